@@ -40,6 +40,8 @@ class _ApprovalStateEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._
     """Nobody answered in time."""
     APPROVAL_STATE_WITHDRAWN: _ApprovalState.ValueType  # 5
     """Who asked has taken it back."""
+    APPROVAL_STATE_EDITED: _ApprovalState.ValueType  # 6
+    """Yes, with other arguments. The call itself never runs; one with those arguments may."""
 
 class ApprovalState(_ApprovalState, metaclass=_ApprovalStateEnumTypeWrapper):
     """Where a question stands."""
@@ -56,6 +58,8 @@ APPROVAL_STATE_EXPIRED: ApprovalState.ValueType  # 4
 """Nobody answered in time."""
 APPROVAL_STATE_WITHDRAWN: ApprovalState.ValueType  # 5
 """Who asked has taken it back."""
+APPROVAL_STATE_EDITED: ApprovalState.ValueType  # 6
+"""Yes, with other arguments. The call itself never runs; one with those arguments may."""
 global___ApprovalState = ApprovalState
 
 class _ApprovalScope:
@@ -187,6 +191,9 @@ class Approval(google.protobuf.message.Message):
     SEQ_FIELD_NUMBER: builtins.int
     RISK_FIELD_NUMBER: builtins.int
     RISK_REASONS_FIELD_NUMBER: builtins.int
+    EDITED_ARGUMENTS_JSON_FIELD_NUMBER: builtins.int
+    EDITED_ARGS_DIGEST_FIELD_NUMBER: builtins.int
+    EDITED_EXPIRE_TIME_FIELD_NUMBER: builtins.int
     approval_id: builtins.str
     """Given to the agent with ASK, and to be given with the answer."""
     state: global___ApprovalState.ValueType
@@ -241,6 +248,12 @@ class Approval(google.protobuf.message.Message):
     """Where it was asked among the events of its call tree: what has a lower `seq` was before."""
     risk: global___ApprovalRisk.ValueType
     """How much a yes may do harm."""
+    edited_arguments_json: builtins.str
+    """The arguments, as JSON, that were approved instead (EDITED); of an open question those that whoever has said yes said
+    it to, and the second yes has to be said to. Empty: none, or past their term.
+    """
+    edited_args_digest: builtins.str
+    """Their digest, as `args_digest` is that of the ones that were asked about; empty: none."""
     @property
     def reasons(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """What the rules had to say."""
@@ -276,6 +289,10 @@ class Approval(google.protobuf.message.Message):
     @property
     def risk_reasons(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Why it is thought to be of that risk, in a few words each."""
+
+    @property
+    def edited_expire_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """Until when a call with them is let through, once. Absent unless EDITED."""
 
     def __init__(
         self,
@@ -315,9 +332,12 @@ class Approval(google.protobuf.message.Message):
         seq: builtins.int = ...,
         risk: global___ApprovalRisk.ValueType = ...,
         risk_reasons: collections.abc.Iterable[builtins.str] | None = ...,
+        edited_arguments_json: builtins.str = ...,
+        edited_args_digest: builtins.str = ...,
+        edited_expire_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["create_time", b"create_time", "escalate_time", b"escalate_time", "expire_time", b"expire_time", "resolve_time", b"resolve_time", "scope_expire_time", b"scope_expire_time"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["agent_id", b"agent_id", "approval_id", b"approval_id", "args_digest", b"args_digest", "arguments_json", b"arguments_json", "asked_by", b"asked_by", "call_id", b"call_id", "create_time", b"create_time", "effect", b"effect", "effect_resource", b"effect_resource", "escalate_group", b"escalate_group", "escalate_time", b"escalate_time", "expire_time", b"expire_time", "findings", b"findings", "group", b"group", "idempotent", b"idempotent", "justification", b"justification", "once", b"once", "people", b"people", "policy_version", b"policy_version", "reasons", b"reasons", "resolution_reason", b"resolution_reason", "resolve_time", b"resolve_time", "resolved_by", b"resolved_by", "resource", b"resource", "risk", b"risk", "risk_reasons", b"risk_reasons", "root_session_id", b"root_session_id", "scope", b"scope", "scope_expire_time", b"scope_expire_time", "seconded_by", b"seconded_by", "seq", b"seq", "session_id", b"session_id", "state", b"state", "tier", b"tier", "tool", b"tool"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["create_time", b"create_time", "edited_expire_time", b"edited_expire_time", "escalate_time", b"escalate_time", "expire_time", b"expire_time", "resolve_time", b"resolve_time", "scope_expire_time", b"scope_expire_time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["agent_id", b"agent_id", "approval_id", b"approval_id", "args_digest", b"args_digest", "arguments_json", b"arguments_json", "asked_by", b"asked_by", "call_id", b"call_id", "create_time", b"create_time", "edited_args_digest", b"edited_args_digest", "edited_arguments_json", b"edited_arguments_json", "edited_expire_time", b"edited_expire_time", "effect", b"effect", "effect_resource", b"effect_resource", "escalate_group", b"escalate_group", "escalate_time", b"escalate_time", "expire_time", b"expire_time", "findings", b"findings", "group", b"group", "idempotent", b"idempotent", "justification", b"justification", "once", b"once", "people", b"people", "policy_version", b"policy_version", "reasons", b"reasons", "resolution_reason", b"resolution_reason", "resolve_time", b"resolve_time", "resolved_by", b"resolved_by", "resource", b"resource", "risk", b"risk", "risk_reasons", b"risk_reasons", "root_session_id", b"root_session_id", "scope", b"scope", "scope_expire_time", b"scope_expire_time", "seconded_by", b"seconded_by", "seq", b"seq", "session_id", b"session_id", "state", b"state", "tier", b"tier", "tool", b"tool"]) -> None: ...
 
 global___Approval = Approval
 
@@ -444,6 +464,9 @@ class ResolveApprovalRequest(google.protobuf.message.Message):
     REASON_FIELD_NUMBER: builtins.int
     SCOPE_FIELD_NUMBER: builtins.int
     TTL_FIELD_NUMBER: builtins.int
+    EDITED_ARGUMENTS_JSON_FIELD_NUMBER: builtins.int
+    VALIDATE_ONLY_FIELD_NUMBER: builtins.int
+    EDITED_ARGS_DIGEST_FIELD_NUMBER: builtins.int
     approval_id: builtins.str
     """As the list, the watch or the agent names it. Required."""
     approve: builtins.bool
@@ -453,6 +476,21 @@ class ResolveApprovalRequest(google.protobuf.message.Message):
     scope: global___ApprovalScope.ValueType
     """What a yes lets through. What is asked by another rule, or of doing the same thing twice, is asked all the same, and
     so is everything once the policy changes.
+    """
+    edited_arguments_json: builtins.str
+    """A yes to the call with these arguments instead, a JSON object of at most 1 MiB. The call that was asked about then
+    never runs: whoever polls with its call_id is told `approval_edited` with these arguments, and a call of the session
+    with exactly them, under another call_id, is let through once, within `approvals.ttl_ms`, under the policy that asked.
+    They are held against the schema and the rules of the tool as a call with them would be. Goes with approve, for the
+    call alone; the arguments that were asked about are a plain yes. Empty: as it was asked.
+    """
+    validate_only: builtins.bool
+    """With edited arguments: nothing is answered. The question is told with them as they would execute, or what is wrong
+    with them.
+    """
+    edited_args_digest: builtins.str
+    """With edited arguments: their digest as it was told with validate_only. Where they would execute otherwise by now, as
+    after a change of the policy, nothing is answered (EDIT_REFUSED). Empty: nobody looked before.
     """
     @property
     def ttl(self) -> google.protobuf.duration_pb2.Duration:
@@ -466,9 +504,12 @@ class ResolveApprovalRequest(google.protobuf.message.Message):
         reason: builtins.str = ...,
         scope: global___ApprovalScope.ValueType = ...,
         ttl: google.protobuf.duration_pb2.Duration | None = ...,
+        edited_arguments_json: builtins.str = ...,
+        validate_only: builtins.bool = ...,
+        edited_args_digest: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["ttl", b"ttl"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["approval_id", b"approval_id", "approve", b"approve", "reason", b"reason", "scope", b"scope", "ttl", b"ttl"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["approval_id", b"approval_id", "approve", b"approve", "edited_args_digest", b"edited_args_digest", "edited_arguments_json", b"edited_arguments_json", "reason", b"reason", "scope", b"scope", "ttl", b"ttl", "validate_only", b"validate_only"]) -> None: ...
 
 global___ResolveApprovalRequest = ResolveApprovalRequest
 

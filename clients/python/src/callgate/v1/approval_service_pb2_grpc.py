@@ -32,7 +32,7 @@ if _version_not_supported:
 
 class ApprovalServiceStub(object):
     """Lists, shows and answers questions. An approval is for one call of one session with these very arguments, under the
-    policy that asked, once, unless the answer says more; nobody answers a second time; a question that nobody answers
+    policy that asked, once, unless the answer says more, or names other arguments, with which alone it then runs; nobody answers a second time; a question that nobody answers
     counts as denied. Who asks may take a question back until it is answered. Every answer and withdrawal stays, with whose
     it is and why (table session_event).
 
@@ -46,6 +46,14 @@ class ApprovalServiceStub(object):
     FAILED_PRECONDITION, APPROVAL_WITHDRAWN: who asked has taken the question back; its call does not run.
     FAILED_PRECONDITION, NOTHING_NAMED: the policy names no thing that the call touches, for which the answer could hold.
     FAILED_PRECONDITION, APPROVAL_EXPIRED: nobody answered in time, which counts as a denial.
+    INVALID_ARGUMENT, INVALID_FIELD: also where edited arguments are not what the tool takes; BadRequest names each field
+    (`edited_arguments_json.amount`) in the words that a model would get. Nothing was answered.
+    FAILED_PRECONDITION, EDIT_REFUSED: with the edited arguments the call would be refused, or the user of the agent's
+    host may be answering at a prompt, which would not hear of them; the message says why.
+    FAILED_PRECONDITION, EDIT_NOT_STORED: the policy keeps a part of the edited arguments out of the records, or a part of
+    them stands for what was, so that the model could not be told them.
+    FAILED_PRECONDITION, OTHER_ARGUMENTS: somebody has said yes before, to other arguments than this yes is for; both of
+    two people approve the very same.
     FAILED_PRECONDITION, SCOPE_FOR_TWO: two people must approve the call, which holds for the call alone.
     PERMISSION_DENIED, SELF_APPROVAL: an agent or session of the call tree that asks cannot answer, in whatever case its
     name is written; nor can whoever's credential asked, or one that it delegates to.
@@ -93,7 +101,7 @@ class ApprovalServiceStub(object):
 
 class ApprovalServiceServicer(object):
     """Lists, shows and answers questions. An approval is for one call of one session with these very arguments, under the
-    policy that asked, once, unless the answer says more; nobody answers a second time; a question that nobody answers
+    policy that asked, once, unless the answer says more, or names other arguments, with which alone it then runs; nobody answers a second time; a question that nobody answers
     counts as denied. Who asks may take a question back until it is answered. Every answer and withdrawal stays, with whose
     it is and why (table session_event).
 
@@ -107,6 +115,14 @@ class ApprovalServiceServicer(object):
     FAILED_PRECONDITION, APPROVAL_WITHDRAWN: who asked has taken the question back; its call does not run.
     FAILED_PRECONDITION, NOTHING_NAMED: the policy names no thing that the call touches, for which the answer could hold.
     FAILED_PRECONDITION, APPROVAL_EXPIRED: nobody answered in time, which counts as a denial.
+    INVALID_ARGUMENT, INVALID_FIELD: also where edited arguments are not what the tool takes; BadRequest names each field
+    (`edited_arguments_json.amount`) in the words that a model would get. Nothing was answered.
+    FAILED_PRECONDITION, EDIT_REFUSED: with the edited arguments the call would be refused, or the user of the agent's
+    host may be answering at a prompt, which would not hear of them; the message says why.
+    FAILED_PRECONDITION, EDIT_NOT_STORED: the policy keeps a part of the edited arguments out of the records, or a part of
+    them stands for what was, so that the model could not be told them.
+    FAILED_PRECONDITION, OTHER_ARGUMENTS: somebody has said yes before, to other arguments than this yes is for; both of
+    two people approve the very same.
     FAILED_PRECONDITION, SCOPE_FOR_TWO: two people must approve the call, which holds for the call alone.
     PERMISSION_DENIED, SELF_APPROVAL: an agent or session of the call tree that asks cannot answer, in whatever case its
     name is written; nor can whoever's credential asked, or one that it delegates to.
@@ -196,7 +212,7 @@ def add_ApprovalServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class ApprovalService(object):
     """Lists, shows and answers questions. An approval is for one call of one session with these very arguments, under the
-    policy that asked, once, unless the answer says more; nobody answers a second time; a question that nobody answers
+    policy that asked, once, unless the answer says more, or names other arguments, with which alone it then runs; nobody answers a second time; a question that nobody answers
     counts as denied. Who asks may take a question back until it is answered. Every answer and withdrawal stays, with whose
     it is and why (table session_event).
 
@@ -210,6 +226,14 @@ class ApprovalService(object):
     FAILED_PRECONDITION, APPROVAL_WITHDRAWN: who asked has taken the question back; its call does not run.
     FAILED_PRECONDITION, NOTHING_NAMED: the policy names no thing that the call touches, for which the answer could hold.
     FAILED_PRECONDITION, APPROVAL_EXPIRED: nobody answered in time, which counts as a denial.
+    INVALID_ARGUMENT, INVALID_FIELD: also where edited arguments are not what the tool takes; BadRequest names each field
+    (`edited_arguments_json.amount`) in the words that a model would get. Nothing was answered.
+    FAILED_PRECONDITION, EDIT_REFUSED: with the edited arguments the call would be refused, or the user of the agent's
+    host may be answering at a prompt, which would not hear of them; the message says why.
+    FAILED_PRECONDITION, EDIT_NOT_STORED: the policy keeps a part of the edited arguments out of the records, or a part of
+    them stands for what was, so that the model could not be told them.
+    FAILED_PRECONDITION, OTHER_ARGUMENTS: somebody has said yes before, to other arguments than this yes is for; both of
+    two people approve the very same.
     FAILED_PRECONDITION, SCOPE_FOR_TWO: two people must approve the call, which holds for the call alone.
     PERMISSION_DENIED, SELF_APPROVAL: an agent or session of the call tree that asks cannot answer, in whatever case its
     name is written; nor can whoever's credential asked, or one that it delegates to.

@@ -12,10 +12,11 @@ from google.protobuf.internal import builder as _builder
 _sym_db = _symbol_database.Default()
 
 
+from callgate.v1 import types_pb2 as callgate_dot_v1_dot_types__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n callgate/v1/policy_service.proto\x12\x0b\x63\x61llgate.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x87\x01\n\x0ePolicyRevision\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12\x0c\n\x04hash\x18\x02 \x01(\t\x12\x14\n\x0c\x61\x63tivated_by\x18\x03 \x01(\t\x12\x0c\n\x04note\x18\x04 \x01(\t\x12\x31\n\ractivate_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x96\x01\n\x12\x41pplyPolicyRequest\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x0c\n\x04note\x18\x03 \x01(\t\x12\x1e\n\x11\x65xpected_revision\x18\x04 \x01(\x04H\x00\x88\x01\x01\x12$\n\x04mode\x18\x05 \x01(\x0e\x32\x16.callgate.v1.ApplyModeB\x14\n\x12_expected_revisionJ\x04\x08\x02\x10\x03R\x02\x62y\"d\n\x13\x41pplyPolicyResponse\x12\x0c\n\x04hash\x18\x01 \x01(\t\x12-\n\x08revision\x18\x02 \x01(\x0b\x32\x1b.callgate.v1.PolicyRevision\x12\x10\n\x08warnings\x18\x03 \x03(\t\" \n\x10GetPolicyRequest\x12\x0c\n\x04hash\x18\x01 \x01(\t\"^\n\x11GetPolicyResponse\x12\x0c\n\x04hash\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12-\n\x08revision\x18\x03 \x01(\x0b\x32\x1b.callgate.v1.PolicyRevision\"<\n\x13ListPoliciesRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\"_\n\x14ListPoliciesResponse\x12.\n\trevisions\x18\x01 \x03(\x0b\x32\x1b.callgate.v1.PolicyRevision\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"s\n\x15\x41\x63tivatePolicyRequest\x12\x0c\n\x04hash\x18\x01 \x01(\t\x12\x0c\n\x04note\x18\x03 \x01(\t\x12\x1e\n\x11\x65xpected_revision\x18\x04 \x01(\x04H\x00\x88\x01\x01\x42\x14\n\x12_expected_revisionJ\x04\x08\x02\x10\x03R\x02\x62y\"G\n\x16\x41\x63tivatePolicyResponse\x12-\n\x08revision\x18\x01 \x01(\x0b\x32\x1b.callgate.v1.PolicyRevision\"e\n\x15RollbackPolicyRequest\x12\x0c\n\x04note\x18\x02 \x01(\t\x12\x1e\n\x11\x65xpected_revision\x18\x03 \x01(\x04H\x00\x88\x01\x01\x42\x14\n\x12_expected_revisionJ\x04\x08\x01\x10\x02R\x02\x62y\"G\n\x16RollbackPolicyResponse\x12-\n\x08revision\x18\x01 \x01(\x0b\x32\x1b.callgate.v1.PolicyRevision*l\n\tApplyMode\x12\x1a\n\x16\x41PPLY_MODE_UNSPECIFIED\x10\x00\x12\x17\n\x13\x41PPLY_MODE_ACTIVATE\x10\x01\x12\x14\n\x10\x41PPLY_MODE_STORE\x10\x02\x12\x14\n\x10\x41PPLY_MODE_CHECK\x10\x03\x32\xcc\x03\n\rPolicyService\x12U\n\x0b\x41pplyPolicy\x12\x1f.callgate.v1.ApplyPolicyRequest\x1a .callgate.v1.ApplyPolicyResponse\"\x03\x90\x02\x02\x12O\n\tGetPolicy\x12\x1d.callgate.v1.GetPolicyRequest\x1a\x1e.callgate.v1.GetPolicyResponse\"\x03\x90\x02\x01\x12X\n\x0cListPolicies\x12 .callgate.v1.ListPoliciesRequest\x1a!.callgate.v1.ListPoliciesResponse\"\x03\x90\x02\x01\x12^\n\x0e\x41\x63tivatePolicy\x12\".callgate.v1.ActivatePolicyRequest\x1a#.callgate.v1.ActivatePolicyResponse\"\x03\x90\x02\x02\x12Y\n\x0eRollbackPolicy\x12\".callgate.v1.RollbackPolicyRequest\x1a#.callgate.v1.RollbackPolicyResponseB;\n\x0b\x63\x61llgate.v1B\x12PolicyServiceProtoP\x01Z\x16\x63\x61llgate/v1;callgatev1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n callgate/v1/policy_service.proto\x12\x0b\x63\x61llgate.v1\x1a\x17\x63\x61llgate/v1/types.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x87\x01\n\x0ePolicyRevision\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12\x0c\n\x04hash\x18\x02 \x01(\t\x12\x14\n\x0c\x61\x63tivated_by\x18\x03 \x01(\t\x12\x0c\n\x04note\x18\x04 \x01(\t\x12\x31\n\ractivate_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x96\x01\n\x12\x41pplyPolicyRequest\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x0c\n\x04note\x18\x03 \x01(\t\x12\x1e\n\x11\x65xpected_revision\x18\x04 \x01(\x04H\x00\x88\x01\x01\x12$\n\x04mode\x18\x05 \x01(\x0e\x32\x16.callgate.v1.ApplyModeB\x14\n\x12_expected_revisionJ\x04\x08\x02\x10\x03R\x02\x62y\"d\n\x13\x41pplyPolicyResponse\x12\x0c\n\x04hash\x18\x01 \x01(\t\x12-\n\x08revision\x18\x02 \x01(\x0b\x32\x1b.callgate.v1.PolicyRevision\x12\x10\n\x08warnings\x18\x03 \x03(\t\" \n\x10GetPolicyRequest\x12\x0c\n\x04hash\x18\x01 \x01(\t\"^\n\x11GetPolicyResponse\x12\x0c\n\x04hash\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12-\n\x08revision\x18\x03 \x01(\x0b\x32\x1b.callgate.v1.PolicyRevision\"<\n\x13ListPoliciesRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\"_\n\x14ListPoliciesResponse\x12.\n\trevisions\x18\x01 \x03(\x0b\x32\x1b.callgate.v1.PolicyRevision\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"s\n\x15\x41\x63tivatePolicyRequest\x12\x0c\n\x04hash\x18\x01 \x01(\t\x12\x0c\n\x04note\x18\x03 \x01(\t\x12\x1e\n\x11\x65xpected_revision\x18\x04 \x01(\x04H\x00\x88\x01\x01\x42\x14\n\x12_expected_revisionJ\x04\x08\x02\x10\x03R\x02\x62y\"G\n\x16\x41\x63tivatePolicyResponse\x12-\n\x08revision\x18\x01 \x01(\x0b\x32\x1b.callgate.v1.PolicyRevision\"e\n\x15RollbackPolicyRequest\x12\x0c\n\x04note\x18\x02 \x01(\t\x12\x1e\n\x11\x65xpected_revision\x18\x03 \x01(\x04H\x00\x88\x01\x01\x42\x14\n\x12_expected_revisionJ\x04\x08\x01\x10\x02R\x02\x62y\"G\n\x16RollbackPolicyResponse\x12-\n\x08revision\x18\x01 \x01(\x0b\x32\x1b.callgate.v1.PolicyRevision\"\"\n\x12\x43heckPolicyRequest\x12\x0c\n\x04text\x18\x01 \x01(\t\"\x82\x01\n\rPolicyProblem\x12\x34\n\x08severity\x18\x01 \x01(\x0e\x32\".callgate.v1.PolicyProblemSeverity\x12\x0c\n\x04line\x18\x02 \x01(\x04\x12\x0e\n\x06\x63olumn\x18\x03 \x01(\x04\x12\x0c\n\x04path\x18\x04 \x01(\t\x12\x0f\n\x07problem\x18\x05 \x01(\t\"\xad\x02\n\x13\x43heckPolicyResponse\x12\x0c\n\x04hash\x18\x01 \x01(\t\x12\r\n\x05valid\x18\x02 \x01(\x08\x12,\n\x08problems\x18\x03 \x03(\x0b\x32\x1a.callgate.v1.PolicyProblem\x12\x15\n\rproblem_count\x18\x04 \x01(\r\x12:\n\x0eunlisted_tools\x18\x05 \x01(\x0e\x32\".callgate.v1.UnlistedToolsDecision\x12\x1d\n\x15unlisted_tools_reason\x18\x06 \x01(\t\x12\x1a\n\x12tools_without_tier\x18\x07 \x03(\t\x12\x0e\n\x06stored\x18\x08 \x01(\x08\x12-\n\x08revision\x18\t \x01(\x0b\x32\x1b.callgate.v1.PolicyRevision\"\xc8\x01\n\x15\x42\x61\x63ktestPolicyRequest\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12\x0e\n\x04hash\x18\x02 \x01(\tH\x00\x12\x14\n\x0c\x61gainst_hash\x18\x03 \x01(\t\x12.\n\nstart_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tmax_calls\x18\x06 \x01(\rB\x08\n\x06policy\"\x82\x01\n\x16\x42\x61\x63ktestPolicyResponse\x12\x31\n\x08progress\x18\x01 \x01(\x0b\x32\x1d.callgate.v1.BacktestProgressH\x00\x12-\n\x06result\x18\x02 \x01(\x0b\x32\x1b.callgate.v1.BacktestResultH\x00\x42\x06\n\x04told\"=\n\x10\x42\x61\x63ktestProgress\x12\x14\n\x0c\x63\x61lls_judged\x18\x01 \x01(\x04\x12\x13\n\x0b\x63\x61lls_total\x18\x02 \x01(\x04\"o\n\x11\x42\x61\x63ktestDecisions\x12%\n\x06\x62\x65\x66ore\x18\x01 \x01(\x0e\x32\x15.callgate.v1.Decision\x12$\n\x05\x61\x66ter\x18\x02 \x01(\x0e\x32\x15.callgate.v1.Decision\x12\r\n\x05\x63\x61lls\x18\x03 \x01(\x04\"\x94\x01\n\x0f\x42\x61\x63ktestExample\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0f\n\x07\x63\x61ll_id\x18\x02 \x01(\t\x12%\n\x06\x62\x65\x66ore\x18\x03 \x01(\x0e\x32\x15.callgate.v1.Decision\x12$\n\x05\x61\x66ter\x18\x04 \x01(\x0e\x32\x15.callgate.v1.Decision\x12\x0f\n\x07message\x18\x05 \x01(\t\"\xba\x01\n\x0e\x42\x61\x63ktestChange\x12-\n\x04kind\x18\x01 \x01(\x0e\x32\x1f.callgate.v1.BacktestChangeKind\x12\x0c\n\x04rule\x18\x02 \x01(\t\x12\x0c\n\x04tool\x18\x03 \x01(\t\x12\r\n\x05\x63\x61lls\x18\x04 \x01(\x04\x12\x0c\n\x04lost\x18\x05 \x01(\x04\x12\x10\n\x08\x61pproved\x18\x06 \x01(\x04\x12.\n\x08\x65xamples\x18\x07 \x03(\x0b\x32\x1c.callgate.v1.BacktestExample\"\x98\x03\n\x0e\x42\x61\x63ktestResult\x12\x0c\n\x04hash\x18\x01 \x01(\t\x12\x14\n\x0c\x61gainst_hash\x18\x02 \x01(\t\x12\x33\n\x0f\x66irst_call_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x32\n\x0elast_call_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05\x63\x61lls\x18\x05 \x01(\x04\x12\x10\n\x08sessions\x18\x06 \x01(\x04\x12\x15\n\rcalls_changed\x18\x07 \x01(\x04\x12\x18\n\x10sessions_changed\x18\x08 \x01(\x04\x12\x18\n\x10\x63\x61lls_unreadable\x18\t \x01(\x04\x12\x12\n\nmore_calls\x18\n \x01(\x08\x12\x31\n\tdecisions\x18\x0b \x03(\x0b\x32\x1e.callgate.v1.BacktestDecisions\x12,\n\x07\x63hanges\x18\x0c \x03(\x0b\x32\x1b.callgate.v1.BacktestChange\x12\x18\n\x10\x63hanges_left_out\x18\r \x01(\r*l\n\tApplyMode\x12\x1a\n\x16\x41PPLY_MODE_UNSPECIFIED\x10\x00\x12\x17\n\x13\x41PPLY_MODE_ACTIVATE\x10\x01\x12\x14\n\x10\x41PPLY_MODE_STORE\x10\x02\x12\x14\n\x10\x41PPLY_MODE_CHECK\x10\x03*\x88\x01\n\x15PolicyProblemSeverity\x12\'\n#POLICY_PROBLEM_SEVERITY_UNSPECIFIED\x10\x00\x12!\n\x1dPOLICY_PROBLEM_SEVERITY_ERROR\x10\x01\x12#\n\x1fPOLICY_PROBLEM_SEVERITY_WARNING\x10\x02*\xc9\x01\n\x15UnlistedToolsDecision\x12\'\n#UNLISTED_TOOLS_DECISION_UNSPECIFIED\x10\x00\x12!\n\x1dUNLISTED_TOOLS_DECISION_ALLOW\x10\x01\x12!\n\x1dUNLISTED_TOOLS_DECISION_GRANT\x10\x02\x12\x1f\n\x1bUNLISTED_TOOLS_DECISION_ASK\x10\x03\x12 \n\x1cUNLISTED_TOOLS_DECISION_DENY\x10\x04*\x84\x02\n\x12\x42\x61\x63ktestChangeKind\x12$\n BACKTEST_CHANGE_KIND_UNSPECIFIED\x10\x00\x12&\n\"BACKTEST_CHANGE_KIND_NEWLY_REFUSED\x10\x01\x12$\n BACKTEST_CHANGE_KIND_NEWLY_ASKED\x10\x02\x12&\n\"BACKTEST_CHANGE_KIND_NEWLY_DELAYED\x10\x03\x12&\n\"BACKTEST_CHANGE_KIND_NEWLY_ALLOWED\x10\x04\x12*\n&BACKTEST_CHANGE_KIND_OTHERWISE_REFUSED\x10\x05\x32\x85\x05\n\rPolicyService\x12U\n\x0b\x41pplyPolicy\x12\x1f.callgate.v1.ApplyPolicyRequest\x1a .callgate.v1.ApplyPolicyResponse\"\x03\x90\x02\x02\x12O\n\tGetPolicy\x12\x1d.callgate.v1.GetPolicyRequest\x1a\x1e.callgate.v1.GetPolicyResponse\"\x03\x90\x02\x01\x12X\n\x0cListPolicies\x12 .callgate.v1.ListPoliciesRequest\x1a!.callgate.v1.ListPoliciesResponse\"\x03\x90\x02\x01\x12^\n\x0e\x41\x63tivatePolicy\x12\".callgate.v1.ActivatePolicyRequest\x1a#.callgate.v1.ActivatePolicyResponse\"\x03\x90\x02\x02\x12Y\n\x0eRollbackPolicy\x12\".callgate.v1.RollbackPolicyRequest\x1a#.callgate.v1.RollbackPolicyResponse\x12U\n\x0b\x43heckPolicy\x12\x1f.callgate.v1.CheckPolicyRequest\x1a .callgate.v1.CheckPolicyResponse\"\x03\x90\x02\x01\x12`\n\x0e\x42\x61\x63ktestPolicy\x12\".callgate.v1.BacktestPolicyRequest\x1a#.callgate.v1.BacktestPolicyResponse\"\x03\x90\x02\x01\x30\x01\x42;\n\x0b\x63\x61llgate.v1B\x12PolicyServiceProtoP\x01Z\x16\x63\x61llgate/v1;callgatev1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -31,30 +32,60 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_POLICYSERVICE'].methods_by_name['ListPolicies']._serialized_options = b'\220\002\001'
   _globals['_POLICYSERVICE'].methods_by_name['ActivatePolicy']._loaded_options = None
   _globals['_POLICYSERVICE'].methods_by_name['ActivatePolicy']._serialized_options = b'\220\002\002'
-  _globals['_APPLYMODE']._serialized_start=1130
-  _globals['_APPLYMODE']._serialized_end=1238
-  _globals['_POLICYREVISION']._serialized_start=83
-  _globals['_POLICYREVISION']._serialized_end=218
-  _globals['_APPLYPOLICYREQUEST']._serialized_start=221
-  _globals['_APPLYPOLICYREQUEST']._serialized_end=371
-  _globals['_APPLYPOLICYRESPONSE']._serialized_start=373
-  _globals['_APPLYPOLICYRESPONSE']._serialized_end=473
-  _globals['_GETPOLICYREQUEST']._serialized_start=475
-  _globals['_GETPOLICYREQUEST']._serialized_end=507
-  _globals['_GETPOLICYRESPONSE']._serialized_start=509
-  _globals['_GETPOLICYRESPONSE']._serialized_end=603
-  _globals['_LISTPOLICIESREQUEST']._serialized_start=605
-  _globals['_LISTPOLICIESREQUEST']._serialized_end=665
-  _globals['_LISTPOLICIESRESPONSE']._serialized_start=667
-  _globals['_LISTPOLICIESRESPONSE']._serialized_end=762
-  _globals['_ACTIVATEPOLICYREQUEST']._serialized_start=764
-  _globals['_ACTIVATEPOLICYREQUEST']._serialized_end=879
-  _globals['_ACTIVATEPOLICYRESPONSE']._serialized_start=881
-  _globals['_ACTIVATEPOLICYRESPONSE']._serialized_end=952
-  _globals['_ROLLBACKPOLICYREQUEST']._serialized_start=954
-  _globals['_ROLLBACKPOLICYREQUEST']._serialized_end=1055
-  _globals['_ROLLBACKPOLICYRESPONSE']._serialized_start=1057
-  _globals['_ROLLBACKPOLICYRESPONSE']._serialized_end=1128
-  _globals['_POLICYSERVICE']._serialized_start=1241
-  _globals['_POLICYSERVICE']._serialized_end=1701
+  _globals['_POLICYSERVICE'].methods_by_name['CheckPolicy']._loaded_options = None
+  _globals['_POLICYSERVICE'].methods_by_name['CheckPolicy']._serialized_options = b'\220\002\001'
+  _globals['_POLICYSERVICE'].methods_by_name['BacktestPolicy']._loaded_options = None
+  _globals['_POLICYSERVICE'].methods_by_name['BacktestPolicy']._serialized_options = b'\220\002\001'
+  _globals['_APPLYMODE']._serialized_start=2891
+  _globals['_APPLYMODE']._serialized_end=2999
+  _globals['_POLICYPROBLEMSEVERITY']._serialized_start=3002
+  _globals['_POLICYPROBLEMSEVERITY']._serialized_end=3138
+  _globals['_UNLISTEDTOOLSDECISION']._serialized_start=3141
+  _globals['_UNLISTEDTOOLSDECISION']._serialized_end=3342
+  _globals['_BACKTESTCHANGEKIND']._serialized_start=3345
+  _globals['_BACKTESTCHANGEKIND']._serialized_end=3605
+  _globals['_POLICYREVISION']._serialized_start=108
+  _globals['_POLICYREVISION']._serialized_end=243
+  _globals['_APPLYPOLICYREQUEST']._serialized_start=246
+  _globals['_APPLYPOLICYREQUEST']._serialized_end=396
+  _globals['_APPLYPOLICYRESPONSE']._serialized_start=398
+  _globals['_APPLYPOLICYRESPONSE']._serialized_end=498
+  _globals['_GETPOLICYREQUEST']._serialized_start=500
+  _globals['_GETPOLICYREQUEST']._serialized_end=532
+  _globals['_GETPOLICYRESPONSE']._serialized_start=534
+  _globals['_GETPOLICYRESPONSE']._serialized_end=628
+  _globals['_LISTPOLICIESREQUEST']._serialized_start=630
+  _globals['_LISTPOLICIESREQUEST']._serialized_end=690
+  _globals['_LISTPOLICIESRESPONSE']._serialized_start=692
+  _globals['_LISTPOLICIESRESPONSE']._serialized_end=787
+  _globals['_ACTIVATEPOLICYREQUEST']._serialized_start=789
+  _globals['_ACTIVATEPOLICYREQUEST']._serialized_end=904
+  _globals['_ACTIVATEPOLICYRESPONSE']._serialized_start=906
+  _globals['_ACTIVATEPOLICYRESPONSE']._serialized_end=977
+  _globals['_ROLLBACKPOLICYREQUEST']._serialized_start=979
+  _globals['_ROLLBACKPOLICYREQUEST']._serialized_end=1080
+  _globals['_ROLLBACKPOLICYRESPONSE']._serialized_start=1082
+  _globals['_ROLLBACKPOLICYRESPONSE']._serialized_end=1153
+  _globals['_CHECKPOLICYREQUEST']._serialized_start=1155
+  _globals['_CHECKPOLICYREQUEST']._serialized_end=1189
+  _globals['_POLICYPROBLEM']._serialized_start=1192
+  _globals['_POLICYPROBLEM']._serialized_end=1322
+  _globals['_CHECKPOLICYRESPONSE']._serialized_start=1325
+  _globals['_CHECKPOLICYRESPONSE']._serialized_end=1626
+  _globals['_BACKTESTPOLICYREQUEST']._serialized_start=1629
+  _globals['_BACKTESTPOLICYREQUEST']._serialized_end=1829
+  _globals['_BACKTESTPOLICYRESPONSE']._serialized_start=1832
+  _globals['_BACKTESTPOLICYRESPONSE']._serialized_end=1962
+  _globals['_BACKTESTPROGRESS']._serialized_start=1964
+  _globals['_BACKTESTPROGRESS']._serialized_end=2025
+  _globals['_BACKTESTDECISIONS']._serialized_start=2027
+  _globals['_BACKTESTDECISIONS']._serialized_end=2138
+  _globals['_BACKTESTEXAMPLE']._serialized_start=2141
+  _globals['_BACKTESTEXAMPLE']._serialized_end=2289
+  _globals['_BACKTESTCHANGE']._serialized_start=2292
+  _globals['_BACKTESTCHANGE']._serialized_end=2478
+  _globals['_BACKTESTRESULT']._serialized_start=2481
+  _globals['_BACKTESTRESULT']._serialized_end=2889
+  _globals['_POLICYSERVICE']._serialized_start=3608
+  _globals['_POLICYSERVICE']._serialized_end=4253
 # @@protoc_insertion_point(module_scope)

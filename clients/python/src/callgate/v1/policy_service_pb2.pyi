@@ -4,6 +4,7 @@ isort:skip_file
 Policies as data: kept in Postgres, named by their hash, active on every replica within two seconds."""
 
 import builtins
+import callgate.v1.types_pb2
 import collections.abc
 import google.protobuf.descriptor
 import google.protobuf.internal.containers
@@ -33,7 +34,7 @@ class _ApplyModeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enum
     APPLY_MODE_STORE: _ApplyMode.ValueType  # 2
     """Store it only."""
     APPLY_MODE_CHECK: _ApplyMode.ValueType  # 3
-    """Only say what is wrong with it."""
+    """Only say what is wrong with it, as an error. CheckPolicy says more, to everybody who may read policies."""
 
 class ApplyMode(_ApplyMode, metaclass=_ApplyModeEnumTypeWrapper):
     """What is to become of an applied policy."""
@@ -45,8 +46,100 @@ APPLY_MODE_ACTIVATE: ApplyMode.ValueType  # 1
 APPLY_MODE_STORE: ApplyMode.ValueType  # 2
 """Store it only."""
 APPLY_MODE_CHECK: ApplyMode.ValueType  # 3
-"""Only say what is wrong with it."""
+"""Only say what is wrong with it, as an error. CheckPolicy says more, to everybody who may read policies."""
 global___ApplyMode = ApplyMode
+
+class _PolicyProblemSeverity:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _PolicyProblemSeverityEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_PolicyProblemSeverity.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    POLICY_PROBLEM_SEVERITY_UNSPECIFIED: _PolicyProblemSeverity.ValueType  # 0
+    """Not set."""
+    POLICY_PROBLEM_SEVERITY_ERROR: _PolicyProblemSeverity.ValueType  # 1
+    """The text is no policy with it."""
+    POLICY_PROBLEM_SEVERITY_WARNING: _PolicyProblemSeverity.ValueType  # 2
+    """Probably a mistake; the text is a policy all the same."""
+
+class PolicyProblemSeverity(_PolicyProblemSeverity, metaclass=_PolicyProblemSeverityEnumTypeWrapper):
+    """How bad something in a policy's text is."""
+
+POLICY_PROBLEM_SEVERITY_UNSPECIFIED: PolicyProblemSeverity.ValueType  # 0
+"""Not set."""
+POLICY_PROBLEM_SEVERITY_ERROR: PolicyProblemSeverity.ValueType  # 1
+"""The text is no policy with it."""
+POLICY_PROBLEM_SEVERITY_WARNING: PolicyProblemSeverity.ValueType  # 2
+"""Probably a mistake; the text is a policy all the same."""
+global___PolicyProblemSeverity = PolicyProblemSeverity
+
+class _UnlistedToolsDecision:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _UnlistedToolsDecisionEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_UnlistedToolsDecision.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    UNLISTED_TOOLS_DECISION_UNSPECIFIED: _UnlistedToolsDecision.ValueType  # 0
+    """The text is no policy."""
+    UNLISTED_TOOLS_DECISION_ALLOW: _UnlistedToolsDecision.ValueType  # 1
+    """They are let through."""
+    UNLISTED_TOOLS_DECISION_GRANT: _UnlistedToolsDecision.ValueType  # 2
+    """They are let through as often as a tier grants."""
+    UNLISTED_TOOLS_DECISION_ASK: _UnlistedToolsDecision.ValueType  # 3
+    """They wait for a person."""
+    UNLISTED_TOOLS_DECISION_DENY: _UnlistedToolsDecision.ValueType  # 4
+    """They are refused."""
+
+class UnlistedToolsDecision(_UnlistedToolsDecision, metaclass=_UnlistedToolsDecisionEnumTypeWrapper):
+    """What becomes of tools that a policy does not list."""
+
+UNLISTED_TOOLS_DECISION_UNSPECIFIED: UnlistedToolsDecision.ValueType  # 0
+"""The text is no policy."""
+UNLISTED_TOOLS_DECISION_ALLOW: UnlistedToolsDecision.ValueType  # 1
+"""They are let through."""
+UNLISTED_TOOLS_DECISION_GRANT: UnlistedToolsDecision.ValueType  # 2
+"""They are let through as often as a tier grants."""
+UNLISTED_TOOLS_DECISION_ASK: UnlistedToolsDecision.ValueType  # 3
+"""They wait for a person."""
+UNLISTED_TOOLS_DECISION_DENY: UnlistedToolsDecision.ValueType  # 4
+"""They are refused."""
+global___UnlistedToolsDecision = UnlistedToolsDecision
+
+class _BacktestChangeKind:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _BacktestChangeKindEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_BacktestChangeKind.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    BACKTEST_CHANGE_KIND_UNSPECIFIED: _BacktestChangeKind.ValueType  # 0
+    """Not set."""
+    BACKTEST_CHANGE_KIND_NEWLY_REFUSED: _BacktestChangeKind.ValueType  # 1
+    """It was allowed, and is refused."""
+    BACKTEST_CHANGE_KIND_NEWLY_ASKED: _BacktestChangeKind.ValueType  # 2
+    """It was allowed, and a person is asked."""
+    BACKTEST_CHANGE_KIND_NEWLY_DELAYED: _BacktestChangeKind.ValueType  # 3
+    """It was allowed, and is told to wait."""
+    BACKTEST_CHANGE_KIND_NEWLY_ALLOWED: _BacktestChangeKind.ValueType  # 4
+    """It is allowed, and was not."""
+    BACKTEST_CHANGE_KIND_OTHERWISE_REFUSED: _BacktestChangeKind.ValueType  # 5
+    """It was not allowed, and is not, but told so in another way."""
+
+class BacktestChangeKind(_BacktestChangeKind, metaclass=_BacktestChangeKindEnumTypeWrapper):
+    """What becomes of a call by another policy."""
+
+BACKTEST_CHANGE_KIND_UNSPECIFIED: BacktestChangeKind.ValueType  # 0
+"""Not set."""
+BACKTEST_CHANGE_KIND_NEWLY_REFUSED: BacktestChangeKind.ValueType  # 1
+"""It was allowed, and is refused."""
+BACKTEST_CHANGE_KIND_NEWLY_ASKED: BacktestChangeKind.ValueType  # 2
+"""It was allowed, and a person is asked."""
+BACKTEST_CHANGE_KIND_NEWLY_DELAYED: BacktestChangeKind.ValueType  # 3
+"""It was allowed, and is told to wait."""
+BACKTEST_CHANGE_KIND_NEWLY_ALLOWED: BacktestChangeKind.ValueType  # 4
+"""It is allowed, and was not."""
+BACKTEST_CHANGE_KIND_OTHERWISE_REFUSED: BacktestChangeKind.ValueType  # 5
+"""It was not allowed, and is not, but told so in another way."""
+global___BacktestChangeKind = BacktestChangeKind
 
 @typing.final
 class PolicyRevision(google.protobuf.message.Message):
@@ -334,3 +427,391 @@ class RollbackPolicyResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["revision", b"revision"]) -> None: ...
 
 global___RollbackPolicyResponse = RollbackPolicyResponse
+
+@typing.final
+class CheckPolicyRequest(google.protobuf.message.Message):
+    """A text that is to be checked."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TEXT_FIELD_NUMBER: builtins.int
+    text: builtins.str
+    """The file's text, YAML, at most 1 MiB. Required."""
+    def __init__(
+        self,
+        *,
+        text: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["text", b"text"]) -> None: ...
+
+global___CheckPolicyRequest = CheckPolicyRequest
+
+@typing.final
+class PolicyProblem(google.protobuf.message.Message):
+    """One thing that is wrong, or doubtful, in a policy's text."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SEVERITY_FIELD_NUMBER: builtins.int
+    LINE_FIELD_NUMBER: builtins.int
+    COLUMN_FIELD_NUMBER: builtins.int
+    PATH_FIELD_NUMBER: builtins.int
+    PROBLEM_FIELD_NUMBER: builtins.int
+    severity: global___PolicyProblemSeverity.ValueType
+    """How bad it is."""
+    line: builtins.int
+    """The line, from 1; 0 where it is not known."""
+    column: builtins.int
+    """The column in that line, in characters from 1; 0 where it is not known."""
+    path: builtins.str
+    """The key, as `policy_engine.tool_schemas.pay.effect`; empty where it is about no key."""
+    problem: builtins.str
+    """What is wrong, and what would be right."""
+    def __init__(
+        self,
+        *,
+        severity: global___PolicyProblemSeverity.ValueType = ...,
+        line: builtins.int = ...,
+        column: builtins.int = ...,
+        path: builtins.str = ...,
+        problem: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["column", b"column", "line", b"line", "path", b"path", "problem", b"problem", "severity", b"severity"]) -> None: ...
+
+global___PolicyProblem = PolicyProblem
+
+@typing.final
+class CheckPolicyResponse(google.protobuf.message.Message):
+    """What was found in a text."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    HASH_FIELD_NUMBER: builtins.int
+    VALID_FIELD_NUMBER: builtins.int
+    PROBLEMS_FIELD_NUMBER: builtins.int
+    PROBLEM_COUNT_FIELD_NUMBER: builtins.int
+    UNLISTED_TOOLS_FIELD_NUMBER: builtins.int
+    UNLISTED_TOOLS_REASON_FIELD_NUMBER: builtins.int
+    TOOLS_WITHOUT_TIER_FIELD_NUMBER: builtins.int
+    STORED_FIELD_NUMBER: builtins.int
+    REVISION_FIELD_NUMBER: builtins.int
+    hash: builtins.str
+    """SHA-256 of the text, hexadecimal: the hash that it has once it is stored."""
+    valid: builtins.bool
+    """True when it is a policy: none of its problems is an error."""
+    problem_count: builtins.int
+    """How many problems there are."""
+    unlisted_tools: global___UnlistedToolsDecision.ValueType
+    """What becomes of tools that it does not list."""
+    unlisted_tools_reason: builtins.str
+    """What in the policy says so."""
+    stored: builtins.bool
+    """True when this very text is stored."""
+    @property
+    def problems(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___PolicyProblem]:
+        """What is wrong or doubtful, by line; the first 200."""
+
+    @property
+    def tools_without_tier(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Tools that it declares and that wait for a person all the same, since there are tiers, and neither one of them nor a
+        risk level is theirs; the first 200.
+        """
+
+    @property
+    def revision(self) -> global___PolicyRevision:
+        """Its newest activation; absent when it was never active."""
+
+    def __init__(
+        self,
+        *,
+        hash: builtins.str = ...,
+        valid: builtins.bool = ...,
+        problems: collections.abc.Iterable[global___PolicyProblem] | None = ...,
+        problem_count: builtins.int = ...,
+        unlisted_tools: global___UnlistedToolsDecision.ValueType = ...,
+        unlisted_tools_reason: builtins.str = ...,
+        tools_without_tier: collections.abc.Iterable[builtins.str] | None = ...,
+        stored: builtins.bool = ...,
+        revision: global___PolicyRevision | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["revision", b"revision"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["hash", b"hash", "problem_count", b"problem_count", "problems", b"problems", "revision", b"revision", "stored", b"stored", "tools_without_tier", b"tools_without_tier", "unlisted_tools", b"unlisted_tools", "unlisted_tools_reason", b"unlisted_tools_reason", "valid", b"valid"]) -> None: ...
+
+global___CheckPolicyResponse = CheckPolicyResponse
+
+@typing.final
+class BacktestPolicyRequest(google.protobuf.message.Message):
+    """Which policy is tried on which calls."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TEXT_FIELD_NUMBER: builtins.int
+    HASH_FIELD_NUMBER: builtins.int
+    AGAINST_HASH_FIELD_NUMBER: builtins.int
+    START_TIME_FIELD_NUMBER: builtins.int
+    END_TIME_FIELD_NUMBER: builtins.int
+    MAX_CALLS_FIELD_NUMBER: builtins.int
+    text: builtins.str
+    """A file's text, YAML, at most 1 MiB. It is not stored."""
+    hash: builtins.str
+    """The hash of a stored one, or the beginning of it, 8 digits at least."""
+    against_hash: builtins.str
+    """What it is compared with: the hash of a stored policy, or the beginning of it, 8 digits at least. Empty: the policy
+    that judges now.
+    """
+    max_calls: builtins.int
+    """At most so many calls, the newest of them: 1 to 100,000; 0 is 20,000."""
+    @property
+    def start_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """Calls that were judged then or later. Absent: a week before `end_time`."""
+
+    @property
+    def end_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """Calls that were judged before. Absent: now."""
+
+    def __init__(
+        self,
+        *,
+        text: builtins.str = ...,
+        hash: builtins.str = ...,
+        against_hash: builtins.str = ...,
+        start_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        end_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        max_calls: builtins.int = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["end_time", b"end_time", "hash", b"hash", "policy", b"policy", "start_time", b"start_time", "text", b"text"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["against_hash", b"against_hash", "end_time", b"end_time", "hash", b"hash", "max_calls", b"max_calls", "policy", b"policy", "start_time", b"start_time", "text", b"text"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["policy", b"policy"]) -> typing.Literal["text", "hash"] | None: ...
+
+global___BacktestPolicyRequest = BacktestPolicyRequest
+
+@typing.final
+class BacktestPolicyResponse(google.protobuf.message.Message):
+    """How far a backtest is, or what it came to."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PROGRESS_FIELD_NUMBER: builtins.int
+    RESULT_FIELD_NUMBER: builtins.int
+    @property
+    def progress(self) -> global___BacktestProgress:
+        """How far it is: at once, and then some times a second."""
+
+    @property
+    def result(self) -> global___BacktestResult:
+        """What it came to: the last message."""
+
+    def __init__(
+        self,
+        *,
+        progress: global___BacktestProgress | None = ...,
+        result: global___BacktestResult | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["progress", b"progress", "result", b"result", "told", b"told"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["progress", b"progress", "result", b"result", "told", b"told"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["told", b"told"]) -> typing.Literal["progress", "result"] | None: ...
+
+global___BacktestPolicyResponse = BacktestPolicyResponse
+
+@typing.final
+class BacktestProgress(google.protobuf.message.Message):
+    """How far a backtest is."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    CALLS_JUDGED_FIELD_NUMBER: builtins.int
+    CALLS_TOTAL_FIELD_NUMBER: builtins.int
+    calls_judged: builtins.int
+    """Calls that were judged."""
+    calls_total: builtins.int
+    """Calls that are to be."""
+    def __init__(
+        self,
+        *,
+        calls_judged: builtins.int = ...,
+        calls_total: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["calls_judged", b"calls_judged", "calls_total", b"calls_total"]) -> None: ...
+
+global___BacktestProgress = BacktestProgress
+
+@typing.final
+class BacktestDecisions(google.protobuf.message.Message):
+    """How often one decision became another."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    BEFORE_FIELD_NUMBER: builtins.int
+    AFTER_FIELD_NUMBER: builtins.int
+    CALLS_FIELD_NUMBER: builtins.int
+    before: callgate.v1.types_pb2.Decision.ValueType
+    """What the policy that was compared with decides."""
+    after: callgate.v1.types_pb2.Decision.ValueType
+    """What the policy that was tried decides."""
+    calls: builtins.int
+    """Of so many calls."""
+    def __init__(
+        self,
+        *,
+        before: callgate.v1.types_pb2.Decision.ValueType = ...,
+        after: callgate.v1.types_pb2.Decision.ValueType = ...,
+        calls: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["after", b"after", "before", b"before", "calls", b"calls"]) -> None: ...
+
+global___BacktestDecisions = BacktestDecisions
+
+@typing.final
+class BacktestExample(google.protobuf.message.Message):
+    """A call that is decided otherwise."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: builtins.int
+    CALL_ID_FIELD_NUMBER: builtins.int
+    BEFORE_FIELD_NUMBER: builtins.int
+    AFTER_FIELD_NUMBER: builtins.int
+    MESSAGE_FIELD_NUMBER: builtins.int
+    session_id: builtins.str
+    """Its session."""
+    call_id: builtins.str
+    """Its id."""
+    before: callgate.v1.types_pb2.Decision.ValueType
+    """What the policy that was compared with decides."""
+    after: callgate.v1.types_pb2.Decision.ValueType
+    """What the policy that was tried decides."""
+    message: builtins.str
+    """The sentence of the rule that decides."""
+    def __init__(
+        self,
+        *,
+        session_id: builtins.str = ...,
+        call_id: builtins.str = ...,
+        before: callgate.v1.types_pb2.Decision.ValueType = ...,
+        after: callgate.v1.types_pb2.Decision.ValueType = ...,
+        message: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["after", b"after", "before", b"before", "call_id", b"call_id", "message", b"message", "session_id", b"session_id"]) -> None: ...
+
+global___BacktestExample = BacktestExample
+
+@typing.final
+class BacktestChange(google.protobuf.message.Message):
+    """What changes for one tool by one rule."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: builtins.int
+    RULE_FIELD_NUMBER: builtins.int
+    TOOL_FIELD_NUMBER: builtins.int
+    CALLS_FIELD_NUMBER: builtins.int
+    LOST_FIELD_NUMBER: builtins.int
+    APPROVED_FIELD_NUMBER: builtins.int
+    EXAMPLES_FIELD_NUMBER: builtins.int
+    kind: global___BacktestChangeKind.ValueType
+    """What becomes of the calls."""
+    rule: builtins.str
+    """The rule that decides: of the policy that was tried, or, where that one allows, of the other one."""
+    tool: builtins.str
+    """The tool."""
+    calls: builtins.int
+    """How many calls it concerns."""
+    lost: builtins.int
+    """Of these, newly refused although the call had succeeded with a new result."""
+    approved: builtins.int
+    """Of these, although a person had approved it."""
+    @property
+    def examples(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___BacktestExample]:
+        """The first of them, three at most."""
+
+    def __init__(
+        self,
+        *,
+        kind: global___BacktestChangeKind.ValueType = ...,
+        rule: builtins.str = ...,
+        tool: builtins.str = ...,
+        calls: builtins.int = ...,
+        lost: builtins.int = ...,
+        approved: builtins.int = ...,
+        examples: collections.abc.Iterable[global___BacktestExample] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["approved", b"approved", "calls", b"calls", "examples", b"examples", "kind", b"kind", "lost", b"lost", "rule", b"rule", "tool", b"tool"]) -> None: ...
+
+global___BacktestChange = BacktestChange
+
+@typing.final
+class BacktestResult(google.protobuf.message.Message):
+    """What a backtest came to."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    HASH_FIELD_NUMBER: builtins.int
+    AGAINST_HASH_FIELD_NUMBER: builtins.int
+    FIRST_CALL_TIME_FIELD_NUMBER: builtins.int
+    LAST_CALL_TIME_FIELD_NUMBER: builtins.int
+    CALLS_FIELD_NUMBER: builtins.int
+    SESSIONS_FIELD_NUMBER: builtins.int
+    CALLS_CHANGED_FIELD_NUMBER: builtins.int
+    SESSIONS_CHANGED_FIELD_NUMBER: builtins.int
+    CALLS_UNREADABLE_FIELD_NUMBER: builtins.int
+    MORE_CALLS_FIELD_NUMBER: builtins.int
+    DECISIONS_FIELD_NUMBER: builtins.int
+    CHANGES_FIELD_NUMBER: builtins.int
+    CHANGES_LEFT_OUT_FIELD_NUMBER: builtins.int
+    hash: builtins.str
+    """The policy that was tried: SHA-256 of its text, hexadecimal."""
+    against_hash: builtins.str
+    """What it was compared with; empty for the built-in policy."""
+    calls: builtins.int
+    """Calls that were judged by both."""
+    sessions: builtins.int
+    """The sessions that they are of."""
+    calls_changed: builtins.int
+    """Calls that are decided otherwise."""
+    sessions_changed: builtins.int
+    """The sessions that these are of."""
+    calls_unreadable: builtins.int
+    """Calls that could not be judged: their arguments were not stored, or their call tree had more open calls than one may
+    have.
+    """
+    more_calls: builtins.bool
+    """True when there are more calls in that time than were judged."""
+    changes_left_out: builtins.int
+    """How many kinds of change are not listed."""
+    @property
+    def first_call_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """When the first call that was judged was asked for, and the last; absent where there was none."""
+
+    @property
+    def last_call_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """See first_call_time."""
+
+    @property
+    def decisions(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___BacktestDecisions]:
+        """All calls by what both decide, also where that is the same."""
+
+    @property
+    def changes(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___BacktestChange]:
+        """What changes, the most calls first; the first 500 kinds of change."""
+
+    def __init__(
+        self,
+        *,
+        hash: builtins.str = ...,
+        against_hash: builtins.str = ...,
+        first_call_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        last_call_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        calls: builtins.int = ...,
+        sessions: builtins.int = ...,
+        calls_changed: builtins.int = ...,
+        sessions_changed: builtins.int = ...,
+        calls_unreadable: builtins.int = ...,
+        more_calls: builtins.bool = ...,
+        decisions: collections.abc.Iterable[global___BacktestDecisions] | None = ...,
+        changes: collections.abc.Iterable[global___BacktestChange] | None = ...,
+        changes_left_out: builtins.int = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["first_call_time", b"first_call_time", "last_call_time", b"last_call_time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["against_hash", b"against_hash", "calls", b"calls", "calls_changed", b"calls_changed", "calls_unreadable", b"calls_unreadable", "changes", b"changes", "changes_left_out", b"changes_left_out", "decisions", b"decisions", "first_call_time", b"first_call_time", "hash", b"hash", "last_call_time", b"last_call_time", "more_calls", b"more_calls", "sessions", b"sessions", "sessions_changed", b"sessions_changed"]) -> None: ...
+
+global___BacktestResult = BacktestResult

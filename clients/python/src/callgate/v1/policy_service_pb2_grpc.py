@@ -43,6 +43,11 @@ class PolicyServiceStub(object):
     ABORTED, REVISION_CHANGED: another revision is active than the one that was expected; the ErrorInfo tells which
     (`revision`). Nothing was activated.
     NOT_FOUND, POLICY_UNKNOWN: no stored policy has that hash, several have that beginning, or none was active before.
+    RESOURCE_EXHAUSTED, BACKTEST_RUNNING: this server tries a policy already, and does so one at a time; send the
+    request again after the given time.
+    FAILED_PRECONDITION, KEY_MISSING: what a backtest reads is encrypted, and a key of it is not on this server.
+    UNAVAILABLE, SHUTTING_DOWN: the server ends in the middle of a backtest; begin it again.
+    DEADLINE_EXCEEDED, DEADLINE: a check, or a backtest, took longer than one may.
     RESOURCE_EXHAUSTED, OVERLOADED: the server is overloaded; send the request again after the given time.
     UNAVAILABLE, STORE_UNAVAILABLE: the database gives no answer; send the request again.
     INTERNAL, INTERNAL: a bug in callgate, or tables that somebody else has changed.
@@ -79,6 +84,16 @@ class PolicyServiceStub(object):
                 request_serializer=callgate_dot_v1_dot_policy__service__pb2.RollbackPolicyRequest.SerializeToString,
                 response_deserializer=callgate_dot_v1_dot_policy__service__pb2.RollbackPolicyResponse.FromString,
                 _registered_method=True)
+        self.CheckPolicy = channel.unary_unary(
+                '/callgate.v1.PolicyService/CheckPolicy',
+                request_serializer=callgate_dot_v1_dot_policy__service__pb2.CheckPolicyRequest.SerializeToString,
+                response_deserializer=callgate_dot_v1_dot_policy__service__pb2.CheckPolicyResponse.FromString,
+                _registered_method=True)
+        self.BacktestPolicy = channel.unary_stream(
+                '/callgate.v1.PolicyService/BacktestPolicy',
+                request_serializer=callgate_dot_v1_dot_policy__service__pb2.BacktestPolicyRequest.SerializeToString,
+                response_deserializer=callgate_dot_v1_dot_policy__service__pb2.BacktestPolicyResponse.FromString,
+                _registered_method=True)
 
 
 class PolicyServiceServicer(object):
@@ -94,6 +109,11 @@ class PolicyServiceServicer(object):
     ABORTED, REVISION_CHANGED: another revision is active than the one that was expected; the ErrorInfo tells which
     (`revision`). Nothing was activated.
     NOT_FOUND, POLICY_UNKNOWN: no stored policy has that hash, several have that beginning, or none was active before.
+    RESOURCE_EXHAUSTED, BACKTEST_RUNNING: this server tries a policy already, and does so one at a time; send the
+    request again after the given time.
+    FAILED_PRECONDITION, KEY_MISSING: what a backtest reads is encrypted, and a key of it is not on this server.
+    UNAVAILABLE, SHUTTING_DOWN: the server ends in the middle of a backtest; begin it again.
+    DEADLINE_EXCEEDED, DEADLINE: a check, or a backtest, took longer than one may.
     RESOURCE_EXHAUSTED, OVERLOADED: the server is overloaded; send the request again after the given time.
     UNAVAILABLE, STORE_UNAVAILABLE: the database gives no answer; send the request again.
     INTERNAL, INTERNAL: a bug in callgate, or tables that somebody else has changed.
@@ -134,6 +154,28 @@ class PolicyServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CheckPolicy(self, request, context):
+        """Says everything that is wrong with a text, and what it would do with tools that it does not list. A text that is no
+        policy is an answer here, and no error. Nothing is stored.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def BacktestPolicy(self, request, context):
+        """Tries a policy on the tenant's stored calls: what it would have decided otherwise than another one, the active one
+        unless told. Nothing is stored or changed, and calls of agents come first. It tells how far it is, and ends with the
+        result; whoever closes the stream ends it.
+
+        What cannot be known: what would have come of a call that was refused, and what the agent would have done instead.
+        Each recorded outcome counts, whatever the verdict on its call, and the calls after it are those that really came.
+        Each call tree is judged by itself, from the first of its calls that is read: budgets that agents share, tools that
+        cool down, and halts count as far as its own calls go, and nothing that was learned of retries before.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PolicyServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -162,6 +204,16 @@ def add_PolicyServiceServicer_to_server(servicer, server):
                     request_deserializer=callgate_dot_v1_dot_policy__service__pb2.RollbackPolicyRequest.FromString,
                     response_serializer=callgate_dot_v1_dot_policy__service__pb2.RollbackPolicyResponse.SerializeToString,
             ),
+            'CheckPolicy': grpc.unary_unary_rpc_method_handler(
+                    servicer.CheckPolicy,
+                    request_deserializer=callgate_dot_v1_dot_policy__service__pb2.CheckPolicyRequest.FromString,
+                    response_serializer=callgate_dot_v1_dot_policy__service__pb2.CheckPolicyResponse.SerializeToString,
+            ),
+            'BacktestPolicy': grpc.unary_stream_rpc_method_handler(
+                    servicer.BacktestPolicy,
+                    request_deserializer=callgate_dot_v1_dot_policy__service__pb2.BacktestPolicyRequest.FromString,
+                    response_serializer=callgate_dot_v1_dot_policy__service__pb2.BacktestPolicyResponse.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'callgate.v1.PolicyService', rpc_method_handlers)
@@ -182,6 +234,11 @@ class PolicyService(object):
     ABORTED, REVISION_CHANGED: another revision is active than the one that was expected; the ErrorInfo tells which
     (`revision`). Nothing was activated.
     NOT_FOUND, POLICY_UNKNOWN: no stored policy has that hash, several have that beginning, or none was active before.
+    RESOURCE_EXHAUSTED, BACKTEST_RUNNING: this server tries a policy already, and does so one at a time; send the
+    request again after the given time.
+    FAILED_PRECONDITION, KEY_MISSING: what a backtest reads is encrypted, and a key of it is not on this server.
+    UNAVAILABLE, SHUTTING_DOWN: the server ends in the middle of a backtest; begin it again.
+    DEADLINE_EXCEEDED, DEADLINE: a check, or a backtest, took longer than one may.
     RESOURCE_EXHAUSTED, OVERLOADED: the server is overloaded; send the request again after the given time.
     UNAVAILABLE, STORE_UNAVAILABLE: the database gives no answer; send the request again.
     INTERNAL, INTERNAL: a bug in callgate, or tables that somebody else has changed.
@@ -312,6 +369,60 @@ class PolicyService(object):
             '/callgate.v1.PolicyService/RollbackPolicy',
             callgate_dot_v1_dot_policy__service__pb2.RollbackPolicyRequest.SerializeToString,
             callgate_dot_v1_dot_policy__service__pb2.RollbackPolicyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CheckPolicy(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/callgate.v1.PolicyService/CheckPolicy',
+            callgate_dot_v1_dot_policy__service__pb2.CheckPolicyRequest.SerializeToString,
+            callgate_dot_v1_dot_policy__service__pb2.CheckPolicyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def BacktestPolicy(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/callgate.v1.PolicyService/BacktestPolicy',
+            callgate_dot_v1_dot_policy__service__pb2.BacktestPolicyRequest.SerializeToString,
+            callgate_dot_v1_dot_policy__service__pb2.BacktestPolicyResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -30,6 +30,11 @@ class PolicyServiceStub:
       ABORTED, REVISION_CHANGED: another revision is active than the one that was expected; the ErrorInfo tells which
         (`revision`). Nothing was activated.
       NOT_FOUND, POLICY_UNKNOWN: no stored policy has that hash, several have that beginning, or none was active before.
+      RESOURCE_EXHAUSTED, BACKTEST_RUNNING: this server tries a policy already, and does so one at a time; send the
+        request again after the given time.
+      FAILED_PRECONDITION, KEY_MISSING: what a backtest reads is encrypted, and a key of it is not on this server.
+      UNAVAILABLE, SHUTTING_DOWN: the server ends in the middle of a backtest; begin it again.
+      DEADLINE_EXCEEDED, DEADLINE: a check, or a backtest, took longer than one may.
       RESOURCE_EXHAUSTED, OVERLOADED: the server is overloaded; send the request again after the given time.
       UNAVAILABLE, STORE_UNAVAILABLE: the database gives no answer; send the request again.
       INTERNAL, INTERNAL: a bug in callgate, or tables that somebody else has changed.
@@ -66,6 +71,28 @@ class PolicyServiceStub:
     ]
     """Activates again what was active before the present policy."""
 
+    CheckPolicy: grpc.UnaryUnaryMultiCallable[
+        callgate.v1.policy_service_pb2.CheckPolicyRequest,
+        callgate.v1.policy_service_pb2.CheckPolicyResponse,
+    ]
+    """Says everything that is wrong with a text, and what it would do with tools that it does not list. A text that is no
+    policy is an answer here, and no error. Nothing is stored.
+    """
+
+    BacktestPolicy: grpc.UnaryStreamMultiCallable[
+        callgate.v1.policy_service_pb2.BacktestPolicyRequest,
+        callgate.v1.policy_service_pb2.BacktestPolicyResponse,
+    ]
+    """Tries a policy on the tenant's stored calls: what it would have decided otherwise than another one, the active one
+    unless told. Nothing is stored or changed, and calls of agents come first. It tells how far it is, and ends with the
+    result; whoever closes the stream ends it.
+
+    What cannot be known: what would have come of a call that was refused, and what the agent would have done instead.
+    Each recorded outcome counts, whatever the verdict on its call, and the calls after it are those that really came.
+    Each call tree is judged by itself, from the first of its calls that is read: budgets that agents share, tools that
+    cool down, and halts count as far as its own calls go, and nothing that was learned of retries before.
+    """
+
 class PolicyServiceAsyncStub:
     """Stores and activates policies. A stored policy never changes; which one is active is a history of revisions, and
     each activation makes the next one. Without any, the built-in policy holds, which knows no tool.
@@ -79,6 +106,11 @@ class PolicyServiceAsyncStub:
       ABORTED, REVISION_CHANGED: another revision is active than the one that was expected; the ErrorInfo tells which
         (`revision`). Nothing was activated.
       NOT_FOUND, POLICY_UNKNOWN: no stored policy has that hash, several have that beginning, or none was active before.
+      RESOURCE_EXHAUSTED, BACKTEST_RUNNING: this server tries a policy already, and does so one at a time; send the
+        request again after the given time.
+      FAILED_PRECONDITION, KEY_MISSING: what a backtest reads is encrypted, and a key of it is not on this server.
+      UNAVAILABLE, SHUTTING_DOWN: the server ends in the middle of a backtest; begin it again.
+      DEADLINE_EXCEEDED, DEADLINE: a check, or a backtest, took longer than one may.
       RESOURCE_EXHAUSTED, OVERLOADED: the server is overloaded; send the request again after the given time.
       UNAVAILABLE, STORE_UNAVAILABLE: the database gives no answer; send the request again.
       INTERNAL, INTERNAL: a bug in callgate, or tables that somebody else has changed.
@@ -114,6 +146,28 @@ class PolicyServiceAsyncStub:
     ]
     """Activates again what was active before the present policy."""
 
+    CheckPolicy: grpc.aio.UnaryUnaryMultiCallable[
+        callgate.v1.policy_service_pb2.CheckPolicyRequest,
+        callgate.v1.policy_service_pb2.CheckPolicyResponse,
+    ]
+    """Says everything that is wrong with a text, and what it would do with tools that it does not list. A text that is no
+    policy is an answer here, and no error. Nothing is stored.
+    """
+
+    BacktestPolicy: grpc.aio.UnaryStreamMultiCallable[
+        callgate.v1.policy_service_pb2.BacktestPolicyRequest,
+        callgate.v1.policy_service_pb2.BacktestPolicyResponse,
+    ]
+    """Tries a policy on the tenant's stored calls: what it would have decided otherwise than another one, the active one
+    unless told. Nothing is stored or changed, and calls of agents come first. It tells how far it is, and ends with the
+    result; whoever closes the stream ends it.
+
+    What cannot be known: what would have come of a call that was refused, and what the agent would have done instead.
+    Each recorded outcome counts, whatever the verdict on its call, and the calls after it are those that really came.
+    Each call tree is judged by itself, from the first of its calls that is read: budgets that agents share, tools that
+    cool down, and halts count as far as its own calls go, and nothing that was learned of retries before.
+    """
+
 class PolicyServiceServicer(metaclass=abc.ABCMeta):
     """Stores and activates policies. A stored policy never changes; which one is active is a history of revisions, and
     each activation makes the next one. Without any, the built-in policy holds, which knows no tool.
@@ -127,6 +181,11 @@ class PolicyServiceServicer(metaclass=abc.ABCMeta):
       ABORTED, REVISION_CHANGED: another revision is active than the one that was expected; the ErrorInfo tells which
         (`revision`). Nothing was activated.
       NOT_FOUND, POLICY_UNKNOWN: no stored policy has that hash, several have that beginning, or none was active before.
+      RESOURCE_EXHAUSTED, BACKTEST_RUNNING: this server tries a policy already, and does so one at a time; send the
+        request again after the given time.
+      FAILED_PRECONDITION, KEY_MISSING: what a backtest reads is encrypted, and a key of it is not on this server.
+      UNAVAILABLE, SHUTTING_DOWN: the server ends in the middle of a backtest; begin it again.
+      DEADLINE_EXCEEDED, DEADLINE: a check, or a backtest, took longer than one may.
       RESOURCE_EXHAUSTED, OVERLOADED: the server is overloaded; send the request again after the given time.
       UNAVAILABLE, STORE_UNAVAILABLE: the database gives no answer; send the request again.
       INTERNAL, INTERNAL: a bug in callgate, or tables that somebody else has changed.
@@ -171,5 +230,31 @@ class PolicyServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[callgate.v1.policy_service_pb2.RollbackPolicyResponse, collections.abc.Awaitable[callgate.v1.policy_service_pb2.RollbackPolicyResponse]]:
         """Activates again what was active before the present policy."""
+
+    @abc.abstractmethod
+    def CheckPolicy(
+        self,
+        request: callgate.v1.policy_service_pb2.CheckPolicyRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[callgate.v1.policy_service_pb2.CheckPolicyResponse, collections.abc.Awaitable[callgate.v1.policy_service_pb2.CheckPolicyResponse]]:
+        """Says everything that is wrong with a text, and what it would do with tools that it does not list. A text that is no
+        policy is an answer here, and no error. Nothing is stored.
+        """
+
+    @abc.abstractmethod
+    def BacktestPolicy(
+        self,
+        request: callgate.v1.policy_service_pb2.BacktestPolicyRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[collections.abc.Iterator[callgate.v1.policy_service_pb2.BacktestPolicyResponse], collections.abc.AsyncIterator[callgate.v1.policy_service_pb2.BacktestPolicyResponse]]:
+        """Tries a policy on the tenant's stored calls: what it would have decided otherwise than another one, the active one
+        unless told. Nothing is stored or changed, and calls of agents come first. It tells how far it is, and ends with the
+        result; whoever closes the stream ends it.
+
+        What cannot be known: what would have come of a call that was refused, and what the agent would have done instead.
+        Each recorded outcome counts, whatever the verdict on its call, and the calls after it are those that really came.
+        Each call tree is judged by itself, from the first of its calls that is read: budgets that agents share, tools that
+        cool down, and halts count as far as its own calls go, and nothing that was learned of retries before.
+        """
 
 def add_PolicyServiceServicer_to_server(servicer: PolicyServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

@@ -313,6 +313,266 @@ class RetryLayer(google.protobuf.message.Message):
 global___RetryLayer = RetryLayer
 
 @typing.final
+class GetRetryHistoryRequest(google.protobuf.message.Message):
+    """Which retries are told of."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TOOL_FIELD_NUMBER: builtins.int
+    FAILURE_FIELD_NUMBER: builtins.int
+    DAYS_FIELD_NUMBER: builtins.int
+    tool: builtins.str
+    """Only of this tool; empty: of all."""
+    failure: callgate.v1.types_pb2.FailureKind.ValueType
+    """Only after this kind of failure; unspecified: all."""
+    days: builtins.int
+    """Days to look back, 1 to 90; 0 is 7."""
+    def __init__(
+        self,
+        *,
+        tool: builtins.str = ...,
+        failure: callgate.v1.types_pb2.FailureKind.ValueType = ...,
+        days: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["days", b"days", "failure", b"failure", "tool", b"tool"]) -> None: ...
+
+global___GetRetryHistoryRequest = GetRetryHistoryRequest
+
+@typing.final
+class GetRetryHistoryResponse(google.protobuf.message.Message):
+    """What retries came to. A retry is a call with the same arguments that follows up on a failure."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    DAYS_FIELD_NUMBER: builtins.int
+    CALIBRATION_FIELD_NUMBER: builtins.int
+    WORTH_FIELD_NUMBER: builtins.int
+    PROBES_FIELD_NUMBER: builtins.int
+    SELF_CORRECTIONS_FIELD_NUMBER: builtins.int
+    LOOKED_BACK_TO_FIELD_NUMBER: builtins.int
+    @property
+    def days(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___RetryDay]:
+        """By UTC day, the oldest first; days without a retry are left out."""
+
+    @property
+    def calibration(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___RetryCalibration]:
+        """Do the chances come true? By tenths of the chance that was told with the failure, the lowest first; probes, which are
+        made against it, do not count.
+        """
+
+    @property
+    def worth(self) -> global___RetryWorth:
+        """What they gained and cost."""
+
+    @property
+    def probes(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___RetryProbe]:
+        """Retries that were advised against the estimate, to learn; by tool and kind of failure."""
+
+    @property
+    def self_corrections(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___SelfCorrection]:
+        """What refusals for arguments came to within the last two weeks, the most frequent first; at most 100. A refusal counts
+        when the model called the tool again.
+        """
+
+    @property
+    def looked_back_to(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """The calibration, the worth and the probes are of the newest 20,000 retries, which reach back to here; absent: of all."""
+
+    def __init__(
+        self,
+        *,
+        days: collections.abc.Iterable[global___RetryDay] | None = ...,
+        calibration: collections.abc.Iterable[global___RetryCalibration] | None = ...,
+        worth: global___RetryWorth | None = ...,
+        probes: collections.abc.Iterable[global___RetryProbe] | None = ...,
+        self_corrections: collections.abc.Iterable[global___SelfCorrection] | None = ...,
+        looked_back_to: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["looked_back_to", b"looked_back_to", "worth", b"worth"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["calibration", b"calibration", "days", b"days", "looked_back_to", b"looked_back_to", "probes", b"probes", "self_corrections", b"self_corrections", "worth", b"worth"]) -> None: ...
+
+global___GetRetryHistoryResponse = GetRetryHistoryResponse
+
+@typing.final
+class RetryDay(google.protobuf.message.Message):
+    """Retries of one UTC day."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    START_TIME_FIELD_NUMBER: builtins.int
+    TRIALS_FIELD_NUMBER: builtins.int
+    SUCCESSES_FIELD_NUMBER: builtins.int
+    trials: builtins.int
+    """Retries of which it is known what they came to."""
+    successes: builtins.int
+    """Those that did not fail."""
+    @property
+    def start_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """When it began."""
+
+    def __init__(
+        self,
+        *,
+        start_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        trials: builtins.int = ...,
+        successes: builtins.int = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["start_time", b"start_time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["start_time", b"start_time", "successes", b"successes", "trials", b"trials"]) -> None: ...
+
+global___RetryDay = RetryDay
+
+@typing.final
+class RetryCalibration(google.protobuf.message.Message):
+    """Retries that had nearly the same chance."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TENTH_FIELD_NUMBER: builtins.int
+    TRIALS_FIELD_NUMBER: builtins.int
+    PREDICTED_FIELD_NUMBER: builtins.int
+    OBSERVED_FIELD_NUMBER: builtins.int
+    tenth: builtins.int
+    """The tenth that the chance lies in, from 1, which is below 0.1."""
+    trials: builtins.int
+    """Retries of which it is known whether they failed."""
+    predicted: builtins.float
+    """The mean chance that was told with the failure, 0 to 1."""
+    observed: builtins.float
+    """The share of them that did not fail, 0 to 1."""
+    def __init__(
+        self,
+        *,
+        tenth: builtins.int = ...,
+        trials: builtins.int = ...,
+        predicted: builtins.float = ...,
+        observed: builtins.float = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["observed", b"observed", "predicted", b"predicted", "tenth", b"tenth", "trials", b"trials"]) -> None: ...
+
+global___RetryCalibration = RetryCalibration
+
+@typing.final
+class RetryWorth(google.protobuf.message.Message):
+    """What retries gained and cost."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    RETRIES_FIELD_NUMBER: builtins.int
+    SUCCEEDED_FIELD_NUMBER: builtins.int
+    FAILED_FIELD_NUMBER: builtins.int
+    AGAINST_ADVICE_FIELD_NUMBER: builtins.int
+    COST_MICROS_FIELD_NUMBER: builtins.int
+    TOKENS_FIELD_NUMBER: builtins.int
+    LOST_FIELD_NUMBER: builtins.int
+    retries: builtins.int
+    """Retries that have ended."""
+    succeeded: builtins.int
+    """Those that did not fail: what they gained."""
+    failed: builtins.int
+    """Those that failed again, or of which nobody knows; the costs below are theirs."""
+    against_advice: builtins.int
+    """Failed ones that were made although the advice was not to retry."""
+    cost_micros: builtins.int
+    """What they cost, in millionths of a US dollar."""
+    tokens: builtins.int
+    """Tokens that went with them."""
+    @property
+    def lost(self) -> google.protobuf.duration_pb2.Duration:
+        """How long they were waited for and ran."""
+
+    def __init__(
+        self,
+        *,
+        retries: builtins.int = ...,
+        succeeded: builtins.int = ...,
+        failed: builtins.int = ...,
+        against_advice: builtins.int = ...,
+        cost_micros: builtins.int = ...,
+        tokens: builtins.int = ...,
+        lost: google.protobuf.duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["lost", b"lost"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["against_advice", b"against_advice", "cost_micros", b"cost_micros", "failed", b"failed", "lost", b"lost", "retries", b"retries", "succeeded", b"succeeded", "tokens", b"tokens"]) -> None: ...
+
+global___RetryWorth = RetryWorth
+
+@typing.final
+class RetryProbe(google.protobuf.message.Message):
+    """Retries that were advised to learn."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TOOL_FIELD_NUMBER: builtins.int
+    FAILURE_FIELD_NUMBER: builtins.int
+    PROBES_FIELD_NUMBER: builtins.int
+    SUCCESSES_FIELD_NUMBER: builtins.int
+    LAST_TIME_FIELD_NUMBER: builtins.int
+    tool: builtins.str
+    """As models call it."""
+    failure: callgate.v1.types_pb2.FailureKind.ValueType
+    """What the tool had failed with."""
+    probes: builtins.int
+    """How many."""
+    successes: builtins.int
+    """Those that did not fail."""
+    @property
+    def last_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """When the last one was permitted."""
+
+    def __init__(
+        self,
+        *,
+        tool: builtins.str = ...,
+        failure: callgate.v1.types_pb2.FailureKind.ValueType = ...,
+        probes: builtins.int = ...,
+        successes: builtins.int = ...,
+        last_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["last_time", b"last_time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["failure", b"failure", "last_time", b"last_time", "probes", b"probes", "successes", b"successes", "tool", b"tool"]) -> None: ...
+
+global___RetryProbe = RetryProbe
+
+@typing.final
+class SelfCorrection(google.protobuf.message.Message):
+    """Whether models mend an argument by themselves."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TOOL_FIELD_NUMBER: builtins.int
+    FIELD_FIELD_NUMBER: builtins.int
+    RULE_FIELD_NUMBER: builtins.int
+    REFUSALS_FIELD_NUMBER: builtins.int
+    CORRECTED_FIELD_NUMBER: builtins.int
+    IS_FOR_THE_USER_FIELD_NUMBER: builtins.int
+    tool: builtins.str
+    """As models call it."""
+    field: builtins.str
+    """The argument, as `items[].sku`."""
+    rule: builtins.str
+    """What was wrong with it: the keyword of the schema."""
+    refusals: builtins.int
+    """Refusals."""
+    corrected: builtins.int
+    """Those after which it was right."""
+    is_for_the_user: builtins.bool
+    """It is mended so seldom that the user is asked instead, where the policy says `on_violation: self_correct`."""
+    def __init__(
+        self,
+        *,
+        tool: builtins.str = ...,
+        field: builtins.str = ...,
+        rule: builtins.str = ...,
+        refusals: builtins.int = ...,
+        corrected: builtins.int = ...,
+        is_for_the_user: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["corrected", b"corrected", "field", b"field", "is_for_the_user", b"is_for_the_user", "refusals", b"refusals", "rule", b"rule", "tool", b"tool"]) -> None: ...
+
+global___SelfCorrection = SelfCorrection
+
+@typing.final
 class GetToolQualityRequest(google.protobuf.message.Message):
     """Which tools are reported on, and for how long."""
 

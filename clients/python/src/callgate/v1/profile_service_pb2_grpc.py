@@ -59,6 +59,11 @@ class ProfileServiceStub(object):
                 request_serializer=callgate_dot_v1_dot_profile__service__pb2.GetRetryProfileRequest.SerializeToString,
                 response_deserializer=callgate_dot_v1_dot_profile__service__pb2.GetRetryProfileResponse.FromString,
                 _registered_method=True)
+        self.GetRetryHistory = channel.unary_unary(
+                '/callgate.v1.ProfileService/GetRetryHistory',
+                request_serializer=callgate_dot_v1_dot_profile__service__pb2.GetRetryHistoryRequest.SerializeToString,
+                response_deserializer=callgate_dot_v1_dot_profile__service__pb2.GetRetryHistoryResponse.FromString,
+                _registered_method=True)
         self.GetToolQuality = channel.unary_unary(
                 '/callgate.v1.ProfileService/GetToolQuality',
                 request_serializer=callgate_dot_v1_dot_profile__service__pb2.GetToolQualityRequest.SerializeToString,
@@ -98,6 +103,13 @@ class ProfileServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetRetryHistory(self, request, context):
+        """What retries came to: over time, beside what was predicted of them, and what they cost.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetToolQuality(self, request, context):
         """How well tools suit agents, the worst first.
         """
@@ -124,6 +136,11 @@ def add_ProfileServiceServicer_to_server(servicer, server):
                     servicer.GetRetryProfile,
                     request_deserializer=callgate_dot_v1_dot_profile__service__pb2.GetRetryProfileRequest.FromString,
                     response_serializer=callgate_dot_v1_dot_profile__service__pb2.GetRetryProfileResponse.SerializeToString,
+            ),
+            'GetRetryHistory': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetRetryHistory,
+                    request_deserializer=callgate_dot_v1_dot_profile__service__pb2.GetRetryHistoryRequest.FromString,
+                    response_serializer=callgate_dot_v1_dot_profile__service__pb2.GetRetryHistoryResponse.SerializeToString,
             ),
             'GetToolQuality': grpc.unary_unary_rpc_method_handler(
                     servicer.GetToolQuality,
@@ -199,6 +216,33 @@ class ProfileService(object):
             '/callgate.v1.ProfileService/GetRetryProfile',
             callgate_dot_v1_dot_profile__service__pb2.GetRetryProfileRequest.SerializeToString,
             callgate_dot_v1_dot_profile__service__pb2.GetRetryProfileResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetRetryHistory(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/callgate.v1.ProfileService/GetRetryHistory',
+            callgate_dot_v1_dot_profile__service__pb2.GetRetryHistoryRequest.SerializeToString,
+            callgate_dot_v1_dot_profile__service__pb2.GetRetryHistoryResponse.FromString,
             options,
             channel_credentials,
             insecure,

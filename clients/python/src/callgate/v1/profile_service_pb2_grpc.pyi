@@ -43,6 +43,12 @@ class ProfileServiceStub:
     ]
     """One retry profile, with everything that is known of it."""
 
+    GetRetryHistory: grpc.UnaryUnaryMultiCallable[
+        callgate.v1.profile_service_pb2.GetRetryHistoryRequest,
+        callgate.v1.profile_service_pb2.GetRetryHistoryResponse,
+    ]
+    """What retries came to: over time, beside what was predicted of them, and what they cost."""
+
     GetToolQuality: grpc.UnaryUnaryMultiCallable[
         callgate.v1.profile_service_pb2.GetToolQualityRequest,
         callgate.v1.profile_service_pb2.GetToolQualityResponse,
@@ -79,6 +85,12 @@ class ProfileServiceAsyncStub:
         callgate.v1.profile_service_pb2.GetRetryProfileResponse,
     ]
     """One retry profile, with everything that is known of it."""
+
+    GetRetryHistory: grpc.aio.UnaryUnaryMultiCallable[
+        callgate.v1.profile_service_pb2.GetRetryHistoryRequest,
+        callgate.v1.profile_service_pb2.GetRetryHistoryResponse,
+    ]
+    """What retries came to: over time, beside what was predicted of them, and what they cost."""
 
     GetToolQuality: grpc.aio.UnaryUnaryMultiCallable[
         callgate.v1.profile_service_pb2.GetToolQualityRequest,
@@ -120,6 +132,14 @@ class ProfileServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[callgate.v1.profile_service_pb2.GetRetryProfileResponse, collections.abc.Awaitable[callgate.v1.profile_service_pb2.GetRetryProfileResponse]]:
         """One retry profile, with everything that is known of it."""
+
+    @abc.abstractmethod
+    def GetRetryHistory(
+        self,
+        request: callgate.v1.profile_service_pb2.GetRetryHistoryRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[callgate.v1.profile_service_pb2.GetRetryHistoryResponse, collections.abc.Awaitable[callgate.v1.profile_service_pb2.GetRetryHistoryResponse]]:
+        """What retries came to: over time, beside what was predicted of them, and what they cost."""
 
     @abc.abstractmethod
     def GetToolQuality(

@@ -446,6 +446,64 @@ class SettleOutcomeResponse(google.protobuf.message.Message):
 global___SettleOutcomeResponse = SettleOutcomeResponse
 
 @typing.final
+class RaiseBudgetRequest(google.protobuf.message.Message):
+    """More than the policy allows. Who gives it comes from the caller's identity."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: builtins.int
+    SCOPE_FIELD_NUMBER: builtins.int
+    DIMENSION_FIELD_NUMBER: builtins.int
+    EXTRA_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
+    session_id: builtins.str
+    """Whose budget. Required."""
+    scope: callgate.v1.types_pb2.BudgetScope.ValueType
+    """RUN: of the session's present run, which ends with it. CALL_TREE: of its root with all sub-agents. What agents and
+    tenants may spend in a day is the policy's. Required.
+    """
+    dimension: callgate.v1.types_pb2.BudgetDimension.ValueType
+    """Which limit; the policy has to set it. Required."""
+    extra: builtins.int
+    """How much more than the policy's limit, in all and in the unit of the dimension: it takes the place of what was given
+    before, and 0 takes that back.
+    """
+    reason: builtins.str
+    """Why. At most 2,000 bytes."""
+    def __init__(
+        self,
+        *,
+        session_id: builtins.str = ...,
+        scope: callgate.v1.types_pb2.BudgetScope.ValueType = ...,
+        dimension: callgate.v1.types_pb2.BudgetDimension.ValueType = ...,
+        extra: builtins.int = ...,
+        reason: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["dimension", b"dimension", "extra", b"extra", "reason", b"reason", "scope", b"scope", "session_id", b"session_id"]) -> None: ...
+
+global___RaiseBudgetRequest = RaiseBudgetRequest
+
+@typing.final
+class RaiseBudgetResponse(google.protobuf.message.Message):
+    """It is stored."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    BUDGETS_FIELD_NUMBER: builtins.int
+    @property
+    def budgets(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[callgate.v1.types_pb2.BudgetLeft]:
+        """What is left of the session's budgets now."""
+
+    def __init__(
+        self,
+        *,
+        budgets: collections.abc.Iterable[callgate.v1.types_pb2.BudgetLeft] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["budgets", b"budgets"]) -> None: ...
+
+global___RaiseBudgetResponse = RaiseBudgetResponse
+
+@typing.final
 class ListSessionsRequest(google.protobuf.message.Message):
     """Which sessions are listed."""
 
@@ -1203,6 +1261,7 @@ class CallAnswer(google.protobuf.message.Message):
     BY_FIELD_NUMBER: builtins.int
     REASON_FIELD_NUMBER: builtins.int
     APPROVED_FIELD_NUMBER: builtins.int
+    EDITED_FIELD_NUMBER: builtins.int
     kind: builtins.str
     """What: answered, seconded (a yes that needs another one), withdrawn, outcome_settled."""
     by: builtins.str
@@ -1210,7 +1269,9 @@ class CallAnswer(google.protobuf.message.Message):
     reason: builtins.str
     """Why, in their words."""
     approved: builtins.bool
-    """For an answer: yes."""
+    """For an answer: yes, to the call as it was asked about."""
+    edited: builtins.bool
+    """For an answer: yes, to the call with other arguments; it does not run itself."""
     @property
     def create_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """When."""
@@ -1223,9 +1284,10 @@ class CallAnswer(google.protobuf.message.Message):
         by: builtins.str = ...,
         reason: builtins.str = ...,
         approved: builtins.bool = ...,
+        edited: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["create_time", b"create_time"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["approved", b"approved", "by", b"by", "create_time", b"create_time", "kind", b"kind", "reason", b"reason"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["approved", b"approved", "by", b"by", "create_time", b"create_time", "edited", b"edited", "kind", b"kind", "reason", b"reason"]) -> None: ...
 
 global___CallAnswer = CallAnswer
 

@@ -38,6 +38,9 @@ class SessionServiceStub(object):
     UNAUTHENTICATED, CALLER_UNKNOWN: the metadata `callgate-by` does not say who does it.
     FAILED_PRECONDITION, PHASE_FORBIDDEN: the policy has no such phase, or the present one does not lead to it.
     NOT_FOUND, SESSION_UNKNOWN: the session has not asked for any call yet. (A phase may be set before.)
+    FAILED_PRECONDITION, NO_SUCH_LIMIT: the policy sets no limit of that, which could be raised.
+    FAILED_PRECONDITION, NO_RUN: the session is in no run, whose budget could be raised.
+    RESOURCE_EXHAUSTED, TOO_MANY_RAISED: 256 budgets of the call tree are raised.
     RESOURCE_EXHAUSTED, OVERLOADED: the server is overloaded; send the request again after the given time.
     UNAVAILABLE, STORE_UNAVAILABLE: the database gives no answer; send the request again.
     UNAVAILABLE, SHUTTING_DOWN: the server ends a watch; watch another replica.
@@ -80,6 +83,11 @@ class SessionServiceStub(object):
                 request_serializer=callgate_dot_v1_dot_session__service__pb2.SettleOutcomeRequest.SerializeToString,
                 response_deserializer=callgate_dot_v1_dot_session__service__pb2.SettleOutcomeResponse.FromString,
                 _registered_method=True)
+        self.RaiseBudget = channel.unary_unary(
+                '/callgate.v1.SessionService/RaiseBudget',
+                request_serializer=callgate_dot_v1_dot_session__service__pb2.RaiseBudgetRequest.SerializeToString,
+                response_deserializer=callgate_dot_v1_dot_session__service__pb2.RaiseBudgetResponse.FromString,
+                _registered_method=True)
         self.ListSessions = channel.unary_unary(
                 '/callgate.v1.SessionService/ListSessions',
                 request_serializer=callgate_dot_v1_dot_session__service__pb2.ListSessionsRequest.SerializeToString,
@@ -115,6 +123,9 @@ class SessionServiceServicer(object):
     UNAUTHENTICATED, CALLER_UNKNOWN: the metadata `callgate-by` does not say who does it.
     FAILED_PRECONDITION, PHASE_FORBIDDEN: the policy has no such phase, or the present one does not lead to it.
     NOT_FOUND, SESSION_UNKNOWN: the session has not asked for any call yet. (A phase may be set before.)
+    FAILED_PRECONDITION, NO_SUCH_LIMIT: the policy sets no limit of that, which could be raised.
+    FAILED_PRECONDITION, NO_RUN: the session is in no run, whose budget could be raised.
+    RESOURCE_EXHAUSTED, TOO_MANY_RAISED: 256 budgets of the call tree are raised.
     RESOURCE_EXHAUSTED, OVERLOADED: the server is overloaded; send the request again after the given time.
     UNAVAILABLE, STORE_UNAVAILABLE: the database gives no answer; send the request again.
     UNAVAILABLE, SHUTTING_DOWN: the server ends a watch; watch another replica.
@@ -160,6 +171,14 @@ class SessionServiceServicer(object):
     def SettleOutcome(self, request, context):
         """An operator says what came of a call of which nobody knows whether it happened, after having looked. Also answers as
         GateService.Record does: CALL_UNKNOWN, CALL_NOT_PERMITTED, CALL_ALREADY_SETTLED, ATTEMPT_SUPERSEDED.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RaiseBudget(self, request, context):
+        """Raises a budget of a session's run or of its call tree beyond what the policy allows, or takes that back. A session
+        that was stopped since the budget is spent goes on with its next call.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -233,6 +252,11 @@ def add_SessionServiceServicer_to_server(servicer, server):
                     request_deserializer=callgate_dot_v1_dot_session__service__pb2.SettleOutcomeRequest.FromString,
                     response_serializer=callgate_dot_v1_dot_session__service__pb2.SettleOutcomeResponse.SerializeToString,
             ),
+            'RaiseBudget': grpc.unary_unary_rpc_method_handler(
+                    servicer.RaiseBudget,
+                    request_deserializer=callgate_dot_v1_dot_session__service__pb2.RaiseBudgetRequest.FromString,
+                    response_serializer=callgate_dot_v1_dot_session__service__pb2.RaiseBudgetResponse.SerializeToString,
+            ),
             'ListSessions': grpc.unary_unary_rpc_method_handler(
                     servicer.ListSessions,
                     request_deserializer=callgate_dot_v1_dot_session__service__pb2.ListSessionsRequest.FromString,
@@ -273,6 +297,9 @@ class SessionService(object):
     UNAUTHENTICATED, CALLER_UNKNOWN: the metadata `callgate-by` does not say who does it.
     FAILED_PRECONDITION, PHASE_FORBIDDEN: the policy has no such phase, or the present one does not lead to it.
     NOT_FOUND, SESSION_UNKNOWN: the session has not asked for any call yet. (A phase may be set before.)
+    FAILED_PRECONDITION, NO_SUCH_LIMIT: the policy sets no limit of that, which could be raised.
+    FAILED_PRECONDITION, NO_RUN: the session is in no run, whose budget could be raised.
+    RESOURCE_EXHAUSTED, TOO_MANY_RAISED: 256 budgets of the call tree are raised.
     RESOURCE_EXHAUSTED, OVERLOADED: the server is overloaded; send the request again after the given time.
     UNAVAILABLE, STORE_UNAVAILABLE: the database gives no answer; send the request again.
     UNAVAILABLE, SHUTTING_DOWN: the server ends a watch; watch another replica.
@@ -431,6 +458,33 @@ class SessionService(object):
             '/callgate.v1.SessionService/SettleOutcome',
             callgate_dot_v1_dot_session__service__pb2.SettleOutcomeRequest.SerializeToString,
             callgate_dot_v1_dot_session__service__pb2.SettleOutcomeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RaiseBudget(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/callgate.v1.SessionService/RaiseBudget',
+            callgate_dot_v1_dot_session__service__pb2.RaiseBudgetRequest.SerializeToString,
+            callgate_dot_v1_dot_session__service__pb2.RaiseBudgetResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -25,6 +25,9 @@ class SessionServiceStub:
       UNAUTHENTICATED, CALLER_UNKNOWN: the metadata `callgate-by` does not say who does it.
       FAILED_PRECONDITION, PHASE_FORBIDDEN: the policy has no such phase, or the present one does not lead to it.
       NOT_FOUND, SESSION_UNKNOWN: the session has not asked for any call yet. (A phase may be set before.)
+      FAILED_PRECONDITION, NO_SUCH_LIMIT: the policy sets no limit of that, which could be raised.
+      FAILED_PRECONDITION, NO_RUN: the session is in no run, whose budget could be raised.
+      RESOURCE_EXHAUSTED, TOO_MANY_RAISED: 256 budgets of the call tree are raised.
       RESOURCE_EXHAUSTED, OVERLOADED: the server is overloaded; send the request again after the given time.
       UNAVAILABLE, STORE_UNAVAILABLE: the database gives no answer; send the request again.
       UNAVAILABLE, SHUTTING_DOWN: the server ends a watch; watch another replica.
@@ -72,6 +75,14 @@ class SessionServiceStub:
     GateService.Record does: CALL_UNKNOWN, CALL_NOT_PERMITTED, CALL_ALREADY_SETTLED, ATTEMPT_SUPERSEDED.
     """
 
+    RaiseBudget: grpc.UnaryUnaryMultiCallable[
+        callgate.v1.session_service_pb2.RaiseBudgetRequest,
+        callgate.v1.session_service_pb2.RaiseBudgetResponse,
+    ]
+    """Raises a budget of a session's run or of its call tree beyond what the policy allows, or takes that back. A session
+    that was stopped since the budget is spent goes on with its next call.
+    """
+
     ListSessions: grpc.UnaryUnaryMultiCallable[
         callgate.v1.session_service_pb2.ListSessionsRequest,
         callgate.v1.session_service_pb2.ListSessionsResponse,
@@ -110,6 +121,9 @@ class SessionServiceAsyncStub:
       UNAUTHENTICATED, CALLER_UNKNOWN: the metadata `callgate-by` does not say who does it.
       FAILED_PRECONDITION, PHASE_FORBIDDEN: the policy has no such phase, or the present one does not lead to it.
       NOT_FOUND, SESSION_UNKNOWN: the session has not asked for any call yet. (A phase may be set before.)
+      FAILED_PRECONDITION, NO_SUCH_LIMIT: the policy sets no limit of that, which could be raised.
+      FAILED_PRECONDITION, NO_RUN: the session is in no run, whose budget could be raised.
+      RESOURCE_EXHAUSTED, TOO_MANY_RAISED: 256 budgets of the call tree are raised.
       RESOURCE_EXHAUSTED, OVERLOADED: the server is overloaded; send the request again after the given time.
       UNAVAILABLE, STORE_UNAVAILABLE: the database gives no answer; send the request again.
       UNAVAILABLE, SHUTTING_DOWN: the server ends a watch; watch another replica.
@@ -156,6 +170,14 @@ class SessionServiceAsyncStub:
     GateService.Record does: CALL_UNKNOWN, CALL_NOT_PERMITTED, CALL_ALREADY_SETTLED, ATTEMPT_SUPERSEDED.
     """
 
+    RaiseBudget: grpc.aio.UnaryUnaryMultiCallable[
+        callgate.v1.session_service_pb2.RaiseBudgetRequest,
+        callgate.v1.session_service_pb2.RaiseBudgetResponse,
+    ]
+    """Raises a budget of a session's run or of its call tree beyond what the policy allows, or takes that back. A session
+    that was stopped since the budget is spent goes on with its next call.
+    """
+
     ListSessions: grpc.aio.UnaryUnaryMultiCallable[
         callgate.v1.session_service_pb2.ListSessionsRequest,
         callgate.v1.session_service_pb2.ListSessionsResponse,
@@ -194,6 +216,9 @@ class SessionServiceServicer(metaclass=abc.ABCMeta):
       UNAUTHENTICATED, CALLER_UNKNOWN: the metadata `callgate-by` does not say who does it.
       FAILED_PRECONDITION, PHASE_FORBIDDEN: the policy has no such phase, or the present one does not lead to it.
       NOT_FOUND, SESSION_UNKNOWN: the session has not asked for any call yet. (A phase may be set before.)
+      FAILED_PRECONDITION, NO_SUCH_LIMIT: the policy sets no limit of that, which could be raised.
+      FAILED_PRECONDITION, NO_RUN: the session is in no run, whose budget could be raised.
+      RESOURCE_EXHAUSTED, TOO_MANY_RAISED: 256 budgets of the call tree are raised.
       RESOURCE_EXHAUSTED, OVERLOADED: the server is overloaded; send the request again after the given time.
       UNAVAILABLE, STORE_UNAVAILABLE: the database gives no answer; send the request again.
       UNAVAILABLE, SHUTTING_DOWN: the server ends a watch; watch another replica.
@@ -250,6 +275,16 @@ class SessionServiceServicer(metaclass=abc.ABCMeta):
     ) -> typing.Union[callgate.v1.session_service_pb2.SettleOutcomeResponse, collections.abc.Awaitable[callgate.v1.session_service_pb2.SettleOutcomeResponse]]:
         """An operator says what came of a call of which nobody knows whether it happened, after having looked. Also answers as
         GateService.Record does: CALL_UNKNOWN, CALL_NOT_PERMITTED, CALL_ALREADY_SETTLED, ATTEMPT_SUPERSEDED.
+        """
+
+    @abc.abstractmethod
+    def RaiseBudget(
+        self,
+        request: callgate.v1.session_service_pb2.RaiseBudgetRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[callgate.v1.session_service_pb2.RaiseBudgetResponse, collections.abc.Awaitable[callgate.v1.session_service_pb2.RaiseBudgetResponse]]:
+        """Raises a budget of a session's run or of its call tree beyond what the policy allows, or takes that back. A session
+        that was stopped since the budget is spent goes on with its next call.
         """
 
     @abc.abstractmethod

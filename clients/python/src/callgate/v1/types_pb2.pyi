@@ -40,6 +40,7 @@ Reasons are stable strings; later versions add to them and change the meaning of
   store_unavailable: The database is out of reach, and the policy lets this read run without a record.
   approval_required: A person must approve the call.
   approval_denied: A person has refused the call.
+  approval_edited: A person has approved the call with other arguments.
   approval_expired: Nobody answered in time.
   approval_withdrawn: Who asked has taken the question back.
 """
@@ -694,6 +695,7 @@ class BudgetLeft(google.protobuf.message.Message):
     DIMENSION_FIELD_NUMBER: builtins.int
     USED_FIELD_NUMBER: builtins.int
     LIMIT_FIELD_NUMBER: builtins.int
+    EXTRA_FIELD_NUMBER: builtins.int
     scope: global___BudgetScope.ValueType
     """Whose calls count together."""
     dimension: global___BudgetDimension.ValueType
@@ -702,6 +704,8 @@ class BudgetLeft(google.protobuf.message.Message):
     """Spent and reserved, this call included."""
     limit: builtins.int
     """What `used` may reach, in the same unit."""
+    extra: builtins.int
+    """What of `limit` an operator has given beyond the policy's (SessionService.RaiseBudget)."""
     def __init__(
         self,
         *,
@@ -709,8 +713,9 @@ class BudgetLeft(google.protobuf.message.Message):
         dimension: global___BudgetDimension.ValueType = ...,
         used: builtins.int = ...,
         limit: builtins.int = ...,
+        extra: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["dimension", b"dimension", "limit", b"limit", "scope", b"scope", "used", b"used"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["dimension", b"dimension", "extra", b"extra", "limit", b"limit", "scope", b"scope", "used", b"used"]) -> None: ...
 
 global___BudgetLeft = BudgetLeft
 
@@ -740,6 +745,8 @@ class Verdict(google.protobuf.message.Message):
     FINGERPRINT_FIELD_NUMBER: builtins.int
     POLICY_VERSION_FIELD_NUMBER: builtins.int
     HOST_MAY_APPROVE_FIELD_NUMBER: builtins.int
+    APPROVED_ARGUMENTS_JSON_FIELD_NUMBER: builtins.int
+    APPROVED_ARGS_DIGEST_FIELD_NUMBER: builtins.int
     call_id: builtins.str
     """As it was asked for."""
     decision: global___Decision.ValueType
@@ -777,6 +784,13 @@ class Verdict(google.protobuf.message.Message):
     runs after a yes there is recorded with `RecordRequest.host_approved`; after a no the question is withdrawn. A host
     without a prompt waits for a person as ever.
     """
+    approved_arguments_json: builtins.str
+    """For DENY with the reason `approval_edited`: the arguments, as JSON, that a person approved instead; `tool_result_json`
+    tells the model them too, as `approved_arguments`. A call with exactly these, under another call_id, is let through
+    once. Empty where they are past their term, or cannot be read now: asked again, it is told them.
+    """
+    approved_args_digest: builtins.str
+    """Their digest, as `Approval.edited_args_digest` has it."""
     @property
     def retry_after(self) -> google.protobuf.duration_pb2.Duration:
         """For WAIT, and for a REUSE that may be looked at again: how long, from now."""
@@ -820,9 +834,11 @@ class Verdict(google.protobuf.message.Message):
         fingerprint: builtins.str = ...,
         policy_version: builtins.str = ...,
         host_may_approve: builtins.bool = ...,
+        approved_arguments_json: builtins.str = ...,
+        approved_args_digest: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_count", b"_count", "approval_expire_time", b"approval_expire_time", "count", b"count", "permit", b"permit", "retry_after", b"retry_after"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_count", b"_count", "approval_expire_time", b"approval_expire_time", "approval_id", b"approval_id", "budgets", b"budgets", "call_id", b"call_id", "count", b"count", "decision", b"decision", "enforced", b"enforced", "findings", b"findings", "fingerprint", b"fingerprint", "host_may_approve", b"host_may_approve", "is_error", b"is_error", "level", b"level", "next_context_hint", b"next_context_hint", "permit", b"permit", "policy_version", b"policy_version", "reason", b"reason", "replayed", b"replayed", "retry_after", b"retry_after", "tool_result_json", b"tool_result_json", "tools_disabled", b"tools_disabled"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_count", b"_count", "approval_expire_time", b"approval_expire_time", "approval_id", b"approval_id", "approved_args_digest", b"approved_args_digest", "approved_arguments_json", b"approved_arguments_json", "budgets", b"budgets", "call_id", b"call_id", "count", b"count", "decision", b"decision", "enforced", b"enforced", "findings", b"findings", "fingerprint", b"fingerprint", "host_may_approve", b"host_may_approve", "is_error", b"is_error", "level", b"level", "next_context_hint", b"next_context_hint", "permit", b"permit", "policy_version", b"policy_version", "reason", b"reason", "replayed", b"replayed", "retry_after", b"retry_after", "tool_result_json", b"tool_result_json", "tools_disabled", b"tools_disabled"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_count", b"_count"]) -> typing.Literal["count"] | None: ...
 
 global___Verdict = Verdict

@@ -16,7 +16,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file callgate/v1/approval_service.proto.
  */
 export const file_callgate_v1_approval_service: GenFile = /*@__PURE__*/
-  fileDesc("CiJjYWxsZ2F0ZS92MS9hcHByb3ZhbF9zZXJ2aWNlLnByb3RvEgtjYWxsZ2F0ZS52MSKrBwoIQXBwcm92YWwSEwoLYXBwcm92YWxfaWQYASABKAkSKQoFc3RhdGUYAiABKA4yGi5jYWxsZ2F0ZS52MS5BcHByb3ZhbFN0YXRlEhIKCnNlc3Npb25faWQYAyABKAkSFwoPcm9vdF9zZXNzaW9uX2lkGAQgASgJEhAKCGFnZW50X2lkGAUgASgJEg8KB2NhbGxfaWQYBiABKAkSDAoEdG9vbBgHIAEoCRIWCg5hcmd1bWVudHNfanNvbhgIIAEoCRIVCg1qdXN0aWZpY2F0aW9uGAkgASgJEg8KB3JlYXNvbnMYCiADKAkSLwoLY3JlYXRlX3RpbWUYCyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi8KC2V4cGlyZV90aW1lGAwgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIWCg5wb2xpY3lfdmVyc2lvbhgNIAEoCRITCgtyZXNvbHZlZF9ieRgOIAEoCRIZChFyZXNvbHV0aW9uX3JlYXNvbhgPIAEoCRIwCgxyZXNvbHZlX3RpbWUYECABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEikKBXNjb3BlGBEgASgOMhouY2FsbGdhdGUudjEuQXBwcm92YWxTY29wZRI1ChFzY29wZV9leHBpcmVfdGltZRgSIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEAoIcmVzb3VyY2UYEyABKAkSDQoFZ3JvdXAYFCABKAkSFgoOZXNjYWxhdGVfZ3JvdXAYFSABKAkSMQoNZXNjYWxhdGVfdGltZRgWIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDgoGcGVvcGxlGBcgASgNEhMKC3NlY29uZGVkX2J5GBggAygJEiYKCGZpbmRpbmdzGBkgAygLMhQuY2FsbGdhdGUudjEuRmluZGluZxIMCgR0aWVyGBogASgJEg4KBmVmZmVjdBgbIAEoCRIXCg9lZmZlY3RfcmVzb3VyY2UYHCABKAkSDAoEb25jZRgdIAEoCBISCgppZGVtcG90ZW50GB4gASgIEhMKC2FyZ3NfZGlnZXN0GB8gASgJEhAKCGFza2VkX2J5GCAgASgJEgsKA3NlcRghIAEoBBInCgRyaXNrGCIgASgOMhkuY2FsbGdhdGUudjEuQXBwcm92YWxSaXNrEhQKDHJpc2tfcmVhc29ucxgjIAMoCSLEAQoUTGlzdEFwcHJvdmFsc1JlcXVlc3QSKQoFc3RhdGUYASABKA4yGi5jYWxsZ2F0ZS52MS5BcHByb3ZhbFN0YXRlEhIKCnNlc3Npb25faWQYAiABKAkSEQoJcGFnZV9zaXplGAMgASgNEhIKCnBhZ2VfdG9rZW4YBCABKAkSDQoFZ3JvdXAYBSABKAkSKQoFb3JkZXIYBiABKA4yGi5jYWxsZ2F0ZS52MS5BcHByb3ZhbE9yZGVyEgwKBG1pbmUYByABKAgibgoVTGlzdEFwcHJvdmFsc1Jlc3BvbnNlEigKCWFwcHJvdmFscxgBIAMoCzIVLmNhbGxnYXRlLnYxLkFwcHJvdmFsEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCRISCgp0b3RhbF9zaXplGAMgASgNIikKEkdldEFwcHJvdmFsUmVxdWVzdBITCgthcHByb3ZhbF9pZBgBIAEoCSI+ChNHZXRBcHByb3ZhbFJlc3BvbnNlEicKCGFwcHJvdmFsGAEgASgLMhUuY2FsbGdhdGUudjEuQXBwcm92YWwiqwEKFlJlc29sdmVBcHByb3ZhbFJlcXVlc3QSEwoLYXBwcm92YWxfaWQYASABKAkSDwoHYXBwcm92ZRgDIAEoCBIOCgZyZWFzb24YBCABKAkSKQoFc2NvcGUYBSABKA4yGi5jYWxsZ2F0ZS52MS5BcHByb3ZhbFNjb3BlEiYKA3R0bBgGIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbkoECAIQA1ICYnkiQgoXUmVzb2x2ZUFwcHJvdmFsUmVzcG9uc2USJwoIYXBwcm92YWwYASABKAsyFS5jYWxsZ2F0ZS52MS5BcHByb3ZhbCI+ChdXaXRoZHJhd0FwcHJvdmFsUmVxdWVzdBITCgthcHByb3ZhbF9pZBgBIAEoCRIOCgZyZWFzb24YAiABKAkiQwoYV2l0aGRyYXdBcHByb3ZhbFJlc3BvbnNlEicKCGFwcHJvdmFsGAEgASgLMhUuY2FsbGdhdGUudjEuQXBwcm92YWwiKwoVV2F0Y2hBcHByb3ZhbHNSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkiQQoWV2F0Y2hBcHByb3ZhbHNSZXNwb25zZRInCghhcHByb3ZhbBgBIAEoCzIVLmNhbGxnYXRlLnYxLkFwcHJvdmFsKr0BCg1BcHByb3ZhbFN0YXRlEh4KGkFQUFJPVkFMX1NUQVRFX1VOU1BFQ0lGSUVEEAASGgoWQVBQUk9WQUxfU1RBVEVfUEVORElORxABEhsKF0FQUFJPVkFMX1NUQVRFX0FQUFJPVkVEEAISGQoVQVBQUk9WQUxfU1RBVEVfREVOSUVEEAMSGgoWQVBQUk9WQUxfU1RBVEVfRVhQSVJFRBAEEhwKGEFQUFJPVkFMX1NUQVRFX1dJVEhEUkFXThAFKn4KDUFwcHJvdmFsU2NvcGUSHgoaQVBQUk9WQUxfU0NPUEVfVU5TUEVDSUZJRUQQABIXChNBUFBST1ZBTF9TQ09QRV9DQUxMEAESGwoXQVBQUk9WQUxfU0NPUEVfUkVTT1VSQ0UQAhIXChNBUFBST1ZBTF9TQ09QRV9UT09MEAMqdgoMQXBwcm92YWxSaXNrEh0KGUFQUFJPVkFMX1JJU0tfVU5TUEVDSUZJRUQQABIVChFBUFBST1ZBTF9SSVNLX0xPVxABEhgKFEFQUFJPVkFMX1JJU0tfTUVESVVNEAISFgoSQVBQUk9WQUxfUklTS19ISUdIEAMqSAoNQXBwcm92YWxPcmRlchIeChpBUFBST1ZBTF9PUkRFUl9VTlNQRUNJRklFRBAAEhcKE0FQUFJPVkFMX09SREVSX1JJU0sQATLwAwoPQXBwcm92YWxTZXJ2aWNlElsKDUxpc3RBcHByb3ZhbHMSIS5jYWxsZ2F0ZS52MS5MaXN0QXBwcm92YWxzUmVxdWVzdBoiLmNhbGxnYXRlLnYxLkxpc3RBcHByb3ZhbHNSZXNwb25zZSIDkAIBElUKC0dldEFwcHJvdmFsEh8uY2FsbGdhdGUudjEuR2V0QXBwcm92YWxSZXF1ZXN0GiAuY2FsbGdhdGUudjEuR2V0QXBwcm92YWxSZXNwb25zZSIDkAIBEmEKD1Jlc29sdmVBcHByb3ZhbBIjLmNhbGxnYXRlLnYxLlJlc29sdmVBcHByb3ZhbFJlcXVlc3QaJC5jYWxsZ2F0ZS52MS5SZXNvbHZlQXBwcm92YWxSZXNwb25zZSIDkAICEmQKEFdpdGhkcmF3QXBwcm92YWwSJC5jYWxsZ2F0ZS52MS5XaXRoZHJhd0FwcHJvdmFsUmVxdWVzdBolLmNhbGxnYXRlLnYxLldpdGhkcmF3QXBwcm92YWxSZXNwb25zZSIDkAICEmAKDldhdGNoQXBwcm92YWxzEiIuY2FsbGdhdGUudjEuV2F0Y2hBcHByb3ZhbHNSZXF1ZXN0GiMuY2FsbGdhdGUudjEuV2F0Y2hBcHByb3ZhbHNSZXNwb25zZSIDkAIBMAFCPQoLY2FsbGdhdGUudjFCFEFwcHJvdmFsU2VydmljZVByb3RvUAFaFmNhbGxnYXRlL3YxO2NhbGxnYXRldjFiBnByb3RvMw", [file_callgate_v1_types, file_google_protobuf_duration, file_google_protobuf_timestamp]);
+  fileDesc("CiJjYWxsZ2F0ZS92MS9hcHByb3ZhbF9zZXJ2aWNlLnByb3RvEgtjYWxsZ2F0ZS52MSKeCAoIQXBwcm92YWwSEwoLYXBwcm92YWxfaWQYASABKAkSKQoFc3RhdGUYAiABKA4yGi5jYWxsZ2F0ZS52MS5BcHByb3ZhbFN0YXRlEhIKCnNlc3Npb25faWQYAyABKAkSFwoPcm9vdF9zZXNzaW9uX2lkGAQgASgJEhAKCGFnZW50X2lkGAUgASgJEg8KB2NhbGxfaWQYBiABKAkSDAoEdG9vbBgHIAEoCRIWCg5hcmd1bWVudHNfanNvbhgIIAEoCRIVCg1qdXN0aWZpY2F0aW9uGAkgASgJEg8KB3JlYXNvbnMYCiADKAkSLwoLY3JlYXRlX3RpbWUYCyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi8KC2V4cGlyZV90aW1lGAwgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIWCg5wb2xpY3lfdmVyc2lvbhgNIAEoCRITCgtyZXNvbHZlZF9ieRgOIAEoCRIZChFyZXNvbHV0aW9uX3JlYXNvbhgPIAEoCRIwCgxyZXNvbHZlX3RpbWUYECABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEikKBXNjb3BlGBEgASgOMhouY2FsbGdhdGUudjEuQXBwcm92YWxTY29wZRI1ChFzY29wZV9leHBpcmVfdGltZRgSIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEAoIcmVzb3VyY2UYEyABKAkSDQoFZ3JvdXAYFCABKAkSFgoOZXNjYWxhdGVfZ3JvdXAYFSABKAkSMQoNZXNjYWxhdGVfdGltZRgWIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDgoGcGVvcGxlGBcgASgNEhMKC3NlY29uZGVkX2J5GBggAygJEiYKCGZpbmRpbmdzGBkgAygLMhQuY2FsbGdhdGUudjEuRmluZGluZxIMCgR0aWVyGBogASgJEg4KBmVmZmVjdBgbIAEoCRIXCg9lZmZlY3RfcmVzb3VyY2UYHCABKAkSDAoEb25jZRgdIAEoCBISCgppZGVtcG90ZW50GB4gASgIEhMKC2FyZ3NfZGlnZXN0GB8gASgJEhAKCGFza2VkX2J5GCAgASgJEgsKA3NlcRghIAEoBBInCgRyaXNrGCIgASgOMhkuY2FsbGdhdGUudjEuQXBwcm92YWxSaXNrEhQKDHJpc2tfcmVhc29ucxgjIAMoCRIdChVlZGl0ZWRfYXJndW1lbnRzX2pzb24YJCABKAkSGgoSZWRpdGVkX2FyZ3NfZGlnZXN0GCUgASgJEjYKEmVkaXRlZF9leHBpcmVfdGltZRgmIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAixAEKFExpc3RBcHByb3ZhbHNSZXF1ZXN0EikKBXN0YXRlGAEgASgOMhouY2FsbGdhdGUudjEuQXBwcm92YWxTdGF0ZRISCgpzZXNzaW9uX2lkGAIgASgJEhEKCXBhZ2Vfc2l6ZRgDIAEoDRISCgpwYWdlX3Rva2VuGAQgASgJEg0KBWdyb3VwGAUgASgJEikKBW9yZGVyGAYgASgOMhouY2FsbGdhdGUudjEuQXBwcm92YWxPcmRlchIMCgRtaW5lGAcgASgIIm4KFUxpc3RBcHByb3ZhbHNSZXNwb25zZRIoCglhcHByb3ZhbHMYASADKAsyFS5jYWxsZ2F0ZS52MS5BcHByb3ZhbBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSEgoKdG90YWxfc2l6ZRgDIAEoDSIpChJHZXRBcHByb3ZhbFJlcXVlc3QSEwoLYXBwcm92YWxfaWQYASABKAkiPgoTR2V0QXBwcm92YWxSZXNwb25zZRInCghhcHByb3ZhbBgBIAEoCzIVLmNhbGxnYXRlLnYxLkFwcHJvdmFsIv0BChZSZXNvbHZlQXBwcm92YWxSZXF1ZXN0EhMKC2FwcHJvdmFsX2lkGAEgASgJEg8KB2FwcHJvdmUYAyABKAgSDgoGcmVhc29uGAQgASgJEikKBXNjb3BlGAUgASgOMhouY2FsbGdhdGUudjEuQXBwcm92YWxTY29wZRImCgN0dGwYBiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SHQoVZWRpdGVkX2FyZ3VtZW50c19qc29uGAcgASgJEhUKDXZhbGlkYXRlX29ubHkYCCABKAgSGgoSZWRpdGVkX2FyZ3NfZGlnZXN0GAkgASgJSgQIAhADUgJieSJCChdSZXNvbHZlQXBwcm92YWxSZXNwb25zZRInCghhcHByb3ZhbBgBIAEoCzIVLmNhbGxnYXRlLnYxLkFwcHJvdmFsIj4KF1dpdGhkcmF3QXBwcm92YWxSZXF1ZXN0EhMKC2FwcHJvdmFsX2lkGAEgASgJEg4KBnJlYXNvbhgCIAEoCSJDChhXaXRoZHJhd0FwcHJvdmFsUmVzcG9uc2USJwoIYXBwcm92YWwYASABKAsyFS5jYWxsZ2F0ZS52MS5BcHByb3ZhbCIrChVXYXRjaEFwcHJvdmFsc1JlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCSJBChZXYXRjaEFwcHJvdmFsc1Jlc3BvbnNlEicKCGFwcHJvdmFsGAEgASgLMhUuY2FsbGdhdGUudjEuQXBwcm92YWwq2AEKDUFwcHJvdmFsU3RhdGUSHgoaQVBQUk9WQUxfU1RBVEVfVU5TUEVDSUZJRUQQABIaChZBUFBST1ZBTF9TVEFURV9QRU5ESU5HEAESGwoXQVBQUk9WQUxfU1RBVEVfQVBQUk9WRUQQAhIZChVBUFBST1ZBTF9TVEFURV9ERU5JRUQQAxIaChZBUFBST1ZBTF9TVEFURV9FWFBJUkVEEAQSHAoYQVBQUk9WQUxfU1RBVEVfV0lUSERSQVdOEAUSGQoVQVBQUk9WQUxfU1RBVEVfRURJVEVEEAYqfgoNQXBwcm92YWxTY29wZRIeChpBUFBST1ZBTF9TQ09QRV9VTlNQRUNJRklFRBAAEhcKE0FQUFJPVkFMX1NDT1BFX0NBTEwQARIbChdBUFBST1ZBTF9TQ09QRV9SRVNPVVJDRRACEhcKE0FQUFJPVkFMX1NDT1BFX1RPT0wQAyp2CgxBcHByb3ZhbFJpc2sSHQoZQVBQUk9WQUxfUklTS19VTlNQRUNJRklFRBAAEhUKEUFQUFJPVkFMX1JJU0tfTE9XEAESGAoUQVBQUk9WQUxfUklTS19NRURJVU0QAhIWChJBUFBST1ZBTF9SSVNLX0hJR0gQAypICg1BcHByb3ZhbE9yZGVyEh4KGkFQUFJPVkFMX09SREVSX1VOU1BFQ0lGSUVEEAASFwoTQVBQUk9WQUxfT1JERVJfUklTSxABMvADCg9BcHByb3ZhbFNlcnZpY2USWwoNTGlzdEFwcHJvdmFscxIhLmNhbGxnYXRlLnYxLkxpc3RBcHByb3ZhbHNSZXF1ZXN0GiIuY2FsbGdhdGUudjEuTGlzdEFwcHJvdmFsc1Jlc3BvbnNlIgOQAgESVQoLR2V0QXBwcm92YWwSHy5jYWxsZ2F0ZS52MS5HZXRBcHByb3ZhbFJlcXVlc3QaIC5jYWxsZ2F0ZS52MS5HZXRBcHByb3ZhbFJlc3BvbnNlIgOQAgESYQoPUmVzb2x2ZUFwcHJvdmFsEiMuY2FsbGdhdGUudjEuUmVzb2x2ZUFwcHJvdmFsUmVxdWVzdBokLmNhbGxnYXRlLnYxLlJlc29sdmVBcHByb3ZhbFJlc3BvbnNlIgOQAgISZAoQV2l0aGRyYXdBcHByb3ZhbBIkLmNhbGxnYXRlLnYxLldpdGhkcmF3QXBwcm92YWxSZXF1ZXN0GiUuY2FsbGdhdGUudjEuV2l0aGRyYXdBcHByb3ZhbFJlc3BvbnNlIgOQAgISYAoOV2F0Y2hBcHByb3ZhbHMSIi5jYWxsZ2F0ZS52MS5XYXRjaEFwcHJvdmFsc1JlcXVlc3QaIy5jYWxsZ2F0ZS52MS5XYXRjaEFwcHJvdmFsc1Jlc3BvbnNlIgOQAgEwAUI9CgtjYWxsZ2F0ZS52MUIUQXBwcm92YWxTZXJ2aWNlUHJvdG9QAVoWY2FsbGdhdGUvdjE7Y2FsbGdhdGV2MWIGcHJvdG8z", [file_callgate_v1_types, file_google_protobuf_duration, file_google_protobuf_timestamp]);
 
 /**
  * A question to a person.
@@ -269,6 +269,28 @@ export type Approval = Message<"callgate.v1.Approval"> & {
    * @generated from field: repeated string risk_reasons = 35;
    */
   riskReasons: string[];
+
+  /**
+   * The arguments, as JSON, that were approved instead (EDITED); of an open question those that whoever has said yes said
+   * it to, and the second yes has to be said to. Empty: none, or past their term.
+   *
+   * @generated from field: string edited_arguments_json = 36;
+   */
+  editedArgumentsJson: string;
+
+  /**
+   * Their digest, as `args_digest` is that of the ones that were asked about; empty: none.
+   *
+   * @generated from field: string edited_args_digest = 37;
+   */
+  editedArgsDigest: string;
+
+  /**
+   * Until when a call with them is let through, once. Absent unless EDITED.
+   *
+   * @generated from field: google.protobuf.Timestamp edited_expire_time = 38;
+   */
+  editedExpireTime?: Timestamp | undefined;
 };
 
 /**
@@ -461,6 +483,33 @@ export type ResolveApprovalRequest = Message<"callgate.v1.ResolveApprovalRequest
    * @generated from field: google.protobuf.Duration ttl = 6;
    */
   ttl?: Duration | undefined;
+
+  /**
+   * A yes to the call with these arguments instead, a JSON object of at most 1 MiB. The call that was asked about then
+   * never runs: whoever polls with its call_id is told `approval_edited` with these arguments, and a call of the session
+   * with exactly them, under another call_id, is let through once, within `approvals.ttl_ms`, under the policy that asked.
+   * They are held against the schema and the rules of the tool as a call with them would be. Goes with approve, for the
+   * call alone; the arguments that were asked about are a plain yes. Empty: as it was asked.
+   *
+   * @generated from field: string edited_arguments_json = 7;
+   */
+  editedArgumentsJson: string;
+
+  /**
+   * With edited arguments: nothing is answered. The question is told with them as they would execute, or what is wrong
+   * with them.
+   *
+   * @generated from field: bool validate_only = 8;
+   */
+  validateOnly: boolean;
+
+  /**
+   * With edited arguments: their digest as it was told with validate_only. Where they would execute otherwise by now, as
+   * after a change of the policy, nothing is answered (EDIT_REFUSED). Empty: nobody looked before.
+   *
+   * @generated from field: string edited_args_digest = 9;
+   */
+  editedArgsDigest: string;
 };
 
 /**
@@ -629,6 +678,13 @@ export enum ApprovalState {
    * @generated from enum value: APPROVAL_STATE_WITHDRAWN = 5;
    */
   WITHDRAWN = 5,
+
+  /**
+   * Yes, with other arguments. The call itself never runs; one with those arguments may.
+   *
+   * @generated from enum value: APPROVAL_STATE_EDITED = 6;
+   */
+  EDITED = 6,
 }
 
 /**
@@ -751,7 +807,7 @@ export const ApprovalOrderSchema: GenEnum<ApprovalOrder> = /*@__PURE__*/
 
 /**
  * Lists, shows and answers questions. An approval is for one call of one session with these very arguments, under the
- * policy that asked, once, unless the answer says more; nobody answers a second time; a question that nobody answers
+ * policy that asked, once, unless the answer says more, or names other arguments, with which alone it then runs; nobody answers a second time; a question that nobody answers
  * counts as denied. Who asks may take a question back until it is answered. Every answer and withdrawal stays, with whose
  * it is and why (table session_event).
  *
@@ -765,6 +821,14 @@ export const ApprovalOrderSchema: GenEnum<ApprovalOrder> = /*@__PURE__*/
  *   FAILED_PRECONDITION, APPROVAL_WITHDRAWN: who asked has taken the question back; its call does not run.
  *   FAILED_PRECONDITION, NOTHING_NAMED: the policy names no thing that the call touches, for which the answer could hold.
  *   FAILED_PRECONDITION, APPROVAL_EXPIRED: nobody answered in time, which counts as a denial.
+ *   INVALID_ARGUMENT, INVALID_FIELD: also where edited arguments are not what the tool takes; BadRequest names each field
+ *     (`edited_arguments_json.amount`) in the words that a model would get. Nothing was answered.
+ *   FAILED_PRECONDITION, EDIT_REFUSED: with the edited arguments the call would be refused, or the user of the agent's
+ *     host may be answering at a prompt, which would not hear of them; the message says why.
+ *   FAILED_PRECONDITION, EDIT_NOT_STORED: the policy keeps a part of the edited arguments out of the records, or a part of
+ *     them stands for what was, so that the model could not be told them.
+ *   FAILED_PRECONDITION, OTHER_ARGUMENTS: somebody has said yes before, to other arguments than this yes is for; both of
+ *     two people approve the very same.
  *   FAILED_PRECONDITION, SCOPE_FOR_TWO: two people must approve the call, which holds for the call alone.
  *   PERMISSION_DENIED, SELF_APPROVAL: an agent or session of the call tree that asks cannot answer, in whatever case its
  *     name is written; nor can whoever's credential asked, or one that it delegates to.

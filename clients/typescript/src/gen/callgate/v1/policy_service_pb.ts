@@ -6,6 +6,8 @@
 
 import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import { enumDesc, fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
+import type { Decision } from "./types_pb.js";
+import { file_callgate_v1_types } from "./types_pb.js";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
 import type { Message } from "@bufbuild/protobuf";
@@ -14,7 +16,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file callgate/v1/policy_service.proto.
  */
 export const file_callgate_v1_policy_service: GenFile = /*@__PURE__*/
-  fileDesc("CiBjYWxsZ2F0ZS92MS9wb2xpY3lfc2VydmljZS5wcm90bxILY2FsbGdhdGUudjEihwEKDlBvbGljeVJldmlzaW9uEhAKCHJldmlzaW9uGAEgASgEEgwKBGhhc2gYAiABKAkSFAoMYWN0aXZhdGVkX2J5GAMgASgJEgwKBG5vdGUYBCABKAkSMQoNYWN0aXZhdGVfdGltZRgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAilgEKEkFwcGx5UG9saWN5UmVxdWVzdBIMCgR0ZXh0GAEgASgJEgwKBG5vdGUYAyABKAkSHgoRZXhwZWN0ZWRfcmV2aXNpb24YBCABKARIAIgBARIkCgRtb2RlGAUgASgOMhYuY2FsbGdhdGUudjEuQXBwbHlNb2RlQhQKEl9leHBlY3RlZF9yZXZpc2lvbkoECAIQA1ICYnkiZAoTQXBwbHlQb2xpY3lSZXNwb25zZRIMCgRoYXNoGAEgASgJEi0KCHJldmlzaW9uGAIgASgLMhsuY2FsbGdhdGUudjEuUG9saWN5UmV2aXNpb24SEAoId2FybmluZ3MYAyADKAkiIAoQR2V0UG9saWN5UmVxdWVzdBIMCgRoYXNoGAEgASgJIl4KEUdldFBvbGljeVJlc3BvbnNlEgwKBGhhc2gYASABKAkSDAoEdGV4dBgCIAEoCRItCghyZXZpc2lvbhgDIAEoCzIbLmNhbGxnYXRlLnYxLlBvbGljeVJldmlzaW9uIjwKE0xpc3RQb2xpY2llc1JlcXVlc3QSEQoJcGFnZV9zaXplGAEgASgNEhIKCnBhZ2VfdG9rZW4YAiABKAkiXwoUTGlzdFBvbGljaWVzUmVzcG9uc2USLgoJcmV2aXNpb25zGAEgAygLMhsuY2FsbGdhdGUudjEuUG9saWN5UmV2aXNpb24SFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJInMKFUFjdGl2YXRlUG9saWN5UmVxdWVzdBIMCgRoYXNoGAEgASgJEgwKBG5vdGUYAyABKAkSHgoRZXhwZWN0ZWRfcmV2aXNpb24YBCABKARIAIgBAUIUChJfZXhwZWN0ZWRfcmV2aXNpb25KBAgCEANSAmJ5IkcKFkFjdGl2YXRlUG9saWN5UmVzcG9uc2USLQoIcmV2aXNpb24YASABKAsyGy5jYWxsZ2F0ZS52MS5Qb2xpY3lSZXZpc2lvbiJlChVSb2xsYmFja1BvbGljeVJlcXVlc3QSDAoEbm90ZRgCIAEoCRIeChFleHBlY3RlZF9yZXZpc2lvbhgDIAEoBEgAiAEBQhQKEl9leHBlY3RlZF9yZXZpc2lvbkoECAEQAlICYnkiRwoWUm9sbGJhY2tQb2xpY3lSZXNwb25zZRItCghyZXZpc2lvbhgBIAEoCzIbLmNhbGxnYXRlLnYxLlBvbGljeVJldmlzaW9uKmwKCUFwcGx5TW9kZRIaChZBUFBMWV9NT0RFX1VOU1BFQ0lGSUVEEAASFwoTQVBQTFlfTU9ERV9BQ1RJVkFURRABEhQKEEFQUExZX01PREVfU1RPUkUQAhIUChBBUFBMWV9NT0RFX0NIRUNLEAMyzAMKDVBvbGljeVNlcnZpY2USVQoLQXBwbHlQb2xpY3kSHy5jYWxsZ2F0ZS52MS5BcHBseVBvbGljeVJlcXVlc3QaIC5jYWxsZ2F0ZS52MS5BcHBseVBvbGljeVJlc3BvbnNlIgOQAgISTwoJR2V0UG9saWN5Eh0uY2FsbGdhdGUudjEuR2V0UG9saWN5UmVxdWVzdBoeLmNhbGxnYXRlLnYxLkdldFBvbGljeVJlc3BvbnNlIgOQAgESWAoMTGlzdFBvbGljaWVzEiAuY2FsbGdhdGUudjEuTGlzdFBvbGljaWVzUmVxdWVzdBohLmNhbGxnYXRlLnYxLkxpc3RQb2xpY2llc1Jlc3BvbnNlIgOQAgESXgoOQWN0aXZhdGVQb2xpY3kSIi5jYWxsZ2F0ZS52MS5BY3RpdmF0ZVBvbGljeVJlcXVlc3QaIy5jYWxsZ2F0ZS52MS5BY3RpdmF0ZVBvbGljeVJlc3BvbnNlIgOQAgISWQoOUm9sbGJhY2tQb2xpY3kSIi5jYWxsZ2F0ZS52MS5Sb2xsYmFja1BvbGljeVJlcXVlc3QaIy5jYWxsZ2F0ZS52MS5Sb2xsYmFja1BvbGljeVJlc3BvbnNlQjsKC2NhbGxnYXRlLnYxQhJQb2xpY3lTZXJ2aWNlUHJvdG9QAVoWY2FsbGdhdGUvdjE7Y2FsbGdhdGV2MWIGcHJvdG8z", [file_google_protobuf_timestamp]);
+  fileDesc("CiBjYWxsZ2F0ZS92MS9wb2xpY3lfc2VydmljZS5wcm90bxILY2FsbGdhdGUudjEihwEKDlBvbGljeVJldmlzaW9uEhAKCHJldmlzaW9uGAEgASgEEgwKBGhhc2gYAiABKAkSFAoMYWN0aXZhdGVkX2J5GAMgASgJEgwKBG5vdGUYBCABKAkSMQoNYWN0aXZhdGVfdGltZRgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAilgEKEkFwcGx5UG9saWN5UmVxdWVzdBIMCgR0ZXh0GAEgASgJEgwKBG5vdGUYAyABKAkSHgoRZXhwZWN0ZWRfcmV2aXNpb24YBCABKARIAIgBARIkCgRtb2RlGAUgASgOMhYuY2FsbGdhdGUudjEuQXBwbHlNb2RlQhQKEl9leHBlY3RlZF9yZXZpc2lvbkoECAIQA1ICYnkiZAoTQXBwbHlQb2xpY3lSZXNwb25zZRIMCgRoYXNoGAEgASgJEi0KCHJldmlzaW9uGAIgASgLMhsuY2FsbGdhdGUudjEuUG9saWN5UmV2aXNpb24SEAoId2FybmluZ3MYAyADKAkiIAoQR2V0UG9saWN5UmVxdWVzdBIMCgRoYXNoGAEgASgJIl4KEUdldFBvbGljeVJlc3BvbnNlEgwKBGhhc2gYASABKAkSDAoEdGV4dBgCIAEoCRItCghyZXZpc2lvbhgDIAEoCzIbLmNhbGxnYXRlLnYxLlBvbGljeVJldmlzaW9uIjwKE0xpc3RQb2xpY2llc1JlcXVlc3QSEQoJcGFnZV9zaXplGAEgASgNEhIKCnBhZ2VfdG9rZW4YAiABKAkiXwoUTGlzdFBvbGljaWVzUmVzcG9uc2USLgoJcmV2aXNpb25zGAEgAygLMhsuY2FsbGdhdGUudjEuUG9saWN5UmV2aXNpb24SFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJInMKFUFjdGl2YXRlUG9saWN5UmVxdWVzdBIMCgRoYXNoGAEgASgJEgwKBG5vdGUYAyABKAkSHgoRZXhwZWN0ZWRfcmV2aXNpb24YBCABKARIAIgBAUIUChJfZXhwZWN0ZWRfcmV2aXNpb25KBAgCEANSAmJ5IkcKFkFjdGl2YXRlUG9saWN5UmVzcG9uc2USLQoIcmV2aXNpb24YASABKAsyGy5jYWxsZ2F0ZS52MS5Qb2xpY3lSZXZpc2lvbiJlChVSb2xsYmFja1BvbGljeVJlcXVlc3QSDAoEbm90ZRgCIAEoCRIeChFleHBlY3RlZF9yZXZpc2lvbhgDIAEoBEgAiAEBQhQKEl9leHBlY3RlZF9yZXZpc2lvbkoECAEQAlICYnkiRwoWUm9sbGJhY2tQb2xpY3lSZXNwb25zZRItCghyZXZpc2lvbhgBIAEoCzIbLmNhbGxnYXRlLnYxLlBvbGljeVJldmlzaW9uIiIKEkNoZWNrUG9saWN5UmVxdWVzdBIMCgR0ZXh0GAEgASgJIoIBCg1Qb2xpY3lQcm9ibGVtEjQKCHNldmVyaXR5GAEgASgOMiIuY2FsbGdhdGUudjEuUG9saWN5UHJvYmxlbVNldmVyaXR5EgwKBGxpbmUYAiABKAQSDgoGY29sdW1uGAMgASgEEgwKBHBhdGgYBCABKAkSDwoHcHJvYmxlbRgFIAEoCSKtAgoTQ2hlY2tQb2xpY3lSZXNwb25zZRIMCgRoYXNoGAEgASgJEg0KBXZhbGlkGAIgASgIEiwKCHByb2JsZW1zGAMgAygLMhouY2FsbGdhdGUudjEuUG9saWN5UHJvYmxlbRIVCg1wcm9ibGVtX2NvdW50GAQgASgNEjoKDnVubGlzdGVkX3Rvb2xzGAUgASgOMiIuY2FsbGdhdGUudjEuVW5saXN0ZWRUb29sc0RlY2lzaW9uEh0KFXVubGlzdGVkX3Rvb2xzX3JlYXNvbhgGIAEoCRIaChJ0b29sc193aXRob3V0X3RpZXIYByADKAkSDgoGc3RvcmVkGAggASgIEi0KCHJldmlzaW9uGAkgASgLMhsuY2FsbGdhdGUudjEuUG9saWN5UmV2aXNpb24iyAEKFUJhY2t0ZXN0UG9saWN5UmVxdWVzdBIOCgR0ZXh0GAEgASgJSAASDgoEaGFzaBgCIAEoCUgAEhQKDGFnYWluc3RfaGFzaBgDIAEoCRIuCgpzdGFydF90aW1lGAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIsCghlbmRfdGltZRgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEQoJbWF4X2NhbGxzGAYgASgNQggKBnBvbGljeSKCAQoWQmFja3Rlc3RQb2xpY3lSZXNwb25zZRIxCghwcm9ncmVzcxgBIAEoCzIdLmNhbGxnYXRlLnYxLkJhY2t0ZXN0UHJvZ3Jlc3NIABItCgZyZXN1bHQYAiABKAsyGy5jYWxsZ2F0ZS52MS5CYWNrdGVzdFJlc3VsdEgAQgYKBHRvbGQiPQoQQmFja3Rlc3RQcm9ncmVzcxIUCgxjYWxsc19qdWRnZWQYASABKAQSEwoLY2FsbHNfdG90YWwYAiABKAQibwoRQmFja3Rlc3REZWNpc2lvbnMSJQoGYmVmb3JlGAEgASgOMhUuY2FsbGdhdGUudjEuRGVjaXNpb24SJAoFYWZ0ZXIYAiABKA4yFS5jYWxsZ2F0ZS52MS5EZWNpc2lvbhINCgVjYWxscxgDIAEoBCKUAQoPQmFja3Rlc3RFeGFtcGxlEhIKCnNlc3Npb25faWQYASABKAkSDwoHY2FsbF9pZBgCIAEoCRIlCgZiZWZvcmUYAyABKA4yFS5jYWxsZ2F0ZS52MS5EZWNpc2lvbhIkCgVhZnRlchgEIAEoDjIVLmNhbGxnYXRlLnYxLkRlY2lzaW9uEg8KB21lc3NhZ2UYBSABKAkiugEKDkJhY2t0ZXN0Q2hhbmdlEi0KBGtpbmQYASABKA4yHy5jYWxsZ2F0ZS52MS5CYWNrdGVzdENoYW5nZUtpbmQSDAoEcnVsZRgCIAEoCRIMCgR0b29sGAMgASgJEg0KBWNhbGxzGAQgASgEEgwKBGxvc3QYBSABKAQSEAoIYXBwcm92ZWQYBiABKAQSLgoIZXhhbXBsZXMYByADKAsyHC5jYWxsZ2F0ZS52MS5CYWNrdGVzdEV4YW1wbGUimAMKDkJhY2t0ZXN0UmVzdWx0EgwKBGhhc2gYASABKAkSFAoMYWdhaW5zdF9oYXNoGAIgASgJEjMKD2ZpcnN0X2NhbGxfdGltZRgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASMgoObGFzdF9jYWxsX3RpbWUYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEg0KBWNhbGxzGAUgASgEEhAKCHNlc3Npb25zGAYgASgEEhUKDWNhbGxzX2NoYW5nZWQYByABKAQSGAoQc2Vzc2lvbnNfY2hhbmdlZBgIIAEoBBIYChBjYWxsc191bnJlYWRhYmxlGAkgASgEEhIKCm1vcmVfY2FsbHMYCiABKAgSMQoJZGVjaXNpb25zGAsgAygLMh4uY2FsbGdhdGUudjEuQmFja3Rlc3REZWNpc2lvbnMSLAoHY2hhbmdlcxgMIAMoCzIbLmNhbGxnYXRlLnYxLkJhY2t0ZXN0Q2hhbmdlEhgKEGNoYW5nZXNfbGVmdF9vdXQYDSABKA0qbAoJQXBwbHlNb2RlEhoKFkFQUExZX01PREVfVU5TUEVDSUZJRUQQABIXChNBUFBMWV9NT0RFX0FDVElWQVRFEAESFAoQQVBQTFlfTU9ERV9TVE9SRRACEhQKEEFQUExZX01PREVfQ0hFQ0sQAyqIAQoVUG9saWN5UHJvYmxlbVNldmVyaXR5EicKI1BPTElDWV9QUk9CTEVNX1NFVkVSSVRZX1VOU1BFQ0lGSUVEEAASIQodUE9MSUNZX1BST0JMRU1fU0VWRVJJVFlfRVJST1IQARIjCh9QT0xJQ1lfUFJPQkxFTV9TRVZFUklUWV9XQVJOSU5HEAIqyQEKFVVubGlzdGVkVG9vbHNEZWNpc2lvbhInCiNVTkxJU1RFRF9UT09MU19ERUNJU0lPTl9VTlNQRUNJRklFRBAAEiEKHVVOTElTVEVEX1RPT0xTX0RFQ0lTSU9OX0FMTE9XEAESIQodVU5MSVNURURfVE9PTFNfREVDSVNJT05fR1JBTlQQAhIfChtVTkxJU1RFRF9UT09MU19ERUNJU0lPTl9BU0sQAxIgChxVTkxJU1RFRF9UT09MU19ERUNJU0lPTl9ERU5ZEAQqhAIKEkJhY2t0ZXN0Q2hhbmdlS2luZBIkCiBCQUNLVEVTVF9DSEFOR0VfS0lORF9VTlNQRUNJRklFRBAAEiYKIkJBQ0tURVNUX0NIQU5HRV9LSU5EX05FV0xZX1JFRlVTRUQQARIkCiBCQUNLVEVTVF9DSEFOR0VfS0lORF9ORVdMWV9BU0tFRBACEiYKIkJBQ0tURVNUX0NIQU5HRV9LSU5EX05FV0xZX0RFTEFZRUQQAxImCiJCQUNLVEVTVF9DSEFOR0VfS0lORF9ORVdMWV9BTExPV0VEEAQSKgomQkFDS1RFU1RfQ0hBTkdFX0tJTkRfT1RIRVJXSVNFX1JFRlVTRUQQBTKFBQoNUG9saWN5U2VydmljZRJVCgtBcHBseVBvbGljeRIfLmNhbGxnYXRlLnYxLkFwcGx5UG9saWN5UmVxdWVzdBogLmNhbGxnYXRlLnYxLkFwcGx5UG9saWN5UmVzcG9uc2UiA5ACAhJPCglHZXRQb2xpY3kSHS5jYWxsZ2F0ZS52MS5HZXRQb2xpY3lSZXF1ZXN0Gh4uY2FsbGdhdGUudjEuR2V0UG9saWN5UmVzcG9uc2UiA5ACARJYCgxMaXN0UG9saWNpZXMSIC5jYWxsZ2F0ZS52MS5MaXN0UG9saWNpZXNSZXF1ZXN0GiEuY2FsbGdhdGUudjEuTGlzdFBvbGljaWVzUmVzcG9uc2UiA5ACARJeCg5BY3RpdmF0ZVBvbGljeRIiLmNhbGxnYXRlLnYxLkFjdGl2YXRlUG9saWN5UmVxdWVzdBojLmNhbGxnYXRlLnYxLkFjdGl2YXRlUG9saWN5UmVzcG9uc2UiA5ACAhJZCg5Sb2xsYmFja1BvbGljeRIiLmNhbGxnYXRlLnYxLlJvbGxiYWNrUG9saWN5UmVxdWVzdBojLmNhbGxnYXRlLnYxLlJvbGxiYWNrUG9saWN5UmVzcG9uc2USVQoLQ2hlY2tQb2xpY3kSHy5jYWxsZ2F0ZS52MS5DaGVja1BvbGljeVJlcXVlc3QaIC5jYWxsZ2F0ZS52MS5DaGVja1BvbGljeVJlc3BvbnNlIgOQAgESYAoOQmFja3Rlc3RQb2xpY3kSIi5jYWxsZ2F0ZS52MS5CYWNrdGVzdFBvbGljeVJlcXVlc3QaIy5jYWxsZ2F0ZS52MS5CYWNrdGVzdFBvbGljeVJlc3BvbnNlIgOQAgEwAUI7CgtjYWxsZ2F0ZS52MUISUG9saWN5U2VydmljZVByb3RvUAFaFmNhbGxnYXRlL3YxO2NhbGxnYXRldjFiBnByb3RvMw", [file_callgate_v1_types, file_google_protobuf_timestamp]);
 
 /**
  * One activation of a policy.
@@ -360,6 +362,538 @@ export const RollbackPolicyResponseSchema: GenMessage<RollbackPolicyResponse> = 
   messageDesc(file_callgate_v1_policy_service, 10);
 
 /**
+ * A text that is to be checked.
+ *
+ * @generated from message callgate.v1.CheckPolicyRequest
+ */
+export type CheckPolicyRequest = Message<"callgate.v1.CheckPolicyRequest"> & {
+  /**
+   * The file's text, YAML, at most 1 MiB. Required.
+   *
+   * @generated from field: string text = 1;
+   */
+  text: string;
+};
+
+/**
+ * Describes the message callgate.v1.CheckPolicyRequest.
+ * Use `create(CheckPolicyRequestSchema)` to create a new message.
+ */
+export const CheckPolicyRequestSchema: GenMessage<CheckPolicyRequest> = /*@__PURE__*/
+  messageDesc(file_callgate_v1_policy_service, 11);
+
+/**
+ * One thing that is wrong, or doubtful, in a policy's text.
+ *
+ * @generated from message callgate.v1.PolicyProblem
+ */
+export type PolicyProblem = Message<"callgate.v1.PolicyProblem"> & {
+  /**
+   * How bad it is.
+   *
+   * @generated from field: callgate.v1.PolicyProblemSeverity severity = 1;
+   */
+  severity: PolicyProblemSeverity;
+
+  /**
+   * The line, from 1; 0 where it is not known.
+   *
+   * @generated from field: uint64 line = 2;
+   */
+  line: bigint;
+
+  /**
+   * The column in that line, in characters from 1; 0 where it is not known.
+   *
+   * @generated from field: uint64 column = 3;
+   */
+  column: bigint;
+
+  /**
+   * The key, as `policy_engine.tool_schemas.pay.effect`; empty where it is about no key.
+   *
+   * @generated from field: string path = 4;
+   */
+  path: string;
+
+  /**
+   * What is wrong, and what would be right.
+   *
+   * @generated from field: string problem = 5;
+   */
+  problem: string;
+};
+
+/**
+ * Describes the message callgate.v1.PolicyProblem.
+ * Use `create(PolicyProblemSchema)` to create a new message.
+ */
+export const PolicyProblemSchema: GenMessage<PolicyProblem> = /*@__PURE__*/
+  messageDesc(file_callgate_v1_policy_service, 12);
+
+/**
+ * What was found in a text.
+ *
+ * @generated from message callgate.v1.CheckPolicyResponse
+ */
+export type CheckPolicyResponse = Message<"callgate.v1.CheckPolicyResponse"> & {
+  /**
+   * SHA-256 of the text, hexadecimal: the hash that it has once it is stored.
+   *
+   * @generated from field: string hash = 1;
+   */
+  hash: string;
+
+  /**
+   * True when it is a policy: none of its problems is an error.
+   *
+   * @generated from field: bool valid = 2;
+   */
+  valid: boolean;
+
+  /**
+   * What is wrong or doubtful, by line; the first 200.
+   *
+   * @generated from field: repeated callgate.v1.PolicyProblem problems = 3;
+   */
+  problems: PolicyProblem[];
+
+  /**
+   * How many problems there are.
+   *
+   * @generated from field: uint32 problem_count = 4;
+   */
+  problemCount: number;
+
+  /**
+   * What becomes of tools that it does not list.
+   *
+   * @generated from field: callgate.v1.UnlistedToolsDecision unlisted_tools = 5;
+   */
+  unlistedTools: UnlistedToolsDecision;
+
+  /**
+   * What in the policy says so.
+   *
+   * @generated from field: string unlisted_tools_reason = 6;
+   */
+  unlistedToolsReason: string;
+
+  /**
+   * Tools that it declares and that wait for a person all the same, since there are tiers, and neither one of them nor a
+   * risk level is theirs; the first 200.
+   *
+   * @generated from field: repeated string tools_without_tier = 7;
+   */
+  toolsWithoutTier: string[];
+
+  /**
+   * True when this very text is stored.
+   *
+   * @generated from field: bool stored = 8;
+   */
+  stored: boolean;
+
+  /**
+   * Its newest activation; absent when it was never active.
+   *
+   * @generated from field: callgate.v1.PolicyRevision revision = 9;
+   */
+  revision?: PolicyRevision | undefined;
+};
+
+/**
+ * Describes the message callgate.v1.CheckPolicyResponse.
+ * Use `create(CheckPolicyResponseSchema)` to create a new message.
+ */
+export const CheckPolicyResponseSchema: GenMessage<CheckPolicyResponse> = /*@__PURE__*/
+  messageDesc(file_callgate_v1_policy_service, 13);
+
+/**
+ * Which policy is tried on which calls.
+ *
+ * @generated from message callgate.v1.BacktestPolicyRequest
+ */
+export type BacktestPolicyRequest = Message<"callgate.v1.BacktestPolicyRequest"> & {
+  /**
+   * The policy that is tried. Required.
+   *
+   * @generated from oneof callgate.v1.BacktestPolicyRequest.policy
+   */
+  policy: {
+    /**
+     * A file's text, YAML, at most 1 MiB. It is not stored.
+     *
+     * @generated from field: string text = 1;
+     */
+    value: string;
+    case: "text";
+  } | {
+    /**
+     * The hash of a stored one, or the beginning of it, 8 digits at least.
+     *
+     * @generated from field: string hash = 2;
+     */
+    value: string;
+    case: "hash";
+  } | { case: undefined; value?: undefined };
+
+  /**
+   * What it is compared with: the hash of a stored policy, or the beginning of it, 8 digits at least. Empty: the policy
+   * that judges now.
+   *
+   * @generated from field: string against_hash = 3;
+   */
+  againstHash: string;
+
+  /**
+   * Calls that were judged then or later. Absent: a week before `end_time`.
+   *
+   * @generated from field: google.protobuf.Timestamp start_time = 4;
+   */
+  startTime?: Timestamp | undefined;
+
+  /**
+   * Calls that were judged before. Absent: now.
+   *
+   * @generated from field: google.protobuf.Timestamp end_time = 5;
+   */
+  endTime?: Timestamp | undefined;
+
+  /**
+   * At most so many calls, the newest of them: 1 to 100,000; 0 is 20,000.
+   *
+   * @generated from field: uint32 max_calls = 6;
+   */
+  maxCalls: number;
+};
+
+/**
+ * Describes the message callgate.v1.BacktestPolicyRequest.
+ * Use `create(BacktestPolicyRequestSchema)` to create a new message.
+ */
+export const BacktestPolicyRequestSchema: GenMessage<BacktestPolicyRequest> = /*@__PURE__*/
+  messageDesc(file_callgate_v1_policy_service, 14);
+
+/**
+ * How far a backtest is, or what it came to.
+ *
+ * @generated from message callgate.v1.BacktestPolicyResponse
+ */
+export type BacktestPolicyResponse = Message<"callgate.v1.BacktestPolicyResponse"> & {
+  /**
+   * What is told.
+   *
+   * @generated from oneof callgate.v1.BacktestPolicyResponse.told
+   */
+  told: {
+    /**
+     * How far it is: at once, and then some times a second.
+     *
+     * @generated from field: callgate.v1.BacktestProgress progress = 1;
+     */
+    value: BacktestProgress;
+    case: "progress";
+  } | {
+    /**
+     * What it came to: the last message.
+     *
+     * @generated from field: callgate.v1.BacktestResult result = 2;
+     */
+    value: BacktestResult;
+    case: "result";
+  } | { case: undefined; value?: undefined };
+};
+
+/**
+ * Describes the message callgate.v1.BacktestPolicyResponse.
+ * Use `create(BacktestPolicyResponseSchema)` to create a new message.
+ */
+export const BacktestPolicyResponseSchema: GenMessage<BacktestPolicyResponse> = /*@__PURE__*/
+  messageDesc(file_callgate_v1_policy_service, 15);
+
+/**
+ * How far a backtest is.
+ *
+ * @generated from message callgate.v1.BacktestProgress
+ */
+export type BacktestProgress = Message<"callgate.v1.BacktestProgress"> & {
+  /**
+   * Calls that were judged.
+   *
+   * @generated from field: uint64 calls_judged = 1;
+   */
+  callsJudged: bigint;
+
+  /**
+   * Calls that are to be.
+   *
+   * @generated from field: uint64 calls_total = 2;
+   */
+  callsTotal: bigint;
+};
+
+/**
+ * Describes the message callgate.v1.BacktestProgress.
+ * Use `create(BacktestProgressSchema)` to create a new message.
+ */
+export const BacktestProgressSchema: GenMessage<BacktestProgress> = /*@__PURE__*/
+  messageDesc(file_callgate_v1_policy_service, 16);
+
+/**
+ * How often one decision became another.
+ *
+ * @generated from message callgate.v1.BacktestDecisions
+ */
+export type BacktestDecisions = Message<"callgate.v1.BacktestDecisions"> & {
+  /**
+   * What the policy that was compared with decides.
+   *
+   * @generated from field: callgate.v1.Decision before = 1;
+   */
+  before: Decision;
+
+  /**
+   * What the policy that was tried decides.
+   *
+   * @generated from field: callgate.v1.Decision after = 2;
+   */
+  after: Decision;
+
+  /**
+   * Of so many calls.
+   *
+   * @generated from field: uint64 calls = 3;
+   */
+  calls: bigint;
+};
+
+/**
+ * Describes the message callgate.v1.BacktestDecisions.
+ * Use `create(BacktestDecisionsSchema)` to create a new message.
+ */
+export const BacktestDecisionsSchema: GenMessage<BacktestDecisions> = /*@__PURE__*/
+  messageDesc(file_callgate_v1_policy_service, 17);
+
+/**
+ * A call that is decided otherwise.
+ *
+ * @generated from message callgate.v1.BacktestExample
+ */
+export type BacktestExample = Message<"callgate.v1.BacktestExample"> & {
+  /**
+   * Its session.
+   *
+   * @generated from field: string session_id = 1;
+   */
+  sessionId: string;
+
+  /**
+   * Its id.
+   *
+   * @generated from field: string call_id = 2;
+   */
+  callId: string;
+
+  /**
+   * What the policy that was compared with decides.
+   *
+   * @generated from field: callgate.v1.Decision before = 3;
+   */
+  before: Decision;
+
+  /**
+   * What the policy that was tried decides.
+   *
+   * @generated from field: callgate.v1.Decision after = 4;
+   */
+  after: Decision;
+
+  /**
+   * The sentence of the rule that decides.
+   *
+   * @generated from field: string message = 5;
+   */
+  message: string;
+};
+
+/**
+ * Describes the message callgate.v1.BacktestExample.
+ * Use `create(BacktestExampleSchema)` to create a new message.
+ */
+export const BacktestExampleSchema: GenMessage<BacktestExample> = /*@__PURE__*/
+  messageDesc(file_callgate_v1_policy_service, 18);
+
+/**
+ * What changes for one tool by one rule.
+ *
+ * @generated from message callgate.v1.BacktestChange
+ */
+export type BacktestChange = Message<"callgate.v1.BacktestChange"> & {
+  /**
+   * What becomes of the calls.
+   *
+   * @generated from field: callgate.v1.BacktestChangeKind kind = 1;
+   */
+  kind: BacktestChangeKind;
+
+  /**
+   * The rule that decides: of the policy that was tried, or, where that one allows, of the other one.
+   *
+   * @generated from field: string rule = 2;
+   */
+  rule: string;
+
+  /**
+   * The tool.
+   *
+   * @generated from field: string tool = 3;
+   */
+  tool: string;
+
+  /**
+   * How many calls it concerns.
+   *
+   * @generated from field: uint64 calls = 4;
+   */
+  calls: bigint;
+
+  /**
+   * Of these, newly refused although the call had succeeded with a new result.
+   *
+   * @generated from field: uint64 lost = 5;
+   */
+  lost: bigint;
+
+  /**
+   * Of these, although a person had approved it.
+   *
+   * @generated from field: uint64 approved = 6;
+   */
+  approved: bigint;
+
+  /**
+   * The first of them, three at most.
+   *
+   * @generated from field: repeated callgate.v1.BacktestExample examples = 7;
+   */
+  examples: BacktestExample[];
+};
+
+/**
+ * Describes the message callgate.v1.BacktestChange.
+ * Use `create(BacktestChangeSchema)` to create a new message.
+ */
+export const BacktestChangeSchema: GenMessage<BacktestChange> = /*@__PURE__*/
+  messageDesc(file_callgate_v1_policy_service, 19);
+
+/**
+ * What a backtest came to.
+ *
+ * @generated from message callgate.v1.BacktestResult
+ */
+export type BacktestResult = Message<"callgate.v1.BacktestResult"> & {
+  /**
+   * The policy that was tried: SHA-256 of its text, hexadecimal.
+   *
+   * @generated from field: string hash = 1;
+   */
+  hash: string;
+
+  /**
+   * What it was compared with; empty for the built-in policy.
+   *
+   * @generated from field: string against_hash = 2;
+   */
+  againstHash: string;
+
+  /**
+   * When the first call that was judged was asked for, and the last; absent where there was none.
+   *
+   * @generated from field: google.protobuf.Timestamp first_call_time = 3;
+   */
+  firstCallTime?: Timestamp | undefined;
+
+  /**
+   * See first_call_time.
+   *
+   * @generated from field: google.protobuf.Timestamp last_call_time = 4;
+   */
+  lastCallTime?: Timestamp | undefined;
+
+  /**
+   * Calls that were judged by both.
+   *
+   * @generated from field: uint64 calls = 5;
+   */
+  calls: bigint;
+
+  /**
+   * The sessions that they are of.
+   *
+   * @generated from field: uint64 sessions = 6;
+   */
+  sessions: bigint;
+
+  /**
+   * Calls that are decided otherwise.
+   *
+   * @generated from field: uint64 calls_changed = 7;
+   */
+  callsChanged: bigint;
+
+  /**
+   * The sessions that these are of.
+   *
+   * @generated from field: uint64 sessions_changed = 8;
+   */
+  sessionsChanged: bigint;
+
+  /**
+   * Calls that could not be judged: their arguments were not stored, or their call tree had more open calls than one may
+   * have.
+   *
+   * @generated from field: uint64 calls_unreadable = 9;
+   */
+  callsUnreadable: bigint;
+
+  /**
+   * True when there are more calls in that time than were judged.
+   *
+   * @generated from field: bool more_calls = 10;
+   */
+  moreCalls: boolean;
+
+  /**
+   * All calls by what both decide, also where that is the same.
+   *
+   * @generated from field: repeated callgate.v1.BacktestDecisions decisions = 11;
+   */
+  decisions: BacktestDecisions[];
+
+  /**
+   * What changes, the most calls first; the first 500 kinds of change.
+   *
+   * @generated from field: repeated callgate.v1.BacktestChange changes = 12;
+   */
+  changes: BacktestChange[];
+
+  /**
+   * How many kinds of change are not listed.
+   *
+   * @generated from field: uint32 changes_left_out = 13;
+   */
+  changesLeftOut: number;
+};
+
+/**
+ * Describes the message callgate.v1.BacktestResult.
+ * Use `create(BacktestResultSchema)` to create a new message.
+ */
+export const BacktestResultSchema: GenMessage<BacktestResult> = /*@__PURE__*/
+  messageDesc(file_callgate_v1_policy_service, 20);
+
+/**
  * What is to become of an applied policy.
  *
  * @generated from enum callgate.v1.ApplyMode
@@ -387,7 +921,7 @@ export enum ApplyMode {
   STORE = 2,
 
   /**
-   * Only say what is wrong with it.
+   * Only say what is wrong with it, as an error. CheckPolicy says more, to everybody who may read policies.
    *
    * @generated from enum value: APPLY_MODE_CHECK = 3;
    */
@@ -399,6 +933,143 @@ export enum ApplyMode {
  */
 export const ApplyModeSchema: GenEnum<ApplyMode> = /*@__PURE__*/
   enumDesc(file_callgate_v1_policy_service, 0);
+
+/**
+ * How bad something in a policy's text is.
+ *
+ * @generated from enum callgate.v1.PolicyProblemSeverity
+ */
+export enum PolicyProblemSeverity {
+  /**
+   * Not set.
+   *
+   * @generated from enum value: POLICY_PROBLEM_SEVERITY_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * The text is no policy with it.
+   *
+   * @generated from enum value: POLICY_PROBLEM_SEVERITY_ERROR = 1;
+   */
+  ERROR = 1,
+
+  /**
+   * Probably a mistake; the text is a policy all the same.
+   *
+   * @generated from enum value: POLICY_PROBLEM_SEVERITY_WARNING = 2;
+   */
+  WARNING = 2,
+}
+
+/**
+ * Describes the enum callgate.v1.PolicyProblemSeverity.
+ */
+export const PolicyProblemSeveritySchema: GenEnum<PolicyProblemSeverity> = /*@__PURE__*/
+  enumDesc(file_callgate_v1_policy_service, 1);
+
+/**
+ * What becomes of tools that a policy does not list.
+ *
+ * @generated from enum callgate.v1.UnlistedToolsDecision
+ */
+export enum UnlistedToolsDecision {
+  /**
+   * The text is no policy.
+   *
+   * @generated from enum value: UNLISTED_TOOLS_DECISION_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * They are let through.
+   *
+   * @generated from enum value: UNLISTED_TOOLS_DECISION_ALLOW = 1;
+   */
+  ALLOW = 1,
+
+  /**
+   * They are let through as often as a tier grants.
+   *
+   * @generated from enum value: UNLISTED_TOOLS_DECISION_GRANT = 2;
+   */
+  GRANT = 2,
+
+  /**
+   * They wait for a person.
+   *
+   * @generated from enum value: UNLISTED_TOOLS_DECISION_ASK = 3;
+   */
+  ASK = 3,
+
+  /**
+   * They are refused.
+   *
+   * @generated from enum value: UNLISTED_TOOLS_DECISION_DENY = 4;
+   */
+  DENY = 4,
+}
+
+/**
+ * Describes the enum callgate.v1.UnlistedToolsDecision.
+ */
+export const UnlistedToolsDecisionSchema: GenEnum<UnlistedToolsDecision> = /*@__PURE__*/
+  enumDesc(file_callgate_v1_policy_service, 2);
+
+/**
+ * What becomes of a call by another policy.
+ *
+ * @generated from enum callgate.v1.BacktestChangeKind
+ */
+export enum BacktestChangeKind {
+  /**
+   * Not set.
+   *
+   * @generated from enum value: BACKTEST_CHANGE_KIND_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * It was allowed, and is refused.
+   *
+   * @generated from enum value: BACKTEST_CHANGE_KIND_NEWLY_REFUSED = 1;
+   */
+  NEWLY_REFUSED = 1,
+
+  /**
+   * It was allowed, and a person is asked.
+   *
+   * @generated from enum value: BACKTEST_CHANGE_KIND_NEWLY_ASKED = 2;
+   */
+  NEWLY_ASKED = 2,
+
+  /**
+   * It was allowed, and is told to wait.
+   *
+   * @generated from enum value: BACKTEST_CHANGE_KIND_NEWLY_DELAYED = 3;
+   */
+  NEWLY_DELAYED = 3,
+
+  /**
+   * It is allowed, and was not.
+   *
+   * @generated from enum value: BACKTEST_CHANGE_KIND_NEWLY_ALLOWED = 4;
+   */
+  NEWLY_ALLOWED = 4,
+
+  /**
+   * It was not allowed, and is not, but told so in another way.
+   *
+   * @generated from enum value: BACKTEST_CHANGE_KIND_OTHERWISE_REFUSED = 5;
+   */
+  OTHERWISE_REFUSED = 5,
+}
+
+/**
+ * Describes the enum callgate.v1.BacktestChangeKind.
+ */
+export const BacktestChangeKindSchema: GenEnum<BacktestChangeKind> = /*@__PURE__*/
+  enumDesc(file_callgate_v1_policy_service, 3);
 
 /**
  * Stores and activates policies. A stored policy never changes; which one is active is a history of revisions, and
@@ -413,6 +1084,11 @@ export const ApplyModeSchema: GenEnum<ApplyMode> = /*@__PURE__*/
  *   ABORTED, REVISION_CHANGED: another revision is active than the one that was expected; the ErrorInfo tells which
  *     (`revision`). Nothing was activated.
  *   NOT_FOUND, POLICY_UNKNOWN: no stored policy has that hash, several have that beginning, or none was active before.
+ *   RESOURCE_EXHAUSTED, BACKTEST_RUNNING: this server tries a policy already, and does so one at a time; send the
+ *     request again after the given time.
+ *   FAILED_PRECONDITION, KEY_MISSING: what a backtest reads is encrypted, and a key of it is not on this server.
+ *   UNAVAILABLE, SHUTTING_DOWN: the server ends in the middle of a backtest; begin it again.
+ *   DEADLINE_EXCEEDED, DEADLINE: a check, or a backtest, took longer than one may.
  *   RESOURCE_EXHAUSTED, OVERLOADED: the server is overloaded; send the request again after the given time.
  *   UNAVAILABLE, STORE_UNAVAILABLE: the database gives no answer; send the request again.
  *   INTERNAL, INTERNAL: a bug in callgate, or tables that somebody else has changed.
@@ -469,6 +1145,34 @@ export const PolicyService: GenService<{
     methodKind: "unary";
     input: typeof RollbackPolicyRequestSchema;
     output: typeof RollbackPolicyResponseSchema;
+  },
+  /**
+   * Says everything that is wrong with a text, and what it would do with tools that it does not list. A text that is no
+   * policy is an answer here, and no error. Nothing is stored.
+   *
+   * @generated from rpc callgate.v1.PolicyService.CheckPolicy
+   */
+  checkPolicy: {
+    methodKind: "unary";
+    input: typeof CheckPolicyRequestSchema;
+    output: typeof CheckPolicyResponseSchema;
+  },
+  /**
+   * Tries a policy on the tenant's stored calls: what it would have decided otherwise than another one, the active one
+   * unless told. Nothing is stored or changed, and calls of agents come first. It tells how far it is, and ends with the
+   * result; whoever closes the stream ends it.
+   *
+   * What cannot be known: what would have come of a call that was refused, and what the agent would have done instead.
+   * Each recorded outcome counts, whatever the verdict on its call, and the calls after it are those that really came.
+   * Each call tree is judged by itself, from the first of its calls that is read: budgets that agents share, tools that
+   * cool down, and halts count as far as its own calls go, and nothing that was learned of retries before.
+   *
+   * @generated from rpc callgate.v1.PolicyService.BacktestPolicy
+   */
+  backtestPolicy: {
+    methodKind: "server_streaming";
+    input: typeof BacktestPolicyRequestSchema;
+    output: typeof BacktestPolicyResponseSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_callgate_v1_policy_service, 0);

@@ -16,7 +16,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file callgate/v1/profile_service.proto.
  */
 export const file_callgate_v1_profile_service: GenFile = /*@__PURE__*/
-  fileDesc("CiFjYWxsZ2F0ZS92MS9wcm9maWxlX3NlcnZpY2UucHJvdG8SC2NhbGxnYXRlLnYxInoKGExpc3RSZXRyeVByb2ZpbGVzUmVxdWVzdBIMCgR0b29sGAEgASgJEikKB2ZhaWx1cmUYAiABKA4yGC5jYWxsZ2F0ZS52MS5GYWlsdXJlS2luZBIRCglwYWdlX3NpemUYAyABKA0SEgoKcGFnZV90b2tlbhgEIAEoCSJhChlMaXN0UmV0cnlQcm9maWxlc1Jlc3BvbnNlEisKCHByb2ZpbGVzGAEgAygLMhkuY2FsbGdhdGUudjEuUmV0cnlQcm9maWxlEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSKOAQoWR2V0UmV0cnlQcm9maWxlUmVxdWVzdBIMCgR0b29sGAEgASgJEikKB2ZhaWx1cmUYAiABKA4yGC5jYWxsZ2F0ZS52MS5GYWlsdXJlS2luZBIPCgdhdHRlbXB0GAMgASgNEioKCnRvb2xfc3RhdGUYBCABKA4yFi5jYWxsZ2F0ZS52MS5Ub29sU3RhdGUiRQoXR2V0UmV0cnlQcm9maWxlUmVzcG9uc2USKgoHcHJvZmlsZRgBIAEoCzIZLmNhbGxnYXRlLnYxLlJldHJ5UHJvZmlsZSLYAwoMUmV0cnlQcm9maWxlEgwKBHRvb2wYASABKAkSKQoHZmFpbHVyZRgCIAEoDjIYLmNhbGxnYXRlLnYxLkZhaWx1cmVLaW5kEg8KB2F0dGVtcHQYAyABKA0SKgoKdG9vbF9zdGF0ZRgEIAEoDjIWLmNhbGxnYXRlLnYxLlRvb2xTdGF0ZRIpCgdjaGFuY2VzGAUgAygLMhguY2FsbGdhdGUudjEuUmV0cnlDaGFuY2USDgoGdHJpYWxzGAYgASgBEhEKCXJldHJ5YWJsZRgHIAEoCBIuCgtyZXRyeV9hZnRlchgIIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIpCgViYXNpcxgJIAEoDjIaLmNhbGxnYXRlLnYxLkVzdGltYXRlQmFzaXMSEwoLY29ycmVjdGlvbnMYCiABKAESEQoJY29ycmVjdGVkGAsgASgBEiYKBWxheWVyGAwgASgLMhcuY2FsbGdhdGUudjEuUmV0cnlMYXllchIuCgphc19vZl90aW1lGA0gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBINCgVwcmlvchgOIAEoARIRCgRoaW50GA8gASgISACIAQFCBwoFX2hpbnQinQEKC1JldHJ5Q2hhbmNlEicKBHdhaXQYASABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SCQoBcBgCIAEoARINCgVwX2xvdxgDIAEoARIOCgZwX2hpZ2gYBCABKAESDgoGdHJpYWxzGAUgASgBEisKCmNvbmZpZGVuY2UYBiABKA4yFy5jYWxsZ2F0ZS52MS5Db25maWRlbmNlIlsKClJldHJ5TGF5ZXISEAoIb3V0Y29tZXMYASABKA0SFQoNbG9zc19lc3RpbWF0ZRgCIAEoARISCgpsb3NzX2xheWVyGAMgASgBEhAKCHByb21vdGVkGAQgASgIIjMKFUdldFRvb2xRdWFsaXR5UmVxdWVzdBIMCgR0b29sGAEgASgJEgwKBGRheXMYAiABKA0ixgEKFkdldFRvb2xRdWFsaXR5UmVzcG9uc2USJwoFdG9vbHMYASADKAsyGC5jYWxsZ2F0ZS52MS5Ub29sUXVhbGl0eRIpCgpuZWFyX3BhaXJzGAIgAygLMhUuY2FsbGdhdGUudjEuTmVhclBhaXISJwoJbG9vcF9lbmRzGAMgAygLMhQuY2FsbGdhdGUudjEuTG9vcEVuZBIvCg11bmtub3duX3Rvb2xzGAQgAygLMhguY2FsbGdhdGUudjEuVW5rbm93blRvb2wivwMKC1Rvb2xRdWFsaXR5EgwKBHRvb2wYASABKAkSDQoFY2FsbHMYAiABKAQSEQoJcGVybWl0dGVkGAMgASgEEhIKCnJldHJ5X3JhdGUYBCABKAESEQoJbG9vcF9yYXRlGAUgASgBEhYKDmR1cGxpY2F0ZV9yYXRlGAYgASgBEh8KF3ZhbGlkYXRpb25fZmFpbHVyZV9yYXRlGAcgASgBEhoKDWNvZXJjaW9uX3JhdGUYCCABKAFIAIgBARIcChR1bmtub3duX291dGNvbWVfcmF0ZRgJIAEoARIgChhtaXNzaW5nX2lzX2NvbXBsZXRlX3JhdGUYCiABKAESDQoFd29yc3QYCyABKAkSFgoOZGVzaWduX3Byb2JsZW0YDCABKAkSDgoGcmVtZWR5GA0gASgJEicKCGV2aWRlbmNlGA4gAygLMhUuY2FsbGdhdGUudjEuQ2FsbE5hbWUSFAoMZmFpbHVyZV9yYXRlGA8gASgBEh8KF3ZhbGlkYXRpb25fcmVmdXNhbF9yYXRlGBAgASgBEhsKE2J1ZGdldF9yZWZ1c2FsX3JhdGUYESABKAFCEAoOX2NvZXJjaW9uX3JhdGUiPAoLVW5rbm93blRvb2wSDAoEdG9vbBgBIAEoCRINCgVjYWxscxgCIAEoBBIQCghzZXNzaW9ucxgDIAEoBCIvCghDYWxsTmFtZRISCgpzZXNzaW9uX2lkGAEgASgJEg8KB2NhbGxfaWQYAiABKAkihAEKCE5lYXJQYWlyEgwKBHRvb2wYASABKAkSDQoFcGFpcnMYAiABKAQSDgoGZmllbGRzGAMgAygJEiQKBWZpcnN0GAQgASgLMhUuY2FsbGdhdGUudjEuQ2FsbE5hbWUSJQoGc2Vjb25kGAUgASgLMhUuY2FsbGdhdGUudjEuQ2FsbE5hbWUiPwoHTG9vcEVuZBIlCgVsZXZlbBgBIAEoDjIWLmNhbGxnYXRlLnYxLkxvb3BMZXZlbBINCgVsb29wcxgCIAEoBCIdChtSZWJ1aWxkUmV0cnlQcm9maWxlc1JlcXVlc3QiLgocUmVidWlsZFJldHJ5UHJvZmlsZXNSZXNwb25zZRIOCgZ0cmlhbHMYASABKAQqbAoJVG9vbFN0YXRlEhoKFlRPT0xfU1RBVEVfVU5TUEVDSUZJRUQQABIWChJUT09MX1NUQVRFX1dPUktJTkcQARIWChJUT09MX1NUQVRFX0ZBSUxJTkcQAhITCg9UT09MX1NUQVRFX0RPV04QAzKuAwoOUHJvZmlsZVNlcnZpY2USZwoRTGlzdFJldHJ5UHJvZmlsZXMSJS5jYWxsZ2F0ZS52MS5MaXN0UmV0cnlQcm9maWxlc1JlcXVlc3QaJi5jYWxsZ2F0ZS52MS5MaXN0UmV0cnlQcm9maWxlc1Jlc3BvbnNlIgOQAgESYQoPR2V0UmV0cnlQcm9maWxlEiMuY2FsbGdhdGUudjEuR2V0UmV0cnlQcm9maWxlUmVxdWVzdBokLmNhbGxnYXRlLnYxLkdldFJldHJ5UHJvZmlsZVJlc3BvbnNlIgOQAgESXgoOR2V0VG9vbFF1YWxpdHkSIi5jYWxsZ2F0ZS52MS5HZXRUb29sUXVhbGl0eVJlcXVlc3QaIy5jYWxsZ2F0ZS52MS5HZXRUb29sUXVhbGl0eVJlc3BvbnNlIgOQAgEScAoUUmVidWlsZFJldHJ5UHJvZmlsZXMSKC5jYWxsZ2F0ZS52MS5SZWJ1aWxkUmV0cnlQcm9maWxlc1JlcXVlc3QaKS5jYWxsZ2F0ZS52MS5SZWJ1aWxkUmV0cnlQcm9maWxlc1Jlc3BvbnNlIgOQAgJCPAoLY2FsbGdhdGUudjFCE1Byb2ZpbGVTZXJ2aWNlUHJvdG9QAVoWY2FsbGdhdGUvdjE7Y2FsbGdhdGV2MWIGcHJvdG8z", [file_callgate_v1_types, file_google_protobuf_duration, file_google_protobuf_timestamp]);
+  fileDesc("CiFjYWxsZ2F0ZS92MS9wcm9maWxlX3NlcnZpY2UucHJvdG8SC2NhbGxnYXRlLnYxInoKGExpc3RSZXRyeVByb2ZpbGVzUmVxdWVzdBIMCgR0b29sGAEgASgJEikKB2ZhaWx1cmUYAiABKA4yGC5jYWxsZ2F0ZS52MS5GYWlsdXJlS2luZBIRCglwYWdlX3NpemUYAyABKA0SEgoKcGFnZV90b2tlbhgEIAEoCSJhChlMaXN0UmV0cnlQcm9maWxlc1Jlc3BvbnNlEisKCHByb2ZpbGVzGAEgAygLMhkuY2FsbGdhdGUudjEuUmV0cnlQcm9maWxlEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSKOAQoWR2V0UmV0cnlQcm9maWxlUmVxdWVzdBIMCgR0b29sGAEgASgJEikKB2ZhaWx1cmUYAiABKA4yGC5jYWxsZ2F0ZS52MS5GYWlsdXJlS2luZBIPCgdhdHRlbXB0GAMgASgNEioKCnRvb2xfc3RhdGUYBCABKA4yFi5jYWxsZ2F0ZS52MS5Ub29sU3RhdGUiRQoXR2V0UmV0cnlQcm9maWxlUmVzcG9uc2USKgoHcHJvZmlsZRgBIAEoCzIZLmNhbGxnYXRlLnYxLlJldHJ5UHJvZmlsZSLYAwoMUmV0cnlQcm9maWxlEgwKBHRvb2wYASABKAkSKQoHZmFpbHVyZRgCIAEoDjIYLmNhbGxnYXRlLnYxLkZhaWx1cmVLaW5kEg8KB2F0dGVtcHQYAyABKA0SKgoKdG9vbF9zdGF0ZRgEIAEoDjIWLmNhbGxnYXRlLnYxLlRvb2xTdGF0ZRIpCgdjaGFuY2VzGAUgAygLMhguY2FsbGdhdGUudjEuUmV0cnlDaGFuY2USDgoGdHJpYWxzGAYgASgBEhEKCXJldHJ5YWJsZRgHIAEoCBIuCgtyZXRyeV9hZnRlchgIIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIpCgViYXNpcxgJIAEoDjIaLmNhbGxnYXRlLnYxLkVzdGltYXRlQmFzaXMSEwoLY29ycmVjdGlvbnMYCiABKAESEQoJY29ycmVjdGVkGAsgASgBEiYKBWxheWVyGAwgASgLMhcuY2FsbGdhdGUudjEuUmV0cnlMYXllchIuCgphc19vZl90aW1lGA0gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBINCgVwcmlvchgOIAEoARIRCgRoaW50GA8gASgISACIAQFCBwoFX2hpbnQinQEKC1JldHJ5Q2hhbmNlEicKBHdhaXQYASABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SCQoBcBgCIAEoARINCgVwX2xvdxgDIAEoARIOCgZwX2hpZ2gYBCABKAESDgoGdHJpYWxzGAUgASgBEisKCmNvbmZpZGVuY2UYBiABKA4yFy5jYWxsZ2F0ZS52MS5Db25maWRlbmNlIlsKClJldHJ5TGF5ZXISEAoIb3V0Y29tZXMYASABKA0SFQoNbG9zc19lc3RpbWF0ZRgCIAEoARISCgpsb3NzX2xheWVyGAMgASgBEhAKCHByb21vdGVkGAQgASgIIl8KFkdldFJldHJ5SGlzdG9yeVJlcXVlc3QSDAoEdG9vbBgBIAEoCRIpCgdmYWlsdXJlGAIgASgOMhguY2FsbGdhdGUudjEuRmFpbHVyZUtpbmQSDAoEZGF5cxgDIAEoDSKuAgoXR2V0UmV0cnlIaXN0b3J5UmVzcG9uc2USIwoEZGF5cxgBIAMoCzIVLmNhbGxnYXRlLnYxLlJldHJ5RGF5EjIKC2NhbGlicmF0aW9uGAIgAygLMh0uY2FsbGdhdGUudjEuUmV0cnlDYWxpYnJhdGlvbhImCgV3b3J0aBgDIAEoCzIXLmNhbGxnYXRlLnYxLlJldHJ5V29ydGgSJwoGcHJvYmVzGAQgAygLMhcuY2FsbGdhdGUudjEuUmV0cnlQcm9iZRI1ChBzZWxmX2NvcnJlY3Rpb25zGAUgAygLMhsuY2FsbGdhdGUudjEuU2VsZkNvcnJlY3Rpb24SMgoObG9va2VkX2JhY2tfdG8YBiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIl0KCFJldHJ5RGF5Ei4KCnN0YXJ0X3RpbWUYASABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEg4KBnRyaWFscxgCIAEoBBIRCglzdWNjZXNzZXMYAyABKAQiVgoQUmV0cnlDYWxpYnJhdGlvbhINCgV0ZW50aBgBIAEoDRIOCgZ0cmlhbHMYAiABKAQSEQoJcHJlZGljdGVkGAMgASgBEhAKCG9ic2VydmVkGAQgASgBIqYBCgpSZXRyeVdvcnRoEg8KB3JldHJpZXMYASABKAQSEQoJc3VjY2VlZGVkGAIgASgEEg4KBmZhaWxlZBgDIAEoBBIWCg5hZ2FpbnN0X2FkdmljZRgEIAEoBBITCgtjb3N0X21pY3JvcxgFIAEoBBIOCgZ0b2tlbnMYBiABKAQSJwoEbG9zdBgHIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbiKXAQoKUmV0cnlQcm9iZRIMCgR0b29sGAEgASgJEikKB2ZhaWx1cmUYAiABKA4yGC5jYWxsZ2F0ZS52MS5GYWlsdXJlS2luZBIOCgZwcm9iZXMYAyABKAQSEQoJc3VjY2Vzc2VzGAQgASgEEi0KCWxhc3RfdGltZRgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAieQoOU2VsZkNvcnJlY3Rpb24SDAoEdG9vbBgBIAEoCRINCgVmaWVsZBgCIAEoCRIMCgRydWxlGAMgASgJEhAKCHJlZnVzYWxzGAQgASgEEhEKCWNvcnJlY3RlZBgFIAEoBBIXCg9pc19mb3JfdGhlX3VzZXIYBiABKAgiMwoVR2V0VG9vbFF1YWxpdHlSZXF1ZXN0EgwKBHRvb2wYASABKAkSDAoEZGF5cxgCIAEoDSLGAQoWR2V0VG9vbFF1YWxpdHlSZXNwb25zZRInCgV0b29scxgBIAMoCzIYLmNhbGxnYXRlLnYxLlRvb2xRdWFsaXR5EikKCm5lYXJfcGFpcnMYAiADKAsyFS5jYWxsZ2F0ZS52MS5OZWFyUGFpchInCglsb29wX2VuZHMYAyADKAsyFC5jYWxsZ2F0ZS52MS5Mb29wRW5kEi8KDXVua25vd25fdG9vbHMYBCADKAsyGC5jYWxsZ2F0ZS52MS5Vbmtub3duVG9vbCK/AwoLVG9vbFF1YWxpdHkSDAoEdG9vbBgBIAEoCRINCgVjYWxscxgCIAEoBBIRCglwZXJtaXR0ZWQYAyABKAQSEgoKcmV0cnlfcmF0ZRgEIAEoARIRCglsb29wX3JhdGUYBSABKAESFgoOZHVwbGljYXRlX3JhdGUYBiABKAESHwoXdmFsaWRhdGlvbl9mYWlsdXJlX3JhdGUYByABKAESGgoNY29lcmNpb25fcmF0ZRgIIAEoAUgAiAEBEhwKFHVua25vd25fb3V0Y29tZV9yYXRlGAkgASgBEiAKGG1pc3NpbmdfaXNfY29tcGxldGVfcmF0ZRgKIAEoARINCgV3b3JzdBgLIAEoCRIWCg5kZXNpZ25fcHJvYmxlbRgMIAEoCRIOCgZyZW1lZHkYDSABKAkSJwoIZXZpZGVuY2UYDiADKAsyFS5jYWxsZ2F0ZS52MS5DYWxsTmFtZRIUCgxmYWlsdXJlX3JhdGUYDyABKAESHwoXdmFsaWRhdGlvbl9yZWZ1c2FsX3JhdGUYECABKAESGwoTYnVkZ2V0X3JlZnVzYWxfcmF0ZRgRIAEoAUIQCg5fY29lcmNpb25fcmF0ZSI8CgtVbmtub3duVG9vbBIMCgR0b29sGAEgASgJEg0KBWNhbGxzGAIgASgEEhAKCHNlc3Npb25zGAMgASgEIi8KCENhbGxOYW1lEhIKCnNlc3Npb25faWQYASABKAkSDwoHY2FsbF9pZBgCIAEoCSKEAQoITmVhclBhaXISDAoEdG9vbBgBIAEoCRINCgVwYWlycxgCIAEoBBIOCgZmaWVsZHMYAyADKAkSJAoFZmlyc3QYBCABKAsyFS5jYWxsZ2F0ZS52MS5DYWxsTmFtZRIlCgZzZWNvbmQYBSABKAsyFS5jYWxsZ2F0ZS52MS5DYWxsTmFtZSI/CgdMb29wRW5kEiUKBWxldmVsGAEgASgOMhYuY2FsbGdhdGUudjEuTG9vcExldmVsEg0KBWxvb3BzGAIgASgEIh0KG1JlYnVpbGRSZXRyeVByb2ZpbGVzUmVxdWVzdCIuChxSZWJ1aWxkUmV0cnlQcm9maWxlc1Jlc3BvbnNlEg4KBnRyaWFscxgBIAEoBCpsCglUb29sU3RhdGUSGgoWVE9PTF9TVEFURV9VTlNQRUNJRklFRBAAEhYKElRPT0xfU1RBVEVfV09SS0lORxABEhYKElRPT0xfU1RBVEVfRkFJTElORxACEhMKD1RPT0xfU1RBVEVfRE9XThADMpEECg5Qcm9maWxlU2VydmljZRJnChFMaXN0UmV0cnlQcm9maWxlcxIlLmNhbGxnYXRlLnYxLkxpc3RSZXRyeVByb2ZpbGVzUmVxdWVzdBomLmNhbGxnYXRlLnYxLkxpc3RSZXRyeVByb2ZpbGVzUmVzcG9uc2UiA5ACARJhCg9HZXRSZXRyeVByb2ZpbGUSIy5jYWxsZ2F0ZS52MS5HZXRSZXRyeVByb2ZpbGVSZXF1ZXN0GiQuY2FsbGdhdGUudjEuR2V0UmV0cnlQcm9maWxlUmVzcG9uc2UiA5ACARJhCg9HZXRSZXRyeUhpc3RvcnkSIy5jYWxsZ2F0ZS52MS5HZXRSZXRyeUhpc3RvcnlSZXF1ZXN0GiQuY2FsbGdhdGUudjEuR2V0UmV0cnlIaXN0b3J5UmVzcG9uc2UiA5ACARJeCg5HZXRUb29sUXVhbGl0eRIiLmNhbGxnYXRlLnYxLkdldFRvb2xRdWFsaXR5UmVxdWVzdBojLmNhbGxnYXRlLnYxLkdldFRvb2xRdWFsaXR5UmVzcG9uc2UiA5ACARJwChRSZWJ1aWxkUmV0cnlQcm9maWxlcxIoLmNhbGxnYXRlLnYxLlJlYnVpbGRSZXRyeVByb2ZpbGVzUmVxdWVzdBopLmNhbGxnYXRlLnYxLlJlYnVpbGRSZXRyeVByb2ZpbGVzUmVzcG9uc2UiA5ACAkI8CgtjYWxsZ2F0ZS52MUITUHJvZmlsZVNlcnZpY2VQcm90b1ABWhZjYWxsZ2F0ZS92MTtjYWxsZ2F0ZXYxYgZwcm90bzM", [file_callgate_v1_types, file_google_protobuf_duration, file_google_protobuf_timestamp]);
 
 /**
  * A list, a page at a time.
@@ -370,6 +370,344 @@ export const RetryLayerSchema: GenMessage<RetryLayer> = /*@__PURE__*/
   messageDesc(file_callgate_v1_profile_service, 6);
 
 /**
+ * Which retries are told of.
+ *
+ * @generated from message callgate.v1.GetRetryHistoryRequest
+ */
+export type GetRetryHistoryRequest = Message<"callgate.v1.GetRetryHistoryRequest"> & {
+  /**
+   * Only of this tool; empty: of all.
+   *
+   * @generated from field: string tool = 1;
+   */
+  tool: string;
+
+  /**
+   * Only after this kind of failure; unspecified: all.
+   *
+   * @generated from field: callgate.v1.FailureKind failure = 2;
+   */
+  failure: FailureKind;
+
+  /**
+   * Days to look back, 1 to 90; 0 is 7.
+   *
+   * @generated from field: uint32 days = 3;
+   */
+  days: number;
+};
+
+/**
+ * Describes the message callgate.v1.GetRetryHistoryRequest.
+ * Use `create(GetRetryHistoryRequestSchema)` to create a new message.
+ */
+export const GetRetryHistoryRequestSchema: GenMessage<GetRetryHistoryRequest> = /*@__PURE__*/
+  messageDesc(file_callgate_v1_profile_service, 7);
+
+/**
+ * What retries came to. A retry is a call with the same arguments that follows up on a failure.
+ *
+ * @generated from message callgate.v1.GetRetryHistoryResponse
+ */
+export type GetRetryHistoryResponse = Message<"callgate.v1.GetRetryHistoryResponse"> & {
+  /**
+   * By UTC day, the oldest first; days without a retry are left out.
+   *
+   * @generated from field: repeated callgate.v1.RetryDay days = 1;
+   */
+  days: RetryDay[];
+
+  /**
+   * Do the chances come true? By tenths of the chance that was told with the failure, the lowest first; probes, which are
+   * made against it, do not count.
+   *
+   * @generated from field: repeated callgate.v1.RetryCalibration calibration = 2;
+   */
+  calibration: RetryCalibration[];
+
+  /**
+   * What they gained and cost.
+   *
+   * @generated from field: callgate.v1.RetryWorth worth = 3;
+   */
+  worth?: RetryWorth | undefined;
+
+  /**
+   * Retries that were advised against the estimate, to learn; by tool and kind of failure.
+   *
+   * @generated from field: repeated callgate.v1.RetryProbe probes = 4;
+   */
+  probes: RetryProbe[];
+
+  /**
+   * What refusals for arguments came to within the last two weeks, the most frequent first; at most 100. A refusal counts
+   * when the model called the tool again.
+   *
+   * @generated from field: repeated callgate.v1.SelfCorrection self_corrections = 5;
+   */
+  selfCorrections: SelfCorrection[];
+
+  /**
+   * The calibration, the worth and the probes are of the newest 20,000 retries, which reach back to here; absent: of all.
+   *
+   * @generated from field: google.protobuf.Timestamp looked_back_to = 6;
+   */
+  lookedBackTo?: Timestamp | undefined;
+};
+
+/**
+ * Describes the message callgate.v1.GetRetryHistoryResponse.
+ * Use `create(GetRetryHistoryResponseSchema)` to create a new message.
+ */
+export const GetRetryHistoryResponseSchema: GenMessage<GetRetryHistoryResponse> = /*@__PURE__*/
+  messageDesc(file_callgate_v1_profile_service, 8);
+
+/**
+ * Retries of one UTC day.
+ *
+ * @generated from message callgate.v1.RetryDay
+ */
+export type RetryDay = Message<"callgate.v1.RetryDay"> & {
+  /**
+   * When it began.
+   *
+   * @generated from field: google.protobuf.Timestamp start_time = 1;
+   */
+  startTime?: Timestamp | undefined;
+
+  /**
+   * Retries of which it is known what they came to.
+   *
+   * @generated from field: uint64 trials = 2;
+   */
+  trials: bigint;
+
+  /**
+   * Those that did not fail.
+   *
+   * @generated from field: uint64 successes = 3;
+   */
+  successes: bigint;
+};
+
+/**
+ * Describes the message callgate.v1.RetryDay.
+ * Use `create(RetryDaySchema)` to create a new message.
+ */
+export const RetryDaySchema: GenMessage<RetryDay> = /*@__PURE__*/
+  messageDesc(file_callgate_v1_profile_service, 9);
+
+/**
+ * Retries that had nearly the same chance.
+ *
+ * @generated from message callgate.v1.RetryCalibration
+ */
+export type RetryCalibration = Message<"callgate.v1.RetryCalibration"> & {
+  /**
+   * The tenth that the chance lies in, from 1, which is below 0.1.
+   *
+   * @generated from field: uint32 tenth = 1;
+   */
+  tenth: number;
+
+  /**
+   * Retries of which it is known whether they failed.
+   *
+   * @generated from field: uint64 trials = 2;
+   */
+  trials: bigint;
+
+  /**
+   * The mean chance that was told with the failure, 0 to 1.
+   *
+   * @generated from field: double predicted = 3;
+   */
+  predicted: number;
+
+  /**
+   * The share of them that did not fail, 0 to 1.
+   *
+   * @generated from field: double observed = 4;
+   */
+  observed: number;
+};
+
+/**
+ * Describes the message callgate.v1.RetryCalibration.
+ * Use `create(RetryCalibrationSchema)` to create a new message.
+ */
+export const RetryCalibrationSchema: GenMessage<RetryCalibration> = /*@__PURE__*/
+  messageDesc(file_callgate_v1_profile_service, 10);
+
+/**
+ * What retries gained and cost.
+ *
+ * @generated from message callgate.v1.RetryWorth
+ */
+export type RetryWorth = Message<"callgate.v1.RetryWorth"> & {
+  /**
+   * Retries that have ended.
+   *
+   * @generated from field: uint64 retries = 1;
+   */
+  retries: bigint;
+
+  /**
+   * Those that did not fail: what they gained.
+   *
+   * @generated from field: uint64 succeeded = 2;
+   */
+  succeeded: bigint;
+
+  /**
+   * Those that failed again, or of which nobody knows; the costs below are theirs.
+   *
+   * @generated from field: uint64 failed = 3;
+   */
+  failed: bigint;
+
+  /**
+   * Failed ones that were made although the advice was not to retry.
+   *
+   * @generated from field: uint64 against_advice = 4;
+   */
+  againstAdvice: bigint;
+
+  /**
+   * What they cost, in millionths of a US dollar.
+   *
+   * @generated from field: uint64 cost_micros = 5;
+   */
+  costMicros: bigint;
+
+  /**
+   * Tokens that went with them.
+   *
+   * @generated from field: uint64 tokens = 6;
+   */
+  tokens: bigint;
+
+  /**
+   * How long they were waited for and ran.
+   *
+   * @generated from field: google.protobuf.Duration lost = 7;
+   */
+  lost?: Duration | undefined;
+};
+
+/**
+ * Describes the message callgate.v1.RetryWorth.
+ * Use `create(RetryWorthSchema)` to create a new message.
+ */
+export const RetryWorthSchema: GenMessage<RetryWorth> = /*@__PURE__*/
+  messageDesc(file_callgate_v1_profile_service, 11);
+
+/**
+ * Retries that were advised to learn.
+ *
+ * @generated from message callgate.v1.RetryProbe
+ */
+export type RetryProbe = Message<"callgate.v1.RetryProbe"> & {
+  /**
+   * As models call it.
+   *
+   * @generated from field: string tool = 1;
+   */
+  tool: string;
+
+  /**
+   * What the tool had failed with.
+   *
+   * @generated from field: callgate.v1.FailureKind failure = 2;
+   */
+  failure: FailureKind;
+
+  /**
+   * How many.
+   *
+   * @generated from field: uint64 probes = 3;
+   */
+  probes: bigint;
+
+  /**
+   * Those that did not fail.
+   *
+   * @generated from field: uint64 successes = 4;
+   */
+  successes: bigint;
+
+  /**
+   * When the last one was permitted.
+   *
+   * @generated from field: google.protobuf.Timestamp last_time = 5;
+   */
+  lastTime?: Timestamp | undefined;
+};
+
+/**
+ * Describes the message callgate.v1.RetryProbe.
+ * Use `create(RetryProbeSchema)` to create a new message.
+ */
+export const RetryProbeSchema: GenMessage<RetryProbe> = /*@__PURE__*/
+  messageDesc(file_callgate_v1_profile_service, 12);
+
+/**
+ * Whether models mend an argument by themselves.
+ *
+ * @generated from message callgate.v1.SelfCorrection
+ */
+export type SelfCorrection = Message<"callgate.v1.SelfCorrection"> & {
+  /**
+   * As models call it.
+   *
+   * @generated from field: string tool = 1;
+   */
+  tool: string;
+
+  /**
+   * The argument, as `items[].sku`.
+   *
+   * @generated from field: string field = 2;
+   */
+  field: string;
+
+  /**
+   * What was wrong with it: the keyword of the schema.
+   *
+   * @generated from field: string rule = 3;
+   */
+  rule: string;
+
+  /**
+   * Refusals.
+   *
+   * @generated from field: uint64 refusals = 4;
+   */
+  refusals: bigint;
+
+  /**
+   * Those after which it was right.
+   *
+   * @generated from field: uint64 corrected = 5;
+   */
+  corrected: bigint;
+
+  /**
+   * It is mended so seldom that the user is asked instead, where the policy says `on_violation: self_correct`.
+   *
+   * @generated from field: bool is_for_the_user = 6;
+   */
+  isForTheUser: boolean;
+};
+
+/**
+ * Describes the message callgate.v1.SelfCorrection.
+ * Use `create(SelfCorrectionSchema)` to create a new message.
+ */
+export const SelfCorrectionSchema: GenMessage<SelfCorrection> = /*@__PURE__*/
+  messageDesc(file_callgate_v1_profile_service, 13);
+
+/**
  * Which tools are reported on, and for how long.
  *
  * @generated from message callgate.v1.GetToolQualityRequest
@@ -395,7 +733,7 @@ export type GetToolQualityRequest = Message<"callgate.v1.GetToolQualityRequest">
  * Use `create(GetToolQualityRequestSchema)` to create a new message.
  */
 export const GetToolQualityRequestSchema: GenMessage<GetToolQualityRequest> = /*@__PURE__*/
-  messageDesc(file_callgate_v1_profile_service, 7);
+  messageDesc(file_callgate_v1_profile_service, 14);
 
 /**
  * How well tools suit agents.
@@ -437,7 +775,7 @@ export type GetToolQualityResponse = Message<"callgate.v1.GetToolQualityResponse
  * Use `create(GetToolQualityResponseSchema)` to create a new message.
  */
 export const GetToolQualityResponseSchema: GenMessage<GetToolQualityResponse> = /*@__PURE__*/
-  messageDesc(file_callgate_v1_profile_service, 8);
+  messageDesc(file_callgate_v1_profile_service, 15);
 
 /**
  * One tool. Rates are shares, 0 to 1.
@@ -570,7 +908,7 @@ export type ToolQuality = Message<"callgate.v1.ToolQuality"> & {
  * Use `create(ToolQualitySchema)` to create a new message.
  */
 export const ToolQualitySchema: GenMessage<ToolQuality> = /*@__PURE__*/
-  messageDesc(file_callgate_v1_profile_service, 9);
+  messageDesc(file_callgate_v1_profile_service, 16);
 
 /**
  * A name that agents called and that is no tool.
@@ -605,7 +943,7 @@ export type UnknownTool = Message<"callgate.v1.UnknownTool"> & {
  * Use `create(UnknownToolSchema)` to create a new message.
  */
 export const UnknownToolSchema: GenMessage<UnknownTool> = /*@__PURE__*/
-  messageDesc(file_callgate_v1_profile_service, 10);
+  messageDesc(file_callgate_v1_profile_service, 17);
 
 /**
  * Names a call.
@@ -633,7 +971,7 @@ export type CallName = Message<"callgate.v1.CallName"> & {
  * Use `create(CallNameSchema)` to create a new message.
  */
 export const CallNameSchema: GenMessage<CallName> = /*@__PURE__*/
-  messageDesc(file_callgate_v1_profile_service, 11);
+  messageDesc(file_callgate_v1_profile_service, 18);
 
 /**
  * Pairs of calls of one tool that differ in writing and not in result.
@@ -682,7 +1020,7 @@ export type NearPair = Message<"callgate.v1.NearPair"> & {
  * Use `create(NearPairSchema)` to create a new message.
  */
 export const NearPairSchema: GenMessage<NearPair> = /*@__PURE__*/
-  messageDesc(file_callgate_v1_profile_service, 12);
+  messageDesc(file_callgate_v1_profile_service, 19);
 
 /**
  * Loops by the level that they ended at.
@@ -710,7 +1048,7 @@ export type LoopEnd = Message<"callgate.v1.LoopEnd"> & {
  * Use `create(LoopEndSchema)` to create a new message.
  */
 export const LoopEndSchema: GenMessage<LoopEnd> = /*@__PURE__*/
-  messageDesc(file_callgate_v1_profile_service, 13);
+  messageDesc(file_callgate_v1_profile_service, 20);
 
 /**
  * Counts everything anew.
@@ -725,7 +1063,7 @@ export type RebuildRetryProfilesRequest = Message<"callgate.v1.RebuildRetryProfi
  * Use `create(RebuildRetryProfilesRequestSchema)` to create a new message.
  */
 export const RebuildRetryProfilesRequestSchema: GenMessage<RebuildRetryProfilesRequest> = /*@__PURE__*/
-  messageDesc(file_callgate_v1_profile_service, 14);
+  messageDesc(file_callgate_v1_profile_service, 21);
 
 /**
  * The counts were made anew.
@@ -746,7 +1084,7 @@ export type RebuildRetryProfilesResponse = Message<"callgate.v1.RebuildRetryProf
  * Use `create(RebuildRetryProfilesResponseSchema)` to create a new message.
  */
 export const RebuildRetryProfilesResponseSchema: GenMessage<RebuildRetryProfilesResponse> = /*@__PURE__*/
-  messageDesc(file_callgate_v1_profile_service, 15);
+  messageDesc(file_callgate_v1_profile_service, 22);
 
 /**
  * How a tool fares, over all sessions.
@@ -823,6 +1161,16 @@ export const ProfileService: GenService<{
     methodKind: "unary";
     input: typeof GetRetryProfileRequestSchema;
     output: typeof GetRetryProfileResponseSchema;
+  },
+  /**
+   * What retries came to: over time, beside what was predicted of them, and what they cost.
+   *
+   * @generated from rpc callgate.v1.ProfileService.GetRetryHistory
+   */
+  getRetryHistory: {
+    methodKind: "unary";
+    input: typeof GetRetryHistoryRequestSchema;
+    output: typeof GetRetryHistoryResponseSchema;
   },
   /**
    * How well tools suit agents, the worst first.

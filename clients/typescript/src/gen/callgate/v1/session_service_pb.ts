@@ -6,7 +6,7 @@
 
 import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import { enumDesc, fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
-import type { Advice, Decision, FailureKind, Finding, OutcomeStatus, SessionState, Usage } from "./types_pb.js";
+import type { Advice, BudgetDimension, BudgetLeft, BudgetScope, Decision, FailureKind, Finding, OutcomeStatus, SessionState, Usage } from "./types_pb.js";
 import { file_callgate_v1_types } from "./types_pb.js";
 import type { Duration, Timestamp } from "@bufbuild/protobuf/wkt";
 import { file_google_protobuf_duration, file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
@@ -16,7 +16,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file callgate/v1/session_service.proto.
  */
 export const file_callgate_v1_session_service: GenFile = /*@__PURE__*/
-  fileDesc("CiFjYWxsZ2F0ZS92MS9zZXNzaW9uX3NlcnZpY2UucHJvdG8SC2NhbGxnYXRlLnYxIo0BCglIYWx0U3RhdGUSJQoFc2NvcGUYASABKA4yFi5jYWxsZ2F0ZS52MS5IYWx0U2NvcGUSDAoEbmFtZRgCIAEoCRIKCgJieRgDIAEoCRIOCgZyZWFzb24YBCABKAkSLwoLY3JlYXRlX3RpbWUYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIlwKC0hhbHRSZXF1ZXN0EiUKBXNjb3BlGAEgASgOMhYuY2FsbGdhdGUudjEuSGFsdFNjb3BlEgwKBG5hbWUYAiABKAkSDgoGcmVhc29uGAQgASgJSgQIAxAEUgJieSI0CgxIYWx0UmVzcG9uc2USJAoEaGFsdBgBIAEoCzIWLmNhbGxnYXRlLnYxLkhhbHRTdGF0ZSJeCg1SZXN1bWVSZXF1ZXN0EiUKBXNjb3BlGAEgASgOMhYuY2FsbGdhdGUudjEuSGFsdFNjb3BlEgwKBG5hbWUYAiABKAkSDgoGcmVhc29uGAQgASgJSgQIAxAEUgJieSIkCg5SZXN1bWVSZXNwb25zZRISCgp3YXNfaGFsdGVkGAEgASgIIjkKEExpc3RIYWx0c1JlcXVlc3QSEQoJcGFnZV9zaXplGAEgASgNEhIKCnBhZ2VfdG9rZW4YAiABKAkiUwoRTGlzdEhhbHRzUmVzcG9uc2USJQoFaGFsdHMYASADKAsyFi5jYWxsZ2F0ZS52MS5IYWx0U3RhdGUSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIlwKD1NldFBoYXNlUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEg0KBXBoYXNlGAIgASgJEgwKBHBsYW4YAyADKAkSDgoGcmVhc29uGAUgASgJSgQIBBAFUgJieSIhChBTZXRQaGFzZVJlc3BvbnNlEg0KBXBoYXNlGAEgASgJIkwKFE1hcmtDb21wYWN0ZWRSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSFgoOc3VtbWFyeV90b2tlbnMYAyABKA1KBAgCEANSAmJ5IkEKFU1hcmtDb21wYWN0ZWRSZXNwb25zZRIoCgVzdGF0ZRgBIAEoCzIZLmNhbGxnYXRlLnYxLlNlc3Npb25TdGF0ZSKuAQoUU2V0dGxlT3V0Y29tZVJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIPCgdjYWxsX2lkGAIgASgJEioKBnN0YXR1cxgDIAEoDjIaLmNhbGxnYXRlLnYxLk91dGNvbWVTdGF0dXMSEwoGcmVzdWx0GAQgASgJSACIAQESFQoNZXJyb3JfbWVzc2FnZRgFIAEoCRIOCgZyZWFzb24YBiABKAlCCQoHX3Jlc3VsdCJDChVTZXR0bGVPdXRjb21lUmVzcG9uc2USKgoGc3RhdHVzGAEgASgOMhouY2FsbGdhdGUudjEuT3V0Y29tZVN0YXR1cyKUAQoTTGlzdFNlc3Npb25zUmVxdWVzdBIRCglwYWdlX3NpemUYASABKA0SEgoKcGFnZV90b2tlbhgCIAEoCRImCgVjYWxscxgDIAEoCzIXLmNhbGxnYXRlLnYxLkNhbGxGaWx0ZXISLgoIc3RhbmRpbmcYBCABKA4yHC5jYWxsZ2F0ZS52MS5TZXNzaW9uU3RhbmRpbmcitgIKCkNhbGxGaWx0ZXISEAoIYWdlbnRfaWQYASABKAkSDAoEdG9vbBgCIAEoCRInCghkZWNpc2lvbhgDIAEoDjIVLmNhbGxnYXRlLnYxLkRlY2lzaW9uEgwKBHJ1bGUYBCABKAkSDgoGcmVhc29uGAUgASgJEioKBnN0YXR1cxgGIAEoDjIaLmNhbGxnYXRlLnYxLk91dGNvbWVTdGF0dXMSKQoHZmFpbHVyZRgHIAEoDjIYLmNhbGxnYXRlLnYxLkZhaWx1cmVLaW5kEgwKBHRleHQYCCABKAkSLgoKc3RhcnRfdGltZRgJIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLAoIZW5kX3RpbWUYCiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIkoKCFNlYXJjaGVkEi4KCnNpbmNlX3RpbWUYASABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEg4KBnNlYWxlZBgCIAEoCCK4AwoOU2Vzc2lvblN1bW1hcnkSEgoKc2Vzc2lvbl9pZBgBIAEoCRIXCg9yb290X3Nlc3Npb25faWQYAiABKAkSLwoLY3JlYXRlX3RpbWUYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi8KC3VwZGF0ZV90aW1lGAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBINCgVzdGVwcxgFIAEoBBINCgVjYWxscxgGIAEoBBISCgpvcGVuX2NhbGxzGAcgASgNEhMKC2Nvc3RfbWljcm9zGAggASgEEg4KBmhhbHRlZBgJIAEoCBIZChFwYXJlbnRfc2Vzc2lvbl9pZBgKIAEoCRINCgVkZXB0aBgLIAEoDRIuCghzdGFuZGluZxgMIAEoDjIcLmNhbGxnYXRlLnYxLlNlc3Npb25TdGFuZGluZxIQCghhZ2VudF9pZBgNIAEoCRIRCglsYXN0X3Rvb2wYDiABKAkSLAoNbGFzdF9kZWNpc2lvbhgPIAEoDjIVLmNhbGxnYXRlLnYxLkRlY2lzaW9uEhMKC2xhc3RfcmVhc29uGBAgASgJIocBChRMaXN0U2Vzc2lvbnNSZXNwb25zZRItCghzZXNzaW9ucxgBIAMoCzIbLmNhbGxnYXRlLnYxLlNlc3Npb25TdW1tYXJ5EhcKD25leHRfcGFnZV90b2tlbhgCIAEoCRInCghzZWFyY2hlZBgDIAEoCzIVLmNhbGxnYXRlLnYxLlNlYXJjaGVkIpsBChBMaXN0Q2FsbHNSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSDQoFYWxvbmUYAiABKAgSJwoGZmlsdGVyGAMgASgLMhcuY2FsbGdhdGUudjEuQ2FsbEZpbHRlchIUCgxvbGRlc3RfZmlyc3QYBCABKAgSEQoJcGFnZV9zaXplGAUgASgNEhIKCnBhZ2VfdG9rZW4YBiABKAkifAoRTGlzdENhbGxzUmVzcG9uc2USJQoFY2FsbHMYASADKAsyFi5jYWxsZ2F0ZS52MS5DYWxsRW50cnkSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJEicKCHNlYXJjaGVkGAMgASgLMhUuY2FsbGdhdGUudjEuU2VhcmNoZWQimwgKCUNhbGxFbnRyeRISCgpzZXNzaW9uX2lkGAEgASgJEhcKD3Jvb3Rfc2Vzc2lvbl9pZBgCIAEoCRIZChFwYXJlbnRfc2Vzc2lvbl9pZBgDIAEoCRINCgVkZXB0aBgEIAEoDRILCgNzZXEYBSABKAQSDQoFYmF0Y2gYBiABKAQSDwoHY2FsbF9pZBgHIAEoCRIOCgZydW5faWQYCCABKAkSEAoIYWdlbnRfaWQYCSABKAkSDAoEdG9vbBgKIAEoCRIRCglhcmd1bWVudHMYCyABKAkSNAoQZmlyc3RfanVkZ2VfdGltZRgMIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKanVkZ2VfdGltZRgNIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEgoKanVkZ2VtZW50cxgOIAEoDRInCghkZWNpc2lvbhgPIAEoDjIVLmNhbGxnYXRlLnYxLkRlY2lzaW9uEgwKBHJ1bGUYECABKAkSDgoGcmVhc29uGBEgASgJEiYKCGZpbmRpbmdzGBIgAygLMhQuY2FsbGdhdGUudjEuRmluZGluZxIQCghlbmZvcmNlZBgTIAEoCBIPCgdhdHRlbXB0GBQgASgNEioKBnN0YXR1cxgVIAEoDjIaLmNhbGxnYXRlLnYxLk91dGNvbWVTdGF0dXMSKQoHZmFpbHVyZRgWIAEoDjIYLmNhbGxnYXRlLnYxLkZhaWx1cmVLaW5kEhUKDWVycm9yX21lc3NhZ2UYFyABKAkSDAoEZ2lzdBgYIAEoCRIvCgtyZWNvcmRfdGltZRgZIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASKwoIZHVyYXRpb24YGiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SIQoFdXNhZ2UYGyABKAsyEi5jYWxsZ2F0ZS52MS5Vc2FnZRIYChByZXRyeV9vZl9jYWxsX2lkGBwgASgJEiwKCWZvbGxvd191cBgdIAEoDjIZLmNhbGxnYXRlLnYxLkZvbGxvd1VwS2luZBIpCgZ3YWl0ZWQYHiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SEwoLYXBwcm92YWxfaWQYHyABKAkSEAoIb2JzZXJ2ZWQYICABKAgSEwoLZmluZ2VycHJpbnQYISABKAkSFgoOcG9saWN5X3ZlcnNpb24YIiABKAkSEAoIdHJhY2VfaWQYIyABKAkSFwoPcmVwb3J0X3RyYWNlX2lkGCQgASgJEg4KBmVmZmVjdBglIAEoCRIQCghyZXNvdXJjZRgmIAEoCRIZCgxyZXN1bHRfYnl0ZXMYJyABKARIAIgBAUIPCg1fcmVzdWx0X2J5dGVzIksKDkdldENhbGxSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSDwoHY2FsbF9pZBgCIAEoCRIUCgxpbmNsdWRlX3Jvd3MYAyABKAgi0QMKD0dldENhbGxSZXNwb25zZRIkCgRjYWxsGAEgASgLMhYuY2FsbGdhdGUudjEuQ2FsbEVudHJ5EhYKDmFyZ3VtZW50c19qc29uGAIgASgJEhUKDWp1c3RpZmljYXRpb24YAyABKAkSEwoGcmVzdWx0GAQgASgJSACIAQESGAoQcmVzdWx0X3RydW5jYXRlZBgFIAEoCBIaChJyZXN1bHRfd2hvbGVfYnl0ZXMYDiABKAQSGwoTcmVzdWx0X3dob2xlX3NoYTI1NhgPIAEoCRIVCg1lcnJvcl9tZXNzYWdlGAYgASgJEioKCmp1ZGdlbWVudHMYByADKAsyFi5jYWxsZ2F0ZS52MS5KdWRnZW1lbnQSKAoHcmVwb3J0cxgIIAMoCzIXLmNhbGxnYXRlLnYxLkNhbGxSZXBvcnQSKAoHYW5zd2VycxgJIAMoCzIXLmNhbGxnYXRlLnYxLkNhbGxBbnN3ZXISGAoQdG9vbF9yZXN1bHRfanNvbhgKIAEoCRIZChFuZXh0X2NvbnRleHRfaGludBgLIAEoCRIcChRmb2xsb3dlZF9ieV9jYWxsX2lkcxgMIAMoCRIMCgRyb3dzGA0gAygJQgkKB19yZXN1bHQi5AIKCUp1ZGdlbWVudBILCgNzZXEYASABKAQSLgoKanVkZ2VfdGltZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASJwoIZGVjaXNpb24YAyABKA4yFS5jYWxsZ2F0ZS52MS5EZWNpc2lvbhIkCgV3b3VsZBgEIAEoDjIVLmNhbGxnYXRlLnYxLkRlY2lzaW9uEgwKBHJ1bGUYBSABKAkSDgoGcmVhc29uGAYgASgJEiYKCGZpbmRpbmdzGAcgAygLMhQuY2FsbGdhdGUudjEuRmluZGluZxIPCgdhdHRlbXB0GAggASgNEjUKEWxlYXNlX2V4cGlyZV90aW1lGAkgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBITCgthcHByb3ZhbF9pZBgKIAEoCRIWCg5wb2xpY3lfdmVyc2lvbhgLIAEoCRIQCgh0cmFjZV9pZBgMIAEoCSLFAgoKQ2FsbFJlcG9ydBILCgNzZXEYASABKAQSLwoLcmVjb3JkX3RpbWUYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEioKBnN0YXR1cxgDIAEoDjIaLmNhbGxnYXRlLnYxLk91dGNvbWVTdGF0dXMSKQoHZmFpbHVyZRgEIAEoDjIYLmNhbGxnYXRlLnYxLkZhaWx1cmVLaW5kEhUKDWVycm9yX21lc3NhZ2UYBSABKAkSEAoIYnlfbGVhc2UYBiABKAgSKwoIZHVyYXRpb24YByABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SIwoGYWR2aWNlGAggASgLMhMuY2FsbGdhdGUudjEuQWR2aWNlEhUKDXByb2dyZXNzX25vdGUYCSABKAkSEAoIdHJhY2VfaWQYCiABKAkieQoKQ2FsbEFuc3dlchIvCgtjcmVhdGVfdGltZRgBIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDAoEa2luZBgCIAEoCRIKCgJieRgDIAEoCRIOCgZyZWFzb24YBCABKAkSEAoIYXBwcm92ZWQYBSABKAgiaQoSRXhwb3J0Q2FsbHNSZXF1ZXN0Ei4KCnN0YXJ0X3RpbWUYASABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhIKCnNlc3Npb25faWQYAiABKAkSDwoHY2FsbF9pZBgDIAEoCSLVBAoTRXhwb3J0Q2FsbHNSZXNwb25zZRISCgpzZXNzaW9uX2lkGAEgASgJEhcKD3Jvb3Rfc2Vzc2lvbl9pZBgCIAEoCRILCgNzZXEYAyABKAQSDwoHY2FsbF9pZBgEIAEoCRIOCgZydW5faWQYBSABKAkSEAoIYWdlbnRfaWQYBiABKAkSDAoEdG9vbBgHIAEoCRIWCg5hcmd1bWVudHNfanNvbhgIIAEoCRIuCgpqdWRnZV90aW1lGAkgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBInCghkZWNpc2lvbhgKIAEoDjIVLmNhbGxnYXRlLnYxLkRlY2lzaW9uEg4KBnJlYXNvbhgLIAEoCRIPCgdtZXNzYWdlGAwgASgJEhYKDnBvbGljeV92ZXJzaW9uGA0gASgJEioKBnN0YXR1cxgOIAEoDjIaLmNhbGxnYXRlLnYxLk91dGNvbWVTdGF0dXMSEwoGcmVzdWx0GA8gASgJSACIAQESJgoIZmluZGluZ3MYECADKAsyFC5jYWxsZ2F0ZS52MS5GaW5kaW5nEhUKDWp1c3RpZmljYXRpb24YESABKAkSEAoIYXBwcm92ZWQYEiABKAgSGAoQcmVzdWx0X3RydW5jYXRlZBgTIAEoCBIaChJyZXN1bHRfd2hvbGVfYnl0ZXMYFCABKAQSGwoTcmVzdWx0X3dob2xlX3NoYTI1NhgVIAEoCRIQCgh0cmFjZV9pZBgWIAEoCRIXCg9yZXBvcnRfdHJhY2VfaWQYFyABKAlCCQoHX3Jlc3VsdCIpChNXYXRjaFNlc3Npb25SZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkiZgoUV2F0Y2hTZXNzaW9uUmVzcG9uc2USKAoFc3RhdGUYASABKAsyGS5jYWxsZ2F0ZS52MS5TZXNzaW9uU3RhdGUSJAoEaGFsdBgCIAEoCzIWLmNhbGxnYXRlLnYxLkhhbHRTdGF0ZSqBAQoJSGFsdFNjb3BlEhoKFkhBTFRfU0NPUEVfVU5TUEVDSUZJRUQQABIWChJIQUxUX1NDT1BFX1NFU1NJT04QARIUChBIQUxUX1NDT1BFX0FHRU5UEAISEwoPSEFMVF9TQ09QRV9UT09MEAMSFQoRSEFMVF9TQ09QRV9URU5BTlQQBCrDAQoPU2Vzc2lvblN0YW5kaW5nEiAKHFNFU1NJT05fU1RBTkRJTkdfVU5TUEVDSUZJRUQQABIbChdTRVNTSU9OX1NUQU5ESU5HX0hBTFRFRBABEhkKFVNFU1NJT05fU1RBTkRJTkdfSEVMRBACEhwKGFNFU1NJT05fU1RBTkRJTkdfQ0FMTElORxADEhwKGFNFU1NJT05fU1RBTkRJTkdfU1RPUFBFRBAEEhoKFlNFU1NJT05fU1RBTkRJTkdfUVVJRVQQBSp8CgxGb2xsb3dVcEtpbmQSHgoaRk9MTE9XX1VQX0tJTkRfVU5TUEVDSUZJRUQQABIXChNGT0xMT1dfVVBfS0lORF9TQU1FEAESFwoTRk9MTE9XX1VQX0tJTkRfTkVBUhACEhoKFkZPTExPV19VUF9LSU5EX0NIQU5HRUQQAzKZBwoOU2Vzc2lvblNlcnZpY2USQAoESGFsdBIYLmNhbGxnYXRlLnYxLkhhbHRSZXF1ZXN0GhkuY2FsbGdhdGUudjEuSGFsdFJlc3BvbnNlIgOQAgISRgoGUmVzdW1lEhouY2FsbGdhdGUudjEuUmVzdW1lUmVxdWVzdBobLmNhbGxnYXRlLnYxLlJlc3VtZVJlc3BvbnNlIgOQAgISTwoJTGlzdEhhbHRzEh0uY2FsbGdhdGUudjEuTGlzdEhhbHRzUmVxdWVzdBoeLmNhbGxnYXRlLnYxLkxpc3RIYWx0c1Jlc3BvbnNlIgOQAgESTAoIU2V0UGhhc2USHC5jYWxsZ2F0ZS52MS5TZXRQaGFzZVJlcXVlc3QaHS5jYWxsZ2F0ZS52MS5TZXRQaGFzZVJlc3BvbnNlIgOQAgISVgoNTWFya0NvbXBhY3RlZBIhLmNhbGxnYXRlLnYxLk1hcmtDb21wYWN0ZWRSZXF1ZXN0GiIuY2FsbGdhdGUudjEuTWFya0NvbXBhY3RlZFJlc3BvbnNlElsKDVNldHRsZU91dGNvbWUSIS5jYWxsZ2F0ZS52MS5TZXR0bGVPdXRjb21lUmVxdWVzdBoiLmNhbGxnYXRlLnYxLlNldHRsZU91dGNvbWVSZXNwb25zZSIDkAICElgKDExpc3RTZXNzaW9ucxIgLmNhbGxnYXRlLnYxLkxpc3RTZXNzaW9uc1JlcXVlc3QaIS5jYWxsZ2F0ZS52MS5MaXN0U2Vzc2lvbnNSZXNwb25zZSIDkAIBEk8KCUxpc3RDYWxscxIdLmNhbGxnYXRlLnYxLkxpc3RDYWxsc1JlcXVlc3QaHi5jYWxsZ2F0ZS52MS5MaXN0Q2FsbHNSZXNwb25zZSIDkAIBEkkKB0dldENhbGwSGy5jYWxsZ2F0ZS52MS5HZXRDYWxsUmVxdWVzdBocLmNhbGxnYXRlLnYxLkdldENhbGxSZXNwb25zZSIDkAIBElcKC0V4cG9ydENhbGxzEh8uY2FsbGdhdGUudjEuRXhwb3J0Q2FsbHNSZXF1ZXN0GiAuY2FsbGdhdGUudjEuRXhwb3J0Q2FsbHNSZXNwb25zZSIDkAIBMAESWgoMV2F0Y2hTZXNzaW9uEiAuY2FsbGdhdGUudjEuV2F0Y2hTZXNzaW9uUmVxdWVzdBohLmNhbGxnYXRlLnYxLldhdGNoU2Vzc2lvblJlc3BvbnNlIgOQAgEwAUI8CgtjYWxsZ2F0ZS52MUITU2Vzc2lvblNlcnZpY2VQcm90b1ABWhZjYWxsZ2F0ZS92MTtjYWxsZ2F0ZXYxYgZwcm90bzM", [file_callgate_v1_types, file_google_protobuf_duration, file_google_protobuf_timestamp]);
+  fileDesc("CiFjYWxsZ2F0ZS92MS9zZXNzaW9uX3NlcnZpY2UucHJvdG8SC2NhbGxnYXRlLnYxIo0BCglIYWx0U3RhdGUSJQoFc2NvcGUYASABKA4yFi5jYWxsZ2F0ZS52MS5IYWx0U2NvcGUSDAoEbmFtZRgCIAEoCRIKCgJieRgDIAEoCRIOCgZyZWFzb24YBCABKAkSLwoLY3JlYXRlX3RpbWUYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIlwKC0hhbHRSZXF1ZXN0EiUKBXNjb3BlGAEgASgOMhYuY2FsbGdhdGUudjEuSGFsdFNjb3BlEgwKBG5hbWUYAiABKAkSDgoGcmVhc29uGAQgASgJSgQIAxAEUgJieSI0CgxIYWx0UmVzcG9uc2USJAoEaGFsdBgBIAEoCzIWLmNhbGxnYXRlLnYxLkhhbHRTdGF0ZSJeCg1SZXN1bWVSZXF1ZXN0EiUKBXNjb3BlGAEgASgOMhYuY2FsbGdhdGUudjEuSGFsdFNjb3BlEgwKBG5hbWUYAiABKAkSDgoGcmVhc29uGAQgASgJSgQIAxAEUgJieSIkCg5SZXN1bWVSZXNwb25zZRISCgp3YXNfaGFsdGVkGAEgASgIIjkKEExpc3RIYWx0c1JlcXVlc3QSEQoJcGFnZV9zaXplGAEgASgNEhIKCnBhZ2VfdG9rZW4YAiABKAkiUwoRTGlzdEhhbHRzUmVzcG9uc2USJQoFaGFsdHMYASADKAsyFi5jYWxsZ2F0ZS52MS5IYWx0U3RhdGUSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIlwKD1NldFBoYXNlUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEg0KBXBoYXNlGAIgASgJEgwKBHBsYW4YAyADKAkSDgoGcmVhc29uGAUgASgJSgQIBBAFUgJieSIhChBTZXRQaGFzZVJlc3BvbnNlEg0KBXBoYXNlGAEgASgJIkwKFE1hcmtDb21wYWN0ZWRSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSFgoOc3VtbWFyeV90b2tlbnMYAyABKA1KBAgCEANSAmJ5IkEKFU1hcmtDb21wYWN0ZWRSZXNwb25zZRIoCgVzdGF0ZRgBIAEoCzIZLmNhbGxnYXRlLnYxLlNlc3Npb25TdGF0ZSKuAQoUU2V0dGxlT3V0Y29tZVJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIPCgdjYWxsX2lkGAIgASgJEioKBnN0YXR1cxgDIAEoDjIaLmNhbGxnYXRlLnYxLk91dGNvbWVTdGF0dXMSEwoGcmVzdWx0GAQgASgJSACIAQESFQoNZXJyb3JfbWVzc2FnZRgFIAEoCRIOCgZyZWFzb24YBiABKAlCCQoHX3Jlc3VsdCJDChVTZXR0bGVPdXRjb21lUmVzcG9uc2USKgoGc3RhdHVzGAEgASgOMhouY2FsbGdhdGUudjEuT3V0Y29tZVN0YXR1cyKhAQoSUmFpc2VCdWRnZXRSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSJwoFc2NvcGUYAiABKA4yGC5jYWxsZ2F0ZS52MS5CdWRnZXRTY29wZRIvCglkaW1lbnNpb24YAyABKA4yHC5jYWxsZ2F0ZS52MS5CdWRnZXREaW1lbnNpb24SDQoFZXh0cmEYBCABKAQSDgoGcmVhc29uGAUgASgJIj8KE1JhaXNlQnVkZ2V0UmVzcG9uc2USKAoHYnVkZ2V0cxgBIAMoCzIXLmNhbGxnYXRlLnYxLkJ1ZGdldExlZnQilAEKE0xpc3RTZXNzaW9uc1JlcXVlc3QSEQoJcGFnZV9zaXplGAEgASgNEhIKCnBhZ2VfdG9rZW4YAiABKAkSJgoFY2FsbHMYAyABKAsyFy5jYWxsZ2F0ZS52MS5DYWxsRmlsdGVyEi4KCHN0YW5kaW5nGAQgASgOMhwuY2FsbGdhdGUudjEuU2Vzc2lvblN0YW5kaW5nIrYCCgpDYWxsRmlsdGVyEhAKCGFnZW50X2lkGAEgASgJEgwKBHRvb2wYAiABKAkSJwoIZGVjaXNpb24YAyABKA4yFS5jYWxsZ2F0ZS52MS5EZWNpc2lvbhIMCgRydWxlGAQgASgJEg4KBnJlYXNvbhgFIAEoCRIqCgZzdGF0dXMYBiABKA4yGi5jYWxsZ2F0ZS52MS5PdXRjb21lU3RhdHVzEikKB2ZhaWx1cmUYByABKA4yGC5jYWxsZ2F0ZS52MS5GYWlsdXJlS2luZBIMCgR0ZXh0GAggASgJEi4KCnN0YXJ0X3RpbWUYCSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiwKCGVuZF90aW1lGAogASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCJKCghTZWFyY2hlZBIuCgpzaW5jZV90aW1lGAEgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIOCgZzZWFsZWQYAiABKAgiuAMKDlNlc3Npb25TdW1tYXJ5EhIKCnNlc3Npb25faWQYASABKAkSFwoPcm9vdF9zZXNzaW9uX2lkGAIgASgJEi8KC2NyZWF0ZV90aW1lGAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIvCgt1cGRhdGVfdGltZRgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDQoFc3RlcHMYBSABKAQSDQoFY2FsbHMYBiABKAQSEgoKb3Blbl9jYWxscxgHIAEoDRITCgtjb3N0X21pY3JvcxgIIAEoBBIOCgZoYWx0ZWQYCSABKAgSGQoRcGFyZW50X3Nlc3Npb25faWQYCiABKAkSDQoFZGVwdGgYCyABKA0SLgoIc3RhbmRpbmcYDCABKA4yHC5jYWxsZ2F0ZS52MS5TZXNzaW9uU3RhbmRpbmcSEAoIYWdlbnRfaWQYDSABKAkSEQoJbGFzdF90b29sGA4gASgJEiwKDWxhc3RfZGVjaXNpb24YDyABKA4yFS5jYWxsZ2F0ZS52MS5EZWNpc2lvbhITCgtsYXN0X3JlYXNvbhgQIAEoCSKHAQoUTGlzdFNlc3Npb25zUmVzcG9uc2USLQoIc2Vzc2lvbnMYASADKAsyGy5jYWxsZ2F0ZS52MS5TZXNzaW9uU3VtbWFyeRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSJwoIc2VhcmNoZWQYAyABKAsyFS5jYWxsZ2F0ZS52MS5TZWFyY2hlZCKbAQoQTGlzdENhbGxzUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEg0KBWFsb25lGAIgASgIEicKBmZpbHRlchgDIAEoCzIXLmNhbGxnYXRlLnYxLkNhbGxGaWx0ZXISFAoMb2xkZXN0X2ZpcnN0GAQgASgIEhEKCXBhZ2Vfc2l6ZRgFIAEoDRISCgpwYWdlX3Rva2VuGAYgASgJInwKEUxpc3RDYWxsc1Jlc3BvbnNlEiUKBWNhbGxzGAEgAygLMhYuY2FsbGdhdGUudjEuQ2FsbEVudHJ5EhcKD25leHRfcGFnZV90b2tlbhgCIAEoCRInCghzZWFyY2hlZBgDIAEoCzIVLmNhbGxnYXRlLnYxLlNlYXJjaGVkIpsICglDYWxsRW50cnkSEgoKc2Vzc2lvbl9pZBgBIAEoCRIXCg9yb290X3Nlc3Npb25faWQYAiABKAkSGQoRcGFyZW50X3Nlc3Npb25faWQYAyABKAkSDQoFZGVwdGgYBCABKA0SCwoDc2VxGAUgASgEEg0KBWJhdGNoGAYgASgEEg8KB2NhbGxfaWQYByABKAkSDgoGcnVuX2lkGAggASgJEhAKCGFnZW50X2lkGAkgASgJEgwKBHRvb2wYCiABKAkSEQoJYXJndW1lbnRzGAsgASgJEjQKEGZpcnN0X2p1ZGdlX3RpbWUYDCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi4KCmp1ZGdlX3RpbWUYDSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhIKCmp1ZGdlbWVudHMYDiABKA0SJwoIZGVjaXNpb24YDyABKA4yFS5jYWxsZ2F0ZS52MS5EZWNpc2lvbhIMCgRydWxlGBAgASgJEg4KBnJlYXNvbhgRIAEoCRImCghmaW5kaW5ncxgSIAMoCzIULmNhbGxnYXRlLnYxLkZpbmRpbmcSEAoIZW5mb3JjZWQYEyABKAgSDwoHYXR0ZW1wdBgUIAEoDRIqCgZzdGF0dXMYFSABKA4yGi5jYWxsZ2F0ZS52MS5PdXRjb21lU3RhdHVzEikKB2ZhaWx1cmUYFiABKA4yGC5jYWxsZ2F0ZS52MS5GYWlsdXJlS2luZBIVCg1lcnJvcl9tZXNzYWdlGBcgASgJEgwKBGdpc3QYGCABKAkSLwoLcmVjb3JkX3RpbWUYGSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEisKCGR1cmF0aW9uGBogASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEiEKBXVzYWdlGBsgASgLMhIuY2FsbGdhdGUudjEuVXNhZ2USGAoQcmV0cnlfb2ZfY2FsbF9pZBgcIAEoCRIsCglmb2xsb3dfdXAYHSABKA4yGS5jYWxsZ2F0ZS52MS5Gb2xsb3dVcEtpbmQSKQoGd2FpdGVkGB4gASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEhMKC2FwcHJvdmFsX2lkGB8gASgJEhAKCG9ic2VydmVkGCAgASgIEhMKC2ZpbmdlcnByaW50GCEgASgJEhYKDnBvbGljeV92ZXJzaW9uGCIgASgJEhAKCHRyYWNlX2lkGCMgASgJEhcKD3JlcG9ydF90cmFjZV9pZBgkIAEoCRIOCgZlZmZlY3QYJSABKAkSEAoIcmVzb3VyY2UYJiABKAkSGQoMcmVzdWx0X2J5dGVzGCcgASgESACIAQFCDwoNX3Jlc3VsdF9ieXRlcyJLCg5HZXRDYWxsUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEg8KB2NhbGxfaWQYAiABKAkSFAoMaW5jbHVkZV9yb3dzGAMgASgIItEDCg9HZXRDYWxsUmVzcG9uc2USJAoEY2FsbBgBIAEoCzIWLmNhbGxnYXRlLnYxLkNhbGxFbnRyeRIWCg5hcmd1bWVudHNfanNvbhgCIAEoCRIVCg1qdXN0aWZpY2F0aW9uGAMgASgJEhMKBnJlc3VsdBgEIAEoCUgAiAEBEhgKEHJlc3VsdF90cnVuY2F0ZWQYBSABKAgSGgoScmVzdWx0X3dob2xlX2J5dGVzGA4gASgEEhsKE3Jlc3VsdF93aG9sZV9zaGEyNTYYDyABKAkSFQoNZXJyb3JfbWVzc2FnZRgGIAEoCRIqCgpqdWRnZW1lbnRzGAcgAygLMhYuY2FsbGdhdGUudjEuSnVkZ2VtZW50EigKB3JlcG9ydHMYCCADKAsyFy5jYWxsZ2F0ZS52MS5DYWxsUmVwb3J0EigKB2Fuc3dlcnMYCSADKAsyFy5jYWxsZ2F0ZS52MS5DYWxsQW5zd2VyEhgKEHRvb2xfcmVzdWx0X2pzb24YCiABKAkSGQoRbmV4dF9jb250ZXh0X2hpbnQYCyABKAkSHAoUZm9sbG93ZWRfYnlfY2FsbF9pZHMYDCADKAkSDAoEcm93cxgNIAMoCUIJCgdfcmVzdWx0IuQCCglKdWRnZW1lbnQSCwoDc2VxGAEgASgEEi4KCmp1ZGdlX3RpbWUYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEicKCGRlY2lzaW9uGAMgASgOMhUuY2FsbGdhdGUudjEuRGVjaXNpb24SJAoFd291bGQYBCABKA4yFS5jYWxsZ2F0ZS52MS5EZWNpc2lvbhIMCgRydWxlGAUgASgJEg4KBnJlYXNvbhgGIAEoCRImCghmaW5kaW5ncxgHIAMoCzIULmNhbGxnYXRlLnYxLkZpbmRpbmcSDwoHYXR0ZW1wdBgIIAEoDRI1ChFsZWFzZV9leHBpcmVfdGltZRgJIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEwoLYXBwcm92YWxfaWQYCiABKAkSFgoOcG9saWN5X3ZlcnNpb24YCyABKAkSEAoIdHJhY2VfaWQYDCABKAkixQIKCkNhbGxSZXBvcnQSCwoDc2VxGAEgASgEEi8KC3JlY29yZF90aW1lGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIqCgZzdGF0dXMYAyABKA4yGi5jYWxsZ2F0ZS52MS5PdXRjb21lU3RhdHVzEikKB2ZhaWx1cmUYBCABKA4yGC5jYWxsZ2F0ZS52MS5GYWlsdXJlS2luZBIVCg1lcnJvcl9tZXNzYWdlGAUgASgJEhAKCGJ5X2xlYXNlGAYgASgIEisKCGR1cmF0aW9uGAcgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEiMKBmFkdmljZRgIIAEoCzITLmNhbGxnYXRlLnYxLkFkdmljZRIVCg1wcm9ncmVzc19ub3RlGAkgASgJEhAKCHRyYWNlX2lkGAogASgJIokBCgpDYWxsQW5zd2VyEi8KC2NyZWF0ZV90aW1lGAEgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIMCgRraW5kGAIgASgJEgoKAmJ5GAMgASgJEg4KBnJlYXNvbhgEIAEoCRIQCghhcHByb3ZlZBgFIAEoCBIOCgZlZGl0ZWQYBiABKAgiaQoSRXhwb3J0Q2FsbHNSZXF1ZXN0Ei4KCnN0YXJ0X3RpbWUYASABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhIKCnNlc3Npb25faWQYAiABKAkSDwoHY2FsbF9pZBgDIAEoCSLVBAoTRXhwb3J0Q2FsbHNSZXNwb25zZRISCgpzZXNzaW9uX2lkGAEgASgJEhcKD3Jvb3Rfc2Vzc2lvbl9pZBgCIAEoCRILCgNzZXEYAyABKAQSDwoHY2FsbF9pZBgEIAEoCRIOCgZydW5faWQYBSABKAkSEAoIYWdlbnRfaWQYBiABKAkSDAoEdG9vbBgHIAEoCRIWCg5hcmd1bWVudHNfanNvbhgIIAEoCRIuCgpqdWRnZV90aW1lGAkgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBInCghkZWNpc2lvbhgKIAEoDjIVLmNhbGxnYXRlLnYxLkRlY2lzaW9uEg4KBnJlYXNvbhgLIAEoCRIPCgdtZXNzYWdlGAwgASgJEhYKDnBvbGljeV92ZXJzaW9uGA0gASgJEioKBnN0YXR1cxgOIAEoDjIaLmNhbGxnYXRlLnYxLk91dGNvbWVTdGF0dXMSEwoGcmVzdWx0GA8gASgJSACIAQESJgoIZmluZGluZ3MYECADKAsyFC5jYWxsZ2F0ZS52MS5GaW5kaW5nEhUKDWp1c3RpZmljYXRpb24YESABKAkSEAoIYXBwcm92ZWQYEiABKAgSGAoQcmVzdWx0X3RydW5jYXRlZBgTIAEoCBIaChJyZXN1bHRfd2hvbGVfYnl0ZXMYFCABKAQSGwoTcmVzdWx0X3dob2xlX3NoYTI1NhgVIAEoCRIQCgh0cmFjZV9pZBgWIAEoCRIXCg9yZXBvcnRfdHJhY2VfaWQYFyABKAlCCQoHX3Jlc3VsdCIpChNXYXRjaFNlc3Npb25SZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkiZgoUV2F0Y2hTZXNzaW9uUmVzcG9uc2USKAoFc3RhdGUYASABKAsyGS5jYWxsZ2F0ZS52MS5TZXNzaW9uU3RhdGUSJAoEaGFsdBgCIAEoCzIWLmNhbGxnYXRlLnYxLkhhbHRTdGF0ZSqBAQoJSGFsdFNjb3BlEhoKFkhBTFRfU0NPUEVfVU5TUEVDSUZJRUQQABIWChJIQUxUX1NDT1BFX1NFU1NJT04QARIUChBIQUxUX1NDT1BFX0FHRU5UEAISEwoPSEFMVF9TQ09QRV9UT09MEAMSFQoRSEFMVF9TQ09QRV9URU5BTlQQBCrDAQoPU2Vzc2lvblN0YW5kaW5nEiAKHFNFU1NJT05fU1RBTkRJTkdfVU5TUEVDSUZJRUQQABIbChdTRVNTSU9OX1NUQU5ESU5HX0hBTFRFRBABEhkKFVNFU1NJT05fU1RBTkRJTkdfSEVMRBACEhwKGFNFU1NJT05fU1RBTkRJTkdfQ0FMTElORxADEhwKGFNFU1NJT05fU1RBTkRJTkdfU1RPUFBFRBAEEhoKFlNFU1NJT05fU1RBTkRJTkdfUVVJRVQQBSp8CgxGb2xsb3dVcEtpbmQSHgoaRk9MTE9XX1VQX0tJTkRfVU5TUEVDSUZJRUQQABIXChNGT0xMT1dfVVBfS0lORF9TQU1FEAESFwoTRk9MTE9XX1VQX0tJTkRfTkVBUhACEhoKFkZPTExPV19VUF9LSU5EX0NIQU5HRUQQAzLwBwoOU2Vzc2lvblNlcnZpY2USQAoESGFsdBIYLmNhbGxnYXRlLnYxLkhhbHRSZXF1ZXN0GhkuY2FsbGdhdGUudjEuSGFsdFJlc3BvbnNlIgOQAgISRgoGUmVzdW1lEhouY2FsbGdhdGUudjEuUmVzdW1lUmVxdWVzdBobLmNhbGxnYXRlLnYxLlJlc3VtZVJlc3BvbnNlIgOQAgISTwoJTGlzdEhhbHRzEh0uY2FsbGdhdGUudjEuTGlzdEhhbHRzUmVxdWVzdBoeLmNhbGxnYXRlLnYxLkxpc3RIYWx0c1Jlc3BvbnNlIgOQAgESTAoIU2V0UGhhc2USHC5jYWxsZ2F0ZS52MS5TZXRQaGFzZVJlcXVlc3QaHS5jYWxsZ2F0ZS52MS5TZXRQaGFzZVJlc3BvbnNlIgOQAgISVgoNTWFya0NvbXBhY3RlZBIhLmNhbGxnYXRlLnYxLk1hcmtDb21wYWN0ZWRSZXF1ZXN0GiIuY2FsbGdhdGUudjEuTWFya0NvbXBhY3RlZFJlc3BvbnNlElsKDVNldHRsZU91dGNvbWUSIS5jYWxsZ2F0ZS52MS5TZXR0bGVPdXRjb21lUmVxdWVzdBoiLmNhbGxnYXRlLnYxLlNldHRsZU91dGNvbWVSZXNwb25zZSIDkAICElUKC1JhaXNlQnVkZ2V0Eh8uY2FsbGdhdGUudjEuUmFpc2VCdWRnZXRSZXF1ZXN0GiAuY2FsbGdhdGUudjEuUmFpc2VCdWRnZXRSZXNwb25zZSIDkAICElgKDExpc3RTZXNzaW9ucxIgLmNhbGxnYXRlLnYxLkxpc3RTZXNzaW9uc1JlcXVlc3QaIS5jYWxsZ2F0ZS52MS5MaXN0U2Vzc2lvbnNSZXNwb25zZSIDkAIBEk8KCUxpc3RDYWxscxIdLmNhbGxnYXRlLnYxLkxpc3RDYWxsc1JlcXVlc3QaHi5jYWxsZ2F0ZS52MS5MaXN0Q2FsbHNSZXNwb25zZSIDkAIBEkkKB0dldENhbGwSGy5jYWxsZ2F0ZS52MS5HZXRDYWxsUmVxdWVzdBocLmNhbGxnYXRlLnYxLkdldENhbGxSZXNwb25zZSIDkAIBElcKC0V4cG9ydENhbGxzEh8uY2FsbGdhdGUudjEuRXhwb3J0Q2FsbHNSZXF1ZXN0GiAuY2FsbGdhdGUudjEuRXhwb3J0Q2FsbHNSZXNwb25zZSIDkAIBMAESWgoMV2F0Y2hTZXNzaW9uEiAuY2FsbGdhdGUudjEuV2F0Y2hTZXNzaW9uUmVxdWVzdBohLmNhbGxnYXRlLnYxLldhdGNoU2Vzc2lvblJlc3BvbnNlIgOQAgEwAUI8CgtjYWxsZ2F0ZS52MUITU2Vzc2lvblNlcnZpY2VQcm90b1ABWhZjYWxsZ2F0ZS92MTtjYWxsZ2F0ZXYxYgZwcm90bzM", [file_callgate_v1_types, file_google_protobuf_duration, file_google_protobuf_timestamp]);
 
 /**
  * A halt that holds.
@@ -426,6 +426,78 @@ export const SettleOutcomeResponseSchema: GenMessage<SettleOutcomeResponse> = /*
   messageDesc(file_callgate_v1_session_service, 12);
 
 /**
+ * More than the policy allows. Who gives it comes from the caller's identity.
+ *
+ * @generated from message callgate.v1.RaiseBudgetRequest
+ */
+export type RaiseBudgetRequest = Message<"callgate.v1.RaiseBudgetRequest"> & {
+  /**
+   * Whose budget. Required.
+   *
+   * @generated from field: string session_id = 1;
+   */
+  sessionId: string;
+
+  /**
+   * RUN: of the session's present run, which ends with it. CALL_TREE: of its root with all sub-agents. What agents and
+   * tenants may spend in a day is the policy's. Required.
+   *
+   * @generated from field: callgate.v1.BudgetScope scope = 2;
+   */
+  scope: BudgetScope;
+
+  /**
+   * Which limit; the policy has to set it. Required.
+   *
+   * @generated from field: callgate.v1.BudgetDimension dimension = 3;
+   */
+  dimension: BudgetDimension;
+
+  /**
+   * How much more than the policy's limit, in all and in the unit of the dimension: it takes the place of what was given
+   * before, and 0 takes that back.
+   *
+   * @generated from field: uint64 extra = 4;
+   */
+  extra: bigint;
+
+  /**
+   * Why. At most 2,000 bytes.
+   *
+   * @generated from field: string reason = 5;
+   */
+  reason: string;
+};
+
+/**
+ * Describes the message callgate.v1.RaiseBudgetRequest.
+ * Use `create(RaiseBudgetRequestSchema)` to create a new message.
+ */
+export const RaiseBudgetRequestSchema: GenMessage<RaiseBudgetRequest> = /*@__PURE__*/
+  messageDesc(file_callgate_v1_session_service, 13);
+
+/**
+ * It is stored.
+ *
+ * @generated from message callgate.v1.RaiseBudgetResponse
+ */
+export type RaiseBudgetResponse = Message<"callgate.v1.RaiseBudgetResponse"> & {
+  /**
+   * What is left of the session's budgets now.
+   *
+   * @generated from field: repeated callgate.v1.BudgetLeft budgets = 1;
+   */
+  budgets: BudgetLeft[];
+};
+
+/**
+ * Describes the message callgate.v1.RaiseBudgetResponse.
+ * Use `create(RaiseBudgetResponseSchema)` to create a new message.
+ */
+export const RaiseBudgetResponseSchema: GenMessage<RaiseBudgetResponse> = /*@__PURE__*/
+  messageDesc(file_callgate_v1_session_service, 14);
+
+/**
  * Which sessions are listed.
  *
  * @generated from message callgate.v1.ListSessionsRequest
@@ -465,7 +537,7 @@ export type ListSessionsRequest = Message<"callgate.v1.ListSessionsRequest"> & {
  * Use `create(ListSessionsRequestSchema)` to create a new message.
  */
 export const ListSessionsRequestSchema: GenMessage<ListSessionsRequest> = /*@__PURE__*/
-  messageDesc(file_callgate_v1_session_service, 13);
+  messageDesc(file_callgate_v1_session_service, 15);
 
 /**
  * Which calls are meant. What is empty, absent or unspecified lets all through; the rest has to hold together.
@@ -550,7 +622,7 @@ export type CallFilter = Message<"callgate.v1.CallFilter"> & {
  * Use `create(CallFilterSchema)` to create a new message.
  */
 export const CallFilterSchema: GenMessage<CallFilter> = /*@__PURE__*/
-  messageDesc(file_callgate_v1_session_service, 14);
+  messageDesc(file_callgate_v1_session_service, 16);
 
 /**
  * What a list has looked through, so that "nothing found" says where. One answer looks through the calls of some
@@ -579,7 +651,7 @@ export type Searched = Message<"callgate.v1.Searched"> & {
  * Use `create(SearchedSchema)` to create a new message.
  */
 export const SearchedSchema: GenMessage<Searched> = /*@__PURE__*/
-  messageDesc(file_callgate_v1_session_service, 15);
+  messageDesc(file_callgate_v1_session_service, 17);
 
 /**
  * A session in short.
@@ -705,7 +777,7 @@ export type SessionSummary = Message<"callgate.v1.SessionSummary"> & {
  * Use `create(SessionSummarySchema)` to create a new message.
  */
 export const SessionSummarySchema: GenMessage<SessionSummary> = /*@__PURE__*/
-  messageDesc(file_callgate_v1_session_service, 16);
+  messageDesc(file_callgate_v1_session_service, 18);
 
 /**
  * The sessions.
@@ -741,7 +813,7 @@ export type ListSessionsResponse = Message<"callgate.v1.ListSessionsResponse"> &
  * Use `create(ListSessionsResponseSchema)` to create a new message.
  */
 export const ListSessionsResponseSchema: GenMessage<ListSessionsResponse> = /*@__PURE__*/
-  messageDesc(file_callgate_v1_session_service, 17);
+  messageDesc(file_callgate_v1_session_service, 19);
 
 /**
  * Which calls are listed.
@@ -797,7 +869,7 @@ export type ListCallsRequest = Message<"callgate.v1.ListCallsRequest"> & {
  * Use `create(ListCallsRequestSchema)` to create a new message.
  */
 export const ListCallsRequestSchema: GenMessage<ListCallsRequest> = /*@__PURE__*/
-  messageDesc(file_callgate_v1_session_service, 18);
+  messageDesc(file_callgate_v1_session_service, 20);
 
 /**
  * The calls.
@@ -834,7 +906,7 @@ export type ListCallsResponse = Message<"callgate.v1.ListCallsResponse"> & {
  * Use `create(ListCallsResponseSchema)` to create a new message.
  */
 export const ListCallsResponseSchema: GenMessage<ListCallsResponse> = /*@__PURE__*/
-  messageDesc(file_callgate_v1_session_service, 19);
+  messageDesc(file_callgate_v1_session_service, 21);
 
 /**
  * A call in short, as it was judged last, with what came of it.
@@ -1121,7 +1193,7 @@ export type CallEntry = Message<"callgate.v1.CallEntry"> & {
  * Use `create(CallEntrySchema)` to create a new message.
  */
 export const CallEntrySchema: GenMessage<CallEntry> = /*@__PURE__*/
-  messageDesc(file_callgate_v1_session_service, 20);
+  messageDesc(file_callgate_v1_session_service, 22);
 
 /**
  * Which call is wanted.
@@ -1157,7 +1229,7 @@ export type GetCallRequest = Message<"callgate.v1.GetCallRequest"> & {
  * Use `create(GetCallRequestSchema)` to create a new message.
  */
 export const GetCallRequestSchema: GenMessage<GetCallRequest> = /*@__PURE__*/
-  messageDesc(file_callgate_v1_session_service, 21);
+  messageDesc(file_callgate_v1_session_service, 23);
 
 /**
  * A call with everything that is stored of it.
@@ -1277,7 +1349,7 @@ export type GetCallResponse = Message<"callgate.v1.GetCallResponse"> & {
  * Use `create(GetCallResponseSchema)` to create a new message.
  */
 export const GetCallResponseSchema: GenMessage<GetCallResponse> = /*@__PURE__*/
-  messageDesc(file_callgate_v1_session_service, 22);
+  messageDesc(file_callgate_v1_session_service, 24);
 
 /**
  * One judgement of a call.
@@ -1375,7 +1447,7 @@ export type Judgement = Message<"callgate.v1.Judgement"> & {
  * Use `create(JudgementSchema)` to create a new message.
  */
 export const JudgementSchema: GenMessage<Judgement> = /*@__PURE__*/
-  messageDesc(file_callgate_v1_session_service, 23);
+  messageDesc(file_callgate_v1_session_service, 25);
 
 /**
  * One report on a call.
@@ -1459,7 +1531,7 @@ export type CallReport = Message<"callgate.v1.CallReport"> & {
  * Use `create(CallReportSchema)` to create a new message.
  */
 export const CallReportSchema: GenMessage<CallReport> = /*@__PURE__*/
-  messageDesc(file_callgate_v1_session_service, 24);
+  messageDesc(file_callgate_v1_session_service, 26);
 
 /**
  * What a person said of a call.
@@ -1496,11 +1568,18 @@ export type CallAnswer = Message<"callgate.v1.CallAnswer"> & {
   reason: string;
 
   /**
-   * For an answer: yes.
+   * For an answer: yes, to the call as it was asked about.
    *
    * @generated from field: bool approved = 5;
    */
   approved: boolean;
+
+  /**
+   * For an answer: yes, to the call with other arguments; it does not run itself.
+   *
+   * @generated from field: bool edited = 6;
+   */
+  edited: boolean;
 };
 
 /**
@@ -1508,7 +1587,7 @@ export type CallAnswer = Message<"callgate.v1.CallAnswer"> & {
  * Use `create(CallAnswerSchema)` to create a new message.
  */
 export const CallAnswerSchema: GenMessage<CallAnswer> = /*@__PURE__*/
-  messageDesc(file_callgate_v1_session_service, 25);
+  messageDesc(file_callgate_v1_session_service, 27);
 
 /**
  * Which stored calls are given.
@@ -1543,7 +1622,7 @@ export type ExportCallsRequest = Message<"callgate.v1.ExportCallsRequest"> & {
  * Use `create(ExportCallsRequestSchema)` to create a new message.
  */
 export const ExportCallsRequestSchema: GenMessage<ExportCallsRequest> = /*@__PURE__*/
-  messageDesc(file_callgate_v1_session_service, 26);
+  messageDesc(file_callgate_v1_session_service, 28);
 
 /**
  * A stored call, as it was judged last.
@@ -1719,7 +1798,7 @@ export type ExportCallsResponse = Message<"callgate.v1.ExportCallsResponse"> & {
  * Use `create(ExportCallsResponseSchema)` to create a new message.
  */
 export const ExportCallsResponseSchema: GenMessage<ExportCallsResponse> = /*@__PURE__*/
-  messageDesc(file_callgate_v1_session_service, 27);
+  messageDesc(file_callgate_v1_session_service, 29);
 
 /**
  * Which session is watched.
@@ -1740,7 +1819,7 @@ export type WatchSessionRequest = Message<"callgate.v1.WatchSessionRequest"> & {
  * Use `create(WatchSessionRequestSchema)` to create a new message.
  */
 export const WatchSessionRequestSchema: GenMessage<WatchSessionRequest> = /*@__PURE__*/
-  messageDesc(file_callgate_v1_session_service, 28);
+  messageDesc(file_callgate_v1_session_service, 30);
 
 /**
  * Its state changed.
@@ -1768,7 +1847,7 @@ export type WatchSessionResponse = Message<"callgate.v1.WatchSessionResponse"> &
  * Use `create(WatchSessionResponseSchema)` to create a new message.
  */
 export const WatchSessionResponseSchema: GenMessage<WatchSessionResponse> = /*@__PURE__*/
-  messageDesc(file_callgate_v1_session_service, 29);
+  messageDesc(file_callgate_v1_session_service, 31);
 
 /**
  * What a halt stops.
@@ -1922,6 +2001,9 @@ export const FollowUpKindSchema: GenEnum<FollowUpKind> = /*@__PURE__*/
  *   UNAUTHENTICATED, CALLER_UNKNOWN: the metadata `callgate-by` does not say who does it.
  *   FAILED_PRECONDITION, PHASE_FORBIDDEN: the policy has no such phase, or the present one does not lead to it.
  *   NOT_FOUND, SESSION_UNKNOWN: the session has not asked for any call yet. (A phase may be set before.)
+ *   FAILED_PRECONDITION, NO_SUCH_LIMIT: the policy sets no limit of that, which could be raised.
+ *   FAILED_PRECONDITION, NO_RUN: the session is in no run, whose budget could be raised.
+ *   RESOURCE_EXHAUSTED, TOO_MANY_RAISED: 256 budgets of the call tree are raised.
  *   RESOURCE_EXHAUSTED, OVERLOADED: the server is overloaded; send the request again after the given time.
  *   UNAVAILABLE, STORE_UNAVAILABLE: the database gives no answer; send the request again.
  *   UNAVAILABLE, SHUTTING_DOWN: the server ends a watch; watch another replica.
@@ -1991,6 +2073,17 @@ export const SessionService: GenService<{
     methodKind: "unary";
     input: typeof SettleOutcomeRequestSchema;
     output: typeof SettleOutcomeResponseSchema;
+  },
+  /**
+   * Raises a budget of a session's run or of its call tree beyond what the policy allows, or takes that back. A session
+   * that was stopped since the budget is spent goes on with its next call.
+   *
+   * @generated from rpc callgate.v1.SessionService.RaiseBudget
+   */
+  raiseBudget: {
+    methodKind: "unary";
+    input: typeof RaiseBudgetRequestSchema;
+    output: typeof RaiseBudgetResponseSchema;
   },
   /**
    * The sessions that were heard of last, or those of them that a filter lets through.
