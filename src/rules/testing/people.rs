@@ -32,7 +32,7 @@ impl Stage {
     pub(super) fn people(&mut self, words: &[&str]) -> Option<Step> {
         Some(match words {
             ["approve", why @ ..] => self.answer(true, None, why),
-            ["edit", arguments @ ..] => self.edit(&arguments.join(" ")),
+            ["approve_with", arguments @ ..] => self.edit(&arguments.join(" ")),
             ["deny", why @ ..] => self.answer(false, None, why),
             ["withdraw"] => self.pending().and_then(|approval_id| {
                 let (session, operation) = (self.session_id(), Operation::Withdraw { approval_id });
