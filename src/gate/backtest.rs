@@ -286,7 +286,7 @@ impl Gate {
             loop {
                 let began = self.clock.tick();
                 let part = (since_us, wanted.until);
-                let calls = self.patiently(|| self.store.tried_calls(tenant, &root, after, part)).await?;
+                let (calls, is_more) = self.patiently(|| self.store.tried_calls(tenant, &root, after, part)).await?;
                 let Some(behind) = calls.last().map(|call| call.seq) else { break };
                 after = behind;
                 trial = judged(trial, calls).await?;
@@ -296,6 +296,9 @@ impl Gate {
                 }
                 sleep(self.clock.elapsed(began).min(PAUSE_MAX)).await;
                 self.let_agents_go_first().await;
+                if !is_more {
+                    break;
+                }
             }
             trial.close(&root);
             if trial.seen() >= trial.max {

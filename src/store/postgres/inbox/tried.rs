@@ -48,7 +48,7 @@ impl Store {
     }
 
     /// The calls of a tree behind an event, from this microsecond on and before `until`, in their order, a few of them;
-    /// none after the last.
+    /// with whether there may be more.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
@@ -58,7 +58,7 @@ impl Store {
         root: &SessionId,
         after: u64,
         (since_us, until): (i64, Timestamp),
-    ) -> Result<Vec<StoredCall>, StoreError> {
+    ) -> Result<(Vec<StoredCall>, bool), StoreError> {
         let opener = self.opener(tenant);
         self.slow.read_of(&[tenant], async |conn| calls(conn, &opener, root, after, (since_us, until)).await).await
     }
@@ -100,7 +100,7 @@ async fn calls(
     root: &SessionId,
     after: u64,
     (since_us, until): (i64, Timestamp),
-) -> Loaded<Vec<StoredCall>> {
+) -> Loaded<(Vec<StoredCall>, bool)> {
     let tenant = opener.tenant();
     let sql = format!(
         "select {STORED}
@@ -120,5 +120,7 @@ async fn calls(
     );
     let rows = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(Shard::of(tenant, root).0).bind(tenant.0).bind(root.as_str());
     let rows = rows.bind(i64::try_from(after).unwrap_or(i64::MAX)).bind(since_us).bind(until.as_millis()).bind(PAGE);
-    rows.fetch_all(conn).await?.iter().map(|row| call(row, opener)).collect()
+    let rows = rows.fetch_all(conn).await?;
+    let calls = rows.iter().map(|row| call(row, opener)).collect::<Loaded<_>>()?;
+    Ok((calls, rows.len() as i64 == PAGE))
 }
