@@ -172,6 +172,14 @@ async fn a_policy_is_tried_on_stored_calls_and_says_what_it_changes() {
     let same = BacktestPolicyRequest { against_hash: policy::hash(OLD), ..stored };
     let (_, same) = tried(&mut client, Request::new(same)).await.expect("tried");
     assert_eq!((same.calls, same.calls_changed, same.changes.len()), (40, 0, 0));
+    // A tree with more calls than are read at a time.
+    let mut agent = plane.client().await;
+    for n in 0..70 {
+        let asked = question("long", call(&format!("c{n}"), "look", &format!(r#"{{"n":{n}}}"#)));
+        evaluate_as(None, &mut agent, asked).await;
+    }
+    let (_, long) = tried(&mut client, Request::new(trying(OLD))).await.expect("tried");
+    assert_eq!((long.calls, long.sessions, long.calls_unreadable), (110, 21, 0), "{long:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
