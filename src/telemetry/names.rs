@@ -53,8 +53,8 @@ names! {
     METRICS:
     /// Counter, `{evaluation}`: verdicts, by [`DECISION`], [`RULE`], [`REASON`], [`MODE`] and [`TOOL`].
     METRIC_EVALUATIONS = "callgate.evaluations",
-    /// Gauge, 0 to 1: the share of traces that are kept, of those that callers keep or that begin here. Only where spans
-    /// are sent and `OTEL_TRACES_SAMPLER` does not say which.
+    /// Gauge, 0 to 1: the share of traces that are kept, of those that callers keep or that begin here. Only where
+    /// spans are sent and `OTEL_TRACES_SAMPLER` does not say which.
     METRIC_TRACE_SHARE = "callgate.trace.share",
     /// Histogram, 0 to 1: how much of a limit is used after a verdict, one figure for each limit that something
     /// is used of, by [`BUDGET_SCOPE`] and [`BUDGET`]. Above 1 it was passed, as actual costs may.

@@ -250,7 +250,8 @@ async fn near(
         "with allowed as (
            select * from unnest($2::int2[], $3::int2[], $4::bigint[]) as a(scope, dimension, allowed)),
          used as (
-           select a.scope, n.agent_id as name, a.dimension, n.used, a.allowed, null::smallint as shard, null::date as epoch
+           select a.scope, n.agent_id as name, a.dimension, n.used, a.allowed, null::smallint as shard,
+             null::date as epoch
            from allowed a
            join counter n on n.tenant_id = $1 and n.day = date '1970-01-01' + $5::integer and n.tier = ''
              and n.dimension = a.dimension and (n.agent_id = '') = (a.scope = $6)
