@@ -115,6 +115,37 @@ test("a denial needs a reason, and the model is told it", async () => {
   await page.context().close();
 });
 
+test("a person lets other arguments run, after a second look, and what was asked about never runs", async () => {
+  const { path, asked } = await ask("edited", { id: 7, amount: 500 });
+  const page = await plane.visitor({ name: "eve", viewport: { width: 360, height: 800 } });
+  await page.goto(plane.url + path);
+  await page.focus("summary >> text=Approve with other arguments");
+  await page.keyboard.press("Enter");
+  await page.fill("#edited", '{"id": 7, "amount": ');
+  await page.fill("#edited-why", "half of it");
+  await page.click("button[value=look]");
+  assert.match(await page.textContent("[role=alert]"), /not taken/);
+  assert.equal(await page.inputValue("#edited"), '{"id": 7, "amount": ', "what was typed is kept");
+  await page.fill("#edited", '{"id": 7, "amount": 250}');
+  await page.click("button[value=look]");
+  await page.waitForSelector("#confirm");
+  assert.match(await page.textContent("section[aria-labelledby=answer] ul.tree"), /amount.*500.*250/s);
+  assert.deepEqual(await violations(page), []);
+  assert.ok((await overflow(page)) <= 0, "it is wider than its window");
+  assert.equal((await evaluate(asked)).decision, "DECISION_ASK", "a look answers nothing");
+  await page.click("button[value=edit]");
+  await page.waitForSelector("text=Approved with other arguments by eve");
+  assert.deepEqual(await violations(page), []);
+  const refused = await evaluate(asked);
+  assert.equal(refused.decision, "DECISION_DENY");
+  assert.deepEqual(JSON.parse(refused.toolResultJson).approved_arguments, { id: 7, amount: 250 });
+  assert.match(refused.toolResultJson, /half of it/);
+  assert.equal((await evaluate(proposal("edited", { id: 7, amount: 250 }))).decision, "DECISION_ALLOW");
+  assert.equal((await evaluate(asked)).decision, "DECISION_DENY", "nor later");
+  assert.deepEqual(page.faults, []);
+  await page.context().close();
+});
+
 test("what a model writes is neither run nor hidden, and everything fits", async () => {
   const { path } = await ask(`x ${XSS.slice(0, 90)}`.replace(/\u202e/g, ""), { id: XSS, [XSS]: [XSS, { deep: XSS.repeat(9) }] }, XSS);
   for (const colorScheme of ["light", "dark"]) {

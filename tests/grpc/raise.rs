@@ -70,7 +70,7 @@ async fn a_session_goes_on_as_far_as_its_budget_is_raised() {
     assert_eq!(decided(&mut client, 7).await, Decision::Stop);
     assert_eq!(decided(&mut elsewhere, 8).await, Decision::Stop);
 
-    let on_record = "select count(*) from session_event where kind = 'budget_raised' and actor = 'eve' \
+    let on_record = "select count(*) from operator_events where kind = 'budget_raised' and actor = 'eve' \
                      and reason = 'nearly done'";
     assert_eq!(plane.postgres.number(on_record).await, 4);
     let audited =

@@ -9,10 +9,10 @@ use crate::{
     server::{finished, path, program, ran},
 };
 
-const APPROVAL: &str = "agentId approvalId argsDigest argumentsJson askedBy callId createTime effect effectResource \
-                        escalateGroup expireTime findings group idempotent justification once people policyVersion \
-                        reasons resolutionReason resolvedBy resource risk riskReasons rootSessionId scope \
-                        secondedBy seq sessionId state tier tool";
+const APPROVAL: &str = "agentId approvalId argsDigest argumentsJson askedBy callId createTime editedArgsDigest \
+                        editedArgumentsJson effect effectResource escalateGroup expireTime findings group idempotent \
+                        justification once people policyVersion reasons resolutionReason resolvedBy resource risk \
+                        riskReasons rootSessionId scope secondedBy seq sessionId state tier tool";
 const SESSION: &str = "agentId calls costMicros createTime depth halted lastDecision lastReason lastTool openCalls \
                        parentSessionId rootSessionId sessionId standing steps updateTime";
 const TOP: &str = "approvalsOldestTime approvalsOpen at budgets callsPerSecond commitMs cooldowns enforced halts \
@@ -107,6 +107,7 @@ async fn what_a_server_tells_keeps_its_names() {
         ("sessions halt session s9", HALT),
         ("sessions list", SESSION),
         ("sessions show s1", "state"),
+        ("sessions raise s1 max_steps 5", "budgets"),
         ("sessions resume session s9", "wasHalted"),
         ("tenants list", TENANT),
         ("top", TOP),

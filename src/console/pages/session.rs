@@ -23,9 +23,10 @@ use crate::{
         Insider,
         v1::{
             Approval, ApprovalState, BudgetDimension, BudgetLeft, BudgetScope, CallEntry, CreateGrantRequest, Decision,
-            Grant, HaltScope, HaltState, ListApprovalsRequest, ListCallsRequest, ListGrantsRequest, ListHaltsRequest,
-            RevokeGrantRequest, Role, SessionState, SetPhaseRequest, WatchSessionRequest,
-            approval_service_client::ApprovalServiceClient, grant_service_client::GrantServiceClient,
+            GetSessionStateRequest, Grant, HaltScope, HaltState, ListApprovalsRequest, ListCallsRequest,
+            ListGrantsRequest, ListHaltsRequest, RevokeGrantRequest, Role, SessionState, SetPhaseRequest,
+            WatchSessionRequest, approval_service_client::ApprovalServiceClient,
+            gate_service_client::GateServiceClient, grant_service_client::GrantServiceClient,
             session_service_client::SessionServiceClient,
         },
     },
@@ -174,7 +175,15 @@ async fn page(
     let mut sessions = SessionServiceClient::new(visitor.calls.clone());
     let watched = WatchSessionRequest { session_id: id.clone() };
     let now = sessions.watch_session(watched).await?.into_inner().message().await?.unwrap_or_default();
-    let state = now.state.unwrap_or_default();
+    let state = match place.part.as_str() {
+        "now" => now.state,
+        // What is watched may be half a second old, and who looks may just have changed something.
+        _ => {
+            let asked = GetSessionStateRequest { session_id: id.clone(), ..GetSessionStateRequest::default() };
+            GateServiceClient::new(visitor.calls.clone()).get_session_state(asked).await?.into_inner().state
+        }
+    };
+    let state = state.unwrap_or_default();
     let is_oldest_first = place.order == "oldest";
     let asked = ListCallsRequest {
         session_id: id.clone(),
@@ -195,7 +204,7 @@ async fn page(
         found.calls.iter().map(|call| call.agent_id.clone()).filter(|agent| !agent.is_empty()).collect();
     agents.sort_unstable();
     agents.dedup();
-    let halts = halts(&mut sessions, (&agents, &found.calls), now.halt.as_ref()).await?;
+    let halts = halts(&mut sessions, (&agents, &found.calls), (now.halt.as_ref(), &id)).await?;
     let questions = questions(visitor, &id, &found.calls).await?;
     let grants = ListGrantsRequest { session_id: id.clone(), ..ListGrantsRequest::default() };
     let grants = GrantServiceClient::new(visitor.calls.clone()).list_grants(grants).await?.into_inner();
@@ -249,14 +258,15 @@ async fn questions(visitor: &Visitor, id: &str, calls: &[CallEntry]) -> Result<V
 async fn halts(
     sessions: &mut SessionServiceClient<Insider>,
     (agents, calls): (&[String], &[CallEntry]),
-    own: Option<&HaltState>,
+    (own, id): (Option<&HaltState>, &str),
 ) -> Result<Vec<Stopped>, Fault> {
     let asked = ListHaltsRequest { page_size: 500, ..ListHaltsRequest::default() };
     let all = sessions.list_halts(asked).await?.into_inner().halts;
     let stops = |halt: &HaltState| match halt.scope() {
         HaltScope::Agent => agents.contains(&halt.name),
         HaltScope::Tool => calls.iter().any(|call| call.tool == halt.name),
-        _ => own == Some(halt),
+        HaltScope::Tenant => true,
+        HaltScope::Session | HaltScope::Unspecified => own == Some(halt) || halt.name == id,
     };
     Ok(all.into_iter().filter(stops).map(Stopped::new).collect())
 }

@@ -37,7 +37,19 @@ rows! {
         actor: Option<&'a str> => TEXT, reason: Option<&'a str> => TEXT, detail: String => JSON,
         // Its entry in the audit, where it has one; the rest of it is above.
         credential: Option<String> => TEXT.only_sent(), origin: Option<String> => TEXT.only_sent(),
-        what: Option<String> => TEXT.only_sent(),
+        told: Option<&'a str> => TEXT.only_sent(), what: Option<String> => TEXT.only_sent(),
+    }
+}
+
+/// What a raised budget names as the grant that is taken back; no grant is called so.
+const NO_GRANT: &str = "budget";
+
+/// The `kind` of an event. A raised budget is stored as one that the release before knows and does nothing for: that
+/// release would not read the session otherwise (docs/operations.md#upgrade-and-rollback).
+const fn kind(control: &Control) -> &'static str {
+    match control {
+        Control::BudgetRaised(_) => "revoked",
+        control => control.as_str(),
     }
 }
 
@@ -159,6 +171,7 @@ impl From<&Control> for Detail {
             },
             Control::Revoked { id } => Self { grant_id: Some(id.clone()), ..nothing },
             Control::BudgetRaised(raise) => Self {
+                grant_id: Some(NO_GRANT.to_owned()),
                 scope: Some(raise.scope().as_str().to_owned()),
                 run: raise.run,
                 dimension: Some(raise.dimension.as_str().to_owned()),
@@ -218,13 +231,14 @@ impl Detail {
                 ceiling: self.ceiling.ok_or_else(lacks)?,
                 expires_at: Timestamp::from_millis(self.expires_ms.ok_or_else(lacks)?),
             }),
-            "revoked" => Control::Revoked { id: id? },
-            "budget_raised" => {
-                let dimension = self.dimension.ok_or_else(lacks)?;
-                let is_it = |known: &Dimension| known.as_str() == dimension;
-                let dimension = Dimension::ALL.into_iter().find(is_it).ok_or_else(lacks)?;
-                Control::BudgetRaised(Raise { run: self.run, dimension, extra: self.extra.ok_or_else(lacks)? })
-            }
+            "revoked" => match self.dimension {
+                None => Control::Revoked { id: id? },
+                Some(dimension) => {
+                    let is_it = |known: &Dimension| known.as_str() == dimension;
+                    let dimension = Dimension::ALL.into_iter().find(is_it).ok_or_else(lacks)?;
+                    Control::BudgetRaised(Raise { run: self.run, dimension, extra: self.extra.ok_or_else(lacks)? })
+                }
+            },
             _ => return Err(corrupt("an unknown session event")),
         })
     }
@@ -248,10 +262,11 @@ impl<'a> ControlRow<'a> {
             seq: big(event.seq),
             session_id: event.session.as_str(),
             at_ms: event.at.as_millis(),
-            kind: event.control.as_str(),
+            kind: kind(&event.control),
             actor: event.by.as_ref().map(|by| by.name.as_str()),
             reason: event.reason.as_deref(),
             detail: serde_json::to_string(&Detail::from(&event.control)).unwrap_or_default(),
+            told: told.as_ref().map(|told| told.kind.as_str()),
             what: told.map(|told| told.what),
         }
     }

@@ -267,7 +267,7 @@ async fn near(
            left join lateral (
              select (e.detail ->> 'extra')::bigint as extra from session_event e
              where e.shard = u.shard and e.tenant_id = $1 and e.root_id = u.name and e.epoch = u.epoch
-               and e.kind = 'budget_raised' and e.detail ->> 'scope' = 'call_tree'
+               and e.kind = 'revoked' and e.detail ->> 'scope' = 'call_tree'
                and e.detail ->> 'dimension' = ($10::text[])[u.dimension + 1]
              order by e.seq desc limit 1) r on true
            where u.used::numeric * 100 >= u.allowed::numeric * $8)

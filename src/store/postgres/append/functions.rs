@@ -105,7 +105,7 @@ fn write(form: Form) -> String {
 /// What somebody is answerable for has an entry in the audit of its tenant, by the same commit. It comes last, since
 /// whoever adds the next one waits for it; and tenants in their order, since others may have a batch of the same ones.
 fn audit(form: Form) -> String {
-    let append = "perform audit_append(x.tenant_id, x.kind,
+    let append = "perform audit_append(x.tenant_id, x.told,
       array[x.actor, x.credential, x.origin, x.session_id, x.what, x.reason])";
     match form {
         Form::OneServer => format!(
