@@ -167,7 +167,7 @@ mod tests {
             format!("on all pages, at most {}", grouped(crate::gate::OPEN_MAX as u64)),
             format!("holds {GRANTS_MAX} grants"),
             format!("{RAISED_MAX} budgets of the call tree"),
-            format!("the newest {} retries", grouped(RETRIES_MAX.into())),
+            format!("newest {} retries", grouped(RETRIES_MAX.into())),
             format!("the most frequent first; at most {CORRECTIONS_MAX}"),
             format!("message over {}", kib(MESSAGE_BYTES_MAX)),
             format!("metadata over {}", kib(METADATA_BYTES_MAX as usize)),

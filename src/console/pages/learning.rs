@@ -13,9 +13,10 @@ use prost_types::Duration;
 use serde::Deserialize;
 use url::form_urlencoded::byte_serialize;
 
-use super::retries::{DAYS, History, KINDS};
+use super::retries::{DAYS, History};
 use crate::{
     console::{Console, fault::Fault, filters, frame::Frame, visitor::Visitor, words},
+    domain::failure,
     grpc::v1::{
         CallName, EstimateBasis, FailureKind, GetRetryProfileRequest, GetToolQualityRequest, GetToolQualityResponse,
         ListRetryProfilesRequest, RetryProfile, profile_service_client::ProfileServiceClient,
@@ -126,6 +127,10 @@ struct Wanted {
 }
 
 impl Wanted {
+    fn days_or(&self, default: u32) -> u32 {
+        self.days.filter(|days| *days > 0).unwrap_or(default)
+    }
+
     fn failure(&self) -> Result<FailureKind, Fault> {
         match self.kind.as_str() {
             "" => Ok(FailureKind::Unspecified),
@@ -136,7 +141,7 @@ impl Wanted {
 
 async fn list(visitor: Visitor, Query(wanted): Query<Wanted>) -> Result<Html<String>, Fault> {
     let (tool, failure) = (wanted.tool.trim().to_owned(), wanted.failure()?);
-    let history = History::read(&visitor, (&tool, failure), wanted.days.unwrap_or(7)).await?;
+    let history = History::read(&visitor, (&tool, failure), wanted.days_or(7)).await?;
     let asked = ListRetryProfilesRequest {
         tool: tool.clone(),
         failure: failure.into(),
@@ -146,7 +151,10 @@ async fn list(visitor: Visitor, Query(wanted): Query<Wanted>) -> Result<Html<Str
     let found = ProfileServiceClient::new(visitor.calls.clone()).list_retry_profiles(asked).await?.into_inner();
     let rows = found.profiles.into_iter().map(Row::new).collect();
     let frame = Frame::new(&visitor, PATH, "Learning");
-    let kinds = KINDS.iter().map(|kind| (kind.as_str_name().to_owned(), words::failure(*kind))).collect();
+    let kinds = failure::FailureKind::ALL
+        .map(FailureKind::from)
+        .map(|kind| (kind.as_str_name().to_owned(), words::failure(kind)))
+        .into();
     let page = List { frame, rows, next: found.next_page_token, tool, kinds, kind: wanted.kind, history };
     Ok(Html(page.render()?))
 }
@@ -179,7 +187,7 @@ async fn one(
     }
     let row = attempts.remove(0);
     let title = format!("{tool}: {}", row.kind);
-    let history = History::read(&visitor, (&tool, failure), wanted.days.unwrap_or(30)).await?;
+    let history = History::read(&visitor, (&tool, failure), wanted.days_or(30)).await?;
     Ok(Html(One { frame: Frame::new(&visitor, PATH, title), row, attempts, history }.render()?))
 }
 
@@ -192,7 +200,7 @@ struct Tools {
 }
 
 async fn tools(visitor: Visitor, Query(wanted): Query<Wanted>) -> Result<Html<String>, Fault> {
-    let days = wanted.days.unwrap_or(7);
+    let days = wanted.days_or(7);
     let asked = GetToolQualityRequest { tool: wanted.tool.trim().to_owned(), days };
     let report = ProfileServiceClient::new(visitor.calls.clone()).get_tool_quality(asked).await?.into_inner();
     Ok(Html(Tools { frame: Frame::new(&visitor, TOOLS, "Tools"), report, days }.render()?))

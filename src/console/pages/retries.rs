@@ -11,21 +11,6 @@ use crate::{
     },
 };
 
-/// Kinds of failure that one can choose from.
-pub(super) const KINDS: [FailureKind; 12] = [
-    FailureKind::Timeout,
-    FailureKind::RateLimited,
-    FailureKind::Unavailable,
-    FailureKind::Network,
-    FailureKind::Conflict,
-    FailureKind::Auth,
-    FailureKind::Permission,
-    FailureKind::NotFound,
-    FailureKind::InvalidArgument,
-    FailureKind::QuotaExhausted,
-    FailureKind::Internal,
-    FailureKind::Other,
-];
 /// Days that one can choose from.
 pub(super) const DAYS: [u32; 4] = [1, 7, 30, 90];
 

@@ -4,7 +4,7 @@ use sqlx::{PgConnection, Row as _};
 
 use super::{
     Store,
-    decode::{Loaded, at, count, member, name},
+    decode::{Loaded, at, count, maybe_at, member, name},
     row::code,
 };
 use crate::{
@@ -26,7 +26,8 @@ impl Store {
         self.readers.read_of(&[tenant], async |conn| days(conn, tenant, of).await).await
     }
 
-    /// The newest retries, those together that were predicted alike; and how far back they reach where there were more.
+    /// The wanted ones of the tenant's newest retries, those together that were predicted alike; and how far back
+    /// they reach where there were more.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
@@ -66,7 +67,6 @@ async fn retries(
         "with newest as materialized (
            select c.* from call c
            where c.tenant_id = $1 and c.retry_kind = 0 and c.at >= now() - make_interval(days => $4)
-             and ($2::text is null or c.tool = $2) and ($3::int2 is null or c.retry_failure = $3)
            order by c.at desc limit $5),
          ended as (
            select c.tool, c.retry_failure as failure, coalesce(c.probe, false) as probe, c.at, o.follow_up_ok as ok,
@@ -82,15 +82,19 @@ async fn retries(
              select x.* from outcome x
              where x.shard = c.shard and x.tenant_id = c.tenant_id and x.epoch = c.epoch
                and x.session_id = c.session_id and x.permit_seq = c.seq and x.status > 0
-             order by x.seq desc limit 1) o on true)
+             order by x.seq desc limit 1) o on true
+           where ($2::text is null or c.tool = $2) and ($3::int2 is null or c.retry_failure = $3))
          select tool, failure, probe, tenth, count(*) as retries, count(*) filter (where ok) as succeeded,
            count(*) filter (where failed) as failed,
            count(*) filter (where failed and not coalesce(retryable_said, true)) as against_advice,
            count(*) filter (where ok is not null) as known, sum(p) filter (where ok is not null) as predicted,
            sum(cost) filter (where failed)::bigint as cost, sum(tokens) filter (where failed)::bigint as tokens,
            sum(lost) filter (where failed)::bigint as lost, (extract(epoch from max(at)) * 1000)::bigint as last_at,
-           (select case when count(*) = $5 then (extract(epoch from min(at)) * 1000)::bigint end from newest) as back_to
-         from ended group by tool, failure, probe, tenth order by tool, failure, probe, tenth",
+           back_to
+         from (select case when count(*) = $5 then (extract(epoch from min(at)) * 1000)::bigint end as back_to
+               from newest) b
+         left join ended on true
+         group by tool, failure, probe, tenth, back_to order by tool, failure, probe, tenth",
     );
     let failure = of.failure.map(|failure| code(&FailureKind::ALL, &failure));
     let rows = rows
@@ -101,7 +105,7 @@ async fn retries(
         .bind(i64::from(RETRIES_MAX));
     let rows = rows.fetch_all(conn).await?;
     let back_to = match rows.first() {
-        Some(row) => super::decode::maybe_at(row, "back_to")?,
+        Some(row) => maybe_at(row, "back_to")?,
         None => None,
     };
     let one = |row: &sqlx::postgres::PgRow| {
@@ -123,5 +127,7 @@ async fn retries(
             last_at: at(row, "last_at")?,
         })
     };
-    Ok((rows.iter().map(one).collect::<Loaded<_>>()?, back_to))
+    // How far back it was looked is told also where nothing was found: in a row of its own.
+    let found = rows.iter().filter(|row| !matches!(row.try_get::<Option<&str>, _>("tool"), Ok(None)));
+    Ok((found.map(one).collect::<Loaded<_>>()?, back_to))
 }

@@ -376,7 +376,9 @@ class GetRetryHistoryResponse(google.protobuf.message.Message):
 
     @property
     def looked_back_to(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """The calibration, the worth and the probes are of the newest 20,000 retries, which reach back to here; absent: of all."""
+        """The calibration, the worth and the probes are of the tenant's newest 20,000 retries, whichever is asked for, and these
+        reach back to here; absent: of all.
+        """
 
     def __init__(
         self,

@@ -448,7 +448,8 @@ export type GetRetryHistoryResponse = Message<"callgate.v1.GetRetryHistoryRespon
   selfCorrections: SelfCorrection[];
 
   /**
-   * The calibration, the worth and the probes are of the newest 20,000 retries, which reach back to here; absent: of all.
+   * The calibration, the worth and the probes are of the tenant's newest 20,000 retries, whichever is asked for, and these
+   * reach back to here; absent: of all.
    *
    * @generated from field: google.protobuf.Timestamp looked_back_to = 6;
    */
