@@ -34,6 +34,8 @@ mod quotas;
 mod record;
 mod reseal;
 mod retention;
+mod savings;
+mod seen;
 mod state;
 mod stock;
 mod tenants;
@@ -46,7 +48,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use self::{
     admission::Door, approvals::OpenQuestions, backtest::Trials, credentials::Credentials, fleet::Fleets, halts::Halts,
     health::ToolHealth, learned::Learned, owners::Owners, policies::ActivePolicy, privacy::Forgotten, quotas::Used,
-    tenants::Tenants,
+    seen::Sight, tenants::Tenants,
 };
 use crate::{
     clock::Clock,
@@ -122,6 +124,7 @@ pub struct Gate {
     learned: Learned,
     halts: Halts,
     fleets: Fleets,
+    sight: Sight,
     forgotten: Forgotten,
     tenants: Tenants,
     used: Used,
@@ -156,6 +159,7 @@ impl Gate {
             learned: Learned::default(),
             halts: Halts::default(),
             fleets: Fleets::default(),
+            sight: Sight::default(),
             forgotten: Forgotten::default(),
             tenants: Tenants::default(),
             used: Used::default(),

@@ -132,11 +132,65 @@ impl Saved {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Minute {
     pub start: Timestamp,
+    /// Of the one that has only begun: now.
+    pub end: Timestamp,
     pub decided: Decided,
     /// Questions that were open at its end.
     pub open_approvals: u64,
     /// Sessions that waited for one of them.
     pub held: u64,
+    /// When the oldest of them was asked.
+    pub oldest_approval: Option<Timestamp>,
+    /// Sessions that had been told STOP within the hour before its end, and nothing else since.
+    pub stopped: u64,
+    /// Halts that held at its end.
+    pub halts: u64,
+    /// What refusals saved within it; none where that is not counted yet.
+    pub saved: Option<Saved>,
+    /// What this server saw in it; none where it did not look.
+    pub seen: Seen,
+}
+
+/// What one server saw of a fleet within a minute. It is in no row, so that nothing is known of a minute in which the
+/// server did not run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// The most tools that were left alone at once.
+    pub cooling: Option<u64>,
+    /// Budgets that were near their end, when it counted them.
+    pub near_budgets: Option<u64>,
+    /// How it was itself.
+    pub plane: Option<PlaneMinute>,
+}
+
+/// How a server was within a minute, at its worst.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PlaneMinute {
+    /// Evaluates that it judged at once, and that waited for their turn.
+    pub judging: u64,
+    pub waiting: u64,
+    /// Changes that waited for a commit.
+    pub uncommitted: u64,
+    /// The slowest answer of the database to a small question, in milliseconds; none where there was no answer.
+    pub database_ms: Option<u64>,
+    /// Such questions to which it gave no answer.
+    pub unanswered: u64,
+}
+
+/// A time for which something held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    pub from: Timestamp,
+    /// None while it holds.
+    pub until: Option<Timestamp>,
+}
+
+impl Span {
+    /// Did it hold then?
+    #[must_use]
+    pub fn covers(&self, at: Timestamp) -> bool {
+        self.from <= at && self.until.is_none_or(|until| at < until)
+    }
 }
 
 /// A fleet at one moment.

@@ -10,16 +10,16 @@ use std::{
 
 use lru::LruCache;
 
-use super::{Gate, NoAnswer, lock};
+use super::{Gate, NoAnswer, lock, savings::Savings, seen::SHARED_BUDGETS};
 use crate::{
     clock::Tick,
     domain::{
-        budget::{Budgets, Scope},
-        fleet::{self, Asked, BudgetUsed, Decided, Fleet, MINUTE_MS, Minute, Saved},
+        budget::Budgets,
+        fleet::{self, Asked, BudgetUsed, Decided, Fleet, MINUTE_MS, Minute, Seen, Span},
         ids::TenantId,
         time::Timestamp,
     },
-    store::{Judged, Load, Refusals},
+    store::{Judged, Load},
 };
 
 /// How long an answer is shared. A little less than a page waits before it asks again, so that each sees the next one.
@@ -27,9 +27,9 @@ const SHARED: Duration = Duration::from_millis(900);
 /// How often it is read what takes a look at every call tree.
 const TREES_EVERY: Duration = Duration::from_secs(5);
 /// Minutes that are told of, the one that has only begun among them.
-const MINUTES: i64 = 60;
+pub(super) const MINUTES: i64 = 60;
 /// How late a row may be seen: until then what is before it is counted again with each look.
-const LATE_MS: i64 = 10_000;
+pub(super) const LATE_MS: i64 = 10_000;
 /// Tenants of which something is kept; the one that nobody looked at for longest is counted anew.
 const TENANTS_MAX: NonZeroUsize = NonZeroUsize::new(1_000).unwrap();
 
@@ -53,9 +53,9 @@ struct Kept {
     minutes: BTreeMap<Timestamp, Decided>,
     /// From when on minutes are counted again.
     counted: Timestamp,
-    saved: Saved,
-    /// From when on refusals are counted again.
-    saved_until: Timestamp,
+    /// Sessions that were stopped at the end of minutes that are over.
+    stopped: BTreeMap<Timestamp, u64>,
+    savings: Savings,
     trees: Option<(u64, Vec<BudgetUsed>, Tick)>,
 }
 
@@ -75,18 +75,23 @@ pub struct PlaneHealth {
     pub uncommitted: usize,
 }
 
-fn floor(at: Timestamp) -> Timestamp {
+pub(super) fn floor(at: Timestamp) -> Timestamp {
     Timestamp::from_millis(at.as_millis().div_euclid(MINUTE_MS) * MINUTE_MS)
 }
 
-fn earlier(at: Timestamp, ms: i64) -> Timestamp {
+pub(super) fn earlier(at: Timestamp, ms: i64) -> Timestamp {
     Timestamp::from_millis(at.as_millis() - ms)
+}
+
+/// When the minute ends that began then.
+fn end_of(minute: Timestamp) -> Timestamp {
+    Timestamp::from_millis(minute.as_millis() + MINUTE_MS)
 }
 
 impl Kept {
     /// From when on minutes have to be read.
     fn from(&self, now: Timestamp) -> Timestamp {
-        self.counted.max(earlier(floor(now), (MINUTES - 1) * MINUTE_MS))
+        self.counted.max(first(now))
     }
 
     /// Takes in what was judged from then on; gives the last hour, and the last minute.
@@ -96,7 +101,7 @@ impl Kept {
         now: Timestamp,
         judged: &[Judged],
     ) -> (BTreeMap<Timestamp, Decided>, Decided) {
-        let (first, over) = (earlier(floor(now), (MINUTES - 1) * MINUTE_MS), floor(earlier(now, LATE_MS)));
+        let (first, over) = (first(now), floor(earlier(now, LATE_MS)));
         self.minutes.retain(|minute, _| *minute >= first && *minute < from);
         let (mut all, mut lately) = (self.minutes.clone(), Decided::default());
         for one in judged {
@@ -111,15 +116,42 @@ impl Kept {
     }
 }
 
-fn minutes(now: Timestamp, judged: &BTreeMap<Timestamp, Decided>, asked: &[Asked]) -> Vec<Minute> {
-    let first = earlier(floor(now), (MINUTES - 1) * MINUTE_MS);
-    let minute = |n: i64| {
-        let start = Timestamp::from_millis(first.as_millis() + n * MINUTE_MS);
-        let end = now.min(Timestamp::from_millis(start.as_millis() + MINUTE_MS));
-        let (open_approvals, held) = open(asked, end);
-        Minute { start, decided: judged.get(&start).copied().unwrap_or_default(), open_approvals, held }
-    };
-    (0..MINUTES).map(minute).collect()
+/// The beginning of the oldest minute that is told of.
+pub(super) fn first(now: Timestamp) -> Timestamp {
+    earlier(floor(now), (MINUTES - 1) * MINUTE_MS)
+}
+
+/// What the minutes are made of.
+struct Past<'a> {
+    judged: &'a BTreeMap<Timestamp, Decided>,
+    asked: &'a [Asked],
+    halted: &'a [Span],
+    stopped: &'a BTreeMap<Timestamp, u64>,
+    saved: &'a Savings,
+    seen: &'a dyn Fn(Timestamp) -> Seen,
+}
+
+impl Past<'_> {
+    fn minutes(&self, now: Timestamp) -> Vec<Minute> {
+        let minute = |n: i64| {
+            let start = Timestamp::from_millis(first(now).as_millis() + n * MINUTE_MS);
+            let end = now.min(end_of(start));
+            let (open_approvals, held) = open(self.asked, end);
+            Minute {
+                start,
+                end,
+                decided: self.judged.get(&start).copied().unwrap_or_default(),
+                open_approvals,
+                held,
+                oldest_approval: oldest(self.asked, end),
+                stopped: self.stopped.get(&start).copied().unwrap_or(0),
+                halts: self.halted.iter().filter(|halt| halt.covers(end)).count() as u64,
+                saved: self.saved.within(start, end),
+                seen: (self.seen)(start),
+            }
+        };
+        (0..MINUTES).map(minute).collect()
+    }
 }
 
 /// Questions that were open then, and the sessions that waited for them.
@@ -127,6 +159,11 @@ fn open(asked: &[Asked], at: Timestamp) -> (u64, u64) {
     let open: Vec<&Asked> = asked.iter().filter(|one| one.is_open(at)).collect();
     let sessions: BTreeSet<&str> = open.iter().map(|one| one.session.as_str()).collect();
     (open.len() as u64, sessions.len() as u64)
+}
+
+/// When the oldest question was asked that was open then.
+fn oldest(asked: &[Asked], at: Timestamp) -> Option<Timestamp> {
+    asked.iter().filter(|one| one.is_open(at)).map(|one| one.at).min()
 }
 
 impl Gate {
@@ -155,12 +192,14 @@ impl Gate {
         let judged = self.store.judged(tenant, from, now).await?;
         let (judged, lately) = kept.judged(from, now, &judged);
         let asked = self.store.asked_since(tenant, earlier(now, MINUTES * MINUTE_MS)).await?;
+        let halted = self.store.halted_since(tenant, first(now)).await?;
         let (mut calling, stopped, tools) = self.store.standing(tenant).await?;
-        let (saved, saved_from, saved_until) = self.saved(tenant, kept, now).await?;
+        let mut stopped_before = self.stopped(tenant, &mut kept.stopped, now).await?;
+        stopped_before.insert(floor(now), stopped);
+        let saved = self.savings(tenant, &mut kept.savings, now).await?;
         let is_old = |read: Tick| self.clock.elapsed(read) >= TREES_EVERY;
         if kept.trees.as_ref().is_none_or(|(.., read)| is_old(*read)) {
-            let scopes = [Scope::CallTree, Scope::Agent, Scope::Tenant];
-            let limits = fleet::shared_limits(self.policy(tenant).rules.get::<Budgets>(), &scopes);
+            let limits = fleet::shared_limits(self.policy(tenant).rules.get::<Budgets>(), &SHARED_BUDGETS);
             let (active, near) = self.store.near_their_end(tenant, &limits, now.day()).await?;
             kept.trees = Some((active, near, self.clock.tick()));
         }
@@ -168,45 +207,48 @@ impl Gate {
             kept.trees.as_ref().map(|(active, near, _)| (*active, near.clone())).unwrap_or_default();
         calling.active_trees = active;
         let (open_approvals, held) = open(&asked, now);
+        let past = Past {
+            judged: &judged,
+            asked: &asked,
+            halted: &halted,
+            stopped: &stopped_before,
+            saved: &saved,
+            seen: &|minute| self.sight.of(tenant, minute),
+        };
         Ok(Fleet {
             at: now,
-            minutes: minutes(now, &judged, &asked),
+            minutes: past.minutes(now),
             lately,
             calling,
             held,
             stopped,
             open_approvals,
-            oldest_approval: asked.iter().filter(|one| one.is_open(now)).map(|one| one.at).min(),
+            oldest_approval: oldest(&asked, now),
             tools,
             budgets,
-            saved,
-            saved_from,
-            saved_until,
+            saved: saved.today,
+            saved_from: saved.day,
+            saved_until: saved.until(),
             database_ms: u64::try_from(self.clock.elapsed(began).as_millis()).unwrap_or(u64::MAX),
         })
     }
 
-    /// What refusals saved today, from when, until when.
-    async fn saved(
+    /// Sessions that were stopped when each minute of the last hour ended; those that are over for good are kept.
+    async fn stopped(
         &self,
         tenant: TenantId,
-        kept: &mut Kept,
+        kept: &mut BTreeMap<Timestamp, u64>,
         now: Timestamp,
-    ) -> Result<(Saved, Timestamp, Timestamp), NoAnswer> {
-        let today = earlier(now.next_day(), 86_400_000);
-        if kept.saved_until < today {
-            (kept.saved, kept.saved_until) = (Saved::default(), today);
+    ) -> Result<BTreeMap<Timestamp, u64>, NoAnswer> {
+        kept.retain(|minute, _| *minute >= first(now));
+        let minutes = (0..MINUTES - 1).map(|n| Timestamp::from_millis(first(now).as_millis() + n * MINUTE_MS));
+        let ends: Vec<Timestamp> = minutes.filter(|minute| !kept.contains_key(minute)).map(end_of).collect();
+        let mut all = kept.clone();
+        for (end, count) in self.store.stopped_at(tenant, &ends).await? {
+            all.insert(earlier(end, MINUTE_MS), count);
         }
-        let over = earlier(now, LATE_MS);
-        if kept.saved_until < over {
-            let Refusals { saved, until } = self.store.refusals(tenant, kept.saved_until, over).await?;
-            (kept.saved, kept.saved_until) = (kept.saved.and(saved), until);
-            if until < over {
-                return Ok((kept.saved, today, until));
-            }
-        }
-        let lately = self.store.refusals(tenant, kept.saved_until, now.plus_ms(1)).await?;
-        Ok((kept.saved.and(lately.saved), today, lately.until.min(now)))
+        *kept = all.range(..floor(earlier(now, LATE_MS))).map(|(minute, count)| (*minute, *count)).collect();
+        Ok(all)
     }
 
     /// How this server is, told from memory.
@@ -228,11 +270,19 @@ impl Gate {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::LazyLock;
+
     use super::*;
     use crate::domain::finding::Decision;
 
     fn at(minute: i64, second: i64) -> Timestamp {
         Timestamp::from_millis(minute * MINUTE_MS + second * 1_000)
+    }
+
+    static NOTHING: LazyLock<(BTreeMap<Timestamp, u64>, Savings)> = LazyLock::new(Default::default);
+
+    fn past<'a>(judged: &'a BTreeMap<Timestamp, Decided>, asked: &'a [Asked], halted: &'a [Span]) -> Past<'a> {
+        Past { judged, asked, halted, stopped: &NOTHING.0, saved: &NOTHING.1, seen: &|_| Seen::default() }
     }
 
     fn one(minute: i64, count: u64) -> Judged {
@@ -254,8 +304,9 @@ mod tests {
         let now = at(1_010, 5);
         let (all, _) = kept.judged(kept.from(now), now, &[one(1_010, 4)]);
         assert_eq!(all.keys().copied().collect::<Vec<_>>(), [at(1_010, 0)], "what left the hour is forgotten");
-        let told = minutes(now, &all, &[]);
+        let told = past(&all, &[], &[]).minutes(now);
         assert_eq!((told.len(), told[59].start, told[0].start), (60, at(1_010, 0), at(951, 0)));
+        assert_eq!((told[59].end, told[58].end), (now, at(1_010, 0)));
     }
 
     #[test]
@@ -264,5 +315,20 @@ mod tests {
         let all = [asked("a", at(1, 0), at(3, 0)), asked("a", at(2, 0), at(9, 0)), asked("b", at(2, 0), at(2, 30))];
         let open: Vec<(u64, u64)> = [at(0, 0), at(1, 0), at(2, 0), at(2, 30), at(3, 0)].map(|t| open(&all, t)).into();
         assert_eq!(open, [(0, 0), (1, 1), (3, 2), (2, 1), (1, 1)]);
+    }
+
+    #[test]
+    fn halts_and_the_oldest_question_are_those_of_the_end_of_the_minute() {
+        let asked = |from, until| Asked { session: "a".into(), at: from, until };
+        let asked = [asked(at(1_000, 10), at(1_003, 0)), asked(at(1_001, 5), at(1_009, 0))];
+        let halted = [
+            Span { from: at(900, 0), until: Some(at(1_002, 30)) },
+            Span { from: at(1_001, 1), until: None },
+            Span { from: at(1_003, 1), until: Some(at(1_003, 50)) },
+        ];
+        let told = past(&BTreeMap::new(), &asked, &halted).minutes(at(1_005, 30));
+        let last: Vec<_> = told[53..].iter().map(|minute| (minute.oldest_approval, minute.halts)).collect();
+        let (first, second) = (Some(at(1_000, 10)), Some(at(1_001, 5)));
+        assert_eq!(last, [(None, 1), (first, 1), (first, 2), (second, 1), (second, 1), (second, 1), (second, 1)]);
     }
 }

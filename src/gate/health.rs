@@ -3,7 +3,7 @@
 //! its cooldown, and claims that in the store before it is let through.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     num::NonZeroUsize,
     sync::{Arc, Mutex},
 };
@@ -94,6 +94,17 @@ impl ToolHealth {
         let tools: BTreeSet<ToolName> = tools.collect();
         let cooling = |tool: ToolName| Some((self.health(tenant, &tool).cooldown(now)?, tool));
         tools.into_iter().filter_map(cooling).map(|(cooldown, tool)| (tool, cooldown)).collect()
+    }
+
+    /// How many tools everybody leaves alone now, by tenant.
+    pub(super) fn cooling(&self, now: Timestamp) -> BTreeMap<TenantId, u64> {
+        let mut counts = BTreeMap::new();
+        for ((tenant, _), known) in lock(&self.tools).iter() {
+            if known.health.cooldown.is_some_and(|cooldown| cooldown.until > now) {
+                *counts.entry(*tenant).or_default() += 1;
+            }
+        }
+        counts
     }
 
     /// A new permit was stored.
@@ -227,13 +238,17 @@ impl Gate {
                 Ok(rows) => self.tools.take_over(&rows),
                 Err(error) => {
                     self.tools.put_back(untold);
+                    self.sight.answered(self.now(), None);
                     return Err(error.into());
                 }
             }
         }
         let since = *lock(&self.tools.looked_at);
         let since = since.map_or(Timestamp::default(), |at| Timestamp::from_millis(at.as_millis() - OVERLAP_MS));
-        let rows = self.store.changed_health(since).await?;
+        let asked = self.clock.tick();
+        let rows = self.store.changed_health(since).await;
+        self.sight.answered(self.now(), rows.is_ok().then(|| self.clock.elapsed(asked)));
+        let rows = rows?;
         self.tools.take_over(&rows);
         if let Some(newest) = rows.iter().map(|row| row.changed_at).max() {
             *lock(&self.tools.looked_at) = Some(newest);

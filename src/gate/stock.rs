@@ -12,7 +12,9 @@ use crate::{
 impl Gate {
     /// Tells how this replica stands. To be called each second, whether or not the database answers.
     pub fn tell_load(&self) {
-        let Load { queued, pools } = self.store.load();
+        let load = self.store.load();
+        self.note_standing(&load);
+        let Load { queued, pools } = load;
         self.metrics.queued(queued);
         for Pool { name, used, idle, max } in pools {
             self.metrics.connected(name, (used, idle, max));
@@ -27,7 +29,8 @@ impl Gate {
         self.metrics.halted(halts);
     }
 
-    /// Tells what people were asked and have not answered, and how many sessions were stopped, of all tenants.
+    /// Tells what people were asked and have not answered, and how many sessions were stopped, of all tenants. Counts
+    /// which budgets are near their end, once a minute.
     ///
     /// # Errors
     /// [`NoAnswer`] when that cannot be read: what was told before stands.
@@ -37,6 +40,6 @@ impl Gate {
         let oldest = oldest.map_or(0, |asked| self.now().since_ms(asked));
         self.metrics.asked_of_people(open, sessions, Duration::from_millis(oldest));
         self.metrics.stopped(self.store.stopped_sessions(&tenants).await?);
-        Ok(())
+        self.count_near_budgets().await
     }
 }

@@ -12,8 +12,9 @@ use super::{
 };
 use crate::{
     domain::{
-        fleet::{BudgetUsed, Decided, Fleet, Minute, Saved, ToolTrouble},
+        fleet::{BudgetUsed, Decided, Minute, PlaneMinute, Saved, ToolTrouble},
         ids::TenantId,
+        time::Timestamp,
     },
     gate::Gate,
 };
@@ -57,6 +58,23 @@ fn minute(minute: &Minute) -> v1::FleetMinute {
         decisions: decided(&minute.decided),
         open_approvals: minute.open_approvals,
         held_sessions: minute.held,
+        oldest_approval_time: minute.oldest_approval.map(timestamp),
+        stopped_sessions: minute.stopped,
+        halts: minute.halts,
+        saved: minute.saved.as_ref().map(|saved| savings(saved, minute.start, minute.end)),
+        cooling_tools: minute.seen.cooling,
+        near_budgets: minute.seen.near_budgets,
+        plane: minute.seen.plane.as_ref().map(plane_minute),
+    }
+}
+
+fn plane_minute(plane: &PlaneMinute) -> v1::PlaneMinute {
+    v1::PlaneMinute {
+        judging: plane.judging,
+        waiting: plane.waiting,
+        uncommitted: plane.uncommitted,
+        database_time: plane.database_ms.map(duration),
+        unanswered: plane.unanswered,
     }
 }
 
@@ -80,11 +98,11 @@ fn budget(budget: &BudgetUsed) -> v1::BudgetUsed {
     }
 }
 
-fn savings(fleet: &Fleet) -> v1::Savings {
-    let Saved { reused, denied, stopped, priced, cost_micros, with_tokens, tokens } = fleet.saved;
+fn savings(saved: &Saved, from: Timestamp, until: Timestamp) -> v1::Savings {
+    let Saved { reused, denied, stopped, priced, cost_micros, with_tokens, tokens } = *saved;
     v1::Savings {
-        start_time: Some(timestamp(fleet.saved_from)),
-        end_time: Some(timestamp(fleet.saved_until)),
+        start_time: Some(timestamp(from)),
+        end_time: Some(timestamp(until)),
         reused_calls: reused,
         denied_calls: denied,
         stopped_calls: stopped,
@@ -114,7 +132,7 @@ impl v1::fleet_service_server::FleetService for FleetService {
             oldest_approval_time: fleet.oldest_approval.map(timestamp),
             tools: fleet.tools.iter().map(trouble).collect(),
             budgets: fleet.budgets.iter().map(budget).collect(),
-            saved: Some(savings(&fleet)),
+            saved: Some(savings(&fleet.saved, fleet.saved_from, fleet.saved_until)),
             plane: Some(self.plane(tenant, fleet.database_ms)),
         };
         Ok(Response::new(v1::GetFleetResponse { fleet: Some(fleet) }))

@@ -198,3 +198,90 @@ async fn many_who_look_at_once_are_told_one_answer() {
     // One, or two where the second in which an answer is shared ends between them.
     assert!(times.len() <= 2, "{times:?}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_hour_is_told_from_what_is_stored() {
+    let plane = Plane::start(&policy::compile(POLICY).expect("a good policy")).await;
+    story(&mut plane.client().await).await;
+    let mut sessions = SessionServiceClient::new(plane.channel().await);
+    for name in ["pay", "ship"] {
+        let halt = v1::HaltRequest { scope: HaltScope::Tool.into(), name: name.into(), reason: "a drill".into() };
+        sessions.halt(from("eve", halt)).await.expect("a halt");
+    }
+    let lift = v1::ResumeRequest { scope: HaltScope::Tool.into(), name: "pay".into(), reason: "over".into() };
+    sessions.resume(from("eve", lift)).await.expect("lifted");
+    // All of it ten minutes ago: the halts a minute after the calls, one of them lifted two minutes later, when the
+    // session that was stopped was let through again.
+    let base = plane.postgres.number("select extract(epoch from date_trunc('minute', now()))::bigint - 600").await;
+    let at = |second: i64| format!("to_timestamp({})", base + second);
+    plane.postgres.tamper(&format!("update call set at = {}", at(10))).await;
+    plane.postgres.tamper(&format!("update halt set halted_at = {}", at(70))).await;
+    let lifted = format!("update halt set resumed_at = {} where resumed_at is not null", at(200));
+    plane.postgres.tamper(&lifted).await;
+    let later = format!(
+        "insert into call select (jsonb_populate_record(c, jsonb_build_object(
+           'seq', c.seq + 1, 'decision', 0, 'call_id', 'later', 'at', {}))).* from call c where c.decision = 5",
+        at(200)
+    );
+    plane.postgres.tamper(&later).await;
+
+    let fleet = now(&mut Fleets::new(plane.channel().await)).await;
+    let start = |minute: &v1::FleetMinute| minute.start_time.map_or(0, |at| at.seconds);
+    let first = fleet.minutes.iter().position(|minute| start(minute) == base - 60).expect("within the hour");
+    let minutes = &fleet.minutes[first..first + 7];
+    let halts: Vec<u64> = minutes.iter().map(|minute| minute.halts).collect();
+    assert_eq!(halts, [0, 0, 2, 2, 1, 1, 1], "one was lifted");
+    let stopped: Vec<u64> = minutes.iter().map(|minute| minute.stopped_sessions).collect();
+    assert_eq!((stopped.as_slice(), fleet.stopped_sessions), (&[0, 1, 1, 1, 0, 0, 0][..], 0), "it went on");
+    let oldest: Vec<_> = minutes.iter().map(|minute| minute.oldest_approval_time.map(|at| at.seconds)).collect();
+    assert_eq!((oldest[0], oldest[1], oldest[6]), (None, Some(base + 10), Some(base + 10)));
+    let saved: Vec<_> = minutes.iter().map(|minute| minute.saved.expect("counted")).collect();
+    let calls = |saved: &v1::Savings| (saved.reused_calls, saved.denied_calls, saved.stopped_calls);
+    assert_eq!((calls(&saved[0]), calls(&saved[1]), calls(&saved[2])), ((0, 0, 0), (2, 1, 1), (0, 0, 0)));
+    assert_eq!((saved[1].cost_micros, saved[1].tokens), (Some(20_000), Some(1_000)));
+    assert_eq!((saved[0].cost_micros, saved[2].tokens), (None, None), "of nothing nothing is known");
+    let day = fleet.saved.expect("savings");
+    assert!(calls(&day) == (2, 1, 1) || start(&minutes[1]) < day.start_time.map_or(0, |at| at.seconds), "{day:?}");
+    assert!(fleet.minutes.iter().all(|minute| minute.cooling_tools.is_none()), "nobody looked");
+
+    // What is kept of minutes that are over is told again.
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    let again = now(&mut Fleets::new(plane.channel().await)).await;
+    let again = again.minutes.iter().find(|minute| start(minute) == base).expect("within the hour");
+    let told = (again.stopped_sessions, again.halts, calls(&again.saved.expect("counted")));
+    assert_eq!(told, (1, 0, (2, 1, 1)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_no_row_tells_is_told_by_whoever_saw_it() {
+    let plane = Plane::start(&policy::compile(POLICY).expect("a good policy")).await;
+    let mut client = plane.client().await;
+    story(&mut client).await;
+    let limited = v1::ToolError {
+        message: "429".into(),
+        http_status: Some(429),
+        retry_after: Some(prost_types::Duration { seconds: 60, nanos: 0 }),
+        ..Default::default()
+    };
+    assert_eq!(asked(&mut client, "five", "c1", "ship", 1).await, Decision::Allow);
+    record(&mut client, v1::RecordRequest { error: Some(limited), ..outcome("five", "c1", OutcomeStatus::Error) })
+        .await;
+    plane.gate.share_health().await.expect("told");
+    plane.gate.read_tenants().await.expect("known");
+    plane.gate.take_stock().await.expect("counted");
+    plane.gate.tell_load();
+
+    let fleet = now(&mut Fleets::new(plane.channel().await)).await;
+    let seen: Vec<_> = fleet.minutes.iter().filter_map(|minute| minute.cooling_tools).collect();
+    assert_eq!(seen.iter().max(), Some(&1), "{fleet:?}");
+    assert!(seen.len() <= 2, "minutes before it ran are not told as none: {seen:?}");
+    assert_eq!(fleet.minutes.iter().filter_map(|minute| minute.near_budgets).max(), Some(2));
+    let plane_seen: Vec<_> = fleet.minutes.iter().filter_map(|minute| minute.plane).collect();
+    assert!(plane_seen.iter().any(|plane| plane.database_time.is_some()), "{plane_seen:?}");
+    assert_eq!(plane_seen.iter().map(|plane| plane.unanswered).sum::<u64>(), 0);
+
+    // Another server has not seen it.
+    let other = plane.postgres_gate(&policy::compile(POLICY).expect("a good policy")).await;
+    let fleet = now(&mut Fleets::new(other)).await;
+    assert!(fleet.minutes.iter().all(|minute| minute.cooling_tools.is_none() && minute.plane.is_none()));
+}

@@ -1,7 +1,9 @@
 //! A fleet at a glance. Each statement reads by an index and little: what is over for good is counted once, and its
 //! place told by whoever counts on from it.
 
-use sqlx::{PgConnection, Row as _};
+use std::collections::BTreeMap;
+
+use sqlx::{AssertSqlSafe, PgConnection, Row as _, postgres::PgRow};
 
 use super::{
     Store,
@@ -39,9 +41,10 @@ pub struct Judged {
 }
 
 /// What refusals saved within some time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusals {
-    pub saved: Saved,
+    /// By the beginning of the minute; minutes without a refusal are left out.
+    pub saved: BTreeMap<Timestamp, Saved>,
     /// Up to when they were looked at: earlier than asked where there were many.
     pub until: Timestamp,
 }
@@ -103,7 +106,25 @@ impl Store {
         };
         self.readers.read_of(&[tenant], read).await
     }
+
+    /// How many budgets are nearly used up, by tenant; tenants without one are left out.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be read.
+    pub async fn count_near_their_end(
+        &self,
+        limits: &[TenantLimit],
+        today: i32,
+    ) -> Result<BTreeMap<TenantId, u64>, StoreError> {
+        if limits.is_empty() {
+            return Ok(BTreeMap::new());
+        }
+        self.slow.read(async |conn| count_near(conn, limits, today).await).await
+    }
 }
+
+/// What a policy allows of a tenant.
+type TenantLimit = (TenantId, (Scope, Dimension, u64));
 
 async fn judged(conn: &mut PgConnection, tenant: TenantId, (from, now): (Timestamp, Timestamp)) -> Loaded<Vec<Judged>> {
     let rows = sqlx::query(
@@ -114,7 +135,7 @@ async fn judged(conn: &mut PgConnection, tenant: TenantId, (from, now): (Timesta
          group by 1, 2",
     );
     let rows = rows.bind(tenant.0).bind(from.as_millis()).bind(now.as_millis()).fetch_all(conn).await?;
-    let judged = |row: &sqlx::postgres::PgRow| {
+    let judged = |row: &PgRow| {
         Ok(Judged {
             minute: Timestamp::from_millis(row.try_get::<i64, _>("minute")? * MINUTE_MS),
             decision: member(&Decision::ALL, row.try_get("decision")?)?,
@@ -145,8 +166,9 @@ async fn refusals(
     .fetch_optional(&mut *conn)
     .await?;
     let until = cut.map_or(until, |cut| until.min(Timestamp::from_millis(cut).max(from.plus_ms(1))));
-    let row = sqlx::query(
-        "select count(*) filter (where c.decision = 3) as reused, count(*) filter (where c.decision = 4) as denied,
+    let rows = sqlx::query(
+        "select floor(extract(epoch from c.at) / 60)::bigint as minute,
+           count(*) filter (where c.decision = 3) as reused, count(*) filter (where c.decision = 4) as denied,
            count(*) filter (where c.decision = 5) as stopped,
            count(x.cost_micros) as priced, sum(x.cost_micros)::bigint as cost_micros,
            count(x.tokens) as with_tokens, sum(x.tokens)::bigint as tokens
@@ -168,19 +190,23 @@ async fn refusals(
            and c.at >= to_timestamp($2 / 1000.0) and c.at < to_timestamp($3 / 1000.0)
            and (c.round = 1 or not exists (
              select from call e where e.shard = c.shard and e.tenant_id = c.tenant_id and e.epoch = c.epoch
-               and e.session_id = c.session_id and e.call_id = c.call_id and e.round < c.round and e.decision >= 3))",
+               and e.session_id = c.session_id and e.call_id = c.call_id and e.round < c.round and e.decision >= 3))
+         group by 1",
     );
-    let row = row.bind(tenant.0).bind(from.as_millis()).bind(until.as_millis()).fetch_one(conn).await?;
-    let saved = Saved {
-        reused: count(&row, "reused")?,
-        denied: count(&row, "denied")?,
-        stopped: count(&row, "stopped")?,
-        priced: count(&row, "priced")?,
-        cost_micros: count(&row, "cost_micros")?,
-        with_tokens: count(&row, "with_tokens")?,
-        tokens: count(&row, "tokens")?,
+    let rows = rows.bind(tenant.0).bind(from.as_millis()).bind(until.as_millis()).fetch_all(conn).await?;
+    let saved = |row: &PgRow| {
+        let saved = Saved {
+            reused: count(row, "reused")?,
+            denied: count(row, "denied")?,
+            stopped: count(row, "stopped")?,
+            priced: count(row, "priced")?,
+            cost_micros: count(row, "cost_micros")?,
+            with_tokens: count(row, "with_tokens")?,
+            tokens: count(row, "tokens")?,
+        };
+        Ok((Timestamp::from_millis(row.try_get::<i64, _>("minute")? * MINUTE_MS), saved))
     };
-    Ok(Refusals { saved, until })
+    Ok(Refusals { saved: rows.iter().map(saved).collect::<Loaded<_>>()?, until })
 }
 
 /// A later round of a call repeats its question: the first one has its time.
@@ -200,7 +226,7 @@ async fn asked(conn: &mut PgConnection, tenant: TenantId, since: Timestamp) -> L
            group by 1, 2, 3, 4, 5) q",
     );
     let rows = rows.bind(tenant.0).bind(since.as_millis()).fetch_all(conn).await?;
-    let one = |row: &sqlx::postgres::PgRow| {
+    let one = |row: &PgRow| {
         Ok(Asked { session: row.try_get("session_id")?, at: at(row, "asked_ms")?, until: at(row, "until_ms")? })
     };
     rows.iter().map(one).collect()
@@ -227,7 +253,7 @@ async fn troubled(conn: &mut PgConnection, tenant: TenantId) -> Loaded<Vec<ToolT
     );
     let few = i32::try_from(FAILURES_FEW).unwrap_or(i32::MAX);
     let rows = rows.bind(tenant.0).bind(few).bind(TOLD_MAX).fetch_all(conn).await?;
-    let one = |row: &sqlx::postgres::PgRow| {
+    let one = |row: &PgRow| {
         let failure: Option<i16> = row.try_get("cooldown_failure")?;
         let failure = failure.map(|code| member(&FailureKind::ALL, code)).transpose()?;
         Ok(ToolTrouble {
@@ -240,50 +266,62 @@ async fn troubled(conn: &mut PgConnection, tenant: TenantId) -> Loaded<Vec<ToolT
     rows.iter().map(one).collect()
 }
 
+/// Budgets that are nearly used up, with what was raised by hand, as `near`. The limits are those of many tenants.
+const NEAR: &str = "with allowed as (
+       select * from unnest($1::bigint[], $2::int2[], $3::int2[], $4::bigint[])
+         as a(tenant_id, scope, dimension, allowed)),
+     used as (
+       select a.tenant_id, a.scope, n.agent_id as name, a.dimension, n.used, a.allowed, null::smallint as shard,
+         null::date as epoch
+       from allowed a
+       join counter n on n.tenant_id = a.tenant_id and n.day = date '1970-01-01' + $5::integer and n.tier = ''
+         and n.dimension = a.dimension and (n.agent_id = '') = (a.scope = $6)
+       where a.scope <> $7
+       union all
+       select a.tenant_id, a.scope, t.root_id, a.dimension, u.used, a.allowed, t.shard, t.epoch from call_tree t
+       cross join lateral (values (0, t.steps), (1, t.calls), (2, t.cost_micros + t.reserved_micros), (3, t.tokens))
+         u(dimension, used)
+       join allowed a on a.tenant_id = t.tenant_id and a.dimension = u.dimension and a.scope = $7
+       where t.tenant_id = any($1) and t.last_at > now() - interval '1 hour'),
+     raised as (
+       select u.tenant_id, u.scope, u.name, u.dimension, u.used, u.allowed + coalesce(r.extra, 0) as allowed from used u
+       left join lateral (
+         select (e.detail ->> 'extra')::bigint as extra from session_event e
+         where e.shard = u.shard and e.tenant_id = u.tenant_id and e.root_id = u.name and e.epoch = u.epoch
+           and e.kind = 'revoked' and e.detail ->> 'scope' = 'call_tree'
+           and e.detail ->> 'dimension' = ($9::text[])[u.dimension + 1]
+         order by e.seq desc limit 1) r on true
+       where u.used::numeric * 100 >= u.allowed::numeric * $8),
+     near as (select * from raised where used::numeric * 100 >= allowed::numeric * $8)";
+
+/// What [`NEAR`] is followed by, over those limits.
+async fn near_rows(conn: &mut PgConnection, limits: &[TenantLimit], today: i32, followed: &str) -> Loaded<Vec<PgRow>> {
+    let sql = format!("{NEAR} {followed}");
+    let (mut tenants, mut scopes, mut dimensions, mut allowed) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for (tenant, (scope, dimension, limit)) in limits {
+        tenants.push(tenant.0);
+        scopes.push(code(&Scope::ALL, scope));
+        dimensions.push(code(&Dimension::ALL, dimension));
+        allowed.push(i64::try_from(*limit).unwrap_or(i64::MAX));
+    }
+    let rows = sqlx::query(AssertSqlSafe(sql)).bind(tenants).bind(scopes).bind(dimensions).bind(allowed).bind(today);
+    let rows = rows.bind(code(&Scope::ALL, &Scope::Tenant)).bind(code(&Scope::ALL, &Scope::CallTree));
+    let rows = rows.bind(i64::try_from(NEAR_PERCENT).unwrap_or(100));
+    Ok(rows.bind(Dimension::ALL.map(Dimension::as_str).as_slice()).fetch_all(conn).await?)
+}
+
 async fn near(
     conn: &mut PgConnection,
     tenant: TenantId,
     limits: &[(Scope, Dimension, u64)],
     today: i32,
 ) -> Loaded<Vec<BudgetUsed>> {
-    let rows = sqlx::query(
-        "with allowed as (
-           select * from unnest($2::int2[], $3::int2[], $4::bigint[]) as a(scope, dimension, allowed)),
-         used as (
-           select a.scope, n.agent_id as name, a.dimension, n.used, a.allowed, null::smallint as shard,
-             null::date as epoch
-           from allowed a
-           join counter n on n.tenant_id = $1 and n.day = date '1970-01-01' + $5::integer and n.tier = ''
-             and n.dimension = a.dimension and (n.agent_id = '') = (a.scope = $6)
-           where a.scope <> $7
-           union all
-           select a.scope, t.root_id, a.dimension, u.used, a.allowed, t.shard, t.epoch from call_tree t
-           cross join lateral (values (0, t.steps), (1, t.calls), (2, t.cost_micros + t.reserved_micros), (3, t.tokens))
-             u(dimension, used)
-           join allowed a on a.dimension = u.dimension and a.scope = $7
-           where t.tenant_id = $1 and t.last_at > now() - interval '1 hour'),
-         raised as (
-           select u.scope, u.name, u.dimension, u.used, u.allowed + coalesce(r.extra, 0) as allowed from used u
-           left join lateral (
-             select (e.detail ->> 'extra')::bigint as extra from session_event e
-             where e.shard = u.shard and e.tenant_id = $1 and e.root_id = u.name and e.epoch = u.epoch
-               and e.kind = 'revoked' and e.detail ->> 'scope' = 'call_tree'
-               and e.detail ->> 'dimension' = ($10::text[])[u.dimension + 1]
-             order by e.seq desc limit 1) r on true
-           where u.used::numeric * 100 >= u.allowed::numeric * $8)
-         select * from raised
-         where used::numeric * 100 >= allowed::numeric * $8
-         order by used::float8 / greatest(allowed, 1) desc, scope desc, name limit $9",
+    let limits: Vec<TenantLimit> = limits.iter().map(|limit| (tenant, *limit)).collect();
+    let listed = format!(
+        "select * from near order by used::float8 / greatest(allowed, 1) desc, scope desc, name limit {TOLD_MAX}"
     );
-    let codes =
-        |(scope, dimension, _): &(Scope, Dimension, u64)| (code(&Scope::ALL, scope), code(&Dimension::ALL, dimension));
-    let (scopes, dimensions): (Vec<i16>, Vec<i16>) = limits.iter().map(codes).unzip();
-    let allowed: Vec<i64> = limits.iter().map(|(_, _, limit)| i64::try_from(*limit).unwrap_or(i64::MAX)).collect();
-    let rows = rows.bind(tenant.0).bind(scopes).bind(dimensions).bind(allowed).bind(today);
-    let rows = rows.bind(code(&Scope::ALL, &Scope::Tenant)).bind(code(&Scope::ALL, &Scope::CallTree));
-    let rows = rows.bind(i64::try_from(NEAR_PERCENT).unwrap_or(100)).bind(TOLD_MAX);
-    let rows = rows.bind(Dimension::ALL.map(Dimension::as_str).as_slice()).fetch_all(conn).await?;
-    let one = |row: &sqlx::postgres::PgRow| {
+    let rows = near_rows(conn, &limits, today, &listed).await?;
+    let one = |row: &PgRow| {
         Ok(BudgetUsed {
             scope: member(&Scope::ALL, row.try_get("scope")?)?,
             name: row.try_get("name")?,
@@ -293,4 +331,10 @@ async fn near(
         })
     };
     rows.iter().map(one).collect()
+}
+
+async fn count_near(conn: &mut PgConnection, limits: &[TenantLimit], today: i32) -> Loaded<BTreeMap<TenantId, u64>> {
+    let counted = "select tenant_id, count(*) as budgets from near group by tenant_id";
+    let rows = near_rows(conn, limits, today, counted).await?;
+    rows.iter().map(|row| Ok((TenantId(row.try_get("tenant_id")?), count(row, "budgets")?))).collect()
 }

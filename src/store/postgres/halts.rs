@@ -6,13 +6,15 @@ use sqlx::{Connection as _, PgConnection, Row as _, postgres::PgRow};
 
 use super::{
     Store, audit,
-    decode::{Loaded, at, corrupt, name},
+    decode::{Loaded, at, corrupt, maybe_at, name},
 };
 use crate::{
     domain::{
         audit::{Actor, Event, Kind},
+        fleet::Span,
         halt::{HALTS_MAX, Halt, Halted},
         ids::{AgentId, SessionId, TenantId, ToolName},
+        time::Timestamp,
     },
     store::error::StoreError,
 };
@@ -43,6 +45,14 @@ impl Store {
     /// [`StoreError`] when the database cannot be read.
     pub async fn halts(&self) -> Result<BTreeMap<TenantId, Vec<Halt>>, StoreError> {
         self.readers.read(async |conn| halts(conn).await).await
+    }
+
+    /// When halts of the tenant held, of those that held at some time since.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be read.
+    pub async fn halted_since(&self, tenant: TenantId, since: Timestamp) -> Result<Vec<Span>, StoreError> {
+        self.readers.read_of(&[tenant], async |conn| spans(conn, tenant, since).await).await
     }
 }
 
@@ -99,6 +109,19 @@ async fn halts(conn: &mut PgConnection) -> Loaded<BTreeMap<TenantId, Vec<Halt>>>
         halts.entry(TenantId(row.try_get("tenant_id")?)).or_default().push(read(&row)?);
     }
     Ok(halts)
+}
+
+async fn spans(conn: &mut PgConnection, tenant: TenantId, since: Timestamp) -> Loaded<Vec<Span>> {
+    // Two statements in one, so that each is by an index.
+    let rows = sqlx::query(
+        "select (extract(epoch from h.halted_at) * 1000)::bigint as from_ms, null::bigint as until_ms
+         from halt h where h.tenant_id = $1 and h.resumed_at is null
+         union all
+         select (extract(epoch from h.halted_at) * 1000)::bigint, (extract(epoch from h.resumed_at) * 1000)::bigint
+         from halt h where h.tenant_id = $1 and h.resumed_at > to_timestamp($2 / 1000.0)",
+    );
+    let rows = rows.bind(tenant.0).bind(since.as_millis()).fetch_all(conn).await?;
+    rows.iter().map(|row| Ok(Span { from: at(row, "from_ms")?, until: maybe_at(row, "until_ms")? })).collect()
 }
 
 fn read(row: &PgRow) -> Loaded<Halt> {

@@ -1,10 +1,12 @@
 //! What operators' figures are made of: what waits, and for whom; connections.
 
+use std::collections::BTreeMap;
+
 use sqlx::{PgConnection, Row as _};
 
 use super::{
     Store,
-    decode::{Loaded, count},
+    decode::{Loaded, at, count},
     writer::QUEUE_MAX,
 };
 use crate::{
@@ -62,6 +64,19 @@ impl Store {
         self.slow.read(async |conn| stopped(conn, tenants).await).await
     }
 
+    /// How many sessions of the tenant had been told STOP within the hour before each of these times, and nothing else
+    /// since. The times are told in order.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be read.
+    pub async fn stopped_at(
+        &self,
+        tenant: TenantId,
+        times: &[Timestamp],
+    ) -> Result<BTreeMap<Timestamp, u64>, StoreError> {
+        self.readers.read_of(&[tenant], async |conn| stopped_at(conn, tenant, times).await).await
+    }
+
     /// The questions of these tenants that are open.
     ///
     /// # Errors
@@ -103,4 +118,39 @@ pub(super) async fn stopped(conn: &mut PgConnection, tenants: &[TenantId]) -> Lo
     );
     let tenants: Vec<i64> = tenants.iter().map(|tenant| tenant.0).collect();
     count(&row.bind(tenants).fetch_one(conn).await?, "stopped")
+}
+
+/// A session is stopped from a STOP until its next judgement, and for an hour at most. Of several within a minute the
+/// last one counts: it is asked about ends of minutes.
+async fn stopped_at(
+    conn: &mut PgConnection,
+    tenant: TenantId,
+    times: &[Timestamp],
+) -> Loaded<BTreeMap<Timestamp, u64>> {
+    let rows = sqlx::query(
+        "with stops as materialized (
+           select s.session_id, s.at, least(s.at + interval '1 hour', n.at) as until
+           from (
+             select c.shard, c.epoch, c.session_id, max(c.seq) as seq, max(c.at) as at from call c
+             where c.tenant_id = $1 and c.decision = 5
+               and c.at > to_timestamp($2 / 1000.0) - interval '1 hour' and c.at <= to_timestamp($3 / 1000.0)
+             group by 1, 2, 3, floor(extract(epoch from c.at) / 60)) s
+           left join lateral (
+             select d.at from call d
+             where d.shard = s.shard and d.tenant_id = $1 and d.epoch = s.epoch and d.session_id = s.session_id
+               and d.seq > s.seq
+             order by d.seq limit 1) n on true)
+         select t.time_ms, count(distinct s.session_id) as stopped
+         from unnest($4::bigint[]) t(time_ms)
+         join stops s on s.at <= to_timestamp(t.time_ms / 1000.0) and s.until > to_timestamp(t.time_ms / 1000.0)
+         group by 1",
+    );
+    let [Some(first), Some(last)] = [times.first(), times.last()] else { return Ok(BTreeMap::new()) };
+    let all: Vec<i64> = times.iter().map(|time| time.as_millis()).collect();
+    let rows = rows.bind(tenant.0).bind(first.as_millis()).bind(last.as_millis()).bind(all).fetch_all(conn).await?;
+    let mut stopped: BTreeMap<Timestamp, u64> = times.iter().map(|time| (*time, 0)).collect();
+    for row in &rows {
+        stopped.insert(at(row, "time_ms")?, count(row, "stopped")?);
+    }
+    Ok(stopped)
 }

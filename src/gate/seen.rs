@@ -1,0 +1,148 @@
+//! What this server saw of the last hour and no row tells: how it was itself, tools that were left alone, budgets near
+//! their end. Kept in memory, by minute: a server that was not there has seen nothing, and says so.
+
+use std::{collections::BTreeMap, sync::Mutex, time::Duration};
+
+use super::{
+    Gate, NoAnswer,
+    fleet::{MINUTES, floor},
+    lock,
+};
+use crate::{
+    domain::{
+        budget::{Budgets, Scope},
+        fleet::{self, MINUTE_MS, PlaneMinute, Seen},
+        ids::TenantId,
+        time::Timestamp,
+    },
+    store::Load,
+};
+
+/// What it saw, by the beginning of the minute.
+#[derive(Debug, Default)]
+pub(super) struct Sight(Mutex<BTreeMap<Timestamp, Minute>>);
+
+/// Of all tenants. One that is not named had nothing to count, and costs nothing.
+#[derive(Debug, Default)]
+struct Minute {
+    plane: Option<PlaneMinute>,
+    cooling: Option<BTreeMap<TenantId, u64>>,
+    near_budgets: Option<BTreeMap<TenantId, u64>>,
+}
+
+impl Sight {
+    fn note(&self, now: Timestamp, note: impl FnOnce(&mut Minute)) {
+        let (minute, first) = (floor(now), now.as_millis() - MINUTES * MINUTE_MS);
+        let mut minutes = lock(&self.0);
+        minutes.retain(|minute, _| minute.as_millis() > first);
+        note(minutes.entry(minute).or_default());
+    }
+
+    /// A small question to the database, and how long the answer took; none for one that was not answered.
+    pub(super) fn answered(&self, now: Timestamp, took: Option<Duration>) {
+        self.note(now, |minute| {
+            let plane = minute.plane.get_or_insert_default();
+            let took = took.map(|took| u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
+            plane.unanswered += u64::from(took.is_none());
+            plane.database_ms = plane.database_ms.max(took);
+        });
+    }
+
+    /// How much there is to do.
+    pub(super) fn loaded(&self, now: Timestamp, (judging, waiting): (usize, usize), uncommitted: usize) {
+        self.note(now, |minute| {
+            let plane = minute.plane.get_or_insert_default();
+            plane.judging = plane.judging.max(judging as u64);
+            plane.waiting = plane.waiting.max(waiting as u64);
+            plane.uncommitted = plane.uncommitted.max(uncommitted as u64);
+        });
+    }
+
+    /// How many tools are left alone.
+    pub(super) fn cooling(&self, now: Timestamp, tools: &BTreeMap<TenantId, u64>) {
+        self.note(now, |minute| {
+            let most = minute.cooling.get_or_insert_default();
+            for (tenant, count) in tools {
+                let most = most.entry(*tenant).or_default();
+                *most = (*most).max(*count);
+            }
+        });
+    }
+
+    fn has_near_budgets(&self, now: Timestamp) -> bool {
+        lock(&self.0).get(&floor(now)).is_some_and(|minute| minute.near_budgets.is_some())
+    }
+
+    /// What a tenant may know of a minute.
+    pub(super) fn of(&self, tenant: TenantId, minute: Timestamp) -> Seen {
+        let minutes = lock(&self.0);
+        let Some(minute) = minutes.get(&minute) else { return Seen::default() };
+        let of = |counts: &BTreeMap<TenantId, u64>| counts.get(&tenant).copied().unwrap_or(0);
+        Seen {
+            cooling: minute.cooling.as_ref().map(of),
+            near_budgets: minute.near_budgets.as_ref().map(of),
+            plane: minute.plane,
+        }
+    }
+}
+
+impl Gate {
+    /// Counts the budgets that are near their end, of all tenants, once a minute.
+    pub(super) async fn count_near_budgets(&self) -> Result<(), NoAnswer> {
+        let now = self.now();
+        if self.sight.has_near_budgets(now) {
+            return Ok(());
+        }
+        let mut limits = Vec::new();
+        for tenant in self.tenants() {
+            let policy = self.policy(tenant.id);
+            let shared = fleet::shared_limits(policy.rules.get::<Budgets>(), &SHARED_BUDGETS);
+            limits.extend(shared.into_iter().map(|limit| (tenant.id, limit)));
+        }
+        let near = self.store.count_near_their_end(&limits, now.day()).await?;
+        self.sight.note(now, |minute| minute.near_budgets = Some(near));
+        Ok(())
+    }
+
+    /// Notes how this server stands, and how many tools are left alone.
+    pub(super) fn note_standing(&self, Load { queued, .. }: &Load) {
+        let now = self.now();
+        self.sight.loaded(now, self.door.load(), *queued);
+        self.sight.cooling(now, &self.tools.cooling(now));
+    }
+}
+
+/// Budgets that many sessions share.
+pub(super) const SHARED_BUDGETS: [Scope; 3] = [Scope::CallTree, Scope::Agent, Scope::Tenant];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(minute: i64, second: i64) -> Timestamp {
+        Timestamp::from_millis(minute * MINUTE_MS + second * 1_000)
+    }
+
+    #[test]
+    fn the_worst_of_a_minute_is_kept_and_what_was_not_seen_is_not_told() {
+        let (sight, ours, theirs) = (Sight::default(), TenantId(1), TenantId(2));
+        sight.loaded(at(1_000, 1), (7, 2), 30);
+        sight.loaded(at(1_000, 2), (3, 9), 10);
+        sight.answered(at(1_000, 1), Some(Duration::from_millis(4)));
+        sight.answered(at(1_000, 2), Some(Duration::from_millis(90)));
+        sight.answered(at(1_000, 3), None);
+        sight.cooling(at(1_000, 1), &[(ours, 2)].into());
+        sight.cooling(at(1_000, 2), &BTreeMap::new());
+        let seen = sight.of(ours, at(1_000, 0));
+        let plane = PlaneMinute { judging: 7, waiting: 9, uncommitted: 30, database_ms: Some(90), unanswered: 1 };
+        assert_eq!(seen, Seen { cooling: Some(2), near_budgets: None, plane: Some(plane) });
+        assert_eq!(sight.of(theirs, at(1_000, 0)).cooling, Some(0), "it was looked at, and there was none");
+        assert_eq!(sight.of(ours, at(999, 0)), Seen::default());
+        sight.answered(at(1_002, 0), None);
+        let plane = sight.of(ours, at(1_002, 0)).plane.expect("seen");
+        assert_eq!((plane.database_ms, plane.unanswered), (None, 1));
+        assert_eq!(sight.of(ours, at(1_001, 0)), Seen::default(), "a minute without a look is a gap");
+        sight.cooling(at(1_060, 0), &BTreeMap::new());
+        assert_eq!(lock(&sight.0).len(), 2, "what left the hour is forgotten");
+    }
+}
