@@ -30,6 +30,7 @@ mod policies;
 mod policy_check;
 mod privacy;
 mod profiles;
+mod quality;
 mod quotas;
 mod record;
 mod reseal;
@@ -47,8 +48,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use self::{
     admission::Door, approvals::OpenQuestions, backtest::Trials, credentials::Credentials, fleet::Fleets, halts::Halts,
-    health::ToolHealth, learned::Learned, owners::Owners, policies::ActivePolicy, privacy::Forgotten, quotas::Used,
-    seen::Sight, tenants::Tenants,
+    health::ToolHealth, learned::Learned, owners::Owners, policies::ActivePolicy, privacy::Forgotten,
+    quality::Qualities, quotas::Used, seen::Sight, tenants::Tenants,
 };
 use crate::{
     clock::Clock,
@@ -71,7 +72,8 @@ pub use owners::WorkError;
 pub use policies::{Activated, Applied, Apply, Author, compiled};
 pub use policy_check::{CheckedPolicy, PolicyProblem};
 pub use privacy::{PrivacyError, Row};
-pub use profiles::{NearPair, QualityReport, RetryChance, RetryLayer, RetryProfile};
+pub use profiles::{RetryChance, RetryLayer, RetryProfile};
+pub use quality::QualityReport;
 pub use record::RecordAnswer;
 pub use reseal::Resealed;
 pub use tenants::TenantChange;
@@ -125,6 +127,7 @@ pub struct Gate {
     halts: Halts,
     fleets: Fleets,
     sight: Sight,
+    qualities: Qualities,
     forgotten: Forgotten,
     tenants: Tenants,
     used: Used,
@@ -160,6 +163,7 @@ impl Gate {
             halts: Halts::default(),
             fleets: Fleets::default(),
             sight: Sight::default(),
+            qualities: Qualities::default(),
             forgotten: Forgotten::default(),
             tenants: Tenants::default(),
             used: Used::default(),

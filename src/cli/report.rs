@@ -1,12 +1,16 @@
 //! `callgate report`: which tools make agents retry, loop and ask again, and what that says of their design.
 
+use std::time::Duration;
+
 use anstyle::{AnsiColor, Style};
+use chrono::DateTime;
 use clap::Args;
 
 use super::{
     json::Form,
     remote::{Remote, asked},
 };
+use crate::grpc::time::unix_ms;
 use crate::grpc::v1::{
     CallName, GetToolQualityRequest, GetToolQualityResponse, LoopLevel, NearPair, ToolQuality, UnknownTool,
     profile_service_client::ProfileServiceClient,
@@ -26,6 +30,25 @@ pub(super) struct ReportArgs {
     remote: Remote,
 }
 
+/// Between two questions, while the server counts.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Says that the server counts, so that a minute of silence does not look like a fault.
+#[derive(Default)]
+struct Progress(Option<i64>);
+
+impl Progress {
+    fn tell(&mut self, from_ms: i64) {
+        let hour = from_ms.div_euclid(3_600_000);
+        if self.0.is_some_and(|told| told - hour < 24) {
+            return;
+        }
+        self.0 = Some(hour);
+        let at = DateTime::from_timestamp_millis(from_ms).unwrap_or_default();
+        errln!("the server counts: back to {} so far", at.format("%Y-%m-%d %H:%M UTC"));
+    }
+}
+
 const DIM: Style = Style::new().dimmed();
 const BOLD: Style = Style::new().bold();
 
@@ -33,7 +56,13 @@ const BOLD: Style = Style::new().bold();
 pub(super) async fn run(args: ReportArgs) -> anyhow::Result<()> {
     let mut client = ProfileServiceClient::new(args.remote.connect().await?);
     let request = GetToolQualityRequest { tool: args.tool.clone().unwrap_or_default(), days: args.days };
-    let report = asked(client.get_tool_quality(request).await)?;
+    let mut progress = Progress::default();
+    let report = loop {
+        let report = asked(client.get_tool_quality(request.clone()).await)?;
+        let Some(from) = &report.counted_from_time else { break report };
+        progress.tell(unix_ms(Some(from)));
+        tokio::time::sleep(PAUSE).await;
+    };
     if args.form.json {
         return args.form.tell(&report, |_| ());
     }

@@ -1,18 +1,13 @@
-//! What was learned, for people: retry profiles and the quality of tools.
-
-use std::collections::BTreeMap;
+//! What was learned, for people: retry profiles, and what retries came to.
 
 use super::{Gate, NoAnswer};
 use crate::{
     domain::{
         failure::FailureKind,
-        finding::Level,
         ids::{TenantId, ToolName},
         outcome::{Advice, Confidence},
-        profile::{NEAR, RetryState},
-        quality::{CallName, EqualResults, ToolQuality, UnknownTool},
+        profile::RetryState,
         retries::{Retried, RetryHistory},
-        similarity,
     },
     retry::profiles::Profile,
 };
@@ -102,32 +97,6 @@ impl From<Profile> for RetryProfile {
     }
 }
 
-/// Two calls that differ in writing and not in result.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NearPair {
-    /// The tool.
-    pub tool: ToolName,
-    /// How many such pairs of it were found.
-    pub pairs: u64,
-    /// The fields in which the example differs.
-    pub fields: Vec<String>,
-    /// The example.
-    pub example: (CallName, CallName),
-}
-
-/// How well tools suit agents.
-#[derive(Debug, Clone, PartialEq)]
-pub struct QualityReport {
-    /// The tools, the worst first.
-    pub tools: Vec<ToolQuality>,
-    /// What the canonicalisation should have met, the most frequent first.
-    pub near_pairs: Vec<NearPair>,
-    /// Loops that ended at each level.
-    pub loop_ends: Vec<(Level, u64)>,
-    /// Names that agents called and that are no tools, the most called first.
-    pub unknown_tools: Vec<UnknownTool>,
-}
-
 impl Gate {
     /// The retry profiles of a tenant, by tool and kind of failure, those after `after`; of one tool or kind, or all.
     ///
@@ -186,32 +155,6 @@ impl Gate {
         Ok(RetryHistory { days, retries, back_to, self_corrections })
     }
 
-    /// How well tools suit agents, over the last days; one tool, or all.
-    ///
-    /// # Errors
-    /// [`NoAnswer`] when it cannot be read.
-    pub async fn quality(
-        &self,
-        tenant: TenantId,
-        tool: Option<&ToolName>,
-        days: i32,
-    ) -> Result<QualityReport, NoAnswer> {
-        let mut tools = self.store.tool_quality(tenant, tool, days).await?;
-        let badness = |quality: &ToolQuality| {
-            quality.worst().map_or((false, 0.0), |flaw| {
-                (flaw != crate::domain::quality::Flaw::MissingIsComplete, quality.rate(flaw))
-            })
-        };
-        tools.sort_by(|a, b| {
-            let ((a_counts, a_rate), (b_counts, b_rate)) = (badness(a), badness(b));
-            b_counts.cmp(&a_counts).then(b_rate.total_cmp(&a_rate)).then_with(|| a.tool.cmp(&b.tool))
-        });
-        let near_pairs = near_pairs(self.store.equal_results(tenant, tool, days).await?);
-        let loop_ends = self.store.loop_ends(tenant, days).await?;
-        let unknown_tools = self.store.unknown_tools(tenant, tool, days).await?;
-        Ok(QualityReport { tools, near_pairs, loop_ends, unknown_tools })
-    }
-
     /// Makes the rollups anew from the calls of the last forty days; gives the number of trials.
     ///
     /// # Errors
@@ -221,24 +164,4 @@ impl Gate {
         self.learn().await?;
         Ok(self.store.recount_trials().await?)
     }
-}
-
-fn near_pairs(equal: Vec<EqualResults>) -> Vec<NearPair> {
-    let mut by_tool: BTreeMap<ToolName, NearPair> = BTreeMap::new();
-    for pair in equal {
-        let ((first, a), (second, b)) = (pair.first, pair.second);
-        if similarity::of_arguments(&a, &b) < NEAR {
-            continue;
-        }
-        let found = by_tool.entry(pair.tool.clone()).or_insert_with(|| NearPair {
-            tool: pair.tool,
-            pairs: 0,
-            fields: similarity::differing_fields(&a, &b),
-            example: (first, second),
-        });
-        found.pairs += 1;
-    }
-    let mut pairs: Vec<NearPair> = by_tool.into_values().collect();
-    pairs.sort_by_key(|pair| std::cmp::Reverse(pair.pairs));
-    pairs
 }

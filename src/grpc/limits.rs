@@ -56,7 +56,7 @@ pub(super) const HASH_DIGITS_MIN: usize = 8;
 
 /// Days that a report on tools looks back.
 pub(super) const DAYS_DEFAULT: u32 = 7;
-pub(super) const DAYS_MAX: u32 = 90;
+pub(super) use crate::domain::quality::DAYS_MAX;
 /// Later attempts are one.
 pub(super) const ATTEMPT_MAX: u32 = 1_000;
 

@@ -20,7 +20,7 @@ use super::{
 use crate::{
     console::{Console, arguments, fault::Fault, filters, form::Posted, frame::Frame, visitor::Visitor},
     grpc::v1::{
-        Approval, ApprovalScope, ApprovalState, CallEntry, CredentialKind, Decision, Finding, GetApprovalRequest,
+        Approval, ApprovalScope, ApprovalState, CredentialKind, Decision, Finding, GetApprovalRequest,
         ResolveApprovalRequest, Role, approval_service_client::ApprovalServiceClient,
     },
 };
@@ -318,16 +318,4 @@ pub(super) fn word(decision: Decision) -> &'static str {
         Decision::Deny => "DENY",
         Decision::Stop => "STOP",
     }
-}
-
-/// The page of a session.
-pub(super) fn session_path(session: &str) -> String {
-    let session: String = byte_serialize(session.as_bytes()).collect();
-    format!("/sessions/{session}")
-}
-
-/// The page of a call.
-pub(super) fn call_path(call: &CallEntry) -> String {
-    let part = |name: &str| byte_serialize(name.as_bytes()).collect::<String>();
-    format!("/calls/{}/{}", part(&call.session_id), part(&call.call_id))
 }

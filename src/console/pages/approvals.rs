@@ -70,9 +70,10 @@ impl Place {
 }
 
 /// Each state as it is chosen, and as people call it.
-const STATES: [(&str, ApprovalState, &str); 6] = [
+const STATES: [(&str, ApprovalState, &str); 7] = [
     ("", ApprovalState::Pending, "open"),
     ("approved", ApprovalState::Approved, "approved"),
+    ("edited", ApprovalState::Edited, "approved with other arguments"),
     ("denied", ApprovalState::Denied, "denied"),
     ("expired", ApprovalState::Expired, "expired, nobody answered"),
     ("withdrawn", ApprovalState::Withdrawn, "withdrawn by who asked"),
@@ -84,7 +85,7 @@ const STATES: [(&str, ApprovalState, &str); 6] = [
 struct Page {
     frame: Frame,
     place: Place,
-    states: [(&'static str, ApprovalState, &'static str); 6],
+    states: [(&'static str, ApprovalState, &'static str); 7],
     rows: Vec<Row>,
     is_open: bool,
     total: u64,

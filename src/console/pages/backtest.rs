@@ -12,7 +12,7 @@ use axum::{
 use http::{HeaderName, HeaderValue};
 use serde::Deserialize;
 
-use super::{policy, timeline};
+use super::policy;
 use crate::{
     console::{
         Console,
@@ -28,7 +28,7 @@ use crate::{
     grpc::{
         time::timestamp,
         v1::{
-            BacktestChangeKind, BacktestExample, BacktestPolicyRequest, BacktestProgress, BacktestResult,
+            BacktestChangeKind, BacktestPolicyRequest, BacktestProgress, BacktestResult,
             backtest_policy_request::Policy,
         },
     },
@@ -80,10 +80,6 @@ impl Page {
         }
         Self { frame: Frame::new(visitor, policy::PATH, "Backtest"), job, running, done, fault }
     }
-}
-
-fn call_path(example: &BacktestExample) -> String {
-    timeline::path(&example.session_id, &example.call_id)
 }
 
 /// What becomes of calls, in words.

@@ -1,5 +1,4 @@
-//! `/learning`: what retries have come to, and `/learning/{tool}/{kind}`: one curve of chance against wait. `/tools`:
-//! how well tools suit agents.
+//! `/learning`: what retries have come to, and `/learning/{tool}/{kind}`: one curve of chance against wait.
 
 use askama::Template;
 use axum::{
@@ -18,18 +17,16 @@ use crate::{
     console::{Console, fault::Fault, filters, frame::Frame, visitor::Visitor, words},
     domain::failure,
     grpc::v1::{
-        CallName, EstimateBasis, FailureKind, GetRetryProfileRequest, GetToolQualityRequest, GetToolQualityResponse,
-        ListRetryProfilesRequest, RetryProfile, profile_service_client::ProfileServiceClient,
+        EstimateBasis, FailureKind, GetRetryProfileRequest, ListRetryProfilesRequest, RetryProfile,
+        profile_service_client::ProfileServiceClient,
     },
 };
 
 /// Its link.
 pub(super) const PATH: &str = "/learning";
-/// That of the tools.
-pub(super) const TOOLS: &str = "/tools";
 
 pub(super) fn router() -> Router<Console> {
-    Router::new().route(PATH, get(list)).route("/learning/{tool}/{kind}", get(one)).route(TOOLS, get(tools))
+    Router::new().route(PATH, get(list)).route("/learning/{tool}/{kind}", get(one))
 }
 
 /// A profile, and how it is told.
@@ -99,10 +96,6 @@ fn seconds(wait: Option<&Duration>) -> String {
 }
 
 /// Where a call is shown.
-fn call_path(call: &CallName) -> String {
-    super::timeline::path(&call.session_id, &call.call_id)
-}
-
 #[derive(Template)]
 #[template(path = "learning.html")]
 struct List {
@@ -189,19 +182,4 @@ async fn one(
     let title = format!("{tool}: {}", row.kind);
     let history = History::read(&visitor, (&tool, failure), wanted.days_or(30)).await?;
     Ok(Html(One { frame: Frame::new(&visitor, PATH, title), row, attempts, history }.render()?))
-}
-
-#[derive(Template)]
-#[template(path = "tools.html")]
-struct Tools {
-    frame: Frame,
-    report: GetToolQualityResponse,
-    days: u32,
-}
-
-async fn tools(visitor: Visitor, Query(wanted): Query<Wanted>) -> Result<Html<String>, Fault> {
-    let days = wanted.days_or(7);
-    let asked = GetToolQualityRequest { tool: wanted.tool.trim().to_owned(), days };
-    let report = ProfileServiceClient::new(visitor.calls.clone()).get_tool_quality(asked).await?.into_inner();
-    Ok(Html(Tools { frame: Frame::new(&visitor, TOOLS, "Tools"), report, days }.render()?))
 }

@@ -20,6 +20,7 @@ mod sessions;
 mod sign_in;
 mod timeline;
 mod tokens;
+mod tools;
 
 use axum::Router;
 
@@ -35,7 +36,7 @@ pub(super) const LINKS: [Link; 8] = [
     Link { path: approvals::PATH, text: "Approvals", key: 'a', roles: PEOPLE },
     Link { path: sessions::PATH, text: "Sessions", key: 's', roles: PEOPLE },
     Link { path: learning::PATH, text: "Learning", key: 'l', roles: PEOPLE },
-    Link { path: learning::TOOLS, text: "Tools", key: 'o', roles: PEOPLE },
+    Link { path: tools::PATH, text: "Tools", key: 'o', roles: PEOPLE },
     Link { path: policy::PATH, text: "Policy", key: 'p', roles: PEOPLE },
     Link { path: audit::PATH, text: "Audit", key: 'u', roles: &[Role::Analyst] },
     Link { path: tokens::PATH, text: "Tokens", key: 't', roles: &[Role::Admin] },
@@ -54,6 +55,7 @@ pub(super) fn router() -> Router<Console> {
         .merge(issuer::router())
         .merge(tokens::router())
         .merge(learning::router())
+        .merge(tools::router())
         .merge(policy::router())
         .merge(policy_change::router())
         .merge(difference::router())

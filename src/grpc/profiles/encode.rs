@@ -1,8 +1,8 @@
 //! What was learned, as messages.
 
 use crate::{
-    domain::quality::{CallName, ToolQuality, UnknownTool},
-    gate::{NearPair, QualityReport, RetryChance, RetryProfile},
+    domain::quality::{CallName, Flaw, NearPair, ToolQuality, UnknownTool},
+    gate::{QualityReport, RetryChance, RetryProfile},
     grpc::{
         encode::{failure, level},
         time::{duration, timestamp},
@@ -53,16 +53,20 @@ pub(super) fn quality(report: &QualityReport) -> v1::GetToolQualityResponse {
         near_pairs: report.near_pairs.iter().map(near_pair).collect(),
         loop_ends: ends.map(|(reached, loops)| v1::LoopEnd { level: level(Some(*reached)), loops: *loops }).collect(),
         unknown_tools: report.unknown_tools.iter().map(unknown_tool).collect(),
+        as_of_time: report.as_of.map(timestamp),
+        counted_from_time: report.counted_from.map(timestamp),
     }
 }
 
 fn tool(quality: &ToolQuality) -> v1::ToolQuality {
-    let [retry, loops, duplicate, validation, coercion, unknown, failure, missing] = quality.rates;
+    let [retry, loops, duplicate, validation, coercion, unknown, failure, missing] =
+        Flaw::ALL.map(|flaw| quality.rate(flaw));
+    let coerced = quality.coerced.iter();
     let worst = quality.worst();
     v1::ToolQuality {
         tool: quality.tool.to_string(),
-        calls: quality.calls,
-        permitted: quality.permitted,
+        calls: quality.counts.calls,
+        permitted: quality.counts.permitted,
         retry_rate: retry,
         loop_rate: loops,
         duplicate_rate: duplicate,
@@ -71,12 +75,15 @@ fn tool(quality: &ToolQuality) -> v1::ToolQuality {
         unknown_outcome_rate: unknown,
         missing_is_complete_rate: missing,
         failure_rate: failure,
-        validation_refusal_rate: quality.validation_refusal_rate,
-        budget_refusal_rate: quality.budget_refusal_rate,
+        validation_refusal_rate: quality.validation_refusal_rate(),
+        budget_refusal_rate: quality.budget_refusal_rate(),
         worst: worst.map(|flaw| flaw.rate().to_owned()).unwrap_or_default(),
         design_problem: worst.map(|flaw| flaw.problem().to_owned()).unwrap_or_default(),
         remedy: worst.map(|flaw| flaw.remedy().to_owned()).unwrap_or_default(),
         evidence: quality.evidence.iter().map(name).collect(),
+        coerced_fields: coerced
+            .map(|(field, calls)| v1::CoercedField { field: field.clone(), calls: *calls })
+            .collect(),
     }
 }
 
@@ -90,8 +97,8 @@ fn near_pair(pair: &NearPair) -> v1::NearPair {
         tool: pair.tool.to_string(),
         pairs: pair.pairs,
         fields: pair.fields.clone(),
-        first: Some(name(first)),
-        second: Some(name(second)),
+        first: Some(name(&first.name)),
+        second: Some(name(&second.name)),
     }
 }
 

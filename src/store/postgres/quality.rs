@@ -1,52 +1,48 @@
-//! Tool quality, read back: the view's days added up, and the calls behind them.
+//! Tool quality, read back: what the calls of an hour say of the tools.
 
-use sqlx::{PgConnection, Row as _, postgres::PgRow};
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use sqlx::{
+    PgConnection, Postgres, Row as _,
+    postgres::{PgArguments, PgRow},
+    query::Query,
+};
 
 use super::{
     Store,
-    decode::{Loaded, count, member, name},
+    decode::{Loaded, corrupt, count, member, name},
     sealed::{ARGUMENTS, Opener, within},
 };
 use crate::{
     domain::{
         finding::Level,
         ids::{CallId, SessionId, TenantId, ToolName},
-        quality::{CallName, EqualResults, Flaw, ToolQuality, UnknownTool},
+        quality::{
+            CallName, EVIDENCE_MAX, EqualResults, Flaw, NearPair, QualityHour, StoredName, ToolCounts, ToolHour,
+        },
+        shard::Shard,
+        time::Timestamp,
         violation::SelfCorrectionCount,
     },
     store::error::StoreError,
 };
 
-/// Calls that show a flaw.
-const EVIDENCE_MAX: i64 = 5;
-/// Tools of one report.
-const TOOLS_MAX: i64 = 500;
+/// Tools of an hour of which something is counted, those with the most calls.
+const TOOLS_MAX: i64 = 2_000;
 /// Fields whose corrections are read back.
 const FIELDS_MAX: i64 = 10_000;
-/// Pairs with equal results that are compared.
-const PAIRS_MAX: i64 = 2_000;
+/// Pairs of an hour with equal results that are compared.
+const PAIRS_MAX: i64 = 200;
 /// Longest arguments that are compared, in bytes.
-const ARGUMENTS_MAX: usize = 4_096;
-/// Names of tools that do not exist of one report.
+const ARGUMENTS_LONGEST: usize = 4_096;
+/// Names of an hour that are no tools.
 const UNKNOWN_MAX: i64 = 100;
-/// A judgement `c` has a finding of a loop, as the view `findings` tells them.
-const IN_LOOP: &str = "exists (select from jsonb_array_elements(c.findings) f (finding)
-  where f.finding ->> 'level' is not null and f.finding ->> 'rule' not in ('budget', 'growth', 'unknown_tool'))";
+
+/// A time that is counted: from the first until before the second.
+pub(super) type Span = (Timestamp, Timestamp);
 
 impl Store {
-    /// How well tools suit agents, over the last days; one tool, or all.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the database cannot be read.
-    pub async fn tool_quality(
-        &self,
-        tenant: TenantId,
-        tool: Option<&ToolName>,
-        days: i32,
-    ) -> Result<Vec<ToolQuality>, StoreError> {
-        self.readers.read_of(&[tenant], async |conn| quality(conn, tenant, tool, days).await).await
-    }
-
     /// What refusals for arguments came to lately, the most frequent first.
     ///
     /// # Errors
@@ -55,39 +51,43 @@ impl Store {
         self.readers.read_of(&[tenant], async |conn| self_corrections(conn, tenant).await).await
     }
 
-    /// Pairs of successes of one tool in one session with the same result and other arguments, the newest first.
+    /// Was anything judged or reported in that time?
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
-    pub async fn equal_results(
-        &self,
-        tenant: TenantId,
-        tool: Option<&ToolName>,
-        days: i32,
-    ) -> Result<Vec<EqualResults>, StoreError> {
+    pub async fn has_calls(&self, tenant: TenantId, span: Span) -> Result<bool, StoreError> {
+        let sql = "select exists (select from call c where c.tenant_id = $1 and c.at >= to_timestamp($2 / 1000.0)
+           and c.at < to_timestamp($3 / 1000.0))";
+        let (from, until) = (span.0.as_millis(), span.1.as_millis());
+        let read = async |conn: &mut PgConnection| {
+            Ok(sqlx::query_scalar(sql).bind(tenant.0).bind(from).bind(until).fetch_one(conn).await?)
+        };
+        self.slow.read_of(&[tenant], read).await
+    }
+
+    /// What the calls of that time say of the tools. It reads them all: an hour at most.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be read.
+    pub async fn quality_hour(&self, tenant: TenantId, span: Span) -> Result<QualityHour, StoreError> {
         let opener = self.opener(tenant);
-        self.readers.read_of(&[tenant], async |conn| equal_results(conn, tenant, tool, days, &opener).await).await
+        let read = async |conn: &mut PgConnection| {
+            Ok(QualityHour {
+                tools: tools(conn, tenant, span).await?,
+                near_pairs: NearPair::all(equal_results(conn, tenant, span, &opener).await?),
+                loop_ends: loop_ends(conn, tenant, span).await?,
+                unknown: unknown_tools(conn, tenant, span).await?,
+            })
+        };
+        self.slow.read_of(&[tenant], read).await
     }
 
-    /// Names of tools that do not exist, the most called first.
+    /// Which of these calls are stored still.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
-    pub async fn unknown_tools(
-        &self,
-        tenant: TenantId,
-        tool: Option<&ToolName>,
-        days: i32,
-    ) -> Result<Vec<UnknownTool>, StoreError> {
-        self.readers.read_of(&[tenant], async |conn| unknown_tools(conn, tenant, tool, days).await).await
-    }
-
-    /// Runs of sessions by the highest level that a loop in them reached.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the database cannot be read.
-    pub async fn loop_ends(&self, tenant: TenantId, days: i32) -> Result<Vec<(Level, u64)>, StoreError> {
-        self.readers.read_of(&[tenant], async |conn| loop_ends(conn, tenant, days).await).await
+    pub async fn still_stored(&self, tenant: TenantId, calls: &[&StoredName]) -> Result<Vec<bool>, StoreError> {
+        self.readers.read_of(&[tenant], async |conn| still_stored(conn, tenant, calls).await).await
     }
 }
 
@@ -109,161 +109,193 @@ async fn self_corrections(conn: &mut PgConnection, tenant: TenantId) -> Loaded<V
     counts.collect()
 }
 
-async fn quality(
-    conn: &mut PgConnection,
-    tenant: TenantId,
-    tool: Option<&ToolName>,
-    days: i32,
-) -> Loaded<Vec<ToolQuality>> {
-    let share = |(part, of): (&str, &str), name: &str| {
-        format!("coalesce(sum({part})::float8 / nullif(sum({of}), 0), 0)::float8 as {name}")
-    };
-    let rates = Flaw::ALL.map(|flaw| share(flaw.share(), flaw.rate()));
-    let sql = format!(
-        "select tool, sum(calls)::bigint as calls, sum(permitted)::bigint as permitted, {rates}, {validation}, {budget}
-         from tool_quality
-         where tenant_id = $1 and ($2::text is null or tool = $2)
-           and day > (now() at time zone 'utc')::date - $3::int4
-         group by tool order by sum(calls) desc, tool limit $4",
-        rates = rates.join(", "),
-        validation = share(("refused_arguments", "calls"), "validation_refusal_rate"),
-        budget = share(("over_budget", "calls"), "budget_refusal_rate"),
-    );
-    let query = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(tenant.0).bind(tool.map(ToolName::as_str));
-    let rows = query.bind(days).bind(TOOLS_MAX).fetch_all(&mut *conn).await?;
-    let mut tools = rows.iter().map(one).collect::<Loaded<Vec<ToolQuality>>>()?;
-    for quality in &mut tools {
-        if let Some(flaw) = quality.worst() {
-            quality.evidence = evidence(&mut *conn, tenant, &quality.tool, flaw, days).await?;
-        }
-    }
-    Ok(tools)
+/// Judgements of a tool that exists, each call once; a call of which the hour has only a later judgement is no further
+/// one. What came of a permit is its last report that is no heartbeat. The view `tool_quality` counts the same by day.
+const TOOLS: &str = r#"with judged as (
+     select c.*, s.status, s.is_complete, s.settled_failure,
+       jsonb_path_exists(c.findings,
+         '$[*] ? (@.level != null && @.rule != "budget" && @.rule != "growth" && @.rule != "unknown_tool")') as in_loop,
+       c.reason = 'validation_error' and jsonb_path_exists(c.findings,
+         '$[*] ? (@.rule == $rule).violations[*] ? (@.keyword != "condition" && @.keyword != "require_reason")',
+         jsonb_build_object('rule', c.rule)) as is_refused
+     from call c
+     left join lateral (
+       select o.status, o.is_complete, o.failure as settled_failure from outcome o
+       where o.shard = c.shard and o.tenant_id = c.tenant_id and o.epoch = c.epoch
+         and o.session_id = c.session_id and o.permit_seq = c.seq and o.status > 0
+       order by o.seq desc limit 1) s on true
+     where c.tenant_id = $1 and c.at >= to_timestamp($2 / 1000.0) and c.at < to_timestamp($3 / 1000.0)),
+   asked as materialized (
+     select shard, epoch, session_id, call_id, min(tool) as tool, max(at) as at, max(seq) as seq,
+       bool_or(round = 1)::integer as calls, count(attempt) as permitted, count(status) as settled,
+       count(*) filter (where status = 1) as successes, count(*) filter (where status = 2) as failed,
+       count(*) filter (where retry_kind = 0) as retries, coalesce(bool_or(in_loop), false)::integer as loops,
+       coalesce(bool_or(reason = 'duplicate_call_blocked'), false)::integer as duplicates,
+       coalesce(bool_or(is_refused), false)::integer as refused_arguments,
+       coalesce(bool_or(is_refused), false)::integer + count(*) filter (where settled_failure = 8) as bad_arguments,
+       bool_or(coerced is not null)::integer as coercions, min(coerced::text) as fields,
+       coalesce(bool_or(decision > 0 and rule = 'budget'), false)::integer as over_budget,
+       count(*) filter (where status = 4) as unknown_outcomes,
+       count(*) filter (where status = 1 and is_complete is null) as silent
+     from judged
+     group by shard, epoch, session_id, call_id
+     having not coalesce(bool_or(decision > 0 and rule = 'unknown_tool'), false)),
+   shown as (
+     select a.tool, f.flaw, a.shard, a.epoch, a.session_id, a.call_id,
+       row_number() over (partition by a.tool, f.flaw order by a.at desc, a.seq desc) as n
+     from asked a cross join lateral (values (0, retries), (1, loops), (2, duplicates), (3, bad_arguments),
+       (4, coercions), (5, unknown_outcomes), (6, failed), (7, silent)) f (flaw, shown)
+     where f.shown > 0),
+   evidence as (
+     select tool, jsonb_agg(jsonb_build_array(flaw, shard, epoch - date '1970-01-01', session_id, call_id)
+       order by flaw, n)::text as evidence
+     from shown where n <= $5 group by tool),
+   coerced as (
+     select tool, jsonb_object_agg(field, calls)::text as coerced
+     from (
+       select a.tool, regexp_replace(x.field, '\[\d+\]', '[]', 'g') as field,
+         count(distinct (a.session_id, a.call_id)) as calls
+       from asked a cross join lateral jsonb_array_elements_text(a.fields::jsonb) as x (field)
+       where a.fields is not null group by 1, 2) f
+     group by tool)
+   select t.*, e.evidence, k.coerced
+   from (
+     select tool, sum(calls)::bigint as calls, sum(permitted)::bigint as permitted, sum(settled)::bigint as settled,
+       sum(successes)::bigint as successes, sum(failed)::bigint as failed, sum(retries)::bigint as retries,
+       sum(loops)::bigint as loops, sum(duplicates)::bigint as duplicates,
+       sum(refused_arguments)::bigint as refused_arguments, sum(bad_arguments)::bigint as bad_arguments,
+       sum(coercions)::bigint as coercions, sum(over_budget)::bigint as over_budget,
+       sum(unknown_outcomes)::bigint as unknown_outcomes, sum(silent)::bigint as silent
+     from asked group by tool order by sum(calls) desc, tool limit $4) t
+   left join evidence e on e.tool = t.tool left join coerced k on k.tool = t.tool"#;
+
+async fn tools(conn: &mut PgConnection, tenant: TenantId, span: Span) -> Loaded<BTreeMap<ToolName, ToolHour>> {
+    let rows = of_span(TOOLS, tenant, span).bind(TOOLS_MAX).bind(EVIDENCE_MAX as i64).fetch_all(conn).await?;
+    rows.iter().map(|row| Ok((name(ToolName::parse, row.try_get("tool")?)?, tool(row)?))).collect()
 }
 
-fn one(row: &PgRow) -> Loaded<ToolQuality> {
-    let mut rates = [0.0; Flaw::ALL.len()];
-    for (rate, flaw) in rates.iter_mut().zip(Flaw::ALL) {
-        *rate = row.try_get(flaw.rate())?;
-    }
-    Ok(ToolQuality {
-        tool: name(ToolName::parse, row.try_get("tool")?)?,
+/// A call that shows a flaw, by the flaw's place among all.
+#[derive(Deserialize)]
+struct Shown(usize, i16, i32, String, String);
+
+fn tool(row: &PgRow) -> Loaded<ToolHour> {
+    let counts = ToolCounts {
         calls: count(row, "calls")?,
         permitted: count(row, "permitted")?,
-        rates,
-        validation_refusal_rate: row.try_get("validation_refusal_rate")?,
-        budget_refusal_rate: row.try_get("budget_refusal_rate")?,
-        evidence: Vec::new(),
-    })
+        settled: count(row, "settled")?,
+        successes: count(row, "successes")?,
+        failed: count(row, "failed")?,
+        retries: count(row, "retries")?,
+        loops: count(row, "loops")?,
+        duplicates: count(row, "duplicates")?,
+        refused_arguments: count(row, "refused_arguments")?,
+        bad_arguments: count(row, "bad_arguments")?,
+        coercions: count(row, "coercions")?,
+        over_budget: count(row, "over_budget")?,
+        unknown_outcomes: count(row, "unknown_outcomes")?,
+        silent: count(row, "silent")?,
+    };
+    let mut evidence: BTreeMap<Flaw, Vec<StoredName>> = BTreeMap::new();
+    for Shown(flaw, shard, epoch, session, call_id) in read::<Vec<Shown>>(row.try_get("evidence")?)? {
+        let name = call_name(&session, &call_id)?;
+        evidence.entry(Flaw::ALL[flaw]).or_default().push(StoredName { name, shard: Shard(shard), epoch });
+    }
+    Ok(ToolHour { counts, evidence, coerced: read(row.try_get("coerced")?)? })
 }
 
-async fn evidence(
-    conn: &mut PgConnection,
-    tenant: TenantId,
-    tool: &ToolName,
-    flaw: Flaw,
-    days: i32,
-) -> Loaded<Vec<CallName>> {
-    let of_outcome = |condition: &str| {
-        format!(
-            "exists (select from outcome o where o.shard = c.shard and o.tenant_id = c.tenant_id and o.epoch = c.epoch
-               and o.session_id = c.session_id and o.permit_seq = c.seq and {condition})"
-        )
-    };
-    let shows = match flaw {
-        Flaw::Retries => "c.retry_kind = 0".to_owned(),
-        Flaw::Loops => IN_LOOP.to_owned(),
-        Flaw::Duplicates => "c.reason = 'duplicate_call_blocked'".to_owned(),
-        Flaw::Validation => format!("(c.reason = 'validation_error' or {})", of_outcome("o.failure = 8")),
-        Flaw::Coercions => "c.coerced is not null".to_owned(),
-        Flaw::UnknownOutcomes => of_outcome("o.status = 4"),
-        Flaw::Failures => of_outcome("o.status = 2"),
-        Flaw::MissingIsComplete => of_outcome("o.status = 1 and o.is_complete is null"),
-    };
-    let sql = format!(
-        "select c.session_id, c.call_id from call c where c.tenant_id = $1 and c.tool = $2
-           and c.at > now() - make_interval(days => $3) and {shows} order by c.at desc, c.seq desc limit $4"
-    );
-    let query = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(tenant.0).bind(tool.as_str()).bind(days).bind(EVIDENCE_MAX);
-    query.fetch_all(conn).await?.iter().map(|row| call_name(row, "session_id", "call_id")).collect()
+fn read<T: for<'de> Deserialize<'de> + Default>(json: Option<&str>) -> Loaded<T> {
+    let read = |json| serde_json::from_str(json).map_err(|error| corrupt(&error.to_string()));
+    json.map_or_else(|| Ok(T::default()), read)
 }
 
-fn call_name(row: &PgRow, session: &str, call_id: &str) -> Loaded<CallName> {
-    Ok(CallName {
-        session: name(SessionId::parse, row.try_get(session)?)?,
-        call_id: name(CallId::parse, row.try_get(call_id)?)?,
-    })
+fn of_span(sql: &str, tenant: TenantId, (from, until): Span) -> Query<'static, Postgres, PgArguments> {
+    sqlx::query(sqlx::AssertSqlSafe(sql.to_owned())).bind(tenant.0).bind(from.as_millis()).bind(until.as_millis())
+}
+
+fn call_name(session: &str, call_id: &str) -> Loaded<CallName> {
+    Ok(CallName { session: name(SessionId::parse, session)?, call_id: name(CallId::parse, call_id)? })
 }
 
 async fn equal_results(
     conn: &mut PgConnection,
     tenant: TenantId,
-    tool: Option<&ToolName>,
-    days: i32,
+    span: Span,
     opener: &Opener,
 ) -> Loaded<Vec<EqualResults>> {
     let sql = format!(
-        "with done as (
-           select c.session_id, c.epoch, c.seq, c.call_id, c.tool, c.fingerprint, c.arguments, o.digest
+        "with done as materialized (
+           select c.shard, c.session_id, c.epoch, c.seq, c.call_id, c.tool, c.fingerprint, c.arguments, o.digest
            from call c join outcome o on o.shard = c.shard and o.tenant_id = c.tenant_id and o.epoch = c.epoch
              and o.session_id = c.session_id and o.permit_seq = c.seq and o.status = 1
-           where c.tenant_id = $1 and ($2::text is null or c.tool = $2) and c.at > now() - make_interval(days => $3)
+           where c.tenant_id = $1 and c.at >= to_timestamp($2 / 1000.0) and c.at < to_timestamp($3 / 1000.0)
              and {} and o.digest is not null)
-         select a.tool, a.session_id, a.call_id as first_id, a.seq as first_seq, a.arguments as first,
+         select a.tool, a.shard, a.epoch - date '1970-01-01' as day, a.session_id,
+           a.call_id as first_id, a.seq as first_seq, a.arguments as first,
            b.call_id as second_id, b.seq as second_seq, b.arguments as second
-         from done a join done b on b.epoch = a.epoch and b.session_id = a.session_id and b.tool = a.tool
-           and b.digest = a.digest and b.seq > a.seq and b.fingerprint <> a.fingerprint
+         from done a join done b on b.shard = a.shard and b.epoch = a.epoch and b.session_id = a.session_id
+           and b.tool = a.tool and b.digest = a.digest and b.seq > a.seq and b.fingerprint <> a.fingerprint
          order by b.epoch desc, b.seq desc limit $4",
-        within("c.arguments", ARGUMENTS_MAX)
+        within("c.arguments", ARGUMENTS_LONGEST)
     );
-    let rows = sqlx::query(sqlx::AssertSqlSafe(sql));
-    let rows = rows.bind(tenant.0).bind(tool.map(ToolName::as_str)).bind(days).bind(PAIRS_MAX);
     let pair = |row: &PgRow| {
         let session = row.try_get("session_id")?;
-        let open =
-            |arguments: &str, seq: &str| opener.text(ARGUMENTS, session, count(row, seq)?, row.try_get(arguments)?);
+        let one = |id: &str, seq: &str, arguments: &str| -> Loaded<(StoredName, String)> {
+            let place = StoredName {
+                name: call_name(session, row.try_get(id)?)?,
+                shard: Shard(row.try_get("shard")?),
+                epoch: row.try_get("day")?,
+            };
+            Ok((place, opener.text(ARGUMENTS, session, count(row, seq)?, row.try_get(arguments)?)?))
+        };
         Ok(EqualResults {
             tool: name(ToolName::parse, row.try_get("tool")?)?,
-            first: (call_name(row, "session_id", "first_id")?, open("first", "first_seq")?),
-            second: (call_name(row, "session_id", "second_id")?, open("second", "second_seq")?),
+            first: one("first_id", "first_seq", "first")?,
+            second: one("second_id", "second_seq", "second")?,
         })
     };
-    rows.fetch_all(conn).await?.iter().map(pair).collect()
+    of_span(&sql, tenant, span).bind(PAIRS_MAX).fetch_all(conn).await?.iter().map(pair).collect()
 }
 
 async fn unknown_tools(
     conn: &mut PgConnection,
     tenant: TenantId,
-    tool: Option<&ToolName>,
-    days: i32,
-) -> Loaded<Vec<UnknownTool>> {
-    let rows = sqlx::query(
-        "select tool, count(distinct (session_id, call_id)) as calls, count(distinct session_id) as sessions
+    span: Span,
+) -> Loaded<BTreeMap<ToolName, (u64, u64)>> {
+    let sql = "select tool, count(distinct (session_id, call_id)) as calls, count(distinct session_id) as sessions
          from findings
-         where tenant_id = $1 and rule = 'unknown_tool' and ($2::text is null or tool = $2)
-           and judged_at > now() - make_interval(days => $3)
-         group by tool order by calls desc, tool limit $4",
-    );
-    let rows = rows.bind(tenant.0).bind(tool.map(ToolName::as_str)).bind(days).bind(UNKNOWN_MAX);
+         where tenant_id = $1 and judged_at >= to_timestamp($2 / 1000.0) and judged_at < to_timestamp($3 / 1000.0)
+           and rule = 'unknown_tool'
+         group by tool order by calls desc, tool limit $4";
     let one = |row: &PgRow| {
-        Ok(UnknownTool {
-            tool: name(ToolName::parse, row.try_get("tool")?)?,
-            calls: count(row, "calls")?,
-            sessions: count(row, "sessions")?,
-        })
+        Ok((name(ToolName::parse, row.try_get("tool")?)?, (count(row, "calls")?, count(row, "sessions")?)))
     };
-    rows.fetch_all(conn).await?.iter().map(one).collect()
+    of_span(sql, tenant, span).bind(UNKNOWN_MAX).fetch_all(conn).await?.iter().map(one).collect()
 }
 
-async fn loop_ends(conn: &mut PgConnection, tenant: TenantId, days: i32) -> Loaded<Vec<(Level, u64)>> {
-    let rows = sqlx::query(
-        "select level, count(*) as loops from (
+async fn loop_ends(conn: &mut PgConnection, tenant: TenantId, span: Span) -> Loaded<BTreeMap<Level, u64>> {
+    let sql = "select level, count(*) as loops from (
            select max(array_position(array['warning', 'critical', 'break'], level))::int2 as level from findings
-           where tenant_id = $1 and is_loop and judged_at > now() - make_interval(days => $2)
+           where tenant_id = $1 and judged_at >= to_timestamp($2 / 1000.0) and judged_at < to_timestamp($3 / 1000.0)
+             and is_loop
            group by root_id, session_id, run_from, rule) x
-         group by level order by level",
-    );
-    let rows = rows.bind(tenant.0).bind(days).fetch_all(conn).await?;
-    rows.iter()
-        .map(|row| Ok((member(&Level::ALL, row.try_get::<i16, _>("level")? - 1)?, count(row, "loops")?)))
-        .collect()
+         group by level";
+    let rows = of_span(sql, tenant, span).fetch_all(conn).await?;
+    let one = |row: &PgRow| Ok((member(&Level::ALL, row.try_get::<i16, _>("level")? - 1)?, count(row, "loops")?));
+    rows.iter().map(one).collect()
+}
+
+async fn still_stored(conn: &mut PgConnection, tenant: TenantId, calls: &[&StoredName]) -> Loaded<Vec<bool>> {
+    let sql = "select exists (
+           select from call c where c.shard = x.shard and c.tenant_id = $1 and c.epoch = date '1970-01-01' + x.day
+             and c.session_id = x.session_id and c.call_id = x.call_id) as is_stored
+         from unnest($2::int2[], $3::int4[], $4::text[], $5::text[]) with ordinality
+           as x(shard, day, session_id, call_id, no)
+         order by x.no";
+    let rows = sqlx::query_scalar(sql)
+        .bind(tenant.0)
+        .bind(calls.iter().map(|call| call.shard.0).collect::<Vec<_>>())
+        .bind(calls.iter().map(|call| call.epoch).collect::<Vec<_>>())
+        .bind(calls.iter().map(|call| call.name.session.as_str()).collect::<Vec<_>>())
+        .bind(calls.iter().map(|call| call.name.call_id.as_str()).collect::<Vec<_>>());
+    Ok(rows.fetch_all(conn).await?)
 }
