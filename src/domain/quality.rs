@@ -351,8 +351,8 @@ mod tests {
         let tool = ToolName::parse("tool", "t").expect("a good name");
         let call = |hour: u32, n: u32| StoredName {
             name: CallName {
-                session: SessionId::parse("session", format!("s{hour}")).expect("a good name"),
-                call_id: CallId::parse("call", format!("c{n}")).expect("a good name"),
+                session: SessionId::parse("session", &format!("s{hour}")).expect("a good name"),
+                call_id: CallId::parse("call", &format!("c{n}")).expect("a good name"),
             },
             shard: Shard(1),
             epoch: 1,

@@ -1,6 +1,6 @@
 //! Gates on a test's database, and the questions and reports for them.
 
-use std::{fmt::Debug, sync::Arc};
+use std::{fmt::Debug, sync::Arc, time::Duration};
 
 use callgate::{
     clock::Clock,
@@ -15,7 +15,7 @@ use callgate::{
         report::Report,
         tool::ToolSpec,
     },
-    gate::{EvaluateAnswer, EvaluateError, Gate, GateError, NoAnswer, RecordAnswer},
+    gate::{EvaluateAnswer, EvaluateError, Gate, GateError, NoAnswer, QualityReport, RecordAnswer},
     policy::Policy,
     rules::RULES,
     sealing::{Key, TenantKeys},
@@ -222,4 +222,18 @@ pub(crate) fn key(answer: &EvaluateAnswer) -> Option<String> {
 /// How many answers are permits, new or replayed.
 pub(crate) fn allowed(answers: &[EvaluateAnswer]) -> usize {
     answers.iter().filter(|answer| answer.verdict.decision == Decision::Allow).count()
+}
+
+/// How well tools suit, once all is counted.
+pub(crate) async fn quality(gate: &Arc<Gate>, tool: Option<&str>, days: i32) -> QualityReport {
+    let tool = tool.map(|tool| ToolName::parse("tool", tool).expect("a good name"));
+    let asked = gate.now();
+    for _ in 0..200 {
+        let report = gate.quality(DEFAULT_TENANT, tool.as_ref(), days).await.expect("a report");
+        if report.counted_from.is_none() && report.as_of.is_some_and(|at| at >= asked) {
+            return report;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("it is not counted");
 }

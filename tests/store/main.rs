@@ -23,6 +23,7 @@ mod outage;
 mod people;
 mod policies;
 mod privacy;
+mod quality;
 mod races;
 mod reports;
 mod resealing;

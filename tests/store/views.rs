@@ -15,7 +15,7 @@ use callgate::{
 };
 
 use crate::common::{
-    gates::{agent, ask, done, evaluate, failure, gate, policy as known, record, said, session, success},
+    gates::{agent, ask, done, evaluate, failure, gate, policy as known, quality, record, said, session, success},
     postgres::Postgres,
 };
 
@@ -97,7 +97,7 @@ async fn a_tool_is_blamed_for_what_it_does_and_not_for_budgets_demands_or_names(
     assert_eq!(postgres.rows(rates).await, expected);
     let unknown = "select tool, calls, sessions, told from unknown_tools";
     assert_eq!(postgres.rows(unknown).await, [r#"(lookk,2,1,"Call look.")"#]);
-    let report = gate.quality(DEFAULT_TENANT, None, 7).await.expect("a report");
+    let report = quality(&gate, None, 7).await;
     let first = &report.tools[0];
     assert_eq!((first.tool.as_str(), first.worst().map(|flaw| flaw.rate())), ("pay", Some("failure_rate")));
     assert!(!first.evidence.is_empty() && report.loop_ends.is_empty(), "{report:?}");

@@ -1,0 +1,304 @@
+//! How well tools suit agents. Their calls are counted by the hour, the newest first, and an hour that is long over is
+//! counted once and kept: whoever asks is told what is counted by then, and how far back that reaches.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    num::NonZeroUsize,
+    sync::{Arc, Mutex, Weak},
+    time::Duration,
+};
+
+use lru::LruCache;
+use tokio::time::timeout;
+
+use super::{Gate, NoAnswer, lock};
+use crate::{
+    clock::Tick,
+    domain::{
+        finding::Level,
+        ids::{TenantId, ToolName},
+        quality::{DAYS_MAX, Flaw, NearPair, QualityHour, StoredName, ToolHour, ToolQuality, UnknownTool},
+        time::Timestamp,
+    },
+    store::StoreError,
+};
+
+const HOUR_MS: i64 = 3_600_000;
+const HOURS: i64 = 24;
+/// How long after an hour's end its calls are counted again with each look: what is reported later counts nowhere.
+const LATE_MS: i64 = HOUR_MS;
+/// How long whoever asks waits for what is being counted.
+const WAIT: Duration = Duration::from_millis(200);
+/// A count that took longer is not made again at once,
+const CHEAP: Duration = Duration::from_millis(50);
+/// but once so many times as long has passed.
+const REST: u32 = 20;
+/// Tenants of which something is kept; the one that nobody looked at for longest is counted anew.
+const TENANTS_MAX: NonZeroUsize = NonZeroUsize::new(100).unwrap();
+/// Tools, pairs and names that are told of.
+const TOLD_MAX: usize = 500;
+/// Names that are no tools.
+const UNKNOWN_MAX: usize = 100;
+/// Fields of a tool that were read as another type.
+const COERCED_MAX: usize = 20;
+
+/// How well tools suit agents.
+#[derive(Debug, Clone, PartialEq)]
+pub struct QualityReport {
+    /// The tools, the worst first.
+    pub tools: Vec<ToolQuality>,
+    /// What the canonicalisation should have met, the most frequent first.
+    pub near_pairs: Vec<NearPair>,
+    /// Loops that ended at each level.
+    pub loop_ends: Vec<(Level, u64)>,
+    /// Names that agents called and that are no tools, the most called first.
+    pub unknown_tools: Vec<UnknownTool>,
+    /// When the newest calls were counted; none where that was not done yet.
+    pub as_of: Option<Timestamp>,
+    /// Back to when all are counted, while not all are that were asked for.
+    pub counted_from: Option<Timestamp>,
+}
+
+/// What is counted of the tenants that somebody looks at.
+#[derive(Debug)]
+pub(super) struct Qualities(Mutex<LruCache<TenantId, Arc<Shared>>>);
+
+impl Default for Qualities {
+    fn default() -> Self {
+        Self(Mutex::new(LruCache::new(TENANTS_MAX)))
+    }
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    kept: Mutex<Kept>,
+    /// Of whoever counts: one at a time.
+    turn: tokio::sync::Mutex<()>,
+}
+
+/// By their numbers since the Unix epoch.
+#[derive(Debug, Default)]
+struct Kept {
+    /// Days whose hours are all over.
+    days: BTreeMap<i64, QualityHour>,
+    hours: BTreeMap<i64, QualityHour>,
+    /// The first hour that has to be counted again.
+    open: i64,
+    counted: Option<Counted>,
+}
+
+/// A count of the open hours.
+#[derive(Debug, Clone, Copy)]
+struct Counted {
+    /// For whoever asked then.
+    at: Timestamp,
+    began: Tick,
+    took: Duration,
+}
+
+fn hour(at: Timestamp) -> i64 {
+    at.as_millis().div_euclid(HOUR_MS)
+}
+
+/// When an hour begins.
+fn begin(hour: i64) -> Timestamp {
+    Timestamp::from_millis(hour * HOUR_MS)
+}
+
+impl Kept {
+    /// The newest of some hours that has to be counted, with those before it; none where all are.
+    fn missing(&self, (first, behind): (i64, i64)) -> Option<i64> {
+        let is_known = |hour: &i64| self.hours.contains_key(hour) || self.days.contains_key(&hour.div_euclid(HOURS));
+        (first..behind).rev().find(|hour| !is_known(hour))
+    }
+
+    /// Puts days together whose hours are all over; what is older than anybody may ask for goes.
+    fn fold(&mut self, today: i64) {
+        let days: BTreeSet<i64> = self.hours.range(..self.open).map(|(hour, _)| hour.div_euclid(HOURS)).collect();
+        for day in days {
+            let (first, next) = (day * HOURS, (day + 1) * HOURS);
+            if next > self.open || self.hours.range(first..next).count() as i64 != HOURS {
+                continue;
+            }
+            let mut all = QualityHour::default();
+            (first..next).rev().filter_map(|hour| self.hours.remove(&hour)).for_each(|hour| all.add(&hour));
+            self.days.insert(day, all);
+        }
+        let oldest = today - i64::from(DAYS_MAX);
+        self.days.retain(|day, _| *day > oldest);
+        self.hours.retain(|hour, _| *hour > oldest * HOURS);
+    }
+
+    /// All that is counted from an hour on, the newest first.
+    fn since(&self, first: i64) -> QualityHour {
+        let mut all = QualityHour::default();
+        self.hours.range(first..).rev().for_each(|(_, hour)| all.add(hour));
+        self.days.range(first.div_euclid(HOURS)..).rev().for_each(|(_, day)| all.add(day));
+        all
+    }
+}
+
+impl Gate {
+    /// How well tools suit agents, over the last days; one tool, or all. What is not counted yet is counted on after
+    /// the answer.
+    ///
+    /// # Errors
+    /// [`NoAnswer`] when it cannot be read.
+    pub async fn quality(
+        self: &Arc<Self>,
+        tenant: TenantId,
+        tool: Option<&ToolName>,
+        days: i32,
+    ) -> Result<QualityReport, NoAnswer> {
+        let now = self.store.now();
+        let first = (i64::from(now.day()) + 1 - i64::from(days)) * HOURS;
+        let shared = Arc::clone(lock(&self.qualities.0).get_or_insert_mut(tenant, Arc::default));
+        let counting = tokio::spawn(count(Arc::downgrade(self), Arc::clone(&shared), tenant, (first, now)));
+        if let Ok(Ok(counted)) = timeout(WAIT, counting).await {
+            counted?;
+        }
+        let mut told = {
+            let kept = lock(&shared.kept);
+            let as_of = kept.counted.map(|counted| counted.at);
+            let missing = kept.missing((first, hour(as_of.unwrap_or(now)) + 1));
+            let counted_from = missing.map(|hour| begin(hour + 1).min(now));
+            Told::new(&kept.since(first), tool, (as_of, counted_from))
+        };
+        self.leave_out_what_is_gone(tenant, &mut told).await?;
+        Ok(told.report)
+    }
+
+    /// Calls may have been forgotten since they were counted.
+    async fn leave_out_what_is_gone(&self, tenant: TenantId, told: &mut Told) -> Result<(), NoAnswer> {
+        let pairs = told.report.near_pairs.iter().flat_map(|pair| [&pair.example.0, &pair.example.1]);
+        let shown: Vec<&StoredName> = told.shown.iter().flatten().chain(pairs).collect();
+        let stored = match shown.is_empty() {
+            true => Vec::new(),
+            false => self.store.still_stored(tenant, &shown).await?,
+        };
+        let mut stored = stored.into_iter();
+        for (tool, shown) in told.report.tools.iter_mut().zip(&told.shown) {
+            let left = shown.iter().filter(|_| {
+                stored.next();
+                true
+            });
+            tool.evidence = left.map(|call| call.name.clone()).collect();
+        }
+        told.report.near_pairs.retain(|_| {
+            let (first, second) = (stored.next(), stored.next());
+            first == Some(true) && second == Some(true)
+        });
+        Ok(())
+    }
+}
+
+/// A report, and the calls that would show it.
+struct Told {
+    report: QualityReport,
+    /// Of each tool.
+    shown: Vec<Vec<StoredName>>,
+}
+
+impl Told {
+    fn new(
+        counted: &QualityHour,
+        only: Option<&ToolName>,
+        (as_of, counted_from): (Option<Timestamp>, Option<Timestamp>),
+    ) -> Self {
+        let is_meant = |tool: &ToolName| only.is_none_or(|only| only == tool);
+        let mut tools: Vec<ToolQuality> =
+            counted.tools.iter().filter(|(tool, _)| is_meant(tool)).map(|(tool, hour)| quality(tool, hour)).collect();
+        let badness = |quality: &ToolQuality| {
+            quality.worst().map_or((false, 0.0), |flaw| (flaw != Flaw::MissingIsComplete, quality.rate(flaw)))
+        };
+        tools.sort_by(|a, b| {
+            let ((a_counts, a_rate), (b_counts, b_rate)) = (badness(a), badness(b));
+            b_counts.cmp(&a_counts).then(b_rate.total_cmp(&a_rate)).then_with(|| a.tool.cmp(&b.tool))
+        });
+        tools.truncate(TOLD_MAX);
+        let mut near_pairs: Vec<NearPair> =
+            counted.near_pairs.values().filter(|pair| is_meant(&pair.tool)).cloned().collect();
+        near_pairs.sort_by_key(|pair| std::cmp::Reverse(pair.pairs));
+        near_pairs.truncate(TOLD_MAX);
+        let unknown = counted.unknown.iter().filter(|(tool, _)| is_meant(tool));
+        let mut unknown_tools: Vec<UnknownTool> = unknown
+            .map(|(tool, (calls, sessions))| UnknownTool { tool: tool.clone(), calls: *calls, sessions: *sessions })
+            .collect();
+        unknown_tools.sort_by(|a, b| b.calls.cmp(&a.calls).then_with(|| a.tool.cmp(&b.tool)));
+        unknown_tools.truncate(UNKNOWN_MAX);
+        let loop_ends = counted.loop_ends.iter().map(|(level, loops)| (*level, *loops)).collect();
+        let shown = tools.iter().map(|quality| counted.evidence(&quality.tool).to_vec()).collect();
+        Self { report: QualityReport { tools, near_pairs, loop_ends, unknown_tools, as_of, counted_from }, shown }
+    }
+}
+
+fn quality(tool: &ToolName, hour: &ToolHour) -> ToolQuality {
+    let mut coerced: Vec<(String, u64)> = hour.coerced.iter().map(|(field, calls)| (field.clone(), *calls)).collect();
+    coerced.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    coerced.truncate(COERCED_MAX);
+    ToolQuality { tool: tool.clone(), counts: hour.counts, evidence: Vec::new(), coerced }
+}
+
+/// Counts what is open, where that was not done since `now`; then what is missing of the hours since `first`.
+async fn count(
+    gate: Weak<Gate>,
+    shared: Arc<Shared>,
+    tenant: TenantId,
+    (first, now): (i64, Timestamp),
+) -> Result<(), StoreError> {
+    let _turn = shared.turn.lock().await;
+    let today = i64::from(now.day());
+    if let Some(gate) = gate.upgrade() {
+        gate.count_open(&shared, tenant, now).await?;
+    }
+    loop {
+        let Some(gate) = gate.upgrade() else { return Ok(()) };
+        let missing = {
+            let kept = lock(&shared.kept);
+            kept.missing((first, kept.open))
+        };
+        let Some(hour) = missing else { return Ok(()) };
+        let day = hour.div_euclid(HOURS) * HOURS;
+        // A day that nobody called in is known at once.
+        let is_empty = !gate.store.has_calls(tenant, (begin(day), begin(hour + 1))).await?;
+        let counted = match is_empty {
+            true => QualityHour::default(),
+            false => gate.store.quality_hour(tenant, (begin(hour), begin(hour + 1))).await?,
+        };
+        let mut kept = lock(&shared.kept);
+        if is_empty {
+            let before = (day..hour).map(|hour| (hour, QualityHour::default()));
+            kept.hours.extend(before);
+        }
+        kept.hours.insert(hour, counted);
+        kept.fold(today);
+    }
+}
+
+impl Gate {
+    /// Counts the open hours, and those that were open when it was done last, if it is time.
+    async fn count_open(&self, shared: &Shared, tenant: TenantId, now: Timestamp) -> Result<(), StoreError> {
+        let (was_open, counted) = {
+            let kept = lock(&shared.kept);
+            (kept.open, kept.counted)
+        };
+        let rests = |last: Counted| last.took > CHEAP && self.clock.elapsed(last.began) < last.took * REST;
+        if counted.is_some_and(|last| last.at >= now || rests(last)) {
+            return Ok(());
+        }
+        let open = hour(Timestamp::from_millis(now.as_millis() - LATE_MS));
+        let last = counted.map(|last| was_open..=hour(last.at));
+        let hours: BTreeSet<i64> = (open + 1..=hour(now)).collect();
+        let _ = last;
+        let (began, mut anew) = (self.clock.tick(), Vec::new());
+        for hour in hours.into_iter().rev() {
+            anew.push((hour, self.store.quality_hour(tenant, (begin(hour), begin(hour + 1))).await?));
+        }
+        let mut kept = lock(&shared.kept);
+        kept.hours.extend(anew);
+        kept.open = open;
+        kept.counted = Some(Counted { at: now, began, took: self.clock.elapsed(began) });
+        kept.fold(i64::from(now.day()));
+        Ok(())
+    }
+}
