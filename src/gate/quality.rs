@@ -178,10 +178,7 @@ impl Gate {
         };
         let mut stored = stored.into_iter();
         for (tool, shown) in told.report.tools.iter_mut().zip(&told.shown) {
-            let left = shown.iter().filter(|_| {
-                stored.next();
-                true
-            });
+            let left = shown.iter().filter(|_| stored.next() == Some(true));
             tool.evidence = left.map(|call| call.name.clone()).collect();
         }
         told.report.near_pairs.retain(|_| {
@@ -288,8 +285,7 @@ impl Gate {
         }
         let open = hour(Timestamp::from_millis(now.as_millis() - LATE_MS));
         let last = counted.map(|last| was_open..=hour(last.at));
-        let hours: BTreeSet<i64> = (open + 1..=hour(now)).collect();
-        let _ = last;
+        let hours: BTreeSet<i64> = last.into_iter().flatten().chain(open..=hour(now)).collect();
         let (began, mut anew) = (self.clock.tick(), Vec::new());
         for hour in hours.into_iter().rev() {
             anew.push((hour, self.store.quality_hour(tenant, (begin(hour), begin(hour + 1))).await?));

@@ -223,14 +223,15 @@ async fn tools_are_rated_the_worst_first_with_the_calls_that_show_it() {
         record(&mut client, complete(id, "rain")).await;
     }
     let mut profiles = service(&plane).await;
-    let report = loop {
+    let mut report = v1::GetToolQualityResponse::default();
+    for _ in 0..200 {
         let asked = profiles.get_tool_quality(GetToolQualityRequest::default()).await;
-        let report = asked.expect("a report").into_inner();
+        report = asked.expect("a report").into_inner();
         if report.as_of_time.is_some() && report.counted_from_time.is_none() {
-            break report;
+            break;
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
-    };
+    }
     let [worst, fine] = &report.tools[..] else { panic!("{:?}", report.tools) };
     assert_eq!((worst.tool.as_str(), worst.worst.as_str(), worst.calls), ("look", "duplicate_rate", 3));
     assert!((worst.duplicate_rate - 2.0 / 3.0).abs() < 1e-9 && !worst.design_problem.is_empty(), "{worst:?}");
