@@ -14,6 +14,7 @@ mod decide;
 mod edits;
 mod error;
 mod evaluate;
+mod explain;
 mod failures;
 mod fleet;
 mod halts;
@@ -66,6 +67,7 @@ pub use backtest::{BacktestError, BacktestSlot, BacktestTold, BacktestWanted, Ba
 pub use credentials::{Refused, Shown};
 pub use edits::Choice;
 pub use error::{CommandError, EvaluateError, GateError, NoAnswer, RecordError, SessionError};
+pub use explain::{BEFORE_MAX, CallExplained, RuleExplained};
 pub use fleet::PlaneHealth;
 pub use inbox::Told;
 pub use owners::WorkError;

@@ -54,11 +54,12 @@ const LASTS_MAX: Duration = Duration::from_secs(1_800);
 pub(super) struct Trials {
     backtest: Arc<Semaphore>,
     check: Semaphore,
+    explain: Semaphore,
 }
 
 impl Default for Trials {
     fn default() -> Self {
-        Self { backtest: Arc::new(Semaphore::new(1)), check: Semaphore::new(1) }
+        Self { backtest: Arc::new(Semaphore::new(1)), check: Semaphore::new(1), explain: Semaphore::new(1) }
     }
 }
 
@@ -66,6 +67,11 @@ impl Trials {
     /// The turn to compile a text that somebody only wants checked.
     pub(super) async fn check(&self) -> Option<SemaphorePermit<'_>> {
         self.check.acquire().await.ok()
+    }
+
+    /// The turn to judge the calls before one again.
+    pub(super) async fn explain(&self) -> Option<SemaphorePermit<'_>> {
+        self.explain.acquire().await.ok()
     }
 }
 
@@ -326,7 +332,7 @@ async fn judged(trial: Trial, calls: Vec<StoredCall>) -> Result<Trial, NoAnswer>
 }
 
 /// A stored call as a recorded one; none for one whose arguments were not stored as such.
-fn row(call: StoredCall) -> Option<Row> {
+pub(super) fn row(call: StoredCall) -> Option<Row> {
     let ended = call.status.filter(|status| matches!(status, OutcomeStatus::Unknown | OutcomeStatus::Cancelled));
     let result = match call.status {
         Some(status @ (OutcomeStatus::Success | OutcomeStatus::Error)) => Some(RecordedResult {

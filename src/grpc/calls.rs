@@ -19,7 +19,7 @@ use crate::{
         inbox::{SessionLine, SessionPlace},
         time::Timestamp,
     },
-    gate::Told,
+    gate::{CallExplained, RuleExplained, Told},
 };
 
 /// One of a closed set; none where it is left open.
@@ -231,6 +231,23 @@ fn answer(answer: CallAnswer) -> v1::CallAnswer {
         reason: answer.why.unwrap_or_default(),
         approved: answer.approved,
         edited: answer.edited,
+    }
+}
+
+pub(super) fn explained(call: CallExplained) -> v1::ExplainCallResponse {
+    let rule = |explained: RuleExplained| v1::ExplainedRule {
+        rule: explained.rule,
+        mode: explained.mode.unwrap_or_default().to_owned(),
+        finding: explained.finding.as_ref().map(encode::finding),
+        silence: explained.silence.unwrap_or_default(),
+    };
+    let (seen, unseen) = call.seen.map_or_else(|why| (Vec::new(), why), |seen| (seen, String::new()));
+    let fact = |(name, text): (&str, String)| v1::SeenFact { name: name.to_owned(), text };
+    v1::ExplainCallResponse {
+        rules: call.rules.into_iter().map(rule).collect(),
+        seen: seen.into_iter().map(fact).collect(),
+        unseen,
+        policy_version: call.policy,
     }
 }
 

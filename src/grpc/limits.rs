@@ -168,6 +168,7 @@ mod tests {
             format!("holds {GRANTS_MAX} grants"),
             format!("{RAISED_MAX} budgets of the call tree"),
             format!("newest {} retries", grouped(RETRIES_MAX.into())),
+            format!("more than {} calls", grouped(crate::gate::BEFORE_MAX as u64)),
             format!("the most frequent first; at most {CORRECTIONS_MAX}"),
             format!("message over {}", kib(MESSAGE_BYTES_MAX)),
             format!("metadata over {}", kib(METADATA_BYTES_MAX as usize)),

@@ -66,6 +66,7 @@ const CALLGATE: &[(&str, Methods)] = &[
             ("ListSessions", PEOPLE),
             ("ListCalls", PEOPLE),
             ("GetCall", PEOPLE),
+            ("ExplainCall", PEOPLE),
             ("ExportCalls", &[Operator, Analyst]),
             ("WatchSession", PEOPLE),
         ],

@@ -301,6 +301,18 @@ impl v1::session_service_server::SessionService for SessionService {
         Ok(Response::new(calls::whole_call(call, told)))
     }
 
+    async fn explain_call(
+        &self,
+        request: Request<v1::ExplainCallRequest>,
+    ) -> Result<Response<v1::ExplainCallResponse>, Status> {
+        let tenant = identity::tenant(&request)?;
+        let message = request.into_inner();
+        let session = session(&message.session_id)?;
+        let call_id = calls::call_id(&message.call_id)?;
+        let explained = self.gate.explain_call(tenant, &session, &call_id);
+        Ok(Response::new(calls::explained(service::for_people(Box::pin(explained)).await?)))
+    }
+
     type ExportCallsStream = Pin<Box<dyn Stream<Item = Result<v1::ExportCallsResponse, Status>> + Send>>;
 
     async fn export_calls(

@@ -4,6 +4,7 @@
 
 pub mod backtest;
 pub mod doubles;
+pub mod explain;
 pub mod judge;
 pub mod line;
 pub mod simulate;

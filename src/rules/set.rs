@@ -21,6 +21,18 @@ pub enum Mode {
     Off,
 }
 
+impl Mode {
+    /// As a policy names it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Enforce => "enforce",
+            Self::Shadow => "shadow",
+            Self::Off => "off",
+        }
+    }
+}
+
 /// Calls that loop detectors look back over, unless the policy says otherwise.
 pub const WINDOW_DEFAULT: usize = 30;
 

@@ -18,6 +18,7 @@ mod dialects;
 mod edge;
 mod edited;
 mod errors;
+mod explained;
 mod fields;
 mod fleet;
 mod health;

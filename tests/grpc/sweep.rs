@@ -238,6 +238,8 @@ async fn sessions(sweep: &mut Sweep) {
         "SessionService/ListCalls" list_calls whole v1::ListCallsRequest::default();
         "SessionService/GetCall" get_call whole
             v1::GetCallRequest { session_id: named("s"), call_id: named("c2"), include_rows: true };
+        "SessionService/ExplainCall" explain_call whole
+            v1::ExplainCallRequest { session_id: named("s"), call_id: named("c2") };
         "SessionService/ExportCalls" export_calls told
             v1::ExportCallsRequest { session_id: named("s"), ..Default::default() };
         "SessionService/WatchSession" watch_session told v1::WatchSessionRequest { session_id: named("s") };

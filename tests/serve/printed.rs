@@ -102,7 +102,7 @@ async fn what_a_server_tells_keeps_its_names() {
         (&apply, "hash revision warnings"),
         ("policy rollback", REVISION),
         ("profiles rebuild", "trials"),
-        ("report", "loopEnds nearPairs tools unknownTools"),
+        ("report", "asOfTime loopEnds nearPairs tools unknownTools"),
         ("sessions halts", HALT),
         ("sessions halt session s9", HALT),
         ("sessions list", SESSION),

@@ -26,8 +26,8 @@ use crate::{
         words::{self, Word},
     },
     grpc::v1::{
-        CallAnswer, CallReport, GetCallRequest, GetCallResponse, Judgement, OutcomeStatus, Role, SettleOutcomeRequest,
-        session_service_client::SessionServiceClient,
+        CallAnswer, CallReport, ExplainCallRequest, ExplainCallResponse, GetCallRequest, GetCallResponse, Judgement,
+        OutcomeStatus, Role, SettleOutcomeRequest, session_service_client::SessionServiceClient,
     },
 };
 
@@ -52,10 +52,20 @@ struct Page {
     reports: Vec<Reported>,
     followed_by: Vec<(String, String)>,
     rows: Vec<String>,
+    /// Rule by rule, where that was asked for.
+    explained: Option<ExplainCallResponse>,
     may_settle: bool,
     done: &'static str,
     fault: Option<String>,
     form: Settling,
+}
+
+/// The part that is asked for when somebody wants to know of each rule.
+#[derive(Template)]
+#[template(path = "call.html", block = "rules")]
+struct Rules {
+    path: String,
+    explained: Option<ExplainCallResponse>,
 }
 
 struct Judged {
@@ -183,6 +193,8 @@ fn indented(json: &str) -> String {
 #[serde(default)]
 struct Place {
     done: String,
+    explain: String,
+    part: String,
 }
 
 async fn show(
@@ -190,13 +202,26 @@ async fn show(
     Path((session, call_id)): Path<(String, String)>,
     Query(place): Query<Place>,
 ) -> Result<Response, Fault> {
-    page(&visitor, (session, call_id), done(&place.done), None, Settling::default()).await
+    let explained = match place.explain.is_empty() {
+        true => None,
+        false => Some(explained(&visitor, &session, &call_id).await?),
+    };
+    if place.part == "rules" {
+        let path = path(&session, &call_id);
+        return Ok(Html(Rules { path, explained }.render()?).into_response());
+    }
+    page(&visitor, (session, call_id), (done(&place.done), explained), None, Settling::default()).await
+}
+
+async fn explained(visitor: &Visitor, session: &str, call: &str) -> Result<ExplainCallResponse, Fault> {
+    let asked = ExplainCallRequest { session_id: session.to_owned(), call_id: call.to_owned() };
+    Ok(SessionServiceClient::new(visitor.calls.clone()).explain_call(asked).await?.into_inner())
 }
 
 async fn page(
     visitor: &Visitor,
     (session_id, call_id): (String, String),
-    done: &'static str,
+    (done, explained): (&'static str, Option<ExplainCallResponse>),
     fault: Option<Fault>,
     form: Settling,
 ) -> Result<Response, Fault> {
@@ -221,6 +246,7 @@ async fn page(
         followed_by: call.followed_by_call_ids.iter().map(follower).collect(),
         rows: std::mem::take(&mut call.rows).iter().map(|row| pretty(row)).collect(),
         may_settle: step.call.status() == OutcomeStatus::Unknown && visitor.is_one_of(&[Role::Operator]),
+        explained,
         done,
         fault: fault.as_ref().map(|fault| fault.message().to_owned()),
         form,
@@ -245,7 +271,7 @@ async fn settle(
 ) -> Result<Response, Fault> {
     match settled(&visitor, (&session_id, &call_id), &form).await {
         Ok(()) => Ok(Redirect::to(&format!("{}?done=settled", path(&session_id, &call_id))).into_response()),
-        Err(fault) => page(&visitor, (session_id, call_id), "", Some(fault), form).await,
+        Err(fault) => page(&visitor, (session_id, call_id), ("", None), Some(fault), form).await,
     }
 }
 

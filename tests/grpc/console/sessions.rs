@@ -5,6 +5,7 @@ use callgate::{
     gate::TenantChange,
     grpc::v1::{self, Decision, OutcomeStatus},
     policy,
+    rules::RULES,
 };
 use http::StatusCode;
 
@@ -88,6 +89,15 @@ async fn a_session_is_found_followed_and_its_call_explained() {
     for part in ["Decides: </strong><code>tier</code>", "grant_exceeded", "What the model was told", "Stored rows"] {
         assert!(refused.contains(part), "{part}: {refused}");
     }
+    assert!(refused.contains("href=\"/calls/desk/c3?explain=1#rules\""), "{refused}");
+    for path in ["/calls/desk/c3?explain=1", "/calls/desk/c3?explain=1&part=rules"] {
+        let page = ada.get(path).await.ok();
+        for part in ["Rule by rule", "<dd>declared, write on ", "nothing that it belongs to was halted"] {
+            assert!(page.contains(part), "{part}: {page}");
+        }
+        assert_eq!(page.matches("<tr><td><code>").count(), RULES.len(), "{page}");
+        assert_eq!(page.contains("<html"), !path.contains("part"), "{path}");
+    }
     let unknown = ada.get("/calls/desk/c2").await.ok();
     assert!(unknown.contains("outcome unknown") && !unknown.contains("Settle"), "an analyst settles nothing");
 
@@ -110,7 +120,7 @@ async fn a_session_is_found_followed_and_its_call_explained() {
     let page = ann.get("/calls/desk/c3").await.ok();
     assert!(page.contains("grant_exceeded") && !page.contains("Stored rows"));
     let mut bot = Browser::of(&plane, "bot2", &[Role::Agent]).await;
-    for path in ["/sessions", "/sessions/desk", "/calls/desk/c1"] {
+    for path in ["/sessions", "/sessions/desk", "/calls/desk/c1", "/calls/desk/c1?explain=1&part=rules"] {
         let page = bot.get(path).await;
         assert_eq!(page.status, StatusCode::FORBIDDEN, "{path}");
         assert!(!page.html.contains("robot"), "{path}: {}", page.html);

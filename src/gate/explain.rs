@@ -1,0 +1,166 @@
+//! Why a stored call was judged as it was, rule by rule: what spoke is stored, and why the others kept silent is made
+//! anew, beside the threads that answer agents.
+
+use std::sync::Arc;
+
+use tokio::task::spawn_blocking;
+
+use super::{Gate, NoAnswer, RecordError, backtest::row, policies::compiled};
+use crate::{
+    domain::{
+        calls::{Judgement, WholeCall},
+        finding::{Decision, Finding},
+        ids::{CallId, SessionId, TenantId, ToolName},
+        rejection::RecordRejection,
+    },
+    offline::{
+        explain::{Explain, Explained, Silence, explain},
+        trace::Row,
+    },
+    policy::Policy,
+};
+
+/// Calls before it that are judged again.
+pub const BEFORE_MAX: usize = 5_000;
+
+/// A rule, and what it had to say.
+#[derive(Debug)]
+pub struct RuleExplained {
+    /// Its name.
+    pub rule: String,
+    /// What becomes of its findings, as a policy names it; none where the policy cannot be read.
+    pub mode: Option<&'static str>,
+    /// What it found.
+    pub finding: Option<Finding>,
+    /// Why it found nothing.
+    pub silence: Option<String>,
+}
+
+/// A call, rule by rule.
+#[derive(Debug)]
+pub struct CallExplained {
+    /// The policy that judged it last.
+    pub policy: String,
+    /// Its rules, in their order; where it cannot be read, those that found something.
+    pub rules: Vec<RuleExplained>,
+    /// What they looked at: a name and a text each; or why that is not known.
+    pub seen: Result<Vec<(&'static str, String)>, String>,
+}
+
+impl CallExplained {
+    fn new(last: Judgement, explained: Result<Explained, String>) -> Self {
+        let Judgement { policy, findings, .. } = last;
+        let of = |rule: &str| findings.iter().find(|finding| finding.rule == rule).cloned();
+        let (rules, seen) = match explained {
+            Ok(Explained { rules, seen }) => {
+                let rule = |Silence { rule, mode, why }: Silence| {
+                    let mode = Some(mode.as_str());
+                    RuleExplained { rule: rule.to_owned(), mode, finding: of(rule), silence: why }
+                };
+                (rules.into_iter().map(rule).collect(), seen)
+            }
+            Err(why) => {
+                let rule = |finding: &Finding| {
+                    let (rule, finding) = (finding.rule.to_string(), Some(finding.clone()));
+                    RuleExplained { rule, mode: None, finding, silence: None }
+                };
+                (findings.iter().map(rule).collect(), Err(why))
+            }
+        };
+        Self { policy, rules, seen }
+    }
+}
+
+impl Gate {
+    /// Explains the last judgement of a call.
+    ///
+    /// # Errors
+    /// [`RecordError`] when there is no such call or it cannot be read.
+    pub async fn explain_call(
+        &self,
+        tenant: TenantId,
+        session: &SessionId,
+        call_id: &CallId,
+    ) -> Result<CallExplained, RecordError> {
+        let call = self.store.whole_call(tenant, session, call_id, false).await?;
+        let mut call = call.ok_or(RecordError::Rejected(RecordRejection::UnknownCall))?;
+        let Some(last) = call.judgements.pop() else {
+            return Err(RecordError::Rejected(RecordRejection::UnknownCall));
+        };
+        let Some(policy) = self.that_judged(tenant, &last.policy).await? else {
+            let why = format!("policy {} is not stored any more, or cannot be read by this build", last.policy);
+            return Ok(CallExplained::new(last, Err(why)));
+        };
+        let calls = self.up_to(tenant, &call, &last).await?;
+        let _turn = self.trials.explain().await;
+        let explained = spawn_blocking(move || {
+            let explained = explained(&policy, &call, &last, calls);
+            CallExplained::new(last, explained)
+        });
+        let explained = explained.await;
+        explained.map_err(|died| NoAnswer::Fault(format!("a call could not be explained: {died}")).into())
+    }
+
+    /// The policy of a version; none where it is not stored, or not one that this build can read.
+    async fn that_judged(&self, tenant: TenantId, version: &str) -> Result<Option<Policy>, NoAnswer> {
+        for known in [self.policy(tenant), Arc::new(Policy::default())] {
+            if *known.version == *version {
+                return Ok(Some(Policy::clone(&known)));
+            }
+        }
+        match self.stored_policy(tenant, version).await? {
+            Some((_, text)) => Ok(compiled(&text).await.ok()),
+            None => Ok(None),
+        }
+    }
+
+    /// The calls of its tree up to it, itself the last; or why they cannot be told.
+    async fn up_to(
+        &self,
+        tenant: TenantId,
+        call: &WholeCall,
+        last: &Judgement,
+    ) -> Result<Result<Vec<Row>, String>, NoAnswer> {
+        let Some(root) = SessionId::parse("root", &call.line.place.root).ok() else {
+            return Ok(Err("the name of its call tree cannot be read".to_owned()));
+        };
+        let until = last.at.plus_ms(1);
+        let (mut rows, mut after) = (Vec::new(), 0);
+        loop {
+            let (calls, is_more) = self.store.tried_calls(tenant, &root, after, (0, until)).await?;
+            let Some(behind) = calls.last().map(|call| call.seq) else { break };
+            after = behind;
+            let (is_it, before): (Vec<_>, Vec<_>) =
+                calls.into_iter().filter(|call| call.seq <= last.seq).partition(|call| call.seq == last.seq);
+            rows.extend(before.into_iter().filter_map(row));
+            if rows.len() > BEFORE_MAX {
+                return Ok(Err(format!("its call tree has more than {BEFORE_MAX} calls before it")));
+            }
+            if let Some(it) = is_it.into_iter().next() {
+                let Some(it) = row(it) else { break };
+                rows.push(it);
+                return Ok(Ok(rows));
+            }
+            if !is_more {
+                break;
+            }
+        }
+        Ok(Err("its arguments are not stored as such, or are past their term".to_owned()))
+    }
+}
+
+fn explained(
+    policy: &Policy,
+    call: &WholeCall,
+    last: &Judgement,
+    calls: Result<Vec<Row>, String>,
+) -> Result<Explained, String> {
+    let tool = ToolName::parse("tool", &call.line.tool);
+    let tool = tool.map_err(|invalid| format!("the name of its tool {}", invalid.problem))?;
+    let spoke: Vec<&str> = last.findings.iter().map(|finding| &*finding.rule).collect();
+    // An approved call is let through as if no rule had asked.
+    let approved = call.answers.iter().rfind(|answer| answer.approved && answer.kind == "answered");
+    let approved_by = approved.filter(|_| last.decision == Decision::Allow).and_then(|answer| answer.by.as_deref());
+    let asked = Explain { policy, tool: &tool, spoke: &spoke, approved_by };
+    Ok(explain(&asked, calls.as_deref().map_err(String::clone)))
+}

@@ -1,0 +1,191 @@
+//! Why the rules had nothing to say of a stored call: what they looked at is made anew from the calls of its tree
+//! before it.
+
+use super::{
+    judge::{outcome, request},
+    trace::Row,
+    world::World,
+};
+use crate::{
+    domain::{
+        call::{Call, Proposal},
+        effect::EffectKind,
+        ids::{DEFAULT_TENANT, ToolName},
+        previous::{Held, Past, Previous},
+        time::{Timestamp, wait_in_words},
+        tree::{CallTree, Session},
+    },
+    engine::Shared,
+    policy::Policy,
+    rules::{self, Asked, Context, Mode, same_call},
+};
+
+/// Why a rule said nothing of a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Silence {
+    /// The rule.
+    pub rule: &'static str,
+    /// What becomes of its findings.
+    pub mode: Mode,
+    /// Why it said nothing; none where it spoke.
+    pub why: Option<String>,
+}
+
+/// Rule by rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Explained {
+    /// The rules in their order.
+    pub rules: Vec<Silence>,
+    /// What they looked at: a name and a text each; or why that is not known.
+    pub seen: Result<Vec<(&'static str, String)>, String>,
+}
+
+/// What is asked about.
+#[derive(Debug, Clone, Copy)]
+pub struct Explain<'a> {
+    /// The policy that judged.
+    pub policy: &'a Policy,
+    /// The call's tool.
+    pub tool: &'a ToolName,
+    /// The rules that spoke.
+    pub spoke: &'a [&'a str],
+    /// Who approved the call.
+    pub approved_by: Option<&'a str>,
+}
+
+/// Explains a call. `calls` are those of its tree up to it, itself the last; or why they are not known.
+#[must_use]
+pub fn explain(asked: &Explain<'_>, calls: Result<&[Row], String>) -> Explained {
+    let Explain { policy, tool, spoke, approved_by } = *asked;
+    let seen = calls.and_then(|calls| Seen::again(policy, calls));
+    let past = seen.as_ref().ok().map(Seen::past);
+    let of_call = Asked {
+        tool: tool.as_str(),
+        spec: policy.tool(tool),
+        declared: policy.tools().any(|(declared, _)| declared == tool.as_str()),
+        has_schema: policy.has_schema(tool),
+        approved_by,
+        cx: seen.as_ref().ok().zip(past.as_ref()).map(|(seen, past)| seen.context(policy, past)),
+    };
+    let silence = |slot: &rules::Slot| Silence {
+        rule: slot.rule.id,
+        mode: slot.mode,
+        why: match slot.mode {
+            _ if spoke.contains(&slot.rule.id) => None,
+            Mode::Off => Some("off".to_owned()),
+            _ => Some(slot.silent(&of_call)),
+        },
+    };
+    let rules = policy.rules.iter().map(silence).collect();
+    Explained { rules, seen: seen.map(|seen| seen.facts(policy, spoke)) }
+}
+
+/// What the rules looked at: the call tree before the call, and what it proposed.
+#[derive(Debug)]
+struct Seen {
+    tree: CallTree,
+    proposal: Proposal,
+    held: Option<Held>,
+    previous: Option<Previous>,
+    /// What crosses call trees is not told of stored calls.
+    shared: Shared,
+    now: Timestamp,
+}
+
+impl Seen {
+    fn again(policy: &Policy, calls: &[Row]) -> Result<Self, String> {
+        let Some((it, before)) = calls.split_last() else { return Err("its calls are not stored".to_owned()) };
+        let mut world = World::new(DEFAULT_TENANT);
+        let mut ran = policy.clone();
+        ran.mode = Mode::Shadow;
+        for row in before {
+            let Some(now) = row.at else { continue };
+            // What was refused then did not run, and is seen as refused.
+            let by = if row.refused { policy } else { &ran };
+            let Ok((verdict, _)) = world.evaluate(by, &by.propose(request(row)), None, now) else { continue };
+            if let Some(report) = outcome(row).filter(|_| verdict.permit.is_some()) {
+                let _ = world.record(by, &report, now);
+            }
+        }
+        let now = it.at.ok_or("it has no time")?;
+        let tree = world.trees().next().cloned();
+        let tree = tree.unwrap_or_else(|| CallTree::new(DEFAULT_TENANT, it.root().clone(), now));
+        let proposal = policy.propose(request(it));
+        let previous = tree.previous(proposal.fingerprint, None, now);
+        let held = tree.held(&proposal, &policy.version, previous.as_ref(), now);
+        Ok(Self { tree, proposal, held, previous, shared: Shared::default(), now })
+    }
+
+    fn session(&self) -> Option<&Session> {
+        self.tree.sessions.get(&self.proposal.request.session).map(Box::as_ref)
+    }
+
+    fn past(&self) -> Vec<&Call> {
+        rules::past(self.session(), &self.proposal.request, true, false)
+    }
+
+    fn context<'a>(&'a self, policy: &Policy, past: &'a [&'a Call]) -> Context<'a> {
+        Context {
+            tree: &self.tree,
+            session: self.session(),
+            past,
+            proposal: &self.proposal,
+            held: self.held.as_ref(),
+            previous: self.previous.as_ref(),
+            cooldown: None,
+            halts: &self.shared.halts,
+            self_corrections: &self.shared.profiles.self_corrections,
+            counters: &self.shared.counters,
+            resumes: false,
+            is_new: true,
+            batch: None,
+            depth: 0,
+            window: policy.rules.window,
+            now: self.now,
+        }
+    }
+
+    fn facts(&self, policy: &Policy, spoke: &[&str]) -> Vec<(&'static str, String)> {
+        let effect = &self.proposal.effect;
+        let resource = effect.resource.as_ref().map_or("anything", |resource| resource.as_str());
+        let does = match effect.kind {
+            EffectKind::Unknown => "its effect is unknown".to_owned(),
+            kind => format!("{} on {resource}", kind.as_str()),
+        };
+        let declared = if self.proposal.declared { "declared" } else { "not declared" };
+        let before = match &self.previous {
+            None if spoke.contains(&same_call::RULE.id) => {
+                "not in this call tree under another call_id; same_call says what it found".to_owned()
+            }
+            None => "the same call was not made in this call tree".to_owned(),
+            Some(previous) => format!(
+                "{}, asked for {} earlier: {}",
+                previous.call.call_id,
+                wait_in_words(self.now.since_ms(previous.last_at)),
+                stood(&previous.past)
+            ),
+        };
+        let run = match self.context(policy, &[]).run() {
+            None => "it is the first of its run".to_owned(),
+            Some(run) => {
+                format!("{} judged before it, {} of them let through", run.spent.steps, run.spent.calls)
+            }
+        };
+        vec![
+            ("tool", format!("{declared}, {does}")),
+            ("known by", self.proposal.fingerprint.to_hex()),
+            ("before", before),
+            ("run", run),
+        ]
+    }
+}
+
+const fn stood(past: &Past) -> &'static str {
+    match past {
+        Past::InFlight => "it was running",
+        Past::Unknown => "it may have happened",
+        Past::Succeeded => "it had succeeded",
+        Past::Failed(_) => "it had failed",
+        Past::Cancelled => "it had been called off",
+    }
+}
