@@ -32,7 +32,7 @@ test("a call is there within two seconds, in the same chart", async () => {
     const watch = new MutationObserver(() => { globalThis.redrawn += 1; });
     document.querySelectorAll(".plot").forEach((plot) => watch.observe(plot, { childList: true }));
   });
-  await page.click("#chart-calls summary");
+  await page.click("#hour summary");
   const before = Date.now();
   await asks("look");
   await page.waitForFunction(() => document.querySelector("#card-calls").textContent.includes("ALLOW 2"), null, { timeout: 5000 });
@@ -44,12 +44,35 @@ test("a call is there within two seconds, in the same chart", async () => {
     same: globalThis.seen.every((canvas) => canvas.isConnected),
     count: document.querySelectorAll("canvas").length,
     redrawn: globalThis.redrawn,
-    open: document.querySelector("#chart-calls details").open,
-    values: [...document.querySelectorAll("#chart-calls tbody tr")].flatMap((row) => [...row.cells].slice(1, 3).map((cell) => Number(cell.textContent))),
+    figures: document.querySelectorAll("figure.chart").length,
+    open: document.querySelector("#hour").open,
+    values: [...document.querySelectorAll("#minutes tbody tr")].flatMap((row) => [...row.cells].slice(1, 3).map((cell) => Number(cell.textContent))),
   }));
-  assert.deepEqual([now.same, now.count, now.redrawn], [true, 2, 0], "each chart stays what it was");
+  assert.deepEqual([now.same, now.count, now.redrawn], [true, now.figures, 0], "each chart stays what it was");
   assert.ok(now.open, "what was opened stays open");
   assert.equal(now.values.reduce((sum, value) => sum + value, 0), 3);
+  assert.deepEqual(page.faults, []);
+  await page.context().close();
+});
+
+test("each figure has its chart, drawn from its own columns", async () => {
+  await plane.call("SessionService/Halt", { scope: "HALT_SCOPE_TOOL", name: "pay", reason: "a drill" });
+  const page = await plane.visitor();
+  await page.waitForSelector("#chart-database canvas");
+  const drawn = await page.evaluate(() => Object.fromEntries([...document.querySelectorAll("figure.chart")].map((figure) =>
+    [figure.id, [...figure.querySelectorAll(".u-legend .u-label")].map((label) => label.textContent)])));
+  assert.deepEqual(Object.keys(drawn), ["chart-calls", "chart-people", "chart-oldest", "chart-stopped", "chart-troubles",
+    "chart-saved", "chart-load", "chart-database"], "without money and tokens, of which nothing was reported");
+  assert.deepEqual(drawn["chart-stopped"], ["Sessions stopped", "Halts"]);
+  assert.deepEqual(drawn["chart-load"], ["Calls being judged", "Calls waiting", "Not committed yet", "No answer"]);
+  // The server looks each second, whether or not anybody looks at it.
+  const last = (name) => page.evaluate((name) => {
+    const heads = [...document.querySelectorAll("#minutes thead tr:last-child > *")];
+    const place = heads.findIndex((head) => head.textContent === name);
+    return document.querySelector("#minutes tbody tr:last-child").cells[place].textContent.trim();
+  }, name);
+  assert.equal(await last("Halts"), "1");
+  assert.notEqual(await last("Database, milliseconds"), "");
   assert.deepEqual(page.faults, []);
   await page.context().close();
 });
@@ -72,7 +95,7 @@ test("a theme that is chosen redraws the charts once, and leaves nothing behind"
   const page = await plane.visitor({ colorScheme: "light" });
   await page.waitForSelector("#chart-people canvas");
   for (let n = 0; n < 3; n++) await page.click("[data-theme-toggle]");
-  assert.equal(await page.locator("canvas").count(), 2);
+  assert.equal(await page.locator("canvas").count(), await page.locator("figure.chart").count());
   assert.deepEqual(page.faults, []);
   await page.context().close();
 });

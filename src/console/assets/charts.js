@@ -1,7 +1,8 @@
 "use strict";
 // A chart is drawn from the table beside it, which stays for who cannot see it: the first column is the x axis (numbers,
 // or times), each further one a line. <figure class="chart" data-kind="line|step|bars|points" data-x="time|number|log"
-// data-y="…unit…" data-min="…" data-max="…">; <th data-band="low|high"> marks the bounds of an interval.
+// data-y="…unit…" data-min="…" data-max="…">; <th data-band="low|high"> marks the bounds of an interval. Of a table that
+// several share (data-table="its id"), a chart has the columns with its own id: <th data-chart="…">. An empty cell is a gap.
 
 const COLOURS = ["--line-1", "--line-2", "--line-3", "--line-4", "--line-5", "--line-6"];
 // Steps of an axis of counts (data-whole).
@@ -20,12 +21,14 @@ function colour(name) {
   return found;
 }
 
-function read(table) {
-  const heads = [...table.tHead.rows[0].cells];
+function read(table, id) {
+  const all = [...[...table.tHead.rows].at(-1).cells];
+  const heads = all.filter((head, at) => at === 0 || !id || head.dataset.chart === id);
   const columns = heads.map(() => []);
-  for (const row of table.tBodies[0].rows) {
-    [...row.cells].forEach((cell, at) => {
-      const text = cell.dataset.value ?? cell.textContent;
+  const places = heads.map((head) => all.indexOf(head));
+  for (const { cells } of table.tBodies[0].rows) {
+    places.forEach((place, at) => {
+      const text = cells[place].dataset.value ?? cells[place].textContent.trim();
       columns[at].push(text === "" ? null : Number(text));
     });
   }
@@ -33,10 +36,11 @@ function read(table) {
 }
 
 function draw(figure, anew) {
-  const table = figure.querySelector("details table");
+  const shared = figure.dataset.table;
+  const table = shared ? document.getElementById(shared) : figure.querySelector("details table");
   const place = figure.querySelector(".plot");
   if (!table || !place) return;
-  const { heads, columns } = read(table);
+  const { heads, columns } = read(table, shared && figure.id);
   if (columns[0].length === 0) return;
   const lines = heads.map((head) => head.outerHTML).join("") + figure.dataset.kind;
   const values = JSON.stringify(columns);

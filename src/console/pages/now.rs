@@ -2,6 +2,7 @@
 //! is led to the first page that they may.
 
 mod cards;
+mod charts;
 
 use askama::Template;
 use axum::{
@@ -10,13 +11,12 @@ use axum::{
     response::{Html, IntoResponse, Redirect, Response},
     routing::get,
 };
-use chrono::DateTime;
 use http::StatusCode;
 use prost_types::Timestamp;
 use serde::Deserialize;
 use url::form_urlencoded::byte_serialize;
 
-use self::cards::Card;
+use self::{cards::Card, charts::Hour};
 use super::LINKS;
 use crate::{
     console::{Console, fault::Fault, filters, frame::Frame, visitor::Visitor},
@@ -24,8 +24,8 @@ use crate::{
     grpc::{
         time::{millis, unix_ms},
         v1::{
-            BudgetScope, BudgetUsed, Decision, DecisionCount, Fleet, FleetMinute, GetFleetRequest, HaltScope,
-            HaltState, PlaneHealth, Role, Savings, ToolTrouble, fleet_service_client::FleetServiceClient,
+            BudgetScope, BudgetUsed, Decision, DecisionCount, Fleet, GetFleetRequest, HaltScope, HaltState,
+            PlaneHealth, Role, Savings, ToolTrouble, fleet_service_client::FleetServiceClient,
         },
     },
 };
@@ -39,16 +39,6 @@ pub(super) const ROLES: &[Role] = &[Role::Approver, Role::Operator, Role::Analys
 pub(super) fn router() -> Router<Console> {
     Router::new().route(PATH, get(show))
 }
-
-/// What a chart has a line for, with its colour. A dash tells apart what colours alone would not.
-const LINES: [(Decision, &str, &str, bool); 6] = [
-    (Decision::Allow, "ALLOW", "--line-5", false),
-    (Decision::Ask, "ASK", "--line-3", false),
-    (Decision::Wait, "WAIT", "--line-4", true),
-    (Decision::Reuse, "REUSE", "--line-1", true),
-    (Decision::Deny, "DENY", "--line-2", false),
-    (Decision::Stop, "STOP", "--line-6", true),
-];
 
 #[derive(Template)]
 #[template(path = "now.html")]
@@ -72,22 +62,12 @@ struct Now {
     /// What is worth a look, and can wait.
     looks: Vec<String>,
     cards: Vec<Card>,
-    minutes: Vec<Row>,
-    heads: [(Decision, &'static str, &'static str, bool); 6],
+    hour: Hour,
     tools: Vec<Tool>,
     budgets: Vec<Budget>,
     halts: Vec<Halt>,
     saved: Option<Saved>,
     plane: Vec<(&'static str, String)>,
-}
-
-/// A minute, as a row of the tables of the charts.
-struct Row {
-    unix: i64,
-    words: String,
-    decided: [u64; 6],
-    open_approvals: u64,
-    held: u64,
 }
 
 struct Tool {
@@ -168,8 +148,7 @@ impl Now {
             needs: Vec::new(),
             looks: Vec::new(),
             cards: Vec::new(),
-            minutes: Vec::new(),
-            heads: LINES,
+            hour: Hour::unknown(),
             tools: Vec::new(),
             budgets: Vec::new(),
             halts: Vec::new(),
@@ -189,8 +168,7 @@ impl Now {
             needs,
             looks,
             cards,
-            minutes: fleet.minutes.iter().map(row).collect(),
-            heads: LINES,
+            hour: Hour::of(&fleet, at),
             tools: fleet.tools.iter().map(|tool| Tool::new(frame, tool, at)).collect(),
             budgets: fleet.budgets.iter().map(|budget| Budget::new(frame, budget)).collect(),
             halts: fleet.halts.iter().map(Halt::new).collect(),
@@ -211,13 +189,6 @@ fn encoded(text: &str) -> String {
 
 fn count(counts: &[DecisionCount], decision: Decision) -> u64 {
     counts.iter().filter(|one| one.decision() == decision).map(|one| one.count).sum()
-}
-
-fn row(minute: &FleetMinute) -> Row {
-    let unix = unix_ms(minute.start_time.as_ref()) / 1_000;
-    let words = DateTime::from_timestamp(unix, 0).map(|at| at.format("%H:%M").to_string()).unwrap_or_default();
-    let decided = LINES.map(|(decision, ..)| count(&minute.decisions, decision));
-    Row { unix, words, decided, open_approvals: minute.open_approvals, held: minute.held_sessions }
 }
 
 /// As the page's script counts on.

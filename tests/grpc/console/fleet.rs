@@ -1,5 +1,7 @@
 //! The page of what is now: for whom it is, what it says, and the part of it that is asked for again.
 
+use std::collections::BTreeMap;
+
 use callgate::{
     domain::identity::Role,
     grpc::v1::{self, HaltScope, session_service_client::SessionServiceClient},
@@ -26,6 +28,22 @@ fn card(html: &str, id: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
+/// The columns of the table of the last hour, by their heads.
+fn minutes(html: &str) -> BTreeMap<String, Vec<String>> {
+    let (_, table) = html.split_once("id=\"minutes\"").expect("the table");
+    let (head, body) = table.split_once("</thead><tbody>").or_else(|| table.split_once("<tbody>")).expect("its body");
+    let heads = head.split("data-chart=").skip(1).map(|head| head.split(['>', '<']).nth(1).expect("a name").to_owned());
+    let rows: Vec<Vec<&str>> = body
+        .split_once("</tbody>")
+        .expect("its end")
+        .0
+        .split("<tr>")
+        .skip(1)
+        .map(|row| row.split("<td>").skip(1).map(str::trim).collect())
+        .collect();
+    heads.enumerate().map(|(at, head)| (head, rows.iter().map(|row| row[at].to_owned()).collect())).collect()
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_page_says_what_is_and_whether_that_is_bad() {
     let plane = served(&policy::compile(POLICY).expect("a good policy")).await;
@@ -48,7 +66,18 @@ async fn the_page_says_what_is_and_whether_that_is_bad() {
     assert!(html.contains("<strong>$0.02</strong>") && html.contains("by 1 of 2 answers from memory"), "{html}");
     assert!(html.contains("<strong>1,000</strong>"), "{html}");
     assert!(html.contains("tool &lt;b&gt;pay") && html.contains("it&#39;s <mark class=\"unseen\">U+202E</mark>odd"));
-    assert_eq!(html.matches("<tr><td data-value=").count(), 120, "an hour for each of two charts");
+    assert_eq!(html.matches("<tr><td data-value=").count(), 60, "an hour, for all charts");
+    let minutes = minutes(&html);
+    let sum = |name: &str| minutes[name].iter().filter_map(|value| value.parse::<f64>().ok()).sum::<f64>();
+    let last = |name: &str| minutes[name].last().expect("a minute").as_str();
+    let now = ["Open approvals", "Sessions held", "Sessions stopped", "Halts"].map(last);
+    assert_eq!(now, ["1", "1", "1", "1"], "{minutes:?}");
+    assert_eq!((sum("ALLOW"), sum("From memory"), sum("Refused"), sum("Stopped")), (12.0, 2.0, 1.0, 1.0));
+    assert_eq!((sum("Money, US dollars"), sum("Tokens")), (0.02, 1_000.0));
+    assert_eq!((last("Oldest question, minutes"), minutes["Oldest question, minutes"][0].as_str()), ("0.0", ""));
+    let unseen = ["Tools left alone", "Budgets near their end", "Calls waiting", "Database, milliseconds"];
+    assert!(unseen.iter().all(|name| minutes[*name].iter().all(String::is_empty)), "nobody looked: {minutes:?}");
+    assert!(html.contains("As this server saw it."), "{html}");
     let part = ada.get("/?part=live").await.ok();
     assert!(part.trim_start().starts_with("<div id=\"now\"") && part.trim_end().ends_with("</div>"), "{part}");
 }
@@ -60,7 +89,29 @@ async fn an_empty_fleet_needs_nobody_and_knows_no_money() {
     let html = ada.get("/").await.ok();
     assert!(html.contains("Nothing needs you.") && card(&html, "calls").contains("No call in the last minute."));
     assert!(html.contains("<dt>Money</dt><dd>unknown</dd>") && !html.contains("$0"), "{html}");
+    assert!(!html.contains("chart-cost") && !html.contains("chart-tokens"), "{html}");
     evaluate(&mut plane.client().await, question("s", call("c1", "look", "{}"))).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_server_saw_is_told_with_since_when() {
+    let plane = served(&policy::compile(POLICY).expect("a good policy")).await;
+    story(&mut plane.client().await).await;
+    plane.gate.share_health().await.expect("told");
+    plane.gate.read_tenants().await.expect("known");
+    plane.gate.take_stock().await.expect("counted");
+    plane.gate.tell_load();
+    let html = Browser::named(&plane, "ada").await.get("/").await.ok();
+    assert!(html.contains("As this server saw it, since ") && html.contains("it knows of nothing before."), "{html}");
+    let minutes = minutes(&html);
+    let seen = |name: &str| {
+        let seen: Vec<&str> = minutes[name].iter().map(String::as_str).filter(|value| !value.is_empty()).collect();
+        assert!((1..=2).contains(&seen.len()), "{name}: {seen:?}");
+        seen[0].to_owned()
+    };
+    let told = ["Tools left alone", "Budgets near their end", "Calls waiting", "No answer"].map(seen);
+    assert_eq!(told, ["0", "2", "0", "0"], "{minutes:?}");
+    seen("Database, milliseconds");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 use prost_types::Timestamp;
 
-use super::{LINES, count, is_cooling, link, one_or_many, span};
+use super::{count, is_cooling, link, one_or_many, span};
 use crate::{
     console::{filters, frame::Frame},
     domain::time::wait_in_words,
@@ -19,6 +19,16 @@ const OVERLOOKED_MS: i64 = 300_000;
 const UNCONFIRMED_MS: u64 = 10_000;
 /// From how many calls in a minute on it means something that most of them are refused.
 const MANY: u64 = 20;
+
+/// Decisions, in the order in which they are told.
+const DECISIONS: [(Decision, &str); 6] = [
+    (Decision::Allow, "ALLOW"),
+    (Decision::Ask, "ASK"),
+    (Decision::Wait, "WAIT"),
+    (Decision::Reuse, "REUSE"),
+    (Decision::Deny, "DENY"),
+    (Decision::Stop, "STOP"),
+];
 
 /// One figure, whether it is bad, and where one does something about it.
 pub(super) struct Card {
@@ -143,8 +153,9 @@ fn budgets(fleet: &Fleet) -> Card {
 fn calls(frame: &Frame, fleet: &Fleet) -> Card {
     let total: u64 = fleet.last_minute.iter().map(|one| one.count).sum();
     let refused = count(&fleet.last_minute, Decision::Deny) + count(&fleet.last_minute, Decision::Stop);
-    let told = LINES.into_iter().map(|(decision, name, ..)| (name, count(&fleet.last_minute, decision)));
+    let told = DECISIONS.map(|(decision, name)| (name, count(&fleet.last_minute, decision)));
     let told: Vec<String> = told
+        .into_iter()
         .filter(|(_, count)| *count > 0)
         .map(|(name, count)| format!("{name} {}", filters::grouped(count)))
         .collect();

@@ -1,0 +1,270 @@
+//! The last hour by minute: one table of all figures, and the charts that are drawn from its columns.
+
+use chrono::DateTime;
+
+use super::count;
+use crate::grpc::{
+    time::{millis, unix_ms},
+    v1::{Decision, Fleet, FleetMinute, PlaneMinute, Savings},
+};
+
+/// A chart, and the columns of the table that it is drawn from.
+pub(super) struct Chart {
+    pub(super) id: &'static str,
+    pub(super) title: &'static str,
+    /// `line` for what happened within a minute, `step` for what was so at its end.
+    pub(super) kind: &'static str,
+    /// What its axis counts, where that is no number of things.
+    pub(super) unit: &'static str,
+    pub(super) note: &'static str,
+    pub(super) lines: &'static [Line],
+    /// Known of no minute in which the server that answers did not run.
+    is_seen: bool,
+    /// Left out of an hour in which there is nothing to draw.
+    is_rare: bool,
+}
+
+/// A line of a chart. A dash tells apart what colours alone would not.
+pub(super) struct Line {
+    pub(super) name: &'static str,
+    pub(super) colour: &'static str,
+    pub(super) dash: bool,
+    of: fn(&Minute<'_>) -> Value,
+}
+
+/// A minute, and when it ended; the last one has only begun, and ends now.
+struct Minute<'a> {
+    told: &'a FleetMinute,
+    end: i64,
+}
+
+/// A figure as it is drawn; none where it is not known, and there is a gap.
+type Value = Option<String>;
+
+/// A minute, as a row of the table.
+pub(super) struct Row {
+    pub(super) unix: i64,
+    pub(super) words: String,
+    pub(super) cells: Vec<String>,
+}
+
+/// What is drawn of an hour.
+pub(super) struct Hour {
+    pub(super) charts: Vec<&'static Chart>,
+    pub(super) rows: Vec<Row>,
+    /// Since when this server has seen what no row tells, where that is not all of the hour.
+    since: Option<String>,
+}
+
+const fn line(name: &'static str, colour: &'static str, of: fn(&Minute<'_>) -> Value) -> Line {
+    Line { name, colour, dash: false, of }
+}
+
+const fn dashed(name: &'static str, colour: &'static str, of: fn(&Minute<'_>) -> Value) -> Line {
+    Line { name, colour, dash: true, of }
+}
+
+const CHART: Chart =
+    Chart { id: "", title: "", kind: "step", unit: "", note: "", lines: &[], is_seen: false, is_rare: false };
+
+const CHARTS: [Chart; 10] = [
+    Chart {
+        id: "chart-calls",
+        title: "Calls a minute by decision",
+        kind: "line",
+        note: "Each judgement counts; a verdict that is only told again does not. The last minute has only begun.",
+        lines: &[
+            line("ALLOW", "--line-5", |minute| minute.decided(Decision::Allow)),
+            line("ASK", "--line-3", |minute| minute.decided(Decision::Ask)),
+            dashed("WAIT", "--line-4", |minute| minute.decided(Decision::Wait)),
+            dashed("REUSE", "--line-1", |minute| minute.decided(Decision::Reuse)),
+            line("DENY", "--line-2", |minute| minute.decided(Decision::Deny)),
+            dashed("STOP", "--line-6", |minute| minute.decided(Decision::Stop)),
+        ],
+        ..CHART
+    },
+    Chart {
+        id: "chart-people",
+        title: "What waits for a person",
+        note: "At the end of each minute: a question counts from when it was asked until it was answered, taken back \
+               or expired.",
+        lines: &[
+            line("Open approvals", "--line-3", |minute| number(minute.told.open_approvals)),
+            dashed("Sessions held", "--line-4", |minute| number(minute.told.held_sessions)),
+        ],
+        ..CHART
+    },
+    Chart {
+        id: "chart-oldest",
+        title: "How long the oldest open question had waited",
+        unit: "minutes",
+        note: "At the end of each minute. No line where no question was open.",
+        lines: &[line("Oldest question, minutes", "--line-3", |minute| minute.oldest())],
+        ..CHART
+    },
+    Chart {
+        id: "chart-stopped",
+        title: "What is stopped and halted",
+        note: "At the end of each minute: sessions that were told STOP in the hour before and nothing else since, and \
+               what a person had halted.",
+        lines: &[
+            line("Sessions stopped", "--line-2", |minute| number(minute.told.stopped_sessions)),
+            dashed("Halts", "--line-1", |minute| number(minute.told.halts)),
+        ],
+        ..CHART
+    },
+    Chart {
+        id: "chart-troubles",
+        title: "Tools left alone, budgets near their end",
+        note: "The most tools at once, and how many budgets had four fifths used, in each minute.",
+        lines: &[
+            line("Tools left alone", "--line-2", |minute| minute.told.cooling_tools.and_then(number)),
+            dashed("Budgets near their end", "--line-4", |minute| minute.told.near_budgets.and_then(number)),
+        ],
+        is_seen: true,
+        ..CHART
+    },
+    Chart {
+        id: "chart-saved",
+        title: "Calls that refusals kept from running",
+        kind: "line",
+        note: "In the minute in which each was refused first; a call counts once.",
+        lines: &[
+            line("From memory", "--line-1", |minute| minute.saved().and_then(|saved| number(saved.reused_calls))),
+            line("Refused", "--line-2", |minute| minute.saved().and_then(|saved| number(saved.denied_calls))),
+            dashed("Stopped", "--line-6", |minute| minute.saved().and_then(|saved| number(saved.stopped_calls))),
+        ],
+        ..CHART
+    },
+    Chart {
+        id: "chart-cost",
+        title: "Money that answers from memory saved",
+        kind: "line",
+        unit: "US dollars",
+        note: "What was reported for the calls that they repeat. No line where nobody reported it.",
+        lines: &[line("Money, US dollars", "--line-5", |minute| {
+            minute.known(|saved| saved.cost_micros).map(|micros| format!("{}", micros as f64 / 1e6))
+        })],
+        is_rare: true,
+        ..CHART
+    },
+    Chart {
+        id: "chart-tokens",
+        title: "Tokens that answers from memory saved",
+        kind: "line",
+        note: "What was reported for the calls that they repeat. No line where nobody reported it.",
+        lines: &[line("Tokens", "--line-5", |minute| minute.known(|saved| saved.tokens).and_then(number))],
+        is_rare: true,
+        ..CHART
+    },
+    Chart {
+        id: "chart-load",
+        title: "What this server has to do",
+        note: "The most at once in each minute; and how often it asked the database, once a second, and got no answer.",
+        lines: &[
+            line("Calls being judged", "--line-5", |minute| minute.plane().and_then(|plane| number(plane.judging))),
+            dashed("Calls waiting", "--line-4", |minute| minute.plane().and_then(|plane| number(plane.waiting))),
+            line("Not committed yet", "--line-1", |minute| minute.plane().and_then(|plane| number(plane.uncommitted))),
+            dashed("No answer", "--line-2", |minute| minute.plane().and_then(|plane| number(plane.unanswered))),
+        ],
+        is_seen: true,
+        ..CHART
+    },
+    Chart {
+        id: "chart-database",
+        title: "How long the database takes to answer",
+        unit: "milliseconds",
+        note: "The slowest answer in each minute to a small question, asked once a second. No line where there was none.",
+        lines: &[line("Database, milliseconds", "--line-1", |minute| {
+            let took = minute.plane()?.database_time;
+            took.and_then(|took| number(millis(Some(&took))))
+        })],
+        is_seen: true,
+        ..CHART
+    },
+];
+
+fn number(number: u64) -> Value {
+    Some(number.to_string())
+}
+
+impl Minute<'_> {
+    fn decided(&self, decision: Decision) -> Value {
+        number(count(&self.told.decisions, decision))
+    }
+
+    fn oldest(&self) -> Value {
+        let asked = unix_ms(Some(self.told.oldest_approval_time.as_ref()?));
+        Some(format!("{:.1}", (self.end - asked).max(0) as f64 / 60_000.0))
+    }
+
+    fn saved(&self) -> Option<&Savings> {
+        self.told.saved.as_ref()
+    }
+
+    fn plane(&self) -> Option<&PlaneMinute> {
+        self.told.plane.as_ref()
+    }
+
+    /// Where nothing was answered from memory, nothing was saved by it; else it is what was reported, if it was.
+    fn known(&self, of: impl Fn(&Savings) -> Option<u64>) -> Option<u64> {
+        let saved = self.saved()?;
+        of(saved).or((saved.reused_calls == 0).then_some(0))
+    }
+}
+
+fn clock(unix: i64) -> String {
+    DateTime::from_timestamp(unix, 0).map(|at| at.format("%H:%M").to_string()).unwrap_or_default()
+}
+
+fn start(minute: &FleetMinute) -> i64 {
+    unix_ms(minute.start_time.as_ref()) / 1_000
+}
+
+impl Chart {
+    fn has_something(&self, fleet: &Fleet, at: i64) -> bool {
+        let is_some =
+            |minute: Minute<'_>| self.lines.iter().any(|line| (line.of)(&minute).is_some_and(|value| value != "0"));
+        minutes(fleet, at).any(is_some)
+    }
+}
+
+fn minutes(fleet: &Fleet, at: i64) -> impl Iterator<Item = Minute<'_>> {
+    fleet.minutes.iter().map(move |told| Minute { told, end: at.min((start(told) + 60) * 1_000) })
+}
+
+impl Hour {
+    pub(super) fn unknown() -> Self {
+        Self { charts: Vec::new(), rows: Vec::new(), since: None }
+    }
+
+    pub(super) fn of(fleet: &Fleet, at: i64) -> Self {
+        static ALL: [Chart; 10] = CHARTS;
+        let charts: Vec<&'static Chart> =
+            ALL.iter().filter(|chart| !chart.is_rare || chart.has_something(fleet, at)).collect();
+        let row = |minute: Minute<'_>| {
+            let lines = charts.iter().flat_map(|chart| chart.lines);
+            let cells = lines.map(|line| (line.of)(&minute).unwrap_or_default()).collect();
+            let unix = start(minute.told);
+            Row { unix, words: clock(unix), cells }
+        };
+        let rows = minutes(fleet, at).map(row).collect();
+        let first = fleet.minutes.iter().position(|minute| minute.plane.is_some());
+        let since = first.filter(|first| *first > 0).map(|first| clock(start(&fleet.minutes[first])));
+        Self { charts, rows, since }
+    }
+
+    /// What has to be known to read a chart.
+    pub(super) fn note(&self, chart: &Chart) -> String {
+        match &self.since {
+            Some(since) if chart.is_seen => {
+                format!(
+                    "{} As this server saw it, which runs since {since} UTC: nothing is known of before.",
+                    chart.note
+                )
+            }
+            None if chart.is_seen => format!("{} As this server saw it.", chart.note),
+            _ => chart.note.to_owned(),
+        }
+    }
+}
