@@ -21,6 +21,7 @@ mod sign_in;
 mod timeline;
 mod tokens;
 mod tools;
+mod troubles;
 
 use axum::Router;
 

@@ -17,7 +17,7 @@ use serde::Deserialize;
 use url::form_urlencoded::byte_serialize;
 
 use self::{cards::Card, charts::Hour};
-use super::LINKS;
+use super::{LINKS, troubles::Trouble};
 use crate::{
     console::{Console, fault::Fault, filters, frame::Frame, visitor::Visitor},
     domain::{budget::Dimension, time::wait_in_words},
@@ -25,7 +25,7 @@ use crate::{
         time::{millis, unix_ms},
         v1::{
             BudgetScope, BudgetUsed, Decision, DecisionCount, Fleet, GetFleetRequest, HaltScope, HaltState,
-            PlaneHealth, Role, Savings, ToolTrouble, fleet_service_client::FleetServiceClient,
+            PlaneHealth, Role, Savings, fleet_service_client::FleetServiceClient,
         },
     },
 };
@@ -63,18 +63,11 @@ struct Now {
     looks: Vec<String>,
     cards: Vec<Card>,
     hour: Hour,
-    tools: Vec<Tool>,
+    tools: Vec<Trouble>,
     budgets: Vec<Budget>,
     halts: Vec<Halt>,
     saved: Option<Saved>,
     plane: Vec<(&'static str, String)>,
-}
-
-struct Tool {
-    name: String,
-    tone: &'static str,
-    state: String,
-    link: Option<String>,
 }
 
 struct Budget {
@@ -169,7 +162,7 @@ impl Now {
             looks,
             cards,
             hour: Hour::of(&fleet, at),
-            tools: fleet.tools.iter().map(|tool| Tool::new(frame, tool, at)).collect(),
+            tools: fleet.tools.iter().map(|tool| Trouble::new(frame, tool, at)).collect(),
             budgets: fleet.budgets.iter().map(|budget| Budget::new(frame, budget)).collect(),
             halts: fleet.halts.iter().map(Halt::new).collect(),
             saved: fleet.saved.map(|saved| Saved::new(&saved, at)),
@@ -179,11 +172,11 @@ impl Now {
 }
 
 /// A path with a query, where the page that it leads to is one of theirs.
-fn link(frame: &Frame, path: &str, rest: &str) -> Option<String> {
+pub(super) fn link(frame: &Frame, path: &str, rest: &str) -> Option<String> {
     frame.links.iter().any(|link| link.path == path).then(|| format!("{path}{rest}"))
 }
 
-fn encoded(text: &str) -> String {
+pub(super) fn encoded(text: &str) -> String {
     byte_serialize(text.as_bytes()).collect()
 }
 
@@ -192,7 +185,7 @@ fn count(counts: &[DecisionCount], decision: Decision) -> u64 {
 }
 
 /// As the page's script counts on.
-fn span(ms: i64) -> String {
+pub(super) fn span(ms: i64) -> String {
     match ms.max(0) / 1_000 {
         s @ 0..60 => format!("{s} s"),
         s @ 60..3_600 => format!("{} min {} s", s / 60, s % 60),
@@ -200,7 +193,7 @@ fn span(ms: i64) -> String {
     }
 }
 
-fn one_or_many(count: u64, one: &str, many: &str) -> String {
+pub(super) fn one_or_many(count: u64, one: &str, many: &str) -> String {
     format!("{} {}", filters::grouped(count), if count == 1 { one } else { many })
 }
 
@@ -219,30 +212,6 @@ fn pairs(plane: &PlaneHealth) -> Vec<(&'static str, String)> {
         ("The database told this in", wait_in_words(millis(plane.database_time.as_ref()))),
         ("Version", plane.version.clone()),
     ]
-}
-
-fn is_cooling(tool: &ToolTrouble, at: i64) -> bool {
-    tool.cooldown_end_time.as_ref().is_some_and(|end| unix_ms(Some(end)) > at)
-}
-
-impl Tool {
-    fn new(frame: &Frame, trouble: &ToolTrouble, at: i64) -> Self {
-        let kind = trouble.cooldown_failure().as_str_name().trim_start_matches("FAILURE_KIND_").to_lowercase();
-        let kind = kind.replace('_', " ");
-        let left = span(unix_ms(trouble.cooldown_end_time.as_ref()) - at);
-        let state = match (&trouble.cooldown_end_time, is_cooling(trouble, at)) {
-            (Some(_), true) => format!("left alone for {left} ({kind}): calls of it wait or are refused"),
-            (Some(_), false) => format!("being tried out after a pause ({kind}): one call at a time"),
-            (None, _) => {
-                let since = unix_ms(trouble.failing_start_time.as_ref());
-                let failures = one_or_many(trouble.failures.into(), "failure", "failures");
-                format!("{failures} in a row, for {}", span(at - since))
-            }
-        };
-        let tone = if is_cooling(trouble, at) { "bad" } else { "warn" };
-        let link = link(frame, "/sessions", &format!("?tool={}", encoded(&trouble.tool)));
-        Self { name: trouble.tool.clone(), tone, state, link }
-    }
 }
 
 impl Budget {

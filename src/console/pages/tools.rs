@@ -1,14 +1,19 @@
-//! `/tools`: how well tools suit agents.
+//! `/tools`: which tools are in trouble now, and how well tools suit agents.
 
 use askama::Template;
 use axum::{Router, extract::Query, response::Html, routing::get};
 use serde::Deserialize;
+use tonic::Code;
 
+use super::troubles::Trouble;
 use crate::{
     console::{Console, fault::Fault, filters, frame::Frame, visitor::Visitor},
-    grpc::v1::{
-        CoercedField, GetToolQualityRequest, GetToolQualityResponse, ToolQuality,
-        profile_service_client::ProfileServiceClient,
+    grpc::{
+        time::unix_ms,
+        v1::{
+            CoercedField, GetFleetRequest, GetToolQualityRequest, GetToolQualityResponse, ToolQuality,
+            fleet_service_client::FleetServiceClient, profile_service_client::ProfileServiceClient,
+        },
     },
 };
 
@@ -38,13 +43,50 @@ struct Page {
     coerced: Vec<(String, CoercedField)>,
     days: u32,
     tool: String,
+    now: Present,
+}
+
+/// What is asked for again each second.
+struct Present {
+    /// Why it is not known, where it is not.
+    problem: Option<String>,
+    troubles: Vec<Trouble>,
+}
+
+impl Present {
+    /// Of all tools, or of one.
+    async fn read(visitor: &Visitor, frame: &Frame, tool: &str) -> Result<Self, Fault> {
+        let fleet = match FleetServiceClient::new(visitor.calls.clone()).get_fleet(GetFleetRequest {}).await {
+            Ok(fleet) => fleet.into_inner().fleet.unwrap_or_default(),
+            Err(status) if matches!(status.code(), Code::Unavailable | Code::ResourceExhausted) => {
+                return Ok(Self { problem: Some(status.message().to_owned()), troubles: Vec::new() });
+            }
+            Err(status) => return Err(status.into()),
+        };
+        let at = unix_ms(fleet.as_of_time.as_ref());
+        let wanted = fleet.tools.iter().filter(|trouble| tool.is_empty() || trouble.tool == tool);
+        Ok(Self { problem: None, troubles: wanted.map(|trouble| Trouble::new(frame, trouble, at)).collect() })
+    }
+}
+
+/// That part by itself.
+#[derive(Template)]
+#[template(path = "tools.html", block = "present")]
+struct Part {
+    now: Present,
+    tool: String,
 }
 
 async fn show(visitor: Visitor, Query(asked): Query<Asked>) -> Result<Html<String>, Fault> {
     let (days, tool) = (asked.days.filter(|days| *days > 0).unwrap_or(7), asked.tool.trim().to_owned());
+    let frame = Frame::new(&visitor, PATH, "Tools");
+    let now = Present::read(&visitor, &frame, &tool).await?;
+    if asked.part == "now" {
+        return Ok(Html(Part { now, tool }.render()?));
+    }
     let wanted = GetToolQualityRequest { tool: tool.clone(), days };
     let report = ProfileServiceClient::new(visitor.calls.clone()).get_tool_quality(wanted).await?.into_inner();
-    let page = Page { frame: Frame::new(&visitor, PATH, "Tools"), coerced: coerced(&report), report, days, tool };
+    let page = Page { frame, coerced: coerced(&report), report, days, tool, now };
     Ok(Html(if asked.part == "report" { page.as_report().render()? } else { page.render()? }))
 }
 

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use callgate::{
     domain::identity::Role,
-    grpc::v1::{self, HaltScope, session_service_client::SessionServiceClient},
+    grpc::v1::{self, HaltScope, OutcomeStatus, session_service_client::SessionServiceClient},
     policy::{self, Policy},
 };
 use http::StatusCode;
 
 use super::{Browser, served};
 use crate::{
-    common::wire::{call, evaluate, from, question},
+    common::wire::{call, evaluate, from, outcome, question, record},
     credentials::{token, who},
     fleet::{POLICY, story},
 };
@@ -140,4 +140,35 @@ async fn without_its_database_the_page_says_so() {
         }
     };
     crate::common::within(std::time::Duration::from_secs(15), "what is wrong", told).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_page_of_tools_says_which_are_in_trouble_now() {
+    let plane = served(&policy::compile(POLICY).expect("a good policy")).await;
+    let mut client = plane.client().await;
+    let limited = v1::ToolError {
+        message: "429".into(),
+        http_status: Some(429),
+        retry_after: Some(prost_types::Duration { seconds: 60, nanos: 0 }),
+        ..Default::default()
+    };
+    let mut ada = Browser::named(&plane, "ada").await;
+    assert!(ada.get("/tools").await.ok().contains("No tool is left alone, and none keeps failing."));
+    evaluate(&mut client, question("s", call("c1", "a&b", "{}"))).await;
+    record(&mut client, v1::RecordRequest { error: Some(limited), ..outcome("s", "c1", OutcomeStatus::Error) }).await;
+    plane.gate.share_health().await.expect("told");
+    crate::common::until("an answer that is not shared any more", async || {
+        ada.get("/tools?part=now").await.ok().contains("<code>a&amp;b</code>")
+    })
+    .await;
+    let html = ada.get("/tools?tool=a%26b").await.ok();
+    assert!(
+        html.contains("left alone for ") && html.contains("(rate limited): calls of it wait or are refused"),
+        "{html}"
+    );
+    assert!(html.contains("href=\"/sessions?tool=a%26b&#38;outcome=error&#38;hours=1\""), "{html}");
+    assert!(html.contains("hx-get=\"/tools?part=now&amp;tool=a%26b\""), "{html}");
+    let part = ada.get("/tools?part=now&tool=other").await.ok();
+    assert!(part.trim_start().starts_with("<section id=\"present\"") && !part.contains("left alone for"), "{part}");
+    assert!(part.contains("<code>other</code> is not left alone, and does not keep failing."), "{part}");
 }

@@ -3,9 +3,9 @@
 use chrono::{DateTime, Utc};
 use prost_types::Timestamp;
 
-use super::{count, is_cooling, link, one_or_many, span};
+use super::{count, link, one_or_many, span};
 use crate::{
-    console::{filters, frame::Frame},
+    console::{filters, frame::Frame, pages::troubles::is_cooling},
     domain::time::wait_in_words,
     grpc::{
         time::{millis, unix_ms},

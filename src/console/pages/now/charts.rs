@@ -258,10 +258,7 @@ impl Hour {
     pub(super) fn note(&self, chart: &Chart) -> String {
         match &self.since {
             Some(since) if chart.is_seen => {
-                format!(
-                    "{} As this server saw it, which runs since {since} UTC: nothing is known of before.",
-                    chart.note
-                )
+                format!("{} As this server saw it, since {since} UTC; it knows of nothing before.", chart.note)
             }
             None if chart.is_seen => format!("{} As this server saw it.", chart.note),
             _ => chart.note.to_owned(),
