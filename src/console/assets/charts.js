@@ -71,7 +71,10 @@ function draw(figure, anew) {
   const range = (name) => (figure.dataset[name] === undefined ? undefined : Number(figure.dataset[name]));
   const y = {};
   if (range("min") !== undefined || range("max") !== undefined) {
-    y.range = (_, min, max) => [range("min") ?? min, range("max") ?? Math.max(max ?? 1, (range("min") ?? 0) + 1)];
+    // A little above the highest value, so that its line is seen whole; counts have room for one at least.
+    const bottom = (min) => range("min") ?? min ?? 0;
+    const top = (min, max) => (figure.dataset.whole || !(max > bottom(min)) ? Math.max(max ?? 0, bottom(min) + 1) : max) * 1.05;
+    y.range = (_, min, max) => [bottom(min), range("max") ?? top(min, max)];
   }
   const options = {
     width: place.clientWidth || 300,
