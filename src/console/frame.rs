@@ -31,7 +31,7 @@ pub(super) struct Link {
 impl Frame {
     /// For a page of somebody's, below one of [`LINKS`].
     pub(super) fn new(visitor: &Visitor, at: &'static str, title: impl Into<String>) -> Self {
-        let caller = &visitor.caller;
+        let caller = &visitor.known.caller;
         Self {
             title: title.into(),
             at,

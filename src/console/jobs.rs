@@ -76,8 +76,8 @@ impl Jobs {
         let cancel = Arc::new(Notify::new());
         let job = Job {
             id: id.clone(),
-            tenant: visitor.caller.tenant.clone(),
-            by: visitor.caller.name.clone(),
+            tenant: visitor.known.caller.tenant.clone(),
+            by: visitor.known.caller.name.clone(),
             began: Some(began),
             policy,
             standing: Standing::Running(BacktestProgress::default()),
@@ -140,7 +140,7 @@ impl Jobs {
     /// One of the visitor's tenant.
     pub(super) fn find(&self, visitor: &Visitor, id: &str) -> Result<Job, Fault> {
         let known = self.lock().get(id).cloned();
-        let theirs = known.filter(|job| job.tenant == visitor.caller.tenant && visitor.is_one_of(ROLES));
+        let theirs = known.filter(|job| job.tenant == visitor.known.caller.tenant && visitor.is_one_of(ROLES));
         theirs.ok_or_else(|| {
             let message = "there is no such backtest here: what one came to is kept for an hour, in the memory of the \
                            replica that ran it, and a restart loses it";
@@ -164,7 +164,7 @@ impl Jobs {
             return Vec::new();
         }
         let mut jobs: Vec<Job> =
-            self.lock().values().filter(|job| job.tenant == visitor.caller.tenant).cloned().collect();
+            self.lock().values().filter(|job| job.tenant == visitor.known.caller.tenant).cloned().collect();
         jobs.sort_by_key(|job| std::cmp::Reverse(job.number));
         jobs
     }

@@ -16,10 +16,8 @@ use sha2::Sha256;
 use subtle::ConstantTimeEq as _;
 use zeroize::Zeroizing;
 
-use crate::{
-    gate::{Gate, NoAnswer},
-    grpc::v1::CallerIdentity,
-};
+use super::visitor::Known;
+use crate::gate::{Gate, NoAnswer};
 
 /// A session ends after so long without anything done. (OWASP's session management cheat sheet has 15 to 30 minutes for
 /// what is worth most, and an hour or two else; who answers questions has a page open, and does nothing for long.)
@@ -169,13 +167,11 @@ pub(super) fn text(bytes: &[u8]) -> String {
     BASE64.encode(bytes)
 }
 
-/// Signs somebody in who showed this, and is `caller`.
-pub(super) async fn begin(gate: &Gate, showed: &Showed, caller: &CallerIdentity) -> Result<Secret, NoAnswer> {
+/// Signs somebody in who showed this, and is known for it.
+pub(super) async fn begin(gate: &Gate, showed: &Showed, known: &Known) -> Result<Secret, NoAnswer> {
     let secret = Secret::new()?;
     let sealed = secret.seal(showed).ok_or_else(|| NoAnswer::Fault("a session could not be sealed".to_owned()))?;
-    gate.put_console_session(&secret.id(), &sealed, LASTS).await?;
-    let (name, credential) = (&caller.name, caller.credential().as_str_name());
-    tracing::info!(tenant = caller.tenant, credential, "{name} signed in to the console");
+    gate.put_console_session(&secret.id(), &sealed, LASTS, known.actor()).await?;
     Ok(secret)
 }
 
@@ -187,8 +183,8 @@ pub(super) async fn find(gate: &Gate, secret: &Secret, is_active: bool) -> Resul
 }
 
 /// Signs them out, on every replica.
-pub(super) async fn end(gate: &Gate, secret: &Secret) -> Result<(), NoAnswer> {
-    gate.end_console_session(&secret.id()).await
+pub(super) async fn end(gate: &Gate, secret: &Secret, known: &Known) -> Result<(), NoAnswer> {
+    gate.end_console_session(&secret.id(), known.actor()).await
 }
 
 #[cfg(test)]

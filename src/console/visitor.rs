@@ -11,7 +11,7 @@ use super::{
     session::{self, Secret, Showed},
 };
 use crate::{
-    domain::time::Timestamp,
+    domain::{audit::Actor, identity::Identity, ids::TenantId, time::Timestamp},
     grpc::{
         Insider,
         v1::{CallerIdentity, GetCallerRequest, Role, server_service_client::ServerServiceClient},
@@ -25,7 +25,7 @@ pub(super) const LIVE: &str = "callgate-live";
 /// Somebody who is signed in.
 pub(super) struct Visitor {
     /// Who they are, by what they showed.
-    pub(super) caller: CallerIdentity,
+    pub(super) known: Known,
     /// What their forms carry.
     pub(super) csrf: String,
     /// The services, as they ask them: what generated clients take for a connection.
@@ -38,7 +38,7 @@ pub(super) struct Visitor {
 impl Visitor {
     /// May they, by one of these roles?
     pub(super) fn is_one_of(&self, roles: &[Role]) -> bool {
-        let has = |role: &Role| self.caller.roles().any(|one| one == *role);
+        let has = |role: &Role| self.known.caller.roles().any(|one| one == *role);
         has(&Role::Admin) || roles.iter().any(has)
     }
 }
@@ -70,10 +70,25 @@ impl Shown {
     }
 }
 
-/// Who that is to the server.
-pub(super) async fn caller(calls: &Insider) -> Result<CallerIdentity, Fault> {
-    let response = ServerServiceClient::new(calls.clone()).get_caller(GetCallerRequest {}).await?;
-    Ok(response.into_inner().caller.unwrap_or_default())
+/// Who somebody is to the server.
+pub(super) struct Known {
+    pub(super) caller: CallerIdentity,
+    identity: Arc<Identity>,
+}
+
+impl Known {
+    /// Who that is to the server.
+    pub(super) async fn by(calls: &Insider) -> Result<Self, Fault> {
+        let response = ServerServiceClient::new(calls.clone()).get_caller(GetCallerRequest {}).await?;
+        let identity = response.extensions().get().cloned();
+        let identity = identity.ok_or_else(|| Fault::field("the server does not say who you are"))?;
+        Ok(Self { caller: response.into_inner().caller.unwrap_or_default(), identity })
+    }
+
+    /// As the audit of their tenant names them.
+    pub(super) fn actor(&self) -> (TenantId, Actor) {
+        (self.identity.tenant, Actor::of(&self.identity, &self.caller.name))
+    }
 }
 
 impl FromRequestParts<Console> for Visitor {
@@ -95,8 +110,8 @@ impl OptionalFromRequestParts<Console> for Visitor {
         let shown = Shown::of(parts);
         // The name alone counts only while the server knows no credentials, and is asked by a name of its own.
         let calls = shown.calls(console, &showed)?;
-        match caller(&calls).await {
-            Ok(caller) => Ok(Some(Self { caller, csrf: secret.csrf(), calls, secret, now: console.gate.now() })),
+        match Known::by(&calls).await {
+            Ok(known) => Ok(Some(Self { known, csrf: secret.csrf(), calls, secret, now: console.gate.now() })),
             // What they showed holds no more.
             Err(fault) if fault.is_unauthenticated() => Ok(None),
             Err(fault) => Err(fault),

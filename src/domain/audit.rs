@@ -68,6 +68,10 @@ pub enum Kind {
     KeyRotated,
     /// What is kept how long was changed.
     RetentionChanged,
+    /// Somebody signed in to the console.
+    SignedIn,
+    /// Somebody signed out of it.
+    SignedOut,
 }
 
 impl Kind {
@@ -99,6 +103,8 @@ impl Kind {
             Self::Exported => "exported",
             Self::KeyRotated => "key_rotated",
             Self::RetentionChanged => "retention_changed",
+            Self::SignedIn => "signed_in",
+            Self::SignedOut => "signed_out",
         }
     }
 }

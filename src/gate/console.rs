@@ -3,15 +3,31 @@
 use std::time::Duration;
 
 use super::{Gate, NoAnswer};
-use crate::store::SignedIn;
+use crate::{
+    domain::{
+        audit::{Actor, Event, Kind},
+        ids::TenantId,
+    },
+    store::SignedIn,
+};
+
+/// What the audit calls it that somebody signs in to, and out of.
+const CONSOLE: &str = "the console";
 
 impl Gate {
-    /// Keeps a session of the console for so long.
+    /// Keeps a session of the console for so long: whose it is, is in the audit of their tenant.
     ///
     /// # Errors
     /// [`NoAnswer`]: nobody is signed in by it, or nobody knows.
-    pub async fn put_console_session(&self, id: &[u8], sealed: &[u8], lasts: Duration) -> Result<(), NoAnswer> {
-        Ok(self.store.put_console_session(id, sealed, lasts).await?)
+    pub async fn put_console_session(
+        &self,
+        id: &[u8],
+        sealed: &[u8],
+        lasts: Duration,
+        (tenant, by): (TenantId, Actor),
+    ) -> Result<(), NoAnswer> {
+        let event = Event::new(Kind::SignedIn, by, CONSOLE);
+        Ok(self.store.put_console_session((id, sealed, lasts), tenant, &event).await?)
     }
 
     /// A session of the console that holds. Where `is_active`, its holder does something now, and it holds longer.
@@ -31,11 +47,12 @@ impl Gate {
         Ok(found)
     }
 
-    /// Ends a session of the console.
+    /// Ends a session of the console, for whoever has signed out of it.
     ///
     /// # Errors
     /// [`NoAnswer`]: it may go on.
-    pub async fn end_console_session(&self, id: &[u8]) -> Result<(), NoAnswer> {
-        Ok(self.store.end_console_session(id).await?)
+    pub async fn end_console_session(&self, id: &[u8], (tenant, by): (TenantId, Actor)) -> Result<(), NoAnswer> {
+        let event = Event::new(Kind::SignedOut, by, CONSOLE);
+        Ok(self.store.end_console_session(id, tenant, &event).await?)
     }
 }

@@ -88,6 +88,9 @@ impl v1::server_service_server::ServerService for ServerService {
             tenant: self.gate.tenant(identity.tenant).map(|tenant| tenant.name.clone()).unwrap_or_default(),
             credential: credential.into(),
         };
-        Ok(Response::new(v1::GetCallerResponse { caller: Some(caller) }))
+        let mut response = Response::new(v1::GetCallerResponse { caller: Some(caller) });
+        // For who asks in the same process; it is no part of what is sent.
+        response.extensions_mut().insert(identity);
+        Ok(response)
     }
 }

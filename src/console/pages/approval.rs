@@ -268,7 +268,7 @@ impl Page {
 
 /// Why somebody cannot answer a question, as far as that is known before they try.
 fn cannot(visitor: &Visitor, question: &Approval) -> Option<String> {
-    let caller = &visitor.caller;
+    let caller = &visitor.known.caller;
     if !visitor.is_one_of(&[Role::Approver]) {
         return Some("Your roles let you look at questions; people with the role approver answer them.".to_owned());
     }

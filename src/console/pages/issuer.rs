@@ -23,7 +23,7 @@ use crate::{
         Console,
         fault::Fault,
         session::{self, Secret, Showed},
-        visitor::{Shown, caller, is_here},
+        visitor::{Known, Shown, is_here},
     },
     outgoing::Ask,
 };
@@ -160,8 +160,8 @@ async fn back(State(console): State<Console>, Led(shown): Led, Query(back): Quer
         return Err(again());
     }
     let showed = Showed::Bearer(token);
-    let caller = caller(&shown.calls(&console, &showed)?).await?;
-    let session = session::begin(&console.gate, &showed, &caller).await?;
+    let known = Known::by(&shown.calls(&console, &showed)?).await?;
+    let session = session::begin(&console.gate, &showed, &known).await?;
     let mut headers = HeaderMap::new();
     for cookie in [Secret::cookie(Some(&session)), Secret::no_sign_in()].into_iter().flatten() {
         headers.append(header::SET_COOKIE, cookie);

@@ -18,7 +18,7 @@ use crate::{
         filters,
         form::{Posted, from_here},
         session::{self, Secret, Showed},
-        visitor::{Shown, Visitor, caller, is_here},
+        visitor::{Known, Shown, Visitor, is_here},
     },
     grpc::v1::CredentialKind,
 };
@@ -96,10 +96,13 @@ async fn show(
 
 async fn page(console: &Console, shown: &Shown, way: &Way, fault: Option<&Fault>) -> Result<Response, Fault> {
     let named = match shown.peer.as_ref().is_some_and(|peer| peer.names.is_some()) {
-        true => caller(&shown.calls(console, &Showed::Certificate)?).await.ok(),
+        true => Known::by(&shown.calls(console, &Showed::Certificate)?).await.ok(),
         false => None,
     };
-    let named = named.filter(|caller| caller.credential() == CredentialKind::Certificate).map(|caller| caller.name);
+    let named = named
+        .map(|known| known.caller)
+        .filter(|caller| caller.credential() == CredentialKind::Certificate)
+        .map(|caller| caller.name);
     let wants_credentials = console.gate.wants_credentials() || shown.peer.as_ref().is_none_or(|peer| peer.is_public);
     let (message, certificate) = (fault.map(Fault::message), named.as_deref());
     let html =
@@ -133,7 +136,7 @@ async fn sign_in(
         (token, _) => Showed::Bearer(token.to_owned()),
     };
     let known = match shown.calls(&console, &showed) {
-        Ok(calls) => caller(&calls).await,
+        Ok(calls) => Known::by(&calls).await,
         Err(fault) => Err(fault),
     };
     let fits = |kind| match showed {
@@ -141,17 +144,17 @@ async fn sign_in(
         Showed::Name(_) => kind == CredentialKind::None,
         Showed::Certificate => kind == CredentialKind::Certificate,
     };
-    let caller = match known {
-        Ok(caller) if fits(caller.credential()) => caller,
+    let known = match known {
+        Ok(known) if fits(known.caller.credential()) => known,
         Ok(_) => return page(&console, &shown, &way, Some(&Fault::field("sign in with a token"))).await,
         Err(fault) => return page(&console, &shown, &way, Some(&fault)).await,
     };
-    let secret = session::begin(&console.gate, &showed, &caller).await?;
+    let secret = session::begin(&console.gate, &showed, &known).await?;
     leave(Some(&secret), way.next())
 }
 
 async fn sign_out(State(console): State<Console>, Posted { visitor, .. }: Posted<Nothing>) -> Result<Response, Fault> {
-    session::end(&console.gate, &visitor.secret).await?;
+    session::end(&console.gate, &visitor.secret, &visitor.known).await?;
     leave(None, "/sign-in")
 }
 

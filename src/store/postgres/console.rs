@@ -4,8 +4,11 @@ use std::time::Duration;
 
 use sqlx::{Connection as _, Row as _};
 
-use super::Store;
-use crate::store::error::StoreError;
+use super::{Store, audit};
+use crate::{
+    domain::{audit::Event, ids::TenantId},
+    store::error::StoreError,
+};
 
 /// What is known of who is signed in.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,11 +20,16 @@ pub struct SignedIn {
 }
 
 impl Store {
-    /// Keeps a session for so long, and deletes those that have ended.
+    /// Keeps a session for so long, with the entry of the audit that tells of it, and deletes those that have ended.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be used: none was stored, or nobody knows.
-    pub async fn put_console_session(&self, id: &[u8], sealed: &[u8], lasts: Duration) -> Result<(), StoreError> {
+    pub async fn put_console_session(
+        &self,
+        (id, sealed, lasts): (&[u8], &[u8], Duration),
+        tenant: TenantId,
+        event: &Event,
+    ) -> Result<(), StoreError> {
         self.readers
             .read(async |conn| {
                 let mut transaction = conn.begin().await?;
@@ -29,7 +37,7 @@ impl Store {
                 let insert = "insert into console_session (session_id, sealed, expires_at)
                     values ($1, $2, now() + $3 * interval '1 second')";
                 sqlx::query(insert).bind(id).bind(sealed).bind(seconds(lasts)).execute(&mut *transaction).await?;
-                Ok(transaction.commit().await?)
+                audit::commit(transaction, tenant, event).await
             })
             .await
     }
@@ -59,13 +67,21 @@ impl Store {
         self.readers.read(async |conn| Ok(update.execute(conn).await.map(drop)?)).await
     }
 
-    /// Ends a session.
+    /// Ends a session, with the entry of the audit that tells of it; none where it has ended before.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be used: it may go on.
-    pub async fn end_console_session(&self, id: &[u8]) -> Result<(), StoreError> {
+    pub async fn end_console_session(&self, id: &[u8], tenant: TenantId, event: &Event) -> Result<(), StoreError> {
         let delete = sqlx::query("delete from console_session where session_id = $1").bind(id);
-        self.readers.read(async |conn| Ok(delete.execute(conn).await.map(drop)?)).await
+        self.readers
+            .read(async |conn| {
+                let mut transaction = conn.begin().await?;
+                if delete.execute(&mut *transaction).await?.rows_affected() == 0 {
+                    return Ok(transaction.rollback().await?);
+                }
+                audit::commit(transaction, tenant, event).await
+            })
+            .await
     }
 }
 

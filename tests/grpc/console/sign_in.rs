@@ -156,3 +156,32 @@ async fn roles_decide_what_is_seen_and_every_answer_is_guarded() {
         assert_eq!(page.headers["cache-control"], "no-store", "{path}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_signs_in_and_out_is_in_the_audit_of_their_tenant_and_who_fails_is_not() {
+    let plane = served(&Policy::default()).await;
+    let mut browser = Browser::named(&plane, "eve").await;
+    let (admin, known) = token(&plane.gate, who("ada", &[Role::Admin])).await;
+    let mut stranger = Browser::new(&plane);
+    for form in [[("token", "cg_admin_wrong")], [("name", "mallory")], [("certificate", "yes")]] {
+        assert!(stranger.post("/sign-in", &form).await.status.is_client_error(), "{form:?}");
+    }
+    // What held at the sign-in holds no more: nobody signs out by it.
+    assert_eq!(browser.post("/sign-out", &[]).await.status, StatusCode::SEE_OTHER);
+    let mut browser = Browser::with_token(&plane, &admin).await;
+    let page = browser.get("/audit").await.ok();
+    assert!(page.contains(">signed_in</span> the console"), "{page}");
+    let mut copy = Browser::new(&plane);
+    copy.headers.clone_from(&browser.headers);
+    copy.get("/audit").await.ok();
+    assert_eq!(browser.post("/sign-out", &[]).await.location(), "/sign-in");
+    copy.post("/sign-out", &[]).await;
+    let told = "select tenant_id, kind, who, credential, origin, what, why from audit_log where kind like 'signed%'
+                order by number";
+    let by = format!("ada,\"token {}\",127.0.0.1,\"the console\",", known.id);
+    let first = "(1,signed_in,eve,local,,\"the console\",)".to_owned();
+    let expected = [first, format!("(1,signed_in,{by})"), format!("(1,signed_out,{by})")];
+    assert_eq!(plane.postgres.rows(told).await, expected);
+    let words = plane.postgres.rows("select words::text from audit").await.concat();
+    assert!(!words.contains(&admin) && !words.contains("mallory"), "{words}");
+}
