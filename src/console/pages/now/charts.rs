@@ -174,7 +174,7 @@ const CHARTS: [Chart; 10] = [
         id: "chart-database",
         title: "How long the database takes to answer",
         unit: "milliseconds",
-        note: "The slowest answer in each minute to a small question, asked once a second. No line where there was none.",
+        note: "The slowest answer in each minute to a small question, asked each second. No line where there was none.",
         lines: &[line("Database, milliseconds", "--line-1", |minute| {
             let took = minute.plane()?.database_time;
             took.and_then(|took| number(millis(Some(&took))))
