@@ -24,7 +24,7 @@ use super::{
     time::Timestamp,
 };
 
-pub use edits::{EDITS_MAX, EditedCall};
+pub use edits::{EDITS_MAX, EditedCall, StoredPermit, StoredYes, let_through};
 pub use restore::{KeptText, RunTotals, Totals};
 
 /// Calls that a session remembers in full, beside the open ones and those that a person is asked about.

@@ -17,6 +17,7 @@ use crate::{
         reason::Reason,
         redaction,
         rejection::{CommandRejection, EditRejection},
+        tree::let_through,
         verdict::Verdict,
     },
     engine::{self, Judgement},
@@ -112,6 +113,36 @@ impl Gate {
             is_final && finding.enforced && OF_ARGUMENTS.contains(&&*finding.rule)
         };
         Ok(verdict.findings.into_iter().find(refuses))
+    }
+
+    /// The call that ran with the arguments that were chosen instead of those of a question; none while none has.
+    ///
+    /// # Errors
+    /// [`NoAnswer`] when it cannot be read.
+    pub async fn ran_instead(&self, tenant: TenantId, question: &Question) -> Result<Option<String>, NoAnswer> {
+        let is_edited = question.resolution.as_ref().is_some_and(|resolution| resolution.edited_until.is_some());
+        let session = SessionId::parse("session_id", &question.session);
+        let Some(session) = session.ok().filter(|_| is_edited) else { return Ok(None) };
+        let (answers, permits) = self.store.chosen_since(tenant, &session).await?;
+        let found = let_through(&answers, &permits);
+        let ran = found.into_iter().find(|(yes, _)| yes.approval_id == question.approval_id);
+        Ok(ran.map(|(_, permit)| permit.call_id.clone()))
+    }
+
+    /// The question whose answer chose the arguments of a call, and so let it through; none where none did.
+    ///
+    /// # Errors
+    /// [`NoAnswer`] when it cannot be read.
+    pub async fn chosen_by(
+        &self,
+        tenant: TenantId,
+        session: &SessionId,
+        call_id: &CallId,
+    ) -> Result<Option<String>, NoAnswer> {
+        let (answers, permits) = self.store.chosen_since(tenant, session).await?;
+        let found = let_through(&answers, &permits);
+        let yes = found.into_iter().find(|(_, permit)| permit.call_id == call_id.as_str());
+        Ok(yes.map(|(yes, _)| yes.approval_id.clone()))
     }
 
     /// What a person has approved instead of a refused call. Where it cannot be read now, whoever asks again is told.

@@ -156,6 +156,7 @@ fn encoded(question: Question, gate: &Gate, tenant: TenantId) -> v1::Approval {
         edited_args_digest: edited.map(|edited| hex::encode(edited.digest.0)).unwrap_or_default(),
         edited_arguments_json: edited.and_then(|edited| edited.arguments.as_deref()).unwrap_or_default().to_owned(),
         edited_expire_time: resolution.and_then(|resolution| resolution.edited_until).map(timestamp),
+        ran_call_id: String::new(),
         scope: scope.into(),
         scope_expire_time: clears.map(|(_, until)| timestamp(*until)),
         resource: clears.and_then(|(on, _)| on.as_ref()).map(|on| on.as_str().to_owned()).unwrap_or_default(),
@@ -323,8 +324,10 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
     ) -> Result<Response<v1::GetApprovalResponse>, Status> {
         let tenant = identity::tenant(&request)?;
         let id = required_text("approval_id", &request.into_inner().approval_id)?;
-        let approval = Some(encoded(self.question(tenant, &id).await?, &self.gate, tenant));
-        Ok(Response::new(v1::GetApprovalResponse { approval }))
+        let question = self.question(tenant, &id).await?;
+        let ran = service::for_people(Box::pin(self.gate.ran_instead(tenant, &question))).await?;
+        let approval = v1::Approval { ran_call_id: ran.unwrap_or_default(), ..encoded(question, &self.gate, tenant) };
+        Ok(Response::new(v1::GetApprovalResponse { approval: Some(approval) }))
     }
 
     async fn resolve_approval(

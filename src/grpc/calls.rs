@@ -268,5 +268,6 @@ pub(super) fn whole_call(call: WholeCall, told: Told) -> v1::GetCallResponse {
         next_context_hint: told.hint.unwrap_or_default(),
         followed_by_call_ids: call.followed_by,
         rows: call.rows,
+        chosen_by_approval_id: String::new(),
     }
 }

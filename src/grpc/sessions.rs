@@ -298,7 +298,12 @@ impl v1::session_service_server::SessionService for SessionService {
         let call_id = calls::call_id(&message.call_id)?;
         let whole = self.gate.whole_call(tenant, &session, &call_id, with_rows);
         let (call, told) = service::for_people(Box::pin(whole)).await?;
-        Ok(Response::new(calls::whole_call(call, told)))
+        let chosen_by = match call.line.judgement.attempt {
+            Some(_) => service::for_people(Box::pin(self.gate.chosen_by(tenant, &session, &call_id))).await?,
+            None => None,
+        };
+        let chosen_by_approval_id = chosen_by.unwrap_or_default();
+        Ok(Response::new(v1::GetCallResponse { chosen_by_approval_id, ..calls::whole_call(call, told) }))
     }
 
     async fn explain_call(

@@ -4,7 +4,7 @@
 use callgate::{
     grpc::v1::{
         self, ApprovalState, Decision, approval_service_client::ApprovalServiceClient,
-        audit_service_client::AuditServiceClient,
+        audit_service_client::AuditServiceClient, session_service_client::SessionServiceClient,
     },
     policy::{self, Policy},
 };
@@ -319,4 +319,64 @@ async fn what_a_prompt_of_the_host_may_let_through_is_not_edited() {
     let refused = resolve(approvals(&plane).await, edit(&id, "eve", CHOSEN)).await;
     assert_eq!(refused, Err((Code::FailedPrecondition, "EDIT_REFUSED".to_owned())));
     assert_eq!(plane.postgres.number("select count(*) from session_event").await, 0);
+}
+
+async fn chosen_by(plane: &Plane, session: &str, call_id: &str) -> String {
+    let mut sessions = SessionServiceClient::new(plane.channel().await);
+    let asked = v1::GetCallRequest { session_id: session.into(), call_id: call_id.into(), include_rows: false };
+    sessions.get_call(asked).await.expect("a call").into_inner().chosen_by_approval_id
+}
+
+async fn ran(approvals: &mut ApprovalServiceClient<Channel>, id: &str) -> String {
+    let found = approvals.get_approval(v1::GetApprovalRequest { approval_id: id.into() }).await.expect("a question");
+    found.into_inner().approval.expect("a question").ran_call_id
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_question_and_the_call_that_ran_instead_lead_to_each_other() {
+    let plane = plane().await;
+    let (mut client, mut approvals) = (plane.client().await, approvals(&plane).await);
+    // The same words in another session are another yes.
+    for session in ["s", "other"] {
+        let id = held(&mut client, session, "c1").await;
+        assert_eq!(ran(&mut approvals, &id).await, "", "nobody has answered");
+        resolve(approvals.clone(), edit(&id, "eve", CHOSEN)).await.expect("an answer");
+        assert_eq!(ran(&mut approvals, &id).await, "", "nothing ran yet");
+        is_refused(&evaluate(&mut client, pay(session, "c1", ASKED)).await);
+        let call_id = format!("ran-in-{session}");
+        assert_eq!(evaluate(&mut client, pay(session, &call_id, CHOSEN)).await.decision(), Decision::Allow);
+        assert_eq!(ran(&mut approvals, &id).await, call_id);
+        assert_eq!(chosen_by(&plane, session, &call_id).await, id);
+        assert_eq!(chosen_by(&plane, session, "c1").await, "", "it never ran");
+    }
+    // One that was approved as it was asked about ran by its own question.
+    let id = held(&mut client, "plain", "c1").await;
+    resolve(approvals.clone(), crate::people::answer(&id, "eve", true, "")).await.expect("an answer");
+    assert_eq!(evaluate(&mut client, pay("plain", "c1", ASKED)).await.decision(), Decision::Allow);
+    assert_eq!((ran(&mut approvals, &id).await, chosen_by(&plane, "plain", "c1").await), Default::default());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_edited_yes_that_has_expired_lets_nothing_through() {
+    let plane = plane().await;
+    let (mut client, mut approvals) = (plane.client().await, approvals(&plane).await);
+    let id = held(&mut client, "s", "c1").await;
+    resolve(approvals.clone(), edit(&id, "eve", CHOSEN)).await.expect("an answer");
+    let late = "update session_event set detail = jsonb_set(detail, '{edit,until_ms}', '1000')
+                where kind = 'answered' and detail -> 'edit' is not null";
+    assert_eq!(plane.postgres.tamper(late).await, 1);
+    // A replica that knows nothing but the rows: the very same call is another question, and the one that was asked
+    // about does not run either.
+    let mut other = Client::new(plane.postgres_gate(&rules()).await);
+    let again = evaluate(&mut other, pay("s", "c2", CHOSEN)).await;
+    assert_eq!(again.decision(), Decision::Ask, "{again:?}");
+    assert_ne!(again.approval_id, id);
+    is_refused(&evaluate(&mut other, pay("s", "c1", ASKED)).await);
+    let yes = crate::people::answer(&again.approval_id, "fay", true, "");
+    let mut answers = ApprovalServiceClient::new(plane.channel().await);
+    assert!(resolve(answers.clone(), yes).await.is_ok());
+    assert_eq!(evaluate(&mut other, pay("s", "c2", CHOSEN)).await.decision(), Decision::Allow);
+    assert_eq!(ran(&mut answers, &id).await, "", "it ran by a question of its own");
+    assert_eq!(chosen_by(&plane, "s", "c2").await, "");
+    assert_eq!(ran(&mut approvals, &again.approval_id).await, "");
 }

@@ -6,8 +6,9 @@ use callgate::{
     domain::{
         audit::Actor,
         call::Request,
-        control::{Command, Operation},
+        control::{Command, Edited, Operation},
         failure::ErrorReport,
+        fingerprint::ArgsDigest,
         forgetting::{Forgot, Whom},
         halt::Halted,
         identity::{Credential, Identity, Role},
@@ -87,6 +88,13 @@ async fn work(gate: &Gate, other: &Gate, word: &str, of: impl Fn(Request) -> Req
         Report { by, result: Some(named("settled")), ..report(&child, &named("lost"), OutcomeStatus::Success) },
     )
     .await;
+    let more = callgate::domain::json::parse(&format!(r#"{{"of":"{word}","n":9}}"#)).expect("JSON");
+    let more = Request { arguments: more, ..asked(&root, "more", "reset") };
+    let approval_id = evaluate(gate, more).await.verdict.approval.expect("a question").id;
+    let chosen = Edited { digest: ArgsDigest([7; 32]), arguments: Some(format!(r#"{{"of":"{word}"}}"#).into()) };
+    let operation = Operation::Answer { approval_id, approve: true, clears: None, edited: Some(chosen) };
+    let command = Command { session: session(&root), by: Actor::from("eve"), reason: Some(named("less")), operation };
+    gate.control(DEFAULT_TENANT, &command).await.expect("an answer that is taken");
     let reset = asked(&root, "reset", "reset");
     let approval_id = evaluate(gate, reset).await.verdict.approval.expect("a question").id;
     for (operation, by) in [

@@ -42,6 +42,46 @@ pub struct EditedCall {
     pub is_used: bool,
 }
 
+/// A yes to other arguments, as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredYes {
+    /// The place of the answer among the tree's events.
+    pub seq: u64,
+    pub approval_id: String,
+    pub approved: ArgsDigest,
+    pub until: Timestamp,
+    pub policy: String,
+}
+
+/// A permitted call of the same session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredPermit {
+    pub seq: u64,
+    pub at: Timestamp,
+    pub call_id: String,
+    pub digest: ArgsDigest,
+    pub policy: String,
+}
+
+/// Which permit came of which yes, both of one session and in their order, as [`CallTree::use_up`] has it: each permit
+/// uses up the oldest yes to it. What was permitted past the yes's time, or under another policy, did not need it.
+#[must_use]
+pub fn let_through<'a>(
+    answers: &'a [StoredYes],
+    permits: &'a [StoredPermit],
+) -> Vec<(&'a StoredYes, &'a StoredPermit)> {
+    let mut unused: VecDeque<&StoredYes> = answers.iter().collect();
+    let mut found = Vec::new();
+    for permit in permits {
+        let fits = |yes: &&StoredYes| yes.approved == permit.digest && yes.seq < permit.seq;
+        let Some(yes) = unused.iter().position(fits).and_then(|at| unused.remove(at)) else { continue };
+        if permit.at < yes.until && permit.policy == yes.policy {
+            found.push((yes, permit));
+        }
+    }
+    found
+}
+
 impl CallTree {
     /// What was approved instead of the proposed call: of this very `call_id` for ever, of the same call under another
     /// one until the root's next run.
@@ -108,4 +148,40 @@ fn unused<'a>(
 ) -> Option<&'a mut EditedCall> {
     let fits = |edit: &&mut EditedCall| edit.call.session == *session && edit.approved == digest && edit.seq < seq;
     edits.iter_mut().filter(fits).find(|edit| !edit.is_used)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn yes(seq: u64, digest: u8) -> StoredYes {
+        let until = Timestamp::from_millis(1_000);
+        let (approval_id, policy) = (format!("a{seq}"), "p".to_owned());
+        StoredYes { seq, approval_id, approved: ArgsDigest([digest; 32]), until, policy }
+    }
+
+    fn permit(seq: u64, digest: u8) -> StoredPermit {
+        let (at, digest) = (Timestamp::from_millis(999), ArgsDigest([digest; 32]));
+        StoredPermit { seq, at, call_id: format!("c{seq}"), digest, policy: "p".to_owned() }
+    }
+
+    fn found(answers: &[StoredYes], permits: &[StoredPermit]) -> Vec<(u64, u64)> {
+        let_through(answers, permits).into_iter().map(|(yes, permit)| (yes.seq, permit.seq)).collect()
+    }
+
+    #[test]
+    fn each_yes_is_good_for_the_first_call_with_its_arguments_after_it_and_the_oldest_goes_first() {
+        let permits = [permit(1, 7), permit(3, 8), permit(4, 7), permit(6, 7), permit(7, 7)];
+        assert_eq!(found(&[yes(2, 7), yes(5, 7)], &permits), [(2, 4), (5, 6)]);
+        assert_eq!(found(&[yes(2, 7), yes(3, 7)], &permits[2..]), [(2, 4), (3, 6)]);
+        assert_eq!(found(&[yes(2, 9)], &permits), []);
+    }
+
+    #[test]
+    fn what_ran_too_late_or_under_another_policy_ran_without_it_and_it_is_used_up_all_the_same() {
+        let late = StoredPermit { at: Timestamp::from_millis(1_000), ..permit(3, 7) };
+        assert_eq!(found(&[yes(2, 7)], &[late, permit(4, 7)]), []);
+        let other = StoredPermit { policy: "q".to_owned(), ..permit(3, 7) };
+        assert_eq!(found(&[yes(2, 7)], &[other, permit(4, 7)]), []);
+    }
 }

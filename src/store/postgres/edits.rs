@@ -1,12 +1,13 @@
 //! Arguments that people have chosen instead of those that were asked about.
 
 use serde::{Deserialize, Serialize};
-use sqlx::{PgConnection, Row as _};
+use sqlx::{PgConnection, Row as _, postgres::PgRow};
 
 use super::{
     Store,
-    decode::{Loaded, corrupt, count, hash},
+    decode::{Loaded, at, corrupt, count, hash},
     look_up,
+    row::big,
     sealed::{EDITED, Opener},
 };
 use crate::{
@@ -16,6 +17,7 @@ use crate::{
         ids::{CallId, SessionId, TenantId},
         shard::Shard,
         time::Timestamp,
+        tree::{EDITS_MAX, StoredPermit, StoredYes},
     },
     store::error::StoreError,
 };
@@ -34,6 +36,79 @@ impl Store {
         let opener = self.opener(tenant);
         self.readers.read_of(&[tenant], async |conn| edited(conn, tenant, session, call_id, &opener).await).await
     }
+}
+
+/// Permits that are looked through after the oldest yes of a session.
+const PERMITS_MAX: usize = 1_000;
+
+impl Store {
+    /// The answers of a session that chose other arguments, the newest of very many, and what was permitted with those
+    /// arguments since; both in their order.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be read.
+    pub async fn chosen_since(
+        &self,
+        tenant: TenantId,
+        session: &SessionId,
+    ) -> Result<(Vec<StoredYes>, Vec<StoredPermit>), StoreError> {
+        self.readers.read_of(&[tenant], async |conn| chosen_since(conn, tenant, session).await).await
+    }
+}
+
+async fn chosen_since(
+    conn: &mut PgConnection,
+    tenant: TenantId,
+    session: &SessionId,
+) -> Loaded<(Vec<StoredYes>, Vec<StoredPermit>)> {
+    let Some(root) = look_up::root(&mut *conn, tenant, session).await? else { return Ok(Default::default()) };
+    let answers = format!(
+        "select e.seq, e.detail ->> 'approval_id' as approval_id, e.detail #>> '{{edit,digest}}' as digest,
+           coalesce((e.detail #>> '{{edit,until_ms}}')::bigint, 0) as until_ms,
+           coalesce(e.detail #>> '{{edit,policy}}', '') as policy
+         from call_tree t join session_event e on e.shard = t.shard and e.tenant_id = t.tenant_id
+           and e.root_id = t.root_id and e.epoch = t.epoch
+         where t.shard = $1 and t.tenant_id = $2 and t.root_id = $3 and e.session_id = $4 and e.kind = 'answered'
+           and e.detail -> 'edit' is not null
+         order by e.seq desc limit {EDITS_MAX}"
+    );
+    let shard = Shard::of(tenant, &root).0;
+    let query = sqlx::query(sqlx::AssertSqlSafe(answers)).bind(shard).bind(tenant.0);
+    let rows = query.bind(root.as_str()).bind(session.as_str()).fetch_all(&mut *conn).await?;
+    let answers: Vec<StoredYes> = rows.iter().rev().map(yes).collect::<Loaded<_>>()?;
+    let Some(first) = answers.first() else { return Ok(Default::default()) };
+    let digests: Vec<&[u8]> = answers.iter().map(|yes| &yes.approved.0[..]).collect();
+    let permits = format!(
+        "select c.seq, (extract(epoch from c.at) * 1000)::bigint as at_ms, c.call_id, c.args_digest, c.policy_version
+         from call_tree t join call c on c.shard = t.shard and c.tenant_id = t.tenant_id and c.epoch = t.epoch
+         where t.shard = $1 and t.tenant_id = $2 and t.root_id = $3 and c.session_id = $4 and c.seq > $5
+           and c.attempt is not null and c.args_digest = any($6)
+         order by c.seq limit {PERMITS_MAX}"
+    );
+    let query = sqlx::query(sqlx::AssertSqlSafe(permits)).bind(shard).bind(tenant.0).bind(root.as_str());
+    let query = query.bind(session.as_str()).bind(big(first.seq)).bind(digests);
+    let permits = query.fetch_all(conn).await?.iter().map(permit).collect::<Loaded<_>>()?;
+    Ok((answers, permits))
+}
+
+fn yes(row: &PgRow) -> Loaded<StoredYes> {
+    Ok(StoredYes {
+        seq: count(row, "seq")?,
+        approval_id: row.try_get("approval_id")?,
+        approved: digest(row.try_get("digest")?)?,
+        until: at(row, "until_ms")?,
+        policy: row.try_get("policy")?,
+    })
+}
+
+fn permit(row: &PgRow) -> Loaded<StoredPermit> {
+    Ok(StoredPermit {
+        seq: count(row, "seq")?,
+        at: at(row, "at_ms")?,
+        call_id: row.try_get("call_id")?,
+        digest: ArgsDigest(hash(row.try_get("args_digest")?)?),
+        policy: row.try_get("policy_version")?,
+    })
 }
 
 async fn edited(

@@ -223,6 +223,14 @@ async fn other_arguments_are_looked_at_before_they_are_approved() {
     assert_eq!((told.decision(), told.approved_arguments_json.as_str()), (Decision::Deny, edited));
     let told = eve.get("/calls/s/c1").await.ok();
     assert!(told.contains("approved it with other arguments"), "{told}");
+    assert!(!told.contains("Let through by"), "{told}");
+    // The question and the call that ran lead to each other.
+    let ran = evaluate_as(Some(&token), &mut client, refund("c2", "refund_order", edited)).await;
+    assert_eq!(ran.decision(), Decision::Allow, "{ran:?}");
+    let page = eve.get(&path).await.ok();
+    assert!(page.contains("<a href=\"/calls/s/c2\">c2</a> ran with those arguments"), "{page}");
+    let told = eve.get("/calls/s/c2").await.ok();
+    assert!(told.contains("Let through by") && told.contains(&format!("<a href=\"{path}\">")), "{told}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
