@@ -8,6 +8,8 @@ use std::sync::{
 use callgate::{
     domain::{
         call::Request,
+        control::{Command, Edited, Operation},
+        fingerprint::ArgsDigest,
         ids::{DEFAULT_TENANT, TenantId},
         outcome::OutcomeStatus,
         rejection::RecordRejection,
@@ -328,4 +330,29 @@ async fn changed_terms_are_in_the_audit_of_the_plane_and_of_the_tenant() {
     let told = "select tenant_id, who, what from audit_log where kind = 'retention_changed' order by 1";
     let what = "acme: words 10 days, calls for ever, months for ever";
     assert_eq!(postgres.rows(told).await, [1, 2].map(|tenant| format!(r#"({tenant},olga,"{what}")"#)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn arguments_that_a_person_chose_go_at_the_term_and_what_was_asked_stays_refused() {
+    let postgres = Postgres::start().await;
+    let warm = gate(&postgres, &strict()).await;
+    let asks = || ask("s", "c1", "charge", r#"{"of":"word-asked"}"#);
+    let approval_id = evaluate(&warm, asks()).await.verdict.approval.expect("a question").id;
+    let chosen = Edited { digest: ArgsDigest([7; 32]), arguments: Some(r#"{"of":"word-chosen"}"#.into()) };
+    let operation = Operation::Answer { approval_id, approve: true, clears: None, edited: Some(chosen) };
+    let command = Command { session: session("s"), by: "eve".into(), reason: None, operation };
+    warm.control(DEFAULT_TENANT, &command).await.expect("an answer that is taken");
+    keep(&warm, "default", Some(10), None).await;
+    let kept = "select detail #>> '{edit,arguments}' is not null, detail #>> '{edit,digest}' is not null
+                from session_event where kind = 'answered'";
+    for (days, stored) in [(9, "(t,t)"), (11, "(f,t)")] {
+        assert!(look(&warm, days).await);
+        assert_eq!(postgres.rows(kept).await, [stored], "after {days} days");
+        let cold = gate(&postgres, &strict()).await;
+        for gate in [&warm, &cold] {
+            let told = evaluate(gate, asks()).await;
+            assert_eq!(said(&told), "DENY approval_edited");
+            assert_eq!(told.text.expect("a text").json.contains("word-chosen"), days == 9);
+        }
+    }
 }
