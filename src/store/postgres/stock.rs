@@ -10,7 +10,7 @@ use super::{
     writer::QUEUE_MAX,
 };
 use crate::{
-    domain::{ids::TenantId, time::Timestamp},
+    domain::{fleet::MINUTE_MS, ids::TenantId, time::Timestamp},
     store::error::StoreError,
 };
 
@@ -65,7 +65,7 @@ impl Store {
     }
 
     /// How many sessions of the tenant had been told STOP within the hour before each of these times, and nothing else
-    /// since. The times are told in order.
+    /// since. The times are ends of minutes, in order.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
@@ -121,7 +121,7 @@ pub(super) async fn stopped(conn: &mut PgConnection, tenants: &[TenantId]) -> Lo
 }
 
 /// A session is stopped from a STOP until its next judgement, and for an hour at most. Of several within a minute the
-/// last one counts: it is asked about ends of minutes.
+/// last one counts, since it is asked about ends of minutes.
 async fn stopped_at(
     conn: &mut PgConnection,
     tenant: TenantId,
@@ -140,13 +140,15 @@ async fn stopped_at(
              where d.shard = s.shard and d.tenant_id = $1 and d.epoch = s.epoch and d.session_id = s.session_id
                and d.seq > s.seq
              order by d.seq limit 1) n on true)
-         select t.time_ms, count(distinct s.session_id) as stopped
-         from unnest($4::bigint[]) t(time_ms)
-         join stops s on s.at <= to_timestamp(t.time_ms / 1000.0) and s.until > to_timestamp(t.time_ms / 1000.0)
+         select m.minute * 60000 as time_ms, count(distinct s.session_id) as stopped
+         from stops s
+         cross join lateral generate_series(
+           ceil(extract(epoch from s.at) / 60)::bigint, ceil(extract(epoch from s.until) / 60)::bigint - 1) m(minute)
+         where m.minute = any($4)
          group by 1",
     );
     let [Some(first), Some(last)] = [times.first(), times.last()] else { return Ok(BTreeMap::new()) };
-    let all: Vec<i64> = times.iter().map(|time| time.as_millis()).collect();
+    let all: Vec<i64> = times.iter().map(|time| time.as_millis() / MINUTE_MS).collect();
     let rows = rows.bind(tenant.0).bind(first.as_millis()).bind(last.as_millis()).bind(all).fetch_all(conn).await?;
     let mut stopped: BTreeMap<Timestamp, u64> = times.iter().map(|time| (*time, 0)).collect();
     for row in &rows {
