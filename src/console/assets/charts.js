@@ -35,6 +35,13 @@ function read(table, id) {
   return { heads, columns };
 }
 
+// A value between two gaps has no line, and is drawn as a point.
+function alone(plot, series) {
+  const values = plot.data[series];
+  const found = [...values.keys()].filter((at) => values[at] !== null && values[at - 1] == null && values[at + 1] == null);
+  return found.length > 0 ? found : null;
+}
+
 function draw(figure, anew) {
   const shared = figure.dataset.table;
   const table = shared ? document.getElementById(shared) : figure.querySelector("details table");
@@ -60,6 +67,7 @@ function draw(figure, anew) {
     const bound = head.dataset.band !== undefined;
     const stroke = bound ? "transparent" : colour(head.dataset.colour ?? COLOURS[next++ % COLOURS.length]);
     const one = { label: head.textContent, stroke, width: bound ? 0 : 2, points: { show: kind === "points" } };
+    if (kind === "step" || kind === "line") one.points.filter = alone;
     if (kind === "step") one.paths = uPlot.paths.stepped({ align: 1 });
     if (kind === "bars") { one.paths = uPlot.paths.bars({ size: [0.8, 40] }); one.fill = stroke; }
     if (kind === "points") one.paths = () => null;

@@ -20,6 +20,8 @@ pub(super) struct Chart {
     pub(super) lines: &'static [Line],
     /// Known of no minute in which the server that answers did not run.
     is_seen: bool,
+    /// Of an hour that a server may still be counting.
+    is_counted: bool,
     /// Left out of an hour in which there is nothing to draw.
     is_rare: bool,
 }
@@ -54,6 +56,8 @@ pub(super) struct Hour {
     pub(super) rows: Vec<Row>,
     /// Since when this server has seen what no row tells, where that is not all of the hour.
     since: Option<String>,
+    /// What was saved is not counted to its end yet.
+    is_behind: bool,
 }
 
 const fn line(name: &'static str, colour: &'static str, of: fn(&Minute<'_>) -> Value) -> Line {
@@ -64,8 +68,17 @@ const fn dashed(name: &'static str, colour: &'static str, of: fn(&Minute<'_>) ->
     Line { name, colour, dash: true, of }
 }
 
-const CHART: Chart =
-    Chart { id: "", title: "", kind: "step", unit: "", note: "", lines: &[], is_seen: false, is_rare: false };
+const CHART: Chart = Chart {
+    id: "",
+    title: "",
+    kind: "step",
+    unit: "",
+    note: "",
+    lines: &[],
+    is_seen: false,
+    is_counted: false,
+    is_rare: false,
+};
 
 const CHARTS: [Chart; 10] = [
     Chart {
@@ -134,6 +147,7 @@ const CHARTS: [Chart; 10] = [
             line("Refused", "--line-2", |minute| minute.saved().and_then(|saved| number(saved.denied_calls))),
             dashed("Stopped", "--line-6", |minute| minute.saved().and_then(|saved| number(saved.stopped_calls))),
         ],
+        is_counted: true,
         ..CHART
     },
     Chart {
@@ -145,6 +159,7 @@ const CHARTS: [Chart; 10] = [
         lines: &[line("Money, US dollars", "--line-5", |minute| {
             minute.known(|saved| saved.cost_micros).map(|micros| format!("{}", micros as f64 / 1e6))
         })],
+        is_counted: true,
         is_rare: true,
         ..CHART
     },
@@ -154,6 +169,7 @@ const CHARTS: [Chart; 10] = [
         kind: "line",
         note: "What was reported for the calls that they repeat. No line where nobody reported it.",
         lines: &[line("Tokens", "--line-5", |minute| minute.known(|saved| saved.tokens).and_then(number))],
+        is_counted: true,
         is_rare: true,
         ..CHART
     },
@@ -235,7 +251,7 @@ fn minutes(fleet: &Fleet, at: i64) -> impl Iterator<Item = Minute<'_>> {
 
 impl Hour {
     pub(super) fn unknown() -> Self {
-        Self { charts: Vec::new(), rows: Vec::new(), since: None }
+        Self { charts: Vec::new(), rows: Vec::new(), since: None, is_behind: false }
     }
 
     pub(super) fn of(fleet: &Fleet, at: i64) -> Self {
@@ -251,7 +267,7 @@ impl Hour {
         let rows = minutes(fleet, at).map(row).collect();
         let first = fleet.minutes.iter().position(|minute| minute.plane.is_some());
         let since = first.filter(|first| *first > 0).map(|first| clock(start(&fleet.minutes[first])));
-        Self { charts, rows, since }
+        Self { charts, rows, since, is_behind: fleet.minutes.iter().any(|minute| minute.saved.is_none()) }
     }
 
     /// What has to be known to read a chart.
@@ -260,8 +276,44 @@ impl Hour {
             Some(since) if chart.is_seen => {
                 format!("{} As this server saw it, since {since} UTC; it knows of nothing before.", chart.note)
             }
+            _ if chart.is_counted && self.is_behind => {
+                format!("{} Still being counted: a minute without a line is not known yet.", chart.note)
+            }
             None if chart.is_seen => format!("{} As this server saw it.", chart.note),
             _ => chart.note.to_owned(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prost_types::Timestamp;
+
+    use super::*;
+
+    fn minute(start: i64, saved: Option<Savings>) -> FleetMinute {
+        FleetMinute { start_time: Some(Timestamp { seconds: start, nanos: 0 }), saved, ..Default::default() }
+    }
+
+    fn column(hour: &Hour, name: &str) -> Vec<String> {
+        let lines = hour.charts.iter().flat_map(|chart| chart.lines);
+        let at = lines.map(|line| line.name).position(|one| one == name).expect("a column");
+        hour.rows.iter().map(|row| row.cells[at].clone()).collect()
+    }
+
+    #[test]
+    fn what_nobody_knows_is_a_gap_and_what_is_nothing_is_none() {
+        let told = Savings { reused_calls: 2, priced_calls: 1, cost_micros: Some(500), ..Default::default() };
+        let untold = Savings { reused_calls: 1, ..Default::default() };
+        let saved = [Some(told), Some(untold), Some(Savings::default()), None];
+        let minutes = saved.into_iter().zip(0..).map(|(saved, n)| minute(n * 60, saved)).collect();
+        let hour = Hour::of(&Fleet { minutes, ..Default::default() }, 200_000);
+        assert_eq!(column(&hour, "From memory"), ["2", "1", "0", ""]);
+        assert_eq!(column(&hour, "Money, US dollars"), ["0.0005", "", "0", ""]);
+        assert_eq!(column(&hour, "Tools left alone"), ["", "", "", ""]);
+        assert!(hour.charts.iter().all(|chart| chart.id != "chart-tokens"), "nobody told any");
+        let notes = |id: &str| hour.charts.iter().find(|chart| chart.id == id).map(|chart| hour.note(chart));
+        assert!(notes("chart-saved").expect("a chart").ends_with("a minute without a line is not known yet."));
+        assert!(notes("chart-calls").expect("a chart").ends_with("has only begun."));
     }
 }
