@@ -39,9 +39,9 @@ clients: prerequisites ## The clients for Python and TypeScript: built, checked,
 	CALLGATE_BIN=$(CURDIR)/target/debug/callgate clients/python/test $(QUICK)
 	CALLGATE_BIN=$(CURDIR)/target/debug/callgate clients/typescript/test $(QUICK)
 
-console: prerequisites ## The console in a real Chromium, with what npm installs into target/browser
+console: prerequisites ## The console in a real Chromium, with what npm installs into target/browser (ARGS=--paint: first paints)
 	cargo build
-	tests/browser/test target/debug/callgate
+	tests/browser/test target/debug/callgate $(ARGS)
 
 rules: ## Alerts and dashboards: the rules' tests (with promtool, where it is), and what is made of the boards
 	deploy/prometheus/test

@@ -1,0 +1,22 @@
+// How long it takes until a page is first painted: node paint.js, run by `tests/browser/test CALLGATE --paint`. Each page is
+// loaded eleven times; told are the first, and the median and the slowest of the others, in milliseconds.
+import { told } from "./story.js";
+
+await told(async (plane, page, paths) => {
+  for (const path of paths) {
+    const took = [];
+    for (let n = 0; n < 11; n += 1) {
+      await page.goto(plane.url + path);
+      took.push(await page.evaluate(() => new Promise((tell) => {
+        const seen = (list) => {
+          const found = list.getEntriesByName("first-contentful-paint")[0];
+          if (found) tell(found.startTime);
+        };
+        new PerformanceObserver(seen).observe({ type: "paint", buffered: true });
+      })));
+    }
+    const [first, ...others] = took.map(Math.round);
+    others.sort((a, b) => a - b);
+    console.log(`${String(others[4]).padStart(5)} ms  (first ${first}, slowest ${others.at(-1)})  ${path}`);
+  }
+});
