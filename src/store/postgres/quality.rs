@@ -216,6 +216,7 @@ fn call_name(session: &str, call_id: &str) -> Loaded<CallName> {
     Ok(CallName { session: name(SessionId::parse, session)?, call_id: name(CallId::parse, call_id)? })
 }
 
+/// Each success beside the one before it with the same result: a join of all with all would be planned for few.
 async fn equal_results(
     conn: &mut PgConnection,
     tenant: TenantId,
@@ -223,19 +224,28 @@ async fn equal_results(
     opener: &Opener,
 ) -> Loaded<Vec<EqualResults>> {
     let sql = format!(
-        "with done as materialized (
-           select c.shard, c.session_id, c.epoch, c.seq, c.call_id, c.tool, c.fingerprint, c.arguments, o.digest
+        "with done as (
+           select c.shard, c.epoch, c.session_id, c.seq, c.fingerprint, lag(c.seq) over w as before,
+             lag(c.fingerprint) over w as other
            from call c join outcome o on o.shard = c.shard and o.tenant_id = c.tenant_id and o.epoch = c.epoch
              and o.session_id = c.session_id and o.permit_seq = c.seq and o.status = 1
            where c.tenant_id = $1 and c.at >= to_timestamp($2 / 1000.0) and c.at < to_timestamp($3 / 1000.0)
-             and {} and o.digest is not null)
-         select a.tool, a.shard, a.epoch - date '1970-01-01' as day, a.session_id,
+             and o.digest is not null
+           window w as (partition by c.shard, c.epoch, c.session_id, c.tool, o.digest order by c.seq)),
+         pairs as materialized (
+           select * from done where other <> fingerprint order by epoch desc, seq desc limit $4)
+         select b.tool, p.shard, p.epoch - date '1970-01-01' as day, p.session_id,
            a.call_id as first_id, a.seq as first_seq, a.arguments as first,
            b.call_id as second_id, b.seq as second_seq, b.arguments as second
-         from done a join done b on b.shard = a.shard and b.epoch = a.epoch and b.session_id = a.session_id
-           and b.tool = a.tool and b.digest = a.digest and b.seq > a.seq and b.fingerprint <> a.fingerprint
-         order by b.epoch desc, b.seq desc limit $4",
-        within("c.arguments", ARGUMENTS_LONGEST)
+         from pairs p
+         join call a on a.shard = p.shard and a.tenant_id = $1 and a.epoch = p.epoch and a.session_id = p.session_id
+           and a.seq = p.before
+         join call b on b.shard = p.shard and b.tenant_id = $1 and b.epoch = p.epoch and b.session_id = p.session_id
+           and b.seq = p.seq
+         where {} and {}
+         order by p.epoch desc, p.seq desc",
+        within("a.arguments", ARGUMENTS_LONGEST),
+        within("b.arguments", ARGUMENTS_LONGEST)
     );
     let pair = |row: &PgRow| {
         let session = row.try_get("session_id")?;
