@@ -31,8 +31,8 @@ if _version_not_supported:
 
 
 class AuditServiceStub(object):
-    """Tells every answer, halt, grant, policy, credential, tenant and forgetting of the caller's tenant: who did it, from
-    where, what and why. Each entry is stored with what it tells of or not at all, and is bound by its hash to the one
+    """Tells every answer, halt, grant, policy, credential, tenant and forgetting of the caller's tenant, and who signed in to
+    the console: who did it, from where, what and why. Each entry is stored with what it tells of or not at all, and is bound by its hash to the one
     before it, so that a changed or missing one is found. Words that were erased (`callgate forget`) are gone, and the chain
     holds without them.
 
@@ -62,8 +62,8 @@ class AuditServiceStub(object):
 
 
 class AuditServiceServicer(object):
-    """Tells every answer, halt, grant, policy, credential, tenant and forgetting of the caller's tenant: who did it, from
-    where, what and why. Each entry is stored with what it tells of or not at all, and is bound by its hash to the one
+    """Tells every answer, halt, grant, policy, credential, tenant and forgetting of the caller's tenant, and who signed in to
+    the console: who did it, from where, what and why. Each entry is stored with what it tells of or not at all, and is bound by its hash to the one
     before it, so that a changed or missing one is found. Words that were erased (`callgate forget`) are gone, and the chain
     holds without them.
 
@@ -109,8 +109,8 @@ def add_AuditServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class AuditService(object):
-    """Tells every answer, halt, grant, policy, credential, tenant and forgetting of the caller's tenant: who did it, from
-    where, what and why. Each entry is stored with what it tells of or not at all, and is bound by its hash to the one
+    """Tells every answer, halt, grant, policy, credential, tenant and forgetting of the caller's tenant, and who signed in to
+    the console: who did it, from where, what and why. Each entry is stored with what it tells of or not at all, and is bound by its hash to the one
     before it, so that a changed or missing one is found. Words that were erased (`callgate forget`) are gone, and the chain
     holds without them.
 

@@ -18,8 +18,8 @@ class _ServicerContext(grpc.ServicerContext, grpc.aio.ServicerContext):  # type:
     ...
 
 class AuditServiceStub:
-    """Tells every answer, halt, grant, policy, credential, tenant and forgetting of the caller's tenant: who did it, from
-    where, what and why. Each entry is stored with what it tells of or not at all, and is bound by its hash to the one
+    """Tells every answer, halt, grant, policy, credential, tenant and forgetting of the caller's tenant, and who signed in to
+    the console: who did it, from where, what and why. Each entry is stored with what it tells of or not at all, and is bound by its hash to the one
     before it, so that a changed or missing one is found. Words that were erased (`callgate forget`) are gone, and the chain
     holds without them.
 
@@ -44,8 +44,8 @@ class AuditServiceStub:
     """Checks the whole chain. What it finds is an answer and no error."""
 
 class AuditServiceAsyncStub:
-    """Tells every answer, halt, grant, policy, credential, tenant and forgetting of the caller's tenant: who did it, from
-    where, what and why. Each entry is stored with what it tells of or not at all, and is bound by its hash to the one
+    """Tells every answer, halt, grant, policy, credential, tenant and forgetting of the caller's tenant, and who signed in to
+    the console: who did it, from where, what and why. Each entry is stored with what it tells of or not at all, and is bound by its hash to the one
     before it, so that a changed or missing one is found. Words that were erased (`callgate forget`) are gone, and the chain
     holds without them.
 
@@ -69,8 +69,8 @@ class AuditServiceAsyncStub:
     """Checks the whole chain. What it finds is an answer and no error."""
 
 class AuditServiceServicer(metaclass=abc.ABCMeta):
-    """Tells every answer, halt, grant, policy, credential, tenant and forgetting of the caller's tenant: who did it, from
-    where, what and why. Each entry is stored with what it tells of or not at all, and is bound by its hash to the one
+    """Tells every answer, halt, grant, policy, credential, tenant and forgetting of the caller's tenant, and who signed in to
+    the console: who did it, from where, what and why. Each entry is stored with what it tells of or not at all, and is bound by its hash to the one
     before it, so that a changed or missing one is found. Words that were erased (`callgate forget`) are gone, and the chain
     holds without them.
 

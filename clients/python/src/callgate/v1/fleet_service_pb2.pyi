@@ -178,10 +178,27 @@ class FleetMinute(google.protobuf.message.Message):
     DECISIONS_FIELD_NUMBER: builtins.int
     OPEN_APPROVALS_FIELD_NUMBER: builtins.int
     HELD_SESSIONS_FIELD_NUMBER: builtins.int
+    OLDEST_APPROVAL_TIME_FIELD_NUMBER: builtins.int
+    STOPPED_SESSIONS_FIELD_NUMBER: builtins.int
+    HALTS_FIELD_NUMBER: builtins.int
+    SAVED_FIELD_NUMBER: builtins.int
+    COOLING_TOOLS_FIELD_NUMBER: builtins.int
+    NEAR_BUDGETS_FIELD_NUMBER: builtins.int
+    PLANE_FIELD_NUMBER: builtins.int
     open_approvals: builtins.int
     """Questions to people that were open at its end; of the last minute, now."""
     held_sessions: builtins.int
     """Sessions that waited for one of them."""
+    stopped_sessions: builtins.int
+    """Sessions that had been told STOP within the hour before its end, and nothing else since."""
+    halts: builtins.int
+    """Halts that held at its end."""
+    cooling_tools: builtins.int
+    """The most tools that were left alone at once, as the server saw it that answers. This and the next two are in no
+    row: a server knows them of the minutes in which it ran, and they are absent for all others.
+    """
+    near_budgets: builtins.int
+    """Budgets as in Fleet.budgets, all of them, as that server counted them once in the minute."""
     @property
     def start_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """When it began."""
@@ -190,6 +207,20 @@ class FleetMinute(google.protobuf.message.Message):
     def decisions(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___DecisionCount]:
         """Judgements by decision, as in Fleet.last_minute."""
 
+    @property
+    def oldest_approval_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """When the oldest of open_approvals was asked; absent without one."""
+
+    @property
+    def saved(self) -> global___Savings:
+        """What refusals saved within it. Absent where that is not counted yet: a server that begins to count on a busy day
+        needs some seconds for it.
+        """
+
+    @property
+    def plane(self) -> global___PlaneMinute:
+        """How that server was itself."""
+
     def __init__(
         self,
         *,
@@ -197,11 +228,59 @@ class FleetMinute(google.protobuf.message.Message):
         decisions: collections.abc.Iterable[global___DecisionCount] | None = ...,
         open_approvals: builtins.int = ...,
         held_sessions: builtins.int = ...,
+        oldest_approval_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        stopped_sessions: builtins.int = ...,
+        halts: builtins.int = ...,
+        saved: global___Savings | None = ...,
+        cooling_tools: builtins.int | None = ...,
+        near_budgets: builtins.int | None = ...,
+        plane: global___PlaneMinute | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["start_time", b"start_time"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["decisions", b"decisions", "held_sessions", b"held_sessions", "open_approvals", b"open_approvals", "start_time", b"start_time"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_cooling_tools", b"_cooling_tools", "_near_budgets", b"_near_budgets", "cooling_tools", b"cooling_tools", "near_budgets", b"near_budgets", "oldest_approval_time", b"oldest_approval_time", "plane", b"plane", "saved", b"saved", "start_time", b"start_time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_cooling_tools", b"_cooling_tools", "_near_budgets", b"_near_budgets", "cooling_tools", b"cooling_tools", "decisions", b"decisions", "halts", b"halts", "held_sessions", b"held_sessions", "near_budgets", b"near_budgets", "oldest_approval_time", b"oldest_approval_time", "open_approvals", b"open_approvals", "plane", b"plane", "saved", b"saved", "start_time", b"start_time", "stopped_sessions", b"stopped_sessions"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_cooling_tools", b"_cooling_tools"]) -> typing.Literal["cooling_tools"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_near_budgets", b"_near_budgets"]) -> typing.Literal["near_budgets"] | None: ...
 
 global___FleetMinute = FleetMinute
+
+@typing.final
+class PlaneMinute(google.protobuf.message.Message):
+    """How a server was within a minute, at its worst, by a look each second."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JUDGING_FIELD_NUMBER: builtins.int
+    WAITING_FIELD_NUMBER: builtins.int
+    UNCOMMITTED_FIELD_NUMBER: builtins.int
+    DATABASE_TIME_FIELD_NUMBER: builtins.int
+    UNANSWERED_FIELD_NUMBER: builtins.int
+    judging: builtins.int
+    """The most evaluates that it judged at once."""
+    waiting: builtins.int
+    """The most that waited for their turn at once."""
+    uncommitted: builtins.int
+    """The most changes that waited for a commit at once."""
+    unanswered: builtins.int
+    """Such questions to which there was no answer."""
+    @property
+    def database_time(self) -> google.protobuf.duration_pb2.Duration:
+        """The longest that the database took to answer a small question, asked each second; absent where it gave no answer."""
+
+    def __init__(
+        self,
+        *,
+        judging: builtins.int = ...,
+        waiting: builtins.int = ...,
+        uncommitted: builtins.int = ...,
+        database_time: google.protobuf.duration_pb2.Duration | None = ...,
+        unanswered: builtins.int = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["database_time", b"database_time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["database_time", b"database_time", "judging", b"judging", "unanswered", b"unanswered", "uncommitted", b"uncommitted", "waiting", b"waiting"]) -> None: ...
+
+global___PlaneMinute = PlaneMinute
 
 @typing.final
 class ToolTrouble(google.protobuf.message.Message):
@@ -262,7 +341,7 @@ class BudgetUsed(google.protobuf.message.Message):
     used: builtins.int
     """Spent and reserved so far."""
     limit: builtins.int
-    """What the active policy allows. A budget that somebody raised for a call tree by hand counts as the policy has it."""
+    """What the active policy allows, and what somebody raised it by for a call tree by hand."""
     def __init__(
         self,
         *,
@@ -310,7 +389,7 @@ class Savings(google.protobuf.message.Message):
     """The tokens of those, of every kind. Unknown, and absent, while there is none."""
     @property
     def start_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """Since when: the beginning of the UTC day."""
+        """Since when: the beginning of the UTC day, or of the minute."""
 
     @property
     def end_time(self) -> google.protobuf.timestamp_pb2.Timestamp:

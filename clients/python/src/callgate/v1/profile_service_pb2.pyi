@@ -585,7 +585,7 @@ class GetToolQualityRequest(google.protobuf.message.Message):
     tool: builtins.str
     """Only this tool; empty: all."""
     days: builtins.int
-    """Days to look back, 1 to 90; 0 is 7."""
+    """Days to look back, 1 to 90; 0 is 7. UTC days, today among them."""
     def __init__(
         self,
         *,
@@ -606,9 +606,11 @@ class GetToolQualityResponse(google.protobuf.message.Message):
     NEAR_PAIRS_FIELD_NUMBER: builtins.int
     LOOP_ENDS_FIELD_NUMBER: builtins.int
     UNKNOWN_TOOLS_FIELD_NUMBER: builtins.int
+    AS_OF_TIME_FIELD_NUMBER: builtins.int
+    COUNTED_FROM_TIME_FIELD_NUMBER: builtins.int
     @property
     def tools(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___ToolQuality]:
-        """The tools, the worst first."""
+        """The tools, the worst first; at most 500."""
 
     @property
     def near_pairs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___NearPair]:
@@ -616,11 +618,21 @@ class GetToolQualityResponse(google.protobuf.message.Message):
 
     @property
     def loop_ends(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___LoopEnd]:
-        """Loops that ended at each level."""
+        """Loops that ended at each level. One that went on into another hour counts in each."""
 
     @property
     def unknown_tools(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___UnknownTool]:
         """Names that agents called and that are no tools, the most called first; at most 100."""
+
+    @property
+    def as_of_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """When the newest calls were counted, which is done again as often as it is cheap; absent where it was not done yet."""
+
+    @property
+    def counted_from_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """While not all is counted that was asked for: all calls since then are. Absent: all are. What was reported more than
+        an hour after the hour of its call counts as it was before.
+        """
 
     def __init__(
         self,
@@ -629,8 +641,11 @@ class GetToolQualityResponse(google.protobuf.message.Message):
         near_pairs: collections.abc.Iterable[global___NearPair] | None = ...,
         loop_ends: collections.abc.Iterable[global___LoopEnd] | None = ...,
         unknown_tools: collections.abc.Iterable[global___UnknownTool] | None = ...,
+        as_of_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        counted_from_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["loop_ends", b"loop_ends", "near_pairs", b"near_pairs", "tools", b"tools", "unknown_tools", b"unknown_tools"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["as_of_time", b"as_of_time", "counted_from_time", b"counted_from_time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["as_of_time", b"as_of_time", "counted_from_time", b"counted_from_time", "loop_ends", b"loop_ends", "near_pairs", b"near_pairs", "tools", b"tools", "unknown_tools", b"unknown_tools"]) -> None: ...
 
 global___GetToolQualityResponse = GetToolQualityResponse
 
@@ -657,6 +672,7 @@ class ToolQuality(google.protobuf.message.Message):
     FAILURE_RATE_FIELD_NUMBER: builtins.int
     VALIDATION_REFUSAL_RATE_FIELD_NUMBER: builtins.int
     BUDGET_REFUSAL_RATE_FIELD_NUMBER: builtins.int
+    COERCED_FIELDS_FIELD_NUMBER: builtins.int
     tool: builtins.str
     """As models call it."""
     calls: builtins.int
@@ -693,6 +709,10 @@ class ToolQuality(google.protobuf.message.Message):
     def evidence(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___CallName]:
         """Calls that show it, the newest first; at most five."""
 
+    @property
+    def coerced_fields(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___CoercedField]:
+        """Fields whose values were read as another type, the most frequent first; at most 20."""
+
     def __init__(
         self,
         *,
@@ -713,12 +733,35 @@ class ToolQuality(google.protobuf.message.Message):
         failure_rate: builtins.float = ...,
         validation_refusal_rate: builtins.float = ...,
         budget_refusal_rate: builtins.float = ...,
+        coerced_fields: collections.abc.Iterable[global___CoercedField] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_coercion_rate", b"_coercion_rate", "coercion_rate", b"coercion_rate"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_coercion_rate", b"_coercion_rate", "budget_refusal_rate", b"budget_refusal_rate", "calls", b"calls", "coercion_rate", b"coercion_rate", "design_problem", b"design_problem", "duplicate_rate", b"duplicate_rate", "evidence", b"evidence", "failure_rate", b"failure_rate", "loop_rate", b"loop_rate", "missing_is_complete_rate", b"missing_is_complete_rate", "permitted", b"permitted", "remedy", b"remedy", "retry_rate", b"retry_rate", "tool", b"tool", "unknown_outcome_rate", b"unknown_outcome_rate", "validation_failure_rate", b"validation_failure_rate", "validation_refusal_rate", b"validation_refusal_rate", "worst", b"worst"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_coercion_rate", b"_coercion_rate", "budget_refusal_rate", b"budget_refusal_rate", "calls", b"calls", "coerced_fields", b"coerced_fields", "coercion_rate", b"coercion_rate", "design_problem", b"design_problem", "duplicate_rate", b"duplicate_rate", "evidence", b"evidence", "failure_rate", b"failure_rate", "loop_rate", b"loop_rate", "missing_is_complete_rate", b"missing_is_complete_rate", "permitted", b"permitted", "remedy", b"remedy", "retry_rate", b"retry_rate", "tool", b"tool", "unknown_outcome_rate", b"unknown_outcome_rate", "validation_failure_rate", b"validation_failure_rate", "validation_refusal_rate", b"validation_refusal_rate", "worst", b"worst"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_coercion_rate", b"_coercion_rate"]) -> typing.Literal["coercion_rate"] | None: ...
 
 global___ToolQuality = ToolQuality
+
+@typing.final
+class CoercedField(google.protobuf.message.Message):
+    """A field whose values were read as another type than they had."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    FIELD_FIELD_NUMBER: builtins.int
+    CALLS_FIELD_NUMBER: builtins.int
+    field: builtins.str
+    """The field, with the places of items left out: items[].sku."""
+    calls: builtins.int
+    """Calls in which it was."""
+    def __init__(
+        self,
+        *,
+        field: builtins.str = ...,
+        calls: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["calls", b"calls", "field", b"field"]) -> None: ...
+
+global___CoercedField = CoercedField
 
 @typing.final
 class UnknownTool(google.protobuf.message.Message):
@@ -734,7 +777,7 @@ class UnknownTool(google.protobuf.message.Message):
     calls: builtins.int
     """Calls to it."""
     sessions: builtins.int
-    """Sessions that called it."""
+    """Sessions that called it; one that did so in several hours counts in each."""
     def __init__(
         self,
         *,
@@ -782,7 +825,7 @@ class NearPair(google.protobuf.message.Message):
     tool: builtins.str
     """Whose canonicalisation should have met them."""
     pairs: builtins.int
-    """Pairs found, in the newest calls."""
+    """Pairs found, of the newest 200 of each hour whose results are equal."""
     @property
     def fields(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """The fields in which the example differs."""

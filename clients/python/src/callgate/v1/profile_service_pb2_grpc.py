@@ -111,7 +111,9 @@ class ProfileServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetToolQuality(self, request, context):
-        """How well tools suit agents, the worst first.
+        """How well tools suit agents, the worst first. Calls are counted by the hour, the newest first, and what is long over
+        is kept in the server's memory: the first answer after its start may tell of the last hours only, and says so
+        (counted_from_time). The count goes on after the answer; ask again in a second.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -53,7 +53,10 @@ class ProfileServiceStub:
         callgate.v1.profile_service_pb2.GetToolQualityRequest,
         callgate.v1.profile_service_pb2.GetToolQualityResponse,
     ]
-    """How well tools suit agents, the worst first."""
+    """How well tools suit agents, the worst first. Calls are counted by the hour, the newest first, and what is long over
+    is kept in the server's memory: the first answer after its start may tell of the last hours only, and says so
+    (counted_from_time). The count goes on after the answer; ask again in a second.
+    """
 
     RebuildRetryProfiles: grpc.UnaryUnaryMultiCallable[
         callgate.v1.profile_service_pb2.RebuildRetryProfilesRequest,
@@ -96,7 +99,10 @@ class ProfileServiceAsyncStub:
         callgate.v1.profile_service_pb2.GetToolQualityRequest,
         callgate.v1.profile_service_pb2.GetToolQualityResponse,
     ]
-    """How well tools suit agents, the worst first."""
+    """How well tools suit agents, the worst first. Calls are counted by the hour, the newest first, and what is long over
+    is kept in the server's memory: the first answer after its start may tell of the last hours only, and says so
+    (counted_from_time). The count goes on after the answer; ask again in a second.
+    """
 
     RebuildRetryProfiles: grpc.aio.UnaryUnaryMultiCallable[
         callgate.v1.profile_service_pb2.RebuildRetryProfilesRequest,
@@ -147,7 +153,10 @@ class ProfileServiceServicer(metaclass=abc.ABCMeta):
         request: callgate.v1.profile_service_pb2.GetToolQualityRequest,
         context: _ServicerContext,
     ) -> typing.Union[callgate.v1.profile_service_pb2.GetToolQualityResponse, collections.abc.Awaitable[callgate.v1.profile_service_pb2.GetToolQualityResponse]]:
-        """How well tools suit agents, the worst first."""
+        """How well tools suit agents, the worst first. Calls are counted by the hour, the newest first, and what is long over
+        is kept in the server's memory: the first answer after its start may tell of the last hours only, and says so
+        (counted_from_time). The count goes on after the answer; ask again in a second.
+        """
 
     @abc.abstractmethod
     def RebuildRetryProfiles(

@@ -1051,6 +1051,7 @@ class GetCallResponse(google.protobuf.message.Message):
     NEXT_CONTEXT_HINT_FIELD_NUMBER: builtins.int
     FOLLOWED_BY_CALL_IDS_FIELD_NUMBER: builtins.int
     ROWS_FIELD_NUMBER: builtins.int
+    CHOSEN_BY_APPROVAL_ID_FIELD_NUMBER: builtins.int
     arguments_json: builtins.str
     """Its arguments, whole, as they are stored; empty when they are past their term."""
     justification: builtins.str
@@ -1071,6 +1072,8 @@ class GetCallResponse(google.protobuf.message.Message):
     """
     next_context_hint: builtins.str
     """The warning that the model was told with an ALLOW. Empty: none."""
+    chosen_by_approval_id: builtins.str
+    """The question about another call whose answer (EDITED) chose these arguments, and so let this one through. Empty: none."""
     @property
     def call(self) -> global___CallEntry:
         """In short."""
@@ -1113,12 +1116,129 @@ class GetCallResponse(google.protobuf.message.Message):
         next_context_hint: builtins.str = ...,
         followed_by_call_ids: collections.abc.Iterable[builtins.str] | None = ...,
         rows: collections.abc.Iterable[builtins.str] | None = ...,
+        chosen_by_approval_id: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_result", b"_result", "call", b"call", "result", b"result"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_result", b"_result", "answers", b"answers", "arguments_json", b"arguments_json", "call", b"call", "error_message", b"error_message", "followed_by_call_ids", b"followed_by_call_ids", "judgements", b"judgements", "justification", b"justification", "next_context_hint", b"next_context_hint", "reports", b"reports", "result", b"result", "result_truncated", b"result_truncated", "result_whole_bytes", b"result_whole_bytes", "result_whole_sha256", b"result_whole_sha256", "rows", b"rows", "tool_result_json", b"tool_result_json"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_result", b"_result", "answers", b"answers", "arguments_json", b"arguments_json", "call", b"call", "chosen_by_approval_id", b"chosen_by_approval_id", "error_message", b"error_message", "followed_by_call_ids", b"followed_by_call_ids", "judgements", b"judgements", "justification", b"justification", "next_context_hint", b"next_context_hint", "reports", b"reports", "result", b"result", "result_truncated", b"result_truncated", "result_whole_bytes", b"result_whole_bytes", "result_whole_sha256", b"result_whole_sha256", "rows", b"rows", "tool_result_json", b"tool_result_json"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_result", b"_result"]) -> typing.Literal["result"] | None: ...
 
 global___GetCallResponse = GetCallResponse
+
+@typing.final
+class ExplainCallRequest(google.protobuf.message.Message):
+    """Which call is explained."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: builtins.int
+    CALL_ID_FIELD_NUMBER: builtins.int
+    session_id: builtins.str
+    """Whose call it is. Required."""
+    call_id: builtins.str
+    """The call. Required."""
+    def __init__(
+        self,
+        *,
+        session_id: builtins.str = ...,
+        call_id: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["call_id", b"call_id", "session_id", b"session_id"]) -> None: ...
+
+global___ExplainCallRequest = ExplainCallRequest
+
+@typing.final
+class ExplainCallResponse(google.protobuf.message.Message):
+    """A call, rule by rule."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    RULES_FIELD_NUMBER: builtins.int
+    SEEN_FIELD_NUMBER: builtins.int
+    UNSEEN_FIELD_NUMBER: builtins.int
+    POLICY_VERSION_FIELD_NUMBER: builtins.int
+    unseen: builtins.str
+    """Why it cannot be told what they looked at: its arguments are not stored, its call tree has more than 5,000 calls
+    before it, or the policy cannot be read. Empty: it is told. What is said of silent rules is of the policy alone then.
+    """
+    policy_version: builtins.str
+    """The policy that judged, as in Verdict."""
+    @property
+    def rules(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___ExplainedRule]:
+        """The rules of the policy that judged it, in their order. Where that policy cannot be read any more, those that found
+        something.
+        """
+
+    @property
+    def seen(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___SeenFact]:
+        """What they looked at."""
+
+    def __init__(
+        self,
+        *,
+        rules: collections.abc.Iterable[global___ExplainedRule] | None = ...,
+        seen: collections.abc.Iterable[global___SeenFact] | None = ...,
+        unseen: builtins.str = ...,
+        policy_version: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["policy_version", b"policy_version", "rules", b"rules", "seen", b"seen", "unseen", b"unseen"]) -> None: ...
+
+global___ExplainCallResponse = ExplainCallResponse
+
+@typing.final
+class ExplainedRule(google.protobuf.message.Message):
+    """A rule, and what it had to say of a call."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    RULE_FIELD_NUMBER: builtins.int
+    MODE_FIELD_NUMBER: builtins.int
+    FINDING_FIELD_NUMBER: builtins.int
+    SILENCE_FIELD_NUMBER: builtins.int
+    rule: builtins.str
+    """Its name."""
+    mode: builtins.str
+    """What becomes of its findings in that policy: enforce, shadow or off. Empty where that cannot be read."""
+    silence: builtins.str
+    """Why it found nothing, for people; empty where it found something."""
+    @property
+    def finding(self) -> callgate.v1.types_pb2.Finding:
+        """What it found. Absent: nothing."""
+
+    def __init__(
+        self,
+        *,
+        rule: builtins.str = ...,
+        mode: builtins.str = ...,
+        finding: callgate.v1.types_pb2.Finding | None = ...,
+        silence: builtins.str = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_finding", b"_finding", "finding", b"finding"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_finding", b"_finding", "finding", b"finding", "mode", b"mode", "rule", b"rule", "silence", b"silence"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_finding", b"_finding"]) -> typing.Literal["finding"] | None: ...
+
+global___ExplainedRule = ExplainedRule
+
+@typing.final
+class SeenFact(google.protobuf.message.Message):
+    """Something that the rules looked at."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    TEXT_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    """What: tool, known by, before, run."""
+    text: builtins.str
+    """How it was, for people."""
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        text: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["name", b"name", "text", b"text"]) -> None: ...
+
+global___SeenFact = SeenFact
 
 @typing.final
 class Judgement(google.protobuf.message.Message):

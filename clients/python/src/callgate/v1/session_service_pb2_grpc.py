@@ -103,6 +103,11 @@ class SessionServiceStub(object):
                 request_serializer=callgate_dot_v1_dot_session__service__pb2.GetCallRequest.SerializeToString,
                 response_deserializer=callgate_dot_v1_dot_session__service__pb2.GetCallResponse.FromString,
                 _registered_method=True)
+        self.ExplainCall = channel.unary_unary(
+                '/callgate.v1.SessionService/ExplainCall',
+                request_serializer=callgate_dot_v1_dot_session__service__pb2.ExplainCallRequest.SerializeToString,
+                response_deserializer=callgate_dot_v1_dot_session__service__pb2.ExplainCallResponse.FromString,
+                _registered_method=True)
         self.ExportCalls = channel.unary_stream(
                 '/callgate.v1.SessionService/ExportCalls',
                 request_serializer=callgate_dot_v1_dot_session__service__pb2.ExportCallsRequest.SerializeToString,
@@ -205,6 +210,15 @@ class SessionServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ExplainCall(self, request, context):
+        """Why a call was judged as it was the last time, rule by rule: what each rule found, or why it found nothing. What the
+        rules looked at is made anew from the stored calls of its call tree; what crosses call trees (halts, cooldowns,
+        budgets that agents share) is not. Also answers NOT_FOUND, CALL_UNKNOWN.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ExportCalls(self, request, context):
         """Stored calls with what came of them, by session and in order: to try a policy on, or to explain one.
         """
@@ -271,6 +285,11 @@ def add_SessionServiceServicer_to_server(servicer, server):
                     servicer.GetCall,
                     request_deserializer=callgate_dot_v1_dot_session__service__pb2.GetCallRequest.FromString,
                     response_serializer=callgate_dot_v1_dot_session__service__pb2.GetCallResponse.SerializeToString,
+            ),
+            'ExplainCall': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExplainCall,
+                    request_deserializer=callgate_dot_v1_dot_session__service__pb2.ExplainCallRequest.FromString,
+                    response_serializer=callgate_dot_v1_dot_session__service__pb2.ExplainCallResponse.SerializeToString,
             ),
             'ExportCalls': grpc.unary_stream_rpc_method_handler(
                     servicer.ExportCalls,
@@ -566,6 +585,33 @@ class SessionService(object):
             '/callgate.v1.SessionService/GetCall',
             callgate_dot_v1_dot_session__service__pb2.GetCallRequest.SerializeToString,
             callgate_dot_v1_dot_session__service__pb2.GetCallResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExplainCall(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/callgate.v1.SessionService/ExplainCall',
+            callgate_dot_v1_dot_session__service__pb2.ExplainCallRequest.SerializeToString,
+            callgate_dot_v1_dot_session__service__pb2.ExplainCallResponse.FromString,
             options,
             channel_credentials,
             insecure,

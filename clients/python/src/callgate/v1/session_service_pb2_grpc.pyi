@@ -101,6 +101,15 @@ class SessionServiceStub:
     ]
     """A call with everything that is stored of it. Also answers NOT_FOUND, CALL_UNKNOWN: the session has no such call."""
 
+    ExplainCall: grpc.UnaryUnaryMultiCallable[
+        callgate.v1.session_service_pb2.ExplainCallRequest,
+        callgate.v1.session_service_pb2.ExplainCallResponse,
+    ]
+    """Why a call was judged as it was the last time, rule by rule: what each rule found, or why it found nothing. What the
+    rules looked at is made anew from the stored calls of its call tree; what crosses call trees (halts, cooldowns,
+    budgets that agents share) is not. Also answers NOT_FOUND, CALL_UNKNOWN.
+    """
+
     ExportCalls: grpc.UnaryStreamMultiCallable[
         callgate.v1.session_service_pb2.ExportCallsRequest,
         callgate.v1.session_service_pb2.ExportCallsResponse,
@@ -195,6 +204,15 @@ class SessionServiceAsyncStub:
         callgate.v1.session_service_pb2.GetCallResponse,
     ]
     """A call with everything that is stored of it. Also answers NOT_FOUND, CALL_UNKNOWN: the session has no such call."""
+
+    ExplainCall: grpc.aio.UnaryUnaryMultiCallable[
+        callgate.v1.session_service_pb2.ExplainCallRequest,
+        callgate.v1.session_service_pb2.ExplainCallResponse,
+    ]
+    """Why a call was judged as it was the last time, rule by rule: what each rule found, or why it found nothing. What the
+    rules looked at is made anew from the stored calls of its call tree; what crosses call trees (halts, cooldowns,
+    budgets that agents share) is not. Also answers NOT_FOUND, CALL_UNKNOWN.
+    """
 
     ExportCalls: grpc.aio.UnaryStreamMultiCallable[
         callgate.v1.session_service_pb2.ExportCallsRequest,
@@ -310,6 +328,17 @@ class SessionServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[callgate.v1.session_service_pb2.GetCallResponse, collections.abc.Awaitable[callgate.v1.session_service_pb2.GetCallResponse]]:
         """A call with everything that is stored of it. Also answers NOT_FOUND, CALL_UNKNOWN: the session has no such call."""
+
+    @abc.abstractmethod
+    def ExplainCall(
+        self,
+        request: callgate.v1.session_service_pb2.ExplainCallRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[callgate.v1.session_service_pb2.ExplainCallResponse, collections.abc.Awaitable[callgate.v1.session_service_pb2.ExplainCallResponse]]:
+        """Why a call was judged as it was the last time, rule by rule: what each rule found, or why it found nothing. What the
+        rules looked at is made anew from the stored calls of its call tree; what crosses call trees (halts, cooldowns,
+        budgets that agents share) is not. Also answers NOT_FOUND, CALL_UNKNOWN.
+        """
 
     @abc.abstractmethod
     def ExportCalls(

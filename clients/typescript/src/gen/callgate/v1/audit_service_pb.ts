@@ -221,8 +221,8 @@ export const VerifyAuditResponseSchema: GenMessage<VerifyAuditResponse> = /*@__P
   messageDesc(file_callgate_v1_audit_service, 4);
 
 /**
- * Tells every answer, halt, grant, policy, credential, tenant and forgetting of the caller's tenant: who did it, from
- * where, what and why. Each entry is stored with what it tells of or not at all, and is bound by its hash to the one
+ * Tells every answer, halt, grant, policy, credential, tenant and forgetting of the caller's tenant, and who signed in to
+ * the console: who did it, from where, what and why. Each entry is stored with what it tells of or not at all, and is bound by its hash to the one
  * before it, so that a changed or missing one is found. Words that were erased (`callgate forget`) are gone, and the chain
  * holds without them.
  *

@@ -18,7 +18,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file callgate/v1/fleet_service.proto.
  */
 export const file_callgate_v1_fleet_service: GenFile = /*@__PURE__*/
-  fileDesc("Ch9jYWxsZ2F0ZS92MS9mbGVldF9zZXJ2aWNlLnByb3RvEgtjYWxsZ2F0ZS52MSIRCg9HZXRGbGVldFJlcXVlc3QiNQoQR2V0RmxlZXRSZXNwb25zZRIhCgVmbGVldBgBIAEoCzISLmNhbGxnYXRlLnYxLkZsZWV0Ip8ECgVGbGVldBIuCgphc19vZl90aW1lGAEgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIpCgdtaW51dGVzGAIgAygLMhguY2FsbGdhdGUudjEuRmxlZXRNaW51dGUSLwoLbGFzdF9taW51dGUYAyADKAsyGi5jYWxsZ2F0ZS52MS5EZWNpc2lvbkNvdW50EhIKCm9wZW5fY2FsbHMYBCABKAQSFQoNY2FsbGluZ190cmVlcxgFIAEoBBIUCgxhY3RpdmVfdHJlZXMYBiABKAQSFQoNaGVsZF9zZXNzaW9ucxgHIAEoBBIYChBzdG9wcGVkX3Nlc3Npb25zGAggASgEEiUKBWhhbHRzGAkgAygLMhYuY2FsbGdhdGUudjEuSGFsdFN0YXRlEhYKDm9wZW5fYXBwcm92YWxzGAogASgEEjgKFG9sZGVzdF9hcHByb3ZhbF90aW1lGAsgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBInCgV0b29scxgMIAMoCzIYLmNhbGxnYXRlLnYxLlRvb2xUcm91YmxlEigKB2J1ZGdldHMYDSADKAsyFy5jYWxsZ2F0ZS52MS5CdWRnZXRVc2VkEiMKBXNhdmVkGA4gASgLMhQuY2FsbGdhdGUudjEuU2F2aW5ncxInCgVwbGFuZRgPIAEoCzIYLmNhbGxnYXRlLnYxLlBsYW5lSGVhbHRoIkcKDURlY2lzaW9uQ291bnQSJwoIZGVjaXNpb24YASABKA4yFS5jYWxsZ2F0ZS52MS5EZWNpc2lvbhINCgVjb3VudBgCIAEoBCKbAQoLRmxlZXRNaW51dGUSLgoKc3RhcnRfdGltZRgBIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLQoJZGVjaXNpb25zGAIgAygLMhouY2FsbGdhdGUudjEuRGVjaXNpb25Db3VudBIWCg5vcGVuX2FwcHJvdmFscxgDIAEoBBIVCg1oZWxkX3Nlc3Npb25zGAQgASgEItABCgtUb29sVHJvdWJsZRIMCgR0b29sGAEgASgJEhAKCGZhaWx1cmVzGAIgASgNEjYKEmZhaWxpbmdfc3RhcnRfdGltZRgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASMgoQY29vbGRvd25fZmFpbHVyZRgEIAEoDjIYLmNhbGxnYXRlLnYxLkZhaWx1cmVLaW5kEjUKEWNvb2xkb3duX2VuZF90aW1lGAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCKRAQoKQnVkZ2V0VXNlZBInCgVzY29wZRgBIAEoDjIYLmNhbGxnYXRlLnYxLkJ1ZGdldFNjb3BlEgwKBG5hbWUYAiABKAkSLwoJZGltZW5zaW9uGAMgASgOMhwuY2FsbGdhdGUudjEuQnVkZ2V0RGltZW5zaW9uEgwKBHVzZWQYBCABKAQSDQoFbGltaXQYBSABKAQinwIKB1NhdmluZ3MSLgoKc3RhcnRfdGltZRgBIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLAoIZW5kX3RpbWUYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhQKDHJldXNlZF9jYWxscxgDIAEoBBIUCgxkZW5pZWRfY2FsbHMYBCABKAQSFQoNc3RvcHBlZF9jYWxscxgFIAEoBBIUCgxwcmljZWRfY2FsbHMYBiABKAQSGAoLY29zdF9taWNyb3MYByABKARIAIgBARITCgt0b2tlbl9jYWxscxgIIAEoBBITCgZ0b2tlbnMYCSABKARIAYgBAUIOCgxfY29zdF9taWNyb3NCCQoHX3Rva2VucyKxAgoLUGxhbmVIZWFsdGgSDwoHdmVyc2lvbhgBIAEoCRIWCg5wb2xpY3lfdmVyc2lvbhgCIAEoCRIcCg9wb2xpY3lfcmV2aXNpb24YAyABKARIAIgBARIQCghlbmZvcmNlZBgEIAEoCBIVCg1wb2xpY3lfYmVoaW5kGAUgASgEEjUKEnBvbGljeV91bmNvbmZpcm1lZBgGIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIPCgdqdWRnaW5nGAcgASgEEg8KB3dhaXRpbmcYCCABKAQSEwoLdW5jb21taXR0ZWQYCSABKAQSMAoNZGF0YWJhc2VfdGltZRgKIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbkISChBfcG9saWN5X3JldmlzaW9uMlwKDEZsZWV0U2VydmljZRJMCghHZXRGbGVldBIcLmNhbGxnYXRlLnYxLkdldEZsZWV0UmVxdWVzdBodLmNhbGxnYXRlLnYxLkdldEZsZWV0UmVzcG9uc2UiA5ACAUI6CgtjYWxsZ2F0ZS52MUIRRmxlZXRTZXJ2aWNlUHJvdG9QAVoWY2FsbGdhdGUvdjE7Y2FsbGdhdGV2MWIGcHJvdG8z", [file_callgate_v1_session_service, file_callgate_v1_types, file_google_protobuf_duration, file_google_protobuf_timestamp]);
+  fileDesc("Ch9jYWxsZ2F0ZS92MS9mbGVldF9zZXJ2aWNlLnByb3RvEgtjYWxsZ2F0ZS52MSIRCg9HZXRGbGVldFJlcXVlc3QiNQoQR2V0RmxlZXRSZXNwb25zZRIhCgVmbGVldBgBIAEoCzISLmNhbGxnYXRlLnYxLkZsZWV0Ip8ECgVGbGVldBIuCgphc19vZl90aW1lGAEgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIpCgdtaW51dGVzGAIgAygLMhguY2FsbGdhdGUudjEuRmxlZXRNaW51dGUSLwoLbGFzdF9taW51dGUYAyADKAsyGi5jYWxsZ2F0ZS52MS5EZWNpc2lvbkNvdW50EhIKCm9wZW5fY2FsbHMYBCABKAQSFQoNY2FsbGluZ190cmVlcxgFIAEoBBIUCgxhY3RpdmVfdHJlZXMYBiABKAQSFQoNaGVsZF9zZXNzaW9ucxgHIAEoBBIYChBzdG9wcGVkX3Nlc3Npb25zGAggASgEEiUKBWhhbHRzGAkgAygLMhYuY2FsbGdhdGUudjEuSGFsdFN0YXRlEhYKDm9wZW5fYXBwcm92YWxzGAogASgEEjgKFG9sZGVzdF9hcHByb3ZhbF90aW1lGAsgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBInCgV0b29scxgMIAMoCzIYLmNhbGxnYXRlLnYxLlRvb2xUcm91YmxlEigKB2J1ZGdldHMYDSADKAsyFy5jYWxsZ2F0ZS52MS5CdWRnZXRVc2VkEiMKBXNhdmVkGA4gASgLMhQuY2FsbGdhdGUudjEuU2F2aW5ncxInCgVwbGFuZRgPIAEoCzIYLmNhbGxnYXRlLnYxLlBsYW5lSGVhbHRoIkcKDURlY2lzaW9uQ291bnQSJwoIZGVjaXNpb24YASABKA4yFS5jYWxsZ2F0ZS52MS5EZWNpc2lvbhINCgVjb3VudBgCIAEoBCKmAwoLRmxlZXRNaW51dGUSLgoKc3RhcnRfdGltZRgBIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLQoJZGVjaXNpb25zGAIgAygLMhouY2FsbGdhdGUudjEuRGVjaXNpb25Db3VudBIWCg5vcGVuX2FwcHJvdmFscxgDIAEoBBIVCg1oZWxkX3Nlc3Npb25zGAQgASgEEjgKFG9sZGVzdF9hcHByb3ZhbF90aW1lGAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIYChBzdG9wcGVkX3Nlc3Npb25zGAYgASgEEg0KBWhhbHRzGAcgASgEEiMKBXNhdmVkGAggASgLMhQuY2FsbGdhdGUudjEuU2F2aW5ncxIaCg1jb29saW5nX3Rvb2xzGAkgASgESACIAQESGQoMbmVhcl9idWRnZXRzGAogASgESAGIAQESJwoFcGxhbmUYCyABKAsyGC5jYWxsZ2F0ZS52MS5QbGFuZU1pbnV0ZUIQCg5fY29vbGluZ190b29sc0IPCg1fbmVhcl9idWRnZXRzIooBCgtQbGFuZU1pbnV0ZRIPCgdqdWRnaW5nGAEgASgEEg8KB3dhaXRpbmcYAiABKAQSEwoLdW5jb21taXR0ZWQYAyABKAQSMAoNZGF0YWJhc2VfdGltZRgEIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhISCgp1bmFuc3dlcmVkGAUgASgEItABCgtUb29sVHJvdWJsZRIMCgR0b29sGAEgASgJEhAKCGZhaWx1cmVzGAIgASgNEjYKEmZhaWxpbmdfc3RhcnRfdGltZRgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASMgoQY29vbGRvd25fZmFpbHVyZRgEIAEoDjIYLmNhbGxnYXRlLnYxLkZhaWx1cmVLaW5kEjUKEWNvb2xkb3duX2VuZF90aW1lGAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCKRAQoKQnVkZ2V0VXNlZBInCgVzY29wZRgBIAEoDjIYLmNhbGxnYXRlLnYxLkJ1ZGdldFNjb3BlEgwKBG5hbWUYAiABKAkSLwoJZGltZW5zaW9uGAMgASgOMhwuY2FsbGdhdGUudjEuQnVkZ2V0RGltZW5zaW9uEgwKBHVzZWQYBCABKAQSDQoFbGltaXQYBSABKAQinwIKB1NhdmluZ3MSLgoKc3RhcnRfdGltZRgBIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLAoIZW5kX3RpbWUYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhQKDHJldXNlZF9jYWxscxgDIAEoBBIUCgxkZW5pZWRfY2FsbHMYBCABKAQSFQoNc3RvcHBlZF9jYWxscxgFIAEoBBIUCgxwcmljZWRfY2FsbHMYBiABKAQSGAoLY29zdF9taWNyb3MYByABKARIAIgBARITCgt0b2tlbl9jYWxscxgIIAEoBBITCgZ0b2tlbnMYCSABKARIAYgBAUIOCgxfY29zdF9taWNyb3NCCQoHX3Rva2VucyKxAgoLUGxhbmVIZWFsdGgSDwoHdmVyc2lvbhgBIAEoCRIWCg5wb2xpY3lfdmVyc2lvbhgCIAEoCRIcCg9wb2xpY3lfcmV2aXNpb24YAyABKARIAIgBARIQCghlbmZvcmNlZBgEIAEoCBIVCg1wb2xpY3lfYmVoaW5kGAUgASgEEjUKEnBvbGljeV91bmNvbmZpcm1lZBgGIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIPCgdqdWRnaW5nGAcgASgEEg8KB3dhaXRpbmcYCCABKAQSEwoLdW5jb21taXR0ZWQYCSABKAQSMAoNZGF0YWJhc2VfdGltZRgKIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbkISChBfcG9saWN5X3JldmlzaW9uMlwKDEZsZWV0U2VydmljZRJMCghHZXRGbGVldBIcLmNhbGxnYXRlLnYxLkdldEZsZWV0UmVxdWVzdBodLmNhbGxnYXRlLnYxLkdldEZsZWV0UmVzcG9uc2UiA5ACAUI6CgtjYWxsZ2F0ZS52MUIRRmxlZXRTZXJ2aWNlUHJvdG9QAVoWY2FsbGdhdGUvdjE7Y2FsbGdhdGV2MWIGcHJvdG8z", [file_callgate_v1_session_service, file_callgate_v1_types, file_google_protobuf_duration, file_google_protobuf_timestamp]);
 
 /**
  * Whose fleet is known from the credential.
@@ -238,6 +238,57 @@ export type FleetMinute = Message<"callgate.v1.FleetMinute"> & {
    * @generated from field: uint64 held_sessions = 4;
    */
   heldSessions: bigint;
+
+  /**
+   * When the oldest of open_approvals was asked; absent without one.
+   *
+   * @generated from field: google.protobuf.Timestamp oldest_approval_time = 5;
+   */
+  oldestApprovalTime?: Timestamp | undefined;
+
+  /**
+   * Sessions that had been told STOP within the hour before its end, and nothing else since.
+   *
+   * @generated from field: uint64 stopped_sessions = 6;
+   */
+  stoppedSessions: bigint;
+
+  /**
+   * Halts that held at its end.
+   *
+   * @generated from field: uint64 halts = 7;
+   */
+  halts: bigint;
+
+  /**
+   * What refusals saved within it. Absent where that is not counted yet: a server that begins to count on a busy day
+   * needs some seconds for it.
+   *
+   * @generated from field: callgate.v1.Savings saved = 8;
+   */
+  saved?: Savings | undefined;
+
+  /**
+   * The most tools that were left alone at once, as the server saw it that answers. This and the next two are in no
+   * row: a server knows them of the minutes in which it ran, and they are absent for all others.
+   *
+   * @generated from field: optional uint64 cooling_tools = 9;
+   */
+  coolingTools?: bigint | undefined;
+
+  /**
+   * Budgets as in Fleet.budgets, all of them, as that server counted them once in the minute.
+   *
+   * @generated from field: optional uint64 near_budgets = 10;
+   */
+  nearBudgets?: bigint | undefined;
+
+  /**
+   * How that server was itself.
+   *
+   * @generated from field: callgate.v1.PlaneMinute plane = 11;
+   */
+  plane?: PlaneMinute | undefined;
 };
 
 /**
@@ -246,6 +297,55 @@ export type FleetMinute = Message<"callgate.v1.FleetMinute"> & {
  */
 export const FleetMinuteSchema: GenMessage<FleetMinute> = /*@__PURE__*/
   messageDesc(file_callgate_v1_fleet_service, 4);
+
+/**
+ * How a server was within a minute, at its worst, by a look each second.
+ *
+ * @generated from message callgate.v1.PlaneMinute
+ */
+export type PlaneMinute = Message<"callgate.v1.PlaneMinute"> & {
+  /**
+   * The most evaluates that it judged at once.
+   *
+   * @generated from field: uint64 judging = 1;
+   */
+  judging: bigint;
+
+  /**
+   * The most that waited for their turn at once.
+   *
+   * @generated from field: uint64 waiting = 2;
+   */
+  waiting: bigint;
+
+  /**
+   * The most changes that waited for a commit at once.
+   *
+   * @generated from field: uint64 uncommitted = 3;
+   */
+  uncommitted: bigint;
+
+  /**
+   * The longest that the database took to answer a small question, asked each second; absent where it gave no answer.
+   *
+   * @generated from field: google.protobuf.Duration database_time = 4;
+   */
+  databaseTime?: Duration | undefined;
+
+  /**
+   * Such questions to which there was no answer.
+   *
+   * @generated from field: uint64 unanswered = 5;
+   */
+  unanswered: bigint;
+};
+
+/**
+ * Describes the message callgate.v1.PlaneMinute.
+ * Use `create(PlaneMinuteSchema)` to create a new message.
+ */
+export const PlaneMinuteSchema: GenMessage<PlaneMinute> = /*@__PURE__*/
+  messageDesc(file_callgate_v1_fleet_service, 5);
 
 /**
  * What is wrong with a tool, over all sessions.
@@ -294,7 +394,7 @@ export type ToolTrouble = Message<"callgate.v1.ToolTrouble"> & {
  * Use `create(ToolTroubleSchema)` to create a new message.
  */
 export const ToolTroubleSchema: GenMessage<ToolTrouble> = /*@__PURE__*/
-  messageDesc(file_callgate_v1_fleet_service, 5);
+  messageDesc(file_callgate_v1_fleet_service, 6);
 
 /**
  * A budget that is nearly used up.
@@ -331,7 +431,7 @@ export type BudgetUsed = Message<"callgate.v1.BudgetUsed"> & {
   used: bigint;
 
   /**
-   * What the active policy allows. A budget that somebody raised for a call tree by hand counts as the policy has it.
+   * What the active policy allows, and what somebody raised it by for a call tree by hand.
    *
    * @generated from field: uint64 limit = 5;
    */
@@ -343,7 +443,7 @@ export type BudgetUsed = Message<"callgate.v1.BudgetUsed"> & {
  * Use `create(BudgetUsedSchema)` to create a new message.
  */
 export const BudgetUsedSchema: GenMessage<BudgetUsed> = /*@__PURE__*/
-  messageDesc(file_callgate_v1_fleet_service, 6);
+  messageDesc(file_callgate_v1_fleet_service, 7);
 
 /**
  * What refusals have saved. Only what is stored is counted: a repetition that was answered from memory would have cost
@@ -354,7 +454,7 @@ export const BudgetUsedSchema: GenMessage<BudgetUsed> = /*@__PURE__*/
  */
 export type Savings = Message<"callgate.v1.Savings"> & {
   /**
-   * Since when: the beginning of the UTC day.
+   * Since when: the beginning of the UTC day, or of the minute.
    *
    * @generated from field: google.protobuf.Timestamp start_time = 1;
    */
@@ -422,7 +522,7 @@ export type Savings = Message<"callgate.v1.Savings"> & {
  * Use `create(SavingsSchema)` to create a new message.
  */
 export const SavingsSchema: GenMessage<Savings> = /*@__PURE__*/
-  messageDesc(file_callgate_v1_fleet_service, 7);
+  messageDesc(file_callgate_v1_fleet_service, 8);
 
 /**
  * How the plane is, as the server sees it that answers. That there is an answer says that the database gave one.
@@ -506,7 +606,7 @@ export type PlaneHealth = Message<"callgate.v1.PlaneHealth"> & {
  * Use `create(PlaneHealthSchema)` to create a new message.
  */
 export const PlaneHealthSchema: GenMessage<PlaneHealth> = /*@__PURE__*/
-  messageDesc(file_callgate_v1_fleet_service, 8);
+  messageDesc(file_callgate_v1_fleet_service, 9);
 
 /**
  * Tells how the fleet of the caller's tenant is, for people who look after it and for what they build to look at it.

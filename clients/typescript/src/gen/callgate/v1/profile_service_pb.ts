@@ -16,7 +16,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file callgate/v1/profile_service.proto.
  */
 export const file_callgate_v1_profile_service: GenFile = /*@__PURE__*/
-  fileDesc("CiFjYWxsZ2F0ZS92MS9wcm9maWxlX3NlcnZpY2UucHJvdG8SC2NhbGxnYXRlLnYxInoKGExpc3RSZXRyeVByb2ZpbGVzUmVxdWVzdBIMCgR0b29sGAEgASgJEikKB2ZhaWx1cmUYAiABKA4yGC5jYWxsZ2F0ZS52MS5GYWlsdXJlS2luZBIRCglwYWdlX3NpemUYAyABKA0SEgoKcGFnZV90b2tlbhgEIAEoCSJhChlMaXN0UmV0cnlQcm9maWxlc1Jlc3BvbnNlEisKCHByb2ZpbGVzGAEgAygLMhkuY2FsbGdhdGUudjEuUmV0cnlQcm9maWxlEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSKOAQoWR2V0UmV0cnlQcm9maWxlUmVxdWVzdBIMCgR0b29sGAEgASgJEikKB2ZhaWx1cmUYAiABKA4yGC5jYWxsZ2F0ZS52MS5GYWlsdXJlS2luZBIPCgdhdHRlbXB0GAMgASgNEioKCnRvb2xfc3RhdGUYBCABKA4yFi5jYWxsZ2F0ZS52MS5Ub29sU3RhdGUiRQoXR2V0UmV0cnlQcm9maWxlUmVzcG9uc2USKgoHcHJvZmlsZRgBIAEoCzIZLmNhbGxnYXRlLnYxLlJldHJ5UHJvZmlsZSLYAwoMUmV0cnlQcm9maWxlEgwKBHRvb2wYASABKAkSKQoHZmFpbHVyZRgCIAEoDjIYLmNhbGxnYXRlLnYxLkZhaWx1cmVLaW5kEg8KB2F0dGVtcHQYAyABKA0SKgoKdG9vbF9zdGF0ZRgEIAEoDjIWLmNhbGxnYXRlLnYxLlRvb2xTdGF0ZRIpCgdjaGFuY2VzGAUgAygLMhguY2FsbGdhdGUudjEuUmV0cnlDaGFuY2USDgoGdHJpYWxzGAYgASgBEhEKCXJldHJ5YWJsZRgHIAEoCBIuCgtyZXRyeV9hZnRlchgIIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIpCgViYXNpcxgJIAEoDjIaLmNhbGxnYXRlLnYxLkVzdGltYXRlQmFzaXMSEwoLY29ycmVjdGlvbnMYCiABKAESEQoJY29ycmVjdGVkGAsgASgBEiYKBWxheWVyGAwgASgLMhcuY2FsbGdhdGUudjEuUmV0cnlMYXllchIuCgphc19vZl90aW1lGA0gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBINCgVwcmlvchgOIAEoARIRCgRoaW50GA8gASgISACIAQFCBwoFX2hpbnQinQEKC1JldHJ5Q2hhbmNlEicKBHdhaXQYASABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SCQoBcBgCIAEoARINCgVwX2xvdxgDIAEoARIOCgZwX2hpZ2gYBCABKAESDgoGdHJpYWxzGAUgASgBEisKCmNvbmZpZGVuY2UYBiABKA4yFy5jYWxsZ2F0ZS52MS5Db25maWRlbmNlIlsKClJldHJ5TGF5ZXISEAoIb3V0Y29tZXMYASABKA0SFQoNbG9zc19lc3RpbWF0ZRgCIAEoARISCgpsb3NzX2xheWVyGAMgASgBEhAKCHByb21vdGVkGAQgASgIIl8KFkdldFJldHJ5SGlzdG9yeVJlcXVlc3QSDAoEdG9vbBgBIAEoCRIpCgdmYWlsdXJlGAIgASgOMhguY2FsbGdhdGUudjEuRmFpbHVyZUtpbmQSDAoEZGF5cxgDIAEoDSKuAgoXR2V0UmV0cnlIaXN0b3J5UmVzcG9uc2USIwoEZGF5cxgBIAMoCzIVLmNhbGxnYXRlLnYxLlJldHJ5RGF5EjIKC2NhbGlicmF0aW9uGAIgAygLMh0uY2FsbGdhdGUudjEuUmV0cnlDYWxpYnJhdGlvbhImCgV3b3J0aBgDIAEoCzIXLmNhbGxnYXRlLnYxLlJldHJ5V29ydGgSJwoGcHJvYmVzGAQgAygLMhcuY2FsbGdhdGUudjEuUmV0cnlQcm9iZRI1ChBzZWxmX2NvcnJlY3Rpb25zGAUgAygLMhsuY2FsbGdhdGUudjEuU2VsZkNvcnJlY3Rpb24SMgoObG9va2VkX2JhY2tfdG8YBiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIl0KCFJldHJ5RGF5Ei4KCnN0YXJ0X3RpbWUYASABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEg4KBnRyaWFscxgCIAEoBBIRCglzdWNjZXNzZXMYAyABKAQiVgoQUmV0cnlDYWxpYnJhdGlvbhINCgV0ZW50aBgBIAEoDRIOCgZ0cmlhbHMYAiABKAQSEQoJcHJlZGljdGVkGAMgASgBEhAKCG9ic2VydmVkGAQgASgBIqYBCgpSZXRyeVdvcnRoEg8KB3JldHJpZXMYASABKAQSEQoJc3VjY2VlZGVkGAIgASgEEg4KBmZhaWxlZBgDIAEoBBIWCg5hZ2FpbnN0X2FkdmljZRgEIAEoBBITCgtjb3N0X21pY3JvcxgFIAEoBBIOCgZ0b2tlbnMYBiABKAQSJwoEbG9zdBgHIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbiKXAQoKUmV0cnlQcm9iZRIMCgR0b29sGAEgASgJEikKB2ZhaWx1cmUYAiABKA4yGC5jYWxsZ2F0ZS52MS5GYWlsdXJlS2luZBIOCgZwcm9iZXMYAyABKAQSEQoJc3VjY2Vzc2VzGAQgASgEEi0KCWxhc3RfdGltZRgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAieQoOU2VsZkNvcnJlY3Rpb24SDAoEdG9vbBgBIAEoCRINCgVmaWVsZBgCIAEoCRIMCgRydWxlGAMgASgJEhAKCHJlZnVzYWxzGAQgASgEEhEKCWNvcnJlY3RlZBgFIAEoBBIXCg9pc19mb3JfdGhlX3VzZXIYBiABKAgiMwoVR2V0VG9vbFF1YWxpdHlSZXF1ZXN0EgwKBHRvb2wYASABKAkSDAoEZGF5cxgCIAEoDSLGAQoWR2V0VG9vbFF1YWxpdHlSZXNwb25zZRInCgV0b29scxgBIAMoCzIYLmNhbGxnYXRlLnYxLlRvb2xRdWFsaXR5EikKCm5lYXJfcGFpcnMYAiADKAsyFS5jYWxsZ2F0ZS52MS5OZWFyUGFpchInCglsb29wX2VuZHMYAyADKAsyFC5jYWxsZ2F0ZS52MS5Mb29wRW5kEi8KDXVua25vd25fdG9vbHMYBCADKAsyGC5jYWxsZ2F0ZS52MS5Vbmtub3duVG9vbCK/AwoLVG9vbFF1YWxpdHkSDAoEdG9vbBgBIAEoCRINCgVjYWxscxgCIAEoBBIRCglwZXJtaXR0ZWQYAyABKAQSEgoKcmV0cnlfcmF0ZRgEIAEoARIRCglsb29wX3JhdGUYBSABKAESFgoOZHVwbGljYXRlX3JhdGUYBiABKAESHwoXdmFsaWRhdGlvbl9mYWlsdXJlX3JhdGUYByABKAESGgoNY29lcmNpb25fcmF0ZRgIIAEoAUgAiAEBEhwKFHVua25vd25fb3V0Y29tZV9yYXRlGAkgASgBEiAKGG1pc3NpbmdfaXNfY29tcGxldGVfcmF0ZRgKIAEoARINCgV3b3JzdBgLIAEoCRIWCg5kZXNpZ25fcHJvYmxlbRgMIAEoCRIOCgZyZW1lZHkYDSABKAkSJwoIZXZpZGVuY2UYDiADKAsyFS5jYWxsZ2F0ZS52MS5DYWxsTmFtZRIUCgxmYWlsdXJlX3JhdGUYDyABKAESHwoXdmFsaWRhdGlvbl9yZWZ1c2FsX3JhdGUYECABKAESGwoTYnVkZ2V0X3JlZnVzYWxfcmF0ZRgRIAEoAUIQCg5fY29lcmNpb25fcmF0ZSI8CgtVbmtub3duVG9vbBIMCgR0b29sGAEgASgJEg0KBWNhbGxzGAIgASgEEhAKCHNlc3Npb25zGAMgASgEIi8KCENhbGxOYW1lEhIKCnNlc3Npb25faWQYASABKAkSDwoHY2FsbF9pZBgCIAEoCSKEAQoITmVhclBhaXISDAoEdG9vbBgBIAEoCRINCgVwYWlycxgCIAEoBBIOCgZmaWVsZHMYAyADKAkSJAoFZmlyc3QYBCABKAsyFS5jYWxsZ2F0ZS52MS5DYWxsTmFtZRIlCgZzZWNvbmQYBSABKAsyFS5jYWxsZ2F0ZS52MS5DYWxsTmFtZSI/CgdMb29wRW5kEiUKBWxldmVsGAEgASgOMhYuY2FsbGdhdGUudjEuTG9vcExldmVsEg0KBWxvb3BzGAIgASgEIh0KG1JlYnVpbGRSZXRyeVByb2ZpbGVzUmVxdWVzdCIuChxSZWJ1aWxkUmV0cnlQcm9maWxlc1Jlc3BvbnNlEg4KBnRyaWFscxgBIAEoBCpsCglUb29sU3RhdGUSGgoWVE9PTF9TVEFURV9VTlNQRUNJRklFRBAAEhYKElRPT0xfU1RBVEVfV09SS0lORxABEhYKElRPT0xfU1RBVEVfRkFJTElORxACEhMKD1RPT0xfU1RBVEVfRE9XThADMpEECg5Qcm9maWxlU2VydmljZRJnChFMaXN0UmV0cnlQcm9maWxlcxIlLmNhbGxnYXRlLnYxLkxpc3RSZXRyeVByb2ZpbGVzUmVxdWVzdBomLmNhbGxnYXRlLnYxLkxpc3RSZXRyeVByb2ZpbGVzUmVzcG9uc2UiA5ACARJhCg9HZXRSZXRyeVByb2ZpbGUSIy5jYWxsZ2F0ZS52MS5HZXRSZXRyeVByb2ZpbGVSZXF1ZXN0GiQuY2FsbGdhdGUudjEuR2V0UmV0cnlQcm9maWxlUmVzcG9uc2UiA5ACARJhCg9HZXRSZXRyeUhpc3RvcnkSIy5jYWxsZ2F0ZS52MS5HZXRSZXRyeUhpc3RvcnlSZXF1ZXN0GiQuY2FsbGdhdGUudjEuR2V0UmV0cnlIaXN0b3J5UmVzcG9uc2UiA5ACARJeCg5HZXRUb29sUXVhbGl0eRIiLmNhbGxnYXRlLnYxLkdldFRvb2xRdWFsaXR5UmVxdWVzdBojLmNhbGxnYXRlLnYxLkdldFRvb2xRdWFsaXR5UmVzcG9uc2UiA5ACARJwChRSZWJ1aWxkUmV0cnlQcm9maWxlcxIoLmNhbGxnYXRlLnYxLlJlYnVpbGRSZXRyeVByb2ZpbGVzUmVxdWVzdBopLmNhbGxnYXRlLnYxLlJlYnVpbGRSZXRyeVByb2ZpbGVzUmVzcG9uc2UiA5ACAkI8CgtjYWxsZ2F0ZS52MUITUHJvZmlsZVNlcnZpY2VQcm90b1ABWhZjYWxsZ2F0ZS92MTtjYWxsZ2F0ZXYxYgZwcm90bzM", [file_callgate_v1_types, file_google_protobuf_duration, file_google_protobuf_timestamp]);
+  fileDesc("CiFjYWxsZ2F0ZS92MS9wcm9maWxlX3NlcnZpY2UucHJvdG8SC2NhbGxnYXRlLnYxInoKGExpc3RSZXRyeVByb2ZpbGVzUmVxdWVzdBIMCgR0b29sGAEgASgJEikKB2ZhaWx1cmUYAiABKA4yGC5jYWxsZ2F0ZS52MS5GYWlsdXJlS2luZBIRCglwYWdlX3NpemUYAyABKA0SEgoKcGFnZV90b2tlbhgEIAEoCSJhChlMaXN0UmV0cnlQcm9maWxlc1Jlc3BvbnNlEisKCHByb2ZpbGVzGAEgAygLMhkuY2FsbGdhdGUudjEuUmV0cnlQcm9maWxlEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSKOAQoWR2V0UmV0cnlQcm9maWxlUmVxdWVzdBIMCgR0b29sGAEgASgJEikKB2ZhaWx1cmUYAiABKA4yGC5jYWxsZ2F0ZS52MS5GYWlsdXJlS2luZBIPCgdhdHRlbXB0GAMgASgNEioKCnRvb2xfc3RhdGUYBCABKA4yFi5jYWxsZ2F0ZS52MS5Ub29sU3RhdGUiRQoXR2V0UmV0cnlQcm9maWxlUmVzcG9uc2USKgoHcHJvZmlsZRgBIAEoCzIZLmNhbGxnYXRlLnYxLlJldHJ5UHJvZmlsZSLYAwoMUmV0cnlQcm9maWxlEgwKBHRvb2wYASABKAkSKQoHZmFpbHVyZRgCIAEoDjIYLmNhbGxnYXRlLnYxLkZhaWx1cmVLaW5kEg8KB2F0dGVtcHQYAyABKA0SKgoKdG9vbF9zdGF0ZRgEIAEoDjIWLmNhbGxnYXRlLnYxLlRvb2xTdGF0ZRIpCgdjaGFuY2VzGAUgAygLMhguY2FsbGdhdGUudjEuUmV0cnlDaGFuY2USDgoGdHJpYWxzGAYgASgBEhEKCXJldHJ5YWJsZRgHIAEoCBIuCgtyZXRyeV9hZnRlchgIIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIpCgViYXNpcxgJIAEoDjIaLmNhbGxnYXRlLnYxLkVzdGltYXRlQmFzaXMSEwoLY29ycmVjdGlvbnMYCiABKAESEQoJY29ycmVjdGVkGAsgASgBEiYKBWxheWVyGAwgASgLMhcuY2FsbGdhdGUudjEuUmV0cnlMYXllchIuCgphc19vZl90aW1lGA0gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBINCgVwcmlvchgOIAEoARIRCgRoaW50GA8gASgISACIAQFCBwoFX2hpbnQinQEKC1JldHJ5Q2hhbmNlEicKBHdhaXQYASABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SCQoBcBgCIAEoARINCgVwX2xvdxgDIAEoARIOCgZwX2hpZ2gYBCABKAESDgoGdHJpYWxzGAUgASgBEisKCmNvbmZpZGVuY2UYBiABKA4yFy5jYWxsZ2F0ZS52MS5Db25maWRlbmNlIlsKClJldHJ5TGF5ZXISEAoIb3V0Y29tZXMYASABKA0SFQoNbG9zc19lc3RpbWF0ZRgCIAEoARISCgpsb3NzX2xheWVyGAMgASgBEhAKCHByb21vdGVkGAQgASgIIl8KFkdldFJldHJ5SGlzdG9yeVJlcXVlc3QSDAoEdG9vbBgBIAEoCRIpCgdmYWlsdXJlGAIgASgOMhguY2FsbGdhdGUudjEuRmFpbHVyZUtpbmQSDAoEZGF5cxgDIAEoDSKuAgoXR2V0UmV0cnlIaXN0b3J5UmVzcG9uc2USIwoEZGF5cxgBIAMoCzIVLmNhbGxnYXRlLnYxLlJldHJ5RGF5EjIKC2NhbGlicmF0aW9uGAIgAygLMh0uY2FsbGdhdGUudjEuUmV0cnlDYWxpYnJhdGlvbhImCgV3b3J0aBgDIAEoCzIXLmNhbGxnYXRlLnYxLlJldHJ5V29ydGgSJwoGcHJvYmVzGAQgAygLMhcuY2FsbGdhdGUudjEuUmV0cnlQcm9iZRI1ChBzZWxmX2NvcnJlY3Rpb25zGAUgAygLMhsuY2FsbGdhdGUudjEuU2VsZkNvcnJlY3Rpb24SMgoObG9va2VkX2JhY2tfdG8YBiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIl0KCFJldHJ5RGF5Ei4KCnN0YXJ0X3RpbWUYASABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEg4KBnRyaWFscxgCIAEoBBIRCglzdWNjZXNzZXMYAyABKAQiVgoQUmV0cnlDYWxpYnJhdGlvbhINCgV0ZW50aBgBIAEoDRIOCgZ0cmlhbHMYAiABKAQSEQoJcHJlZGljdGVkGAMgASgBEhAKCG9ic2VydmVkGAQgASgBIqYBCgpSZXRyeVdvcnRoEg8KB3JldHJpZXMYASABKAQSEQoJc3VjY2VlZGVkGAIgASgEEg4KBmZhaWxlZBgDIAEoBBIWCg5hZ2FpbnN0X2FkdmljZRgEIAEoBBITCgtjb3N0X21pY3JvcxgFIAEoBBIOCgZ0b2tlbnMYBiABKAQSJwoEbG9zdBgHIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbiKXAQoKUmV0cnlQcm9iZRIMCgR0b29sGAEgASgJEikKB2ZhaWx1cmUYAiABKA4yGC5jYWxsZ2F0ZS52MS5GYWlsdXJlS2luZBIOCgZwcm9iZXMYAyABKAQSEQoJc3VjY2Vzc2VzGAQgASgEEi0KCWxhc3RfdGltZRgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAieQoOU2VsZkNvcnJlY3Rpb24SDAoEdG9vbBgBIAEoCRINCgVmaWVsZBgCIAEoCRIMCgRydWxlGAMgASgJEhAKCHJlZnVzYWxzGAQgASgEEhEKCWNvcnJlY3RlZBgFIAEoBBIXCg9pc19mb3JfdGhlX3VzZXIYBiABKAgiMwoVR2V0VG9vbFF1YWxpdHlSZXF1ZXN0EgwKBHRvb2wYASABKAkSDAoEZGF5cxgCIAEoDSKtAgoWR2V0VG9vbFF1YWxpdHlSZXNwb25zZRInCgV0b29scxgBIAMoCzIYLmNhbGxnYXRlLnYxLlRvb2xRdWFsaXR5EikKCm5lYXJfcGFpcnMYAiADKAsyFS5jYWxsZ2F0ZS52MS5OZWFyUGFpchInCglsb29wX2VuZHMYAyADKAsyFC5jYWxsZ2F0ZS52MS5Mb29wRW5kEi8KDXVua25vd25fdG9vbHMYBCADKAsyGC5jYWxsZ2F0ZS52MS5Vbmtub3duVG9vbBIuCgphc19vZl90aW1lGAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBI1ChFjb3VudGVkX2Zyb21fdGltZRgGIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAi8gMKC1Rvb2xRdWFsaXR5EgwKBHRvb2wYASABKAkSDQoFY2FsbHMYAiABKAQSEQoJcGVybWl0dGVkGAMgASgEEhIKCnJldHJ5X3JhdGUYBCABKAESEQoJbG9vcF9yYXRlGAUgASgBEhYKDmR1cGxpY2F0ZV9yYXRlGAYgASgBEh8KF3ZhbGlkYXRpb25fZmFpbHVyZV9yYXRlGAcgASgBEhoKDWNvZXJjaW9uX3JhdGUYCCABKAFIAIgBARIcChR1bmtub3duX291dGNvbWVfcmF0ZRgJIAEoARIgChhtaXNzaW5nX2lzX2NvbXBsZXRlX3JhdGUYCiABKAESDQoFd29yc3QYCyABKAkSFgoOZGVzaWduX3Byb2JsZW0YDCABKAkSDgoGcmVtZWR5GA0gASgJEicKCGV2aWRlbmNlGA4gAygLMhUuY2FsbGdhdGUudjEuQ2FsbE5hbWUSFAoMZmFpbHVyZV9yYXRlGA8gASgBEh8KF3ZhbGlkYXRpb25fcmVmdXNhbF9yYXRlGBAgASgBEhsKE2J1ZGdldF9yZWZ1c2FsX3JhdGUYESABKAESMQoOY29lcmNlZF9maWVsZHMYEiADKAsyGS5jYWxsZ2F0ZS52MS5Db2VyY2VkRmllbGRCEAoOX2NvZXJjaW9uX3JhdGUiLAoMQ29lcmNlZEZpZWxkEg0KBWZpZWxkGAEgASgJEg0KBWNhbGxzGAIgASgEIjwKC1Vua25vd25Ub29sEgwKBHRvb2wYASABKAkSDQoFY2FsbHMYAiABKAQSEAoIc2Vzc2lvbnMYAyABKAQiLwoIQ2FsbE5hbWUSEgoKc2Vzc2lvbl9pZBgBIAEoCRIPCgdjYWxsX2lkGAIgASgJIoQBCghOZWFyUGFpchIMCgR0b29sGAEgASgJEg0KBXBhaXJzGAIgASgEEg4KBmZpZWxkcxgDIAMoCRIkCgVmaXJzdBgEIAEoCzIVLmNhbGxnYXRlLnYxLkNhbGxOYW1lEiUKBnNlY29uZBgFIAEoCzIVLmNhbGxnYXRlLnYxLkNhbGxOYW1lIj8KB0xvb3BFbmQSJQoFbGV2ZWwYASABKA4yFi5jYWxsZ2F0ZS52MS5Mb29wTGV2ZWwSDQoFbG9vcHMYAiABKAQiHQobUmVidWlsZFJldHJ5UHJvZmlsZXNSZXF1ZXN0Ii4KHFJlYnVpbGRSZXRyeVByb2ZpbGVzUmVzcG9uc2USDgoGdHJpYWxzGAEgASgEKmwKCVRvb2xTdGF0ZRIaChZUT09MX1NUQVRFX1VOU1BFQ0lGSUVEEAASFgoSVE9PTF9TVEFURV9XT1JLSU5HEAESFgoSVE9PTF9TVEFURV9GQUlMSU5HEAISEwoPVE9PTF9TVEFURV9ET1dOEAMykQQKDlByb2ZpbGVTZXJ2aWNlEmcKEUxpc3RSZXRyeVByb2ZpbGVzEiUuY2FsbGdhdGUudjEuTGlzdFJldHJ5UHJvZmlsZXNSZXF1ZXN0GiYuY2FsbGdhdGUudjEuTGlzdFJldHJ5UHJvZmlsZXNSZXNwb25zZSIDkAIBEmEKD0dldFJldHJ5UHJvZmlsZRIjLmNhbGxnYXRlLnYxLkdldFJldHJ5UHJvZmlsZVJlcXVlc3QaJC5jYWxsZ2F0ZS52MS5HZXRSZXRyeVByb2ZpbGVSZXNwb25zZSIDkAIBEmEKD0dldFJldHJ5SGlzdG9yeRIjLmNhbGxnYXRlLnYxLkdldFJldHJ5SGlzdG9yeVJlcXVlc3QaJC5jYWxsZ2F0ZS52MS5HZXRSZXRyeUhpc3RvcnlSZXNwb25zZSIDkAIBEl4KDkdldFRvb2xRdWFsaXR5EiIuY2FsbGdhdGUudjEuR2V0VG9vbFF1YWxpdHlSZXF1ZXN0GiMuY2FsbGdhdGUudjEuR2V0VG9vbFF1YWxpdHlSZXNwb25zZSIDkAIBEnAKFFJlYnVpbGRSZXRyeVByb2ZpbGVzEiguY2FsbGdhdGUudjEuUmVidWlsZFJldHJ5UHJvZmlsZXNSZXF1ZXN0GikuY2FsbGdhdGUudjEuUmVidWlsZFJldHJ5UHJvZmlsZXNSZXNwb25zZSIDkAICQjwKC2NhbGxnYXRlLnYxQhNQcm9maWxlU2VydmljZVByb3RvUAFaFmNhbGxnYXRlL3YxO2NhbGxnYXRldjFiBnByb3RvMw", [file_callgate_v1_types, file_google_protobuf_duration, file_google_protobuf_timestamp]);
 
 /**
  * A list, a page at a time.
@@ -722,7 +722,7 @@ export type GetToolQualityRequest = Message<"callgate.v1.GetToolQualityRequest">
   tool: string;
 
   /**
-   * Days to look back, 1 to 90; 0 is 7.
+   * Days to look back, 1 to 90; 0 is 7. UTC days, today among them.
    *
    * @generated from field: uint32 days = 2;
    */
@@ -743,7 +743,7 @@ export const GetToolQualityRequestSchema: GenMessage<GetToolQualityRequest> = /*
  */
 export type GetToolQualityResponse = Message<"callgate.v1.GetToolQualityResponse"> & {
   /**
-   * The tools, the worst first.
+   * The tools, the worst first; at most 500.
    *
    * @generated from field: repeated callgate.v1.ToolQuality tools = 1;
    */
@@ -757,7 +757,7 @@ export type GetToolQualityResponse = Message<"callgate.v1.GetToolQualityResponse
   nearPairs: NearPair[];
 
   /**
-   * Loops that ended at each level.
+   * Loops that ended at each level. One that went on into another hour counts in each.
    *
    * @generated from field: repeated callgate.v1.LoopEnd loop_ends = 3;
    */
@@ -769,6 +769,21 @@ export type GetToolQualityResponse = Message<"callgate.v1.GetToolQualityResponse
    * @generated from field: repeated callgate.v1.UnknownTool unknown_tools = 4;
    */
   unknownTools: UnknownTool[];
+
+  /**
+   * When the newest calls were counted, which is done again as often as it is cheap; absent where it was not done yet.
+   *
+   * @generated from field: google.protobuf.Timestamp as_of_time = 5;
+   */
+  asOfTime?: Timestamp | undefined;
+
+  /**
+   * While not all is counted that was asked for: all calls since then are. Absent: all are. What was reported more than
+   * an hour after the hour of its call counts as it was before.
+   *
+   * @generated from field: google.protobuf.Timestamp counted_from_time = 6;
+   */
+  countedFromTime?: Timestamp | undefined;
 };
 
 /**
@@ -902,6 +917,13 @@ export type ToolQuality = Message<"callgate.v1.ToolQuality"> & {
    * @generated from field: double budget_refusal_rate = 17;
    */
   budgetRefusalRate: number;
+
+  /**
+   * Fields whose values were read as another type, the most frequent first; at most 20.
+   *
+   * @generated from field: repeated callgate.v1.CoercedField coerced_fields = 18;
+   */
+  coercedFields: CoercedField[];
 };
 
 /**
@@ -910,6 +932,34 @@ export type ToolQuality = Message<"callgate.v1.ToolQuality"> & {
  */
 export const ToolQualitySchema: GenMessage<ToolQuality> = /*@__PURE__*/
   messageDesc(file_callgate_v1_profile_service, 16);
+
+/**
+ * A field whose values were read as another type than they had.
+ *
+ * @generated from message callgate.v1.CoercedField
+ */
+export type CoercedField = Message<"callgate.v1.CoercedField"> & {
+  /**
+   * The field, with the places of items left out: items[].sku.
+   *
+   * @generated from field: string field = 1;
+   */
+  field: string;
+
+  /**
+   * Calls in which it was.
+   *
+   * @generated from field: uint64 calls = 2;
+   */
+  calls: bigint;
+};
+
+/**
+ * Describes the message callgate.v1.CoercedField.
+ * Use `create(CoercedFieldSchema)` to create a new message.
+ */
+export const CoercedFieldSchema: GenMessage<CoercedField> = /*@__PURE__*/
+  messageDesc(file_callgate_v1_profile_service, 17);
 
 /**
  * A name that agents called and that is no tool.
@@ -932,7 +982,7 @@ export type UnknownTool = Message<"callgate.v1.UnknownTool"> & {
   calls: bigint;
 
   /**
-   * Sessions that called it.
+   * Sessions that called it; one that did so in several hours counts in each.
    *
    * @generated from field: uint64 sessions = 3;
    */
@@ -944,7 +994,7 @@ export type UnknownTool = Message<"callgate.v1.UnknownTool"> & {
  * Use `create(UnknownToolSchema)` to create a new message.
  */
 export const UnknownToolSchema: GenMessage<UnknownTool> = /*@__PURE__*/
-  messageDesc(file_callgate_v1_profile_service, 17);
+  messageDesc(file_callgate_v1_profile_service, 18);
 
 /**
  * Names a call.
@@ -972,7 +1022,7 @@ export type CallName = Message<"callgate.v1.CallName"> & {
  * Use `create(CallNameSchema)` to create a new message.
  */
 export const CallNameSchema: GenMessage<CallName> = /*@__PURE__*/
-  messageDesc(file_callgate_v1_profile_service, 18);
+  messageDesc(file_callgate_v1_profile_service, 19);
 
 /**
  * Pairs of calls of one tool that differ in writing and not in result.
@@ -988,7 +1038,7 @@ export type NearPair = Message<"callgate.v1.NearPair"> & {
   tool: string;
 
   /**
-   * Pairs found, in the newest calls.
+   * Pairs found, of the newest 200 of each hour whose results are equal.
    *
    * @generated from field: uint64 pairs = 2;
    */
@@ -1021,7 +1071,7 @@ export type NearPair = Message<"callgate.v1.NearPair"> & {
  * Use `create(NearPairSchema)` to create a new message.
  */
 export const NearPairSchema: GenMessage<NearPair> = /*@__PURE__*/
-  messageDesc(file_callgate_v1_profile_service, 19);
+  messageDesc(file_callgate_v1_profile_service, 20);
 
 /**
  * Loops by the level that they ended at.
@@ -1049,7 +1099,7 @@ export type LoopEnd = Message<"callgate.v1.LoopEnd"> & {
  * Use `create(LoopEndSchema)` to create a new message.
  */
 export const LoopEndSchema: GenMessage<LoopEnd> = /*@__PURE__*/
-  messageDesc(file_callgate_v1_profile_service, 20);
+  messageDesc(file_callgate_v1_profile_service, 21);
 
 /**
  * Counts everything anew.
@@ -1064,7 +1114,7 @@ export type RebuildRetryProfilesRequest = Message<"callgate.v1.RebuildRetryProfi
  * Use `create(RebuildRetryProfilesRequestSchema)` to create a new message.
  */
 export const RebuildRetryProfilesRequestSchema: GenMessage<RebuildRetryProfilesRequest> = /*@__PURE__*/
-  messageDesc(file_callgate_v1_profile_service, 21);
+  messageDesc(file_callgate_v1_profile_service, 22);
 
 /**
  * The counts were made anew.
@@ -1085,7 +1135,7 @@ export type RebuildRetryProfilesResponse = Message<"callgate.v1.RebuildRetryProf
  * Use `create(RebuildRetryProfilesResponseSchema)` to create a new message.
  */
 export const RebuildRetryProfilesResponseSchema: GenMessage<RebuildRetryProfilesResponse> = /*@__PURE__*/
-  messageDesc(file_callgate_v1_profile_service, 22);
+  messageDesc(file_callgate_v1_profile_service, 23);
 
 /**
  * How a tool fares, over all sessions.
@@ -1174,7 +1224,9 @@ export const ProfileService: GenService<{
     output: typeof GetRetryHistoryResponseSchema;
   },
   /**
-   * How well tools suit agents, the worst first.
+   * How well tools suit agents, the worst first. Calls are counted by the hour, the newest first, and what is long over
+   * is kept in the server's memory: the first answer after its start may tell of the last hours only, and says so
+   * (counted_from_time). The count goes on after the answer; ask again in a second.
    *
    * @generated from rpc callgate.v1.ProfileService.GetToolQuality
    */
