@@ -120,7 +120,7 @@ async fn of_two_replicas_one_tells_a_question_and_again_until_it_is_taken() {
         format!("url: {}\nsecret_file: {}\nconsole_url: https://plane.example/\n", receiver.url, secret.display());
     let (file, url) = (home.file("webhook.yaml", &file), postgres.url());
     let args = ["--database-url", url.as_str(), "--policy", path(&policy), "--approvals-webhook", path(&file)];
-    let (first, _second) = (Server::with(&args), Server::with(&args));
+    let (first, second) = (Server::with(&args), Server::with(&args));
     let mut client = first.client().await;
     receiver.statuses.lock().await.extend([503, 500]);
     let asked = evaluate(&mut client, refund("s1")).await;
@@ -145,6 +145,20 @@ async fn of_two_replicas_one_tells_a_question_and_again_until_it_is_taken() {
     let look = question("s3", call("c1", "get_order", r#"{"id":1}"#));
     assert_eq!(evaluate(&mut client, look).await.decision(), Decision::Allow);
     assert!(receiver.is_quiet().await, "one of them tells it");
+
+    // Whoever was about to tell it dies. Once its time is over, which is a minute, another one does, by the same id.
+    first.kill();
+    second.kill();
+    receiver.answers.add_permits(100);
+    let _third = Server::with(&args);
+    postgres.tamper("update callgate.approval_notice set claimed_until = now() where delivered_at is null").await;
+    let again = receiver.next().await;
+    assert_eq!(again.headers["webhook-id"], stuck.approval_id);
+    assert!(again.is_signed(), "{again:?}");
+    until("it is noted", async || {
+        postgres.number("select count(*) from approval_notice where delivered_at is not null").await == 2
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
