@@ -25,6 +25,7 @@ use crate::{
         ids::{CallId, SessionId, TenantId},
         inbox::{Question, QuestionState, Resolution, StoredCall, Wanted},
         outcome::OutcomeStatus,
+        shard::Shard,
         time::Timestamp,
     },
     store::error::StoreError,
@@ -89,7 +90,7 @@ async fn stored(
     opener: &Opener,
 ) -> Loaded<Vec<StoredCall>> {
     // Only what is asked for is compared, so that the planner can go by it.
-    let of_root = root.map_or("$3::text is null", |_| "c.root_id = $3");
+    let of_root = root.map_or("$3::text is null and $6::int2 is null", |_| "c.shard = $6 and c.root_id = $3");
     let of_call = call_id.map_or("$4::text is null", |_| "c.call_id = $4");
     let sql = format!(
         "select * from (
@@ -102,7 +103,7 @@ async fn stored(
     );
     let rows =
         sqlx::query(sqlx::AssertSqlSafe(sql)).bind(tenant.0).bind(since.as_millis()).bind(root.map(SessionId::as_str));
-    let rows = rows.bind(call_id.map(CallId::as_str)).bind(CALLS_MAX);
+    let rows = rows.bind(call_id.map(CallId::as_str)).bind(CALLS_MAX).bind(root.map(|root| Shard::of(tenant, root).0));
     rows.fetch_all(conn).await?.iter().map(|row| call(row, opener)).collect()
 }
 
