@@ -54,12 +54,12 @@ const LASTS_MAX: Duration = Duration::from_secs(1_800);
 pub(super) struct Trials {
     backtest: Arc<Semaphore>,
     check: Semaphore,
-    explain: Semaphore,
+    explain: Arc<Semaphore>,
 }
 
 impl Default for Trials {
     fn default() -> Self {
-        Self { backtest: Arc::new(Semaphore::new(1)), check: Semaphore::new(1), explain: Semaphore::new(1) }
+        Self { backtest: Arc::new(Semaphore::new(1)), check: Semaphore::new(1), explain: Arc::new(Semaphore::new(1)) }
     }
 }
 
@@ -69,9 +69,9 @@ impl Trials {
         self.check.acquire().await.ok()
     }
 
-    /// The turn to judge the calls before one again.
-    pub(super) async fn explain(&self) -> Option<SemaphorePermit<'_>> {
-        self.explain.acquire().await.ok()
+    /// The turn to judge the calls before one again. Whoever judges holds it, also when nobody waits any more.
+    pub(super) async fn explain(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.explain).acquire_owned().await.ok()
     }
 }
 

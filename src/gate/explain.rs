@@ -92,8 +92,9 @@ impl Gate {
             return Ok(CallExplained::new(last, Err(why)));
         };
         let calls = self.up_to(tenant, &call, &last).await?;
-        let _turn = self.trials.explain().await;
+        let turn = self.trials.explain().await;
         let explained = spawn_blocking(move || {
+            let _turn = turn;
             let explained = explained(&policy, &call, &last, calls);
             CallExplained::new(last, explained)
         });

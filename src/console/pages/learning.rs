@@ -1,5 +1,7 @@
 //! `/learning`: what retries have come to, and `/learning/{tool}/{kind}`: one curve of chance against wait.
 
+use std::cmp::Ordering;
+
 use askama::Template;
 use axum::{
     Router,
@@ -17,7 +19,7 @@ use crate::{
     console::{Console, fault::Fault, filters, frame::Frame, visitor::Visitor, words},
     domain::failure,
     grpc::v1::{
-        EstimateBasis, FailureKind, GetRetryProfileRequest, ListRetryProfilesRequest, RetryProfile,
+        EstimateBasis, FailureKind, GetRetryProfileRequest, ListRetryProfilesRequest, RetryChance, RetryProfile,
         profile_service_client::ProfileServiceClient,
     },
 };
@@ -45,7 +47,10 @@ impl Row {
 
     /// The best chance, with its interval and its wait.
     fn best(&self) -> String {
-        let best = self.profile.chances.iter().max_by(|a, b| a.p.total_cmp(&b.p));
+        // Of waits that are as good, to a percent, the one that most is known of.
+        let worth = |chance: &RetryChance| [(chance.p * 100.0).round(), chance.p_low - chance.p_high];
+        let order = |a: &RetryChance, b: &RetryChance| worth(a).partial_cmp(&worth(b)).unwrap_or(Ordering::Equal);
+        let best = self.profile.chances.iter().max_by(|a, b| order(a, b));
         best.map_or_else(String::new, |chance| {
             let (p, low, high) =
                 (filters::share(chance.p), filters::share(chance.p_low), filters::share(chance.p_high));
