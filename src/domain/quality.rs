@@ -12,6 +12,12 @@ use super::{
 
 /// Days that may be asked for.
 pub const DAYS_MAX: u32 = 90;
+/// Tools, and tools with near duplicates, that are told of.
+pub const TOLD_MAX: usize = 500;
+/// Fields of a tool that were read as another type, and are told of.
+pub const COERCED_MAX: usize = 20;
+/// Pairs of an hour with equal results that are compared.
+pub const PAIRS_MAX: i64 = 200;
 /// Calls that are shown of a flaw.
 pub const EVIDENCE_MAX: usize = 5;
 

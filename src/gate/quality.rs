@@ -17,7 +17,10 @@ use crate::{
     domain::{
         finding::Level,
         ids::{TenantId, ToolName},
-        quality::{DAYS_MAX, Flaw, NearPair, QualityHour, StoredName, ToolHour, ToolQuality, UnknownTool},
+        quality::{
+            COERCED_MAX, DAYS_MAX, Flaw, NearPair, QualityHour, StoredName, TOLD_MAX, ToolHour, ToolQuality,
+            UnknownTool,
+        },
         time::Timestamp,
     },
     store::StoreError,
@@ -35,12 +38,8 @@ const CHEAP: Duration = Duration::from_millis(50);
 const REST: u32 = 20;
 /// Tenants of which something is kept; the one that nobody looked at for longest is counted anew.
 const TENANTS_MAX: NonZeroUsize = NonZeroUsize::new(100).unwrap();
-/// Tools, pairs and names that are told of.
-const TOLD_MAX: usize = 500;
 /// Names that are no tools.
 const UNKNOWN_MAX: usize = 100;
-/// Fields of a tool that were read as another type.
-const COERCED_MAX: usize = 20;
 
 /// How well tools suit agents.
 #[derive(Debug, Clone, PartialEq)]

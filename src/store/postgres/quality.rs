@@ -19,7 +19,8 @@ use crate::{
         finding::Level,
         ids::{CallId, SessionId, TenantId, ToolName},
         quality::{
-            CallName, EVIDENCE_MAX, EqualResults, Flaw, NearPair, QualityHour, StoredName, ToolCounts, ToolHour,
+            CallName, EVIDENCE_MAX, EqualResults, Flaw, NearPair, PAIRS_MAX, QualityHour, StoredName, ToolCounts,
+            ToolHour,
         },
         shard::Shard,
         time::Timestamp,
@@ -32,8 +33,6 @@ use crate::{
 const TOOLS_MAX: i64 = 2_000;
 /// Fields whose corrections are read back.
 const FIELDS_MAX: i64 = 10_000;
-/// Pairs of an hour with equal results that are compared.
-const PAIRS_MAX: i64 = 200;
 /// Longest arguments that are compared, in bytes.
 const ARGUMENTS_LONGEST: usize = 4_096;
 /// Names of an hour that are no tools.
