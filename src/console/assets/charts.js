@@ -86,7 +86,7 @@ function draw(figure, anew) {
   }
   const options = {
     width: place.clientWidth || 300,
-    height: Number(figure.dataset.height ?? 180),
+    height: parseFloat(getComputedStyle(place).minHeight),
     legend: { show: heads.length > 2, live: false },
     cursor: { y: false },
     scales: { x: { time: figure.dataset.x === "time", distr: figure.dataset.x === "log" ? 3 : 1 }, y },
@@ -125,7 +125,10 @@ function watch() {
     watched.add(place);
   }
 }
-document.addEventListener("callgate:shown", watch);
 document.addEventListener("callgate:theme", () => all(true));
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => all(true));
-watch();
+// A page's words are painted before its charts are drawn: the next frame begins with them.
+requestAnimationFrame(() => setTimeout(() => {
+  document.addEventListener("callgate:shown", watch);
+  watch();
+}));
