@@ -262,6 +262,9 @@ fn whole(approval: &Approval) {
     outln!("{}  {style}{state}{style:#}", approval.approval_id);
     outln!("  call       {} of session {}", approval.call_id, approval.session_id);
     outln!("  agent      {}", of(&approval.agent_id));
+    if !approval.host.is_empty() {
+        outln!("  host       {}, as it names itself", approval.host);
+    }
     outln!("  tool       {}", approval.tool);
     outln!("  arguments  {}", approval.arguments_json);
     if !approval.edited_args_digest.is_empty() {
@@ -269,6 +272,9 @@ fn whole(approval: &Approval) {
         outln!("  {what}  {}", of(&approval.edited_arguments_json));
         if approval.edited_expire_time.is_some() {
             outln!("  good till  {}, once; the call itself never runs", at(approval.edited_expire_time.as_ref()));
+        }
+        if !approval.ran_call_id.is_empty() {
+            outln!("  ran as     {}", approval.ran_call_id);
         }
     }
     outln!("  because    {}", of(&approval.justification));

@@ -7,7 +7,7 @@ use super::{
     effect::Effect,
     finding::{CallRef, Decision, Finding, Level},
     fingerprint::{ArgsDigest, Fingerprint},
-    ids::{AgentId, CallId, ParameterName, RunId, SessionId, TenantId, ToolName, UserId},
+    ids::{AgentId, CallId, HostName, ParameterName, RunId, SessionId, TenantId, ToolName, UserId},
     json::Json,
     outcome::{Outcome, OutcomeStatus},
     profile::FollowUp,
@@ -36,6 +36,8 @@ pub struct Request {
     pub agent: Option<AgentId>,
     /// For whom: by this what is stored of a person is found again.
     pub user: Option<UserId>,
+    /// In what program it runs: told to people, and looked at by no rule.
+    pub host: Option<HostName>,
     /// The call's id, chosen by the caller.
     pub call_id: CallId,
     pub tool: ToolName,
@@ -66,6 +68,7 @@ impl Request {
             run: None,
             agent: None,
             user: None,
+            host: None,
             asked_by: None,
             call_id,
             tool,

@@ -13,7 +13,7 @@ use super::{
     fingerprint::{ArgsDigest, Fingerprint, ResultDigest},
     gist::Gist,
     grant::Use,
-    ids::{AgentId, CallId, RunId, SessionId, TenantId, ToolName, TraceId, UserId},
+    ids::{AgentId, CallId, HostName, RunId, SessionId, TenantId, ToolName, TraceId, UserId},
     ledger::LedgerChange,
     outcome::{Advice, OutcomeStatus},
     profile::{Circumstances, FollowUp},
@@ -48,6 +48,8 @@ pub struct Judged {
     pub agent: Option<AgentId>,
     /// For whom. Absent when read back.
     pub user: Option<UserId>,
+    /// In what program who asked runs. Absent when read back.
+    pub host: Option<HostName>,
     pub call_id: CallId,
     /// The n-th judgement of this call_id, from 1.
     pub round: u32,
@@ -275,6 +277,7 @@ impl Judged {
             resumes: false,
             agent: request.agent.clone(),
             user: request.user.clone(),
+            host: request.host.clone(),
             call_id: request.call_id.clone(),
             round: 1,
             batch: seq,

@@ -97,6 +97,10 @@ name!(
     UserId
 );
 name!(
+    /// A program that an agent runs in, as it names itself.
+    HostName
+);
+name!(
     /// A tool's name as the model calls it.
     ToolName
 );

@@ -27,6 +27,8 @@ pub struct Question {
     pub agent: Option<String>,
     /// Whose credential asked; none where nobody shows one.
     pub asked_by: Option<String>,
+    /// In what program that agent runs, where it says so.
+    pub host: Option<String>,
     pub call_id: String,
     pub tool: String,
     /// Its arguments, as they are stored.

@@ -46,6 +46,7 @@ mod tests {
             root: "s".to_owned(),
             seq: 1,
             agent: None,
+            host: None,
             asked_by: None,
             call_id: "c".to_owned(),
             tool: "pay".to_owned(),

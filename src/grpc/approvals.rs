@@ -170,6 +170,7 @@ fn encoded(question: Question, gate: &Gate, tenant: TenantId) -> v1::Approval {
         root_session_id: question.root,
         agent_id: question.agent.unwrap_or_default(),
         asked_by: question.asked_by.unwrap_or_default(),
+        host: question.host.unwrap_or_default(),
         call_id: question.call_id,
         tool: question.tool,
         arguments_json: question.arguments,

@@ -18,7 +18,7 @@ use crate::{
         call::{Request, Sayable},
         control::{Command, Operation},
         failure::ErrorReport,
-        ids::{AgentId, CallId, Invalid, ParameterName, RunId, SessionId, TenantId, ToolName, UserId},
+        ids::{AgentId, CallId, HostName, Invalid, ParameterName, RunId, SessionId, TenantId, ToolName, UserId},
         json::{self, BYTES_MAX, Json},
         outcome::OutcomeStatus,
         report::{Operator, Report},
@@ -168,9 +168,10 @@ fn requested(
     let run = optional(&caller.run_id, |id| RunId::parse("caller.run_id", id))?;
     let agent = optional(&caller.agent_id, |id| AgentId::parse("caller.agent_id", id))?;
     let user = optional(&caller.user_id, |id| UserId::parse("caller.user_id", id))?;
+    let host = optional(&caller.host, |name| HostName::parse("caller.host", name))?;
     let request = called(tenant, call, session).map_err(|wrong| wrong.within(field))?;
     let phase = bounded("caller.phase", &caller.phase, TEXT_BYTES_MAX)?;
-    Ok(Request { parent, run, agent, user, usage, phase, ..request })
+    Ok(Request { parent, run, agent, user, host, usage, phase, ..request })
 }
 
 /// The tools that somebody offers to a model.

@@ -89,6 +89,7 @@ fn bad_names() -> Vec<(&'static str, Bad)> {
         ("caller.run_id", asked(|caller, _| caller.run_id = long())),
         ("caller.agent_id", asked(|caller, _| caller.agent_id = "a\nb".into())),
         ("caller.user_id", asked(|caller, _| caller.user_id = long())),
+        ("caller.host", asked(|caller, _| caller.host = "a\nb".into())),
         ("call.call_id", asked(|_, call| call.call_id.clear())),
         ("call.call_id", asked(|_, call| call.call_id = long())),
         ("call.tool", asked(|_, call| call.tool.clear())),
@@ -226,6 +227,7 @@ async fn what_just_fits_is_accepted_and_kept_whole() {
             run_id: name("r"),
             agent_id: name("\u{1F916}"),
             user_id: name("u"),
+            host: name("h"),
         };
         let call = v1::ToolCall {
             justification: "j".repeat(2_000),
@@ -241,6 +243,7 @@ async fn what_just_fits_is_accepted_and_kept_whole() {
     }
     assert_eq!(plane.postgres.number("select max(length(arguments)) from call").await, MEBI as i64);
     assert_eq!(plane.postgres.number("select min(length(user_id)) from call").await, 200);
+    assert_eq!(plane.postgres.number("select min(length(host)) from callgate.tool_call").await, 200);
     assert_eq!(plane.postgres.number("select count(distinct result) from outcome").await, 1);
 }
 

@@ -84,6 +84,8 @@ async fn a_mail_is_sent_once_and_the_summary_comes_with_the_next_call() {
     )
     .await;
     assert_eq!(granted["hookSpecificOutput"]["permissionDecision"], "allow");
+    let of_others = "select count(*) from callgate.tool_call where host is distinct from 'claude-code'";
+    assert_eq!(plane.postgres.number(of_others).await, 0, "people are told where the agent runs");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

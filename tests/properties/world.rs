@@ -265,6 +265,7 @@ impl World {
             parent: parent.map(|parent| SessionId::parse("parent", parent).expect("valid")),
             run: self.run(ask.who),
             user: None,
+            host: None,
             agent: AgentId::parse("agent", if ask.who.is_multiple_of(2) { "ann" } else { "bob" }).ok(),
             call_id: CallId::parse("call_id", &format!("call-{}", self.fresh)).expect("valid"),
             tool: ToolName::parse("tool", &format!("tool{}", ask.tool)).expect("valid"),

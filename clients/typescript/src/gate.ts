@@ -22,6 +22,8 @@ export interface GateOptions {
   parentSessionId?: string | undefined;
   /** The person whom the agent works for, by a name that means nothing to others. */
   userId?: string | undefined;
+  /** The program that the agent runs in, as people who are asked are told it. */
+  host?: string | undefined;
   /** The phase that the session is in, when its caller keeps it. */
   phase?: string | undefined;
   /** How long a call waits in all for WAITs and for retries that were advised; 60,000. */
@@ -45,6 +47,7 @@ const OPTIONS = {
   agentId: 1,
   parentSessionId: 1,
   userId: 1,
+  host: 1,
   phase: 1,
   patienceMs: 1,
   approvalWaitMs: 1,
@@ -67,11 +70,11 @@ export class Gate {
   ) {
     checkNames("a gate", options, OPTIONS);
     this.#options = options;
-    const { runId, agentId, parentSessionId, userId, phase } = options;
+    const { runId, agentId, parentSessionId, userId, host, phase } = options;
     const { patienceMs = PATIENCE_MS, approvalWaitMs = APPROVAL_WAIT_MS, failOpen = false } = options;
     checkMs("patienceMs", patienceMs);
     checkMs("approvalWaitMs", approvalWaitMs);
-    const ids = { sessionId, runId, agentId, parentSessionId, userId, phase };
+    const ids = { sessionId, runId, agentId, parentSessionId, userId, host, phase };
     const known = Object.fromEntries(Object.entries(ids).filter(([, value]) => value !== undefined));
     const caller = create(CallerSchema, known);
     this.#rules = { caller, patienceMs, approvalWaitMs, runsWithoutPlane: predicate(failOpen) };

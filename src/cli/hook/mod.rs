@@ -123,7 +123,7 @@ async fn ask(args: &HookArgs, host: Host, seen: Seen) -> Result<Said, Failed> {
         let (agent, grant) = (args.agent.clone(), args.grant);
         let left = patience.saturating_sub(clock.elapsed(began));
         let installed =
-            Installed { agent, grant, never_restarts, hears_before, prompts: host.has_prompt(), patience: left };
+            Installed { host, agent, grant, never_restarts, hears_before, prompts: host.has_prompt(), patience: left };
         answered(&Server(wire), &Remembered::of(host), &installed, seen).await.map_err(|status| failed(&status))
     };
     let answer = timeout(patience, answer).await.map_err(|_| Failed::Away("no answer in time".to_owned()))??;

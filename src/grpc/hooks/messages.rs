@@ -28,6 +28,7 @@ impl Messages<'_> {
             parent_session_id: self.seen.parent.clone().unwrap_or_default(),
             run_id: self.seen.run.clone().unwrap_or_default(),
             agent_id: self.installed.agent.clone(),
+            host: self.installed.host.as_str().to_owned(),
             ..v1::Caller::default()
         }
     }

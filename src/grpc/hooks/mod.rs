@@ -14,7 +14,7 @@ use self::messages::Messages;
 use super::v1;
 use crate::{
     clock::Clock,
-    hosts::{Answer, Call, Came, Event, FILE_STATE, Seen, cut, refusal},
+    hosts::{Answer, Call, Came, Event, FILE_STATE, Host, Seen, cut, refusal},
 };
 
 /// A wait that is not worth a word to the model: it is waited out.
@@ -83,6 +83,8 @@ pub type Asked = (String, Option<String>);
 /// How a hook is installed.
 #[derive(Debug, Clone)]
 pub struct Installed {
+    /// Where it is one.
+    pub host: Host,
     /// The agent's name; empty for none.
     pub agent: String,
     /// The plane's permission is the host's.

@@ -127,6 +127,7 @@ fn unrecorded(name: &str, status: &Status) -> String {
 fn installed(query: &str) -> Installed {
     let mut seconds = Host::ClaudeCode.patience_s();
     let mut installed = Installed {
+        host: Host::ClaudeCode,
         agent: String::new(),
         grant: false,
         never_restarts: true,

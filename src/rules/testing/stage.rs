@@ -282,6 +282,7 @@ impl Stage {
         Ok(Request {
             asked_by: None,
             user: None,
+            host: None,
             tenant: DEFAULT_TENANT,
             session: SessionId::parse("session", &self.session).map_err(name)?,
             parent: self.parent.as_ref().map(|p| SessionId::parse("parent", p)).transpose().map_err(name)?,

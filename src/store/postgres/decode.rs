@@ -105,6 +105,7 @@ pub(super) fn judged(row: &PgRow, opener: &Opener) -> Loaded<Judged> {
         run: text("run_id")?.map(|run| name(RunId::parse, &run)).transpose()?,
         run_from: count(row, "run_from")?,
         user: None,
+        host: None,
         agent: text("agent_id")?.map(|agent| name(AgentId::parse, &agent)).transpose()?,
         call_id: name(CallId::parse, row.try_get("call_id")?)?,
         round: u32::try_from(row.try_get::<i32, _>("round")?).unwrap_or(1),

@@ -137,7 +137,8 @@ async fn places(conn: &mut PgConnection, tenant: TenantId, whom: &Whom, part: u1
 }
 
 /// What of a call is for people: no hashes, no sketches, nothing that only callgate reads.
-const CALL: &str = "c.seq, c.session_id, c.root_id, c.call_id, c.round, c.at, c.run_id, c.agent_id, c.user_id, c.tool,
+const CALL: &str =
+    "c.seq, c.session_id, c.root_id, c.call_id, c.round, c.at, c.run_id, c.agent_id, c.user_id, c.host, c.tool,
     c.arguments, c.justification, c.effect, c.resource, c.decision, c.would, c.rule, c.reason, c.findings, c.attempt,
     c.idempotency_key, c.lease_until, c.approval_id, c.approval_expires_at, c.input_tokens, c.output_tokens,
     c.cache_read_tokens, c.cache_write_tokens, c.cost_micros, c.observed, c.policy_version, c.coerced,

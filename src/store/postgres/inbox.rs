@@ -163,7 +163,7 @@ async fn questions(
     let sql = format!(
         "select c.approval_id, c.session_id, c.seq, c.root_id, c.agent_id, c.call_id,
            c.tool, coalesce(c.arguments, '{{}}') as arguments, c.justification, c.findings::text as findings,
-           c.args_digest, c.asked_by, c.effect, c.resource, c.once, c.idempotent, c.key_honoured, c.repeatable,
+           c.args_digest, c.asked_by, c.host, c.effect, c.resource, c.once, c.idempotent, c.key_honoured, c.repeatable,
            c.in_steps, c.share, (extract(epoch from c.at) * 1000)::bigint as asked_ms,
            (extract(epoch from c.approval_expires_at) * 1000)::bigint as expires_ms, c.policy_version,
            {STATE} as state, e.seq is not null as closed, e.detail #>> '{{clears,resource}}' as cleared,
@@ -240,6 +240,7 @@ fn question(row: &PgRow, opener: &Opener) -> Loaded<Question> {
         seq,
         agent: row.try_get("agent_id")?,
         asked_by: row.try_get("asked_by")?,
+        host: row.try_get("host")?,
         call_id: row.try_get("call_id")?,
         tool: row.try_get("tool")?,
         arguments: opener.text(sealed::ARGUMENTS, session, seq, row.try_get("arguments")?)?,

@@ -15,7 +15,7 @@ use crate::domain::{
     event::{Append, Judged, Settled},
     failure::FailureKind,
     finding::{Decision, Level},
-    ids::{AgentId, RunId, UserId},
+    ids::{AgentId, HostName, RunId, UserId},
     ledger::{LedgerChange, LedgerRow, LedgerState},
     outcome::{Advice, Basis, Guard, OutcomeStatus},
     profile::ToolState,
@@ -66,6 +66,7 @@ rows! {
         coerced: Option<String> => JSON.rare(), self_corrections: Option<String> => JSON.rare(),
         resumes: bool => BOOL, key_honoured: bool => BOOL, repeatable: bool => BOOL,
         user_id: Option<&'a str> => TEXT, in_steps: bool => BOOL, trace_id: Option<&'a [u8]> => BYTEA,
+        host: Option<&'a str> => TEXT.rare(),
     }
 }
 
@@ -200,6 +201,7 @@ impl<'a> CallRow<'a> {
             in_steps: event.effect.in_steps,
             trace_id: append.trace.as_ref().map(|trace| &trace.0[..]),
             user_id: event.user.as_ref().map(UserId::as_str),
+            host: event.host.as_ref().map(HostName::as_str),
             self_corrections: findings::self_corrections_json(&event.self_corrections),
             coerced: (!event.coerced.is_empty()).then(|| serde_json::to_string(&event.coerced).unwrap_or_default()),
         }

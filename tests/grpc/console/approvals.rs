@@ -35,7 +35,9 @@ async fn plane() -> Plane {
 
 fn refund(call_id: &str, tool: &str, arguments: &str) -> v1::EvaluateRequest {
     let call = v1::ToolCall { justification: "<b>the user</b> said so".into(), ..call(call_id, tool, arguments) };
-    question("s", call)
+    let mut asked = question("s", call);
+    asked.caller.get_or_insert_default().host = "codex<i>".into();
+    asked
 }
 
 /// A question of an agent, asked before anybody needs a credential.
@@ -62,6 +64,7 @@ async fn whoever_may_look_sees_the_call_as_it_would_run_and_only_approvers_answe
         "<mark class=\"unseen\">U+202E</mark>",
         "&lt;b&gt;the user&lt;/b&gt; said so",
         "order/7",
+        "<dt>Host</dt><dd>codex&lt;i&gt;, as it names itself</dd>",
         "money",
         "data-until=\"2",
         "the role approver",

@@ -40,6 +40,7 @@ class GateOptions(TypedDict, total=False):
         agent_id: The agent's name, for its daily budget.
         parent_session_id: The session that started this one.
         user_id: The person whom the agent works for, by a name that means nothing to others.
+        host: The program that the agent runs in, as people who are asked are told it.
         phase: The phase that the session is in, when its caller keeps it.
         patience_s: How long a call waits in all for WAITs and for retries that were advised; 60 seconds.
         approval_wait_s: How long it waits for a person; 300 seconds; 0: not at all.
@@ -50,6 +51,7 @@ class GateOptions(TypedDict, total=False):
     agent_id: str
     parent_session_id: str
     user_id: str
+    host: str
     phase: str
     patience_s: float
     approval_wait_s: float

@@ -17,7 +17,7 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"callgate/v1/approval_service.proto\x12\x0b\x63\x61llgate.v1\x1a\x17\x63\x61llgate/v1/types.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb3\x08\n\x08\x41pproval\x12\x13\n\x0b\x61pproval_id\x18\x01 \x01(\t\x12)\n\x05state\x18\x02 \x01(\x0e\x32\x1a.callgate.v1.ApprovalState\x12\x12\n\nsession_id\x18\x03 \x01(\t\x12\x17\n\x0froot_session_id\x18\x04 \x01(\t\x12\x10\n\x08\x61gent_id\x18\x05 \x01(\t\x12\x0f\n\x07\x63\x61ll_id\x18\x06 \x01(\t\x12\x0c\n\x04tool\x18\x07 \x01(\t\x12\x16\n\x0e\x61rguments_json\x18\x08 \x01(\t\x12\x15\n\rjustification\x18\t \x01(\t\x12\x0f\n\x07reasons\x18\n \x03(\t\x12/\n\x0b\x63reate_time\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x65xpire_time\x18\x0c \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x16\n\x0epolicy_version\x18\r \x01(\t\x12\x13\n\x0bresolved_by\x18\x0e \x01(\t\x12\x19\n\x11resolution_reason\x18\x0f \x01(\t\x12\x30\n\x0cresolve_time\x18\x10 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x05scope\x18\x11 \x01(\x0e\x32\x1a.callgate.v1.ApprovalScope\x12\x35\n\x11scope_expire_time\x18\x12 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08resource\x18\x13 \x01(\t\x12\r\n\x05group\x18\x14 \x01(\t\x12\x16\n\x0e\x65scalate_group\x18\x15 \x01(\t\x12\x31\n\rescalate_time\x18\x16 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06people\x18\x17 \x01(\r\x12\x13\n\x0bseconded_by\x18\x18 \x03(\t\x12&\n\x08\x66indings\x18\x19 \x03(\x0b\x32\x14.callgate.v1.Finding\x12\x0c\n\x04tier\x18\x1a \x01(\t\x12\x0e\n\x06\x65\x66\x66\x65\x63t\x18\x1b \x01(\t\x12\x17\n\x0f\x65\x66\x66\x65\x63t_resource\x18\x1c \x01(\t\x12\x0c\n\x04once\x18\x1d \x01(\x08\x12\x12\n\nidempotent\x18\x1e \x01(\x08\x12\x13\n\x0b\x61rgs_digest\x18\x1f \x01(\t\x12\x10\n\x08\x61sked_by\x18  \x01(\t\x12\x0b\n\x03seq\x18! \x01(\x04\x12\'\n\x04risk\x18\" \x01(\x0e\x32\x19.callgate.v1.ApprovalRisk\x12\x14\n\x0crisk_reasons\x18# \x03(\t\x12\x1d\n\x15\x65\x64ited_arguments_json\x18$ \x01(\t\x12\x1a\n\x12\x65\x64ited_args_digest\x18% \x01(\t\x12\x36\n\x12\x65\x64ited_expire_time\x18& \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0bran_call_id\x18\' \x01(\t\"\xc4\x01\n\x14ListApprovalsRequest\x12)\n\x05state\x18\x01 \x01(\x0e\x32\x1a.callgate.v1.ApprovalState\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\r\x12\x12\n\npage_token\x18\x04 \x01(\t\x12\r\n\x05group\x18\x05 \x01(\t\x12)\n\x05order\x18\x06 \x01(\x0e\x32\x1a.callgate.v1.ApprovalOrder\x12\x0c\n\x04mine\x18\x07 \x01(\x08\"n\n\x15ListApprovalsResponse\x12(\n\tapprovals\x18\x01 \x03(\x0b\x32\x15.callgate.v1.Approval\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x12\n\ntotal_size\x18\x03 \x01(\r\")\n\x12GetApprovalRequest\x12\x13\n\x0b\x61pproval_id\x18\x01 \x01(\t\">\n\x13GetApprovalResponse\x12\'\n\x08\x61pproval\x18\x01 \x01(\x0b\x32\x15.callgate.v1.Approval\"\xfd\x01\n\x16ResolveApprovalRequest\x12\x13\n\x0b\x61pproval_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61pprove\x18\x03 \x01(\x08\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12)\n\x05scope\x18\x05 \x01(\x0e\x32\x1a.callgate.v1.ApprovalScope\x12&\n\x03ttl\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x1d\n\x15\x65\x64ited_arguments_json\x18\x07 \x01(\t\x12\x15\n\rvalidate_only\x18\x08 \x01(\x08\x12\x1a\n\x12\x65\x64ited_args_digest\x18\t \x01(\tJ\x04\x08\x02\x10\x03R\x02\x62y\"B\n\x17ResolveApprovalResponse\x12\'\n\x08\x61pproval\x18\x01 \x01(\x0b\x32\x15.callgate.v1.Approval\">\n\x17WithdrawApprovalRequest\x12\x13\n\x0b\x61pproval_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"C\n\x18WithdrawApprovalResponse\x12\'\n\x08\x61pproval\x18\x01 \x01(\x0b\x32\x15.callgate.v1.Approval\"+\n\x15WatchApprovalsRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\"A\n\x16WatchApprovalsResponse\x12\'\n\x08\x61pproval\x18\x01 \x01(\x0b\x32\x15.callgate.v1.Approval*\xd8\x01\n\rApprovalState\x12\x1e\n\x1a\x41PPROVAL_STATE_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x41PPROVAL_STATE_PENDING\x10\x01\x12\x1b\n\x17\x41PPROVAL_STATE_APPROVED\x10\x02\x12\x19\n\x15\x41PPROVAL_STATE_DENIED\x10\x03\x12\x1a\n\x16\x41PPROVAL_STATE_EXPIRED\x10\x04\x12\x1c\n\x18\x41PPROVAL_STATE_WITHDRAWN\x10\x05\x12\x19\n\x15\x41PPROVAL_STATE_EDITED\x10\x06*~\n\rApprovalScope\x12\x1e\n\x1a\x41PPROVAL_SCOPE_UNSPECIFIED\x10\x00\x12\x17\n\x13\x41PPROVAL_SCOPE_CALL\x10\x01\x12\x1b\n\x17\x41PPROVAL_SCOPE_RESOURCE\x10\x02\x12\x17\n\x13\x41PPROVAL_SCOPE_TOOL\x10\x03*v\n\x0c\x41pprovalRisk\x12\x1d\n\x19\x41PPROVAL_RISK_UNSPECIFIED\x10\x00\x12\x15\n\x11\x41PPROVAL_RISK_LOW\x10\x01\x12\x18\n\x14\x41PPROVAL_RISK_MEDIUM\x10\x02\x12\x16\n\x12\x41PPROVAL_RISK_HIGH\x10\x03*H\n\rApprovalOrder\x12\x1e\n\x1a\x41PPROVAL_ORDER_UNSPECIFIED\x10\x00\x12\x17\n\x13\x41PPROVAL_ORDER_RISK\x10\x01\x32\xf0\x03\n\x0f\x41pprovalService\x12[\n\rListApprovals\x12!.callgate.v1.ListApprovalsRequest\x1a\".callgate.v1.ListApprovalsResponse\"\x03\x90\x02\x01\x12U\n\x0bGetApproval\x12\x1f.callgate.v1.GetApprovalRequest\x1a .callgate.v1.GetApprovalResponse\"\x03\x90\x02\x01\x12\x61\n\x0fResolveApproval\x12#.callgate.v1.ResolveApprovalRequest\x1a$.callgate.v1.ResolveApprovalResponse\"\x03\x90\x02\x02\x12\x64\n\x10WithdrawApproval\x12$.callgate.v1.WithdrawApprovalRequest\x1a%.callgate.v1.WithdrawApprovalResponse\"\x03\x90\x02\x02\x12`\n\x0eWatchApprovals\x12\".callgate.v1.WatchApprovalsRequest\x1a#.callgate.v1.WatchApprovalsResponse\"\x03\x90\x02\x01\x30\x01\x42=\n\x0b\x63\x61llgate.v1B\x14\x41pprovalServiceProtoP\x01Z\x16\x63\x61llgate/v1;callgatev1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"callgate/v1/approval_service.proto\x12\x0b\x63\x61llgate.v1\x1a\x17\x63\x61llgate/v1/types.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc1\x08\n\x08\x41pproval\x12\x13\n\x0b\x61pproval_id\x18\x01 \x01(\t\x12)\n\x05state\x18\x02 \x01(\x0e\x32\x1a.callgate.v1.ApprovalState\x12\x12\n\nsession_id\x18\x03 \x01(\t\x12\x17\n\x0froot_session_id\x18\x04 \x01(\t\x12\x10\n\x08\x61gent_id\x18\x05 \x01(\t\x12\x0f\n\x07\x63\x61ll_id\x18\x06 \x01(\t\x12\x0c\n\x04tool\x18\x07 \x01(\t\x12\x16\n\x0e\x61rguments_json\x18\x08 \x01(\t\x12\x15\n\rjustification\x18\t \x01(\t\x12\x0f\n\x07reasons\x18\n \x03(\t\x12/\n\x0b\x63reate_time\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x65xpire_time\x18\x0c \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x16\n\x0epolicy_version\x18\r \x01(\t\x12\x13\n\x0bresolved_by\x18\x0e \x01(\t\x12\x19\n\x11resolution_reason\x18\x0f \x01(\t\x12\x30\n\x0cresolve_time\x18\x10 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x05scope\x18\x11 \x01(\x0e\x32\x1a.callgate.v1.ApprovalScope\x12\x35\n\x11scope_expire_time\x18\x12 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08resource\x18\x13 \x01(\t\x12\r\n\x05group\x18\x14 \x01(\t\x12\x16\n\x0e\x65scalate_group\x18\x15 \x01(\t\x12\x31\n\rescalate_time\x18\x16 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06people\x18\x17 \x01(\r\x12\x13\n\x0bseconded_by\x18\x18 \x03(\t\x12&\n\x08\x66indings\x18\x19 \x03(\x0b\x32\x14.callgate.v1.Finding\x12\x0c\n\x04tier\x18\x1a \x01(\t\x12\x0e\n\x06\x65\x66\x66\x65\x63t\x18\x1b \x01(\t\x12\x17\n\x0f\x65\x66\x66\x65\x63t_resource\x18\x1c \x01(\t\x12\x0c\n\x04once\x18\x1d \x01(\x08\x12\x12\n\nidempotent\x18\x1e \x01(\x08\x12\x13\n\x0b\x61rgs_digest\x18\x1f \x01(\t\x12\x10\n\x08\x61sked_by\x18  \x01(\t\x12\x0b\n\x03seq\x18! \x01(\x04\x12\'\n\x04risk\x18\" \x01(\x0e\x32\x19.callgate.v1.ApprovalRisk\x12\x14\n\x0crisk_reasons\x18# \x03(\t\x12\x1d\n\x15\x65\x64ited_arguments_json\x18$ \x01(\t\x12\x1a\n\x12\x65\x64ited_args_digest\x18% \x01(\t\x12\x36\n\x12\x65\x64ited_expire_time\x18& \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0bran_call_id\x18\' \x01(\t\x12\x0c\n\x04host\x18( \x01(\t\"\xc4\x01\n\x14ListApprovalsRequest\x12)\n\x05state\x18\x01 \x01(\x0e\x32\x1a.callgate.v1.ApprovalState\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\r\x12\x12\n\npage_token\x18\x04 \x01(\t\x12\r\n\x05group\x18\x05 \x01(\t\x12)\n\x05order\x18\x06 \x01(\x0e\x32\x1a.callgate.v1.ApprovalOrder\x12\x0c\n\x04mine\x18\x07 \x01(\x08\"n\n\x15ListApprovalsResponse\x12(\n\tapprovals\x18\x01 \x03(\x0b\x32\x15.callgate.v1.Approval\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x12\n\ntotal_size\x18\x03 \x01(\r\")\n\x12GetApprovalRequest\x12\x13\n\x0b\x61pproval_id\x18\x01 \x01(\t\">\n\x13GetApprovalResponse\x12\'\n\x08\x61pproval\x18\x01 \x01(\x0b\x32\x15.callgate.v1.Approval\"\xfd\x01\n\x16ResolveApprovalRequest\x12\x13\n\x0b\x61pproval_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61pprove\x18\x03 \x01(\x08\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12)\n\x05scope\x18\x05 \x01(\x0e\x32\x1a.callgate.v1.ApprovalScope\x12&\n\x03ttl\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x1d\n\x15\x65\x64ited_arguments_json\x18\x07 \x01(\t\x12\x15\n\rvalidate_only\x18\x08 \x01(\x08\x12\x1a\n\x12\x65\x64ited_args_digest\x18\t \x01(\tJ\x04\x08\x02\x10\x03R\x02\x62y\"B\n\x17ResolveApprovalResponse\x12\'\n\x08\x61pproval\x18\x01 \x01(\x0b\x32\x15.callgate.v1.Approval\">\n\x17WithdrawApprovalRequest\x12\x13\n\x0b\x61pproval_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"C\n\x18WithdrawApprovalResponse\x12\'\n\x08\x61pproval\x18\x01 \x01(\x0b\x32\x15.callgate.v1.Approval\"+\n\x15WatchApprovalsRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\"A\n\x16WatchApprovalsResponse\x12\'\n\x08\x61pproval\x18\x01 \x01(\x0b\x32\x15.callgate.v1.Approval*\xd8\x01\n\rApprovalState\x12\x1e\n\x1a\x41PPROVAL_STATE_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x41PPROVAL_STATE_PENDING\x10\x01\x12\x1b\n\x17\x41PPROVAL_STATE_APPROVED\x10\x02\x12\x19\n\x15\x41PPROVAL_STATE_DENIED\x10\x03\x12\x1a\n\x16\x41PPROVAL_STATE_EXPIRED\x10\x04\x12\x1c\n\x18\x41PPROVAL_STATE_WITHDRAWN\x10\x05\x12\x19\n\x15\x41PPROVAL_STATE_EDITED\x10\x06*~\n\rApprovalScope\x12\x1e\n\x1a\x41PPROVAL_SCOPE_UNSPECIFIED\x10\x00\x12\x17\n\x13\x41PPROVAL_SCOPE_CALL\x10\x01\x12\x1b\n\x17\x41PPROVAL_SCOPE_RESOURCE\x10\x02\x12\x17\n\x13\x41PPROVAL_SCOPE_TOOL\x10\x03*v\n\x0c\x41pprovalRisk\x12\x1d\n\x19\x41PPROVAL_RISK_UNSPECIFIED\x10\x00\x12\x15\n\x11\x41PPROVAL_RISK_LOW\x10\x01\x12\x18\n\x14\x41PPROVAL_RISK_MEDIUM\x10\x02\x12\x16\n\x12\x41PPROVAL_RISK_HIGH\x10\x03*H\n\rApprovalOrder\x12\x1e\n\x1a\x41PPROVAL_ORDER_UNSPECIFIED\x10\x00\x12\x17\n\x13\x41PPROVAL_ORDER_RISK\x10\x01\x32\xf0\x03\n\x0f\x41pprovalService\x12[\n\rListApprovals\x12!.callgate.v1.ListApprovalsRequest\x1a\".callgate.v1.ListApprovalsResponse\"\x03\x90\x02\x01\x12U\n\x0bGetApproval\x12\x1f.callgate.v1.GetApprovalRequest\x1a .callgate.v1.GetApprovalResponse\"\x03\x90\x02\x01\x12\x61\n\x0fResolveApproval\x12#.callgate.v1.ResolveApprovalRequest\x1a$.callgate.v1.ResolveApprovalResponse\"\x03\x90\x02\x02\x12\x64\n\x10WithdrawApproval\x12$.callgate.v1.WithdrawApprovalRequest\x1a%.callgate.v1.WithdrawApprovalResponse\"\x03\x90\x02\x02\x12`\n\x0eWatchApprovals\x12\".callgate.v1.WatchApprovalsRequest\x1a#.callgate.v1.WatchApprovalsResponse\"\x03\x90\x02\x01\x30\x01\x42=\n\x0b\x63\x61llgate.v1B\x14\x41pprovalServiceProtoP\x01Z\x16\x63\x61llgate/v1;callgatev1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,36 +35,36 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_APPROVALSERVICE'].methods_by_name['WithdrawApproval']._serialized_options = b'\220\002\002'
   _globals['_APPROVALSERVICE'].methods_by_name['WatchApprovals']._loaded_options = None
   _globals['_APPROVALSERVICE'].methods_by_name['WatchApprovals']._serialized_options = b'\220\002\001'
-  _globals['_APPROVALSTATE']._serialized_start=2207
-  _globals['_APPROVALSTATE']._serialized_end=2423
-  _globals['_APPROVALSCOPE']._serialized_start=2425
-  _globals['_APPROVALSCOPE']._serialized_end=2551
-  _globals['_APPROVALRISK']._serialized_start=2553
-  _globals['_APPROVALRISK']._serialized_end=2671
-  _globals['_APPROVALORDER']._serialized_start=2673
-  _globals['_APPROVALORDER']._serialized_end=2745
+  _globals['_APPROVALSTATE']._serialized_start=2221
+  _globals['_APPROVALSTATE']._serialized_end=2437
+  _globals['_APPROVALSCOPE']._serialized_start=2439
+  _globals['_APPROVALSCOPE']._serialized_end=2565
+  _globals['_APPROVALRISK']._serialized_start=2567
+  _globals['_APPROVALRISK']._serialized_end=2685
+  _globals['_APPROVALORDER']._serialized_start=2687
+  _globals['_APPROVALORDER']._serialized_end=2759
   _globals['_APPROVAL']._serialized_start=142
-  _globals['_APPROVAL']._serialized_end=1217
-  _globals['_LISTAPPROVALSREQUEST']._serialized_start=1220
-  _globals['_LISTAPPROVALSREQUEST']._serialized_end=1416
-  _globals['_LISTAPPROVALSRESPONSE']._serialized_start=1418
-  _globals['_LISTAPPROVALSRESPONSE']._serialized_end=1528
-  _globals['_GETAPPROVALREQUEST']._serialized_start=1530
-  _globals['_GETAPPROVALREQUEST']._serialized_end=1571
-  _globals['_GETAPPROVALRESPONSE']._serialized_start=1573
-  _globals['_GETAPPROVALRESPONSE']._serialized_end=1635
-  _globals['_RESOLVEAPPROVALREQUEST']._serialized_start=1638
-  _globals['_RESOLVEAPPROVALREQUEST']._serialized_end=1891
-  _globals['_RESOLVEAPPROVALRESPONSE']._serialized_start=1893
-  _globals['_RESOLVEAPPROVALRESPONSE']._serialized_end=1959
-  _globals['_WITHDRAWAPPROVALREQUEST']._serialized_start=1961
-  _globals['_WITHDRAWAPPROVALREQUEST']._serialized_end=2023
-  _globals['_WITHDRAWAPPROVALRESPONSE']._serialized_start=2025
-  _globals['_WITHDRAWAPPROVALRESPONSE']._serialized_end=2092
-  _globals['_WATCHAPPROVALSREQUEST']._serialized_start=2094
-  _globals['_WATCHAPPROVALSREQUEST']._serialized_end=2137
-  _globals['_WATCHAPPROVALSRESPONSE']._serialized_start=2139
-  _globals['_WATCHAPPROVALSRESPONSE']._serialized_end=2204
-  _globals['_APPROVALSERVICE']._serialized_start=2748
-  _globals['_APPROVALSERVICE']._serialized_end=3244
+  _globals['_APPROVAL']._serialized_end=1231
+  _globals['_LISTAPPROVALSREQUEST']._serialized_start=1234
+  _globals['_LISTAPPROVALSREQUEST']._serialized_end=1430
+  _globals['_LISTAPPROVALSRESPONSE']._serialized_start=1432
+  _globals['_LISTAPPROVALSRESPONSE']._serialized_end=1542
+  _globals['_GETAPPROVALREQUEST']._serialized_start=1544
+  _globals['_GETAPPROVALREQUEST']._serialized_end=1585
+  _globals['_GETAPPROVALRESPONSE']._serialized_start=1587
+  _globals['_GETAPPROVALRESPONSE']._serialized_end=1649
+  _globals['_RESOLVEAPPROVALREQUEST']._serialized_start=1652
+  _globals['_RESOLVEAPPROVALREQUEST']._serialized_end=1905
+  _globals['_RESOLVEAPPROVALRESPONSE']._serialized_start=1907
+  _globals['_RESOLVEAPPROVALRESPONSE']._serialized_end=1973
+  _globals['_WITHDRAWAPPROVALREQUEST']._serialized_start=1975
+  _globals['_WITHDRAWAPPROVALREQUEST']._serialized_end=2037
+  _globals['_WITHDRAWAPPROVALRESPONSE']._serialized_start=2039
+  _globals['_WITHDRAWAPPROVALRESPONSE']._serialized_end=2106
+  _globals['_WATCHAPPROVALSREQUEST']._serialized_start=2108
+  _globals['_WATCHAPPROVALSREQUEST']._serialized_end=2151
+  _globals['_WATCHAPPROVALSRESPONSE']._serialized_start=2153
+  _globals['_WATCHAPPROVALSRESPONSE']._serialized_end=2218
+  _globals['_APPROVALSERVICE']._serialized_start=2762
+  _globals['_APPROVALSERVICE']._serialized_end=3258
 # @@protoc_insertion_point(module_scope)

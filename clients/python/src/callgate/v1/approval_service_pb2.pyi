@@ -195,6 +195,7 @@ class Approval(google.protobuf.message.Message):
     EDITED_ARGS_DIGEST_FIELD_NUMBER: builtins.int
     EDITED_EXPIRE_TIME_FIELD_NUMBER: builtins.int
     RAN_CALL_ID_FIELD_NUMBER: builtins.int
+    HOST_FIELD_NUMBER: builtins.int
     approval_id: builtins.str
     """Given to the agent with ASK, and to be given with the answer."""
     state: global___ApprovalState.ValueType
@@ -257,6 +258,8 @@ class Approval(google.protobuf.message.Message):
     """Their digest, as `args_digest` is that of the ones that were asked about; empty: none."""
     ran_call_id: builtins.str
     """The call of its session that ran with them. Empty: none yet; and in answers of other methods than GetApproval."""
+    host: builtins.str
+    """The program that the agent runs in, as its caller names it. Empty: not told."""
     @property
     def reasons(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """What the rules had to say."""
@@ -339,9 +342,10 @@ class Approval(google.protobuf.message.Message):
         edited_args_digest: builtins.str = ...,
         edited_expire_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
         ran_call_id: builtins.str = ...,
+        host: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["create_time", b"create_time", "edited_expire_time", b"edited_expire_time", "escalate_time", b"escalate_time", "expire_time", b"expire_time", "resolve_time", b"resolve_time", "scope_expire_time", b"scope_expire_time"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["agent_id", b"agent_id", "approval_id", b"approval_id", "args_digest", b"args_digest", "arguments_json", b"arguments_json", "asked_by", b"asked_by", "call_id", b"call_id", "create_time", b"create_time", "edited_args_digest", b"edited_args_digest", "edited_arguments_json", b"edited_arguments_json", "edited_expire_time", b"edited_expire_time", "effect", b"effect", "effect_resource", b"effect_resource", "escalate_group", b"escalate_group", "escalate_time", b"escalate_time", "expire_time", b"expire_time", "findings", b"findings", "group", b"group", "idempotent", b"idempotent", "justification", b"justification", "once", b"once", "people", b"people", "policy_version", b"policy_version", "ran_call_id", b"ran_call_id", "reasons", b"reasons", "resolution_reason", b"resolution_reason", "resolve_time", b"resolve_time", "resolved_by", b"resolved_by", "resource", b"resource", "risk", b"risk", "risk_reasons", b"risk_reasons", "root_session_id", b"root_session_id", "scope", b"scope", "scope_expire_time", b"scope_expire_time", "seconded_by", b"seconded_by", "seq", b"seq", "session_id", b"session_id", "state", b"state", "tier", b"tier", "tool", b"tool"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["agent_id", b"agent_id", "approval_id", b"approval_id", "args_digest", b"args_digest", "arguments_json", b"arguments_json", "asked_by", b"asked_by", "call_id", b"call_id", "create_time", b"create_time", "edited_args_digest", b"edited_args_digest", "edited_arguments_json", b"edited_arguments_json", "edited_expire_time", b"edited_expire_time", "effect", b"effect", "effect_resource", b"effect_resource", "escalate_group", b"escalate_group", "escalate_time", b"escalate_time", "expire_time", b"expire_time", "findings", b"findings", "group", b"group", "host", b"host", "idempotent", b"idempotent", "justification", b"justification", "once", b"once", "people", b"people", "policy_version", b"policy_version", "ran_call_id", b"ran_call_id", "reasons", b"reasons", "resolution_reason", b"resolution_reason", "resolve_time", b"resolve_time", "resolved_by", b"resolved_by", "resource", b"resource", "risk", b"risk", "risk_reasons", b"risk_reasons", "root_session_id", b"root_session_id", "scope", b"scope", "scope_expire_time", b"scope_expire_time", "seconded_by", b"seconded_by", "seq", b"seq", "session_id", b"session_id", "state", b"state", "tier", b"tier", "tool", b"tool"]) -> None: ...
 
 global___Approval = Approval
 

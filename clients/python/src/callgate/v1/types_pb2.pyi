@@ -501,6 +501,7 @@ class Caller(google.protobuf.message.Message):
     AGENT_ID_FIELD_NUMBER: builtins.int
     PHASE_FIELD_NUMBER: builtins.int
     USER_ID_FIELD_NUMBER: builtins.int
+    HOST_FIELD_NUMBER: builtins.int
     session_id: builtins.str
     """One agent conversation, by a name that its caller chooses. Required."""
     parent_session_id: builtins.str
@@ -520,6 +521,10 @@ class Caller(google.protobuf.message.Message):
     their account. It decides nothing: it is stored with the call, so that what is stored of a person can be found, given
     out and forgotten (PrivacyService). Empty: nobody.
     """
+    host: builtins.str
+    """The program that the agent runs in, as it names itself: `claude-code`. It decides nothing: it is stored with the
+    call, and told to people. Empty: not told.
+    """
     def __init__(
         self,
         *,
@@ -529,8 +534,9 @@ class Caller(google.protobuf.message.Message):
         agent_id: builtins.str = ...,
         phase: builtins.str = ...,
         user_id: builtins.str = ...,
+        host: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["agent_id", b"agent_id", "parent_session_id", b"parent_session_id", "phase", b"phase", "run_id", b"run_id", "session_id", b"session_id", "user_id", b"user_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["agent_id", b"agent_id", "host", b"host", "parent_session_id", b"parent_session_id", "phase", b"phase", "run_id", b"run_id", "session_id", b"session_id", "user_id", b"user_id"]) -> None: ...
 
 global___Caller = Caller
 
