@@ -11,8 +11,9 @@ use crate::{
 
 const APPROVAL: &str = "agentId approvalId argsDigest argumentsJson askedBy callId createTime editedArgsDigest \
                         editedArgumentsJson effect effectResource escalateGroup expireTime findings group host \
-                        idempotent justification once people policyVersion ranCallId reasons resolutionReason resolvedBy resource \
-                        risk riskReasons rootSessionId scope secondedBy seq sessionId state tier tool";
+                        idempotent justification once people policyVersion ranCallId reasons resolutionReason \
+                        resolvedBy resource risk riskReasons rootSessionId scope secondedBy seq sessionId state tier \
+                        tool";
 const SESSION: &str = "agentId calls costMicros createTime depth halted lastDecision lastReason lastTool openCalls \
                        parentSessionId rootSessionId sessionId standing steps updateTime";
 const TOP: &str = "approvalsOldestTime approvalsOpen at budgets callsPerSecond commitMs cooldowns enforced halts \
