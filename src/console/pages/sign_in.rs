@@ -107,7 +107,7 @@ async fn page(console: &Console, shown: &Shown, way: &Way, fault: Option<&Fault>
     let (message, certificate) = (fault.map(Fault::message), named.as_deref());
     let html =
         Page { next: way.next(), message, wants_credentials, certificate, issuers: issuer::all(console) }.render()?;
-    let code = if fault.is_some() { StatusCode::UNAUTHORIZED } else { StatusCode::OK };
+    let code = fault.map_or(StatusCode::OK, Fault::code);
     Ok((code, Html(html)).into_response())
 }
 
@@ -147,7 +147,11 @@ async fn sign_in(
     let known = match known {
         Ok(known) if fits(known.caller.credential()) => known,
         Ok(_) => return page(&console, &shown, &way, Some(&Fault::field("sign in with a token"))).await,
-        Err(fault) => return page(&console, &shown, &way, Some(&fault)).await,
+        Err(fault) => {
+            let from = shown.peer.as_ref().and_then(|peer| peer.address).map(tracing::field::display);
+            tracing::info!(from, "a sign-in to the console was refused: {}", fault.message());
+            return page(&console, &shown, &way, Some(&fault)).await;
+        }
     };
     let secret = session::begin(&console.gate, &showed, &known).await?;
     leave(Some(&secret), way.next())
