@@ -12,14 +12,16 @@ use super::{
 use crate::{
     clock::Clock,
     domain::{
+        budget::Usage,
+        failure::FailureKind,
         ids::{AgentId, CallId, RunId, SessionId, ToolName},
         json, outcome,
         time::Timestamp,
     },
     grpc::{
-        time::{timestamp, unix_ms},
+        time::{millis, timestamp, unix_ms},
         v1::{
-            Decision, ExportCallsRequest, ExportCallsResponse, OutcomeStatus,
+            self, Decision, ExportCallsRequest, ExportCallsResponse, OutcomeStatus,
             session_service_client::SessionServiceClient,
         },
     },
@@ -94,6 +96,20 @@ pub(super) async fn stored(remote: &Remote, wanted: ExportCallsRequest) -> anyho
     Ok(all)
 }
 
+fn kind(failure: v1::FailureKind) -> Option<String> {
+    FailureKind::try_from(failure).ok().map(|kind| kind.as_str().to_owned())
+}
+
+const fn used(usage: &v1::Usage) -> Usage {
+    Usage {
+        input_tokens: usage.input_tokens,
+        output_tokens: usage.output_tokens,
+        cache_read_tokens: usage.cache_read_tokens,
+        cache_write_tokens: usage.cache_write_tokens,
+        cost_micros: usage.cost_micros,
+    }
+}
+
 /// A stored call as a recorded one; none for one whose arguments were not stored as such.
 pub(super) fn row(call: &ExportCallsResponse) -> Option<Row> {
     let result = match call.status() {
@@ -102,7 +118,7 @@ pub(super) fn row(call: &ExportCallsResponse) -> Option<Row> {
             sha256: Some(call.result_whole_sha256.clone()).filter(|sha256| !sha256.is_empty()),
             is_cut: call.result_truncated,
             is_error: call.status() == OutcomeStatus::Error,
-            error_type: None,
+            error_type: kind(call.failure()),
         }),
         _ => None,
     };
@@ -123,11 +139,16 @@ pub(super) fn row(call: &ExportCallsResponse) -> Option<Row> {
         tool: ToolName::parse("tool", &call.tool).ok()?,
         arguments: json::parse(&call.arguments_json).ok()?,
         justification: Some(call.justification.clone()).filter(|why| !why.is_empty()),
+        usage: call.usage.as_ref().map(used).unwrap_or_default(),
         at: Some(Timestamp::from_millis(unix_ms(call.judge_time.as_ref()))),
         refused: call.decision() != Decision::Allow,
         approved: call.approved,
         result,
         ended,
+        reported: call.reported_usage.as_ref().map(used).unwrap_or_default(),
+        estimated: call.retryable.map(|retryable| (retryable, millis(call.retry_after.as_ref()))),
+        is_complete: call.is_complete,
+        total_matches: call.total_matches,
     })
 }
 

@@ -1,9 +1,11 @@
 //! Questions to people and sessions, as operators see them.
 
 use super::{
+    budget::Usage,
     calls::Standing,
     control::Edited,
     effect::{Effect, Resource},
+    failure::FailureKind,
     finding::{Decision, Finding},
     fingerprint::ArgsDigest,
     ids::SessionId,
@@ -140,8 +142,21 @@ pub struct StoredCall {
     pub findings: Vec<Finding>,
     /// The policy that judged.
     pub policy: String,
+    /// What the model used before it, as it was reported with the question.
+    pub usage: Usage,
     /// What came of it.
     pub status: Option<OutcomeStatus>,
+    /// Of an error: its kind.
+    pub failure: Option<FailureKind>,
+    /// What it cost, and what the model used meanwhile, as it was reported with the outcome.
+    pub reported: Usage,
+    /// What was estimated of a retry: whether it was worth it, and after what wait, in milliseconds. None where a limit
+    /// decided.
+    pub estimated: Option<(bool, u64)>,
+    /// The answer was all there is, as far as the report says.
+    pub is_complete: Option<bool>,
+    /// How many matches there are in all, as far as the report says.
+    pub total_matches: Option<u64>,
     /// The answer of a success, or the error's text.
     pub result: Option<String>,
     /// What the answer was, where only its beginning is stored.

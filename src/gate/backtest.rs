@@ -340,7 +340,8 @@ pub(super) fn row(call: StoredCall) -> Option<Row> {
             sha256: call.whole.map(|whole| digest::in_hexadecimal(&whole.sha256)),
             is_cut: call.whole.is_some(),
             is_error: status == OutcomeStatus::Error,
-            error_type: None,
+            // What it was taken for then: other fields of the error than its text are not stored.
+            error_type: call.failure.map(|failure| failure.as_str().to_owned()),
         }),
         _ => None,
     };
@@ -356,10 +357,15 @@ pub(super) fn row(call: StoredCall) -> Option<Row> {
         tool: ToolName::parse("tool", &call.tool).ok()?,
         arguments: json::parse(&call.arguments).ok()?,
         justification: call.justification.filter(|why| !why.is_empty()),
+        usage: call.usage,
         at: Some(call.at),
         refused: call.decision != Decision::Allow,
         approved: call.approved,
         result,
         ended,
+        reported: call.reported,
+        estimated: call.estimated,
+        is_complete: call.is_complete,
+        total_matches: call.total_matches,
     })
 }

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     domain::{
-        budget::Left,
+        budget::{Left, Usage},
         failure::FailureKind,
         finding::{Decision, Finding, Level},
         health::Cooldown,
@@ -32,6 +32,11 @@ pub(super) fn status(status: OutcomeStatus) -> i32 {
 
 pub(super) fn failure(kind: Option<FailureKind>) -> i32 {
     kind.map_or(v1::FailureKind::Unspecified, Into::into).into()
+}
+
+pub(super) fn usage(usage: Usage) -> v1::Usage {
+    let Usage { input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost_micros } = usage;
+    v1::Usage { input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost_micros }
 }
 
 /// The share of a limit that is used once it is told unasked.

@@ -14,14 +14,14 @@ use super::{
     limits::{AMOUNT_MAX, PAGE_DEFAULT},
     page, service, status,
     stop::Stop,
-    time::{point_in_time, timestamp},
+    time::{duration, point_in_time, timestamp},
     v1,
     watch::{Shared, Watched},
 };
 use crate::{
     domain::{
         audit::Actor,
-        budget::{Dimension, Scope},
+        budget::{Dimension, Scope, Usage},
         control::{Command, Operation},
         digest,
         halt::{Halt, Halted},
@@ -139,6 +139,10 @@ fn differs(old: &v1::WatchSessionResponse, new: &v1::WatchSessionResponse) -> bo
     timeless(old) != timeless(new)
 }
 
+fn told(usage: Usage) -> Option<v1::Usage> {
+    (usage != Usage::default()).then(|| encode::usage(usage))
+}
+
 fn stored_call(call: StoredCall) -> v1::ExportCallsResponse {
     let winner = winner(&call.findings);
     v1::ExportCallsResponse {
@@ -165,6 +169,13 @@ fn stored_call(call: StoredCall) -> v1::ExportCallsResponse {
         approved: call.approved,
         trace_id: call.trace.unwrap_or_default(),
         report_trace_id: call.report_trace.unwrap_or_default(),
+        failure: encode::failure(call.failure),
+        usage: told(call.usage),
+        reported_usage: told(call.reported),
+        retryable: call.estimated.map(|(retryable, _)| retryable),
+        retry_after: call.estimated.map(|(_, wait_ms)| duration(wait_ms)),
+        is_complete: call.is_complete,
+        total_matches: call.total_matches,
     }
 }
 

@@ -93,11 +93,11 @@ impl Backtest {
         let (before, after) = (before?, after?);
         // What a person has approved is no question any more, by either policy.
         let held = |decision| if row.approved && decision == Decision::Ask { Decision::Allow } else { decision };
-        let decisions = (held(before.decision), held(after.decision));
+        let decisions = (held(before.held()), held(after.held()));
         *self.decisions.entry(decisions).or_default() += 1;
         let Some(what) = what(decisions.0, decisions.1) else { return Ok(false) };
-        let decides = if after.decision == Decision::Allow { &before } else { &after };
-        let rule = decides.winner().map_or_else(String::new, |winner| winner.rule.to_string());
+        let decides = if decisions.1 == Decision::Allow { before.decider() } else { after.decider() };
+        let rule = decides.map_or_else(String::new, |winner| winner.rule.to_string());
         let change = self.changes.entry((what, rule, row.tool.to_string())).or_default();
         change.calls += 1;
         let is_lost = what == What::NewlyRefused && brought_something(row, &after);
@@ -108,8 +108,8 @@ impl Backtest {
             change.examples.push(Example {
                 session: row.trace.clone(),
                 call_id: row.call_id.clone(),
-                decisions: (before.decision, after.decision),
-                message: decides.winner().map(|winner| winner.message.clone()).unwrap_or_default(),
+                decisions,
+                message: decides.map(|winner| winner.message.clone()).unwrap_or_default(),
             });
         }
         Ok(true)

@@ -104,7 +104,7 @@ impl Seen {
             let by = if row.refused { policy } else { &ran };
             let Ok((verdict, _)) = world.evaluate(by, &by.propose(request(row)), None, now) else { continue };
             if let Some(report) = outcome(row).filter(|_| verdict.permit.is_some()) {
-                let _ = world.record(by, &report, now);
+                let _ = world.record_as(by, &report, row.estimated, now);
             }
         }
         let now = it.at.ok_or("it has no time")?;

@@ -55,9 +55,22 @@ pub struct Assessed {
 impl Assessed {
     /// The finding that decided: with `--enforce` a rule that the policy only shadows decides nothing.
     pub fn winner(&self) -> Option<&Finding> {
-        let counts = |finding: &&Finding| finding.enforced || !self.is_enforced;
+        self.strictest(|finding| finding.enforced || !self.is_enforced)
+    }
+
+    /// The finding that decides as the policy stands: where it, the rule and the tool are enforced.
+    pub fn decider(&self) -> Option<&Finding> {
+        self.strictest(|finding| finding.enforced)
+    }
+
+    /// What holds by it.
+    pub fn held(&self) -> Decision {
+        self.decider().map_or(Decision::Allow, |finding| finding.decision)
+    }
+
+    fn strictest(&self, counts: impl Fn(&Finding) -> bool) -> Option<&Finding> {
         // The last maximum of the reversed list is the first of equals, as in Verdict::winner.
-        self.verdict.findings.iter().rev().filter(counts).max_by_key(|finding| finding.decision)
+        self.verdict.findings.iter().rev().filter(|finding| counts(finding)).max_by_key(|finding| finding.decision)
     }
 }
 
@@ -74,6 +87,8 @@ pub struct Judge {
     policy: Policy,
     /// The same, for calls that did not run when they were recorded: what it refuses of them stays refused.
     holding: Policy,
+    /// As it stands, which says what of its findings holds.
+    own: Policy,
     is_enforced: bool,
     traces: BTreeMap<SessionId, Trace>,
     /// What retries came to, over all traces: they are sessions of one fleet in this.
@@ -83,11 +98,12 @@ pub struct Judge {
 
 impl Judge {
     pub fn new(mut policy: Policy, enforce: bool) -> Self {
+        let own = policy.clone();
         policy.mode = if enforce { Mode::Enforce } else { Mode::Shadow };
         let summary = Summary::new(&policy.version, enforce);
         let mut holding = policy.clone();
         holding.mode = Mode::Enforce;
-        Self { policy, holding, is_enforced: enforce, traces: BTreeMap::new(), profiles: Arc::default(), summary }
+        Self { policy, holding, own, is_enforced: enforce, traces: BTreeMap::new(), profiles: Arc::default(), summary }
     }
 
     /// Judges one call and takes in its outcome; the error says what is wrong with the row.
@@ -96,7 +112,10 @@ impl Judge {
         trace.world.swap_profiles(&mut self.profiles);
         let judged = trace.judge(if row.refused { &self.holding } else { &self.policy }, row);
         trace.world.swap_profiles(&mut self.profiles);
-        let (verdict, compared, advice) = judged?;
+        let (mut verdict, compared, advice) = judged?;
+        for finding in &mut verdict.findings {
+            finding.enforced = self.own.holds(&finding.rule, self.own.tool(&row.tool));
+        }
         let decision = if self.is_enforced { verdict.decision } else { verdict.would };
         let succeeded = row.result.as_ref().is_some_and(|result| !result.is_error);
         let assessed = Assessed { decision, verdict, advice, compared, succeeded, is_enforced: self.is_enforced };
@@ -126,7 +145,7 @@ impl Trace {
         let (verdict, _) = judged.map_err(|rejection| not_judged(row, &rejection))?;
         let compared = self.compare(verdict.fingerprint, row.result.as_ref());
         let report = outcome(row).filter(|_| verdict.permit.is_some());
-        let recorded = report.map(|report| self.world.record(policy, &report, now)).transpose();
+        let recorded = report.map(|report| self.world.record_as(policy, &report, row.estimated, now)).transpose();
         let recorded = recorded.map_err(|rejection| format!("field result: {rejection:?}"))?;
         Ok((verdict, compared, recorded.and_then(|recorded| recorded.advice)))
     }
@@ -166,13 +185,19 @@ pub fn request(row: &Row) -> Request {
         run: row.run.clone(),
         agent: row.agent.clone(),
         justification: row.justification.clone(),
+        usage: row.usage,
         ..Request::new(DEFAULT_TENANT, session, call_id, tool, row.arguments.clone())
     }
 }
 
 /// What came of a call, as it would be recorded; none where nothing is known of it.
 pub fn outcome(row: &Row) -> Option<Report> {
-    let report = |status| Report::new(row.trace.clone(), row.call_id.clone(), status);
+    let report = |status| Report {
+        usage: row.reported,
+        is_complete: row.is_complete,
+        total_matches: row.total_matches,
+        ..Report::new(row.trace.clone(), row.call_id.clone(), status)
+    };
     let Some(result) = &row.result else {
         // Left open, a refused call would look like one that still runs.
         let ended = if row.refused { Some(OutcomeStatus::Cancelled) } else { row.ended };

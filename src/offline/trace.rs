@@ -12,6 +12,7 @@ use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
 use crate::domain::{
+    budget::Usage,
     ids::{AgentId, CallId, Invalid, RunId, SessionId, ToolName},
     json::{self, Json},
     outcome::OutcomeStatus,
@@ -39,6 +40,8 @@ pub struct Row {
     pub arguments: Json,
     /// Why the agent wanted it.
     pub justification: Option<String>,
+    /// What the model used before it, where that is known.
+    pub usage: Usage,
     /// When it was made.
     pub at: Option<Timestamp>,
     /// True when it was refused, and so did not run.
@@ -49,6 +52,14 @@ pub struct Row {
     pub result: Option<RecordedResult>,
     /// How it ended without a result, when that is known: unknown or cancelled.
     pub ended: Option<OutcomeStatus>,
+    /// What it cost, and what the model used meanwhile, where that is known.
+    pub reported: Usage,
+    /// What was estimated of a retry then: whether it was worth it, and after what wait, in milliseconds.
+    pub estimated: Option<(bool, u64)>,
+    /// The result was all there is, as far as the recorder knew.
+    pub is_complete: Option<bool>,
+    /// How many matches there are in all, as far as the recorder knew.
+    pub total_matches: Option<u64>,
 }
 
 impl Row {
@@ -147,11 +158,16 @@ fn row(fields: Fields<'_>) -> Result<Row, String> {
         tool: named("tool", ToolName::parse, &required::<String>("tool", fields.tool)?)?,
         arguments: arguments(fields.args)?,
         justification: None,
+        usage: Usage::default(),
         at: ts.map(|ts| timestamp(&ts)).transpose()?,
         refused: false,
         approved: false,
         result: fields.result.map(|result| recorded_result(result, &fields)).transpose()?,
         ended: None,
+        reported: Usage::default(),
+        estimated: None,
+        is_complete: None,
+        total_matches: None,
     })
 }
 

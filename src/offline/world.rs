@@ -45,6 +45,13 @@ pub struct World {
 /// A judgement, and the batch it counts with when it was a new one.
 pub type Judged = (Verdict, Option<u64>);
 
+fn advise(event: &mut Event, (retryable, retry_after_ms): (bool, u64)) {
+    let Event::Settled(settled) = event else { return };
+    if let Some(advice) = settled.advice.as_mut().filter(|advice| advice.guard.is_none()) {
+        (advice.retryable, advice.retry_after_ms) = (retryable, retry_after_ms);
+    }
+}
+
 impl World {
     /// An empty world.
     #[must_use]
@@ -140,6 +147,21 @@ impl World {
     /// # Errors
     /// [`RecordRejection`]: nothing was taken in.
     pub fn record(&mut self, policy: &Policy, report: &Report, now: Timestamp) -> Result<Recorded, RecordRejection> {
+        self.record_as(policy, report, None, now)
+    }
+
+    /// The same of a call of which a retry was estimated before: whether it is worth it, and after what wait, in
+    /// milliseconds. What limits say of it they say anew.
+    ///
+    /// # Errors
+    /// [`RecordRejection`]: nothing was taken in.
+    pub fn record_as(
+        &mut self,
+        policy: &Policy,
+        report: &Report,
+        estimated: Option<(bool, u64)>,
+        now: Timestamp,
+    ) -> Result<Recorded, RecordRejection> {
         let root = match (self.roots.get(&report.session), &report.observed) {
             (Some(root), _) => root.clone(),
             (None, Some(proposal)) => self.settle_in(proposal, now),
@@ -154,7 +176,10 @@ impl World {
         };
         let tool = call.map(|call| &call.tool).or(observed.map(|proposal| &proposal.request.tool));
         let mut recorded = record(policy, tree, &self.shared(key, tool), report, now)?;
-        if let Some(change) = recorded.change.take() {
+        if let Some(mut change) = recorded.change.take() {
+            if let Some(estimated) = estimated {
+                change.events.iter_mut().for_each(|event| advise(event, estimated));
+            }
             self.commit(&root, *change);
         }
         if let Some((tool, observation)) = &recorded.observation {

@@ -105,31 +105,81 @@ document.addEventListener("change", async (event) => {
   if (into && file) document.getElementById(into).value = await file.text();
 });
 
-// --- live: what the server says has changed becomes an event that parts of the page wait for
+// --- live: what the server says has changed becomes an event that parts of the page wait for. A browser has six connections
+// to a server without HTTP/2, and a stream takes one for good: so one page of the console listens for all of them, and another
+// goes on when it is closed. What is told of one session is listened to by its own page, while somebody looks at it.
+const AGAIN_MS = 3000;
+const SILENT_MS = 5000;
+
+// Answers with what closes it. A stream that was refused, as while the database is away, is asked for anew.
+function stream(path, told) {
+  let events, again;
+  const open = () => {
+    events = new EventSource(path);
+    events.onopen = () => told("open");
+    events.onerror = () => {
+      told("away");
+      if (events.readyState === EventSource.CLOSED) again = setTimeout(open, AGAIN_MS);
+    };
+    for (const name of ["session", "tick", "approvals"]) events.addEventListener(name, (event) => told(name, event.data));
+  };
+  open();
+  return () => { clearTimeout(again); events.close(); };
+}
+
 function listen() {
-  const session = document.querySelector("[data-live-session]")?.dataset.liveSession;
-  const events = new EventSource(session ? `/events?session=${encodeURIComponent(session)}` : "/events");
   const state = document.getElementById("live");
   const say = (text, alive) => {
     if (!state) return;
     state.textContent = text;
     state.dataset.alive = alive;
   };
-  events.onopen = () => say("live", true);
-  events.onerror = () => say(events.readyState === EventSource.CLOSED ? "not live: load the page again" : "connecting again", false);
   const tell = (name, detail) => document.body.dispatchEvent(new CustomEvent(`live-${name}`, { detail }));
-  for (const name of ["session", "tick"]) {
-    events.addEventListener(name, () => { say("live", true); tell(name); });
-  }
+  let heard = 0;
   // Many questions at once, as when a page opens, are looked at once.
   let news = [];
-  events.addEventListener("approvals", (event) => {
-    say("live", true);
-    const question = JSON.parse(event.data);
-    if (question.new) notify(question);
+  const take = (name, data) => {
+    if (name !== "away") heard = Date.now();
+    say(name === "away" ? "not live: asking again" : "live", name !== "away");
+    if (name === "tick") return tell(name);
+    if (name !== "approvals") return;
+    const question = JSON.parse(data);
     if (news.push(question.id) === 1) setTimeout(() => { tell("approvals", news); news = []; }, 150);
+  };
+  const close = [];
+  const shared = new BroadcastChannel("callgate-live");
+  shared.onmessage = ({ data: [name, data] }) => take(name, data);
+  const leave = new AbortController();
+  const lead = () => new Promise((free) => {
+    const stop = stream("/events", (name, data) => {
+      if (name === "approvals" && JSON.parse(data).new) notify(JSON.parse(data));
+      shared.postMessage([name, data]);
+      take(name, data);
+    });
+    close.push(() => { stop(); free(); });
   });
-  addEventListener("pagehide", () => events.close());
+  navigator.locks.request("callgate-live", { signal: leave.signal }, lead).catch(() => {});
+  close.push(() => { leave.abort(); shared.close(); });
+  // Whoever listens for this page may have been put to sleep.
+  setInterval(() => { if (heard && Date.now() - heard > SILENT_MS) take("away"); }, 1000);
+  const session = document.querySelector("[data-live-session]")?.dataset.liveSession;
+  if (session) {
+    let stop;
+    // What was missed meanwhile is asked for; the page that was just loaded has missed nothing.
+    let missed = false;
+    const told = (name) => {
+      if (name === "session" || (name === "open" && missed)) tell("session");
+      missed = true;
+    };
+    const look = () => {
+      stop?.();
+      stop = document.hidden ? undefined : stream(`/events?session=${encodeURIComponent(session)}`, told);
+    };
+    document.addEventListener("visibilitychange", look);
+    look();
+    close.push(() => stop?.());
+  }
+  addEventListener("pagehide", () => close.forEach((end) => end()));
   addEventListener("pageshow", (event) => { if (event.persisted) location.reload(); });
 }
 

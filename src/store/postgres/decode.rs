@@ -59,13 +59,15 @@ pub(super) fn member<T: Copy>(all: &[T], code: i16) -> Loaded<T> {
     usize::try_from(code).ok().and_then(|at| all.get(at)).copied().ok_or_else(|| corrupt("an unknown code"))
 }
 
-pub(super) fn usage(row: &PgRow) -> Loaded<Usage> {
+/// From columns with these words before their names.
+pub(super) fn usage(row: &PgRow, words: &str) -> Loaded<Usage> {
+    let part = |name: &str| count(row, &format!("{words}{name}"));
     Ok(Usage {
-        input_tokens: count(row, "input_tokens")?,
-        output_tokens: count(row, "output_tokens")?,
-        cache_read_tokens: count(row, "cache_read_tokens")?,
-        cache_write_tokens: count(row, "cache_write_tokens")?,
-        cost_micros: count(row, "cost_micros")?,
+        input_tokens: part("input_tokens")?,
+        output_tokens: part("output_tokens")?,
+        cache_read_tokens: part("cache_read_tokens")?,
+        cache_write_tokens: part("cache_write_tokens")?,
+        cost_micros: part("cost_micros")?,
     })
 }
 
@@ -134,7 +136,7 @@ pub(super) fn judged(row: &PgRow, opener: &Opener) -> Loaded<Judged> {
         coerced: Vec::new(),
         self_corrections: Vec::new(),
         follow_up: follow_up::read(row)?.map(Box::new),
-        usage: usage(row)?,
+        usage: usage(row, "")?,
         observed: row.try_get("observed")?,
         policy,
         shape: looks.map(Arc::new),
@@ -167,7 +169,7 @@ pub(super) fn settled(row: &PgRow, opener: &Opener) -> Loaded<Settled> {
         by_lease: row.try_get("by_lease")?,
         lease_until: maybe_at(row, "lease_ms")?,
         ledger_revision: 0,
-        usage: usage(row)?,
+        usage: usage(row, "")?,
         duration_ms: row.try_get::<Option<i64>, _>("duration_ms")?.and_then(|ms| u64::try_from(ms).ok()),
         is_complete: row.try_get("is_complete")?,
         total_matches: row.try_get::<Option<i64>, _>("total_matches")?.and_then(|n| u64::try_from(n).ok()),
@@ -232,7 +234,7 @@ pub(super) fn advice(row: &PgRow) -> Loaded<Option<Advice>> {
     }))
 }
 
-fn guard(row: &PgRow) -> Loaded<Option<Guard>> {
+pub(super) fn guard(row: &PgRow) -> Loaded<Option<Guard>> {
     let code: Option<i16> = row.try_get("guard")?;
     code.map(|code| member(&Guard::ALL, code - 1)).transpose()
 }

@@ -12,7 +12,7 @@ use sqlx::{PgConnection, Row as _, postgres::PgRow};
 pub use self::tried::TriedTree;
 use super::{
     Store,
-    decode::{Loaded, at, count, effect, hash, member, whole},
+    decode::{Loaded, at, count, effect, guard, hash, member, usage, whole},
     edits::chosen,
     findings,
     sealed::{self, Opener},
@@ -20,6 +20,7 @@ use super::{
 use crate::{
     domain::{
         effect::Resource,
+        failure::FailureKind,
         finding::Decision,
         fingerprint::ArgsDigest,
         ids::{CallId, SessionId, TenantId},
@@ -66,17 +67,26 @@ const STORED: &str = "c.session_id, c.root_id, c.seq, c.call_id, c.run_id, c.age
     coalesce(c.arguments, '') as arguments, c.justification,
     (extract(epoch from c.at) * 1000)::bigint as at_ms, c.decision,
     c.findings::text as findings, c.policy_version, o.status, o.seq as settled_seq, o.result, o.error_message,
-    o.whole_bytes, o.whole_sha256,
+    o.whole_bytes, o.whole_sha256, o.failure, o.retryable, o.retry_after_ms, o.guard,
+    o.is_complete, o.total_matches, u.*, o.input_tokens as reported_input_tokens,
+    o.output_tokens as reported_output_tokens, o.cache_read_tokens as reported_cache_read_tokens,
+    o.cache_write_tokens as reported_cache_write_tokens, o.cost_micros as reported_cost_micros,
     encode(c.trace_id, 'hex') as trace_id, encode(o.trace_id, 'hex') as report_trace_id,
     exists (select from session_event e where e.shard = c.shard and e.tenant_id = c.tenant_id
       and e.root_id = c.root_id
       and e.epoch = c.epoch and e.kind = 'answered' and e.session_id = c.session_id
       and e.detail ->> 'call_id' = c.call_id and (e.detail ->> 'approved')::boolean) as approved";
-/// The outcome `o` of a call `c`, where it has one.
+/// The outcome `o` of a call `c`, where it has one, and what was used `u` with all its judgements.
 const OUTCOME: &str = "left join lateral (
     select x.* from outcome x where x.shard = c.shard and x.tenant_id = c.tenant_id and x.epoch = c.epoch
       and x.session_id = c.session_id and x.permit_seq = c.seq and x.status > 0
-    order by x.seq desc limit 1) o on true";
+    order by x.seq desc limit 1) o on true
+  left join lateral (
+    select sum(x.input_tokens)::bigint as input_tokens, sum(x.output_tokens)::bigint as output_tokens,
+      sum(x.cache_read_tokens)::bigint as cache_read_tokens, sum(x.cache_write_tokens)::bigint as cache_write_tokens,
+      sum(x.cost_micros)::bigint as cost_micros
+    from call x where x.shard = c.shard and x.tenant_id = c.tenant_id and x.epoch = c.epoch
+      and x.session_id = c.session_id and x.call_id = c.call_id) u on true";
 /// A call `c` that no later judgement of the same call follows.
 const JUDGED_LAST: &str = "not exists (select from call l where l.shard = c.shard and l.tenant_id = c.tenant_id
     and l.epoch = c.epoch
@@ -108,7 +118,7 @@ async fn stored(
 }
 
 fn call(row: &PgRow, opener: &Opener) -> Loaded<StoredCall> {
-    let status: Option<i16> = row.try_get("status")?;
+    let (status, failure): (Option<i16>, Option<i16>) = (row.try_get("status")?, row.try_get("failure")?);
     let (session, seq, settled) = (row.try_get("session_id")?, count(row, "seq")?, count(row, "settled_seq")?);
     let result = match opener.maybe(sealed::RESULT, session, settled, row.try_get("result")?)? {
         None => opener.maybe(sealed::ERROR, session, settled, row.try_get("error_message")?)?,
@@ -128,7 +138,16 @@ fn call(row: &PgRow, opener: &Opener) -> Loaded<StoredCall> {
         decision: member(&Decision::ALL, row.try_get("decision")?)?,
         findings: findings::read(row.try_get("findings")?, opener, session, seq)?,
         policy: row.try_get("policy_version")?,
+        usage: usage(row, "")?,
         status: status.map(|status| member(&OutcomeStatus::ALL, status)).transpose()?,
+        failure: failure.map(|failure| member(&FailureKind::ALL, failure)).transpose()?,
+        reported: usage(row, "reported_")?,
+        estimated: match (row.try_get("retryable")?, guard(row)?) {
+            (Some(retryable), None) => Some((retryable, count(row, "retry_after_ms")?)),
+            _ => None,
+        },
+        is_complete: row.try_get("is_complete")?,
+        total_matches: row.try_get::<Option<i64>, _>("total_matches")?.and_then(|n| u64::try_from(n).ok()),
         result,
         whole: whole(row)?,
         approved: row.try_get("approved")?,

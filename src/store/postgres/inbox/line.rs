@@ -183,7 +183,7 @@ fn line(row: &PgRow, opener: &Opener) -> Loaded<CallLine> {
         gist: report(sealed::GIST, "gist")?,
         recorded_at: maybe_at(row, "recorded_ms")?,
         duration_ms: number("duration_ms")?,
-        usage: usage(row)?,
+        usage: usage(row, "")?,
         retry_of: retry.zip(kind),
         waited_ms: number("waited_ms")?,
         observed: row.try_get("observed")?,

@@ -1469,6 +1469,13 @@ class ExportCallsResponse(google.protobuf.message.Message):
     RESULT_WHOLE_SHA256_FIELD_NUMBER: builtins.int
     TRACE_ID_FIELD_NUMBER: builtins.int
     REPORT_TRACE_ID_FIELD_NUMBER: builtins.int
+    FAILURE_FIELD_NUMBER: builtins.int
+    USAGE_FIELD_NUMBER: builtins.int
+    REPORTED_USAGE_FIELD_NUMBER: builtins.int
+    RETRYABLE_FIELD_NUMBER: builtins.int
+    RETRY_AFTER_FIELD_NUMBER: builtins.int
+    IS_COMPLETE_FIELD_NUMBER: builtins.int
+    TOTAL_MATCHES_FIELD_NUMBER: builtins.int
     session_id: builtins.str
     """Whose call it was."""
     root_session_id: builtins.str
@@ -1513,6 +1520,16 @@ class ExportCallsResponse(google.protobuf.message.Message):
     """
     report_trace_id: builtins.str
     """The same of the report on it."""
+    failure: callgate.v1.types_pb2.FailureKind.ValueType
+    """Of an error, its kind."""
+    retryable: builtins.bool
+    """Of an error: whether a retry was worth it, as it was estimated then. Absent where nothing was estimated, or a limit
+    decided.
+    """
+    is_complete: builtins.bool
+    """The answer held everything there is. Absent: that was not told."""
+    total_matches: builtins.int
+    """How many matches there were in all. Absent: that was not told."""
     @property
     def judge_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """When it was judged."""
@@ -1520,6 +1537,18 @@ class ExportCallsResponse(google.protobuf.message.Message):
     @property
     def findings(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[callgate.v1.types_pb2.Finding]:
         """Everything the rules had to say; a rule that is not here had nothing to say, or was off."""
+
+    @property
+    def usage(self) -> callgate.v1.types_pb2.Usage:
+        """What the model used before it, as it was told with the question. Absent: nothing was told."""
+
+    @property
+    def reported_usage(self) -> callgate.v1.types_pb2.Usage:
+        """What it cost, and what the model used meanwhile, as it was told with the outcome. Absent: nothing was told."""
+
+    @property
+    def retry_after(self) -> google.protobuf.duration_pb2.Duration:
+        """Then after what wait."""
 
     def __init__(
         self,
@@ -1547,10 +1576,24 @@ class ExportCallsResponse(google.protobuf.message.Message):
         result_whole_sha256: builtins.str = ...,
         trace_id: builtins.str = ...,
         report_trace_id: builtins.str = ...,
+        failure: callgate.v1.types_pb2.FailureKind.ValueType = ...,
+        usage: callgate.v1.types_pb2.Usage | None = ...,
+        reported_usage: callgate.v1.types_pb2.Usage | None = ...,
+        retryable: builtins.bool | None = ...,
+        retry_after: google.protobuf.duration_pb2.Duration | None = ...,
+        is_complete: builtins.bool | None = ...,
+        total_matches: builtins.int | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_result", b"_result", "judge_time", b"judge_time", "result", b"result"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_result", b"_result", "agent_id", b"agent_id", "approved", b"approved", "arguments_json", b"arguments_json", "call_id", b"call_id", "decision", b"decision", "findings", b"findings", "judge_time", b"judge_time", "justification", b"justification", "message", b"message", "policy_version", b"policy_version", "reason", b"reason", "report_trace_id", b"report_trace_id", "result", b"result", "result_truncated", b"result_truncated", "result_whole_bytes", b"result_whole_bytes", "result_whole_sha256", b"result_whole_sha256", "root_session_id", b"root_session_id", "run_id", b"run_id", "seq", b"seq", "session_id", b"session_id", "status", b"status", "tool", b"tool", "trace_id", b"trace_id"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_is_complete", b"_is_complete", "_result", b"_result", "_retryable", b"_retryable", "_total_matches", b"_total_matches", "is_complete", b"is_complete", "judge_time", b"judge_time", "reported_usage", b"reported_usage", "result", b"result", "retry_after", b"retry_after", "retryable", b"retryable", "total_matches", b"total_matches", "usage", b"usage"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_is_complete", b"_is_complete", "_result", b"_result", "_retryable", b"_retryable", "_total_matches", b"_total_matches", "agent_id", b"agent_id", "approved", b"approved", "arguments_json", b"arguments_json", "call_id", b"call_id", "decision", b"decision", "failure", b"failure", "findings", b"findings", "is_complete", b"is_complete", "judge_time", b"judge_time", "justification", b"justification", "message", b"message", "policy_version", b"policy_version", "reason", b"reason", "report_trace_id", b"report_trace_id", "reported_usage", b"reported_usage", "result", b"result", "result_truncated", b"result_truncated", "result_whole_bytes", b"result_whole_bytes", "result_whole_sha256", b"result_whole_sha256", "retry_after", b"retry_after", "retryable", b"retryable", "root_session_id", b"root_session_id", "run_id", b"run_id", "seq", b"seq", "session_id", b"session_id", "status", b"status", "tool", b"tool", "total_matches", b"total_matches", "trace_id", b"trace_id", "usage", b"usage"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_is_complete", b"_is_complete"]) -> typing.Literal["is_complete"] | None: ...
+    @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_result", b"_result"]) -> typing.Literal["result"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_retryable", b"_retryable"]) -> typing.Literal["retryable"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_total_matches", b"_total_matches"]) -> typing.Literal["total_matches"] | None: ...
 
 global___ExportCallsResponse = ExportCallsResponse
 
