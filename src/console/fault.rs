@@ -13,7 +13,7 @@ use crate::gate::NoAnswer;
 #[derive(Debug)]
 pub(super) enum Fault {
     /// They have to sign in first, and come back to this page then.
-    SignIn { next: String, is_fragment: bool },
+    SignIn { next: String, is_fragment: bool, is_unsent: bool },
     /// What the services say.
     Told { code: StatusCode, message: String, is_unauthenticated: bool },
 }
@@ -29,7 +29,11 @@ impl Fault {
     }
 
     pub(super) fn sign_in(method: &Method, uri: &Uri, headers: &HeaderMap) -> Self {
-        Self::SignIn { next: visitor::next(method, uri, headers), is_fragment: headers.contains_key("hx-request") }
+        Self::SignIn {
+            next: visitor::next(method, uri, headers),
+            is_fragment: headers.contains_key("hx-request"),
+            is_unsent: method != Method::GET,
+        }
     }
 
     pub(super) fn is_unauthenticated(&self) -> bool {
@@ -100,9 +104,9 @@ const HX_REDIRECT: HeaderName = HeaderName::from_static("hx-redirect");
 impl IntoResponse for Fault {
     fn into_response(self) -> Response {
         match self {
-            Self::SignIn { next, is_fragment } => {
+            Self::SignIn { next, is_fragment, is_unsent } => {
                 let next: String = byte_serialize(next.as_bytes()).collect();
-                let to = format!("/sign-in?next={next}");
+                let to = format!("/sign-in?next={next}{}", if is_unsent { "&unsent=yes" } else { "" });
                 let to = HeaderValue::from_str(&to).unwrap_or(HeaderValue::from_static("/sign-in"));
                 match is_fragment {
                     true => (StatusCode::UNAUTHORIZED, [(HX_REDIRECT, to)]).into_response(),

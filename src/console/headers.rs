@@ -1,8 +1,15 @@
 //! What every answer tells the browser: nothing comes from elsewhere, nothing is run but our own files, nobody frames a
 //! page, nothing is kept on the way.
 
-use axum::{extract::Request, middleware::Next, response::Response};
-use http::{HeaderName, HeaderValue, header};
+use axum::{
+    body::to_bytes,
+    extract::Request,
+    middleware::Next,
+    response::{IntoResponse as _, Response},
+};
+use http::{HeaderName, HeaderValue, StatusCode, header};
+
+use super::fault::Fault;
 
 /// <https://developer.mozilla.org/docs/Web/HTTP/CSP>. No `unsafe-inline`, no `unsafe-eval`.
 pub(super) const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
@@ -19,9 +26,26 @@ const ALWAYS: [(HeaderName, HeaderValue); 6] = [
 ];
 
 pub(super) async fn guard(request: Request, next: Next) -> Response {
-    let mut response = next.run(request).await;
+    let mut response = in_words(next.run(request).await).await;
     let headers = response.headers_mut();
     headers.extend(ALWAYS);
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     response
+}
+
+/// Longest text of ours or the framework's about an address or a form that cannot be read.
+const WORDS_MAX: usize = 2_000;
+
+/// What the framework says in bare text, as a page.
+async fn in_words(response: Response) -> Response {
+    let is_text = response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == "text/plain; charset=utf-8");
+    let is_bare = is_text || response.status() == StatusCode::METHOD_NOT_ALLOWED;
+    if !response.status().is_client_error() || !is_bare {
+        return response;
+    }
+    let code = response.status();
+    let text = to_bytes(response.into_body(), WORDS_MAX).await.unwrap_or_default();
+    let why = String::from_utf8_lossy(&text);
+    let message = if why.is_empty() { "this cannot be done here".to_owned() } else { why.into_owned() };
+    Fault::new(code, message).into_response()
 }

@@ -22,10 +22,16 @@ mod words;
 
 use std::sync::Arc;
 
-use axum::{Router, middleware};
+use axum::{
+    Router, middleware,
+    response::{IntoResponse as _, Redirect, Response},
+};
+use http::{Method, StatusCode, Uri};
+use tonic::Status;
 use tower_http::compression::CompressionLayer;
 
-use crate::{gate::Gate, grpc::Inside};
+use self::fault::Fault;
+use crate::{gate::Gate, grpc::Inside, web::is_page};
 
 /// What all pages share.
 #[derive(Debug, Clone)]
@@ -42,7 +48,19 @@ pub fn router(inside: Inside, gate: Arc<Gate>) -> Router {
     pages::router()
         .merge(assets::router())
         .merge(live::router())
+        .fallback(nowhere)
         .layer(CompressionLayer::new())
         .layer(middleware::from_fn(headers::guard))
         .with_state(Console { inside, gate, jobs: Arc::default() })
+}
+
+/// What no page takes. With a slash too many it is led to its page.
+async fn nowhere(method: Method, uri: Uri) -> Response {
+    let path = uri.path();
+    match path.strip_suffix('/') {
+        // Other services end here too.
+        _ if !is_page(path) => Status::unimplemented("").into_http(),
+        Some(page) if method == Method::GET && !page.ends_with('/') => Redirect::to(page).into_response(),
+        _ => Fault::new(StatusCode::NOT_FOUND, "there is no such page").into_response(),
+    }
 }

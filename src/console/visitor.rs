@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::{FromRequestParts, OptionalFromRequestParts};
-use http::{HeaderMap, HeaderValue, Method, Uri, request::Parts};
+use http::{HeaderMap, HeaderValue, Method, Uri, header, request::Parts};
 
 use super::{
     Console,
@@ -121,9 +121,13 @@ impl OptionalFromRequestParts<Console> for Visitor {
 
 /// The page to come back to after the sign-in.
 pub(super) fn next(method: &Method, uri: &Uri, headers: &HeaderMap) -> String {
-    // A fragment is no page; the page that it is of is told by htmx.
-    let of_page = || headers.get("hx-current-url")?.to_str().ok()?.parse::<Uri>().ok();
-    let uri = if headers.contains_key("hx-request") { of_page() } else { (method == Method::GET).then(|| uri.clone()) };
+    // A fragment is no page, and neither is where a form goes to: htmx tells the page that it is of, browsers that of a form.
+    let of_page = |header: &str| headers.get(header)?.to_str().ok()?.parse::<Uri>().ok();
+    let uri = match headers.contains_key("hx-request") {
+        true => of_page("hx-current-url"),
+        false if method == Method::GET => Some(uri.clone()),
+        false => of_page(header::REFERER.as_str()),
+    };
     uri.and_then(|uri| uri.path_and_query().map(ToString::to_string)).unwrap_or_else(|| "/".to_owned())
 }
 

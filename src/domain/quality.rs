@@ -94,7 +94,7 @@ impl Flaw {
             Self::Duplicates => "its answer does not say that it is complete",
             Self::Validation => "its arguments are not constrained, or not said clearly",
             Self::Coercions => "its arguments have other types than models expect",
-            Self::UnknownOutcomes => "it is a write without idempotency or without a way to look it up",
+            Self::UnknownOutcomes => "nobody reports what came of it, or it breaks off without an answer",
             Self::Failures => "it fails more often than it works",
             Self::MissingIsComplete => "its answer leaves open whether there is more",
         }
@@ -109,10 +109,10 @@ impl Flaw {
             Self::Duplicates => "return is_complete and total_matches, and say in words when there is nothing more",
             Self::Validation => "use enums, formats, ranges and integers in its schema, and name the fix in its errors",
             Self::Coercions => "give each field the type that models write, or show an example in its description",
-            Self::UnknownOutcomes => "accept an idempotency key, and offer a tool that looks the effect up",
-            Self::Failures => {
-                "mend it, or take it out of the tool list until it works; its errors are in callgate.attempts"
+            Self::UnknownOutcomes => {
+                "report every outcome; let a write take an idempotency key, and offer a tool that looks its effect up"
             }
+            Self::Failures => "mend it, or take it out of the tool list until it works",
             Self::MissingIsComplete => "return is_complete with every answer, or map it from the result by policy",
         }
     }

@@ -25,7 +25,7 @@ use crate::{
         fingerprint::ArgsDigest,
         ids::{SessionId, TenantId},
         inbox::{Question, QuestionState, Wanted},
-        json::Json,
+        json::{self, Json},
         risk,
         time::Timestamp,
         tool::Risk,
@@ -222,7 +222,13 @@ fn edited(message: &v1::ResolveApprovalRequest) -> Decoded<Option<Choice>> {
             let seen = (!seen.is_empty()).then_some(ArgsDigest(digest));
             Ok(Some(Choice { arguments, seen, only_looks: message.validate_only }))
         }
-        _ => wrong(EDITED, "is no JSON object, or one that is cut off, too deep, or has a key twice"),
+        _ => wrong(
+            EDITED,
+            match json::parse(&message.edited_arguments_json) {
+                Ok(_) => "is no JSON object: it begins with { and ends with }".to_owned(),
+                Err(problem) => format!("is no good JSON: {problem}"),
+            },
+        ),
     }
 }
 

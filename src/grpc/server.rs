@@ -98,13 +98,13 @@ pub async fn serve(
     let ending = Stop::default();
     let (server, mut servers) = (listener::Server::new(settings.limits), JoinSet::new());
     let web = web::router(Sources { scrape: settings.scrape, readiness: reporter.readiness() });
-    let mut web = web.merge(hooks::route::router(hooks(&gate, &ending)));
-    if let Some(pages) = settings.pages {
+    let web = web.merge(hooks::route::router(hooks(&gate, &ending)));
+    let pages = settings.pages.map(|pages| {
         let inside = Inside(inner(Routes::default(), &gate, &ending));
-        web = web.merge(pages(inside, Arc::clone(&gate)));
-    }
+        pages(inside, Arc::clone(&gate))
+    });
     for listener in listeners {
-        let others = beside(web.clone())
+        let others = beside(web.clone(), pages.clone())
             .add_service(health_service.clone())
             .add_service(reflection().build_v1()?)
             .add_service(reflection().build_v1alpha()?);
@@ -149,11 +149,14 @@ fn outcome(ended: Result<(), JoinError>) -> Result<(), ServeError> {
     ended.map_or_else(|died| std::panic::resume_unwind(died.into_panic()), Ok)
 }
 
-/// Routes beside those of services; what is neither is told as gRPC tells it.
-fn beside(web: axum::Router) -> Routes {
+/// Routes beside those of services; what is neither is for the pages to tell, or is told as gRPC tells it.
+fn beside(web: axum::Router, pages: Option<axum::Router>) -> Routes {
     let mut routes = Routes::default();
-    let router = std::mem::take(routes.axum_router_mut());
-    *routes.axum_router_mut() = router.merge(web);
+    let router = std::mem::take(routes.axum_router_mut()).merge(web);
+    *routes.axum_router_mut() = match pages {
+        Some(pages) => router.fallback_service(pages),
+        None => router,
+    };
     routes
 }
 

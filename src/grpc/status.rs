@@ -327,7 +327,7 @@ fn seldom(reason: &'static str) -> Option<u64> {
 
 impl Told for SessionUnknown {
     fn told(self) -> Status {
-        status(Code::NotFound, "SESSION_UNKNOWN", "the session has not asked for any call yet", None)
+        status(Code::NotFound, "SESSION_UNKNOWN", "no session of this name has asked for a call", None)
     }
 }
 
@@ -370,7 +370,7 @@ impl Told for RecordRejection {
             Self::UnknownCall => (
                 Code::NotFound,
                 "CALL_UNKNOWN",
-                "nobody asked for this call; to report one all the same, give it as observed_call",
+                "nobody asked for this call; its outcome is taken all the same, when it goes with observed_call",
             ),
             Self::NotPermitted => (
                 Code::FailedPrecondition,

@@ -1,5 +1,7 @@
 //! A policy that is checked, and tried on stored calls: what is told, to whom, and how it ends.
 
+use std::collections::BTreeMap;
+
 use callgate::{
     domain::identity::{Mapped, Role},
     gate::TenantChange,
@@ -16,7 +18,7 @@ use tonic::{Code, Request, Status, transport::Channel};
 use crate::{
     common::{
         in_time, until,
-        wire::{Plane, call, evaluate_as, from, pair, question, record_as, success},
+        wire::{Plane, call, evaluate_as, from, outcome, pair, question, record_as, success},
     },
     credentials::{bearer, token, who},
 };
@@ -270,4 +272,59 @@ async fn calls_of_another_tenant_are_never_tried_and_agents_try_nothing() {
     assert!(client.check_policy(bearer(&approver, asked())).await.expect("theirs to read").into_inner().valid);
     let refused = client.check_policy(bearer(&agent, asked())).await.expect_err("not theirs");
     assert_eq!(pair(&refused), (Code::PermissionDenied, "ROLE_MISSING".to_owned()));
+}
+
+/// One who tries the policy that judged has to find what it decided, or nobody can believe what another would change:
+/// budgets that reported costs used up, answers that were all there is, and estimates of retries are replayed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_policy_that_judged_decides_again_as_it_did_and_in_shadow_mode_nothing_holds() {
+    let text = "policy_engine:
+  unknown_tools: allow
+  budgets: {run: {max_total_cost_usd: 5}}
+  tool_schemas: {get_order: {effect: read}, get_quote: {effect: read}}
+";
+    let plane = Plane::start(&policy::compile(text).expect("a good policy")).await;
+    let mut client = plane.client().await;
+    let mut decided = BTreeMap::new();
+    let mut ask = async |session: &str, id: &str, tool: &str, used: u64| {
+        let usage = (used > 0).then(|| v1::Usage { cost_micros: used, ..Default::default() });
+        let asked = v1::EvaluateRequest { usage, ..question(session, call(id, tool, "{}")) };
+        let verdict = evaluate_as(None, &mut client, asked).await;
+        *decided.entry(verdict.decision() as i32).or_insert(0u64) += 1;
+        let report = match (verdict.decision(), tool) {
+            (Decision::Allow, "get_quote") => v1::RecordRequest {
+                error: Some(v1::ToolError { http_status: Some(500), message: "it broke".into(), ..Default::default() }),
+                ..outcome(session, id, v1::OutcomeStatus::Error)
+            },
+            (Decision::Allow, _) => v1::RecordRequest { is_complete: Some(true), ..success(session, id, "[]") },
+            _ => return,
+        };
+        record_as(None, &mut client, report).await;
+    };
+    for (id, tool, used) in
+        [("c1", "search", 0), ("c2", "search", 0), ("c3", "get_order", 6_000_000), ("c4", "look", 0)]
+    {
+        ask("s", id, tool, used).await;
+    }
+    // Their retries come before anything is learned of one another.
+    for session in ["q1", "q2", "q3", "q4", "q5", "q6"] {
+        ask(session, "c1", "get_quote", 0).await;
+    }
+    for session in ["q1", "q2", "q3", "q4", "q5", "q6"] {
+        ask(session, "c2", "get_quote", 0).await;
+    }
+    drop(ask);
+    assert!(decided.len() >= 3, "answers from memory, waits and an end: {decided:?}");
+
+    let mut client = Client::new(plane.channel().await);
+    let (_, same) = tried(&mut client, Request::new(trying(text))).await.expect("a result");
+    assert_eq!((same.calls_changed, same.changes.len()), (0, 0), "{same:?}");
+    let again: BTreeMap<i32, u64> = same.decisions.iter().map(|one| (one.before, one.calls)).collect();
+    assert_eq!(again, decided);
+    let watched = text.replace("policy_engine:", "policy_engine:\n  mode: shadow");
+    let (_, watched) = tried(&mut client, Request::new(trying(&watched))).await.expect("a result");
+    let refused: u64 =
+        decided.iter().filter(|(decision, _)| **decision != Decision::Allow as i32).map(|(_, n)| n).sum();
+    assert_eq!(watched.calls_changed, refused, "{watched:?}");
+    assert!(watched.changes.iter().all(|one| one.kind() == BacktestChangeKind::NewlyAllowed), "{watched:?}");
 }

@@ -18,9 +18,9 @@ use super::{
     edit::{Chosen, editable, hidden},
 };
 use crate::{
-    console::{Console, arguments, fault::Fault, filters, form::Posted, frame::Frame, visitor::Visitor},
+    console::{Console, arguments, fault::Fault, filters, form::Posted, frame::Frame, visitor::Visitor, words},
     grpc::v1::{
-        Approval, ApprovalScope, ApprovalState, CredentialKind, Decision, Finding, GetApprovalRequest,
+        Approval, ApprovalScope, ApprovalState, CallEntry, CredentialKind, Decision, Finding, GetApprovalRequest,
         ResolveApprovalRequest, Role, approval_service_client::ApprovalServiceClient,
     },
 };
@@ -164,7 +164,10 @@ async fn look(id: &str, visitor: &Visitor, form: Answer) -> Result<Response, Fau
                 None => (StatusCode::BAD_REQUEST, None, Some(same)),
             }
         }
-        Err(Fault::Told { code, message, .. }) => (code, None, Some(message)),
+        // The field has another name here.
+        Err(Fault::Told { code, message, .. }) => {
+            (code, None, Some(message.replacen("edited_arguments_json", "what you typed", 1)))
+        }
         Err(fault) => return Err(fault),
     };
     let question = question(visitor, id.to_owned()).await?;
@@ -254,6 +257,15 @@ impl Page {
 
     fn is_open(&self) -> bool {
         self.question.state() == ApprovalState::Pending
+    }
+
+    /// What the call was told when it was asked for again after the yes, and not let through.
+    fn turned_away(&self, call: &CallEntry) -> Option<String> {
+        let answered = self.question.resolve_time.as_ref()?;
+        let at = call.judge_time.as_ref()?;
+        let is_after = (at.seconds, at.nanos) > (answered.seconds, answered.nanos);
+        let is_refused = self.question.state() == ApprovalState::Approved && call.attempt == 0 && is_after;
+        is_refused.then(|| format!("{} {}", words::decision(call.decision()).text, call.reason))
     }
 
     fn is_for_more(&self) -> bool {

@@ -90,7 +90,7 @@ const fn kind(kind: BacktestChangeKind) -> words::Word {
         BacktestChangeKind::NewlyAsked => ("ask", "newly asked"),
         BacktestChangeKind::NewlyDelayed => ("warn", "newly told to wait"),
         BacktestChangeKind::NewlyAllowed => ("good", "newly allowed"),
-        BacktestChangeKind::OtherwiseRefused => ("muted", "refused otherwise"),
+        BacktestChangeKind::OtherwiseRefused => ("muted", "not let through, otherwise"),
     };
     words::Word { class, text }
 }

@@ -80,7 +80,7 @@ impl Row {
             EstimateBasis::Cell => "trials of this tool after this failure, with this wait",
             EstimateBasis::Tool => "trials of this tool after this failure",
             EstimateBasis::Kind => "trials of other tools after this failure",
-            EstimateBasis::Prior => "the static flag: too few trials",
+            EstimateBasis::Prior => "the static flag, moved a little by few trials",
         }
     }
 

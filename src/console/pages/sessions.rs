@@ -9,6 +9,7 @@ use axum::{
 };
 use prost_types::Timestamp;
 use serde::Deserialize;
+use tonic::Code;
 
 use crate::{
     console::{
@@ -21,8 +22,9 @@ use crate::{
         words::{self, Word},
     },
     grpc::v1::{
-        CallFilter, Decision, HaltRequest, HaltScope, HaltState, ListHaltsRequest, ListSessionsRequest, OutcomeStatus,
-        ResumeRequest, Role, SessionStanding, SessionSummary, session_service_client::SessionServiceClient,
+        CallFilter, Decision, GetSessionStateRequest, HaltRequest, HaltScope, HaltState, ListHaltsRequest,
+        ListSessionsRequest, OutcomeStatus, ResumeRequest, Role, SessionStanding, SessionSummary,
+        gate_service_client::GateServiceClient, session_service_client::SessionServiceClient,
     },
 };
 
@@ -183,6 +185,7 @@ impl Stopped {
 /// What has been done, by the word for it in an address.
 pub(super) fn done(word: &str) -> &'static str {
     match word {
+        "halted-unknown" => "Halted, but no session of this name has asked for a call yet: is that its name?",
         "halted" => "Halted, here at once and on every server within two seconds. Resume ends it.",
         "resumed" => "It goes on.",
         "granted" => "The calls are granted. Take back ends the grant; what it permitted stays permitted.",
@@ -254,8 +257,14 @@ impl Halting {
             // Everybody who is stopped reads it.
             "halt" if reason.is_empty() => Err(Fault::field("reason: say why; models and people are told")),
             "halt" => {
-                sessions.halt(HaltRequest { scope, name, reason }).await?;
-                Ok("halted")
+                let what = HaltRequest { scope, name: name.clone(), reason };
+                sessions.halt(what).await?;
+                // A name that is misspelt stops nothing, and whoever pulls the switch should know.
+                let asked = GetSessionStateRequest { session_id: name, last_calls: 1, summary_tokens: 0 };
+                let mut gate = GateServiceClient::new(visitor.calls.clone());
+                let is_unknown = scope == HaltScope::Session as i32
+                    && gate.get_session_state(asked).await.is_err_and(|status| status.code() == Code::NotFound);
+                Ok(if is_unknown { "halted-unknown" } else { "halted" })
             }
             "resume" => {
                 sessions.resume(ResumeRequest { scope, name, reason }).await?;

@@ -43,6 +43,12 @@ struct Page<'a> {
 struct Way {
     #[serde(default)]
     next: String,
+    /// A form was sent when nobody was signed in any more.
+    #[serde(default)]
+    unsent: String,
+    /// Somebody who is signed in wants to be so as somebody else.
+    #[serde(default)]
+    anew: String,
 }
 
 impl Way {
@@ -88,10 +94,12 @@ async fn show(
     Stranger(shown): Stranger,
     Query(way): Query<Way>,
 ) -> Result<Response, Fault> {
-    if visitor.is_some() {
+    if visitor.is_some() && way.anew.is_empty() {
         return Ok(Redirect::to(way.next()).into_response());
     }
-    page(&console, &shown, &way, None).await
+    let unsent = "You were signed out, so what you sent was not taken. Sign in, and send it again.";
+    let told = (!way.unsent.is_empty()).then(|| Fault::new(StatusCode::OK, unsent));
+    page(&console, &shown, &way, told.as_ref()).await
 }
 
 async fn page(console: &Console, shown: &Shown, way: &Way, fault: Option<&Fault>) -> Result<Response, Fault> {
@@ -150,7 +158,9 @@ async fn sign_in(
         Err(fault) => {
             let from = shown.peer.as_ref().and_then(|peer| peer.address).map(tracing::field::display);
             tracing::info!(from, "a sign-in to the console was refused: {}", fault.message());
-            return page(&console, &shown, &way, Some(&fault)).await;
+            let unknown = "This does not hold here: it may be mistyped, expired or revoked. The server's log says why.";
+            let unknown = fault.is_unauthenticated().then(|| Fault::new(fault.code(), unknown));
+            return page(&console, &shown, &way, Some(&unknown.unwrap_or(fault))).await;
         }
     };
     let secret = session::begin(&console.gate, &showed, &known).await?;

@@ -185,3 +185,30 @@ async fn who_signs_in_and_out_is_in_the_audit_of_their_tenant_and_who_fails_is_n
     let words = plane.postgres.rows("select words::text from audit").await.concat();
     assert!(!words.contains(&admin) && !words.contains("mallory"), "{words}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_no_page_takes_is_said_on_a_page_and_a_form_that_came_too_late_is_not_lost_silently() {
+    let plane = served(&Policy::default()).await;
+    let mut browser = Browser::of(&plane, "ada", &[Role::Admin]).await;
+    for path in
+        ["/learning/zzz", "/tools/zzz", "/policy/backtest/zz", "/sessions/a/b/c", "/tools?days=abc", "/sessions/%ff%fe"]
+    {
+        let page = browser.get(path).await;
+        assert!(page.status.is_client_error(), "{path}: {}", page.status);
+        assert!(page.html.contains("role=\"alert\"") && page.html.contains("To the console"), "{path}: {}", page.html);
+    }
+    assert_eq!(browser.get("/sessions/").await.location(), "/sessions");
+    assert_eq!(browser.get("/policy/").await.location(), "/policy");
+
+    let mut late = Browser::new(&plane);
+    late.headers.insert("referer", "http://plane.example/approvals/apr_1".into());
+    let to = late.post("/approvals/apr_1", &[("what", "deny")]).await;
+    assert_eq!(to.location(), "/sign-in?next=%2Fapprovals%2Fapr_1&unsent=yes");
+    assert!(late.get(to.location()).await.ok().contains("what you sent was not taken"));
+    let (robot, _) = token(&plane.gate, who("robot", &[Role::Agent])).await;
+    let mut robot = Browser::with_token(&plane, &robot).await;
+    let page = robot.get("/").await;
+    assert_eq!(page.status, StatusCode::FORBIDDEN);
+    assert!(page.html.contains("/sign-in?anew=yes"), "there is a way out: {}", page.html);
+    assert!(robot.get("/sign-in?anew=yes").await.ok().contains("id=\"token\""));
+}

@@ -111,7 +111,7 @@ fn sessions(frame: &Frame, fleet: &Fleet) -> [Card; 4] {
     let (held, stopped) = (fleet.held_sessions, fleet.stopped_sessions);
     [
         Card::new("held", "Sessions held", held, unless_none(held, "ask", "wait for a person"))
-            .saying("They go on once their question is answered.")
+            .saying("Each waits for the answer to a question.")
             .leading(path("waits"), "Look at them"),
         Card::new("stopped", "Sessions stopped", stopped, unless_none(stopped, "warn", "look why"))
             .saying("In the last hour, by a budget, a loop or a halt; nothing was let through since.")
@@ -142,7 +142,7 @@ fn budgets(fleet: &Fleet) -> Card {
     let (tone, says) = match over {
         0 => (
             unless_none(count, "warn", "four fifths used"),
-            "Of the tenant and its agents today, and of call trees of the last hour.".to_owned(),
+            "Of the tenant and its agents today, and of call trees of the last hour. What single runs have used is on the pages of their sessions.".to_owned(),
         ),
         over => (("bad", "used up"), format!("{over} used up: what they cover is stopped.")),
     };

@@ -176,7 +176,7 @@ async fn of_trees(
                  and o.session_id = c.session_id and o.permit_seq = c.seq and o.status > 0)) then 2
            when l.decision = 5 then 3 else 4 end)::int2 as standing) z
          where ($18::text is null or s.root_id <> $18 or (s.depth, s.session_id) > ($19, $20))
-           and ($21::int2 is null or z.standing = $21) and {has_call}
+           and ($21::int2 is null or z.standing = $21 or ($21 = 3 and l.decision = 5)) and {has_call}
          order by k.no, s.depth, s.session_id limit $22"
     );
     let shards: Vec<i16> = trees.iter().map(|tree| tree.shard).collect();
