@@ -129,7 +129,7 @@ async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
         mended => command_of(mended)?,
     };
     let report = Report { client, session: who.session, call_id };
-    report.follow(&command, permit, signals).await
+    Box::pin(report.follow(&command, permit, signals)).await
 }
 
 /// The command of arguments that the policy has mended.

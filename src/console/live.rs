@@ -1,5 +1,5 @@
-//! What has changed, as server-sent events: pages then ask for the part of them that shows it. The pages of a browser share a
-//! stream; one that shows a session has another for it.
+//! What has changed, as server-sent events: pages then ask for the part of them that shows it. The pages of a browser
+//! share a stream; one that shows a session has another for it.
 //! `approvals`: a question came up, or changed; its data is the question's id and tool, and whether it is new, in JSON.
 //! `tick`: each second. `session`: the session that the page shows has changed.
 

@@ -26,12 +26,12 @@ use axum::{
     Router, middleware,
     response::{IntoResponse as _, Redirect, Response},
 };
-use http::{Method, StatusCode, Uri};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use tonic::Status;
 use tower_http::compression::CompressionLayer;
 
 use self::fault::Fault;
-use crate::{gate::Gate, grpc::Inside, web::is_page};
+use crate::{gate::Gate, grpc::Inside};
 
 /// What all pages share.
 #[derive(Debug, Clone)]
@@ -55,11 +55,11 @@ pub fn router(inside: Inside, gate: Arc<Gate>) -> Router {
 }
 
 /// What no page takes. With a slash too many it is led to its page.
-async fn nowhere(method: Method, uri: Uri) -> Response {
-    let path = uri.path();
-    match path.strip_suffix('/') {
-        // Other services end here too.
-        _ if !is_page(path) => Status::unimplemented("").into_http(),
+async fn nowhere(method: Method, uri: Uri, headers: HeaderMap) -> Response {
+    let kind = headers.get(header::CONTENT_TYPE).map_or(&[][..], HeaderValue::as_bytes);
+    match uri.path().strip_suffix('/') {
+        // Calls that no service takes end here too.
+        _ if kind.starts_with(b"application/grpc") => Status::unimplemented("").into_http(),
         Some(page) if method == Method::GET && !page.ends_with('/') => Redirect::to(page).into_response(),
         _ => Fault::new(StatusCode::NOT_FOUND, "there is no such page").into_response(),
     }

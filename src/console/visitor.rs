@@ -121,7 +121,7 @@ impl OptionalFromRequestParts<Console> for Visitor {
 
 /// The page to come back to after the sign-in.
 pub(super) fn next(method: &Method, uri: &Uri, headers: &HeaderMap) -> String {
-    // A fragment is no page, and neither is where a form goes to: htmx tells the page that it is of, browsers that of a form.
+    // A fragment is no page, and neither is where a form goes to: htmx tells that of the one, browsers of the other.
     let of_page = |header: &str| headers.get(header)?.to_str().ok()?.parse::<Uri>().ok();
     let uri = match headers.contains_key("hx-request") {
         true => of_page("hx-current-url"),

@@ -313,7 +313,6 @@ async fn the_policy_that_judged_decides_again_as_it_did_and_in_shadow_mode_nothi
     for session in ["q1", "q2", "q3", "q4", "q5", "q6"] {
         ask(session, "c2", "get_quote", 0).await;
     }
-    drop(ask);
     assert!(decided.len() >= 3, "answers from memory, waits and an end: {decided:?}");
 
     let mut client = Client::new(plane.channel().await);

@@ -14,7 +14,7 @@ async fn evaluate_error(client: &mut Client, request: v1::EvaluateRequest) -> St
 }
 
 async fn record_error(client: &mut Client, request: v1::RecordRequest) -> Status {
-    in_time("an answer", client.record(request)).await.expect_err("refused")
+    in_time("an answer", Box::pin(client.record(request))).await.expect_err("refused")
 }
 
 fn is(status: &Status, code: Code, reason: &str) {

@@ -186,5 +186,5 @@ async fn large_requests_are_bounded_by_their_bytes() {
     // Room that was taken is given back.
     let report = success("s0", "first", &"x".repeat(BYTES - 10));
     let stored = async || clients[0].clone().record(report.clone()).await.is_ok();
-    until("a report to be stored", stored).await;
+    Box::pin(until("a report to be stored", stored)).await;
 }

@@ -177,5 +177,5 @@ async fn an_old_counter_far_from_its_limit_does_until_a_newer_one_is_there() {
         spends(&one, &format!("later-{asked}"), 0).await == "STOP budget_exceeded"
     };
     let seen = until("the first gate to see what the other has spent", refused);
-    within(Duration::from_secs(10), "the same counter on both gates", seen).await;
+    Box::pin(within(Duration::from_secs(10), "the same counter on both gates", seen)).await;
 }

@@ -142,7 +142,9 @@ fn budgets(fleet: &Fleet) -> Card {
     let (tone, says) = match over {
         0 => (
             unless_none(count, "warn", "four fifths used"),
-            "Of the tenant and its agents today, and of call trees of the last hour. What single runs have used is on the pages of their sessions.".to_owned(),
+            "Of the tenant and its agents today, and of call trees of the last hour. What single runs have used is on \
+             the pages of their sessions."
+                .to_owned(),
         ),
         over => (("bad", "used up"), format!("{over} used up: what they cover is stopped.")),
     };
