@@ -159,8 +159,7 @@ fn flatten(leaves: &mut BTreeMap<String, String>, path: String, json: &Json) {
     match json {
         Json::Object(members) if !members.is_empty() => {
             for (key, value) in members {
-                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-                flatten(leaves, path, value);
+                flatten(leaves, below(&path, key), value);
             }
         }
         Json::Array(entries) if !entries.is_empty() => {
@@ -171,6 +170,17 @@ fn flatten(leaves: &mut BTreeMap<String, String>, path: String, json: &Json) {
         leaf => {
             leaves.insert(path, leaf.canonical());
         }
+    }
+}
+
+/// The place of a key. No two places have one name, or one argument could hide the change of another: a key that is not
+/// plainly one stands in brackets, as in JSON.
+fn below(path: &str, key: &str) -> String {
+    let is_plain = !key.is_empty() && key.chars().all(|char| char.is_alphanumeric() || matches!(char, '_' | '-'));
+    match (is_plain, path.is_empty()) {
+        (true, true) => key.to_owned(),
+        (true, false) => format!("{path}.{key}"),
+        (false, _) => format!("{path}[{}]", Json::String(key.to_owned()).canonical()),
     }
 }
 
@@ -205,6 +215,15 @@ mod tests {
         ];
         assert_eq!((others.as_slice(), same), (expected.as_slice(), 1));
         assert_eq!(difference("{}", "no json"), None);
+        for (was, is) in [
+            (r#"{"order":{"to":"a"},"n":1}"#, r#"{"order":{"to":"b"},"order.to":"a","n":1}"#),
+            (r#"{"items":["a"]}"#, r#"{"items":["b"],"items[0]":"a"}"#),
+            (r#"{"to":"a"}"#, r#"{"":{"to":"a"},"to":"b"}"#),
+            (r#"{"a":["x"]}"#, r#"{"a":{"0":"x"}}"#),
+        ] {
+            let (others, _) = difference(was, is).expect("both are read");
+            assert_eq!(others.len(), 2, "nothing hides a change: {others:?}");
+        }
         let was = format!("{{\"text\":\"{} the old <end>\"}}", "word ".repeat(20));
         let (others, _) = difference(&was, &was.replace("old", "new")).expect("both are read");
         assert!(others[0].html.contains("the <del>old</del><ins>new</ins>"), "{:?}", others[0]);

@@ -3,11 +3,11 @@
 //! `approvals`: a question came up, or changed; its data is the question's id and tool, and whether it is new, in JSON.
 //! `tick`: each second. `session`: the session that the page shows has changed.
 
-use std::{convert::Infallible, future::ready, pin::Pin, time::Duration};
+use std::{convert::Infallible, future::ready, pin::Pin, sync::Arc, time::Duration};
 
 use axum::{
     Router,
-    extract::Query,
+    extract::{Query, State},
     response::sse::{Event, Sse},
     routing::get,
 };
@@ -16,17 +16,21 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio_stream::wrappers::IntervalStream;
 
-use super::{Console, fault::Fault, visitor::Visitor};
+use super::{Console, fault::Fault, session, visitor::Visitor};
 use crate::grpc::v1::{
     ApprovalState, Role, WatchApprovalsRequest, WatchSessionRequest, approval_service_client::ApprovalServiceClient,
     session_service_client::SessionServiceClient,
 };
 
+/// Where they are told.
+pub(super) const PATH: &str = "/events";
+/// How often it is looked whether who listens is still signed in.
+const LOOK: Duration = Duration::from_secs(10);
 /// How often pages with figures ask for them.
 const TICK: Duration = Duration::from_secs(1);
 
 pub(super) fn router() -> Router<Console> {
-    Router::new().route("/events", get(events))
+    Router::new().route(PATH, get(events))
 }
 
 type Events = Pin<Box<dyn Stream<Item = Result<Event, Infallible>> + Send>>;
@@ -38,7 +42,11 @@ struct Shown {
     session: String,
 }
 
-async fn events(visitor: Visitor, Query(shown): Query<Shown>) -> Result<Sse<Events>, Fault> {
+async fn events(
+    State(console): State<Console>,
+    visitor: Visitor,
+    Query(shown): Query<Shown>,
+) -> Result<Sse<Events>, Fault> {
     // Those that were open before are no news.
     let began = visitor.now.as_millis();
     // Browsers tell nobody of an event without data.
@@ -69,7 +77,14 @@ async fn events(visitor: Visitor, Query(shown): Query<Shown>) -> Result<Sse<Even
         }
         true => stream::pending().boxed(),
     };
-    let events = stream::select(ticks, stream::select(approvals, session));
+    let (gate, secret) = (Arc::clone(&console.gate), Arc::new(visitor.secret));
+    let looks = IntervalStream::new(tokio::time::interval(LOOK)).then(move |_| {
+        let (gate, secret) = (Arc::clone(&gate), Arc::clone(&secret));
+        async move { session::find(&gate, &secret, false).await }
+    });
+    // Where it cannot be looked, it goes on: the database may be away for a moment.
+    let signed_out = looks.filter_map(|found| ready(matches!(found, Ok(None)).then_some(None)));
+    let events = stream::select(stream::select(ticks, signed_out), stream::select(approvals, session));
     let events = events.take_while(|event| ready(event.is_some()));
     let events: Events = Box::pin(events.filter_map(|event| ready(event.map(Ok))));
     Ok(Sse::new(events))

@@ -17,7 +17,7 @@ use subtle::ConstantTimeEq as _;
 use zeroize::Zeroizing;
 
 use super::visitor::Known;
-use crate::gate::{Gate, NoAnswer};
+use crate::gate::{Gate, NoAnswer, for_people};
 
 /// A session ends after so long without anything done. (OWASP's session management cheat sheet has 15 to 30 minutes for
 /// what is worth most, and an hour or two else; who answers questions has a page open, and does nothing for long.)
@@ -178,7 +178,8 @@ pub(super) async fn begin(gate: &Gate, showed: &Showed, known: &Known) -> Result
 /// What whoever has this secret showed; none once their session has ended. `is_active` where they do something
 /// themselves, as opposed to a page that keeps itself up to date.
 pub(super) async fn find(gate: &Gate, secret: &Secret, is_active: bool) -> Result<Option<Showed>, NoAnswer> {
-    let found = gate.console_session(&secret.id(), IDLE, is_active).await?;
+    // Strangers can make it look, by cookies of chance: not over the connections that agents read by.
+    let found = for_people(gate.console_session(&secret.id(), IDLE, is_active)).await?;
     Ok(found.and_then(|found| secret.open(&found.sealed)))
 }
 

@@ -8,6 +8,7 @@ use http::{HeaderMap, HeaderValue, Method, Uri, header, request::Parts};
 use super::{
     Console,
     fault::Fault,
+    live,
     session::{self, Secret, Showed},
 };
 use crate::{
@@ -105,7 +106,8 @@ impl OptionalFromRequestParts<Console> for Visitor {
 
     async fn from_request_parts(parts: &mut Parts, console: &Console) -> Result<Option<Self>, Fault> {
         let Some(secret) = Secret::shown(&parts.headers) else { return Ok(None) };
-        let is_active = !parts.headers.contains_key(LIVE);
+        // Nobody does anything by a stream that stays open, and comes back by itself.
+        let is_active = !parts.headers.contains_key(LIVE) && parts.uri.path() != live::PATH;
         let Some(showed) = session::find(&console.gate, &secret, is_active).await? else { return Ok(None) };
         let shown = Shown::of(parts);
         // The name alone counts only while the server knows no credentials, and is asked by a name of its own.

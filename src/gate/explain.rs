@@ -22,6 +22,8 @@ use crate::{
 
 /// Calls before it that are judged again.
 pub const BEFORE_MAX: usize = 5_000;
+/// Bytes of their arguments and answers.
+const BYTES_MAX: usize = 32 << 20;
 
 /// A rule, and what it had to say.
 #[derive(Debug)]
@@ -91,8 +93,9 @@ impl Gate {
             let why = format!("policy {} is not stored any more, or cannot be read by this build", last.policy);
             return Ok(CallExplained::new(last, Err(why)));
         };
-        let calls = self.up_to(tenant, &call, &last).await?;
+        // What is read waits for its turn too: many who ask at once would hold much at once.
         let turn = self.trials.explain().await;
+        let calls = self.up_to(tenant, &call, &last).await?;
         let explained = spawn_blocking(move || {
             let _turn = turn;
             let explained = explained(&policy, &call, &last, calls);
@@ -126,14 +129,22 @@ impl Gate {
             return Ok(Err("the name of its call tree cannot be read".to_owned()));
         };
         let until = last.at.plus_ms(1);
-        let (mut rows, mut after) = (Vec::new(), 0);
+        let (mut rows, mut after, mut bytes) = (Vec::new(), 0, 0);
         loop {
             let (calls, is_more) = self.store.tried_calls(tenant, &root, after, (0, until)).await?;
             let Some(behind) = calls.last().map(|call| call.seq) else { break };
             after = behind;
             let (is_it, before): (Vec<_>, Vec<_>) =
                 calls.into_iter().filter(|call| call.seq <= last.seq).partition(|call| call.seq == last.seq);
+            bytes += before
+                .iter()
+                .map(|call| call.arguments.len() + call.result.as_ref().map_or(0, String::len))
+                .sum::<usize>();
             rows.extend(before.into_iter().filter_map(row));
+            if bytes > BYTES_MAX {
+                let most = BYTES_MAX >> 20;
+                return Ok(Err(format!("the calls before it in its call tree have more than {most} MiB of texts")));
+            }
             if rows.len() > BEFORE_MAX {
                 return Ok(Err(format!("its call tree has more than {BEFORE_MAX} calls before it")));
             }

@@ -192,3 +192,18 @@ async fn every_method_answers_in_json() {
     }
     assert!(count > 40, "{count}");
 }
+
+/// A browser sends these types for any page without asking whether it may.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_any_page_may_send_unasked_is_no_call() {
+    let plane = Plane::start(&policy(&[])).await;
+    let asked = v1::EvaluateRequest::encode_to_vec(&question("s", call("c1", "look", "{}")));
+    let frame = [&[0][..], &u32::try_from(asked.len()).expect("short").to_be_bytes(), &asked].concat();
+    let path = "/callgate.v1.GateService/Evaluate";
+    for kind in ["text/plain", "multipart/form-data", "application/x-www-form-urlencoded", ""] {
+        let headers: &[(&str, &str)] = if kind.is_empty() { &[] } else { &[("content-type", kind)] };
+        let (status, _, _) = post(plane.address, path, headers, frame.clone()).await;
+        assert_eq!(status, StatusCode::UNSUPPORTED_MEDIA_TYPE, "{kind}");
+    }
+    assert_eq!(plane.postgres.number("select count(*) from call").await, 0);
+}

@@ -13,7 +13,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use http::{HeaderValue, Method, header};
+use http::{HeaderValue, Method, StatusCode, header};
 use tonic::{
     body::Body,
     codegen::{Service, http as wire},
@@ -31,6 +31,9 @@ use super::{
     shortcut::Answer,
     status,
 };
+
+/// What the paths of calls begin with.
+const OURS: &str = "/callgate.v1.";
 
 /// A service that is also asked in other dialects.
 #[derive(Debug, Clone)]
@@ -105,6 +108,12 @@ where
             return Box::pin(answer);
         }
         let Some(encoding) = Encoding::of(kind).filter(|_| request.method() == Method::POST) else {
+            // What any page of a browser may send without asking is no call: with such a type of content it is not read.
+            if request.uri().path().starts_with(OURS) {
+                let mut answer = wire::Response::new(Body::empty());
+                *answer.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+                return Box::pin(ready(Ok(answer)));
+            }
             return self.service.call(request);
         };
         match self.messages.of(request.uri().path()) {

@@ -212,3 +212,22 @@ async fn what_no_page_takes_is_said_on_a_page_and_a_form_that_came_too_late_is_n
     assert!(page.html.contains("/sign-in?anew=yes"), "there is a way out: {}", page.html);
     assert!(robot.get("/sign-in?anew=yes").await.ok().contains("id=\"token\""));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_is_nothing_that_somebody_does_and_ends_with_the_session() {
+    let plane = served(&Policy::default()).await;
+    let mut browser = Browser::of(&plane, "ada", &[Role::Admin]).await;
+    browser.get("/audit").await.ok();
+    plane.postgres.tamper("update console_session set seen_at = now() - interval '50 minutes'").await;
+    let mut listens = Browser::new(&plane);
+    listens.headers.clone_from(&browser.headers);
+    let idle = "select count(*) from console_session where seen_at < now() - interval '49 minutes'";
+    let listened = async { listens.get("/events").await.ok() };
+    let signs_out = async {
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        assert_eq!(plane.postgres.number(idle).await, 1, "nobody did anything");
+        assert_eq!(browser.post("/sign-out", &[]).await.location(), "/sign-in");
+    };
+    let (told, ()) = tokio::join!(listened, signs_out);
+    assert!(told.contains("event: tick"), "{told}");
+}
