@@ -113,7 +113,8 @@ impl Judge {
         let judged = trace.judge(if row.refused { &self.holding } else { &self.policy }, row);
         trace.world.swap_profiles(&mut self.profiles);
         let (mut verdict, compared, advice) = judged?;
-        for finding in &mut verdict.findings {
+        // Judged as if the policy only watched, none of them holds.
+        for finding in verdict.findings.iter_mut().filter(|_| !self.is_enforced) {
             finding.enforced = self.own.holds(&finding.rule, self.own.tool(&row.tool));
         }
         let decision = if self.is_enforced { verdict.decision } else { verdict.would };

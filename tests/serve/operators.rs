@@ -204,7 +204,7 @@ async fn a_halted_session_is_refused_with_its_reason_until_it_is_resumed() {
     says(&said, &["<NAME>"]);
     let (code, said) = desk.types("sessions show s9").await;
     assert_eq!(code, Some(1), "{said}");
-    says(&said, &["the session has not asked for any call yet"]);
+    says(&said, &["no session of this name has asked for a call"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
