@@ -1,7 +1,5 @@
 //! Why there is no page, or nothing was done: told on a page of its own, or in place of the part that was asked for.
 
-use std::sync::{Mutex, PoisonError};
-
 use askama::Template as _;
 use axum::response::{Html, IntoResponse, Response};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
@@ -9,10 +7,7 @@ use tonic::{Code, Status};
 use url::form_urlencoded::byte_serialize;
 
 use super::{filters, visitor};
-use crate::{
-    clock::{Clock, Seldom},
-    gate::NoAnswer,
-};
+use crate::gate::NoAnswer;
 
 /// What cannot be had, and why.
 #[derive(Debug)]
@@ -81,12 +76,8 @@ impl From<Status> for Fault {
 
 impl From<NoAnswer> for Fault {
     fn from(none: NoAnswer) -> Self {
-        static TOLD: Mutex<Option<Seldom>> = Mutex::new(None);
-        let times =
-            TOLD.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().happened(&Clock::System);
-        if let Some(times) = times {
-            tracing::warn!(error = %none, times, "a session of the console could not be looked at");
-        }
+        // Strangers can make it happen often.
+        tracing::debug!(error = %none, "a session of the console could not be looked at");
         let why = match none {
             NoAnswer::Overloaded(_) | NoAnswer::Crowded(_) => "too much is asked of this server at once",
             _ => "the database gives no answer",

@@ -108,7 +108,7 @@ where
             return Box::pin(answer);
         }
         let Some(encoding) = Encoding::of(kind).filter(|_| request.method() == Method::POST) else {
-            // What any page of a browser may send without asking is no call: with such a type of content it is not read.
+            // What any page of a browser may send without asking is no call: with such a type it is not read.
             if request.uri().path().starts_with(OURS) {
                 let mut answer = wire::Response::new(Body::empty());
                 *answer.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
