@@ -204,6 +204,8 @@ async fn what_any_page_may_send_unasked_is_no_call() {
         let headers: &[(&str, &str)] = if kind.is_empty() { &[] } else { &[("content-type", kind)] };
         let (status, _, _) = post(plane.address, path, headers, frame.clone()).await;
         assert_eq!(status, StatusCode::UNSUPPORTED_MEDIA_TYPE, "{kind}");
+        let (status, _, _) = post(plane.address, "/callgate.v1.GateService/Guess", headers, frame.clone()).await;
+        assert_eq!(status, StatusCode::NOT_FOUND, "{kind}");
     }
     assert_eq!(plane.postgres.number("select count(*) from call").await, 0);
 }

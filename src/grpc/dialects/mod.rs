@@ -32,9 +32,6 @@ use super::{
     status,
 };
 
-/// What the paths of calls begin with.
-const OURS: &str = "/callgate.v1.";
-
 /// A service that is also asked in other dialects.
 #[derive(Debug, Clone)]
 pub(super) struct Dialects<S> {
@@ -107,18 +104,26 @@ where
             let answer = GrpcWebLayer::new().layer(self.service.clone()).call(request);
             return Box::pin(answer);
         }
-        let Some(encoding) = Encoding::of(kind).filter(|_| request.method() == Method::POST) else {
-            // What any page of a browser may send without asking is no call: with such a type it is not read.
-            if request.uri().path().starts_with(OURS) {
-                let mut answer = wire::Response::new(Body::empty());
-                *answer.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
-                return Box::pin(ready(Ok(answer)));
+        let is_post = request.method() == Method::POST;
+        match (self.messages.of(request.uri().path()), Encoding::of(kind)) {
+            (Some(method), Some(encoding)) if is_post => {
+                Box::pin(unary::answered(self.service.clone(), request, method, encoding))
             }
-            return self.service.call(request);
-        };
-        match self.messages.of(request.uri().path()) {
-            Some(method) => Box::pin(unary::answered(self.service.clone(), request, method, encoding)),
-            None => self.service.call(request),
+            // What any page of a browser may send without asking is no call: it is not read.
+            (Some(_), _) => Box::pin(ready(Ok(no_call(is_post)))),
+            (None, _) => self.service.call(request),
         }
     }
+}
+
+/// The answer to a request that names a method, but is in no dialect.
+fn no_call(is_post: bool) -> wire::Response<Body> {
+    let mut answer = wire::Response::new(Body::empty());
+    if is_post {
+        *answer.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+    } else {
+        *answer.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
+        answer.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST"));
+    }
+    answer
 }
