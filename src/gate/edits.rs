@@ -17,7 +17,7 @@ use crate::{
         reason::Reason,
         redaction,
         rejection::{CommandRejection, EditRejection},
-        tree::let_through,
+        tree::{StoredYes, let_through},
         verdict::Verdict,
     },
     engine::{self, Judgement},
@@ -129,7 +129,7 @@ impl Gate {
         Ok(ran.map(|(_, permit)| permit.call_id.clone()))
     }
 
-    /// The question whose answer chose the arguments of a call, and so let it through; none where none did.
+    /// The yes that chose the arguments of a call, and so let it through; none where none did.
     ///
     /// # Errors
     /// [`NoAnswer`] when it cannot be read.
@@ -138,11 +138,11 @@ impl Gate {
         tenant: TenantId,
         session: &SessionId,
         call_id: &CallId,
-    ) -> Result<Option<String>, NoAnswer> {
+    ) -> Result<Option<StoredYes>, NoAnswer> {
         let (answers, permits) = self.store.chosen_since(tenant, session).await?;
         let found = let_through(&answers, &permits);
         let yes = found.into_iter().find(|(_, permit)| permit.call_id == call_id.as_str());
-        Ok(yes.map(|(yes, _)| yes.approval_id.clone()))
+        Ok(yes.map(|(yes, _)| yes.clone()))
     }
 
     /// What a person has approved instead of a refused call. Where it cannot be read now, whoever asks again is told.

@@ -93,12 +93,19 @@ impl Gate {
             let why = format!("policy {} is not stored any more, or cannot be read by this build", last.policy);
             return Ok(CallExplained::new(last, Err(why)));
         };
+        // An approved call is let through as if no rule had asked.
+        let approved = call.answers.iter().rfind(|answer| answer.approved && answer.kind == "answered");
+        let approved_by = match approved {
+            _ if last.decision != Decision::Allow => None,
+            Some(answer) => answer.by.clone(),
+            None => self.chosen_by(tenant, session, call_id).await?.and_then(|yes| yes.by),
+        };
         // What is read waits for its turn too: many who ask at once would hold much at once.
         let turn = self.trials.explain().await;
         let calls = self.up_to(tenant, &call, &last).await?;
         let explained = spawn_blocking(move || {
             let _turn = turn;
-            let explained = explained(&policy, &call, &last, calls);
+            let explained = explained(&policy, &call, &last, approved_by.as_deref(), calls);
             CallExplained::new(last, explained)
         });
         let explained = explained.await;
@@ -165,14 +172,12 @@ fn explained(
     policy: &Policy,
     call: &WholeCall,
     last: &Judgement,
+    approved_by: Option<&str>,
     calls: Result<Vec<Row>, String>,
 ) -> Result<Explained, String> {
     let tool = ToolName::parse("tool", &call.line.tool);
     let tool = tool.map_err(|invalid| format!("the name of its tool {}", invalid.problem))?;
     let spoke: Vec<&str> = last.findings.iter().map(|finding| &*finding.rule).collect();
-    // An approved call is let through as if no rule had asked.
-    let approved = call.answers.iter().rfind(|answer| answer.approved && answer.kind == "answered");
-    let approved_by = approved.filter(|_| last.decision == Decision::Allow).and_then(|answer| answer.by.as_deref());
     let asked = Explain { policy, tool: &tool, spoke: &spoke, approved_by };
     Ok(explain(&asked, calls.as_deref().map_err(String::clone)))
 }

@@ -313,7 +313,7 @@ impl v1::session_service_server::SessionService for SessionService {
             Some(_) => service::for_people(Box::pin(self.gate.chosen_by(tenant, &session, &call_id))).await?,
             None => None,
         };
-        let chosen_by_approval_id = chosen_by.unwrap_or_default();
+        let chosen_by_approval_id = chosen_by.map(|yes| yes.approval_id).unwrap_or_default();
         Ok(Response::new(v1::GetCallResponse { chosen_by_approval_id, ..calls::whole_call(call, told) }))
     }
 

@@ -16,6 +16,7 @@ use crate::{
         in_time,
         wire::{Client, Plane, call, caller, evaluate, from, question, record, success},
     },
+    explained::approved,
     people::resolve,
 };
 
@@ -348,6 +349,12 @@ async fn a_question_and_the_call_that_ran_instead_lead_to_each_other() {
         assert_eq!(ran(&mut approvals, &id).await, call_id);
         assert_eq!(chosen_by(&plane, session, &call_id).await, id);
         assert_eq!(chosen_by(&plane, session, "c1").await, "", "it never ran");
+        assert_eq!(
+            approved(&plane, session, &call_id).await,
+            ("(eve)".into(), true, "tier pays: hitl; eve approved it".into())
+        );
+        let (by, is_approved, _) = approved(&plane, session, "c1").await;
+        assert_eq!((by.as_str(), is_approved), ("()", false));
     }
     // One that was approved as it was asked about ran by its own question.
     let id = held(&mut client, "plain", "c1").await;
@@ -378,5 +385,6 @@ async fn an_edited_yes_that_has_expired_lets_nothing_through() {
     assert_eq!(evaluate(&mut other, pay("s", "c2", CHOSEN)).await.decision(), Decision::Allow);
     assert_eq!(ran(&mut answers, &id).await, "", "it ran by a question of its own");
     assert_eq!(chosen_by(&plane, "s", "c2").await, "");
+    assert_eq!(approved(&plane, "s", "c2").await, ("(fay)".into(), true, "tier pays: hitl; fay approved it".into()));
     assert_eq!(ran(&mut approvals, &again.approval_id).await, "");
 }

@@ -48,6 +48,8 @@ pub struct StoredYes {
     /// The place of the answer among the tree's events.
     pub seq: u64,
     pub approval_id: String,
+    /// Who said it.
+    pub by: Option<String>,
     pub approved: ArgsDigest,
     pub until: Timestamp,
     pub policy: String,
@@ -157,7 +159,7 @@ mod tests {
     fn yes(seq: u64, digest: u8) -> StoredYes {
         let until = Timestamp::from_millis(1_000);
         let (approval_id, policy) = (format!("a{seq}"), "p".to_owned());
-        StoredYes { seq, approval_id, approved: ArgsDigest([digest; 32]), until, policy }
+        StoredYes { seq, approval_id, by: None, approved: ArgsDigest([digest; 32]), until, policy }
     }
 
     fn permit(seq: u64, digest: u8) -> StoredPermit {

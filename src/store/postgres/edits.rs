@@ -63,7 +63,7 @@ async fn chosen_since(
 ) -> Loaded<(Vec<StoredYes>, Vec<StoredPermit>)> {
     let Some(root) = look_up::root(&mut *conn, tenant, session).await? else { return Ok(Default::default()) };
     let answers = format!(
-        "select e.seq, e.detail ->> 'approval_id' as approval_id, e.detail #>> '{{edit,digest}}' as digest,
+        "select e.seq, e.detail ->> 'approval_id' as approval_id, e.actor, e.detail #>> '{{edit,digest}}' as digest,
            coalesce((e.detail #>> '{{edit,until_ms}}')::bigint, 0) as until_ms,
            coalesce(e.detail #>> '{{edit,policy}}', '') as policy
          from call_tree t join session_event e on e.shard = t.shard and e.tenant_id = t.tenant_id
@@ -95,6 +95,7 @@ fn yes(row: &PgRow) -> Loaded<StoredYes> {
     Ok(StoredYes {
         seq: count(row, "seq")?,
         approval_id: row.try_get("approval_id")?,
+        by: row.try_get("actor")?,
         approved: digest(row.try_get("digest")?)?,
         until: at(row, "until_ms")?,
         policy: row.try_get("policy")?,

@@ -75,7 +75,13 @@ const STORED: &str = "c.session_id, c.root_id, c.seq, c.call_id, c.run_id, c.age
     exists (select from session_event e where e.shard = c.shard and e.tenant_id = c.tenant_id
       and e.root_id = c.root_id
       and e.epoch = c.epoch and e.kind = 'answered' and e.session_id = c.session_id
-      and e.detail ->> 'call_id' = c.call_id and (e.detail ->> 'approved')::boolean) as approved";
+      and (e.detail ->> 'call_id' = c.call_id and (e.detail ->> 'approved')::boolean
+        or c.attempt is not null and e.detail #>> '{edit,digest}' = encode(c.args_digest, 'hex') and e.seq < c.seq
+          and c.at < to_timestamp((e.detail #>> '{edit,until_ms}')::bigint / 1000.0)
+          and e.detail #>> '{edit,policy}' = c.policy_version
+          and not exists (select from call n where n.shard = c.shard and n.tenant_id = c.tenant_id
+            and n.epoch = c.epoch and n.session_id = c.session_id and n.seq > e.seq and n.seq < c.seq
+            and n.args_digest = c.args_digest and n.attempt is not null))) as approved";
 /// The outcome `o` of a call `c`, where it has one, and what was used `u` with all its judgements.
 const OUTCOME: &str = "left join lateral (
     select x.* from outcome x where x.shard = c.shard and x.tenant_id = c.tenant_id and x.epoch = c.epoch
