@@ -133,6 +133,7 @@ struct Credential {
 
 async fn sign_in(
     State(console): State<Console>,
+    before: Result<Option<Visitor>, Fault>,
     Stranger(shown): Stranger,
     Form(credential): Form<Credential>,
 ) -> Result<Response, Fault> {
@@ -164,6 +165,12 @@ async fn sign_in(
         }
     };
     let secret = session::begin(&console.gate, &showed, &known).await?;
+    // The browser forgets who was signed in before, so nobody shall be by what it kept.
+    if let Ok(Some(before)) = before
+        && let Err(error) = session::end(&console.gate, &before.secret, &before.known).await
+    {
+        tracing::warn!(%error, "the console session before a new sign-in goes on until it expires");
+    }
     leave(Some(&secret), way.next())
 }
 

@@ -214,6 +214,22 @@ async fn what_no_page_takes_is_said_on_a_page_and_a_form_that_came_too_late_is_n
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_signs_in_anew_is_no_longer_signed_in_as_before() {
+    let plane = served(&Policy::default()).await;
+    let mut browser = Browser::of(&plane, "ada", &[Role::Admin]).await;
+    let mut copy = Browser::new(&plane);
+    copy.headers.clone_from(&browser.headers);
+    // What is refused ends nothing.
+    assert_eq!(browser.post("/sign-in", &[("token", "cg_admin_wrong")]).await.status, StatusCode::UNAUTHORIZED);
+    copy.get("/audit").await.ok();
+    let (other, _) = token(&plane.gate, who("bob", &[Role::Admin])).await;
+    assert_eq!(browser.post("/sign-in", &[("token", &other)]).await.location(), "/");
+    assert_eq!(copy.get("/audit").await.location(), "/sign-in?next=%2Faudit");
+    assert_eq!(plane.postgres.number("select count(*) from console_session").await, 1);
+    assert_eq!(plane.postgres.rows("select who from audit_log where kind = 'signed_out'").await, ["(ada)"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stream_is_nothing_that_somebody_does_and_ends_with_the_session() {
     let plane = served(&Policy::default()).await;
     let mut browser = Browser::of(&plane, "ada", &[Role::Admin]).await;
