@@ -226,7 +226,7 @@ fn edited(message: &v1::ResolveApprovalRequest) -> Decoded<Option<Choice>> {
             EDITED,
             match json::parse(&message.edited_arguments_json) {
                 Ok(_) => "is no JSON object: it begins with { and ends with }".to_owned(),
-                Err(problem) => format!("is no good JSON: {problem}"),
+                Err(problem) => problem.to_string(),
             },
         ),
     }

@@ -185,7 +185,7 @@ async fn other_arguments_are_looked_at_before_they_are_approved() {
     assert!(page.contains("&#34;amount&#34;: 500,") && page.contains("a\\u202eb&#34;"), "{page}");
     let look = |edited: &'static str| [("what", "look"), ("edited", edited), ("reason", "less <b>will do</b>")];
     for (wrong, why) in [
-        ("{\"amount\": 1", "what you typed is no good JSON"),
+        ("{\"amount\": 1", "what you typed is not JSON: "),
         (r#"{"amount":500,"id":"7","note":"a\u202eb"}"#, "approve the call as it is"),
     ] {
         let told = eve.post(&path, &look(wrong)).await;
