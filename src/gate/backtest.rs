@@ -29,7 +29,7 @@ use crate::{
         time::Timestamp,
     },
     offline::{
-        backtest::{Backtest, Changes},
+        backtest::{Backtest, Changes, answered},
         trace::{RecordedResult, Row},
     },
     policy::{self, Policy},
@@ -136,6 +136,10 @@ pub struct Backtested {
     pub sessions_changed: u64,
     /// Calls that could not be judged.
     pub unreadable: u64,
+    /// Calls that the policy that is compared with judged when they were made.
+    pub judged_before: u64,
+    /// Of these, decided otherwise now.
+    pub otherwise: u64,
     /// There are more calls in that time.
     pub is_more: bool,
 }
@@ -155,6 +159,8 @@ pub enum BacktestError {
 /// nobody judges any more.
 struct Trial {
     backtest: Backtest,
+    /// The version of the policy that is compared with.
+    against: Box<str>,
     done: Backtested,
     sessions: BTreeSet<SessionId>,
     changed: BTreeSet<SessionId>,
@@ -166,6 +172,7 @@ impl Trial {
     fn new(compared: Compared, max: u64, is_more: bool, slot: BacktestSlot) -> Self {
         let Compared { tried, against, hash, against_hash } = compared;
         Self {
+            against: (&*against.version).into(),
             backtest: Backtest::new(against, tried, EXAMPLES),
             done: Backtested { hash, against_hash, is_more, ..Backtested::default() },
             sessions: BTreeSet::new(),
@@ -190,17 +197,22 @@ impl Trial {
                 self.done.is_more = true;
                 break;
             }
+            let decided = (*call.policy == *self.against).then_some(call.decision);
             let judged = row(call).and_then(|row| Some((self.backtest.judge(&row).ok()?, row)));
-            let Some((is_changed, row)) = judged else {
+            let Some(((before, after), row)) = judged else {
                 self.done.unreadable += 1;
                 continue;
             };
             self.done.calls += 1;
+            if let Some(decided) = decided {
+                self.done.judged_before += 1;
+                self.done.otherwise += u64::from(answered(&row, decided) != before);
+            }
             if let Some(at) = row.at {
                 let (first, last) = self.done.times.unwrap_or((at, at));
                 self.done.times = Some((first.min(at), last.max(at)));
             }
-            if is_changed {
+            if before != after {
                 self.done.calls_changed += 1;
                 self.changed.insert(row.trace.clone());
             }

@@ -143,5 +143,7 @@ fn result(done: Backtested) -> v1::BacktestResult {
         decisions: decisions.collect(),
         changes,
         changes_left_out,
+        calls_judged_before: done.judged_before,
+        calls_decided_otherwise: done.otherwise,
     }
 }

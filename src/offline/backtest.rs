@@ -83,19 +83,17 @@ impl Backtest {
         }
     }
 
-    /// Judges a call by both, and gives whether they differ.
+    /// Judges a call by both, and gives what each decides.
     ///
     /// # Errors
     /// What is wrong with the row; it counts nowhere then.
-    pub fn judge(&mut self, row: &Row) -> Result<bool, String> {
+    pub fn judge(&mut self, row: &Row) -> Result<(Decision, Decision), String> {
         // Both have to have seen it.
         let (before, after) = (self.old.judge(row), self.new.judge(row));
         let (before, after) = (before?, after?);
-        // What a person has approved is no question any more, by either policy.
-        let held = |decision| if row.approved && decision == Decision::Ask { Decision::Allow } else { decision };
-        let decisions = (held(before.held()), held(after.held()));
+        let decisions = (answered(row, before.held()), answered(row, after.held()));
         *self.decisions.entry(decisions).or_default() += 1;
-        let Some(what) = what(decisions.0, decisions.1) else { return Ok(false) };
+        let Some(what) = what(decisions.0, decisions.1) else { return Ok(decisions) };
         let decides = if decisions.1 == Decision::Allow { before.decider() } else { after.decider() };
         let rule = decides.map_or_else(String::new, |winner| winner.rule.to_string());
         let change = self.changes.entry((what, rule, row.tool.to_string())).or_default();
@@ -112,7 +110,7 @@ impl Backtest {
                 message: decides.map(|winner| winner.message.clone()).unwrap_or_default(),
             });
         }
-        Ok(true)
+        Ok(decisions)
     }
 
     /// Forgets a call tree, of which no more calls come.
@@ -120,6 +118,12 @@ impl Backtest {
         self.old.close(root);
         self.new.close(root);
     }
+}
+
+/// What a person has approved is no question any more, by whichever policy.
+#[must_use]
+pub fn answered(row: &Row, decision: Decision) -> Decision {
+    if row.approved && decision == Decision::Ask { Decision::Allow } else { decision }
 }
 
 fn what(before: Decision, after: Decision) -> Option<What> {

@@ -9,6 +9,7 @@ use callgate::{
         self, BacktestChangeKind, BacktestPolicyRequest, BacktestProgress, BacktestResult, CheckPolicyRequest,
         CheckPolicyResponse, Decision, PolicyProblemSeverity, UnlistedToolsDecision, backtest_policy_request::Policy,
         backtest_policy_response::Told, policy_service_client::PolicyServiceClient,
+        session_service_client::SessionServiceClient,
     },
     policy,
 };
@@ -320,10 +321,24 @@ async fn the_policy_that_judged_decides_again_as_it_did_and_in_shadow_mode_nothi
     assert_eq!((same.calls_changed, same.changes.len()), (0, 0), "{same:?}");
     let again: BTreeMap<i32, u64> = same.decisions.iter().map(|one| (one.before, one.calls)).collect();
     assert_eq!(again, decided);
+    assert_eq!((same.calls_judged_before, same.calls_decided_otherwise), (same.calls, 0), "{same:?}");
     let watched = text.replace("policy_engine:", "policy_engine:\n  mode: shadow");
     let (_, watched) = tried(&mut client, Request::new(trying(&watched))).await.expect("a result");
     let refused: u64 =
         decided.iter().filter(|(decision, _)| **decision != Decision::Allow as i32).map(|(_, n)| n).sum();
     assert_eq!(watched.calls_changed, refused, "{watched:?}");
     assert!(watched.changes.iter().all(|one| one.kind() == BacktestChangeKind::NewlyAllowed), "{watched:?}");
+
+    // What people did is not replayed, which is counted.
+    let halt = v1::HaltRequest { name: "look".into(), reason: "a drill".into(), scope: v1::HaltScope::Tool.into() };
+    SessionServiceClient::new(plane.channel().await).halt(from("eve", halt)).await.expect("a halt");
+    let verdict = evaluate_as(None, &mut plane.client().await, question("t", call("c1", "look", "{}"))).await;
+    assert_eq!(verdict.decision(), Decision::Deny);
+    let (_, after) = tried(&mut client, Request::new(trying(text))).await.expect("a result");
+    assert_eq!((after.calls_judged_before, after.calls_decided_otherwise), (same.calls + 1, 1), "{after:?}");
+    // Another policy has judged none of them.
+    let other = v1::ApplyPolicyRequest { text: format!("{text}# new\n"), ..Default::default() };
+    client.apply_policy(from("eve", other)).await.expect("applied");
+    let (_, other) = tried(&mut client, Request::new(trying(text))).await.expect("a result");
+    assert_eq!((other.calls_judged_before, other.calls_decided_otherwise), (0, 0), "{other:?}");
 }

@@ -157,6 +157,8 @@ async fn a_backtest_goes_on_beside_is_seen_by_its_tenant_alone_and_ends_when_it_
     until("the result", async || ann.get(&path).await.ok().contains("What it came to")).await;
     let page = ann.get(&path).await.ok();
     assert!(page.contains("2 of 2 calls would be decided otherwise"), "{page}");
+    let trust = "How far to trust it: the policy that it is compared with judged 2 of these calls";
+    assert!(page.contains(trust), "{page}");
     assert!(page.contains("2 newly refused") && page.contains("/calls/s1/c1"), "{page}");
     assert!(page.contains("What nobody can know") && page.contains("a restart loses it"), "{page}");
     let part = ann.get(&format!("{path}?part=standing")).await;

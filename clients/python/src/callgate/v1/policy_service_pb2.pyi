@@ -758,6 +758,8 @@ class BacktestResult(google.protobuf.message.Message):
     DECISIONS_FIELD_NUMBER: builtins.int
     CHANGES_FIELD_NUMBER: builtins.int
     CHANGES_LEFT_OUT_FIELD_NUMBER: builtins.int
+    CALLS_JUDGED_BEFORE_FIELD_NUMBER: builtins.int
+    CALLS_DECIDED_OTHERWISE_FIELD_NUMBER: builtins.int
     hash: builtins.str
     """The policy that was tried: SHA-256 of its text, hexadecimal."""
     against_hash: builtins.str
@@ -778,6 +780,13 @@ class BacktestResult(google.protobuf.message.Message):
     """True when there are more calls in that time than were judged."""
     changes_left_out: builtins.int
     """How many kinds of change are not listed."""
+    calls_judged_before: builtins.int
+    """Calls that the policy that was compared with judged when they were made."""
+    calls_decided_otherwise: builtins.int
+    """Of these, those that it decides otherwise now than then, since not all that counted then is replayed: what counts
+    beyond a call tree (budgets that agents share, tools that cool down), and what people did meanwhile (halts, grants,
+    raised budgets, phases). The higher their share, the less a change means.
+    """
     @property
     def first_call_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """When the first call that was judged was asked for, and the last; absent where there was none."""
@@ -810,8 +819,10 @@ class BacktestResult(google.protobuf.message.Message):
         decisions: collections.abc.Iterable[global___BacktestDecisions] | None = ...,
         changes: collections.abc.Iterable[global___BacktestChange] | None = ...,
         changes_left_out: builtins.int = ...,
+        calls_judged_before: builtins.int = ...,
+        calls_decided_otherwise: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["first_call_time", b"first_call_time", "last_call_time", b"last_call_time"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["against_hash", b"against_hash", "calls", b"calls", "calls_changed", b"calls_changed", "calls_unreadable", b"calls_unreadable", "changes", b"changes", "changes_left_out", b"changes_left_out", "decisions", b"decisions", "first_call_time", b"first_call_time", "hash", b"hash", "last_call_time", b"last_call_time", "more_calls", b"more_calls", "sessions", b"sessions", "sessions_changed", b"sessions_changed"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["against_hash", b"against_hash", "calls", b"calls", "calls_changed", b"calls_changed", "calls_decided_otherwise", b"calls_decided_otherwise", "calls_judged_before", b"calls_judged_before", "calls_unreadable", b"calls_unreadable", "changes", b"changes", "changes_left_out", b"changes_left_out", "decisions", b"decisions", "first_call_time", b"first_call_time", "hash", b"hash", "last_call_time", b"last_call_time", "more_calls", b"more_calls", "sessions", b"sessions", "sessions_changed", b"sessions_changed"]) -> None: ...
 
 global___BacktestResult = BacktestResult
