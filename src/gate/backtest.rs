@@ -160,7 +160,7 @@ pub enum BacktestError {
 struct Trial {
     backtest: Backtest,
     /// The version of the policy that is compared with.
-    against: Box<str>,
+    against: Arc<str>,
     done: Backtested,
     sessions: BTreeSet<SessionId>,
     changed: BTreeSet<SessionId>,
@@ -172,7 +172,7 @@ impl Trial {
     fn new(compared: Compared, max: u64, is_more: bool, slot: BacktestSlot) -> Self {
         let Compared { tried, against, hash, against_hash } = compared;
         Self {
-            against: (&*against.version).into(),
+            against: Arc::clone(&against.version),
             backtest: Backtest::new(against, tried, EXAMPLES),
             done: Backtested { hash, against_hash, is_more, ..Backtested::default() },
             sessions: BTreeSet::new(),

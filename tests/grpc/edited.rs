@@ -12,11 +12,11 @@ use tonic::{Code, Request, transport::Channel};
 use tonic_types::StatusExt as _;
 
 use crate::{
+    approved::approved,
     common::{
         in_time,
         wire::{Client, Plane, call, caller, evaluate, from, question, record, success},
     },
-    explained::approved,
     people::resolve,
 };
 
@@ -39,28 +39,28 @@ const POLICY: &str = "policy_engine:
   validation: {coercion: repair}
 ";
 const ASKED: &str = r#"{"to":"anna","amount":500}"#;
-const CHOSEN: &str = r#"{"amount":50,"to":"anna"}"#;
+pub(crate) const CHOSEN: &str = r#"{"amount":50,"to":"anna"}"#;
 
 fn rules() -> Policy {
     policy::compile(POLICY).unwrap_or_else(|errors| panic!("{errors:?}"))
 }
 
-async fn plane() -> Plane {
+pub(crate) async fn plane() -> Plane {
     Plane::start(&rules()).await
 }
 
-fn pay(session: &str, call_id: &str, arguments: &str) -> v1::EvaluateRequest {
+pub(crate) fn pay(session: &str, call_id: &str, arguments: &str) -> v1::EvaluateRequest {
     let caller = v1::Caller { agent_id: "robot".into(), ..caller(session) };
     v1::EvaluateRequest { caller: Some(caller), ..question(session, call(call_id, "pay", arguments)) }
 }
 
-async fn held(client: &mut Client, session: &str, call_id: &str) -> String {
+pub(crate) async fn held(client: &mut Client, session: &str, call_id: &str) -> String {
     let verdict = evaluate(client, pay(session, call_id, ASKED)).await;
     assert_eq!(verdict.decision(), Decision::Ask, "{verdict:?}");
     verdict.approval_id
 }
 
-fn edit(id: &str, by: &str, arguments: &str) -> Request<v1::ResolveApprovalRequest> {
+pub(crate) fn edit(id: &str, by: &str, arguments: &str) -> Request<v1::ResolveApprovalRequest> {
     let (approval_id, edited_arguments_json) = (id.to_owned(), arguments.to_owned());
     let reason = "less will do".to_owned();
     from(
@@ -73,7 +73,7 @@ fn said(by: &str, what: v1::ResolveApprovalRequest) -> Request<v1::ResolveApprov
     from(by, what)
 }
 
-async fn approvals(plane: &Plane) -> ApprovalServiceClient<Channel> {
+pub(crate) async fn approvals(plane: &Plane) -> ApprovalServiceClient<Channel> {
     ApprovalServiceClient::new(plane.channel().await)
 }
 
@@ -158,7 +158,7 @@ async fn what_was_asked_never_runs_and_what_was_approved_runs_once() {
     assert_eq!(plane.postgres.number(old).await, 1);
 }
 
-fn failed(session: &str, call_id: &str) -> v1::RecordRequest {
+pub(crate) fn failed(session: &str, call_id: &str) -> v1::RecordRequest {
     let error = v1::ToolError { message: "connection refused".into(), ..Default::default() };
     v1::RecordRequest {
         status: v1::OutcomeStatus::Error.into(),
@@ -322,7 +322,7 @@ async fn what_a_prompt_of_the_host_may_let_through_is_not_edited() {
     assert_eq!(plane.postgres.number("select count(*) from session_event").await, 0);
 }
 
-async fn chosen_by(plane: &Plane, session: &str, call_id: &str) -> String {
+pub(crate) async fn chosen_by(plane: &Plane, session: &str, call_id: &str) -> String {
     let mut sessions = SessionServiceClient::new(plane.channel().await);
     let asked = v1::GetCallRequest { session_id: session.into(), call_id: call_id.into(), include_rows: false };
     sessions.get_call(asked).await.expect("a call").into_inner().chosen_by_approval_id

@@ -22,21 +22,6 @@ fn silence<'a>(told: &'a v1::ExplainCallResponse, rule: &str) -> &'a str {
     &told.rules.iter().find(|one| one.rule == rule).expect("a rule").silence
 }
 
-/// Who approved a call, by the view; whether anybody did, by its export; and what the rule that asks says of it.
-pub(crate) async fn approved(plane: &Plane, session: &str, call_id: &str) -> (String, bool, String) {
-    let by = format!("select approved_by from tool_call where (session_id, call_id) = ('{session}', '{call_id}')");
-    let by = plane.postgres.rows(&by).await.concat();
-    let mut sessions = SessionServiceClient::new(plane.channel().await);
-    let (session_id, call_id) = (session.to_owned(), call_id.to_owned());
-    let wanted =
-        v1::ExportCallsRequest { session_id: session_id.clone(), call_id: call_id.clone(), ..Default::default() };
-    let mut calls = sessions.export_calls(wanted).await.expect("calls").into_inner();
-    let call = calls.message().await.expect("a message").expect("a call");
-    let told = sessions.explain_call(v1::ExplainCallRequest { session_id, call_id }).await.expect("an explanation");
-    let tier = told.into_inner().rules.into_iter().find(|one| one.rule == "tier").expect("the rule");
-    (by, call.approved, tier.silence)
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_rule_says_what_it_found_or_why_it_found_nothing() {
     let plane = Plane::start(&policy::compile(POLICY).expect("a good policy")).await;

@@ -4,6 +4,7 @@
 mod common;
 
 mod approvals;
+mod approved;
 mod audit;
 mod backtest;
 mod calls;

@@ -16,7 +16,7 @@ use crate::{
 
 /// Servers and databases are started for it, on a machine that may be busy.
 const BENCH_MAX: Duration = Duration::from_secs(240);
-/// On no machine so few sessions that one of them makes the 20 calls a second that the default policy allows.
+/// So many sessions that none of them makes more than the default policy's 20 calls a second, however fast the machine.
 const SHORT: [&str; 11] =
     ["bench", "--rounds", "1", "--round", "2s", "--warm-up", "300ms", "--load", "2x4", "--sessions", "400"];
 
