@@ -31,6 +31,8 @@ use crate::{
 
 /// After which time a credential that does not hold is told so, however it was found out.
 const SLOW: Duration = Duration::from_millis(300);
+/// What is said of a path that nothing is served under; people mistype addresses too.
+const NOWHERE: &str = "nothing is served under this path";
 
 /// A service that knows who asks.
 #[derive(Debug, Clone)]
@@ -65,7 +67,7 @@ where
         let allowed = match roles::access(request.uri().path()) {
             Some(Access::Roles(roles)) => roles,
             Some(Access::Anybody) => return self.service.call(request),
-            None => return Box::pin(ready(Ok(answer(Status::unimplemented(""), request.headers())))),
+            None => return Box::pin(ready(Ok(answer(Status::unimplemented(NOWHERE), request.headers())))),
         };
         let peer = request.extensions().get::<Arc<Peer>>().map(AsRef::as_ref);
         let (shown, from) = (shown(request.headers(), peer), peer.and_then(|peer| peer.from(request.headers())));

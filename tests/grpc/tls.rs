@@ -126,6 +126,7 @@ async fn nobody_is_let_in_without_a_credential_where_other_machines_can_get_at_i
         let mut answer = String::new();
         in_time("an answer", stream.read_to_string(&mut answer)).await.expect("an answer");
         assert!(answer.starts_with(&format!("HTTP/1.1 {code} ")), "{path}: {answer}");
+        assert_eq!(answer.contains("nothing is served under this path"), code == 404, "{path}: {answer}");
     }
     assert_eq!(plane.row_count().await, 0);
 }
