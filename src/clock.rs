@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::domain::time::Timestamp;
+use callgate_core::domain::time::Timestamp;
 
 /// Where time comes from: the machine, or a test.
 #[derive(Debug, Clone)]

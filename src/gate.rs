@@ -54,12 +54,14 @@ use self::{
 };
 use crate::{
     clock::Clock,
+    store::{self, Slots, Store},
+    telemetry::{Metrics, Waits},
+};
+use callgate_core::{
     domain::{control::Edited, time::Timestamp, tool::InjectAs, verdict::Verdict},
     engine::envelope::ToolResult,
     policy::Policy,
     retry::classify,
-    store::{self, Slots, Store},
-    telemetry::{Metrics, Waits},
 };
 
 pub use approvals::{LOOK_EVERY, OPEN_MAX, Reply};

@@ -4,7 +4,8 @@
 
 use std::alloc::System;
 
-use callgate::{
+use callgate::store::Slots;
+use callgate_core::{
     domain::{
         call::Request,
         ids::{CallId, DEFAULT_TENANT, SessionId, ToolName},
@@ -16,7 +17,6 @@ use callgate::{
     },
     engine::{self, Judgement, Shared},
     policy::Policy,
-    store::Slots,
 };
 use cap::Cap;
 

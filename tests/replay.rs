@@ -7,8 +7,8 @@ mod input;
 
 use std::io::Cursor;
 
-use callgate::{
-    cli::{replay::run_on, source::Source},
+use callgate::cli::{replay::run_on, source::Source};
+use callgate_core::{
     offline::summary::{NO_RULE, Refused, Repeats, Summary},
     policy::{self, Policy},
 };

@@ -23,6 +23,9 @@ use std::{
 
 use callgate::{
     clock::Clock,
+    telemetry::{self, LogFormat, Settings, Telemetry, names, verdict},
+};
+use callgate_core::{
     domain::{
         call::{Proposal, Request},
         ids::{CallId, DEFAULT_TENANT, SessionId, ToolName},
@@ -33,7 +36,6 @@ use callgate::{
     },
     engine::{self, Judgement, Shared},
     policy::Policy,
-    telemetry::{self, LogFormat, Settings, Telemetry, names, verdict},
 };
 use certificates::Authority;
 use collector::{Attribute, Got, Logs, Metrics, Traces};

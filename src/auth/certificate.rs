@@ -1,7 +1,7 @@
 //! Client certificates: the names in one, and who that is by the mapping of the server's configuration. That the
 //! certificate is good, and of an authority that this server trusts, is what the listener has checked before.
 
-use crate::domain::{identity::Mapped, pattern::Pattern};
+use callgate_core::domain::{identity::Mapped, pattern::Pattern};
 
 /// One line of the mapping.
 #[derive(Debug, Clone)]
@@ -27,7 +27,7 @@ pub fn mapped(rules: &[Rule], dns: &[String], uris: &[String]) -> Option<(Mapped
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::identity::Role;
+    use callgate_core::domain::identity::Role;
 
     fn rule(san: &str, name: &str) -> Rule {
         let is = Mapped { name: name.into(), roles: vec![Role::Agent], ..Mapped::default() };

@@ -9,7 +9,7 @@ use super::{
     certificate,
     jwt::{self, Issuer, SignIn, Source},
 };
-use crate::domain::{
+use callgate_core::domain::{
     identity::{Mapped, Role},
     ids::{Invalid, NAME_BYTES_MAX},
     pattern::Pattern,

@@ -11,7 +11,7 @@ use jsonwebtoken::{
 use serde_json::{Map, Value};
 
 use super::provider;
-use crate::domain::{identity::Mapped, pattern::Pattern, time::Timestamp};
+use callgate_core::domain::{identity::Mapped, pattern::Pattern, time::Timestamp};
 
 /// The longest that is read.
 pub const BYTES_MAX: usize = 16 << 10;

@@ -5,7 +5,7 @@
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
-use crate::domain::{identity::Role, token::Digest};
+use callgate_core::domain::{identity::Role, token::Digest};
 
 const PREFIX: &str = "cg";
 const ALPHABET: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";

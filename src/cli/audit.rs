@@ -8,7 +8,7 @@ use super::{
     json::Form,
     remote::{Remote, Wire, asked, at},
 };
-use crate::grpc::v1::{
+use callgate_proto::v1::{
     AuditEntry, ListAuditEntriesRequest, VerifyAuditRequest, audit_service_client::AuditServiceClient,
 };
 

@@ -21,23 +21,23 @@ use tonic::{
 use super::{refused, remote::Unanswered};
 
 /// A connection to a server, which shows the caller's token with each request.
-pub(super) type Wire = InterceptedService<Channel, Bearer>;
+pub type Wire = InterceptedService<Channel, Bearer>;
 
 /// How long a command may take to give a token.
 const COMMAND_MAX: Duration = Duration::from_secs(10);
 
 /// What is shown to a server, and by which authority its certificate is judged.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Credential {
-    pub(super) token: Option<Token>,
-    pub(super) ca: Option<PathBuf>,
+pub struct Credential {
+    pub token: Option<Token>,
+    pub ca: Option<PathBuf>,
     /// A certificate, and its key.
-    pub(super) identity: Option<(PathBuf, PathBuf)>,
+    pub identity: Option<(PathBuf, PathBuf)>,
 }
 
 /// Where a token comes from.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) enum Token {
+pub enum Token {
     /// A file holds it.
     File(PathBuf),
     /// The environment variable has it.
@@ -56,7 +56,7 @@ impl fmt::Debug for Token {
 
 impl Token {
     /// Where it comes from, without the token itself.
-    pub(super) fn origin(&self) -> String {
+    pub fn origin(&self) -> String {
         match self {
             Self::File(path) => format!("file {}", path.display()),
             Self::Environment(_) => "environment".to_owned(),
@@ -103,18 +103,18 @@ fn printed(words: &[String]) -> anyhow::Result<String> {
 
 impl Credential {
     /// This, and of `other` what this has not.
-    pub(super) fn or(self, other: Self) -> Self {
+    pub fn or(self, other: Self) -> Self {
         Self { token: self.token.or(other.token), ca: self.ca.or(other.ca), identity: self.identity.or(other.identity) }
     }
 
     /// The token, if there is one.
-    pub(super) fn bearer(&self) -> anyhow::Result<Bearer> {
+    pub fn bearer(&self) -> anyhow::Result<Bearer> {
         let token = self.token.as_ref().map(Token::read).transpose()?;
         Bearer::of(token.as_deref().unwrap_or_default())
     }
 
     /// A connection that shows this token; `otherwise` is what else to do where nobody answers.
-    pub(super) async fn connect(&self, url: &str, bearer: Bearer, otherwise: &str) -> anyhow::Result<Wire> {
+    pub async fn connect(&self, url: &str, bearer: Bearer, otherwise: &str) -> anyhow::Result<Wire> {
         let endpoint = self.endpoint(url, &bearer)?;
         let channel = endpoint.connect().await;
         let channel = channel.map_err(|error| match refused::by_tls(&error) {
@@ -124,7 +124,7 @@ impl Credential {
         Ok(InterceptedService::new(channel, bearer))
     }
 
-    pub(super) fn endpoint(&self, url: &str, bearer: &Bearer) -> anyhow::Result<Endpoint> {
+    pub fn endpoint(&self, url: &str, bearer: &Bearer) -> anyhow::Result<Endpoint> {
         let endpoint = Endpoint::from_shared(url.to_owned()).with_context(|| format!("--server {url} is not a URL"))?;
         if bearer.0.is_some() && is_overheard(url) {
             bail!("--server {url}: a token would travel there for everybody to read; use https://");
@@ -149,12 +149,12 @@ impl Credential {
     }
 }
 
-pub(super) fn has_tls(url: &str) -> bool {
+pub fn has_tls(url: &str) -> bool {
     url.starts_with("https://")
 }
 
 /// True for a way that others may listen on: neither TLS, nor this machine.
-pub(super) fn is_overheard(url: &str) -> bool {
+pub fn is_overheard(url: &str) -> bool {
     let host = url.strip_prefix("http://").map(|rest| rest.split('/').next().unwrap_or_default());
     host.is_some_and(|host| {
         let name = host.rsplit_once(':').map_or(host, |(name, _)| name).trim_matches(['[', ']']);
@@ -165,11 +165,11 @@ pub(super) fn is_overheard(url: &str) -> bool {
 
 /// The token that is shown, if there is one. It has no `Debug` of its own.
 #[derive(Clone, Default)]
-pub(super) struct Bearer(Option<MetadataValue<Ascii>>);
+pub struct Bearer(Option<MetadataValue<Ascii>>);
 
 impl Bearer {
     /// This token; none where there is no text.
-    pub(super) fn of(token: &str) -> anyhow::Result<Self> {
+    pub fn of(token: &str) -> anyhow::Result<Self> {
         let token = token.trim();
         if token.is_empty() {
             return Ok(Self(None));
@@ -182,7 +182,7 @@ impl Bearer {
     }
 
     /// True when there is one.
-    pub(super) fn is_some(&self) -> bool {
+    pub fn is_some(&self) -> bool {
         self.0.is_some()
     }
 }

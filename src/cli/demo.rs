@@ -26,14 +26,13 @@ use super::{
 };
 use crate::{
     config::DatabaseConfig,
-    grpc::{
-        self,
-        v1::{Decision, RecordResponse},
-    },
+    grpc,
     listener::{Address, Bound, Way},
-    policy::Policy,
+    private_postgres::open_folder,
     telemetry::Metrics,
 };
+use callgate_core::policy::Policy;
+use callgate_proto::v1::{Decision, RecordResponse};
 
 /// How long the server is asked to wait where it says WAIT; it says so at once where that is not enough.
 const WAIT_MAX: Duration = Duration::from_secs(3);
@@ -81,7 +80,7 @@ pub(super) async fn run(args: DemoArgs) -> anyhow::Result<()> {
 
 async fn on_own_server(args: &DemoArgs) -> anyhow::Result<()> {
     let folder = tempfile::Builder::new().prefix("callgate-demo-").tempdir().context("no temporary directory")?;
-    open_to_all(folder.path())?;
+    open_folder(folder.path()).context("cannot open the temporary directory")?;
     outln!("Starting a server of the demo's own, with its database in {} …", folder.path().display());
     let database =
         DatabaseConfig { database_url: None, data_dir: Some(folder.path().join("data")), pg_bin: args.pg_bin.clone() };
@@ -105,13 +104,6 @@ async fn on_own_server(args: &DemoArgs) -> anyhow::Result<()> {
     };
     plane.stop().await?;
     played
-}
-
-/// As root the database runs as another user, who has to be able to pass.
-pub(super) fn open_to_all(folder: &std::path::Path) -> anyhow::Result<()> {
-    use std::os::unix::fs::PermissionsExt as _;
-    std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755))
-        .context("cannot open the temporary directory")
 }
 
 /// Against a server that knows no credentials.

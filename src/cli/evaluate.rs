@@ -13,15 +13,10 @@ use super::{
     json::Form,
     remote::{Remote, Wire, at, is_passing, refusal},
 };
-use crate::{
-    domain::time::wait_in_words,
-    grpc::{
-        time::{duration, millis},
-        v1::{
-            Caller, Decision, EvaluateRequest, EvaluateResponse, ToolCall, Verdict,
-            gate_service_client::GateServiceClient,
-        },
-    },
+use callgate_core::domain::time::wait_in_words;
+use callgate_proto::time::{duration, millis};
+use callgate_proto::v1::{
+    Caller, Decision, EvaluateRequest, EvaluateResponse, ToolCall, Verdict, gate_service_client::GateServiceClient,
 };
 
 /// Longest wait that a server takes at a time.

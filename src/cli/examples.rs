@@ -134,7 +134,6 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     ("profiles rebuild", &[("callgate profiles rebuild", "")]),
     ("report", &[("callgate report --days 30", "")]),
     ("replay", &[("callgate replay --policy callgate.yaml --enforce calls.jsonl.gz > judged.jsonl", "")]),
-    ("simulate", &[("callgate simulate", "")]),
     ("contexts list", &[("callgate contexts list", "")]),
     ("contexts show", &[("callgate contexts show production", "")]),
     ("contexts use", &[("callgate contexts use production", "")]),
@@ -146,7 +145,6 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     ("mcp tools", &[("callgate mcp tools files", "")]),
     ("mcp approve", &[("callgate mcp approve files", "")]),
     ("mcp effects", &[("callgate mcp effects files > callgate.yaml", "")]),
-    ("bench", &[("callgate bench --load 8x8", "")]),
     (
         "evaluate",
         &[

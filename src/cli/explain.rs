@@ -11,13 +11,10 @@ use super::{
     recorded::stored,
     remote::{Remote, asked, at},
 };
-use crate::{
-    grpc::v1::{
-        self, Approval, ExplainCallRequest, ExplainedRule, ExportCallsRequest, ExportCallsResponse,
-        ListApprovalsRequest, approval_service_client::ApprovalServiceClient,
-        session_service_client::SessionServiceClient,
-    },
-    rules::budget,
+use callgate_core::rules::budget;
+use callgate_proto::v1::{
+    self, Approval, ExplainCallRequest, ExplainedRule, ExportCallsRequest, ExportCallsResponse, ListApprovalsRequest,
+    approval_service_client::ApprovalServiceClient, session_service_client::SessionServiceClient,
 };
 
 /// Questions of one session that are looked through, the newest first.

@@ -19,9 +19,9 @@ use tokio::{
 };
 
 use super::read_policy;
-use crate::{
+use crate::gate::{Applied, Apply, Author, Gate, compiled};
+use callgate_core::{
     domain::{audit::Actor, ids::DEFAULT_TENANT},
-    gate::{Applied, Apply, Author, Gate, compiled},
     policy,
 };
 

@@ -7,7 +7,7 @@ use prost::Name;
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, SerializeOptions};
 use serde_json::Value;
 
-use crate::grpc::v1;
+use callgate_proto::v1;
 
 /// For whom it is printed.
 #[derive(Debug, Clone, Copy, Default, Args)]

@@ -1,16 +1,15 @@
 //! The commands. This room may use every other; it alone prints, and it alone uses `anyhow`.
 
 #[macro_use]
-mod out;
+pub mod out;
 
 mod agents;
 mod approvals;
 mod audit;
 mod backup;
-mod bench;
 mod completions;
 mod contexts;
-mod credential;
+pub mod credential;
 mod database;
 mod demo;
 mod doctor;
@@ -35,7 +34,7 @@ mod psql;
 mod record;
 mod recorded;
 mod refused;
-mod remote;
+pub mod remote;
 pub mod replay;
 mod report;
 mod reseal;
@@ -45,8 +44,7 @@ mod serve;
 mod sessions;
 #[cfg(test)]
 mod settings;
-mod signal;
-mod simulate;
+pub mod signal;
 pub mod source;
 mod tenant_keys;
 mod tenants;
@@ -62,7 +60,8 @@ use std::{path::Path, process::ExitCode, sync::Arc};
 use anyhow::{Context as _, anyhow, bail};
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
-use crate::{config::ServeConfig, policy::Policy};
+use crate::config::ServeConfig;
+use callgate_core::policy::Policy;
 
 /// The policy plane between a fleet of LLM agents and their tools.
 #[derive(Debug, Parser)]
@@ -130,8 +129,6 @@ enum Command {
     Report(report::ReportArgs),
     /// Judge recorded sessions offline, without a database
     Replay(replay::ReplayArgs),
-    /// Compare learned advice on retries with a hard-coded flag, on a simulated fleet
-    Simulate(simulate::SimulateArgs),
     /// List the servers that the file of contexts names, and choose one
     Contexts(contexts::ContextsArgs),
     /// Import a list of tools into a policy file, or lint it
@@ -144,14 +141,6 @@ enum Command {
     Completions(completions::CompletionsArgs),
     /// Write manual pages
     Man(completions::ManArgs),
-    /// Measure what a pair of Evaluate and Record costs, beside yardsticks
-    Bench(bench::BenchArgs),
-    /// Serve what a bench is held against
-    #[command(hide = true)]
-    BenchYardstick(bench::yardstick::YardstickArgs),
-    /// Take what a server that is measured tells of itself, and drop it
-    #[command(hide = true)]
-    BenchCollector,
 }
 
 /// The command line with its examples.
@@ -163,6 +152,12 @@ fn command() -> clap::Command {
 fn typed() -> Cli {
     let matches = command().get_matches();
     Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command()).exit())
+}
+
+/// True for the name of a command of this program.
+#[must_use]
+pub fn is_command(name: &str) -> bool {
+    Cli::command().find_subcommand(name).is_some()
 }
 
 /// Runs the command line; the exit code is 0 for success, 1 for a failure, 75 where a server gave no answer, 2 for a
@@ -208,7 +203,6 @@ fn run(command: Command) -> ExitCode {
         Command::Profiles(args) => runtime().and_then(|runtime| runtime.block_on(profiles::run(args))),
         Command::Report(args) => runtime().and_then(|runtime| runtime.block_on(report::run(args))),
         Command::Replay(args) => replay::run(&args),
-        Command::Simulate(args) => simulate::run(&args),
         Command::Evaluate(args) => {
             return coded(runtime().and_then(|runtime| runtime.block_on(evaluate::evaluate(args))));
         }
@@ -221,9 +215,6 @@ fn run(command: Command) -> ExitCode {
         Command::Tools(args) => return tools::run(&args),
         Command::McpProxy(args) => return mcp::proxy(args),
         Command::Mcp(args) => mcp::run(&args),
-        Command::Bench(args) => runtime().and_then(|runtime| runtime.block_on(bench::run(args))),
-        Command::BenchYardstick(args) => runtime().and_then(|runtime| runtime.block_on(bench::yardstick::run(args))),
-        Command::BenchCollector => runtime().and_then(|runtime| runtime.block_on(bench::collector::run())),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -239,7 +230,9 @@ fn coded(ended: anyhow::Result<ExitCode>) -> ExitCode {
 /// The exit code of who could ask nobody, by the convention of `sysexits.h` for what may be tried again.
 const UNANSWERED: u8 = 75;
 
-fn failed(error: &anyhow::Error) -> ExitCode {
+/// Prints why a command failed, and gives its exit code.
+#[must_use]
+pub fn failed(error: &anyhow::Error) -> ExitCode {
     errln!("callgate: {error:#}");
     match error.downcast_ref::<remote::Unanswered>() {
         Some(_) => ExitCode::from(UNANSWERED),
@@ -247,7 +240,11 @@ fn failed(error: &anyhow::Error) -> ExitCode {
     }
 }
 
-fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+/// A runtime with as many threads as there are cores.
+///
+/// # Errors
+/// Threads that cannot be started.
+pub fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     runtime_of(None)
 }
 
@@ -272,7 +269,10 @@ fn runtime_of(threads: Option<usize>) -> anyhow::Result<tokio::runtime::Runtime>
 }
 
 /// The text of a policy file.
-fn read_policy(path: &Path) -> anyhow::Result<String> {
+///
+/// # Errors
+/// A file that cannot be read.
+pub fn read_policy(path: &Path) -> anyhow::Result<String> {
     std::fs::read_to_string(path).with_context(|| format!("cannot read the policy {}", path.display()))
 }
 
@@ -282,7 +282,7 @@ fn load_policy(path: Option<&Path>) -> anyhow::Result<Arc<Policy>> {
         return Ok(Arc::new(Policy::default()));
     };
     let name = path.display();
-    match crate::policy::compile(&read_policy(path)?) {
+    match callgate_core::policy::compile(&read_policy(path)?) {
         Ok(policy) => Ok(Arc::new(policy)),
         Err(errors) => {
             let errors: Vec<String> = errors.iter().map(|error| format!("\n  {name}: {error}")).collect();

@@ -8,16 +8,19 @@ use std::{
 };
 
 /// Prints to standard output.
+#[macro_export]
 macro_rules! out {
     ($($text:tt)*) => { $crate::cli::out::print(format_args!($($text)*)) };
 }
 
 /// Prints a line to standard output.
+#[macro_export]
 macro_rules! outln {
     ($($text:tt)*) => { $crate::cli::out::print(format_args!("{}\n", format_args!($($text)*))) };
 }
 
 /// Prints a line to standard error. Nobody needs to read it.
+#[macro_export]
 macro_rules! errln {
     ($($text:tt)*) => { $crate::cli::out::note(format_args!("{}\n", format_args!($($text)*))) };
 }
@@ -26,16 +29,16 @@ macro_rules! errln {
 static ENDED: OnceLock<io::Error> = OnceLock::new();
 
 /// True when nobody reads standard output any more: a command that would print for ever ends.
-pub(super) fn is_closed() -> bool {
+pub fn is_closed() -> bool {
     ENDED.get().is_some()
 }
 
 /// Why standard output could not be written; a reader that left is no reason.
-pub(super) fn failure() -> Option<&'static io::Error> {
+pub fn failure() -> Option<&'static io::Error> {
     ENDED.get().filter(|error| error.kind() != io::ErrorKind::BrokenPipe)
 }
 
-pub(super) fn print(text: fmt::Arguments<'_>) {
+pub fn print(text: fmt::Arguments<'_>) {
     if is_closed() {
         return;
     }
@@ -45,6 +48,6 @@ pub(super) fn print(text: fmt::Arguments<'_>) {
     }
 }
 
-pub(super) fn note(text: fmt::Arguments<'_>) {
+pub fn note(text: fmt::Arguments<'_>) {
     let _ = anstream::stderr().lock().write_fmt(text);
 }

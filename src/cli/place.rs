@@ -11,13 +11,12 @@ use super::{
 };
 use crate::{
     clock::Clock,
-    domain::ids::TenantId,
     gate::Gate,
-    policy::Policy,
     private_postgres::find_running,
     store::{Store, StoreSettings, parse_url},
     telemetry::Metrics,
 };
+use callgate_core::{domain::ids::TenantId, policy::Policy};
 
 /// Over which server it is done and by whom, or on which database.
 #[derive(Debug, Args)]

@@ -21,14 +21,13 @@ use crate::{
     auth::file::Auth,
     clock::Clock,
     config::DatabaseConfig,
-    domain::ids::DEFAULT_TENANT,
     gate::{Gate, NoAnswer},
     grpc,
     listener::{Address, Bound, Listener},
-    policy::Policy,
     store::{self, Commit, Store, StoreSettings},
     telemetry::Metrics,
 };
+use callgate_core::{domain::ids::DEFAULT_TENANT, policy::Policy};
 
 /// How often it is looked for calls that nobody reported on.
 const LEASES_EVERY: Duration = Duration::from_secs(5);

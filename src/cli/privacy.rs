@@ -19,16 +19,11 @@ use super::{
     remote::{By, asked, refusal},
     tenant_keys::{KeyFile, Named},
 };
-use crate::{
-    domain::ids::TenantId,
-    gate::Gate,
-    grpc::{
-        self,
-        v1::{
-            ExportSubjectRequest, ForgetRequest, ForgetResponse, Subject, privacy_service_client::PrivacyServiceClient,
-            subject::Subject as Whose,
-        },
-    },
+use crate::{gate::Gate, grpc};
+use callgate_core::domain::ids::TenantId;
+use callgate_proto::v1::{
+    ExportSubjectRequest, ForgetRequest, ForgetResponse, Subject, privacy_service_client::PrivacyServiceClient,
+    subject::Subject as Whose,
 };
 
 /// What `callgate forget` takes.

@@ -7,15 +7,10 @@ use super::{
     json::Form,
     remote::{Remote, Wire, asked, named},
 };
-use crate::{
-    domain::{failure::FailureKind, profile::WAITS_MS, time::wait_in_words},
-    grpc::{
-        time::millis,
-        v1::{
-            ListRetryProfilesRequest, RebuildRetryProfilesRequest, RetryProfile,
-            profile_service_client::ProfileServiceClient,
-        },
-    },
+use callgate_core::domain::{failure::FailureKind, profile::WAITS_MS, time::wait_in_words};
+use callgate_proto::time::millis;
+use callgate_proto::v1::{
+    ListRetryProfilesRequest, RebuildRetryProfilesRequest, RetryProfile, profile_service_client::ProfileServiceClient,
 };
 
 /// What `callgate profiles` takes.

@@ -9,13 +9,9 @@ use super::{
     json::Form,
     remote::{Remote, asked, is_passing, named},
 };
-use crate::{
-    domain::time::wait_in_words,
-    grpc::{
-        time::{duration, millis},
-        v1::{AdviceGuard, Caller, OutcomeStatus, RecordRequest, RecordResponse, ToolError, Usage},
-    },
-};
+use callgate_core::domain::time::wait_in_words;
+use callgate_proto::time::{duration, millis};
+use callgate_proto::v1::{AdviceGuard, Caller, OutcomeStatus, RecordRequest, RecordResponse, ToolError, Usage};
 
 /// What `callgate record` takes.
 #[derive(Debug, Args)]

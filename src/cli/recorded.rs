@@ -9,8 +9,9 @@ use super::{
     remote::{Remote, asked, refusal},
     source::Source,
 };
-use crate::{
-    clock::Clock,
+use crate::grpc::FromWire;
+use crate::{clock::Clock, grpc::time::timestamp};
+use callgate_core::{
     domain::{
         budget::Usage,
         failure::FailureKind,
@@ -18,14 +19,12 @@ use crate::{
         json, outcome,
         time::Timestamp,
     },
-    grpc::{
-        time::{millis, timestamp, unix_ms},
-        v1::{
-            self, Decision, ExportCallsRequest, ExportCallsResponse, OutcomeStatus,
-            session_service_client::SessionServiceClient,
-        },
-    },
     offline::trace::{RecordedResult, Row},
+};
+use callgate_proto::time::{millis, unix_ms};
+use callgate_proto::v1::{
+    self, Decision, ExportCallsRequest, ExportCallsResponse, OutcomeStatus,
+    session_service_client::SessionServiceClient,
 };
 
 /// Which calls.
@@ -97,7 +96,7 @@ pub(super) async fn stored(remote: &Remote, wanted: ExportCallsRequest) -> anyho
 }
 
 fn kind(failure: v1::FailureKind) -> Option<String> {
-    FailureKind::try_from(failure).ok().map(|kind| kind.as_str().to_owned())
+    FailureKind::from_wire(failure).ok().map(|kind| kind.as_str().to_owned())
 }
 
 const fn used(usage: &v1::Usage) -> Usage {

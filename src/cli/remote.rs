@@ -11,7 +11,7 @@ use prost_types::Timestamp;
 use tonic::{Code, Request, Response, Status, service::interceptor::InterceptedService};
 use tonic_types::StatusExt as _;
 
-pub(super) use super::credential::{Bearer, Wire};
+pub use super::credential::{Bearer, Wire};
 use super::{
     contexts,
     credential::{Credential, Token, has_tls, is_overheard},
@@ -20,7 +20,7 @@ use crate::grpc::BY;
 
 /// Which server is asked.
 #[derive(Debug, Clone, Args)]
-pub(super) struct Remote {
+pub struct Remote {
     /// The server's URL: https://HOST:PORT, http://HOST:PORT or unix:PATH [env: CALLGATE_SERVER]
     /// [default: the current context's, else http://127.0.0.1:7600]
     #[arg(long, value_name = "URL", conflicts_with = "context", global = true)]
@@ -36,7 +36,7 @@ pub(super) struct Remote {
 
 /// What is shown to a server.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
-pub(super) struct Shown {
+pub struct Shown {
     /// A file with the token to show; else the token is taken from CALLGATE_TOKEN [env: CALLGATE_TOKEN_FILE]
     #[arg(long, value_name = "FILE", hide_short_help = true, global = true)]
     token_file: Option<PathBuf>,
@@ -52,10 +52,10 @@ pub(super) struct Shown {
 }
 
 /// Where `callgate serve` listens unless it is told otherwise.
-pub(super) const DEFAULT_SERVER: &str = "http://127.0.0.1:7600";
+pub const DEFAULT_SERVER: &str = "http://127.0.0.1:7600";
 
 /// The environment variable that a token comes from: a command line is seen by every user of the machine.
-pub(super) const TOKEN: &str = "CALLGATE_TOKEN";
+pub const TOKEN: &str = "CALLGATE_TOKEN";
 
 /// Where a server is, and what is shown to it.
 #[derive(Debug, Clone)]
@@ -76,12 +76,12 @@ fn variable(name: &str) -> Option<String> {
 
 impl Remote {
     /// The one of these flags, which are a command's own.
-    pub(super) fn of(server: Option<String>, context: Option<String>, shown: Shown) -> Self {
+    pub fn of(server: Option<String>, context: Option<String>, shown: Shown) -> Self {
         Self { server, context, shown, way: Arc::default() }
     }
 
     /// What is shown.
-    pub(super) fn credential(&self) -> anyhow::Result<&Credential> {
+    pub fn credential(&self) -> anyhow::Result<&Credential> {
         Ok(&self.way()?.shown)
     }
 
@@ -127,7 +127,7 @@ impl Remote {
         })
     }
 
-    pub(super) async fn connect(&self) -> anyhow::Result<Wire> {
+    pub async fn connect(&self) -> anyhow::Result<Wire> {
         let Way { url, shown, context, .. } = self.way()?;
         let otherwise = match context {
             Some(name) => format!(", the server of context {name}"),
@@ -137,48 +137,48 @@ impl Remote {
     }
 
     /// A connection that is made with the first request, for who goes on while the server is away.
-    pub(super) fn connect_later(&self) -> anyhow::Result<Wire> {
+    pub fn connect_later(&self) -> anyhow::Result<Wire> {
         let Way { url, shown, .. } = self.way()?;
         let bearer = shown.bearer()?;
         Ok(InterceptedService::new(shown.endpoint(url, &bearer)?.connect_lazy(), bearer))
     }
 
     /// True when the name of who asks is their credential's, and not the one that they give.
-    pub(super) fn is_named_by_credential(&self) -> anyhow::Result<bool> {
+    pub fn is_named_by_credential(&self) -> anyhow::Result<bool> {
         let shown = &self.way()?.shown;
         Ok(shown.identity.is_some() || shown.bearer()?.is_some())
     }
 
     /// True where the command line names a server.
-    pub(super) const fn is_named(&self) -> bool {
+    pub const fn is_named(&self) -> bool {
         self.server.is_some() || self.context.is_some()
     }
 
     /// The URL that is asked.
-    pub(super) fn server(&self) -> anyhow::Result<&str> {
+    pub fn server(&self) -> anyhow::Result<&str> {
         Ok(&self.way()?.url)
     }
 
     /// True for a server that others than this machine can reach by its URL.
-    pub(super) fn is_elsewhere(&self) -> anyhow::Result<bool> {
+    pub fn is_elsewhere(&self) -> anyhow::Result<bool> {
         let url = self.server()?;
         Ok(has_tls(url) || is_overheard(url))
     }
 
     /// True where the token is to be in the environment of whoever asks.
-    pub(super) fn needs_environment(&self) -> anyhow::Result<bool> {
+    pub fn needs_environment(&self) -> anyhow::Result<bool> {
         Ok(matches!(self.way()?.shown.token, Some(Token::Environment(_))))
     }
 
     /// True where nothing is shown but perhaps a token of the environment's.
-    pub(super) fn shows_no_file(&self) -> anyhow::Result<bool> {
+    pub fn shows_no_file(&self) -> anyhow::Result<bool> {
         let Credential { token, ca, identity } = &self.way()?.shown;
         Ok(matches!(token, None | Some(Token::Environment(_))) && ca.is_none() && identity.is_none())
     }
 
     /// The arguments by which another command asks the same server and shows the same credential: a context and files
     /// by their names, and never a token.
-    pub(super) fn args(&self) -> anyhow::Result<Vec<String>> {
+    pub fn args(&self) -> anyhow::Result<Vec<String>> {
         let Way { url, context, given, .. } = self.way()?;
         let mut args = Vec::new();
         if let Some(name) = context {
@@ -240,10 +240,10 @@ impl Shown {
 /// may be unknown; the same may be sent again.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub(super) struct Unanswered(pub(super) String);
+pub struct Unanswered(pub String);
 
 /// True for what may be over soon.
-pub(super) fn is_passing(status: &Status) -> bool {
+pub fn is_passing(status: &Status) -> bool {
     let reason = reason(status);
     match (status.code(), reason.as_deref()) {
         (Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled, _) => true,
@@ -255,7 +255,7 @@ pub(super) fn is_passing(status: &Status) -> bool {
 }
 
 /// What a server answered, or its refusal in words.
-pub(super) fn asked<T>(answer: Result<Response<T>, Status>) -> anyhow::Result<T> {
+pub fn asked<T>(answer: Result<Response<T>, Status>) -> anyhow::Result<T> {
     match answer {
         Ok(answer) => Ok(answer.into_inner()),
         Err(status) => Err(refusal(&status)),
@@ -263,7 +263,7 @@ pub(super) fn asked<T>(answer: Result<Response<T>, Status>) -> anyhow::Result<T>
 }
 
 /// A refusal in words: the server's own, and the reason that programs branch on.
-pub(super) fn refusal(status: &Status) -> Error {
+pub fn refusal(status: &Status) -> Error {
     let text = match (reason(status), status.message()) {
         (Some(reason), message) if reason == "UNAUTHENTICATED" => {
             format!("{message}; this command shows the token of --token-file, of {TOKEN} or of the context [{reason}]")
@@ -277,13 +277,13 @@ pub(super) fn refusal(status: &Status) -> Error {
 }
 
 /// The reason that a server of this contract gives.
-pub(super) fn reason(status: &Status) -> Option<String> {
+pub fn reason(status: &Status) -> Option<String> {
     status.get_details_error_info().map(|info| info.reason).filter(|reason| !reason.is_empty())
 }
 
 /// Who does it.
 #[derive(Debug, Clone, Args)]
-pub(super) struct By {
+pub struct By {
     /// Who does it: stored with what is done [default: the user's name]
     #[arg(long, value_name = "NAME", env = "CALLGATE_BY", global = true)]
     by: Option<String>,
@@ -291,7 +291,7 @@ pub(super) struct By {
 
 impl By {
     /// A request that says who sends it.
-    pub(super) fn signed<T>(&self, message: T) -> anyhow::Result<Request<T>> {
+    pub fn signed<T>(&self, message: T) -> anyhow::Result<Request<T>> {
         let (name, mut request) = (self.name(), Request::new(message));
         let value = name.parse().with_context(|| format!("--by {name:?} has other characters than those of ASCII"))?;
         request.metadata_mut().insert(BY, value);
@@ -299,20 +299,20 @@ impl By {
     }
 
     /// The name given, else that of the user.
-    pub(super) fn name(&self) -> String {
+    pub fn name(&self) -> String {
         let user = || std::env::var("USER").ok().filter(|user| !user.is_empty());
         self.by.clone().or_else(user).unwrap_or_else(|| "operator".to_owned())
     }
 }
 
 /// An instant for people, in UTC.
-pub(super) fn at(time: Option<&Timestamp>) -> String {
+pub fn at(time: Option<&Timestamp>) -> String {
     let known = time.and_then(|time| chrono::DateTime::from_timestamp(time.seconds, 0));
     known.map_or_else(|| "-".to_owned(), |at| at.format("%Y-%m-%d %H:%M:%SZ").to_string())
 }
 
 /// A member of a closed set as people write it: `rate_limited` for FAILURE_KIND_RATE_LIMITED.
-pub(super) fn named(member: &str, set: &str) -> String {
+pub fn named(member: &str, set: &str) -> String {
     member.trim_start_matches(set).to_lowercase()
 }
 

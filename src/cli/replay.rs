@@ -11,7 +11,7 @@ use anyhow::{Context as _, anyhow, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::source::Source;
-use crate::{
+use callgate_core::{
     offline::{judge::Judge, line::Line, summary::Summary},
     policy::{self, Policy},
 };

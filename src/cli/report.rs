@@ -10,8 +10,8 @@ use super::{
     json::Form,
     remote::{Remote, asked},
 };
-use crate::grpc::time::unix_ms;
-use crate::grpc::v1::{
+use callgate_proto::time::unix_ms;
+use callgate_proto::v1::{
     CallName, GetToolQualityRequest, GetToolQualityResponse, LoopLevel, NearPair, ToolQuality, UnknownTool,
     profile_service_client::ProfileServiceClient,
 };

@@ -12,10 +12,8 @@ use super::{
     privacy::Opening,
     remote::{By, asked, refusal},
 };
-use crate::grpc::{
-    self,
-    v1::{ResealRequest, ResealResponse, StorageKey, privacy_service_client::PrivacyServiceClient},
-};
+use crate::grpc;
+use callgate_proto::v1::{ResealRequest, ResealResponse, StorageKey, privacy_service_client::PrivacyServiceClient};
 
 /// What `callgate keys` takes.
 #[derive(Debug, Args)]

@@ -8,12 +8,13 @@ use super::{expiry, keys, load_policy, plane::Plane, read_policy, tenant_keys::K
 use crate::{
     clock::Clock,
     config::{Listen, LogFormat, Owner, ServeConfig, TlsConfig},
-    console,
-    domain::budget::{Budgets, Scope},
-    grpc,
+    console, grpc,
     listener::{Access, Address, Bound, Limits, Tls, TlsFiles, Way, first_end},
-    policy::Policy,
     telemetry::{self, Telemetry},
+};
+use callgate_core::{
+    domain::budget::{Budgets, Scope},
+    policy::Policy,
 };
 
 /// How many threads answer calls, unless somebody says: one less than there are cores, since the database's work is on

@@ -8,7 +8,7 @@ use super::{
     json::Form,
     remote::{By, Remote, Wire, asked, at},
 };
-use crate::grpc::v1::{
+use callgate_proto::v1::{
     CallFilter, Decision, GetSessionStateRequest, HaltRequest, HaltScope, HaltState, ListHaltsRequest,
     ListSessionsRequest, MarkCompactedRequest, OutcomeStatus, ResumeRequest, SessionSummary, SetPhaseRequest,
     SettleOutcomeRequest, WatchSessionRequest, gate_service_client::GateServiceClient,

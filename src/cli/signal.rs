@@ -3,7 +3,7 @@
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Done at the first Ctrl-C or SIGTERM; the second one ends the process at once.
-pub(super) async fn stop() {
+pub async fn stop() {
     let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
     else {
         // Without handlers the signals keep their default action, which ends the process.

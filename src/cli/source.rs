@@ -8,7 +8,7 @@ use std::{
 use anyhow::{anyhow, bail};
 use flate2::bufread::MultiGzDecoder;
 
-use crate::offline::trace::Row;
+use callgate_core::offline::trace::Row;
 
 /// Longest line, in bytes: far above the longest arguments that a call may have.
 pub const LINE_BYTES_MAX: u64 = 16 << 20;

@@ -7,7 +7,7 @@ use super::{
     json::Form,
     remote::{By, Remote, asked, at, named},
 };
-use crate::grpc::v1::{
+use callgate_proto::v1::{
     CreateTenantRequest, DeleteTenantRequest, ListTenantsRequest, ResumeTenantRequest, SetTenantQuotasRequest,
     SetTenantRetentionRequest, SuspendTenantRequest, Tenant, TenantQuotas, TenantRetention,
     tenant_service_client::TenantServiceClient,

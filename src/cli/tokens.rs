@@ -18,16 +18,12 @@ use super::{
     place::Place,
     remote::{By, asked, at},
 };
-use crate::{
-    domain::identity::Role,
-    grpc::{
-        self,
-        time::duration,
-        v1::{
-            self, CreateTokenRequest, ListTokensRequest, RevokeTokenRequest, RotateTokenRequest, Token,
-            token_service_client::TokenServiceClient,
-        },
-    },
+use crate::grpc;
+use callgate_core::domain::identity::Role;
+use callgate_proto::time::duration;
+use callgate_proto::v1::{
+    self, CreateTokenRequest, ListTokensRequest, RevokeTokenRequest, RotateTokenRequest, Token,
+    token_service_client::TokenServiceClient,
 };
 
 /// Tokens that are asked for at once: as many as a server gives.

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, fmt::Write as _};
 use similar::{ChangeTag, TextDiff};
 
 use super::filters::{grouped, shown};
-use crate::domain::json::{self, Json};
+use callgate_core::domain::json::{self, Json};
 
 /// Characters of a value that are shown without being unfolded.
 const SHORT: usize = 240;

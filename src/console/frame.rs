@@ -1,7 +1,7 @@
 //! What stands around each page: its name, where else to go, and who is signed in.
 
 use super::{pages::LINKS, visitor::Visitor};
-use crate::grpc::v1::Role;
+use callgate_proto::v1::Role;
 
 /// What the template of every page extends (`frame.html`).
 pub(super) struct Frame {
@@ -38,7 +38,7 @@ impl Frame {
             name: caller.name.clone(),
             tenant: caller.tenant.clone(),
             csrf: visitor.csrf.clone(),
-            is_open: caller.credential() == crate::grpc::v1::CredentialKind::None,
+            is_open: caller.credential() == callgate_proto::v1::CredentialKind::None,
             links: LINKS.into_iter().filter(|link| visitor.is_one_of(link.roles)).collect(),
         }
     }

@@ -12,7 +12,7 @@ use tokio::{sync::Notify, time::sleep};
 use tonic::{Status, Streaming};
 
 use super::{fault::Fault, session, visitor::Visitor};
-use crate::grpc::v1::{
+use callgate_proto::v1::{
     BacktestPolicyRequest, BacktestPolicyResponse, BacktestProgress, BacktestResult, Role,
     backtest_policy_request::Policy, backtest_policy_response::Told, policy_service_client::PolicyServiceClient,
 };

@@ -17,7 +17,7 @@ use serde_json::json;
 use tokio_stream::wrappers::IntervalStream;
 
 use super::{Console, fault::Fault, session, visitor::Visitor};
-use crate::grpc::v1::{
+use callgate_proto::v1::{
     ApprovalState, Role, WatchApprovalsRequest, WatchSessionRequest, approval_service_client::ApprovalServiceClient,
     session_service_client::SessionServiceClient,
 };

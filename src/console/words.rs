@@ -2,7 +2,7 @@
 
 use prost_types::Duration;
 
-use crate::grpc::v1::{
+use callgate_proto::v1::{
     BudgetDimension, BudgetLeft, BudgetScope, Decision, FailureKind, HaltScope, LoopLevel, OutcomeStatus,
     SessionStanding,
 };

@@ -21,9 +21,9 @@ use tokio::{sync::oneshot, time::timeout};
 use super::{NoAnswer, lock};
 use crate::{
     clock::{Clock, Seldom, Tick},
-    domain::ids::{SessionId, TenantId},
     telemetry::Metrics,
 };
+use callgate_core::domain::ids::{SessionId, TenantId};
 
 /// Most at work: what one batch of the writer takes. More would not be written sooner.
 const WORKING_MAX: usize = 512;

@@ -6,18 +6,16 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::sync::Mutex;
 
 use super::{Choice, CommandError, Gate, GateError, NoAnswer};
-use crate::{
-    clock::Tick,
-    domain::{
-        audit::Actor,
-        control::{Clears, Command, Control, Controlled, Operation, is_same_name},
-        fingerprint::ArgsDigest,
-        ids::{CallId, SessionId, TenantId, ToolName},
-        inbox::{Question, QuestionState, Resolution, Wanted},
-        rejection::CommandRejection,
-        route::Route,
-        tool::Risk,
-    },
+use crate::clock::Tick;
+use callgate_core::domain::{
+    audit::Actor,
+    control::{Clears, Command, Control, Controlled, Operation, is_same_name},
+    fingerprint::ArgsDigest,
+    ids::{CallId, SessionId, TenantId, ToolName},
+    inbox::{Question, QuestionState, Resolution, Wanted},
+    rejection::CommandRejection,
+    route::Route,
+    tool::Risk,
 };
 
 /// How often open questions are looked at while somebody waits.

@@ -1,7 +1,7 @@
 //! What people and administrators did, looked at and checked.
 
 use super::{Gate, NoAnswer};
-use crate::domain::{
+use callgate_core::domain::{
     audit::{Anchor, Checked, Entry},
     ids::TenantId,
 };

@@ -18,7 +18,8 @@ use super::{
     policies::compiled,
     policy_check::{PolicyProblem, problems},
 };
-use crate::{
+use crate::store::TriedTree;
+use callgate_core::{
     domain::{
         digest,
         finding::Decision,
@@ -33,7 +34,6 @@ use crate::{
         trace::{RecordedResult, Row},
     },
     policy::{self, Policy},
-    store::TriedTree,
 };
 
 /// Examples that are kept of each change.

@@ -3,7 +3,7 @@
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
 use super::EvaluateAnswer;
-use crate::{
+use callgate_core::{
     domain::{
         budget::CounterKey,
         call::Proposal,

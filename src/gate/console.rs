@@ -3,12 +3,10 @@
 use std::time::Duration;
 
 use super::{Gate, NoAnswer};
-use crate::{
-    domain::{
-        audit::{Actor, Event, Kind},
-        ids::TenantId,
-    },
-    store::SignedIn,
+use crate::store::SignedIn;
+use callgate_core::domain::{
+    audit::{Actor, Event, Kind},
+    ids::TenantId,
 };
 
 /// What the audit calls it that somebody signs in to, and out of.

@@ -4,7 +4,7 @@ use super::{
     CommandError, Gate,
     decide::{Access, Decided, Subject, Unheard, nothing},
 };
-use crate::{
+use callgate_core::{
     domain::{
         control::{Command, Controlled, Operation},
         ids::TenantId,

@@ -18,11 +18,11 @@ use super::{Gate, NoAnswer, failures::Failures, jwts::Jwts, lock};
 use crate::{
     auth::{certificate, file::Auth, jwt, token},
     clock::Tick,
-    domain::{
-        identity::{Credential, Identity},
-        ids::TenantId,
-        token::Token,
-    },
+};
+use callgate_core::domain::{
+    identity::{Credential, Identity},
+    ids::TenantId,
+    token::Token,
 };
 
 /// What was read longer ago does not hold any more; with the time that a read takes, less than the two seconds.

@@ -13,6 +13,13 @@ use tokio::time::sleep;
 
 use super::{Gate, GateError, NoAnswer, SessionError};
 use crate::{
+    store::{Lost, Pending, QueueSlot, Slot},
+    telemetry::{
+        self,
+        database::{commit_span, joined, trace_id},
+    },
+};
+use callgate_core::{
     domain::{
         event::{Append, Change},
         ids::{CallId, SessionId, TenantId, TraceId},
@@ -21,11 +28,6 @@ use crate::{
         tree::CallTree,
     },
     engine,
-    store::{Lost, Pending, QueueSlot, Slot},
-    telemetry::{
-        self,
-        database::{commit_span, joined, trace_id},
-    },
 };
 
 /// How often a lost race is run again before the caller is told to come back.

@@ -5,7 +5,7 @@ use super::{
     CommandError, Gate, GateError, NoAnswer,
     decide::{Access, Subject, Unheard},
 };
-use crate::{
+use callgate_core::{
     domain::{
         call::{Proposal, Request},
         control::Edited,

@@ -2,12 +2,10 @@
 
 use std::time::Duration;
 
-use crate::{
-    domain::{
-        rejection::{CommandRejection, EvaluateRejection, RecordRejection, SessionUnknown},
-        tenant::{Quota, TenantState},
-    },
-    store::StoreError,
+use crate::store::StoreError;
+use callgate_core::domain::{
+    rejection::{CommandRejection, EvaluateRejection, RecordRejection, SessionUnknown},
+    tenant::{Quota, TenantState},
 };
 
 /// Why nothing was decided, whoever asked for what. The caller may send the same again.

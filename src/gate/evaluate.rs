@@ -11,7 +11,8 @@ use super::{
     health::Claim,
     quotas::Room,
 };
-use crate::{
+use crate::{store::Slot, telemetry};
+use callgate_core::{
     domain::{
         budget::CounterKey,
         call::{Proposal, Request},
@@ -27,8 +28,6 @@ use crate::{
         envelope::{Beside, ToolResult},
     },
     policy::Policy,
-    store::Slot,
-    telemetry,
 };
 
 /// Judgements of a batch, and the claims they rest on: given back unless they are used.

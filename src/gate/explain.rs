@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio::task::spawn_blocking;
 
 use super::{Gate, NoAnswer, RecordError, backtest::row, policies::compiled};
-use crate::{
+use callgate_core::{
     domain::{
         calls::{Judgement, WholeCall},
         finding::{Decision, Finding},

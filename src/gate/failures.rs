@@ -60,7 +60,7 @@ fn site(from: Option<IpAddr>) -> Option<IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::time::Timestamp;
+    use callgate_core::domain::time::Timestamp;
 
     #[test]
     fn an_address_that_fails_often_waits_and_no_other_does() {

@@ -13,13 +13,13 @@ use lru::LruCache;
 use super::{Gate, NoAnswer, lock, savings::Savings, seen::SHARED_BUDGETS};
 use crate::{
     clock::Tick,
-    domain::{
-        budget::Budgets,
-        fleet::{self, Asked, BudgetUsed, Decided, Fleet, MINUTE_MS, Minute, Seen, Span},
-        ids::TenantId,
-        time::Timestamp,
-    },
     store::{Judged, Load},
+};
+use callgate_core::domain::{
+    budget::Budgets,
+    fleet::{self, Asked, BudgetUsed, Decided, Fleet, MINUTE_MS, Minute, Seen, Span},
+    ids::TenantId,
+    time::Timestamp,
 };
 
 /// How long an answer is shared. A little less than a page waits before it asks again, so that each sees the next one.
@@ -273,7 +273,7 @@ mod tests {
     use std::sync::LazyLock;
 
     use super::*;
-    use crate::domain::finding::Decision;
+    use callgate_core::domain::finding::Decision;
 
     fn at(minute: i64, second: i64) -> Timestamp {
         Timestamp::from_millis(minute * MINUTE_MS + second * 1_000)

@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{Gate, NoAnswer, lock};
-use crate::domain::{
+use callgate_core::domain::{
     audit::Actor,
     halt::{Halt, Halted},
     ids::TenantId,

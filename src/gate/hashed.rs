@@ -6,7 +6,7 @@ use super::{
     lock,
     policies::{ActivePolicy, Judges},
 };
-use crate::{
+use callgate_core::{
     domain::{hashing::Hashing, ids::TenantId},
     policy::Policy,
 };

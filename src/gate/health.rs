@@ -11,7 +11,7 @@ use std::{
 use lru::LruCache;
 
 use super::{Gate, NoAnswer, lock};
-use crate::{
+use callgate_core::{
     domain::{
         call::{Permit, Request},
         health::{Cooldown, Health, HealthRow, Observation, PROBE_CALL_MS, Seen},

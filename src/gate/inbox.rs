@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Gate, NoAnswer, RecordError, SessionError, edits::reused};
-use crate::{
+use callgate_core::{
     domain::{
         call::{Approval, ApprovalStatus},
         calls::{CallLine, CallPlace, CallsWanted, HaltedNames, Judgement, Looked, SessionsWanted, WholeCall},

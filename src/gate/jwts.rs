@@ -16,10 +16,10 @@ use super::{Gate, credentials::Refused, lock};
 use crate::{
     auth::jwt::{self, Issuer, Keys},
     clock::Tick,
-    domain::{
-        identity::{Credential, Identity},
-        token::Digest,
-    },
+};
+use callgate_core::domain::{
+    identity::{Credential, Identity},
+    token::Digest,
 };
 
 /// Tokens that are remembered.

@@ -8,13 +8,11 @@ use std::{
 };
 
 use super::{Gate, NoAnswer, lock};
-use crate::{
-    domain::{
-        hashing::Hashing,
-        ids::TenantId,
-        tenant::{Tenant, TenantState},
-    },
-    sealing::{Access, TenantKeys},
+use crate::sealing::{Access, TenantKeys};
+use callgate_core::domain::{
+    hashing::Hashing,
+    ids::TenantId,
+    tenant::{Tenant, TenantState},
 };
 
 /// What is wrong with the keys of tenants, said once.

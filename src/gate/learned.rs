@@ -10,12 +10,14 @@ use std::{
 use super::{Gate, NoAnswer, lock};
 use crate::{
     clock::{Clock, Tick},
+    store::Counted,
+};
+use callgate_core::{
     domain::{
         ids::TenantId,
         profile::{ResidualState, Trial},
     },
     retry::{estimate::Estimate, layer::Layer, profiles::Profiles, self_correction::SelfCorrections},
-    store::Counted,
 };
 
 /// Rounds of counting without a pause.

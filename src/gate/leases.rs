@@ -5,15 +5,13 @@ use std::sync::Arc;
 use tokio::task::JoinSet;
 
 use super::{Gate, GateError, NoAnswer};
-use crate::{
-    domain::{
-        ids::{CallId, SessionId, TenantId},
-        outcome::OutcomeStatus,
-        report::Report,
-        time::Timestamp,
-        tree::CallTree,
-    },
-    store::{DueTree, Slot},
+use crate::store::{DueTree, Slot};
+use callgate_core::domain::{
+    ids::{CallId, SessionId, TenantId},
+    outcome::OutcomeStatus,
+    report::Report,
+    time::Timestamp,
+    tree::CallTree,
 };
 
 /// Trees that are looked into, or calls that are settled, at once.

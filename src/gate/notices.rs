@@ -3,10 +3,8 @@
 use std::time::Duration;
 
 use super::{Gate, NoAnswer};
-use crate::{
-    domain::{ids::TenantId, inbox::Question, risk, tool::Risk},
-    store::Claims,
-};
+use crate::store::Claims;
+use callgate_core::domain::{ids::TenantId, inbox::Question, risk, tool::Risk};
 
 impl Gate {
     /// Claims the first `max` of these open questions that nobody has told, for so long.

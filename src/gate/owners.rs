@@ -10,12 +10,10 @@ use std::{
 use lru::LruCache;
 
 use super::{Gate, NoAnswer, lock};
-use crate::{
-    clock::Tick,
-    domain::{
-        identity::Identity,
-        ids::{SessionId, TenantId},
-    },
+use crate::clock::Tick;
+use callgate_core::domain::{
+    identity::Identity,
+    ids::{SessionId, TenantId},
 };
 
 /// Trees whose owner is remembered: it never changes while there is the tree.

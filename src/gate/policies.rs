@@ -16,15 +16,14 @@ use super::{
     lock,
     policy_check::{PolicyProblem, problems},
 };
-use crate::{
-    clock::Seldom,
+use crate::{clock::Seldom, telemetry};
+use callgate_core::{
     domain::{
         audit::Actor,
         ids::{DEFAULT_TENANT, TenantId},
         revision::{Activation, Revision},
     },
     policy::{self, Policy, PolicyError},
-    telemetry,
 };
 
 /// The policy of a text. It is compiled beside the threads that answer calls: a large one takes as long as thousands of

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::{Gate, NoAnswer, policies::compiled};
-use crate::{
+use callgate_core::{
     domain::{ids::TenantId, revision::Revision},
     policy::{
         self, PolicyError,

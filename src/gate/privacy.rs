@@ -12,13 +12,13 @@ use tokio::{sync::mpsc, time::sleep};
 use super::{Gate, NoAnswer, lock, new_id};
 use crate::{
     clock::{Clock, Tick},
-    domain::{
-        audit::Actor,
-        forgetting::{Forgot, Mark, Marks, Run, Whom},
-        ids::{SessionId, TenantId},
-        time::Timestamp,
-    },
     store::{Exported, FORGOTTEN_TREES, Forgetting, PARTS, Place, StoreError},
+};
+use callgate_core::domain::{
+    audit::Actor,
+    forgetting::{Forgot, Mark, Marks, Run, Whom},
+    ids::{SessionId, TenantId},
+    time::Timestamp,
 };
 
 /// How often a batch is tried that others were in the way of.

@@ -1,7 +1,7 @@
 //! What was learned, for people: retry profiles, and what retries came to.
 
 use super::{Gate, NoAnswer};
-use crate::{
+use callgate_core::{
     domain::{
         failure::FailureKind,
         ids::{TenantId, ToolName},

@@ -12,18 +12,14 @@ use lru::LruCache;
 use tokio::time::timeout;
 
 use super::{Gate, NoAnswer, lock};
-use crate::{
-    clock::Tick,
-    domain::{
-        finding::Level,
-        ids::{TenantId, ToolName},
-        quality::{
-            COERCED_MAX, DAYS_MAX, Flaw, NearPair, QualityHour, StoredName, TOLD_MAX, ToolHour, ToolQuality,
-            UnknownTool,
-        },
-        time::Timestamp,
+use crate::{clock::Tick, store::StoreError};
+use callgate_core::domain::{
+    finding::Level,
+    ids::{TenantId, ToolName},
+    quality::{
+        COERCED_MAX, DAYS_MAX, Flaw, NearPair, QualityHour, StoredName, TOLD_MAX, ToolHour, ToolQuality, UnknownTool,
     },
-    store::StoreError,
+    time::Timestamp,
 };
 
 const HOUR_MS: i64 = 3_600_000;

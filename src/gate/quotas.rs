@@ -7,12 +7,10 @@ use std::{
 };
 
 use super::{Gate, NoAnswer, lock};
-use crate::{
-    clock::{Clock, Tick},
-    domain::{
-        ids::TenantId,
-        tenant::{Quota, Quotas, TenantState},
-    },
+use crate::clock::{Clock, Tick};
+use callgate_core::domain::{
+    ids::TenantId,
+    tenant::{Quota, Quotas, TenantState},
 };
 
 /// The calls of each tenant whose calls are limited, and the deleted tenants of which nothing is left.

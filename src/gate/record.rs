@@ -6,7 +6,8 @@ use super::{
     Gate, NoAnswer, RecordError,
     decide::{Access, Decided, Subject, Unheard},
 };
-use crate::{
+use crate::{store::Slot, telemetry};
+use callgate_core::{
     domain::{
         call::{Call, Proposal, Request},
         ids::{TenantId, ToolName},
@@ -17,8 +18,6 @@ use crate::{
     },
     engine::{self, Recorded, Shared, envelope::ToolResult},
     policy::Policy,
-    store::Slot,
-    telemetry,
 };
 
 /// The answer to a report, stored before it is given.

@@ -10,12 +10,12 @@ use tokio::{
 
 use super::{Gate, NoAnswer, PrivacyError};
 use crate::{
-    domain::{
-        audit::{Actor, Event, Kind},
-        ids::TenantId,
-    },
     sealing::{Access, TenantKeys},
     store::{PARTS, Reseal, Uses},
+};
+use callgate_core::domain::{
+    audit::{Actor, Event, Kind},
+    ids::TenantId,
 };
 
 /// How often it is looked whether another replica is done.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Gate, NoAnswer};
-use crate::domain::{ids::TenantId, time::Timestamp};
+use callgate_core::domain::{ids::TenantId, time::Timestamp};
 
 impl Gate {
     /// Deletes what is past its term at `now`, if it is time for that and no other replica does; true when this one

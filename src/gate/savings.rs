@@ -6,10 +6,8 @@ use super::{
     Gate, NoAnswer,
     fleet::{LATE_MS, earlier, first},
 };
-use crate::{
-    domain::{fleet::Saved, ids::TenantId, time::Timestamp},
-    store::Refusals,
-};
+use crate::store::Refusals;
+use callgate_core::domain::{fleet::Saved, ids::TenantId, time::Timestamp};
 
 /// Of one fleet.
 #[derive(Debug, Clone, Default)]
@@ -83,7 +81,7 @@ impl Gate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::fleet::MINUTE_MS;
+    use callgate_core::domain::fleet::MINUTE_MS;
 
     const DAY: i64 = 20_000 * 1_440;
 

@@ -8,14 +8,12 @@ use super::{
     fleet::{MINUTES, floor},
     lock,
 };
-use crate::{
-    domain::{
-        budget::{Budgets, Scope},
-        fleet::{self, MINUTE_MS, PlaneMinute, Seen},
-        ids::TenantId,
-        time::Timestamp,
-    },
-    store::Load,
+use crate::store::Load;
+use callgate_core::domain::{
+    budget::{Budgets, Scope},
+    fleet::{self, MINUTE_MS, PlaneMinute, Seen},
+    ids::TenantId,
+    time::Timestamp,
 };
 
 /// What it saw, by the beginning of the minute.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Gate, SessionError, decide::nothing};
-use crate::{
+use callgate_core::{
     domain::{
         grant::Grant,
         halt::{Halt, Halted},

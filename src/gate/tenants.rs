@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use arc_swap::ArcSwap;
 
 use super::{Gate, NoAnswer, PolicyProblem};
-use crate::{
-    clock::{Clock, Tick},
+use crate::clock::{Clock, Tick};
+use callgate_core::{
     domain::{
         audit::Actor,
         ids::{DEFAULT_TENANT, TenantId},

@@ -1,10 +1,8 @@
 //! API tokens: made, listed, ended, replaced.
 
 use super::{Gate, NoAnswer};
-use crate::{
-    auth::token::{self, RANDOM_BYTES},
-    domain::{audit::Actor, identity::Mapped, ids::TenantId, time::Timestamp, token::Token},
-};
+use crate::auth::token::{self, RANDOM_BYTES};
+use callgate_core::domain::{audit::Actor, identity::Mapped, ids::TenantId, time::Timestamp, token::Token};
 
 /// Why nothing became of a token.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

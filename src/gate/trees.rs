@@ -9,6 +9,10 @@ use super::{
     decide::{Subject, Unheard},
 };
 use crate::{
+    store::{Found, Slot, StoreError, Turn, for_all},
+    telemetry::database::load_span,
+};
+use callgate_core::{
     domain::{
         budget::CounterKey,
         event::Event,
@@ -17,8 +21,6 @@ use crate::{
     },
     engine,
     policy::Policy,
-    store::{Found, Slot, StoreError, Turn, for_all},
-    telemetry::database::load_span,
 };
 
 impl Gate {

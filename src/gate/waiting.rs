@@ -6,14 +6,12 @@ use std::{collections::BTreeSet, time::Duration};
 use tokio::time::sleep;
 
 use super::{EvaluateAnswer, EvaluateError, Gate, LOOK_EVERY, NoAnswer, OPEN_MAX};
-use crate::{
-    clock::Tick,
-    domain::{
-        call::{Approval, Request},
-        finding::Decision,
-        fingerprint::Fingerprint,
-        reason::Reason,
-    },
+use crate::clock::Tick;
+use callgate_core::domain::{
+    call::{Approval, Request},
+    finding::Decision,
+    fingerprint::Fingerprint,
+    reason::Reason,
 };
 
 /// The first pause between two looks at what this replica knows by itself; it grows with the time that was waited.

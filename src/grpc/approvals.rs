@@ -15,23 +15,22 @@ use super::{
     page, service, status,
     stop::Stop,
     time::{span, timestamp},
-    v1,
     watch::{Look, Watched, watch},
 };
-use crate::{
-    domain::{
-        audit::Actor,
-        control::{ClearanceScope, Clears},
-        fingerprint::ArgsDigest,
-        ids::{SessionId, TenantId},
-        inbox::{Question, QuestionState, Wanted},
-        json::{self, Json},
-        risk,
-        time::Timestamp,
-        tool::Risk,
-    },
-    gate::{Choice, Gate, Reply},
+use crate::gate::{Choice, Gate, Reply};
+use crate::grpc::{FromWire, ToWire};
+use callgate_core::domain::{
+    audit::Actor,
+    control::{ClearanceScope, Clears},
+    fingerprint::ArgsDigest,
+    ids::{SessionId, TenantId},
+    inbox::{Question, QuestionState, Wanted},
+    json::{self, Json},
+    risk,
+    time::Timestamp,
+    tool::Risk,
 };
+use callgate_proto::v1;
 
 /// The field of edited arguments.
 pub(super) const EDITED: &str = "edited_arguments_json";
@@ -146,7 +145,7 @@ fn encoded(question: Question, gate: &Gate, tenant: TenantId) -> v1::Approval {
         idempotent: question.effect.idempotent,
         args_digest: hex::encode(question.args_digest.0),
         seq: question.seq,
-        risk: v1::ApprovalRisk::from(risk).into(),
+        risk: risk.to_wire().into(),
         risk_reasons: risk_reasons.into_iter().map(str::to_owned).collect(),
         group: route.group.unwrap_or_default(),
         escalate_time: route.escalation.as_ref().map(|then| timestamp(asked_at.plus_ms(then.after_ms))),
@@ -160,7 +159,7 @@ fn encoded(question: Question, gate: &Gate, tenant: TenantId) -> v1::Approval {
         scope: scope.into(),
         scope_expire_time: clears.map(|(_, until)| timestamp(*until)),
         resource: clears.and_then(|(on, _)| on.as_ref()).map(|on| on.as_str().to_owned()).unwrap_or_default(),
-        state: v1::ApprovalState::from(question.state(now)).into(),
+        state: question.state(now).to_wire().into(),
         resolved_by: resolution.map(|resolution| resolution.by.clone()).unwrap_or_default(),
         resolution_reason: resolution.and_then(|resolution| resolution.reason.clone()).unwrap_or_default(),
         resolve_time: resolution.map(|resolution| timestamp(resolution.at)),
@@ -304,7 +303,8 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
         let after = page::after(&message.page_token, |[asked_ms, id]| {
             Some((Timestamp::from_millis(asked_ms.parse().ok()?), id.to_owned()))
         })?;
-        let mut wanted = Wanted { session, state: state.try_into().ok(), after, max: size + 1, approval_id: None };
+        let mut wanted =
+            Wanted { session, state: QuestionState::from_wire(state).ok(), after, max: size + 1, approval_id: None };
         let (mut found, mut looks) = (Vec::new(), 0);
         let rest = loop {
             let read = service::for_people(self.gate.questions(tenant, &wanted)).await?;

@@ -8,12 +8,11 @@ use super::{
     decode::{Decoded, page_size, wrong},
     identity,
     limits::PAGE_DEFAULT,
-    page, service, status, v1,
+    page, service, status,
 };
-use crate::{
-    domain::audit::{Anchor, Entry},
-    gate::{self, Gate},
-};
+use crate::gate::{self, Gate};
+use callgate_core::domain::audit::{Anchor, Entry};
+use callgate_proto::v1;
 
 /// Anchors that a chain is held against at once.
 const ANCHORS_MAX: usize = 100;

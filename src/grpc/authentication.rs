@@ -24,10 +24,10 @@ use super::{
     status,
 };
 use crate::{
-    domain::identity::{Identity, Role},
     gate::{Gate, Refused, Shown},
     listener::{Names, Peer},
 };
+use callgate_core::domain::identity::{Identity, Role};
 
 /// After which time a credential that does not hold is told so, however it was found out.
 const SLOW: Duration = Duration::from_millis(300);

@@ -5,16 +5,15 @@ use super::{
     limits::{BACKTEST_CALLS_DEFAULT, BACKTEST_CALLS_MAX, CHANGES_MAX, DAY_MS, PROBLEMS_MAX},
     status::clipped,
     time::{point_in_time, timestamp},
-    v1,
 };
-use crate::{
-    domain::{
-        difference::{Example, What},
-        revision::Revision,
-        time::Timestamp,
-    },
-    gate::{BacktestTold, BacktestWanted, Backtested, CheckedPolicy, PolicyProblem},
+use crate::gate::{BacktestTold, BacktestWanted, Backtested, CheckedPolicy, PolicyProblem};
+use crate::grpc::ToWire;
+use callgate_core::domain::{
+    difference::{Example, What},
+    revision::Revision,
+    time::Timestamp,
 };
+use callgate_proto::v1;
 
 /// How far back calls are tried, unless told: a week.
 const DAYS: u64 = 7;
@@ -90,8 +89,8 @@ fn example(example: Example) -> v1::BacktestExample {
     v1::BacktestExample {
         session_id: example.session.to_string(),
         call_id: example.call_id.to_string(),
-        before: v1::Decision::from(before).into(),
-        after: v1::Decision::from(after).into(),
+        before: before.to_wire().into(),
+        after: after.to_wire().into(),
         message: clipped(&example.message),
     }
 }
@@ -125,8 +124,8 @@ fn result(done: Backtested) -> v1::BacktestResult {
     let changes_left_out = u32::try_from(changes.len().saturating_sub(CHANGES_MAX)).unwrap_or(u32::MAX);
     changes.truncate(CHANGES_MAX);
     let decisions = done.decisions.into_iter().map(|((before, after), calls)| v1::BacktestDecisions {
-        before: v1::Decision::from(before).into(),
-        after: v1::Decision::from(after).into(),
+        before: before.to_wire().into(),
+        after: after.to_wire().into(),
         calls,
     });
     v1::BacktestResult {

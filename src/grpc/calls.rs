@@ -5,34 +5,34 @@ use super::{
     encode,
     limits::SHORT_PAGE_DEFAULT,
     page,
-    time::{duration, point_in_time, timestamp},
-    v1,
+    time::{point_in_time, timestamp},
 };
-use crate::{
-    domain::{
-        calls::{
-            CallAnswer, CallFilter, CallLine, CallPlace, CallReport, CallsWanted, Judgement, Looked, SessionsWanted,
-            WholeCall,
-        },
-        digest,
-        ids::CallId,
-        inbox::{SessionLine, SessionPlace},
-        time::Timestamp,
+use crate::gate::{CallExplained, RuleExplained, Told};
+use crate::grpc::{FromWire, ToWire};
+use callgate_core::domain::{
+    calls::{
+        CallAnswer, CallFilter, CallLine, CallPlace, CallReport, CallsWanted, Judgement, Looked, SessionsWanted,
+        WholeCall,
     },
-    gate::{CallExplained, RuleExplained, Told},
+    digest,
+    ids::CallId,
+    inbox::{SessionLine, SessionPlace},
+    time::Timestamp,
 };
+use callgate_proto::time::duration;
+use callgate_proto::v1;
 
 /// One of a closed set; none where it is left open.
 fn member<M, T>(field: &str, given: i32) -> Decoded<Option<T>>
 where
     M: TryFrom<i32> + Default + PartialEq,
-    T: TryFrom<M>,
+    T: FromWire<M>,
 {
     let Ok(mirror) = M::try_from(given) else { return wrong(field, "is no value that this version knows") };
     if mirror == M::default() {
         return Ok(None);
     }
-    match T::try_from(mirror) {
+    match T::from_wire(mirror) {
         Ok(member) => Ok(Some(member)),
         Err(_) => wrong(field, "is no value that this version knows"),
     }
@@ -117,7 +117,7 @@ pub(super) fn sessions(
         open_calls: line.open_calls,
         cost_micros: line.cost_micros,
         parent_session_id: line.parent.unwrap_or_default(),
-        standing: v1::SessionStanding::from(line.standing).into(),
+        standing: line.standing.to_wire().into(),
         agent_id: line.agent.unwrap_or_default(),
         last_tool: line.last_tool.unwrap_or_default(),
         last_decision: line.last_decision.map_or(0, encode::decision),
@@ -171,7 +171,7 @@ fn entry(line: CallLine) -> v1::CallEntry {
         duration: line.duration_ms.map(duration),
         usage: Some(encode::usage(line.usage)),
         retry_of_call_id: retry_of.unwrap_or_default(),
-        follow_up: follow_up.map_or(v1::FollowUpKind::Unspecified, Into::into).into(),
+        follow_up: follow_up.map_or(v1::FollowUpKind::Unspecified, ToWire::to_wire).into(),
         waited: line.waited_ms.map(duration),
         approval_id: last.approval.unwrap_or_default(),
         observed: line.observed,

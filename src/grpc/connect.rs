@@ -24,9 +24,9 @@ use super::{
     status,
     stop::Stop,
     time::span,
-    v1::{self, tagged_answer::Answer, tagged_request::Request},
 };
-use crate::domain::identity::Identity;
+use callgate_core::domain::identity::Identity;
+use callgate_proto::v1::{self, tagged_answer::Answer, tagged_request::Request};
 
 /// What the client gets.
 pub(super) type Frames = ReceiverStream<Result<v1::ConnectResponse, Status>>;

@@ -9,23 +9,22 @@ use super::{
     },
     malformed::Malformed,
     time::span,
-    v1,
 };
-use crate::{
-    domain::{
-        audit::Actor,
-        budget::Usage,
-        call::{Request, Sayable},
-        control::{Command, Operation},
-        failure::ErrorReport,
-        ids::{AgentId, CallId, HostName, Invalid, ParameterName, RunId, SessionId, TenantId, ToolName, UserId},
-        json::{self, BYTES_MAX, Json},
-        outcome::OutcomeStatus,
-        report::{Operator, Report},
-        session_state::{Extent, LAST_CALLS_DEFAULT, SUMMARY_TOKENS_DEFAULT, SUMMARY_TOKENS_MAX, SUMMARY_TOKENS_MIN},
-    },
-    gate::{BATCH_MAX, retry_after_ms},
+use crate::gate::{BATCH_MAX, retry_after_ms};
+use crate::grpc::FromWire;
+use callgate_core::domain::{
+    audit::Actor,
+    budget::Usage,
+    call::{Request, Sayable},
+    control::{Command, Operation},
+    failure::ErrorReport,
+    ids::{AgentId, CallId, HostName, Invalid, ParameterName, RunId, SessionId, TenantId, ToolName, UserId},
+    json::{self, BYTES_MAX, Json},
+    outcome::OutcomeStatus,
+    report::{Operator, Report},
+    session_state::{Extent, LAST_CALLS_DEFAULT, SUMMARY_TOKENS_DEFAULT, SUMMARY_TOKENS_MAX, SUMMARY_TOKENS_MIN},
 };
+use callgate_proto::v1;
 
 pub(super) type Decoded<T> = Result<T, Malformed>;
 
@@ -302,7 +301,7 @@ fn status(code: i32) -> Decoded<OutcomeStatus> {
     let Ok(status) = v1::OutcomeStatus::try_from(code) else {
         return wrong("status", format!("is {code}, which is no outcome status"));
     };
-    required("status", status.try_into().ok())
+    required("status", OutcomeStatus::from_wire(status).ok())
 }
 
 fn tool_error(error: &v1::ToolError, now_unix_ms: i64) -> Decoded<ErrorReport> {

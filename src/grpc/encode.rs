@@ -1,37 +1,35 @@
 //! From nouns to messages.
 
-use super::{
-    time::{duration, timestamp},
-    v1,
+use super::time::timestamp;
+use crate::gate::{EvaluateAnswer, RecordAnswer};
+use crate::grpc::ToWire;
+use callgate_core::domain::{
+    budget::{Left, Usage},
+    failure::FailureKind,
+    finding::{Decision, Finding, Level},
+    health::Cooldown,
+    ids::ToolName,
+    outcome::{Advice, OutcomeStatus},
+    session_state::{CallState, CallTold, SessionState},
+    tool::InjectAs,
 };
-use crate::{
-    domain::{
-        budget::{Left, Usage},
-        failure::FailureKind,
-        finding::{Decision, Finding, Level},
-        health::Cooldown,
-        ids::ToolName,
-        outcome::{Advice, OutcomeStatus},
-        session_state::{CallState, CallTold, SessionState},
-        tool::InjectAs,
-    },
-    gate::{EvaluateAnswer, RecordAnswer},
-};
+use callgate_proto::time::duration;
+use callgate_proto::v1;
 
 pub(super) fn decision(decision: Decision) -> i32 {
-    v1::Decision::from(decision).into()
+    decision.to_wire().into()
 }
 
 pub(super) fn level(level: Option<Level>) -> i32 {
-    level.map_or(v1::LoopLevel::Unspecified, Into::into).into()
+    level.map_or(v1::LoopLevel::Unspecified, ToWire::to_wire).into()
 }
 
 pub(super) fn status(status: OutcomeStatus) -> i32 {
-    v1::OutcomeStatus::from(status).into()
+    status.to_wire().into()
 }
 
 pub(super) fn failure(kind: Option<FailureKind>) -> i32 {
-    kind.map_or(v1::FailureKind::Unspecified, Into::into).into()
+    kind.map_or(v1::FailureKind::Unspecified, ToWire::to_wire).into()
 }
 
 pub(super) fn usage(usage: Usage) -> v1::Usage {
@@ -49,8 +47,8 @@ fn is_tight(left: &Left) -> bool {
 /// What is left of `all` limits, or of those that are nearly used up.
 fn budgets(left: &[Left], all: bool) -> Vec<v1::BudgetLeft> {
     let one = |left: &Left| v1::BudgetLeft {
-        scope: v1::BudgetScope::from(left.scope).into(),
-        dimension: v1::BudgetDimension::from(left.dimension).into(),
+        scope: left.scope.to_wire().into(),
+        dimension: left.dimension.to_wire().into(),
         used: left.used,
         limit: left.limit,
         extra: left.extra,
@@ -122,9 +120,9 @@ pub(super) fn advice(advice: &Advice) -> v1::Advice {
         p_success: advice.p_success,
         p_low: advice.interval.0,
         p_high: advice.interval.1,
-        confidence: v1::Confidence::from(advice.confidence).into(),
-        basis: v1::EstimateBasis::from(advice.basis).into(),
-        guard: advice.guard.map_or(v1::AdviceGuard::Unspecified, Into::into).into(),
+        confidence: advice.confidence.to_wire().into(),
+        basis: advice.basis.to_wire().into(),
+        guard: advice.guard.map_or(v1::AdviceGuard::Unspecified, ToWire::to_wire).into(),
         trials: advice.trials,
         as_of_time: advice.as_of.map(timestamp),
         probe: advice.probe,
@@ -154,7 +152,7 @@ fn call(told: &CallTold) -> v1::CallSummary {
     v1::CallSummary {
         call_id: call.call_id.to_string(),
         tool: call.tool.to_string(),
-        state: v1::CallState::from(state).into(),
+        state: state.to_wire().into(),
         decision: decision(call.decision),
         reason: call.reason.map(|reason| reason.as_str().to_owned()).unwrap_or_default(),
         attempt: permit.map_or(0, |permit| permit.attempt),

@@ -4,20 +4,16 @@ use std::sync::Arc;
 
 use tonic::{Request, Response, Status};
 
-use super::{
-    encode, identity, service,
-    sessions::halt_state,
-    time::{duration, timestamp},
-    v1,
+use super::{encode, identity, service, sessions::halt_state, time::timestamp};
+use crate::gate::Gate;
+use crate::grpc::ToWire;
+use callgate_core::domain::{
+    fleet::{BudgetUsed, Decided, Minute, PlaneMinute, Saved, ToolTrouble},
+    ids::TenantId,
+    time::Timestamp,
 };
-use crate::{
-    domain::{
-        fleet::{BudgetUsed, Decided, Minute, PlaneMinute, Saved, ToolTrouble},
-        ids::TenantId,
-        time::Timestamp,
-    },
-    gate::Gate,
-};
+use callgate_proto::time::duration;
+use callgate_proto::v1;
 
 /// The service over a gate.
 #[derive(Debug, Clone)]
@@ -90,9 +86,9 @@ fn trouble(trouble: &ToolTrouble) -> v1::ToolTrouble {
 
 fn budget(budget: &BudgetUsed) -> v1::BudgetUsed {
     v1::BudgetUsed {
-        scope: v1::BudgetScope::from(budget.scope).into(),
+        scope: budget.scope.to_wire().into(),
         name: budget.name.clone(),
-        dimension: v1::BudgetDimension::from(budget.dimension).into(),
+        dimension: budget.dimension.to_wire().into(),
         used: budget.used,
         limit: budget.limit,
     }

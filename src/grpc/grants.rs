@@ -10,17 +10,15 @@ use super::{
     limits::{CEILING_MAX, DAY_MS, PAGE_DEFAULT, TTL_DAYS_MAX, TTL_MS_DEFAULT},
     page, service,
     time::{span, timestamp},
-    v1,
 };
-use crate::{
-    domain::{
-        audit::Actor,
-        control::{Command, Control, Operation},
-        grant::Grant,
-        pattern::Pattern,
-    },
-    gate::{Gate, new_id},
+use crate::gate::{Gate, new_id};
+use callgate_core::domain::{
+    audit::Actor,
+    control::{Command, Control, Operation},
+    grant::Grant,
+    pattern::Pattern,
 };
+use callgate_proto::v1;
 
 /// The service over a gate.
 #[derive(Debug, Clone)]

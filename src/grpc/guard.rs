@@ -13,10 +13,8 @@ use tokio::time::sleep;
 use tonic::{Status, body::Body, codegen::http};
 
 use super::{shortcut::Answer, status};
-use crate::{
-    domain::identity::Identity,
-    gate::{Gate, Refused},
-};
+use crate::gate::{Gate, Refused};
+use callgate_core::domain::identity::Identity;
 
 /// How often a credential is looked at: with the age of what is known of it, a revocation holds within two seconds.
 const LOOK_EVERY: Duration = Duration::from_millis(200);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tonic::{Request, Status, service::Interceptor};
 
 use super::{limits::TEXT_BYTES_MAX, status};
-use crate::domain::{
+use callgate_core::domain::{
     audit::Actor,
     identity::{Credential, Identity},
     ids::TenantId,

@@ -8,17 +8,15 @@ use super::{
     identity::{self, BY},
     limits::{ERROR_BYTES_MAX, MESSAGE_BYTES_MAX, METADATA_BYTES_MAX, NOTE_BYTES_MAX, PAGE_MAX, WAIT_MS_MAX},
     tokens::role_code,
-    v1,
 };
-use crate::{
-    domain::{
-        identity::Credential,
-        ids::NAME_BYTES_MAX,
-        json::{BYTES_MAX, DEPTH_MAX},
-        tree::{OPEN_MAX, SESSIONS_MAX},
-    },
-    gate::{BATCH_MAX, Gate},
+use crate::gate::{BATCH_MAX, Gate};
+use callgate_core::domain::{
+    identity::Credential,
+    ids::NAME_BYTES_MAX,
+    json::{BYTES_MAX, DEPTH_MAX},
+    tree::{OPEN_MAX, SESSIONS_MAX},
 };
+use callgate_proto::v1;
 
 /// What came after the first contract.
 const FEATURES: [&str; 3] = ["connect", "describe_tools", "get_caller"];

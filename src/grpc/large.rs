@@ -42,7 +42,8 @@ mod tests {
     use tonic::Code;
 
     use super::*;
-    use crate::grpc::{limits::MESSAGE_BYTES_MAX, v1};
+    use crate::grpc::limits::MESSAGE_BYTES_MAX;
+    use callgate_proto::v1;
 
     #[test]
     fn large_requests_have_room_for_so_many_bytes_and_small_ones_always() {

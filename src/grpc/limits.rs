@@ -3,7 +3,7 @@
 
 use std::ops::RangeInclusive;
 
-use crate::domain::ids::NAME_BYTES_MAX;
+use callgate_core::domain::ids::NAME_BYTES_MAX;
 
 /// Longest time that a caller may wait, in milliseconds.
 pub(super) const WAIT_MS_MAX: u64 = 60_000;
@@ -56,7 +56,7 @@ pub(super) const HASH_DIGITS_MIN: usize = 8;
 
 /// Days that a report on tools looks back.
 pub(super) const DAYS_DEFAULT: u32 = 7;
-pub(super) use crate::domain::quality::DAYS_MAX;
+pub(super) use callgate_core::domain::quality::DAYS_MAX;
 /// Later attempts are one.
 pub(super) const ATTEMPT_MAX: u32 = 1_000;
 
@@ -84,21 +84,18 @@ pub(super) const UNIX_MS_MAX: u64 = 253_402_300_799_999;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        domain::{
-            budget::RAISED_MAX,
-            control::PLAN_MAX,
-            grant::GRANTS_MAX,
-            json::{BYTES_MAX, DEPTH_MAX},
-            outcome::Confidence,
-            quality::{COERCED_MAX, PAIRS_MAX, TOLD_MAX},
-            retries::{CORRECTIONS_MAX, RETRIES_MAX},
-            session_state::{LAST_CALLS_DEFAULT, SUMMARY_TOKENS_DEFAULT, SUMMARY_TOKENS_MAX, SUMMARY_TOKENS_MIN},
-            tenant::{MONTHS_DAYS_MIN, TENANT_NAME_BYTES_MAX, TERM_DAYS_MAX},
-            tree::{OPEN_MAX, SESSIONS_MAX},
-        },
-        gate::BATCH_MAX,
-        grpc::status::PROBLEM_BYTES_MAX,
+    use crate::{gate::BATCH_MAX, grpc::status::PROBLEM_BYTES_MAX};
+    use callgate_core::domain::{
+        budget::RAISED_MAX,
+        control::PLAN_MAX,
+        grant::GRANTS_MAX,
+        json::{BYTES_MAX, DEPTH_MAX},
+        outcome::Confidence,
+        quality::{COERCED_MAX, PAIRS_MAX, TOLD_MAX},
+        retries::{CORRECTIONS_MAX, RETRIES_MAX},
+        session_state::{LAST_CALLS_DEFAULT, SUMMARY_TOKENS_DEFAULT, SUMMARY_TOKENS_MAX, SUMMARY_TOKENS_MIN},
+        tenant::{MONTHS_DAYS_MIN, TENANT_NAME_BYTES_MAX, TERM_DAYS_MAX},
+        tree::{OPEN_MAX, SESSIONS_MAX},
     };
 
     const PROTOS: [&str; 9] = [

@@ -6,7 +6,7 @@ use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
 use super::status::DOMAIN;
-use crate::domain::ids::Invalid;
+use callgate_core::domain::ids::Invalid;
 
 /// A malformed field.
 #[derive(Debug)]

@@ -1,8 +1,6 @@
-//! Closed sets on both sides of the wire, each pair of members once. A noun becomes its mirror by `into`, a mirror its
-//! noun by `try_into`, all but `UNSPECIFIED`.
+//! Closed sets on both sides of the wire, each pair of members once.
 
-use super::v1;
-use crate::domain::{
+use callgate_core::domain::{
     budget::{Dimension, Scope},
     calls::Standing,
     failure::FailureKind,
@@ -13,23 +11,42 @@ use crate::domain::{
     session_state::CallState,
     tool::Risk,
 };
+use callgate_proto::v1;
+
+/// From a member of the domain's set to that of the contract.
+pub trait ToWire {
+    /// The contract's set.
+    type Wire;
+
+    /// The same member.
+    fn to_wire(self) -> Self::Wire;
+}
+
+/// From a member of the contract's set to that of the domain.
+pub trait FromWire<Wire>: Sized {
+    /// The same member.
+    ///
+    /// # Errors
+    /// `UNSPECIFIED`, which the domain does not have.
+    fn from_wire(wire: Wire) -> Result<Self, Wire>;
+}
 
 macro_rules! mirrors {
     ($($noun:ident = $mirror:ident { $($member:ident = $twin:ident,)+ })+) => {$(
-        impl From<$noun> for v1::$mirror {
-            fn from(noun: $noun) -> Self {
-                match noun {
-                    $($noun::$member => Self::$twin,)+
+        impl ToWire for $noun {
+            type Wire = v1::$mirror;
+
+            fn to_wire(self) -> v1::$mirror {
+                match self {
+                    $($noun::$member => v1::$mirror::$twin,)+
                 }
             }
         }
 
-        impl TryFrom<v1::$mirror> for $noun {
-            type Error = v1::$mirror;
-
-            fn try_from(mirror: v1::$mirror) -> Result<Self, v1::$mirror> {
-                match mirror {
-                    v1::$mirror::Unspecified => Err(mirror),
+        impl FromWire<v1::$mirror> for $noun {
+            fn from_wire(wire: v1::$mirror) -> Result<Self, v1::$mirror> {
+                match wire {
+                    v1::$mirror::Unspecified => Err(wire),
                     $(v1::$mirror::$twin => Ok(Self::$member),)+
                 }
             }

@@ -45,22 +45,7 @@ mod watch;
 pub use front::Front;
 pub use identity::BY;
 pub use inside::{Inside, Insider};
+pub use mirrors::{FromWire, ToWire};
 pub use privacy::{PrivacyService, privacy_of};
 pub use server::{Pages, ServeError, Settings, serve};
 pub use tokens::{TokenService, tokens_of};
-
-/// What `proto/callgate/v1` compiles to.
-#[allow(
-    missing_docs,
-    missing_debug_implementations,
-    unreachable_pub,
-    clippy::all,
-    clippy::pedantic,
-    reason = "generated; the contract is documented in proto/"
-)]
-pub mod v1 {
-    tonic::include_proto!("callgate.v1");
-
-    /// The compiled descriptors, for reflection.
-    pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/callgate.bin"));
-}

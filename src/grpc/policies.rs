@@ -14,12 +14,10 @@ use super::{
     stop::Stop,
     streamed::{Answers, streamed},
     time::timestamp,
-    v1::{self, backtest_policy_request::Policy as Tried},
 };
-use crate::{
-    domain::{audit::Actor, ids::TenantId, revision::Revision},
-    gate::{Activated, Applied, Apply, Author, Gate},
-};
+use crate::gate::{Activated, Applied, Apply, Author, Gate};
+use callgate_core::domain::{audit::Actor, ids::TenantId, revision::Revision};
+use callgate_proto::v1::{self, backtest_policy_request::Policy as Tried};
 
 /// Digits of a whole hash.
 const HASH_DIGITS: usize = 64;

@@ -13,17 +13,14 @@ use super::{
     identity,
     stop::Stop,
     streamed::{Answers, streamed},
-    v1::{
-        self, privacy_service_client::PrivacyServiceClient, privacy_service_server::PrivacyServiceServer,
-        subject::Subject,
-    },
 };
-use crate::{
-    domain::{
-        forgetting::{Forgot, Whom},
-        ids::{AgentId, SessionId, TenantId, UserId},
-    },
-    gate::{Gate, Resealed, Row},
+use crate::gate::{Gate, Resealed, Row};
+use callgate_core::domain::{
+    forgetting::{Forgot, Whom},
+    ids::{AgentId, SessionId, TenantId, UserId},
+};
+use callgate_proto::v1::{
+    self, privacy_service_client::PrivacyServiceClient, privacy_service_server::PrivacyServiceServer, subject::Subject,
 };
 
 /// The service over a gate.

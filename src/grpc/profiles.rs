@@ -13,17 +13,16 @@ use super::{
     limits::{ATTEMPT_MAX, DAYS_DEFAULT, DAYS_MAX, PAGE_DEFAULT},
     page, service, status,
     tenants::of_the_plane,
-    v1,
 };
-use crate::{
-    domain::{
-        failure::FailureKind,
-        ids::ToolName,
-        profile::{RetryState, ToolState},
-        retries::Retried,
-    },
-    gate::{Gate, RetryProfile},
+use crate::gate::{Gate, RetryProfile};
+use crate::grpc::FromWire;
+use callgate_core::domain::{
+    failure::FailureKind,
+    ids::ToolName,
+    profile::{RetryState, ToolState},
+    retries::Retried,
 };
+use callgate_proto::v1;
 
 /// The service over a gate.
 #[derive(Debug, Clone)]
@@ -43,7 +42,7 @@ fn tool(text: &str) -> Decoded<Option<ToolName>> {
 
 fn failure(code: i32) -> Decoded<Option<FailureKind>> {
     match v1::FailureKind::try_from(code) {
-        Ok(kind) => Ok(kind.try_into().ok()),
+        Ok(kind) => Ok(FailureKind::from_wire(kind).ok()),
         Err(_) => wrong("failure", format!("is {code}, which is no kind of failure")),
     }
 }
@@ -53,7 +52,7 @@ fn state(request: &v1::GetRetryProfileRequest) -> Decoded<RetryState> {
         return wrong("tool_state", format!("is {}, which is no state of a tool", request.tool_state));
     };
     between("attempt", request.attempt.into(), 0..=ATTEMPT_MAX.into())?;
-    Ok(RetryState { attempt: request.attempt.max(1), tool: tool.try_into().unwrap_or(ToolState::Working) })
+    Ok(RetryState { attempt: request.attempt.max(1), tool: ToolState::from_wire(tool).unwrap_or(ToolState::Working) })
 }
 
 /// Where the page before ended.

@@ -3,12 +3,12 @@
 use std::{collections::BTreeSet, sync::LazyLock};
 
 use crate::{
-    domain::identity::{
-        Identity,
-        Role::{self, Agent, Analyst, Approver, Operator},
-    },
     telemetry::names::OTHER,
     web::{self, ROUTES},
+};
+use callgate_core::domain::identity::{
+    Identity,
+    Role::{self, Agent, Analyst, Approver, Operator},
 };
 
 /// Who may make a call.
@@ -191,7 +191,7 @@ mod tests {
             tonic_reflection::pb::v1::FILE_DESCRIPTOR_SET,
             tonic_reflection::pb::v1alpha::FILE_DESCRIPTOR_SET,
         ];
-        let sets = [foreign.as_slice(), &[super::super::v1::DESCRIPTORS]].concat();
+        let sets = [foreign.as_slice(), &[callgate_proto::v1::DESCRIPTORS]].concat();
         let files = sets.into_iter().flat_map(|set| FileDescriptorSet::decode(set).expect("descriptors").file);
         let services = files.flat_map(|file| {
             let package = file.package().to_owned();

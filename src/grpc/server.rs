@@ -32,20 +32,20 @@ use super::{
     tenancy::Served,
     tenants::TenantService,
     tokens::TokenService,
-    v1::{
-        self, approval_service_server::ApprovalServiceServer, audit_service_server::AuditServiceServer,
-        fleet_service_server::FleetServiceServer, gate_service_server::GateServiceServer,
-        grant_service_server::GrantServiceServer, policy_service_server::PolicyServiceServer,
-        privacy_service_server::PrivacyServiceServer, profile_service_server::ProfileServiceServer,
-        server_service_server::ServerServiceServer, session_service_server::SessionServiceServer,
-        tenant_service_server::TenantServiceServer, token_service_server::TokenServiceServer,
-    },
 };
 use crate::{
     gate::Gate,
     listener::{self, Limits, Listener},
     telemetry::Scrape,
     web::{self, Sources},
+};
+use callgate_proto::v1::{
+    self, approval_service_server::ApprovalServiceServer, audit_service_server::AuditServiceServer,
+    fleet_service_server::FleetServiceServer, gate_service_server::GateServiceServer,
+    grant_service_server::GrantServiceServer, policy_service_server::PolicyServiceServer,
+    privacy_service_server::PrivacyServiceServer, profile_service_server::ProfileServiceServer,
+    server_service_server::ServerServiceServer, session_service_server::SessionServiceServer,
+    tenant_service_server::TenantServiceServer, token_service_server::TokenServiceServer,
 };
 
 /// Longest time that calls in progress are waited for at the end.

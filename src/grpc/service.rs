@@ -11,19 +11,19 @@ use super::{
     large::Large,
     status::{self, Told},
     stop::Stop,
-    v1,
 };
 use crate::{
-    domain::{
-        audit::Actor,
-        call,
-        identity::{Credential, Identity, Role},
-        ids::ToolName,
-        tool::InjectAs,
-    },
     gate::{self, Gate},
     telemetry,
 };
+use callgate_core::domain::{
+    audit::Actor,
+    call,
+    identity::{Credential, Identity, Role},
+    ids::ToolName,
+    tool::InjectAs,
+};
+use callgate_proto::v1;
 
 /// Longest time for one answer.
 const DEADLINE: Duration = Duration::from_secs(8);

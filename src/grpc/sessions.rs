@@ -14,26 +14,26 @@ use super::{
     limits::{AMOUNT_MAX, PAGE_DEFAULT},
     page, service, status,
     stop::Stop,
-    time::{duration, point_in_time, timestamp},
-    v1,
+    time::{point_in_time, timestamp},
     watch::{Shared, Watched},
 };
-use crate::{
-    domain::{
-        audit::Actor,
-        budget::{Dimension, Scope, Usage},
-        control::{Command, Operation},
-        digest,
-        halt::{Halt, Halted},
-        identity::Role,
-        ids::{AgentId, CallId, SessionId, TenantId, ToolName},
-        inbox::StoredCall,
-        session_state::{Extent, LAST_CALLS_DEFAULT, SUMMARY_TOKENS_DEFAULT},
-        tree::CALLS_MAX,
-        verdict::winner,
-    },
-    gate::{self, Gate, SessionError},
+use crate::gate::{self, Gate, SessionError};
+use crate::grpc::{FromWire, ToWire};
+use callgate_core::domain::{
+    audit::Actor,
+    budget::{Dimension, Scope, Usage},
+    control::{Command, Operation},
+    digest,
+    halt::{Halt, Halted},
+    identity::Role,
+    ids::{AgentId, CallId, SessionId, TenantId, ToolName},
+    inbox::StoredCall,
+    session_state::{Extent, LAST_CALLS_DEFAULT, SUMMARY_TOKENS_DEFAULT},
+    tree::CALLS_MAX,
+    verdict::winner,
 };
+use callgate_proto::time::duration;
+use callgate_proto::v1;
 
 /// The service over a gate.
 #[derive(Debug, Clone)]
@@ -82,7 +82,7 @@ fn raise(message: &v1::RaiseBudgetRequest, by: Actor) -> Decoded<Command> {
             );
         }
     };
-    let Ok(dimension) = Dimension::try_from(message.dimension()) else {
+    let Ok(dimension) = Dimension::from_wire(message.dimension()) else {
         return wrong("dimension", "is required: which of the policy's limits");
     };
     let extra = between("extra", message.extra, 0..=AMOUNT_MAX)?;
@@ -148,7 +148,7 @@ fn stored_call(call: StoredCall) -> v1::ExportCallsResponse {
     v1::ExportCallsResponse {
         reason: winner.map(|winner| winner.reason.as_str().to_owned()).unwrap_or_default(),
         message: winner.map(|winner| winner.message.clone()).unwrap_or_default(),
-        decision: v1::Decision::from(call.decision).into(),
+        decision: call.decision.to_wire().into(),
         status: call.status.map_or(0, encode::status),
         session_id: call.session,
         root_session_id: call.root,

@@ -24,12 +24,12 @@ pub(super) use self::tenancy::{not_of_the_plane, tenant_unchanged};
 use super::identity::BY;
 use crate::{
     clock::{Clock, Seldom},
-    domain::{
-        identity::Role,
-        rejection::{EvaluateRejection, RecordRejection, SessionRejection, SessionUnknown},
-        tree::{OPEN_MAX, SESSIONS_MAX},
-    },
     gate::{BacktestError, GateError, NoAnswer, PolicyProblem, PrivacyError, Refused, TokenError, WorkError},
+};
+use callgate_core::domain::{
+    identity::Role,
+    rejection::{EvaluateRejection, RecordRejection, SessionRejection, SessionUnknown},
+    tree::{OPEN_MAX, SESSIONS_MAX},
 };
 
 pub(super) const DOMAIN: &str = "callgate";

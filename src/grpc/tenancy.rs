@@ -15,7 +15,8 @@ use tonic::{
 };
 
 use super::status;
-use crate::{domain::identity::Identity, gate::Gate};
+use crate::gate::Gate;
+use callgate_core::domain::identity::Identity;
 
 /// Our own services; health and reflection tell nothing of a tenant.
 const OURS: &str = "/callgate.v1.";

@@ -10,19 +10,15 @@ use super::{
     limits::{AMOUNT_MAX, PAGE_DEFAULT},
     page, service, status,
     time::timestamp,
-    v1,
 };
-use crate::{
-    domain::{
-        audit::Actor,
-        identity::Role,
-        ids::DEFAULT_TENANT,
-        tenant::{
-            DEFAULT_TENANT_NAME, MONTHS_DAYS_MIN, Quotas, TERM_DAYS_MAX, Tenant, TenantState, Terms, tenant_name,
-        },
-    },
-    gate::{Gate, TenantChange},
+use crate::gate::{Gate, TenantChange};
+use callgate_core::domain::{
+    audit::Actor,
+    identity::Role,
+    ids::DEFAULT_TENANT,
+    tenant::{DEFAULT_TENANT_NAME, MONTHS_DAYS_MIN, Quotas, TERM_DAYS_MAX, Tenant, TenantState, Terms, tenant_name},
 };
+use callgate_proto::v1;
 
 /// The service over a gate.
 #[derive(Debug, Clone)]

@@ -6,37 +6,13 @@ use super::{
     decode::{Decoded, between, wrong},
     limits::UNIX_MS_MAX,
 };
-use crate::domain::time::Timestamp;
+use callgate_core::domain::time::Timestamp;
+use callgate_proto::time::{millis, unix_ms};
 
 /// A point in time, as a message.
 #[must_use]
 pub fn timestamp(at: Timestamp) -> prost_types::Timestamp {
-    let millis = at.as_millis();
-    let nanos = i32::try_from(millis.rem_euclid(1_000)).unwrap_or(0) * 1_000_000;
-    prost_types::Timestamp { seconds: millis.div_euclid(1_000), nanos }
-}
-
-/// A time that has passed or is to pass, as a message.
-#[must_use]
-pub fn duration(millis: u64) -> prost_types::Duration {
-    let nanos = i32::try_from(millis % 1_000).unwrap_or(0) * 1_000_000;
-    prost_types::Duration { seconds: i64::try_from(millis / 1_000).unwrap_or(i64::MAX), nanos }
-}
-
-/// The point in time that a message names, in milliseconds since the Unix epoch; 0 for none.
-#[must_use]
-pub fn unix_ms(at: Option<&prost_types::Timestamp>) -> i64 {
-    at.map_or(0, |at| at.seconds.saturating_mul(1_000).saturating_add(i64::from(at.nanos / 1_000_000)))
-}
-
-/// The milliseconds of a duration, those that have begun counted as whole; 0 for none and for what is negative.
-#[must_use]
-pub fn millis(duration: Option<&prost_types::Duration>) -> u64 {
-    let whole = |duration: &prost_types::Duration| {
-        let nanos = i128::from(duration.seconds) * 1_000_000_000 + i128::from(duration.nanos);
-        u64::try_from(nanos.max(0).unsigned_abs().div_ceil(1_000_000)).unwrap_or(u64::MAX)
-    };
-    duration.map_or(0, whole)
+    callgate_proto::time::timestamp(at.as_millis())
 }
 
 /// A point in time of a request, from 1970 to the end of 9999: what a calendar of four digits can name.
@@ -71,15 +47,6 @@ pub(super) fn span(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_begins_before_the_epoch_or_within_a_millisecond_keeps_its_place() {
-        let before = timestamp(Timestamp::from_millis(-1));
-        assert_eq!((before.seconds, before.nanos), (-1, 999_000_000));
-        assert_eq!(millis(Some(&prost_types::Duration { seconds: 1, nanos: 1 })), 1_001, "a wait is never cut short");
-        assert_eq!(millis(Some(&duration(u64::MAX))), u64::MAX);
-        assert_eq!(millis(Some(&prost_types::Duration { seconds: -1, nanos: 0 })), 0);
-    }
 
     #[test]
     fn what_no_clock_shows_is_refused_by_its_field() {

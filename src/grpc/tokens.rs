@@ -13,18 +13,15 @@ use super::{
     limits::{DAY_MS, PAGE_DEFAULT, TTL_DAYS_MAX},
     page, service, status,
     time::{span, timestamp},
-    v1::{self, token_service_client::TokenServiceClient, token_service_server::TokenServiceServer},
 };
-use crate::{
-    auth::file::who,
-    domain::{
-        identity::{Mapped, Role},
-        ids::TenantId,
-        pattern::Pattern,
-        token::Token,
-    },
-    gate::Gate,
+use crate::{auth::file::who, gate::Gate};
+use callgate_core::domain::{
+    identity::{Mapped, Role},
+    ids::TenantId,
+    pattern::Pattern,
+    token::Token,
 };
+use callgate_proto::v1::{self, token_service_client::TokenServiceClient, token_service_server::TokenServiceServer};
 
 /// How long a token may hold, where that is limited.
 const TTL_MS_MAX: u64 = 3_650 * DAY_MS;

@@ -16,7 +16,7 @@ use tokio_stream::{Stream, wrappers::ReceiverStream};
 use tonic::{Code, Status};
 
 use super::stop::Stop;
-use crate::domain::ids::{SessionId, TenantId};
+use callgate_core::domain::ids::{SessionId, TenantId};
 
 /// How often a watch looks.
 const LOOK_EVERY: Duration = Duration::from_millis(500);

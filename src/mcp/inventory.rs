@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn the_list_has_the_names_of_the_policy() {
         let list = known().list(|name| format!("mcp__fs__{name}"));
-        let list = crate::tool_list::read("fs", &list).expect("a list");
+        let list = callgate_core::tool_list::read("fs", &list).expect("a list");
         let names: Vec<&str> = list.tools.iter().map(|tool| tool.name.as_str()).collect();
         assert_eq!(names, ["mcp__fs__look", "mcp__fs__send"]);
         assert_eq!(list.tools[0].hints.read_only, Some(true));

@@ -46,6 +46,15 @@ pub(super) struct Account {
     pub(super) gid: u32,
 }
 
+/// Lets every account pass through a folder: as root, the database runs as another one.
+///
+/// # Errors
+/// The folder's mode cannot be changed.
+pub fn open_folder(folder: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::PermissionsExt as _;
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o755))
+}
+
 /// True when this process acts as root.
 pub(super) fn is_root() -> bool {
     effective_uid() == Some(0)

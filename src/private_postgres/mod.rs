@@ -32,6 +32,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
 pub use access::Connection;
+pub use account::open_folder;
 pub use binaries::ServerVersion;
 pub use dump::DumpTools;
 pub use error::PrivatePostgresError;

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use serde::Deserialize;
 
-use crate::domain::ids::Invalid;
+use callgate_core::domain::ids::Invalid;
 
 /// Longest name of a key, in bytes.
 pub const KEY_ID_BYTES_MAX: usize = 64;

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use arc_swap::ArcSwap;
 
 use super::TenantKeys;
-use crate::domain::{hashing::KeyMark, ids::TenantId};
+use callgate_core::domain::{hashing::KeyMark, ids::TenantId};
 
 /// How a tenant's values are stored.
 #[derive(Debug, Clone)]

@@ -10,7 +10,7 @@ use chacha20poly1305::{
 use zeroize::Zeroizing;
 
 use super::{MARK, file::KEY_ID_BYTES_MAX};
-use crate::domain::{hashing::Hashing, ids::TenantId};
+use callgate_core::domain::{hashing::Hashing, ids::TenantId};
 
 /// Bytes of a key.
 const KEY_BYTES: usize = 32;

@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use self::reports::Reports;
 pub use self::slot::Slot;
 use super::error::StoreError;
-use crate::domain::{
+use callgate_core::domain::{
     ids::{CallId, SessionId, TenantId},
     time::Timestamp,
     tree::CallTree,
@@ -305,7 +305,7 @@ mod tests {
     use std::sync::atomic::Ordering;
 
     use super::{slot::weighed, *};
-    use crate::domain::ids::DEFAULT_TENANT;
+    use callgate_core::domain::ids::DEFAULT_TENANT;
 
     fn root(n: usize) -> SessionId {
         SessionId::parse("session", &format!("s{n:02}")).expect("valid")

@@ -3,7 +3,7 @@
 
 use std::{error::Error as _, time::Duration};
 
-use crate::domain::ids::TenantId;
+use callgate_core::domain::ids::TenantId;
 
 /// What is busy when the database itself is well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

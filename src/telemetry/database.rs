@@ -7,7 +7,7 @@ use tracing::{Span, field::Empty, info_span};
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
 use super::{door, names};
-use crate::domain::ids::TraceId;
+use callgate_core::domain::ids::TraceId;
 
 /// Calls that a batch links back to; the SDK keeps no more links by itself.
 const LINKS_MAX: usize = 128;

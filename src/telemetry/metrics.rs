@@ -17,7 +17,7 @@ use opentelemetry_sdk::metrics::{Instrument, Stream};
 
 use self::{make::Make, plane::Plane, retries::Retries};
 use super::{few::Few, names};
-use crate::domain::{
+use callgate_core::domain::{
     call::Proposal, event::Settled, failure::FailureKind, ids::ToolName, profile::Trial, redaction::Secrets,
     verdict::Verdict,
 };

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::names;
-use crate::domain::{ids::TenantId, revision::Revision};
+use callgate_core::domain::{ids::TenantId, revision::Revision};
 
 /// A revision judges from now on.
 pub fn active(tenant: TenantId, revision: &Revision) {

@@ -250,14 +250,11 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        domain::finding::Decision,
-        domain::reason::Reason,
-        telemetry::{
-            testing::{self, Paper},
-            verdict,
-        },
+    use crate::telemetry::{
+        testing::{self, Paper},
+        verdict,
     };
+    use callgate_core::domain::{finding::Decision, reason::Reason};
 
     fn written(settings: &Settings) -> String {
         let paper = Paper::default();

@@ -7,7 +7,7 @@ use tracing::{Span, field::Empty, info_span};
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
 use super::{door::Traced, names};
-use crate::domain::finding::Finding;
+use callgate_core::domain::finding::Finding;
 
 /// A span whose attributes get their values later.
 macro_rules! declared {
@@ -73,17 +73,15 @@ mod tests {
     use tracing_subscriber::{Registry, prelude::*};
 
     use super::*;
-    use crate::{
-        domain::{
-            failure::FailureKind,
-            finding::{Decision, Level},
-            outcome::OutcomeStatus,
-        },
-        telemetry::{
-            setup,
-            testing::{self, Line, Spans, allow, loop_broken},
-            verdict::{evaluated, recorded},
-        },
+    use crate::telemetry::{
+        setup,
+        testing::{self, Line, Spans, allow, loop_broken},
+        verdict::{evaluated, recorded},
+    };
+    use callgate_core::domain::{
+        failure::FailureKind,
+        finding::{Decision, Level},
+        outcome::OutcomeStatus,
     };
 
     /// The spans and lines of `work`, as a collector and a log get them.

@@ -13,7 +13,7 @@ use opentelemetry_sdk::{
 use tracing::{Level as LogLevel, field::Visit};
 use tracing_subscriber::{Layer, Registry, fmt::MakeWriter, layer::Context, prelude::*};
 
-use crate::domain::{
+use callgate_core::domain::{
     call::{Permit, Proposal, Request},
     effect::Effect,
     event::Settled,

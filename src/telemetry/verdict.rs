@@ -13,7 +13,7 @@ use opentelemetry::trace::TraceId;
 use tracing::{Level as LogLevel, Span, field};
 
 use super::{door, names, spans, waits::is_worth_a_line};
-use crate::domain::{
+use callgate_core::domain::{
     call::Proposal,
     event::Settled,
     finding::{Decision, Level},

@@ -12,7 +12,7 @@ use std::{
 
 use lru::LruCache;
 
-use crate::domain::{call::Request, finding::Decision, verdict::Verdict};
+use callgate_core::domain::{call::Request, finding::Decision, verdict::Verdict};
 
 /// Calls that wait and are counted; of more, those that were told longest ago are forgotten.
 const WAITING_MAX: NonZeroUsize = NonZeroUsize::new(10_000).expect("some");
@@ -66,10 +66,8 @@ pub(super) fn is_worth_a_line(before: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        domain::reason::Reason,
-        telemetry::testing::{allow, proposal, refused},
-    };
+    use crate::telemetry::testing::{allow, proposal, refused};
+    use callgate_core::domain::reason::Reason;
 
     #[test]
     fn waits_are_counted_until_the_call_hears_something_else() {
@@ -78,8 +76,10 @@ mod tests {
         assert_eq!(waits.before(&allow(), &request), 0);
         let counted: Vec<u32> = (0..3).map(|_| waits.before(&wait, &request)).collect();
         assert_eq!(counted, [0, 1, 2]);
-        let other =
-            Request { session: crate::domain::ids::SessionId::parse("session", "s2").unwrap(), ..request.clone() };
+        let other = Request {
+            session: callgate_core::domain::ids::SessionId::parse("session", "s2").unwrap(),
+            ..request.clone()
+        };
         assert_eq!(waits.before(&wait, &other), 0, "another session's call of that name is another");
         assert_eq!((waits.before(&allow(), &request), waits.before(&allow(), &request)), (3, 0));
     }

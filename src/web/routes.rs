@@ -11,12 +11,10 @@ use axum::{
 use http::{HeaderName, StatusCode, header};
 use tokio::sync::watch;
 
-use crate::{
-    domain::{
-        identity::{Identity, Role},
-        ids::DEFAULT_TENANT,
-    },
-    telemetry::Scrape,
+use crate::telemetry::Scrape;
+use callgate_core::domain::{
+    identity::{Identity, Role},
+    ids::DEFAULT_TENANT,
 };
 
 /// A route, and who may take it.

@@ -3,14 +3,11 @@
 
 use std::collections::BTreeSet;
 
-use callgate::{
-    domain::{
-        event::Event,
-        ids::{DEFAULT_TENANT, TenantId},
-        tree::CallTree,
-    },
-    gate::EvaluateAnswer,
-    store::Store,
+use callgate::{gate::EvaluateAnswer, store::Store};
+use callgate_core::domain::{
+    event::Event,
+    ids::{DEFAULT_TENANT, TenantId},
+    tree::CallTree,
 };
 use sqlx::Row as _;
 

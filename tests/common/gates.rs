@@ -4,6 +4,12 @@ use std::{fmt::Debug, sync::Arc, time::Duration};
 
 use callgate::{
     clock::Clock,
+    gate::{EvaluateAnswer, EvaluateError, Gate, GateError, NoAnswer, QualityReport, RecordAnswer},
+    sealing::{Key, TenantKeys},
+    store::{OpenError, Store, StoreSettings},
+    telemetry::Metrics,
+};
+use callgate_core::{
     domain::{
         call::Request,
         effect::EffectKind,
@@ -15,12 +21,8 @@ use callgate::{
         report::Report,
         tool::ToolSpec,
     },
-    gate::{EvaluateAnswer, EvaluateError, Gate, GateError, NoAnswer, QualityReport, RecordAnswer},
     policy::Policy,
     rules::RULES,
-    sealing::{Key, TenantKeys},
-    store::{OpenError, Store, StoreSettings},
-    telemetry::Metrics,
 };
 use sqlx::postgres::PgConnectOptions;
 

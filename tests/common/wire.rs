@@ -4,13 +4,11 @@ use std::{net::SocketAddr, sync::Arc};
 
 use callgate::{
     gate::Gate,
-    grpc::{
-        self, ServeError, Settings,
-        v1::{self, gate_service_client::GateServiceClient},
-    },
+    grpc::{self, ServeError, Settings},
     listener::{Address, Bound, Listener, Way},
-    policy::Policy,
 };
+use callgate_core::policy::Policy;
+use callgate_proto::v1::{self, gate_service_client::GateServiceClient};
 use tokio::{sync::oneshot, task::JoinHandle};
 use tonic::{
     Code, Response, Status,

@@ -2,13 +2,9 @@
 
 use std::time::Duration;
 
-use callgate::{
-    grpc::{
-        time::duration,
-        v1::{self, ApprovalState, Decision, approval_service_client::ApprovalServiceClient},
-    },
-    policy,
-};
+use callgate_core::policy;
+use callgate_proto::time::duration;
+use callgate_proto::v1::{self, ApprovalState, Decision, approval_service_client::ApprovalServiceClient};
 use tonic::Code;
 use tonic_types::StatusExt as _;
 
@@ -111,7 +107,8 @@ async fn a_yes_can_hold_for_one_thing_until_a_time() {
     assert_eq!(evaluate(&mut client, delete("s", "c1", r#"{"id":1}"#)).await.decision(), Decision::Allow);
     record(&mut client, success("s", "c1", "gone")).await;
     // Another replica knows nothing but the rows.
-    let mut other = Client::new(plane.postgres_gate(&callgate::policy::compile(POLICY).expect("a good policy")).await);
+    let mut other =
+        Client::new(plane.postgres_gate(&callgate_core::policy::compile(POLICY).expect("a good policy")).await);
     let again = evaluate(&mut other, delete("s", "c2", r#"{"id":2}"#)).await;
     assert_eq!(again.decision(), Decision::Ask, "another order: {again:?}");
     let mut listed = ApprovalServiceClient::new(plane.channel().await);
@@ -159,7 +156,8 @@ async fn who_asks_takes_a_question_back_until_it_is_answered() {
     assert_eq!(listed(ApprovalState::Denied).await, []);
 
     // Another replica, which knows nothing but the rows, tells the same; the same call under another id is a new one.
-    let mut other = Client::new(plane.postgres_gate(&callgate::policy::compile(POLICY).expect("a good policy")).await);
+    let mut other =
+        Client::new(plane.postgres_gate(&callgate_core::policy::compile(POLICY).expect("a good policy")).await);
     assert_eq!(evaluate(&mut other, delete_1("c1")).await.reason, "approval_withdrawn");
     let next = held(&mut other, "s", "c2", r#"{"id":1}"#).await;
     assert_ne!(next, id);

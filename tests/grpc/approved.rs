@@ -1,6 +1,6 @@
 //! Who approved a call, as SQL, exports and explanations tell it: by its own question, or by other arguments.
 
-use callgate::grpc::v1::{self, Decision, session_service_client::SessionServiceClient};
+use callgate_proto::v1::{self, Decision, session_service_client::SessionServiceClient};
 
 use crate::{
     common::{

@@ -1,6 +1,6 @@
 //! The audit over the wire: listed in pages, and checked.
 
-use callgate::grpc::v1::{
+use callgate_proto::v1::{
     self, HaltScope, audit_service_client::AuditServiceClient, session_service_client::SessionServiceClient,
 };
 

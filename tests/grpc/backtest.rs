@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use callgate::{
+use callgate::gate::TenantChange;
+use callgate_core::{
     domain::identity::{Mapped, Role},
-    gate::TenantChange,
-    grpc::v1::{
-        self, BacktestChangeKind, BacktestPolicyRequest, BacktestProgress, BacktestResult, CheckPolicyRequest,
-        CheckPolicyResponse, Decision, PolicyProblemSeverity, UnlistedToolsDecision, backtest_policy_request::Policy,
-        backtest_policy_response::Told, policy_service_client::PolicyServiceClient,
-        session_service_client::SessionServiceClient,
-    },
     policy,
+};
+use callgate_proto::v1::{
+    self, BacktestChangeKind, BacktestPolicyRequest, BacktestProgress, BacktestResult, CheckPolicyRequest,
+    CheckPolicyResponse, Decision, PolicyProblemSeverity, UnlistedToolsDecision, backtest_policy_request::Policy,
+    backtest_policy_response::Told, policy_service_client::PolicyServiceClient,
+    session_service_client::SessionServiceClient,
 };
 use tokio_stream::StreamExt as _;
 use tonic::{Code, Request, Status, transport::Channel};

@@ -6,7 +6,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use callgate::grpc::v1::{self, gate_service_client::GateServiceClient};
+use callgate_proto::v1::{self, gate_service_client::GateServiceClient};
 use tonic::{
     body::Body,
     codec::CompressionEncoding,

@@ -2,16 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use callgate::{
-    grpc::{
-        self,
-        v1::{
-            self, ApprovalState, HaltScope, approval_service_client::ApprovalServiceClient,
-            grant_service_client::GrantServiceClient, policy_service_client::PolicyServiceClient,
-            server_service_client::ServerServiceClient, session_service_client::SessionServiceClient,
-        },
-    },
-    policy::Policy,
+use callgate::grpc;
+use callgate_core::policy::Policy;
+use callgate_proto::v1::{
+    self, ApprovalState, HaltScope, approval_service_client::ApprovalServiceClient,
+    grant_service_client::GrantServiceClient, policy_service_client::PolicyServiceClient,
+    server_service_client::ServerServiceClient, session_service_client::SessionServiceClient,
 };
 use prost::Message as _;
 use prost_types::{FileDescriptorSet, MethodDescriptorProto, method_options::IdempotencyLevel};
@@ -142,7 +138,8 @@ async fn whoever_answers_halts_grants_or_activates_says_who_it_is_in_the_metadat
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn limits_are_told_from_eighty_percent_on_or_when_they_are_asked_for() {
     let plane = Plane::start(
-        &callgate::policy::compile("policy_engine: {budgets: {call_tree: {max_tool_calls: 5}}}").expect("a policy"),
+        &callgate_core::policy::compile("policy_engine: {budgets: {call_tree: {max_tool_calls: 5}}}")
+            .expect("a policy"),
     )
     .await;
     let mut client = plane.client().await;
@@ -165,7 +162,7 @@ async fn an_allow_has_a_reason_only_where_the_model_is_told_one() {
   mode: shadow
   authorization: {tiers: [{name: none, pattern: 'drop', action: deny}, {name: rest, pattern: '*', action: allowlist}]}
 ";
-    let plane = Plane::start(&callgate::policy::compile(shadow).expect("a policy")).await;
+    let plane = Plane::start(&callgate_core::policy::compile(shadow).expect("a policy")).await;
     let verdict = evaluate(&mut plane.client().await, question("s", call("c1", "drop", "{}"))).await;
     assert_eq!((verdict.decision(), verdict.reason.as_str()), (v1::Decision::Allow, ""), "{verdict:?}");
     assert!(!verdict.enforced, "another decision is on record");

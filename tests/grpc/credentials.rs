@@ -2,19 +2,19 @@
 
 use std::{sync::Arc, time::Duration};
 
-use callgate::{
+use callgate::gate::Gate;
+use callgate_core::{
     domain::{
         audit::Actor,
         identity::{Mapped, Role},
         ids::DEFAULT_TENANT,
         token::Token,
     },
-    gate::Gate,
-    grpc::v1::{
-        self, HaltScope, gate_service_client::GateServiceClient, session_service_client::SessionServiceClient,
-        token_service_client::TokenServiceClient,
-    },
     policy::Policy,
+};
+use callgate_proto::v1::{
+    self, HaltScope, gate_service_client::GateServiceClient, session_service_client::SessionServiceClient,
+    token_service_client::TokenServiceClient,
 };
 use tokio::time::Instant;
 use tonic::{Code, Request, Status, transport::Channel};
@@ -318,7 +318,7 @@ async fn an_agent_works_in_its_own_sessions_and_for_the_agents_that_it_is_for() 
         assert_eq!(pair(&status), (Code::PermissionDenied, "SESSION_OF_ANOTHER".into()));
     }
     ask(&there, bearer(&search, below("u", "s"))).await.expect("a sub-agent's own session, below");
-    let agents = callgate::domain::pattern::Pattern::parse("agents", "desk-*").ok();
+    let agents = callgate_core::domain::pattern::Pattern::parse("agents", "desk-*").ok();
     let (desk, _) = token(&plane.gate, Mapped { agents, ..who("desk", &[Role::Agent]) }).await;
     for (agent, is_refused) in [("desk-1", false), ("pay", true), ("", true)] {
         let mut request = asked("d");

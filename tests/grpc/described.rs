@@ -1,9 +1,7 @@
 //! How tools are to be offered to a model, and what is said to one that was offered them so.
 
-use callgate::{
-    grpc::v1::{self, Decision},
-    policy,
-};
+use callgate_core::policy;
+use callgate_proto::v1::{self, Decision};
 use tonic::Code;
 use tonic_types::StatusExt as _;
 

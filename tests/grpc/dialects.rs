@@ -3,10 +3,8 @@
 use std::{io::Write as _, net::SocketAddr};
 
 use bytes::Bytes;
-use callgate::{
-    grpc::{Settings, v1},
-    listener::Way,
-};
+use callgate::{grpc::Settings, listener::Way};
+use callgate_proto::v1;
 use flate2::{Compression, write::GzEncoder};
 use http::{HeaderMap, HeaderValue, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full};

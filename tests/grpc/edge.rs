@@ -3,12 +3,10 @@
 use std::{convert::Infallible, future::pending, net::SocketAddr, pin::Pin, sync::Arc, time::Duration};
 
 use callgate::{
-    grpc::{
-        Settings,
-        v1::{self, session_service_client::SessionServiceClient},
-    },
+    grpc::Settings,
     listener::{Address, Bound, Limits, Peer, Server, Tls, TlsFiles, Way},
 };
+use callgate_proto::v1::{self, session_service_client::SessionServiceClient};
 use http::{Request, Response};
 use hyper::{body::Incoming, service::Service};
 use tokio::{

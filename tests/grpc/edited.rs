@@ -1,12 +1,10 @@
 //! Calls that people approve with other arguments, over gRPC on real Postgres: what was asked about never runs, and
 //! what was approved runs once.
 
-use callgate::{
-    grpc::v1::{
-        self, ApprovalState, Decision, approval_service_client::ApprovalServiceClient,
-        audit_service_client::AuditServiceClient, session_service_client::SessionServiceClient,
-    },
-    policy::{self, Policy},
+use callgate_core::policy::{self, Policy};
+use callgate_proto::v1::{
+    self, ApprovalState, Decision, approval_service_client::ApprovalServiceClient,
+    audit_service_client::AuditServiceClient, session_service_client::SessionServiceClient,
 };
 use tonic::{Code, Request, transport::Channel};
 use tonic_types::StatusExt as _;
@@ -195,7 +193,7 @@ async fn what_is_wrong_with_edited_arguments_is_said_and_nothing_is_answered() {
     let why = approvals.resolve_approval(much).await.expect_err("it is too much");
     assert!(why.message().contains("More than 1,000 is never paid."), "{}", why.message());
     for secret in [r#"{"to":"anna","amount":5,"password":"hunter2"}"#, r#"{"to":"[redacted]","amount":5}"#] {
-        let mark = callgate::domain::redaction::REDACTED;
+        let mark = callgate_core::domain::redaction::REDACTED;
         let secret = edit(&id, "eve", &secret.replace("[redacted]", mark));
         assert_eq!(resolve(approvals.clone(), secret).await, refused(failed, "EDIT_NOT_STORED"));
     }

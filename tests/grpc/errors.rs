@@ -1,6 +1,6 @@
 //! Errors: each one a documented pair of code and reason.
 
-use callgate::grpc::v1::{self, OutcomeStatus};
+use callgate_proto::v1::{self, OutcomeStatus};
 use tonic::{Code, Status};
 
 use crate::common::{
@@ -56,7 +56,7 @@ async fn a_callers_own_faults_have_documented_pairs_and_store_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_superseded_attempt_cannot_be_reported_on() {
     let mut policy = policy(&["same_call"]);
-    policy.declare("work", callgate::domain::tool::ToolSpec { lease_ms: 1, ..Default::default() });
+    policy.declare("work", callgate_core::domain::tool::ToolSpec { lease_ms: 1, ..Default::default() });
     let plane = Plane::start(&policy).await;
     let mut client = plane.client().await;
     evaluate(&mut client, question("s", call("c1", "work", "{}"))).await;

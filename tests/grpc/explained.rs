@@ -1,10 +1,7 @@
 //! A call explained rule by rule, and what is said where that cannot be known.
 
-use callgate::{
-    grpc::v1::{self, session_service_client::SessionServiceClient},
-    policy,
-    rules::RULES,
-};
+use callgate_core::{policy, rules::RULES};
+use callgate_proto::v1::{self, session_service_client::SessionServiceClient};
 use tonic::Code;
 
 use crate::common::wire::{Plane, call, evaluate, question, record, success};

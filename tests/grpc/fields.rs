@@ -1,9 +1,7 @@
 //! Malformed fields: each is named, and nothing is stored.
 
-use callgate::grpc::{
-    time::duration,
-    v1::{self, OutcomeStatus},
-};
+use callgate_proto::time::duration;
+use callgate_proto::v1::{self, OutcomeStatus};
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 

@@ -1,14 +1,14 @@
 //! A fleet at a glance: counts are those of what happened, of one tenant, and many who look cost one look.
 
-use callgate::{
+use callgate::gate::TenantChange;
+use callgate_core::{
     domain::identity::{Mapped, Role},
-    gate::TenantChange,
-    grpc::v1::{
-        self, BudgetDimension, BudgetScope, Decision, HaltScope, OutcomeStatus,
-        approval_service_client::ApprovalServiceClient, fleet_service_client::FleetServiceClient,
-        session_service_client::SessionServiceClient,
-    },
     policy,
+};
+use callgate_proto::v1::{
+    self, BudgetDimension, BudgetScope, Decision, HaltScope, OutcomeStatus,
+    approval_service_client::ApprovalServiceClient, fleet_service_client::FleetServiceClient,
+    session_service_client::SessionServiceClient,
 };
 use tonic::{Code, transport::Channel};
 

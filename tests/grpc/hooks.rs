@@ -1,7 +1,7 @@
 //! `POST /hooks/claude-code`: whatever stands in the way, a tool that must not run is denied by JSON, since the host
 //! lets it run after any other answer.
 
-use callgate::{
+use callgate_core::{
     domain::identity::{Mapped, Role},
     policy::{self, Policy},
 };
@@ -115,7 +115,7 @@ async fn who_may_not_ask_is_denied_by_json_and_an_agent_is_who_its_credential_sa
     let plane = Plane::start(&Policy::default()).await;
     let (agent, _) = token(&plane.gate, who("desk", &[Role::Agent])).await;
     let (reader, _) = token(&plane.gate, who("eve", &[Role::Analyst])).await;
-    let pattern = callgate::domain::pattern::Pattern::parse("agents", "desk-*").expect("a pattern");
+    let pattern = callgate_core::domain::pattern::Pattern::parse("agents", "desk-*").expect("a pattern");
     let bound = Mapped { agents: Some(pattern), ..who("bound", &[Role::Agent]) };
     let (bound, _) = token(&plane.gate, bound).await;
     let tell = async |query: &str, token: Option<&str>, session: &str| {

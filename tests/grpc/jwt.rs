@@ -1,10 +1,8 @@
 //! Tokens of issuers: what Kubernetes gives a pod is let in as the mapping says; what is wrong with one is told to
 //! nobody.
 
-use callgate::{
-    auth::{file, jwt::Keys},
-    policy::Policy,
-};
+use callgate::auth::{file, jwt::Keys};
+use callgate_core::policy::Policy;
 use serde_json::{Value, json};
 use tonic::{Code, Status};
 

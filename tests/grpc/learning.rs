@@ -2,16 +2,11 @@
 
 use std::time::Duration;
 
-use callgate::{
-    domain::tool::ToolSpec,
-    grpc::{
-        time::millis,
-        v1::{
-            self, AdviceGuard, Confidence, Decision, EstimateBasis, FailureKind, GetRetryProfileRequest,
-            GetToolQualityRequest, ListRetryProfilesRequest, OutcomeStatus,
-            profile_service_client::ProfileServiceClient,
-        },
-    },
+use callgate_core::domain::tool::ToolSpec;
+use callgate_proto::time::millis;
+use callgate_proto::v1::{
+    self, AdviceGuard, Confidence, Decision, EstimateBasis, FailureKind, GetRetryProfileRequest, GetToolQualityRequest,
+    ListRetryProfilesRequest, OutcomeStatus, profile_service_client::ProfileServiceClient,
 };
 use tonic::{Code, transport::Channel};
 

@@ -1,11 +1,8 @@
 //! Sessions and calls that people look for: filters, pages, and a call with everything that is stored of it.
 
-use callgate::{
-    domain::identity::Role,
-    grpc::v1::{
-        self, CallFilter, Decision, HaltScope, OutcomeStatus, SessionStanding,
-        session_service_client::SessionServiceClient,
-    },
+use callgate_core::domain::identity::Role;
+use callgate_proto::v1::{
+    self, CallFilter, Decision, HaltScope, OutcomeStatus, SessionStanding, session_service_client::SessionServiceClient,
 };
 use tonic::{Code, transport::Channel};
 

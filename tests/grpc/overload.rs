@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use callgate::grpc::v1::{
+use callgate_proto::v1::{
     Decision, GetServerInfoRequest, server_service_client::ServerServiceClient, tagged_answer::Answer,
     tagged_request::Request as Asked,
 };

@@ -1,12 +1,12 @@
 //! The policy service on the wire: what each method answers, and the documented pair of each error.
 
-use callgate::{
+use callgate_core::{
     domain::ids::DEFAULT_TENANT,
-    grpc::v1::{
-        ActivatePolicyRequest, ApplyMode, ApplyPolicyRequest, ApplyPolicyResponse, GetPolicyRequest, GetPolicyResponse,
-        ListPoliciesRequest, PolicyRevision, RollbackPolicyRequest, policy_service_client::PolicyServiceClient,
-    },
     policy::{self, Policy},
+};
+use callgate_proto::v1::{
+    ActivatePolicyRequest, ApplyMode, ApplyPolicyRequest, ApplyPolicyResponse, GetPolicyRequest, GetPolicyResponse,
+    ListPoliciesRequest, PolicyRevision, RollbackPolicyRequest, policy_service_client::PolicyServiceClient,
 };
 use tonic::{Code, Status, transport::Channel};
 use tonic_types::StatusExt as _;

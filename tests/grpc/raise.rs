@@ -1,11 +1,9 @@
 //! More than a budget of the policy, given by an operator.
 
-use callgate::{
-    grpc::v1::{
-        self, BudgetDimension, BudgetScope, Decision, fleet_service_client::FleetServiceClient,
-        session_service_client::SessionServiceClient,
-    },
-    policy,
+use callgate_core::policy;
+use callgate_proto::v1::{
+    self, BudgetDimension, BudgetScope, Decision, fleet_service_client::FleetServiceClient,
+    session_service_client::SessionServiceClient,
 };
 use tonic::{Code, Request};
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use callgate::grpc::v1::{self, Decision, session_service_client::SessionServiceClient};
+use callgate_proto::v1::{self, Decision, session_service_client::SessionServiceClient};
 use sqlx::PgConnection;
 use tonic::Code;
 

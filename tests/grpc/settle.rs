@@ -1,9 +1,7 @@
 //! What nobody knows, and an operator settles.
 
-use callgate::{
-    grpc::v1::{self, Decision, session_service_client::SessionServiceClient},
-    policy,
-};
+use callgate_core::policy;
+use callgate_proto::v1::{self, Decision, session_service_client::SessionServiceClient};
 use tonic::Code;
 
 use crate::common::wire::{Plane, call, evaluate, from, outcome, pair, question, record};

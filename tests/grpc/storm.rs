@@ -3,16 +3,14 @@
 
 use std::time::Duration;
 
-use callgate::{
-    domain::{
-        audit::Actor,
-        identity::Role,
-        ids::{DEFAULT_TENANT, TenantId},
-        tenant::Quotas,
-    },
-    gate::{Apply, Author, TenantChange},
-    grpc::v1::{Decision, EvaluateRequest, RecordRequest, Verdict},
+use callgate::gate::{Apply, Author, TenantChange};
+use callgate_core::domain::{
+    audit::Actor,
+    identity::Role,
+    ids::{DEFAULT_TENANT, TenantId},
+    tenant::Quotas,
 };
+use callgate_proto::v1::{Decision, EvaluateRequest, RecordRequest, Verdict};
 
 use crate::{
     common::{

@@ -3,21 +3,19 @@
 
 use std::collections::BTreeSet;
 
-use callgate::{
-    domain::{
-        audit::Actor,
-        identity::{Mapped, Role},
-        ids::DEFAULT_TENANT,
-    },
-    grpc::v1::{
-        self, FailureKind, HaltScope, approval_service_client::ApprovalServiceClient,
-        audit_service_client::AuditServiceClient, fleet_service_client::FleetServiceClient,
-        gate_service_client::GateServiceClient, grant_service_client::GrantServiceClient,
-        policy_service_client::PolicyServiceClient, privacy_service_client::PrivacyServiceClient,
-        profile_service_client::ProfileServiceClient, server_service_client::ServerServiceClient,
-        session_service_client::SessionServiceClient, tenant_service_client::TenantServiceClient,
-        token_service_client::TokenServiceClient,
-    },
+use callgate_core::domain::{
+    audit::Actor,
+    identity::{Mapped, Role},
+    ids::DEFAULT_TENANT,
+};
+use callgate_proto::v1::{
+    self, FailureKind, HaltScope, approval_service_client::ApprovalServiceClient,
+    audit_service_client::AuditServiceClient, fleet_service_client::FleetServiceClient,
+    gate_service_client::GateServiceClient, grant_service_client::GrantServiceClient,
+    policy_service_client::PolicyServiceClient, privacy_service_client::PrivacyServiceClient,
+    profile_service_client::ProfileServiceClient, server_service_client::ServerServiceClient,
+    session_service_client::SessionServiceClient, tenant_service_client::TenantServiceClient,
+    token_service_client::TokenServiceClient,
 };
 use prost::Message as _;
 use prost_types::FileDescriptorSet;

@@ -5,15 +5,15 @@ use std::{collections::BTreeMap, hint::black_box, net::IpAddr, time::Instant};
 
 use callgate::{
     auth::token::{RANDOM_BYTES, mint},
-    domain::{audit::Actor, identity::Role, ids::DEFAULT_TENANT},
     gate::Shown,
-    grpc::{
-        Settings,
-        v1::{GetServerInfoRequest, server_service_client::ServerServiceClient},
-    },
+    grpc::Settings,
     listener::Way,
+};
+use callgate_core::{
+    domain::{audit::Actor, identity::Role, ids::DEFAULT_TENANT},
     policy::Policy,
 };
+use callgate_proto::v1::{GetServerInfoRequest, server_service_client::ServerServiceClient};
 
 use crate::{
     common::{

@@ -9,9 +9,10 @@ use std::{
 };
 
 use callgate::{
-    grpc::{Settings, v1::gate_service_client::GateServiceClient},
+    grpc::Settings,
     listener::{Tls, TlsFiles, Way},
 };
+use callgate_proto::v1::gate_service_client::GateServiceClient;
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},

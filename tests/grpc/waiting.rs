@@ -2,20 +2,18 @@
 
 use std::time::Duration;
 
-use callgate::{
+use callgate::gate::TenantChange;
+use callgate_core::{
     domain::{
         audit::Actor,
         identity::Role,
         ids::DEFAULT_TENANT,
         tenant::{Quotas, TenantState},
     },
-    gate::TenantChange,
-    grpc::{
-        time::duration,
-        v1::{self, Decision, approval_service_client::ApprovalServiceClient},
-    },
     policy::{self, Policy},
 };
+use callgate_proto::time::duration;
+use callgate_proto::v1::{self, Decision, approval_service_client::ApprovalServiceClient};
 use tonic::{Code, Status};
 
 use crate::{

@@ -6,7 +6,7 @@
 //!
 //! Known problems: whoever reads a list page by page is taken for somebody who loops.
 
-use callgate::{
+use callgate_core::{
     domain::{finding::Finding, reason::Reason},
     rules::{Closes, Context, Rule, levels::Levels},
 };

@@ -1,7 +1,7 @@
 //! What histories are made of: few tools, arguments and results, so that calls meet again; low levels and limits, so
 //! that every rule has its say within a short story.
 
-use callgate::{
+use callgate_core::{
     domain::{
         budget::{Budgets, Dimension, Limits},
         effect::{EffectKind, ResourceTemplate},

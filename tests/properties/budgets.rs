@@ -1,6 +1,6 @@
 //! No reservation ever passes a limit, however questions and reports interleave, and the books add up.
 
-use callgate::{
+use callgate_core::{
     domain::{
         budget::{Budgets, CounterKey, Dimension, Limits},
         event::Event,

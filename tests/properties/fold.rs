@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use callgate::domain::{
+use callgate_core::domain::{
     control::Controlled,
     effect::EffectKind,
     event::{Event, Judged},

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use callgate::{
+use callgate_core::{
     domain::{
         answer::Answer,
         call::{Proposal, Request},

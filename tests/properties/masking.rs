@@ -1,6 +1,6 @@
 //! Masking takes away names, times and places of occurrences, and nothing that a result says.
 
-use callgate::domain::answer::Answer;
+use callgate_core::domain::answer::Answer;
 use proptest::{collection::vec, prelude::*, sample::Index};
 
 use crate::cases;

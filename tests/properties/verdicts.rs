@@ -5,7 +5,7 @@ mod same_tool;
 
 use std::collections::BTreeSet;
 
-use callgate::{
+use callgate_core::{
     domain::{
         budget::{Budgets, Dimension, Limits, Scope},
         call::Proposal,

@@ -1,6 +1,6 @@
 //! A WAIT says when: at that instant the same finding is gone, and not one millisecond before.
 
-use callgate::{
+use callgate_core::{
     domain::{
         call::{Proposal, Request},
         failure::FailureKind,

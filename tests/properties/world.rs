@@ -2,12 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use callgate::{
+use callgate_core::{
     domain::{
         budget::{CounterKey, Dimension, Scope, Usage},
         call::{ApprovalStatus, Proposal, Request},
-        control::Command,
-        control::Operation,
+        control::{Command, Operation},
         event::{Change, Event},
         failure::ErrorReport,
         fingerprint::LedgerKey,
@@ -18,8 +17,7 @@ use callgate::{
         ledger::LedgerRow,
         outcome::OutcomeStatus,
         pattern::Pattern,
-        rejection::EvaluateRejection,
-        rejection::RecordRejection,
+        rejection::{EvaluateRejection, RecordRejection},
         report::Report,
         time::Timestamp,
         tree::CallTree,

@@ -6,13 +6,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use callgate::{
-    cli::{
-        replay::{ReplayArgs, run_on, run_to},
-        source::Source,
-    },
-    policy::{self, Policy},
+use callgate::cli::{
+    replay::{ReplayArgs, run_on, run_to},
+    source::Source,
 };
+use callgate_core::policy::{self, Policy};
 use clap::Parser as _;
 use serde_json::Value;
 

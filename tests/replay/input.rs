@@ -2,7 +2,8 @@
 
 use std::io::Write as _;
 
-use callgate::{cli::replay::run_on, offline::summary::Refused, policy::Policy};
+use callgate::cli::replay::run_on;
+use callgate_core::{offline::summary::Refused, policy::Policy};
 
 use super::{EXCERPT, decisions, replay, rows, source};
 

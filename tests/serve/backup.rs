@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use callgate::grpc::v1::Decision;
+use callgate_proto::v1::Decision;
 
 use crate::{
     common::{

@@ -6,7 +6,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use callgate::grpc::v1::{
+use callgate_proto::v1::{
     ApplyPolicyRequest, CallState, CallSummary, CreateTenantRequest, Decision, EvaluateRequest, GetSessionStateRequest,
     Permit, policy_service_client::PolicyServiceClient, tenant_service_client::TenantServiceClient,
 };

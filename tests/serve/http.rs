@@ -1,6 +1,6 @@
 //! What is asked over HTTP/1 on the port of the calls.
 
-use callgate::grpc::v1::{WatchApprovalsRequest, approval_service_client::ApprovalServiceClient};
+use callgate_proto::v1::{WatchApprovalsRequest, approval_service_client::ApprovalServiceClient};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,

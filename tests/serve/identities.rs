@@ -8,12 +8,10 @@ use std::{
     time::Duration,
 };
 
-use callgate::{
-    clock::Clock,
-    grpc::v1::{
-        self, ConnectRequest, HaltScope, TaggedRequest, gate_service_client::GateServiceClient,
-        session_service_client::SessionServiceClient, tagged_answer::Answer, tagged_request,
-    },
+use callgate::clock::Clock;
+use callgate_proto::v1::{
+    self, ConnectRequest, HaltScope, TaggedRequest, gate_service_client::GateServiceClient,
+    session_service_client::SessionServiceClient, tagged_answer::Answer, tagged_request,
 };
 use serde_json::{Value, json};
 use tokio::{

@@ -3,7 +3,7 @@
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf};
 
-use callgate::grpc::v1;
+use callgate_proto::v1;
 use tonic::Code;
 
 use crate::{

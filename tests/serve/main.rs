@@ -8,7 +8,6 @@ mod common;
 
 mod agents;
 mod backup;
-mod bench;
 mod contexts;
 mod crash;
 mod doctor;
@@ -18,7 +17,6 @@ mod identities;
 mod keys;
 mod mcp;
 mod operators;
-mod overload;
 mod pipes;
 mod policies;
 mod policy_command;

@@ -5,7 +5,7 @@ mod http;
 
 use std::{fs, path::PathBuf, process::Stdio};
 
-use callgate::grpc::v1::{self, CallState, approval_service_client::ApprovalServiceClient};
+use callgate_proto::v1::{self, CallState, approval_service_client::ApprovalServiceClient};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},

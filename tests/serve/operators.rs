@@ -5,10 +5,8 @@ mod figures;
 mod log;
 mod recorded;
 
-use callgate::{
-    grpc::v1::{self, Decision},
-    policy,
-};
+use callgate_core::policy;
+use callgate_proto::v1::{self, Decision};
 
 use crate::{
     common::{

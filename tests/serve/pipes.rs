@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use callgate::grpc::v1::{HaltRequest, HaltScope, session_service_client::SessionServiceClient};
+use callgate_proto::v1::{HaltRequest, HaltScope, session_service_client::SessionServiceClient};
 
 use crate::{
     common::wire::{call, evaluate, from, question},

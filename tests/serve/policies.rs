@@ -6,10 +6,8 @@ use std::{
     time::Duration,
 };
 
-use callgate::{
-    grpc::v1::{ApplyPolicyRequest, policy_service_client::PolicyServiceClient},
-    policy,
-};
+use callgate_core::policy;
+use callgate_proto::v1::{ApplyPolicyRequest, policy_service_client::PolicyServiceClient};
 
 use crate::{
     common::{

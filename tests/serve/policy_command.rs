@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use callgate::policy;
+use callgate_core::policy;
 
 use crate::server::{Home, Server, path, ran};
 

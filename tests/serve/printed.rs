@@ -171,3 +171,23 @@ async fn what_files_tell_keeps_its_names() {
     let (code, _, error) = with("contexts use zz").await;
     assert!(code == Some(1) && error.contains("has no context \"zz\": it names here"), "{error}");
 }
+
+#[test]
+fn the_page_on_machines_shows_what_its_script_says() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = std::fs::read_to_string(root.join("docs").join(concat!("scale", ".md"))).expect("a page");
+    let fenced = |kind: &str| {
+        let from = page.split_once(&format!("```{kind}\n")).expect(kind).1;
+        from.split_once("\n```").expect("an end").0
+    };
+    let command: Vec<&str> = fenced("sh").split_whitespace().collect();
+    let said = |args: &[&str]| {
+        let output = std::process::Command::new(root.join(command[0])).args(args).output().expect("it runs");
+        (output.status.code(), String::from_utf8(output.stdout).expect("UTF-8"), output.stderr)
+    };
+    assert_eq!(said(&command[1..]).1.trim_end(), fenced("text"));
+    for wrong in [&["1", "2", "3", "4"][..], &["1", "2", "3", "4", "x"], &["1", "0", "3", "4", "5"]] {
+        let (code, said, error) = said(wrong);
+        assert_eq!((code, said.as_str(), error.is_empty()), (Some(2), "", false), "{wrong:?}");
+    }
+}

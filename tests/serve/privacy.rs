@@ -1,6 +1,6 @@
 //! `callgate forget` and `callgate export`, as they are typed: over a server, and on its database.
 
-use callgate::grpc::v1;
+use callgate_proto::v1;
 
 use crate::{
     common::wire::{call, evaluate, question, record, success},

@@ -1,6 +1,6 @@
 //! Two server processes on one database.
 
-use callgate::grpc::v1::{
+use callgate_proto::v1::{
     self, Decision, HaltScope, OutcomeStatus, approval_service_client::ApprovalServiceClient,
     session_service_client::SessionServiceClient,
 };

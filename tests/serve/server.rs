@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use callgate::grpc::v1::gate_service_client::GateServiceClient;
+use callgate_proto::v1::gate_service_client::GateServiceClient;
 use sqlx::{ConnectOptions as _, PgConnection, postgres::PgConnectOptions};
 use tempfile::TempDir;
 
@@ -115,7 +115,9 @@ impl Drop for Home {
 
 /// The program, with nothing from the environment.
 pub(crate) fn program() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_callgate"));
+    // The bench's own tests run its program, which has every command of callgate too.
+    let program = option_env!("CARGO_BIN_EXE_callgate").or(option_env!("CARGO_BIN_EXE_callgate-bench"));
+    let mut command = Command::new(program.expect("a program that the tests run"));
     for name in SETTINGS {
         command.env_remove(name);
     }

@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::fs::MetadataExt as _, time::Duration};
 
-use callgate::grpc::v1::gate_service_client::GateServiceClient;
+use callgate_proto::v1::gate_service_client::GateServiceClient;
 use tonic::transport::Endpoint;
 
 use crate::{

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
-use callgate::grpc::v1::{self, Decision};
+use callgate_proto::v1::{self, Decision};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 use tokio::{

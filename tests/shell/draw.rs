@@ -185,7 +185,7 @@ fn is_here(command: &str) -> bool {
 
 impl Draw {
     pub(crate) fn new(seed: u64) -> Self {
-        let table = include_str!("../../src/shell/commands.yaml");
+        let table = include_str!("../../src/core/shell/commands.yaml");
         let table: Table = serde_saphyr::from_str(table).expect("the table");
         let mut commands = Vec::new();
         for row in table.commands.iter().filter(|row| row.does == "read") {

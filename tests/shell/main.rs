@@ -9,7 +9,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use callgate::{domain::effect::EffectKind, shell};
+use callgate_core::{domain::effect::EffectKind, shell};
 
 mod draw;
 

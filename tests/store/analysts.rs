@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fs, path::Path};
 
-use callgate::{
+use callgate_core::{
     domain::{budget::Usage, call::Request, report::Report, tool::ToolSpec},
     rules::Mode,
 };
@@ -203,7 +203,7 @@ async fn bad_descriptions(postgres: &Postgres) {
   tool_schemas:
     reserve: {schema: {properties: {day: {type: string, format: date}, guests: {type: integer}}}}
 ";
-    let gate = gate(postgres, &callgate::policy::compile(policy).expect("a good policy")).await;
+    let gate = gate(postgres, &callgate_core::policy::compile(policy).expect("a good policy")).await;
     for (call, day) in [("c1", "may 1st"), ("c2", "2026-05-01")] {
         evaluate(&gate, ask("guest", call, "reserve", &format!(r#"{{"day":"{day}","guests":"2"}}"#))).await;
     }

@@ -2,6 +2,10 @@
 //! erased.
 
 use callgate::{
+    gate::{Apply, Author, Gate},
+    store::{Store, audit},
+};
+use callgate_core::{
     domain::{
         audit::{Actor, Anchor, Checked, Event, Kind},
         control::{Command, Operation},
@@ -12,9 +16,7 @@ use callgate::{
         pattern::Pattern,
         report::{Operator, Report},
     },
-    gate::{Apply, Author, Gate},
     policy::Policy,
-    store::{Store, audit},
 };
 
 use crate::common::{
@@ -51,7 +53,7 @@ fn asking() -> Policy {
     let text = "policy_engine: {authorization: {tiers: [{name: asks, pattern: reset, action: hitl},
       {name: rest, pattern: '*', action: allowlist}]}, tool_schemas: {look: {effect: read}, save: {effect: write}},
       phases: [{name: EARLY, tools: '*'}]}";
-    callgate::policy::compile(text).expect("a good policy")
+    callgate_core::policy::compile(text).expect("a good policy")
 }
 
 async fn checked(store: &Store, anchors: &[&Anchor]) -> Checked {

@@ -1,9 +1,9 @@
 //! The second hold on whose rows are read and written: the database's own. A statement that has lost its condition
 //! finds nothing of another tenant, and a row of another tenant than its batch is for is not stored.
 
-use callgate::{
+use callgate::gate::{Applied, Apply, Author};
+use callgate_core::{
     domain::ids::{DEFAULT_TENANT, TenantId},
-    gate::{Applied, Apply, Author},
     policy::Policy,
 };
 use sqlx::{AssertSqlSafe, ConnectOptions as _, PgConnection, Row as _};

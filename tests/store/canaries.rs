@@ -2,15 +2,13 @@
 
 use std::sync::Arc;
 
-use callgate::{
-    domain::{
-        budget::{Budgets, Dimension, Limits},
-        call::Request,
-        ids::DEFAULT_TENANT,
-        outcome::OutcomeStatus,
-        session_state::Extent,
-    },
-    gate::{EvaluateAnswer, Gate},
+use callgate::gate::{EvaluateAnswer, Gate};
+use callgate_core::domain::{
+    budget::{Budgets, Dimension, Limits},
+    call::Request,
+    ids::DEFAULT_TENANT,
+    outcome::OutcomeStatus,
+    session_state::Extent,
 };
 use sqlx::AssertSqlSafe;
 

@@ -1,10 +1,8 @@
 //! How often models correct themselves after a refusal for their arguments: counted in SQL, known to every replica, and
 //! told to the next model. And what was read as another type.
 
-use callgate::{
-    domain::{finding::Decision, violation::OnViolation},
-    gate::{EvaluateAnswer, Gate},
-};
+use callgate::gate::{EvaluateAnswer, Gate};
+use callgate_core::domain::{finding::Decision, violation::OnViolation};
 
 use crate::common::{
     gates::{ask, evaluate, gate, two_gates},
@@ -30,7 +28,7 @@ async fn order(gate: &Gate, session: &str, call: &str, arguments: &str) -> Evalu
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_models_never_correct_is_a_question_to_the_user_on_every_replica() {
     let postgres = Postgres::start().await;
-    let policy = callgate::policy::compile(POLICY).expect("a good policy");
+    let policy = callgate_core::policy::compile(POLICY).expect("a good policy");
     let [one, other] = two_gates(&postgres, &policy).await;
     for n in 0..11 {
         let session = format!("s{n}");
@@ -64,7 +62,7 @@ async fn what_models_never_correct_is_a_question_to_the_user_on_every_replica() 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_read_as_another_type_is_counted_by_tool_and_field() {
     let postgres = Postgres::start().await;
-    let gate = gate(&postgres, &callgate::policy::compile(POLICY).expect("a good policy")).await;
+    let gate = gate(&postgres, &callgate_core::policy::compile(POLICY).expect("a good policy")).await;
     order(&gate, "s", "a", r#"{"items":[{"quantity":"2"},{"quantity":"3"}]}"#).await;
     order(&gate, "s", "b", r#"{"items":[{"quantity":4}]}"#).await;
     let counted = "select string_agg(tool || ' ' || field || ' ' || calls, ', ') from callgate.coercions";

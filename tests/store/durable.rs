@@ -2,10 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use callgate::{
-    domain::{ids::DEFAULT_TENANT, shard::Shard},
-    gate::{GateError, NoAnswer},
-};
+use callgate::gate::{GateError, NoAnswer};
+use callgate_core::domain::{ids::DEFAULT_TENANT, shard::Shard};
 use tokio::time::Instant;
 
 use crate::common::{

@@ -2,7 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use callgate::{
+use callgate::gate::{Gate, GateError, NoAnswer, PrivacyError, WorkError};
+use callgate_core::{
     domain::{
         audit::Actor,
         call::Request,
@@ -19,7 +20,6 @@ use callgate::{
         report::{Operator, Report},
         session_state::Extent,
     },
-    gate::{Gate, GateError, NoAnswer, PrivacyError, WorkError},
     policy,
 };
 use tokio::sync::mpsc;
@@ -88,7 +88,7 @@ async fn work(gate: &Gate, other: &Gate, word: &str, of: impl Fn(Request) -> Req
         Report { by, result: Some(named("settled")), ..report(&child, &named("lost"), OutcomeStatus::Success) },
     )
     .await;
-    let more = callgate::domain::json::parse(&format!(r#"{{"of":"{word}","n":9}}"#)).expect("JSON");
+    let more = callgate_core::domain::json::parse(&format!(r#"{{"of":"{word}","n":9}}"#)).expect("JSON");
     let more = Request { arguments: more, ..asked(&root, "more", "reset") };
     let approval_id = evaluate(gate, more).await.verdict.approval.expect("a question").id;
     let chosen = Edited { digest: ArgsDigest([7; 32]), arguments: Some(format!(r#"{{"of":"{word}"}}"#).into()) };
@@ -117,7 +117,7 @@ async fn work(gate: &Gate, other: &Gate, word: &str, of: impl Fn(Request) -> Req
     }
     let batch = ["one", "two"].map(|call| asked(&root, call, "look")).into_iter();
     let batch = batch.enumerate().map(|(n, request)| {
-        let arguments = callgate::domain::json::parse(&format!(r#"{{"n":{n},"of":"{word}"}}"#)).expect("JSON");
+        let arguments = callgate_core::domain::json::parse(&format!(r#"{{"n":{n},"of":"{word}"}}"#)).expect("JSON");
         Request { arguments, ..request }
     });
     Box::pin(gate.evaluate(batch.collect())).await.expect("answers");

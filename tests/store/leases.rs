@@ -6,13 +6,15 @@ use std::sync::{
 };
 
 use callgate::{
+    gate::{Gate, GateError},
+    store::Store,
+};
+use callgate_core::{
     domain::{
         effect::EffectKind, ids::DEFAULT_TENANT, outcome::OutcomeStatus, report::Report, time::Timestamp,
         tool::ToolSpec,
     },
-    gate::{Gate, GateError},
     policy::Policy,
-    store::Store,
 };
 
 use crate::common::{

@@ -3,10 +3,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use callgate::{
-    domain::{call::Request, halt::Halted, ids::DEFAULT_TENANT},
-    gate::{EvaluateAnswer, EvaluateError, Gate, GateError, NoAnswer},
-};
+use callgate::gate::{EvaluateAnswer, EvaluateError, Gate, GateError, NoAnswer};
+use callgate_core::domain::{call::Request, halt::Halted, ids::DEFAULT_TENANT};
 use tokio::time::Instant;
 
 use crate::common::{
@@ -121,7 +119,7 @@ async fn only_reads_that_the_policy_names_run_while_the_database_is_away() {
     peek: {effect: read}
     pay: {once: true}
 ";
-    let policy = callgate::policy::compile(file).expect("a good policy");
+    let policy = callgate_core::policy::compile(file).expect("a good policy");
     let gates = two_gates(&postgres, &policy).await;
     let frozen = postgres.freeze();
     let asked = ["look", "peek", "pay"].map(|tool| try_evaluate(&gates[0], ask("s", tool, tool, "{}")));
@@ -153,7 +151,7 @@ async fn a_busy_replica_lets_nothing_through_unrecorded() {
   tool_schemas:
     look: {effect: read, on_store_unavailable: allow}
 ";
-    let policy = callgate::policy::compile(file).expect("a good policy");
+    let policy = callgate_core::policy::compile(file).expect("a good policy");
     let [warm, cold] = two_gates(&postgres, &policy).await;
     for n in 0..=READERS {
         done(&warm, ask(&format!("s{n}"), "before", "look", "{}"), "row").await;

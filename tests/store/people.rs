@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use callgate::{
+use callgate::gate::{EvaluateAnswer, Gate};
+use callgate_core::{
     domain::{
         control::{Command, Operation},
         halt::Halted,
         ids::DEFAULT_TENANT,
     },
-    gate::{EvaluateAnswer, Gate},
     rules::Mode,
 };
 
@@ -40,7 +40,7 @@ async fn resolve(gate: &Gate, approval_id: Option<String>, approve: bool) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_new_gate_knows_questions_that_were_asked_long_ago() {
     let postgres = Postgres::start().await;
-    let mut policy = callgate::policy::compile(POLICY).expect("a good policy");
+    let mut policy = callgate_core::policy::compile(POLICY).expect("a good policy");
     ["growth", "budget"].into_iter().for_each(|rule| policy.rules.set_mode(rule, Mode::Off));
     let old = gate(&postgres, &policy).await;
     let (_, open) = reset(&old, "open", 1).await;

@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, LazyLock};
 
-use callgate::{
+use callgate::gate::{Activated, Applied, Apply, Author, Gate};
+use callgate_core::{
     domain::{audit::Actor, ids::DEFAULT_TENANT, revision::Revision},
-    gate::{Activated, Applied, Apply, Author, Gate},
     policy::{self, Policy},
 };
 

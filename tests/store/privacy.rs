@@ -1,6 +1,7 @@
 //! What is nobody's business: no secret is in a dump of the database, and yet calls are told apart by the true value.
 
-use callgate::{
+use callgate::gate::Gate;
+use callgate_core::{
     domain::{
         audit::Actor,
         call::Request,
@@ -13,7 +14,6 @@ use callgate::{
         outcome::OutcomeStatus,
         report::Report,
     },
-    gate::Gate,
     policy,
 };
 use proptest::{

@@ -1,8 +1,8 @@
 //! How well tools suit agents: counted by the hour, and the same as the view counts by the day.
 
-use callgate::{
+use callgate::gate::{Gate, QualityReport};
+use callgate_core::{
     domain::{call::Request, quality::Flaw, report::Report},
-    gate::{Gate, QualityReport},
     policy,
 };
 

@@ -8,9 +8,9 @@ use std::{
     time::Duration,
 };
 
-use callgate::{
+use callgate::gate::{EvaluateAnswer, Gate};
+use callgate_core::{
     domain::{call::Request, ids::DEFAULT_TENANT, session_state::Extent},
-    gate::{EvaluateAnswer, Gate},
     policy::Policy,
 };
 

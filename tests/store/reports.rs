@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
-use callgate::{
-    domain::{
-        call::Request, finding::Decision, ids::DEFAULT_TENANT, outcome::OutcomeStatus, rejection::EvaluateRejection,
-        rejection::RecordRejection, report::Report,
-    },
-    gate::{EvaluateAnswer, Gate, GateError},
+use callgate::gate::{EvaluateAnswer, Gate, GateError};
+use callgate_core::domain::{
+    call::Request,
+    finding::Decision,
+    ids::DEFAULT_TENANT,
+    outcome::OutcomeStatus,
+    rejection::{EvaluateRejection, RecordRejection},
+    report::Report,
 };
 
 use crate::common::{

@@ -3,14 +3,12 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use callgate::{
-    domain::{
-        audit::Actor,
-        call::Request,
-        forgetting::Whom,
-        ids::{DEFAULT_TENANT, UserId},
-    },
-    gate::{Gate, PrivacyError, Resealed},
+use callgate::gate::{Gate, PrivacyError, Resealed};
+use callgate_core::domain::{
+    audit::Actor,
+    call::Request,
+    forgetting::Whom,
+    ids::{DEFAULT_TENANT, UserId},
 };
 use serde_json::Value;
 use tokio::sync::mpsc;

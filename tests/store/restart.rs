@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use callgate::{
+use callgate::gate::{EvaluateAnswer, Gate};
+use callgate_core::{
     domain::{
         budget::{Budgets, Dimension, Limits, Scope, Usage},
         call::Request,
@@ -11,10 +12,8 @@ use callgate::{
         ids::{DEFAULT_TENANT, ToolName},
         outcome::OutcomeStatus,
         report::Report,
-        session_state::Extent,
-        session_state::SessionState,
+        session_state::{Extent, SessionState},
     },
-    gate::{EvaluateAnswer, Gate},
     policy::Policy,
     rules::Mode,
 };
@@ -204,7 +203,7 @@ async fn a_tree_that_catches_up_is_the_tree_that_is_stored() {
     save: {effect: write}
     look: {effect: read}
 ";
-    let mut policy = callgate::policy::compile(policy).expect("a good policy");
+    let mut policy = callgate_core::policy::compile(policy).expect("a good policy");
     policy.rules.set_mode("growth", Mode::Off);
     let gate = gate(&postgres, &policy).await;
     let store = store(&postgres).await;

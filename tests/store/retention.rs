@@ -5,10 +5,8 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use callgate::{
-    domain::call::Request,
-    store::{Retained, retain},
-};
+use callgate::store::{Retained, retain};
+use callgate_core::domain::call::Request;
 
 use crate::common::{
     all,

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use callgate::{
+use callgate::gate::{CommandError, Gate, GateError, Reply};
+use callgate_core::{
     domain::{
         audit::Actor,
         call::Request,
@@ -11,7 +12,6 @@ use callgate::{
         ids::DEFAULT_TENANT,
         rejection::CommandRejection,
     },
-    gate::{CommandError, Gate, GateError, Reply},
     policy,
 };
 

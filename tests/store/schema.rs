@@ -1,9 +1,7 @@
 //! The schema, for people: comments, the view that analysts read, and how it comes to be.
 
-use callgate::{
-    domain::{call::Request, ids::DEFAULT_TENANT, outcome::OutcomeStatus, report::Report, shard::Shard},
-    store::OpenError,
-};
+use callgate::store::OpenError;
+use callgate_core::domain::{call::Request, ids::DEFAULT_TENANT, outcome::OutcomeStatus, report::Report, shard::Shard};
 
 use std::time::Duration;
 
@@ -191,7 +189,7 @@ async fn the_analysts_view_has_one_row_a_call_in_words() {
 async fn a_call_that_is_asked_for_again_keeps_its_row_and_what_came_of_it() {
     let postgres = Postgres::start().await;
     let gate = gate(&postgres, &policy(&["same_call"])).await;
-    let usage = callgate::domain::budget::Usage { cost_micros: 700, ..Default::default() };
+    let usage = callgate_core::domain::budget::Usage { cost_micros: 700, ..Default::default() };
     evaluate(&gate, ask("s", "c1", "pay", "{}")).await;
     record(&gate, Report { usage, ..success("s", "c1", "paid") }).await;
     assert_eq!(said(&evaluate(&gate, ask("s", "c1", "pay", "{}")).await), "REUSE duplicate_call_blocked");

@@ -3,15 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use callgate::{
-    domain::{
-        audit::Actor,
-        call::Request,
-        control::{Command, Operation},
-        forgetting::Whom,
-        ids::{DEFAULT_TENANT, UserId},
-    },
-    gate::{Gate, NoAnswer, PrivacyError},
+use callgate::gate::{Gate, NoAnswer, PrivacyError};
+use callgate_core::domain::{
+    audit::Actor,
+    call::Request,
+    control::{Command, Operation},
+    forgetting::Whom,
+    ids::{DEFAULT_TENANT, UserId},
 };
 use tokio::sync::mpsc;
 
@@ -113,7 +111,8 @@ async fn a_name_in_a_sealed_reason_is_forgotten() {
         Box::pin(gate.forget(DEFAULT_TENANT, &whom, (&by, "asked"), &told)).await.expect("forgotten");
         let entries = gate.audit(DEFAULT_TENANT, None, 20).await.expect("readable");
         let answered = entries.iter().filter(|entry| entry.kind == "answered" || entry.kind == "denied");
-        let words = |entry: &callgate::domain::audit::Entry| [3, 5].map(|word: usize| entry.words[word].text.clone());
+        let words =
+            |entry: &callgate_core::domain::audit::Entry| [3, 5].map(|word: usize| entry.words[word].text.clone());
         left.push(answered.map(words).collect::<Vec<_>>());
         assert!(gate.check_audit(DEFAULT_TENANT, Vec::new()).await.expect("readable").problems.is_empty());
     }

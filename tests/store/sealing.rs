@@ -3,7 +3,8 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use callgate::{
+use callgate::gate::{EvaluateError, Gate, NoAnswer, TenantChange};
+use callgate_core::{
     domain::{
         audit::Actor,
         call::Request,
@@ -17,7 +18,6 @@ use callgate::{
         session_state::Extent,
         tenant::Quotas,
     },
-    gate::{EvaluateError, Gate, NoAnswer, TenantChange},
     policy::{self, Policy},
 };
 
@@ -250,7 +250,7 @@ async fn a_pin_cannot_be_guessed_from_what_is_stored() {
             let text = format!(r#"{{"pin":"{pin:04}"}}"#);
             let of = |tool: &ToolName| [Fingerprint::of(tool, &text).to_hex(), ArgsDigest::of(tool, &text).to_hex()];
             let mut all: Vec<String> = tools.iter().flat_map(of).collect();
-            all.extend([ResultDigest::of_success(&text).to_hex(), callgate::domain::digest::of_text(&text)]);
+            all.extend([ResultDigest::of_success(&text).to_hex(), callgate_core::domain::digest::of_text(&text)]);
             all
         });
         let found = guesses.filter(|guess| dump.contains(guess.as_str())).count();

@@ -1,7 +1,7 @@
 //! What a model that has forgotten everything is told: made from what is stored alone, long after the call tree has
 //! forgotten it, and without what is redacted.
 
-use callgate::domain::{ids::DEFAULT_TENANT, outcome::OutcomeStatus, redaction::Redaction, session_state::Extent};
+use callgate_core::domain::{ids::DEFAULT_TENANT, outcome::OutcomeStatus, redaction::Redaction, session_state::Extent};
 
 use crate::common::{
     gates::{ask, done, evaluate, failure, gate, policy, record, report, session},

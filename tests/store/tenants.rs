@@ -1,6 +1,7 @@
 //! Tenants: made, suspended and deleted on one replica, known on all, each judged by its own policy.
 
-use callgate::{
+use callgate::gate::{Applied, Apply, Author, Gate, GateError, NoAnswer, TenantChange};
+use callgate_core::{
     domain::{
         audit::Actor,
         call::Request,
@@ -8,7 +9,6 @@ use callgate::{
         rejection::EvaluateRejection,
         tenant::{Quota, Quotas, Tenant, TenantState},
     },
-    gate::{Applied, Apply, Author, Gate, GateError, NoAnswer, TenantChange},
     policy::{self, Policy},
 };
 

@@ -5,7 +5,8 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use callgate::{
+use callgate::gate::{Gate, GateError, TenantChange};
+use callgate_core::{
     domain::{
         call::Request,
         control::{Command, Edited, Operation},
@@ -17,7 +18,6 @@ use callgate::{
         tenant::Terms,
         time::Timestamp,
     },
-    gate::{Gate, GateError, TenantChange},
     policy::{self, Policy},
 };
 

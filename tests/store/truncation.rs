@@ -1,6 +1,6 @@
 //! Results over a size: of what is stored there is the beginning, and all of it is known by its size and digest.
 
-use callgate::{
+use callgate_core::{
     domain::{
         digest,
         ids::DEFAULT_TENANT,

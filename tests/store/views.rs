@@ -1,6 +1,7 @@
 //! The views that say why: attempts, approvals, what people did, what is going on; and what counts against a tool.
 
-use callgate::{
+use callgate::gate::{Apply, Author};
+use callgate_core::{
     domain::{
         audit::Actor,
         budget::Usage,
@@ -10,7 +11,6 @@ use callgate::{
         ids::DEFAULT_TENANT,
         report::Report,
     },
-    gate::{Apply, Author},
     policy,
 };
 

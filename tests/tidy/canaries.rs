@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 
 use super::{
     Layout, UNFINISHED, check_file, check_manual, check_policy, check_registered, check_siblings, check_test,
-    references::Sources, walls::PURE_ROOMS,
+    references::Sources,
+    walls::{CORE_ROOMS, PURE_ROOMS},
 };
 
 /// What the checks say about one file.
 fn said(path: &str, text: &str) -> String {
-    let layout = Layout { folders: BTreeSet::from(["src/domain/json/".to_owned()]), tests: BTreeSet::new() };
+    let layout = Layout { folders: BTreeSet::from(["src/core/domain/json/".to_owned()]), tests: BTreeSet::new() };
     check_file(path, text, &layout).join("\n")
 }
 
@@ -22,24 +23,28 @@ fn catches(path: &str, text: &str, problem: &str) {
 #[test]
 fn a_wall_is_seen_however_the_path_is_written() {
     catches(
-        "src/rules/x.rs",
+        "src/core/rules/x.rs",
         "use crate::policy::Policy;",
-        "src/rules/x.rs:1: rules may not use crate::policy::Policy",
+        "src/core/rules/x.rs:1: rules may not use crate::policy::Policy",
     );
     catches(
-        "src/rules/x.rs",
+        "src/core/rules/x.rs",
         "\nuse crate::{domain::call, policy::{self, Policy}};",
         "x.rs:2: rules may not use crate::policy",
     );
-    catches("src/domain/x.rs", "fn f() { crate::rules::f() }", "domain may not use crate::rules::f");
-    catches("src/domain/x/y.rs", "fn f() { super::super::super::store::f() }", "domain may not use crate::store::f");
-    catches("src/domain/x.rs", "mod y { use super::super::super::engine; }", "domain may not use crate::engine");
-    catches("src/engine/x.rs", "use crate::clock::Clock;", "engine may not use crate::clock::Clock");
+    catches("src/core/domain/x.rs", "fn f() { crate::rules::f() }", "domain may not use crate::rules::f");
+    catches(
+        "src/core/domain/x/y.rs",
+        "fn f() { super::super::super::store::f() }",
+        "domain may not use crate::store::f",
+    );
+    catches("src/core/domain/x.rs", "mod y { use super::super::super::engine; }", "domain may not use crate::engine");
+    catches("src/core/engine/x.rs", "use crate::clock::Clock;", "engine may not use crate::clock::Clock");
     catches("src/clock.rs", "//! x\nuse crate::domain::call;", "clock may not use crate::domain::call");
     catches("src/main.rs", "//! x\nuse callgate::store;", "main may not use crate::store");
     catches("src/attic/x.rs", "", "attic is no room");
-    assert_eq!(said("src/domain/x/y.rs", "use super::super::call; use crate::domain::time;"), "");
-    assert_eq!(said("src/rules/x.rs", "#[cfg(test)]\nmod tests { use crate::engine; }"), "");
+    assert_eq!(said("src/core/domain/x/y.rs", "use super::super::call; use crate::domain::time;"), "");
+    assert_eq!(said("src/core/rules/x.rs", "#[cfg(test)]\nmod tests { use crate::engine; }"), "");
 }
 
 #[test]
@@ -54,10 +59,10 @@ fn a_window_in_a_wall_is_seen() {
 
 #[test]
 fn foreign_crates_are_seen_and_not_confused_with_modules_of_that_name() {
-    catches("src/rules/x.rs", "use url::Url;", "rules may not use the crate url");
-    catches("src/domain/x.rs", "fn f() { log::LevelFilter::Off; }", "domain may not use the crate log");
-    catches("src/domain/x.rs", "use {std::fmt, serde::de as d};", "domain may not use the crate serde");
-    assert_eq!(said("src/domain/x.rs", "use super::log; fn f() { log::tail(1); }"), "");
+    catches("src/core/rules/x.rs", "use url::Url;", "rules may not use the crate url");
+    catches("src/core/domain/x.rs", "fn f() { log::LevelFilter::Off; }", "domain may not use the crate log");
+    catches("src/core/domain/x.rs", "use {std::fmt, serde::de as d};", "domain may not use the crate serde");
+    assert_eq!(said("src/core/domain/x.rs", "use super::log; fn f() { log::tail(1); }"), "");
 }
 
 #[test]
@@ -77,15 +82,16 @@ fn each_law_of_the_pure_rooms_is_held() {
             ("use tonic as wire;", "tonic"),
             ("use opentelemetry::KeyValue;", "opentelemetry"),
         ] {
-            catches(&format!("src/{room}/x.rs"), text, &format!("{room} may never name {name}"));
+            let below = if CORE_ROOMS.contains(&room) { "src/core" } else { "src" };
+            catches(&format!("{below}/{room}/x.rs"), text, &format!("{room} may never name {name}"));
         }
     }
-    catches("src/domain/x.rs", "#[derive(Debug, FromRow)]\nstruct X;", "domain may never name FromRow");
-    catches("src/domain/x.rs", "#[derive(prost::Message)]\nstruct X;", "domain may never name Message");
+    catches("src/core/domain/x.rs", "#[derive(Debug, FromRow)]\nstruct X;", "domain may never name FromRow");
+    catches("src/core/domain/x.rs", "#[derive(prost::Message)]\nstruct X;", "domain may never name Message");
     catches("src/store/x.rs", "use tonic::Status;", "store may never name tonic");
     catches("src/gate.rs", "//! x\nuse sqlx::Row;", "gate may never name sqlx");
     catches("src/grpc/x.rs", "use crate::rules::RULES;", "grpc may not use crate::rules::RULES");
-    assert_eq!(said("src/domain/x.rs", "// async\n/// Mutex\nconst X: &str = \"HashMap tokio\"; // await"), "");
+    assert_eq!(said("src/core/domain/x.rs", "// async\n/// Mutex\nconst X: &str = \"HashMap tokio\"; // await"), "");
 }
 
 #[test]
@@ -98,7 +104,7 @@ fn sizes_unfinished_work_and_missing_manuals_are_seen() {
     catches("src/store/x.rs", &format!("\n// {UNFINISHED} later"), "x.rs:2: FIX");
     catches("src/store/x/mod.rs", "mod y;", "begins with `//!`");
     catches("src/gate.rs", "mod y;", "begins with `//!`");
-    catches("src/domain/json.rs", "mod y;", "begins with `//!`");
+    catches("src/core/domain/json.rs", "mod y;", "begins with `//!`");
 }
 
 #[test]
@@ -107,20 +113,20 @@ fn tests_are_held_to_the_same_sizes() {
     assert!(said("tests/x.rs", &format!("//! x\n{}", "\n".repeat(400))).contains("has 401 lines"));
     assert!(said("tests/x/y.rs", &format!("// {}", "é".repeat(118))).contains("x/y.rs:1: the line has 121"));
     assert!(said("tests/x/y.rs", "fn f() { todo!() }").contains("todo! is left"));
-    assert!(said("benches/x.rs", "fn f() {}").contains("begins with `//!`"));
+    assert!(said("tests/y.rs", "fn f() {}").contains("begins with `//!`"));
     assert_eq!(said("tests/x/y.rs", "use callgate::store::Store;"), "");
 }
 
 #[test]
 fn a_rule_without_its_manual_or_section_is_seen() {
     let manual = "//! x: what.\n//!\n//! Fires when.\n//!\n//! Why: so.\n//!\n//! Known problems: none.\n";
-    let check = |id: &str, text: &str| check_manual("src/rules/x.rs", id, "Fires", text);
+    let check = |id: &str, text: &str| check_manual("src/core/rules/x.rs", id, "Fires", text);
     assert!(check("x", manual).is_empty());
     assert_eq!(check("y", manual).len(), 1);
     assert_eq!(check("x", "//! x: what.\nfn f() {}\n//! Fires Why Known problems").len(), 3);
     assert_eq!(check("x", "").len(), 4);
-    let missing = check_manual("src/tool_list/lint/x.rs", "x", "Reports", manual);
-    assert_eq!(missing, ["src/tool_list/lint/x.rs:1: the manual has no paragraph `Reports`"]);
+    let missing = check_manual("src/core/tool_list/lint/x.rs", "x", "Reports", manual);
+    assert_eq!(missing, ["src/core/tool_list/lint/x.rs:1: the manual has no paragraph `Reports`"]);
     let policy = "policy_engine:\n  loops:\n    repeat: { warning: 10 }\n  budgets:\n  # growth:\n";
     let missing = check_policy(
         policy,
@@ -133,41 +139,46 @@ fn a_rule_without_its_manual_or_section_is_seen() {
 #[test]
 fn a_lint_or_rule_that_is_not_registered_is_seen() {
     let paths = [
-        "src/tool_list/lint/x.rs",
-        "src/tool_list/lint/mod.rs",
-        "src/tool_list/lint/y.rs",
-        "src/tool_list/lint/x/tests.rs",
+        "src/core/tool_list/lint/x.rs",
+        "src/core/tool_list/lint/mod.rs",
+        "src/core/tool_list/lint/y.rs",
+        "src/core/tool_list/lint/x/tests.rs",
     ];
-    let folder = "src/tool_list/lint";
+    let folder = "src/core/tool_list/lint";
     let found = check_registered(folder, &["mod"], paths.into_iter(), &BTreeSet::from(["y"]));
-    assert_eq!(found, ["src/tool_list/lint/x.rs:1: is not registered in src/tool_list/lint/mod.rs"]);
+    assert_eq!(found, ["src/core/tool_list/lint/x.rs:1: is not registered in src/core/tool_list/lint/mod.rs"]);
 }
 
 #[test]
 fn a_rule_that_names_a_sibling_is_seen() {
     let check = |path: &str, text: &str| check_siblings(path, text, &BTreeSet::from(["x", "y"]));
-    let seen = ["src/rules/x.rs:1: a rule may not see the rule y"];
-    assert_eq!(check("src/rules/x.rs", "use super::{Context, y::ALIKE};"), seen);
-    assert_eq!(check("src/rules/x.rs", "fn f() { super::y::check() }"), seen);
-    assert_eq!(check("src/rules/x.rs", "use crate::{domain::z, rules::y};"), seen);
-    let below = check("src/rules/x/params.rs", "use super::super::y::Params;");
-    assert_eq!(below, ["src/rules/x/params.rs:1: a rule may not see the rule y"]);
+    let seen = ["src/core/rules/x.rs:1: a rule may not see the rule y"];
+    assert_eq!(check("src/core/rules/x.rs", "use super::{Context, y::ALIKE};"), seen);
+    assert_eq!(check("src/core/rules/x.rs", "fn f() { super::y::check() }"), seen);
+    assert_eq!(check("src/core/rules/x.rs", "use crate::{domain::z, rules::y};"), seen);
+    let below = check("src/core/rules/x/params.rs", "use super::super::y::Params;");
+    assert_eq!(below, ["src/core/rules/x/params.rs:1: a rule may not see the rule y"]);
     let fine = "use super::{levels::Levels, x}; use crate::domain::y; mod y {} \
                 #[cfg(test)] mod tests { use super::super::y; }";
-    assert!(check("src/rules/x.rs", fine).is_empty());
-    assert!(check("src/rules/mod.rs", "pub mod y; use crate::rules::y;").is_empty());
+    assert!(check("src/core/rules/x.rs", fine).is_empty());
+    assert!(check("src/core/rules/mod.rs", "pub mod y; use crate::rules::y;").is_empty());
 }
 
 #[test]
 fn files_made_of_tests_are_found() {
     let files = [
-        ("src/rules/mod.rs".to_owned(), "#[cfg(test)]\npub(crate) mod testing;".to_owned()),
-        ("src/engine/x.rs".to_owned(), "#[cfg(test)]\n#[path = \"x/tests.rs\"]\nmod tests;".to_owned()),
+        ("src/core/rules/mod.rs".to_owned(), "#[cfg(test)]\npub(crate) mod testing;".to_owned()),
+        ("src/core/engine/x.rs".to_owned(), "#[cfg(test)]\n#[path = \"x/tests.rs\"]\nmod tests;".to_owned()),
     ];
     let layout = Layout::of(&files);
-    let expected = ["src/engine/x/tests.rs", "src/engine/x/tests/", "src/rules/testing.rs", "src/rules/testing/"];
+    let expected = [
+        "src/core/engine/x/tests.rs",
+        "src/core/engine/x/tests/",
+        "src/core/rules/testing.rs",
+        "src/core/rules/testing/",
+    ];
     assert_eq!(layout.tests, BTreeSet::from(expected.map(str::to_owned)));
-    let stray = check_file("src/rules/testing/x.rs", "use crate::store::Slot;", &layout);
+    let stray = check_file("src/core/rules/testing/x.rs", "use crate::store::Slot;", &layout);
     assert!(stray.is_empty(), "{stray:?}");
 }
 
@@ -180,7 +191,7 @@ fn a_reference_that_leads_nowhere_is_seen() {
         let files = [
             (path, text),
             (norm.as_str(), "# What is decided\n## The same call again\n```sh\n# no heading\n```\n### repeat\n"),
-            ("src/rules/repeat.rs", "#[test]\nfn it_warns() {}"),
+            ("src/core/rules/repeat.rs", "#[test]\nfn it_warns() {}"),
         ];
         Sources::of(files).check().join("\n")
     };
@@ -190,12 +201,12 @@ fn a_reference_that_leads_nowhere_is_seen() {
         ("src/x.rs", format!("// {norm}, section 4"), "is named without its section"),
         ("migrations/1.sql", format!("-- {norm}#nothing"), "has no section #nothing"),
         ("src/x.rs", format!("// {norm}#no-heading"), "has no section #no-heading"),
-        ("src/lib.rs", "//! 1. `rules/nothing.rs`: nothing".to_owned(), "src/rules/nothing.rs is not there"),
+        ("src/lib.rs", "//! 1. `rules/nothing.rs`: nothing".to_owned(), "src/core/rules/nothing.rs is not there"),
         ("README.md", format!("[a]({}) [b]({norm}#the-same-call)", page("docs/a")), "has no section #the-same-call"),
         ("README.md", format!("[a]({}) [b]({norm}#the-same-call-again)", page("docs/a")), "README.md:1: docs/a"),
         (&other, "[here](#x) [there](../src/nothing.rs)".to_owned(), "src/nothing.rs is not there"),
         (&other, "[here](#x)".to_owned(), "has no section #x"),
-        (&other, "`src/rules/x_*.rs`".to_owned(), "src/rules/x_*.rs is not there"),
+        (&other, "`src/rules/x_*.rs`".to_owned(), "src/core/rules/x_*.rs is not there"),
         (&other, "`src/rules/repeat.rs::it_breaks`".to_owned(), "has no function it_breaks"),
     ] {
         let found = found(path, &text);
@@ -215,7 +226,7 @@ fn a_command_that_does_not_exist_is_seen() {
         ("README.md", "```sh\nmake run   # builds\n```\n```text\nmake nothing\n```\n"),
         ("Makefile", "A ?= 1\nrun: b\n"),
         ("tests/store/main.rs", ""),
-        ("benches/engine.rs", ""),
+        ("src/bench/benches/engine.rs", ""),
     ];
     let sources = Sources::of(files);
     assert_eq!(sources.commands(), [("README.md", "make run".to_owned())]);

@@ -18,8 +18,12 @@ use walls::{LONG_LINES, OPEN_ROOMS, WALLS, Wall};
 
 const LINES_MAX: usize = 400;
 const COLUMNS_MAX: usize = 120;
-const LINTS: &str = "src/tool_list/lint";
-const RULES: &str = "src/rules";
+const LINTS: &str = "src/core/tool_list/lint";
+const RULES: &str = "src/core/rules";
+/// Crates below `src` whose rooms are folders, as those of the package at the top are.
+const CORE: &str = "src/core/";
+/// Crates below `src` that are one room each.
+const CRATES: [&str; 2] = ["src/bench/", "src/proto/"];
 /// What rules share.
 const NO_RULES: [&str; 8] = ["mod", "asked", "condition", "context", "evidence", "levels", "rule", "set"];
 /// What lints share.
@@ -34,12 +38,12 @@ fn the_house_is_tidy() {
     assert!(files.len() > 30, "only {} files were found below src", files.len());
     let layout = Layout::of(&files);
     let mut violations: Vec<String> = files.iter().flat_map(|(path, text)| check_file(path, text, &layout)).collect();
-    for folder in ["tests", "benches"] {
+    for folder in ["tests"] {
         let files = rust_files(&FilePath::new(ROOT).join(folder));
         violations.extend(files.iter().flat_map(|(path, text)| check_test(path, text)));
     }
-    let ids = callgate::rules::RULES.iter().map(|rule| rule.id);
-    let lints = callgate::tool_list::lint::LINTS.iter().map(|lint| lint.id);
+    let ids = callgate_core::rules::RULES.iter().map(|rule| rule.id);
+    let lints = callgate_core::tool_list::lint::LINTS.iter().map(|lint| lint.id);
     let manuals = ids.clone().map(|id| (RULES, id, "Fires"));
     violations.extend(manuals.chain(lints.clone().map(|id| (LINTS, id, "Reports"))).flat_map(|(folder, id, first)| {
         let path = format!("{folder}/{id}.rs");
@@ -52,7 +56,8 @@ fn the_house_is_tidy() {
     violations.extend(check_registered(RULES, &NO_RULES, paths(), &rules));
     violations.extend(files.iter().flat_map(|(path, text)| check_siblings(path, text, &rules)));
     if let Ok(policy) = fs::read_to_string(FilePath::new(ROOT).join("deploy/policy.example.yaml")) {
-        violations.extend(check_policy(&policy, callgate::rules::RULES.iter().map(|rule| (rule.id, rule.section))));
+        violations
+            .extend(check_policy(&policy, callgate_core::rules::RULES.iter().map(|rule| (rule.id, rule.section))));
     }
     assert!(violations.is_empty(), "{} violations\n{}", violations.len(), violations.join("\n"));
 }
@@ -136,13 +141,14 @@ fn check_test(path: &str, text: &str) -> Vec<String> {
 }
 
 fn room_of(path: &str) -> &str {
-    let below = path.strip_prefix("src/").unwrap_or(path);
+    let below = path.strip_prefix(CORE).or_else(|| path.strip_prefix("src/")).unwrap_or(path);
     below.split('/').next().unwrap_or(below).trim_end_matches(".rs")
 }
 
 /// How many modules deep a file's own module is; 0 is the crate's root.
 fn depth_of(path: &str) -> usize {
-    match path.strip_prefix("src/").unwrap_or(path) {
+    let crates = CRATES.iter().copied().chain([CORE, "src/"]);
+    match crates.filter_map(|prefix| path.strip_prefix(prefix)).next().unwrap_or(path) {
         "lib.rs" | "main.rs" => 0,
         below => below.split('/').count() - usize::from(below.ends_with("/mod.rs")),
     }
@@ -183,7 +189,7 @@ fn reached(path: &Path) -> Option<&[String]> {
     let parts = &path.parts;
     let supers = parts.iter().take_while(|part| *part == "super").count();
     let rest = match parts[0].as_str() {
-        "crate" | "callgate" => &parts[1..],
+        "crate" | "callgate" | "callgate_core" => &parts[1..],
         "super" if supers >= path.depth => &parts[supers..],
         _ => return None,
     };
@@ -207,14 +213,17 @@ fn names(path: &Path, name: &str) -> bool {
     path.parts.windows(name.len()).any(|stretch| stretch.iter().zip(&name).all(|(part, word)| part == word))
 }
 
-/// The crates of `Cargo.toml`, as Rust names them.
+/// The foreign crates of both `Cargo.toml`, as Rust names them.
 fn dependencies() -> BTreeSet<&'static str> {
     static NAMES: std::sync::LazyLock<BTreeSet<String>> = std::sync::LazyLock::new(|| {
-        let manifest = include_str!("../../Cargo.toml");
-        let section = manifest.split("\n[dependencies]\n").nth(1).unwrap_or_default();
-        let lines = section.lines().take_while(|line| !line.starts_with('['));
-        let names = lines.filter(|line| !line.starts_with('#')).filter_map(|line| line.split_once('='));
-        names.map(|(name, _)| name.trim().replace('-', "_")).collect()
+        let manifests = [include_str!("../../Cargo.toml"), include_str!("../../src/core/Cargo.toml")];
+        let lines = manifests.iter().flat_map(|manifest| {
+            let section = manifest.split("\n[dependencies]\n").nth(1).unwrap_or_default();
+            section.lines().take_while(|line| !line.starts_with('['))
+        });
+        let names = lines.filter(|line| !line.starts_with('#')).filter_map(|line| line.split(['=', '.']).next());
+        let names = names.map(|name| name.trim().replace('-', "_"));
+        names.filter(|name| !name.is_empty() && !name.starts_with("callgate")).collect()
     });
     NAMES.iter().map(String::as_str).collect()
 }
@@ -281,7 +290,7 @@ fn check_siblings(path: &str, text: &str, rules: &BTreeSet<&str>) -> Vec<String>
     let sibling = |path: &Path| {
         let supers = path.parts.iter().take_while(|part| *part == "super").count();
         let rest = match path.parts[0].as_str() {
-            "crate" | "callgate" if path.parts.get(1).is_some_and(|room| room == "rules") => &path.parts[2..],
+            "crate" | "callgate_core" if path.parts.get(1).is_some_and(|room| room == "rules") => &path.parts[2..],
             "super" if supers + 1 == path.depth => &path.parts[supers..],
             _ => return None,
         };

@@ -171,10 +171,10 @@ impl Sources {
             ["cargo", ..] => {
                 let test = after("--test")
                     .filter(|name| !has(&format!("tests/{name}.rs")) && !has(&format!("tests/{name}/main.rs")));
-                let bench = after("--bench").filter(|name| !has(&format!("benches/{name}.rs")));
+                let bench = after("--bench").filter(|name| !has(&format!("src/bench/benches/{name}.rs")));
                 test.or(bench).map(|name| format!("cargo has no test or benchmark {name}"))
             }
-            ["callgate" | "target/release/callgate", rest @ ..] => {
+            ["callgate" | "target/debug/callgate" | "target/release/callgate", rest @ ..] => {
                 // What stands behind `--` is another program's.
                 let rest = rest.iter().take_while(|word| !matches!(**word, "|" | ">" | "&&" | "--"));
                 let help = Command::new(env!("CARGO_BIN_EXE_callgate")).args(rest).arg("--help").output();
@@ -218,7 +218,7 @@ fn every_reference_leads_somewhere() {
     let sources = Sources::read();
     assert!(sources.texts.len() > 100, "only {} texts were found", sources.texts.len());
     let mut violations = sources.check();
-    violations.extend(sources.check_rules(callgate::rules::RULES.iter().map(|rule| rule.id)));
+    violations.extend(sources.check_rules(callgate_core::rules::RULES.iter().map(|rule| rule.id)));
     assert!(violations.is_empty(), "{} references\n{}", violations.len(), violations.join("\n"));
 }
 

@@ -160,7 +160,7 @@ pub(crate) const WALLS: &[Wall] = &[
         room: "offline",
         rooms: &[
             ("domain", "calls and verdicts"),
-            ("retry", "the advice that is simulated"),
+            ("retry", "what was learned"),
             ("rules", "modes"),
             ("policy", "by which it judges"),
             ("engine", "decides, as it does for the gate"),
@@ -171,7 +171,6 @@ pub(crate) const WALLS: &[Wall] = &[
             ("sha2", "recorded results by their hash"),
             ("hex", "its text"),
             ("chrono", "the times of rows"),
-            ("rand_chacha", "the same dice on every machine"),
         ]),
         never: PURE,
     },
@@ -290,12 +289,18 @@ pub(crate) const WALLS: &[Wall] = &[
         never: &[EDGES, UNORDERED, LOGS],
     },
     Wall { room: "cli", rooms: &[("", "assembles all")], crates: None, never: &[DAYTIME] },
+    Wall { room: "bench", rooms: &[("", "measures all")], crates: None, never: &[] },
+    Wall { room: "proto", rooms: &[], crates: None, never: &[NOW, SQL, LOGS] },
     Wall { room: "lib", rooms: &[("", "the map of all")], crates: None, never: &[NOW, EFFECTS, LOGS] },
     Wall { room: "main", rooms: &[("cli", "which it starts")], crates: None, never: &[NOW, SQL] },
 ];
 
 /// Rooms that everybody may see, so that others may show parts of them as their own.
 pub(crate) const OPEN_ROOMS: [&str; 1] = ["domain"];
+
+/// Rooms of the crate `core`.
+pub(crate) const CORE_ROOMS: [&str; 8] =
+    ["domain", "retry", "rules", "shell", "policy", "engine", "offline", "tool_list"];
 
 /// Rooms that only compute.
 pub(crate) const PURE_ROOMS: [&str; 11] =
@@ -304,8 +309,8 @@ pub(crate) const PURE_ROOMS: [&str; 11] =
 /// Files with lines that are better left whole.
 pub(crate) const LONG_LINES: &[(&str, &str)] = &[
     ("src/mcp/", "messages, word for word"),
-    ("src/retry/classify/cases/", "providers' answers, word for word"),
-    ("src/retry/classify/lines.rs", "providers' answers, word for word"),
-    ("src/retry/classify/text.rs", "one pattern a line"),
+    ("src/core/retry/classify/cases/", "providers' answers, word for word"),
+    ("src/core/retry/classify/lines.rs", "providers' answers, word for word"),
+    ("src/core/retry/classify/text.rs", "one pattern a line"),
     ("tests/replay.rs", "lines of output, byte for byte"),
 ];

@@ -2,7 +2,7 @@
 
 use std::{fs, io::Write as _, process::Stdio};
 
-use callgate::tool_list::lint::LINTS;
+use callgate_core::tool_list::lint::LINTS;
 
 use super::tools;
 

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use callgate::{
+use callgate_core::{
     domain::{
         call::Request,
         effect::EffectKind,

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fs};
 
-use callgate::policy;
+use callgate_core::policy;
 use serde_json::Value;
 
 use super::{folder, tools};

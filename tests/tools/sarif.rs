@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use callgate::tool_list::lint::LINTS;
+use callgate_core::tool_list::lint::LINTS;
 use serde_json::Value;
 
 use super::tools;

@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 use similar::TextDiff;
 
 use super::{plan::Plan, settings::Settings};
-use crate::{domain::digest, hosts::Host};
+use crate::hosts::Host;
+use callgate_core::domain::digest;
 
 /// What is remembered of a file that was written, so that it can be given back byte for byte.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -12,7 +12,7 @@ use anyhow::{Context as _, bail};
 use tempfile::Builder;
 
 use super::change::Memory;
-use crate::domain::digest;
+use callgate_core::domain::digest;
 
 /// Of a new file, before what the user's mask takes away.
 const NEW_FILE_MODE: u32 = 0o666;

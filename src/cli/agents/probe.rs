@@ -20,9 +20,9 @@ use super::{
 };
 use crate::{
     cli::remote::{Remote, asked},
-    grpc::v1::{GetSessionStateRequest, gate_service_client::GateServiceClient},
     hosts::Host,
 };
+use callgate_proto::v1::{GetSessionStateRequest, gate_service_client::GateServiceClient};
 
 /// How long a test waits for the hook: a policy that asks people about reads keeps it waiting.
 const LIMIT: Duration = Duration::from_secs(60);

@@ -11,7 +11,8 @@ use super::{
     sample::{Sample, Saw, of_command, of_http},
     settings::Settings,
 };
-use crate::{domain::digest, hosts::Host};
+use crate::hosts::Host;
+use callgate_core::domain::digest;
 
 fn plan(host: Host) -> Plan {
     let args = ["--agent", "desk one"].map(str::to_owned).to_vec();

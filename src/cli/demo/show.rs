@@ -5,14 +5,10 @@ use std::collections::BTreeMap;
 use anstyle::{AnsiColor, Style};
 use serde_json::Value;
 
-use crate::{
-    cli::remote::named,
-    domain::time::wait_in_words,
-    grpc::{
-        time::millis,
-        v1::{AdviceGuard, Decision, LoopLevel, OutcomeStatus, RecordResponse, ServerInfo, Verdict},
-    },
-};
+use crate::cli::remote::named;
+use callgate_core::domain::time::wait_in_words;
+use callgate_proto::time::millis;
+use callgate_proto::v1::{AdviceGuard, Decision, LoopLevel, OutcomeStatus, RecordResponse, ServerInfo, Verdict};
 
 /// Longest arguments shown, in characters.
 const ARGUMENTS_MAX: usize = 64;

@@ -8,9 +8,9 @@ use crate::{
     clock::Clock,
     config::ServeConfig,
     listener::{first_end, first_list_end},
-    policy,
     store::Inspection,
 };
+use callgate_core::policy;
 
 const AREA: Area = Area::Files;
 const DAY_S: i64 = 86_400;

@@ -4,10 +4,8 @@ use super::{
     check::{Check, Status},
     database, rights,
 };
-use crate::{
-    domain::time::Timestamp,
-    store::{Inspection, Rights, SchemaState, State, parse_url},
-};
+use crate::store::{Inspection, Rights, SchemaState, State, parse_url};
+use callgate_core::domain::time::Timestamp;
 
 /// One in which nothing is wrong.
 fn good() -> Inspection {

@@ -4,16 +4,13 @@ use tonic::{Request, Status};
 
 use crate::{
     cli::remote::Wire,
-    grpc::{
-        BY,
-        hooks::Plane,
-        v1::{
-            EvaluateRequest, EvaluateResponse, GetSessionStateRequest, GetSessionStateResponse, MarkCompactedRequest,
-            MarkCompactedResponse, RecordRequest, RecordResponse, WithdrawApprovalRequest,
-            approval_service_client::ApprovalServiceClient, gate_service_client::GateServiceClient,
-            session_service_client::SessionServiceClient,
-        },
-    },
+    grpc::{BY, hooks::Plane},
+};
+use callgate_proto::v1::{
+    EvaluateRequest, EvaluateResponse, GetSessionStateRequest, GetSessionStateResponse, MarkCompactedRequest,
+    MarkCompactedResponse, RecordRequest, RecordResponse, WithdrawApprovalRequest,
+    approval_service_client::ApprovalServiceClient, gate_service_client::GateServiceClient,
+    session_service_client::SessionServiceClient,
 };
 
 /// A connection to it.

@@ -1,13 +1,11 @@
 //! Which calls are known to change nothing, where no server can be asked: those of the preset for coding agents.
 
-use crate::{
-    domain::{
-        call::Request,
-        effect::EffectKind,
-        ids::{CallId, DEFAULT_TENANT, SessionId, ToolName},
-        json,
-    },
-    hosts::Call,
+use crate::hosts::Call;
+use callgate_core::domain::{
+    call::Request,
+    effect::EffectKind,
+    ids::{CallId, DEFAULT_TENANT, SessionId, ToolName},
+    json,
 };
 
 /// The preset, as a policy.
@@ -16,7 +14,7 @@ const POLICY: &str = "policy_engine: {presets: [coding_agents]}";
 /// True for a call of which that is known.
 pub(super) fn is_read(call: &Call) -> bool {
     let read = || {
-        let policy = crate::policy::compile(POLICY).ok()?;
+        let policy = callgate_core::policy::compile(POLICY).ok()?;
         let arguments = json::parse(&serde_json::Value::from(call.arguments.clone()).to_string()).ok()?;
         let (session, id) = (SessionId::parse("session", "hook").ok()?, CallId::parse("call_id", "hook").ok()?);
         let tool = ToolName::parse("tool", &call.tool).ok()?;

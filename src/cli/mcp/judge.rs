@@ -16,16 +16,14 @@ use super::{
 };
 use crate::{
     clock::Clock,
-    grpc::{
-        time::unix_ms,
-        v1::{Decision, OutcomeStatus, Permit, ToolCall, Verdict},
-    },
     mcp::{
         answer,
         call::{Call, with_argument, with_arguments},
         message::{Message, TOOLS_CALL},
     },
 };
+use callgate_proto::time::unix_ms;
+use callgate_proto::v1::{Decision, OutcomeStatus, Permit, ToolCall, Verdict};
 
 /// A pause so long is waited out; of a longer one the model is told.
 const PAUSE_MAX: Duration = Duration::from_secs(2);

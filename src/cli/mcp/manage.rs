@@ -5,11 +5,8 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 
 use super::{named, seen::Seen, wrap};
-use crate::{
-    cli::json::Form,
-    mcp::inventory::Inventory,
-    tool_list::{self, ToolList},
-};
+use crate::{cli::json::Form, mcp::inventory::Inventory};
+use callgate_core::tool_list::{self, ToolList};
 
 /// What `callgate mcp` takes.
 #[derive(Debug, Args)]

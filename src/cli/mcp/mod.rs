@@ -36,7 +36,7 @@ use super::{
     host::FailOpen,
     remote::{Remote, Wire},
 };
-use crate::grpc::v1::Caller;
+use callgate_proto::v1::Caller;
 
 /// How long what is left to be said has to be read.
 const LAST_WORDS: Duration = Duration::from_secs(5);

@@ -2,13 +2,11 @@
 
 use crate::{
     cli::mcp::proxy::Running,
-    domain::digest,
-    grpc::{
-        time::duration,
-        v1::{OutcomeStatus, RecordRequest, ToolError},
-    },
     mcp::{message::Members, outcome::Outcome},
 };
+use callgate_core::domain::digest;
+use callgate_proto::time::duration;
+use callgate_proto::v1::{OutcomeStatus, RecordRequest, ToolError};
 
 /// Longest result that the plane takes, in bytes.
 const RESULT_BYTES_MAX: usize = 1 << 20;

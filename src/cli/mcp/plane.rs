@@ -9,15 +9,11 @@ use tokio::{
 };
 use tonic::{Code, Request, Status};
 
-use crate::{
-    cli::remote::{Wire, reason, refusal},
-    grpc::{
-        time::duration,
-        v1::{
-            Caller, EvaluateRequest, RecordRequest, ToolCall, Verdict, WithdrawApprovalRequest,
-            approval_service_client::ApprovalServiceClient, gate_service_client::GateServiceClient,
-        },
-    },
+use crate::cli::remote::{Wire, reason, refusal};
+use callgate_proto::time::duration;
+use callgate_proto::v1::{
+    Caller, EvaluateRequest, RecordRequest, ToolCall, Verdict, WithdrawApprovalRequest,
+    approval_service_client::ApprovalServiceClient, gate_service_client::GateServiceClient,
 };
 
 /// How long a server may be away before its client is told.

@@ -8,16 +8,14 @@ use std::{
 use tokio::{sync::watch, time::Instant};
 
 use super::{ProxyOptions, outcomes, plane::Plane, seen::Seen};
-use crate::{
-    grpc::v1::{OutcomeStatus, RecordRequest, ToolCall},
-    mcp::{
-        answer,
-        call::Call,
-        inventory::Inventory,
-        message::{self, Id, Line, Message, TOOLS_LIST},
-        outcome::{self, Outcome},
-    },
+use crate::mcp::{
+    answer,
+    call::Call,
+    inventory::Inventory,
+    message::{self, Id, Line, Message, TOOLS_LIST},
+    outcome::{self, Outcome},
 };
+use callgate_proto::v1::{OutcomeStatus, RecordRequest, ToolCall};
 
 /// Ids of calls that are remembered, so that one that is sent twice is judged twice.
 const REMEMBERED_MAX: usize = 1_024;

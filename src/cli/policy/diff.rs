@@ -7,12 +7,10 @@ use anyhow::{Context as _, anyhow, bail};
 use serde_json::{Value, json};
 
 use super::stored;
-use crate::{
-    cli::{json::Form, read_policy, remote::Remote},
-    policy::{
-        self,
-        differences::{self, Changed, changed},
-    },
+use crate::cli::{json::Form, read_policy, remote::Remote};
+use callgate_core::policy::{
+    self,
+    differences::{self, Changed, changed},
 };
 
 pub(super) async fn diff(before: &str, after: &str, form: Form, remote: &Remote) -> anyhow::Result<u8> {

@@ -5,10 +5,8 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::json;
 
-use crate::{
-    cli::{json::Form, load_policy, recorded::RecordedArgs},
-    offline::doubles::{Doubles, doubles},
-};
+use crate::cli::{json::Form, load_policy, recorded::RecordedArgs};
+use callgate_core::offline::doubles::{Doubles, doubles};
 
 /// What `callgate policy test` takes.
 #[derive(Debug, Args)]

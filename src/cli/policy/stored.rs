@@ -6,16 +6,14 @@ use anyhow::bail;
 use clap::Args;
 use tonic_types::StatusExt as _;
 
-use crate::{
-    cli::{
-        json::Form,
-        read_policy,
-        remote::{By, Remote, asked, at},
-    },
-    grpc::v1::{
-        ActivatePolicyRequest, ApplyMode, ApplyPolicyRequest, GetPolicyRequest, ListPoliciesRequest, PolicyRevision,
-        RollbackPolicyRequest, policy_service_client::PolicyServiceClient,
-    },
+use crate::cli::{
+    json::Form,
+    read_policy,
+    remote::{By, Remote, asked, at},
+};
+use callgate_proto::v1::{
+    ActivatePolicyRequest, ApplyMode, ApplyPolicyRequest, GetPolicyRequest, ListPoliciesRequest, PolicyRevision,
+    RollbackPolicyRequest, policy_service_client::PolicyServiceClient,
 };
 
 /// Revisions that are asked for at a time: as many as a server gives.

@@ -3,10 +3,8 @@
 use clap::Args;
 use serde_json::json;
 
-use crate::{
-    cli::{json::Form, recorded::RecordedArgs},
-    offline::{backtest::session_count, suggest::suggestion},
-};
+use crate::cli::{json::Form, recorded::RecordedArgs};
+use callgate_core::offline::{backtest::session_count, suggest::suggestion};
 
 /// What `callgate policy suggest` takes.
 #[derive(Debug, Args)]

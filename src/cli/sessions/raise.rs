@@ -4,14 +4,13 @@ use anyhow::Context as _;
 use clap::{Args, ValueEnum, builder::PossibleValuesParser};
 
 use super::client;
-use crate::{
-    cli::{
-        json::Form,
-        remote::{By, Remote, asked},
-    },
-    domain::budget::{Dimension, micros},
-    grpc::v1::{BudgetDimension, BudgetLeft, BudgetScope, RaiseBudgetRequest},
+use crate::cli::{
+    json::Form,
+    remote::{By, Remote, asked},
 };
+use crate::grpc::{FromWire, ToWire};
+use callgate_core::domain::budget::{Dimension, micros};
+use callgate_proto::v1::{BudgetLeft, BudgetScope, RaiseBudgetRequest};
 
 /// Whose budget is raised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -62,7 +61,7 @@ impl RaiseArgs {
         Ok(RaiseBudgetRequest {
             session_id: self.session.clone(),
             scope: scope.into(),
-            dimension: BudgetDimension::from(dimension).into(),
+            dimension: dimension.to_wire().into(),
             extra: extra.with_context(|| format!("{} is raised by a number of 0 or more", self.budget))?,
             reason: self.reason.clone(),
         })
@@ -77,7 +76,7 @@ pub(super) async fn run(args: RaiseArgs) -> anyhow::Result<()> {
     let is_it = |left: &&BudgetLeft| left.scope == scope && left.dimension() == dimension;
     args.form.tell(&raised, |raised| match raised.budgets.iter().find(is_it) {
         Some(BudgetLeft { used, limit, extra, .. }) => {
-            let in_words = |amount: u64| match Dimension::try_from(dimension) {
+            let in_words = |amount: u64| match Dimension::from_wire(dimension) {
                 Ok(dimension) => dimension.in_words(amount),
                 Err(_) => amount.to_string(),
             };

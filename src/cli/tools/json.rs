@@ -15,7 +15,7 @@
 use serde_json::{Value, json};
 
 use super::lint::Outcome;
-use crate::tool_list::lint::{self, Found, Severity};
+use callgate_core::tool_list::lint::{self, Found, Severity};
 
 /// The form of the document.
 const VERSION: u32 = 1;

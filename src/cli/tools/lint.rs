@@ -6,10 +6,8 @@ use anyhow::bail;
 use clap::{Args, ValueEnum};
 
 use super::{json, read, sarif, text};
-use crate::{
-    cli::load_policy,
-    tool_list::lint::{self, Declared, Facts, Found, LINTS, Levels, Severity},
-};
+use crate::cli::load_policy;
+use callgate_core::tool_list::lint::{self, Declared, Facts, Found, LINTS, Levels, Severity};
 
 /// Every warning, in `--deny`.
 const WARNINGS: &str = "warnings";

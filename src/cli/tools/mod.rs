@@ -17,11 +17,11 @@ use anyhow::{anyhow, bail};
 use clap::{Args, Subcommand};
 
 use super::remote::{Remote, asked};
-use crate::{
-    grpc::v1::{GetPolicyRequest, policy_service_client::PolicyServiceClient},
+use callgate_core::{
     policy::{self, Policy},
     tool_list::{self, LIST_BYTES_MAX, ToolList},
 };
+use callgate_proto::v1::{GetPolicyRequest, policy_service_client::PolicyServiceClient};
 
 /// What `callgate tools` takes.
 #[derive(Debug, Args)]

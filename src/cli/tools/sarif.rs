@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use super::lint::Outcome;
-use crate::tool_list::lint::{Found, LINTS, Lint};
+use callgate_core::tool_list::lint::{Found, LINTS, Lint};
 
 const SCHEMA: &str = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json";
 

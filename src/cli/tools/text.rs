@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use anstyle::{AnsiColor, Style};
 
 use super::lint::Outcome;
-use crate::tool_list::lint::{self, Found, Severity};
+use callgate_core::tool_list::lint::{self, Found, Severity};
 
 const BOLD: Style = Style::new().bold();
 const DIM: Style = Style::new().dimmed();

@@ -10,14 +10,14 @@ use super::figures::{Figures, Verdict};
 use crate::{
     cli::remote::{Wire, asked},
     clock::Clock,
-    domain::time::Timestamp,
-    grpc::v1::{
-        Approval, ApprovalState, GetServerInfoRequest, GetSessionStateRequest, HaltState, ListApprovalsRequest,
-        ListHaltsRequest, ListPoliciesRequest, ListSessionsRequest, PolicyRevision, ServerInfo, SessionState,
-        SessionSummary, approval_service_client::ApprovalServiceClient, gate_service_client::GateServiceClient,
-        policy_service_client::PolicyServiceClient, server_service_client::ServerServiceClient,
-        session_service_client::SessionServiceClient,
-    },
+};
+use callgate_core::domain::time::Timestamp;
+use callgate_proto::v1::{
+    Approval, ApprovalState, GetServerInfoRequest, GetSessionStateRequest, HaltState, ListApprovalsRequest,
+    ListHaltsRequest, ListPoliciesRequest, ListSessionsRequest, PolicyRevision, ServerInfo, SessionState,
+    SessionSummary, approval_service_client::ApprovalServiceClient, gate_service_client::GateServiceClient,
+    policy_service_client::PolicyServiceClient, server_service_client::ServerServiceClient,
+    session_service_client::SessionServiceClient,
 };
 
 /// Sessions that are listed: those that were heard of last.

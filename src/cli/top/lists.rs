@@ -3,15 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::{figures::Verdict, fleet::Fleet};
-use crate::{
-    cli::remote::named,
-    domain::time::Timestamp,
-    grpc::{
-        time::unix_ms,
-        v1::{CallState, CallSummary, SessionState, SessionSummary},
-    },
-    telemetry::names,
-};
+use crate::{cli::remote::named, telemetry::names};
+use callgate_core::domain::time::Timestamp;
+use callgate_proto::time::unix_ms;
+use callgate_proto::v1::{CallState, CallSummary, SessionState, SessionSummary};
 
 /// For people: tools that metrics do not tell by name.
 const OTHER_TOOLS: &str = "(others)";
@@ -191,7 +186,7 @@ fn sessions(fleet: &Fleet, order: Order) -> Vec<Row> {
 fn approvals(fleet: &Fleet) -> Vec<Row> {
     let mut all: Vec<_> = fleet.approvals.iter().collect();
     all.sort_by_key(|approval| unix_ms(approval.create_time.as_ref()));
-    let row = |approval: &crate::grpc::v1::Approval| Row {
+    let row = |approval: &callgate_proto::v1::Approval| Row {
         session: Some(approval.session_id.clone()),
         cells: vec![
             ago(fleet, approval.create_time.as_ref()),
@@ -289,7 +284,7 @@ fn budgets(fleet: &Fleet) -> Vec<Row> {
 }
 
 fn halts(fleet: &Fleet) -> Vec<Row> {
-    let row = |halt: &crate::grpc::v1::HaltState| {
+    let row = |halt: &callgate_proto::v1::HaltState| {
         let what = named(halt.scope().as_str_name(), "HALT_SCOPE_");
         let is_session = what == "session";
         let name = if what == "tenant" { "everything".to_owned() } else { halt.name.clone() };

@@ -27,7 +27,7 @@ use self::{
     view::{Screen, Wish},
 };
 use super::remote::Remote;
-use crate::grpc::v1::SessionState;
+use callgate_proto::v1::SessionState;
 
 /// What `callgate top` takes.
 #[derive(Debug, Args)]

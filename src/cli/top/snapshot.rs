@@ -9,7 +9,8 @@ use super::{
     lists::{self, List, Order, dollars, standing},
     view,
 };
-use crate::{cli::remote::at, grpc::time::unix_ms};
+use crate::cli::remote::at;
+use callgate_proto::time::unix_ms;
 
 /// As text: the lines of the screen's head, and each list that is not empty.
 pub(super) fn text(fleet: &Fleet) -> String {

@@ -10,12 +10,10 @@ use super::{
     lists::List,
     view::{Screen, Wish},
 };
-use crate::{
-    domain::time::Timestamp,
-    grpc::v1::{
-        Approval, BudgetDimension, BudgetLeft, BudgetScope, CallState, CallSummary, Cooldown, FailureKind, HaltScope,
-        HaltState, ServerInfo, SessionState, SessionSummary,
-    },
+use callgate_core::domain::time::Timestamp;
+use callgate_proto::v1::{
+    Approval, BudgetDimension, BudgetLeft, BudgetScope, CallState, CallSummary, Cooldown, FailureKind, HaltScope,
+    HaltState, ServerInfo, SessionState, SessionSummary,
 };
 
 const NOW_S: i64 = 1_700_000_000;

@@ -12,7 +12,8 @@ use super::{
     fleet::Fleet,
     lists::{self, List, Order, Row, oldest, standing},
 };
-use crate::{cli::remote::at, grpc::v1::SessionState};
+use crate::cli::remote::at;
+use callgate_proto::v1::SessionState;
 
 /// What a key asks for beside the screen.
 #[derive(Debug, PartialEq, Eq)]

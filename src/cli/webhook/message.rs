@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use sha2::Sha256;
 
 use super::file::{Format, Webhook};
-use crate::domain::{inbox::Question, route::Route, time::Timestamp, tool::Risk};
+use callgate_core::domain::{inbox::Question, route::Route, time::Timestamp, tool::Risk};
 
 /// The longest name in a text for people, in characters.
 const NAME: usize = 120;

@@ -13,12 +13,12 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use self::message::Told;
 use crate::{
-    domain::{
-        ids::TenantId,
-        inbox::{Question, QuestionState},
-    },
     gate::{Gate, NoAnswer},
     outgoing::Ask,
+};
+use callgate_core::domain::{
+    ids::TenantId,
+    inbox::{Question, QuestionState},
 };
 
 pub(super) use file::Webhook;

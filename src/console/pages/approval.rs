@@ -17,12 +17,10 @@ use super::{
     before::{Before, before},
     edit::{Chosen, editable, hidden},
 };
-use crate::{
-    console::{Console, arguments, fault::Fault, filters, form::Posted, frame::Frame, visitor::Visitor, words},
-    grpc::v1::{
-        Approval, ApprovalScope, ApprovalState, CallEntry, CredentialKind, Decision, Finding, GetApprovalRequest,
-        ResolveApprovalRequest, Role, approval_service_client::ApprovalServiceClient,
-    },
+use crate::console::{Console, arguments, fault::Fault, filters, form::Posted, frame::Frame, visitor::Visitor, words};
+use callgate_proto::v1::{
+    Approval, ApprovalScope, ApprovalState, CallEntry, CredentialKind, Decision, Finding, GetApprovalRequest,
+    ResolveApprovalRequest, Role, approval_service_client::ApprovalServiceClient,
 };
 
 pub(super) fn router() -> Router<Console> {

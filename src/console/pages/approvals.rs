@@ -10,12 +10,10 @@ use axum::{
 use serde::{Deserialize, Serialize};
 use url::form_urlencoded;
 
-use crate::{
-    console::{Console, arguments, fault::Fault, filters, frame::Frame, visitor::Visitor},
-    grpc::v1::{
-        Approval, ApprovalOrder, ApprovalRisk, ApprovalState, ListApprovalsRequest,
-        approval_service_client::ApprovalServiceClient,
-    },
+use crate::console::{Console, arguments, fault::Fault, filters, frame::Frame, visitor::Visitor};
+use callgate_proto::v1::{
+    Approval, ApprovalOrder, ApprovalRisk, ApprovalState, ListApprovalsRequest,
+    approval_service_client::ApprovalServiceClient,
 };
 
 /// Its link.

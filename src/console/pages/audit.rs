@@ -4,12 +4,10 @@ use askama::Template;
 use axum::{Router, extract::Query, response::Html, routing::get};
 use serde::Deserialize;
 
-use crate::{
-    console::{Console, fault::Fault, filters, form::Posted, frame::Frame, visitor::Visitor},
-    grpc::v1::{
-        AuditEntry, ListAuditEntriesRequest, VerifyAuditRequest, VerifyAuditResponse,
-        audit_service_client::AuditServiceClient,
-    },
+use crate::console::{Console, fault::Fault, filters, form::Posted, frame::Frame, visitor::Visitor};
+use callgate_proto::v1::{
+    AuditEntry, ListAuditEntriesRequest, VerifyAuditRequest, VerifyAuditResponse,
+    audit_service_client::AuditServiceClient,
 };
 
 /// Its link.

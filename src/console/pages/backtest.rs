@@ -24,14 +24,11 @@ use crate::{
         visitor::Visitor,
         words,
     },
-    domain::time::Timestamp,
-    grpc::{
-        time::timestamp,
-        v1::{
-            BacktestChangeKind, BacktestPolicyRequest, BacktestProgress, BacktestResult,
-            backtest_policy_request::Policy,
-        },
-    },
+    grpc::time::timestamp,
+};
+use callgate_core::domain::time::Timestamp;
+use callgate_proto::v1::{
+    BacktestChangeKind, BacktestPolicyRequest, BacktestProgress, BacktestResult, backtest_policy_request::Policy,
 };
 
 const DAY_MS: i64 = 86_400_000;

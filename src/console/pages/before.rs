@@ -1,12 +1,14 @@
 //! What was before a question was asked: what its call tree did, and how its tool was called last.
 
-use crate::{
-    console::{arguments, arguments::Other, fault::Fault, visitor::Visitor},
-    domain::effect::Resource,
-    grpc::v1::{
-        Approval, CallEntry, CallFilter, GetCallRequest, ListCallsRequest, OutcomeStatus,
-        session_service_client::SessionServiceClient,
-    },
+use crate::console::{
+    arguments::{self, Other},
+    fault::Fault,
+    visitor::Visitor,
+};
+use callgate_core::domain::effect::Resource;
+use callgate_proto::v1::{
+    Approval, CallEntry, CallFilter, GetCallRequest, ListCallsRequest, OutcomeStatus,
+    session_service_client::SessionServiceClient,
 };
 
 /// Calls that are looked through.

@@ -15,20 +15,18 @@ use super::{
     sessions::{PATH, done},
     timeline::{Note, Step, notes, path},
 };
-use crate::{
-    console::{
-        Console,
-        fault::Fault,
-        filters,
-        form::Posted,
-        frame::Frame,
-        visitor::Visitor,
-        words::{self, Word},
-    },
-    grpc::v1::{
-        CallAnswer, CallReport, ExplainCallRequest, ExplainCallResponse, GetCallRequest, GetCallResponse, Judgement,
-        OutcomeStatus, Role, SettleOutcomeRequest, session_service_client::SessionServiceClient,
-    },
+use crate::console::{
+    Console,
+    fault::Fault,
+    filters,
+    form::Posted,
+    frame::Frame,
+    visitor::Visitor,
+    words::{self, Word},
+};
+use callgate_proto::v1::{
+    CallAnswer, CallReport, ExplainCallRequest, ExplainCallResponse, GetCallRequest, GetCallResponse, Judgement,
+    OutcomeStatus, Role, SettleOutcomeRequest, session_service_client::SessionServiceClient,
 };
 
 /// Texts from this size on, in bytes, are folded.

@@ -7,10 +7,10 @@ use axum::{Router, extract::Query, response::Html, routing::get};
 use serde::Deserialize;
 
 use super::policy;
-use crate::{
-    console::{Console, fault::Fault, filters, frame::Frame, visitor::Visitor},
-    grpc::v1::{GetPolicyRequest, ListPoliciesRequest, PolicyRevision, policy_service_client::PolicyServiceClient},
-    policy::differences::{changed, keys},
+use crate::console::{Console, fault::Fault, filters, frame::Frame, visitor::Visitor};
+use callgate_core::policy::differences::{changed, keys};
+use callgate_proto::v1::{
+    GetPolicyRequest, ListPoliciesRequest, PolicyRevision, policy_service_client::PolicyServiceClient,
 };
 
 /// Versions that are offered; any other can be named by its hash.

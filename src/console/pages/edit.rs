@@ -3,17 +3,15 @@
 use std::fmt::Write as _;
 
 use super::call::pretty;
-use crate::{
-    console::{
-        arguments::{self, Other, SHOWN_BYTES},
-        filters,
-    },
-    domain::{
-        json::{self, Json},
-        redaction,
-    },
-    grpc::v1::{Approval, ApprovalState},
+use crate::console::{
+    arguments::{self, Other, SHOWN_BYTES},
+    filters,
 };
+use callgate_core::domain::{
+    json::{self, Json},
+    redaction,
+};
+use callgate_proto::v1::{Approval, ApprovalState};
 
 /// Fields that are named.
 const NAMED_MAX: usize = 20;

@@ -15,13 +15,12 @@ use serde::Deserialize;
 use url::form_urlencoded::byte_serialize;
 
 use super::retries::{DAYS, History};
-use crate::{
-    console::{Console, fault::Fault, filters, frame::Frame, visitor::Visitor, words},
-    domain::failure,
-    grpc::v1::{
-        EstimateBasis, FailureKind, GetRetryProfileRequest, ListRetryProfilesRequest, RetryChance, RetryProfile,
-        profile_service_client::ProfileServiceClient,
-    },
+use crate::console::{Console, fault::Fault, filters, frame::Frame, visitor::Visitor, words};
+use crate::grpc::ToWire;
+use callgate_core::domain::failure;
+use callgate_proto::v1::{
+    EstimateBasis, FailureKind, GetRetryProfileRequest, ListRetryProfilesRequest, RetryChance, RetryProfile,
+    profile_service_client::ProfileServiceClient,
 };
 
 /// Its link.
@@ -150,7 +149,7 @@ async fn list(visitor: Visitor, Query(wanted): Query<Wanted>) -> Result<Html<Str
     let rows = found.profiles.into_iter().map(Row::new).collect();
     let frame = Frame::new(&visitor, PATH, "Learning");
     let kinds = failure::FailureKind::ALL
-        .map(FailureKind::from)
+        .map(ToWire::to_wire)
         .map(|kind| (kind.as_str_name().to_owned(), words::failure(kind)))
         .into();
     let page = List { frame, rows, next: found.next_page_token, tool, kinds, kind: wanted.kind, history };

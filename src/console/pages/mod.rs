@@ -26,7 +26,7 @@ mod troubles;
 use axum::Router;
 
 use super::{Console, frame::Link};
-use crate::grpc::v1::Role;
+use callgate_proto::v1::Role;
 
 /// Who looks after what agents do.
 const PEOPLE: &[Role] = &[Role::Approver, Role::Operator, Role::Analyst];

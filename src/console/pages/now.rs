@@ -18,16 +18,13 @@ use url::form_urlencoded::byte_serialize;
 
 use self::{cards::Card, charts::Hour};
 use super::{LINKS, troubles::Trouble};
-use crate::{
-    console::{Console, fault::Fault, filters, frame::Frame, visitor::Visitor},
-    domain::{budget::Dimension, time::wait_in_words},
-    grpc::{
-        time::{millis, unix_ms},
-        v1::{
-            BudgetScope, BudgetUsed, Decision, DecisionCount, Fleet, GetFleetRequest, HaltScope, HaltState,
-            PlaneHealth, Role, Savings, fleet_service_client::FleetServiceClient,
-        },
-    },
+use crate::console::{Console, fault::Fault, filters, frame::Frame, visitor::Visitor};
+use crate::grpc::FromWire;
+use callgate_core::domain::{budget::Dimension, time::wait_in_words};
+use callgate_proto::time::{millis, unix_ms};
+use callgate_proto::v1::{
+    BudgetScope, BudgetUsed, Decision, DecisionCount, Fleet, GetFleetRequest, HaltScope, HaltState, PlaneHealth, Role,
+    Savings, fleet_service_client::FleetServiceClient,
 };
 
 /// Its link.
@@ -227,7 +224,7 @@ impl Budget {
                 (format!("session {} and its sub-agents", budget.name), path)
             }
         };
-        let used = match Dimension::try_from(budget.dimension()) {
+        let used = match Dimension::from_wire(budget.dimension()) {
             Ok(dimension) => format!("{} of {}", dimension.in_words(budget.used), dimension.in_words(budget.limit)),
             Err(_) => format!("{} of {}", budget.used, budget.limit),
         };

@@ -14,21 +14,19 @@ use super::{
     backtest::{CALLS, DAYS},
     difference::{Change, difference},
 };
-use crate::{
-    console::{
-        Console,
-        fault::Fault,
-        filters,
-        form::Posted,
-        frame::Frame,
-        jobs::{self, Job},
-        visitor::Visitor,
-    },
-    grpc::v1::{
-        ApplyMode, ApplyPolicyRequest, CheckPolicyRequest, CheckPolicyResponse, GetPolicyRequest, GetPolicyResponse,
-        ListPoliciesRequest, PolicyProblemSeverity, PolicyRevision, Role, UnlistedToolsDecision,
-        backtest_policy_request::Policy, policy_service_client::PolicyServiceClient,
-    },
+use crate::console::{
+    Console,
+    fault::Fault,
+    filters,
+    form::Posted,
+    frame::Frame,
+    jobs::{self, Job},
+    visitor::Visitor,
+};
+use callgate_proto::v1::{
+    ApplyMode, ApplyPolicyRequest, CheckPolicyRequest, CheckPolicyResponse, GetPolicyRequest, GetPolicyResponse,
+    ListPoliciesRequest, PolicyProblemSeverity, PolicyRevision, Role, UnlistedToolsDecision,
+    backtest_policy_request::Policy, policy_service_client::PolicyServiceClient,
 };
 
 /// Its link.

@@ -14,12 +14,10 @@ use super::{
     difference::{Change, difference, versions},
     policy,
 };
-use crate::{
-    console::{Console, fault::Fault, filters, form::Posted, frame::Frame, visitor::Visitor},
-    grpc::v1::{
-        ActivatePolicyRequest, GetPolicyRequest, PolicyRevision, Role, RollbackPolicyRequest,
-        policy_service_client::PolicyServiceClient,
-    },
+use crate::console::{Console, fault::Fault, filters, form::Posted, frame::Frame, visitor::Visitor};
+use callgate_proto::v1::{
+    ActivatePolicyRequest, GetPolicyRequest, PolicyRevision, Role, RollbackPolicyRequest,
+    policy_service_client::PolicyServiceClient,
 };
 
 pub(super) fn router() -> Router<Console> {

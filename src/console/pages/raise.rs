@@ -1,10 +1,8 @@
 //! Raising a budget of a session: what may be raised, and how much more is asked for.
 
 use super::super::{fault::Fault, words};
-use crate::{
-    domain::budget::micros,
-    grpc::v1::{BudgetDimension, BudgetLeft, BudgetScope, RaiseBudgetRequest},
-};
+use callgate_core::domain::budget::micros;
+use callgate_proto::v1::{BudgetDimension, BudgetLeft, BudgetScope, RaiseBudgetRequest};
 
 /// A budget that may be raised.
 pub(super) struct Choice {

@@ -3,12 +3,10 @@
 use askama::{Template, filters::HtmlSafe};
 use prost_types::Timestamp;
 
-use crate::{
-    console::{fault::Fault, filters, visitor::Visitor, words},
-    grpc::v1::{
-        FailureKind, GetRetryHistoryRequest, GetRetryHistoryResponse, RetryDay, RetryProbe, RetryWorth,
-        profile_service_client::ProfileServiceClient,
-    },
+use crate::console::{fault::Fault, filters, visitor::Visitor, words};
+use callgate_proto::v1::{
+    FailureKind, GetRetryHistoryRequest, GetRetryHistoryResponse, RetryDay, RetryProbe, RetryWorth,
+    profile_service_client::ProfileServiceClient,
 };
 
 /// Days that one can choose from.

@@ -19,17 +19,14 @@ use super::{
 };
 use crate::{
     console::{Console, fault::Fault, filters, form::Posted, frame::Frame, visitor::Visitor, words},
-    grpc::{
-        Insider,
-        v1::{
-            Approval, ApprovalState, BudgetDimension, BudgetLeft, BudgetScope, CallEntry, CreateGrantRequest, Decision,
-            GetSessionStateRequest, Grant, HaltScope, HaltState, ListApprovalsRequest, ListCallsRequest,
-            ListGrantsRequest, ListHaltsRequest, RevokeGrantRequest, Role, SessionState, SetPhaseRequest,
-            WatchSessionRequest, approval_service_client::ApprovalServiceClient,
-            gate_service_client::GateServiceClient, grant_service_client::GrantServiceClient,
-            session_service_client::SessionServiceClient,
-        },
-    },
+    grpc::Insider,
+};
+use callgate_proto::v1::{
+    Approval, ApprovalState, BudgetDimension, BudgetLeft, BudgetScope, CallEntry, CreateGrantRequest, Decision,
+    GetSessionStateRequest, Grant, HaltScope, HaltState, ListApprovalsRequest, ListCallsRequest, ListGrantsRequest,
+    ListHaltsRequest, RevokeGrantRequest, Role, SessionState, SetPhaseRequest, WatchSessionRequest,
+    approval_service_client::ApprovalServiceClient, gate_service_client::GateServiceClient,
+    grant_service_client::GrantServiceClient, session_service_client::SessionServiceClient,
 };
 
 /// Calls whose use of budgets the chart shows.

@@ -11,21 +11,19 @@ use prost_types::Timestamp;
 use serde::Deserialize;
 use tonic::Code;
 
-use crate::{
-    console::{
-        Console,
-        fault::Fault,
-        filters,
-        form::Posted,
-        frame::Frame,
-        visitor::{Visitor, is_here},
-        words::{self, Word},
-    },
-    grpc::v1::{
-        CallFilter, Decision, GetSessionStateRequest, HaltRequest, HaltScope, HaltState, ListHaltsRequest,
-        ListSessionsRequest, OutcomeStatus, ResumeRequest, Role, SessionStanding, SessionSummary,
-        gate_service_client::GateServiceClient, session_service_client::SessionServiceClient,
-    },
+use crate::console::{
+    Console,
+    fault::Fault,
+    filters,
+    form::Posted,
+    frame::Frame,
+    visitor::{Visitor, is_here},
+    words::{self, Word},
+};
+use callgate_proto::v1::{
+    CallFilter, Decision, GetSessionStateRequest, HaltRequest, HaltScope, HaltState, ListHaltsRequest,
+    ListSessionsRequest, OutcomeStatus, ResumeRequest, Role, SessionStanding, SessionSummary,
+    gate_service_client::GateServiceClient, session_service_client::SessionServiceClient,
 };
 
 /// Its link.

@@ -11,17 +11,15 @@ use http::{HeaderMap, StatusCode, header, request::Parts};
 use serde::Deserialize;
 
 use super::issuer;
-use crate::{
-    console::{
-        Console,
-        fault::Fault,
-        filters,
-        form::{Posted, from_here},
-        session::{self, Secret, Showed},
-        visitor::{Known, Shown, Visitor, is_here},
-    },
-    grpc::v1::CredentialKind,
+use crate::console::{
+    Console,
+    fault::Fault,
+    filters,
+    form::{Posted, from_here},
+    session::{self, Secret, Showed},
+    visitor::{Known, Shown, Visitor, is_here},
 };
+use callgate_proto::v1::CredentialKind;
 
 pub(super) fn router() -> Router<Console> {
     Router::new().route("/sign-in", get(show).post(sign_in)).route("/sign-out", post(sign_out))

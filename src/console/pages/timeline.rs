@@ -1,9 +1,7 @@
 //! Calls as a timeline: those of one session together, and in them those of one model turn.
 
-use crate::{
-    console::words::{self, Word},
-    grpc::v1::{CallEntry, Decision, Finding, FollowUpKind},
-};
+use crate::console::words::{self, Word};
+use callgate_proto::v1::{CallEntry, Decision, Finding, FollowUpKind};
 
 /// Calls in a row of one session.
 pub(super) struct Segment {

@@ -5,12 +5,10 @@ use axum::{Router, extract::Query, response::Html, routing::get};
 use prost_types::Duration;
 use serde::Deserialize;
 
-use crate::{
-    console::{Console, fault::Fault, filters, form::Posted, frame::Frame, visitor::Visitor},
-    grpc::v1::{
-        CreateTokenRequest, ListTokensRequest, RevokeTokenRequest, Role, RotateTokenRequest, Token,
-        token_service_client::TokenServiceClient,
-    },
+use crate::console::{Console, fault::Fault, filters, form::Posted, frame::Frame, visitor::Visitor};
+use callgate_proto::v1::{
+    CreateTokenRequest, ListTokensRequest, RevokeTokenRequest, Role, RotateTokenRequest, Token,
+    token_service_client::TokenServiceClient,
 };
 
 /// Its link.

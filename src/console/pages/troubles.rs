@@ -1,10 +1,9 @@
 //! Tools that are left alone, are being tried out after that, or keep failing, as pages tell of them.
 
 use super::now::{encoded, link, one_or_many, span};
-use crate::{
-    console::frame::Frame,
-    grpc::{time::unix_ms, v1::ToolTrouble},
-};
+use crate::console::frame::Frame;
+use callgate_proto::time::unix_ms;
+use callgate_proto::v1::ToolTrouble;
 
 /// One of them, as a row of `troubles.html`.
 pub(super) struct Trouble {

@@ -3,7 +3,7 @@
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::domain::{ids::DEFAULT_TENANT, time::Timestamp};
+use callgate_core::domain::{ids::DEFAULT_TENANT, time::Timestamp};
 
 fn door() -> (Arc<Door>, Clock) {
     let clock = Clock::fake(Timestamp::from_millis(1_000));

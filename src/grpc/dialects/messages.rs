@@ -8,7 +8,8 @@ use prost_reflect::{
 };
 use tonic::Status;
 
-use crate::grpc::{status, v1};
+use crate::grpc::status;
+use callgate_proto::v1;
 
 /// All methods, by their path.
 #[derive(Debug, Clone)]

@@ -5,13 +5,11 @@ use std::time::Duration;
 use sha2::{Digest as _, Sha256};
 
 use super::{Installed, v1};
-use crate::{
-    grpc::time::duration,
-    hosts::{Call, Came, Seen},
-};
+use crate::hosts::{Call, Came, Seen};
+use callgate_proto::time::duration;
 
 /// Longest result that is sent as it is, in bytes: the plane's own limit.
-const RESULT_BYTES_MAX: usize = crate::domain::json::BYTES_MAX;
+const RESULT_BYTES_MAX: usize = callgate_core::domain::json::BYTES_MAX;
 /// Longest error text.
 const ERROR_BYTES_MAX: usize = 64 << 10;
 

@@ -11,11 +11,11 @@ use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
 use self::messages::Messages;
-use super::v1;
 use crate::{
     clock::Clock,
     hosts::{Answer, Call, Came, Event, FILE_STATE, Host, Seen, cut, refusal},
 };
+use callgate_proto::v1;
 
 /// A wait that is not worth a word to the model: it is waited out.
 const SHORT: Duration = Duration::from_secs(2);

@@ -36,12 +36,12 @@ use super::{
     v1::session_service_server::SessionService as _,
 };
 use crate::{
-    domain::{audit::Actor, identity::Identity, ids::TenantId},
     gate::Gate,
     grpc::status,
     hosts::{self, Event, Host, Said},
     web::CLAUDE_CODE,
 };
+use callgate_core::domain::{audit::Actor, identity::Identity, ids::TenantId};
 
 /// Longest time for a request to come in.
 const COMES_WITHIN: Duration = Duration::from_secs(20);

@@ -1,14 +1,16 @@
 //! What was learned, as messages.
 
+use crate::grpc::ToWire;
 use crate::{
-    domain::quality::{CallName, Flaw, NearPair, ToolQuality, UnknownTool},
     gate::{QualityReport, RetryChance, RetryProfile},
     grpc::{
         encode::{failure, level},
-        time::{duration, timestamp},
-        v1,
+        time::timestamp,
     },
 };
+use callgate_core::domain::quality::{CallName, Flaw, NearPair, ToolQuality, UnknownTool};
+use callgate_proto::time::duration;
+use callgate_proto::v1;
 
 pub(super) fn profile(profile: &RetryProfile) -> v1::RetryProfile {
     let chance = |chance: &RetryChance| {
@@ -19,19 +21,19 @@ pub(super) fn profile(profile: &RetryProfile) -> v1::RetryProfile {
             p_low,
             p_high,
             trials,
-            confidence: v1::Confidence::from(confidence).into(),
+            confidence: confidence.to_wire().into(),
         }
     };
     v1::RetryProfile {
         tool: profile.tool.to_string(),
         failure: failure(Some(profile.kind)),
         attempt: profile.state.attempt,
-        tool_state: v1::ToolState::from(profile.state.tool).into(),
+        tool_state: profile.state.tool.to_wire().into(),
         chances: profile.chances.iter().map(chance).collect(),
         trials: profile.trials,
         retryable: profile.advice.retryable,
         retry_after: profile.advice.retryable.then(|| duration(profile.advice.retry_after_ms)),
-        basis: v1::EstimateBasis::from(profile.advice.basis).into(),
+        basis: profile.advice.basis.to_wire().into(),
         corrections: profile.corrections,
         corrected: profile.corrected,
         layer: profile.layer.map(|layer| v1::RetryLayer {

@@ -2,14 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::{
-    domain::retries::{CORRECTIONS_MAX, Retries, RetryHistory, SelfCorrected},
-    grpc::{
-        encode::failure,
-        time::{duration, timestamp},
-        v1,
-    },
-};
+use crate::grpc::{encode::failure, time::timestamp};
+use callgate_core::domain::retries::{CORRECTIONS_MAX, Retries, RetryHistory, SelfCorrected};
+use callgate_proto::time::duration;
+use callgate_proto::v1;
 
 pub(super) fn told(history: &RetryHistory) -> v1::GetRetryHistoryResponse {
     let days = history.days.iter();

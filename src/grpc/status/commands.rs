@@ -3,13 +3,11 @@
 use tonic::{Code, Status};
 
 use super::{Told, status};
-use crate::{
-    domain::{
-        budget::RAISED_MAX,
-        grant::GRANTS_MAX,
-        rejection::{CommandRejection, NotRaised, SessionUnknown},
-    },
-    grpc::time::timestamp,
+use crate::grpc::time::timestamp;
+use callgate_core::domain::{
+    budget::RAISED_MAX,
+    grant::GRANTS_MAX,
+    rejection::{CommandRejection, NotRaised, SessionUnknown},
 };
 
 impl Told for CommandRejection {

@@ -6,10 +6,8 @@ use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
 use super::{DOMAIN, Told, status};
-use crate::{
-    domain::{rejection::EditRejection, violation::Violation},
-    grpc::approvals::EDITED,
-};
+use crate::grpc::approvals::EDITED;
+use callgate_core::domain::{rejection::EditRejection, violation::Violation};
 
 impl Told for EditRejection {
     fn told(self) -> Status {

@@ -6,10 +6,8 @@ use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
 use super::{DOMAIN, status};
-use crate::{
-    domain::tenant::{Quota, TenantState},
-    gate::TenantChange,
-};
+use crate::gate::TenantChange;
+use callgate_core::domain::tenant::{Quota, TenantState};
 
 /// Tenants are the business of those who run the plane.
 pub(in crate::grpc) fn not_of_the_plane() -> Status {

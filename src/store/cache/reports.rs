@@ -10,7 +10,7 @@ use std::{
 use tokio::sync::Notify;
 
 use super::{Key, lock};
-use crate::domain::ids::{SessionId, TenantId};
+use callgate_core::domain::ids::{SessionId, TenantId};
 
 /// The trees in which reports go first: how many, and who waits for the end of that.
 #[derive(Debug, Default)]
@@ -66,7 +66,7 @@ impl Drop for GoesFirst {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::ids::DEFAULT_TENANT;
+    use callgate_core::domain::ids::DEFAULT_TENANT;
 
     #[tokio::test]
     async fn others_of_the_tree_wait_until_the_last_report_is_through() {

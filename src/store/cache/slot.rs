@@ -8,7 +8,7 @@ use std::sync::{
 use tokio::sync::Notify;
 
 use super::{SLOT_BYTES, lock};
-use crate::domain::{event::Event, ids::SessionId, tree::CallTree};
+use callgate_core::domain::{event::Event, ids::SessionId, tree::CallTree};
 
 /// A tree is weighed again after so many events, and later the more there is to weigh.
 const WEIGHED_EVERY: u64 = 8;

@@ -22,15 +22,13 @@ use super::{
     controls::ControlRow,
     row::{CallRow, CounterRow, LedgerRowOut, OutcomeRow, SessionRow, TreeRow, big, code},
 };
-use crate::{
-    domain::{
-        budget::{CounterKey, Dimension},
-        event::{Append, Event},
-        ids::{AgentId, SessionId, TenantId},
-        shard::Shard,
-        time::Timestamp,
-    },
-    store::error::Lost,
+use crate::store::error::Lost;
+use callgate_core::domain::{
+    budget::{CounterKey, Dimension},
+    event::{Append, Event},
+    ids::{AgentId, SessionId, TenantId},
+    shard::Shard,
+    time::Timestamp,
 };
 
 // The places of the arguments, as `functions::ARGUMENTS` has them.

@@ -9,14 +9,14 @@ use super::{
     sealed::Opener,
 };
 use crate::{
-    domain::{
-        audit::{Anchor, Check, Checked, Entry, Event, WORDS, Word},
-        event,
-        forgetting::{WORD_BYTES_MIN, holds},
-        ids::TenantId,
-    },
     sealing::{Access, MARK},
     store::error::StoreError,
+};
+use callgate_core::domain::{
+    audit::{Anchor, Check, Checked, Entry, Event, WORDS, Word},
+    event,
+    forgetting::{WORD_BYTES_MIN, holds},
+    ids::TenantId,
 };
 
 /// Entries that are checked at a time.

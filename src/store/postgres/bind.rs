@@ -5,7 +5,8 @@
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
 
 use super::SCHEMA;
-use crate::{domain::ids::TenantId, store::error::StoreError};
+use crate::store::error::StoreError;
+use callgate_core::domain::ids::TenantId;
 
 /// Whose rights a read has.
 const ROLE: &str = "callgate_reader";

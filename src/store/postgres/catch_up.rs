@@ -13,7 +13,7 @@ use super::{
     sealed::{self, Opener},
     wide::{self, Part},
 };
-use crate::domain::{
+use callgate_core::domain::{
     budget::Spent,
     event::Event,
     ids::{SessionId, TenantId},

@@ -5,10 +5,8 @@ use std::time::Duration;
 use sqlx::{Connection as _, Row as _};
 
 use super::{Store, audit};
-use crate::{
-    domain::{audit::Event, ids::TenantId},
-    store::error::StoreError,
-};
+use crate::store::error::StoreError;
+use callgate_core::domain::{audit::Event, ids::TenantId};
 
 /// What is known of who is signed in.
 #[derive(Debug, Clone, PartialEq, Eq)]

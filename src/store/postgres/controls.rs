@@ -11,7 +11,7 @@ use super::{
     row::big,
     sealed::{CLEARED, Opener, REASON, WHY},
 };
-use crate::domain::{
+use callgate_core::domain::{
     audit::{self, Actor},
     budget::{Dimension, Raise},
     call::ApprovalStatus,

@@ -17,7 +17,7 @@ use tokio::{
 };
 
 use super::{decode::Loaded, gathered::tenants, load::Cut, read::Readers};
-use crate::domain::{
+use callgate_core::domain::{
     budget::CounterKey,
     ids::{AgentId, TenantId},
     shard::Shard,

@@ -9,24 +9,22 @@ use super::{
     row::{approval, permit},
     sealed::{self, Opener},
 };
-use crate::{
-    domain::{
-        budget::Usage,
-        effect::{Effect, EffectKind, Resource, Share},
-        event::{Judged, Settled},
-        failure::FailureKind,
-        finding::Decision,
-        fingerprint::{ArgsDigest, Fingerprint, ResultDigest},
-        ids::{AgentId, CallId, RunId, SessionId, ToolName},
-        ledger::{LedgerRow, LedgerState},
-        outcome::{Advice, Basis, Confidence, Guard, OutcomeStatus},
-        profile::{Circumstances, ToolState},
-        reason::Reason,
-        similarity::{Shape, Sketch},
-        time::Timestamp,
-        whole::Whole,
-    },
-    store::error::StoreError,
+use crate::store::error::StoreError;
+use callgate_core::domain::{
+    budget::Usage,
+    effect::{Effect, EffectKind, Resource, Share},
+    event::{Judged, Settled},
+    failure::FailureKind,
+    finding::Decision,
+    fingerprint::{ArgsDigest, Fingerprint, ResultDigest},
+    ids::{AgentId, CallId, RunId, SessionId, ToolName},
+    ledger::{LedgerRow, LedgerState},
+    outcome::{Advice, Basis, Confidence, Guard, OutcomeStatus},
+    profile::{Circumstances, ToolState},
+    reason::Reason,
+    similarity::{Shape, Sketch},
+    time::Timestamp,
+    whole::Whole,
 };
 
 pub(super) type Loaded<T> = Result<T, StoreError>;
@@ -35,7 +33,10 @@ pub(super) fn corrupt(what: &str) -> StoreError {
     StoreError::Corrupt(what.to_owned())
 }
 
-pub(super) fn name<T>(parse: impl Fn(&str, &str) -> Result<T, crate::domain::ids::Invalid>, text: &str) -> Loaded<T> {
+pub(super) fn name<T>(
+    parse: impl Fn(&str, &str) -> Result<T, callgate_core::domain::ids::Invalid>,
+    text: &str,
+) -> Loaded<T> {
     parse("name", text).map_err(|invalid| corrupt(&invalid.problem))
 }
 

@@ -10,16 +10,14 @@ use super::{
     row::big,
     sealed::{EDITED, Opener},
 };
-use crate::{
-    domain::{
-        control::{Edit, Edited},
-        fingerprint::ArgsDigest,
-        ids::{CallId, SessionId, TenantId},
-        shard::Shard,
-        time::Timestamp,
-        tree::{EDITS_MAX, StoredPermit, StoredYes},
-    },
-    store::error::StoreError,
+use crate::store::error::StoreError;
+use callgate_core::domain::{
+    control::{Edit, Edited},
+    fingerprint::ArgsDigest,
+    ids::{CallId, SessionId, TenantId},
+    shard::Shard,
+    time::Timestamp,
+    tree::{EDITS_MAX, StoredPermit, StoredYes},
 };
 
 impl Store {

@@ -13,19 +13,17 @@ use super::{
     look_up,
     sealed::Opener,
 };
-use crate::{
-    domain::{
-        audit::{Actor, Event, Kind},
-        budget::Dimension,
-        effect::EffectKind,
-        failure::FailureKind,
-        finding::Decision,
-        forgetting::Whom,
-        ids::{SessionId, TenantId},
-        outcome::OutcomeStatus,
-        shard::Shard,
-    },
-    store::error::StoreError,
+use crate::store::error::StoreError;
+use callgate_core::domain::{
+    audit::{Actor, Event, Kind},
+    budget::Dimension,
+    effect::EffectKind,
+    failure::FailureKind,
+    finding::Decision,
+    forgetting::Whom,
+    ids::{SessionId, TenantId},
+    outcome::OutcomeStatus,
+    shard::Shard,
 };
 
 /// Calls that are read at a time: with what came of them, a few megabytes at the most.

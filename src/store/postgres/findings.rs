@@ -7,14 +7,12 @@ use super::{
     decode::{Loaded, corrupt},
     sealed::{Opener, words_of},
 };
-use crate::{
-    domain::{
-        finding::{Decision, Finding, Level},
-        reason::Reason,
-        time::Timestamp,
-        violation::{OnViolation, SelfCorrection, Violation},
-    },
-    sealing::is_sealed,
+use crate::sealing::is_sealed;
+use callgate_core::domain::{
+    finding::{Decision, Finding, Level},
+    reason::Reason,
+    time::Timestamp,
+    violation::{OnViolation, SelfCorrection, Violation},
 };
 
 /// A finding as the `findings` column holds it.
@@ -100,7 +98,7 @@ impl From<&Finding> for StoredFinding {
 impl StoredFinding {
     /// The finding again; none for a row written by a later version that knows more reasons.
     fn restore(self) -> Option<Finding> {
-        use crate::domain::{finding::CallRef, ids};
+        use callgate_core::domain::{finding::CallRef, ids};
         let reuse = self.reuse.and_then(|(session, call_id, at)| {
             let session = ids::SessionId::parse("session_id", &session).ok()?;
             let call_id = ids::CallId::parse("call_id", &call_id).ok()?;

@@ -11,17 +11,15 @@ use super::{
     row::code,
     stock,
 };
-use crate::{
-    domain::{
-        budget::{Dimension, Scope},
-        failure::FailureKind,
-        finding::Decision,
-        fleet::{Asked, BudgetUsed, Calling, MINUTE_MS, NEAR_PERCENT, Saved, ToolTrouble},
-        health::FAILURES_FEW,
-        ids::TenantId,
-        time::Timestamp,
-    },
-    store::error::StoreError,
+use crate::store::error::StoreError;
+use callgate_core::domain::{
+    budget::{Dimension, Scope},
+    failure::FailureKind,
+    finding::Decision,
+    fleet::{Asked, BudgetUsed, Calling, MINUTE_MS, NEAR_PERCENT, Saved, ToolTrouble},
+    health::FAILURES_FEW,
+    ids::TenantId,
+    time::Timestamp,
 };
 
 /// Refusals that are looked at in one look: each may be compared with the call that it repeats.

@@ -8,7 +8,7 @@ use super::{
     decode::{Loaded, corrupt, count, member},
     row::code,
 };
-use crate::domain::{
+use callgate_core::domain::{
     failure::FailureKind,
     profile::{FollowUp, FollowUpKind, RetryState, ToolState},
 };

@@ -14,14 +14,12 @@ use super::{
     look_up,
     sealed::Opener,
 };
-use crate::{
-    domain::{
-        audit::{Actor, Event, Kind},
-        forgetting::{Forgot, Mark, Marks, Run, WORD_BYTES_MIN, Whom, holds},
-        ids::{AgentId, SessionId, TenantId},
-        shard::{SHARDS, Shard},
-    },
-    store::error::StoreError,
+use crate::store::error::StoreError;
+use callgate_core::domain::{
+    audit::{Actor, Event, Kind},
+    forgetting::{Forgot, Mark, Marks, Run, WORD_BYTES_MIN, Whom, holds},
+    ids::{AgentId, SessionId, TenantId},
+    shard::{SHARDS, Shard},
 };
 
 /// Parts in which all that is stored of a tenant is looked through: each is a few shards, which lie together in every

@@ -12,10 +12,8 @@ use super::{
     load::Cut,
     read::Readers,
 };
-use crate::{
-    domain::ids::TenantId,
-    store::error::{Busy, StoreError},
-};
+use crate::store::error::{Busy, StoreError};
+use callgate_core::domain::ids::TenantId;
 
 /// Statements of one kind at a time.
 const AT_ONCE: usize = 2;

@@ -8,15 +8,13 @@ use super::{
     Store, audit,
     decode::{Loaded, at, corrupt, maybe_at, name},
 };
-use crate::{
-    domain::{
-        audit::{Actor, Event, Kind},
-        fleet::Span,
-        halt::{HALTS_MAX, Halt, Halted},
-        ids::{AgentId, SessionId, TenantId, ToolName},
-        time::Timestamp,
-    },
-    store::error::StoreError,
+use crate::store::error::StoreError;
+use callgate_core::domain::{
+    audit::{Actor, Event, Kind},
+    fleet::Span,
+    halt::{HALTS_MAX, Halt, Halted},
+    ids::{AgentId, SessionId, TenantId, ToolName},
+    time::Timestamp,
 };
 
 const ROW: &str = "tenant_id, kind, name, halted_by, reason,

@@ -10,13 +10,13 @@ use super::{
     decode::{Loaded, at, maybe_at, member, name},
     row::code,
 };
-use crate::domain::{
+use crate::store::error::StoreError;
+use callgate_core::domain::{
     failure::FailureKind,
     health::{Cooldown, HealthRow, Seen},
     ids::{TenantId, ToolName},
     time::Timestamp,
 };
-use crate::store::error::StoreError;
 
 columns! {
     /// One row a tool that the replica has seen something of.

@@ -17,19 +17,17 @@ use super::{
     findings,
     sealed::{self, Opener},
 };
-use crate::{
-    domain::{
-        effect::Resource,
-        failure::FailureKind,
-        finding::Decision,
-        fingerprint::ArgsDigest,
-        ids::{CallId, SessionId, TenantId},
-        inbox::{Question, QuestionState, Resolution, StoredCall, Wanted},
-        outcome::OutcomeStatus,
-        shard::Shard,
-        time::Timestamp,
-    },
-    store::error::StoreError,
+use crate::store::error::StoreError;
+use callgate_core::domain::{
+    effect::Resource,
+    failure::FailureKind,
+    finding::Decision,
+    fingerprint::ArgsDigest,
+    ids::{CallId, SessionId, TenantId},
+    inbox::{Question, QuestionState, Resolution, StoredCall, Wanted},
+    outcome::OutcomeStatus,
+    shard::Shard,
+    time::Timestamp,
 };
 
 /// Calls that are given at once.

@@ -6,10 +6,8 @@ use sqlx::{AssertSqlSafe, Executor as _, PgConnection, Row as _, postgres::PgCon
 use tokio::time::timeout;
 
 use super::{IDLE_MS, SCHEMA, SchemaState, connect, maintain, migrations, usual};
-use crate::{
-    domain::{ids::DEFAULT_TENANT, time::Timestamp},
-    store::error::{OpenError, StoreError},
-};
+use crate::store::error::{OpenError, StoreError};
+use callgate_core::domain::{ids::DEFAULT_TENANT, time::Timestamp};
 
 /// Longest time for all of it.
 const LIMIT: Duration = Duration::from_secs(15);

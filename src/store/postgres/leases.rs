@@ -8,13 +8,11 @@ use super::{
     decode::{Loaded, count, name},
     row::big,
 };
-use crate::{
-    domain::{
-        ids::{SessionId, TenantId},
-        shard::Shard,
-        time::Timestamp,
-    },
-    store::error::StoreError,
+use crate::store::error::StoreError;
+use callgate_core::domain::{
+    ids::{SessionId, TenantId},
+    shard::Shard,
+    time::Timestamp,
 };
 
 /// Trees that are taken on at once.

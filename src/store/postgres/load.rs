@@ -18,7 +18,7 @@ use super::{
     sealed::{Opener, within},
     wide::{self, Part},
 };
-use crate::domain::{
+use callgate_core::domain::{
     event::Event,
     ids::{SessionId, TenantId},
     shard::Shard,

@@ -3,7 +3,8 @@
 use sqlx::{Connection as _, postgres::PgConnectOptions};
 
 use super::{audit, connect, decode::count, migrations, usual};
-use crate::{domain::ids::TenantId, store::error::OpenError};
+use crate::store::error::OpenError;
+use callgate_core::domain::ids::TenantId;
 
 /// What was found in a database.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use super::{
     load::Cut,
     row::LedgerRowOut,
 };
-use crate::domain::{
+use callgate_core::domain::{
     fingerprint::LedgerKey,
     ids::{SessionId, TenantId},
     ledger::LedgerRow,

@@ -8,10 +8,8 @@ use super::{
     connect::{DURABLE, be_durable},
     migrations,
 };
-use crate::{
-    domain::time::Timestamp,
-    store::error::{OpenError, StoreError},
-};
+use crate::store::error::{OpenError, StoreError};
+use callgate_core::domain::time::Timestamp;
 
 /// Months whose partitions are made ahead of time.
 const MONTHS_AHEAD: u32 = 2;

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::decode::{Loaded, corrupt, member};
-use crate::domain::answer::{Marks, Says};
+use callgate_core::domain::answer::{Marks, Says};
 
 #[derive(Debug, Serialize, Deserialize)]
 struct StoredMarks {

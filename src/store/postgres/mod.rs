@@ -77,14 +77,12 @@ use self::{
     sealed::Opener, time::DbTime, writer::Job,
 };
 use super::error::{Busy, OpenError, StoreError};
-use crate::{
-    domain::{
-        event::Event,
-        ids::{CallId, SessionId, TenantId},
-        previous::Given,
-        time::Timestamp,
-    },
-    sealing::Keyring,
+use crate::sealing::Keyring;
+use callgate_core::domain::{
+    event::Event,
+    ids::{CallId, SessionId, TenantId},
+    previous::Given,
+    time::Timestamp,
 };
 
 pub use carry::{Carried, carried, make_roles, settle_in};

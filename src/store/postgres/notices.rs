@@ -5,10 +5,8 @@ use std::time::Duration;
 use sqlx::Row as _;
 
 use super::{Store, decode::Loaded};
-use crate::{
-    domain::{ids::TenantId, time::Timestamp},
-    store::error::StoreError,
-};
+use crate::store::error::StoreError;
+use callgate_core::domain::{ids::TenantId, time::Timestamp};
 
 /// A question that is to be told now, and by nobody else meanwhile.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,12 +3,10 @@
 use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 
 use super::{Store, decode::Loaded, load::Cut, look_up};
-use crate::{
-    domain::{
-        ids::{SessionId, TenantId},
-        shard::Shard,
-    },
-    store::error::StoreError,
+use crate::store::error::StoreError;
+use callgate_core::domain::{
+    ids::{SessionId, TenantId},
+    shard::Shard,
 };
 
 /// A tree, and whose it becomes if it is nobody's.

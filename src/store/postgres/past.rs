@@ -8,21 +8,18 @@ use super::{
     look_up,
     sealed::{self, Opener},
 };
-use crate::{
-    domain::{
-        failure::FailureKind,
-        finding::Decision,
-        fingerprint::Fingerprint,
-        gist::Gist,
-        history::{PAST_TEXT_MAX, PastCall, PastOutcome},
-        ids::{CallId, SessionId, TenantId, ToolName},
-        outcome::OutcomeStatus,
-        previous::Given,
-        reason::Reason,
-        shard::Shard,
-    },
-    sealing::MARK,
-    store::error::StoreError,
+use crate::{sealing::MARK, store::error::StoreError};
+use callgate_core::domain::{
+    failure::FailureKind,
+    finding::Decision,
+    fingerprint::Fingerprint,
+    gist::Gist,
+    history::{PAST_TEXT_MAX, PastCall, PastOutcome},
+    ids::{CallId, SessionId, TenantId, ToolName},
+    outcome::OutcomeStatus,
+    previous::Given,
+    reason::Reason,
+    shard::Shard,
 };
 
 impl Store {

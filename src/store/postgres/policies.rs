@@ -7,13 +7,11 @@ use super::{
     decode::{Loaded, at, count},
     row::big,
 };
-use crate::{
-    domain::{
-        audit::{Actor, Event, Kind},
-        ids::TenantId,
-        revision::{Activation, Revision},
-    },
-    store::error::StoreError,
+use crate::store::error::StoreError;
+use callgate_core::domain::{
+    audit::{Actor, Event, Kind},
+    ids::TenantId,
+    revision::{Activation, Revision},
 };
 
 pub(super) const REVISION: &str = "v.revision, v.hash, v.activated_by, v.note,

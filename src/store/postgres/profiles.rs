@@ -12,7 +12,8 @@ use super::{
     follow_up, load, rebuild,
     row::code,
 };
-use crate::domain::{
+use crate::store::error::StoreError;
+use callgate_core::domain::{
     failure::FailureKind,
     ids::{TenantId, ToolName},
     profile::{
@@ -20,7 +21,6 @@ use crate::domain::{
         ResidualState, RetryState, ToolState, Trial, WEIGHTS,
     },
 };
-use crate::store::error::StoreError;
 
 /// Trials counted in one transaction.
 const TRIALS_MAX: i64 = 2_000;

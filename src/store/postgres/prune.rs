@@ -10,12 +10,10 @@ use tokio::{
 };
 
 use super::{Job, Store, decode::Loaded, retention, trees, words};
-use crate::{
-    domain::{
-        ids::{DEFAULT_TENANT, TenantId},
-        time::Timestamp,
-    },
-    store::error::StoreError,
+use crate::store::error::StoreError;
+use callgate_core::domain::{
+    ids::{DEFAULT_TENANT, TenantId},
+    time::Timestamp,
 };
 
 /// Held by the replica that deletes: `callgate` and a number, as a key.

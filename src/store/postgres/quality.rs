@@ -14,19 +14,16 @@ use super::{
     decode::{Loaded, corrupt, count, member, name},
     sealed::{ARGUMENTS, Opener, within},
 };
-use crate::{
-    domain::{
-        finding::Level,
-        ids::{CallId, SessionId, TenantId, ToolName},
-        quality::{
-            CallName, EVIDENCE_MAX, EqualResults, Flaw, NearPair, PAIRS_MAX, QualityHour, StoredName, ToolCounts,
-            ToolHour,
-        },
-        shard::Shard,
-        time::Timestamp,
-        violation::SelfCorrectionCount,
+use crate::store::error::StoreError;
+use callgate_core::domain::{
+    finding::Level,
+    ids::{CallId, SessionId, TenantId, ToolName},
+    quality::{
+        CallName, EVIDENCE_MAX, EqualResults, Flaw, NearPair, PAIRS_MAX, QualityHour, StoredName, ToolCounts, ToolHour,
     },
-    store::error::StoreError,
+    shard::Shard,
+    time::Timestamp,
+    violation::SelfCorrectionCount,
 };
 
 /// Tools of an hour of which something is counted, those with the most calls.

@@ -12,10 +12,10 @@ use super::{
     writer::{Committed, Job},
 };
 use crate::{
-    domain::event::Append,
     sealing::{Access, Keyring},
     store::{cache::Slot, error::Lost},
 };
+use callgate_core::domain::event::Append;
 
 /// A slot in the writer's queue, taken before a tree is locked: whoever has one can send without waiting.
 #[derive(Debug)]

@@ -21,10 +21,8 @@ use super::{
     pulse::Pulse,
     stock::Pool,
 };
-use crate::{
-    domain::ids::TenantId,
-    store::error::{Busy, StoreError},
-};
+use crate::store::error::{Busy, StoreError};
+use callgate_core::domain::ids::TenantId;
 
 /// Longest wait for a free connection, and then for a new one from a database that answers nobody.
 const ACQUIRE: Duration = Duration::from_millis(300);

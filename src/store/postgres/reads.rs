@@ -14,16 +14,14 @@ use super::{
     owners,
     read::Readers,
 };
-use crate::{
-    domain::{
-        budget::CounterKey,
-        fingerprint::LedgerKey,
-        ids::{SessionId, TenantId},
-        ledger::LedgerRow,
-        time::Timestamp,
-        tree::CallTree,
-    },
-    store::error::StoreError,
+use crate::store::error::StoreError;
+use callgate_core::domain::{
+    budget::CounterKey,
+    fingerprint::LedgerKey,
+    ids::{SessionId, TenantId},
+    ledger::LedgerRow,
+    time::Timestamp,
+    tree::CallTree,
 };
 
 /// Connections for what is gathered: few, since each statement answers many.

@@ -9,7 +9,7 @@ use super::{
     look_up,
     sealed::Opener,
 };
-use crate::domain::{
+use callgate_core::domain::{
     event::Event,
     ids::{CallId, SessionId, TenantId},
     shard::Shard,

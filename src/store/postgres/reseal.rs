@@ -20,10 +20,10 @@ use super::{
     words::GONE,
 };
 use crate::{
-    domain::ids::TenantId,
     sealing::{MARK, TenantKeys, file::KEY_ID_BYTES_MAX},
     store::error::StoreError,
 };
+use callgate_core::domain::ids::TenantId;
 
 /// Held by the replica that seals anew: `callgate` and a number, as a key.
 const LOCK: i64 = 0x6361_6c6c_0004;

@@ -15,10 +15,8 @@ use super::{
     maintain::{self, month, partition},
     trees,
 };
-use crate::{
-    domain::{tenant::MONTHS_DAYS_MIN, time::Timestamp},
-    store::error::{OpenError, StoreError},
-};
+use crate::store::error::{OpenError, StoreError};
+use callgate_core::domain::{tenant::MONTHS_DAYS_MIN, time::Timestamp};
 
 /// Fewest days that are kept.
 pub const RETAIN_DAYS_MIN: u32 = MONTHS_DAYS_MIN;

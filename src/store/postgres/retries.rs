@@ -7,14 +7,12 @@ use super::{
     decode::{Loaded, at, count, maybe_at, member, name},
     row::code,
 };
-use crate::{
-    domain::{
-        failure::FailureKind,
-        ids::{TenantId, ToolName},
-        retries::{RETRIES_MAX, Retried, Retries, TrialDay},
-        time::Timestamp,
-    },
-    store::error::StoreError,
+use crate::store::error::StoreError;
+use callgate_core::domain::{
+    failure::FailureKind,
+    ids::{TenantId, ToolName},
+    retries::{RETRIES_MAX, Retried, Retries, TrialDay},
+    time::Timestamp,
 };
 
 impl Store {

@@ -9,7 +9,7 @@ use super::{
     findings::{self, StoredFinding},
     follow_up, marks,
 };
-use crate::domain::{
+use callgate_core::domain::{
     call::{Approval, ApprovalStatus, Permit},
     effect::{EffectKind, Resource, Share},
     event::{Append, Judged, Settled},
@@ -144,7 +144,7 @@ impl<'a> CallRow<'a> {
     pub(super) fn of(append: &'a Append, event: &'a Judged) -> Self {
         let permit = event.permit.as_ref();
         let approval = event.approval.as_ref();
-        let winner = crate::domain::verdict::winner(&event.findings);
+        let winner = callgate_core::domain::verdict::winner(&event.findings);
         let findings: Vec<StoredFinding> = event.findings.iter().map(StoredFinding::from).collect();
         let level = event.findings.iter().filter_map(|finding| finding.level).max();
         Self {

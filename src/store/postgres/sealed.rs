@@ -11,17 +11,17 @@ use super::{
     marks,
 };
 use crate::{
-    domain::{
-        answer::Marks,
-        control::Control,
-        effect::Resource,
-        event::{Append, Event, Judged, Settled},
-        finding::Finding,
-        ids::TenantId,
-        similarity::{SKETCH_BYTES, Sketch},
-    },
     sealing::{Access, Place, Sealer, TenantKeys, Unopened, is_sealed, key_id},
     store::error::StoreError,
+};
+use callgate_core::domain::{
+    answer::Marks,
+    control::Control,
+    effect::Resource,
+    event::{Append, Event, Judged, Settled},
+    finding::Finding,
+    ids::TenantId,
+    similarity::{SKETCH_BYTES, Sketch},
 };
 
 /// What each value is of its event: part of what it is sealed with, so that it stands for nothing else.

@@ -9,10 +9,8 @@ use super::{
     decode::{Loaded, at, count},
     writer::QUEUE_MAX,
 };
-use crate::{
-    domain::{fleet::MINUTE_MS, ids::TenantId, time::Timestamp},
-    store::error::StoreError,
-};
+use crate::store::error::StoreError;
+use callgate_core::domain::{fleet::MINUTE_MS, ids::TenantId, time::Timestamp};
 
 /// What this replica has on its way to the database, and what it reaches it by.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,15 +8,13 @@ use super::{
     policies,
     row::big,
 };
-use crate::{
-    domain::{
-        audit::{Actor, Event, Kind},
-        hashing::KeyMark,
-        ids::{DEFAULT_TENANT, TenantId},
-        revision::Revision,
-        tenant::{Quota, Quotas, Tenant, TenantState, Terms, Used},
-    },
-    store::error::StoreError,
+use crate::store::error::StoreError;
+use callgate_core::domain::{
+    audit::{Actor, Event, Kind},
+    hashing::KeyMark,
+    ids::{DEFAULT_TENANT, TenantId},
+    revision::Revision,
+    tenant::{Quota, Quotas, Tenant, TenantState, Terms, Used},
 };
 
 const ROW: &str = "t.tenant_id, t.name, t.state, t.state_by, t.state_reason, t.calls_per_second, t.sessions,

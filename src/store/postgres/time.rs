@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use tokio::time::Instant;
 
-use crate::domain::time::Timestamp;
+use callgate_core::domain::time::Timestamp;
 
 /// An answer is never as old as that, in milliseconds: what lies further back was set back.
 const LATE_MAX_MS: i64 = 10_000;

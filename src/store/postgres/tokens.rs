@@ -8,16 +8,14 @@ use super::{
     Store, audit,
     decode::{Loaded, at, corrupt, hash, maybe_at},
 };
-use crate::{
-    domain::{
-        audit::{Actor, Event, Kind},
-        identity::{Mapped, Role},
-        ids::TenantId,
-        pattern::Pattern,
-        time::Timestamp,
-        token::Token,
-    },
-    store::error::StoreError,
+use crate::store::error::StoreError;
+use callgate_core::domain::{
+    audit::{Actor, Event, Kind},
+    identity::{Mapped, Role},
+    ids::TenantId,
+    pattern::Pattern,
+    time::Timestamp,
+    token::Token,
 };
 
 const ROW: &str = "token_id, tenant_id, name, digest, roles, groups, agents, any_session, created_by,

@@ -4,7 +4,7 @@
 use sqlx::{AssertSqlSafe, PgConnection, Row as _, postgres::PgRow};
 
 use super::decode::{Loaded, name};
-use crate::domain::{
+use callgate_core::domain::{
     ids::{SessionId, TenantId},
     shard::Shard,
     time::Timestamp,

@@ -4,7 +4,8 @@ use sqlx::{AssertSqlSafe, PgConnection};
 use tokio::time::Instant;
 
 use super::{Store, decode::Loaded};
-use crate::{domain::ids::TenantId, store::error::StoreError};
+use crate::store::error::StoreError;
+use callgate_core::domain::ids::TenantId;
 
 /// Rows that one statement erases: a few milliseconds of locks that nobody waits for.
 const ERASED_AT_ONCE: i64 = 2_000;

@@ -4,7 +4,7 @@
 use sqlx::{AssertSqlSafe, PgConnection};
 
 use super::decode::Loaded;
-use crate::domain::{ids::TenantId, time::Timestamp};
+use callgate_core::domain::{ids::TenantId, time::Timestamp};
 
 /// What stands where a rule's words were.
 pub(super) const GONE: &str = "What was said is no longer kept.";

@@ -24,14 +24,12 @@ use super::{
     time::DbTime,
     traced::{self, Traced},
 };
-use crate::{
-    domain::{
-        event::Append,
-        fingerprint::LedgerKey,
-        ids::{SessionId, TenantId},
-        shard::Shard,
-    },
-    store::{cache::Slot, error::Lost},
+use crate::store::{cache::Slot, error::Lost};
+use callgate_core::domain::{
+    event::Append,
+    fingerprint::LedgerKey,
+    ids::{SessionId, TenantId},
+    shard::Shard,
 };
 
 /// Changes that may wait for the writer; past that callers are told to come back.

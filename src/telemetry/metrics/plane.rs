@@ -9,7 +9,7 @@ use opentelemetry::{
 };
 
 use super::{super::names, Metrics, make::Make};
-use crate::domain::inbox::QuestionState;
+use callgate_core::domain::inbox::QuestionState;
 
 /// Bounds of the buckets of people's answers, in seconds: from a moment to two days.
 const PATIENCE: [f64; 12] =

@@ -6,7 +6,7 @@ use opentelemetry::{
 };
 
 use super::{super::names, make::Make};
-use crate::domain::profile::{FollowUpKind, Trial};
+use callgate_core::domain::profile::{FollowUpKind, Trial};
 
 /// Bounds of the predicted chances' buckets: tenths, as a calibration plot has them.
 const CHANCES: [f64; 10] = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0];

@@ -15,13 +15,11 @@ use opentelemetry_sdk::{
 };
 
 use super::*;
-use crate::{
-    domain::{
-        budget::{Dimension, Left, Scope},
-        finding::{Decision, Level},
-        outcome::OutcomeStatus,
-    },
-    telemetry::testing,
+use crate::telemetry::testing;
+use callgate_core::domain::{
+    budget::{Dimension, Left, Scope},
+    finding::{Decision, Level},
+    outcome::OutcomeStatus,
 };
 
 /// Metric and labels, to what was summed.

@@ -3,10 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::{
-    domain::{event::Settled, failure::FailureKind, finding::Finding},
-    telemetry::testing::{self, Line, allow, heard, loop_broken, refused, settled, shadowed},
-};
+use crate::telemetry::testing::{self, Line, allow, heard, loop_broken, refused, settled, shadowed};
+use callgate_core::domain::{event::Settled, failure::FailureKind, finding::Finding};
 
 fn no_window() -> [(Fingerprint, Option<ResultDigest>); 0] {
     []

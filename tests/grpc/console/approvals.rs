@@ -1,15 +1,15 @@
 //! Questions in the console: who sees and answers them, and what is told of an answer that was not taken.
 
-use callgate::{
+use callgate::gate::TenantChange;
+use callgate_core::{
     domain::{
         audit::Actor,
         identity::{Mapped, Role},
         tenant::Quotas,
     },
-    gate::TenantChange,
-    grpc::v1::{self, Decision},
     policy,
 };
+use callgate_proto::v1::{self, Decision};
 use http::{Method, StatusCode};
 
 use super::{Browser, served};

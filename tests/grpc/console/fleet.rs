@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use callgate::{
+use callgate_core::{
     domain::identity::Role,
-    grpc::v1::{self, HaltScope, OutcomeStatus, session_service_client::SessionServiceClient},
     policy::{self, Policy},
 };
+use callgate_proto::v1::{self, HaltScope, OutcomeStatus, session_service_client::SessionServiceClient};
 use http::StatusCode;
 
 use super::{Browser, served};

@@ -2,16 +2,12 @@
 
 use std::time::Duration;
 
-use callgate::{
-    domain::{audit::Actor, identity::Role, tenant::Quotas},
-    gate::TenantChange,
-    grpc::{
-        time::millis,
-        v1::{
-            self, Decision, FailureKind, GetRetryHistoryRequest, GetRetryHistoryResponse, OutcomeStatus,
-            profile_service_client::ProfileServiceClient,
-        },
-    },
+use callgate::gate::TenantChange;
+use callgate_core::domain::{audit::Actor, identity::Role, tenant::Quotas};
+use callgate_proto::time::millis;
+use callgate_proto::v1::{
+    self, Decision, FailureKind, GetRetryHistoryRequest, GetRetryHistoryResponse, OutcomeStatus,
+    profile_service_client::ProfileServiceClient,
 };
 
 use super::{Browser, served};

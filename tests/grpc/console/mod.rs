@@ -10,7 +10,8 @@ mod sign_in;
 
 use std::{collections::BTreeMap, net::SocketAddr};
 
-use callgate::{console, domain::identity::Role, grpc::Settings, listener::Way, policy::Policy};
+use callgate::{console, grpc::Settings, listener::Way};
+use callgate_core::{domain::identity::Role, policy::Policy};
 use http::{HeaderMap, Method, Request, StatusCode, header};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Bytes;

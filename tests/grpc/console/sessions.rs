@@ -1,12 +1,12 @@
 //! Sessions in the console: who finds what, what a model writes, and what operators do.
 
-use callgate::{
+use callgate::gate::TenantChange;
+use callgate_core::{
     domain::{audit::Actor, identity::Role, tenant::Quotas},
-    gate::TenantChange,
-    grpc::v1::{self, Decision, OutcomeStatus},
     policy,
     rules::RULES,
 };
+use callgate_proto::v1::{self, Decision, OutcomeStatus};
 use http::StatusCode;
 
 use super::{Browser, served};

@@ -1,6 +1,6 @@
 //! Who is signed in, for how long, and what another site can make a browser do: nothing.
 
-use callgate::{domain::identity::Role, policy::Policy};
+use callgate_core::{domain::identity::Role, policy::Policy};
 use http::{Method, StatusCode, header};
 
 use super::{Browser, served};
@@ -51,7 +51,11 @@ async fn what_does_not_hold_signs_nobody_in_and_nobody_is_led_elsewhere() {
     assert_eq!(page.location(), "/");
     plane
         .gate
-        .revoke_token(callgate::domain::ids::DEFAULT_TENANT, &known.id, &callgate::domain::audit::Actor::from("root"))
+        .revoke_token(
+            callgate_core::domain::ids::DEFAULT_TENANT,
+            &known.id,
+            &callgate_core::domain::audit::Actor::from("root"),
+        )
         .await
         .expect("revoked");
     let page = browser.get("/audit").await;

@@ -2,7 +2,7 @@
 
 use std::{fs, net::SocketAddr, path::PathBuf, process::Stdio};
 
-use callgate::grpc::v1::{self, CallState, approval_service_client::ApprovalServiceClient};
+use callgate_proto::v1::{self, CallState, approval_service_client::ApprovalServiceClient};
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use hyper::{

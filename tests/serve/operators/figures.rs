@@ -1,6 +1,6 @@
 //! What `/metrics` tells of the plane itself: what waits, for whom, and what came of it.
 
-use callgate::grpc::v1::{OutcomeStatus, ToolError};
+use callgate_proto::v1::{OutcomeStatus, ToolError};
 
 use super::*;
 use crate::{common::wire::outcome, http};

@@ -1,11 +1,7 @@
 //! Commands over what was recorded: a call explained, and policies tried on calls and proposed from them.
 
-use callgate::{
-    domain::tool::ToolSpec,
-    grpc::v1::{self, Decision},
-    policy,
-    rules::RULES,
-};
+use callgate_core::{domain::tool::ToolSpec, policy, rules::RULES};
+use callgate_proto::v1::{self, Decision};
 
 use super::{Desk, POLICY, says};
 use crate::{

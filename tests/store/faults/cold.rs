@@ -2,10 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use callgate::{
-    domain::{call::Request, ids::DEFAULT_TENANT},
-    gate::{Gate, GateError, NoAnswer},
-};
+use callgate::gate::{Gate, GateError, NoAnswer};
+use callgate_core::domain::{call::Request, ids::DEFAULT_TENANT};
 
 use tokio::time::sleep;
 

@@ -3,10 +3,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use callgate::{
-    domain::ids::DEFAULT_TENANT,
-    gate::{GateError, NoAnswer},
-};
+use callgate::gate::{GateError, NoAnswer};
+use callgate_core::domain::ids::DEFAULT_TENANT;
 
 use super::{
     History, Replicas, check, client,

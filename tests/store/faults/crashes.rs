@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use callgate::{
+use callgate_core::{
     domain::{
         budget::{Budgets, Dimension, Limits},
         call::Request,

@@ -2,13 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use callgate::{
-    domain::{
-        budget::{Budgets, Dimension, Limits},
-        call::Request,
-        session_state::Extent,
-    },
-    gate::{Gate, GateError, NoAnswer},
+use callgate::gate::{Gate, GateError, NoAnswer};
+use callgate_core::domain::{
+    budget::{Budgets, Dimension, Limits},
+    call::Request,
+    session_state::Extent,
 };
 use tokio::time::Instant;
 

@@ -19,16 +19,16 @@ use std::{
     time::Duration,
 };
 
-use callgate::{
+use callgate::gate::{
+    Applied, Apply, Author, EvaluateAnswer, Gate, GateError, NoAnswer, RecordAnswer, Refused, Shown, WorkError,
+};
+use callgate_core::{
     domain::{
         audit::Actor,
         call::Request,
         identity::{Mapped, Role},
         ids::{DEFAULT_TENANT, TenantId},
         report::Report,
-    },
-    gate::{
-        Applied, Apply, Author, EvaluateAnswer, Gate, GateError, NoAnswer, RecordAnswer, Refused, Shown, WorkError,
     },
     policy::Policy,
 };

@@ -3,13 +3,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use callgate::{
-    domain::{
-        audit::Actor,
-        identity::{Mapped, Role},
-        ids::DEFAULT_TENANT,
-    },
-    gate::{Gate, Refused, Shown},
+use callgate::gate::{Gate, Refused, Shown};
+use callgate_core::domain::{
+    audit::Actor,
+    identity::{Mapped, Role},
+    ids::DEFAULT_TENANT,
 };
 use tokio::time::Instant;
 

@@ -2,7 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use callgate::{
+use callgate::gate::Gate;
+use callgate_core::{
     domain::{
         budget::{Budgets, Dimension, Limits, Usage},
         call::Request,
@@ -10,7 +11,6 @@ use callgate::{
         report::Report,
         tool::ToolSpec,
     },
-    gate::Gate,
     policy::Policy,
 };
 use tokio::time::{sleep, timeout};

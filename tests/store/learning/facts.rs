@@ -1,6 +1,6 @@
 //! The facts of a follow-up, as they are stored with it and with what came of it.
 
-use callgate::domain::{outcome::OutcomeStatus, tool::ToolSpec};
+use callgate_core::domain::{outcome::OutcomeStatus, tool::ToolSpec};
 
 use super::{fails, waiting};
 use crate::common::{

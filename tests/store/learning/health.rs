@@ -3,10 +3,8 @@
 
 use std::sync::Arc;
 
-use callgate::{
-    domain::{failure::ErrorReport, report::Report},
-    gate::Gate,
-};
+use callgate::gate::Gate;
+use callgate_core::domain::{failure::ErrorReport, report::Report};
 
 use super::fails;
 use crate::common::{

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use callgate::{
+use callgate::gate::Gate;
+use callgate_core::{
     domain::{halt::Halted, ids::DEFAULT_TENANT, session_state::Extent},
-    gate::Gate,
     policy::Policy,
 };
 

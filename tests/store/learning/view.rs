@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use callgate::{
+use callgate::store::Store;
+use callgate_core::{
     domain::{
         failure::FailureKind,
         ids::{TenantId, ToolName},
@@ -20,7 +21,6 @@ use callgate::{
             prior,
         },
     },
-    store::Store,
 };
 use sqlx::{Row as _, postgres::PgRow};
 

@@ -7,7 +7,7 @@ use super::{
     super::decode::{Loaded, hash, member, name},
     Forgetting, Trees, before, mark, shards,
 };
-use crate::domain::{
+use callgate_core::domain::{
     effect::Share,
     fingerprint::{Fingerprint, LedgerKey, Reach},
     ids::{AgentId, SessionId},

@@ -11,15 +11,13 @@ use super::{
     },
     line::{self, JUDGEMENT, Key, judgement},
 };
-use crate::{
-    domain::{
-        calls::{CallAnswer, CallPlace, CallReport, Judgement, WholeCall},
-        failure::FailureKind,
-        ids::{CallId, SessionId, TenantId},
-        outcome::OutcomeStatus,
-        shard::Shard,
-    },
-    store::error::StoreError,
+use crate::store::error::StoreError;
+use callgate_core::domain::{
+    calls::{CallAnswer, CallPlace, CallReport, Judgement, WholeCall},
+    failure::FailureKind,
+    ids::{CallId, SessionId, TenantId},
+    outcome::OutcomeStatus,
+    shard::Shard,
 };
 
 /// Judgements that are given of one call: the newest.
@@ -126,7 +124,7 @@ async fn judgements(conn: &mut PgConnection, place: &Place<'_>, opener: &Opener)
 #[derive(Default)]
 struct GivenLast {
     result: Option<String>,
-    whole: Option<crate::domain::whole::Whole>,
+    whole: Option<callgate_core::domain::whole::Whole>,
     error: Option<String>,
 }
 

@@ -7,13 +7,11 @@ use super::{
     filter::{TREES_MAX, Tree, Trees, bound, condition, is_sealed},
     line::{self, Key},
 };
-use crate::{
-    domain::{
-        calls::{CallLine, CallPlace, CallsWanted, Looked},
-        ids::{SessionId, TenantId},
-        shard::Shard,
-    },
-    store::error::StoreError,
+use crate::store::error::StoreError;
+use callgate_core::domain::{
+    calls::{CallLine, CallPlace, CallsWanted, Looked},
+    ids::{SessionId, TenantId},
+    shard::Shard,
 };
 
 /// Trees whose calls are looked at in one statement, at first.

@@ -3,16 +3,14 @@
 use sqlx::{PgConnection, Postgres, Row as _, postgres::PgArguments, query::Query};
 
 use super::super::{decode::Loaded, row::code, sealed::Opener};
-use crate::{
-    domain::{
-        calls::CallFilter,
-        failure::FailureKind,
-        finding::Decision,
-        ids::{SessionId, TenantId},
-        outcome::OutcomeStatus,
-        shard::Shard,
-    },
-    sealing::MARK,
+use crate::sealing::MARK;
+use callgate_core::domain::{
+    calls::CallFilter,
+    failure::FailureKind,
+    finding::Decision,
+    ids::{SessionId, TenantId},
+    outcome::OutcomeStatus,
+    shard::Shard,
 };
 
 /// Most call trees that one answer looks through.

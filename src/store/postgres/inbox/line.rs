@@ -10,16 +10,14 @@ use super::{
     },
     filter::STATUS,
 };
-use crate::{
-    domain::{
-        calls::{CallLine, CallPlace, Judgement},
-        effect::EffectKind,
-        failure::FailureKind,
-        finding::Decision,
-        outcome::OutcomeStatus,
-        profile::FollowUpKind,
-    },
-    sealing::MARK,
+use crate::sealing::MARK;
+use callgate_core::domain::{
+    calls::{CallLine, CallPlace, Judgement},
+    effect::EffectKind,
+    failure::FailureKind,
+    finding::Decision,
+    outcome::OutcomeStatus,
+    profile::FollowUpKind,
 };
 
 /// Characters of its arguments that a call in short shows.

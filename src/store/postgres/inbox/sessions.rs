@@ -11,14 +11,12 @@ use super::{
     },
     filter::{TREES_MAX, Tree, Trees, bound, condition, is_sealed},
 };
-use crate::{
-    domain::{
-        calls::{HaltedNames, Looked, SessionsWanted, Standing},
-        finding::Decision,
-        ids::TenantId,
-        inbox::{SessionLine, SessionPlace},
-    },
-    store::error::StoreError,
+use crate::store::error::StoreError;
+use callgate_core::domain::{
+    calls::{HaltedNames, Looked, SessionsWanted, Standing},
+    finding::Decision,
+    ids::TenantId,
+    inbox::{SessionLine, SessionPlace},
 };
 
 /// Trees whose sessions are looked at in one statement: the first few often hold all that is wanted.
@@ -120,8 +118,8 @@ async fn with_those_below(conn: &mut PgConnection, tenant: TenantId, halted: &Ha
     );
     let shards: Vec<i16> = sessions
         .iter()
-        .filter_map(|name| crate::domain::ids::SessionId::parse("session", name).ok())
-        .map(|session| crate::domain::shard::Shard::of(tenant, &session).0)
+        .filter_map(|name| callgate_core::domain::ids::SessionId::parse("session", name).ok())
+        .map(|session| callgate_core::domain::shard::Shard::of(tenant, &session).0)
         .collect();
     for row in rows.bind(tenant.0).bind(&sessions).bind(shards).fetch_all(conn).await? {
         halted.sessions.push(row.try_get("session_id")?);

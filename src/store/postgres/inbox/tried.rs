@@ -10,14 +10,12 @@ use super::{
     },
     JUDGED_LAST, OUTCOME, STORED, call,
 };
-use crate::{
-    domain::{
-        ids::{SessionId, TenantId},
-        inbox::StoredCall,
-        shard::Shard,
-        time::Timestamp,
-    },
-    store::error::StoreError,
+use crate::store::error::StoreError;
+use callgate_core::domain::{
+    ids::{SessionId, TenantId},
+    inbox::StoredCall,
+    shard::Shard,
+    time::Timestamp,
 };
 
 /// Calls that are read at a time. Each has arguments of a megabyte and a result of a quarter at most.

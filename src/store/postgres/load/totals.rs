@@ -5,21 +5,19 @@ use std::collections::BTreeMap;
 use sqlx::{Row as _, postgres::PgRow};
 
 use super::{OUTCOMES, Rows, same};
-use crate::{
-    domain::{
-        budget::Spent,
-        effect::Resource,
-        fingerprint::{Fingerprint, ResultDigest},
-        ids::{SessionId, ToolName},
-        tree::{CHANGES_MAX, Changed, KEPT_BYTES_MAX, KEPT_MAX, KeptText, RunTotals, SEEN_MAX, Totals},
-    },
-    store::postgres::{
-        columns::Column,
-        controls::{self, EVENTS_MAX},
-        decode::{Loaded, at, corrupt, count, hash, maybe_at, name},
-        sealed::{self, Opener, within},
-        wide::Part,
-    },
+use crate::store::postgres::{
+    columns::Column,
+    controls::{self, EVENTS_MAX},
+    decode::{Loaded, at, corrupt, count, hash, maybe_at, name},
+    sealed::{self, Opener, within},
+    wide::Part,
+};
+use callgate_core::domain::{
+    budget::Spent,
+    effect::Resource,
+    fingerprint::{Fingerprint, ResultDigest},
+    ids::{SessionId, ToolName},
+    tree::{CHANGES_MAX, Changed, KEPT_BYTES_MAX, KEPT_MAX, KeptText, RunTotals, SEEN_MAX, Totals},
 };
 
 /// The parts, by their place.

@@ -10,10 +10,10 @@ use super::super::{
     words::GONE,
 };
 use crate::{
-    domain::similarity::{SKETCH_BYTES, Sketch},
     sealing::{Place, Sealer, TenantKeys, is_sealed},
     store::error::StoreError,
 };
+use callgate_core::domain::similarity::{SKETCH_BYTES, Sketch};
 
 /// Seals the texts of rows.
 pub(super) struct Resealer<'k> {

@@ -1,0 +1,307 @@
+//! What one decision costs the engine alone, without network and store: one session with a full memory of 64 calls,
+//! every rule on and with its parameters, a hundred declared
+//! tools with schemas, conditions and normalisers, arguments of about 200 bytes. Figures, never assertions.
+//! The last line tells how the single decisions spread; on a busy machine its p99 is the scheduler's.
+
+#![allow(clippy::disallowed_methods, clippy::print_stdout, reason = "a benchmark reads the clock and prints figures")]
+
+use std::{fmt::Write as _, hint::black_box, time::Instant};
+
+use callgate_core::{
+    domain::{
+        budget::Usage,
+        call::{Proposal, Request},
+        effect::EffectKind,
+        event::Change,
+        failure::{ErrorReport, FailureKind},
+        ids::{AgentId, CallId, DEFAULT_TENANT, RunId, SessionId, ToolName},
+        json,
+        outcome::OutcomeStatus,
+        profile::{FEATURES, FollowUp, FollowUpKind, RetryState, ToolState, Trial, WAITS_MS},
+        report::Report,
+        time::Timestamp,
+        tree::{CALLS_MAX, CallTree},
+    },
+    engine::{self, Judgement, Shared},
+    policy::{self, Policy},
+    retry::{
+        advice::{FailedAttempt, Params, advise},
+        layer::Traits,
+        profiles::Profiles,
+    },
+};
+use criterion::{BatchSize, Criterion};
+
+const TOOLS: [(&str, EffectKind, &str); 4] = [
+    ("mcp__orders__search_orders", EffectKind::Read, "order"),
+    ("mcp__orders__update_shipping_address", EffectKind::Write, "order/{order_id}"),
+    ("mcp__billing__get_invoice_status", EffectKind::Poll, "invoice/{order_id}"),
+    ("run_python_snippet", EffectKind::Unknown, ""),
+];
+
+struct Bench {
+    policy: Policy,
+    shared: Shared,
+    tree: CallTree,
+    now: Timestamp,
+}
+
+fn main() {
+    let mut criterion = Criterion::default().configure_from_args();
+    let bench = Bench::with_a_full_window();
+    evaluate(&bench, &mut criterion);
+    record(&bench, &mut criterion);
+    decide(&bench, &mut criterion);
+    criterion.final_summary();
+    spread(&bench);
+}
+
+/// The median and the 99th percentile of single decisions, of calls of every kind that were not made before.
+fn spread(bench: &Bench) {
+    const DECISIONS: usize = 50_000;
+    let proposals: Vec<Proposal> = (0..1_000).map(|i| bench.propose(CALLS_MAX + 1 + i, i % TOOLS.len())).collect();
+    let mut took: Vec<u128> = (0..DECISIONS)
+        .map(|i| {
+            let started = Instant::now();
+            black_box(bench.judge(black_box(&proposals[i % proposals.len()])));
+            started.elapsed().as_nanos()
+        })
+        .collect();
+    took.sort_unstable();
+    let micros = |share: f64| took[(DECISIONS as f64 * share) as usize] as f64 / 1_000.0;
+    println!("engine/evaluate, {DECISIONS} decisions: median {:.1} us, p99 {:.1} us", micros(0.5), micros(0.99));
+}
+
+fn evaluate(bench: &Bench, criterion: &mut Criterion) {
+    let last = CALLS_MAX;
+    let mut group = criterion.benchmark_group("engine");
+    for (name, proposal) in [
+        ("evaluate, fresh call", bench.propose(last + 1, 0)),
+        ("evaluate, fresh undeclared call", bench.propose(last + 1, 3)),
+        ("evaluate, repeated call", bench.propose(last, 0)),
+        ("evaluate, declared write", bench.propose(last + 1, 1)),
+    ] {
+        group.bench_function(name, |bencher| bencher.iter(|| bench.judge(black_box(&proposal))));
+    }
+    let request = bench.request(last + 1, 0);
+    group.bench_function("propose", |bencher| {
+        bencher.iter_batched(
+            || request.clone(),
+            |request| bench.policy.propose(black_box(request)),
+            BatchSize::SmallInput,
+        );
+    });
+    let change = bench.allowed(&bench.propose(last + 1, 1));
+    group.bench_function("advance", |bencher| {
+        bencher.iter_batched(
+            || (bench.tree.clone(), change.clone()),
+            |(mut tree, change)| (engine::advance(&mut tree, black_box(change)), tree),
+            BatchSize::SmallInput,
+        );
+    });
+    group.finish();
+}
+
+fn record(bench: &Bench, criterion: &mut Criterion) {
+    let proposal = bench.propose(CALLS_MAX + 1, 0);
+    let mut tree = bench.tree.clone();
+    let _ = engine::advance(&mut tree, bench.allowed(&proposal));
+    let report = |status| Report::new(proposal.request.session.clone(), proposal.request.call_id.clone(), status);
+    let rows = (0..6).map(|i| format!(r#"{{"order_id":"A-10{i}","state":"shipped","total_cents":{}}}"#, 1_299 * i));
+    let success = Report {
+        result: Some(format!(r#"{{"rows":[{}],"took_ms":12}}"#, rows.collect::<Vec<_>>().join(","))),
+        ..report(OutcomeStatus::Success)
+    };
+    let error = |error_type: Option<&str>, http_status, message: &str| Report {
+        error: Some(ErrorReport {
+            error_type: error_type.map(str::to_owned),
+            http_status,
+            message: message.to_owned(),
+            ..ErrorReport::default()
+        }),
+        ..report(OutcomeStatus::Error)
+    };
+    let throttled = "Rate limit reached for requests on tokens per min (TPM): Limit 30000, Used 29800. Please try \
+                     again                      in 1.2s. request_id: req_8f7a6b5c4d3e";
+    let unclear = "Traceback (most recent call last):\n  File \"/app/tools/orders.py\", line 88, in search\n    raise \
+                   OrderError(f\"cannot ship order A-1042 in state draft\")\nOrderError: cannot ship order A-1042 in \
+                   state draft";
+    let mut group = criterion.benchmark_group("engine");
+    for (name, report) in [
+        ("record, success", success),
+        ("record, error with a status", error(Some("RateLimitError"), Some(429), throttled)),
+        ("record, error with a message only", error(None, None, unclear)),
+    ] {
+        group.bench_function(name, |bencher| {
+            bencher.iter(|| engine::record(&bench.policy, &tree, &bench.shared, black_box(&report), bench.now));
+        });
+    }
+    group.finish();
+}
+
+/// One decision over five waits: profiles of 24 tools and 7 kinds with trials in every cell.
+fn decide(bench: &Bench, criterion: &mut Criterion) {
+    use FailureKind::{Auth, Conflict, Internal, InvalidArgument, NotFound, RateLimited, Timeout};
+    let tools: Vec<ToolName> =
+        (0..24).map(|i| ToolName::parse("tool", &format!("mcp__orders__tool_{i:02}")).expect("valid")).collect();
+    let mut profiles = Profiles::default();
+    let kinds = [Timeout, RateLimited, Internal, Auth, InvalidArgument, NotFound, Conflict];
+    for (i, tool) in tools.iter().enumerate() {
+        for failure in kinds {
+            for (cell, state) in (0..9).map(RetryState::of_index).enumerate() {
+                for waited_ms in WAITS_MS {
+                    profiles.learn(&trial(tool, failure, state, waited_ms, (i + cell) % 3 == 0, bench.now));
+                }
+            }
+        }
+    }
+    let now = bench.now.plus_ms(60_000);
+    let case = |kind, attempt| FailedAttempt {
+        tool: &tools[17],
+        kind,
+        attempt,
+        tool_state: ToolState::Failing,
+        hint: None,
+        asked_ms: None,
+        is_unsafe: false,
+        rate_limit_run: 0,
+        may_retry: true,
+        may_probe: true,
+        traits: Traits::default(),
+        seed: 0x9e37_79b9_7f4a_7c15,
+        now,
+    };
+    let mut group = criterion.benchmark_group("advise");
+    for (name, case) in [
+        ("the first attempt, with all that may follow", case(Timeout, 1)),
+        ("the last attempt, nothing may follow", case(Timeout, 4)),
+    ] {
+        let params = Params::default();
+        group.bench_function(name, |bencher| bencher.iter(|| advise(&params, &profiles, black_box(&case))));
+    }
+    group.finish();
+}
+
+fn trial(tool: &ToolName, failure: FailureKind, state: RetryState, waited_ms: u64, ok: bool, at: Timestamp) -> Trial {
+    let follow_up = FollowUp {
+        of: 1,
+        kind: FollowUpKind::Same,
+        failure,
+        state,
+        waited_ms,
+        p_predicted: 0.5,
+        retryable_said: true,
+        probe: false,
+        p_slow: 0.5,
+        p: 0.5,
+        features: [0.0; FEATURES],
+    };
+    Trial { tool: tool.clone(), follow_up, ok, at }
+}
+
+/// Every rule with its parameters, and a hundred tools with schemas, conditions and normalisers.
+fn file() -> String {
+    let mut text = String::from(
+        "policy_engine:
+  authorization:
+    tiers:
+      - {name: reads, pattern: '*search_*|*get_*', action: allowlist, rate_limit: 100000/min}
+      - {name: writes, pattern: '*update_*', action: per_conversation_grant, ceiling: 100000}
+      - {name: code, pattern: 'run_*', action: allowlist, rate_limit: 100000/min, per: tenant}
+  phases: [{name: WORK, tools: '*'}]
+  side_effects: {second_change: allow}
+  growth: {calls_per_second: 60}
+  tool_schemas:
+",
+    );
+    for i in 0..100 {
+        let (name, effect, resource) = TOOLS[i % TOOLS.len()];
+        let name = if i < TOOLS.len() { name.to_owned() } else { format!("{name}_{i}") };
+        let _ = writeln!(text, "    {name}:\n      effect: {}", effect.as_str());
+        if !resource.is_empty() {
+            let _ = writeln!(text, "      side_effect_resource: '{resource}'");
+        }
+        text.push_str(
+            "      normalizers: {query: collapse_whitespace, order_id: to_upper, since: iso_datetime_utc}
+      conditions: [{check: args.limit <= 100, field: limit}]
+      schema:
+        type: object
+        additionalProperties: false
+        properties:
+          order_id: {type: string, pattern: '^A-[0-9]+$'}
+          query: {type: string, maxLength: 500}
+          limit: {type: integer, minimum: 1, maximum: 500}
+          fields: {type: array, items: {type: string}, maxItems: 20}
+          since: {type: string, format: date-time}
+          include_archived: {type: boolean}
+          note: {type: string}
+        required: [order_id, query]
+",
+        );
+    }
+    text
+}
+
+impl Bench {
+    fn with_a_full_window() -> Self {
+        let policy = policy::compile(&file()).expect("a good policy");
+        let now = Timestamp::from_millis(1_790_000_000_000);
+        let root = SessionId::parse("session", "conversation-7b0d3f2e").expect("valid");
+        let tree = CallTree::new(DEFAULT_TENANT, root, now);
+        let mut bench = Self { policy, shared: Shared::default(), tree, now };
+        for i in 0..=CALLS_MAX {
+            let proposal = bench.propose(i, i % TOOLS.len());
+            let change = bench.allowed(&proposal);
+            let _ = engine::advance(&mut bench.tree, change);
+            bench.now = bench.now.plus_ms(900);
+            let (session, call_id) = (proposal.request.session, proposal.request.call_id);
+            let report = Report {
+                result: Some(format!(r#"{{"row":{i}}}"#)),
+                ..Report::new(session, call_id, OutcomeStatus::Success)
+            };
+            let recorded = engine::record(&bench.policy, &bench.tree, &bench.shared, &report, bench.now);
+            let change = recorded.expect("permitted").change.expect("new");
+            let _ = engine::advance(&mut bench.tree, *change);
+            bench.now = bench.now.plus_ms(1_100);
+        }
+        let session = bench.tree.sessions.values().next().expect("one session");
+        assert!(session.calls.len() >= CALLS_MAX, "the window is full");
+        bench
+    }
+
+    fn request(&self, i: usize, tool: usize) -> Request {
+        let arguments = format!(
+            r#"{{"order_id":"A-{i}","query":"state:shipped AND customer:4711","limit":50,
+                 "fields":["id","total","items"],"since":"2026-03-01T00:00:00Z","include_archived":false,
+                 "note":"asked by the customer in chat {i}"}}"#
+        );
+        Request {
+            run: RunId::parse("run", "turn-1").ok(),
+            agent: AgentId::parse("agent", "support").ok(),
+            usage: Usage { input_tokens: 1_800, output_tokens: 120, ..Usage::default() },
+            cost_estimate_micros: Some(1_000),
+            ..Request::new(
+                DEFAULT_TENANT,
+                self.tree.root.clone(),
+                CallId::parse("call_id", &format!("toolu_{i}_{tool}_{}", self.tree.version)).expect("valid"),
+                ToolName::parse("tool", TOOLS[tool].0).expect("valid"),
+                json::parse(&arguments).expect("valid"),
+            )
+        }
+    }
+
+    fn propose(&self, i: usize, tool: usize) -> Proposal {
+        self.policy.propose(self.request(i, tool))
+    }
+
+    fn judge(&self, proposal: &Proposal) -> Judgement {
+        engine::evaluate(&self.policy, &self.tree, &self.shared, proposal, None, self.now).expect("no caller_error")
+    }
+
+    fn allowed(&self, proposal: &Proposal) -> Change {
+        match self.judge(proposal) {
+            Judgement::New(verdict, change) if verdict.permit.is_some() => *change,
+            other => panic!("{other:?}"),
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! A collector of OTLP in a process of its own: it counts what comes and keeps nothing, so that telemetry is measured
+//! and not somebody's storage.
+
+use std::{
+    convert::Infallible,
+    future::{Future, Ready, ready},
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    task::{Context, Poll},
+};
+
+use anyhow::Context as _;
+use bytes::Bytes;
+use http_body_util::BodyExt as _;
+use prost::Message as _;
+use serde::Serialize;
+use tokio::sync::watch;
+use tonic::{
+    Request, Response, Status,
+    body::Body,
+    client,
+    codegen::{Service, http},
+    server::{self, UnaryService},
+    transport::{Channel, Endpoint},
+};
+use tonic_prost::ProstCodec;
+
+use callgate::{
+    grpc::Front,
+    listener::{Bound, Limits, Server, Way},
+};
+
+/// Where each signal goes, by gRPC and over HTTP.
+const SIGNALS: [(&str, &str); 3] = [
+    ("/opentelemetry.proto.collector.trace.v1.TraceService/Export", "/v1/traces"),
+    ("/opentelemetry.proto.collector.metrics.v1.MetricsService/Export", "/v1/metrics"),
+    ("/opentelemetry.proto.collector.logs.v1.LogsService/Export", "/v1/logs"),
+];
+/// Where it is asked what came.
+const COUNTS: &str = "/callgate.bench.Collector/Counts";
+
+/// What came, or came within some time.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message, Serialize)]
+pub(super) struct Counts {
+    #[prost(uint64, tag = "1")]
+    pub(super) spans: u64,
+    #[prost(uint64, tag = "2")]
+    pub(super) metrics: u64,
+    #[prost(uint64, tag = "3")]
+    pub(super) lines: u64,
+}
+
+impl Counts {
+    pub(super) fn since(self, before: Self) -> Self {
+        Self {
+            spans: self.spans.saturating_sub(before.spans),
+            metrics: self.metrics.saturating_sub(before.metrics),
+            lines: self.lines.saturating_sub(before.lines),
+        }
+    }
+}
+
+/// What any signal is sent in, as far as counting needs it: all three have the same shape.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Export {
+    #[prost(message, repeated, tag = "1")]
+    resources: Vec<OfResource>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct OfResource {
+    #[prost(message, repeated, tag = "2")]
+    scopes: Vec<OfScope>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct OfScope {
+    #[prost(bytes = "bytes", repeated, tag = "2")]
+    said: Vec<Bytes>,
+}
+
+/// Serves until it is told to stop.
+pub(crate) async fn run() -> anyhow::Result<()> {
+    let bound = Bound::bind(([127, 0, 0, 1], 0).into(), &Way::default())?;
+    let address = bound.address();
+    let listener = bound.listen()?;
+    outln!("the collector serves gRPC on {address}");
+    let (_end, ending) = watch::channel(false);
+    let server = Server::new(Limits::default());
+    tokio::select! {
+        () = server.serve(listener, Front(Collector::default()), ending) => anyhow::bail!("the collector ended"),
+        () = callgate::cli::signal::stop() => Ok(()),
+    }
+}
+
+#[derive(Debug, Clone, Default)]
+struct Collector(Arc<[AtomicU64; 3]>);
+
+impl Collector {
+    fn take(&self, signal: usize, sent: &Export) {
+        let scopes = sent.resources.iter().flat_map(|resource| &resource.scopes);
+        let count = scopes.map(|scope| scope.said.len() as u64).sum();
+        self.0[signal].fetch_add(count, Ordering::Relaxed);
+    }
+
+    fn counts(&self) -> Counts {
+        let [spans, metrics, lines] = [0, 1, 2].map(|n: usize| self.0[n].load(Ordering::Relaxed));
+        Counts { spans, metrics, lines }
+    }
+}
+
+impl Service<http::Request<Body>> for Collector {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<http::Response<Body>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let collector = self.clone();
+        Box::pin(async move {
+            let path = request.uri().path();
+            if path == COUNTS {
+                let codec = ProstCodec::<Counts, ()>::default();
+                return Ok(server::Grpc::new(codec).unary(Told(collector.counts()), request).await);
+            }
+            if let Some(signal) = SIGNALS.iter().position(|(grpc, _)| *grpc == path) {
+                let codec = ProstCodec::<(), Export>::default();
+                return Ok(server::Grpc::new(codec).unary(Taken(collector, signal), request).await);
+            }
+            let mut answer = http::Response::new(Body::empty());
+            *answer.status_mut() = match SIGNALS.iter().position(|(_, http)| *http == path) {
+                Some(signal) => posted(&collector, signal, request.into_body()).await,
+                None => http::StatusCode::NOT_FOUND,
+            };
+            Ok(answer)
+        })
+    }
+}
+
+async fn posted(collector: &Collector, signal: usize, body: Body) -> http::StatusCode {
+    let Ok(body) = body.collect().await else { return http::StatusCode::BAD_REQUEST };
+    match Export::decode(body.to_bytes()) {
+        Ok(sent) => {
+            collector.take(signal, &sent);
+            http::StatusCode::OK
+        }
+        Err(_) => http::StatusCode::BAD_REQUEST,
+    }
+}
+
+/// An export of the signal of that number.
+struct Taken(Collector, usize);
+
+impl UnaryService<Export> for Taken {
+    type Response = ();
+    type Future = Ready<Result<Response<()>, Status>>;
+
+    fn call(&mut self, request: Request<Export>) -> Self::Future {
+        self.0.take(self.1, &request.into_inner());
+        ready(Ok(Response::new(())))
+    }
+}
+
+struct Told(Counts);
+
+impl UnaryService<()> for Told {
+    type Response = Counts;
+    type Future = Ready<Result<Response<Counts>, Status>>;
+
+    fn call(&mut self, _: Request<()>) -> Self::Future {
+        ready(Ok(Response::new(self.0)))
+    }
+}
+
+/// Asks a collector what came.
+#[derive(Debug)]
+pub(super) struct Asker(client::Grpc<Channel>);
+
+impl Asker {
+    pub(super) async fn connect(url: &str) -> anyhow::Result<Self> {
+        let channel = Endpoint::from_shared(url.to_owned())?.connect().await.context("the collector")?;
+        Ok(Self(client::Grpc::new(channel)))
+    }
+
+    pub(super) async fn counts(&mut self) -> anyhow::Result<Counts> {
+        self.0.ready().await.context("the collector")?;
+        let codec = ProstCodec::<(), Counts>::default();
+        let path = http::uri::PathAndQuery::from_static(COUNTS);
+        let told = self.0.unary(Request::new(()), path, codec).await.context("what the collector got")?;
+        Ok(told.into_inner())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_thing_said_is_counted_once_in_whatever_resource_and_scope() {
+        let scope = |count| OfScope { said: vec![Bytes::from_static(b"\x0a\x01x"); count] };
+        let sent = Export {
+            resources: vec![
+                OfResource { scopes: vec![scope(2), scope(1)] },
+                OfResource { scopes: vec![scope(4)] },
+                OfResource::default(),
+            ],
+        };
+        let collector = Collector::default();
+        collector.take(0, &Export::decode(sent.encode_to_vec().as_slice()).expect("as it was sent"));
+        let before = collector.counts();
+        collector.take(2, &sent);
+        assert_eq!(before, Counts { spans: 7, metrics: 0, lines: 0 });
+        assert_eq!(collector.counts().since(before), Counts { spans: 0, metrics: 0, lines: 7 });
+    }
+}

@@ -1,0 +1,207 @@
+//! Agents at work on a server: a closed loop, or an open one that keeps to its times however long answers take.
+
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use anyhow::{Context as _, bail};
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep, sleep_until},
+};
+
+use super::{
+    agent::Agent,
+    link::{Link, Way, named, pause},
+    load::Load,
+    tally::Tally,
+};
+use callgate_proto::v1::Decision;
+
+/// How long nothing may come through before a run is given up.
+const STUCK: Duration = Duration::from_secs(20);
+/// How often it is looked whether all sessions are warm.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// The agents of one load on one server. They keep their connections and sessions from one round to the next.
+#[derive(Debug)]
+pub(super) struct Crew {
+    load: Arc<Load>,
+    /// Each with its connection's number.
+    seats: Vec<(usize, Link, Agent)>,
+}
+
+/// What the agents of a round share.
+#[derive(Debug)]
+struct Round {
+    load: Arc<Load>,
+    over: AtomicBool,
+    cold: AtomicUsize,
+    begun: Instant,
+    /// One for each connection.
+    tallies: Vec<Mutex<Tally>>,
+}
+
+/// A round that is being measured.
+#[derive(Debug)]
+pub(super) struct Running {
+    round: Arc<Round>,
+    agents: JoinSet<(usize, Link, Agent, u64)>,
+}
+
+impl Crew {
+    pub(super) async fn new(load: &Load, way: &Way) -> anyhow::Result<Self> {
+        let mut seats = Vec::with_capacity(load.workers());
+        for connection in 0..load.connections {
+            let link = Link::connect(way, load.transport, connection).await?;
+            seats.extend((0..load.in_flight).map(|place| {
+                let agent = Agent::new(load, connection * load.in_flight + place);
+                (connection, link.clone(), agent)
+            }));
+        }
+        Ok(Self { load: Arc::new(load.clone()), seats })
+    }
+
+    pub(super) fn load(&self) -> Load {
+        (*self.load).clone()
+    }
+
+    /// From now on so many pairs a second are intended.
+    pub(super) fn keep_to(&mut self, rate: f64) {
+        self.load = Arc::new(Load { rate: Some(rate), ..(*self.load).clone() });
+    }
+
+    /// Sets the agents to work; comes back once every session is warm and `warm_up` has passed.
+    pub(super) async fn begin(self, warm_up: Duration) -> anyhow::Result<Running> {
+        let count = self.seats.len();
+        let round = Arc::new(Round {
+            cold: AtomicUsize::new(count),
+            over: AtomicBool::new(false),
+            begun: Instant::now(),
+            tallies: (0..self.load.connections).map(|_| Mutex::new(Tally::new())).collect(),
+            load: self.load,
+        });
+        let mut agents = JoinSet::new();
+        for (n, (connection, link, agent)) in self.seats.into_iter().enumerate() {
+            agents.spawn(work(Arc::clone(&round), connection, link, agent, n as f64 / count as f64));
+        }
+        let running = Running { round, agents };
+        running.warm(warm_up).await?;
+        Ok(running)
+    }
+}
+
+impl Running {
+    async fn warm(&self, warm_up: Duration) -> anyhow::Result<()> {
+        let (mut pairs, mut moved) = (0, Instant::now());
+        while self.round.cold.load(Ordering::Relaxed) > 0 || self.round.begun.elapsed() < warm_up {
+            sleep(LOOK_EVERY).await;
+            if moved.elapsed() > STUCK {
+                let so_far = self.so_far();
+                if so_far.pair.percentiles().count == pairs {
+                    bail!("no call has come through for {} s: {:?}", STUCK.as_secs(), so_far.refused);
+                }
+                (pairs, moved) = (so_far.pair.percentiles().count, Instant::now());
+            }
+        }
+        Ok(())
+    }
+
+    /// What was noted since the last time; begins anew.
+    pub(super) fn take(&self) -> Tally {
+        self.gather(|tally| std::mem::replace(tally, Tally::new()))
+    }
+
+    fn so_far(&self) -> Tally {
+        self.gather(|tally| tally.clone())
+    }
+
+    fn gather(&self, of: impl Fn(&mut Tally) -> Tally) -> Tally {
+        let mut all = Tally::new();
+        for tally in &self.round.tallies {
+            let noted = of(&mut tally.lock().unwrap_or_else(PoisonError::into_inner));
+            all.add(&noted);
+        }
+        all
+    }
+
+    /// Ends the round: calls on their way are answered. Gives the agents back, and how many pairs should have begun by
+    /// now and have not.
+    pub(super) async fn end(mut self) -> anyhow::Result<(Crew, u64)> {
+        self.round.over.store(true, Ordering::Relaxed);
+        let (mut seats, mut late) = (Vec::new(), 0);
+        while let Some(agent) = self.agents.join_next().await {
+            let (connection, link, agent, behind) = agent.context("an agent died")?;
+            seats.push((connection, link, agent));
+            late += behind;
+        }
+        Ok((Crew { load: Arc::clone(&self.round.load), seats }, late))
+    }
+}
+
+/// One agent, until the round is over. With a rate its calls are spread evenly, `phase` of the way into the first
+/// interval; a call that comes late because the one before took long is measured from when it should have begun.
+async fn work(round: Arc<Round>, connection: usize, mut link: Link, mut agent: Agent, phase: f64) -> Ended {
+    let interval = round.load.rate.map(|rate| Duration::from_secs_f64(round.load.workers() as f64 / rate));
+    let mut next = round.begun + interval.map_or(Duration::ZERO, |interval| interval.mul_f64(phase));
+    let mut cold = true;
+    let mut noted = |agent: &Agent| {
+        if cold && agent.is_warm() {
+            cold = false;
+            round.cold.fetch_sub(1, Ordering::Relaxed);
+        }
+    };
+    noted(&agent);
+    while !round.over.load(Ordering::Relaxed) {
+        let intended = if interval.is_some() { next } else { Instant::now() };
+        if interval.is_some() {
+            sleep_until(intended).await;
+            if round.over.load(Ordering::Relaxed) {
+                break;
+            }
+        }
+        pair(&round, connection, &mut link, &mut agent, intended).await;
+        noted(&agent);
+        next += interval.unwrap_or_default();
+    }
+    let behind = interval.map_or(0.0, |interval| next.elapsed().as_secs_f64() / interval.as_secs_f64());
+    (connection, link, agent, behind as u64)
+}
+
+type Ended = (usize, Link, Agent, u64);
+
+async fn pair(round: &Round, connection: usize, link: &mut Link, agent: &mut Agent, intended: Instant) {
+    let note = |write: &dyn Fn(&mut Tally)| {
+        write(&mut round.tallies[connection].lock().unwrap_or_else(PoisonError::into_inner));
+    };
+    let call = agent.call(&round.load);
+    let failed = async |status: tonic::Status, method: &str| {
+        note(&|tally| tally.refused(format!("{method} {}", named(&status))));
+        sleep(pause(&status)).await;
+    };
+    let verdict = match link.evaluate(call.question).await {
+        Ok(verdict) => verdict,
+        Err(status) => return failed(status, "Evaluate").await,
+    };
+    let judged = Instant::now();
+    if verdict.decision() != Decision::Allow {
+        let what = format!("{} {}", verdict.decision().as_str_name().trim_start_matches("DECISION_"), verdict.reason);
+        return note(&|tally| {
+            tally.evaluate.note(judged - intended);
+            tally.refused(what.clone());
+        });
+    }
+    if let Err(status) = link.record(call.report).await {
+        return failed(status, "Record").await;
+    }
+    let reported = Instant::now();
+    note(&|tally| {
+        tally.evaluate.note(judged - intended);
+        tally.record.note(reported - judged);
+        tally.pair.note(reported - intended);
+    });
+}

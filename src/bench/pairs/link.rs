@@ -1,0 +1,107 @@
+//! One way to a server.
+
+use std::time::Duration;
+
+use clap::ValueEnum;
+use serde::Serialize;
+use tonic::Status;
+use tonic_types::StatusExt as _;
+
+use super::stream::Stream;
+use callgate::cli::{
+    credential::Credential,
+    remote::{Bearer, Wire, reason},
+};
+use callgate_proto::v1::{
+    EvaluateRequest, RecordRequest, RecordResponse, Verdict, gate_service_client::GateServiceClient,
+    tagged_answer::Answer, tagged_request::Request,
+};
+
+/// How long a caller that is turned away waits before it goes on, unless it is told.
+const PAUSE: Duration = Duration::from_millis(10);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// How calls travel.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Transport {
+    /// A call of its own each
+    #[default]
+    Unary,
+    /// All of a connection on one stream
+    Stream,
+    /// As unary, over a unix socket
+    Unix,
+}
+
+/// Where a server is, and what is shown to it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Way {
+    pub(super) url: String,
+    pub(super) shown: Credential,
+    /// Connections take turns with them; without any, none is shown.
+    pub(super) tokens: Vec<Bearer>,
+}
+
+impl Way {
+    /// To a server that wants no credential.
+    pub(super) fn to(url: &str) -> Self {
+        Self { url: url.to_owned(), ..Self::default() }
+    }
+
+    /// The connection of that number.
+    async fn connect(&self, connection: usize) -> anyhow::Result<Wire> {
+        let bearer = self.tokens.get(connection % self.tokens.len().max(1)).cloned();
+        self.shown.connect(&self.url, bearer.unwrap_or_default(), "").await
+    }
+}
+
+/// A connection, shared by the agents on it.
+#[derive(Debug, Clone)]
+pub(super) enum Link {
+    Calls(Box<GateServiceClient<Wire>>),
+    Stream(Stream),
+}
+
+impl Link {
+    pub(super) async fn connect(way: &Way, transport: Transport, connection: usize) -> anyhow::Result<Self> {
+        let gate = GateServiceClient::new(way.connect(connection).await?);
+        Ok(match transport {
+            Transport::Unary | Transport::Unix => Self::Calls(Box::new(gate)),
+            Transport::Stream => Self::Stream(Stream::open(gate).await?),
+        })
+    }
+
+    pub(super) async fn evaluate(&mut self, question: EvaluateRequest) -> Result<Verdict, Status> {
+        let answer = match self {
+            Self::Calls(gate) => gate.evaluate(question).await?.into_inner(),
+            Self::Stream(stream) => match stream.ask(Request::Evaluate(question)).await? {
+                Answer::Evaluate(answer) => answer,
+                _ => return Err(Status::internal("another answer than to an Evaluate")),
+            },
+        };
+        Ok(answer.verdict.unwrap_or_default())
+    }
+
+    pub(super) async fn record(&mut self, report: RecordRequest) -> Result<RecordResponse, Status> {
+        match self {
+            Self::Calls(gate) => Ok(gate.record(report).await?.into_inner()),
+            Self::Stream(stream) => match stream.ask(Request::Record(report)).await? {
+                Answer::Record(answer) => Ok(answer),
+                _ => Err(Status::internal("another answer than to a Record")),
+            },
+        }
+    }
+}
+
+/// A refusal as it is counted.
+pub(super) fn named(status: &Status) -> String {
+    let code = format!("{:?}", status.code());
+    reason(status).map_or(code.clone(), |reason| format!("{code} {reason}"))
+}
+
+/// How long the server asks to stay away.
+pub(super) fn pause(status: &Status) -> Duration {
+    let told = status.get_details_retry_info().and_then(|info| info.retry_delay);
+    told.unwrap_or(PAUSE).clamp(PAUSE, PAUSE_MAX)
+}

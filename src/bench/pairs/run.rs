@@ -1,0 +1,237 @@
+//! One case: several entrants, each a load on a server, measured in turns.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use anyhow::Context as _;
+use serde::Serialize;
+use tokio::time::{Instant, sleep};
+
+use super::{
+    agent::Agent,
+    drive::{Crew, Running},
+    link::{Link, Transport, Way},
+    load::{Load, Mix},
+    probe::Spent,
+    read::Rate,
+    report::median,
+    server::{Servers, Which},
+    tally::{Percentiles, Tally},
+    yardstick::Answers,
+};
+use callgate_proto::v1::{EvaluateResponse, Verdict};
+
+/// Rounds in which the peak is looked for.
+const PEAK_ROUNDS: usize = 3;
+
+/// The number of a server, and the agents that work on it, but while a round takes them.
+pub(super) type Seat = (usize, Option<Crew>);
+
+/// How long, how often.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct Plan {
+    pub(super) rounds: usize,
+    pub(super) round: Duration,
+    pub(super) warm_up: Duration,
+}
+
+/// Who is held against whom.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Held {
+    /// The first entrant against each other one.
+    FirstToEach,
+    /// Each other one against the last.
+    EachToLast,
+}
+
+/// What is compared.
+#[derive(Debug, Clone)]
+pub(super) struct Case {
+    pub(super) title: String,
+    pub(super) entrants: Vec<Entrant>,
+    pub(super) rate: Option<Rate>,
+    pub(super) held: Held,
+}
+
+/// A load on a server.
+#[derive(Debug, Clone)]
+pub(super) struct Entrant {
+    pub(super) name: String,
+    pub(super) which: Which,
+    pub(super) load: Load,
+}
+
+/// What came of a case.
+#[derive(Debug, Serialize)]
+pub(super) struct Outcome {
+    pub(super) title: String,
+    pub(super) plan: Plan,
+    pub(super) held: Held,
+    pub(super) entrants: Vec<Measured>,
+}
+
+/// What came of an entrant, round by round.
+#[derive(Debug, Serialize)]
+pub(super) struct Measured {
+    pub(super) name: String,
+    pub(super) load: Load,
+    pub(super) rounds: Vec<Figures>,
+}
+
+/// One round. Times are microseconds.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Figures {
+    pub(super) seconds: f64,
+    pub(super) pairs_per_s: f64,
+    pub(super) evaluate_us: Percentiles,
+    pub(super) record_us: Percentiles,
+    pub(super) pair_us: Percentiles,
+    /// Processor time by kind of process; null where it cannot be known.
+    pub(super) cpu_us_per_pair: Option<BTreeMap<&'static str, f64>>,
+    pub(super) wal_bytes_per_pair: Option<f64>,
+    /// What the server's collector got, by kind; null where it has none.
+    pub(super) told_per_pair: Option<BTreeMap<&'static str, f64>>,
+    /// What the disk of the bench's folder takes to make one page durable.
+    pub(super) disk_sync_us: Percentiles,
+    /// What was not let through, and errors; none of them counts as a pair.
+    pub(super) refused: BTreeMap<String, u64>,
+    /// Of an open loop: pairs that should have begun by the end, and had not.
+    pub(super) not_begun: u64,
+}
+
+impl Case {
+    pub(super) async fn run(&self, servers: &mut Servers, plan: Plan) -> anyhow::Result<Outcome> {
+        let mut seats = self.start(servers).await?;
+        if let Some(rate) = self.rate {
+            let rate = Self::intended(rate, servers, &mut seats[0], plan).await?;
+            seats.iter_mut().filter_map(|(_, crew)| crew.as_mut()).for_each(|crew| crew.keep_to(rate));
+        }
+        let count = self.entrants.len();
+        let mut rounds = vec![Vec::new(); count];
+        for round in 0..plan.rounds {
+            // Who goes first changes, so that nobody always finds what the same other left behind.
+            for n in (0..count).map(|n| (n + round) % count) {
+                errln!("  {}: round {} of {}, {}", self.title, round + 1, plan.rounds, self.entrants[n].name);
+                rounds[n].push(measure(servers, &mut seats[n], plan).await?);
+            }
+        }
+        let measured = self.entrants.iter().zip(seats).zip(rounds).map(|((entrant, (_, crew)), rounds)| Measured {
+            name: entrant.name.clone(),
+            load: crew.map_or_else(|| entrant.load.clone(), |crew| crew.load()),
+            rounds,
+        });
+        Ok(Outcome { title: self.title.clone(), plan, held: self.held, entrants: measured.collect() })
+    }
+
+    /// Pairs a second; a share of the peak is taken of what a closed loop reaches now.
+    pub(super) async fn intended(
+        rate: Rate,
+        servers: &mut Servers,
+        seat: &mut Seat,
+        plan: Plan,
+    ) -> anyhow::Result<f64> {
+        let share = match rate {
+            Rate::Pairs(rate) => return Ok(rate),
+            Rate::OfPeak(share) => share,
+        };
+        let mut rates = Vec::new();
+        for _ in 0..PEAK_ROUNDS {
+            rates.push(measure(servers, seat, plan).await?.pairs_per_s);
+        }
+        Ok(share * median(rates))
+    }
+
+    /// The servers, and the agents on them.
+    pub(super) async fn start(&self, servers: &mut Servers) -> anyhow::Result<Vec<Seat>> {
+        let (mut seats, mut answers) = (Vec::new(), None);
+        for entrant in &self.entrants {
+            let n = servers.of(&entrant.which, answers.as_ref()).await?;
+            let way = servers.get(n).way.clone();
+            if answers.is_none() {
+                answers = Some(sample(&way, &entrant.load).await?);
+            }
+            seats.push((n, Some(Crew::new(&entrant.load, &way).await?)));
+        }
+        Ok(seats)
+    }
+}
+
+/// What the server answers to a plain pair of these sizes, for those who only send it back.
+async fn sample(way: &Way, load: &Load) -> anyhow::Result<Answers> {
+    let sizes = Mix { argument_bytes: load.mix.argument_bytes, result_bytes: load.mix.result_bytes, ..Mix::default() };
+    let load = Load { connections: 1, in_flight: 1, sessions: 1, calls_per_session: None, mix: sizes, ..load.clone() };
+    let (mut link, mut agent) = (Link::connect(way, Transport::Unary, 0).await?, Agent::new(&load, 0));
+    let (mut verdict, mut told) = (Verdict::default(), None);
+    for _ in 0..3 {
+        let call = agent.call(&load);
+        verdict = link.evaluate(call.question).await.context("a first Evaluate")?;
+        told = Some(link.record(call.report).await.context("a first Record")?);
+    }
+    Ok(Answers { evaluate: EvaluateResponse { verdict: Some(verdict) }, record: told.unwrap_or_default() })
+}
+
+async fn measure(servers: &mut Servers, seat: &mut Seat, plan: Plan) -> anyhow::Result<Figures> {
+    let crew = seat.1.take().context("the agents are still away")?;
+    let running = crew.begin(plan.warm_up).await?;
+    let mut figures = window(servers, seat.0, &running, plan.round).await?;
+    let (crew, not_begun) = running.end().await?;
+    figures.not_begun = not_begun;
+    seat.1 = Some(crew);
+    Ok(figures)
+}
+
+/// What happens in a stretch of time.
+pub(super) async fn window(
+    servers: &mut Servers,
+    n: usize,
+    running: &Running,
+    length: Duration,
+) -> anyhow::Result<Figures> {
+    let before = servers.get(n).probe.look().await?;
+    running.take();
+    servers.disk().take();
+    let began = Instant::now();
+    sleep(length).await;
+    let (tally, seconds) = (running.take(), began.elapsed().as_secs_f64());
+    let disk = servers.disk().take();
+    let spent = servers.get(n).probe.look().await?.since(&before);
+    Ok(Figures::of(tally, seconds, spent, disk))
+}
+
+impl Figures {
+    fn of(tally: Tally, seconds: f64, spent: Spent, disk: Percentiles) -> Self {
+        let pair_us = tally.pair.percentiles();
+        let pairs = pair_us.count as f64;
+        let each = |sum: u64| if pairs > 0.0 { sum as f64 / pairs } else { 0.0 };
+        Self {
+            seconds,
+            pairs_per_s: pairs / seconds,
+            evaluate_us: tally.evaluate.percentiles(),
+            record_us: tally.record.percentiles(),
+            pair_us,
+            cpu_us_per_pair: spent.cpu.map(|cpu| cpu.into_iter().map(|(kind, sum)| (kind, each(sum))).collect()),
+            wal_bytes_per_pair: spent.wal.map(each),
+            told_per_pair: spent.told.map(|told| {
+                let told = [("spans", told.spans), ("metrics", told.metrics), ("lines", told.lines)];
+                told.into_iter().map(|(kind, count)| (kind, each(count))).collect()
+            }),
+            disk_sync_us: disk,
+            refused: tally.refused,
+            not_begun: 0,
+        }
+    }
+
+    /// Processor time of these kinds of process together.
+    pub(super) fn cpu(&self, of: impl Fn(&str) -> bool) -> Option<f64> {
+        let cpu = self.cpu_us_per_pair.as_ref()?;
+        Some(cpu.iter().filter(|(kind, _)| of(kind)).map(|(_, micros)| micros).sum())
+    }
+
+    pub(super) fn server(&self) -> Option<f64> {
+        self.cpu(|kind| kind == "server").filter(|micros| *micros > 0.0)
+    }
+
+    pub(super) fn postgres(&self) -> Option<f64> {
+        self.cpu(|kind| !matches!(kind, "client" | "server" | "collector")).filter(|micros| *micros > 0.0)
+    }
+}

@@ -1,0 +1,275 @@
+//! The servers of a run: started when they are first needed, each with a database of its own, stopped at the end.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use sqlx::postgres::PgConnectOptions;
+use tempfile::TempDir;
+
+use super::{
+    child::Process,
+    disk::Disk,
+    keys,
+    link::Way,
+    probe::Probe,
+    stored,
+    telemetry::Telling,
+    tokens,
+    yardstick::{Answers, DATABASE, Yardstick},
+};
+use callgate::{
+    cli::credential::Credential,
+    private_postgres::{PrivatePostgres, Settings},
+    store::parse_url,
+};
+
+/// Which server.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Which {
+    /// One that runs, with what is shown to it, and its database where it is known.
+    Running { url: String, shown: Credential, database_url: Option<String> },
+    /// One of ours: this program or another build of it. Where it has tenants, each shows a token.
+    Own {
+        program: PathBuf,
+        policy: Policy,
+        stored: u64,
+        database_url: Option<String>,
+        unix: bool,
+        tenants: usize,
+        encrypted: bool,
+        /// What it tells a collector of its own; none has one.
+        telling: Option<Telling>,
+    },
+    /// What callgate is held against, with answers to calls of these sizes.
+    Yardstick(Yardstick, (usize, usize)),
+}
+
+/// By which one of ours judges.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Policy {
+    /// The built-in one.
+    Default,
+    /// The default one, and one tool is declared a write; the other a read, so that it is answered from memory.
+    Declared { read: bool },
+    /// The default one without the limits that a session of thousands of calls runs into.
+    Long,
+    /// Somebody's own.
+    File(PathBuf),
+}
+
+impl Which {
+    /// How many tenants show a token each.
+    pub(super) const fn tenants(&self) -> usize {
+        match self {
+            Self::Own { tenants, .. } => *tenants,
+            Self::Running { .. } | Self::Yardstick(..) => 0,
+        }
+    }
+
+    /// The same without keys.
+    pub(super) const fn in_the_clear(mut self) -> Self {
+        if let Self::Own { encrypted, .. } = &mut self {
+            *encrypted = false;
+        }
+        self
+    }
+
+    /// The same with a collector.
+    pub(super) const fn telling(mut self, what: Telling) -> Self {
+        if let Self::Own { telling, .. } = &mut self {
+            *telling = Some(what);
+        }
+        self
+    }
+
+    /// In words.
+    pub(super) fn described(&self) -> String {
+        match self {
+            Self::Running { url, .. } => url.clone(),
+            Self::Own { program, policy, stored, encrypted, telling, .. } => match (policy, stored, telling) {
+                (_, 0, Some(telling)) => format!("{} with a collector, {}", program.display(), telling.name()),
+                (_, 0, None) if *encrypted => format!("{} with keys", program.display()),
+                (Policy::Default, 0, None) => program.display().to_string(),
+                (_, 0, None) => format!("{} with another policy", program.display()),
+                (_, stored, _) => format!("{} with {stored} calls stored", program.display()),
+            },
+            Self::Yardstick(kind, _) => kind.name().to_owned(),
+        }
+    }
+}
+
+/// The file of the policy, in a server's folder.
+const POLICY: &str = "policy.yaml";
+
+/// A server that runs.
+#[derive(Debug)]
+pub(super) struct Server {
+    pub(super) which: Which,
+    pub(super) way: Way,
+    pub(super) probe: Probe,
+    process: Option<Process>,
+    collector: Option<Process>,
+    database: Option<PrivatePostgres>,
+}
+
+/// All of a run, in a folder that goes with them.
+#[derive(Debug)]
+pub(super) struct Servers {
+    folder: TempDir,
+    pg_bin: Option<PathBuf>,
+    disk: Disk,
+    running: Vec<Server>,
+    /// How many were started.
+    started: usize,
+}
+
+impl Servers {
+    pub(super) fn new(pg_bin: Option<PathBuf>) -> anyhow::Result<Self> {
+        let folder = tempfile::Builder::new().prefix("callgate-bench-").tempdir().context("no temporary directory")?;
+        callgate::private_postgres::open_folder(folder.path())?;
+        let disk = Disk::of(folder.path())?;
+        Ok(Self { folder, pg_bin, disk, running: Vec::new(), started: 0 })
+    }
+
+    /// The number of the server; it is started where it does not run yet.
+    pub(super) async fn of(&mut self, which: &Which, answers: Option<&Answers>) -> anyhow::Result<usize> {
+        if let Some(n) = self.running.iter().position(|server| server.which == *which) {
+            return Ok(n);
+        }
+        let server = self.start(which.clone(), answers).await?;
+        self.running.push(server);
+        Ok(self.running.len() - 1)
+    }
+
+    pub(super) fn get(&mut self, n: usize) -> &mut Server {
+        &mut self.running[n]
+    }
+
+    pub(super) fn disk(&self) -> &Disk {
+        &self.disk
+    }
+
+    pub(super) fn all(&self) -> &[Server] {
+        &self.running
+    }
+
+    async fn start(&mut self, which: Which, answers: Option<&Answers>) -> anyhow::Result<Server> {
+        self.started += 1;
+        let folder = self.folder.path().join(format!("server-{}", self.started));
+        std::fs::create_dir(&folder).with_context(|| format!("{} cannot be made", folder.display()))?;
+        callgate::private_postgres::open_folder(&folder)?;
+        let given = match &which {
+            Which::Running { url, shown, database_url } => {
+                let options = database_url.as_deref().map(parse_url).transpose().context("--database-url")?;
+                let probe = Probe::new(None, options.as_ref()).await?;
+                let way = Way { url: url.clone(), tokens: vec![shown.bearer()?], shown: shown.clone() };
+                return Ok(Server { way, probe, process: None, collector: None, database: None, which });
+            }
+            Which::Own { database_url, .. } => database_url.clone(),
+            Which::Yardstick(..) => None,
+        };
+        let database = match (&given, &which) {
+            (Some(_), _) | (_, Which::Yardstick(Yardstick::Echo, _)) => None,
+            _ => {
+                let settings = Settings { data_dir: folder.join("data"), pg_bin: self.pg_bin.clone() };
+                Some(PrivatePostgres::start(&settings).await?)
+            }
+        };
+        let url = given.or_else(|| database.as_ref().map(|database| database.connection().url()));
+        let mut variables: Vec<(&str, String)> = url.iter().map(|url| (DATABASE, url.clone())).collect();
+        let collector = match &which {
+            Which::Own { telling: Some(telling), .. } => {
+                let collector = collecting(&folder).await?;
+                variables.extend(telling.variables(collector.url.clone()));
+                Some(collector)
+            }
+            _ => None,
+        };
+        let process = match serving(&which, &folder, &variables, answers).await {
+            Ok(process) => process,
+            Err(error) => {
+                if let Some(database) = database {
+                    database.stop().await?;
+                }
+                return Err(error);
+            }
+        };
+        let options = url.as_deref().map(parse_url).transpose().context("the database")?;
+        let options: Option<PgConnectOptions> = options.map(|options| options.options([("search_path", "callgate")]));
+        if let (Which::Own { stored, .. }, Some(options)) = (&which, &options)
+            && *stored > 0
+        {
+            stored::fill(&process.url, options, *stored).await.context("calls to begin with")?;
+        }
+        let mut way = Way::to(&process.url);
+        if let (Which::Own { program, policy, tenants: 1.., .. }, Some(url)) = (&which, &url) {
+            let policy = policy.text()?.map(|_| folder.join(POLICY));
+            way.tokens = tokens::make(program, &way.url, url, policy.as_deref(), which.tenants()).await?;
+        }
+        let mut probe = Probe::new(Some(process.pid), options.as_ref()).await?;
+        if let Some(collector) = &collector {
+            probe.look_at(collector).await?;
+        }
+        Ok(Server { way, probe, process: Some(process), collector, database, which })
+    }
+
+    /// Stops all that was started; gives the first trouble with it.
+    pub(super) async fn stop(self) -> anyhow::Result<()> {
+        let mut outcome = Ok(());
+        for server in self.running {
+            // The server first: it sends the last of its telemetry at its end.
+            for process in [server.process, server.collector].into_iter().flatten() {
+                outcome = outcome.and(process.stop().await);
+            }
+            if let Some(database) = server.database {
+                outcome = outcome.and(database.stop().await.map_err(Into::into));
+            }
+        }
+        outcome
+    }
+}
+
+impl Server {
+    /// Warnings and errors of its log; none is known of a server that was not started here.
+    pub(super) fn trouble(&self) -> Option<(usize, Vec<String>)> {
+        self.process.as_ref().map(Process::trouble)
+    }
+}
+
+async fn collecting(folder: &Path) -> anyhow::Result<Process> {
+    let program = std::env::current_exe().context("this program cannot be found")?;
+    Process::start(&program, &["bench-collector"], &[], folder.join("collector.log")).await
+}
+
+async fn serving(
+    which: &Which,
+    folder: &Path,
+    variables: &[(&str, String)],
+    answers: Option<&Answers>,
+) -> anyhow::Result<Process> {
+    let log = folder.join("log");
+    match which {
+        Which::Own { program, policy, unix, tenants, encrypted, .. } => {
+            let socket = format!("unix:{}", folder.join("socket").display());
+            let mut args = vec!["serve", "--listen", if *unix { &socket } else { "127.0.0.1:0" }];
+            let path = folder.join(POLICY);
+            if let Some(text) = policy.text()? {
+                std::fs::write(&path, text).context("the policy cannot be written")?;
+                args.extend(["--policy", path.to_str().context("a path that is no text")?]);
+            }
+            let keys = encrypted.then(|| keys::make(folder, &tokens::tenants(*tenants))).transpose()?;
+            if let Some(keys) = &keys {
+                args.extend(["--keys", keys.to_str().context("a path that is no text")?]);
+            }
+            Process::start(program, &args, variables, log).await
+        }
+        Which::Yardstick(kind, _) => {
+            answers.context("no answers are known yet")?.write(folder)?;
+            let program = std::env::current_exe().context("this program cannot be found")?;
+            let answers = folder.to_str().context("a path that is no text")?;
+            let args = ["bench-yardstick", kind.name(), "--answers", answers];
+            Process::start(&program, &args, variables, log).await
+        }
+        Which::Running { .. } => anyhow::bail!("it runs already"),
+    }
+}

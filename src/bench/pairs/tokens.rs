@@ -1,0 +1,58 @@
+//! Tokens for a server that is measured with credentials: made as people make them, by the commands of its own build.
+
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+use tokio::process::Command;
+
+use super::child::clean;
+use callgate::cli::remote::Bearer;
+
+/// The names of so many tenants, of which the first is the plane's own.
+pub(super) fn tenants(count: usize) -> Vec<String> {
+    std::iter::once("default".to_owned()).chain((1..count).map(|n| format!("bench-{n}"))).collect()
+}
+
+/// A token of an agent for each of so many tenants, of which the first is the plane's own. Others get the policy, too.
+pub(super) async fn make(
+    program: &Path,
+    server: &str,
+    database: &str,
+    policy: Option<&Path>,
+    tenants: usize,
+) -> anyhow::Result<Vec<Bearer>> {
+    let names = self::tenants(tenants);
+    // Before there is a token: nobody needs one for it.
+    for name in &names[1..] {
+        said(program, &["tenants", "create", name, "--server", server], &[]).await?;
+    }
+    let token = async |role: &str, tenant: &str| {
+        let args = ["tokens", "create", role, "--role", role, "--tenant", tenant];
+        said(program, &args, &[("CALLGATE_ADMIN_DATABASE_URL", database)]).await
+    };
+    let mut tokens = Vec::with_capacity(tenants);
+    for (n, name) in names.iter().enumerate() {
+        // The first token has to be an admin's.
+        if n == 0 || policy.is_some() {
+            let admin = token("admin", name).await?;
+            if let Some(policy) = policy.filter(|_| n > 0) {
+                let file = policy.to_str().context("a path that is no text")?;
+                let args = ["policy", "apply", file, "--server", server];
+                said(program, &args, &[("CALLGATE_TOKEN", admin.trim())]).await?;
+            }
+        }
+        tokens.push(Bearer::of(&token("agent", name).await?)?);
+    }
+    Ok(tokens)
+}
+
+/// What a command says; secrets go by the environment.
+async fn said(program: &Path, args: &[&str], secrets: &[(&str, &str)]) -> anyhow::Result<String> {
+    let mut command = Command::new(program);
+    clean(command.args(args)).envs(secrets.iter().copied()).kill_on_drop(true);
+    let output = command.output().await.with_context(|| format!("{} cannot be run", program.display()))?;
+    if !output.status.success() {
+        bail!("callgate {}: {}", args.join(" "), String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(String::from_utf8(output.stdout)?)
+}

@@ -1,0 +1,165 @@
+//! What callgate is held against: servers of the same contract in a process of their own, without rules and cache.
+//!
+//! `echo` answers at once, and tells what the transport alone costs. `tx` and `cte` keep both halves of a pair in
+//! PostgreSQL before they answer, as one would write it first ([`calls`]). All send answers of callgate's own size.
+
+mod calls;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::Context as _;
+use clap::{Args, ValueEnum};
+use prost::Message as _;
+use tokio::sync::watch;
+use tonic::{Request, Response, Status, Streaming};
+
+use self::calls::Calls;
+use callgate::{
+    grpc::Front,
+    listener::{Bound, Limits, Server, Way},
+};
+use callgate_proto::v1::{
+    BatchEvaluateRequest, BatchEvaluateResponse, ConnectRequest, ConnectResponse, DescribeToolsRequest,
+    DescribeToolsResponse, EvaluateRequest, EvaluateResponse, GetSessionStateRequest, GetSessionStateResponse,
+    RecordRequest, RecordResponse,
+    gate_service_server::{GateService, GateServiceServer},
+};
+
+/// Where the database's URL is told: a command line is seen by every user of the machine.
+pub(super) const DATABASE: &str = "CALLGATE_DATABASE_URL";
+const EVALUATE: &str = "evaluate.bin";
+const RECORD: &str = "record.bin";
+
+/// Which one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub(super) enum Yardstick {
+    /// The same messages through an empty handler.
+    Echo,
+    /// One transaction of five round trips a call.
+    Tx,
+    /// One statement a call.
+    Cte,
+}
+
+impl Yardstick {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Echo => "echo",
+            Self::Tx => "tx",
+            Self::Cte => "cte",
+        }
+    }
+}
+
+/// What the hidden command takes.
+#[derive(Debug, Args)]
+pub(crate) struct YardstickArgs {
+    /// Which one to serve
+    #[arg(value_enum)]
+    kind: Yardstick,
+    /// The folder of the answers
+    #[arg(long, value_name = "DIR")]
+    answers: PathBuf,
+    /// The database of tx and cte
+    #[arg(long, value_name = "URL", env = DATABASE, hide_env_values = true)]
+    database_url: Option<String>,
+}
+
+/// The answers to a pair.
+#[derive(Debug, Clone)]
+pub(super) struct Answers {
+    pub(super) evaluate: EvaluateResponse,
+    pub(super) record: RecordResponse,
+}
+
+impl Answers {
+    pub(super) fn write(&self, folder: &Path) -> anyhow::Result<()> {
+        let written = fs::write(folder.join(EVALUATE), self.evaluate.encode_to_vec());
+        written.and_then(|()| fs::write(folder.join(RECORD), self.record.encode_to_vec())).context("the answers")
+    }
+
+    fn read(folder: &Path) -> anyhow::Result<Self> {
+        let bytes = |name: &str| fs::read(folder.join(name)).with_context(|| format!("the answers have no {name}"));
+        let evaluate = EvaluateResponse::decode(&*bytes(EVALUATE)?)?;
+        Ok(Self { evaluate, record: RecordResponse::decode(&*bytes(RECORD)?)? })
+    }
+}
+
+/// Serves until it is told to stop.
+pub(crate) async fn run(args: YardstickArgs) -> anyhow::Result<()> {
+    let calls = match (args.kind, &args.database_url) {
+        (Yardstick::Echo, _) => None,
+        (kind, Some(url)) => Some(Calls::open(kind == Yardstick::Cte, url).await?),
+        (kind, None) => anyhow::bail!("{} needs --database-url", kind.name()),
+    };
+    let bound = Bound::bind(([127, 0, 0, 1], 0).into(), &Way::default())?;
+    let address = bound.address();
+    let service = GateServiceServer::new(Service { answers: Answers::read(&args.answers)?, calls });
+    let listener = bound.listen()?;
+    outln!("{} serves gRPC on {address}", args.kind.name());
+    let (_end, ending) = watch::channel(false);
+    let server = Server::new(Limits::default());
+    tokio::select! {
+        () = server.serve(listener, Front(service), ending) => anyhow::bail!("the yardstick ended"),
+        () = callgate::cli::signal::stop() => Ok(()),
+    }
+}
+
+#[derive(Debug)]
+struct Service {
+    answers: Answers,
+    calls: Option<Calls>,
+}
+
+#[tonic::async_trait]
+impl GateService for Service {
+    async fn evaluate(&self, request: Request<EvaluateRequest>) -> Result<Response<EvaluateResponse>, Status> {
+        let question = request.into_inner();
+        if let Some(calls) = &self.calls {
+            calls.evaluate(&question).await.map_err(failed)?;
+        }
+        Ok(Response::new(self.answers.evaluate.clone()))
+    }
+
+    async fn batch_evaluate(
+        &self,
+        _: Request<BatchEvaluateRequest>,
+    ) -> Result<Response<BatchEvaluateResponse>, Status> {
+        Err(Status::unimplemented("a yardstick judges one call at a time"))
+    }
+
+    async fn record(&self, request: Request<RecordRequest>) -> Result<Response<RecordResponse>, Status> {
+        let report = request.into_inner();
+        if let Some(calls) = &self.calls {
+            calls.record(&report).await.map_err(failed)?;
+        }
+        Ok(Response::new(self.answers.record.clone()))
+    }
+
+    async fn get_session_state(
+        &self,
+        _: Request<GetSessionStateRequest>,
+    ) -> Result<Response<GetSessionStateResponse>, Status> {
+        Err(Status::unimplemented("a yardstick keeps no sessions"))
+    }
+
+    async fn describe_tools(
+        &self,
+        _: Request<DescribeToolsRequest>,
+    ) -> Result<Response<DescribeToolsResponse>, Status> {
+        Err(Status::unimplemented("a yardstick has no policy"))
+    }
+
+    type ConnectStream = tokio_stream::Empty<Result<ConnectResponse, Status>>;
+
+    async fn connect(&self, _: Request<Streaming<ConnectRequest>>) -> Result<Response<Self::ConnectStream>, Status> {
+        Err(Status::unimplemented("a yardstick answers call by call"))
+    }
+}
+
+fn failed(error: sqlx::Error) -> Status {
+    Status::internal(error.to_string())
+}

@@ -1,0 +1,83 @@
+//! What a policy's decisions came to.
+
+use serde::Serialize;
+
+/// Counts of one run; figures of several runs are their means.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub(crate) struct Account {
+    /// What all retries were worth together: successes less retries and waits.
+    pub(crate) utility: f64,
+    /// Failures that were decided on.
+    pub(crate) decisions: f64,
+    /// Retries made.
+    pub(crate) retries: f64,
+    /// Of them, those that failed.
+    pub(crate) wasted: f64,
+    /// Of them, those that succeeded.
+    pub(crate) recovered: f64,
+    /// Retries not made that would have been worth it.
+    pub(crate) missed: f64,
+    /// Retries made where no wait was worth it.
+    pub(crate) futile: f64,
+    /// Retries made against the estimate, to learn.
+    pub(crate) probes: f64,
+    /// Waited for, in seconds.
+    pub(crate) waited_s: f64,
+}
+
+impl Account {
+    /// `best` is what the best wait was worth; `retry` is whether a retry was decided on, and as a probe.
+    pub(crate) fn decided(&mut self, best: f64, retry: Option<bool>) {
+        let count = |is: bool| f64::from(u8::from(is));
+        self.decisions += 1.0;
+        self.missed += count(retry.is_none() && best > 0.0);
+        self.futile += count(retry.is_some() && best <= 0.0);
+        self.probes += count(retry == Some(true));
+    }
+
+    pub(crate) fn retried(&mut self, ok: bool, wait_ms: u64, worth: f64) {
+        self.utility += worth;
+        self.retries += 1.0;
+        *(if ok { &mut self.recovered } else { &mut self.wasted }) += 1.0;
+        self.waited_s += wait_ms as f64 / 1_000.0;
+    }
+
+    /// The mean of several runs.
+    pub(crate) fn mean(runs: &[Self]) -> Self {
+        let n = runs.len().max(1) as f64;
+        let of = |field: fn(&Self) -> f64| runs.iter().map(field).sum::<f64>() / n;
+        Self {
+            utility: of(|run| run.utility),
+            decisions: of(|run| run.decisions),
+            retries: of(|run| run.retries),
+            wasted: of(|run| run.wasted),
+            recovered: of(|run| run.recovered),
+            missed: of(|run| run.missed),
+            futile: of(|run| run.futile),
+            probes: of(|run| run.probes),
+            waited_s: of(|run| run.waited_s),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_decided_is_held_against_what_could_be() {
+        let mut account = Account::default();
+        account.decided(0.5, None);
+        account.decided(-0.1, None);
+        account.decided(0.5, Some(false));
+        account.decided(-0.1, Some(true));
+        account.retried(true, 4_000, 0.85);
+        account.retried(false, 1_000, -0.15);
+        let Account { decisions, missed, futile, probes, retries, wasted, recovered, waited_s, utility } = account;
+        assert_eq!([decisions, missed, futile, probes], [4.0, 1.0, 1.0, 1.0]);
+        assert_eq!([retries, wasted, recovered, waited_s], [2.0, 1.0, 1.0, 5.0]);
+        assert!((utility - 0.7).abs() < 1e-12);
+        let mean = Account::mean(&[account, Account::default()]);
+        assert_eq!([mean.decisions, mean.waited_s], [2.0, 2.5]);
+    }
+}

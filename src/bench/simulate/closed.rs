@@ -1,0 +1,75 @@
+//! What advice is worth. Each policy decides for the same fleets; what it does not retry it does not learn from. The
+//! oracle knows what would become of each wait: the worth of its decisions is what there is to be had.
+//!
+//! Six retries of a call are the most for everybody. So that guards do not blur the comparison, the estimate is asked
+//! with seven attempts, an unlimited allowance and without escalation of rate limits; one line shows the product's
+//! defaults.
+
+use serde::Serialize;
+
+use super::{
+    account::Account,
+    environment::{Environment, Setting},
+    fleet,
+    learner::Learner,
+    policies::{Policy, RETRIES_MAX},
+};
+use callgate_core::{domain::health::RetryAllowance, retry::advice::Params};
+
+/// Who is compared, in the order of the table.
+pub(crate) const CONTENDERS: [Contender; 6] = [
+    Contender { name: "oracle", policy: || Policy::Oracle },
+    Contender { name: "static flag, three retries", policy: || Policy::Flag },
+    Contender {
+        name: "the estimate, no probes",
+        policy: || advice(Params { explore: 0.0, ..without_guards() }, false),
+    },
+    Contender { name: "the estimate", policy: || advice(without_guards(), false) },
+    Contender { name: "the estimate with the layer", policy: || advice(without_guards(), true) },
+    Contender { name: "the product's defaults", policy: || advice(Params::default(), true) },
+];
+
+/// A policy under its name.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Contender {
+    pub(crate) name: &'static str,
+    policy: fn() -> Policy,
+}
+
+/// One policy's line of the table.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Row {
+    pub(crate) policy: &'static str,
+    /// Its utility as a share of the oracle's.
+    pub(crate) of_oracle: f64,
+    #[serde(flatten)]
+    pub(crate) account: Account,
+}
+
+/// Lets each contender decide for each seed's fleet.
+pub(crate) fn run(seeds: &[u64], setting: Setting, progress: &dyn Fn(u64)) -> Vec<Row> {
+    let mut runs: [Vec<Account>; CONTENDERS.len()] = Default::default();
+    for seed in seeds {
+        let environment = Environment::new(*seed, setting);
+        for (contender, runs) in CONTENDERS.iter().zip(&mut runs) {
+            runs.push(fleet::run(&environment, *seed, &mut (contender.policy)(), progress));
+        }
+    }
+    let best = Account::mean(&runs[0]).utility;
+    let row = |(contender, runs): (&Contender, &Vec<Account>)| {
+        let account = Account::mean(runs);
+        let of_oracle = if best > 0.0 { account.utility / best } else { 0.0 };
+        Row { policy: contender.name, of_oracle, account }
+    };
+    CONTENDERS.iter().zip(&runs).map(row).collect()
+}
+
+fn advice(params: Params, layer: bool) -> Policy {
+    Policy::Advice(Box::new(Learner::new(params, layer)))
+}
+
+/// No guard objects to a retry before the last that anybody is allowed.
+fn without_guards() -> Params {
+    let allowance = RetryAllowance { share: 1.0, per_minute: 1e6, max: 1e6 };
+    Params { attempts: RETRIES_MAX + 1, rate_limit_run: u32::MAX, allowance, ..Params::default() }
+}

@@ -1,0 +1,281 @@
+//! A fleet's tools and how they break. Nothing here depends on who retries what: outages, windows, locks and hard
+//! failures come as they come, so that what would have become of a retry that nobody made is known as well.
+//!
+//! The processes and their figures are those of the study that the estimate was chosen by
+//! (docs/learning.md#the-simulated-fleet). Times are in seconds since the start.
+
+use super::dice::Dice;
+use callgate_core::domain::failure::FailureKind;
+
+/// The kinds of failures that tools of the simulation have, in the order of [`RATES`].
+pub(crate) const KINDS: [FailureKind; 7] = [
+    FailureKind::Timeout,
+    FailureKind::RateLimited,
+    FailureKind::Internal,
+    FailureKind::Auth,
+    FailureKind::InvalidArgument,
+    FailureKind::NotFound,
+    FailureKind::Conflict,
+];
+/// The share of calls that fail in each of [`KINDS`] by themselves; rate limits have a process of their own.
+const RATES: [f64; KINDS.len()] = [0.012, 0.0, 0.02, 0.006, 0.02, 0.015, 0.008];
+/// Spread of those shares over tools, as the deviation of their logarithm.
+const RATES_SPREAD: f64 = 0.8;
+pub(crate) const DAY_S: f64 = 86_400.0;
+const HOUR_S: f64 = 3_600.0;
+/// From this share of the time on tools behave as they do after the drift.
+const DRIFT_AT: f64 = 0.55;
+/// Tools that appear late, and when.
+const LATE_TOOLS: usize = 5;
+const LATE_AT: f64 = 0.6;
+/// Tools whose credentials refresh by themselves before the drift, after it, or both.
+const REFRESHING: usize = 4;
+/// The fewest tools that the processes leave room for.
+pub(crate) const TOOLS_MIN: usize = 8;
+
+/// How large a fleet is simulated, and for how long.
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
+pub(crate) struct Setting {
+    /// Simulated days.
+    pub(crate) days: u32,
+    /// Sessions that start on a day.
+    pub(crate) sessions_per_day: u32,
+    /// Tools of the fleet, at least [`TOOLS_MIN`].
+    pub(crate) tools: usize,
+}
+
+/// Something that went wrong, with what only the environment knows.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Fault {
+    pub(crate) kind: FailureKind,
+    /// From when on a retry may succeed.
+    pub(crate) mends_at: f64,
+    /// How likely it then does.
+    pub(crate) chance: f64,
+}
+
+/// A value before and after the drift.
+#[derive(Debug, Clone, Copy)]
+struct Drifting {
+    before: f64,
+    after: f64,
+}
+
+#[derive(Debug)]
+struct Tool {
+    popularity: f64,
+    born_at: f64,
+    /// From when to when it is down, in order.
+    outages: Vec<(f64, f64)>,
+    limit_rate: f64,
+    limit_window_s: f64,
+    /// The share of its rate limits that are quotas, which last for hours.
+    quota_share: f64,
+    rates: [f64; KINDS.len()],
+    /// How likely an inner failure fails again.
+    fails_again: Drifting,
+    /// How likely what is not found is merely not there yet.
+    appears: f64,
+    appears_mean_s: f64,
+    lock_mean_s: f64,
+    /// How likely credentials have been refreshed by the next call.
+    refreshes: Drifting,
+}
+
+/// The tools of a fleet.
+#[derive(Debug)]
+pub(crate) struct Environment {
+    pub(crate) setting: Setting,
+    tools: Vec<Tool>,
+    drift_at: f64,
+}
+
+impl Setting {
+    /// How long it goes on, in seconds.
+    pub(crate) fn span_s(&self) -> f64 {
+        f64::from(self.days) * DAY_S
+    }
+}
+
+impl Drifting {
+    const fn steady(value: f64) -> Self {
+        Self { before: value, after: value }
+    }
+}
+
+impl Environment {
+    /// The fleet of that seed.
+    pub(crate) fn new(seed: u64, setting: Setting) -> Self {
+        let dice = &mut Dice::new(seed, 0);
+        let drift_at = DRIFT_AT * setting.span_s();
+        let n = setting.tools;
+        let ranks = dice.some_of(n, n);
+        let (outages_drift, faults_drift) = (dice.some_of(n, n / 4), dice.some_of(n, n / 4));
+        let refreshing = dice.some_of(n, REFRESHING);
+        let tool = |(i, rank): (usize, usize)| {
+            let mut tool = Tool::draw(dice, rank);
+            if i >= n.saturating_sub(LATE_TOOLS) {
+                tool.born_at = LATE_AT * setting.span_s();
+            }
+            let refreshes = |share, places: &[usize]| if places.contains(&i) { share } else { 0.0 };
+            tool.refreshes.before = refreshes(0.7, &refreshing[..2]);
+            tool.refreshes.after = refreshes(0.7, &refreshing[..1]) + refreshes(0.75, &refreshing[2..]);
+            if faults_drift.contains(&i) {
+                tool.fails_again.after = if tool.fails_again.before < 0.5 { 0.97 } else { 0.1 };
+            }
+            tool.draw_outages(dice, &setting, drift_at, outages_drift.contains(&i));
+            tool
+        };
+        let tools = ranks.into_iter().enumerate().map(tool).collect();
+        Self { setting, tools, drift_at }
+    }
+
+    /// How often each tool is called at `at`; tools that are not there yet are not.
+    pub(crate) fn popularity(&self, at: f64) -> Vec<f64> {
+        let of = |tool: &Tool| if tool.born_at <= at { tool.popularity } else { 0.0 };
+        self.tools.iter().map(of).collect()
+    }
+
+    /// What goes wrong with a call, if anything does.
+    pub(crate) fn call(&self, tool: usize, at: f64, bad_credentials: bool, dice: &mut Dice) -> Option<Fault> {
+        let tool = &self.tools[tool];
+        if bad_credentials {
+            return Some(Fault::final_of(FailureKind::Auth));
+        }
+        if let Some(end) = tool.outage_end(at)
+            && dice.is(0.95)
+        {
+            return Some(Fault { kind: FailureKind::Timeout, mends_at: end, chance: 0.96 });
+        }
+        if dice.is(tool.limit_rate) {
+            return Some(tool.limited(at, dice));
+        }
+        let mut left = dice.share();
+        let hit = tool.rates.iter().position(|rate| {
+            left -= rate;
+            left < 0.0
+        })?;
+        Some(tool.fails(KINDS[hit], at, at >= self.drift_at, dice))
+    }
+}
+
+impl Fault {
+    /// No retry ever succeeds.
+    const fn final_of(kind: FailureKind) -> Self {
+        Self { kind, mends_at: f64::INFINITY, chance: 0.0 }
+    }
+}
+
+impl Tool {
+    fn draw(dice: &mut Dice, rank: usize) -> Self {
+        Self {
+            popularity: (rank as f64 + 1.0).powf(-0.9),
+            born_at: 0.0,
+            outages: Vec::new(),
+            limit_rate: dice.log_between(0.002, 0.03),
+            limit_window_s: dice.one_of(&[2.0, 10.0, 60.0, 60.0, HOUR_S]),
+            quota_share: dice.between(0.0, 0.5),
+            rates: RATES.map(|rate| rate * (dice.normal() * RATES_SPREAD).exp()),
+            fails_again: Drifting::steady(dice.beta(1.2, 2.0)),
+            appears: if dice.is(0.25) { dice.between(0.5, 0.95) } else { 0.02 },
+            appears_mean_s: dice.log_between(1.0, 20.0),
+            lock_mean_s: dice.log_between(1.0, 60.0),
+            refreshes: Drifting::steady(0.0),
+        }
+    }
+
+    /// Outages have two phases: most are blips, some are incidents.
+    fn draw_outages(&mut self, dice: &mut Dice, setting: &Setting, drift_at: f64, drifts: bool) {
+        let down = dice.log_between(3.0, 900.0);
+        let up = dice.log_between(HOUR_S / 2.0, 6.0 * HOUR_S);
+        let drifted = if down < 60.0 { down * 60.0 } else { down / 60.0 };
+        let mean = Drifting { before: down, after: if drifts { drifted } else { down } };
+        let mut at = self.born_at;
+        while at < setting.span_s() {
+            at += dice.exponential(up);
+            let mean = if at < drift_at { mean.before } else { mean.after };
+            let end = at + dice.exponential(mean) * if dice.is(0.8) { 0.3 } else { 3.8 };
+            self.outages.push((at, end));
+            at = end;
+        }
+    }
+
+    fn outage_end(&self, at: f64) -> Option<f64> {
+        let next = self.outages.partition_point(|(start, _)| *start <= at);
+        let (_, end) = *self.outages.get(next.checked_sub(1)?)?;
+        (at < end).then_some(end)
+    }
+
+    fn limited(&self, at: f64, dice: &mut Dice) -> Fault {
+        let kind = FailureKind::RateLimited;
+        if dice.is(self.quota_share) {
+            return Fault { kind, mends_at: at + dice.exponential(2.0 * HOUR_S), chance: 0.95 };
+        }
+        let window = (at / self.limit_window_s).floor() + 1.0;
+        Fault { kind, mends_at: window * self.limit_window_s, chance: 0.9 }
+    }
+
+    fn fails(&self, kind: FailureKind, at: f64, drifted: bool, dice: &mut Dice) -> Fault {
+        let of = |value: Drifting| if drifted { value.after } else { value.before };
+        match kind {
+            FailureKind::Timeout => Fault { kind, mends_at: at, chance: 0.85 },
+            FailureKind::Internal => Fault { kind, mends_at: at, chance: 1.0 - of(self.fails_again) },
+            FailureKind::Auth if dice.is(of(self.refreshes)) => Fault { kind, mends_at: at + 2.0, chance: 0.95 },
+            FailureKind::NotFound if dice.is(self.appears) => {
+                Fault { kind, mends_at: at + dice.exponential(self.appears_mean_s), chance: 0.97 }
+            }
+            FailureKind::Conflict => Fault { kind, mends_at: at + dice.exponential(self.lock_mean_s), chance: 0.9 },
+            _ => Fault::final_of(kind),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SETTING: Setting = Setting { days: 14, sessions_per_day: 100, tools: 24 };
+
+    #[test]
+    fn five_tools_appear_late() {
+        let fleet = Environment::new(1, SETTING);
+        let there = |day: f64| fleet.popularity(day * DAY_S).iter().filter(|share| **share > 0.0).count();
+        assert_eq!((there(0.0), there(8.3), there(8.5)), (19, 19, 24));
+    }
+
+    #[test]
+    fn a_quarter_of_the_tools_changes_its_faults_at_the_drift() {
+        let fleet = Environment::new(2, SETTING);
+        let drifts = |tool: &&Tool| (tool.fails_again.before - tool.fails_again.after).abs() > 1e-9;
+        assert_eq!(fleet.tools.iter().filter(drifts).count(), 6);
+        let refreshing = |tool: &&Tool| tool.refreshes.before + tool.refreshes.after > 0.0;
+        assert_eq!(fleet.tools.iter().filter(refreshing).count(), REFRESHING);
+    }
+
+    #[test]
+    fn calls_fail_by_time_outs_in_an_outage_until_it_ends() {
+        let fleet = Environment::new(3, SETTING);
+        let (start, end) = *fleet.tools[0].outages.iter().find(|(start, end)| end - start > 10.0).expect("one is long");
+        assert_eq!(fleet.tools[0].outage_end(start - 1e-3), None);
+        assert_eq!(fleet.tools[0].outage_end(end), None);
+        let dice = &mut Dice::new(3, 1);
+        let of_outage = Fault { kind: FailureKind::Timeout, mends_at: end, chance: 0.96 };
+        let hits = (0..1_000).filter(|_| fleet.call(0, start + 1.0, false, dice) == Some(of_outage)).count();
+        assert!((930..970).contains(&hits), "{hits}");
+        let refused = Some(Fault::final_of(FailureKind::Auth));
+        assert_eq!(fleet.call(0, start + 1.0, true, dice), refused);
+    }
+
+    #[test]
+    fn windows_end_on_whole_multiples() {
+        let fleet = Environment::new(4, SETTING);
+        let tool = fleet.tools.iter().find(|tool| tool.quota_share < 0.4).expect("one is hardly limited by quotas");
+        let dice = &mut Dice::new(4, 1);
+        let faults: Vec<Fault> = (0..50).map(|_| tool.limited(1_234.5, dice)).collect();
+        let windows: Vec<f64> = faults.iter().filter(|fault| fault.chance < 0.92).map(|fault| fault.mends_at).collect();
+        assert!(windows.len() > 20);
+        for end in windows {
+            assert!((end % tool.limit_window_s).abs() < 1e-9 && end > 1_234.5 && end <= 1_234.5 + tool.limit_window_s);
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! The sessions of a fleet on simulated time: agents call tools, some calls fail, somebody decides, and what came of
+//! it is counted. Agents obey what they are told to the millisecond.
+
+use std::collections::BTreeMap;
+
+use super::{
+    account::Account,
+    dice::Dice,
+    environment::{DAY_S, Environment, Fault},
+    learner::{Failed, Told},
+    policies::{Choice, Decision, Policy},
+    queue::Queue,
+};
+use callgate_core::{
+    domain::{
+        failure::FailureKind,
+        health::{Health, Observation, RetryAllowance},
+        ids::ToolName,
+        profile::{FollowUp, Trial, WAITS_MS},
+        time::Timestamp,
+    },
+    retry::advice::Params,
+};
+
+/// Tools that a session calls.
+const SESSION_TOOLS: usize = 4;
+/// The chance that a session ends with a call.
+const SESSION_ENDS: f64 = 0.12;
+/// The share of sessions whose credentials for one tool are bad, and the attempts after which such a session gives up.
+const BAD_CREDENTIALS: f64 = 0.01;
+const BAD_ATTEMPTS: u32 = 2;
+/// Mean time of the model between two calls.
+const THINKS_S: f64 = 8.0;
+
+/// Lets the policy decide for a fleet. Equal arguments give equal results. `progress` is told of each day that is over.
+pub(crate) fn run(environment: &Environment, seed: u64, policy: &mut Policy, progress: &dyn Fn(u64)) -> Account {
+    let setting = environment.setting;
+    let name = |i: usize| ToolName::parse("tool", &format!("tool_{i:03}")).ok();
+    let tools: Vec<ToolName> = (0..setting.tools).filter_map(name).collect();
+    let allowance = match policy {
+        Policy::Advice(learner) => learner.params.allowance,
+        _ => RetryAllowance::default(),
+    };
+    let health = vec![Health::default(); tools.len()];
+    let mut fleet =
+        Fleet { environment, policy, allowance, tools, health, queue: Queue::new(), account: Account::default() };
+    let starts = &mut Dice::new(seed, 1);
+    let sessions = u64::from(setting.days) * u64::from(setting.sessions_per_day);
+    for session in 0..sessions {
+        let at = starts.between(0.0, setting.span_s());
+        fleet.queue.push(at, Event::Call(Session::new(environment, at, Dice::new(seed, session + 2))));
+    }
+    let mut day = 0.0;
+    while let Some((at, event)) = fleet.queue.pop() {
+        if at > setting.span_s() {
+            break;
+        }
+        while at >= (day + 1.0) * DAY_S {
+            day += 1.0;
+            progress(1);
+        }
+        match event {
+            Event::Call(session) => fleet.call(at, session),
+            Event::Permit(chain, retry) => fleet.permit(at, chain, retry),
+            Event::Result(chain, retry) => fleet.result(at, chain, retry),
+        }
+    }
+    progress(u64::from(setting.days) - day as u64);
+    fleet.account
+}
+
+/// That many seconds after the start.
+pub(crate) fn stamp(at: f64) -> Timestamp {
+    Timestamp::from_millis((at * 1_000.0).round() as i64)
+}
+
+struct Fleet<'a> {
+    environment: &'a Environment,
+    policy: &'a mut Policy,
+    allowance: RetryAllowance,
+    tools: Vec<ToolName>,
+    health: Vec<Health>,
+    queue: Queue<Event>,
+    account: Account,
+}
+
+enum Event {
+    Call(Box<Session>),
+    Permit(Box<Chain>, Retry),
+    Result(Box<Chain>, Retry),
+}
+
+/// A session has one call at a time.
+struct Session {
+    began_at: f64,
+    dice: Dice,
+    calls_left: u32,
+    tools: [usize; SESSION_TOOLS],
+    bad_credentials: bool,
+    last_tool: Option<usize>,
+    same_tool_run: u32,
+    previous_ok: bool,
+    errors: BTreeMap<(usize, FailureKind), u32>,
+    rate_limit_runs: BTreeMap<usize, u32>,
+}
+
+/// A failed call and its retries.
+struct Chain {
+    session: Box<Session>,
+    tool: usize,
+    fault: Fault,
+    attempt: u32,
+    dice: Dice,
+}
+
+/// A retry on its way.
+struct Retry {
+    failed: Failed,
+    choice: Choice,
+    latency_s: f64,
+    follow_up: Option<FollowUp>,
+}
+
+impl Session {
+    fn new(environment: &Environment, at: f64, mut dice: Dice) -> Box<Self> {
+        let popularity = environment.popularity(at);
+        Box::new(Self {
+            began_at: at,
+            calls_left: 1 + dice.geometric(SESSION_ENDS),
+            tools: std::array::from_fn(|_| dice.weighted(&popularity)),
+            bad_credentials: dice.is(BAD_CREDENTIALS),
+            last_tool: None,
+            same_tool_run: 0,
+            previous_ok: true,
+            errors: BTreeMap::new(),
+            rate_limit_runs: BTreeMap::new(),
+            dice,
+        })
+    }
+
+    fn failed(&mut self, tool: usize, kind: FailureKind) {
+        *self.errors.entry((tool, kind)).or_default() += 1;
+        if kind == FailureKind::RateLimited {
+            *self.rate_limit_runs.entry(tool).or_default() += 1;
+        } else {
+            self.rate_limit_runs.remove(&tool);
+        }
+    }
+
+    fn succeeded(&mut self, tool: usize) {
+        self.previous_ok = true;
+        self.rate_limit_runs.remove(&tool);
+    }
+}
+
+impl Fleet<'_> {
+    fn call(&mut self, at: f64, mut session: Box<Session>) {
+        let tool = session.tools[session.dice.below(SESSION_TOOLS)];
+        let bad = session.bad_credentials && tool == session.tools[0];
+        let fault = self.environment.call(tool, at, bad, &mut session.dice);
+        // Drawn in any case: what comes later must not depend on what came of this call.
+        let (retries, next_at) = (session.dice.bits(), at + session.dice.exponential(THINKS_S) + 1.0);
+        session.calls_left -= 1;
+        session.same_tool_run = if session.last_tool == Some(tool) { session.same_tool_run + 1 } else { 1 };
+        session.last_tool = Some(tool);
+        self.health[tool].called(&self.allowance, stamp(at));
+        let Some(fault) = fault else {
+            self.health[tool].reported(&seen(at, None, None), &self.allowance);
+            session.succeeded(tool);
+            return self.think(next_at, session);
+        };
+        let chain = Chain { session, tool, fault, attempt: 1, dice: Dice::new(retries, 0) };
+        self.fail(at, Box::new(chain), None);
+    }
+
+    /// The next call, unless that was the last.
+    fn think(&mut self, until: f64, session: Box<Session>) {
+        if session.calls_left > 0 {
+            self.queue.push(until, Event::Call(session));
+        }
+    }
+
+    /// A failure: is it worth a retry?
+    fn fail(&mut self, at: f64, mut chain: Box<Chain>, probe_of: Option<FailureKind>) {
+        let Fault { kind, mends_at, chance } = chain.fault;
+        let (tool, attempt) = (chain.tool, chain.attempt);
+        chain.session.failed(tool, kind);
+        let seen = seen(at, Some(kind), probe_of);
+        let mut health = self.health[tool].clone();
+        health.reported(&seen, &self.allowance);
+        let session = &chain.session;
+        let failed = Failed {
+            kind,
+            attempt,
+            at: stamp(at),
+            rate_limit_run: session.rate_limit_runs.get(&tool).copied().unwrap_or(0),
+            same_errors: session.errors.get(&(tool, kind)).copied().unwrap_or(0),
+            same_tool_run: session.same_tool_run,
+            session_ms: stamp(at).since_ms(stamp(session.began_at)),
+            previous_ok: session.previous_ok,
+            circumstances: health.circumstances(stamp(at)),
+            seed: chain.dice.bits(),
+        };
+        let latency_s = 0.5 + chain.dice.exponential(1.0);
+        let worth = WAITS_MS.map(|ms| {
+            let may_succeed = at + seconds(ms) + latency_s >= mends_at;
+            worth(if may_succeed { chance } else { 0.0 }, ms)
+        });
+        let decision = Decision { tool: &self.tools[tool], failed: &failed, health: &health, worth };
+        let choice = self.policy.decide(&decision, &mut chain.dice);
+        let told = choice.map(|choice| choice.told);
+        let seen = Observation { retry_told: told.is_some(), probe_told: told.is_some_and(|told| told.probe), ..seen };
+        self.health[tool].reported(&seen, &self.allowance);
+        self.account.decided(worth.into_iter().fold(f64::NEG_INFINITY, f64::max), told.map(|told| told.probe));
+        let Some(choice) = choice else {
+            let gives_up = chain.session.bad_credentials && attempt > BAD_ATTEMPTS;
+            if !gives_up {
+                self.think(at + chain.dice.exponential(THINKS_S) + 1.0, chain.session);
+            }
+            return;
+        };
+        let retry = Retry { failed, choice, latency_s, follow_up: None };
+        self.queue.push(at + seconds(choice.wait_ms), Event::Permit(chain, retry));
+    }
+
+    /// The wait is over: what the product stores of the retry is what it knows now.
+    fn permit(&mut self, at: f64, chain: Box<Chain>, mut retry: Retry) {
+        let (tool, health) = (&self.tools[chain.tool], &mut self.health[chain.tool]);
+        retry.follow_up = self.policy.follow_up(tool, &retry.failed, retry.choice.told, stamp(at));
+        health.called(&self.allowance, stamp(at));
+        self.queue.push(at + retry.latency_s, Event::Result(chain, retry));
+    }
+
+    fn result(&mut self, at: f64, mut chain: Box<Chain>, retry: Retry) {
+        let Retry { failed, choice: Choice { wait_ms, told, forecasts }, follow_up, .. } = retry;
+        let tool = chain.tool;
+        let ok = at >= chain.fault.mends_at && chain.dice.is(chain.fault.chance);
+        self.account.retried(ok, wait_ms, worth(f64::from(u8::from(ok)), wait_ms));
+        chain.session.same_tool_run += 1;
+        let probe_of = probed(told, failed.kind);
+        if ok {
+            self.health[tool].reported(&seen(at, None, probe_of), &self.allowance);
+            chain.session.succeeded(tool);
+            let until = at + chain.dice.exponential(THINKS_S) + 1.0;
+            self.think(until, chain.session);
+        } else {
+            chain.session.previous_ok = false;
+            chain.attempt += 1;
+            self.fail(at, chain, probe_of);
+        }
+        // As in the gate: a failed retry is learned from after it was advised on.
+        if let Some(follow_up) = follow_up {
+            let trial = Trial { tool: self.tools[tool].clone(), follow_up, ok, at: stamp(at) };
+            self.policy.learn(&trial, failed.at, forecasts);
+        }
+    }
+}
+
+fn seconds(ms: u64) -> f64 {
+    ms as f64 / 1_000.0
+}
+
+fn probed(told: Told, kind: FailureKind) -> Option<FailureKind> {
+    told.probe.then_some(kind)
+}
+
+/// What a report says about its tool, before anything is advised.
+pub(crate) fn seen(at: f64, failure: Option<FailureKind>, probe_of: Option<FailureKind>) -> Observation {
+    Observation { at: stamp(at), failure, cooldown_ms: None, retry_told: false, probe_told: false, probe_of }
+}
+
+/// What a retry with that chance is worth after that wait.
+fn worth(chance: f64, wait_ms: u64) -> f64 {
+    let Params { value, cost_retry, cost_wait, .. } = Params::default();
+    value * chance - cost_retry - cost_wait * seconds(wait_ms)
+}

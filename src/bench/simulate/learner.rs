@@ -1,0 +1,142 @@
+//! The product's memory of retries, as the engine would feed and ask it: `retry::advice` answers, `retry::profiles`
+//! learns. Only the facts of a failure come from the simulation.
+
+use callgate_core::{
+    domain::{
+        failure::FailureKind,
+        health::Health,
+        ids::ToolName,
+        outcome::Advice,
+        profile::{Circumstances, FEATURES, FollowUp, FollowUpKind, RetryState, Trial, bucket},
+        time::Timestamp,
+    },
+    retry::{
+        advice::{Advised, FailedAttempt, Params, advise},
+        estimate::{Odds, prior},
+        layer::Traits,
+        profiles::Profiles,
+    },
+};
+
+/// A failed call, as its session knows it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Failed {
+    pub(crate) kind: FailureKind,
+    /// Which attempt failed, from 1.
+    pub(crate) attempt: u32,
+    pub(crate) at: Timestamp,
+    /// Rate-limit errors in a row of that tool in the session, this one included.
+    pub(crate) rate_limit_run: u32,
+    pub(crate) same_errors: u32,
+    pub(crate) same_tool_run: u32,
+    pub(crate) session_ms: u64,
+    pub(crate) previous_ok: bool,
+    /// How the tool fared, this failure included.
+    pub(crate) circumstances: Circumstances,
+    /// Where jitter and probes are drawn from.
+    pub(crate) seed: u64,
+}
+
+/// What was told with a failure.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Told {
+    pub(crate) p: f64,
+    pub(crate) retryable: bool,
+    pub(crate) probe: bool,
+}
+
+impl Told {
+    pub(crate) const fn of(advice: &Advice) -> Self {
+        Self { p: advice.p_success, retryable: advice.retryable, probe: advice.probe }
+    }
+}
+
+/// Advises by what it has learned.
+#[derive(Debug)]
+pub(crate) struct Learner {
+    pub(crate) params: Params,
+    pub(crate) profiles: Profiles,
+    /// The logistic layer learns as well.
+    pub(crate) layer: bool,
+}
+
+impl Learner {
+    pub(crate) fn new(params: Params, layer: bool) -> Self {
+        Self { params, profiles: Profiles::default(), layer }
+    }
+
+    /// The advice on a failure; `health` is the tool's with this failure.
+    pub(crate) fn advise(&self, tool: &ToolName, failed: &Failed, health: &Health) -> Advised {
+        let case = FailedAttempt {
+            tool,
+            kind: failed.kind,
+            attempt: failed.attempt,
+            tool_state: failed.circumstances.tool,
+            hint: None,
+            asked_ms: None,
+            is_unsafe: false,
+            rate_limit_run: failed.rate_limit_run,
+            may_retry: health.may_retry(&self.params.allowance, failed.at),
+            may_probe: health.may_probe(failed.kind, failed.at),
+            traits: failed.traits(),
+            seed: failed.seed,
+            now: failed.at,
+        };
+        advise(&self.params, &self.profiles, &case)
+    }
+
+    /// The odds of a retry, as known at `now`.
+    pub(crate) fn odds(&self, tool: &ToolName, failed: &Failed, now: Timestamp) -> Odds {
+        let state = RetryState { attempt: failed.attempt, tool: failed.circumstances.tool };
+        self.profiles.estimate.view((tool, failed.kind), prior(failed.kind), false, now).odds(state)
+    }
+
+    /// What a retry permitted now is, as the engine stores it.
+    pub(crate) fn follow_up(&self, tool: &ToolName, failed: &Failed, told: Told, now: Timestamp) -> FollowUp {
+        let waited_ms = now.since_ms(failed.at);
+        let odds = self.odds(tool, failed, now);
+        FollowUp {
+            of: 0,
+            kind: FollowUpKind::Same,
+            failure: failed.kind,
+            state: RetryState { attempt: failed.attempt, tool: failed.circumstances.tool },
+            waited_ms,
+            p_predicted: told.p,
+            retryable_said: told.retryable,
+            probe: told.probe,
+            p_slow: odds.slow[bucket(waited_ms)],
+            p: odds.p[bucket(waited_ms)],
+            features: failed.features(waited_ms),
+        }
+    }
+
+    /// Learns what came of a retry.
+    pub(crate) fn learn(&mut self, trial: &Trial) {
+        if self.layer {
+            self.profiles.learn(trial);
+        } else {
+            self.profiles.estimate.learn(trial);
+        }
+    }
+}
+
+impl Failed {
+    /// What the failure was like.
+    fn traits(&self) -> Traits {
+        Traits {
+            attempt: self.attempt,
+            same_errors: self.same_errors,
+            same_tool_run: self.same_tool_run,
+            session_ms: self.session_ms,
+            previous_ok: self.previous_ok,
+            failure_share: f64::from(self.circumstances.failure_share),
+            failures: self.circumstances.failures,
+            failing_ms: self.circumstances.failing_ms,
+        }
+    }
+
+    /// The features of a retry after that wait.
+    pub(crate) fn features(&self, wait_ms: u64) -> [f32; FEATURES] {
+        self.traits().features(wait_ms)
+    }
+}

@@ -1,0 +1,137 @@
+//! How good forecasts were.
+
+use serde::Serialize;
+
+use callgate_core::retry::layer::log_loss;
+
+/// Parts of the range of chances that are compared with what happened.
+pub(crate) const PARTS: usize = 10;
+
+/// How good a forecaster was; of several runs the mean, and the sum of their parts.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub(crate) struct Score {
+    /// Forecasts.
+    pub(crate) n: u64,
+    /// Mean surprise, in nats.
+    pub(crate) log_loss: f64,
+    /// The chance that a success was told a higher chance than a failure.
+    pub(crate) auc: f64,
+    /// Mean squared error.
+    pub(crate) brier: f64,
+    /// Tenths of the range of chances.
+    pub(crate) calibration: [Part; PARTS],
+}
+
+/// Forecasts in one tenth of the range.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub(crate) struct Part {
+    /// Forecasts.
+    pub(crate) n: u64,
+    /// Their mean; 0 without any.
+    pub(crate) predicted: f64,
+    /// The share of them that succeeded; 0 without any.
+    pub(crate) observed: f64,
+}
+
+impl Score {
+    /// Holds forecasts against what happened.
+    pub(crate) fn of(forecasts: &[(f64, bool)]) -> Self {
+        let n = forecasts.len().max(1) as f64;
+        let mean = |of: fn(&(f64, bool)) -> f64| forecasts.iter().map(of).sum::<f64>() / n;
+        Self {
+            n: forecasts.len() as u64,
+            log_loss: mean(|(p, ok)| log_loss(*p, *ok)),
+            auc: auc(forecasts),
+            brier: mean(|(p, ok)| (p - f64::from(u8::from(*ok))).powi(2)),
+            calibration: calibration(forecasts),
+        }
+    }
+
+    /// The mean of several runs.
+    pub(crate) fn mean(runs: &[Self]) -> Self {
+        let n = runs.len().max(1) as f64;
+        let of = |field: fn(&Self) -> f64| runs.iter().map(field).sum::<f64>() / n;
+        Self {
+            n: runs.iter().map(|run| run.n).sum(),
+            log_loss: of(|run| run.log_loss),
+            auc: of(|run| run.auc),
+            brier: of(|run| run.brier),
+            calibration: std::array::from_fn(|at| Part::sum(runs.iter().map(|run| run.calibration[at]))),
+        }
+    }
+}
+
+impl Part {
+    fn sum(parts: impl Iterator<Item = Self>) -> Self {
+        let (mut n, mut predicted, mut observed) = (0, 0.0, 0.0);
+        for part in parts {
+            n += part.n;
+            predicted += part.n as f64 * part.predicted;
+            observed += part.n as f64 * part.observed;
+        }
+        let all = n.max(1) as f64;
+        Self { n, predicted: predicted / all, observed: observed / all }
+    }
+}
+
+/// The area under the curve by ranks; equal forecasts share theirs. A half without a success or a failure.
+fn auc(forecasts: &[(f64, bool)]) -> f64 {
+    let mut sorted = forecasts.to_vec();
+    sorted.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+    let (mut below, mut won, mut successes) = (0.0, 0.0, 0.0);
+    for equal in sorted.chunk_by(|(a, _), (b, _)| a.total_cmp(b).is_eq()) {
+        let ok = equal.iter().filter(|(_, ok)| *ok).count() as f64;
+        let failed = equal.len() as f64 - ok;
+        won += ok * (below + failed / 2.0);
+        below += failed;
+        successes += ok;
+    }
+    let pairs = successes * below;
+    if pairs > 0.0 { won / pairs } else { 0.5 }
+}
+
+fn calibration(forecasts: &[(f64, bool)]) -> [Part; PARTS] {
+    let within = |p: f64| ((p * PARTS as f64) as usize).min(PARTS - 1);
+    std::array::from_fn(|at| {
+        let part = forecasts.iter().filter(|(p, _)| within(*p) == at);
+        Part::sum(part.map(|(p, ok)| Part { n: 1, predicted: *p, observed: f64::from(u8::from(*ok)) }))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn assert_near(found: f64, expected: f64) {
+        assert!((found - expected).abs() < 1e-9, "{found} is not {expected}");
+    }
+
+    #[test]
+    fn scores_are_those_worked_out_by_hand() {
+        let score = Score::of(&[(0.8, true), (0.4, false), (0.4, true), (0.1, false)]);
+        assert_eq!(score.n, 4);
+        assert_near(score.brier, (0.04 + 0.16 + 0.36 + 0.01) / 4.0);
+        assert_near(score.log_loss, -(0.8_f64.ln() + 0.6_f64.ln() + 0.4_f64.ln() + 0.9_f64.ln()) / 4.0);
+        // Of four pairs three are in order, and one is even.
+        assert_near(score.auc, 3.5 / 4.0);
+        assert_eq!(score.calibration[4], Part { n: 2, predicted: 0.4, observed: 0.5 });
+        assert_eq!(score.calibration[0].n + score.calibration[9].n, 0);
+    }
+
+    #[test]
+    fn certainty_falls_into_the_last_part_and_one_outcome_alone_has_no_order() {
+        let score = Score::of(&[(1.0, true)]);
+        assert_eq!((score.calibration[9].n, score.auc), (1, 0.5));
+        assert_eq!(Score::of(&[]).n, 0);
+    }
+
+    #[test]
+    fn runs_are_averaged_and_their_parts_added() {
+        let mean = Score::mean(&[Score::of(&[(0.25, true), (0.25, false)]), Score::of(&[(0.21, false)])]);
+        assert_near(mean.brier, ((0.5625 + 0.0625) / 2.0 + 0.0441) / 2.0);
+        let part = mean.calibration[2];
+        assert_eq!(part.n, 3);
+        assert_near(part.predicted, 0.71 / 3.0);
+        assert_near(part.observed, 1.0 / 3.0);
+    }
+}

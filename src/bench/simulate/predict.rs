@@ -1,0 +1,100 @@
+//! How well retries are foretold. The behaviour of the logged data decides, so that all forecasters see the same
+//! retries; each says its chance when the failure is reported, and learns the outcome once it is known.
+
+use serde::Serialize;
+
+use super::{
+    environment::{Environment, Setting},
+    fleet,
+    learner::{Failed, Learner},
+    metrics::Score,
+    policies::{Policy, flag},
+};
+use callgate_core::{
+    domain::{
+        failure::FailureKind,
+        ids::ToolName,
+        profile::{Trial, bucket},
+        time::Timestamp,
+    },
+    retry::advice::Params,
+};
+
+/// Forecasters that are compared.
+pub(crate) const FORECASTERS: usize = 4;
+pub(crate) const NAMES: [&str; FORECASTERS] =
+    ["static flag", "rate per kind", "the estimate", "the estimate with the layer"];
+/// What the flag says as a chance.
+const FLAG_P: (f64, f64) = (0.9, 0.05);
+/// Forecasts before this share of the time are not counted: everybody has to begin.
+const COUNTED_FROM: f64 = 0.3;
+
+/// Forecasters at work.
+#[derive(Debug)]
+pub(crate) struct Forecasts {
+    pub(crate) learner: Learner,
+    rates: [(f64, f64); FailureKind::ALL.len()],
+    counted_from: Timestamp,
+    log: Vec<([f64; FORECASTERS], bool)>,
+}
+
+/// One forecaster's line of the table.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Row {
+    pub(crate) forecaster: &'static str,
+    #[serde(flatten)]
+    pub(crate) score: Score,
+}
+
+/// Lets all forecasters foretell the retries of each seed's fleet.
+pub(crate) fn run(seeds: &[u64], setting: Setting, progress: &dyn Fn(u64)) -> Vec<Row> {
+    let mut scores: [Vec<Score>; FORECASTERS] = Default::default();
+    for seed in seeds {
+        let log = log_of(*seed, setting, progress);
+        for (at, scores) in scores.iter_mut().enumerate() {
+            let of_one: Vec<(f64, bool)> = log.iter().map(|(said, ok)| (said[at], *ok)).collect();
+            scores.push(Score::of(&of_one));
+        }
+    }
+    let row = |(forecaster, scores): (&'static str, &Vec<Score>)| Row { forecaster, score: Score::mean(scores) };
+    NAMES.into_iter().zip(&scores).map(row).collect()
+}
+
+fn log_of(seed: u64, setting: Setting, progress: &dyn Fn(u64)) -> Vec<([f64; FORECASTERS], bool)> {
+    let forecasts = Forecasts {
+        learner: Learner::new(Params::default(), true),
+        rates: [(0.0, 0.0); FailureKind::ALL.len()],
+        counted_from: fleet::stamp(COUNTED_FROM * setting.span_s()),
+        log: Vec::new(),
+    };
+    let mut policy = Policy::Behaviour(Box::new(forecasts));
+    let _ = fleet::run(&Environment::new(seed, setting), seed, &mut policy, progress);
+    match policy {
+        Policy::Behaviour(forecasts) => forecasts.log,
+        _ => Vec::new(),
+    }
+}
+
+impl Forecasts {
+    /// What each says of a retry after that wait, in the order of [`NAMES`].
+    pub(crate) fn said(&self, tool: &ToolName, failed: &Failed, wait_ms: u64) -> [f64; FORECASTERS] {
+        let (n, k) = self.rates[failed.kind as usize];
+        let p = self.learner.odds(tool, failed, failed.at).p[bucket(wait_ms)];
+        let features = || failed.features(wait_ms);
+        [
+            if flag(failed.kind) { FLAG_P.0 } else { FLAG_P.1 },
+            (k + 1.0) / (n + 2.0),
+            p,
+            self.learner.profiles.layer.promoted(failed.kind, p, features),
+        ]
+    }
+
+    /// Learns what came of a retry, and of what was said of it.
+    pub(crate) fn learn(&mut self, trial: &Trial, failed_at: Timestamp, said: Option<[f64; FORECASTERS]>) {
+        self.log.extend(said.filter(|_| failed_at > self.counted_from).map(|said| (said, trial.ok)));
+        let (n, k) = &mut self.rates[trial.follow_up.failure as usize];
+        *n += 1.0;
+        *k += f64::from(u8::from(trial.ok));
+        self.learner.learn(trial);
+    }
+}

@@ -1,0 +1,77 @@
+//! The figures of a simulation, for people and as JSON.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::{closed, environment::Setting, metrics::Part, predict, trap::Trapped};
+
+/// What was simulated, and what came of it; parts that were not asked for are absent.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Report {
+    pub(crate) setting: Setting,
+    pub(crate) seeds: Vec<u64>,
+    pub(crate) predict: Option<Vec<predict::Row>>,
+    pub(crate) closed: Option<Vec<closed::Row>>,
+    pub(crate) trap: Option<Trapped>,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Setting { days, sessions_per_day, tools } = self.setting;
+        let seeds: Vec<String> = self.seeds.iter().map(u64::to_string).collect();
+        writeln!(f, "{days} days of {sessions_per_day} sessions a day on {tools} tools, seeds {}", seeds.join(" "))?;
+        self.predict.as_deref().map_or(Ok(()), |rows| predicted(f, rows))?;
+        self.closed.as_deref().map_or(Ok(()), |rows| decided(f, rows))?;
+        self.trap.as_ref().map_or(Ok(()), |trapped| write_trap(f, trapped))
+    }
+}
+
+fn predicted(f: &mut fmt::Formatter<'_>, rows: &[predict::Row]) -> fmt::Result {
+    let retries = rows.first().map_or(0, |row| row.score.n);
+    writeln!(f, "\nHow well {retries} retries are foretold, after the first 30 % of the time\n")?;
+    writeln!(f, "{:27} {:>8} {:>8} {:>8}", "", "log loss", "AUC", "Brier")?;
+    for predict::Row { forecaster, score } in rows {
+        writeln!(f, "{forecaster:27} {:8.4} {:8.4} {:8.4}", score.log_loss, score.auc, score.brier)?;
+    }
+    let Some(last) = rows.last() else {
+        return Ok(());
+    };
+    writeln!(f, "\n{}: predicted against observed, by tenths\n", last.forecaster)?;
+    writeln!(f, "{:>9} {:>9} {:>9}", "predicted", "observed", "retries")?;
+    for Part { n, predicted, observed } in last.score.calibration.iter().filter(|part| part.n > 0) {
+        writeln!(f, "{predicted:9.3} {observed:9.3} {n:9}")?;
+    }
+    Ok(())
+}
+
+fn decided(f: &mut fmt::Formatter<'_>, rows: &[closed::Row]) -> fmt::Result {
+    writeln!(f, "\nWhat advice is worth once agents obey it, mean of a fleet\n")?;
+    let columns = ["of oracle", "utility", "retries", "wasted", "recovered", "missed", "futile", "probes", "mean wait"];
+    write!(f, "{:27}", "")?;
+    columns.iter().try_for_each(|column| write!(f, " {column:>9}"))?;
+    writeln!(f)?;
+    for closed::Row { policy, of_oracle, account } in rows {
+        let figures = [
+            account.utility,
+            account.retries,
+            account.wasted,
+            account.recovered,
+            account.missed,
+            account.futile,
+            account.probes,
+        ];
+        write!(f, "{policy:27} {:7.1} %", of_oracle * 100.0)?;
+        figures.iter().try_for_each(|figure| write!(f, " {figure:9.0}"))?;
+        writeln!(f, " {:7.1} s", account.waited_s / account.retries.max(1.0))?;
+    }
+    writeln!(f, "\nmissed: a retry would have been worth it. futile: no wait would have been.")?;
+    writeln!(f, "All but the last line run with up to six retries, an unlimited allowance and no escalation.")
+}
+
+fn write_trap(f: &mut fmt::Formatter<'_>, trapped: &Trapped) -> fmt::Result {
+    let Trapped { errors, wasted, hours_until_back, hours_at_worst } = trapped;
+    writeln!(f, "\nA tool is broken for two days and mended, the product's defaults\n")?;
+    writeln!(f, "{:27} {wasted:9.0} of {errors:.0} errors", "retries wasted meanwhile")?;
+    writeln!(f, "{:27} {hours_until_back:9.2} mean, {hours_at_worst:.2} at worst", "hours until advice is back")
+}

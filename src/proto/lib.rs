@@ -1,0 +1,19 @@
+//! The wire contract: what `proto/` compiles to, its descriptors, and conversions of times.
+
+pub mod time;
+
+/// Messages, clients and services of `proto/callgate/v1`.
+#[allow(
+    missing_docs,
+    missing_debug_implementations,
+    unreachable_pub,
+    clippy::all,
+    clippy::pedantic,
+    reason = "generated; the contract is documented in proto/"
+)]
+pub mod v1 {
+    tonic::include_proto!("callgate.v1");
+
+    /// The compiled descriptors, for reflection and JSON.
+    pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/callgate.bin"));
+}
