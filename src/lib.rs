@@ -73,7 +73,7 @@
 //!
 //! `domain/call.rs`, `domain/tree.rs`, `rules/repeat.rs`, `rules/same_call.rs` and its tests, `engine/evaluate.rs`,
 //! `gate.rs`. A new rule is one file and one line in `rules/mod.rs`; its doc comment is its manual; stories
-//! in `tests/traces/rules/` show where it fires, and where it does not (docs/contributing.md#a-rule).
+//! in `tests/traces/rules/` show where it fires, and where it does not (CONTRIBUTING.md#a-rule).
 
 #[cfg(test)]
 extern crate self as callgate;
