@@ -159,7 +159,14 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
             ("callgate run --session s-42 --tool deploy --max-wait 3600 -- make release", "waits for a person"),
         ],
     ),
-    ("top", &[("callgate top", ""), ("callgate top --json | jq .callsPerSecond", "one look, for programs")]),
+    (
+        "top",
+        &[
+            ("callgate top", ""),
+            ("callgate top --watch", ""),
+            ("callgate top --json | jq .callsPerSecond", "for programs"),
+        ],
+    ),
     (
         "record",
         &[

@@ -127,7 +127,7 @@ async fn what_a_server_tells_keeps_its_names() {
 async fn texts(desk: &Desk, backtest: &str) {
     let (code, said) = desk.json(backtest).await;
     assert_eq!((code, said.len()), (Some(0), 0), "a policy against itself changes nothing, and that is no line");
-    let (code, text, error) = desk.types("top --once").await;
+    let (code, text, error) = desk.types("top").await;
     assert!(code == Some(0) && text.starts_with("callgate ") && text.contains("\nApprovals\n"), "{text}{error}");
     let (_, text, _) = desk.types("audit list").await;
     assert!(text.contains("  everything  by ") && !text.contains("  tenant  "), "{text}");

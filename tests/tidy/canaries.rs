@@ -201,19 +201,20 @@ fn a_reference_that_leads_nowhere_is_seen() {
         ("src/x.rs", format!("// {norm}, section 4"), "is named without its section"),
         ("migrations/1.sql", format!("-- {norm}#nothing"), "has no section #nothing"),
         ("src/x.rs", format!("// {norm}#no-heading"), "has no section #no-heading"),
-        ("src/lib.rs", "//! 1. `rules/nothing.rs`: nothing".to_owned(), "src/core/rules/nothing.rs is not there"),
+        ("src/lib.rs", "//! 1. `core/rules/nothing.rs`: nothing".to_owned(), "src/core/rules/nothing.rs is not there"),
         ("README.md", format!("[a]({}) [b]({norm}#the-same-call)", page("docs/a")), "has no section #the-same-call"),
         ("README.md", format!("[a]({}) [b]({norm}#the-same-call-again)", page("docs/a")), "README.md:1: docs/a"),
         (&other, "[here](#x) [there](../src/nothing.rs)".to_owned(), "src/nothing.rs is not there"),
         (&other, "[here](#x)".to_owned(), "has no section #x"),
-        (&other, "`src/rules/x_*.rs`".to_owned(), "src/core/rules/x_*.rs is not there"),
-        (&other, "`src/rules/repeat.rs::it_breaks`".to_owned(), "has no function it_breaks"),
+        (&other, "`src/core/rules/x_*.rs`".to_owned(), "src/core/rules/x_*.rs is not there"),
+        (&other, "`src/core/rules/repeat.rs::it_breaks`".to_owned(), "has no function it_breaks"),
     ] {
         let found = found(path, &text);
         assert!(found.contains(problem), "{problem:?} was not reported about {path}: {text}\nonly: {found:?}");
     }
     let links = format!("# X\n[a](#x) [b](../{norm}#the-same-call-again) [c](https://example.com/a.md#b)\n");
-    let sound = format!("{links}`src/rules/*.rs` `src/rules/` `order/42` `src/rules/repeat.rs::it_warns`");
+    let sound =
+        format!("{links}`src/core/rules/*.rs` `src/core/rules/` `order/42` `src/core/rules/repeat.rs::it_warns`");
     assert_eq!(found(&other, &sound), "");
     assert_eq!(found("src/x.rs", &format!("/// See {norm}#repeat, and the README.md beside it.")), "");
     let rules = Sources::of([(norm.as_str(), "### repeat\n")]);

@@ -41,7 +41,6 @@ const DOUBLES: &[(&str, &str)] = &[
     ("foldhash", "hashbrown of petgraph"),
     ("getrandom", "ring, and rand_core of opentelemetry_sdk"),
     ("hashbrown", "petgraph (protox, at build time) and sqlx-core"),
-    ("lru", "ratatui-core"),
     ("rand", "opentelemetry_sdk"),
     ("rand_core", "opentelemetry_sdk"),
     ("regex-syntax", "phonenumber's regex-cache"),

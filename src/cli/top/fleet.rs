@@ -24,8 +24,6 @@ use callgate_proto::v1::{
 const SESSIONS: u32 = 200;
 /// Sessions of which the state is asked for with each look.
 pub(super) const STATES: usize = 20;
-/// Calls of a session that details show: as many as a server tells.
-const CALLS: u32 = 64;
 const APPROVALS: u32 = 500;
 /// How long one answer may take.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
@@ -64,7 +62,7 @@ pub(super) struct Fleet {
 }
 
 /// A connection to the server.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) struct Asker {
     wire: Wire,
     url: String,
@@ -109,21 +107,16 @@ impl Asker {
         fleet.revision = asked(policies.list_policies(within(request)).await)?.revisions.into_iter().next();
         for session in fleet.sessions.iter().take(STATES) {
             // It may have been forgotten meanwhile.
-            if let Ok(state) = self.state_of(&session.session_id, 1).await {
+            if let Ok(state) = self.state_of(&session.session_id).await {
                 fleet.states.push(state);
             }
         }
         Ok(fleet)
     }
 
-    /// A session with its last calls.
-    pub(super) async fn state(&self, session: &str) -> anyhow::Result<SessionState> {
-        self.state_of(session, CALLS).await
-    }
-
-    async fn state_of(&self, session: &str, last_calls: u32) -> anyhow::Result<SessionState> {
+    async fn state_of(&self, session: &str) -> anyhow::Result<SessionState> {
         let mut gate = GateServiceClient::new(self.wire.clone());
-        let request = GetSessionStateRequest { session_id: session.to_owned(), last_calls, summary_tokens: 0 };
+        let request = GetSessionStateRequest { session_id: session.to_owned(), last_calls: 1, summary_tokens: 0 };
         asked(gate.get_session_state(within(request)).await)?.state.context("the server gave no state")
     }
 

@@ -1,14 +1,11 @@
-//! The screen as people see it, in a terminal of 80 columns and in smaller ones.
+//! The table of a fleet, as text.
 
 use std::collections::BTreeMap;
-
-use ratatui::{Terminal, backend::TestBackend};
 
 use super::{
     figures::{Figures, Verdict},
     fleet::Fleet,
-    lists::List,
-    view::{Screen, Wish},
+    render,
 };
 use callgate_core::domain::time::Timestamp;
 use callgate_proto::v1::{
@@ -95,134 +92,47 @@ fn fleet() -> Fleet {
     }
 }
 
-fn drawn(screen: &Screen, width: u16, height: u16) -> String {
-    let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a terminal");
-    terminal.draw(|frame| screen.draw(frame)).expect("drawn");
-    let buffer = terminal.backend().buffer();
-    let line = |y| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>().trim_end().to_owned() + "\n";
-    (0..height).map(line).collect()
+fn shown(fleet: &Fleet) -> String {
+    anstream::adapter::strip_str(&render::text(fleet)).to_string()
 }
 
 #[test]
-fn a_fleet_fits_into_eighty_columns() {
-    let mut screen = Screen::default();
-    assert!(drawn(&screen, 80, 24).starts_with("asking the server"));
-    screen.see(fleet());
-    let seen = drawn(&screen, 80, 24);
+fn top_shows_the_summary_and_every_list_that_is_not_empty() {
+    let text = shown(&fleet());
     for line in [
         "callgate 0.1.0  http://127.0.0.1:7600  policy 9f2c4b6a8d0e1f23  22:13:20Z\n",
         "calls/s   ALLOW 12.0  ASK 0.0  WAIT 0.0  REUSE 0.0  DENY 0.5  STOP 0.0\n",
-        "plane     ready  judging 0  waiting 0  policy current\n",
+        "server    ready  judging 0  waiting 0  policy current\n",
         "sessions  2, calls open 1, held 1, stopped 0, halted 1  approvals 1, oldest 4m\n",
-        " Sessions 2  Approvals 1  Refusals 2  Cooldowns 1  Budgets 1  Halts 1\n",
-        "desk-1                                   1m     12      1     $1.23     held\n",
-        "desk-2                                   1m     40      0     $1.23     halted\n",
+        "  desk-1   1m     12     1     $1.23  held\n",
+        "  desk-2   1m     40     0     $1.23  halted\n",
+        "  4m     1h       pay   desk-1   anybody\n",
+        "  pay     DENY      same_call  duplicate_call_blocked  0.5  7\n",
+        "  get_weather  rate_limited  1m       desk-1\n",
+        "  desk-1   call_tree  cost_micros  $45.00  $50.00  90%\n",
+        "  tool  drop_table  1h     eve  it [31m drops\n",
     ] {
-        assert!(seen.contains(line), "{line:?} is not in\n{seen}");
+        assert!(text.contains(line), "{line:?} is not in\n{text}");
     }
-    assert_eq!(screen.sort(), Wish::Nothing);
-    assert_eq!(screen.sort(), Wish::Nothing);
-    let seen = drawn(&screen, 80, 24);
-    assert!(seen.find("desk-2") < seen.find("desk-1"), "by calls:\n{seen}");
+    assert!(!text.contains('\u{1b}'), "text from agents has no control characters");
+    assert!(!shown(&Fleet { halts: vec![], ..fleet() }).contains("Halts"), "an empty list is left out");
 }
 
 #[test]
-fn every_list_tells_its_rows() {
-    let mut screen = Screen::default();
-    screen.see(fleet());
-    for (list, cells) in [
-        (List::Approvals, vec!["4m", "1h", "pay", "desk-1", "anybody"]),
-        (List::Refusals, vec!["pay", "DENY", "same_call", "duplicate_call_blocked", "0.5", "7"]),
-        (List::Cooldowns, vec!["get_weather", "rate_limited", "1m", "desk-1"]),
-        (List::Budgets, vec!["desk-1", "call_tree", "cost_micros", "$45.00", "$50.00", "90%"]),
-        (List::Halts, vec!["tool", "drop_table", "1h", "eve"]),
-    ] {
-        screen.turn(1);
-        assert_eq!(screen.list, list);
-        let seen = drawn(&screen, 80, 24);
-        let row = seen.lines().nth(6).unwrap_or_default();
-        let mut rest = row;
-        for cell in cells {
-            let at = rest.find(cell).unwrap_or_else(|| panic!("{cell} is not in {row:?}"));
-            rest = &rest[at + cell.len()..];
-        }
-        assert!(!seen.contains('\u{1b}'), "what agents send does not reach the terminal");
-    }
-    screen.turn(1);
-    assert_eq!(screen.list, List::Sessions, "and round again");
+fn top_shows_no_old_figure_while_the_server_is_away() {
+    let text = render::unavailable("connection refused", Some(&fleet()));
+    let text = anstream::adapter::strip_str(&text).to_string();
+    let expected = "No answer, asking again: connection refused\n\
+        The last answer of http://127.0.0.1:7600 came at 2023-11-14 22:13:20Z.";
+    assert_eq!(text, expected);
 }
 
 #[test]
-fn a_row_leads_to_its_session_and_back() {
-    let mut screen = Screen::default();
-    screen.see(fleet());
-    screen.step(5);
-    assert_eq!(screen.open(), Wish::Details("desk-2".into()));
-    assert!(drawn(&screen, 80, 24).contains("desk-2  asking"));
-    let call = CallSummary {
-        tool: "get_order".into(),
-        arguments: "{order_id: 42}".into(),
-        state: CallState::Failed.into(),
-        error_message: "slow down".into(),
-        judge_time: ago(60),
-        ..CallSummary::default()
-    };
-    let state = SessionState { is_stopped: true, calls: vec![call], ..SessionState::default() };
-    screen.learn("another", Err("late".into()));
-    screen.learn("desk-2", Ok(state));
-    let seen = drawn(&screen, 80, 24);
-    assert!(seen.contains("desk-2  run -; stopped: no call is let through"), "{seen}");
-    assert!(seen.contains("22:12:20 failed    get_order {order_id: 42}"), "{seen}");
-    screen.back();
-    assert!(drawn(&screen, 80, 24).contains("desk-1"));
-}
-
-#[test]
-fn a_server_that_is_away_is_told_of_and_no_figure_is_shown_that_may_be_old() {
-    let mut screen = Screen::default();
-    screen.see(fleet());
-    screen.miss("no answer: connection refused".into());
-    let seen = drawn(&screen, 80, 24);
-    assert!(seen.starts_with("asking again: no answer: connection refused\n"), "{seen}");
-    assert!(seen.contains("seen last at 2023-11-14 22:13:20Z") && !seen.contains("desk-1"), "{seen}");
-    screen.see(fleet());
-    assert!(!drawn(&screen, 80, 24).contains("asking again"));
-}
-
-#[test]
-fn tools_that_metrics_do_not_tell_by_name_are_explained() {
-    let mut screen = Screen::default();
+fn top_explains_the_row_of_tools_without_a_metric_of_their_own() {
     let mut fleet = fleet();
     let figures = fleet.figures.as_mut().expect("some");
     let others = figures.verdicts.keys().find(|verdict| verdict.decision == "DENY").cloned().expect("one");
     figures.verdicts = BTreeMap::from([(Verdict { tool: "_OTHER".into(), ..others }, 3.0)]);
-    screen.see(fleet);
-    screen.turn(2);
-    let seen = drawn(&screen, 80, 24);
-    assert!(seen.contains("(others): tools that the policy does not declare") && !seen.contains("_OTHER"), "{seen}");
-}
-
-#[test]
-fn names_that_begin_alike_are_told_apart() {
-    let (mut screen, mut fleet) = (Screen::default(), fleet());
-    for (session, n) in fleet.sessions.iter_mut().zip(1..) {
-        session.session_id = format!("{}-{n}", "nightly".repeat(9));
-    }
-    screen.see(fleet);
-    let seen = drawn(&screen, 80, 24);
-    assert!(seen.contains("nightly-1 ") && seen.contains("nightly-2 "), "{seen}");
-}
-
-#[test]
-fn no_size_of_a_terminal_is_too_small() {
-    let mut screen = Screen::default();
-    screen.see(fleet());
-    for (width, height) in [(1, 1), (10, 3), (40, 6), (200, 60)] {
-        for _ in List::ALL {
-            let _ = drawn(&screen, width, height);
-            screen.turn(1);
-        }
-    }
-    assert_eq!(screen.pause(), Wish::Pause(true));
-    assert!(drawn(&screen, 80, 24).contains("paused"));
+    let text = shown(&fleet);
+    assert!(text.contains("(others): tools that the policy does not declare") && !text.contains("_OTHER"), "{text}");
 }

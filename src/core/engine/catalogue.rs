@@ -14,7 +14,7 @@ fn catalogue() -> String {
     let stories = fs::read_to_string(format!("{TEXTS}/situations.trace")).expect("readable");
     let (head, situations) = stories.split_once("## ").expect("a situation");
     let mut text = String::from(
-        "# What a model is told\n\nWritten by a test (`src/engine/catalogue.rs`); read it as a model would.\n",
+        "# What a model is told\n\nWritten by a test (`src/core/engine/catalogue.rs`); read it as a model would.\n",
     );
     for situation in situations.split("\n## ") {
         let (name, story) = situation.split_once('\n').expect("a name and a story");

@@ -1,0 +1,191 @@
+//! A fleet as a plain table and as JSON.
+
+use std::fmt::Write as _;
+
+use anstyle::{AnsiColor, Style};
+use serde_json::{Map, Value, json};
+
+use super::{
+    fleet::Fleet,
+    lists::{self, List, dollars, oldest, standing},
+};
+use crate::cli::remote::at;
+use callgate_proto::time::unix_ms;
+
+/// The summary, and each list that is not empty. Text from agents loses its control characters; colors are removed
+/// where standard output is no terminal.
+pub(super) fn text(fleet: &Fleet) -> String {
+    let mut text = summary(fleet);
+    for list in List::ALL {
+        let rows = list.rows(fleet);
+        if rows.is_empty() {
+            continue;
+        }
+        let note = list.note(&rows);
+        let names = list.columns().iter().map(|name| (*name).to_owned()).collect();
+        let lines: Vec<Vec<String>> = std::iter::once(names).chain(rows).collect();
+        let widest = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or_default();
+        let widths: Vec<usize> = (0..list.columns().len()).map(widest).collect();
+        let _ = writeln!(text, "\n{}", list.title());
+        for line in &lines {
+            let cells = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+            let line = cells.collect::<Vec<_>>().join("  ").replace(char::is_control, " ");
+            let _ = writeln!(text, "  {}", line.trim_end());
+        }
+        if let Some(note) = note {
+            let _ = writeln!(text, "  {note}");
+        }
+    }
+    text
+}
+
+/// The text in place of a table while the server gives no answer.
+pub(super) fn unavailable(problem: &str, last: Option<&Fleet>) -> String {
+    let red = colored(AnsiColor::Red);
+    let mut text = format!("{red}No answer, asking again: {problem}{red:#}");
+    if let Some(last) = last {
+        let _ = write!(text, "\nThe last answer of {} came at {}.", last.url, at(Some(&moment(last))));
+    }
+    text
+}
+
+const fn colored(color: AnsiColor) -> Style {
+    Style::new().fg_color(Some(anstyle::Color::Ansi(color)))
+}
+
+fn moment(fleet: &Fleet) -> prost_types::Timestamp {
+    callgate_proto::time::timestamp(fleet.at.as_millis())
+}
+
+/// Four lines: the server, verdicts a second, its health, sessions.
+fn summary(fleet: &Fleet) -> String {
+    let policy = match fleet.server.policy_version.as_str() {
+        "default" => "built-in policy".to_owned(),
+        hash => format!("policy {hash}"),
+    };
+    let revision = fleet.revision.as_ref().map(|one| format!(" rev {}", one.revision)).unwrap_or_default();
+    let mode = if fleet.server.enforced { "" } else { "  only watching (shadow)" };
+    let (bold, yellow) = (Style::new().bold(), colored(AnsiColor::Yellow));
+    let now = at(Some(&moment(fleet)));
+    format!(
+        "{bold}callgate {}{bold:#}  {}  {policy}{revision}{yellow}{mode}{yellow:#}  {}\n{}\n{}\n{}\n",
+        fleet.server.version,
+        fleet.url,
+        now.get(11..).unwrap_or_default(),
+        calls(fleet),
+        health(fleet),
+        sessions(fleet),
+    )
+}
+
+fn calls(fleet: &Fleet) -> String {
+    if !fleet.has_rates {
+        let why = if fleet.figures.is_some() { "…" } else { &fleet.without_figures };
+        return format!("calls/s   {why}");
+    }
+    let decisions = [
+        ("ALLOW", AnsiColor::Green),
+        ("ASK", AnsiColor::Magenta),
+        ("WAIT", AnsiColor::Yellow),
+        ("REUSE", AnsiColor::Cyan),
+        ("DENY", AnsiColor::Red),
+        ("STOP", AnsiColor::BrightRed),
+    ];
+    let cells = decisions.map(|(decision, color)| {
+        let rate = fleet.rate(decision);
+        let style = if rate > 0.0 { colored(color) } else { Style::new().dimmed() };
+        format!("{style}{decision} {rate:.1}{style:#}")
+    });
+    format!("calls/s   {}", cells.join("  "))
+}
+
+fn health(fleet: &Fleet) -> String {
+    let (green, red) = (colored(AnsiColor::Green), colored(AnsiColor::Red));
+    let ready = if fleet.is_ready { format!("{green}ready{green:#}") } else { format!("{red}not ready{red:#}") };
+    let Some(figures) = &fleet.figures else { return format!("server    {ready}") };
+    let mut text = format!("server    {ready}  judging {:.0}  waiting {:.0}", figures.at_work, figures.waiting);
+    if let Some(ms) = fleet.commit_ms {
+        let _ = write!(text, "  commit {ms:.1} ms");
+    }
+    if fleet.turned_away > 0.0 {
+        let _ = write!(text, "  {red}turned away {:.1}/s{red:#}", fleet.turned_away);
+    }
+    let _ = if figures.policy_behind > 0.0 {
+        write!(text, "  {red}policy {:.0} behind{red:#}", figures.policy_behind)
+    } else if figures.policy_unconfirmed_s > 5.0 {
+        write!(text, "  {red}policy unconfirmed {:.0} s{red:#}", figures.policy_unconfirmed_s)
+    } else {
+        write!(text, "  policy current")
+    };
+    text
+}
+
+fn sessions(fleet: &Fleet) -> String {
+    let open: u64 = fleet.sessions.iter().map(|session| u64::from(session.open_calls)).sum();
+    let are = |what: &str| fleet.sessions.iter().filter(|session| standing(fleet, session) == what).count();
+    let more = if fleet.has_more { "+" } else { "" };
+    let yellow = colored(AnsiColor::Yellow);
+    let approvals = match oldest(fleet) {
+        Some(age) => format!("{yellow}approvals {}, oldest {age}{yellow:#}", fleet.approvals.len()),
+        None => "approvals 0".to_owned(),
+    };
+    format!(
+        "sessions  {}{more}, calls open {open}, held {}, stopped {}, halted {}  {approvals}",
+        fleet.sessions.len(),
+        are("held"),
+        are("stopped"),
+        are("halted"),
+    )
+}
+
+/// As JSON; the names are promised (docs/cli.md#top).
+pub(super) fn json(fleet: &Fleet) -> Value {
+    const DECISIONS: [&str; 6] = ["ALLOW", "ASK", "WAIT", "REUSE", "DENY", "STOP"];
+    let time = |time: Option<&prost_types::Timestamp>| time.map(|time| at(Some(time)).replacen(' ', "T", 1));
+    let rates: Map<String, Value> =
+        DECISIONS.into_iter().map(|decision| (decision.to_owned(), json!(fleet.rate(decision)))).collect();
+    let are = |what: &str| fleet.sessions.iter().filter(|session| standing(fleet, session) == what).count();
+    let oldest = fleet.approvals.iter().min_by_key(|approval| unix_ms(approval.create_time.as_ref()));
+    let refused = lists::refused(fleet).into_iter().map(|(verdict, rate, count)| {
+        json!({"tool": verdict.tool, "decision": verdict.decision, "rule": verdict.rule, "reason": verdict.reason,
+            "perSecond": fleet.has_rates.then_some(rate), "count": count})
+    });
+    let cooling = lists::cooling(fleet)
+        .into_iter()
+        .map(|(tool, failure, until, _)| json!({"tool": tool, "failure": failure, "until": time(until)}));
+    let near = lists::near(fleet).into_iter().map(|(session, scope, dimension, used, limit)| {
+        json!({"sessionId": session, "scope": scope, "dimension": dimension, "used": used, "limit": limit})
+    });
+    let sessions = fleet.sessions.iter().map(|session| {
+        json!({"sessionId": session.session_id, "updateTime": time(session.update_time.as_ref()),
+            "calls": session.calls, "openCalls": session.open_calls, "cost": dollars(session.cost_micros),
+            "state": standing(fleet, session)})
+    });
+    let figures = fleet.figures.as_ref();
+    json!({
+        "at": time(Some(&moment(fleet))),
+        "server": fleet.url,
+        "version": fleet.server.version,
+        "policyVersion": fleet.server.policy_version,
+        "policyRevision": fleet.revision.as_ref().map(|one| one.revision),
+        "enforced": fleet.server.enforced,
+        "ready": fleet.is_ready,
+        "callsPerSecond": fleet.has_rates.then_some(rates),
+        "judging": figures.map(|figures| figures.at_work),
+        "waiting": figures.map(|figures| figures.waiting),
+        "turnedAwayPerSecond": fleet.has_rates.then_some(fleet.turned_away),
+        "commitMs": fleet.commit_ms,
+        "policyBehind": figures.map(|figures| figures.policy_behind),
+        "sessionsHeld": are("held"),
+        "sessionsStopped": are("stopped"),
+        "sessionsHalted": are("halted"),
+        "sessionsHasMore": fleet.has_more,
+        "sessions": sessions.collect::<Vec<_>>(),
+        "halts": fleet.halts.len(),
+        "approvalsOpen": fleet.approvals.len(),
+        "approvalsOldestTime": oldest.and_then(|approval| time(approval.create_time.as_ref())),
+        "refusals": refused.collect::<Vec<_>>(),
+        "cooldowns": cooling.collect::<Vec<_>>(),
+        "budgets": near.collect::<Vec<_>>(),
+    })
+}
