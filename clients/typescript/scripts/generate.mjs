@@ -1,6 +1,6 @@
-// Writes src/gen anew from the contract; with --check it fails if that would change anything.
+// Generates src/gen, the messages and services of the contract, from proto/ of the checkout.
 import { execSync } from "node:child_process";
-import { mkdirSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, rmSync, writeFileSync } from "node:fs";
 
 // What the errors of callgate carry, with the names and numbers that google.rpc gives it, and no more of it than that.
 const ERROR_DETAILS = `
@@ -35,11 +35,11 @@ message BadRequest {
 }
 `;
 
-const run = (command) => execSync(command, { stdio: "inherit" });
-const isCheck = process.argv.includes("--check");
-const out = isCheck ? "target/generated" : ".";
+if (!existsSync("../../proto/callgate/v1")) {
+  console.error("src/gen cannot be generated: there is no ../../proto/callgate/v1. Use a checkout of the repository.");
+  process.exit(1);
+}
 mkdirSync("target/proto/google/rpc", { recursive: true });
 writeFileSync("target/proto/google/rpc/error_details.proto", ERROR_DETAILS);
-rmSync(`${out}/src/gen`, { recursive: true, force: true });
-run(`npx --no-install buf generate --output ${out}`);
-if (isCheck) run("diff -r src/gen target/generated/src/gen");
+rmSync("src/gen", { recursive: true, force: true });
+execSync("npx --no-install buf generate", { stdio: "inherit" });
