@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
-use similar::{ChangeTag, TextDiff};
+use imara_diff::{Algorithm, Diff, InternedInput};
 
 use super::filters::{grouped, shown};
 use callgate_core::domain::json::{self, Json};
@@ -143,16 +143,35 @@ fn changed(was: &str, is: &str) -> String {
     if !(is_long(was) && is_long(is)) {
         return format!("<del>{}</del> <ins>{}</ins>", shown(was), shown(is));
     }
-    let mut html = String::new();
-    for change in TextDiff::from_words(was, is).iter_all_changes() {
-        let text = shown(change.value());
-        let _ = match change.tag() {
-            ChangeTag::Equal => write!(html, "{text}"),
-            ChangeTag::Delete => write!(html, "<del>{text}</del>"),
-            ChangeTag::Insert => write!(html, "<ins>{text}</ins>"),
-        };
+    let (old, new) = (words(was), words(is));
+    let mut input = InternedInput::default();
+    input.update_before(old.iter().copied());
+    input.update_after(new.iter().copied());
+    let (mut html, mut at) = (String::new(), 0);
+    for hunk in Diff::compute(Algorithm::Myers, &input).hunks() {
+        let (before, after) = (hunk.before.start as usize..hunk.before.end as usize, hunk.after);
+        html.extend(old[at..before.start].iter().map(|word| shown(word)));
+        html.extend(old[before.clone()].iter().map(|word| format!("<del>{}</del>", shown(word))));
+        html.extend(
+            new[after.start as usize..after.end as usize].iter().map(|word| format!("<ins>{}</ins>", shown(word))),
+        );
+        at = before.end;
     }
+    html.extend(old[at..].iter().map(|word| shown(word)));
     html
+}
+
+/// Words and the white space between them.
+fn words(text: &str) -> Vec<&str> {
+    let mut words = Vec::new();
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let end = rest.find(|c: char| c.is_whitespace() != first.is_whitespace()).unwrap_or(rest.len());
+        let (word, behind) = rest.split_at(end);
+        words.push(word);
+        rest = behind;
+    }
+    words
 }
 
 fn flatten(leaves: &mut BTreeMap<String, String>, path: String, json: &Json) {

@@ -1,7 +1,7 @@
 //! What becomes of a file of settings, by its text and what is remembered of it. `None` is no file.
 
+use imara_diff::{Algorithm, BasicLineDiffPrinter, Diff, InternedInput, UnifiedDiffConfig};
 use serde::{Deserialize, Serialize};
-use similar::TextDiff;
 
 use super::{plan::Plan, settings::Settings};
 use crate::hosts::Host;
@@ -52,6 +52,10 @@ pub(super) fn with(
 /// The difference as patches show it.
 pub(super) fn diff(name: &str, before: Option<&str>, after: Option<&str>) -> String {
     let side = |text: Option<&str>| if text.is_some() { name.to_owned() } else { "/dev/null".to_owned() };
-    let changes = TextDiff::from_lines(before.unwrap_or_default(), after.unwrap_or_default());
-    changes.unified_diff().header(&side(before), &side(after)).to_string()
+    let lines = InternedInput::new(before.unwrap_or_default(), after.unwrap_or_default());
+    let mut diff = Diff::compute(Algorithm::Myers, &lines);
+    diff.postprocess_lines(&lines);
+    let printer = BasicLineDiffPrinter(&lines.interner);
+    let hunks = diff.unified_diff(&printer, UnifiedDiffConfig::default(), &lines);
+    format!("--- {}\n+++ {}\n{hunks}", side(before), side(after))
 }

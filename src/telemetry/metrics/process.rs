@@ -35,13 +35,21 @@ fn observe_runtime(meter: &Meter, runtime: &Handle) {
 
 #[cfg(target_os = "linux")]
 mod linux {
+    use std::fs;
+
     use opentelemetry::{KeyValue, metrics::Meter};
-    use procfs::{
-        Current as _, Uptime,
-        process::{Process, Stat},
-    };
 
     use crate::telemetry::names;
+
+    /// Fields of `/proc/self/stat` (proc_pid_stat(5)), times in ticks.
+    #[derive(Debug, PartialEq, Eq)]
+    struct Stat {
+        utime: u64,
+        stime: u64,
+        starttime: u64,
+        /// Resident set size, in pages.
+        rss: u64,
+    }
 
     pub(super) fn observe(meter: &Meter) {
         let cpu = meter.f64_observable_counter(names::METRIC_CPU_TIME).with_unit("s");
@@ -54,14 +62,15 @@ mod linux {
         let _ = cpu.build();
         let memory = meter.i64_observable_up_down_counter(names::METRIC_MEMORY).with_unit("By");
         let memory = memory.with_description("Memory that this process has in use.").with_callback(|figures| {
-            if let Some(pages) = stat().and_then(|stat| i64::try_from(stat.rss).ok()) {
-                figures.observe(pages.saturating_mul(i64::try_from(procfs::page_size()).unwrap_or(4_096)), &[]);
+            let bytes = stat().map(|stat| stat.rss.saturating_mul(rustix::param::page_size() as u64));
+            if let Some(bytes) = bytes.and_then(|bytes| i64::try_from(bytes).ok()) {
+                figures.observe(bytes, &[]);
             }
         });
         let _ = memory.build();
         let files = meter.i64_observable_up_down_counter(names::METRIC_FILES).with_unit("{file_descriptor}");
         let files = files.with_description("Files and connections that are open.").with_callback(|figures| {
-            let count = Process::myself().and_then(|process| process.fd_count());
+            let count = fs::read_dir("/proc/self/fd").map(Iterator::count);
             if let Some(count) = count.ok().and_then(|count| i64::try_from(count).ok()) {
                 figures.observe(count, &[]);
             }
@@ -69,7 +78,7 @@ mod linux {
         let _ = files.build();
         let uptime = meter.f64_observable_gauge(names::METRIC_UPTIME).with_unit("s");
         let uptime = uptime.with_description("How long this process has been running.").with_callback(|figures| {
-            if let (Some(stat), Ok(Uptime { uptime, .. })) = (stat(), Uptime::current()) {
+            if let (Some(stat), Some(uptime)) = (stat(), seconds_since_boot()) {
                 figures.observe((uptime - seconds(stat.starttime)).max(0.0), &[]);
             }
         });
@@ -77,10 +86,30 @@ mod linux {
     }
 
     fn stat() -> Option<Stat> {
-        Process::myself().and_then(|process| process.stat()).ok()
+        read_stat(&fs::read_to_string("/proc/self/stat").ok()?)
+    }
+
+    /// The second field, the program's name in parentheses, may hold spaces and parentheses itself.
+    fn read_stat(text: &str) -> Option<Stat> {
+        let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
+        let field = |number: usize| fields.get(number - 3)?.parse().ok();
+        Some(Stat { utime: field(14)?, stime: field(15)?, starttime: field(22)?, rss: field(24)? })
+    }
+
+    /// Seconds since the machine's start.
+    fn seconds_since_boot() -> Option<f64> {
+        fs::read_to_string("/proc/uptime").ok()?.split_whitespace().next()?.parse().ok()
     }
 
     fn seconds(ticks: u64) -> f64 {
-        ticks as f64 / procfs::ticks_per_second() as f64
+        ticks as f64 / rustix::param::clock_ticks_per_second() as f64
+    }
+
+    #[test]
+    fn stat_is_read_behind_any_name() {
+        let text = "17 (a) b (c) S 4 17 17 0 -1 4194304 9 0 0 0 250 50 7 3 20 0 1 0 99 1 2 3";
+        assert_eq!(read_stat(text), Some(Stat { utime: 250, stime: 50, starttime: 99, rss: 2 }));
+        assert_eq!(read_stat("17 (a"), None);
+        assert!(stat().is_some_and(|stat| stat.rss > 0) && seconds_since_boot().is_some_and(|seconds| seconds > 0.0));
     }
 }
