@@ -1,18 +1,21 @@
 # Two commands do all the set-up on a machine that has Rust: `make run` and `make test`.
 LISTEN ?= 127.0.0.1:7600
 
-.PHONY: run console-scale test test-all test-citus shell-lines hosts mcp clients console rules observe drills pgbouncer lint-deploy release bench \
+.PHONY: run install console-scale test test-all test-citus shell-lines hosts mcp clients console rules observe drills pgbouncer lint-deploy release bench \
 	prerequisites
 
 run: prerequisites ## Build, and serve on LISTEN with a private database
-	cargo build --release
-	./target/release/callgate serve --listen $(LISTEN) $(ARGS)
+	cargo build
+	./target/debug/callgate serve --listen $(LISTEN) $(ARGS)
+
+install: ## Build the optimized program that production runs, and install it to ~/.cargo/bin (ROOT=DIR: to DIR/bin)
+	cargo install --locked --path . $(if $(ROOT),--root $(ROOT))
 
 test: prerequisites ## The whole test suite
 	@if cargo nextest --version >/dev/null 2>&1; then \
-		echo cargo nextest run; cargo nextest run; \
+		echo cargo nextest run --workspace; cargo nextest run --workspace; \
 	else \
-		echo cargo test; cargo test; \
+		echo cargo test --workspace; cargo test --workspace; \
 	fi
 
 test-all: test shell-lines hosts mcp clients console rules observe drills lint-deploy pgbouncer ## And what takes longer
@@ -62,7 +65,7 @@ test-citus: prerequisites ## The tests of the store, the service and faults on a
 	@deploy/citus/test
 
 pgbouncer: prerequisites ## A server behind PgBouncer, where it is installed: sessions serve, transactions are refused
-	cargo build
+	cargo build --workspace
 	deploy/pgbouncer/test target/debug/callgate
 
 lint-deploy: ## Dockerfile, compose file, manifests, unit and scripts, by tools from PyPI and those that are installed
@@ -72,9 +75,8 @@ release: ## Archives of this commit in target/dist, with checksums and a list of
 	deploy/release
 
 bench: prerequisites ## Figures: the engine alone, and pairs beside yardsticks (ARGS='--preset show': all cases)
-	cargo bench --bench engine
-	cargo build --release
-	./target/release/callgate bench $(ARGS)
+	cargo bench -p callgate-bench --bench engine
+	cargo run --release -p callgate-bench -- bench $(ARGS)
 
 console-scale: prerequisites ## How long the console's pages of sessions take with ten million calls (ARGS='100000 30': three)
 	cargo build --release
