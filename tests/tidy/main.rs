@@ -38,10 +38,8 @@ fn the_house_is_tidy() {
     assert!(files.len() > 30, "only {} files were found below src", files.len());
     let layout = Layout::of(&files);
     let mut violations: Vec<String> = files.iter().flat_map(|(path, text)| check_file(path, text, &layout)).collect();
-    for folder in ["tests"] {
-        let files = rust_files(&FilePath::new(ROOT).join(folder));
-        violations.extend(files.iter().flat_map(|(path, text)| check_test(path, text)));
-    }
+    let tests = rust_files(&FilePath::new(ROOT).join("tests"));
+    violations.extend(tests.iter().flat_map(|(path, text)| check_test(path, text)));
     let ids = callgate_core::rules::RULES.iter().map(|rule| rule.id);
     let lints = callgate_core::tool_list::lint::LINTS.iter().map(|lint| lint.id);
     let manuals = ids.clone().map(|id| (RULES, id, "Fires"));
