@@ -24,7 +24,12 @@ print(format(span.get_span_context().trace_id, "032x"), format(span.get_span_con
 
 def show(scene, replica, sink, _collector):
     """Runs the program, prints the trace as a tree, and gives what is wrong with it."""
-    path = os.pathsep.join([str(ROOT / "clients/python/src"), os.environ.get("PYTHONPATH", "")])
+    client = ROOT / "target/observe/client"
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--upgrade"]
+    done = subprocess.run([*pip, "--target", client, ROOT / "clients/python"], capture_output=True, text=True)
+    if done.returncode:
+        return [f"the Python client cannot be installed: {done.stderr[-1500:]}"]
+    path = os.pathsep.join([str(client), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, replica.url, scene.token],
         capture_output=True,
