@@ -13,7 +13,7 @@
 //!
 //! | crate | folder | holds |
 //! |---|---|---|
-//! | [`callgate_core`] | `src/core` | decides and learns: domain, rules, policies, the engine; its crate doc lists its modules |
+//! | [`callgate_core`] | `src/core` | decides and learns: domain, rules, policies, the engine |
 //! | [`callgate_proto`] | `src/proto` | the contract: generated messages and services, descriptors, times |
 //! | `callgate` | `src` | this crate: the server, its clients, the commands |
 //! | `callgate-bench` | `src/bench` | `bench` and `simulate`; not part of the product |
@@ -68,8 +68,8 @@
 //! [`callgate_core::policy::Policy`] of it, and `Policy::propose` reads a call's arguments by it. `gate/policies.rs`
 //! swaps the active one under running judgements. What people and systems do to a session (`core/engine/control.rs`: an
 //! answer, a phase, a grant, a compaction) is an event of its tree like any other, so that a judgement made without
-//! knowing of it is made again. The kill switch stands beside the trees (`core/domain/halt.rs`), and every replica reads
-//! it each second.
+//! knowing of it is made again. The kill switch stands beside the trees (`core/domain/halt.rs`), and every replica
+//! reads it each second.
 //!
 //! # Where to begin reading
 //!
