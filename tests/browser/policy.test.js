@@ -77,7 +77,8 @@ test("a backtest shows how far it is, and then what would change, with its calls
   await check(ONE);
   await page.click("text=Begin the backtest");
   await page.waitForURL(/backtests/);
-  await page.waitForFunction(() => Number(document.querySelector("#how-far")?.value) > 0);
+  // On a fast machine it is over before a share is shown.
+  await page.waitForFunction(() => document.querySelector("#came") || Number(document.querySelector("#how-far")?.value) > 0);
   await fine();
   await page.waitForSelector("#came", { timeout: 60_000 });
   assert.match(await page.locator("main").textContent(), /400 of 400 calls would be decided otherwise/);
