@@ -148,10 +148,13 @@ fn without_value(text: &str, value: &str, head: &str, mark: &str) -> Option<Stri
     let mut out = String::new();
     let mut copied = 0;
     for (at, _) in text.match_indices(head) {
+        if at < copied {
+            continue;
+        }
         let length = common(&text[at..], value);
         let is_inside = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
         let (before, after) = (text.as_bytes()[..at].last(), text.as_bytes().get(at + length));
-        if at < copied || (value.len() < 8 && (is_inside(before) || is_inside(after))) {
+        if value.len() < 8 && (is_inside(before) || is_inside(after)) {
             continue;
         }
         out.push_str(&text[copied..at]);

@@ -1,6 +1,9 @@
 //! Secrets that are known by their form, whatever stands beside them.
 
-use super::Kind;
+use super::{
+    Kind,
+    texts::{Class, Runs},
+};
 
 /// What a key of a known provider begins with, how many characters follow at least, and whether `-` is one of them.
 const PREFIXES: [(&str, usize, bool); 30] = [
@@ -41,19 +44,20 @@ const PEM: &str = "-----BEGIN ";
 const PEM_END: &str = "-----END ";
 
 /// The length of the secret that a word begins, and its kind. Nothing of the word stands before `at`.
-pub(super) fn at(text: &str, at: usize) -> Option<(usize, Kind)> {
+pub(super) fn at(text: &str, at: usize, runs: &mut Runs) -> Option<(usize, Kind)> {
     let rest = &text[at..];
     match rest.as_bytes()[0] {
         b'0'..=b'9' => card(text, at).map(|length| (length, Kind::Card)),
-        b'e' => jwt(rest).map(|length| (length, Kind::Key)),
+        b'e' => jwt(text, at, runs).map(|length| (length, Kind::Key)),
         b'B' | b'b' => bearer(rest).map(|length| (length, Kind::Key)),
         first => PREFIXES.iter().filter(|(prefix, ..)| prefix.as_bytes()[0] == first).find_map(|prefix| {
             let (prefix, least, dashes) = *prefix;
-            let after = rest.strip_prefix(prefix)?;
-            let length = run(after, |b| b.is_ascii_alphanumeric() || b == b'_' || (dashes && b == b'-'));
+            rest.strip_prefix(prefix)?;
+            let from = at + prefix.len();
+            let length = runs.length(text, from, if dashes { Class::Dashed } else { Class::Word });
             // `sk-learn-contrib-of-somebody` is a name.
-            let has_digit = after.as_bytes()[..length].iter().any(u8::is_ascii_digit);
-            (length >= least && has_digit).then_some((prefix.len() + length, Kind::Key))
+            let has_digit = length >= least && runs.length(text, from, Class::NoDigit) < length;
+            has_digit.then_some((prefix.len() + length, Kind::Key))
         }),
     }
 }
@@ -74,22 +78,25 @@ pub(super) fn pem(text: &str) -> Option<usize> {
 }
 
 /// `eyJ….….…`: a header, a payload and perhaps a signature.
-fn jwt(text: &str) -> Option<usize> {
-    let is_base64 = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
-    let head = run(text.strip_prefix("eyJ")?, is_base64) + 3;
-    let body = run(text[head..].strip_prefix('.')?, is_base64);
-    let mut length = head + 1 + body;
-    if head < 12 || body < 8 {
+fn jwt(text: &str, at: usize, runs: &mut Runs) -> Option<usize> {
+    text[at..].strip_prefix("eyJ")?;
+    let mut end = at + runs.length(text, at, Class::Dashed);
+    if end - at < 12 || !text[end..].starts_with('.') {
         return None;
     }
-    while let Some(part) = text[length..].strip_prefix('.') {
-        let part = run(part, is_base64);
+    let body = runs.length(text, end + 1, Class::Dashed);
+    if body < 8 {
+        return None;
+    }
+    end += 1 + body;
+    while text[end..].starts_with('.') {
+        let part = runs.length(text, end + 1, Class::Dashed);
         if part == 0 {
             break;
         }
-        length += 1 + part;
+        end += 1 + part;
     }
-    Some(length)
+    Some(end - at)
 }
 
 /// `Bearer …`, as a header carries it, without its name.

@@ -14,7 +14,7 @@ pub(super) enum Named {
 }
 
 /// Longest name that is looked at, in bytes.
-const NAME_MAX: usize = 64;
+pub(super) const NAME_MAX: usize = 64;
 /// Ends of names, however their words are joined: `dbPassword`, `X-Api-Key`, `AWS_SECRET_ACCESS_KEY`.
 const SECRETS: [&str; 20] = [
     "password",

@@ -199,3 +199,52 @@ proptest! {
         prop_assert_eq!(text_of(&once), once.as_str());
     }
 }
+
+/// Texts in which much could begin and nothing ends.
+const HOSTILE: [&str; 18] = [
+    "password=",
+    "\"password=",
+    "password=\"",
+    "password=\\\"",
+    "password='\\",
+    "password: ",
+    "authorization: ",
+    "token:",
+    "--",
+    "--password ",
+    "--a",
+    "sk-",
+    "sk-x ya29.-",
+    "eyJ-",
+    "eyJhbGciOiJIUzI1NiJ9.",
+    "bearer ",
+    "-----BEGIN ",
+    "a:b@://",
+];
+
+#[test]
+fn work_grows_with_the_length_of_a_text() {
+    let redaction = Redaction::new(["customer_iban"], ["token"], Vec::new());
+    for unit in HOSTILE {
+        let steps = |bytes: usize| {
+            let text = unit.repeat(bytes / unit.len());
+            texts::each(&text, |name| redaction.own(name), |_, _| ())
+        };
+        let short = steps(50_000);
+        assert!((1..50_000 * 65).contains(&short), "{unit:?} takes {short} steps");
+        for times in [2, 4, 8] {
+            let long = steps(50_000 * times);
+            assert!(
+                long <= short * times * 5 / 4 + 10_000,
+                "{unit:?}: {short} steps, of {times} times the text {long}"
+            );
+        }
+    }
+}
+
+#[test]
+fn what_takes_too_much_work_is_left_out_with_all_that_follows() {
+    let secret = key("ghp_", 36);
+    let told = text_of(&format!("{} {secret}", "authorization: ".repeat(20_000)));
+    assert!(!told.contains(&secret) && told.ends_with(REDACTED), "{}", told.len());
+}

@@ -5,31 +5,47 @@ use std::ops::Range;
 use super::{
     Kind,
     forms::{self, run},
-    names::{self, Named},
+    names::{self, NAME_MAX, Named},
 };
 
 /// Longest value that a name is given in a text, in bytes.
 const VALUE_MAX: usize = 8_192;
+/// So many steps a byte of a text takes at most. Texts of people and programs take under ten; past it, what is left of the
+/// text is left out as a whole.
+const STEPS_PER_BYTE: usize = 64;
+/// What a short text may take besides.
+const STEPS_BESIDES: usize = 1_024;
 
-/// Tells every secret of a text, in order and apart from each other. `own` says what the owner makes of a name.
-pub(super) fn each(text: &str, own: impl Fn(&str) -> Option<Option<Named>>, mut tell: impl FnMut(Range<usize>, Kind)) {
+/// Tells every secret of a text, in order and apart from each other, and gives the steps that it took. `own` says what the
+/// owner makes of a name.
+pub(super) fn each(
+    text: &str,
+    own: impl Fn(&str) -> Option<Option<Named>>,
+    mut tell: impl FnMut(Range<usize>, Kind),
+) -> usize {
     let bytes = text.as_bytes();
     let named = |name: &str| own(name).unwrap_or_else(|| names::named(name));
+    let steps_max = text.len() * STEPS_PER_BYTE + STEPS_BESIDES;
+    let mut runs = Runs::default();
     let mut at = 0;
     while at < bytes.len() {
+        if runs.steps > steps_max {
+            tell(at..text.len(), Kind::Key);
+            break;
+        }
         let found = match bytes[at] {
-            byte if is_word(byte) => match forms::at(text, at) {
+            byte if is_word(byte) => match forms::at(text, at, &mut runs) {
                 Some((length, kind)) => Some((at..at + length, kind)),
                 None => {
-                    at += run(&text[at..], is_word);
+                    at += runs.length(text, at, Class::Word);
                     continue;
                 }
             },
-            b':' if text[at..].starts_with("://") => user(text, at + 3).map(|range| (range, Kind::Name)),
-            b'=' | b':' => assigned(text, at, &named).map(|range| (range, Kind::Name)),
+            b':' if text[at..].starts_with("://") => user(text, at + 3, &mut runs).map(|range| (range, Kind::Name)),
+            b'=' | b':' => assigned(text, at, &named, &mut runs).map(|range| (range, Kind::Name)),
             b'-' => match forms::pem(&text[at..]) {
                 Some(length) => Some((at..at + length, Kind::Key)),
-                None => option(text, at, &named).map(|range| (range, Kind::Name)),
+                None => option(text, at, &named, &mut runs).map(|range| (range, Kind::Name)),
             },
             byte if byte < 128 => None,
             // Not a word of ASCII: past the whole character.
@@ -38,6 +54,7 @@ pub(super) fn each(text: &str, own: impl Fn(&str) -> Option<Option<Named>>, mut 
                 continue;
             }
         };
+        runs.steps += 1;
         match found {
             Some((range, kind)) => {
                 at = range.end.max(at + 1);
@@ -46,6 +63,67 @@ pub(super) fn each(text: &str, own: impl Fn(&str) -> Option<Option<Named>>, mut 
             None => at += 1,
         }
     }
+    runs.steps
+}
+
+/// A set of bytes of which a run is looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Class {
+    /// Of words.
+    Word,
+    /// Of words that dashes join.
+    Dashed,
+    /// All but digits.
+    NoDigit,
+    /// Of an authority's user, password and host.
+    Authority,
+    /// Of a value without quotes.
+    Bare,
+    /// Of a header's value.
+    Header,
+}
+
+impl Class {
+    const COUNT: usize = 6;
+
+    fn has(self, b: u8) -> bool {
+        match self {
+            Self::Word => is_word(b),
+            Self::Dashed => is_word(b) || b == b'-',
+            Self::NoDigit => !b.is_ascii_digit(),
+            Self::Authority => !b.is_ascii_whitespace() && !b"/?#\"'<>\\".contains(&b),
+            Self::Bare => !b.is_ascii_whitespace() && !b"\"'`,;&<>(){}[]|\\".contains(&b),
+            Self::Header => !b"\r\n\"'\\<>{}".contains(&b),
+        }
+    }
+}
+
+/// The runs of one text. Where a run ends is remembered: what begins inside of it ends there too, so that each byte is
+/// looked at once a class, however many names or prefixes stand in a run.
+#[derive(Debug, Default)]
+pub(super) struct Runs {
+    known: [Range<usize>; Class::COUNT],
+    steps: usize,
+}
+
+impl Runs {
+    /// The length of the run of a class that begins `from`.
+    pub(super) fn length(&mut self, text: &str, from: usize, class: Class) -> usize {
+        let known = &mut self.known[class as usize];
+        self.steps += 1;
+        if !known.contains(&from) {
+            let length = run(&text[from..], |byte| class.has(byte));
+            self.steps += length;
+            *known = from..from + length;
+        }
+        known.end - from
+    }
+
+    /// A run past those of the classes, or a text that is looked at as a whole.
+    fn seen(&mut self, length: usize) -> usize {
+        self.steps += length;
+        length
+    }
 }
 
 fn is_word(byte: u8) -> bool {
@@ -53,9 +131,9 @@ fn is_word(byte: u8) -> bool {
 }
 
 /// `https://name:password@host`: what stands between the colon and the last `@` of the authority.
-fn user(text: &str, from: usize) -> Option<Range<usize>> {
-    let length = run(&text[from..], |b| !b.is_ascii_whitespace() && !b"/?#\"'<>\\".contains(&b));
-    let authority = &text[from..from + length];
+fn user(text: &str, from: usize, runs: &mut Runs) -> Option<Range<usize>> {
+    let length = runs.length(text, from, Class::Authority);
+    let authority = &text[from..from + runs.seen(length)];
     let host = authority.rfind('@')?;
     let colon = authority[..host].find(':')?;
     let password = &authority[colon + 1..host];
@@ -63,28 +141,33 @@ fn user(text: &str, from: usize) -> Option<Range<usize>> {
 }
 
 /// `--password hunter2`; with `=` it is as any other value.
-fn option(text: &str, at: usize, named: &impl Fn(&str) -> Option<Named>) -> Option<Range<usize>> {
+fn option(text: &str, at: usize, named: &impl Fn(&str) -> Option<Named>, runs: &mut Runs) -> Option<Range<usize>> {
     let name = text[at..].strip_prefix("--")?;
-    let length = run(name, |b| is_word(b) || b == b'-');
-    let meaning = named(&name[..length])?;
-    let from = at + 2 + length + run(&name[length..], |b| b == b' ');
-    let value = value(text, from, Open::Option)?;
+    let length = Some(runs.length(text, at + 2, Class::Dashed)).filter(|length| *length <= NAME_MAX)?;
+    let meaning = named(&name[..runs.seen(length)])?;
+    let from = at + 2 + length + runs.seen(run(&name[length..], |b| b == b' '));
+    let value = value(text, from, Class::Bare, runs)?;
     (from > at + 2 + length && is_secret(meaning, &text[value.clone()], false)).then_some(value)
 }
 
 /// The value that a name is given at `at`, a `=` or `:`.
-fn assigned(text: &str, at: usize, named: &impl Fn(&str) -> Option<Named>) -> Option<Range<usize>> {
+fn assigned(text: &str, at: usize, named: &impl Fn(&str) -> Option<Named>, runs: &mut Runs) -> Option<Range<usize>> {
     let before = text[..at].trim_end_matches([' ', '\t']);
     let unquoted = before.trim_end_matches(['"', '\'', '`', '\\']);
-    let begin = unquoted.bytes().rev().take_while(|b| is_word(*b) || b"-.".contains(b)).count();
+    let is_of_name = |b: &u8| is_word(*b) || b"-.".contains(b);
+    let begin = unquoted.bytes().rev().take(NAME_MAX + 1).take_while(is_of_name).count();
+    runs.seen(at - unquoted.len() + begin);
+    if begin > NAME_MAX {
+        return None;
+    }
     let name = &unquoted[unquoted.len() - begin..];
     let meaning = named(name)?;
     let is_member = unquoted.len() < before.len();
-    let from = at + 1 + run(&text[at + 1..], |b| b == b' ' || b == b'\t');
+    let from = at + 1 + runs.seen(run(&text[at + 1..], |b| b == b' ' || b == b'\t'));
     // `==` compares, `:=` assigns.
     let from = if text[at + 1..].starts_with('=') { return None } else { from };
     let is_header = text.as_bytes()[at] == b':' && !is_member && meaning == Named::SecretText;
-    let value = value(text, from, if is_header { Open::Header } else { Open::Word })?;
+    let value = value(text, from, if is_header { Class::Header } else { Class::Bare }, runs)?;
     let is_quoted = text[..value.start].ends_with(['"', '\'', '`']);
     let found = &text[value.clone()];
     let is_one = is_member || !found.contains(char::is_whitespace) || is_header && is_header_value(found);
@@ -99,48 +182,39 @@ fn is_header_value(value: &str) -> bool {
     is_scheme || value.split(';').all(|pair| pair.contains('=') && !pair.trim().contains([' ', ',', '(']))
 }
 
-/// What may follow a name.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Open {
-    Word,
-    Option,
-    /// To the end of its line.
-    Header,
-}
-
-/// The value that begins `from`: what stands in quotes (escaped, inside a text of JSON), else a word.
-fn value(text: &str, from: usize, open: Open) -> Option<Range<usize>> {
+/// The value that begins `from`: what stands in quotes (escaped, inside a text of JSON), else a run of `open`.
+fn value(text: &str, from: usize, open: Class, runs: &mut Runs) -> Option<Range<usize>> {
     let rest = text.get(from..)?;
-    let escapes = run(rest, |b| b == b'\\');
+    let escapes = runs.seen(run(rest, |b| b == b'\\'));
     let quote = rest.as_bytes().get(escapes).copied().filter(|b| b"\"'`".contains(b));
     let range = if let Some(quote) = quote {
         let from = from + escapes + 1;
-        from..from + quoted(&text[from..], quote, escapes)
+        from..from + runs.seen(quoted(&text[from..], quote, escapes)?)
     } else {
-        let ends = |b: u8| match open {
-            Open::Header => b"\r\n\"'\\<>{}".contains(&b),
-            _ => b.is_ascii_whitespace() || b"\"'`,;&<>(){}[]|\\".contains(&b),
-        };
-        let length = run(rest, |b| !ends(b));
-        from..from + rest[..length].trim_end().len()
+        let length = Some(runs.length(text, from, open)).filter(|length| *length <= VALUE_MAX)?;
+        from..from + rest[..runs.seen(length)].trim_end().len()
     };
-    (!range.is_empty() && range.len() <= VALUE_MAX).then_some(range)
+    (!range.is_empty()).then_some(range)
 }
 
-/// The length of a text up to the quote that closes it, which has as many backslashes before it as the opening one.
-fn quoted(text: &str, quote: u8, escapes: usize) -> usize {
+/// The length of a text up to the quote that closes it, which has as many backslashes before it as the opening one; none
+/// for one that is too long.
+fn quoted(text: &str, quote: u8, escapes: usize) -> Option<usize> {
     let mut backslashes = 0;
-    for (at, byte) in text.bytes().enumerate() {
+    let ends = VALUE_MAX + escapes.min(VALUE_MAX);
+    for (at, byte) in text.bytes().enumerate().take(ends + 1) {
         // In plain quotes a pair of backslashes is one of the text's own.
         let closes = backslashes <= escapes || (escapes == 0 && backslashes % 2 == 0);
         match byte {
             b'\\' => backslashes += 1,
-            byte if byte == quote && closes => return at - backslashes.min(escapes),
-            b'\n' if escapes == 0 && quote != b'`' => return at,
+            byte if byte == quote && closes => {
+                return Some(at - backslashes.min(escapes)).filter(|length| *length <= VALUE_MAX);
+            }
+            b'\n' if escapes == 0 && quote != b'`' => return Some(at).filter(|length| *length <= VALUE_MAX),
             _ => backslashes = 0,
         }
     }
-    text.len()
+    (text.len() <= VALUE_MAX).then_some(text.len())
 }
 
 /// Whether a value in a text is a secret, as its name has it. One without quotes is only if nothing else is likelier:
