@@ -58,13 +58,15 @@ fn is_harmless(command: &str) -> bool {
 /// is not known.
 fn cut(text: &str, by: char) -> Option<(&str, &str)> {
     let mut escaped = false;
+    let mut bracket_end = 0;
     for (at, char) in text.char_indices() {
         match char {
             _ if escaped => escaped = false,
             '\\' => escaped = true,
-            '[' => {
-                let end = text[at..].find(']')?;
-                if text[at..at + end].contains(by) {
+            // One inside of another was looked at with it.
+            '[' if at >= bracket_end => {
+                bracket_end = at + text[at..].find(']')?;
+                if text[at..bracket_end].contains(by) {
                     return None;
                 }
             }

@@ -1,9 +1,11 @@
 //! Walks a line as tree-sitter has it. Every kind of node that is not named here makes the line unknown.
 
-use tree_sitter::{Node, Parser};
+use std::ops::ControlFlow;
+
+use tree_sitter::{Node, ParseOptions, ParseState, Parser, Tree};
 
 use super::{
-    DEPTH_MAX, Kind, LINE_BYTES_MAX, call,
+    DEPTH_MAX, Kind, LINE_BYTES_MAX, OPERATORS, OPERATORS_MAX, PROGRESS_MAX, call,
     path::{Found, resolved},
     table::TABLE,
     word::{self, Word},
@@ -16,9 +18,12 @@ pub(super) fn read(line: &str, cwd: Option<&str>, depth: usize) -> Option<Found>
     if line.len() > LINE_BYTES_MAX || depth > DEPTH_MAX || line.contains(is_odd) {
         return None;
     }
+    if line.bytes().filter(|byte| OPERATORS.contains(byte)).nth(OPERATORS_MAX).is_some() {
+        return None;
+    }
     let mut parser = Parser::new();
     parser.set_language(&tree_sitter_bash::LANGUAGE.into()).ok()?;
-    let tree = parser.parse(line, None)?;
+    let tree = parsed(&mut parser, line)?;
     let root = tree.root_node();
     if root.has_error() {
         return None;
@@ -27,6 +32,21 @@ pub(super) fn read(line: &str, cwd: Option<&str>, depth: usize) -> Option<Found>
     reader.gapless(root)?;
     reader.statement(root)?;
     Some(reader.found)
+}
+
+/// The tree of a line; none for one that is seen to have an error, which is not read: mending it is what takes the parser
+/// long. Its steps are counted and not timed, so that a replay reads a line
+/// as the server did.
+fn parsed(parser: &mut Parser, line: &str) -> Option<Tree> {
+    let mut progress = 0;
+    let mut go_on = |state: &ParseState| {
+        progress += 1;
+        let is_over = state.has_error() || progress > PROGRESS_MAX;
+        if is_over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    let options = ParseOptions::new().progress_callback(&mut go_on);
+    let from = |at: usize, _| line.as_bytes().get(at..).unwrap_or_default();
+    parser.parse_with_options(&mut { from }, None, Some(options))
 }
 
 /// What is known so far.
@@ -145,11 +165,11 @@ impl Reader<'_> {
 
     fn case(&mut self, node: Node<'_>) -> Option<()> {
         let before = self.cwd.clone();
-        let values: Vec<usize> = fields(node, "value");
-        for (at, child) in children(node).enumerate().filter(|(_, child)| child.is_named()) {
+        for (child, field) in with_fields(node).into_iter().filter(|(child, _)| child.is_named()) {
+            let is_value = field == Some("value");
             match child.kind() {
-                _ if values.contains(&at) && child.kind() == "extglob_pattern" => {}
-                _ if values.contains(&at) => self.expansions(child)?,
+                "extglob_pattern" if is_value => {}
+                _ if is_value => self.expansions(child)?,
                 _ => self.statement(child)?,
             }
         }
@@ -161,8 +181,7 @@ impl Reader<'_> {
 
     fn for_each(&mut self, node: Node<'_>) -> Option<()> {
         self.may_set(node.child_by_field_name("variable")?)?;
-        let values = fields(node, "value");
-        for (_, value) in children(node).enumerate().filter(|(at, _)| values.contains(at)) {
+        for (value, _) in with_fields(node).into_iter().filter(|(_, field)| *field == Some("value")) {
             self.expansions(value)?;
         }
         self.perhaps(node.child_by_field_name("body")?)
@@ -199,7 +218,7 @@ impl Reader<'_> {
     fn file_redirect(&mut self, node: Node<'_>) -> Option<()> {
         let operator = children(node).find(|child| !child.is_named())?;
         let target = node.child_by_field_name("destination");
-        let is_one = fields(node, "destination").len() <= 1;
+        let is_one = with_fields(node).iter().filter(|(_, field)| *field == Some("destination")).count() <= 1;
         let word = match target {
             Some(target) => {
                 self.expansions(target)?;
@@ -341,11 +360,19 @@ impl Reader<'_> {
     }
 }
 
+/// By a cursor: a child by its number is searched for from the first one on.
 fn children(node: Node<'_>) -> impl Iterator<Item = Node<'_>> {
-    (0..node.child_count()).filter_map(move |at| node.child(at as u32))
+    with_fields(node).into_iter().map(|(child, _)| child)
 }
 
-/// The places of the children that have this field.
-fn fields(node: Node<'_>, field: &str) -> Vec<usize> {
-    (0..node.child_count()).filter(|at| node.field_name_for_child(*at as u32) == Some(field)).collect()
+/// The children with the fields that they are in.
+fn with_fields(node: Node<'_>) -> Vec<(Node<'_>, Option<&'static str>)> {
+    let mut cursor = node.walk();
+    let mut found = Vec::with_capacity(node.child_count());
+    let mut is_there = cursor.goto_first_child();
+    while is_there {
+        found.push((cursor.node(), cursor.field_name()));
+        is_there = cursor.goto_next_sibling();
+    }
+    found
 }

@@ -153,3 +153,50 @@ fn a_deep_line_is_unknown_and_ends() {
     }
     assert_eq!(told(&format!("echo {}", "a".repeat(LINE_BYTES_MAX))), "unknown -");
 }
+
+/// What a parser tries to mend at each place.
+const HOSTILE: &[&str] = &[
+    "<>|&;()",
+    "a=(",
+    "<<A\n",
+    "x=(((",
+    "<<A <<B ",
+    "[[ a && ",
+    "$[",
+    "a() ",
+    "a|",
+    ">|",
+    "((a",
+    "((a))",
+    "for ((",
+    "\"${a",
+    "echo a\nb=(\n",
+    "fi ",
+    "do ",
+    "done ",
+    "then ",
+    "} ",
+    "esac ",
+    "in ",
+    "fi\n",
+    "a ) ",
+    "'",
+    "\"",
+    "$'a",
+    "\\",
+];
+
+#[test]
+fn a_line_of_many_operators_is_not_parsed() {
+    for unit in HOSTILE {
+        let operators = unit.bytes().filter(|byte| OPERATORS.contains(byte)).count();
+        let most = LINE_BYTES_MAX.checked_div(unit.len()).unwrap_or_default();
+        let times = OPERATORS_MAX.checked_div(operators).unwrap_or(most).min(most);
+        for line in [unit.repeat(times), unit.repeat(most)] {
+            assert_eq!(read(&line, Some("/w")).kind, EffectKind::Unknown, "{unit:?}");
+        }
+    }
+    let fits = "cat a; ".repeat(OPERATORS_MAX);
+    assert_eq!(read(&fits, Some("/w")).kind, EffectKind::Read);
+    assert_eq!(read(&(fits + ";"), Some("/w")).kind, EffectKind::Unknown);
+}
