@@ -19,8 +19,8 @@ const LINE_BYTES_MAX: usize = 64 * 1024;
 /// How deep a line may be nested: substitutions, groups, commands in commands.
 const DEPTH_MAX: usize = 100;
 
-/// How many characters of the shell's own a line may hold. The parser takes time by the square of them where it has to mend
-/// a line: 49 s for 64 KB of `a|`, 30 ms for so many of them.
+/// How many characters of the shell's own a line may hold. The parser takes time by the square of them where it has to
+/// mend a line: 49 s for 64 KB of `a|`, 30 ms for so many of them.
 const OPERATORS_MAX: usize = 1_000;
 const OPERATORS: &[u8] = b"|&;()<>$`{[\n";
 /// How often the parser may tell of its progress, each time after some hundred steps. The longest line takes 2,000.

@@ -34,9 +34,8 @@ pub(super) fn read(line: &str, cwd: Option<&str>, depth: usize) -> Option<Found>
     Some(reader.found)
 }
 
-/// The tree of a line; none for one that is seen to have an error, which is not read: mending it is what takes the parser
-/// long. Its steps are counted and not timed, so that a replay reads a line
-/// as the server did.
+/// The tree of a line; none for one that is seen to have an error, which is not read: mending it is what takes the
+/// parser long. Its steps are counted and not timed, so that a replay reads a line as the server did.
 fn parsed(parser: &mut Parser, line: &str) -> Option<Tree> {
     let mut progress = 0;
     let mut go_on = |state: &ParseState| {

@@ -10,14 +10,14 @@ use super::{
 
 /// Longest value that a name is given in a text, in bytes.
 const VALUE_MAX: usize = 8_192;
-/// So many steps a byte of a text takes at most. Texts of people and programs take under ten; past it, what is left of the
-/// text is left out as a whole.
+/// So many steps a byte of a text takes at most. Texts of people and programs take under ten; past it, what is left of
+/// the text is left out as a whole.
 const STEPS_PER_BYTE: usize = 64;
 /// What a short text may take besides.
 const STEPS_BESIDES: usize = 1_024;
 
-/// Tells every secret of a text, in order and apart from each other, and gives the steps that it took. `own` says what the
-/// owner makes of a name.
+/// Tells every secret of a text, in order and apart from each other, and gives the steps that it took. `own` says what
+/// the owner makes of a name.
 pub(super) fn each(
     text: &str,
     own: impl Fn(&str) -> Option<Option<Named>>,
@@ -197,8 +197,8 @@ fn value(text: &str, from: usize, open: Class, runs: &mut Runs) -> Option<Range<
     (!range.is_empty()).then_some(range)
 }
 
-/// The length of a text up to the quote that closes it, which has as many backslashes before it as the opening one; none
-/// for one that is too long.
+/// The length of a text up to the quote that closes it, which has as many backslashes before it as the opening one;
+/// none for one that is too long.
 fn quoted(text: &str, quote: u8, escapes: usize) -> Option<usize> {
     let mut backslashes = 0;
     let ends = VALUE_MAX + escapes.min(VALUE_MAX);
