@@ -49,7 +49,7 @@ pub(super) fn at(text: &str, at: usize, runs: &mut Runs) -> Option<(usize, Kind)
     match rest.as_bytes()[0] {
         b'0'..=b'9' => card(text, at).map(|length| (length, Kind::Card)),
         b'e' => jwt(text, at, runs).map(|length| (length, Kind::Key)),
-        b'B' | b'b' => bearer(rest).map(|length| (length, Kind::Key)),
+        b'B' | b'b' => bearer(rest, runs).map(|length| (length, Kind::Key)),
         first => PREFIXES.iter().filter(|(prefix, ..)| prefix.as_bytes()[0] == first).find_map(|prefix| {
             let (prefix, least, dashes) = *prefix;
             rest.strip_prefix(prefix)?;
@@ -63,9 +63,9 @@ pub(super) fn at(text: &str, at: usize, runs: &mut Runs) -> Option<(usize, Kind)
 }
 
 /// The length of the private key that `text` begins with: to its end, or to that of the text where it is cut off.
-pub(super) fn pem(text: &str) -> Option<usize> {
+pub(super) fn pem(text: &str, runs: &mut Runs) -> Option<usize> {
     let label = text.strip_prefix(PEM)?;
-    let kind = run(label, |b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b' ');
+    let kind = runs.count(label, |b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b' ');
     let begins = label[..kind].ends_with("PRIVATE KEY") && label[kind..].starts_with("-----");
     let body = PEM.len() + kind + "-----".len();
     begins.then(|| match text[body..].find(PEM_END) {
@@ -100,16 +100,14 @@ fn jwt(text: &str, at: usize, runs: &mut Runs) -> Option<usize> {
 }
 
 /// `Bearer …`, as a header carries it, without its name.
-fn bearer(text: &str) -> Option<usize> {
+fn bearer(text: &str, runs: &mut Runs) -> Option<usize> {
     let (scheme, token) = text.split_at_checked("bearer ".len())?;
-    let length = run(token, |b| b.is_ascii_alphanumeric() || b"._~+/=-".contains(&b));
+    if !scheme.eq_ignore_ascii_case("bearer ") {
+        return None;
+    }
+    let length = runs.count(token, |b| b.is_ascii_alphanumeric() || b"._~+/=-".contains(&b));
     let has_digit = token.as_bytes()[..length].iter().any(u8::is_ascii_digit);
-    (scheme.eq_ignore_ascii_case("bearer ") && length >= 16 && has_digit).then_some(scheme.len() + length)
-}
-
-/// How many bytes of a kind `text` begins with.
-pub(super) fn run(text: &str, is: impl Fn(u8) -> bool) -> usize {
-    text.bytes().take_while(|byte| is(*byte)).count()
+    (length >= 16 && has_digit).then_some(scheme.len() + length)
 }
 
 /// The length of the card number that begins `at`; part of a longer id, of a fraction or of a date it is none.

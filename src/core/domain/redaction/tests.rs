@@ -201,7 +201,7 @@ proptest! {
 }
 
 /// Texts in which much could begin and nothing ends.
-const HOSTILE: [&str; 18] = [
+const HOSTILE: [&str; 21] = [
     "password=",
     "\"password=",
     "password=\"",
@@ -218,6 +218,9 @@ const HOSTILE: [&str; 18] = [
     "eyJ-",
     "eyJhbGciOiJIUzI1NiJ9.",
     "bearer ",
+    "b/",
+    "b-",
+    "bearer b/",
     "-----BEGIN ",
     "a:b@://",
 ];

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::{
     Kind,
-    forms::{self, run},
+    forms,
     names::{self, NAME_MAX, Named},
 };
 
@@ -43,7 +43,7 @@ pub(super) fn each(
             },
             b':' if text[at..].starts_with("://") => user(text, at + 3, &mut runs).map(|range| (range, Kind::Name)),
             b'=' | b':' => assigned(text, at, &named, &mut runs).map(|range| (range, Kind::Name)),
-            b'-' => match forms::pem(&text[at..]) {
+            b'-' => match forms::pem(&text[at..], &mut runs) {
                 Some(length) => Some((at..at + length, Kind::Key)),
                 None => option(text, at, &named, &mut runs).map(|range| (range, Kind::Name)),
             },
@@ -109,17 +109,23 @@ pub(super) struct Runs {
 impl Runs {
     /// The length of the run of a class that begins `from`.
     pub(super) fn length(&mut self, text: &str, from: usize, class: Class) -> usize {
-        let known = &mut self.known[class as usize];
+        let known = &self.known[class as usize];
         self.steps += 1;
         if !known.contains(&from) {
-            let length = run(&text[from..], |byte| class.has(byte));
-            self.steps += length;
-            *known = from..from + length;
+            let length = self.count(&text[from..], |byte| class.has(byte));
+            self.known[class as usize] = from..from + length;
+            return length;
         }
         known.end - from
     }
 
-    /// A run past those of the classes, or a text that is looked at as a whole.
+    /// How many bytes of a kind a text begins with. They are counted each time: where runs can lie in each other, they
+    /// are a class.
+    pub(super) fn count(&mut self, text: &str, is: impl Fn(u8) -> bool) -> usize {
+        self.seen(text.bytes().take_while(|byte| is(*byte)).count())
+    }
+
+    /// Counts a text that is looked at as a whole.
     fn seen(&mut self, length: usize) -> usize {
         self.steps += length;
         length
@@ -145,7 +151,7 @@ fn option(text: &str, at: usize, named: &impl Fn(&str) -> Option<Named>, runs: &
     let name = text[at..].strip_prefix("--")?;
     let length = Some(runs.length(text, at + 2, Class::Dashed)).filter(|length| *length <= NAME_MAX)?;
     let meaning = named(&name[..runs.seen(length)])?;
-    let from = at + 2 + length + runs.seen(run(&name[length..], |b| b == b' '));
+    let from = at + 2 + length + runs.count(&name[length..], |b| b == b' ');
     let value = value(text, from, Class::Bare, runs)?;
     (from > at + 2 + length && is_secret(meaning, &text[value.clone()], false)).then_some(value)
 }
@@ -163,7 +169,7 @@ fn assigned(text: &str, at: usize, named: &impl Fn(&str) -> Option<Named>, runs:
     let name = &unquoted[unquoted.len() - begin..];
     let meaning = named(name)?;
     let is_member = unquoted.len() < before.len();
-    let from = at + 1 + runs.seen(run(&text[at + 1..], |b| b == b' ' || b == b'\t'));
+    let from = at + 1 + runs.count(&text[at + 1..], |b| b == b' ' || b == b'\t');
     // `==` compares, `:=` assigns.
     let from = if text[at + 1..].starts_with('=') { return None } else { from };
     let is_header = text.as_bytes()[at] == b':' && !is_member && meaning == Named::SecretText;
@@ -185,16 +191,18 @@ fn is_header_value(value: &str) -> bool {
 /// The value that begins `from`: what stands in quotes (escaped, inside a text of JSON), else a run of `open`.
 fn value(text: &str, from: usize, open: Class, runs: &mut Runs) -> Option<Range<usize>> {
     let rest = text.get(from..)?;
-    let escapes = runs.seen(run(rest, |b| b == b'\\'));
+    let escapes = runs.count(rest, |b| b == b'\\');
     let quote = rest.as_bytes().get(escapes).copied().filter(|b| b"\"'`".contains(b));
     let range = if let Some(quote) = quote {
         let from = from + escapes + 1;
         from..from + runs.seen(quoted(&text[from..], quote, escapes)?)
     } else {
-        let length = Some(runs.length(text, from, open)).filter(|length| *length <= VALUE_MAX)?;
-        from..from + rest[..runs.seen(length)].trim_end().len()
+        let run = runs.length(text, from, open);
+        let length = rest[..run].trim_end().len();
+        runs.seen(run - length + length.min(VALUE_MAX));
+        from..from + length
     };
-    (!range.is_empty()).then_some(range)
+    (!range.is_empty() && range.len() <= VALUE_MAX).then_some(range)
 }
 
 /// The length of a text up to the quote that closes it, which has as many backslashes before it as the opening one;
