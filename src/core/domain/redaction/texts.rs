@@ -3,8 +3,7 @@
 use std::ops::Range;
 
 use super::{
-    Kind,
-    forms,
+    Kind, forms,
     names::{self, NAME_MAX, Named},
 };
 
