@@ -198,6 +198,11 @@ impl Gate {
         self.store.now()
     }
 
+    /// Lets time pass, in milliseconds: for tests of what takes hours.
+    pub fn skip(&self, ms: u64) {
+        self.store.skip(ms);
+    }
+
     /// Makes the partitions that the next weeks need.
     ///
     /// # Errors

@@ -266,6 +266,11 @@ impl Store {
         self.time.now()
     }
 
+    /// Moves [`Self::now`] ahead of the database's time, in milliseconds: for tests of what takes hours.
+    pub fn skip(&self, ms: u64) {
+        self.time.skip(ms);
+    }
+
     /// A slot in the writer's queue.
     ///
     /// # Errors

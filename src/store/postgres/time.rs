@@ -1,7 +1,10 @@
 //! The database's time, carried forward on the monotonic clock between two answers that tell it: replicas whose clocks
 //! differ agree on leases.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{
+    Mutex, PoisonError,
+    atomic::{AtomicU64, Ordering},
+};
 
 use tokio::time::Instant;
 
@@ -13,7 +16,11 @@ const LATE_MAX_MS: i64 = 10_000;
 const ANSWERS: u32 = 3;
 
 #[derive(Debug)]
-pub(super) struct DbTime(Mutex<Known>);
+pub(super) struct DbTime {
+    known: Mutex<Known>,
+    /// Milliseconds that a test has let pass.
+    skipped_ms: AtomicU64,
+}
 
 #[derive(Debug)]
 struct Known {
@@ -31,13 +38,13 @@ impl Known {
 
 impl DbTime {
     pub(super) fn new(now: Timestamp) -> Self {
-        Self(Mutex::new(Known { said: now, at: Instant::now(), behind: 0 }))
+        Self { known: Mutex::new(Known { said: now, at: Instant::now(), behind: 0 }), skipped_ms: AtomicU64::new(0) }
     }
 
     /// Takes in what the database said just now. An answer took its time to come, so it does not set the clock back;
     /// but a clock that was wrong and is right again is followed.
     pub(super) fn observe(&self, now: Timestamp) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let carried = known.now();
         let ahead_ms = carried.as_millis() - now.as_millis();
         let behind = if ahead_ms > LATE_MAX_MS { known.behind + 1 } else { 0 };
@@ -50,7 +57,12 @@ impl DbTime {
     }
 
     pub(super) fn now(&self) -> Timestamp {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).now()
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).now();
+        known.plus_ms(self.skipped_ms.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn skip(&self, ms: u64) {
+        self.skipped_ms.fetch_add(ms, Ordering::Relaxed);
     }
 }
 
