@@ -1,7 +1,7 @@
 # Two commands do all the set-up on a machine that has Rust: `make run` and `make test`.
 LISTEN ?= 127.0.0.1:7600
 
-.PHONY: run install console-scale test test-all test-citus shell-lines hosts mcp clients console rules observe drills pgbouncer lint-deploy release bench \
+.PHONY: run install console-scale test test-all live test-citus shell-lines hosts mcp clients console rules observe drills pgbouncer lint-deploy release bench \
 	prerequisites
 
 run: prerequisites ## Build, and serve on LISTEN with a private database
@@ -18,10 +18,13 @@ test: prerequisites ## The whole test suite
 		echo cargo test --workspace; cargo test --workspace; \
 	fi
 
-test-all: test shell-lines hosts mcp clients console rules observe drills lint-deploy pgbouncer ## And what takes longer
+test-all: test live shell-lines hosts mcp clients console rules observe drills lint-deploy pgbouncer ## And what takes longer
 
 shell-lines: ## 100,000 lines by chance: none that is called a read may change its folder
 	CALLGATE_SHELL_LINES=100000 cargo test --test shell -- --nocapture
+
+live: prerequisites ## All live work of a coding agent behind the hook: verdicts compared with the true answers
+	CALLGATE_LIVE=all cargo test --test live -- --nocapture
 
 hosts: prerequisites ## The hooks in real coding agents, which npm installs into target/hosts
 	@if command -v npm >/dev/null; then \
