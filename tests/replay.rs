@@ -2,6 +2,8 @@
 
 #[path = "replay/command.rs"]
 mod command;
+#[path = "replay/converters.rs"]
+mod converters;
 #[path = "replay/figures.rs"]
 mod figures;
 #[path = "replay/input.rs"]

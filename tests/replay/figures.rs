@@ -8,7 +8,7 @@ use callgate_core::offline::{
 use super::{decisions, replay, rows};
 
 #[test]
-fn a_reuse_is_scored_by_its_record() {
+fn reuse_is_scored_by_its_record() {
     let once = "policy_engine: {tool_schemas: {pay: {effect: write, once: true}}}";
     let paid = r#""result":"paid""#;
     for (second, expected) in [
@@ -23,7 +23,7 @@ fn a_reuse_is_scored_by_its_record() {
 }
 
 #[test]
-fn an_ask_is_no_refusal_and_a_wait_counts_by_its_answer() {
+fn ask_is_no_refusal_and_a_wait_counts_by_its_answer() {
     let (ok, other) = (r#""result":"a""#, r#""result":"b""#);
     let asked = "policy_engine: {authorization: {tiers: [{name: money, pattern: pay, action: hitl}]}}";
     let (lines, summary) = replay(&rows("t", &[("pay", ok)]), asked, false);
@@ -37,7 +37,7 @@ fn an_ask_is_no_refusal_and_a_wait_counts_by_its_answer() {
 }
 
 #[test]
-fn a_closed_run_counts_once_with_the_new_results_after_it() {
+fn closed_run_counts_once_with_the_new_results_after_it() {
     let budget = "policy_engine: {budgets: {run: {max_steps: 2}}}";
     let run = |run: &str, result: &str| format!(r#""result":"{result}","run":"{run}""#);
     let calls = ["a", "b", "c", "d"].map(|tool| (tool, run("one", tool)));
@@ -49,7 +49,7 @@ fn a_closed_run_counts_once_with_the_new_results_after_it() {
 }
 
 #[test]
-fn a_closed_fingerprint_is_no_closed_run() {
+fn closed_fingerprint_is_no_closed_run() {
     let same: Vec<_> = vec![("look", r#""result":"the queue holds no job at all""#); 34];
     let (lines, summary) = replay(&rows("t", &same), "policy_engine: {rules: {same_call: {mode: off}}}", false);
     assert!(lines.iter().any(|line| line["level"] == "break"), "{summary}");
