@@ -2,6 +2,10 @@
 
 #[path = "replay/command.rs"]
 mod command;
+#[path = "replay/converters.rs"]
+mod converters;
+#[path = "replay/figures.rs"]
+mod figures;
 #[path = "replay/input.rs"]
 mod input;
 
@@ -52,7 +56,7 @@ fn a_thought_that_nobody_declared_frees_what_failed() {
     let (lines, summary) = replay(EXCERPT, "", false);
     let refused: Vec<_> = lines.iter().filter(|line| line["decision"] != "ALLOW").collect();
     assert_eq!(refused.iter().map(|line| line["seq"].as_u64()).collect::<Vec<_>>(), [Some(11)]);
-    assert_eq!(summary.refused, Refused { rightly: 1, wrongly: 0, unknown: 0 });
+    assert_eq!(summary.refused, Refused { rightly: 1, ..Refused::default() });
 }
 
 #[test]
@@ -75,8 +79,8 @@ fn a_real_trace_is_judged_call_by_call() {
     );
     let told = refused[0]["findings"][0]["message"].as_str().unwrap_or_default();
     assert!(told.starts_with("book_reservation was not run: with these arguments it failed"), "{told}");
-    assert_eq!((summary.calls, summary.sessions, summary.waits), (36, 2, 0));
-    assert_eq!(summary.refused, Refused { rightly: 6, wrongly: 0, unknown: 0 });
+    assert_eq!((summary.calls, summary.sessions, summary.waits.calls), (36, 2, 0));
+    assert_eq!(summary.refused, Refused { rightly: 6, ..Refused::default() });
     assert_eq!(summary.repeats, Repeats { same: 8, new: 0 });
     assert_eq!((summary.decisions[NO_RULE]["ALLOW"], summary.decisions["same_call"]["DENY"]), (30, 4));
 }
@@ -143,7 +147,7 @@ fn without_enforce_what_was_refused_still_happened() {
     assert_eq!(decisions(&lines), ["ALLOW", "DENY not_retryable", "ALLOW"]);
     assert_eq!((&lines[0]["retryable"], &lines[1]["retryable"]), (&Value::Bool(false), &Value::Null));
     assert!(lines[1]["idempotency_key"].is_string(), "it ran");
-    assert_eq!(summary.refused, Refused { rightly: 0, wrongly: 1, unknown: 0 });
+    assert_eq!(summary.refused, Refused { wrongly: 1, ..Refused::default() });
     let (lines, summary) = replay(&calls, "", true);
     assert_eq!(decisions(&lines), ["ALLOW", "DENY not_retryable", "DENY not_retryable"]);
     assert!(lines[1]["idempotency_key"].is_null(), "it did not run");
@@ -169,7 +173,7 @@ fn a_call_without_a_result_stays_open() {
     let calls = rows("t", &[("get", r#""result":null"#), ("get", r#""result":"x""#), ("get", r#""result":"x""#)]);
     let (lines, summary) = replay(&calls, "", false);
     assert_eq!(decisions(&lines), ["ALLOW", "WAIT call_in_flight", "ALLOW"]);
-    assert_eq!((summary.waits, summary.refused, summary.repeats.same), (1, Refused::default(), 1));
+    assert_eq!((summary.waits.calls, summary.refused, summary.repeats.same), (1, Refused::default(), 1));
 }
 
 #[test]

@@ -133,7 +133,13 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     ("profiles", &[("callgate profiles get_order", ""), ("callgate profiles --json | jq -r '[.tool, .trials]'", "")]),
     ("profiles rebuild", &[("callgate profiles rebuild", "")]),
     ("report", &[("callgate report --days 30", "")]),
-    ("replay", &[("callgate replay --policy callgate.yaml --enforce calls.jsonl.gz > judged.jsonl", "")]),
+    (
+        "replay",
+        &[
+            ("callgate replay --policy callgate.yaml --enforce calls.jsonl.gz > judged.jsonl", ""),
+            ("callgate replay --policy callgate.yaml --json calls.jsonl.gz | jq .refused", ""),
+        ],
+    ),
     ("contexts list", &[("callgate contexts list", "")]),
     ("contexts show", &[("callgate contexts show production", "")]),
     ("contexts use", &[("callgate contexts use production", "")]),

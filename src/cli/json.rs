@@ -82,7 +82,6 @@ mod tests {
         "policy init",
         "policy schema",
         "psql",
-        "replay",
         "restore",
         "run",
         "serve",

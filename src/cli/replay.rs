@@ -1,5 +1,6 @@
 //! `callgate replay`: judges recorded calls offline, without a database. One JSON line a call goes to standard output,
-//! the figures to standard error. The same input gives the same bytes.
+//! the figures to standard error; with `--json` the figures go to standard output, alone. The same input gives the same
+//! bytes.
 
 use std::{
     fs::{self, File},
@@ -26,9 +27,9 @@ pub struct ReplayArgs {
     /// The policy to judge by; the built-in default when absent
     #[arg(long, value_name = "FILE")]
     pub policy: Option<PathBuf>,
-    /// Also write the summary to this file, as JSON
-    #[arg(long, value_name = "FILE")]
-    pub summary: Option<PathBuf>,
+    /// Print the summary as one JSON object, and no lines
+    #[arg(long)]
+    pub json: bool,
     /// Recorded traces in JSON lines, plain or gzipped; `-` is standard input
     #[arg(required = true, value_name = "TRACE")]
     pub traces: Vec<PathBuf>,
@@ -50,7 +51,12 @@ pub fn run_to(args: &ReplayArgs, out: &mut dyn Write, err: &mut dyn Write) -> an
     let policy = args.policy.as_deref().map_or_else(|| Ok(Policy::default()), read_policy)?;
     let bar = progress(&args.traces)?;
     let sources = args.traces.iter().map(|path| open(path, &bar));
-    let judged = run_on(sources, policy, args.enforce, out);
+    let judged = if args.json {
+        run_on(sources, policy, args.enforce, &mut io::sink())
+            .and_then(|summary| Ok(writeln!(out, "{}", summary.to_json()?).map(|()| summary)?))
+    } else {
+        run_on(sources, policy, args.enforce, out)
+    };
     bar.finish_and_clear();
     let summary = match judged.map_err(|error| error.downcast::<io::Error>()) {
         Ok(summary) => summary,
@@ -59,10 +65,8 @@ pub fn run_to(args: &ReplayArgs, out: &mut dyn Write, err: &mut dyn Write) -> an
         Err(Err(error)) => return Err(error),
     };
     // Whoever closed standard error does not want the summary; that is no reason to fail.
-    let _ = write!(err, "{summary}");
-    if let Some(path) = &args.summary {
-        let text = serde_json::to_string_pretty(&summary)? + "\n";
-        fs::write(path, text).map_err(|error| anyhow!("{}: cannot be written: {error}", path.display()))?;
+    if !args.json {
+        let _ = write!(err, "{summary}");
     }
     Ok(())
 }

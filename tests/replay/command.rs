@@ -10,7 +10,10 @@ use callgate::cli::{
     replay::{ReplayArgs, run_on, run_to},
     source::Source,
 };
-use callgate_core::policy::{self, Policy};
+use callgate_core::{
+    offline::summary::Refused,
+    policy::{self, Policy},
+};
 use clap::Parser as _;
 use serde_json::Value;
 
@@ -29,18 +32,22 @@ fn args(words: &[&str]) -> ReplayArgs {
 }
 
 #[test]
-fn the_command_writes_its_figures_for_people_and_for_programs() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("summary.json");
-    let args = args(&["--summary", &file.to_string_lossy(), &excerpt_path().to_string_lossy()]);
+fn command_prints_lines_and_figures_or_figures_alone_as_json() {
+    let excerpt = excerpt_path().to_string_lossy().into_owned();
     let (mut out, mut err) = (Vec::new(), Vec::new());
-    run_to(&args, &mut out, &mut err).expect("good input");
+    run_to(&args(&[&excerpt]), &mut out, &mut err).expect("good input");
     assert_eq!(out.iter().filter(|byte| **byte == b'\n').count(), 36);
     let text = String::from_utf8(err).expect("UTF-8");
     assert!(text.contains("36 calls of 2 sessions") && text.contains("1  rightly: "), "{text}");
-    let summary: Value = serde_json::from_str(&fs::read_to_string(&file).expect("written")).expect("JSON");
-    assert_eq!(summary["refused"], serde_json::json!({"rightly": 1, "wrongly": 0, "unknown": 0}));
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    run_to(&args(&["--json", &excerpt]), &mut out, &mut err).expect("good input");
+    assert!(err.is_empty());
+    let summary: Value = serde_json::from_slice(&out).expect("one JSON object");
+    let refused = serde_json::json!({"rightly": 1, "answer_differed": 0, "wrongly": 0, "unknown": 0});
+    assert_eq!((&summary["refused"], &summary["refused_by_rule"]["same_call"]), (&refused, &refused));
     assert_eq!(summary["decisions"]["same_call"], serde_json::json!({"DENY": 1}));
+    let figures = ["asks", "waits", "closed", "warnings", "repeats", "rates"];
+    assert!(figures.iter().all(|figure| summary.get(figure).is_some()), "{summary}");
 }
 
 #[test]
@@ -102,7 +109,7 @@ fn declared_tools_let_most_futile_repeats_be_refused_and_none_wrongly() {
     let policy = policy::compile(include_str!("../../deploy/policy.airline.yaml")).expect("a good policy");
     let file = fs::File::open(folder.join("taubench_airline_gpt4o.jsonl.gz")).expect("readable");
     let summary = run_on([Source::new("airline", file)], policy, false, &mut io::sink()).expect("good rows");
-    assert_eq!((summary.refused.wrongly, summary.refused.unknown), (0, 0), "{summary}");
+    assert_eq!(Refused { rightly: 0, ..summary.refused }, Refused::default(), "{summary}");
     assert!(summary.refused.rightly >= 25, "at least 80 % of 31: {summary}");
 }
 
@@ -119,7 +126,11 @@ fn no_call_of_the_shared_traces_is_wrongly_refused() {
             let source = Source::new(name, fs::File::open(&file).expect("readable"));
             let summary = run_on([source], Policy::default(), enforce, &mut io::sink()).expect("good rows");
             assert_eq!((summary.calls, summary.sessions), (calls, sessions), "{name}");
-            assert_eq!((summary.refused.wrongly, summary.waits), (0, 0), "{name}");
+            assert_eq!(
+                (summary.refused.wrongly, summary.refused.answer_differed, summary.waits.calls),
+                (0, 0, 0),
+                "{name}"
+            );
             assert_eq!(summary.refused.unknown, 0, "{name}: {summary}");
             assert!(summary.refused.rightly >= rightly, "{name}: {summary}");
         }

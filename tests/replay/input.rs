@@ -18,7 +18,10 @@ fn results_are_compared_by_the_hash_of_the_whole() {
     let declared = "policy_engine: {tool_schemas: {get: {effect: read}}}";
     for (second, expected) in [
         (r#""result":"beginn","result_sha256":"AA","result_len":9000"#, Refused { rightly: 1, ..Refused::default() }),
-        (r#""result":"begin","result_sha256":"bb","result_len":9000"#, Refused { wrongly: 1, ..Refused::default() }),
+        (
+            r#""result":"begin","result_sha256":"bb","result_len":9000"#,
+            Refused { answer_differed: 1, ..Refused::default() },
+        ),
         (r#""result":null"#, Refused { unknown: 1, ..Refused::default() }),
     ] {
         let calls = [("get", r#""result":"begin","result_sha256":"aa","result_len":9000"#), ("get", second)];

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::summary::Summary;
+use super::{closings::ClosingTracker, summary::Summary};
 use crate::{
     domain::{
         call::Request,
@@ -55,23 +55,33 @@ pub struct Assessed {
 impl Assessed {
     /// The finding that decided: with `--enforce` a rule that the policy only shadows decides nothing.
     pub fn winner(&self) -> Option<&Finding> {
-        self.strictest(|finding| finding.enforced || !self.is_enforced)
+        strictest(self.counted_findings())
+    }
+
+    /// The findings that count: with `--enforce` those of shadowed rules do not.
+    pub fn counted_findings(&self) -> impl DoubleEndedIterator<Item = &Finding> {
+        self.verdict.findings.iter().filter(|finding| finding.enforced || !self.is_enforced)
     }
 
     /// The finding that decides as the policy stands: where it, the rule and the tool are enforced.
     pub fn decider(&self) -> Option<&Finding> {
-        self.strictest(|finding| finding.enforced)
+        strictest(self.verdict.findings.iter().filter(|finding| finding.enforced))
+    }
+
+    /// The recorded result was new, or the first of its call and a success: refusing it would have lost something.
+    pub fn is_new(&self) -> bool {
+        self.compared == Compared::New || self.compared == Compared::Unknown && self.succeeded
     }
 
     /// What holds by it.
     pub fn held(&self) -> Decision {
         self.decider().map_or(Decision::Allow, |finding| finding.decision)
     }
+}
 
-    fn strictest(&self, counts: impl Fn(&Finding) -> bool) -> Option<&Finding> {
-        // The last maximum of the reversed list is the first of equals, as in Verdict::winner.
-        self.verdict.findings.iter().rev().filter(|finding| counts(finding)).max_by_key(|finding| finding.decision)
-    }
+/// The first of the strictest findings, as in [`Verdict::winner`]: the last maximum of the reversed list.
+fn strictest<'a>(findings: impl DoubleEndedIterator<Item = &'a Finding>) -> Option<&'a Finding> {
+    findings.rev().max_by_key(|finding| finding.decision)
 }
 
 #[derive(Debug)]
@@ -93,6 +103,7 @@ pub struct Judge {
     traces: BTreeMap<SessionId, Trace>,
     /// What retries came to, over all traces: they are sessions of one fleet in this.
     profiles: Arc<Profiles>,
+    closings: ClosingTracker,
     summary: Summary,
 }
 
@@ -103,7 +114,16 @@ impl Judge {
         let summary = Summary::new(&policy.version, enforce);
         let mut holding = policy.clone();
         holding.mode = Mode::Enforce;
-        Self { policy, holding, own, is_enforced: enforce, traces: BTreeMap::new(), profiles: Arc::default(), summary }
+        Self {
+            policy,
+            holding,
+            own,
+            is_enforced: enforce,
+            traces: BTreeMap::new(),
+            profiles: Arc::default(),
+            closings: ClosingTracker::default(),
+            summary,
+        }
     }
 
     /// Judges one call and takes in its outcome; the error says what is wrong with the row.
@@ -121,6 +141,9 @@ impl Judge {
         let succeeded = row.result.as_ref().is_some_and(|result| !result.is_error);
         let assessed = Assessed { decision, verdict, advice, compared, succeeded, is_enforced: self.is_enforced };
         self.summary.count(&assessed);
+        let closes = |finding: &Finding| self.own.rules.find(&finding.rule).map(|slot| slot.rule.closes);
+        let findings = assessed.counted_findings().map(|finding| (finding, closes(finding)));
+        self.closings.observe(row, assessed.verdict.fingerprint, assessed.is_new(), findings);
         Ok(assessed)
     }
 
@@ -130,7 +153,7 @@ impl Judge {
     }
 
     pub fn into_summary(self) -> Summary {
-        Summary { sessions: self.traces.len() as u64, ..self.summary }
+        Summary { sessions: self.traces.len() as u64, closed: self.closings.counts(), ..self.summary }
     }
 }
 

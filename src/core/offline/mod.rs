@@ -3,6 +3,7 @@
 //! know files, a database, gRPC or how figures are shown on a terminal.
 
 pub mod backtest;
+pub mod closings;
 pub mod doubles;
 pub mod explain;
 pub mod judge;

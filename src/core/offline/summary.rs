@@ -1,10 +1,14 @@
-//! What a replay came to, for people and as JSON.
+//! Figures of a replay, for people and as JSON.
 
 use std::{collections::BTreeMap, fmt};
 
 use serde::Serialize;
+use serde_json::Value;
 
-use super::judge::{Assessed, Compared};
+use super::{
+    closings::Closings,
+    judge::{Assessed, Compared},
+};
 use crate::domain::finding::{Decision, Level};
 
 /// The key in [`Summary::decisions`] of calls that no rule had anything to say about.
@@ -24,10 +28,16 @@ pub struct Summary {
     pub sessions: u64,
     /// How often each rule decided on what; [`NO_RULE`] for calls without a finding.
     pub decisions: BTreeMap<String, BTreeMap<&'static str, u64>>,
-    /// Refused calls, without WAITs.
+    /// Refused calls: REUSE, DENY and STOP.
     pub refused: Refused,
+    /// The same by the rule that decided.
+    pub refused_by_rule: BTreeMap<String, Refused>,
+    /// Calls that a person was to approve.
+    pub asks: u64,
     /// Calls that were to wait: neither right nor wrong, since they may be asked again.
-    pub waits: u64,
+    pub waits: Waits,
+    /// What was closed, and what came after.
+    pub closed: Closings,
     /// How often each loop detector warned, of calls that were let through and of others.
     pub warnings: BTreeMap<String, u64>,
     /// Calls whose fingerprint has an earlier recorded result in the same trace.
@@ -39,19 +49,53 @@ pub struct Summary {
 pub struct Refused {
     /// The recorded result equalled the previous one of the same call.
     pub rightly: u64,
-    /// The recorded result was new, or the first of its call and a success.
+    /// A REUSE whose recorded result was not the previous one: a stale answer.
+    pub answer_differed: u64,
+    /// A DENY or STOP whose recorded result was new, or the first of its call and a success.
     pub wrongly: u64,
-    /// There is no previous result and it failed, or no recorded outcome.
+    /// There is no previous result to compare with, and it failed, has no recorded outcome, or was answered by REUSE
+    /// from a call with other arguments.
     pub unknown: u64,
+}
+
+/// Calls that were to wait.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Waits {
+    /// All of them.
+    pub calls: u64,
+    /// Of these, calls whose recorded result was another than before: the answer had changed already.
+    pub changed: u64,
 }
 
 /// Repeated calls by what they brought.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Repeats {
-    /// The same result as before.
+    /// The same result as before: futile.
     pub same: u64,
     /// Another result than before.
     pub new: u64,
+}
+
+/// Shares and rates that follow from the counts, rounded to two decimals.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+struct Rates {
+    /// Futile repeats that were refused, in percent; null without any.
+    futile_refused_percent: Option<f64>,
+    wrongly_per_thousand: f64,
+    answer_differed_per_thousand: f64,
+    warnings_per_thousand: BTreeMap<String, f64>,
+}
+
+impl Refused {
+    fn count(&mut self, decision: Decision, assessed: &Assessed) {
+        let counter = match (decision, assessed.compared) {
+            (_, Compared::Same) => &mut self.rightly,
+            (Decision::Reuse, Compared::New) => &mut self.answer_differed,
+            (Decision::Deny | Decision::Stop, _) if assessed.is_new() => &mut self.wrongly,
+            _ => &mut self.unknown,
+        };
+        *counter += 1;
+    }
 }
 
 impl Summary {
@@ -61,9 +105,9 @@ impl Summary {
 
     pub(super) fn count(&mut self, assessed: &Assessed) {
         self.calls += 1;
+        let decision = assessed.decision;
         let rule = assessed.winner().map_or(NO_RULE, |finding| &finding.rule);
-        let decisions = self.decisions.entry(rule.to_owned()).or_default();
-        *decisions.entry(assessed.decision.as_str()).or_default() += 1;
+        *self.decisions.entry(rule.to_owned()).or_default().entry(decision.as_str()).or_default() += 1;
         for warning in assessed.verdict.findings.iter().filter(|finding| finding.level == Some(Level::Warning)) {
             *self.warnings.entry(warning.rule.to_string()).or_default() += 1;
         }
@@ -72,13 +116,36 @@ impl Summary {
             Compared::New => self.repeats.new += 1,
             Compared::Unknown => {}
         }
-        match (assessed.decision, assessed.compared) {
-            (Decision::Allow, _) => {}
-            (Decision::Wait, _) => self.waits += 1,
-            (_, Compared::Same) => self.refused.rightly += 1,
-            (_, Compared::New) => self.refused.wrongly += 1,
-            (_, Compared::Unknown) if assessed.succeeded => self.refused.wrongly += 1,
-            (_, Compared::Unknown) => self.refused.unknown += 1,
+        match decision {
+            Decision::Allow => {}
+            Decision::Ask => self.asks += 1,
+            Decision::Wait => {
+                self.waits.calls += 1;
+                self.waits.changed += u64::from(assessed.compared == Compared::New);
+            }
+            Decision::Reuse | Decision::Deny | Decision::Stop => {
+                self.refused.count(decision, assessed);
+                self.refused_by_rule.entry(rule.to_owned()).or_default().count(decision, assessed);
+            }
+        }
+    }
+
+    /// The counts, and the rates that follow from them.
+    pub fn to_json(&self) -> serde_json::Result<Value> {
+        let mut json = serde_json::to_value(self)?;
+        json["rates"] = serde_json::to_value(self.rates())?;
+        Ok(json)
+    }
+
+    fn rates(&self) -> Rates {
+        let Self { refused, repeats, .. } = self;
+        Rates {
+            futile_refused_percent: (repeats.same > 0).then(|| rate(100.0, refused.rightly, repeats.same)),
+            wrongly_per_thousand: rate(1_000.0, refused.wrongly, self.calls),
+            answer_differed_per_thousand: rate(1_000.0, refused.answer_differed, self.calls),
+            warnings_per_thousand: (self.warnings.iter())
+                .map(|(rule, count)| (rule.clone(), rate(1_000.0, *count, self.calls)))
+                .collect(),
         }
     }
 
@@ -117,22 +184,38 @@ impl fmt::Display for Summary {
         if self.decisions.iter().any(|(rule, row)| rule != NO_RULE && row.contains_key(Decision::Allow.as_str())) {
             writeln!(f, "ALLOW by a rule is a warning: the call was let through")?;
         }
+        let Closings { runs, tools, fingerprints } = self.closed;
         let lines = [
             ("repeated", repeats.same, "gave the same result as the same call before"),
             ("", repeats.new, "gave a new result"),
             ("refused", refused.rightly, "rightly: the recorded result was the same as before"),
+            ("", refused.answer_differed, "answer differed: a REUSE, and the recorded result was new"),
             ("", refused.wrongly, "wrongly: the recorded result was new, or the first of its call and a success"),
-            ("", refused.unknown, "unknown: it failed, with no earlier result to compare with; or no recorded outcome"),
-            ("told to wait", *waits, "may ask again later: neither rightly nor wrongly refused"),
+            ("", refused.unknown, "unknown: no earlier result to compare with, and no success that was lost"),
+            ("to approve", self.asks, "a person was asked"),
+            ("told to wait", waits.calls, "may ask again later: neither rightly nor wrongly refused"),
+            ("", waits.changed, "of these, the recorded result was new"),
+            ("closed", runs.closed, "runs"),
+            ("", runs.productive, "of these, new results were recorded afterwards"),
+            ("", tools.closed, "tools"),
+            ("", fingerprints.closed, "calls with the same arguments"),
         ];
         writeln!(f)?;
         lines
             .iter()
             .try_for_each(|(label, count, meaning)| writeln!(f, "{label:LABEL_WIDTH$} {count:>9}  {meaning}"))?;
+        for (rule, by_rule) in self.refused_by_rule.iter().filter(|(_, by_rule)| by_rule.wrongly > 0) {
+            writeln!(f, "{:LABEL_WIDTH$} {:>9}  wrongly refused by {rule}", "", by_rule.wrongly)?;
+        }
         self.warnings.iter().enumerate().try_for_each(|(at, (rule, count))| {
             let label = if at == 0 { "warned" } else { "" };
-            let share = 1_000.0 * *count as f64 / (*calls).max(1) as f64;
+            let share = rate(1_000.0, *count, *calls);
             writeln!(f, "{label:LABEL_WIDTH$} {count:>9}  by {rule}: {share:.1} in a thousand calls")
         })
     }
+}
+
+/// `part` in `scale` of `all`, rounded to two decimals.
+fn rate(scale: f64, part: u64, all: u64) -> f64 {
+    (scale * 100.0 * part as f64 / all.max(1) as f64).round() / 100.0
 }
