@@ -56,6 +56,8 @@ pub(super) fn proposal(tool: &str) -> Proposal {
         spec: std::sync::Arc::default(),
         shape: std::sync::Arc::default(),
         declared: false,
+        answer_bytes_max: 16_384,
+        caller_waits: true,
         violations: Vec::new(),
         coerced: Vec::new(),
         unknown_fields: Vec::new(),

@@ -61,12 +61,12 @@ async fn a_loop_is_broken_and_the_model_is_told(agent: Agent) {
     let Some(stage) = Stage::open(agent, &[]).await else { return };
     let package = json!({"name": "work", "scripts": {"test": "echo 12 passed; echo test >> ../ran"}});
     fs::write(stage.path("work/package.json"), package.to_string()).expect("writable");
-    let turns = vec![agent.shell("npm test"); 7];
+    let turns = vec![agent.shell("npm test"); 25];
     let told = stage.tell("Make the tests pass.", &turns.into()).await;
     let runs = stage.ran().len();
-    assert!((2..7).contains(&runs), "{runs} runs");
+    assert!((3..25).contains(&runs), "{runs} runs");
     let why = news(&told[runs + 1]);
-    assert!(why.contains("was not run") && why.contains("Its result is in previous_result"), "{why}");
+    assert!(why.contains("was not started") || why.contains("was not run"), "{why}");
 }
 
 async fn an_answer_on_the_command_line_releases_a_call_that_waits(agent: Agent) {

@@ -42,8 +42,10 @@ impl Stage {
         let git = "git init -q --bare -b main remote.git && git clone -q remote.git repo 2>/dev/null && cd repo &&
             git checkout -q -b main 2>/dev/null; mkdir -p src tests docs &&
             printf 'def add(a, b):\\n    return a + b\\n\\n\\ndef sub(a, b):\\n    return a - b\\n' > src/calc.py &&
-            printf 'import sys\\nsys.path.insert(0, \"src\")\\nfrom calc import add\\nassert add(1, 2) == 3\\nprint(\"1 passed\")\\n' > tests/test_calc.py &&
-            printf '# Calc\\n\\nA small calculator.\\n' > README.md && printf 'name: calc\\nversion: 1\\n' > docs/config.yaml &&
+            printf '%s\\n' 'import sys' 'sys.path.insert(0, \"src\")' 'from calc import add' \
+              'assert add(1, 2) == 3' 'print(\"1 passed\")' > tests/test_calc.py &&
+            printf '# Calc\\n\\nA small calculator.\\n' > README.md &&
+            printf 'name: calc\\nversion: 1\\n' > docs/config.yaml &&
             git add -A && git commit -q -m 'Begin' && git push -q -u origin main && cd .. &&
             git clone -q remote.git colleague";
         let given = stage.shell(git, stage.0.path());

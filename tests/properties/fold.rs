@@ -72,6 +72,7 @@ fn totals(grown: &Grown, given: &[Event]) -> Totals {
     let sessions = tree.sessions.iter().map(|(id, session)| {
         let run = RunTotals {
             started_at: session.run.started_at,
+            idle_ms: session.run.idle_ms,
             spent: session.run.spent,
             by_tool: session.run.by_tool.clone(),
         };

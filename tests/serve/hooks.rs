@@ -181,10 +181,10 @@ async fn a_sub_agent_shares_what_was_done_and_runs_are_the_users_turns() {
     let state = desk.does("sessions show s1/explorer").await;
     assert!(state.contains(MAIL), "{state}");
 
-    // Seven identical runs of the tests with nothing between: a loop. Another turn of the user's clears it.
+    // Identical runs of the tests with nothing between are a loop: slowed, and then refused. An edit clears it.
     let tests = json!({"command": "cargo test", "description": "Run the tests"});
     let mut refused = None;
-    for n in 0..7 {
+    for n in 0..25 {
         let id = format!("c{n}");
         refused = agent.asks(&id, "Bash", tests.clone()).await;
         if refused.is_some() {
@@ -234,7 +234,7 @@ async fn a_warning_is_told_where_a_host_hears_it() {
         let mut heard = [String::new(), String::new()];
         for n in 1..=4 {
             let made = format!(r#"{{"document_id": "doc_{n}"}}"#);
-            let mut call = json!({"tool_name": "mcp__docs__make", "tool_input": {"title": "Q3"},
+            let mut call = json!({"tool_name": "mcp__docs__make", "tool_input": {"title": "Q3 report"},
                                   "tool_use_id": n.to_string(), "tool_output": made, "tool_response": made});
             if host == "gemini" {
                 call["tool_response"] = json!({"llmContent": made});

@@ -176,10 +176,11 @@ async fn a_broken_run_stays_broken() {
     let postgres = Postgres::start().await;
     let policy = policy(&["breaker"]);
     let warm = gate(&postgres, &policy).await;
-    let question = |n: u64, stretch: u64| request("root", &format!("c{n}"), "work", n, stretch);
+    let tool = |n: u64| if n.is_multiple_of(2) { "work" } else { "toil" };
+    let question = |n: u64, stretch: u64| request("root", &format!("c{n}"), tool(n), n, stretch);
     for n in 0..30 {
         evaluate(&warm, question(n, 1)).await;
-        record(&warm, failure("root", &format!("c{n}"), "not_found")).await;
+        record(&warm, failure("root", &format!("c{n}"), "permission")).await;
     }
     let broken = vec!["breaker DENY circuit_break Some(Break) Some(30)".to_owned(), "DENY".to_owned()];
     for n in 30..140 {

@@ -19,7 +19,7 @@ pub(super) fn is_read(call: &Call) -> bool {
         let (session, id) = (SessionId::parse("session", "hook").ok()?, CallId::parse("call_id", "hook").ok()?);
         let tool = ToolName::parse("tool", &call.tool).ok()?;
         let proposal = policy.propose(Request::new(DEFAULT_TENANT, session, id, tool, arguments));
-        Some(proposal.effect.kind == EffectKind::Read && proposal.declared)
+        Some(matches!(proposal.effect.kind, EffectKind::Read | EffectKind::Poll) && proposal.declared)
     };
     read().unwrap_or(false)
 }

@@ -19,10 +19,13 @@ use super::{
 const READ_BYTES_MAX: usize = 256 << 10;
 /// From this length on, in bytes, a result without a list says something.
 const LONG_BYTES: usize = 65;
+/// Words by which a sentence negates.
+const NEGATIONS: [&str; 9] = ["no", "not", "none", "never", "nothing", "nobody", "cannot", "without", "nor"];
 /// How much a result says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Says {
-    /// At most 64 bytes, without a list: `ok`, `sent`, nothing at all.
+    /// At most 64 bytes without a list (`ok`, `sent`, nothing at all), a sentence that acknowledges, or constants
+    /// alone.
     Little,
     /// Lists, and all of them empty.
     NoMatches,
@@ -111,25 +114,57 @@ fn eight(text: &str) -> u64 {
 
 /// How much a result says, and whether it reports a failure.
 fn said(text: &str, value: Option<&Json>) -> (Says, bool) {
-    let Some(value) = value else { return (by_length(text), exits_badly(text)) };
+    let Some(value) = value else { return (of_text(text), exits_badly(text)) };
     let failed = reports_failure(value);
     if let Some(content) = mcp_texts(value) {
         let (says, inside) = match &content[..] {
             [one] => said(one.trim(), unwrapped(one, 0).as_ref()),
-            _ => (by_length(&content.concat()), false),
+            _ => (of_text(&content.concat()), false),
         };
         return (says, failed || inside);
     }
     let says = match lists(value) {
         Some(true) => Says::Lists,
         Some(false) => Says::NoMatches,
-        None => by_length(text),
+        None if has_news(value) => by_length(text),
+        None => Says::Little,
     };
     (says, failed || matches!(value, Json::String(text) if exits_badly(text)))
 }
 
 fn by_length(text: &str) -> Says {
     if text.len() >= LONG_BYTES { Says::Much } else { Says::Little }
+}
+
+/// A text of several lines says something by its length; a sentence of one line only where it negates, or is one word
+/// that holds a digit. Others acknowledge: `Scrolled down by 500 pixels` is said whether the page moved or not.
+fn of_text(text: &str) -> Says {
+    match text.trim() {
+        text if text.contains('\n') => by_length(text),
+        sentence if says_something(sentence) => Says::Much,
+        _ => Says::Little,
+    }
+}
+
+fn says_something(sentence: &str) -> bool {
+    let is_word = !sentence.contains(char::is_whitespace);
+    let words = || sentence.split(|c: char| !(c.is_alphanumeric() || c == '\'' || c == '’'));
+    let negates = |word: &str| {
+        let word = word.to_ascii_lowercase();
+        NEGATIONS.contains(&&*word) || word.ends_with("n't") || word.ends_with("n’t")
+    };
+    if is_word { sentence.contains(|c: char| c.is_ascii_digit()) } else { words().any(negates) }
+}
+
+/// Some leaf is more than a constant: a number, a text of several lines, or a sentence that says something.
+fn has_news(value: &Json) -> bool {
+    match value {
+        Json::Number(_) => true,
+        Json::String(text) => text.trim().contains('\n') || says_something(text.trim()),
+        Json::Array(items) => items.iter().any(has_news),
+        Json::Object(members) => members.iter().any(|(_, value)| has_news(value)),
+        Json::Null | Json::Bool(_) => false,
+    }
 }
 
 /// Some array somewhere is not empty; none when there is no array at all.

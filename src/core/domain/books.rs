@@ -50,9 +50,9 @@ impl<'a> Books<'a> {
     pub fn used(&self, scope: Scope, dimension: Dimension) -> Option<u64> {
         let fresh = Run::default();
         let run = self.run.unwrap_or(&fresh);
-        let (spent, by_tool, since) = match scope {
-            Scope::Run => (&run.spent, &run.by_tool, self.run.map(|run| run.started_at)),
-            Scope::CallTree => (&self.tree.spent, &self.tree.by_tool, Some(self.tree.started_at)),
+        let (spent, by_tool, elapsed_ms) = match scope {
+            Scope::Run => (&run.spent, &run.by_tool, self.run.map_or(0, |run| run.active_ms(self.now))),
+            Scope::CallTree => (&self.tree.spent, &self.tree.by_tool, self.now.since_ms(self.tree.started_at)),
             Scope::Agent | Scope::Tenant => return self.counted(scope, dimension),
         };
         Some(match dimension {
@@ -60,7 +60,7 @@ impl<'a> Books<'a> {
             Dimension::ToolCalls => spent.calls,
             Dimension::Cost => spent.cost_micros.saturating_add(spent.reserved_micros),
             Dimension::Tokens => spent.tokens,
-            Dimension::Elapsed => since.map_or(0, |since| self.now.since_ms(since)),
+            Dimension::Elapsed => elapsed_ms,
             Dimension::CallsPerTool => by_tool.get(self.tool).copied().unwrap_or(0),
             Dimension::ConsecutiveSameTool => self.in_a_row(),
             Dimension::SessionDepth => u64::from(self.depth),

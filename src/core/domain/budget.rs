@@ -209,17 +209,16 @@ pub struct Budgets {
 impl Default for Budgets {
     /// Wide enough for real work, narrow enough to stop what has run away overnight.
     fn default() -> Self {
-        use Dimension::{CallsPerTool, Cost, Elapsed, SessionDepth, Steps, Tokens, ToolCalls};
+        use Dimension::{Cost, Elapsed, SessionDepth, Steps, Tokens, ToolCalls};
         const DOLLAR: u64 = 1_000_000;
         const HOUR_MS: u64 = 3_600_000;
         Self {
-            run: Limits::new([(Steps, 200), (Cost, 10 * DOLLAR), (Elapsed, 6 * HOUR_MS)]),
+            run: Limits::new([(Steps, 1_000), (Cost, 10 * DOLLAR), (Elapsed, 6 * HOUR_MS)]),
             call_tree: Limits::new([
-                (Steps, 2_000),
-                (ToolCalls, 1_000),
+                (Steps, 10_000),
+                (ToolCalls, 5_000),
                 (Cost, 50 * DOLLAR),
                 (Tokens, 100_000_000),
-                (CallsPerTool, 500),
                 (SessionDepth, 8),
             ]),
             agent: Limits::new([(Cost, 200 * DOLLAR)]),

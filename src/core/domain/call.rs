@@ -117,6 +117,10 @@ pub struct Proposal {
     pub spec: Arc<ToolSpec>,
     /// True when the policy declares its tool.
     pub declared: bool,
+    /// True where its caller waits as it is told; else the model has to.
+    pub caller_waits: bool,
+    /// How large a previous result may be that is given again in its place, in bytes.
+    pub answer_bytes_max: usize,
     /// What is wrong with its arguments.
     pub violations: Vec<Violation>,
     /// Values that had another type and were read as the right one.

@@ -194,8 +194,8 @@ pub struct Outcome {
     pub news: bool,
     /// True when that was more than another name or number for what the call gave before.
     pub progress: bool,
-    /// True when it was said to be all there is.
-    pub is_complete: bool,
+    /// Size of its result in bytes; 0 where that was not reported, `u32::MAX` for all that is larger.
+    pub result_bytes: u32,
     /// When it was recorded.
     pub at: Timestamp,
     /// Its place among the tree's events.

@@ -12,7 +12,7 @@ use super::{
     fingerprint::{Fingerprint, ResultDigest},
     ids::{SessionId, ToolName},
     ledger::{LedgerRow, LedgerState},
-    outcome::{Guard, OutcomeStatus},
+    outcome::{Guard, Outcome, OutcomeStatus},
     time::Timestamp,
     tree::{CallTree, Denial},
     whole::Whole,
@@ -107,10 +107,8 @@ pub struct Previous {
     pub last_at: Timestamp,
     pub attempt: u32,
     pub occurrence: u64,
-    /// How many of its last results were equal, what they name included, the newest counted.
-    pub equal_results: u32,
-    /// Its answer was said to be all there is.
-    pub is_complete: bool,
+    /// Size of its result in bytes; 0 when this tree does not know.
+    pub result_bytes: u32,
     /// How much its answer says; none when this tree does not know.
     pub says: Option<Says>,
     /// Its answer was empty, in one of the ways in which tools say so.
@@ -221,8 +219,7 @@ impl CallTree {
             last_at: call.outcome.as_ref().map_or(call.at, |outcome| outcome.at),
             attempt: permit.attempt,
             occurrence: permit.occurrence,
-            equal_results: self.equal_results(fingerprint),
-            is_complete: call.outcome.as_ref().is_some_and(|outcome| outcome.is_complete),
+            result_bytes: call.outcome.as_ref().map_or(0, |outcome| outcome.result_bytes),
             says: call.outcome.as_ref().and_then(|outcome| outcome.marks.as_deref()).map(|marks| marks.says),
             is_empty: call
                 .outcome
@@ -231,19 +228,6 @@ impl CallTree {
                 .is_some_and(|digest| is_of_nothing(&digest)),
             failure: call.outcome.as_ref().and_then(|o| Some((o.failure?, o.error_line.clone()))),
         })
-    }
-
-    /// How many of the last successes of `fingerprint` gave the same result, the newest included.
-    fn equal_results(&self, fingerprint: Fingerprint) -> u32 {
-        let mut results: Vec<_> = self
-            .calls_of(fingerprint)
-            .filter_map(|(_, _, call)| call.success())
-            // A queue that hands out one UUID after the other never gives the same.
-            .map(|outcome| (outcome.seq, (outcome.digest, outcome.marks.as_deref().and_then(|marks| marks.names))))
-            .collect();
-        results.sort_unstable();
-        let newest = results.last().map(|(_, gave)| *gave);
-        results.iter().rev().take_while(|(_, gave)| Some(*gave) == newest).count() as u32
     }
 
     fn as_the_ledger_has_it(&self, row: &LedgerRow, now: Timestamp) -> Previous {
@@ -270,8 +254,7 @@ impl CallTree {
             last_at: settled_at,
             attempt: row.attempt,
             occurrence: row.occurrence,
-            equal_results: 1,
-            is_complete: false,
+            result_bytes: 0,
             says: None,
             is_empty: false,
             failure: None,
@@ -293,6 +276,15 @@ impl CallTree {
             let acts = |call: &Call| !call.looks() && call.may_have_happened_after(previous.seq);
             return self.acted_since(previous, fingerprint)
                 || self.calls().any(|call| call.fingerprint != fingerprint && acts(call));
+        }
+        // A provider that refuses since a thing was changed meanwhile tells of a change from outside.
+        let reports_change = |outcome: &Outcome| outcome.failure == Some(FailureKind::Conflict);
+        let conflicts = |call: &Call| {
+            let outcome = call.outcome.as_ref().filter(|_| call.fingerprint != fingerprint);
+            outcome.is_some_and(|outcome| outcome.seq > previous.seq && reports_change(outcome))
+        };
+        if self.calls().any(conflicts) {
+            return true;
         }
         self.calls().filter(|call| call.fingerprint != fingerprint).any(|call| {
             let since = call.success().filter(|outcome| outcome.seq > previous.seq);

@@ -2,6 +2,8 @@
 //! numbers by relative difference, texts by the trigrams they share, longer values weighing more. Results are compared
 //! by a sketch of their trigrams. Both are made once a call and kept, since every later call is compared with them.
 
+mod identity;
+mod line;
 mod look;
 mod nonce;
 
@@ -9,6 +11,7 @@ use std::{cmp::Ordering, collections::BTreeSet};
 
 use serde_json::{Map, Value};
 
+pub use self::identity::differ_in_identities;
 use self::look::{Field, Look, Looks, beginning, windows};
 use super::json::{self, Json};
 
@@ -71,6 +74,34 @@ impl Shape {
         let mut differing = mine.clone().zip(theirs).filter(|(a, b)| a.value != b.value).map(|(a, _)| a.name());
         let one = differing.next().filter(|_| same_fields && mine.count() >= 2)?;
         differing.next().is_none().then_some(one)
+    }
+
+    /// True where two lines of a shell run the same programs on the same operands: options, and `cd`, `env`, `timeout`
+    /// or `sudo` before a program, make no other line.
+    #[must_use]
+    pub fn runs_the_same(&self, other: &Self) -> bool {
+        self.pairs(other).all(|(a, b)| {
+            let Some((a, b)) = a.zip(b) else { return false };
+            a.value == b.value || a.text().zip(b.text()).is_some_and(|(a, b)| line::operands(a).eq(line::operands(b)))
+        })
+    }
+
+    /// True where a text of two words or more is among the arguments.
+    #[must_use]
+    pub fn has_content(&self) -> bool {
+        self.looks.fields().any(|field| field.text().is_some_and(|text| text.split_whitespace().nth(1).is_some()))
+    }
+
+    /// How many arguments there are, yes and no not counted.
+    #[must_use]
+    pub fn leaves(&self) -> usize {
+        self.looks.fields().filter(|field| !matches!(field.value, Look::Other(_))).count()
+    }
+
+    /// The fields in which two arguments differ.
+    pub fn differing<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = &'a str> {
+        let pairs = self.pairs(other).filter(|(a, b)| a.map(|a| a.value) != b.map(|b| b.value));
+        pairs.filter_map(|(a, b)| a.or(b).map(|field| field.name()))
     }
 
     /// True when the field's value is a path or an address.

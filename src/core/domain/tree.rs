@@ -20,6 +20,7 @@ use super::{
     grant::{Grant, Use},
     ids::{CallId, RunId, SessionId, TenantId, ToolName},
     json::Json,
+    previous::IDLE_MS,
     sorted::Sorted,
     time::Timestamp,
 };
@@ -208,9 +209,11 @@ pub struct Run {
     pub by_tool: Sorted<ToolName, u64>,
     /// What a loop has broken, until the run ends.
     pub closed: Vec<Closed>,
-    /// The place of the first event after the session was idle, when the run has no name: loops are weighed from there
-    /// on.
-    pub resumed: u64,
+    /// How long nobody worked in it, in milliseconds: gaps of more than [`IDLE_MS`], and waits of calls that were asked
+    /// for again.
+    pub idle_ms: u64,
+    /// When its last event happened.
+    pub last_at: Timestamp,
 }
 
 /// A break that holds for the rest of a run.
@@ -271,10 +274,11 @@ impl CallTree {
         }
     }
 
-    /// The root's current run, by the place of its first event; 0 before it.
+    /// The root's current run as far as a person's no reaches, by the place of its first event; 0 for runs without a
+    /// name, which end by idleness and not by a user's turn.
     #[must_use]
     pub fn root_run(&self) -> u64 {
-        self.sessions.get(&self.root).map_or(0, |root| root.run.from)
+        self.sessions.get(&self.root).map_or(0, |root| root.run.id.as_ref().map_or(0, |_| root.run.from))
     }
 
     /// All remembered calls with that fingerprint, with their sessions; in no particular order of time.
@@ -304,6 +308,16 @@ impl CallTree {
     /// All remembered calls; in no particular order of time.
     pub fn calls(&self) -> impl Iterator<Item = &Call> {
         self.sessions.values().flat_map(|session| &session.calls)
+    }
+}
+
+impl Run {
+    /// How long it has been worked in until `now`, in milliseconds.
+    #[must_use]
+    pub fn active_ms(&self, now: Timestamp) -> u64 {
+        let open = now.since_ms(self.last_at);
+        let idle_ms = self.idle_ms + if open > IDLE_MS { open } else { 0 };
+        now.since_ms(self.started_at).saturating_sub(idle_ms)
     }
 }
 

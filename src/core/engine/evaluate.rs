@@ -263,9 +263,8 @@ fn permit(cx: &Context<'_>, shared: &Shared, seq: u64) -> Permit {
             Past::Succeeded => (1, fresh(Some(previous))),
             Past::InFlight if proposal.effect.repeatable => (1, fresh(Some(previous))),
             Past::InFlight | Past::Unknown | Past::Failed(_) | Past::Cancelled => {
-                let run_from = cx.run().map(|run| run.from);
                 let anew = previous.foreign
-                    || previous.is_stale(cx.session_id(), run_from, cx.now)
+                    || previous.is_stale(cx.session_id(), cx.attempts_run(), cx.now)
                     || tree.world_changed_since(previous, proposal.fingerprint, &proposal.effect);
                 (if anew { 1 } else { previous.attempt + 1 }, previous.occurrence)
             }

@@ -8,7 +8,7 @@ use crate::{
         books::Books,
         budget::{CounterKey, Left, Spent},
         call::{ApprovalStatus, Call, Standing},
-        finding::{Decision, Level},
+        finding::Level,
         gist,
         history::PastCall,
         ids::{SessionId, ToolName},
@@ -77,21 +77,12 @@ pub(super) struct Stops {
 
 impl Stops {
     fn of(policy: &Policy, session: &Session, left: &[Left]) -> Self {
-        let newest = session.calls_in_run().next();
         let closes = |closed: &Closed| policy.rules.find(&closed.rule).map(|slot| slot.rule.closes);
-        let ends_run = |closed: &Closed| match closes(closed) {
-            Some(Closes::Run) => true,
-            Some(Closes::CallOrRun) => closed.decision == Decision::Stop && newest.is_some_and(Call::was_refused),
-            _ => false,
-        };
+        let ends_run = |closed: &Closed| closes(closed) == Some(Closes::Run);
         let any = ToolSpec::default();
         let broken = session.run.closed.iter().any(|closed| policy.holds(&closed.rule, &any) && ends_run(closed));
         let of_tool = session.run.closed.iter().filter(|closed| policy.holds(&closed.rule, policy.tool(&closed.tool)));
-        let parts = of_tool.filter_map(|closed| match closes(closed)? {
-            Closes::CallOrRun if closed.decision == Decision::Stop => None,
-            Closes::CallOrRun => Some((Closes::Call, closed.clone())),
-            closes => Some((closes, closed.clone())),
-        });
+        let parts = of_tool.filter_map(|closed| Some((closes(closed)?, closed.clone())));
         let shadowed = policy.tools().filter(|(_, spec)| spec.shadow).map(|(name, _)| name.to_owned());
         Self { run: broken || is_spent(policy, &any, left), shadowed: shadowed.collect(), parts: parts.collect() }
     }

@@ -67,7 +67,7 @@ impl ClosingTracker {
             let scope = match (finding.decision, finding.level, closes) {
                 (Decision::Stop, ..) | (_, Some(Level::Break), Some(Closes::Run)) => ClosedScope::Run,
                 (_, Some(Level::Break), Some(Closes::Tool)) => tool.clone(),
-                (_, Some(Level::Break), Some(Closes::Call | Closes::CallOrRun)) => call.clone(),
+                (_, Some(Level::Break), Some(Closes::Call)) => call.clone(),
                 _ => continue,
             };
             self.0.entry(run.clone()).or_default().entry(scope).or_default();

@@ -14,7 +14,11 @@ mod schema;
 mod tool;
 pub mod unlisted;
 
-use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
+use std::{
+    borrow::Cow,
+    collections::BTreeMap,
+    sync::{Arc, LazyLock},
+};
 
 pub use compile::{compile, compile_with, hash};
 pub use error::PolicyError;
@@ -24,7 +28,7 @@ use self::{arguments::Checked, tool::Declared};
 use crate::{
     domain::{
         call::{Proposal, Request},
-        effect::{EffectKind, ResourceTemplate, Share},
+        effect::{Effect, EffectKind, ResourceTemplate, Share},
         fingerprint::{ArgsDigest, Fingerprint},
         hashing::Hashing,
         ids::ToolName,
@@ -45,6 +49,14 @@ use crate::{
 const SUGGESTED_MAX: usize = 3;
 /// How long a question to a person stays open, in milliseconds: one hour.
 pub const APPROVAL_TTL_MS_DEFAULT: u64 = 3_600_000;
+
+/// Hosts whose built-in tools are known, as hooks name them.
+const CODING_HOSTS: [&str; 4] = ["claude-code", "codex", "gemini", "cursor"];
+/// What their hooks hand on of a previous result, in bytes: a hook's answer ends after 10,000 characters.
+const HOST_ANSWER_BYTES_MAX: usize = 9_000;
+/// Their tools.
+static HOST_TOOLS: LazyLock<Policy> =
+    LazyLock::new(|| compile("policy_engine: {presets: [coding_agents]}\n").unwrap_or_else(|_| Policy::default()));
 
 /// A policy, ready to judge by.
 #[derive(Debug, Clone)]
@@ -217,6 +229,18 @@ impl Policy {
         silent.map(|(name, _)| name.as_str())
     }
 
+    /// What a call does to the world. Of the tools that a coding agent's host has built in, looks and lines of a shell
+    /// are known without a declaration.
+    fn effect_of(&self, known: &Declared, request: &Request) -> Effect {
+        let declared = known.effect_of(&request.arguments);
+        if !is_coding_host(request) || self.is_declared(&request.tool) {
+            return declared;
+        }
+        let built_in = HOST_TOOLS.of(&request.tool).effect_of(&request.arguments);
+        let is_look = matches!(built_in.kind, EffectKind::Read | EffectKind::Poll);
+        if is_look || built_in.in_steps { Effect { share: declared.share, ..built_in } } else { declared }
+    }
+
     /// The request with all that the policy knows of it. This is where arguments are read and hashed, outside of any
     /// lock.
     #[must_use]
@@ -244,7 +268,7 @@ impl Policy {
         let stored = self.stored_arguments(&known.spec, &request.arguments, &all, &mut secrets);
         let said = |text: String| self.stored_text(known.spec.stored.0, &text, &mut secrets).into_owned();
         request.justification = request.justification.map(said);
-        let mut effect = known.effect_of(&request.arguments);
+        let mut effect = self.effect_of(known, &request);
         effect.resource = effect.resource.map(|resource| secrets.left_out_of_name(resource, &self.hashing));
         Proposal {
             fingerprint: Fingerprint::of(&request.tool, &recognised).keyed(&self.hashing),
@@ -259,6 +283,11 @@ impl Policy {
             cost_micros: request.cost_estimate_micros.unwrap_or(known.spec.cost_micros),
             spec: Arc::clone(&known.spec),
             declared: self.is_declared(&request.tool),
+            caller_waits: !is_coding_host(&request),
+            answer_bytes_max: match is_coding_host(&request) {
+                true => self.previous_result_bytes().min(HOST_ANSWER_BYTES_MAX),
+                false => self.previous_result_bytes(),
+            },
             violations: checked.violations,
             coerced: checked.coerced,
             unknown_fields: checked.unknown,
@@ -267,6 +296,10 @@ impl Policy {
             request,
         }
     }
+}
+
+fn is_coding_host(request: &Request) -> bool {
+    request.host.as_ref().is_some_and(|host| CODING_HOSTS.contains(&host.as_str()))
 }
 
 /// Takes away what a model put where the idempotency key goes: it neither sees nor makes it.

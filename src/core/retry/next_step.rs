@@ -25,8 +25,9 @@ pub fn next_step(kind: FailureKind, error: &str) -> &'static str {
         }
         InvalidArgument => "Correct the arguments by what the error says, then call it again.",
         Timeout | Unavailable | Network | Internal => {
-            "It does not work at the moment. Use another tool, or tell the user that it is not available."
+            "It does not work at the moment. Go on with other work, or tell the user that it is not available."
         }
-        Other => "Change what the error names, use another tool, or tell the user.",
+        Other if error.is_empty() => "It gave no reason. Check the arguments, or tell the user.",
+        Other => "Change what the error names, or tell the user.",
     }
 }

@@ -1,29 +1,37 @@
 //! breaker: many calls in a row, and nothing new.
 //!
-//! Fires when 15 (warning) or 30 (break) calls in a row, of whatever tools, made no progress: nothing new but names and
-//! numbers of what was there before. Polls, `repeatable` calls, the first permitted repetition of a call in the run,
-//! and calls whose refusals promise another look neither count nor end the row, nor do calls that still run; other
-//! refused ones count.
+//! Fires when 15 (warning) or 30 (break) calls in a row, of at least two tools and three fingerprints, ran without
+//! progress: nothing new but names and numbers of what was there before. Polls, `repeatable` calls, the first permitted
+//! repetition of a call in the run, `not_found` of one identity after the other, refused calls and calls that still run
+//! neither count nor end the row.
 //!
 //! Why: the other detectors look for a shape; an agent can also flounder without one.
 //!
 //! Known problems: none of its window is older than the run, so an agent that opens a run per call is never seen here.
 
+use std::collections::BTreeSet;
+
 use crate::domain::{
     call::Call,
     effect::EffectKind,
+    failure::FailureKind,
     finding::{Finding, Level},
     reason::Reason,
+    similarity::differ_in_identities,
 };
 
 use super::{
     Closes, Context, Rule,
-    evidence::is_rechecked,
     levels::{Levels, still_broken},
 };
 
 /// The rule.
 pub const RULE: Rule = Rule::detector("breaker", LEVELS, check, Levels::silent).closes(Closes::Run);
+/// A row of one tool, or of two calls in turn, is the business of other detectors, and no reason to end the run.
+const TOOLS_MIN: usize = 2;
+const CALLS_MIN: usize = 3;
+/// Other calls that make a sweep of one.
+const SWEEP_MIN: usize = 2;
 const LEVELS: Levels = Levels { warning: Some(15), critical: None, break_at: Some(30) };
 
 fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
@@ -32,9 +40,14 @@ fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
     }
     let streak: Vec<_> = cx
         .calls()
-        .filter(|call| !call.is_open() && !is_left_alone(cx, call))
+        .filter(|call| !call.is_open() && !call.was_refused() && !is_left_alone(cx, call))
         .take_while(|call| call.outcome.as_ref().is_none_or(|outcome| !outcome.progress))
         .collect();
+    let tools: BTreeSet<&str> = streak.iter().map(|call| call.tool.as_str()).collect();
+    let calls: BTreeSet<_> = streak.iter().map(|call| call.fingerprint).collect();
+    if tools.len() < TOOLS_MIN || calls.len() < CALLS_MIN {
+        return None;
+    }
     let count = streak.len() as u32;
     levels.finding(&RULE, Reason::CircuitBreak, count, streak.into_iter(), |level| match level {
         Level::Warning => format!(
@@ -54,9 +67,22 @@ fn is_left_alone(cx: &Context<'_>, call: &Call) -> bool {
     if call.effect.kind == EffectKind::Poll || call.effect.repeatable {
         return true;
     }
-    let same = || cx.run_calls().filter(|other| other.fingerprint == call.fingerprint);
-    let is_first_repetition = || same().filter(|other| other.seq < call.seq && other.permit.is_some()).count() == 1;
-    call.permit.is_some() && is_first_repetition() || is_rechecked(&same().collect::<Vec<_>>())
+    let same = cx.run_calls().filter(|other| other.fingerprint == call.fingerprint);
+    let before = same.filter(|other| other.seq < call.seq && other.permit.is_some()).count();
+    before == 1
+        || before == 0
+            && not_found(call)
+            && cx.run_calls().filter(|other| is_one_sweep(call, other)).count() >= SWEEP_MIN
+}
+
+fn not_found(call: &Call) -> bool {
+    call.outcome.as_ref().is_some_and(|outcome| outcome.failure == Some(FailureKind::NotFound))
+}
+
+/// Two things that a tool was asked for by their identities, and neither is there: answers.
+fn is_one_sweep(call: &Call, other: &Call) -> bool {
+    let shapes = call.shape.as_deref().zip(other.shape.as_deref());
+    call.tool == other.tool && not_found(other) && shapes.is_some_and(|(a, b)| differ_in_identities(&[a, b]))
 }
 
 #[cfg(test)]
@@ -67,9 +93,9 @@ mod tests {
     fn fifteen_fruitless_calls_warn_and_thirty_break_the_run() {
         check(
             "rules breaker
-             try {\"n\":new} -> error not_found   x15
+             (try {\"n\":new} -> error other; ask {\"n\":new} -> error other; beg {\"n\":new} -> error other) x5
              try {\"n\":new} => allow, warning breaker 15
-             try {\"n\":new} -> error not_found   x15
+             (try {\"n\":new} -> error other; ask {\"n\":new} -> error other; beg {\"n\":new} -> error other) x5
              try {\"n\":new} => deny circuit_break, break breaker 30
              run next
              try {\"n\":new} => allow",
@@ -77,12 +103,24 @@ mod tests {
     }
 
     #[test]
+    fn one_tool_alone_and_a_sweep_over_what_is_not_there_end_no_run() {
+        check(
+            "rules breaker
+             try {\"n\":new} -> error other   x30
+             try {\"n\":new} => allow
+             run next
+             (find {\"id\":\"a-$n\"} -> error not_found; read {\"id\":\"a-$n\"} -> error not_found) x20
+             find {\"id\":\"b\"} => allow",
+        );
+    }
+
+    #[test]
     fn one_new_result_starts_the_count_again() {
         check(
             "rules breaker
-             try {\"n\":new} -> error not_found   x14
+             (try {\"n\":new} -> error other; ask {\"n\":new} -> error other) x7
              read {\"n\":new} -> ok new
-             try {\"n\":new} -> error not_found   x14
+             (try {\"n\":new} -> error other; ask {\"n\":new} -> error other) x7
              try {\"n\":new} => allow",
         );
     }

@@ -56,7 +56,7 @@ struct LimitKeys {
     max_total_cost_usd: Option<f64>,
     /// Tokens of the model.
     max_tokens: Option<u64>,
-    /// Milliseconds since the scope began.
+    /// Milliseconds since the scope began; of a run without gaps of more than ten minutes and without waits.
     max_elapsed_ms: Option<u64>,
     /// Permitted calls of any one tool.
     max_calls_per_tool: Option<u64>,
@@ -165,28 +165,33 @@ fn refusal(cx: &Context<'_>, left: &Left) -> Option<Finding> {
         Dimension::CallsPerTool | Dimension::ConsecutiveSameTool if used >= limit => {
             let row = if dimension == Dimension::CallsPerTool { "" } else { " in a row" };
             let message = format!(
-                "{tool} was not run: it may be called {limit} times{row} {whose}. Go on with what you \
-                 have, or use another tool."
+                "{tool} was not run: it may be called {limit} times{row} {whose}. Go on with what you have.{}",
+                raise(cx, left)
             );
             Some(Finding::new(RULE.id, Decision::Deny, Reason::BudgetExceeded, message))
         }
         _ if dimension.stops() && used >= limit => {
             let reason =
                 if dimension == Dimension::Steps { Reason::StepBudgetExceeded } else { Reason::BudgetExceeded };
+            // What others spend is no business of a model.
+            let of = if scope == Scope::Tenant { String::new() } else { format!(" of {}", what()) };
             let message = format!(
-                "Tools are disabled: the budget of {} {whose} is used up. Give the final answer with what you \
-                 have, and say what is missing.",
-                what()
+                "Tools are disabled: the budget{of} {whose} is used up. Give the final answer with what you have, and \
+                 say what is missing.{}",
+                raise(cx, left)
             );
             Some(Finding::new(RULE.id, Decision::Stop, reason, message))
         }
         Dimension::Cost if used.saturating_add(cost) > limit => {
+            let rest = if scope == Scope::Tenant {
+                "more than is left".to_owned()
+            } else {
+                format!("and {} of {} is left", dimension.in_words(left.remaining()), what())
+            };
             let message = format!(
-                "{tool} was not run: it is expected to cost {}, and {} of {} is left {whose}. Use a cheaper way, or \
-                 tell the user.",
+                "{tool} was not run: it is expected to cost {}, {rest} {whose}. Use a cheaper way, or tell the user.{}",
                 dimension.in_words(cost),
-                dimension.in_words(left.remaining()),
-                what()
+                raise(cx, left)
             );
             Some(Finding::new(RULE.id, Decision::Deny, Reason::BudgetExceeded, message))
         }
@@ -197,6 +202,20 @@ fn refusal(cx: &Context<'_>, left: &Left) -> Option<Finding> {
         Dimension::Cost | Dimension::Elapsed => finding,
         _ => Finding { count: u32::try_from(used).ok(), ..finding },
     })
+}
+
+/// For the user: the command that raises the limit. What agents and tenants may spend in a day is the policy's alone.
+fn raise(cx: &Context<'_>, left: &Left) -> String {
+    let of = match left.scope {
+        Scope::Run => " --of run",
+        Scope::CallTree => "",
+        Scope::Agent | Scope::Tenant => return String::new(),
+    };
+    // As much again as the limit is now, in all beyond what the policy sets.
+    let more = left.limit.saturating_add(left.extra);
+    let more = if left.dimension == Dimension::Cost { more.div_ceil(1_000_000) } else { more };
+    let (session, budget) = (cx.session_id().as_str(), left.dimension.as_str());
+    format!(" The user can raise it: `callgate sessions raise {session} {budget} {more}{of}`.")
 }
 
 fn scope_in_words(scope: Scope) -> &'static str {
@@ -220,11 +239,16 @@ fn hint(params: &Params, cx: &Context<'_>, usage: Usage) -> Option<Finding> {
     let books = cx.books();
     let left = books.each_left(params, &extra).filter(|left| left.dimension.stops());
     let fullest = left.max_by_key(percent)?;
-    let bucket = (percent(&fullest).min(100) / HINT_EVERY_PERCENT * HINT_EVERY_PERCENT) as u32;
+    let bucket_of = |percent: u64| (percent.min(100) / HINT_EVERY_PERCENT * HINT_EVERY_PERCENT) as u32;
+    let bucket = bucket_of(percent(&fullest));
     if u64::from(bucket) < HINT_FROM_PERCENT {
         return None;
     }
-    if cx.calls().any(|call| call.told(RULE.id).any(|told| told >= bucket)) {
+    // Judgements alone count steps and calls: who was told long ago is known by the step before.
+    let counts_up = matches!(fullest.dimension, Dimension::Steps | Dimension::ToolCalls);
+    let before = Left { used: fullest.used.saturating_sub(1), ..fullest };
+    let is_told = cx.run_calls().any(|call| call.told(RULE.id).any(|told| told >= bucket));
+    if is_told || counts_up && bucket_of(percent(&before)) == bucket {
         return None;
     }
     let (scope, dimension) = (fullest.scope, fullest.dimension);

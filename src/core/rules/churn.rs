@@ -41,9 +41,8 @@ fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
     if let Some(broken) = still_broken(&RULE, Reason::NearDuplicate, cx) {
         return Some(broken);
     }
-    let (mut streak, mut refused): (Vec<&Call>, u32) = (Vec::new(), 0);
+    let mut streak: Vec<&Call> = Vec::new();
     for call in cx.calls() {
-        refused += u32::from(call.was_refused_by(RULE.id) && call.tool == cx.proposal.request.tool);
         let Some(outcome) = call.success() else { continue };
         if call.effect.kind == EffectKind::Write {
             break;
@@ -62,16 +61,16 @@ fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
     }
     let (count, tool) = (streak.len() as u32, cx.tool());
     levels.reached(count)?;
-    if is_repetition(&streak, cx) || sweeps(&streak, cx) && !are_empty(&streak) {
+    if is_repetition(&streak, cx) || cx.sweeps(&streak) || sweeps(&streak, cx) && !are_empty(&streak) {
         return None;
     }
     let full = |call: &&&Call| weight(call) == Weight::Full && gave_the_same(streak[0], call);
     let full = streak.iter().filter(full).count() as u32;
-    let counts = (full + refused, count);
+    let counts = (full, count);
     levels.weighed(&RULE, Reason::NearDuplicate, counts, streak.into_iter(), |level| match level {
         Level::Warning => format!(
-            "{tool} was called {count} times with nearly these arguments, and the results were nearly the same. Small \
-             changes do not bring anything new: use what you have, or change the approach."
+            "{tool} was called {count} times with nearly these arguments, and the results were nearly the same: use \
+             them, or change the approach."
         ),
         _ => format!(
             "{tool} was not run: {count} calls with nearly these arguments gave nearly the same results. Use them, \

@@ -6,6 +6,7 @@ use crate::domain::{
     books::Books,
     budget::{CounterKey, Usage},
     call::{Call, Proposal, Request, Sayable},
+    effect::Share,
     finding::{Decision, Finding},
     fingerprint::Fingerprint,
     grant::Grant,
@@ -15,7 +16,7 @@ use crate::domain::{
     json::Json,
     previous::{Held, Previous},
     reason::Reason,
-    similarity::Shape,
+    similarity::{Shape, differ_in_identities},
     time::Timestamp,
     tree::{CallTree, Closed, Run, Session},
 };
@@ -26,9 +27,11 @@ use super::{
     condition::{Bindings, ConditionError},
 };
 
-/// What a model is told with every WAIT: it is its caller that waits.
-pub const CALLER_WAITS: &str =
+/// For the model with a WAIT, where its caller waits.
+const CALLER_WAITS: &str =
     "The application waits and asks again by itself, which costs nothing; you need not repeat the call.";
+/// The same where nobody does: the hook of a coding agent ends with its answer.
+const MODEL_WAITS: &str = "Call it again then.";
 
 /// From this likeness on arguments count as nearly the same.
 const ALIKE: f64 = 0.8;
@@ -85,7 +88,7 @@ pub fn past<'a>(session: Option<&'a Session>, request: &Request, is_new: bool, r
         let mut before = session.calls_in_run().filter(|other| other.seq < call.seq && other.was_reused());
         call.was_reused() && !before.any(|other| other.fingerprint == call.fingerprint)
     };
-    let mine = session.calls_in_run().take_while(|call| call.seq >= session.run.resumed);
+    let mine = session.calls_in_run();
     mine.filter(|call| is_new || !call.was_refused() || call.call_id != request.call_id)
         .filter(|call| !(is_first_reuse(call) || call.was_refused() && is_question(call)))
         .collect()
@@ -166,6 +169,12 @@ impl<'a> Context<'a> {
         }
     }
 
+    /// For the model with a WAIT: who asks again after it.
+    #[must_use]
+    pub fn who_waits(&self) -> &'static str {
+        if self.proposal.caller_waits { CALLER_WAITS } else { MODEL_WAITS }
+    }
+
     /// The call's fingerprint.
     #[must_use]
     pub fn fingerprint(&self) -> Fingerprint {
@@ -175,15 +184,23 @@ impl<'a> Context<'a> {
     /// The current run, unless this call opens one.
     #[must_use]
     pub fn run(&self) -> Option<&'a Run> {
-        self.session()?.current_run().filter(|run| run.id == self.proposal.request.run)
+        self.session()?.current_run().filter(|run| !self.resumes && run.id == self.proposal.request.run)
     }
 
-    /// The session's calls in this run, newest first, as far as detectors look back: calls that still run are no
-    /// evidence yet, and take no place in the window.
+    /// The run in which attempts are counted: the current one, also where the call begins another since nobody asked
+    /// for a while. Who waits as told is not idle.
+    #[must_use]
+    pub fn attempts_run(&self) -> Option<u64> {
+        let run = self.session()?.current_run().filter(|run| run.id == self.proposal.request.run);
+        run.map(|run| run.from)
+    }
+
+    /// The session's calls in this run, newest first, as far as detectors look back: calls that still run or were
+    /// refused are no evidence, and take no place in the window.
     pub fn calls(&self) -> impl Iterator<Item = &'a Call> + use<'a> {
         let window = self.window;
         self.run_calls().scan(0, move |seen, call| {
-            *seen += usize::from(!call.is_open());
+            *seen += usize::from(!call.is_open() && !call.was_refused());
             (*seen <= window).then_some(call)
         })
     }
@@ -210,16 +227,42 @@ impl<'a> Context<'a> {
             Closes::Nothing => false,
             Closes::Call => closed.fingerprint == self.fingerprint(),
             Closes::Tool => closed.tool == self.proposal.request.tool,
-            Closes::CallOrRun => closed.decision == Decision::Deny && closed.fingerprint == self.fingerprint(),
             Closes::Run => true,
         };
-        self.run().filter(|_| !self.resumes)?.closed.iter().filter(|closed| closed.rule == rule.id).find(concerns)
+        self.run()?.closed.iter().filter(|closed| closed.rule == rule.id).find(concerns)
     }
 
     /// Whether a call's arguments are nearly those of this one.
     #[must_use]
     pub fn is_like(&self, call: &Call) -> bool {
-        call.shape.as_deref().is_some_and(|shape| shape.alike(&self.proposal.shape) >= ALIKE)
+        call.shape.as_deref().is_some_and(|shape| match self.proposal.effect.in_steps {
+            true => shape.runs_the_same(&self.proposal.shape),
+            false => shape.alike(&self.proposal.shape) >= ALIKE,
+        })
+    }
+
+    /// True where this call and those before it differ in nothing but the identity of a thing: a sweep.
+    #[must_use]
+    pub fn sweeps(&self, before: &[&Call]) -> bool {
+        let shapes: Option<Vec<&Shape>> = before.iter().map(|call| call.shape.as_deref()).collect();
+        let shapes = shapes.map(|shapes| shapes.into_iter().chain([&*self.proposal.shape]).collect::<Vec<_>>());
+        shapes.is_some_and(|shapes| differ_in_identities(&shapes))
+    }
+
+    /// True for what is still in the context of the asking model: asked for in this run of this session, and not before
+    /// its last compaction. Where sessions share what they did, the owner has said that it holds for all of them.
+    #[must_use]
+    pub fn is_in_context(&self, previous: &Previous) -> bool {
+        if self.proposal.effect.share != Share::Tree {
+            return true;
+        }
+        let run = self.run().filter(|_| !self.resumes);
+        let is_mine = previous
+            .run
+            .as_ref()
+            .zip(run)
+            .is_some_and(|((id, from), run)| id == self.session_id() && *from == run.from);
+        is_mine && previous.seq > self.session().map_or(0, |session| session.compacted)
     }
 
     /// The model usage that is booked with this judgement: none when the call_id was judged before.

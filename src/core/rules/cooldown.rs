@@ -21,7 +21,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Asked, CALLER_WAITS, Context, Judge, Part, Problem, Rule, take_in};
+use super::{Asked, Context, Judge, Part, Problem, Rule, take_in};
 
 /// The rule.
 pub const RULE: Rule = Rule::of::<Params>("cooldown");
@@ -64,11 +64,12 @@ impl Judge for Params {
 fn check(cx: &Context<'_>) -> Option<Finding> {
     let cooldown = cx.cooldown?;
     let (tool, failure) = (cx.tool(), cooldown.failure.as_str());
+    let waits = cx.who_waits();
     if cx.now < cooldown.until {
         let ms = cooldown.until.since_ms(cx.now);
         let message = format!(
             "{tool} was not run: it answered {failure}, and every agent of this fleet leaves it alone for {}. \
-             {CALLER_WAITS} Do something else meanwhile.",
+             {waits} Do something else meanwhile.",
             wait_in_words(ms)
         );
         return Some(Finding::new(RULE.id, Decision::Wait, Reason::Cooldown, message).retry_after(ms));
@@ -76,7 +77,7 @@ fn check(cx: &Context<'_>) -> Option<Finding> {
     let ms = cooldown.probe_until.filter(|until| cx.now < *until)?.since_ms(cx.now).min(RECHECK_MS);
     let message = format!(
         "{tool} was not run: it answered {failure}, and another call is finding out whether it works again, \
-         which takes up to {}. {CALLER_WAITS}",
+         which takes up to {}. {waits}",
         wait_in_words(ms)
     );
     Some(Finding::new(RULE.id, Decision::Wait, Reason::Cooldown, message).retry_after(ms))

@@ -1,8 +1,9 @@
 //! cycle: a few calls that go round in a circle.
 //!
 //! Fires when the last 10, 20 or 30 calls, the proposed one included, repeat with a period of 2 to 5 fingerprints and
-//! each call of the circle keeps giving the same result (A-B-A-B has period 2). A circle with a declared poll in it is
-//! somebody who waits, and left to `poll`.
+//! each call of the circle keeps giving the same result (A-B-A-B has period 2). Calls that were refused keep their
+//! place in the circle and do not count. It closes the calls of the circle, each as it is asked for; others run. A
+//! circle with a declared poll in it is somebody who waits, and left to `poll`.
 //!
 //! Why: `repeat` sees one call at a time; an agent that alternates between two never repeats the last one.
 //!
@@ -26,7 +27,7 @@ use super::{
 
 /// The rule.
 pub const RULE: Rule = Rule::detector("cycle", Levels::new(10, 20, 30), check, Levels::silent)
-    .closes(Closes::Run)
+    .closes(Closes::Call)
     .reach(Reach::WindowAndProposed)
     .per_tool();
 /// Longest circle looked for, in calls.
@@ -52,7 +53,7 @@ fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
     }
     let tools: BTreeSet<&str> = calls[..period].iter().map(|call| call.tool.as_str()).collect();
     let tools = tools.into_iter().collect::<Vec<_>>().join(", ");
-    let count = length as u32;
+    let count = 1 + calls[..length - 1].iter().filter(|call| call.permit.is_some()).count() as u32;
     let streak = calls[..length - 1].iter().copied();
     levels.finding(&RULE, Reason::Cycle, count, streak, |level| match level {
         Level::Warning => format!(

@@ -54,6 +54,11 @@ fn promise(call: &Call) -> Option<crate::domain::time::Timestamp> {
     Some(call.at.plus_ms(after))
 }
 
+/// True for a refusal that names a time for another try.
+pub(super) fn names_a_time(call: &Call) -> bool {
+    promise(call).is_some()
+}
+
 /// True where refusals of these calls promise another look.
 pub(super) fn is_rechecked(streak: &[&Call]) -> bool {
     streak.iter().any(|call| promise(call).is_some())
@@ -96,8 +101,8 @@ pub(super) fn handing_back<'a>(
     }
 }
 
-/// The newest of these calls of one fingerprint whose results are the same, refused ones included; what has no result
-/// yet is no evidence.
+/// The newest of these calls of one fingerprint whose results are the same; what did not run, or has no result yet, is
+/// no evidence.
 pub(super) fn unchanged<'a>(calls: impl Iterator<Item = &'a Call>) -> Vec<&'a Call> {
     let mut result: Option<ResultDigest> = None;
     let mut streak = Vec::new();
@@ -105,7 +110,6 @@ pub(super) fn unchanged<'a>(calls: impl Iterator<Item = &'a Call>) -> Vec<&'a Ca
         match call.outcome.as_ref().and_then(|outcome| outcome.digest) {
             Some(digest) if result.is_some_and(|result| result != digest) => break,
             Some(digest) => result = Some(digest),
-            None if call.was_refused() => {}
             None => continue,
         }
         streak.push(call);

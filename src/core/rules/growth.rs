@@ -22,7 +22,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Asked, CALLER_WAITS, Closes, Context, Judge, Part, Problem, Rule, take_in};
+use super::{Asked, Closes, Context, Judge, Part, Problem, Rule, take_in};
 
 /// The rule.
 pub const RULE: Rule = Rule::of::<Params>("growth").closes(Closes::Run);
@@ -105,8 +105,9 @@ fn calls(params: &Params, cx: &Context<'_>) -> Option<Finding> {
         return Some(stop(&format!("it was told {slowed} times within seconds to slow down, and did not"), slowed));
     }
     let wait_ms = recent[over].plus_ms(SECOND_MS).since_ms(cx.now);
+    let waits = cx.who_waits();
     let message = format!(
-        "Tool calls come too fast: {count} within a second. The next one may run in {}. {CALLER_WAITS} \
+        "Tool calls come too fast: {count} within a second. The next one may run in {}. {waits} \
          Ask yourself whether you need so many.",
         wait_in_words(wait_ms)
     );
@@ -133,9 +134,10 @@ fn tokens(params: &Params, cx: &Context<'_>) -> Option<Finding> {
             break;
         }
     }
+    let waits = cx.who_waits();
     let message = format!(
         "{count} tokens were used within a minute, more than the {limit} allowed. The next tool call may run in {}. \
-         {CALLER_WAITS} Work with less context.",
+         {waits} Work with less context.",
         wait_in_words(wait_ms)
     );
     let finding = Finding::new(RULE.id, Decision::Wait, Reason::Runaway, message).retry_after(wait_ms);

@@ -80,6 +80,12 @@ impl Levels {
         }
     }
 
+    /// True for a count that is past the first warning: what is told once is not told again.
+    #[must_use]
+    pub fn was_warned_at(&self, count: u32) -> bool {
+        self.warning.is_some_and(|warning| count >= warning.saturating_mul(2))
+    }
+
     /// True when a warning of `rule` in the same bucket stands beside one of `streak`, the calls that were counted.
     fn was_told<'a>(&self, rule: &str, count: u32, mut streak: impl Iterator<Item = &'a Call>) -> bool {
         let bucket = |count: u32| self.warning.map(|warning| count / warning.max(1));
@@ -108,7 +114,7 @@ impl Levels {
 pub(super) fn still_broken(rule: &Rule, reason: Reason, cx: &Context<'_>) -> Option<Finding> {
     let (count, tool) = (cx.closed(rule)?.count, cx.tool());
     let message = match rule.closes {
-        Closes::Call | Closes::CallOrRun => format!(
+        Closes::Call => format!(
             "{tool} with these arguments was stopped for this turn after {count} calls. Do not repeat it: use what you \
              have, change the arguments, take a different approach, or tell the user what is missing."
         ),
@@ -156,8 +162,10 @@ mod tests {
         let tool = told(
             "rules same_error
              loops same_error 1 2 3
-             look {\"text\":\"the late orders of May in the north\",\"n\":new} -> error not_found x3
-             look {\"text\":\"the late orders of May in the north\",\"n\":new} => deny same_error, break same_error 3
+             look {\"text\":\"the late orders of May in the north\",\"n\":1} -> error other
+             look {\"text\":\"the late orders of May in the north\",\"n\":2} -> error other
+             look {\"text\":\"the late orders of May in the north\",\"n\":3} -> error other
+             look {\"text\":\"the late orders of May in the north\",\"n\":4} => deny same_error, break same_error 3
              edit {} => allow
              look {} => deny same_error, break same_error 3",
         );
@@ -165,7 +173,8 @@ mod tests {
         let run = told(
             "rules breaker
              loops breaker 1 2 3
-             look {\"n\":new} -> error not_found x3
+             look {\"n\":new} -> error other x2
+             edit {\"n\":new} -> error other
              look {} => deny circuit_break, break breaker 3
              edit {} => deny circuit_break, break breaker 3",
         );

@@ -38,7 +38,7 @@ pub mod tier;
 pub mod unknown_tool;
 
 pub use asked::Asked;
-pub use context::{CALLER_WAITS, Context, past};
+pub use context::{Context, past};
 pub use rule::{Closes, Judge, Part, Problem, Reach, Rule, take_in};
 pub use set::{Mode, PLACEHOLDERS, RuleSet, Slot, WINDOW_DEFAULT};
 

@@ -23,6 +23,7 @@ use super::{
     take_in,
 };
 use crate::domain::{
+    answer::Says,
     call::Call,
     effect::EffectKind,
     finding::{Decision, Finding, Level},
@@ -33,6 +34,8 @@ use crate::domain::{
 
 /// The rule.
 pub const RULE: Rule = Rule::of::<Params>("repeat").closes(Closes::Call).per_tool();
+
+const LEVELS: Levels = Levels::new(10, 20, 30);
 
 /// When a call repeats too often.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,7 +60,7 @@ pub struct Plain {
 
 impl Default for Params {
     fn default() -> Self {
-        Self { levels: Levels::new(10, 20, 30), plain: Plain::default() }
+        Self { levels: LEVELS, plain: Plain::default() }
     }
 }
 
@@ -112,6 +115,12 @@ impl Judge for Params {
     }
 }
 
+/// The results of an undeclared call say nothing.
+fn acknowledges(cx: &Context<'_>, streak: &[&Call]) -> bool {
+    let says = streak.iter().find_map(|call| call.success()?.marks.as_deref()).map(|marks| marks.says);
+    cx.proposal.effect.kind == EffectKind::Unknown && says == Some(Says::Little)
+}
+
 fn without_progress(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
     let is_same = |call: &Call| cx.is_same(call);
     let made_progress = |call: &Call| call.outcome.as_ref().is_some_and(|outcome| outcome.progress);
@@ -123,6 +132,8 @@ fn without_progress(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
     let levels = match (cx.proposal.effect.repeatable, is_rechecked) {
         (true, _) => Levels { critical: None, break_at: None, ..*levels },
         (_, true) => Levels { break_at: None, ..*levels },
+        // What it did cannot be seen: `same_success` slows it before.
+        _ if acknowledges(cx, &streak) && *levels == LEVELS => Levels { critical: levels.break_at, ..*levels },
         _ => *levels,
     };
     let finding = levels.finding(&RULE, Reason::NoProgress, count, streak.iter().copied(), |level| match level {
@@ -231,16 +242,13 @@ mod tests {
     }
 
     #[test]
-    fn refused_calls_count_and_the_break_holds() {
+    fn refused_calls_are_no_evidence() {
         check(
             "rules repeat
-             make {} -> ok same   x20
+             make {} -> ok [\"same\"]   x20
              make {} => deny no_progress, critical repeat 20
-             make {} => deny no_progress   x9
-             make {} => deny no_progress, break repeat 30
+             make {} => deny no_progress, critical repeat 20   x12
              other {} -> ok new
-             make {} => deny no_progress, break repeat 30
-             run next
              make {} => allow",
         );
     }
@@ -249,9 +257,9 @@ mod tests {
     fn progress_elsewhere_or_another_result_starts_the_count_again() {
         check(
             "rules repeat
-             make {} -> ok same   x9
+             make {} -> ok [\"same\"]   x9
              edit {\"n\":1} -> ok done
-             make {} -> ok same   x9
+             make {} -> ok [\"same\"]   x9
              make {} -> ok other
              make {} => allow",
         );

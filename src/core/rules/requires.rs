@@ -24,7 +24,7 @@ use crate::domain::{
 };
 
 use super::{
-    Asked, CALLER_WAITS, Context, Judge, Rule,
+    Asked, Context, Judge, Rule,
     condition::{Condition, ConditionError},
 };
 
@@ -140,10 +140,10 @@ fn refused(requirement: &Requirement, cx: &Context<'_>, problem: &str, values: &
 fn missing(requirement: &Requirement, cx: &Context<'_>, was_called: bool) -> Finding {
     let is_running = |call: &&Call| matches!(call.standing(cx.now), Standing::InFlight);
     let running = cx.tree.calls().filter(is_running).find(|call| requirement.tools.matches(call.tool.as_str()));
+    let waits = cx.who_waits();
     let tool = cx.tool();
     if let Some(running) = running {
-        let message =
-            format!("{tool} was not run yet: it builds on {}, which is still running. {CALLER_WAITS}", running.tool);
+        let message = format!("{tool} was not run yet: it builds on {}, which is still running. {waits}", running.tool);
         return Finding::new(RULE.id, Decision::Wait, Reason::PrerequisiteRunning, message).retry_after(RECHECK_MS);
     }
     let step = requirement.tools.as_str().replace('|', " or ");

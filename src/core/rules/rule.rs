@@ -38,8 +38,6 @@ pub enum Closes {
     Tool,
     /// Every call of the run.
     Run,
-    /// The call with these arguments where it is refused, and every call of the run while the run is stopped.
-    CallOrRun,
 }
 
 /// How many calls a detector can count at most.

@@ -7,18 +7,19 @@
 //! Why so careful: on 34,000 recorded calls, blocking every repeat inside a session would have been wrong in 27 % to
 //! 68 % of cases, because the agent had changed the world in between.
 //!
-//! Known problems: a tool whose effect nobody declared is judged by its last two results alone; declare it. The WAIT
+//! Known problems: a tool whose effect nobody declared is judged by its last three results alone; declare it. The WAIT
 //! for a running call is a re-check: at that time the call may still run.
 
+mod equal;
+
 use crate::domain::{
-    answer::Says,
+    call::Call,
     effect::EffectKind,
     failure::FailureKind,
     finding::{Decision, Finding},
     previous::{Held, Past, Previous, Retry},
     reason::Reason,
     time::wait_in_words,
-    tool::EmptyMeans,
 };
 
 use crate::retry::next_step::next_step;
@@ -27,27 +28,37 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Asked, CALLER_WAITS, Context, Judge, Part, Problem, Rule, asked::NOTHING, take_in};
+use self::equal::{fits, rechecked, remembered};
+use super::{Asked, Context, Judge, Part, Problem, Rule, asked::NOTHING, take_in};
 
 /// The rule.
 pub const RULE: Rule = Rule::of::<Params>("same_call").section("deduplication");
 
 const UNCHANGED: &str = "Nothing in this session has changed it since.";
+/// How long a look takes of which no earlier one is known, and the least that any is taken to take, in milliseconds.
+const USUAL_MS: u64 = 30_000;
+const USUAL_MS_MIN: u64 = 1_000;
 
 /// What the table's times and counts are.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Params {
-    /// How long a success of a declared read or write answers its repetition.
+    /// How long a success of a declared write answers its repetition; of a declared read too, where the policy says so.
     pub window_ms: u64,
+    /// How long a success of a declared read does, in milliseconds: 60 s unless the policy sets the window.
+    #[serde(skip)]
+    pub fresh_ms: u64,
     /// How long a success of a `once` tool does, in milliseconds: `idempotency.ttl_ms`.
     #[serde(skip)]
     pub once_ttl_ms: u64,
-    /// Equal results after which an undeclared tool is slowed.
+    /// An undeclared call is answered from memory from its second time on: the preset `strict`.
+    #[serde(skip)]
+    pub is_strict: bool,
+    /// Equal results in a row after which an undeclared call is answered from memory, and a declared check waits.
     pub same_results: u32,
-    /// For how long; doubles with each equal result.
+    /// For how long, and never longer than results have been equal. A check waits twice as long with each equal result.
     pub recheck_ms: u64,
-    /// The longest that it is slowed.
+    /// The longest that a check waits.
     pub recheck_ms_max: u64,
     /// How much of a previous result is given again, in bytes; of a longer one it is the beginning.
     pub previous_result_bytes: usize,
@@ -63,9 +74,11 @@ impl Default for Params {
     fn default() -> Self {
         Self {
             window_ms: 300_000,
+            fresh_ms: 60_000,
             once_ttl_ms: 86_400_000,
-            same_results: 2,
-            recheck_ms: 15_000,
+            is_strict: false,
+            same_results: 3,
+            recheck_ms: 10_000,
             recheck_ms_max: 300_000,
             previous_result_bytes: 16_384,
             in_flight_ms: 1_000,
@@ -93,7 +106,11 @@ impl Judge for Params {
     }
 
     fn read(&mut self, _at: &str, part: Value) -> Vec<Problem> {
+        let sets_window = part.get("window_ms").is_some();
         let mut problems = take_in(self, part);
+        if sets_window {
+            self.fresh_ms = self.window_ms;
+        }
         if self.same_results < 2 {
             problems.push(Problem::of("same_results", "must be 2 or more: one result equals nothing"));
         }
@@ -110,7 +127,8 @@ fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
     }
     let previous = cx.previous?;
     let finding = match &previous.past {
-        Past::InFlight => (!cx.proposal.effect.repeatable).then(|| in_flight(params, cx, previous)),
+        Past::InFlight if cx.proposal.effect.repeatable || has_vanished(cx, previous) => None,
+        Past::InFlight => Some(in_flight(params, cx, previous)),
         Past::Unknown => unknown(cx, previous),
         Past::Succeeded => succeeded(params, cx, previous),
         Past::Failed(retry) => failed(cx, previous, *retry),
@@ -170,16 +188,39 @@ pub fn edited(cx: &Context<'_>) -> Option<Finding> {
 fn in_flight(params: &Params, cx: &Context<'_>, previous: &Previous) -> Finding {
     let age_ms = cx.now.since_ms(previous.call.at);
     let wait_ms = (age_ms / 2).clamp(params.in_flight_ms, params.in_flight_ms_max);
+    let waits = cx.who_waits();
     let message = format!(
-        "{} with these arguments has been running for {} and was not started a second time. {CALLER_WAITS}",
+        "{} with these arguments has been running for {} and was not started a second time. {waits}",
         cx.tool(),
         wait_in_words(age_ms)
     );
     Finding::new(RULE.id, Decision::Wait, Reason::CallInFlight, message).retry_after(wait_ms)
 }
 
+/// The caller of a declared look that takes more than twice as long as such looks took is gone: nothing is lost by
+/// another one.
+fn has_vanished(cx: &Context<'_>, previous: &Previous) -> bool {
+    if !matches!(cx.proposal.effect.kind, EffectKind::Read | EffectKind::Poll | EffectKind::Check) || previous.foreign {
+        return false;
+    }
+    let took_ms = |call: &Call| Some(call.success()?.at.since_ms(call.permit.as_ref()?.at));
+    let calls = cx.tree.calls().filter(|call| call.tool == cx.proposal.request.tool);
+    let usual_ms = calls.filter_map(took_ms).max().unwrap_or(USUAL_MS).max(USUAL_MS_MIN);
+    cx.now.since_ms(previous.call.at) >= usual_ms.saturating_mul(2)
+}
+
 fn unknown(cx: &Context<'_>, previous: &Previous) -> Option<Finding> {
     let (tool, effect) = (cx.tool(), &cx.proposal.effect);
+    if effect.in_steps {
+        // It ends with the user's next turn: who read what came of it has gone on.
+        return cx.is_in_context(previous).then(|| {
+            let message = format!(
+                "An earlier {tool} with this line was interrupted and may have taken effect in part: check what it did \
+                 before you rely on this one."
+            );
+            Finding::new(RULE.id, Decision::Allow, Reason::OutcomeUnknown, message)
+        });
+    }
     if effect.is_unsafe_to_repeat() && !effect.repeatable {
         let check = check_first(cx);
         let message = format!(
@@ -220,54 +261,33 @@ fn succeeded(params: &Params, cx: &Context<'_>, previous: &Previous) -> Option<F
     if effect.once && age_ms < params.once_ttl_ms {
         return Some(again("It must not be done twice."));
     }
+    // What a line of a shell does and finds depends on more than its text.
+    if effect.in_steps {
+        return if effect.kind == EffectKind::Check { rechecked(params, cx, previous) } else { None };
+    }
     let is_recent = age_ms < params.window_ms;
-    let is_told_by_name = effect.writes_a_named_thing() || effect.in_steps;
-    let guards_itself = effect.kind == EffectKind::Write && !effect.idempotent && !is_told_by_name;
+    let guards_itself = effect.kind == EffectKind::Write && !effect.idempotent && !effect.writes_a_named_thing();
     if guards_itself && is_recent && !cx.tree.written_by_another_since(previous, &cx.proposal.request.tool, effect) {
         return Some(again("The same would be done a second time."));
     }
-    if effect.kind == EffectKind::Poll || changed(cx, previous) {
-        return None;
-    }
     match effect.kind {
+        EffectKind::Poll => None,
+        EffectKind::Check => rechecked(params, cx, previous),
+        EffectKind::Unknown if params.is_strict && is_recent => {
+            Some(again("This policy answers every repetition with the earlier result, which may be out of date."))
+        }
+        EffectKind::Unknown => remembered(params, cx, previous),
+        _ if changed(cx, previous) => None,
+        EffectKind::Write if effect.idempotent && !cx.is_in_context(previous) => None,
         EffectKind::Write => is_recent.then(|| again(UNCHANGED)),
         EffectKind::Read => {
-            (is_recent && !intended).then(|| cx.or_on_purpose(reuse(cx, age_ms, UNCHANGED), "it then runs again"))
+            let is_fresh = age_ms < params.fresh_ms && cx.is_in_context(previous) && fits(cx, previous);
+            (is_fresh && !intended).then(|| {
+                let why = format!("{UNCHANGED} The result is as of {} ago.", wait_in_words(age_ms));
+                cx.or_on_purpose(reuse(cx, age_ms, &why), "it then runs again")
+            })
         }
-        EffectKind::Check => rechecked(params, cx, previous, age_ms),
-        EffectKind::Unknown if cx.tree.acted_since(previous, cx.fingerprint()) => None,
-        EffectKind::Unknown if previous.is_complete || says_something(cx, previous) => {
-            rechecked(params, cx, previous, age_ms)
-        }
-        EffectKind::Unknown | EffectKind::Poll => None,
     }
-}
-
-/// An acknowledgement is alike whatever was done; that there are no matches is an answer where the owner says so.
-fn says_something(cx: &Context<'_>, previous: &Previous) -> bool {
-    let no_matches = previous.is_empty || previous.says == Some(Says::NoMatches);
-    matches!(previous.says, Some(Says::Much | Says::Lists))
-        || (no_matches && cx.proposal.spec.empty_means == Some(EmptyMeans::NoMatches))
-}
-
-/// What keeps giving the same is slowed, and never frozen.
-fn rechecked(params: &Params, cx: &Context<'_>, previous: &Previous, age_ms: u64) -> Option<Finding> {
-    let times = previous.equal_results;
-    let is_everything = previous.is_complete && cx.proposal.effect.kind == EffectKind::Unknown;
-    if times < params.same_results && !is_everything {
-        return None;
-    }
-    let beyond = times.saturating_sub(params.same_results);
-    let wait_ms = params.recheck_ms.saturating_mul(1 << beyond.min(20)).min(params.recheck_ms_max);
-    let left_ms = wait_ms.checked_sub(age_ms).filter(|left| *left > 0)?;
-    let why = if times < params.same_results {
-        "It was all there is".to_owned()
-    } else {
-        format!("Its last {times} results were the same")
-    };
-    let left = wait_in_words(left_ms);
-    let why = format!("{why}, and nothing in this session has changed it since. It may be looked at again in {left}.");
-    Some(reuse(cx, age_ms, &why).retry_after(left_ms))
 }
 
 fn reuse(cx: &Context<'_>, age_ms: u64, why: &str) -> Finding {
@@ -285,8 +305,11 @@ fn ask_to_repeat(cx: &Context<'_>) -> Finding {
 }
 
 fn failed(cx: &Context<'_>, previous: &Previous, retry: Retry) -> Option<Finding> {
-    let run_from = cx.run().map(|run| run.from);
-    if previous.is_stale(cx.session_id(), run_from, cx.now) || changed(cx, previous) {
+    // A line that failed may pass once the world has changed, which nobody reports: loop rules watch it.
+    if cx.proposal.effect.in_steps {
+        return None;
+    }
+    if previous.is_stale(cx.session_id(), cx.attempts_run(), cx.now) || changed(cx, previous) {
         return None;
     }
     let (tool, error, next) = (cx.tool(), what_failed(cx, previous), next_step_after(previous));
@@ -304,10 +327,11 @@ fn failed(cx: &Context<'_>, previous: &Previous, retry: Retry) -> Option<Finding
         );
         return Some(Finding::new(RULE.id, Decision::Deny, Reason::NotRetryable, message).next(next));
     }
+    let waits = cx.who_waits();
     let wait_ms = retry.not_before.since_ms(cx.now);
     (wait_ms > 0).then(|| {
         let message = format!(
-            "{tool} with these arguments failed{error}. A retry is worth it in {}, not before. {CALLER_WAITS}",
+            "{tool} with these arguments failed{error}. A retry is worth it in {}, not before. {waits}",
             wait_in_words(wait_ms)
         );
         Finding::new(RULE.id, Decision::Wait, Reason::RetryTooEarly, message).retry_after(wait_ms)

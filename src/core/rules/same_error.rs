@@ -1,11 +1,15 @@
 //! same_error: nearly the same arguments, and the same error again.
 //!
 //! Fires when earlier variants of the call in this run ended in the same error: three are a warning, five are refused,
-//! ten close the tool. A variant has arguments at least .8 alike; or two fields or more of which one alone differs, is
-//! no path, query or command, and the error is no `not_found`. A variant counts once, however often it was repeated
-//! (the very same call is the business of `same_call`). The count starts again when such a call succeeds and when the
-//! world changes; a failure whose advice was to retry is no evidence. A result that reports an unmistakable failure is
-//! one: `isError`, `status: failed`, an exit code over 1, or what the tool's `result_map` says.
+//! ten close the tool. A variant has arguments at least .8 alike (a line of a shell: the same programs with the same
+//! operands); or two fields or more of which one alone differs, is no path, query or command, and the error is no
+//! `not_found`. A variant counts once, however often it was repeated (the very same call is the business of
+//! `same_call`). The count starts again when such a call succeeds, when the world changes, and when a position or a
+//! count in the error moves; a failure whose advice was to retry is no evidence. A result that reports an unmistakable
+//! failure is one: `isError`, `status: failed`, an exit code over 1, or what the tool's `result_map` says. Variants
+//! that differ in nothing but the identity of a thing are warned of once (each 25th `not_found` in a row) and never
+//! refused; a call passes that differs from the newest variant in a field which the error names. A line of a shell
+//! never closes the shell.
 //!
 //! Why: on 34,192 recorded calls, what three such errors refuse was futile in 98.7 % of cases, and cost none of 111
 //! novel results in successful sessions (docs/learning.md#near-duplicate-calls). Counting variants instead of calls is
@@ -32,18 +36,18 @@ use super::{
 pub const RULE: Rule =
     Rule::detector("same_error", Levels::new(3, 5, 10), check, Levels::silent).closes(Closes::Tool).per_tool();
 
+/// `not_found` of different things is an answer: each so many in a row are told of.
+const NOT_FOUND_EACH: u32 = 25;
+/// The longest number that is a position or a count, in digits.
+const NUMBER_DIGITS_MAX: usize = 7;
 /// Fields in which one looks for something: each value is another question.
 const SEARCHES: [&str; 9] = ["path", "file", "query", "command", "cmd", "sql", "url", "pattern", "search"];
 
 fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
-    if let Some(broken) = still_broken(&RULE, Reason::SameError, cx) {
-        return Some(broken);
-    }
-    let mut error = None;
-    let (mut streak, mut refused): (Vec<&Call>, u32) = (Vec::new(), 0);
+    let mut error: Option<&Outcome> = None;
+    let mut streak: Vec<&Call> = Vec::new();
     for call in cx.calls() {
         let is_mine = call.tool.as_str() == cx.tool();
-        refused += u32::from(is_mine && call.was_refused_by(RULE.id));
         let Some(outcome) = &call.outcome else { continue };
         if !failed(outcome) {
             let mends = is_mine && is_variant(cx, call, None);
@@ -52,26 +56,77 @@ fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
             }
             continue;
         }
-        let same = error.is_none_or(|digest| outcome.digest == digest);
+        let same = error.is_none_or(|newest| outcome.digest == newest.digest);
         if is_mine && same && is_variant(cx, call, outcome.failure) {
-            error = Some(outcome.digest);
+            if error.is_some_and(|newest| has_moved(newest, outcome, call)) {
+                break;
+            }
+            error = Some(outcome);
             if !cx.is_same(call) && !streak.iter().any(|other| other.fingerprint == call.fingerprint) {
                 streak.push(call);
             }
         }
     }
+    if streak.first().is_some_and(|newest| changes_what_is_named(cx, newest)) {
+        return None;
+    }
+    if let Some(broken) = still_broken(&RULE, Reason::SameError, cx) {
+        return Some(broken);
+    }
     let (count, tool) = (streak.len() as u32, cx.tool());
-    let count = if levels.reached(count) >= Some(Level::Critical) { count + refused } else { count };
+    levels.reached(count)?;
+    let is_sweep = cx.sweeps(&streak);
+    let not_found = error.is_some_and(|outcome| outcome.failure == Some(FailureKind::NotFound));
+    let levels = match (is_sweep, cx.proposal.effect.in_steps) {
+        (true, _) if not_found => Levels { warning: Some(NOT_FOUND_EACH), critical: None, break_at: None },
+        (true, _) if levels.was_warned_at(count) => return None,
+        (true, _) => Levels { critical: None, break_at: None, ..*levels },
+        (false, true) => Levels { break_at: None, ..*levels },
+        (false, false) => *levels,
+    };
     levels.finding(&RULE, Reason::SameError, count, streak.into_iter(), |level| match level {
         Level::Warning => format!(
-            "{tool} failed {count} times in the same way with nearly these arguments. If it fails like that again, \
-             change the approach: read the error, use another tool, or ask the user."
+            "{tool} failed {count} times in the same way with nearly these arguments{}. Change what the error names, \
+             or ask the user.",
+            line_of(error)
         ),
         _ => format!(
-            "{tool} was not run: {count} calls with nearly these arguments failed in the same way. Small changes do \
-             not mend it: change what the error names, use another tool, or ask the user."
+            "{tool} was not run: {count} calls with nearly these arguments failed in the same way{}. Change what the \
+             error names, or ask the user.",
+            line_of(error)
         ),
     })
+}
+
+/// `: "start: must be RFC 3339"`.
+fn line_of(error: Option<&Outcome>) -> String {
+    let line = error.and_then(|outcome| outcome.error_line.as_deref()).filter(|line| !line.is_empty());
+    line.map(|line| format!(": \"{line}\"")).unwrap_or_default()
+}
+
+/// A position or a count in the error is another one, and the arguments do not hold it: the agent gets on.
+fn has_moved(newest: &Outcome, older: &Outcome, older_call: &Call) -> bool {
+    let numbers = |line: Option<&str>| -> Vec<String> {
+        let words = line.unwrap_or_default().split(|c: char| !c.is_ascii_alphanumeric());
+        words
+            .filter(|word| {
+                !word.is_empty() && word.len() <= NUMBER_DIGITS_MAX && word.bytes().all(|b| b.is_ascii_digit())
+            })
+            .map(str::to_owned)
+            .collect()
+    };
+    let (mine, theirs) = (numbers(newest.error_line.as_deref()), numbers(older.error_line.as_deref()));
+    let is_argument = |number: &str| older_call.arguments.as_deref().is_none_or(|arguments| arguments.contains(number));
+    mine.len() == theirs.len() && mine.iter().zip(&theirs).any(|(mine, theirs)| mine != theirs && !is_argument(theirs))
+}
+
+/// The call differs from a failed one in a field that the error names.
+fn changes_what_is_named(cx: &Context<'_>, failed: &Call) -> bool {
+    let line = failed.outcome.as_ref().and_then(|outcome| outcome.error_line.as_deref());
+    let (Some(line), Some(shape)) = (line, failed.shape.as_deref()) else { return false };
+    let line = line.to_ascii_lowercase();
+    let words: Vec<&str> = line.split(|c: char| !(c.is_alphanumeric() || c == '_')).collect();
+    cx.proposal.shape.differing(shape).any(|field| words.contains(&&*field.to_ascii_lowercase()))
 }
 
 /// A failure that a retry does not mend, or a result that reports one.

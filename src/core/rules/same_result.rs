@@ -1,17 +1,18 @@
 //! same_result: other arguments, and the identical result again.
 //!
 //! Fires when a tool's last calls in a row had other arguments than the proposed one and gave the identical result,
-//! names included: four are a warning, 12 are refused, 30 close the tool. Sweeps count too: eighty products, one
-//! answer. Another result or a failure of the tool ends the row; other tools do not. It counts fully only where the
-//! result lists something, or a declared read answers with more than 64 bytes; other answers of more than 64 bytes and
-//! empty lists warn and no more; shorter ones are not counted. Not for declared writes, polls and `repeatable` calls.
+//! names included: four are a warning, 12 are refused, 30 close the tool. Where the calls differ in nothing but the
+//! identity of a thing (twenty services, each healthy) it warns once and no more. Another result or a failure of the
+//! tool ends the row; other tools and refused calls do not. It counts fully only where the result lists something, or a
+//! declared read answers with more than 64 bytes; other answers of more than 64 bytes and empty lists warn and no more;
+//! shorter ones are not counted. Not for declared writes, polls and `repeatable` calls.
 //!
 //! Why: a tool that ignores its arguments answers every question alike, and each answer looks new because the question
 //! is. Tried on 32,000 recorded calls, this warns twice and refuses nobody; counting every long answer would refuse
 //! batches of writes whose provider answers each with the same sentence.
 //!
-//! Known problems: many things of which one and the same is true are asked for in vain from the thirteenth on; a tool
-//! whose answers are meant to be alike has levels of its own (`loops` of the tool).
+//! Known problems: an agent that asks a tool which ignores its arguments about one identity after the other is warned
+//! once and not refused.
 
 use crate::domain::{
     call::Call,
@@ -23,7 +24,7 @@ use crate::domain::{
 
 use super::{
     Asked, Closes, Context, Rule,
-    evidence::{Weight, gave_the_same, handing_back, weight},
+    evidence::{Weight, gave_the_same, weight},
     levels::{Levels, still_broken},
 };
 
@@ -42,9 +43,8 @@ fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
     if let Some(broken) = still_broken(&RULE, Reason::SameResult, cx) {
         return Some(broken);
     }
-    let (mut row, mut refused): (Vec<&Call>, u32) = (Vec::new(), 0);
+    let mut row: Vec<&Call> = Vec::new();
     for call in cx.calls().filter(|call| call.tool == cx.proposal.request.tool) {
-        refused += u32::from(call.was_refused_by(RULE.id));
         match call.outcome.as_ref().map(|outcome| outcome.status) {
             None | Some(OutcomeStatus::Cancelled | OutcomeStatus::Running) => continue,
             Some(OutcomeStatus::Error | OutcomeStatus::Unknown) => break,
@@ -59,22 +59,25 @@ fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
     }
     let weight = weight(row.first()?);
     let (all, tool) = (row.len() as u32, cx.tool());
-    let full = if weight == Weight::Full { all + refused } else { 0 };
-    if weight == Weight::Nothing {
+    if weight == Weight::Nothing || levels.reached(all).is_none() {
         return None;
     }
+    let is_sweep = cx.sweeps(&row);
+    if is_sweep && levels.was_warned_at(all) {
+        return None;
+    }
+    let full = if weight == Weight::Full && !is_sweep { all } else { 0 };
     let field = varied(&row, cx);
-    let finding = levels.weighed(&RULE, Reason::SameResult, (full, all), row.iter().copied(), |level| match level {
+    levels.weighed(&RULE, Reason::SameResult, (full, all), row.iter().copied(), |level| match level {
         Level::Warning => format!(
-            "{tool} gave the identical result for {all} different calls{field}. It does not seem to depend on what you \
-             change: use the result you have, or check the names of the arguments."
+            "{tool} gave the identical result for {all} different calls{field}. If you expected different ones, check \
+             the names of the arguments."
         ),
         _ => format!(
-            "{tool} was not run: it gave the identical result for {all} different calls{field}. Use that result, ask \
-             in another way, or tell the user what cannot be found out."
+            "{tool} was not run: it gave the identical result for {all} different calls{field}. Ask in another way, or \
+             tell the user what cannot be found out."
         ),
-    })?;
-    Some(handing_back(finding, cx, row.into_iter()))
+    })
 }
 
 /// The field that alone was changed, in words.
@@ -97,20 +100,30 @@ mod tests {
     use crate::rules::testing::check;
 
     const LONG: &str = "\"the price list of the shop is not available for this customer at the moment\"";
+    /// Another question each time, by its number.
+    const ASKED: &str = "{\"text\":\"a price $n please\",\"at\":new}";
 
     #[test]
     fn eighty_prices_with_one_answer_are_told_refused_and_closed() {
         check(
             "rules same_result
+             get_limit {\"text\":\"price $n of it\",\"unit\":\"EUR\",\"at\":new} -> ok {\"limits\":[100]} => allow x4
+             get_limit {\"text\":\"price of it\",\"at\":1} -> ok {\"limits\":[100]} => allow, warning same_result 4
+             other {} -> ok new
+             get_limit {\"text\":\"the price $n of it\",\"at\":new} -> ok {\"limits\":[100]} x7
+             get_limit {\"text\":\"what it costs\"} => deny same_result, critical same_result 12 x9
+             run next
+             get_limit {\"text\":\"what it costs\"} => allow",
+        );
+    }
+
+    #[test]
+    fn a_sweep_over_identities_is_warned_of_once() {
+        check(
+            "rules same_result
              get_limit {\"product\":new,\"unit\":\"EUR\"} -> ok {\"limits\":[100]} => allow x4
              get_limit {\"product\":new,\"unit\":\"EUR\"} -> ok {\"limits\":[100]} => allow, warning same_result 4
-             other {} -> ok new
-             get_limit {\"product\":new,\"unit\":\"EUR\"} -> ok {\"limits\":[100]} x7
-             get_limit {\"product\":new,\"unit\":\"EUR\"} => deny same_result, critical same_result 12
-             get_limit {\"product\":new,\"unit\":\"EUR\"} => deny same_result x17
-             get_limit {\"product\":new,\"unit\":\"EUR\"} => deny same_result
-             run next
-             get_limit {\"product\":new,\"unit\":\"EUR\"} => allow",
+             get_limit {\"product\":new,\"unit\":\"EUR\"} -> ok {\"limits\":[100]} => allow x40",
         );
     }
 
@@ -119,8 +132,8 @@ mod tests {
         check(&format!(
             "rules same_result
              tool get_price read
-             get_price {{\"of\":new}} -> ok {LONG} x12
-             get_price {{\"of\":new}} => deny same_result, critical same_result 12
+             get_price {ASKED} -> ok {LONG} x12
+             get_price {{\"text\":\"what does it cost\"}} => deny same_result, critical same_result 12
              session undeclared
              ask_price {{\"of\":new}} -> ok {LONG} => allow x4
              ask_price {{\"of\":new}} -> ok {LONG} => allow, warning same_result 4

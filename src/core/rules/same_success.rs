@@ -1,18 +1,19 @@
 //! same_success: the same call succeeds again and again, and makes something else each time.
 //!
-//! Fires when the proposed call is the third (warning), fifth (critical) or tenth (break) of its fingerprint in this
-//! run whose results have one shape and each name something else: seven documents from one text. Everything counts
-//! since a declared write last changed its named resource. It warns and no more where bare numbers in a text are all
-//! that differs, and of what came before another undeclared call or a declared write that succeeded. Identical bare
-//! acknowledgements (`ok`, `sent`: at most 64 bytes, no list) of an undeclared tool count back to the last success of
-//! another call: the third is a warning, the tenth waits until it may be looked at again. Not for reads, polls, checks
-//! and `repeatable` calls. `repeat_intended` makes a question to a person of the refusal.
+//! Fires when the proposed call is the third (warning) or fifth (critical) of its fingerprint in this run whose results
+//! have one shape and each name something else: seven documents from one text. That holds for arguments with content, a
+//! text of two words or more; others may take from a queue or turn a page, and are slowed first (`Brake`). Everything
+//! counts since a declared write last changed its named resource. It warns and no more where bare numbers in a text are
+//! all that differs, and of what came before another undeclared call or a declared write that succeeded. Identical
+//! acknowledgements (`ok`, `sent`) of an undeclared tool count back to the last success of another call, and are slowed
+//! before they are refused. Not for reads, polls, checks and `repeatable` calls. `repeat_intended` makes a question to
+//! a person of the refusal.
 //!
 //! Why: an agent that does not see that it is done creates the same thing again, and each answer looks new. In 34,000
 //! recorded calls three such successes occur in 10 sessions, nearly all of them one edit applied again and again.
 //!
-//! Known problems: an undeclared queue whose jobs differ in nothing but their ids is taken for it: declare it
-//! `repeatable`. A call beyond the last 64 of its session is forgotten.
+//! Known problems: an undeclared queue whose jobs differ in nothing but their ids is slowed from the fifth job on:
+//! declare it `repeatable`. A call beyond the last 64 of its session is forgotten.
 
 use crate::domain::{
     answer::Says,
@@ -31,12 +32,63 @@ use super::{
 };
 
 /// The rule.
-pub const RULE: Rule = Rule::detector("same_success", Levels::new(3, 5, 10), check, silent)
+pub const RULE: Rule = Rule::detector("same_success", LEVELS, check, silent)
     .closes(Closes::Call)
     .reach(Reach::Calls(CALLS_MAX as u32))
     .per_tool();
-/// Identical acknowledgements are a sign of less.
-const ACKNOWLEDGED: Levels = Levels { warning: Some(3), critical: Some(10), break_at: None };
+const LEVELS: Levels = Levels::new(3, 5, 10);
+/// From which count on a repetition waits, and by which levels it is told and refused. The levels of the policy are
+/// those of arguments with content.
+struct Brake {
+    levels: Levels,
+    waits_from: Option<u32>,
+}
+
+impl Brake {
+    /// For results that each name something else. An object that is taken, turned or drawn has no content.
+    fn of_receipts(levels: &Levels, cx: &Context<'_>) -> Self {
+        let shape = &cx.proposal.shape;
+        // Levels that an owner sets hold for whatever arguments.
+        match (shape.has_content() || *levels != LEVELS, shape.leaves()) {
+            (true, _) => Self { levels: *levels, waits_from: None },
+            (false, 2..) => Self::weak(levels, 3, 5, 20),
+            (false, _) => Self::weak(levels, 5, 10, 30),
+        }
+    }
+
+    /// For identical acknowledgements, which are a sign of less.
+    fn of_acknowledgements(levels: &Levels, cx: &Context<'_>) -> Self {
+        if cx.proposal.shape.has_content() { Self::weak(levels, 3, 5, 10) } else { Self::weak(levels, 10, 20, 30) }
+    }
+
+    /// A policy that switches the levels off means these too.
+    fn weak(levels: &Levels, warning: u32, wait: u32, critical: u32) -> Self {
+        let is_on = levels.critical.is_some();
+        let set = |count| is_on.then_some(count);
+        let weak = Levels { warning: levels.warning.and(Some(warning)), critical: set(critical), break_at: None };
+        Self { levels: weak, waits_from: set(wait) }
+    }
+
+    /// The finding as a wait, where the count is past warnings and below refusals: until a time after the last success
+    /// that doubles with each further one. What is due passes.
+    fn slowed(&self, cx: &Context<'_>, count: u32, newest: &Call) -> Option<Finding> {
+        let beyond = count.checked_sub(self.waits_from?)?;
+        if self.levels.critical.is_some_and(|critical| count >= critical) {
+            return None;
+        }
+        let last = newest.outcome.as_ref()?.at;
+        let left_ms = last.plus_ms(recheck_ms(beyond)).since_ms(cx.now);
+        let waits = cx.who_waits();
+        let message = format!(
+            "{} was not run: it succeeded {} times in a row with these arguments. It may run again in {}. {waits}",
+            cx.tool(),
+            count - 1,
+            wait_in_words(left_ms)
+        );
+        let finding = Finding::new(RULE.id, Decision::Wait, Reason::RepeatedSuccess, message);
+        (left_ms > 0).then(|| finding.at_level(Level::Critical, count).retry_after(left_ms))
+    }
+}
 
 fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
     if is_exempt(cx.proposal.effect.kind) || cx.proposal.effect.repeatable {
@@ -70,8 +122,6 @@ struct Made<'a> {
     calls: Vec<&'a Call>,
     /// How many of them may refuse.
     full: u32,
-    /// How often it was refused since.
-    refused: u32,
 }
 
 fn made<'a>(cx: &Context<'a>) -> Made<'a> {
@@ -80,9 +130,6 @@ fn made<'a>(cx: &Context<'a>) -> Made<'a> {
     let mut known = Vec::new();
     for call in cx.run_calls() {
         let (is_same, kind) = (cx.is_same(call), call.effect.kind);
-        if is_same && made.calls.is_empty() && call.was_refused_by(RULE.id) {
-            made.refused += 1;
-        }
         let Some(marks) = call.success().and_then(|outcome| outcome.marks.as_deref()) else { continue };
         if !is_same {
             let changes_it = cx.proposal.effect.resource.as_ref().is_some_and(|resource| resource.is_named())
@@ -113,12 +160,17 @@ fn made<'a>(cx: &Context<'a>) -> Made<'a> {
 }
 
 fn made_again(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
-    let Made { calls, full, refused } = made(cx);
+    let Made { calls, full } = made(cx);
     let successes = calls.len() as u32;
     if successes < 2 {
         return None;
     }
-    let (full, all, tool) = (full + refused + 1, successes + refused + 1, cx.tool());
+    let (full, all, tool) = (full + 1, successes + 1, cx.tool());
+    let brake = Brake::of_receipts(levels, cx);
+    if let Some(slowed) = brake.slowed(cx, full, calls[0]) {
+        return Some(slowed);
+    }
+    let levels = &brake.levels;
     let names = named(&calls);
     let made = in_words(&names);
     let finding =
@@ -129,8 +181,7 @@ fn made_again(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
             ),
             _ => format!(
                 "{tool} was not run: it has succeeded {successes} times with these arguments, and each time the result \
-             named something else{made}. It is done: go on with one of them. For something different, change the \
-             arguments."
+             named something else{made}. Go on with one of them. For something different, change the arguments."
             ),
         })?;
     let finding = handing_back(finding, cx, calls.into_iter());
@@ -139,8 +190,6 @@ fn made_again(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
 }
 
 fn acknowledged(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
-    // A policy that switches the levels off means these too.
-    let levels = if levels.critical.is_some() { ACKNOWLEDGED } else { Levels { critical: None, ..ACKNOWLEDGED } };
     if cx.proposal.effect.kind != EffectKind::Unknown || cx.proposal.effect.writes_a_named_thing() {
         return None;
     }
@@ -155,25 +204,21 @@ fn acknowledged(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
         streak.push(call);
     }
     let (successes, tool) = (streak.len() as u32, cx.tool());
-    let (count, last) = (successes + 1, streak.first()?.outcome.as_ref()?.at);
-    let left_ms = count
-        .checked_sub(levels.critical.unwrap_or(u32::MAX))
-        .map(|beyond| last.plus_ms(recheck_ms(beyond)).since_ms(cx.now));
-    if left_ms == Some(0) {
-        return None;
+    let count = successes + 1;
+    let brake = Brake::of_acknowledgements(levels, cx);
+    if let Some(slowed) = brake.slowed(cx, count, streak.first()?) {
+        return Some(slowed);
     }
-    let finding = levels.finding(&RULE, Reason::RepeatedSuccess, count, streak.into_iter(), |level| match level {
+    brake.levels.finding(&RULE, Reason::RepeatedSuccess, count, streak.into_iter(), |level| match level {
         Level::Warning => format!(
-            "{tool} has been done {successes} times in a row with these arguments, with the same short answer each \
-             time. If it was to be done once, it is done: go on."
+            "{tool} was called {successes} times in a row with these arguments, with the same short answer each time. \
+             If it was to be done once, do not call it again."
         ),
         _ => format!(
-            "{tool} was not run: it has been done {successes} times in a row with these arguments, with the same short \
-             answer each time. Go on with other work; it may be called again in {}.",
-            wait_in_words(left_ms.unwrap_or(0))
+            "{tool} was not run: it was called {successes} times in a row with these arguments, with the same short \
+             answer each time. If it is to be done again, change the arguments or ask the user."
         ),
-    })?;
-    Some(Finding { retry_after_ms: left_ms, ..finding })
+    })
 }
 
 #[cfg(test)]

@@ -34,7 +34,7 @@ pub const RULE: Rule = Rule::of::<Params>("side_effects");
 pub enum SecondChange {
     /// It passes.
     Allow,
-    /// A person is asked.
+    /// A person is asked about the change by another tool; by the same tool with other arguments it passes with a hint.
     #[default]
     Ask,
     /// It is refused.
@@ -86,26 +86,34 @@ impl Params {
 
 fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
     let effect = &cx.proposal.effect;
-    let resource =
-        effect.resource.as_ref().filter(|resource| effect.kind == EffectKind::Write && resource.is_named())?;
-    let decision = match params.of(cx.tool()) {
-        SecondChange::Allow => return None,
-        SecondChange::Ask => Decision::Ask,
-        SecondChange::Deny => Decision::Deny,
-    };
+    let resource = effect.resource.as_ref().filter(|resource| effect.kind == EffectKind::Write && resource.is_named());
+    let resource = resource.filter(|_| cx.proposal.declared)?;
+    let set = params.of(cx.tool());
     let is_other = |changed: &&Changed| {
         changed.fingerprint != cx.fingerprint()
             && changed.resource.overlaps(resource)
             && params.of(changed.tool.as_str()) != SecondChange::Allow
     };
-    let earlier = cx.tree.changes.iter().rev().find(is_other)?;
-    let how = if earlier.tool.as_str() == cx.tool() { " with other arguments" } else { "" };
-    let so = match decision {
-        Decision::Ask => "A person must approve a second change.",
-        _ => "A second change is not allowed: look at what was done, and tell the user.",
-    };
+    let changes = || cx.tree.changes.iter().rev().filter(is_other);
+    let by_another = changes().find(|changed| changed.tool.as_str() != cx.tool());
     let (tool, what) = (cx.tool(), resource.as_str());
-    let message = format!("{tool} would change {what}, which {}{how} has changed already. {so}", earlier.tool);
+    let (decision, earlier, so) = match set {
+        SecondChange::Allow => return None,
+        SecondChange::Deny => (
+            Decision::Deny,
+            changes().next()?,
+            "A second change is not allowed: look at what was done, and tell the user.",
+        ),
+        SecondChange::Ask => match by_another {
+            Some(earlier) => (Decision::Ask, earlier, "A person must approve a second change."),
+            None => (Decision::Allow, changes().next()?, "Both changes hold."),
+        },
+    };
+    let how = if earlier.tool.as_str() == tool { " with other arguments" } else { "" };
+    let message = match decision {
+        Decision::Allow => format!("{tool} changes {what}, which {}{how} has changed already. {so}", earlier.tool),
+        _ => format!("{tool} would change {what}, which {}{how} has changed already. {so}", earlier.tool),
+    };
     Some(Finding::new(RULE.id, decision, Reason::ResourceAlreadyChanged, message))
 }
 

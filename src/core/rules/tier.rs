@@ -23,7 +23,7 @@ use crate::domain::{
     tool::Risk,
 };
 
-use super::{Asked, CALLER_WAITS, Context, Judge, Rule, condition::ConditionError};
+use super::{Asked, Context, Judge, Rule, condition::ConditionError};
 pub use params::{Action, CEILING_DEFAULT, Effects, GRANT_TTL_MS_DEFAULT, GrantTerms, Params, Routed, Tier, When};
 
 /// The rule.
@@ -197,9 +197,10 @@ fn too_fast(tier: &Tier, rate: &RateLimit, cx: &Context<'_>) -> Option<Finding> 
         }
     };
     (wait_ms > 0).then(|| {
+        let waits = cx.who_waits();
         let message = format!(
             "{} was not run yet: the policy allows {} call{} of it and its like in {}. It may run in {}. \
-             {CALLER_WAITS} Go on with other work meanwhile.",
+             {waits} Go on with other work meanwhile.",
             cx.tool(),
             rate.rate.calls,
             if rate.rate.calls == 1 { "" } else { "s" },

@@ -70,7 +70,7 @@ async fn explain_names_the_rule_that_fired_and_those_that_did_not() {
             "side_effects" => assert_eq!(words, "no declared write of a named thing"),
             "cooldown" => assert_eq!(words, "no cooldown of get_order held"),
             "growth" => assert_eq!(words, "below 20 calls a second and 5.0M tokens a minute"),
-            "budget" => assert_eq!(words, "nearest before it: 1 of 200 steps in this run"),
+            "budget" => assert_eq!(words, "nearest before it: 1 of 1000 steps in this run"),
             "tier" => assert_eq!(words, "tier reads: allowlist"),
             _ => says(words, &["nothing to say; it warns from "]),
         }
@@ -86,10 +86,12 @@ async fn explain_finds_a_call_by_its_id_alone_and_shows_it_in_its_tree() {
     desk.calls("s1", "c1", "get_order", r#"{"id":1}"#, "open").await;
     let helper = v1::Caller { parent_session_id: "s1".into(), ..caller("helper") };
     let again =
-        v1::EvaluateRequest { caller: Some(helper), ..question("helper", call("h1", "get_order", r#"{"id":1}"#)) };
-    assert_eq!(evaluate(&mut desk.agent, again).await.decision(), Decision::Reuse);
-    let said = desk.does("explain h1").await;
-    says(&said, &["REUSE get_order h1 of session helper", "before     c1, asked for "]);
+        v1::EvaluateRequest { caller: Some(helper), ..question("helper", call("h1", "get_order", r#"{"id":3}"#)) };
+    assert_eq!(evaluate(&mut desk.agent, again).await.decision(), Decision::Allow);
+    says(&desk.does("explain h1").await, &["ALLOW get_order h1 of session helper"]);
+    desk.asks("s1", "again", "get_order", r#"{"id":1}"#).await;
+    let said = desk.does("explain again").await;
+    says(&said, &["REUSE get_order again of session s1", "before     c1, asked for "]);
 
     desk.asks("s1", "c2", "get_order", r#"{"id":1}"#).await;
     let (code, said) = desk.types("explain c9").await;

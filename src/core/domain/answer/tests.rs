@@ -71,7 +71,7 @@ fn volatile_fields_do_not_count() {
 
 #[test]
 fn what_a_result_says_is_told_from_an_acknowledgement() {
-    let long = "x".repeat(65);
+    let long = "line\n".repeat(14);
     for (text, says) in [
         ("ok", Says::Little),
         ("", Says::Little),
@@ -79,6 +79,18 @@ fn what_a_result_says_is_told_from_an_acknowledgement() {
         ("[]", Says::NoMatches),
         (r#"{"results":[],"total":0}"#, Says::NoMatches),
         (&long, Says::Much),
+        (&"x".repeat(65), Says::Little),
+        ("Scrolled down by 500 pixels, as far as the window of the page goes, and a bit more", Says::Little),
+        ("The job has not started", Says::Much),
+        ("3f78685", Says::Much),
+        (
+            r#"{"status":"accepted","state":"healthy","is_new":true,"owner":null,"nothing_else":"whatever it may be"}"#,
+            Says::Little,
+        ),
+        (
+            r#"{"status":"accepted","state":"healthy","is_new":true,"owner":null,"count_of_what_there_is":12}"#,
+            Says::Much,
+        ),
         (r#"{"rows":[1]}"#, Says::Lists),
         (r#"{"a":[],"b":[0]}"#, Says::Lists),
         (r#"{"content":[{"type":"text","text":"ok"}]}"#, Says::Little),

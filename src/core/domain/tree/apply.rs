@@ -14,6 +14,7 @@ use crate::domain::{
     finding::{Decision, Finding, Level},
     ids::ToolName,
     outcome::{Outcome, OutcomeStatus},
+    previous::IDLE_MS,
     reason::Reason,
     time::Timestamp,
 };
@@ -38,12 +39,9 @@ impl CallTree {
         });
         if session.run.from != event.run_from {
             let (id, from) = (event.run.clone(), event.run_from);
-            session.run = Run { id, from, started_at: event.at, ..Run::default() };
+            session.run = Run { id, from, started_at: event.at, last_at: event.at, ..Run::default() };
         }
-        if event.resumes {
-            session.run.resumed = event.seq;
-            session.run.closed.clear();
-        }
+        session.run.passed(event.at, event.round > 1);
         self.pace.judged(event);
         for used in &event.uses {
             self.uses.insert(used.key.clone(), used.clone());
@@ -86,6 +84,7 @@ impl CallTree {
         let Some(session) = self.sessions.get_mut(&event.session) else {
             return;
         };
+        session.run.passed(event.at, false);
         let (run_from, run_spent) = (session.run.from, &mut session.run.spent);
         let found = session.calls.iter_mut().rev().find(|call| {
             call.call_id == event.call_id && call.permit.as_ref().is_some_and(|permit| permit.seq == event.permit_seq)
@@ -129,7 +128,7 @@ impl CallTree {
             marks: event.marks.clone(),
             news: event.news,
             progress: event.progress,
-            is_complete: event.is_complete == Some(true),
+            result_bytes: event.result_bytes.map_or(0, |bytes| u32::try_from(bytes).unwrap_or(u32::MAX)),
             at: event.at,
             seq: event.seq,
             advice: event.advice.map(Box::new),
@@ -254,6 +253,15 @@ enum Owed {
 }
 
 impl Run {
+    /// Takes in the time of an event; `waited` where a call was asked for again.
+    fn passed(&mut self, at: Timestamp, waited: bool) {
+        let gap_ms = at.since_ms(self.last_at);
+        if waited || gap_ms > IDLE_MS {
+            self.idle_ms += gap_ms;
+        }
+        self.last_at = self.last_at.max(at);
+    }
+
     /// Remembers a break; one of the same rule and call is kept with its first count.
     fn close(&mut self, finding: &Finding, event: &Judged) {
         let (fingerprint, tool) = (event.fingerprint, event.tool.clone());

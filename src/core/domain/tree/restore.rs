@@ -17,6 +17,8 @@ use crate::domain::{
 pub struct RunTotals {
     /// When it began.
     pub started_at: Timestamp,
+    /// How long nobody worked in it, in milliseconds.
+    pub idle_ms: u64,
     /// What it has spent.
     pub spent: Spent,
     /// Permitted calls by tool.
@@ -74,6 +76,7 @@ impl CallTree {
         for (id, _, _, run) in totals.sessions {
             if let Some(session) = self.sessions.get_mut(&id) {
                 session.run.started_at = run.started_at;
+                session.run.idle_ms = run.idle_ms;
                 session.run.spent = run.spent;
                 session.run.by_tool = run.by_tool;
             }

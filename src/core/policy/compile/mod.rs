@@ -60,6 +60,7 @@ fn compile_by(text: &str, rules: &[Rule], form: &form::Form) -> Result<Policy, V
     let (mut file, lines) = form.read(text)?;
     let policy = Policy { rules: RuleSet::new(rules), ..Policy::default() };
     let mut compiler = Compiler { policy, errors: Vec::new(), lines, seen: Vec::new() };
+    presets::set(&mut compiler.policy.rules, &file["policy_engine"]["presets"]);
     compiler.rule_parts(&mut file["policy_engine"]);
     compiler.engine(form::rest(file)?);
     let Compiler { mut policy, mut errors, .. } = compiler;

@@ -1,8 +1,11 @@
 //! Sets of well-known tools. Nothing is ever guessed from a name: an owner asks for a set because the tools are theirs.
 
+use serde_json::Value;
+
 use crate::{
+    domain::budget::{Budgets, Dimension, Scope},
     policy::file::{CaseKeys, EffectKey, PresetKey, Tool},
-    rules::side_effects::SecondChange,
+    rules::{RuleSet, same_call, side_effects::SecondChange},
 };
 
 /// The tools of a preset, by name.
@@ -15,6 +18,26 @@ pub(super) fn tools(preset: PresetKey) -> Vec<(String, Tool)> {
             ("process".to_owned(), Tool { effects: vec![polls("action", "^(poll|log)$")], ..Tool::default() }),
         ],
         PresetKey::CodingAgents => coding_agents(),
+        PresetKey::Strict => Vec::new(),
+    }
+}
+
+/// What the presets of a file set beside tools, before the file's own keys are read.
+pub(super) fn set(rules: &mut RuleSet, presets: &Value) {
+    let has = |name: &str| presets.as_array().into_iter().flatten().any(|preset| preset == name);
+    if has("coding_agents") {
+        let budgets = rules.get_mut::<Budgets>();
+        for (scope, dimension) in [
+            (Scope::Run, Dimension::Steps),
+            (Scope::CallTree, Dimension::Steps),
+            (Scope::CallTree, Dimension::ToolCalls),
+            (Scope::CallTree, Dimension::CallsPerTool),
+        ] {
+            budgets.of_mut(scope).set(dimension, None);
+        }
+    }
+    if has("strict") {
+        rules.get_mut::<same_call::Params>().is_strict = true;
     }
 }
 
@@ -28,24 +51,30 @@ fn polls(field: &str, matches: &str) -> CaseKeys {
     }
 }
 
-/// What coding agents have built in: the tool, what it touches.
-const READS: [(&str, &str); 16] = [
+/// Looks at one file: the tool, the file. A hook that sees the file adds its state, by which the look is known again;
+/// without it others may have changed the file.
+const READS: [(&str, &str); 4] = [
     ("Read", "file/{file_path}"),
     ("NotebookRead", "file/{notebook_path}"),
-    ("Glob", "file/{path}"),
-    ("Grep", "file/{path}"),
-    ("LS", "file/{path}"),
-    ("WebFetch", "web/{url}"),
-    ("WebSearch", "web"),
     ("view_image", "file/{path}"),
     ("read_file", "file/{file_path}"),
-    ("read_many_files", "file"),
-    ("list_directory", "file/{dir_path}"),
-    ("glob", "file/{dir_path}"),
-    ("search_file_content", "file/{dir_path}"),
-    ("grep_search", "file/{dir_path}"),
-    ("web_fetch", "web"),
-    ("google_web_search", "web"),
+];
+/// Looks at what others change: folders, searches, the web, and what runs in the background.
+const POLLS: [&str; 14] = [
+    "Glob",
+    "Grep",
+    "LS",
+    "read_many_files",
+    "list_directory",
+    "glob",
+    "search_file_content",
+    "grep_search",
+    "WebFetch",
+    "WebSearch",
+    "web_fetch",
+    "google_web_search",
+    "BashOutput",
+    "TaskOutput",
 ];
 const WRITES: [(&str, &str); 7] = [
     ("Edit", "file/{file_path}"),
@@ -84,7 +113,17 @@ fn coding_agents() -> Vec<(String, Tool)> {
         let second_change = Some(SecondChange::Allow);
         (name.to_owned(), Tool { effect, side_effect_resource: resource, second_change, ..Tool::default() })
     };
-    let reads = READS.iter().map(|(name, resource)| tool(name, EffectKey::Read, resource));
+    let reads = READS.iter().map(|(name, resource)| {
+        let (name, tool) = tool(name, EffectKey::Poll, resource);
+        let known = CaseKeys {
+            when: None,
+            field: Some("file_state".to_owned()),
+            matches: Some(".".to_owned()),
+            effect: EffectKey::Read,
+            side_effect_resource: Some((*resource).to_owned()),
+        };
+        (name, Tool { effects: vec![known], ..tool })
+    });
     // A second time it changes nothing, or says that what it looks for is gone.
     let writes = WRITES.iter().map(|(name, resource)| {
         let (name, tool) = tool(name, EffectKey::Write, resource);
@@ -97,7 +136,7 @@ fn coding_agents() -> Vec<(String, Tool)> {
         let second_change = Some(SecondChange::Allow);
         ((*name).to_owned(), Tool { command_line, working_directory, second_change, ..Tool::default() })
     });
-    let polls = ["BashOutput", "TaskOutput"].into_iter();
-    let polls = polls.map(|name| (name.to_owned(), Tool { effect: Some(EffectKey::Poll), ..Tool::default() }));
+    let polls = POLLS.iter();
+    let polls = polls.map(|name| ((*name).to_owned(), Tool { effect: Some(EffectKey::Poll), ..Tool::default() }));
     reads.chain(writes).chain(never_blocked).chain(shells).chain(polls).collect()
 }

@@ -228,7 +228,8 @@ fn the_effect_of_a_line_is_read_from_the_line() {
     };
     let file = |path: &str| Some(Resource::new(format!("file/{path}")));
     assert_eq!(effect("Bash", r#"{"command":"cat a","cwd":"/w"}"#), (EffectKind::Read, file("/w/a")));
-    assert_eq!(effect("Read", r#"{"file_path":"/w/a"}"#), (EffectKind::Read, file("/w/a")), "the same thing");
+    assert_eq!(effect("Read", r#"{"file_path":"/w/a","file_state":"1"}"#), (EffectKind::Read, file("/w/a")));
+    assert_eq!(effect("Read", r#"{"file_path":"/w/a"}"#), (EffectKind::Poll, file("/w/a")), "others may have written");
     assert_eq!(effect("Bash", r#"{"command":"cat a > b","cwd":"/w"}"#), (EffectKind::Write, file("/w/b")));
     assert_eq!(effect("Bash", r#"{"command":"cat a"}"#), (EffectKind::Read, None));
     assert_eq!(effect("Bash", r#"{"command":"cargo test"}"#), (EffectKind::Check, None));

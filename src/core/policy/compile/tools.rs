@@ -72,6 +72,9 @@ impl Compiler {
         if let Err(invalid) = ToolName::parse(&path, name) {
             return self.wrong(invalid.field, format!("the name {}", invalid.problem));
         }
+        if name.contains(['*', '?']) {
+            return self.wrong(path, "is a pattern: tools are declared by their names");
+        }
         let parts = [keys.conditions.len(), keys.requires.len(), keys.canonical_fields.len(), keys.normalizers.len()];
         if parts.iter().any(|parts| *parts > PARTS_MAX) {
             return self.wrong(path, format!("has a list of more than {PARTS_MAX} entries"));
@@ -101,6 +104,10 @@ impl Compiler {
         let effect = match keys.effect {
             Some(effect) => effect.into(),
             None if resource.is_some() || keys.once || keys.repeatable => EffectKind::Write,
+            // Who names the fields that make a call what it is wants it once.
+            None if !keys.canonical_fields.is_empty() && keys.effects.is_empty() && keys.command_line.is_none() => {
+                EffectKind::Write
+            }
             None => EffectKind::Unknown,
         };
         let writes = effect == EffectKind::Write || keys.effects.iter().any(|case| case.effect == EffectKey::Write);

@@ -74,8 +74,11 @@ pub(super) enum PresetKey {
     /// with action poll or log.
     CommandPolls,
     /// What Claude Code, Codex and Gemini CLI have built in: files, searches, the web, plans, and lines of a shell,
-    /// whose effect is read from the line.
+    /// whose effect is read from the line. It sets no limit on steps and calls.
     CodingAgents,
+    /// Undeclared tools are refused by exact repetition: from the second call on, within `deduplication.window_ms`, the
+    /// previous result is given again. The cost: what a tool reads may have changed meanwhile.
+    Strict,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]

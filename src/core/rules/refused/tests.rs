@@ -9,23 +9,21 @@ fn the_eleventh_call_after_ten_refusals_stops_the_run() {
          look {} => allow, warning refused 3
          (pay {} => deny not_retryable; buy {} => deny not_retryable)   x5
          look {\"n\":2} => stop insisting_on_refused, break refused 10
-         look {\"n\":3} => stop insisting_on_refused, break refused 11
+         look {\"n\":3} => stop insisting_on_refused, break refused 10
          run next
          look {\"n\":4} => allow",
     );
 }
 
 #[test]
-fn who_insists_on_one_call_loses_that_call_alone() {
+fn who_insists_on_one_call_ends_the_run_and_who_works_between_does_not() {
     check(
         "rules same_call refused
+         tool look read
          pay {} -> error auth
+         (pay {} => deny not_retryable; look {\"n\":new} -> ok new => allow) x12
          pay {} => deny not_retryable   x10
-         look {} => allow
-         pay {} => deny not_retryable   x10
-         pay {} => deny not_retryable, break refused 10
-         look {\"n\":2} => allow
-         pay {} => deny not_retryable, break refused 10
+         look {\"n\":2} => stop insisting_on_refused, break refused 10
          run next
          pay {} => allow",
     );

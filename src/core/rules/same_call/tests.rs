@@ -3,15 +3,17 @@
 use crate::rules::testing::check;
 
 #[test]
-fn an_undeclared_call_is_slowed_after_two_equal_results_and_may_look_again() {
+fn an_undeclared_call_is_answered_after_three_equal_results_for_a_while() {
     check(
         "rules same_call
-         list {} -> ok [\"same\"]   x2
-         list {} => reuse duplicate_call_blocked after 14s
-         wait 14s
-         list {} => allow
-         list {} -> ok [\"same\"]
-         list {} => reuse duplicate_call_blocked after 29s",
+         step 8s
+         list {} -> ok [\"same\"]   x3
+         list {} => reuse duplicate_call_blocked after 2s
+         list {} -> ok [\"same\"] => allow
+         step 1s
+         list {} => reuse duplicate_call_blocked after 2s
+         run next
+         list {} => allow",
     );
 }
 
@@ -19,7 +21,8 @@ fn an_undeclared_call_is_slowed_after_two_equal_results_and_may_look_again() {
 fn a_new_result_elsewhere_frees_an_undeclared_call() {
     check(
         "rules same_call
-         list {} -> ok [\"same\"]   x2
+         step 8s
+         list {} -> ok [\"same\"]   x3
          edit {\"n\":1} -> ok done
          list {} => allow",
     );

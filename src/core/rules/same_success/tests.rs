@@ -4,7 +4,7 @@ use crate::{
 };
 
 #[test]
-fn the_third_of_one_shape_warns_the_fifth_is_refused_and_the_tenth_breaks() {
+fn the_third_of_one_shape_warns_and_the_fifth_is_refused() {
     for made in [
         "{\"id\":\"doc_$n\",\"title\":\"Q3\"}",
         "{\"documentId\":$n,\"title\":\"Q3\"}",
@@ -16,16 +16,14 @@ fn the_third_of_one_shape_warns_the_fifth_is_refused_and_the_tenth_breaks() {
     ] {
         check(&format!(
             "rules same_success
-             create_document {{\"title\":\"Q3\"}} -> ok {made} => allow x2
-             create_document {{\"title\":\"Q3\"}} -> ok {made} => allow, warning same_success 3
-             create_document {{\"title\":\"Q3\"}} -> ok {made} => allow
-             create_document {{\"title\":\"Q3\"}} => deny repeated_success, critical same_success 5
-             create_document {{\"title\":\"Q3\"}} => deny repeated_success x4
-             create_document {{\"title\":\"Q3\"}} => deny repeated_success, break same_success 10
-             create_document {{\"title\":\"Q4\"}} -> ok {made} => allow
-             create_document {{\"title\":\"Q3\"}} => deny repeated_success, break same_success 10
+             create_document {{\"title\":\"Q3 report\"}} -> ok {made} => allow x2
+             create_document {{\"title\":\"Q3 report\"}} -> ok {made} => allow, warning same_success 3
+             create_document {{\"title\":\"Q3 report\"}} -> ok {made} => allow
+             create_document {{\"title\":\"Q3 report\"}} => deny repeated_success, critical same_success 5
+             create_document {{\"title\":\"Q3 report\"}} => deny repeated_success, critical same_success 5 x6
+             create_document {{\"title\":\"Q4 report\"}} -> ok {made} => allow
              run next
-             create_document {{\"title\":\"Q3\"}} => allow"
+             create_document {{\"title\":\"Q3 report\"}} => allow"
         ));
     }
 }
@@ -34,14 +32,14 @@ fn the_third_of_one_shape_warns_the_fifth_is_refused_and_the_tenth_breaks() {
 fn bare_numbers_in_a_text_and_other_work_in_between_are_warned_of_only() {
     check(
         "rules same_success
-         make {} -> ok \"made number $n\" => allow x2
-         make {} -> ok \"made number $n\" => allow, warning same_success 3
-         make {} -> ok \"made number $n\" => allow x2
-         make {} -> ok \"made number $n\" => allow, warning same_success 6
-         make {} => allow
+         make {\"of\":\"two words\"} -> ok \"made number $n\" => allow x2
+         make {\"of\":\"two words\"} -> ok \"made number $n\" => allow, warning same_success 3
+         make {\"of\":\"two words\"} -> ok \"made number $n\" => allow x2
+         make {\"of\":\"two words\"} -> ok \"made number $n\" => allow, warning same_success 6
+         make {\"of\":\"two words\"} => allow
          session between
-         (make {} -> ok {\"id\":$n}; edit {\"n\":new} -> ok edited) x6
-         make {} => allow",
+         (make {\"of\":\"two words\"} -> ok {\"id\":$n}; edit {\"n\":new} -> ok edited) x6
+         make {\"of\":\"two words\"} => allow",
     );
 }
 
@@ -72,18 +70,45 @@ fn another_shape_or_the_same_thing_again_is_not_it() {
 }
 
 #[test]
-fn a_key_is_pressed_nine_times_and_a_mail_is_not_sent_a_tenth() {
+fn a_key_is_pressed_nineteen_times_and_a_mail_is_slowed_at_the_fifth() {
     check(
         "rules same_success
-         press_key {\"key\":\"down\"} -> ok ok => allow x2
-         press_key {\"key\":\"down\"} -> ok ok => allow, warning same_success 3
-         press_key {\"key\":\"down\"} -> ok ok x6
-         press_key {\"key\":\"down\"} => deny repeated_success after 14s, critical same_success 10
+         press_key {\"key\":\"down\"} -> ok ok => allow x9
+         press_key {\"key\":\"down\"} -> ok ok => allow, warning same_success 10
+         press_key {\"key\":\"down\"} -> ok ok => allow x9
+         press_key {\"key\":\"down\"} => wait repeated_success after 14s, critical same_success 20
          wait 13s
-         press_key {\"key\":\"down\"} -> ok ok => allow
-         press_key {\"key\":\"down\"} => deny repeated_success after 29s
+         press_key {\"key\":\"down\"} -> ok ok => allow, warning same_success 20
+         press_key {\"key\":\"down\"} => wait repeated_success after 29s
          press_key {\"key\":\"left\"} -> ok ok => allow
-         press_key {\"key\":\"down\"} => allow",
+         press_key {\"key\":\"down\"} => allow
+         session mails
+         step 6m
+         send {\"text\":\"good morning\"} -> ok sent => allow x2
+         send {\"text\":\"good morning\"} -> ok sent => allow, warning same_success 3
+         send {\"text\":\"good morning\"} -> ok sent => allow
+         send {\"text\":\"good morning\"} -> ok sent x5
+         send {\"text\":\"good morning\"} => deny repeated_success, critical same_success 10
+         session fast
+         step 1s
+         send {\"text\":\"good morning\"} -> ok sent x4
+         send {\"text\":\"good morning\"} => wait repeated_success after 14s, critical same_success 5",
+    );
+}
+
+#[test]
+fn what_has_no_content_is_slowed_before_it_is_refused() {
+    check(
+        "rules same_success
+         take_job {\"queue\":\"q\",\"worker\":\"w\"} -> ok {\"id\":$n} => allow x2
+         take_job {\"queue\":\"q\",\"worker\":\"w\"} -> ok {\"id\":$n} => allow, warning same_success 3
+         take_job {\"queue\":\"q\",\"worker\":\"w\"} -> ok {\"id\":$n} => allow
+         take_job {\"queue\":\"q\",\"worker\":\"w\"} => wait repeated_success after 14s, critical same_success 5
+         session bare
+         screenshot {} -> ok {\"id\":$n} => allow x4
+         screenshot {} -> ok {\"id\":$n} => allow, warning same_success 5
+         screenshot {} -> ok {\"id\":$n} => allow x4
+         screenshot {} => wait repeated_success after 14s, critical same_success 10",
     );
 }
 
@@ -91,8 +116,8 @@ fn a_key_is_pressed_nine_times_and_a_mail_is_not_sent_a_tenth() {
 fn a_repetition_that_is_meant_is_a_question_to_a_person() {
     check(
         "rules same_success
-         make {} -> ok {\"id\":$n} x4
-         make {} repeat => ask repeated_success, critical same_success 5",
+         make {\"of\":\"two words\"} -> ok {\"id\":$n} x4
+         make {\"of\":\"two words\"} repeat => ask repeated_success, critical same_success 5",
     );
 }
 
@@ -109,8 +134,8 @@ fn a_nonce_makes_no_other_call_and_refuses_none() {
 
 #[test]
 fn the_refusal_names_what_was_made() {
-    let made = "make {} -> ok {\"id\":\"doc_$n\",\"owner_id\":\"u_7\"} x4";
-    let story = &format!("rules same_success\n{made}\nmake {{}} => deny repeated_success");
+    let made = "make {\"of\":\"two words\"} -> ok {\"id\":\"doc_$n\",\"owner_id\":\"u_7\"} x4";
+    let story = &format!("rules same_success\n{made}\nmake {{\"of\":\"two words\"}} => deny repeated_success");
     let said = play(story, None).unwrap_or_else(|problem| panic!("{problem}"));
     let told = said.last().and_then(Verdict::winner).expect("a finding");
     assert!(told.message.contains("4 times") && told.message.contains("doc_2, doc_4, doc_6 and doc_8"), "{told:?}");

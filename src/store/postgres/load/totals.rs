@@ -17,6 +17,7 @@ use callgate_core::domain::{
     effect::Resource,
     fingerprint::{Fingerprint, ResultDigest},
     ids::{SessionId, ToolName},
+    previous::IDLE_MS,
     tree::{CHANGES_MAX, Changed, KEPT_BYTES_MAX, KEPT_MAX, KeptText, RunTotals, SEEN_MAX, Totals},
 };
 
@@ -47,6 +48,7 @@ fn sessions() -> Part {
         ("parent_id", "text", "s.parent_id"),
         ("depth", "int4", "s.depth"),
         ("started_ms", "int8", "r.started_ms"),
+        ("idle_ms", "int8", "i.idle_ms"),
         ("steps", "int8", "r.steps"),
         ("calls", "int8", "r.calls"),
         ("cost_micros", "int8", "r.cost_micros"),
@@ -66,6 +68,13 @@ fn sessions() -> Part {
              (coalesce(sum(c.input_tokens), 0) + coalesce(sum(c.output_tokens), 0)
                + coalesce(sum(c.cache_read_tokens), 0) + coalesce(sum(c.cache_write_tokens), 0))::bigint as tokens
            from #call c where {c} and c.seq >= l.run_from) r on true
+         left join lateral (
+           select coalesce(sum(g.gap_ms) filter (where g.again or g.gap_ms > {IDLE_MS}), 0)::bigint as idle_ms from (
+             select x.again, (extract(epoch from x.at - lag(x.at) over (order by x.seq)) * 1000)::bigint as gap_ms
+             from (
+               select c.seq, c.at, c.round > 1 as again from #call c where {c} and c.seq >= l.run_from
+               union all select o.seq, o.at, false from #outcome o where {o} and o.permit_seq >= l.run_from) x
+           ) g) i on true
          left join lateral (
            select coalesce(sum(o.cost_micros), 0)::bigint as cost_micros,
              coalesce(sum(coalesce(o.input_tokens, 0) + coalesce(o.output_tokens, 0)
@@ -316,6 +325,7 @@ fn session_totals(row: &PgRow) -> Loaded<(SessionId, Option<SessionId>, u32, Run
     let parent: Option<String> = row.try_get("parent_id")?;
     let run = RunTotals {
         started_at: at(row, "started_ms")?,
+        idle_ms: count(row, "idle_ms")?,
         spent: Spent {
             steps: count(row, "steps")?,
             calls: count(row, "calls")?,

@@ -1,0 +1,90 @@
+//! Calls that keep giving equal results: from how many on, and how long, the last one stands in for another.
+
+use super::{Params, RULE, changed, reuse};
+use crate::{
+    domain::{
+        answer::Says,
+        call::Call,
+        effect::EffectKind,
+        finding::{Decision, Finding},
+        previous::Previous,
+        reason::Reason,
+        time::wait_in_words,
+        tool::EmptyMeans,
+    },
+    rules::{Context, evidence::gave_the_same},
+};
+
+/// A result that cannot be given again whole is none: the call runs.
+pub(super) fn fits(cx: &Context<'_>, previous: &Previous) -> bool {
+    previous.result_bytes as usize <= cx.proposal.answer_bytes_max
+}
+
+/// An acknowledgement is alike whatever was done; that there are no matches is an answer where the owner says so.
+fn says_something(cx: &Context<'_>, previous: &Previous) -> bool {
+    let no_matches = previous.is_empty || previous.says == Some(Says::NoMatches);
+    matches!(previous.says, Some(Says::Much | Says::Lists))
+        || (no_matches && cx.proposal.spec.empty_means == Some(EmptyMeans::NoMatches))
+}
+
+/// The newest successes of the call in this context whose results are equal, what they name included, newest first.
+/// They end where `ends` holds for another call.
+fn equal_row<'a>(cx: &Context<'a>, ends: impl Fn(&Call) -> bool) -> Vec<&'a Call> {
+    let compacted = cx.session().map_or(0, |session| session.compacted);
+    let mut row: Vec<&Call> = Vec::new();
+    for call in cx.run_calls().take_while(|call| call.seq > compacted) {
+        let is_same = call.fingerprint == cx.fingerprint();
+        if !is_same && ends(call)
+            || is_same && row.first().is_some_and(|newest| call.permit.is_some() && !gave_the_same(newest, call))
+        {
+            break;
+        }
+        if is_same && call.success().is_some() {
+            row.push(call);
+        }
+    }
+    row
+}
+
+/// What is left of `wait_ms` since the newest result of a row, in milliseconds: never more than results have been
+/// equal.
+fn left_ms(cx: &Context<'_>, row: &[&Call], wait_ms: u64) -> Option<u64> {
+    let at = |call: &&Call| call.success().map_or(call.at, |outcome| outcome.at);
+    let (newest, oldest) = (row.first().map(at)?, row.last().map(at)?);
+    let left = wait_ms.min(newest.since_ms(oldest)).checked_sub(cx.now.since_ms(newest))?;
+    (left > 0).then_some(left)
+}
+
+/// An undeclared call that keeps giving the same, with no other success between, is answered from memory for a while.
+pub(super) fn remembered(params: &Params, cx: &Context<'_>, previous: &Previous) -> Option<Finding> {
+    let is_known = says_something(cx, previous) && fits(cx, previous) && !changed(cx, previous);
+    if cx.proposal.request.repeat_intended || !is_known {
+        return None;
+    }
+    let row = equal_row(cx, |call| call.success().is_some());
+    // Who looks at a steady pace that is slower than this polls, and always gets a new answer.
+    let left_ms = left_ms(cx, &row, params.recheck_ms).filter(|_| row.len() >= params.same_results as usize)?;
+    let (times, age_ms) = (row.len(), cx.now.since_ms(previous.last_at));
+    let why = format!("Its last {times} results were the same. It may run again in {}.", wait_in_words(left_ms));
+    Some(reuse(cx, age_ms, &why).retry_after(left_ms))
+}
+
+/// A check that keeps giving the same is slowed, and never answered: the world may have changed.
+pub(super) fn rechecked(params: &Params, cx: &Context<'_>, previous: &Previous) -> Option<Finding> {
+    if changed(cx, previous) {
+        return None;
+    }
+    let looks = |call: &Call| matches!(call.effect.kind, EffectKind::Read | EffectKind::Poll | EffectKind::Check);
+    let row = equal_row(cx, |call| call.permit.is_some() && !looks(call));
+    let beyond = (row.len() as u32).checked_sub(params.same_results)?;
+    let wait_ms = params.recheck_ms.saturating_mul(1 << beyond.min(20)).min(params.recheck_ms_max);
+    let left_ms = left_ms(cx, &row, wait_ms)?;
+    let waits = cx.who_waits();
+    let message = format!(
+        "{} was not started: its last {} results were the same. It may run again in {}. {waits}",
+        cx.tool(),
+        row.len(),
+        wait_in_words(left_ms)
+    );
+    Some(Finding::new(RULE.id, Decision::Wait, Reason::DuplicateCallBlocked, message).retry_after(left_ms))
+}
