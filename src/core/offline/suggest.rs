@@ -255,6 +255,14 @@ mod tests {
     }
 
     #[test]
+    fn a_tool_whose_results_differ_by_names_is_no_poll() {
+        let ids = ["a-1001", "a-1001", "a-1002", "a-1002", "a-1003"];
+        let row_of = |(id, seq): (&&str, u64)| row(0, seq, "take", &format!("{{\"id\":\"{id}\"}}"));
+        let rows: Vec<Row> = ids.iter().zip(0..).map(row_of).collect();
+        assert!(!suggestion(&rows).contains("# effect: poll"), "{}", suggestion(&rows));
+    }
+
+    #[test]
     fn polls_that_take_turns_are_not_taken_for_writes() {
         let turn = |s: usize, seq: u64| {
             let tool = if seq.is_multiple_of(2) { "job" } else { "mail" };

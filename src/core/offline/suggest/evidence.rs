@@ -3,7 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{domain::ids::ToolName, offline::trace::Row};
+use crate::{
+    domain::{answer::Answer, ids::ToolName},
+    offline::trace::Row,
+};
 
 /// Changed repetitions, and sessions with one, that a write needs.
 const WITNESSED_MIN: usize = 2;
@@ -23,6 +26,8 @@ const LOOKS_MIN: usize = 3;
 struct Repetition {
     session: usize,
     changed: bool,
+    /// It changed in names alone: another thing was made or taken, which no poll does.
+    names_another: bool,
     /// Other tools that succeeded since.
     between: BTreeSet<ToolName>,
 }
@@ -64,7 +69,7 @@ pub(super) struct Evidence(BTreeMap<ToolName, Vec<Repetition>>);
 
 impl Evidence {
     pub(super) fn of(rows: &[Row]) -> Self {
-        type Last = BTreeMap<(ToolName, String), (String, BTreeSet<ToolName>)>;
+        type Last = BTreeMap<(ToolName, String), (String, u64, BTreeSet<ToolName>)>;
         let mut sessions: BTreeMap<String, (usize, Last)> = BTreeMap::new();
         let mut found = Self::default();
         for row in rows.iter().filter(|row| !row.refused) {
@@ -72,14 +77,16 @@ impl Evidence {
             let number = sessions.len();
             let (session, last) = sessions.entry(row.trace.to_string()).or_insert_with(|| (number, Last::new()));
             let key = (row.tool.clone(), row.arguments.canonical());
-            let before = last.insert(key, (result.identity(), BTreeSet::new()));
-            for ((tool, _), (_, since)) in last.iter_mut().filter(|((tool, _), _)| *tool != row.tool) {
+            let shape = Answer::of(&result.text, &[]).marks.shape;
+            let before = last.insert(key, (result.identity(), shape, BTreeSet::new()));
+            for ((tool, _), (_, _, since)) in last.iter_mut().filter(|((tool, _), _)| *tool != row.tool) {
                 debug_assert!(*tool != row.tool, "its own calls are no other cause");
                 since.insert(row.tool.clone());
             }
-            if let Some((identity, between)) = before {
+            if let Some((identity, shape_before, between)) = before {
                 let changed = identity != result.identity();
-                let repetition = Repetition { session: *session, changed, between };
+                let names_another = changed && shape_before == shape;
+                let repetition = Repetition { session: *session, changed, names_another, between };
                 found.0.entry(row.tool.clone()).or_default().push(repetition);
             }
         }
@@ -151,7 +158,11 @@ impl Evidence {
     fn poll(&self, tool: &ToolName) -> Option<Shown> {
         let alone: Vec<&Repetition> = self.0.get(tool)?.iter().filter(|one| one.between.is_empty()).collect();
         let (looks, changed) = (alone.len(), alone.iter().filter(|one| one.changed).count());
-        let is_poll = looks >= LOOKS_MIN && changed > 0 && changed < looks && changed * 5 >= looks;
+        let is_poll = looks >= LOOKS_MIN
+            && changed > 0
+            && changed < looks
+            && changed * 5 >= looks
+            && !alone.iter().any(|one| one.names_another);
         is_poll.then_some(Shown::Poll { looks, changed })
     }
 }
