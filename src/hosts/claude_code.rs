@@ -15,6 +15,7 @@ pub(super) fn event(input: &Input) -> Option<Event> {
         "PreToolUse" => Event::Before(input.call()?),
         "PostToolUse" => Event::After(input.call()?, came(&input.tool_response)),
         "PostToolUseFailure" => Event::After(input.call()?, failed(input)),
+        "PermissionRequest" => Event::AtPrompt(input.call()?.tool),
         // It has no id where a human was asked.
         "PermissionDenied" => match input.call()? {
             call if call.id.is_some() => Event::After(call, Came::Cancelled { not_started: true }),

@@ -53,6 +53,8 @@ pub enum Event {
     Before(Call),
     /// It has ended, or will never run.
     After(Call, Came),
+    /// The host's user is asked about a call of this tool, by the host's own prompt: it has not started.
+    AtPrompt(String),
     /// The user has said something: a new run begins.
     Prompted,
     /// The model has answered: what it has called is over.

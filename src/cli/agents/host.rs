@@ -66,6 +66,7 @@ const CLAUDE_CODE: Facts = Facts {
         Event { has_http: false, ..tell("SessionStart") },
         tell("PreCompact"),
         tell("PostCompact"),
+        tell("PermissionRequest"),
         tell("PermissionDenied"),
         tell("Stop"),
         tell("StopFailure"),

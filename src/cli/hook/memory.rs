@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{
     clock::Clock,
-    grpc::hooks::{Asked, Memory},
+    grpc::hooks::{Asked, Memory, leave},
     hosts::Host,
 };
 
@@ -29,6 +29,8 @@ struct Known {
     kept: Vec<String>,
     /// Calls that the host's user is asked about.
     asked: BTreeMap<String, Asked>,
+    /// Tools whose calls are at the host's prompt.
+    at_prompt: Vec<String>,
 }
 
 impl Remembered {
@@ -109,6 +111,24 @@ impl Memory for Remembered {
             self.change(session, |known| known.asked.clear());
         }
         asked.into_values().map(|(question, _)| question).collect()
+    }
+
+    fn at_prompt(&self, session: &str, tool: &str) {
+        self.change(session, |known| known.at_prompt.push(tool.to_owned()));
+    }
+
+    fn has_run(&self, session: &str, tool: &str) {
+        if self.known(session).at_prompt.iter().any(|waiting| waiting == tool) {
+            self.change(session, |known| leave(&mut known.at_prompt, tool));
+        }
+    }
+
+    fn left_at_prompt(&self, session: &str) -> Vec<String> {
+        let at_prompt = self.known(session).at_prompt;
+        if !at_prompt.is_empty() {
+            self.change(session, |known| known.at_prompt.clear());
+        }
+        at_prompt
     }
 
     fn forget(&self, session: &str) {

@@ -69,12 +69,25 @@ pub trait Memory: Sync {
     fn asked(&self, session: &str, call_id: &str) -> Option<Asked>;
     /// The questions that nobody has answered at the host's prompt, once.
     fn unanswered(&self, session: &str) -> Vec<String>;
+    /// The host's own prompt asks its user about a call of a tool.
+    fn at_prompt(&self, session: &str, tool: &str);
+    /// A call of the tool has ended: it was not at the prompt any more.
+    fn has_run(&self, session: &str, tool: &str);
+    /// The tools whose calls were at the prompt and did not run since, once.
+    fn left_at_prompt(&self, session: &str) -> Vec<String>;
     /// The session is over; what is owed stays owed.
     fn forget(&self, session: &str);
     /// The state of a file, in a word; none where nobody can look.
     fn file_state(&self, path: &str) -> Option<String>;
     /// What makes an id that the host does not give.
     fn stamp(&self) -> String;
+}
+
+/// Takes one call of the tool away from the prompt.
+pub fn leave(at_prompt: &mut Vec<String>, tool: &str) {
+    if let Some(place) = at_prompt.iter().position(|waiting| waiting == tool) {
+        at_prompt.swap_remove(place);
+    }
 }
 
 /// What the host's user was asked: the question's id, and the state of the call's file.
@@ -122,7 +135,12 @@ pub async fn answered<P: Plane, M: Memory>(
     let messages = Messages { seen: &seen, installed };
     match event {
         Event::Before(call) => before(plane, memory, &messages, dressed(call, memory)).await,
+        Event::AtPrompt(tool) => {
+            memory.at_prompt(&session, &tool);
+            Ok(Answer::Nothing)
+        }
         Event::After(call, came) => {
+            memory.has_run(&session, &call.tool);
             let hint = after(plane, memory, &messages, dressed(call, memory), came).await?;
             told(plane, memory, &session, hint).await
         }
@@ -255,7 +273,7 @@ async fn after<P: Plane, M: Memory>(
         // It is the one that is open with the same arguments.
         let stem = messages.stem(&call);
         let open = open(plane, messages).await?;
-        call.id = open.into_iter().find(|id| id.starts_with(&stem));
+        call.id = open.into_iter().map(|(id, _)| id).find(|id| id.starts_with(&stem));
     }
     let Some(id) = call.id.clone() else { return Ok(None) };
     let session = &messages.seen.session;
@@ -281,8 +299,12 @@ async fn settle<P: Plane, M: Memory>(plane: &P, memory: &M, messages: &Messages<
     for question in memory.unanswered(&messages.seen.session) {
         take_back(plane, &messages.seen.session, question).await?;
     }
-    for id in open(plane, messages).await? {
-        match plane.record(messages.report(&id, None, Came::Cancelled { not_started: false }, false)).await {
+    // Who left a call at the host's prompt said no to it, or nothing: it never ran.
+    let mut at_prompt = memory.left_at_prompt(&messages.seen.session);
+    for (id, tool) in open(plane, messages).await? {
+        let place = at_prompt.iter().position(|waiting| *waiting == tool);
+        let not_started = place.map(|place| at_prompt.swap_remove(place)).is_some();
+        match plane.record(messages.report(&id, None, Came::Cancelled { not_started }, false)).await {
             Err(status) if !is_settled(&status) => return Err(status),
             _ => {}
         }
@@ -298,8 +320,8 @@ async fn take_back<P: Plane>(plane: &P, session: &str, question: String) -> Resu
     }
 }
 
-/// The ids of the session's calls without an outcome.
-async fn open<P: Plane>(plane: &P, messages: &Messages<'_>) -> Result<Vec<String>, Status> {
+/// The ids and tools of the session's calls without an outcome.
+async fn open<P: Plane>(plane: &P, messages: &Messages<'_>) -> Result<Vec<(String, String)>, Status> {
     let ask = v1::GetSessionStateRequest {
         session_id: messages.seen.session.clone(),
         last_calls: 1,
@@ -310,7 +332,7 @@ async fn open<P: Plane>(plane: &P, messages: &Messages<'_>) -> Result<Vec<String
         Err(status) if is_unknown(&status) => Vec::new(),
         Err(status) => return Err(status),
     };
-    Ok(calls.into_iter().filter(|call| call.state == OPEN).map(|call| call.call_id).collect())
+    Ok(calls.into_iter().filter(|call| call.state == OPEN).map(|call| (call.call_id, call.tool)).collect())
 }
 
 /// The text to put back into a context.

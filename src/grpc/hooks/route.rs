@@ -32,7 +32,7 @@ use super::{
         shortcut::Answer,
         stop::Stop,
     },
-    Asked, Installed, Memory, Plane, answered, v1,
+    Asked, Installed, Memory, Plane, answered, leave, v1,
     v1::session_service_server::SessionService as _,
 };
 use crate::{
@@ -77,6 +77,8 @@ struct OfSession {
     owes: bool,
     /// Calls that the host's user is asked about.
     asked: BTreeMap<String, Asked>,
+    /// Tools whose calls are at the host's prompt.
+    at_prompt: Vec<String>,
 }
 
 impl Default for Known {
@@ -293,6 +295,23 @@ impl Memory for Remembered<'_> {
         }
         let asked = self.with(session, |known| std::mem::take(&mut known.asked));
         asked.into_values().map(|(question, _)| question).collect()
+    }
+
+    fn at_prompt(&self, session: &str, tool: &str) {
+        self.with(session, |known| known.at_prompt.push(tool.to_owned()));
+    }
+
+    fn has_run(&self, session: &str, tool: &str) {
+        if self.seen(session, |known| known.at_prompt.iter().any(|waiting| waiting == tool)) {
+            self.with(session, |known| leave(&mut known.at_prompt, tool));
+        }
+    }
+
+    fn left_at_prompt(&self, session: &str) -> Vec<String> {
+        if !self.seen(session, |known| !known.at_prompt.is_empty()) {
+            return Vec::new();
+        }
+        self.with(session, |known| std::mem::take(&mut known.at_prompt))
     }
 
     fn forget(&self, session: &str) {
