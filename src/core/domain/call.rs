@@ -334,12 +334,6 @@ impl Call {
         self.outcome.as_ref().filter(|outcome| outcome.status == OutcomeStatus::Success)
     }
 
-    /// True when `rule` refused it.
-    #[must_use]
-    pub fn was_refused_by(&self, rule: &str) -> bool {
-        self.was_refused() && self.findings.iter().any(|f| f.enforced && f.rule == rule && f.decision > Decision::Allow)
-    }
-
     /// True while the tree owes it an outcome.
     #[must_use]
     pub fn is_open(&self) -> bool {

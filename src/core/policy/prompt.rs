@@ -191,7 +191,7 @@ mod tests {
     fn what_holds_is_said_and_what_does_not_is_not() {
         let text = compile(include_str!("../../../deploy/policy.example.yaml")).expect("a good policy").prompt();
         for part in [
-            "One turn has 200 steps",
+            "One turn has 1000 steps",
             "ACT: *.",
             "delete_*: a person must approve each call, and needs a",
             "A justification says in one sentence why",

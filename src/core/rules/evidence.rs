@@ -46,29 +46,10 @@ pub(super) fn recheck_ms(beyond: u32) -> u64 {
     (15_000_u64 << beyond.min(10)).min(300_000)
 }
 
-/// When a refusal promised another look: its retry_after, counted from then.
-fn promise(call: &Call) -> Option<crate::domain::time::Timestamp> {
-    let refusals =
-        call.findings.iter().filter(|f| f.enforced && matches!(f.decision, Decision::Reuse | Decision::Deny));
-    let after = refusals.filter_map(|finding| finding.retry_after_ms).max().filter(|_| call.was_refused())?;
-    Some(call.at.plus_ms(after))
-}
-
 /// True for a refusal that names a time for another try.
 pub(super) fn names_a_time(call: &Call) -> bool {
-    promise(call).is_some()
-}
-
-/// True where refusals of these calls promise another look.
-pub(super) fn is_rechecked(streak: &[&Call]) -> bool {
-    streak.iter().any(|call| promise(call).is_some())
-}
-
-/// What is left until the look that the refusals since the last one promise, in milliseconds; none when it is due.
-pub(super) fn until_look_ms(cx: &Context<'_>, streak: &[&Call]) -> Option<u64> {
-    let since = streak.iter().take_while(|call| call.was_refused());
-    let left = since.filter_map(|call| promise(call)).max()?.since_ms(cx.now);
-    (left > 0).then_some(left)
+    let refuses = |finding: &Finding| finding.enforced && matches!(finding.decision, Decision::Reuse | Decision::Deny);
+    call.was_refused() && call.findings.iter().any(|finding| refuses(finding) && finding.retry_after_ms.is_some())
 }
 
 /// What each call made, oldest first: the first of its names that not all share.

@@ -2,8 +2,7 @@
 //!
 //! Fires when the session's last calls hold this fingerprint 10, 20 or 30 times with an unchanged result, walking back
 //! until the result differs or another call made progress. The proposed call is not counted: ten recorded, the
-//! eleventh warns. A refused call counts, with the last result of its fingerprint. Where its refusals promise another
-//! look, that look is let through, and nothing is closed. A call made ten times in the window whose results keep
+//! eleventh warns. A refused call is no evidence. A call made ten times in the window whose results keep
 //! changing is warned of once. A `repeatable` call is warned of only.
 //!
 //! Why: an agent that cannot tell "done" from "failed" from "empty" calls the same tool again.
@@ -18,7 +17,7 @@ use serde_json::Value;
 
 use super::{
     Asked, Closes, Context, Judge, Part, Problem, Rule,
-    evidence::{gave_the_same, handing_back, in_words, is_rechecked, named, unchanged, until_look_ms},
+    evidence::{gave_the_same, handing_back, in_words, named, unchanged},
     levels::{Levels, still_broken},
     take_in,
 };
@@ -29,7 +28,6 @@ use crate::domain::{
     finding::{Decision, Finding, Level},
     outcome::OutcomeStatus,
     reason::Reason,
-    time::wait_in_words,
 };
 
 /// The rule.
@@ -127,36 +125,23 @@ fn without_progress(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
     let since = cx.calls().take_while(|call| is_same(call) || !made_progress(call));
     let streak = unchanged(since.filter(|call| is_same(call)));
     let (count, tool) = (streak.len() as u32, cx.tool());
-    let is_rechecked = is_rechecked(&streak);
-    let left_ms = if is_rechecked { until_look_ms(cx, &streak) } else { None };
-    let levels = match (cx.proposal.effect.repeatable, is_rechecked) {
-        (true, _) => Levels { critical: None, break_at: None, ..*levels },
-        (_, true) => Levels { break_at: None, ..*levels },
+    let levels = match cx.proposal.effect.repeatable {
+        true => Levels { critical: None, break_at: None, ..*levels },
         // What it did cannot be seen: `same_success` slows it before.
         _ if acknowledges(cx, &streak) && *levels == LEVELS => Levels { critical: levels.break_at, ..*levels },
         _ => *levels,
     };
     let finding = levels.finding(&RULE, Reason::NoProgress, count, streak.iter().copied(), |level| match level {
         Level::Warning => format!(
-            "{tool} was called {count} times with these arguments and gave the same result each time. Another call \
-             will not change it: use the result you have, change the arguments, or answer the user."
-        ),
-        _ if left_ms.is_some() => format!(
-            "{tool} was not run: {count} calls with these arguments gave the same result. It may look again in {}; do \
-             other work meanwhile, or tell the user what is missing.",
-            wait_in_words(left_ms.unwrap_or(0))
+            "{tool} was called {count} times with these arguments and gave the same result each time. Use the \
+             result you have, change the arguments, or answer the user."
         ),
         _ => format!(
             "{tool} was not run: {count} calls with these arguments gave the same result. Use that result, try a \
              different approach, or tell the user what is missing."
         ),
     })?;
-    let finding = handing_back(finding, cx, streak.into_iter());
-    match (finding.level, left_ms) {
-        (Some(Level::Critical), None) if is_rechecked => None,
-        (Some(Level::Critical), Some(left_ms)) => Some(finding.retry_after(left_ms)),
-        _ => Some(finding),
-    }
+    Some(handing_back(finding, cx, streak.into_iter()))
 }
 
 /// The same call, made again and again, whose results keep changing: told once, since it may be what is wanted.
@@ -190,8 +175,8 @@ fn plainly(plain: &Plain, cx: &Context<'_>) -> Option<Finding> {
     let (reason, level, count, message) = match () {
         () if plain.loop_threshold.is_some_and(|threshold| successes >= threshold) => {
             let message = format!(
-                "{tool} was not run: it has succeeded {} with these arguments{made}. It is done: go on with what it \
-                 gave. For something different, change the arguments.",
+                "{tool} was not run: it has succeeded {} with these arguments{made}. Use what it gave. For \
+                 something different, change the arguments.",
                 times(successes)
             );
             (Reason::RepeatedSuccess, Level::Break, successes, message)

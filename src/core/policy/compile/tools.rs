@@ -66,6 +66,11 @@ fn without(schema: &mut Value, key: &str) {
     }
 }
 
+/// Who names the fields that make a call what it is wants it once.
+fn names_identity(keys: &Tool) -> bool {
+    !keys.canonical_fields.is_empty() && keys.effects.is_empty() && keys.command_line.is_none()
+}
+
 impl Compiler {
     pub(super) fn tool(&mut self, common: &Common, name: &str, keys: Tool) {
         let path = format!("tool_schemas.{name}");
@@ -103,11 +108,7 @@ impl Compiler {
         let resource = self.template(&format!("{path}.side_effect_resource"), keys.side_effect_resource.as_deref());
         let effect = match keys.effect {
             Some(effect) => effect.into(),
-            None if resource.is_some() || keys.once || keys.repeatable => EffectKind::Write,
-            // Who names the fields that make a call what it is wants it once.
-            None if !keys.canonical_fields.is_empty() && keys.effects.is_empty() && keys.command_line.is_none() => {
-                EffectKind::Write
-            }
+            None if resource.is_some() || keys.once || keys.repeatable || names_identity(keys) => EffectKind::Write,
             None => EffectKind::Unknown,
         };
         let writes = effect == EffectKind::Write || keys.effects.iter().any(|case| case.effect == EffectKey::Write);
