@@ -3,7 +3,6 @@
 use callgate_core::{
     domain::{
         call::{Proposal, Request},
-        effect::EffectKind,
         failure::FailureKind,
         finding::{Decision, Finding},
         ids::CallId,
@@ -71,9 +70,7 @@ fn check(world: &World, asked: &Asked) -> Result<(), TestCaseError> {
             prop_assert!(told > at, "a wait of no time: {finding:?}");
             let (before, then) = (Timestamp::from_millis(until.as_millis() - 1), until);
             // The caller of a look that takes too long is taken for gone before its lease ends.
-            let kind = proposal.effect.kind;
-            let looks = matches!(kind, EffectKind::Read | EffectKind::Poll | EffectKind::Check);
-            let may_end = looks && finding.reason == Reason::CallInFlight;
+            let may_end = proposal.effect.kind.is_look() && finding.reason == Reason::CallInFlight;
             let earlier = says(world, asked.who, &proposal, finding, before);
             prop_assert!(
                 may_end || earlier >= Some(Decision::Wait),

@@ -25,6 +25,12 @@ impl EffectKind {
     /// Every kind, in the order of its stored code.
     pub const ALL: [Self; 5] = [Self::Unknown, Self::Read, Self::Write, Self::Poll, Self::Check];
 
+    /// True for what is declared to look, and to change nothing.
+    #[must_use]
+    pub const fn is_look(self) -> bool {
+        matches!(self, Self::Read | Self::Poll | Self::Check)
+    }
+
     /// The name used in the policy file and in SQL.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

@@ -200,7 +200,7 @@ fn in_flight(params: &Params, cx: &Context<'_>, previous: &Previous) -> Finding 
 /// The caller of a declared look that takes more than twice as long as such looks took is gone: nothing is lost by
 /// another one.
 fn has_vanished(cx: &Context<'_>, previous: &Previous) -> bool {
-    if !matches!(cx.proposal.effect.kind, EffectKind::Read | EffectKind::Poll | EffectKind::Check) || previous.foreign {
+    if !cx.proposal.effect.kind.is_look() || previous.foreign {
         return false;
     }
     let took_ms = |call: &Call| Some(call.success()?.at.since_ms(call.permit.as_ref()?.at));

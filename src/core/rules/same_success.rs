@@ -47,18 +47,17 @@ struct Brake {
 impl Brake {
     /// For results that each name something else. An object that is taken, turned or drawn has no content.
     fn of_receipts(levels: &Levels, cx: &Context<'_>) -> Self {
-        let shape = &cx.proposal.shape;
         // Levels that an owner sets hold for whatever arguments.
-        match (shape.has_content() || *levels != LEVELS, shape.leaves()) {
+        match (has_content(cx) || *levels != LEVELS, cx.proposal.shape.leaves()) {
             (true, _) => Self { levels: *levels, waits_from: None },
-            (false, 2..) => Self::weak(levels, 3, 5, 20),
+            (false, 2..) if !cx.proposal.effect.in_steps => Self::weak(levels, 3, 5, 20),
             (false, _) => Self::weak(levels, 5, 10, 30),
         }
     }
 
     /// For identical acknowledgements, which are a sign of less.
     fn of_acknowledgements(levels: &Levels, cx: &Context<'_>) -> Self {
-        if cx.proposal.shape.has_content() { Self::weak(levels, 3, 5, 10) } else { Self::weak(levels, 10, 20, 30) }
+        if has_content(cx) { Self::weak(levels, 3, 5, 10) } else { Self::weak(levels, 10, 20, 30) }
     }
 
     /// A policy that switches the levels off means these too.
@@ -90,8 +89,13 @@ impl Brake {
     }
 }
 
+/// A line of a shell has several words whatever it does: they are no content.
+fn has_content(cx: &Context<'_>) -> bool {
+    cx.proposal.shape.has_content() && !cx.proposal.effect.in_steps
+}
+
 fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
-    if is_exempt(cx.proposal.effect.kind) || cx.proposal.effect.repeatable {
+    if cx.proposal.effect.kind.is_look() || cx.proposal.effect.repeatable {
         return None;
     }
     let finding = still_broken(&RULE, Reason::RepeatedSuccess, cx)
@@ -104,13 +108,9 @@ fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
     })
 }
 
-fn is_exempt(kind: EffectKind) -> bool {
-    matches!(kind, EffectKind::Read | EffectKind::Poll | EffectKind::Check)
-}
-
 fn silent(levels: &Levels, asked: &Asked<'_>) -> String {
     match asked.kind() {
-        Some(kind) if is_exempt(kind) => format!("left alone, as a declared {}", kind.as_str()),
+        Some(kind) if kind.is_look() => format!("left alone, as a declared {}", kind.as_str()),
         _ => levels.silent(asked),
     }
 }
@@ -176,12 +176,12 @@ fn made_again(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
     let finding =
         levels.weighed(&RULE, Reason::RepeatedSuccess, (full, all), calls.iter().copied(), |level| match level {
             Level::Warning => format!(
-                "{tool} has succeeded {successes} times with these arguments, and each time the result named something \
-             else{made}. If one is enough, go on with it and do not make another."
+                "{tool} has succeeded {successes} times with these arguments, and each result has another name{made}. If \
+                 one is enough, go on with it and do not make another."
             ),
             _ => format!(
-                "{tool} was not run: it has succeeded {successes} times with these arguments, and each time the result \
-             named something else{made}. Go on with one of them. For something different, change the arguments."
+                "{tool} was not run: it has succeeded {successes} times with these arguments, and each result has another \
+                 name{made}. Go on with one of them. For something different, change the arguments."
             ),
         })?;
     let finding = handing_back(finding, cx, calls.into_iter());

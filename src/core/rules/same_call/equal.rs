@@ -5,7 +5,6 @@ use crate::{
     domain::{
         answer::Says,
         call::Call,
-        effect::EffectKind,
         finding::{Decision, Finding},
         previous::Previous,
         reason::Reason,
@@ -74,8 +73,7 @@ pub(super) fn rechecked(params: &Params, cx: &Context<'_>, previous: &Previous) 
     if changed(cx, previous) {
         return None;
     }
-    let looks = |call: &Call| matches!(call.effect.kind, EffectKind::Read | EffectKind::Poll | EffectKind::Check);
-    let row = equal_row(cx, |call| call.permit.is_some() && !looks(call));
+    let row = equal_row(cx, |call| call.permit.is_some() && !call.effect.kind.is_look());
     let beyond = (row.len() as u32).checked_sub(params.same_results)?;
     let wait_ms = params.recheck_ms.saturating_mul(1 << beyond.min(20)).min(params.recheck_ms_max);
     let left_ms = left_ms(cx, &row, wait_ms)?;

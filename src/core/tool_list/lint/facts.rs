@@ -130,9 +130,7 @@ impl<'a> Tool<'a> {
 
     /// True when it is said, or guessed, to look only.
     pub(super) fn is_reader(&self) -> bool {
-        self.told
-            .as_ref()
-            .is_some_and(|told| matches!(told.effect, EffectKind::Read | EffectKind::Poll | EffectKind::Check))
+        self.told.as_ref().is_some_and(|told| told.effect.is_look())
     }
 
     /// True for a way out, by its name.
