@@ -176,12 +176,12 @@ fn made_again(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
     let finding =
         levels.weighed(&RULE, Reason::RepeatedSuccess, (full, all), calls.iter().copied(), |level| match level {
             Level::Warning => format!(
-                "{tool} has succeeded {successes} times with these arguments, and each result has another name{made}. If \
-                 one is enough, go on with it and do not make another."
+                "{tool} has succeeded {successes} times with these arguments, and each result has another name{made}. \
+                 If one is enough, go on with it and do not make another."
             ),
             _ => format!(
-                "{tool} was not run: it has succeeded {successes} times with these arguments, and each result has another \
-                 name{made}. Go on with one of them. For something different, change the arguments."
+                "{tool} was not run: it has succeeded {successes} times with these arguments, and each result has \
+                 another name{made}. Go on with one of them. For something different, change the arguments."
             ),
         })?;
     let finding = handing_back(finding, cx, calls.into_iter());
