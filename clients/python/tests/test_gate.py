@@ -203,7 +203,7 @@ def test_hints_are_told_once_and_results_stay_byte_for_byte(gate: Gate) -> None:
     answers = [f'{{"id":{n},  "price": 1.10}}' for n in range(3)]
     outcome = Outcome("", is_error=False, decision=None)
     for answer in answers:
-        outcome = gate.run("make", {}, Tool(answer))
+        outcome = gate.run("make", {"title": "Q3 report"}, Tool(answer))
     hint = outcome.verdict.next_context_hint if outcome.verdict else ""
     assert "2 times" in hint
     assert answers[-1] in outcome.text

@@ -208,7 +208,8 @@ def test_a_conversation_without_a_thread_is_one_session(client: Client, world: W
     answer = clerk.invoke({"messages": [HumanMessage("Find them.", id=first)]})
     answer = clerk.invoke({"messages": [*answer["messages"], HumanMessage("Once more.")]})
     texts = [json.loads(turn[0]) for turn in seen(answer["messages"])]
-    assert [text["status"] for text in texts] == ["success", "duplicate_call_blocked"]
+    # Another turn reads again: what was read is the past of another run.
+    assert [text["status"] for text in texts] == ["success", "success"]
     assert len(calls(client, f"langchain-{first}")) == 2
 
 
