@@ -41,6 +41,10 @@ impl CallTree {
             let (id, from) = (event.run.clone(), event.run_from);
             session.run = Run { id, from, started_at: event.at, last_at: event.at, ..Run::default() };
         }
+        // Releases before stored a session that went on after idleness in its old run.
+        if event.resumes {
+            session.run.closed.clear();
+        }
         session.run.passed(event.at, event.round > 1);
         self.pace.judged(event);
         for used in &event.uses {

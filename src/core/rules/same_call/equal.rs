@@ -56,7 +56,8 @@ fn left_ms(cx: &Context<'_>, row: &[&Call], wait_ms: u64) -> Option<u64> {
 
 /// An undeclared call that keeps giving the same, with no other success between, is answered from memory for a while.
 pub(super) fn remembered(params: &Params, cx: &Context<'_>, previous: &Previous) -> Option<Finding> {
-    let is_known = says_something(cx, previous) && fits(cx, previous) && !changed(cx, previous);
+    let is_given = cx.is_in_context(previous) && fits(cx, previous);
+    let is_known = is_given && says_something(cx, previous) && !changed(cx, previous);
     if cx.proposal.request.repeat_intended || !is_known {
         return None;
     }

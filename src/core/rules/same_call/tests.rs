@@ -18,6 +18,21 @@ fn an_undeclared_call_is_answered_after_three_equal_results_for_a_while() {
 }
 
 #[test]
+fn an_undeclared_call_is_not_answered_with_what_a_sub_agent_was_given() {
+    check(
+        "rules same_call
+         step 8s
+         list {} -> ok [\"same\"]   x2
+         step 1s
+         list {} -> ok [\"same\"]
+         session b parent s
+         list {} -> ok [\"other\"] => allow
+         session s
+         list {} => allow",
+    );
+}
+
+#[test]
 fn a_new_result_elsewhere_frees_an_undeclared_call() {
     check(
         "rules same_call
