@@ -158,7 +158,7 @@ async fn a_counter_without_its_limit_is_overspent_and_that_is_seen() {
 async fn two_that_pay(postgres: &Postgres, gates: &[Arc<Gate>; 2], name: &str) -> [EvaluateAnswer; 2] {
     let arguments = format!(r#"{{"invoice":"{name}"}}"#);
     evaluate(&gates[0], ask(&format!("{name}x"), "before", "pay", &arguments)).await;
-    record(&gates[0], failure(&format!("{name}x"), "before", "unavailable")).await;
+    record(&gates[0], failure(&format!("{name}x"), "before", "conflict")).await;
     postgres.tamper("update ledger set retry_after_ms = 0").await;
     for (n, gate) in gates.iter().enumerate() {
         done(gate, ask(&format!("{name}{n}"), "before", "look", "{}"), "row").await;

@@ -77,7 +77,7 @@ async fn call_it(gate: &Gate, request: Request, report: Report) {
 
 /// A session in which everything happens that counts against a tool.
 async fn bad_session(gate: &Gate, name: &str) {
-    call_it(gate, ask(name, "p1", "pay", r#"{"sum":1}"#), failure(name, "p1", "unavailable")).await;
+    call_it(gate, ask(name, "p1", "pay", r#"{"sum":1}"#), failure(name, "p1", "conflict")).await;
     for call in ["s1", "s2"] {
         call_it(gate, ask(name, call, "search", r#"{"for":1}"#), failure(name, call, "timeout")).await;
     }

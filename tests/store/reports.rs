@@ -256,7 +256,7 @@ async fn the_attempts_that_a_write_has_had_in_one_tree_do_not_bind_another() {
     policy.retry.attempts = 1;
     let gate = gate(&postgres, &policy).await;
     evaluate(&gate, ask("s", "c1", "pay", "{}")).await;
-    record(&gate, failure("s", "c1", "unavailable")).await;
+    record(&gate, failure("s", "c1", "conflict")).await;
     assert_eq!(said(&evaluate(&gate, ask("s", "c2", "pay", "{}")).await), "DENY retries_exhausted");
     let answer = evaluate(&gate, ask("t", "c3", "pay", "{}")).await;
     assert_eq!(said(&answer), "ALLOW");

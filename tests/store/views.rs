@@ -49,7 +49,7 @@ async fn a_call_says_why_and_who_let_it_through() {
     let command = Command { session: session("s"), by: "eve".into(), reason, operation };
     gate.control(DEFAULT_TENANT, &command).await.expect("an answer that is taken");
     assert_eq!(said(&evaluate(&gate, reset("c1")).await), "ALLOW");
-    record(&gate, failure("s", "c1", "unavailable")).await;
+    record(&gate, failure("s", "c1", "conflict")).await;
     evaluate(&gate, ask("s", "c2", "look", "{}")).await;
     gate.halt(DEFAULT_TENANT, &Halted::Session(session("s")), "max", "a drill").await.expect("a halt");
     let why = "select call_id, rounds, justification, approved_by, deciding_finding ->> 'rule', message is not null,
@@ -57,7 +57,7 @@ async fn a_call_says_why_and_who_let_it_through() {
     let expected = ["(bare,1,,,tier,t,0,0,f,0)", r#"(c1,2,"It hangs.",eve,,f,40,2,t,0)"#, "(c2,1,,,,f,0,0,f,0)"];
     assert_eq!(postgres.rows(why).await, expected);
     let tries = "select call_id, attempt, outcome, failure, tokens from attempts order by seq";
-    assert_eq!(postgres.rows(tries).await, ["(c1,1,error,unavailable,0)", "(c2,1,running,,0)"]);
+    assert_eq!(postgres.rows(tries).await, ["(c1,1,error,conflict,0)", "(c2,1,running,,0)"]);
     let answered = "select status, answered_by, answer, waited_ms >= 0 from approvals";
     assert_eq!(postgres.rows(answered).await, [r#"(approved,eve,"go ahead",t)"#]);
     let did = "select actor, kind, session_id, subject, reason from operator_events order by at";

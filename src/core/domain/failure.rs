@@ -77,12 +77,6 @@ impl FailureKind {
         use FailureKind::{Conflict, Internal, Network, RateLimited, Timeout, Unavailable};
         matches!(self, Timeout | RateLimited | Unavailable | Network | Conflict | Internal)
     }
-
-    /// True when such a failure leaves open whether the call took effect.
-    #[must_use]
-    pub const fn leaves_effect_open(self) -> bool {
-        matches!(self, Self::Timeout | Self::Network)
-    }
 }
 
 /// An error as the caller reports it; everything but the message is optional.

@@ -244,8 +244,8 @@ fn came_to(call: &Call, report: &Report) -> (OutcomeStatus, Option<FailureKind>)
         // Somebody has looked.
         status if report.by.is_some() || report.not_started => status,
         OutcomeStatus::Error | OutcomeStatus::Cancelled if call.effect.may_have_happened() => {
-            let open =
-                report.status == OutcomeStatus::Cancelled || failure.is_some_and(FailureKind::leaves_effect_open);
+            let is_open = |error| failure.is_some_and(|kind| classify::may_have_taken_effect(kind, error));
+            let open = report.status == OutcomeStatus::Cancelled || report.error.as_ref().is_some_and(is_open);
             if open { OutcomeStatus::Unknown } else { report.status }
         }
         status => status,

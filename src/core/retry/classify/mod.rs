@@ -8,6 +8,7 @@ mod codes;
 mod mask;
 mod names;
 mod reduce;
+mod sent;
 mod sqlstate;
 mod status;
 mod text;
@@ -20,6 +21,7 @@ mod lines;
 
 pub use mask::error_signature;
 pub use reduce::one_line;
+pub use sent::may_have_taken_effect;
 pub use wait::{retry_after_in_message, retry_after_ms};
 
 use codes::{Meaning, Reading};
