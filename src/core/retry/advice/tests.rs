@@ -1,0 +1,144 @@
+use super::*;
+use crate::{
+    domain::profile::{CellCount, Counts, FollowUpKind},
+    retry::estimate::Estimate,
+};
+
+fn tool() -> ToolName {
+    ToolName::parse("tool", "get_order").expect("a good name")
+}
+
+fn case(tool: &ToolName, kind: FailureKind) -> FailedAttempt<'_> {
+    FailedAttempt {
+        tool,
+        kind,
+        attempt: 1,
+        tool_state: ToolState::Working,
+        hint: None,
+        asked_ms: None,
+        is_unsafe: false,
+        rate_limit_run: 0,
+        may_retry: true,
+        may_probe: false,
+        traits: Traits::default(),
+        seed: 0,
+        now: Timestamp::default(),
+    }
+}
+
+fn told(case: &FailedAttempt<'_>) -> Advice {
+    advise(&Params::default(), &Profiles::default(), case).advice
+}
+
+#[test]
+fn priors_say_what_hard_coded_flags_said() {
+    for kind in FailureKind::ALL {
+        assert_eq!(told(&case(&tool(), kind)).retryable, kind.may_pass(), "{kind:?}");
+    }
+}
+
+#[test]
+fn an_owners_word_holds_until_there_is_evidence() {
+    let tool = tool();
+    let hinted = |kind, hint| told(&FailedAttempt { hint: Some(hint), ..case(&tool, kind) }).retryable;
+    assert!(hinted(FailureKind::NotFound, true) && !hinted(FailureKind::Timeout, false));
+}
+
+#[test]
+fn the_provider_is_never_undercut_and_jitter_only_lengthens() {
+    let tool = tool();
+    for seed in [0, 1, 511, 1_023, u64::MAX] {
+        let asked = FailedAttempt { asked_ms: Some(7_000), seed, ..case(&tool, FailureKind::RateLimited) };
+        let after = told(&asked).retry_after_ms;
+        assert!((7_000..=8_400).contains(&after), "{after}");
+    }
+    assert_eq!(told(&case(&tool, FailureKind::Timeout)).retry_after_ms, 1_000);
+}
+
+#[test]
+fn guards_overrule_and_are_named() {
+    let tool = tool();
+    let base = case(&tool, FailureKind::RateLimited);
+    for (case, guard) in [
+        (FailedAttempt { is_unsafe: true, ..base }, Some(Guard::Unsafe)),
+        (FailedAttempt { rate_limit_run: 3, ..base }, None),
+        (FailedAttempt { rate_limit_run: 4, ..base }, Some(Guard::RateLimitEscalation)),
+        (FailedAttempt { attempt: 4, ..base }, None),
+        (FailedAttempt { attempt: 5, ..base }, Some(Guard::Attempts)),
+        (FailedAttempt { may_retry: false, ..base }, Some(Guard::RetryBudget)),
+    ] {
+        let advice = told(&case);
+        assert_eq!((advice.guard, advice.retryable), (guard, guard.is_none()), "{case:?}");
+    }
+}
+
+#[test]
+fn what_remains_counts_down_to_the_cap() {
+    let tool = tool();
+    let remaining =
+        |attempt| told(&FailedAttempt { attempt, ..case(&tool, FailureKind::Timeout) }).max_retries_remaining;
+    assert_eq!([1, 2, 3, 4, 5].map(remaining), [4, 3, 2, 1, 0]);
+}
+
+#[test]
+fn what_remains_is_the_least_of_all_limits() {
+    let tool = tool();
+    let remaining = |run| {
+        let case = FailedAttempt { attempt: run, rate_limit_run: run, ..case(&tool, FailureKind::RateLimited) };
+        told(&case).max_retries_remaining
+    };
+    // The fourth rate limit in a row is final, whatever the number of attempts.
+    assert_eq!([1, 2, 3, 4].map(remaining), [3, 2, 1, 0]);
+}
+
+#[test]
+fn an_owners_no_is_not_overruled_by_other_tools() {
+    let (mine, other) = (tool(), ToolName::parse("tool", "other").expect("a good name"));
+    let now = Timestamp::default();
+    let cell = |tool: &ToolName, wait| CellCount {
+        tool: tool.clone(),
+        failure: FailureKind::Timeout,
+        kind: FollowUpKind::Same,
+        wait,
+        state: RetryState { attempt: 1, tool: ToolState::Working },
+        n: 40.0,
+        k: 40.0,
+    };
+    let seen = |tools: &[&ToolName]| {
+        let cells = tools.iter().flat_map(|tool| (0..WAITS_MS.len()).map(|wait| cell(tool, wait))).collect();
+        let estimate = Estimate::restore(&Counts { as_of: now, cells, recent: Vec::new() });
+        Profiles { estimate, ..Profiles::default() }
+    };
+    let case = FailedAttempt { hint: Some(false), now, ..case(&mine, FailureKind::Timeout) };
+    let is_told = |profiles: &Profiles| advise(&Params::default(), profiles, &case).advice.retryable;
+    assert!(!is_told(&seen(&[&other])), "others know nothing of it");
+    assert!(is_told(&seen(&[&other, &mine])), "its own trials do");
+}
+
+#[test]
+fn one_suppressed_retry_in_twenty_is_made_to_learn_but_never_a_hopeless_one() {
+    let tool = tool();
+    let probes = |kind, attempt, may_probe| {
+        let hash = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let told = (0..10_000).map(|n| told(&FailedAttempt { attempt, may_probe, seed: hash(n), ..case(&tool, kind) }));
+        told.filter(|advice| advice.probe && advice.retryable && advice.max_retries_remaining == 1).count()
+    };
+    assert!((400..600).contains(&probes(FailureKind::NotFound, 1, true)));
+    assert_eq!(probes(FailureKind::NotFound, 3, true), 0);
+    assert_eq!(probes(FailureKind::NotFound, 1, false), 0);
+    assert_eq!(probes(FailureKind::Auth, 1, true), 0);
+    assert_eq!(probes(FailureKind::Timeout, 1, true), 0, "what is worth it is no probe");
+}
+
+#[test]
+fn a_wait_that_costs_more_than_a_success_is_worth_is_no_retry() {
+    let tool = tool();
+    let asked = FailedAttempt { asked_ms: Some(900_000), ..case(&tool, FailureKind::RateLimited) };
+    assert!(!told(&asked).retryable);
+}
+
+#[test]
+fn the_interval_holds_the_estimate() {
+    let (low, high) = wilson(0.25, 40.0);
+    assert!(low > 0.15 && low < 0.25 && high > 0.25 && high < 0.39, "{low} {high}");
+}
