@@ -126,6 +126,7 @@ pub(super) fn advice(advice: &Advice) -> v1::Advice {
         trials: advice.trials,
         as_of_time: advice.as_of.map(timestamp),
         probe: advice.probe,
+        repeat: advice.repeat.to_wire().into(),
     }
 }
 
@@ -134,6 +135,7 @@ pub(super) fn recorded(answer: RecordAnswer, all_budgets: bool) -> v1::RecordRes
     v1::RecordResponse {
         status: status(recorded.settled.status),
         failure: failure(recorded.settled.failure),
+        effect_open: recorded.settled.effect_open,
         advice: recorded.advice.as_ref().map(advice),
         tool_result_json: answer.text.json,
         is_error: answer.text.is_error,

@@ -6,7 +6,7 @@ use callgate_core::domain::{
     failure::FailureKind,
     finding::{Decision, Level},
     inbox::QuestionState,
-    outcome::{Basis, Confidence, Guard, OutcomeStatus},
+    outcome::{Basis, Confidence, Guard, OutcomeStatus, Repeat},
     profile::{FollowUpKind, ToolState},
     session_state::CallState,
     tool::Risk,
@@ -126,6 +126,12 @@ mirrors! {
         RateLimitEscalation = RateLimitEscalation,
         Attempts = Attempts,
         RetryBudget = RetryBudget,
+    }
+    Repeat = Repeat {
+        ByClient = ByClient,
+        ByModel = ByModel,
+        ByPerson = ByPerson,
+        Never = Never,
     }
     CallState = CallState {
         Refused = Refused,

@@ -22,7 +22,7 @@ use callgate_core::domain::{
     fingerprint::{ArgsDigest, Fingerprint},
     ids::{CallId, DEFAULT_TENANT, SessionId, ToolName},
     json,
-    outcome::{Advice, Basis, Confidence, OutcomeStatus},
+    outcome::{Advice, Basis, Confidence, OutcomeStatus, Repeat},
     reason::Reason,
     redaction::Secrets,
     time::Timestamp,
@@ -143,6 +143,7 @@ pub(super) fn settled(status: OutcomeStatus, failure: Option<FailureKind>, retry
             as_of: None,
             guard: None,
             probe: false,
+            repeat: if retryable { Repeat::ByClient } else { Repeat::Never },
         }),
         lease_until: None,
         ledger_revision: 0,
@@ -156,6 +157,7 @@ pub(super) fn settled(status: OutcomeStatus, failure: Option<FailureKind>, retry
         whole: None,
         gist: None,
         error_line: None,
+        effect_open: false,
         error_message: Some(SECRET.to_owned()),
     }
 }

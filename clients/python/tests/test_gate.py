@@ -174,6 +174,32 @@ def test_a_retry_beyond_patience_is_left_to_the_model(gate: Gate) -> None:
         outcome.unwrap()
 
 
+OPEN = [
+    TimeoutError("no answer within 5 s"),
+    ConnectionResetError(104, "Connection reset by peer"),
+    *(ToolFailed("it broke", http_status=status) for status in (500, 502, 503, 504)),
+]
+
+
+@pytest.mark.parametrize(
+    "failure", OPEN, ids=lambda failure: getattr(failure, "http_status", None) or type(failure).__name__
+)
+@pytest.mark.parametrize("tool_name", ["refund", "pay"])
+def test_what_may_have_taken_effect_is_executed_once(
+    gate: Gate, session: str, tool_name: str, failure: Exception
+) -> None:
+    tool = Tool(failure, "fine")
+    outcome = gate.run(tool_name, {"order": session}, tool)
+    assert (len(tool.seen), outcome.is_error) == (1, True)
+    assert "may have taken effect" in outcome.text
+
+
+def test_what_the_program_declares_to_read_is_retried(gate: Gate) -> None:
+    tool = Tool(TimeoutError("no answer"), "fine")
+    outcome = gate.run("find", {"order": 7}, tool, read_only=True)
+    assert (outcome.unwrap(), outcome.attempts) == ("fine", 2)
+
+
 def test_what_no_retry_mends_is_not_retried(gate: Gate) -> None:
     tool = Tool(ToolFailed("no such order", http_status=404))
     outcome = gate.run("fetch", "", tool)

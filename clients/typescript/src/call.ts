@@ -41,6 +41,10 @@ export interface RunOptions {
   justification?: string | undefined;
   /** The agent means to repeat an earlier call. */
   repeatIntended?: boolean | undefined;
+  /**
+   * The tool changes nothing, so that a retry after a timeout does no harm. What the policy declares goes before it.
+   */
+  readOnly?: boolean | undefined;
   /** What it is expected to cost, in millionths of a US dollar. */
   costEstimateMicros?: number | undefined;
   /** What the model used since the last call: `{ inputTokens: 1200n, outputTokens: 80n }`. */
@@ -76,6 +80,7 @@ const CALL_OPTIONS = {
   turn: 1,
   justification: 1,
   repeatIntended: 1,
+  readOnly: 1,
   costEstimateMicros: 1,
   usage: 1,
   patienceMs: 1,

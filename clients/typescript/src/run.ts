@@ -12,7 +12,14 @@ import {
   RecordRequestSchema,
   type RecordResponse,
 } from "./gen/callgate/v1/gate_service_pb.js";
-import { Decision, OutcomeStatus, type Permit, type ToolCall, type Verdict } from "./gen/callgate/v1/types_pb.js";
+import {
+  Decision,
+  OutcomeStatus,
+  type Permit,
+  Repeat,
+  type ToolCall,
+  type Verdict,
+} from "./gen/callgate/v1/types_pb.js";
 import { Outcome, type OutcomeMembers } from "./outcome.js";
 import type { Plane } from "./plane.js";
 import { keyOf } from "./reports.js";
@@ -290,9 +297,9 @@ export class Run {
     });
   }
 
-  /** How long to wait before a retry; undefined where none is advised, or patience is over before. */
+  /** How long to wait before a retry; undefined where that is not for a client to decide, or patience is over before. */
   #advised({ record }: Outcome): number | undefined {
-    if (!record?.advice?.retryable) return undefined;
+    if (record?.advice?.repeat !== Repeat.BY_CLIENT) return undefined;
     const pauseMs = msOf(record.advice.retryAfter) ?? 0;
     return pauseMs <= this.#patienceMs ? pauseMs : undefined;
   }
@@ -300,6 +307,7 @@ export class Run {
   #addressed(report: RecordRequest): RecordRequest {
     report.caller = this.rules.caller;
     report.callId = this.asked.callId;
+    report.readOnly = this.call.readOnly ?? false;
     return report;
   }
 

@@ -142,6 +142,29 @@ test("a failure that is worth a retry is retried, with the same key", async () =
   );
 });
 
+test("what may have taken effect is executed once, unless the program declares that it reads", async () => {
+  const failures = [500, 502, 503, 504].map((httpStatus) => new ToolFailed("it broke", { httpStatus }));
+  const reset = Object.assign(new Error("read ECONNRESET"), { code: "ECONNRESET" });
+  for (const failure of [new DOMException("no answer", "TimeoutError"), reset, ...failures]) {
+    for (const [tool, readOnly, attempts] of [
+      ["refund", false, 1],
+      ["pay", false, 1],
+      ["find", true, 2],
+    ] as const) {
+      let runs = 0;
+      const execute = () => {
+        runs += 1;
+        if (runs === 1) throw failure;
+        return "fine";
+      };
+      const session = newSession();
+      const outcome = await client.gate(session).run(tool, { order: session }, execute, { readOnly });
+      assert.deepEqual([runs, outcome.isError], [attempts, attempts === 1], `${tool}: ${failure.message}`);
+      if (attempts === 1) assert.match(outcome.text, /may have taken effect/);
+    }
+  }
+});
+
 test("a failure that is not worth a retry is told, and not retried", async () => {
   const failure = new ToolFailed("no such order", { httpStatus: 404, type: "order_missing" });
   let runs = 0;

@@ -157,6 +157,7 @@ fn decide(bench: &Bench, criterion: &mut Criterion) {
     }
     let now = bench.now.plus_ms(60_000);
     let case = |kind, attempt| FailedAttempt {
+        effect_open: false,
         tool: &tools[17],
         kind,
         attempt,

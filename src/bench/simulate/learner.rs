@@ -68,6 +68,7 @@ impl Learner {
     /// The advice on a failure; `health` is the tool's with this failure.
     pub(crate) fn advise(&self, tool: &ToolName, failed: &Failed, health: &Health) -> Advised {
         let case = FailedAttempt {
+            effect_open: false,
             tool,
             kind: failed.kind,
             attempt: failed.attempt,

@@ -205,6 +205,12 @@ impl Effect {
         self.kind == EffectKind::Write && !self.idempotent
     }
 
+    /// True for what may have been done although it failed: a write, or what nobody has declared.
+    #[must_use]
+    pub fn may_have_acted(&self) -> bool {
+        !self.kind.is_look() && !self.idempotent
+    }
+
     /// True for a write whose double execution would be a second change: nobody downstream knows it again.
     #[must_use]
     pub fn is_unsafe_to_repeat(&self) -> bool {

@@ -128,6 +128,8 @@ pub struct Settled {
     pub news: bool,
     /// True when that was more than another name or number for what the call gave before.
     pub progress: bool,
+    /// It did not succeed, and may have taken effect all the same.
+    pub effect_open: bool,
     /// What was advised.
     pub advice: Option<Advice>,
     /// For a failure: how the tool fared.

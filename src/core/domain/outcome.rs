@@ -144,6 +144,52 @@ impl Guard {
     }
 }
 
+/// Who may execute a failed call again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Repeat {
+    /// The client, by itself: nothing was done, or doing it again does no harm.
+    ByClient,
+    /// The model, after it has checked where the call changes something: it may have taken effect.
+    ByModel,
+    /// A person who has looked whether it took effect.
+    ByPerson,
+    /// Nobody: it is not worth it.
+    Never,
+}
+
+impl Repeat {
+    /// Every one, in the order of its stored code less one (0 is none).
+    pub const ALL: [Self; 4] = [Self::ByClient, Self::ByModel, Self::ByPerson, Self::Never];
+
+    /// The name used in the contract and in SQL.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::ByClient => "by_client",
+            Self::ByModel => "by_model",
+            Self::ByPerson => "by_person",
+            Self::Never => "never",
+        }
+    }
+
+    /// The one of that name, if there is one.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|repeat| repeat.as_str() == name)
+    }
+
+    /// For people, with how long to wait first: `retry after 2 s`.
+    #[must_use]
+    pub fn describe(self, wait: &str) -> String {
+        match self {
+            Self::ByClient => format!("retry after {wait}"),
+            Self::ByModel => format!("may have taken effect; the model may retry after {wait}"),
+            Self::ByPerson => "may have taken effect; a person decides".to_owned(),
+            Self::Never => "do not retry".to_owned(),
+        }
+    }
+}
+
 /// The answer to a failure: retry or not, after how long, how often, with what chance.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Advice {
@@ -169,6 +215,8 @@ pub struct Advice {
     pub guard: Option<Guard>,
     /// The estimate says no, and a retry is allowed to learn whether that still holds.
     pub probe: bool,
+    /// Who may execute the call again.
+    pub repeat: Repeat,
 }
 
 impl Outcome {
@@ -206,4 +254,6 @@ pub struct Outcome {
     pub circumstances: Option<Box<Circumstances>>,
     /// For a failure: its error in one line.
     pub error_line: Option<Arc<str>>,
+    /// It did not succeed, and may have taken effect all the same.
+    pub effect_open: bool,
 }

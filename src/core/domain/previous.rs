@@ -14,7 +14,7 @@ use super::{
     ledger::{LedgerRow, LedgerState},
     outcome::{Guard, Outcome, OutcomeStatus},
     time::Timestamp,
-    tree::{CallTree, Denial},
+    tree::{CallTree, Denial, Session},
     whole::Whole,
 };
 
@@ -107,6 +107,8 @@ pub struct Previous {
     pub last_at: Timestamp,
     pub attempt: u32,
     pub occurrence: u64,
+    /// Its attempts in this call tree that did not succeed and may have taken effect.
+    pub open_attempts: u32,
     /// Size of its result in bytes; 0 when this tree does not know.
     pub result_bytes: u32,
     /// How much its answer says; none when this tree does not know.
@@ -195,6 +197,13 @@ impl CallTree {
     fn remembered(&self, fingerprint: Fingerprint, now: Timestamp) -> Option<Previous> {
         let permitted = self.calls_of(fingerprint).filter_map(|(id, _, call)| Some((id, call, call.permit.as_ref()?)));
         let (id, call, permit) = permitted.max_by_key(|(_, _, permit)| permit.seq)?;
+        let may_have_acted = |(_, _, other): &(&SessionId, &Session, &Call)| {
+            other.permit.as_ref().is_some_and(|other| other.occurrence == permit.occurrence)
+                && other
+                    .outcome
+                    .as_ref()
+                    .map_or(other.standing(now) == Standing::Unknown, |outcome| outcome.effect_open)
+        };
         let past = match call.standing(now) {
             Standing::Refused | Standing::Held(_) => return None,
             Standing::InFlight => Past::InFlight,
@@ -219,6 +228,7 @@ impl CallTree {
             last_at: call.outcome.as_ref().map_or(call.at, |outcome| outcome.at),
             attempt: permit.attempt,
             occurrence: permit.occurrence,
+            open_attempts: self.calls_of(fingerprint).filter(may_have_acted).count() as u32,
             result_bytes: call.outcome.as_ref().map_or(0, |outcome| outcome.result_bytes),
             says: call.outcome.as_ref().and_then(|outcome| outcome.marks.as_deref()).map(|marks| marks.says),
             is_empty: call
@@ -254,6 +264,7 @@ impl CallTree {
             last_at: settled_at,
             attempt: row.attempt,
             occurrence: row.occurrence,
+            open_attempts: 0,
             result_bytes: 0,
             says: None,
             is_empty: false,

@@ -40,6 +40,8 @@ pub struct Report {
     pub duration_ms: Option<u64>,
     /// For a cancelled call: its caller knows that it never ran.
     pub not_started: bool,
+    /// The caller's program declares that the tool changes nothing.
+    pub read_only: bool,
     /// For a call that nobody asked about: what it was.
     pub observed: Option<Box<Proposal>>,
     /// Who says so, when it is an operator and not the call's own caller.
@@ -74,6 +76,7 @@ impl Report {
             by_lease: false,
             duration_ms: None,
             not_started: false,
+            read_only: false,
             observed: None,
             by: None,
         }

@@ -16,7 +16,7 @@ use crate::{
         finding::{Decision, Finding},
         gist::{self, size},
         json as strict,
-        outcome::{Advice, Confidence, OutcomeStatus},
+        outcome::{Advice, Confidence, OutcomeStatus, Repeat},
         previous::Given,
         reason::Reason,
         redaction::{self, REDACTED},
@@ -230,7 +230,7 @@ pub fn recorded(call: &Call, empty_means: Option<EmptyMeans>, recorded: &Recorde
         }
         OutcomeStatus::Running => running(recorded),
         OutcomeStatus::Error => error(call, recorded),
-        OutcomeStatus::Cancelled => cancelled(call),
+        OutcomeStatus::Cancelled => cancelled(call, recorded.settled.effect_open),
         OutcomeStatus::Unknown => unknown(call, recorded),
     }
 }
@@ -316,6 +316,11 @@ fn error(call: &Call, recorded: &Recorded) -> ToolResult {
     let next = match advice {
         _ if disabled => DISABLED.to_owned(),
         Some(advice) if retryable => retry(advice),
+        _ if settled.effect_open => {
+            "It may have taken effect: if it changes something, check whether it happened before you go on, or tell \
+             the user."
+                .to_owned()
+        }
         _ => after_error(kind, line, recorded.corrected),
     };
     let remaining = advice.map(|advice| if retryable { advice.max_retries_remaining } else { 0 });
@@ -343,7 +348,13 @@ fn retry(advice: &Advice) -> String {
         Confidence::Low => String::new(),
         _ => format!(" That works in about {:.0} % of such cases.", advice.p_success * 100.0),
     };
-    format!("Call it again with the same arguments after {wait}, {most}.{chance}")
+    match advice.repeat {
+        Repeat::ByModel => format!(
+            "It may have taken effect. If it only reads, call it again with the same arguments after {wait}, {most}; \
+             if it changes something, check first whether it happened.{chance}"
+        ),
+        _ => format!("Call it again with the same arguments after {wait}, {most}.{chance}"),
+    }
 }
 
 fn after_error(kind: FailureKind, line: &str, corrected: Option<f64>) -> String {
@@ -356,8 +367,9 @@ fn after_error(kind: FailureKind, line: &str, corrected: Option<f64>) -> String 
     }
 }
 
-fn cancelled(call: &Call) -> ToolResult {
-    let message = format!("{} was cancelled: there is no result.", call.tool);
+fn cancelled(call: &Call, effect_open: bool) -> ToolResult {
+    let may = if effect_open { ", and it may have taken effect in part" } else { "" };
+    let message = format!("{} was cancelled: there is no result{may}.", call.tool);
     let members = vec![("status", "cancelled".into()), ("message", message.into())];
     ToolResult { json: object(members, Vec::new()), is_error: true }
 }

@@ -9,7 +9,7 @@ use crate::domain::{
     failure::FailureKind,
     health::RetryAllowance,
     ids::ToolName,
-    outcome::{Advice, Confidence, Guard},
+    outcome::{Advice, Confidence, Guard, Repeat},
     profile::{RetryState, ToolState, WAITS_MS, bucket},
     time::Timestamp,
 };
@@ -76,7 +76,9 @@ pub struct FailedAttempt<'a> {
     pub hint: Option<bool>,
     /// How long the provider asks to wait, in milliseconds.
     pub asked_ms: Option<u64>,
-    /// The call may have taken effect, and its repetition harms.
+    /// The call may have taken effect.
+    pub effect_open: bool,
+    /// It may have taken effect, and its repetition harms.
     pub is_unsafe: bool,
     /// Rate-limit errors in a row, this one included.
     pub rate_limit_run: u32,
@@ -132,6 +134,7 @@ pub fn advise(params: &Params, profiles: &Profiles, case: &FailedAttempt<'_>) ->
         as_of: profiles.estimate.as_of(),
         guard,
         probe,
+        repeat: repeat(case, retryable),
     };
     Advised { advice, leave_alone_ms: case.asked_ms.unwrap_or(WAITS_MS[weighed.wait]) }
 }
@@ -182,6 +185,17 @@ fn guard(params: &Params, case: &FailedAttempt<'_>, worth_it: bool) -> Option<Gu
         () if case.attempt >= params.attempts => Some(Guard::Attempts),
         () if !case.may_retry && worth_it => Some(Guard::RetryBudget),
         () => None,
+    }
+}
+
+/// By docs/semantics.md#who-may-repeat: a client never does where the call may have taken effect, unless its provider
+/// knows the repetition again.
+fn repeat(case: &FailedAttempt<'_>, retryable: bool) -> Repeat {
+    match () {
+        () if case.is_unsafe => Repeat::ByPerson,
+        () if !retryable => Repeat::Never,
+        () if case.effect_open => Repeat::ByModel,
+        () => Repeat::ByClient,
     }
 }
 

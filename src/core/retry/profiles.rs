@@ -85,6 +85,7 @@ impl Profiles {
         now: Timestamp,
     ) -> Profile {
         let case = FailedAttempt {
+            effect_open: false,
             tool,
             kind,
             attempt: state.attempt,

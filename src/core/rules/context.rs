@@ -175,6 +175,12 @@ impl<'a> Context<'a> {
         if self.proposal.caller_waits { CALLER_WAITS } else { MODEL_WAITS }
     }
 
+    /// The arguments hold content. A line of a shell has several words whatever it does: they are none.
+    #[must_use]
+    pub fn has_content(&self) -> bool {
+        self.proposal.shape.has_content() && !self.proposal.effect.in_steps
+    }
+
     /// The call's fingerprint.
     #[must_use]
     pub fn fingerprint(&self) -> Fingerprint {

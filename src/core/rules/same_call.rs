@@ -230,14 +230,36 @@ fn unknown(cx: &Context<'_>, previous: &Previous) -> Option<Finding> {
         return Some(Finding::new(RULE.id, Decision::Deny, Reason::OutcomeUnknown, message).next(check));
     }
     let is_told = effect.kind == EffectKind::Unknown || (effect.repeatable && effect.is_unsafe_to_repeat());
-    if !is_told || previous.foreign {
-        return None;
-    }
+    (is_told && !previous.foreign).then(|| {
+        let is_stale = previous.is_stale(cx.session_id(), cx.attempts_run(), cx.now);
+        refused_while_open(cx, previous).filter(|_| !is_stale).unwrap_or_else(|| hint_to_check(cx))
+    })
+}
+
+/// Attempts of an undeclared call with content that may have taken effect, after which nobody lets another through.
+const OPEN_ATTEMPTS_MAX: u32 = 2;
+
+/// Until something settles it: a late report, an operator, or the user's next turn.
+fn refused_while_open(cx: &Context<'_>, previous: &Previous) -> Option<Finding> {
+    let is_undeclared = cx.proposal.effect.kind == EffectKind::Unknown && cx.has_content();
+    (is_undeclared && previous.open_attempts >= OPEN_ATTEMPTS_MAX).then(|| {
+        let (tool, check) = (cx.tool(), check_first(cx));
+        let message = format!(
+            "{tool} was not run: with these arguments it was tried {} times without a clear answer, and each may have \
+             taken effect. {check}",
+            previous.open_attempts
+        );
+        Finding::new(RULE.id, Decision::Deny, Reason::OutcomeUnknown, message).next(check)
+    })
+}
+
+fn hint_to_check(cx: &Context<'_>) -> Finding {
     let message = format!(
-        "An earlier {tool} with these arguments got no answer and may have taken effect; check what it did before you \
-         rely on this one."
+        "An earlier {} with these arguments got no clear answer and may have taken effect; check what it did before \
+         you rely on this one.",
+        cx.tool()
     );
-    Some(Finding::new(RULE.id, Decision::Allow, Reason::OutcomeUnknown, message))
+    Finding::new(RULE.id, Decision::Allow, Reason::OutcomeUnknown, message)
 }
 
 fn check_first(cx: &Context<'_>) -> String {
@@ -327,8 +349,15 @@ fn failed(cx: &Context<'_>, previous: &Previous, retry: Retry) -> Option<Finding
         );
         return Some(Finding::new(RULE.id, Decision::Deny, Reason::NotRetryable, message).next(next));
     }
+    if let Some(refused) = refused_while_open(cx, previous) {
+        return Some(refused);
+    }
     let waits = cx.who_waits();
     let wait_ms = retry.not_before.since_ms(cx.now);
+    // Of arguments without content nothing was made but what a look asks for, most of the time.
+    if wait_ms == 0 && previous.open_attempts > 0 && cx.has_content() {
+        return Some(hint_to_check(cx));
+    }
     (wait_ms > 0).then(|| {
         let message = format!(
             "{tool} with these arguments failed{error}. A retry is worth it in {}, not before. {waits}",

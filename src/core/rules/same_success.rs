@@ -48,7 +48,7 @@ impl Brake {
     /// For results that each name something else. An object that is taken, turned or drawn has no content.
     fn of_receipts(levels: &Levels, cx: &Context<'_>) -> Self {
         // Levels that an owner sets hold for whatever arguments.
-        match (has_content(cx) || *levels != LEVELS, cx.proposal.shape.leaves()) {
+        match (cx.has_content() || *levels != LEVELS, cx.proposal.shape.leaves()) {
             (true, _) => Self { levels: *levels, waits_from: None },
             (false, 2..) if !cx.proposal.effect.in_steps => Self::weak(levels, 3, 5, 20),
             (false, _) => Self::weak(levels, 5, 10, 30),
@@ -57,7 +57,7 @@ impl Brake {
 
     /// For identical acknowledgements, which are a sign of less.
     fn of_acknowledgements(levels: &Levels, cx: &Context<'_>) -> Self {
-        if has_content(cx) { Self::weak(levels, 3, 5, 10) } else { Self::weak(levels, 10, 20, 30) }
+        if cx.has_content() { Self::weak(levels, 3, 5, 10) } else { Self::weak(levels, 10, 20, 30) }
     }
 
     /// A policy that switches the levels off means these too.
@@ -87,11 +87,6 @@ impl Brake {
         let finding = Finding::new(RULE.id, Decision::Wait, Reason::RepeatedSuccess, message);
         (left_ms > 0).then(|| finding.at_level(Level::Critical, count).retry_after(left_ms))
     }
-}
-
-/// A line of a shell has several words whatever it does: they are no content.
-fn has_content(cx: &Context<'_>) -> bool {
-    cx.proposal.shape.has_content() && !cx.proposal.effect.in_steps
 }
 
 fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {

@@ -19,7 +19,7 @@ use callgate_core::domain::{
     fingerprint::{ArgsDigest, Fingerprint, ResultDigest},
     ids::{AgentId, CallId, RunId, SessionId, ToolName},
     ledger::{LedgerRow, LedgerState},
-    outcome::{Advice, Basis, Confidence, Guard, OutcomeStatus},
+    outcome::{Advice, Basis, Confidence, Guard, OutcomeStatus, Repeat},
     profile::{Circumstances, ToolState},
     reason::Reason,
     similarity::{Shape, Sketch},
@@ -180,6 +180,7 @@ pub(super) fn settled(row: &PgRow, opener: &Opener) -> Loaded<Settled> {
         whole: whole(row)?,
         gist: None,
         error_line: row.try_get::<Option<String>, _>("error_line")?.map(Into::into),
+        effect_open: row.try_get::<Option<bool>, _>("effect_open")?.unwrap_or(false),
         error_message: None,
     })
 }
@@ -232,6 +233,8 @@ pub(super) fn advice(row: &PgRow) -> Loaded<Option<Advice>> {
         as_of: maybe_at(row, "as_of_ms")?,
         probe: row.try_get::<Option<bool>, _>("probe")?.unwrap_or(false),
         guard: guard(row)?,
+        // What was stored before somebody said who may: nobody is told to.
+        repeat: member(&Repeat::ALL, row.try_get::<Option<i16>, _>("repeat")?.unwrap_or(4) - 1)?,
     }))
 }
 

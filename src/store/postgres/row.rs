@@ -17,7 +17,7 @@ use callgate_core::domain::{
     finding::{Decision, Level},
     ids::{AgentId, HostName, RunId, UserId},
     ledger::{LedgerChange, LedgerRow, LedgerState},
-    outcome::{Advice, Basis, Guard, OutcomeStatus},
+    outcome::{Advice, Basis, Guard, OutcomeStatus, Repeat},
     profile::ToolState,
     reason::Reason,
     shard::Shard,
@@ -95,7 +95,7 @@ rows! {
         marks: Option<String> => JSON, news: bool => BOOL, gist: Option<&'a str> => TEXT,
         made: Option<&'a str> => TEXT.rare(), error_line: Option<&'a str> => TEXT.rare(),
         whole_bytes: Option<i64> => INT8.rare(), whole_sha256: Option<&'a [u8]> => BYTEA.rare(),
-        trace_id: Option<&'a [u8]> => BYTEA,
+        trace_id: Option<&'a [u8]> => BYTEA, effect_open: bool => BOOL, repeat: Option<i16> => INT2.rare(),
     }
 }
 
@@ -268,6 +268,8 @@ impl<'a> OutcomeRow<'a> {
             whole_sha256: event.whole.as_ref().map(|whole| &whole.sha256[..]),
             trace_id: append.trace.as_ref().map(|trace| &trace.0[..]),
             made: event.gist.as_ref().and_then(|gist| gist.made.as_deref()),
+            effect_open: event.effect_open,
+            repeat: advice.map(|advice| code(&Repeat::ALL, &advice.repeat) + 1),
         }
     }
 }

@@ -34,6 +34,8 @@ class Call:
         turn: Goes before the `call_id`, for frameworks whose ids begin anew with each turn (`call_0`).
         justification: Why the agent wants it, for people.
         repeat_intended: The agent means to repeat an earlier call.
+        read_only: The tool changes nothing, so that a retry after a timeout does no harm. What the policy declares
+            goes before it.
         cost_estimate_micros: What it is expected to cost, in millionths of a US dollar.
         usage: What the model used since the last call.
         patience_s: Instead of the gate's; None: as the gate has it.
@@ -51,6 +53,7 @@ class Call:
     turn: str = ""
     justification: str = ""
     repeat_intended: bool = False
+    read_only: bool = False
     cost_estimate_micros: int | None = None
     usage: Usage | None = field(default=None, repr=False)
     patience_s: float | None = None
@@ -100,6 +103,7 @@ class ToolOptions(TypedDict, total=False):
     turn: str
     justification: str
     repeat_intended: bool
+    read_only: bool
     cost_estimate_micros: int | None
     usage: Usage | None
     patience_s: float | None

@@ -346,8 +346,8 @@ class Run:
         )
 
     def _advised(self, outcome: Outcome) -> float | None:
-        """How long to wait before a retry; None where none is advised, or patience is over before."""
-        if outcome.record is None or not outcome.record.advice.retryable:
+        """How long to wait before a retry; None where that is not for a client, or patience is over before."""
+        if outcome.record is None or outcome.record.advice.repeat != t.REPEAT_BY_CLIENT:
             return None
         pause = _seconds(outcome.record.advice.retry_after)
         return pause if pause <= self._patience else None
@@ -367,6 +367,7 @@ class Run:
     def _addressed(self, report: RecordRequest) -> RecordRequest:
         report.caller.CopyFrom(self._rules.caller)
         report.call_id = self.proposed.call_id
+        report.read_only = self.call.read_only
         return report
 
     def _outcome(self, text: str, *, is_error: bool, decision: Decision | None = None, **more: Any) -> Outcome:

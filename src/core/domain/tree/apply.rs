@@ -138,6 +138,7 @@ impl CallTree {
             advice: event.advice.map(Box::new),
             circumstances: event.circumstances.map(Box::new),
             error_line: event.error_line.clone(),
+            effect_open: event.effect_open,
         });
         if let (OutcomeStatus::Success, Some(digest)) = (event.status, &event.digest) {
             let fingerprint = call.fingerprint;

@@ -71,17 +71,15 @@ pub(super) fn settle(
     let read = result.and_then(|result| json::parse(result.trim()).ok());
     let Texts { stored, error, signature, note, secrets } = Texts::of(policy, spec, report, read.as_ref());
     let marked = (status == OutcomeStatus::Success).then(|| answered(report, read.as_ref(), spec, &secrets));
-    let digest = match status {
-        OutcomeStatus::Success => marked.as_ref().map(|(digest, _)| *digest),
-        OutcomeStatus::Error => {
-            failure.map(|kind| ResultDigest::of_error(kind.as_str(), signature.as_deref().unwrap_or_default()))
-        }
-        _ => None,
+    let error_digest = || {
+        let kind = failure.filter(|_| status == OutcomeStatus::Error)?;
+        Some(ResultDigest::of_error(kind.as_str(), signature.as_deref().unwrap_or_default()))
     };
+    let digest = marked.as_ref().map(|(digest, _)| *digest).or_else(error_digest);
     let digest = digest.map(|digest| digest.keyed(&policy.hashing));
     let session = tree.sessions.get(&report.session).map(Box::as_ref);
-    let is_new = digest.zip(session).is_some_and(|(digest, session)| session.is_new(&call.fingerprint, &digest));
-    let news = status == OutcomeStatus::Success && (is_new || call.effect.kind == EffectKind::Write);
+    let is_new = || digest.zip(session).is_some_and(|(digest, session)| session.is_new(&call.fingerprint, &digest));
+    let news = status == OutcomeStatus::Success && (call.effect.kind == EffectKind::Write || is_new());
     let marks = marked.map(|(_, marks)| Arc::new(marks));
     let progress = news && marks.as_deref().is_some_and(|marks| is_progress(marks, call, session));
     let follow_up_ok = follow_up_ok(call, status, failure);
@@ -90,8 +88,9 @@ pub(super) fn settle(
     if let Some(observation) = &observed {
         health.reported(observation, &policy.retry.allowance);
     }
+    let effect_open = is_open(call, report, status, failure);
     let advised = failure.map(|kind| {
-        let case = FailedCall { session, call, permit, report, status, kind, now };
+        let case = FailedCall { session, call, permit, report, status, kind, effect_open, now };
         case.advised(policy, &shared.profiles, &health)
     });
     let planned = session.and_then(|session| session.plan.as_ref()).is_some_and(|plan| plan.order.contains(&call.tool));
@@ -112,6 +111,7 @@ pub(super) fn settle(
         marks,
         news,
         progress,
+        effect_open,
         advice: advised.map(|advised| advised.advice),
         circumstances: failure.map(|_| health.circumstances(now)),
         follow_up_ok,
@@ -132,9 +132,14 @@ pub(super) fn settle(
     };
     let trial = observed.as_ref().and_then(|_| trial(call, follow_up_ok, now));
     let observation = observed.map(|seen| (call.tool.clone(), with_advice(policy, &health, seen, advised)));
-    let corrections = failure.map(|kind| shared.profiles.estimate.corrections(&call.tool, kind, now));
-    let corrected = corrections.filter(|seen| seen.n >= CORRECTIONS_MIN).map(|seen| seen.k / seen.n);
-    Settlement { settled, read, stored, secrets, observation, trial, corrected }
+    let corrected = |kind| corrected(&shared.profiles, &call.tool, kind, now);
+    Settlement { settled, read, stored, secrets, observation, trial, corrected: failure.and_then(corrected) }
+}
+
+/// The share of follow-ups with other arguments that succeeded, once enough were seen.
+fn corrected(profiles: &Profiles, tool: &ToolName, kind: FailureKind, now: Timestamp) -> Option<f64> {
+    let corrections = profiles.estimate.corrections(tool, kind, now);
+    (corrections.n >= CORRECTIONS_MIN).then(|| corrections.k / corrections.n)
 }
 
 /// How deep the message of an error may lie.
@@ -256,6 +261,30 @@ fn came_to(call: &Call, report: &Report) -> (OutcomeStatus, Option<FailureKind>)
     }
 }
 
+/// It did not succeed, and may have taken effect all the same: it got no answer, its provider broke inside, it was
+/// called off, or its lease ran out.
+fn is_open(call: &Call, report: &Report, status: OutcomeStatus, failure: Option<FailureKind>) -> bool {
+    let effect = &call.effect;
+    let is_declared = effect.kind == EffectKind::Write;
+    let declared_read = report.read_only && effect.kind == EffectKind::Unknown;
+    if !effect.may_have_acted() || declared_read || report.not_started {
+        return false;
+    }
+    match status {
+        OutcomeStatus::Unknown => true,
+        OutcomeStatus::Cancelled => report.by.is_none(),
+        OutcomeStatus::Error if report.by.is_none() && !is_declared => {
+            let told = failure.zip(report.error.as_ref());
+            told.is_some_and(|(kind, error)| {
+                // Who says when to come again has not taken the call.
+                let is_put_off = kind == FailureKind::Unavailable && error.retry_after_ms.is_some();
+                classify::may_have_taken_effect(kind, error) && !is_put_off
+            })
+        }
+        OutcomeStatus::Error | OutcomeStatus::Success | OutcomeStatus::Running => false,
+    }
+}
+
 /// What the report says about the tool, before anything is advised; none when it says nothing.
 fn observed(call: &Call, status: OutcomeStatus, failure: Option<FailureKind>, at: Timestamp) -> Option<Observation> {
     let failure = match status {
@@ -295,6 +324,7 @@ struct FailedCall<'a> {
     report: &'a Report,
     status: OutcomeStatus,
     kind: FailureKind,
+    effect_open: bool,
     now: Timestamp,
 }
 
@@ -314,6 +344,8 @@ impl FailedCall<'_> {
             tool_state: health.state(now),
             hint: spec.retryable,
             asked_ms,
+            // A provider that honours the key knows the repetition again.
+            effect_open: self.effect_open && !call.effect.key_honoured,
             is_unsafe: self.status == OutcomeStatus::Unknown && call.effect.is_unsafe_to_repeat(),
             rate_limit_run: if kind == FailureKind::RateLimited { self.rate_limit_run(policy) } else { 0 },
             may_retry: health.may_retry(&policy.retry.allowance, now),

@@ -16,6 +16,7 @@ fn case(tool: &ToolName, kind: FailureKind) -> FailedAttempt<'_> {
         tool_state: ToolState::Working,
         hint: None,
         asked_ms: None,
+        effect_open: false,
         is_unsafe: false,
         rate_limit_run: 0,
         may_retry: true,
@@ -69,6 +70,21 @@ fn guards_overrule_and_are_named() {
     ] {
         let advice = told(&case);
         assert_eq!((advice.guard, advice.retryable), (guard, guard.is_none()), "{case:?}");
+    }
+}
+
+#[test]
+fn a_client_repeats_only_what_cannot_have_taken_effect() {
+    let tool = tool();
+    let base = case(&tool, FailureKind::Timeout);
+    for (case, who) in [
+        (base, Repeat::ByClient),
+        (FailedAttempt { effect_open: true, ..base }, Repeat::ByModel),
+        (FailedAttempt { effect_open: true, is_unsafe: true, ..base }, Repeat::ByPerson),
+        (FailedAttempt { effect_open: true, attempt: 5, ..base }, Repeat::Never),
+        (FailedAttempt { kind: FailureKind::NotFound, ..base }, Repeat::Never),
+    ] {
+        assert_eq!(told(&case).repeat, who, "{case:?}");
     }
 }
 

@@ -258,3 +258,20 @@ fn one_key_for_all_attempts_of_an_occurrence_and_a_new_one_for_the_next() {
          get {} -> ok a   key k2",
     );
 }
+
+#[test]
+fn what_may_have_taken_effect_is_let_through_once_more_where_it_has_content() {
+    check(
+        "rules same_call
+         refund {\"order\":7,\"note\":\"for the late parcel\"} -> error timeout
+         wait 1m
+         refund {\"order\":7,\"note\":\"for the late parcel\"} => allow outcome_unknown as r2
+         record r2 error timeout
+         refund {\"order\":7,\"note\":\"for the late parcel\"} => deny outcome_unknown
+         refund {\"order\":8,\"note\":\"for the late parcel\"} -> error network saying connect ECONNREFUSED
+         wait 1m
+         refund {\"order\":8,\"note\":\"for the late parcel\"} => allow attempt 2
+         run next
+         refund {\"order\":7,\"note\":\"for the late parcel\"} => allow",
+    );
+}

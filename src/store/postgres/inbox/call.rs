@@ -134,6 +134,7 @@ async fn reports(conn: &mut PgConnection, place: &Place<'_>, opener: &Opener) ->
            o.by_lease,
            o.duration_ms, o.retryable, o.retry_after_ms, o.retries_remaining, o.p_success, o.p_low, o.p_high,
            o.confidence, o.basis, o.guard, o.trials, (extract(epoch from o.as_of) * 1000)::bigint as as_of_ms, o.probe,
+           o.repeat,
            o.progress_note, encode(o.trace_id, 'hex') as trace_id
          from call c join outcome o on o.shard = c.shard and o.tenant_id = c.tenant_id and o.epoch = c.epoch
            and o.session_id = c.session_id and o.permit_seq = c.seq
