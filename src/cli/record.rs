@@ -9,7 +9,7 @@ use super::{
     json::Form,
     remote::{Remote, asked, is_passing, named},
 };
-use callgate_core::domain::time::wait_in_words;
+use callgate_core::domain::{outcome::Repeat, time::wait_in_words};
 use callgate_proto::time::{duration, millis};
 use callgate_proto::v1::{AdviceGuard, Caller, OutcomeStatus, RecordRequest, RecordResponse, ToolError, Usage};
 
@@ -125,8 +125,8 @@ fn recorded(answer: &RecordResponse) {
     outln!("recorded   {}{replayed}", named(answer.status().as_str_name(), "OUTCOME_STATUS_"));
     if let Some(advice) = &answer.advice {
         let kind = named(answer.failure().as_str_name(), "FAILURE_KIND_");
-        let wait = wait_in_words(millis(advice.retry_after.as_ref()));
-        let retry = if advice.retryable { format!("retry after {wait}") } else { "do not retry".to_owned() };
+        let repeat = Repeat::from_name(&named(advice.repeat().as_str_name(), "REPEAT_")).unwrap_or(Repeat::Never);
+        let retry = repeat.describe(&wait_in_words(millis(advice.retry_after.as_ref())));
         let why = match advice.guard() {
             AdviceGuard::Unspecified => format!("a retry succeeds with p = {:.2}", advice.p_success),
             guard => named(guard.as_str_name(), "ADVICE_GUARD_"),

@@ -2,8 +2,9 @@
 
 use prost_types::Duration;
 
+use callgate_core::domain::outcome::Repeat;
 use callgate_proto::v1::{
-    BudgetDimension, BudgetLeft, BudgetScope, Decision, FailureKind, HaltScope, LoopLevel, OutcomeStatus,
+    self, BudgetDimension, BudgetLeft, BudgetScope, Decision, FailureKind, HaltScope, LoopLevel, OutcomeStatus,
     SessionStanding,
 };
 
@@ -71,6 +72,10 @@ pub(super) fn failure(kind: FailureKind) -> String {
         FailureKind::Unspecified => String::new(),
         kind => member(kind.as_str_name(), "FAILURE_KIND_"),
     }
+}
+
+pub(super) fn repeat(repeat: v1::Repeat) -> Repeat {
+    Repeat::from_name(&member(repeat.as_str_name(), "REPEAT_")).unwrap_or(Repeat::Never)
 }
 
 /// What a halt stops: its kind, where it has a name.

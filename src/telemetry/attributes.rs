@@ -42,6 +42,8 @@ macro_rules! report_attributes {
             OUTCOME = $settled.status.as_str(),
             FAILURE_KIND = $settled.failure.map(|failure| failure.as_str()),
             RETRYABLE = $settled.advice.map(|advice| advice.retryable),
+            REPEAT = $settled.advice.map(|advice| advice.repeat.as_str()),
+            EFFECT_OPEN = $settled.effect_open,
             BASIS = $settled.advice.map(|advice| advice.basis.as_str()),
             P_SUCCESS = $settled.advice.map(|advice| advice.p_success),
             PROBE = $settled.advice.map(|advice| advice.probe),

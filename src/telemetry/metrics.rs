@@ -184,6 +184,7 @@ impl Metrics {
             let labels = [
                 failure,
                 KeyValue::new(names::RETRYABLE, advice.retryable),
+                KeyValue::new(names::REPEAT, advice.repeat.as_str()),
                 KeyValue::new(names::BASIS, advice.basis.as_str()),
                 KeyValue::new(names::PROBE, advice.probe),
             ];

@@ -67,7 +67,8 @@ names! {
     METRIC_TENANT_EVALUATIONS = "callgate.tenant.evaluations",
     /// Counter, `{report}`: reports on calls, by [`OUTCOME`], [`FAILURE_KIND`] and [`TOOL`].
     METRIC_RECORDS = "callgate.records",
-    /// Counter, `{advice}`: answers to failures, by [`FAILURE_KIND`], [`RETRYABLE`], [`BASIS`] and [`PROBE`].
+    /// Counter, `{advice}`: answers to failures, by [`FAILURE_KIND`], [`RETRYABLE`], [`REPEAT`], [`BASIS`] and
+    /// [`PROBE`].
     METRIC_ADVICE = "callgate.advice",
     /// Counter, `{retry}`: retries with the same arguments of which it is known what came, by [`FAILURE_KIND`],
     /// [`RETRYABLE`] (as it was said), [`RETRY_OK`] and [`PROBE`]. Advice was followed where `true` was said, and was
@@ -197,6 +198,10 @@ names! {
     FAILURE_KIND = "callgate.failure_kind",
     /// True when a retry with the same arguments is worth it.
     RETRYABLE = "callgate.retryable",
+    /// Who may execute a failed call again: `by_client`, `by_model`, `by_person`, `never`.
+    REPEAT = "callgate.retry.repeat",
+    /// True when a call did not succeed and may have taken effect all the same. Logs and spans.
+    EFFECT_OPEN = "callgate.effect_open",
     /// On what the chance of a retry rests: `prior`, `kind`, `tool`, `cell`.
     BASIS = "callgate.retry.basis",
     /// The chance that a retry succeeds, 0 to 1. Logs and spans.

@@ -207,7 +207,7 @@ const fn verb(decision: Decision) -> &'static str {
     }
 }
 
-/// `error of call_7: rate_limited, retry in 40 s`.
+/// `error of call_7: rate_limited, retry after 40 s`.
 struct Told<'a>(&'a Settled);
 
 impl fmt::Display for Told<'_> {
@@ -220,8 +220,7 @@ impl fmt::Display for Told<'_> {
             write!(f, ": {}", failure.as_str())?;
         }
         match settled.advice {
-            Some(advice) if advice.retryable => write!(f, ", retry in {}", wait_in_words(advice.retry_after_ms)),
-            Some(_) => f.write_str(", no retry"),
+            Some(advice) => write!(f, ", {}", advice.repeat.describe(&wait_in_words(advice.retry_after_ms))),
             None => Ok(()),
         }
     }

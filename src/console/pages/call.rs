@@ -88,10 +88,7 @@ impl Reported {
         let advice = report.advice.as_ref().map(|advice| {
             let chance = (advice.p_success * 100.0).round();
             let (low, high) = ((advice.p_low * 100.0).round(), (advice.p_high * 100.0).round());
-            let what = match advice.retryable {
-                true => format!("retry after {}", words::span(advice.retry_after.as_ref())),
-                false => "do not retry".to_owned(),
-            };
+            let what = words::repeat(advice.repeat()).describe(&words::span(advice.retry_after.as_ref()));
             format!("{what}: a retry succeeds with a chance of {chance} % ({low} to {high} %)")
         });
         Self {

@@ -73,7 +73,7 @@ impl PushMetricExporter for Figures {
 const EXPECTED: &[(&str, f64)] = &[
     (
         "callgate.advice [{advice}] callgate.failure_kind=rate_limited callgate.retry.basis=prior \
-         callgate.retry.probe=false callgate.retryable=true",
+         callgate.retry.probe=false callgate.retry.repeat=by_client callgate.retryable=true",
         1.0,
     ),
     ("callgate.budget.used [] callgate.budget.scope=run callgate.budget=max_steps", 0.75),

@@ -148,12 +148,12 @@ fn a_report_is_one_line_that_is_readable_alone() {
         (
             settled(OutcomeStatus::Error, Some(FailureKind::RateLimited), Some((true, 40_000))),
             LogLevel::INFO,
-            "error of c7: rate_limited, retry in 40 s",
+            "error of c7: rate_limited, retry after 40 s",
         ),
         (
             settled(OutcomeStatus::Unknown, Some(FailureKind::Timeout), Some((false, 0))),
             LogLevel::INFO,
-            "unknown of c7: timeout, no retry",
+            "unknown of c7: timeout, do not retry",
         ),
         (
             Settled { by_lease: true, ..settled(OutcomeStatus::Unknown, None, None) },
