@@ -66,7 +66,8 @@ async fn a_superseded_attempt_cannot_be_reported_on() {
         evaluate(&mut client, question("s", call(&format!("c{tries}"), "work", "{}"))).await.permit.is_some()
     })
     .await;
-    is(&record_error(&mut client, success("s", "c1", "x")).await, Code::FailedPrecondition, "ATTEMPT_SUPERSEDED");
+    let cancelled = outcome("s", "c1", OutcomeStatus::Cancelled);
+    is(&record_error(&mut client, cancelled).await, Code::FailedPrecondition, "ATTEMPT_SUPERSEDED");
     record(&mut client, success("s", &format!("c{tries}"), "x")).await;
 }
 

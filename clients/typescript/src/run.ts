@@ -223,7 +223,7 @@ export class Run {
     this.#addressed(report);
     if (ran.rejection) {
       void this.plane.reports.put(report);
-      this.#reportLate(ran, OutcomeStatus.UNKNOWN);
+      this.#reportLate(ran);
       throw ran.rejection.reason;
     }
     return { ran, report, told, value };
@@ -233,7 +233,7 @@ export class Run {
   async #record({ ran, report }: Reported): Promise<RecordResponse | undefined> {
     try {
       const answer = await this.plane.calls.record(report);
-      this.#reportLate(ran, answer.status);
+      if (answer.effectOpen) this.#reportLate(ran);
       return answer;
     } catch (error) {
       if (error instanceof CallgateUnavailable) void this.plane.reports.put(report);
@@ -242,9 +242,8 @@ export class Run {
     }
   }
 
-  /** What was called off and goes on: what comes of it settles an outcome that is unknown till then. */
-  #reportLate({ late }: Ran, status: OutcomeStatus): void {
-    if (status !== OutcomeStatus.UNKNOWN) return;
+  /** What was called off and goes on: what comes of it settles an outcome that leaves its effect open. */
+  #reportLate({ late }: Ran): void {
     void late?.then(async (settled) => {
       const { report } = await reportOf(settled);
       await this.plane.reports.put(this.#addressed(report));

@@ -165,6 +165,22 @@ test("what may have taken effect is executed once, unless the program declares t
   }
 });
 
+test("a late success settles a timeout, and answers the next attempt", async () => {
+  const session = newSession();
+  const gate = client.gate(session);
+  const args = { order: session, note: "for the late parcel" };
+  const refund = async () => {
+    await pause(1_500);
+    return { refunded: 7 };
+  };
+  const first = await gate.run("refund", args, refund, { timeoutMs: 100 });
+  assert.match(first.text, /may have taken effect/);
+  for (let n = 0; n < 100 && (await calls(session))[0]?.state !== CallState.SUCCEEDED; n++) await pause(100);
+  const second = await gate.run("refund", args, refund);
+  assert.deepEqual([second.ran, second.decision], [false, Decision.REUSE]);
+  assert.match(second.text, /"previous_result":\{"refunded":7\}/);
+});
+
 test("a failure that is not worth a retry is told, and not retried", async () => {
   const failure = new ToolFailed("no such order", { httpStatus: 404, type: "order_missing" });
   let runs = 0;

@@ -256,4 +256,6 @@ pub struct Outcome {
     pub error_line: Option<Arc<str>>,
     /// It did not succeed, and may have taken effect all the same.
     pub effect_open: bool,
+    /// A success that was reported after an outcome that left its effect open.
+    pub is_late: bool,
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 
 use super::{
     answer::{Answer, Says},
-    call::{Approval, ApprovalStatus, Call, Proposal, Standing},
+    call::{Approval, ApprovalStatus, Call, Permit, Proposal, Standing},
     effect::{Effect, EffectKind},
     failure::FailureKind,
     finding::CallRef,
@@ -109,6 +109,8 @@ pub struct Previous {
     pub occurrence: u64,
     /// Its attempts in this call tree that did not succeed and may have taken effect.
     pub open_attempts: u32,
+    /// It was reported a success after it had left its effect open, and no call has been told of it since.
+    pub is_late: bool,
     /// Size of its result in bytes; 0 when this tree does not know.
     pub result_bytes: u32,
     /// How much its answer says; none when this tree does not know.
@@ -195,8 +197,15 @@ impl CallTree {
     }
 
     fn remembered(&self, fingerprint: Fingerprint, now: Timestamp) -> Option<Previous> {
-        let permitted = self.calls_of(fingerprint).filter_map(|(id, _, call)| Some((id, call, call.permit.as_ref()?)));
-        let (id, call, permit) = permitted.max_by_key(|(_, _, permit)| permit.seq)?;
+        let permitted =
+            || self.calls_of(fingerprint).filter_map(|(id, _, call)| Some((id, call, call.permit.as_ref()?)));
+        let newest = permitted().max_by_key(|(_, _, permit)| permit.seq)?;
+        // A late success of any attempt settles the occurrence.
+        let is_settled = |(_, call, permit): &(&SessionId, &Call, &Permit)| {
+            permit.occurrence == newest.2.occurrence && call.success().is_some()
+        };
+        let (id, call, permit) =
+            permitted().filter(is_settled).max_by_key(|(_, _, permit)| permit.seq).unwrap_or(newest);
         let may_have_acted = |(_, _, other): &(&SessionId, &Session, &Call)| {
             other.permit.as_ref().is_some_and(|other| other.occurrence == permit.occurrence)
                 && other
@@ -228,6 +237,9 @@ impl CallTree {
             last_at: call.outcome.as_ref().map_or(call.at, |outcome| outcome.at),
             attempt: permit.attempt,
             occurrence: permit.occurrence,
+            is_late: call.success().is_some_and(|outcome| {
+                outcome.is_late && !self.calls_of(fingerprint).any(|(_, _, other)| other.seq > outcome.seq)
+            }),
             open_attempts: self.calls_of(fingerprint).filter(may_have_acted).count() as u32,
             result_bytes: call.outcome.as_ref().map_or(0, |outcome| outcome.result_bytes),
             says: call.outcome.as_ref().and_then(|outcome| outcome.marks.as_deref()).map(|marks| marks.says),
@@ -264,6 +276,7 @@ impl CallTree {
             last_at: settled_at,
             attempt: row.attempt,
             occurrence: row.occurrence,
+            is_late: false,
             open_attempts: 0,
             result_bytes: 0,
             says: None,

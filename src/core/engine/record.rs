@@ -63,11 +63,11 @@ pub fn record(
             let known = Settlement { settled, observation: None, trial: None, ..settlement };
             return Ok(answer(policy, tree, shared, call, known, None));
         }
-        if outcome.status != OutcomeStatus::Unknown {
+        if outcome.status != OutcomeStatus::Unknown && !is_late_success(call, settled) {
             return Err(RecordRejection::AlreadySettled);
         }
     }
-    if is_superseded(tree, shared, call, permit) {
+    if is_superseded(tree, shared, call, permit) && !is_late_success(call, settled) {
         return Err(RecordRejection::AttemptSuperseded);
     }
     let mut change = change(policy, tree, shared, (call, permit), &settlement);
@@ -79,6 +79,14 @@ pub fn record(
         None => settlement,
     };
     Ok(answer(policy, tree, shared, call, settlement, Some(Box::new(change))))
+}
+
+/// A success of an attempt that had left its effect open settles it, whatever was permitted since. What has a row in the
+/// ledger is settled there, by its newest attempt.
+fn is_late_success(call: &Call, settled: &Settled) -> bool {
+    settled.status == OutcomeStatus::Success
+        && !call.effect.is_in_ledger()
+        && call.outcome.as_ref().is_some_and(|outcome| outcome.effect_open)
 }
 
 /// Which operator said so, beside what they said.

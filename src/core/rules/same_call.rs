@@ -288,6 +288,10 @@ fn succeeded(params: &Params, cx: &Context<'_>, previous: &Previous) -> Option<F
         return if effect.kind == EffectKind::Check { rechecked(params, cx, previous) } else { None };
     }
     let is_recent = age_ms < params.window_ms;
+    // The model was told of a failure.
+    if effect.kind == EffectKind::Unknown && previous.is_late && is_recent && cx.has_content() {
+        return Some(again("It was reported as failed first, and its result came later."));
+    }
     let guards_itself = effect.kind == EffectKind::Write && !effect.idempotent && !effect.writes_a_named_thing();
     if guards_itself && is_recent && !cx.tree.written_by_another_since(previous, &cx.proposal.request.tool, effect) {
         return Some(again("The same would be done a second time."));

@@ -125,6 +125,7 @@ impl CallTree {
         if matches!(event.status, OutcomeStatus::Error | OutcomeStatus::Cancelled) {
             self.changes.retain(|changed| changed.seq != event.permit_seq);
         }
+        let was_left_open = call.outcome.as_ref().is_some_and(|outcome| outcome.effect_open);
         call.outcome = Some(Outcome {
             status: event.status,
             failure: event.failure,
@@ -139,6 +140,7 @@ impl CallTree {
             circumstances: event.circumstances.map(Box::new),
             error_line: event.error_line.clone(),
             effect_open: event.effect_open,
+            is_late: was_left_open && event.status == OutcomeStatus::Success,
         });
         if let (OutcomeStatus::Success, Some(digest)) = (event.status, &event.digest) {
             let fingerprint = call.fingerprint;

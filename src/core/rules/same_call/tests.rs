@@ -275,3 +275,23 @@ fn what_may_have_taken_effect_is_let_through_once_more_where_it_has_content() {
          refund {\"order\":7,\"note\":\"for the late parcel\"} => allow",
     );
 }
+
+#[test]
+fn a_late_success_answers_the_next_attempt_once() {
+    check(
+        "rules same_call
+         refund {\"order\":7,\"note\":\"for the late parcel\"} => allow as r1
+         record r1 error timeout
+         record r1 ok refunded
+         refund {\"order\":7,\"note\":\"for the late parcel\"} => reuse duplicate_call_blocked
+         refund {\"order\":7,\"note\":\"for the late parcel\"} => allow attempt 1
+         refund {\"order\":8,\"note\":\"for the late parcel\"} => allow as r2
+         record r2 error timeout
+         wait 1m
+         refund {\"order\":8,\"note\":\"for the late parcel\"} => allow outcome_unknown as r3
+         record r2 ok refunded
+         refund {\"order\":8,\"note\":\"for the late parcel\"} => reuse duplicate_call_blocked
+         record r3 error timeout
+         record r2 error timeout => settled",
+    );
+}
