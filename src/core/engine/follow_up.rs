@@ -10,11 +10,12 @@ use crate::{
         profile::{
             Circumstances, FOLLOW_UP_CALLS, FOLLOW_UP_MS, FollowUp, FollowUpKind, NEAR, RetryState, Trial, bucket,
         },
+        report::Report,
         time::Timestamp,
         tree::Session,
     },
     policy::Policy,
-    retry::{estimate::prior_of, layer::Traits},
+    retry::{estimate::prior_of, layer::Traits, next_step::exists_already},
     rules::Context,
 };
 
@@ -114,6 +115,17 @@ pub(super) fn follow_up_ok(call: &Call, status: OutcomeStatus, failure: Option<F
     };
     let before = call.outcome.as_ref().and_then(|outcome| ok(outcome.status, outcome.failure));
     ok(status, failure).filter(|_| before.is_none())
+}
+
+/// True for "already exists" after an attempt that left its effect open: that one may have made it, so that nobody can
+/// tell what the retry came to.
+pub(super) fn is_censored(session: Option<&Session>, call: &Call, report: &Report) -> bool {
+    let error = report.error.as_ref().filter(|error| exists_already(&error.message));
+    let retry = call.follow_up.as_deref().filter(|retry| retry.kind == FollowUpKind::Same && error.is_some());
+    let Some((follow_up, session)) = retry.zip(session) else { return false };
+    let failed = |other: &&Call| other.permit.as_ref().is_some_and(|permit| permit.seq == follow_up.of);
+    let failed = session.calls.iter().rev().find(failed).and_then(|failed| failed.outcome.as_ref());
+    failed.is_some_and(|outcome| outcome.effect_open)
 }
 
 /// The trial that a report settles.

@@ -81,8 +81,8 @@ pub fn record(
     Ok(answer(policy, tree, shared, call, settlement, Some(Box::new(change))))
 }
 
-/// A success of an attempt that had left its effect open settles it, whatever was permitted since. What has a row in the
-/// ledger is settled there, by its newest attempt.
+/// A success of an attempt that had left its effect open settles it, whatever was permitted since. What has a row in
+/// the ledger is settled there, by its newest attempt.
 fn is_late_success(call: &Call, settled: &Settled) -> bool {
     settled.status == OutcomeStatus::Success
         && !call.effect.is_in_ledger()

@@ -3,6 +3,13 @@
 
 use crate::domain::failure::FailureKind;
 
+/// True for the error of a call that would make what is there.
+#[must_use]
+pub fn exists_already(error: &str) -> bool {
+    let error = error.to_ascii_lowercase();
+    ["already exists", "file exists", "duplicate"].iter().any(|word| error.contains(word))
+}
+
 /// What a model should do next. `error` is the error's line.
 #[must_use]
 pub fn next_step(kind: FailureKind, error: &str) -> &'static str {
@@ -10,7 +17,6 @@ pub fn next_step(kind: FailureKind, error: &str) -> &'static str {
         Auth, Conflict, Internal, InvalidArgument, Network, NotFound, Other, Permission, QuotaExhausted, RateLimited,
         Timeout, Unavailable,
     };
-    let says = |words: &[&str]| words.iter().any(|word| error.to_ascii_lowercase().contains(word));
     match kind {
         Auth => {
             "Its credentials are not accepted, which no argument changes. Tell the user that access must be renewed."
@@ -20,9 +26,7 @@ pub fn next_step(kind: FailureKind, error: &str) -> &'static str {
         QuotaExhausted => "Its quota is used up, which waiting for a moment does not change. Tell the user.",
         Conflict => "Something else holds or has changed it. Read its present state first, then decide again.",
         NotFound => "What was asked for is not there. Look up the right name or id first, or ask the user for it.",
-        InvalidArgument if says(&["already exists", "file exists", "duplicate"]) => {
-            "It exists already. Use what is there, or choose another name."
-        }
+        InvalidArgument if exists_already(error) => "It exists already. Use what is there, or choose another name.",
         InvalidArgument => "Correct the arguments by what the error says, then call it again.",
         Timeout | Unavailable | Network | Internal => {
             "It does not work at the moment. Go on with other work, or tell the user that it is not available."

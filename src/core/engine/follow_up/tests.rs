@@ -53,6 +53,10 @@ impl Play {
             message: kind.as_str().to_owned(),
             ..ErrorReport::default()
         });
+        self.report(call_id, status, error)
+    }
+
+    fn report(&mut self, call_id: CallId, status: OutcomeStatus, error: Option<ErrorReport>) -> Option<Trial> {
         let report = Report { error, ..Report::new(Self::session(), call_id, status) };
         let recorded = self.world.record(&self.policy, &report, self.now).expect("a good report");
         recorded.trial
@@ -132,6 +136,19 @@ fn what_nobody_can_tell_is_censored_and_what_is_told_late_counts_once() {
     play.fail("put", "{}");
     let call = play.ask("put", "{}");
     assert_eq!(play.tell(call, OutcomeStatus::Cancelled, None), None);
+}
+
+#[test]
+fn trial_is_censored_when_an_open_attempt_may_have_made_what_exists_already() {
+    let mut play = Play::new();
+    let exists = || Some(ErrorReport { message: "order 7 already exists".to_owned(), ..ErrorReport::default() });
+    play.fail("create", "{}");
+    let retry = play.ask("create", "{}");
+    assert_eq!(play.report(retry, OutcomeStatus::Error, exists()), None);
+    let refused = play.ask("create", r#"{"order":8}"#);
+    play.tell(refused, OutcomeStatus::Error, Some(FailureKind::RateLimited));
+    let retry = play.ask("create", r#"{"order":8}"#);
+    assert!(play.report(retry, OutcomeStatus::Error, exists()).is_some_and(|trial| !trial.ok));
 }
 
 #[test]

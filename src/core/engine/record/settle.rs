@@ -25,7 +25,7 @@ use crate::{
     },
     engine::{
         Shared,
-        follow_up::{follow_up_ok, traits, trial},
+        follow_up::{follow_up_ok, is_censored, traits, trial},
     },
     policy::Policy,
     retry::{
@@ -82,7 +82,7 @@ pub(super) fn settle(
     let news = status == OutcomeStatus::Success && (call.effect.kind == EffectKind::Write || is_new());
     let marks = marked.map(|(_, marks)| Arc::new(marks));
     let progress = news && marks.as_deref().is_some_and(|marks| is_progress(marks, call, session));
-    let follow_up_ok = follow_up_ok(call, status, failure);
+    let follow_up_ok = follow_up_ok(call, status, failure).filter(|_| !is_censored(session, call, report));
     let observed = observed(call, status, failure, now);
     let mut health = shared.health.clone();
     if let Some(observation) = &observed {
