@@ -184,7 +184,7 @@ OPEN = [
 @pytest.mark.parametrize(
     "failure", OPEN, ids=lambda failure: getattr(failure, "http_status", None) or type(failure).__name__
 )
-@pytest.mark.parametrize("tool_name", ["refund", "pay"])
+@pytest.mark.parametrize("tool_name", ["refund", "payout"])
 def test_what_may_have_taken_effect_is_executed_once(
     gate: Gate, session: str, tool_name: str, failure: Exception
 ) -> None:

@@ -14,6 +14,7 @@ policy_engine:
     get_quote: {effect: read}
     find_order: {effect: read}
     pay: {once: true}
+    payout: {once: true}
     brief: {lease_ms: 2s}
     brief_write: {effect: write, lease_ms: 2s}
     typed:

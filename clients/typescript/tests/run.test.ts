@@ -148,7 +148,7 @@ test("what may have taken effect is executed once, unless the program declares t
   for (const failure of [new DOMException("no answer", "TimeoutError"), reset, ...failures]) {
     for (const [tool, readOnly, attempts] of [
       ["refund", false, 1],
-      ["pay", false, 1],
+      ["payout", false, 1],
       ["find", true, 2],
     ] as const) {
       let runs = 0;
@@ -173,10 +173,10 @@ test("a late success settles a timeout, and answers the next attempt", async () 
     await pause(1_500);
     return { refunded: 7 };
   };
-  const first = await gate.run("refund", args, refund, { timeoutMs: 100 });
+  const first = await gate.run("credit", args, refund, { timeoutMs: 100 });
   assert.match(first.text, /may have taken effect/);
   for (let n = 0; n < 100 && (await calls(session))[0]?.state !== CallState.SUCCEEDED; n++) await pause(100);
-  const second = await gate.run("refund", args, refund);
+  const second = await gate.run("credit", args, refund);
   assert.deepEqual([second.ran, second.decision], [false, Decision.REUSE]);
   assert.match(second.text, /"previous_result":\{"refunded":7\}/);
 });
