@@ -103,18 +103,41 @@ pub struct Finding {
     pub enforced: bool,
 }
 
+/// A text for the model: what happened, and one next step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Message {
+    situation: String,
+    next_step: Option<String>,
+}
+
+impl Message {
+    /// A refusal's text.
+    #[must_use]
+    pub fn new(situation: impl Into<String>, next_step: impl Into<String>) -> Self {
+        Self { situation: situation.into(), next_step: Some(next_step.into()) }
+    }
+}
+
+/// A text without a step of its own: a hint, or a policy owner's.
+impl<T: Into<String>> From<T> for Message {
+    fn from(text: T) -> Self {
+        Self { situation: text.into(), next_step: None }
+    }
+}
+
 impl Finding {
     /// A finding with the parts that all have.
     #[must_use]
-    pub fn new(rule: &'static str, decision: Decision, reason: Reason, message: impl Into<String>) -> Self {
+    pub fn new(rule: &'static str, decision: Decision, reason: Reason, message: impl Into<Message>) -> Self {
+        let Message { situation, next_step } = message.into();
         Self {
             rule: Cow::Borrowed(rule),
             decision,
             reason,
             level: None,
             count: None,
-            message: message.into(),
-            next_action: None,
+            message: next_step.as_ref().map_or_else(|| situation.clone(), |step| format!("{situation} {step}")),
+            next_action: next_step,
             for_people: None,
             retry_after_ms: None,
             reuse: None,
@@ -131,7 +154,14 @@ impl Finding {
         self
     }
 
-    /// With what to do next.
+    /// What happened, without what to do next.
+    #[must_use]
+    pub fn situation(&self) -> &str {
+        let step = self.next_action.as_deref().unwrap_or_default();
+        self.message.strip_suffix(step).unwrap_or(&self.message).trim_end()
+    }
+
+    /// With what to do next, where that is no part of the message.
     #[must_use]
     pub fn next(mut self, action: impl Into<String>) -> Self {
         self.next_action = Some(action.into());

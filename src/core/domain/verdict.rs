@@ -7,6 +7,7 @@ use super::{
     call::{Approval, Permit},
     finding::{Decision, Finding, Level},
     fingerprint::Fingerprint,
+    reason::Reason,
     time::Timestamp,
 };
 
@@ -60,17 +61,23 @@ impl Verdict {
         self.decision == self.would
     }
 
-    /// What the model should see next turn: for an ALLOW all that was said, for a refusal the warnings of loops that it
-    /// does not speak of itself.
+    /// What the model should see next turn: for an ALLOW and a WAIT all that was said, for a refusal that a budget is
+    /// nearly used, unless tools are disabled. A refusal has its own next step, and other warnings would add another.
     #[must_use]
     pub fn context_hint(&self) -> Option<String> {
-        let refused_for = self.winner().filter(|_| self.decision != Decision::Allow).map(|winner| winner.reason);
+        let refused_for = self
+            .winner()
+            .filter(|_| !matches!(self.decision, Decision::Allow | Decision::Wait))
+            .map(|winner| winner.reason);
+        let warns_of_budget = |finding: &Finding| {
+            let is_budget = matches!(finding.reason, Reason::StepBudgetExceeded | Reason::BudgetExceeded);
+            is_budget && !self.tools_disabled
+        };
         let hints: Vec<&str> = self
             .findings
             .iter()
             .filter(|finding| finding.decision == Decision::Allow && finding.enforced)
-            .filter(|finding| self.decision == Decision::Allow || finding.level == Some(Level::Warning))
-            .filter(|finding| refused_for != Some(finding.reason))
+            .filter(|finding| refused_for.is_none_or(|reason| reason != finding.reason && warns_of_budget(finding)))
             .map(|finding| finding.message.as_str())
             .collect();
         (!hints.is_empty()).then(|| hints.join(" "))

@@ -109,7 +109,9 @@ pub fn refusal(verdict: &Verdict, beside: &Beside<'_>) -> Option<ToolResult> {
     let whose = if verdict.decision == Decision::Reuse { "Its result" } else { "The last result" };
     let left_out = text.map(|text| redaction::missing(text, MISSING_MAX)).unwrap_or_default();
     let about = winner.reuse.is_some().then(|| about_previous(whose, previous, &left_out, beside.previous_max));
-    let message = [Some(winner.message.as_str()), about.as_deref(), disabled.then_some(DISABLED)];
+    // One next step: the last unit of a budget overrules what the rule would have the model do.
+    let said = if disabled { winner.situation() } else { &winner.message };
+    let message = [Some(said), about.as_deref(), disabled.then_some(DISABLED)];
     let message: Vec<&str> = message.into_iter().flatten().collect();
     let suggested_next = if verdict.decision == Decision::Stop || disabled { &[] } else { beside.suggested_next };
     let next = if disabled { Some(DISABLED) } else { winner.next_action.as_deref() };

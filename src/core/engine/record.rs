@@ -1,6 +1,7 @@
 //! What came of a call, and what is advised.
 
 mod change;
+mod failed_call;
 mod settle;
 
 use self::{

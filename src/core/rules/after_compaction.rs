@@ -10,7 +10,7 @@
 
 use crate::domain::{
     effect::EffectKind,
-    finding::{Decision, Finding, Level},
+    finding::{Decision, Finding, Level, Message},
     outcome::OutcomeStatus,
     reason::Reason,
 };
@@ -53,10 +53,12 @@ fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
         return None;
     }
     let tool = cx.tool();
-    let message = format!(
+    let situation = format!(
         "{tool} was not run: since the context was compacted, it has been called {count} times with these arguments \
-         and gave the same result each time. Use that result, and read the session's state for what was done before."
+         and gave the same result each time."
     );
+    let next = "Use that result, and read the session's state for what was done before.";
+    let message = Message::new(situation, next);
     let finding = Finding::new(RULE.id, Decision::Deny, Reason::NoProgress, message);
     let outcomes = since.iter().rev().map(|(call, _)| *call).filter(|call| call.fingerprint == cx.fingerprint());
     Some(handing_back(finding.at_level(Level::Critical, count as u32), cx, outcomes))

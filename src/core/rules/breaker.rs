@@ -15,7 +15,7 @@ use crate::domain::{
     call::Call,
     effect::EffectKind,
     failure::FailureKind,
-    finding::{Finding, Level},
+    finding::{Finding, Level, Message},
     reason::Reason,
     similarity::differ_in_identities,
 };
@@ -53,11 +53,14 @@ fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
         Level::Warning => format!(
             "The last {count} tool calls brought nothing new. Say what you are missing, and change the approach or ask \
              the user instead of calling on."
-        ),
-        _ => format!(
-            "{} was not run: the last {count} tool calls brought nothing new, so this run is stopped. Tell the user \
-             what is known and what is missing.",
-            cx.tool()
+        )
+        .into(),
+        _ => Message::new(
+            format!(
+                "{} was not run: the last {count} tool calls brought nothing new, so this run is stopped.",
+                cx.tool()
+            ),
+            "Tell the user what is known and what is missing.",
         ),
     })
 }

@@ -17,7 +17,7 @@ use crate::domain::{
     answer::Says,
     call::Call,
     effect::EffectKind,
-    finding::{Finding, Level},
+    finding::{Finding, Level, Message},
     reason::Reason,
     similarity::is_sweep,
 };
@@ -71,10 +71,11 @@ fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
         Level::Warning => format!(
             "{tool} was called {count} times with nearly these arguments, and the results were nearly the same: use \
              them, or change the approach."
-        ),
-        _ => format!(
-            "{tool} was not run: {count} calls with nearly these arguments gave nearly the same results. Use them, \
-             change the approach, or tell the user what is missing."
+        )
+        .into(),
+        _ => Message::new(
+            format!("{tool} was not run: {count} calls with nearly these arguments gave nearly the same results."),
+            "Use them, change the approach, or tell the user what is missing.",
         ),
     })
 }

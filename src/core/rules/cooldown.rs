@@ -12,7 +12,7 @@
 //! WAIT is a re-check: the same finding may stand again after it.
 
 use crate::domain::{
-    finding::{Decision, Finding},
+    finding::{Decision, Finding, Message},
     reason::Reason,
     time::wait_in_words,
 };
@@ -67,18 +67,19 @@ fn check(cx: &Context<'_>) -> Option<Finding> {
     let waits = cx.who_waits();
     if cx.now < cooldown.until {
         let ms = cooldown.until.since_ms(cx.now);
-        let message = format!(
-            "{tool} was not run: it answered {failure}, and every agent of this fleet leaves it alone for {}. \
-             {waits} Do something else meanwhile.",
+        let situation = format!(
+            "{tool} was not run: it answered {failure}, and every agent of this fleet leaves it alone for {}.",
             wait_in_words(ms)
         );
+        let message = Message::new(situation, waits);
         return Some(Finding::new(RULE.id, Decision::Wait, Reason::Cooldown, message).retry_after(ms));
     }
     let ms = cooldown.probe_until.filter(|until| cx.now < *until)?.since_ms(cx.now).min(RECHECK_MS);
-    let message = format!(
+    let situation = format!(
         "{tool} was not run: it answered {failure}, and another call is finding out whether it works again, \
-         which takes up to {}. {waits}",
+         which takes up to {}.",
         wait_in_words(ms)
     );
+    let message = Message::new(situation, waits);
     Some(Finding::new(RULE.id, Decision::Wait, Reason::Cooldown, message).retry_after(ms))
 }

@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use crate::domain::{
     call::Call,
     effect::EffectKind,
-    finding::{Finding, Level},
+    finding::{Finding, Level, Message},
     fingerprint::{Fingerprint, ResultDigest},
     reason::Reason,
 };
@@ -59,11 +59,15 @@ fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
         Level::Warning => format!(
             "The last {count} calls go round in a circle of {period} ({tools}) with the same results. Stop and use \
              what they returned, or take a different approach."
-        ),
-        _ => format!(
-            "{} was not run: the last {count} calls go round in a circle of {period} ({tools}) with the same results. \
-             Take a different approach, or tell the user what is missing.",
-            cx.tool()
+        )
+        .into(),
+        _ => Message::new(
+            format!(
+                "{} was not run: the last {count} calls go round in a circle of {period} ({tools}) with the same \
+                 results.",
+                cx.tool()
+            ),
+            "Take a different approach, or tell the user what is missing.",
         ),
     })
 }

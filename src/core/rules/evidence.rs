@@ -5,7 +5,7 @@ use crate::domain::{
     answer::Says,
     call::Call,
     effect::EffectKind,
-    finding::{Decision, Finding, Level},
+    finding::{Decision, Finding, Level, Message},
     fingerprint::ResultDigest,
     reason::Reason,
 };
@@ -111,13 +111,13 @@ pub(super) fn may_have_changed(cx: &Context<'_>, call: &Call) -> bool {
 
 impl Levels {
     /// The finding for two counts: one that may refuse, and one that warns and no more.
-    pub(super) fn weighed<'a>(
+    pub(super) fn weighed<'a, M: Into<Message>>(
         &self,
         rule: &Rule,
         reason: Reason,
         (full, all): (u32, u32),
         streak: impl Iterator<Item = &'a Call>,
-        message: impl FnOnce(Level) -> String,
+        message: impl FnOnce(Level) -> M,
     ) -> Option<Finding> {
         if self.reached(full).is_some_and(|level| level > Level::Warning) {
             return self.finding(rule, reason, full, streak, message);

@@ -12,7 +12,7 @@
 
 use crate::domain::{
     budget::Dimension,
-    finding::{Decision, Finding, Level},
+    finding::{Decision, Finding, Level, Message},
     reason::Reason,
     time::{Timestamp, wait_in_words},
     tree::{PACE_MAX, PACE_TOKENS_MS},
@@ -106,11 +106,11 @@ fn calls(params: &Params, cx: &Context<'_>) -> Option<Finding> {
     }
     let wait_ms = recent[over].plus_ms(SECOND_MS).since_ms(cx.now);
     let waits = cx.who_waits();
-    let message = format!(
-        "Tool calls come too fast: {count} within a second. The next one may run in {}. {waits} \
-         Ask yourself whether you need so many.",
+    let situation = format!(
+        "Tool calls come too fast: {count} within a second. The next one may run in {}.",
         wait_in_words(wait_ms)
     );
+    let message = Message::new(situation, waits);
     let finding = Finding::new(RULE.id, Decision::Wait, Reason::Runaway, message).retry_after(wait_ms);
     Some(finding.at_level(Level::Critical, count))
 }
@@ -135,17 +135,18 @@ fn tokens(params: &Params, cx: &Context<'_>) -> Option<Finding> {
         }
     }
     let waits = cx.who_waits();
-    let message = format!(
-        "{count} tokens were used within a minute, more than the {limit} allowed. The next tool call may run in {}. \
-         {waits} Work with less context.",
+    let situation = format!(
+        "{count} tokens were used within a minute, more than the {limit} allowed. The next tool call may run in {}.",
         wait_in_words(wait_ms)
     );
+    let message = Message::new(situation, waits);
     let finding = Finding::new(RULE.id, Decision::Wait, Reason::Runaway, message).retry_after(wait_ms);
     Some(finding.at_level(Level::Critical, count))
 }
 
 fn stop(why: &str, count: u32) -> Finding {
-    let message = format!("Tools are disabled for this run: {why}. Give the final answer with what you have.");
+    let situation = format!("Tools are disabled for this run: {why}.");
+    let message = Message::new(situation, "Give the final answer with what you have.");
     Finding::new(RULE.id, Decision::Stop, Reason::Runaway, message).at_level(Level::Break, count)
 }
 

@@ -8,7 +8,7 @@
 //! Known problems: a call that was permitted before the halt is not called back.
 
 use crate::domain::{
-    finding::{Decision, Finding},
+    finding::{Decision, Finding, Message},
     halt::{Halt, Halted},
     reason::Reason,
 };
@@ -37,7 +37,8 @@ fn check(cx: &Context<'_>) -> Option<Finding> {
     let why = reason(halt);
     let finding = match &halt.what {
         Halted::Tool(tool) => {
-            let message = format!("{tool} was halted by an operator{why} Use another tool, or tell the user.");
+            let situation = format!("{tool} was halted by an operator{why}");
+            let message = Message::new(situation, "Use another tool, or tell the user.");
             Finding::new(RULE.id, Decision::Deny, Reason::SessionHalted, message)
         }
         what => {
@@ -46,9 +47,9 @@ fn check(cx: &Context<'_>) -> Option<Finding> {
                 Halted::Tenant => "Every agent",
                 _ => "This session",
             };
-            let message = format!(
-                "{whom} was halted by an operator{why} Do not call tools any more: tell the user what was done and \
-                 what is missing."
+            let message = Message::new(
+                format!("{whom} was halted by an operator{why}"),
+                "Do not call tools any more: tell the user what was done and what is missing.",
             );
             Finding::new(RULE.id, Decision::Stop, Reason::SessionHalted, message)
         }

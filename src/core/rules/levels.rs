@@ -6,7 +6,7 @@ use serde::Deserialize;
 use super::{Asked, Closes, Context, Part, Reach, Rule, asked::NOTHING};
 use crate::domain::{
     call::Call,
-    finding::{Decision, Finding, Level},
+    finding::{Decision, Finding, Level, Message},
     reason::Reason,
 };
 
@@ -93,13 +93,13 @@ impl Levels {
     }
 
     /// The finding for `count`, if it reaches a level that was not told yet.
-    pub fn finding<'a>(
+    pub fn finding<'a, M: Into<Message>>(
         &self,
         rule: &Rule,
         reason: Reason,
         count: u32,
         streak: impl Iterator<Item = &'a Call>,
-        message: impl FnOnce(Level) -> String,
+        message: impl FnOnce(Level) -> M,
     ) -> Option<Finding> {
         let level = self.reached(count)?;
         if level == Level::Warning && self.was_told(rule.id, count, streak) {
@@ -114,20 +114,21 @@ impl Levels {
 pub(super) fn still_broken(rule: &Rule, reason: Reason, cx: &Context<'_>) -> Option<Finding> {
     let (count, tool) = (cx.closed(rule)?.count, cx.tool());
     let message = match rule.closes {
-        Closes::Call => format!(
-            "{tool} with these arguments was stopped for this turn after {count} calls. Do not repeat it: use what you \
-             have, change the arguments, take a different approach, or tell the user what is missing."
-        ),
-        Closes::Tool => format!(
-            "{tool} was stopped for this turn after {count} calls without anything new. Do not call it again in this \
-             turn: use another tool, or tell the user what is known and what is missing."
-        ),
-        _ => format!(
-            "This run was stopped after {count} calls without anything new. Do not call tools again in this turn: tell \
-             the user what is known and what is missing."
-        ),
+        Closes::Call => format!("{tool} with these arguments was stopped for this turn after {count} calls."),
+        Closes::Tool => format!("{tool} was stopped for this turn after {count} calls without anything new."),
+        _ => format!("This run was stopped after {count} calls without anything new."),
     };
-    Some(Finding::new(rule.id, Decision::Deny, reason, message).at_level(Level::Break, count))
+    let next = match rule.closes {
+        Closes::Call => {
+            "Do not repeat it: use what you have, change the arguments, take a different approach, or tell the user what \
+             is missing."
+        }
+        Closes::Tool => {
+            "Do not call it again in this turn: use another tool, or tell the user what is known and what is missing."
+        }
+        _ => "Do not call tools again in this turn: tell the user what is known and what is missing.",
+    };
+    Some(Finding::new(rule.id, Decision::Deny, reason, Message::new(message, next)).at_level(Level::Break, count))
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@
 
 use crate::domain::{
     effect::EffectKind,
-    finding::{Decision, Finding},
+    finding::{Decision, Finding, Message},
     pattern::Pattern,
     reason::Reason,
 };
@@ -91,9 +91,9 @@ fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
     let first = params.phases.first()?;
     let known = cx.session().and_then(|session| session.phase.as_deref());
     let asked = cx.proposal.request.phase.as_deref();
-    let deny = |reason, message: String| Some(Finding::new(RULE.id, Decision::Deny, reason, message));
+    let deny = |reason, message: Message| Some(Finding::new(RULE.id, Decision::Deny, reason, message));
     if let Some(objection) = asked.and_then(|asked| params.forbids(known, asked)) {
-        return deny(Reason::PhaseForbids, format!("{} was not run: {objection}", cx.tool()));
+        return deny(Reason::PhaseForbids, format!("{} was not run: {objection}", cx.tool()).into());
     }
     let phase = asked.or(known).and_then(|name| params.phase(name)).unwrap_or(first);
     if !phase.tools.as_ref().is_some_and(|tools| tools.matches(cx.tool())) {
@@ -102,24 +102,28 @@ fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
     out_of_order(cx).and_then(|message| deny(Reason::PlanOrder, message))
 }
 
-fn not_here(params: &Params, phase: &Phase, tool: &str) -> String {
+fn not_here(params: &Params, phase: &Phase, tool: &str) -> Message {
     let where_it_is: Vec<&str> = params.allowing(tool).collect();
     let name = &phase.name;
     match (where_it_is.as_slice(), &phase.tools) {
-        ([], _) => format!("{tool} is not allowed in any phase. Do without it, or tell the user."),
+        ([], _) => Message::new(format!("{tool} is not allowed in any phase."), "Do without it, or tell the user."),
         (others, None) => {
-            format!("Phase {name} allows no tools: think it through first. {tool} is for {}.", others.join(" and "))
+            let situation = format!("Phase {name} allows no tools. {tool} is for {}.", others.join(" and "));
+            Message::new(situation, "Think it through first.")
         }
-        (others, Some(tools)) => format!(
-            "{tool} is not allowed in phase {name}, which allows {}. It is for {}: finish this phase first.",
-            tools.as_str(),
-            others.join(" and ")
+        (others, Some(tools)) => Message::new(
+            format!(
+                "{tool} is not allowed in phase {name}, which allows {}. It is for {}.",
+                tools.as_str(),
+                others.join(" and ")
+            ),
+            "Finish this phase first.",
         ),
     }
 }
 
 /// What objects to a write that is not the plan's next.
-fn out_of_order(cx: &Context<'_>) -> Option<String> {
+fn out_of_order(cx: &Context<'_>) -> Option<Message> {
     let plan = cx.session()?.plan.as_ref()?;
     let tool = cx.tool();
     let planned = plan.order.iter().any(|step| step.as_str() == tool);
@@ -128,11 +132,14 @@ fn out_of_order(cx: &Context<'_>) -> Option<String> {
     }
     match plan.order.get(plan.done) {
         Some(next) if next.as_str() == tool => None,
-        Some(next) => Some(format!(
-            "{tool} is out of order: step {} of the plan is {next}. Do that first, or make a new plan.",
-            plan.done + 1
+        Some(next) => Some(Message::new(
+            format!("{tool} is out of order: step {} of the plan is {next}.", plan.done + 1),
+            "Do that first, or make a new plan.",
         )),
-        None => Some(format!("The plan is done, and {tool} is not part of what is left. Make a new plan first.")),
+        None => Some(Message::new(
+            format!("The plan is done, and {tool} is not part of what is left."),
+            "Make a new plan first.",
+        )),
     }
 }
 

@@ -11,7 +11,7 @@
 
 use crate::domain::{
     effect::EffectKind,
-    finding::{Decision, Finding, Level},
+    finding::{Decision, Finding, Level, Message},
     reason::Reason,
     time::wait_in_words,
 };
@@ -44,15 +44,18 @@ fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
         Level::Warning => format!(
             "{tool} has given the same status {count} times. Wait longer between checks, or do other work first; if \
              nothing changes, tell the user that it is still pending."
+        )
+        .into(),
+        Level::Critical => Message::new(
+            format!(
+                "{tool} was not run: its status has not changed over {count} checks. It may look again in {}.",
+                wait_in_words(left_ms.unwrap_or(0))
+            ),
+            "Do other work meanwhile, or tell the user that it is still pending.",
         ),
-        Level::Critical => format!(
-            "{tool} was not run: its status has not changed over {count} checks. It may look again in {}; do other \
-             work meanwhile, or tell the user that it is still pending.",
-            wait_in_words(left_ms.unwrap_or(0))
-        ),
-        Level::Break => format!(
-            "{tool} was not run: its status has not changed over {count} checks. Tell the user that it is still \
-             pending, and how to check later."
+        Level::Break => Message::new(
+            format!("{tool} was not run: its status has not changed over {count} checks."),
+            "Tell the user that it is still pending, and how to check later.",
         ),
     })?;
     let finding = handing_back(finding, cx, streak.into_iter());

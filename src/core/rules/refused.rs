@@ -12,7 +12,7 @@
 
 use crate::domain::{
     call::Call,
-    finding::{Decision, Finding, Level},
+    finding::{Decision, Finding, Level, Message},
     reason::Reason,
 };
 
@@ -42,10 +42,11 @@ fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
         Level::Warning => format!(
             "The last {count} tool calls were refused. Read why before you call again: repeating them with small \
              changes will not help."
-        ),
-        _ => format!(
-            "Tools are disabled for this run: the last {count} calls were refused, and none ran between. Give the \
-             final answer with what you have, and say what could not be done."
+        )
+        .into(),
+        _ => Message::new(
+            format!("Tools are disabled for this run: the last {count} calls were refused, and none ran between."),
+            "Give the final answer with what you have, and say what could not be done.",
         ),
     })?;
     Some(if finding.level == Some(Level::Break) { stopped(finding) } else { finding })

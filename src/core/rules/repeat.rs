@@ -25,7 +25,7 @@ use crate::domain::{
     answer::Says,
     call::Call,
     effect::EffectKind,
-    finding::{Decision, Finding, Level},
+    finding::{Decision, Finding, Level, Message},
     outcome::OutcomeStatus,
     reason::Reason,
 };
@@ -135,10 +135,11 @@ fn without_progress(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
         Level::Warning => format!(
             "{tool} was called {count} times with these arguments and gave the same result each time. Use the \
              result you have, change the arguments, or answer the user."
-        ),
-        _ => format!(
-            "{tool} was not run: {count} calls with these arguments gave the same result. Use that result, try a \
-             different approach, or tell the user what is missing."
+        )
+        .into(),
+        _ => Message::new(
+            format!("{tool} was not run: {count} calls with these arguments gave the same result."),
+            "Use that result, try a different approach, or tell the user what is missing.",
         ),
     })?;
     Some(handing_back(finding, cx, streak.into_iter()))
@@ -174,20 +175,18 @@ fn plainly(plain: &Plain, cx: &Context<'_>) -> Option<Finding> {
     let made = in_words(&named(&same));
     let (reason, level, count, message) = match () {
         () if plain.loop_threshold.is_some_and(|threshold| successes >= threshold) => {
-            let message = format!(
-                "{tool} was not run: it has succeeded {} with these arguments{made}. Use what it gave. For \
-                 something different, change the arguments.",
-                times(successes)
-            );
+            let situation =
+                format!("{tool} was not run: it has succeeded {} with these arguments{made}.", times(successes));
+            let message = Message::new(situation, "Use what it gave; for something different, change the arguments.");
             (Reason::RepeatedSuccess, Level::Break, successes, message)
         }
         () if plain.max_repeat.is_some_and(|max| runs >= max) => {
             let done = if successes > 0 { format!(" and succeeded {}{made}", times(successes)) } else { String::new() };
-            let message = format!(
-                "{tool} was not run: it has run {} with these arguments{done}, and may not run more often. Change the \
-                 arguments, or tell the user what is missing.",
+            let situation = format!(
+                "{tool} was not run: it has run {} with these arguments{done}, and may not run more often.",
                 times(runs)
             );
+            let message = Message::new(situation, "Change the arguments, or tell the user what is missing.");
             let reason = if successes == runs { Reason::RepeatedSuccess } else { Reason::NoProgress };
             (reason, Level::Critical, runs, message)
         }

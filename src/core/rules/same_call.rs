@@ -16,8 +16,8 @@ use crate::domain::{
     call::Call,
     effect::EffectKind,
     failure::FailureKind,
-    finding::{Decision, Finding},
-    previous::{Held, Past, Previous, Retry},
+    finding::{Decision, Finding, Message},
+    previous::{Held, OPEN_ATTEMPTS_MAX, Past, Previous, Retry},
     reason::Reason,
     time::wait_in_words,
 };
@@ -145,17 +145,19 @@ fn asked(cx: &Context<'_>, held: &Held) -> Finding {
     let tool = cx.tool();
     let (reason, what, why) = match held {
         Held::Pending(approval) => {
-            let message = format!(
-                "{tool} waits for a person's approval ({}). Do not ask for it again: go on with other work, or tell \
-                 the user that it is pending.",
-                approval.id
+            let message = Message::new(
+                format!("{tool} waits for a person's approval ({}).", approval.id),
+                "Do not ask for it again: go on with other work, or tell the user that it is pending.",
             );
             return Finding::new(RULE.id, Decision::Ask, Reason::ApprovalRequired, message);
         }
         Held::Withdrawn => {
-            let message = format!(
-                "The request for a person's approval of {tool} was withdrawn before anybody answered, so {tool} did \
-                 not run. If it is still needed, call {tool} again: a person is asked anew."
+            let message = Message::new(
+                format!(
+                    "The request for a person's approval of {tool} was withdrawn before anybody answered, so {tool} \
+                     did not run."
+                ),
+                format!("If it is still needed, call {tool} again: a person is asked anew."),
             );
             return Finding::new(RULE.id, Decision::Deny, Reason::ApprovalWithdrawn, message);
         }
@@ -164,8 +166,9 @@ fn asked(cx: &Context<'_>, held: &Held) -> Finding {
             (Reason::ApprovalExpired, "Nobody approved in time:", String::new())
         }
     };
-    let message = format!(
-        "{what} {tool} with these arguments.{why} Do not try it again in this turn: ask the user how to go on."
+    let message = Message::new(
+        format!("{what} {tool} with these arguments.{why}"),
+        "Do not try it again in this turn: ask the user how to go on.",
     );
     Finding::new(RULE.id, Decision::Deny, reason, message)
 }
@@ -189,11 +192,12 @@ fn in_flight(params: &Params, cx: &Context<'_>, previous: &Previous) -> Finding 
     let age_ms = cx.now.since_ms(previous.call.at);
     let wait_ms = (age_ms / 2).clamp(params.in_flight_ms, params.in_flight_ms_max);
     let waits = cx.who_waits();
-    let message = format!(
-        "{} with these arguments has been running for {} and was not started a second time. {waits}",
+    let situation = format!(
+        "{} with these arguments has been running for {} and was not started a second time.",
         cx.tool(),
         wait_in_words(age_ms)
     );
+    let message = Message::new(situation, waits);
     Finding::new(RULE.id, Decision::Wait, Reason::CallInFlight, message).retry_after(wait_ms)
 }
 
@@ -223,11 +227,12 @@ fn unknown(cx: &Context<'_>, previous: &Previous) -> Option<Finding> {
     }
     if effect.is_unsafe_to_repeat() && !effect.repeatable {
         let check = check_first(cx);
-        let message = format!(
+        let situation = format!(
             "An earlier {tool} with these arguments got no answer and may have taken effect. Running it again could do \
-             it twice. {check}"
+             it twice."
         );
-        return Some(Finding::new(RULE.id, Decision::Deny, Reason::OutcomeUnknown, message).next(check));
+        let message = Message::new(situation, check);
+        return Some(Finding::new(RULE.id, Decision::Deny, Reason::OutcomeUnknown, message));
     }
     let is_told = effect.kind == EffectKind::Unknown || (effect.repeatable && effect.is_unsafe_to_repeat());
     (is_told && !previous.foreign).then(|| {
@@ -236,20 +241,17 @@ fn unknown(cx: &Context<'_>, previous: &Previous) -> Option<Finding> {
     })
 }
 
-/// Attempts of an undeclared call with content that may have taken effect, after which nobody lets another through.
-const OPEN_ATTEMPTS_MAX: u32 = 2;
-
 /// Until something settles it: a late report, an operator, or the user's next turn.
 fn refused_while_open(cx: &Context<'_>, previous: &Previous) -> Option<Finding> {
     let is_undeclared = cx.proposal.effect.kind == EffectKind::Unknown && cx.has_content();
     (is_undeclared && previous.open_attempts >= OPEN_ATTEMPTS_MAX).then(|| {
         let (tool, check) = (cx.tool(), check_first(cx));
-        let message = format!(
+        let situation = format!(
             "{tool} was not run: with these arguments it was tried {} times without a clear answer, and each may have \
-             taken effect. {check}",
+             taken effect.",
             previous.open_attempts
         );
-        Finding::new(RULE.id, Decision::Deny, Reason::OutcomeUnknown, message).next(check)
+        Finding::new(RULE.id, Decision::Deny, Reason::OutcomeUnknown, Message::new(situation, check))
     })
 }
 
@@ -323,10 +325,12 @@ fn reuse(cx: &Context<'_>, age_ms: u64, why: &str) -> Finding {
 }
 
 fn ask_to_repeat(cx: &Context<'_>) -> Finding {
-    let message = format!(
+    let situation = format!(
         "{} with these arguments was done before. Doing it a second time needs a person's approval.",
         cx.tool()
     );
+    let next = "It has been asked for: go on with other work, or tell the user that it is pending.";
+    let message = Message::new(situation, next);
     Finding::new(RULE.id, Decision::Ask, Reason::ApprovalRequired, message)
 }
 
@@ -339,22 +343,24 @@ fn failed(cx: &Context<'_>, previous: &Previous, retry: Retry) -> Option<Finding
         return None;
     }
     let (tool, error, next) = (cx.tool(), what_failed(cx, previous), next_step_after(previous));
-    if retry.exhausted {
-        let message = format!(
-            "{tool} was not run: with these arguments it failed {} times, as often as it may be tried, the last \
-             time{error}. {next}",
-            previous.attempt
-        );
-        return Some(Finding::new(RULE.id, Decision::Deny, Reason::RetriesExhausted, message).next(next));
-    }
-    if !retry.retryable {
-        let message = format!(
-            "{tool} was not run: with these arguments it failed{error}, and the same call again is not worth it. {next}"
-        );
-        return Some(Finding::new(RULE.id, Decision::Deny, Reason::NotRetryable, message).next(next));
-    }
     if let Some(refused) = refused_while_open(cx, previous) {
         return Some(refused);
+    }
+    if retry.exhausted {
+        let situation = format!(
+            "{tool} was not run: with these arguments it failed {} times, as often as it may be tried, the last \
+             time{error}.",
+            previous.attempt
+        );
+        let message = Message::new(situation, next);
+        return Some(Finding::new(RULE.id, Decision::Deny, Reason::RetriesExhausted, message));
+    }
+    if !retry.retryable {
+        let situation = format!(
+            "{tool} was not run: with these arguments it failed{error}, and the same call again is not worth it."
+        );
+        let message = Message::new(situation, next);
+        return Some(Finding::new(RULE.id, Decision::Deny, Reason::NotRetryable, message));
     }
     let waits = cx.who_waits();
     let wait_ms = retry.not_before.since_ms(cx.now);
@@ -363,10 +369,11 @@ fn failed(cx: &Context<'_>, previous: &Previous, retry: Retry) -> Option<Finding
         return Some(hint_to_check(cx));
     }
     (wait_ms > 0).then(|| {
-        let message = format!(
-            "{tool} with these arguments failed{error}. A retry is worth it in {}, not before. {waits}",
+        let situation = format!(
+            "{tool} with these arguments failed{error}. A retry is worth it in {}, not before.",
             wait_in_words(wait_ms)
         );
+        let message = Message::new(situation, waits);
         Finding::new(RULE.id, Decision::Wait, Reason::RetryTooEarly, message).retry_after(wait_ms)
     })
 }

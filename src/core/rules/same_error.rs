@@ -21,7 +21,7 @@
 use crate::domain::{
     call::Call,
     failure::FailureKind,
-    finding::{Finding, Level},
+    finding::{Finding, Level, Message},
     outcome::{Outcome, OutcomeStatus},
     reason::Reason,
 };
@@ -89,11 +89,14 @@ fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
             "{tool} failed {count} times in the same way with nearly these arguments{}. Change what the error names, \
              or ask the user.",
             line_of(error)
-        ),
-        _ => format!(
-            "{tool} was not run: {count} calls with nearly these arguments failed in the same way{}. Change what the \
-             error names, or ask the user.",
-            line_of(error)
+        )
+        .into(),
+        _ => Message::new(
+            format!(
+                "{tool} was not run: {count} calls with nearly these arguments failed in the same way{}.",
+                line_of(error)
+            ),
+            "Change what the error names, or ask the user.",
         ),
     })
 }

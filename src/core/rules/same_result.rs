@@ -17,7 +17,7 @@
 use crate::domain::{
     call::Call,
     effect::EffectKind,
-    finding::{Finding, Level},
+    finding::{Finding, Level, Message},
     outcome::OutcomeStatus,
     reason::Reason,
 };
@@ -72,10 +72,11 @@ fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
         Level::Warning => format!(
             "{tool} gave the identical result for {all} different calls{field}. If you expected different ones, check \
              the names of the arguments."
-        ),
-        _ => format!(
-            "{tool} was not run: it gave the identical result for {all} different calls{field}. Ask in another way, or \
-             tell the user what cannot be found out."
+        )
+        .into(),
+        _ => Message::new(
+            format!("{tool} was not run: it gave the identical result for {all} different calls{field}."),
+            "Ask in another way, or tell the user what cannot be found out.",
         ),
     })
 }

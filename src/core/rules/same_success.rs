@@ -19,7 +19,7 @@ use crate::domain::{
     answer::Says,
     call::Call,
     effect::EffectKind,
-    finding::{Decision, Finding, Level},
+    finding::{Decision, Finding, Level, Message},
     reason::Reason,
     time::wait_in_words,
     tree::CALLS_MAX,
@@ -78,12 +78,13 @@ impl Brake {
         let last = newest.outcome.as_ref()?.at;
         let left_ms = last.plus_ms(recheck_ms(beyond)).since_ms(cx.now);
         let waits = cx.who_waits();
-        let message = format!(
-            "{} was not run: it succeeded {} times in a row with these arguments. It may run again in {}. {waits}",
+        let situation = format!(
+            "{} was not run: it succeeded {} times in a row with these arguments. It may run again in {}.",
             cx.tool(),
             count - 1,
             wait_in_words(left_ms)
         );
+        let message = Message::new(situation, waits);
         let finding = Finding::new(RULE.id, Decision::Wait, Reason::RepeatedSuccess, message);
         (left_ms > 0).then(|| finding.at_level(Level::Critical, count).retry_after(left_ms))
     }
@@ -168,20 +169,24 @@ fn made_again(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
     let levels = &brake.levels;
     let names = named(&calls);
     let made = in_words(&names);
+    let one = names.last().map_or("one of them", |last| last.as_str());
+    let next = format!("Go on with {one}; for something different, change the arguments.");
     let finding =
         levels.weighed(&RULE, Reason::RepeatedSuccess, (full, all), calls.iter().copied(), |level| match level {
             Level::Warning => format!(
                 "{tool} has succeeded {successes} times with these arguments, and each result has another name{made}. \
                  If one is enough, go on with it and do not make another."
-            ),
-            _ => format!(
-                "{tool} was not run: it has succeeded {successes} times with these arguments, and each result has \
-                 another name{made}. Go on with one of them. For something different, change the arguments."
+            )
+            .into(),
+            _ => Message::new(
+                format!(
+                    "{tool} was not run: it has succeeded {successes} times with these arguments, and each result has \
+                     another name{made}."
+                ),
+                next.as_str(),
             ),
         })?;
-    let finding = handing_back(finding, cx, calls.into_iter());
-    let next = names.last().map(|last| format!("Go on with {last}."));
-    Some(next.map_or_else(|| finding.clone(), |next| finding.clone().next(next)))
+    Some(handing_back(finding, cx, calls.into_iter()))
 }
 
 fn acknowledged(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
@@ -208,10 +213,14 @@ fn acknowledged(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
         Level::Warning => format!(
             "{tool} was called {successes} times in a row with these arguments, with the same short answer each time. \
              If it was to be done once, do not call it again."
-        ),
-        _ => format!(
-            "{tool} was not run: it was called {successes} times in a row with these arguments, with the same short \
-             answer each time. If it is to be done again, change the arguments or ask the user."
+        )
+        .into(),
+        _ => Message::new(
+            format!(
+                "{tool} was not run: it was called {successes} times in a row with these arguments, with the same \
+                 short answer each time."
+            ),
+            "If it is to be done again, change the arguments or ask the user.",
         ),
     })
 }

@@ -15,7 +15,7 @@
 use std::collections::BTreeMap;
 
 use crate::domain::{
-    finding::{Decision, Finding},
+    finding::{Decision, Finding, Message},
     reason::Reason,
     violation::{CONDITION, OnViolation, Violation, any_item},
 };
@@ -98,9 +98,8 @@ fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
         Some(None) => "Ask the user for what is missing before you call it again.",
         Some(Some(hint)) => hint,
     };
-    let message = format!("{} was not run: {}. {next}", cx.tool(), what.join("; "));
-    let next = next.to_owned();
-    Some(Finding::new(RULE.id, Decision::Deny, Reason::ValidationError, message).next(next).violating(violations))
+    let message = Message::new(format!("{} was not run: {}.", cx.tool(), what.join("; ")), next);
+    Some(Finding::new(RULE.id, Decision::Deny, Reason::ValidationError, message).violating(violations))
 }
 
 fn broken(check: &Check, cx: &Context<'_>) -> Result<Option<Violation>, ConditionError> {

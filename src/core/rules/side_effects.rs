@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 use crate::domain::{
     effect::EffectKind,
-    finding::{Decision, Finding},
+    finding::{Decision, Finding, Message},
     reason::Reason,
     tree::Changed,
 };
@@ -110,10 +110,9 @@ fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
         },
     };
     let how = if earlier.tool.as_str() == tool { " with other arguments" } else { "" };
-    let message = match decision {
-        Decision::Allow => format!("{tool} changes {what}, which {}{how} has changed already. {so}", earlier.tool),
-        _ => format!("{tool} would change {what}, which {}{how} has changed already. {so}", earlier.tool),
-    };
+    let changes = if decision == Decision::Allow { "changes" } else { "would change" };
+    let message =
+        Message::new(format!("{tool} {changes} {what}, which {}{how} has changed already.", earlier.tool), so);
     Some(Finding::new(RULE.id, decision, Reason::ResourceAlreadyChanged, message))
 }
 

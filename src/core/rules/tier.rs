@@ -15,7 +15,7 @@
 mod params;
 
 use crate::domain::{
-    finding::{Decision, Finding},
+    finding::{Decision, Finding, Message},
     grant::{Per, RateLimit},
     reason::Reason,
     route::Route,
@@ -80,7 +80,8 @@ fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
         (None, Some(Risk::High)) => Some(hitl(params, cx, "It is a high risk")),
         (None, None) if params.tiers.is_empty() => None,
         (None, None) => {
-            let message = format!("{} has no tier and no risk level: a person must approve it.", cx.tool());
+            let situation = format!("{} has no tier and no risk level: a person must approve it.", cx.tool());
+            let message = Message::new(situation, ASKED_FOR);
             Some(Finding::new(RULE.id, Decision::Ask, Reason::UnknownRiskLevel, message))
         }
     };
@@ -98,16 +99,22 @@ fn by_tier(params: &Params, tier: &Tier, cx: &Context<'_>) -> Option<Finding> {
         let parameter = cx.sayable().and_then(|sayable| sayable.justification.as_ref());
         let message = parameter.map_or_else(
             || {
-                format!(
-                    "{tool} was not run: the application must send a justification with it. You cannot give one \
-                     in the arguments: say in one sentence why the call is needed, so that the application can pass \
-                     that on, or tell the user."
+                Message::new(
+                    format!(
+                        "{tool} was not run: the application must send a justification with it, and you cannot give one \
+                         in the arguments."
+                    ),
+                    "Say in one sentence why the call is needed, so that the application can pass that on, or tell the \
+                     user.",
                 )
             },
             |parameter| {
-                format!(
-                    "{tool} was not run: it needs a justification. Call it again with the same arguments, and say in \
-                     `{parameter}` in one sentence why the call is needed."
+                Message::new(
+                    format!("{tool} was not run: it needs a justification."),
+                    format!(
+                        "Call it again with the same arguments, and say in `{parameter}` in one sentence why the call is \
+                         needed."
+                    ),
                 )
             },
         );
@@ -129,7 +136,10 @@ fn applies(when: &When, cx: &Context<'_>) -> Result<bool, ConditionError> {
     when.condition.evaluate(&cx.known(&|_| None))
 }
 
-fn ask(message: String) -> Finding {
+/// The next step after a question to a person was put.
+const ASKED_FOR: &str = "It has been asked for: go on with other work, or tell the user that it is pending.";
+
+fn ask(message: impl Into<Message>) -> Finding {
     Finding::new(RULE.id, Decision::Ask, Reason::ApprovalRequired, message)
 }
 
@@ -145,14 +155,16 @@ fn hitl(params: &Params, cx: &Context<'_>, why: &str) -> Finding {
         format!("the approval of {}", route.whom())
     };
     let people = format!("{} needs {approval}. {why}.", cx.tool());
-    ask(format!("{people} It has been asked for: go on with other work, or tell the user that it is pending."))
-        .telling_people(people)
+    ask(Message::new(people.as_str(), ASKED_FOR)).telling_people(people)
 }
 
 fn denied(cx: &Context<'_>, message: Option<&str>) -> Finding {
     let text = message.map_or_else(
-        || format!("{} was not run: the policy does not allow it. Use another tool, or tell the user.", cx.tool()),
-        str::to_owned,
+        || {
+            let situation = format!("{} was not run: the policy does not allow it.", cx.tool());
+            Message::new(situation, "Use another tool, or tell the user.")
+        },
+        Message::from,
     );
     Finding::new(RULE.id, Decision::Deny, Reason::ToolDenied, text)
 }
@@ -181,7 +193,7 @@ fn granted(terms: &GrantTerms, key: &str, cx: &Context<'_>) -> Option<Finding> {
     } else {
         (Decision::Deny, "Tell the user what was done and what is missing.")
     };
-    Some(Finding::new(RULE.id, decision, Reason::GrantExceeded, format!("{message} {next}")))
+    Some(Finding::new(RULE.id, decision, Reason::GrantExceeded, Message::new(message, next)))
 }
 
 fn too_fast(tier: &Tier, rate: &RateLimit, cx: &Context<'_>) -> Option<Finding> {
@@ -198,15 +210,15 @@ fn too_fast(tier: &Tier, rate: &RateLimit, cx: &Context<'_>) -> Option<Finding> 
     };
     (wait_ms > 0).then(|| {
         let waits = cx.who_waits();
-        let message = format!(
-            "{} was not run yet: the policy allows {} call{} of it and its like in {}. It may run in {}. \
-             {waits} Go on with other work meanwhile.",
+        let situation = format!(
+            "{} was not run yet: the policy allows {} call{} of it and its like in {}. It may run in {}.",
             cx.tool(),
             rate.rate.calls,
             if rate.rate.calls == 1 { "" } else { "s" },
             wait_in_words(rate.rate.per_ms),
             wait_in_words(wait_ms)
         );
+        let message = Message::new(situation, waits);
         Finding::new(RULE.id, Decision::Wait, Reason::RateLimitedByPolicy, message).retry_after(wait_ms)
     })
 }

@@ -17,7 +17,7 @@ use serde_json::Value;
 use strsim::damerau_levenshtein;
 
 use crate::domain::{
-    finding::{Decision, Finding},
+    finding::{Decision, Finding, Message},
     pattern::Pattern,
     reason::Reason,
 };
@@ -125,13 +125,16 @@ fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
     }
     let meant = meant(params, tool);
     let message = match &meant {
-        Some(meant) => {
-            format!("There is no tool {tool}. Did you mean {meant}? Use only the tools that you were given.")
-        }
-        None => format!("There is no tool {tool}. Use only the tools that you were given, or tell the user."),
+        Some(meant) => Message::new(
+            format!("There is no tool {tool}. Did you mean {meant}?"),
+            format!("Call {meant}, or another of the tools that you were given."),
+        ),
+        None => Message::new(
+            format!("There is no tool {tool}."),
+            "Use only the tools that you were given, or tell the user.",
+        ),
     };
     let finding = Finding::new(RULE.id, Decision::Deny, Reason::UnknownTool, message);
-    let finding = meant.map_or_else(|| finding.clone(), |meant| finding.clone().next(format!("Call {meant}.")));
     let earlier = cx.calls().filter(|call| call.reason == Some(Reason::UnknownTool)).count() as u32;
     let count = earlier + 1;
     Some(match params.levels.reached(count) {

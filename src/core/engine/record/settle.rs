@@ -12,7 +12,7 @@ use crate::{
         fingerprint::ResultDigest,
         gist,
         health::{Health, Observation},
-        ids::{SessionId, ToolName},
+        ids::ToolName,
         json::{self, Json},
         outcome::OutcomeStatus,
         profile::{FollowUpKind, ToolState, Trial},
@@ -25,14 +25,11 @@ use crate::{
     },
     engine::{
         Shared,
-        follow_up::{follow_up_ok, is_censored, traits, trial},
+        follow_up::{follow_up_ok, is_censored, trial},
+        record::failed_call::FailedCall,
     },
     policy::Policy,
-    retry::{
-        advice::{self, Advised},
-        classify,
-        profiles::Profiles,
-    },
+    retry::{advice::Advised, classify, profiles::Profiles},
     rules::{cooldown, requires},
 };
 
@@ -90,7 +87,7 @@ pub(super) fn settle(
     }
     let effect_open = is_open(call, report, status, failure);
     let advised = failure.map(|kind| {
-        let case = FailedCall { session, call, permit, report, status, kind, effect_open, now };
+        let case = FailedCall { tree, session, call, permit, report, status, kind, effect_open, now };
         case.advised(policy, &shared.profiles, &health)
     });
     let planned = session.and_then(|session| session.plan.as_ref()).is_some_and(|plan| plan.order.contains(&call.tool));
@@ -314,77 +311,4 @@ fn with_advice(policy: &Policy, health: &Health, seen: Observation, advised: Opt
         probe_told: advised.is_some_and(|advised| advised.advice.probe),
         ..seen
     }
-}
-
-/// A failed call, for advice.
-struct FailedCall<'a> {
-    session: Option<&'a Session>,
-    call: &'a Call,
-    permit: &'a Permit,
-    report: &'a Report,
-    status: OutcomeStatus,
-    kind: FailureKind,
-    effect_open: bool,
-    now: Timestamp,
-}
-
-impl FailedCall<'_> {
-    fn advised(&self, policy: &Policy, profiles: &Profiles, health: &Health) -> Advised {
-        let Self { call, permit, kind, now, .. } = *self;
-        let spec = policy.tool(&call.tool);
-        let error = self.report.error.as_ref();
-        let asked_ms =
-            error.and_then(|error| error.retry_after_ms.or_else(|| classify::retry_after_in_message(&error.message)));
-        let writes = call.effect.kind == EffectKind::Write || call.effect.once;
-        let traits = self.session.map(|session| traits(session, call, kind, &health.circumstances(now), now));
-        let case = advice::FailedAttempt {
-            tool: &call.tool,
-            kind,
-            attempt: permit.attempt,
-            tool_state: health.state(now),
-            hint: spec.retryable,
-            asked_ms,
-            // A provider that honours the key knows the repetition again.
-            effect_open: self.effect_open && !call.effect.key_honoured,
-            is_unsafe: self.status == OutcomeStatus::Unknown && call.effect.is_unsafe_to_repeat(),
-            rate_limit_run: if kind == FailureKind::RateLimited { self.rate_limit_run(policy) } else { 0 },
-            may_retry: health.may_retry(&policy.retry.allowance, now),
-            may_probe: (call.effect.idempotent || !writes) && health.may_probe(kind, now),
-            traits: traits.unwrap_or_default(),
-            seed: seed(&self.report.session, call, permit),
-            now,
-        };
-        advice::advise(&policy.retry, profiles, &case)
-    }
-
-    /// Rate-limit errors of the tool in a row, this one included. Where the policy says so, one whose advised wait was
-    /// kept does not count.
-    fn rate_limit_run(&self, policy: &Policy) -> u32 {
-        let is_this = |other: &Call| other.call_id == self.call.call_id && other.seq == self.call.seq;
-        let earlier = self.session.into_iter().flat_map(|session| session.calls.iter().rev());
-        let earlier = earlier.filter(|other| other.tool == self.call.tool && !is_this(other));
-        let limited = earlier
-            .filter_map(|other| Some((other.permit.as_ref()?, other.outcome.as_ref()?)))
-            .take_while(|(_, outcome)| outcome.failure == Some(FailureKind::RateLimited));
-        let mut next_at = self.permit.at;
-        let mut run = 1;
-        for (permit, outcome) in limited {
-            let wait_ms = outcome.advice.as_ref().map_or(0, |advice| advice.retry_after_ms);
-            let honoured = next_at.since_ms(outcome.at) >= wait_ms;
-            run += u32::from(!(policy.retry.unless_wait_honoured && honoured));
-            next_at = permit.at;
-        }
-        run
-    }
-}
-
-/// The jitter of a wait comes from the call, so that a replay gives the same bytes and two sessions do not meet again.
-/// A call_id is a session's own, so the session is part of it.
-fn seed(session: &SessionId, call: &Call, permit: &Permit) -> u64 {
-    let mut seed = permit.seq;
-    let named = session.as_str().as_bytes().iter().chain(call.call_id.as_str().as_bytes());
-    for byte in call.fingerprint.0.iter().chain(named) {
-        seed = (seed ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-    }
-    seed ^ (seed >> 32)
 }

@@ -5,7 +5,7 @@ use crate::{
     domain::{
         answer::Says,
         call::Call,
-        finding::{Decision, Finding},
+        finding::{Decision, Finding, Message},
         previous::Previous,
         reason::Reason,
         time::wait_in_words,
@@ -79,11 +79,12 @@ pub(super) fn rechecked(params: &Params, cx: &Context<'_>, previous: &Previous) 
     let wait_ms = params.recheck_ms.saturating_mul(1 << beyond.min(20)).min(params.recheck_ms_max);
     let left_ms = left_ms(cx, &row, wait_ms)?;
     let waits = cx.who_waits();
-    let message = format!(
-        "{} was not started: its last {} results were the same. It may run again in {}. {waits}",
+    let situation = format!(
+        "{} was not started: its last {} results were the same. It may run again in {}.",
         cx.tool(),
         row.len(),
         wait_in_words(left_ms)
     );
+    let message = Message::new(situation, waits);
     Some(Finding::new(RULE.id, Decision::Wait, Reason::DuplicateCallBlocked, message).retry_after(left_ms))
 }

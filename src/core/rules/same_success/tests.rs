@@ -139,5 +139,5 @@ fn the_refusal_names_what_was_made() {
     let said = play(story, None).unwrap_or_else(|problem| panic!("{problem}"));
     let told = said.last().and_then(Verdict::winner).expect("a finding");
     assert!(told.message.contains("4 times") && told.message.contains("doc_2, doc_4, doc_6 and doc_8"), "{told:?}");
-    assert_eq!(told.next_action.as_deref(), Some("Go on with doc_8."));
+    assert_eq!(told.next_action.as_deref(), Some("Go on with doc_8; for something different, change the arguments."));
 }

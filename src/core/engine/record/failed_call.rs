@@ -1,0 +1,119 @@
+//! Advice on a failed call, from its report and what its tree holds.
+
+use crate::{
+    domain::{
+        call::{Call, Permit},
+        effect::EffectKind,
+        failure::FailureKind,
+        health::Health,
+        ids::SessionId,
+        outcome::OutcomeStatus,
+        previous::OPEN_ATTEMPTS_MAX,
+        report::Report,
+        similarity::Shape,
+        time::Timestamp,
+        tree::{CallTree, Session},
+    },
+    engine::follow_up::traits,
+    policy::Policy,
+    retry::{
+        advice::{self, Advised},
+        classify,
+        profiles::Profiles,
+    },
+};
+
+/// A failed call, for advice.
+pub(super) struct FailedCall<'a> {
+    pub(super) tree: &'a CallTree,
+    pub(super) session: Option<&'a Session>,
+    pub(super) call: &'a Call,
+    pub(super) permit: &'a Permit,
+    pub(super) report: &'a Report,
+    pub(super) status: OutcomeStatus,
+    pub(super) kind: FailureKind,
+    pub(super) effect_open: bool,
+    pub(super) now: Timestamp,
+}
+
+impl FailedCall<'_> {
+    pub(super) fn advised(&self, policy: &Policy, profiles: &Profiles, health: &Health) -> Advised {
+        let Self { call, permit, kind, now, .. } = *self;
+        let spec = policy.tool(&call.tool);
+        let error = self.report.error.as_ref();
+        let asked_ms =
+            error.and_then(|error| error.retry_after_ms.or_else(|| classify::retry_after_in_message(&error.message)));
+        let writes = call.effect.kind == EffectKind::Write || call.effect.once;
+        let traits = self.session.map(|session| traits(session, call, kind, &health.circumstances(now), now));
+        let open_left = self.open_left();
+        let case = advice::FailedAttempt {
+            tool: &call.tool,
+            kind,
+            attempt: permit.attempt,
+            tool_state: health.state(now),
+            hint: spec.retryable,
+            asked_ms,
+            // A provider that honours the key knows the repetition again.
+            effect_open: self.effect_open && !call.effect.key_honoured,
+            is_unsafe: open_left == Some(0)
+                || self.status == OutcomeStatus::Unknown && call.effect.is_unsafe_to_repeat(),
+            rate_limit_run: if kind == FailureKind::RateLimited { self.rate_limit_run(policy) } else { 0 },
+            may_retry: health.may_retry(&policy.retry.allowance, now),
+            may_probe: (call.effect.idempotent || !writes) && health.may_probe(kind, now),
+            traits: traits.unwrap_or_default(),
+            seed: seed(&self.report.session, call, permit),
+            now,
+        };
+        let mut advised = advice::advise(&policy.retry, profiles, &case);
+        let remaining = &mut advised.advice.max_retries_remaining;
+        *remaining = (*remaining).min(open_left.unwrap_or(u32::MAX));
+        advised
+    }
+
+    /// How many more attempts of an undeclared call with content are let through, once one may have taken effect.
+    fn open_left(&self) -> Option<u32> {
+        let Self { call, permit, .. } = *self;
+        let is_limited = self.effect_open && call.effect.kind == EffectKind::Unknown && !call.effect.in_steps;
+        let has_content = call.shape.as_deref().is_some_and(Shape::has_content);
+        let is_open = |other: &Call| {
+            other.seq != call.seq
+                && other.permit.as_ref().is_some_and(|other| other.occurrence == permit.occurrence)
+                && other.outcome.as_ref().is_some_and(|outcome| outcome.effect_open)
+        };
+        (is_limited && has_content).then(|| {
+            let before = self.tree.calls_of(call.fingerprint).filter(|(_, _, other)| is_open(other)).count() as u32;
+            OPEN_ATTEMPTS_MAX.saturating_sub(before + 1)
+        })
+    }
+
+    /// Rate-limit errors of the tool in a row, this one included. Where the policy says so, one whose advised wait was
+    /// kept does not count.
+    fn rate_limit_run(&self, policy: &Policy) -> u32 {
+        let is_this = |other: &Call| other.call_id == self.call.call_id && other.seq == self.call.seq;
+        let earlier = self.session.into_iter().flat_map(|session| session.calls.iter().rev());
+        let earlier = earlier.filter(|other| other.tool == self.call.tool && !is_this(other));
+        let limited = earlier
+            .filter_map(|other| Some((other.permit.as_ref()?, other.outcome.as_ref()?)))
+            .take_while(|(_, outcome)| outcome.failure == Some(FailureKind::RateLimited));
+        let mut next_at = self.permit.at;
+        let mut run = 1;
+        for (permit, outcome) in limited {
+            let wait_ms = outcome.advice.as_ref().map_or(0, |advice| advice.retry_after_ms);
+            let honoured = next_at.since_ms(outcome.at) >= wait_ms;
+            run += u32::from(!(policy.retry.unless_wait_honoured && honoured));
+            next_at = permit.at;
+        }
+        run
+    }
+}
+
+/// The jitter of a wait comes from the call, so that a replay gives the same bytes and two sessions do not meet again.
+/// A call_id is a session's own, so the session is part of it.
+fn seed(session: &SessionId, call: &Call, permit: &Permit) -> u64 {
+    let mut seed = permit.seq;
+    let named = session.as_str().as_bytes().iter().chain(call.call_id.as_str().as_bytes());
+    for byte in call.fingerprint.0.iter().chain(named) {
+        seed = (seed ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    }
+    seed ^ (seed >> 32)
+}
