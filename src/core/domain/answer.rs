@@ -160,10 +160,42 @@ fn says_something(sentence: &str) -> bool {
 fn has_news(value: &Json) -> bool {
     match value {
         Json::Number(_) => true,
-        Json::String(text) => text.trim().contains('\n') || says_something(text.trim()),
+        Json::String(text) => leaf_has_news(text.trim()),
         Json::Array(items) => items.iter().any(has_news),
         Json::Object(members) => members.iter().any(|(_, value)| has_news(value)),
         Json::Null | Json::Bool(_) => false,
+    }
+}
+
+fn leaf_has_news(text: &str) -> bool {
+    text.contains('\n') || says_something(text)
+}
+
+/// A JSON object that says nothing beyond its call's `arguments`: beside constants its values are theirs.
+#[must_use]
+pub fn is_echo(result: &Json, arguments: &Json) -> bool {
+    let (said, mut asked) = (Leaves::of(result), Leaves::of(arguments));
+    asked.0.sort_unstable();
+    said.0.iter().filter(|leaf| leaf_has_news(leaf)).all(|leaf| asked.0.binary_search(leaf).is_ok())
+}
+
+/// The texts of a value's leaves.
+struct Leaves<'j>(Vec<&'j str>);
+
+impl<'j> Leaves<'j> {
+    fn of(value: &'j Json) -> Self {
+        let mut leaves = Self(Vec::new());
+        leaves.add(value);
+        leaves
+    }
+
+    fn add(&mut self, value: &'j Json) {
+        match value {
+            Json::Number(text) | Json::String(text) => self.0.push(text.trim()),
+            Json::Array(items) => items.iter().for_each(|item| self.add(item)),
+            Json::Object(members) => members.iter().for_each(|(_, value)| self.add(value)),
+            Json::Null | Json::Bool(_) => {}
+        }
     }
 }
 

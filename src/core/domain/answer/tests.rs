@@ -101,6 +101,20 @@ fn what_a_result_says_is_told_from_an_acknowledgement() {
 }
 
 #[test]
+fn a_result_that_repeats_its_arguments_is_an_echo() {
+    let asked = json::parse(r#"{"order":"ord_417","lines":[{"sku":"A-7","n":2}],"note":"two\nlines"}"#).unwrap();
+    for (result, is_echo) in [
+        (r#"{"order":"ord_417","status":"accepted","is_new":true}"#, true),
+        (r#"{"status":"accepted","got":{"lines":[{"n":2,"sku":"A-7"}],"note":"two\nlines"}}"#, true),
+        (r#"{"order":"ord_417","reference":"r-88"}"#, false),
+        (r#"{"order":"ord_417","n":3}"#, false),
+        (r#"{"order":"ord_417","state":"not paid"}"#, false),
+    ] {
+        assert_eq!(super::is_echo(&json::parse(result).unwrap(), &asked), is_echo, "{result}");
+    }
+}
+
+#[test]
 fn an_unmistakable_failure_is_seen_and_a_test_that_fails_is_none() {
     for text in [
         r#"{"isError":true,"content":[{"type":"text","text":"no such file"}]}"#,

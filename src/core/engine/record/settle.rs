@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::{
     domain::{
-        answer::{Answer, Marks},
+        answer::{self, Answer, Marks, Says},
         call::{Call, Permit},
         effect::EffectKind,
         event::Settled,
@@ -67,7 +67,7 @@ pub(super) fn settle(
     let result = report.result.as_deref().filter(|_| status == OutcomeStatus::Success);
     let read = result.and_then(|result| json::parse(result.trim()).ok());
     let Texts { stored, error, signature, note, secrets } = Texts::of(policy, spec, report, read.as_ref());
-    let marked = (status == OutcomeStatus::Success).then(|| answered(report, read.as_ref(), spec, &secrets));
+    let marked = (status == OutcomeStatus::Success).then(|| answered(call, report, read.as_ref(), spec, &secrets));
     let error_digest = || {
         let kind = failure.filter(|_| status == OutcomeStatus::Error)?;
         Some(ResultDigest::of_error(kind.as_str(), signature.as_deref().unwrap_or_default()))
@@ -166,7 +166,13 @@ impl Texts {
 
 /// What a success is known again by, and what loop rules read of it. Names stay with a result that is not stored in
 /// full.
-fn answered(report: &Report, read: Option<&Json>, spec: &ToolSpec, secrets: &Secrets) -> (ResultDigest, Marks) {
+fn answered(
+    call: &Call,
+    report: &Report,
+    read: Option<&Json>,
+    spec: &ToolSpec,
+    secrets: &Secrets,
+) -> (ResultDigest, Marks) {
     let bytes = report.result_bytes;
     let Answer { digest, mut marks } = match &report.result {
         Some(result) => Answer::of_read(result, read, &spec.volatile),
@@ -175,6 +181,11 @@ fn answered(report: &Report, read: Option<&Json>, spec: &ToolSpec, secrets: &Sec
     if let Some(pointer) = &spec.failure_at {
         let result = report.result.as_deref().and_then(|text| serde_json::from_str::<serde_json::Value>(text).ok());
         marks.failed = result.as_ref().and_then(|result| result.pointer(pointer)).is_some_and(tells_failure);
+    }
+    if marks.says == Says::Much {
+        let asked = || json::parse(call.arguments.as_deref()?).ok();
+        let echoes = read.is_some_and(|read| asked().is_some_and(|asked| answer::is_echo(read, &asked)));
+        marks.says = if echoes { Says::Little } else { Says::Much };
     }
     match spec.stored.1 {
         Stored::Redacted | Stored::Hash => marks.named.clear(),
