@@ -37,7 +37,7 @@ const ANSWERS: [(&str, &str, &[&str]); 14] = [
         "descriptions.sql",
         "tool, field, violated, refused, corrected, coerced",
         &[
-            r#"(reserv,,"no such tool; told: Call reserve.",1,,0)"#,
+            r#"(reserv,,"no such tool; told: Call reserve, or another of the tools that you were given.",1,,0)"#,
             "(reserve,day,format,1,1.00,0)",
             "(reserve,guests,,0,,2)",
         ],

@@ -96,7 +96,8 @@ async fn a_tool_is_blamed_for_what_it_does_and_not_for_budgets_demands_or_names(
     ];
     assert_eq!(postgres.rows(rates).await, expected);
     let unknown = "select tool, calls, sessions, told from unknown_tools";
-    assert_eq!(postgres.rows(unknown).await, [r#"(lookk,2,1,"Call look.")"#]);
+    let told = r#"(lookk,2,1,"Call look, or another of the tools that you were given.")"#;
+    assert_eq!(postgres.rows(unknown).await, [told]);
     let report = quality(&gate, None, 7).await;
     let first = &report.tools[0];
     assert_eq!((first.tool.as_str(), first.worst().map(|flaw| flaw.rate())), ("pay", Some("failure_rate")));

@@ -174,28 +174,20 @@ fn leaf_has_news(text: &str) -> bool {
 /// A JSON object that says nothing beyond its call's `arguments`: beside constants its values are theirs.
 #[must_use]
 pub fn is_echo(result: &Json, arguments: &Json) -> bool {
-    let (said, mut asked) = (Leaves::of(result), Leaves::of(arguments));
-    asked.0.sort_unstable();
-    said.0.iter().filter(|leaf| leaf_has_news(leaf)).all(|leaf| asked.0.binary_search(leaf).is_ok())
+    let (mut said, mut asked) = (Vec::new(), Vec::new());
+    add_leaves(result, &mut said);
+    add_leaves(arguments, &mut asked);
+    asked.sort_unstable();
+    said.into_iter().filter(|leaf| leaf_has_news(leaf)).all(|leaf| asked.binary_search(&leaf).is_ok())
 }
 
 /// The texts of a value's leaves.
-struct Leaves<'j>(Vec<&'j str>);
-
-impl<'j> Leaves<'j> {
-    fn of(value: &'j Json) -> Self {
-        let mut leaves = Self(Vec::new());
-        leaves.add(value);
-        leaves
-    }
-
-    fn add(&mut self, value: &'j Json) {
-        match value {
-            Json::Number(text) | Json::String(text) => self.0.push(text.trim()),
-            Json::Array(items) => items.iter().for_each(|item| self.add(item)),
-            Json::Object(members) => members.iter().for_each(|(_, value)| self.add(value)),
-            Json::Null | Json::Bool(_) => {}
-        }
+fn add_leaves<'j>(value: &'j Json, leaves: &mut Vec<&'j str>) {
+    match value {
+        Json::Number(text) | Json::String(text) => leaves.push(text.trim()),
+        Json::Array(items) => items.iter().for_each(|item| add_leaves(item, leaves)),
+        Json::Object(members) => members.iter().for_each(|(_, value)| add_leaves(value, leaves)),
+        Json::Null | Json::Bool(_) => {}
     }
 }
 

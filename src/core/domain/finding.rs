@@ -105,12 +105,12 @@ pub struct Finding {
 
 /// A text for the model: what happened, and one next step.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Message {
+pub struct Wording {
     situation: String,
     next_step: Option<String>,
 }
 
-impl Message {
+impl Wording {
     /// A refusal's text.
     #[must_use]
     pub fn new(situation: impl Into<String>, next_step: impl Into<String>) -> Self {
@@ -119,7 +119,7 @@ impl Message {
 }
 
 /// A text without a step of its own: a hint, or a policy owner's.
-impl<T: Into<String>> From<T> for Message {
+impl<T: Into<String>> From<T> for Wording {
     fn from(text: T) -> Self {
         Self { situation: text.into(), next_step: None }
     }
@@ -128,8 +128,8 @@ impl<T: Into<String>> From<T> for Message {
 impl Finding {
     /// A finding with the parts that all have.
     #[must_use]
-    pub fn new(rule: &'static str, decision: Decision, reason: Reason, message: impl Into<Message>) -> Self {
-        let Message { situation, next_step } = message.into();
+    pub fn new(rule: &'static str, decision: Decision, reason: Reason, message: impl Into<Wording>) -> Self {
+        let Wording { situation, next_step } = message.into();
         Self {
             rule: Cow::Borrowed(rule),
             decision,

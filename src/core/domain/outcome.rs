@@ -10,6 +10,9 @@ use super::{
     time::Timestamp,
 };
 
+/// Attempts of an undeclared call with content that may have taken effect, after which none is let through.
+pub const OPEN_ATTEMPTS_MAX: u32 = 2;
+
 /// What came of a permitted call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum OutcomeStatus {

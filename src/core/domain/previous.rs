@@ -21,9 +21,6 @@ use super::{
 /// Idle time after which attempts start again, in milliseconds (docs/semantics.md#attempts-and-occurrences).
 pub const IDLE_MS: u64 = 600_000;
 
-/// Attempts of an undeclared call with content that may have taken effect, after which none is let through.
-pub const OPEN_ATTEMPTS_MAX: u32 = 2;
-
 /// What an earlier success gave, as far as it is stored.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Given {

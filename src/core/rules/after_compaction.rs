@@ -10,7 +10,7 @@
 
 use crate::domain::{
     effect::EffectKind,
-    finding::{Decision, Finding, Level, Message},
+    finding::{Decision, Finding, Level, Wording},
     outcome::OutcomeStatus,
     reason::Reason,
 };
@@ -58,7 +58,7 @@ fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
          and gave the same result each time."
     );
     let next = "Use that result, and read the session's state for what was done before.";
-    let message = Message::new(situation, next);
+    let message = Wording::new(situation, next);
     let finding = Finding::new(RULE.id, Decision::Deny, Reason::NoProgress, message);
     let outcomes = since.iter().rev().map(|(call, _)| *call).filter(|call| call.fingerprint == cx.fingerprint());
     Some(handing_back(finding.at_level(Level::Critical, count as u32), cx, outcomes))

@@ -15,7 +15,7 @@ use crate::domain::{
     call::Call,
     effect::EffectKind,
     failure::FailureKind,
-    finding::{Finding, Level, Message},
+    finding::{Finding, Level, Wording},
     reason::Reason,
     similarity::differ_in_identities,
 };
@@ -55,7 +55,7 @@ fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
              the user instead of calling on."
         )
         .into(),
-        _ => Message::new(
+        _ => Wording::new(
             format!(
                 "{} was not run: the last {count} tool calls brought nothing new, so this run is stopped.",
                 cx.tool()

@@ -16,7 +16,7 @@ use serde_json::Value;
 pub use crate::domain::budget::Budgets as Params;
 use crate::domain::{
     budget::{Dimension, Left, Scope, Spent, Usage, micros},
-    finding::{Decision, Finding, Level, Message},
+    finding::{Decision, Finding, Level, Wording},
     reason::Reason,
     time::wait_in_words,
 };
@@ -155,7 +155,7 @@ fn refusal(cx: &Context<'_>, left: &Left) -> Option<Finding> {
     match dimension {
         Dimension::Steps if !cx.is_new => None,
         Dimension::SessionDepth if used > limit => {
-            let message = Message::new(
+            let message = Wording::new(
                 format!(
                     "Tools are disabled here: sub-agents may be nested {limit} deep, and this session is {used} deep."
                 ),
@@ -166,7 +166,7 @@ fn refusal(cx: &Context<'_>, left: &Left) -> Option<Finding> {
         Dimension::SessionDepth => None,
         Dimension::CallsPerTool | Dimension::ConsecutiveSameTool if used >= limit => {
             let row = if dimension == Dimension::CallsPerTool { "" } else { " in a row" };
-            let message = Message::new(
+            let message = Wording::new(
                 format!("{tool} was not run: it may be called {limit} times{row} {whose}."),
                 format!("Go on with what you have.{}", raise(cx, left)),
             );
@@ -177,7 +177,7 @@ fn refusal(cx: &Context<'_>, left: &Left) -> Option<Finding> {
                 if dimension == Dimension::Steps { Reason::StepBudgetExceeded } else { Reason::BudgetExceeded };
             // What others spend is no business of a model.
             let of = if scope == Scope::Tenant { String::new() } else { format!(" of {}", what()) };
-            let message = Message::new(
+            let message = Wording::new(
                 format!("Tools are disabled: the budget{of} {whose} is used up."),
                 format!("Give the final answer with what you have, and say what is missing.{}", raise(cx, left)),
             );
@@ -189,7 +189,7 @@ fn refusal(cx: &Context<'_>, left: &Left) -> Option<Finding> {
             } else {
                 format!("and {} of {} is left", dimension.in_words(left.remaining()), what())
             };
-            let message = Message::new(
+            let message = Wording::new(
                 format!("{tool} was not run: it is expected to cost {}, {rest} {whose}.", dimension.in_words(cost)),
                 format!("Use a cheaper way, or tell the user.{}", raise(cx, left)),
             );

@@ -17,7 +17,7 @@ use crate::domain::{
     answer::Says,
     call::Call,
     effect::EffectKind,
-    finding::{Finding, Level, Message},
+    finding::{Finding, Level, Wording},
     reason::Reason,
     similarity::is_sweep,
 };
@@ -73,7 +73,7 @@ fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
              them, or change the approach."
         )
         .into(),
-        _ => Message::new(
+        _ => Wording::new(
             format!("{tool} was not run: {count} calls with nearly these arguments gave nearly the same results."),
             "Use them, change the approach, or tell the user what is missing.",
         ),

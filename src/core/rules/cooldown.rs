@@ -12,7 +12,7 @@
 //! WAIT is a re-check: the same finding may stand again after it.
 
 use crate::domain::{
-    finding::{Decision, Finding, Message},
+    finding::{Decision, Finding, Wording},
     reason::Reason,
     time::wait_in_words,
 };
@@ -71,7 +71,7 @@ fn check(cx: &Context<'_>) -> Option<Finding> {
             "{tool} was not run: it answered {failure}, and every agent of this fleet leaves it alone for {}.",
             wait_in_words(ms)
         );
-        let message = Message::new(situation, waits);
+        let message = Wording::new(situation, waits);
         return Some(Finding::new(RULE.id, Decision::Wait, Reason::Cooldown, message).retry_after(ms));
     }
     let ms = cooldown.probe_until.filter(|until| cx.now < *until)?.since_ms(cx.now).min(RECHECK_MS);
@@ -80,6 +80,6 @@ fn check(cx: &Context<'_>) -> Option<Finding> {
          which takes up to {}.",
         wait_in_words(ms)
     );
-    let message = Message::new(situation, waits);
+    let message = Wording::new(situation, waits);
     Some(Finding::new(RULE.id, Decision::Wait, Reason::Cooldown, message).retry_after(ms))
 }

@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use crate::domain::{
     call::Call,
     effect::EffectKind,
-    finding::{Finding, Level, Message},
+    finding::{Finding, Level, Wording},
     fingerprint::{Fingerprint, ResultDigest},
     reason::Reason,
 };
@@ -61,7 +61,7 @@ fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
              what they returned, or take a different approach."
         )
         .into(),
-        _ => Message::new(
+        _ => Wording::new(
             format!(
                 "{} was not run: the last {count} calls go round in a circle of {period} ({tools}) with the same \
                  results.",

@@ -5,7 +5,7 @@ use crate::domain::{
     answer::Says,
     call::Call,
     effect::EffectKind,
-    finding::{Decision, Finding, Level, Message},
+    finding::{Decision, Finding, Level, Wording},
     fingerprint::ResultDigest,
     reason::Reason,
 };
@@ -111,7 +111,7 @@ pub(super) fn may_have_changed(cx: &Context<'_>, call: &Call) -> bool {
 
 impl Levels {
     /// The finding for two counts: one that may refuse, and one that warns and no more.
-    pub(super) fn weighed<'a, M: Into<Message>>(
+    pub(super) fn weighed<'a, M: Into<Wording>>(
         &self,
         rule: &Rule,
         reason: Reason,

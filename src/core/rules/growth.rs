@@ -12,7 +12,7 @@
 
 use crate::domain::{
     budget::Dimension,
-    finding::{Decision, Finding, Level, Message},
+    finding::{Decision, Finding, Level, Wording},
     reason::Reason,
     time::{Timestamp, wait_in_words},
     tree::{PACE_MAX, PACE_TOKENS_MS},
@@ -110,7 +110,7 @@ fn calls(params: &Params, cx: &Context<'_>) -> Option<Finding> {
         "Tool calls come too fast: {count} within a second. The next one may run in {}.",
         wait_in_words(wait_ms)
     );
-    let message = Message::new(situation, waits);
+    let message = Wording::new(situation, waits);
     let finding = Finding::new(RULE.id, Decision::Wait, Reason::Runaway, message).retry_after(wait_ms);
     Some(finding.at_level(Level::Critical, count))
 }
@@ -139,14 +139,14 @@ fn tokens(params: &Params, cx: &Context<'_>) -> Option<Finding> {
         "{count} tokens were used within a minute, more than the {limit} allowed. The next tool call may run in {}.",
         wait_in_words(wait_ms)
     );
-    let message = Message::new(situation, waits);
+    let message = Wording::new(situation, waits);
     let finding = Finding::new(RULE.id, Decision::Wait, Reason::Runaway, message).retry_after(wait_ms);
     Some(finding.at_level(Level::Critical, count))
 }
 
 fn stop(why: &str, count: u32) -> Finding {
     let situation = format!("Tools are disabled for this run: {why}.");
-    let message = Message::new(situation, "Give the final answer with what you have.");
+    let message = Wording::new(situation, "Give the final answer with what you have.");
     Finding::new(RULE.id, Decision::Stop, Reason::Runaway, message).at_level(Level::Break, count)
 }
 

@@ -8,7 +8,7 @@
 //! Known problems: a call that was permitted before the halt is not called back.
 
 use crate::domain::{
-    finding::{Decision, Finding, Message},
+    finding::{Decision, Finding, Wording},
     halt::{Halt, Halted},
     reason::Reason,
 };
@@ -38,7 +38,7 @@ fn check(cx: &Context<'_>) -> Option<Finding> {
     let finding = match &halt.what {
         Halted::Tool(tool) => {
             let situation = format!("{tool} was halted by an operator{why}");
-            let message = Message::new(situation, "Use another tool, or tell the user.");
+            let message = Wording::new(situation, "Use another tool, or tell the user.");
             Finding::new(RULE.id, Decision::Deny, Reason::SessionHalted, message)
         }
         what => {
@@ -47,7 +47,7 @@ fn check(cx: &Context<'_>) -> Option<Finding> {
                 Halted::Tenant => "Every agent",
                 _ => "This session",
             };
-            let message = Message::new(
+            let message = Wording::new(
                 format!("{whom} was halted by an operator{why}"),
                 "Do not call tools any more: tell the user what was done and what is missing.",
             );

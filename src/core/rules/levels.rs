@@ -6,7 +6,7 @@ use serde::Deserialize;
 use super::{Asked, Closes, Context, Part, Reach, Rule, asked::NOTHING};
 use crate::domain::{
     call::Call,
-    finding::{Decision, Finding, Level, Message},
+    finding::{Decision, Finding, Level, Wording},
     reason::Reason,
 };
 
@@ -93,7 +93,7 @@ impl Levels {
     }
 
     /// The finding for `count`, if it reaches a level that was not told yet.
-    pub fn finding<'a, M: Into<Message>>(
+    pub fn finding<'a, M: Into<Wording>>(
         &self,
         rule: &Rule,
         reason: Reason,
@@ -120,15 +120,15 @@ pub(super) fn still_broken(rule: &Rule, reason: Reason, cx: &Context<'_>) -> Opt
     };
     let next = match rule.closes {
         Closes::Call => {
-            "Do not repeat it: use what you have, change the arguments, take a different approach, or tell the user what \
-             is missing."
+            "Do not repeat it: use what you have, change the arguments, take a different approach, or tell the user \
+             what is missing."
         }
         Closes::Tool => {
             "Do not call it again in this turn: use another tool, or tell the user what is known and what is missing."
         }
         _ => "Do not call tools again in this turn: tell the user what is known and what is missing.",
     };
-    Some(Finding::new(rule.id, Decision::Deny, reason, Message::new(message, next)).at_level(Level::Break, count))
+    Some(Finding::new(rule.id, Decision::Deny, reason, Wording::new(message, next)).at_level(Level::Break, count))
 }
 
 #[cfg(test)]

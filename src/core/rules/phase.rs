@@ -10,7 +10,7 @@
 
 use crate::domain::{
     effect::EffectKind,
-    finding::{Decision, Finding, Message},
+    finding::{Decision, Finding, Wording},
     pattern::Pattern,
     reason::Reason,
 };
@@ -91,7 +91,7 @@ fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
     let first = params.phases.first()?;
     let known = cx.session().and_then(|session| session.phase.as_deref());
     let asked = cx.proposal.request.phase.as_deref();
-    let deny = |reason, message: Message| Some(Finding::new(RULE.id, Decision::Deny, reason, message));
+    let deny = |reason, message: Wording| Some(Finding::new(RULE.id, Decision::Deny, reason, message));
     if let Some(objection) = asked.and_then(|asked| params.forbids(known, asked)) {
         return deny(Reason::PhaseForbids, format!("{} was not run: {objection}", cx.tool()).into());
     }
@@ -102,16 +102,16 @@ fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
     out_of_order(cx).and_then(|message| deny(Reason::PlanOrder, message))
 }
 
-fn not_here(params: &Params, phase: &Phase, tool: &str) -> Message {
+fn not_here(params: &Params, phase: &Phase, tool: &str) -> Wording {
     let where_it_is: Vec<&str> = params.allowing(tool).collect();
     let name = &phase.name;
     match (where_it_is.as_slice(), &phase.tools) {
-        ([], _) => Message::new(format!("{tool} is not allowed in any phase."), "Do without it, or tell the user."),
+        ([], _) => Wording::new(format!("{tool} is not allowed in any phase."), "Do without it, or tell the user."),
         (others, None) => {
             let situation = format!("Phase {name} allows no tools. {tool} is for {}.", others.join(" and "));
-            Message::new(situation, "Think it through first.")
+            Wording::new(situation, "Think it through first.")
         }
-        (others, Some(tools)) => Message::new(
+        (others, Some(tools)) => Wording::new(
             format!(
                 "{tool} is not allowed in phase {name}, which allows {}. It is for {}.",
                 tools.as_str(),
@@ -123,7 +123,7 @@ fn not_here(params: &Params, phase: &Phase, tool: &str) -> Message {
 }
 
 /// What objects to a write that is not the plan's next.
-fn out_of_order(cx: &Context<'_>) -> Option<Message> {
+fn out_of_order(cx: &Context<'_>) -> Option<Wording> {
     let plan = cx.session()?.plan.as_ref()?;
     let tool = cx.tool();
     let planned = plan.order.iter().any(|step| step.as_str() == tool);
@@ -132,11 +132,11 @@ fn out_of_order(cx: &Context<'_>) -> Option<Message> {
     }
     match plan.order.get(plan.done) {
         Some(next) if next.as_str() == tool => None,
-        Some(next) => Some(Message::new(
+        Some(next) => Some(Wording::new(
             format!("{tool} is out of order: step {} of the plan is {next}.", plan.done + 1),
             "Do that first, or make a new plan.",
         )),
-        None => Some(Message::new(
+        None => Some(Wording::new(
             format!("The plan is done, and {tool} is not part of what is left."),
             "Make a new plan first.",
         )),

@@ -11,7 +11,7 @@
 
 use crate::domain::{
     effect::EffectKind,
-    finding::{Decision, Finding, Level, Message},
+    finding::{Decision, Finding, Level, Wording},
     reason::Reason,
     time::wait_in_words,
 };
@@ -46,14 +46,14 @@ fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
              nothing changes, tell the user that it is still pending."
         )
         .into(),
-        Level::Critical => Message::new(
+        Level::Critical => Wording::new(
             format!(
                 "{tool} was not run: its status has not changed over {count} checks. It may look again in {}.",
                 wait_in_words(left_ms.unwrap_or(0))
             ),
             "Do other work meanwhile, or tell the user that it is still pending.",
         ),
-        Level::Break => Message::new(
+        Level::Break => Wording::new(
             format!("{tool} was not run: its status has not changed over {count} checks."),
             "Tell the user that it is still pending, and how to check later.",
         ),

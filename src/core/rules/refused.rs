@@ -12,7 +12,7 @@
 
 use crate::domain::{
     call::Call,
-    finding::{Decision, Finding, Level, Message},
+    finding::{Decision, Finding, Level, Wording},
     reason::Reason,
 };
 
@@ -44,7 +44,7 @@ fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
              changes will not help."
         )
         .into(),
-        _ => Message::new(
+        _ => Wording::new(
             format!("Tools are disabled for this run: the last {count} calls were refused, and none ran between."),
             "Give the final answer with what you have, and say what could not be done.",
         ),

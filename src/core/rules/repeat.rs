@@ -25,7 +25,7 @@ use crate::domain::{
     answer::Says,
     call::Call,
     effect::EffectKind,
-    finding::{Decision, Finding, Level, Message},
+    finding::{Decision, Finding, Level, Wording},
     outcome::OutcomeStatus,
     reason::Reason,
 };
@@ -137,7 +137,7 @@ fn without_progress(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
              result you have, change the arguments, or answer the user."
         )
         .into(),
-        _ => Message::new(
+        _ => Wording::new(
             format!("{tool} was not run: {count} calls with these arguments gave the same result."),
             "Use that result, try a different approach, or tell the user what is missing.",
         ),
@@ -177,7 +177,7 @@ fn plainly(plain: &Plain, cx: &Context<'_>) -> Option<Finding> {
         () if plain.loop_threshold.is_some_and(|threshold| successes >= threshold) => {
             let situation =
                 format!("{tool} was not run: it has succeeded {} with these arguments{made}.", times(successes));
-            let message = Message::new(situation, "Use what it gave; for something different, change the arguments.");
+            let message = Wording::new(situation, "Use what it gave; for something different, change the arguments.");
             (Reason::RepeatedSuccess, Level::Break, successes, message)
         }
         () if plain.max_repeat.is_some_and(|max| runs >= max) => {
@@ -186,7 +186,7 @@ fn plainly(plain: &Plain, cx: &Context<'_>) -> Option<Finding> {
                 "{tool} was not run: it has run {} with these arguments{done}, and may not run more often.",
                 times(runs)
             );
-            let message = Message::new(situation, "Change the arguments, or tell the user what is missing.");
+            let message = Wording::new(situation, "Change the arguments, or tell the user what is missing.");
             let reason = if successes == runs { Reason::RepeatedSuccess } else { Reason::NoProgress };
             (reason, Level::Critical, runs, message)
         }

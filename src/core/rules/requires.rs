@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 
 use crate::domain::{
     call::{Call, Standing},
-    finding::{Decision, Finding, Message},
+    finding::{Decision, Finding, Wording},
     json::Json,
     pattern::Pattern,
     reason::Reason,
@@ -130,12 +130,12 @@ fn changed_since<'a>(cx: &Context<'a>, kept: &Kept) -> Option<&'a Changed> {
 /// The owner's words, where there are any.
 fn refused(requirement: &Requirement, cx: &Context<'_>, problem: &str, values: &str, next: &str) -> Finding {
     let next = requirement.user_facing_hint.as_deref().unwrap_or(next);
-    let finding = |message: Message| Finding::new(RULE.id, Decision::Deny, Reason::MissingPrerequisite, message);
+    let finding = |message: Wording| Finding::new(RULE.id, Decision::Deny, Reason::MissingPrerequisite, message);
     match &requirement.message {
         Some(owners) => {
             finding(format!("{} was not run: {}", cx.tool(), owners.replace("{values}", values)).into()).next(next)
         }
-        None => finding(Message::new(format!("{} was not run: {problem}", cx.tool()), next)),
+        None => finding(Wording::new(format!("{} was not run: {problem}", cx.tool()), next)),
     }
 }
 
@@ -146,7 +146,7 @@ fn missing(requirement: &Requirement, cx: &Context<'_>, was_called: bool) -> Fin
     let tool = cx.tool();
     if let Some(running) = running {
         let situation = format!("{tool} was not run yet: it builds on {}, which is still running.", running.tool);
-        let message = Message::new(situation, waits);
+        let message = Wording::new(situation, waits);
         return Finding::new(RULE.id, Decision::Wait, Reason::PrerequisiteRunning, message).retry_after(RECHECK_MS);
     }
     let step = requirement.tools.as_str().replace('|', " or ");

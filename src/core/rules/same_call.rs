@@ -16,8 +16,9 @@ use crate::domain::{
     call::Call,
     effect::EffectKind,
     failure::FailureKind,
-    finding::{Decision, Finding, Message},
-    previous::{Held, OPEN_ATTEMPTS_MAX, Past, Previous, Retry},
+    finding::{Decision, Finding, Wording},
+    outcome::OPEN_ATTEMPTS_MAX,
+    previous::{Held, Past, Previous, Retry},
     reason::Reason,
     time::wait_in_words,
 };
@@ -145,14 +146,14 @@ fn asked(cx: &Context<'_>, held: &Held) -> Finding {
     let tool = cx.tool();
     let (reason, what, why) = match held {
         Held::Pending(approval) => {
-            let message = Message::new(
+            let message = Wording::new(
                 format!("{tool} waits for a person's approval ({}).", approval.id),
                 "Do not ask for it again: go on with other work, or tell the user that it is pending.",
             );
             return Finding::new(RULE.id, Decision::Ask, Reason::ApprovalRequired, message);
         }
         Held::Withdrawn => {
-            let message = Message::new(
+            let message = Wording::new(
                 format!(
                     "The request for a person's approval of {tool} was withdrawn before anybody answered, so {tool} \
                      did not run."
@@ -166,7 +167,7 @@ fn asked(cx: &Context<'_>, held: &Held) -> Finding {
             (Reason::ApprovalExpired, "Nobody approved in time:", String::new())
         }
     };
-    let message = Message::new(
+    let message = Wording::new(
         format!("{what} {tool} with these arguments.{why}"),
         "Do not try it again in this turn: ask the user how to go on.",
     );
@@ -197,7 +198,7 @@ fn in_flight(params: &Params, cx: &Context<'_>, previous: &Previous) -> Finding 
         cx.tool(),
         wait_in_words(age_ms)
     );
-    let message = Message::new(situation, waits);
+    let message = Wording::new(situation, waits);
     Finding::new(RULE.id, Decision::Wait, Reason::CallInFlight, message).retry_after(wait_ms)
 }
 
@@ -231,7 +232,7 @@ fn unknown(cx: &Context<'_>, previous: &Previous) -> Option<Finding> {
             "An earlier {tool} with these arguments got no answer and may have taken effect. Running it again could do \
              it twice."
         );
-        let message = Message::new(situation, check);
+        let message = Wording::new(situation, check);
         return Some(Finding::new(RULE.id, Decision::Deny, Reason::OutcomeUnknown, message));
     }
     let is_told = effect.kind == EffectKind::Unknown || (effect.repeatable && effect.is_unsafe_to_repeat());
@@ -251,7 +252,7 @@ fn refused_while_open(cx: &Context<'_>, previous: &Previous) -> Option<Finding> 
              taken effect.",
             previous.open_attempts
         );
-        Finding::new(RULE.id, Decision::Deny, Reason::OutcomeUnknown, Message::new(situation, check))
+        Finding::new(RULE.id, Decision::Deny, Reason::OutcomeUnknown, Wording::new(situation, check))
     })
 }
 
@@ -330,7 +331,7 @@ fn ask_to_repeat(cx: &Context<'_>) -> Finding {
         cx.tool()
     );
     let next = "It has been asked for: go on with other work, or tell the user that it is pending.";
-    let message = Message::new(situation, next);
+    let message = Wording::new(situation, next);
     Finding::new(RULE.id, Decision::Ask, Reason::ApprovalRequired, message)
 }
 
@@ -352,14 +353,14 @@ fn failed(cx: &Context<'_>, previous: &Previous, retry: Retry) -> Option<Finding
              time{error}.",
             previous.attempt
         );
-        let message = Message::new(situation, next);
+        let message = Wording::new(situation, next);
         return Some(Finding::new(RULE.id, Decision::Deny, Reason::RetriesExhausted, message));
     }
     if !retry.retryable {
         let situation = format!(
             "{tool} was not run: with these arguments it failed{error}, and the same call again is not worth it."
         );
-        let message = Message::new(situation, next);
+        let message = Wording::new(situation, next);
         return Some(Finding::new(RULE.id, Decision::Deny, Reason::NotRetryable, message));
     }
     let waits = cx.who_waits();
@@ -373,7 +374,7 @@ fn failed(cx: &Context<'_>, previous: &Previous, retry: Retry) -> Option<Finding
             "{tool} with these arguments failed{error}. A retry is worth it in {}, not before.",
             wait_in_words(wait_ms)
         );
-        let message = Message::new(situation, waits);
+        let message = Wording::new(situation, waits);
         Finding::new(RULE.id, Decision::Wait, Reason::RetryTooEarly, message).retry_after(wait_ms)
     })
 }

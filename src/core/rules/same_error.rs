@@ -21,7 +21,7 @@
 use crate::domain::{
     call::Call,
     failure::FailureKind,
-    finding::{Finding, Level, Message},
+    finding::{Finding, Level, Wording},
     outcome::{Outcome, OutcomeStatus},
     reason::Reason,
 };
@@ -91,7 +91,7 @@ fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
             line_of(error)
         )
         .into(),
-        _ => Message::new(
+        _ => Wording::new(
             format!(
                 "{tool} was not run: {count} calls with nearly these arguments failed in the same way{}.",
                 line_of(error)

@@ -17,7 +17,7 @@
 use crate::domain::{
     call::Call,
     effect::EffectKind,
-    finding::{Finding, Level, Message},
+    finding::{Finding, Level, Wording},
     outcome::OutcomeStatus,
     reason::Reason,
 };
@@ -74,7 +74,7 @@ fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
              the names of the arguments."
         )
         .into(),
-        _ => Message::new(
+        _ => Wording::new(
             format!("{tool} was not run: it gave the identical result for {all} different calls{field}."),
             "Ask in another way, or tell the user what cannot be found out.",
         ),

@@ -19,7 +19,7 @@ use crate::domain::{
     answer::Says,
     call::Call,
     effect::EffectKind,
-    finding::{Decision, Finding, Level, Message},
+    finding::{Decision, Finding, Level, Wording},
     reason::Reason,
     time::wait_in_words,
     tree::CALLS_MAX,
@@ -84,7 +84,7 @@ impl Brake {
             count - 1,
             wait_in_words(left_ms)
         );
-        let message = Message::new(situation, waits);
+        let message = Wording::new(situation, waits);
         let finding = Finding::new(RULE.id, Decision::Wait, Reason::RepeatedSuccess, message);
         (left_ms > 0).then(|| finding.at_level(Level::Critical, count).retry_after(left_ms))
     }
@@ -178,7 +178,7 @@ fn made_again(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
                  If one is enough, go on with it and do not make another."
             )
             .into(),
-            _ => Message::new(
+            _ => Wording::new(
                 format!(
                     "{tool} was not run: it has succeeded {successes} times with these arguments, and each result has \
                      another name{made}."
@@ -215,7 +215,7 @@ fn acknowledged(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
              If it was to be done once, do not call it again."
         )
         .into(),
-        _ => Message::new(
+        _ => Wording::new(
             format!(
                 "{tool} was not run: it was called {successes} times in a row with these arguments, with the same \
                  short answer each time."

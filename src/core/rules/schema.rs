@@ -15,7 +15,7 @@
 use std::collections::BTreeMap;
 
 use crate::domain::{
-    finding::{Decision, Finding, Message},
+    finding::{Decision, Finding, Wording},
     reason::Reason,
     violation::{CONDITION, OnViolation, Violation, any_item},
 };
@@ -98,7 +98,7 @@ fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
         Some(None) => "Ask the user for what is missing before you call it again.",
         Some(Some(hint)) => hint,
     };
-    let message = Message::new(format!("{} was not run: {}.", cx.tool(), what.join("; ")), next);
+    let message = Wording::new(format!("{} was not run: {}.", cx.tool(), what.join("; ")), next);
     Some(Finding::new(RULE.id, Decision::Deny, Reason::ValidationError, message).violating(violations))
 }
 

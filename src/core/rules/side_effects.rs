@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 use crate::domain::{
     effect::EffectKind,
-    finding::{Decision, Finding, Message},
+    finding::{Decision, Finding, Wording},
     reason::Reason,
     tree::Changed,
 };
@@ -112,7 +112,7 @@ fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
     let how = if earlier.tool.as_str() == tool { " with other arguments" } else { "" };
     let changes = if decision == Decision::Allow { "changes" } else { "would change" };
     let message =
-        Message::new(format!("{tool} {changes} {what}, which {}{how} has changed already.", earlier.tool), so);
+        Wording::new(format!("{tool} {changes} {what}, which {}{how} has changed already.", earlier.tool), so);
     Some(Finding::new(RULE.id, decision, Reason::ResourceAlreadyChanged, message))
 }
 

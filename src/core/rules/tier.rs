@@ -15,7 +15,7 @@
 mod params;
 
 use crate::domain::{
-    finding::{Decision, Finding, Message},
+    finding::{Decision, Finding, Wording},
     grant::{Per, RateLimit},
     reason::Reason,
     route::Route,
@@ -81,7 +81,7 @@ fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
         (None, None) if params.tiers.is_empty() => None,
         (None, None) => {
             let situation = format!("{} has no tier and no risk level: a person must approve it.", cx.tool());
-            let message = Message::new(situation, ASKED_FOR);
+            let message = Wording::new(situation, ASKED_FOR);
             Some(Finding::new(RULE.id, Decision::Ask, Reason::UnknownRiskLevel, message))
         }
     };
@@ -99,21 +99,21 @@ fn by_tier(params: &Params, tier: &Tier, cx: &Context<'_>) -> Option<Finding> {
         let parameter = cx.sayable().and_then(|sayable| sayable.justification.as_ref());
         let message = parameter.map_or_else(
             || {
-                Message::new(
+                Wording::new(
                     format!(
-                        "{tool} was not run: the application must send a justification with it, and you cannot give one \
-                         in the arguments."
+                        "{tool} was not run: the application must send a justification with it, and you cannot give \
+                         one in the arguments."
                     ),
                     "Say in one sentence why the call is needed, so that the application can pass that on, or tell the \
                      user.",
                 )
             },
             |parameter| {
-                Message::new(
+                Wording::new(
                     format!("{tool} was not run: it needs a justification."),
                     format!(
-                        "Call it again with the same arguments, and say in `{parameter}` in one sentence why the call is \
-                         needed."
+                        "Call it again with the same arguments, and say in `{parameter}` in one sentence why the call \
+                         is needed."
                     ),
                 )
             },
@@ -139,7 +139,7 @@ fn applies(when: &When, cx: &Context<'_>) -> Result<bool, ConditionError> {
 /// The next step after a question to a person was put.
 const ASKED_FOR: &str = "It has been asked for: go on with other work, or tell the user that it is pending.";
 
-fn ask(message: impl Into<Message>) -> Finding {
+fn ask(message: impl Into<Wording>) -> Finding {
     Finding::new(RULE.id, Decision::Ask, Reason::ApprovalRequired, message)
 }
 
@@ -155,16 +155,16 @@ fn hitl(params: &Params, cx: &Context<'_>, why: &str) -> Finding {
         format!("the approval of {}", route.whom())
     };
     let people = format!("{} needs {approval}. {why}.", cx.tool());
-    ask(Message::new(people.as_str(), ASKED_FOR)).telling_people(people)
+    ask(Wording::new(people.as_str(), ASKED_FOR)).telling_people(people)
 }
 
 fn denied(cx: &Context<'_>, message: Option<&str>) -> Finding {
     let text = message.map_or_else(
         || {
             let situation = format!("{} was not run: the policy does not allow it.", cx.tool());
-            Message::new(situation, "Use another tool, or tell the user.")
+            Wording::new(situation, "Use another tool, or tell the user.")
         },
-        Message::from,
+        Wording::from,
     );
     Finding::new(RULE.id, Decision::Deny, Reason::ToolDenied, text)
 }
@@ -193,7 +193,7 @@ fn granted(terms: &GrantTerms, key: &str, cx: &Context<'_>) -> Option<Finding> {
     } else {
         (Decision::Deny, "Tell the user what was done and what is missing.")
     };
-    Some(Finding::new(RULE.id, decision, Reason::GrantExceeded, Message::new(message, next)))
+    Some(Finding::new(RULE.id, decision, Reason::GrantExceeded, Wording::new(message, next)))
 }
 
 fn too_fast(tier: &Tier, rate: &RateLimit, cx: &Context<'_>) -> Option<Finding> {
@@ -218,7 +218,7 @@ fn too_fast(tier: &Tier, rate: &RateLimit, cx: &Context<'_>) -> Option<Finding> 
             wait_in_words(rate.rate.per_ms),
             wait_in_words(wait_ms)
         );
-        let message = Message::new(situation, waits);
+        let message = Wording::new(situation, waits);
         Finding::new(RULE.id, Decision::Wait, Reason::RateLimitedByPolicy, message).retry_after(wait_ms)
     })
 }

@@ -17,7 +17,7 @@ use serde_json::Value;
 use strsim::damerau_levenshtein;
 
 use crate::domain::{
-    finding::{Decision, Finding, Message},
+    finding::{Decision, Finding, Wording},
     pattern::Pattern,
     reason::Reason,
 };
@@ -125,11 +125,11 @@ fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
     }
     let meant = meant(params, tool);
     let message = match &meant {
-        Some(meant) => Message::new(
+        Some(meant) => Wording::new(
             format!("There is no tool {tool}. Did you mean {meant}?"),
             format!("Call {meant}, or another of the tools that you were given."),
         ),
-        None => Message::new(
+        None => Wording::new(
             format!("There is no tool {tool}."),
             "Use only the tools that you were given, or tell the user.",
         ),

@@ -5,7 +5,7 @@ use crate::{
     domain::{
         answer::Says,
         call::Call,
-        finding::{Decision, Finding, Message},
+        finding::{Decision, Finding, Wording},
         previous::Previous,
         reason::Reason,
         time::wait_in_words,
@@ -85,6 +85,6 @@ pub(super) fn rechecked(params: &Params, cx: &Context<'_>, previous: &Previous) 
         row.len(),
         wait_in_words(left_ms)
     );
-    let message = Message::new(situation, waits);
+    let message = Wording::new(situation, waits);
     Some(Finding::new(RULE.id, Decision::Wait, Reason::DuplicateCallBlocked, message).retry_after(left_ms))
 }
