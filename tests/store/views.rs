@@ -71,6 +71,21 @@ async fn a_call_says_why_and_who_let_it_through() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_attempt_says_whether_it_may_have_taken_effect_and_who_may_repeat_it() {
+    let postgres = Postgres::start().await;
+    let text = "policy_engine: {tool_schemas: {look: {effect: read}, pay: {once: true}}}";
+    let gate = gate(&postgres, &policy::compile(text).expect("a good policy")).await;
+    for (call, tool, kind) in [("c1", "pay", "timeout"), ("c2", "guess", "timeout"), ("c3", "look", "timeout")] {
+        assert_eq!(said(&evaluate(&gate, ask(call, call, tool, "{}")).await), "ALLOW");
+        record(&gate, failure(call, call, kind)).await;
+    }
+    evaluate(&gate, ask("c4", "c4", "look", r#"{"n":1}"#)).await;
+    let repeats = "select call_id, outcome, effect_open, repeat from attempts order by call_id";
+    let expected = ["(c1,unknown,t,by_person)", "(c2,error,t,by_model)", "(c3,error,f,by_client)", "(c4,running,,)"];
+    assert_eq!(postgres.rows(repeats).await, expected);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_tool_is_blamed_for_what_it_does_and_not_for_budgets_demands_or_names() {
     let postgres = Postgres::start().await;
     let text = format!("{POLICY}  budgets: {{run: {{max_calls_per_tool: 60}}}}\n  rules: {{growth: {{mode: off}}}}\n");
