@@ -175,18 +175,22 @@ fn leaf_has_news(text: &str) -> bool {
 #[must_use]
 pub fn is_echo(result: &Json, arguments: &Json) -> bool {
     let (mut said, mut asked) = (Vec::new(), Vec::new());
-    add_leaves(result, &mut said);
-    add_leaves(arguments, &mut asked);
+    add_leaves(result, 0, &mut said);
+    add_leaves(arguments, 0, &mut asked);
     asked.sort_unstable();
-    said.into_iter().filter(|leaf| leaf_has_news(leaf)).all(|leaf| asked.binary_search(&leaf).is_ok())
+    said.iter().filter(|leaf| leaf_has_news(leaf)).all(|leaf| asked.binary_search(leaf).is_ok())
 }
 
-/// The texts of a value's leaves.
-fn add_leaves<'j>(value: &'j Json, leaves: &mut Vec<&'j str>) {
+/// The texts of a value's leaves, also of JSON inside a text.
+fn add_leaves(value: &Json, wrapped: usize, leaves: &mut Vec<String>) {
     match value {
-        Json::Number(text) | Json::String(text) => leaves.push(text.trim()),
-        Json::Array(items) => items.iter().for_each(|item| add_leaves(item, leaves)),
-        Json::Object(members) => members.iter().for_each(|(_, value)| add_leaves(value, leaves)),
+        Json::Number(text) => leaves.push(text.clone()),
+        Json::String(text) => match unwrapped(text, wrapped) {
+            Some(inner) => add_leaves(&inner, wrapped + 1, leaves),
+            None => leaves.push(text.trim().to_owned()),
+        },
+        Json::Array(items) => items.iter().for_each(|item| add_leaves(item, wrapped, leaves)),
+        Json::Object(members) => members.iter().for_each(|(_, value)| add_leaves(value, wrapped, leaves)),
         Json::Null | Json::Bool(_) => {}
     }
 }

@@ -14,7 +14,7 @@ use super::{
     ledger::{LedgerRow, LedgerState},
     outcome::{Guard, Outcome, OutcomeStatus},
     time::Timestamp,
-    tree::{CallTree, Denial, Session},
+    tree::{CallTree, Denial},
     whole::Whole,
 };
 
@@ -206,13 +206,6 @@ impl CallTree {
         };
         let (id, call, permit) =
             permitted().filter(is_settled).max_by_key(|(_, _, permit)| permit.seq).unwrap_or(newest);
-        let may_have_acted = |(_, _, other): &(&SessionId, &Session, &Call)| {
-            other.permit.as_ref().is_some_and(|other| other.occurrence == permit.occurrence)
-                && other
-                    .outcome
-                    .as_ref()
-                    .map_or(other.standing(now) == Standing::Unknown, |outcome| outcome.effect_open)
-        };
         let past = match call.standing(now) {
             Standing::Refused | Standing::Held(_) => return None,
             Standing::InFlight => Past::InFlight,
@@ -240,7 +233,7 @@ impl CallTree {
             is_late: call.success().is_some_and(|outcome| {
                 outcome.is_late && !self.calls_of(fingerprint).any(|(_, _, other)| other.seq > outcome.seq)
             }),
-            open_attempts: self.calls_of(fingerprint).filter(may_have_acted).count() as u32,
+            open_attempts: self.open_attempts(fingerprint, permit.occurrence, now).count() as u32,
             result_bytes: call.outcome.as_ref().map_or(0, |outcome| outcome.result_bytes),
             says: call.outcome.as_ref().and_then(|outcome| outcome.marks.as_deref()).map(|marks| marks.says),
             is_empty: call

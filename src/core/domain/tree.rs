@@ -292,6 +292,20 @@ impl CallTree {
         })
     }
 
+    /// The attempts of an occurrence that did not succeed and may have taken effect.
+    pub fn open_attempts(
+        &self,
+        fingerprint: Fingerprint,
+        occurrence: u64,
+        now: Timestamp,
+    ) -> impl Iterator<Item = &Call> {
+        let is_attempt = move |call: &&Call| call.permit.as_ref().is_some_and(|permit| permit.occurrence == occurrence);
+        let is_open = move |call: &&Call| {
+            call.outcome.as_ref().map_or(call.standing(now) == Standing::Unknown, |outcome| outcome.effect_open)
+        };
+        self.calls_of(fingerprint).map(|(_, _, call)| call).filter(is_attempt).filter(is_open)
+    }
+
     /// The session and those above it, the nearest first.
     pub fn line<'a>(&'a self, session: &'a SessionId) -> impl Iterator<Item = &'a SessionId> {
         let parent = |id: &&'a SessionId| self.sessions.get(*id).and_then(|session| session.parent.as_ref());

@@ -27,6 +27,9 @@ use super::{
     condition::{Bindings, ConditionError},
 };
 
+/// What a question to a person leaves to do.
+pub(super) const ASKED_FOR: &str = "It has been asked for: go on with other work, or tell the user that it is pending.";
+
 /// For the model with a WAIT, where its caller waits.
 const CALLER_WAITS: &str =
     "The application waits and asks again by itself, which costs nothing; you need not repeat the call.";

@@ -30,7 +30,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use self::equal::{fits, rechecked, remembered};
-use super::{Asked, Context, Judge, Part, Problem, Rule, asked::NOTHING, take_in};
+use super::{Asked, Context, Judge, Part, Problem, Rule, asked::NOTHING, context::ASKED_FOR, take_in};
 
 /// The rule.
 pub const RULE: Rule = Rule::of::<Params>("same_call").section("deduplication");
@@ -330,9 +330,7 @@ fn ask_to_repeat(cx: &Context<'_>) -> Finding {
         "{} with these arguments was done before. Doing it a second time needs a person's approval.",
         cx.tool()
     );
-    let next = "It has been asked for: go on with other work, or tell the user that it is pending.";
-    let message = Wording::new(situation, next);
-    Finding::new(RULE.id, Decision::Ask, Reason::ApprovalRequired, message)
+    Finding::new(RULE.id, Decision::Ask, Reason::ApprovalRequired, Wording::new(situation, ASKED_FOR))
 }
 
 fn failed(cx: &Context<'_>, previous: &Previous, retry: Retry) -> Option<Finding> {

@@ -23,7 +23,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Asked, Context, Judge, Part, Problem, Rule, asked::NOTHING, take_in};
+use super::{Asked, Context, Judge, Part, Problem, Rule, asked::NOTHING, context::ASKED_FOR, take_in};
 
 /// The rule.
 pub const RULE: Rule = Rule::of::<Params>("side_effects");
@@ -97,22 +97,25 @@ fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
     let changes = || cx.tree.changes.iter().rev().filter(is_other);
     let by_another = changes().find(|changed| changed.tool.as_str() != cx.tool());
     let (tool, what) = (cx.tool(), resource.as_str());
-    let (decision, earlier, so) = match set {
+    let (decision, earlier) = match set {
         SecondChange::Allow => return None,
-        SecondChange::Deny => (
-            Decision::Deny,
-            changes().next()?,
-            "A second change is not allowed: look at what was done, and tell the user.",
-        ),
+        SecondChange::Deny => (Decision::Deny, changes().next()?),
         SecondChange::Ask => match by_another {
-            Some(earlier) => (Decision::Ask, earlier, "A person must approve a second change."),
-            None => (Decision::Allow, changes().next()?, "Both changes hold."),
+            Some(earlier) => (Decision::Ask, earlier),
+            None => (Decision::Allow, changes().next()?),
         },
     };
     let how = if earlier.tool.as_str() == tool { " with other arguments" } else { "" };
     let changes = if decision == Decision::Allow { "changes" } else { "would change" };
-    let message =
-        Wording::new(format!("{tool} {changes} {what}, which {}{how} has changed already.", earlier.tool), so);
+    let situation = format!("{tool} {changes} {what}, which {}{how} has changed already.", earlier.tool);
+    let message = match decision {
+        Decision::Allow => format!("{situation} Both changes hold.").into(),
+        Decision::Ask => Wording::new(format!("{situation} A person must approve a second change."), ASKED_FOR),
+        _ => Wording::new(
+            format!("{situation} A second change is not allowed."),
+            "Look at what was done, and tell the user.",
+        ),
+    };
     Some(Finding::new(RULE.id, decision, Reason::ResourceAlreadyChanged, message))
 }
 

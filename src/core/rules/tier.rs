@@ -23,7 +23,7 @@ use crate::domain::{
     tool::Risk,
 };
 
-use super::{Asked, Context, Judge, Rule, condition::ConditionError};
+use super::{Asked, Context, Judge, Rule, condition::ConditionError, context::ASKED_FOR};
 pub use params::{Action, CEILING_DEFAULT, Effects, GRANT_TTL_MS_DEFAULT, GrantTerms, Params, Routed, Tier, When};
 
 /// The rule.
@@ -137,7 +137,6 @@ fn applies(when: &When, cx: &Context<'_>) -> Result<bool, ConditionError> {
 }
 
 /// The next step after a question to a person was put.
-const ASKED_FOR: &str = "It has been asked for: go on with other work, or tell the user that it is pending.";
 
 fn ask(message: impl Into<Wording>) -> Finding {
     Finding::new(RULE.id, Decision::Ask, Reason::ApprovalRequired, message)

@@ -42,7 +42,7 @@ async fn a_retry_and_two_corrections_leave_their_facts() {
         c.p_predicted = o.p_success as told, c.retryable_said = o.retryable as said, c.p_slow, c.p_at_wait,
         o.retryable, o.basis
         from call c join outcome o on o.session_id = c.session_id and o.permit_seq = c.retry_of order by c.seq";
-    // Two attempts that may have taken effect are left to a person.
+    // A second attempt that may have taken effect is not worth a retry by itself: a person decides.
     assert_eq!(
         postgres.rows(facts).await,
         ["(0,1,0,f,10,t,t,t,0.5,0.5,t,0)", "(0,2,0,f,10,t,t,t,0.5,0.5,f,0)", "(0,1,1,f,10,t,t,t,0.5,0.5,t,0)"]

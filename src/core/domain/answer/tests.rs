@@ -106,6 +106,8 @@ fn a_result_that_repeats_its_arguments_is_an_echo() {
     for (result, is_echo) in [
         (r#"{"order":"ord_417","status":"accepted","is_new":true}"#, true),
         (r#"{"status":"accepted","got":{"lines":[{"n":2,"sku":"A-7"}],"note":"two\nlines"}}"#, true),
+        (r#"{"content":[{"type":"text","text":"{\"order\":\"ord_417\",\"status\":\"accepted\"}"}]}"#, true),
+        (r#"{"content":[{"type":"text","text":"{\"order\":\"ord_417\",\"reference\":\"r-88\"}"}]}"#, false),
         (r#"{"order":"ord_417","reference":"r-88"}"#, false),
         (r#"{"order":"ord_417","n":3}"#, false),
         (r#"{"order":"ord_417","state":"not paid"}"#, false),

@@ -71,16 +71,12 @@ impl FailedCall<'_> {
 
     /// How many more attempts of an undeclared call with content are let through, once one may have taken effect.
     fn open_left(&self) -> Option<u32> {
-        let Self { call, permit, .. } = *self;
+        let Self { call, permit, now, .. } = *self;
         let is_limited = self.effect_open && call.effect.kind == EffectKind::Unknown && !call.effect.in_steps;
         let has_content = call.shape.as_deref().is_some_and(Shape::has_content);
-        let is_open = |other: &Call| {
-            other.seq != call.seq
-                && other.permit.as_ref().is_some_and(|other| other.occurrence == permit.occurrence)
-                && other.outcome.as_ref().is_some_and(|outcome| outcome.effect_open)
-        };
         (is_limited && has_content).then(|| {
-            let before = self.tree.calls_of(call.fingerprint).filter(|(_, _, other)| is_open(other)).count() as u32;
+            let open = self.tree.open_attempts(call.fingerprint, permit.occurrence, now);
+            let before = open.filter(|other| other.seq != call.seq).count() as u32;
             OPEN_ATTEMPTS_MAX.saturating_sub(before + 1)
         })
     }
