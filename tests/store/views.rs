@@ -73,7 +73,7 @@ async fn a_call_says_why_and_who_let_it_through() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_attempt_says_whether_it_may_have_taken_effect_and_who_may_repeat_it() {
     let postgres = Postgres::start().await;
-    let text = "policy_engine: {tool_schemas: {look: {effect: read}, pay: {once: true}}}";
+    let text = "policy_engine: {unknown_tools: allow, tool_schemas: {look: {effect: read}, pay: {once: true}}}";
     let gate = gate(&postgres, &policy::compile(text).expect("a good policy")).await;
     for (call, tool, kind) in [("c1", "pay", "timeout"), ("c2", "guess", "timeout"), ("c3", "look", "timeout")] {
         assert_eq!(said(&evaluate(&gate, ask(call, call, tool, "{}")).await), "ALLOW");
