@@ -136,8 +136,6 @@ fn applies(when: &When, cx: &Context<'_>) -> Result<bool, ConditionError> {
     when.condition.evaluate(&cx.known(&|_| None))
 }
 
-/// The next step after a question to a person was put.
-
 fn ask(message: impl Into<Wording>) -> Finding {
     Finding::new(RULE.id, Decision::Ask, Reason::ApprovalRequired, message)
 }
