@@ -7,6 +7,10 @@ use serde_json::{Value, json};
 use crate::{
     agent::{Agent, conversation, news},
     stage::Stage,
+    work::{
+        a_build_is_watched, a_diff_shows_what_a_person_edited, a_file_is_read_again_after_a_compaction,
+        a_pull_fetches_what_was_pushed_since, failing_tests_close_nothing_else,
+    },
 };
 
 /// The same tests for each program.
@@ -21,6 +25,11 @@ macro_rules! for_each {
                 after_a_compaction_the_model_is_told_what_it_has_done
                 without_a_server_no_tool_runs
                 without_a_server_tools_run_where_the_owner_wants_that
+                a_diff_shows_what_a_person_edited
+                a_pull_fetches_what_was_pushed_since
+                a_build_is_watched
+                failing_tests_close_nothing_else
+                a_file_is_read_again_after_a_compaction
             }
         }
     )*};
@@ -59,14 +68,17 @@ async fn a_mail_is_sent_once_and_the_model_is_given_its_result(agent: Agent) {
 
 async fn a_loop_is_broken_and_the_model_is_told(agent: Agent) {
     let Some(stage) = Stage::open(agent, &[]).await else { return };
-    let package = json!({"name": "work", "scripts": {"test": "echo 12 passed; echo test >> ../ran"}});
+    let scripts = json!({"test": "echo 12 passed; echo test >> ../ran", "lint": "echo clean; echo lint >> ../ran"});
+    let package = json!({"name": "work", "scripts": scripts});
     fs::write(stage.path("work/package.json"), package.to_string()).expect("writable");
-    let turns = vec![agent.shell("npm test"); 25];
+    let turns: Vec<Value> = (0..13).flat_map(|_| ["npm test", "npm run lint"]).map(|line| agent.shell(line)).collect();
     let told = stage.tell("Make the tests pass.", &turns.into()).await;
     let runs = stage.ran().len();
-    assert!((3..25).contains(&runs), "{runs} runs");
-    let why = news(&told[runs + 1]);
-    assert!(why.contains("was not started") || why.contains("was not run"), "{why}");
+    assert!((3..26).contains(&runs), "{runs} runs");
+    // Gemini may see a loop by itself first.
+    let refusals = ["was not started", "was not run", "Potential loop detected"];
+    let is_told = told.iter().map(news).any(|news| refusals.iter().any(|words| news.contains(words)));
+    assert!(is_told, "{}", news(told.last().expect("a request")));
 }
 
 async fn an_answer_on_the_command_line_releases_a_call_that_waits(agent: Agent) {

@@ -1,6 +1,6 @@
 // An MCP server over standard input and output whose tools only write down that they ran: `node desk.mjs FILE`.
 
-import { appendFileSync } from "node:fs";
+import { appendFileSync, existsSync } from "node:fs";
 import { createInterface } from "node:readline";
 
 const file = process.argv[2];
@@ -14,9 +14,9 @@ const methods = {
   }),
   "tools/list": () => ({ tools }),
   "tools/call": ({ name, arguments: told }) => {
-    // The user at Claude Code's prompt, who says yes to all but what says "never".
+    // The user at Claude Code's prompt, who says yes to all but what says "never", and to nothing where FILE.no is.
     if (name === "consent") {
-      const isRefused = told.input.text === "never";
+      const isRefused = told.input.text === "never" || existsSync(`${file}.no`);
       const yes = { behavior: "allow", updatedInput: told.input };
       const said = isRefused ? { behavior: "deny", message: "the user said no" } : yes;
       return { content: [{ type: "text", text: JSON.stringify(said) }] };

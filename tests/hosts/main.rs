@@ -11,3 +11,4 @@ mod server;
 mod agent;
 mod behaviour;
 mod stage;
+mod work;

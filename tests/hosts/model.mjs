@@ -8,6 +8,8 @@ import { appendFileSync, readFileSync } from "node:fs";
 
 const [script, log] = process.argv.slice(2);
 const turns = JSON.parse(readFileSync(script, "utf8"));
+// Ids are unique in a conversation, which goes on in the next program.
+const own = process.pid;
 let told = 0;
 
 /** The next turn, for requests of an agent; what hosts ask beside (titles, summaries of paths) has no tools. */
@@ -20,8 +22,8 @@ function turn(request) {
 function messages(request) {
   const { say, call, with: input, tokens = 10 } = turn(request);
   const usage = { input_tokens: tokens, output_tokens: 1 };
-  const message = { id: `msg_${told}`, type: "message", role: "assistant", model: request.model, content: [], usage };
-  const block = call ? { type: "tool_use", id: `toolu_${told}`, name: call, input: {} } : { type: "text", text: "" };
+  const message = { id: `msg_${own}_${told}`, type: "message", role: "assistant", model: request.model, content: [], usage };
+  const block = call ? { type: "tool_use", id: `toolu_${own}_${told}`, name: call, input: {} } : { type: "text", text: "" };
   const delta = call
     ? { type: "input_json_delta", partial_json: JSON.stringify(input) }
     : { type: "text_delta", text: say };
@@ -46,10 +48,10 @@ function responses(request) {
   // A tool of an MCP server stands in a name space.
   const [, namespace, name] = /^(mcp__.+)__(.+)$/.exec(call ?? "") ?? [];
   const item = call
-    ? { type: "function_call", id: `fc_${told}`, call_id: `call_${told}`, namespace, name: name ?? call,
+    ? { type: "function_call", id: `fc_${own}_${told}`, call_id: `call_${own}_${told}`, namespace, name: name ?? call,
         arguments: JSON.stringify(input) }
-    : { type: "message", id: `msg_${told}`, role: "assistant", content: [{ type: "output_text", text: say }] };
-  const id = `resp_${told}`;
+    : { type: "message", id: `msg_${own}_${told}`, role: "assistant", content: [{ type: "output_text", text: say }] };
+  const id = `resp_${own}_${told}`;
   const usage = { input_tokens: tokens, output_tokens: 1, total_tokens: tokens + 1 };
   return [
     { type: "response.created", response: { id } },
