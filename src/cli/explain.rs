@@ -9,12 +9,17 @@ use super::{
     approvals,
     json::{self, Form},
     recorded::stored,
-    remote::{Remote, asked, at},
+    remote::{Remote, asked, at, named},
 };
-use callgate_core::rules::budget;
+use callgate_core::{
+    domain::{outcome::Repeat, time::wait_in_words},
+    rules::budget,
+};
+use callgate_proto::time::millis;
 use callgate_proto::v1::{
-    self, Approval, ExplainCallRequest, ExplainedRule, ExportCallsRequest, ExportCallsResponse, ListApprovalsRequest,
-    approval_service_client::ApprovalServiceClient, session_service_client::SessionServiceClient,
+    self, Approval, ExplainCallRequest, ExplainedRule, ExportCallsRequest, ExportCallsResponse, FailureKind,
+    ListApprovalsRequest, OutcomeStatus, approval_service_client::ApprovalServiceClient,
+    session_service_client::SessionServiceClient,
 };
 
 /// Questions of one session that are looked through, the newest first.
@@ -122,10 +127,26 @@ fn told(call: &ExportCallsResponse) {
             outln!("  {what:<10} {}{trace}", if what == "trace" { "" } else { "in trace " });
         }
     }
+    if call.status() != OutcomeStatus::Unspecified {
+        outln!("  outcome    {}", outcome(call));
+    }
     if !call.reason.is_empty() {
         outln!("  reason     {}", call.reason);
         outln!("  told       {}", call.message);
     }
+}
+
+/// What came of it, and of a failure, who may repeat it.
+fn outcome(call: &ExportCallsResponse) -> String {
+    let status = named(call.status().as_str_name(), "OUTCOME_STATUS_");
+    let kind = match call.failure() {
+        FailureKind::Unspecified => String::new(),
+        kind => format!(" ({})", named(kind.as_str_name(), "FAILURE_KIND_")),
+    };
+    let wait = || wait_in_words(millis(call.retry_after.as_ref()));
+    let advised = Repeat::from_name(&named(call.repeat().as_str_name(), "REPEAT_"));
+    let advised = advised.map(|repeat| format!(": {}", repeat.describe(&wait())));
+    format!("{status}{kind}{}", advised.unwrap_or_default())
 }
 
 /// What people were asked about it.

@@ -174,6 +174,7 @@ fn stored_call(call: StoredCall) -> v1::ExportCallsResponse {
         reported_usage: told(call.reported),
         retryable: call.estimated.map(|(retryable, _)| retryable),
         retry_after: call.estimated.map(|(_, wait_ms)| duration(wait_ms)),
+        repeat: call.repeat.map_or(0, |repeat| repeat.to_wire().into()),
         is_complete: call.is_complete,
         total_matches: call.total_matches,
     }

@@ -122,7 +122,7 @@ async fn a_question_is_listed_and_approved_once_and_the_call_runs() {
     desk.calls("s1", "c1", "delete_order", r#"{"id":3}"#, "gone").await;
     let said = desk.does("explain c1").await;
     says(&said, &["ALLOW delete_order c1", &format!("question   {id} approved "), "by eve"]);
-    says(&said, &["tier drops: hitl; eve approved it"]);
+    says(&said, &["tier drops: hitl; eve approved it", "outcome    success"]);
     let (code, said) = desk.types(&format!("approvals approve {id} --by bob")).await;
     assert_eq!(code, Some(1), "the approval is used up: {said}");
     says(&said, &["eve approved it before"]);

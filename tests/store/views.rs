@@ -80,9 +80,11 @@ async fn an_attempt_says_whether_it_may_have_taken_effect_and_who_may_repeat_it(
         record(&gate, failure(call, call, kind)).await;
     }
     evaluate(&gate, ask("c4", "c4", "look", r#"{"n":1}"#)).await;
-    let repeats = "select call_id, outcome, effect_open, repeat from attempts order by call_id";
+    let repeats = |view| format!("select call_id, outcome, effect_open, repeat from {view} order by call_id");
     let expected = ["(c1,unknown,t,by_person)", "(c2,error,t,by_model)", "(c3,error,f,by_client)", "(c4,running,,)"];
-    assert_eq!(postgres.rows(repeats).await, expected);
+    for view in ["attempts", "tool_call"] {
+        assert_eq!(postgres.rows(&repeats(view)).await, expected, "{view}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

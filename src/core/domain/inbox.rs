@@ -9,7 +9,7 @@ use super::{
     finding::{Decision, Finding},
     fingerprint::ArgsDigest,
     ids::SessionId,
-    outcome::OutcomeStatus,
+    outcome::{OutcomeStatus, Repeat},
     time::Timestamp,
     whole::Whole,
 };
@@ -153,6 +153,8 @@ pub struct StoredCall {
     /// What was estimated of a retry: whether it was worth it, and after what wait, in milliseconds. None where a limit
     /// decided.
     pub estimated: Option<(bool, u64)>,
+    /// Of a failure: who may repeat it.
+    pub repeat: Option<Repeat>,
     /// The answer was all there is, as far as the report says.
     pub is_complete: Option<bool>,
     /// How many matches there are in all, as far as the report says.

@@ -107,6 +107,7 @@ const FILES: &[(&str, &str)] = files![
     "0204_tool_call_edited"
     "0205_outcome_repeat"
     "0206_attempts_repeat"
+    "0207_tool_call_repeat"
 ];
 
 /// The advisory lock of whoever migrates: `callgate` and a number, as a key.
