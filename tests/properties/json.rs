@@ -9,6 +9,7 @@ use callgate_core::{
         fingerprint::ResultDigest,
         ids::{CallId, DEFAULT_TENANT, SessionId, ToolName},
         json::{self, Json, parse},
+        time::Timestamp,
     },
     policy::Policy,
 };
@@ -298,7 +299,7 @@ proptest! {
     ) {
         let error = ResultDigest::of_error(&kind, &signature);
         for success in [&result, &signature, &kind, &format!("{kind}{signature}"), &written(&doc, &pen)] {
-            prop_assert_ne!(Answer::of(success, &[]).digest, error);
+            prop_assert_ne!(Answer::of(success, &[], Timestamp::default()).digest, error);
             prop_assert_ne!(ResultDigest::of_success(success), error);
         }
     }
@@ -307,6 +308,6 @@ proptest! {
     fn a_result_is_known_again_however_it_is_written(doc in doc(), one in pen(), other in pen()) {
         let text = |pen| written(&Doc::List(vec![doc.clone()]), pen);
         prop_assert!(text(&one).len() < json::BYTES_MAX);
-        prop_assert_eq!(Answer::of(&text(&one), &[]).digest, Answer::of(&text(&other), &[]).digest);
+        prop_assert_eq!(Answer::of(&text(&one), &[], Timestamp::default()).digest, Answer::of(&text(&other), &[], Timestamp::default()).digest);
     }
 }

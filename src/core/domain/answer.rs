@@ -1,17 +1,26 @@
 //! What a successful result says, as far as recognising it again goes: its digest, and the marks that loop rules read.
-//! Two results with one *shape* differ in nothing but the names and numbers of occurrences: the values under keys like
-//! `id`, `*_id`, `number`, `url` or `*_at`, and tokens that look like one (docs/semantics.md#shape).
 
+mod receipt;
+mod sentence;
 mod texts;
+mod words;
 
 use std::borrow::Cow;
 
 use sha2::{Digest as _, Sha256};
 
-use self::texts::{Names, Texts, snake, unwrapped};
+pub use self::{
+    receipt::Compared,
+    texts::{Named, Number},
+};
+use self::{
+    texts::{Reading, unwrapped},
+    words::snake,
+};
 use super::{
     fingerprint::ResultDigest,
     json::{self, Json},
+    time::Timestamp,
 };
 
 /// Results up to this size are read as JSON and have a shape; of larger ones the text with its volatile parts masked is
@@ -40,25 +49,42 @@ impl Says {
     pub const ALL: [Self; 4] = [Self::Little, Self::NoMatches, Self::Much, Self::Lists];
 }
 
-/// What loop rules read of a successful result.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// What loop rules read of a successful result. A word that differs between two results is in none of their parts, and
+/// so news ([`Compared`]).
+#[derive(Debug, Clone, PartialEq)]
 pub struct Marks {
-    /// The result without its volatile parts and names; eight bytes of a hash.
-    pub shape: u64,
-    /// The same without the bare numbers of its texts.
-    pub numberless: u64,
-    /// What it names: the raw values under id-like keys, and id-like tokens. None: it names nothing.
-    pub names: Option<u64>,
+    /// What stands outside lists and texts of several lines, but for the parts below; eight bytes of a hash.
+    pub frame: u64,
+    /// What stands inside them; eight bytes of a hash.
+    pub inside: u64,
+    /// The names outside them, in their order; eight bytes of a hash each.
+    pub names: Box<[u64]>,
+    /// The numbers outside them, in their order.
+    pub numbers: Box<[Number]>,
     /// A few of the names, for the model; empty where results are not stored in full.
-    pub named: Vec<String>,
+    pub named: Vec<Named>,
+    /// It tells that something was made within a minute of its report.
+    pub made_now: bool,
+    /// It holds times at which what was given ends, 5 s to 24 h ahead: a hash of them.
+    pub lapses: Option<u64>,
     /// How much it says.
     pub says: Says,
     /// It reports an unmistakable failure.
     pub failed: bool,
 }
 
+impl Marks {
+    /// Forgets the words that could be read from it, and the numbers with them.
+    pub fn hide(&mut self) {
+        self.named.clear();
+        let numbers: String = self.numbers.iter().map(|number| format!("{}\n", number.value)).collect();
+        self.frame = eight(&[&format!("{:016x}", self.frame), &numbers]);
+        self.numbers = Box::default();
+    }
+}
+
 /// What is read of a successful result.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Answer {
     /// By which it is known again.
     pub digest: ResultDigest,
@@ -67,36 +93,36 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// What a result says, after the `volatile` fields (JSON pointers, `*` for any) are gone.
+    /// What a result of that time says, after the `volatile` fields (JSON pointers, `*` for any) are gone.
     #[must_use]
-    pub fn of(result: &str, volatile: &[String]) -> Self {
-        Self::of_read(result, json::parse(result.trim()).ok().as_ref(), volatile)
+    pub fn of(result: &str, volatile: &[String], now: Timestamp) -> Self {
+        Self::of_read(result, json::parse(result.trim()).ok().as_ref(), volatile, now)
     }
 
     /// The same of a result that was read as JSON before, if it is that.
     #[must_use]
-    pub fn of_read(result: &str, read: Option<&Json>, volatile: &[String]) -> Self {
+    pub fn of_read(result: &str, read: Option<&Json>, volatile: &[String], now: Timestamp) -> Self {
         let text = result.trim();
         let read = read.filter(|_| text.len() <= READ_BYTES_MAX);
-        let mut names = Names::default();
-        let texts = match read {
-            Some(value @ (Json::Object(_) | Json::Array(_))) => Texts::document(&without(value, volatile), &mut names),
-            _ => Texts::plain(text, &mut names),
+        let reading = match read {
+            Some(value @ (Json::Object(_) | Json::Array(_))) => Reading::of_document(&without(value, volatile), now),
+            _ => Reading::of_text(text, now),
         };
         let (says, failed) = said(text, read);
-        let shape = eight(&texts.shape);
-        let numberless = if texts.numberless == texts.shape { shape } else { eight(&texts.numberless) };
-        let (hash, named) = names.close();
-        let marks = Marks { shape, numberless, names: hash, named, says, failed };
-        Self { digest: ResultDigest::of_success(&texts.quiet), marks }
+        let digest = ResultDigest::of_success(reading.known_by(text));
+        let (frame, inside) = (reading.frame(), reading.inside());
+        let (made_now, lapses) = (reading.made_now, reading.lapses);
+        let (names, numbers, named) = reading.parts();
+        Self { digest, marks: Marks { frame, inside, names, numbers, named, made_now, lapses, says, failed } }
     }
 
     /// What is known of a result whose digest alone was reported.
     #[must_use]
     pub fn of_digest(digest: &str, bytes: Option<u64>) -> Self {
         let says = if bytes.is_none_or(|bytes| bytes >= LONG_BYTES as u64) { Says::Much } else { Says::Little };
-        let shape = eight(digest);
-        let marks = Marks { shape, numberless: shape, names: None, named: Vec::new(), says, failed: false };
+        let (frame, inside) = (eight(&[digest]), 0);
+        let (names, numbers, named) = (Box::default(), Box::default(), Vec::new());
+        let marks = Marks { frame, inside, names, numbers, named, made_now: false, lapses: None, says, failed: false };
         Self { digest: ResultDigest::of_success(digest), marks }
     }
 }
@@ -107,9 +133,10 @@ fn without<'j>(value: &'j Json, volatile: &[String]) -> Cow<'j, Json> {
     value
 }
 
-/// The first eight bytes of SHA-256: enough to tell the results of one session apart.
-fn eight(text: &str) -> u64 {
-    Sha256::digest(text.as_bytes())[..8].iter().fold(0, |all, byte| all << 8 | u64::from(*byte))
+/// The first eight bytes of SHA-256 of these texts: enough to tell the results of one session apart.
+fn eight(texts: &[&str]) -> u64 {
+    let hash = texts.iter().fold(Sha256::new(), |hash, text| hash.chain_update(text));
+    hash.finalize()[..8].iter().fold(0, |all, byte| all << 8 | u64::from(*byte))
 }
 
 /// How much a result says, and whether it reports a failure.

@@ -7,6 +7,7 @@ pub mod books;
 pub mod budget;
 pub mod call;
 pub mod calls;
+pub mod content;
 pub mod control;
 pub mod difference;
 pub mod digest;

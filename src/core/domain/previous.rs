@@ -122,8 +122,9 @@ pub struct Previous {
 }
 
 /// The digests of bare empty results.
-static EMPTY: LazyLock<[ResultDigest; 5]> =
-    LazyLock::new(|| ["", "null", "[]", "{}", "\"\""].map(|nothing| Answer::of(nothing, &[]).digest));
+static EMPTY: LazyLock<[ResultDigest; 5]> = LazyLock::new(|| {
+    ["", "null", "[]", "{}", "\"\""].map(|nothing| Answer::of(nothing, &[], Timestamp::default()).digest)
+});
 
 /// True for the digest of a result that is empty, in one of the ways in which tools say so.
 #[must_use]

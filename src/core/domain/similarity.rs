@@ -13,7 +13,10 @@ use serde_json::{Map, Value};
 
 pub use self::identity::differ_in_identities;
 use self::look::{Field, Look, Looks, beginning, windows};
-use super::json::{self, Json};
+use super::{
+    content::{self, Content},
+    json::{self, Json},
+};
 
 /// Fields that are compared; further ones count as different.
 const FIELDS_MAX: usize = 64;
@@ -27,6 +30,7 @@ pub struct Shape {
     looks: Looks,
     /// A hash of the arguments without their nonces, when they have some and others beside them.
     without_nonces: Option<u64>,
+    content: Content,
 }
 
 impl Shape {
@@ -40,7 +44,8 @@ impl Shape {
     #[must_use]
     pub fn of_json(arguments: &Json) -> Self {
         let Json::Object(members) = arguments else { return Self::default() };
-        Self { looks: Looks::of(members, FIELDS_MAX), without_nonces: nonce::without(members) }
+        let (looks, without_nonces) = (Looks::of(members, FIELDS_MAX), nonce::without(members));
+        Self { looks, without_nonces, content: content::of(arguments) }
     }
 
     /// About how many bytes it takes.
@@ -86,16 +91,16 @@ impl Shape {
         })
     }
 
-    /// True where a text of two words or more is among the arguments.
+    /// There are arguments at all.
     #[must_use]
-    pub fn has_content(&self) -> bool {
-        self.looks.fields().any(|field| field.text().is_some_and(|text| text.split_whitespace().nth(1).is_some()))
+    pub fn has_fields(&self) -> bool {
+        self.looks.fields().next().is_some()
     }
 
-    /// How many arguments there are, yes and no not counted.
+    /// What they hold.
     #[must_use]
-    pub fn leaves(&self) -> usize {
-        self.looks.fields().filter(|field| !matches!(field.value, Look::Other(_))).count()
+    pub fn content(&self) -> Content {
+        self.content
     }
 
     /// The fields in which two arguments differ.

@@ -6,6 +6,7 @@ use crate::domain::{
     books::Books,
     budget::{CounterKey, Usage},
     call::{Call, Proposal, Request, Sayable},
+    content::Content,
     effect::Share,
     finding::{Decision, Finding},
     fingerprint::Fingerprint,
@@ -178,10 +179,16 @@ impl<'a> Context<'a> {
         if self.proposal.caller_waits { CALLER_WAITS } else { MODEL_WAITS }
     }
 
-    /// The arguments hold content. A line of a shell has several words whatever it does: they are none.
+    /// What the arguments hold. A line of a shell has several words whatever it does: they are no content.
+    #[must_use]
+    pub fn content(&self) -> Content {
+        if self.proposal.effect.in_steps { Content::Bare } else { self.proposal.shape.content() }
+    }
+
+    /// They hold what somebody wrote.
     #[must_use]
     pub fn has_content(&self) -> bool {
-        self.proposal.shape.has_content() && !self.proposal.effect.in_steps
+        self.content() == Content::Written
     }
 
     /// The call's fingerprint.
@@ -217,6 +224,21 @@ impl<'a> Context<'a> {
     /// The same, as far as the session remembers.
     pub fn run_calls(&self) -> impl Iterator<Item = &'a Call> + use<'a> {
         self.past.iter().copied()
+    }
+
+    /// The same, and calls of this fingerprint by other sessions of the tree since its root's run began; newest first.
+    #[must_use]
+    pub fn tree_run_calls(&self) -> Vec<&'a Call> {
+        let from = self.tree.sessions.get(&self.tree.root).map_or(0, |root| root.run.from);
+        let others = self.tree.calls_of(self.fingerprint()).filter(|(id, _, _)| *id != self.session_id());
+        let others = others.map(|(_, _, call)| call).filter(|call| call.seq >= from && !call.was_refused());
+        let mut calls: Vec<&Call> = self.run_calls().collect();
+        let own = calls.len();
+        calls.extend(others);
+        if calls.len() > own {
+            calls.sort_by_key(|call| std::cmp::Reverse(call.seq));
+        }
+        calls
     }
 
     /// Whether a call is this one again: the same fingerprint, or one that differs in nothing but nonces.

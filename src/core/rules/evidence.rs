@@ -2,7 +2,7 @@
 
 use super::{Context, Rule, levels::Levels};
 use crate::domain::{
-    answer::Says,
+    answer::{Named, Says},
     call::Call,
     effect::EffectKind,
     finding::{Decision, Finding, Level, Wording},
@@ -32,12 +32,9 @@ pub(super) fn weight(call: &Call) -> Weight {
     }
 }
 
-/// What two calls gave is the same, names included.
+/// What two calls gave is the same, but for what belongs to an answer alone.
 pub(super) fn gave_the_same(a: &Call, b: &Call) -> bool {
-    let gave = |call: &Call| {
-        let outcome = call.success()?;
-        Some((outcome.digest?, outcome.marks.as_deref().and_then(|marks| marks.names)))
-    };
+    let gave = |call: &Call| call.success()?.digest;
     gave(a).is_some_and(|a| gave(b) == Some(a))
 }
 
@@ -53,16 +50,17 @@ pub(super) fn names_a_time(call: &Call) -> bool {
 }
 
 /// What each call made, oldest first: the first of its names that not all share.
-pub(super) fn named(calls: &[&Call]) -> Vec<String> {
-    let of = |call: &Call| call.success().and_then(|o| o.marks.as_deref()).map(|m| m.named.clone()).unwrap_or_default();
-    let all: Vec<Vec<String>> = calls.iter().rev().map(|call| of(call)).collect();
-    let is_shared = |name: &String| all.iter().all(|names| names.contains(name));
-    all.iter().filter_map(|names| names.iter().find(|name| !is_shared(name))).cloned().collect()
+pub(super) fn named<'a>(calls: &[&'a Call]) -> Vec<&'a Named> {
+    let of = |call: &&'a Call| call.success().and_then(|o| o.marks.as_deref()).map_or(&[][..], |marks| &marks.named);
+    let all: Vec<&[Named]> = calls.iter().rev().map(of).collect();
+    let is_shared = |name: &Named| all.iter().all(|names| names.contains(name));
+    all.iter().filter_map(|names| names.iter().find(|name| !is_shared(name))).collect()
 }
 
 /// `: a, b and c`; of many the first and the last; nothing for none.
-pub(super) fn in_words(names: &[String]) -> String {
-    match names {
+pub(super) fn in_words(named: &[&Named]) -> String {
+    let names: Vec<&str> = named.iter().map(|named| &*named.name).collect();
+    match names.as_slice() {
         [] => String::new(),
         [one] => format!(": {one}"),
         [most @ .., last] if most.len() < 6 => format!(": {} and {last}", most.join(", ")),

@@ -1,23 +1,26 @@
-//! same_success: the same call succeeds again and again, and makes something else each time.
+//! same_success: the same call succeeds again and again, and each result is another receipt.
 //!
-//! Fires when the proposed call is the third (warning) or fifth (critical) of its fingerprint in this run whose results
-//! have one shape and each name something else: seven documents from one text. That holds for arguments with content, a
-//! text of two words or more; others may take from a queue or turn a page, and are slowed first (`Brake`). Everything
-//! counts since a declared write last changed its named resource. It warns and no more where bare numbers in a text are
-//! all that differs, and of what came before another undeclared call or a declared write that succeeded. Identical
-//! acknowledgements (`ok`, `sent`) of an undeclared tool count back to the last success of another call, and are slowed
-//! before they are refused. Not for reads, polls, checks and `repeatable` calls. `repeat_intended` makes a question to
-//! a person of the refusal.
+//! Two results are receipts where they differ in names or in numbers that the arguments have moved, and in nothing that
+//! is news (docs/semantics.md#receipts). The proposed call is refused as the fifth of its fingerprint where the arguments
+//! hold content, or where the results tell of something that was made just then; others may take from a queue or draw a
+//! number, and are slowed first ([`Brake`]). What lapses by itself (a lease, a quote) is warned of and no more, and so is
+//! what came before another undeclared call or a declared write of this session. Identical acknowledgements (`ok`,
+//! `sent`) of an undeclared tool count back to the last success of another call, and are slowed before they are refused.
+//! A text of several lines that is inserted again, with counts that rise by the same step, is refused at the fifth.
+//! Everything counts over the call tree's run, since a declared write last changed its named resource. Not for reads,
+//! polls, checks and `repeatable` calls. `repeat_intended` makes a question to a person of the refusal.
 //!
 //! Why: an agent that does not see that it is done creates the same thing again, and each answer looks new. In 34,000
 //! recorded calls three such successes occur in 10 sessions, nearly all of them one edit applied again and again.
 //!
-//! Known problems: an undeclared queue whose jobs differ in nothing but their ids is slowed from the fifth job on:
-//! declare it `repeatable`. A call beyond the last 64 of its session is forgotten.
+//! Known problems: results cannot tell an id of the answer from an id of a thing made: a read whose answer has an id of
+//! its own is refused where its arguments hold content; declare it. What is named by words alone is news each time. A
+//! call beyond the last 64 of its session is forgotten.
 
 use crate::domain::{
-    answer::Says,
+    answer::{Compared, Marks, Says},
     call::Call,
+    content::{self, Content},
     effect::EffectKind,
     finding::{Decision, Finding, Level, Wording},
     reason::Reason,
@@ -45,13 +48,14 @@ struct Brake {
 }
 
 impl Brake {
-    /// For results that each name something else. An object that is taken, turned or drawn has no content.
-    fn of_receipts(levels: &Levels, cx: &Context<'_>) -> Self {
+    /// For receipts: `is_sure` where they tell that something was made just then.
+    fn of_receipts(levels: &Levels, cx: &Context<'_>, is_sure: bool) -> Self {
         // Levels that an owner sets hold for whatever arguments.
-        match (cx.has_content() || *levels != LEVELS, cx.proposal.shape.leaves()) {
-            (true, _) => Self { levels: *levels, waits_from: None },
-            (false, 2..) if !cx.proposal.effect.in_steps => Self::weak(levels, 3, 5, 20),
-            (false, _) => Self::weak(levels, 5, 10, 30),
+        match cx.content() {
+            _ if *levels != LEVELS || is_sure => Self { levels: *levels, waits_from: None },
+            Content::Written => Self { levels: *levels, waits_from: None },
+            Content::Plain => Self::weak(levels, 3, 5, 20),
+            Content::Bare => Self::weak(levels, 5, 10, 30),
         }
     }
 
@@ -96,6 +100,7 @@ fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
     }
     let finding = still_broken(&RULE, Reason::RepeatedSuccess, cx)
         .or_else(|| made_again(levels, cx))
+        .or_else(|| inserted_again(levels, cx))
         .or_else(|| acknowledged(levels, cx))?;
     Some(match (finding.decision, cx.proposal.request.repeat_intended) {
         (Decision::Deny, true) => Finding { decision: Decision::Ask, retry_after_ms: None, ..finding },
@@ -111,82 +116,141 @@ fn silent(levels: &Levels, asked: &Asked<'_>) -> String {
     }
 }
 
-/// The successes that each made something else.
-#[derive(Default)]
-struct Made<'a> {
+/// The successes of this call in the call tree's run, newest first, up to a change of its resource; and how many of them
+/// came after another undeclared call or a declared write of this session.
+fn successes<'a>(cx: &Context<'a>) -> (Vec<(&'a Call, &'a Marks)>, usize) {
+    let (mut found, mut undisturbed) = (Vec::new(), None);
+    for call in cx.tree_run_calls() {
+        let (is_same, kind) = (cx.is_same(call), call.effect.kind);
+        let Some(marks) = call.success().and_then(|outcome| outcome.marks.as_deref()) else { continue };
+        if is_same {
+            // Another nonce may be another intention.
+            if call.fingerprint != cx.fingerprint() {
+                undisturbed.get_or_insert(found.len());
+            }
+            found.push((call, marks));
+            continue;
+        }
+        let is_named = cx.proposal.effect.resource.as_ref().is_some_and(|resource| resource.is_named());
+        if is_named && kind == EffectKind::Write && call.effect.overlaps(&cx.proposal.effect) {
+            break;
+        }
+        if matches!(kind, EffectKind::Unknown | EffectKind::Write) {
+            undisturbed.get_or_insert(found.len());
+        }
+    }
+    let undisturbed = undisturbed.unwrap_or(found.len());
+    (found, undisturbed)
+}
+
+/// The newest successes whose results are receipts side by side.
+struct Receipts<'a> {
     /// Newest first.
     calls: Vec<&'a Call>,
     /// How many of them may refuse.
     full: u32,
+    /// Each tells that something was made just then.
+    are_sure: bool,
+    lapse: bool,
 }
 
-fn made<'a>(cx: &Context<'a>) -> Made<'a> {
-    let mut made = Made::default();
-    let (mut only_warns, mut newest) = (false, None);
-    let mut known = Vec::new();
-    for call in cx.run_calls() {
-        let (is_same, kind) = (cx.is_same(call), call.effect.kind);
-        let Some(marks) = call.success().and_then(|outcome| outcome.marks.as_deref()) else { continue };
-        if !is_same {
-            let changes_it = cx.proposal.effect.resource.as_ref().is_some_and(|resource| resource.is_named())
-                && kind == EffectKind::Write
-                && call.effect.overlaps(&cx.proposal.effect);
-            if changes_it {
-                break;
+fn receipts<'a>(cx: &Context<'a>) -> Option<Receipts<'a>> {
+    let (all, undisturbed) = successes(cx);
+    let (newest, marks) = *all.first()?;
+    let amounts = content::amounts(&cx.proposal.request.arguments);
+    let mut found =
+        Receipts { calls: vec![newest], full: u32::from(undisturbed > 0), are_sure: marks.made_now, lapse: false };
+    let (mut later, mut known) = (marks, marks.names.to_vec());
+    for (at, (call, marks)) in all.iter().enumerate().skip(1) {
+        let is_new = |(now, then): (&u64, &u64)| now != then && !known.contains(then);
+        let names_another = later.names.iter().zip(&marks.names).any(is_new);
+        match later.compared_with(marks, &amounts) {
+            Compared::Receipt { lapses } if names_another || later.names == marks.names => {
+                found.lapse |= lapses;
+                found.are_sure &= marks.made_now;
+                found.calls.push(call);
+                found.full += u32::from(at < undisturbed);
             }
-            only_warns |= matches!(kind, EffectKind::Unknown | EffectKind::Write);
-            continue;
+            // The same thing once more.
+            Compared::Equal | Compared::Receipt { .. } => {}
+            Compared::Risen | Compared::News => break,
         }
-        let newest = newest.get_or_insert((marks.shape, marks.numberless));
-        match () {
-            () if marks.shape == newest.0 => {}
-            () if marks.numberless == newest.1 => only_warns = true,
-            () => break,
-        }
-        let what = (marks.names, marks.shape);
-        if !known.contains(&what) {
-            known.push(what);
-            made.calls.push(call);
-            // Another nonce may be another intention.
-            only_warns |= call.fingerprint != cx.fingerprint();
-            made.full += u32::from(!only_warns && marks.names.is_some());
-        }
+        known.extend(&marks.names);
+        later = marks;
     }
-    made
+    (found.calls.len() > 1).then_some(found)
 }
 
 fn made_again(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
-    let Made { calls, full } = made(cx);
+    let Receipts { calls, full, are_sure, lapse } = receipts(cx)?;
     let successes = calls.len() as u32;
-    if successes < 2 {
-        return None;
-    }
     let (full, all, tool) = (full + 1, successes + 1, cx.tool());
-    let brake = Brake::of_receipts(levels, cx);
-    if let Some(slowed) = brake.slowed(cx, full, calls[0]) {
+    // Who asks for nothing in particular draws a number or takes a picture.
+    let is_sure = are_sure && cx.proposal.shape.has_fields();
+    let brake = Brake::of_receipts(levels, cx, is_sure);
+    if let Some(slowed) = brake.slowed(cx, full, calls[0]).filter(|_| !lapse) {
         return Some(slowed);
     }
-    let levels = &brake.levels;
+    let levels = match lapse {
+        true => Levels { critical: None, break_at: None, ..brake.levels },
+        false => brake.levels,
+    };
     let names = named(&calls);
-    let made = in_words(&names);
-    let one = names.last().map_or("one of them", |last| last.as_str());
+    let what = match names.last().map(|last| &*last.member) {
+        None => "other numbers".to_owned(),
+        Some("") => "another name".to_owned(),
+        Some(member) => format!("another `{member}`"),
+    };
+    let what = format!("{what}{}", in_words(&names));
+    let one = names.last().map_or("one of them", |last| &last.name);
     let next = format!("Go on with {one}; for something different, change the arguments.");
     let finding =
         levels.weighed(&RULE, Reason::RepeatedSuccess, (full, all), calls.iter().copied(), |level| match level {
             Level::Warning => format!(
-                "{tool} has succeeded {successes} times with these arguments, and each result has another name{made}. \
-                 If one is enough, go on with it and do not make another."
+                "{tool} has succeeded {successes} times with these arguments, and each result has {what}. If one is \
+                 enough, go on with it and do not make another."
             )
             .into(),
             _ => Wording::new(
                 format!(
                     "{tool} was not run: it has succeeded {successes} times with these arguments, and each result has \
-                     another name{made}."
+                     {what}."
                 ),
                 next.as_str(),
             ),
         })?;
     Some(handing_back(finding, cx, calls.into_iter()))
+}
+
+/// A text of several lines that is inserted again: nothing differs but numbers that rise by the same step each time.
+fn inserted_again(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
+    if cx.proposal.effect.in_steps || !content::has_lines(&cx.proposal.request.arguments) {
+        return None;
+    }
+    let (all, undisturbed) = successes(cx);
+    let mut pairs = all[..undisturbed].windows(2).map(|pair| pair[0].1.steps_from(pair[1].1));
+    let step = pairs.next().flatten()?;
+    let row = 2 + pairs.take_while(|other| other.as_ref() == Some(&step)).count();
+    let (count, tool) = (row as u32 + 1, cx.tool());
+    let levels = Levels { warning: levels.warning.and(Some(4)), ..*levels };
+    let calls = all.iter().take(row).map(|(call, _)| *call);
+    let numbers =
+        |marks: &Marks| marks.numbers.iter().map(|number| number.value.to_string()).collect::<Vec<_>>().join(", ");
+    let (first, last) = (numbers(all[row - 1].1), numbers(all[0].1));
+    levels.finding(&RULE, Reason::RepeatedSuccess, count, calls, |level| match level {
+        Level::Warning => format!(
+            "{tool} has succeeded {row} times with this text, and its result counted from {first} to {last} in equal \
+             steps: it seems to be inserted again each time. If once is enough, do not call it again."
+        )
+        .into(),
+        _ => Wording::new(
+            format!(
+                "{tool} was not run: it has succeeded {row} times with this text, and its result counted from {first} \
+                 to {last} in equal steps."
+            ),
+            "Look at what is there now; to insert something else, change the text.",
+        ),
+    })
 }
 
 fn acknowledged(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
@@ -228,3 +292,7 @@ fn acknowledged(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
 #[cfg(test)]
 #[path = "same_success/tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "same_success/answers.rs"]
+mod answers;

@@ -3,28 +3,49 @@
 use serde::{Deserialize, Serialize};
 
 use super::decode::{Loaded, corrupt, member};
-use callgate_core::domain::answer::{Marks, Says};
+use callgate_core::domain::answer::{Marks, Named, Number, Says};
 
 #[derive(Debug, Serialize, Deserialize)]
 struct StoredMarks {
-    shape: String,
-    numberless: String,
+    frame: String,
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    names: Option<String>,
+    inside: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    named: Vec<String>,
+    names: Vec<String>,
+    /// Value, and whether it counts.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    numbers: Vec<(f64, bool)>,
+    /// Member and name.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    named: Vec<(String, String)>,
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    made_now: bool,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    lapses: Option<String>,
     says: i16,
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     failed: bool,
 }
 
+/// What earlier builds stored: how much a result says is all that holds in this one.
+#[derive(Debug, Deserialize)]
+struct FormerMarks {
+    shape: String,
+    says: i16,
+    #[serde(default)]
+    failed: bool,
+}
+
 pub(super) fn json(marks: &Marks) -> String {
-    let hex = |hash: u64| format!("{hash:016x}");
+    let hex = |hash: &u64| format!("{hash:016x}");
     let stored = StoredMarks {
-        shape: hex(marks.shape),
-        numberless: hex(marks.numberless),
-        names: marks.names.map(hex),
-        named: marks.named.clone(),
+        frame: hex(&marks.frame),
+        inside: (marks.inside != 0).then(|| hex(&marks.inside)),
+        names: marks.names.iter().map(hex).collect(),
+        numbers: marks.numbers.iter().map(|number| (number.value, number.counts)).collect(),
+        named: marks.named.iter().map(|named| (named.member.clone(), named.name.clone())).collect(),
+        made_now: marks.made_now,
+        lapses: marks.lapses.as_ref().map(hex),
         says: super::row::code(&Says::ALL, &marks.says),
         failed: marks.failed,
     };
@@ -32,13 +53,21 @@ pub(super) fn json(marks: &Marks) -> String {
 }
 
 pub(super) fn read(text: &str) -> Loaded<Marks> {
-    let stored: StoredMarks = serde_json::from_str(text).map_err(|error| corrupt(&error.to_string()))?;
     let hash = |hex: &str| u64::from_str_radix(hex, 16).map_err(|error| corrupt(&error.to_string()));
+    if let Ok(FormerMarks { shape, says, failed }) = serde_json::from_str(text) {
+        let (frame, says) = (hash(&shape)?, member(&Says::ALL, says)?);
+        let (names, numbers, named) = (Box::default(), Box::default(), Vec::new());
+        return Ok(Marks { frame, inside: 0, names, numbers, named, made_now: false, lapses: None, says, failed });
+    }
+    let stored: StoredMarks = serde_json::from_str(text).map_err(|error| corrupt(&error.to_string()))?;
     Ok(Marks {
-        shape: hash(&stored.shape)?,
-        numberless: hash(&stored.numberless)?,
-        names: stored.names.as_deref().map(hash).transpose()?,
-        named: stored.named,
+        frame: hash(&stored.frame)?,
+        inside: stored.inside.as_deref().map_or(Ok(0), hash)?,
+        names: stored.names.iter().map(|name| hash(name)).collect::<Loaded<_>>()?,
+        numbers: stored.numbers.into_iter().map(|(value, counts)| Number { value, counts }).collect(),
+        named: stored.named.into_iter().map(|(member, name)| Named { member, name }).collect(),
+        made_now: stored.made_now,
+        lapses: stored.lapses.as_deref().map(hash).transpose()?,
         says: member(&Says::ALL, stored.says)?,
         failed: stored.failed,
     })

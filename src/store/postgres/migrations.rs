@@ -108,6 +108,7 @@ const FILES: &[(&str, &str)] = files![
     "0205_outcome_repeat"
     "0206_attempts_repeat"
     "0207_tool_call_repeat"
+    "0208_outcome_marks"
 ];
 
 /// The advisory lock of whoever migrates: `callgate` and a number, as a key.

@@ -15,7 +15,7 @@ use crate::{
     store::error::StoreError,
 };
 use callgate_core::domain::{
-    answer::Marks,
+    answer::{Marks, Named},
     control::Control,
     effect::Resource,
     event::{Append, Event, Judged, Settled},
@@ -157,9 +157,9 @@ impl Opener {
         settled.error_line = open(ERROR_LINE, line)?.map(Into::into);
         if let Some(marks) = settled.marks.as_deref()
             && let [sealed] = marks.named.as_slice()
-            && is_sealed(sealed)
+            && is_sealed(&sealed.name)
         {
-            let opened = self.text(MARKS, session.as_str(), seq, sealed.clone())?;
+            let opened = self.text(MARKS, session.as_str(), seq, sealed.name.clone())?;
             let (marks, sketch) = MarkWords::read(&opened)?;
             (settled.marks, settled.sketch) = (Some(Arc::new(marks)), sketch.or(settled.sketch));
         }
@@ -224,7 +224,10 @@ pub(super) fn words_of_marks(marks: &Marks, sketch: Option<&Sketch>) -> Option<S
 
 /// Marks with their sealed words in the place of these.
 pub(super) fn with_sealed(marks: &Marks, sealed: String) -> Marks {
-    Marks { shape: 0, numberless: 0, names: None, named: vec![sealed], ..*marks }
+    let named = vec![Named { member: String::new(), name: sealed }];
+    let (names, numbers) = (Box::default(), Box::default());
+    let Marks { says, failed, .. } = *marks;
+    Marks { frame: 0, inside: 0, names, numbers, named, made_now: false, lapses: None, says, failed }
 }
 
 impl MarkWords {

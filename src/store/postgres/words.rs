@@ -65,7 +65,7 @@ pub(super) async fn erase(
         format!(
             "update outcome o set result = null, whole_bytes = null, whole_sha256 = null, error_message = null,
                error_line = null, error_signature = null, progress_note = null, gist = null, made = null,
-               marks = o.marks - 'named'
+               marks = o.marks - array['named', 'numbers']
              where {} and (o.result is not null or o.error_message is not null or o.error_line is not null
                or o.progress_note is not null or o.gist is not null or o.made is not null)",
             within("o")

@@ -1,7 +1,9 @@
 use super::*;
 
+const NOW: Timestamp = Timestamp::from_millis(1_795_600_000_000);
+
 fn of(text: &str) -> Answer {
-    Answer::of(text, &[])
+    Answer::of(text, &[], NOW)
 }
 
 #[test]
@@ -11,15 +13,14 @@ fn the_same_answer_at_another_time_has_the_same_digest() {
         (r#"{"a":1,"request_id":"req_8f7a6b5c4d3e"}"#, r#"{"request_id":"req_000aaabbbccc","a":1.0}"#),
         (r#"{"a":1,"requestId":"x","pid":7,"elapsedMs":3}"#, r#"{"a":1,"requestId":"y","pid":8,"elapsedMs":4}"#),
         (r#"{"a":1,"duration_ms":12}"#, r#"{"a":1,"duration_ms":13}"#),
-        ("id 550e8400-e29b-41d4-a716-446655440000", "id 650E8400-e29b-41d4-a716-446655440000"),
-        ("commit 3f786850e387550fdab8", "commit 89e6c98d92887913cadf"),
+        (r#"{"at":1795600000,"ok":true}"#, r#"{"at":1795599993,"ok":true}"#),
     ] {
         assert_eq!(of(one).digest, of(other).digest, "{one} / {other}");
     }
 }
 
 #[test]
-fn another_answer_has_another_digest_and_shape() {
+fn another_answer_has_another_digest() {
     for (one, other) in [
         ("flight on 2026-11-21", "flight on 2026-11-22"),
         ("total 375", "total 376"),
@@ -29,39 +30,95 @@ fn another_answer_has_another_digest_and_shape() {
         (r#"{"id":1,"price":3}"#, r#"{"id":1,"price":4}"#),
         (r#"{"ids":[1,2]}"#, r#"{"ids":[1]}"#),
         (r#"{"id":null}"#, r#"{"id":7}"#),
+        (r#"{"departure_time":1895600000}"#, r#"{"departure_time":1895603600}"#),
+        (r#"{"now":"2026-11-21T10:00:00Z"}"#, r#"{"now":"2026-11-21T10:00:07Z"}"#),
+        ("2026-11-21T10:00:00Z", "2026-11-21T10:00:07Z"),
+        ("Sat Nov 21 21:26:19 UTC 2026", "Sat Nov 21 21:26:20 UTC 2026"),
+        ("id 550e8400-e29b-41d4-a716-446655440000", "id 650e8400-e29b-41d4-a716-446655440000"),
+        ("commit 3f786850e387550fdab8", "commit 89e6c98d92887913cadf"),
     ] {
         assert_ne!(of(one).digest, of(other).digest, "{one} / {other}");
-        assert_ne!(of(one).marks.shape, of(other).marks.shape, "{one} / {other}");
     }
 }
 
 #[test]
-fn what_names_an_occurrence_has_one_shape_and_another_name() {
-    for (one, other) in [
-        (r#"{"id":"doc_1","title":"Q3"}"#, r#"{"id":"doc_2","title":"Q3"}"#),
-        (r#"{"documentId":17}"#, r#"{"documentId":18}"#),
-        (r#"{"number":4,"html_url":"https://x.org/i/4"}"#, r#"{"number":5,"html_url":"https://x.org/i/5"}"#),
-        ("created doc_17", "created doc_18"),
-        ("created 550e8400-e29b-41d4-a716-446655440000", "created 650e8400-e29b-41d4-a716-446655440000"),
+fn two_answers_are_compared_by_their_parts() {
+    use Compared::{Equal, News, Receipt, Risen};
+    let receipt = Receipt { lapses: false };
+    for (earlier, later, expected) in [
+        (r#"{"id":"doc_1","title":"Q3"}"#, r#"{"id":"doc_2","title":"Q3"}"#, receipt),
+        (r#"{"documentId":17}"#, r#"{"documentId":18}"#, receipt),
+        (r#"{"n":4,"html_url":"https://x.org/i/4"}"#, r#"{"n":5,"html_url":"https://x.org/i/5"}"#, receipt),
+        ("created doc_17", "created doc_18", receipt),
+        ("made number 17", "made number 18", receipt),
         (
             r#"{"content":[{"type":"text","text":"{\"id\":17}"}]}"#,
             r#"{"content":[{"type":"text","text":"{\"id\":18}"}]}"#,
+            receipt,
+        ),
+        ("made 17 of them", "made 18 of them", Risen),
+        ("made 18 of them", "made 17 of them", News),
+        ("made 1.5 of them", "made 1.6 of them", News),
+        ("balance 100", "balance 75", receipt),
+        ("balance 100.00", "balance 75.00", receipt),
+        (r#"{"id":"doc_1","rows":[1]}"#, r#"{"id":"doc_2","rows":[2]}"#, receipt),
+        (r#"{"rows":[{"id":"doc_1"}]}"#, r#"{"rows":[{"id":"doc_2"}]}"#, News),
+        (r#"{"id":"doc_1","title":"Q3"}"#, r#"{"id":"doc_2","title":"Q4 plan"}"#, News),
+        (r#"{"code":"4711","ip":"10.0.0.1"}"#, r#"{"code":"4712","ip":"10.0.0.2"}"#, Equal),
+        ("the flight of 2026-11-21 is a1b2", "the flight of 2026-11-22 is c3d4", News),
+        (
+            r#"{"lock":"a1b2","until":"2026-11-25T09:46:50Z"}"#,
+            r#"{"lock":"c3d4","until":"2026-11-25T09:46:52Z"}"#,
+            Receipt { lapses: true },
         ),
     ] {
-        let (one, other) = (of(one).marks, of(other).marks);
-        assert_eq!(one.shape, other.shape, "{one:?}");
-        assert!(one.names.is_some() && one.names != other.names, "{one:?} {other:?}");
+        assert_eq!(of(later).marks.compared_with(&of(earlier).marks, &[25.0]), expected, "{earlier} / {later}");
     }
-    assert_eq!(of(r#"{"url":"https://x.org/d/a","id":"doc_1"}"#).marks.named, ["doc_1", "https://x.org/d/a"]);
-    let (one, other) = (of("made number 17").marks, of("made number 18").marks);
-    assert!(one.shape != other.shape && one.numberless == other.numberless && one.names.is_none());
-    assert_eq!(of(r#"{"request_id":"550e8400-e29b-41d4-a716-446655440000","at":1}"#).marks.names, None);
+}
+
+#[test]
+fn the_names_that_serve_best_are_kept_for_the_model() {
+    let named = |text: &str| {
+        let named = of(text).marks.named.into_iter();
+        named.map(|Named { member, name }| format!("{member}={name}")).collect::<Vec<_>>()
+    };
+    assert_eq!(named(r#"{"url":"https://x.org/d/a","id":"doc_1"}"#), ["id=doc_1", "url=https://x.org/d/a"]);
+    assert_eq!(named("Created issue ENG-411."), ["=ENG-411"]);
+    assert_eq!(named("Order #17 is paid"), ["=#17"]);
+    assert_eq!(named("Your confirmation code is XKJPQR."), ["=XKJPQR"]);
+    assert_eq!(named("Event created\nID: evt_9\nTitle: Team sync"), ["ID=evt_9"]);
+    for none in [
+        "the top 10 of 60%, 3rd",
+        "Your code is 482913",
+        "Balance 1,299.50 EUR of order",
+        r#"{"token":"a1b2c3d4e5","exit_code":0,"page_number":3}"#,
+        r#"{"request_id":"550e8400-e29b-41d4-a716-446655440000","at":1}"#,
+    ] {
+        assert!(of(none).marks.names.is_empty(), "{none}: {:?}", of(none).marks);
+    }
+}
+
+#[test]
+fn what_was_made_just_now_is_told_by_its_time_or_its_verb() {
+    for (text, made_now) in [
+        (r#"{"created_at":"2026-11-25T09:46:30Z"}"#, true),
+        (r#"{"created":1795599990}"#, true),
+        (r#"{"dateCreated":"Wed, 25 Nov 2026 09:46:30 +0000"}"#, true),
+        ("Created issue ENG-411", true),
+        (r#"{"message":"Email sent to ann"}"#, true),
+        (r#"{"created_at":"2026-11-25T04:46:30Z"}"#, false),
+        (r#"{"taken_at":"2026-11-25T09:46:30Z"}"#, false),
+        (r#"{"title":"Sent to ann"}"#, false),
+        ("one\nCreated issue ENG-411", false),
+    ] {
+        assert_eq!(of(text).marks.made_now, made_now, "{text}");
+    }
 }
 
 #[test]
 fn volatile_fields_do_not_count() {
     let volatile = ["/elapsed_total".to_owned(), "/rows/*/rank".to_owned()];
-    let digest = |text| Answer::of(text, &volatile).digest;
+    let digest = |text| Answer::of(text, &volatile, NOW).digest;
     assert_eq!(
         digest(r#"{"elapsed_total":1,"rows":[{"id":7,"rank":1}]}"#),
         digest(r#"{"elapsed_total":2,"rows":[{"id":7,"rank":2}]}"#)
@@ -143,10 +200,9 @@ fn an_unmistakable_failure_is_seen_and_a_test_that_fails_is_none() {
 
 /// They are stored: a build that makes others takes every result for a new one.
 #[test]
-fn digests_and_shapes_are_those_of_earlier_builds() {
+fn digests_and_frames_are_those_of_earlier_builds() {
     let Answer { digest, marks } = of(r#"{"took_ms": 12, "id": "doc_17", "url": "https://x.org/d/a",
             "rows": [{"n": 1.50, "text": "row 2 of 3 at 2026-11-21T10:00:00Z"}, null]}"#);
-    assert_eq!(digest.to_hex()[..16], *"23026f525fa7b79d");
-    assert_eq!((marks.shape, marks.numberless), (0xe8c2_4423_fbd7_967a, 0x9935_ebaf_3d14_3cf5));
-    assert_eq!(marks.named, ["doc_17", "https://x.org/d/a"]);
+    assert_eq!(digest.to_hex()[..16], *"b46b873f5020a49e");
+    assert_eq!((marks.frame, marks.inside), (0x89b1_591d_2807_e79d, 0xb479_56f2_6e1c_c87d));
 }

@@ -3,13 +3,13 @@
 use crate::{
     domain::{
         call::{Call, Permit},
+        content::Content,
         effect::EffectKind,
         failure::FailureKind,
         health::Health,
         ids::SessionId,
         outcome::{OPEN_ATTEMPTS_MAX, OutcomeStatus},
         report::Report,
-        similarity::Shape,
         time::Timestamp,
         tree::{CallTree, Session},
     },
@@ -73,7 +73,7 @@ impl FailedCall<'_> {
     fn open_left(&self) -> Option<u32> {
         let Self { call, permit, now, .. } = *self;
         let is_limited = self.effect_open && call.effect.kind == EffectKind::Unknown && !call.effect.in_steps;
-        let has_content = call.shape.as_deref().is_some_and(Shape::has_content);
+        let has_content = call.shape.as_deref().is_some_and(|shape| shape.content() == Content::Written);
         (is_limited && has_content).then(|| {
             let open = self.tree.open_attempts(call.fingerprint, permit.occurrence, now);
             let before = open.filter(|other| other.seq != call.seq).count() as u32;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::{
     domain::{
-        answer::{self, Answer, Marks, Says},
+        answer::{self, Answer, Compared, Marks, Says},
         call::{Call, Permit},
         effect::EffectKind,
         event::Settled,
@@ -67,7 +67,8 @@ pub(super) fn settle(
     let result = report.result.as_deref().filter(|_| status == OutcomeStatus::Success);
     let read = result.and_then(|result| json::parse(result.trim()).ok());
     let Texts { stored, error, signature, note, secrets } = Texts::of(policy, spec, report, read.as_ref());
-    let marked = (status == OutcomeStatus::Success).then(|| answered(call, report, read.as_ref(), spec, &secrets));
+    let marked =
+        (status == OutcomeStatus::Success).then(|| answered(call, report, read.as_ref(), spec, (&secrets, now)));
     let error_digest = || {
         let kind = failure.filter(|_| status == OutcomeStatus::Error)?;
         Some(ResultDigest::of_error(kind.as_str(), signature.as_deref().unwrap_or_default()))
@@ -171,11 +172,11 @@ fn answered(
     report: &Report,
     read: Option<&Json>,
     spec: &ToolSpec,
-    secrets: &Secrets,
+    (secrets, now): (&Secrets, Timestamp),
 ) -> (ResultDigest, Marks) {
     let bytes = report.result_bytes;
     let Answer { digest, mut marks } = match &report.result {
-        Some(result) => Answer::of_read(result, read, &spec.volatile),
+        Some(result) => Answer::of_read(result, read, &spec.volatile, now),
         None => Answer::of_digest(report.result_digest.as_deref().unwrap_or_default(), bytes),
     };
     if let Some(pointer) = &spec.failure_at {
@@ -188,8 +189,8 @@ fn answered(
         marks.says = if echoes { Says::Little } else { Says::Much };
     }
     match spec.stored.1 {
-        Stored::Redacted | Stored::Hash => marks.named.clear(),
-        Stored::Full if !secrets.is_empty() => marks.named.retain(|name| *secrets.without(name) == **name),
+        Stored::Redacted | Stored::Hash => marks.hide(),
+        Stored::Full if !secrets.is_empty() => marks.named.retain(|named| *secrets.without(&named.name) == *named.name),
         Stored::Full | Stored::Raw => {}
     }
     (digest, marks)
@@ -213,8 +214,8 @@ fn is_progress(marks: &Marks, call: &Call, session: Option<&Session>) -> bool {
     let calls = session.into_iter().flat_map(|session| session.calls.iter().rev());
     let same = calls.filter(|other| other.fingerprint == call.fingerprint).filter_map(|other| other.outcome.as_ref());
     let last = same.filter_map(|outcome| outcome.marks.as_deref().map(|marks| (outcome.seq, marks)));
-    let last = last.max_by_key(|(seq, _)| *seq).map(|(_, marks)| marks.shape);
-    !marks.failed && last != Some(marks.shape)
+    let last = last.max_by_key(|(seq, _)| *seq).map(|(_, marks)| marks);
+    !marks.failed && last.is_none_or(|last| marks.compared_with(last, &[]) == Compared::News)
 }
 
 /// The error in one line, as a model is told it: without its traceback, and of a JSON object its message.

@@ -4,7 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    domain::{answer::Answer, ids::ToolName},
+    domain::{
+        answer::{Answer, Compared, Marks},
+        ids::ToolName,
+        time::Timestamp,
+    },
     offline::trace::Row,
 };
 
@@ -69,7 +73,7 @@ pub(super) struct Evidence(BTreeMap<ToolName, Vec<Repetition>>);
 
 impl Evidence {
     pub(super) fn of(rows: &[Row]) -> Self {
-        type Last = BTreeMap<(ToolName, String), (String, u64, BTreeSet<ToolName>)>;
+        type Last = BTreeMap<(ToolName, String), (String, Marks, BTreeSet<ToolName>)>;
         let mut sessions: BTreeMap<String, (usize, Last)> = BTreeMap::new();
         let mut found = Self::default();
         for row in rows.iter().filter(|row| !row.refused) {
@@ -77,15 +81,15 @@ impl Evidence {
             let number = sessions.len();
             let (session, last) = sessions.entry(row.trace.to_string()).or_insert_with(|| (number, Last::new()));
             let key = (row.tool.clone(), row.arguments.canonical());
-            let shape = Answer::of(&result.text, &[]).marks.shape;
-            let before = last.insert(key, (result.identity(), shape, BTreeSet::new()));
+            let marks = Answer::of(&result.text, &[], Timestamp::default()).marks;
+            let before = last.insert(key, (result.identity(), marks.clone(), BTreeSet::new()));
             for ((tool, _), (_, _, since)) in last.iter_mut().filter(|((tool, _), _)| *tool != row.tool) {
                 debug_assert!(*tool != row.tool, "its own calls are no other cause");
                 since.insert(row.tool.clone());
             }
-            if let Some((identity, shape_before, between)) = before {
+            if let Some((identity, marks_before, between)) = before {
                 let changed = identity != result.identity();
-                let names_another = changed && shape_before == shape;
+                let names_another = changed && marks.compared_with(&marks_before, &[]) != Compared::News;
                 let repetition = Repetition { session: *session, changed, names_another, between };
                 found.0.entry(row.tool.clone()).or_default().push(repetition);
             }

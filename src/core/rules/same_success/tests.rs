@@ -29,17 +29,31 @@ fn the_third_of_one_shape_warns_and_the_fifth_is_refused() {
 }
 
 #[test]
-fn bare_numbers_in_a_text_and_other_work_in_between_are_warned_of_only() {
+fn counts_are_no_receipts_and_other_work_in_between_is_warned_of_only() {
     check(
         "rules same_success
-         make {\"of\":\"two words\"} -> ok \"made number $n\" => allow x2
-         make {\"of\":\"two words\"} -> ok \"made number $n\" => allow, warning same_success 3
-         make {\"of\":\"two words\"} -> ok \"made number $n\" => allow x2
-         make {\"of\":\"two words\"} -> ok \"made number $n\" => allow, warning same_success 6
-         make {\"of\":\"two words\"} => allow
+         make {\"of\":\"two words\"} -> ok \"there are $n of them\" => allow x12
          session between
          (make {\"of\":\"two words\"} -> ok {\"id\":$n}; edit {\"n\":new} -> ok edited) x6
          make {\"of\":\"two words\"} => allow",
+    );
+}
+
+#[test]
+fn acts_count_over_the_call_tree() {
+    check(
+        "rules same_success
+         plan {} -> ok done
+         session a parent s
+         make {\"title\":\"two words\"} -> ok {\"id\":\"doc_$n\"} => allow x2
+         session b parent s
+         make {\"title\":\"two words\"} -> ok {\"id\":\"doc_$n\"} => allow, warning same_success 3
+         make {\"title\":\"other words\"} -> ok {\"id\":\"doc_$n\"} => allow
+         session c parent s
+         make {\"title\":\"two words\"} -> ok {\"id\":\"doc_$n\"} => allow
+         session d parent a
+         make {\"title\":\"two words\"} => deny repeated_success, critical same_success 5
+         make {\"title\":\"third words\"} => allow",
     );
 }
 

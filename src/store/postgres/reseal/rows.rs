@@ -103,7 +103,7 @@ impl<'k> Resealer<'k> {
             return Ok(());
         }
         let stored = marks::read(&row["marks"].to_string())?;
-        if stored.shape == 0 && stored.named.is_empty() {
+        if stored.frame == 0 && stored.named.is_empty() {
             return Ok(());
         }
         // As Postgres writes bytes into JSON: `\x…`.

@@ -1,0 +1,203 @@
+//! The words by which parts of an answer are told apart: members of objects, and words of sentences. Short lists of the
+//! field's usual names, and no provider's.
+
+use std::borrow::Cow;
+
+/// What the name of a member says of its value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Label {
+    /// It belongs to the answer alone: when it was given, how long it took, which request it answers.
+    OfTheAnswer,
+    /// It names a thing.
+    Identity,
+    /// It is an address.
+    Address,
+    /// It is a time.
+    Time {
+        /// At which something was made.
+        of_making: bool,
+    },
+    /// It says for how long the answer holds, in this many milliseconds a unit.
+    Lifetime(u64),
+    /// It opens something for whoever knows it.
+    Secret,
+    /// It changes with each answer, and neither names nor says anything.
+    Beside,
+    /// It is a price or a balance, which says something.
+    Amount,
+    /// It is a sentence for the caller.
+    Message,
+    Plain,
+}
+
+/// Last words of members that name a thing.
+const IDENTITIES: [&str; 18] = [
+    "id",
+    "ids",
+    "uuid",
+    "guid",
+    "uid",
+    "sid",
+    "iid",
+    "number",
+    "no",
+    "sha",
+    "ref",
+    "reference",
+    "identifier",
+    "key",
+    "arn",
+    "urn",
+    "pnr",
+    "locator",
+];
+/// Things that are named by their kind alone: `{"ticket": 88120}`, `ticket 88120`.
+const THINGS: [&str; 13] = [
+    "ticket",
+    "order",
+    "invoice",
+    "booking",
+    "reservation",
+    "confirmation",
+    "transaction",
+    "receipt",
+    "issue",
+    "case",
+    "shipment",
+    "payment",
+    "refund",
+];
+/// Before `number` and `no`: it counts.
+const COUNTED: [&str; 10] = ["page", "line", "row", "version", "sequence", "seq", "step", "attempt", "chunk", "block"];
+/// Before `id`: of the answer, not of what it is about.
+const OF_REQUESTS: [&str; 5] = ["request", "trace", "correlation", "span", "process"];
+/// What opens something.
+const SECRETS: [&str; 9] =
+    ["token", "otp", "password", "passwd", "secret", "pin", "passcode", "credential", "signature"];
+/// Before `code`: it opens something.
+const SECRET_CODES: [&str; 10] =
+    ["verification", "auth", "authentication", "security", "login", "access", "sms", "mfa", "time", "backup"];
+/// Participles that tell when something was made.
+const MAKING: [&str; 22] = [
+    "created",
+    "sent",
+    "booked",
+    "submitted",
+    "placed",
+    "issued",
+    "inserted",
+    "published",
+    "posted",
+    "added",
+    "registered",
+    "reserved",
+    "ordered",
+    "paid",
+    "charged",
+    "refunded",
+    "transferred",
+    "scheduled",
+    "queued",
+    "launched",
+    "provisioned",
+    "filed",
+];
+/// Members that hold a price or a balance.
+const AMOUNTS: [&str; 8] = ["price", "amount", "cost", "fee", "fare", "rate", "balance", "value"];
+/// Members that hold a sentence for the caller.
+const MESSAGES: [&str; 7] = ["message", "msg", "result", "text", "detail", "output", "summary"];
+
+/// What measures.
+const UNITS: [&str; 30] = [
+    "ns", "us", "ms", "s", "m", "h", "d", "min", "px", "b", "kb", "mb", "gb", "tb", "k", "g", "kg", "mm", "cm", "km",
+    "x", "st", "nd", "rd", "th", "am", "pm", "usd", "eur", "gbp",
+];
+
+pub(super) fn is_unit(word: &str) -> bool {
+    is_in(&UNITS, &word.to_ascii_lowercase())
+}
+
+fn is_in(words: &[&str], word: &str) -> bool {
+    words.contains(&word)
+}
+
+/// What a member's name says of its value.
+pub(super) fn label(key: &str) -> Label {
+    let key = snake(key);
+    let words = || key.split('_').filter(|word| !word.is_empty());
+    let mut backwards = key.rsplit('_').filter(|word| !word.is_empty());
+    let (last, before) = (backwards.next().unwrap_or_default(), backwards.next().unwrap_or_default());
+    match (before, last) {
+        (before, "id" | "ids") if is_in(&OF_REQUESTS, before) => Label::OfTheAnswer,
+        (_, "nonce" | "pid" | "ppid" | "elapsed" | "took" | "timestamp" | "cursor")
+        | ("elapsed" | "duration" | "took" | "latency" | "runtime", "ms")
+        | ("elapsed" | "duration", "seconds")
+        | ("elapsed", "s")
+        | ("server", "time")
+        | ("page" | "continuation" | "pagination" | "next", "token") => Label::OfTheAnswer,
+        (_, "etag" | "duration" | "latency") => Label::Beside,
+        ("expires", "in") | (_, "ttl") | ("ttl" | "lease" | "in", "seconds") | ("valid", "for") => {
+            Label::Lifetime(1_000)
+        }
+        ("ttl" | "lease" | "in", "ms") => Label::Lifetime(1),
+        (before, "code") if is_in(&THINGS, before) || is_in(&["tracking", "voucher", "reference"], before) => {
+            Label::Identity
+        }
+        (before, "code") if before.is_empty() || is_in(&SECRET_CODES, before) => Label::Secret,
+        (_, last) if is_in(&SECRETS, last) => Label::Secret,
+        (before, "number" | "no") if is_in(&COUNTED, before) => Label::Plain,
+        (_, last) if is_in(&IDENTITIES, last) => Label::Identity,
+        (_, "url" | "uri" | "href" | "link" | "permalink") => Label::Address,
+        (_, last) if is_in(&AMOUNTS, last) => Label::Amount,
+        _ if words().any(|word| is_in(&MAKING, word)) || words().any(|word| word == "creation") => {
+            Label::Time { of_making: true }
+        }
+        (_, "at" | "time" | "date" | "ts" | "expiry" | "expires" | "expiration" | "until" | "deadline")
+        | ("date", _) => Label::Time { of_making: false },
+        ("", last) if is_in(&THINGS, last) => Label::Identity,
+        ("", last) if is_in(&MESSAGES, last) => Label::Message,
+        _ => Label::Plain,
+    }
+}
+
+/// `createdAt`, `created-at`, `Created At` and `Created_At` are one key.
+pub(super) fn snake(key: &str) -> Cow<'_, str> {
+    if !key.bytes().any(|b| b.is_ascii_uppercase() || matches!(b, b'-' | b' ' | b'.')) {
+        return Cow::Borrowed(key);
+    }
+    let mut out = String::with_capacity(key.len() + 4);
+    let mut after_small = false;
+    for c in key.chars() {
+        if c.is_ascii_uppercase() && after_small {
+            out.push('_');
+        }
+        after_small = c.is_ascii_lowercase() || c.is_ascii_digit();
+        out.push(if matches!(c, '-' | ' ' | '.') { '_' } else { c.to_ascii_lowercase() });
+    }
+    Cow::Owned(out)
+}
+
+/// What a word of a sentence says of the words behind it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Announces {
+    Identity,
+    Secret,
+}
+
+pub(super) fn announces(word: &str, before: Option<&str>) -> Option<Announces> {
+    let is_thing = |word: &str| is_in(&THINGS, word) || is_in(&["tracking", "reference"], word);
+    match word {
+        "code" if before.is_some_and(is_thing) => Some(Announces::Identity),
+        "code" => Some(Announces::Secret),
+        word if is_in(&SECRETS, word) => Some(Announces::Secret),
+        word if is_in(&IDENTITIES, word) || is_in(&THINGS, word) => Some(Announces::Identity),
+        _ => None,
+    }
+}
+
+/// True for the verb of a sentence that something was made: `Created issue ENG-411`.
+pub(super) fn tells_of_making(sentence: &str) -> bool {
+    const WORDS_MAX: usize = 5;
+    let words = sentence.split(|c: char| !c.is_ascii_alphabetic()).filter(|word| !word.is_empty());
+    words.take(WORDS_MAX).any(|word| is_in(&MAKING, &word.to_ascii_lowercase()))
+}
