@@ -3,6 +3,7 @@
 mod receipt;
 mod sentence;
 mod texts;
+mod times;
 mod words;
 
 use std::borrow::Cow;
@@ -74,6 +75,12 @@ pub struct Marks {
 }
 
 impl Marks {
+    /// It acknowledges, names something outside lists, or tells that something was made just then.
+    #[must_use]
+    pub fn is_of_an_act(&self) -> bool {
+        self.says == Says::Little || !self.names.is_empty() || self.made_now
+    }
+
     /// Forgets the words that could be read from it, and the numbers with them.
     pub fn hide(&mut self) {
         self.named.clear();

@@ -4,7 +4,7 @@
 use std::sync::{Arc, LazyLock};
 
 use super::{
-    answer::{Answer, Says},
+    answer::{Answer, Marks, Says},
     call::{Approval, ApprovalStatus, Call, Permit, Proposal, Standing},
     effect::{Effect, EffectKind},
     failure::FailureKind,
@@ -115,6 +115,9 @@ pub struct Previous {
     pub result_bytes: u32,
     /// How much its answer says; none when this tree does not know.
     pub says: Option<Says>,
+    /// Its answer looks like that of an act: it acknowledged, named something outside lists, or told that something was
+    /// made just then.
+    pub is_act: bool,
     /// Its answer was empty, in one of the ways in which tools say so.
     pub is_empty: bool,
     /// For a failure of this call tree: its kind, and its error in one line.
@@ -237,6 +240,7 @@ impl CallTree {
             open_attempts: self.open_attempts(fingerprint, permit.occurrence, now).count() as u32,
             result_bytes: call.outcome.as_ref().map_or(0, |outcome| outcome.result_bytes),
             says: call.outcome.as_ref().and_then(|outcome| outcome.marks.as_deref()).map(|marks| marks.says),
+            is_act: call.success().and_then(|outcome| outcome.marks.as_deref()).is_some_and(Marks::is_of_an_act),
             is_empty: call
                 .outcome
                 .as_ref()
@@ -274,6 +278,7 @@ impl CallTree {
             open_attempts: 0,
             result_bytes: 0,
             says: None,
+            is_act: false,
             is_empty: false,
             failure: None,
         }

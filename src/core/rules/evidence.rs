@@ -5,8 +5,10 @@ use crate::domain::{
     answer::{Named, Says},
     call::Call,
     effect::EffectKind,
+    failure::FailureKind,
     finding::{Decision, Finding, Level, Wording},
     fingerprint::ResultDigest,
+    outcome::OutcomeStatus,
     reason::Reason,
 };
 
@@ -36,6 +38,17 @@ pub(super) fn weight(call: &Call) -> Weight {
 pub(super) fn gave_the_same(a: &Call, b: &Call) -> bool {
     let gave = |call: &Call| call.success()?.digest;
     gave(a).is_some_and(|a| gave(b) == Some(a))
+}
+
+/// The last two failures of this call are of one kind that a tool states in its own words, and the words are others: what
+/// it is about moves.
+pub(super) fn errors_move(cx: &Context<'_>) -> bool {
+    let failed = cx.tree.calls_of(cx.fingerprint()).filter_map(|(_, _, call)| call.outcome.as_ref());
+    let mut failed: Vec<_> = failed.filter(|outcome| outcome.status == OutcomeStatus::Error).collect();
+    failed.sort_by_key(|outcome| outcome.seq);
+    let [.., before, last] = failed.as_slice() else { return false };
+    let is_stated = matches!(last.failure, Some(FailureKind::Other | FailureKind::InvalidArgument));
+    is_stated && last.failure == before.failure && last.digest != before.digest
 }
 
 /// Time until what has not changed may be looked at again: 15 s, doubling with each look too many, at most 5 min.

@@ -11,25 +11,28 @@
 //! for a running call is a re-check: at that time the call may still run.
 
 mod equal;
+mod failed;
+mod forgotten;
 
 use crate::domain::{
     call::Call,
     effect::EffectKind,
-    failure::FailureKind,
     finding::{Decision, Finding, Wording},
     outcome::OPEN_ATTEMPTS_MAX,
-    previous::{Held, Past, Previous, Retry},
+    previous::{Held, Past, Previous},
     reason::Reason,
     time::wait_in_words,
 };
-
-use crate::retry::next_step::next_step;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
-use self::equal::{fits, rechecked, remembered};
+use self::{
+    equal::{fits, rechecked, remembered},
+    failed::failed,
+    forgotten::forgotten,
+};
 use super::{Asked, Context, Judge, Part, Problem, Rule, asked::NOTHING, context::ASKED_FOR, take_in};
 
 /// The rule.
@@ -295,6 +298,9 @@ fn succeeded(params: &Params, cx: &Context<'_>, previous: &Previous) -> Option<F
     if effect.kind == EffectKind::Unknown && previous.is_late && is_recent && cx.has_content() {
         return Some(again("It was reported as failed first, and its result came later."));
     }
+    if let Some(finding) = forgotten(cx, previous, age_ms) {
+        return Some(finding);
+    }
     let guards_itself = effect.kind == EffectKind::Write && !effect.idempotent && !effect.writes_a_named_thing();
     if guards_itself && is_recent && !cx.tree.written_by_another_since(previous, &cx.proposal.request.tool, effect) {
         return Some(again("The same would be done a second time."));
@@ -331,66 +337,6 @@ fn ask_to_repeat(cx: &Context<'_>) -> Finding {
         cx.tool()
     );
     Finding::new(RULE.id, Decision::Ask, Reason::ApprovalRequired, Wording::new(situation, ASKED_FOR))
-}
-
-fn failed(cx: &Context<'_>, previous: &Previous, retry: Retry) -> Option<Finding> {
-    // A line that failed may pass once the world has changed, which nobody reports: loop rules watch it.
-    if cx.proposal.effect.in_steps {
-        return None;
-    }
-    if previous.is_stale(cx.session_id(), cx.attempts_run(), cx.now) || changed(cx, previous) {
-        return None;
-    }
-    let (tool, error, next) = (cx.tool(), what_failed(cx, previous), next_step_after(previous));
-    if let Some(refused) = refused_while_open(cx, previous) {
-        return Some(refused);
-    }
-    if retry.exhausted {
-        let situation = format!(
-            "{tool} was not run: with these arguments it failed {} times, as often as it may be tried, the last \
-             time{error}.",
-            previous.attempt
-        );
-        let message = Wording::new(situation, next);
-        return Some(Finding::new(RULE.id, Decision::Deny, Reason::RetriesExhausted, message));
-    }
-    if !retry.retryable {
-        let situation = format!(
-            "{tool} was not run: with these arguments it failed{error}, and the same call again is not worth it."
-        );
-        let message = Wording::new(situation, next);
-        return Some(Finding::new(RULE.id, Decision::Deny, Reason::NotRetryable, message));
-    }
-    let waits = cx.who_waits();
-    let wait_ms = retry.not_before.since_ms(cx.now);
-    // Of arguments without content nothing was made but what a look asks for, most of the time.
-    if wait_ms == 0 && previous.open_attempts > 0 && cx.has_content() {
-        return Some(hint_to_check(cx));
-    }
-    (wait_ms > 0).then(|| {
-        let situation = format!(
-            "{tool} with these arguments failed{error}. A retry is worth it in {}, not before.",
-            wait_in_words(wait_ms)
-        );
-        let message = Wording::new(situation, waits);
-        Finding::new(RULE.id, Decision::Wait, Reason::RetryTooEarly, message).retry_after(wait_ms)
-    })
-}
-
-/// ` 3 min ago: "no such order" (not_found)`.
-fn what_failed(cx: &Context<'_>, previous: &Previous) -> String {
-    let ago = wait_in_words(cx.now.since_ms(previous.last_at));
-    match &previous.failure {
-        Some((kind, Some(line))) if !line.is_empty() => format!(" {ago} ago: \"{line}\" ({})", kind.as_str()),
-        Some((kind, _)) => format!(" {ago} ago ({})", kind.as_str()),
-        None => format!(" {ago} ago"),
-    }
-}
-
-fn next_step_after(previous: &Previous) -> &'static str {
-    let (kind, line) =
-        previous.failure.as_ref().map_or((FailureKind::Other, None), |(kind, line)| (*kind, line.as_deref()));
-    next_step(kind, line.unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -197,13 +197,13 @@ fn made_again(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
     };
     let names = named(&calls);
     let what = match names.last().map(|last| &*last.member) {
-        None => "other numbers".to_owned(),
+        None => "a number that the arguments have moved".to_owned(),
         Some("") => "another name".to_owned(),
         Some(member) => format!("another `{member}`"),
     };
     let what = format!("{what}{}", in_words(&names));
-    let one = names.last().map_or("one of them", |last| &last.name);
-    let next = format!("Go on with {one}; for something different, change the arguments.");
+    let go_on = names.last().map_or("Do not repeat it".to_owned(), |last| format!("Go on with {}", last.name));
+    let next = format!("{go_on}; for something different, change the arguments.");
     let finding =
         levels.weighed(&RULE, Reason::RepeatedSuccess, (full, all), calls.iter().copied(), |level| match level {
             Level::Warning => format!(

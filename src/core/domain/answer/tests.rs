@@ -62,7 +62,7 @@ fn two_answers_are_compared_by_their_parts() {
         ("balance 100", "balance 75", receipt),
         ("balance 100.00", "balance 75.00", receipt),
         (r#"{"id":"doc_1","rows":[1]}"#, r#"{"id":"doc_2","rows":[2]}"#, receipt),
-        (r#"{"rows":[{"id":"doc_1"}]}"#, r#"{"rows":[{"id":"doc_2"}]}"#, News),
+        (r#"{"rows":[{"id":"doc_1","n":1}]}"#, r#"{"rows":[{"id":"doc_2","n":1}]}"#, News),
         (r#"{"id":"doc_1","title":"Q3"}"#, r#"{"id":"doc_2","title":"Q4 plan"}"#, News),
         (r#"{"code":"4711","ip":"10.0.0.1"}"#, r#"{"code":"4712","ip":"10.0.0.2"}"#, Equal),
         ("the flight of 2026-11-21 is a1b2", "the flight of 2026-11-22 is c3d4", News),

@@ -1,11 +1,10 @@
 //! One walk over a result: the text of its digest, and the parts in which two answers to one call may differ and both
 //! tell of something made (docs/semantics.md#receipts).
 
-use chrono::DateTime;
-
 use super::{
     READ_BYTES_MAX, eight, mcp_texts,
     sentence::{self, NAME_MAX, Word},
+    times::{time_of, timed},
     words::{Label, label, tells_of_making},
 };
 use crate::domain::{
@@ -382,34 +381,6 @@ impl Reading {
     fn lapses_at(&mut self, at_ms: i64) {
         self.lapses = Some(self.lapses.unwrap_or(0).rotate_left(7) ^ at_ms.unsigned_abs());
     }
-}
-
-/// Seconds, milliseconds, microseconds or nanoseconds since the epoch, between 2001 and 2100.
-fn time_of(value: f64) -> Option<Timestamp> {
-    const FROM: f64 = 978_307_200.0;
-    const TO: f64 = 4_102_444_800.0;
-    let scale = [1.0, 1e3, 1e6, 1e9].into_iter().find(|scale| (FROM..TO).contains(&(value / scale)))?;
-    Some(Timestamp::from_millis((value / scale * 1_000.0) as i64))
-}
-
-/// The time that a text is as a whole; of digits alone only where its label says so.
-fn timed(text: &str, label: Label) -> Option<Timestamp> {
-    if !(10..=40).contains(&text.len()) || !text.is_ascii() {
-        return None;
-    }
-    let is_number = text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
-    if is_number {
-        return time_of(text.parse().ok()?).filter(|_| matches!(label, Label::Time { .. }) && text.len() != 17);
-    }
-    let has_time = text.contains(':') && text.contains(|c: char| c.is_ascii_digit());
-    let parsed = || {
-        let rfc3339 = DateTime::parse_from_rfc3339(text).or_else(|_| DateTime::parse_from_str(text, "%+"));
-        let offset = || DateTime::parse_from_str(text, "%Y-%m-%dT%H:%M:%S%.f%z");
-        let utc = || DateTime::parse_from_str(&format!("{}Z", text.replace(' ', "T")), "%+");
-        rfc3339.or_else(|_| offset()).or_else(|_| DateTime::parse_from_rfc2822(text)).or_else(|_| utc()).ok()
-    };
-    let at = has_time.then(parsed).flatten()?;
-    Some(Timestamp::from_millis(at.timestamp_millis()))
 }
 
 /// A document that stands in a text, as MCP and others wrap theirs.

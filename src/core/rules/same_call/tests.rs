@@ -295,3 +295,42 @@ fn a_late_success_answers_the_next_attempt_once() {
          record r2 error timeout => settled",
     );
 }
+
+#[test]
+fn an_error_in_other_words_is_no_repetition() {
+    check(
+        "rules same_call
+         retry explore 0
+         retry attempts 2
+         finish {\"answer\":\"three stars\"} -> error other saying the first star is wrong
+         wait 1m
+         finish {\"answer\":\"three stars\"} -> error other saying the second star is missing
+         wait 1m
+         finish {\"answer\":\"three stars\"} => allow
+         session same
+         finish {\"answer\":\"three stars\"} -> error other saying the first star is wrong
+         wait 1m
+         finish {\"answer\":\"three stars\"} -> error other saying the first star is wrong
+         wait 1m
+         finish {\"answer\":\"three stars\"} => deny retries_exhausted",
+    );
+}
+
+#[test]
+fn an_act_is_answered_once_after_a_compaction_and_then_done_again() {
+    check(
+        "rules same_call
+         run one
+         make {\"title\":\"two words\"} -> ok {\"id\":\"doc_$n\"}
+         find {\"query\":\"two words\"} -> ok {\"rows\":[{\"id\":1,\"n\":2}]}
+         make {\"id\":7} -> ok {\"id\":\"doc_$n\"}
+         compacted
+         find {\"query\":\"two words\"} => allow
+         make {\"id\":7} => allow
+         make {\"title\":\"other words\"} => allow
+         make {\"title\":\"two words\"} => reuse duplicate_call_blocked
+         make {\"title\":\"two words\"} -> ok {\"id\":\"doc_$n\"} => allow duplicate_call_blocked
+         run two
+         make {\"title\":\"two words\"} => allow",
+    );
+}

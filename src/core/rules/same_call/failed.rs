@@ -1,0 +1,78 @@
+//! After a failure: whether the same call again is worth it, too early, or used up.
+
+use super::{RULE, changed, hint_to_check, refused_while_open};
+use crate::{
+    domain::{
+        failure::FailureKind,
+        finding::{Decision, Finding, Wording},
+        previous::{Previous, Retry},
+        reason::Reason,
+        time::wait_in_words,
+    },
+    retry::next_step::next_step,
+    rules::{Context, evidence::errors_move},
+};
+
+pub(super) fn failed(cx: &Context<'_>, previous: &Previous, retry: Retry) -> Option<Finding> {
+    // A line that failed may pass once the world has changed, which nobody reports: loop rules watch it.
+    if cx.proposal.effect.in_steps {
+        return None;
+    }
+    if previous.is_stale(cx.session_id(), cx.attempts_run(), cx.now) || changed(cx, previous) {
+        return None;
+    }
+    let (tool, error, next) = (cx.tool(), what_failed(cx, previous), next_step_after(previous));
+    if let Some(refused) = refused_while_open(cx, previous) {
+        return Some(refused);
+    }
+    // An error that says something else is no repetition of the last one.
+    if errors_move(cx) && !cx.proposal.effect.is_unsafe_to_repeat() {
+        return None;
+    }
+    if retry.exhausted {
+        let situation = format!(
+            "{tool} was not run: with these arguments it failed {} times, as often as it may be tried, the last \
+             time{error}.",
+            previous.attempt
+        );
+        let message = Wording::new(situation, next);
+        return Some(Finding::new(RULE.id, Decision::Deny, Reason::RetriesExhausted, message));
+    }
+    if !retry.retryable {
+        let situation = format!(
+            "{tool} was not run: with these arguments it failed{error}, and the same call again is not worth it."
+        );
+        let message = Wording::new(situation, next);
+        return Some(Finding::new(RULE.id, Decision::Deny, Reason::NotRetryable, message));
+    }
+    let waits = cx.who_waits();
+    let wait_ms = retry.not_before.since_ms(cx.now);
+    // Of arguments without content nothing was made but what a look asks for, most of the time.
+    if wait_ms == 0 && previous.open_attempts > 0 && cx.has_content() {
+        return Some(hint_to_check(cx));
+    }
+    (wait_ms > 0).then(|| {
+        let situation = format!(
+            "{tool} with these arguments failed{error}. A retry is worth it in {}, not before.",
+            wait_in_words(wait_ms)
+        );
+        let message = Wording::new(situation, waits);
+        Finding::new(RULE.id, Decision::Wait, Reason::RetryTooEarly, message).retry_after(wait_ms)
+    })
+}
+
+/// ` 3 min ago: "no such order" (not_found)`.
+fn what_failed(cx: &Context<'_>, previous: &Previous) -> String {
+    let ago = wait_in_words(cx.now.since_ms(previous.last_at));
+    match &previous.failure {
+        Some((kind, Some(line))) if !line.is_empty() => format!(" {ago} ago: \"{line}\" ({})", kind.as_str()),
+        Some((kind, _)) => format!(" {ago} ago ({})", kind.as_str()),
+        None => format!(" {ago} ago"),
+    }
+}
+
+fn next_step_after(previous: &Previous) -> &'static str {
+    let (kind, line) =
+        previous.failure.as_ref().map_or((FailureKind::Other, None), |(kind, line)| (*kind, line.as_deref()));
+    next_step(kind, line.unwrap_or_default())
+}

@@ -1,0 +1,36 @@
+//! After a compaction: what was done before it, and is asked for as if it had not been.
+
+use super::{RULE, reuse};
+use crate::{
+    domain::{
+        effect::EffectKind,
+        finding::{Decision, Finding},
+        previous::Previous,
+        reason::Reason,
+        time::wait_in_words,
+    },
+    rules::Context,
+};
+
+/// An undeclared call with content, done in this run before the last compaction, whose result looks like that of an act:
+/// its first repetition is answered with the result as of its time, and the next one runs with a warning.
+pub(super) fn forgotten(cx: &Context<'_>, previous: &Previous, age_ms: u64) -> Option<Finding> {
+    let (session, run) = (cx.session()?, cx.run()?);
+    let is_mine = previous.run.as_ref().is_some_and(|(id, from)| id == cx.session_id() && *from == run.from);
+    let is_before = previous.seq <= session.compacted;
+    let is_act = cx.proposal.effect.kind == EffectKind::Unknown && cx.has_content() && previous.is_act;
+    if !(is_mine && is_before && is_act) || cx.proposal.request.repeat_intended {
+        return None;
+    }
+    let mut since = session.calls.iter().filter(|call| call.seq > session.compacted);
+    if !since.any(|call| call.fingerprint == cx.fingerprint() && call.was_reused()) {
+        let why = "Your context was compacted since, so this is its result as of then.";
+        return Some(cx.or_on_purpose(reuse(cx, age_ms, why), "it is done again"));
+    }
+    let message = format!(
+        "{} with these arguments succeeded {} ago, before your context was compacted: this does it again.",
+        cx.tool(),
+        wait_in_words(age_ms)
+    );
+    Some(Finding::new(RULE.id, Decision::Allow, Reason::DuplicateCallBlocked, message))
+}
