@@ -1,1 +1,2 @@
 comment on column outcome.marks is 'What loop rules read of a success (docs/semantics.md#receipts): frame and inside (eight bytes of a hash each, hexadecimal), names (hashes), numbers, named (a few names, each with its member), made_now, lapses, says (0 little, 1 no_matches, 2 much, 3 lists), failed. Rows of earlier builds hold shape and says.';
+comment on column outcome.sketch is 'Of earlier builds; not written any more.';

@@ -114,7 +114,6 @@ pub(super) fn shadowed(verdict: Verdict) -> Verdict {
 /// A report; `retry` is what is advised: whether, and after how many milliseconds.
 pub(super) fn settled(status: OutcomeStatus, failure: Option<FailureKind>, retry: Option<(bool, u64)>) -> Settled {
     Settled {
-        sketch: None,
         kept: false,
         seq: 42,
         at: Timestamp::from_millis(0),

@@ -20,7 +20,7 @@ async fn stage(agent: Agent) -> Option<Stage> {
     git(stage.path("").as_path(), &["init", "--quiet", "--bare", "--initial-branch=main", remote]);
     git(&work, &["init", "--quiet", "--initial-branch=main"]);
     git(&work, &["remote", "add", "origin", remote]);
-    commit(&work, "notes.md", "one\n");
+    commit(&work, "notes", "one\n");
     git(&work, &["push", "--quiet", "--set-upstream", "origin", "main"]);
     git(stage.path("").as_path(), &["clone", "--quiet", remote, colleague.to_str().expect("UTF-8")]);
     Some(stage)
@@ -49,7 +49,7 @@ pub(crate) async fn a_diff_shows_what_a_person_edited(agent: Agent) {
     // Some hosts set GIT_EXTERNAL_DIFF to nothing, which git takes for a program.
     let turns = Value::from(vec![agent.shell("git diff --no-ext-diff"); 3]);
     for (word, goes_on) in [("first-edit", false), ("second-edit", true), ("third-edit", true)] {
-        fs::write(stage.path("work/notes.md"), format!("one\n{word}\n")).expect("writable");
+        fs::write(stage.path("work/notes"), format!("one\n{word}\n")).expect("writable");
         let told = if goes_on { stage.go_on("Show it.", &turns).await } else { stage.tell("Show it.", &turns).await };
         assert!(last(&told).contains(&format!("+{word}")), "{:#?}", told.iter().map(news).collect::<Vec<_>>());
     }
@@ -58,7 +58,7 @@ pub(crate) async fn a_diff_shows_what_a_person_edited(agent: Agent) {
 pub(crate) async fn a_pull_fetches_what_was_pushed_since(agent: Agent) {
     let Some(stage) = stage(agent).await else { return };
     let turns = json!([agent.shell("git pull")]);
-    for (file, goes_on) in [("first.md", false), ("second.md", true)] {
+    for (file, goes_on) in [("first", false), ("second", true)] {
         commit(&stage.path("colleague"), file, "theirs\n");
         git(&stage.path("colleague"), &["push", "--quiet"]);
         let told = if goes_on { stage.go_on("Pull.", &turns).await } else { stage.tell("Pull.", &turns).await };
@@ -93,18 +93,18 @@ pub(crate) async fn failing_tests_close_nothing_else(agent: Agent) {
     let failing = |n| agent.shell(&format!("node -e 'console.log(\"test {n} failed\"); process.exit(1)' test-{n}"));
     let turns: Vec<Value> = (1..6).map(failing).chain([agent.shell("ls")]).collect();
     let told = stage.tell("Run the tests.", &turns.into()).await;
-    assert!(last(&told).contains("notes.md"), "{}", last(&told));
+    assert!(last(&told).contains("notes"), "{}", last(&told));
 }
 
 pub(crate) async fn a_file_is_read_again_after_a_compaction(agent: Agent) {
     let Some(stage) = stage(agent).await else { return };
-    let path = stage.path("work/notes.md");
+    let path = stage.path("work/notes");
     let (read, edit) = match agent {
         Agent::ClaudeCode => (
             json!({"call": "Read", "with": {"file_path": path}}),
             json!({"call": "Edit", "with": {"file_path": path, "old_string": "one", "new_string": "two"}}),
         ),
-        _ => (agent.shell("cat notes.md"), agent.shell("sed -i s/one/two/ notes.md")),
+        _ => (agent.shell("cat notes"), agent.shell("sed -i s/one/two/ notes")),
     };
     let full = json!({"say": "Read.", "tokens": 60_000});
     stage.tell("Read the notes.", &json!([read, full])).await;
@@ -118,10 +118,10 @@ pub(crate) async fn a_file_is_read_again_after_a_compaction(agent: Agent) {
 async fn a_push_that_the_user_refused_runs_when_they_ask_for_it() {
     let agent = Agent::ClaudeCode;
     let Some(stage) = stage(agent).await else { return };
-    commit(&stage.path("work"), "mine.md", "mine\n");
+    commit(&stage.path("work"), "mine", "mine\n");
     let is_pushed = || {
         git(&stage.path("colleague"), &["pull", "--quiet"]);
-        stage.path("colleague/mine.md").exists()
+        stage.path("colleague/mine").exists()
     };
     fs::write(stage.path("ran.no"), "").expect("writable");
     let told = stage.tell("Go on.", &json!([agent.shell("git push")])).await;

@@ -57,6 +57,7 @@ pub(crate) const WALLS: &[Wall] = &[
             ("ryu_js", "the one form of a fraction (RFC 8785)"),
             ("unicode_normalization", "the one form of a string"),
             ("regex", "masks the volatile parts of a result"),
+            ("chrono", "reads the times of a result"),
             ("wildmatch", "patterns over tool names"),
         ]),
         never: &[NOW, EFFECTS, UNORDERED, LOGS, EDGES, MIRRORS],

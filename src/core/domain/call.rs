@@ -13,7 +13,7 @@ use super::{
     profile::FollowUp,
     reason::Reason,
     redaction::Secrets,
-    similarity::{Shape, Sketch},
+    similarity::Shape,
     time::Timestamp,
     tool::ToolSpec,
     violation::{CoercedField, Violation},
@@ -210,8 +210,6 @@ pub struct Call {
     pub arguments: Option<Arc<str>>,
     /// What its arguments look like, while detectors look back that far.
     pub shape: Option<Arc<Shape>>,
-    /// What its result looks like, for a success.
-    pub sketch: Option<Sketch>,
     /// For recognising repetition.
     pub fingerprint: Fingerprint,
     /// For binding an approval or a call_id.
@@ -273,7 +271,6 @@ impl Call {
             tool: proposal.request.tool.clone(),
             arguments: Some(proposal.canonical.clone()),
             shape: None,
-            sketch: None,
             fingerprint: proposal.fingerprint,
             args_digest: proposal.args_digest,
             effect: proposal.effect.clone(),

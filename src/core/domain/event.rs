@@ -19,7 +19,7 @@ use super::{
     profile::{Circumstances, FollowUp},
     reason::Reason,
     shard::Shard,
-    similarity::{Shape, Sketch},
+    similarity::Shape,
     time::Timestamp,
     violation::SelfCorrection,
     whole::Whole,
@@ -118,8 +118,6 @@ pub struct Settled {
     pub error_signature: Option<String>,
     /// What it answered.
     pub digest: Option<ResultDigest>,
-    /// What its result looks like, for a success that was reported with it.
-    pub sketch: Option<Sketch>,
     /// True when later calls may depend on the answer, and it is remembered.
     pub kept: bool,
     /// What loop rules read of the result, for a success.

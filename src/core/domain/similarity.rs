@@ -1,6 +1,6 @@
 //! How alike two calls of one tool are (docs/learning.md#near-duplicate-calls). Arguments are compared field by field:
-//! numbers by relative difference, texts by the trigrams they share, longer values weighing more. Results are compared
-//! by a sketch of their trigrams. Both are made once a call and kept, since every later call is compared with them.
+//! numbers by relative difference, texts by the trigrams they share, longer values weighing more. They are
+//! read once a call and kept, since every later call is compared with them.
 
 mod identity;
 mod line;
@@ -12,7 +12,7 @@ use std::{cmp::Ordering, collections::BTreeSet};
 use serde_json::{Map, Value};
 
 pub use self::identity::differ_in_identities;
-use self::look::{Field, Look, Looks, beginning, windows};
+use self::look::{Field, Look, Looks};
 use super::{
     content::{self, Content},
     json::{self, Json},
@@ -182,47 +182,6 @@ fn place_in(text: &str) -> Option<f64> {
     digits.parse().ok()
 }
 
-/// Bytes of a sketch.
-pub const SKETCH_BYTES: usize = 64;
-
-/// What a result looks like: for each of 64 parts of all trigrams one byte of the least hash among those that the text
-/// has, 0 when it has none (one-permutation MinHash of eight bits). Two texts agree in a part with about the
-/// probability of their trigrams' Jaccard index; at .9 the estimate is off by .04 (one standard deviation).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Sketch(pub [u8; SKETCH_BYTES]);
-
-/// Longest result that is sketched whole, in characters; of a longer one its beginning is.
-pub const SKETCHED_MAX: usize = 4_000;
-
-impl Sketch {
-    /// The sketch of a result.
-    #[must_use]
-    pub fn of(result: &str) -> Self {
-        let mut least = [u64::MAX; SKETCH_BYTES];
-        for window in windows(beginning(result, SKETCHED_MAX)) {
-            let hash = mixed(window);
-            let part = &mut least[(hash >> 58) as usize];
-            *part = (*part).min(hash << 6);
-        }
-        Self(least.map(|hash| if hash == u64::MAX { 0 } else { (mixed(hash) % 255) as u8 + 1 }))
-    }
-
-    /// How alike the two results are, 0 to 1.
-    #[must_use]
-    pub fn alike(&self, other: &Self) -> f64 {
-        let parts = self.0.iter().zip(&other.0).filter(|(a, b)| **a != 0 || **b != 0);
-        let (all, same) = parts.fold((0, 0), |(all, same), (a, b)| (all + 1, same + u32::from(a == b)));
-        if all == 0 { 1.0 } else { f64::from(same) / f64::from(all) }
-    }
-}
-
-/// The finaliser of SplitMix64: every bit of the input moves every bit of the output.
-fn mixed(mut x: u64) -> u64 {
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
-}
-
 /// How alike two arguments in canonical form are, 0 to 1; 0 when one is no JSON object.
 #[must_use]
 pub fn of_arguments(a: &str, b: &str) -> f64 {
@@ -283,14 +242,5 @@ mod tests {
         assert!(!sweep(&[r#"{"to":"ann@a.com"}"#, r#"{"to":"bob@a.com"}"#, r#"{"to":"ann@a.com"}"#]));
         assert!(!sweep(&[r#"{"q":"a"}"#, r#"{"q":"b"}"#]));
         assert!(!sweep(&[r#"{"q":"late orders."}"#, r#"{"q":"orders, late."}"#]));
-    }
-
-    #[test]
-    fn a_sketch_tells_the_nearly_same_from_the_different() {
-        let page = |n: usize| (0..200).map(|i| format!("row {} of table {n}, ", i * n)).collect::<String>();
-        let (a, b) = (page(7), page(7).replace("row 21 ", "row 22 "));
-        assert!(Sketch::of(&a).alike(&Sketch::of(&b)) >= 0.9);
-        assert!(Sketch::of(&a).alike(&Sketch::of("no route to host")) < 0.2);
-        assert!((Sketch::of("").alike(&Sketch::of("")) - 1.0).abs() < 1e-12);
     }
 }

@@ -1,20 +1,19 @@
 //! churn: nearly the same arguments, and nearly the same result again.
 //!
-//! Fires when earlier calls of the tool in this run had arguments at least .8 alike and results at least .9 alike:
-//! three are a warning, 20 are refused, 30 close the tool. Only identical results count fully, that list something or
-//! are a declared read's of more than 64 bytes; other alike ones of more than 64 bytes and empty lists warn and no
-//! more, shorter ones are not counted. Calls of which each names another page, day, number, path, address or identifier
+//! Fires when earlier calls of the tool in this run had arguments at least .8 alike, and results that hold no news beside
+//! each other (docs/semantics.md#receipts): three are a warning, 20 are refused, 30 close the tool. Only identical
+//! results count fully, that list something or are a declared read's of more than 64 bytes; other ones of more than 64
+//! bytes and empty lists warn and no more, shorter ones are not counted. Calls of which each names another page, day, number, path, address or identifier
 //! are a sweep and never count, unless every result was empty; neither does anything before the last write that
 //! succeeded.
 //!
 //! Why: on 34,192 recorded calls, what three of them block was futile in 85.5 % of cases
 //! (docs/learning.md#near-duplicate-calls): enough to warn, not to refuse.
 //!
-//! Known problems: results are compared by a sketch (off by .04 at .9); a result that was reported only by its digest
-//! is alike or not. The flag measures waste; it does not say that the task will fail.
+//! Known problems: the flag measures waste; it does not say that the task will fail.
 
 use crate::domain::{
-    answer::Says,
+    answer::{Compared, Says},
     call::Call,
     effect::EffectKind,
     finding::{Finding, Level, Wording},
@@ -30,8 +29,6 @@ use super::{
 
 /// The rule.
 pub const RULE: Rule = Rule::detector("churn", Levels::new(3, 20, 30), check, silent).closes(Closes::Tool).per_tool();
-/// From this likeness on results count as nearly the same.
-const ALIKE_RESULTS: f64 = 0.9;
 
 fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
     // What is asked for again by design, or changes the world, has detectors of its own.
@@ -50,9 +47,10 @@ fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
         if call.tool.as_str() != cx.tool() || !cx.is_like(call) || weight(call) == Weight::Nothing {
             continue;
         }
+        let marks = |call: &Call| call.success().and_then(|outcome| outcome.marks.clone());
         let same_result = streak.first().is_none_or(|newest| {
-            let equal = newest.outcome.as_ref().is_some_and(|newest| newest.digest == outcome.digest);
-            equal || newest.sketch.zip(call.sketch).is_some_and(|(a, b)| a.alike(&b) >= ALIKE_RESULTS)
+            let pair = marks(newest).zip(outcome.marks.clone());
+            pair.is_some_and(|(newest, marks)| newest.compared_with(&marks, &[]) != Compared::News)
         });
         if !same_result {
             break;

@@ -22,7 +22,7 @@ use callgate_core::domain::{
     outcome::{Advice, Basis, Confidence, Guard, OutcomeStatus, Repeat},
     profile::{Circumstances, ToolState},
     reason::Reason,
-    similarity::{Shape, Sketch},
+    similarity::Shape,
     time::Timestamp,
     whole::Whole,
 };
@@ -159,7 +159,6 @@ pub(super) fn settled(row: &PgRow, opener: &Opener) -> Loaded<Settled> {
         failure: code("failure")?.map(|code| member(&FailureKind::ALL, code)).transpose()?,
         error_signature: row.try_get("error_signature")?,
         digest: digest.map(|digest| hash(&digest)).transpose()?.map(ResultDigest),
-        sketch: sketch(row)?,
         kept: row.try_get("kept")?,
         marks: row.try_get::<Option<String>, _>("marks")?.as_deref().map(marks::read).transpose()?.map(Arc::new),
         news: row.try_get("news")?,
@@ -190,12 +189,6 @@ pub(super) fn whole(row: &PgRow) -> Loaded<Option<Whole>> {
     let sha256: Option<Vec<u8>> = row.try_get("whole_sha256")?;
     let whole = |sha256: Vec<u8>| Ok(Whole { bytes: count(row, "whole_bytes")?, sha256: hash(&sha256)? });
     sha256.map(whole).transpose()
-}
-
-fn sketch(row: &PgRow) -> Loaded<Option<Sketch>> {
-    let bytes: Option<Vec<u8>> = row.try_get("sketch")?;
-    let whole = bytes.map(|bytes| bytes.try_into().map_err(|_| corrupt("a sketch has not 64 bytes")));
-    Ok(whole.transpose()?.map(Sketch))
 }
 
 fn circumstances(row: &PgRow) -> Loaded<Option<Circumstances>> {

@@ -76,11 +76,10 @@ const TABLES: [Table; 3] = [
             ("gist", "text"),
             ("made", "text"),
             ("marks", "jsonb"),
-            ("sketch", "bytea"),
         ],
         // Without a name, and without the hashes of one, they hold no words.
-        within: "array[coalesce(t.marks -> 'named' ->> 0,
-            case when t.marks ->> 'shape' <> '0000000000000000' then '' end)]",
+        within: "array[coalesce(t.marks #>> '{named,0,1}',
+            case when t.marks ->> 'frame' <> '0000000000000000' then '' end)]",
     },
     Table {
         name: "session_event",

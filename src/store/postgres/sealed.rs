@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use base64::{Engine as _, engine::general_purpose::STANDARD_NO_PAD as BASE64};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -21,7 +20,6 @@ use callgate_core::domain::{
     event::{Append, Event, Judged, Settled},
     finding::Finding,
     ids::TenantId,
-    similarity::{SKETCH_BYTES, Sketch},
 };
 
 /// What each value is of its event: part of what it is sealed with, so that it stands for nothing else.
@@ -160,8 +158,7 @@ impl Opener {
             && is_sealed(&sealed.name)
         {
             let opened = self.text(MARKS, session.as_str(), seq, sealed.name.clone())?;
-            let (marks, sketch) = MarkWords::read(&opened)?;
-            (settled.marks, settled.sketch) = (Some(Arc::new(marks)), sketch.or(settled.sketch));
+            settled.marks = Some(Arc::new(marks::read(&opened)?));
         }
         Ok(settled)
     }
@@ -209,37 +206,12 @@ pub(super) fn finding_at(at: usize) -> String {
     format!("{FINDING}.{at}")
 }
 
-/// What loop rules read of a result, and what it looks like: hashes of few words can be guessed.
-#[derive(Debug, Serialize, Deserialize)]
-struct MarkWords {
-    marks: String,
-    sketch: Option<String>,
-}
-
-/// The words of marks and of a sketch, as they are sealed.
-pub(super) fn words_of_marks(marks: &Marks, sketch: Option<&Sketch>) -> Option<String> {
-    let sketch = sketch.map(|sketch| BASE64.encode(sketch.0));
-    serde_json::to_string(&MarkWords { marks: marks::json(marks), sketch }).ok()
-}
-
 /// Marks with their sealed words in the place of these.
 pub(super) fn with_sealed(marks: &Marks, sealed: String) -> Marks {
     let named = vec![Named { member: String::new(), name: sealed }];
     let (names, numbers) = (Box::default(), Box::default());
     let Marks { says, failed, .. } = *marks;
     Marks { frame: 0, inside: 0, names, numbers, named, made_now: false, lapses: None, says, failed }
-}
-
-impl MarkWords {
-    fn read(text: &str) -> Loaded<(Marks, Option<Sketch>)> {
-        let unreadable = |_| corrupt("the marks of a result cannot be read");
-        let words: Self = serde_json::from_str(text).map_err(unreadable)?;
-        let whole = |text: String| {
-            let bytes = BASE64.decode(text).ok().and_then(|bytes| <[u8; SKETCH_BYTES]>::try_from(bytes).ok());
-            bytes.map(Sketch).ok_or_else(|| corrupt("a sketch has not as many bytes as it should"))
-        };
-        Ok((marks::read(&words.marks)?, words.sketch.map(whole).transpose()?))
-    }
 }
 
 /// A change as it is stored; none where it cannot be sealed, and so must not be stored.
@@ -322,9 +294,9 @@ impl Row<'_> {
             self.maybe(MADE, session, seq, &mut gist.made)?;
         }
         if let Some(marks) = &settled.marks {
-            let words = words_of_marks(marks, settled.sketch.as_ref())?;
-            let sealed = self.text(MARKS, session, seq, &words)?;
-            (settled.marks, settled.sketch) = (Some(Arc::new(with_sealed(marks, sealed))), None);
+            // Hashes of few words can be guessed.
+            let sealed = self.text(MARKS, session, seq, &marks::json(marks))?;
+            settled.marks = Some(Arc::new(with_sealed(marks, sealed)));
         }
         Some(())
     }

@@ -86,7 +86,7 @@ impl Reading {
             reading.has_said = true;
             reading.inside.push((0, reading.quiet.len()));
         } else {
-            reading.text("", text, Label::Message);
+            reading.text("", text, Label::Sentence);
         }
         reading
     }
@@ -149,7 +149,7 @@ impl Reading {
                     for text in texts {
                         match unwrapped(text, wrapped) {
                             Some(inner) => self.value("", &inner, Label::Plain, wrapped + 1),
-                            None => self.text("", text, Label::Message),
+                            None => self.text("", text, Label::Sentence),
                         }
                     }
                     let beside = members.iter().filter(|(name, _)| name != "content");
@@ -274,7 +274,7 @@ impl Reading {
             Label::Identity if is_word => self.name(key, &quiet, true),
             Label::Address if is_word && !quiet.contains("://") => self.name(key, &quiet, false),
             _ => {
-                self.made_now |= label == Label::Message && tells_of_making(&quiet);
+                self.made_now |= label == Label::Sentence && tells_of_making(&quiet);
                 self.sentence(key, &quiet, label);
             }
         }
@@ -284,7 +284,7 @@ impl Reading {
     /// counter.
     fn sentence(&mut self, key: &str, quiet: &str, label: Label) {
         let mut copied = 0;
-        let is_free = matches!(label, Label::Message | Label::Identity | Label::Address);
+        let is_free = matches!(label, Label::Sentence | Label::Identity | Label::Address);
         self.frame.push('"');
         sentence::words(quiet, |from, to, word| {
             self.frame.push_str(&quiet[copied..from]);
@@ -328,7 +328,7 @@ impl Reading {
         for (key, value) in lines {
             self.both("\n");
             self.both(key);
-            let label = if key.is_empty() { Label::Message } else { label(key) };
+            let label = if key.is_empty() { Label::Sentence } else { label(key) };
             if label == Label::OfTheAnswer { self.both(MARK) } else { self.text(key, value, label) }
         }
         true

@@ -26,7 +26,7 @@ pub(super) enum Label {
     /// It is a price or a balance, which says something.
     Amount,
     /// It is a sentence for the caller.
-    Message,
+    Sentence,
     Plain,
 }
 
@@ -105,7 +105,7 @@ const MAKING: [&str; 22] = [
 /// Members that hold a price or a balance.
 const AMOUNTS: [&str; 8] = ["price", "amount", "cost", "fee", "fare", "rate", "balance", "value"];
 /// Members that hold a sentence for the caller.
-const MESSAGES: [&str; 7] = ["message", "msg", "result", "text", "detail", "output", "summary"];
+const SENTENCES: [&str; 7] = ["message", "msg", "result", "text", "detail", "output", "summary"];
 
 /// What measures.
 const UNITS: [&str; 30] = [
@@ -155,7 +155,7 @@ pub(super) fn label(key: &str) -> Label {
         (_, "at" | "time" | "date" | "ts" | "expiry" | "expires" | "expiration" | "until" | "deadline")
         | ("date", _) => Label::Time { of_making: false },
         ("", last) if is_in(&THINGS, last) => Label::Identity,
-        ("", last) if is_in(&MESSAGES, last) => Label::Message,
+        ("", last) if is_in(&SENTENCES, last) => Label::Sentence,
         _ => Label::Plain,
     }
 }

@@ -121,7 +121,6 @@ impl CallTree {
         if !kept {
             call.arguments = None;
         }
-        call.sketch = event.sketch;
         if matches!(event.status, OutcomeStatus::Error | OutcomeStatus::Cancelled) {
             self.changes.retain(|changed| changed.seq != event.permit_seq);
         }
@@ -193,7 +192,6 @@ impl Session {
             tool,
             arguments: event.permit.is_some().then(|| event.arguments.clone()).flatten(),
             shape: event.shape.clone(),
-            sketch: None,
             fingerprint: event.fingerprint,
             args_digest: event.args_digest,
             effect: event.effect.clone(),

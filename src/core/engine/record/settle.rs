@@ -18,7 +18,6 @@ use crate::{
         profile::{FollowUpKind, ToolState, Trial},
         redaction::Secrets,
         report::Report,
-        similarity::Sketch,
         time::Timestamp,
         tool::{Stored, ToolSpec},
         tree::{CallTree, Session},
@@ -95,7 +94,6 @@ pub(super) fn settle(
     let kept = marks.is_some() && (planned || policy.rules.get::<requires::Params>().builds_on(call.tool.as_str()));
     let (is_complete, total_matches) = completeness(spec, report);
     let settled = Settled {
-        sketch: result.map(Sketch::of),
         kept,
         seq: tree.version + 1,
         at: now,

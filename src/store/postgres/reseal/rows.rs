@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use super::super::{
     decode::{Loaded, corrupt},
     findings, marks,
-    sealed::{AUDITED, MARKS, Opener, finding_at, with_sealed, words_of_marks},
+    sealed::{AUDITED, MARKS, Opener, finding_at, with_sealed},
     texts,
     words::GONE,
 };
@@ -13,7 +13,6 @@ use crate::{
     sealing::{Place, Sealer, TenantKeys, is_sealed},
     store::error::StoreError,
 };
-use callgate_core::domain::similarity::{SKETCH_BYTES, Sketch};
 
 /// Seals the texts of rows.
 pub(super) struct Resealer<'k> {
@@ -96,7 +95,7 @@ impl<'k> Resealer<'k> {
     }
 
     fn marks(&mut self, at: &mut At<'_>, row: &mut Map<String, Value>) -> Loaded<()> {
-        if let Some(Value::String(sealed)) = row["marks"].get_mut("named").and_then(|named| named.get_mut(0))
+        if let Some(Value::String(sealed)) = row["marks"].pointer_mut("/named/0/1")
             && is_sealed(sealed)
         {
             at.is_changed |= self.anew(MARKS, at.session, at.seq, sealed)?;
@@ -106,14 +105,8 @@ impl<'k> Resealer<'k> {
         if stored.frame == 0 && stored.named.is_empty() {
             return Ok(());
         }
-        // As Postgres writes bytes into JSON: `\x…`.
-        let hex = row.get("sketch").and_then(Value::as_str).and_then(|sketch| sketch.strip_prefix("\\x"));
-        let bytes = hex.and_then(|hex| <[u8; SKETCH_BYTES]>::try_from(hex::decode(hex).ok()?).ok());
-        let sketch = bytes.map(Sketch);
-        let words = words_of_marks(&stored, sketch.as_ref()).ok_or_else(|| corrupt("marks are no JSON"))?;
-        let sealed = with_sealed(&stored, self.seal(MARKS, at.session, at.seq, &words)?);
+        let sealed = with_sealed(&stored, self.seal(MARKS, at.session, at.seq, &marks::json(&stored))?);
         row["marks"] = serde_json::from_str(&marks::json(&sealed)).map_err(|error| corrupt(&error.to_string()))?;
-        row.insert("sketch".to_owned(), Value::Null);
         at.is_changed = true;
         Ok(())
     }
