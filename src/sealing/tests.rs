@@ -67,7 +67,7 @@ fn no_two_values_are_sealed_alike_and_no_key_is_told() {
     assert_eq!(all.len(), 64);
     assert_ne!(sealed(&keys, "wren"), sealed(&keys, "wren"));
     let told = format!("{keys:?} {sealer:?}");
-    assert!(!told.contains("171") && !told.to_lowercase().contains("abab"), "{told}");
+    assert!(!told.contains("171, 171") && !told.to_lowercase().contains("abab"), "{told}");
 }
 
 #[test]

@@ -101,7 +101,8 @@ proptest! {
             let [a, b] = [write(&one, 7), write(&two, 7)].map(|result| read(&result));
             prop_assert_ne!(a.digest, b.digest);
             for compared in [compared(&a.marks, &b.marks), compared(&b.marks, &a.marks)] {
-                prop_assert!(matches!(compared, Compared::Risen | Compared::News), "{} / {}", write(&one, 7), write(&two, 7));
+                let is_told = matches!(compared, Compared::Risen | Compared::News);
+                prop_assert!(is_told, "{} / {}", write(&one, 7), write(&two, 7));
             }
         }
     }

@@ -58,6 +58,11 @@ fn quoted(text: &str) -> String {
     Json::String(text.to_owned()).canonical()
 }
 
+/// A secret that is a number.
+fn numbered(n: usize) -> usize {
+    90_417_700 + n
+}
+
 /// Calls of all kinds, with a secret that has a name and one that is known by its form.
 async fn calls_with(gate: &Gate, n: usize, named: &str, formed: &str) {
     let (s, call) = (format!("s{}", n % 5), |kind: &str| format!("{kind}{n}"));
@@ -76,8 +81,12 @@ async fn calls_with(gate: &Gate, n: usize, named: &str, formed: &str) {
     let running =
         Report { progress_note: Some(format!("with {formed}")), ..report(&s, &call("login"), OutcomeStatus::Running) };
     record(gate, running).await;
-    let answer =
-        format!(r#"{{"id":"u{n}","token":{},"echo":"it was {formed}","map":{{{}:1}}}}"#, quoted(named), quoted(formed));
+    let answer = format!(
+        r#"{{"id":"u{n}","token":{},"echo":"it was {formed}","map":{{{}:1}},"maiden_name":{}}}"#,
+        quoted(named),
+        quoted(formed),
+        numbered(n)
+    );
     record(gate, success(&s, &call("login"), &answer)).await;
     let wrong = evaluate(gate, ask(&s, &call("wrong"), "look", &format!(r#"{{"password":{}}}"#, quoted(named)))).await;
     assert_eq!(said(&wrong), "DENY validation_error");
@@ -105,7 +114,7 @@ async fn no_secret_is_in_a_dump_of_the_database() {
         let named = draw(&|| "[a-zA-Z0-9 \"\\\\é]{8,30}".prop_map(|drawn| format!("Qz{drawn}")).boxed());
         let formed = draw(&|| form().boxed());
         calls_with(&gate, n, &named, &formed).await;
-        secrets.extend([named, formed]);
+        secrets.extend([named, formed, numbered(n).to_string()]);
     }
     let asked = evaluate(&gate, ask("s0", "pay", "charge", r#"{"card":"4111 1111 1111 1111"}"#)).await;
     let approval_id = asked.verdict.approval.expect("a question").id;

@@ -1,5 +1,7 @@
 //! What a successful result says, as far as recognising it again goes: its digest, and the marks that loop rules read.
 
+mod inside;
+mod named;
 mod receipt;
 mod sentence;
 mod texts;
@@ -11,8 +13,8 @@ use std::borrow::Cow;
 use sha2::{Digest as _, Sha256};
 
 pub use self::{
+    named::{Named, Number},
     receipt::Compared,
-    texts::{Named, Number},
 };
 use self::{
     texts::{Reading, unwrapped},
@@ -56,14 +58,16 @@ impl Says {
 pub struct Marks {
     /// What stands outside lists and texts of several lines, but for the parts below; eight bytes of a hash.
     pub frame: u64,
-    /// What stands inside them; eight bytes of a hash.
+    /// What stands inside them; eight bytes of a hash, 0 for nothing.
     pub inside: u64,
+    /// The same without names, numbers and times.
+    pub inside_frame: u64,
     /// The names outside them, in their order; eight bytes of a hash each.
     pub names: Box<[u64]>,
     /// The numbers outside them, in their order.
     pub numbers: Box<[Number]>,
     /// A few of the names, for the model; empty where results are not stored in full.
-    pub named: Vec<Named>,
+    pub named: Named,
     /// It tells that something was made within a minute of its report.
     pub made_now: bool,
     /// It holds times at which what was given ends, 5 s to 24 h ahead: a hash of them.
@@ -81,9 +85,11 @@ impl Marks {
         self.says == Says::Little || !self.names.is_empty() || self.made_now
     }
 
-    /// Forgets the words that could be read from it, and the numbers with them.
-    pub fn hide(&mut self) {
-        self.named.clear();
+    /// Keeps the numbers as a part of the frame: where a secret was left out of the result, it may be one of them.
+    pub fn hide_numbers(&mut self) {
+        if self.numbers.is_empty() {
+            return;
+        }
         let numbers: String = self.numbers.iter().map(|number| format!("{}\n", number.value)).collect();
         self.frame = eight(&[&format!("{:016x}", self.frame), &numbers]);
         self.numbers = Box::default();
@@ -117,19 +123,33 @@ impl Answer {
         };
         let (says, failed) = said(text, read);
         let digest = ResultDigest::of_success(reading.known_by(text));
-        let (frame, inside) = (reading.frame(), reading.inside());
+        let (frame, (inside, inside_frame)) = (reading.frame(), reading.inside());
         let (made_now, lapses) = (reading.made_now, reading.lapses);
         let (names, numbers, named) = reading.parts();
-        Self { digest, marks: Marks { frame, inside, names, numbers, named, made_now, lapses, says, failed } }
+        Self {
+            digest,
+            marks: Marks { frame, inside, inside_frame, names, numbers, named, made_now, lapses, says, failed },
+        }
     }
 
     /// What is known of a result whose digest alone was reported.
     #[must_use]
     pub fn of_digest(digest: &str, bytes: Option<u64>) -> Self {
         let says = if bytes.is_none_or(|bytes| bytes >= LONG_BYTES as u64) { Says::Much } else { Says::Little };
-        let (frame, inside) = (eight(&[digest]), 0);
-        let (names, numbers, named) = (Box::default(), Box::default(), Vec::new());
-        let marks = Marks { frame, inside, names, numbers, named, made_now: false, lapses: None, says, failed: false };
+        let (frame, inside, inside_frame) = (eight(&[digest]), 0, 0);
+        let (names, numbers, named) = (Box::default(), Box::default(), Named::default());
+        let marks = Marks {
+            frame,
+            inside,
+            inside_frame,
+            names,
+            numbers,
+            named,
+            made_now: false,
+            lapses: None,
+            says,
+            failed: false,
+        };
         Self { digest: ResultDigest::of_success(digest), marks }
     }
 }

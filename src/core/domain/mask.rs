@@ -1,5 +1,6 @@
-//! What belongs to an answer alone, and not to what it says: when and how fast something ran, which request was answered,
-//! where it kept files for a short while. A date without a time of day is business data, and an id of a thing a name.
+//! What belongs to an answer alone, and not to what it says: when and how fast something ran, which request was
+//! answered, where it kept files for a short while. A date without a time of day is business data, and an id of a thing
+//! a name.
 
 use std::{borrow::Cow, sync::LazyLock};
 

@@ -2,7 +2,7 @@
 
 use super::{Context, Rule, levels::Levels};
 use crate::domain::{
-    answer::{Named, Says},
+    answer::Says,
     call::Call,
     effect::EffectKind,
     failure::FailureKind,
@@ -40,8 +40,8 @@ pub(super) fn gave_the_same(a: &Call, b: &Call) -> bool {
     gave(a).is_some_and(|a| gave(b) == Some(a))
 }
 
-/// The last two failures of this call are of one kind that a tool states in its own words, and the words are others: what
-/// it is about moves.
+/// The last two failures of this call are of one kind that a tool states in its own words, and the words are others:
+/// what it is about moves.
 pub(super) fn errors_move(cx: &Context<'_>) -> bool {
     let failed = cx.tree.calls_of(cx.fingerprint()).filter_map(|(_, _, call)| call.outcome.as_ref());
     let mut failed: Vec<_> = failed.filter(|outcome| outcome.status == OutcomeStatus::Error).collect();
@@ -62,17 +62,20 @@ pub(super) fn names_a_time(call: &Call) -> bool {
     call.was_refused() && call.findings.iter().any(|finding| refuses(finding) && finding.retry_after_ms.is_some())
 }
 
-/// What each call made, oldest first: the first of its names that not all share.
-pub(super) fn named<'a>(calls: &[&'a Call]) -> Vec<&'a Named> {
-    let of = |call: &&'a Call| call.success().and_then(|o| o.marks.as_deref()).map_or(&[][..], |marks| &marks.named);
-    let all: Vec<&[Named]> = calls.iter().rev().map(of).collect();
-    let is_shared = |name: &Named| all.iter().all(|names| names.contains(name));
-    all.iter().filter_map(|names| names.iter().find(|name| !is_shared(name))).collect()
+/// What each call made, oldest first: the first of its names that not all share, with its member.
+pub(super) fn named<'a>(calls: &[&'a Call]) -> Vec<(&'a str, &'a str)> {
+    let of = |call: &&'a Call| {
+        let marks = call.success().and_then(|outcome| outcome.marks.as_deref());
+        marks.map(|marks| marks.named.iter().collect()).unwrap_or_default()
+    };
+    let all: Vec<Vec<(&str, &str)>> = calls.iter().rev().map(of).collect();
+    let is_shared = |name: &(&str, &str)| all.iter().all(|names| names.contains(name));
+    all.iter().filter_map(|names| names.iter().find(|name| !is_shared(name))).copied().collect()
 }
 
 /// `: a, b and c`; of many the first and the last; nothing for none.
-pub(super) fn in_words(named: &[&Named]) -> String {
-    let names: Vec<&str> = named.iter().map(|named| &*named.name).collect();
+pub(super) fn in_words(named: &[(&str, &str)]) -> String {
+    let names: Vec<&str> = named.iter().map(|(_, name)| *name).collect();
     match names.as_slice() {
         [] => String::new(),
         [one] => format!(": {one}"),

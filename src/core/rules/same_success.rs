@@ -1,14 +1,15 @@
 //! same_success: the same call succeeds again and again, and each result is another receipt.
 //!
-//! Two results are receipts where they differ in names or in numbers that the arguments have moved, and in nothing that
-//! is news (docs/semantics.md#receipts). The proposed call is refused as the fifth of its fingerprint where the arguments
-//! hold content, or where the results tell of something that was made just then; others may take from a queue or draw a
-//! number, and are slowed first ([`Brake`]). What lapses by itself (a lease, a quote) is warned of and no more, and so is
-//! what came before another undeclared call or a declared write of this session. Identical acknowledgements (`ok`,
-//! `sent`) of an undeclared tool count back to the last success of another call, and are slowed before they are refused.
-//! A text of several lines that is inserted again, with counts that rise by the same step, is refused at the fifth.
-//! Everything counts over the call tree's run, since a declared write last changed its named resource. Not for reads,
-//! polls, checks and `repeatable` calls. `repeat_intended` makes a question to a person of the refusal.
+//! Fires when the proposed call is the third (warning) or fifth (critical) of its fingerprint whose results are
+//! receipts, side by side: they differ in names or in numbers that the arguments have moved, and in nothing that is
+//! news (docs/semantics.md#receipts). That holds where the arguments hold content, or the results tell of something
+//! that was made just then; others may take from a queue or draw a number, and are slowed first (`Brake`). What lapses
+//! by itself (a lease, a quote) is warned of and no more, and so is what came before another undeclared call or a
+//! declared write of this session. Identical acknowledgements (`ok`, `sent`) of an undeclared tool count back to the
+//! last success of another call, and are slowed before they are refused. A text of several lines that is inserted
+//! again, with counts that rise by the same step, is refused at the fifth. Everything counts over the call tree's run,
+//! since a declared write last changed its named resource. Not for reads, polls, checks and `repeatable` calls.
+//! `repeat_intended` makes a question to a person of the refusal.
 //!
 //! Why: an agent that does not see that it is done creates the same thing again, and each answer looks new. In 34,000
 //! recorded calls three such successes occur in 10 sessions, nearly all of them one edit applied again and again.
@@ -116,8 +117,8 @@ fn silent(levels: &Levels, asked: &Asked<'_>) -> String {
     }
 }
 
-/// The successes of this call in the call tree's run, newest first, up to a change of its resource; and how many of them
-/// came after another undeclared call or a declared write of this session.
+/// The successes of this call in the call tree's run, newest first, up to a change of its resource; and how many of
+/// them came after another undeclared call or a declared write of this session.
 fn successes<'a>(cx: &Context<'a>) -> (Vec<(&'a Call, &'a Marks)>, usize) {
     let (mut found, mut undisturbed) = (Vec::new(), None);
     for call in cx.tree_run_calls() {
@@ -196,13 +197,13 @@ fn made_again(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
         false => brake.levels,
     };
     let names = named(&calls);
-    let what = match names.last().map(|last| &*last.member) {
+    let what = match names.last().map(|(member, _)| *member) {
         None => "a number that the arguments have moved".to_owned(),
         Some("") => "another name".to_owned(),
         Some(member) => format!("another `{member}`"),
     };
     let what = format!("{what}{}", in_words(&names));
-    let go_on = names.last().map_or("Do not repeat it".to_owned(), |last| format!("Go on with {}", last.name));
+    let go_on = names.last().map_or("Do not repeat it".to_owned(), |(_, name)| format!("Go on with {name}"));
     let next = format!("{go_on}; for something different, change the arguments.");
     let finding =
         levels.weighed(&RULE, Reason::RepeatedSuccess, (full, all), calls.iter().copied(), |level| match level {

@@ -10,14 +10,15 @@ struct StoredMarks {
     frame: String,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     inside: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    inside_frame: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     names: Vec<String>,
     /// Value, and whether it counts.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     numbers: Vec<(f64, bool)>,
-    /// Member and name.
-    #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    named: Vec<(String, String)>,
+    #[serde(skip_serializing_if = "String::is_empty", default)]
+    named: String,
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     made_now: bool,
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -41,9 +42,10 @@ pub(super) fn json(marks: &Marks) -> String {
     let stored = StoredMarks {
         frame: hex(&marks.frame),
         inside: (marks.inside != 0).then(|| hex(&marks.inside)),
+        inside_frame: (marks.inside_frame != 0).then(|| hex(&marks.inside_frame)),
         names: marks.names.iter().map(hex).collect(),
         numbers: marks.numbers.iter().map(|number| (number.value, number.counts)).collect(),
-        named: marks.named.iter().map(|named| (named.member.clone(), named.name.clone())).collect(),
+        named: marks.named.as_str().to_owned(),
         made_now: marks.made_now,
         lapses: marks.lapses.as_ref().map(hex),
         says: super::row::code(&Says::ALL, &marks.says),
@@ -56,16 +58,29 @@ pub(super) fn read(text: &str) -> Loaded<Marks> {
     let hash = |hex: &str| u64::from_str_radix(hex, 16).map_err(|error| corrupt(&error.to_string()));
     if let Ok(FormerMarks { shape, says, failed }) = serde_json::from_str(text) {
         let (frame, says) = (hash(&shape)?, member(&Says::ALL, says)?);
-        let (names, numbers, named) = (Box::default(), Box::default(), Vec::new());
-        return Ok(Marks { frame, inside: 0, names, numbers, named, made_now: false, lapses: None, says, failed });
+        let (names, numbers, named) = (Box::default(), Box::default(), Named::default());
+        let (inside, inside_frame) = (0, 0);
+        return Ok(Marks {
+            frame,
+            inside,
+            inside_frame,
+            names,
+            numbers,
+            named,
+            made_now: false,
+            lapses: None,
+            says,
+            failed,
+        });
     }
     let stored: StoredMarks = serde_json::from_str(text).map_err(|error| corrupt(&error.to_string()))?;
     Ok(Marks {
         frame: hash(&stored.frame)?,
         inside: stored.inside.as_deref().map_or(Ok(0), hash)?,
+        inside_frame: stored.inside_frame.as_deref().map_or(Ok(0), hash)?,
         names: stored.names.iter().map(|name| hash(name)).collect::<Loaded<_>>()?,
         numbers: stored.numbers.into_iter().map(|(value, counts)| Number { value, counts }).collect(),
-        named: stored.named.into_iter().map(|(member, name)| Named { member, name }).collect(),
+        named: Named::stored(stored.named),
         made_now: stored.made_now,
         lapses: stored.lapses.as_deref().map(hash).transpose()?,
         says: member(&Says::ALL, stored.says)?,

@@ -78,7 +78,7 @@ const TABLES: [Table; 3] = [
             ("marks", "jsonb"),
         ],
         // Without a name, and without the hashes of one, they hold no words.
-        within: "array[coalesce(t.marks #>> '{named,0,1}',
+        within: "array[coalesce(t.marks ->> 'named',
             case when t.marks ->> 'frame' <> '0000000000000000' then '' end)]",
     },
     Table {

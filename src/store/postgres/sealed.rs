@@ -154,10 +154,9 @@ impl Opener {
         let line = settled.error_line.take().map(|line| line.to_string());
         settled.error_line = open(ERROR_LINE, line)?.map(Into::into);
         if let Some(marks) = settled.marks.as_deref()
-            && let [sealed] = marks.named.as_slice()
-            && is_sealed(&sealed.name)
+            && is_sealed(marks.named.as_str())
         {
-            let opened = self.text(MARKS, session.as_str(), seq, sealed.name.clone())?;
+            let opened = self.text(MARKS, session.as_str(), seq, marks.named.as_str().to_owned())?;
             settled.marks = Some(Arc::new(marks::read(&opened)?));
         }
         Ok(settled)
@@ -208,10 +207,10 @@ pub(super) fn finding_at(at: usize) -> String {
 
 /// Marks with their sealed words in the place of these.
 pub(super) fn with_sealed(marks: &Marks, sealed: String) -> Marks {
-    let named = vec![Named { member: String::new(), name: sealed }];
+    let named = Named::stored(sealed);
     let (names, numbers) = (Box::default(), Box::default());
     let Marks { says, failed, .. } = *marks;
-    Marks { frame: 0, inside: 0, names, numbers, named, made_now: false, lapses: None, says, failed }
+    Marks { frame: 0, inside: 0, inside_frame: 0, names, numbers, named, made_now: false, lapses: None, says, failed }
 }
 
 /// A change as it is stored; none where it cannot be sealed, and so must not be stored.

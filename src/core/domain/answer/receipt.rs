@@ -23,12 +23,13 @@ impl Marks {
     #[must_use]
     pub fn compared_with(&self, earlier: &Self, amounts: &[f64]) -> Compared {
         let has_another_name = self.names != earlier.names;
-        let is_told_inside = has_another_name || self.made_now && earlier.made_now;
+        let is_told = has_another_name || self.made_now && earlier.made_now;
+        let is_same_inside = self.inside == earlier.inside || is_told && self.inside_frame == earlier.inside_frame;
         let pairs = || self.numbers.iter().zip(&earlier.numbers);
         let is_same_frame = self.frame == earlier.frame
             && self.names.len() == earlier.names.len()
             && self.numbers.len() == earlier.numbers.len();
-        if !is_same_frame || self.inside != earlier.inside && !is_told_inside {
+        if !is_same_frame || !is_same_inside {
             return Compared::News;
         }
         let is_moved = |(now, then): (&Number, &Number)| is_among(now.value - then.value, amounts);

@@ -77,10 +77,23 @@ fn two_answers_are_compared_by_their_parts() {
 }
 
 #[test]
+fn hidden_numbers_are_told_apart_and_not_kept() {
+    let hidden = |text: &str| {
+        let mut marks = of(text).marks;
+        marks.hide_numbers();
+        marks
+    };
+    let [one, other] = ["balance 100", "balance 101"].map(hidden);
+    assert!(one.numbers.is_empty());
+    assert_eq!(one.compared_with(&other, &[1.0]), Compared::News);
+    assert_eq!(one.compared_with(&hidden("balance 100"), &[]), Compared::Equal);
+}
+
+#[test]
 fn the_names_that_serve_best_are_kept_for_the_model() {
     let named = |text: &str| {
-        let named = of(text).marks.named.into_iter();
-        named.map(|Named { member, name }| format!("{member}={name}")).collect::<Vec<_>>()
+        let marks = of(text).marks;
+        marks.named.iter().map(|(member, name)| format!("{member}={name}")).collect::<Vec<_>>()
     };
     assert_eq!(named(r#"{"url":"https://x.org/d/a","id":"doc_1"}"#), ["id=doc_1", "url=https://x.org/d/a"]);
     assert_eq!(named("Created issue ENG-411."), ["=ENG-411"]);

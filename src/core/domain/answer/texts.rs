@@ -2,7 +2,10 @@
 //! tell of something made (docs/semantics.md#receipts).
 
 use super::{
-    READ_BYTES_MAX, eight, mcp_texts,
+    READ_BYTES_MAX, eight,
+    inside::INSIDE_MAX,
+    mcp_texts,
+    named::{Named, Number},
     sentence::{self, NAME_MAX, Word},
     times::{time_of, timed},
     words::{Label, label, tells_of_making},
@@ -34,48 +37,29 @@ const AHEAD_MS: std::ops::RangeInclusive<i64> = 5_000..=86_400_000;
 const NAME: &str = "\u{2}";
 const NUMBER: &str = "\u{3}";
 
-/// A name, and the member under which it stood.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Named {
-    /// Empty for a word of a text.
-    pub member: String,
-    /// The name.
-    pub name: String,
-}
-
-/// A number, and whether it may be one that counts: no price, and no word of a longer value.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Number {
-    /// Its value.
-    pub value: f64,
-    /// It may have risen beside what differs.
-    pub counts: bool,
-}
-
 /// What is read of a result.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Reading {
     now: Timestamp,
     /// The result without what belongs to the answer alone.
     pub(super) quiet: String,
     /// What stands outside lists and texts of several lines, with a mark for each name and number.
-    frame: String,
-    /// What stands inside them: parts of `quiet`.
-    inside: Vec<(usize, usize)>,
+    pub(super) frame: String,
+    /// What stands inside them: parts of `quiet`; and the same with marks, as far as it is short.
+    pub(super) inside: Vec<(usize, usize)>,
+    pub(super) inside_frame: String,
     names: Vec<u64>,
-    named: Vec<(bool, Named)>,
+    named: Vec<(bool, String, String)>,
     numbers: Vec<Number>,
     pub(super) made_now: bool,
     pub(super) lapses: Option<u64>,
     /// Something was said beside what belongs to the answer alone.
-    has_said: bool,
+    pub(super) has_said: bool,
 }
 
 impl Reading {
     fn new(now: Timestamp) -> Self {
-        let (quiet, frame) = (String::new(), String::new());
-        let (inside, names, named, numbers) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { now, quiet, frame, inside, names, named, numbers, made_now: false, lapses: None, has_said: false }
+        Self { now, ..Self::default() }
     }
 
     /// Of a text that is no document.
@@ -107,20 +91,23 @@ impl Reading {
         eight(&[&self.frame])
     }
 
-    pub(super) fn inside(&self) -> u64 {
+    /// What stands inside lists and texts of several lines, and the same without names, numbers and times. Of a long
+    /// one both are one.
+    pub(super) fn inside(&self) -> (u64, u64) {
         let parts: Vec<&str> = self.inside.iter().map(|(from, to)| &self.quiet[*from..*to]).collect();
-        eight(&parts)
+        let inside = if parts.is_empty() { 0 } else { eight(&parts) };
+        let is_short = self.inside_frame.len() <= INSIDE_MAX;
+        (inside, if is_short && inside != 0 { eight(&[&self.inside_frame]) } else { inside })
     }
 
     /// Names and numbers outside lists, in their order, and the few names that serve the model best: ids first.
-    pub(super) fn parts(mut self) -> (Box<[u64]>, Box<[Number]>, Vec<Named>) {
-        self.named.sort_by_key(|(is_id, _)| !is_id);
-        self.named.truncate(NAMED_MAX);
-        let named = self.named.into_iter().map(|(_, named)| named).collect();
-        (self.names.into(), self.numbers.into(), named)
+    pub(super) fn parts(mut self) -> (Box<[u64]>, Box<[Number]>, Named) {
+        self.named.sort_by_key(|(is_id, ..)| !is_id);
+        let named = self.named.iter().take(NAMED_MAX).map(|(_, member, name)| (&**member, &**name));
+        (self.names.into(), self.numbers.into(), Named::of(named))
     }
 
-    fn both(&mut self, text: &str) {
+    pub(super) fn both(&mut self, text: &str) {
         self.quiet.push_str(text);
         self.frame.push_str(text);
     }
@@ -164,61 +151,13 @@ impl Reading {
         }
     }
 
-    fn member(&mut self, name: &str, value: &Json, wrapped: usize) {
+    pub(super) fn member(&mut self, name: &str, value: &Json, wrapped: usize) {
         let from = self.quiet.len();
         json::quote(name, &mut self.quiet);
         self.quiet.push(':');
         self.frame.push_str(&self.quiet[from..]);
         self.value(name, value, label(name), wrapped);
         self.both(",");
-    }
-
-    /// A list stands in the frame as one: what it holds is compared as a whole. Of one row that is an id and no more,
-    /// as a database returns it, the id is a name.
-    fn list(&mut self, items: &[Json], wrapped: usize) {
-        if let [Json::Object(members)] = items
-            && let [(name, value @ (Json::Number(_) | Json::String(_)))] = members.as_slice()
-            && label(name) == Label::Identity
-        {
-            self.both("[");
-            self.member(name, value, wrapped);
-            self.both("]");
-            return;
-        }
-        self.frame.push_str("[]");
-        self.has_said = true;
-        let from = self.quiet.len();
-        self.quiet.push('[');
-        items.iter().for_each(|item| self.quietly(item));
-        self.quiet.push(']');
-        self.inside.push((from, self.quiet.len()));
-    }
-
-    fn quietly(&mut self, value: &Json) {
-        match value {
-            Json::String(text) => json::quote(&mask::volatile(text), &mut self.quiet),
-            Json::Array(items) => {
-                self.quiet.push('[');
-                items.iter().for_each(|item| self.quietly(item));
-                self.quiet.push(']');
-            }
-            Json::Object(members) => {
-                self.quiet.push('{');
-                for (name, value) in members {
-                    json::quote(name, &mut self.quiet);
-                    self.quiet.push(':');
-                    let is_leaf = matches!(value, Json::Number(_) | Json::String(_));
-                    if is_leaf && label(name) == Label::OfTheAnswer {
-                        self.quiet.push_str(MARK);
-                    } else {
-                        self.quietly(value);
-                    }
-                }
-                self.quiet.push('}');
-            }
-            other => self.quiet.push_str(&other.canonical()),
-        }
-        self.quiet.push(',');
     }
 
     fn number(&mut self, key: &str, text: &str, label: Label) {
@@ -270,6 +209,7 @@ impl Reading {
             _ if trimmed.contains('\n') => {
                 self.frame.push_str("[]");
                 self.inside.push((from, self.quiet.len()));
+                self.add_inside(&quiet, Label::Sentence);
             }
             Label::Identity if is_word => self.name(key, &quiet, true),
             Label::Address if is_word && !quiet.contains("://") => self.name(key, &quiet, false),
@@ -350,10 +290,10 @@ impl Reading {
         }
         self.names.push(eight(&[name]));
         self.frame.push_str(NAME);
-        let is_told = name.chars().count() <= NAME_CHARS_MAX && !name.contains(char::is_control);
-        if is_told && !self.named.iter().any(|(_, known)| known.name == name) {
-            let member = if key.chars().count() <= NAME_CHARS_MAX { key } else { "" };
-            self.named.push((is_id, Named { member: member.to_owned(), name: name.to_owned() }));
+        let is_short = |text: &str| text.chars().count() <= NAME_CHARS_MAX && !text.contains(char::is_control);
+        if is_short(name) && !self.named.iter().any(|(_, _, known)| known == name) {
+            let member = if is_short(key) { key } else { "" };
+            self.named.push((is_id, member.to_owned(), name.to_owned()));
         }
     }
 

@@ -102,13 +102,12 @@ impl Session {
 fn call(call: &Call) -> usize {
     let outcome = call.outcome.as_ref().map_or(0, |outcome| {
         let marks = outcome.marks.as_deref().map_or(0, |marks| {
-            let named = marks.named.iter().map(|named| size_of_val(named) + text(&named.member) + text(&named.name));
             COUNTS
                 + ALLOCATION
                 + size_of_val(marks)
                 + size_of_val(&*marks.names)
                 + size_of_val(&*marks.numbers)
-                + named.sum::<usize>()
+                + text(marks.named.as_str())
         });
         let advised = outcome.advice.as_ref().map_or(0, |_| size_of::<(Advice, Circumstances)>() + 2 * ALLOCATION);
         marks + advised + outcome.error_line.as_deref().map_or(0, shared)

@@ -186,10 +186,10 @@ fn answered(
         let echoes = read.is_some_and(|read| asked().is_some_and(|asked| answer::is_echo(read, &asked)));
         marks.says = if echoes { Says::Little } else { Says::Much };
     }
-    match spec.stored.1 {
-        Stored::Redacted | Stored::Hash => marks.hide(),
-        Stored::Full if !secrets.is_empty() => marks.named.retain(|named| *secrets.without(&named.name) == *named.name),
-        Stored::Full | Stored::Raw => {}
+    let is_hidden = matches!(spec.stored.1, Stored::Redacted | Stored::Hash);
+    if is_hidden || spec.stored.1 == Stored::Full && !secrets.is_empty() {
+        marks.named = marks.named.filtered(|name| !is_hidden && *secrets.without(name) == *name);
+        marks.hide_numbers();
     }
     (digest, marks)
 }

@@ -12,8 +12,8 @@ use crate::{
     rules::Context,
 };
 
-/// An undeclared call with content, done in this run before the last compaction, whose result looks like that of an act:
-/// its first repetition is answered with the result as of its time, and the next one runs with a warning.
+/// An undeclared call with content, done in this run before the last compaction, whose result looks like that of an
+/// act: its first repetition is answered with the result as of its time, and the next one runs with a warning.
 pub(super) fn forgotten(cx: &Context<'_>, previous: &Previous, age_ms: u64) -> Option<Finding> {
     let (session, run) = (cx.session()?, cx.run()?);
     let is_mine = previous.run.as_ref().is_some_and(|(id, from)| id == cx.session_id() && *from == run.from);

@@ -95,14 +95,14 @@ impl<'k> Resealer<'k> {
     }
 
     fn marks(&mut self, at: &mut At<'_>, row: &mut Map<String, Value>) -> Loaded<()> {
-        if let Some(Value::String(sealed)) = row["marks"].pointer_mut("/named/0/1")
+        if let Some(Value::String(sealed)) = row["marks"].get_mut("named")
             && is_sealed(sealed)
         {
             at.is_changed |= self.anew(MARKS, at.session, at.seq, sealed)?;
             return Ok(());
         }
         let stored = marks::read(&row["marks"].to_string())?;
-        if stored.frame == 0 && stored.named.is_empty() {
+        if stored.frame == 0 && stored.named.as_str().is_empty() {
             return Ok(());
         }
         let sealed = with_sealed(&stored, self.seal(MARKS, at.session, at.seq, &marks::json(&stored))?);
