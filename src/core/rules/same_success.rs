@@ -158,7 +158,8 @@ struct Receipts<'a> {
 fn receipts<'a>(cx: &Context<'a>) -> Option<Receipts<'a>> {
     let (all, undisturbed) = successes(cx);
     let (newest, marks) = *all.first()?;
-    let amounts = content::amounts(&cx.proposal.request.arguments);
+    // A page is scrolled by as much as it moves.
+    let amounts = if cx.has_content() { content::amounts(&cx.proposal.request.arguments) } else { Vec::new() };
     let mut found =
         Receipts { calls: vec![newest], full: u32::from(undisturbed > 0), are_sure: marks.made_now, lapse: false };
     let (mut later, mut known) = (marks, marks.names.to_vec());

@@ -175,7 +175,7 @@ impl Reading {
         self.has_said = true;
         self.quiet.push_str(text);
         match label {
-            Label::Identity | Label::Address => self.name(key, text, true),
+            Label::Identity | Label::Thing | Label::Address => self.name(key, text, true),
             Label::Secret | Label::Beside => self.frame.push_str(MARK),
             Label::Lifetime(unit) => {
                 let ends_in = value * unit as f64;
@@ -212,6 +212,9 @@ impl Reading {
                 self.add_inside(&quiet, Label::Sentence);
             }
             Label::Identity if is_word => self.name(key, &quiet, true),
+            Label::Thing if is_word && quiet.contains(|c: char| c.is_ascii_digit() || c.is_uppercase()) => {
+                self.name(key, &quiet, true);
+            }
             Label::Address if is_word && !quiet.contains("://") => self.name(key, &quiet, false),
             _ => {
                 self.made_now |= label == Label::Sentence && tells_of_making(&quiet);
@@ -310,8 +313,7 @@ impl Reading {
         self.made_now |= label == Label::Time { of_making: true } && ahead.abs() <= NOW_MS;
         self.frame.push_str(MARK);
         // Until when something holds is part of what is said.
-        let is_number = text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
-        if !AHEAD_MS.contains(&ahead) && (self.is_near(at) || !is_number) {
+        if self.is_near(at) && !AHEAD_MS.contains(&ahead) {
             self.quiet.push_str(MARK);
         } else {
             self.quiet.push_str(text);

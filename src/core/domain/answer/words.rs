@@ -10,6 +10,8 @@ pub(super) enum Label {
     OfTheAnswer,
     /// It names a thing.
     Identity,
+    /// It names a thing where it looks like a name: `{"payment": "pending"}` says how it stands.
+    Thing,
     /// It is an address.
     Address,
     /// It is a time.
@@ -129,13 +131,14 @@ pub(super) fn label(key: &str) -> Label {
     let (last, before) = (backwards.next().unwrap_or_default(), backwards.next().unwrap_or_default());
     match (before, last) {
         (before, "id" | "ids") if is_in(&OF_REQUESTS, before) => Label::OfTheAnswer,
-        (_, "nonce" | "pid" | "ppid" | "elapsed" | "took" | "timestamp" | "cursor")
+        (_, "nonce" | "pid" | "ppid" | "elapsed" | "took" | "timestamp")
         | ("elapsed" | "duration" | "took" | "latency" | "runtime", "ms")
         | ("elapsed" | "duration", "seconds")
         | ("elapsed", "s")
-        | ("server", "time")
-        | ("page" | "continuation" | "pagination" | "next", "token") => Label::OfTheAnswer,
-        (_, "etag" | "duration" | "latency") => Label::Beside,
+        | ("server", "time") => Label::OfTheAnswer,
+        // Where the next page begins may be what is asked for: it is no evidence, and still makes another answer.
+        (_, "etag" | "duration" | "latency" | "cursor")
+        | ("page" | "continuation" | "pagination" | "next", "token") => Label::Beside,
         ("expires", "in") | (_, "ttl") | ("ttl" | "lease" | "in", "seconds") | ("valid", "for") => {
             Label::Lifetime(1_000)
         }
@@ -154,7 +157,7 @@ pub(super) fn label(key: &str) -> Label {
         }
         (_, "at" | "time" | "date" | "ts" | "expiry" | "expires" | "expiration" | "until" | "deadline")
         | ("date", _) => Label::Time { of_making: false },
-        ("", last) if is_in(&THINGS, last) => Label::Identity,
+        ("", last) if is_in(&THINGS, last) => Label::Thing,
         ("", last) if is_in(&SENTENCES, last) => Label::Sentence,
         _ => Label::Plain,
     }

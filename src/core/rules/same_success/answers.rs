@@ -65,7 +65,8 @@ fn filled(template: &str, nth: u64, lot: &mut Lot) -> String {
     for part in parts {
         let word = part.len() - part.trim_start_matches(|c: char| c.is_ascii_alphabetic()).len();
         // `$n.json`, `$u.`: the longest mark that is known.
-        let names = ["epin", "epoch", "now", "rfc", "in", "a", "h", "C", "L", "d", "w", "n", "u", "p", "s", "b"];
+        let names =
+            ["epin", "epoch", "now", "rfc", "in", "a", "h", "C", "L", "d", "w", "n", "u", "p", "s", "b", "m", "k"];
         let name = names.into_iter().find(|name| part[..word].starts_with(name)).expect("a known mark");
         let rest = &part[name.len()..];
         let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
@@ -96,6 +97,8 @@ fn filled(template: &str, nth: u64, lot: &mut Lot) -> String {
             ),
             "p" => format!("{}.{}", 1 + lot.next() % 90, 1 + lot.next() % 9),
             "s" => (100 + size * nth).to_string(),
+            "m" => (10 + nth).to_string(),
+            "k" => (500 * (nth + 1)).to_string(),
             _ => (5_000 - 25 * nth).to_string(),
         };
         let _ = write!(out, "{value}{rest}");
