@@ -2,6 +2,7 @@
 //! what is stored when somebody asks; the tree itself remembers the last ones only.
 
 use super::{
+    answer::Marks,
     effect::Effect,
     event::{Judged, Settled},
     failure::FailureKind,
@@ -56,6 +57,8 @@ pub struct PastOutcome {
     pub at: Timestamp,
     /// For a success whose result is stored.
     pub gist: Option<Gist>,
+    /// Its answer looks like that of an act: it acknowledged, or named something made.
+    pub is_act: bool,
     /// Size of the whole answer, in bytes.
     pub result_bytes: Option<u64>,
     /// Only the beginning of the answer is stored.
@@ -103,6 +106,7 @@ impl PastCall {
             failure: event.failure,
             at: event.at,
             gist: event.gist.clone(),
+            is_act: event.marks.as_deref().is_some_and(Marks::is_of_an_act),
             result_bytes: event.result_bytes,
             is_cut: event.whole.is_some(),
             is_complete: event.is_complete,

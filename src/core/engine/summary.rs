@@ -1,8 +1,8 @@
 //! A session in so many words, for a model that has forgotten everything: from it alone it can be told what was done,
 //! what is known, what is left to do and what must not be done again (docs/semantics.md#session-state).
 //!
-//! The order is by what a mistake costs: what is stopped; the plan; what is open; what was changed; what was read; what
-//! failed; what was refused. What does not fit is left out from the oldest read upwards, and that is said.
+//! The order is by what a mistake costs: what is stopped; the plan; what is open; what was changed, or may have been; what
+//! was read; what failed; what was refused. What does not fit is left out from the oldest read upwards, and that is said.
 
 mod fit;
 mod lines;
@@ -34,6 +34,9 @@ pub(super) struct Told<'a> {
     pub(super) now: Timestamp,
 }
 
+/// Over calls of undeclared tools whose answers look like those of acts.
+const ACTS: &str = "Done, as far as the answers tell. Check before you do these again with the same arguments:";
+
 /// The summary, in about so many tokens.
 pub(super) fn summary(told: &Told<'_>, tokens: usize) -> String {
     let past = Past::of(told.past, told.redaction, told.now);
@@ -41,6 +44,7 @@ pub(super) fn summary(told: &Told<'_>, tokens: usize) -> String {
     parts.push(Part::fixed("", lines::plan(told.session)));
     parts.push(Part::fixed("Open:", lines::open(told.session, &past, told.now)));
     parts.push(Part::of("Done. Do not do these again with the same arguments:", lines::done(&past)));
+    parts.push(Part::of(ACTS, lines::acts(&past)));
     parts.push(Part::by_tool("Called, with what came of it. Use these answers:", lines::called(&past)));
     parts.push(Part::of("Failed:", lines::failed(&past, told.now)));
     parts.push(Part::fixed("Refused, not run:", lines::refused(told.session, &past, told.now)));

@@ -5,7 +5,7 @@ use sqlx::{PgConnection, Row as _, postgres::PgRow};
 use super::{
     Store,
     decode::{Loaded, at, count, effect, hash, maybe_at, member, name, whole},
-    look_up,
+    look_up, marks,
     sealed::{self, Opener},
 };
 use crate::{sealing::MARK, store::error::StoreError};
@@ -117,7 +117,7 @@ async fn read(
              c.lease_until)) * 1000)::bigint end as lease_ms,
            o.status, o.seq as settled_seq, o.failure, (extract(epoch from o.at) * 1000)::bigint as settled_ms, o.gist,
            o.made, o.result_bytes, o.whole_bytes is not null as is_cut, o.is_complete, o.total_matches,
-           o.error_line as error,
+           o.error_line as error, o.marks::text as marks,
            o.retryable, o.retry_after_ms
          from call_tree t
          cross join lateral (
@@ -163,10 +163,13 @@ fn past_outcome(row: &PgRow, session: &str, opener: &Opener) -> Loaded<Option<Pa
     let seq = count(row, "settled_seq")?;
     let open = |what: &str, column: &str| opener.maybe(what, session, seq, row.try_get(column)?);
     let made = open(sealed::MADE, "made")?;
+    let marks = row.try_get::<Option<String>, _>("marks")?.as_deref().map(marks::read).transpose()?;
     Ok(Some(PastOutcome {
         status: member(&OutcomeStatus::ALL, status)?,
         failure: failure.map(|code| member(&FailureKind::ALL, code)).transpose()?,
         at: at(row, "settled_ms")?,
+        // Of sealed marks, how much the answer says is all that can be read here.
+        is_act: made.is_some() || marks.is_some_and(|marks| marks.is_of_an_act()),
         gist: open(sealed::GIST, "gist")?.map(|says| Gist { made, says }),
         result_bytes: number("result_bytes")?,
         is_cut: row.try_get("is_cut")?,

@@ -8,8 +8,10 @@ use crate::{
     domain::{
         budget::Left,
         call::{ApprovalStatus, Call, Standing},
+        content::{self, Content},
         effect::EffectKind,
         history::PastCall,
+        json,
         reason::Reason,
         session_state::CallState,
         time::{Timestamp, wait_in_words},
@@ -101,10 +103,31 @@ pub(super) fn done(past: &Past<'_>) -> Vec<Line> {
     writes.collect()
 }
 
+/// True for an undeclared call with content whose answer looks like that of an act.
+fn is_act(call: &PastCall) -> bool {
+    let has_content = || {
+        let arguments = call.arguments.as_deref().unwrap_or_default();
+        // Of long ones only the beginning is kept.
+        json::parse(arguments).map_or(!arguments.is_empty(), |arguments| content::of(&arguments) == Content::Written)
+    };
+    let is_undeclared = call.effect.kind == EffectKind::Unknown && !call.effect.in_steps && !call.effect.repeatable;
+    is_undeclared && call.outcome.as_ref().is_some_and(|outcome| outcome.is_act) && has_content()
+}
+
+/// Every call that succeeded, of which nobody has declared what it does, and which seems to have done something.
+pub(super) fn acts(past: &Past<'_>) -> Vec<Line> {
+    let acts = past.entries().filter_map(|entry| {
+        let call = entry.success.filter(|call| is_act(call))?;
+        let text = format!("- {}", succeeded(entry, call, past));
+        Some(Line::cut(Class::Made, call.seq, text).of(call.tool.to_string()))
+    });
+    acts.collect()
+}
+
 /// Every other call that succeeded, by tool.
 pub(super) fn called(past: &Past<'_>) -> Vec<Line> {
     let others = past.entries().filter_map(|entry| {
-        let call = entry.success.filter(|call| !is_done(call))?;
+        let call = entry.success.filter(|call| !is_done(call) && !is_act(call))?;
         // What may have made something is worth more than what was read.
         let class =
             if call.effect.kind == EffectKind::Unknown && !entry.made.is_empty() { Class::Made } else { Class::Read };
