@@ -1,8 +1,9 @@
 //! A session in so many words, for a model that has forgotten everything: from it alone it can be told what was done,
 //! what is known, what is left to do and what must not be done again (docs/semantics.md#session-state).
 //!
-//! The order is by what a mistake costs: what is stopped; the plan; what is open; what was changed, or may have been; what
-//! was read; what failed; what was refused. What does not fit is left out from the oldest read upwards, and that is said.
+//! The order is by what a mistake costs: what is stopped; the plan; what is open; what was changed, or may have been;
+//! what was read; what failed; what was refused. What does not fit is left out from the oldest read upwards, and that
+//! is said.
 
 mod fit;
 mod lines;
