@@ -5,7 +5,7 @@ use std::{ops::RangeInclusive, time::Duration};
 use super::{
     limits::{
         AMOUNT_MAX, DESCRIBED_MAX, DIGEST_BYTES_MAX, ERROR_BYTES_MAX, GRPC_STATUS, HTTP_STATUS, LAST_CALLS_MAX,
-        NOTE_BYTES_MAX, PAGE_MAX, TEXT_BYTES_MAX, WAIT_MS_MAX,
+        NOTE_BYTES_MAX, PAGE_MAX, TEXT_BYTES_MAX, WAIT_MS_MAX, WITNESS_BYTES_MAX,
     },
     malformed::Malformed,
     time::span,
@@ -170,7 +170,27 @@ fn requested(
     let host = optional(&caller.host, |name| HostName::parse("caller.host", name))?;
     let request = called(tenant, call, session).map_err(|wrong| wrong.within(field))?;
     let phase = bounded("caller.phase", &caller.phase, TEXT_BYTES_MAX)?;
-    Ok(Request { parent, run, agent, user, host, usage, phase, ..request })
+    let mut request = Request { parent, run, agent, user, host, usage, phase, ..request };
+    if request.host.is_some() {
+        let state = file_state(&mut request.arguments);
+        request.witness = request.witness.take().or(state);
+    }
+    Ok(request)
+}
+
+/// Hooks of earlier releases put the state of a call's file among its arguments.
+fn file_state(arguments: &mut Json) -> Option<Box<str>> {
+    let Json::Object(members) = arguments else { return None };
+    let is_one = |text: &str| text == "absent" || text.contains(" bytes, changed at ");
+    let is_state = |(name, value): &(String, Json)| match value {
+        Json::String(text) => name == "file_state" && is_one(text),
+        _ => false,
+    };
+    let at = members.iter().position(is_state)?;
+    match members.remove(at).1 {
+        Json::String(state) => Some(state.into()),
+        _ => None,
+    }
 }
 
 /// The tools that somebody offers to a model.
@@ -191,8 +211,15 @@ fn called(tenant: TenantId, call: &v1::ToolCall, session: SessionId) -> Decoded<
         justification: told("justification", &call.justification, NOTE_BYTES_MAX)?,
         repeat_intended: call.repeat_intended,
         sayable: sayable(call)?,
+        witness: witness("witness", &call.witness)?,
         ..Request::new(tenant, session, call_id, tool, arguments)
     })
+}
+
+/// The state of what a call reads, by its caller's program.
+fn witness(field: &str, value: &str) -> Decoded<Option<Box<str>>> {
+    is_short(field, value, WITNESS_BYTES_MAX)?;
+    Ok((!value.is_empty()).then(|| value.into()))
 }
 
 fn sayable(call: &v1::ToolCall) -> Decoded<Option<Box<Sayable>>> {
@@ -235,8 +262,11 @@ pub(super) fn record(
 ) -> Decoded<(Report, Option<Request>)> {
     let caller = required("caller", request.caller.as_ref())?;
     let observed = request.observed_call.as_ref();
-    let observed =
+    let mut observed =
         observed.map(|call| requested(tenant, caller, call, "observed_call", Usage::default())).transpose()?;
+    // A call that nobody asked about stands in for none; what a hook of an earlier release saw, it saw afterwards.
+    let seen = observed.as_mut().and_then(|observed| observed.witness.take());
+    let seen_after = seen.filter(|_| request.observed_call.as_ref().is_some_and(|call| call.witness.is_empty()));
     let session = SessionId::parse("caller.session_id", &caller.session_id)?;
     let call_id = match &observed {
         Some(observed) => observed.call_id.clone(),
@@ -261,6 +291,7 @@ pub(super) fn record(
     let report = Report {
         not_started: request.not_started,
         read_only: request.read_only,
+        witness_after: witness("witness_after", &request.witness_after)?.or(seen_after),
         error: request.error.as_ref().map(|error| tool_error(error, now_unix_ms)).transpose()?,
         result: request.result.as_deref().map(storable),
         result_digest: bounded("result_digest", &request.result_digest, DIGEST_BYTES_MAX)?,

@@ -19,6 +19,8 @@ pub(super) const HTTP_STATUS: RangeInclusive<u64> = 100..=599;
 pub(super) const GRPC_STATUS: RangeInclusive<u64> = 1..=16;
 /// Longest digest made by a caller, in bytes.
 pub(super) const DIGEST_BYTES_MAX: usize = 200;
+/// Longest witness of what a call reads, in bytes.
+pub(super) const WITNESS_BYTES_MAX: usize = 256;
 /// Largest amount of tokens, micro-dollars, bytes or milliseconds: what the store can add up.
 pub(super) const AMOUNT_MAX: u64 = 1 << 50;
 /// Most calls of a session that one answer lists.
@@ -178,6 +180,8 @@ mod tests {
             format!("by the names that it calls them by, at most {}", grouped(DESCRIBED_MAX as u64)),
             format!("its name: 1 to {TENANT_NAME_BYTES_MAX} small letters"),
             format!("any digest of it, at most {DIGEST_BYTES_MAX} bytes"),
+            format!("any value of at most {WITNESS_BYTES_MAX} bytes"),
+            format!("made as `toolcall.witness` was; at most {WITNESS_BYTES_MAX} bytes"),
             format!("at most {note} bytes"),
             format!("followed by another one. at most {TEXT_BYTES_MAX} bytes"),
             format!("said: 1 to {}", grouped(TERM_DAYS_MAX.into())),

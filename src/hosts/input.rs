@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{Call, words::cut_bytes};
+use super::{Call, File, words::cut_bytes};
 
 /// Longest text that says why a model wants a call, in bytes.
 const JUSTIFICATION_BYTES_MAX: usize = 2_000;
@@ -13,14 +13,14 @@ const JUSTIFICATION_BYTES_MAX: usize = 2_000;
 const SHELLS: [(&str, &str); 2] = [("Bash", "cwd"), ("run_shell_command", "dir_path")];
 /// What the model says of a line of a shell, beside it. Another description makes no other call.
 const DESCRIPTION: &str = "description";
-/// Tools that work on one file, and the argument that names it.
-const FILES: [(&str, &str); 8] = [
-    ("Read", "file_path"),
+/// Tools that work on one file, and the argument that names it: those that read it, and those that write it.
+const READS: [(&str, &str); 4] =
+    [("Read", "file_path"), ("NotebookRead", "notebook_path"), ("read_file", "file_path"), ("view_image", "path")];
+const WRITES: [(&str, &str); 6] = [
     ("Edit", "file_path"),
     ("MultiEdit", "file_path"),
     ("Write", "file_path"),
     ("NotebookEdit", "notebook_path"),
-    ("read_file", "file_path"),
     ("write_file", "file_path"),
     ("replace", "file_path"),
 ];
@@ -108,11 +108,14 @@ fn only(name: &str, value: Value) -> Map<String, Value> {
     Map::from_iter([(name.to_owned(), value)])
 }
 
-fn file(tool: &str, arguments: &Map<String, Value>, folder: Option<&str>) -> Option<String> {
-    let (_, field) = FILES.iter().find(|(name, _)| *name == tool)?;
-    let path = arguments.get(*field)?.as_str()?;
-    let path = folder.map_or_else(|| Path::new(path).to_owned(), |folder| Path::new(folder).join(path));
-    path.is_absolute().then(|| path.to_string_lossy().into_owned())
+fn file(tool: &str, arguments: &Map<String, Value>, folder: Option<&str>) -> Option<File> {
+    let of = |files: &[(&str, &str)]| {
+        let (_, field) = files.iter().find(|(name, _)| *name == tool)?;
+        let path = Path::new(arguments.get(*field)?.as_str()?);
+        let path = folder.map_or_else(|| path.to_owned(), |folder| Path::new(folder).join(path));
+        path.is_absolute().then(|| path.to_string_lossy().into_owned())
+    };
+    of(&READS).map(File::Read).or_else(|| of(&WRITES).map(File::Written))
 }
 
 impl Call {
@@ -120,7 +123,7 @@ impl Call {
     #[must_use]
     pub fn mended(&self, mut arguments: Map<String, Value>) -> Map<String, Value> {
         let added = SHELLS.iter().filter(|(name, _)| *name == self.tool).map(|(_, place)| *place);
-        added.chain([super::FILE_STATE]).for_each(|name| drop(arguments.remove(name)));
+        added.for_each(|name| drop(arguments.remove(name)));
         arguments.extend(self.justification.clone().map(|text| (DESCRIPTION.to_owned(), text.into())));
         arguments
     }

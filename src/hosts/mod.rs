@@ -83,8 +83,17 @@ pub struct Call {
     pub arguments: Map<String, Value>,
     /// Why the model wants it, where it says so.
     pub justification: Option<String>,
-    /// The file that it is about, by an absolute path: its state is part of the arguments, where somebody can look.
-    pub file: Option<String>,
+    /// The file that it is about: where somebody can look, its state is the call's witness.
+    pub file: Option<File>,
+}
+
+/// A file that a call is about, by an absolute path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum File {
+    /// It is read.
+    Read(String),
+    /// It is written.
+    Written(String),
 }
 
 /// What came of a call.
@@ -142,9 +151,6 @@ pub struct Unreadable {
     /// What is wrong, in a line.
     pub problem: String,
 }
-
-/// The argument that holds the state of a call's file.
-pub const FILE_STATE: &str = "file_state";
 
 impl Host {
     /// Every host.

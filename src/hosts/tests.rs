@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Answer, Call, Came, Event, Host, words::cut};
+use super::{Answer, Call, Came, Event, File, Host, words::cut};
 
 fn sent(event: &str, more: &Value) -> String {
     let mut sent = json!({
@@ -51,8 +51,9 @@ fn a_call_of_claude_code_is_read_with_its_folder_its_file_and_its_reason() {
     assert_eq!(Value::from(call.mended(call.arguments.clone())), json!({"command": "ls", "description": "List files"}));
 
     let read = call_of_file("Read", &json!({"file_path": "/w/a.rs"}));
-    assert_eq!((read.file.as_deref(), read.justification), (Some("/w/a.rs"), None));
-    assert_eq!(call_of_file("NotebookEdit", &json!({"notebook_path": "n.ipynb"})).file.as_deref(), Some("/w/n.ipynb"));
+    assert_eq!((read.file, read.justification), (Some(File::Read("/w/a.rs".to_owned())), None));
+    let edited = call_of_file("NotebookEdit", &json!({"notebook_path": "n.ipynb"})).file;
+    assert_eq!(edited, Some(File::Written("/w/n.ipynb".to_owned())));
     assert_eq!(call_of_file("Grep", &json!({"path": "/w"})).file, None);
     assert_eq!(call_of_file("Read", &json!({})).file, None);
 }
@@ -161,7 +162,7 @@ fn gemini_and_cursor_have_names_of_their_own() {
     let seen = Host::Cursor.read(text).expect("readable");
     assert_eq!((seen.session.as_str(), seen.run.as_deref()), ("c", Some("g")));
     let Event::Before(call_of) = seen.event else { panic!("a call") };
-    assert_eq!((call_of.file.as_deref(), call_of.id.as_deref()), (Some("/w/a"), Some("u")));
+    assert_eq!((call_of.file, call_of.id.as_deref()), (Some(File::Read("/w/a".to_owned())), Some("u")));
     let failure = |more: Value| came(Host::Cursor, "postToolUseFailure", &bash(&more));
     assert_eq!(failure(json!({"error_message": "x", "failure_type": "error"})), Came::Error("x".into()));
     let refused = Came::Cancelled { not_started: true };

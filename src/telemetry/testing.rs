@@ -15,7 +15,7 @@ use tracing_subscriber::{Layer, Registry, fmt::MakeWriter, layer::Context, prelu
 
 use callgate_core::domain::{
     call::{Permit, Proposal, Request},
-    effect::Effect,
+    effect::{Effect, Fresh},
     event::Settled,
     failure::FailureKind,
     finding::{Decision, Finding, Level},
@@ -52,6 +52,8 @@ pub(super) fn proposal(tool: &str) -> Proposal {
         secrets: Secrets::default(),
         canonical: canonical.into(),
         effect: Effect::default(),
+        fresh: Fresh::default(),
+        witness: None,
         cost_micros: 0,
         spec: std::sync::Arc::default(),
         shape: std::sync::Arc::default(),
@@ -125,6 +127,7 @@ pub(super) fn settled(status: OutcomeStatus, failure: Option<FailureKind>, retry
         failure,
         error_signature: Some(SECRET.to_owned()),
         digest: None,
+        witness: None,
         marks: None,
         news: false,
         progress: false,

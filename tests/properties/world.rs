@@ -268,6 +268,7 @@ impl World {
             call_id: CallId::parse("call_id", &format!("call-{}", self.fresh)).expect("valid"),
             tool: ToolName::parse("tool", &format!("tool{}", ask.tool)).expect("valid"),
             arguments: json::parse(ARGUMENTS[ask.arguments]).expect("valid"),
+            witness: (!ask.who.is_multiple_of(3)).then(|| "one state".into()),
             usage: Usage { input_tokens: ask.tokens, cost_micros: ask.used_micros, ..Usage::default() },
             cost_estimate_micros: ask.cost_micros,
             justification: None,

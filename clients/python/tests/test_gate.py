@@ -200,6 +200,31 @@ def test_what_the_program_declares_to_read_is_retried(gate: Gate) -> None:
     assert (outcome.unwrap(), outcome.attempts) == ("fine", 2)
 
 
+def test_a_look_at_what_its_witness_says_is_the_same_is_answered(gate: Gate) -> None:
+    states = {"/a": "v1"}
+    tool = Tool(*range(9))
+
+    def page(execute: Callable[..., Any] = tool, witness: Callable[..., Any] = states.get) -> tuple[Any, Any]:
+        outcome = gate.run("page", {"path": "/a"}, execute, witness=lambda path: witness(path))
+        return outcome.decision, outcome.unwrap()
+
+    def changing(path: str) -> Any:
+        states[path] = "v4"
+        return tool(path=path)
+
+    assert [page(), page()] == [("ALLOW", 0), ("REUSE", 0)]
+    states["/a"] = "v2"
+    assert [page(), page()] == [("ALLOW", 1), ("REUSE", 1)], "another state"
+    states["/a"] = "v3"
+    assert [page(changing), page(), page()] == [("ALLOW", 2), ("ALLOW", 3), ("REUSE", 3)], "changed while it was read"
+    states["/a"] = "x" * 300
+    assert [page(), page()] == [("ALLOW", 4), ("REUSE", 4)], "a long state"
+    assert [page(witness=lambda _: None), page(witness=lambda _: None)] == [("ALLOW", 5), ("ALLOW", 6)]
+    assert page(witness=lambda _: 1 / 0) == ("ALLOW", 7), "a witness that fails says nothing"
+    with pytest.raises(TypeError, match="witness: str is no function"):
+        gate.run("page", {}, tool, witness="v1")  # type: ignore[arg-type]
+
+
 def test_what_no_retry_mends_is_not_retried(gate: Gate) -> None:
     tool = Tool(ToolFailed("no such order", http_status=404))
     outcome = gate.run("fetch", "", tool)

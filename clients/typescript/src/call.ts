@@ -12,6 +12,7 @@ import { checkMs } from "./times.js";
 import { argumentsJson, newId, sha256 } from "./values.js";
 
 const ID_BYTES_MAX = 200;
+const WITNESS_BYTES_MAX = 256;
 
 /** What is known of a call while it runs. */
 export interface Running {
@@ -26,6 +27,10 @@ export interface Running {
   /** Aborted when the caller's signal is, or the time is over. */
   signal: AbortSignal;
 }
+
+/** The state of what a call reads, such as an ETag or a version; undefined where it is not known. */
+// biome-ignore lint/suspicious/noExplicitAny: a tool says itself what arguments it takes
+export type Witness = (args: any) => string | undefined | Promise<string | undefined>;
 
 /** Makes the call; what it throws is reported and shown to the model. */
 // biome-ignore lint/suspicious/noExplicitAny: a tool says itself what arguments it takes
@@ -45,6 +50,11 @@ export interface RunOptions {
    * The tool changes nothing, so that a retry after a timeout does no harm. What the policy declares goes before it.
    */
   readOnly?: boolean | undefined;
+  /**
+   * Called before and after `execute`. A declared look whose state is the same is answered by its previous result; one
+   * whose state differs is executed.
+   */
+  witness?: Witness | undefined;
   /** What it is expected to cost, in millionths of a US dollar. */
   costEstimateMicros?: number | undefined;
   /** What the model used since the last call: `{ inputTokens: 1200n, outputTokens: 80n }`. */
@@ -81,6 +91,7 @@ const CALL_OPTIONS = {
   justification: 1,
   repeatIntended: 1,
   readOnly: 1,
+  witness: 1,
   costEstimateMicros: 1,
   usage: 1,
   patienceMs: 1,
@@ -127,6 +138,9 @@ export async function proposed(call: Call): Promise<ToolCall> {
     }
   }
   for (const name of ["patienceMs", "approvalWaitMs", "timeoutMs"] as const) checkMs(name, call[name]);
+  if (call.witness !== undefined && typeof call.witness !== "function") {
+    throw new TypeError(`witness: ${typeof call.witness} is no function`);
+  }
   if (typeof call.execute !== "function") throw new TypeError(`execute: ${typeof call.execute} is no function`);
   const asked = create(ToolCallSchema, {
     tool: call.tool,
@@ -139,6 +153,19 @@ export async function proposed(call: Call): Promise<ToolCall> {
   });
   if (call.costEstimateMicros !== undefined) asked.costEstimateMicros = BigInt(call.costEstimateMicros);
   return asked;
+}
+
+/** What `witness` says now; empty where it says nothing or fails. */
+export async function stateOf({ witness, args, tool }: Call, log: (line: string) => void): Promise<string> {
+  if (!witness) return "";
+  try {
+    const state = (await witness(typeof args === "string" ? JSON.parse(args || "{}") : args)) ?? "";
+    const bytes = new TextEncoder().encode(state);
+    return bytes.length <= WITNESS_BYTES_MAX ? state : `sha256:${await sha256(bytes)}`;
+  } catch (error) {
+    log(`callgate: the witness of ${tool} failed, and its state is unknown: ${error}`);
+    return "";
+  }
 }
 
 async function idOf({ callId, turn }: RunOptions): Promise<string> {

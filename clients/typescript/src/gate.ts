@@ -183,7 +183,7 @@ export class Gate {
   async #judge(runs: Run[], firsts: Map<Run, Verdict | CallgateUnavailable>): Promise<void> {
     const { caller } = this.#rules;
     const usage = runs.find(({ call }) => call.usage)?.call.usage;
-    const calls = runs.map(({ asked }) => asked);
+    const calls = await Promise.all(runs.map((run) => run.askedNow()));
     const request = create(BatchEvaluateRequestSchema, { caller, calls, ...(usage && { usage }) });
     try {
       const { verdicts } = await this.client.plane.calls.batchEvaluate(request);

@@ -1,7 +1,7 @@
 /** What happens to a call from the question to the report. */
 import { create } from "@bufbuild/protobuf";
 
-import type { Call, Rules } from "./call.js";
+import { type Call, type Rules, stateOf } from "./call.js";
 import { CallgateError, CallgateUnavailable } from "./errors.js";
 import { execute, type Ran, type Settled } from "./execute.js";
 import { toolError } from "./failures.js";
@@ -58,6 +58,16 @@ export class Run {
     this.key = keyOf(rules.caller.sessionId, asked.callId);
     this.#patienceMs = call.patienceMs ?? rules.patienceMs;
     this.#approvalMs = call.approvalWaitMs ?? rules.approvalWaitMs;
+  }
+
+  /** As the plane is asked now. */
+  async askedNow(): Promise<ToolCall> {
+    this.asked.witness = await this.#state();
+    return this.asked;
+  }
+
+  #state(): Promise<string> {
+    return stateOf(this.call, this.plane.settings.log);
   }
 
   /** All of it; `first` is the answer to a question that was put for many calls. */
@@ -153,7 +163,8 @@ export class Run {
   async #ask(maxWaitMs: number): Promise<Verdict> {
     const { usage, signal } = this.call;
     const { plane, rules } = this;
-    const request = create(EvaluateRequestSchema, { caller: rules.caller, call: this.asked, ...(usage && { usage }) });
+    const call = await this.askedNow();
+    const request = create(EvaluateRequestSchema, { caller: rules.caller, call, ...(usage && { usage }) });
     if (maxWaitMs > 0) request.maxWait = durationFromMs(Math.ceil(maxWaitMs));
     const stub = maxWaitMs > 0 ? plane.waiting : plane.calls;
     const timeoutMs = plane.settings.timeoutMs + maxWaitMs;
@@ -218,6 +229,7 @@ export class Run {
     report.status = ran.status;
     report.notStarted = ran.isNotStarted;
     report.duration = durationFromMs(ran.durationMs);
+    report.witnessAfter = await this.#state();
     if (ran.status === OutcomeStatus.CANCELLED) delete report.error;
     if (!permit) report.observedCall = this.asked;
     this.#addressed(report);

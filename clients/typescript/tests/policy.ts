@@ -13,6 +13,7 @@ policy_engine:
     wire_money: {effect: write}
     get_quote: {effect: read}
     find_order: {effect: read}
+    page: {effect: read, fresh_ms: 0}
     pay: {once: true}
     payout: {once: true}
     brief: {lease_ms: 2s}

@@ -165,6 +165,58 @@ test("what may have taken effect is executed once, unless the program declares t
   }
 });
 
+test("a look at what its witness says is the same is answered", async () => {
+  const gate = client.gate(newSession());
+  let state: string | undefined = "v1";
+  let runs = 0;
+  const page = async (execute = (): number => ++runs, witness = async () => state) => {
+    const outcome = await gate.run("page", { path: "/a" }, execute, { witness });
+    return [outcome.decision, outcome.unwrap()];
+  };
+  assert.deepEqual(
+    [await page(), await page()],
+    [
+      [Decision.ALLOW, 1],
+      [Decision.REUSE, 1],
+    ],
+  );
+  state = "v2";
+  assert.deepEqual(
+    [await page(), await page()],
+    [
+      [Decision.ALLOW, 2],
+      [Decision.REUSE, 2],
+    ],
+    "another state",
+  );
+  const changing = () => {
+    state = "v4";
+    return ++runs;
+  };
+  state = "v3";
+  assert.deepEqual(
+    [await page(changing), await page()],
+    [
+      [Decision.ALLOW, 3],
+      [Decision.ALLOW, 4],
+    ],
+    "changed meanwhile",
+  );
+  state = undefined;
+  assert.deepEqual(
+    [await page(), await page()],
+    [
+      [Decision.ALLOW, 5],
+      [Decision.ALLOW, 6],
+    ],
+    "nothing is known",
+  );
+  const failing = () => Promise.reject(new Error("no state"));
+  assert.deepEqual(await page(undefined, failing), [Decision.ALLOW, 7]);
+  const wrong = gate.run("page", {}, () => 1, { witness: "v1" as never });
+  await assert.rejects(wrong, { message: "witness: string is no function" });
+});
+
 test("a late success settles a timeout, and answers the next attempt", async () => {
   const session = newSession();
   const gate = client.gate(session);

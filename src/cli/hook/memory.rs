@@ -1,7 +1,7 @@
 //! What the hooks of one conversation know of each other: a small file a session, for hosts that number no turns, or
 //! say nothing once a context is compacted. Lost, it costs a run that is not told from the last.
 
-use std::{collections::BTreeMap, fs, path::PathBuf, time::UNIX_EPOCH};
+use std::{collections::BTreeMap, fs, path::PathBuf};
 
 use etcetera::BaseStrategy as _;
 use serde::{Deserialize, Serialize};
@@ -9,8 +9,8 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{
     clock::Clock,
-    grpc::hooks::{Asked, Memory, leave},
-    hosts::Host,
+    grpc::hooks::{Memory, leave},
+    hosts::{File, Host},
 };
 
 /// The files of one host's sessions.
@@ -27,8 +27,8 @@ struct Known {
     owes: bool,
     /// What it is still to be told.
     kept: Vec<String>,
-    /// Calls that the host's user is asked about.
-    asked: BTreeMap<String, Asked>,
+    /// Calls that the host's user is asked about, each with its question.
+    asked: BTreeMap<String, String>,
     /// Tools whose calls are at the host's prompt.
     at_prompt: Vec<String>,
 }
@@ -94,12 +94,11 @@ impl Memory for Remembered {
         Some(kept.join("\n"))
     }
 
-    fn ask(&self, session: &str, call_id: &str, question: &str, file_state: Option<&str>) {
-        let asked = (question.to_owned(), file_state.map(str::to_owned));
-        self.change(session, |known| drop(known.asked.insert(call_id.to_owned(), asked)));
+    fn ask(&self, session: &str, call_id: &str, question: &str) {
+        self.change(session, |known| drop(known.asked.insert(call_id.to_owned(), question.to_owned())));
     }
 
-    fn asked(&self, session: &str, call_id: &str) -> Option<Asked> {
+    fn asked(&self, session: &str, call_id: &str) -> Option<String> {
         let asked = self.known(session).asked.remove(call_id)?;
         self.change(session, |known| drop(known.asked.remove(call_id)));
         Some(asked)
@@ -110,7 +109,7 @@ impl Memory for Remembered {
         if !asked.is_empty() {
             self.change(session, |known| known.asked.clear());
         }
-        asked.into_values().map(|(question, _)| question).collect()
+        asked.into_values().collect()
     }
 
     fn at_prompt(&self, session: &str, tool: &str) {
@@ -138,10 +137,8 @@ impl Memory for Remembered {
         }
     }
 
-    fn file_state(&self, path: &str) -> Option<String> {
-        let Ok(file) = fs::metadata(path) else { return Some("absent".to_owned()) };
-        let changed = file.modified().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
-        Some(format!("{} bytes, changed at {}.{:09}", file.len(), changed.as_secs(), changed.subsec_nanos()))
+    fn witness(&self, file: &File) -> Option<String> {
+        super::witness::of(file.clone())
     }
 
     fn stamp(&self) -> String {

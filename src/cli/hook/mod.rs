@@ -4,6 +4,7 @@
 mod memory;
 mod plane;
 mod reads;
+mod witness;
 
 use std::{
     io::{Read as _, Write as _},

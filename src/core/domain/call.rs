@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::{
     budget::Usage,
-    effect::Effect,
+    effect::{Effect, Fresh},
     finding::{CallRef, Decision, Finding, Level},
-    fingerprint::{ArgsDigest, Fingerprint},
+    fingerprint::{ArgsDigest, Fingerprint, Witness},
     ids::{AgentId, CallId, HostName, ParameterName, RunId, SessionId, TenantId, ToolName, UserId},
     json::Json,
     outcome::{Outcome, OutcomeStatus},
@@ -43,6 +43,8 @@ pub struct Request {
     pub tool: ToolName,
     /// Its arguments: an object.
     pub arguments: Json,
+    /// The state of what it reads, by the caller's program.
+    pub witness: Option<Box<str>>,
     /// What the model used since the last call.
     pub usage: Usage,
     /// What the caller thinks the call will cost, in micro-dollars.
@@ -73,6 +75,7 @@ impl Request {
             call_id,
             tool,
             arguments,
+            witness: None,
             usage: Usage::default(),
             cost_estimate_micros: None,
             justification: None,
@@ -111,6 +114,10 @@ pub struct Proposal {
     pub args_digest: ArgsDigest,
     /// What it would do to the world.
     pub effect: Effect,
+    /// For a read: how long an earlier answer stands in for another.
+    pub fresh: Fresh,
+    /// The state of what it reads, before it runs.
+    pub witness: Option<Witness>,
     /// What it is expected to cost, in micro-dollars.
     pub cost_micros: u64,
     /// What is known of its tool.
@@ -216,6 +223,9 @@ pub struct Call {
     pub args_digest: ArgsDigest,
     /// What it does to the world.
     pub effect: Effect,
+    /// The state of what it reads: before it runs, and then only where it was the same before and after. After a write,
+    /// the state that it left.
+    pub witness: Option<Witness>,
     /// The place of its first judgement among the tree's events.
     pub seq: u64,
     /// How often its call_id was judged.
@@ -274,6 +284,7 @@ impl Call {
             fingerprint: proposal.fingerprint,
             args_digest: proposal.args_digest,
             effect: proposal.effect.clone(),
+            witness: None,
             seq: 0,
             round: 1,
             at: Timestamp::default(),

@@ -171,6 +171,20 @@ impl Share {
     pub const ALL: [Self; 3] = [Self::Tree, Self::Agent, Self::Tenant];
 }
 
+/// How long an earlier answer of a declared read stands in for another.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Fresh {
+    /// As the policy says in general.
+    #[default]
+    Usual,
+    /// So many milliseconds. With 0 it is read anew each time, unless a witness shows that nothing has changed.
+    For(u64),
+    /// Until this call tree writes what it reads: nobody else does.
+    BySession,
+    /// For good: what it reads never changes.
+    Always,
+}
+
 /// What one call does to the world, after its arguments were looked at.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Effect {

@@ -10,7 +10,7 @@ use super::{
     effect::Effect,
     failure::FailureKind,
     finding::{Decision, Finding},
-    fingerprint::{ArgsDigest, Fingerprint, ResultDigest},
+    fingerprint::{ArgsDigest, Fingerprint, ResultDigest, Witness},
     gist::Gist,
     grant::Use,
     ids::{AgentId, CallId, HostName, RunId, SessionId, TenantId, ToolName, TraceId, UserId},
@@ -62,6 +62,8 @@ pub struct Judged {
     pub args_digest: ArgsDigest,
     /// What it does to the world.
     pub effect: Effect,
+    /// The state of what it reads, before it runs.
+    pub witness: Option<Witness>,
     /// The decision as applied.
     pub decision: Decision,
     /// The decision that the policy would have made; differs in shadow mode only.
@@ -118,6 +120,8 @@ pub struct Settled {
     pub error_signature: Option<String>,
     /// What it answered.
     pub digest: Option<ResultDigest>,
+    /// The state of what it read, where that was the same before and after; the state that a write left.
+    pub witness: Option<Witness>,
     /// True when later calls may depend on the answer, and it is remembered.
     pub kept: bool,
     /// What loop rules read of the result, for a success.
@@ -285,6 +289,7 @@ impl Judged {
             fingerprint: proposal.fingerprint,
             args_digest: proposal.args_digest,
             effect: proposal.effect.clone(),
+            witness: proposal.witness,
             decision: Decision::Allow,
             would: Decision::Allow,
             reason: None,

@@ -112,6 +112,25 @@ impl ResultDigest {
     }
 }
 
+/// The digest of a witness: an opaque value by which a caller's program knows the state of what a look reads.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Witness(pub [u8; 16]);
+
+impl Witness {
+    /// The digest of that value, as a tenant has it, who may have a key of its own.
+    #[must_use]
+    pub fn of(value: &str, hashing: &Hashing) -> Self {
+        let whole = hashing.of(sha256("callgate/witness/1", &[value.as_bytes()]));
+        Self(std::array::from_fn(|at| whole[at]))
+    }
+}
+
+impl fmt::Debug for Witness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&in_hexadecimal(&self.0[..8]))
+    }
+}
+
 /// Within what bounds one execution of a write excludes another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach<'a> {

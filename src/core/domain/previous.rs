@@ -9,7 +9,7 @@ use super::{
     effect::{Effect, EffectKind},
     failure::FailureKind,
     finding::CallRef,
-    fingerprint::{Fingerprint, ResultDigest},
+    fingerprint::{Fingerprint, ResultDigest, Witness},
     ids::{SessionId, ToolName},
     ledger::{LedgerRow, LedgerState},
     outcome::{Guard, Outcome, OutcomeStatus},
@@ -111,6 +111,8 @@ pub struct Previous {
     pub open_attempts: u32,
     /// It was reported a success after it had left its effect open, and no call has been told of it since.
     pub is_late: bool,
+    /// The state of what it read; none where nobody saw it, or it changed meanwhile.
+    pub witness: Option<Witness>,
     /// Size of its result in bytes; 0 when this tree does not know.
     pub result_bytes: u32,
     /// How much its answer says; none when this tree does not know.
@@ -238,6 +240,7 @@ impl CallTree {
                 outcome.is_late && !self.calls_of(fingerprint).any(|(_, _, other)| other.seq > outcome.seq)
             }),
             open_attempts: self.open_attempts(fingerprint, permit.occurrence, now).count() as u32,
+            witness: call.witness.filter(|_| call.outcome.is_some()),
             result_bytes: call.outcome.as_ref().map_or(0, |outcome| outcome.result_bytes),
             says: call.outcome.as_ref().and_then(|outcome| outcome.marks.as_deref()).map(|marks| marks.says),
             is_act: call.success().and_then(|outcome| outcome.marks.as_deref()).is_some_and(Marks::is_of_an_act),
@@ -276,6 +279,7 @@ impl CallTree {
             occurrence: row.occurrence,
             is_late: false,
             open_attempts: 0,
+            witness: None,
             result_bytes: 0,
             says: None,
             is_act: false,
@@ -300,13 +304,7 @@ impl CallTree {
             return self.acted_since(previous, fingerprint)
                 || self.calls().any(|call| call.fingerprint != fingerprint && acts(call));
         }
-        // A provider that refuses since a thing was changed meanwhile tells of a change from outside.
-        let reports_change = |outcome: &Outcome| outcome.failure == Some(FailureKind::Conflict);
-        let conflicts = |call: &Call| {
-            let outcome = call.outcome.as_ref().filter(|_| call.fingerprint != fingerprint);
-            outcome.is_some_and(|outcome| outcome.seq > previous.seq && reports_change(outcome))
-        };
-        if self.calls().any(conflicts) {
+        if self.conflicts_since(previous, fingerprint) {
             return true;
         }
         self.calls().filter(|call| call.fingerprint != fingerprint).any(|call| {
@@ -324,6 +322,17 @@ impl CallTree {
                     (_, EffectKind::Unknown) => since.is_some(),
                     (_, EffectKind::Write | EffectKind::Poll) => false,
                 }
+        })
+    }
+
+    /// Has another call failed since with a conflict? A provider that refuses since a thing was changed meanwhile tells
+    /// of a change from outside.
+    #[must_use]
+    pub fn conflicts_since(&self, previous: &Previous, fingerprint: Fingerprint) -> bool {
+        let reports_change = |outcome: &Outcome| outcome.failure == Some(FailureKind::Conflict);
+        self.calls().filter(|call| call.fingerprint != fingerprint).any(|call| {
+            let outcome = call.outcome.as_ref();
+            outcome.is_some_and(|outcome| outcome.seq > previous.seq && reports_change(outcome))
         })
     }
 

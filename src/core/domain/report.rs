@@ -22,6 +22,8 @@ pub struct Report {
     pub error: Option<ErrorReport>,
     /// The whole answer, as JSON text or plain text.
     pub result: Option<String>,
+    /// The state of what the call read, after it, by the caller's program.
+    pub witness_after: Option<Box<str>>,
     /// A digest of the answer by the caller, when the answer itself stays with it.
     pub result_digest: Option<String>,
     /// Size of the whole answer, in bytes.
@@ -67,6 +69,7 @@ impl Report {
             status,
             error: None,
             result: None,
+            witness_after: None,
             result_digest: None,
             result_bytes: None,
             is_complete: None,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    effect::{Effect, EffectKind, ResourceTemplate, Share},
+    effect::{Effect, EffectKind, Fresh, ResourceTemplate, Share},
     json::Json,
 };
 
@@ -72,6 +72,8 @@ pub struct ToolSpec {
     pub effect: EffectKind,
     /// What it touches, by its arguments.
     pub resource: Option<ResourceTemplate>,
+    /// How long an answer of a read stands in for another.
+    pub fresh: Fresh,
     /// A write whose repetition harms.
     pub once: bool,
     /// A write whose repetition is harmless.
@@ -117,6 +119,7 @@ impl Default for ToolSpec {
         Self {
             effect: EffectKind::Unknown,
             resource: None,
+            fresh: Fresh::Usual,
             once: false,
             idempotent: false,
             key_honoured: false,

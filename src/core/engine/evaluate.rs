@@ -59,7 +59,7 @@ pub fn evaluate(
     let previous = tree.previous(proposal.fingerprint, shared.ledger.as_ref(), now);
     let held = tree.held(proposal, &policy.version, previous.as_ref(), now);
     let resumes = session.is_some_and(|session| session.resumes(request.run.as_ref(), policy.rules.run_idle_ms, now));
-    let past = rules::past(session, request, known.is_none(), resumes);
+    let past = rules::past(session, proposal, known.is_none(), resumes);
     let cx = Context {
         tree,
         session,

@@ -121,7 +121,7 @@ impl Seen {
     }
 
     fn past(&self) -> Vec<&Call> {
-        rules::past(self.session(), &self.proposal.request, true, false)
+        rules::past(self.session(), &self.proposal, true, false)
     }
 
     fn context<'a>(&'a self, policy: &Policy, past: &'a [&'a Call]) -> Context<'a> {

@@ -28,8 +28,8 @@ use self::{arguments::Checked, tool::Declared};
 use crate::{
     domain::{
         call::{Proposal, Request},
-        effect::{Effect, EffectKind, ResourceTemplate, Share},
-        fingerprint::{ArgsDigest, Fingerprint},
+        effect::{Effect, EffectKind, Fresh, ResourceTemplate, Share},
+        fingerprint::{ArgsDigest, Fingerprint, Witness},
         hashing::Hashing,
         ids::ToolName,
         json::Json,
@@ -231,14 +231,19 @@ impl Policy {
 
     /// What a call does to the world. Of the tools that a coding agent's host has built in, looks and lines of a shell
     /// are known without a declaration.
-    fn effect_of(&self, known: &Declared, request: &Request) -> Effect {
-        let declared = known.effect_of(&request.arguments);
-        if !is_coding_host(request) || self.is_declared(&request.tool) {
-            return declared;
+    fn effect_of(&self, known: &Declared, request: &Request) -> (Effect, Fresh) {
+        let mut of_call = known.effect_of(&request.arguments);
+        if is_coding_host(request) && !self.is_declared(&request.tool) {
+            let (built_in, fresh) = HOST_TOOLS.of(&request.tool).effect_of(&request.arguments);
+            let is_look = matches!(built_in.kind, EffectKind::Read | EffectKind::Poll);
+            if is_look || built_in.in_steps {
+                of_call = (Effect { share: of_call.0.share, ..built_in }, fresh);
+            }
         }
-        let built_in = HOST_TOOLS.of(&request.tool).effect_of(&request.arguments);
-        let is_look = matches!(built_in.kind, EffectKind::Read | EffectKind::Poll);
-        if is_look || built_in.in_steps { Effect { share: declared.share, ..built_in } } else { declared }
+        let (effect, fresh) = of_call;
+        // What is read anew each time is looked at again and again, unless a witness tells whether it has changed.
+        let is_poll = effect.kind == EffectKind::Read && fresh == Fresh::For(0) && request.witness.is_none();
+        (Effect { kind: if is_poll { EffectKind::Poll } else { effect.kind }, ..effect }, fresh)
     }
 
     /// The request with all that the policy knows of it. This is where arguments are read and hashed, outside of any
@@ -268,7 +273,7 @@ impl Policy {
         let stored = self.stored_arguments(&known.spec, &request.arguments, &all, &mut secrets);
         let said = |text: String| self.stored_text(known.spec.stored.0, &text, &mut secrets).into_owned();
         request.justification = request.justification.map(said);
-        let mut effect = self.effect_of(known, &request);
+        let (mut effect, fresh) = self.effect_of(known, &request);
         effect.resource = effect.resource.map(|resource| secrets.left_out_of_name(resource, &self.hashing));
         Proposal {
             fingerprint: Fingerprint::of(&request.tool, &recognised).keyed(&self.hashing),
@@ -278,6 +283,8 @@ impl Policy {
                 (None, accepted) => Shape::of_json(accepted.as_ref().unwrap_or(&request.arguments)),
             }),
             effect,
+            fresh,
+            witness: request.witness.as_deref().map(|value| Witness::of(value, &self.hashing)),
             stored,
             secrets,
             cost_micros: request.cost_estimate_micros.unwrap_or(known.spec.cost_micros),

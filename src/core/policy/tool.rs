@@ -7,7 +7,7 @@ use regex::Regex;
 use super::{arguments::ArgumentSchema, normalizers::Canonical};
 use crate::{
     domain::{
-        effect::{Effect, EffectKind, Resource, ResourceTemplate},
+        effect::{Effect, EffectKind, Fresh, Resource, ResourceTemplate},
         json::Json,
         time::Timestamp,
         tool::ToolSpec,
@@ -55,6 +55,7 @@ pub(super) struct EffectCase {
     pub(super) when: Applies,
     pub(super) effect: EffectKind,
     pub(super) resource: Option<ResourceTemplate>,
+    pub(super) fresh: Option<Fresh>,
 }
 
 /// When a case holds.
@@ -67,18 +68,20 @@ pub(super) enum Applies {
 impl Declared {
     /// What a call with these arguments does to the world: by the first case that holds, else in general. A case that
     /// cannot be judged does not hold; what is then said in general should be the stricter.
-    pub(super) fn effect_of(&self, arguments: &Json) -> Effect {
+    pub(super) fn effect_of(&self, arguments: &Json) -> (Effect, Fresh) {
         let general = self.spec.effect_of(arguments);
+        let fresh = self.spec.fresh;
         let Some(case) = self.cases.iter().find(|case| case.when.holds(arguments)) else {
             let read = self.command_line.as_ref().and_then(|line| line.read(arguments));
             let in_steps = self.command_line.is_some();
-            return match read {
+            let effect = match read {
                 Some((kind, resource)) => Effect { kind, resource, in_steps, ..general },
                 None => Effect { in_steps, ..general },
             };
+            return (effect, fresh);
         };
         let writes = case.effect == EffectKind::Write;
-        Effect {
+        let effect = Effect {
             kind: case.effect,
             resource: case.resource.as_ref().map_or(general.resource, |template| Some(template.fill(arguments))),
             once: general.once && writes,
@@ -87,7 +90,8 @@ impl Declared {
             repeatable: general.repeatable && writes,
             in_steps: general.in_steps,
             share: general.share,
-        }
+        };
+        (effect, case.fresh.unwrap_or(fresh))
     }
 }
 

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use crate::domain::{
     books::Books,
     budget::{CounterKey, Usage},
-    call::{Call, Proposal, Request, Sayable},
+    call::{Call, Proposal, Sayable},
     content::Content,
     effect::Share,
     finding::{Decision, Finding},
-    fingerprint::Fingerprint,
+    fingerprint::{Fingerprint, Witness},
     grant::Grant,
     halt::Halt,
     health::Cooldown,
@@ -80,9 +80,10 @@ pub struct Context<'a> {
 /// The calls of a session in the run that `request` belongs to, newest first; none when it `resumes`. A judgement made
 /// again does not see itself (unless the call_id `is_new`); nor is it evidence that a call had to wait, for its time or
 /// for a person, or was answered from memory for the first time in this run: an agent that lost its context asks for
-/// everything again.
+/// everything again. Nor is an earlier look whose witness says that what it read was another thing.
 #[must_use]
-pub fn past<'a>(session: Option<&'a Session>, request: &Request, is_new: bool, resumes: bool) -> Vec<&'a Call> {
+pub fn past<'a>(session: Option<&'a Session>, proposal: &Proposal, is_new: bool, resumes: bool) -> Vec<&'a Call> {
+    let request = &proposal.request;
     let Some(session) = session.filter(|_| !resumes) else { return Vec::new() };
     if session.current_run().is_none_or(|run| run.id != request.run) {
         return Vec::new();
@@ -92,10 +93,19 @@ pub fn past<'a>(session: Option<&'a Session>, request: &Request, is_new: bool, r
         let mut before = session.calls_in_run().filter(|other| other.seq < call.seq && other.was_reused());
         call.was_reused() && !before.any(|other| other.fingerprint == call.fingerprint)
     };
-    let mine = session.calls_in_run();
+    let is_look = proposal.effect.kind.is_look();
+    let read_another = |call: &Call| {
+        is_look && call.fingerprint == proposal.fingerprint && differ(call.witness, proposal.witness)
+    };
+    let mine = session.calls_in_run().filter(|call| !read_another(call));
     mine.filter(|call| is_new || !call.was_refused() || call.call_id != request.call_id)
         .filter(|call| !(is_first_reuse(call) || call.was_refused() && is_question(call)))
         .collect()
+}
+
+/// True for two states that are known, and are not one.
+fn differ(one: Option<Witness>, other: Option<Witness>) -> bool {
+    one.zip(other).is_some_and(|(one, other)| one != other)
 }
 
 impl<'a> Context<'a> {
@@ -256,11 +266,28 @@ impl<'a> Context<'a> {
     pub fn closed(&self, rule: &Rule) -> Option<&'a Closed> {
         let concerns = |closed: &&Closed| match rule.closes {
             Closes::Nothing => false,
-            Closes::Call => closed.fingerprint == self.fingerprint(),
+            Closes::Call => closed.fingerprint == self.fingerprint() && !(self.looks() && self.is_another_state()),
             Closes::Tool => closed.tool == self.proposal.request.tool,
             Closes::Run => true,
         };
         self.run()?.closed.iter().filter(|closed| closed.rule == rule.id).find(concerns)
+    }
+
+    fn looks(&self) -> bool {
+        self.proposal.effect.kind.is_look()
+    }
+
+    /// True where what the call is about is not what its previous execution read or left, by their witnesses.
+    #[must_use]
+    pub fn is_another_state(&self) -> bool {
+        differ(self.previous.and_then(|previous| previous.witness), self.proposal.witness)
+    }
+
+    /// True for a look at what its previous execution read, by the witnesses of both.
+    #[must_use]
+    pub fn looks_at_the_same(&self) -> bool {
+        let before = self.previous.and_then(|previous| previous.witness);
+        self.looks() && before.is_some() && before == self.proposal.witness
     }
 
     /// Whether a call's arguments are nearly those of this one.

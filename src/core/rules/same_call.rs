@@ -16,7 +16,7 @@ mod forgotten;
 
 use crate::domain::{
     call::Call,
-    effect::EffectKind,
+    effect::{EffectKind, Fresh},
     finding::{Decision, Finding, Wording},
     outcome::OPEN_ATTEMPTS_MAX,
     previous::{Held, Past, Previous},
@@ -142,7 +142,7 @@ fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
 }
 
 fn changed(cx: &Context<'_>, previous: &Previous) -> bool {
-    cx.tree.world_changed_since(previous, cx.fingerprint(), &cx.proposal.effect)
+    cx.is_another_state() || cx.tree.world_changed_since(previous, cx.fingerprint(), &cx.proposal.effect)
 }
 
 fn asked(cx: &Context<'_>, held: &Held) -> Finding {
@@ -293,6 +293,10 @@ fn succeeded(params: &Params, cx: &Context<'_>, previous: &Previous) -> Option<F
     if effect.in_steps {
         return if effect.kind == EffectKind::Check { rechecked(params, cx, previous) } else { None };
     }
+    if unchanged_by_witness(cx, previous) && !intended {
+        let why = "What it reads has not changed since.";
+        return Some(cx.or_on_purpose(reuse(cx, age_ms, why), "it then runs again"));
+    }
     let is_recent = age_ms < params.window_ms;
     // The model was told of a failure.
     if effect.kind == EffectKind::Unknown && previous.is_late && is_recent && cx.has_content() {
@@ -312,17 +316,40 @@ fn succeeded(params: &Params, cx: &Context<'_>, previous: &Previous) -> Option<F
             Some(again("This policy answers every repetition with the earlier result, which may be out of date."))
         }
         EffectKind::Unknown => remembered(params, cx, previous),
+        EffectKind::Read if intended => None,
+        EffectKind::Read if cx.proposal.fresh == Fresh::Always && !cx.is_another_state() => read(params, cx, previous),
         _ if changed(cx, previous) => None,
         EffectKind::Write if effect.idempotent && !cx.is_in_context(previous) => None,
         EffectKind::Write => is_recent.then(|| again(UNCHANGED)),
-        EffectKind::Read => {
-            let is_fresh = age_ms < params.fresh_ms && cx.is_in_context(previous) && fits(cx, previous);
-            (is_fresh && !intended).then(|| {
-                let why = format!("{UNCHANGED} The result is as of {} ago.", wait_in_words(age_ms));
-                cx.or_on_purpose(reuse(cx, age_ms, &why), "it then runs again")
-            })
-        }
+        EffectKind::Read => read(params, cx, previous),
     }
+}
+
+/// A look whose previous execution read what this one would: its witness was the same before it, after it, and now.
+fn unchanged_by_witness(cx: &Context<'_>, previous: &Previous) -> bool {
+    cx.looks_at_the_same()
+        && cx.is_in_context(previous)
+        && fits(cx, previous)
+        && !cx.tree.conflicts_since(previous, cx.fingerprint())
+}
+
+/// A read that nothing is known to have changed: how old an answer may be is its owner's word.
+fn read(params: &Params, cx: &Context<'_>, previous: &Previous) -> Option<Finding> {
+    // Its result was as of some time while it ran.
+    let (asked_at, now) = (previous.call.at, cx.now);
+    let age_ms = now.since_ms(asked_at);
+    let holds = match cx.proposal.fresh {
+        Fresh::Usual => age_ms < params.fresh_ms && cx.is_in_context(previous),
+        Fresh::For(fresh_ms) => age_ms < fresh_ms && cx.is_in_context(previous),
+        Fresh::BySession => !previous.foreign,
+        Fresh::Always => true,
+    };
+    let why = match cx.proposal.fresh {
+        Fresh::Always => "What it reads never changes.".to_owned(),
+        _ => format!("{UNCHANGED} The result is as of {} ago.", wait_in_words(age_ms)),
+    };
+    let reused = || cx.or_on_purpose(reuse(cx, now.since_ms(previous.last_at), &why), "it then runs again");
+    (holds && fits(cx, previous)).then(reused)
 }
 
 fn reuse(cx: &Context<'_>, age_ms: u64, why: &str) -> Finding {

@@ -31,21 +31,22 @@ impl Messages<'_> {
         }
     }
 
-    fn call(call: &Call) -> v1::ToolCall {
+    fn call(call: &Call, witness: Option<String>) -> v1::ToolCall {
         v1::ToolCall {
             call_id: call.id.clone().unwrap_or_default(),
             tool: call.tool.clone(),
             arguments_json: serde_json::Value::from(call.arguments.clone()).to_string(),
             justification: call.justification.clone().unwrap_or_default(),
+            witness: witness.unwrap_or_default(),
             ..v1::ToolCall::default()
         }
     }
 
     /// May it run?
-    pub(super) fn question(&self, call: &Call, wait: Duration) -> v1::EvaluateRequest {
+    pub(super) fn question(&self, call: &Call, witness: Option<String>, wait: Duration) -> v1::EvaluateRequest {
         v1::EvaluateRequest {
             caller: Some(self.caller()),
-            call: Some(Self::call(call)),
+            call: Some(Self::call(call, witness)),
             max_wait: Some(duration(wait.as_millis() as u64)),
             ..v1::EvaluateRequest::default()
         }
@@ -58,7 +59,7 @@ impl Messages<'_> {
         let report = v1::RecordRequest {
             caller: Some(self.caller()),
             call_id: id.to_owned(),
-            observed_call: ran.map(Self::call),
+            observed_call: ran.map(|call| Self::call(call, None)),
             host_approved,
             ..v1::RecordRequest::default()
         };
@@ -81,10 +82,7 @@ impl Messages<'_> {
 
     /// How the ids of a call begin whose host has none: by its tool and arguments, in its run.
     pub(super) fn stem(&self, call: &Call) -> String {
-        // What the hook has looked up may change while the call runs.
-        let mut arguments = call.arguments.clone();
-        arguments.remove(crate::hosts::FILE_STATE);
-        let told = serde_json::json!([self.seen.run, call.tool, arguments]).to_string();
+        let told = serde_json::json!([self.seen.run, call.tool, call.arguments]).to_string();
         format!("hook-{}-", &hex::encode(Sha256::digest(told))[..16])
     }
 }

@@ -13,7 +13,7 @@ use tonic_types::StatusExt as _;
 use self::messages::Messages;
 use crate::{
     clock::Clock,
-    hosts::{Answer, Call, Came, Event, FILE_STATE, Host, Seen, cut, refusal},
+    hosts::{Answer, Call, Came, Event, File, Host, Seen, cut, refusal},
 };
 use callgate_proto::v1;
 
@@ -63,10 +63,10 @@ pub trait Memory: Sync {
     fn keep(&self, session: &str, text: &str);
     /// What was kept, once.
     fn kept(&self, session: &str) -> Option<String>;
-    /// The host's user is asked about a call, by this question and with this state of its file.
-    fn ask(&self, session: &str, call_id: &str, question: &str, file_state: Option<&str>);
-    /// True once for a call that its host's user was asked about, with the state of its file then.
-    fn asked(&self, session: &str, call_id: &str) -> Option<Asked>;
+    /// The host's user is asked about a call, by this question.
+    fn ask(&self, session: &str, call_id: &str, question: &str);
+    /// The question about a call that its host's user was asked, once.
+    fn asked(&self, session: &str, call_id: &str) -> Option<String>;
     /// The questions that nobody has answered at the host's prompt, once.
     fn unanswered(&self, session: &str) -> Vec<String>;
     /// The host's own prompt asks its user about a call of a tool.
@@ -77,8 +77,8 @@ pub trait Memory: Sync {
     fn left_at_prompt(&self, session: &str) -> Vec<String>;
     /// The session is over; what is owed stays owed.
     fn forget(&self, session: &str);
-    /// The state of a file, in a word; none where nobody can look.
-    fn file_state(&self, path: &str) -> Option<String>;
+    /// The state of a file, in a few words; none where nobody can look, or a read could not tell it from another.
+    fn witness(&self, file: &File) -> Option<String>;
     /// What makes an id that the host does not give.
     fn stamp(&self) -> String;
 }
@@ -89,9 +89,6 @@ pub fn leave(at_prompt: &mut Vec<String>, tool: &str) {
         at_prompt.swap_remove(place);
     }
 }
-
-/// What the host's user was asked: the question's id, and the state of the call's file.
-pub type Asked = (String, Option<String>);
 
 /// How a hook is installed.
 #[derive(Debug, Clone)]
@@ -134,14 +131,14 @@ pub async fn answered<P: Plane, M: Memory>(
     let event = std::mem::replace(&mut seen.event, Event::Other);
     let messages = Messages { seen: &seen, installed };
     match event {
-        Event::Before(call) => before(plane, memory, &messages, dressed(call, memory)).await,
+        Event::Before(call) => before(plane, memory, &messages, call).await,
         Event::AtPrompt(tool) => {
             memory.at_prompt(&session, &tool);
             Ok(Answer::Nothing)
         }
         Event::After(call, came) => {
             memory.has_run(&session, &call.tool);
-            let hint = after(plane, memory, &messages, dressed(call, memory), came).await?;
+            let hint = after(plane, memory, &messages, call, came).await?;
             told(plane, memory, &session, hint).await
         }
         Event::Prompted => {
@@ -169,13 +166,6 @@ pub async fn answered<P: Plane, M: Memory>(
     }
 }
 
-/// The call with the state of its file: a change by somebody else makes it another call.
-fn dressed(mut call: Call, memory: &impl Memory) -> Call {
-    let state = call.file.as_ref().and_then(|path| memory.file_state(path));
-    call.arguments.extend(state.map(|state| (FILE_STATE.to_owned(), state.into())));
-    call
-}
-
 /// May it run? A person is waited for until the hook's time is over; a short pause is waited out.
 async fn before<P: Plane, M: Memory>(
     plane: &P,
@@ -185,13 +175,14 @@ async fn before<P: Plane, M: Memory>(
 ) -> Result<Answer, Status> {
     let stem = messages.stem(&call);
     call.id.get_or_insert_with(|| format!("{stem}{}", memory.stamp()));
+    let witness = call.file.as_ref().and_then(|file| memory.witness(file));
     let (clock, patience) = (Clock::System, messages.installed.patience);
     let began = clock.tick();
     // A prompt of the host's is not kept waiting.
     let (mut wait, mut away_since) = (if messages.installed.prompts { Duration::ZERO } else { SHORT }, None);
     loop {
         let left = patience.saturating_sub(clock.elapsed(began) + MARGIN);
-        let verdict = match plane.evaluate(messages.question(&call, wait.min(left))).await {
+        let verdict = match plane.evaluate(messages.question(&call, witness.clone(), wait.min(left))).await {
             Ok(answer) => answer.verdict.unwrap_or_default(),
             // It was asked, and a person may be answering.
             Err(status) if wait == LONG && is_away(&status) => {
@@ -243,9 +234,8 @@ async fn run<P: Plane, M: Memory>(
 
 /// The host's own prompt, and that it was opened.
 fn ask(memory: &impl Memory, messages: &Messages<'_>, call: &Call, verdict: &v1::Verdict) -> Answer {
-    let state = call.arguments.get(FILE_STATE).and_then(|state| state.as_str());
     let id = call.id.as_deref().unwrap_or_default();
-    memory.ask(&messages.seen.session, id, &verdict.approval_id, state);
+    memory.ask(&messages.seen.session, id, &verdict.approval_id);
     Answer::Ask(format!("callgate: the policy wants a person's yes to {}. Your answer is recorded as it.", call.tool))
 }
 
@@ -278,16 +268,12 @@ async fn after<P: Plane, M: Memory>(
     let Some(id) = call.id.clone() else { return Ok(None) };
     let session = &messages.seen.session;
     let asked = memory.asked(session, &id);
-    if let Some((question, _)) = asked.as_ref().filter(|_| came == Came::Cancelled { not_started: true }) {
+    if let Some(question) = asked.as_ref().filter(|_| came == Came::Cancelled { not_started: true }) {
         return take_back(plane, session, question.clone()).await.map(|()| None);
     }
-    let host_approved = asked.is_some();
-    if let Some((_, state)) = asked {
-        // It was asked about as its file was then.
-        call.arguments.remove(FILE_STATE);
-        call.arguments.extend(state.map(|state| (FILE_STATE.to_owned(), state.into())));
-    }
-    match plane.record(messages.report(&id, Some(&call), came, host_approved)).await {
+    let witness = call.file.as_ref().and_then(|file| memory.witness(file)).unwrap_or_default();
+    let report = messages.report(&id, Some(&call), came, asked.is_some());
+    match plane.record(v1::RecordRequest { witness_after: witness, ..report }).await {
         Ok(answer) => Ok(messages::hint(&answer)),
         Err(status) if is_settled(&status) => Ok(None),
         Err(status) => Err(status),

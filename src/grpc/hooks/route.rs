@@ -32,13 +32,13 @@ use super::{
         shortcut::Answer,
         stop::Stop,
     },
-    Asked, Installed, Memory, Plane, answered, leave, v1,
+    Installed, Memory, Plane, answered, leave, v1,
     v1::session_service_server::SessionService as _,
 };
 use crate::{
     gate::Gate,
     grpc::status,
-    hosts::{self, Event, Host, Said},
+    hosts::{self, Event, File, Host, Said},
     web::CLAUDE_CODE,
 };
 use callgate_core::domain::{audit::Actor, identity::Identity, ids::TenantId};
@@ -76,7 +76,7 @@ struct OfSession {
     /// True while the model is owed a summary.
     owes: bool,
     /// Calls that the host's user is asked about.
-    asked: BTreeMap<String, Asked>,
+    asked: BTreeMap<String, String>,
     /// Tools whose calls are at the host's prompt.
     at_prompt: Vec<String>,
 }
@@ -279,12 +279,11 @@ impl Memory for Remembered<'_> {
         None
     }
 
-    fn ask(&self, session: &str, call_id: &str, question: &str, file_state: Option<&str>) {
-        let asked = (question.to_owned(), file_state.map(str::to_owned));
-        self.with(session, |known| drop(known.asked.insert(call_id.to_owned(), asked)));
+    fn ask(&self, session: &str, call_id: &str, question: &str) {
+        self.with(session, |known| drop(known.asked.insert(call_id.to_owned(), question.to_owned())));
     }
 
-    fn asked(&self, session: &str, call_id: &str) -> Option<Asked> {
+    fn asked(&self, session: &str, call_id: &str) -> Option<String> {
         let is_asked = self.seen(session, |known| known.asked.contains_key(call_id));
         is_asked.then(|| self.with(session, |known| known.asked.remove(call_id)))?
     }
@@ -294,7 +293,7 @@ impl Memory for Remembered<'_> {
             return Vec::new();
         }
         let asked = self.with(session, |known| std::mem::take(&mut known.asked));
-        asked.into_values().map(|(question, _)| question).collect()
+        asked.into_values().collect()
     }
 
     fn at_prompt(&self, session: &str, tool: &str) {
@@ -322,7 +321,7 @@ impl Memory for Remembered<'_> {
     }
 
     /// The agent's files are on another machine.
-    fn file_state(&self, _: &str) -> Option<String> {
+    fn witness(&self, _: &File) -> Option<String> {
         None
     }
 

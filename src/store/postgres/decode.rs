@@ -16,7 +16,7 @@ use callgate_core::domain::{
     event::{Judged, Settled},
     failure::FailureKind,
     finding::Decision,
-    fingerprint::{ArgsDigest, Fingerprint, ResultDigest},
+    fingerprint::{ArgsDigest, Fingerprint, ResultDigest, Witness},
     ids::{AgentId, CallId, RunId, SessionId, ToolName},
     ledger::{LedgerRow, LedgerState},
     outcome::{Advice, Basis, Confidence, Guard, OutcomeStatus, Repeat},
@@ -54,6 +54,12 @@ pub(super) fn maybe_at(row: &PgRow, column: &str) -> Loaded<Option<Timestamp>> {
 
 pub(super) fn hash(bytes: &[u8]) -> Loaded<[u8; 32]> {
     bytes.try_into().map_err(|_| corrupt("a hash has not 32 bytes"))
+}
+
+fn witness(row: &PgRow) -> Loaded<Option<Witness>> {
+    let digest: Option<Vec<u8>> = row.try_get("witness")?;
+    let sixteen = |digest: Vec<u8>| digest.try_into().map_err(|_| corrupt("a witness has not 16 bytes"));
+    digest.map(sixteen).transpose().map(|digest| digest.map(Witness))
 }
 
 pub(super) fn member<T: Copy>(all: &[T], code: i16) -> Loaded<T> {
@@ -117,6 +123,7 @@ pub(super) fn judged(row: &PgRow, opener: &Opener) -> Loaded<Judged> {
         fingerprint: Fingerprint(hash(row.try_get("fingerprint")?)?),
         args_digest: ArgsDigest(hash(row.try_get("args_digest")?)?),
         effect,
+        witness: witness(row)?,
         decision: member(&Decision::ALL, row.try_get("decision")?)?,
         would: member(&Decision::ALL, row.try_get("would")?)?,
         reason: text("reason")?.and_then(|reason| Reason::from_name(&reason)),
@@ -159,6 +166,7 @@ pub(super) fn settled(row: &PgRow, opener: &Opener) -> Loaded<Settled> {
         failure: code("failure")?.map(|code| member(&FailureKind::ALL, code)).transpose()?,
         error_signature: row.try_get("error_signature")?,
         digest: digest.map(|digest| hash(&digest)).transpose()?.map(ResultDigest),
+        witness: witness(row)?,
         kept: row.try_get("kept")?,
         marks: row.try_get::<Option<String>, _>("marks")?.as_deref().map(marks::read).transpose()?.map(Arc::new),
         news: row.try_get("news")?,

@@ -66,7 +66,7 @@ rows! {
         coerced: Option<String> => JSON.rare(), self_corrections: Option<String> => JSON.rare(),
         resumes: bool => BOOL, key_honoured: bool => BOOL, repeatable: bool => BOOL,
         user_id: Option<&'a str> => TEXT, in_steps: bool => BOOL, trace_id: Option<&'a [u8]> => BYTEA,
-        host: Option<&'a str> => TEXT.rare(),
+        host: Option<&'a str> => TEXT.rare(), witness: Option<&'a [u8]> => BYTEA.rare(),
     }
 }
 
@@ -96,6 +96,7 @@ rows! {
         made: Option<&'a str> => TEXT.rare(), error_line: Option<&'a str> => TEXT.rare(),
         whole_bytes: Option<i64> => INT8.rare(), whole_sha256: Option<&'a [u8]> => BYTEA.rare(),
         trace_id: Option<&'a [u8]> => BYTEA, effect_open: bool => BOOL, repeat: Option<i16> => INT2.rare(),
+        witness: Option<&'a [u8]> => BYTEA.rare(),
     }
 }
 
@@ -202,6 +203,7 @@ impl<'a> CallRow<'a> {
             trace_id: append.trace.as_ref().map(|trace| &trace.0[..]),
             user_id: event.user.as_ref().map(UserId::as_str),
             host: event.host.as_ref().map(HostName::as_str),
+            witness: event.witness.as_ref().map(|witness| &witness.0[..]),
             self_corrections: findings::self_corrections_json(&event.self_corrections),
             coerced: (!event.coerced.is_empty()).then(|| serde_json::to_string(&event.coerced).unwrap_or_default()),
         }
@@ -269,6 +271,7 @@ impl<'a> OutcomeRow<'a> {
             made: event.gist.as_ref().and_then(|gist| gist.made.as_deref()),
             effect_open: event.effect_open,
             repeat: advice.map(|advice| code(&Repeat::ALL, &advice.repeat) + 1),
+            witness: event.witness.as_ref().map(|witness| &witness.0[..]),
         }
     }
 }

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import logging
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
@@ -14,7 +16,9 @@ from .v1.types_pb2 import ToolCall
 if TYPE_CHECKING:
     from .v1.types_pb2 import Caller, Usage
 
+log = logging.getLogger("callgate")
 _ID_BYTES_MAX = 200
+_WITNESS_BYTES_MAX = 256
 
 Args = Mapping[str, Any] | str
 """The arguments of a call: a mapping, or the model's own JSON text, which is passed on byte for byte."""
@@ -36,6 +40,9 @@ class Call:
         repeat_intended: The agent means to repeat an earlier call.
         read_only: The tool changes nothing, so that a retry after a timeout does no harm. What the policy declares
             goes before it.
+        witness: Called with the arguments by keyword before and after `execute`: the state of what the call reads, such
+            as an ETag or a version, or None where that is not known. A declared look whose state is the same is
+            answered by its previous result; one whose state differs is executed.
         cost_estimate_micros: What it is expected to cost, in millionths of a US dollar.
         usage: What the model used since the last call.
         patience_s: Instead of the gate's; None: as the gate has it.
@@ -54,6 +61,7 @@ class Call:
     justification: str = ""
     repeat_intended: bool = False
     read_only: bool = False
+    witness: Callable[..., str | None] | None = field(default=None, repr=False)
     cost_estimate_micros: int | None = None
     usage: Usage | None = field(default=None, repr=False)
     patience_s: float | None = None
@@ -65,6 +73,8 @@ class Call:
     def __post_init__(self) -> None:
         """Raises TypeError or ValueError naming what makes no sense, before anything is asked."""
         _check_times(self)
+        if self.witness is not None and not callable(self.witness):
+            raise TypeError(f"witness: {type(self.witness).__name__} is no function")
         if not callable(self.execute):
             raise TypeError(f"execute: {type(self.execute).__name__} is no function; give the function, not its result")
         for name in ("tool", "call_id"):
@@ -89,6 +99,19 @@ class Call:
             repeat_parameter=self.repeat_parameter,
         )
 
+    def state(self) -> str:
+        """What `witness` says now; empty where it says nothing or fails."""
+        if self.witness is None:
+            return ""
+        try:
+            args = json.loads(self.args or "{}") if isinstance(self.args, str) else self.args
+            state = self.witness(**args) or ""
+            raw = state.encode()
+        except Exception as error:
+            log.warning("callgate: the witness of %s failed, and its state is unknown: %r", self.tool, error)
+            return ""
+        return state if len(raw) <= _WITNESS_BYTES_MAX else f"sha256:{hashlib.sha256(raw).hexdigest()}"
+
     def _id(self) -> str:
         if self.call_id is None:
             return uuid.uuid4().hex
@@ -104,6 +127,7 @@ class ToolOptions(TypedDict, total=False):
     justification: str
     repeat_intended: bool
     read_only: bool
+    witness: Callable[..., str | None] | None
     cost_estimate_micros: int | None
     usage: Usage | None
     patience_s: float | None

@@ -104,6 +104,11 @@ class Run:
         self._queued = ExitStack()
         self.is_begun = False
 
+    def asked(self) -> t.ToolCall:
+        """As the plane is asked now."""
+        self.proposed.witness = self.call.state()
+        return self.proposed
+
     def queue(self, first: t.Verdict | CallgateUnavailable | None) -> None:
         """It begins later: what is permitted already keeps its lease until then."""
         if isinstance(first, t.Verdict) and first.decision == t.DECISION_ALLOW:
@@ -199,7 +204,7 @@ class Run:
             raise
 
     def _ask(self, wait_s: float) -> Generator[Effect, Any, t.Verdict]:
-        request = EvaluateRequest(caller=self._rules.caller, call=self.proposed, usage=self.call.usage)
+        request = EvaluateRequest(caller=self._rules.caller, call=self.asked(), usage=self.call.usage)
         if wait_s:
             request.max_wait.FromMilliseconds(int(wait_s * 1000))
         while True:
@@ -270,6 +275,7 @@ class Run:
         else:
             report, told = _values.failure(ran.error)
         report.duration.FromMilliseconds(int((time.monotonic() - began) * 1000))
+        report.witness_after = self.call.state()
         if observed is not None:
             report.observed_call.CopyFrom(observed)
         if isinstance(ran.error, Exception) or ran.error is None:

@@ -74,7 +74,7 @@ class _Base:
 
     def _request(self, runs: list[Run]) -> BatchEvaluateRequest:
         usage = next((run.call.usage for run in runs if run.call.usage is not None), None)
-        return BatchEvaluateRequest(caller=self._rules.caller, calls=[run.proposed for run in runs], usage=usage)
+        return BatchEvaluateRequest(caller=self._rules.caller, calls=[run.asked() for run in runs], usage=usage)
 
     def _question(self, call: Call, max_wait_s: float) -> EvaluateRequest:
         request = EvaluateRequest(caller=self._rules.caller, call=call.proposed(), usage=call.usage)

@@ -7,8 +7,6 @@ use super::{
     look::{Field, Look},
 };
 
-/// The state of a file, which old hooks add: it follows from which file it is.
-const FILE_STATE: &str = "file_state";
 /// The longest identity, in bytes.
 const IDENTITY_BYTES_MAX: usize = 256;
 /// The least number that can be one: smaller ones count or measure.
@@ -23,7 +21,7 @@ pub fn differ_in_identities(shapes: &[&Shape]) -> bool {
     if !others.iter().all(|shape| shape.looks.fields().map(|field| field.name()).eq(fields())) {
         return false;
     }
-    let mut differing = fields().filter(|name| *name != FILE_STATE).filter_map(|name| {
+    let mut differing = fields().filter_map(|name| {
         let values: Vec<Field<'_>> = shapes.iter().filter_map(|shape| shape.value(name)).collect();
         let differs = values.iter().any(|field| field.value != values[0].value);
         differs.then(|| are_identities(&values))
@@ -98,7 +96,6 @@ mod tests {
         assert!(differ(&[r#"{"service":"checkout"}"#, r#"{"service":"billing"}"#, r#"{"service":"search"}"#]));
         assert!(differ(&[r#"{"id":"00Q1","status":"open"}"#, r#"{"id":"00Q2","status":"open"}"#]));
         assert!(differ(&[r#"{"id":4711}"#, r#"{"id":4712}"#]));
-        assert!(differ(&[r#"{"path":"/a","file_state":"1 2"}"#, r#"{"path":"/b","file_state":"1 3"}"#]));
         assert!(differ(&[r#"{"c":"systemctl status svc1"}"#, r#"{"c":"systemctl status svc2"}"#]));
     }
 

@@ -124,6 +124,7 @@ impl CallTree {
         if matches!(event.status, OutcomeStatus::Error | OutcomeStatus::Cancelled) {
             self.changes.retain(|changed| changed.seq != event.permit_seq);
         }
+        call.witness = event.witness;
         let was_left_open = call.outcome.as_ref().is_some_and(|outcome| outcome.effect_open);
         call.outcome = Some(Outcome {
             status: event.status,
@@ -166,6 +167,7 @@ impl Session {
             call.permit.clone_from(&event.permit);
             call.arguments = event.permit.is_some().then(|| event.arguments.clone()).flatten();
             call.shape.clone_from(&event.shape);
+            call.witness = event.witness;
             // A row that another replica stored tells the question as it was asked, and not what was answered.
             let is_known =
                 call.approval.as_ref().map(|known| &known.id) == event.approval.as_ref().map(|asked| &asked.id);
@@ -195,6 +197,7 @@ impl Session {
             fingerprint: event.fingerprint,
             args_digest: event.args_digest,
             effect: event.effect.clone(),
+            witness: event.witness,
             seq: event.seq,
             round: event.round,
             at: event.at,

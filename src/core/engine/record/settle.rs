@@ -9,7 +9,7 @@ use crate::{
         effect::EffectKind,
         event::Settled,
         failure::FailureKind,
-        fingerprint::ResultDigest,
+        fingerprint::{ResultDigest, Witness},
         gist,
         health::{Health, Observation},
         ids::ToolName,
@@ -104,6 +104,7 @@ pub(super) fn settle(
         failure,
         error_signature: signature,
         digest,
+        witness: witnessed(policy, call, report),
         marks,
         news,
         progress,
@@ -130,6 +131,12 @@ pub(super) fn settle(
     let observation = observed.map(|seen| (call.tool.clone(), with_advice(policy, &health, seen, advised)));
     let corrected = |kind| corrected(&shared.profiles, &call.tool, kind, now);
     Settlement { settled, read, stored, secrets, observation, trial, corrected: failure.and_then(corrected) }
+}
+
+/// The state of what the call read, if it was the same before and after; the state that a write left.
+fn witnessed(policy: &Policy, call: &Call, report: &Report) -> Option<Witness> {
+    let after = report.witness_after.as_deref().map(|value| Witness::of(value, &policy.hashing));
+    after.filter(|after| call.effect.kind == EffectKind::Write || call.witness == Some(*after))
 }
 
 /// The share of follow-ups with other arguments that succeeded, once enough were seen.

@@ -2,6 +2,7 @@
 
 mod access;
 mod command_line;
+mod fresh;
 mod limits;
 mod presets;
 mod routes;

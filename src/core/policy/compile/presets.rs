@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::{
     domain::budget::{Budgets, Dimension, Scope},
-    policy::file::{CaseKeys, EffectKey, PresetKey, Tool},
+    policy::file::{CaseKeys, EffectKey, FreshKey, PresetKey, Tool},
     rules::{RuleSet, same_call, side_effects::SecondChange},
 };
 
@@ -48,11 +48,11 @@ fn polls(field: &str, matches: &str) -> CaseKeys {
         matches: Some(matches.to_owned()),
         effect: EffectKey::Poll,
         side_effect_resource: None,
+        fresh_ms: None,
     }
 }
 
-/// Looks at one file: the tool, the file. A hook that sees the file adds its state, by which the look is known again;
-/// without it others may have changed the file.
+/// Looks at one file: the tool, the file. Others change files too: only a hook that sees the file has a witness.
 const READS: [(&str, &str); 4] = [
     ("Read", "file/{file_path}"),
     ("NotebookRead", "file/{notebook_path}"),
@@ -114,15 +114,8 @@ fn coding_agents() -> Vec<(String, Tool)> {
         (name.to_owned(), Tool { effect, side_effect_resource: resource, second_change, ..Tool::default() })
     };
     let reads = READS.iter().map(|(name, resource)| {
-        let (name, tool) = tool(name, EffectKey::Poll, resource);
-        let known = CaseKeys {
-            when: None,
-            field: Some("file_state".to_owned()),
-            matches: Some(".".to_owned()),
-            effect: EffectKey::Read,
-            side_effect_resource: Some((*resource).to_owned()),
-        };
-        (name, Tool { effects: vec![known], ..tool })
+        let (name, tool) = tool(name, EffectKey::Read, resource);
+        (name, Tool { fresh_ms: Some(FreshKey::Ms(0)), ..tool })
     });
     // A second time it changes nothing, or says that what it looks for is gone.
     let writes = WRITES.iter().map(|(name, resource)| {

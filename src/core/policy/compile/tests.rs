@@ -211,7 +211,7 @@ fn an_effect_may_depend_on_the_arguments() {
     .expect("a good file");
     let kind = |arguments: &str| {
         let arguments = json::parse(arguments).expect("valid");
-        policy.of(&ToolName::parse("tool", "query").expect("valid")).effect_of(&arguments).kind
+        policy.of(&ToolName::parse("tool", "query").expect("valid")).effect_of(&arguments).0.kind
     };
     assert_eq!(kind(r#"{"sql":" SELECT 1","db":"a"}"#), EffectKind::Read);
     assert_eq!(kind(r#"{"sql":"update t","db":"a"}"#), EffectKind::Write);
@@ -223,13 +223,12 @@ fn the_effect_of_a_line_is_read_from_the_line() {
     let policy = compile("policy_engine: {presets: [coding_agents]}\n").expect("a good policy");
     let effect = |tool: &str, arguments: &str| {
         let arguments = json::parse(arguments).expect("valid");
-        let effect = policy.of(&ToolName::parse("tool", tool).expect("valid")).effect_of(&arguments);
+        let (effect, _) = policy.of(&ToolName::parse("tool", tool).expect("valid")).effect_of(&arguments);
         (effect.kind, effect.resource)
     };
     let file = |path: &str| Some(Resource::new(format!("file/{path}")));
     assert_eq!(effect("Bash", r#"{"command":"cat a","cwd":"/w"}"#), (EffectKind::Read, file("/w/a")));
-    assert_eq!(effect("Read", r#"{"file_path":"/w/a","file_state":"1"}"#), (EffectKind::Read, file("/w/a")));
-    assert_eq!(effect("Read", r#"{"file_path":"/w/a"}"#), (EffectKind::Poll, file("/w/a")), "others may have written");
+    assert_eq!(effect("Read", r#"{"file_path":"/w/a"}"#), (EffectKind::Read, file("/w/a")));
     assert_eq!(effect("Bash", r#"{"command":"cat a > b","cwd":"/w"}"#), (EffectKind::Write, file("/w/b")));
     assert_eq!(effect("Bash", r#"{"command":"cat a"}"#), (EffectKind::Read, None));
     assert_eq!(effect("Bash", r#"{"command":"cargo test"}"#), (EffectKind::Check, None));

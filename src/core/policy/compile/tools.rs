@@ -143,10 +143,12 @@ impl Compiler {
         for (key, pointer) in pointers.chain(volatile).filter(|(_, pointer)| !pointer.starts_with('/')) {
             self.wrong(format!("{path}.{key}"), format!("{pointer:?} is not a JSON pointer: it must begin with '/'"));
         }
+        let fresh = self.fresh(path, common, keys, effect);
         let storage = (keys.storage.arguments, keys.storage.results);
         ToolSpec {
             effect,
             resource,
+            fresh,
             once: keys.once,
             idempotent: keys.idempotent,
             key_honoured: keys.key_honoured,
@@ -260,7 +262,8 @@ impl Compiler {
                 }
             };
             let resource = self.template(&format!("{at}.side_effect_resource"), keys.side_effect_resource.as_deref());
-            cases.extend(when.map(|when| EffectCase { when, effect: keys.effect.into(), resource }));
+            let fresh = self.fresh_of_case(&at, keys);
+            cases.extend(when.map(|when| EffectCase { when, effect: keys.effect.into(), resource, fresh }));
         }
         cases
     }

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use crate::rules::Mode;
 
 pub(super) use tools::{
-    CaseKeys, Coercion, ConditionKeys, EffectKey, EmptyKey, OnViolationKey, Requires, RiskKey, StoredKey, Then, Tool,
+    CaseKeys, Coercion, ConditionKeys, EffectKey, EmptyKey, FreshKey, OnViolationKey, Requires, RiskKey, StoredKey, Then, Tool,
     UnavailableKey, UnknownFieldsKey,
 };
 

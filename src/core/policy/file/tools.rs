@@ -25,6 +25,11 @@ pub(in crate::policy) struct Tool {
     pub(in crate::policy) working_directory: Option<String>,
     /// Other effects for some arguments; the first case that holds decides.
     pub(in crate::policy) effects: Vec<CaseKeys>,
+    /// How old an answer of a read may be that stands in for another, in milliseconds; 0: none does; always: what it
+    /// reads never changes. By default 60000, or deduplication.window_ms where that is set.
+    pub(in crate::policy) fresh_ms: Option<FreshKey>,
+    /// What it reads is changed by its own call tree alone: its answer stands in until a write of it.
+    pub(in crate::policy) by_session: bool,
     /// A write whose repetition harms: a payment, a message.
     pub(in crate::policy) once: bool,
     /// A write whose repetition is harmless.
@@ -108,6 +113,22 @@ pub(in crate::policy) struct CaseKeys {
     pub(in crate::policy) effect: EffectKey,
     /// … to this.
     pub(in crate::policy) side_effect_resource: Option<String>,
+    /// For a read: how old its answer may be, as for the tool.
+    pub(in crate::policy) fresh_ms: Option<FreshKey>,
+}
+
+/// How old an answer may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(untagged, expecting = "must be a number of milliseconds, or always")]
+pub(in crate::policy) enum FreshKey {
+    Ms(u64),
+    Word(AlwaysKey),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(in crate::policy) enum AlwaysKey {
+    Always,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]

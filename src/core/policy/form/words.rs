@@ -56,7 +56,9 @@ pub(super) fn of_value(path: &str, error: &ValidationError<'_>) -> String {
     let value = error.instance();
     match error.kind() {
         _ if durations::is_time(path) && !matches!(error.kind(), ValidationErrorKind::Minimum { .. }) => {
-            format!("is {}; it must be a time: milliseconds, or with a unit like 500ms, 90s, 15m, 1h, 7d", shown(value))
+            let always = if path.ends_with(".fresh_ms") { ", or always" } else { "" };
+            let units = "milliseconds, or with a unit like 500ms, 90s, 15m, 1h, 7d";
+            format!("is {}; it must be a time: {units}{always}", shown(value))
         }
         ValidationErrorKind::Enum { options } => {
             let options: Vec<&str> = options.as_array().into_iter().flatten().filter_map(Value::as_str).collect();

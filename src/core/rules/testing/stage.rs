@@ -11,7 +11,7 @@ use crate::{
         budget::{Budgets, Dimension, Limits, Scope, Usage},
         call::{Proposal, Request},
         control::Edited,
-        effect::{EffectKind, ResourceTemplate},
+        effect::{EffectKind, Fresh, ResourceTemplate},
         failure::{ErrorReport, FailureKind},
         finding::Decision,
         ids::{AgentId, CallId, DEFAULT_TENANT, RunId, SessionId, ToolName},
@@ -154,6 +154,9 @@ impl Stage {
         while let Some(fact) = facts.next() {
             match *fact {
                 "read" => spec.effect = EffectKind::Read,
+                "always" => spec.fresh = Fresh::Always,
+                "by_session" => spec.fresh = Fresh::BySession,
+                "fresh" => spec.fresh = Fresh::For(duration(facts.next().unwrap_or(&""))?),
                 "write" => spec.effect = EffectKind::Write,
                 "poll" => spec.effect = EffectKind::Poll,
                 "once" => spec.once = true,
@@ -297,6 +300,7 @@ impl Stage {
             repeat_intended: options.repeat,
             sayable: options.sayable.clone(),
             phase: options.phase.clone(),
+            witness: options.witness.clone(),
         })
     }
 
@@ -369,6 +373,7 @@ impl Stage {
         let session = SessionId::parse("session", &self.session).expect("valid");
         Report {
             not_started: word == "unstarted",
+            witness_after: options.witness,
             error,
             result,
             usage: Usage { cost_micros: options.cost_micros.unwrap_or(0), ..Usage::default() },

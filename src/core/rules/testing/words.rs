@@ -15,6 +15,7 @@ pub(super) struct Options {
     pub(super) because: Option<String>,
     pub(super) sayable: Option<Box<Sayable>>,
     pub(super) phase: Option<String>,
+    pub(super) witness: Option<Box<str>>,
 }
 
 impl Options {
@@ -36,6 +37,7 @@ impl Options {
                     let sayable = Sayable { justification: name("justification"), repeat: name("repeat_intended") };
                     options.sayable = Some(Box::new(sayable));
                 }
+                "witness" => options.witness = Some(value().into()),
                 "in" => options.phase = Some(value().to_owned()),
                 "warning" | "critical" | "break" => {
                     let _ = (words.next(), words.next());

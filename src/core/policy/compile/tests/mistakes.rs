@@ -21,7 +21,7 @@ const TOOLS: &str = "policy_engine:
 ";
 
 /// Each mistake: a name, the file (what begins with a space is put below `pay`), and what is said of it.
-const MISTAKES: [(&str, &str, &str); 36] = [
+const MISTAKES: [(&str, &str, &str); 41] = [
     (
         "tools for tool_schemas",
         "policy_engine: {tools: {}}",
@@ -32,6 +32,31 @@ const MISTAKES: [(&str, &str, &str); 36] = [
         "a key of another section",
         "policy_engine: {tiers: []}",
         "policy_engine.tiers: `tiers` belongs below `authorization:`",
+    ),
+    (
+        "an age for a write",
+        "      fresh_ms: 1000",
+        "tool_schemas.pay.fresh_ms: is for a read: set effect: read",
+    ),
+    (
+        "two ages",
+        "policy_engine: {tool_schemas: {get: {effect: read, by_session: true, fresh_ms: 1000}}}",
+        "tool_schemas.get.by_session: says how long an answer holds, and so does fresh_ms: set one",
+    ),
+    (
+        "an age in words",
+        "policy_engine: {tool_schemas: {get: {effect: read, fresh_ms: forever}}}",
+        "fresh_ms: is \"forever\"; it must be a time: milliseconds, or with a unit like 500ms, 90s, 15m, 1h, 7d, or always",
+    ),
+    (
+        "an age beyond all ages",
+        "policy_engine: {tool_schemas: {get: {effect: read, fresh_ms: 99999999999999}}}",
+        "tool_schemas.get.fresh_ms: must be 31622400000 or less, or always",
+    ),
+    (
+        "an answer for other runs that is not stored",
+        "policy_engine: {tool_schemas: {get: {effect: read, fresh_ms: always, storage: {results: hash}}}}",
+        "tool_schemas.get.storage.results: must be full: results of a read by_session or always",
     ),
     (
         "a slip in a key",
