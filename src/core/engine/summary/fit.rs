@@ -1,6 +1,10 @@
 //! Fitting lines into a number of tokens: what is left out, and in which order.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Tools whose calls that are left out are counted under their names, and about how many tokens a count is.
+const COUNTED_MAX: usize = 12;
+const COUNT_TOKENS: usize = 14;
 
 /// What lines are worth, the least first: what goes first when there is no room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -151,6 +155,10 @@ fn leave_out(parts: &mut [Part], budget: usize) -> BTreeMap<Class, usize> {
     if all <= budget {
         return left_out;
     }
+    let counted =
+        parts.iter().filter(|part| part.by_tool).flat_map(|part| part.lines.iter().filter_map(|l| l.of.clone()));
+    let counted: Vec<String> = counted.collect::<BTreeSet<_>>().into_iter().take(COUNTED_MAX).collect();
+    let budget = budget.saturating_sub(counted.len() * COUNT_TOKENS).max(budget / 2);
     let lines = parts.iter().flat_map(|part| &part.lines);
     let mut order: Vec<((Class, u64), usize)> =
         lines.filter_map(|line| Some((line.cut?, tokens(&line.text) + 1))).collect();
@@ -162,11 +170,26 @@ fn leave_out(parts: &mut [Part], budget: usize) -> BTreeMap<Class, usize> {
         }
         all = all.saturating_sub(tokens);
         last = Some(cut);
-        let class = if cut.0 == Class::Made { Class::Read } else { cut.0 };
-        *left_out.entry(class).or_default() += 1;
     }
     for part in parts {
-        part.lines.retain(|line| line.cut.is_none_or(|cut| Some(cut) > last));
+        let mut of_tools: BTreeMap<&String, usize> = BTreeMap::new();
+        let is_kept = |line: &Line| line.cut.is_none_or(|cut| Some(cut) > last);
+        for line in part.lines.iter().filter(|line| !is_kept(line)) {
+            let tool = line.of.as_ref().filter(|_| part.by_tool).and_then(|of| counted.iter().find(|tool| *tool == of));
+            match (tool, line.cut) {
+                (Some(tool), _) => *of_tools.entry(tool).or_default() += 1,
+                (None, Some((class, _))) => *left_out.entry(class).or_default() += 1,
+                (None, None) => {}
+            }
+        }
+        part.lines.retain(is_kept);
+        part.lines.splice(
+            0..0,
+            of_tools.into_iter().map(|(tool, count)| {
+                let calls = if count == 1 { "earlier call" } else { "earlier calls" };
+                Line::fixed(format!("  - {count} {calls} with other arguments succeeded")).of(tool.clone())
+            }),
+        );
     }
     left_out
 }

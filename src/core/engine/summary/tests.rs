@@ -27,6 +27,12 @@ fn a_summary_is_never_longer_than_asked() {
             let text = fit(reads(count), budget);
             assert!(tokens(&text) <= budget, "{count} calls in {budget} tokens: {}", tokens(&text));
             assert!(text.contains("pay {order: o-1} made p_1"), "{count} calls in {budget} tokens:\n{text}");
+            let of_tools = |n: u64| {
+                let text = format!("  - {{path: src/file_{n}.rs}}: text of 900 bytes");
+                Line::cut(Class::Read, n, text).of(format!("read_{}", n % 400))
+            };
+            let text = fit(vec![Part::by_tool("Called:", (0..count).map(of_tools).collect())], budget);
+            assert!(tokens(&text) <= budget, "{count} calls of many tools in {budget} tokens: {}", tokens(&text));
         }
     }
 }
@@ -41,5 +47,7 @@ fn the_oldest_reads_go_first_and_that_is_said() {
         ),
         "{text}"
     );
-    assert!(text.lines().last().is_some_and(|line| line.starts_with("Left out for want of room: ")), "{text}");
+    let shown = text.matches("read_file\n").count() + text.matches("src/file_").count() - 1;
+    let left_out = format!("read_file\n  - {} earlier calls with other arguments succeeded\n", 200 - shown);
+    assert!(text.contains(&left_out), "{text}");
 }
