@@ -154,6 +154,8 @@ fn bad_reports() -> Vec<(&'static str, Bad)> {
         ("status", told(Success, |request| request.status = -1)),
         ("result", told(Success, |request| request.result = Some("r".repeat(MEBI + 1)))),
         ("result", told(Running, |request| request.result = Some("half".into()))),
+        ("call.witness", asked(|_, call| call.witness = "w".repeat(257))),
+        ("witness_after", told(Success, |request| request.witness_after = "w".repeat(257))),
         ("result_digest", told(Success, |request| request.result_digest = "d".repeat(201))),
         ("result_bytes", told(Success, |request| request.result_bytes = Some(u64::MAX))),
         ("total_matches", told(Success, |request| request.total_matches = Some(u64::MAX))),

@@ -38,3 +38,4 @@ mod sweep;
 mod timing;
 mod tls;
 mod waiting;
+mod witnesses;
