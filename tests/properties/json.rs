@@ -14,7 +14,6 @@ use callgate_core::{
     policy::Policy,
 };
 use proptest::{collection::vec, prelude::*, sample::select};
-use unicode_normalization::UnicodeNormalization as _;
 
 use crate::cases;
 
@@ -108,9 +107,8 @@ impl Pen {
     }
 
     fn text(&mut self, text: &str, out: &mut String) {
-        let composed: String = if self.choose(2) == 0 { text.nfc().collect() } else { text.nfd().collect() };
         out.push('"');
-        for c in composed.chars() {
+        for c in text.chars() {
             let escaped = self.choose(4) == 0;
             match c {
                 '"' | '\\' => out.extend(['\\', c]),
@@ -163,7 +161,6 @@ fn text() -> impl Strategy<Value = String> {
         vec(select(letters.to_vec()), 0..6).prop_map(|letters| letters.concat()),
         any::<String>().prop_map(|text| text.replace('\0', "")),
     ]
-    .prop_map(|text| text.nfc().collect())
 }
 
 fn number() -> impl Strategy<Value = Doc> {

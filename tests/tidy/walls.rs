@@ -54,8 +54,6 @@ pub(crate) const WALLS: &[Wall] = &[
             ("hmac", "the same under a key"),
             ("hex", "their text"),
             ("serde_json", "the escapes of JSON strings"),
-            ("ryu_js", "the one form of a fraction (RFC 8785)"),
-            ("unicode_normalization", "the one form of a string"),
             ("regex", "masks the volatile parts of a result"),
             ("chrono", "reads the times of a result"),
             ("wildmatch", "patterns over tool names"),

@@ -11,7 +11,7 @@ mod malformed;
 mod shape;
 mod words;
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use jsonschema::Validator;
 use serde_json::{Map, Number, Value};
@@ -60,10 +60,14 @@ pub struct ArgumentSchema {
     compiled: Arc<Compiled>,
     unknown: UnknownFields,
     coercion: Coercion,
+    /// A top-level field that has its default says no more than one that is left out.
+    knows_defaults: bool,
 }
 
 #[derive(Debug)]
 struct Compiled {
+    /// What the schema says of top-level fields that are left out.
+    defaults: Vec<(String, Json)>,
     schema: Value,
     validator: Validator,
     shape: Shape,
@@ -90,7 +94,25 @@ impl ArgumentSchema {
     /// # Errors
     /// Everything that is wrong with it, each with the place in the schema.
     pub fn compile(schema: &Value, unknown: UnknownFields, coercion: Coercion) -> Result<Self, Vec<String>> {
-        Ok(Self { compiled: Arc::new(compile::compile(schema)?), unknown, coercion })
+        Ok(Self { compiled: Arc::new(compile::compile(schema)?), unknown, coercion, knows_defaults: true })
+    }
+
+    /// The same for a tool whose calls are known again by every argument as it is written.
+    #[must_use]
+    pub fn without_defaults(self) -> Self {
+        Self { knows_defaults: false, ..self }
+    }
+
+    /// The arguments by which a call is known again: a default that is written out is the same as none.
+    #[must_use]
+    pub fn recognised<'a>(&self, arguments: &'a Json) -> Cow<'a, Json> {
+        let is_default = |member: &(String, Json)| self.knows_defaults && self.compiled.defaults.contains(member);
+        match arguments {
+            Json::Object(members) if members.iter().any(is_default) => {
+                Cow::Owned(Json::Object(members.iter().filter(|member| !is_default(member)).cloned().collect()))
+            }
+            _ => Cow::Borrowed(arguments),
+        }
     }
 
     /// What is wrong with the arguments, and what they are to be read as.

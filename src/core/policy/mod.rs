@@ -264,11 +264,14 @@ impl Policy {
         }
         let all: Arc<str> = request.arguments.canonical().into();
         // What was read as another value is known again by that value.
-        let recognised = match (&known.canonical, &checked.accepted) {
-            (Some(canonical), accepted) => canonical.text(accepted.as_ref().unwrap_or(&request.arguments)).into(),
-            (None, Some(accepted)) => accepted.canonical().into(),
-            (None, None) => Cow::Borrowed(&*all),
+        let read = checked.accepted.as_ref().unwrap_or(&request.arguments);
+        let read = known.schema.as_ref().map_or(Cow::Borrowed(read), |schema| schema.recognised(read));
+        let recognised = match (&known.canonical, &checked.accepted, &read) {
+            (Some(canonical), _, _) => canonical.text(&read).into(),
+            (None, None, Cow::Borrowed(_)) => Cow::Borrowed(&*all),
+            _ => read.canonical().into(),
         };
+        let shape = Arc::new(if known.canonical.is_some() { Shape::of(&recognised) } else { Shape::of_json(&read) });
         let mut secrets = Secrets::default();
         let stored = self.stored_arguments(&known.spec, &request.arguments, &all, &mut secrets);
         let said = |text: String| self.stored_text(known.spec.stored.0, &text, &mut secrets).into_owned();
@@ -278,10 +281,7 @@ impl Policy {
         Proposal {
             fingerprint: Fingerprint::of(&request.tool, &recognised).keyed(&self.hashing),
             args_digest: ArgsDigest::of(&request.tool, &all).keyed(&self.hashing),
-            shape: Arc::new(match (&known.canonical, &checked.accepted) {
-                (Some(_), _) => Shape::of(&recognised),
-                (None, accepted) => Shape::of_json(accepted.as_ref().unwrap_or(&request.arguments)),
-            }),
+            shape,
             effect,
             fresh,
             witness: request.witness.as_deref().map(|value| Witness::of(value, &self.hashing)),

@@ -193,20 +193,6 @@ fn kinds_of(schema: &Value, members: bool) -> Option<Vec<&str>> {
     Some(kinds)
 }
 
-/// The text in one case, in NFC again.
-fn settled(text: &str, case: fn(&str) -> String) -> Option<Json> {
-    let mut text = Json::String(text.to_owned());
-    for _ in 0..CASES_MAX {
-        let Json::String(before) = &text else { return None };
-        let after = json::parse(&Json::String(case(before)).canonical()).ok()?;
-        if after == text {
-            return Some(text);
-        }
-        text = after;
-    }
-    None
-}
-
 /// The canonical form of a text that is a JSON number, perhaps with a plus or zeros in front. A comma could part
 /// thousands or decimals: nobody guesses.
 fn number(text: &str) -> Option<String> {
@@ -225,6 +211,19 @@ fn number(text: &str) -> Option<String> {
         Ok(Json::Number(number)) => Some(number),
         _ => None,
     }
+}
+
+/// The text in one case.
+fn settled(text: &str, case: fn(&str) -> String) -> Option<Json> {
+    let mut text = text.to_owned();
+    for _ in 0..CASES_MAX {
+        let after = case(&text);
+        if after == text {
+            return Some(Json::String(text));
+        }
+        text = after;
+    }
+    None
 }
 
 fn sorted(items: &[Json]) -> Json {

@@ -94,9 +94,8 @@ pub fn past<'a>(session: Option<&'a Session>, proposal: &Proposal, is_new: bool,
         call.was_reused() && !before.any(|other| other.fingerprint == call.fingerprint)
     };
     let is_look = proposal.effect.kind.is_look();
-    let read_another = |call: &Call| {
-        is_look && call.fingerprint == proposal.fingerprint && differ(call.witness, proposal.witness)
-    };
+    let read_another =
+        |call: &Call| is_look && call.fingerprint == proposal.fingerprint && differ(call.witness, proposal.witness);
     let mine = session.calls_in_run().filter(|call| !read_another(call));
     mine.filter(|call| is_new || !call.was_refused() || call.call_id != request.call_id)
         .filter(|call| !(is_first_reuse(call) || call.was_refused() && is_question(call)))

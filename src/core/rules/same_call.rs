@@ -55,6 +55,9 @@ pub struct Params {
     /// How long a success of a `once` tool does, in milliseconds: `idempotency.ttl_ms`.
     #[serde(skip)]
     pub once_ttl_ms: u64,
+    /// Somebody is named who answers questions: `approvals.routes`.
+    #[serde(skip)]
+    pub has_approvers: bool,
     /// An undeclared call is answered from memory from its second time on: the preset `strict`.
     #[serde(skip)]
     pub is_strict: bool,
@@ -80,6 +83,7 @@ impl Default for Params {
             window_ms: 300_000,
             fresh_ms: 60_000,
             once_ttl_ms: 86_400_000,
+            has_approvers: false,
             is_strict: false,
             same_results: 3,
             recheck_ms: 10_000,
@@ -302,7 +306,7 @@ fn succeeded(params: &Params, cx: &Context<'_>, previous: &Previous) -> Option<F
     if effect.kind == EffectKind::Unknown && previous.is_late && is_recent && cx.has_content() {
         return Some(again("It was reported as failed first, and its result came later."));
     }
-    if let Some(finding) = forgotten(cx, previous, age_ms) {
+    if let Some(finding) = forgotten(params, cx, previous, age_ms) {
         return Some(finding);
     }
     let guards_itself = effect.kind == EffectKind::Write && !effect.idempotent && !effect.writes_a_named_thing();
@@ -359,10 +363,13 @@ fn reuse(cx: &Context<'_>, age_ms: u64, why: &str) -> Finding {
 }
 
 fn ask_to_repeat(cx: &Context<'_>) -> Finding {
-    let situation = format!(
+    ask(format!(
         "{} with these arguments was done before. Doing it a second time needs a person's approval.",
         cx.tool()
-    );
+    ))
+}
+
+fn ask(situation: String) -> Finding {
     Finding::new(RULE.id, Decision::Ask, Reason::ApprovalRequired, Wording::new(situation, ASKED_FOR))
 }
 

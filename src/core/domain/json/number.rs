@@ -1,9 +1,11 @@
-//! One form for every number: integers keep all their digits, whatever way they were written; only true fractions take
-//! the form of RFC 8785 (ECMAScript's shortest double).
+//! One form for every number, which keeps all its digits: that of RFC 8785 (ECMAScript's) for those that a double holds,
+//! and its like for others.
 
 /// Integers written with an exponent are spelled out up to this many digits; past it a number is a magnitude, not a
 /// count.
 const DIGITS_MAX: i64 = 400;
+/// A fraction is written with an exponent where more zeros than this would stand behind its point.
+const LEADING_ZEROS_MIN: i64 = -5;
 
 /// The canonical form of a number that follows the JSON grammar.
 pub(super) fn canonical(text: &str) -> String {
@@ -32,14 +34,19 @@ pub(super) fn canonical(text: &str) -> String {
     if scale >= 0 && scale.saturating_add(significant.len() as i64) <= DIGITS_MAX {
         return format!("{sign}{significant}{}", "0".repeat(scale as usize));
     }
-    match text.parse::<f64>() {
-        Ok(value) if value.is_finite() && value != 0.0 => {
-            let shortest = ryu_js::Buffer::new().format_finite(value).to_owned();
-            // A fraction too small for a double leaves an integer, which is written as one.
-            if value.fract() == 0.0 { canonical(&shortest) } else { shortest }
+    let point = scale.saturating_add(significant.len() as i64);
+    match point {
+        _ if scale >= 0 => format!("{sign}{significant}e{scale}"),
+        1.. => {
+            let (whole, fraction) = significant.split_at(point as usize);
+            format!("{sign}{whole}.{fraction}")
         }
-        // Out of a double's range: the digits are all there is to tell two of them apart.
-        _ => format!("{sign}{significant}e{scale}"),
+        LEADING_ZEROS_MIN..=0 => format!("{sign}0.{}{significant}", "0".repeat(point.unsigned_abs() as usize)),
+        _ => {
+            let (first, rest) = significant.split_at(1);
+            let dot = if rest.is_empty() { "" } else { "." };
+            format!("{sign}{first}{dot}{rest}e{}", point.saturating_sub(1))
+        }
     }
 }
 
@@ -57,10 +64,29 @@ mod tests {
     }
 
     #[test]
-    fn fractions_take_the_shortest_form() {
-        assert_eq!(canonical("0.000001"), "0.000001");
-        assert_eq!(canonical("-12.50"), "-12.5");
-        assert_eq!(canonical("333333333.33333329"), "333333333.3333333");
-        assert_eq!(canonical("10000000000000000000000000001e-1"), format!("1{}", "0".repeat(27)));
+    fn fractions_take_one_form_and_keep_their_digits() {
+        for (text, form) in [
+            ("0.000001", "0.000001"),
+            ("0.00000123", "0.00000123"),
+            ("0.0000001", "1e-7"),
+            ("12300e-12", "1.23e-8"),
+            ("-12.50", "-12.5"),
+            ("333333333.33333329", "333333333.33333329"),
+            ("123456789012345678.5", "123456789012345678.5"),
+            ("0.123456789012345678", "0.123456789012345678"),
+            ("1.234567890123456789e-320", "1.234567890123456789e-320"),
+        ] {
+            assert_eq!(canonical(text), form);
+            assert_eq!(canonical(form), form);
+        }
+        assert_eq!(canonical("10000000000000000000000000001e-1"), "1000000000000000000000000000.1");
+    }
+
+    #[test]
+    fn what_a_double_holds_has_the_form_of_ecmascript() {
+        for value in [0.1, 0.30000000000000004, 1.5e-7, 5e-324, 1.7976931348623157e308, 123456.789, 1e-6, 4.35] {
+            let text = format!("{value:?}");
+            assert_eq!(canonical(&text).parse::<f64>(), Ok(value), "{text}");
+        }
     }
 }

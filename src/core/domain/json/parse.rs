@@ -2,8 +2,6 @@
 
 use std::cmp::Ordering;
 
-use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfc_quick};
-
 use super::{BYTES_MAX, DEPTH_MAX, Json, number};
 
 /// Reads one JSON value, and nothing after it.
@@ -156,13 +154,7 @@ impl Reader<'_> {
         if escaped && text.contains('\0') {
             return Err(format!("contains NUL, which cannot be stored (byte {start})"));
         }
-        if text.is_ascii() {
-            return Ok(text);
-        }
-        Ok(match is_nfc_quick(text.chars()) {
-            IsNormalized::Yes => text,
-            _ => text.nfc().collect(),
-        })
+        Ok(text)
     }
 
     fn digits(&mut self) -> usize {

@@ -7,7 +7,11 @@ use jsonschema::{
 use serde_json::Value;
 
 use super::{Compiled, SCHEMA_BYTES_MAX, shape::Shape, words};
-use crate::{policy::form::a_kind, rules::condition::nearest};
+use crate::{
+    domain::json::{self, Json},
+    policy::form::a_kind,
+    rules::condition::nearest,
+};
 
 /// Deepest nesting of a schema: compiling one is recursive.
 const DEPTH_MAX: usize = 96;
@@ -46,7 +50,16 @@ pub(super) fn compile(schema: &Value) -> Result<Compiled, Vec<String>> {
         .offline();
     let validator =
         options.build(schema).map_err(|error| vec![placed(error.instance_path().as_str(), &in_words(&error))])?;
-    Ok(Compiled { validator, shape: Shape::of(schema), schema: schema.clone() })
+    Ok(Compiled { validator, shape: Shape::of(schema), defaults: defaults(schema), schema: schema.clone() })
+}
+
+fn defaults(schema: &Value) -> Vec<(String, Json)> {
+    let fields = schema.get("properties").and_then(Value::as_object);
+    let default = |(name, field): (&String, &Value)| {
+        let default = json::parse(&field.get("default")?.to_string()).ok()?;
+        Some((name.clone(), default))
+    };
+    fields.into_iter().flatten().filter_map(default).collect()
 }
 
 fn is_deeper(value: &Value, levels: usize) -> bool {

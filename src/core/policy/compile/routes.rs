@@ -4,7 +4,10 @@ use super::Compiler;
 use crate::{
     domain::route::{Escalation, PEOPLE_MAX, Route},
     policy::file::RouteKeys,
-    rules::tier::{self, Routed},
+    rules::{
+        same_call,
+        tier::{self, Routed},
+    },
 };
 
 /// Routes of one policy.
@@ -35,6 +38,7 @@ impl Compiler {
             {
                 let routes = &mut self.policy.rules.get_mut::<tier::Params>().routes;
                 routes.push(Routed { tools: tools.flatten(), risk, route });
+                self.policy.rules.get_mut::<same_call::Params>().has_approvers = true;
             }
         }
     }

@@ -200,6 +200,7 @@ impl Compiler {
             without(&mut schema, name);
         }
         let compiled = ArgumentSchema::compile(&schema, unknown, coercion);
+        let compiled = compiled.map(|schema| if common.semantic { schema } else { schema.without_defaults() });
         compiled
             .map_err(|problems| problems.into_iter().for_each(|problem| self.wrong(format!("{path}.schema"), problem)))
             .ok()

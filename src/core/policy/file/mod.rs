@@ -11,8 +11,8 @@ use serde::Deserialize;
 use crate::rules::Mode;
 
 pub(super) use tools::{
-    CaseKeys, Coercion, ConditionKeys, EffectKey, EmptyKey, FreshKey, OnViolationKey, Requires, RiskKey, StoredKey, Then, Tool,
-    UnavailableKey, UnknownFieldsKey,
+    CaseKeys, Coercion, ConditionKeys, EffectKey, EmptyKey, FreshKey, OnViolationKey, Requires, RiskKey, StoredKey,
+    Then, Tool, UnavailableKey, UnknownFieldsKey,
 };
 
 /// A policy of callgate: what the owner of a fleet has decided about its tools.

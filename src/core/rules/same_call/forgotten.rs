@@ -1,6 +1,6 @@
 //! After a compaction: what was done before it, and is asked for as if it had not been.
 
-use super::{RULE, reuse};
+use super::{Params, RULE, ask, reuse};
 use crate::{
     domain::{
         effect::EffectKind,
@@ -13,8 +13,9 @@ use crate::{
 };
 
 /// An undeclared call with content, done in this run before the last compaction, whose result looks like that of an
-/// act: its first repetition is answered with the result as of its time, and the next one runs with a warning.
-pub(super) fn forgotten(cx: &Context<'_>, previous: &Previous, age_ms: u64) -> Option<Finding> {
+/// act: its first repetition is answered with the result as of its time. The next one is put to a person where the
+/// policy names who is asked, and else runs with a warning.
+pub(super) fn forgotten(params: &Params, cx: &Context<'_>, previous: &Previous, age_ms: u64) -> Option<Finding> {
     let (session, run) = (cx.session()?, cx.run()?);
     let is_mine = previous.run.as_ref().is_some_and(|(id, from)| id == cx.session_id() && *from == run.from);
     let is_before = previous.seq <= session.compacted;
@@ -27,10 +28,14 @@ pub(super) fn forgotten(cx: &Context<'_>, previous: &Previous, age_ms: u64) -> O
         let why = "Your context was compacted since, so this is its result as of then.";
         return Some(cx.or_on_purpose(reuse(cx, age_ms, why), "it is done again"));
     }
-    let message = format!(
-        "{} with these arguments succeeded {} ago, before your context was compacted: this does it again.",
+    let done = format!(
+        "{} with these arguments succeeded {} ago, before your context was compacted",
         cx.tool(),
         wait_in_words(age_ms)
     );
+    if params.has_approvers {
+        return Some(ask(format!("{done}. Doing it again needs a person's approval.")));
+    }
+    let message = format!("{done}: this does it again.");
     Some(Finding::new(RULE.id, Decision::Allow, Reason::DuplicateCallBlocked, message))
 }

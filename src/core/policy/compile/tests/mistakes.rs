@@ -33,11 +33,7 @@ const MISTAKES: [(&str, &str, &str); 41] = [
         "policy_engine: {tiers: []}",
         "policy_engine.tiers: `tiers` belongs below `authorization:`",
     ),
-    (
-        "an age for a write",
-        "      fresh_ms: 1000",
-        "tool_schemas.pay.fresh_ms: is for a read: set effect: read",
-    ),
+    ("an age for a write", "      fresh_ms: 1000", "tool_schemas.pay.fresh_ms: is for a read: set effect: read"),
     (
         "two ages",
         "policy_engine: {tool_schemas: {get: {effect: read, by_session: true, fresh_ms: 1000}}}",
