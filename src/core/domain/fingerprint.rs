@@ -1,14 +1,15 @@
 //! Hashes by which calls, arguments and executions are known again.
 
-use std::fmt;
+use std::{fmt, sync::LazyLock};
 
 use sha2::{Digest as _, Sha256};
 
 use super::{
+    answer::Answer,
     digest::in_hexadecimal,
     hashing::Hashing,
     ids::{AgentId, SessionId, TenantId, ToolName},
-    previous::is_of_nothing,
+    time::Timestamp,
 };
 
 macro_rules! hash {
@@ -110,6 +111,17 @@ impl ResultDigest {
         let keyed = hashing.of(self.0);
         if keyed == self.0 || is_of_nothing(&self) { self } else { Self(keyed) }
     }
+}
+
+/// The digests of bare empty results.
+static EMPTY: LazyLock<[ResultDigest; 5]> = LazyLock::new(|| {
+    ["", "null", "[]", "{}", "\"\""].map(|nothing| Answer::of(nothing, &[], Timestamp::default()).digest)
+});
+
+/// True for the digest of a result that is empty, in one of the ways in which tools say so.
+#[must_use]
+pub fn is_of_nothing(digest: &ResultDigest) -> bool {
+    EMPTY.contains(digest)
 }
 
 /// Within what bounds one execution of a write excludes another.

@@ -369,6 +369,7 @@ impl Stage {
         let session = SessionId::parse("session", &self.session).expect("valid");
         Report {
             not_started: word == "unstarted",
+            key_sent: options.is_sent,
             error,
             result,
             usage: Usage { cost_micros: options.cost_micros.unwrap_or(0), ..Usage::default() },
