@@ -15,6 +15,8 @@ policy_engine:
     find_order: {effect: read}
     pay: {once: true}
     payout: {once: true}
+    transfer: {effect: write, key_honoured: true}
+    reimburse: {effect: write, key_honoured: true}
     brief: {lease_ms: 2s}
     brief_write: {effect: write, lease_ms: 2s}
     typed:
