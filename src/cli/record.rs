@@ -47,6 +47,9 @@ pub(super) struct RecordArgs {
     /// The call was never begun: for a cancelled one
     #[arg(long)]
     not_started: bool,
+    /// The execution received the idempotency key
+    #[arg(long)]
+    key_sent: bool,
     /// How far it has come: for a running one
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     progress: String,
@@ -102,6 +105,7 @@ pub(super) async fn record(args: RecordArgs) -> anyhow::Result<()> {
         result: args.result.map(|given| text("--result", &given)).transpose()?,
         is_complete: args.complete,
         not_started: args.not_started,
+        key_sent: args.key_sent,
         progress: args.progress,
         usage: args.cost.map(|cost_micros| Usage { cost_micros, ..Usage::default() }),
         duration: args.duration_ms.map(duration),

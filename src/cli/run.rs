@@ -231,7 +231,8 @@ impl Report {
         };
         let status = signals.followed(&mut child, self.renewed(permit)).await?;
         let took = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let outcome = RecordRequest { duration: Some(duration(took)), ..outcome(status) };
+        // The command has it in its environment.
+        let outcome = RecordRequest { duration: Some(duration(took)), key_sent: true, ..outcome(status) };
         self.tell(outcome).await;
         Ok(exit_code(status))
     }

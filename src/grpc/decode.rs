@@ -292,6 +292,7 @@ pub(super) fn record(
         not_started: request.not_started,
         read_only: request.read_only,
         witness_after: witness("witness_after", &request.witness_after)?.or(seen_after),
+        key_sent: request.key_sent,
         error: request.error.as_ref().map(|error| tool_error(error, now_unix_ms)).transpose()?,
         result: request.result.as_deref().map(storable),
         result_digest: bounded("result_digest", &request.result_digest, DIGEST_BYTES_MAX)?,

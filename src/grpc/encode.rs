@@ -136,6 +136,7 @@ pub(super) fn recorded(answer: RecordAnswer, all_budgets: bool) -> v1::RecordRes
         status: status(recorded.settled.status),
         failure: failure(recorded.settled.failure),
         effect_open: recorded.settled.effect_open,
+        double_effect: recorded.settled.double_effect,
         advice: recorded.advice.as_ref().map(advice),
         tool_result_json: answer.text.json,
         is_error: answer.text.is_error,

@@ -44,6 +44,7 @@ macro_rules! report_attributes {
             RETRYABLE = $settled.advice.map(|advice| advice.retryable),
             REPEAT = $settled.advice.map(|advice| advice.repeat.as_str()),
             EFFECT_OPEN = $settled.effect_open,
+            DOUBLE_EFFECT = $settled.double_effect,
             BASIS = $settled.advice.map(|advice| advice.basis.as_str()),
             P_SUCCESS = $settled.advice.map(|advice| advice.p_success),
             PROBE = $settled.advice.map(|advice| advice.probe),

@@ -51,6 +51,7 @@ pub struct Metrics {
     commit_conflicts: Counter<u64>,
     loops: Counter<u64>,
     leases_expired: Counter<u64>,
+    double_effects: Counter<u64>,
     redactions: Counter<u64>,
     deleted: Counter<u64>,
 }
@@ -74,6 +75,9 @@ impl Metrics {
         let batch_size = meter.u64_histogram(names::METRIC_COMMIT_BATCH_SIZE).with_unit("{append}");
         let batch_size = batch_size.with_description("Changes that went into one commit.");
         let counter = |name, unit, of| make.counter(name, unit, of);
+        let double_effects = counter(names::METRIC_DOUBLE_EFFECTS, "{call}", "Calls of which two attempts succeeded.");
+        // Sent from the start: of a series that begins with 1, nobody sees that it rose.
+        double_effects.add(0, &[]);
         Self {
             rpc_duration: make.seconds(names::METRIC_RPC_DURATION, "From a call to the end of its answer."),
             evaluations: counter(names::METRIC_EVALUATIONS, "{evaluation}", "Verdicts."),
@@ -99,6 +103,7 @@ impl Metrics {
             ),
             loops: counter(names::METRIC_LOOPS, "{loop}", "What loop detectors found."),
             leases_expired: counter(names::METRIC_LEASES_EXPIRED, "{call}", "Calls that nobody reported on in time."),
+            double_effects,
             redactions: counter(names::METRIC_REDACTIONS, "{value}", "Values that were not stored."),
             deleted: counter(names::METRIC_DELETED, "{row}", "Rows deleted since they were past their term."),
         }
@@ -179,6 +184,9 @@ impl Metrics {
         self.record_duration.record(took.as_secs_f64(), &[]);
         if settled.by_lease {
             self.leases_expired.add(1, &[]);
+        }
+        if settled.double_effect {
+            self.double_effects.add(1, &[]);
         }
         if let Some(advice) = &settled.advice {
             let labels = [

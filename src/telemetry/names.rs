@@ -94,6 +94,8 @@ names! {
     METRIC_LOOPS = "callgate.loops",
     /// Counter, `{call}`: calls that nobody reported on before their lease ran out. Their outcome is unknown.
     METRIC_LEASES_EXPIRED = "callgate.leases.expired",
+    /// Counter, `{call}`: calls that act, and of which two attempts succeeded. What they do was done twice.
+    METRIC_DOUBLE_EFFECTS = "callgate.double_effects",
     /// Gauge, `{tree}`: call trees that this replica holds in memory.
     METRIC_CACHE_TREES = "callgate.cache.trees",
     /// Gauge, bytes: about how much memory they take.
@@ -202,6 +204,8 @@ names! {
     REPEAT = "callgate.retry.repeat",
     /// True when a call did not succeed and may have taken effect all the same. Logs and spans.
     EFFECT_OPEN = "callgate.effect_open",
+    /// True when another attempt of the same call has succeeded too. Logs and spans.
+    DOUBLE_EFFECT = "callgate.double_effect",
     /// On what the chance of a retry rests: `prior`, `kind`, `tool`, `cell`.
     BASIS = "callgate.retry.basis",
     /// The chance that a retry succeeds, 0 to 1. Logs and spans.

@@ -160,6 +160,9 @@ pub(super) fn settled(status: OutcomeStatus, failure: Option<FailureKind>, retry
         gist: None,
         error_line: None,
         effect_open: false,
+        key_sent: false,
+        inferred: false,
+        double_effect: false,
         error_message: Some(SECRET.to_owned()),
     }
 }

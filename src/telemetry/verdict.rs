@@ -124,6 +124,7 @@ pub fn recorded(settled: &Settled) {
     let span = Span::current();
     note_report(&span, settled);
     let level = match settled.status {
+        _ if settled.double_effect => LogLevel::WARN,
         OutcomeStatus::Error | OutcomeStatus::Unknown => LogLevel::INFO,
         OutcomeStatus::Running | OutcomeStatus::Success | OutcomeStatus::Cancelled => LogLevel::DEBUG,
     };
@@ -216,6 +217,8 @@ impl fmt::Display for Told<'_> {
         write!(f, "{} of {}", settled.status.as_str(), settled.call_id)?;
         if settled.by_lease {
             f.write_str(": its lease ran out")?;
+        } else if settled.double_effect {
+            f.write_str(": another attempt of the same execution has succeeded too")?;
         } else if let Some(failure) = settled.failure {
             write!(f, ": {}", failure.as_str())?;
         }

@@ -5,6 +5,7 @@ mod common;
 
 mod approvals;
 mod approved;
+mod attempts;
 mod audit;
 mod backtest;
 mod calls;

@@ -2,6 +2,7 @@
 //! when either side ends.
 
 mod http;
+mod keys;
 
 use std::{fs, path::PathBuf, process::Stdio};
 
@@ -52,8 +53,12 @@ struct Client {
 
 impl Scene {
     async fn open() -> Self {
+        Self::with(POLICY).await
+    }
+
+    async fn with(policy: &str) -> Self {
         let home = Home::prepared().await;
-        let policy = home.file("policy.yaml", POLICY);
+        let policy = home.file("policy.yaml", policy);
         let server = Server::start(&home, &["--policy", path(&policy)]);
         Self { url: format!("http://{}", server.address), server: Some(server), home }
     }

@@ -12,6 +12,7 @@ const POLICY: &str = "policy_engine:
   tool_schemas:
     get_order: {effect: read}
     pay: {effect: write, once: true}
+    wire: {effect: write, key_honoured: true}
     delete_order: {effect: write, second_change: allow}
     shell.exec: {effect: write, second_change: allow}
 ";
@@ -93,6 +94,18 @@ async fn a_shell_branches_on_what_is_decided_of_its_call() {
     assert_eq!(code, Some(1), "the caller's own mistake: {error}");
     let (code, _, error) = desk.types("evaluate --session s1 --tool get_order --arguments {").await;
     assert_eq!(code, Some(13), "what a model wrote wrong is refused to it: {error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shell_says_whether_its_command_received_the_key() {
+    let desk = Desk::open().await;
+    for (call, flag, repeat) in [("kept", "", "REPEAT_BY_PERSON"), ("sent", " --key-sent", "REPEAT_BY_CLIENT")] {
+        let ask = format!("evaluate --session s1 --tool wire --call-id {call} --arguments {{\"to\":\"{call}\"}}");
+        assert_eq!(desk.types(&ask).await.0, Some(0));
+        let failed = format!("record {call} error --session s1 --error slow --http-status 504{flag}");
+        let (_, said) = desk.json(&failed).await;
+        assert_eq!(said[0]["advice"]["repeat"], repeat, "{}", said[0]);
+    }
 }
 
 #[tokio::test]

@@ -194,6 +194,42 @@ def test_what_may_have_taken_effect_is_executed_once(
     assert "may have taken effect" in outcome.text
 
 
+def test_a_timeout_is_retried_where_the_tool_has_received_the_key(client: Client, gate: Gate, session: str) -> None:
+    tool = Tool(TimeoutError("no answer"), "paid")
+
+    def transfer(order: str) -> Any:
+        given = permit()
+        return tool(order=order, key=given and given.idempotency_key)
+
+    outcome = gate.run("transfer", {"order": session}, transfer)
+    assert (outcome.unwrap(), outcome.attempts) == ("paid", 2)
+    assert tool.seen[0]["key"] == tool.seen[1]["key"]
+    tool = Tool(TimeoutError("no answer"), "paid")
+    outcome = gate.run("reimburse", {"order": session}, tool)
+    assert (len(tool.seen), outcome.is_error) == (1, True)
+    assert json.loads(outcome.text)["status"] == "outcome_unknown"
+    again = gate.run("reimburse", {"order": session}, tool)
+    assert (again.decision, again.reason, len(tool.seen)) == ("DENY", "outcome_unknown", 1)
+
+
+def test_a_timeout_is_retried_where_the_key_was_an_argument(session: str) -> None:
+    policy = """policy_engine:
+      idempotency: {inject_as: argument, argument: request_key}
+      tool_schemas: {transfer: {effect: write, key_honoured: true}, deaf: {effect: write, key_honoured: true}}"""
+    tool = Tool(TimeoutError("no answer"), "paid")
+    runs = []
+
+    def deaf(cents: int) -> None:
+        runs.append(cents)
+        raise TimeoutError("no answer")
+
+    with Server(policy) as server, Client(server.address) as client:
+        gate = client.gate(session)
+        assert gate.run("transfer", {"cents": 5}, tool).attempts == 2
+        assert gate.run("deaf", {"cents": 6}, deaf).attempts == 1
+    assert (len(tool.seen), runs) == (2, [6])
+
+
 def test_what_the_program_declares_to_read_is_retried(gate: Gate) -> None:
     tool = Tool(TimeoutError("no answer"), "fine")
     outcome = gate.run("find", {"order": 7}, tool, read_only=True)

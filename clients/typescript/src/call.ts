@@ -22,7 +22,10 @@ export interface Running {
   attempt: number;
   /** The plane's; undefined where the tool runs although nobody could be asked. */
   permit: Permit | undefined;
-  /** To be sent with the execution, so that its provider recognises a retry; undefined without a permit. */
+  /**
+   * To be sent with the execution, so that its provider recognises a retry; undefined without a permit. A tool that reads
+   * it, here or in the permit, has received it, and is reported so: read it only where it is sent on.
+   */
   idempotencyKey: string | undefined;
   /** Aborted when the caller's signal is, or the time is over. */
   signal: AbortSignal;

@@ -24,20 +24,25 @@ export interface Ran {
   durationMs: number;
 }
 
+/** What is known of a call before it has a signal, and who hears that `execute` reads the idempotency key. */
+export interface Begun extends Omit<Running, "signal"> {
+  onKeyRead: () => void;
+}
+
 /** Executes; never rejects. */
-export async function execute(call: Call, args: object, running: Omit<Running, "signal">): Promise<Ran> {
+export async function execute(call: Call, args: object, begun: Begun): Promise<Ran> {
   const began = performance.now();
-  const ran = await attempt(call, args, running);
+  const ran = await attempt(call, args, begun);
   return { ...ran, durationMs: Math.round(performance.now() - began) };
 }
 
-async function attempt(call: Call, args: object, running: Omit<Running, "signal">): Promise<Omit<Ran, "durationMs">> {
+async function attempt(call: Call, args: object, begun: Begun): Promise<Omit<Ran, "durationMs">> {
   const { signal, timeoutMs, tool } = call;
   if (signal?.aborted) return calledOff({ isValue: false, error: signal.reason }, signal, true);
   const stop = new AbortController();
   const stopped = stoppedBy(signal, timeoutMs, tool, stop);
   try {
-    const settling = settle(async () => call.execute(args, { ...running, signal: stop.signal }));
+    const settling = settle(async () => call.execute(args, watched(begun, stop.signal)));
     const first =
       (await Promise.race([settling, stopped.promise])) ?? (await Promise.race([settling, sleep(SETTLE_MS)]));
     const late = first ? {} : { late: settling };
@@ -55,6 +60,18 @@ async function attempt(call: Call, args: object, running: Omit<Running, "signal"
   } finally {
     stopped.end();
   }
+}
+
+/** What `execute` is given: it has received the key once it reads it. */
+function watched({ onKeyRead, permit, idempotencyKey, ...known }: Begun, signal: AbortSignal): Running {
+  const get = () => {
+    onKeyRead();
+    return idempotencyKey;
+  };
+  const key = { get, enumerable: true, configurable: true };
+  const shown = permit && Object.defineProperty({ ...permit }, "idempotencyKey", key);
+  const running = { ...known, permit: shown, idempotencyKey: undefined, signal };
+  return permit ? Object.defineProperty(running, "idempotencyKey", key) : running;
 }
 
 function calledOff(settled: Settled, { reason }: AbortSignal, isNotStarted: boolean): Omit<Ran, "durationMs"> {

@@ -48,6 +48,7 @@ export class Run {
   #patienceMs: number;
   #approvalMs: number;
   #attempts = 0;
+  #isKeySent = false;
 
   constructor(
     readonly plane: Plane,
@@ -210,7 +211,8 @@ export class Run {
 
   async #execute(verdict: Verdict, permit: Permit): Promise<Outcome> {
     const args = readJson(permit.argumentsJson || this.asked.argumentsJson || "{}") as Record<string, unknown>;
-    if (permit.idempotencyArgument) args[permit.idempotencyArgument] = permit.idempotencyKey;
+    this.#isKeySent = permit.idempotencyArgument !== "";
+    if (this.#isKeySent) args[permit.idempotencyArgument] = permit.idempotencyKey;
     const end = this.plane.beat(this.rules.caller, this.asked.callId, permit);
     try {
       const reported = await this.#run(args, permit);
@@ -224,7 +226,11 @@ export class Run {
     this.#attempts += 1;
     const { callId } = this.asked;
     const attempt = permit?.attempt ?? 1;
-    const ran = await execute(this.call, args, { callId, attempt, permit, idempotencyKey: permit?.idempotencyKey });
+    const onKeyRead = () => {
+      this.#isKeySent = true;
+    };
+    const idempotencyKey = permit?.idempotencyKey;
+    const ran = await execute(this.call, args, { callId, attempt, permit, idempotencyKey, onKeyRead });
     const { report, told, value } = await reportOf(ran.settled);
     report.status = ran.status;
     report.notStarted = ran.isNotStarted;
@@ -319,6 +325,7 @@ export class Run {
     report.caller = this.rules.caller;
     report.callId = this.asked.callId;
     report.readOnly = this.call.readOnly ?? false;
+    report.keySent = this.#isKeySent;
     return report;
   }
 

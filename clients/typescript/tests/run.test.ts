@@ -217,6 +217,28 @@ test("a look at what its witness says is the same is answered", async () => {
   await assert.rejects(wrong, { message: "witness: string is no function" });
 });
 
+test("a timeout is retried where the tool has read the key, and only there", async () => {
+  const session = newSession();
+  const gate = client.gate(session);
+  const ways: [string, (running: Running) => unknown, number][] = [
+    ["transfer", ({ idempotencyKey }) => idempotencyKey, 2],
+    ["transfer", ({ permit }) => permit?.idempotencyKey, 2],
+    ["reimburse", ({ attempt, callId, permit }) => [attempt, callId, permit?.attempt], 1],
+  ];
+  for (const [n, [tool, reads, attempts]] of ways.entries()) {
+    const keys: unknown[] = [];
+    const execute = (_args: object, running: Running) => {
+      keys.push(reads(running));
+      if (keys.length === 1) throw new DOMException("no answer", "TimeoutError");
+      return "paid";
+    };
+    const outcome = await gate.run(tool, { order: session, n }, execute);
+    assert.deepEqual([keys.length, outcome.isError], [attempts, attempts === 1], `${n}: ${outcome.text}`);
+    if (attempts === 2) assert.deepEqual([typeof keys[0], keys[0]], ["string", keys[1]]);
+    else assert.equal(JSON.parse(outcome.text).status, "outcome_unknown");
+  }
+});
+
 test("a late success settles a timeout, and answers the next attempt", async () => {
   const session = newSession();
   const gate = client.gate(session);

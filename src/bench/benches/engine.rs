@@ -187,6 +187,7 @@ fn trial(tool: &ToolName, failure: FailureKind, state: RetryState, waited_ms: u6
     let follow_up = FollowUp {
         of: 1,
         kind: FollowUpKind::Same,
+        decided_by: None,
         failure,
         state,
         waited_ms,

@@ -99,6 +99,7 @@ impl Learner {
         FollowUp {
             of: 0,
             kind: FollowUpKind::Same,
+            decided_by: None,
             failure: failed.kind,
             state: RetryState { attempt: failed.attempt, tool: failed.circumstances.tool },
             waited_ms,

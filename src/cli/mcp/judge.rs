@@ -266,11 +266,11 @@ impl Proxy {
     }
 
     fn running(&self, waiting: &Waiting, hint: String, is_unjudged: bool) -> Running {
-        Running { asked: waiting.asked.clone(), is_unjudged, hint, began: Instant::now() }
+        Running { asked: waiting.asked.clone(), is_unjudged, key_sent: false, hint, began: Instant::now() }
     }
 
     fn run(self: &Arc<Self>, waiting: &Waiting, verdict: Verdict) -> Fate {
-        let running = self.running(waiting, verdict.next_context_hint, false);
+        let mut running = self.running(waiting, verdict.next_context_hint, false);
         let permit = verdict.permit.unwrap_or_default();
         let message = match executed(waiting, &permit) {
             Ok(message) => message,
@@ -280,7 +280,9 @@ impl Proxy {
                 return self.unjudged(waiting, "not_judged", text);
             }
         };
+        running.key_sent = !permit.idempotency_argument.is_empty();
         if !self.release(waiting, Some(Kind::Call(Box::new(running.clone())))) {
+            running.key_sent = false;
             self.plane.report(outcomes::ended(&running, OutcomeStatus::Cancelled));
             return Fate::Off;
         }

@@ -43,6 +43,7 @@ pub(super) fn ended(running: &Running, status: OutcomeStatus) -> RecordRequest {
         call_id: running.asked.call_id.clone(),
         status: status.into(),
         duration: (status != OutcomeStatus::Running).then(|| duration(took)),
+        key_sent: running.key_sent,
         observed_call: running.is_unjudged.then(|| running.asked.clone()),
         ..RecordRequest::default()
     }

@@ -78,6 +78,8 @@ pub(super) struct Running {
     pub(super) asked: ToolCall,
     /// Nobody judged it, since the plane was out of reach.
     pub(super) is_unjudged: bool,
+    /// Its server was sent the idempotency key, as an argument.
+    pub(super) key_sent: bool,
     /// For the model, with the result.
     pub(super) hint: String,
     pub(super) began: Instant,

@@ -225,10 +225,11 @@ impl Effect {
         !self.kind.is_look() && !self.idempotent
     }
 
-    /// True for a write whose double execution would be a second change: nobody downstream knows it again.
+    /// True for a write whose double execution would be a second change: nobody downstream knows it again. Its provider
+    /// does where it honours the idempotency key, and the execution `key_sent` received that.
     #[must_use]
-    pub fn is_unsafe_to_repeat(&self) -> bool {
-        self.may_have_happened() && !self.key_honoured
+    pub fn is_unsafe_to_repeat(&self, key_sent: bool) -> bool {
+        self.may_have_happened() && !(self.key_honoured && key_sent)
     }
 
     /// True for a write of one named thing (`order/42`).

@@ -132,6 +132,12 @@ pub struct Settled {
     pub progress: bool,
     /// It did not succeed, and may have taken effect all the same.
     pub effect_open: bool,
+    /// The execution received the idempotency key.
+    pub key_sent: bool,
+    /// Nobody reported: a later attempt was told that what this one would make exists already.
+    pub inferred: bool,
+    /// Another attempt of the occurrence has succeeded as well.
+    pub double_effect: bool,
     /// What was advised.
     pub advice: Option<Advice>,
     /// For a failure: how the tool fared.

@@ -1,14 +1,15 @@
 //! Hashes by which calls, arguments and executions are known again.
 
-use std::fmt;
+use std::{fmt, sync::LazyLock};
 
 use sha2::{Digest as _, Sha256};
 
 use super::{
+    answer::Answer,
     digest::in_hexadecimal,
     hashing::Hashing,
     ids::{AgentId, SessionId, TenantId, ToolName},
-    previous::is_of_nothing,
+    time::Timestamp,
 };
 
 macro_rules! hash {
@@ -129,6 +130,17 @@ impl fmt::Debug for Witness {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&in_hexadecimal(&self.0[..8]))
     }
+}
+
+/// The digests of bare empty results.
+static EMPTY: LazyLock<[ResultDigest; 5]> = LazyLock::new(|| {
+    ["", "null", "[]", "{}", "\"\""].map(|nothing| Answer::of(nothing, &[], Timestamp::default()).digest)
+});
+
+/// True for the digest of a result that is empty, in one of the ways in which tools say so.
+#[must_use]
+pub fn is_of_nothing(digest: &ResultDigest) -> bool {
+    EMPTY.contains(digest)
 }
 
 /// Within what bounds one execution of a write excludes another.

@@ -59,6 +59,12 @@ pub struct PastOutcome {
     pub gist: Option<Gist>,
     /// Its answer looks like that of an act: it acknowledged, or named something made.
     pub is_act: bool,
+    /// The execution received the idempotency key.
+    pub key_sent: bool,
+    /// Nobody reported the success: it was inferred.
+    pub is_inferred: bool,
+    /// Another attempt of the occurrence has succeeded as well.
+    pub is_double: bool,
     /// Size of the whole answer, in bytes.
     pub result_bytes: Option<u64>,
     /// Only the beginning of the answer is stored.
@@ -107,6 +113,9 @@ impl PastCall {
             at: event.at,
             gist: event.gist.clone(),
             is_act: event.marks.as_deref().is_some_and(Marks::is_of_an_act),
+            key_sent: event.key_sent,
+            is_inferred: event.inferred,
+            is_double: event.double_effect,
             result_bytes: event.result_bytes,
             is_cut: event.whole.is_some(),
             is_complete: event.is_complete,
@@ -131,6 +140,12 @@ impl PastCall {
                 OutcomeStatus::Running | OutcomeStatus::Unknown => CallState::Unknown,
             },
         }
+    }
+
+    /// True for one that may have happened, whose repetition would be a second change.
+    #[must_use]
+    pub fn is_unsafe_to_repeat(&self) -> bool {
+        self.effect.is_unsafe_to_repeat(self.outcome.as_ref().is_some_and(|outcome| outcome.key_sent))
     }
 
     /// When it was last heard of.

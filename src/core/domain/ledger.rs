@@ -56,6 +56,8 @@ pub struct LedgerRow {
     pub settled_at: Option<Timestamp>,
     /// What it answered.
     pub digest: Option<ResultDigest>,
+    /// The execution received the idempotency key.
+    pub key_sent: bool,
     /// Advice after a failure: is a retry worth it?
     pub retryable: bool,
     /// Advice after a failure: the wait, in milliseconds.

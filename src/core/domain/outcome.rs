@@ -261,4 +261,10 @@ pub struct Outcome {
     pub effect_open: bool,
     /// A success that was reported after an outcome that left its effect open.
     pub is_late: bool,
+    /// The execution received the idempotency key.
+    pub key_sent: bool,
+    /// Nobody reported the success: a later attempt was told that what this one would make exists already.
+    pub is_inferred: bool,
+    /// Another attempt of the occurrence has succeeded as well.
+    pub is_double: bool,
 }

@@ -1,15 +1,15 @@
 //! The same call before: the question to a person that it waits for or was denied, and its newest earlier execution,
 //! which a new permit continues. `same_call` judges by both.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use super::{
-    answer::{Answer, Marks, Says},
+    answer::{Marks, Says},
     call::{Approval, ApprovalStatus, Call, Permit, Proposal, Standing},
     effect::{Effect, EffectKind},
     failure::FailureKind,
     finding::CallRef,
-    fingerprint::{Fingerprint, ResultDigest, Witness},
+    fingerprint::{Fingerprint, Witness, is_of_nothing},
     ids::{SessionId, ToolName},
     ledger::{LedgerRow, LedgerState},
     outcome::{Guard, Outcome, OutcomeStatus},
@@ -26,6 +26,8 @@ pub const IDLE_MS: u64 = 600_000;
 pub struct Given {
     /// It was stored, and is past its term.
     pub is_gone: bool,
+    /// Nobody reported it: that the call succeeded was inferred.
+    pub is_inferred: bool,
     /// Its result; none when only its digest is stored.
     pub text: Option<String>,
     /// Size of the result, in bytes.
@@ -109,10 +111,14 @@ pub struct Previous {
     pub occurrence: u64,
     /// Its attempts in this call tree that did not succeed and may have taken effect.
     pub open_attempts: u32,
+    /// Those received the idempotency key, as far as is known.
+    pub key_sent: bool,
     /// It was reported a success after it had left its effect open, and no call has been told of it since.
     pub is_late: bool,
     /// The state of what it read; none where nobody saw it, or it changed meanwhile.
     pub witness: Option<Witness>,
+    /// Its success was not reported, but inferred.
+    pub is_inferred: bool,
     /// Size of its result in bytes; 0 when this tree does not know.
     pub result_bytes: u32,
     /// How much its answer says; none when this tree does not know.
@@ -124,17 +130,6 @@ pub struct Previous {
     pub is_empty: bool,
     /// For a failure of this call tree: its kind, and its error in one line.
     pub failure: Option<(FailureKind, Option<Arc<str>>)>,
-}
-
-/// The digests of bare empty results.
-static EMPTY: LazyLock<[ResultDigest; 5]> = LazyLock::new(|| {
-    ["", "null", "[]", "{}", "\"\""].map(|nothing| Answer::of(nothing, &[], Timestamp::default()).digest)
-});
-
-/// True for the digest of a result that is empty, in one of the ways in which tools say so.
-#[must_use]
-pub fn is_of_nothing(digest: &ResultDigest) -> bool {
-    EMPTY.contains(digest)
 }
 
 impl CallTree {
@@ -227,6 +222,7 @@ impl CallTree {
                 })
             }
         };
+        let open = || self.open_attempts(fingerprint, permit.occurrence, now);
         Some(Previous {
             past,
             call: call.reference(id),
@@ -239,8 +235,10 @@ impl CallTree {
             is_late: call.success().is_some_and(|outcome| {
                 outcome.is_late && !self.calls_of(fingerprint).any(|(_, _, other)| other.seq > outcome.seq)
             }),
-            open_attempts: self.open_attempts(fingerprint, permit.occurrence, now).count() as u32,
             witness: call.witness.filter(|_| call.outcome.is_some()),
+            open_attempts: open().count() as u32,
+            key_sent: open().all(|(_, open)| open.outcome.as_ref().is_some_and(|outcome| outcome.key_sent)),
+            is_inferred: call.success().is_some_and(|outcome| outcome.is_inferred),
             result_bytes: call.outcome.as_ref().map_or(0, |outcome| outcome.result_bytes),
             says: call.outcome.as_ref().and_then(|outcome| outcome.marks.as_deref()).map(|marks| marks.says),
             is_act: call.success().and_then(|outcome| outcome.marks.as_deref()).is_some_and(Marks::is_of_an_act),
@@ -280,6 +278,8 @@ impl CallTree {
             is_late: false,
             open_attempts: 0,
             witness: None,
+            key_sent: row.key_sent,
+            is_inferred: false,
             result_bytes: 0,
             says: None,
             is_act: false,

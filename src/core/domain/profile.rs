@@ -66,6 +66,22 @@ pub enum FollowUpKind {
     Changed,
 }
 
+/// Who decided to repeat a failed call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum DecidedBy {
+    /// The program, under the same `call_id`.
+    Client,
+    /// The model, by another call.
+    Model,
+    /// A person, whose approval the permit used.
+    Person,
+}
+
+impl DecidedBy {
+    /// Every one, in the order of its stored code.
+    pub const ALL: [Self; 3] = [Self::Client, Self::Model, Self::Person];
+}
+
 /// From what similarity on arguments are near (docs/learning.md#near-duplicate-calls).
 pub const NEAR: f64 = 0.8;
 
@@ -155,6 +171,8 @@ pub struct FollowUp {
     pub of: u64,
     /// Same, near or changed arguments.
     pub kind: FollowUpKind,
+    /// Who decided to make it; none where an earlier build stored it.
+    pub decided_by: Option<DecidedBy>,
     /// What had gone wrong.
     pub failure: FailureKind,
     /// Under what circumstances.

@@ -46,6 +46,8 @@ reasons! {
     CallInFlight = "call_in_flight",
     /// The same call may have taken effect; nobody knows.
     OutcomeUnknown = "outcome_unknown",
+    /// Two attempts of one call took effect.
+    DoubleEffect = "double_effect",
     /// The same call failed in a way that a retry does not mend.
     NotRetryable = "not_retryable",
     /// The same call failed, and its wait is not over.

@@ -44,6 +44,8 @@ pub struct Report {
     pub not_started: bool,
     /// The caller's program declares that the tool changes nothing.
     pub read_only: bool,
+    /// The execution received the idempotency key.
+    pub key_sent: bool,
     /// For a call that nobody asked about: what it was.
     pub observed: Option<Box<Proposal>>,
     /// Who says so, when it is an operator and not the call's own caller.
@@ -80,6 +82,7 @@ impl Report {
             duration_ms: None,
             not_started: false,
             read_only: false,
+            key_sent: false,
             observed: None,
             by: None,
         }

@@ -298,12 +298,17 @@ impl CallTree {
         fingerprint: Fingerprint,
         occurrence: u64,
         now: Timestamp,
-    ) -> impl Iterator<Item = &Call> {
-        let is_attempt = move |call: &&Call| call.permit.as_ref().is_some_and(|permit| permit.occurrence == occurrence);
-        let is_open = move |call: &&Call| {
+    ) -> impl Iterator<Item = (&SessionId, &Call)> {
+        let is_open = move |(_, call): &(&SessionId, &Call)| {
             call.outcome.as_ref().map_or(call.standing(now) == Standing::Unknown, |outcome| outcome.effect_open)
         };
-        self.calls_of(fingerprint).map(|(_, _, call)| call).filter(is_attempt).filter(is_open)
+        self.attempts(fingerprint, occurrence).filter(is_open)
+    }
+
+    /// The remembered attempts of an occurrence.
+    pub fn attempts(&self, fingerprint: Fingerprint, occurrence: u64) -> impl Iterator<Item = (&SessionId, &Call)> {
+        let is_attempt = move |call: &Call| call.permit.as_ref().is_some_and(|permit| permit.occurrence == occurrence);
+        self.calls_of(fingerprint).map(|(id, _, call)| (id, call)).filter(move |(_, call)| is_attempt(call))
     }
 
     /// The session and those above it, the nearest first.

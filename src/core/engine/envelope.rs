@@ -26,7 +26,7 @@ use crate::{
         violation::OnViolation,
         whole::Whole,
     },
-    retry::next_step::next_step,
+    retry::next_step::{MADE_EARLIER, next_step},
 };
 
 /// What is said where the call that was refused or failed spent the last of a budget.
@@ -167,6 +167,9 @@ fn about_previous(whose: &str, previous: Option<&Given>, left_out: &[String], ma
                 "{whose} is no longer kept and cannot be given here: what was done then holds. Use what you were told \
                  then, or read what it did with another tool."
             );
+        }
+        (None, _, false) if previous.is_some_and(|given| given.is_inferred) => {
+            return format!("{whose} never came and cannot be given here: look at what is there.");
         }
         (None, _, false) => {
             return format!("{whose} is not stored and cannot be given here: use what you were told then.");
@@ -318,6 +321,7 @@ fn error(call: &Call, recorded: &Recorded) -> ToolResult {
     let next = match advice {
         _ if disabled => DISABLED.to_owned(),
         Some(advice) if retryable => retry(advice),
+        _ if recorded.made_earlier => MADE_EARLIER.to_owned(),
         _ if settled.effect_open => {
             "It may have taken effect: if it changes something, check whether it happened before you go on, or tell \
              the user."
@@ -377,7 +381,7 @@ fn cancelled(call: &Call, effect_open: bool) -> ToolResult {
 }
 
 fn unknown(call: &Call, recorded: &Recorded) -> ToolResult {
-    let retryable = !call.effect.is_unsafe_to_repeat();
+    let retryable = !call.effect.is_unsafe_to_repeat(recorded.settled.key_sent);
     let hint = if retryable {
         "It may be called again; check first what the earlier call did."
     } else {

@@ -136,9 +136,8 @@ fn objections(policy: &Policy, cx: &Context<'_>) -> Vec<Finding> {
         finding.enforced &= policy.holds(&finding.rule, &cx.proposal.spec);
         cx.proposal.secrets.leave_out_of(finding);
     }
-    if let Some(edited) = same_call::edited(cx) {
-        findings.push(edited);
-    }
+    findings.extend(same_call::edited(cx));
+    findings.extend(same_call::doubled(cx));
     let asks = |finding: &Finding| finding.decision == Decision::Ask;
     let cleared = |rule: &str| cx.tree.is_cleared(cx.proposal, rule, &policy.version, cx.now);
     let open = findings.len();
@@ -165,7 +164,7 @@ fn objections(policy: &Policy, cx: &Context<'_>) -> Vec<Finding> {
 
 /// The rules that asked, when a person has approved this very call, and that was not used yet: as it was asked about,
 /// or instead of another one.
-fn approved<'a>(cx: &Context<'a>, policy: &str) -> Option<Vec<&'a str>> {
+pub(super) fn approved<'a>(cx: &Context<'a>, policy: &str) -> Option<Vec<&'a str>> {
     if let Some(Held::Approved(call)) = cx.held {
         let asked = cx.tree.sessions.get(&call.session)?.call(&call.call_id)?;
         let asks = asked.findings.iter().filter(|finding| finding.decision == Decision::Ask);
@@ -366,6 +365,7 @@ fn ledger_change(key: LedgerKey, cx: &Context<'_>, shared: &Shared, permit: &Per
         lease_until: permit.lease_until,
         settled_at: None,
         digest: None,
+        key_sent: false,
         retryable: false,
         retry_after_ms: 0,
         retries_remaining: 0,

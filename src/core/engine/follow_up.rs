@@ -1,6 +1,6 @@
 //! What a permitted call follows up on: the facts that profiles learn from (docs/learning.md#what-is-counted).
 
-use super::Shared;
+use super::{Shared, evaluate::approved};
 use crate::{
     domain::{
         call::Call,
@@ -8,7 +8,8 @@ use crate::{
         ids::ToolName,
         outcome::{Outcome, OutcomeStatus},
         profile::{
-            Circumstances, FOLLOW_UP_CALLS, FOLLOW_UP_MS, FollowUp, FollowUpKind, NEAR, RetryState, Trial, bucket,
+            Circumstances, DecidedBy, FOLLOW_UP_CALLS, FOLLOW_UP_MS, FollowUp, FollowUpKind, NEAR, RetryState, Trial,
+            bucket,
         },
         report::Report,
         time::Timestamp,
@@ -38,6 +39,7 @@ pub(super) fn follow_up(policy: &Policy, cx: &Context<'_>, shared: &Shared) -> O
     Some(Box::new(FollowUp {
         of: permit.seq,
         kind,
+        decided_by: Some(decided_by(policy, cx, failed)),
         failure,
         state,
         waited_ms,
@@ -48,6 +50,15 @@ pub(super) fn follow_up(policy: &Policy, cx: &Context<'_>, shared: &Shared) -> O
         p: odds.p[bucket(waited_ms)],
         features: traits.features(waited_ms),
     }))
+}
+
+/// A program repeats a call under its `call_id`; a model makes another call.
+fn decided_by(policy: &Policy, cx: &Context<'_>, failed: &Call) -> DecidedBy {
+    match () {
+        () if approved(cx, &policy.version).is_some() => DecidedBy::Person,
+        () if failed.call_id == cx.proposal.request.call_id => DecidedBy::Client,
+        () => DecidedBy::Model,
+    }
 }
 
 /// The newest failure among the session's last calls that this call is the first to follow up on in its way: with the
@@ -125,7 +136,7 @@ pub(super) fn is_censored(session: Option<&Session>, call: &Call, report: &Repor
     let Some((follow_up, session)) = retry.zip(session) else { return false };
     let failed = |other: &&Call| other.permit.as_ref().is_some_and(|permit| permit.seq == follow_up.of);
     let failed = session.calls.iter().rev().find(failed).and_then(|failed| failed.outcome.as_ref());
-    failed.is_some_and(|outcome| outcome.effect_open)
+    failed.is_some_and(|outcome| outcome.effect_open || outcome.is_inferred)
 }
 
 /// The trial that a report settles.

@@ -84,6 +84,8 @@ pub struct Recorded {
     pub tools_disabled: bool,
     /// What the model should see next turn.
     pub context_hint: Option<String>,
+    /// It exists already, since an earlier attempt of the occurrence has most likely made it.
+    pub made_earlier: bool,
     /// The share of follow-ups with other arguments that succeeded after such a failure, once enough were seen.
     pub corrected: Option<f64>,
     /// The tool, and what the report says about it; none when it says nothing, or was stored before.

@@ -1,10 +1,12 @@
 //! What came of a call, and what is advised.
 
+mod attempts;
 mod change;
 mod failed_call;
 mod settle;
 
 use self::{
+    attempts::{apply_change, infer_success, is_late_success, made_earlier, prepend},
     change::{change, is_superseded, observed_counts, observed_write},
     settle::{Settlement, settle},
 };
@@ -40,6 +42,21 @@ pub fn record(
     now: Timestamp,
 ) -> Result<Recorded, RecordRejection> {
     let now = now.max(tree.last_at);
+    let Some(first) = infer_success(policy, tree, shared, report, now) else {
+        return record_report(policy, tree, shared, report, now);
+    };
+    let mut recorded = record_report(policy, &apply_change(tree, &first), shared, report, now)?;
+    recorded.change.as_mut().into_iter().for_each(|change| prepend(first.clone(), change));
+    Ok(recorded)
+}
+
+fn record_report(
+    policy: &Policy,
+    tree: &CallTree,
+    shared: &Shared,
+    report: &Report,
+    now: Timestamp,
+) -> Result<Recorded, RecordRejection> {
     let known = tree.sessions.get(&report.session).and_then(|session| session.reported(&report.call_id));
     let Some(call) = known else {
         let proposal = report.observed.as_deref().ok_or(RecordRejection::UnknownCall)?;
@@ -64,15 +81,15 @@ pub fn record(
             let known = Settlement { settled, observation: None, trial: None, ..settlement };
             return Ok(answer(policy, tree, shared, call, known, None));
         }
-        if outcome.status != OutcomeStatus::Unknown && !is_late_success(call, settled) {
+        if outcome.status != OutcomeStatus::Unknown && !is_late_success(call, settled.status) {
             return Err(RecordRejection::AlreadySettled);
         }
     }
-    if is_superseded(tree, shared, call, permit) && !is_late_success(call, settled) {
+    if is_superseded(tree, shared, call, permit) && !is_late_success(call, settled.status) {
         return Err(RecordRejection::AttemptSuperseded);
     }
     let mut change = change(policy, tree, shared, (call, permit), &settlement);
-    change.events.extend(back_to_the_plan(policy, call, settled));
+    change.events.extend(back_to_the_plan(policy, call, settled).filter(|_| !made_earlier(tree, call, permit)));
     change.events.extend(told_by(policy, report, settled, change.events.len()));
     // What an operator finds out later tells nothing of how the tool fares now.
     let settlement = match report.by {
@@ -80,14 +97,6 @@ pub fn record(
         None => settlement,
     };
     Ok(answer(policy, tree, shared, call, settlement, Some(Box::new(change))))
-}
-
-/// A success of an attempt that had left its effect open settles it, whatever was permitted since. What has a row in
-/// the ledger is settled there, by its newest attempt.
-fn is_late_success(call: &Call, settled: &Settled) -> bool {
-    settled.status == OutcomeStatus::Success
-        && !call.effect.is_in_ledger()
-        && call.outcome.as_ref().is_some_and(|outcome| outcome.effect_open)
 }
 
 /// Which operator said so, beside what they said.
@@ -203,6 +212,8 @@ fn answer(
         context_hint: context_hint(tree, call, &settled, tools_disabled, &left),
         tools_disabled,
         left,
+        made_earlier: settled.failure.is_some()
+            && call.permit.as_ref().is_some_and(|permit| made_earlier(tree, call, permit)),
         corrected,
         observation,
         trial,

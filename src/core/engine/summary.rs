@@ -44,6 +44,7 @@ pub(super) fn summary(told: &Told<'_>, tokens: usize) -> String {
     let mut parts = vec![Part::fixed("", told.stops.lines(&past).into_iter().map(Line::fixed).collect())];
     parts.push(Part::fixed("", lines::plan(told.session)));
     parts.push(Part::fixed("Open:", lines::open(told.session, &past, told.now)));
+    parts.push(Part::fixed("Done twice:", lines::doubled(&past)));
     parts.push(Part::of("Done. Do not do these again with the same arguments:", lines::done(&past)));
     parts.push(Part::of(ACTS, lines::acts(&past)));
     parts.push(Part::by_tool("Called, with what came of it. Use these answers:", lines::called(&past)));

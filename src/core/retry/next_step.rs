@@ -10,6 +10,10 @@ pub fn exists_already(error: &str) -> bool {
     ["already exists", "file exists", "duplicate"].iter().any(|word| error.contains(word))
 }
 
+/// What a model should do next, where an earlier attempt may have made what exists already.
+pub const MADE_EARLIER: &str =
+    "An earlier attempt of this call, which got no clear answer, has most likely made it. Use what is there.";
+
 /// What a model should do next. `error` is the error's line.
 #[must_use]
 pub fn next_step(kind: FailureKind, error: &str) -> &'static str {

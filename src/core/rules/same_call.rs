@@ -196,6 +196,23 @@ pub fn edited(cx: &Context<'_>) -> Option<Finding> {
     Some(finding.reusing(call.clone()))
 }
 
+/// Two attempts of one call have succeeded since the session was last judged. It holds in every mode.
+#[must_use]
+pub fn doubled(cx: &Context<'_>) -> Option<Finding> {
+    let session = cx.session()?;
+    let judged = session.calls.iter().map(|call| call.seq).max()?;
+    let is_untold =
+        |call: &&Call| call.outcome.as_ref().is_some_and(|outcome| outcome.is_double && outcome.seq > judged);
+    let call = session.calls.iter().rev().find(is_untold)?;
+    let if_it = if call.effect.kind == EffectKind::Write { "" } else { "If it changes something, it was done twice. " };
+    let message = format!(
+        "An earlier {tool} that had got no answer has succeeded after all, and so has its repetition with the same \
+         arguments. {if_it}Undo one of the two, or tell the user.",
+        tool = call.tool
+    );
+    Some(Finding::new(RULE.id, Decision::Allow, Reason::DoubleEffect, message))
+}
+
 fn in_flight(params: &Params, cx: &Context<'_>, previous: &Previous) -> Finding {
     let age_ms = cx.now.since_ms(previous.call.at);
     let wait_ms = (age_ms / 2).clamp(params.in_flight_ms, params.in_flight_ms_max);
@@ -233,7 +250,8 @@ fn unknown(cx: &Context<'_>, previous: &Previous) -> Option<Finding> {
             Finding::new(RULE.id, Decision::Allow, Reason::OutcomeUnknown, message)
         });
     }
-    if effect.is_unsafe_to_repeat() && !effect.repeatable {
+    let is_unsafe = effect.is_unsafe_to_repeat(previous.key_sent);
+    if is_unsafe && !effect.repeatable {
         let check = check_first(cx);
         let situation = format!(
             "An earlier {tool} with these arguments got no answer and may have taken effect. Running it again could do \
@@ -242,7 +260,7 @@ fn unknown(cx: &Context<'_>, previous: &Previous) -> Option<Finding> {
         let message = Wording::new(situation, check);
         return Some(Finding::new(RULE.id, Decision::Deny, Reason::OutcomeUnknown, message));
     }
-    let is_told = effect.kind == EffectKind::Unknown || (effect.repeatable && effect.is_unsafe_to_repeat());
+    let is_told = effect.kind == EffectKind::Unknown || (effect.repeatable && is_unsafe);
     (is_told && !previous.foreign).then(|| {
         let is_stale = previous.is_stale(cx.session_id(), cx.attempts_run(), cx.now);
         refused_while_open(cx, previous).filter(|_| !is_stale).unwrap_or_else(|| hint_to_check(cx))
@@ -304,7 +322,10 @@ fn succeeded(params: &Params, cx: &Context<'_>, previous: &Previous) -> Option<F
     let is_recent = age_ms < params.window_ms;
     // The model was told of a failure.
     if effect.kind == EffectKind::Unknown && previous.is_late && is_recent && cx.has_content() {
-        return Some(again("It was reported as failed first, and its result came later."));
+        return Some(again(match previous.is_inferred {
+            true => "It got no answer, and a later attempt was told that it exists already.",
+            false => "It was reported as failed first, and its result came later.",
+        }));
     }
     if let Some(finding) = forgotten(params, cx, previous, age_ms) {
         return Some(finding);
@@ -358,8 +379,10 @@ fn read(params: &Params, cx: &Context<'_>, previous: &Previous) -> Option<Findin
 
 fn reuse(cx: &Context<'_>, age_ms: u64, why: &str) -> Finding {
     let message = format!("{} was not run: this exact call succeeded {} ago. {why}", cx.tool(), wait_in_words(age_ms));
+    let is_inferred = cx.previous.is_some_and(|previous| previous.is_inferred);
+    let next = if is_inferred { "Use what is there." } else { "Use the previous result." };
     Finding::new(RULE.id, Decision::Reuse, Reason::DuplicateCallBlocked, message)
-        .next("Use the previous result. If you need something else, change the arguments.")
+        .next(format!("{next} If you need something else, change the arguments."))
 }
 
 fn ask_to_repeat(cx: &Context<'_>) -> Finding {

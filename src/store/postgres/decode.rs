@@ -187,9 +187,17 @@ pub(super) fn settled(row: &PgRow, opener: &Opener) -> Loaded<Settled> {
         whole: whole(row)?,
         gist: None,
         error_line: row.try_get::<Option<String>, _>("error_line")?.map(Into::into),
-        effect_open: row.try_get::<Option<bool>, _>("effect_open")?.unwrap_or(false),
+        effect_open: flag(row, "effect_open")?,
+        key_sent: flag(row, "key_sent")?,
+        inferred: flag(row, "inferred")?,
+        double_effect: flag(row, "double_effect")?,
         error_message: None,
     })
+}
+
+/// A column that earlier builds left null, for false.
+pub(super) fn flag(row: &PgRow, column: &str) -> Loaded<bool> {
+    Ok(row.try_get::<Option<bool>, _>(column)?.unwrap_or(false))
 }
 
 /// What a stored result was before it was cut.
@@ -265,5 +273,6 @@ pub(super) fn ledger(row: &PgRow) -> Loaded<LedgerRow> {
         retry_after_ms: count(row, "retry_after_ms")?,
         retries_remaining: u32::try_from(row.try_get::<i32, _>("retries_remaining")?).unwrap_or(0),
         guard: guard(row)?,
+        key_sent: flag(row, "key_sent")?,
     })
 }

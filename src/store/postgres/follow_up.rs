@@ -10,11 +10,11 @@ use super::{
 };
 use callgate_core::domain::{
     failure::FailureKind,
-    profile::{FollowUp, FollowUpKind, RetryState, ToolState},
+    profile::{DecidedBy, FollowUp, FollowUpKind, RetryState, ToolState},
 };
 
 /// The columns of `call` that hold a follow-up, and how each comes out of the JSON.
-const COLUMNS: [(&str, &str); 12] = [
+const COLUMNS: [(&str, &str); 13] = [
     ("retry_of", "(x.follow_up ->> 'of')::int8"),
     ("retry_kind", "(x.follow_up ->> 'kind')::int2"),
     ("retry_failure", "(x.follow_up ->> 'failure')::int2"),
@@ -26,6 +26,7 @@ const COLUMNS: [(&str, &str); 12] = [
     ("probe", "(x.follow_up ->> 'probe')::bool"),
     ("p_slow", "(x.follow_up ->> 'p_slow')::float8"),
     ("p_at_wait", "(x.follow_up ->> 'p_at_wait')::float8"),
+    ("decided_by", "(x.follow_up ->> 'decided_by')::int2"),
     ("features", "(x.follow_up ->> 'features')::real[]"),
 ];
 
@@ -61,6 +62,7 @@ struct Stored {
     probe: bool,
     p_slow: f64,
     p_at_wait: f64,
+    decided_by: Option<i16>,
     /// As Postgres writes an array.
     features: String,
 }
@@ -80,6 +82,7 @@ pub(super) fn json(follow_up: &FollowUp) -> String {
         probe: follow_up.probe,
         p_slow: follow_up.p_slow,
         p_at_wait: follow_up.p,
+        decided_by: follow_up.decided_by.map(|by| code(&DecidedBy::ALL, &by)),
         features: format!("{{{}}}", features.join(",")),
     };
     serde_json::to_string(&stored).unwrap_or_default()
@@ -91,9 +94,11 @@ pub(super) fn read(row: &PgRow) -> Loaded<Option<FollowUp>> {
         return Ok(None);
     }
     let features: Vec<f32> = row.try_get("features")?;
+    let decided_by: Option<i16> = row.try_get("decided_by")?;
     Ok(Some(FollowUp {
         of: count(row, "retry_of")?,
         kind: member(&FollowUpKind::ALL, row.try_get("retry_kind")?)?,
+        decided_by: decided_by.map(|code| member(&DecidedBy::ALL, code)).transpose()?,
         failure: member(&FailureKind::ALL, row.try_get("retry_failure")?)?,
         state: RetryState {
             attempt: u32::try_from(row.try_get::<i32, _>("retry_attempt")?).unwrap_or(1),

@@ -109,6 +109,10 @@ const FILES: &[(&str, &str)] = files![
     "0206_attempts_repeat"
     "0207_tool_call_repeat"
     "0208_outcome_marks"
+    "0209_exact_failures"
+    "0210_attempts_exact"
+    "0211_retry_calibration_deciders"
+    "0212_tool_call_exact"
     "0215_call_witness"
 ];
 

@@ -4,7 +4,7 @@ use sqlx::{PgConnection, Row as _, postgres::PgRow};
 
 use super::{
     Store,
-    decode::{Loaded, at, count, effect, hash, maybe_at, member, name, whole},
+    decode::{Loaded, at, count, effect, flag, hash, maybe_at, member, name, whole},
     look_up, marks,
     sealed::{self, Opener},
 };
@@ -71,8 +71,8 @@ pub(super) async fn result(
     let gone = Given { is_gone: true, ..Given::default() };
     let Some(root) = look_up::root(&mut *conn, tenant, session).await? else { return Ok(Some(gone)) };
     let result = sqlx::query(
-        "select o.seq, o.result, o.result_bytes, o.total_matches, o.is_complete, o.whole_bytes, o.whole_sha256,
-           o.at < n.words_gone_before as is_gone
+        "select o.seq, o.inferred, o.result, o.result_bytes, o.total_matches, o.is_complete,
+           o.whole_bytes, o.whole_sha256, o.at < n.words_gone_before as is_gone
          from call_tree t join tenant n on n.tenant_id = t.tenant_id
          join call c on c.shard = t.shard and c.tenant_id = t.tenant_id and c.epoch = t.epoch
          join outcome o on o.shard = c.shard and o.tenant_id = c.tenant_id and o.epoch = c.epoch
@@ -86,7 +86,8 @@ pub(super) async fn result(
     let Some(row) = result.fetch_optional(conn).await? else { return Ok(Some(gone)) };
     let number = |column: &str| row.try_get::<Option<i64>, _>(column).map(|n| n.and_then(|n| u64::try_from(n).ok()));
     Ok(Some(Given {
-        is_gone: row.try_get::<Option<bool>, _>("is_gone")?.unwrap_or(false),
+        is_gone: flag(&row, "is_gone")?,
+        is_inferred: flag(&row, "inferred")?,
         text: opener.maybe(sealed::RESULT, session.as_str(), count(&row, "seq")?, row.try_get("result")?)?,
         bytes: number("result_bytes")?,
         whole: whole(&row)?,
@@ -118,7 +119,7 @@ async fn read(
            o.status, o.seq as settled_seq, o.failure, (extract(epoch from o.at) * 1000)::bigint as settled_ms, o.gist,
            o.made, o.result_bytes, o.whole_bytes is not null as is_cut, o.is_complete, o.total_matches,
            o.error_line as error, o.marks::text as marks,
-           o.retryable, o.retry_after_ms
+           o.retryable, o.retry_after_ms, o.key_sent, o.inferred, o.double_effect
          from call_tree t
          cross join lateral (
            select c.* from call c where c.shard = t.shard and c.tenant_id = t.tenant_id and c.epoch = t.epoch
@@ -170,6 +171,9 @@ fn past_outcome(row: &PgRow, session: &str, opener: &Opener) -> Loaded<Option<Pa
         at: at(row, "settled_ms")?,
         // Of sealed marks, how much the answer says is all that can be read here.
         is_act: made.is_some() || marks.is_some_and(|marks| marks.is_of_an_act()),
+        key_sent: flag(row, "key_sent")?,
+        is_inferred: flag(row, "inferred")?,
+        is_double: flag(row, "double_effect")?,
         gist: open(sealed::GIST, "gist")?.map(|says| Gist { made, says }),
         result_bytes: number("result_bytes")?,
         is_cut: row.try_get("is_cut")?,

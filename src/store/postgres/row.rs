@@ -97,6 +97,7 @@ rows! {
         whole_bytes: Option<i64> => INT8.rare(), whole_sha256: Option<&'a [u8]> => BYTEA.rare(),
         trace_id: Option<&'a [u8]> => BYTEA, effect_open: bool => BOOL, repeat: Option<i16> => INT2.rare(),
         witness: Option<&'a [u8]> => BYTEA.rare(),
+        key_sent: bool => BOOL, inferred: bool => BOOL, double_effect: bool => BOOL,
     }
 }
 
@@ -109,7 +110,7 @@ rows! {
         attempt: i32 => INT4, permitted_ms: i64 => Kind::time("permitted_at"),
         lease_ms: i64 => Kind::time("lease_until"), settled_ms: Option<i64> => Kind::time("settled_at"),
         digest: Option<&'a [u8]> => BYTEA, retryable: bool => BOOL, retry_after_ms: i64 => INT8,
-        retries_remaining: i32 => INT4, guard: Option<i16> => INT2,
+        retries_remaining: i32 => INT4, guard: Option<i16> => INT2, key_sent: bool => BOOL,
     }
 }
 
@@ -270,6 +271,9 @@ impl<'a> OutcomeRow<'a> {
             trace_id: append.trace.as_ref().map(|trace| &trace.0[..]),
             made: event.gist.as_ref().and_then(|gist| gist.made.as_deref()),
             effect_open: event.effect_open,
+            key_sent: event.key_sent,
+            inferred: event.inferred,
+            double_effect: event.double_effect,
             repeat: advice.map(|advice| code(&Repeat::ALL, &advice.repeat) + 1),
             witness: event.witness.as_ref().map(|witness| &witness.0[..]),
         }
@@ -301,6 +305,7 @@ impl<'a> LedgerRowOut<'a> {
             retry_after_ms: big(row.retry_after_ms),
             retries_remaining: int(row.retries_remaining),
             guard: row.guard.map(|guard| code(&Guard::ALL, &guard) + 1),
+            key_sent: row.key_sent,
         }
     }
 }

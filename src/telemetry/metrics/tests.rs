@@ -95,6 +95,7 @@ const EXPECTED: &[(&str, f64)] = &[
          callgate.rule=repeat",
         1.0,
     ),
+    ("callgate.double_effects [{call}]", 1.0),
     ("callgate.deleted [{row}] callgate.deleted.kind=trees", 2.0),
     ("callgate.evaluate.duration [s]", 2.5),
     (
@@ -115,11 +116,11 @@ const EXPECTED: &[(&str, f64)] = &[
     (
         "callgate.records [{report}] callgate.failure_kind=none callgate.outcome=success \
          gen_ai.tool.name=charge_card",
-        1.0,
+        2.0,
     ),
     ("callgate.loops [{loop}] callgate.level=critical callgate.mode=enforce callgate.rule=repeat", 1.0),
     ("callgate.loops [{loop}] callgate.level=critical callgate.mode=shadow callgate.rule=repeat", 1.0),
-    ("callgate.record.duration [s]", 1.0),
+    ("callgate.record.duration [s]", 1.5),
     (
         "callgate.records [{report}] callgate.failure_kind=rate_limited callgate.outcome=error \
          gen_ai.tool.name=_OTHER",
@@ -145,6 +146,8 @@ fn everything_is_counted_by_bounded_labels() {
     metrics.evaluated(&testing::loop_broken(Decision::Deny, Level::Critical, 20), &card, took);
     metrics.evaluated(&testing::shadowed(testing::loop_broken(Decision::Deny, Level::Critical, 20)), &card, took);
     metrics.recorded(&testing::settled(OutcomeStatus::Success, None, None), (&card.request.tool, true), took);
+    let double = Settled { double_effect: true, ..testing::settled(OutcomeStatus::Success, None, None) };
+    metrics.recorded(&double, (&card.request.tool, true), took);
     let limited = Some(FailureKind::RateLimited);
     metrics.recorded(
         &testing::settled(OutcomeStatus::Error, limited, Some((true, 1_000))),

@@ -160,6 +160,11 @@ fn a_report_is_one_line_that_is_readable_alone() {
             LogLevel::INFO,
             "unknown of c7: its lease ran out",
         ),
+        (
+            Settled { double_effect: true, ..settled(OutcomeStatus::Success, None, None) },
+            LogLevel::WARN,
+            "success of c7: another attempt of the same execution has succeeded too",
+        ),
     ] {
         let line = told(&settled);
         assert_eq!((line.level, line.message()), (level, message));

@@ -24,6 +24,8 @@ def call(request):
         os._exit(3)
     if name == "fail":
         return text(request, "ENOENT: no such file", isError=True)
+    if name == "late":
+        return text(request, "timed out", isError=True)
     if name == "broken":
         return {"jsonrpc": "2.0", "id": request["id"], "error": {"code": -32602, "message": "Unknown tool: broken"}}
     if name == "asks" and "inputResponses" not in request["params"]:

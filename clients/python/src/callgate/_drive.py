@@ -57,7 +57,7 @@ def _perform(local: Local, effect: Effect) -> Any:
 
 
 def _execute(effect: Execute) -> Ran:
-    token = _permit.current.set(effect.permit)
+    token = _permit.current.set(effect.granted)
     try:
         value = effect.call.execute(**effect.args)
         if inspect.iscoroutine(value):

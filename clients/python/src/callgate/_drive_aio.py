@@ -69,7 +69,7 @@ class Driver:
 
     async def _execute(self, effect: Execute) -> Ran:
         ran = Ran(started=False)
-        token = _permit.current.set(effect.permit)
+        token = _permit.current.set(effect.granted)
         try:
             running = self._begin(partial(effect.call.execute, **effect.args), ran)
             limit_s = effect.call.timeout_s

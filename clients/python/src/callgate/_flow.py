@@ -15,6 +15,7 @@ from random import random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _texts, _values
+from ._permit import Granted
 from .errors import CallgateError, CallgateUnavailable, NotStarted
 from .outcome import Outcome
 from .v1 import types_pb2 as t
@@ -68,7 +69,7 @@ class Execute(NamedTuple):
 
     call: Call
     args: dict[str, Any]
-    permit: t.Permit | None
+    granted: Granted
 
 
 @dataclass
@@ -101,6 +102,7 @@ class Run:
         self._approval = rules.approval_wait_s if call.approval_wait_s is None else call.approval_wait_s
         self._attempts = 0
         self._owed: RecordRequest | None = None
+        self._granted = Granted(None)
         self._queued = ExitStack()
         self.is_begun = False
 
@@ -134,6 +136,7 @@ class Run:
         except BaseException:
             # Wherever it ends, a Ctrl-C among the rest: what is permitted is not left without an outcome.
             if self._owed is not None:
+                self._owed.key_sent = self._granted.key_sent
                 self._local.reports.put(self._owed)
             raise
         finally:
@@ -195,6 +198,7 @@ class Run:
                     yield Sleep(min(max(_seconds(verdict.retry_after), _PAUSE_S), left))
                 self._spend(verdict, time.monotonic() - began)
             if verdict.decision == t.DECISION_ALLOW:
+                self._granted = Granted(None)
                 self._owed = self._not_run()
             return verdict
         except Exception:
@@ -253,23 +257,25 @@ class Run:
     def _execute(self, verdict: t.Verdict) -> Flow:
         permit = verdict.permit
         args = json.loads(permit.arguments_json) if permit.arguments_json else self._arguments()
-        if permit.idempotency_argument and _takes(self.call.execute, permit.idempotency_argument):
+        key_sent = bool(permit.idempotency_argument) and _takes(self.call.execute, permit.idempotency_argument)
+        if key_sent:
             args[permit.idempotency_argument] = permit.idempotency_key
         with self._beating(permit):
             self._queued.close()
-            ran, report, told = yield from self._run(args, permit)
+            ran, report, told = yield from self._run(args, Granted(permit, key_sent))
             answer = yield from self._record(report)
         self._owed = None
         return self._reported(verdict, ran, told, answer)
 
     def _run(
-        self, args: dict[str, Any], permit: t.Permit | None
+        self, args: dict[str, Any], granted: Granted
     ) -> Generator[Effect, Any, tuple[Ran, RecordRequest, _values.Told]]:
-        observed = self.proposed if permit is None else None
+        observed = self.proposed if granted.permit is None else None
+        self._granted = granted
         began = time.monotonic()
         self._attempts += 1
         self._owed = self._addressed(RecordRequest(status=t.OUTCOME_STATUS_CANCELLED, observed_call=observed))
-        ran: Ran = yield Execute(self.call, args, permit)
+        ran: Ran = yield Execute(self.call, args, granted)
         if ran.error is None:
             report, told, ran.value = _values.success(ran.value)
         else:
@@ -309,7 +315,7 @@ class Run:
             self.call_off()
             text = _texts.unavailable(tool, error.reason or error.code.name)
             return self._outcome(text, is_error=True, error=error, reason=_texts.UNAVAILABLE)
-        ran, report, told = yield from self._run(args, None)
+        ran, report, told = yield from self._run(args, Granted(None))
         self._local.reports.put(report)
         self._owed = None
         return self._reported(None, ran, told, None)
@@ -374,6 +380,7 @@ class Run:
         report.caller.CopyFrom(self._rules.caller)
         report.call_id = self.proposed.call_id
         report.read_only = self.call.read_only
+        report.key_sent = self._granted.key_sent
         return report
 
     def _outcome(self, text: str, *, is_error: bool, decision: Decision | None = None, **more: Any) -> Outcome:

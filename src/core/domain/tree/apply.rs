@@ -141,6 +141,9 @@ impl CallTree {
             error_line: event.error_line.clone(),
             effect_open: event.effect_open,
             is_late: was_left_open && event.status == OutcomeStatus::Success,
+            key_sent: event.key_sent,
+            is_inferred: event.inferred,
+            is_double: event.double_effect,
         });
         if let (OutcomeStatus::Success, Some(digest)) = (event.status, &event.digest) {
             let fingerprint = call.fingerprint;

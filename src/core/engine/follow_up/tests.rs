@@ -33,7 +33,11 @@ impl Play {
     /// Asks; gives the id of the call.
     fn ask(&mut self, tool: &str, arguments: &str) -> CallId {
         self.calls += 1;
-        let call_id = CallId::parse("call_id", &format!("c{}", self.calls)).expect("a good name");
+        self.ask_as(&format!("c{}", self.calls), tool, arguments)
+    }
+
+    fn ask_as(&mut self, call_id: &str, tool: &str, arguments: &str) -> CallId {
+        let call_id = CallId::parse("call_id", call_id).expect("a good name");
         let request = Request::new(
             DEFAULT_TENANT,
             Self::session(),
@@ -136,6 +140,18 @@ fn what_nobody_can_tell_is_censored_and_what_is_told_late_counts_once() {
     play.fail("put", "{}");
     let call = play.ask("put", "{}");
     assert_eq!(play.tell(call, OutcomeStatus::Cancelled, None), None);
+}
+
+#[test]
+fn trial_tells_a_clients_repetition_from_a_models() {
+    let mut play = Play::new();
+    play.fail("get", "{}");
+    let call = play.ask_as("c1", "get", "{}");
+    let trial = play.tell(call, OutcomeStatus::Error, Some(FailureKind::Timeout)).expect("a retry");
+    assert_eq!(trial.follow_up.decided_by, Some(DecidedBy::Client), "under the same id");
+    play.wait(60_000);
+    let trial = play.succeed("get", "{}").expect("a retry");
+    assert_eq!(trial.follow_up.decided_by, Some(DecidedBy::Model), "under another id");
 }
 
 #[test]

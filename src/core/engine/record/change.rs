@@ -2,6 +2,7 @@
 
 use super::{
     super::{Shared, ledger_key_of},
+    attempts::has_succeeded,
     settle::Settlement,
 };
 use crate::{
@@ -59,7 +60,7 @@ pub(super) fn change(
     settled.whole = settled.result.as_mut().and_then(|result| whole::cut(result, policy.result_bytes_max));
     settled.whole = settled.whole.map(|whole| whole.keyed(&policy.hashing));
     let mut ledger = Vec::new();
-    if let Some(expected) = ledger_revision(tree, shared, call, permit) {
+    if let Some(expected) = ledger_revision(tree, shared, call, permit, settled.status) {
         settled.ledger_revision = expected + 1;
         let row = ledger_row(tree, call, permit, &settled);
         ledger.extend(ledger_key_of(&tree.root, call).map(|key| LedgerChange { key, expected, row }));
@@ -71,16 +72,25 @@ pub(super) fn change(
     }
 }
 
-/// The revision of the call's ledger row, while the row is still about this permit: as this tree has moved it in
-/// changes on their way, or as read.
-fn ledger_revision(tree: &CallTree, shared: &Shared, call: &Call, permit: &Permit) -> Option<u64> {
-    let newer = |(_, _, other): (_, _, &Call)| other.permit.as_ref().is_some_and(|other| other.seq > permit.seq);
-    if !call.effect.is_in_ledger() || tree.calls_of(call.fingerprint).any(newer) {
+/// The revision of the call's ledger row, while the row is about the newest permit of this tree, and this report is on
+/// it or settles its occurrence: as this tree has moved it in changes on their way, or as read.
+fn ledger_revision(
+    tree: &CallTree,
+    shared: &Shared,
+    call: &Call,
+    permit: &Permit,
+    status: OutcomeStatus,
+) -> Option<u64> {
+    let permits = || tree.calls_of(call.fingerprint).filter_map(|(_, _, other)| other.permit.as_ref());
+    let newest = permits().max_by_key(|other| other.seq)?;
+    let settles = status == OutcomeStatus::Success && newest.occurrence == permit.occurrence;
+    let row = shared.ledger.as_ref();
+    let is_elsewhere = row.is_some_and(|row| row.root != tree.root && row.permitted_at >= newest.at);
+    if !call.effect.is_in_ledger() || is_elsewhere || newest.seq != permit.seq && !settles {
         return None;
     }
-    let row = shared.ledger.as_ref().filter(|row| row.root == tree.root && row.seq <= permit.seq);
-    let read = row.filter(|row| row.seq == permit.seq).map(|row| row.revision);
-    let moved = (permit.ledger_revision > 0).then_some(permit.ledger_revision);
+    let read = row.filter(|row| row.root == tree.root && row.seq == newest.seq).map(|row| row.revision);
+    let moved = permits().map(|other| other.ledger_revision).max().filter(|moved| *moved > 0);
     moved.max(read)
 }
 
@@ -91,11 +101,15 @@ pub(super) fn observed_write(tree: &CallTree, call: &Call, settled: &Settled, re
     Some(LedgerChange { key, expected: revision, row: ledger_row(tree, call, permit, &settled) })
 }
 
+/// The row is about the newest permit; what another attempt of its occurrence has done, it has done.
 fn ledger_row(tree: &CallTree, call: &Call, permit: &Permit, settled: &Settled) -> LedgerRow {
     let advice = settled.advice.as_ref();
+    let permits = tree.attempts(call.fingerprint, permit.occurrence).filter_map(|(_, other)| other.permit.as_ref());
+    let newest = permits.max_by_key(|other| other.seq).unwrap_or(permit);
     LedgerRow {
         revision: settled.ledger_revision,
         state: match settled.status {
+            _ if has_succeeded(tree, call, permit) => LedgerState::Succeeded,
             OutcomeStatus::Running => LedgerState::Permitted,
             OutcomeStatus::Success => LedgerState::Succeeded,
             OutcomeStatus::Error => LedgerState::Failed,
@@ -106,13 +120,14 @@ fn ledger_row(tree: &CallTree, call: &Call, permit: &Permit, settled: &Settled) 
         session: settled.session.clone(),
         call_id: settled.call_id.clone(),
         fingerprint: call.fingerprint,
-        seq: permit.seq,
+        seq: newest.seq,
         occurrence: permit.occurrence,
-        attempt: permit.attempt,
-        permitted_at: permit.at,
+        attempt: newest.attempt,
+        permitted_at: newest.at,
         lease_until: settled.lease_until.unwrap_or(permit.lease_until),
         settled_at: (settled.status != OutcomeStatus::Running).then_some(settled.at),
         digest: settled.digest,
+        key_sent: settled.key_sent,
         retryable: advice.is_some_and(|advice| advice.retryable),
         retry_after_ms: advice.map_or(0, |advice| advice.retry_after_ms),
         retries_remaining: advice.map_or(0, |advice| advice.max_retries_remaining),

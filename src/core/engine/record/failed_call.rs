@@ -8,12 +8,12 @@ use crate::{
         failure::FailureKind,
         health::Health,
         ids::SessionId,
-        outcome::{OPEN_ATTEMPTS_MAX, OutcomeStatus},
+        outcome::{Advice, OPEN_ATTEMPTS_MAX, OutcomeStatus, Repeat},
         report::Report,
         time::Timestamp,
         tree::{CallTree, Session},
     },
-    engine::follow_up::traits,
+    engine::{follow_up::traits, record::attempts::has_succeeded},
     policy::Policy,
     retry::{
         advice::{self, Advised},
@@ -52,10 +52,10 @@ impl FailedCall<'_> {
             tool_state: health.state(now),
             hint: spec.retryable,
             asked_ms,
-            // A provider that honours the key knows the repetition again.
-            effect_open: self.effect_open && !call.effect.key_honoured,
+            // A provider that honours the key knows the repetition again, once it was sent.
+            effect_open: self.effect_open && !(call.effect.key_honoured && self.report.key_sent),
             is_unsafe: open_left == Some(0)
-                || self.status == OutcomeStatus::Unknown && call.effect.is_unsafe_to_repeat(),
+                || self.status == OutcomeStatus::Unknown && call.effect.is_unsafe_to_repeat(self.report.key_sent),
             rate_limit_run: if kind == FailureKind::RateLimited { self.rate_limit_run(policy) } else { 0 },
             may_retry: health.may_retry(&policy.retry.allowance, now),
             may_probe: (call.effect.idempotent || !writes) && health.may_probe(kind, now),
@@ -66,6 +66,12 @@ impl FailedCall<'_> {
         let mut advised = advice::advise(&policy.retry, profiles, &case);
         let remaining = &mut advised.advice.max_retries_remaining;
         *remaining = (*remaining).min(open_left.unwrap_or(u32::MAX));
+        if has_succeeded(self.tree, call, permit) {
+            let (retryable, retry_after_ms, max_retries_remaining) = (false, 0, 0);
+            let (probe, repeat) = (false, Repeat::Never);
+            let known = advised.advice;
+            advised.advice = Advice { retryable, retry_after_ms, max_retries_remaining, probe, repeat, ..known };
+        }
         advised
     }
 
@@ -76,7 +82,7 @@ impl FailedCall<'_> {
         let has_content = call.shape.as_deref().is_some_and(|shape| shape.content() == Content::Written);
         (is_limited && has_content).then(|| {
             let open = self.tree.open_attempts(call.fingerprint, permit.occurrence, now);
-            let before = open.filter(|other| other.seq != call.seq).count() as u32;
+            let before = open.filter(|(_, other)| other.seq != call.seq).count() as u32;
             OPEN_ATTEMPTS_MAX.saturating_sub(before + 1)
         })
     }

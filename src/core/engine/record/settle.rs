@@ -25,7 +25,7 @@ use crate::{
     engine::{
         Shared,
         follow_up::{follow_up_ok, is_censored, trial},
-        record::failed_call::FailedCall,
+        record::{attempts::is_double, failed_call::FailedCall},
     },
     policy::Policy,
     retry::{advice::Advised, classify, profiles::Profiles},
@@ -82,9 +82,7 @@ pub(super) fn settle(
     let follow_up_ok = follow_up_ok(call, status, failure).filter(|_| !is_censored(session, call, report));
     let observed = observed(call, status, failure, now);
     let mut health = shared.health.clone();
-    if let Some(observation) = &observed {
-        health.reported(observation, &policy.retry.allowance);
-    }
+    observed.iter().for_each(|seen| health.reported(seen, &policy.retry.allowance));
     let effect_open = is_open(call, report, status, failure);
     let advised = failure.map(|kind| {
         let case = FailedCall { tree, session, call, permit, report, status, kind, effect_open, now };
@@ -109,6 +107,9 @@ pub(super) fn settle(
         news,
         progress,
         effect_open,
+        key_sent: report.key_sent,
+        inferred: false,
+        double_effect: is_double(tree, shared, (call, permit), report, status),
         advice: advised.map(|advised| advised.advice),
         circumstances: failure.map(|_| health.circumstances(now)),
         follow_up_ok,

@@ -52,7 +52,7 @@ pub(super) fn open(session: &Session, past: &Past<'_>, now: Timestamp) -> Vec<Li
                 let since = wait_in_words(now.since_ms(entry.newest.at));
                 Some(format!("- {named} is running since {since}. Wait for its result."))
             }
-            CallState::Unknown if entry.newest.effect.is_unsafe_to_repeat() => Some(format!(
+            CallState::Unknown if entry.newest.is_unsafe_to_repeat() => Some(format!(
                 "- {named} got no answer and may have happened. Do not repeat it: check first whether it did, or ask \
                  the user."
             )),
@@ -69,6 +69,20 @@ pub(super) fn open(session: &Session, past: &Past<'_>, now: Timestamp) -> Vec<Li
         lines.insert(0, format!("- {beyond} more that began earlier"));
     }
     lines.into_iter().map(Line::fixed).collect()
+}
+
+/// Calls of which two attempts succeeded.
+pub(super) fn doubled(past: &Past<'_>) -> Vec<Line> {
+    let twice = past.entries().filter(|entry| entry.is_double).map(|entry| {
+        let named = past.named(entry.newest);
+        Line::fixed(match entry.newest.effect.kind {
+            EffectKind::Write => format!("- {named} succeeded in two attempts. Undo one of them, or tell the user."),
+            _ => format!(
+                "- {named} succeeded in two attempts. If it changes something, undo one of them, or tell the user."
+            ),
+        })
+    });
+    twice.take(LISTED_MAX).collect()
 }
 
 /// Where a question to a person stands, as long as the call may still run.

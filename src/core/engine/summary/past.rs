@@ -31,6 +31,8 @@ pub(super) struct Entry<'a> {
     pub(super) successes: u32,
     /// Failures since the last success.
     pub(super) failures: u32,
+    /// Two attempts of one execution succeeded.
+    pub(super) is_double: bool,
     /// The names that its successes gave, oldest first.
     pub(super) made: Vec<&'a str>,
 }
@@ -52,9 +54,18 @@ impl<'a> Past<'a> {
             if state == CallState::Refused {
                 continue;
             }
-            let fresh = Entry { newest: call, state, success: None, successes: 0, failures: 0, made: Vec::new() };
+            let fresh = Entry {
+                newest: call,
+                state,
+                success: None,
+                successes: 0,
+                failures: 0,
+                is_double: false,
+                made: Vec::new(),
+            };
             let entry = found.entry(call.fingerprint).or_insert(fresh);
             (entry.newest, entry.state) = (call, state);
+            entry.is_double |= call.outcome.as_ref().is_some_and(|outcome| outcome.is_double);
             match state {
                 CallState::Succeeded => {
                     entry.success = Some(call);
@@ -124,6 +135,7 @@ impl Entry<'_> {
 /// What came of a success, in short: `2 items: #1, #2 (2 matches in all, complete)`.
 pub(crate) fn came_of(outcome: &PastOutcome) -> String {
     let says = match (&outcome.gist, outcome.result_bytes) {
+        _ if outcome.is_inferred => "no answer, and a later attempt was told that it exists already".to_owned(),
         (Some(gist), _) => gist.says.clone(),
         (None, Some(bytes)) => format!("a result of {}, not stored", size(bytes)),
         (None, None) => "done".to_owned(),

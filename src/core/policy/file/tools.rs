@@ -34,7 +34,8 @@ pub(in crate::policy) struct Tool {
     pub(in crate::policy) once: bool,
     /// A write whose repetition is harmless.
     pub(in crate::policy) idempotent: bool,
-    /// A write whose provider honours the idempotency key: after a timeout it may be sent again with the same key.
+    /// A write whose provider honours the idempotency key: after a timeout it may be sent again with the key, where the
+    /// execution received that (`key_sent`).
     pub(in crate::policy) key_honoured: bool,
     /// A write whose identical repetition is meant: scroll, next page, append, take from a queue.
     pub(in crate::policy) repeatable: bool,

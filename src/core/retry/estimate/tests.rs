@@ -32,6 +32,7 @@ fn trial(estimate: &Estimate, line: &[Value]) -> Trial {
     let follow_up = FollowUp {
         of: 1,
         kind: FollowUpKind::Same,
+        decided_by: None,
         failure,
         state,
         waited_ms: WAITS_MS[wait],

@@ -26,7 +26,7 @@ pub(super) fn failed(cx: &Context<'_>, previous: &Previous, retry: Retry) -> Opt
         return Some(refused);
     }
     // An error that says something else is no repetition of the last one.
-    if errors_move(cx) && !cx.proposal.effect.is_unsafe_to_repeat() {
+    if errors_move(cx) && !cx.proposal.effect.is_unsafe_to_repeat(true) {
         return None;
     }
     if retry.exhausted {

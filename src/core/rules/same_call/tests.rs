@@ -2,6 +2,8 @@
 
 use crate::rules::testing::check;
 
+mod open_effects;
+
 #[test]
 fn an_undeclared_call_is_answered_after_three_equal_results_for_a_while() {
     check(
@@ -150,17 +152,6 @@ fn what_is_meant_to_be_repeated_is_its_own_occurrence_each_time() {
          scroll {} => allow as c4
          record c4 error timeout
          scroll {} => allow outcome_unknown",
-    );
-}
-
-#[test]
-fn a_write_whose_provider_knows_the_key_again_may_be_sent_again_with_it() {
-    check(
-        "rules same_call
-         tool pay once key_honoured
-         pay {} -> error timeout   key k1
-         pay {} -> ok paid   key k1
-         pay {} => reuse duplicate_call_blocked",
     );
 }
 

@@ -374,6 +374,7 @@ impl Stage {
         Report {
             not_started: word == "unstarted",
             witness_after: options.witness,
+            key_sent: options.is_sent,
             error,
             result,
             usage: Usage { cost_micros: options.cost_micros.unwrap_or(0), ..Usage::default() },

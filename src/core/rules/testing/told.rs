@@ -1,8 +1,10 @@
 //! What the model is told in a story, word for word: what the gate would answer.
 
+use std::sync::LazyLock;
+
 use super::stage::Stage;
 use crate::{
-    domain::{call::Proposal, report::Report, verdict::Verdict},
+    domain::{call::Proposal, finding::CallRef, previous::Given, report::Report, verdict::Verdict},
     engine::{
         Recorded,
         envelope::{self, Beside, ToolResult},
@@ -15,7 +17,7 @@ impl Stage {
         let reused = verdict.winner().and_then(|winner| winner.reuse.as_ref());
         let beside = Beside {
             suggested_next: &policy.suggested_next(proposal),
-            previous: reused.and_then(|call| self.results.get(call.call_id.as_str())),
+            previous: reused.and_then(|call| self.given(call)),
             previous_max: policy.previous_result_bytes(),
             edited: self.edited.as_ref(),
         };
@@ -23,6 +25,14 @@ impl Stage {
         let hint = verdict.context_hint().map(|hint| format!("next_context_hint: {hint}"));
         let said: Vec<String> = text.into_iter().chain(hint).collect();
         format!("{}\n{}", verdict.decision.as_str(), said.join("\n"))
+    }
+
+    fn given(&self, call: &CallRef) -> Option<&Given> {
+        static INFERRED: LazyLock<Given> = LazyLock::new(|| Given { is_inferred: true, ..Given::default() });
+        let session = self.world.tree(&call.session).and_then(|tree| tree.sessions.get(&call.session));
+        let mut same = session.into_iter().flat_map(|session| &session.calls).filter(|one| one.call_id == call.call_id);
+        let is_inferred = same.any(|one| one.success().is_some_and(|outcome| outcome.is_inferred));
+        if is_inferred { Some(&INFERRED) } else { self.results.get(call.call_id.as_str()) }
     }
 
     pub(super) fn text_of_report(&self, report: &Report, recorded: &Recorded) -> String {

@@ -12,6 +12,7 @@ pub(super) struct Options {
     pub(super) cost_micros: Option<u64>,
     pub(super) after_ms: Option<u64>,
     pub(super) repeat: bool,
+    pub(super) is_sent: bool,
     pub(super) because: Option<String>,
     pub(super) sayable: Option<Box<Sayable>>,
     pub(super) phase: Option<String>,
@@ -31,6 +32,7 @@ impl Options {
                 "cost" => options.cost_micros = Some(micros(value())?),
                 "after" => options.after_ms = Some(duration(value())?),
                 "repeat" => options.repeat = true,
+                "sent" => options.is_sent = true,
                 "because" => options.because = Some(value().to_owned()),
                 "sayable" => {
                     let name = |name| ParameterName::parse("parameter", name).ok();

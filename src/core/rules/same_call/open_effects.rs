@@ -1,0 +1,113 @@
+//! Attempts that may have taken effect: whose key was sent, what settles them, and what is told of two successes.
+
+use crate::rules::testing::check;
+
+#[test]
+fn a_write_whose_provider_knows_the_key_again_may_be_sent_again_with_it() {
+    check(
+        "rules same_call
+         tool pay once key_honoured
+         pay {} -> error timeout sent   key k1
+         pay {} -> ok paid sent   key k1
+         pay {} => reuse duplicate_call_blocked",
+    );
+}
+
+#[test]
+fn a_write_whose_provider_knows_the_key_again_is_a_persons_to_repeat_where_it_was_not_sent() {
+    check(
+        "rules same_call
+         tool pay once key_honoured
+         tool book write key_honoured lease 1m
+         pay {} -> error timeout
+         pay {} => deny outcome_unknown
+         session other
+         pay {} => deny outcome_unknown
+         session s
+         book {\"n\":1} -> error timeout sent
+         book {\"n\":1} -> error timeout
+         book {\"n\":1} => deny outcome_unknown
+         book {\"n\":2} => allow
+         wait 2m
+         book {\"n\":2} => deny outcome_unknown",
+    );
+}
+
+#[test]
+fn an_open_payment_is_closed_in_all_trees_whatever_comes_between() {
+    check(
+        "rules same_call
+         tool pay once
+         tool look read
+         run one
+         pay {} => allow as p1
+         record p1 error timeout
+         run two
+         compacted
+         look {} -> ok nothing
+         wait 30m
+         pay {} => deny outcome_unknown
+         session other
+         pay {} => deny outcome_unknown
+         wait 30h
+         pay {} => deny outcome_unknown
+         session s
+         record p1 ok paid
+         session other
+         pay {} => reuse duplicate_call_blocked",
+    );
+}
+
+#[test]
+fn already_exists_settles_the_first_attempt_as_a_success() {
+    check(
+        "rules same_call
+         tool pay once key_honoured
+         pay {} -> error timeout sent   key k1
+         pay {} -> error conflict sent saying payment already exists   key k1
+         pay {} => reuse duplicate_call_blocked
+         session other
+         pay {} => reuse duplicate_call_blocked
+         session s
+         make {\"title\":\"Q3 report\"} => allow as m1
+         record m1 error timeout
+         wait 1m
+         make {\"title\":\"Q3 report\"} => allow outcome_unknown as m2
+         record m2 error invalid_argument saying Q3 report already exists => final
+         make {\"title\":\"Q3 report\"} => reuse duplicate_call_blocked
+         record m1 ok made
+         record m1 ok more => settled
+         make {\"title\":\"other report\"} -> error invalid_argument saying other report already exists
+         make {\"title\":\"other report\"} => deny not_retryable",
+    );
+}
+
+#[test]
+fn two_successes_of_one_call_are_told_once() {
+    check(
+        "rules same_call
+         refund {\"note\":\"late parcel\"} => allow as r1
+         record r1 error timeout
+         wait 1m
+         refund {\"note\":\"late parcel\"} -> ok {\"id\":\"re_1\"}
+         look {} -> ok nothing
+         record r1 ok {\"id\":\"re_2\"}
+         summary says Done twice:
+         summary says refund {note: late parcel} succeeded in two attempts
+         look {\"n\":1} => allow double_effect
+         look {\"n\":2} => allow",
+    );
+    check(
+        "rules same_call
+         tool pay once key_honoured
+         pay {} => allow as p1
+         record p1 error timeout sent
+         wait 1m
+         pay {} => allow as p2
+         record p1 ok paid sent
+         record p2 ok paid sent
+         summary lacks Done twice
+         look {} => allow
+         pay {} => reuse duplicate_call_blocked",
+    );
+}
