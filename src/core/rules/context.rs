@@ -302,6 +302,14 @@ impl<'a> Context<'a> {
         if self.is_new { self.proposal.request.usage } else { Usage::default() }
     }
 
+    /// True for a step: a new call_id, unless the call was told to wait in this run and has not run since.
+    #[must_use]
+    pub fn is_step(&self) -> bool {
+        let mine = self.run().and(self.session()).into_iter().flat_map(Session::calls_in_run);
+        let newest = mine.filter(|call| call.fingerprint == self.fingerprint()).max_by_key(|call| (call.at, call.seq));
+        self.is_new && newest.is_none_or(|call| !call.was_refused() || call.decision != Decision::Wait)
+    }
+
     /// What has been spent.
     #[must_use]
     pub fn books(&self) -> Books<'a> {

@@ -109,6 +109,8 @@ const FILES: &[(&str, &str)] = files![
     "0206_attempts_repeat"
     "0207_tool_call_repeat"
     "0208_outcome_marks"
+    "0213_call_waited"
+    "0214_call_tree_steps"
 ];
 
 /// The advisory lock of whoever migrates: `callgate` and a number, as a key.
