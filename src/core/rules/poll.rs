@@ -1,4 +1,4 @@
-//! poll: a declared poll tool that keeps giving the same result.
+//! poll: a poll, declared or a line of a shell, that keeps giving the same result.
 //!
 //! Fires when the last 10, 20 or 30 results of this fingerprint in this run are unchanged, whatever else ran between
 //! them: ten are a warning; from 20 on it waits for the next look (15 s, doubling to 5 min), which is let through; 30
