@@ -35,6 +35,7 @@
 //! ```
 
 mod expect;
+mod lateness;
 mod own;
 mod people;
 mod stage;
