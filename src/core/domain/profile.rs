@@ -60,14 +60,11 @@ impl ToolState {
 pub enum FollowUpKind {
     /// The same arguments: a retry.
     Same,
-    /// Arguments at least [`NEAR`] alike: a correction.
+    /// Nearly the same arguments (docs/learning.md#near-duplicate-calls): a correction.
     Near,
     /// Other arguments: a correction.
     Changed,
 }
-
-/// From what similarity on arguments are near (docs/learning.md#near-duplicate-calls).
-pub const NEAR: f64 = 0.8;
 
 impl FollowUpKind {
     /// Every kind, in the order of its stored code.

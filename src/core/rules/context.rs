@@ -37,9 +37,6 @@ const CALLER_WAITS: &str =
 /// The same where nobody does: the hook of a coding agent ends with its answer.
 const MODEL_WAITS: &str = "Call it again then.";
 
-/// From this likeness on arguments count as nearly the same.
-const ALIKE: f64 = 0.8;
-
 /// What is known when a call is judged.
 #[derive(Debug, Clone, Copy)]
 pub struct Context<'a> {
@@ -268,7 +265,7 @@ impl<'a> Context<'a> {
     pub fn is_like(&self, call: &Call) -> bool {
         call.shape.as_deref().is_some_and(|shape| match self.proposal.effect.in_steps {
             true => shape.runs_the_same(&self.proposal.shape),
-            false => shape.alike(&self.proposal.shape) >= ALIKE,
+            false => shape.is_near(&self.proposal.shape),
         })
     }
 
