@@ -1,6 +1,6 @@
-//! Which calls of one tool are nearly the same (docs/learning.md#near-duplicate-calls): by the leaves of their arguments,
-//! and by the words of a leaf that is a free text. Arguments are read once a call and kept, since every later call is
-//! compared with them.
+//! Likeness of two calls of one tool (docs/learning.md#near-duplicate-calls): by the leaves of their arguments, and by
+//! the words of a leaf that is a free text. Arguments are read once a call and kept, since every later call is compared
+//! with them.
 
 mod identity;
 mod line;
@@ -55,7 +55,7 @@ impl Shape {
         size_of::<Self>() + self.looks.bytes()
     }
 
-    /// True for arguments that are nearly the same: leaves that differ, or that one side alone has, are at most a fifth.
+    /// True for arguments that are nearly the same: leaves that differ, or are on one side alone, are at most a fifth.
     #[must_use]
     pub fn is_near(&self, other: &Self) -> bool {
         let (mut sum, mut weights) = (0.0, 0.0);

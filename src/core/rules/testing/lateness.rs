@@ -38,21 +38,12 @@ impl Polling<'_> {
 
 /// A call; its results; the equal looks before the last change, at least and at most; and for paces in seconds the
 /// longest time in seconds from that change to its being seen.
-const POLLS: &str = r#"
-check_job {"id":7} | queued running done | 4 26 | 5: 5, 15: 15, 30: 30, 60: 60
-check_job {"id":7} | queued done | 4 26 | 5: 30, 15: 15, 30: 30, 60: 60
-check_job {"id":7,"of":"orders"} | queued running done | 4 26 | 5: 5, 15: 15, 30: 30, 60: 60
-check_job {"id":7} | {"state":"queued","steps":["build"]} {"state":"running","steps":["build"]} {"state":"done","steps":["build"]} | 4 26 | 5: 5, 15: 15, 30: 30, 60: 60
-check_job {"id":7} | {"state":"queued","steps":["build"]} {"state":"done","steps":["build"]} | 4 26 | 5: 10, 15: 15, 30: 30, 60: 60
-check_job {"name":"nightly export"} | queued running done | 4 26 | 5: 5, 15: 15, 30: 30, 60: 60
-check_job {"id":7} | queued done | 40 44 | 5: 115, 30: 30
-check_job {"id":7} | {"state":"queued","steps":["build"]} {"state":"running","steps":["build"]} {"state":"done","steps":["build"]} | 40 44 | 5: 245, 30: 30
-"#;
+const POLLS: &str = include_str!("lateness.txt");
 
 #[test]
 fn lateness_of_undeclared_polls() {
-    let mut found = String::from("\n");
-    for line in POLLS.lines().filter(|line| !line.is_empty()) {
+    let mut found = String::new();
+    for line in POLLS.lines() {
         let [call, results, looks, paces]: [&str; 4] =
             line.split(" | ").collect::<Vec<_>>().try_into().expect("a call, results, looks and paces");
         let (least, most) = looks.split_once(' ').expect("two numbers of looks");
