@@ -86,7 +86,7 @@ pub(crate) async fn sums_of(postgres: &Postgres, tenant: TenantId, root: &str) -
     };
     let added = postgres
         .rows(&format!(
-            "select count(*) filter (where c.round = 1) as steps, count(c.attempt) as calls,
+            "select count(*) filter (where c.round = 1 and not c.waited) as steps, count(c.attempt) as calls,
                count(*) filter (where c.attempt is not null and not {any}) as open_calls,
                coalesce(sum(c.cost_micros), 0) + (select coalesce(sum(o.cost_micros), 0) from outcome o
                  where {outcomes}) as cost_micros,

@@ -11,7 +11,7 @@ use serde::Deserialize;
 /// What reaches out of the folder, waits, or takes long to start.
 const LEFT_OUT: &str = "sleep ping top curl wget gh kubectl oc docker podman helm systemctl journalctl sudo doas kill \
     pkill killall apt brew dnf yum npm pnpm yarn bun npx pip pip3 wait lsof netstat ss dig host nslookup getent \
-    crontab \
+    crontab nc ncat pg_isready nvidia-smi vmstat iostat mpstat squeue sinfo qstat dmesg aws gcloud az \
     terraform tofu lsusb lspci dpkg";
 const OPERANDS: &[&str] = &[
     "a.txt",

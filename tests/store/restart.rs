@@ -169,6 +169,8 @@ async fn a_new_gate_knows_what_the_old_one_knew() {
     }
     let in_root = postgres.number("select count(*) from call where session_id = 'root'").await;
     assert!(in_root > 96, "only {in_root} calls in one session: that does not reach beyond what is read back");
+    let waited = postgres.number("select count(*) from call where waited").await;
+    assert!(waited > 0, "no call was asked for again, under another call_id, while it waited");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

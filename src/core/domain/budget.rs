@@ -69,7 +69,7 @@ impl Scope {
 /// What is counted against a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Dimension {
-    /// New call ids, refused ones too.
+    /// New call ids, refused ones too, but for those that repeat a call which was told to wait.
     Steps,
     /// Permitted calls.
     ToolCalls,

@@ -84,6 +84,8 @@ pub struct Judged {
     pub self_corrections: Vec<SelfCorrection>,
     /// True when the call is a way out, and is not charged.
     pub terminal: bool,
+    /// True when it repeats, under another call_id, a call that was told to wait: it is no further step.
+    pub waited: bool,
     /// The failure that a permitted call follows up on.
     pub follow_up: Option<Box<FollowUp>>,
     /// What the model used since the last call; booked whatever the decision was.
@@ -272,6 +274,12 @@ impl Append {
 }
 
 impl Judged {
+    /// The steps that it consumes. The store adds up the same from its rows.
+    #[must_use]
+    pub fn steps(&self) -> u64 {
+        u64::from(self.round == 1 && !self.terminal && !self.waited)
+    }
+
     /// The part of a judgement that follows from its proposal alone; the rest says "allowed, without a permit yet".
     #[must_use]
     pub fn of(proposal: &Proposal, seq: u64, at: Timestamp) -> Self {
@@ -306,6 +314,7 @@ impl Judged {
             coerced: proposal.coerced.iter().map(|field| field.field.clone()).collect(),
             self_corrections: Vec::new(),
             terminal: proposal.spec.terminal,
+            waited: false,
             follow_up: None,
             usage: request.usage,
             observed: false,

@@ -60,7 +60,7 @@ impl ToolState {
 pub enum FollowUpKind {
     /// The same arguments: a retry.
     Same,
-    /// Arguments at least [`NEAR`] alike: a correction.
+    /// Nearly the same arguments (docs/learning.md#near-duplicate-calls): a correction.
     Near,
     /// Other arguments: a correction.
     Changed,
@@ -81,9 +81,6 @@ impl DecidedBy {
     /// Every one, in the order of its stored code.
     pub const ALL: [Self; 3] = [Self::Client, Self::Model, Self::Person];
 }
-
-/// From what similarity on arguments are near (docs/learning.md#near-duplicate-calls).
-pub const NEAR: f64 = 0.8;
 
 impl FollowUpKind {
     /// Every kind, in the order of its stored code.

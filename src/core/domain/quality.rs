@@ -5,7 +5,6 @@ use std::{collections::BTreeMap, ops::AddAssign};
 use super::{
     finding::Level,
     ids::{CallId, SessionId, ToolName},
-    profile::NEAR,
     shard::Shard,
     similarity,
 };
@@ -261,7 +260,7 @@ impl NearPair {
     pub fn all(equal: Vec<EqualResults>) -> BTreeMap<ToolName, Self> {
         let mut by_tool: BTreeMap<ToolName, Self> = BTreeMap::new();
         for EqualResults { tool, first: (first, a), second: (second, b) } in equal {
-            if similarity::of_arguments(&a, &b) < NEAR {
+            if !similarity::are_near(&a, &b) {
                 continue;
             }
             let fields = || similarity::differing_fields(&a, &b);

@@ -1,6 +1,6 @@
-//! How alike two calls of one tool are (docs/learning.md#near-duplicate-calls). Arguments are compared field by field:
-//! numbers by relative difference, texts by the trigrams they share, longer values weighing more. They are
-//! read once a call and kept, since every later call is compared with them.
+//! Likeness of two calls of one tool (docs/learning.md#near-duplicate-calls): by the leaves of their arguments, and by
+//! the words of a leaf that is a free text. Arguments are read once a call and kept, since every later call is compared
+//! with them.
 
 mod identity;
 mod line;
@@ -18,8 +18,10 @@ use super::{
     json::{self, Json},
 };
 
-/// Fields that are compared; further ones count as different.
+/// Leaves that are compared each for itself; further ones are compared together.
 const FIELDS_MAX: usize = 64;
+/// From which share of equal leaves on arguments are nearly the same.
+const NEAR: f64 = 0.8;
 
 /// What paths, addresses and identifiers have, and the words of a search seldom.
 const IDENTIFIER_MARKS: [char; 6] = ['@', '/', '.', '_', ':', '-'];
@@ -53,16 +55,16 @@ impl Shape {
         size_of::<Self>() + self.looks.bytes()
     }
 
-    /// How alike two arguments are, 0 to 1; 1 when both are empty.
+    /// True for arguments that are nearly the same: leaves that differ, or are on one side alone, are at most a fifth.
     #[must_use]
-    pub fn alike(&self, other: &Self) -> f64 {
+    pub fn is_near(&self, other: &Self) -> bool {
         let (mut sum, mut weights) = (0.0, 0.0);
         for (a, b) in self.pairs(other) {
-            let weight = a.map_or(0.0, |a| a.weight).max(b.map_or(0.0, |b| b.weight));
-            let alike = a.zip(b).map_or(0.0, |(a, b)| a.value.alike(&b.value));
-            (sum, weights) = (sum + weight * alike, weights + weight);
+            let weight = a.map_or(0.0, |a| a.weight()).max(b.map_or(0.0, |b| b.weight()));
+            sum += weight * a.zip(b).map_or(0.0, |(a, b)| a.value.alike(&b.value));
+            weights += weight;
         }
-        if weights > 0.0 { sum / weights } else { 1.0 }
+        sum >= NEAR * weights
     }
 
     /// A hash of the arguments without their nonces; none when they have none, or nothing else.
@@ -182,11 +184,11 @@ fn place_in(text: &str) -> Option<f64> {
     digits.parse().ok()
 }
 
-/// How alike two arguments in canonical form are, 0 to 1; 0 when one is no JSON object.
+/// True where two arguments in canonical form are nearly the same; false when one is no JSON object.
 #[must_use]
-pub fn of_arguments(a: &str, b: &str) -> f64 {
+pub fn are_near(a: &str, b: &str) -> bool {
     let is_object = |text: &str| text.starts_with('{');
-    if is_object(a) && is_object(b) { Shape::of(a).alike(&Shape::of(b)) } else { 0.0 }
+    is_object(a) && is_object(b) && Shape::of(a).is_near(&Shape::of(b))
 }
 
 /// The fields in which two arguments differ, by name; none when one is no JSON object.
@@ -202,28 +204,29 @@ pub fn differing_fields(a: &str, b: &str) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn alike(a: &str, b: &str) -> f64 {
-        let (there, back) = (of_arguments(a, b), of_arguments(b, a));
-        assert!((there - back).abs() < 1e-12, "{a} {b}");
-        there
-    }
-
     #[test]
-    fn the_same_is_one_and_nothing_in_common_is_zero() {
-        for text in ["{}", r#"{"a":1}"#, r#"{"a":"x","b":[1,2]}"#] {
-            assert!((alike(text, text) - 1.0).abs() < 1e-12);
+    fn similarity_is_of_leaves_and_of_the_words_of_free_texts() {
+        let query = |week: &str| {
+            format!(r#"{{"city":"Hamburg","query":"cheap flights from Hamburg to Lisbon in the {week} week of May"}}"#)
+        };
+        for (a, b, expected) in [
+            ("{}", "{}", true),
+            (r#"{"a":"x","b":[1,2]}"#, r#"{"a":"x","b":[1,2]}"#, true),
+            (r#"{"a":1}"#, r#"{"b":1}"#, false),
+            ("no json", "{}", false),
+            (&query("first"), &query("second"), true),
+            // A setting differs, or the name of a thing.
+            (r#"{"amount":100,"to":"anna"}"#, r#"{"amount":901,"to":"anna"}"#, true),
+            (r#"{"from":"HAM","day":"2026-05-01"}"#, r#"{"from":"HAM","day":"2026-06-09"}"#, true),
+            (r#"{"order_id":"A-1001"}"#, r#"{"order_id":"A-1002"}"#, false),
+            (r#"{"order_id":"A-1001","status":"open"}"#, r#"{"order_id":"A-1002","status":"open"}"#, false),
+            (r#"{"x":1,"y":2,"button":"left"}"#, r#"{"x":9,"y":8,"button":"left"}"#, false),
+            // One leaf of many, also inside objects and lists.
+            (r#"{"a":{"b":["p","q","r"],"c":"s"},"d":"t"}"#, r#"{"a":{"b":["p","q","z"],"c":"s"},"d":"t"}"#, true),
+            (r#"{"a":{"b":["p","q"]}}"#, r#"{"a":{"b":["q","p"]}}"#, false),
+        ] {
+            assert_eq!((are_near(a, b), are_near(b, a)), (expected, expected), "{a} {b}");
         }
-        assert!(alike(r#"{"a":1}"#, r#"{"b":1}"#) < 1e-12);
-        assert!(alike("no json", "{}") < 1e-12);
-    }
-
-    #[test]
-    fn a_small_change_of_a_long_text_is_near_and_another_order_is_not() {
-        let query = r#"{"city":"Hamburg","query":"cheap flights from Hamburg to Lisbon in the first week of May"}"#;
-        let near = r#"{"city":"Hamburg","query":"cheap flights from Hamburg to Lisbon in the second week of May"}"#;
-        assert!(alike(query, near) >= crate::domain::profile::NEAR, "{}", alike(query, near));
-        assert!(alike(r#"{"order_id":"A-1001"}"#, r#"{"order_id":"B-7345"}"#) < 0.5);
-        assert!(alike(r#"{"amount":100,"to":"anna"}"#, r#"{"amount":101,"to":"anna"}"#) > 0.9);
     }
 
     #[test]

@@ -117,6 +117,7 @@ fn judged(
     event.round = known.map_or(1, |call| call.round + 1);
     event.batch = cx.batch.unwrap_or(event.seq);
     event.usage = cx.usage();
+    event.waited = known.is_none() && !cx.is_step();
     (event.decision, event.would) = (decision, would);
     event.reason = winner(&findings).map(|finding| finding.reason);
     event.policy.clone_from(&policy.version);
@@ -317,7 +318,7 @@ fn approval(policy: &Policy, cx: &Context<'_>, seq: u64) -> Approval {
 
 fn judgement(policy: &Policy, cx: &Context<'_>, shared: &Shared, event: Judged) -> Judgement {
     let extra = Spent {
-        steps: u64::from(event.round == 1 && !event.terminal),
+        steps: event.steps(),
         calls: u64::from(event.permit.is_some() && !event.terminal),
         cost_micros: event.usage.cost_micros,
         reserved_micros: event.permit.as_ref().map_or(0, |permit| permit.reserved_micros),

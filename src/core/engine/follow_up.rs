@@ -8,8 +8,7 @@ use crate::{
         ids::ToolName,
         outcome::{Outcome, OutcomeStatus},
         profile::{
-            Circumstances, DecidedBy, FOLLOW_UP_CALLS, FOLLOW_UP_MS, FollowUp, FollowUpKind, NEAR, RetryState, Trial,
-            bucket,
+            Circumstances, DecidedBy, FOLLOW_UP_CALLS, FOLLOW_UP_MS, FollowUp, FollowUpKind, RetryState, Trial, bucket,
         },
         report::Report,
         time::Timestamp,
@@ -84,7 +83,7 @@ fn followed<'a>(session: &'a Session, cx: &Context<'_>) -> Option<(&'a Call, Fol
     if recent().any(corrects) {
         return None;
     }
-    let near = failed.shape.as_ref().is_some_and(|shape| shape.alike(&proposal.shape) >= NEAR);
+    let near = failed.shape.as_ref().is_some_and(|shape| shape.is_near(&proposal.shape));
     Some((failed, if near { FollowUpKind::Near } else { FollowUpKind::Changed }))
 }
 

@@ -48,7 +48,7 @@ struct Keys {
 #[serde(deny_unknown_fields, default)]
 #[schemars(rename = "BudgetKeys")]
 struct LimitKeys {
-    /// New call ids, refused ones too.
+    /// New call ids, refused ones too, but for those that repeat a call which was told to wait.
     max_steps: Option<u64>,
     /// Permitted calls.
     max_tool_calls: Option<u64>,
@@ -153,7 +153,7 @@ fn refusal(cx: &Context<'_>, left: &Left) -> Option<Finding> {
     let cost = cx.proposal.cost_micros;
     let tool = cx.tool();
     match dimension {
-        Dimension::Steps if !cx.is_new => None,
+        Dimension::Steps if !cx.is_step() => None,
         Dimension::SessionDepth if used > limit => {
             let message = Wording::new(
                 format!(
@@ -229,7 +229,7 @@ fn scope_in_words(scope: Scope) -> &'static str {
 
 fn hint(params: &Params, cx: &Context<'_>, usage: Usage) -> Option<Finding> {
     let extra = Spent {
-        steps: u64::from(cx.is_new),
+        steps: u64::from(cx.is_step()),
         calls: 1,
         cost_micros: usage.cost_micros,
         reserved_micros: cx.proposal.cost_micros,

@@ -1,6 +1,6 @@
 //! churn: nearly the same arguments, and nearly the same result again.
 //!
-//! Fires when earlier calls of the tool in this run had arguments at least .8 alike, and results that hold no news
+//! Fires when earlier calls of the tool in this run had nearly the same arguments, and results that hold no news
 //! beside each other (docs/semantics.md#receipts): three are a warning, 20 are refused, 30 close the tool. Only
 //! identical results count fully, that list something or are a declared read's of more than 64 bytes; other ones of
 //! more than 64 bytes and empty lists warn and no more, shorter ones are not counted. Calls of which each names another

@@ -37,9 +37,6 @@ const CALLER_WAITS: &str =
 /// The same where nobody does: the hook of a coding agent ends with its answer.
 const MODEL_WAITS: &str = "Call it again then.";
 
-/// From this likeness on arguments count as nearly the same.
-const ALIKE: f64 = 0.8;
-
 /// What is known when a call is judged.
 #[derive(Debug, Clone, Copy)]
 pub struct Context<'a> {
@@ -294,7 +291,7 @@ impl<'a> Context<'a> {
     pub fn is_like(&self, call: &Call) -> bool {
         call.shape.as_deref().is_some_and(|shape| match self.proposal.effect.in_steps {
             true => shape.runs_the_same(&self.proposal.shape),
-            false => shape.alike(&self.proposal.shape) >= ALIKE,
+            false => shape.is_near(&self.proposal.shape),
         })
     }
 
@@ -326,6 +323,14 @@ impl<'a> Context<'a> {
     #[must_use]
     pub fn usage(&self) -> Usage {
         if self.is_new { self.proposal.request.usage } else { Usage::default() }
+    }
+
+    /// True for a step: a new call_id, unless the call was told to wait in this run and has not run since.
+    #[must_use]
+    pub fn is_step(&self) -> bool {
+        let mine = self.run().and(self.session()).into_iter().flat_map(Session::calls_in_run);
+        let newest = mine.filter(|call| call.fingerprint == self.fingerprint()).max_by_key(|call| (call.at, call.seq));
+        self.is_new && newest.is_none_or(|call| !call.was_refused() || call.decision != Decision::Wait)
     }
 
     /// What has been spent.

@@ -2,14 +2,15 @@
 
 use super::{Context, Rule, levels::Levels};
 use crate::domain::{
-    answer::Says,
+    answer::{Compared, Says},
     call::Call,
     effect::EffectKind,
     failure::FailureKind,
     finding::{Decision, Finding, Level, Wording},
     fingerprint::ResultDigest,
-    outcome::OutcomeStatus,
+    outcome::{Outcome, OutcomeStatus},
     reason::Reason,
+    time::Timestamp,
 };
 
 /// How much a result counts for detectors that compare results of different calls.
@@ -54,6 +55,51 @@ pub(super) fn errors_move(cx: &Context<'_>) -> bool {
 /// Time until what has not changed may be looked at again: 15 s, doubling with each look too many, at most 5 min.
 pub(super) fn recheck_ms(beyond: u32) -> u64 {
     (15_000_u64 << beyond.min(10)).min(300_000)
+}
+
+/// From which time between two executions on a pace is slow, in milliseconds.
+const PACE_MS_MIN: u64 = 10_000;
+
+/// How an undeclared call polls.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pace {
+    /// The median time between two executions in this run, in milliseconds.
+    usual_ms: u64,
+    /// What is left of it since the newest execution, in milliseconds.
+    pub(super) left_ms: u64,
+}
+
+impl Pace {
+    /// Nobody who looks this seldom needs to be slowed.
+    pub(super) const fn is_slow(self) -> bool {
+        self.usual_ms >= PACE_MS_MIN
+    }
+}
+
+/// The pace of an undeclared call that polls: what it gave three times in a row changed at the next execution; or
+/// its arguments have no content, and it keeps to a steady pace of ten seconds or more. None for other calls.
+pub(super) fn pace(cx: &Context<'_>) -> Option<Pace> {
+    if cx.proposal.effect.kind != EffectKind::Unknown {
+        return None;
+    }
+    let looks: Vec<(Timestamp, &Outcome)> = cx
+        .run_calls()
+        .filter(|call| call.fingerprint == cx.fingerprint())
+        .filter_map(|call| Some((call.permit.as_ref()?.at, call.success()?)))
+        .collect();
+    let mut gaps: Vec<u64> = looks.windows(2).map(|pair| pair[0].0.since_ms(pair[1].0)).collect();
+    gaps.sort_unstable();
+    let usual_ms = *gaps.get(gaps.len() / 2).filter(|_| gaps.len() > 2)?;
+    let is_usual = |gap: &&u64| gap.abs_diff(usual_ms) <= usual_ms / 4;
+    let is_steady = gaps.iter().filter(is_usual).count() * 4 >= gaps.len() * 3;
+    let is_news = |now: &Outcome, then: &Outcome| {
+        let marks = now.marks.as_deref().zip(then.marks.as_deref());
+        now.digest != then.digest && marks.is_some_and(|(now, then)| now.compared_with(then, &[]) == Compared::News)
+    };
+    let held = |row: &[(Timestamp, &Outcome)]| row.windows(2).all(|pair| pair[0].1.digest == pair[1].1.digest);
+    let has_moved = looks.windows(4).any(|row| held(&row[1..]) && is_news(row[0].1, row[1].1));
+    let polls = has_moved || is_steady && usual_ms >= PACE_MS_MIN && !cx.has_content();
+    polls.then(|| Pace { usual_ms, left_ms: looks[0].0.plus_ms(usual_ms).since_ms(cx.now) })
 }
 
 /// True for a refusal that names a time for another try.

@@ -1,8 +1,11 @@
-//! poll: a declared poll tool that keeps giving the same result.
+//! poll: a poll, declared or a line of a shell, that keeps giving the same result.
 //!
-//! Fires when the last 10, 20 or 30 results of this fingerprint in this run are unchanged, whatever else ran between
-//! them: ten are a warning; from 20 on it waits for the next look (15 s, doubling to 5 min), which is let through; 30
-//! close the call. A changed result starts the count again.
+//! Fires when the last 10, 20 or 30 results of this fingerprint in this run are unchanged, whatever else ran
+//! between them: ten are a warning; from 20 on it waits for the next look (15 s, doubling to 5 min), which is let
+//! through; 30 close the call. A changed result starts the count again. An undeclared call that polls (what it gave
+//! three times in a row changed at the next look, or it keeps to a steady pace of 10 s or more) waits no longer
+//! than its usual interval, and is never closed; one that looks more often than that waits for 5 min from the 30th
+//! equal look on.
 //!
 //! Why: `same_call` lets a poll tool look as often as it likes, so something must notice that the thing polled is
 //! stuck.
@@ -18,7 +21,7 @@ use crate::domain::{
 
 use super::{
     Asked, Closes, Context, Rule,
-    evidence::{handing_back, recheck_ms, unchanged},
+    evidence::{handing_back, pace, recheck_ms, unchanged},
     levels::{Levels, still_broken},
 };
 
@@ -26,12 +29,16 @@ use super::{
 pub const RULE: Rule = Rule::detector("poll", Levels::new(10, 20, 30), check, silent).closes(Closes::Call).per_tool();
 
 fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
-    if cx.proposal.effect.kind != EffectKind::Poll {
-        return None;
-    }
     if let Some(broken) = still_broken(&RULE, Reason::NoProgress, cx) {
         return Some(broken);
     }
+    let pace = pace(cx);
+    if cx.proposal.effect.kind != EffectKind::Poll && pace.is_none() {
+        return None;
+    }
+    // That it polls is no declaration: it is slowed, and never closed.
+    let closing = levels.break_at;
+    let levels = Levels { break_at: closing.filter(|_| pace.is_none()), ..*levels };
     let streak = unchanged(cx.calls().filter(|call| call.fingerprint == cx.fingerprint()));
     let (count, tool) = (streak.len() as u32, cx.tool());
     let last = streak.first().and_then(|call| call.outcome.as_ref()).map(|outcome| outcome.at);
@@ -39,7 +46,11 @@ fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
         .critical
         .and_then(|critical| count.checked_sub(critical))
         .zip(last)
-        .map(|(beyond, last)| last.plus_ms(recheck_ms(beyond)).since_ms(cx.now));
+        .map(|(beyond, last)| last.plus_ms(recheck_ms(beyond)).since_ms(cx.now))
+        .map(|left_ms| match pace {
+            Some(pace) if pace.is_slow() || closing.is_none_or(|at| count < at) => left_ms.min(pace.left_ms),
+            _ => left_ms,
+        });
     let finding = levels.finding(&RULE, Reason::NoProgress, count, streak.iter().copied(), |level| match level {
         Level::Warning => format!(
             "{tool} has given the same status {count} times. Wait longer between checks, or do other work first; if \
@@ -97,6 +108,41 @@ mod tests {
              status {} -> ok done x29
              status {} => deny no_progress, break poll 30
              other {} => allow",
+        );
+    }
+
+    #[test]
+    fn poll_watches_an_undeclared_call_that_polls_and_keeps_to_its_interval() {
+        check(
+            "rules poll repeat same_success same_call
+             step 4s
+             status {\"id\":7} -> ok queued   x4
+             status {\"id\":7} -> ok running   x10
+             status {\"id\":7} => allow, warning poll 10 as a
+             record a ok running
+             status {\"id\":7} -> ok running   x9
+             step 1s
+             status {\"id\":7} => allow as b
+             record b ok running
+             status {\"id\":7} => wait no_progress after 3s, critical poll 21 as c
+             wait 2s
+             status {\"id\":7} => allow as c
+             record c ok running
+             step 4s
+             status {\"id\":7} -> ok running x8
+             status {\"id\":7} => wait no_progress after 296s, critical poll 30
+             wait 5m
+             status {\"id\":7} -> ok done => allow",
+        );
+    }
+
+    #[test]
+    fn poll_leaves_what_never_changed_and_is_quick_to_other_rules() {
+        check(
+            "rules poll repeat
+             step 4s
+             status {\"id\":7} -> ok [\"queued\"]   x20
+             status {\"id\":7} => deny no_progress, critical repeat 20",
         );
     }
 

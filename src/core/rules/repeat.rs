@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use super::{
     Asked, Closes, Context, Judge, Part, Problem, Rule,
-    evidence::{gave_the_same, handing_back, in_words, named, unchanged},
+    evidence::{gave_the_same, handing_back, in_words, named, pace, unchanged},
     levels::{Levels, still_broken},
     take_in,
 };
@@ -70,7 +70,7 @@ impl Judge for Params {
         let broken = if self.plain.loop_threshold.is_some() { Reason::RepeatedSuccess } else { Reason::NoProgress };
         plainly(&self.plain, cx)
             .or_else(|| still_broken(&RULE, broken, cx))
-            .or_else(|| without_progress(&self.levels, cx))
+            .or_else(|| if self.is_left_to_poll(cx) { None } else { without_progress(&self.levels, cx) })
             .or_else(|| drifting(&self.levels, cx))
     }
 
@@ -110,6 +110,13 @@ impl Judge for Params {
 
     fn with_levels(&self, levels: Levels) -> Option<Arc<dyn Judge>> {
         Some(Arc::new(Self { levels, ..self.clone() }))
+    }
+}
+
+impl Params {
+    /// An undeclared call that polls, unless the owner has set levels of its repetitions.
+    fn is_left_to_poll(&self, cx: &Context<'_>) -> bool {
+        self.levels == LEVELS && pace(cx).is_some()
     }
 }
 

@@ -1,8 +1,8 @@
 //! same_error: nearly the same arguments, and the same error again.
 //!
 //! Fires when earlier variants of the call in this run ended in the same error: three are a warning, five are refused,
-//! ten close the tool. A variant has arguments at least .8 alike (a line of a shell: the same programs with the same
-//! operands); or two fields or more of which one alone differs, is no path, query or command, and the error is no
+//! ten close the tool. A variant has nearly the same arguments (a line of a shell: the same programs with the same
+//! operands); or two leaves or more of which one alone differs, is no path, query or command, and the error is no
 //! `not_found`. A variant counts once, however often it was repeated (the very same call is the business of
 //! `same_call`). The count starts again when such a call succeeds, when the world changes, and when a position or a
 //! count in the error moves; a failure whose advice was to retry is no evidence. A result that reports an unmistakable
@@ -129,7 +129,8 @@ fn changes_what_is_named(cx: &Context<'_>, failed: &Call) -> bool {
     let (Some(line), Some(shape)) = (line, failed.shape.as_deref()) else { return false };
     let line = line.to_ascii_lowercase();
     let words: Vec<&str> = line.split(|c: char| !(c.is_alphanumeric() || c == '_')).collect();
-    cx.proposal.shape.differing(shape).any(|field| words.contains(&&*field.to_ascii_lowercase()))
+    let is_named = |name: &str| name.contains(char::is_alphabetic) && words.contains(&&*name.to_ascii_lowercase());
+    cx.proposal.shape.differing(shape).any(|leaf| leaf.split('.').any(is_named))
 }
 
 /// A failure that a retry does not mend, or a result that reports one.

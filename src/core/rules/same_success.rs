@@ -31,7 +31,7 @@ use crate::domain::{
 
 use super::{
     Asked, Closes, Context, Reach, Rule,
-    evidence::{gave_the_same, handing_back, in_words, named, recheck_ms},
+    evidence::{gave_the_same, handing_back, in_words, named, pace, recheck_ms},
     levels::{Levels, still_broken},
 };
 
@@ -256,7 +256,8 @@ fn inserted_again(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
 }
 
 fn acknowledged(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
-    if cx.proposal.effect.kind != EffectKind::Unknown || cx.proposal.effect.writes_a_named_thing() {
+    let is_act = cx.proposal.effect.kind == EffectKind::Unknown && !cx.proposal.effect.writes_a_named_thing();
+    if !is_act || pace(cx).is_some() {
         return None;
     }
     let mut streak: Vec<&Call> = Vec::new();

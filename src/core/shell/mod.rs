@@ -30,6 +30,7 @@ const PROGRESS_MAX: usize = 8_000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Read,
+    Poll,
     Check,
     Write,
 }
@@ -37,7 +38,7 @@ enum Kind {
 /// What a line does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reading {
-    /// Reads, checks, writes, or nobody knows.
+    /// Reads, polls, checks, writes, or nobody knows.
     pub kind: EffectKind,
     /// The path that it is about, or one above all that it is about; absent: anything.
     pub path: Option<String>,
@@ -52,6 +53,7 @@ pub fn read(line: &str, cwd: Option<&str>) -> Reading {
     };
     let kind = match found.kind {
         Kind::Read => EffectKind::Read,
+        Kind::Poll => EffectKind::Poll,
         Kind::Check => EffectKind::Check,
         Kind::Write => EffectKind::Write,
     };

@@ -69,7 +69,7 @@ impl Found {
     /// The path that it is about.
     pub(super) fn path(&self) -> Option<String> {
         match self.kind {
-            Kind::Read => self.reads.common(),
+            Kind::Read | Kind::Poll => self.reads.common(),
             Kind::Write => self.writes.common(),
             Kind::Check => None,
         }

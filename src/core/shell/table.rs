@@ -71,6 +71,10 @@ pub(super) struct Row {
     #[serde(default)]
     #[cfg_attr(not(test), expect(dead_code, reason = "a test of each row"))]
     pub(super) unknown: Vec<String>,
+    /// Lines that resemble those of a poll and are none.
+    #[serde(default)]
+    #[cfg_attr(not(test), expect(dead_code, reason = "a test of each row"))]
+    pub(super) unlike: Vec<String>,
 }
 
 const fn unbounded() -> usize {
@@ -81,6 +85,7 @@ const fn unbounded() -> usize {
 #[serde(rename_all = "snake_case")]
 pub(super) enum Does {
     Read,
+    Poll,
     Check,
     Write,
 }
@@ -89,6 +94,7 @@ impl From<Does> for Kind {
     fn from(does: Does) -> Self {
         match does {
             Does::Read => Self::Read,
+            Does::Poll => Self::Poll,
             Does::Check => Self::Check,
             Does::Write => Self::Write,
         }
@@ -288,7 +294,8 @@ impl Row {
         self.sub.split_ascii_whitespace().find_map(|sub| {
             let mut rest = words;
             for part in sub.split('/') {
-                if rest.first()?.plain()? != part {
+                let word = rest.first()?.plain()?;
+                if part.strip_suffix('*').map_or(word != part, |begin| !word.starts_with(begin)) {
                     return None;
                 }
                 rest = &rest[1..];

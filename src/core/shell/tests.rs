@@ -13,12 +13,17 @@ fn each_row_has_lines_that_are_what_it_says() {
     for row in &TABLE.rows {
         let does = match row.does.into() {
             Kind::Read => EffectKind::Read,
+            Kind::Poll => EffectKind::Poll,
             Kind::Check => EffectKind::Check,
             Kind::Write => EffectKind::Write,
         };
         let such = row.such.iter().map(|line| (line, does));
         let lines = such.chain(row.unknown.iter().map(|line| (line, EffectKind::Unknown)));
         wrong.extend(row.such.is_empty().then(|| format!("a row without a line: {row:?}")));
+        let is_bare = does == EffectKind::Poll && row.unlike.is_empty();
+        wrong.extend(is_bare.then(|| format!("a poll without a line that resembles it: {row:?}")));
+        let polls = row.unlike.iter().filter(|line| read(line, Some("/w")).kind == EffectKind::Poll);
+        wrong.extend(polls.map(|line| format!("{line} is a poll")));
         wrong.extend(
             lines
                 .filter(|(line, kind)| read(line, Some("/w")).kind != *kind)

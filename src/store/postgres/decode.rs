@@ -140,6 +140,7 @@ pub(super) fn judged(row: &PgRow, opener: &Opener) -> Loaded<Judged> {
         approval: approval(text("approval_id")?, row.try_get("approval_ms")?, &policy, text("asked_by")?).map(Box::new),
         uses: Vec::new(),
         terminal: row.try_get("terminal")?,
+        waited: row.try_get("waited")?,
         resumes: row.try_get("resumes")?,
         coerced: Vec::new(),
         self_corrections: Vec::new(),

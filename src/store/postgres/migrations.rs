@@ -113,6 +113,8 @@ const FILES: &[(&str, &str)] = files![
     "0210_attempts_exact"
     "0211_retry_calibration_deciders"
     "0212_tool_call_exact"
+    "0213_call_waited"
+    "0214_call_tree_steps"
     "0215_call_witness"
 ];
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{
     Shape,
-    look::{Field, Look},
+    look::{Field, Look, is_date},
 };
 
 /// The longest identity, in bytes.
@@ -74,12 +74,6 @@ fn are_distinct<T: Ord>(values: &[T]) -> bool {
 fn is_token(text: &str) -> bool {
     let is_word = !text.is_empty() && !text.contains(char::is_whitespace);
     is_word && text.contains(|c: char| c.is_alphabetic()) && !is_date(text)
-}
-
-/// `2026-03-01`, `2026-03-01T09:00:00Z`.
-fn is_date(text: &str) -> bool {
-    let digits = text.bytes().filter(u8::is_ascii_digit).count();
-    digits >= 6 && text.bytes().all(|b| b.is_ascii_digit() || b"-/:.TZ+".contains(&b))
 }
 
 #[cfg(test)]

@@ -1,58 +1,55 @@
-//! What the arguments of one call look like, in one run of bytes. A tree remembers up to thirty of these a session,
-//! and most of what a tree takes would be them: as lists of fields, texts and trigrams they took three times as much.
+//! The leaves of the arguments of one call, in one run of bytes. A tree remembers up to thirty of these a session, and
+//! most of what a tree takes would be them: as lists of fields and texts they took three times as much.
 
-use std::cmp::Ordering;
+use std::{
+    cmp::Ordering,
+    hash::{DefaultHasher, Hash, Hasher as _},
+};
 
 use crate::domain::json::Json;
 
 /// Longest text that is compared, in characters: a longer one is compared by its beginning.
 const TEXT_MAX: usize = 1_000;
 
-/// Fields in the order of their names: of each the lengths of its name, text and trigrams, its kind, its weight, and
-/// then those three.
+/// Leaves in the order of their paths: of each the lengths of its path, text and words, its kind, and then those three.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Looks(Box<[u8]>);
 
-/// One field.
+/// One leaf.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Field<'a> {
     name: &'a [u8],
-    pub(super) weight: f64,
     pub(super) value: Look<'a>,
 }
 
-/// The value of a field.
+/// The value of a leaf.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Look<'a> {
     Number(f64),
-    /// The text, cut, and its trigrams in order.
-    Text(&'a [u8], Trigrams<'a>),
-    /// `true`, `null`: alike or not.
+    /// The text, cut; of several words also a hash of each, once and in order.
+    Text(&'a [u8], &'a [[u8; 4]]),
+    /// `true`, `null`, and a hash of the leaves beyond the last that is kept.
     Other(&'a [u8]),
 }
 
-/// The trigrams of a text, each once and in order: in three bytes where every character has seven bits, in eight
-/// otherwise.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Trigrams<'a> {
-    Ascii(&'a [[u8; 3]]),
-    Wide(&'a [[u8; 8]]),
-}
-
 const NUMBER: u8 = 0;
-const ASCII: u8 = 1;
-const WIDE: u8 = 2;
-const OTHER: u8 = 3;
-/// Bytes before a field's name: three lengths, the kind, the weight.
-const HEAD: usize = 4 + 4 + 4 + 1 + 8;
+const TEXT: u8 = 1;
+const OTHER: u8 = 2;
+/// Bytes before a leaf's path: three lengths and the kind.
+const HEAD: usize = 4 + 4 + 4 + 1;
 
 impl Looks {
-    /// Of the first `most` fields.
+    /// Of the first `most` leaves; further ones are one.
     pub(super) fn of(fields: &[(String, Json)], most: usize) -> Self {
-        let mut fields: Vec<_> = fields.iter().collect();
-        fields.sort_by(|(a, _), (b, _)| a.cmp(b));
+        let mut leaves = Vec::new();
+        fields.iter().for_each(|(name, value)| add_leaves(&mut leaves, name.clone(), value));
+        leaves.sort_by(|(a, _), (b, _)| a.cmp(b));
         let mut bytes = Vec::new();
-        fields.into_iter().take(most).for_each(|(name, value)| write(&mut bytes, name, value));
+        leaves.iter().take(most).for_each(|(name, value)| write(&mut bytes, name, value));
+        if let Some(rest) = leaves.get(most..).filter(|rest| !rest.is_empty()) {
+            let rest: Vec<(&str, String)> = rest.iter().map(|(name, value)| (&**name, value.canonical())).collect();
+            append(&mut bytes, "", OTHER, &hash(&rest).to_le_bytes(), &[]);
+        }
         Self(bytes.into())
     }
 
@@ -66,52 +63,67 @@ impl Looks {
     }
 }
 
+/// Each value that is no object and no list, by its path: `order.items.0.sku`.
+fn add_leaves<'a>(to: &mut Vec<(String, &'a Json)>, path: String, value: &'a Json) {
+    match value {
+        Json::Object(members) if !members.is_empty() => {
+            members.iter().for_each(|(name, value)| add_leaves(to, format!("{path}.{name}"), value));
+        }
+        Json::Array(items) if !items.is_empty() => {
+            items.iter().enumerate().for_each(|(at, value)| add_leaves(to, format!("{path}.{at}"), value));
+        }
+        _ => to.push((path, value)),
+    }
+}
+
 fn write(to: &mut Vec<u8>, name: &str, value: &Json) {
-    let (length, kind, text, trigrams) = match value {
+    match value {
         Json::Number(number) => {
-            let number: f64 = number.parse().unwrap_or(0.0);
-            (0, NUMBER, number.to_le_bytes().to_vec(), Vec::new())
+            append(to, name, NUMBER, &number.parse::<f64>().unwrap_or(0.0).to_le_bytes(), &[]);
         }
         Json::String(whole) => {
-            let (kind, text, trigrams) = text_look(whole);
-            (whole.chars().count(), kind, text, trigrams)
+            let text = beginning(whole, TEXT_MAX);
+            append(to, name, TEXT, text.as_bytes(), &words(text));
         }
-        Json::Array(_) | Json::Object(_) => {
-            let whole = value.canonical();
-            let (kind, text, trigrams) = text_look(&whole);
-            (whole.len(), kind, text, trigrams)
-        }
-        Json::Null | Json::Bool(_) => (0, OTHER, value.canonical().into_bytes(), Vec::new()),
-    };
-    for part in [name.len(), text.len(), trigrams.len()] {
-        to.extend((part as u32).to_le_bytes());
+        _ => append(to, name, OTHER, value.canonical().as_bytes(), &[]),
+    }
+}
+
+fn append(to: &mut Vec<u8>, name: &str, kind: u8, text: &[u8], words: &[[u8; 4]]) {
+    for length in [name.len(), text.len(), words.as_flattened().len()] {
+        to.extend((length as u32).to_le_bytes());
     }
     to.push(kind);
-    to.extend((1.0 + (1.0 + length as f64).ln()).to_le_bytes());
     to.extend_from_slice(name.as_bytes());
-    to.extend(text);
-    to.extend(trigrams);
+    to.extend_from_slice(text);
+    to.extend_from_slice(words.as_flattened());
 }
 
 /// The first characters of a text.
-pub(super) fn beginning(text: &str, most: usize) -> &str {
+fn beginning(text: &str, most: usize) -> &str {
     let is_whole = text.len() <= most;
     let end = if is_whole { None } else { text.char_indices().nth(most) };
     end.map_or(text, |(end, _)| &text[..end])
 }
 
-/// The kind of a text, the text, cut, and its trigrams.
-fn text_look(text: &str) -> (u8, Vec<u8>, Vec<u8>) {
-    let cut = beginning(text, TEXT_MAX);
-    let trigrams = if cut.is_ascii() {
-        in_order(cut, windows(cut).map(narrow)).concat()
-    } else {
-        in_order(cut, windows(cut).map(u64::to_be_bytes)).concat()
-    };
-    (if cut.is_ascii() { ASCII } else { WIDE }, cut.as_bytes().to_vec(), trigrams)
+/// Hashes of the words of a text of several; none of a text of one.
+fn words(text: &str) -> Vec<[u8; 4]> {
+    let mut words: Vec<[u8; 4]> = text.split_whitespace().map(|word| (hash(word) as u32).to_be_bytes()).collect();
+    if words.len() < 2 {
+        return Vec::new();
+    }
+    words.sort_unstable();
+    words.dedup();
+    words
 }
 
-/// The fields of some looks, in the order of their names.
+fn hash(value: &(impl Hash + ?Sized)) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// The leaves of some arguments, in the order of their paths.
 #[derive(Debug, Clone)]
 pub(super) struct Fields<'a>(&'a [u8]);
 
@@ -123,19 +135,19 @@ impl<'a> Iterator for Fields<'a> {
         let length = |at: usize| head[at..].first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes) as usize);
         let (name, rest) = rest.split_at_checked(length(0))?;
         let (text, rest) = rest.split_at_checked(length(4))?;
-        let (trigrams, rest) = rest.split_at_checked(length(8))?;
+        let (words, rest) = rest.split_at_checked(length(8))?;
         self.0 = rest;
         let value = match head[12] {
             NUMBER => Look::Number(f64::from_le_bytes(*text.first_chunk()?)),
-            ASCII => Look::Text(text, Trigrams::Ascii(trigrams.as_chunks().0)),
-            WIDE => Look::Text(text, Trigrams::Wide(trigrams.as_chunks().0)),
+            TEXT => Look::Text(text, words.as_chunks().0),
             _ => Look::Other(text),
         };
-        Some(Field { name, weight: f64::from_le_bytes(*head.last_chunk()?), value })
+        Some(Field { name, value })
     }
 }
 
 impl<'a> Field<'a> {
+    /// Its path; empty for the leaves beyond the last that is kept.
     pub(super) fn name(&self) -> &'a str {
         str::from_utf8(self.name).unwrap_or_default()
     }
@@ -155,109 +167,92 @@ impl<'a> Field<'a> {
             Look::Number(_) | Look::Other(_) => None,
         }
     }
+
+    /// What it says of which call this is: a setting (a number, a date, a flag) a quarter of a name or a text.
+    pub(super) fn weight(&self) -> f64 {
+        if self.text().is_some_and(|text| !is_date(text)) { 1.0 } else { 0.25 }
+    }
 }
 
 impl Look<'_> {
-    /// How alike two values are, 0 to 1.
+    /// 1 for equal values; of two texts of several words the share of words that they have in common.
     pub(super) fn alike(&self, other: &Self) -> f64 {
         match (self, other) {
-            (Self::Number(a), Self::Number(b)) => {
-                let most = a.abs().max(b.abs());
-                if most > 0.0 { (1.0 - (a - b).abs() / most).max(0.0) } else { 1.0 }
-            }
-            (Self::Text(a, _), Self::Text(b, _)) if a == b => 1.0,
-            (Self::Text(_, a), Self::Text(_, b)) => a.alike(b),
-            (Self::Other(a), Self::Other(b)) if a == b => 1.0,
+            _ if self == other => 1.0,
+            (Self::Text(_, a), Self::Text(_, b)) if !a.is_empty() && !b.is_empty() => shared(a, b),
             _ => 0.0,
         }
     }
 }
 
-impl Trigrams<'_> {
-    fn alike(&self, other: &Self) -> f64 {
-        match (self, other) {
-            (Self::Ascii(a), Self::Ascii(b)) => jaccard(a, b, |a| wide(*a), |b| wide(*b)),
-            (Self::Wide(a), Self::Wide(b)) => jaccard(a, b, |a| u64::from_be_bytes(*a), |b| u64::from_be_bytes(*b)),
-            (Self::Ascii(a), Self::Wide(b)) => jaccard(a, b, |a| wide(*a), |b| u64::from_be_bytes(*b)),
-            (Self::Wide(a), Self::Ascii(b)) => jaccard(a, b, |a| u64::from_be_bytes(*a), |b| wide(*b)),
-        }
-    }
-}
-
-/// Both in order.
-fn jaccard<T, U>(a: &[T], b: &[U], of_a: impl Fn(&T) -> u64, of_b: impl Fn(&U) -> u64) -> f64 {
+/// Both in order, none empty.
+fn shared(a: &[[u8; 4]], b: &[[u8; 4]]) -> f64 {
     let (mut i, mut j, mut shared) = (0, 0, 0);
     while i < a.len() && j < b.len() {
-        match of_a(&a[i]).cmp(&of_b(&b[j])) {
+        match a[i].cmp(&b[j]) {
             Ordering::Less => i += 1,
             Ordering::Greater => j += 1,
             Ordering::Equal => (i, j, shared) = (i + 1, j + 1, shared + 1),
         }
     }
-    let all = a.len() + b.len() - shared;
-    if all == 0 { 1.0 } else { shared as f64 / all as f64 }
+    f64::from(shared) / (a.len() + b.len() - shared as usize) as f64
 }
 
-/// Three characters, of 21 bits each as a scalar value has, at every place of a text, with an edge on both sides so
-/// that short texts have some too.
-pub(super) fn windows(text: &str) -> impl Iterator<Item = u64> {
-    let mut window = u64::from(' ') << 21 | u64::from(' ');
-    text.chars().chain([' ']).map(move |c| {
-        window = (window << 21 | u64::from(c)) & ((1 << 63) - 1);
-        window
-    })
-}
-
-/// A trigram of characters of seven bits each, in the order of those of 21.
-fn narrow(window: u64) -> [u8; 3] {
-    [(window >> 42) as u8, (window >> 21) as u8, window as u8]
-}
-
-fn wide([a, b, c]: [u8; 3]) -> u64 {
-    u64::from(a) << 42 | u64::from(b) << 21 | u64::from(c)
-}
-
-fn in_order<T: Ord>(text: &str, windows: impl Iterator<Item = T>) -> Vec<T> {
-    let mut trigrams = Vec::with_capacity(text.len() + 1);
-    trigrams.extend(windows);
-    trigrams.sort_unstable();
-    trigrams.dedup();
-    trigrams
+/// `2026-03-01`, `2026-03-01T09:00:00Z`.
+pub(super) fn is_date(text: &str) -> bool {
+    let digits = text.bytes().filter(u8::is_ascii_digit).count();
+    digits >= 6 && text.bytes().all(|b| b.is_ascii_digit() || b"-/:.TZ+".contains(&b))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
     use crate::domain::json;
 
+    fn looks(text: &str, most: usize) -> Looks {
+        let Ok(Json::Object(fields)) = json::parse(text) else { panic!("an object") };
+        Looks::of(&fields, most)
+    }
+
     #[test]
-    fn texts_share_trigrams_whatever_their_characters_take() {
-        let set = |text: &str| -> BTreeSet<Vec<char>> {
-            let edged: Vec<char> = "  ".chars().chain(text.chars()).chain([' ']).collect();
-            edged.windows(3).map(<[char]>::to_vec).collect()
-        };
-        let texts =
-            ["", "a", "cafe noir", "café noir", "cafe\u{7f}\u{0} noir", "naïve café", "咖啡 cafe noir", "cafe cafe"];
-        for (a, b) in texts.iter().flat_map(|a| texts.iter().map(move |b| (a, b))) {
-            let both = set(a).intersection(&set(b)).count() as f64;
-            let all = set(a).union(&set(b)).count() as f64;
+    fn looks_compare_texts_of_several_words_by_their_words() {
+        let alike = |a: &str, b: &str| {
             let look = |text: &str| Looks::of(&[("name".to_owned(), Json::String(text.to_owned()))], 1);
             let (a, b) = (look(a), look(b));
-            let (a, b) = (a.fields().next().expect("one"), b.fields().next().expect("one"));
-            assert!((a.value.alike(&b.value) - both / all).abs() < 1e-12, "{:?} {:?}", a.text(), b.text());
+            a.fields().next().expect("one").value.alike(&b.fields().next().expect("one").value)
+        };
+        for (a, b, expected) in [
+            ("", "", 1.0),
+            ("late", "later", 0.0),
+            ("late orders", "late", 0.0),
+            ("late orders of May", "late orders of June", 0.6),
+            ("naïve café noir", "café noir naïve", 1.0),
+        ] {
+            assert!((alike(a, b) - expected).abs() < 1e-12 && (alike(b, a) - expected).abs() < 1e-12, "{a} {b}");
         }
     }
 
     #[test]
-    fn every_field_comes_back_in_the_order_of_names() {
-        let Ok(Json::Object(fields)) = json::parse(r#"{"z": [1, 2], "a": true, "é": "é", "m": -2.5, "": ""}"#) else {
-            panic!("an object")
-        };
-        let looks = Looks::of(&fields, 5);
+    fn looks_give_every_leaf_in_the_order_of_paths() {
+        let looks = looks(r#"{"z": [1, {"k": "v"}], "a": true, "é": "é", "m": -2.5, "e": {}, "": ""}"#, 9);
         let told: Vec<(&str, Option<&str>)> = looks.fields().map(|field| (field.name(), field.text())).collect();
-        assert_eq!(told, [("", Some("")), ("a", None), ("m", None), ("z", Some("[1,2]")), ("é", Some("é"))]);
+        let expected = [
+            ("", Some("")),
+            ("a", None),
+            ("e", None),
+            ("m", None),
+            ("z.0", None),
+            ("z.1.k", Some("v")),
+            ("é", Some("é")),
+        ];
+        assert_eq!(told, expected);
         assert!(looks.fields().any(|field| field.value == Look::Number(-2.5)));
+    }
+
+    #[test]
+    fn looks_tell_leaves_beyond_the_last_apart() {
+        let (one, same, other) = (r#"{"a":1,"b":2,"c":3}"#, r#"{"c":3,"b":2,"a":1}"#, r#"{"a":1,"b":2,"c":4}"#);
+        assert_eq!(looks(one, 2), looks(same, 2));
+        assert_ne!(looks(one, 2), looks(other, 2));
     }
 }

@@ -303,7 +303,7 @@ impl Call {
 
 impl Spent {
     fn judged(&mut self, event: &Judged) {
-        self.steps += u64::from(event.round == 1 && !event.terminal);
+        self.steps += event.steps();
         self.used(event.usage.cost_micros, event.usage.tokens());
         if let Some(permit) = &event.permit {
             self.calls += u64::from(!event.terminal);

@@ -31,6 +31,43 @@ fn refused_calls_are_steps_and_no_calls() {
 }
 
 #[test]
+fn budget_takes_one_step_for_a_call_that_waits_under_however_many_ids() {
+    check(
+        "rules same_call budget
+         limit run max_steps 4
+         limit agent max_steps 4
+         agent one
+         call {} => allow as c1
+         call {} => wait call_in_flight
+         call {} => wait call_in_flight   x30
+         call {\"n\":1} => allow
+         call {} => wait call_in_flight
+         record c1 ok done
+         call {} => allow as c2
+         call {\"n\":2} => allow disabled, warning budget 100
+         call {} => stop step_budget_exceeded disabled",
+    );
+}
+
+#[test]
+fn budget_takes_a_step_after_a_wait_for_another_call_or_in_another_run() {
+    check(
+        "rules same_call budget
+         limit run max_steps 4
+         call {\"n\":new} => allow
+         call {} => allow as c1
+         call {} => wait call_in_flight
+         call {\"n\":new} => allow disabled, warning budget 100
+         call {\"n\":new} => stop step_budget_exceeded disabled
+         run next
+         call {} => wait call_in_flight
+         call {\"n\":new} => allow   x2
+         call {} => wait call_in_flight
+         call {\"n\":new} => allow disabled, warning budget 100",
+    );
+}
+
+#[test]
 fn an_allow_reserves_and_a_record_books_the_actual() {
     check(
         "rules budget

@@ -11,7 +11,10 @@ use crate::{
         time::wait_in_words,
         tool::EmptyMeans,
     },
-    rules::{Context, evidence::gave_the_same},
+    rules::{
+        Context,
+        evidence::{gave_the_same, pace},
+    },
 };
 
 /// A result that cannot be given again whole is none: the call runs.
@@ -64,6 +67,10 @@ pub(super) fn remembered(params: &Params, cx: &Context<'_>, previous: &Previous)
     let row = equal_row(cx, |call| call.success().is_some());
     // Who looks at a steady pace that is slower than this polls, and always gets a new answer.
     let left_ms = left_ms(cx, &row, params.recheck_ms).filter(|_| row.len() >= params.same_results as usize)?;
+    let left_ms = left_ms.min(pace(cx).map_or(left_ms, |pace| pace.left_ms));
+    if left_ms == 0 {
+        return None;
+    }
     let (times, age_ms) = (row.len(), cx.now.since_ms(previous.last_at));
     let why = format!("Its last {times} results were the same. It may run again in {}.", wait_in_words(left_ms));
     Some(reuse(cx, age_ms, &why).retry_after(left_ms))

@@ -37,6 +37,7 @@
 //! ```
 
 mod expect;
+mod lateness;
 mod own;
 mod people;
 mod stage;

@@ -62,7 +62,7 @@ fn sessions() -> Part {
         "s left join lateral (select run_from from #call c where {c} order by seq desc limit 1) l on true
          left join lateral (
            select (extract(epoch from min(c.at)) * 1000)::bigint as started_ms,
-             count(*) filter (where c.round = 1 and not c.terminal) as steps,
+             count(*) filter (where c.round = 1 and not c.terminal and not c.waited) as steps,
              count(c.attempt) filter (where not c.terminal) as calls,
              coalesce(sum(c.cost_micros), 0)::bigint as cost_micros,
              (coalesce(sum(c.input_tokens), 0) + coalesce(sum(c.output_tokens), 0)
