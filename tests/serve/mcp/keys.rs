@@ -9,15 +9,17 @@ const KEYED: &str = "  tool_schemas: {mcp__t__late: {effect: write, key_honoured
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_is_made_again_only_where_its_server_was_sent_the_key() {
     let argument = "  idempotency: {inject_as: argument, argument: key}";
-    for (inject, status, executions) in [(argument, "outcome_unknown", 2), ("", "outcome_unknown", 1)] {
+    for (inject, executions) in [(argument, 2), ("", 1)] {
         let scene = Scene::with(&format!("policy_engine:\n{inject}\n{KEYED}\n")).await;
         let mut client = scene.client(&[], &[]);
         for id in 1..3 {
             let answer = told(&client.calls(id, "late", json!({"cents": 5})).await);
-            assert_eq!(answer["status"], status, "{inject}: {answer}");
+            let is_executed = id <= executions;
+            assert_eq!(answer == "timed out", is_executed, "{inject}: {answer}");
+            assert_eq!(answer["status"] == "outcome_unknown", !is_executed, "{inject}: {answer}");
         }
         let kept = String::from_utf8(client.kept()).expect("UTF-8");
-        assert_eq!(kept.matches("tools/call").count(), executions, "{inject}: {kept}");
+        assert_eq!(kept.matches("tools/call").count() as u64, executions, "{inject}: {kept}");
         assert_eq!(kept.matches(r#""key":"#).count(), if inject.is_empty() { 0 } else { 2 }, "{kept}");
         client.leaves().await;
     }
