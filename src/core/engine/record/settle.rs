@@ -88,8 +88,7 @@ pub(super) fn settle(
         let case = FailedCall { tree, session, call, permit, report, status, kind, effect_open, now };
         case.advised(policy, &shared.profiles, &health)
     });
-    let planned = session.and_then(|session| session.plan.as_ref()).is_some_and(|plan| plan.order.contains(&call.tool));
-    let kept = marks.is_some() && (planned || policy.rules.get::<requires::Params>().builds_on(call.tool.as_str()));
+    let kept = marks.is_some() && is_built_on(policy, session, call);
     let (is_complete, total_matches) = completeness(spec, report);
     let settled = Settled {
         kept,
@@ -132,6 +131,13 @@ pub(super) fn settle(
     let observation = observed.map(|seen| (call.tool.clone(), with_advice(policy, &health, seen, advised)));
     let corrected = |kind| corrected(&shared.profiles, &call.tool, kind, now);
     Settlement { settled, read, stored, secrets, observation, trial, corrected: failure.and_then(corrected) }
+}
+
+/// A plan or another tool's requirement builds on what the call gives.
+fn is_built_on(policy: &Policy, session: Option<&Session>, call: &Call) -> bool {
+    let plan = session.and_then(|session| session.plan.as_ref());
+    plan.is_some_and(|plan| plan.order.contains(&call.tool))
+        || policy.rules.get::<requires::Params>().builds_on(call.tool.as_str())
 }
 
 /// The state of what the call read, if it was the same before and after; the state that a write left.
