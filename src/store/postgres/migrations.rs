@@ -109,13 +109,16 @@ const FILES: &[(&str, &str)] = files![
     "0206_attempts_repeat"
     "0207_tool_call_repeat"
     "0208_outcome_marks"
-    "0209_exact_failures"
-    "0210_attempts_exact"
-    "0211_retry_calibration_deciders"
-    "0212_tool_call_exact"
-    "0213_call_waited"
-    "0214_call_tree_steps"
-    "0215_call_witness"
+    "0209_outcome_exact"
+    "0210_call_decided_by"
+    "0211_ledger_key_sent"
+    "0212_attempts_exact"
+    "0213_retry_calibration_deciders"
+    "0214_tool_call_exact"
+    "0215_call_waited"
+    "0216_call_tree_steps"
+    "0217_call_witness"
+    "0218_outcome_witness"
 ];
 
 /// The advisory lock of whoever migrates: `callgate` and a number, as a key.

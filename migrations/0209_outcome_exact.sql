@@ -2,7 +2,3 @@ alter table outcome add column key_sent boolean, add column inferred boolean, ad
 comment on column outcome.key_sent is 'The execution received the idempotency key; null for what an earlier build recorded.';
 comment on column outcome.inferred is 'A success that nobody reported: a later attempt was told that what this one would make exists already.';
 comment on column outcome.double_effect is 'A success of a call that acts, when another attempt of the same occurrence had succeeded: it was done twice.';
-alter table call add column decided_by smallint;
-comment on column call.decided_by is 'For a follow-up: who decided to make it: 0 client, 1 model, 2 person; null where it is none, or of an earlier build.';
-alter table ledger add column key_sent boolean;
-comment on column ledger.key_sent is 'The last execution received the idempotency key; null where that is not known.';
