@@ -89,7 +89,8 @@ async fn what_a_server_tells_keeps_its_names() {
         ("evaluate --session s1 --tool get_order --call-id c9 --arguments {\"n\":9}", "verdict"),
         (
             "record c9 success --session s1",
-            "budgets doubleEffect effectOpen failure isError nextContextHint replayed status toolResultJson toolsDisabled",
+            "budgets doubleEffect effectOpen failure isError nextContextHint replayed status toolResultJson \
+             toolsDisabled",
         ),
         ("explain c1", "approvals call rules"),
         ("forget session s1", "callTrees others percent sessions"),

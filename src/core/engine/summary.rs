@@ -2,8 +2,8 @@
 //! what is known, what is left to do and what must not be done again (docs/semantics.md#session-state).
 //!
 //! The order is by what a mistake costs: what is stopped; the plan; what is open; what was changed, or may have been;
-//! what was read; what failed; what was refused. What does not fit is left out from the oldest read upwards: of a tool's
-//! calls a line counts them.
+//! what was read; what failed; what was refused. What does not fit is left out from the oldest read upwards: of a
+//! tool's calls a line counts them.
 
 mod fit;
 mod lines;

@@ -13,6 +13,7 @@
 mod equal;
 mod failed;
 mod forgotten;
+mod reads;
 
 use crate::domain::{
     call::Call,
@@ -29,9 +30,10 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use self::{
-    equal::{fits, rechecked, remembered},
+    equal::{rechecked, remembered},
     failed::failed,
     forgotten::forgotten,
+    reads::{read, unchanged_by_witness},
 };
 use super::{Asked, Context, Judge, Part, Problem, Rule, asked::NOTHING, context::ASKED_FOR, take_in};
 
@@ -348,33 +350,6 @@ fn succeeded(params: &Params, cx: &Context<'_>, previous: &Previous) -> Option<F
         EffectKind::Write => is_recent.then(|| again(UNCHANGED)),
         EffectKind::Read => read(params, cx, previous),
     }
-}
-
-/// A look whose previous execution read what this one would: its witness was the same before it, after it, and now.
-fn unchanged_by_witness(cx: &Context<'_>, previous: &Previous) -> bool {
-    cx.looks_at_the_same()
-        && cx.is_in_context(previous)
-        && fits(cx, previous)
-        && !cx.tree.conflicts_since(previous, cx.fingerprint())
-}
-
-/// A read that nothing is known to have changed: how old an answer may be is its owner's word.
-fn read(params: &Params, cx: &Context<'_>, previous: &Previous) -> Option<Finding> {
-    // Its result was as of some time while it ran.
-    let (asked_at, now) = (previous.call.at, cx.now);
-    let age_ms = now.since_ms(asked_at);
-    let holds = match cx.proposal.fresh {
-        Fresh::Usual => age_ms < params.fresh_ms && cx.is_in_context(previous),
-        Fresh::For(fresh_ms) => age_ms < fresh_ms && cx.is_in_context(previous),
-        Fresh::BySession => !previous.foreign,
-        Fresh::Always => true,
-    };
-    let why = match cx.proposal.fresh {
-        Fresh::Always => "What it reads never changes.".to_owned(),
-        _ => format!("{UNCHANGED} The result is as of {} ago.", wait_in_words(age_ms)),
-    };
-    let reused = || cx.or_on_purpose(reuse(cx, now.since_ms(previous.last_at), &why), "it then runs again");
-    (holds && fits(cx, previous)).then(reused)
 }
 
 fn reuse(cx: &Context<'_>, age_ms: u64, why: &str) -> Finding {

@@ -1,5 +1,5 @@
-//! One form for every number, which keeps all its digits: that of RFC 8785 (ECMAScript's) for those that a double holds,
-//! and its like for others.
+//! One form for every number, which keeps all its digits: that of RFC 8785 (ECMAScript's) for those that a double
+//! holds, and its like for others.
 
 /// Integers written with an exponent are spelled out up to this many digits; past it a number is a magnitude, not a
 /// count.

@@ -12,8 +12,9 @@
 //! wait 10m                           time passes
 //! run next | session a parent b | agent x | batch (the next calls are one model turn) | turn (it is over)
 //! tool get read fresh 30s | always | by_session
-//! pay {"n":new} cost 0.5 tokens 9 repeat because why in ACT witness w as c1       `new` is a fresh value each time, in texts
-//!                                      `$n` a fresh number and `$u` a fresh UUID; `sayable`: the model has parameters
+//! pay {"n":new} cost 0.5 tokens 9 repeat because why in ACT witness w as c1
+//!                                      `new` is a fresh value each time, in texts `$n` a fresh number and `$u` a
+//!                                      fresh UUID; `sayable`: the model has parameters
 //!                                      for a justification and for a repetition that it means
 //!                                      (a witness in the outcome is the one after the call)
 //!   -> ok text | error KIND [after 2s] [saying …] | cancelled | unstarted | unknown   the call runs whatever the

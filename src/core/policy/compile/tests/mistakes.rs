@@ -42,7 +42,8 @@ const MISTAKES: [(&str, &str, &str); 41] = [
     (
         "an age in words",
         "policy_engine: {tool_schemas: {get: {effect: read, fresh_ms: forever}}}",
-        "fresh_ms: is \"forever\"; it must be a time: milliseconds, or with a unit like 500ms, 90s, 15m, 1h, 7d, or always",
+        "fresh_ms: is \"forever\"; it must be a time: milliseconds, or with a unit like 500ms, 90s, 15m, 1h, 7d, or \
+         always",
     ),
     (
         "an age beyond all ages",

@@ -1,0 +1,34 @@
+//! Declared looks that need not run: what they read is known not to have changed, or their answer is young enough.
+
+use super::{Params, UNCHANGED, equal::fits, reuse};
+use crate::{
+    domain::{effect::Fresh, finding::Finding, previous::Previous, time::wait_in_words},
+    rules::Context,
+};
+
+/// A look whose previous execution read what this one would: its witness was the same before it, after it, and now.
+pub(super) fn unchanged_by_witness(cx: &Context<'_>, previous: &Previous) -> bool {
+    cx.looks_at_the_same()
+        && cx.is_in_context(previous)
+        && fits(cx, previous)
+        && !cx.tree.conflicts_since(previous, cx.fingerprint())
+}
+
+/// A read that nothing is known to have changed: how old an answer may be is its owner's word.
+pub(super) fn read(params: &Params, cx: &Context<'_>, previous: &Previous) -> Option<Finding> {
+    // Its result was as of some time while it ran.
+    let (asked_at, now) = (previous.call.at, cx.now);
+    let age_ms = now.since_ms(asked_at);
+    let holds = match cx.proposal.fresh {
+        Fresh::Usual => age_ms < params.fresh_ms && cx.is_in_context(previous),
+        Fresh::For(fresh_ms) => age_ms < fresh_ms && cx.is_in_context(previous),
+        Fresh::BySession => !previous.foreign,
+        Fresh::Always => true,
+    };
+    let why = match cx.proposal.fresh {
+        Fresh::Always => "What it reads never changes.".to_owned(),
+        _ => format!("{UNCHANGED} The result is as of {} ago.", wait_in_words(age_ms)),
+    };
+    let reused = || cx.or_on_purpose(reuse(cx, now.since_ms(previous.last_at), &why), "it then runs again");
+    (holds && fits(cx, previous)).then(reused)
+}
