@@ -49,6 +49,10 @@ fn read(said: &str) -> Vec<Value> {
     said.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("no JSON: {line}"))).collect()
 }
 
+/// Of a recorded outcome.
+const RECORDED: &str =
+    "budgets doubleEffect effectOpen failure isError nextContextHint replayed status toolResultJson toolsDisabled";
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_server_tells_keeps_its_names() {
     let (desk, mut held) = (Desk::open().await, Held::default());
@@ -87,11 +91,7 @@ async fn what_a_server_tells_keeps_its_names() {
         ("audit list", "by createTime credential erasedBy hash kind number origin sessionId what why"),
         ("audit verify", "anchor erasedWords problems"),
         ("evaluate --session s1 --tool get_order --call-id c9 --arguments {\"n\":9}", "verdict"),
-        (
-            "record c9 success --session s1",
-            "budgets doubleEffect effectOpen failure isError nextContextHint replayed status toolResultJson \
-             toolsDisabled",
-        ),
+        ("record c9 success --session s1", RECORDED),
         ("explain c1", "approvals call rules"),
         ("forget session s1", "callTrees others percent sessions"),
         ("grants list s1", "by ceiling expireTime grantId sessionId toolPattern used"),
