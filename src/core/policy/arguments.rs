@@ -11,7 +11,7 @@ mod malformed;
 mod shape;
 mod words;
 
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
 use jsonschema::Validator;
 use serde_json::{Map, Number, Value};
@@ -67,7 +67,7 @@ pub struct ArgumentSchema {
 #[derive(Debug)]
 struct Compiled {
     /// What the schema says of top-level fields that are left out.
-    defaults: Vec<(String, Json)>,
+    defaults: BTreeMap<String, Json>,
     schema: Value,
     validator: Validator,
     shape: Shape,
@@ -106,7 +106,8 @@ impl ArgumentSchema {
     /// The arguments by which a call is known again: a default that is written out is the same as none.
     #[must_use]
     pub fn recognised<'a>(&self, arguments: &'a Json) -> Cow<'a, Json> {
-        let is_default = |member: &(String, Json)| self.knows_defaults && self.compiled.defaults.contains(member);
+        let is_default =
+            |(name, value): &(String, Json)| self.knows_defaults && self.compiled.defaults.get(name) == Some(value);
         match arguments {
             Json::Object(members) if members.iter().any(is_default) => {
                 Cow::Owned(Json::Object(members.iter().filter(|member| !is_default(member)).cloned().collect()))

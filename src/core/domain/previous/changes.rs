@@ -1,4 +1,4 @@
-//! Whether the world may have changed since an earlier call (docs/semantics.md#world-changed).
+//! Changes of the world since an earlier call (docs/semantics.md#world-changed).
 
 use super::Previous;
 use crate::domain::{

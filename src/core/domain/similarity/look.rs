@@ -10,6 +10,8 @@ use crate::domain::json::Json;
 
 /// Longest text that is compared, in characters: a longer one is compared by its beginning.
 const TEXT_MAX: usize = 1_000;
+/// Longest path of a leaf, in bytes: a longer one is kept as its hash, since each leaf below it repeats it.
+const PATH_BYTES_MAX: usize = 120;
 
 /// Leaves in the order of their paths: of each the lengths of its path, text and words, its kind, and then those three.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -42,7 +44,7 @@ impl Looks {
     /// Of the first `most` leaves; further ones are one.
     pub(super) fn of(fields: &[(String, Json)], most: usize) -> Self {
         let mut leaves = Vec::new();
-        fields.iter().for_each(|(name, value)| add_leaves(&mut leaves, name.clone(), value));
+        fields.iter().for_each(|(name, value)| add_leaves(&mut leaves, bounded(name.clone()), value));
         leaves.sort_by(|(a, _), (b, _)| a.cmp(b));
         let mut bytes = Vec::new();
         leaves.iter().take(most).for_each(|(name, value)| write(&mut bytes, name, value));
@@ -67,13 +69,17 @@ impl Looks {
 fn add_leaves<'a>(to: &mut Vec<(String, &'a Json)>, path: String, value: &'a Json) {
     match value {
         Json::Object(members) if !members.is_empty() => {
-            members.iter().for_each(|(name, value)| add_leaves(to, format!("{path}.{name}"), value));
+            members.iter().for_each(|(name, value)| add_leaves(to, bounded(format!("{path}.{name}")), value));
         }
         Json::Array(items) if !items.is_empty() => {
-            items.iter().enumerate().for_each(|(at, value)| add_leaves(to, format!("{path}.{at}"), value));
+            items.iter().enumerate().for_each(|(at, value)| add_leaves(to, bounded(format!("{path}.{at}")), value));
         }
         _ => to.push((path, value)),
     }
+}
+
+fn bounded(path: String) -> String {
+    if path.len() <= PATH_BYTES_MAX { path } else { format!("#{:016x}", hash(&path)) }
 }
 
 fn write(to: &mut Vec<u8>, name: &str, value: &Json) {
@@ -247,6 +253,21 @@ mod tests {
         ];
         assert_eq!(told, expected);
         assert!(looks.fields().any(|field| field.value == Look::Number(-2.5)));
+    }
+
+    #[test]
+    fn looks_take_no_more_for_a_name_that_many_leaves_are_below() {
+        let (name, leaves) = ("n".repeat(9_000), 9_000);
+        let zeros = vec!["0"; leaves].join(",");
+        let Ok(arguments) = json::parse(&format!(r#"{{"{name}":{{"{name}":[{zeros}]}}}}"#)) else { panic!("JSON") };
+        let Json::Object(fields) = &arguments else { panic!("an object") };
+        let mut found = Vec::new();
+        fields.iter().for_each(|(name, value)| add_leaves(&mut found, bounded(name.clone()), value));
+        assert_eq!(found.len(), leaves);
+        assert!(found.iter().map(|(path, _)| path.len()).max() <= Some(PATH_BYTES_MAX));
+        let paths: std::collections::BTreeSet<&String> = found.iter().map(|(path, _)| path).collect();
+        assert_eq!(paths.len(), leaves, "each leaf has a path of its own");
+        assert!(Looks::of(fields, 64).bytes() < 64 * (HEAD + PATH_BYTES_MAX + 9));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! From a schema to its compiled form, or to all that is wrong with it.
 
+use std::collections::BTreeMap;
+
 use jsonschema::{
     PatternOptions, ValidationError,
     error::{TypeKind, ValidationErrorKind},
@@ -53,7 +55,7 @@ pub(super) fn compile(schema: &Value) -> Result<Compiled, Vec<String>> {
     Ok(Compiled { validator, shape: Shape::of(schema), defaults: defaults(schema), schema: schema.clone() })
 }
 
-fn defaults(schema: &Value) -> Vec<(String, Json)> {
+fn defaults(schema: &Value) -> BTreeMap<String, Json> {
     let fields = schema.get("properties").and_then(Value::as_object);
     let default = |(name, field): (&String, &Value)| {
         let default = json::parse(&field.get("default")?.to_string()).ok()?;
