@@ -60,6 +60,9 @@ pub(super) fn recheck_ms(beyond: u32) -> u64 {
 /// From which time between two executions on a pace is slow, in milliseconds.
 const PACE_MS_MIN: u64 = 10_000;
 
+/// From which steady pace on a call polls, whatever it gave: a model that insists comes back sooner, in milliseconds.
+const STEADY_MS_MIN: u64 = 30_000;
+
 /// How an undeclared call polls.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pace {
@@ -77,7 +80,7 @@ impl Pace {
 }
 
 /// The pace of an undeclared call that polls: what it gave three times in a row changed at the next execution; or
-/// its arguments have no content, and it keeps to a steady pace of ten seconds or more. None for other calls.
+/// its arguments have no content, and it keeps to a steady pace of half a minute or more. None for other calls.
 pub(super) fn pace(cx: &Context<'_>) -> Option<Pace> {
     if cx.proposal.effect.kind != EffectKind::Unknown {
         return None;
@@ -98,7 +101,7 @@ pub(super) fn pace(cx: &Context<'_>) -> Option<Pace> {
     };
     let held = |row: &[(Timestamp, &Outcome)]| row.windows(2).all(|pair| pair[0].1.digest == pair[1].1.digest);
     let has_moved = looks.windows(4).any(|row| held(&row[1..]) && is_news(row[0].1, row[1].1));
-    let polls = has_moved || is_steady && usual_ms >= PACE_MS_MIN && !cx.has_content();
+    let polls = has_moved || is_steady && usual_ms >= STEADY_MS_MIN && !cx.has_content();
     polls.then(|| Pace { usual_ms, left_ms: looks[0].0.plus_ms(usual_ms).since_ms(cx.now) })
 }
 

@@ -3,7 +3,7 @@
 //! Fires when the last 10, 20 or 30 results of this fingerprint in this run are unchanged, whatever else ran
 //! between them: ten are a warning; from 20 on it waits for the next look (15 s, doubling to 5 min), which is let
 //! through; 30 close the call. A changed result starts the count again. An undeclared call that polls (what it gave
-//! three times in a row changed at the next look, or it keeps to a steady pace of 10 s or more) waits no longer
+//! three times in a row changed at the next look, or it keeps to a steady pace of 30 s or more) waits no longer
 //! than its usual interval, and is never closed; one that looks more often than that waits for 5 min from the 30th
 //! equal look on.
 //!
