@@ -9,6 +9,7 @@ mod backtest;
 mod batch;
 mod console;
 mod control;
+mod creations;
 mod credentials;
 mod decide;
 mod edits;
@@ -48,9 +49,9 @@ mod waiting;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use self::{
-    admission::Door, approvals::OpenQuestions, backtest::Trials, credentials::Credentials, fleet::Fleets, halts::Halts,
-    health::ToolHealth, learned::Learned, owners::Owners, policies::ActivePolicy, privacy::Forgotten,
-    quality::Qualities, quotas::Used, seen::Sight, tenants::Tenants,
+    admission::Door, approvals::OpenQuestions, backtest::Trials, creations::Creations, credentials::Credentials,
+    fleet::Fleets, halts::Halts, health::ToolHealth, learned::Learned, owners::Owners, policies::ActivePolicy,
+    privacy::Forgotten, quality::Qualities, quotas::Used, seen::Sight, tenants::Tenants,
 };
 use crate::{
     clock::Clock,
@@ -128,6 +129,7 @@ pub struct Gate {
     door: Arc<Door>,
     tools: Arc<ToolHealth>,
     learned: Learned,
+    creations: Creations,
     halts: Halts,
     fleets: Fleets,
     sight: Sight,
@@ -164,6 +166,7 @@ impl Gate {
             waits: Waits::default(),
             tools: Arc::default(),
             learned: Learned::default(),
+            creations: Creations::default(),
             halts: Halts::default(),
             fleets: Fleets::default(),
             sight: Sight::default(),

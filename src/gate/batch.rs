@@ -7,6 +7,7 @@ use callgate_core::{
     domain::{
         budget::CounterKey,
         call::Proposal,
+        creation::Creation,
         effect::EffectKind,
         event::{Change, Event},
         finding::{Decision, Finding},
@@ -33,6 +34,8 @@ pub(super) struct SharedBatch {
     pub(super) ledger: Vec<Option<LedgerRow>>,
     /// How the tool of each fares.
     pub(super) health: Vec<Health>,
+    /// What the agent of each made last by it.
+    pub(super) creations: Vec<Option<Creation>>,
     pub(super) halts: Arc<[Halt]>,
     pub(super) profiles: Arc<Profiles>,
 }
@@ -44,6 +47,7 @@ impl SharedBatch {
             counters: std::mem::take(&mut self.counters),
             ledger: self.ledger.first_mut().and_then(Option::take),
             health: self.health.first_mut().map(std::mem::take).unwrap_or_default(),
+            creation: self.creations.first_mut().and_then(Option::take),
             halts: Arc::clone(&self.halts),
             profiles: Arc::clone(&self.profiles),
         }
@@ -65,6 +69,7 @@ pub(super) fn judge_all(
     for (i, proposal) in proposals.iter().enumerate() {
         if i > 0 {
             known.ledger = shared.ledger.get_mut(i).and_then(Option::take);
+            known.creation = shared.creations.get_mut(i).and_then(Option::take);
             known.health = shared.health.get_mut(i).map(std::mem::take).unwrap_or_default();
         }
         match engine::evaluate(policy, &draft, &known, proposal, batch, now)? {

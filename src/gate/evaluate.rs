@@ -197,7 +197,12 @@ impl Gate {
         let (counters, ledger) =
             tokio::try_join!(self.store.counters(tenant, keys), self.store.ledger_rows(tenant, root, writes))?;
         let health = proposals.iter().map(|proposal| self.tools.health(tenant, &proposal.request.tool)).collect();
-        Ok(SharedBatch { counters, ledger, health, halts: self.halts(tenant), profiles: self.profiles(tenant).await })
+        let mut creations = Vec::with_capacity(proposals.len());
+        for proposal in proposals {
+            creations.push(self.creation(policy, tenant, proposal).await);
+        }
+        let (halts, profiles) = (self.halts(tenant), self.profiles(tenant).await);
+        Ok(SharedBatch { counters, ledger, health, creations, halts, profiles })
     }
 
     /// Claims the tools of which a proposal would find out how they fare after a cooldown: before the commit, since one

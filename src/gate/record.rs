@@ -89,6 +89,7 @@ impl Gate {
         answer.recorded.trial.iter().for_each(|trial| self.metrics.retried(trial));
         self.metrics.redacted(&answer.recorded.secrets);
         telemetry::verdict::recorded(settled);
+        self.creations.recorded(tenant, &answer.recorded);
         if let Some((tool, observation)) = &answer.recorded.observation {
             self.tools.reported(&policy, (tenant, tool), observation);
         }
@@ -130,6 +131,7 @@ impl Gate {
                 None => None,
             },
             health: self.tools.health(tenant, &tool),
+            creation: None,
             halts: Arc::default(),
             profiles: self.profiles(tenant).await,
         })

@@ -23,6 +23,7 @@ mod errors;
 mod explained;
 mod fields;
 mod fleet;
+mod guards;
 mod health;
 mod hooks;
 mod jwt;

@@ -9,6 +9,7 @@ pub mod call;
 pub mod calls;
 pub mod content;
 pub mod control;
+pub mod creation;
 pub mod difference;
 pub mod digest;
 pub mod effect;

@@ -5,6 +5,7 @@
 mod identity;
 mod line;
 mod look;
+mod near_duplicate;
 mod nonce;
 
 use std::{cmp::Ordering, collections::BTreeSet};
@@ -13,6 +14,7 @@ use serde_json::{Map, Value};
 
 pub use self::identity::differ_in_identities;
 use self::look::{Field, Look, Looks};
+pub use self::near_duplicate::NearDuplicate;
 use super::{
     content::{self, Content},
     json::{self, Json},

@@ -13,6 +13,7 @@ use crate::{
         budget::Spent,
         call::{Approval, ApprovalStatus, Call, Permit, Proposal, Standing},
         control::{Control, Controlled},
+        creation::Creation,
         effect::Share,
         event::{Change, Event, Judged},
         finding::{Decision, Finding},
@@ -67,6 +68,7 @@ pub fn evaluate(
         proposal,
         held: held.as_ref(),
         previous: previous.as_ref(),
+        creation: shared.creation.as_ref().filter(|creation| is_recent(policy, creation, now)),
         cooldown: shared.health.cooldown(now),
         halts: &shared.halts,
         self_corrections: &shared.profiles.self_corrections,
@@ -97,6 +99,12 @@ pub fn evaluate(
         }
         (judgement, _) => judgement,
     })
+}
+
+/// True for what was made within the deduplication window.
+#[must_use]
+pub fn is_recent(policy: &Policy, creation: &Creation, now: Timestamp) -> bool {
+    now.since_ms(creation.at) < policy.rules.get::<same_call::Params>().window_ms
 }
 
 /// The event of a judgement.

@@ -20,7 +20,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 pub use bookings::counter_keys;
 pub use control::control;
-pub use evaluate::evaluate;
+pub use evaluate::{evaluate, is_recent};
 pub use record::record;
 pub use state::session_state;
 #[cfg(test)]
@@ -30,6 +30,7 @@ use crate::{
     domain::{
         budget::{CounterKey, Left},
         call::{Call, Proposal},
+        creation::{Creation, CreationKey},
         effect::Share,
         event::{Append, Change, Event, Settled},
         fingerprint::{LedgerKey, Reach},
@@ -56,6 +57,8 @@ pub struct Shared {
     pub ledger: Option<LedgerRow>,
     /// How the tool fares.
     pub health: Health,
+    /// What the asking agent made last by the proposed call, in any call tree.
+    pub creation: Option<Creation>,
     /// What is halted.
     pub halts: Arc<[Halt]>,
     /// What was learned of retries.
@@ -92,6 +95,8 @@ pub struct Recorded {
     pub observation: Option<(ToolName, Observation)>,
     /// For a follow-up on a failure: what came of it.
     pub trial: Option<Trial>,
+    /// What it made, to be told to the same agent in another call tree.
+    pub creation: Option<(CreationKey, Creation)>,
     /// The result as JSON, if it is that.
     pub read: Option<Json>,
     /// The secrets that are left out of what is stored.

@@ -16,7 +16,9 @@ use crate::{
         books::Books,
         budget::{Dimension, Left, Spent, Usage},
         call::{Call, Permit, Proposal},
+        content::Content,
         control::{Control, Controlled},
+        creation::{Creation, CreationKey},
         effect::{EffectKind, Share},
         event::{Change, Event, Judged, Settled},
         fingerprint::idempotency_key,
@@ -27,7 +29,7 @@ use crate::{
         tree::{CallTree, Session},
     },
     policy::Policy,
-    rules::{budget, phase},
+    rules::{budget, phase, same_success::names_something},
 };
 
 /// Takes in what came of a call.
@@ -215,6 +217,7 @@ fn answer(
         made_earlier: settled.failure.is_some()
             && call.permit.as_ref().is_some_and(|permit| made_earlier(tree, call, permit)),
         corrected,
+        creation: change.as_ref().and_then(|_| creation(call, &settled)),
         observation,
         trial,
         read,
@@ -222,6 +225,16 @@ fn answer(
         settled,
         change,
     }
+}
+
+/// What an agent made by a call that writes content.
+fn creation(call: &Call, settled: &Settled) -> Option<(CreationKey, Creation)> {
+    let is_act = matches!(call.effect.kind, EffectKind::Unknown | EffectKind::Write) && !call.effect.repeatable;
+    let has_content = call.shape.as_deref().is_some_and(|shape| shape.content() == Content::Written);
+    let marks = settled.marks.as_deref().filter(|marks| is_act && has_content && names_something(marks))?;
+    let name = marks.named.iter().next().map(|(_, name)| name.to_owned());
+    let agent = call.agent.clone().filter(|_| settled.status == OutcomeStatus::Success)?;
+    Some(((agent, call.fingerprint), Creation { call: call.reference(&settled.session), at: settled.at, name }))
 }
 
 /// Each retry is a step and a call: no more of them than the budgets allow.

@@ -132,6 +132,7 @@ impl Seen {
             proposal: &self.proposal,
             held: self.held.as_ref(),
             previous: self.previous.as_ref(),
+            creation: None,
             cooldown: None,
             halts: &self.shared.halts,
             self_corrections: &self.shared.profiles.self_corrections,

@@ -8,6 +8,7 @@ use crate::{
         budget::CounterKey,
         call::{Permit, Proposal},
         control::Command,
+        creation::{Creation, CreationKey},
         event::{Change, Event},
         fingerprint::LedgerKey,
         halt::{Halt, Halted},
@@ -38,6 +39,7 @@ pub struct World {
     tools: BTreeMap<ToolName, Health>,
     profiles: Arc<Profiles>,
     halts: Vec<Halt>,
+    creations: BTreeMap<CreationKey, Creation>,
     /// The past calls of each session, in a world that keeps them.
     past: Option<BTreeMap<SessionId, Vec<PastCall>>>,
 }
@@ -65,6 +67,7 @@ impl World {
             tools: BTreeMap::new(),
             profiles: Arc::default(),
             halts: Vec::new(),
+            creations: BTreeMap::new(),
             past: None,
         }
     }
@@ -185,6 +188,7 @@ impl World {
         if let Some((tool, observation)) = &recorded.observation {
             self.tools.entry(tool.clone()).or_default().reported(observation, &policy.retry.allowance);
         }
+        self.creations.extend(recorded.creation.clone());
         if let Some(trial) = &recorded.trial {
             Arc::make_mut(&mut self.profiles).learn(trial);
         }
@@ -233,8 +237,16 @@ impl World {
         now: Timestamp,
     ) -> Result<Judgement, EvaluateRejection> {
         let Some(tree) = self.trees.get(root) else { unreachable!("its session has settled in") };
-        let shared = self.shared(ledger_key(root, proposal), Some(&proposal.request.tool));
+        let shared = Shared {
+            creation: self.creation(proposal),
+            ..self.shared(ledger_key(root, proposal), Some(&proposal.request.tool))
+        };
         evaluate(policy, tree, &shared, proposal, batch, now)
+    }
+
+    fn creation(&self, proposal: &Proposal) -> Option<Creation> {
+        let agent = proposal.request.agent.clone()?;
+        self.creations.get(&(agent, proposal.fingerprint)).cloned()
     }
 
     fn shared(&self, key: Option<LedgerKey>, tool: Option<&ToolName>) -> Shared {
@@ -244,6 +256,7 @@ impl World {
             health: tool.and_then(|tool| self.tools.get(tool).cloned()).unwrap_or_default(),
             profiles: Arc::clone(&self.profiles),
             halts: self.halts.as_slice().into(),
+            creation: None,
         }
     }
 

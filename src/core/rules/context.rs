@@ -7,6 +7,7 @@ use crate::domain::{
     budget::{CounterKey, Usage},
     call::{Call, Proposal, Sayable},
     content::Content,
+    creation::Creation,
     effect::Share,
     finding::{Decision, Finding},
     fingerprint::{Fingerprint, Witness},
@@ -52,6 +53,8 @@ pub struct Context<'a> {
     pub held: Option<&'a Held>,
     /// The newest earlier execution of the same call.
     pub previous: Option<&'a Previous>,
+    /// What the same agent made by the same call in any call tree, within the deduplication window.
+    pub creation: Option<&'a Creation>,
     /// The tool is left alone for a while, or was and is being tried again.
     pub cooldown: Option<Cooldown>,
     /// What is halted.

@@ -9,7 +9,9 @@
 //! last success of another call, and are slowed before they are refused. A text of several lines that is inserted
 //! again, with counts that rise by the same step, is refused at the fifth. Everything counts over the call tree's run,
 //! since a declared write last changed its named resource. Not for reads, polls, checks and `repeatable` calls.
-//! `repeat_intended` makes a question to a person of the refusal.
+//! `repeat_intended` makes a question to a person of the refusal. A first call is told of what was made before by
+//! arguments that differ in spelling or in settings left out, or by the same agent in another call tree within the
+//! deduplication window; where and by whom, and what differs.
 //!
 //! Why: an agent that does not see that it is done creates the same thing again, and each answer looks new. In 34,000
 //! recorded calls three such successes occur in 10 sessions, nearly all of them one edit applied again and again.
@@ -17,6 +19,8 @@
 //! Known problems: results cannot tell an id of the answer from an id of a thing made: a read whose answer has an id of
 //! its own is refused where its arguments hold content; declare it. What is named by words alone is news each time. A
 //! call beyond the last 64 of its session is forgotten.
+
+mod made_before;
 
 use crate::domain::{
     answer::{Compared, Marks, Says},
@@ -29,6 +33,8 @@ use crate::domain::{
     tree::CALLS_MAX,
 };
 
+use self::made_before::made_before;
+pub(crate) use self::made_before::names_something;
 use super::{
     Asked, Closes, Context, Reach, Rule,
     evidence::{gave_the_same, handing_back, in_words, named, pace, recheck_ms},
@@ -102,7 +108,8 @@ fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
     let finding = still_broken(&RULE, Reason::RepeatedSuccess, cx)
         .or_else(|| made_again(levels, cx))
         .or_else(|| inserted_again(levels, cx))
-        .or_else(|| acknowledged(levels, cx))?;
+        .or_else(|| acknowledged(levels, cx))
+        .or_else(|| levels.warning.and_then(|_| made_before(cx)))?;
     Some(match (finding.decision, cx.proposal.request.repeat_intended) {
         (Decision::Deny, true) => Finding { decision: Decision::Ask, retry_after_ms: None, ..finding },
         (Decision::Deny, false) => cx.or_on_purpose(finding, "a person is then asked"),

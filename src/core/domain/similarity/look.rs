@@ -9,7 +9,7 @@ use std::{
 use crate::domain::json::Json;
 
 /// Longest text that is compared, in characters: a longer one is compared by its beginning.
-const TEXT_MAX: usize = 1_000;
+pub(super) const TEXT_MAX: usize = 1_000;
 /// Longest path of a leaf, in bytes: a longer one is kept as its hash, since each leaf below it repeats it.
 const PATH_BYTES_MAX: usize = 120;
 

@@ -1,0 +1,54 @@
+//! What agents made of late, to be told to an agent that was restarted. Kept in memory: what another replica recorded
+//! is not known here. Who made it and by which call is kept, and never what: that stays where it can be forgotten.
+
+use std::{num::NonZeroUsize, sync::Mutex};
+
+use lru::LruCache;
+
+use super::{Gate, lock};
+use callgate_core::{
+    domain::{
+        answer::Answer,
+        call::Proposal,
+        creation::{Creation, CreationKey},
+        ids::TenantId,
+    },
+    engine::{self, Recorded},
+    policy::Policy,
+};
+
+/// Creations that are remembered, of all tenants: some 5 MB.
+const REMEMBERED_MAX: NonZeroUsize = NonZeroUsize::new(16_384).unwrap();
+
+/// The newest creation of each agent by each call; without its name.
+#[derive(Debug)]
+pub(super) struct Creations(Mutex<LruCache<(TenantId, CreationKey), Creation>>);
+
+impl Default for Creations {
+    fn default() -> Self {
+        Self(Mutex::new(LruCache::new(REMEMBERED_MAX)))
+    }
+}
+
+impl Creations {
+    /// Remembers what a report that was stored tells.
+    pub(super) fn recorded(&self, tenant: TenantId, recorded: &Recorded) {
+        let Some((key, creation)) = &recorded.creation else { return };
+        lock(&self.0).put((tenant, key.clone()), Creation { name: None, ..creation.clone() });
+    }
+}
+
+impl Gate {
+    /// What the asking agent made last by this very call in another session, with its name; none once it is forgotten.
+    pub(super) async fn creation(&self, policy: &Policy, tenant: TenantId, proposal: &Proposal) -> Option<Creation> {
+        let key = (proposal.request.agent.clone()?, proposal.fingerprint);
+        let known = lock(&self.creations.0).get(&(tenant, key)).cloned();
+        let is_recent = |known: &Creation| engine::is_recent(policy, known, self.now());
+        let known = known.filter(is_recent).filter(|known| known.call.session != proposal.request.session)?;
+        let given = self.store.result(tenant, &known.call.session, &known.call.call_id).await.ok()??;
+        let text = given.text.filter(|_| !given.is_gone)?;
+        let named = Answer::of(&text, &[], known.at).marks.named;
+        let name = named.iter().next().map(|(_, name)| name.to_owned());
+        Some(Creation { name, ..known })
+    }
+}
