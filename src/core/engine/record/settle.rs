@@ -152,9 +152,6 @@ fn corrected(profiles: &Profiles, tool: &ToolName, kind: FailureKind, now: Times
     (corrections.n >= CORRECTIONS_MIN).then(|| corrections.k / corrections.n)
 }
 
-/// How deep the message of an error may lie.
-const MESSAGE_DEPTH_MAX: usize = 3;
-
 /// What a report says, as it is stored and told again.
 struct Texts {
     /// The result.
@@ -232,24 +229,8 @@ fn is_progress(marks: &Marks, call: &Call, session: Option<&Session>) -> bool {
 
 /// The error in one line, as a model is told it: without its traceback, and of a JSON object its message.
 fn error_line(message: &str) -> Arc<str> {
-    let inside = json::parse(message.trim()).ok().and_then(|error| message_of(&error, 0));
+    let inside = classify::message_in_json(message);
     gist::cut(&classify::one_line(inside.as_deref().unwrap_or(message).trim()), ERROR_LINE_MAX).into()
-}
-
-/// The message of an error that is an object, or lies in one.
-fn message_of(error: &Json, depth: usize) -> Option<String> {
-    let found = ["message", "error_message", "detail", "error_description", "title", "error", "errors"]
-        .into_iter()
-        .filter_map(|name| error.get(name));
-    found.filter(|_| depth < MESSAGE_DEPTH_MAX).find_map(|value| match value {
-        Json::String(text) if !text.trim().is_empty() => Some(text.to_string()),
-        Json::Object(_) => message_of(value, depth + 1),
-        Json::Array(items) => match items.first()? {
-            Json::String(text) => Some(text.to_string()),
-            first => message_of(first, depth + 1),
-        },
-        _ => None,
-    })
 }
 
 /// What the report says of its completeness, else what the result itself says where the policy knows to look.

@@ -2,6 +2,8 @@
 //!
 //! Evidence is asked in the order of its precision: the provider's code, the error's type name, the HTTP status, the
 //! gRPC status, and last the words of the message. Evidence that means several things is narrowed by the message.
+//! Of an error in JSON the codes are read from the whole, and words from its message alone: members beside it give
+//! advice, links and echoes of the request.
 //! What nobody can tell stays [`FailureKind::Other`]: a domain's refusal ("not enough seats") is not an outage.
 
 mod codes;
@@ -20,7 +22,7 @@ mod cases;
 mod lines;
 
 pub use mask::error_signature;
-pub use reduce::one_line;
+pub use reduce::{message_in_json, one_line};
 pub use sent::may_have_taken_effect;
 pub use wait::{retry_after_in_message, retry_after_ms};
 
@@ -33,7 +35,7 @@ use crate::domain::failure::{ErrorReport, FailureKind};
 /// [`FailureKind::Other`] means that nothing in the report is certain enough.
 #[must_use]
 pub fn classify(report: &ErrorReport) -> FailureKind {
-    let message = reduce::readable(&report.message);
+    let message = Message::of(&report.message);
     let status = report.http_status.and_then(status::of_http);
     let named = |name: &Option<String>| {
         let known = codes::known(name.as_deref()?)?;
@@ -47,14 +49,33 @@ pub fn classify(report: &ErrorReport) -> FailureKind {
         .unwrap_or(FailureKind::Other)
 }
 
-fn from_message(message: &str) -> Option<FailureKind> {
-    text::named_in(message)
-        .map(|known| settle(known, None, message))
-        .or_else(|| text::status_in(message).and_then(status::of_http).map(|kind| narrow(kind, message)))
-        .or_else(|| text::first(message, |_| true))
+/// What an error says.
+struct Message {
+    whole: String,
+    /// Its message, where it is an object that has one.
+    inside: Option<String>,
 }
 
-fn settle(known: Meaning, status: Option<FailureKind>, message: &str) -> FailureKind {
+impl Message {
+    fn of(message: &str) -> Self {
+        let inside = message_in_json(message).map(|inside| reduce::readable(&inside));
+        Self { whole: reduce::readable(message), inside }
+    }
+
+    /// The kind that its words name first, among the wanted ones.
+    fn first(&self, wanted: impl Fn(FailureKind) -> bool) -> Option<FailureKind> {
+        text::first(self.inside.as_deref().unwrap_or(&self.whole), wanted)
+    }
+}
+
+fn from_message(message: &Message) -> Option<FailureKind> {
+    text::named_in(&message.whole)
+        .map(|known| settle(known, None, message))
+        .or_else(|| text::status_in(&message.whole).and_then(status::of_http).map(|kind| narrow(kind, message)))
+        .or_else(|| message.first(|_| true))
+}
+
+fn settle(known: Meaning, status: Option<FailureKind>, message: &Message) -> FailureKind {
     match known.reading {
         Reading::Sure => known.kind,
         Reading::AskText => narrow(known.kind, message),
@@ -63,12 +84,12 @@ fn settle(known: Meaning, status: Option<FailureKind>, message: &str) -> Failure
 }
 
 /// `kind`, or what the message says it is in truth, as far as `kind` is known to stand for that as well.
-fn narrow(kind: FailureKind, message: &str) -> FailureKind {
+fn narrow(kind: FailureKind, message: &Message) -> FailureKind {
     let may_be = |other: FailureKind| other == kind || stands_for(kind).contains(&other);
-    text::named_in(message)
+    text::named_in(&message.whole)
         .filter(|known| known.reading == Reading::Sure && may_be(known.kind))
         .map(|known| known.kind)
-        .or_else(|| text::first(message, may_be))
+        .or_else(|| message.first(may_be))
         .unwrap_or(kind)
 }
 

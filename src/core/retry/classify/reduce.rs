@@ -4,6 +4,8 @@ use std::{borrow::Cow, sync::LazyLock};
 
 use regex::{Captures, Regex};
 
+use crate::domain::json::{self, Json};
+
 const LINE_CHARS: usize = 300;
 
 /// Of a longer message only this many bytes at either end are read: the beginning names the error, the end of a
@@ -41,6 +43,34 @@ pub(super) fn both_ends(message: &str) -> Cow<'_, str> {
     let head = message.floor_char_boundary(READ_BYTES);
     let tail = message.ceil_char_boundary(message.len() - READ_BYTES);
     Cow::Owned(format!("{}\n{}", &message[..head], &message[tail..]))
+}
+
+/// How deep the message of an error in JSON may lie.
+const DEPTH_MAX: usize = 3;
+
+/// The message of an error that is a JSON object; none for other texts, and where no member holds one.
+#[must_use]
+pub fn message_in_json(message: &str) -> Option<String> {
+    let text = message.trim();
+    if !text.starts_with('{') {
+        return None;
+    }
+    json::parse(text).ok().and_then(|error| message_of(&error, 0))
+}
+
+fn message_of(error: &Json, depth: usize) -> Option<String> {
+    let found = ["message", "error_message", "detail", "error_description", "title", "error", "errors"]
+        .into_iter()
+        .filter_map(|name| error.get(name));
+    found.filter(|_| depth < DEPTH_MAX).find_map(|value| match value {
+        Json::String(text) if !text.trim().is_empty() => Some(text.to_string()),
+        Json::Object(_) => message_of(value, depth + 1),
+        Json::Array(items) => match items.first()? {
+            Json::String(text) => Some(text.to_string()),
+            first => message_of(first, depth + 1),
+        },
+        _ => None,
+    })
 }
 
 fn fixed(pattern: &str) -> Regex {
