@@ -11,6 +11,7 @@ mod completions;
 mod contexts;
 pub mod credential;
 mod database;
+mod database_clock;
 mod demo;
 mod doctor;
 mod evaluate;

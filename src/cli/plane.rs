@@ -43,7 +43,7 @@ const STOCK_EVERY: Duration = Duration::from_secs(10);
 const SELF_CORRECTIONS_EVERY: Duration = Duration::from_secs(60);
 /// How often it is counted what tenants have stored, and erased what they have left.
 const TENANTS_EVERY: Duration = Duration::from_secs(5);
-/// How often it is asked whether it is time to look for what is past its term.
+/// How often the clocks are compared, and it is asked whether it is time to look for what is past its term.
 const RETENTION_EVERY: Duration = Duration::from_secs(60);
 /// How often partitions are made ahead.
 const PARTITIONS_EVERY: Duration = Duration::from_secs(3_600);
@@ -249,6 +249,7 @@ fn chores(gate: &Arc<Gate>) -> Vec<JoinHandle<()>> {
         tokio::spawn(learn(Arc::clone(gate))),
         tokio::spawn(take_stock(Arc::clone(gate))),
         tokio::spawn(look_after_tenants(Arc::clone(gate))),
+        tokio::spawn(look_at_clocks(Arc::clone(gate))),
         tokio::spawn(delete_old(Arc::clone(gate))),
         tokio::spawn(learn_self_corrections(Arc::clone(gate))),
     ]
@@ -328,11 +329,20 @@ async fn look_after_tenants(gate: Arc<Gate>) {
     .await;
 }
 
+/// Looks at the clocks that retention goes by. Every replica does, also while one of them deletes.
+async fn look_at_clocks(gate: Arc<Gate>) {
+    every(RETENTION_EVERY, "the clocks could not be compared", || {
+        let gate = Arc::clone(&gate);
+        async move { gate.look_at_clocks(gate.times()).await.map(drop) }
+    })
+    .await;
+}
+
 /// Deletes what is past its term. Every replica asks; one at a time does, once an hour.
 async fn delete_old(gate: Arc<Gate>) {
     every(RETENTION_EVERY, "what is past its term could not be deleted", || {
         let gate = Arc::clone(&gate);
-        async move { gate.delete_old(gate.now()).await.map(drop) }
+        async move { gate.delete_old(gate.times()).await.map(drop) }
     })
     .await;
 }

@@ -1,9 +1,14 @@
 //! `callgate database retain`: what is too old is dropped.
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use clap::Args;
 
-use crate::store::{RETAIN_DAYS_MIN, Retained, parse_url, retain};
+use super::database_clock::delay;
+use crate::{
+    clock::Clock,
+    store::{RETAIN_DAYS_MIN, Retained, parse_url, retain},
+};
+use callgate_core::domain::time::wait_in_words;
 
 /// What `callgate database retain` takes.
 #[derive(Debug, Args)]
@@ -18,9 +23,15 @@ pub(super) struct RetainArgs {
 
 pub(super) async fn run(args: RetainArgs) -> anyhow::Result<()> {
     let options = parse_url(&args.database_url).context("--database-url")?;
-    let Retained { trees, moved, dropped } = retain(options, args.older_than).await?;
+    let (clocks, retained) = retain(options, args.older_than, Clock::System.now()).await?;
+    if !clocks.agree() {
+        let apart = wait_in_words(clocks.apart_ms.unsigned_abs());
+        bail!("nothing was dropped: the clocks of this machine and of the database are {apart} apart; 5 min may be");
+    }
+    let Retained { trees, moved, dropped } = retained;
     let dropped = if dropped.is_empty() { "none".to_owned() } else { dropped.join(", ") };
     outln!("Call trees dropped: {trees}. Moved to this month, since they still live: {moved}.");
     outln!("Partitions dropped: {dropped}.");
+    outln!("{}", delay(&clocks, false));
     Ok(())
 }

@@ -3,7 +3,7 @@
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
 
-use super::{backup, retain};
+use super::{backup, database_clock, retain};
 use crate::store::{distribute, parse_url};
 
 /// What `callgate database` takes.
@@ -22,6 +22,8 @@ enum DatabaseCommand {
     Upgrade(backup::UpgradeArgs),
     /// Drop call trees that have been silent for long, and the months that nobody lives in any more
     Retain(retain::RetainArgs),
+    /// Tell what retention knows of the clocks; confirm that the database's is right
+    Clock(database_clock::ClockArgs),
 }
 
 /// What `callgate database distribute` takes.
@@ -37,6 +39,7 @@ pub(super) async fn run(args: DatabaseArgs) -> anyhow::Result<()> {
         DatabaseCommand::Distribute(args) => args,
         DatabaseCommand::Upgrade(args) => return backup::upgrade(args).await,
         DatabaseCommand::Retain(args) => return retain::run(args).await,
+        DatabaseCommand::Clock(args) => return database_clock::run(args).await,
     };
     let options = parse_url(&args.database_url).context("--database-url")?;
     let distributed = distribute(options).await?;

@@ -1,19 +1,26 @@
 //! What is past its term: deleted by one replica at a time, told in the log and counted.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use super::{Gate, NoAnswer};
+use crate::store::Clocks;
 use callgate_core::domain::{ids::TenantId, time::Timestamp};
 
 impl Gate {
-    /// Deletes what is past its term at `now`, if it is time for that and no other replica does; true when this one
-    /// did. To be called now and then, by every replica. It may take long: it goes slowly, so that agents do not feel
-    /// it.
+    /// The database's time, and this machine's.
+    #[must_use]
+    pub fn times(&self) -> (Timestamp, Timestamp) {
+        (self.now(), self.clock.now())
+    }
+
+    /// Deletes what is past its term by these [`Gate::times`], if it is time for that, the clocks agree, and no other
+    /// replica does; true when this one did. To be called now and then, by every replica. It may take long: it goes
+    /// slowly, so that agents do not feel it.
     ///
     /// # Errors
     /// [`NoAnswer`]: the rest is deleted the next time.
-    pub async fn delete_old(&self, now: Timestamp) -> Result<bool, NoAnswer> {
-        let Some(deleted) = self.store.delete_old(now).await? else { return Ok(false) };
+    pub async fn delete_old(&self, (now, server): (Timestamp, Timestamp)) -> Result<bool, NoAnswer> {
+        let Some(deleted) = self.store.delete_old(now, server).await? else { return Ok(false) };
         let mut told: BTreeMap<TenantId, Vec<String>> = BTreeMap::new();
         for ((tenant, kind), rows) in deleted {
             self.metrics.deleted(kind, rows);
@@ -23,6 +30,22 @@ impl Gate {
             tracing::info!(tenant = tenant.0, "deleted, since it was past its term: {}", kinds.join(", "));
         }
         Ok(true)
+    }
+
+    /// Looks at the clocks that retention goes by, and tells how they stand. To be called each minute, by every
+    /// replica.
+    ///
+    /// # Errors
+    /// [`NoAnswer`]: the clocks are not believed until the next look.
+    pub async fn look_at_clocks(&self, (now, server): (Timestamp, Timestamp)) -> Result<Clocks, NoAnswer> {
+        let clocks = self.store.look_at_clocks(now, server).await?;
+        let held_back = Duration::from_millis(clocks.gap_ms);
+        self.metrics.clocks(Duration::from_millis(clocks.apart_ms.unsigned_abs()), held_back);
+        if !clocks.agree() {
+            let apart = clocks.apart_ms / 1_000;
+            tracing::error!("this server's clock is {apart} s from the database's: it deletes nothing past its term");
+        }
+        Ok(clocks)
     }
 
     /// How many of the tenants that are served have terms, and how many there are.

@@ -151,6 +151,11 @@ names! {
     METRIC_REDACTIONS = "callgate.redactions",
     /// Counter, `{row}`: rows deleted since they were past their term, by [`DELETED`].
     METRIC_DELETED = "callgate.deleted",
+    /// Gauge, seconds: how far this replica's clock is from the database's. Beyond 300 it deletes nothing.
+    METRIC_CLOCK_APART = "callgate.clock.apart",
+    /// Gauge, seconds: by so much later than at its term is deleted what is past it, since the database's clock passed
+    /// over time without a server. Of the whole database.
+    METRIC_RETENTION_DELAY = "callgate.retention.delay",
     /// Gauge, `{thread}`: threads that answer calls.
     METRIC_RUNTIME_WORKERS = "callgate.runtime.workers",
     /// Gauge, `{task}`: tasks that were begun and have not ended: connections, calls, chores.

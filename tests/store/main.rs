@@ -9,6 +9,7 @@ mod audit;
 mod bound;
 mod budgets;
 mod canaries;
+mod clocks;
 mod connections;
 mod corrections;
 mod distributed;

@@ -5,7 +5,10 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use callgate::store::{Retained, retain};
+use callgate::{
+    clock::Clock,
+    store::{OpenError, Retained},
+};
 use callgate_core::domain::call::Request;
 
 use crate::common::{
@@ -35,6 +38,12 @@ pub(crate) async fn backdate(postgres: &Postgres, roots: &str, last_at: &str) {
     sqlx::raw_sql(sqlx::AssertSqlSafe(sql + "commit")).execute(&mut postgres.connect().await).await.expect("moved");
 }
 
+async fn retain(postgres: &Postgres, days: u32) -> Result<Retained, OpenError> {
+    let (clocks, retained) = callgate::store::retain(postgres.options.clone(), days, Clock::System.now()).await?;
+    assert!(clocks.agree(), "{clocks:?}");
+    Ok(retained)
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn old_months_are_dropped_under_load_and_what_still_lives_moves_on() {
     let postgres = Postgres::start().await;
@@ -59,12 +68,12 @@ async fn old_months_are_dropped_under_load_and_what_still_lives_moves_on() {
             }
         }
     });
-    let first = retain(postgres.options.clone(), 90).await.expect("dropped");
+    let first = retain(&postgres, 90).await.expect("dropped");
     let partitions = vec!["call_2025_01".to_owned(), "outcome_2025_01".to_owned()];
     assert_eq!((first.trees, first.moved, first.dropped), (2, 1, partitions));
     let left = "select count(*) from session where root_id like 'old-%' or session_id like 'old-%'";
     assert_eq!(postgres.number(left).await, 0);
-    assert_eq!(retain(postgres.options.clone(), 90).await.expect("nothing"), Retained::default());
+    assert_eq!(retain(&postgres, 90).await.expect("nothing"), Retained::default());
     is_over.store(true, Ordering::Relaxed);
     stream.await.expect("no panic");
 
@@ -103,11 +112,11 @@ async fn a_tree_that_is_moved_to_another_month_while_two_replicas_use_it_loses_n
     // To and fro: each time the replicas' trees are elsewhere than they know.
     let mut moved = 0;
     while !calls.is_finished() {
-        moved += retain(postgres.options.clone(), 90).await.expect("moved").moved;
+        moved += retain(&postgres, 90).await.expect("moved").moved;
         backdate(&postgres, "s", "last_at").await;
     }
     calls.await.expect("no panic");
-    moved += retain(postgres.options.clone(), 90).await.expect("moved").moved;
+    moved += retain(&postgres, 90).await.expect("moved").moved;
     assert!(moved > 1, "{moved}");
     assert_eq!(postgres.number("select count(*) from call where epoch < '2026-01-01'").await, 0);
     assert_eq!(postgres.number("select count(*) from call where session_id = 's'").await, 2 * CALLS as i64 + 1);

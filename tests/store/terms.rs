@@ -42,23 +42,26 @@ const POLICY: &str = "policy_engine:
     look: {effect: read}
 ";
 
-fn strict() -> Policy {
+pub(crate) fn strict() -> Policy {
     policy::compile(POLICY).expect("a good policy")
 }
 
-async fn keep(gate: &Gate, tenant: &str, words: Option<u32>, calls: Option<u32>) {
+pub(crate) async fn keep(gate: &Gate, tenant: &str, words: Option<u32>, calls: Option<u32>) {
     let terms = Terms { words, calls, months: None };
     let changed = gate.set_tenant_terms(tenant, &terms, &"olga".into()).await.expect("the database answers");
     assert!(matches!(changed, TenantChange::Done(tenant) if tenant.terms == terms));
 }
 
-fn in_days(gate: &Gate, days: u64) -> Timestamp {
+pub(crate) fn in_days(gate: &Gate, days: u64) -> Timestamp {
     gate.now().plus_ms(days * 86_400_000)
 }
 
-/// A look after so many days; true when this gate did it.
-async fn look(gate: &Gate, days: u64) -> bool {
-    Box::pin(gate.delete_old(in_days(gate, days))).await.expect("the database answers")
+/// A look after so many days, throughout which servers looked at the clocks; true when this gate did it.
+pub(crate) async fn look(postgres: &Postgres, gate: &Gate, days: u64) -> bool {
+    let now = in_days(gate, days);
+    let seen = format!("update tenant set clock_seen_at = to_timestamp({} / 1000.0)", now.as_millis());
+    postgres.tamper(&seen).await;
+    Box::pin(gate.delete_old((now, now))).await.expect("the database answers")
 }
 
 fn of(tenant: TenantId, request: Request) -> Request {
@@ -66,7 +69,7 @@ fn of(tenant: TenantId, request: Request) -> Request {
 }
 
 /// Calls of all kinds that are over: a tree with a sub-session.
-async fn finished(gate: &Gate, tenant: TenantId) {
+pub(crate) async fn finished(gate: &Gate, tenant: TenantId) {
     let n = tenant.0;
     for (name, parent, call) in [("s", None, "paid"), ("s-child", Some("s"), "paid-2")] {
         let arguments = format!(r#"{{"to":"word-args-{n}-{call}"}}"#);
@@ -86,13 +89,13 @@ async fn finished(gate: &Gate, tenant: TenantId) {
     evaluate(gate, of(tenant, ask("s", "again", "look", r#"{"at":"word-place"}"#))).await;
 }
 
-async fn words(postgres: &Postgres, tenant: TenantId) -> i64 {
+pub(crate) async fn words(postgres: &Postgres, tenant: TenantId) -> i64 {
     let holds = format!("tenant_id = {} and t::text like '%word-%'", tenant.0);
     let of = |table: &str| format!("select count(*) n from {table} t where {holds}");
     postgres.number(&format!("select sum(n) from ({} union all {}) x", of("call"), of("outcome"))).await
 }
 
-async fn trees(postgres: &Postgres, tenant: TenantId) -> Vec<String> {
+pub(crate) async fn trees(postgres: &Postgres, tenant: TenantId) -> Vec<String> {
     postgres.rows(&format!("select root_id from call_tree where tenant_id = {} order by 1", tenant.0)).await
 }
 
@@ -112,13 +115,13 @@ async fn each_tenant_loses_what_is_past_its_own_terms_and_nothing_else() {
     record(&gate, report("unknown", "c1", OutcomeStatus::Unknown)).await;
     let before = (words(&postgres, DEFAULT_TENANT).await, words(&postgres, acme).await);
 
-    assert!(look(&gate, 1).await, "without terms nothing is deleted");
+    assert!(look(&postgres, &gate, 1).await, "without terms nothing is deleted");
     assert_eq!((words(&postgres, DEFAULT_TENANT).await, words(&postgres, acme).await), before);
     keep(&gate, "default", Some(10), Some(20)).await;
-    assert!(look(&gate, 9).await, "nor before its term");
+    assert!(look(&postgres, &gate, 9).await, "nor before its term");
     assert_eq!((words(&postgres, DEFAULT_TENANT).await, words(&postgres, acme).await), before);
 
-    assert!(look(&gate, 11).await);
+    assert!(look(&postgres, &gate, 11).await);
     let left = "select arguments from call where tenant_id = 1 and arguments is not null order by 1";
     let left = postgres.rows(left).await;
     assert_eq!(left.len(), 2, "the question's and the running call's: {left:?}");
@@ -132,7 +135,7 @@ async fn each_tenant_loses_what_is_past_its_own_terms_and_nothing_else() {
     assert_eq!(decided, "REUSE duplicate_call_blocked");
     assert!(text.contains("is no longer kept") && text.contains("done_at_unix_ms"), "{text}");
 
-    assert!(look(&gate, 21).await);
+    assert!(look(&postgres, &gate, 21).await);
     assert_eq!(trees(&postgres, DEFAULT_TENANT).await, ["(asked)", "(open)", "(unknown)"]);
     for table in ["call", "outcome", "session", "session_event", "session_owner"] {
         let rows = format!("select count(*) from {table} where tenant_id = 1 and root_id in ('s', 'elsewhere')");
@@ -154,12 +157,12 @@ async fn each_tenant_loses_what_is_past_its_own_terms_and_nothing_else() {
 
     // What was open is over, and goes: the question's words, and the tree of the call that ran.
     record(&gate, success("open", "c1", "saved")).await;
-    assert!(look(&gate, 22).await);
+    assert!(look(&postgres, &gate, 22).await);
     assert_eq!(trees(&postgres, DEFAULT_TENANT).await, ["(asked)", "(unknown)"]);
     assert_eq!(words(&postgres, DEFAULT_TENANT).await, 1);
     let closed = "update call set approval_expires_at = now() where approval_id is not null";
     assert_eq!(postgres.tamper(closed).await, 1);
-    assert!(look(&gate, 23).await);
+    assert!(look(&postgres, &gate, 23).await);
     assert_eq!(words(&postgres, DEFAULT_TENANT).await, 0);
     assert_eq!(trees(&postgres, DEFAULT_TENANT).await, ["(unknown)"]);
 }
@@ -198,9 +201,9 @@ async fn calls_are_answered_while_it_deletes_and_one_replica_does_it() {
             })
         })
         .collect();
-    let (one, other) = tokio::join!(look(&gates[0], 0), look(&gates[1], 0));
+    let (one, other) = tokio::join!(look(&postgres, &gates[0], 0), look(&postgres, &gates[1], 0));
     assert!(one != other, "one of them: {one} {other}");
-    assert!(!look(&gates[0], 0).await, "once an hour");
+    assert!(!look(&postgres, &gates[0], 0).await, "once an hour");
     is_over.store(true, Ordering::Relaxed);
     let mut made = 0;
     for stream in streams {
@@ -230,14 +233,14 @@ async fn what_is_learned_stays_when_its_calls_go() {
         trial(&gate, "s", n, "tool", n > 0).await;
     }
     keep(&gate, "default", None, Some(1)).await;
-    assert!(look(&gate, 2).await);
+    assert!(look(&postgres, &gate, 2).await);
     assert_eq!(trees(&postgres, DEFAULT_TENANT).await, ["(s)"], "not before it is learned from");
     gate.learn().await.expect("counted");
     let rollups =
         async || [postgres.rows("select * from retry_hourly").await, postgres.rows("select * from retry_recent").await];
     let learned = rollups().await;
     assert!(!learned[0].is_empty() && !learned[1].is_empty());
-    assert!(look(&gate, 3).await);
+    assert!(look(&postgres, &gate, 3).await);
     assert_eq!(postgres.number("select count(*) from call").await, 0);
     gate.rebuild_profiles().await.expect("made anew");
     assert_eq!(rollups().await, learned);
@@ -280,7 +283,7 @@ async fn what_nobody_reads_any_more_goes_and_evidence_at_the_term() {
     // A call of long ago that the third policy has judged is still there.
     evaluate(&gate, ask("s", "c1", "look", "{}")).await;
     postgres.tamper("update call set policy_version = repeat('4', 16)").await;
-    assert!(look(&gate, 0).await);
+    assert!(look(&postgres, &gate, 0).await);
     let rows = async |sql: &str| postgres.rows(sql).await;
     assert_eq!(rows("select tenant_id, count(*) from counter where day < current_date group by 1").await, [""; 0]);
     assert_eq!(postgres.number("select count(*) from counter").await, 2);
@@ -298,7 +301,7 @@ async fn what_nobody_reads_any_more_goes_and_evidence_at_the_term() {
         return;
     }
     postgres.tamper("update policy_activation set hash = repeat('9', 64) where revision > 2").await;
-    assert!(look(&gate, 1).await);
+    assert!(look(&postgres, &gate, 1).await);
     assert_eq!(rows(&policies.replace('$', "1")).await, ["(49)"], "the active one, and that of a stored call");
     assert_eq!(rows(&policies.replace('$', "2")).await, ["(0123456789)"]);
 }
@@ -314,7 +317,7 @@ async fn months_are_dropped_at_the_planes_term_but_not_what_is_open() {
     backdate(&postgres, "o%", "'2025-01-20'").await;
     let terms = Terms { months: Some(90), ..Terms::default() };
     gate.set_tenant_terms("default", &terms, &"olga".into()).await.expect("the database answers");
-    assert!(look(&gate, 0).await);
+    assert!(look(&postgres, &gate, 0).await);
     assert_eq!(trees(&postgres, DEFAULT_TENANT).await, ["(open)"]);
     assert_eq!(postgres.number("select count(*) from pg_class where relname ~ '2025_01$'").await, 0);
     assert_eq!(postgres.number("select count(*) from call").await, 1);
@@ -346,7 +349,7 @@ async fn arguments_that_a_person_chose_go_at_the_term_and_what_was_asked_stays_r
     let kept = "select detail #>> '{edit,arguments}' is not null, detail #>> '{edit,digest}' is not null
                 from session_event where kind = 'answered'";
     for (days, stored) in [(9, "(t,t)"), (11, "(f,t)")] {
-        assert!(look(&warm, days).await);
+        assert!(look(&postgres, &warm, days).await);
         assert_eq!(postgres.rows(kept).await, [stored], "after {days} days");
         let cold = gate(&postgres, &strict()).await;
         for gate in [&warm, &cold] {

@@ -359,6 +359,22 @@ BOARD = board(
             runbook="CallgateProfilesOld",
         ),
         panel(
+            "Clock of each replica",
+            "timeseries",
+            "How far it is from the database's.",
+            prom("max by (instance) (callgate_clock_apart_seconds{$of})", "{{instance}}"),
+            unit="s",
+            runbook="CallgateClockApart",
+        ),
+        panel(
+            "Delay of retention",
+            "timeseries",
+            "How much later than at its term is deleted what is past it.",
+            prom("max(callgate_retention_delay_seconds{$of})", "delay"),
+            unit="s",
+            runbook="CallgateRetentionDelayed",
+        ),
+        panel(
             "Revision of the policy",
             "timeseries",
             "Which activation each replica judges by.",

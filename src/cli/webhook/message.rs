@@ -1,13 +1,12 @@
 //! What a webhook is told of a question, signed as [Standard Webhooks](https://www.standardwebhooks.com) has it.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
-use chrono::{DateTime, SecondsFormat};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use serde_json::{Value, json};
 use sha2::Sha256;
 
 use super::file::{Format, Webhook};
-use callgate_core::domain::{inbox::Question, route::Route, time::Timestamp, tool::Risk};
+use callgate_core::domain::{inbox::Question, route::Route, tool::Risk};
 
 /// The longest name in a text for people, in characters.
 const NAME: usize = 120;
@@ -42,15 +41,16 @@ pub(super) fn body(webhook: &Webhook, told: &Told<'_>) -> String {
         "people": route.people,
         "args_digest": hex::encode(question.args_digest.0),
         "policy_version": question.policy,
-        "create_time": time(question.asked_at),
-        "expire_time": time(question.expires_at),
+        "create_time": question.asked_at.to_string(),
+        "expire_time": question.expires_at.to_string(),
         "url": link,
     });
     if webhook.arguments {
         data["arguments_json"] = Value::from(question.arguments.as_str());
         data["justification"] = Value::from(question.justification.as_deref());
     }
-    json!({ "type": "approval.asked", "timestamp": time(question.asked_at), "text": text, "data": data }).to_string()
+    json!({ "type": "approval.asked", "timestamp": question.asked_at.to_string(), "text": text, "data": data })
+        .to_string()
 }
 
 /// For people, as chats show it.
@@ -62,7 +62,7 @@ fn text(told: &Told<'_>, link: &str) -> String {
         plain(&question.tool),
         plain(&route.whom()),
         told.risk.as_str().to_lowercase(),
-        time(question.expires_at),
+        question.expires_at,
     )
 }
 
@@ -74,11 +74,6 @@ fn plain(name: &str) -> String {
 
 fn is_seen(char: char) -> bool {
     !matches!(char, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
-}
-
-fn time(at: Timestamp) -> String {
-    let at = DateTime::from_timestamp_millis(at.as_millis()).unwrap_or_default();
-    at.to_rfc3339_opts(SecondsFormat::Secs, true)
 }
 
 /// The header `webhook-signature`.

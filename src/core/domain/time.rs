@@ -1,5 +1,9 @@
 //! Points in time, as an argument: nothing in the pure rooms asks a clock.
 
+use std::fmt;
+
+use chrono::{DateTime, SecondsFormat};
+
 /// Milliseconds since the Unix epoch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(i64);
@@ -47,6 +51,14 @@ impl Timestamp {
     #[must_use]
     pub const fn next_day(self) -> Self {
         Self((self.0.div_euclid(DAY_MS) + 1) * DAY_MS)
+    }
+}
+
+impl fmt::Display for Timestamp {
+    /// RFC 3339, in UTC and whole seconds.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let at = DateTime::from_timestamp_millis(self.0).unwrap_or_default();
+        f.write_str(&at.to_rfc3339_opts(SecondsFormat::Secs, true))
     }
 }
 

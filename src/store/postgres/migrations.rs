@@ -119,6 +119,7 @@ const FILES: &[(&str, &str)] = files![
     "0216_call_tree_steps"
     "0217_call_witness"
     "0218_outcome_witness"
+    "0219_tenant_clock"
 ];
 
 /// The advisory lock of whoever migrates: `callgate` and a number, as a key.

@@ -5,6 +5,7 @@ pub mod audit;
 mod bind;
 mod carry;
 mod catch_up;
+mod clocks;
 mod columns;
 mod commits;
 mod connect;
@@ -86,6 +87,7 @@ use callgate_core::domain::{
 };
 
 pub use carry::{Carried, carried, make_roles, settle_in};
+pub use clocks::{Clocks, clocks};
 pub use commits::Commit;
 pub use connect::{parse_url, reached_at};
 pub use console::SignedIn;

@@ -9,7 +9,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use super::{Job, Store, decode::Loaded, retention, trees, words};
+use super::{Job, Store, clocks, decode::Loaded, retention, trees, words};
 use crate::store::error::StoreError;
 use callgate_core::domain::{
     ids::{DEFAULT_TENANT, TenantId},
@@ -113,33 +113,39 @@ impl<'s> Pace<'s> {
 }
 
 impl Store {
-    /// Deletes what is past its term at `now`; nothing, where another replica does, or did within the last hour. Ends
-    /// when all is done, which may take long.
+    /// Deletes what is past its term at `now`, the database's time; nothing, where another replica does, or did within
+    /// the last hour, or where the clocks cannot be believed: `server` is the time of this machine. Ends when all is
+    /// done, which may take long.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be used: what was deleted until then stays deleted, and the next look
     /// goes on.
-    pub async fn delete_old(&self, now: Timestamp) -> Result<Option<Deleted>, StoreError> {
+    pub async fn delete_old(&self, now: Timestamp, server: Timestamp) -> Result<Option<Deleted>, StoreError> {
         // On a connection of its own, which takes its lock with it.
         let mut conn = self.slow.separate().await?;
         sqlx::raw_sql(STATEMENT).execute(&mut conn).await?;
         let is_mine: bool =
             sqlx::query_scalar("select pg_try_advisory_lock($1)").bind(LOCK).fetch_one(&mut conn).await?;
-        if !is_mine || !is_due(&mut conn, now).await? {
+        if !is_mine {
+            return Ok(None);
+        }
+        let Some(by) = clocks::of_retention(&mut conn, now, server).await? else { return Ok(None) };
+        if !is_due(&mut conn, now).await? {
             return Ok(None);
         }
         let mut pass =
-            Pass { conn, now, pace: Pace::of(self), deleted: Deleted::new(), is_distributed: self.is_distributed };
+            Pass { conn, now: by, pace: Pace::of(self), deleted: Deleted::new(), is_distributed: self.is_distributed };
         pass.run().await?;
         Ok(Some(pass.deleted))
     }
 }
 
-/// Takes this hour's look, unless somebody has.
+/// Takes this hour's look, unless somebody has. One that was taken by a clock since set back does not count.
 async fn is_due(conn: &mut PgConnection, now: Timestamp) -> Loaded<bool> {
     let claim = sqlx::query(
         "update tenant set retained_at = to_timestamp($2 / 1000.0) where tenant_id = $1
-         and coalesce(retained_at, '-infinity') <= to_timestamp(($2 - $3) / 1000.0)",
+         and (coalesce(retained_at, '-infinity') <= to_timestamp(($2 - $3) / 1000.0)
+           or retained_at > to_timestamp(($2 + $3) / 1000.0))",
     );
     let claim = claim.bind(DEFAULT_TENANT.0).bind(now.as_millis()).bind(super::row::big(EVERY_MS));
     Ok(claim.execute(conn).await?.rows_affected() > 0)

@@ -11,7 +11,9 @@ use sqlx::{
 };
 
 use super::{
-    SCHEMA, connect, distribute,
+    SCHEMA, clocks,
+    clocks::Clocks,
+    connect, distribute,
     maintain::{self, month, partition},
     trees,
 };
@@ -36,11 +38,12 @@ pub struct Retained {
 
 /// Drops the trees that have been silent for more than `days` days and were born in a month that is as old, moves those
 /// that were not silent to the present month, and drops the partitions of those months. Safe beside running servers: a
-/// dropped session that is heard of again begins anew. At least [`RETAIN_DAYS_MIN`] days are kept.
+/// dropped session that is heard of again begins anew. At least [`RETAIN_DAYS_MIN`] days are kept. `server` is the time
+/// of this machine, and `Clocks` of then tell by how much later it dropped; nothing is dropped where they disagree.
 ///
 /// # Errors
 /// [`OpenError`] when the database cannot be used; what was dropped until then stays dropped, and the next one goes on.
-pub async fn retain(options: PgConnectOptions, days: u32) -> Result<Retained, OpenError> {
+pub async fn retain(options: PgConnectOptions, days: u32, server: Timestamp) -> Result<(Clocks, Retained), OpenError> {
     let options = options
         .options([("search_path", SCHEMA), ("lock_timeout", "5000"), ("idle_in_transaction_session_timeout", "2000")])
         .application_name("callgate retention")
@@ -49,7 +52,11 @@ pub async fn retain(options: PgConnectOptions, days: u32) -> Result<Retained, Op
     let (mut conn, _) = connect::first(options).await?;
     let is_distributed = distribute::is_distributed(&mut conn).await?;
     let now = maintain::now(&mut conn).await?;
-    Ok(drop_months(&mut conn, days, now, is_distributed).await?)
+    let clocks = clocks::look(&mut conn, now, server).await?;
+    Ok(match clocks.of_retention() {
+        Some(by) => (clocks, drop_months(&mut conn, days, by, is_distributed).await?),
+        None => (clocks, Retained::default()),
+    })
 }
 
 /// As [`retain`], by the time `now`.

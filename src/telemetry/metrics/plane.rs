@@ -33,6 +33,8 @@ pub(super) struct Plane {
     policy_unconfirmed: Gauge<f64>,
     policy_revision: Gauge<u64>,
     profiles_age: Gauge<f64>,
+    clock_apart: Gauge<f64>,
+    retention_delay: Gauge<f64>,
     certificate_left: Gauge<i64>,
     approvals_open: Gauge<u64>,
     approvals_oldest: Gauge<f64>,
@@ -71,6 +73,8 @@ impl Plane {
                 "The activation that this replica judges the plane's own tenant by.",
             ),
             profiles_age: make.age(names::METRIC_PROFILES_AGE, "Since this replica last read what was learned."),
+            clock_apart: make.age(names::METRIC_CLOCK_APART, "How far this replica's clock is from the database's."),
+            retention_delay: make.age(names::METRIC_RETENTION_DELAY, "How much later than at its term is deleted."),
             certificate_left: left.with_description("How long a certificate still holds that is shown.").build(),
             approvals_open: make.gauge(names::METRIC_APPROVALS_OPEN, "{approval}", "Questions to people, in all."),
             approvals_oldest: make.age(names::METRIC_APPROVALS_OLDEST, "Since the oldest of them was asked."),
@@ -154,6 +158,12 @@ impl Metrics {
     /// How long ago this replica last read what was learned of retries.
     pub fn profiles(&self, age: Duration) {
         self.plane.profiles_age.record(age.as_secs_f64(), &[]);
+    }
+
+    /// How far this replica's clock is from the database's, and by how much retention comes later.
+    pub fn clocks(&self, apart: Duration, delay: Duration) {
+        self.plane.clock_apart.record(apart.as_secs_f64(), &[]);
+        self.plane.retention_delay.record(delay.as_secs_f64(), &[]);
     }
 
     /// For so many seconds holds the certificate that is shown there.

@@ -104,8 +104,8 @@ mod tests {
              create_document {\"title\":\"Q4 report\"} => allow",
         );
         let expected = "create_document succeeded 60 s ago with arguments that differ only in white space, case or \
-                        punctuation of `title`, and gave doc_1. If the same thing is meant, go on with doc_1 and do not \
-                        make another.";
+                        punctuation of `title`, and gave doc_1. If the same thing is meant, go on with doc_1 and do \
+                        not make another.";
         assert_eq!(said[1], expected);
         assert!(said[2].is_empty(), "{said:?}");
         assert!(said[3].contains("of `title`, and in `notify`, which one of the two calls leaves out, and gave doc_"));

@@ -1,0 +1,46 @@
+//! `callgate database clock`: what retention knows of the clocks, and a person's word that they are right.
+
+use anyhow::Context as _;
+use clap::Args;
+
+use crate::{
+    clock::Clock,
+    store::{Clocks, clocks, parse_url},
+};
+use callgate_core::domain::time::{Timestamp, wait_in_words};
+
+/// What `callgate database clock` takes.
+#[derive(Debug, Args)]
+pub(super) struct ClockArgs {
+    /// The database that the servers are given
+    #[arg(long, value_name = "URL", env = "CALLGATE_DATABASE_URL", hide_env_values = true)]
+    database_url: String,
+    /// The database's clock is right: delete at the term again what lived through a gap
+    #[arg(long)]
+    confirm: bool,
+}
+
+pub(super) async fn run(args: ClockArgs) -> anyhow::Result<()> {
+    let options = parse_url(&args.database_url).context("--database-url")?;
+    let found = clocks(options, Clock::System.now(), args.confirm).await?;
+    outln!("Database: {}", found.database);
+    outln!("This machine: {}", Timestamp::from_millis(found.database.as_millis() + found.apart_ms));
+    outln!("Last looked at by a server: {}", found.seen.map_or("never".to_owned(), |seen| seen.to_string()));
+    outln!("{}", delay(&found, args.confirm));
+    Ok(())
+}
+
+/// By how much later than at its term is deleted what is past it.
+pub(super) fn delay(clocks: &Clocks, is_confirmed: bool) -> String {
+    if clocks.gap_ms == 0 {
+        return "Retention deletes at the term.".to_owned();
+    }
+    let gap = wait_in_words(clocks.gap_ms);
+    if is_confirmed {
+        return format!("Retention deletes at the term again; it was {gap} later.");
+    }
+    format!(
+        "Retention deletes {gap} later than at the term: no server saw the database's clock pass that time. If the \
+         clock is right now, say so with callgate database clock --confirm."
+    )
+}

@@ -1,0 +1,56 @@
+//! Retention beside clocks that are wrong, and after a time without servers.
+
+use callgate::store::clocks;
+use callgate_core::domain::{ids::DEFAULT_TENANT, time::Timestamp};
+
+use super::terms::{finished, keep, look, strict, trees, words};
+use crate::common::{gates::gate, postgres::Postgres};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wrong_clock_deletes_nothing() {
+    let postgres = Postgres::start().await;
+    let gate = gate(&postgres, &strict()).await;
+    finished(&gate, DEFAULT_TENANT).await;
+    keep(&gate, "default", Some(10), Some(20)).await;
+    let before = words(&postgres, DEFAULT_TENANT).await;
+    let looks = async |database: Timestamp, server: Timestamp| {
+        let clocks = gate.look_at_clocks((database, server)).await.expect("the database answers");
+        let did = Box::pin(gate.delete_old((database, server))).await.expect("the database answers");
+        (clocks.agree(), clocks.gap_ms / 3_600_000, did)
+    };
+    let now = gate.now();
+    assert_eq!(looks(now, now).await, (true, 0, true));
+    // Both clocks jump, as on one machine, and stay wrong; the calls are minutes old.
+    let wrong = now.plus_ms(40 * 86_400_000);
+    assert_eq!(looks(wrong, wrong).await, (true, 960, true));
+    assert_eq!(looks(wrong.plus_ms(3_700_000), wrong.plus_ms(3_700_000)).await, (true, 960, true));
+    assert_eq!(words(&postgres, DEFAULT_TENANT).await, before);
+    assert_eq!(trees(&postgres, DEFAULT_TENANT).await, ["(s)"]);
+    // They are right again, and retention goes on, though it was done at a time that is to come.
+    let later = now.plus_ms(3_600_000);
+    assert_eq!(looks(later, later).await, (true, 0, true));
+    // One of the two is wrong.
+    let (ahead, behind) = (later.plus_ms(40 * 86_400_000), Timestamp::from_millis(later.as_millis() - 400_000));
+    assert_eq!(looks(later.plus_ms(3_700_000), ahead).await, (false, 0, false));
+    assert_eq!(looks(later.plus_ms(3_700_000), behind).await, (false, 0, false));
+    assert_eq!(words(&postgres, DEFAULT_TENANT).await, before);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_time_without_servers_it_is_deleted_late_until_the_clock_is_confirmed() {
+    let postgres = Postgres::start().await;
+    let gate = gate(&postgres, &strict()).await;
+    finished(&gate, DEFAULT_TENANT).await;
+    keep(&gate, "default", Some(10), Some(20)).await;
+    let now = gate.now();
+    gate.look_at_clocks((now, now)).await.expect("the database answers");
+    let later = now.plus_ms(25 * 86_400_000);
+    assert_eq!(gate.look_at_clocks((later, later)).await.expect("the database answers").gap_ms, 25 * 86_400_000);
+    assert!(Box::pin(gate.delete_old((later, later))).await.expect("the database answers"));
+    assert_eq!(trees(&postgres, DEFAULT_TENANT).await, ["(s)"]);
+    postgres.tamper("update tenant set retained_at = null").await;
+    let told = clocks(postgres.options.clone(), gate.now(), true).await.expect("confirmed");
+    assert_eq!(told.gap_ms, 25 * 86_400_000);
+    assert!(look(&postgres, &gate, 25).await);
+    assert!(trees(&postgres, DEFAULT_TENANT).await.is_empty());
+}
