@@ -27,7 +27,7 @@ use crate::{
         verdict::{Verdict, winner},
     },
     policy::Policy,
-    rules::{self, Context, phase, same_call},
+    rules::{self, Context, halted, phase, same_call},
 };
 
 /// Judges a call. `batch` is the place of the first call judged in the same batch, if this is not the first.
@@ -51,9 +51,11 @@ pub fn evaluate(
         if call.args_digest != proposal.args_digest {
             return Err(EvaluateRejection::CallIdReused);
         }
-        if is_final(call, now) {
-            return Ok(Judgement::Replay(replay(policy, tree, shared, proposal, call, now)));
-        }
+    }
+    let replayed =
+        known.filter(|call| is_final(call, now)).map(|call| (call, replay(policy, tree, shared, proposal, call, now)));
+    if let Some((_, verdict)) = replayed.as_ref().filter(|(call, _)| call.permit.is_none() || shared.halts.is_empty()) {
+        return Ok(Judgement::Replay(verdict.clone()));
     }
     // A call that is asked for again belongs to the turn that it came with, and is not counted against itself.
     let batch = known.map(|call| call.batch).or(batch);
@@ -80,6 +82,9 @@ pub fn evaluate(
         window: policy.rules.window,
         now,
     };
+    if let Some((_, verdict)) = replayed {
+        return Ok(Judgement::Replay(unless_halted(policy, &cx, verdict)));
+    }
     let findings = objections(policy, &cx);
     let strictest = |enforced: bool| {
         let findings = findings.iter().filter(|finding| finding.enforced || !enforced);
@@ -105,6 +110,25 @@ pub fn evaluate(
 #[must_use]
 pub fn is_recent(policy: &Policy, creation: &Creation, now: Timestamp) -> bool {
     now.since_ms(creation.at) < policy.rules.get::<same_call::Params>().window_ms
+}
+
+/// The stored verdict of a call that is permitted and open, unless a halt holds now: who asks again has not begun, or
+/// would begin anew. The lease stays, and a report on the call is taken in.
+fn unless_halted(policy: &Policy, cx: &Context<'_>, stored: Verdict) -> Verdict {
+    let Some(mut halt) = policy.rules.find(halted::RULE.id).and_then(|slot| slot.check(cx)) else { return stored };
+    halt.enforced &= policy.holds(&halt.rule, &cx.proposal.spec);
+    if !halt.enforced {
+        return stored;
+    }
+    let tools_disabled = halt.decision == Decision::Stop;
+    Verdict {
+        decision: halt.decision,
+        would: halt.decision,
+        findings: vec![halt],
+        permit: None,
+        tools_disabled,
+        ..stored
+    }
 }
 
 /// The event of a judgement.

@@ -5,7 +5,10 @@
 //!
 //! Why: when agents do harm, there must be one switch that holds for all of them, whatever their own code does.
 //!
-//! Known problems: a call that was permitted before the halt is not called back.
+//! A call that was permitted before and has no outcome yet is stopped where it is asked for again under its call_id; its
+//! lease stays, and its outcome is taken in.
+//!
+//! Known problems: a call that was permitted before the halt and runs already is not called back.
 
 use crate::domain::{
     finding::{Decision, Finding, Wording},
@@ -91,6 +94,22 @@ mod tests {
              resume session s
              session child
              look {} => allow",
+        );
+    }
+
+    #[test]
+    fn a_permit_without_an_outcome_is_stopped_while_the_halt_lasts() {
+        check(
+            "rules halted
+             pay {} as c1 => allow
+             halt session s
+             pay {} as c1 => stop session_halted
+             resume session s
+             pay {} as c1 => allow, replayed
+             halt tool pay
+             pay {} as c1 => deny session_halted
+             record c1 ok done
+             pay {} as c1 => deny session_halted",
         );
     }
 

@@ -85,6 +85,14 @@ impl Slot {
         self.params(asked.tool).silent(asked)
     }
 
+    /// What it has to say about the call. A way out is never blocked.
+    #[must_use]
+    pub fn check(&self, cx: &Context<'_>) -> Option<Finding> {
+        let is_asked = self.mode != Mode::Off && !cx.proposal.spec.terminal;
+        let finding = is_asked.then(|| self.params(cx.tool()).check(cx)).flatten()?;
+        Some(self.worded(finding, cx))
+    }
+
     /// The finding's text, in the owner's words where there are any.
     fn worded(&self, finding: Finding, cx: &Context<'_>) -> Finding {
         let Some(template) = &self.message else { return finding };
@@ -195,16 +203,9 @@ impl RuleSet {
         params.downcast_mut().expect("looked for")
     }
 
-    /// What every rule has to say about the call, in the rules' order. A way out is never blocked.
+    /// What every rule has to say about the call, in the rules' order.
     #[must_use]
     pub fn check(&self, cx: &Context<'_>) -> Vec<Finding> {
-        let mut findings = Vec::new();
-        if cx.proposal.spec.terminal {
-            return findings;
-        }
-        for slot in self.slots.iter().filter(|slot| slot.mode != Mode::Off) {
-            findings.extend(slot.params(cx.tool()).check(cx).map(|finding| slot.worded(finding, cx)));
-        }
-        findings
+        self.slots.iter().filter_map(|slot| slot.check(cx)).collect()
     }
 }
