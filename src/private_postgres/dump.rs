@@ -59,7 +59,7 @@ impl DumpTools {
     /// [`PrivatePostgresError::Tool`] with what the program said.
     pub async fn dump(&self, connection: &Connection, file: &Path) -> Result<(), PrivatePostgresError> {
         let mut command = self.command("pg_dump", connection);
-        command.args(["--format=custom", LOCK_WAIT, "--file"]).arg(file);
+        command.args(["--format=custom", LOCK_WAIT, "--file"]).arg(absolute(file)?);
         run("pg_dump", command).await
     }
 
@@ -70,7 +70,7 @@ impl DumpTools {
     /// [`PrivatePostgresError::Tool`] with what the program said.
     pub async fn restore(&self, connection: &Connection, file: &Path) -> Result<(), PrivatePostgresError> {
         let mut command = self.command("pg_restore", connection);
-        command.args(["--exit-on-error", "--dbname", connection.database]).arg(file);
+        command.args(["--exit-on-error", "--dbname", connection.database]).arg(absolute(file)?);
         run("pg_restore", command).await
     }
 
@@ -79,6 +79,11 @@ impl DumpTools {
         command.envs(connection.environment()).arg("--no-password");
         command
     }
+}
+
+/// The programs run from `/`.
+fn absolute(file: &Path) -> Result<PathBuf, PrivatePostgresError> {
+    std::path::absolute(file).map_err(PrivatePostgresError::io("find", file))
 }
 
 async fn run(program: &'static str, command: Command) -> Result<(), PrivatePostgresError> {

@@ -1,8 +1,8 @@
 //! How every database program is run: as the right account, in a clean environment, for a bounded time.
 
-use std::ffi::OsStr;
 use std::io::{self, Write as _};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
@@ -29,8 +29,12 @@ const ENVIRONMENT: [&str; 9] = [
 /// A command in its own process group, from `/`, with little of the caller's environment and none of its locale.
 ///
 /// `account` is the one to drop to, when callgate is root.
-pub(super) fn command(program: impl AsRef<OsStr>, account: Option<&Account>) -> Command {
-    let mut command = Command::new(program);
+pub(super) fn command(program: impl AsRef<Path>, account: Option<&Account>) -> Command {
+    // A name alone is looked for on PATH; a relative path would be one below `/`.
+    let program = program.as_ref();
+    let is_name = program.parent().is_none_or(|folder| folder.as_os_str().is_empty());
+    let found = if is_name { None } else { std::path::absolute(program).ok() };
+    let mut command = Command::new(found.as_deref().unwrap_or(program));
     command.env_clear();
     command.envs(ENVIRONMENT.iter().filter_map(|key| std::env::var_os(key).map(|value| (key, value))));
     // Messages are matched in English, and macOS starts a thread inside the postmaster without it.

@@ -47,10 +47,8 @@ pub fn evaluate(
     let session = tree.sessions.get(&request.session).map(Box::as_ref);
     let depth = place(tree, session, request.parent.as_ref())?;
     let known = session.and_then(|session| session.call(&request.call_id));
-    if let Some(call) = known {
-        if call.args_digest != proposal.args_digest {
-            return Err(EvaluateRejection::CallIdReused);
-        }
+    if known.is_some_and(|call| call.args_digest != proposal.args_digest) {
+        return Err(EvaluateRejection::CallIdReused);
     }
     let replayed =
         known.filter(|call| is_final(call, now)).map(|call| (call, replay(policy, tree, shared, proposal, call, now)));
