@@ -25,6 +25,9 @@ pub type Wire = InterceptedService<Channel, Bearer>;
 
 /// How long a command may take to give a token.
 const COMMAND_MAX: Duration = Duration::from_secs(10);
+/// How often a server is asked whether it is there, while an answer is waited for, and how long it may take to say so.
+const KEEPALIVE: Duration = Duration::from_secs(20);
+const KEEPALIVE_ANSWER: Duration = Duration::from_secs(10);
 
 /// What is shown to a server, and by which authority its certificate is judged.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -129,6 +132,8 @@ impl Credential {
         if bearer.0.is_some() && is_overheard(url) {
             bail!("--server {url}: a token would travel there for everybody to read; use https://");
         }
+        // A server that hangs, or a network that swallows all, is noticed also while an answer is waited for.
+        let endpoint = endpoint.http2_keep_alive_interval(KEEPALIVE).keep_alive_timeout(KEEPALIVE_ANSWER);
         self.encrypted(url, endpoint)
     }
 

@@ -1,6 +1,7 @@
 //! `callgate hook` as coding agents run it: their JSON on standard input, their dialect on standard output, a server
 //! and its database behind it.
 
+mod lost;
 mod people;
 
 use std::{

@@ -3,7 +3,9 @@
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
+use callgate_proto::v1::RecordRequest;
 use etcetera::BaseStrategy as _;
+use prost::Message as _;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -43,6 +45,26 @@ impl Remembered {
     fn path(&self, session: &str) -> Option<PathBuf> {
         // A session's name is the host's, and no path.
         Some(self.folder.as_ref()?.join(&hex::encode(Sha256::digest(session))[..32]))
+    }
+
+    /// The files of calls of a session that were asked about by this process and got no answer.
+    pub(super) fn asked_by_this(&self, session: &str) -> Vec<PathBuf> {
+        let mark = format!(".{}", std::process::id());
+        let folder = self.path(session).map(|path| path.with_extension("asked"));
+        let entries = folder.and_then(|folder| fs::read_dir(folder).ok()).into_iter().flatten().flatten();
+        let files = entries.map(|entry| entry.path());
+        files.filter(|file| file.to_string_lossy().ends_with(&mark)).collect()
+    }
+
+    /// They run unasked.
+    pub(super) fn drop_asked(&self, session: &str) {
+        self.asked_by_this(session).iter().for_each(|file| drop(fs::remove_file(file)));
+    }
+
+    /// Where it is noted that a call is asked about, by this process.
+    fn asked_file(&self, session: &str, call_id: &str) -> Option<PathBuf> {
+        let name = format!("{}.{}", &hex::encode(Sha256::digest(call_id))[..32], std::process::id());
+        Some(self.path(session)?.with_extension("asked").join(name))
     }
 
     fn known(&self, session: &str) -> Known {
@@ -94,6 +116,17 @@ impl Memory for Remembered {
         Some(kept.join("\n"))
     }
 
+    fn begins(&self, cancellation: &RecordRequest) {
+        let session = cancellation.caller.as_ref().map_or("", |caller| &caller.session_id);
+        let Some(file) = self.asked_file(session, &cancellation.call_id) else { return };
+        let _ = file.parent().map(fs::create_dir_all);
+        let _ = fs::write(file, cancellation.encode_to_vec());
+    }
+
+    fn is_answered(&self, session: &str, call_id: &str) {
+        let _ = self.asked_file(session, call_id).map(fs::remove_file);
+    }
+
     fn ask(&self, session: &str, call_id: &str, question: &str) {
         self.change(session, |known| drop(known.asked.insert(call_id.to_owned(), question.to_owned())));
     }
@@ -133,6 +166,7 @@ impl Memory for Remembered {
     fn forget(&self, session: &str) {
         // One that is taken up again has its summary to come.
         if !self.known(session).owes {
+            let _ = self.path(session).map(|path| fs::remove_dir(path.with_extension("asked")));
             let _ = self.path(session).map(fs::remove_file);
         }
     }

@@ -1,6 +1,7 @@
 //! `callgate hook`: a coding agent's event in, its dialect out (docs/hooks.md#what-the-host-hears). It starts with each
 //! event, so it does no more than it must.
 
+mod give_up;
 mod memory;
 mod plane;
 mod reads;
@@ -8,6 +9,7 @@ mod witness;
 
 use std::{
     io::{Read as _, Write as _},
+    path::PathBuf,
     process::ExitCode,
     time::Duration,
 };
@@ -52,6 +54,9 @@ pub(super) struct HookArgs {
     /// How long the host waits for its hook, in seconds [default: as the host does unless its settings say otherwise]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     timeout: Option<u64>,
+    /// Call off a call that no answer came to: a hook starts this for itself
+    #[arg(long, value_name = "FILE", hide = true)]
+    give_up: Option<PathBuf>,
     #[command(flatten)]
     remote: Remote,
 }
@@ -66,6 +71,9 @@ enum Failed {
 
 /// Runs it: the exit code is the host's to read.
 pub(super) fn run(args: &HookArgs) -> ExitCode {
+    if let Some(file) = &args.give_up {
+        return give_up::call_off(args, file);
+    }
     let said = hooked(args);
     if !said.error.is_empty() {
         errln!("callgate: {}", said.error);
@@ -152,8 +160,12 @@ fn unasked(args: &HookArgs, seen: &Seen, failed: Failed) -> Said {
         Some(FailOpen::Reads) => reads::is_read(call),
         None => false,
     };
+    let memory = Remembered::of(args.host);
     if is_away && opens {
+        // It runs: what comes of it is reported.
+        memory.drop_asked(&seen.session);
         return Said { error: format!("{} runs unasked (--fail-open): {problem}", call.tool), ..Said::default() };
     }
+    memory.asked_by_this(&seen.session).iter().for_each(|file| give_up::start(args, file));
     blocked(&format!("{} must not run, since callgate could not be asked: {problem}", call.tool))
 }

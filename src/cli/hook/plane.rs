@@ -1,6 +1,9 @@
-//! A server, as a hook asks it.
+//! A server, as a hook asks it: a server that takes a connection and does not answer costs the agent some seconds.
 
-use tonic::{Request, Status};
+use std::time::Duration;
+
+use tokio::time::timeout;
+use tonic::{Request, Response, Status};
 
 use crate::{
     cli::remote::Wire,
@@ -13,8 +16,19 @@ use callgate_proto::v1::{
     session_service_client::SessionServiceClient,
 };
 
+/// How long an answer may take beyond the time that the server was asked to wait.
+const ANSWER: Duration = Duration::from_secs(8);
+/// The same for an outcome, which holds nobody up where it is lost.
+const OUTCOME: Duration = Duration::from_secs(5);
+
 /// A connection to it.
 pub(super) struct Server(pub(super) Wire);
+
+/// The answer, if it comes within that time.
+async fn within<T>(limit: Duration, answer: impl Future<Output = Result<Response<T>, Status>>) -> Result<T, Status> {
+    let late = |_| Status::deadline_exceeded(format!("the server did not answer within {} s", limit.as_secs()));
+    Ok(timeout(limit, answer).await.map_err(late)??.into_inner())
+}
 
 impl Server {
     fn gate(&self) -> GateServiceClient<Wire> {
@@ -25,15 +39,16 @@ impl Server {
 
 impl Plane for Server {
     async fn evaluate(&self, ask: EvaluateRequest) -> Result<EvaluateResponse, Status> {
-        self.gate().evaluate(ask).await.map(tonic::Response::into_inner)
+        let asked = ask.max_wait.as_ref().and_then(|wait| Duration::try_from(*wait).ok()).unwrap_or_default();
+        within(asked + ANSWER, self.gate().evaluate(ask)).await
     }
 
     async fn record(&self, report: RecordRequest) -> Result<RecordResponse, Status> {
-        self.gate().record(report).await.map(tonic::Response::into_inner)
+        within(OUTCOME, self.gate().record(report)).await
     }
 
     async fn session_state(&self, ask: GetSessionStateRequest) -> Result<GetSessionStateResponse, Status> {
-        self.gate().get_session_state(ask).await.map(tonic::Response::into_inner)
+        within(ANSWER, self.gate().get_session_state(ask)).await
     }
 
     async fn withdraw(&self, session: &str, approval_id: String) -> Result<(), Status> {
@@ -43,11 +58,11 @@ impl Plane for Server {
         if let Ok(by) = session.parse() {
             message.metadata_mut().insert(BY, by);
         }
-        ApprovalServiceClient::new(self.0.clone()).withdraw_approval(message).await.map(drop)
+        within(OUTCOME, ApprovalServiceClient::new(self.0.clone()).withdraw_approval(message)).await.map(drop)
     }
 
     async fn mark_compacted(&self, told: MarkCompactedRequest) -> Result<MarkCompactedResponse, Status> {
         let mut client = SessionServiceClient::new(self.0.clone());
-        client.mark_compacted(told).await.map(tonic::Response::into_inner)
+        within(ANSWER, client.mark_compacted(told)).await
     }
 }

@@ -196,6 +196,7 @@ impl Proxy {
             }
             Err(Failure::Away(why)) => {
                 self.say(&format!("{} was not executed: {why}", waiting.asked.tool));
+                self.plane.give_up(&waiting.asked.call_id);
                 let text = "callgate is out of reach, so that nobody can say whether this call may run. It was not \
                             executed. Tell the user, who can start it with `callgate serve`.";
                 self.unjudged(waiting, "callgate_unavailable", text)

@@ -9,10 +9,13 @@ use tokio::{
 };
 use tonic::{Code, Request, Status};
 
-use crate::cli::remote::{Wire, reason, refusal};
+use crate::{
+    cli::remote::{Wire, reason, refusal},
+    grpc::hooks::until_called_off,
+};
 use callgate_proto::time::duration;
 use callgate_proto::v1::{
-    Caller, EvaluateRequest, RecordRequest, ToolCall, Verdict, WithdrawApprovalRequest,
+    Caller, EvaluateRequest, OutcomeStatus, RecordRequest, ToolCall, Verdict, WithdrawApprovalRequest,
     approval_service_client::ApprovalServiceClient, gate_service_client::GateServiceClient,
 };
 
@@ -20,6 +23,9 @@ use callgate_proto::v1::{
 const AWAY: Duration = Duration::from_secs(5);
 /// How long a report is sent again.
 const REPORT: Duration = Duration::from_secs(60);
+/// How long it is tried to call off a call that no answer came to: its lease is over by then, unless the policy gives a
+/// longer one.
+const GIVE_UP: Duration = Duration::from_secs(900);
 const PAUSE: Duration = Duration::from_millis(200);
 /// Longest wait that a server takes.
 const WAIT_MAX: Duration = Duration::from_secs(60);
@@ -108,6 +114,27 @@ impl Plane {
                 let (call, why) = (&message.call_id, refusal(&status));
                 errln!("callgate: what came of call {call} is not recorded, and counts as unknown: {why}");
             }
+            plane.reports.send_modify(|reports| reports.all -= 1);
+        });
+    }
+
+    /// Calls a call off that no answer came to, beside all else: it may have been permitted.
+    pub(super) fn give_up(self: &Arc<Self>, call_id: &str) {
+        let message = RecordRequest {
+            caller: Some(self.caller.clone()),
+            call_id: call_id.to_owned(),
+            status: OutcomeStatus::Cancelled.into(),
+            not_started: true,
+            ..RecordRequest::default()
+        };
+        let plane = Arc::clone(self);
+        plane.reports.send_modify(|reports| reports.all += 1);
+        tokio::spawn(async move {
+            let report = || {
+                let (plane, message) = (Arc::clone(&plane), message.clone());
+                async move { plane.send(&message).await }
+            };
+            let _ = timeout(GIVE_UP, until_called_off(report)).await;
             plane.reports.send_modify(|reports| reports.all -= 1);
         });
     }

@@ -26,6 +26,8 @@ const MARGIN: Duration = Duration::from_secs(2);
 /// While a person is waited for, how often a server that is away is looked for, and how long.
 const AWAY_STEP: Duration = Duration::from_secs(1);
 const AWAY_MAX: Duration = Duration::from_secs(30);
+/// How long a question may lie before a server that is back.
+const UNHEARD: Duration = Duration::from_secs(20);
 /// A call that has no outcome yet.
 const OPEN: i32 = v1::CallState::InFlight as i32;
 
@@ -63,6 +65,10 @@ pub trait Memory: Sync {
     fn keep(&self, session: &str, text: &str);
     /// What was kept, once.
     fn kept(&self, session: &str) -> Option<String>;
+    /// A call is about to be asked about: by this report it is called off where no answer comes.
+    fn begins(&self, cancellation: &v1::RecordRequest);
+    /// The answer has come.
+    fn is_answered(&self, session: &str, call_id: &str);
     /// The host's user is asked about a call, by this question.
     fn ask(&self, session: &str, call_id: &str, question: &str);
     /// The question about a call that its host's user was asked, once.
@@ -175,6 +181,21 @@ async fn before<P: Plane, M: Memory>(
 ) -> Result<Answer, Status> {
     let stem = messages.stem(&call);
     call.id.get_or_insert_with(|| format!("{stem}{}", memory.stamp()));
+    let (session, id) = (messages.seen.session.as_str(), call.id.clone().unwrap_or_default());
+    memory.begins(&messages.report(&id, None, Came::Cancelled { not_started: true }, false));
+    let answer = asked(plane, memory, messages, &call).await;
+    if !answer.as_ref().is_err_and(is_away) {
+        memory.is_answered(session, &id);
+    }
+    answer
+}
+
+async fn asked<P: Plane, M: Memory>(
+    plane: &P,
+    memory: &M,
+    messages: &Messages<'_>,
+    call: &Call,
+) -> Result<Answer, Status> {
     let witness = call.file.as_ref().and_then(|file| memory.witness(file));
     let (clock, patience) = (Clock::System, messages.installed.patience);
     let began = clock.tick();
@@ -182,8 +203,8 @@ async fn before<P: Plane, M: Memory>(
     let (mut wait, mut away_since) = (if messages.installed.prompts { Duration::ZERO } else { SHORT }, None);
     loop {
         let left = patience.saturating_sub(clock.elapsed(began) + MARGIN);
-        let verdict = match plane.evaluate(messages.question(&call, witness.clone(), wait.min(left))).await {
-            Ok(answer) => answer.verdict.unwrap_or_default(),
+        let verdict = match plane.evaluate(messages.question(call, witness.clone(), wait.min(left))).await {
+            Ok(answer) => answer.verdict.ok_or_else(|| Status::internal("the server's answer holds no verdict"))?,
             // It was asked, and a person may be answering.
             Err(status) if wait == LONG && is_away(&status) => {
                 let since = *away_since.get_or_insert_with(|| clock.tick());
@@ -197,12 +218,16 @@ async fn before<P: Plane, M: Memory>(
         };
         away_since = None;
         match verdict.decision() {
-            v1::Decision::Allow => return run(plane, memory, messages, &call, &verdict).await,
+            v1::Decision::Allow => return run(plane, memory, messages, call, &verdict).await,
             v1::Decision::Ask if messages.installed.prompts && verdict.host_may_approve => {
-                return Ok(ask(memory, messages, &call, &verdict));
+                return Ok(ask(memory, messages, call, &verdict));
             }
             v1::Decision::Wait if wait.is_zero() => wait = SHORT,
             v1::Decision::Ask if !left.is_zero() => wait = LONG,
+            decision if verdict.tool_result_json.is_empty() => {
+                let told = format!("{} was refused ({}); the server gave no reason", call.tool, decision.as_str_name());
+                return Ok(Answer::Refuse(told));
+            }
             _ => return Ok(Answer::Refuse(refusal(&verdict.tool_result_json))),
         }
     }
@@ -342,6 +367,24 @@ async fn summary<P: Plane>(plane: &P, session: &str) -> Result<Option<String>, S
 
 fn reason(status: &Status) -> Option<String> {
     status.get_details_error_info().map(|info| info.reason)
+}
+
+/// Reports that a call was called off, again and again until the server has heard it. A server that knows no such call
+/// may still have the question before it.
+pub async fn until_called_off<T, F: Future<Output = Result<T, Status>>>(mut report: impl FnMut() -> F) {
+    let (clock, mut unheard_since) = (Clock::System, None);
+    while let Err(status) = report().await {
+        let is_unheard = ["CALL_UNKNOWN", "SESSION_UNKNOWN"].contains(&reason(&status).unwrap_or_default().as_str());
+        if is_unheard {
+            let since = *unheard_since.get_or_insert_with(|| clock.tick());
+            if clock.elapsed(since) > UNHEARD {
+                return;
+            }
+        } else if is_settled(&status) {
+            return;
+        }
+        sleep(AWAY_STEP).await;
+    }
 }
 
 /// A session that has not called anything.

@@ -1,0 +1,48 @@
+//! A call that no answer came to: the host does not run it, and the server may have permitted it. A process that outlives
+//! the hook calls it off as soon as the server is back, so that its permit does not count as a call of unknown outcome.
+
+use std::{
+    fs,
+    os::unix::process::CommandExt as _,
+    path::Path,
+    process::{Command, ExitCode, Stdio},
+    time::Duration,
+};
+
+use prost::Message as _;
+use tokio::time::timeout;
+use tonic::Status;
+
+use super::{CONNECT, HookArgs, plane::Server};
+use crate::grpc::hooks::{Plane as _, until_called_off};
+use callgate_proto::v1::RecordRequest;
+
+/// How long it is tried: a lease is over by then, unless the policy gives a longer one.
+const LIMIT: Duration = Duration::from_secs(900);
+
+/// Starts the process, and does not wait for it.
+pub(super) fn start(args: &HookArgs, file: &Path) {
+    let Ok(program) = std::env::current_exe() else { return };
+    let mut command = Command::new(program);
+    command.args(["hook", args.host.as_str(), "--give-up"]).arg(file);
+    // What the environment names, it inherits.
+    command.args(args.remote.args().unwrap_or_default());
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+    let _ = command.spawn();
+}
+
+/// Calls the call off that is described in a file, again and again until the server has heard it.
+pub(super) fn call_off(args: &HookArgs, file: &Path) -> ExitCode {
+    let report = fs::read(file).ok().and_then(|bytes| RecordRequest::decode(&*bytes).ok());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let (Some(report), Ok(runtime)) = (report, runtime) else { return ExitCode::FAILURE };
+    let tell = || async {
+        let late = |_| Status::deadline_exceeded("the server takes no connection");
+        let wire = timeout(CONNECT, args.remote.connect()).await.map_err(late)?;
+        let wire = wire.map_err(|error| Status::unavailable(format!("{error:#}")))?;
+        Server(wire).record(report.clone()).await
+    };
+    let heard = runtime.block_on(async { timeout(LIMIT, until_called_off(tell)).await });
+    let _ = fs::remove_file(file);
+    if heard.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
