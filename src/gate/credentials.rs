@@ -5,6 +5,7 @@
 use std::{
     collections::BTreeMap,
     net::IpAddr,
+    num::NonZeroUsize,
     sync::{
         Arc, Mutex, PoisonError, RwLock,
         atomic::{AtomicBool, Ordering},
@@ -12,12 +13,13 @@ use std::{
     time::Duration,
 };
 
+use lru::LruCache;
 use tokio::{sync::Semaphore, time::timeout};
 
 use super::{Gate, NoAnswer, failures::Failures, jwts::Jwts, lock};
 use crate::{
     auth::{certificate, file::Auth, jwt, token},
-    clock::Tick,
+    clock::{Clock, Tick},
 };
 use callgate_core::domain::{
     identity::{Credential, Identity},
@@ -34,6 +36,10 @@ const KNOWN_MAX: usize = 10_000;
 /// Tokens that are read at once because somebody shows them, and how long others wait for that.
 const LOOKS_MAX: usize = 2;
 const LOOK_WAIT: Duration = Duration::from_secs(1);
+/// Ids without a token that are remembered, and how long.
+const MISSING_MAX: NonZeroUsize = NonZeroUsize::new(4_096).unwrap();
+const MISSING: Duration = Duration::from_secs(10);
+const NO_SUCH: &str = "there is no such token";
 /// How often it is noted when a token was used last.
 const NOTE_EVERY: Duration = Duration::from_secs(10);
 
@@ -77,6 +83,10 @@ pub(super) struct Credentials {
     any: AtomicBool,
     mapping: RwLock<Option<Arc<Mapping>>>,
     looks: Semaphore,
+    /// For addresses from which many did not hold.
+    suspected_looks: Semaphore,
+    /// Ids of tokens that were looked for and not there, and when.
+    missing: Mutex<LruCache<String, Tick>>,
     noted: Mutex<Option<Tick>>,
     pub(super) failures: Failures,
     pub(super) jwts: Jwts,
@@ -89,6 +99,8 @@ impl Default for Credentials {
             any: AtomicBool::default(),
             mapping: RwLock::default(),
             looks: Semaphore::new(LOOKS_MAX),
+            suspected_looks: Semaphore::new(1),
+            missing: Mutex::new(LruCache::new(MISSING_MAX)),
             noted: Mutex::default(),
             failures: Failures::default(),
             jwts: Jwts::default(),
@@ -127,6 +139,11 @@ impl Credentials {
         self.tokens.write().unwrap_or_else(PoisonError::into_inner).remove(id);
     }
 
+    /// True for an id that was looked for a moment ago in vain.
+    fn is_missing(&self, clock: &Clock, id: &str) -> bool {
+        lock(&self.missing).get(id).is_some_and(|looked| clock.elapsed(*looked) < MISSING)
+    }
+
     pub(super) fn made_one(&self) {
         self.any.store(true, Ordering::Release);
     }
@@ -160,17 +177,25 @@ impl Gate {
     /// # Errors
     /// [`Refused`].
     pub async fn looked_up(&self, text: &str, from: Option<IpAddr>) -> Result<Arc<Identity>, Refused> {
-        if let Some(wait) = self.credentials.failures.wait(&self.clock, from) {
-            return Err(Refused::TooMany(wait));
-        }
         let Some(shown) = token::read(text) else { return Err(Refused::Unknown("no token of callgate's was shown")) };
-        let _turn = timeout(LOOK_WAIT, self.credentials.looks.acquire()).await.map_err(|_| Refused::Unchecked)?;
+        let failed = self.credentials.failures.wait(&self.clock, from);
+        // Whoever has failed often takes turns with others who have, and keeps nobody else waiting. What holds is let
+        // in all the same: an address may be that of many.
+        let (looks, late) = match failed {
+            Some(wait) if self.credentials.is_missing(&self.clock, shown.id) => return Err(Refused::TooMany(wait)),
+            Some(wait) => (&self.credentials.suspected_looks, Refused::TooMany(wait)),
+            None => (&self.credentials.looks, Refused::Unchecked),
+        };
+        let _turn = timeout(LOOK_WAIT, looks.acquire()).await.map_err(|_| late)?;
         // Who had the turn before may have read it too.
         if let Some(known) = self.by_token(text, from) {
             return known;
         }
         self.read_tokens(Some(shown.id)).await.map_err(|_| Refused::Unchecked)?;
-        self.by_token(text, from).unwrap_or(Err(Refused::Unknown("there is no such token")))
+        self.by_token(text, from).unwrap_or_else(|| {
+            lock(&self.credentials.missing).put(shown.id.to_owned(), self.clock.tick());
+            Err(failed.map_or(Refused::Unknown(NO_SUCH), Refused::TooMany))
+        })
     }
 
     /// Notes that a credential from there did not hold.
@@ -189,7 +214,7 @@ impl Gate {
                 if self.held(id).is_none() {
                     self.read_tokens(Some(id)).await.map_err(|_| Refused::Unchecked)?;
                 }
-                let known = self.held(id).ok_or(Refused::Unknown("there is no such token"))?;
+                let known = self.held(id).ok_or(Refused::Unknown(NO_SUCH))?;
                 known.token.refused(self.now()).map_or(Ok(()), |why| Err(Refused::Unknown(why)))
             }
             Credential::Jwt(_) if identity.until.is_none_or(|until| until <= self.now()) => {

@@ -24,6 +24,8 @@ use callgate_core::domain::{
 
 /// Tokens that are remembered.
 const KNOWN_MAX: NonZeroUsize = NonZeroUsize::new(10_000).unwrap();
+/// How often one is verified of addresses from which many did not hold.
+const SUSPECTED_EVERY: Duration = Duration::from_millis(5);
 /// How long an issuer's keys hold while they cannot be read again.
 const KEYS_HOLD: Duration = Duration::from_secs(24 * 3_600);
 
@@ -40,11 +42,18 @@ pub(super) struct Jwts {
     /// By the place of their issuer.
     keys: Mutex<Vec<Option<Read>>>,
     wanted: Notify,
+    /// When one was verified last of an address from which many did not hold.
+    suspected: Mutex<Option<Tick>>,
 }
 
 impl Default for Jwts {
     fn default() -> Self {
-        Self { known: Mutex::new(LruCache::new(KNOWN_MAX)), keys: Mutex::default(), wanted: Notify::new() }
+        Self {
+            known: Mutex::new(LruCache::new(KNOWN_MAX)),
+            keys: Mutex::default(),
+            wanted: Notify::new(),
+            suspected: Mutex::default(),
+        }
     }
 }
 
@@ -85,8 +94,13 @@ impl Gate {
             let holds = identity.until.is_some_and(|until| now < until);
             return if holds { Ok(Arc::clone(identity)) } else { Err(Refused::Unknown("the JWT has expired")) };
         }
+        // To verify costs time of the processor: for those who have failed often it is done now and then.
         if let Some(wait) = self.credentials.failures.wait(&self.clock, from) {
-            return Err(Refused::TooMany(wait));
+            let mut suspected = lock(&jwts.suspected);
+            if suspected.is_some_and(|last| self.clock.elapsed(last) < SUSPECTED_EVERY) {
+                return Err(Refused::TooMany(wait));
+            }
+            *suspected = Some(self.clock.tick());
         }
         let mapping = self.credentials.mapping().ok_or(Refused::Unknown("no issuer is known"))?;
         let place =

@@ -1,11 +1,8 @@
 //! Answers that do not come: of a server that hangs, and on a way that loses them.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Instant,
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
 };
 
 use serde_json::json;
@@ -90,7 +87,7 @@ async fn a_server_that_hangs_costs_a_hook_seconds() {
     let pid = desk.server.as_ref().expect("it runs").pid();
     assert_eq!(desk.agent("claude-code", "s1").asks("t1", MAIL, mail("a")).await, None);
     assert!(signal(pid, "STOP"));
-    let began = Instant::now();
+    // Each hook ends within the tests' patience, or `runs` fails; before, the first waited for ten minutes.
     let asked = json!({"tool_name": MAIL, "tool_input": mail("b"), "tool_use_id": "t2"});
     let agent = desk.agent("claude-code", "s1");
     let (code, _, error) = agent.runs("PreToolUse", asked).await;
@@ -102,8 +99,6 @@ async fn a_server_that_hangs_costs_a_hook_seconds() {
     let gave = json!({"tool_name": MAIL, "tool_input": mail("a"), "tool_use_id": "t1", "tool_response": "sent"});
     let (code, _, error) = agent.runs("PostToolUse", gave).await;
     assert!(code == 1 && error.contains("was not recorded"), "{error}");
-    // Three hooks of 10 s each at the most; before, the first alone waited for ten minutes.
-    assert!(began.elapsed().as_secs() < 60, "{:?}", began.elapsed());
     assert!(signal(pid, "CONT"));
     until("what was blocked to be called off", async || !desk.is_open("t2").await).await;
 }
