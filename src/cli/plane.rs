@@ -24,7 +24,7 @@ use crate::{
     gate::{Gate, NoAnswer},
     grpc,
     listener::{Address, Bound, Listener},
-    store::{self, Commit, Store, StoreSettings},
+    store::{self, Commit, OpenError, Store, StoreError, StoreSettings},
     telemetry::Metrics,
 };
 use callgate_core::{domain::ids::DEFAULT_TENANT, policy::Policy};
@@ -45,6 +45,9 @@ const SELF_CORRECTIONS_EVERY: Duration = Duration::from_secs(60);
 const TENANTS_EVERY: Duration = Duration::from_secs(5);
 /// How often the clocks are compared, and it is asked whether it is time to look for what is past its term.
 const RETENTION_EVERY: Duration = Duration::from_secs(60);
+/// How long a start waits for a database that does not answer, and how often it looks.
+const RECOVERY: Duration = Duration::from_secs(30);
+const RECOVERY_STEP: Duration = Duration::from_secs(1);
 /// How often partitions are made ahead.
 const PARTITIONS_EVERY: Duration = Duration::from_secs(3_600);
 
@@ -176,12 +179,24 @@ async fn judging(
     (auth, named): (Option<Auth>, Option<Named>),
     metrics: Metrics,
 ) -> anyhow::Result<(Arc<Gate>, Vec<Listener>)> {
+    let (clock, mut waits_since) = (Clock::System, None);
     let gate = loop {
         let before = database.phase();
         match opened(database, &policy, (file.is_some(), named.as_ref()), &metrics).await {
             Ok(gate) => break gate,
             Err(error) if database.was_restarted(before).await => {
                 tracing::warn!(error = %format!("{error:#}"), "the private PostgreSQL was restarted amid the start");
+            }
+            Err(error) if is_passing(&error) => {
+                let since = *waits_since.get_or_insert_with(|| {
+                    let limit = RECOVERY.as_secs();
+                    tracing::warn!(error = %format!("{error:#}"), "the database is waited for, {limit} s at the most");
+                    clock.tick()
+                });
+                if clock.elapsed(since) >= RECOVERY {
+                    return Err(error);
+                }
+                tokio::time::sleep(RECOVERY_STEP).await;
             }
             Err(error) => return Err(error),
         }
@@ -194,6 +209,14 @@ async fn judging(
         follow::apply(&gate, path, text).await?;
     }
     Ok((gate, listeners))
+}
+
+/// True where the database does not answer: it may be recovering, or start beside this server.
+fn is_passing(error: &anyhow::Error) -> bool {
+    let of_store = error.downcast_ref::<OpenError>();
+    let is_away = |error: &StoreError| matches!(error, StoreError::Unreachable(_) | StoreError::Timeout(_));
+    matches!(of_store, Some(OpenError::Store(error)) if is_away(error))
+        || matches!(error.downcast_ref::<NoAnswer>(), Some(NoAnswer::OutOfReach(_)))
 }
 
 /// A gate with what is stored: the schema is brought up to date, and nothing else is changed.

@@ -6,6 +6,7 @@ use crate::{
     common::{
         postgres::Postgres,
         process::is_alive,
+        until,
         wire::{call, evaluate, question},
     },
     server::{Home, Server, path, refused},
@@ -109,4 +110,19 @@ async fn a_database_out_of_reach_is_refused_without_its_password() {
     let (code, said) = refused(&["--listen", "127.0.0.1:0", "--database-url", &url]).await;
     assert_eq!(code, Some(1));
     assert!(said.contains("cannot use the database") && !said.contains("sesame"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_start_waits_for_a_database_that_answers_nobody_yet() {
+    let postgres = Postgres::start().await;
+    let (home, url, frozen) = (Home::empty(), postgres.url(), postgres.freeze());
+    fs::create_dir_all(home.data_dir()).expect("a folder");
+    let log = home.data_dir().join("log");
+    let kept = log.clone();
+    let starting = tokio::task::spawn_blocking(move || Server::logging(&["--database-url", &url], &kept));
+    until("the wait", async || fs::read_to_string(&log).is_ok_and(|log| log.contains("is waited for"))).await;
+    drop(frozen);
+    let server = starting.await.expect("it serves");
+    let mut client = server.client().await;
+    assert!(evaluate(&mut client, question("s", call("c", "look", "{}"))).await.permit.is_some());
 }

@@ -16,6 +16,8 @@ use crate::store::error::{OpenError, StoreError, cause};
 
 /// Longest time for making a connection.
 const CONNECT: Duration = Duration::from_millis(2_000);
+/// The same for the first one, which also finds out what the server is.
+const FIRST: Duration = Duration::from_secs(8);
 /// Pause after the first attempt that failed; doubles up to [`PAUSE_MAX`], which is less than a reader waits.
 const PAUSE: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(200);
@@ -193,6 +195,11 @@ pub fn parse_url(url: &str) -> Result<PgConnectOptions, OpenError> {
 /// The first connection, and the options for all others. `sslmode=prefer` means to encrypt if that works: with a
 /// certificate that this build cannot read (X.509 before version 3), it goes on in the clear, as libpq does.
 pub(super) async fn first(options: PgConnectOptions) -> Result<(PgConnection, PgConnectOptions), OpenError> {
+    let late = |_| StoreError::Timeout(u64::try_from(FIRST.as_millis()).unwrap_or(u64::MAX));
+    timeout(FIRST, connected(options)).await.map_err(late)?
+}
+
+async fn connected(options: PgConnectOptions) -> Result<(PgConnection, PgConnectOptions), OpenError> {
     let error = match options.connect().await {
         Ok(connection) => {
             tell_unverified(&options);
