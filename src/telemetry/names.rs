@@ -139,8 +139,8 @@ names! {
     /// Histogram, seconds: from a question to its answer, by [`ANSWER`]. One that ran out has none.
     METRIC_APPROVALS_WAIT = "callgate.approvals.wait.duration",
     /// Gauge, `{session}`: sessions that were told STOP within the last hour, and nothing else since. Of the whole
-    /// database. Halted ones are among them once they ask. Those that wait for a person:
-    /// [`METRIC_APPROVALS_SESSIONS`].
+    /// database. Halted ones are among them once they ask. Of each tenant the newest 20,000 STOPs are looked at. Those
+    /// that wait for a person: [`METRIC_APPROVALS_SESSIONS`].
     METRIC_SESSIONS_STOPPED = "callgate.sessions.stopped",
     /// Gauge, `{halt}`: halts in force, by [`HALT_KIND`]. Of the whole database.
     METRIC_HALTS = "callgate.halts",

@@ -12,6 +12,9 @@ use super::{
 use crate::store::error::StoreError;
 use callgate_core::domain::{fleet::MINUTE_MS, ids::TenantId, time::Timestamp};
 
+/// STOPs of the last hour that are looked at, of each tenant: the newest ones.
+const STOPS_MAX: i64 = 20_000;
+
 /// What this replica has on its way to the database, and what it reaches it by.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Load {
@@ -106,16 +109,24 @@ async fn questions(conn: &mut PgConnection, tenants: &[TenantId]) -> Loaded<Ques
     })
 }
 
+/// Sessions whose newest judgement is a STOP of the last hour. Of each session one row is read beside its STOPs, and of
+/// each tenant the newest STOPs alone, so that a storm of them costs as much as [`STOPS_MAX`].
 pub(super) async fn stopped(conn: &mut PgConnection, tenants: &[TenantId]) -> Loaded<u64> {
     let row = sqlx::query(
-        "select count(distinct (c.tenant_id, c.session_id)) as stopped from call c
-         where c.tenant_id = any($1) and c.decision = 5 and c.at > now() - interval '1 hour' and not exists (
-           select from call d
-           where d.shard = c.shard and d.tenant_id = c.tenant_id and d.epoch = c.epoch and d.session_id = c.session_id
-             and d.seq > c.seq and d.decision <> 5)",
+        "select count(*) as stopped from (
+           select distinct c.shard, c.tenant_id, c.epoch, c.session_id from unnest($1::int8[]) t(id)
+           cross join lateral (
+             select c.shard, c.tenant_id, c.epoch, c.session_id from call c
+             where c.tenant_id = t.id and c.decision = 5 and c.at > now() - interval '1 hour'
+             order by c.at desc limit $2) c) s
+         cross join lateral (
+           select d.decision from call d
+           where d.shard = s.shard and d.tenant_id = s.tenant_id and d.epoch = s.epoch and d.session_id = s.session_id
+           order by d.seq desc limit 1) n
+         where n.decision = 5",
     );
     let tenants: Vec<i64> = tenants.iter().map(|tenant| tenant.0).collect();
-    count(&row.bind(tenants).fetch_one(conn).await?, "stopped")
+    count(&row.bind(tenants).bind(STOPS_MAX).fetch_one(conn).await?, "stopped")
 }
 
 /// A session is stopped from a STOP until its next judgement, and for an hour at most. Of several within a minute the
