@@ -73,7 +73,7 @@ impl ApprovalService {
     ) -> Result<Response<v1::ListApprovalsResponse>, Status> {
         let after = page::after(page_token, |[risk, asked_ms, id]| {
             let risk = RISKS.into_iter().find(|known| known.as_str() == risk)?;
-            Some((Reverse(risk), Timestamp::from_millis(asked_ms.parse().ok()?), id.to_owned()))
+            Some((Reverse(risk), Timestamp::from_millis(page::millis(asked_ms)?), id.to_owned()))
         })?;
         let open = self.gate.open_questions(tenant).await.map_err(status::gate)?;
         let (now, gate) = (self.gate.now(), &self.gate);
@@ -301,7 +301,7 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
             Err(_) => return Ok(wrong("order", format!("is {}, which is no order of questions", message.order))?),
         }
         let after = page::after(&message.page_token, |[asked_ms, id]| {
-            Some((Timestamp::from_millis(asked_ms.parse().ok()?), id.to_owned()))
+            Some((Timestamp::from_millis(page::millis(asked_ms)?), id.to_owned()))
         })?;
         let mut wanted =
             Wanted { session, state: QuestionState::from_wire(state).ok(), after, max: size + 1, approval_id: None };

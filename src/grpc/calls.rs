@@ -61,7 +61,7 @@ fn filter(field: &str, filter: Option<&v1::CallFilter>) -> Decoded<CallFilter> {
 pub(super) fn sessions_wanted(message: &v1::ListSessionsRequest) -> Decoded<SessionsWanted> {
     let after = page::after(&message.page_token, |[last_us, root, depth, session]| {
         let (root, session) = (root.to_owned(), session.to_owned());
-        Some(SessionPlace { last_us: last_us.parse().ok()?, root, depth: depth.parse().ok()?, session })
+        Some(SessionPlace { last_us: page::micros(last_us)?, root, depth: depth.parse().ok()?, session })
     })?;
     Ok(SessionsWanted {
         calls: filter("calls", message.calls.as_ref())?,
@@ -73,7 +73,7 @@ pub(super) fn sessions_wanted(message: &v1::ListSessionsRequest) -> Decoded<Sess
 
 pub(super) fn calls_wanted(message: &v1::ListCallsRequest) -> Decoded<CallsWanted> {
     let after = page::after(&message.page_token, |[last_us, root, seq]| {
-        Some(CallPlace { last_us: last_us.parse().ok()?, root: root.to_owned(), seq: seq.parse().ok()? })
+        Some(CallPlace { last_us: page::micros(last_us)?, root: root.to_owned(), seq: seq.parse().ok()? })
     })?;
     let session = maybe_session(&message.session_id)?;
     if session.is_none() && (message.oldest_first || message.alone) {

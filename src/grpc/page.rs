@@ -7,6 +7,8 @@ use super::decode::{Decoded, wrong};
 
 /// What is wrong with a token.
 const UNKNOWN_PAGE: &str = "is not a token that this method has given";
+/// The end of the year 9999, in microseconds since the epoch.
+const MICROS_MAX: i64 = 253_402_300_799_999_999;
 /// Parts a token: no name has a control character.
 const PART: char = '\n';
 
@@ -21,12 +23,24 @@ pub(super) fn after<const N: usize, T>(token: &str, read: impl FnOnce([&str; N])
         return Ok(None);
     }
     let text = URL_SAFE_NO_PAD.decode(token).ok().and_then(|bytes| String::from_utf8(bytes).ok());
-    let parts = text.as_ref().map(|text| text.split(PART).collect::<Vec<_>>());
+    let is_sound = |text: &String| text.chars().all(|c| c == PART || !c.is_control());
+    let parts = text.filter(is_sound);
+    let parts = parts.as_ref().map(|text| text.split(PART).collect::<Vec<_>>());
     let parts: Option<[&str; N]> = parts.and_then(|parts| parts.try_into().ok());
     match parts.and_then(read) {
         Some(after) => Ok(Some(after)),
         None => wrong("page_token", UNKNOWN_PAGE),
     }
+}
+
+/// A time of a token, in microseconds since the epoch: one that the database can compare with.
+pub(super) fn micros(text: &str) -> Option<i64> {
+    text.parse().ok().filter(|micros| (0..=MICROS_MAX).contains(micros))
+}
+
+/// The same in milliseconds.
+pub(super) fn millis(text: &str) -> Option<i64> {
+    text.parse().ok().filter(|millis| (0..=MICROS_MAX / 1_000).contains(millis))
 }
 
 /// The first `size` of what was read, which is one more where there is another page; and that page's token.
@@ -47,8 +61,18 @@ mod tests {
         let read = |[n, name]: [&str; 2]| Some((n.parse::<u64>().ok()?, name.to_owned()));
         assert_eq!(after(&given, read).unwrap(), Some((7, "a b".to_owned())));
         assert_eq!(after("", read).unwrap(), None);
-        for wrong in [token(["x", "a"]), token(["7"]), "7 a".to_owned(), "é".to_owned(), "____".to_owned()] {
+        for wrong in
+            [token(["x", "a"]), token(["7"]), token(["7", "a\0b"]), "7 a".to_owned(), "é".to_owned(), "____".to_owned()]
+        {
             assert_eq!(after(&wrong, read).unwrap_err().field, "page_token", "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_time_is_one_that_can_be_compared() {
+        assert_eq!(micros("1700000000000000"), Some(1_700_000_000_000_000));
+        for wrong in ["-1", "9223372036854775807", "x", ""] {
+            assert_eq!(micros(wrong), None, "{wrong}");
         }
     }
 
