@@ -19,6 +19,18 @@ impl Gate {
     /// # Errors
     /// [`CommandError`]: nothing was done.
     pub async fn control(&self, tenant: TenantId, command: &Command) -> Result<Controlled, CommandError> {
+        self.controlled(tenant, command, true).await
+    }
+
+    /// What [`Gate::control`] would refuse now is refused; nothing is done.
+    ///
+    /// # Errors
+    /// [`CommandError`].
+    pub async fn may_control(&self, tenant: TenantId, command: &Command) -> Result<(), CommandError> {
+        self.controlled(tenant, command, false).await.map(drop)
+    }
+
+    async fn controlled(&self, tenant: TenantId, command: &Command, stores: bool) -> Result<Controlled, CommandError> {
         let policy = self.judges(tenant)?;
         let unheard = match &command.operation {
             Operation::MarkCompacted | Operation::Grant { .. } | Operation::RaiseBudget { .. } => {
@@ -30,10 +42,12 @@ impl Gate {
             | Operation::Withdraw { .. }
             | Operation::Revoke { .. } => Unheard::Begins(None),
         };
-        let subject = Subject { access: Access::Append, tenant, session: &command.session, unheard, calls: &[] };
+        let access = if stores { Access::Append } else { Access::Read };
+        let subject = Subject { access, tenant, session: &command.session, unheard, calls: &[] };
         let controlled =
             self.decide(subject, nothing, |tree, (), now| match engine::control(&policy, tree, command, now) {
                 Err(rejection) => Decided::Rejected(rejection),
+                Ok(controlled) if !stores => Decided::Unchanged(controlled),
                 Ok(controlled) => Decided::Append(controlled.clone(), vec![controlled.into()]),
             });
         Ok(controlled.await?.answer)

@@ -224,15 +224,18 @@ impl v1::session_service_server::SessionService for SessionService {
     async fn set_phase(&self, request: Request<v1::SetPhaseRequest>) -> Result<Response<v1::SetPhaseResponse>, Status> {
         let tenant = identity::tenant(&request)?;
         let by = identity::actor(&request)?;
-        self.works_in(&request, &request.get_ref().session_id, true).await?;
-        let message = request.into_inner();
+        let message = request.get_ref();
         let tool = |(i, tool): (usize, &String)| Ok(ToolName::parse(&format!("plan[{i}]"), tool)?);
         let plan: Vec<ToolName> = message.plan.iter().enumerate().map(tool).collect::<Decoded<_>>()?;
         let plan = (!plan.is_empty()).then_some(plan);
         let operation = Operation::SetPhase { phase: required_text("phase", &message.phase)?, plan };
         let command = command(&message.session_id, by, &message.reason, operation)?;
+        self.works_in(&request, &message.session_id, false).await?;
+        // A session that is nobody's yet becomes theirs only with a phase that is set.
+        service::within(Box::pin(self.gate.may_control(tenant, &command))).await?;
+        self.works_in(&request, &message.session_id, true).await?;
         self.command(tenant, &command).await?;
-        Ok(Response::new(v1::SetPhaseResponse { phase: message.phase }))
+        Ok(Response::new(v1::SetPhaseResponse { phase: request.into_inner().phase }))
     }
 
     async fn settle_outcome(

@@ -330,3 +330,23 @@ async fn an_agent_works_in_its_own_sessions_and_for_the_agents_that_it_is_for() 
         assert_eq!(refused, is_refused.then(|| (Code::PermissionDenied, "AGENT_REFUSED".into())), "{agent:?}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_phase_that_is_refused_claims_no_session() {
+    let phases = "policy_engine: {phases: [{name: LOOK, tools: 'get_*', next: [ACT]}, {name: ACT, tools: '*'}]}";
+    let plane = Plane::start(&callgate_core::policy::compile(phases).expect("a good policy")).await;
+    let (one, _) = token(&plane.gate, who("one", &[Role::Agent])).await;
+    let (other, _) = token(&plane.gate, who("other", &[Role::Agent])).await;
+    let mut sessions = SessionServiceClient::new(plane.channel().await);
+    let phase = |phase: &str| v1::SetPhaseRequest {
+        session_id: "s".to_owned(),
+        phase: phase.to_owned(),
+        ..v1::SetPhaseRequest::default()
+    };
+    sessions.set_phase(bearer(&one, phase("NONE"))).await.expect_err("no such phase");
+    let plan = v1::SetPhaseRequest { plan: vec![String::new()], ..phase("ACT") };
+    sessions.set_phase(bearer(&one, plan)).await.expect_err("no tool");
+    assert_eq!(plane.postgres.number("select count(*) from session_owner").await, 0);
+    sessions.set_phase(bearer(&other, phase("ACT"))).await.expect("nobody's so far");
+    sessions.set_phase(bearer(&one, phase("ACT"))).await.expect_err("somebody else's");
+}
