@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use anyhow::{Context as _, anyhow};
+use anyhow::{Context as _, anyhow, bail};
 use clap::Args;
 
 use super::{
@@ -16,7 +16,10 @@ use crate::{
     store::{Store, StoreSettings, parse_url},
     telemetry::Metrics,
 };
-use callgate_core::{domain::ids::TenantId, policy::Policy};
+use callgate_core::{
+    domain::{ids::TenantId, tenant::DEFAULT_TENANT_NAME},
+    policy::Policy,
+};
 
 /// Over which server it is done and by whom, or on which database.
 #[derive(Debug, Args)]
@@ -31,22 +34,35 @@ pub(super) struct Place {
     /// Do it on the private database of the server that runs with this data directory
     #[arg(long, value_name = "DIR", conflicts_with = "database_url", global = true)]
     data_dir: Option<PathBuf>,
-    /// Whose, on a database; over a server it is the tenant of who asks
-    #[arg(long, value_name = "NAME", default_value = "default", global = true)]
-    tenant: String,
+    /// Whose, on a database [default: default]; over a server it is the tenant of who asks
+    #[arg(long, value_name = "NAME", global = true)]
+    tenant: Option<String>,
 }
 
 impl Place {
+    /// The tenant's name, where a database is used directly.
+    pub(super) fn tenant(&self) -> &str {
+        self.tenant.as_deref().unwrap_or(DEFAULT_TENANT_NAME)
+    }
+
     /// A gate on the database, where it is to be used directly, and the tenant.
     pub(super) async fn database(&self) -> anyhow::Result<Option<(Arc<Gate>, TenantId)>> {
-        let Some(url) = self.database_url().await? else { return Ok(None) };
+        let Some(url) = self.database_url().await? else {
+            if let Some(tenant) = &self.tenant {
+                bail!(
+                    "--tenant {tenant} is for a database, by --database-url or --data-dir; over a server it is the \
+                     tenant of who asks: leave it out, or show a credential of that tenant"
+                );
+            }
+            return Ok(None);
+        };
         let options = parse_url(&url).context("--database-url")?;
         let store = Store::open(StoreSettings { options, on_commit: Arc::new(|_| {}), traced: Arc::new(()) }).await;
         let store = store.context("cannot use the database")?;
         let gate = Arc::new(Gate::new(Arc::new(Policy::default()), store, Metrics::none(), Clock::System));
         gate.read_credentials().await?;
-        let tenant = gate.tenant_named(&self.tenant).await?;
-        let tenant = tenant.ok_or_else(|| anyhow!("there is no tenant {:?}", self.tenant))?;
+        let name = self.tenant();
+        let tenant = gate.tenant_named(name).await?.ok_or_else(|| anyhow!("there is no tenant {name:?}"))?;
         Ok(Some((gate, tenant)))
     }
 

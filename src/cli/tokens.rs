@@ -22,8 +22,8 @@ use crate::grpc;
 use callgate_core::domain::identity::Role;
 use callgate_proto::time::duration;
 use callgate_proto::v1::{
-    self, CreateTokenRequest, ListTokensRequest, RevokeTokenRequest, RotateTokenRequest, Token,
-    token_service_client::TokenServiceClient,
+    self, CreateTokenRequest, GetCallerRequest, ListTokensRequest, RevokeTokenRequest, RotateTokenRequest, Token,
+    server_service_client::ServerServiceClient, token_service_client::TokenServiceClient,
 };
 
 /// Tokens that are asked for at once: as many as a server gives.
@@ -119,8 +119,17 @@ pub(super) async fn run(args: TokensArgs) -> anyhow::Result<()> {
         return Ok(());
     }
     let Some((gate, tenant)) = place.database().await? else {
-        return act(TokenServiceClient::new(place.remote.connect().await?), action, form, &place.by).await;
+        let wire = place.remote.connect().await?;
+        if matches!(action, Action::Create { .. } | Action::Rotate { .. }) && !form.json {
+            let caller = ServerServiceClient::new(wire.clone()).get_caller(GetCallerRequest {}).await;
+            let caller = caller.ok().and_then(|caller| caller.into_inner().caller);
+            caller.iter().for_each(|caller| errln!("Tenant: {}", caller.tenant));
+        }
+        return act(TokenServiceClient::new(wire), action, form, &place.by).await;
     };
+    if matches!(action, Action::Create { .. } | Action::Rotate { .. }) && !form.json {
+        errln!("Tenant: {}", place.tenant());
+    }
     let done = act(grpc::tokens_of(Arc::clone(&gate), tenant), action, form, &place.by).await;
     if let Some(gate) = Arc::into_inner(gate) {
         gate.close().await;

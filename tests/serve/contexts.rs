@@ -22,6 +22,10 @@ async fn a_context_is_a_server_with_its_credential() {
     let url = format!("http://{}", server.address);
     let (code, token, error) = ran(&["tokens", "create", "ops", "--role", "admin,operator", "--server", &url]).await;
     assert_eq!(code, Some(0), "{error}");
+    assert!(error.contains("Tenant: default") && error.contains("operator,admin"), "{error}");
+    let elsewhere = ["tokens", "create", "x", "--role", "agent", "--tenant", "acme", "--server", &url];
+    let (code, _, error) = ran(&elsewhere).await;
+    assert!(code == Some(1) && error.contains("--tenant acme is for a database"), "{error}");
     closed(&home.file("ops.token", &token));
     let text = format!(
         "contexts:\n  here: {{server: '{url}', token_file: ops.token}}\n  inline: {{server: '{url}', token: {}}}\n  \
