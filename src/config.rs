@@ -188,6 +188,16 @@ pub struct ServeConfig {
         value_parser = listen
     )]
     pub listen: Vec<Listen>,
+    /// Where health, readiness and metrics are served besides, in the clear and without callgate's credentials, so that
+    /// they are told while the database is away
+    #[arg(long, value_name = "HOST:PORT", env = "CALLGATE_OPS_LISTEN")]
+    pub ops_listen: Option<SocketAddr>,
+    /// The token that is shown there for metrics, in a file
+    #[arg(long, value_name = "FILE", env = "CALLGATE_OPS_TOKEN_FILE", requires = "ops_listen")]
+    pub ops_token_file: Option<PathBuf>,
+    /// Let other machines read metrics there without a token: where a network's own rules keep strangers out
+    #[arg(long, env = "CALLGATE_OPS_OPEN", requires = "ops_listen", conflicts_with = "ops_token_file")]
+    pub ops_open: bool,
     /// Who may use a Unix socket: its permissions, in octal
     #[arg(long, value_name = "MODE", default_value = "0660", env = "CALLGATE_SOCKET_MODE", value_parser = mode)]
     pub socket_mode: u32,

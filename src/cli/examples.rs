@@ -33,6 +33,13 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     ("database upgrade", &[("callgate database upgrade --data-dir /var/lib/callgate", "")]),
     ("database distribute", &[("callgate database distribute --database-url postgres://coordinator/callgate", "")]),
     ("database retain", &[("callgate database retain --older-than 90 --database-url postgres://db/callgate", "")]),
+    (
+        "database clock",
+        &[
+            ("callgate database clock --database-url postgres://db/callgate", ""),
+            ("callgate database clock --confirm --database-url postgres://db/callgate", "after a time without servers"),
+        ],
+    ),
     ("psql", &[("callgate psql -- -c 'select count(*) from callgate.tool_call'", "")]),
     ("demo", &[("callgate demo", "with a server of its own"), ("callgate demo --server http://127.0.0.1:7600", "")]),
     ("policy check", &[("callgate policy check callgate.yaml", "")]),

@@ -68,6 +68,7 @@ mod tests {
         "agents uninstall",
         "backup verify",
         "completions",
+        "database clock",
         "database distribute",
         "database retain",
         "database upgrade",

@@ -7,6 +7,7 @@ mod agents;
 mod approvals;
 mod audit;
 mod backup;
+mod chores;
 mod completions;
 mod contexts;
 pub mod credential;

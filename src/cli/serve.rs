@@ -1,6 +1,6 @@
 //! `callgate serve`.
 
-use std::{fmt::Write as _, sync::Arc, time::Duration};
+use std::{fmt::Write as _, path::Path, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, bail};
 
@@ -9,7 +9,7 @@ use crate::{
     clock::Clock,
     config::{Listen, LogFormat, Owner, ServeConfig, TlsConfig},
     console, grpc,
-    listener::{Access, Address, Bound, Limits, Tls, TlsFiles, Way, first_end},
+    listener::{Access, Address, Bound, Limits, Operations, Tls, TlsFiles, Way, first_end},
     telemetry::{self, Telemetry},
 };
 use callgate_core::{
@@ -65,6 +65,9 @@ pub(super) async fn run(config: ServeConfig) -> anyhow::Result<()> {
     served
 }
 
+/// Characters of a token for metrics: as many are no longer guessed.
+const OPS_TOKEN_MIN: usize = 24;
+
 /// Takes every address, or none.
 fn bound(config: &ServeConfig) -> anyhow::Result<Vec<Bound>> {
     let Owner { user, group } = config.socket_owner.clone().unwrap_or_default();
@@ -74,7 +77,23 @@ fn bound(config: &ServeConfig) -> anyhow::Result<Vec<Bound>> {
         Listen::Tcp(address) => Bound::bind(*address, &way),
         Listen::Unix(path) => Bound::socket(path, &access, &way),
     };
-    Ok(config.listen.iter().map(bind).collect::<Result<_, _>>()?)
+    let mut bound: Vec<Bound> = config.listen.iter().map(bind).collect::<Result<_, _>>()?;
+    if let Some(address) = config.ops_listen {
+        let token = config.ops_token_file.as_deref().map(ops_token).transpose()?;
+        let operations = Some(Operations { token, is_open: config.ops_open });
+        bound.push(Bound::bind(address, &Way { operations, ..Way::default() })?);
+    }
+    Ok(bound)
+}
+
+/// The token for metrics.
+fn ops_token(path: &Path) -> anyhow::Result<Arc<str>> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("--ops-token-file {}", path.display()))?;
+    let token = text.trim();
+    if token.len() < OPS_TOKEN_MIN {
+        bail!("--ops-token-file {}: a token has at least {OPS_TOKEN_MIN} characters", path.display());
+    }
+    Ok(token.into())
 }
 
 /// How long a connection lasts that other machines can make, unless somebody says.
@@ -129,7 +148,7 @@ pub(super) fn way(config: &TlsConfig) -> anyhow::Result<Way> {
         }
         _ => None,
     };
-    Ok(Way { tls, is_behind_proxy: config.insecure_behind_proxy })
+    Ok(Way { tls, is_behind_proxy: config.insecure_behind_proxy, operations: None })
 }
 
 fn greeting(plane: &Plane, policy: &Policy, config: &ServeConfig) -> String {
@@ -144,6 +163,9 @@ fn greeting(plane: &Plane, policy: &Policy, config: &ServeConfig) -> String {
     let is_on_a_port = |address: &&Address| !matches!(address, Address::Unix(_));
     if let Some(address) = plane.addresses.iter().find(is_on_a_port).filter(|_| !config.no_console) {
         let _ = writeln!(text, "  console   {}/", address.url());
+    }
+    if let Some(address) = &plane.operations {
+        let _ = writeln!(text, "  metrics   {}/metrics", address.url());
     }
     if let Some(shell) = plane.shell() {
         let _ = writeln!(text, "  shell     {shell}");

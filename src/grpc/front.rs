@@ -1,6 +1,11 @@
 //! Where the listener's requests become those of the services.
 
-use std::{convert::Infallible, future::Future};
+use std::{
+    convert::Infallible,
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll},
+};
 
 use hyper::{body::Incoming, service::Service};
 use tonic::{
@@ -23,5 +28,27 @@ where
 
     fn call(&self, request: http::Request<Incoming>) -> F {
         self.0.clone().call(request.map(Body::new))
+    }
+}
+
+/// Services whose answers are to be pinned.
+#[derive(Debug, Clone)]
+pub(super) struct Pinned<S>(pub(super) S);
+
+impl<S> Ask<http::Request<Body>> for Pinned<S>
+where
+    S: Ask<http::Request<Body>, Error = Infallible>,
+    S::Future: Send + 'static,
+{
+    type Response = S::Response;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<S::Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.0.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        Box::pin(self.0.call(request))
     }
 }

@@ -15,7 +15,7 @@ use super::{
     authentication::Authenticated,
     dialects::Dialects,
     fleet::FleetService,
-    front::Front,
+    front::{Front, Pinned},
     grants::GrantService,
     health, hooks,
     info::ServerService,
@@ -97,13 +97,21 @@ pub async fn serve(
     let follower = tls.map(|tls| tokio::spawn(async move { tls.follow().await }));
     let ending = Stop::default();
     let (server, mut servers) = (listener::Server::new(settings.limits), JoinSet::new());
-    let web = web::router(Sources { scrape: settings.scrape, readiness: reporter.readiness() });
+    let sources = Sources { scrape: settings.scrape, readiness: reporter.readiness() };
+    let web = web::router(sources.clone());
     let web = web.merge(hooks::route::router(hooks(&gate, &ending)));
     let pages = settings.pages.map(|pages| {
         let inside = Inside(inner(Routes::default(), &gate, &ending));
         pages(inside, Arc::clone(&gate))
     });
     for listener in listeners {
+        if let Some(operations) = listener.operations() {
+            let routes = Routes::from(web::operations(sources.clone(), operations.token.clone())).prepare();
+            let (server, front) = (server.clone(), Front(Pinned(routes)));
+            let ending = ending.subscribed();
+            servers.spawn(async move { server.serve(listener, front, ending).await });
+            continue;
+        }
         let others = beside(web.clone(), pages.clone())
             .add_service(health_service.clone())
             .add_service(reflection().build_v1()?)

@@ -27,6 +27,12 @@ pub enum ListenError {
          listen on 127.0.0.1:PORT or [::1]:PORT"
     )]
     Clear(SocketAddr),
+    /// Other machines could read metrics there, and nobody said that they may.
+    #[error(
+        "cannot serve metrics on {0}: other machines can reach it. Name a file with a token by --ops-token-file, or \
+         say --ops-open where the network's own rules keep strangers out"
+    )]
+    Unguarded(SocketAddr),
     /// Another process listens on it.
     #[error("cannot listen on {0}: another process listens there; stop it, or choose another port with --listen")]
     Taken(SocketAddr),
@@ -93,6 +99,23 @@ pub struct Way {
     pub tls: Option<Arc<Tls>>,
     /// A proxy, which ends TLS and asks in the name of others: so nobody is of this machine, whatever the address.
     pub is_behind_proxy: bool,
+    /// For whoever watches over servers, and for no calls: in the clear, and with this token where there is one.
+    pub operations: Option<Operations>,
+}
+
+/// What is shown on a listener for whoever watches over servers.
+#[derive(Clone, Default)]
+pub struct Operations {
+    /// A token for metrics; without one they are for whoever connects.
+    pub token: Option<Arc<str>>,
+    /// Other machines may connect without a token.
+    pub is_open: bool,
+}
+
+impl fmt::Debug for Operations {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Operations").field("is_open", &self.is_open).finish_non_exhaustive()
+    }
 }
 
 /// An address that is listened on.
@@ -108,6 +131,12 @@ impl Listener {
     #[must_use]
     pub fn tls(&self) -> Option<&Arc<Tls>> {
         self.way.tls.as_ref()
+    }
+
+    /// Where it is for whoever watches over servers.
+    #[must_use]
+    pub fn operations(&self) -> Option<&Operations> {
+        self.way.operations.as_ref()
     }
 
     /// Who connects from `address`.
@@ -172,8 +201,15 @@ impl Bound {
     /// # Errors
     /// [`ListenError`].
     pub fn bind(address: SocketAddr, way: &Way) -> Result<Self, ListenError> {
-        if !address.ip().to_canonical().is_loopback() && way.tls.is_none() && !way.is_behind_proxy {
-            return Err(ListenError::Clear(address));
+        let is_elsewhere = !address.ip().to_canonical().is_loopback();
+        match &way.operations {
+            None if is_elsewhere && way.tls.is_none() && !way.is_behind_proxy => {
+                return Err(ListenError::Clear(address));
+            }
+            Some(Operations { token: None, is_open: false }) if is_elsewhere => {
+                return Err(ListenError::Unguarded(address));
+            }
+            _ => {}
         }
         let bind = || {
             let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
@@ -191,8 +227,14 @@ impl Bound {
     /// # Errors
     /// [`ListenError`].
     pub fn socket(path: &Path, access: &Access, way: &Way) -> Result<Self, ListenError> {
-        let way = Way { tls: None, ..*way };
+        let way = Way { tls: None, ..way.clone() };
         Ok(Self { held: Held::Unix(Taken::bind(path, access)?), way })
+    }
+
+    /// True where it is for whoever watches over servers.
+    #[must_use]
+    pub const fn is_for_operations(&self) -> bool {
+        self.way.operations.is_some()
     }
 
     /// Where it will be listened, with the port that was taken.

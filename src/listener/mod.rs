@@ -14,7 +14,7 @@ mod tls;
 mod vitals;
 
 pub use accept::Server;
-pub use address::{Address, Bound, ListenError, Listener, Way};
+pub use address::{Address, Bound, ListenError, Listener, Operations, Way};
 pub use certificate::{ends_at, first_end};
 pub use limits::Limits;
 pub use peer::{Names, Peer};

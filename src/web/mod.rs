@@ -3,4 +3,4 @@
 
 mod routes;
 
-pub use routes::{CLAUDE_CODE, PAGES, ROUTES, Readiness, Route, Sources, is_page, router};
+pub use routes::{CLAUDE_CODE, PAGES, ROUTES, Readiness, Route, Sources, is_page, operations, router};

@@ -8,7 +8,8 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
-use http::{HeaderName, StatusCode, header};
+use http::{HeaderMap, HeaderName, StatusCode, header};
+use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 
 use crate::telemetry::Scrape;
@@ -113,6 +114,29 @@ pub fn router(sources: Sources) -> Router {
         .with_state(sources)
 }
 
+/// The same for whoever watches over servers, on a listener of its own that asks for no credential of callgate's, so
+/// that it needs no database: with a token for `/metrics`, where one is given.
+pub fn operations(sources: Sources, token: Option<Arc<str>>) -> Router {
+    let figures = move |State(sources): State<Sources>, headers: HeaderMap| {
+        let shown = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let shown = shown.and_then(|value| value.strip_prefix("Bearer "));
+        let digest = |token: &str| Sha256::digest(token.as_bytes());
+        // Digests, so that how long it takes tells nothing of the token.
+        let is_let_in = token.as_deref().is_none_or(|token| shown.is_some_and(|shown| digest(shown) == digest(token)));
+        async move {
+            match is_let_in {
+                true => figures(&sources),
+                false => text(StatusCode::UNAUTHORIZED, "show the token of --ops-token-file\n".to_owned()),
+            }
+        }
+    };
+    Router::new()
+        .route(HEALTH, get(async || text(StatusCode::OK, "ok\n".to_owned())))
+        .route(READY, get(ready))
+        .route(METRICS, get(figures))
+        .with_state(sources)
+}
+
 /// Whether calls are answered: whoever spreads them sends them elsewhere meanwhile.
 async fn ready(State(sources): State<Sources>) -> Response {
     let readiness = *sources.readiness.borrow();
@@ -130,6 +154,10 @@ async fn metrics(State(sources): State<Sources>, request: Request) -> Response {
         let message = "these figures are of the whole plane: they are for those of the tenant `default`\n";
         return text(StatusCode::FORBIDDEN, message.to_owned());
     }
+    figures(&sources)
+}
+
+fn figures(sources: &Sources) -> Response {
     let Some(scrape) = &sources.scrape else {
         return text(StatusCode::NOT_FOUND, "nothing is counted here\n".to_owned());
     };

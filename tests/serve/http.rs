@@ -1,5 +1,7 @@
 //! What is asked over HTTP/1 on the port of the calls.
 
+use std::net::SocketAddr;
+
 use callgate_proto::v1::{WatchApprovalsRequest, approval_service_client::ApprovalServiceClient};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -13,7 +15,7 @@ use crate::{
         until,
         wire::{call, evaluate, question, record, success},
     },
-    server::{Home, Server},
+    server::{Home, Server, path, ran, refused},
 };
 
 /// The whole answer to a request of HTTP/1, head and body.
@@ -23,8 +25,12 @@ pub(crate) async fn get(server: &Server, path: &str) -> String {
 
 /// The same, to a request that is told whole.
 async fn said(server: &Server, request: &str) -> String {
+    said_at(server.address, request).await
+}
+
+async fn said_at(address: SocketAddr, request: &str) -> String {
     let ask = async {
-        let mut stream = TcpStream::connect(server.address).await.expect("it listens");
+        let mut stream = TcpStream::connect(address).await.expect("it listens");
         stream.write_all(request.as_bytes()).await.expect("sent");
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.expect("an answer");
@@ -118,4 +124,58 @@ async fn health_and_figures_are_told_over_http_on_the_same_port() {
         signal(*pid, "CONT");
     }
     until("readiness", async || get(&server, "/readyz").await.starts_with("HTTP/1.1 200 OK\r\n")).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn metrics_are_told_while_the_database_is_away_and_credentials_are_needed() {
+    let home = Home::prepared().await;
+    let token = home.file("ops.token", "0123456789abcdef0123456789abcdef\n");
+    let server = Server::start(&home, &["--ops-listen", "127.0.0.1:0", "--ops-token-file", path(&token)]);
+    let at = server.greeting.lines().find_map(|line| line.trim().strip_prefix("metrics   http://"));
+    let at: SocketAddr = at.and_then(|url| url.split('/').next()?.parse().ok()).expect("an address");
+    let url = format!("http://{}", server.address);
+    let (code, secret, error) = ran(&["tokens", "create", "ops", "--role", "admin", "--server", &url]).await;
+    assert_eq!(code, Some(0), "{error}");
+    let asked = async |address, what: &str, bearer: &str| {
+        let shown = if bearer.is_empty() { String::new() } else { format!("authorization: Bearer {bearer}\r\n") };
+        let request = format!("GET {what} HTTP/1.1\r\nhost: callgate\r\n{shown}connection: close\r\n\r\n");
+        said_at(address, &request).await
+    };
+    let postmaster = home.postmaster().expect("it runs");
+    for pid in std::iter::once(postmaster).chain(children(postmaster)) {
+        assert!(signal(pid, "STOP"));
+    }
+    until("it is not ready", async || asked(at, "/readyz", "").await.starts_with("HTTP/1.1 503")).await;
+    until("nobody can check", async || asked(server.address, "/metrics", secret.trim()).await.contains(" 503 ")).await;
+    let told = asked(at, "/metrics", "0123456789abcdef0123456789abcdef").await;
+    let is_down = told.lines().any(|line| line.starts_with("callgate_store_up") && line.ends_with(" 0"));
+    assert!(told.starts_with("HTTP/1.1 200") && is_down, "{told}");
+    assert!(asked(at, "/healthz", "").await.starts_with("HTTP/1.1 200"));
+    for wrong in ["", "0123456789abcdef0123456789abcdeg", secret.trim()] {
+        assert!(asked(at, "/metrics", wrong).await.starts_with("HTTP/1.1 401"), "{wrong}");
+    }
+    let calls = said_at(
+        at,
+        "POST /callgate.v1.GateService/Evaluate HTTP/1.1\r\nhost: callgate\r\n\
+                             connection: close\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}",
+    );
+    assert!(calls.await.starts_with("HTTP/1.1 404"), "no calls");
+    for pid in std::iter::once(postmaster).chain(children(postmaster)) {
+        signal(pid, "CONT");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn metrics_for_other_machines_need_a_token_or_a_word() {
+    let home = Home::empty();
+    let short = home.file("ops.token", "short\n");
+    for (args, why) in [
+        (&["--ops-listen", "0.0.0.0:0"][..], "Name a file with a token by --ops-token-file"),
+        (&["--ops-listen", "127.0.0.1:0", "--ops-token-file", path(&short)], "at least 24 characters"),
+        (&["--ops-token-file", path(&short)], "--ops-listen"),
+    ] {
+        let data_dir = home.data_dir();
+        let (_, said) = refused(&[&["--listen", "127.0.0.1:0", "--data-dir", path(&data_dir)], args].concat()).await;
+        assert!(said.contains(why), "{why}: {said}");
+    }
 }

@@ -1,5 +1,5 @@
-//! A call that no answer came to: the host does not run it, and the server may have permitted it. A process that outlives
-//! the hook calls it off as soon as the server is back, so that its permit does not count as a call of unknown outcome.
+//! A call that no answer came to: the host does not run it, and the server may have permitted it. A process that
+//! outlives the hook calls it off as soon as the server is back, so that its permit is no call of unknown outcome.
 
 use std::{
     fs,

@@ -5,13 +5,13 @@ use super::{
     bookings::{counters, tools_disabled, uses},
     follow_up::follow_up,
     ledger_key, reach,
+    replay::{is_final, replay, unless_halted},
     self_correction::self_corrections,
 };
 use crate::{
     domain::{
-        books::Books,
         budget::Spent,
-        call::{Approval, ApprovalStatus, Call, Permit, Proposal, Standing},
+        call::{Approval, ApprovalStatus, Call, Permit, Proposal},
         control::{Control, Controlled},
         creation::Creation,
         effect::Share,
@@ -27,7 +27,7 @@ use crate::{
         verdict::{Verdict, winner},
     },
     policy::Policy,
-    rules::{self, Context, halted, phase, same_call},
+    rules::{self, Context, phase, same_call},
 };
 
 /// Judges a call. `batch` is the place of the first call judged in the same batch, if this is not the first.
@@ -108,25 +108,6 @@ pub fn evaluate(
 #[must_use]
 pub fn is_recent(policy: &Policy, creation: &Creation, now: Timestamp) -> bool {
     now.since_ms(creation.at) < policy.rules.get::<same_call::Params>().window_ms
-}
-
-/// The stored verdict of a call that is permitted and open, unless a halt holds now: who asks again has not begun, or
-/// would begin anew. The lease stays, and a report on the call is taken in.
-fn unless_halted(policy: &Policy, cx: &Context<'_>, stored: Verdict) -> Verdict {
-    let Some(mut halt) = policy.rules.find(halted::RULE.id).and_then(|slot| slot.check(cx)) else { return stored };
-    halt.enforced &= policy.holds(&halt.rule, &cx.proposal.spec);
-    if !halt.enforced {
-        return stored;
-    }
-    let tools_disabled = halt.decision == Decision::Stop;
-    Verdict {
-        decision: halt.decision,
-        would: halt.decision,
-        findings: vec![halt],
-        permit: None,
-        tools_disabled,
-        ..stored
-    }
 }
 
 /// The event of a judgement.
@@ -240,43 +221,6 @@ pub(super) fn place(
         Some(session) => Ok(session.depth),
         None if tree.sessions.len() >= SESSIONS_MAX => Err(SessionRejection::TooManySessions),
         None => Ok(parent.map_or(0, |id| tree.sessions.get(id).map_or(1, |parent| parent.depth + 1))),
-    }
-}
-
-/// True when the same call_id gets the same answer again.
-fn is_final(call: &Call, now: Timestamp) -> bool {
-    match call.standing(now) {
-        Standing::InFlight => true,
-        Standing::Refused => matches!(call.decision, Decision::Reuse | Decision::Deny | Decision::Stop),
-        _ => false,
-    }
-}
-
-fn replay(
-    policy: &Policy,
-    tree: &CallTree,
-    shared: &Shared,
-    proposal: &Proposal,
-    call: &Call,
-    now: Timestamp,
-) -> Verdict {
-    let session = tree.sessions.get(&proposal.request.session).map(Box::as_ref);
-    let agent = proposal.request.agent.as_ref();
-    let books = Books::of(tree, session, agent, &call.tool, &shared.counters, now);
-    let left = books.left(policy.rules.get(), &Spent::default());
-    Verdict {
-        decision: call.decision,
-        would: call.findings.iter().map(|finding| finding.decision).max().unwrap_or(Decision::Allow),
-        findings: call.findings.to_vec(),
-        permit: call.permit.clone(),
-        approval: call.approval.clone(),
-        policy: call.policy.clone(),
-        tools_disabled: tools_disabled(policy, &proposal.spec, call.decision, &left),
-        left,
-        replayed: true,
-        fingerprint: call.fingerprint,
-        seq: call.seq,
-        at: call.at,
     }
 }
 

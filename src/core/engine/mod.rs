@@ -10,6 +10,7 @@ mod evaluate;
 mod follow_up;
 mod instead;
 mod record;
+mod replay;
 mod self_correction;
 mod state;
 #[cfg(test)]

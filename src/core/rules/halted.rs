@@ -5,8 +5,8 @@
 //!
 //! Why: when agents do harm, there must be one switch that holds for all of them, whatever their own code does.
 //!
-//! A call that was permitted before and has no outcome yet is stopped where it is asked for again under its call_id; its
-//! lease stays, and its outcome is taken in.
+//! A call that was permitted before and has no outcome yet is stopped where it is asked for again under its call_id;
+//! its lease stays, and its outcome is taken in.
 //!
 //! Known problems: a call that was permitted before the halt and runs already is not called back.
 

@@ -1,16 +1,20 @@
 //! What a host's event asks of a plane, and what the host is answered. The command on an agent's machine asks a server
 //! (`src/cli/hook`), and the server's own route asks itself (`route.rs`): both by this one way.
 
+mod errors;
 mod messages;
 pub(super) mod route;
 
 use std::{future::Future, time::Duration};
 
 use tokio::time::sleep;
-use tonic::{Code, Status};
-use tonic_types::StatusExt as _;
+use tonic::Status;
 
-use self::messages::Messages;
+pub use self::errors::{is_away, until_called_off};
+use self::{
+    errors::{is_settled, is_unknown},
+    messages::Messages,
+};
 use crate::{
     clock::Clock,
     hosts::{Answer, Call, Came, Event, File, Host, Seen, cut, refusal},
@@ -26,8 +30,6 @@ const MARGIN: Duration = Duration::from_secs(2);
 /// While a person is waited for, how often a server that is away is looked for, and how long.
 const AWAY_STEP: Duration = Duration::from_secs(1);
 const AWAY_MAX: Duration = Duration::from_secs(30);
-/// How long a question may lie before a server that is back.
-const UNHEARD: Duration = Duration::from_secs(20);
 /// A call that has no outcome yet.
 const OPEN: i32 = v1::CallState::InFlight as i32;
 
@@ -362,54 +364,5 @@ async fn summary<P: Plane>(plane: &P, session: &str) -> Result<Option<String>, S
         Ok(answer) => Ok(answer.state.map(|state| state.summary_for_model)),
         Err(status) if is_unknown(&status) => Ok(None),
         Err(status) => Err(status),
-    }
-}
-
-fn reason(status: &Status) -> Option<String> {
-    status.get_details_error_info().map(|info| info.reason)
-}
-
-/// Reports that a call was called off, again and again until the server has heard it. A server that knows no such call
-/// may still have the question before it.
-pub async fn until_called_off<T, F: Future<Output = Result<T, Status>>>(mut report: impl FnMut() -> F) {
-    let (clock, mut unheard_since) = (Clock::System, None);
-    while let Err(status) = report().await {
-        let is_unheard = ["CALL_UNKNOWN", "SESSION_UNKNOWN"].contains(&reason(&status).unwrap_or_default().as_str());
-        if is_unheard {
-            let since = *unheard_since.get_or_insert_with(|| clock.tick());
-            if clock.elapsed(since) > UNHEARD {
-                return;
-            }
-        } else if is_settled(&status) {
-            return;
-        }
-        sleep(AWAY_STEP).await;
-    }
-}
-
-/// A session that has not called anything.
-fn is_unknown(status: &Status) -> bool {
-    reason(status).as_deref() == Some("SESSION_UNKNOWN")
-}
-
-/// A report that changes nothing: on a call that was refused, or that has an outcome.
-fn is_settled(status: &Status) -> bool {
-    let is_closed = |reason: &String| reason.starts_with("APPROVAL_");
-    let known = ["CALL_NOT_PERMITTED", "CALL_ALREADY_SETTLED", "ATTEMPT_SUPERSEDED", "CALL_UNKNOWN"];
-    reason(status).is_some_and(|reason| known.contains(&reason.as_str()) || is_closed(&reason))
-}
-
-/// True when the server is out of reach, or cannot answer now: nobody has looked at the call.
-#[must_use]
-pub fn is_away(status: &Status) -> bool {
-    match reason(status) {
-        Some(reason) => {
-            ["STORE_UNAVAILABLE", "SHUTTING_DOWN", "DEADLINE", "OVERLOADED", "CONTENTION"].contains(&reason.as_str())
-        }
-        // It comes from the way there.
-        None => matches!(
-            status.code(),
-            Code::Unavailable | Code::DeadlineExceeded | Code::Unknown | Code::Cancelled | Code::Internal
-        ),
     }
 }

@@ -1,0 +1,73 @@
+//! What is answered to a call_id that was judged before.
+
+use super::{Shared, bookings::tools_disabled};
+use crate::{
+    domain::{
+        books::Books,
+        budget::Spent,
+        call::{Call, Proposal, Standing},
+        finding::Decision,
+        time::Timestamp,
+        tree::CallTree,
+        verdict::Verdict,
+    },
+    policy::Policy,
+    rules::{Context, halted},
+};
+
+/// True when the same call_id gets the same answer again.
+pub(super) fn is_final(call: &Call, now: Timestamp) -> bool {
+    match call.standing(now) {
+        Standing::InFlight => true,
+        Standing::Refused => matches!(call.decision, Decision::Reuse | Decision::Deny | Decision::Stop),
+        _ => false,
+    }
+}
+
+/// The stored verdict.
+pub(super) fn replay(
+    policy: &Policy,
+    tree: &CallTree,
+    shared: &Shared,
+    proposal: &Proposal,
+    call: &Call,
+    now: Timestamp,
+) -> Verdict {
+    let session = tree.sessions.get(&proposal.request.session).map(Box::as_ref);
+    let agent = proposal.request.agent.as_ref();
+    let books = Books::of(tree, session, agent, &call.tool, &shared.counters, now);
+    let left = books.left(policy.rules.get(), &Spent::default());
+    Verdict {
+        decision: call.decision,
+        would: call.findings.iter().map(|finding| finding.decision).max().unwrap_or(Decision::Allow),
+        findings: call.findings.to_vec(),
+        permit: call.permit.clone(),
+        approval: call.approval.clone(),
+        policy: call.policy.clone(),
+        tools_disabled: tools_disabled(policy, &proposal.spec, call.decision, &left),
+        left,
+        replayed: true,
+        fingerprint: call.fingerprint,
+        seq: call.seq,
+        at: call.at,
+    }
+}
+
+/// The stored verdict of a call that is permitted and open, unless a halt holds now: who asks again has not begun, or
+/// would begin anew. The lease stays, and a report on the call is taken in.
+pub(super) fn unless_halted(policy: &Policy, cx: &Context<'_>, stored: Verdict) -> Verdict {
+    let Some(mut halt) = policy.rules.find(halted::RULE.id).and_then(|slot| slot.check(cx)) else { return stored };
+    halt.enforced &= policy.holds(&halt.rule, &cx.proposal.spec);
+    if !halt.enforced {
+        return stored;
+    }
+    let tools_disabled = halt.decision == Decision::Stop;
+    Verdict {
+        decision: halt.decision,
+        would: halt.decision,
+        findings: vec![halt],
+        permit: None,
+        tools_disabled,
+        ..stored
+    }
+}
