@@ -1,11 +1,18 @@
 //! What commands print, in one way. A reader may leave before the end (`| head`): what it does not read is dropped,
 //! and the command ends as it would have, quietly and with its own exit code.
+//!
+//! What is printed holds texts of models and tools. A character that moves the cursor, hides or turns a text around is
+//! printed as JSON escapes it (`\u202e`), so that JSON keeps its value; colors, line breaks and tabs stay.
 
 use std::{
+    borrow::Cow,
     fmt,
-    io::{self, Write as _},
+    fmt::Write as _,
+    io::{self, IsTerminal as _, Write as _},
     sync::OnceLock,
 };
+
+use callgate_core::domain::visible::is_visible;
 
 /// Prints to standard output.
 #[macro_export]
@@ -43,11 +50,79 @@ pub fn print(text: fmt::Arguments<'_>) {
         return;
     }
     let mut out = anstream::stdout().lock();
-    if let Err(error) = out.write_fmt(text).and_then(|()| out.flush()) {
+    if let Err(error) = out.write_all(seen(&text.to_string()).as_bytes()).and_then(|()| out.flush()) {
         let _ = ENDED.set(error);
     }
 }
 
+/// On a terminal: moves the cursor to the top left, and erases what is below it.
+pub fn clear_screen() {
+    if io::stdout().is_terminal() && !is_closed() {
+        let _ = io::stdout().write_all(b"\x1b[H\x1b[J");
+    }
+}
+
 pub fn note(text: fmt::Arguments<'_>) {
-    let _ = anstream::stderr().lock().write_fmt(text);
+    let _ = anstream::stderr().lock().write_all(seen(&text.to_string()).as_bytes());
+}
+
+/// The text with every character that would not be seen as itself escaped.
+fn seen(text: &str) -> Cow<'_, str> {
+    if !text.contains(is_unseen) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    let mut rest = text;
+    while let Some(at) = rest.find(is_unseen) {
+        out.push_str(&rest[..at]);
+        rest = &rest[at..];
+        if let Some(length) = color(rest) {
+            out.push_str(&rest[..length]);
+            rest = &rest[length..];
+            continue;
+        }
+        let mut chars = rest.chars();
+        let units = chars.next().map(|c| c.encode_utf16(&mut [0; 2]).to_vec()).unwrap_or_default();
+        for unit in units {
+            let _ = write!(out, "\\u{unit:04x}");
+        }
+        rest = chars.as_str();
+    }
+    out.push_str(rest);
+    out.into()
+}
+
+fn is_unseen(c: char) -> bool {
+    !is_visible(c)
+}
+
+/// How long the sequence is that a text begins with, where it only sets colors: `ESC [ 1 ; 31 m`.
+fn color(text: &str) -> Option<usize> {
+    const LONGEST: usize = 24;
+    let parameters = text.strip_prefix("\u{1b}[")?;
+    let end = parameters.bytes().take(LONGEST).position(|b| !(b.is_ascii_digit() || b == b';'))?;
+    (parameters.as_bytes()[end] == b'm').then_some(end + "\u{1b}[m".len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_hides_or_moves_is_escaped_and_colors_stay() {
+        for (text, expected) in [
+            ("plain\ttext\n", "plain\ttext\n"),
+            ("\u{1b}[1;31mred\u{1b}[0m é 漢 \u{1f600}", "\u{1b}[1;31mred\u{1b}[0m é 漢 \u{1f600}"),
+            ("pay \u{202e}001", r"pay \u202e001"),
+            ("a\u{200b}b\rc", r"a\u200bb\u000dc"),
+            ("\u{1b}[2Jgone\u{1b}]0;title\u{7}", r"\u001b[2Jgone\u001b]0;title\u0007"),
+            ("\u{1b}[", r"\u001b["),
+            ("\u{e0041}", r"\udb40\udc41"),
+        ] {
+            assert_eq!(seen(text), expected, "{text:?}");
+        }
+        let json = seen("{\"a\":\"x\u{202e}\u{e0041}\"}").into_owned();
+        let read: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+        assert_eq!(read["a"], "x\u{202e}\u{e0041}", "the value is the same");
+    }
 }

@@ -9,19 +9,7 @@ use askama::{Values, filter_fn, filters::Safe};
 use chrono::DateTime;
 use prost_types::Timestamp;
 
-/// Is it seen, and does it leave the rest as it stands? Controls, format characters (Unicode's category Cf,
-/// bidirectional marks among them), separators of lines and paragraphs, spaces other than the usual one, tags,
-/// variation selectors and blank letters are not, and neither is what anybody may draw as they like (private use).
-pub(super) fn is_plain(char: char) -> bool {
-    !matches!(char,
-        '\0'..='\u{8}' | '\u{b}'..='\u{1f}' | '\u{7f}'..='\u{a0}' | '\u{ad}' | '\u{34f}' | '\u{61c}'
-        | '\u{115f}' | '\u{1160}' | '\u{1680}' | '\u{2000}'..='\u{200a}' | '\u{202f}' | '\u{205f}' | '\u{2800}'
-        | '\u{3000}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}'
-        | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}'
-        | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{110bd}' | '\u{110cd}' | '\u{13430}'..='\u{13455}'
-        | '\u{16fe4}' | '\u{1d159}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}'
-        | '\u{e000}'..='\u{f8ff}' | '\u{e0000}'..='\u{e0fff}' | '\u{f0000}'..='\u{10ffff}')
-}
+use callgate_core::domain::visible::is_visible;
 
 /// A text as HTML in which every character is seen.
 pub(super) fn shown(text: &str) -> String {
@@ -33,7 +21,7 @@ pub(super) fn shown(text: &str) -> String {
             '>' => html.push_str("&gt;"),
             '"' => html.push_str("&quot;"),
             '\'' => html.push_str("&#39;"),
-            char if is_plain(char) => html.push(char),
+            char if is_visible(char) => html.push(char),
             char => {
                 let code = u32::from(char);
                 let _ = write!(html, "<mark class=\"unseen\">U+{code:04X}</mark>");
@@ -69,7 +57,7 @@ pub(super) fn moment(at: &Option<Timestamp>, _: &dyn Values) -> askama::Result<S
 /// `{{ text|visible_text }}`: the same for attributes, which hold no elements.
 #[filter_fn]
 pub(super) fn visible_text(text: impl AsRef<str>, _: &dyn Values) -> askama::Result<String> {
-    Ok(text.as_ref().chars().map(|char| if is_plain(char) { char } else { char::REPLACEMENT_CHARACTER }).collect())
+    Ok(text.as_ref().chars().map(|char| if is_visible(char) { char } else { char::REPLACEMENT_CHARACTER }).collect())
 }
 
 /// A number with its thousands apart.

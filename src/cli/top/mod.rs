@@ -8,7 +8,7 @@ mod render;
 #[cfg(test)]
 mod tests;
 
-use std::{io::IsTerminal as _, time::Duration};
+use std::time::Duration;
 
 use clap::Args;
 use tokio::time::{sleep, timeout};
@@ -36,8 +36,6 @@ pub(super) struct TopArgs {
 const RATE_WINDOW: Duration = Duration::from_secs(1);
 /// Longest time for all answers of one read.
 const READ_MAX: Duration = Duration::from_secs(10);
-/// Moves the cursor to the top left, and erases what is below it.
-const CLEAR: &str = "\u{1b}[H\u{1b}[J";
 
 /// Runs it.
 pub(super) async fn run(args: TopArgs) -> anyhow::Result<()> {
@@ -59,12 +57,12 @@ pub(super) async fn run(args: TopArgs) -> anyhow::Result<()> {
 /// Redraws the table until the process is interrupted, or nobody reads its output. While the server gives no answer the
 /// reason stands in place of figures that may be old.
 async fn watch(asker: &Asker, interval: Duration) {
-    let clear = if std::io::stdout().is_terminal() { CLEAR } else { "" };
     let mut before: Option<Fleet> = None;
     while !out::is_closed() {
         let problem = match timeout(READ_MAX, asker.look(before.as_ref())).await {
             Ok(Ok(fleet)) => {
-                outln!("{clear}{}", render::text(&fleet));
+                out::clear_screen();
+                outln!("{}", render::text(&fleet));
                 // The first read has no rates: the second follows soon.
                 let pause = if before.is_none() { RATE_WINDOW.min(interval) } else { interval };
                 before = Some(fleet);
@@ -74,7 +72,8 @@ async fn watch(asker: &Asker, interval: Duration) {
             Ok(Err(error)) => format!("{error:#}"),
             Err(_) => format!("no answer within {} s", READ_MAX.as_secs()),
         };
-        outln!("{clear}{}", render::unavailable(&problem, before.as_ref()));
+        out::clear_screen();
+        outln!("{}", render::unavailable(&problem, before.as_ref()));
         sleep(interval).await;
     }
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use sha2::Sha256;
 
 use super::file::{Format, Webhook};
-use callgate_core::domain::{inbox::Question, route::Route, tool::Risk};
+use callgate_core::domain::{inbox::Question, route::Route, tool::Risk, visible::is_visible};
 
 /// The longest name in a text for people, in characters.
 const NAME: usize = 120;
@@ -68,12 +68,8 @@ fn text(told: &Told<'_>, link: &str) -> String {
 
 /// A name that a model may have chosen: nothing in it is markup, mentions anybody or hides.
 fn plain(name: &str) -> String {
-    let is_markup = |char: char| "<>&*_~`|@".contains(char) || char.is_control() || !is_seen(char);
+    let is_markup = |char: char| "<>&*_~`|@\n\t".contains(char) || !is_visible(char);
     name.chars().take(NAME).map(|char| if is_markup(char) && !"_".contains(char) { '·' } else { char }).collect()
-}
-
-fn is_seen(char: char) -> bool {
-    !matches!(char, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
 /// The header `webhook-signature`.

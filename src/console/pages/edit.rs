@@ -3,13 +3,11 @@
 use std::fmt::Write as _;
 
 use super::call::pretty;
-use crate::console::{
-    arguments::{self, Other, SHOWN_BYTES},
-    filters,
-};
+use crate::console::arguments::{self, Other, SHOWN_BYTES};
 use callgate_core::domain::{
     json::{self, Json},
     redaction,
+    visible::is_visible,
 };
 use callgate_proto::v1::{Approval, ApprovalState};
 
@@ -69,7 +67,7 @@ pub(super) fn hidden(question: &Approval) -> Option<String> {
 pub(super) fn editable(text: &str) -> String {
     let mut out = String::with_capacity(text.len() * 2);
     for char in pretty(text).chars() {
-        if char == '\n' || filters::is_plain(char) {
+        if char == '\n' || is_visible(char) {
             out.push(char);
             continue;
         }

@@ -55,4 +55,5 @@ pub mod tool;
 pub mod tree;
 pub mod verdict;
 pub mod violation;
+pub mod visible;
 pub mod whole;
