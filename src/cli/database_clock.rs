@@ -1,10 +1,14 @@
 //! `callgate database clock`: what retention knows of the clocks, and a person's word that they are right.
 
-use anyhow::Context as _;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, bail};
 use clap::Args;
 
+use super::database;
 use crate::{
     clock::Clock,
+    private_postgres::find_running,
     store::{Clocks, clocks, parse_url},
 };
 use callgate_core::domain::time::{Timestamp, wait_in_words};
@@ -14,15 +18,29 @@ use callgate_core::domain::time::{Timestamp, wait_in_words};
 pub(super) struct ClockArgs {
     /// The database that the servers are given
     #[arg(long, value_name = "URL", env = "CALLGATE_DATABASE_URL", hide_env_values = true)]
-    database_url: String,
+    database_url: Option<String>,
+    /// Instead of a URL: the data directory of a server that runs on a private database [default: as for serve]
+    #[arg(long, value_name = "DIR", env = "CALLGATE_DATA_DIR", conflicts_with = "database_url")]
+    data_dir: Option<PathBuf>,
     /// The database's clock is right: delete at the term again what lived through a gap
     #[arg(long)]
     confirm: bool,
 }
 
 pub(super) async fn run(args: ClockArgs) -> anyhow::Result<()> {
-    let options = parse_url(&args.database_url).context("--database-url")?;
-    let found = clocks(options, Clock::System.now(), args.confirm).await?;
+    let url = match args.database_url {
+        Some(url) => url,
+        None => find_running(&database::data_dir(args.data_dir.as_deref())?).await?.connection.url(),
+    };
+    let options = parse_url(&url).context("--database-url")?;
+    let found = clocks(options.clone(), Clock::System.now(), false).await?;
+    if args.confirm && !found.agree() {
+        let apart = wait_in_words(found.apart_ms.unsigned_abs());
+        bail!("nothing is confirmed: the clocks of this machine and of the database are {apart} apart; 5 min may be");
+    }
+    if args.confirm {
+        clocks(options, Clock::System.now(), true).await?;
+    }
     outln!("Database: {}", found.database);
     outln!("This machine: {}", Timestamp::from_millis(found.database.as_millis() + found.apart_ms));
     outln!("Last looked at by a server: {}", found.seen.map_or("never".to_owned(), |seen| seen.to_string()));

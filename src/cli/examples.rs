@@ -36,7 +36,7 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     (
         "database clock",
         &[
-            ("callgate database clock --database-url postgres://db/callgate", ""),
+            ("callgate database clock --data-dir /var/lib/callgate", ""),
             ("callgate database clock --confirm --database-url postgres://db/callgate", "after a time without servers"),
         ],
     ),

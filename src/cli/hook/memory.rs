@@ -56,7 +56,7 @@ impl Remembered {
         files.filter(|file| file.to_string_lossy().ends_with(&mark)).collect()
     }
 
-    /// They run unasked.
+    /// Forgets those files.
     pub(super) fn drop_asked(&self, session: &str) {
         self.asked_by_this(session).iter().for_each(|file| drop(fs::remove_file(file)));
     }
@@ -120,6 +120,8 @@ impl Memory for Remembered {
         let session = cancellation.caller.as_ref().map_or("", |caller| &caller.session_id);
         let Some(file) = self.asked_file(session, &cancellation.call_id) else { return };
         let _ = file.parent().map(fs::create_dir_all);
+        // Left by a hook that was killed and had the same process id: its call may run.
+        self.drop_asked(session);
         let _ = fs::write(file, cancellation.encode_to_vec());
     }
 
@@ -166,7 +168,7 @@ impl Memory for Remembered {
     fn forget(&self, session: &str) {
         // One that is taken up again has its summary to come.
         if !self.known(session).owes {
-            let _ = self.path(session).map(|path| fs::remove_dir(path.with_extension("asked")));
+            let _ = self.path(session).map(|path| fs::remove_dir_all(path.with_extension("asked")));
             let _ = self.path(session).map(fs::remove_file);
         }
     }

@@ -23,9 +23,6 @@ use callgate_proto::v1::{
 const AWAY: Duration = Duration::from_secs(5);
 /// How long a report is sent again.
 const REPORT: Duration = Duration::from_secs(60);
-/// How long it is tried to call off a call that no answer came to: its lease is over by then, unless the policy gives a
-/// longer one.
-const GIVE_UP: Duration = Duration::from_secs(900);
 const PAUSE: Duration = Duration::from_millis(200);
 /// Longest wait that a server takes.
 const WAIT_MAX: Duration = Duration::from_secs(60);
@@ -134,7 +131,7 @@ impl Plane {
                 let (plane, message) = (Arc::clone(&plane), message.clone());
                 async move { plane.send(&message).await }
             };
-            let _ = timeout(GIVE_UP, until_called_off(report)).await;
+            until_called_off(report).await;
             plane.reports.send_modify(|reports| reports.all -= 1);
         });
     }

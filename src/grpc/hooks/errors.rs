@@ -9,6 +9,8 @@ use tonic_types::StatusExt as _;
 use super::AWAY_STEP;
 use crate::clock::Clock;
 
+/// A lease is over by then, unless the policy gives a longer one.
+const CALLED_OFF_WITHIN: Duration = Duration::from_secs(900);
 /// How long a question may lie before a server that is back.
 const UNHEARD: Duration = Duration::from_secs(20);
 
@@ -16,11 +18,15 @@ fn reason(status: &Status) -> Option<String> {
     status.get_details_error_info().map(|info| info.reason)
 }
 
-/// Reports that a call was called off, again and again until the server has heard it. A server that knows no such call
-/// may still have the question before it.
+/// Reports that a call was called off, again and again until the server has heard it, for 15 min at most. A server
+/// that knows no such call may still have the question before it.
 pub async fn until_called_off<T, F: Future<Output = Result<T, Status>>>(mut report: impl FnMut() -> F) {
     let (clock, mut unheard_since) = (Clock::System, None);
+    let began = clock.tick();
     while let Err(status) = report().await {
+        if clock.elapsed(began) > CALLED_OFF_WITHIN {
+            return;
+        }
         let is_unheard = ["CALL_UNKNOWN", "SESSION_UNKNOWN"].contains(&reason(&status).unwrap_or_default().as_str());
         if is_unheard {
             let since = *unheard_since.get_or_insert_with(|| clock.tick());
