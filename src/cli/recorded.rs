@@ -109,6 +109,10 @@ const fn used(usage: &v1::Usage) -> Usage {
     }
 }
 
+fn told(witness: &str) -> Option<Box<str>> {
+    (!witness.is_empty()).then(|| witness.into())
+}
+
 /// A stored call as a recorded one; none for one whose arguments were not stored as such.
 pub(super) fn row(call: &ExportCallsResponse) -> Option<Row> {
     let result = match call.status() {
@@ -148,6 +152,8 @@ pub(super) fn row(call: &ExportCallsResponse) -> Option<Row> {
         estimated: call.retryable.map(|retryable| (retryable, millis(call.retry_after.as_ref()))),
         is_complete: call.is_complete,
         total_matches: call.total_matches,
+        witness: told(&call.witness),
+        witness_after: told(&call.witness_after),
     })
 }
 

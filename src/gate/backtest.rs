@@ -379,5 +379,7 @@ pub(super) fn row(call: StoredCall) -> Option<Row> {
         estimated: call.estimated,
         is_complete: call.is_complete,
         total_matches: call.total_matches,
+        witness: call.witness.map(String::into_boxed_str),
+        witness_after: call.witness_after.map(String::into_boxed_str),
     })
 }

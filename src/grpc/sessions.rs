@@ -177,6 +177,8 @@ fn stored_call(call: StoredCall) -> v1::ExportCallsResponse {
         repeat: call.repeat.map_or(0, |repeat| repeat.to_wire().into()),
         is_complete: call.is_complete,
         total_matches: call.total_matches,
+        witness: call.witness.unwrap_or_default(),
+        witness_after: call.witness_after.unwrap_or_default(),
     }
 }
 

@@ -1,16 +1,19 @@
 //! What nobody knows, and an operator settles.
 
 use callgate_core::policy;
-use callgate_proto::v1::{self, Decision, session_service_client::SessionServiceClient};
+use callgate_proto::v1::{
+    self, Decision, gate_service_client::GateServiceClient, session_service_client::SessionServiceClient,
+};
 use tonic::Code;
 
-use crate::common::wire::{Plane, call, evaluate, from, outcome, pair, question, record};
+use crate::common::wire::{Plane, call, evaluate, from, outcome, pair, question, record, success};
 
 /// Nobody knows whether the order was moved. An operator has looked, and says so; who and how they know is on record.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_operator_settles_what_nobody_knows() {
     let orders = "policy_engine: {tool_schemas: {move_order: {effect: write, side_effect_resource: 'order/{id}'}}}";
-    let plane = Plane::start(&policy::compile(orders).expect("a good policy")).await;
+    let policy = policy::compile(orders).expect("a good policy");
+    let plane = Plane::start(&policy).await;
     let mut client = plane.client().await;
     let mut sessions = SessionServiceClient::new(plane.channel().await);
     let ask = |id: &str, n: u32| question("s", call(id, "move_order", &format!(r#"{{"id":{n}}}"#)));
@@ -46,6 +49,11 @@ async fn an_operator_settles_what_nobody_knows() {
     let unknown = settle("never", v1::OutcomeStatus::Success, None);
     let refused = sessions.settle_outcome(from("eve", unknown)).await.expect_err("nobody heard of it");
     assert_eq!(refused.code(), Code::NotFound);
+    // The execution itself knows better than who looked, on whatever server it says so.
+    let mut other = GateServiceClient::new(plane.postgres_gate(&policy).await);
+    record(&mut other, success("s", "lost", "{}")).await;
+    record(&mut other, success("s", "lost-third", "{}")).await;
+    assert_eq!(plane.postgres.number("select count(*) from outcome where double_effect").await, 1);
     let on_record = "select count(*) from session_event where kind = 'outcome_settled' and actor = 'eve' \
                      and reason = 'seen in the warehouse'";
     assert_eq!(plane.postgres.number(on_record).await, 2);

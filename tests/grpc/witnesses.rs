@@ -1,7 +1,9 @@
 //! Witnesses on the wire, over two replicas: what is answered from memory, and what runs.
 
 use callgate_core::policy::compile;
-use callgate_proto::v1::{self, Decision, gate_service_client::GateServiceClient};
+use callgate_proto::v1::{
+    self, Decision, gate_service_client::GateServiceClient, session_service_client::SessionServiceClient,
+};
 
 use crate::common::wire::{Client, Plane, call, caller, evaluate, question, record, success};
 
@@ -37,6 +39,22 @@ async fn a_witness_holds_on_every_replica() {
         "as digests"
     );
     assert_eq!(plane.postgres.number("select count(*) from outcome where witness is not null").await, 1);
+    let exported = exported_witnesses(&plane).await;
+    let [(before, after), (second, _), (third, none), (fourth, _)] = &exported[..] else { panic!("{exported:?}") };
+    assert_eq!((before.len(), before, before), (32, after, second), "the same state has the same digest");
+    assert!(none.is_empty() && third != before && fourth != third, "{exported:?}");
+}
+
+/// Of each call of the session, what an export holds of its witnesses.
+async fn exported_witnesses(plane: &Plane) -> Vec<(String, String)> {
+    let mut sessions = SessionServiceClient::new(plane.channel().await);
+    let wanted = v1::ExportCallsRequest { session_id: "s".to_owned(), ..Default::default() };
+    let mut calls = sessions.export_calls(wanted).await.expect("calls").into_inner();
+    let mut exported = Vec::new();
+    while let Some(call) = calls.message().await.expect("a call") {
+        exported.push((call.witness, call.witness_after));
+    }
+    exported
 }
 
 /// A hook of an earlier release, with the state of the file among the arguments.

@@ -161,6 +161,9 @@ pub struct StoredCall {
     pub total_matches: Option<u64>,
     /// The answer of a success, or the error's text.
     pub result: Option<String>,
+    /// Digests of the witness before and after, hexadecimal, where they were stored.
+    pub witness: Option<String>,
+    pub witness_after: Option<String>,
     /// What the answer was, where only its beginning is stored.
     pub whole: Option<Whole>,
     /// A person approved it.

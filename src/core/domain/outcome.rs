@@ -228,6 +228,13 @@ impl Outcome {
     pub fn says_little(&self) -> bool {
         self.marks.as_deref().is_some_and(|marks| matches!(marks.says, Says::Little | Says::NoMatches))
     }
+
+    /// True where a success may still be reported: the effect was open, the success was inferred, or an operator, who
+    /// cannot have seen more than the execution itself, said that it did not happen.
+    #[must_use]
+    pub fn allows_late_success(&self) -> bool {
+        self.effect_open || self.is_inferred || self.is_by_operator && self.status != OutcomeStatus::Success
+    }
 }
 
 /// What came of a call, as its tree remembers it.
@@ -267,4 +274,6 @@ pub struct Outcome {
     pub is_inferred: bool,
     /// Another attempt of the occurrence has succeeded as well.
     pub is_double: bool,
+    /// An operator settled it.
+    pub is_by_operator: bool,
 }

@@ -178,6 +178,21 @@ mod tests {
     }
 
     #[test]
+    fn an_exported_read_is_judged_by_its_witnesses() {
+        let policy = crate::policy::compile("policy_engine: {tool_schemas: {page: {effect: read, fresh_ms: 0}}}");
+        let mut judge = Judge::new(policy.expect("a good policy"), false);
+        let mut decide = |seq, state: Option<&str>| {
+            let witness = state.map(Into::into);
+            let row = Row { witness_after: witness.clone(), witness, ..Row::success("s", seq, "page", "text") };
+            judge.judge(&row).expect("a good row").decision
+        };
+        assert_eq!(decide(0, Some("v1")), Decision::Allow);
+        assert_eq!(decide(1, Some("v1")), Decision::Reuse);
+        assert_eq!(decide(2, Some("v2")), Decision::Allow);
+        assert_eq!(decide(3, None), Decision::Allow);
+    }
+
+    #[test]
     fn refused_calls_do_not_count_as_running_and_a_tree_is_judged_as_one() {
         let mut rows: Vec<Row> = (0..300).map(|seq| Row::success("s", seq, "drop", "")).collect();
         for row in &mut rows {

@@ -210,6 +210,7 @@ pub fn request(row: &Row) -> Request {
         agent: row.agent.clone(),
         justification: row.justification.clone(),
         usage: row.usage,
+        witness: row.witness.clone(),
         ..Request::new(DEFAULT_TENANT, session, call_id, tool, row.arguments.clone())
     }
 }
@@ -220,6 +221,7 @@ pub fn outcome(row: &Row) -> Option<Report> {
         usage: row.reported,
         is_complete: row.is_complete,
         total_matches: row.total_matches,
+        witness_after: row.witness_after.clone(),
         ..Report::new(row.trace.clone(), row.call_id.clone(), status)
     };
     let Some(result) = &row.result else {

@@ -60,6 +60,10 @@ pub struct Row {
     pub is_complete: Option<bool>,
     /// How many matches there are in all, as far as the recorder knew.
     pub total_matches: Option<u64>,
+    /// The state of what it read or wrote, before and after it ran, where a program of the caller's told it: any text
+    /// that is equal where the state is.
+    pub witness: Option<Box<str>>,
+    pub witness_after: Option<Box<str>>,
 }
 
 impl Row {
@@ -168,6 +172,8 @@ fn row(fields: Fields<'_>) -> Result<Row, String> {
         estimated: None,
         is_complete: None,
         total_matches: None,
+        witness: None,
+        witness_after: None,
     })
 }
 

@@ -69,6 +69,7 @@ const STORED: &str = "c.session_id, c.root_id, c.seq, c.call_id, c.run_id, c.age
     o.is_complete, o.total_matches, u.*, o.input_tokens as reported_input_tokens,
     o.output_tokens as reported_output_tokens, o.cache_read_tokens as reported_cache_read_tokens,
     o.cache_write_tokens as reported_cache_write_tokens, o.cost_micros as reported_cost_micros,
+    encode(c.witness, 'hex') as witness, encode(o.witness, 'hex') as witness_after,
     encode(c.trace_id, 'hex') as trace_id, encode(o.trace_id, 'hex') as report_trace_id,
     exists (select from session_event e where e.shard = c.shard and e.tenant_id = c.tenant_id
       and e.root_id = c.root_id
@@ -154,6 +155,8 @@ fn call(row: &PgRow, opener: &Opener) -> Loaded<StoredCall> {
         is_complete: row.try_get("is_complete")?,
         total_matches: row.try_get::<Option<i64>, _>("total_matches")?.and_then(|n| u64::try_from(n).ok()),
         result,
+        witness: row.try_get("witness")?,
+        witness_after: row.try_get("witness_after")?,
         whole: whole(row)?,
         approved: row.try_get("approved")?,
         trace: row.try_get("trace_id")?,

@@ -125,7 +125,7 @@ impl CallTree {
             self.changes.retain(|changed| changed.seq != event.permit_seq);
         }
         call.witness = event.witness;
-        let was_left_open = call.outcome.as_ref().is_some_and(|outcome| outcome.effect_open);
+        let was_left_open = call.outcome.as_ref().is_some_and(Outcome::allows_late_success);
         call.outcome = Some(Outcome {
             status: event.status,
             failure: event.failure,
@@ -144,6 +144,7 @@ impl CallTree {
             key_sent: event.key_sent,
             is_inferred: event.inferred,
             is_double: event.double_effect,
+            is_by_operator: false,
         });
         if let (OutcomeStatus::Success, Some(digest)) = (event.status, &event.digest) {
             let fingerprint = call.fingerprint;

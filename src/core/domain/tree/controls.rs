@@ -35,8 +35,14 @@ impl CallTree {
                 }
             }
             Control::Compacted => session.compacted = event.seq,
-            // What came of the call is an event of its own.
-            Control::OutcomeSettled { .. } => {}
+            // What came of the call is an event of its own, before this one.
+            Control::OutcomeSettled { call_id, .. } => {
+                let call =
+                    session.calls.iter_mut().rev().find(|call| call.call_id == *call_id && call.permit.is_some());
+                if let Some(outcome) = call.and_then(|call| call.outcome.as_mut()) {
+                    outcome.is_by_operator = true;
+                }
+            }
             Control::Granted(grant) => {
                 self.grants.retain(|known| known.id != grant.id);
                 self.grants.push(grant.clone());

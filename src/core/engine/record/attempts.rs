@@ -92,11 +92,9 @@ pub(super) fn infer_success(
     Some(change)
 }
 
-/// True for what may still be told of an attempt whose outcome is known, whatever was permitted since: a success, where
-/// its effect was open, or was inferred.
+/// True for a success that is still accepted after another outcome, whatever was permitted since.
 pub(super) fn is_late_success(call: &Call, status: OutcomeStatus) -> bool {
-    let outcome = call.outcome.as_ref().filter(|_| status == OutcomeStatus::Success);
-    outcome.is_some_and(|outcome| outcome.effect_open || outcome.is_inferred)
+    status == OutcomeStatus::Success && call.outcome.as_ref().is_some_and(Outcome::allows_late_success)
 }
 
 /// Puts the `first` change before the `rest`, as one.

@@ -83,6 +83,42 @@ fn already_exists_settles_the_first_attempt_as_a_success() {
 }
 
 #[test]
+fn a_success_reported_after_an_operators_no_is_accepted() {
+    check(
+        "rules same_call
+         tool pay once
+         pay {} => allow as p1
+         record p1 error timeout
+         record p1 cancelled by_operator
+         record p1 ok paid
+         record p1 error timeout => settled
+         pay {} => reuse duplicate_call_blocked
+         session other
+         pay {} => reuse duplicate_call_blocked",
+    );
+    check(
+        "rules same_call
+         tool pay once
+         pay {} => allow as p1
+         record p1 error timeout
+         record p1 cancelled by_operator
+         pay {} => allow as p2
+         record p2 ok paid
+         record p1 ok paid
+         summary says Done twice:
+         session other
+         pay {} => reuse duplicate_call_blocked",
+    );
+    check(
+        "rules same_call
+         tool pay once
+         pay {} => allow as p1
+         record p1 unstarted
+         record p1 ok paid => settled",
+    );
+}
+
+#[test]
 fn two_successes_of_one_call_are_told_once() {
     check(
         "rules same_call

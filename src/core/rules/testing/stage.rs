@@ -8,18 +8,20 @@ use super::{
 };
 use crate::{
     domain::{
+        audit::Actor,
         budget::{Budgets, Dimension, Limits, Scope, Usage},
         call::{Proposal, Request},
         control::Edited,
         effect::{EffectKind, Fresh, ResourceTemplate},
         failure::{ErrorReport, FailureKind},
         finding::Decision,
+        identity::Identity,
         ids::{AgentId, CallId, DEFAULT_TENANT, RunId, SessionId, ToolName},
         json,
         outcome::OutcomeStatus,
         previous::Given,
         rejection::{EvaluateRejection, RecordRejection},
-        report::Report,
+        report::{Operator, Report},
         time::Timestamp,
         tool::{InjectAs, ToolSpec},
         verdict::Verdict,
@@ -375,6 +377,9 @@ impl Stage {
             not_started: word == "unstarted",
             witness_after: options.witness,
             key_sent: options.is_sent,
+            by: options
+                .is_by_operator
+                .then(|| Operator { by: Actor::of(&Identity::local(), "operator"), reason: None }),
             error,
             result,
             usage: Usage { cost_micros: options.cost_micros.unwrap_or(0), ..Usage::default() },

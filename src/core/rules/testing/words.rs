@@ -13,6 +13,7 @@ pub(super) struct Options {
     pub(super) after_ms: Option<u64>,
     pub(super) repeat: bool,
     pub(super) is_sent: bool,
+    pub(super) is_by_operator: bool,
     pub(super) because: Option<String>,
     pub(super) sayable: Option<Box<Sayable>>,
     pub(super) phase: Option<String>,
@@ -33,6 +34,7 @@ impl Options {
                 "after" => options.after_ms = Some(duration(value())?),
                 "repeat" => options.repeat = true,
                 "sent" => options.is_sent = true,
+                "by_operator" => options.is_by_operator = true,
                 "because" => options.because = Some(value().to_owned()),
                 "sayable" => {
                     let name = |name| ParameterName::parse("parameter", name).ok();
