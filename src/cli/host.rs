@@ -19,6 +19,6 @@ impl ValueEnum for Host {
 pub(super) enum FailOpen {
     /// Every tool
     All,
-    /// Tools that are known to change nothing
+    /// The host's own tools that read; no line of a shell
     Reads,
 }

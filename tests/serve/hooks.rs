@@ -309,7 +309,7 @@ async fn without_a_server_nothing_runs_unless_its_owner_wants_that() {
         (&[], &read, false),
         (&["--fail-open", "reads"], &mail, false),
         (&["--fail-open", "reads"], &read, true),
-        (&["--fail-open", "reads"], &look, true),
+        (&["--fail-open", "reads"], &look, false),
         (&["--fail-open"], &mail, true),
         (&["--fail-open", "all"], &mail, true),
     ] {

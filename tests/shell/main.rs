@@ -12,6 +12,8 @@ use std::{
 use callgate_core::{domain::effect::EffectKind, shell};
 
 mod draw;
+#[cfg(target_os = "linux")]
+mod traced;
 
 use draw::Draw;
 

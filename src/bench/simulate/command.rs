@@ -29,6 +29,9 @@ pub(crate) struct SimulateArgs {
     /// Tools of the fleet
     #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u16).range(TOOLS_MIN as i64..=500))]
     tools: u16,
+    /// Percentage of tools that act and are not declared: after a timeout or an inner failure the model asks again
+    #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = clap::value_parser!(u8).range(..=100))]
+    undeclared: u8,
     /// How well retries are foretold
     #[arg(long)]
     predict: bool,
@@ -75,7 +78,12 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<()> {
 fn plan(args: &SimulateArgs) -> Plan {
     let all = !(args.predict || args.closed || args.trap);
     Plan {
-        setting: Setting { days: args.days, sessions_per_day: args.sessions_per_day, tools: usize::from(args.tools) },
+        setting: Setting {
+            days: args.days,
+            sessions_per_day: args.sessions_per_day,
+            tools: usize::from(args.tools),
+            undeclared: f64::from(args.undeclared) / 100.0,
+        },
         seeds: args.seeds.0.clone(),
         predict: all || args.predict,
         closed: all || args.closed,

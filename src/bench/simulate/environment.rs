@@ -42,6 +42,9 @@ pub(crate) struct Setting {
     pub(crate) sessions_per_day: u32,
     /// Tools of the fleet, at least [`TOOLS_MIN`].
     pub(crate) tools: usize,
+    /// The share of tools, 0 to 1, that act and are not declared: after a failure that may have taken effect the model
+    /// decides, and not the program.
+    pub(crate) undeclared: f64,
 }
 
 /// Something that went wrong, with what only the environment knows.
@@ -94,6 +97,12 @@ impl Setting {
     /// How long it goes on, in seconds.
     pub(crate) fn span_s(&self) -> f64 {
         f64::from(self.days) * DAY_S
+    }
+
+    /// True where a failure of that kind leaves open what the tool has done.
+    pub(crate) fn effect_open(&self, tool: usize, kind: FailureKind) -> bool {
+        let acts = (tool as f64) < self.undeclared * self.tools as f64;
+        acts && matches!(kind, FailureKind::Timeout | FailureKind::Internal)
     }
 }
 
@@ -234,7 +243,7 @@ impl Tool {
 mod tests {
     use super::*;
 
-    const SETTING: Setting = Setting { days: 14, sessions_per_day: 100, tools: 24 };
+    const SETTING: Setting = Setting { days: 14, sessions_per_day: 100, tools: 24, undeclared: 0.0 };
 
     #[test]
     fn five_tools_appear_late() {

@@ -16,6 +16,7 @@ use callgate_core::{
         failure::FailureKind,
         health::{Health, Observation, RetryAllowance},
         ids::ToolName,
+        outcome::OPEN_ATTEMPTS_MAX,
         profile::{FollowUp, Trial, WAITS_MS},
         time::Timestamp,
     },
@@ -192,6 +193,7 @@ impl Fleet<'_> {
         let failed = Failed {
             kind,
             attempt,
+            effect_open: self.environment.setting.effect_open(tool, kind),
             at: stamp(at),
             rate_limit_run: session.rate_limit_runs.get(&tool).copied().unwrap_or(0),
             same_errors: session.errors.get(&(tool, kind)).copied().unwrap_or(0),
@@ -202,12 +204,18 @@ impl Fleet<'_> {
             seed: chain.dice.bits(),
         };
         let latency_s = 0.5 + chain.dice.exponential(1.0);
+        // A model reads what happened, and thinks, before it repeats what may have taken effect, and it does so once:
+        // that holds for everybody, as the most of retries does.
+        let thinks_ms = if failed.effect_open { (chain.dice.exponential(THINKS_S) * 1_000.0) as u64 } else { 0 };
+        let is_allowed = !failed.effect_open || attempt < OPEN_ATTEMPTS_MAX;
         let worth = WAITS_MS.map(|ms| {
-            let may_succeed = at + seconds(ms) + latency_s >= mends_at;
+            let ms = ms.max(thinks_ms);
+            let may_succeed = is_allowed && at + seconds(ms) + latency_s >= mends_at;
             worth(if may_succeed { chance } else { 0.0 }, ms)
         });
         let decision = Decision { tool: &self.tools[tool], failed: &failed, health: &health, worth };
-        let choice = self.policy.decide(&decision, &mut chain.dice);
+        let choice = self.policy.decide(&decision, &mut chain.dice).filter(|_| is_allowed);
+        let choice = choice.map(|choice| Choice { wait_ms: choice.wait_ms.max(thinks_ms), ..choice });
         let told = choice.map(|choice| choice.told);
         let seen = Observation { retry_told: told.is_some(), probe_told: told.is_some_and(|told| told.probe), ..seen };
         self.health[tool].reported(&seen, &self.allowance);

@@ -24,6 +24,8 @@ pub(crate) struct Failed {
     pub(crate) kind: FailureKind,
     /// Which attempt failed, from 1.
     pub(crate) attempt: u32,
+    /// It may have taken effect.
+    pub(crate) effect_open: bool,
     pub(crate) at: Timestamp,
     /// Rate-limit errors in a row of that tool in the session, this one included.
     pub(crate) rate_limit_run: u32,
@@ -68,7 +70,7 @@ impl Learner {
     /// The advice on a failure; `health` is the tool's with this failure.
     pub(crate) fn advise(&self, tool: &ToolName, failed: &Failed, health: &Health) -> Advised {
         let case = FailedAttempt {
-            effect_open: false,
+            effect_open: failed.effect_open,
             tool,
             kind: failed.kind,
             attempt: failed.attempt,

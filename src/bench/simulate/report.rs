@@ -18,9 +18,12 @@ pub(crate) struct Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Setting { days, sessions_per_day, tools } = self.setting;
+        let Setting { days, sessions_per_day, tools, undeclared } = self.setting;
         let seeds: Vec<String> = self.seeds.iter().map(u64::to_string).collect();
         writeln!(f, "{days} days of {sessions_per_day} sessions a day on {tools} tools, seeds {}", seeds.join(" "))?;
+        if undeclared > 0.0 {
+            writeln!(f, "{:.0} % of the tools act and are not declared", undeclared * 100.0)?;
+        }
         self.predict.as_deref().map_or(Ok(()), |rows| predicted(f, rows))?;
         self.closed.as_deref().map_or(Ok(()), |rows| decided(f, rows))?;
         self.trap.as_ref().map_or(Ok(()), |trapped| write_trap(f, trapped))

@@ -3,7 +3,7 @@ use super::*;
 /// A small fleet, with the parts that are named.
 fn small(parts: &[&str]) -> Report {
     let is_named = |part| parts.contains(&part);
-    let setting = Setting { days: 4, sessions_per_day: 300, tools: 12 };
+    let setting = Setting { days: 4, sessions_per_day: 300, tools: 12, undeclared: 0.0 };
     let (predict, closed, trap) = (is_named("predict"), is_named("closed"), is_named("trap"));
     Plan { setting, seeds: vec![1], predict, closed, trap }.run(&|_| ())
 }

@@ -121,6 +121,7 @@ impl Trap {
         let mut health = self.health.clone();
         health.reported(&seen, &allowance);
         let failed = Failed {
+            effect_open: false,
             kind: KIND,
             attempt,
             at: stamp(at),

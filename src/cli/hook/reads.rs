@@ -1,4 +1,5 @@
-//! Which calls are known to change nothing, where no server can be asked: those of the preset for coding agents.
+//! Which calls are known to change nothing, where no server can be asked: the host's own tools that read, by
+//! the preset for coding agents.
 
 use crate::hosts::Call;
 use callgate_core::domain::{
@@ -19,7 +20,9 @@ pub(super) fn is_read(call: &Call) -> bool {
         let (session, id) = (SessionId::parse("session", "hook").ok()?, CallId::parse("call_id", "hook").ok()?);
         let tool = ToolName::parse("tool", &call.tool).ok()?;
         let proposal = policy.propose(Request::new(DEFAULT_TENANT, session, id, tool, arguments));
-        Some(matches!(proposal.effect.kind, EffectKind::Read | EffectKind::Poll) && proposal.declared)
+        // What a line of a shell runs is up to its variables, functions and folder, which nobody sees here.
+        let is_look = matches!(proposal.effect.kind, EffectKind::Read | EffectKind::Poll);
+        Some(is_look && proposal.declared && !proposal.effect.in_steps)
     };
     read().unwrap_or(false)
 }
@@ -40,7 +43,7 @@ mod tests {
             is_read(&call)
         };
         assert!(reads("Read", r#"{"file_path":"/w/a"}"#));
-        assert!(reads("Bash", r#"{"command":"git status"}"#));
+        assert!(!reads("Bash", r#"{"command":"git status"}"#), "a line of a shell");
         assert!(!reads("Bash", r#"{"command":"git push"}"#));
         assert!(!reads("Write", r#"{"file_path":"/w/a","content":"x"}"#));
         assert!(!reads("mcp__mail__send", "{}"));

@@ -22,7 +22,8 @@ pub fn of(question: &Question, declared: Option<Risk>, route: &Route) -> (Risk, 
         (effect.kind == EffectKind::Unknown, Risk::Medium, "nobody has declared what it does"),
         (writes && !effect.once && !effect.idempotent, Risk::Medium, "it changes something"),
         (writes && effect.idempotent, Risk::Low, "it changes something, and repeating it is harmless"),
-        (!writes && effect.kind != EffectKind::Unknown, Risk::Low, "it only looks"),
+        (effect.kind == EffectKind::Check, Risk::Medium, "it runs a program"),
+        (matches!(effect.kind, EffectKind::Read | EffectKind::Poll), Risk::Low, "it only looks"),
     ];
     let holds: Vec<_> = signs.into_iter().filter(|(holds, ..)| *holds).collect();
     let risk = holds.iter().map(|(_, risk, _)| *risk).max().unwrap_or(Risk::Low);
@@ -75,6 +76,7 @@ mod tests {
         let once = Effect { once: true, ..write.clone() };
         let harmless = Effect { idempotent: true, ..write.clone() };
         assert_eq!(of(effect(EffectKind::Read), None, 1), (Risk::Low, vec!["it only looks"]));
+        assert_eq!(of(effect(EffectKind::Check), None, 1), (Risk::Medium, vec!["it runs a program"]));
         assert_eq!(of(harmless, None, 1).0, Risk::Low);
         assert_eq!(of(write.clone(), None, 1), (Risk::Medium, vec!["it changes something"]));
         assert_eq!(of(effect(EffectKind::Unknown), Some(Risk::Low), 1).0, Risk::Medium);

@@ -55,11 +55,7 @@ fn variables(arguments: &[Word]) -> Option<Found> {
 }
 
 fn plain(reader: &Reader<'_>, row: &Row, fit: &Fit<'_>) -> Found {
-    let folder = match fit.folder {
-        Some(folder) => folder.plain().and_then(|folder| resolved(folder, reader.cwd.as_deref())),
-        None => reader.cwd.clone(),
-    };
-    let path = |word: &Word| resolved(word.plain()?, folder.as_deref());
+    let path = |word: &Word| resolved(word.plain()?, reader.cwd.as_deref());
     let touched = |words: &[&Word]| {
         let mut touched = Touched::nothing();
         words.iter().for_each(|word| touched.and(Touched::path(path(word))));
@@ -81,7 +77,7 @@ fn plain(reader: &Reader<'_>, row: &Row, fit: &Fit<'_>) -> Found {
     let written: Vec<&Word> = fit.written.iter().map(AsRef::as_ref).collect();
     found.writes.and(touched(&written));
     if row.here && found.reads == Touched::nothing() {
-        found.reads = Touched::path(folder);
+        found.reads = Touched::path(reader.cwd.clone());
     }
     if row.does == Does::Write && found.writes == Touched::nothing() {
         found.writes = Touched::Anything;

@@ -14,7 +14,7 @@ pub(super) static TABLE: LazyLock<Table> = LazyLock::new(|| Table::read(include_
 struct File {
     /// Upper-case variables that no program looks at, or that change nothing but the look of what is printed.
     variables: String,
-    /// Lower-case ones that a shell looks at.
+    /// Lower-case ones that a shell or a program looks at; `*` at an end stands for any text.
     special_variables: String,
     commands: Vec<Row>,
 }
@@ -50,6 +50,9 @@ pub(super) struct Row {
     /// Texts that no word holds.
     #[serde(default)]
     never: String,
+    /// Texts with one of which each operand begins; empty: with any.
+    #[serde(default)]
+    begins: String,
     #[serde(default)]
     pub(super) operands: Operands,
     #[serde(default)]
@@ -150,8 +153,6 @@ pub(super) struct Fit<'a> {
     pub(super) operands: Vec<&'a Word>,
     pub(super) written: Vec<Cow<'a, Word>>,
     pub(super) rest: &'a [Word],
-    /// A folder that it runs in, by a flag (`-C`).
-    pub(super) folder: Option<&'a Word>,
 }
 
 #[derive(Debug)]
@@ -182,7 +183,12 @@ impl Table {
 
     pub(super) fn may_set(&self, name: &str) -> bool {
         let is_lower = name.starts_with(|first: char| first.is_ascii_lowercase());
-        (is_lower && !self.special.iter().any(|one| one == name)) || self.variables.iter().any(|one| one == name)
+        let is = |one: &String| match (one.strip_prefix('*'), one.strip_suffix('*')) {
+            (Some(end), _) => name.ends_with(end),
+            (None, Some(begin)) => name.starts_with(begin),
+            (None, None) => one == name,
+        };
+        (is_lower && !self.special.iter().any(is)) || self.variables.iter().any(|one| one == name)
     }
 
     /// The first row that knows these words of a command.
@@ -202,7 +208,7 @@ impl Row {
         if words.iter().any(holds) {
             return None;
         }
-        let words = if self.sub.is_empty() { words } else { self.after_sub(words, &mut fit)? };
+        let words = if self.sub.is_empty() { words } else { self.after_sub(words)? };
         if self.then == Some(Then::Find) {
             let is_link_flag = |word: &&Word| matches!(word.plain(), Some("-H" | "-L" | "-P"));
             return Some(Fit { rest: &words[words.iter().take_while(is_link_flag).count()..], ..fit });
@@ -252,6 +258,13 @@ impl Row {
         if self.operands == Operands::Format && !fit.operands.iter().all(is_format) {
             return None;
         }
+        let begins = |word: &&Word| {
+            let mut texts = self.begins.split_ascii_whitespace();
+            word.plain().is_some_and(|text| texts.any(|begin| text.starts_with(begin)))
+        };
+        if !self.begins.is_empty() && !fit.operands.iter().all(begins) {
+            return None;
+        }
         let fits = is_with
             && is_complete
             && (self.least..=self.most).contains(&count)
@@ -269,16 +282,13 @@ impl Row {
         }
     }
 
-    fn after_sub<'a>(&self, words: &'a [Word], fit: &mut Fit<'a>) -> Option<&'a [Word]> {
+    fn after_sub<'a>(&self, words: &'a [Word]) -> Option<&'a [Word]> {
         if let Some(rest) = self.behind_sub(words) {
             return Some(rest);
         }
         let mut words = words;
         while let Some(text) = words.first()?.plain().filter(|text| text.starts_with('-')) {
             if has(&self.before, &format!("{text}=")) {
-                if text == "-C" {
-                    fit.folder = words.get(1);
-                }
                 words.get(1)?.plain()?;
                 words = words.get(2..)?;
             } else if has(&self.before, text) {

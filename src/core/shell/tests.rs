@@ -130,6 +130,10 @@ const LINES: &[(&str, &str)] = &[
     ("cat -- -x", "read /w/-x"),
     ("time cat a", "read /w/a"),
     ("bash -c 'cd d && cat a'", "read /w/d/a"),
+    ("http_proxy=x curl http://y", "unknown -"),
+    ("npm_config_script_shell=x npm test", "unknown -"),
+    ("name=x cat a", "read /w/a"),
+    ("diff <(sort a) <(sort b)", "read -"),
     ("diff <(sort a) <(sort -o c b)", "write /w/c"),
 ];
 

@@ -74,8 +74,12 @@ fn parts_of(node: Node<'_>, source: &str, parts: &mut Vec<Part>) -> Option<()> {
         | "simple_expansion"
         | "expansion"
         | "command_substitution"
-        | "arithmetic_expansion"
-        | "process_substitution" => parts.push(Part::Split),
+        | "arithmetic_expansion" => parts.push(Part::Split),
+        // It becomes the path of a pipe, which is no flag.
+        "process_substitution" => {
+            parts.extend("/dev/fd/".chars().map(Part::Text));
+            parts.push(Part::Filled);
+        }
         "command_name" | "concatenation" => {
             let mut end = node.start_byte();
             let mut cursor = node.walk();

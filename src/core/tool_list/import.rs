@@ -110,7 +110,7 @@ fn proposals(tool: &ToolDoc, words: &[String]) -> Vec<Proposal> {
 fn risk(words: &[String], hints: Hints, told: &Told) -> (&'static str, String) {
     let verb = words::verb(words).map_or("", |(verb, _)| verb);
     match told.effect {
-        EffectKind::Read | EffectKind::Poll | EffectKind::Check => ("LOW", told.by.to_string()),
+        EffectKind::Read | EffectKind::Poll => ("LOW", told.by.to_string()),
         _ if hints.destructive == Some(true) => ("HIGH", "its annotations say destructiveHint: true".to_owned()),
         _ if hints.destructive == Some(false) => ("MEDIUM", "its annotations say destructiveHint: false".to_owned()),
         _ if words::destroys(verb) => ("HIGH", format!("a guess from `{verb}` in its name: nothing may be left")),

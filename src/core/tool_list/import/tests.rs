@@ -68,7 +68,7 @@ fn what_is_proposed_is_a_comment_with_its_reason() {
       # effect: unknown   # proposed: declare read, write, check or poll; neither its name nor annotations tell
       suggested_next: []
     run_tests:
-      # risk_level: LOW   # proposed: a guess from `tests` in its name
+      # risk_level: MEDIUM   # proposed: a guess from `tests` in its name
       # effect: check   # proposed: a guess from `tests` in its name
       suggested_next: []
     browser_scroll:
