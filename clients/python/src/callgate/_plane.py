@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import cached_property
+from multiprocessing import process, util
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -24,11 +27,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ._drive_aio import Driver
+    from ._reports import Unsent
     from ._settings import Settings
     from .v1.gate_service_pb2 import RecordRequest
 
+log = logging.getLogger("callgate")
 CLOSE_S = 3.0
-"""How long `close`, and the end of the process, wait for reports that are on their way."""
+"""How long `close`, unless told otherwise, and the end of the process wait for reports that are on their way."""
 
 
 class Local:
@@ -40,9 +45,11 @@ class Local:
         self.reports = Reports(self._send)
         self.heart = Heart(self._beat)
         self.drivers: WeakKeyDictionary[AbstractEventLoop, Driver] = WeakKeyDictionary()
+        self._is_ended = False
         self._running: set[Key] = set()
         self._lock = threading.Lock()
         self._connections: dict[str, Stubs] = {}
+        _locals.add(self)
 
     @property
     def stubs(self) -> Stubs:
@@ -93,13 +100,29 @@ class Local:
                 self.stubs.approvals.WithdrawApproval(report.withdrawal, timeout=self.settings.timeout_s, metadata=by)
         self.stubs.calls.Record(report.request, timeout=self.settings.timeout_s)
 
-    def close(self) -> None:
-        """Sends what waits, for a few seconds at most, and ends the connections."""
-        self.reports.flush(CLOSE_S)
-        with self._lock:
-            connections, self._connections = self._connections, {}
-        for stubs in connections.values():
-            stubs.channel.close()
+    def flush(self, timeout_s: float) -> list[Unsent]:
+        """Sends what waits, for so long at most; what is not sent is returned, and logged where it was executed."""
+        unsent = self.reports.flush(timeout_s)
+        if outcomes := [one for one in unsent if one.executed]:
+            told = "callgate: %d executed outcomes are not stored within %.3g s; the first is of call %s of session %s"
+            log.error(told, len(outcomes), timeout_s, outcomes[0].call_id, outcomes[0].session_id)
+        return unsent
+
+    def end(self, at: float) -> None:
+        """Sends what waits, until this time on the monotonic clock at most, once: the process ends."""
+        if not self._is_ended:
+            self._is_ended = True
+            self.flush(max(0.0, at - time.monotonic()))
+
+    def close(self, timeout_s: float) -> list[Unsent]:
+        """The same, and ends the connections."""
+        try:
+            return self.flush(timeout_s)
+        finally:
+            with self._lock:
+                connections, self._connections = self._connections, {}
+            for stubs in connections.values():
+                stubs.channel.close()
 
 
 class Plane:
@@ -113,10 +136,6 @@ class Plane:
         self._parent: Local | None = None
         _planes.add(self)
 
-    def close(self) -> None:
-        """Sends what waits, for a few seconds at most, and ends the connections; a later call connects anew."""
-        self.local.close()
-
     def forked(self) -> None:
         """Begins anew in a child: it has none of the parent's threads, and its connections are the parent's."""
         # Kept, since ending a connection here would end it there.
@@ -125,18 +144,32 @@ class Plane:
 
 
 _planes: WeakSet[Plane] = WeakSet()
+_locals: WeakSet[Local] = WeakSet()
+"""Of this process. A client may be gone whose reports still wait: their thread keeps this part of it."""
 
 
 def _forked() -> None:
+    # What waits in the parent is the parent's to send.
+    _locals.clear()
     for plane in _planes:
         plane.forked()
 
 
-@atexit.register
 def _flush() -> None:
-    for plane in list(_planes):
-        plane.local.reports.flush(CLOSE_S)
+    """At the end of the process: once, where several of its ends call it."""
+    end = time.monotonic() + CLOSE_S
+    for local in list(_locals):
+        local.end(end)
 
 
+def _flush_at_end_of_child(_: object = None) -> None:
+    util.Finalize(None, _flush, exitpriority=0)
+
+
+atexit.register(_flush)
+# Children of multiprocessing end by its finalizers and, in most versions, without those of atexit.
+if process.parent_process() is not None:
+    _flush_at_end_of_child()
+util.register_after_fork(_planes, _flush_at_end_of_child)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forked)
