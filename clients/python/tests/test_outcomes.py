@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 
-from callgate import AsyncClient, Call, CallgateError, CallgateUnavailable, CallIdReused, Client, ToolFailed, Unsent
+from callgate import (
+    AsyncClient,
+    Call,
+    CallgateError,
+    CallgateUnavailable,
+    CallIdReused,
+    Client,
+    ResourceExhausted,
+    ToolFailed,
+    Unsent,
+)
 from callgate import _reports as reports
 from callgate.v1 import types_pb2 as t
 from callgate.v1.gate_service_pb2 import RecordResponse
@@ -96,6 +106,25 @@ def test_a_bare_question_withdraws_the_cancellation_of_the_one_before(plane: Fak
     assert plane.came == [("c", "SUCCESS")]
 
 
+def test_another_client_withdraws_a_cancellation_and_sends_an_outcome_first(plane: FakePlane, client: Client) -> None:
+    plane.verdicts = [LOST, ALLOW]
+    plane.records = [grpc.StatusCode.RESOURCE_EXHAUSTED]
+    assert not client.gate("s").run("pay", {}, Tool(), call_id="cancelled").ran
+    assert not client.gate("s").run("pay", {}, Tool("paid"), call_id="executed").recorded
+    waiting = [("executed", True), ("cancelled", False)]
+    assert sorted(client.close(0)) == sorted(Unsent("s", *one) for one in waiting)
+    with Client(plane.address) as other:
+        assert other.gate("s").run("pay", {}, Tool("paid"), call_id="cancelled").ran
+        again = Tool()
+        with pytest.raises(ResourceExhausted):
+            other.gate("s").run("pay", {}, again, call_id="executed")
+        assert client.close(0) == []
+        assert again.seen == []
+        plane.records = [grpc.StatusCode.OK]
+        assert other.close(20) == []
+    assert sorted(plane.came) == [("cancelled", "SUCCESS"), ("executed", "SUCCESS")]
+
+
 def test_a_call_that_runs_is_not_asked_about(client: Client) -> None:
     gate = client.gate("s")
     with pytest.raises(CallIdReused):
@@ -126,7 +155,7 @@ def test_close_says_what_is_not_stored(plane: FakePlane, client: Client, caplog:
     assert not gate.run("pay", {}, Tool(), call_id="waits").recorded
     refused, waits = Unsent("s", "refused", executed=True), Unsent("s", "waits", executed=True)
     assert client.close(0.1) == [refused, waits]
-    assert "2 executed outcomes are not stored within 0.1 s; the first is of call refused of session s" in caplog.text
+    assert "2 executed outcomes are not stored; the first is of call refused of session s" in caplog.text
     plane.records = [grpc.StatusCode.OK]
     eventually(lambda: plane.came == [("waits", "SUCCESS")])
     assert client.close() == []

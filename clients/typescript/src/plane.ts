@@ -35,7 +35,9 @@ export class Plane {
     this.calls = createClient(GateService, this.transport);
     this.waiting = createClient(GateService, waiting as Transport);
     this.#approvals = createClient(ApprovalService, this.transport);
-    this.reports = new Reports((report) => this.#send(report), settings.log);
+    const { server, socket, token, cert } = settings;
+    const identity = JSON.stringify([server, socket, token, cert]);
+    this.reports = new Reports((report) => this.#send(report), settings.log, identity);
   }
 
   /**

@@ -6,7 +6,7 @@ import { platform } from "#platform";
 import { CallgateError, NotFound } from "./errors.js";
 import type { WithdrawApprovalRequest } from "./gen/callgate/v1/approval_service_pb.js";
 import { type RecordRequest, RecordRequestSchema } from "./gen/callgate/v1/gate_service_pb.js";
-import { unref } from "./times.js";
+import { sleep, unref } from "./times.js";
 
 /** How long `close`, unless told otherwise, and the end of the process wait for reports, in milliseconds. */
 export const CLOSE_MS = 3_000;
@@ -94,7 +94,12 @@ export class Reports {
   /** Cuts the pause before the next try short. */
   #wake = () => {};
 
-  constructor(send: (report: Report) => Promise<void>, log: (message: string) => void) {
+  /** @param plane - Which plane is asked, and who asks: where that is the same, one session and `callId` are one call. */
+  constructor(
+    send: (report: Report) => Promise<void>,
+    log: (message: string) => void,
+    private readonly plane: string,
+  ) {
     this.#send = send;
     this.#log = log;
   }
@@ -120,21 +125,39 @@ export class Reports {
     return report.done;
   }
 
-  /** The report of this call that still waits, which is the taker's to make from now on. */
-  take(key: string): RecordRequest | undefined {
-    const report = this.#remove(key);
-    report?.end();
-    return report?.request;
-  }
-
-  /** Resolves when the report of this call that is on its way now has its answer; undefined: there is none. */
-  sending(key: string): Promise<void> | undefined {
-    return this.#sending && nameOf(this.#sending) === key ? this.#sending.done : undefined;
+  /**
+   * The outcome of this call that still waits, by whichever client of this plane: it is the taker's to make from now on.
+   * What is on its way is waited for; a cancellation is withdrawn.
+   */
+  async takeOutcome(key: string): Promise<RecordRequest | undefined> {
+    for (;;) {
+      const holder = this.#alike().find((one) => one.#owes(key));
+      if (!holder) return undefined;
+      if (holder.#isSending(key)) {
+        await Promise.race([holder.#sending?.done, sleep(LOOK_MS)]);
+        continue;
+      }
+      const report = holder.#remove(key);
+      report?.end();
+      if (report && isExecuted(report)) return report.request;
+    }
   }
 
   /** Whether the plane has yet to hear what came of this call. */
   has(key: string): boolean {
-    return this.#outcomes.has(key) || this.#cancellations.has(key) || this.sending(key) !== undefined;
+    return this.#alike().some((one) => one.#owes(key));
+  }
+
+  #alike(): Reports[] {
+    return [...ending].filter(({ plane }) => plane === this.plane);
+  }
+
+  #owes(key: string): boolean {
+    return this.#outcomes.has(key) || this.#cancellations.has(key) || this.#isSending(key);
+  }
+
+  #isSending(key: string): boolean {
+    return this.#sending !== undefined && nameOf(this.#sending) === key;
   }
 
   /** Makes a report at once; {@link flush} waits for it. Where it fails, it waits here, unless it never can be stored. */
@@ -170,7 +193,7 @@ export class Reports {
     const [first, ...more] = unsent.filter(({ executed }) => executed);
     if (first) {
       const of = `the first is of call ${first.callId} of session ${first.sessionId}`;
-      this.#log(`callgate: ${more.length + 1} executed outcomes are not stored within ${timeoutMs} ms; ${of}`);
+      this.#log(`callgate: ${more.length + 1} executed outcomes are not stored; ${of}`);
     }
     return unsent;
   }
@@ -283,8 +306,7 @@ export class Reports {
   }
 
   #owesOutcome(key: string): boolean {
-    const sending = this.#sending;
-    return this.#outcomes.has(key) || (sending !== undefined && isExecuted(sending) && nameOf(sending) === key);
+    return this.#outcomes.has(key) || (this.#isSending(key) && isExecuted(this.#sending as Waiting));
   }
 
   /** Executed outcomes are never dropped: while they alone fill the queue, no call is begun (`isFull`). */

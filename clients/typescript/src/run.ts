@@ -32,8 +32,6 @@ import { readable, readJson, type Told } from "./values.js";
 const POLL_MS = 60_000;
 /** Between two questions of a call that waits, where the server did not wait itself. */
 const PAUSE_MS = 1_000;
-/** How often it is looked whether a report is on its way. */
-const LOOK_MS = 20;
 
 /** What is reported of an execution. */
 interface Reported {
@@ -114,13 +112,10 @@ export class Run {
   /** What an earlier run of this id had to say comes first: else the plane would permit it anew. */
   async #reportEarlier(): Promise<Outcome | undefined> {
     const { reports, calls } = this.plane;
-    for (let sending = reports.sending(this.key); sending; sending = reports.sending(this.key)) {
-      await Promise.race([sending, sleep(LOOK_MS)]);
-    }
-    const waiting = reports.take(this.key);
-    if (!waiting || waiting.notStarted) return undefined;
+    const earlier = await reports.takeOutcome(this.key);
+    if (!earlier) return undefined;
     try {
-      await reports.direct(waiting, () => calls.record(waiting));
+      await reports.direct(earlier, () => calls.record(earlier));
     } catch (error) {
       if (isPermanent(error)) return undefined;
       if (!(error instanceof CallgateUnavailable)) throw error;

@@ -118,9 +118,10 @@ class Run:
     def _report_earlier(self) -> Steps[Outcome | None]:
         """What an earlier run of this id had to say comes first: else the plane would permit it anew."""
         reports = self._local.reports
-        while (earlier := reports.take(self.key)) is not None and earlier.is_sent:
-            yield Settle(earlier)
-        if earlier is None or not earlier.is_executed:
+        while (earlier := self._local.take(self.key)) is not None and (earlier.is_sent or not earlier.is_executed):
+            if earlier.is_sent:
+                yield Settle(earlier)
+        if earlier is None:
             return None
         waiting = earlier.request
         with reports.direct(waiting):

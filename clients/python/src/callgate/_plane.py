@@ -49,7 +49,8 @@ class Local:
         self._running: set[Key] = set()
         self._lock = threading.Lock()
         self._connections: dict[str, Stubs] = {}
-        _locals.add(self)
+        with _registry:
+            _locals.add(self)
 
     @property
     def stubs(self) -> Stubs:
@@ -89,6 +90,19 @@ class Local:
             with self._lock:
                 self._running.discard(key)
 
+    def take(self, key: Key) -> Report | None:
+        """As `Reports.take`, of all clients of this process that ask the same plane as the same caller."""
+        taken = (local.reports.take(key) for local in self._alike())
+        return next((report for report in taken if report is not None), None)
+
+    def has(self, key: Key) -> bool:
+        """As `Reports.has`, of the same clients."""
+        return any(local.reports.has(key) for local in self._alike())
+
+    def _alike(self) -> list[Local]:
+        identity = self.settings.identity
+        return [self, *(one for one in _living() if one is not self and one.settings.identity == identity)]
+
     def _beat(self, request: RecordRequest) -> None:
         self.stubs.calls.Record.future(request, timeout=self.settings.timeout_s)
 
@@ -104,8 +118,8 @@ class Local:
         """Sends what waits, for so long at most; what is not sent is returned, and logged where it was executed."""
         unsent = self.reports.flush(timeout_s)
         if outcomes := [one for one in unsent if one.executed]:
-            told = "callgate: %d executed outcomes are not stored within %.3g s; the first is of call %s of session %s"
-            log.error(told, len(outcomes), timeout_s, outcomes[0].call_id, outcomes[0].session_id)
+            told = "callgate: %d executed outcomes are not stored; the first is of call %s of session %s"
+            log.error(told, len(outcomes), outcomes[0].call_id, outcomes[0].session_id)
         return unsent
 
     def end(self, at: float) -> None:
@@ -146,9 +160,18 @@ class Plane:
 _planes: WeakSet[Plane] = WeakSet()
 _locals: WeakSet[Local] = WeakSet()
 """Of this process. A client may be gone whose reports still wait: their thread keeps this part of it."""
+_registry = threading.Lock()
+
+
+def _living() -> list[Local]:
+    with _registry:
+        return list(_locals)
 
 
 def _forked() -> None:
+    # Another thread of the parent may have held it.
+    global _registry
+    _registry = threading.Lock()
     # What waits in the parent is the parent's to send.
     _locals.clear()
     for plane in _planes:
@@ -158,7 +181,7 @@ def _forked() -> None:
 def _flush() -> None:
     """At the end of the process: once, where several of its ends call it."""
     end = time.monotonic() + CLOSE_S
-    for local in list(_locals):
+    for local in _living():
         local.end(end)
 
 

@@ -270,7 +270,7 @@ def _sync(call: Call) -> Call:
 
 def _parts(local: Local, runs: list[Run]) -> list[list[Run]]:
     """As many as the server judges at a time, without those whose earlier outcome it has to hear first."""
-    new = [run for run in runs if not local.reports.has(run.key)]
+    new = [run for run in runs if not local.has(run.key)]
     return [new[at : at + _BATCH_MAX] for at in range(0, len(new), _BATCH_MAX)]
 
 
