@@ -43,7 +43,7 @@ class Interrupt:
         return self
 
 
-def _interrupted(gate: Gate, tool: Tool, line: int) -> str:
+def interrupted(gate: Gate, tool: Tool, line: int) -> str:
     """Where it was; nothing where the call was over before that line."""
     sys.settrace(interrupt := Interrupt(line))
     try:
@@ -61,7 +61,7 @@ def test_an_interrupt_at_any_line_leaves_nothing_in_flight(client: Client, sessi
     while place:
         line += 1
         tool, gate = Tool("paid"), client.gate(f"{session}-{line}")
-        place = _interrupted(gate, tool, line)
+        place = interrupted(gate, tool, line)
         try:
             if "IN_FLIGHT" in (found := states(client, gate.session_id)):
                 assert client.plane.local.reports.flush(20) == [], place

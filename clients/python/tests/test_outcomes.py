@@ -29,6 +29,7 @@ from callgate.v1.gate_service_pb2 import RecordResponse
 from .fake import ALLOW, LOST, WAIT, FakePlane, fake_plane
 from .test_async import eventually
 from .test_gate import Tool
+from .test_interrupts import interrupted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -118,10 +119,9 @@ def test_another_client_withdraws_a_cancellation_and_sends_an_outcome_first(plan
         again = Tool()
         with pytest.raises(ResourceExhausted):
             other.gate("s").run("pay", {}, again, call_id="executed")
-        assert client.close(0) == []
         assert again.seen == []
         plane.records = [grpc.StatusCode.OK]
-        assert other.close(20) == []
+        assert client.close(20) == other.close(20) == []
     assert sorted(plane.came) == [("cancelled", "SUCCESS"), ("executed", "SUCCESS")]
 
 
@@ -129,6 +129,26 @@ def test_a_call_that_runs_is_not_asked_about(client: Client) -> None:
     gate = client.gate("s")
     with pytest.raises(CallIdReused):
         gate.run("pay", {}, lambda: gate.evaluate(Call("pay", {}, Tool(), call_id="c")), call_id="c").unwrap()
+
+
+def test_an_interrupt_at_any_line_loses_no_earlier_outcome(plane: FakePlane, monkeypatch: pytest.MonkeyPatch) -> None:
+    # What an interrupt leaves held is sent soon.
+    monkeypatch.setattr("callgate._plane._HOLD_S", -0.7)
+    places: list[str] = []
+    for line in range(1, 400):
+        with Client(plane.address, timeout_s=1) as client:
+            gate = client.gate(f"s-{line}")
+            plane.records = [grpc.StatusCode.RESOURCE_EXHAUSTED]
+            assert not gate.run("pay", {}, Tool("paid"), call_id="c").recorded
+            plane.records = [grpc.StatusCode.OK]
+            places.append(interrupted(gate, Tool("again"), line))
+            assert client.close(20) == [], places[-1]
+        assert [one.caller.session_id for one in plane.recorded][:1] == [gate.session_id], places[-1]
+        assert plane.came[0] == ("c", "SUCCESS"), places[-1]
+        plane.recorded.clear()
+        if len(plane.asked) > line + 5:
+            break
+    assert len(places) > 20
 
 
 def test_a_batch_that_is_refused_as_a_whole_cancels_no_call(plane: FakePlane, client: Client) -> None:

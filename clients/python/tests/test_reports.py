@@ -237,7 +237,7 @@ def test_a_report_that_a_caller_makes_is_waited_for() -> None:
     assert queue.flush(0) == []
 
 
-def test_of_one_call_the_last_report_holds_and_can_be_taken_back() -> None:
+def test_of_one_call_the_last_report_holds_and_can_be_held() -> None:
     plane = Plane(away())
     queue = reports.Reports(plane.send)
     queue._pause_s = 1800.0
@@ -246,12 +246,43 @@ def test_of_one_call_the_last_report_holds_and_can_be_taken_back() -> None:
         time.sleep(0.01)
     queue.put(outcome("a", result="2"))
     assert queue.has(("s", "a"))
-    taken = queue.take(("s", "a"))
-    assert taken is not None
-    assert taken.request.result == "2"
+    held = queue.hold(("s", "a"), 20)
+    assert held is not None
+    assert held.request.result == "2"
+    # Nobody else sends it meanwhile.
+    assert queue.flush(0.1) == [Unsent("s", "a", executed=True)]
+    assert plane.taken == []
+    assert not queue.release(held, None)
     assert not queue.has(("s", "a"))
     assert queue.flush(5) == []
     assert plane.taken == []
+
+
+def test_what_a_caller_could_not_make_after_all_is_sent() -> None:
+    plane = Plane()
+    queue = reports.Reports(plane.send)
+    blocked(plane, queue)
+    for call_id in ("released", "forgotten", "refused"):
+        queue.put(outcome(call_id))
+    held = [queue.hold(("s", call_id), 0.3) for call_id in ("released", "forgotten", "refused")]
+    assert held[0] is not None
+    assert held[2] is not None
+    assert queue.release(held[0], busy())
+    assert not queue.release(held[2], refused())
+    plane.open.set()
+    assert queue.flush(20) == [Unsent("s", "refused", executed=True)]
+    assert plane.taken == ["sent", "released", "forgotten"]
+
+
+def test_a_cancellation_is_withdrawn() -> None:
+    plane = Plane()
+    queue = reports.Reports(plane.send)
+    blocked(plane, queue)
+    queue.put(outcome("cancelled", not_started=True))
+    assert queue.hold(("s", "cancelled"), 20) is None
+    plane.open.set()
+    assert queue.flush(20) == []
+    assert plane.taken == ["sent"]
 
 
 _PROGRAM = """

@@ -117,27 +117,21 @@ class Run:
 
     def _report_earlier(self) -> Steps[Outcome | None]:
         """What an earlier run of this id had to say comes first: else the plane would permit it anew."""
-        reports = self._local.reports
-        while (earlier := self._local.take(self.key)) is not None and (earlier.is_sent or not earlier.is_executed):
-            if earlier.is_sent:
-                yield Settle(earlier)
-        if earlier is None:
+        while (held := self._local.hold(self.key)) is not None and held[1].is_sent:
+            yield Settle(held[1])
+        if held is None:
             return None
-        waiting = earlier.request
-        with reports.direct(waiting):
-            try:
-                yield Record(waiting)
-            except CallgateError as error:
-                if not reports.failed(waiting, error):
-                    return None
-                if not isinstance(error, CallgateUnavailable):
-                    raise
-                return self._outcome(
-                    _texts.unreported(self.call.tool), is_error=True, error=error, reason=_texts.UNAVAILABLE
-                )
-            except BaseException:
-                reports.put(waiting)
+        reports, earlier = held
+        try:
+            yield Record(earlier.request)
+        except CallgateError as error:
+            if not reports.release(earlier, error):
+                return None
+            if not isinstance(error, CallgateUnavailable):
                 raise
+            told = _texts.unreported(self.call.tool)
+            return self._outcome(told, is_error=True, error=error, reason=_texts.UNAVAILABLE)
+        reports.release(earlier, None)
         return None
 
     def _judge_and_run(self, verdict: t.Verdict | None) -> Flow:

@@ -36,6 +36,10 @@ CLOSE_S = 3.0
 """How long `close`, unless told otherwise, and the end of the process wait for reports that are on their way."""
 
 
+_HOLD_S = 1.0
+"""How much longer a caller keeps an outcome than the request takes by which it is made."""
+
+
 class Local:
     """What one process has of a plane; a fork begins with another one."""
 
@@ -90,10 +94,12 @@ class Local:
             with self._lock:
                 self._running.discard(key)
 
-    def take(self, key: Key) -> Report | None:
-        """As `Reports.take`, of all clients of this process that ask the same plane as the same caller."""
-        taken = (local.reports.take(key) for local in self._alike())
-        return next((report for report in taken if report is not None), None)
+    def hold(self, key: Key) -> tuple[Reports, Report] | None:
+        """As `Reports.hold`, of all clients of this process that ask the same plane as the same caller; and whose."""
+        for local in self._alike():
+            if (report := local.reports.hold(key, self.settings.timeout_s + _HOLD_S)) is not None:
+                return local.reports, report
+        return None
 
     def has(self, key: Key) -> bool:
         """As `Reports.has`, of the same clients."""

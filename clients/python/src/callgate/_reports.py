@@ -93,6 +93,8 @@ class Report:
     expires: float = 0.0
     """On the monotonic clock, for a cancellation; an executed outcome never expires."""
     due: float = 0.0
+    held_until: float = 0.0
+    """Until then a caller makes it by itself."""
     tries: int = 0
     unknown: int = 0
     """How often the plane has answered that it does not know the call."""
@@ -153,18 +155,34 @@ class Reports:
             self._change.notify_all()
         return report
 
-    def take(self, key: Key) -> Report | None:
-        """The report of this call that is not made yet.
+    def hold(self, key: Key, for_s: float) -> Report | None:
+        """The executed outcome of this call that waits; a cancellation is withdrawn.
 
-        If it `is_sent` at this moment, wait for it and ask again; else it is the taker's to make from now on.
+        If it `is_sent` at this moment, wait for it and ask again; else it is the caller's to make, and to `release`,
+        within so many seconds.
         """
         with self._change:
             if self._sending is not None and self._sending.key == key:
                 return self._sending
-            report = self._remove(key)
-        if report is not None:
-            report.done.set_result(None)
+            if (report := self._outcomes.get(key)) is not None:
+                report.held_until = time.monotonic() + for_s
+            elif (cancellation := self._remove(key)) is not None:
+                cancellation.done.set_result(None)
         return report
+
+    def release(self, report: Report, error: CallgateError | None) -> bool:
+        """The caller has made it, or it has failed: True if it waits on."""
+        with self._change:
+            report.held_until = 0.0
+            self._change.notify_all()
+            if error is not None and not is_permanent(error):
+                return True
+            if error is not None:
+                self._lose(report.request, str(error))
+            if self._outcomes.get(report.key) is report:
+                self._remove(report.key)
+                report.done.set_result(None)
+        return False
 
     def has(self, key: Key) -> bool:
         """Whether the plane has yet to hear what came of this call."""
@@ -267,13 +285,14 @@ class Reports:
         with self._change:
             while True:
                 now = time.monotonic()
-                if now >= self._resume and (found := next((one for one in self._all() if one.due <= now), None)):
+                ready = (one for one in self._all() if max(one.due, one.held_until) <= now)
+                if now >= self._resume and (found := next(ready, None)) is not None:
                     self._remove(found.key)
                     if found.is_executed or now < found.expires:
                         self._sending, found.is_sent = found, True
                         return found
                     found.done.set_result(None)
-                elif (first := min((report.due for report in self._all()), default=None)) is not None:
+                elif (first := min((max(one.due, one.held_until) for one in self._all()), default=None)) is not None:
                     self._change.wait(max(first, self._resume) - now)
                 elif not self._change.wait_for(lambda: self._outcomes or self._cancellations, _IDLE_S):
                     self._thread = None
