@@ -43,7 +43,7 @@ class Interrupt:
         return self
 
 
-def _interrupted(gate: Gate, tool: Tool, line: int) -> str:
+def interrupted(gate: Gate, tool: Tool, line: int) -> str:
     """Where it was; nothing where the call was over before that line."""
     sys.settrace(interrupt := Interrupt(line))
     try:
@@ -61,10 +61,10 @@ def test_an_interrupt_at_any_line_leaves_nothing_in_flight(client: Client, sessi
     while place:
         line += 1
         tool, gate = Tool("paid"), client.gate(f"{session}-{line}")
-        place = _interrupted(gate, tool, line)
+        place = interrupted(gate, tool, line)
         try:
             if "IN_FLIGHT" in (found := states(client, gate.session_id)):
-                assert client.plane.local.reports.flush(20), place
+                assert client.plane.local.reports.flush(20) == [], place
                 found = states(client, gate.session_id)
         except NotFound:
             found = []
@@ -134,5 +134,5 @@ def test_arguments_that_python_cannot_read_leave_nothing_in_flight(client: Clien
     tool = Tool()
     with pytest.raises(ValueError, match="5000 digits"):
         gate.run("look", '{"n": %s}' % ("9" * 5000), tool)
-    assert client.plane.local.reports.flush(20)
+    assert client.plane.local.reports.flush(20) == []
     assert (states(client, session), tool.seen) == (["CANCELLED"], [])

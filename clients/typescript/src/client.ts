@@ -19,7 +19,15 @@ import { SessionService } from "./gen/callgate/v1/session_service_pb.js";
 import { TenantService } from "./gen/callgate/v1/tenant_service_pb.js";
 import { TokenService } from "./gen/callgate/v1/token_service_pb.js";
 import { Plane } from "./plane.js";
+import { CLOSE_MS, type Unsent } from "./reports.js";
 import { type ClientOptions, settingsOf } from "./settings.js";
+import { checkMs } from "./times.js";
+
+/** How a client is closed. */
+export interface CloseOptions {
+  /** How long that may take, in milliseconds; 3,000. */
+  timeoutMs?: number | undefined;
+}
 
 /**
  * A plane, with all its services. Nothing connects before the first call. Each method takes a request and returns a
@@ -89,16 +97,22 @@ export class Client {
   }
 
   /**
-   * Sends the reports that wait, for a few seconds at most, and ends the connections; a later call connects anew. An
-   * open client does not keep a process alive.
+   * Sends the reports that wait, executed outcomes first, and ends the connections; a later call connects anew. An open
+   * client does not keep a process alive.
+   *
+   * @param options - `timeoutMs`: how long it waits for that, and for reports that other calls are making; 3,000.
+   * @returns the reports that the plane has not stored: those that still wait, which are sent in the background as long
+   * as the process lives; and those that were refused or dropped since the last `close`. Empty where all is stored.
+   * @throws RangeError if `timeoutMs` is no time to wait.
    */
-  close(): Promise<void> {
-    return this.plane.close();
+  async close({ timeoutMs = CLOSE_MS }: CloseOptions = {}): Promise<Unsent[]> {
+    checkMs("timeoutMs", timeoutMs);
+    return this.plane.close(timeoutMs);
   }
 
   /** As {@link close}: `await using client = new Client()`. */
-  [Symbol.asyncDispose](): Promise<void> {
-    return this.close();
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
   }
 
   #stubs = new Map<DescService, unknown>();

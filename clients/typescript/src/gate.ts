@@ -5,11 +5,11 @@ import type { Call, Execute, FailOpen, Rules, RunOptions } from "./call.js";
 import { checkNames, proposed } from "./call.js";
 import type { Client } from "./client.js";
 import { CallgateUnavailable } from "./errors.js";
-import { BatchEvaluateRequestSchema, EvaluateRequestSchema } from "./gen/callgate/v1/gate_service_pb.js";
+import { BatchEvaluateRequestSchema } from "./gen/callgate/v1/gate_service_pb.js";
 import { CallerSchema, type Verdict } from "./gen/callgate/v1/types_pb.js";
 import type { Outcome, ValueOf } from "./outcome.js";
 import { Run } from "./run.js";
-import { checkMs, durationFromMs } from "./times.js";
+import { checkMs } from "./times.js";
 import { type ParameterOptions, Parameters, Toolbox, type Tools } from "./toolbox.js";
 
 /** What a gate takes beside the session. Times are in milliseconds. */
@@ -117,26 +117,18 @@ export class Gate {
     return this.#all(calls, (runs) => this.#together(runs)) as Promise<Outcome<ValueOf<R>>[]>;
   }
 
-  /** Judges, and executes nothing: `run` with the same `callId` then gets the same permit. */
+  /**
+   * Judges, and executes nothing: `run` with the same `callId` then gets the same permit. Where the answer is lost, a
+   * permit that it may have given is cancelled in the background.
+   *
+   * @throws {@link CallgateError} as of {@link run}, and if the plane gives no answer.
+   */
   async evaluate(tool: string, args: object | string, options: EvaluateOptions = {}): Promise<Verdict> {
     const { dryRun = false, maxWaitMs = 0, ...rest } = options;
-    const { usage, signal } = rest;
     checkMs("maxWaitMs", maxWaitMs);
-    const call = await proposed({ ...rest, tool, args, execute: () => undefined });
-    const request = create(EvaluateRequestSchema, {
-      caller: this.#rules.caller,
-      call,
-      dryRun,
-      ...(usage && { usage }),
-    });
-    if (maxWaitMs > 0) request.maxWait = durationFromMs(maxWaitMs);
-    const { plane } = this.client;
-    const stub = maxWaitMs > 0 ? plane.waiting : plane.calls;
-    const answer = await stub.evaluate(request, {
-      timeoutMs: plane.settings.timeoutMs + maxWaitMs,
-      ...(signal && { signal }),
-    });
-    return answer.verdict as Verdict;
+    const call = { ...rest, tool, args, execute: () => undefined };
+    if (!dryRun) return this.#all([call], ([run]) => (run as Run).judged(maxWaitMs));
+    return new Run(this.client.plane, this.#rules, call, await proposed(call)).judgedDry(maxWaitMs);
   }
 
   /** The tools behind this gate, by name, for loops that one writes oneself. */
@@ -170,7 +162,8 @@ export class Gate {
     try {
       for (let at = 0; at < fresh.length; at += BATCH_MAX) await this.#judge(fresh.slice(at, at + BATCH_MAX), firsts);
     } catch (error) {
-      for (const run of fresh) run.callOff();
+      // What the plane has refused as a whole has no permits, and an id in it may be of another call.
+      for (const run of firsts.keys()) run.callOff();
       throw error;
     }
     const ended = await Promise.allSettled(runs.map((run) => run.flow(firsts.get(run))));

@@ -5,7 +5,7 @@
  */
 export { Code } from "@connectrpc/connect";
 export type { Call, Execute, FailOpen, Running, RunOptions } from "./call.js";
-export { Client, gate } from "./client.js";
+export { Client, type CloseOptions, gate } from "./client.js";
 export * from "./errors.js";
 export type { EvaluateOptions, Gate, GateOptions } from "./gate.js";
 export { type GatedOptions, gated } from "./gated.js";
@@ -13,6 +13,7 @@ export { ApprovalScope, ApprovalState } from "./gen/callgate/v1/approval_service
 export type { RecordResponse } from "./gen/callgate/v1/gate_service_pb.js";
 export { CallState, Decision, type Permit, type Usage, type Verdict } from "./gen/callgate/v1/types_pb.js";
 export { Outcome, type OutcomeMembers, Result, type ResultFacts, type ValueOf } from "./outcome.js";
+export type { Unsent } from "./reports.js";
 export {
   type Added,
   adapted,

@@ -4,22 +4,18 @@ import { create } from "@bufbuild/protobuf";
 import { Code, createClient, type Client as Stub, type Transport } from "@connectrpc/connect";
 import { platform } from "#platform";
 
-import { CallIdReused, NotFound } from "./errors.js";
+import { CallIdReused } from "./errors.js";
 import { ApprovalService } from "./gen/callgate/v1/approval_service_pb.js";
 import { GateService, RecordRequestSchema } from "./gen/callgate/v1/gate_service_pb.js";
 import { type Caller, OutcomeStatus, type Permit } from "./gen/callgate/v1/types_pb.js";
-import { keyOf, type Report, Reports } from "./reports.js";
+import { keyOf, type Report, Reports, type Unsent } from "./reports.js";
 import type { Settings } from "./settings.js";
-import { sleep, timestampMs, unref } from "./times.js";
+import { timestampMs, unref } from "./times.js";
 import { headers, retry, typed } from "./transport.js";
 
-/** How long `close` waits for reports that are on their way, in milliseconds. */
-const CLOSE_MS = 3_000;
 // The lease is told by the plane's clock. Where this machine's is another one, it would look longer than it is.
 const LONGEST_BEAT_MS = 60_000;
 const SHORTEST_BEAT_MS = 200;
-/** Pauses before a call that was called off is cancelled again, of which the plane does not know yet. */
-const LATER_MS = [100, 400];
 
 export class Plane {
   readonly transport: Transport;
@@ -39,7 +35,9 @@ export class Plane {
     this.calls = createClient(GateService, this.transport);
     this.waiting = createClient(GateService, waiting as Transport);
     this.#approvals = createClient(ApprovalService, this.transport);
-    this.reports = new Reports((report) => this.#send(report), settings.log);
+    const { server, socket, token, cert } = settings;
+    const identity = JSON.stringify([server, socket, token, cert]);
+    this.reports = new Reports((report) => this.#send(report), settings.log, identity);
   }
 
   /**
@@ -68,9 +66,10 @@ export class Plane {
     return () => clearInterval(timer);
   }
 
-  async close(): Promise<void> {
-    await this.reports.flush(CLOSE_MS);
+  async close(timeoutMs: number): Promise<Unsent[]> {
+    const unsent = await this.reports.flush(timeoutMs);
     for (const connection of this.#connections) connection.close();
+    return unsent;
   }
 
   async #send({ request, withdrawal }: Report): Promise<void> {
@@ -81,16 +80,6 @@ export class Plane {
         await this.#approvals.withdrawApproval(withdrawal, by);
       } catch {
         // The question expires; and a session whose name is no header cannot be named there.
-      }
-    }
-    // The question that was called off may still be on its way.
-    for (const pauseMs of request.notStarted ? LATER_MS : []) {
-      try {
-        await this.calls.record(request);
-        return;
-      } catch (error) {
-        if (!(error instanceof NotFound)) throw error;
-        await sleep(pauseMs);
       }
     }
     await this.calls.record(request);

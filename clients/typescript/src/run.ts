@@ -1,12 +1,13 @@
 /** What happens to a call from the question to the report. */
 import { create } from "@bufbuild/protobuf";
+import { Code } from "@connectrpc/connect";
 
 import { type Call, type Rules, stateOf } from "./call.js";
 import { CallgateError, CallgateUnavailable } from "./errors.js";
-import { execute, type Ran, type Settled } from "./execute.js";
-import { toolError } from "./failures.js";
+import { execute, type Ran, reportOf } from "./execute.js";
 import { WithdrawApprovalRequestSchema } from "./gen/callgate/v1/approval_service_pb.js";
 import {
+  type EvaluateRequest,
   EvaluateRequestSchema,
   type RecordRequest,
   RecordRequestSchema,
@@ -22,17 +23,15 @@ import {
 } from "./gen/callgate/v1/types_pb.js";
 import { Outcome, type OutcomeMembers } from "./outcome.js";
 import type { Plane } from "./plane.js";
-import { keyOf } from "./reports.js";
+import { isPermanent, keyOf } from "./reports.js";
 import * as texts from "./texts.js";
 import { durationFromMs, msOf, sleep } from "./times.js";
-import { readJson, success, type Told } from "./values.js";
+import { readable, readJson, type Told } from "./values.js";
 
 /** How long the server waits at most, in milliseconds. */
 const POLL_MS = 60_000;
 /** Between two questions of a call that waits, where the server did not wait itself. */
 const PAUSE_MS = 1_000;
-/** How often it is looked whether a report is on its way. */
-const LOOK_MS = 20;
 
 /** What is reported of an execution. */
 interface Reported {
@@ -49,6 +48,8 @@ export class Run {
   #approvalMs: number;
   #attempts = 0;
   #isKeySent = false;
+  /** The plane may have permitted what does not run: a question has no answer, or its permit is not used yet. */
+  #isOpen = false;
 
   constructor(
     readonly plane: Plane,
@@ -73,30 +74,51 @@ export class Run {
 
   /** All of it; `first` is the answer to a question that was put for many calls. */
   async flow(first?: Verdict | CallgateUnavailable): Promise<Outcome> {
+    this.#isOpen = first instanceof CallgateUnavailable || first?.decision === Decision.ALLOW;
     try {
       const unreported = await this.#reportEarlier();
       if (unreported) return unreported;
+      if (this.plane.reports.isFull) throw new CallgateUnavailable(texts.FULL, { code: Code.ResourceExhausted });
       if (first instanceof CallgateUnavailable) throw first;
       return await this.#judgeAndRun(first);
     } catch (error) {
       if (!(error instanceof CallgateUnavailable)) throw error;
-      return this.#withoutPlane(error);
+      return await this.#withoutPlane(error);
+    } finally {
+      if (this.#isOpen) this.callOff();
     }
+  }
+
+  /** Asks once, and executes nothing; a permit is the asker's. */
+  async judged(maxWaitMs: number): Promise<Verdict> {
+    try {
+      const unreported = await this.#reportEarlier();
+      if (unreported) throw unreported.error;
+      const verdict = await this.#evaluate(await this.#question(maxWaitMs), maxWaitMs);
+      this.#isOpen = false;
+      return verdict;
+    } finally {
+      if (this.#isOpen) this.callOff();
+    }
+  }
+
+  /** The same, of which nothing is stored. */
+  async judgedDry(maxWaitMs: number): Promise<Verdict> {
+    const request = await this.#question(maxWaitMs);
+    request.dryRun = true;
+    return this.#evaluate(request, maxWaitMs);
   }
 
   /** What an earlier run of this id had to say comes first: else the plane would permit it anew. */
   async #reportEarlier(): Promise<Outcome | undefined> {
     const { reports, calls } = this.plane;
-    for (let sending = reports.sending(this.key); sending; sending = reports.sending(this.key)) {
-      await Promise.race([sending, sleep(LOOK_MS)]);
-    }
-    const waiting = reports.take(this.key);
-    if (!waiting || waiting.notStarted) return undefined;
+    const earlier = await reports.takeOutcome(this.key);
+    if (!earlier) return undefined;
     try {
-      await calls.record(waiting);
+      await reports.direct(earlier, () => calls.record(earlier));
     } catch (error) {
-      if (!(error instanceof CallgateUnavailable)) return this.#logUnrecorded(error);
-      void reports.put(waiting);
+      if (isPermanent(error)) return undefined;
+      if (!(error instanceof CallgateUnavailable)) throw error;
       return this.#outcome({
         text: texts.unreported(this.call.tool),
         isError: true,
@@ -144,7 +166,7 @@ export class Run {
         this.#spend(waited, elapsedMs + pauseMs);
       }
     } catch (error) {
-      if (signal?.aborted) this.callOff(verdict);
+      if (signal?.aborted && (verdict || this.#isOpen)) this.callOff(verdict);
       throw error;
     }
     return verdict;
@@ -162,16 +184,10 @@ export class Run {
   }
 
   async #ask(maxWaitMs: number): Promise<Verdict> {
-    const { usage, signal } = this.call;
-    const { plane, rules } = this;
-    const call = await this.askedNow();
-    const request = create(EvaluateRequestSchema, { caller: rules.caller, call, ...(usage && { usage }) });
-    if (maxWaitMs > 0) request.maxWait = durationFromMs(Math.ceil(maxWaitMs));
-    const stub = maxWaitMs > 0 ? plane.waiting : plane.calls;
-    const timeoutMs = plane.settings.timeoutMs + maxWaitMs;
+    const request = await this.#question(maxWaitMs);
     for (;;) {
       try {
-        return (await stub.evaluate(request, { timeoutMs, ...(signal && { signal }) })).verdict as Verdict;
+        return await this.#evaluate(request, maxWaitMs);
       } catch (error) {
         const isOverloaded = error instanceof CallgateUnavailable && error.reason === "OVERLOADED";
         // Callers who were turned away together shall not come back together.
@@ -180,8 +196,38 @@ export class Run {
           : Number.POSITIVE_INFINITY;
         if (pauseMs > this.#patienceMs) throw error;
         this.#patienceMs -= pauseMs;
-        await sleep(pauseMs, signal);
+        await sleep(pauseMs, this.call.signal);
       }
+    }
+  }
+
+  async #question(maxWaitMs: number): Promise<EvaluateRequest> {
+    const { usage } = this.call;
+    const call = await this.askedNow();
+    const request = create(EvaluateRequestSchema, { caller: this.rules.caller, call, ...(usage && { usage }) });
+    if (maxWaitMs > 0) request.maxWait = durationFromMs(Math.ceil(maxWaitMs));
+    return request;
+  }
+
+  async #evaluate(request: EvaluateRequest, maxWaitMs: number): Promise<Verdict> {
+    const { signal } = this.call;
+    const { calls, waiting, settings } = this.plane;
+    // gRPC knows no fractions.
+    const timeoutMs = Math.ceil(settings.timeoutMs + maxWaitMs);
+    const wasOpen = this.#isOpen;
+    this.#isOpen = true;
+    try {
+      const answer = await (maxWaitMs > 0 ? waiting : calls).evaluate(request, {
+        timeoutMs,
+        ...(signal && { signal }),
+      });
+      const verdict = answer.verdict as Verdict;
+      this.#isOpen = verdict.decision === Decision.ALLOW;
+      return verdict;
+    } catch (error) {
+      // What is refused as a request has no permit; and what was aborted is no CallgateError.
+      if (error instanceof CallgateError && !(error instanceof CallgateUnavailable)) this.#isOpen = wasOpen;
+      throw error;
     }
   }
 
@@ -205,8 +251,8 @@ export class Run {
       ? create(WithdrawApprovalRequestSchema, { approvalId: verdict.approvalId, reason })
       : undefined;
     const report = create(RecordRequestSchema, { status: OutcomeStatus.CANCELLED, notStarted: true });
-    // Not for long: under this id the call may be asked for again, by another process too.
-    void this.plane.reports.put(this.#addressed(report), { keepMs: this.plane.settings.timeoutMs, withdrawal });
+    void this.plane.reports.put(this.#addressed(report), withdrawal);
+    this.#isOpen = false;
   }
 
   async #execute(verdict: Verdict, permit: Permit): Promise<Outcome> {
@@ -230,6 +276,8 @@ export class Run {
       this.#isKeySent = true;
     };
     const idempotencyKey = permit?.idempotencyKey;
+    // Whatever comes of it is reported.
+    this.#isOpen = false;
     const ran = await execute(this.call, args, { callId, attempt, permit, idempotencyKey, onKeyRead });
     const { report, told, value } = await reportOf(ran.settled);
     report.status = ran.status;
@@ -250,12 +298,12 @@ export class Run {
   /** The answer; undefined where the value is all that there is. */
   async #record({ ran, report }: Reported): Promise<RecordResponse | undefined> {
     try {
-      const answer = await this.plane.calls.record(report);
+      const { reports, calls } = this.plane;
+      const answer = await reports.direct(report, () => calls.record(report));
       if (answer.effectOpen) this.#reportLate(ran);
       return answer;
     } catch (error) {
-      if (error instanceof CallgateUnavailable) void this.plane.reports.put(report);
-      else this.#logUnrecorded(error);
+      if (!(error instanceof CallgateError)) throw error;
       return undefined;
     }
   }
@@ -270,7 +318,8 @@ export class Run {
 
   async #withoutPlane(error: CallgateUnavailable): Promise<Outcome> {
     const { tool } = this.call;
-    const args = this.rules.runsWithoutPlane(tool) ? readable(this.asked.argumentsJson) : undefined;
+    const mayRun = this.rules.runsWithoutPlane(tool) && !this.plane.reports.isFull;
+    const args = mayRun ? readable(this.asked.argumentsJson) : undefined;
     const { log, server, socket } = this.plane.settings;
     const done = args ? "runs all the same (failOpen)" : "was not run";
     // The outcome tells the model; whoever keeps the program learns here where nobody answers.
@@ -278,7 +327,6 @@ export class Run {
       `callgate: ${socket ? `unix:${socket}` : server.origin} gives no answer, and ${tool} ${done}: ${error.message}`,
     );
     if (!args) {
-      this.callOff();
       const text = texts.unavailable(tool, error.reason || texts.codeName(error.code));
       return this.#outcome({ text, isError: true, error, reason: texts.UNAVAILABLE });
     }
@@ -332,47 +380,11 @@ export class Run {
   #outcome(members: Omit<OutcomeMembers<unknown>, "callId">): Outcome {
     return new Outcome({ callId: this.asked.callId, attempts: this.#attempts, ...members });
   }
-
-  #logUnrecorded(error: unknown): undefined {
-    if (!(error instanceof CallgateError)) throw error;
-    const { callId } = this.asked;
-    const { sessionId } = this.rules.caller;
-    this.plane.settings.log(
-      `callgate: the outcome of call ${callId} of session ${sessionId} is not stored: ${error.message}`,
-    );
-  }
-}
-
-/** Never rejects: what was returned or thrown may be anything, and is to be reported all the same. */
-async function reportOf(settled: Settled): Promise<{ report: RecordRequest; told: Told; value: unknown }> {
-  try {
-    return await told(settled);
-  } catch {
-    if (!settled.isValue) return told({ isValue: false, error: new Error("an error that cannot be shown") });
-    return { ...(await success("a value that cannot be shown")), value: settled.value };
-  }
-}
-
-async function told(settled: Settled): Promise<{ report: RecordRequest; told: Told; value: unknown }> {
-  if (settled.isValue) return success(settled.value);
-  const error = toolError(settled.error);
-  const report = create(RecordRequestSchema, { status: OutcomeStatus.ERROR, error });
-  return { report, told: { text: error.message, isStored: true, digest: "", size: 0 }, value: undefined };
 }
 
 /** The retry was refused: the model is told what the last attempt gave. */
 function ended(outcome: Outcome, verdict: Verdict): Outcome {
   return new Outcome({ ...outcome, toolsDisabled: outcome.toolsDisabled || verdict.toolsDisabled });
-}
-
-/** The arguments, where nobody has looked whether they can be read. */
-function readable(json: string): object | undefined {
-  try {
-    const args = readJson(json || "{}");
-    return typeof args === "object" && args !== null && !Array.isArray(args) ? args : undefined;
-  } catch {
-    return undefined;
-  }
 }
 
 function waitMs(verdict: Verdict): number {

@@ -3,6 +3,7 @@
 import { Code } from "@connectrpc/connect";
 
 export const UNAVAILABLE = "callgate_unavailable";
+export const FULL = "the outcomes of too many earlier calls wait to be stored";
 
 /** Each hint once, and none that the text has already. */
 export function hintOf(text: string, ...hints: (string | undefined)[]): string {

@@ -162,3 +162,13 @@ export function argumentsJson(args: object | string): string {
     throw new TypeError(`args: ${(error as Error).message}`, { cause: error });
   }
 }
+
+/** The arguments, where nobody has looked whether they can be read. */
+export function readable(json: string): object | undefined {
+  try {
+    const args = readJson(json || "{}");
+    return typeof args === "object" && args !== null && !Array.isArray(args) ? args : undefined;
+  } catch {
+    return undefined;
+  }
+}

@@ -10,6 +10,7 @@
 
 from ._call import Args, Call, CallOptions, ToolOptions
 from ._permit import permit
+from ._reports import Unsent
 from .client import AsyncClient, Client
 from .errors import (
     CallAlreadySettled,
@@ -63,6 +64,7 @@ __all__ = [
     "ToolOptions",
     "Toolbox",
     "Unauthenticated",
+    "Unsent",
     "gated",
     "permit",
 ]

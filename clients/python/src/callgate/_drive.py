@@ -9,18 +9,17 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from . import _permit
-from ._flow import Evaluate, Execute, Ran, Record, Settle, Sleep
+from ._effects import Evaluate, Execute, Ran, Record, Settle, Sleep, T
 
 if TYPE_CHECKING:
-    from ._flow import Effect, Flow
+    from ._effects import Effect, Steps
     from ._plane import Local
-    from .outcome import Outcome
 
 SETTLE_S = 1.0
 """How long an exception that ends the program is held back for its report."""
 
 
-def drive(local: Local, flow: Flow) -> Outcome:
+def drive(local: Local, flow: Steps[T]) -> T:
     """Runs it to its end, and ends it where this is interrupted."""
     try:
         effect = next(flow)
@@ -32,8 +31,8 @@ def drive(local: Local, flow: Flow) -> Outcome:
             else:
                 effect = flow.send(answer)
     except StopIteration as end:
-        outcome: Outcome = end.value
-        return outcome
+        result: T = end.value
+        return result
     finally:
         flow.close()
 

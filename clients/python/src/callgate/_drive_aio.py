@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from . import _permit
 from ._drive import SETTLE_S
-from ._flow import Evaluate, Execute, Ran, Record, Settle, Sleep
+from ._effects import Evaluate, Execute, Ran, Record, Settle, Sleep, T
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from ._flow import Effect, Flow
+    from ._effects import Effect, Steps
     from ._plane import Local
-    from .outcome import Outcome
     from .stubs import AsyncStubs
 
 
@@ -30,7 +29,7 @@ class Driver:
         self.stubs = stubs
         self.waiting = waiting
 
-    async def drive(self, flow: Flow) -> Outcome:
+    async def drive(self, flow: Steps[T]) -> T:
         """Runs it to its end."""
         try:
             effect = next(flow)
@@ -42,8 +41,8 @@ class Driver:
                 else:
                     effect = flow.send(answer)
         except StopIteration as end:
-            outcome: Outcome = end.value
-            return outcome
+            result: T = end.value
+            return result
 
     async def close(self) -> None:
         """Ends the connections."""

@@ -10,11 +10,14 @@ import json
 import logging
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from random import random
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+import grpc
 
 from . import _texts, _values
+from ._effects import Evaluate, Execute, Ran, Record, Settle, Sleep
 from ._permit import Granted
 from .errors import CallgateError, CallgateUnavailable, NotStarted
 from .outcome import Outcome
@@ -23,12 +26,12 @@ from .v1.approval_service_pb2 import WithdrawApprovalRequest
 from .v1.gate_service_pb2 import EvaluateRequest, RecordRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable
     from contextlib import AbstractContextManager
 
     from ._call import Call, Rules
+    from ._effects import Flow, Steps
     from ._plane import Local
-    from ._reports import Report
     from .outcome import Decision
     from .v1.gate_service_pb2 import RecordResponse
 
@@ -37,55 +40,6 @@ _POLL_S = 60.0
 """How long the server waits at most."""
 _PAUSE_S = 1.0
 """Between two questions of a call that waits, where the server did not wait itself."""
-
-
-class Evaluate(NamedTuple):
-    """Ask; the answer is a Verdict."""
-
-    request: EvaluateRequest
-    wait_s: float
-
-
-class Record(NamedTuple):
-    """Report; the answer is a RecordResponse."""
-
-    request: RecordRequest
-
-
-class Sleep(NamedTuple):
-    """Wait; the answer is nothing."""
-
-    seconds: float
-
-
-class Settle(NamedTuple):
-    """Wait a moment for a report in the background; the answer is nothing."""
-
-    report: Report
-
-
-class Execute(NamedTuple):
-    """Execute; the answer is a Ran, whatever is raised."""
-
-    call: Call
-    args: dict[str, Any]
-    granted: Granted
-
-
-@dataclass
-class Ran:
-    """What came of an execution."""
-
-    value: Any = None
-    error: BaseException | None = None
-    started: bool = True
-    goes_on: bool = False
-    """It was called off, and cannot be stopped."""
-
-
-Effect = Evaluate | Record | Sleep | Settle | Execute
-if TYPE_CHECKING:
-    Flow = Generator[Effect, Any, Outcome]
 
 
 class Run:
@@ -102,6 +56,7 @@ class Run:
         self._approval = rules.approval_wait_s if call.approval_wait_s is None else call.approval_wait_s
         self._attempts = 0
         self._owed: RecordRequest | None = None
+        """What the plane is to hear when this ends now: of a question without an answer, that the call does not run."""
         self._granted = Granted(None)
         self._queued = ExitStack()
         self.is_begun = False
@@ -121,47 +76,62 @@ class Run:
         with self._local.running(self.key):
             return (yield from self.flow())
 
+    def judged(self, max_wait_s: float) -> Steps[t.Verdict]:
+        """Asks once, and executes nothing; a permit is the asker's."""
+        with self._local.running(self.key):
+            try:
+                if (outcome := (yield from self._report_earlier())) is not None and outcome.error is not None:
+                    raise outcome.error
+                verdict = yield from self._evaluate(self._question(max_wait_s), max_wait_s)
+                self._owed = None
+                return verdict
+            finally:
+                self._report_owed()
+
     def flow(self, first: t.Verdict | CallgateUnavailable | None = None) -> Flow:
         """All of it; `first` is the answer to a question that was put for many calls."""
         self.is_begun = True
+        if isinstance(first, CallgateUnavailable) or (first is not None and first.decision == t.DECISION_ALLOW):
+            self._owed = self._not_run()
         try:
             if (outcome := (yield from self._report_earlier())) is not None:
                 return outcome
             try:
+                if self._local.reports.is_full:
+                    raise CallgateUnavailable(_texts.FULL, code=grpc.StatusCode.RESOURCE_EXHAUSTED)
                 if isinstance(first, CallgateUnavailable):
                     raise first
                 return (yield from self._judge_and_run(first))
             except CallgateUnavailable as error:
                 return (yield from self._without_plane(error))
-        except BaseException:
-            # Wherever it ends, a Ctrl-C among the rest: what is permitted is not left without an outcome.
-            if self._owed is not None:
-                self._owed.key_sent = self._granted.key_sent
-                self._local.reports.put(self._owed)
-            raise
         finally:
+            # Wherever it ends, a Ctrl-C among the rest: what is permitted is not left without an outcome.
+            self._report_owed()
             self._queued.close()
 
-    def _report_earlier(self) -> Generator[Effect, Any, Outcome | None]:
+    def _report_owed(self) -> None:
+        if self._owed is not None:
+            self._owed.key_sent = self._granted.key_sent
+            self._local.reports.put(self._owed)
+            self._owed = None
+
+    def _report_earlier(self) -> Steps[Outcome | None]:
         """What an earlier run of this id had to say comes first: else the plane would permit it anew."""
-        reports = self._local.reports
-        while (earlier := reports.take(self.key)) is not None and earlier.is_sent:
-            yield Settle(earlier)
-        if earlier is None or earlier.request.not_started:
+        while (held := self._local.hold(self.key)) is not None and held[1].is_sent:
+            yield Settle(held[1])
+        if held is None:
             return None
-        waiting = earlier.request
+        reports, earlier = held
         try:
-            yield Record(waiting)
-        except CallgateUnavailable as error:
-            reports.put(waiting)
-            return self._outcome(
-                _texts.unreported(self.call.tool), is_error=True, error=error, reason=_texts.UNAVAILABLE
-            )
+            yield Record(earlier.request)
         except CallgateError as error:
-            self._log_unrecorded(error)
-        except BaseException:
-            reports.put(waiting)
-            raise
+            if not reports.release(earlier, error):
+                return None
+            if not isinstance(error, CallgateUnavailable):
+                raise
+            told = _texts.unreported(self.call.tool)
+            return self._outcome(told, is_error=True, error=error, reason=_texts.UNAVAILABLE)
+        reports.release(earlier, None)
         return None
 
     def _judge_and_run(self, verdict: t.Verdict | None) -> Flow:
@@ -181,7 +151,7 @@ class Run:
                 return outcome
             yield from self._pause(pause)
 
-    def _judge(self, verdict: t.Verdict | None) -> Generator[Effect, Any, t.Verdict]:
+    def _judge(self, verdict: t.Verdict | None) -> Steps[t.Verdict]:
         """Asks until the call may run, is refused, or has waited as long as it may."""
         try:
             if verdict is None:
@@ -197,9 +167,6 @@ class Run:
                 if elapsed < _PAUSE_S and (left := self._left(verdict) - elapsed) > 0:
                     yield Sleep(min(max(_seconds(verdict.retry_after), _PAUSE_S), left))
                 self._spend(verdict, time.monotonic() - began)
-            if verdict.decision == t.DECISION_ALLOW:
-                self._granted = Granted(None)
-                self._owed = self._not_run()
             return verdict
         except Exception:
             raise
@@ -207,19 +174,36 @@ class Run:
             self.call_off(verdict)
             raise
 
-    def _ask(self, wait_s: float) -> Generator[Effect, Any, t.Verdict]:
-        request = EvaluateRequest(caller=self._rules.caller, call=self.asked(), usage=self.call.usage)
-        if wait_s:
-            request.max_wait.FromMilliseconds(int(wait_s * 1000))
+    def _ask(self, wait_s: float) -> Steps[t.Verdict]:
+        request = self._question(wait_s)
         while True:
             try:
-                verdict: t.Verdict = yield Evaluate(request, wait_s)
-                return verdict
+                return (yield from self._evaluate(request, wait_s))
             except CallgateUnavailable as error:
                 pause = (error.retry_after_s or 0.0) * (1 + random())  # noqa: S311 (callers shall not come at once)
                 if error.reason != "OVERLOADED" or pause > self._patience:
                     raise
                 yield from self._pause(pause or _PAUSE_S)
+
+    def _question(self, wait_s: float) -> EvaluateRequest:
+        request = EvaluateRequest(caller=self._rules.caller, call=self.asked(), usage=self.call.usage)
+        if wait_s:
+            request.max_wait.FromMilliseconds(int(wait_s * 1000))
+        return request
+
+    def _evaluate(self, request: EvaluateRequest, wait_s: float) -> Steps[t.Verdict]:
+        """The answer; where that is lost, it may have been a permit, and its cancellation is owed."""
+        before, self._owed = self._owed, self._not_run()
+        try:
+            verdict: t.Verdict = yield Evaluate(request, wait_s)
+        except CallgateUnavailable:
+            raise
+        except CallgateError:
+            self._owed = before
+            raise
+        if verdict.decision != t.DECISION_ALLOW:
+            self._owed = None
+        return verdict
 
     def _left(self, verdict: t.Verdict) -> float:
         """How long this verdict may be waited for."""
@@ -235,7 +219,7 @@ class Run:
         else:
             self._patience -= seconds
 
-    def _pause(self, seconds: float) -> Generator[Effect, Any, None]:
+    def _pause(self, seconds: float) -> Steps[None]:
         self._patience -= seconds
         yield Sleep(seconds)
 
@@ -245,8 +229,8 @@ class Run:
         withdrawal = None
         if verdict is not None and verdict.decision == t.DECISION_ASK:
             withdrawal = WithdrawApprovalRequest(approval_id=verdict.approval_id, reason="the call was cancelled")
-        # Not for long: under this id the call may be asked for again, by another process too.
-        self._local.reports.put(self._not_run(), keep_s=self._local.settings.timeout_s, withdrawal=withdrawal)
+        self._local.reports.put(self._not_run(), withdrawal=withdrawal)
+        self._owed = None
 
     def _beating(self, permit: t.Permit) -> AbstractContextManager[None]:
         return self._local.heart.beating(self._rules.caller, self.proposed.call_id, permit)
@@ -255,6 +239,8 @@ class Run:
         return self._addressed(RecordRequest(status=t.OUTCOME_STATUS_CANCELLED, not_started=True))
 
     def _execute(self, verdict: t.Verdict) -> Flow:
+        self._granted = Granted(None)
+        self._owed = self._not_run()
         permit = verdict.permit
         args = json.loads(permit.arguments_json) if permit.arguments_json else self._arguments()
         key_sent = bool(permit.idempotency_argument) and _takes(self.call.execute, permit.idempotency_argument)
@@ -267,9 +253,7 @@ class Run:
         self._owed = None
         return self._reported(verdict, ran, told, answer)
 
-    def _run(
-        self, args: dict[str, Any], granted: Granted
-    ) -> Generator[Effect, Any, tuple[Ran, RecordRequest, _values.Told]]:
+    def _run(self, args: dict[str, Any], granted: Granted) -> Steps[tuple[Ran, RecordRequest, _values.Told]]:
         observed = self.proposed if granted.permit is None else None
         self._granted = granted
         began = time.monotonic()
@@ -294,25 +278,24 @@ class Run:
         yield Settle(sending)
         raise ran.error
 
-    def _record(self, report: RecordRequest) -> Generator[Effect, Any, RecordResponse | None]:
+    def _record(self, report: RecordRequest) -> Steps[RecordResponse | None]:
         """The answer, or none where the value is all that there is."""
-        try:
-            answer: RecordResponse = yield Record(report)
-            return answer
-        except CallgateUnavailable:
-            self._local.reports.put(report)
-        except CallgateError as error:
-            self._log_unrecorded(error)
-        return None
+        with self._local.reports.direct(report):
+            try:
+                answer: RecordResponse = yield Record(report)
+                return answer
+            except CallgateError as error:
+                self._local.reports.failed(report, error)
+                return None
 
     def _without_plane(self, error: CallgateUnavailable) -> Flow:
         tool = self.call.tool
-        args = self._readable() if self._rules.runs_without_plane(tool) else None
+        may_run = self._rules.runs_without_plane(tool) and not self._local.reports.is_full
+        args = self._readable() if may_run else None
         done = "was not run" if args is None else "runs all the same (fail_open)"
         # The outcome tells the model; whoever keeps the program learns here where nobody answers.
         log.warning("callgate: %s gives no answer, and %s %s: %s", self._local.settings.server, tool, done, error)
         if args is None:
-            self.call_off()
             text = _texts.unavailable(tool, error.reason or error.code.name)
             return self._outcome(text, is_error=True, error=error, reason=_texts.UNAVAILABLE)
         ran, report, told = yield from self._run(args, Granted(None))
@@ -385,9 +368,6 @@ class Run:
 
     def _outcome(self, text: str, *, is_error: bool, decision: Decision | None = None, **more: Any) -> Outcome:
         return Outcome(text, is_error, decision, call_id=self.proposed.call_id, attempts=self._attempts, **more)
-
-    def _log_unrecorded(self, error: CallgateError) -> None:
-        log.warning("callgate: the outcome of call %s of session %s is not stored: %s", *reversed(self.key), error)
 
 
 def _ended(outcome: Outcome, verdict: t.Verdict) -> Outcome:

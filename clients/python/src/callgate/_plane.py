@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import cached_property
+from multiprocessing import process, util
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -24,11 +27,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ._drive_aio import Driver
+    from ._reports import Unsent
     from ._settings import Settings
     from .v1.gate_service_pb2 import RecordRequest
 
+log = logging.getLogger("callgate")
 CLOSE_S = 3.0
-"""How long `close`, and the end of the process, wait for reports that are on their way."""
+"""How long `close`, unless told otherwise, and the end of the process wait for reports that are on their way."""
+
+
+_HOLD_S = 1.0
+"""How much longer a caller keeps an outcome than the request takes by which it is made."""
 
 
 class Local:
@@ -40,9 +49,12 @@ class Local:
         self.reports = Reports(self._send)
         self.heart = Heart(self._beat)
         self.drivers: WeakKeyDictionary[AbstractEventLoop, Driver] = WeakKeyDictionary()
+        self._is_ended = False
         self._running: set[Key] = set()
         self._lock = threading.Lock()
         self._connections: dict[str, Stubs] = {}
+        with _registry:
+            _locals.add(self)
 
     @property
     def stubs(self) -> Stubs:
@@ -82,6 +94,21 @@ class Local:
             with self._lock:
                 self._running.discard(key)
 
+    def hold(self, key: Key) -> tuple[Reports, Report] | None:
+        """As `Reports.hold`, of all clients of this process that ask the same plane as the same caller; and whose."""
+        for local in self._alike():
+            if (report := local.reports.hold(key, self.settings.timeout_s + _HOLD_S)) is not None:
+                return local.reports, report
+        return None
+
+    def has(self, key: Key) -> bool:
+        """As `Reports.has`, of the same clients."""
+        return any(local.reports.has(key) for local in self._alike())
+
+    def _alike(self) -> list[Local]:
+        identity = self.settings.identity
+        return [self, *(one for one in _living() if one is not self and one.settings.identity == identity)]
+
     def _beat(self, request: RecordRequest) -> None:
         self.stubs.calls.Record.future(request, timeout=self.settings.timeout_s)
 
@@ -93,13 +120,29 @@ class Local:
                 self.stubs.approvals.WithdrawApproval(report.withdrawal, timeout=self.settings.timeout_s, metadata=by)
         self.stubs.calls.Record(report.request, timeout=self.settings.timeout_s)
 
-    def close(self) -> None:
-        """Sends what waits, for a few seconds at most, and ends the connections."""
-        self.reports.flush(CLOSE_S)
-        with self._lock:
-            connections, self._connections = self._connections, {}
-        for stubs in connections.values():
-            stubs.channel.close()
+    def flush(self, timeout_s: float) -> list[Unsent]:
+        """Sends what waits, for so long at most; what is not sent is returned, and logged where it was executed."""
+        unsent = self.reports.flush(timeout_s)
+        if outcomes := [one for one in unsent if one.executed]:
+            told = "callgate: %d executed outcomes are not stored; the first is of call %s of session %s"
+            log.error(told, len(outcomes), outcomes[0].call_id, outcomes[0].session_id)
+        return unsent
+
+    def end(self, at: float) -> None:
+        """Sends what waits, until this time on the monotonic clock at most, once: the process ends."""
+        if not self._is_ended:
+            self._is_ended = True
+            self.flush(max(0.0, at - time.monotonic()))
+
+    def close(self, timeout_s: float) -> list[Unsent]:
+        """The same, and ends the connections."""
+        try:
+            return self.flush(timeout_s)
+        finally:
+            with self._lock:
+                connections, self._connections = self._connections, {}
+            for stubs in connections.values():
+                stubs.channel.close()
 
 
 class Plane:
@@ -113,10 +156,6 @@ class Plane:
         self._parent: Local | None = None
         _planes.add(self)
 
-    def close(self) -> None:
-        """Sends what waits, for a few seconds at most, and ends the connections; a later call connects anew."""
-        self.local.close()
-
     def forked(self) -> None:
         """Begins anew in a child: it has none of the parent's threads, and its connections are the parent's."""
         # Kept, since ending a connection here would end it there.
@@ -125,18 +164,41 @@ class Plane:
 
 
 _planes: WeakSet[Plane] = WeakSet()
+_locals: WeakSet[Local] = WeakSet()
+"""Of this process. A client may be gone whose reports still wait: their thread keeps this part of it."""
+_registry = threading.Lock()
+
+
+def _living() -> list[Local]:
+    with _registry:
+        return list(_locals)
 
 
 def _forked() -> None:
+    # Another thread of the parent may have held it.
+    global _registry
+    _registry = threading.Lock()
+    # What waits in the parent is the parent's to send.
+    _locals.clear()
     for plane in _planes:
         plane.forked()
 
 
-@atexit.register
 def _flush() -> None:
-    for plane in list(_planes):
-        plane.local.reports.flush(CLOSE_S)
+    """At the end of the process: once, where several of its ends call it."""
+    end = time.monotonic() + CLOSE_S
+    for local in _living():
+        local.end(end)
 
 
+def _flush_at_end_of_child(_: object = None) -> None:
+    util.Finalize(None, _flush, exitpriority=0)
+
+
+atexit.register(_flush)
+# Children of multiprocessing end by its finalizers and, in most versions, without those of atexit.
+if process.parent_process() is not None:
+    _flush_at_end_of_child()
+util.register_after_fork(_planes, _flush_at_end_of_child)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forked)

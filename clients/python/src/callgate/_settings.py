@@ -83,6 +83,11 @@ class Settings:
         return self._url[1]
 
     @property
+    def identity(self) -> tuple[object, ...]:
+        """Which plane is asked, and who asks: where these are the same, one session and call_id are one call."""
+        return self.server, self.token, self.cert
+
+    @property
     def has_tls(self) -> bool:
         """Whether the way there is encrypted."""
         return self._url[0] == "https"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 UNAVAILABLE = "callgate_unavailable"
+FULL = "the outcomes of too many earlier calls wait to be stored"
 
 
 def with_hints(text: str, *hints: str, is_json: bool = True) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ._channel import connect_aio
 from ._drive_aio import Driver
-from ._plane import Plane
+from ._plane import CLOSE_S, Plane
 from ._settings import Pem, Settings
 from .gate import AsyncGate, Gate, GateOptions
 from .stubs import AsyncStubs, Stubs
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from typing_extensions import Self, Unpack
+
+    from ._reports import Unsent
 
 
 class _Base:
@@ -64,9 +66,18 @@ class Client(_Base):
         """The services of the contract: `services.approvals.ListApprovals(…)`."""
         return self.plane.local.stubs
 
-    def close(self) -> None:
-        """Sends the reports that wait, within a few seconds, and ends the connection; a later call connects anew."""
-        self.plane.close()
+    def close(self, timeout_s: float = CLOSE_S) -> list[Unsent]:
+        """Sends the reports that wait, executed outcomes first, and ends the connection; a later call connects anew.
+
+        Args:
+            timeout_s: How long it waits for that, and for reports that other threads are making, in seconds.
+
+        Returns:
+            The reports that the plane has not stored: those that still wait, which are sent in the background as long
+            as the process lives; and those that were refused or dropped since the last `close`. Empty where all is
+            stored.
+        """
+        return self.plane.local.close(timeout_s)
 
     def __enter__(self) -> Self:
         """The client itself."""
@@ -102,11 +113,15 @@ class AsyncClient(_Base):
             driver = local.drivers[loop] = Driver(local, quick, waiting)
         return driver
 
-    async def close(self) -> None:
-        """Sends the reports that wait, within a few seconds, and ends the connections of this loop."""
-        if (driver := self.plane.local.drivers.pop(asyncio.get_running_loop(), None)) is not None:
-            await driver.close()
-        await asyncio.to_thread(self.plane.close)
+    async def close(self, timeout_s: float = CLOSE_S) -> list[Unsent]:
+        """As `Client.close`; ends the connections of this loop."""
+        local = self.plane.local
+        try:
+            return await asyncio.to_thread(local.close, timeout_s)
+        finally:
+            # After the reports that this loop's calls are making by these connections.
+            if (driver := local.drivers.pop(asyncio.get_running_loop(), None)) is not None:
+                await driver.close()
 
     async def __aenter__(self) -> Self:
         """The client itself."""

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from ._call import Args, Call, CallOptions, FailOpen, Rules
 from ._drive import drive
 from ._flow import Run
-from .errors import CallgateUnavailable
+from .errors import CallgateError, CallgateUnavailable
 from .toolbox import AsyncToolbox, Toolbox
-from .v1.gate_service_pb2 import BatchEvaluateRequest, EvaluateRequest
+from .v1.gate_service_pb2 import BatchEvaluateRequest
 from .v1.types_pb2 import Caller, Verdict
 
 if TYPE_CHECKING:
@@ -76,12 +76,6 @@ class _Base:
         usage = next((run.call.usage for run in runs if run.call.usage is not None), None)
         return BatchEvaluateRequest(caller=self._rules.caller, calls=[run.asked() for run in runs], usage=usage)
 
-    def _question(self, call: Call, max_wait_s: float) -> EvaluateRequest:
-        request = EvaluateRequest(caller=self._rules.caller, call=call.proposed(), usage=call.usage)
-        if max_wait_s:
-            request.max_wait.FromMilliseconds(int(max_wait_s * 1000))
-        return request
-
 
 class Gate(_Base):
     """The gate of one session, for any number of threads. Cheap to make."""
@@ -123,6 +117,8 @@ class Gate(_Base):
     def evaluate(self, call: Call, max_wait_s: float = 0.0) -> Verdict:
         """Asks, and executes nothing; a permit that it gives is given again to `run_call`.
 
+        Where the answer is lost, a permit that it may have given is cancelled in the background.
+
         Args:
             call: What is asked about; give it a `call_id`.
             max_wait_s: How long the server may wait for a better answer, in seconds, 60 at most.
@@ -131,9 +127,7 @@ class Gate(_Base):
             CallgateError: As of `run`, and where the plane gives no answer.
         """
         local = self.client.plane.local
-        stubs = local.waiting if max_wait_s else local.stubs
-        timeout_s = local.settings.timeout_s + max_wait_s
-        return stubs.calls.Evaluate(self._question(call, max_wait_s), timeout=timeout_s).verdict
+        return drive(local, Run(local, self._rules, call).judged(max_wait_s))
 
     def batch(self, calls: Sequence[Call]) -> list[Outcome]:
         """Runs the calls of one model turn: judged together, in order; executed at once, up to 16 at a time.
@@ -153,8 +147,9 @@ class Gate(_Base):
                     firsts.update(zip(part, answer.verdicts, strict=True))
                 except CallgateUnavailable as error:
                     firsts.update(dict.fromkeys(part, error))
-                except BaseException:
-                    _call_off(part + list(firsts))
+                except BaseException as error:
+                    # What the plane has refused as a whole has no permits, and an id in it may be of another call.
+                    _call_off(list(firsts) if isinstance(error, CallgateError) else part + list(firsts))
                     raise
             return self._execute(local, runs, firsts) if runs else []
 
@@ -213,9 +208,7 @@ class AsyncGate(_Base):
     async def evaluate(self, call: Call, max_wait_s: float = 0.0) -> Verdict:
         """As `Gate.evaluate`."""
         driver = self.client.driver()
-        stubs = driver.waiting if max_wait_s else driver.stubs
-        timeout_s = driver.local.settings.timeout_s + max_wait_s
-        return (await stubs.calls.Evaluate(self._question(call, max_wait_s), timeout=timeout_s)).verdict
+        return await driver.drive(Run(driver.local, self._rules, call).judged(max_wait_s))
 
     async def batch(self, calls: Sequence[Call]) -> list[Outcome]:
         """As `Gate.batch`; all are executed at once."""
@@ -233,8 +226,9 @@ class AsyncGate(_Base):
                     firsts.update(zip(part, answer.verdicts, strict=True))
                 except CallgateUnavailable as error:
                     firsts.update(dict.fromkeys(part, error))
-                except BaseException:
-                    _call_off(part + list(firsts))
+                except BaseException as error:
+                    # What the plane has refused as a whole has no permits, and an id in it may be of another call.
+                    _call_off(list(firsts) if isinstance(error, CallgateError) else part + list(firsts))
                     raise
             return await self._execute(driver, runs, firsts)
 
@@ -276,7 +270,7 @@ def _sync(call: Call) -> Call:
 
 def _parts(local: Local, runs: list[Run]) -> list[list[Run]]:
     """As many as the server judges at a time, without those whose earlier outcome it has to hear first."""
-    new = [run for run in runs if not local.reports.has(run.key)]
+    new = [run for run in runs if not local.has(run.key)]
     return [new[at : at + _BATCH_MAX] for at in range(0, len(new), _BATCH_MAX)]
 
 

@@ -31,6 +31,9 @@ export const platform: Platform = {
       key: env["CALLGATE_KEY"],
     };
   },
+  atEnd(work) {
+    process.once("beforeExit", () => void work());
+  },
 };
 
 function nodeOptions({ socket, ca, cert, key }: Settings) {

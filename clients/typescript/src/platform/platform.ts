@@ -15,4 +15,6 @@ export interface Platform {
   connect(settings: Settings, interceptors: Interceptor[]): Connection;
   /** What the surroundings say; empty values say nothing. */
   defaults(): ClientOptions;
+  /** Has work begun once the program has nothing else to do, where that can be known; the process waits for it. */
+  atEnd(work: () => Promise<void>): void;
 }

@@ -17,4 +17,6 @@ export const platform: Platform = {
     const origin = globalThis.location?.origin;
     return { server: origin?.startsWith("http") ? origin : undefined };
   },
+  // A page ends without a word.
+  atEnd() {},
 };
