@@ -83,7 +83,8 @@ fn record_report(
             let known = Settlement { settled, observation: None, trial: None, ..settlement };
             return Ok(answer(policy, tree, shared, call, known, None));
         }
-        if outcome.status != OutcomeStatus::Unknown && !is_late_success(call, settled.status) {
+        let is_open = outcome.status == OutcomeStatus::Unknown || report.by.is_some() && outcome.effect_open;
+        if !is_open && !is_late_success(call, settled.status) {
             return Err(RecordRejection::AlreadySettled);
         }
     }

@@ -111,6 +111,18 @@ fn a_success_reported_after_an_operators_no_is_accepted() {
     );
     check(
         "rules same_call
+         refund {\"note\":\"late parcel\"} => allow as r1
+         record r1 error timeout
+         wait 1m
+         refund {\"note\":\"late parcel\"} => allow outcome_unknown as r2
+         record r2 error timeout
+         wait 1m
+         refund {\"note\":\"late parcel\"} => deny outcome_unknown
+         record r2 cancelled by_operator
+         refund {\"note\":\"late parcel\"} => allow",
+    );
+    check(
+        "rules same_call
          tool pay once
          pay {} => allow as p1
          record p1 unstarted

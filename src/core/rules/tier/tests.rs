@@ -116,3 +116,35 @@ fn risk_decides_where_no_tier_matches() {
          drop {} => ask approval_required",
     );
 }
+
+/// What Unicode calls equal, and what a double calls equal, executes as something else.
+#[test]
+fn a_yes_is_for_the_very_bytes_that_were_shown() {
+    let pairs = [
+        (r#""a\u037eb""#, r#""a;b""#),
+        (r#""\u212a""#, r#""K""#),
+        (r#""\u1fef""#, r#""`""#),
+        (r#""/w/caf\u00e9""#, r#""/w/cafe\u0301""#),
+        ("0.123456789012345678", "0.123456789012345679"),
+        ("900719925474099267", "900719925474099268"),
+    ];
+    for (shown, other) in pairs {
+        check(&format!(
+            "{DOCUMENTS}
+             tool delete_order once
+             delete_order {{\"id\":{shown}}} because asked => ask approval_required as d1
+             approve
+             delete_order {{\"id\":{other}}} because asked => ask approval_required
+             delete_order {{\"id\":{shown}}} because asked => allow as d1
+             record d1 ok gone
+             delete_order {{\"id\":{other}}} because asked => ask approval_required"
+        ));
+        check(&format!(
+            "rules same_call
+             tool look read
+             look {{\"at\":{shown}}} -> ok found
+             look {{\"at\":{other}}} => allow
+             look {{\"at\":{shown}}} => reuse duplicate_call_blocked"
+        ));
+    }
+}
