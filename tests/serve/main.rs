@@ -6,6 +6,7 @@ mod collector;
 #[path = "../common/mod.rs"]
 mod common;
 
+mod adversary;
 mod agents;
 mod backup;
 mod contexts;

@@ -34,6 +34,7 @@ pub mod same_result;
 pub mod same_success;
 pub mod schema;
 pub mod side_effects;
+pub mod tamper_protection;
 pub mod tier;
 pub mod unknown_tool;
 
@@ -51,6 +52,7 @@ macro_rules! rule {
 /// All rules, in the order in which ties are settled.
 pub const RULES: &[Rule] = &[
     rule!(halted),
+    rule!(tamper_protection),
     rule!(unknown_tool),
     rule!(schema),
     rule!(phase),

@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::{
     domain::budget::{Budgets, Dimension, Scope},
     policy::file::{CaseKeys, EffectKey, FreshKey, PresetKey, Tool},
-    rules::{RuleSet, same_call, side_effects::SecondChange},
+    rules::{RuleSet, same_call, side_effects::SecondChange, tamper_protection},
 };
 
 /// The tools of a preset, by name.
@@ -26,6 +26,7 @@ pub(super) fn tools(preset: PresetKey) -> Vec<(String, Tool)> {
 pub(super) fn set(rules: &mut RuleSet, presets: &Value) {
     let has = |name: &str| presets.as_array().into_iter().flatten().any(|preset| preset == name);
     if has("coding_agents") {
+        rules.get_mut::<tamper_protection::Params>().is_on = true;
         let budgets = rules.get_mut::<Budgets>();
         for (scope, dimension) in [
             (Scope::Run, Dimension::Steps),

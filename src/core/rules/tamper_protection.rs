@@ -1,0 +1,269 @@
+//! tamper_protection: the agent is about to change what guards it.
+//!
+//! Fires, with the preset `coding_agents`, for a write to the settings of a coding agent's host, to callgate's own
+//! folders, to git's hooks or configuration, and for a line of a shell that runs `callgate`: a person is asked. Reading
+//! them is not asked about, nor is `git config --get` or a setting of `user.*`.
+//!
+//! Why: hooks run as the agent's user, so that one edit of the host's settings ends all control; and an agent that runs
+//! `callgate approvals` answers its own questions.
+//!
+//! Known problems: it is a rail and no wall. A program or script that the agent writes may do the same unseen
+//! (docs/security.md#an-agent-of-the-same-user).
+
+use crate::domain::{
+    finding::{Decision, Finding, Wording},
+    json::Json,
+    reason::Reason,
+};
+
+use super::{Asked, Context, Judge, Rule, asked::NOTHING, context::ASKED_FOR};
+
+/// The rule. It has no keys: the preset turns it on, its mode stands where those of all do.
+pub const RULE: Rule = Rule::of::<Params>("tamper_protection").section("rules");
+
+/// Parts of paths, in lower case, with what they are.
+const GUARDED: [(&str, &str); 18] = [
+    (".claude/settings", HOST),
+    (".claude.json", HOST),
+    (".mcp.json", HOST),
+    (".codex/config.toml", HOST),
+    (".codex/hooks", HOST),
+    (".gemini/settings", HOST),
+    (".cursor/hooks", HOST),
+    (".cursor/mcp.json", HOST),
+    (".cursor/cli-config", HOST),
+    ("managed-settings.json", HOST),
+    (".config/callgate", OWN),
+    (".local/share/callgate", OWN),
+    (".local/state/callgate", OWN),
+    (".cache/callgate", OWN),
+    (".git/hooks", GIT),
+    (".git/config", GIT),
+    (".gitconfig", GIT),
+    (".config/git/", GIT),
+];
+const HOST: &str = "the settings of the agent's host";
+const OWN: &str = "callgate's own files";
+const GIT: &str = "git's hooks or configuration";
+/// Commands before a command.
+const BEFORE: [&str; 9] = ["sudo", "doas", "env", "exec", "nohup", "time", "command", "then", "do"];
+/// Flags of shells before a line.
+const LINES: [&str; 4] = ["-c", "-lc", "-ic", "-ec"];
+/// Flags before a text that only says something.
+const TEXTS: [&str; 6] = ["-m", "-am", "--message", "-b", "--body", "--title"];
+
+/// Whether it looks at all.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Params {
+    pub(crate) is_on: bool,
+}
+
+impl Judge for Params {
+    fn check(&self, cx: &Context<'_>) -> Option<Finding> {
+        let what = self.is_on.then(|| touched(cx)).flatten()?;
+        let situation = format!("{} was not run: it would change or run {what}. A person must approve it.", cx.tool());
+        Some(Finding::new(RULE.id, Decision::Ask, Reason::ApprovalRequired, Wording::new(situation, ASKED_FOR)))
+    }
+
+    fn silent(&self, asked: &Asked<'_>) -> String {
+        if self.is_on {
+            asked.approved().unwrap_or_else(|| NOTHING.to_owned())
+        } else {
+            "no preset asks for it".to_owned()
+        }
+    }
+}
+
+/// What guards the agent and would be changed; none where nothing is.
+fn touched(cx: &Context<'_>) -> Option<&'static str> {
+    let effect = &cx.proposal.effect;
+    if effect.kind.is_look() {
+        return None;
+    }
+    if effect.in_steps {
+        return texts(&cx.proposal.request.arguments).into_iter().find_map(in_line);
+    }
+    guarded(effect.resource.as_ref()?.as_str())
+}
+
+/// The texts of an object's members.
+fn texts(arguments: &Json) -> Vec<&str> {
+    let Json::Object(members) = arguments else { return Vec::new() };
+    let text = |value| if let &Json::String(ref text) = value { Some(text.as_str()) } else { None };
+    members.iter().filter_map(|(_, value)| text(value)).collect()
+}
+
+fn guarded(path: &str) -> Option<&'static str> {
+    let path = path.to_ascii_lowercase();
+    let holds = |part: &str| {
+        let begins_there =
+            |at: usize| at == 0 || path.as_bytes()[at - 1] == b'/' || !path.as_bytes()[at - 1].is_ascii_alphanumeric();
+        path.match_indices(part).any(|(at, _)| begins_there(at))
+    };
+    GUARDED.iter().find(|(part, _)| holds(part)).map(|(_, what)| *what)
+}
+
+/// What a line of a shell touches, by its words: once through, whatever the line is.
+fn in_line(line: &str) -> Option<&'static str> {
+    let mut words = Words { rest: line };
+    let (mut is_first, mut before) = (true, "");
+    while let Some(word) = words.next() {
+        let is_command = is_first || LINES.contains(&before);
+        is_first = match word {
+            "" => true,
+            _ => is_command && (BEFORE.contains(&word) || word.contains('=') || word.starts_with('-')),
+        };
+        let name = word.rsplit('/').next().unwrap_or_default();
+        if is_command && name == "callgate" {
+            return Some("callgate itself");
+        }
+        if is_command && name == "git" && sets_configuration(&mut words) {
+            return Some(GIT);
+        }
+        if let Some(what) = guarded(word) {
+            return Some(what);
+        }
+        if TEXTS.contains(&word) {
+            words.skip_text();
+        }
+        before = word;
+    }
+    None
+}
+
+/// True for `git config` that sets something other than `user.*`; takes the words that it looks at.
+fn sets_configuration(words: &mut Words<'_>) -> bool {
+    if words.next_if(|word| word == "config").is_none() {
+        return false;
+    }
+    let (mut names, mut edits) = (Vec::new(), false);
+    while let Some(word) = words.next_if(|word| !word.is_empty()) {
+        match word {
+            "--get" | "--get-all" | "--get-regexp" | "--list" | "-l" | "get" | "list" => return false,
+            "--unset" | "--unset-all" | "--add" | "--edit" | "-e" | "--replace-all" => edits = true,
+            "set" | "unset" | "edit" if names.is_empty() => edits = true,
+            _ if word.starts_with('-') => {}
+            _ => names.push(word),
+        }
+    }
+    (edits || names.len() > 1) && !names.first().is_some_and(|name| name.starts_with("user."))
+}
+
+/// The words of a line, without quotes; an empty one between two commands.
+#[derive(Clone)]
+struct Words<'a> {
+    rest: &'a str,
+}
+
+impl<'a> Words<'a> {
+    fn next_if(&mut self, holds: impl FnOnce(&str) -> bool) -> Option<&'a str> {
+        let mut next = self.clone();
+        let word = next.next().filter(|word| holds(word))?;
+        *self = next;
+        Some(word)
+    }
+
+    /// Goes on behind a text in quotes, or behind a word.
+    fn skip_text(&mut self) {
+        let rest = self.rest.trim_start_matches([' ', '\t']);
+        let Some(quote) = rest.chars().next().filter(|char| is_quote(*char)) else {
+            self.next_if(|word| !word.is_empty());
+            return;
+        };
+        let behind = rest[1..].split_once(quote).map_or("", |(_, behind)| behind);
+        self.rest = behind;
+    }
+}
+
+impl<'a> Iterator for Words<'a> {
+    type Item = &'a str;
+
+    fn next(&mut self) -> Option<&'a str> {
+        self.rest = self.rest.trim_start_matches(|char| matches!(char, ' ' | '\t') || is_quote(char));
+        let first = self.rest.chars().next()?;
+        if is_separator(first) {
+            self.rest = &self.rest[first.len_utf8()..];
+            return Some("");
+        }
+        let is_end = |char: char| char.is_whitespace() || is_separator(char) || is_quote(char);
+        let end = self.rest.find(is_end).unwrap_or(self.rest.len());
+        let (word, rest) = self.rest.split_at(end.max(first.len_utf8()));
+        self.rest = rest;
+        Some(word)
+    }
+}
+
+const fn is_quote(char: char) -> bool {
+    matches!(char, '\'' | '"')
+}
+
+const fn is_separator(char: char) -> bool {
+    matches!(char, ';' | '&' | '|' | '(' | ')' | '\n' | '\r' | '`' | '<' | '>' | '{' | '}' | '$')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::testing::check;
+
+    #[test]
+    fn lines_that_change_what_guards_the_agent_are_told_by_their_words() {
+        for line in [
+            "callgate approvals list",
+            "cd /w && sudo /usr/local/bin/callgate approve x",
+            "CALLGATE_TOKEN=x callgate tokens create y",
+            "bash -lc 'callgate approve x'",
+            "if true; then callgate halt; fi",
+            "echo $(callgate approve x)",
+            "echo '{}' > ~/.claude/settings.json",
+            "sed -i s/a/b/ .claude/settings.local.json",
+            "rm -rf \"$HOME/.local/state/callgate\"",
+            "cp evil .git/hooks/pre-commit",
+            "tee .GIT/HOOKS/pre-push",
+            "git config core.hooksPath /tmp/x",
+            "git config --global alias.st '!x'",
+            "git config --unset core.hooksPath",
+        ] {
+            assert!(in_line(line).is_some(), "{line}");
+        }
+        for line in [
+            "git config user.name me",
+            "git config --get core.hooksPath",
+            "git config core.hooksPath",
+            "git commit -m 'write .claude/settings.json'",
+            "cd /src/callgate && make",
+            "cargo run -p callgate -- demo",
+            "grep -rn callgate src > out",
+            "npm install callgate",
+            "rm -rf notes.git/hooks-old",
+            "git push origin main",
+            "mv a.gitconfigs b",
+        ] {
+            assert_eq!(in_line(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn work_is_one_pass() {
+        for unit in ["git config ", "callgat", ".git/hook", "'\"", "$(", "a=", "-c "] {
+            in_line(&unit.repeat(100_000));
+        }
+    }
+
+    #[test]
+    fn only_with_the_preset_and_until_a_person_says_yes() {
+        check(
+            "policy
+               presets: [coding_agents]
+             end
+             rules tamper_protection
+             Write {\"file_path\":\"/w/.claude/settings.json\"} => ask approval_required as w1
+             approve
+             Write {\"file_path\":\"/w/.claude/settings.json\"} => allow as w1
+             Read {\"file_path\":\"/w/.claude/settings.json\"} => allow
+             Bash {\"command\":\"cat .git/hooks/pre-commit\"} => allow
+             Bash {\"command\":\"cp x .git/hooks/pre-commit\"} => ask approval_required",
+        );
+        check("rules tamper_protection\n Write {\"file_path\":\"/w/.claude/settings.json\"} => allow");
+    }
+}
