@@ -44,6 +44,7 @@ mod stock;
 mod tenants;
 mod tokens;
 mod trees;
+mod turns;
 mod waiting;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

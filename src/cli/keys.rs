@@ -42,17 +42,22 @@ pub(super) async fn follow(gate: Arc<Gate>) {
 
 async fn follow_one(gate: Arc<Gate>, place: usize, issuer: Issuer) {
     let every = if matches!(issuer.keys, Source::File(_)) { FILES_EVERY } else { URLS_EVERY };
-    let mut is_troubled = false;
+    let mut trouble = None;
     loop {
         let pause = match read(&issuer.keys).await {
             Ok(keys) => {
                 gate.set_keys(place, keys);
-                is_troubled = false;
+                if trouble.take().is_some() {
+                    tracing::info!(issuer = issuer.issuer, "its keys were read again");
+                }
                 every
             }
             Err(error) => {
-                if !std::mem::replace(&mut is_troubled, true) {
-                    tracing::warn!(issuer = issuer.issuer, "its keys cannot be read, and the last hold: {error:#}");
+                let error = Some(format!("{error:#}"));
+                if trouble != error {
+                    let why = error.as_deref().unwrap_or_default();
+                    tracing::warn!(issuer = issuer.issuer, "its keys cannot be read, and the last hold: {why}");
+                    trouble = error;
                 }
                 AGAIN
             }

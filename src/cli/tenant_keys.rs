@@ -91,6 +91,9 @@ impl KeyFile {
             Ok::<_, anyhow::Error>((source.clone(), key))
         });
         let keys: BTreeMap<Source, Key> = try_join_all(read).await?.into_iter().collect();
+        if let Some((what, other)) = of_two_purposes(&tenants, &keys) {
+            bail!("--keys {path}: {what} is also {other}: hashing and sealing each need a key of their own");
+        }
         self.named = tenants.into_iter().filter_map(|(name, of)| Some((name, Arc::new(held(&of, &keys)?)))).collect();
         (self.keys, self.looks) = (keys, looks);
         Ok(())
@@ -100,21 +103,25 @@ impl KeyFile {
         self.looks.iter().any(|(path, before)| look(path) != *before)
     }
 
-    /// Keeps the keys as the files have them. What cannot be read is said once, and the last keys hold.
+    /// Keeps the keys as the files have them. What cannot be read is logged whenever the reason changes, and the
+    /// last keys hold.
     pub(super) async fn follow(mut self, gate: Arc<Gate>) {
-        let mut is_troubled = false;
+        let mut trouble = None;
         loop {
             sleep(LOOK_EVERY).await;
             if !self.has_changed() {
                 continue;
             }
             if let Err(error) = self.read_again().await {
-                if !std::mem::replace(&mut is_troubled, true) {
-                    tracing::error!("the keys of tenants cannot be read, and the last ones hold: {error:#}");
+                let error = Some(format!("{error:#}"));
+                if trouble != error {
+                    let why = error.as_deref().unwrap_or_default();
+                    tracing::error!("the keys of tenants cannot be read, and the last ones hold: {why}");
+                    trouble = error;
                 }
                 continue;
             }
-            is_troubled = false;
+            trouble = None;
             tracing::info!(tenants = self.named.len(), "the keys of tenants were read again");
             if let Err(error) = gate.set_tenant_keys(self.named.clone()).await {
                 tracing::warn!(%error, "the keys of tenants hold once the tenants can be read");
@@ -127,6 +134,21 @@ impl KeyFile {
 fn wanted<'a>(tenant: &'a str, of: &'a Sources) -> impl Iterator<Item = (String, &'a Source)> + Clone {
     let named = of.keys.iter().map(move |(id, source)| (format!("tenant {tenant:?}, key {id:?}"), source));
     named.chain(std::iter::once((format!("tenant {tenant:?}, its fingerprint key"), &of.fingerprint)))
+}
+
+/// A key for hashes that also seals values, of whichever tenant: both by what they are.
+fn of_two_purposes(tenants: &BTreeMap<String, Sources>, keys: &BTreeMap<Source, Key>) -> Option<(String, String)> {
+    let all =
+        || tenants.iter().flat_map(|(tenant, of)| wanted(tenant, of).map(move |(what, source)| (what, source, of)));
+    let is_for_hashes = |(_, source, of): &(String, &Source, &Sources)| *source == &of.fingerprint;
+    all().filter(is_for_hashes).find_map(|(what, source, _)| {
+        let key = keys.get(source)?;
+        let other = all().find(|other| {
+            let is_sealing = !is_for_hashes(other) || other.2.keys.iter().any(|(_, sealing)| sealing == other.1);
+            is_sealing && keys.get(other.1).is_some_and(|other| other.is_same(key))
+        });
+        other.map(|(other, ..)| (what, other))
+    })
 }
 
 fn held(of: &Sources, keys: &BTreeMap<Source, Key>) -> Option<TenantKeys> {
@@ -187,6 +209,8 @@ mod tests {
 
     const KEY: &str = "1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f";
 
+    const SEALING: &str = "2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e";
+
     fn file(dir: &Path, key: &str) -> PathBuf {
         std::fs::write(dir.join("key"), format!("{KEY}\n")).expect("written");
         let path = dir.join("keys.yaml");
@@ -205,7 +229,7 @@ mod tests {
     async fn keys_come_from_files_and_commands_and_what_gives_none_is_named() {
         let dir = tempfile::tempdir().expect("a folder");
         let dir = dir.path();
-        let read = KeyFile::read(&file(dir, &format!("command: [printf, {KEY}]"))).await.expect("keys");
+        let read = KeyFile::read(&file(dir, &format!("command: [printf, {SEALING}]"))).await.expect("keys");
         assert_eq!(read.named["acme"].newest(), "new");
         assert!(!format!("{:?}", read.named).contains("1f1f"), "{:?}", read.named);
         for (key, told) in [
@@ -218,6 +242,16 @@ mod tests {
             let error = error(dir, key).await;
             assert!(error.contains(&format!("tenant \"acme\", key \"new\": {told}")), "{error}");
             assert!(!error.contains("c1ph3r") && !error.contains("hunter2"), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_key_has_one_purpose() {
+        let dir = tempfile::tempdir().expect("a folder");
+        for key in [format!("command: [printf, {KEY}]"), format!("file: {}", dir.path().join("key").display())] {
+            let error = error(dir.path(), &key).await;
+            let told = "tenant \"acme\", its fingerprint key is also tenant \"acme\", key \"new\"";
+            assert!(error.contains(told), "{error}");
         }
     }
 
@@ -238,10 +272,11 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         let dir = dir.path();
         let asked = dir.join("asked").display().to_string();
-        let command = format!("command: [sh, -c, 'echo >> {asked}; printf {KEY}']");
+        let command = format!("command: [sh, -c, 'echo >> {asked}; printf {SEALING}']");
         let mut read = KeyFile::read(&file(dir, &command)).await.expect("keys");
         assert!(!read.has_changed());
-        let more = format!("{command}}}\n    - {{id: old, file: {}", dir.join("key").display());
+        std::fs::write(dir.join("old"), SEALING.replace('2', "3")).expect("written");
+        let more = format!("{command}}}\n    - {{id: old, file: {}", dir.join("old").display());
         file(dir, &more);
         assert!(read.has_changed());
         read.read_again().await.expect("keys");

@@ -17,6 +17,7 @@ use super::{
     Gate, NoAnswer,
     policies::compiled,
     policy_check::{PolicyProblem, problems},
+    turns::{Turn, Turns},
 };
 use crate::store::TriedTree;
 use callgate_core::{
@@ -54,12 +55,12 @@ const LASTS_MAX: Duration = Duration::from_secs(1_800);
 pub(super) struct Trials {
     backtest: Arc<Semaphore>,
     check: Semaphore,
-    explain: Arc<Semaphore>,
+    explain: Turns,
 }
 
 impl Default for Trials {
     fn default() -> Self {
-        Self { backtest: Arc::new(Semaphore::new(1)), check: Semaphore::new(1), explain: Arc::new(Semaphore::new(1)) }
+        Self { backtest: Arc::new(Semaphore::new(1)), check: Semaphore::new(1), explain: Turns::default() }
     }
 }
 
@@ -70,8 +71,8 @@ impl Trials {
     }
 
     /// The turn to judge the calls before one again. Whoever judges holds it, also when nobody waits any more.
-    pub(super) async fn explain(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.explain).acquire_owned().await.ok()
+    pub(super) async fn explain(&self, tenant: TenantId) -> Option<Turn> {
+        self.explain.take(tenant).await
     }
 }
 

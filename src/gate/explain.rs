@@ -101,7 +101,7 @@ impl Gate {
             None => self.chosen_by(tenant, session, call_id).await?.and_then(|yes| yes.by),
         };
         // What is read waits for its turn too: many who ask at once would hold much at once.
-        let turn = self.trials.explain().await;
+        let turn = self.trials.explain(tenant).await;
         let calls = self.up_to(tenant, &call, &last).await?;
         let explained = spawn_blocking(move || {
             let _turn = turn;

@@ -9,7 +9,7 @@ use crate::gate::Gate;
 use crate::grpc::ToWire;
 use callgate_core::domain::{
     fleet::{BudgetUsed, Decided, Minute, PlaneMinute, Saved, ToolTrouble},
-    ids::TenantId,
+    ids::{DEFAULT_TENANT, TenantId},
     time::Timestamp,
 };
 use callgate_proto::time::duration;
@@ -28,6 +28,8 @@ impl FleetService {
 
     fn plane(&self, tenant: TenantId, database_ms: u64) -> v1::PlaneHealth {
         let (health, policy) = (self.gate.plane_health(tenant), self.gate.policy(tenant));
+        // How busy a server is tells what others do.
+        let load = |of: usize| (tenant == DEFAULT_TENANT).then_some(of as u64);
         v1::PlaneHealth {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             policy_version: policy.version.to_string(),
@@ -35,9 +37,9 @@ impl FleetService {
             enforced: policy.is_enforced(),
             policy_behind: health.behind,
             policy_unconfirmed: Some(duration(u64::try_from(health.unconfirmed.as_millis()).unwrap_or(u64::MAX))),
-            judging: health.judging as u64,
-            waiting: health.waiting as u64,
-            uncommitted: health.uncommitted as u64,
+            judging: load(health.judging),
+            waiting: load(health.waiting),
+            uncommitted: load(health.uncommitted),
             database_time: Some(duration(database_ms)),
         }
     }
@@ -48,7 +50,7 @@ fn decided(decided: &Decided) -> Vec<v1::DecisionCount> {
     decided.iter().map(one).collect()
 }
 
-fn minute(minute: &Minute) -> v1::FleetMinute {
+fn minute(minute: &Minute, tenant: TenantId) -> v1::FleetMinute {
     v1::FleetMinute {
         start_time: Some(timestamp(minute.start)),
         decisions: decided(&minute.decided),
@@ -60,7 +62,7 @@ fn minute(minute: &Minute) -> v1::FleetMinute {
         saved: minute.saved.as_ref().map(|saved| savings(saved, minute.start, minute.end)),
         cooling_tools: minute.seen.cooling,
         near_budgets: minute.seen.near_budgets,
-        plane: minute.seen.plane.as_ref().map(plane_minute),
+        plane: minute.seen.plane.as_ref().filter(|_| tenant == DEFAULT_TENANT).map(plane_minute),
     }
 }
 
@@ -116,7 +118,7 @@ impl v1::fleet_service_server::FleetService for FleetService {
         let fleet = service::for_people(Box::pin(self.gate.fleet(tenant))).await?;
         let fleet = v1::Fleet {
             as_of_time: Some(timestamp(fleet.at)),
-            minutes: fleet.minutes.iter().map(minute).collect(),
+            minutes: fleet.minutes.iter().map(|each| minute(each, tenant)).collect(),
             last_minute: decided(&fleet.lately),
             open_calls: fleet.calling.open_calls,
             calling_trees: fleet.calling.trees,

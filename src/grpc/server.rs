@@ -106,7 +106,8 @@ pub async fn serve(
     });
     for listener in listeners {
         if let Some(operations) = listener.operations() {
-            let routes = Routes::from(web::operations(sources.clone(), operations.token.clone())).prepare();
+            let routes =
+                Routes::from(web::operations(sources.clone(), operations.token.clone(), operations.is_open)).prepare();
             let (server, front) = (server.clone(), Front(Pinned(routes)));
             let ending = ending.subscribed();
             servers.spawn(async move { server.serve(listener, front, ending).await });

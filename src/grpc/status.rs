@@ -17,7 +17,7 @@ use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
 pub(super) use self::dialects::{
-    body_too_large, encoding_unknown, not_json, origin_refused, streams, timeout_unreadable,
+    body_too_large, encoding_unknown, name_refused, not_json, origin_refused, streams, timeout_unreadable,
 };
 use self::tenancy::{key_missing, not_served, quota_exceeded};
 pub(super) use self::tenancy::{not_of_the_plane, tenant_unchanged};

@@ -64,6 +64,12 @@ impl Key {
         Hashing::keyed(&self.0)
     }
 
+    /// True where two keys are one.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+
     fn cipher(&self) -> XChaCha20Poly1305 {
         XChaCha20Poly1305::new((&*self.0).into())
     }

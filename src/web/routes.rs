@@ -8,11 +8,11 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
-use http::{HeaderMap, HeaderName, StatusCode, header};
+use http::{HeaderName, StatusCode, header};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 
-use crate::telemetry::Scrape;
+use crate::{listener::is_addressed_to_here, telemetry::Scrape};
 use callgate_core::domain::{
     identity::{Identity, Role},
     ids::DEFAULT_TENANT,
@@ -116,15 +116,17 @@ pub fn router(sources: Sources) -> Router {
 
 /// The same for whoever watches over servers, on a listener of its own that asks for no credential of callgate's, so
 /// that it needs no database: with a token for `/metrics`, where one is given.
-pub fn operations(sources: Sources, token: Option<Arc<str>>) -> Router {
-    let figures = move |State(sources): State<Sources>, headers: HeaderMap| {
-        let shown = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+pub fn operations(sources: Sources, token: Option<Arc<str>>, is_open: bool) -> Router {
+    let figures = move |State(sources): State<Sources>, request: Request| {
+        let shown = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         let shown = shown.and_then(|value| value.strip_prefix("Bearer "));
         let digest = |token: &str| Sha256::digest(token.as_bytes());
         // Digests, so that how long it takes tells nothing of the token.
         let is_let_in = token.as_deref().is_none_or(|token| shown.is_some_and(|shown| digest(shown) == digest(token)));
+        let is_foreign = token.is_none() && !is_open && !is_addressed_to_here(&request);
         async move {
             match is_let_in {
+                _ if is_foreign => text(StatusCode::FORBIDDEN, "ask by an address or as localhost\n".to_owned()),
                 true => figures(&sources),
                 false => text(StatusCode::UNAUTHORIZED, "show the token of --ops-token-file\n".to_owned()),
             }

@@ -200,15 +200,20 @@ fn pairs(plane: &PlaneHealth) -> Vec<(&'static str, String)> {
         "default" => format!("built-in{revision}"),
         hash => format!("{hash}{revision}"),
     };
-    vec![
-        ("Policy", policy),
-        ("Mode", if plane.enforced { "refusals hold" } else { "shadow: only watching" }.to_owned()),
-        ("Calls being judged here", filters::grouped(plane.judging)),
-        ("Calls waiting here", filters::grouped(plane.waiting)),
-        ("Changes not committed yet here", filters::grouped(plane.uncommitted)),
+    let load = [
+        ("Calls being judged here", plane.judging),
+        ("Calls waiting here", plane.waiting),
+        ("Changes not committed yet here", plane.uncommitted),
+    ];
+    let load = load.into_iter().filter_map(|(name, count)| Some((name, filters::grouped(count?))));
+    let mode = if plane.enforced { "refusals hold" } else { "shadow: only watching" };
+    let mut pairs = vec![("Policy", policy), ("Mode", mode.to_owned())];
+    pairs.extend(load);
+    pairs.extend([
         ("The database told this in", wait_in_words(millis(plane.database_time.as_ref()))),
         ("Version", plane.version.clone()),
-    ]
+    ]);
+    pairs
 }
 
 impl Budget {

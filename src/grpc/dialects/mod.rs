@@ -1,6 +1,6 @@
-//! Those who do not speak gRPC: the unary JSON and protobuf of the Connect protocol (`POST
-//! /callgate.v1.GateService/Evaluate`, `application/json`), and gRPC-Web. Each request becomes one of gRPC before
-//! anybody looks at who asks, so that credentials, roles, limits, deadlines and errors are those of gRPC.
+//! The unary JSON and protobuf of the Connect protocol (`POST /callgate.v1.GateService/Evaluate`, `application/json`).
+//! Each request becomes one of gRPC before anybody looks at who asks, so that credentials, roles, limits, deadlines and
+//! errors are those of gRPC.
 
 mod errors;
 mod messages;
@@ -18,7 +18,6 @@ use tonic::{
     body::Body,
     codegen::{Service, http as wire},
 };
-use tonic_web::GrpcWebLayer;
 use tower_layer::Layer as _;
 
 use self::{
@@ -97,12 +96,8 @@ where
             return always_an_answer(self.service.call(request));
         }
         let kind = request.headers().get(header::CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
-        if kind.starts_with(b"application/grpc") {
-            if !kind.starts_with(b"application/grpc-web") {
-                return self.service.call(request);
-            }
-            let answer = GrpcWebLayer::new().layer(self.service.clone()).call(request);
-            return Box::pin(answer);
+        if kind.starts_with(b"application/grpc") && !kind.starts_with(b"application/grpc-web") {
+            return self.service.call(request);
         }
         let is_post = request.method() == Method::POST;
         match (self.messages.of(request.uri().path()), Encoding::of(kind)) {

@@ -10,14 +10,13 @@ use url::{Host, Url};
 /// How long a browser may remember what it was told.
 const REMEMBERED: Duration = Duration::from_secs(2 * 60 * 60);
 /// What a page may send.
-const SENT: [HeaderName; 8] = [
+const SENT: [HeaderName; 7] = [
     header::CONTENT_TYPE,
     header::AUTHORIZATION,
     HeaderName::from_static("callgate-by"),
     HeaderName::from_static("connect-protocol-version"),
     HeaderName::from_static("connect-timeout-ms"),
     HeaderName::from_static("grpc-timeout"),
-    HeaderName::from_static("x-grpc-web"),
     HeaderName::from_static("x-user-agent"),
 ];
 /// What a page may read.

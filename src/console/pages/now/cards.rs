@@ -188,8 +188,8 @@ fn health(frame: &Frame, plane: &PlaneHealth) -> Card {
         let says =
             format!("For {} nobody could confirm that the policy is the active one.", wait_in_words(unconfirmed));
         ("Policy unconfirmed", "bad", "see the log", says)
-    } else if plane.waiting > 0 {
-        let waiting = one_or_many(plane.waiting, "call waits", "calls wait");
+    } else if plane.waiting() > 0 {
+        let waiting = one_or_many(plane.waiting(), "call waits", "calls wait");
         (
             "Busy",
             "warn",
