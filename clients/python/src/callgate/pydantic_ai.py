@@ -6,11 +6,12 @@ Needs `pip install 'callgate[pydantic-ai]'`.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from . import _questions
 from ._extras import missing
-from ._framework import Frame
+from ._framework import Frame, names
 from ._questions import Answer
 from ._values import as_json
 from .errors import NotStarted
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from pydantic_ai.tools import ToolDefinition
     from typing_extensions import Unpack
 
+    from ._call import CallOptions
     from .client import AsyncClient, Client
     from .gate import AsyncGate, GateOptions
     from .outcome import Outcome
@@ -80,6 +82,7 @@ class CallgateCapability(AbstractCapability[Any]):
         self._frame = Frame(client, approvals, repeat_parameter, options)
         self._session_id = session_id
         self._defers = deferrals
+        self._parameters: dict[str, dict[str, Any]] = {}
 
     async def prepare_tools(self, ctx: RunContext[Any], tool_defs: list[ToolDefinition]) -> list[ToolDefinition]:
         """Shows the model the tools with what the policy wants of their arguments."""
@@ -87,6 +90,7 @@ class CallgateCapability(AbstractCapability[Any]):
             {"type": "function", "name": tool.name, "parameters": tool.parameters_json_schema, "strict": tool.strict}
             for tool in tool_defs
         ]
+        self._parameters |= {tool.name: tool.parameters_json_schema for tool in tool_defs}
         shown = await self._frame.aschemas(given)
         return [
             replace(tool, parameters_json_schema=schema["parameters"])
@@ -110,7 +114,8 @@ class CallgateCapability(AbstractCapability[Any]):
             return await _executed(handler(_validated(args, proposed, arguments)))
 
         gate = self._gate(ctx)
-        framed = self._frame.call(call.tool_name, asked, execute, call_id=call.tool_call_id, turn=_turn(ctx.messages))
+        ids: CallOptions = {"call_id": call.tool_call_id, "turn": _turn(ctx.messages)}
+        framed = self._frame.call(call.tool_name, asked, execute, self._takes(call.tool_name), **ids)
         if self._defers and ctx.tool_call_approved:
             await self._frame.aanswer(gate, framed, Answer(approve=True))
         try:
@@ -133,7 +138,7 @@ class CallgateCapability(AbstractCapability[Any]):
         return request_context
 
     async def _deny(self, ctx: RunContext[Any], part: ToolReturnPart) -> None:
-        call = self._frame.call(part.tool_name, {}, _unrun, call_id=part.tool_call_id, turn=_turn(ctx.messages))
+        call = self._frame.call(part.tool_name, {}, _unrun, bool, call_id=part.tool_call_id, turn=_turn(ctx.messages))
         await self._frame.aanswer(self._gate(ctx), call, Answer(approve=False, reason=part.model_response_str()))
 
     def _gate(self, ctx: RunContext[Any]) -> AsyncGate:
@@ -141,6 +146,9 @@ class CallgateCapability(AbstractCapability[Any]):
         if self._defers:
             options["approval_wait_s"] = 0.0
         return self._frame.agate(self._session(ctx), options)
+
+    def _takes(self, tool: str) -> Callable[[str], bool]:
+        return partial(names, self._parameters.get(tool, {}))
 
     def _session(self, ctx: RunContext[Any]) -> str:
         if self._session_id is None:
