@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
@@ -199,3 +201,49 @@ def check(player: str, client: Client, cases: list[Case], key: str) -> None:
 
 def _plain(read: str) -> str:
     return "raised" if read.startswith("may") else "success" if read == "REUSE" else read
+
+
+DECLARED = {
+    "refund": "undeclared",
+    "refund_once": "`once`",
+    "refund_keyed": "`once`, `key_honoured`, the tool receives the key",
+    "refund_deaf": "the same, the tool does not receive the key",
+}
+
+
+def table() -> str:
+    """The norm as the documentation has it: failures of which the same comes are one row."""
+    grouped: dict[tuple[str, bool, str], list[str]] = {}
+    for case in CASES:
+        executions, effects, read = expected(case)
+        told = ", ".join(read).replace(", REUSE, REUSE, REUSE", ", REUSE")
+        same = (case.tool, case.took_effect, f"{executions} | {effects} | {told}")
+        grouped.setdefault(same, []).append(case.failure)
+    head = [
+        "declared",
+        "failure",
+        "the first took effect",
+        "executions",
+        "refunds paid",
+        "the model reads, call by call",
+    ]
+    rows = [
+        f"{DECLARED[tool]} | {', '.join(failures)} | {'yes' if took_effect else 'no'} | {came}"
+        for (tool, took_effect, came), failures in grouped.items()
+    ]
+    return "".join(f"|{row}|\n" for row in [f" {' | '.join(head)} ", "---|" * 5 + "---", *(f" {row} " for row in rows)])
+
+
+def test_the_documentation_has_this_table() -> None:
+    """Written where `CALLGATE_TABLES=write`."""
+    page = Path(__file__).parents[3] / "docs" / "clients.md"
+    text = page.read_text()
+    before, begin, rest = text.partition("<!-- refunds -->\n\n")
+    _, end, after = rest.partition("\n<!-- /refunds -->")
+    written = before + begin + table() + end + after
+    assert begin
+    assert end
+    if os.environ.get("CALLGATE_TABLES") == "write":
+        page.write_text(written)
+    else:
+        assert text == written
