@@ -13,7 +13,7 @@ from . import _questions
 from ._extras import missing
 from ._framework import Frame, names
 from ._questions import Answer
-from ._values import as_json
+from ._values import as_json, failure
 from .errors import NotStarted
 from .errors import ToolFailed as Failed
 from .outcome import Result
@@ -41,6 +41,10 @@ if TYPE_CHECKING:
     from .outcome import Outcome
 
 _DEFERRALS = (ApprovalRequired, CallDeferred)
+_RETRIES = (ModelRetry, ToolRetryError)
+_SAID = (*_RETRIES, ToolFailed, ToolFailedError)
+_OF_VALUES = (ValueError, TypeError, LookupError)
+"""What code raises that does not like the arguments."""
 
 
 class CallgateCapability(AbstractCapability[Any]):
@@ -184,12 +188,21 @@ async def _executed(running: Any) -> Any:
         raise NotStarted from error
     except SkipToolExecution as skipped:
         value = skipped.result
-    except (ModelRetry, ToolRetryError) as error:
-        # Other arguments are wanted: the same ones are not worth a retry.
-        raise Failed(str(error), type="ModelRetry", http_status=422) from error
-    except (ToolFailed, ToolFailedError) as error:
-        raise Failed(str(error), type="ToolFailed") from error
+    except _SAID as error:
+        raise _failed(error) from error
     return Result(value, text=_text(value.return_value)) if isinstance(value, ToolReturn) else value
+
+
+def _failed(error: Exception) -> Failed:
+    """As a tool says it; where it says so of another failure, with what that tells: the call may have taken effect."""
+    cause: BaseException | None = error
+    while isinstance(cause, _SAID):
+        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
+    if cause is None or isinstance(cause, _OF_VALUES):
+        return Failed(str(error), type="ModelRetry" if isinstance(error, _RETRIES) else "ToolFailed")
+    told = failure(cause)[0].error
+    status = told.http_status if told.HasField("http_status") else None
+    return Failed(f"{error}: {told.message}", type=told.type, http_status=status, provider_code=told.provider_code)
 
 
 def _text(value: Any) -> str:
@@ -199,11 +212,7 @@ def _text(value: Any) -> str:
 def _shown(outcome: Outcome) -> Any:
     """What the model is to see: the text; of a value that has more than text, the value and the hints."""
     if outcome.is_error:
-        kind = (
-            ModelRetry
-            if isinstance(getattr(outcome.error, "__cause__", None), ModelRetry | ToolRetryError)
-            else ToolFailed
-        )
+        kind = ModelRetry if isinstance(getattr(outcome.error, "__cause__", None), _RETRIES) else ToolFailed
         raise kind(outcome.text)
     if not outcome.ran:
         return outcome.text
