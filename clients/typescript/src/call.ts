@@ -75,10 +75,11 @@ export interface RunOptions {
   /** Under which name the model can mean a repetition, if it can. */
   repeatParameter?: string | undefined;
   /**
-   * Whether what `execute` hands the arguments to takes one of this name, such as the one for the idempotency key: any
-   * other is not given. Default: it is given, and `execute` has received the key once it reads it.
+   * Whether what `execute` hands the arguments to takes one of this name, such as the one for the idempotency key: false:
+   * it is not given; undefined: it is, and nobody knows whether it is received. Default: it is given, and `execute` has
+   * received the key once it reads it.
    */
-  takes?: ((argument: string) => boolean) | undefined;
+  takes?: ((argument: string) => boolean | undefined) | undefined;
 }
 
 /** One tool call of a model, as `batch` takes it. */

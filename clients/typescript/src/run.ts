@@ -262,7 +262,9 @@ export class Run {
     const args = readJson(permit.argumentsJson || this.asked.argumentsJson || "{}") as Record<string, unknown>;
     this.#isKeySent = false;
     const { idempotencyArgument: key } = permit;
-    if (key && (this.call.takes?.(key) ?? true)) giveKey(args, key, permit.idempotencyKey, this.#onKeyRead);
+    const takes = key !== "" && (this.call.takes ? this.call.takes(key) : true);
+    if (takes) giveKey(args, key, permit.idempotencyKey, this.#onKeyRead);
+    else if (takes === undefined) args[key] = permit.idempotencyKey;
     const end = this.plane.beat(this.rules.caller, this.asked.callId, permit);
     try {
       const reported = await this.#run(args, permit);

@@ -53,9 +53,9 @@ export class Parameters {
    * Whether a tool takes an argument, by its schema: a framework keeps from it what that does not name. Undefined where
    * the schema is not known.
    */
-  takes(tool: string): ((argument: string) => boolean) | undefined {
+  takes(tool: string): (argument: string) => boolean | undefined {
     const schema = this.#given.get(tool);
-    return schema && ((argument) => names(schema, argument));
+    return (argument) => schema && names(schema, argument);
   }
 
   async #described(tools: string[]): Promise<Map<string, ToolDescription>> {

@@ -206,3 +206,14 @@ for (const [silence, keep] of Object.entries(SILENCES)) {
     }
   });
 }
+
+test("of a server whose tools nobody has listed it is not known whether it receives the key", async () => {
+  const given = { tool: "refund_keyed", failure: "timeout", tookEffect: true };
+  const provider = new Provider(given, true);
+  const { mcp } = await connected(provider.tool);
+  const gated = gateClient((await injecting).client().gate("mcp-not-listed"), mcp);
+  const args = { order: "not-listed", amount: "12.50", note: "late parcel" };
+  const { content } = await gated.callTool({ name: given.tool, arguments: args });
+  assert.equal(named((content as { text: string }[]).map(({ text }) => text).join("\n")), `${MAY_HAVE}ask`);
+  assert.equal(provider.executions, 1);
+});
