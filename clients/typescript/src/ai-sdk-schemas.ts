@@ -30,7 +30,8 @@ export class ShownTools {
   /** A call may come before any model is asked: of a conversation that goes on in another process. */
   async taken(name: string, input: object): Promise<[object, Said]> {
     await this.#schemas();
-    return this.parameters.taken(name, input);
+    const [args, said] = this.parameters.taken(name, input);
+    return [args, { ...said, takes: this.parameters.takes(name) }];
   }
 
   #schemas(): Promise<Map<string, Any>> {

@@ -74,6 +74,12 @@ export interface RunOptions {
   justificationParameter?: string | undefined;
   /** Under which name the model can mean a repetition, if it can. */
   repeatParameter?: string | undefined;
+  /**
+   * Whether what `execute` hands the arguments to takes one of this name, such as the one for the idempotency key: false:
+   * it is not given; undefined: it is, and nobody knows whether it is received. Default: it is given, and `execute` has
+   * received the key once it reads it.
+   */
+  takes?: ((argument: string) => boolean | undefined) | undefined;
 }
 
 /** One tool call of a model, as `batch` takes it. */
@@ -103,6 +109,7 @@ const CALL_OPTIONS = {
   signal: 1,
   justificationParameter: 1,
   repeatParameter: 1,
+  takes: 1,
 } satisfies Record<keyof Call, 1>;
 
 /**

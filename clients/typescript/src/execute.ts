@@ -79,6 +79,17 @@ function watched({ onKeyRead, permit, idempotencyKey, ...known }: Begun, signal:
   return permit ? Object.defineProperty(running, "idempotencyKey", key) : running;
 }
 
+/** Among the arguments, the tool has received the key once it reads it: one may look at the others alone. */
+export function giveKey(args: object, name: string, key: string, onKeyRead: () => void): void {
+  const get = () => {
+    onKeyRead();
+    return key;
+  };
+  const set = (value: unknown) =>
+    Object.defineProperty(args, name, { value, writable: true, enumerable: true, configurable: true });
+  Object.defineProperty(args, name, { get, set, enumerable: true, configurable: true });
+}
+
 function calledOff(settled: Settled, { reason }: AbortSignal, isNotStarted: boolean): Omit<Ran, "durationMs"> {
   const status = settled.isValue ? OutcomeStatus.SUCCESS : OutcomeStatus.CANCELLED;
   return { settled, status, isNotStarted, rejection: { reason } };

@@ -83,6 +83,7 @@ class ShownTools {
   /** A call may come before any model is asked: of a graph that is resumed in another process. */
   async taken(name: string, args: Record<string, unknown>, tool: Tool | undefined) {
     if (tool && !this.#known.has(name)) await this.of([tool]);
-    return this.#parameters.taken(name, args);
+    const [left, said] = this.#parameters.taken(name, args);
+    return [left, { ...said, takes: this.#parameters.takes(name) }] as const;
   }
 }

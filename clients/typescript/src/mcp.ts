@@ -89,7 +89,12 @@ class GatedClient implements McpClient {
     const signal = rest.find((options) => options?.signal)?.signal as AbortSignal | undefined;
     const named = params._meta?.["callgate/callId"];
     const callId = typeof named === "string" ? named : undefined;
-    const outcome = await this.gate.run(tool, proposed, execute, { ...said, callId, signal });
+    const outcome = await this.gate.run(tool, proposed, execute, {
+      ...said,
+      callId,
+      signal,
+      takes: this.#parameters.takes(tool),
+    });
     const { value, error, isError, text, hint } = outcome;
     const given = value ?? (error instanceof ToolFailed ? (error.cause as CallResult | undefined) : undefined);
     const more = given && !isError ? hint : text;

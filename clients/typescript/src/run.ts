@@ -4,7 +4,7 @@ import { Code } from "@connectrpc/connect";
 
 import { type Call, type Rules, stateOf } from "./call.js";
 import { CallgateError, CallgateUnavailable } from "./errors.js";
-import { execute, type Ran, reportOf } from "./execute.js";
+import { execute, giveKey, type Ran, reportOf } from "./execute.js";
 import { WithdrawApprovalRequestSchema } from "./gen/callgate/v1/approval_service_pb.js";
 import {
   type EvaluateRequest,
@@ -48,6 +48,9 @@ export class Run {
   #approvalMs: number;
   #attempts = 0;
   #isKeySent = false;
+  readonly #onKeyRead = () => {
+    this.#isKeySent = true;
+  };
   /** The plane may have permitted what does not run: a question has no answer, or its permit is not used yet. */
   #isOpen = false;
 
@@ -257,8 +260,11 @@ export class Run {
 
   async #execute(verdict: Verdict, permit: Permit): Promise<Outcome> {
     const args = readJson(permit.argumentsJson || this.asked.argumentsJson || "{}") as Record<string, unknown>;
-    this.#isKeySent = permit.idempotencyArgument !== "";
-    if (this.#isKeySent) args[permit.idempotencyArgument] = permit.idempotencyKey;
+    this.#isKeySent = false;
+    const { idempotencyArgument: key } = permit;
+    const takes = key !== "" && (this.call.takes ? this.call.takes(key) : true);
+    if (takes) giveKey(args, key, permit.idempotencyKey, this.#onKeyRead);
+    else if (takes === undefined) args[key] = permit.idempotencyKey;
     const end = this.plane.beat(this.rules.caller, this.asked.callId, permit);
     try {
       const reported = await this.#run(args, permit);
@@ -272,13 +278,10 @@ export class Run {
     this.#attempts += 1;
     const { callId } = this.asked;
     const attempt = permit?.attempt ?? 1;
-    const onKeyRead = () => {
-      this.#isKeySent = true;
-    };
     const idempotencyKey = permit?.idempotencyKey;
     // Whatever comes of it is reported.
     this.#isOpen = false;
-    const ran = await execute(this.call, args, { callId, attempt, permit, idempotencyKey, onKeyRead });
+    const ran = await execute(this.call, args, { callId, attempt, permit, idempotencyKey, onKeyRead: this.#onKeyRead });
     const { report, told, value } = await reportOf(ran.settled);
     report.status = ran.status;
     report.notStarted = ran.isNotStarted;

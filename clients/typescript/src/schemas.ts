@@ -68,6 +68,13 @@ export function nameOf(tool: object): string {
   return typeof name === "string" ? name : "";
 }
 
+/** Whether the schema of a tool, in whatever shape, has an argument of this name. */
+export function names(tool: object, argument: string): boolean {
+  const place = placeOf(tool);
+  const { properties = {}, additionalProperties } = (place?.holder[place.key] ?? {}) as Schema;
+  return Object.hasOwn(properties as Schema, argument) || Boolean(additionalProperties);
+}
+
 /** A tool of OpenAI (chat or responses), Anthropic or MCP as the model is to see it, and what was added. */
 export function adapted<T extends object>(tool: T, wanted: Wanted, options: OfferOptions = {}): [T, Added] {
   const place = placeOf(tool);
@@ -91,7 +98,10 @@ function placeOf(tool: object): { holder: Schema; key: string; isInside: boolean
 }
 
 /** What the model said by the parameters that were added, as `run` takes it. */
-export type Said = Pick<RunOptions, "justification" | "repeatIntended" | "justificationParameter" | "repeatParameter">;
+export type Said = Pick<
+  RunOptions,
+  "justification" | "repeatIntended" | "justificationParameter" | "repeatParameter" | "takes"
+>;
 
 /**
  * The arguments without what was added, and what that said. Text stays as it is but for the members that are cut out;

@@ -4,7 +4,7 @@ import { CallgateUnavailable, ToolFailed } from "./errors.js";
 import type { Gate } from "./gate.js";
 import type { ToolDescription } from "./gen/callgate/v1/gate_service_pb.js";
 import type { Outcome } from "./outcome.js";
-import { type Added, adapted, NOTHING_ADDED, nameOf, type Said, taken } from "./schemas.js";
+import { type Added, adapted, NOTHING_ADDED, nameOf, names, type Said, taken } from "./schemas.js";
 
 /** What a model is shown beside its tools' own parameters. */
 export interface ParameterOptions {
@@ -18,6 +18,7 @@ export interface ParameterOptions {
 /** What tools' schemas are given for the model, and what it says by that. For who has the functions elsewhere. */
 export class Parameters {
   readonly #added = new Map<string, Added>();
+  readonly #given = new Map<string, object>();
 
   constructor(
     readonly gate: Gate,
@@ -38,6 +39,7 @@ export class Parameters {
       const wanted = known.get(name) ?? { needsJustification: false, idempotencyArgument: "" };
       const [made, added] = adapted(schema, wanted, this.options);
       this.#added.set(name, added);
+      this.#given.set(name, schema);
       return made;
     });
   }
@@ -45,6 +47,15 @@ export class Parameters {
   /** The arguments without what was added to this tool's schema, and what the model said by that. */
   taken<A extends object | string>(tool: string, args: A): [A, Said] {
     return taken(args, this.#added.get(tool) ?? NOTHING_ADDED);
+  }
+
+  /**
+   * Whether a tool takes an argument, by its schema: a framework keeps from it what that does not name. Undefined where
+   * the schema is not known.
+   */
+  takes(tool: string): (argument: string) => boolean | undefined {
+    const schema = this.#given.get(tool);
+    return (argument) => schema && names(schema, argument);
   }
 
   async #described(tools: string[]): Promise<Map<string, ToolDescription>> {

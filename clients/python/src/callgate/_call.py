@@ -50,6 +50,8 @@ class Call:
         timeout_s: How long `execute` may take, in seconds; for `AsyncGate` alone, since threads cannot be stopped.
         justification_parameter: Under which name the model can give the reason, if it can.
         repeat_parameter: Under which name the model can mean a repetition, if it can.
+        takes: Whether what `execute` hands the arguments to takes one of this name, such as the one for the idempotency
+            key; None: as the signature of `execute` says.
     """
 
     tool: str
@@ -69,6 +71,7 @@ class Call:
     timeout_s: float | None = None
     justification_parameter: str = ""
     repeat_parameter: str = ""
+    takes: Callable[[str], bool] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         """Raises TypeError or ValueError naming what makes no sense, before anything is asked."""

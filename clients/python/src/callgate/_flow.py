@@ -26,7 +26,6 @@ from .v1.approval_service_pb2 import WithdrawApprovalRequest
 from .v1.gate_service_pb2 import EvaluateRequest, RecordRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from contextlib import AbstractContextManager
 
     from ._call import Call, Rules
@@ -243,7 +242,7 @@ class Run:
         self._owed = self._not_run()
         permit = verdict.permit
         args = json.loads(permit.arguments_json) if permit.arguments_json else self._arguments()
-        key_sent = bool(permit.idempotency_argument) and _takes(self.call.execute, permit.idempotency_argument)
+        key_sent = bool(permit.idempotency_argument) and _takes(self.call, permit.idempotency_argument)
         if key_sent:
             args[permit.idempotency_argument] = permit.idempotency_key
         with self._beating(permit):
@@ -375,10 +374,12 @@ def _ended(outcome: Outcome, verdict: t.Verdict) -> Outcome:
     return replace(outcome, tools_disabled=outcome.tools_disabled or verdict.tools_disabled)
 
 
-def _takes(execute: Callable[..., Any], name: str) -> bool:
+def _takes(call: Call, name: str) -> bool:
     """Whether a tool has this parameter. A policy names one for all tools; to others `permit` gives the key."""
+    if call.takes is not None:
+        return call.takes(name)
     try:
-        parameters = inspect.signature(execute).parameters
+        parameters = inspect.signature(call.execute).parameters
     except (TypeError, ValueError):
         return True
     return name in parameters or any(one.kind is one.VAR_KEYWORD for one in parameters.values())

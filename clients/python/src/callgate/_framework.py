@@ -74,13 +74,33 @@ class Frame:
         """The arguments without what was added to the tool's schema."""
         return cast("A", self._box.added.get(tool, Added()).taken(args)[0])
 
-    def call(self, tool: str, args: Args, execute: Callable[..., Any], **options: Unpack[CallOptions]) -> Call:
-        """The call as the gate takes it, without what was added to the tool's schema."""
-        return replace(self._box.call(tool, args, **options), execute=execute)
+    def call(
+        self,
+        tool: str,
+        args: Args,
+        execute: Callable[..., Any],
+        takes: Callable[[str], bool],
+        **options: Unpack[CallOptions],
+    ) -> Call:
+        """The call as the gate takes it, without what was added to the tool's schema.
+
+        Args:
+            tool: Its name.
+            args: As the model gave them.
+            execute: Hands the arguments to the framework.
+            takes: Whether the tool takes an argument of this name: others the framework keeps from it, or fails for.
+            options: As of `Gate.run`.
+        """
+        return replace(self._box.call(tool, args, **options), execute=execute, takes=takes)
 
     async def aanswer(self, gate: AsyncGate, call: Call, answer: Answer) -> None:
         """As `person.answer_all`, for event loops."""
         await asyncio.to_thread(self.person.answer_all, gate.session_id, call.proposed().call_id, answer)
+
+
+def names(parameters: Mapping[str, Any], argument: str) -> bool:
+    """Whether the schema of a tool's arguments has this one."""
+    return argument in (parameters.get("properties") or {}) or bool(parameters.get("additionalProperties"))
 
 
 def _threads(client: Client | AsyncClient) -> Client:

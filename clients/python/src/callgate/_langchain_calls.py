@@ -10,6 +10,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMe
 from langgraph.errors import GraphBubbleUp, ParentCommand
 from langgraph.types import Command
 
+from ._framework import names
 from ._values import as_json
 from .errors import NotStarted, ToolFailed
 from .outcome import Result
@@ -77,6 +78,19 @@ class Asked:
     def options(self) -> GateOptions:
         """Of its gate."""
         return {"run_id": self.run_id}
+
+    def takes(self, argument: str) -> bool:
+        """Whether the tool takes it, be it shown to models or injected."""
+        if self.request.tool is None:
+            return False
+        schema: Any = self.request.tool.args_schema
+        if isinstance(schema, dict):
+            return names(schema, argument)
+        # Not as a JSON Schema: what is injected may have none.
+        schema = self.request.tool.get_input_schema()
+        fields = getattr(schema, "model_fields", None) or getattr(schema, "__fields__", {})
+        aliases = {field.alias for field in fields.values()}
+        return argument in fields or argument in aliases or getattr(schema, "model_config", {}).get("extra") == "allow"
 
     def stopped(self, why: NotStarted, put: set[str] | None) -> BaseException:
         """What is raised for a tool that interrupts the graph itself."""

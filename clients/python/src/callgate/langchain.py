@@ -126,7 +126,7 @@ class CallgateMiddleware(_Middleware):
             self._frame.schemas(_schemas([request.tool]))
         put: set[str] | None = set() if self._puts(asked) else None
         gate = self._frame.gate(asked.session_id, asked.options)
-        call = self._frame.call(asked.tool, asked.args, execute, call_id=asked.call_id, turn=asked.turn)
+        call = self._frame.call(asked.tool, asked.args, execute, asked.takes, call_id=asked.call_id, turn=asked.turn)
         steps = self._steps(asked, call, put)
         try:
             step = next(steps)
@@ -153,7 +153,7 @@ class CallgateMiddleware(_Middleware):
             await self._frame.aschemas(_schemas([request.tool]))
         put: set[str] | None = set() if self._puts(asked) and _HAS_ASYNC_INTERRUPTS else None
         gate = self._frame.agate(asked.session_id, asked.options)
-        call = self._frame.call(asked.tool, asked.args, execute, call_id=asked.call_id, turn=asked.turn)
+        call = self._frame.call(asked.tool, asked.args, execute, asked.takes, call_id=asked.call_id, turn=asked.turn)
         steps = self._steps(asked, call, put)
         try:
             step = next(steps)

@@ -11,11 +11,12 @@ import inspect
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from ._extras import missing
-from ._framework import Frame
+from ._framework import Frame, names
 from ._questions import Answer
 from .errors import CallgateError, ToolFailed
 
@@ -231,7 +232,8 @@ class _Invoke:
 
     def _call(self, args: Args, call_id: str, execute: Callable[..., Any]) -> Call:
         timeout_s = self.tool.timeout_seconds
-        return self.gates.frame.call(self.tool.name, args, execute, call_id=call_id, timeout_s=timeout_s)
+        takes = partial(names, self.tool.params_json_schema)
+        return self.gates.frame.call(self.tool.name, args, execute, takes, call_id=call_id, timeout_s=timeout_s)
 
 
 def _unasked(**_: Any) -> None:

@@ -6,13 +6,14 @@ Needs `pip install 'callgate[pydantic-ai]'`.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from . import _questions
 from ._extras import missing
-from ._framework import Frame
+from ._framework import Frame, names
 from ._questions import Answer
-from ._values import as_json
+from ._values import as_json, failure
 from .errors import NotStarted
 from .errors import ToolFailed as Failed
 from .outcome import Result
@@ -34,11 +35,16 @@ if TYPE_CHECKING:
     from pydantic_ai.tools import ToolDefinition
     from typing_extensions import Unpack
 
+    from ._call import CallOptions
     from .client import AsyncClient, Client
     from .gate import AsyncGate, GateOptions
     from .outcome import Outcome
 
 _DEFERRALS = (ApprovalRequired, CallDeferred)
+_RETRIES = (ModelRetry, ToolRetryError)
+_SAID = (*_RETRIES, ToolFailed, ToolFailedError)
+_OF_VALUES = (ValueError, TypeError, LookupError)
+"""What code raises that does not like the arguments."""
 
 
 class CallgateCapability(AbstractCapability[Any]):
@@ -80,6 +86,7 @@ class CallgateCapability(AbstractCapability[Any]):
         self._frame = Frame(client, approvals, repeat_parameter, options)
         self._session_id = session_id
         self._defers = deferrals
+        self._parameters: dict[str, dict[str, Any]] = {}
 
     async def prepare_tools(self, ctx: RunContext[Any], tool_defs: list[ToolDefinition]) -> list[ToolDefinition]:
         """Shows the model the tools with what the policy wants of their arguments."""
@@ -87,6 +94,7 @@ class CallgateCapability(AbstractCapability[Any]):
             {"type": "function", "name": tool.name, "parameters": tool.parameters_json_schema, "strict": tool.strict}
             for tool in tool_defs
         ]
+        self._parameters |= {tool.name: tool.parameters_json_schema for tool in tool_defs}
         shown = await self._frame.aschemas(given)
         return [
             replace(tool, parameters_json_schema=schema["parameters"])
@@ -110,7 +118,8 @@ class CallgateCapability(AbstractCapability[Any]):
             return await _executed(handler(_validated(args, proposed, arguments)))
 
         gate = self._gate(ctx)
-        framed = self._frame.call(call.tool_name, asked, execute, call_id=call.tool_call_id, turn=_turn(ctx.messages))
+        ids: CallOptions = {"call_id": call.tool_call_id, "turn": _turn(ctx.messages)}
+        framed = self._frame.call(call.tool_name, asked, execute, self._takes(call.tool_name), **ids)
         if self._defers and ctx.tool_call_approved:
             await self._frame.aanswer(gate, framed, Answer(approve=True))
         try:
@@ -133,7 +142,7 @@ class CallgateCapability(AbstractCapability[Any]):
         return request_context
 
     async def _deny(self, ctx: RunContext[Any], part: ToolReturnPart) -> None:
-        call = self._frame.call(part.tool_name, {}, _unrun, call_id=part.tool_call_id, turn=_turn(ctx.messages))
+        call = self._frame.call(part.tool_name, {}, _unrun, bool, call_id=part.tool_call_id, turn=_turn(ctx.messages))
         await self._frame.aanswer(self._gate(ctx), call, Answer(approve=False, reason=part.model_response_str()))
 
     def _gate(self, ctx: RunContext[Any]) -> AsyncGate:
@@ -141,6 +150,9 @@ class CallgateCapability(AbstractCapability[Any]):
         if self._defers:
             options["approval_wait_s"] = 0.0
         return self._frame.agate(self._session(ctx), options)
+
+    def _takes(self, tool: str) -> Callable[[str], bool]:
+        return partial(names, self._parameters.get(tool, {}))
 
     def _session(self, ctx: RunContext[Any]) -> str:
         if self._session_id is None:
@@ -176,12 +188,21 @@ async def _executed(running: Any) -> Any:
         raise NotStarted from error
     except SkipToolExecution as skipped:
         value = skipped.result
-    except (ModelRetry, ToolRetryError) as error:
-        # Other arguments are wanted: the same ones are not worth a retry.
-        raise Failed(str(error), type="ModelRetry", http_status=422) from error
-    except (ToolFailed, ToolFailedError) as error:
-        raise Failed(str(error), type="ToolFailed") from error
+    except _SAID as error:
+        raise _failed(error) from error
     return Result(value, text=_text(value.return_value)) if isinstance(value, ToolReturn) else value
+
+
+def _failed(error: Exception) -> Failed:
+    """As a tool says it; where it says so of another failure, with what that tells: the call may have taken effect."""
+    cause: BaseException | None = error
+    while isinstance(cause, _SAID):
+        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
+    if cause is None or isinstance(cause, _OF_VALUES):
+        return Failed(str(error), type="ModelRetry" if isinstance(error, _RETRIES) else "ToolFailed")
+    told = failure(cause)[0].error
+    status = told.http_status if told.HasField("http_status") else None
+    return Failed(f"{error}: {told.message}", type=told.type, http_status=status, provider_code=told.provider_code)
 
 
 def _text(value: Any) -> str:
@@ -191,11 +212,7 @@ def _text(value: Any) -> str:
 def _shown(outcome: Outcome) -> Any:
     """What the model is to see: the text; of a value that has more than text, the value and the hints."""
     if outcome.is_error:
-        kind = (
-            ModelRetry
-            if isinstance(getattr(outcome.error, "__cause__", None), ModelRetry | ToolRetryError)
-            else ToolFailed
-        )
+        kind = ModelRetry if isinstance(getattr(outcome.error, "__cause__", None), _RETRIES) else ToolFailed
         raise kind(outcome.text)
     if not outcome.ran:
         return outcome.text

@@ -6,6 +6,7 @@ import json
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from pydantic_ai import (
     Agent,
     BinaryContent,
@@ -16,6 +17,7 @@ from pydantic_ai import (
     ToolDenied,
     ToolReturn,
 )
+from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import FunctionModel
 
@@ -138,6 +140,39 @@ def test_what_a_tool_says_of_its_failure_stays(client: Client, session: str) -> 
     assert "Rome is in Italy" in str(retry.content)
     assert success.outcome == "success"
     assert asked == ["Rome", "Bern"]
+
+
+def broken(how: str) -> str:
+    """A provider that gives no answer, and what a tool makes of it."""
+    if how == "said":
+        raise ModelRetry("the provider timed out; try again")
+    try:
+        raise TimeoutError("no answer within 5 s")
+    except TimeoutError as error:
+        if how == "from":
+            raise ModelRetry("try again") from error
+        if how == "within":
+            raise ModelRetry("try again")  # noqa: B904
+        raise ToolFailed("it is no use") from error
+
+
+@pytest.mark.parametrize("how", ["said", "from", "within", "failed"])
+def test_what_a_tool_says_of_a_timeout_is_one(client: Client, session: str, how: str) -> None:
+    """Else the model would be told to call it again with other arguments, and mail would be sent twice."""
+    sent: list[str] = []
+
+    def send_mail(to: str) -> str:
+        """Sends a mail."""
+        sent.append(to)
+        return broken(how)
+
+    turn: Turn = [("send_mail", {"to": session})]
+    result = agent(client, [turn, turn, "Done."], session, [send_mail]).run_sync("Send it.")
+    parts: list[Any] = [p for m in result.all_messages() for p in m.parts if getattr(p, "tool_name", "")]
+    first, again = (json.loads(str(part.content)) for part in parts if part.part_kind != "tool-call")
+    assert (first["status"], first["error_type"]) == ("outcome_unknown", "timeout")
+    assert "may have taken effect" in first["message"]
+    assert (again["status"], sent) == ("outcome_unknown", [session])
 
 
 def test_what_is_more_than_text_stays(client: Client, session: str) -> None:
