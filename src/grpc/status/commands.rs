@@ -62,6 +62,11 @@ impl Told for CommandRejection {
                 let message = format!("the question is for people of the group {groups}{}", later.unwrap_or_default());
                 (Code::PermissionDenied, "NOT_IN_GROUP", message)
             }
+            Self::SaidBefore => (
+                Code::FailedPrecondition,
+                "APPROVAL_ANSWERED",
+                "you have said yes to it before, and another person has to".to_owned(),
+            ),
             Self::ScopeForTwo => (
                 Code::FailedPrecondition,
                 "SCOPE_FOR_TWO",
