@@ -87,14 +87,15 @@ async fn one_person_on_two_replicas_is_one_yes_and_two_people_are_two() {
         let says = |by: &'static str, at: usize| resolve(approvals[at].clone(), answer(&id, by, true, ""));
         let same = all((0..8).map(|n| says("ada", n % 2))).await;
         is_once(&same, "ada");
-        is_once(&all([says("Ada", 0), says("ADA", 1)]).await, "ada");
+        is_once(&Box::pin(all([says("Ada", 0), says("ADA", 1)])).await, "ada");
         assert_eq!(plane.postgres.number(SAID).await, 2 * n + 1);
         for client in [&mut here, &mut there] {
             let request = v1::EvaluateRequest { dry_run: true, ..pay(&session, "c1") };
             assert_eq!(evaluate(client, request).await.decision(), Decision::Ask, "one person is not two");
         }
         // Of several who say yes at once on both, one is the second.
-        let others = all([says("bob", 0), says("cem", 1), says("dan", 0), says("eve", 1)]).await;
+        let others = [("bob", 0), ("cem", 1), ("dan", 0), ("eve", 1)].map(|(by, at)| Box::pin(says(by, at)));
+        let others = Box::pin(all(others)).await;
         let second: Vec<&v1::Approval> = others.iter().filter_map(|answer| answer.as_ref().ok()).collect();
         let [second] = second[..] else { panic!("{others:?}") };
         assert_eq!(second.state(), ApprovalState::Approved);
@@ -153,7 +154,7 @@ async fn who_was_taken_out_of_the_group_since_answers_nothing_and_what_was_said_
         for token in [&ada, &eve] {
             until("the revocation", async || {
                 tokio::time::sleep(Duration::from_millis(400)).await;
-                resolve(approvals.clone(), yes(token, &id)).await == unknown
+                Box::pin(resolve(approvals.clone(), yes(token, &id))).await == unknown
             })
             .await;
         }
