@@ -1,8 +1,8 @@
 # Two commands do all the set-up on a machine that has Rust: `make run` and `make test`.
 LISTEN ?= 127.0.0.1:7600
 
-.PHONY: run install console-scale test test-all live test-citus shell-lines hosts mcp clients console rules observe drills pgbouncer lint-deploy release bench \
-	prerequisites
+.PHONY: run install console-scale test test-all live test-citus shell-lines hosts mcp clients console rules observe drills pgbouncer \
+	lint-deploy deny release bench prerequisites
 
 run: prerequisites ## Build, and serve on LISTEN with a private database
 	cargo build
@@ -18,7 +18,7 @@ test: prerequisites ## The whole test suite
 		echo cargo test --workspace; cargo test --workspace; \
 	fi
 
-test-all: test live shell-lines hosts mcp clients console rules observe drills lint-deploy pgbouncer ## And what takes longer
+test-all: test live shell-lines hosts mcp clients console rules observe drills lint-deploy deny pgbouncer ## And what takes longer
 
 shell-lines: ## 100,000 lines by chance: none that is called a read may change its folder
 	CALLGATE_SHELL_LINES=100000 cargo test --test shell -- --nocapture
@@ -73,6 +73,13 @@ pgbouncer: prerequisites ## A server behind PgBouncer, where it is installed: se
 
 lint-deploy: ## Dockerfile, compose file, manifests, unit and scripts, by tools from PyPI and those that are installed
 	deploy/lint
+
+deny: ## Licenses, banned packages and sources of what the build takes in (deny.toml), by cargo-deny, where it is installed
+	@if cargo deny --version >/dev/null 2>&1; then \
+		echo cargo deny --locked check licenses bans sources; cargo deny --locked check licenses bans sources; \
+	else \
+		echo "skipped: licenses, bans and sources by cargo-deny, since it is not installed (cargo install cargo-deny)"; \
+	fi
 
 release: ## Archives of this commit in target/dist, with checksums and a list of packages (MINISIGN_KEY=FILE: signed)
 	deploy/release

@@ -1,8 +1,9 @@
 //! One small request to somebody else: the keys of an issuer, a sign-in by it, a webhook. By https, or to this machine;
-//! redirects and proxies are not followed.
+//! redirects and proxies are not followed. This machine is asked by its own name alone, and this link never: whoever
+//! has a say in a name could lead the server to what trusts those who are beside it, as metadata services of clouds do.
 
 use std::{
-    net::IpAddr,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -14,7 +15,7 @@ use hyper::{body::Bytes, client::conn::http1};
 use hyper_util::rt::TokioIo;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    net::TcpStream,
+    net::{TcpStream, lookup_host},
     time::timeout,
 };
 use tokio_rustls::{
@@ -106,7 +107,7 @@ impl Ask {
         if url.scheme() != "https" && !is_here(&host) {
             return Err("what comes by http:// can be anybody's: use https://".to_owned());
         }
-        let tcp = TcpStream::connect((name.as_str(), port)).await.map_err(|error| error.to_string())?;
+        let tcp = connected(&name, port, is_here(&host)).await?;
         let path = &url[Position::BeforePath..Position::AfterQuery];
         let mut request = Request::builder()
             .method(&self.method)
@@ -124,6 +125,51 @@ impl Ask {
         let tls = TlsConnector::from(Arc::new(tls(self.authority.as_deref())?));
         let name = ServerName::try_from(name).map_err(|_| "its host is no name for TLS".to_owned())?;
         exchanged(tls.connect(name, tcp).await.map_err(|error| error.to_string())?, request, max).await
+    }
+}
+
+/// A connection to the first address of a name that answers, of those that may be asked.
+async fn connected(name: &str, port: u16, is_here: bool) -> Result<TcpStream, String> {
+    let found = lookup_host((name, port)).await.map_err(|error| error.to_string())?;
+    let mut problem = "its name has no address".to_owned();
+    for address in found {
+        if !may_be_asked(address.ip(), is_here) {
+            problem = format!("{} is an address that nobody is asked at", address.ip());
+            continue;
+        }
+        match TcpStream::connect(address).await {
+            Ok(tcp) => return Ok(tcp),
+            Err(error) => problem = error.to_string(),
+        }
+    }
+    Err(problem)
+}
+
+/// Is this the address of somebody who may be asked? `is_here` where this machine is what was named.
+fn may_be_asked(address: IpAddr, is_here: bool) -> bool {
+    // The metadata service of EC2 over IPv6, which is on no link of its own.
+    const METADATA: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
+    let address = unwrapped(address);
+    if address.is_loopback() {
+        return is_here;
+    }
+    let is_of_link = match address {
+        IpAddr::V4(address) => address.is_link_local() || address.is_broadcast() || address.octets()[0] == 0,
+        IpAddr::V6(address) => address.is_unicast_link_local() || address == METADATA,
+    };
+    !(is_of_link || address.is_unspecified() || address.is_multicast())
+}
+
+/// An address of IPv4 in whichever of the forms in which IPv6 carries one to its machine.
+fn unwrapped(address: IpAddr) -> IpAddr {
+    let IpAddr::V6(whole) = address else { return address };
+    let last = |[.., a, b]: [u16; 8]| IpAddr::V4(Ipv4Addr::from((u32::from(a) << 16) | u32::from(b)));
+    match whole.segments() {
+        // NAT64, and the old forms `::ffff:0:a.b.c.d` and `::a.b.c.d`.
+        segments @ ([0x64, 0xff9b, ..] | [0, 0, 0, 0, 0xffff, 0, _, _]) => last(segments),
+        segments @ [0, 0, 0, 0, 0, 0, a, b] if (a, b) > (0, 1) => last(segments),
+        [0x2002, a, b, ..] => last([0, 0, 0, 0, 0, 0, a, b]),
+        _ => address.to_canonical(),
     }
 }
 
@@ -172,4 +218,122 @@ where
     let answer = answer.await;
     connection.abort();
     answer
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    };
+
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        net::TcpListener,
+    };
+
+    use super::*;
+
+    /// Somebody at a port of this machine who always answers this, and how often they were asked.
+    async fn answers(answer: impl Into<Vec<u8>>) -> (String, Arc<AtomicUsize>) {
+        let (answer, listener) = (answer.into(), TcpListener::bind("127.0.0.1:0").await.expect("a port"));
+        let url = format!("http://{}", listener.local_addr().expect("an address"));
+        let count = Arc::<AtomicUsize>::default();
+        let counted = Arc::clone(&count);
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                counted.fetch_add(1, Ordering::SeqCst);
+                let _ = stream.read(&mut [0; 4_096]).await;
+                let _ = stream.write_all(&answer).await;
+            }
+        });
+        (url, count)
+    }
+
+    async fn problem(url: &str) -> String {
+        Ask::get(url).send(1_000).await.expect_err(url).problem
+    }
+
+    #[tokio::test]
+    async fn this_link_is_never_asked_however_its_address_is_written() {
+        for host in [
+            "169.254.169.254",
+            "2852039166",
+            "0xa9fea9fe",
+            "0251.0376.0251.0376",
+            "169.254.43518",
+            "[::ffff:169.254.169.254]",
+            "[::ffff:a9fe:a9fe]",
+            "[64:ff9b::a9fe:a9fe]",
+            "[2002:a9fe:a9fe::1]",
+            "[::169.254.169.254]",
+            "[fe80::1]",
+            "[fd00:ec2::254]",
+            "0.0.0.0",
+            "0.1.2.3",
+            "[::]",
+            "255.255.255.255",
+            "224.0.0.1",
+            "[ff02::1]",
+        ] {
+            let told = problem(&format!("https://{host}/latest/meta-data/")).await;
+            assert!(told.ends_with("is an address that nobody is asked at"), "{host}: {told}");
+        }
+    }
+
+    #[tokio::test]
+    async fn nobody_else_is_asked_in_the_clear() {
+        for host in [
+            "10.0.0.1",
+            "keys.example",
+            "127.0.0.1.nip.io",
+            "localhost.example",
+            "[::ffff:127.0.0.1]",
+            "2130706434.example",
+        ] {
+            let told = problem(&format!("http://{host}/jwks")).await;
+            assert!(told.ends_with("use https://"), "{host}: {told}");
+        }
+        for url in ["file:///etc/passwd", "ftp://localhost.example/", "gopher://10.0.0.1:70/"] {
+            assert!(Ask::get(url).send(1_000).await.is_err(), "{url}");
+        }
+    }
+
+    #[test]
+    fn a_name_leads_neither_to_this_machine_nor_to_its_link() {
+        let of = |address: &str, is_here| may_be_asked(address.parse().expect("an address"), is_here);
+        for address in ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1", "64:ff9b::7f00:1"] {
+            assert!(!of(address, false), "{address} by the name of somebody else");
+        }
+        assert!(of("127.0.0.1", true) && of("::1", true));
+        assert!(!of("169.254.169.254", true) && !of("0.0.0.0", true), "not by our own name either");
+        for address in ["10.96.0.1", "192.168.1.9", "93.184.216.34", "fd12::1", "2606:2800::1"] {
+            assert!(of(address, false), "{address}: issuers and receivers of a cluster have such");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_redirect_is_an_answer_and_is_not_followed() {
+        let (there, asked) = answers("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}").await;
+        for status in [301, 302, 303, 307, 308] {
+            let head = format!("HTTP/1.1 {status} x\r\nlocation: {there}/\r\ncontent-length: 2\r\n\r\n{{}}");
+            let (here, _) = answers(head).await;
+            let answer = Ask::get(&here).send(1_000).await.expect("an answer");
+            assert_eq!((answer.status.as_u16(), answer.status.is_success()), (status, false));
+        }
+        assert_eq!(asked.load(Ordering::SeqCst), 0);
+    }
+
+    #[tokio::test]
+    async fn an_answer_has_no_more_bytes_than_are_asked_for() {
+        let long = format!("HTTP/1.1 200 OK\r\ncontent-length: 1001\r\n\r\n{}", "x".repeat(1_001));
+        let chunked = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n".to_owned()
+            + &format!("64\r\n{}\r\n", "x".repeat(100)).repeat(50);
+        for answer in [long, chunked] {
+            let (url, _) = answers(answer).await;
+            assert!(problem(&url).await.contains("cannot be read"), "{url}");
+        }
+        let (silent, _) = answers("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nx").await;
+        assert!(problem(&silent).await.contains("cannot be read"));
+    }
 }

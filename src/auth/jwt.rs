@@ -5,13 +5,15 @@
 use std::{collections::BTreeMap, path::PathBuf};
 
 use jsonwebtoken::{
-    Algorithm, AlgorithmFamily, DecodingKey, Validation, dangerous::insecure_decode_claims, decode, decode_header,
-    jwk::JwkSet,
+    Algorithm, AlgorithmFamily, DecodingKey, Header, Validation,
+    dangerous::insecure_decode_claims,
+    decode, decode_header,
+    jwk::{Jwk, JwkSet, KeyAlgorithm, KeyOperations, PublicKeyUse},
 };
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, value::RawValue};
 
 use super::provider;
-use callgate_core::domain::{identity::Mapped, pattern::Pattern, time::Timestamp};
+use callgate_core::domain::{identity::Mapped, json, pattern::Pattern, time::Timestamp};
 
 /// The longest that is read.
 pub const BYTES_MAX: usize = 16 << 10;
@@ -98,13 +100,23 @@ impl Keys {
         if keys.keys.is_empty() { Err("it has no key".to_owned()) } else { Ok(Self(keys)) }
     }
 
-    fn find(&self, kid: Option<&str>) -> Option<DecodingKey> {
-        let key = match (kid, self.0.keys.as_slice()) {
-            (Some(kid), _) => self.0.find(kid)?,
-            (None, [only]) => only,
-            (None, _) => return None,
-        };
-        DecodingKey::from_jwk(key).ok().filter(|key| key.family() != AlgorithmFamily::Hmac)
+    fn find(&self, kid: Option<&str>) -> Option<&Jwk> {
+        match (kid, self.0.keys.as_slice()) {
+            (Some(kid), _) => self.0.find(kid),
+            (None, [only]) => Some(only),
+            (None, _) => None,
+        }
+    }
+
+    /// The key of this header, where its issuer has published it for such signatures.
+    fn verifying(&self, header: &Header) -> Option<DecodingKey> {
+        let key = self.find(header.kid.as_deref())?;
+        let of = &key.common;
+        let is_for_signatures = matches!(of.public_key_use, None | Some(PublicKeyUse::Signature))
+            && of.key_operations.as_ref().is_none_or(|may| may.contains(&KeyOperations::Verify));
+        let is_for_this_one = of.key_algorithm.is_none_or(|alg| alg == KeyAlgorithm::from(header.alg));
+        let key = DecodingKey::from_jwk(key).ok().filter(|key| key.family() != AlgorithmFamily::Hmac);
+        key.filter(|_| is_for_signatures && is_for_this_one)
     }
 
     /// True when there is none of this token's: its issuer may have changed them.
@@ -156,13 +168,20 @@ pub fn verify(issuer: &Issuer, keys: &Keys, token: &str, now: Timestamp) -> Resu
     if !ALGORITHMS.contains(&header.alg) {
         return Err("the JWT is signed in a way that is not accepted");
     }
-    let key = keys.find(header.kid.as_deref()).ok_or("the JWT's key is none of its issuer's")?;
+    // None is understood here (RFC 7515, 4.1.11).
+    if header.crit.is_some() {
+        return Err("the JWT has an extension that has to be understood");
+    }
+    let key = keys.verifying(&header).ok_or("the JWT's key is none of its issuer's for such a signature")?;
     // Times are looked at below, by the database's clock; so is all else that is claimed.
     let mut signature = Validation::new(header.alg);
     signature.required_spec_claims.clear();
     (signature.validate_exp, signature.validate_nbf, signature.validate_aud) = (false, false, false);
+    let claims: Box<RawValue> = decode(token, &key, &signature).map_err(|_| "the JWT's signature is wrong")?.claims;
+    // Readers differ in which of two claims of one name they take.
+    json::parse(claims.get()).map_err(|_| "the JWT's claims are no JSON that has each name once")?;
     let claims: Map<String, Value> =
-        decode(token, &key, &signature).map_err(|_| "the JWT's signature is wrong")?.claims;
+        serde_json::from_str(claims.get()).map_err(|_| "the JWT's claims are no object")?;
     let text = |name: &str| claims.get(name).and_then(Value::as_str);
     if text("iss") != Some(&issuer.issuer) {
         return Err("the JWT is of another issuer");

@@ -204,16 +204,16 @@ async fn watch(form: Form, mut client: ApprovalServiceClient<Wire>) -> anyhow::R
 }
 
 pub(super) fn state(approval: &Approval) -> (&'static str, Style) {
-    let (name, colour) = match approval.state() {
-        ApprovalState::Pending => ("open", AnsiColor::Yellow),
-        ApprovalState::Approved => ("approved", AnsiColor::Green),
-        ApprovalState::Edited => ("edited", AnsiColor::Green),
-        ApprovalState::Denied => ("denied", AnsiColor::Red),
-        ApprovalState::Expired => ("expired", AnsiColor::BrightBlack),
-        ApprovalState::Withdrawn => ("withdrawn", AnsiColor::BrightBlack),
-        ApprovalState::Unspecified => ("?", AnsiColor::BrightBlack),
-    };
-    (name, Style::new().fg_color(Some(colour.into())))
+    let colored = |color: AnsiColor| Style::new().fg_color(Some(color.into()));
+    match approval.state() {
+        ApprovalState::Pending => ("open", colored(AnsiColor::Yellow)),
+        ApprovalState::Approved => ("approved", colored(AnsiColor::Green)),
+        ApprovalState::Edited => ("edited", colored(AnsiColor::Green)),
+        ApprovalState::Denied => ("denied", colored(AnsiColor::Red)),
+        ApprovalState::Expired => ("expired", Style::new().dimmed()),
+        ApprovalState::Withdrawn => ("withdrawn", Style::new().dimmed()),
+        ApprovalState::Unspecified => ("?", Style::new().dimmed()),
+    }
 }
 
 fn line(approval: &Approval) {
@@ -254,9 +254,14 @@ fn asked_of(approval: &Approval) -> String {
     whom
 }
 
+/// A text as it stands behind the name of a field: none of its lines begins where fields do.
+fn of_lines(text: &str) -> String {
+    if text.is_empty() { "-".to_owned() } else { text.replace(['\n', '\r'], "\n             ") }
+}
+
 fn whole(approval: &Approval) {
     let (state, style) = state(approval);
-    let of = |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
+    let of = of_lines;
     outln!("{}  {style}{state}{style:#}", approval.approval_id);
     outln!("  call       {} of session {}", approval.call_id, approval.session_id);
     outln!("  agent      {}", of(&approval.agent_id));
@@ -264,7 +269,7 @@ fn whole(approval: &Approval) {
         outln!("  host       {}, as it names itself", approval.host);
     }
     outln!("  tool       {}", approval.tool);
-    outln!("  arguments  {}", approval.arguments_json);
+    outln!("  arguments  {}", of(&approval.arguments_json));
     if !approval.edited_args_digest.is_empty() {
         let what = if approval.state() == ApprovalState::Edited { "approved " } else { "chosen   " };
         outln!("  {what}  {}", of(&approval.edited_arguments_json));
@@ -276,7 +281,7 @@ fn whole(approval: &Approval) {
         }
     }
     outln!("  because    {}", of(&approval.justification));
-    approval.reasons.iter().for_each(|reason| outln!("  rules say  {reason}"));
+    approval.reasons.iter().for_each(|reason| outln!("  rules say  {}", of(reason)));
     outln!("  for        {}", asked_of(approval));
     outln!("  asked      {}, expires {}", at(approval.create_time.as_ref()), at(approval.expire_time.as_ref()));
     if approval.resolve_time.is_some() {
@@ -287,5 +292,18 @@ fn whole(approval: &Approval) {
             let on = if approval.resource.is_empty() { String::new() } else { format!(" on {}", approval.resource) };
             outln!("  clears     {} of session {}{on}, until {}", approval.tool, approval.session_id, at(Some(until)));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_of_several_lines_is_no_further_field() {
+        let forged = of_lines("as agreed\n  answered   2026-11-26 by ada\r  reason     fine");
+        assert_eq!(forged.lines().count(), 3);
+        assert!(forged.lines().skip(1).all(|line| line.starts_with("             ")), "{forged}");
+        assert_eq!((of_lines("").as_str(), of_lines("one line").as_str()), ("-", "one line"));
     }
 }

@@ -93,3 +93,42 @@ async fn read(source: &Source) -> anyhow::Result<Keys> {
     };
     Keys::read(&text).map_err(|problem| anyhow!("they are no key set: {problem}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        net::TcpListener,
+    };
+
+    use super::*;
+
+    const KEYS: &str =
+        r#"{"keys":[{"kty":"OKP","crv":"Ed25519","kid":"k","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}"#;
+
+    /// Keys at an address of this machine that answers with this status.
+    async fn read_with(status: &str) -> anyhow::Result<Keys> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let url = format!("http://{}/jwks", listener.local_addr().expect("an address"));
+        let head = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\n", KEYS.len());
+        let head = format!("{head}location: https://evil.example/jwks\r\n\r\n{KEYS}");
+        tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.expect("a connection");
+            let _ = stream.read(&mut [0; 4_096]).await;
+            let _ = stream.write_all(head.as_bytes()).await;
+        });
+        read(&Source::Url { url, ca: None, bearer: None }).await
+    }
+
+    #[tokio::test]
+    async fn what_comes_with_a_redirect_or_an_error_is_no_key_set() {
+        read_with("200 OK").await.expect("keys");
+        for status in ["301 x", "302 x", "303 x", "307 x", "308 x", "404 x", "500 x"] {
+            let error = read_with(status).await.expect_err(status).to_string();
+            assert!(error.contains("it answered"), "{status}: {error}");
+        }
+        let link = Source::Url { url: "https://169.254.169.254/jwks".to_owned(), ca: None, bearer: None };
+        let error = read(&link).await.expect_err("this link").to_string();
+        assert!(error.ends_with("is an address that nobody is asked at"), "{error}");
+    }
+}

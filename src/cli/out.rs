@@ -2,7 +2,8 @@
 //! and the command ends as it would have, quietly and with its own exit code.
 //!
 //! What is printed holds texts of models and tools. A character that moves the cursor, hides or turns a text around is
-//! printed as JSON escapes it (`\u202e`), so that JSON keeps its value; colors, line breaks and tabs stay.
+//! printed as JSON escapes it (`\u202e`), so that JSON keeps its value; colors in which text is seen, line breaks and
+//! tabs stay.
 
 use std::{
     borrow::Cow,
@@ -96,12 +97,20 @@ fn is_unseen(c: char) -> bool {
     !is_visible(c)
 }
 
-/// How long the sequence is that a text begins with, where it only sets colors: `ESC [ 1 ; 31 m`.
+/// How long the sequence is that a text begins with, where it only sets colors in which text is seen on any background:
+/// `ESC [ 1 ; 31 m`.
 fn color(text: &str) -> Option<usize> {
     const LONGEST: usize = 24;
     let parameters = text.strip_prefix("\u{1b}[")?;
     let end = parameters.bytes().take(LONGEST).position(|b| !(b.is_ascii_digit() || b == b';'))?;
-    (parameters.as_bytes()[end] == b'm').then_some(end + "\u{1b}[m".len())
+    let is_seen = parameters[..end].split(';').all(is_seen_in);
+    (is_seen && parameters.as_bytes()[end] == b'm').then_some(end + "\u{1b}[m".len())
+}
+
+/// Is text seen that is written so? Concealed it is not, and black, white and gray are what terminals have behind it;
+/// a background is set to hide, and longer forms of colors may be any of these.
+fn is_seen_in(parameter: &str) -> bool {
+    matches!(parameter.parse(), Ok(0..=4 | 22..=24 | 31..=36 | 39 | 91..=96)) || parameter.is_empty()
 }
 
 #[cfg(test)]
@@ -117,6 +126,17 @@ mod tests {
             ("a\u{200b}b\rc", r"a\u200bb\u000dc"),
             ("\u{1b}[2Jgone\u{1b}]0;title\u{7}", r"\u001b[2Jgone\u001b]0;title\u0007"),
             ("\u{1b}[", r"\u001b["),
+            ("\u{1b}[8mhidden\u{1b}[0m", "\\u001b[8mhidden\u{1b}[0m"),
+            ("\u{1b}[1;8mhidden", r"\u001b[1;8mhidden"),
+            ("\u{1b}[008mhidden", r"\u001b[008mhidden"),
+            ("\u{1b}[30mblack", r"\u001b[30mblack"),
+            ("\u{1b}[90mgray", r"\u001b[90mgray"),
+            ("\u{1b}[97mwhite", r"\u001b[97mwhite"),
+            ("\u{1b}[31;41mred on red", r"\u001b[31;41mred on red"),
+            ("\u{1b}[38;5;0mblack", r"\u001b[38;5;0mblack"),
+            ("\u{1b}[7mturned", r"\u001b[7mturned"),
+            ("\u{1b}[99999999999mx", r"\u001b[99999999999mx"),
+            ("\u{1b}[mx\u{1b}[;1my", "\u{1b}[mx\u{1b}[;1my"),
             ("\u{e0041}", r"\udb40\udc41"),
         ] {
             assert_eq!(seen(text), expected, "{text:?}");

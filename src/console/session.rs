@@ -18,6 +18,7 @@ use zeroize::Zeroizing;
 
 use super::visitor::Known;
 use crate::gate::{Gate, NoAnswer, for_people};
+use callgate_core::domain::time::Timestamp;
 
 /// A session ends after so long without anything done. (OWASP's session management cheat sheet has 15 to 30 minutes for
 /// what is worth most, and an hour or two else; who answers questions has a page open, and does nothing for long.)
@@ -26,7 +27,7 @@ pub(super) const IDLE: Duration = Duration::from_secs(3_600);
 pub(super) const LASTS: Duration = Duration::from_secs(12 * 3_600);
 
 /// How long somebody may take to sign in by an issuer.
-const SIGN_IN_S: u32 = 600;
+pub(super) const SIGN_IN: Duration = Duration::from_secs(600);
 /// What the browser keeps meanwhile.
 const SIGN_IN_COOKIE: &str = "__Host-callgate-sign-in";
 
@@ -45,6 +46,17 @@ pub(super) enum Showed {
     Name(String),
     /// The certificate of the connection.
     Certificate,
+}
+
+/// What a browser keeps while somebody signs in by an issuer.
+pub(super) struct Begun {
+    pub(super) secret: Secret,
+    /// The issuer's.
+    pub(super) place: usize,
+    /// When that was begun, as the browser says.
+    pub(super) at: Timestamp,
+    /// Where they go on.
+    pub(super) next: String,
 }
 
 /// What a browser keeps.
@@ -82,7 +94,7 @@ impl Secret {
 
     /// Is this what our forms carry?
     pub(super) fn is_csrf(&self, given: &str) -> bool {
-        self.is_text(b"csrf", given)
+        same(&self.csrf(), given)
     }
 
     /// A text that only who has this secret can make.
@@ -90,16 +102,11 @@ impl Secret {
         text(&self.derived(label))
     }
 
-    /// Is this that text?
-    pub(super) fn is_text(&self, label: &[u8], given: &str) -> bool {
-        bool::from(self.text(label).as_bytes().ct_eq(given.as_bytes()))
-    }
-
-    /// The header by which a browser keeps it while somebody signs in by the issuer at this place, and where they go
-    /// on then. An issuer's page leads back, so it goes with what other sites lead to.
-    pub(super) fn of_sign_in(&self, place: usize, next: &str) -> Option<HeaderValue> {
-        let value = format!("{}.{place}.{}", text(&self.0[..]), text(next.as_bytes()));
-        let how = format!("Path=/; Secure; HttpOnly; SameSite=Lax; Max-Age={SIGN_IN_S}");
+    /// The header by which a browser keeps it while somebody signs in by the issuer at this place, since when, and
+    /// where they go on then. An issuer's page leads back, so it goes with what other sites lead to.
+    pub(super) fn of_sign_in(&self, place: usize, at: Timestamp, next: &str) -> Option<HeaderValue> {
+        let value = format!("{}.{place}.{}.{}", text(&self.0[..]), at.as_millis(), text(next.as_bytes()));
+        let how = format!("Path=/; Secure; HttpOnly; SameSite=Lax; Max-Age={}", SIGN_IN.as_secs());
         let mut value = HeaderValue::from_str(&format!("{SIGN_IN_COOKIE}={value}; {how}")).ok()?;
         value.set_sensitive(true);
         Some(value)
@@ -111,12 +118,13 @@ impl Secret {
         HeaderValue::from_str(&format!("{SIGN_IN_COOKIE}=; {how}")).ok()
     }
 
-    /// What it keeps while somebody signs in: the secret, by whom, and where they go on.
-    pub(super) fn begun(headers: &HeaderMap) -> Option<(Self, usize, String)> {
-        let [secret, place, next]: [&str; 3] =
+    /// What it keeps while somebody signs in.
+    pub(super) fn begun(headers: &HeaderMap) -> Option<Begun> {
+        let [secret, place, at, next]: [&str; 4] =
             cookie(headers, SIGN_IN_COOKIE)?.split('.').collect::<Vec<_>>().try_into().ok()?;
         let next = String::from_utf8(BASE64.decode(next).ok()?).ok()?;
-        Some((Self::read(secret)?, place.parse().ok()?, next))
+        let at = Timestamp::from_millis(at.parse().ok()?);
+        Some(Begun { secret: Self::read(secret)?, place: place.parse().ok()?, at, next })
     }
 
     fn derived(&self, label: &[u8]) -> [u8; 32] {
@@ -160,6 +168,11 @@ fn cookie<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
     let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut pairs = cookies.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='));
     pairs.find(|(known, _)| *known == name).map(|(_, value)| value)
+}
+
+/// Are they the same, looked at in a time that tells nothing of where they differ?
+pub(super) fn same(own: &str, given: &str) -> bool {
+    bool::from(own.as_bytes().ct_eq(given.as_bytes()))
 }
 
 /// Bytes as cookies and URLs take them.

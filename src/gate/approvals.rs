@@ -205,6 +205,7 @@ impl Gate {
                 // The call tree remembers a call only as it stands; who answered it is in its past.
                 match self.question(tenant, approval_id).await? {
                     Some(question) if question.resolution.is_some() => as_closed(question, (state, digest), &by.name),
+                    Some(question) if rejection == CommandRejection::SaidBefore => Ok(question),
                     _ => Err(GateError::Rejected(rejection)),
                 }
             }

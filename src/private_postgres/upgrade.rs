@@ -106,6 +106,11 @@ impl Upgrade {
 ///
 /// [`PrivatePostgresError::Locked`], or what keeps it from being removed.
 pub async fn clear(data_dir: &Path) -> Result<(), PrivatePostgresError> {
+    // What it leads to is somebody else's, and a database would be made there.
+    if data_dir.is_symlink() {
+        let link = io::Error::new(io::ErrorKind::InvalidInput, "it is a link, and links are not followed here");
+        return Err(PrivatePostgresError::io("remove", data_dir)(link));
+    }
     if !data_dir.exists() {
         return Ok(());
     }

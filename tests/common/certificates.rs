@@ -76,6 +76,13 @@ impl Authority {
         self.signed(params, ExtendedKeyUsagePurpose::ClientAuth)
     }
 
+    /// For a client without any name but that of its subject.
+    pub(crate) fn client_called(&self, subject: &str) -> Pair {
+        let mut params = CertificateParams::new(Vec::new()).expect("no names");
+        params.distinguished_name.push(DnType::CommonName, subject);
+        self.signed(params, ExtendedKeyUsagePurpose::ClientAuth)
+    }
+
     /// The list of what it has revoked, which ends in that year.
     pub(crate) fn revoked(&self, revoked: &[&Pair], ends: i32) -> String {
         let revoked = revoked.iter().map(|pair| RevokedCertParams {

@@ -72,7 +72,12 @@ impl Issuer {
 
     /// Signs under any header, also one that does not fit the key.
     pub(crate) fn sign(&self, header: &Value, claims: &Value) -> String {
-        let message = format!("{}.{}", b64(header.to_string()), b64(claims.to_string()));
+        self.sign_text(&header.to_string(), &claims.to_string())
+    }
+
+    /// Signs what no writer of JSON would write, too.
+    pub(crate) fn sign_text(&self, header: &str, claims: &str) -> String {
+        let message = format!("{}.{}", b64(header), b64(claims));
         let (random, bytes) = (SystemRandom::new(), message.as_bytes());
         let signature = match &self.key {
             Key::Ecdsa(key) => b64(key.sign(&random, bytes).expect("a signature")),

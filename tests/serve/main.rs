@@ -26,6 +26,7 @@ mod privacy;
 mod psql;
 mod refusals;
 mod replicas;
+mod restored;
 mod run;
 mod scripts;
 mod server;

@@ -37,6 +37,8 @@ struct Receiver {
     answers: Arc<Semaphore>,
     /// The next answers; 204 after them.
     statuses: Arc<Mutex<Vec<u16>>>,
+    /// Where it leads those whom it redirects.
+    leads_to: Arc<Mutex<String>>,
 }
 
 #[derive(Debug)]
@@ -66,8 +68,12 @@ impl Request {
 
     /// Signed as Standard Webhooks has it, by who knows the secret.
     fn is_signed(&self) -> bool {
+        self.is_signed_at(&self.headers["webhook-timestamp"])
+    }
+
+    fn is_signed_at(&self, at: &str) -> bool {
         let mut mac = Hmac::<Sha256>::new_from_slice(&SECRET).expect("a key");
-        let (id, at) = (&self.headers["webhook-id"], &self.headers["webhook-timestamp"]);
+        let id = &self.headers["webhook-id"];
         mac.update(format!("{id}.{at}.{}", self.body).as_bytes());
         self.headers["webhook-signature"] == format!("v1,{}", BASE64.encode(mac.finalize().into_bytes()))
     }
@@ -80,22 +86,25 @@ impl Receiver {
         let (tell, told) = mpsc::unbounded_channel();
         let answers = Arc::new(Semaphore::new(100));
         let statuses = Arc::new(Mutex::new(Vec::new()));
-        let (permits, next) = (Arc::clone(&answers), Arc::clone(&statuses));
+        let leads_to = Arc::<Mutex<String>>::default();
+        let (permits, next, to) = (Arc::clone(&answers), Arc::clone(&statuses), Arc::clone(&leads_to));
         tokio::spawn(async move {
             loop {
                 let (mut stream, _) = listener.accept().await.expect("a connection");
-                let (tell, permits, next) = (tell.clone(), Arc::clone(&permits), Arc::clone(&next));
+                let (tell, permits) = (tell.clone(), Arc::clone(&permits));
+                let (next, to) = (Arc::clone(&next), Arc::clone(&to));
                 tokio::spawn(async move {
                     let request = Request::read(&mut stream).await;
                     let _ = tell.send(request);
                     permits.acquire().await.expect("open").forget();
                     let status = next.lock().await.pop().unwrap_or(204);
-                    let _ =
-                        stream.write_all(format!("HTTP/1.1 {status} x\r\ncontent-length: 0\r\n\r\n").as_bytes()).await;
+                    let to = to.lock().await.clone();
+                    let head = format!("HTTP/1.1 {status} x\r\nlocation: {to}\r\ncontent-length: 0\r\n\r\n");
+                    let _ = stream.write_all(head.as_bytes()).await;
                 });
             }
         });
-        Arc::new(Self { url, told: Mutex::new(told), answers, statuses })
+        Arc::new(Self { url, told: Mutex::new(told), answers, statuses, leads_to })
     }
 
     async fn next(&self) -> Request {
@@ -180,4 +189,28 @@ async fn a_chat_gets_a_text_and_a_wrong_file_is_told_before_anything_starts() {
     assert!(text.starts_with("*refund_order* waits for a person (high risk"), "{text}");
     assert!(text.ends_with(&format!("<https://plane.example/approvals/{}|Look at it and answer>", asked.approval_id)));
     assert_eq!(body.as_object().map(serde_json::Map::len), Some(1), "{body}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_attempt_is_signed_at_its_own_time_and_a_redirect_is_not_followed() {
+    let (home, receiver, elsewhere) = (Home::prepared().await, Receiver::start().await, Receiver::start().await);
+    let policy = home.file("policy.yaml", POLICY);
+    let secret = home.file("secret", &format!("whsec_{}", BASE64.encode(SECRET)));
+    let text = format!("url: {}\nsecret_file: {}\nconsole_url: https://plane.example\n", receiver.url, path(&secret));
+    let file = home.file("webhook.yaml", &text);
+    *receiver.leads_to.lock().await = elsewhere.url.clone();
+    // The last is the first.
+    receiver.statuses.lock().await.extend([503, 308, 307, 302]);
+    let server = Server::start(&home, &["--policy", path(&policy), "--approvals-webhook", path(&file)]);
+    let asked = evaluate(&mut server.client().await, refund("s1")).await;
+    let mut times = Vec::new();
+    for _ in 0..5 {
+        let told = receiver.next().await;
+        let at: i64 = told.headers["webhook-timestamp"].parse().expect("seconds");
+        assert!(told.is_signed() && told.headers["webhook-id"] == asked.approval_id, "{told:?}");
+        assert!(!told.is_signed_at(&(at + 300).to_string()), "its time is part of what is signed");
+        times.push(at);
+    }
+    assert!(times.windows(2).all(|pair| pair[0] < pair[1]), "waits of a second and more: {times:?}");
+    assert!(elsewhere.is_quiet().await, "nobody is told where a receiver leads");
 }

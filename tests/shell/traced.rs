@@ -1,5 +1,6 @@
-//! What the programs of reads do, by their system calls: they write nothing, connect to nothing, and run no program that
-//! their row does not name. Lines run in a folder and a home of their own, without a network where the machine allows it.
+//! What the programs of reads do, by their system calls: they write nothing, connect to nothing, and run no program
+//! that their row does not name. Lines run in a folder and a home of their own, without a network where the machine
+//! allows it.
 
 use std::{
     collections::BTreeSet,

@@ -161,6 +161,15 @@ fn a_licence_a_source_and_a_double_that_nobody_accepted_are_seen() {
 }
 
 #[test]
+fn cargo_deny_accepts_the_same_licences_and_source() {
+    let text = fs::read_to_string(FilePath::new(ROOT).join("deny.toml")).expect("deny.toml");
+    let list = text.split_once("allow = [").and_then(|(_, rest)| rest.split_once(']')).expect("a list").0;
+    let accepted: Vec<&str> = list.split(',').map(|one| one.trim().trim_matches('"')).collect();
+    assert_eq!(accepted[..accepted.len() - 1], LICENCES, "and a comma behind the last");
+    assert!(text.contains(&format!("allow-registry = [\"{}\"]", SOURCE.trim_start_matches("registry+"))), "{text}");
+}
+
+#[test]
 fn the_clients_have_the_servers_version() {
     let root = FilePath::new(ROOT);
     for (file, line) in [

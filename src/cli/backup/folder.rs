@@ -25,6 +25,7 @@ const UNFINISHED: &str = ".unfinished-";
 /// The form of the folder.
 const FORM: u32 = 1;
 const CHUNK_BYTES: usize = 1 << 16;
+const MANIFEST_BYTES_MAX: u64 = 1 << 20;
 
 /// What a backup is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,13 +72,14 @@ impl Manifest {
     /// Reads it, and holds every file against it.
     pub(super) fn read(folder: &Path) -> anyhow::Result<Self> {
         let shown = folder.display();
-        let text = match fs::read(folder.join(MANIFEST)) {
-            Ok(text) => text,
+        let mut text = Vec::new();
+        match opened(&folder.join(MANIFEST)).and_then(|file| file.take(MANIFEST_BYTES_MAX).read_to_end(&mut text)) {
+            Ok(_) => {}
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
                 bail!("{shown} is no backup: it has no {MANIFEST}, which a backup that was interrupted lacks, too")
             }
             Err(error) => return Err(error).with_context(|| format!("{shown}/{MANIFEST} cannot be read")),
-        };
+        }
         #[derive(Deserialize)]
         struct Form {
             form: u32,
@@ -105,10 +107,19 @@ impl Manifest {
     }
 }
 
+/// A file of a backup, which has no links to elsewhere, and nothing that is read without end.
+fn opened(path: &Path) -> io::Result<File> {
+    let kind = fs::symlink_metadata(path)?.file_type();
+    if !kind.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no file, and links are not followed"));
+    }
+    File::open(path)
+}
+
 fn part(folder: &Path, name: &str) -> anyhow::Result<Part> {
     let path = folder.join(name);
     let read = || -> io::Result<Part> {
-        let (mut file, mut digest, mut bytes) = (File::open(&path)?, Sha256::new(), 0);
+        let (mut file, mut digest, mut bytes) = (opened(&path)?, Sha256::new(), 0);
         let mut chunk = vec![0; CHUNK_BYTES];
         loop {
             match file.read(&mut chunk)? {
@@ -285,6 +296,37 @@ mod tests {
         fs::remove_file(folder.join(MANIFEST)).expect("removed");
         assert!(refused(&folder).contains("is no backup"));
         assert!(refused(Path::new("/nowhere")).contains("is no backup"));
+    }
+
+    #[test]
+    fn a_manifest_names_nothing_else_and_no_part_is_a_link() {
+        let (dir, folder) = made();
+        let refused = || format!("{:#}", Manifest::read(&folder).expect_err("refused"));
+        let whole = fs::read_to_string(folder.join(MANIFEST)).expect("text");
+        let outside = dir.path().join("outside");
+        fs::copy(folder.join(ROLES), &outside).expect("copied");
+        for name in ["../outside", &outside.display().to_string(), "./roles.sql", "roles.sql/", "roles.sql\\u0000", ""]
+        {
+            fs::write(folder.join(MANIFEST), whole.replace("\"roles.sql\"", &format!("\"{name}\""))).expect("written");
+            assert!(refused().contains("is damaged: it names"), "{name}: {}", refused());
+        }
+        fs::write(folder.join(MANIFEST), &whole).expect("written");
+        // The same bytes, by a link; then what would be read for ever, and a folder.
+        for part in [ROLES, DUMP, MANIFEST] {
+            let (path, kept) = (folder.join(part), dir.path().join(part));
+            fs::rename(&path, &kept).expect("moved");
+            std::os::unix::fs::symlink(&kept, &path).expect("linked");
+            assert!(refused().contains("links are not followed"), "{part}: {}", refused());
+            fs::remove_file(&path).expect("removed");
+            std::os::unix::fs::symlink("/dev/zero", &path).expect("linked");
+            assert!(refused().contains("links are not followed"), "{part}: {}", refused());
+            fs::remove_file(&path).expect("removed");
+            fs::create_dir(&path).expect("made");
+            assert!(refused().contains("it is no file"), "{part}: {}", refused());
+            fs::remove_dir(&path).expect("removed");
+            fs::rename(&kept, &path).expect("moved");
+            Manifest::read(&folder).expect("whole again");
+        }
     }
 
     #[test]

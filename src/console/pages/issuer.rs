@@ -22,11 +22,12 @@ use crate::{
     console::{
         Console,
         fault::Fault,
-        session::{self, Secret, Showed},
+        session::{self, Begun, SIGN_IN, Secret, Showed, same},
         visitor::{Known, Shown, is_here},
     },
-    outgoing::Ask,
+    outgoing::{self, Ask},
 };
+use callgate_core::domain::time::Timestamp;
 
 /// Longest answer of an issuer, in bytes.
 const ANSWER_BYTES_MAX: usize = 256 << 10;
@@ -59,11 +60,30 @@ async fn endpoints(issuer: &Issuer, way: &SignIn) -> Result<Endpoints, Fault> {
     let url = format!("{}/.well-known/openid-configuration", issuer.issuer.trim_end_matches('/'));
     let answer = Ask::get(&url).authority(way.ca.as_deref()).send(ANSWER_BYTES_MAX).await;
     let answer = answer.map_err(|failed| away(issuer, &failed))?;
+    if !answer.status.is_success() {
+        return Err(away(issuer, &format!("{url}: it answered {}", answer.status)));
+    }
     let found: Endpoints = serde_json::from_str(&answer.body).map_err(|error| away(issuer, &error))?;
     if found.issuer != issuer.issuer {
         return Err(away(issuer, &format!("what is there is of {}", found.issuer)));
     }
+    for endpoint in [&found.authorization_endpoint, &found.token_endpoint] {
+        if !is_for(&url, endpoint) {
+            return Err(away(issuer, &format!("{endpoint} is no endpoint of its: it has to be https://, elsewhere")));
+        }
+    }
     Ok(found)
+}
+
+/// May who is at this URL name that endpoint? Who is elsewhere has nothing to say to what listens on this machine, and
+/// nobody is led to a page in the clear.
+fn is_for(url: &str, endpoint: &str) -> bool {
+    let here = |url: &Url| url.host().is_some_and(|host| outgoing::is_here(&host));
+    let (Ok(url), Ok(endpoint)) = (Url::parse(url), Url::parse(endpoint)) else { return false };
+    match here(&endpoint) {
+        true => here(&url) && matches!(endpoint.scheme(), "http" | "https"),
+        false => endpoint.scheme() == "https",
+    }
 }
 
 fn issuer(console: &Console, place: usize) -> Result<(Issuer, SignIn), Fault> {
@@ -88,18 +108,25 @@ async fn leave(
     let found = endpoints(&issuer, &sign_in).await?;
     let secret = Secret::new()?;
     let next = if is_here(&way.next) { way.next.as_str() } else { "/" };
+    let now = console.gate.now();
     let mut to = Url::parse(&found.authorization_endpoint).map_err(|error| away(&issuer, &error))?;
     to.query_pairs_mut()
         .append_pair("response_type", "code")
         .append_pair("client_id", &issuer.audience)
         .append_pair("redirect_uri", &sign_in.redirect)
         .append_pair("scope", &sign_in.scopes)
-        .append_pair("state", &secret.text(b"state"))
+        .append_pair("state", &state(&secret, now))
         .append_pair("nonce", &secret.text(b"nonce"))
         .append_pair("code_challenge", &challenge(&secret))
         .append_pair("code_challenge_method", "S256");
-    let cookie = secret.of_sign_in(place, next).ok_or_else(|| Fault::field("no cookie could be made"))?;
+    let cookie = secret.of_sign_in(place, now, next).ok_or_else(|| Fault::field("no cookie could be made"))?;
     Ok(([(header::SET_COOKIE, cookie)], Redirect::to(to.as_str())).into_response())
+}
+
+/// What the issuer leads back with, made of when that was begun: a browser that keeps that for longer than it was told
+/// comes too late.
+fn state(secret: &Secret, begun: Timestamp) -> String {
+    secret.text(format!("state {}", begun.as_millis()).as_bytes())
 }
 
 fn challenge(secret: &Secret) -> String {
@@ -114,6 +141,8 @@ struct Back {
     code: String,
     #[serde(default)]
     state: String,
+    /// Who leads back, where the issuer says so (RFC 9207).
+    iss: Option<String>,
     #[serde(default)]
     error: String,
     #[serde(default)]
@@ -146,17 +175,23 @@ impl FromRequestParts<Console> for Led {
 
 async fn back(State(console): State<Console>, Led(shown): Led, Query(back): Query<Back>) -> Result<Response, Fault> {
     let again = || Fault::new(StatusCode::BAD_REQUEST, "this sign-in was not begun in your browser, or took too long");
-    let (secret, place, next) = Secret::begun(&shown.headers).ok_or_else(again)?;
-    if !secret.is_text(b"state", &back.state) {
+    let Begun { secret, place, at, next } = Secret::begun(&shown.headers).ok_or_else(again)?;
+    let since = console.gate.now().as_millis().abs_diff(at.as_millis());
+    if !same(&state(&secret, at), &back.state) || u128::from(since) > SIGN_IN.as_millis() {
         return Err(again());
     }
     let (issuer, way) = issuer(&console, place)?;
+    // What another issuer has led here is not shown to this one.
+    if back.iss.is_some_and(|iss| iss != issuer.issuer) {
+        return Err(again());
+    }
     if !back.error.is_empty() {
         let message = format!("the issuer refused: {} {}", back.error, back.error_description);
         return Err(Fault::new(StatusCode::UNAUTHORIZED, message.trim()));
     }
     let token = redeemed(&issuer, &way, &secret, &back.code).await?;
-    if claimed(&token, "nonce").is_none_or(|nonce| !secret.is_text(b"nonce", &nonce)) {
+    let is_ours = claimed(&token, "nonce").is_some_and(|nonce| same(&secret.text(b"nonce"), &nonce));
+    if !is_ours || claimed(&token, "iss").as_deref() != Some(&issuer.issuer) {
         return Err(again());
     }
     let showed = Showed::Bearer(token);
@@ -198,4 +233,34 @@ async fn redeemed(issuer: &Issuer, way: &SignIn, secret: &Secret, code: &str) ->
     }
     let tokens: Tokens = serde_json::from_str(&answer.body).map_err(|error| away(issuer, &error))?;
     Ok(tokens.id_token)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_issuer_names_neither_this_machine_nor_a_page_in_the_clear() {
+        const AWAY: &str = "https://id.example/.well-known/openid-configuration";
+        for endpoint in ["https://id.example/token", "https://login.other.example:8443/token?a=b"] {
+            assert!(is_for(AWAY, endpoint), "{endpoint}");
+        }
+        for endpoint in [
+            "http://id.example/token",
+            "http://127.0.0.1:7600/token",
+            "https://127.0.0.1/token",
+            "https://localhost:8200/v1/sys/seal",
+            "http://[::1]/token",
+            "javascript:alert(1)",
+            "data:text/html,x",
+            "//id.example/token",
+            "/token",
+            "",
+        ] {
+            assert!(!is_for(AWAY, endpoint), "{endpoint}");
+        }
+        let here = "http://127.0.0.1:9000/.well-known/openid-configuration";
+        assert!(is_for(here, "http://127.0.0.1:9000/token") && is_for(here, "https://id.example/token"));
+        assert!(!is_for(here, "http://id.example/token"));
+    }
 }

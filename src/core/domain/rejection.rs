@@ -93,6 +93,8 @@ pub enum CommandRejection {
     },
     /// What two people must approve is approved for the one call alone.
     ScopeForTwo,
+    /// They have said yes to the very same before, and another one is waited for.
+    SaidBefore,
     /// The arguments that somebody chose are not taken.
     Edit(EditRejection),
     /// Only who asked can take the question back.

@@ -144,6 +144,10 @@ fn answer(
         return Err(CommandRejection::Edit(EditRejection::AtHost));
     }
     if approve && seconds(approval, &command.by.name, edited)? + 1 < route.people as usize {
+        // Also of answers that several replicas take at once there is one.
+        if approval.seconded_by.iter().any(|(known, _)| is_same_name(known, &command.by.name)) {
+            return Err(CommandRejection::SaidBefore);
+        }
         let (approval_id, call_id) = (id.to_owned(), call.call_id.clone());
         return Ok(Control::Seconded { approval_id, call_id, edited: edited.cloned() });
     }

@@ -10,6 +10,8 @@ use callgate_core::domain::{
     rejection::{CommandRejection, NotRaised, SessionUnknown},
 };
 
+const SAID_BEFORE: &str = "you have said yes to it before, and another person has to";
+
 impl Told for CommandRejection {
     fn told(self) -> Status {
         let (code, reason, message) = match self {
@@ -62,6 +64,7 @@ impl Told for CommandRejection {
                 let message = format!("the question is for people of the group {groups}{}", later.unwrap_or_default());
                 (Code::PermissionDenied, "NOT_IN_GROUP", message)
             }
+            Self::SaidBefore => (Code::FailedPrecondition, "APPROVAL_ANSWERED", SAID_BEFORE.to_owned()),
             Self::ScopeForTwo => (
                 Code::FailedPrecondition,
                 "SCOPE_FOR_TWO",

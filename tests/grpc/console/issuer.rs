@@ -18,13 +18,17 @@ use crate::common::issuer::{Issuer, key_set};
 
 /// What the issuer answers to a code, and what it was asked.
 #[derive(Default)]
-struct Desk {
-    id_token: String,
-    asked: Vec<String>,
+pub(super) struct Desk {
+    pub(super) id_token: String,
+    pub(super) asked: Vec<String>,
+    /// The status of its answers to codes; 200 without one.
+    pub(super) refuses: Option<u16>,
+    /// What it says of itself, and with which status, in place of the truth.
+    pub(super) says: Option<(u16, Value)>,
 }
 
 /// An issuer that listens, and its URL.
-async fn desk() -> (String, Arc<Mutex<Desk>>) {
+pub(super) async fn desk() -> (String, Arc<Mutex<Desk>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("an address"));
     let desk = Arc::new(Mutex::new(Desk::default()));
@@ -38,15 +42,21 @@ async fn desk() -> (String, Arc<Mutex<Desk>>) {
                 asked.extend_from_slice(&part[..read]);
             }
             let asked = String::from_utf8(asked).expect("UTF-8");
-            let answer = if asked.starts_with("GET /.well-known/openid-configuration ") {
-                json!({"issuer": own, "authorization_endpoint": format!("{own}/authorize"),
-                       "token_endpoint": format!("{own}/token")})
-            } else {
-                json!({"id_token": known.lock().expect("no panic").id_token, "token_type": "Bearer"})
+            let (status, answer) = {
+                let mut desk = known.lock().expect("no panic");
+                let answer = if asked.starts_with("GET /.well-known/openid-configuration ") {
+                    let truth = json!({"issuer": own, "authorization_endpoint": format!("{own}/authorize"),
+                                       "token_endpoint": format!("{own}/token")});
+                    desk.says.clone().unwrap_or((200, truth))
+                } else {
+                    (desk.refuses.unwrap_or(200), json!({"id_token": desk.id_token, "token_type": "Bearer"}))
+                };
+                desk.asked.push(asked);
+                answer
             };
-            known.lock().expect("no panic").asked.push(asked);
             let (answer, length) = (answer.to_string(), answer.to_string().len());
-            let head = format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n");
+            let head =
+                format!("HTTP/1.1 {status} x\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n");
             stream.write_all(format!("{head}{answer}").as_bytes()).await.expect("sent");
         }
     });
@@ -62,7 +72,7 @@ fn is_whole(asked: &[u8]) -> bool {
     length.is_none_or(|length| body.len() == length.parse::<usize>().expect("a number"))
 }
 
-fn parameters(url: &str) -> Value {
+pub(super) fn parameters(url: &str) -> Value {
     let url = Url::parse(url).expect("a URL");
     url.query_pairs()
         .map(|(name, value)| (name.into_owned(), Value::from(value.into_owned())))

@@ -2,6 +2,7 @@
 
 mod approvals;
 mod fleet;
+mod forged;
 mod issuer;
 mod learning;
 mod policy;

@@ -1,0 +1,223 @@
+//! Sign-in by an issuer, where something of it is planted, kept, sent again, or comes from elsewhere.
+
+use std::sync::{Arc, Mutex};
+
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use callgate::auth::{file, jwt::Keys};
+use callgate_core::{domain::identity::Role, policy::Policy};
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use http::{StatusCode, header};
+use serde_json::{Value, json};
+use sha2::Sha256;
+
+use super::{
+    Browser, Page,
+    issuer::{Desk, desk, parameters},
+    served,
+};
+use crate::{
+    common::{
+        issuer::{Issuer, key_set},
+        wire::Plane,
+    },
+    credentials::{token, who},
+};
+
+/// A plane, and two issuers by which people sign in.
+struct Scene {
+    plane: Plane,
+    urls: [String; 2],
+    desks: [Arc<Mutex<Desk>>; 2],
+    issuers: [Issuer; 2],
+}
+
+/// What somebody has begun: the cookie, and what the issuer is to come back with.
+struct Begun {
+    cookie: String,
+    state: String,
+    nonce: String,
+}
+
+impl Scene {
+    async fn start() -> Self {
+        let plane = served(&Policy::default()).await;
+        let (desks, issuers) = ([desk().await, desk().await], [Issuer::es256("k"), Issuer::es256("k")]);
+        let urls = [desks[0].0.clone(), desks[1].0.clone()];
+        let of = |url: &String| {
+            format!(
+                "- issuer: {url}\n  audience: console\n  jwks: /nobody/reads/it\n  rules:\n  \
+                 - {{claims: {{sub: '*'}}, as: {{roles: [analyst]}}}}\n  \
+                 sign_in: {{redirect: 'http://localhost/sign-in/callback'}}\n"
+            )
+        };
+        let auth = format!("issuers:\n{}{}", of(&urls[0]), of(&urls[1]));
+        plane.gate.map(file::read(&auth).expect("a mapping")).await.expect("its tenant");
+        for (place, issuer) in issuers.iter().enumerate() {
+            plane.gate.set_keys(place, Keys::read(&key_set(&[issuer])).expect("a key set"));
+        }
+        Self { plane, urls, desks: desks.map(|(_, desk)| desk), issuers }
+    }
+
+    fn now_s(&self) -> i64 {
+        self.plane.gate.now().as_millis() / 1_000
+    }
+
+    /// The first issuer gives a token of this one, for this sign-in.
+    fn gives(&self, place: usize, nonce: &str) {
+        let claims = json!({"iss": self.urls[place], "aud": "console", "exp": self.now_s() + 900, "sub": "ada",
+            "nonce": nonce});
+        self.desks[0].lock().expect("no panic").id_token = self.issuers[place].token(&claims);
+    }
+
+    /// How many codes were shown to an issuer.
+    fn redeemed(&self, place: usize) -> usize {
+        self.desks[place].lock().expect("no panic").asked.iter().filter(|asked| asked.starts_with("POST")).count()
+    }
+
+    async fn begin(&self, place: usize) -> Begun {
+        let page = Browser::new(&self.plane).get(&format!("/sign-in/with/{place}?next=%2Faudit")).await;
+        let asked = parameters(page.location());
+        let text = |name: &str| asked[name].as_str().expect("a text").to_owned();
+        Begun { cookie: cookies(&page)[0].clone(), state: text("state"), nonce: text("nonce") }
+    }
+
+    /// What a browser with these cookies gets that the issuer leads back.
+    async fn led(&self, cookies: &str, state: &str, more: &str) -> Page {
+        let mut browser = Browser::new(&self.plane);
+        browser.headers.insert("cookie", cookies.to_owned());
+        browser.get(&format!("/sign-in/callback?code=c0de&state={state}{more}")).await
+    }
+
+    /// Is somebody signed in by this?
+    async fn is_signed_in(&self, cookie: &str) -> bool {
+        let mut browser = Browser::new(&self.plane);
+        browser.headers.insert("cookie", cookie.to_owned());
+        browser.get("/audit").await.status == StatusCode::OK
+    }
+
+    async fn sessions(&self) -> i64 {
+        self.plane.postgres.number("select count(*) from console_session").await
+    }
+}
+
+/// The cookies that a browser is to keep, each by its name.
+fn cookies(page: &Page) -> Vec<String> {
+    let all = page.headers.get_all(header::SET_COOKIE).iter();
+    all.map(|cookie| cookie.to_str().expect("ASCII").split(';').next().unwrap_or_default().to_owned()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_was_chosen_before_the_sign_in_is_never_signed_in() {
+    let scene = Scene::start().await;
+    let planted = format!("__Host-callgate={}", URL_SAFE_NO_PAD.encode([7; 32]));
+    let begun = scene.begin(0).await;
+    scene.gives(0, &begun.nonce);
+    let back = scene.led(&format!("{planted}; {}", begun.cookie), &begun.state, "").await;
+    let made = cookies(&back)[0].clone();
+    back.ok();
+    assert_ne!(made, planted);
+    assert!(scene.is_signed_in(&made).await && !scene.is_signed_in(&planted).await);
+    // Nor is the secret of the sign-in a session, which whoever saw the cookie before would know.
+    let secret = begun.cookie.split(['=', '.']).nth(1).expect("a secret");
+    assert!(!scene.is_signed_in(&format!("__Host-callgate={secret}")).await);
+    // By a token, the same.
+    let (admin, _) = token(&scene.plane.gate, who("ada", &[Role::Admin])).await;
+    let mut browser = Browser::new(&scene.plane);
+    browser.headers.insert("cookie", planted.clone());
+    assert_eq!(browser.post("/sign-in", &[("token", &admin)]).await.status, StatusCode::SEE_OTHER);
+    assert!(browser.headers["cookie"] != planted && !scene.is_signed_in(&planted).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_comes_back_holds_for_its_own_sign_in_and_once() {
+    let scene = Scene::start().await;
+    let (one, other) = (scene.begin(0).await, scene.begin(0).await);
+    assert!(one.state != other.state && one.nonce != other.nonce && one.state != one.nonce);
+    scene.gives(0, &one.nonce);
+    for (cookie, state) in [(&one.cookie, &other.state), (&other.cookie, &one.state), (&one.cookie, &one.nonce)] {
+        assert_eq!(scene.led(cookie, state, "").await.status, StatusCode::BAD_REQUEST);
+    }
+    assert_eq!(scene.redeemed(0), 0, "no code was shown to anybody");
+    let mixed = scene.led(&other.cookie, &other.state, "").await;
+    assert_eq!(mixed.status, StatusCode::BAD_REQUEST, "the nonce of the other one");
+    let back = scene.led(&one.cookie, &one.state, "").await;
+    let kept = cookies(&back);
+    back.ok();
+    assert_eq!((kept[1].as_str(), scene.sessions().await), ("__Host-callgate-sign-in=", 1));
+    // Sent again: by the browser as it is now, and by one that keeps what it was to forget, with a code that was used.
+    let count = scene.redeemed(0);
+    let again = scene.led(&kept.join("; "), &one.state, "").await;
+    assert_eq!((again.status, scene.redeemed(0)), (StatusCode::BAD_REQUEST, count));
+    scene.desks[0].lock().expect("no panic").refuses = Some(400);
+    let again = scene.led(&one.cookie, &one.state, "").await;
+    assert_eq!((again.status, cookies(&again).len(), scene.sessions().await), (StatusCode::BAD_GATEWAY, 0, 1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sign_in_that_was_begun_too_long_ago_is_over_whatever_the_browser_keeps() {
+    let scene = Scene::start().await;
+    let begun = scene.begin(0).await;
+    scene.gives(0, &begun.nonce);
+    let (name, value) = begun.cookie.split_once('=').expect("a pair");
+    let parts: Vec<&str> = value.split('.').collect();
+    let secret = URL_SAFE_NO_PAD.decode(parts[0]).expect("base64");
+    let at = |seconds_ago: i64| {
+        let at = (scene.now_s() - seconds_ago) * 1_000;
+        let mut mac = Hmac::<Sha256>::new_from_slice(&secret).expect("a key");
+        mac.update(format!("state {at}").as_bytes());
+        let cookie = format!("{name}={}.{}.{at}.{}", parts[0], parts[1], parts[3]);
+        (cookie, URL_SAFE_NO_PAD.encode(mac.finalize().into_bytes()))
+    };
+    for seconds_ago in [605, 86_400, -605, i64::from(i32::MAX)] {
+        let (cookie, state) = at(seconds_ago);
+        assert_eq!(scene.led(&cookie, &state, "").await.status, StatusCode::BAD_REQUEST, "{seconds_ago} s ago");
+    }
+    assert_eq!(scene.redeemed(0), 0);
+    let (cookie, _) = at(60);
+    assert_eq!(scene.led(&cookie, &begun.state, "").await.status, StatusCode::BAD_REQUEST, "the time is in the state");
+    let (cookie, state) = at(590);
+    scene.led(&cookie, &state, "").await.ok();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_issuer_is_not_taken_for_the_one_that_was_asked() {
+    let scene = Scene::start().await;
+    let begun = scene.begin(0).await;
+    let from = |url: &str| format!("&iss={}", url::form_urlencoded::byte_serialize(url.as_bytes()).collect::<String>());
+    scene.gives(0, &begun.nonce);
+    let mixed = scene.led(&begun.cookie, &begun.state, &from(&scene.urls[1])).await;
+    assert_eq!(mixed.status, StatusCode::BAD_REQUEST, "{}", mixed.html);
+    assert_eq!(scene.redeemed(0) + scene.redeemed(1), 0, "its code is shown to nobody");
+    // A good token of the other one, for this very sign-in.
+    scene.gives(1, &begun.nonce);
+    assert_eq!(scene.led(&begun.cookie, &begun.state, "").await.status, StatusCode::BAD_REQUEST);
+    assert_eq!(scene.sessions().await, 0);
+    scene.gives(0, &begun.nonce);
+    scene.led(&begun.cookie, &begun.state, &from(&scene.urls[0])).await.ok();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_issuer_leads_nobody_to_what_is_no_endpoint_of_its() {
+    let scene = Scene::start().await;
+    let own = &scene.urls[0];
+    let says = |to: &str, token: &str| json!({"issuer": own, "authorization_endpoint": to, "token_endpoint": token});
+    let (good, token) = (format!("{own}/authorize"), format!("{own}/token"));
+    let wrong: [(u16, Value); 7] = [
+        (200, says("javascript:alert(1)", &token)),
+        (200, says("http://id.example/authorize", &token)),
+        (200, says(&good, "http://10.0.0.1/token")),
+        (200, says(&good, "file:///etc/passwd")),
+        (302, says(&good, &token)),
+        (404, says(&good, &token)),
+        (200, json!({"issuer": scene.urls[1], "authorization_endpoint": good, "token_endpoint": token})),
+    ];
+    let begun = scene.begin(0).await;
+    for said in wrong {
+        scene.desks[0].lock().expect("no panic").says = Some(said.clone());
+        let page = Browser::new(&scene.plane).get("/sign-in/with/0").await;
+        assert_eq!((page.status, page.location()), (StatusCode::BAD_GATEWAY, ""), "{said:?}");
+        assert!(cookies(&page).is_empty());
+        assert_eq!(scene.led(&begun.cookie, &begun.state, "").await.status, StatusCode::BAD_GATEWAY, "{said:?}");
+    }
+    assert_eq!(scene.redeemed(0) + scene.redeemed(1), 0);
+}
