@@ -1,5 +1,5 @@
-//! Invariants that the server breaks on purpose, so that the harness of faults (`tests/faults`) shows that it would notice.
-//! Only in a build with the feature `break-invariants`, and only the one that `CALLGATE_BREAK` names.
+//! Invariants that the server breaks on purpose, so that the harness of faults (`tests/faults`) shows that it would
+//! notice. Only in a build with the feature `break-invariants`, and only the one that `CALLGATE_BREAK` names.
 
 use std::sync::LazyLock;
 

@@ -10,15 +10,13 @@ import threading
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from agents import Agent, ClientAgent  # noqa: E402
-from history import History  # noqa: E402
-from invariants import INVARIANTS, Check  # noqa: E402
-from nemesis import Nemesis  # noqa: E402
-from operators import Forgetter, Prober, Resealer  # noqa: E402
-from outside import HookAgent, McpAgent, TypeScriptAgent  # noqa: E402
-from plane import TENANTS, Plane, scene  # noqa: E402
+from agents import Agent, ClientAgent
+from history import History
+from invariants import INVARIANTS, Check
+from nemesis import Nemesis
+from operators import Forgetter, Prober, Resealer
+from outside import HookAgent, McpAgent, TypeScriptAgent
+from plane import TENANTS, Plane, scene
 
 QUICK_S, CANARY_S = 60, 25
 AGENTS = 3
@@ -55,7 +53,7 @@ def run(program: str, seed: int, seconds: float, replicas: int, broken: str = ""
     with Plane(program, replicas, broken) as plane:
         history, stop = History(plane.folder / "executions"), threading.Event()
         plane.state.mkdir(exist_ok=True)
-        nemesis, forgetter = Nemesis(plane, seed), Forgetter(plane, history, seed, stop)
+        nemesis, forgetter = Nemesis(plane, history, seed), Forgetter(plane, history, seed, stop)
         threads = [*crowd(plane, history, seed, stop), forgetter]
         for thread in threads:
             thread.start()
@@ -74,6 +72,8 @@ def run(program: str, seed: int, seconds: float, replicas: int, broken: str = ""
         wrong += [f"{thread.name} did not end" for thread in threads if thread.is_alive()]
         forgetter.finish()
         Check(plane, history).all(ended)
+        if history.violations:
+            plane.keep_logs(seed)
     report(history, nemesis, seed)
     return {invariant for invariant, _ in history.violations}, wrong
 
@@ -105,7 +105,9 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=QUICK_S, help="how long there are faults in each run")
     parser.add_argument("--runs", type=int, default=1, help="how many runs, each with the next seed")
     parser.add_argument("--replicas", type=int, default=2)
-    parser.add_argument("--canary", nargs="*", choices=list(INVARIANTS), help="break these, or all, one after the other")
+    parser.add_argument(
+        "--canary", nargs="*", choices=list(INVARIANTS), help="break these, or all, one after the other"
+    )
     args = parser.parse_args()
     program = str(Path(args.program).resolve())
     if args.canary is not None:

@@ -1,5 +1,5 @@
-// An agent that uses the TypeScript client: agent.mjs FILE TENANT SEED. It ends with its standard input, and prints what
-// was acknowledged, a JSON object a line.
+// An agent that uses the TypeScript client: agent.mjs FILE TENANT SEED. It ends with its standard input, and prints
+// what was acknowledged, a JSON object a line.
 import { appendFileSync } from "node:fs";
 import { Client } from "@callgate/client";
 

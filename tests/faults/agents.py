@@ -73,7 +73,9 @@ class Lines:
 class Agent(threading.Thread):
     """One agent of a tenant: whichever replica answers, it goes on, with sessions of at most so many calls."""
 
-    def __init__(self, plane: Plane, history: History, tenant: str, number: int, seed: int, stop: threading.Event) -> None:
+    def __init__(
+        self, plane: Plane, history: History, tenant: str, number: int, seed: int, stop: threading.Event
+    ) -> None:
         super().__init__(daemon=True, name=f"agent-{tenant}-{number}")
         self.tenant, self.number, self.stop = tenant, number, stop
         self._history, self._random = history, random.Random(f"{seed} agent {tenant} {number}")
@@ -155,7 +157,7 @@ class Agent(threading.Thread):
             self._history.recorded(key, OutcomeStatus.Name(said.status).removeprefix("OUTCOME_STATUS_").lower())
         return said is not None
 
-    def _send(self, method: str, request: EvaluateRequest | RecordRequest):  # noqa: ANN202
+    def _send(self, method: str, request: EvaluateRequest | RecordRequest):
         """Sent again, to any replica, where that is safe."""
         for _ in range(TRIES):
             gate = self._random.choice(self._lines.gates)

@@ -28,9 +28,10 @@ MARGIN_S = 0.5
 ONCE = ("pay", "mcp__bank__pay")
 # A permit without an outcome; progress is none.
 OPEN = """
-    select c.session_id, c.call_id from callgate.call c where c.attempt is not null and not exists (
-      select from callgate.outcome o where o.tenant_id = c.tenant_id and o.epoch = c.epoch and o.session_id = c.session_id
-        and o.permit_seq = c.seq and o.status in (1, 2, 3, 4))"""
+    select c.tenant_id, c.session_id, c.call_id, c.at, c.lease_until, c.policy_version, t.due, t.open_calls
+    from callgate.call c left join callgate.call_tree t on t.tenant_id = c.tenant_id and t.root_id = c.root_id where c.attempt is not null and not exists (
+      select from callgate.outcome o where o.tenant_id = c.tenant_id and o.epoch = c.epoch
+        and o.session_id = c.session_id and o.permit_seq = c.seq and o.status in (1, 2, 3, 4))"""
 TABLES = """
     select c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace
     where n.nspname = 'callgate' and c.relkind in ('r', 'p') and not c.relispartition order by 1"""
@@ -144,6 +145,7 @@ def differs(before: Answer, after: Answer) -> bool:
     """Whether an answer is another one than the same call_id had before, where that one still holds."""
     if before.decision in FINAL:
         return after.decision != before.decision
-    if before.decision != "ALLOW" or after.at > before.lease - MARGIN_S:
+    is_sure = before.is_sure and after.is_sure
+    if before.decision != "ALLOW" or not is_sure or after.at > before.lease - MARGIN_S:
         return False
     return (after.decision, after.key, after.attempt) != ("ALLOW", before.key, before.attempt)

@@ -10,21 +10,23 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from plane import scene
+from plane import Clock, scene
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from history import History
     from plane import Plane
 
 _FILL_BYTES = 1 << 20
+DATABASE_STEP_S = 20
 
 
 class Nemesis:
     """Faults of replicas, of the database, and of the ways between them."""
 
-    def __init__(self, plane: Plane, seed: int) -> None:
-        self._plane, self._random = plane, random.Random(f"{seed} faults")
+    def __init__(self, plane: Plane, history: History, seed: int) -> None:
+        self._plane, self._history, self._random = plane, history, random.Random(f"{seed} faults")
         self.done: list[str] = []
         self._faults = [
             (3, self._kill_replica),
@@ -41,6 +43,10 @@ class Nemesis:
             self._faults.append((1, self._fill_disk))
         else:
             scene.say("not tried: a full disk, since no tmpfs can be mounted here")
+        if Clock.library.exists():
+            self._faults += [(1, self._step_replica_clock), (1, self._step_database_clock)]
+        else:
+            scene.say("not tried: stepped clocks, since there is no C compiler here")
 
     def run(self, seconds: float, stop: threading.Event) -> None:
         """Each fault comes once before any comes again."""
@@ -67,6 +73,9 @@ class Nemesis:
         """Undoes whatever is in force."""
         for relay in (*self._plane.to_database, *self._plane.to_replicas):
             relay.set("open")
+        for clock in self._plane.clocks:
+            clock.step(0)
+        self._step_database(0)
         self._plane.postgres.thaw()
         for replica in self._plane.replicas:
             replica.signal(signal.SIGCONT)
@@ -113,6 +122,19 @@ class Nemesis:
     def _pause_database(self, _number: int, length: float) -> None:
         self._plane.postgres.signal(signal.SIGSTOP)
         time.sleep(length)
+
+    def _step_replica_clock(self, number: int, length: float) -> None:
+        self._plane.clocks[number].step(self._random.choice((-1, 1)) * self._random.randrange(60, 86_400))
+        time.sleep(length)
+
+    def _step_database_clock(self, _number: int, length: float) -> None:
+        # Leases are given by this clock: one of the time ahead ends later by the step.
+        self._step_database(self._random.choice((-1, 1)) * self._random.randrange(5, DATABASE_STEP_S))
+        time.sleep(length)
+
+    def _step_database(self, seconds: int) -> None:
+        self._history.stepped(seconds)
+        self._plane.postgres.clock.step(seconds)
 
     def _fill_disk(self, _number: int, length: float) -> None:
         filler: Path = self._plane.disk / "filler"

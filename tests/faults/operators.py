@@ -36,7 +36,9 @@ class Forgetter(threading.Thread):
         super().__init__(daemon=True, name="forgetter")
         self._plane, self._history, self.stop = plane, history, stop
         self._random = random.Random(f"{seed} forgetter")
-        self._lines = {t: Lines([plane.url(n) for n in range(len(plane.replicas))], plane.tokens[t, "agent"]) for t in TENANTS}
+        self._lines = {
+            t: Lines([plane.url(n) for n in range(len(plane.replicas))], plane.tokens[t, "agent"]) for t in TENANTS
+        }
         self._left: list[tuple[str, str, str]] = []
         self.said = ""
 
@@ -68,7 +70,9 @@ class Forgetter(threading.Thread):
             try:
                 gate.Evaluate(EvaluateRequest(caller=caller, call=call), timeout=ANSWER_S, metadata=lines.shown)
                 if number < 2:
-                    report = RecordRequest(caller=caller, call_id=call.call_id, status=SUCCESS, result=f"done for {name}")
+                    report = RecordRequest(
+                        caller=caller, call_id=call.call_id, status=SUCCESS, result=f"done for {name}"
+                    )
                     gate.Record(report, timeout=ANSWER_S, metadata=lines.shown)
             except grpc.RpcError:
                 return False
@@ -127,12 +131,18 @@ class Prober(threading.Thread):
                 self.probe(tenant, self._random.choice(known)[1])
 
     def probe(self, tenant: str, session: str) -> None:
-        lines = Lines([self._plane.url(self._random.randrange(len(self._plane.replicas)))], self._plane.tokens[tenant, "agent"])
+        lines = Lines(
+            [self._plane.url(self._random.randrange(len(self._plane.replicas)))], self._plane.tokens[tenant, "agent"]
+        )
         with grpc.insecure_channel(self._plane.url(0).removeprefix("http://"), OPTIONS) as channel:
             sessions = SessionServiceStub(channel)
             admin = [("authorization", f"Bearer {self._plane.tokens[tenant, 'admin']}")]
             asked = [
-                (lines.gates[0].GetSessionState, GetSessionStateRequest(session_id=session, last_calls=64), lines.shown),
+                (
+                    lines.gates[0].GetSessionState,
+                    GetSessionStateRequest(session_id=session, last_calls=64),
+                    lines.shown,
+                ),
                 (sessions.ListCalls, ListCallsRequest(session_id=session, page_size=50), admin),
                 (sessions.ListSessions, ListSessionsRequest(page_size=50), admin),
             ]
@@ -145,4 +155,3 @@ class Prober(threading.Thread):
                 self._history.count("probe answered")
                 belongs_to_others(self._history, tenant, str(request), str(said))
         lines.close()
-

@@ -1,4 +1,4 @@
-"""Agents that are programs of their own: the hooks of a coding agent, an MCP client behind the proxy, the TypeScript client."""
+"""Agents that are programs: the hooks of a coding agent, an MCP client behind the proxy, the TypeScript client."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ import re
 import secrets
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -17,14 +18,16 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "deploy/drills"))
-import scene  # noqa: E402
+import scene
 
-from relay import Relays  # noqa: E402
+from relay import Relays
 
 TENANTS = ("default", "acme")
 DISK_MB = 400
 CALLS_MAX = 12
 LEASE_S = 4
+# Every replica judges by a policy within two seconds after it was applied at one of them.
+POLICY_KNOWN_S = 3
 RUN = "FAULTS_RUN"
 POLICY = f"""\
 policy_engine:
@@ -48,8 +51,36 @@ def environment(run: str, **more: str) -> dict[str, str]:
     return {**kept, RUN: run, **more}
 
 
+class Clock:
+    """The wall clock of processes that are started with `env`, where the library for it was built."""
+
+    library = ROOT / "target/faults/clock.so"
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self.step(0)
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {"LD_PRELOAD": str(self.library), "FAULTS_CLOCK": str(self._file)} if self.library.exists() else {}
+
+    def step(self, seconds: int) -> None:
+        """That many seconds past the machine's clock, from now on."""
+        # In its place: the processes have it mapped.
+        with self._file.open("r+b" if self._file.exists() else "wb") as file:
+            file.write(struct.pack("q", seconds))
+
+
 class Postgres(scene.Postgres):
-    """A cluster that can be killed and paused."""
+    """A cluster that can be killed and paused, and whose clock can be stepped."""
+
+    def __init__(self, folder: Path, programs: Path, clock: Clock) -> None:
+        super().__init__(folder, programs)
+        self.clock = clock
+
+    def tried(self, program: str, *words: object, **more: object) -> subprocess.CompletedProcess[str]:
+        shifted = {"env": {**os.environ, **self.clock.env}} if program == "pg_ctl" else {}
+        return super().tried(program, *words, **shifted, **more)
 
     def pids(self) -> list[int]:
         """The postmaster, if it runs, and then its children."""
@@ -179,7 +210,8 @@ class Plane:
             # The programs of PostgreSQL run as this account, since they refuse root.
             shutil.chown(self.folder, "postgres", "postgres")
             shutil.chown(self.disk, "postgres", "postgres")
-        self.postgres = Postgres(self.disk / "pg", scene.programs())
+        self.clocks = [Clock(self.folder / f"clock-{n}") for n in range(self._count)]
+        self.postgres = Postgres(self.disk / "pg", scene.programs(), Clock(self.folder / "clock-database"))
         self.postgres.make("max_wal_size = 64MB", "min_wal_size = 32MB", "log_min_messages = warning").start()
         self.postgres.sql("create role plane login createrole", "postgres")
         self.postgres.sql("create database callgate owner plane", "postgres")
@@ -190,8 +222,10 @@ class Plane:
         for replica in self.replicas:
             replica.up()
         # The file of --policy is that of the first tenant alone.
-        asked = ("policy", "apply", str(self.folder / "policy.yaml"), "--server", f"http://127.0.0.1:{self.replicas[0].port}")
-        self.callgate(*asked, CALLGATE_TOKEN_FILE=self.token_file("acme", "admin"))
+        apply = ("policy", "apply", str(self.folder / "policy.yaml"), "--server")
+        shown = {"CALLGATE_TOKEN_FILE": self.token_file("acme", "admin")}
+        self.callgate(*apply, f"http://127.0.0.1:{self.replicas[0].port}", **shown)
+        time.sleep(POLICY_KNOWN_S)
         self.to_replicas = [self.relays.to(replica.port) for replica in self.replicas]
 
     @property
@@ -202,7 +236,8 @@ class Plane:
         url = f"postgres://plane@127.0.0.1:{port}/callgate"
         command = [self.program, "serve", "--database-url", url, "--policy", str(self.folder / "policy.yaml")]
         command += ["--keys", str(self.folder / "keys.yaml"), "--no-console", *more]
-        env = environment(self.run, **({"CALLGATE_BREAK": self.broken} if self.broken else {}))
+        broken = {"CALLGATE_BREAK": self.broken} if self.broken else {}
+        env = environment(self.run, **self.clocks[number].env, **broken)
         return Replica(command, self.folder / f"replica-{number}.log", env)
 
     def _make_tenants(self) -> None:
@@ -229,7 +264,8 @@ class Plane:
 
     def keys(self, first: str) -> None:
         """The file of keys, with this one sealing."""
-        lines = "".join(f"    - {{id: {name}, file: {self.folder}/{name}}}\n" for name in sorted(("old", "new"), key=first.__ne__))
+        names = sorted(("old", "new"), key=first.__ne__)
+        lines = "".join(f"    - {{id: {name}, file: {self.folder}/{name}}}\n" for name in names)
         text = f"tenants:\n  acme:\n    keys:\n{lines}    fingerprint: {{file: {self.folder}/mark}}\n"
         self.write("keys.yaml", text)
 
@@ -254,6 +290,14 @@ class Plane:
             return subprocess.run(command, env=env, input=given, capture_output=True, text=True, timeout=seconds)
         except subprocess.TimeoutExpired:
             return subprocess.CompletedProcess(command, 124, "", "no end in time")
+
+    def keep_logs(self, seed: int) -> None:
+        """Of a run that has failed."""
+        logs = ROOT / f"target/faults/logs-{seed}"
+        logs.mkdir(parents=True, exist_ok=True)
+        for log in (self.postgres.log, *self.folder.glob("*.log"), *self.folder.glob("executions")):
+            shutil.copy(log, logs)
+        scene.say(f"logs are in {logs}")
 
     def url(self, number: int) -> str:
         """Of a replica, through its relay."""

@@ -12,7 +12,11 @@ for line in sys.stdin:
         continue
     result: dict[str, object] = {}
     if request["method"] == "initialize":
-        result = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {"name": "bank", "version": "1"}}
+        result = {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {"tools": {}},
+            "serverInfo": {"name": "bank", "version": "1"},
+        }
     if request["method"] == "tools/list":
         result = {"tools": [{"name": "pay", "inputSchema": {"type": "object"}}]}
     if request["method"] == "tools/call":
