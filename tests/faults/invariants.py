@@ -29,7 +29,8 @@ ONCE = ("pay", "mcp__bank__pay")
 # A permit without an outcome; progress is none.
 OPEN = """
     select c.tenant_id, c.session_id, c.call_id, c.at, c.lease_until, c.policy_version, t.due, t.open_calls
-    from callgate.call c left join callgate.call_tree t on t.tenant_id = c.tenant_id and t.root_id = c.root_id where c.attempt is not null and not exists (
+    from callgate.call c left join callgate.call_tree t on t.tenant_id = c.tenant_id and t.root_id = c.root_id
+    where c.attempt is not null and not exists (
       select from callgate.outcome o where o.tenant_id = c.tenant_id and o.epoch = c.epoch
         and o.session_id = c.session_id and o.permit_seq = c.seq and o.status in (1, 2, 3, 4))"""
 TABLES = """

@@ -109,7 +109,8 @@ class Resealer(threading.Thread):
                 return
             shown = {"CALLGATE_TOKEN_FILE": self._plane.token_file("acme", "admin")}
             done = self._plane.tried("keys", "reseal", "--server", self._plane.url(0), seconds=COMMAND_S, **shown)
-            self._history.count("resealed" if done.returncode == 0 else "reseal failed")
+            why = (done.stderr.splitlines() or [""])[-1]
+            self._history.count("resealed" if done.returncode == 0 else f"reseal failed ({why[:100]})")
 
 
 class Prober(threading.Thread):
