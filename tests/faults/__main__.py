@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import signal
 import sys
 import threading
 import time
@@ -109,6 +110,8 @@ def main() -> int:
         "--canary", nargs="*", choices=list(INVARIANTS), help="break these, or all, one after the other"
     )
     args = parser.parse_args()
+    # What was started is ended by whoever ends this, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     program = str(Path(args.program).resolve())
     if args.canary is not None:
         return 0 if canaries(program, args.seed, args.canary or list(INVARIANTS)) else 1

@@ -232,10 +232,10 @@ class Plane:
     def can_fill_disk(self) -> bool:
         return self._is_mounted
 
-    def _replica(self, number: int, port: int, *more: str) -> Replica:
+    def _replica(self, number: int, port: int) -> Replica:
         url = f"postgres://plane@127.0.0.1:{port}/callgate"
         command = [self.program, "serve", "--database-url", url, "--policy", str(self.folder / "policy.yaml")]
-        command += ["--keys", str(self.folder / "keys.yaml"), "--no-console", *more]
+        command += ["--keys", str(self.folder / "keys.yaml"), "--no-console"]
         broken = {"CALLGATE_BREAK": self.broken} if self.broken else {}
         env = environment(self.run, **self.clocks[number].env, **broken)
         return Replica(command, self.folder / f"replica-{number}.log", env)
