@@ -2,7 +2,7 @@
 LISTEN ?= 127.0.0.1:7600
 
 .PHONY: run install console-scale test test-all live test-citus shell-lines hosts mcp clients console rules observe drills pgbouncer \
-	lint-deploy deny release bench prerequisites
+	lint-deploy deny release bench faults faults-canary prerequisites
 
 run: prerequisites ## Build, and serve on LISTEN with a private database
 	cargo build
@@ -18,7 +18,7 @@ test: prerequisites ## The whole test suite
 		echo cargo test --workspace; cargo test --workspace; \
 	fi
 
-test-all: test live shell-lines hosts mcp clients console rules observe drills lint-deploy deny pgbouncer ## And what takes longer
+test-all: test live shell-lines hosts mcp clients console rules observe drills lint-deploy deny pgbouncer faults faults-canary ## And what takes longer
 
 shell-lines: ## 100,000 lines by chance: none that is called a read may change its folder
 	CALLGATE_SHELL_LINES=100000 cargo test --test shell -- --nocapture
@@ -66,6 +66,17 @@ drills: prerequisites ## A restore and an upgrade under load (BEFORE=…: a buil
 
 test-citus: prerequisites ## The tests of the store, the service and faults on a Citus cluster, where Citus is installed
 	@deploy/citus/test
+
+faults: prerequisites ## Agents under faults, and invariants checked from outside (QUICK=1: a minute of faults; SEED=N: these)
+	cargo build
+	tests/faults/run target/debug/callgate $(if $(SEED),--seed $(SEED)) \
+		$(if $(QUICK),--seconds 60,--seconds 120 --runs 4 --replicas 3) $(ARGS)
+
+faults-canary: prerequisites ## A build that breaks one invariant at a time: the harness of faults has to name it, and no other
+	cargo build --features break-invariants
+	mkdir -p target/faults && cp target/debug/callgate target/faults/callgate-broken
+	cargo build
+	tests/faults/run target/faults/callgate-broken --canary $(BREAK)
 
 pgbouncer: prerequisites ## A server behind PgBouncer, where it is installed: sessions serve, transactions are refused
 	cargo build --workspace

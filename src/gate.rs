@@ -7,6 +7,8 @@ mod approvals;
 mod audit;
 mod backtest;
 mod batch;
+#[cfg(feature = "break-invariants")]
+mod broken;
 mod console;
 mod control;
 mod creations;

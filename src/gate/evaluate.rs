@@ -62,6 +62,8 @@ impl Gate {
         let policy = self.judges(first.tenant)?;
         let room = self.room(first.tenant, requests.len()).await?;
         let proposals: Vec<Proposal> = requests.into_iter().map(|request| policy.propose(request)).collect();
+        #[cfg(feature = "break-invariants")]
+        let proposals = super::broken::proposed(proposals);
         let Some(Proposal { request: first, .. }) = proposals.first() else { return Ok(Vec::new()) };
         let judged = self.judge(&policy, first, &proposals, room).await;
         self.give_back_claims().await;
@@ -125,6 +127,8 @@ impl Gate {
         });
         let judged = judged.await?;
         let Judged { verdicts, claims } = judged.answer;
+        #[cfg(feature = "break-invariants")]
+        let verdicts = super::broken::answered(verdicts);
         if judged.is_new {
             for ((proposal, verdict), claim) in proposals.iter().zip(&verdicts).zip(claims) {
                 if let Some(permit) = verdict.permit.as_ref().filter(|_| !verdict.replayed) {

@@ -33,6 +33,8 @@ use callgate_core::{
 /// Everything that is wrong with it.
 pub async fn compiled(text: &str) -> Result<Policy, Vec<PolicyError>> {
     let own = text.to_owned();
+    #[cfg(feature = "break-invariants")]
+    let own = super::broken::read(own);
     let compiled = tokio::task::spawn_blocking(move || policy::compile(&own)).await;
     compiled.unwrap_or_else(|_| policy::compile(text))
 }

@@ -26,6 +26,8 @@ impl Gate {
         extent: Extent,
     ) -> Result<SessionState, SessionError> {
         self.admits(tenant)?;
+        #[cfg(feature = "break-invariants")]
+        let tenant = super::broken::looked_at(tenant);
         let policy = self.policy(tenant);
         let read = |slot: Arc<_>| {
             let policy = Arc::clone(&policy);

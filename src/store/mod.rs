@@ -5,10 +5,14 @@
 //! Statements are plain queries with row types, each run by a test against a real server, instead of macros checked
 //! from `.sqlx` data: the append is composed from its column lists, and a build needs neither a database nor its data.
 
+#[cfg(feature = "break-invariants")]
+mod broken;
 mod cache;
 mod error;
 mod postgres;
 
+#[cfg(feature = "break-invariants")]
+pub use broken::is_broken;
 pub use cache::{Slot, Slots, Turn};
 pub use error::{Busy, Lost, OpenError, StoreError};
 pub use postgres::{

@@ -92,6 +92,30 @@ async fn an_expired_lease_settles_as_unknown_until_a_late_report() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_expired_attempt_is_settled_though_another_one_was_permitted_before_anybody_swept() {
+    let postgres = Postgres::start().await;
+    let gate = gate(&postgres, &leased(1_000)).await;
+    let attempt = async |session: &str, call: &str| {
+        let answer = evaluate(&gate, ask(session, call, "work", ARGUMENTS)).await;
+        answer.verdict.permit.map(|permit| permit.attempt)
+    };
+    // By the same call_id, and by another one.
+    for (session, next) in [("s", "c1"), ("t", "c2")] {
+        assert_eq!(attempt(session, "c1").await, Some(1));
+        until("the lease to run out", async || attempt(session, next).await == Some(2)).await;
+        record(&gate, success(session, next, "done")).await;
+        run_out(&gate).await;
+        let open = format!("select open_calls from call_tree where root_id = '{session}'");
+        assert_eq!(postgres.rows(&open).await, ["(0)"]);
+        let stored =
+            format!("select permit_seq, status, by_lease from outcome where root_id = '{session}' order by seq");
+        let stored = postgres.rows(&stored).await;
+        assert!(stored.len() == 2 && stored[0].ends_with(",1,f)") && stored[1] == "(1,4,t)", "{stored:?}");
+        good([gapless(&postgres, session).await, sums(&postgres, session).await]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_expired_lease_counts_before_anybody_sweeps() {
     let postgres = Postgres::start().await;
     let gate = gate(&postgres, &leased(1_000)).await;

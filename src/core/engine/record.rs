@@ -59,8 +59,7 @@ fn record_report(
     report: &Report,
     now: Timestamp,
 ) -> Result<Recorded, RecordRejection> {
-    let known = tree.sessions.get(&report.session).and_then(|session| session.reported(&report.call_id));
-    let Some(call) = known else {
+    let Some(call) = reported(tree, report, now) else {
         let proposal = report.observed.as_deref().ok_or(RecordRejection::UnknownCall)?;
         return observe(policy, tree, shared, report, proposal, now);
     };
@@ -88,7 +87,9 @@ fn record_report(
             return Err(RecordRejection::AlreadySettled);
         }
     }
-    if is_superseded(tree, shared, call, permit) && !is_late_success(call, settled.status) {
+    let is_late = is_superseded(tree, shared, call, permit) && !is_late_success(call, settled.status);
+    // A lease that ran out ends every attempt: one that stayed open would count as open for ever.
+    if is_late && !report.by_lease {
         return Err(RecordRejection::AttemptSuperseded);
     }
     let mut change = change(policy, tree, shared, (call, permit), &settlement);
@@ -100,6 +101,17 @@ fn record_report(
         None => settlement,
     };
     Ok(answer(policy, tree, shared, call, settlement, Some(Box::new(change))))
+}
+
+/// The call that a report is on. By lease it is the oldest permit of the id whose lease ran out: the same id may have
+/// been permitted again before that was noticed.
+fn reported<'a>(tree: &'a CallTree, report: &Report, now: Timestamp) -> Option<&'a Call> {
+    let session = tree.sessions.get(&report.session)?;
+    let ran_out = |call: &&Call| {
+        let is_over = call.permit.as_ref().is_some_and(|permit| permit.lease_until <= now);
+        report.by_lease && call.call_id == report.call_id && call.is_open() && is_over
+    };
+    session.calls.iter().find(ran_out).or_else(|| session.reported(&report.call_id))
 }
 
 /// Which operator said so, beside what they said.

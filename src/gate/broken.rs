@@ -1,0 +1,39 @@
+//! Where the gate breaks an invariant on purpose: see `store/broken.rs`.
+
+use crate::store::is_broken;
+use callgate_core::domain::{
+    call::Proposal, finding::Decision, fingerprint::Fingerprint, ids::TenantId, verdict::Verdict,
+};
+
+/// No call is known again.
+pub(super) fn proposed(mut proposals: Vec<Proposal>) -> Vec<Proposal> {
+    if is_broken("doubled") {
+        for proposal in &mut proposals {
+            let request = &proposal.request;
+            let names = format!("{} {}", request.session.as_str(), request.call_id.as_str());
+            proposal.fingerprint = Fingerprint::of(&request.tool, &names);
+        }
+    }
+    proposals
+}
+
+/// A permit that is asked for again is a denial.
+pub(super) fn answered(mut verdicts: Vec<Verdict>) -> Vec<Verdict> {
+    if is_broken("answers") {
+        for verdict in verdicts.iter_mut().filter(|verdict| verdict.replayed && verdict.permit.is_some()) {
+            verdict.permit = None;
+            verdict.decision = Decision::Deny;
+        }
+    }
+    verdicts
+}
+
+/// The first two tenants are taken for each other.
+pub(super) fn looked_at(tenant: TenantId) -> TenantId {
+    if is_broken("leaked") { TenantId(3 - tenant.0) } else { tenant }
+}
+
+/// Every limit of calls has one digit more.
+pub(super) fn read(policy: String) -> String {
+    if is_broken("budget") { policy.replace("max_tool_calls: ", "max_tool_calls: 9") } else { policy }
+}
