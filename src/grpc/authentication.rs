@@ -25,7 +25,8 @@ use super::{
 };
 use crate::{
     gate::{Gate, Refused, Shown},
-    listener::{self, Names, Peer},
+    listener::{Names, Peer},
+    web::is_addressed_to_here,
 };
 use callgate_core::domain::identity::{Identity, Role};
 
@@ -74,7 +75,7 @@ where
         // Where other machines can get at it, nobody is let in without a credential.
         let is_local = peer.is_some_and(|peer| !peer.is_public);
         if matches!(shown, Shown::Nothing | Shown::Certificate { .. }) && is_local && !self.gate.wants_credentials() {
-            if peer.is_some_and(|peer| peer.address.is_some()) && !listener::is_addressed_to_here(&request) {
+            if peer.is_some_and(|peer| peer.address.is_some()) && !is_addressed_to_here(&request) {
                 return Box::pin(ready(Ok(answer(status::name_refused(), request.headers()))));
             }
             let local = Arc::clone(&self.local);

@@ -17,7 +17,7 @@ pub use accept::Server;
 pub use address::{Address, Bound, ListenError, Listener, Operations, Way};
 pub use certificate::{ends_at, first_end};
 pub use limits::Limits;
-pub use peer::{Names, Peer, is_addressed_to_here};
+pub use peer::{Names, Peer};
 pub use revocation::first_list_end;
 pub use socket::Access;
 pub use tls::{Tls, TlsError, TlsFiles};

@@ -12,7 +12,8 @@ use http::{HeaderName, StatusCode, header};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 
-use crate::{listener::is_addressed_to_here, telemetry::Scrape};
+use super::is_addressed_to_here;
+use crate::telemetry::Scrape;
 use callgate_core::domain::{
     identity::{Identity, Role},
     ids::DEFAULT_TENANT,

@@ -48,7 +48,7 @@ async fn a_clients_certificate_is_verified_and_its_names_go_on() {
     let foreign = strangers.client(&["agent.fleet"], &[]);
     let refused = match handshake_as(address, &ours, Some(&foreign)).await {
         Ok(mut stream) => {
-            let _ = stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await;
+            let _ = stream.write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
             !matches!(in_time("an end", stream.read(&mut [0; 64])).await, Ok(1..))
         }
         Err(_) => true,
@@ -57,7 +57,7 @@ async fn a_clients_certificate_is_verified_and_its_names_go_on() {
     // A server's certificate is none for a client.
     let misused = handshake_as(address, &ours, Some(&clients.server())).await;
     if let Ok(mut stream) = misused {
-        let _ = stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await;
+        let _ = stream.write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
         assert!(!matches!(in_time("an end", stream.read(&mut [0; 64])).await, Ok(1..)));
     }
 
@@ -73,7 +73,7 @@ async fn a_clients_certificate_is_verified_and_its_names_go_on() {
 /// True when nothing is answered on it: in TLS 1.3 a client learns only with its first words that it is refused.
 async fn is_refused(stream: io::Result<TlsStream<TcpStream>>) -> bool {
     let Ok(mut stream) = stream else { return true };
-    let _ = stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    let _ = stream.write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
     !matches!(in_time("an end", stream.read(&mut [0; 64])).await, Ok(1..))
 }
 

@@ -31,7 +31,7 @@ pub(crate) async fn post(
     let stream = TcpStream::connect(address).await.expect("it listens");
     let (mut client, connection) = http1::handshake(TokioIo::new(stream)).await.expect("HTTP/1");
     tokio::spawn(connection);
-    let mut request = Request::post(path).header("host", "callgate");
+    let mut request = Request::post(path).header("host", "localhost");
     for (name, value) in headers {
         request = request.header(*name, *value);
     }

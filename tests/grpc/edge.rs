@@ -63,7 +63,7 @@ async fn connect(address: SocketAddr) -> TcpStream {
 
 /// The answer to a request of HTTP/1 on a connection that stays.
 pub(crate) async fn asked<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S, headers: &str) -> String {
-    let request = format!("GET / HTTP/1.1\r\nhost: x\r\n{headers}\r\n");
+    let request = format!("GET / HTTP/1.1\r\nhost: localhost\r\n{headers}\r\n");
     stream.write_all(request.as_bytes()).await.expect("sent");
     let mut bytes = vec![0; 4_096];
     let read = in_time("an answer", stream.read(&mut bytes)).await.unwrap_or(0);

@@ -115,7 +115,7 @@ async fn what_happened_is_what_is_told() {
     let tree = |name: &str, used| (BudgetScope::CallTree, name.to_owned(), BudgetDimension::ToolCalls, used, 5);
     assert_eq!(near, [tree("two", 5), tree("three", 4)]);
     let plane_health = fleet.plane.expect("the plane");
-    assert_eq!((plane_health.policy_behind, plane_health.waiting, plane_health.enforced), (0, 0, true));
+    assert_eq!((plane_health.policy_behind, plane_health.waiting, plane_health.enforced), (0, Some(0), true));
     assert_eq!(plane_health.policy_revision, None, "none was ever activated");
 
     resolve(ApprovalServiceClient::new(plane.channel().await), answer(&asked, "eve", true, "")).await.expect("a yes");
@@ -179,6 +179,8 @@ async fn a_fleet_is_its_tenants_and_of_people_alone() {
     assert!(fleet.last_minute.is_empty() && fleet.budgets.is_empty() && fleet.halts.is_empty(), "{fleet:?}");
     assert_eq!((fleet.open_approvals, fleet.open_calls, fleet.active_trees, fleet.stopped_sessions), (0, 0, 0, 0));
     assert_eq!(fleet.saved.expect("savings").denied_calls, 0);
+    assert!(fleet.minutes.iter().all(|minute| minute.plane.is_none()), "how busy the plane is tells what others do");
+    assert_eq!(fleet.plane.expect("the plane").judging, None);
     let (agent, _) = token(&plane.gate, who("desk", &[Role::Agent])).await;
     let refused = fleets.get_fleet(bearer(&agent, v1::GetFleetRequest {})).await.expect_err("agents do not look");
     assert_eq!(refused.code(), Code::PermissionDenied);

@@ -122,7 +122,7 @@ async fn nobody_is_let_in_without_a_credential_where_other_machines_can_get_at_i
     assert_eq!(pair(&asked.expect_err("nobody is known")).0, Code::Unauthenticated);
     for (path, code) in [("/healthz", 200), ("/metrics", 401), ("/nothing", 404), ("/callgate.v1.GateService/x", 404)] {
         let mut stream = TcpStream::connect(plane.address).await.expect("it listens");
-        let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+        let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await.expect("sent");
         let mut answer = String::new();
         in_time("an answer", stream.read_to_string(&mut answer)).await.expect("an answer");

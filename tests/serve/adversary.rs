@@ -98,9 +98,10 @@ async fn an_agent_of_another_user_cannot_answer_its_own_question() {
     for attempt in [
         "$CALLGATE approvals approve $ID --server $URL",
         "CALLGATE_TOKEN=$AGENT $CALLGATE approvals approve $ID --server $URL --by eve",
-        "$CALLGATE approvals approve $ID --data-dir $DIR",
-        "curl -fsS $URL/callgate.v1.ApprovalService/ResolveApproval -H 'content-type: application/json' \
-         -H \"authorization: Bearer $AGENT\" -H 'callgate-by: eve' -d \"{\\\"approvalId\\\":\\\"$ID\\\",\\\"approved\\\":true}\"",
+        "$CALLGATE tokens create me --role admin --data-dir $DIR",
+        "printf '{\"approvalId\":\"%s\",\"approve\":true}' $ID | \
+         curl -fsS $URL/callgate.v1.ApprovalService/ResolveApproval -H 'content-type: application/json' \
+         -H \"authorization: Bearer $AGENT\" -H 'callgate-by: eve' -d @-",
         "CALLGATE_TOKEN=$AGENT $CALLGATE tokens create me --role admin --server $URL",
         "cat $PERSON",
         "cat /proc/$PID/environ",

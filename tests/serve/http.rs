@@ -20,7 +20,7 @@ use crate::{
 
 /// The whole answer to a request of HTTP/1, head and body.
 pub(crate) async fn get(server: &Server, path: &str) -> String {
-    said(server, &format!("GET {path} HTTP/1.1\r\nhost: callgate\r\nconnection: close\r\n\r\n")).await
+    said(server, &format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")).await
 }
 
 /// The same, to a request that is told whole.
@@ -39,6 +39,20 @@ async fn said_at(address: SocketAddr, request: &str) -> String {
     in_time("an answer", ask).await
 }
 
+/// A page whose own name resolves to this machine asks by that name.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_credentials_no_foreign_name_is_answered() {
+    let home = Home::prepared().await;
+    let server = Server::start(&home, &[]);
+    let ask = async |host: &str| {
+        said(&server, &format!("GET /metrics HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n")).await
+    };
+    let refused = ask("evil.example:7600").await;
+    assert!(refused.starts_with("HTTP/1.1 403") && refused.contains("as localhost"), "{refused}");
+    assert!(ask("localhost:7600").await.starts_with("HTTP/1.1 200"));
+    assert!(get(&server, "/healthz").await.starts_with("HTTP/1.1 200"));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_call_of_every_service_is_counted_by_method_and_status() {
     let home = Home::prepared().await;
@@ -48,7 +62,7 @@ async fn every_call_of_every_service_is_counted_by_method_and_status() {
     client.record(success("s", "unheard", "row")).await.expect_err("nobody asked");
     client.evaluate(question("", call("c1", "look", "{}"))).await.expect_err("no session");
     let ask = |body: &str, path: &str| {
-        let head = "content-type: application/json\r\nhost: callgate\r\nconnection: close";
+        let head = "content-type: application/json\r\nhost: localhost\r\nconnection: close";
         format!("POST /callgate.v1.{path} HTTP/1.1\r\n{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len())
     };
     said(&server, &ask("{}", "ServerService/GetServerInfo")).await;
@@ -138,7 +152,7 @@ async fn metrics_are_told_while_the_database_is_away_and_credentials_are_needed(
     assert_eq!(code, Some(0), "{error}");
     let asked = async |address, what: &str, bearer: &str| {
         let shown = if bearer.is_empty() { String::new() } else { format!("authorization: Bearer {bearer}\r\n") };
-        let request = format!("GET {what} HTTP/1.1\r\nhost: callgate\r\n{shown}connection: close\r\n\r\n");
+        let request = format!("GET {what} HTTP/1.1\r\nhost: localhost\r\n{shown}connection: close\r\n\r\n");
         said_at(address, &request).await
     };
     let postmaster = home.postmaster().expect("it runs");
@@ -156,7 +170,7 @@ async fn metrics_are_told_while_the_database_is_away_and_credentials_are_needed(
     }
     let calls = said_at(
         at,
-        "POST /callgate.v1.GateService/Evaluate HTTP/1.1\r\nhost: callgate\r\n\
+        "POST /callgate.v1.GateService/Evaluate HTTP/1.1\r\nhost: localhost\r\n\
                              connection: close\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}",
     );
     assert!(calls.await.starts_with("HTTP/1.1 404"), "no calls");
