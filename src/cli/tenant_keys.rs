@@ -138,16 +138,12 @@ fn wanted<'a>(tenant: &'a str, of: &'a Sources) -> impl Iterator<Item = (String,
 
 /// A key for hashes that also seals values, of whichever tenant: both by what they are.
 fn of_two_purposes(tenants: &BTreeMap<String, Sources>, keys: &BTreeMap<Source, Key>) -> Option<(String, String)> {
-    let all =
-        || tenants.iter().flat_map(|(tenant, of)| wanted(tenant, of).map(move |(what, source)| (what, source, of)));
-    let is_for_hashes = |(_, source, of): &(String, &Source, &Sources)| *source == &of.fingerprint;
-    all().filter(is_for_hashes).find_map(|(what, source, _)| {
+    let sealing = || tenants.iter().flat_map(|(tenant, of)| wanted(tenant, of).take(of.keys.len()));
+    tenants.iter().find_map(|(tenant, of)| {
+        let (what, source) = wanted(tenant, of).last()?;
         let key = keys.get(source)?;
-        let other = all().find(|other| {
-            let is_sealing = !is_for_hashes(other) || other.2.keys.iter().any(|(_, sealing)| sealing == other.1);
-            is_sealing && keys.get(other.1).is_some_and(|other| other.is_same(key))
-        });
-        other.map(|(other, ..)| (what, other))
+        let (other, _) = sealing().find(|(_, other)| keys.get(*other).is_some_and(|other| other.is_same(key)))?;
+        Some((what, other))
     })
 }
 
