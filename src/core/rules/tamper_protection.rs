@@ -89,7 +89,7 @@ fn touched(cx: &Context<'_>) -> Option<&'static str> {
 /// The texts of an object's members.
 fn texts(arguments: &Json) -> Vec<&str> {
     let Json::Object(members) = arguments else { return Vec::new() };
-    let text = |value| if let &Json::String(ref text) = value { Some(text.as_str()) } else { None };
+    let text = |value| if let Json::String(text) = value { Some(text.as_str()) } else { None };
     members.iter().filter_map(|(_, value)| text(value)).collect()
 }
 
