@@ -54,7 +54,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use self::{
     admission::Door, approvals::OpenQuestions, backtest::Trials, creations::Creations, credentials::Credentials,
     fleet::Fleets, halts::Halts, health::ToolHealth, learned::Learned, owners::Owners, policies::ActivePolicy,
-    privacy::Forgotten, quality::Qualities, quotas::Used, seen::Sight, tenants::Tenants,
+    privacy::Forgotten, quality::Qualities, quotas::Used, seen::Sight, tenants::Tenants, turns::Turns,
 };
 use crate::{
     clock::Clock,
@@ -130,6 +130,7 @@ pub struct Gate {
     store: Store,
     slots: Slots,
     door: Arc<Door>,
+    long_texts: Turns,
     tools: Arc<ToolHealth>,
     learned: Learned,
     creations: Creations,
@@ -166,6 +167,7 @@ impl Gate {
             store,
             slots: Slots::default(),
             door: Door::new(clock.clone(), metrics.clone()),
+            long_texts: Turns::of_cores(),
             waits: Waits::default(),
             tools: Arc::default(),
             learned: Learned::default(),

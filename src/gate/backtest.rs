@@ -60,7 +60,7 @@ pub(super) struct Trials {
 
 impl Default for Trials {
     fn default() -> Self {
-        Self { backtest: Arc::new(Semaphore::new(1)), check: Semaphore::new(1), explain: Turns::default() }
+        Self { backtest: Arc::new(Semaphore::new(1)), check: Semaphore::new(1), explain: Turns::new(1) }
     }
 }
 

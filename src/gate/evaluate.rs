@@ -10,6 +10,7 @@ use super::{
     edits::reused,
     health::Claim,
     quotas::Room,
+    turns::{SHORT_BYTES, beside},
 };
 use crate::{store::Slot, telemetry};
 use callgate_core::{
@@ -61,7 +62,13 @@ impl Gate {
         let _seat = self.door.enter(|| self.tree_of(first), requests.len(), left).await?;
         let policy = self.judges(first.tenant)?;
         let room = self.room(first.tenant, requests.len()).await?;
-        let proposals: Vec<Proposal> = requests.into_iter().map(|request| policy.propose(request)).collect();
+        let turn = match requests.iter().any(|request| request.arguments.is_longer_than(SHORT_BYTES)) {
+            true => self.long_texts.take_or_refuse(first.tenant).await?,
+            false => None,
+        };
+        let propose = || requests.into_iter().map(|request| policy.propose(request)).collect();
+        let proposals: Vec<Proposal> = beside(turn.is_some(), propose);
+        drop(turn);
         #[cfg(feature = "break-invariants")]
         let proposals = super::broken::proposed(proposals);
         let Some(Proposal { request: first, .. }) = proposals.first() else { return Ok(Vec::new()) };

@@ -1,22 +1,42 @@
-//! Turns at work that one server does one at a time: tenants alternate, however much one of them asks for.
+//! Turns at work that takes long, at a few threads at once: tenants alternate, however much one of them asks for.
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
+    num::NonZeroUsize,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::{
+    runtime::{Handle, RuntimeFlavor},
+    sync::{OwnedSemaphorePermit, Semaphore},
+    task::block_in_place,
+};
 
+use super::NoAnswer;
 use callgate_core::domain::ids::TenantId;
 
-/// Tenants that are remembered before those without anybody waiting are forgotten.
+/// Foreign text of more bytes than this waits for a turn, and is read beside the threads that answer.
+pub(super) const SHORT_BYTES: usize = 16 * 1024;
+/// Most calls of one tenant with long texts that wait for a turn: more are told that the server is overloaded.
+const WAITING_MAX: usize = 256;
+/// Tenants that are remembered before those without anybody at work or waiting are forgotten.
 const TENANTS_MAX: usize = 1_000;
 
-/// The turns. Of each tenant at most one caller waits among the tenants, first come, first served.
+/// The turns. What a tenant asks for beyond the threads that there are waits behind its own, and before no other tenant.
 #[derive(Debug)]
 pub(super) struct Turns {
-    of_tenants: Mutex<BTreeMap<TenantId, Arc<Semaphore>>>,
+    threads: usize,
+    of_tenants: Mutex<BTreeMap<TenantId, Arc<OfTenant>>>,
     all: Arc<Semaphore>,
+}
+
+#[derive(Debug)]
+struct OfTenant {
+    turns: Arc<Semaphore>,
+    waiting: AtomicUsize,
 }
 
 /// A turn, until it is dropped.
@@ -25,39 +45,76 @@ pub(super) struct Turn {
     // Dropped first: the next tenant goes on before the next caller of this one asks.
     _all: OwnedSemaphorePermit,
     _own: OwnedSemaphorePermit,
+    _of: Arc<OfTenant>,
 }
 
-impl Default for Turns {
-    fn default() -> Self {
-        Self { of_tenants: Mutex::default(), all: Arc::new(Semaphore::new(1)) }
+/// One who waits, until it is dropped.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl Turns {
-    /// Waits for a turn.
-    pub(super) async fn take(&self, tenant: TenantId) -> Option<Turn> {
-        let own = self.of(tenant).acquire_owned().await.ok()?;
-        let all = Arc::clone(&self.all).acquire_owned().await.ok()?;
-        Some(Turn { _all: all, _own: own })
+    /// As many turns at once as there are threads.
+    pub(super) fn new(threads: usize) -> Self {
+        Self { threads, of_tenants: Mutex::default(), all: Arc::new(Semaphore::new(threads)) }
     }
 
-    fn of(&self, tenant: TenantId) -> Arc<Semaphore> {
+    /// As many turns at once as the machine has cores.
+    pub(super) fn of_cores() -> Self {
+        Self::new(std::thread::available_parallelism().map_or(1, NonZeroUsize::get))
+    }
+
+    /// Waits for a turn, however many wait.
+    pub(super) async fn take(&self, tenant: TenantId) -> Option<Turn> {
+        let of = self.of(tenant);
+        let own = Arc::clone(&of.turns).acquire_owned().await.ok()?;
+        let all = Arc::clone(&self.all).acquire_owned().await.ok()?;
+        Some(Turn { _all: all, _own: own, _of: of })
+    }
+
+    /// Waits for a turn where not too many of the tenant's wait.
+    ///
+    /// # Errors
+    /// [`NoAnswer::Overloaded`]: they do.
+    pub(super) async fn take_or_refuse(&self, tenant: TenantId) -> Result<Option<Turn>, NoAnswer> {
+        let of = self.of(tenant);
+        let waiting = Waiting(&of.waiting);
+        if waiting.0.fetch_add(1, Ordering::Relaxed) >= WAITING_MAX {
+            return Err(NoAnswer::Overloaded(format!(
+                "{WAITING_MAX} calls of this tenant with more than {SHORT_BYTES} bytes wait to be read"
+            )));
+        }
+        Ok(self.take(tenant).await)
+    }
+
+    fn of(&self, tenant: TenantId) -> Arc<OfTenant> {
         let mut tenants = self.of_tenants.lock().unwrap_or_else(PoisonError::into_inner);
         if tenants.len() >= TENANTS_MAX {
-            tenants.retain(|_, turns| Arc::strong_count(turns) > 1);
+            tenants.retain(|_, of| Arc::strong_count(of) > 1);
         }
-        Arc::clone(tenants.entry(tenant).or_insert_with(|| Arc::new(Semaphore::new(1))))
+        let new = || Arc::new(OfTenant { turns: Arc::new(Semaphore::new(self.threads)), waiting: AtomicUsize::new(0) });
+        Arc::clone(tenants.entry(tenant).or_insert_with(new))
     }
+}
+
+/// Does long work beside the threads that answer others, and short work at once.
+pub(super) fn beside<R>(is_long: bool, work: impl FnOnce() -> R) -> R {
+    let others_wait = is_long && Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread;
+    if others_wait { block_in_place(work) } else { work() }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tokio::task::JoinSet;
+    use tokio::task::{JoinSet, yield_now};
 
     #[tokio::test]
     async fn a_tenant_that_asks_for_much_holds_up_another_once() {
-        let turns = Arc::new(Turns::default());
+        let turns = Arc::new(Turns::new(1));
         let order = Arc::new(Mutex::new(Vec::new()));
         let first = turns.take(TenantId(1)).await;
         let mut waiting = JoinSet::new();
@@ -66,13 +123,34 @@ mod tests {
             waiting.spawn(async move {
                 let _turn = turns.take(TenantId(tenant)).await.expect("a turn");
                 order.lock().expect("no panic").push(tenant);
-                tokio::task::yield_now().await;
+                yield_now().await;
             });
-            tokio::task::yield_now().await;
+            yield_now().await;
         }
         drop(first);
         while waiting.join_next().await.is_some() {}
         let order = order.lock().expect("no panic").clone();
         assert_eq!(order[..4], [2, 1, 2, 1], "{order:?}");
+    }
+
+    #[tokio::test]
+    async fn too_many_of_one_tenant_are_refused_and_nobody_else() {
+        let turns = Arc::new(Turns::new(1));
+        let first = turns.take(TenantId(1)).await;
+        let mut waiting = JoinSet::new();
+        for _ in 0..WAITING_MAX {
+            let turns = Arc::clone(&turns);
+            waiting.spawn(async move { turns.take_or_refuse(TenantId(1)).await.map(drop) });
+        }
+        yield_now().await;
+        let refused = turns.take_or_refuse(TenantId(1)).await;
+        assert!(matches!(refused, Err(NoAnswer::Overloaded(_))), "{refused:?}");
+        let other = Arc::clone(&turns);
+        waiting.spawn(async move { other.take_or_refuse(TenantId(2)).await.map(drop) });
+        drop(first);
+        while let Some(ended) = waiting.join_next().await {
+            ended.expect("no panic").expect("a turn");
+        }
+        assert!(turns.take_or_refuse(TenantId(1)).await.is_ok(), "those who waited are counted no more");
     }
 }

@@ -39,6 +39,25 @@ impl Json {
         text
     }
 
+    /// True where its names and texts take more than so many bytes; looks no further than that.
+    #[must_use]
+    pub fn is_longer_than(&self, bytes: usize) -> bool {
+        self.rest_of(bytes).is_none()
+    }
+
+    /// What is left of so many bytes beside it, a byte for each value at least; none where they do not suffice.
+    fn rest_of(&self, bytes: usize) -> Option<usize> {
+        let left = bytes.checked_sub(1)?;
+        match self {
+            Self::Null | Self::Bool(_) => Some(left),
+            Self::Number(text) | Self::String(text) => left.checked_sub(text.len()),
+            Self::Array(items) => items.iter().try_fold(left, |left, item| item.rest_of(left)),
+            Self::Object(members) => {
+                members.iter().try_fold(left, |left, (name, value)| value.rest_of(left.checked_sub(name.len())?))
+            }
+        }
+    }
+
     /// The member of that name, if this is an object that has it.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&Self> {
@@ -176,6 +195,14 @@ mod tests {
         ] {
             assert_eq!(canonical(text), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn a_long_value_is_told_without_reading_it_all() {
+        let long = |text: &str, bytes| parse(text).expect("valid").is_longer_than(bytes);
+        assert!(!long("{}", 1) && long("{}", 0));
+        assert!(!long(r#"{"a":"bcd"}"#, 6) && long(r#"{"a":"bcd"}"#, 5));
+        assert!(long(&format!("[{}1]", "1,".repeat(1_000)), 1_000), "many small ones are long");
     }
 
     #[test]
