@@ -89,8 +89,13 @@ fn touched(cx: &Context<'_>) -> Option<&'static str> {
 /// The texts of an object's members.
 fn texts(arguments: &Json) -> Vec<&str> {
     let Json::Object(members) = arguments else { return Vec::new() };
-    let text = |value| if let Json::String(text) = value { Some(text.as_str()) } else { None };
-    members.iter().filter_map(|(_, value)| text(value)).collect()
+    let mut texts = Vec::new();
+    for (_, value) in members {
+        if let Json::String(text) = value {
+            texts.push(text.as_str());
+        }
+    }
+    texts
 }
 
 fn guarded(path: &str) -> Option<&'static str> {
