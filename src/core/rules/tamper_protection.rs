@@ -49,6 +49,8 @@ const GIT: &str = "git's hooks or configuration";
 const BEFORE: [&str; 9] = ["sudo", "doas", "env", "exec", "nohup", "time", "command", "then", "do"];
 /// Flags of shells before a line.
 const LINES: [&str; 4] = ["-c", "-lc", "-ic", "-ec"];
+/// What git does with files as they are.
+const STORES: [&str; 4] = ["add", "commit", "push", "tag"];
 /// Flags before a text that only says something.
 const TEXTS: [&str; 6] = ["-m", "-am", "--message", "-b", "--body", "--title"];
 
@@ -122,8 +124,13 @@ fn in_line(line: &str) -> Option<&'static str> {
         if is_command && name == "callgate" {
             return Some("callgate itself");
         }
-        if is_command && name == "git" && sets_configuration(&mut words) {
-            return Some(GIT);
+        if is_command && name == "git" {
+            if sets_configuration(&mut words) {
+                return Some(GIT);
+            }
+            if words.next_if(|word| STORES.contains(&word)).is_some() {
+                while words.next_if(|word| !word.is_empty()).is_some() {}
+            }
         }
         if let Some(what) = guarded(word) {
             return Some(what);
@@ -228,6 +235,8 @@ mod tests {
             "git config core.hooksPath /tmp/x",
             "git config --global alias.st '!x'",
             "git config --unset core.hooksPath",
+            "git add a; rm .git/hooks/pre-commit",
+            "git checkout HEAD~1 -- .claude/settings.json",
         ] {
             assert!(in_line(line).is_some(), "{line}");
         }
@@ -242,6 +251,7 @@ mod tests {
             "npm install callgate",
             "rm -rf notes.git/hooks-old",
             "git push origin main",
+            "git add .claude/settings.local.json && git status",
             "mv a.gitconfigs b",
         ] {
             assert_eq!(in_line(line), None, "{line}");
