@@ -142,7 +142,9 @@ mod tests {
             let turns = Arc::clone(&turns);
             waiting.spawn(async move { turns.take_or_refuse(TenantId(1)).await.map(drop) });
         }
-        yield_now().await;
+        while turns.of(TenantId(1)).waiting.load(Ordering::Relaxed) < WAITING_MAX {
+            yield_now().await;
+        }
         let refused = turns.take_or_refuse(TenantId(1)).await;
         assert!(matches!(refused, Err(NoAnswer::Overloaded(_))), "{refused:?}");
         let other = Arc::clone(&turns);
