@@ -187,6 +187,7 @@ fn control() -> BoxedStrategy<Control> {
 const FILES: [&str; 4] = [
     "policy_engine: {}",
     "policy_engine:
+  presets: [coding_agents]
   authorization:
     tiers:
       - {name: few, pattern: tool0, action: per_conversation_grant, ceiling: 2, ttl_ms: 60000}
@@ -221,7 +222,8 @@ pub(crate) fn history(longest: usize) -> BoxedStrategy<Vec<Step>> {
 }
 
 fn tool() -> BoxedStrategy<ToolSpec> {
-    let resource = prop_oneof![Just(None), select(vec!["order/{id}", "order", "file/{id}"]).prop_map(Some)];
+    let resource =
+        prop_oneof![Just(None), select(vec!["order/{id}", "order", "file/{id}", ".git/hooks/{id}"]).prop_map(Some)];
     let lease_ms = select(vec![5_000, 60_000, 600_000_u64]);
     let flags = [0.2, 0.3, 0.1, 0.1].map(prop::bool::weighted);
     (select(EffectKind::ALL.to_vec()), resource, flags, lease_ms, 0..2_000_u64)

@@ -57,6 +57,7 @@ async fn explain_names_the_rule_that_fired_and_those_that_did_not() {
         let words = line.trim().strip_prefix(rule).unwrap_or_else(|| panic!("{rule} is not in {line}")).trim();
         match rule {
             "halted" => assert_eq!(words, "nothing that it belongs to was halted"),
+            "tamper_protection" => assert_eq!(words, "no preset asks for it"),
             "unknown_tool" => assert_eq!(words, "get_order is declared"),
             "schema" => assert_eq!(words, "no schema is declared for this tool"),
             "phase" => assert_eq!(words, "no phases in the policy"),
