@@ -25,7 +25,7 @@ const WAITING_MAX: usize = 256;
 /// Tenants that are remembered before those without anybody at work or waiting are forgotten.
 const TENANTS_MAX: usize = 1_000;
 
-/// The turns. What a tenant asks for beyond the threads that there are waits behind its own, and before no other tenant.
+/// The turns. What a tenant asks for beyond the threads that there are waits behind its own calls alone.
 #[derive(Debug)]
 pub(super) struct Turns {
     threads: usize,
