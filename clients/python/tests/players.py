@@ -126,6 +126,9 @@ def pydantic_ai(client: Client, session: str, tool: Callable[..., Any], script: 
     return [text for texts in framework.seen(result.all_messages()) for text in texts]
 
 
+ALIKE = {"AsyncGate", "toolbox", "openai chat", "openai responses", "langchain async"}
+"""Clients that make their calls by the code of another one of the list."""
+
 PLAYERS: dict[str, Player] = {
     "Gate": gate,
     "AsyncGate": async_gate,

@@ -17,7 +17,7 @@ from callgate.v1.session_service_pb2 import SettleOutcomeRequest
 
 from .conftest import calls
 from .plane import Server
-from .players import PLAYERS
+from .players import ALIKE, PLAYERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -168,7 +168,9 @@ def named(text: str) -> str:
     return next((name for name, found in TEXTS.items() if re.search(found, text, re.DOTALL)), text)
 
 
-@pytest.mark.parametrize("player", PLAYERS)
+@pytest.mark.parametrize(
+    "player", [pytest.param(name, marks=[pytest.mark.slow] if name in ALIKE else []) for name in PLAYERS]
+)
 def test_a_refund_that_fails_is_paid_twice_by_no_client(player: str) -> None:
     # On a plane of its own, which learns how long to wait.
     with Server(POLICY) as server, Client(server.address) as client:
