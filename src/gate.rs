@@ -19,6 +19,7 @@ mod error;
 mod evaluate;
 mod explain;
 mod failures;
+mod fair_semaphore;
 mod fleet;
 mod halts;
 mod hashed;
@@ -46,15 +47,15 @@ mod stock;
 mod tenants;
 mod tokens;
 mod trees;
-mod turns;
+
 mod waiting;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use self::{
     admission::Door, approvals::OpenQuestions, backtest::Trials, creations::Creations, credentials::Credentials,
-    fleet::Fleets, halts::Halts, health::ToolHealth, learned::Learned, owners::Owners, policies::ActivePolicy,
-    privacy::Forgotten, quality::Qualities, quotas::Used, seen::Sight, tenants::Tenants, turns::Turns,
+    fair_semaphore::FairSemaphore, fleet::Fleets, halts::Halts, health::ToolHealth, learned::Learned, owners::Owners,
+    policies::ActivePolicy, privacy::Forgotten, quality::Qualities, quotas::Used, seen::Sight, tenants::Tenants,
 };
 use crate::{
     clock::Clock,
@@ -130,7 +131,7 @@ pub struct Gate {
     store: Store,
     slots: Slots,
     door: Arc<Door>,
-    long_texts: Turns,
+    long_texts: FairSemaphore,
     tools: Arc<ToolHealth>,
     learned: Learned,
     creations: Creations,
@@ -167,7 +168,7 @@ impl Gate {
             store,
             slots: Slots::default(),
             door: Door::new(clock.clone(), metrics.clone()),
-            long_texts: Turns::of_cores(),
+            long_texts: FairSemaphore::of_cores(),
             waits: Waits::default(),
             tools: Arc::default(),
             learned: Learned::default(),

@@ -15,9 +15,9 @@ use tokio::{
 
 use super::{
     Gate, NoAnswer,
+    fair_semaphore::{FairPermit, FairSemaphore},
     policies::compiled,
     policy_check::{PolicyProblem, problems},
-    turns::{Turn, Turns},
 };
 use crate::store::TriedTree;
 use callgate_core::{
@@ -55,12 +55,12 @@ const LASTS_MAX: Duration = Duration::from_secs(1_800);
 pub(super) struct Trials {
     backtest: Arc<Semaphore>,
     check: Semaphore,
-    explain: Turns,
+    explain: FairSemaphore,
 }
 
 impl Default for Trials {
     fn default() -> Self {
-        Self { backtest: Arc::new(Semaphore::new(1)), check: Semaphore::new(1), explain: Turns::new(1) }
+        Self { backtest: Arc::new(Semaphore::new(1)), check: Semaphore::new(1), explain: FairSemaphore::new(1) }
     }
 }
 
@@ -71,7 +71,7 @@ impl Trials {
     }
 
     /// The turn to judge the calls before one again. Whoever judges holds it, also when nobody waits any more.
-    pub(super) async fn explain(&self, tenant: TenantId) -> Option<Turn> {
+    pub(super) async fn explain(&self, tenant: TenantId) -> Option<FairPermit> {
         self.explain.take(tenant).await
     }
 }

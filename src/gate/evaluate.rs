@@ -8,9 +8,9 @@ use super::{
     batch::{self, SharedBatch, evidence, judge_all},
     decide::{Access, Decided, Subject, Unheard},
     edits::reused,
+    fair_semaphore::{INLINE_BYTES_MAX, offload},
     health::Claim,
     quotas::Room,
-    turns::{SHORT_BYTES, beside},
 };
 use crate::{store::Slot, telemetry};
 use callgate_core::{
@@ -62,12 +62,12 @@ impl Gate {
         let _seat = self.door.enter(|| self.tree_of(first), requests.len(), left).await?;
         let policy = self.judges(first.tenant)?;
         let room = self.room(first.tenant, requests.len()).await?;
-        let turn = match requests.iter().any(|request| request.arguments.is_longer_than(SHORT_BYTES)) {
+        let turn = match requests.iter().any(|request| request.arguments.is_longer_than(INLINE_BYTES_MAX)) {
             true => self.long_texts.take_or_refuse(first.tenant).await?,
             false => None,
         };
         let propose = || requests.into_iter().map(|request| policy.propose(request)).collect();
-        let proposals: Vec<Proposal> = beside(turn.is_some(), propose);
+        let proposals: Vec<Proposal> = offload(turn.is_some(), propose);
         drop(turn);
         #[cfg(feature = "break-invariants")]
         let proposals = super::broken::proposed(proposals);

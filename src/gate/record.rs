@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{
     Gate, NoAnswer, RecordError,
     decide::{Access, Decided, Subject, Unheard},
-    turns::{SHORT_BYTES, beside},
+    fair_semaphore::{INLINE_BYTES_MAX, offload},
 };
 use crate::{store::Slot, telemetry};
 use callgate_core::{
@@ -51,7 +51,7 @@ impl Gate {
         let policy = self.policy(tenant);
         // What happened is taken in without a turn: the door has let in what it ends.
         let is_long = is_long(&report, observed.as_ref());
-        let observed = observed.map(|request| Box::new(beside(is_long, || policy.propose(request))));
+        let observed = observed.map(|request| Box::new(offload(is_long, || policy.propose(request))));
         let report = Report { observed, ..report };
         let unheard = match report.observed.as_deref() {
             Some(proposal) => Unheard::Begins(proposal.request.parent.as_ref()),
@@ -61,7 +61,7 @@ impl Gate {
         let subject = Subject { access: Access::Report, tenant, session, unheard, calls: &calls };
         let shared = |slot| self.shared_of_report(&policy, tenant, slot, &report);
         let decided = self.decide(subject, shared, |tree, shared, now| {
-            let recorded = beside(is_long, || engine::record(&policy, tree, &shared, &report, now));
+            let recorded = offload(is_long, || engine::record(&policy, tree, &shared, &report, now));
             let mut recorded = match recorded {
                 Ok(recorded) => recorded,
                 Err(rejection) => return Decided::Rejected(rejection),
@@ -163,8 +163,8 @@ impl Gate {
 /// True where a report has more foreign text than is read at once.
 fn is_long(report: &Report, observed: Option<&Request>) -> bool {
     let texts = [report.result.as_deref(), report.error.as_ref().map(|error| error.message.as_str())];
-    texts.iter().flatten().any(|text| text.len() > SHORT_BYTES)
-        || observed.is_some_and(|request| request.arguments.is_longer_than(SHORT_BYTES))
+    texts.iter().flatten().any(|text| text.len() > INLINE_BYTES_MAX)
+        || observed.is_some_and(|request| request.arguments.is_longer_than(INLINE_BYTES_MAX))
 }
 
 /// The call that a report is on, as its tree remembers it.

@@ -1,4 +1,4 @@
-//! By which name a request asks.
+//! The check of the `Host` header where no credential is asked for.
 
 use std::net::IpAddr;
 

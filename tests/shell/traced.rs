@@ -5,11 +5,12 @@
 use std::{
     collections::BTreeSet,
     fs,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
 use serde::Deserialize;
+use tempfile::TempDir;
 
 /// Programs that others run for a part of their work, in Debian.
 const HELPERS: &[(&str, &[&str])] = &[
@@ -105,7 +106,7 @@ fn is_here(program: &str) -> bool {
 
 /// Each flag that a program's own help names, alone and with a value that would be a new file.
 fn lines_of_flags(program: &str) -> Vec<String> {
-    let help = Command::new(program).arg("--help").stdin(Stdio::null()).output().expect("it is here");
+    let help = Command::new(program).arg("--help").env("PATH", PATH).stdin(Stdio::null()).output().expect("it is here");
     let help = [help.stdout, help.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
     let is_end = |c: char| c.is_whitespace() || ",=[]|<>().;:'\"`".contains(c);
     let flags: BTreeSet<&str> = help.split(is_end).filter(|word| word.len() > 1 && word.starts_with('-')).collect();
@@ -167,27 +168,27 @@ fn is_run(name: &str, runs: &BTreeSet<&str>) -> bool {
     runs.contains(name) || runs.contains(begin)
 }
 
-/// True where lines can be traced. The gate's machine has what it takes; elsewhere the test says what is missing.
+/// A folder to trace lines in; none where they cannot be traced. The gate's machine has what it takes; elsewhere the
+/// test says what is missing.
 #[expect(clippy::print_stderr, reason = "a test says that it is skipped")]
-fn can_trace() -> bool {
+fn traceable() -> Option<(TempDir, PathBuf)> {
     let can = Command::new("strace").args(["-o", "/dev/null", "true"]).stderr(Stdio::null()).status();
     let can = can.is_ok_and(|status| status.success());
     assert!(can || std::env::var_os("CI").is_none(), "strace is missing or may not trace: the gate installs it");
     if !can {
         eprintln!("skipped: strace is missing, or may not trace");
-    }
-    can
-}
-
-#[test]
-fn lines_of_reads_write_connect_and_run_nothing() {
-    if !can_trace() {
-        return;
+        return None;
     }
     let home = tempfile::tempdir().expect("a folder");
     let folder = home.path().join("w");
     fs::create_dir(&folder).expect("a folder");
     super::fill(&folder);
+    Some((home, folder))
+}
+
+#[test]
+fn lines_of_reads_write_connect_and_run_nothing() {
+    let Some((_home, folder)) = traceable() else { return };
     let (mut traced, mut wrong) = (0, Vec::new());
     // What runs other commands is judged by those; a shell's own commands run nothing.
     for row in rows().iter().filter(|row| !row.names().any(|name| name == "sudo")) {
@@ -207,13 +208,7 @@ fn lines_of_reads_write_connect_and_run_nothing() {
 
 #[test]
 fn no_flag_of_a_program_whose_flags_are_all_harmless_does_more() {
-    if !can_trace() {
-        return;
-    }
-    let home = tempfile::tempdir().expect("a folder");
-    let folder = home.path().join("w");
-    fs::create_dir(&folder).expect("a folder");
-    super::fill(&folder);
+    let Some((_home, folder)) = traceable() else { return };
     let (mut traced, mut wrong) = (0, Vec::new());
     for row in rows().iter().filter(|row| row.flags == "any" && row.then.is_empty()) {
         for program in row.names().filter(|name| is_here(name)) {
@@ -230,13 +225,7 @@ fn no_flag_of_a_program_whose_flags_are_all_harmless_does_more() {
 
 #[test]
 fn a_program_that_does_more_is_seen() {
-    if !can_trace() {
-        return;
-    }
-    let home = tempfile::tempdir().expect("a folder");
-    let folder = home.path().join("w");
-    fs::create_dir(&folder).expect("a folder");
-    super::fill(&folder);
+    let Some((_home, folder)) = traceable() else { return };
     let runs = BTreeSet::from(["bash", "touch", "cat", "sort"]);
     for line in ["touch new", "cat a.txt > new", "id", "sort -o new a.txt", "cat < /dev/tcp/127.0.0.1/9"] {
         assert!(!violations(&folder, &[line.to_owned()], &runs).is_empty(), "{line}");

@@ -1,5 +1,5 @@
-//! Which calls are known to change nothing, where no server can be asked: the host's own tools that read, by
-//! the preset for coding agents.
+//! Calls that may run while no server can be asked: those of the host's own tools that read, by the preset for coding
+//! agents.
 
 use crate::hosts::Call;
 use callgate_core::domain::{

@@ -10,6 +10,8 @@
 //! Known problems: it is a rail and no wall. A program or script that the agent writes may do the same unseen
 //! (docs/security.md#an-agent-of-the-same-user).
 
+use std::collections::BTreeMap;
+
 use crate::domain::{
     finding::{Decision, Finding, Wording},
     json::Json,
@@ -42,9 +44,9 @@ const GUARDED: [(&str, &str); 18] = [
     (".gitconfig", GIT),
     (".config/git/", GIT),
 ];
-const HOST: &str = "the settings of the agent's host";
-const OWN: &str = "callgate's own files";
-const GIT: &str = "git's hooks or configuration";
+const HOST: &str = "change the settings of the agent's host";
+const OWN: &str = "change callgate's own files";
+const GIT: &str = "change git's hooks or configuration";
 /// Commands before a command.
 const BEFORE: [&str; 9] = ["sudo", "doas", "env", "exec", "nohup", "time", "command", "then", "do"];
 /// Flags of shells before a line.
@@ -54,16 +56,18 @@ const STORES: [&str; 4] = ["add", "commit", "push", "tag"];
 /// Flags before a text that only says something.
 const TEXTS: [&str; 6] = ["-m", "-am", "--message", "-b", "--body", "--title"];
 
-/// Whether it looks at all.
-#[derive(Debug, Clone, Copy, Default)]
+/// Whether it looks at all, and where lines of a shell are.
+#[derive(Debug, Clone, Default)]
 pub struct Params {
     pub(crate) is_on: bool,
+    /// By tool: the argument that is a line of a shell.
+    pub(crate) lines: BTreeMap<String, String>,
 }
 
 impl Judge for Params {
     fn check(&self, cx: &Context<'_>) -> Option<Finding> {
-        let what = self.is_on.then(|| touched(cx)).flatten()?;
-        let situation = format!("{} was not run: it would change or run {what}. A person must approve it.", cx.tool());
+        let what = self.is_on.then(|| self.touched(cx)).flatten()?;
+        let situation = format!("{} was not run: it would {what}. A person must approve it.", cx.tool());
         Some(Finding::new(RULE.id, Decision::Ask, Reason::ApprovalRequired, Wording::new(situation, ASKED_FOR)))
     }
 
@@ -76,37 +80,25 @@ impl Judge for Params {
     }
 }
 
-/// What guards the agent and would be changed; none where nothing is.
-fn touched(cx: &Context<'_>) -> Option<&'static str> {
-    let effect = &cx.proposal.effect;
-    if effect.kind.is_look() {
-        return None;
-    }
-    if effect.in_steps {
-        return texts(&cx.proposal.request.arguments).into_iter().find_map(in_line);
-    }
-    guarded(effect.resource.as_ref()?.as_str())
-}
-
-/// The texts of an object's members.
-fn texts(arguments: &Json) -> Vec<&str> {
-    let Json::Object(members) = arguments else { return Vec::new() };
-    let mut texts = Vec::new();
-    for (_, value) in members {
-        if let Json::String(text) = value {
-            texts.push(text.as_str());
+impl Params {
+    /// What the call would do to what guards the agent; none where it does nothing to that.
+    fn touched(&self, cx: &Context<'_>) -> Option<&'static str> {
+        let effect = &cx.proposal.effect;
+        if effect.kind.is_look() {
+            return None;
+        }
+        // Beside the line stand its folder and what the model says of it, which change nothing.
+        match self.lines.get(cx.tool()).and_then(|name| cx.proposal.request.arguments.get(name)) {
+            Some(Json::String(line)) => in_line(line),
+            _ => guarded(effect.resource.as_ref()?.as_str()),
         }
     }
-    texts
 }
 
 fn guarded(path: &str) -> Option<&'static str> {
     let path = path.to_ascii_lowercase();
-    let holds = |part: &str| {
-        let begins_there =
-            |at: usize| at == 0 || path.as_bytes()[at - 1] == b'/' || !path.as_bytes()[at - 1].is_ascii_alphanumeric();
-        path.match_indices(part).any(|(at, _)| begins_there(at))
-    };
+    let begins = |at: usize| at == 0 || !path.as_bytes()[at - 1].is_ascii_alphanumeric();
+    let holds = |part: &str| path.match_indices(part).any(|(at, _)| begins(at));
     GUARDED.iter().find(|(part, _)| holds(part)).map(|(_, what)| *what)
 }
 
@@ -122,7 +114,7 @@ fn in_line(line: &str) -> Option<&'static str> {
         };
         let name = word.rsplit('/').next().unwrap_or_default();
         if is_command && name == "callgate" {
-            return Some("callgate itself");
+            return Some("run callgate itself");
         }
         if is_command && name == "git" {
             if sets_configuration(&mut words) {
@@ -259,9 +251,16 @@ mod tests {
     }
 
     #[test]
-    fn work_is_one_pass() {
-        for unit in ["git config ", "callgat", ".git/hook", "'\"", "$(", "a=", "-c "] {
-            in_line(&unit.repeat(100_000));
+    fn each_word_takes_a_part_of_its_line() {
+        for unit in ["git config ", "callgat", ".git/hook", "'\"", "$(", "a=", "-c ", "-m '", "\u{e9}"] {
+            let line = unit.repeat(1_000);
+            let mut words = Words { rest: &line };
+            while let left @ 1.. = words.rest.len() {
+                words.next();
+                assert!(words.rest.len() < left, "{unit:?}");
+                words.skip_text();
+            }
+            in_line(&line);
         }
     }
 
@@ -277,6 +276,8 @@ mod tests {
              Write {\"file_path\":\"/w/.claude/settings.json\"} => allow as w1
              Read {\"file_path\":\"/w/.claude/settings.json\"} => allow
              Bash {\"command\":\"cat .git/hooks/pre-commit\"} => allow
+             Bash {\"command\":\"make\",\"description\":\"callgate hook into .git/hooks\"} => allow
+             Bash {\"command\":\"make\",\"cwd\":\"/w/.config/callgate\"} => allow
              Bash {\"command\":\"cp x .git/hooks/pre-commit\"} => ask approval_required",
         );
         check("rules tamper_protection\n Write {\"file_path\":\"/w/.claude/settings.json\"} => allow");

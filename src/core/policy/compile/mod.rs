@@ -27,7 +27,7 @@ use crate::{
         tool::{InjectAs, Stored},
     },
     rules::{
-        Mode, RULES, Rule, RuleSet, phase, same_call, tier,
+        Mode, RULES, Rule, RuleSet, phase, same_call, tamper_protection, tier,
         unknown_tool::{self, Unknown},
     },
 };
@@ -170,6 +170,7 @@ impl Compiler {
         self.tiers(keys.authorization.tiers);
         self.phases(keys.phases, keys.after_failed_write);
         self.unknown_tools(is_declared);
+        self.command_lines();
         self.policy.declare_others(&common.stored, common.inject_as.as_ref(), common.share);
         self.answers_that_are_needed();
         self.tools_that_are_named();
@@ -226,6 +227,15 @@ impl Compiler {
             (_, _, Some(header)) => Some(InjectAs::Header(Arc::from(header.as_str()))),
             (None, _, None) => None,
         }
+    }
+
+    /// The arguments that are lines of a shell, for the rule that looks into them.
+    fn command_lines(&mut self) {
+        let line = |(name, tool): (&String, &super::tool::Declared)| {
+            Some((name.clone(), tool.command_line.as_ref()?.line.clone()))
+        };
+        let lines = self.policy.tools.iter().filter_map(line).collect();
+        self.policy.rules.get_mut::<tamper_protection::Params>().lines = lines;
     }
 
     /// Once the owner declares any tool, those that are not are refused.

@@ -1,4 +1,5 @@
-//! Turns at work that takes long, at a few threads at once: tenants alternate, however much one of them asks for.
+//! A semaphore that is fair among tenants, for work that takes long: they alternate, however much one of them asks
+//! for.
 
 use std::{
     collections::BTreeMap,
@@ -19,15 +20,15 @@ use super::NoAnswer;
 use callgate_core::domain::ids::TenantId;
 
 /// Foreign text of more bytes than this waits for a turn, and is read beside the threads that answer.
-pub(super) const SHORT_BYTES: usize = 16 * 1024;
+pub(super) const INLINE_BYTES_MAX: usize = 16 * 1024;
 /// Most calls of one tenant with long texts that wait for a turn: more are told that the server is overloaded.
 const WAITING_MAX: usize = 256;
 /// Tenants that are remembered before those without anybody at work or waiting are forgotten.
 const TENANTS_MAX: usize = 1_000;
 
-/// The turns. What a tenant asks for beyond the threads that there are waits behind its own calls alone.
+/// So many permits. What a tenant asks for beyond them waits behind its own calls alone.
 #[derive(Debug)]
-pub(super) struct Turns {
+pub(super) struct FairSemaphore {
     threads: usize,
     of_tenants: Mutex<BTreeMap<TenantId, Arc<OfTenant>>>,
     all: Arc<Semaphore>,
@@ -39,9 +40,9 @@ struct OfTenant {
     waiting: AtomicUsize,
 }
 
-/// A turn, until it is dropped.
+/// A permit, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Turn {
+pub(super) struct FairPermit {
     // Dropped first: the next tenant goes on before the next caller of this one asks.
     _all: OwnedSemaphorePermit,
     _own: OwnedSemaphorePermit,
@@ -57,35 +58,35 @@ impl Drop for Waiting<'_> {
     }
 }
 
-impl Turns {
-    /// As many turns at once as there are threads.
+impl FairSemaphore {
+    /// As many permits as there are threads.
     pub(super) fn new(threads: usize) -> Self {
         Self { threads, of_tenants: Mutex::default(), all: Arc::new(Semaphore::new(threads)) }
     }
 
-    /// As many turns at once as the machine has cores.
+    /// As many permits as the machine has cores.
     pub(super) fn of_cores() -> Self {
         Self::new(std::thread::available_parallelism().map_or(1, NonZeroUsize::get))
     }
 
     /// Waits for a turn, however many wait.
-    pub(super) async fn take(&self, tenant: TenantId) -> Option<Turn> {
+    pub(super) async fn take(&self, tenant: TenantId) -> Option<FairPermit> {
         let of = self.of(tenant);
         let own = Arc::clone(&of.turns).acquire_owned().await.ok()?;
         let all = Arc::clone(&self.all).acquire_owned().await.ok()?;
-        Some(Turn { _all: all, _own: own, _of: of })
+        Some(FairPermit { _all: all, _own: own, _of: of })
     }
 
     /// Waits for a turn where not too many of the tenant's wait.
     ///
     /// # Errors
     /// [`NoAnswer::Overloaded`]: they do.
-    pub(super) async fn take_or_refuse(&self, tenant: TenantId) -> Result<Option<Turn>, NoAnswer> {
+    pub(super) async fn take_or_refuse(&self, tenant: TenantId) -> Result<Option<FairPermit>, NoAnswer> {
         let of = self.of(tenant);
         let waiting = Waiting(&of.waiting);
         if waiting.0.fetch_add(1, Ordering::Relaxed) >= WAITING_MAX {
             return Err(NoAnswer::Overloaded(format!(
-                "{WAITING_MAX} calls of this tenant with more than {SHORT_BYTES} bytes wait to be read"
+                "{WAITING_MAX} calls of this tenant with more than {INLINE_BYTES_MAX} bytes wait to be read"
             )));
         }
         Ok(self.take(tenant).await)
@@ -101,8 +102,8 @@ impl Turns {
     }
 }
 
-/// Does long work beside the threads that answer others, and short work at once.
-pub(super) fn beside<R>(is_long: bool, work: impl FnOnce() -> R) -> R {
+/// Does long work off the threads that answer others, and short work at once.
+pub(super) fn offload<R>(is_long: bool, work: impl FnOnce() -> R) -> R {
     let others_wait = is_long && Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread;
     if others_wait { block_in_place(work) } else { work() }
 }
@@ -114,7 +115,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_tenant_that_asks_for_much_holds_up_another_once() {
-        let turns = Arc::new(Turns::new(1));
+        let turns = Arc::new(FairSemaphore::new(1));
         let order = Arc::new(Mutex::new(Vec::new()));
         let first = turns.take(TenantId(1)).await;
         let mut waiting = JoinSet::new();
@@ -135,7 +136,7 @@ mod tests {
 
     #[tokio::test]
     async fn too_many_of_one_tenant_are_refused_and_nobody_else() {
-        let turns = Arc::new(Turns::new(1));
+        let turns = Arc::new(FairSemaphore::new(1));
         let first = turns.take(TenantId(1)).await;
         let mut waiting = JoinSet::new();
         for _ in 0..WAITING_MAX {
