@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -81,13 +82,16 @@ def _next(answers: list[Any]) -> Any:
 
 @contextlib.contextmanager
 def fake_plane() -> Iterator[FakePlane]:
+    """On a socket of its own: a port may be given again, and a client of an earlier test still report to it."""
     plane = FakePlane()  # type: ignore[abstract]
     server = grpc.server(ThreadPoolExecutor(max_workers=8))
     add_GateServiceServicer_to_server(plane, server)
-    plane.address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
-    server.start()
-    try:
-        yield plane
-    finally:
-        plane.open.set()
-        server.stop(None).wait()
+    with tempfile.TemporaryDirectory() as folder:
+        plane.address = f"unix:{folder}/plane.sock"
+        server.add_insecure_port(plane.address)
+        server.start()
+        try:
+            yield plane
+        finally:
+            plane.open.set()
+            server.stop(None).wait()
