@@ -25,7 +25,6 @@
 //! | [`mcp`] | messages between an MCP client and its server | – |
 //! | [`hosts`] | dialects of coding agents' hooks | – |
 //! | [`auth`] | authentication of callers | core |
-//! | [`private_postgres`] | a PostgreSQL of our own: programs, files, accounts | – |
 //! | [`sealing`] | encryption with keys of tenants | core |
 //! | [`store`] | Postgres, and a cache in front of it | core, sealing |
 //! | [`telemetry`] | logs, spans, metrics | core |
@@ -88,7 +87,6 @@ pub mod hosts;
 pub mod listener;
 pub mod mcp;
 pub mod outgoing;
-pub mod private_postgres;
 pub mod sealing;
 pub mod store;
 pub mod telemetry;

@@ -11,9 +11,9 @@ use tokio::time::timeout;
 
 use crate::{
     config::DatabaseConfig,
-    private_postgres::{self, Phase, PrivatePostgres, PrivatePostgresError},
     store::{parse_url, reached_at},
 };
+use callgate_postgres::{Phase, PrivatePostgres, PrivatePostgresError};
 
 /// How long the end of a server may go unnoticed after a connection to it broke.
 const NOTICED_MAX: Duration = Duration::from_secs(1);
@@ -36,7 +36,7 @@ impl Database {
             return Ok(Self { options, described, private: None });
         }
         let data_dir = data_dir(config.data_dir.as_deref())?;
-        let settings = private_postgres::Settings { data_dir, pg_bin: config.pg_bin.clone() };
+        let settings = callgate_postgres::Settings { data_dir, pg_bin: config.pg_bin.clone() };
         let private = PrivatePostgres::start(&settings).await?;
         let version = private.server_version();
         let described = format!("PostgreSQL {version}, private, in {}", private.data_dir().display());
@@ -64,7 +64,7 @@ impl Database {
     /// The command that opens a shell on a private one.
     pub(super) fn shell(&self) -> Option<String> {
         let data_dir = self.private.as_ref()?.data_dir();
-        let is_usual = private_postgres::default_data_dir().is_ok_and(|usual| usual == data_dir);
+        let is_usual = callgate_postgres::default_data_dir().is_ok_and(|usual| usual == data_dir);
         let quoted = || format!(" --data-dir '{}'", data_dir.display());
         Some(format!("callgate psql{}", if is_usual { String::new() } else { quoted() }))
     }
@@ -89,5 +89,5 @@ impl Database {
 
 /// Where a private database keeps its data: as given, or at the usual place.
 pub(super) fn data_dir(given: Option<&Path>) -> Result<PathBuf, PrivatePostgresError> {
-    given.map_or_else(private_postgres::default_data_dir, |dir| Ok(dir.to_owned()))
+    given.map_or_else(callgate_postgres::default_data_dir, |dir| Ok(dir.to_owned()))
 }

@@ -8,10 +8,10 @@ use clap::Args;
 use super::database;
 use crate::{
     clock::Clock,
-    private_postgres::find_running,
     store::{Clocks, clocks, parse_url},
 };
 use callgate_core::domain::time::{Timestamp, wait_in_words};
+use callgate_postgres::find_running;
 
 /// What `callgate database clock` takes.
 #[derive(Debug, Args)]

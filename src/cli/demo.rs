@@ -28,10 +28,10 @@ use crate::{
     config::DatabaseConfig,
     grpc,
     listener::{Address, Bound, Way},
-    private_postgres::open_folder,
     telemetry::Metrics,
 };
 use callgate_core::policy::Policy;
+use callgate_postgres::open_folder;
 use callgate_proto::v1::{Decision, RecordResponse};
 
 /// How long the server is asked to wait where it says WAIT; it says so at once where that is not enough.

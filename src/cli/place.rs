@@ -12,7 +12,6 @@ use super::{
 use crate::{
     clock::Clock,
     gate::Gate,
-    private_postgres::find_running,
     store::{Store, StoreSettings, parse_url},
     telemetry::Metrics,
 };
@@ -20,6 +19,7 @@ use callgate_core::{
     domain::{ids::TenantId, tenant::DEFAULT_TENANT_NAME},
     policy::Policy,
 };
+use callgate_postgres::find_running;
 
 /// Over which server it is done and by whom, or on which database.
 #[derive(Debug, Args)]

@@ -12,7 +12,7 @@ use anyhow::{anyhow, bail};
 use clap::Args;
 
 use super::database;
-use crate::private_postgres::find_running;
+use callgate_postgres::find_running;
 
 /// What `callgate psql` takes.
 #[derive(Debug, Args)]

@@ -8,10 +8,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use callgate::{
-    private_postgres::{PrivatePostgres, Settings},
-    store,
-};
+use callgate::store;
+use callgate_postgres::{PrivatePostgres, Settings};
 use futures_util::future::join_all;
 use sqlx::{AssertSqlSafe, ConnectOptions as _, PgConnection};
 use tempfile::TempDir;

@@ -10,7 +10,7 @@ use std::{
     thread::JoinHandle,
 };
 
-use callgate::private_postgres::{Phase, PrivatePostgres, PrivatePostgresError, Settings};
+use callgate_postgres::{Phase, PrivatePostgres, PrivatePostgresError, Settings};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, PgConnection, postgres::PgConnectOptions};
 use tempfile::TempDir;
 use tokio::sync::{oneshot, watch};
@@ -234,8 +234,8 @@ pub(crate) fn seed(template: &Path, data_dir: &Path) {
 pub(crate) async fn template() -> PathBuf {
     let mut key = DefaultHasher::new();
     (
-        include_str!("../../src/private_postgres/cluster.rs"),
-        include_str!("../../src/private_postgres/access.rs"),
+        include_str!("../../src/postgres/cluster.rs"),
+        include_str!("../../src/postgres/access.rs"),
         include_str!("postgres.rs"),
         include_str!("citus.rs"),
         citus::bin(),

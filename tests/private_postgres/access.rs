@@ -6,7 +6,7 @@ use std::{
     process::Command,
 };
 
-use callgate::private_postgres::find_running;
+use callgate_postgres::find_running;
 use sqlx::{ConnectOptions as _, postgres::PgConnectOptions};
 
 use crate::{Home, notes, options, write_note};

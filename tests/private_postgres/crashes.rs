@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use callgate::private_postgres::{Phase, PrivatePostgres, PrivatePostgresError, Settings};
+use callgate_postgres::{Phase, PrivatePostgres, PrivatePostgresError, Settings};
 use sqlx::PgPool;
 
 use crate::{Home, in_time, is_alive, log_of, notes, options, signal, until, write_note};

@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use callgate::private_postgres::{PrivatePostgres, Settings};
+use callgate_postgres::{PrivatePostgres, Settings};
 use sqlx::{Connection, PgConnection, postgres::PgConnectOptions};
 use tempfile::TempDir;
 

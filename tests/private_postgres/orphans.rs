@@ -6,7 +6,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use callgate::private_postgres::{PrivatePostgres, Settings};
+use callgate_postgres::{PrivatePostgres, Settings};
 
 use crate::{Helper, Home, is_alive, log_of, notes, signal, until, write_note};
 

@@ -7,7 +7,7 @@ use std::{
     process::Command,
 };
 
-use callgate::private_postgres::{PrivatePostgres, PrivatePostgresError, Settings};
+use callgate_postgres::{PrivatePostgres, PrivatePostgresError, Settings};
 use sqlx::{Connection as _, PgConnection};
 
 use crate::{Home, is_alive, log_of, notes, options, until, write_note};

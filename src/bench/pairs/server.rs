@@ -17,11 +17,8 @@ use super::{
     tokens,
     yardstick::{Answers, DATABASE, Yardstick},
 };
-use callgate::{
-    cli::credential::Credential,
-    private_postgres::{PrivatePostgres, Settings},
-    store::parse_url,
-};
+use callgate::{cli::credential::Credential, store::parse_url};
+use callgate_postgres::{PrivatePostgres, Settings};
 
 /// Which server.
 #[derive(Debug, Clone, PartialEq)]
@@ -126,7 +123,7 @@ pub(super) struct Servers {
 impl Servers {
     pub(super) fn new(pg_bin: Option<PathBuf>) -> anyhow::Result<Self> {
         let folder = tempfile::Builder::new().prefix("callgate-bench-").tempdir().context("no temporary directory")?;
-        callgate::private_postgres::open_folder(folder.path())?;
+        callgate_postgres::open_folder(folder.path())?;
         let disk = Disk::of(folder.path())?;
         Ok(Self { folder, pg_bin, disk, running: Vec::new(), started: 0 })
     }
@@ -157,7 +154,7 @@ impl Servers {
         self.started += 1;
         let folder = self.folder.path().join(format!("server-{}", self.started));
         std::fs::create_dir(&folder).with_context(|| format!("{} cannot be made", folder.display()))?;
-        callgate::private_postgres::open_folder(&folder)?;
+        callgate_postgres::open_folder(&folder)?;
         let given = match &which {
             Which::Running { url, shown, database_url } => {
                 let options = database_url.as_deref().map(parse_url).transpose().context("--database-url")?;

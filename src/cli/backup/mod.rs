@@ -19,12 +19,10 @@ use self::{
     verify::{Scratch, VerifyArgs},
 };
 use super::database;
-use crate::{
-    private_postgres::{
-        self, Connection, DumpTools, PrivatePostgres, PrivatePostgresError, ServerVersion, Settings, clear,
-        find_running, is_vacant,
-    },
-    store::{Carried, SchemaState, carried, make_roles, parse_url, settle_in},
+use crate::store::{Carried, SchemaState, carried, make_roles, parse_url, settle_in};
+use callgate_postgres::{
+    Connection, DumpTools, PrivatePostgres, PrivatePostgresError, ServerVersion, Settings, clear, find_running,
+    is_vacant,
 };
 
 pub(super) use upgrade::{UpgradeArgs, upgrade};
@@ -138,7 +136,7 @@ struct Written {
 
 /// Writes a dump, the roles, and at last what says that it is whole.
 async fn write(connection: &Connection, beside: &Path, folder: &Path) -> anyhow::Result<Written> {
-    let major = private_postgres::major_of_programs(beside).await?;
+    let major = callgate_postgres::major_of_programs(beside).await?;
     let tools = DumpTools::find(beside, major).await?;
     let unfinished = folder::unfinished(folder)?;
     let options = parse_url(&connection.url()).context("the private PostgreSQL's own URL")?;

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use clap::Args;
 
 use super::{Connection, PrivatePostgres, carried, database, fill, folder, parse_url, write};
-use crate::private_postgres::Upgrade;
+use callgate_postgres::Upgrade;
 
 /// The dump's name in the data directory, while it is needed.
 const DUMPED: &str = "upgrade.dump";

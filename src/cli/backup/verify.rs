@@ -6,10 +6,8 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 
 use super::{folder, refusal};
-use crate::{
-    private_postgres::{PrivatePostgres, Settings, clear},
-    store::{Contents, look_over, parse_url},
-};
+use crate::store::{Contents, look_over, parse_url};
+use callgate_postgres::{PrivatePostgres, Settings, clear};
 
 /// The scratch database's folder.
 const SCRATCH: &str = "callgate-verifying";

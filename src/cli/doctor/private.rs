@@ -3,11 +3,8 @@
 use std::path::Path;
 
 use super::check::{Area, Check};
-use crate::{
-    cli::database,
-    config::DatabaseConfig,
-    private_postgres::{Examined, Settings, examine},
-};
+use crate::{cli::database, config::DatabaseConfig};
+use callgate_postgres::{Examined, Settings, examine};
 
 const AREA: Area = Area::Private;
 /// Free space below which the database may stop soon, and below which that should be looked at.
@@ -46,7 +43,7 @@ pub(super) async fn looked_at(config: &DatabaseConfig) -> (Vec<Check>, Option<St
     }
 }
 
-fn programs_of(found: Result<String, crate::private_postgres::PrivatePostgresError>) -> Check {
+fn programs_of(found: Result<String, callgate_postgres::PrivatePostgresError>) -> Check {
     match found {
         Ok(found) => Check::ok(AREA, "programs", found),
         Err(error) => {
