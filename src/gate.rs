@@ -57,17 +57,15 @@ use self::{
     fair_semaphore::FairSemaphore, fleet::Fleets, halts::Halts, health::ToolHealth, learned::Learned, owners::Owners,
     policies::ActivePolicy, privacy::Forgotten, quality::Qualities, quotas::Used, seen::Sight, tenants::Tenants,
 };
-use crate::{
-    clock::Clock,
-    store::{self, Slots, Store},
-    telemetry::{Metrics, Waits},
-};
+use crate::telemetry::{Metrics, Waits};
 use callgate_core::{
     domain::{control::Edited, time::Timestamp, tool::InjectAs, verdict::Verdict},
     engine::envelope::ToolResult,
     policy::Policy,
     retry::classify,
 };
+use callgate_net::clock::Clock;
+use callgate_store::{Slots, Store};
 
 pub use approvals::{LOOK_EVERY, OPEN_MAX, Reply};
 pub use backtest::{BacktestError, BacktestSlot, BacktestTold, BacktestWanted, Backtested, Compared};
@@ -90,7 +88,7 @@ pub use tokens::TokenError;
 
 /// Does `work` for a person: what it reads by itself, it reads over connections that are there for people.
 pub async fn for_people<T>(work: impl Future<Output = T>) -> T {
-    store::for_people(work).await
+    callgate_store::for_people(work).await
 }
 
 /// A new name for something: a prefix and a UUID, which sorts by time.

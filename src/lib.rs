@@ -25,12 +25,8 @@
 //! | [`mcp`] | messages between an MCP client and its server | – |
 //! | [`hosts`] | dialects of coding agents' hooks | – |
 //! | [`auth`] | authentication of callers | core |
-//! | [`sealing`] | encryption with keys of tenants | core |
-//! | [`store`] | Postgres, and a cache in front of it | core, sealing |
 //! | [`telemetry`] | logs, spans, metrics | core |
 //! | [`gate`] | load, decide, append | core, auth, store, sealing, telemetry, clock |
-//! | [`listener`] | connections: addresses, TLS, limits | clock |
-//! | [`outgoing`] | one small HTTP request | – |
 //! | [`web`] | endpoints over HTTP alone | core, telemetry |
 //! | [`grpc`] | services of the contract | core, proto, auth, gate, telemetry, clock, hosts, listener, web |
 //! | [`console`] | the console's pages, over the services | core, proto, auth, gate, grpc, listener, outgoing |
@@ -78,16 +74,11 @@
 
 pub mod auth;
 pub mod cli;
-pub mod clock;
 pub mod config;
 pub mod console;
 pub mod gate;
 pub mod grpc;
 pub mod hosts;
-pub mod listener;
 pub mod mcp;
-pub mod outgoing;
-pub mod sealing;
-pub mod store;
 pub mod telemetry;
 pub mod web;

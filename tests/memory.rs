@@ -4,7 +4,6 @@
 
 use std::alloc::System;
 
-use callgate::store::Slots;
 use callgate_core::{
     domain::{
         call::Request,
@@ -18,6 +17,7 @@ use callgate_core::{
     engine::{self, Judgement, Shared},
     policy::Policy,
 };
+use callgate_store::Slots;
 use cap::Cap;
 
 #[global_allocator]

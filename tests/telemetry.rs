@@ -21,10 +21,7 @@ use std::{
     time::Duration,
 };
 
-use callgate::{
-    clock::Clock,
-    telemetry::{self, LogFormat, Settings, Telemetry, names, verdict},
-};
+use callgate::telemetry::{self, LogFormat, Settings, Telemetry, names, verdict};
 use callgate_core::{
     domain::{
         call::{Proposal, Request},
@@ -37,6 +34,7 @@ use callgate_core::{
     engine::{self, Judgement, Shared},
     policy::Policy,
 };
+use callgate_net::clock::Clock;
 use certificates::Authority;
 use collector::{Attribute, Got, Logs, Metrics, Traces};
 use serde_json::Value;

@@ -9,11 +9,9 @@ use anyhow::Context as _;
 use sqlx::postgres::PgConnectOptions;
 use tokio::time::timeout;
 
-use crate::{
-    config::DatabaseConfig,
-    store::{parse_url, reached_at},
-};
+use crate::config::DatabaseConfig;
 use callgate_postgres::{Phase, PrivatePostgres, PrivatePostgresError};
+use callgate_store::{parse_url, reached_at};
 
 /// How long the end of a server may go unnoticed after a connection to it broke.
 const NOTICED_MAX: Duration = Duration::from_secs(1);

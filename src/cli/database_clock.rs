@@ -6,12 +6,10 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 
 use super::database;
-use crate::{
-    clock::Clock,
-    store::{Clocks, clocks, parse_url},
-};
 use callgate_core::domain::time::{Timestamp, wait_in_words};
+use callgate_net::clock::Clock;
 use callgate_postgres::find_running;
+use callgate_store::{Clocks, clocks, parse_url};
 
 /// What `callgate database clock` takes.
 #[derive(Debug, Args)]

@@ -24,13 +24,9 @@ use super::{
     plane::Plane,
     remote::{Bearer, Remote, Shown, Wire},
 };
-use crate::{
-    config::DatabaseConfig,
-    grpc,
-    listener::{Address, Bound, Way},
-    telemetry::Metrics,
-};
+use crate::{config::DatabaseConfig, grpc, telemetry::Metrics};
 use callgate_core::policy::Policy;
+use callgate_net::listener::{Address, Bound, Way};
 use callgate_postgres::open_folder;
 use callgate_proto::v1::{Decision, RecordResponse};
 

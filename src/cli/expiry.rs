@@ -9,7 +9,8 @@ use tokio::time::{MissedTickBehavior, interval};
 use tracing::Level;
 use url::Url;
 
-use crate::{clock::Clock, config::ServeConfig, listener::first_end, telemetry::Metrics};
+use crate::{config::ServeConfig, telemetry::Metrics};
+use callgate_net::{clock::Clock, listener::first_end};
 
 const LOOK_EVERY: Duration = Duration::from_secs(3_600);
 const DAY_S: i64 = 86_400;

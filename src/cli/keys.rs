@@ -14,8 +14,8 @@ use crate::{
         jwt::{Issuer, Keys, Source},
     },
     gate::Gate,
-    outgoing::Ask,
 };
+use callgate_net::outgoing::Ask;
 
 /// How often keys are read: a file costs nothing, an address is somebody else's.
 const FILES_EVERY: Duration = Duration::from_secs(5);

@@ -9,17 +9,14 @@ use super::{
     database,
     remote::{By, Remote},
 };
-use crate::{
-    clock::Clock,
-    gate::Gate,
-    store::{Store, StoreSettings, parse_url},
-    telemetry::Metrics,
-};
+use crate::{gate::Gate, telemetry::Metrics};
 use callgate_core::{
     domain::{ids::TenantId, tenant::DEFAULT_TENANT_NAME},
     policy::Policy,
 };
+use callgate_net::clock::Clock;
 use callgate_postgres::find_running;
+use callgate_store::{Store, StoreSettings, parse_url};
 
 /// Over which server it is done and by whom, or on which database.
 #[derive(Debug, Args)]

@@ -15,15 +15,17 @@ use super::{
 };
 use crate::{
     auth::file::Auth,
-    clock::Clock,
     config::DatabaseConfig,
     gate::{Gate, NoAnswer},
     grpc,
-    listener::{Address, Bound, Listener},
-    store::{self, Commit, OpenError, Store, StoreError, StoreSettings},
     telemetry::Metrics,
 };
 use callgate_core::{domain::ids::DEFAULT_TENANT, policy::Policy};
+use callgate_net::{
+    clock::Clock,
+    listener::{Address, Bound, Listener},
+};
+use callgate_store::{Commit, OpenError, Store, StoreError, StoreSettings};
 
 /// How long a start waits for a database that does not answer, and how often it looks.
 const RECOVERY: Duration = Duration::from_secs(30);
@@ -210,7 +212,7 @@ async fn opened(
     let commits = metrics.clone();
     let on_commit = Arc::new(move |Commit { changes, took, waited }| commits.committed(changes, took, waited));
     let options = database.options.clone();
-    let traced = Arc::new(Batches { namespace: store::namespace(&options) });
+    let traced = Arc::new(Batches { namespace: callgate_store::namespace(&options) });
     let settings = StoreSettings { options, on_commit, traced };
     let store = Store::open(settings).await.context("cannot use the database")?;
     let gate = Arc::new(Gate::new(Arc::clone(policy), store, metrics.clone(), Clock::System));

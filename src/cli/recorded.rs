@@ -10,7 +10,7 @@ use super::{
     source::Source,
 };
 use crate::grpc::FromWire;
-use crate::{clock::Clock, grpc::time::timestamp};
+use crate::grpc::time::timestamp;
 use callgate_core::{
     domain::{
         budget::Usage,
@@ -21,6 +21,7 @@ use callgate_core::{
     },
     offline::trace::{RecordedResult, Row},
 };
+use callgate_net::clock::Clock;
 use callgate_proto::time::{millis, unix_ms};
 use callgate_proto::v1::{
     self, Decision, ExportCallsRequest, ExportCallsResponse, OutcomeStatus,

@@ -4,11 +4,9 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 
 use super::database_clock::delay;
-use crate::{
-    clock::Clock,
-    store::{RETAIN_DAYS_MIN, Retained, parse_url, retain},
-};
 use callgate_core::domain::time::wait_in_words;
+use callgate_net::clock::Clock;
+use callgate_store::{RETAIN_DAYS_MIN, Retained, parse_url, retain};
 
 /// What `callgate database retain` takes.
 #[derive(Debug, Args)]

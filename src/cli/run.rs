@@ -25,7 +25,7 @@ use super::{
     remote::{Remote, Wire, is_passing, refusal},
     runtime,
 };
-use crate::clock::Clock;
+use callgate_net::clock::Clock;
 use callgate_proto::time::{duration, unix_ms};
 use callgate_proto::v1::{
     Caller, Decision, EvaluateRequest, OutcomeStatus, Permit, RecordRequest, ToolCall, ToolError, Verdict,

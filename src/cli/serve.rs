@@ -6,15 +6,17 @@ use anyhow::{Context as _, bail};
 
 use super::{expiry, keys, load_policy, plane::Plane, read_policy, tenant_keys::KeyFile, webhook::Webhook};
 use crate::{
-    clock::Clock,
     config::{Listen, LogFormat, Owner, ServeConfig, TlsConfig},
     console, grpc,
-    listener::{Access, Address, Bound, Limits, Operations, Tls, TlsFiles, Way, first_end},
     telemetry::{self, Telemetry},
 };
 use callgate_core::{
     domain::budget::{Budgets, Scope},
     policy::Policy,
+};
+use callgate_net::{
+    clock::Clock,
+    listener::{Access, Address, Bound, Limits, Operations, Tls, TlsFiles, Way, first_end},
 };
 
 /// How many threads answer calls, unless somebody says: one less than there are cores, since the database's work is on

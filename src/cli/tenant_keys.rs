@@ -19,12 +19,10 @@ use tokio::{
 };
 use zeroize::Zeroizing;
 
-use crate::{
-    gate::Gate,
-    sealing::{
-        Key, TenantKeys,
-        file::{self, Source, Sources},
-    },
+use crate::gate::Gate;
+use callgate_store::sealing::{
+    Key, TenantKeys,
+    file::{self, Source, Sources},
 };
 
 /// How often files are looked at.

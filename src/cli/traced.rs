@@ -2,7 +2,8 @@
 
 use tracing::Span;
 
-use crate::{store::Traced, telemetry::database};
+use crate::telemetry::database;
+use callgate_store::Traced;
 
 /// Makes them for one database.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use anyhow::Context as _;
 use clap::{Args, Subcommand};
 
 use super::{backup, database_clock, retain};
-use crate::store::{distribute, parse_url};
+use callgate_store::{distribute, parse_url};
 
 /// What `callgate database` takes.
 #[derive(Debug, Args)]

@@ -11,8 +11,9 @@ use super::{
     live,
     session::{self, Secret, Showed},
 };
-use crate::{grpc::Insider, listener::Peer};
+use crate::grpc::Insider;
 use callgate_core::domain::{audit::Actor, identity::Identity, ids::TenantId, time::Timestamp};
+use callgate_net::listener::Peer;
 use callgate_proto::v1::{CallerIdentity, GetCallerRequest, Role, server_service_client::ServerServiceClient};
 
 /// What pages that keep themselves up to date say of their requests: nobody does anything then.

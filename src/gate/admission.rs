@@ -19,11 +19,9 @@ use std::{
 use tokio::{sync::oneshot, time::timeout};
 
 use super::{NoAnswer, lock};
-use crate::{
-    clock::{Clock, Seldom, Tick},
-    telemetry::Metrics,
-};
+use crate::telemetry::Metrics;
 use callgate_core::domain::ids::{SessionId, TenantId};
+use callgate_net::clock::{Clock, Seldom, Tick};
 
 /// Most at work: what one batch of the writer takes. More would not be written sooner.
 const WORKING_MAX: usize = 512;

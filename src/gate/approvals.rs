@@ -6,7 +6,6 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::sync::Mutex;
 
 use super::{Choice, CommandError, Gate, GateError, NoAnswer};
-use crate::clock::Tick;
 use callgate_core::domain::{
     audit::Actor,
     control::{Clears, Command, Control, Controlled, Operation, is_same_name},
@@ -17,6 +16,7 @@ use callgate_core::domain::{
     route::Route,
     tool::Risk,
 };
+use callgate_net::clock::Tick;
 
 /// How often open questions are looked at while somebody waits.
 pub const LOOK_EVERY: Duration = Duration::from_millis(250);

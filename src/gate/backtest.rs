@@ -19,7 +19,6 @@ use super::{
     policies::compiled,
     policy_check::{PolicyProblem, problems},
 };
-use crate::store::TriedTree;
 use callgate_core::{
     domain::{
         digest,
@@ -36,6 +35,7 @@ use callgate_core::{
     },
     policy::{self, Policy},
 };
+use callgate_store::TriedTree;
 
 /// Examples that are kept of each change.
 const EXAMPLES: usize = 3;

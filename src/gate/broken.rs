@@ -1,9 +1,9 @@
 //! Where the gate breaks an invariant on purpose: see `store/broken.rs`.
 
-use crate::store::is_broken;
 use callgate_core::domain::{
     call::Proposal, finding::Decision, fingerprint::Fingerprint, ids::TenantId, verdict::Verdict,
 };
+use callgate_store::is_broken;
 
 /// No call is known again.
 pub(super) fn proposed(mut proposals: Vec<Proposal>) -> Vec<Proposal> {

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use super::{Gate, NoAnswer};
-use crate::store::SignedIn;
 use callgate_core::domain::{
     audit::{Actor, Event, Kind},
     ids::TenantId,
 };
+use callgate_store::SignedIn;
 
 /// What the audit calls it that somebody signs in to, and out of.
 const CONSOLE: &str = "the console";

@@ -17,15 +17,13 @@ use lru::LruCache;
 use tokio::{sync::Semaphore, time::timeout};
 
 use super::{Gate, NoAnswer, failures::Failures, jwts::Jwts, lock};
-use crate::{
-    auth::{certificate, file::Auth, jwt, token},
-    clock::{Clock, Tick},
-};
+use crate::auth::{certificate, file::Auth, jwt, token};
 use callgate_core::domain::{
     identity::{Credential, Identity},
     ids::TenantId,
     token::Token,
 };
+use callgate_net::clock::{Clock, Tick};
 
 /// What was read longer ago does not hold any more; with the time that a read takes, less than the two seconds.
 const HOLDS: Duration = Duration::from_millis(1_800);

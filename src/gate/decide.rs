@@ -12,12 +12,9 @@ use std::{
 use tokio::time::sleep;
 
 use super::{Gate, GateError, NoAnswer, SessionError};
-use crate::{
-    store::{Lost, Pending, QueueSlot, Slot},
-    telemetry::{
-        self,
-        database::{commit_span, joined, trace_id},
-    },
+use crate::telemetry::{
+    self,
+    database::{commit_span, joined, trace_id},
 };
 use callgate_core::{
     domain::{
@@ -29,6 +26,7 @@ use callgate_core::{
     },
     engine,
 };
+use callgate_store::{Lost, Pending, QueueSlot, Slot};
 
 /// How often a lost race is run again before the caller is told to come back.
 pub(super) const TRIES_MAX: u32 = 10;

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use crate::store::StoreError;
 use callgate_core::domain::{
     rejection::{CommandRejection, EvaluateRejection, RecordRejection, SessionUnknown},
     tenant::{Quota, TenantState},
 };
+use callgate_store::StoreError;
 
 /// Why nothing was decided, whoever asked for what. The caller may send the same again.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

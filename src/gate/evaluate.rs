@@ -12,7 +12,7 @@ use super::{
     health::Claim,
     quotas::Room,
 };
-use crate::{store::Slot, telemetry};
+use crate::telemetry;
 use callgate_core::{
     domain::{
         budget::CounterKey,
@@ -30,6 +30,7 @@ use callgate_core::{
     },
     policy::Policy,
 };
+use callgate_store::Slot;
 
 /// Judgements of a batch, and the claims they rest on: given back unless they are used.
 struct Judged {

@@ -12,7 +12,7 @@ use std::{
 use lru::LruCache;
 
 use super::lock;
-use crate::clock::{Clock, Tick};
+use callgate_net::clock::{Clock, Tick};
 
 /// Failures of an address in [`SPAN`].
 const FAILURES_MAX: u32 = 20;

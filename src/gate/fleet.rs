@@ -11,16 +11,14 @@ use std::{
 use lru::LruCache;
 
 use super::{Gate, NoAnswer, lock, savings::Savings, seen::SHARED_BUDGETS};
-use crate::{
-    clock::Tick,
-    store::{Judged, Load},
-};
 use callgate_core::domain::{
     budget::Budgets,
     fleet::{self, Asked, BudgetUsed, Decided, Fleet, MINUTE_MS, Minute, Seen, Span},
     ids::TenantId,
     time::Timestamp,
 };
+use callgate_net::clock::Tick;
+use callgate_store::{Judged, Load};
 
 /// How long an answer is shared. A little less than a page waits before it asks again, so that each sees the next one.
 const SHARED: Duration = Duration::from_millis(900);

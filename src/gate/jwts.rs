@@ -13,14 +13,12 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::Notify;
 
 use super::{Gate, credentials::Refused, lock};
-use crate::{
-    auth::jwt::{self, Issuer, Keys},
-    clock::Tick,
-};
+use crate::auth::jwt::{self, Issuer, Keys};
 use callgate_core::domain::{
     identity::{Credential, Identity},
     token::Digest,
 };
+use callgate_net::clock::Tick;
 
 /// Tokens that are remembered.
 const KNOWN_MAX: NonZeroUsize = NonZeroUsize::new(10_000).unwrap();

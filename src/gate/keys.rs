@@ -8,12 +8,12 @@ use std::{
 };
 
 use super::{Gate, NoAnswer, lock};
-use crate::sealing::{Access, TenantKeys};
 use callgate_core::domain::{
     hashing::Hashing,
     ids::TenantId,
     tenant::{Tenant, TenantState},
 };
+use callgate_store::sealing::{Access, TenantKeys};
 
 /// What is wrong with the keys of tenants, said once.
 #[derive(Debug, Default)]

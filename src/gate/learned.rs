@@ -8,10 +8,6 @@ use std::{
 };
 
 use super::{Gate, NoAnswer, lock};
-use crate::{
-    clock::{Clock, Tick},
-    store::Counted,
-};
 use callgate_core::{
     domain::{
         ids::TenantId,
@@ -19,6 +15,8 @@ use callgate_core::{
     },
     retry::{estimate::Estimate, layer::Layer, profiles::Profiles, self_correction::SelfCorrections},
 };
+use callgate_net::clock::{Clock, Tick};
+use callgate_store::Counted;
 
 /// Rounds of counting without a pause.
 const ROUNDS_MAX: usize = 50;

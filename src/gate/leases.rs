@@ -5,7 +5,6 @@ use std::sync::Arc;
 use tokio::task::JoinSet;
 
 use super::{Gate, GateError, NoAnswer};
-use crate::store::{DueTree, Slot};
 use callgate_core::domain::{
     ids::{CallId, SessionId, TenantId},
     outcome::OutcomeStatus,
@@ -13,6 +12,7 @@ use callgate_core::domain::{
     time::Timestamp,
     tree::CallTree,
 };
+use callgate_store::{DueTree, Slot};
 
 /// Trees that are looked into, or calls that are settled, at once.
 const AT_ONCE: usize = 64;
@@ -32,7 +32,7 @@ impl Gate {
     /// [`NoAnswer`] when they cannot be read or settled; whoever looks 20 s later finds them again.
     pub async fn expire_leases(self: &Arc<Self>, now: Timestamp) -> Result<usize, NoAnswer> {
         #[cfg(feature = "break-invariants")]
-        if crate::store::is_broken("open") {
+        if callgate_store::is_broken("open") {
             return Ok(0);
         }
         let mut settled = 0;

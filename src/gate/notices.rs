@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{Gate, NoAnswer};
-use crate::store::Claims;
 use callgate_core::domain::{ids::TenantId, inbox::Question, risk, tool::Risk};
+use callgate_store::Claims;
 
 impl Gate {
     /// Claims the first `max` of these open questions that nobody has told, for so long.

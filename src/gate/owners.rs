@@ -10,11 +10,11 @@ use std::{
 use lru::LruCache;
 
 use super::{Gate, NoAnswer, lock};
-use crate::clock::Tick;
 use callgate_core::domain::{
     identity::Identity,
     ids::{SessionId, TenantId},
 };
+use callgate_net::clock::Tick;
 
 /// Trees whose owner is remembered: it never changes while there is the tree.
 const OWNERS_MAX: NonZeroUsize = NonZeroUsize::new(20_000).unwrap();

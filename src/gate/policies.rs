@@ -16,7 +16,7 @@ use super::{
     lock,
     policy_check::{PolicyProblem, problems},
 };
-use crate::{clock::Seldom, telemetry};
+use crate::telemetry;
 use callgate_core::{
     domain::{
         audit::Actor,
@@ -25,6 +25,7 @@ use callgate_core::{
     },
     policy::{self, Policy, PolicyError},
 };
+use callgate_net::clock::Seldom;
 
 /// The policy of a text. It is compiled beside the threads that answer calls: a large one takes as long as thousands of
 /// them.

@@ -10,16 +10,14 @@ use std::{
 use tokio::{sync::mpsc, time::sleep};
 
 use super::{Gate, NoAnswer, lock, new_id};
-use crate::{
-    clock::{Clock, Tick},
-    store::{Exported, FORGOTTEN_TREES, Forgetting, PARTS, Place, StoreError},
-};
 use callgate_core::domain::{
     audit::Actor,
     forgetting::{Forgot, Mark, Marks, Run, Whom},
     ids::{SessionId, TenantId},
     time::Timestamp,
 };
+use callgate_net::clock::{Clock, Tick};
+use callgate_store::{Exported, FORGOTTEN_TREES, Forgetting, PARTS, Place, StoreError};
 
 /// How often a batch is tried that others were in the way of.
 const TRIES: u32 = 5;

@@ -12,7 +12,6 @@ use lru::LruCache;
 use tokio::time::timeout;
 
 use super::{Gate, NoAnswer, lock};
-use crate::{clock::Tick, store::StoreError};
 use callgate_core::domain::{
     finding::Level,
     ids::{TenantId, ToolName},
@@ -21,6 +20,8 @@ use callgate_core::domain::{
     },
     time::Timestamp,
 };
+use callgate_net::clock::Tick;
+use callgate_store::StoreError;
 
 const HOUR_MS: i64 = 3_600_000;
 const HOURS: i64 = 24;

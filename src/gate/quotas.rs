@@ -7,11 +7,11 @@ use std::{
 };
 
 use super::{Gate, NoAnswer, lock};
-use crate::clock::{Clock, Tick};
 use callgate_core::domain::{
     ids::TenantId,
     tenant::{Quota, Quotas, TenantState},
 };
+use callgate_net::clock::{Clock, Tick};
 
 /// The calls of each tenant whose calls are limited, and the deleted tenants of which nothing is left.
 #[derive(Debug, Default)]

@@ -7,7 +7,7 @@ use super::{
     decide::{Access, Decided, Subject, Unheard},
     fair_semaphore::{INLINE_BYTES_MAX, offload},
 };
-use crate::{store::Slot, telemetry};
+use crate::telemetry;
 use callgate_core::{
     domain::{
         call::{Call, Proposal, Request},
@@ -20,6 +20,7 @@ use callgate_core::{
     engine::{self, Recorded, Shared, envelope::ToolResult},
     policy::Policy,
 };
+use callgate_store::Slot;
 
 /// The answer to a report, stored before it is given.
 #[derive(Debug, Clone, PartialEq)]
@@ -79,7 +80,7 @@ impl Gate {
             match recorded.change.take() {
                 None => Decided::Unchanged(Box::new(RecordAnswer { tool, recorded, text, replayed: true })),
                 #[cfg(feature = "break-invariants")]
-                Some(_) if crate::store::is_broken("lost") && report.status == OutcomeStatus::Success => {
+                Some(_) if callgate_store::is_broken("lost") && report.status == OutcomeStatus::Success => {
                     Decided::Unchanged(Box::new(RecordAnswer { tool, recorded, text, replayed: false }))
                 }
                 Some(change) => {

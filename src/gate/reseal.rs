@@ -9,13 +9,13 @@ use tokio::{
 };
 
 use super::{Gate, NoAnswer, PrivacyError};
-use crate::{
-    sealing::{Access, TenantKeys},
-    store::{PARTS, Reseal, Uses},
-};
 use callgate_core::domain::{
     audit::{Actor, Event, Kind},
     ids::TenantId,
+};
+use callgate_store::{
+    PARTS, Reseal, Uses,
+    sealing::{Access, TenantKeys},
 };
 
 /// How often it is looked whether another replica is done.

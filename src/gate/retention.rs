@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use super::{Gate, NoAnswer};
-use crate::store::Clocks;
 use callgate_core::domain::{ids::TenantId, time::Timestamp};
+use callgate_store::Clocks;
 
 impl Gate {
     /// The database's time, and this machine's.

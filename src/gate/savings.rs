@@ -6,8 +6,8 @@ use super::{
     Gate, NoAnswer,
     fleet::{LATE_MS, earlier, first},
 };
-use crate::store::Refusals;
 use callgate_core::domain::{fleet::Saved, ids::TenantId, time::Timestamp};
+use callgate_store::Refusals;
 
 /// Of one fleet.
 #[derive(Debug, Clone, Default)]

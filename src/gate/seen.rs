@@ -8,13 +8,13 @@ use super::{
     fleet::{MINUTES, floor},
     lock,
 };
-use crate::store::Load;
 use callgate_core::domain::{
     budget::{Budgets, Scope},
     fleet::{self, MINUTE_MS, PlaneMinute, Seen},
     ids::TenantId,
     time::Timestamp,
 };
+use callgate_store::Load;
 
 /// What it saw, by the beginning of the minute.
 #[derive(Debug, Default)]

@@ -4,8 +4,8 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use super::{Gate, NoAnswer};
-use crate::store::{Load, Pool, Questions};
 use callgate_core::domain::{halt::Halted, ids::TenantId};
+use callgate_store::{Load, Pool, Questions};
 
 impl Gate {
     /// Tells how this replica stands. To be called each second, whether or not the database answers.

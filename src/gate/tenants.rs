@@ -5,7 +5,6 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use arc_swap::ArcSwap;
 
 use super::{Gate, NoAnswer, PolicyProblem};
-use crate::clock::{Clock, Tick};
 use callgate_core::{
     domain::{
         audit::Actor,
@@ -14,6 +13,7 @@ use callgate_core::{
     },
     policy::Policy,
 };
+use callgate_net::clock::{Clock, Tick};
 
 /// For how long what was read is vouched for while the database cannot be asked.
 const VOUCHED: Duration = Duration::from_secs(2);

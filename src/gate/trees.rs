@@ -8,10 +8,7 @@ use super::{
     Gate, GateError, NoAnswer,
     decide::{Subject, Unheard},
 };
-use crate::{
-    store::{Found, Slot, StoreError, Turn, for_all},
-    telemetry::database::load_span,
-};
+use crate::telemetry::database::load_span;
 use callgate_core::{
     domain::{
         budget::CounterKey,
@@ -22,6 +19,7 @@ use callgate_core::{
     engine,
     policy::Policy,
 };
+use callgate_store::{Found, Slot, StoreError, Turn, for_all};
 
 impl Gate {
     /// The slot of a session's tree, which may not exist yet, and whether it was known here where the session belongs.

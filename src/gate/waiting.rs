@@ -6,13 +6,13 @@ use std::{collections::BTreeSet, time::Duration};
 use tokio::time::sleep;
 
 use super::{EvaluateAnswer, EvaluateError, Gate, LOOK_EVERY, NoAnswer, OPEN_MAX};
-use crate::clock::Tick;
 use callgate_core::domain::{
     call::{Approval, Request},
     finding::Decision,
     fingerprint::Fingerprint,
     reason::Reason,
 };
+use callgate_net::clock::Tick;
 
 /// The first pause between two looks at what this replica knows by itself; it grows with the time that was waited.
 const LOOK_AFTER: Duration = Duration::from_millis(2);

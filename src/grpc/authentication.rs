@@ -25,10 +25,10 @@ use super::{
 };
 use crate::{
     gate::{Gate, Refused, Shown},
-    listener::{Names, Peer},
     web::is_addressed_to_here,
 };
 use callgate_core::domain::identity::{Identity, Role};
+use callgate_net::listener::{Names, Peer};
 
 /// After which time a credential that does not hold is told so, however it was found out.
 const SLOW: Duration = Duration::from_millis(300);

@@ -14,7 +14,7 @@ use tonic::{
 };
 
 use super::{identity::BY, server::Inner, shortcut::Answer};
-use crate::listener::Peer;
+use callgate_net::listener::Peer;
 
 /// The services, without a network between.
 #[derive(Debug, Clone)]

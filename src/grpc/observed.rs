@@ -16,10 +16,8 @@ use tonic::{
 };
 
 use super::{roles, shortcut::Answer};
-use crate::{
-    clock::{Clock, Tick},
-    telemetry::{Metrics, rpc::ServerCall},
-};
+use crate::telemetry::{Metrics, rpc::ServerCall};
+use callgate_net::clock::{Clock, Tick};
 
 /// A service whose calls are told of.
 #[derive(Debug, Clone)]

@@ -35,10 +35,10 @@ use super::{
 };
 use crate::{
     gate::Gate,
-    listener::{self, Limits, Listener},
     telemetry::Scrape,
     web::{self, Sources},
 };
+use callgate_net::listener::{self, Limits, Listener};
 use callgate_proto::v1::{
     self, approval_service_server::ApprovalServiceServer, audit_service_server::AuditServiceServer,
     fleet_service_server::FleetServiceServer, gate_service_server::GateServiceServer,

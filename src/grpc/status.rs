@@ -22,15 +22,13 @@ pub(super) use self::dialects::{
 use self::tenancy::{key_missing, not_served, quota_exceeded};
 pub(super) use self::tenancy::{not_of_the_plane, tenant_unchanged};
 use super::identity::BY;
-use crate::{
-    clock::{Clock, Seldom},
-    gate::{BacktestError, GateError, NoAnswer, PolicyProblem, PrivacyError, Refused, TokenError, WorkError},
-};
+use crate::gate::{BacktestError, GateError, NoAnswer, PolicyProblem, PrivacyError, Refused, TokenError, WorkError};
 use callgate_core::domain::{
     identity::Role,
     rejection::{EvaluateRejection, RecordRejection, SessionRejection, SessionUnknown},
     tree::{OPEN_MAX, SESSIONS_MAX},
 };
+use callgate_net::clock::{Clock, Seldom};
 
 pub(super) const DOMAIN: &str = "callgate";
 

@@ -21,7 +21,7 @@ use tonic::{
 };
 
 use super::status;
-use crate::listener::Peer;
+use callgate_net::listener::Peer;
 
 /// How often it is looked whether the last call is answered.
 const LOOK_EVERY: Duration = Duration::from_millis(10);

@@ -3,12 +3,13 @@
 
 use std::collections::BTreeSet;
 
-use callgate::{gate::EvaluateAnswer, store::Store};
+use callgate::gate::EvaluateAnswer;
 use callgate_core::domain::{
     event::Event,
     ids::{DEFAULT_TENANT, TenantId},
     tree::CallTree,
 };
+use callgate_store::Store;
 use sqlx::Row as _;
 
 use super::{

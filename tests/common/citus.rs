@@ -8,7 +8,6 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use callgate::store;
 use callgate_postgres::{PrivatePostgres, Settings};
 use futures_util::future::join_all;
 use sqlx::{AssertSqlSafe, ConnectOptions as _, PgConnection};
@@ -115,7 +114,7 @@ pub(crate) async fn distribute(template: &Path) {
     for worker in workers {
         run(&mut owners[0], &format!("select citus_add_node({})", at(worker))).await;
     }
-    store::distribute(options(&coordinator.server)).await.expect("the schema is distributed");
+    callgate_store::distribute(options(&coordinator.server)).await.expect("the schema is distributed");
     for (n, node) in nodes.into_iter().enumerate() {
         let data_dir = node.server.data_dir().to_owned();
         node.server.stop().await.expect("a node stops");

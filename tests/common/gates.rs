@@ -3,10 +3,7 @@
 use std::{fmt::Debug, sync::Arc, time::Duration};
 
 use callgate::{
-    clock::Clock,
     gate::{EvaluateAnswer, EvaluateError, Gate, GateError, NoAnswer, QualityReport, RecordAnswer},
-    sealing::{Key, TenantKeys},
-    store::{OpenError, Store, StoreSettings},
     telemetry::Metrics,
 };
 use callgate_core::{
@@ -23,6 +20,11 @@ use callgate_core::{
     },
     policy::Policy,
     rules::RULES,
+};
+use callgate_net::clock::Clock;
+use callgate_store::{
+    OpenError, Store, StoreSettings,
+    sealing::{Key, TenantKeys},
 };
 use sqlx::postgres::PgConnectOptions;
 

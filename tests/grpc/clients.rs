@@ -2,7 +2,7 @@
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
-use callgate::{
+use callgate_net::{
     clock::Clock,
     listener::{Limits, Tls, TlsFiles, Way},
 };

@@ -3,7 +3,8 @@
 use std::{io::Write as _, net::SocketAddr};
 
 use bytes::Bytes;
-use callgate::{grpc::Settings, listener::Way};
+use callgate::grpc::Settings;
+use callgate_net::listener::Way;
 use callgate_proto::v1;
 use flate2::{Compression, write::GzEncoder};
 use http::{HeaderMap, HeaderValue, Request, StatusCode};

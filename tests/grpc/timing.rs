@@ -7,12 +7,12 @@ use callgate::{
     auth::token::{RANDOM_BYTES, mint},
     gate::Shown,
     grpc::Settings,
-    listener::Way,
 };
 use callgate_core::{
     domain::{audit::Actor, identity::Role, ids::DEFAULT_TENANT},
     policy::Policy,
 };
+use callgate_net::listener::Way;
 use callgate_proto::v1::{GetServerInfoRequest, server_service_client::ServerServiceClient};
 
 use crate::{

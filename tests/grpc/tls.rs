@@ -8,10 +8,8 @@ use std::{
     time::Duration,
 };
 
-use callgate::{
-    grpc::Settings,
-    listener::{Tls, TlsFiles, Way},
-};
+use callgate::grpc::Settings;
+use callgate_net::listener::{Tls, TlsFiles, Way};
 use callgate_proto::v1::gate_service_client::GateServiceClient;
 use tempfile::TempDir;
 use tokio::{

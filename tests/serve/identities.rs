@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use callgate::clock::Clock;
+use callgate_net::clock::Clock;
 use callgate_proto::v1::{
     self, ConnectRequest, HaltScope, TaggedRequest, gate_service_client::GateServiceClient,
     session_service_client::SessionServiceClient, tagged_answer::Answer, tagged_request,

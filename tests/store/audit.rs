@@ -1,10 +1,7 @@
 //! The audit: what people did, in a chain that tells when somebody has changed it, and that holds without what was
 //! erased.
 
-use callgate::{
-    gate::{Apply, Author, Gate},
-    store::{Store, audit},
-};
+use callgate::gate::{Apply, Author, Gate};
 use callgate_core::{
     domain::{
         audit::{Actor, Anchor, Checked, Event, Kind},
@@ -18,6 +15,7 @@ use callgate_core::{
     },
     policy::Policy,
 };
+use callgate_store::{Store, audit};
 
 use crate::common::{
     all,

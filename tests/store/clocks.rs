@@ -1,7 +1,7 @@
 //! Retention beside clocks that are wrong, and after a time without servers.
 
-use callgate::store::clocks;
 use callgate_core::domain::{ids::DEFAULT_TENANT, time::Timestamp};
+use callgate_store::clocks;
 
 use super::terms::{finished, keep, look, strict, trees, words};
 use crate::common::{gates::gate, postgres::Postgres};

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use callgate::store::{OpenError, StoreError, parse_url, reached_at};
+use callgate_store::{OpenError, StoreError, parse_url, reached_at};
 use sqlx::postgres::PgSslMode;
 use tokio::time::{Instant, sleep};
 

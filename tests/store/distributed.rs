@@ -1,7 +1,7 @@
 //! The schema over many machines. What a Citus cluster does with it is shown by `make test-citus`, which runs all of
 //! these tests on one.
 
-use callgate::store::{OpenError, distribute};
+use callgate_store::{OpenError, distribute};
 
 use crate::common::{citus, postgres::Postgres};
 

@@ -11,7 +11,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use callgate::store::{OpenError, StoreError, parse_url};
+use callgate_store::{OpenError, StoreError, parse_url};
 use sqlx::ConnectOptions as _;
 use tempfile::TempDir;
 

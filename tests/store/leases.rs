@@ -5,10 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use callgate::{
-    gate::{Gate, GateError},
-    store::Store,
-};
+use callgate::gate::{Gate, GateError};
 use callgate_core::{
     domain::{
         effect::EffectKind, ids::DEFAULT_TENANT, outcome::OutcomeStatus, report::Report, time::Timestamp,
@@ -16,6 +13,7 @@ use callgate_core::{
     },
     policy::Policy,
 };
+use callgate_store::Store;
 
 use crate::common::{
     books::{gapless, good, sums},

@@ -5,11 +5,9 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use callgate::{
-    clock::Clock,
-    store::{OpenError, Retained},
-};
 use callgate_core::domain::call::Request;
+use callgate_net::clock::Clock;
+use callgate_store::{OpenError, Retained};
 
 use crate::common::{
     all,
@@ -39,7 +37,7 @@ pub(crate) async fn backdate(postgres: &Postgres, roots: &str, last_at: &str) {
 }
 
 async fn retain(postgres: &Postgres, days: u32) -> Result<Retained, OpenError> {
-    let (clocks, retained) = callgate::store::retain(postgres.options.clone(), days, Clock::System.now()).await?;
+    let (clocks, retained) = callgate_store::retain(postgres.options.clone(), days, Clock::System.now()).await?;
     assert!(clocks.agree(), "{clocks:?}");
     Ok(retained)
 }

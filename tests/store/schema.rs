@@ -1,7 +1,7 @@
 //! The schema, for people: comments, the view that analysts read, and how it comes to be.
 
-use callgate::store::OpenError;
 use callgate_core::domain::{call::Request, ids::DEFAULT_TENANT, outcome::OutcomeStatus, report::Report, shard::Shard};
+use callgate_store::OpenError;
 
 use std::time::Duration;
 

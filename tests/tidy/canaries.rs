@@ -114,7 +114,7 @@ fn tests_are_held_to_the_same_sizes() {
     assert!(said("tests/x/y.rs", &format!("// {}", "é".repeat(118))).contains("x/y.rs:1: the line has 121"));
     assert!(said("tests/x/y.rs", "fn f() { todo!() }").contains("todo! is left"));
     assert!(said("tests/y.rs", "fn f() {}").contains("begins with `//!`"));
-    assert_eq!(said("tests/x/y.rs", "use callgate::store::Store;"), "");
+    assert_eq!(said("tests/x/y.rs", "use callgate_store::Store;"), "");
 }
 
 #[test]

@@ -17,8 +17,9 @@ use super::{
     tokens,
     yardstick::{Answers, DATABASE, Yardstick},
 };
-use callgate::{cli::credential::Credential, store::parse_url};
+use callgate::cli::credential::Credential;
 use callgate_postgres::{PrivatePostgres, Settings};
+use callgate_store::parse_url;
 
 /// Which server.
 #[derive(Debug, Clone, PartialEq)]

@@ -17,10 +17,8 @@ use tokio::sync::watch;
 use tonic::{Request, Response, Status, Streaming};
 
 use self::calls::Calls;
-use callgate::{
-    grpc::Front,
-    listener::{Bound, Limits, Server, Way},
-};
+use callgate::grpc::Front;
+use callgate_net::listener::{Bound, Limits, Server, Way};
 use callgate_proto::v1::{
     BatchEvaluateRequest, BatchEvaluateResponse, ConnectRequest, ConnectResponse, DescribeToolsRequest,
     DescribeToolsResponse, EvaluateRequest, EvaluateResponse, GetSessionStateRequest, GetSessionStateResponse,

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 
-use crate::clock::Clock;
+use callgate_net::clock::Clock;
 
 pub(super) const DUMP: &str = "database.dump";
 pub(super) const ROLES: &str = "roles.sql";

@@ -19,11 +19,11 @@ use self::{
     verify::{Scratch, VerifyArgs},
 };
 use super::database;
-use crate::store::{Carried, SchemaState, carried, make_roles, parse_url, settle_in};
 use callgate_postgres::{
     Connection, DumpTools, PrivatePostgres, PrivatePostgresError, ServerVersion, Settings, clear, find_running,
     is_vacant,
 };
+use callgate_store::{Carried, SchemaState, carried, make_roles, parse_url, settle_in};
 
 pub(super) use upgrade::{UpgradeArgs, upgrade};
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 
 use super::folder;
-use crate::clock::Clock;
+use callgate_net::clock::Clock;
 
 /// What the names of backups begin with.
 const PREFIX: &str = "callgate-";

@@ -6,8 +6,8 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 
 use super::{folder, refusal};
-use crate::store::{Contents, look_over, parse_url};
 use callgate_postgres::{PrivatePostgres, Settings, clear};
+use callgate_store::{Contents, look_over, parse_url};
 
 /// The scratch database's folder.
 const SCRATCH: &str = "callgate-verifying";

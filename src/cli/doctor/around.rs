@@ -12,9 +12,9 @@ use crate::{
         remote::{Remote, Shown, Unanswered, asked},
     },
     config::{Listen, ServeConfig},
-    store::Inspection,
 };
 use callgate_proto::v1::{GetServerInfoRequest, server_service_client::ServerServiceClient};
+use callgate_store::Inspection;
 
 /// Longest time for all of it.
 const LIMIT: Duration = Duration::from_secs(5);

@@ -3,7 +3,7 @@
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 
 use super::check::{Area, Check};
-use crate::store::{CONNECTIONS_MAX, Inspection};
+use callgate_store::{CONNECTIONS_MAX, Inspection};
 
 const AREA: Area = Area::Database;
 const VERSION_MIN: i64 = 140_000;

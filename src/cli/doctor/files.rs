@@ -5,12 +5,14 @@ use std::path::{Path, PathBuf};
 use super::check::{Area, Check};
 use crate::{
     cli::{keys, serve, tenant_keys::KeyFile},
-    clock::Clock,
     config::ServeConfig,
-    listener::{first_end, first_list_end},
-    store::Inspection,
 };
 use callgate_core::policy;
+use callgate_net::{
+    clock::Clock,
+    listener::{first_end, first_list_end},
+};
+use callgate_store::Inspection;
 
 const AREA: Area = Area::Files;
 const DAY_S: i64 = 86_400;

@@ -17,11 +17,9 @@ use clap::Args;
 
 use self::check::{Area, Check, Status};
 use super::remote::Shown;
-use crate::{
-    clock::Clock,
-    config::ServeConfig,
-    store::{Inspection, inspect, parse_url},
-};
+use crate::config::ServeConfig;
+use callgate_net::clock::Clock;
+use callgate_store::{Inspection, inspect, parse_url};
 
 /// What `callgate doctor` takes.
 #[derive(Debug, Args)]

@@ -1,7 +1,7 @@
 //! The schema beside this build, and what its user may do there.
 
 use super::check::{Area, Check};
-use crate::store::{Inspection, SchemaState};
+use callgate_store::{Inspection, SchemaState};
 
 /// All of it.
 pub(super) fn judged(found: &Inspection) -> Vec<Check> {

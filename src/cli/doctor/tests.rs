@@ -4,8 +4,8 @@ use super::{
     check::{Check, Status},
     database, rights,
 };
-use crate::store::{Inspection, Rights, SchemaState, State, parse_url};
 use callgate_core::domain::time::Timestamp;
+use callgate_store::{Inspection, Rights, SchemaState, State, parse_url};
 
 /// One in which nothing is wrong.
 fn good() -> Inspection {

@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use crate::{
-    clock::Clock,
     grpc::hooks::{Memory, leave},
     hosts::{File, Host},
 };
+use callgate_net::clock::Clock;
 
 /// The files of one host's sessions.
 pub(super) struct Remembered {

@@ -25,10 +25,10 @@ use super::{
     remote::{Remote, refusal},
 };
 use crate::{
-    clock::Clock,
     grpc::hooks::{Installed, answered, is_away},
     hosts::{Event, Host, Said, Seen, blocked},
 };
+use callgate_net::clock::Clock;
 
 /// Longest text of a host, in bytes: more than the plane takes of one call.
 const INPUT_BYTES_MAX: u64 = 16 << 20;

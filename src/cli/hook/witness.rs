@@ -2,7 +2,8 @@
 
 use std::{fs, io::ErrorKind, path::Path, sync::mpsc, thread, time::Duration};
 
-use crate::{clock::Clock, hosts::File};
+use crate::hosts::File;
+use callgate_net::clock::Clock;
 
 /// How long a hook looks: on a file system that does not answer, nothing is known.
 const LOOK_MAX: Duration = Duration::from_millis(100);

@@ -14,14 +14,12 @@ use super::{
     plane::Failure,
     proxy::{Key, Kind, Open, Proxy, Running},
 };
-use crate::{
-    clock::Clock,
-    mcp::{
-        answer,
-        call::{Call, with_argument, with_arguments},
-        message::{Message, TOOLS_CALL},
-    },
+use crate::mcp::{
+    answer,
+    call::{Call, with_argument, with_arguments},
+    message::{Message, TOOLS_CALL},
 };
+use callgate_net::clock::Clock;
 use callgate_proto::time::unix_ms;
 use callgate_proto::v1::{Decision, OutcomeStatus, Permit, ToolCall, Verdict};
 

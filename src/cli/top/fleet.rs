@@ -7,11 +7,9 @@ use http_body_util::{BodyExt as _, Limited};
 use tonic::{Request, body::Body, client::GrpcService as _};
 
 use super::figures::{Figures, Verdict};
-use crate::{
-    cli::remote::{Wire, asked},
-    clock::Clock,
-};
+use crate::cli::remote::{Wire, asked};
 use callgate_core::domain::time::Timestamp;
+use callgate_net::clock::Clock;
 use callgate_proto::v1::{
     Approval, ApprovalState, GetServerInfoRequest, GetSessionStateRequest, HaltState, ListApprovalsRequest,
     ListHaltsRequest, ListPoliciesRequest, ListSessionsRequest, PolicyRevision, ServerInfo, SessionState,

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use url::Url;
 use zeroize::Zeroizing;
 
-use crate::outgoing::is_here;
+use callgate_net::outgoing::is_here;
 
 /// Bytes that a secret has, as Standard Webhooks asks for.
 const SECRET_BYTES: std::ops::RangeInclusive<usize> = 24..=64;

@@ -12,14 +12,12 @@ use http::{HeaderName, HeaderValue};
 use tokio::time::{MissedTickBehavior, interval};
 
 use self::message::Told;
-use crate::{
-    gate::{Gate, NoAnswer},
-    outgoing::Ask,
-};
+use crate::gate::{Gate, NoAnswer};
 use callgate_core::domain::{
     ids::TenantId,
     inbox::{Question, QuestionState},
 };
+use callgate_net::outgoing::Ask;
 
 pub(super) use file::Webhook;
 

@@ -25,9 +25,9 @@ use crate::{
         session::{self, Begun, SIGN_IN, Secret, Showed, same},
         visitor::{Known, Shown, is_here},
     },
-    outgoing::{self, Ask},
 };
 use callgate_core::domain::time::Timestamp;
+use callgate_net::outgoing::{self, Ask};
 
 /// Longest answer of an issuer, in bytes.
 const ANSWER_BYTES_MAX: usize = 256 << 10;

@@ -7,7 +7,7 @@ use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
 use super::AWAY_STEP;
-use crate::clock::Clock;
+use callgate_net::clock::Clock;
 
 /// A lease is over by then, unless the policy gives a longer one.
 const CALLED_OFF_WITHIN: Duration = Duration::from_secs(900);

@@ -15,10 +15,8 @@ use self::{
     errors::{is_settled, is_unknown},
     messages::Messages,
 };
-use crate::{
-    clock::Clock,
-    hosts::{Answer, Call, Came, Event, File, Host, Seen, cut, refusal},
-};
+use crate::hosts::{Answer, Call, Came, Event, File, Host, Seen, cut, refusal};
+use callgate_net::clock::Clock;
 use callgate_proto::v1;
 
 /// A wait that is not worth a word to the model: it is waited out.

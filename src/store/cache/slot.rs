@@ -82,7 +82,7 @@ impl Slot {
     }
 
     /// Events were committed, the last of them with `version`.
-    pub(in crate::store) fn committed(&self, events: &[Event], version: u64) {
+    pub(crate) fn committed(&self, events: &[Event], version: u64) {
         let mut stored = lock(&self.stored);
         if stored.as_mut().is_some_and(|tree| !tree.catch_up(events)) {
             *stored = None;
@@ -113,12 +113,12 @@ impl Slot {
 
     /// True when a change was refused: what was decided on it must not be stored, though another replica may have moved
     /// the tree to the very version that it names.
-    pub(in crate::store) fn is_invalidated(&self) -> bool {
+    pub(crate) fn is_invalidated(&self) -> bool {
         lock(&self.tree).is_none()
     }
 
     /// A change was refused: what was decided after it stands on nothing.
-    pub(in crate::store) fn invalidate(&self) {
+    pub(crate) fn invalidate(&self) {
         let tree = lock(&self.tree).take();
         // One that nothing was decided on since is the stored one.
         let committed = self.committed.load(Ordering::Acquire);

@@ -22,7 +22,7 @@ use super::{
     controls::ControlRow,
     row::{CallRow, CounterRow, LedgerRowOut, OutcomeRow, SessionRow, TreeRow, big, code},
 };
-use crate::store::error::Lost;
+use crate::error::Lost;
 use callgate_core::domain::{
     budget::{CounterKey, Dimension},
     event::{Append, Event},

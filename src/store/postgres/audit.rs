@@ -8,10 +8,8 @@ use super::{
     row::big,
     sealed::Opener,
 };
-use crate::{
-    sealing::{Access, MARK},
-    store::error::StoreError,
-};
+use crate::error::StoreError;
+use crate::sealing::{Access, MARK};
 use callgate_core::domain::{
     audit::{Anchor, Check, Checked, Entry, Event, WORDS, Word},
     event,

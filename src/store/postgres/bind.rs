@@ -5,7 +5,7 @@
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
 
 use super::SCHEMA;
-use crate::store::error::StoreError;
+use crate::error::StoreError;
 use callgate_core::domain::ids::TenantId;
 
 /// Whose rights a read has.

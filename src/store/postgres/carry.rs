@@ -4,7 +4,7 @@
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Executor as _, PgConnection, postgres::PgConnectOptions};
 
 use super::{SchemaState, connect, migrations, usual};
-use crate::store::error::OpenError;
+use crate::error::OpenError;
 
 /// Statements that make the roles anew, all but PostgreSQL's own and the owner's.
 const ROLES: &str = "

@@ -6,7 +6,7 @@
 use sqlx::{Connection as _, PgConnection, Row as _};
 
 use super::{Store, connect, decode::Loaded, row::big};
-use crate::store::error::{OpenError, StoreError};
+use crate::error::{OpenError, StoreError};
 use callgate_core::domain::{ids::DEFAULT_TENANT, time::Timestamp};
 
 /// How far the clocks of the database and of a server may lie apart, in milliseconds. Else that server deletes nothing.

@@ -216,7 +216,7 @@ macro_rules! columns {
 
         #[allow(dead_code, reason = "not every table needs all of it")]
         impl $columns {
-            pub(super) const LIST: &[(&'static str, $crate::store::postgres::columns::Kind)] =
+            pub(super) const LIST: &[(&'static str, $crate::postgres::columns::Kind)] =
                 &[$((stringify!($name), $kind)),+];
 
             pub(super) fn push(&mut self, row: $row) {

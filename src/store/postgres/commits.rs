@@ -10,7 +10,7 @@ use sqlx::PgConnection;
 use tokio::time::Instant;
 
 use super::{decode::Loaded, read::Readers};
-use crate::store::error::StoreError;
+use crate::error::StoreError;
 
 /// For how long after a failed commit only a commit that succeeds counts: a trial write may find the little room that
 /// a change does not. Later, when nobody may be asking for commits any more, a trial write is enough.

@@ -12,7 +12,7 @@ use sqlx::{
 };
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::store::error::{OpenError, StoreError, cause};
+use crate::error::{OpenError, StoreError, cause};
 
 /// Longest time for making a connection.
 const CONNECT: Duration = Duration::from_millis(2_000);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use sqlx::{Connection as _, Row as _};
 
 use super::{Store, audit};
-use crate::store::error::StoreError;
+use crate::error::StoreError;
 use callgate_core::domain::{audit::Event, ids::TenantId};
 
 /// What is known of who is signed in.

@@ -9,7 +9,7 @@ use super::{
     row::{approval, permit},
     sealed::{self, Opener},
 };
-use crate::store::error::StoreError;
+use crate::error::StoreError;
 use callgate_core::domain::{
     budget::Usage,
     effect::{Effect, EffectKind, Resource, Share},

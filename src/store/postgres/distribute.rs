@@ -5,7 +5,7 @@
 use sqlx::{AssertSqlSafe, PgConnection, postgres::PgConnectOptions};
 
 use super::{SCHEMA, maintain};
-use crate::store::error::{OpenError, StoreError};
+use crate::error::{OpenError, StoreError};
 
 /// Cut by `shard`. Equal shards lie together.
 pub(super) const BY_SHARD: [&str; 9] =

@@ -10,7 +10,7 @@ use super::{
     row::big,
     sealed::{EDITED, Opener},
 };
-use crate::store::error::StoreError;
+use crate::error::StoreError;
 use callgate_core::domain::{
     control::{Edit, Edited},
     fingerprint::ArgsDigest,

@@ -13,7 +13,7 @@ use super::{
     look_up,
     sealed::Opener,
 };
-use crate::store::error::StoreError;
+use crate::error::StoreError;
 use callgate_core::domain::{
     audit::{Actor, Event, Kind},
     budget::Dimension,

@@ -11,7 +11,7 @@ use super::{
     row::code,
     stock,
 };
-use crate::store::error::StoreError;
+use crate::error::StoreError;
 use callgate_core::domain::{
     budget::{Dimension, Scope},
     failure::FailureKind,

@@ -14,7 +14,7 @@ use super::{
     look_up,
     sealed::Opener,
 };
-use crate::store::error::StoreError;
+use crate::error::StoreError;
 use callgate_core::domain::{
     audit::{Actor, Event, Kind},
     forgetting::{Forgot, Mark, Marks, Run, WORD_BYTES_MIN, Whom, holds},
@@ -224,7 +224,7 @@ async fn forget_trees(
     shared::unname(&mut tx, of, roots).await?;
     for sql in OF_TREES {
         #[cfg(feature = "break-invariants")]
-        if crate::store::is_broken("forgotten") && sql.starts_with("delete from outcome") {
+        if crate::is_broken("forgotten") && sql.starts_with("delete from outcome") {
             continue;
         }
         sqlx::query(sql).bind(&trees.shards).bind(tenant.0).bind(&trees.roots).execute(&mut *tx).await?;

@@ -12,7 +12,7 @@ use super::{
     load::Cut,
     read::Readers,
 };
-use crate::store::error::{Busy, StoreError};
+use crate::error::{Busy, StoreError};
 use callgate_core::domain::ids::TenantId;
 
 /// Statements of one kind at a time.

@@ -8,7 +8,7 @@ use super::{
     Store, audit,
     decode::{Loaded, at, corrupt, maybe_at, name},
 };
-use crate::store::error::StoreError;
+use crate::error::StoreError;
 use callgate_core::domain::{
     audit::{Actor, Event, Kind},
     fleet::Span,

@@ -10,7 +10,7 @@ use super::{
     decode::{Loaded, at, maybe_at, member, name},
     row::code,
 };
-use crate::store::error::StoreError;
+use crate::error::StoreError;
 use callgate_core::domain::{
     failure::FailureKind,
     health::{Cooldown, HealthRow, Seen},

@@ -17,7 +17,7 @@ use super::{
     findings,
     sealed::{self, Opener},
 };
-use crate::store::error::StoreError;
+use crate::error::StoreError;
 use callgate_core::domain::{
     effect::Resource,
     failure::FailureKind,

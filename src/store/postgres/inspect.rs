@@ -6,7 +6,7 @@ use sqlx::{AssertSqlSafe, Executor as _, PgConnection, Row as _, postgres::PgCon
 use tokio::time::timeout;
 
 use super::{IDLE_MS, SCHEMA, SchemaState, connect, maintain, migrations, usual};
-use crate::store::error::{OpenError, StoreError};
+use crate::error::{OpenError, StoreError};
 use callgate_core::domain::{ids::DEFAULT_TENANT, time::Timestamp};
 
 /// Longest time for all of it.

@@ -8,7 +8,7 @@ use super::{
     decode::{Loaded, count, name},
     row::big,
 };
-use crate::store::error::StoreError;
+use crate::error::StoreError;
 use callgate_core::domain::{
     ids::{SessionId, TenantId},
     shard::Shard,

@@ -3,7 +3,7 @@
 use sqlx::{Connection as _, postgres::PgConnectOptions};
 
 use super::{audit, connect, decode::count, migrations, usual};
-use crate::store::error::OpenError;
+use crate::error::OpenError;
 use callgate_core::domain::ids::TenantId;
 
 /// What was found in a database.

@@ -8,7 +8,7 @@ use super::{
     connect::{DURABLE, be_durable},
     migrations,
 };
-use crate::store::error::{OpenError, StoreError};
+use crate::error::{OpenError, StoreError};
 use callgate_core::domain::time::Timestamp;
 
 /// Months whose partitions are made ahead of time.

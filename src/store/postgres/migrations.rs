@@ -12,7 +12,7 @@ use sqlx::{
 };
 
 use super::{SCHEMA, distribute};
-use crate::store::error::{OpenError, StoreError};
+use crate::error::{OpenError, StoreError};
 
 /// The text of each migration, by its file's stem in `migrations/`. sqlx's own macro for that would compile the whole
 /// driver a second time, for the compiler.
@@ -352,7 +352,7 @@ mod tests {
 
     #[test]
     fn every_file_of_the_folder_is_listed_and_read() {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/migrations");
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../migrations");
         let files = std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
         let mut stems: Vec<String> = files
             .filter(|file| file.extension().is_some_and(|end| end == "sql"))

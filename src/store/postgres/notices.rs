@@ -5,7 +5,7 @@ use std::time::Duration;
 use sqlx::Row as _;
 
 use super::{Store, decode::Loaded};
-use crate::store::error::StoreError;
+use crate::error::StoreError;
 use callgate_core::domain::{ids::TenantId, time::Timestamp};
 
 /// A question that is to be told now, and by nobody else meanwhile.

@@ -3,7 +3,7 @@
 use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 
 use super::{Store, decode::Loaded, load::Cut, look_up};
-use crate::store::error::StoreError;
+use crate::error::StoreError;
 use callgate_core::domain::{
     ids::{SessionId, TenantId},
     shard::Shard,

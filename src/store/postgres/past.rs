@@ -8,7 +8,8 @@ use super::{
     look_up, marks,
     sealed::{self, Opener},
 };
-use crate::{sealing::MARK, store::error::StoreError};
+use crate::error::StoreError;
+use crate::sealing::MARK;
 use callgate_core::domain::{
     failure::FailureKind,
     finding::Decision,

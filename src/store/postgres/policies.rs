@@ -7,7 +7,7 @@ use super::{
     decode::{Loaded, at, count},
     row::big,
 };
-use crate::store::error::StoreError;
+use crate::error::StoreError;
 use callgate_core::domain::{
     audit::{Actor, Event, Kind},
     ids::TenantId,

@@ -1,6 +1,6 @@
 //! What the database's errors mean to the writer.
 
-use crate::store::error::cause;
+use crate::error::cause;
 
 /// Why a batch was not stored.
 #[derive(Debug)]

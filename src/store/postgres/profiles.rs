@@ -12,7 +12,7 @@ use super::{
     follow_up, load, rebuild,
     row::code,
 };
-use crate::store::error::StoreError;
+use crate::error::StoreError;
 use callgate_core::domain::{
     failure::FailureKind,
     ids::{TenantId, ToolName},

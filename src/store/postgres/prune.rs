@@ -10,7 +10,7 @@ use tokio::{
 };
 
 use super::{Job, Store, clocks, decode::Loaded, retention, trees, words};
-use crate::store::error::StoreError;
+use crate::error::StoreError;
 use callgate_core::domain::{
     ids::{DEFAULT_TENANT, TenantId},
     time::Timestamp,

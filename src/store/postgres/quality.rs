@@ -14,7 +14,7 @@ use super::{
     decode::{Loaded, corrupt, count, member, name},
     sealed::{ARGUMENTS, Opener, within},
 };
-use crate::store::error::StoreError;
+use crate::error::StoreError;
 use callgate_core::domain::{
     finding::Level,
     ids::{CallId, SessionId, TenantId, ToolName},

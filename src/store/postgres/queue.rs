@@ -11,10 +11,8 @@ use super::{
     sealed,
     writer::{Committed, Job},
 };
-use crate::{
-    sealing::{Access, Keyring},
-    store::{cache::Slot, error::Lost},
-};
+use crate::sealing::{Access, Keyring};
+use crate::{cache::Slot, error::Lost};
 use callgate_core::domain::event::Append;
 
 /// A slot in the writer's queue, taken before a tree is locked: whoever has one can send without waiting.

@@ -21,7 +21,7 @@ use super::{
     pulse::Pulse,
     stock::Pool,
 };
-use crate::store::error::{Busy, StoreError};
+use crate::error::{Busy, StoreError};
 use callgate_core::domain::ids::TenantId;
 
 /// Longest wait for a free connection, and then for a new one from a database that answers nobody.

@@ -14,7 +14,7 @@ use super::{
     owners,
     read::Readers,
 };
-use crate::store::error::StoreError;
+use crate::error::StoreError;
 use callgate_core::domain::{
     budget::CounterKey,
     fingerprint::LedgerKey,

@@ -10,7 +10,7 @@ use super::{
     decode::Loaded,
     profiles::{add_to, facts},
 };
-use crate::store::error::{Busy, StoreError};
+use crate::error::{Busy, StoreError};
 
 /// How long counting stops at most after a replica that rebuilds is gone: longer than a day's step may take.
 const LEASE_S: i32 = 120;

@@ -19,10 +19,8 @@ use super::{
     sealed::Opener,
     words::GONE,
 };
-use crate::{
-    sealing::{MARK, TenantKeys, file::KEY_ID_BYTES_MAX},
-    store::error::StoreError,
-};
+use crate::error::StoreError;
+use crate::sealing::{MARK, TenantKeys, file::KEY_ID_BYTES_MAX};
 use callgate_core::domain::ids::TenantId;
 
 /// Held by the replica that seals anew: `callgate` and a number, as a key.

@@ -17,7 +17,7 @@ use super::{
     maintain::{self, month, partition},
     trees,
 };
-use crate::store::error::{OpenError, StoreError};
+use crate::error::{OpenError, StoreError};
 use callgate_core::domain::{tenant::MONTHS_DAYS_MIN, time::Timestamp};
 
 /// Fewest days that are kept.

@@ -7,7 +7,7 @@ use super::{
     decode::{Loaded, at, count, maybe_at, member, name},
     row::code,
 };
-use crate::store::error::StoreError;
+use crate::error::StoreError;
 use callgate_core::domain::{
     failure::FailureKind,
     ids::{TenantId, ToolName},

@@ -9,10 +9,8 @@ use super::{
     decode::{Loaded, corrupt},
     marks,
 };
-use crate::{
-    sealing::{Access, Place, Sealer, TenantKeys, Unopened, is_sealed, key_id},
-    store::error::StoreError,
-};
+use crate::error::StoreError;
+use crate::sealing::{Access, Place, Sealer, TenantKeys, Unopened, is_sealed, key_id};
 use callgate_core::domain::{
     answer::{Marks, Named},
     control::Control,

@@ -9,7 +9,7 @@ use super::{
     decode::{Loaded, at, count},
     writer::QUEUE_MAX,
 };
-use crate::store::error::StoreError;
+use crate::error::StoreError;
 use callgate_core::domain::{fleet::MINUTE_MS, ids::TenantId, time::Timestamp};
 
 /// STOPs of the last hour that are looked at, of each tenant: the newest ones.

@@ -8,7 +8,7 @@ use super::{
     policies,
     row::big,
 };
-use crate::store::error::StoreError;
+use crate::error::StoreError;
 use callgate_core::domain::{
     audit::{Actor, Event, Kind},
     hashing::KeyMark,

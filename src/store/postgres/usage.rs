@@ -4,7 +4,7 @@ use sqlx::{AssertSqlSafe, PgConnection};
 use tokio::time::Instant;
 
 use super::{Store, decode::Loaded};
-use crate::store::error::StoreError;
+use crate::error::StoreError;
 use callgate_core::domain::ids::TenantId;
 
 /// Rows that one statement erases: a few milliseconds of locks that nobody waits for.

@@ -24,7 +24,7 @@ use super::{
     time::DbTime,
     traced::{self, Traced},
 };
-use crate::store::{cache::Slot, error::Lost};
+use crate::{cache::Slot, error::Lost};
 use callgate_core::domain::{
     event::Append,
     fingerprint::LedgerKey,

@@ -5,10 +5,8 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use callgate::{
-    gate::{Gate, NoAnswer},
-    store::{Busy, Counted, StoreError},
-};
+use callgate::gate::{Gate, NoAnswer};
+use callgate_store::{Busy, Counted, StoreError};
 
 use super::{trial, waiting};
 use crate::common::{

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use callgate::store::Store;
 use callgate_core::{
     domain::{
         failure::FailureKind,
@@ -22,6 +21,7 @@ use callgate_core::{
         },
     },
 };
+use callgate_store::Store;
 use sqlx::{Row as _, postgres::PgRow};
 
 use crate::common::{books::Check, gates::store, postgres::Postgres};

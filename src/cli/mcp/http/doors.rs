@@ -4,7 +4,7 @@
 use http::{HeaderMap, HeaderName, Method, StatusCode, header, request::Parts};
 use url::Url;
 
-use crate::outgoing::is_here;
+use callgate_net::outgoing::is_here;
 
 /// What is refused at the door, and why.
 pub(super) type Refusal = (StatusCode, String);

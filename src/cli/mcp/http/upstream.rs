@@ -35,7 +35,7 @@ use tonic::codegen::Service;
 use url::{Position, Url};
 
 use super::doors;
-use crate::outgoing;
+use callgate_net::outgoing;
 
 /// Longest time for a connection.
 const CONNECTED: Duration = Duration::from_secs(10);

@@ -18,7 +18,7 @@ const DAYS_TO_2000: i32 = 10_957;
 
 /// The rows for one argument of the append. The buffer is used again and again.
 #[derive(Debug, Default)]
-pub(in crate::store::postgres) struct Rows {
+pub(in crate::postgres) struct Rows {
     bytes: Vec<u8>,
     rows: i32,
     /// Which chain each row belongs to, by its position.
@@ -42,7 +42,7 @@ impl Rows {
     }
 
     /// Adds a row of `columns` columns for a chain.
-    pub(in crate::store::postgres) fn row(&mut self, chain: usize, columns: i32, write: impl FnOnce(&mut Vec<u8>)) {
+    pub(in crate::postgres) fn row(&mut self, chain: usize, columns: i32, write: impl FnOnce(&mut Vec<u8>)) {
         self.rows += 1;
         self.chains.push(chain);
         let begin = self.bytes.len();
@@ -93,7 +93,7 @@ impl<'q> Encode<'q, Postgres> for Sent<'_> {
 }
 
 /// A value of a column.
-pub(in crate::store::postgres) trait Value {
+pub(in crate::postgres) trait Value {
     /// Writes it with its length.
     fn write(&self, wire: Wire, bytes: &mut Vec<u8>);
 
@@ -104,7 +104,7 @@ pub(in crate::store::postgres) trait Value {
 }
 
 /// Writes a column: its type, then the value.
-pub(in crate::store::postgres) fn column(kind: Kind, value: &impl Value, bytes: &mut Vec<u8>) {
+pub(in crate::postgres) fn column(kind: Kind, value: &impl Value, bytes: &mut Vec<u8>) {
     bytes.extend_from_slice(&kind.oid().to_be_bytes());
     value.write(kind.wire(), bytes);
 }
@@ -115,7 +115,7 @@ fn sized(bytes: &mut Vec<u8>, value: &[u8]) {
 }
 
 /// How many columns are sent, `with_rare` ones or without.
-pub(in crate::store::postgres) const fn columns(list: &[(&str, Kind)], with_rare: bool) -> i32 {
+pub(in crate::postgres) const fn columns(list: &[(&str, Kind)], with_rare: bool) -> i32 {
     let (mut at, mut columns) = (0, 0);
     while at < list.len() {
         if with_rare || !list[at].1.is_rare() {
@@ -213,31 +213,31 @@ macro_rules! rows {
 
         #[allow(dead_code, reason = "not every table has rare columns")]
         impl $row<'_> {
-            pub(super) const LIST: &'static [(&'static str, $crate::store::postgres::columns::Kind)] =
+            pub(super) const LIST: &'static [(&'static str, $crate::postgres::columns::Kind)] =
                 &[$((stringify!($name), $kind)),+];
 
             /// True when nothing is in a column that most rows leave empty.
             pub(super) fn is_ordinary(&self) -> bool {
-                use $crate::store::postgres::append::encode::Value as _;
+                use $crate::postgres::append::encode::Value as _;
                 true $(&& (!$kind.is_rare() || self.$name.is_nothing()))+
             }
 
             /// Adds the row, with its rare columns or without.
             pub(super) fn write(
                 &self,
-                rows: &mut $crate::store::postgres::append::encode::Rows,
+                rows: &mut $crate::postgres::append::encode::Rows,
                 chain: usize,
                 with_rare: bool,
             ) {
-                use $crate::store::postgres::append::encode::columns;
+                use $crate::postgres::append::encode::columns;
                 let sent = const { [columns(Self::LIST, false), columns(Self::LIST, true)] };
                 rows.row(chain, sent[usize::from(with_rare)], |bytes| {
                     $(if with_rare || !$kind.is_rare() {
-                        $crate::store::postgres::append::encode::column($kind, &self.$name, bytes);
+                        $crate::postgres::append::encode::column($kind, &self.$name, bytes);
                     })+
                 });
             }
         }
     };
 }
-pub(in crate::store::postgres) use rows;
+pub(in crate::postgres) use rows;

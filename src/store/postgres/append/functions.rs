@@ -360,7 +360,7 @@ const UNUSED: &str = "select p.proname::text from pg_proc p where p.pronamespace
     select from pg_stat_activity a where a.application_name = 'callgate writer ' || substr(p.proname, 8))";
 
 /// Drops the functions that nobody uses any more.
-pub(in crate::store::postgres) async fn tidy(conn: &mut PgConnection) -> Result<(), sqlx::Error> {
+pub(in crate::postgres) async fn tidy(conn: &mut PgConnection) -> Result<(), sqlx::Error> {
     let own = [&FUNCTIONS, &DISTRIBUTED].map(|functions| format!("append_{}", functions.hash)).to_vec();
     let unused: Vec<String> = sqlx::query_scalar(UNUSED).bind(own).fetch_all(&mut *conn).await?;
     for name in unused {

@@ -11,7 +11,7 @@ use super::{
     },
     line::{self, JUDGEMENT, Key, judgement},
 };
-use crate::store::error::StoreError;
+use crate::error::StoreError;
 use callgate_core::domain::{
     calls::{CallAnswer, CallPlace, CallReport, Judgement, WholeCall},
     failure::FailureKind,

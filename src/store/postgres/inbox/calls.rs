@@ -7,7 +7,7 @@ use super::{
     filter::{TREES_MAX, Tree, Trees, bound, condition, is_sealed},
     line::{self, Key},
 };
-use crate::store::error::StoreError;
+use crate::error::StoreError;
 use callgate_core::domain::{
     calls::{CallLine, CallPlace, CallsWanted, Looked},
     ids::{SessionId, TenantId},

@@ -11,7 +11,7 @@ use super::{
     },
     filter::{TREES_MAX, Tree, Trees, bound, condition, is_sealed},
 };
-use crate::store::error::StoreError;
+use crate::error::StoreError;
 use callgate_core::domain::{
     calls::{HaltedNames, Looked, SessionsWanted, Standing},
     finding::Decision,

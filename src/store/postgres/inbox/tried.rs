@@ -10,7 +10,7 @@ use super::{
     },
     JUDGED_LAST, OUTCOME, STORED, call,
 };
-use crate::store::error::StoreError;
+use crate::error::StoreError;
 use callgate_core::domain::{
     ids::{SessionId, TenantId},
     inbox::StoredCall,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use sqlx::{Row as _, postgres::PgRow};
 
 use super::{OUTCOMES, Rows, same};
-use crate::store::postgres::{
+use crate::postgres::{
     columns::Column,
     controls::{self, EVENTS_MAX},
     decode::{Loaded, at, corrupt, count, hash, maybe_at, name},
@@ -149,7 +149,7 @@ const USED: &str = "case when e.kind = 'answered' and e.detail -> 'edit' is not 
       and encode(c.args_digest, 'hex') = e.detail #>> '{edit,digest}') end";
 
 /// What happened to the tree's sessions after the last event that is known.
-pub(in crate::store::postgres) fn controlled() -> Part {
+pub(in crate::postgres) fn controlled() -> Part {
     let from = format!(
         "t cross join lateral (
            select e.* from session_event e where e.shard = t.shard and e.tenant_id = t.tenant_id
@@ -265,7 +265,7 @@ fn in_order<T>(rows: &[PgRow], max: usize, read: impl Fn(&PgRow) -> Loaded<T>) -
 }
 
 /// What a tree has spent, from its row.
-pub(in crate::store::postgres) fn spent(head: &PgRow) -> Loaded<Spent> {
+pub(in crate::postgres) fn spent(head: &PgRow) -> Loaded<Spent> {
     Ok(Spent {
         steps: count(head, "steps")?,
         calls: count(head, "calls")?,
@@ -276,7 +276,7 @@ pub(in crate::store::postgres) fn spent(head: &PgRow) -> Loaded<Spent> {
 }
 
 /// Calls of a tree that have a permit and no outcome, from its row.
-pub(in crate::store::postgres) fn open_calls(head: &PgRow) -> Loaded<u32> {
+pub(in crate::postgres) fn open_calls(head: &PgRow) -> Loaded<u32> {
     Ok(u32::try_from(head.try_get::<i32, _>("open_calls")?).unwrap_or(0))
 }
 

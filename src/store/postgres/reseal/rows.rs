@@ -9,10 +9,8 @@ use super::super::{
     texts,
     words::GONE,
 };
-use crate::{
-    sealing::{Place, Sealer, TenantKeys, is_sealed},
-    store::error::StoreError,
-};
+use crate::error::StoreError;
+use crate::sealing::{Place, Sealer, TenantKeys, is_sealed};
 
 /// Seals the texts of rows.
 pub(super) struct Resealer<'k> {

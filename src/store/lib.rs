@@ -1,6 +1,6 @@
-//! Where call trees live: Postgres, a cache in front of it, and a Postgres of our own for who has none. This room owns
-//! SQL and knows the nouns; it must not know rules, policies, the engine or gRPC: it accepts a change or refuses it,
-//! and has no opinion on it.
+//! Where call trees live: Postgres, and a cache in front of it. This crate owns SQL, and of [`callgate_core`] it knows
+//! the domain and what was learned, not rules, policies or the engine: it accepts a change or refuses it, and has no
+//! opinion on it. [`sealing`] encrypts values with keys of tenants.
 //!
 //! Statements are plain queries with row types, each run by a test against a real server, instead of macros checked
 //! from `.sqlx` data: the append is composed from its column lists, and a build needs neither a database nor its data.
@@ -10,6 +10,7 @@ mod broken;
 mod cache;
 mod error;
 mod postgres;
+pub mod sealing;
 
 #[cfg(feature = "break-invariants")]
 pub use broken::is_broken;
