@@ -31,6 +31,7 @@ mod place;
 mod plane;
 mod policy;
 mod privacy;
+pub mod process;
 mod profiles;
 mod psql;
 mod record;
@@ -61,6 +62,8 @@ use std::{path::Path, process::ExitCode, sync::Arc};
 
 use anyhow::{Context as _, anyhow, bail};
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+
+use self::process::{failed, runtime, runtime_of};
 
 use crate::config::ServeConfig;
 use callgate_core::policy::Policy;
@@ -227,47 +230,6 @@ fn run(command: Command) -> ExitCode {
 /// The exit code of a command that has its own.
 fn coded(ended: anyhow::Result<ExitCode>) -> ExitCode {
     ended.unwrap_or_else(|error| failed(&error))
-}
-
-/// The exit code of who could ask nobody, by the convention of `sysexits.h` for what may be tried again.
-const UNANSWERED: u8 = 75;
-
-/// Prints why a command failed, and gives its exit code.
-#[must_use]
-pub fn failed(error: &anyhow::Error) -> ExitCode {
-    errln!("callgate: {error:#}");
-    match error.downcast_ref::<remote::Unanswered>() {
-        Some(_) => ExitCode::from(UNANSWERED),
-        None => ExitCode::FAILURE,
-    }
-}
-
-/// A runtime with as many threads as there are cores.
-///
-/// # Errors
-/// Threads that cannot be started.
-pub fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
-    runtime_of(None)
-}
-
-/// Tasks after which a thread alone looks for news on its connections, though it has more to do.
-const EVENT_INTERVAL: u32 = 16;
-
-/// A runtime with so many threads; without a number, as many as there are cores. One alone takes tasks in the order in
-/// which they were woken: all calls of a commit are answered before their connection sends, once for all of them. Among
-/// several, what a task wakes comes next, so that every answer is sent by itself.
-fn runtime_of(threads: Option<usize>) -> anyhow::Result<tokio::runtime::Runtime> {
-    use tokio::runtime::Builder;
-    let mut builder = match threads {
-        Some(1) => Builder::new_current_thread(),
-        _ => Builder::new_multi_thread(),
-    };
-    let builder = match threads {
-        Some(1) => builder.event_interval(EVENT_INTERVAL),
-        Some(threads) => builder.worker_threads(threads),
-        None => &mut builder,
-    };
-    builder.enable_all().build().context("cannot start the async runtime")
 }
 
 /// The text of a policy file.

@@ -16,7 +16,7 @@ use super::{
     contexts,
     credential::{Credential, Token, has_tls, is_overheard},
 };
-use crate::grpc::BY;
+use callgate_proto::BY;
 
 /// Which server is asked.
 #[derive(Debug, Clone, Args)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tonic::{Request, Response, Status};
 
 use super::{
-    identity::{self, BY},
+    identity,
     limits::{ERROR_BYTES_MAX, MESSAGE_BYTES_MAX, METADATA_BYTES_MAX, NOTE_BYTES_MAX, PAGE_MAX, WAIT_MS_MAX},
     tokens::role_code,
 };
@@ -16,6 +16,7 @@ use callgate_core::domain::{
     json::{BYTES_MAX, DEPTH_MAX},
     tree::{OPEN_MAX, SESSIONS_MAX},
 };
+use callgate_proto::BY;
 use callgate_proto::v1;
 
 /// What came after the first contract.

@@ -13,7 +13,8 @@ use tonic::{
     codegen::{Service, http as wire},
 };
 
-use super::{identity::BY, server::Inner, shortcut::Answer};
+use callgate_proto::BY;
+use super::{server::Inner, shortcut::Answer};
 use callgate_net::listener::Peer;
 
 /// The services, without a network between.

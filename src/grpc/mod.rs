@@ -15,6 +15,7 @@ mod front;
 mod grants;
 mod guard;
 mod health;
+mod hook_route;
 pub mod hooks;
 mod identity;
 mod info;
@@ -43,7 +44,6 @@ mod tokens;
 mod watch;
 
 pub use front::Front;
-pub use identity::BY;
 pub use inside::{Inside, Insider};
 pub use mirrors::{FromWire, ToWire};
 pub use privacy::{PrivacyService, privacy_of};

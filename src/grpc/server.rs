@@ -99,7 +99,7 @@ pub async fn serve(
     let (server, mut servers) = (listener::Server::new(settings.limits), JoinSet::new());
     let sources = Sources { scrape: settings.scrape, readiness: reporter.readiness() };
     let web = web::router(sources.clone());
-    let web = web.merge(hooks::route::router(hooks(&gate, &ending)));
+    let web = web.merge(hook_route::router(hooks(&gate, &ending)));
     let pages = settings.pages.map(|pages| {
         let inside = Inside(inner(Routes::default(), &gate, &ending));
         pages(inside, Arc::clone(&gate))
@@ -196,13 +196,13 @@ fn inner(others: Routes, gate: &Arc<Gate>, ending: &Stop) -> Inner {
     Observed::new(Authenticated::new(served, gate()), gate().metrics().clone())
 }
 
-fn hooks(gate: &Arc<Gate>, ending: &Stop) -> hooks::route::Hooks {
-    hooks::route::Hooks {
+fn hooks(gate: &Arc<Gate>, ending: &Stop) -> hook_route::Hooks {
+    hook_route::Hooks {
         gate: Arc::clone(gate),
         calls: GateService::new(Arc::clone(gate), ending.clone()),
         sessions: SessionService::new(Arc::clone(gate), ending.clone()),
         stop: ending.clone(),
-        known: hooks::route::Known::default(),
+        known: hook_route::Known::default(),
     }
 }
 

@@ -20,7 +20,7 @@ use tonic::{
     service::Routes,
 };
 
-use super::{hooks::route::is_hook, service::left, status};
+use super::{hook_route::is_hook, service::left, status};
 
 /// Longest time until an answer begins: the longest wait that may be asked for, the answer after it, and some for the
 /// message to come in. A method that needs less is told in its own words, and sooner.

@@ -21,7 +21,7 @@ pub(super) use self::dialects::{
 };
 use self::tenancy::{key_missing, not_served, quota_exceeded};
 pub(super) use self::tenancy::{not_of_the_plane, tenant_unchanged};
-use super::identity::BY;
+use callgate_proto::BY;
 use crate::gate::{BacktestError, GateError, NoAnswer, PolicyProblem, PrivacyError, Refused, TokenError, WorkError};
 use callgate_core::domain::{
     identity::Role,

@@ -2,6 +2,9 @@
 
 pub mod time;
 
+/// The metadata that names the caller, where the server knows no credentials.
+pub const BY: &str = "callgate-by";
+
 /// Messages, clients and services of `proto/callgate/v1`.
 #[allow(
     missing_docs,

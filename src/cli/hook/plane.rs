@@ -5,9 +5,10 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tonic::{Request, Response, Status};
 
+use callgate_proto::BY;
 use crate::{
     cli::remote::Wire,
-    grpc::{BY, hooks::Plane},
+    grpc::hooks::Plane,
 };
 use callgate_proto::v1::{
     EvaluateRequest, EvaluateResponse, GetSessionStateRequest, GetSessionStateResponse, MarkCompactedRequest,

@@ -152,7 +152,7 @@ impl Plane {
         let mut message = within(AWAY, message);
         // Where nobody has a credential, whose question it is is said by the session's name.
         if let Ok(by) = self.caller.session_id.parse() {
-            message.metadata_mut().insert(crate::grpc::BY, by);
+            message.metadata_mut().insert(callgate_proto::BY, by);
         }
         // One that was answered meanwhile stays answered.
         let _ = self.approvals.clone().withdraw_approval(message).await;

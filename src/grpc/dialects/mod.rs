@@ -26,7 +26,7 @@ use self::{
     unary::Encoding,
 };
 use super::{
-    hooks::route::{always_an_answer, is_hook},
+    hook_route::{always_an_answer, is_hook},
     shortcut::Answer,
     status,
 };

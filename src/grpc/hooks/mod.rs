@@ -3,7 +3,6 @@
 
 mod errors;
 mod messages;
-pub(super) mod route;
 
 use std::{future::Future, time::Duration};
 

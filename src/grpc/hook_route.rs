@@ -25,19 +25,17 @@ use tokio::time::timeout;
 use tonic::{Status, body::Body, codegen::http as wire};
 
 use super::{
-    super::{
-        limits::MESSAGE_BYTES_MAX,
-        service::{self, GateService},
-        sessions::SessionService,
-        shortcut::Answer,
-        stop::Stop,
-    },
-    Installed, Memory, Plane, answered, leave, v1,
-    v1::session_service_server::SessionService as _,
+    limits::MESSAGE_BYTES_MAX,
+    service::{self, GateService},
+    sessions::SessionService,
+    shortcut::Answer,
+    status,
+    stop::Stop,
 };
+use callgate_proto::{v1, v1::session_service_server::SessionService as _};
 use crate::{
     gate::Gate,
-    grpc::status,
+    grpc::hooks::{Installed, Memory, Plane, answered, leave},
     hosts::{self, Event, File, Host, Said},
     web::CLAUDE_CODE,
 };
@@ -54,17 +52,17 @@ const BEFORE: &str = "PreToolUse";
 
 /// What answers the route.
 #[derive(Debug, Clone)]
-pub(in crate::grpc) struct Hooks {
-    pub(in crate::grpc) gate: Arc<Gate>,
-    pub(in crate::grpc) calls: GateService,
-    pub(in crate::grpc) sessions: SessionService,
-    pub(in crate::grpc) stop: Stop,
-    pub(in crate::grpc) known: Known,
+pub(super) struct Hooks {
+    pub(super) gate: Arc<Gate>,
+    pub(super) calls: GateService,
+    pub(super) sessions: SessionService,
+    pub(super) stop: Stop,
+    pub(super) known: Known,
 }
 
 /// What this replica remembers of sessions. Clones are one.
 #[derive(Debug, Clone)]
-pub(in crate::grpc) struct Known(Arc<Mutex<BySession>>);
+pub(super) struct Known(Arc<Mutex<BySession>>);
 
 /// By tenant and session.
 type BySession = LruCache<(TenantId, String), OfSession>;
@@ -88,7 +86,7 @@ impl Default for Known {
 }
 
 /// The route.
-pub(in crate::grpc) fn router(hooks: Hooks) -> Router {
+pub(super) fn router(hooks: Hooks) -> Router {
     Router::new().route(CLAUDE_CODE, post(claude_code)).with_state(hooks)
 }
 
@@ -168,7 +166,7 @@ fn denied(why: &str) -> Response {
 
 /// An answer that the host takes for one: what is none becomes a denial. Whether it is about a tool is not looked at,
 /// since the request may be of somebody who may not ask; to another event a denial is an error that the host shows.
-pub(in crate::grpc) fn always_an_answer(answer: Answer) -> Answer {
+pub(super) fn always_an_answer(answer: Answer) -> Answer {
     Box::pin(async move {
         let Ok::<_, Infallible>(response) = answer.await;
         let kind = response.headers().get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
@@ -336,6 +334,6 @@ impl Memory for Remembered<'_> {
 }
 
 /// What the layers around the services are asked with.
-pub(in crate::grpc) fn is_hook(request: &wire::Request<Body>) -> bool {
+pub(super) fn is_hook(request: &wire::Request<Body>) -> bool {
     request.uri().path() == CLAUDE_CODE && request.method() == http::Method::POST
 }
