@@ -22,8 +22,6 @@
 //!
 //! | module | holds | depends on |
 //! |---|---|---|
-//! | [`mcp`] | messages between an MCP client and its server | – |
-//! | [`hosts`] | dialects of coding agents' hooks | – |
 //! | [`auth`] | authentication of callers | core |
 //! | [`telemetry`] | logs, spans, metrics | core |
 //! | [`gate`] | load, decide, append | core, auth, store, sealing, telemetry, clock |
@@ -72,13 +70,14 @@
 //! `core/engine/evaluate.rs`, `gate.rs`. A new rule is one file and one line in `core/rules/mod.rs`; its doc comment is
 //! its manual; stories in `tests/traces/rules/` show where it fires, and where it does not (CONTRIBUTING.md#a-rule).
 
+#[macro_use]
+extern crate callgate_client;
+
 pub mod auth;
 pub mod cli;
 pub mod config;
 pub mod console;
 pub mod gate;
 pub mod grpc;
-pub mod hosts;
-pub mod mcp;
 pub mod telemetry;
 pub mod web;

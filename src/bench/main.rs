@@ -50,9 +50,9 @@ fn main() -> ExitCode {
         Command::BenchYardstick(args) => run(pairs::yardstick::run(args)),
         Command::BenchCollector => run(pairs::collector::run()),
     };
-    outcome.map_or_else(|error| callgate::cli::failed(&error), |()| ExitCode::SUCCESS)
+    outcome.map_or_else(|error| callgate_client::process::failed(&error), |()| ExitCode::SUCCESS)
 }
 
 fn run(command: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
-    callgate::cli::runtime()?.block_on(command)
+    callgate_client::process::runtime()?.block_on(command)
 }

@@ -4,8 +4,8 @@ use anstyle::{AnsiColor, Style};
 use anyhow::bail;
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::{
-    evaluate::text,
+use super::evaluate::text;
+use callgate_client::{
     json::Form,
     out,
     remote::{By, Remote, Wire, asked, at, reason, refusal},

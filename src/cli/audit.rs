@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
-use super::{
+use callgate_client::{
     json::Form,
     remote::{Remote, Wire, asked, at},
 };

@@ -19,12 +19,12 @@ use self::{
     client::{Client, Outcome},
     show::Show,
 };
-use super::{
+use super::plane::Plane;
+use crate::{config::DatabaseConfig, grpc, telemetry::Metrics};
+use callgate_client::{
     credential::Credential,
-    plane::Plane,
     remote::{Bearer, Remote, Shown, Wire},
 };
-use crate::{config::DatabaseConfig, grpc, telemetry::Metrics};
 use callgate_core::policy::Policy;
 use callgate_net::listener::{Address, Bound, Way};
 use callgate_postgres::open_folder;
@@ -96,7 +96,7 @@ async fn on_own_server(args: &DemoArgs) -> anyhow::Result<()> {
     // Ctrl-C must not leave a server behind: the demo ends, and what it started is stopped.
     let played = tokio::select! {
         played = on_it(&url, args.pace_ms) => played,
-        () = super::signal::stop() => Ok(()),
+        () = callgate_client::signal::stop() => Ok(()),
     };
     plane.stop().await?;
     played

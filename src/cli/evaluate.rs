@@ -9,7 +9,7 @@ use clap::Args;
 use tokio::time::{Instant, sleep};
 use tonic::Request;
 
-use super::{
+use callgate_client::{
     json::Form,
     remote::{Remote, Wire, at, is_passing, refusal},
 };

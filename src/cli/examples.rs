@@ -278,4 +278,51 @@ mod tests {
     fn the_command_line_is_whole() {
         shown(Cli::command()).debug_assert();
     }
+
+    /// Commands that list nothing and tell of no thing, or print what has a form of its own.
+    const WITHOUT: &[&str] = &[
+        "agents install",
+        "agents uninstall",
+        "backup verify",
+        "completions",
+        "database clock",
+        "database distribute",
+        "database retain",
+        "database upgrade",
+        "demo",
+        "export",
+        "health",
+        "hook",
+        "man",
+        "mcp effects",
+        "mcp wrap",
+        "mcp-proxy",
+        "policy init",
+        "policy schema",
+        "psql",
+        "restore",
+        "run",
+        "serve",
+        "tools import",
+        "tools prompt",
+    ];
+
+    fn without(path: &str, command: &clap::Command, is_given: bool, all: &mut Vec<String>) {
+        let subs: Vec<&clap::Command> =
+            command.get_subcommands().filter(|sub| !sub.is_hide_set() && sub.get_name() != "help").collect();
+        let json = command.get_arguments().find(|arg| arg.get_long() == Some("json"));
+        let is_given = is_given || json.is_some_and(clap::Arg::is_global_set);
+        if subs.is_empty() && json.is_none() && !is_given {
+            all.push(path.to_owned());
+        }
+        subs.into_iter().for_each(|sub| without(format!("{path} {}", sub.get_name()).trim_start(), sub, is_given, all));
+    }
+
+    #[test]
+    fn every_command_that_lists_something_has_json() {
+        let mut found = Vec::new();
+        without("", &crate::cli::command(), false, &mut found);
+        found.sort();
+        assert_eq!(found, WITHOUT, "a command that prints a thing or a list takes Form; others stand in WITHOUT");
+    }
 }

@@ -5,10 +5,9 @@ use anyhow::bail;
 use clap::{Args, builder::NonEmptyStringValueParser};
 use serde_json::{Value, json};
 
-use super::{
-    approvals,
+use super::{approvals, recorded::stored};
+use callgate_client::{
     json::{self, Form},
-    recorded::stored,
     remote::{Remote, asked, at, named},
 };
 use callgate_core::{

@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 
-use super::{
+use callgate_client::{
     json::Form,
     remote::{By, Remote, asked, at},
 };

@@ -1,16 +1,10 @@
 //! The commands. This room may use every other; it alone prints, and it alone uses `anyhow`.
 
-#[macro_use]
-pub mod out;
-
-mod agents;
 mod approvals;
 mod audit;
 mod backup;
 mod chores;
 mod completions;
-mod contexts;
-pub mod credential;
 mod database;
 mod database_clock;
 mod demo;
@@ -22,22 +16,15 @@ mod explain;
 mod follow;
 mod grants;
 mod health;
-mod hook;
-mod host;
-mod json;
 mod keys;
-mod mcp;
 mod place;
 mod plane;
 mod policy;
 mod privacy;
-pub mod process;
 mod profiles;
 mod psql;
 mod record;
 mod recorded;
-mod refused;
-pub mod remote;
 pub mod replay;
 mod report;
 mod reseal;
@@ -47,7 +34,6 @@ mod serve;
 mod sessions;
 #[cfg(test)]
 mod settings;
-pub mod signal;
 pub mod source;
 mod tenant_keys;
 mod tenants;
@@ -63,7 +49,11 @@ use std::{path::Path, process::ExitCode, sync::Arc};
 use anyhow::{Context as _, anyhow, bail};
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
-use self::process::{failed, runtime, runtime_of};
+use callgate_agent::{agents, hook, proxy};
+use callgate_client::{
+    contexts, out,
+    process::{failed, runtime, runtime_of},
+};
 
 use crate::config::ServeConfig;
 use callgate_core::policy::Policy;
@@ -139,9 +129,9 @@ enum Command {
     /// Import a list of tools into a policy file, or lint it
     Tools(tools::ToolsArgs),
     /// Run an MCP server behind the gate: all passes as it is, but calls of tools, which are judged first
-    McpProxy(mcp::ProxyArgs),
+    McpProxy(proxy::ProxyArgs),
     /// Put the MCP servers of a host's settings behind the gate, and look at what they say of their tools
-    Mcp(mcp::McpArgs),
+    Mcp(proxy::McpArgs),
     /// Print the script by which a shell completes command lines
     Completions(completions::CompletionsArgs),
     /// Write manual pages
@@ -218,8 +208,8 @@ fn run(command: Command) -> ExitCode {
         Command::Man(args) => completions::man(&args),
         Command::Contexts(args) => contexts::run(&args),
         Command::Tools(args) => return tools::run(&args),
-        Command::McpProxy(args) => return mcp::proxy(args),
-        Command::Mcp(args) => mcp::run(&args),
+        Command::McpProxy(args) => return proxy::proxy(args),
+        Command::Mcp(args) => proxy::run(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

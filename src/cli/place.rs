@@ -5,11 +5,9 @@ use std::{path::PathBuf, sync::Arc};
 use anyhow::{Context as _, anyhow, bail};
 use clap::Args;
 
-use super::{
-    database,
-    remote::{By, Remote},
-};
+use super::database;
 use crate::{gate::Gate, telemetry::Metrics};
+use callgate_client::remote::{By, Remote};
 use callgate_core::{
     domain::{ids::TenantId, tenant::DEFAULT_TENANT_NAME},
     policy::Policy,

@@ -13,13 +13,15 @@ use clap::{Args, ValueEnum};
 use tonic::{body::Body, client::GrpcService, codegen::StdError};
 
 use super::{
-    json::Form,
-    out,
     place::Place,
-    remote::{By, asked, refusal},
     tenant_keys::{KeyFile, Named},
 };
 use crate::{gate::Gate, grpc};
+use callgate_client::{
+    json::Form,
+    out,
+    remote::{By, asked, refusal},
+};
 use callgate_core::domain::ids::TenantId;
 use callgate_proto::v1::{
     ExportSubjectRequest, ForgetRequest, ForgetResponse, Subject, privacy_service_client::PrivacyServiceClient,

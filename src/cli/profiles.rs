@@ -3,7 +3,7 @@
 use anstyle::{AnsiColor, Style};
 use clap::{Args, Subcommand};
 
-use super::{
+use callgate_client::{
     json::Form,
     remote::{Remote, Wire, asked, named},
 };

@@ -4,8 +4,8 @@ use clap::{Args, ValueEnum};
 use tokio::time::{Instant, sleep};
 use tonic::Request;
 
-use super::{
-    evaluate::{AWAY, GRACE, PAUSE, client, text},
+use super::evaluate::{AWAY, GRACE, PAUSE, client, text};
+use callgate_client::{
     json::Form,
     remote::{Remote, asked, is_passing, named},
 };

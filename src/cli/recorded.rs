@@ -5,12 +5,10 @@ use std::{fs::File, path::PathBuf};
 use anyhow::{Context as _, anyhow, bail};
 use clap::{ArgGroup, Args};
 
-use super::{
-    remote::{Remote, asked, refusal},
-    source::Source,
-};
+use super::source::Source;
 use crate::grpc::FromWire;
 use crate::grpc::time::timestamp;
+use callgate_client::remote::{Remote, asked, refusal};
 use callgate_core::{
     domain::{
         budget::Usage,

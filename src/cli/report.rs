@@ -6,7 +6,7 @@ use anstyle::{AnsiColor, Style};
 use chrono::DateTime;
 use clap::Args;
 
-use super::{
+use callgate_client::{
     json::Form,
     remote::{Remote, asked},
 };

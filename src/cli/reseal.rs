@@ -6,13 +6,12 @@ use anyhow::bail;
 use clap::{Args, Subcommand};
 use tonic::{body::Body, client::GrpcService, codegen::StdError};
 
-use super::{
+use super::{place::Place, privacy::Opening};
+use crate::grpc;
+use callgate_client::{
     json::Form,
-    place::Place,
-    privacy::Opening,
     remote::{By, asked, refusal},
 };
-use crate::grpc;
 use callgate_proto::v1::{ResealRequest, ResealResponse, StorageKey, privacy_service_client::PrivacyServiceClient};
 
 /// What `callgate keys` takes.

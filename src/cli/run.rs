@@ -19,11 +19,10 @@ use tokio::{
 };
 use tonic::Request;
 
-use super::{
-    evaluate::{AWAY, GRACE, PAUSE, Who, client, code, judged},
-    failed,
+use super::evaluate::{AWAY, GRACE, PAUSE, Who, client, code, judged};
+use callgate_client::{
+    process::{failed, runtime},
     remote::{Remote, Wire, is_passing, refusal},
-    runtime,
 };
 use callgate_net::clock::Clock;
 use callgate_proto::time::{duration, unix_ms};

@@ -61,7 +61,7 @@ pub(super) async fn run(config: ServeConfig) -> anyhow::Result<()> {
     }
     outln!("{}", greeting(&plane, &policy, &config));
     let expiry = tokio::spawn(expiry::follow(expiry::shown(&config), telemetry.metrics()));
-    let served = plane.run_until(super::signal::stop()).await;
+    let served = plane.run_until(callgate_client::signal::stop()).await;
     expiry.abort();
     telemetry.shutdown().await;
     served

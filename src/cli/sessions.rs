@@ -4,7 +4,7 @@ use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use tonic::{Code, Response};
 
-use super::{
+use callgate_client::{
     json::Form,
     remote::{By, Remote, Wire, asked, at},
 };

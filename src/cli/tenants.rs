@@ -3,7 +3,7 @@
 use anyhow::bail;
 use clap::{Args, Subcommand};
 
-use super::{
+use callgate_client::{
     json::Form,
     remote::{By, Remote, asked, at, named},
 };

@@ -13,12 +13,12 @@ use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use tonic::{body::Body, client::GrpcService, codegen::StdError};
 
-use super::{
+use super::place::Place;
+use crate::grpc;
+use callgate_client::{
     json::Form,
-    place::Place,
     remote::{By, asked, at},
 };
-use crate::grpc;
 use callgate_core::domain::identity::Role;
 use callgate_proto::time::duration;
 use callgate_proto::v1::{

@@ -32,14 +32,13 @@ use super::{
     status,
     stop::Stop,
 };
-use callgate_proto::{v1, v1::session_service_server::SessionService as _};
-use crate::{
-    gate::Gate,
-    grpc::hooks::{Installed, Memory, Plane, answered, leave},
+use crate::{gate::Gate, web::CLAUDE_CODE};
+use callgate_agent::{
+    hooks::{Installed, Memory, Plane, answered, leave},
     hosts::{self, Event, File, Host, Said},
-    web::CLAUDE_CODE,
 };
 use callgate_core::domain::{audit::Actor, identity::Identity, ids::TenantId};
+use callgate_proto::{v1, v1::session_service_server::SessionService as _};
 
 /// Longest time for a request to come in.
 const COMES_WITHIN: Duration = Duration::from_secs(20);

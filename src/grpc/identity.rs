@@ -7,12 +7,12 @@ use std::sync::Arc;
 use tonic::{Request, Status, service::Interceptor};
 
 use super::{limits::TEXT_BYTES_MAX, status};
-use callgate_proto::BY;
 use callgate_core::domain::{
     audit::Actor,
     identity::{Credential, Identity},
     ids::TenantId,
 };
+use callgate_proto::BY;
 
 /// Who sends this request.
 pub(super) fn of<T>(request: &Request<T>) -> Result<Arc<Identity>, Status> {

@@ -13,9 +13,9 @@ use tonic::{
     codegen::{Service, http as wire},
 };
 
-use callgate_proto::BY;
 use super::{server::Inner, shortcut::Answer};
 use callgate_net::listener::Peer;
+use callgate_proto::BY;
 
 /// The services, without a network between.
 #[derive(Debug, Clone)]

@@ -16,7 +16,6 @@ mod grants;
 mod guard;
 mod health;
 mod hook_route;
-pub mod hooks;
 mod identity;
 mod info;
 mod inside;

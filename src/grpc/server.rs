@@ -17,7 +17,7 @@ use super::{
     fleet::FleetService,
     front::{Front, Pinned},
     grants::GrantService,
-    health, hooks,
+    health, hook_route,
     info::ServerService,
     inside::Inside,
     limits::MESSAGE_BYTES_MAX,

@@ -21,7 +21,6 @@ pub(super) use self::dialects::{
 };
 use self::tenancy::{key_missing, not_served, quota_exceeded};
 pub(super) use self::tenancy::{not_of_the_plane, tenant_unchanged};
-use callgate_proto::BY;
 use crate::gate::{BacktestError, GateError, NoAnswer, PolicyProblem, PrivacyError, Refused, TokenError, WorkError};
 use callgate_core::domain::{
     identity::Role,
@@ -29,6 +28,7 @@ use callgate_core::domain::{
     tree::{OPEN_MAX, SESSIONS_MAX},
 };
 use callgate_net::clock::{Clock, Seldom};
+use callgate_proto::BY;
 
 pub(super) const DOMAIN: &str = "callgate";
 

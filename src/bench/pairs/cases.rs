@@ -12,7 +12,7 @@ use super::{
     run::{Case, Entrant, Held},
     server::{Policy, Which},
 };
-use callgate::cli::credential::Credential;
+use callgate_client::credential::Credential;
 
 /// What many calls are compared with.
 const FEW_STORED: u64 = 10_000;

@@ -90,7 +90,7 @@ pub(crate) async fn run() -> anyhow::Result<()> {
     let server = Server::new(Limits::default());
     tokio::select! {
         () = server.serve(listener, Front(Collector::default()), ending) => anyhow::bail!("the collector ended"),
-        () = callgate::cli::signal::stop() => Ok(()),
+        () = callgate_client::signal::stop() => Ok(()),
     }
 }
 

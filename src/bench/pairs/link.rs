@@ -8,7 +8,7 @@ use tonic::Status;
 use tonic_types::StatusExt as _;
 
 use super::stream::Stream;
-use callgate::cli::{
+use callgate_client::{
     credential::Credential,
     remote::{Bearer, Wire, reason},
 };

@@ -39,7 +39,7 @@ use self::{
     telemetry::Telling,
     yardstick::Yardstick,
 };
-use callgate::cli::{
+use callgate_client::{
     credential::Credential,
     remote::{Remote, Shown},
 };
@@ -197,7 +197,7 @@ pub(crate) async fn run(args: BenchArgs) -> anyhow::Result<()> {
     let mut servers = Servers::new(args.pg_bin.clone())?;
     let measured = tokio::select! {
         measured = measure(&args, &mut servers) => measured,
-        () = callgate::cli::signal::stop() => Err(anyhow::anyhow!("interrupted: nothing more is measured")),
+        () = callgate_client::signal::stop() => Err(anyhow::anyhow!("interrupted: nothing more is measured")),
     };
     let stopped = servers.stop().await;
     measured.and(stopped)

@@ -17,7 +17,7 @@ use super::{
     tokens,
     yardstick::{Answers, DATABASE, Yardstick},
 };
-use callgate::cli::credential::Credential;
+use callgate_client::credential::Credential;
 use callgate_postgres::{PrivatePostgres, Settings};
 use callgate_store::parse_url;
 

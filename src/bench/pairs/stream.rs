@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, Streaming};
 
-use callgate::cli::remote::Wire;
+use callgate_client::remote::Wire;
 use callgate_proto::v1::{
     ConnectRequest, ConnectResponse, TaggedRequest, gate_service_client::GateServiceClient, tagged_answer::Answer,
     tagged_request::Request,

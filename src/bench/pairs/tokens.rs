@@ -6,7 +6,7 @@ use anyhow::{Context as _, bail};
 use tokio::process::Command;
 
 use super::child::clean;
-use callgate::cli::remote::Bearer;
+use callgate_client::remote::Bearer;
 
 /// The names of so many tenants, of which the first is the plane's own.
 pub(super) fn tenants(count: usize) -> Vec<String> {

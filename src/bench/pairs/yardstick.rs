@@ -102,7 +102,7 @@ pub(crate) async fn run(args: YardstickArgs) -> anyhow::Result<()> {
     let server = Server::new(Limits::default());
     tokio::select! {
         () = server.serve(listener, Front(service), ending) => anyhow::bail!("the yardstick ended"),
-        () = callgate::cli::signal::stop() => Ok(()),
+        () = callgate_client::signal::stop() => Ok(()),
     }
 }
 

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use serde_json::Value;
 use tonic::{Code, Status};
 
-use crate::cli::remote::{Wire, reason, refusal};
+use callgate_client::remote::{Wire, reason, refusal};
 use callgate_proto::time::duration;
 use callgate_proto::v1::{
     Caller, EvaluateRequest, GetServerInfoRequest, GetSessionStateRequest, ListRetryProfilesRequest, OutcomeStatus,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anstyle::{AnsiColor, Style};
 use serde_json::Value;
 
-use crate::cli::remote::named;
+use callgate_client::remote::named;
 use callgate_core::domain::time::wait_in_words;
 use callgate_proto::time::millis;
 use callgate_proto::v1::{AdviceGuard, Decision, LoopLevel, OutcomeStatus, RecordResponse, ServerInfo, Verdict};

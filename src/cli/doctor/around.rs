@@ -6,12 +6,10 @@ use tokio::time::timeout;
 use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
 
 use super::check::{Area, Check};
-use crate::{
-    cli::{
-        credential::Credential,
-        remote::{Remote, Shown, Unanswered, asked},
-    },
-    config::{Listen, ServeConfig},
+use crate::config::{Listen, ServeConfig};
+use callgate_client::{
+    credential::Credential,
+    remote::{Remote, Shown, Unanswered, asked},
 };
 use callgate_proto::v1::{GetServerInfoRequest, server_service_client::ServerServiceClient};
 use callgate_store::Inspection;

@@ -16,8 +16,8 @@ use std::process::ExitCode;
 use clap::Args;
 
 use self::check::{Area, Check, Status};
-use super::remote::Shown;
 use crate::config::ServeConfig;
+use callgate_client::remote::Shown;
 use callgate_net::clock::Clock;
 use callgate_store::{Inspection, inspect, parse_url};
 

@@ -9,7 +9,8 @@ use clap::Args;
 use serde_json::json;
 
 use super::stored;
-use crate::cli::{json::Form, load_policy, recorded::RecordedArgs, remote::Remote};
+use crate::cli::{load_policy, recorded::RecordedArgs};
+use callgate_client::{json::Form, remote::Remote};
 use callgate_core::{
     domain::difference::What,
     offline::backtest::{Change, Changes, backtest as compare, session_count},

@@ -10,7 +10,8 @@ use anstyle::{AnsiColor, Style};
 use anyhow::Context as _;
 use serde_json::{Value, json};
 
-use crate::cli::{json::Form, read_policy};
+use crate::cli::read_policy;
+use callgate_client::json::Form;
 use callgate_core::{
     domain::effect::EffectKind,
     policy::{

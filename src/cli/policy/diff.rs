@@ -7,7 +7,8 @@ use anyhow::{Context as _, anyhow, bail};
 use serde_json::{Value, json};
 
 use super::stored;
-use crate::cli::{json::Form, read_policy, remote::Remote};
+use crate::cli::read_policy;
+use callgate_client::{json::Form, remote::Remote};
 use callgate_core::policy::{
     self,
     differences::{self, Changed, changed},

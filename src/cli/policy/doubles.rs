@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::json;
 
-use crate::cli::{json::Form, load_policy, recorded::RecordedArgs};
+use crate::cli::{load_policy, recorded::RecordedArgs};
+use callgate_client::json::Form;
 use callgate_core::offline::doubles::{Doubles, doubles};
 
 /// What `callgate policy test` takes.

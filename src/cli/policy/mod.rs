@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::{json::Form, remote::Remote};
+use callgate_client::{json::Form, remote::Remote};
 
 /// What `callgate policy` takes.
 #[derive(Debug, Args)]

@@ -6,9 +6,9 @@ use anyhow::bail;
 use clap::Args;
 use tonic_types::StatusExt as _;
 
-use crate::cli::{
+use crate::cli::read_policy;
+use callgate_client::{
     json::Form,
-    read_policy,
     remote::{By, Remote, asked, at},
 };
 use callgate_proto::v1::{

@@ -3,7 +3,8 @@
 use clap::Args;
 use serde_json::json;
 
-use crate::cli::{json::Form, recorded::RecordedArgs};
+use crate::cli::recorded::RecordedArgs;
+use callgate_client::json::Form;
 use callgate_core::offline::{backtest::session_count, suggest::suggestion};
 
 /// What `callgate policy suggest` takes.

@@ -4,11 +4,11 @@ use anyhow::Context as _;
 use clap::{Args, ValueEnum, builder::PossibleValuesParser};
 
 use super::client;
-use crate::cli::{
+use crate::grpc::{FromWire, ToWire};
+use callgate_client::{
     json::Form,
     remote::{By, Remote, asked},
 };
-use crate::grpc::{FromWire, ToWire};
 use callgate_core::domain::budget::{Dimension, micros};
 use callgate_proto::v1::{BudgetLeft, BudgetScope, RaiseBudgetRequest};
 

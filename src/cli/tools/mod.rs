@@ -16,7 +16,7 @@ use std::{
 use anyhow::{anyhow, bail};
 use clap::{Args, Subcommand};
 
-use super::remote::{Remote, asked};
+use callgate_client::remote::{Remote, asked};
 use callgate_core::{
     policy::{self, Policy},
     tool_list::{self, LIST_BYTES_MAX, ToolList},

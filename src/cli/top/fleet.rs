@@ -7,7 +7,7 @@ use http_body_util::{BodyExt as _, Limited};
 use tonic::{Request, body::Body, client::GrpcService as _};
 
 use super::figures::{Figures, Verdict};
-use crate::cli::remote::{Wire, asked};
+use callgate_client::remote::{Wire, asked};
 use callgate_core::domain::time::Timestamp;
 use callgate_net::clock::Clock;
 use callgate_proto::v1::{

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::{figures::Verdict, fleet::Fleet};
-use crate::{cli::remote::named, telemetry::names};
+use crate::telemetry::names;
+use callgate_client::remote::named;
 use callgate_core::domain::time::Timestamp;
 use callgate_proto::time::unix_ms;
 use callgate_proto::v1::{CallState, SessionSummary};

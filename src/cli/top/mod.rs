@@ -14,7 +14,7 @@ use clap::Args;
 use tokio::time::{sleep, timeout};
 
 use self::fleet::{Asker, Fleet};
-use super::{out, remote::Remote};
+use callgate_client::{out, remote::Remote};
 
 /// What `callgate top` takes.
 #[derive(Debug, Args)]

@@ -9,7 +9,7 @@ use super::{
     fleet::Fleet,
     lists::{self, List, dollars, oldest, standing},
 };
-use crate::cli::remote::at;
+use callgate_client::remote::at;
 use callgate_proto::time::unix_ms;
 
 /// The summary, and each list that is not empty. Text from agents loses its control characters; colors are removed

@@ -5,11 +5,9 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tonic::{Request, Response, Status};
 
+use crate::hooks::Plane;
+use callgate_client::remote::Wire;
 use callgate_proto::BY;
-use crate::{
-    cli::remote::Wire,
-    grpc::hooks::Plane,
-};
 use callgate_proto::v1::{
     EvaluateRequest, EvaluateResponse, GetSessionStateRequest, GetSessionStateResponse, MarkCompactedRequest,
     MarkCompactedResponse, RecordRequest, RecordResponse, WithdrawApprovalRequest,

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use crate::{
-    grpc::hooks::{Memory, leave},
+    hooks::{Memory, leave},
     hosts::{File, Host},
 };
 use callgate_net::clock::Clock;

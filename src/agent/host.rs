@@ -16,7 +16,7 @@ impl ValueEnum for Host {
 
 /// What runs although nobody could be asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum FailOpen {
+pub(crate) enum FailOpen {
     /// Every tool
     All,
     /// The host's own tools that read; no line of a shell

@@ -19,13 +19,11 @@ use super::{
     lines::{self, LINE_BYTES_MAX, Lines, Out, Piece, WAITING_MAX},
     proxy::Proxy,
 };
-use crate::{
-    cli::signal,
-    mcp::{
-        call::Call,
-        message::{self, Line, Message, TOOLS_CALL},
-    },
+use crate::mcp::{
+    call::Call,
+    message::{self, Line, Message, TOOLS_CALL},
 };
+use callgate_client::signal;
 
 /// Calls that are asked about at once.
 const ASKED_MAX: usize = 64;

@@ -18,7 +18,7 @@ use tonic::{
     transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity},
 };
 
-use super::{refused, remote::Unanswered};
+use crate::{refused, remote::Unanswered};
 
 /// A connection to a server, which shows the caller's token with each request.
 pub type Wire = InterceptedService<Channel, Bearer>;

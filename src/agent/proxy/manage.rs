@@ -5,12 +5,13 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 
 use super::{named, seen::Seen, wrap};
-use crate::{cli::json::Form, mcp::inventory::Inventory};
+use crate::mcp::inventory::Inventory;
+use callgate_client::json::Form;
 use callgate_core::tool_list::{self, ToolList};
 
 /// What `callgate mcp` takes.
 #[derive(Debug, Args)]
-pub(in crate::cli) struct McpArgs {
+pub struct McpArgs {
     #[command(subcommand)]
     command: Command,
 }
@@ -55,7 +56,7 @@ struct EffectsArgs {
 }
 
 /// Runs the command.
-pub(in crate::cli) fn run(args: &McpArgs) -> anyhow::Result<()> {
+pub fn run(args: &McpArgs) -> anyhow::Result<()> {
     match &args.command {
         Command::Wrap(args) => wrap::run(args),
         Command::Tools { server, form } => tools(&server.server, *form),

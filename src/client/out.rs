@@ -18,19 +18,19 @@ use callgate_core::domain::visible::is_visible;
 /// Prints to standard output.
 #[macro_export]
 macro_rules! out {
-    ($($text:tt)*) => { $crate::cli::out::print(format_args!($($text)*)) };
+    ($($text:tt)*) => { $crate::out::print(format_args!($($text)*)) };
 }
 
 /// Prints a line to standard output.
 #[macro_export]
 macro_rules! outln {
-    ($($text:tt)*) => { $crate::cli::out::print(format_args!("{}\n", format_args!($($text)*))) };
+    ($($text:tt)*) => { $crate::out::print(format_args!("{}\n", format_args!($($text)*))) };
 }
 
 /// Prints a line to standard error. Nobody needs to read it.
 #[macro_export]
 macro_rules! errln {
-    ($($text:tt)*) => { $crate::cli::out::note(format_args!("{}\n", format_args!($($text)*))) };
+    ($($text:tt)*) => { $crate::out::note(format_args!("{}\n", format_args!($($text)*))) };
 }
 
 /// Why nothing more can be printed.

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 
-use super::remote::Unanswered;
+use crate::remote::Unanswered;
 
 /// The exit code of who could ask nobody, by the convention of `sysexits.h` for what may be tried again.
 const UNANSWERED: u8 = 75;
@@ -46,4 +46,3 @@ pub fn runtime_of(threads: Option<usize>) -> anyhow::Result<tokio::runtime::Runt
     };
     builder.enable_all().build().context("cannot start the async runtime")
 }
-

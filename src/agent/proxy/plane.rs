@@ -9,10 +9,8 @@ use tokio::{
 };
 use tonic::{Code, Request, Status};
 
-use crate::{
-    cli::remote::{Wire, reason, refusal},
-    grpc::hooks::until_called_off,
-};
+use crate::hooks::until_called_off;
+use callgate_client::remote::{Wire, reason, refusal};
 use callgate_proto::time::duration;
 use callgate_proto::v1::{
     Caller, EvaluateRequest, OutcomeStatus, RecordRequest, ToolCall, Verdict, WithdrawApprovalRequest,

@@ -18,10 +18,8 @@ use super::{
     sample::{Sample, Saw, of_command, of_http},
     settings::Settings,
 };
-use crate::{
-    cli::remote::{Remote, asked},
-    hosts::Host,
-};
+use crate::hosts::Host;
+use callgate_client::remote::{Remote, asked};
 use callgate_proto::v1::{GetSessionStateRequest, gate_service_client::GateServiceClient};
 
 /// How long a test waits for the hook: a policy that asks people about reads keeps it waiting.

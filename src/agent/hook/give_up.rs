@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use tonic::Status;
 
 use super::{CONNECT, HookArgs, plane::Server};
-use crate::grpc::hooks::{Plane as _, until_called_off};
+use crate::hooks::{Plane as _, until_called_off};
 use callgate_proto::v1::RecordRequest;
 
 /// Starts the process, and does not wait for it.

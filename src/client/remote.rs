@@ -11,8 +11,8 @@ use prost_types::Timestamp;
 use tonic::{Code, Request, Response, Status, service::interceptor::InterceptedService};
 use tonic_types::StatusExt as _;
 
-pub use super::credential::{Bearer, Wire};
-use super::{
+pub use crate::credential::{Bearer, Wire};
+use crate::{
     contexts,
     credential::{Credential, Token, has_tls, is_overheard},
 };

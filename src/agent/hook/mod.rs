@@ -20,14 +20,12 @@ use tokio::time::timeout;
 use tonic::Status;
 
 use self::{memory::Remembered, plane::Server};
-use super::{
-    host::FailOpen,
-    remote::{Remote, refusal},
-};
+use crate::host::FailOpen;
 use crate::{
-    grpc::hooks::{Installed, answered, is_away},
+    hooks::{Installed, answered, is_away},
     hosts::{Event, Host, Said, Seen, blocked},
 };
+use callgate_client::remote::{Remote, refusal};
 use callgate_net::clock::Clock;
 
 /// Longest text of a host, in bytes: more than the plane takes of one call.
@@ -39,7 +37,7 @@ const CONNECT: Duration = Duration::from_secs(5);
 
 /// What `callgate hook` takes.
 #[derive(Debug, Args)]
-pub(super) struct HookArgs {
+pub struct HookArgs {
     /// Whose hook it is
     host: Host,
     /// The agent's name, for its budget and its approvals
@@ -70,7 +68,7 @@ enum Failed {
 }
 
 /// Runs it: the exit code is the host's to read.
-pub(super) fn run(args: &HookArgs) -> ExitCode {
+pub fn run(args: &HookArgs) -> ExitCode {
     if let Some(file) = &args.give_up {
         return give_up::call_off(args, file);
     }

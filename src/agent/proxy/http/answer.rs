@@ -11,8 +11,8 @@ use super::{
     upstream::told,
 };
 use crate::{
-    cli::mcp::lines::LINE_BYTES_MAX,
     mcp::events::{self, Events, Piece},
+    proxy::lines::LINE_BYTES_MAX,
 };
 
 /// What comes next.

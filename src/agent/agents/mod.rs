@@ -29,16 +29,16 @@ use self::{
     plan::{HTTP_PATH, Plan, Way, is_ours},
     settings::Settings,
 };
-use super::{
-    host::FailOpen,
+use crate::host::FailOpen;
+use crate::hosts::Host;
+use callgate_client::{
     json::Form,
     remote::{Remote, TOKEN},
 };
-use crate::hosts::Host;
 
 /// What `callgate agents` takes.
 #[derive(Debug, Args)]
-pub(super) struct AgentsArgs {
+pub struct AgentsArgs {
     #[command(subcommand)]
     action: Action,
 }
@@ -115,7 +115,7 @@ struct InstallArgs {
 }
 
 /// Runs the command.
-pub(super) async fn run(args: AgentsArgs) -> anyhow::Result<()> {
+pub async fn run(args: AgentsArgs) -> anyhow::Result<()> {
     match args.action {
         Action::Install(args) => install(&args).await,
         Action::List { form, remote } => list::list(form, &remote).await,

@@ -1,8 +1,8 @@
 //! What is reported of calls.
 
 use crate::{
-    cli::mcp::proxy::Running,
     mcp::{message::Members, outcome::Outcome},
+    proxy::proxy::Running,
 };
 use callgate_core::domain::digest;
 use callgate_proto::time::duration;

@@ -15,7 +15,7 @@ use etcetera::BaseStrategy as _;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{
+use crate::{
     credential::{Credential, Token},
     json::Form,
 };
@@ -29,7 +29,7 @@ const ALL_READ: u32 = 0o004;
 
 /// What `callgate contexts` takes.
 #[derive(Debug, Args)]
-pub(super) struct ContextsArgs {
+pub struct ContextsArgs {
     #[command(subcommand)]
     action: Action,
 }
@@ -59,9 +59,9 @@ enum Action {
 
 /// A server, and what is shown to it.
 #[derive(Debug)]
-pub(super) struct Context {
-    pub(super) server: String,
-    pub(super) credential: Credential,
+pub struct Context {
+    pub server: String,
+    pub credential: Credential,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -155,7 +155,7 @@ fn exposed(file: &File, mode: u32) -> Option<&'static str> {
 }
 
 /// The context of this name.
-pub(super) fn named(name: &str) -> anyhow::Result<Context> {
+pub fn named(name: &str) -> anyhow::Result<Context> {
     let Some((path, _, file)) = file()? else {
         let path = path().map_or_else(|| "config.yaml".to_owned(), |(path, _)| path.display().to_string());
         bail!("--context {name}: there is no file of contexts, which would be {path}");
@@ -164,7 +164,7 @@ pub(super) fn named(name: &str) -> anyhow::Result<Context> {
 }
 
 /// The current context with its name, if the file names one.
-pub(super) fn current() -> anyhow::Result<Option<(String, Context)>> {
+pub fn current() -> anyhow::Result<Option<(String, Context)>> {
     let Some((path, _, mut file)) = file()? else { return Ok(None) };
     let Some(name) = file.current.take() else { return Ok(None) };
     let context = of(&path, file, &name)?;
@@ -250,7 +250,7 @@ fn closed(path: PathBuf) -> anyhow::Result<PathBuf> {
 }
 
 /// Runs `callgate contexts`.
-pub(super) fn run(args: &ContextsArgs) -> anyhow::Result<()> {
+pub fn run(args: &ContextsArgs) -> anyhow::Result<()> {
     let place = path().map_or_else(|| "config.yaml".to_owned(), |(path, _)| path.display().to_string());
     let (path, text, file) = file()?.unwrap_or_else(|| (place.clone().into(), String::new(), File::default()));
     let current = file.current.as_deref();

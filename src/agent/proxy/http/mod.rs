@@ -28,7 +28,7 @@ use self::{
     upstream::Upstream,
 };
 use super::{LAST_WORDS, Setup, lines::LINE_BYTES_MAX, proxy::Proxy};
-use crate::cli::signal;
+use callgate_client::signal;
 use callgate_net::listener::{Bound, Limits, Server, Way};
 
 /// Where the proxy listens, and what for.

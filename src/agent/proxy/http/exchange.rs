@@ -13,12 +13,12 @@ use super::{
     upstream::Unanswered,
 };
 use crate::{
-    cli::mcp::{
+    mcp::message::{self, Line, Message},
+    proxy::{
         judge::{Batch, Client, Decided},
         lines::{Out, WAITING_MAX},
         proxy::{Key, Open, Proxy},
     },
-    mcp::message::{self, Line, Message},
 };
 
 /// How long a client has to take up a stream that broke off, before what it waited for is unknown.

@@ -24,16 +24,16 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use uuid::Uuid;
 
-pub(super) use self::manage::{McpArgs, run};
+pub use self::manage::{McpArgs, run};
 use self::{
     http::HttpArgs,
     plane::Plane,
     proxy::{Proxy, State},
     seen::{Seen, normalized},
 };
-use super::{
-    failed,
-    host::FailOpen,
+use crate::host::FailOpen;
+use callgate_client::{
+    process::failed,
     remote::{Remote, Wire},
 };
 use callgate_proto::v1::Caller;
@@ -43,7 +43,7 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// What `callgate mcp-proxy` takes.
 #[derive(Debug, Args)]
-pub(super) struct ProxyArgs {
+pub struct ProxyArgs {
     #[command(flatten)]
     options: ProxyOptions,
     /// The session that the calls are of [default: Claude Code's, else one for each connection]
@@ -113,7 +113,7 @@ fn named(server: &str, tool: &str) -> String {
 }
 
 /// Runs the proxy. Its server's exit code is its own.
-pub(super) fn proxy(args: ProxyArgs) -> ExitCode {
+pub fn proxy(args: ProxyArgs) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = match runtime.context("cannot start the async runtime") {
         Ok(runtime) => runtime,
