@@ -22,12 +22,6 @@
 //!
 //! | module | holds | depends on |
 //! |---|---|---|
-//! | [`auth`] | authentication of callers | core |
-//! | [`telemetry`] | logs, spans, metrics | core |
-//! | [`gate`] | load, decide, append | core, auth, store, sealing, telemetry, clock |
-//! | [`web`] | endpoints over HTTP alone | core, telemetry |
-//! | [`grpc`] | services of the contract | core, proto, auth, gate, telemetry, clock, hosts, listener, web |
-//! | [`console`] | the console's pages, over the services | core, proto, auth, gate, grpc, listener, outgoing |
 //! | [`cli`] | the commands | all |
 //!
 //! `mcp`, `hosts`, `auth` and all of core are pure: no `async`, no clock, no lock, no log; time is an argument.
@@ -73,11 +67,4 @@
 #[macro_use]
 extern crate callgate_client;
 
-pub mod auth;
 pub mod cli;
-pub mod config;
-pub mod console;
-pub mod gate;
-pub mod grpc;
-pub mod telemetry;
-pub mod web;

@@ -21,7 +21,6 @@ use std::{
     time::Duration,
 };
 
-use callgate::telemetry::{self, LogFormat, Settings, Telemetry, names, verdict};
 use callgate_core::{
     domain::{
         call::{Proposal, Request},
@@ -35,6 +34,7 @@ use callgate_core::{
     policy::Policy,
 };
 use callgate_net::clock::Clock;
+use callgate_server::telemetry::{self, LogFormat, Settings, Telemetry, names, verdict};
 use certificates::Authority;
 use collector::{Attribute, Got, Logs, Metrics, Traces};
 use serde_json::Value;

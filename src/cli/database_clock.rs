@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use anyhow::{Context as _, bail};
 use clap::Args;
 
-use super::database;
 use callgate_core::domain::time::{Timestamp, wait_in_words};
 use callgate_net::clock::Clock;
 use callgate_postgres::find_running;
+use callgate_server::database;
 use callgate_store::{Clocks, clocks, parse_url};
 
 /// What `callgate database clock` takes.

@@ -19,8 +19,6 @@ use self::{
     client::{Client, Outcome},
     show::Show,
 };
-use super::plane::Plane;
-use crate::{config::DatabaseConfig, grpc, telemetry::Metrics};
 use callgate_client::{
     credential::Credential,
     remote::{Bearer, Remote, Shown, Wire},
@@ -29,6 +27,8 @@ use callgate_core::policy::Policy;
 use callgate_net::listener::{Address, Bound, Way};
 use callgate_postgres::open_folder;
 use callgate_proto::v1::{Decision, RecordResponse};
+use callgate_server::plane::Plane;
+use callgate_server::{config::DatabaseConfig, grpc, telemetry::Metrics};
 
 /// How long the server is asked to wait where it says WAIT; it says so at once where that is not enough.
 const WAIT_MAX: Duration = Duration::from_secs(3);

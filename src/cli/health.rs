@@ -8,11 +8,11 @@ use clap::Args;
 use tokio::time::{Instant, sleep, timeout};
 use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
 
-use crate::config::{LISTEN_DEFAULT, Listen, listen};
 use callgate_client::{
     credential::{Bearer, Credential, Wire},
     remote::{Remote, asked},
 };
+use callgate_server::config::{LISTEN_DEFAULT, Listen, listen};
 
 /// Pause between two looks.
 const EVERY: Duration = Duration::from_millis(200);

@@ -3,22 +3,16 @@
 mod approvals;
 mod audit;
 mod backup;
-mod chores;
 mod completions;
-mod database;
 mod database_clock;
 mod demo;
 mod doctor;
 mod evaluate;
 mod examples;
-mod expiry;
 mod explain;
-mod follow;
 mod grants;
 mod health;
-mod keys;
 mod place;
-mod plane;
 mod policy;
 mod privacy;
 mod profiles;
@@ -30,23 +24,19 @@ mod report;
 mod reseal;
 mod retain;
 mod run;
-mod serve;
 mod sessions;
 #[cfg(test)]
 mod settings;
 pub mod source;
-mod tenant_keys;
 mod tenants;
 mod tokens;
 mod tools;
 mod top;
-mod traced;
 mod upkeep;
-mod webhook;
 
-use std::{path::Path, process::ExitCode, sync::Arc};
+use std::process::ExitCode;
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::anyhow;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use callgate_agent::{agents, hook, proxy};
@@ -55,8 +45,7 @@ use callgate_client::{
     process::{failed, runtime, runtime_of},
 };
 
-use crate::config::ServeConfig;
-use callgate_core::policy::Policy;
+use callgate_server::{config::ServeConfig, serve};
 
 /// The policy plane between a fleet of LLM agents and their tools.
 #[derive(Debug, Parser)]
@@ -220,27 +209,4 @@ fn run(command: Command) -> ExitCode {
 /// The exit code of a command that has its own.
 fn coded(ended: anyhow::Result<ExitCode>) -> ExitCode {
     ended.unwrap_or_else(|error| failed(&error))
-}
-
-/// The text of a policy file.
-///
-/// # Errors
-/// A file that cannot be read.
-pub fn read_policy(path: &Path) -> anyhow::Result<String> {
-    std::fs::read_to_string(path).with_context(|| format!("cannot read the policy {}", path.display()))
-}
-
-/// The policy of a file, or the default one. Everything wrong with a file is said at once.
-fn load_policy(path: Option<&Path>) -> anyhow::Result<Arc<Policy>> {
-    let Some(path) = path else {
-        return Ok(Arc::new(Policy::default()));
-    };
-    let name = path.display();
-    match callgate_core::policy::compile(&read_policy(path)?) {
-        Ok(policy) => Ok(Arc::new(policy)),
-        Err(errors) => {
-            let errors: Vec<String> = errors.iter().map(|error| format!("\n  {name}: {error}")).collect();
-            bail!("the policy cannot be used, {} problem(s):{}", errors.len(), errors.concat())
-        }
-    }
 }

@@ -5,8 +5,6 @@ use std::{path::PathBuf, sync::Arc};
 use anyhow::{Context as _, anyhow, bail};
 use clap::Args;
 
-use super::database;
-use crate::{gate::Gate, telemetry::Metrics};
 use callgate_client::remote::{By, Remote};
 use callgate_core::{
     domain::{ids::TenantId, tenant::DEFAULT_TENANT_NAME},
@@ -14,6 +12,8 @@ use callgate_core::{
 };
 use callgate_net::clock::Clock;
 use callgate_postgres::find_running;
+use callgate_server::database;
+use callgate_server::{gate::Gate, telemetry::Metrics};
 use callgate_store::{Store, StoreSettings, parse_url};
 
 /// Over which server it is done and by whom, or on which database.

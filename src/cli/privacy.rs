@@ -12,11 +12,7 @@ use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use tonic::{body::Body, client::GrpcService, codegen::StdError};
 
-use super::{
-    place::Place,
-    tenant_keys::{KeyFile, Named},
-};
-use crate::{gate::Gate, grpc};
+use super::place::Place;
 use callgate_client::{
     json::Form,
     out,
@@ -27,6 +23,8 @@ use callgate_proto::v1::{
     ExportSubjectRequest, ForgetRequest, ForgetResponse, Subject, privacy_service_client::PrivacyServiceClient,
     subject::Subject as Whose,
 };
+use callgate_server::tenant_keys::{KeyFile, Named};
+use callgate_server::{gate::Gate, grpc};
 
 /// What `callgate forget` takes.
 #[derive(Debug, Args)]

@@ -11,8 +11,8 @@ use std::{
 use anyhow::{anyhow, bail};
 use clap::Args;
 
-use super::database;
 use callgate_postgres::find_running;
+use callgate_server::database;
 
 /// What `callgate psql` takes.
 #[derive(Debug, Args)]

@@ -6,8 +6,6 @@ use anyhow::{Context as _, anyhow, bail};
 use clap::{ArgGroup, Args};
 
 use super::source::Source;
-use crate::grpc::FromWire;
-use crate::grpc::time::timestamp;
 use callgate_client::remote::{Remote, asked, refusal};
 use callgate_core::{
     domain::{
@@ -25,6 +23,8 @@ use callgate_proto::v1::{
     self, Decision, ExportCallsRequest, ExportCallsResponse, OutcomeStatus,
     session_service_client::SessionServiceClient,
 };
+use callgate_server::grpc::FromWire;
+use callgate_server::grpc::time::timestamp;
 
 /// Which calls.
 #[derive(Debug, Clone, Args)]

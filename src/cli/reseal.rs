@@ -7,12 +7,12 @@ use clap::{Args, Subcommand};
 use tonic::{body::Body, client::GrpcService, codegen::StdError};
 
 use super::{place::Place, privacy::Opening};
-use crate::grpc;
 use callgate_client::{
     json::Form,
     remote::{By, asked, refusal},
 };
 use callgate_proto::v1::{ResealRequest, ResealResponse, StorageKey, privacy_service_client::PrivacyServiceClient};
+use callgate_server::grpc;
 
 /// What `callgate keys` takes.
 #[derive(Debug, Args)]

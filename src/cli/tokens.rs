@@ -14,7 +14,6 @@ use clap::{Args, Subcommand};
 use tonic::{body::Body, client::GrpcService, codegen::StdError};
 
 use super::place::Place;
-use crate::grpc;
 use callgate_client::{
     json::Form,
     remote::{By, asked, at},
@@ -25,6 +24,7 @@ use callgate_proto::v1::{
     self, CreateTokenRequest, GetCallerRequest, ListTokensRequest, RevokeTokenRequest, RotateTokenRequest, Token,
     server_service_client::ServerServiceClient, token_service_client::TokenServiceClient,
 };
+use callgate_server::grpc;
 
 /// Tokens that are asked for at once: as many as a server gives.
 const PAGE: u32 = 500;

@@ -3,12 +3,12 @@
 
 use std::collections::BTreeSet;
 
-use callgate::gate::EvaluateAnswer;
 use callgate_core::domain::{
     event::Event,
     ids::{DEFAULT_TENANT, TenantId},
     tree::CallTree,
 };
+use callgate_server::gate::EvaluateAnswer;
 use callgate_store::Store;
 use sqlx::Row as _;
 

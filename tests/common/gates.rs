@@ -2,10 +2,6 @@
 
 use std::{fmt::Debug, sync::Arc, time::Duration};
 
-use callgate::{
-    gate::{EvaluateAnswer, EvaluateError, Gate, GateError, NoAnswer, QualityReport, RecordAnswer},
-    telemetry::Metrics,
-};
 use callgate_core::{
     domain::{
         call::Request,
@@ -22,6 +18,10 @@ use callgate_core::{
     rules::RULES,
 };
 use callgate_net::clock::Clock;
+use callgate_server::{
+    gate::{EvaluateAnswer, EvaluateError, Gate, GateError, NoAnswer, QualityReport, RecordAnswer},
+    telemetry::Metrics,
+};
 use callgate_store::{
     OpenError, Store, StoreSettings,
     sealing::{Key, TenantKeys},

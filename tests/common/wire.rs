@@ -2,13 +2,13 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
-use callgate::{
-    gate::Gate,
-    grpc::{self, ServeError, Settings},
-};
 use callgate_core::policy::Policy;
 use callgate_net::listener::{Address, Bound, Listener, Way};
 use callgate_proto::v1::{self, gate_service_client::GateServiceClient};
+use callgate_server::{
+    gate::Gate,
+    grpc::{self, ServeError, Settings},
+};
 use tokio::{sync::oneshot, task::JoinHandle};
 use tonic::{
     Code, Response, Status,

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use callgate::gate::TenantChange;
 use callgate_core::{
     domain::identity::{Mapped, Role},
     policy,
@@ -13,6 +12,7 @@ use callgate_proto::v1::{
     backtest_policy_response::Told, policy_service_client::PolicyServiceClient,
     session_service_client::SessionServiceClient,
 };
+use callgate_server::gate::TenantChange;
 use tokio_stream::StreamExt as _;
 use tonic::{Code, Request, Status, transport::Channel};
 

@@ -1,11 +1,11 @@
 //! Who somebody is by a certificate, where a token is shown too, or where it has no name.
 
-use callgate::{auth::file, grpc::Settings};
 use callgate_core::{
     domain::{audit::Actor, identity::Role},
     policy::Policy,
 };
 use callgate_proto::v1::{GetCallerRequest, server_service_client::ServerServiceClient};
+use callgate_server::{auth::file, grpc::Settings};
 use tonic::{Code, transport::Channel};
 
 use crate::{

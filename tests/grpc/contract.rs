@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use callgate::grpc;
 use callgate_core::policy::Policy;
 use callgate_proto::v1::{
     self, ApprovalState, HaltScope, approval_service_client::ApprovalServiceClient,
     grant_service_client::GrantServiceClient, policy_service_client::PolicyServiceClient,
     server_service_client::ServerServiceClient, session_service_client::SessionServiceClient,
 };
+use callgate_server::grpc;
 use prost::Message as _;
 use prost_types::{FileDescriptorSet, MethodDescriptorProto, method_options::IdempotencyLevel};
 use serde_json::Value;

@@ -2,7 +2,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use callgate::gate::Gate;
 use callgate_core::{
     domain::{
         audit::Actor,
@@ -16,6 +15,7 @@ use callgate_proto::v1::{
     self, HaltScope, gate_service_client::GateServiceClient, session_service_client::SessionServiceClient,
     token_service_client::TokenServiceClient,
 };
+use callgate_server::gate::Gate;
 use tokio::time::Instant;
 use tonic::{Code, Request, Status, transport::Channel};
 use tonic_types::StatusExt as _;
@@ -77,7 +77,8 @@ async fn once_there_is_a_token_one_is_needed_and_every_wrong_one_is_told_the_sam
     ask(&channel, bearer(&revoked, asked("s2"))).await.expect("it holds");
     plane.gate.revoke_token(DEFAULT_TENANT, &id.id, &Actor::from("root")).await.expect("revoked");
     // Of another plane: nobody here has made it, whatever id it has.
-    let foreign = callgate::auth::token::mint(&[Role::Admin], &[7; callgate::auth::token::RANDOM_BYTES]).text;
+    let foreign =
+        callgate_server::auth::token::mint(&[Role::Admin], &[7; callgate_server::auth::token::RANDOM_BYTES]).text;
     let of = |name: &'static str, value: &str| {
         let mut request = Request::new(asked("x"));
         request.metadata_mut().insert(name, value.parse().expect("ASCII"));
@@ -199,13 +200,15 @@ async fn who_tries_many_waits_and_keeps_nobody_from_working() {
     ask(&channel, bearer(&agent, asked("s"))).await.expect("it holds");
     let tries = (0..25_u8).map(|n| {
         let channel = channel.clone();
-        let guess = callgate::auth::token::mint(&[Role::Agent], &[n; callgate::auth::token::RANDOM_BYTES]).text;
+        let guess =
+            callgate_server::auth::token::mint(&[Role::Agent], &[n; callgate_server::auth::token::RANDOM_BYTES]).text;
         async move { ask(&channel, bearer(&guess, asked("x"))).await.expect_err("a guess") }
     });
     Box::pin(all(tries)).await;
     let (late, _) = token(&plane.gate, who("late", &[Role::Agent])).await;
     ask(&channel, bearer(&late, asked("s2"))).await.expect("what holds is let in, whatever its address did before");
-    let guess = callgate::auth::token::mint(&[Role::Agent], &[99; callgate::auth::token::RANDOM_BYTES]).text;
+    let guess =
+        callgate_server::auth::token::mint(&[Role::Agent], &[99; callgate_server::auth::token::RANDOM_BYTES]).text;
     let status = ask(&channel, bearer(&guess, asked("x"))).await.expect_err("a guess");
     assert_eq!(reason(&status), "TOO_MANY_FAILURES", "{status:?}");
     assert!(status.get_details_retry_info().is_some_and(|info| info.retry_delay > Some(Duration::ZERO)));

@@ -3,9 +3,9 @@
 use std::{io::Write as _, net::SocketAddr};
 
 use bytes::Bytes;
-use callgate::grpc::Settings;
 use callgate_net::listener::Way;
 use callgate_proto::v1;
+use callgate_server::grpc::Settings;
 use flate2::{Compression, write::GzEncoder};
 use http::{HeaderMap, HeaderValue, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full};

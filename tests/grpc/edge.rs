@@ -2,9 +2,9 @@
 
 use std::{convert::Infallible, future::pending, net::SocketAddr, pin::Pin, sync::Arc, time::Duration};
 
-use callgate::grpc::Settings;
 use callgate_net::listener::{Address, Bound, Limits, Peer, Server, Tls, TlsFiles, Way};
 use callgate_proto::v1::{self, session_service_client::SessionServiceClient};
+use callgate_server::grpc::Settings;
 use http::{Request, Response};
 use hyper::{body::Incoming, service::Service};
 use tokio::{

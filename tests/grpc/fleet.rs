@@ -1,6 +1,5 @@
 //! A fleet at a glance: counts are those of what happened, of one tenant, and many who look cost one look.
 
-use callgate::gate::TenantChange;
 use callgate_core::{
     domain::identity::{Mapped, Role},
     policy,
@@ -10,6 +9,7 @@ use callgate_proto::v1::{
     approval_service_client::ApprovalServiceClient, fleet_service_client::FleetServiceClient,
     session_service_client::SessionServiceClient,
 };
+use callgate_server::gate::TenantChange;
 use tonic::{Code, transport::Channel};
 
 use crate::{

@@ -2,11 +2,11 @@
 //! nobody.
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
-use callgate::auth::{
+use callgate_core::{domain::time::Timestamp, policy::Policy};
+use callgate_server::auth::{
     file,
     jwt::{self, Keys},
 };
-use callgate_core::{domain::time::Timestamp, policy::Policy};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use serde_json::{Value, json};
 use sha2::Sha256;

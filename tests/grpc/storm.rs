@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use callgate::gate::{Apply, Author, TenantChange};
 use callgate_core::domain::{
     audit::Actor,
     identity::Role,
@@ -11,6 +10,7 @@ use callgate_core::domain::{
     tenant::Quotas,
 };
 use callgate_proto::v1::{Decision, EvaluateRequest, RecordRequest, Verdict};
+use callgate_server::gate::{Apply, Author, TenantChange};
 
 use crate::{
     common::{

@@ -132,7 +132,7 @@ impl Sweep {
         let ids = furnish(&plane).await;
         let made =
             plane.gate.create_tenant("acme", &Default::default(), &Actor::from("root")).await.expect("an answer");
-        let callgate::gate::TenantChange::Done(acme) = made else { panic!("{made:?}") };
+        let callgate_server::gate::TenantChange::Done(acme) = made else { panic!("{made:?}") };
         let is = Mapped { name: "mallory".into(), roles: Role::ALL.to_vec(), any_session: true, ..Mapped::default() };
         let (token, _) = plane.gate.create_token(acme.id, is, None, &Actor::from("root")).await.expect("a token");
         let before = stored(&plane).await;

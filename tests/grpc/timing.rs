@@ -3,17 +3,17 @@
 
 use std::{collections::BTreeMap, hint::black_box, net::IpAddr, time::Instant};
 
-use callgate::{
-    auth::token::{RANDOM_BYTES, mint},
-    gate::Shown,
-    grpc::Settings,
-};
 use callgate_core::{
     domain::{audit::Actor, identity::Role, ids::DEFAULT_TENANT},
     policy::Policy,
 };
 use callgate_net::listener::Way;
 use callgate_proto::v1::{GetServerInfoRequest, server_service_client::ServerServiceClient};
+use callgate_server::{
+    auth::token::{RANDOM_BYTES, mint},
+    gate::Shown,
+    grpc::Settings,
+};
 
 use crate::{
     common::{

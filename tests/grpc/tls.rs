@@ -8,9 +8,9 @@ use std::{
     time::Duration,
 };
 
-use callgate::grpc::Settings;
 use callgate_net::listener::{Tls, TlsFiles, Way};
 use callgate_proto::v1::gate_service_client::GateServiceClient;
+use callgate_server::grpc::Settings;
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use callgate::gate::TenantChange;
 use callgate_core::{
     domain::{
         audit::Actor,
@@ -14,6 +13,7 @@ use callgate_core::{
 };
 use callgate_proto::time::duration;
 use callgate_proto::v1::{self, Decision, approval_service_client::ApprovalServiceClient};
+use callgate_server::gate::TenantChange;
 use tonic::{Code, Status};
 
 use crate::{

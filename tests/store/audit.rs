@@ -1,7 +1,6 @@
 //! The audit: what people did, in a chain that tells when somebody has changed it, and that holds without what was
 //! erased.
 
-use callgate::gate::{Apply, Author, Gate};
 use callgate_core::{
     domain::{
         audit::{Actor, Anchor, Checked, Event, Kind},
@@ -15,6 +14,7 @@ use callgate_core::{
     },
     policy::Policy,
 };
+use callgate_server::gate::{Apply, Author, Gate};
 use callgate_store::{Store, audit};
 
 use crate::common::{

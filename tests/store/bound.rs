@@ -1,11 +1,11 @@
 //! The second hold on whose rows are read and written: the database's own. A statement that has lost its condition
 //! finds nothing of another tenant, and a row of another tenant than its batch is for is not stored.
 
-use callgate::gate::{Applied, Apply, Author};
 use callgate_core::{
     domain::ids::{DEFAULT_TENANT, TenantId},
     policy::Policy,
 };
+use callgate_server::gate::{Applied, Apply, Author};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, PgConnection, Row as _};
 
 use crate::{
@@ -30,7 +30,7 @@ async fn tenants_seen(conn: &mut PgConnection, table: &str) -> Vec<i64> {
 }
 
 /// A plane with a row of two tenants in most tables.
-async fn two_tenants(postgres: &Postgres) -> (std::sync::Arc<callgate::gate::Gate>, TenantId) {
+async fn two_tenants(postgres: &Postgres) -> (std::sync::Arc<callgate_server::gate::Gate>, TenantId) {
     let gate = gate(postgres, &Policy::default()).await;
     let acme = create(&gate, "acme").await.id;
     let author = Author { by: &"olga".into(), note: "", expected: None };

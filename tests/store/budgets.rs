@@ -2,7 +2,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use callgate::gate::{EvaluateAnswer, Gate};
 use callgate_core::{
     domain::{
         budget::{Budgets, Dimension, Limits, Usage},
@@ -13,6 +12,7 @@ use callgate_core::{
     },
     policy::Policy,
 };
+use callgate_server::gate::{EvaluateAnswer, Gate};
 
 use crate::common::{
     all,

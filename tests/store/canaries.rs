@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use callgate::gate::{EvaluateAnswer, Gate};
 use callgate_core::domain::{
     budget::{Budgets, Dimension, Limits},
     call::Request,
@@ -10,6 +9,7 @@ use callgate_core::domain::{
     outcome::OutcomeStatus,
     session_state::Extent,
 };
+use callgate_server::gate::{EvaluateAnswer, Gate};
 use sqlx::AssertSqlSafe;
 
 use crate::common::{

@@ -1,8 +1,8 @@
 //! How often models correct themselves after a refusal for their arguments: counted in SQL, known to every replica, and
 //! told to the next model. And what was read as another type.
 
-use callgate::gate::{EvaluateAnswer, Gate};
 use callgate_core::domain::{finding::Decision, violation::OnViolation};
+use callgate_server::gate::{EvaluateAnswer, Gate};
 
 use crate::common::{
     gates::{ask, evaluate, gate, two_gates},

@@ -2,8 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use callgate::gate::{GateError, NoAnswer};
 use callgate_core::domain::{ids::DEFAULT_TENANT, shard::Shard};
+use callgate_server::gate::{GateError, NoAnswer};
 use tokio::time::Instant;
 
 use crate::common::{

@@ -2,7 +2,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use callgate::gate::{Gate, GateError, NoAnswer, PrivacyError, WorkError};
 use callgate_core::{
     domain::{
         audit::Actor,
@@ -22,6 +21,7 @@ use callgate_core::{
     },
     policy,
 };
+use callgate_server::gate::{Gate, GateError, NoAnswer, PrivacyError, WorkError};
 use tokio::sync::mpsc;
 
 use crate::{

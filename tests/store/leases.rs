@@ -5,7 +5,6 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use callgate::gate::{Gate, GateError};
 use callgate_core::{
     domain::{
         effect::EffectKind, ids::DEFAULT_TENANT, outcome::OutcomeStatus, report::Report, time::Timestamp,
@@ -13,6 +12,7 @@ use callgate_core::{
     },
     policy::Policy,
 };
+use callgate_server::gate::{Gate, GateError};
 use callgate_store::Store;
 
 use crate::common::{

@@ -3,8 +3,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use callgate::gate::{EvaluateAnswer, EvaluateError, Gate, GateError, NoAnswer};
 use callgate_core::domain::{call::Request, halt::Halted, ids::DEFAULT_TENANT};
+use callgate_server::gate::{EvaluateAnswer, EvaluateError, Gate, GateError, NoAnswer};
 use tokio::time::Instant;
 
 use crate::common::{

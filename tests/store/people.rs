@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use callgate::gate::{EvaluateAnswer, Gate};
 use callgate_core::{
     domain::{
         control::{Command, Operation},
@@ -11,6 +10,7 @@ use callgate_core::{
     },
     rules::Mode,
 };
+use callgate_server::gate::{EvaluateAnswer, Gate};
 
 use crate::common::{
     all,

@@ -2,11 +2,11 @@
 
 use std::sync::{Arc, LazyLock};
 
-use callgate::gate::{Activated, Applied, Apply, Author, Gate};
 use callgate_core::{
     domain::{audit::Actor, ids::DEFAULT_TENANT, revision::Revision},
     policy::{self, Policy},
 };
+use callgate_server::gate::{Activated, Applied, Apply, Author, Gate};
 
 use crate::common::{
     all,

@@ -1,6 +1,5 @@
 //! What is nobody's business: no secret is in a dump of the database, and yet calls are told apart by the true value.
 
-use callgate::gate::Gate;
 use callgate_core::{
     domain::{
         audit::Actor,
@@ -16,6 +15,7 @@ use callgate_core::{
     },
     policy,
 };
+use callgate_server::gate::Gate;
 use proptest::{
     prelude::Strategy,
     prop_oneof,

@@ -1,10 +1,10 @@
 //! How well tools suit agents: counted by the hour, and the same as the view counts by the day.
 
-use callgate::gate::{Gate, QualityReport};
 use callgate_core::{
     domain::{call::Request, quality::Flaw, report::Report},
     policy,
 };
+use callgate_server::gate::{Gate, QualityReport};
 
 use crate::common::{
     gates::{ask, evaluate, failure, gate, quality, record, said, success},

@@ -8,11 +8,11 @@ use std::{
     time::Duration,
 };
 
-use callgate::gate::{EvaluateAnswer, Gate};
 use callgate_core::{
     domain::{call::Request, ids::DEFAULT_TENANT, session_state::Extent},
     policy::Policy,
 };
+use callgate_server::gate::{EvaluateAnswer, Gate};
 
 use tokio::time::sleep;
 

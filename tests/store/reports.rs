@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use callgate::gate::{EvaluateAnswer, Gate, GateError};
 use callgate_core::domain::{
     call::Request,
     finding::Decision,
@@ -11,6 +10,7 @@ use callgate_core::domain::{
     rejection::{EvaluateRejection, RecordRejection},
     report::Report,
 };
+use callgate_server::gate::{EvaluateAnswer, Gate, GateError};
 
 use crate::common::{
     all,

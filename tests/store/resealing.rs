@@ -3,13 +3,13 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use callgate::gate::{Gate, PrivacyError, Resealed};
 use callgate_core::domain::{
     audit::Actor,
     call::Request,
     forgetting::Whom,
     ids::{DEFAULT_TENANT, UserId},
 };
+use callgate_server::gate::{Gate, PrivacyError, Resealed};
 use serde_json::Value;
 use tokio::sync::mpsc;
 

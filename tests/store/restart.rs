@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use callgate::gate::{EvaluateAnswer, Gate};
 use callgate_core::{
     domain::{
         budget::{Budgets, Dimension, Limits, Scope, Usage},
@@ -17,6 +16,7 @@ use callgate_core::{
     policy::Policy,
     rules::Mode,
 };
+use callgate_server::gate::{EvaluateAnswer, Gate};
 
 use crate::common::{
     books::{gapless, good, sums},

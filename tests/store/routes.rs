@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use callgate::gate::{CommandError, Gate, GateError, Reply};
 use callgate_core::{
     domain::{
         audit::Actor,
@@ -14,6 +13,7 @@ use callgate_core::{
     },
     policy,
 };
+use callgate_server::gate::{CommandError, Gate, GateError, Reply};
 
 use crate::common::{
     all,

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 
-use callgate::gate::{Gate, NoAnswer, PrivacyError};
 use callgate_core::domain::{
     audit::Actor,
     call::Request,
@@ -11,6 +10,7 @@ use callgate_core::domain::{
     forgetting::Whom,
     ids::{DEFAULT_TENANT, UserId},
 };
+use callgate_server::gate::{Gate, NoAnswer, PrivacyError};
 use tokio::sync::mpsc;
 
 use crate::{

@@ -3,7 +3,6 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use callgate::gate::{EvaluateError, Gate, NoAnswer, TenantChange};
 use callgate_core::{
     domain::{
         audit::Actor,
@@ -20,6 +19,7 @@ use callgate_core::{
     },
     policy::{self, Policy},
 };
+use callgate_server::gate::{EvaluateError, Gate, NoAnswer, TenantChange};
 
 use crate::common::{
     gates::{

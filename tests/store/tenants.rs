@@ -1,6 +1,5 @@
 //! Tenants: made, suspended and deleted on one replica, known on all, each judged by its own policy.
 
-use callgate::gate::{Applied, Apply, Author, Gate, GateError, NoAnswer, TenantChange};
 use callgate_core::{
     domain::{
         audit::Actor,
@@ -11,6 +10,7 @@ use callgate_core::{
     },
     policy::{self, Policy},
 };
+use callgate_server::gate::{Applied, Apply, Author, Gate, GateError, NoAnswer, TenantChange};
 
 use crate::common::{
     gates::{ask, evaluate, gate, policy, session, success, try_evaluate, two_gates},
@@ -149,7 +149,7 @@ async fn a_tenant_whose_policy_this_build_cannot_read_is_judged_by_no_other() {
     assert_eq!(*one.policy(acme).version, policy::hash(good)[..16], "what judged before goes on");
     assert!(one.watch_policies(), "which is an alarm");
     let rolled = Box::pin(one.rollback_policy(acme, &author)).await.expect("stored");
-    assert!(matches!(rolled, callgate::gate::Activated::Active(_)), "{rolled:?}");
+    assert!(matches!(rolled, callgate_server::gate::Activated::Active(_)), "{rolled:?}");
     assert!(!one.watch_policies(), "until it is over");
     assert_eq!(refused(&other, asking(acme, "c2")).await, NoAnswer::PolicyUnreadable);
     assert!(other.watch_policies());

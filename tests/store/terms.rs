@@ -5,7 +5,6 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use callgate::gate::{Gate, GateError, TenantChange};
 use callgate_core::{
     domain::{
         call::Request,
@@ -20,6 +19,7 @@ use callgate_core::{
     },
     policy::{self, Policy},
 };
+use callgate_server::gate::{Gate, GateError, TenantChange};
 
 use super::{learning::trial, retention::backdate, tenants::create};
 use crate::common::{

@@ -1,6 +1,5 @@
 //! The views that say why: attempts, approvals, what people did, what is going on; and what counts against a tool.
 
-use callgate::gate::{Apply, Author};
 use callgate_core::{
     domain::{
         audit::Actor,
@@ -13,6 +12,7 @@ use callgate_core::{
     },
     policy,
 };
+use callgate_server::gate::{Apply, Author};
 
 use crate::common::{
     gates::{agent, ask, done, evaluate, failure, gate, policy as known, quality, record, said, session, success},

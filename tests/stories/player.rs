@@ -2,12 +2,12 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use callgate::gate::Gate;
 use callgate_core::policy::{self, Policy};
 use callgate_proto::v1::{
     self, approval_service_client::ApprovalServiceClient, gate_service_client::GateServiceClient,
     session_service_client::SessionServiceClient,
 };
+use callgate_server::gate::Gate;
 use tonic::transport::Channel;
 
 use crate::{

@@ -233,7 +233,7 @@ impl Policy {
                  {max_steps: 0, max_tool_calls: 0, max_calls_per_tool: 0}\n"
                     .to_owned(),
             ),
-            Self::File(path) => Some(callgate::cli::read_policy(path)?),
+            Self::File(path) => Some(callgate_server::policy_file::read_policy(path)?),
         })
     }
 

@@ -28,8 +28,8 @@ use tonic::{
 };
 use tonic_prost::ProstCodec;
 
-use callgate::grpc::Front;
 use callgate_net::listener::{Bound, Limits, Server, Way};
+use callgate_server::grpc::Front;
 
 /// Where each signal goes, by gRPC and over HTTP.
 const SIGNALS: [(&str, &str); 3] = [

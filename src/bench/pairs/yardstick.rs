@@ -17,7 +17,6 @@ use tokio::sync::watch;
 use tonic::{Request, Response, Status, Streaming};
 
 use self::calls::Calls;
-use callgate::grpc::Front;
 use callgate_net::listener::{Bound, Limits, Server, Way};
 use callgate_proto::v1::{
     BatchEvaluateRequest, BatchEvaluateResponse, ConnectRequest, ConnectResponse, DescribeToolsRequest,
@@ -25,6 +24,7 @@ use callgate_proto::v1::{
     RecordRequest, RecordResponse,
     gate_service_server::{GateService, GateServiceServer},
 };
+use callgate_server::grpc::Front;
 
 /// Where the database's URL is told: a command line is seen by every user of the machine.
 pub(super) const DATABASE: &str = "CALLGATE_DATABASE_URL";

@@ -18,11 +18,11 @@ use self::{
     folder::{DUMP, Manifest, ROLES},
     verify::{Scratch, VerifyArgs},
 };
-use super::database;
 use callgate_postgres::{
     Connection, DumpTools, PrivatePostgres, PrivatePostgresError, ServerVersion, Settings, clear, find_running,
     is_vacant,
 };
+use callgate_server::database;
 use callgate_store::{Carried, SchemaState, carried, make_roles, parse_url, settle_in};
 
 pub(super) use upgrade::{UpgradeArgs, upgrade};

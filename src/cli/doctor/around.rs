@@ -6,12 +6,12 @@ use tokio::time::timeout;
 use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
 
 use super::check::{Area, Check};
-use crate::config::{Listen, ServeConfig};
 use callgate_client::{
     credential::Credential,
     remote::{Remote, Shown, Unanswered, asked},
 };
 use callgate_proto::v1::{GetServerInfoRequest, server_service_client::ServerServiceClient};
+use callgate_server::config::{Listen, ServeConfig};
 use callgate_store::Inspection;
 
 /// Longest time for all of it.
@@ -71,7 +71,7 @@ fn first(config: &ServeConfig) -> String {
             format!("{scheme}://localhost:{}", address.port())
         }
         Some(Listen::Tcp(address)) => format!("{scheme}://{address}"),
-        None => format!("{scheme}://{}", crate::config::LISTEN_DEFAULT),
+        None => format!("{scheme}://{}", callgate_server::config::LISTEN_DEFAULT),
     }
 }
 

@@ -3,7 +3,7 @@
 use super::check::{Area, Check};
 use url::Url;
 
-use crate::telemetry::{Probed, probe};
+use callgate_server::telemetry::{Probed, probe};
 
 const AREA: Area = Area::Collector;
 

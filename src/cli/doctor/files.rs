@@ -3,15 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use super::check::{Area, Check};
-use crate::{
-    cli::{keys, serve, tenant_keys::KeyFile},
-    config::ServeConfig,
-};
 use callgate_core::policy;
 use callgate_net::{
     clock::Clock,
     listener::{first_end, first_list_end},
 };
+use callgate_server::{config::ServeConfig, keys, serve, tenant_keys::KeyFile};
 use callgate_store::Inspection;
 
 const AREA: Area = Area::Files;

@@ -16,9 +16,9 @@ use std::process::ExitCode;
 use clap::Args;
 
 use self::check::{Area, Check, Status};
-use crate::config::ServeConfig;
 use callgate_client::remote::Shown;
 use callgate_net::clock::Clock;
+use callgate_server::config::ServeConfig;
 use callgate_store::{Inspection, inspect, parse_url};
 
 /// What `callgate doctor` takes.

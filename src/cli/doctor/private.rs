@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use super::check::{Area, Check};
-use crate::{cli::database, config::DatabaseConfig};
 use callgate_postgres::{Examined, Settings, examine};
+use callgate_server::{config::DatabaseConfig, database};
 
 const AREA: Area = Area::Private;
 /// Free space below which the database may stop soon, and below which that should be looked at.

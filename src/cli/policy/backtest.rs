@@ -9,13 +9,14 @@ use clap::Args;
 use serde_json::json;
 
 use super::stored;
-use crate::cli::{load_policy, recorded::RecordedArgs};
+use crate::cli::recorded::RecordedArgs;
 use callgate_client::{json::Form, remote::Remote};
 use callgate_core::{
     domain::difference::What,
     offline::backtest::{Change, Changes, backtest as compare, session_count},
     policy::{self, Policy},
 };
+use callgate_server::policy_file::load_policy;
 
 /// What `callgate policy backtest` takes.
 #[derive(Debug, Args)]

@@ -10,7 +10,6 @@ use anstyle::{AnsiColor, Style};
 use anyhow::Context as _;
 use serde_json::{Value, json};
 
-use crate::cli::read_policy;
 use callgate_client::json::Form;
 use callgate_core::{
     domain::effect::EffectKind,
@@ -20,6 +19,7 @@ use callgate_core::{
     },
     rules::{Mode, tier},
 };
+use callgate_server::policy_file::read_policy;
 
 const STARTER: &str = include_str!("starter.yaml");
 

@@ -7,12 +7,12 @@ use anyhow::{Context as _, anyhow, bail};
 use serde_json::{Value, json};
 
 use super::stored;
-use crate::cli::read_policy;
 use callgate_client::{json::Form, remote::Remote};
 use callgate_core::policy::{
     self,
     differences::{self, Changed, changed},
 };
+use callgate_server::policy_file::read_policy;
 
 pub(super) async fn diff(before: &str, after: &str, form: Form, remote: &Remote) -> anyhow::Result<u8> {
     let (before, after) = (keys(before, remote).await?, keys(after, remote).await?);

@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::json;
 
-use crate::cli::{load_policy, recorded::RecordedArgs};
+use crate::cli::recorded::RecordedArgs;
 use callgate_client::json::Form;
 use callgate_core::offline::doubles::{Doubles, doubles};
+use callgate_server::policy_file::load_policy;
 
 /// What `callgate policy test` takes.
 #[derive(Debug, Args)]

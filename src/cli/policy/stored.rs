@@ -6,7 +6,6 @@ use anyhow::bail;
 use clap::Args;
 use tonic_types::StatusExt as _;
 
-use crate::cli::read_policy;
 use callgate_client::{
     json::Form,
     remote::{By, Remote, asked, at},
@@ -15,6 +14,7 @@ use callgate_proto::v1::{
     ActivatePolicyRequest, ApplyMode, ApplyPolicyRequest, GetPolicyRequest, ListPoliciesRequest, PolicyRevision,
     RollbackPolicyRequest, policy_service_client::PolicyServiceClient,
 };
+use callgate_server::policy_file::read_policy;
 
 /// Revisions that are asked for at a time: as many as a server gives.
 const PAGE: u32 = 500;

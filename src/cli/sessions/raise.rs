@@ -4,13 +4,13 @@ use anyhow::Context as _;
 use clap::{Args, ValueEnum, builder::PossibleValuesParser};
 
 use super::client;
-use crate::grpc::{FromWire, ToWire};
 use callgate_client::{
     json::Form,
     remote::{By, Remote, asked},
 };
 use callgate_core::domain::budget::{Dimension, micros};
 use callgate_proto::v1::{BudgetLeft, BudgetScope, RaiseBudgetRequest};
+use callgate_server::grpc::{FromWire, ToWire};
 
 /// Whose budget is raised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -6,8 +6,8 @@ use anyhow::bail;
 use clap::{Args, ValueEnum};
 
 use super::{json, read, sarif, text};
-use crate::cli::load_policy;
 use callgate_core::tool_list::lint::{self, Declared, Facts, Found, LINTS, Levels, Severity};
+use callgate_server::policy_file::load_policy;
 
 /// Every warning, in `--deny`.
 const WARNINGS: &str = "warnings";

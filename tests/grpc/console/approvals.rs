@@ -1,6 +1,5 @@
 //! Questions in the console: who sees and answers them, and what is told of an answer that was not taken.
 
-use callgate::gate::TenantChange;
 use callgate_core::{
     domain::{
         audit::Actor,
@@ -10,6 +9,7 @@ use callgate_core::{
     policy,
 };
 use callgate_proto::v1::{self, Decision};
+use callgate_server::gate::TenantChange;
 use http::{Method, StatusCode};
 
 use super::{Browser, served};
@@ -150,7 +150,7 @@ async fn whoever_is_late_is_told_who_was_first_and_two_people_are_two() {
     let all = people[1].get("/approvals?state=all").await.ok();
     assert!(all.contains(&refund) && all.contains(&transfer), "{all}");
     // The open ones are read once each quarter of a second, for everybody.
-    tokio::time::sleep(callgate::gate::LOOK_EVERY).await;
+    tokio::time::sleep(callgate_server::gate::LOOK_EVERY).await;
     assert!(people[1].get("/approvals").await.ok().contains("No question is open"));
 }
 

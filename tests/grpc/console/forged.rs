@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
-use callgate::auth::{file, jwt::Keys};
 use callgate_core::{domain::identity::Role, policy::Policy};
+use callgate_server::auth::{file, jwt::Keys};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use http::{StatusCode, header};
 use serde_json::{Value, json};

@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use callgate::auth::{file, jwt::Keys};
 use callgate_core::policy::Policy;
+use callgate_server::auth::{file, jwt::Keys};
 use http::{StatusCode, header};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use callgate::gate::TenantChange;
 use callgate_core::domain::{audit::Actor, identity::Role, tenant::Quotas};
 use callgate_proto::time::millis;
 use callgate_proto::v1::{
     self, Decision, FailureKind, GetRetryHistoryRequest, GetRetryHistoryResponse, OutcomeStatus,
     profile_service_client::ProfileServiceClient,
 };
+use callgate_server::gate::TenantChange;
 
 use super::{Browser, served};
 use crate::{

@@ -11,9 +11,9 @@ mod sign_in;
 
 use std::{collections::BTreeMap, net::SocketAddr};
 
-use callgate::{console, grpc::Settings};
 use callgate_core::{domain::identity::Role, policy::Policy};
 use callgate_net::listener::Way;
+use callgate_server::{console, grpc::Settings};
 use http::{HeaderMap, Method, Request, StatusCode, header};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Bytes;

@@ -1,11 +1,11 @@
 //! The policy in the console: who sees it, who exchanges it, what is checked before, and what is tried on stored calls.
 
-use callgate::gate::TenantChange;
 use callgate_core::{
     domain::identity::{Mapped, Role},
     policy::{self, Policy},
 };
 use callgate_proto::v1::policy_service_client::PolicyServiceClient;
+use callgate_server::gate::TenantChange;
 use http::StatusCode;
 
 use super::{Browser, served};

@@ -1,12 +1,12 @@
 //! Sessions in the console: who finds what, what a model writes, and what operators do.
 
-use callgate::gate::TenantChange;
 use callgate_core::{
     domain::{audit::Actor, identity::Role, tenant::Quotas},
     policy,
     rules::RULES,
 };
 use callgate_proto::v1::{self, Decision, OutcomeStatus};
+use callgate_server::gate::TenantChange;
 use http::StatusCode;
 
 use super::{Browser, served};

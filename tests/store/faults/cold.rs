@@ -2,8 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use callgate::gate::{Gate, GateError, NoAnswer};
 use callgate_core::domain::{call::Request, ids::DEFAULT_TENANT};
+use callgate_server::gate::{Gate, GateError, NoAnswer};
 
 use tokio::time::sleep;
 

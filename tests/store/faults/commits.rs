@@ -3,8 +3,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use callgate::gate::{GateError, NoAnswer};
 use callgate_core::domain::ids::DEFAULT_TENANT;
+use callgate_server::gate::{GateError, NoAnswer};
 
 use super::{
     History, Replicas, check, client,

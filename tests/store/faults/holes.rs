@@ -2,12 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use callgate::gate::{Gate, GateError, NoAnswer};
 use callgate_core::domain::{
     budget::{Budgets, Dimension, Limits},
     call::Request,
     session_state::Extent,
 };
+use callgate_server::gate::{Gate, GateError, NoAnswer};
 use tokio::time::Instant;
 
 use super::{

@@ -19,9 +19,6 @@ use std::{
     time::Duration,
 };
 
-use callgate::gate::{
-    Applied, Apply, Author, EvaluateAnswer, Gate, GateError, NoAnswer, RecordAnswer, Refused, Shown, WorkError,
-};
 use callgate_core::{
     domain::{
         audit::Actor,
@@ -31,6 +28,9 @@ use callgate_core::{
         report::Report,
     },
     policy::Policy,
+};
+use callgate_server::gate::{
+    Applied, Apply, Author, EvaluateAnswer, Gate, GateError, NoAnswer, RecordAnswer, Refused, Shown, WorkError,
 };
 use sqlx::Row as _;
 use tokio::{

@@ -3,12 +3,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use callgate::gate::{Gate, Refused, Shown};
 use callgate_core::domain::{
     audit::Actor,
     identity::{Mapped, Role},
     ids::DEFAULT_TENANT,
 };
+use callgate_server::gate::{Gate, Refused, Shown};
 use tokio::time::Instant;
 
 use super::Replicas;

@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use callgate::gate::{Gate, NoAnswer};
+use callgate_server::gate::{Gate, NoAnswer};
 use callgate_store::{Busy, Counted, StoreError};
 
 use super::{trial, waiting};

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use callgate::gate::Gate;
 use callgate_core::domain::{failure::ErrorReport, report::Report};
+use callgate_server::gate::Gate;
 
 use super::fails;
 use crate::common::{

@@ -7,7 +7,7 @@ mod health;
 mod races;
 mod view;
 
-use callgate::gate::Gate;
+use callgate_server::gate::Gate;
 
 use crate::common::{
     gates::{ask, done, evaluate, failure, record, said},

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use callgate::gate::Gate;
 use callgate_core::{
     domain::{halt::Halted, ids::DEFAULT_TENANT, session_state::Extent},
     policy::Policy,
 };
+use callgate_server::gate::Gate;
 
 use crate::common::{
     gates::{ask, done, evaluate, policy, said, session, two_gates},

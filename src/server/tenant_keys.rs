@@ -36,26 +36,26 @@ const TEXT_BYTES_MAX: usize = 4_096;
 const OTHERS_READ: u32 = 0o004;
 
 /// Keys by the names of their tenants.
-pub(super) type Named = BTreeMap<String, Arc<TenantKeys>>;
+pub type Named = BTreeMap<String, Arc<TenantKeys>>;
 
 /// How a file was when it was read: its inode, size, and time of change.
 type Look = Option<(u64, u64, i64, i64)>;
 
 /// The file, as it was read last.
 #[derive(Debug)]
-pub(super) struct KeyFile {
+pub struct KeyFile {
     path: PathBuf,
     /// How long a command may take.
     patience: Duration,
     /// What was read, by where it is.
     keys: BTreeMap<Source, Key>,
     looks: BTreeMap<PathBuf, Look>,
-    pub(super) named: Named,
+    pub named: Named,
 }
 
 impl KeyFile {
     /// Reads the file and all keys that it names.
-    pub(super) async fn read(path: &Path) -> anyhow::Result<Self> {
+    pub async fn read(path: &Path) -> anyhow::Result<Self> {
         Self::read_within(path, COMMAND_MAX).await
     }
 
@@ -103,7 +103,7 @@ impl KeyFile {
 
     /// Keeps the keys as the files have them. What cannot be read is logged whenever the reason changes, and the
     /// last keys hold.
-    pub(super) async fn follow(mut self, gate: Arc<Gate>) {
+    pub async fn follow(mut self, gate: Arc<Gate>) {
         let mut trouble = None;
         loop {
             sleep(LOOK_EVERY).await;

@@ -18,16 +18,16 @@ const NOTICED_MAX: Duration = Duration::from_secs(1);
 
 /// A database that can be connected to.
 #[derive(Debug)]
-pub(super) struct Database {
-    pub(super) options: PgConnectOptions,
+pub struct Database {
+    pub options: PgConnectOptions,
     /// What it is, for people.
-    pub(super) described: String,
+    pub described: String,
     private: Option<PrivatePostgres>,
 }
 
 impl Database {
     /// Reads the URL, or starts the private one.
-    pub(super) async fn open(config: &DatabaseConfig) -> anyhow::Result<Self> {
+    pub async fn open(config: &DatabaseConfig) -> anyhow::Result<Self> {
         if let Some(url) = &config.database_url {
             let options = parse_url(url).context("--database-url")?;
             let described = format!("PostgreSQL at {}", reached_at(&options));
@@ -43,12 +43,12 @@ impl Database {
     }
 
     /// What a private one is doing; none for somebody's own.
-    pub(super) fn phase(&self) -> Option<Phase> {
+    pub fn phase(&self) -> Option<Phase> {
         self.private.as_ref().map(|private| private.phase().borrow().clone())
     }
 
     /// After something failed: true once a private server that was lost since `before` runs again.
-    pub(super) async fn was_restarted(&self, before: Option<Phase>) -> bool {
+    pub async fn was_restarted(&self, before: Option<Phase>) -> bool {
         let (Some(private), Some(before)) = (&self.private, before) else { return false };
         let mut phase = private.phase();
         let is_noticed = timeout(NOTICED_MAX, phase.wait_for(|phase| *phase != before)).await.is_ok();
@@ -60,7 +60,7 @@ impl Database {
     }
 
     /// The command that opens a shell on a private one.
-    pub(super) fn shell(&self) -> Option<String> {
+    pub fn shell(&self) -> Option<String> {
         let data_dir = self.private.as_ref()?.data_dir();
         let is_usual = callgate_postgres::default_data_dir().is_ok_and(|usual| usual == data_dir);
         let quoted = || format!(" --data-dir '{}'", data_dir.display());
@@ -68,7 +68,7 @@ impl Database {
     }
 
     /// Waits until a private one has failed for good.
-    pub(super) async fn gone(&mut self) -> PrivatePostgresError {
+    pub async fn gone(&mut self) -> PrivatePostgresError {
         match &mut self.private {
             Some(private) => private.exited().await,
             None => std::future::pending().await,
@@ -76,7 +76,7 @@ impl Database {
     }
 
     /// Stops a private one.
-    pub(super) async fn stop(self) {
+    pub async fn stop(self) {
         if let Some(private) = self.private
             && let Err(error) = private.stop().await
         {
@@ -86,6 +86,6 @@ impl Database {
 }
 
 /// Where a private database keeps its data: as given, or at the usual place.
-pub(super) fn data_dir(given: Option<&Path>) -> Result<PathBuf, PrivatePostgresError> {
+pub fn data_dir(given: Option<&Path>) -> Result<PathBuf, PrivatePostgresError> {
     given.map_or_else(callgate_postgres::default_data_dir, |dir| Ok(dir.to_owned()))
 }

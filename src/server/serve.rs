@@ -4,11 +4,17 @@ use std::{fmt::Write as _, path::Path, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, bail};
 
-use super::{expiry, keys, load_policy, plane::Plane, read_policy, tenant_keys::KeyFile, webhook::Webhook};
 use crate::{
     config::{Listen, LogFormat, Owner, ServeConfig, TlsConfig},
     console, grpc,
     telemetry::{self, Telemetry},
+};
+use crate::{
+    expiry, keys,
+    plane::Plane,
+    policy_file::{load_policy, read_policy},
+    tenant_keys::KeyFile,
+    webhook::Webhook,
 };
 use callgate_core::{
     domain::budget::{Budgets, Scope},
@@ -22,12 +28,12 @@ use callgate_net::{
 /// How many threads answer calls, unless somebody says: one less than there are cores, since the database's work is on
 /// the way of every answer. Two threads on two cores wake each other for every answer, and take half as much again of
 /// the machine for the same calls as one.
-pub(super) fn threads() -> usize {
+pub fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| cores.get().saturating_sub(1).max(1))
 }
 
 /// Serves until it is told to stop: Ctrl-C, SIGTERM. A second signal ends at once.
-pub(super) async fn run(config: ServeConfig) -> anyhow::Result<()> {
+pub async fn run(config: ServeConfig) -> anyhow::Result<()> {
     let policy = load_policy(config.policy.as_deref())?;
     current(&config.tls)?;
     let telemetry = Telemetry::start(&telemetry::Settings {
@@ -141,7 +147,7 @@ fn current(config: &TlsConfig) -> anyhow::Result<()> {
 }
 
 /// What lies between this server and its callers.
-pub(super) fn way(config: &TlsConfig) -> anyhow::Result<Way> {
+pub fn way(config: &TlsConfig) -> anyhow::Result<Way> {
     let tls = match (&config.tls_cert, &config.tls_key) {
         (Some(certificate), Some(key)) => {
             let (client_ca, client_crl) = (config.client_ca.clone(), config.client_crl.clone());

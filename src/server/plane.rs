@@ -5,20 +5,20 @@ use std::{future::Future, path::Path, sync::Arc, time::Duration};
 use anyhow::{Context as _, bail};
 use tokio::{sync::oneshot, task::JoinHandle};
 
-use super::{
-    chores,
-    database::Database,
-    follow::{self, Follow},
-    tenant_keys::{KeyFile, Named},
-    traced::Batches,
-    webhook::{self, Webhook},
-};
 use crate::{
     auth::file::Auth,
     config::DatabaseConfig,
     gate::{Gate, NoAnswer},
     grpc,
     telemetry::Metrics,
+};
+use crate::{
+    chores,
+    database::Database,
+    follow::{self, Follow},
+    tenant_keys::{KeyFile, Named},
+    traced::Batches,
+    webhook::{self, Webhook},
 };
 use callgate_core::{domain::ids::DEFAULT_TENANT, policy::Policy};
 use callgate_net::{
@@ -33,11 +33,11 @@ const RECOVERY_STEP: Duration = Duration::from_secs(1);
 
 /// A running plane.
 #[derive(Debug)]
-pub(super) struct Plane {
+pub struct Plane {
     /// Where it listens.
-    pub(super) addresses: Vec<Address>,
+    pub addresses: Vec<Address>,
     /// Where it tells whoever watches over servers.
-    pub(super) operations: Option<Address>,
+    pub operations: Option<Address>,
     database: Database,
     gate: Arc<Gate>,
     server: JoinHandle<Result<(), grpc::ServeError>>,
@@ -48,7 +48,7 @@ pub(super) struct Plane {
 impl Plane {
     /// Starts everything, or nothing. What can fail without a trace comes first: addresses, which are taken already,
     /// then the database, and at last the policy, which is active on every other replica from then on.
-    pub(super) async fn start(
+    pub async fn start(
         bound: Vec<Bound>,
         database: &DatabaseConfig,
         policy: Arc<Policy>,
@@ -81,27 +81,27 @@ impl Plane {
     }
 
     /// What the database is, for people.
-    pub(super) fn database(&self) -> &str {
+    pub fn database(&self) -> &str {
         &self.database.described
     }
 
     /// The command that opens a shell on a private database.
-    pub(super) fn shell(&self) -> Option<String> {
+    pub fn shell(&self) -> Option<String> {
         self.database.shell()
     }
 
     /// True when nobody is let in without a credential.
-    pub(super) fn wants_credentials(&self) -> bool {
+    pub fn wants_credentials(&self) -> bool {
         self.gate.wants_credentials()
     }
 
     /// How many tenants have terms, and how many there are.
-    pub(super) fn with_terms(&self) -> (usize, usize) {
+    pub fn with_terms(&self) -> (usize, usize) {
         self.gate.with_terms()
     }
 
     /// The policy that judges.
-    pub(super) fn policy(&self) -> Arc<Policy> {
+    pub fn policy(&self) -> Arc<Policy> {
         self.gate.policy(DEFAULT_TENANT)
     }
 
@@ -111,7 +111,7 @@ impl Plane {
     }
 
     /// Waits for `signal`, or for the database or the server to fail for good; then stops everything in order.
-    pub(super) async fn run_until(mut self, signal: impl Future<Output = ()>) -> anyhow::Result<()> {
+    pub async fn run_until(mut self, signal: impl Future<Output = ()>) -> anyhow::Result<()> {
         let failure = tokio::select! {
             () = signal => None,
             error = self.database.gone() => {
@@ -132,7 +132,7 @@ impl Plane {
     }
 
     /// Lets calls in progress finish, writes what is on its way, and stops the database if it is ours.
-    pub(super) async fn stop(mut self) -> anyhow::Result<()> {
+    pub async fn stop(mut self) -> anyhow::Result<()> {
         let (done, _) = oneshot::channel();
         let _ = std::mem::replace(&mut self.stop, done).send(());
         let served = (&mut self.server).await;

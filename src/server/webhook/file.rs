@@ -46,7 +46,7 @@ pub(super) enum Format {
 }
 
 /// Who is told, and how.
-pub(in crate::cli) struct Webhook {
+pub(crate) struct Webhook {
     pub(super) url: String,
     /// What the body is signed with; none for a receiver that knows no signatures.
     pub(super) secret: Option<Zeroizing<Vec<u8>>>,
@@ -62,7 +62,7 @@ pub(in crate::cli) struct Webhook {
 
 impl Webhook {
     /// Reads the file, and what it names.
-    pub(in crate::cli) fn read(path: &Path) -> anyhow::Result<Self> {
+    pub fn read(path: &Path) -> anyhow::Result<Self> {
         let shown = path.display();
         let text = fs::read_to_string(path).with_context(|| format!("cannot read --approvals-webhook {shown}"))?;
         Self::parse(&text).map_err(|error| anyhow!("--approvals-webhook {shown}: {error:#}"))

@@ -101,15 +101,15 @@ mod tests {
     };
 
     const PROTOS: [&str; 9] = [
-        include_str!("../../proto/callgate/v1/approval_service.proto"),
-        include_str!("../../proto/callgate/v1/gate_service.proto"),
-        include_str!("../../proto/callgate/v1/grant_service.proto"),
-        include_str!("../../proto/callgate/v1/policy_service.proto"),
-        include_str!("../../proto/callgate/v1/profile_service.proto"),
-        include_str!("../../proto/callgate/v1/server_service.proto"),
-        include_str!("../../proto/callgate/v1/session_service.proto"),
-        include_str!("../../proto/callgate/v1/tenant_service.proto"),
-        include_str!("../../proto/callgate/v1/types.proto"),
+        include_str!("../../../proto/callgate/v1/approval_service.proto"),
+        include_str!("../../../proto/callgate/v1/gate_service.proto"),
+        include_str!("../../../proto/callgate/v1/grant_service.proto"),
+        include_str!("../../../proto/callgate/v1/policy_service.proto"),
+        include_str!("../../../proto/callgate/v1/profile_service.proto"),
+        include_str!("../../../proto/callgate/v1/server_service.proto"),
+        include_str!("../../../proto/callgate/v1/session_service.proto"),
+        include_str!("../../../proto/callgate/v1/tenant_service.proto"),
+        include_str!("../../../proto/callgate/v1/types.proto"),
     ];
 
     /// Numbers that are no limits of ours.

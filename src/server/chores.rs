@@ -7,8 +7,8 @@ use tokio::{
     time::{MissedTickBehavior, interval},
 };
 
-use super::keys;
 use crate::gate::{Gate, NoAnswer};
+use crate::keys;
 
 /// How often it is looked for calls that nobody reported on.
 const LEASES_EVERY: Duration = Duration::from_secs(5);

@@ -9,7 +9,7 @@ use callgate_store::Traced;
 #[derive(Debug)]
 pub(super) struct Batches {
     /// The database and its schema.
-    pub(super) namespace: String,
+    pub namespace: String,
 }
 
 impl Traced for Batches {

@@ -26,7 +26,7 @@ const AGAIN: Duration = Duration::from_secs(5);
 const BYTES_MAX: usize = 1 << 20;
 
 /// Reads the file.
-pub(super) fn load(path: Option<&Path>) -> anyhow::Result<Option<Auth>> {
+pub fn load(path: Option<&Path>) -> anyhow::Result<Option<Auth>> {
     let Some(path) = path else { return Ok(None) };
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read --auth {}", path.display()))?;
     let auth = file::read(&text);
@@ -34,7 +34,7 @@ pub(super) fn load(path: Option<&Path>) -> anyhow::Result<Option<Auth>> {
 }
 
 /// Keeps the keys of all issuers, each in its own time.
-pub(super) async fn follow(gate: Arc<Gate>) {
+pub async fn follow(gate: Arc<Gate>) {
     let issuers = gate.issuers().into_iter().enumerate();
     let follow = issuers.map(|(place, issuer)| follow_one(Arc::clone(&gate), place, issuer));
     join_all(follow).await;

@@ -1,0 +1,24 @@
+//! The server: [`auth`] says who calls, [`gate`] judges and records, [`grpc`], [`web`] and [`console`] answer, and
+//! [`telemetry`] tells what happens. [`serve`] puts them together, as the [`config`] says.
+
+#[macro_use]
+extern crate callgate_client;
+
+pub mod auth;
+mod chores;
+pub mod config;
+pub mod console;
+pub mod database;
+mod expiry;
+mod follow;
+pub mod gate;
+pub mod grpc;
+pub mod keys;
+pub mod plane;
+pub mod policy_file;
+pub mod serve;
+pub mod telemetry;
+pub mod tenant_keys;
+mod traced;
+pub mod web;
+mod webhook;
