@@ -151,7 +151,7 @@ pub(crate) fn success(session: &str, call_id: &str, result: &str) -> v1::RecordR
 /// A request of somebody who says who it is.
 pub(crate) fn from<T>(by: &str, message: T) -> tonic::Request<T> {
     let mut request = tonic::Request::new(message);
-    request.metadata_mut().insert(grpc::BY, by.parse().expect("ASCII"));
+    request.metadata_mut().insert(callgate_proto::BY, by.parse().expect("ASCII"));
     request
 }
 

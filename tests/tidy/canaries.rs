@@ -3,15 +3,13 @@
 use std::collections::BTreeSet;
 
 use super::{
-    Layout, UNFINISHED, check_file, check_manual, check_policy, check_registered, check_siblings, check_test,
+    UNFINISHED, check_file, check_manual, check_policy, check_registered, check_siblings, check_test,
     references::Sources,
-    walls::{CORE_ROOMS, PURE_ROOMS},
 };
 
 /// What the checks say about one file.
 fn said(path: &str, text: &str) -> String {
-    let layout = Layout { folders: BTreeSet::from(["src/core/domain/json/".to_owned()]), tests: BTreeSet::new() };
-    check_file(path, text, &layout).join("\n")
+    check_file(path, text, &BTreeSet::from(["src/core/domain/json/".to_owned()])).join("\n")
 }
 
 #[track_caller]
@@ -21,89 +19,13 @@ fn catches(path: &str, text: &str, problem: &str) {
 }
 
 #[test]
-fn a_wall_is_seen_however_the_path_is_written() {
-    catches(
-        "src/core/rules/x.rs",
-        "use crate::policy::Policy;",
-        "src/core/rules/x.rs:1: rules may not use crate::policy::Policy",
-    );
-    catches(
-        "src/core/rules/x.rs",
-        "\nuse crate::{domain::call, policy::{self, Policy}};",
-        "x.rs:2: rules may not use crate::policy",
-    );
-    catches("src/core/domain/x.rs", "fn f() { crate::rules::f() }", "domain may not use crate::rules::f");
-    catches(
-        "src/core/domain/x/y.rs",
-        "fn f() { super::super::super::store::f() }",
-        "domain may not use crate::store::f",
-    );
-    catches("src/core/domain/x.rs", "mod y { use super::super::super::engine; }", "domain may not use crate::engine");
-    catches("src/core/engine/x.rs", "use crate::clock::Clock;", "engine may not use crate::clock::Clock");
-    catches("src/clock.rs", "//! x\nuse crate::domain::call;", "clock may not use crate::domain::call");
-    catches("src/main.rs", "//! x\nuse callgate::store;", "main may not use crate::store");
-    catches("src/attic/x.rs", "", "attic is no room");
-    assert_eq!(said("src/core/domain/x/y.rs", "use super::super::call; use crate::domain::time;"), "");
-    assert_eq!(said("src/core/rules/x.rs", "#[cfg(test)]\nmod tests { use crate::engine; }"), "");
-}
-
-#[test]
-fn a_window_in_a_wall_is_seen() {
-    let window = "gate re-exports crate::engine::Report: who uses it would see through the wall";
-    catches("src/gate.rs", "//! x\npub use crate::engine::Report;", window);
-    catches("src/gate.rs", "//! x\npub use crate::{domain::call, engine::{Report as R}};", window);
-    catches("src/gate/x.rs", "pub use super::super::store::Slot;", "gate re-exports crate::store::Slot");
-    assert_eq!(said("src/gate/x.rs", "pub(super) use crate::store::Slot; pub use crate::domain::call::Call;"), "");
-    assert_eq!(said("src/gate.rs", "//! x\npub use record::Answer; pub use crate::gate::y;"), "");
-}
-
-#[test]
-fn foreign_crates_are_seen_and_not_confused_with_modules_of_that_name() {
-    catches("src/core/rules/x.rs", "use url::Url;", "rules may not use the crate url");
-    catches("src/core/domain/x.rs", "fn f() { log::LevelFilter::Off; }", "domain may not use the crate log");
-    catches("src/core/domain/x.rs", "use {std::fmt, serde::de as d};", "domain may not use the crate serde");
-    assert_eq!(said("src/core/domain/x.rs", "use super::log; fn f() { log::tail(1); }"), "");
-}
-
-#[test]
-fn each_law_of_the_pure_rooms_is_held() {
-    for room in PURE_ROOMS {
-        for (text, name) in [
-            ("async fn f() {}", "async"),
-            ("fn f() { g().await; }", "await"),
-            ("use std::sync::{Arc, Mutex};", "Mutex"),
-            ("use std::{collections::HashMap, fmt};", "HashMap"),
-            ("fn f() { std::time::Instant::now(); }", "Instant::now"),
-            ("fn f() { tracing::warn!(1); }", "warn!"),
-            ("fn f() { info!(\"x\"); }", "info!"),
-            ("use std::fs;", "std::fs"),
-            ("use tokio::time;", "tokio"),
-            ("use sqlx::Row;", "sqlx"),
-            ("use tonic as wire;", "tonic"),
-            ("use opentelemetry::KeyValue;", "opentelemetry"),
-        ] {
-            let below = if CORE_ROOMS.contains(&room) { "src/core" } else { "src" };
-            catches(&format!("{below}/{room}/x.rs"), text, &format!("{room} may never name {name}"));
-        }
-    }
-    catches("src/core/domain/x.rs", "#[derive(Debug, FromRow)]\nstruct X;", "domain may never name FromRow");
-    catches("src/core/domain/x.rs", "#[derive(prost::Message)]\nstruct X;", "domain may never name Message");
-    catches("src/store/x.rs", "use tonic::Status;", "store may never name tonic");
-    catches("src/gate.rs", "//! x\nuse sqlx::Row;", "gate may never name sqlx");
-    catches("src/grpc/x.rs", "use crate::rules::RULES;", "grpc may not use crate::rules::RULES");
-    assert_eq!(said("src/core/domain/x.rs", "// async\n/// Mutex\nconst X: &str = \"HashMap tokio\"; // await"), "");
-}
-
-#[test]
 fn sizes_unfinished_work_and_missing_manuals_are_seen() {
     catches("src/store/x.rs", &"\n".repeat(401), "has 401 lines");
     catches("src/store/x.rs", &format!("\n// {}", "é".repeat(118)), "x.rs:2: the line has 121 characters");
     assert_eq!(said("src/store/x.rs", &format!("// {}", "é".repeat(117))), "");
-    catches("src/store/x.rs", "fn f() { todo!() }", "todo! is left");
-    catches("src/store/x.rs", "fn f() { unimplemented!(\"x\") }", "unimplemented! is left");
     catches("src/store/x.rs", &format!("\n// {UNFINISHED} later"), "x.rs:2: FIX");
     catches("src/store/x/mod.rs", "mod y;", "begins with `//!`");
-    catches("src/gate.rs", "mod y;", "begins with `//!`");
+    catches("src/x/lib.rs", "mod y;", "begins with `//!`");
     catches("src/core/domain/json.rs", "mod y;", "begins with `//!`");
 }
 
@@ -112,9 +34,8 @@ fn tests_are_held_to_the_same_sizes() {
     let said = |path: &str, text: &str| check_test(path, text).join("\n");
     assert!(said("tests/x.rs", &format!("//! x\n{}", "\n".repeat(400))).contains("has 401 lines"));
     assert!(said("tests/x/y.rs", &format!("// {}", "é".repeat(118))).contains("x/y.rs:1: the line has 121"));
-    assert!(said("tests/x/y.rs", "fn f() { todo!() }").contains("todo! is left"));
     assert!(said("tests/y.rs", "fn f() {}").contains("begins with `//!`"));
-    assert_eq!(said("tests/x/y.rs", "use callgate_store::Store;"), "");
+    assert_eq!(said("tests/x/y.rs", "fn f() {}"), "");
 }
 
 #[test]
@@ -156,30 +77,13 @@ fn a_rule_that_names_a_sibling_is_seen() {
     assert_eq!(check("src/core/rules/x.rs", "use super::{Context, y::ALIKE};"), seen);
     assert_eq!(check("src/core/rules/x.rs", "fn f() { super::y::check() }"), seen);
     assert_eq!(check("src/core/rules/x.rs", "use crate::{domain::z, rules::y};"), seen);
+    assert_eq!(check("src/core/rules/x.rs", "use crate::rules::y::Y;"), seen);
     let below = check("src/core/rules/x/params.rs", "use super::super::y::Params;");
     assert_eq!(below, ["src/core/rules/x/params.rs:1: a rule may not see the rule y"]);
-    let fine = "use super::{levels::Levels, x}; use crate::domain::y; mod y {} \
-                #[cfg(test)] mod tests { use super::super::y; }";
+    let fine =
+        "use super::{levels::Levels, x}; use crate::domain::y; mod y {} \n#[cfg(test)]\nmod tests { use super::y; }";
     assert!(check("src/core/rules/x.rs", fine).is_empty());
     assert!(check("src/core/rules/mod.rs", "pub mod y; use crate::rules::y;").is_empty());
-}
-
-#[test]
-fn files_made_of_tests_are_found() {
-    let files = [
-        ("src/core/rules/mod.rs".to_owned(), "#[cfg(test)]\npub(crate) mod testing;".to_owned()),
-        ("src/core/engine/x.rs".to_owned(), "#[cfg(test)]\n#[path = \"x/tests.rs\"]\nmod tests;".to_owned()),
-    ];
-    let layout = Layout::of(&files);
-    let expected = [
-        "src/core/engine/x/tests.rs",
-        "src/core/engine/x/tests/",
-        "src/core/rules/testing.rs",
-        "src/core/rules/testing/",
-    ];
-    assert_eq!(layout.tests, BTreeSet::from(expected.map(str::to_owned)));
-    let stray = check_file("src/core/rules/testing/x.rs", "use crate::store::Slot;", &layout);
-    assert!(stray.is_empty(), "{stray:?}");
 }
 
 #[test]
@@ -201,7 +105,6 @@ fn a_reference_that_leads_nowhere_is_seen() {
         ("src/x.rs", format!("// {norm}, section 4"), "is named without its section"),
         ("migrations/1.sql", format!("-- {norm}#nothing"), "has no section #nothing"),
         ("src/x.rs", format!("// {norm}#no-heading"), "has no section #no-heading"),
-        ("src/lib.rs", "//! 1. `core/rules/nothing.rs`: nothing".to_owned(), "src/core/rules/nothing.rs is not there"),
         ("README.md", format!("[a]({}) [b]({norm}#the-same-call)", page("docs/a")), "has no section #the-same-call"),
         ("README.md", format!("[a]({}) [b]({norm}#the-same-call-again)", page("docs/a")), "README.md:1: docs/a"),
         (&other, "[here](#x) [there](../src/nothing.rs)".to_owned(), "src/nothing.rs is not there"),

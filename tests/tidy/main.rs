@@ -1,11 +1,12 @@
-//! The house keeps its shape: walls between rooms, sizes, nothing unfinished, every rule with its manual. The tables
-//! are in `walls.rs`; all violations are listed at once.
+//! The code keeps its shape: layers within crates, sizes, nothing unfinished or unused, every rule with its manual. All
+//! violations are listed at once. What one crate may use of another is its `[dependencies]`, and what it may use of the
+//! standard library is its `clippy.toml`.
 
 mod canaries;
 mod dependencies;
+mod layers;
 mod references;
-mod source;
-mod walls;
+mod unused;
 
 use std::{
     collections::BTreeSet,
@@ -13,21 +14,22 @@ use std::{
     path::{Path as FilePath, PathBuf},
 };
 
-use source::{Path, Source};
-use walls::{LONG_LINES, OPEN_ROOMS, WALLS, Wall};
-
 const LINES_MAX: usize = 400;
 const COLUMNS_MAX: usize = 120;
 const LINTS: &str = "src/core/tool_list/lint";
 const RULES: &str = "src/core/rules";
-/// Crates below `src` whose rooms are folders, as those of the package at the top are.
-const CORE: &str = "src/core/";
-/// Crates below `src` that are one room each.
-const CRATES: [&str; 2] = ["src/bench/", "src/proto/"];
 /// What rules share.
 const NO_RULES: [&str; 8] = ["mod", "asked", "condition", "context", "evidence", "levels", "rule", "set"];
 /// What lints share.
 const NO_LINTS: [&str; 5] = ["mod", "facts", "prose", "testing", "tests"];
+/// Files with lines that are better left whole.
+const LONG_LINES: &[(&str, &str)] = &[
+    ("src/agent/mcp/", "messages, word for word"),
+    ("src/core/retry/classify/cases/", "providers' answers, word for word"),
+    ("src/core/retry/classify/lines.rs", "providers' answers, word for word"),
+    ("src/core/retry/classify/text.rs", "one pattern a line"),
+    ("tests/replay.rs", "lines of output, byte for byte"),
+];
 /// In two parts, so that this file is not reported itself.
 const UNFINISHED: &str = concat!("FIX", "ME");
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
@@ -36,10 +38,11 @@ const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 fn the_house_is_tidy() {
     let files = rust_files(&FilePath::new(ROOT).join("src"));
     assert!(files.len() > 30, "only {} files were found below src", files.len());
-    let layout = Layout::of(&files);
-    let mut violations: Vec<String> = files.iter().flat_map(|(path, text)| check_file(path, text, &layout)).collect();
+    let folders = files.iter().filter_map(|(path, _)| Some(path[..=path.rfind('/')?].to_owned())).collect();
+    let mut violations: Vec<String> = files.iter().flat_map(|(path, text)| check_file(path, text, &folders)).collect();
     let tests = rust_files(&FilePath::new(ROOT).join("tests"));
     violations.extend(tests.iter().flat_map(|(path, text)| check_test(path, text)));
+    violations.extend(unused::check(files.iter().chain(&tests).map(|(path, text)| (path.as_str(), text.as_str()))));
     let ids = callgate_core::rules::RULES.iter().map(|rule| rule.id);
     let lints = callgate_core::tool_list::lint::LINTS.iter().map(|lint| lint.id);
     let manuals = ids.clone().map(|id| (RULES, id, "Fires"));
@@ -77,60 +80,34 @@ fn rust_files(folder: &FilePath) -> Vec<(String, String)> {
     files
 }
 
-/// What a file alone does not tell.
-#[derive(Debug, Default)]
-struct Layout {
-    /// Folders that hold files, with a `/` behind.
-    folders: BTreeSet<String>,
-    /// Files and folders that only tests are made of: they may stand on every wall.
-    tests: BTreeSet<String>,
+/// Files that only tests are made of.
+pub(crate) fn is_test(path: &str) -> bool {
+    path.ends_with("/tests.rs")
+        || ["/tests/", "/testing/"].iter().any(|folder| path.contains(folder))
+        || path.ends_with("/testing.rs")
 }
 
-impl Layout {
-    fn of(files: &[(String, String)]) -> Self {
-        let mut layout = Self::default();
-        for (path, text) in files {
-            layout.folders.extend(path.rfind('/').map(|at| path[..=at].to_owned()));
-            let folder = path.strip_suffix("/mod.rs").or_else(|| path.strip_suffix(".rs")).unwrap_or(path);
-            for module in Source::read(text).test_modules {
-                layout.tests.extend([format!("{folder}/{module}.rs"), format!("{folder}/{module}/")]);
-            }
-        }
-        layout
-    }
-
-    fn is_test(&self, path: &str) -> bool {
-        let within = |test: &String| path == test || (test.ends_with('/') && path.starts_with(test));
-        path.ends_with("/tests.rs") || self.tests.iter().any(within)
-    }
-
-    /// A room's or folder's top file.
-    fn is_top(&self, path: &str) -> bool {
-        let folder = format!("{}/", path.trim_end_matches(".rs"));
-        path.ends_with("/mod.rs") || depth_of(path) <= 1 || self.folders.contains(&folder)
-    }
+/// The top file of a crate or a folder.
+fn is_top(path: &str, folders: &BTreeSet<String>) -> bool {
+    let name = path.rsplit('/').next().unwrap_or_default();
+    matches!(name, "lib.rs" | "main.rs" | "mod.rs") || folders.contains(&format!("{}/", path.trim_end_matches(".rs")))
 }
 
-fn check_file(path: &str, text: &str, layout: &Layout) -> Vec<String> {
-    let source = Source::read(text);
-    let paths = source.paths(depth_of(path));
+fn check_file(path: &str, text: &str, folders: &BTreeSet<String>) -> Vec<String> {
     let mut found = check_sizes(path, text);
-    found.extend(check_unfinished(text, &paths));
-    if layout.is_top(path) && !text.starts_with("//! ") {
+    found.extend(check_unfinished(text));
+    if is_top(path, folders) && !text.starts_with("//! ") {
         found.push((1, "a top file begins with `//!`: what it knows and must not know".to_owned()));
     }
-    if !layout.is_test(path) {
-        found.extend(check_walls(path, &source, &paths));
-    }
+    found.extend(layers::check(path, text));
     found.sort();
     found.dedup();
     found.into_iter().map(|(line, problem)| format!("{path}:{line}: {problem}")).collect()
 }
 
-/// Tests and benches stand on every wall; for the rest they are held to the same.
 fn check_test(path: &str, text: &str) -> Vec<String> {
     let mut found = check_sizes(path, text);
-    found.extend(check_unfinished(text, &Source::read(text).paths(0)));
+    found.extend(check_unfinished(text));
     let is_top = path.ends_with("/main.rs") || path.ends_with("/mod.rs") || path.split('/').count() == 2;
     if is_top && !text.starts_with("//! ") {
         found.push((1, "a top file begins with `//!`: what it tries".to_owned()));
@@ -138,93 +115,7 @@ fn check_test(path: &str, text: &str) -> Vec<String> {
     found.into_iter().map(|(line, problem)| format!("{path}:{line}: {problem}")).collect()
 }
 
-fn room_of(path: &str) -> &str {
-    let below = path.strip_prefix(CORE).or_else(|| path.strip_prefix("src/")).unwrap_or(path);
-    below.split('/').next().unwrap_or(below).trim_end_matches(".rs")
-}
-
-/// How many modules deep a file's own module is; 0 is the crate's root.
-fn depth_of(path: &str) -> usize {
-    let crates = CRATES.iter().copied().chain([CORE, "src/"]);
-    match crates.filter_map(|prefix| path.strip_prefix(prefix)).next().unwrap_or(path) {
-        "lib.rs" | "main.rs" => 0,
-        below => below.split('/').count() - usize::from(below.ends_with("/mod.rs")),
-    }
-}
-
 type Found = Vec<(usize, String)>;
-
-fn check_walls(path: &str, source: &Source, paths: &[Path]) -> Found {
-    let room = room_of(path);
-    let Some(wall) = WALLS.iter().find(|wall| wall.room == room) else {
-        return vec![(1, format!("{room} is no room of the table in tests/tidy/walls.rs"))];
-    };
-    let dependencies = dependencies();
-    let is_ours = |root: &str| !dependencies.contains(root) && !matches!(root, "std" | "core" | "alloc");
-    let local = source.local_names(paths, is_ours);
-    let mut found = Vec::new();
-    for path in paths {
-        found.extend(other_room(wall, path).map(|room| (path.line, format!("{} may not use {room}", wall.room))));
-        let shown = reached(path).filter(|parts| path.exported && !OPEN_ROOMS.contains(&parts[0].as_str()));
-        found.extend(shown.filter(|parts| parts[0] != wall.room).map(|parts| {
-            let through = parts.join("::");
-            (path.line, format!("{} re-exports crate::{through}: who uses it would see through the wall", wall.room))
-        }));
-        let root = path.parts[0].as_str();
-        let is_crate =
-            dependencies.contains(root) && (path.imported || (path.parts.len() > 1 && !local.contains(root)));
-        if is_crate && wall.crates.is_some_and(|crates| crates.iter().all(|(known, _)| *known != root)) {
-            found.push((path.line, format!("{} may not use the crate {root}", wall.room)));
-        }
-        let never = wall.never.iter().copied().flatten().filter(|name| names(path, name));
-        found.extend(never.map(|name| (path.line, format!("{} may never name {name}", wall.room))));
-    }
-    found
-}
-
-/// Where the path leads to below the crate's root, if it goes there.
-fn reached(path: &Path) -> Option<&[String]> {
-    let parts = &path.parts;
-    let supers = parts.iter().take_while(|part| *part == "super").count();
-    let rest = match parts[0].as_str() {
-        "crate" | "callgate" | "callgate_core" => &parts[1..],
-        "super" if supers >= path.depth => &parts[supers..],
-        _ => return None,
-    };
-    (!rest.is_empty()).then_some(rest)
-}
-
-/// The part of another room that the path leads to, if the wall forbids it.
-fn other_room(wall: &Wall, path: &Path) -> Option<String> {
-    let rest = reached(path)?;
-    let room = rest.first()?;
-    let reached = rest.join("::");
-    let is_within = |part: &str| {
-        part.is_empty() || reached == part || reached.strip_prefix(part).is_some_and(|rest| rest.starts_with("::"))
-    };
-    (room != wall.room && !wall.rooms.iter().any(|(part, _)| is_within(part))).then(|| format!("crate::{reached}"))
-}
-
-/// True when `name` is a stretch of the path.
-fn names(path: &Path, name: &str) -> bool {
-    let name: Vec<&str> = name.split("::").collect();
-    path.parts.windows(name.len()).any(|stretch| stretch.iter().zip(&name).all(|(part, word)| part == word))
-}
-
-/// The foreign crates of both `Cargo.toml`, as Rust names them.
-fn dependencies() -> BTreeSet<&'static str> {
-    static NAMES: std::sync::LazyLock<BTreeSet<String>> = std::sync::LazyLock::new(|| {
-        let manifests = [include_str!("../../Cargo.toml"), include_str!("../../src/core/Cargo.toml")];
-        let lines = manifests.iter().flat_map(|manifest| {
-            let section = manifest.split("\n[dependencies]\n").nth(1).unwrap_or_default();
-            section.lines().take_while(|line| !line.starts_with('['))
-        });
-        let names = lines.filter(|line| !line.starts_with('#')).filter_map(|line| line.split(['=', '.']).next());
-        let names = names.map(|name| name.trim().replace('-', "_"));
-        names.filter(|name| !name.is_empty() && !name.starts_with("callgate")).collect()
-    });
-    NAMES.iter().map(String::as_str).collect()
-}
 
 fn check_sizes(path: &str, text: &str) -> Found {
     let mut found = Vec::new();
@@ -241,14 +132,9 @@ fn check_sizes(path: &str, text: &str) -> Found {
     found
 }
 
-fn check_unfinished(text: &str, paths: &[Path]) -> Found {
+fn check_unfinished(text: &str) -> Found {
     let marks = text.lines().enumerate().filter(|(_, line)| line.contains(UNFINISHED));
-    let mut found: Found = marks.map(|(i, _)| (i + 1, format!("{UNFINISHED}: mend it"))).collect();
-    for path in paths {
-        let last = path.parts.last().filter(|last| matches!(last.as_str(), "todo!" | "unimplemented!"));
-        found.extend(last.map(|last| (path.line, format!("{last} is left"))));
-    }
-    found
+    marks.map(|(i, _)| (i + 1, format!("{UNFINISHED}: mend it"))).collect()
 }
 
 /// The file of a rule or a lint is its manual; its second paragraph begins with `first`.
@@ -285,22 +171,10 @@ fn check_siblings(path: &str, text: &str, rules: &BTreeSet<&str>) -> Vec<String>
     if !rules.contains(own) || path.ends_with("/tests.rs") {
         return Vec::new();
     }
-    let sibling = |path: &Path| {
-        let supers = path.parts.iter().take_while(|part| *part == "super").count();
-        let rest = match path.parts[0].as_str() {
-            "crate" | "callgate_core" if path.parts.get(1).is_some_and(|room| room == "rules") => &path.parts[2..],
-            "super" if supers + 1 == path.depth => &path.parts[supers..],
-            _ => return None,
-        };
-        let name = rest.first()?.clone();
-        (name != own && rules.contains(name.as_str())).then_some((path.line, name))
-    };
-    let paths = Source::read(text).paths(depth_of(path));
-    paths
-        .iter()
-        .filter_map(sibling)
-        .map(|(line, name)| format!("{path}:{line}: a rule may not see the rule {name}"))
-        .collect()
+    let text = text.replace("super::super::", "super::");
+    let named = ["super", "rules", "crate::rules"].into_iter().flat_map(|root| layers::below(root, &text));
+    let named = named.filter(|(_, name)| name != own && rules.contains(name.as_str()));
+    named.map(|(line, name)| format!("{path}:{line}: a rule may not see the rule {name}")).collect()
 }
 
 /// Every rule has its section in the example policy, not commented out.

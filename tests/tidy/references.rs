@@ -99,10 +99,6 @@ impl Sources {
                 _ => None,
             });
         }
-        // The map of the code names files from its own folder.
-        if path == "src/lib.rs" && line.starts_with("//!") {
-            found.extend(QUOTED.captures_iter(line).filter_map(|quoted| self.quoted("src/", &quoted)));
-        }
         found
     }
 

@@ -1,5 +1,5 @@
 //! What a host's event asks of a plane, and what the host is answered. The command on an agent's machine asks a server
-//! (`src/cli/hook`), and the server's own route asks itself (`route.rs`): both by this one way.
+//! (`src/agent/hook`), and the server's own route asks itself (`route.rs`): both by this one way.
 
 mod errors;
 mod messages;

@@ -1,6 +1,7 @@
 //! Every text that a model is told, side by side: reason by situation, from the stories in
 //! `tests/texts/situations.trace` to `tests/texts/catalogue.md`, which people review.
 //! `UPDATE=1 cargo nextest run --lib catalogue` writes it anew.
+#![expect(clippy::disallowed_methods, reason = "tests read files")]
 
 use std::fs;
 

@@ -1,5 +1,6 @@
 //! Whole stories against all rules: `tests/traces/*.trace`, one a file; two of each rule in `tests/traces/rules`; and
 //! the shipped example policy, rule by rule.
+#![expect(clippy::disallowed_methods, reason = "tests read files")]
 
 use std::{collections::BTreeSet, fs};
 

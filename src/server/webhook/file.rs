@@ -62,7 +62,7 @@ pub(crate) struct Webhook {
 
 impl Webhook {
     /// Reads the file, and what it names.
-    pub fn read(path: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
         let shown = path.display();
         let text = fs::read_to_string(path).with_context(|| format!("cannot read --approvals-webhook {shown}"))?;
         Self::parse(&text).map_err(|error| anyhow!("--approvals-webhook {shown}: {error:#}"))

@@ -1,3 +1,5 @@
+#![expect(clippy::disallowed_methods, reason = "tests read files")]
+
 use std::io::{BufRead as _, BufReader};
 
 use flate2::read::GzDecoder;

@@ -36,6 +36,7 @@
 //! halt session s | agent a | tool t | tenant;  resume …
 //! record c1 OUTCOME [cost 0.5] [=> retryable | final | superseded | settled]
 //! ```
+#![expect(clippy::disallowed_methods, reason = "tests read files")]
 
 mod expect;
 mod lateness;
