@@ -12,7 +12,7 @@ use super::{
     lines::Out,
     outcomes,
     plane::Failure,
-    proxy::{Key, Kind, Open, Proxy, Running},
+    state::{Key, Kind, Open, Proxy, Running},
 };
 use crate::mcp::{
     answer,

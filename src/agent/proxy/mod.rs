@@ -9,8 +9,8 @@ mod manage;
 mod outcomes;
 mod pipes;
 mod plane;
-mod proxy;
 mod seen;
+mod state;
 mod wrap;
 
 use std::{
@@ -28,8 +28,8 @@ pub use self::manage::{McpArgs, run};
 use self::{
     http::HttpArgs,
     plane::Plane,
-    proxy::{Proxy, State},
     seen::{Seen, normalized},
+    state::{Proxy, State},
 };
 use crate::host::FailOpen;
 use callgate_client::{

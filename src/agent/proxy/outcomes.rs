@@ -2,7 +2,7 @@
 
 use crate::{
     mcp::{message::Members, outcome::Outcome},
-    proxy::proxy::Running,
+    proxy::state::Running,
 };
 use callgate_core::domain::digest;
 use callgate_proto::time::duration;

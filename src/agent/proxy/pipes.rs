@@ -17,7 +17,7 @@ use super::{
     child::Server,
     judge::{Batch, Client, Fate, Waiting},
     lines::{self, LINE_BYTES_MAX, Lines, Out, Piece, WAITING_MAX},
-    proxy::Proxy,
+    state::Proxy,
 };
 use crate::mcp::{
     call::Call,

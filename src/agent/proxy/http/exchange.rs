@@ -17,7 +17,7 @@ use crate::{
     proxy::{
         judge::{Batch, Client, Decided},
         lines::{Out, WAITING_MAX},
-        proxy::{Key, Open, Proxy},
+        state::{Key, Open, Proxy},
     },
 };
 

@@ -27,7 +27,7 @@ use self::{
     sessions::Sessions,
     upstream::Upstream,
 };
-use super::{LAST_WORDS, Setup, lines::LINE_BYTES_MAX, proxy::Proxy};
+use super::{LAST_WORDS, Setup, lines::LINE_BYTES_MAX, state::Proxy};
 use callgate_client::signal;
 use callgate_net::listener::{Bound, Limits, Server, Way};
 

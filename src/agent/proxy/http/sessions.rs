@@ -14,7 +14,7 @@ use futures_util::future::join_all;
 use http::{HeaderMap, HeaderValue};
 use lru::LruCache;
 
-use crate::proxy::{Setup, proxy::Proxy};
+use crate::proxy::{Setup, state::Proxy};
 
 /// The header that names a session.
 const SESSION: &str = "mcp-session-id";
