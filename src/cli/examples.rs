@@ -30,7 +30,6 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     ),
     ("backup verify", &[("callgate backup verify /backup/callgate-monday", "")]),
     ("restore", &[("callgate restore /backup/callgate-monday --data-dir /var/lib/callgate", "")]),
-    ("database upgrade", &[("callgate database upgrade --data-dir /var/lib/callgate", "")]),
     ("database distribute", &[("callgate database distribute --database-url postgres://coordinator/callgate", "")]),
     ("database retain", &[("callgate database retain --older-than 90 --database-url postgres://db/callgate", "")]),
     (
@@ -288,7 +287,6 @@ mod tests {
         "database clock",
         "database distribute",
         "database retain",
-        "database upgrade",
         "demo",
         "export",
         "health",

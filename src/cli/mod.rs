@@ -61,7 +61,7 @@ enum Command {
     Serve(ServeConfig),
     /// Say whether a server serves: exit code 0 if it does, else 1
     Health(health::HealthArgs),
-    /// Move the private database to a newer PostgreSQL, spread that of a fleet over many machines, or drop what is old
+    /// Spread the database of a fleet over many machines, or drop what is old
     Database(upkeep::DatabaseArgs),
     /// Look at a deployment, and say of what is not as it should be how to mend it; exit code 1 when anything is wrong
     Doctor(Box<doctor::DoctorArgs>),

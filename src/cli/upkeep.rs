@@ -3,7 +3,7 @@
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
 
-use super::{backup, database_clock, retain};
+use super::{database_clock, retain};
 use callgate_store::{distribute, parse_url};
 
 /// What `callgate database` takes.
@@ -18,8 +18,6 @@ enum DatabaseCommand {
     /// Spread the tables over the workers of a Citus cluster, to try it: deploy/citus/README.md says what does not run
     /// there yet
     Distribute(DistributeArgs),
-    /// Move the private database to another major version of PostgreSQL; the data before is kept aside
-    Upgrade(backup::UpgradeArgs),
     /// Drop call trees that have been silent for long, and the months that nobody lives in any more
     Retain(retain::RetainArgs),
     /// Tell what retention knows of the clocks; confirm that the database's is right
@@ -37,7 +35,6 @@ struct DistributeArgs {
 pub(super) async fn run(args: DatabaseArgs) -> anyhow::Result<()> {
     let args = match args.command {
         DatabaseCommand::Distribute(args) => args,
-        DatabaseCommand::Upgrade(args) => return backup::upgrade(args).await,
         DatabaseCommand::Retain(args) => return retain::run(args).await,
         DatabaseCommand::Clock(args) => return database_clock::run(args).await,
     };

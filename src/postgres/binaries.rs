@@ -95,23 +95,6 @@ pub(super) async fn find(
     choose(vec![dir], cluster, account).await
 }
 
-/// Those to move a cluster of `major` to: in `pg_bin` when given, else the newest that is found.
-pub(super) async fn newer_than(pg_bin: Option<&Path>, major: u32) -> Result<Binaries, PrivatePostgresError> {
-    let mut newest: Option<Binaries> = None;
-    match pg_bin {
-        Some(_) => newest = Some(find(pg_bin, None, None).await?),
-        None => {
-            for dir in complete(everywhere().await) {
-                let Ok(version) = version_of(&dir.join("postgres"), None).await else { continue };
-                if newest.as_ref().is_none_or(|best| best.version.major < version.major) {
-                    newest = Some(Binaries { dir, version });
-                }
-            }
-        }
-    }
-    newest.filter(|found| found.version.major > major).ok_or(PrivatePostgresError::NothingNewer { major })
-}
-
 /// Directories in which programs may be.
 pub(super) async fn everywhere() -> Vec<PathBuf> {
     [on_path(), from_pg_config().await, installed()].concat()

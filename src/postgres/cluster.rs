@@ -10,7 +10,6 @@ use super::binaries::Binaries;
 use super::error::PrivatePostgresError;
 use super::layout::{self, Layout};
 use super::process::{self, last_lines};
-use super::upgrade;
 
 /// The superuser of the cluster, and the name of its database.
 pub(super) const NAME: &str = "callgate";
@@ -63,10 +62,6 @@ pub(super) async fn ensure(
     if fs::read_dir(&layout.pgdata).is_ok_and(|mut entries| entries.next().is_some()) {
         let what = "is not empty, and not a PostgreSQL cluster either";
         return Err(PrivatePostgresError::ForeignData { path: layout.pgdata.clone(), what });
-    }
-    // Between the two steps of an upgrade there is none, and an empty one would pass for all that ever was.
-    if let Some(kept) = upgrade::kept(&layout.root) {
-        return Err(PrivatePostgresError::HalfUpgraded { pgdata: layout.pgdata.clone(), kept });
     }
     tracing::info!(data_dir = %layout.root.display(), version = %binaries.version, "creating the private PostgreSQL");
     let unfinished = layout::private_dir_in(&layout.root, UNFINISHED_PREFIX)

@@ -48,7 +48,8 @@ pub enum PrivatePostgresError {
     #[error(
         "the database in {pgdata} was made by PostgreSQL {cluster_major}, but only {found} is installed: install \
          PostgreSQL {cluster_major} again beside it (or point --pg-bin at it), and serve on; or have both, and move \
-         the data with `callgate database upgrade`, which keeps the old data aside"
+         the data: `callgate backup` by the old programs, `callgate restore` by the new ones into another data \
+         directory"
     )]
     MajorMismatch {
         /// The cluster's directory.
@@ -57,16 +58,6 @@ pub enum PrivatePostgresError {
         cluster_major: u32,
         /// The versions found, with their directories.
         found: String,
-    },
-
-    /// No newer version to move a cluster to.
-    #[error(
-        "no PostgreSQL newer than {major}, of which the data is, was found: install one, or point --pg-bin at the \
-         directory of its programs"
-    )]
-    NothingNewer {
-        /// The major version of the data.
-        major: u32,
     },
 
     /// The programs that dump and restore are missing.
@@ -88,18 +79,6 @@ pub enum PrivatePostgresError {
         status: String,
         /// The last lines it wrote.
         said: String,
-    },
-
-    /// An upgrade was interrupted between its two last steps.
-    #[error(
-        "{pgdata} is missing, and {kept} was put aside by an upgrade that was interrupted: `mv {kept} {pgdata}`, then \
-         upgrade again"
-    )]
-    HalfUpgraded {
-        /// Where the cluster should be.
-        pgdata: PathBuf,
-        /// The one before.
-        kept: PathBuf,
     },
 
     /// A server runs on the data directory.
@@ -282,12 +261,6 @@ impl PrivatePostgresError {
     #[must_use]
     pub fn is_permission_denied(&self) -> bool {
         matches!(self, Self::Io { error, .. } if error.kind() == io::ErrorKind::PermissionDenied)
-    }
-
-    /// True when the data is of another major version than the programs.
-    #[must_use]
-    pub const fn is_other_major(&self) -> bool {
-        matches!(self, Self::MajorMismatch { .. })
     }
 
     /// True when the server ended because the disk is full.

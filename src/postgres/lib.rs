@@ -23,7 +23,7 @@ mod scram;
 mod server;
 mod supervisor;
 mod takeover;
-mod upgrade;
+mod vacant;
 
 use std::path::{Path, PathBuf};
 
@@ -37,7 +37,7 @@ pub use binaries::ServerVersion;
 pub use dump::DumpTools;
 pub use error::PrivatePostgresError;
 pub use supervisor::Phase;
-pub use upgrade::{Upgrade, clear, is_vacant};
+pub use vacant::{clear, is_vacant};
 
 use layout::Layout;
 use server::Server;

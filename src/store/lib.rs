@@ -20,6 +20,6 @@ pub use postgres::{
     CONNECTIONS_MAX, Carried, Claimed, Claims, Clocks, Commit, Committed, Contents, Counted, Deleted, Distributed,
     DueTree, DueTrees, Exported, FORGOTTEN_TREES, Forgetting, Found, Inspection, Judged, Learn, Load, PARTS, Pending,
     Place, Pool, Questions, QueueSlot, RETAIN_DAYS_MIN, Refusals, Reseal, Retained, Rights, SchemaState, SignedIn,
-    State, Store, StoreSettings, Traced, TriedTree, Uses, audit, carried, clocks, distribute, for_all, for_people,
-    inspect, look_over, make_roles, namespace, parse_url, reached_at, retain, settle_in,
+    State, Store, StoreSettings, Traced, TriedTree, Uses, analyze, audit, carried, clocks, distribute, for_all,
+    for_people, inspect, look_over, make_roles, namespace, parse_url, reached_at, retain,
 };

@@ -1,4 +1,4 @@
-//! `callgate backup`, `callgate restore` and `callgate database upgrade`, and what is known after them.
+//! `callgate backup` and `callgate restore`, and what is known after them.
 
 use std::{
     fs,
@@ -198,32 +198,17 @@ async fn the_private_database_moves_to_another_major_version() {
     let mut client = server.client().await;
     paid(&mut client, 1).await;
     drop(client);
-    let upgrade = ["database", "upgrade", "--data-dir", path(&data_dir), "--pg-bin", path(&other)];
-    let (code, _, error) = ran(&upgrade).await;
-    assert!(code == Some(1) && error.contains("stop `callgate serve` first"), "{error}");
     stopped(server).await;
 
     let (code, error) = refused(&["--data-dir", path(&data_dir), "--pg-bin", path(&other)]).await;
-    assert!(code == Some(1) && error.contains("callgate database upgrade"), "{error}");
-    // Killed while it dumps, and while it reads: the data before serves as it did.
-    let before = names(&data_dir);
-    for left in ["upgrade.dump.unfinished-", "upgrade"] {
-        let is_left = || names(&data_dir).iter().any(|name| name == left || left.len() > 8 && name.starts_with(left));
-        killed_when(&upgrade, left, is_left).await;
-        let server = Server::start(&home, &["--policy", path(&policy)]);
-        let mut client = server.client().await;
-        assert_eq!(pay(&mut client, 1).await, Decision::Reuse, "killed while {left} was made");
-        drop(client);
-        stopped(server).await;
-    }
-    let (code, said, error) = ran(&upgrade).await;
+    assert!(code == Some(1) && error.contains("`callgate restore` by the new ones"), "{error}");
+    let kept = home.folder().join("kept");
+    let (code, _, error) = ran(&["backup", path(&kept), "--data-dir", path(&data_dir)]).await;
     assert_eq!(code, Some(0), "{error}");
-    assert!(said.contains("when it serves as it should, remove that folder"), "{said}");
-    let kept = fs::read_dir(&data_dir).expect("a folder").flatten().map(|entry| entry.file_name());
-    let kept: Vec<_> = kept.filter(|name| name.to_string_lossy().starts_with("pg.old-")).collect();
-    assert_eq!(kept.len(), 1, "{kept:?}");
-    let now: Vec<String> = names(&data_dir).into_iter().filter(|name| !name.starts_with("pg.old-")).collect();
-    assert_eq!(now, before, "nothing else is left of those that were killed");
+    fs::rename(&data_dir, home.folder().join("old")).expect("renamed");
+    let restore = ["restore", path(&kept), "--data-dir", path(&data_dir), "--pg-bin", path(&other)];
+    let (code, _, error) = ran(&restore).await;
+    assert_eq!(code, Some(0), "{error}");
 
     let args = ["--policy", path(&policy), "--pg-bin", path(&other)];
     let server = Server::start(&home, &args);
@@ -232,9 +217,4 @@ async fn the_private_database_moves_to_another_major_version() {
     paid(&mut client, 2).await;
     drop(client);
     stopped(server).await;
-
-    // Between its two last steps an interrupted one leaves no cluster, and none is made beside what is kept.
-    fs::rename(data_dir.join("pg"), home.folder().join("away")).expect("renamed");
-    let (code, error) = refused(&["--data-dir", path(&data_dir), "--pg-bin", path(&other)]).await;
-    assert!(code == Some(1) && error.contains("was put aside by an upgrade"), "{error}");
 }

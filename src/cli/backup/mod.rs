@@ -1,9 +1,8 @@
-//! `callgate backup`, `callgate restore`, `callgate database upgrade`: the private database in a folder of files, and
-//! back, on PostgreSQL of the same or a newer major version. A server may go on while it is backed up.
+//! `callgate backup` and `callgate restore`: the private database in a folder of files, and back, on PostgreSQL of the
+//! same or a newer major version. A server may go on while it is backed up.
 
 mod folder;
 mod shelf;
-mod upgrade;
 mod verify;
 
 use std::{
@@ -23,9 +22,7 @@ use callgate_postgres::{
     is_vacant,
 };
 use callgate_server::database;
-use callgate_store::{Carried, SchemaState, carried, make_roles, parse_url, settle_in};
-
-pub(super) use upgrade::{UpgradeArgs, upgrade};
+use callgate_store::{Carried, SchemaState, analyze, carried, make_roles, parse_url};
 
 /// What `callgate backup` takes.
 #[derive(Debug, Args)]
@@ -170,7 +167,7 @@ pub(super) async fn restore(args: RestoreArgs) -> anyhow::Result<()> {
     let private = PrivatePostgres::start(&Settings { data_dir: staging.clone(), pg_bin: args.pg_bin }).await?;
     let version = private.server_version().clone();
     let filled = match newer_than(&version, &manifest) {
-        Ok(()) => fill(&private, &args.folder, manifest.postgres_major, None).await,
+        Ok(()) => fill(&private, &args.folder, manifest.postgres_major).await,
         Err(older) => Err(older),
     };
     private.stop().await?;
@@ -221,12 +218,12 @@ fn refusal(manifest: &Manifest) -> Option<String> {
 }
 
 /// Fills an empty cluster from a folder.
-async fn fill(private: &PrivatePostgres, folder: &Path, dumped_by: u32, verifier: Option<&str>) -> anyhow::Result<()> {
+async fn fill(private: &PrivatePostgres, folder: &Path, dumped_by: u32) -> anyhow::Result<()> {
     let tools = DumpTools::find(private.bin_dir(), dumped_by).await?;
     let options = || parse_url(&private.connection().url()).context("the private PostgreSQL's own URL");
     let roles = std::fs::read_to_string(folder.join(ROLES)).context("the roles cannot be read")?;
     let roles: Vec<String> = roles.split(";\n").filter(|role| !role.is_empty()).map(str::to_owned).collect();
     make_roles(options()?, &roles).await.context("the roles cannot be made")?;
     tools.restore(private.connection(), &folder.join(DUMP)).await?;
-    settle_in(options()?, verifier).await.context("the restored database cannot be used")
+    analyze(options()?).await.context("the restored database cannot be used")
 }

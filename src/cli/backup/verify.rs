@@ -70,7 +70,7 @@ pub(super) async fn verify(
     let version = private.server_version().clone();
     let found = async {
         super::newer_than(&version, &manifest)?;
-        super::fill(&private, folder, manifest.postgres_major, None).await.context("the backup does not restore")?;
+        super::fill(&private, folder, manifest.postgres_major).await.context("the backup does not restore")?;
         let options = parse_url(&private.connection().url()).context("the private PostgreSQL's own URL")?;
         look_over(options).await.context("what was restored cannot be read")
     };

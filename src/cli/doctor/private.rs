@@ -46,10 +46,7 @@ pub(super) async fn looked_at(config: &DatabaseConfig) -> (Vec<Check>, Option<St
 fn programs_of(found: Result<String, callgate_postgres::PrivatePostgresError>) -> Check {
     match found {
         Ok(found) => Check::ok(AREA, "programs", found),
-        Err(error) => {
-            let cure = if error.is_other_major() { "callgate database upgrade" } else { "do what it says" };
-            Check::wrong(AREA, "programs", error, cure)
-        }
+        Err(error) => Check::wrong(AREA, "programs", error, "do what it says"),
     }
 }
 

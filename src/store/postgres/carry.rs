@@ -32,8 +32,6 @@ pub struct Carried {
     pub schema: SchemaState,
     /// The last migration that was applied; none where there is no schema.
     pub newest: Option<i64>,
-    /// The owner's password as it is stored.
-    pub verifier: String,
 }
 
 /// Reads it.
@@ -49,9 +47,7 @@ pub async fn carried(options: PgConnectOptions) -> Result<Carried, OpenError> {
         0 => None,
         _ => sqlx::query_scalar("select max(version) from _sqlx_migrations").fetch_one(&mut conn).await?,
     };
-    let verifier = "select coalesce(rolpassword, '') from pg_authid where rolname = current_user";
-    let verifier = sqlx::query_scalar(verifier).fetch_one(&mut conn).await?;
-    Ok(Carried { roles, schema, newest, verifier })
+    Ok(Carried { roles, schema, newest })
 }
 
 /// Makes the roles in a new cluster, all or none.
@@ -67,20 +63,12 @@ pub async fn make_roles(options: PgConnectOptions, roles: &[String]) -> Result<(
     Ok(tx.commit().await?)
 }
 
-/// The end of it: statistics for the planner, and the owner's password as it was, where that is to stay.
+/// The end of it: statistics for the planner.
 ///
 /// # Errors
 /// [`OpenError`] as the database says.
-pub async fn settle_in(options: PgConnectOptions, verifier: Option<&str>) -> Result<(), OpenError> {
-    let mut conn = plain(options).await?;
-    conn.execute("analyze").await?;
-    if let Some(verifier) = verifier {
-        let owner: String = sqlx::query_scalar("select format('alter role %I password %L', current_user, $1::text)")
-            .bind(verifier)
-            .fetch_one(&mut conn)
-            .await?;
-        conn.execute(AssertSqlSafe(owner)).await?;
-    }
+pub async fn analyze(options: PgConnectOptions) -> Result<(), OpenError> {
+    plain(options).await?.execute("analyze").await?;
     Ok(())
 }
 

@@ -86,7 +86,7 @@ use callgate_core::domain::{
     time::Timestamp,
 };
 
-pub use carry::{Carried, carried, make_roles, settle_in};
+pub use carry::{Carried, analyze, carried, make_roles};
 pub use clocks::{Clocks, clocks};
 pub use commits::Commit;
 pub use connect::{parse_url, reached_at};

@@ -1,0 +1,63 @@
+//! Data directories that are being made: removed, or found empty.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use super::error::PrivatePostgresError;
+use super::layout::{DirLock, Layout};
+use super::takeover;
+
+/// How long a server whose callgate was killed may take to end.
+const ENDING_LOOK_EVERY: Duration = Duration::from_millis(100);
+const ENDING_LOOKS_MAX: u32 = 300;
+
+/// Removes a data directory that was being made, unless somebody is at work there.
+///
+/// # Errors
+///
+/// [`PrivatePostgresError::Locked`], or what keeps it from being removed.
+pub async fn clear(data_dir: &Path) -> Result<(), PrivatePostgresError> {
+    // What it leads to is somebody else's, and a database would be made there.
+    if data_dir.is_symlink() {
+        let link = io::Error::new(io::ErrorKind::InvalidInput, "it is a link, and links are not followed here");
+        return Err(PrivatePostgresError::io("remove", data_dir)(link));
+    }
+    if !data_dir.exists() {
+        return Ok(());
+    }
+    let layout = Layout::open(data_dir)?;
+    let _lock = DirLock::take(&layout)?;
+    // Its callgate is gone, and so its server and its programs end: not in the same moment.
+    for _ in 0..ENDING_LOOKS_MAX {
+        let runs = matches!(takeover::running(&layout.pgdata).await, Ok(Some(_)));
+        if !data_dir.exists() {
+            return Ok(());
+        }
+        match if runs { Err(io::ErrorKind::ResourceBusy.into()) } else { fs::remove_dir_all(data_dir) } {
+            Err(error) if is_busy(&error) => tokio::time::sleep(ENDING_LOOK_EVERY).await,
+            removed => return removed.map_err(PrivatePostgresError::io("remove", data_dir)),
+        }
+    }
+    Err(PrivatePostgresError::Runs { data_dir: data_dir.to_owned() })
+}
+
+/// Somebody is at work there, and has just made a file where all were removed, or removed one.
+fn is_busy(error: &io::Error) -> bool {
+    use io::ErrorKind::{DirectoryNotEmpty, NotFound, ResourceBusy};
+    matches!(error.kind(), DirectoryNotEmpty | NotFound | ResourceBusy)
+}
+
+/// True when nothing is there, or an empty directory.
+///
+/// # Errors
+///
+/// What keeps this user from looking.
+pub fn is_vacant(data_dir: &Path) -> Result<bool, PrivatePostgresError> {
+    match fs::read_dir(data_dir) {
+        Ok(mut entries) => Ok(entries.next().is_none()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
+        Err(error) => Err(PrivatePostgresError::io("read", data_dir)(error)),
+    }
+}
