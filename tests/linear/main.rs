@@ -1,5 +1,5 @@
-//! What reads foreign text takes no more steps a byte for a longer text. `counted` is a program of its own, built here by
-//! a compiler that counts every basic block of it, dependencies and C included: no reader can forget to count.
+//! What reads foreign text takes no more steps a byte for a longer text. `counted` is a program of its own, built here
+//! by a compiler that counts every basic block of it, dependencies and C included: no reader can forget to count.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::print_stdout, reason = "figures")]

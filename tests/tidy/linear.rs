@@ -27,7 +27,7 @@ pub(crate) fn check_linear(path: &str, text: &str, rows: &str) -> Vec<String> {
     let Some(folder) = FOLDERS.iter().find(|folder| path.starts_with(*folder)) else { return Vec::new() };
     let file = path.strip_prefix(if *folder == "src/core/" { folder } else { "src/" }).unwrap_or(path);
     let rows: Vec<&str> =
-        rows.split(['"', ';']).filter_map(|row| row.trim().strip_prefix(&format!("{file}: "))).collect();
+        rows.split(['"', ';', '\\']).filter_map(|row| row.trim().strip_prefix(&format!("{file}: "))).collect();
     let is_named = |name: &str| rows.iter().any(|row| row.split([' ', ',']).any(|known| known == name));
     let code = text.split("#[cfg(test)]\nmod ").next().unwrap_or(text);
     let missing = FUNCTION.captures_iter(code).filter(|function| {

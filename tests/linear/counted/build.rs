@@ -1,5 +1,5 @@
-//! Has the linker lead through the counter what no compiler's flag reaches: copies and comparisons of the C library, and
-//! searches of Rust's own that come compiled.
+//! Has the linker lead through the counter what no compiler's flag reaches: copies and comparisons of the C library,
+//! and searches of Rust's own that come compiled.
 
 use std::{env, fs, path::Path, process::Command};
 
@@ -36,7 +36,9 @@ fn main() {
         let Some(symbol) = symbol(&core, name) else { continue };
         let given = if takes.starts_with('x') { "x, text" } else { "text" };
         wrappers.push_str(&format!(
-            "unsafe extern \"Rust\" {{ #[link_name = \"__real_{symbol}\"] safe fn real{symbol}({takes}) -> {gives}; }}\n\
+            "unsafe extern \"Rust\" {{\n\
+                 #[link_name = \"__real_{symbol}\"] safe fn real{symbol}({takes}) -> {gives};\n\
+             }}\n\
              #[unsafe(export_name = \"__wrap_{symbol}\")]\n\
              #[allow(non_snake_case)]\n\
              fn wrap{symbol}({takes}) -> {gives} {{\n\

@@ -1,5 +1,5 @@
-//! Counts what each row of the table takes for its worst texts at once, twice, four and eight times the length, and says
-//! which take more steps a byte than their row allows, or more for a longer text.
+//! Counts what each row of the table takes for its worst texts at once, twice, four and eight times the length, and
+//! says which take more steps a byte than their row allows, or more for a longer text.
 
 mod rows;
 mod steps;

@@ -1,5 +1,5 @@
-//! The table: what reads foreign text, how many steps a byte it may take, and the texts that take it longest. A row names
-//! the functions that it covers by file; `tests/tidy/linear.rs` finds those that no row names.
+//! The table: what reads foreign text, how many steps a byte it may take, and the texts that take it longest. A row
+//! names the functions that it covers by file; `tests/tidy/linear.rs` finds those that no row names.
 
 use std::{fmt::Debug, sync::LazyLock};
 
@@ -184,7 +184,8 @@ rows! {
         let mut secrets = Secrets::default();
         (REDACTION.text(t, &mut secrets).len(), secrets.without(t).len())
     });
-    "domain/redaction.rs: json stored" <= 2_200 &[w::SECRETS, w::NUMBERS, w::ALIKE, w::ADDRESSES], |t| of_json(t, |value| {
+    "domain/redaction.rs: json stored" <= 2_200
+        &[w::SECRETS, w::NUMBERS, w::ALIKE, w::ADDRESSES], |t| of_json(t, |value| {
         let mut secrets = Secrets::default();
         (REDACTION.json(value, &mut secrets), REDACTION.stored(t, Some(value), &mut secrets).len())
     });
@@ -259,14 +260,16 @@ rows! {
         held("args.a.exists(k, args.a[k] == 1) || args.a.text.matches('^(a|b)+$')", t);
     "shell/mod.rs: read" <= 2_300 SHELL, |t| count(|| shell::read(t, Some("/home/x")));
     "domain/call.rs: new; policy/mod.rs: propose" <= 410 JSONS, |t| judged("look", json(t));
-    "policy/mod.rs: propose; rules/tamper_protection.rs: check" <= 2_800 SHELL, |t| judged("Bash", member("command", t));
+    "policy/mod.rs: propose; \
+     rules/tamper_protection.rs: check" <= 2_800 SHELL, |t| judged("Bash", member("command", t));
     "rules/tamper_protection.rs: check" <= 880 &[w::PATH, w::LETTERS, w::QUOTES, w::GROWING], |t|
         judged("Edit", member("file_path", t));
     "engine/record.rs: record, of an error; offline/world.rs: record record_as" <= 4_200 ERRORS, |t|
         recorded(report::Report { error: Some(error(t)), ..reported(OutcomeStatus::Error) });
     "tool_list/read.rs: read" <= 210 JSONS, |t| count(|| (tool_list::read("list", t).is_ok(),
         tool_list::read("list", &json!({"tools": value(t)}).to_string()).is_ok()));
-    "tool_list/params.rs: nodes forms types is_only is_bound; policy/normalizers.rs: fits; rules/condition.rs: misfits" <= 16_000
+    "tool_list/params.rs: nodes forms types is_only is_bound; policy/normalizers.rs: fits; \
+     rules/condition.rs: misfits" <= 16_000
         TEXTS, |t| {
         let Ok(list) = tool_list::read("list", &listed(t)) else { return 0 };
         count(|| {
@@ -300,7 +303,8 @@ rows! {
         let page = t.replace("items", "tools").replace("\"id\"", "\"name\"");
         count(|| mcp::inventory::Inventory::default().observe(&page))
     };
-    "mcp/answer.rs: result unjudged gone unreadable progress with_note; mcp/call.rs: with_arguments with_argument" <= 1_300
+    "mcp/answer.rs: result unjudged gone unreadable progress with_note; \
+     mcp/call.rs: with_arguments with_argument" <= 1_300
         &[w::CONTENT, w::MEMBERS, w::QUOTES], |t| count(|| (mcp::answer::with_note(t, t), mcp::answer::unreadable(t),
             mcp::call::with_argument(t, "k", "1"), mcp::call::with_arguments(t, t)));
 }

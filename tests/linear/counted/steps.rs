@@ -1,5 +1,5 @@
-//! Steps are basic blocks that were run, counted by what the compiler puts into each of them, and every sixteen bytes that
-//! a function of the C library or a compiled search goes over. Nothing here calls another function: that would be
+//! Steps are basic blocks that were run, counted by what the compiler puts into each of them, and every sixteen bytes
+//! that a function of the C library or a compiled search goes over. Nothing here calls another function: that would be
 //! counted, too.
 
 use std::hint::black_box;
