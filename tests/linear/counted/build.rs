@@ -40,7 +40,7 @@ fn main() {
                  #[link_name = \"__real_{symbol}\"] safe fn real{symbol}({takes}) -> {gives};\n\
              }}\n\
              #[unsafe(export_name = \"__wrap_{symbol}\")]\n\
-             #[allow(non_snake_case)]\n\
+             #[allow(non_snake_case, clippy::match_single_binding)]\n\
              fn wrap{symbol}({takes}) -> {gives} {{\n\
                  let found = real{symbol}({given});\n\
                  add(match found {{ {went} }});\n\
