@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{
-    UNFINISHED, check_file, check_manual, check_policy, check_registered, check_siblings, check_test,
+    UNFINISHED, check_file, check_linear, check_manual, check_policy, check_registered, check_siblings, check_test,
     references::Sources,
 };
 
@@ -147,5 +147,17 @@ fn a_command_that_does_not_exist_is_seen() {
         ("psql -f x.sql", false),
     ] {
         assert_eq!(sources.wrong(command).is_some(), is_wrong, "{command}: {:?}", sources.wrong(command));
+    }
+}
+
+#[test]
+fn a_reader_of_foreign_text_without_a_row_is_seen() {
+    let rows = "\"domain/x.rs: known; domain/y.rs: other\" <= 1";
+    let said = |text: &str| check_linear("src/core/domain/x.rs", text, rows).join("\n");
+    assert_eq!(said("pub fn known(text: &str) -> u8 {}\npub fn named(name: &str, at: usize) {}"), "");
+    for text in
+        ["pub fn other(text: &str) {}", "    pub fn other(\n        &self,\n        read: Option<&Json>,\n    ) {}"]
+    {
+        assert!(said(text).contains("x.rs: no row of tests/linear/counted/rows.rs names other"), "{text}");
     }
 }

@@ -5,6 +5,7 @@
 mod canaries;
 mod dependencies;
 mod layers;
+mod linear;
 mod references;
 mod unused;
 
@@ -13,6 +14,8 @@ use std::{
     fs,
     path::{Path as FilePath, PathBuf},
 };
+
+use linear::{ROWS, check_linear};
 
 const LINES_MAX: usize = 400;
 const COLUMNS_MAX: usize = 120;
@@ -56,6 +59,8 @@ fn the_house_is_tidy() {
     let rules: BTreeSet<&str> = ids.clone().collect();
     violations.extend(check_registered(RULES, &NO_RULES, paths(), &rules));
     violations.extend(files.iter().flat_map(|(path, text)| check_siblings(path, text, &rules)));
+    let read = files.iter().filter(|(path, _)| !layout.is_test(path));
+    violations.extend(read.flat_map(|(path, text)| check_linear(path, text, ROWS)));
     if let Ok(policy) = fs::read_to_string(FilePath::new(ROOT).join("deploy/policy.example.yaml")) {
         violations
             .extend(check_policy(&policy, callgate_core::rules::RULES.iter().map(|rule| (rule.id, rule.section))));

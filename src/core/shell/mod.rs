@@ -25,6 +25,11 @@ const OPERATORS_MAX: usize = 1_000;
 const OPERATORS: &[u8] = b"|&;()<>$`{[\n";
 /// How often the parser may tell of its progress, each time after some hundred steps. The longest line takes 2,000.
 const PROGRESS_MAX: usize = 8_000;
+/// The parser is given a line in pieces, and so many reads of them each: where it may be a pattern (`a@a@`), it looks
+/// from every character to the end.
+const PIECE_BYTES: usize = 256;
+const READS_PER_PIECE: usize = 8;
+const READS_MIN: usize = 64;
 
 /// What a part of a line does, from the least to the most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -5,7 +5,8 @@ use std::ops::ControlFlow;
 use tree_sitter::{Node, ParseOptions, ParseState, Parser, Tree};
 
 use super::{
-    DEPTH_MAX, Kind, LINE_BYTES_MAX, OPERATORS, OPERATORS_MAX, PROGRESS_MAX, call,
+    DEPTH_MAX, Kind, LINE_BYTES_MAX, OPERATORS, OPERATORS_MAX, PIECE_BYTES, PROGRESS_MAX, READS_MIN, READS_PER_PIECE,
+    call,
     path::{Found, resolved},
     table::TABLE,
     word::{self, Word},
@@ -44,8 +45,15 @@ fn parsed(parser: &mut Parser, line: &str) -> Option<Tree> {
         if is_over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
     let options = ParseOptions::new().progress_callback(&mut go_on);
-    let from = |at: usize, _| line.as_bytes().get(at..).unwrap_or_default();
-    parser.parse_with_options(&mut { from }, None, Some(options))
+    let (mut reads, bytes) = (0, line.as_bytes());
+    let reads_max = READS_MIN + READS_PER_PIECE * bytes.len() / PIECE_BYTES;
+    let mut from = |at: usize, _| {
+        reads += 1;
+        let end = if reads > reads_max { at } else { at + PIECE_BYTES };
+        bytes.get(at..end.min(bytes.len())).unwrap_or_default()
+    };
+    let tree = parser.parse_with_options(&mut from, None, Some(options));
+    tree.filter(|_| reads <= reads_max)
 }
 
 /// What is known so far.

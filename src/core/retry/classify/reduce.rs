@@ -104,8 +104,10 @@ static PARTS: LazyLock<[Regex; 3]> = LazyLock::new(|| {
     [r"(?is)<title[^>]*>(.*?)</title>", r"(?is)<h1[^>]*>(.*?)</h1>", r"(?is)<(?:p|pre)(?:\s[^>]*)?>(.*?)</(?:p|pre)>"]
         .map(fixed)
 });
-static UNSEEN: LazyLock<Regex> =
-    LazyLock::new(|| fixed(r"(?is)<script.*?</script>|<style.*?</style>|<head.*?</head>|<!--.*?-->"));
+// One after the other: together, what is never closed would be searched for its end again behind each of the others.
+static UNSEEN: LazyLock<[Regex; 4]> = LazyLock::new(|| {
+    [r"(?is)<script.*?</script>", r"(?is)<style.*?</style>", r"(?is)<head.*?</head>", r"(?s)<!--.*?-->"].map(fixed)
+});
 static TAG: LazyLock<Regex> = LazyLock::new(|| fixed(r"(?s)<[^>]*>"));
 
 /// The title, the heading and the first paragraph of an HTML page, behind whatever text precedes it.
@@ -121,7 +123,8 @@ fn page(text: &str) -> Option<String> {
         }
     }
     if parts.is_empty() {
-        parts.push(untagged(&UNSEEN.replace_all(html, " ")));
+        let seen = UNSEEN.iter().fold(html.to_owned(), |html, part| part.replace_all(&html, " ").into_owned());
+        parts.push(untagged(&seen));
     }
     Some(format!("{} {}", before.trim(), parts.join("; ")))
 }

@@ -6,14 +6,19 @@ use super::functions::ITEMS;
 
 /// Longest problem of the library that is passed on, in characters.
 const PROBLEM_MAX: usize = 160;
+/// Letters that may differ in a name.
+const EDITS_MAX: usize = 3;
 
 /// The name among the known ones that was probably meant: at most a third of its letters are other ones.
 #[must_use]
 pub fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     let word = name.to_lowercase();
     let edits = |option: &str| strsim::damerau_levenshtein(&option.to_lowercase(), &word);
-    let best = known.iter().map(|option| (edits(option), *option)).min()?;
-    let allowed = (word.chars().count().max(best.1.chars().count()) / 3).clamp(1, 3);
+    // One that is longer or shorter by more letters than may differ needs no table of all their pairs.
+    let length = word.chars().count();
+    let is_as_long = |option: &&&str| option.chars().count().abs_diff(length) <= EDITS_MAX;
+    let best = known.iter().filter(is_as_long).map(|option| (edits(option), *option)).min()?;
+    let allowed = (length.max(best.1.chars().count()) / 3).clamp(1, EDITS_MAX);
     (best.0 <= allowed).then_some(best.1)
 }
 

@@ -1,0 +1,56 @@
+//! Counts what each row of the table takes for its worst texts at once, twice, four and eight times the length, and
+//! says which take more steps a byte than their row allows, or more for a longer text.
+
+mod rows;
+mod steps;
+mod worst;
+
+#[allow(dead_code, unused_imports, reason = "rows call a part of it")]
+#[path = "../../../src/agent/hosts/mod.rs"]
+mod hosts;
+#[allow(dead_code, unused_imports, reason = "rows call a part of it")]
+#[path = "../../../src/agent/mcp/mod.rs"]
+mod mcp;
+
+use std::{hint::black_box, process::ExitCode};
+
+/// The shortest length, in bytes: past it what is bounded (the signature of an error) has reached its bound.
+const BYTES: usize = 2_048;
+/// By how much a byte may take more steps when the text is twice as long: `n log n` does, and tables that grow.
+const GROWTH_MAX: f64 = 1.3;
+/// So few steps a byte are nothing; a reader that refuses a long text at once takes less.
+const FEW: u64 = 100;
+
+fn main() -> ExitCode {
+    let text = "a".repeat(1 << 16);
+    let compiled = steps::count(|| black_box(&text).find('x')).min(steps::count(|| black_box(&text).chars().count()));
+    let mut wrong: Vec<String> = Vec::new();
+    if compiled < 1 << 12 {
+        wrong.push(format!("searches that come compiled are not counted: {compiled} steps for {} bytes", text.len()));
+    }
+    println!("| functions | steps a byte | at most | of |\n|---|---|---|---|");
+    for row in rows::ROWS {
+        // Tables that are made at first are not counted.
+        for worst in row.worst {
+            (row.steps)(&worst.text(BYTES));
+        }
+        let mut most = (0, String::new());
+        for worst in row.worst {
+            let taken = [1, 2, 4, 8].map(|times| {
+                let text = worst.text(BYTES * times);
+                (row.steps)(&text) as f64 / text.len() as f64
+            });
+            let [_, _, before, last] = taken;
+            most = most.max((last as u64, format!("{worst:?}")));
+            if last > before * GROWTH_MAX && last as u64 > FEW {
+                wrong.push(format!("{}: steps a byte grow with the text: {taken:.0?} of {worst:?}", row.of));
+            }
+        }
+        println!("| {} | {} | {} | `{}` |", row.of, most.0, row.most, most.1);
+        if most.0 > row.most {
+            wrong.push(format!("{}: {} steps a byte of {}; at most {} are allowed", row.of, most.0, most.1, row.most));
+        }
+    }
+    wrong.iter().for_each(|wrong| eprintln!("{wrong}"));
+    if wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
