@@ -268,6 +268,17 @@ impl Store {
         self.time.now()
     }
 
+    /// The time that ends leases: a forward step of the database's clock ends none before its time.
+    #[must_use]
+    pub fn now_of_leases(&self) -> Timestamp {
+        self.time.of_leases()
+    }
+
+    /// Tells [`Self::now`] that the database's clock was stepped forward, in milliseconds: for tests of that.
+    pub fn step(&self, ms: u64) {
+        self.time.observe(self.time.now().plus_ms(ms));
+    }
+
     /// Moves [`Self::now`] ahead of the database's time, in milliseconds: for tests of what takes hours.
     pub fn skip(&self, ms: u64) {
         self.time.skip(ms);
