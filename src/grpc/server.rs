@@ -89,7 +89,8 @@ pub async fn starting<T>(
     let (reporter, health_service) = tonic_health::server::health_reporter();
     let reporter = health::Reporter::new(reporter);
     reporter.start().await;
-    let (server, ending, mut servers) = (listener::Server::new(settings.limits.clone()), Stop::default(), JoinSet::new());
+    let (server, ending, mut servers) =
+        (listener::Server::new(settings.limits.clone()), Stop::default(), JoinSet::new());
     let sources = Sources { scrape: settings.scrape.clone(), readiness: reporter.readiness() };
     for listener in listeners {
         let web = match listener.operations() {

@@ -131,7 +131,8 @@ async fn a_start_waits_for_a_database_that_answers_nobody_yet() {
     let args = args.map(str::to_owned);
     let starting = tokio::task::spawn_blocking(move || Server::logging(&args.each_ref().map(String::as_str), &kept));
     until("the wait", async || fs::read_to_string(&log).is_ok_and(|log| log.contains("is waited for"))).await;
-    let ready = async || said_at(operations, "GET /readyz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").await;
+    let ready =
+        async || said_at(operations, "GET /readyz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").await;
     let told = ready().await;
     assert!(told.starts_with("HTTP/1.1 503") && told.ends_with("the server starts\n"), "{told}");
     let channel = in_time("a connection", Endpoint::from_shared(socket).expect("an address").connect()).await;

@@ -184,7 +184,8 @@ impl FromRequestParts<Console> for Led {
 
 async fn back(State(console): State<Console>, Led(shown): Led, Query(back): Query<Back>) -> Result<Response, Fault> {
     let again = || Fault::new(StatusCode::BAD_REQUEST, "this sign-in was not begun in your browser, or took too long");
-    let Begun { secret, place, at, next } = Secret::begun(&shown.headers, console.gate.console_key()).ok_or_else(again)?;
+    let Begun { secret, place, at, next } =
+        Secret::begun(&shown.headers, console.gate.console_key()).ok_or_else(again)?;
     let since = console.gate.now().as_millis().abs_diff(at.as_millis());
     if !same(&state(&secret, at), &back.state) || u128::from(since) > SIGN_IN.as_millis() {
         return Err(again());

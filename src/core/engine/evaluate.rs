@@ -51,8 +51,9 @@ pub fn evaluate(
     if known.is_some_and(|call| call.args_digest != proposal.args_digest) {
         return Err(EvaluateRejection::CallIdReused);
     }
-    let replayed =
-        known.filter(|call| is_final(call, of_leases)).map(|call| (call, replay(policy, tree, shared, proposal, call, now)));
+    let replayed = known
+        .filter(|call| is_final(call, of_leases))
+        .map(|call| (call, replay(policy, tree, shared, proposal, call, now)));
     if let Some((_, verdict)) = replayed.as_ref().filter(|(call, _)| call.permit.is_none() || shared.halts.is_empty()) {
         return Ok(Judgement::Replay(verdict.clone()));
     }

@@ -203,10 +203,11 @@ async fn strangers_ask_an_issuer_so_often_and_the_database_never_and_shut_nobody
     let mut person = Browser::of(plane, "ada", &[Role::Admin]).await;
     let begun = scene.begin(0).await;
     scene.gives(0, "another");
-    while scene.led(&begun.cookie, &begun.state, "").await.status == StatusCode::BAD_REQUEST {}
+    for _ in 0..20 {
+        scene.led(&begun.cookie, &begun.state, "").await;
+    }
     let asked = || scene.desks[0].lock().expect("no panic").asked.len();
     let before = asked();
-    assert!(before < 60, "{before}");
     assert_eq!(scene.led(&begun.cookie, &begun.state, "").await.status, StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(Browser::new(plane).get("/sign-in/with/0").await.status, StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(asked(), before, "nor is the issuer asked");
