@@ -211,7 +211,11 @@ pub(crate) const WALLS: &[Wall] = &[
     },
     Wall {
         room: "store",
-        rooms: &[("domain", "what it keeps"), ("sealing", "as it keeps it")],
+        rooms: &[
+            ("domain", "what it keeps"),
+            ("sealing", "as it keeps it"),
+            ("clock", "this machine's, which a start compares the database's with"),
+        ],
         crates: None,
         never: &[DAYTIME, WIRE, &["anyhow", "clap", "opentelemetry"]],
     },

@@ -30,7 +30,7 @@ const LOCK: i64 = 0x6361_6c6c_0004;
 /// Rows of the first transaction, and of one at most.
 const ROWS: i64 = 16;
 const ROWS_MAX: i64 = 512;
-/// Bytes of the rows that one transaction seals, beside its last one: it is idle meanwhile, which ends it in two seconds.
+/// Bytes of the rows that one transaction seals, beside its last one: it is idle meanwhile, and is ended after 2 s.
 const BYTES_MAX: usize = 4 << 20;
 /// Bytes at the beginning of a stored text that tell with which key it is sealed.
 const HEAD_BYTES: usize = MARK.len() + KEY_ID_BYTES_MAX + 1;
