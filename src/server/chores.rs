@@ -51,7 +51,7 @@ async fn expire_leases(gate: Arc<Gate>) {
     every(LEASES_EVERY, "calls that were never recorded could not be settled", || {
         let gate = Arc::clone(&gate);
         async move {
-            let settled = gate.expire_leases(gate.now()).await?;
+            let settled = gate.expire_leases(gate.now_of_leases()).await?;
             if settled > 0 {
                 tracing::info!(settled, "calls were never recorded and count as unknown");
             }

@@ -205,6 +205,17 @@ impl Gate {
         self.store.now()
     }
 
+    /// The time that ends leases: a forward step of the database's clock ends none before its time.
+    #[must_use]
+    pub fn now_of_leases(&self) -> Timestamp {
+        self.store.now_of_leases()
+    }
+
+    /// Steps the database's clock forward, as this replica sees it, in milliseconds: for tests.
+    pub fn step(&self, ms: u64) {
+        self.store.step(ms);
+    }
+
     /// Lets time pass, in milliseconds: for tests of what takes hours.
     pub fn skip(&self, ms: u64) {
         self.store.skip(ms);

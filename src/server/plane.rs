@@ -62,7 +62,8 @@ impl Plane {
         let follow = file.map(|(path, text)| Follow::new(path, text)).transpose()?;
         let database = Database::open(database).await?;
         let named = keys.as_ref().map(|keys| keys.named.clone());
-        let (gate, listeners) = match judging(bound, &database, policy, file, (auth, named), metrics).await {
+        let judging = judging(bound, &database, policy, file, (auth, named), (metrics, &settings));
+        let (gate, listeners) = match judging.await {
             Ok(judging) => judging,
             Err(error) => {
                 database.stop().await;
@@ -160,38 +161,45 @@ async fn judging(
     policy: Arc<Policy>,
     file: Option<(&Path, &str)>,
     (auth, named): (Option<Auth>, Option<Named>),
-    metrics: Metrics,
+    (metrics, settings): (Metrics, &grpc::Settings),
 ) -> anyhow::Result<(Arc<Gate>, Vec<Listener>)> {
-    let (clock, mut waits_since) = (Clock::System, None);
-    let gate = loop {
-        let before = database.phase();
-        match opened(database, &policy, (file.is_some(), named.as_ref()), &metrics).await {
-            Ok(gate) => break gate,
-            Err(error) if database.was_restarted(before).await => {
-                tracing::warn!(error = %format!("{error:#}"), "the private PostgreSQL was restarted amid the start");
-            }
-            Err(error) if is_passing(&error) => {
-                let since = *waits_since.get_or_insert_with(|| {
-                    let limit = RECOVERY.as_secs();
-                    tracing::warn!(error = %format!("{error:#}"), "the database is waited for, {limit} s at the most");
-                    clock.tick()
-                });
-                if clock.elapsed(since) >= RECOVERY {
-                    return Err(error);
-                }
-                tokio::time::sleep(RECOVERY_STEP).await;
-            }
-            Err(error) => return Err(error),
+    let open = || opened(database, &policy, (file.is_some(), named.as_ref()), &metrics);
+    let before = database.phase();
+    let listen = |bound: Vec<Bound>| bound.into_iter().map(Bound::listen).collect::<Result<Vec<_>, _>>();
+    let (listeners, gate) = match open().await {
+        Err(error) if is_passing(&error) || database.was_restarted(before).await => {
+            let waited = waited_for(database, error, open);
+            grpc::starting(listen(bound)?, settings, waited).await
         }
+        opened => opened.and_then(|gate| Ok((listen(bound)?, Ok(gate))))?,
     };
+    let gate = gate?;
     if let Some(auth) = auth {
         gate.map(auth).await.context("the tenants of --auth cannot be read")?;
     }
-    let listeners = bound.into_iter().map(Bound::listen).collect::<Result<_, _>>()?;
     if let Some((path, text)) = file {
         follow::apply(&gate, path, text).await?;
     }
     Ok((gate, listeners))
+}
+
+/// What comes of it once the database answers.
+async fn waited_for<F>(database: &Database, first: anyhow::Error, open: impl Fn() -> F) -> anyhow::Result<Arc<Gate>>
+where
+    F: Future<Output = anyhow::Result<Arc<Gate>>>,
+{
+    let limit = RECOVERY.as_secs();
+    tracing::warn!(error = %format!("{first:#}"), "the database is waited for, {limit} s at the most");
+    let (clock, since) = (Clock::System, Clock::System.tick());
+    loop {
+        tokio::time::sleep(RECOVERY_STEP).await;
+        let before = database.phase();
+        match open().await {
+            Err(error) if is_passing(&error) && clock.elapsed(since) < RECOVERY => {}
+            Err(_) if database.was_restarted(before).await => {}
+            done => return done,
+        }
+    }
 }
 
 /// True where the database does not answer: it may be recovering, or start beside this server.

@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 
 use callgate_core::{
-    domain::identity::{Mapped, Role},
+    domain::{
+        identity::{Mapped, Role},
+        ids::{DEFAULT_TENANT, TenantId},
+    },
     policy,
 };
 use callgate_proto::v1::{
@@ -209,12 +212,12 @@ async fn what_cannot_be_tried_is_told_by_its_documented_pair_and_takes_no_slot()
     ] {
         let refused = tried(&mut client, Request::new(request.clone())).await.expect_err("refused");
         assert_eq!(pair(&refused), (code, reason.to_owned()), "{request:?}");
-        assert!(plane.gate.backtest_slot().is_some(), "{request:?}");
+        assert!(plane.gate.backtest_slot(DEFAULT_TENANT).is_some(), "{request:?}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_is_tried_at_a_time_and_whoever_closes_the_stream_frees_the_slot() {
+async fn one_of_a_tenant_is_tried_at_a_time_and_whoever_closes_the_stream_frees_the_slot() {
     let plane = plane().await;
     story(&plane, None, 3).await;
     let mut client = Client::new(plane.channel().await);
@@ -230,9 +233,10 @@ async fn one_is_tried_at_a_time_and_whoever_closes_the_stream_frees_the_slot() {
     let second = in_time("an answer", client.backtest_policy(trying(NEW))).await.expect_err("refused");
     assert_eq!(pair(&second), (Code::ResourceExhausted, "BACKTEST_RUNNING".to_owned()));
     assert!(tonic_types::StatusExt::get_details_retry_info(&second).is_some(), "{second:?}");
-    assert!(plane.gate.backtest_slot().is_none());
+    assert!(plane.gate.backtest_slot(DEFAULT_TENANT).is_none());
+    assert!(plane.gate.backtest_slot(TenantId(77)).is_some(), "another tenant has its own");
     drop(first);
-    until("the slot to be free", async || plane.gate.backtest_slot().is_some()).await;
+    until("the slot to be free", async || plane.gate.backtest_slot(DEFAULT_TENANT).is_some()).await;
     sqlx::raw_sql("rollback").execute(&mut lock).await.expect("given back");
     let (_, done) = tried(&mut client, Request::new(trying(NEW))).await.expect("tried");
     assert_eq!(done.calls, 6);

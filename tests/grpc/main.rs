@@ -18,6 +18,7 @@ mod contract;
 mod credentials;
 mod described;
 mod dialects;
+mod early;
 mod edge;
 mod edited;
 mod errors;

@@ -28,7 +28,7 @@ async fn said(server: &Server, request: &str) -> String {
     said_at(server.address, request).await
 }
 
-async fn said_at(address: SocketAddr, request: &str) -> String {
+pub(crate) async fn said_at(address: SocketAddr, request: &str) -> String {
     let ask = async {
         let mut stream = TcpStream::connect(address).await.expect("it listens");
         stream.write_all(request.as_bytes()).await.expect("sent");

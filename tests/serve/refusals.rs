@@ -2,13 +2,19 @@
 
 use std::fs;
 
+use callgate_proto::v1::gate_service_client::GateServiceClient;
+use tonic::{Code, transport::Endpoint};
+use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
+
 use crate::{
     common::{
+        in_time,
         postgres::Postgres,
         process::is_alive,
         until,
-        wire::{call, evaluate, question},
+        wire::{call, evaluate, pair, question},
     },
+    http::said_at,
     server::{Home, Server, path, refused},
 };
 
@@ -118,11 +124,32 @@ async fn a_start_waits_for_a_database_that_answers_nobody_yet() {
     let (home, url, frozen) = (Home::empty(), postgres.url(), postgres.freeze());
     fs::create_dir_all(home.data_dir()).expect("a folder");
     let log = home.data_dir().join("log");
-    let kept = log.clone();
-    let starting = tokio::task::spawn_blocking(move || Server::logging(&["--database-url", &url], &kept));
+    let (kept, socket) = (log.clone(), format!("unix:{}", path(&home.folder().join("gate.sock"))));
+    // Its port is known before it says so.
+    let operations = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its address");
+    let args = ["--database-url", &url, "--listen", &socket, "--ops-listen", &operations.to_string()];
+    let args = args.map(str::to_owned);
+    let starting = tokio::task::spawn_blocking(move || Server::logging(&args.each_ref().map(String::as_str), &kept));
     until("the wait", async || fs::read_to_string(&log).is_ok_and(|log| log.contains("is waited for"))).await;
+    let ready =
+        async || said_at(operations, "GET /readyz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").await;
+    let told = ready().await;
+    assert!(told.starts_with("HTTP/1.1 503") && told.ends_with("the server starts\n"), "{told}");
+    let channel = in_time("a connection", Endpoint::from_shared(socket).expect("an address").connect()).await;
+    let channel = channel.expect("it listens");
+    let mut checks = HealthClient::new(channel.clone());
+    let health = checks.check(HealthCheckRequest { service: "callgate.v1.GateService".to_owned() });
+    let health = in_time("health", health).await.expect("a health service");
+    assert_eq!(health.into_inner().status(), ServingStatus::NotServing);
+    let mut waiting = GateServiceClient::new(channel);
+    let refused = in_time("an answer", waiting.evaluate(question("s", call("c", "look", "{}")))).await;
+    let refused = refused.expect_err("nobody can judge");
+    assert_eq!(pair(&refused), (Code::Unavailable, "STORE_UNAVAILABLE".to_owned()));
     drop(frozen);
     let server = starting.await.expect("it serves");
+    until("readiness", async || ready().await.starts_with("HTTP/1.1 200")).await;
+    // The same client, on the same socket.
+    assert!(evaluate(&mut waiting, question("w", call("w", "look", "{}"))).await.permit.is_some());
     let mut client = server.client().await;
     assert!(evaluate(&mut client, question("s", call("c", "look", "{}"))).await.permit.is_some());
 }

@@ -1,10 +1,13 @@
 //! Retention beside clocks that are wrong, and after a time without servers.
 
-use callgate_core::domain::{ids::DEFAULT_TENANT, time::Timestamp};
+use callgate_core::domain::{effect::EffectKind, ids::DEFAULT_TENANT, time::Timestamp, tool::ToolSpec};
 use callgate_store::clocks;
 
 use super::terms::{finished, keep, look, strict, trees, words};
-use crate::common::{gates::gate, postgres::Postgres};
+use crate::common::{
+    gates::{ask, evaluate, gate, policy, said, tool},
+    postgres::Postgres,
+};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wrong_clock_deletes_nothing() {
@@ -53,4 +56,24 @@ async fn after_a_time_without_servers_it_is_deleted_late_until_the_clock_is_conf
     assert_eq!(told.gap_ms, 25 * 86_400_000);
     assert!(look(&postgres, &gate, 25).await);
     assert!(trees(&postgres, DEFAULT_TENANT).await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_duplicate_during_a_step_forward_waits_and_hears_nothing_of_an_unknown_outcome() {
+    let postgres = Postgres::start().await;
+    let mut policy = policy(&["same_call"]);
+    policy.declare("pay", ToolSpec { lease_ms: 60_000, once: true, ..tool(EffectKind::Write) });
+    let gate = gate(&postgres, &policy).await;
+    evaluate(&gate, ask("s", "c1", "pay", "{}")).await;
+    gate.step(600_000);
+    // In its own call tree, and by the ledger in another one.
+    for session in ["s", "t"] {
+        assert_eq!(said(&evaluate(&gate, ask(session, "c2", "pay", "{}")).await), "WAIT call_in_flight", "{session}");
+    }
+    assert_eq!(Box::pin(gate.expire_leases(gate.now_of_leases())).await.expect("readable"), 0);
+    assert_eq!(said(&evaluate(&gate, ask("s", "c1", "pay", "{}")).await), "ALLOW", "its permit holds");
+    gate.skip(61_000);
+    for session in ["s", "t"] {
+        assert_eq!(said(&evaluate(&gate, ask(session, "c3", "pay", "{}")).await), "DENY outcome_unknown", "{session}");
+    }
 }

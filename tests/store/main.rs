@@ -18,6 +18,7 @@ mod durable;
 mod encrypted;
 mod faults;
 mod forgetting;
+mod killed;
 mod learning;
 mod leases;
 mod outage;

@@ -42,6 +42,7 @@ pub fn evaluate(
     batch: Option<u64>,
     now: Timestamp,
 ) -> Result<Judgement, EvaluateRejection> {
+    let of_leases = Timestamp::from_millis(now.as_millis().saturating_sub_unsigned(shared.step_ms));
     let now = now.max(tree.last_at);
     let request = &proposal.request;
     let session = tree.sessions.get(&request.session).map(Box::as_ref);
@@ -50,14 +51,15 @@ pub fn evaluate(
     if known.is_some_and(|call| call.args_digest != proposal.args_digest) {
         return Err(EvaluateRejection::CallIdReused);
     }
-    let replayed =
-        known.filter(|call| is_final(call, now)).map(|call| (call, replay(policy, tree, shared, proposal, call, now)));
+    let replayed = known
+        .filter(|call| is_final(call, of_leases))
+        .map(|call| (call, replay(policy, tree, shared, proposal, call, now)));
     if let Some((_, verdict)) = replayed.as_ref().filter(|(call, _)| call.permit.is_none() || shared.halts.is_empty()) {
         return Ok(Judgement::Replay(verdict.clone()));
     }
     // A call that is asked for again belongs to the turn that it came with, and is not counted against itself.
     let batch = known.map(|call| call.batch).or(batch);
-    let previous = tree.previous(proposal.fingerprint, shared.ledger.as_ref(), now);
+    let previous = tree.previous(proposal.fingerprint, shared.ledger.as_ref(), of_leases);
     let held = tree.held(proposal, &policy.version, previous.as_ref(), now);
     let resumes = session.is_some_and(|session| session.resumes(request.run.as_ref(), policy.rules.run_idle_ms, now));
     let past = rules::past(session, proposal, known.is_none(), resumes);

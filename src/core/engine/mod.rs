@@ -64,6 +64,8 @@ pub struct Shared {
     pub halts: Arc<[Halt]>,
     /// What was learned of retries.
     pub profiles: Arc<Profiles>,
+    /// By so many milliseconds leases end later than the time says: the clock was stepped forward.
+    pub step_ms: u64,
 }
 
 /// What came of an Evaluate.

@@ -257,6 +257,7 @@ impl World {
             profiles: Arc::clone(&self.profiles),
             halts: self.halts.as_slice().into(),
             creation: None,
+            step_ms: 0,
         }
     }
 

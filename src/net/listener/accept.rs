@@ -64,7 +64,23 @@ impl Server {
 
     /// Serves on one listener until `ending` is true; then nobody new is let in, and it is over when everybody has
     /// gone. Dropped, it cuts off everybody.
-    pub async fn serve<S, B>(&self, listener: Listener, service: S, mut ending: watch::Receiver<bool>)
+    pub async fn serve<S, B>(&self, listener: Listener, service: S, ending: watch::Receiver<bool>)
+    where
+        S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
+        S::Future: Unpin + Send + 'static,
+        B: Body + Unpin + Send + 'static,
+        B::Data: Send,
+        B::Error: Into<Box<dyn Error + Send + Sync>>,
+    {
+        let mut connections = self.accept(&listener, service, ending).await;
+        // Who connects now is refused, and finds another replica at once. The files of a socket go at the end.
+        let Listener { listening, .. } = listener;
+        let _files = listening.close();
+        while connections.join_next().await.is_some() {}
+    }
+
+    /// Lets in whoever connects until `ending` is true; gives the connections that there are then.
+    pub async fn accept<S, B>(&self, listener: &Listener, service: S, mut ending: watch::Receiver<bool>) -> JoinSet<()>
     where
         S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
         S::Future: Unpin + Send + 'static,
@@ -76,18 +92,14 @@ impl Server {
         let ends = ending.clone();
         loop {
             let (stream, address) = tokio::select! {
-                _ = ending.wait_for(|is_ending| *is_ending) => break,
+                _ = ending.wait_for(|is_ending| *is_ending) => return connections,
                 Some(_) = connections.join_next(), if !connections.is_empty() => continue,
-                accepted = self.next(&listener) => accepted,
+                accepted = self.next(listener) => accepted,
             };
             let Some(place) = self.place(address) else { continue };
             let (server, peer, tls) = (self.clone(), listener.peer(address), listener.way.tls.clone());
             connections.spawn(server.connected(stream, peer, tls, service.clone(), ends.clone(), place));
         }
-        // Who connects now is refused, and finds another replica at once. The files of a socket go at the end.
-        let Listener { listening, .. } = listener;
-        let _files = listening.close();
-        while connections.join_next().await.is_some() {}
     }
 
     /// The next one who connects.

@@ -61,7 +61,7 @@ pub(super) async fn serve<IO, S, B>(
 {
     let vitals = Arc::new(Vitals::default());
     let is_leaving = peer.is_leaving.clone();
-    let io = TokioIo::new(Heard { io, vitals: Arc::clone(&vitals) });
+    let io = TokioIo::new(Heard { io, vitals: Arc::clone(&vitals), lingers: None });
     let requests = Requests { service, peer, vitals: Arc::clone(&vitals) };
     let mut connection = pin!(builder.serve_connection(io, requests));
     let end = tokio::select! {

@@ -8,18 +8,24 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
+    time::Duration,
 };
 
 use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use hyper::{body::Incoming, service::Service};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    time::{Sleep, sleep},
+};
 
 use super::Peer;
 
 /// With which every client of HTTP/2 begins; a whole request over HTTP/1 may be shorter.
 const PREFACE_BYTES: usize = 24;
+/// Longest time for who still sends after the last answer to take it and to close the connection.
+const LINGER: Duration = Duration::from_secs(2);
 
 /// The signs of life of one connection.
 #[derive(Debug, Default)]
@@ -138,6 +144,8 @@ impl<B: Body + Unpin> Body for Counted<B> {
 pub(super) struct Heard<IO> {
     pub(super) io: IO,
     pub(super) vitals: Arc<Vitals>,
+    /// How long it is read on, once nothing more is sent.
+    pub(super) lingers: Option<Pin<Box<Sleep>>>,
 }
 
 impl<IO: AsyncRead + Unpin> AsyncRead for Heard<IO> {
@@ -153,7 +161,7 @@ impl<IO: AsyncRead + Unpin> AsyncRead for Heard<IO> {
     }
 }
 
-impl<IO: AsyncWrite + Unpin> AsyncWrite for Heard<IO> {
+impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Heard<IO> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.io).poll_write(context, bytes)
     }
@@ -162,8 +170,23 @@ impl<IO: AsyncWrite + Unpin> AsyncWrite for Heard<IO> {
         Pin::new(&mut self.io).poll_flush(context)
     }
 
+    /// Reads on for a moment, once it is said that nothing more comes: a connection that is closed over unread bytes is
+    /// reset, and whoever still sends the body of a refused request may lose the answer.
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(context)
+        let Self { io, lingers, .. } = &mut *self;
+        if lingers.is_none() {
+            ready!(Pin::new(&mut *io).poll_shutdown(context))?;
+        }
+        let lingers = lingers.get_or_insert_with(|| Box::pin(sleep(LINGER)));
+        let mut bytes = [0; 8 << 10];
+        while lingers.as_mut().poll(context).is_pending() {
+            let mut rest = ReadBuf::new(&mut bytes);
+            let read = ready!(Pin::new(&mut *io).poll_read(context, &mut rest));
+            if read.is_err() || rest.filled().is_empty() {
+                break;
+            }
+        }
+        Poll::Ready(Ok(()))
     }
 
     fn poll_write_vectored(

@@ -1,6 +1,7 @@
-//! Who is signed in. The browser keeps 256 random bits in a cookie that no script reads; the database keeps what was
-//! shown at the sign-in, sealed under a key made of those bits, and their hash. So a session holds on every replica,
-//! can be ended, and whoever reads the table can show its credentials to nobody.
+//! Who is signed in. The browser keeps 192 random bits and their code in a cookie that no script reads; the database
+//! keeps what was shown at the sign-in, sealed under a key made of them, and their hash. So a session holds on every
+//! replica, can be ended, and whoever reads the table can show its credentials to nobody. A cookie whose code is wrong
+//! was made by no server, and is not looked up: strangers cost the database nothing.
 
 use std::time::Duration;
 
@@ -34,6 +35,8 @@ const SIGN_IN_COOKIE: &str = "__Host-callgate-sign-in";
 /// The prefix holds browsers to `Secure`, to the path `/`, and to this very host.
 const COOKIE: &str = "__Host-callgate";
 const SECRET_BYTES: usize = 32;
+/// Of these, those that are drawn; the others are their code.
+const RANDOM_BYTES: usize = 24;
 const NONCE_BYTES: usize = 24;
 
 /// What was shown at the sign-in, and is shown with each request since.
@@ -63,24 +66,27 @@ pub(super) struct Begun {
 pub(super) struct Secret(Zeroizing<[u8; SECRET_BYTES]>);
 
 impl Secret {
-    /// A new one.
-    pub(super) fn new() -> Result<Self, NoAnswer> {
+    /// A new one, with a code by the servers' key.
+    pub(super) fn new(key: &[u8]) -> Result<Self, NoAnswer> {
         let mut secret = Zeroizing::new([0; SECRET_BYTES]);
         let no_random = |error| NoAnswer::Fault(format!("no random bytes: {error}"));
-        getrandom::fill(&mut secret[..]).map_err(no_random)?;
+        getrandom::fill(&mut secret[..RANDOM_BYTES]).map_err(no_random)?;
+        let code = mac(key, &secret[..RANDOM_BYTES]);
+        secret[RANDOM_BYTES..].copy_from_slice(&code[..SECRET_BYTES - RANDOM_BYTES]);
         Ok(Self(secret))
     }
 
-    /// The one that a browser shows.
-    pub(super) fn shown(headers: &HeaderMap) -> Option<Self> {
-        Self::read(cookie(headers, COOKIE)?)
+    /// The one that a browser shows, if a server has made it.
+    pub(super) fn shown(headers: &HeaderMap, key: &[u8]) -> Option<Self> {
+        Self::read(cookie(headers, COOKIE)?, key)
     }
 
-    fn read(text: &str) -> Option<Self> {
+    fn read(text: &str, key: &[u8]) -> Option<Self> {
         let read = Zeroizing::new(BASE64.decode(text).ok()?);
         let mut secret = Zeroizing::new([0; SECRET_BYTES]);
         secret.copy_from_slice(<&[u8; SECRET_BYTES]>::try_from(&read[..]).ok()?);
-        Some(Self(secret))
+        let (random, code) = secret.split_at(RANDOM_BYTES);
+        bool::from(mac(key, random)[..code.len()].ct_eq(code)).then_some(Self(secret))
     }
 
     fn id(&self) -> [u8; 32] {
@@ -119,19 +125,16 @@ impl Secret {
     }
 
     /// What it keeps while somebody signs in.
-    pub(super) fn begun(headers: &HeaderMap) -> Option<Begun> {
+    pub(super) fn begun(headers: &HeaderMap, key: &[u8]) -> Option<Begun> {
         let [secret, place, at, next]: [&str; 4] =
             cookie(headers, SIGN_IN_COOKIE)?.split('.').collect::<Vec<_>>().try_into().ok()?;
         let next = String::from_utf8(BASE64.decode(next).ok()?).ok()?;
         let at = Timestamp::from_millis(at.parse().ok()?);
-        Some(Begun { secret: Self::read(secret)?, place: place.parse().ok()?, at, next })
+        Some(Begun { secret: Self::read(secret, key)?, place: place.parse().ok()?, at, next })
     }
 
     fn derived(&self, label: &[u8]) -> [u8; 32] {
-        // Of a key of 32 bytes there is always one.
-        let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(&self.0[..]) else { return [0; 32] };
-        mac.update(label);
-        mac.finalize().into_bytes().into()
+        mac(&self.0[..], label)
     }
 
     fn cipher(&self) -> XChaCha20Poly1305 {
@@ -164,6 +167,13 @@ impl Secret {
     }
 }
 
+fn mac(key: &[u8], text: &[u8]) -> [u8; 32] {
+    // A key of any length is one.
+    let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(key) else { return [0; 32] };
+    mac.update(text);
+    mac.finalize().into_bytes().into()
+}
+
 fn cookie<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
     let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut pairs = cookies.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='));
@@ -182,7 +192,7 @@ pub(super) fn text(bytes: &[u8]) -> String {
 
 /// Signs somebody in who showed this, and is known for it.
 pub(super) async fn begin(gate: &Gate, showed: &Showed, known: &Known) -> Result<Secret, NoAnswer> {
-    let secret = Secret::new()?;
+    let secret = Secret::new(gate.console_key())?;
     let sealed = secret.seal(showed).ok_or_else(|| NoAnswer::Fault("a session could not be sealed".to_owned()))?;
     gate.put_console_session(&secret.id(), &sealed, LASTS, known.actor()).await?;
     Ok(secret)
@@ -191,7 +201,7 @@ pub(super) async fn begin(gate: &Gate, showed: &Showed, known: &Known) -> Result
 /// What whoever has this secret showed; none once their session has ended. `is_active` where they do something
 /// themselves, as opposed to a page that keeps itself up to date.
 pub(super) async fn find(gate: &Gate, secret: &Secret, is_active: bool) -> Result<Option<Showed>, NoAnswer> {
-    // Strangers can make it look, by cookies of chance: not over the connections that agents read by.
+    // Not over the connections that agents read by.
     let found = for_people(gate.console_session(&secret.id(), IDLE, is_active)).await?;
     Ok(found.and_then(|found| secret.open(&found.sealed)))
 }
@@ -205,6 +215,8 @@ pub(super) async fn end(gate: &Gate, secret: &Secret, known: &Known) -> Result<(
 mod tests {
     use super::*;
 
+    const KEY: &[u8] = b"of all servers";
+
     fn kept(value: &HeaderValue) -> HeaderMap {
         let text = value.to_str().unwrap();
         let (pair, _) = text.split_once(';').unwrap();
@@ -213,7 +225,7 @@ mod tests {
 
     #[test]
     fn what_was_shown_is_opened_by_the_secret_of_its_session_alone() {
-        let (one, other) = (Secret::new().unwrap(), Secret::new().unwrap());
+        let (one, other) = (Secret::new(KEY).unwrap(), Secret::new(KEY).unwrap());
         let showed = Showed::Bearer("cg_admin_x".to_owned());
         let sealed = one.seal(&showed).unwrap();
         assert!(!sealed.windows(8).any(|part| part == b"cg_admin"), "in the clear");
@@ -227,21 +239,29 @@ mod tests {
 
     #[test]
     fn a_browser_shows_what_it_keeps_and_scripts_and_other_sites_do_not_have_it() {
-        let secret = Secret::new().unwrap();
+        let secret = Secret::new(KEY).unwrap();
         let cookie = Secret::cookie(Some(&secret)).unwrap();
         let text = cookie.to_str().unwrap();
         for word in ["; Path=/", "; Secure", "; HttpOnly", "; SameSite=Strict"] {
             assert!(text.contains(word), "{word}: {text}");
         }
-        assert_eq!(Secret::shown(&kept(&cookie)).unwrap().id(), secret.id());
+        assert_eq!(Secret::shown(&kept(&cookie), KEY).unwrap().id(), secret.id());
         assert!(!text.contains(&BASE64.encode(secret.id())), "what is stored is no way in");
         let gone = Secret::cookie(None).unwrap();
-        assert!(gone.to_str().unwrap().contains("Max-Age=0") && Secret::shown(&kept(&gone)).is_none());
+        assert!(gone.to_str().unwrap().contains("Max-Age=0") && Secret::shown(&kept(&gone), KEY).is_none());
+    }
+
+    #[test]
+    fn a_cookie_that_no_server_has_made_is_none() {
+        let cookie = Secret::cookie(Some(&Secret::new(KEY).unwrap())).unwrap();
+        assert!(Secret::shown(&kept(&cookie), b"of others").is_none());
+        let drawn = Secret(Zeroizing::new([7; SECRET_BYTES]));
+        assert!(Secret::shown(&kept(&Secret::cookie(Some(&drawn)).unwrap()), KEY).is_none());
     }
 
     #[test]
     fn a_form_of_another_session_is_none_of_ours() {
-        let (one, other) = (Secret::new().unwrap(), Secret::new().unwrap());
+        let (one, other) = (Secret::new(KEY).unwrap(), Secret::new(KEY).unwrap());
         assert!(one.is_csrf(&one.csrf()));
         assert!(!one.is_csrf(&other.csrf()) && !one.is_csrf(""));
     }

@@ -101,7 +101,7 @@ impl OptionalFromRequestParts<Console> for Visitor {
     type Rejection = Fault;
 
     async fn from_request_parts(parts: &mut Parts, console: &Console) -> Result<Option<Self>, Fault> {
-        let Some(secret) = Secret::shown(&parts.headers) else { return Ok(None) };
+        let Some(secret) = Secret::shown(&parts.headers, console.gate.console_key()) else { return Ok(None) };
         // Nobody does anything by a stream that stays open, and comes back by itself.
         let is_active = !parts.headers.contains_key(LIVE) && parts.uri.path() != live::PATH;
         let Some(showed) = session::find(&console.gate, &secret, is_active).await? else { return Ok(None) };

@@ -8,14 +8,14 @@ use std::{
 };
 
 use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit, mpsc},
+    sync::{Semaphore, SemaphorePermit, mpsc},
     task::spawn_blocking,
     time::{sleep, timeout},
 };
 
 use super::{
     Gate, NoAnswer,
-    fair_semaphore::{FairPermit, FairSemaphore},
+    fair_semaphore::{FairPermit, FairSemaphore, FairSlot},
     policies::compiled,
     policy_check::{PolicyProblem, problems},
 };
@@ -53,14 +53,14 @@ const LASTS_MAX: Duration = Duration::from_secs(1_800);
 /// Turns at what takes time: one at a time on a server.
 #[derive(Debug)]
 pub(super) struct Trials {
-    backtest: Arc<Semaphore>,
+    backtest: FairSemaphore,
     check: Semaphore,
     explain: FairSemaphore,
 }
 
 impl Default for Trials {
     fn default() -> Self {
-        Self { backtest: Arc::new(Semaphore::new(1)), check: Semaphore::new(1), explain: FairSemaphore::new(1) }
+        Self { backtest: FairSemaphore::new(1), check: Semaphore::new(1), explain: FairSemaphore::new(1) }
     }
 }
 
@@ -78,7 +78,7 @@ impl Trials {
 
 /// Leave to try a policy, until it is dropped.
 #[derive(Debug)]
-pub struct BacktestSlot(#[expect(dead_code, reason = "it is held")] OwnedSemaphorePermit);
+pub struct BacktestSlot(FairSlot);
 
 /// Two policies that are to judge the same calls.
 #[derive(Debug)]
@@ -231,10 +231,10 @@ impl Trial {
 }
 
 impl Gate {
-    /// Leave to try a policy; none while somebody does.
+    /// Leave to try a policy; none while one of the tenant's is tried.
     #[must_use]
-    pub fn backtest_slot(&self) -> Option<BacktestSlot> {
-        Arc::clone(&self.trials.backtest).try_acquire_owned().ok().map(BacktestSlot)
+    pub fn backtest_slot(&self, tenant: TenantId) -> Option<BacktestSlot> {
+        self.trials.backtest.slot(tenant).map(BacktestSlot)
     }
 
     /// The policies of two texts; instead of the second one, the policy that judges.
@@ -289,7 +289,10 @@ impl Gate {
         told: &mpsc::Sender<BacktestTold>,
     ) -> Result<Backtested, BacktestError> {
         let window = (wanted.since, wanted.until);
+        let turns = Arc::clone(&slot.0.all);
+        let turn = turns.acquire().await;
         let found = self.patiently(|| self.store.tried_trees(tenant, window, wanted.calls_max)).await?;
+        drop(turn);
         let (trees, is_more, since_us) = found;
         let total = trees.iter().map(|tree| tree.calls).sum();
         let mut trial = Trial::new(compared, wanted.calls_max.into(), is_more, slot);
@@ -303,6 +306,7 @@ impl Gate {
         for TriedTree { root, .. } in trees {
             let mut after = 0;
             loop {
+                let _turn = turns.acquire().await;
                 let began = self.clock.tick();
                 let part = (since_us, wanted.until);
                 let (calls, is_more) = self.patiently(|| self.store.tried_calls(tenant, &root, after, part)).await?;

@@ -38,6 +38,7 @@ pub(super) struct SharedBatch {
     pub(super) creations: Vec<Option<Creation>>,
     pub(super) halts: Arc<[Halt]>,
     pub(super) profiles: Arc<Profiles>,
+    pub(super) step_ms: u64,
 }
 
 impl SharedBatch {
@@ -50,6 +51,7 @@ impl SharedBatch {
             creation: self.creations.first_mut().and_then(Option::take),
             halts: Arc::clone(&self.halts),
             profiles: Arc::clone(&self.profiles),
+            step_ms: self.step_ms,
         }
     }
 }

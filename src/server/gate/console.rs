@@ -13,6 +13,12 @@ use callgate_store::SignedIn;
 const CONSOLE: &str = "the console";
 
 impl Gate {
+    /// The key by which servers know the cookies that they have made.
+    #[must_use]
+    pub fn console_key(&self) -> &[u8] {
+        self.store.console_key()
+    }
+
     /// Keeps a session of the console for so long: whose it is, is in the audit of their tenant.
     ///
     /// # Errors

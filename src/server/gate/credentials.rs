@@ -201,6 +201,16 @@ impl Gate {
         self.credentials.failures.failed(&self.clock, from);
     }
 
+    /// Counts a sign-in by an issuer that is begun from there: nobody is known yet, and the issuer is asked.
+    ///
+    /// # Errors
+    /// [`Refused::TooMany`].
+    pub fn may_sign_in(&self, from: Option<IpAddr>) -> Result<(), Refused> {
+        let wait = self.credentials.failures.wait(&self.clock, from);
+        self.refused(from);
+        wait.map_or(Ok(()), |wait| Err(Refused::TooMany(wait)))
+    }
+
     /// Does the credential still hold, of which this identity came?
     ///
     /// # Errors

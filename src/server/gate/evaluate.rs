@@ -214,7 +214,8 @@ impl Gate {
             creations.push(self.creation(policy, tenant, proposal).await);
         }
         let (halts, profiles) = (self.halts(tenant), self.profiles(tenant).await);
-        Ok(SharedBatch { counters, ledger, health, creations, halts, profiles })
+        let step_ms = self.now().since_ms(self.store.now_of_leases());
+        Ok(SharedBatch { counters, ledger, health, creations, halts, profiles, step_ms })
     }
 
     /// Claims the tools of which a proposal would find out how they fare after a cooldown: before the commit, since one

@@ -49,6 +49,15 @@ pub(super) struct FairPermit {
     _of: Arc<OfTenant>,
 }
 
+/// Leave for work in parts, one at a time of each tenant, until it is dropped. Each part waits for a turn at `all`: so
+/// tenants alternate, however long the work of one of them is.
+#[derive(Debug)]
+pub(super) struct FairSlot {
+    pub(super) all: Arc<Semaphore>,
+    _own: OwnedSemaphorePermit,
+    _of: Arc<OfTenant>,
+}
+
 /// One who waits, until it is dropped.
 struct Waiting<'a>(&'a AtomicUsize);
 
@@ -92,6 +101,13 @@ impl FairSemaphore {
         Ok(self.take(tenant).await)
     }
 
+    /// Leave for work in parts; none while as many of the tenant's have it as there are permits.
+    pub(super) fn slot(&self, tenant: TenantId) -> Option<FairSlot> {
+        let of = self.of(tenant);
+        let own = Arc::clone(&of.turns).try_acquire_owned().ok()?;
+        Some(FairSlot { all: Arc::clone(&self.all), _own: own, _of: of })
+    }
+
     fn of(&self, tenant: TenantId) -> Arc<OfTenant> {
         let mut tenants = self.of_tenants.lock().unwrap_or_else(PoisonError::into_inner);
         if tenants.len() >= TENANTS_MAX {
@@ -132,6 +148,29 @@ mod tests {
         while waiting.join_next().await.is_some() {}
         let order = order.lock().expect("no panic").clone();
         assert_eq!(order[..4], [2, 1, 2, 1], "{order:?}");
+    }
+
+    #[tokio::test]
+    async fn work_in_parts_is_done_once_at_a_time_of_a_tenant_and_alternates_with_others() {
+        let turns = FairSemaphore::new(1);
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let mut working = JoinSet::new();
+        for (tenant, parts) in [(1, 9), (2, 3)] {
+            let slot = turns.slot(TenantId(tenant)).expect("a slot");
+            assert!(turns.slot(TenantId(tenant)).is_none(), "one at a time");
+            let order = Arc::clone(&order);
+            working.spawn(async move {
+                for _ in 0..parts {
+                    let _turn = slot.all.acquire().await.expect("a turn");
+                    order.lock().expect("no panic").push(tenant);
+                    yield_now().await;
+                }
+            });
+        }
+        while working.join_next().await.is_some() {}
+        let order = order.lock().expect("no panic").clone();
+        assert_eq!(order[..6], [1, 2, 1, 2, 1, 2], "{order:?}");
+        assert!(turns.slot(TenantId(1)).is_some());
     }
 
     #[tokio::test]

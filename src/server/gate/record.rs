@@ -143,6 +143,7 @@ impl Gate {
             creation: None,
             halts: Arc::default(),
             profiles: self.profiles(tenant).await,
+            step_ms: 0,
         })
     }
 

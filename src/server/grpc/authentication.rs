@@ -155,7 +155,7 @@ fn shown<'a>(headers: &'a HeaderMap, peer: Option<&'a Peer>) -> Shown<'a> {
 }
 
 /// A refusal as who asks can read it: a status of gRPC, or one of HTTP.
-fn answer(status: Status, headers: &HeaderMap) -> wire::Response<Body> {
+pub(super) fn answer(status: Status, headers: &HeaderMap) -> wire::Response<Body> {
     let kind = headers.get(header::CONTENT_TYPE).map(http::HeaderValue::as_bytes);
     if kind.is_some_and(|kind| kind.starts_with(b"application/grpc")) {
         return status.into_http();

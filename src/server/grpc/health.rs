@@ -33,6 +33,11 @@ impl Reporter {
         self.readiness.subscribe()
     }
 
+    /// The server starts.
+    pub(super) async fn start(&self) {
+        self.tell(ServingStatus::NotServing, Readiness::Starting).await;
+    }
+
     /// The server ends.
     pub(super) async fn end(&self) {
         self.tell(ServingStatus::NotServing, Readiness::Ending).await;

@@ -46,5 +46,5 @@ pub use front::Front;
 pub use inside::{Inside, Insider};
 pub use mirrors::{FromWire, ToWire};
 pub use privacy::{PrivacyService, privacy_of};
-pub use server::{Pages, ServeError, Settings, serve};
+pub use server::{Pages, ServeError, Settings, serve, starting};
 pub use tokens::{TokenService, tokens_of};

@@ -216,7 +216,7 @@ impl v1::policy_service_server::PolicyService for PolicyService {
         if !message.against_hash.is_empty() {
             prefix("against_hash", &message.against_hash)?;
         }
-        let Some(slot) = self.gate.backtest_slot() else { return Err(status::backtest_running()) };
+        let Some(slot) = self.gate.backtest_slot(tenant) else { return Err(status::backtest_running()) };
         let text = match tried {
             Tried::Text(text) => text,
             Tried::Hash(hash) => self.stored(tenant, &hash.to_ascii_lowercase()).await?.1,

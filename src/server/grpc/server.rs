@@ -2,6 +2,7 @@
 
 use std::{future::Future, sync::Arc, time::Duration};
 
+use axum::extract::Request;
 use http::HeaderValue;
 use tokio::{
     task::{JoinError, JoinHandle, JoinSet},
@@ -12,7 +13,7 @@ use tonic::{codec::CompressionEncoding, service::Routes};
 use super::{
     approvals::ApprovalService,
     audit::AuditService,
-    authentication::Authenticated,
+    authentication::{self, Authenticated},
     dialects::Dialects,
     fleet::FleetService,
     front::{Front, Pinned},
@@ -28,13 +29,14 @@ use super::{
     service::GateService,
     sessions::SessionService,
     shortcut::Shortcut,
+    status,
     stop::{Counted, Stop},
     tenancy::Served,
     tenants::TenantService,
     tokens::TokenService,
 };
 use crate::{
-    gate::Gate,
+    gate::{Gate, NoAnswer},
     telemetry::Scrape,
     web::{self, Sources},
 };
@@ -76,6 +78,43 @@ pub struct Settings {
 
 /// Makes the pages for people; what they tell and do goes through the services, as whoever looks at them.
 pub type Pages = fn(Inside, Arc<Gate>) -> axum::Router;
+
+/// Serves on all of these while the database is waited for, until `opened` is done: health is NOT_SERVING, and whoever
+/// else asks is told that the database gives no answer. Gives the listeners back, with what came of it.
+pub async fn starting<T>(
+    listeners: Vec<Listener>,
+    settings: &Settings,
+    opened: impl Future<Output = T>,
+) -> (Vec<Listener>, T) {
+    let (reporter, health_service) = tonic_health::server::health_reporter();
+    let reporter = health::Reporter::new(reporter);
+    reporter.start().await;
+    let (server, ending, mut servers) =
+        (listener::Server::new(settings.limits.clone()), Stop::default(), JoinSet::new());
+    let sources = Sources { scrape: settings.scrape.clone(), readiness: reporter.readiness() };
+    for listener in listeners {
+        let web = match listener.operations() {
+            Some(operations) => web::operations(sources.clone(), operations.token.clone(), operations.is_open),
+            None => web::starting(sources.clone()).fallback(async |request: Request| {
+                authentication::answer(status::gate(NoAnswer::OutOfReach("it starts".into())), request.headers())
+            }),
+        };
+        let health_service = listener.operations().is_none().then(|| health_service.clone());
+        let mut routes = Routes::from(web);
+        if let Some(health_service) = health_service {
+            routes = routes.add_service(health_service);
+        }
+        let (server, front, ending) = (server.clone(), Front(Pinned(routes.prepare())), ending.subscribed());
+        servers.spawn(async move {
+            let mut connections = server.accept(&listener, front, ending).await;
+            let _ = timeout(LINGER, async { while connections.join_next().await.is_some() {} }).await;
+            listener
+        });
+    }
+    let opened = opened.await;
+    ending.begin();
+    (servers.join_all().await, opened)
+}
 
 /// Serves on all of these until `stop` is done. Then health says so, whoever only waits is told, calls in progress are
 /// answered (for ten seconds at most), and what is connected a second later is left.

@@ -147,8 +147,8 @@ pub(super) fn no_policy_before() -> Status {
 
 /// Somebody tries a policy already.
 pub(super) fn backtest_running() -> Status {
-    let message = "this server tries a policy on stored calls already, and does so one at a time; try again when that \
-                   one is done";
+    let message = "this server tries a policy on this tenant's stored calls already, and does so one at a time; try \
+                   again when that one is done, or cancel it";
     status(Code::ResourceExhausted, "BACKTEST_RUNNING", message, Some(CROWDED_RETRY_MAX))
 }
 

@@ -108,10 +108,14 @@ impl Readiness {
 
 /// What serves the routes.
 pub fn router(sources: Sources) -> Router {
+    Router::new().route(METRICS, get(metrics)).with_state(sources.clone()).merge(starting(sources))
+}
+
+/// Those that tell how the server is; what else is asked is for the caller to answer.
+pub fn starting(sources: Sources) -> Router {
     Router::new()
         .route(HEALTH, get(async || text(StatusCode::OK, "ok\n".to_owned())))
         .route(READY, get(ready))
-        .route(METRICS, get(metrics))
         .with_state(sources)
 }
 
@@ -133,11 +137,7 @@ pub fn operations(sources: Sources, token: Option<Arc<str>>, is_open: bool) -> R
             }
         }
     };
-    Router::new()
-        .route(HEALTH, get(async || text(StatusCode::OK, "ok\n".to_owned())))
-        .route(READY, get(ready))
-        .route(METRICS, get(figures))
-        .with_state(sources)
+    Router::new().route(METRICS, get(figures)).with_state(sources.clone()).merge(starting(sources))
 }
 
 /// Whether calls are answered: whoever spreads them sends them elsewhere meanwhile.

@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
-use sqlx::{Connection as _, Row as _};
+use sqlx::{Connection as _, PgConnection, Row as _};
 
-use super::{Store, audit};
+use super::{Store, audit, decode::Loaded};
 use crate::error::StoreError;
-use callgate_core::domain::{audit::Event, ids::TenantId};
+use callgate_core::domain::{
+    audit::Event,
+    ids::{DEFAULT_TENANT, TenantId},
+};
 
 /// What is known of who is signed in.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,7 +20,19 @@ pub struct SignedIn {
     pub is_quiet: bool,
 }
 
+/// The key by which servers know the cookies that they have made.
+pub(super) async fn key(conn: &mut PgConnection) -> Loaded<Vec<u8>> {
+    let key = sqlx::query_scalar("select coalesce(console_key, '') from tenant where tenant_id = $1");
+    Ok(key.bind(DEFAULT_TENANT.0).fetch_one(conn).await?)
+}
+
 impl Store {
+    /// The key by which servers know the cookies that they have made.
+    #[must_use]
+    pub fn console_key(&self) -> &[u8] {
+        &self.console_key
+    }
+
     /// Keeps a session for so long, with the entry of the audit that tells of it, and deletes those that have ended.
     ///
     /// # Errors

@@ -120,6 +120,7 @@ const FILES: &[(&str, &str)] = files![
     "0217_call_witness"
     "0218_outcome_witness"
     "0219_tenant_clock"
+    "0220_tenant_console_key"
 ];
 
 /// The advisory lock of whoever migrates: `callgate` and a number, as a key.

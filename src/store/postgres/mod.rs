@@ -83,7 +83,6 @@ use callgate_core::domain::{
     event::Event,
     ids::{CallId, SessionId, TenantId},
     previous::Given,
-    time::Timestamp,
 };
 
 pub use carry::{Carried, analyze, carried, make_roles};
@@ -177,6 +176,7 @@ pub struct Store {
     replica: String,
     keyring: Arc<Keyring>,
     namespace: Arc<str>,
+    console_key: Vec<u8>,
 }
 
 impl Store {
@@ -192,6 +192,7 @@ impl Store {
         let cut = if is_distributed { load::Cut::ByShard } else { load::Cut::Not };
         let now = maintain::now(&mut conn).await?;
         let replica = sqlx::query_scalar("select gen_random_uuid()::text").fetch_one(&mut conn).await?;
+        let console_key = console::key(&mut conn).await?;
         let namespace = namespace(&options).into();
         let connector = Arc::new(Connector::default());
         let of = |options: &PgConnectOptions, name: &'static str, limits, pulse| {
@@ -242,6 +243,7 @@ impl Store {
             replica,
             keyring: Arc::default(),
             namespace,
+            console_key,
         })
     }
 
@@ -260,17 +262,6 @@ impl Store {
     /// Opens a tenant's values.
     fn opener(&self, tenant: TenantId) -> Opener {
         Opener::new(tenant, self.keyring.of(tenant))
-    }
-
-    /// The database's time, carried forward.
-    #[must_use]
-    pub fn now(&self) -> Timestamp {
-        self.time.now()
-    }
-
-    /// Moves [`Self::now`] ahead of the database's time, in milliseconds: for tests of what takes hours.
-    pub fn skip(&self, ms: u64) {
-        self.time.skip(ms);
     }
 
     /// A slot in the writer's queue.

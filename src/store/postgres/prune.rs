@@ -136,19 +136,21 @@ impl Store {
         let mut pass =
             Pass { conn, now: by, pace: Pace::of(self), deleted: Deleted::new(), is_distributed: self.is_distributed };
         pass.run().await?;
+        // At the end: what was cut off is gone on with by the next look.
+        let done = sqlx::query("update tenant set retained_at = to_timestamp($2 / 1000.0) where tenant_id = $1");
+        done.bind(DEFAULT_TENANT.0).bind(now.as_millis()).execute(&mut pass.conn).await?;
         Ok(Some(pass.deleted))
     }
 }
 
-/// Takes this hour's look, unless somebody has. One that was taken by a clock since set back does not count.
+/// True unless somebody has deleted to the end within the hour. A time of a clock since set back does not count.
 async fn is_due(conn: &mut PgConnection, now: Timestamp) -> Loaded<bool> {
-    let claim = sqlx::query(
-        "update tenant set retained_at = to_timestamp($2 / 1000.0) where tenant_id = $1
-         and (coalesce(retained_at, '-infinity') <= to_timestamp(($2 - $3) / 1000.0)
-           or retained_at > to_timestamp(($2 + $3) / 1000.0))",
+    let is_due = sqlx::query_scalar(
+        "select coalesce(retained_at, '-infinity') <= to_timestamp(($2 - $3) / 1000.0)
+           or retained_at > to_timestamp(($2 + $3) / 1000.0) from tenant where tenant_id = $1",
     );
-    let claim = claim.bind(DEFAULT_TENANT.0).bind(now.as_millis()).bind(super::row::big(EVERY_MS));
-    Ok(claim.execute(conn).await?.rows_affected() > 0)
+    let is_due = is_due.bind(DEFAULT_TENANT.0).bind(now.as_millis()).bind(super::row::big(EVERY_MS));
+    Ok(is_due.fetch_one(conn).await?)
 }
 
 struct Pass<'s> {

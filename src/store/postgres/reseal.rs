@@ -28,6 +28,8 @@ const LOCK: i64 = 0x6361_6c6c_0004;
 /// Rows of the first transaction, and of one at most.
 const ROWS: i64 = 16;
 const ROWS_MAX: i64 = 512;
+/// Bytes of the rows that one transaction seals, beside its last one: it is idle meanwhile, and is ended after 2 s.
+const BYTES_MAX: usize = 4 << 20;
 /// Bytes at the beginning of a stored text that tell with which key it is sealed.
 const HEAD_BYTES: usize = MARK.len() + KEY_ID_BYTES_MAX + 1;
 
@@ -275,7 +277,13 @@ async fn page(
     let mut tx = conn.begin().await?;
     let found = sqlx::query(AssertSqlSafe(table.page())).bind(shard).bind(of.tenant.0).bind(after.to_string());
     let found = found.bind(of.keys.newest()).bind(rows).fetch_all(&mut *tx).await?;
-    let found: Vec<Map<String, Value>> = found.iter().map(object).collect::<Loaded<_>>()?;
+    let mut bytes = 0;
+    let fits = |row: &&PgRow| {
+        let is_first = bytes < BYTES_MAX;
+        bytes += row.try_get(0).map_or(0, str::len);
+        is_first
+    };
+    let found: Vec<Map<String, Value>> = found.iter().take_while(fits).map(object).collect::<Loaded<_>>()?;
     let Some(last) = found.last() else { return Ok(None) };
     let last = table.key.iter().map(|(column, _, _)| ((*column).to_owned(), last[*column].clone())).collect();
     let mut resealer = Resealer::new(&of.opener, &of.keys)?;

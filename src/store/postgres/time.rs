@@ -1,19 +1,27 @@
 //! The database's time, carried forward on the monotonic clock between two answers that tell it: replicas whose clocks
 //! differ agree on leases.
 
-use std::sync::{
-    Mutex, PoisonError,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
 };
 
 use tokio::time::Instant;
 
+use super::Store;
 use callgate_core::domain::time::Timestamp;
+use callgate_net::clock::Clock;
 
 /// An answer is never as old as that, in milliseconds: what lies further back was set back.
 const LATE_MAX_MS: i64 = 10_000;
 /// Answers in a row that have to say so: one may have waited for a writer that was stopped.
 const ANSWERS: u32 = 3;
+/// How long leases end later by a forward step of the database's clock: longer than nearly every lease that was given
+/// before the step.
+const STEP_HELD: Duration = Duration::from_secs(3_600);
 
 #[derive(Debug)]
 pub(super) struct DbTime {
@@ -28,17 +36,27 @@ struct Known {
     at: Instant,
     /// How many answers in a row were further back than an answer can be.
     behind: u32,
+    /// When the clock was last stepped forward, and by how many milliseconds since no step counts any more.
+    step: Option<(Instant, u64)>,
 }
 
 impl Known {
     fn now(&self) -> Timestamp {
         self.said.plus_ms(u64::try_from(self.at.elapsed().as_millis()).unwrap_or(0))
     }
+
+    fn step_ms(&self) -> u64 {
+        self.step.filter(|(at, _)| at.elapsed() < STEP_HELD).map_or(0, |(_, ms)| ms)
+    }
 }
 
 impl DbTime {
+    /// The time before the first answer is that of this machine: who starts after a step knows no other.
     pub(super) fn new(now: Timestamp) -> Self {
-        Self { known: Mutex::new(Known { said: now, at: Instant::now(), behind: 0 }), skipped_ms: AtomicU64::new(0) }
+        let known = Known { said: Clock::System.now().min(now), at: Instant::now(), behind: 0, step: None };
+        let time = Self { known: Mutex::new(known), skipped_ms: AtomicU64::new(0) };
+        time.observe(now);
+        time
     }
 
     /// Takes in what the database said just now. An answer took its time to come, so it does not set the clock back;
@@ -50,10 +68,24 @@ impl DbTime {
         let behind = if ahead_ms > LATE_MAX_MS { known.behind + 1 } else { 0 };
         if behind >= ANSWERS {
             tracing::warn!(back_ms = ahead_ms, "the database's clock was set back; its time is taken over");
-            *known = Known { said: now, at: Instant::now(), behind: 0 };
-        } else {
-            *known = Known { said: now.max(carried), at: Instant::now(), behind };
+            let step = known.step.map(|(at, ms)| (at, ms.saturating_sub(ahead_ms.unsigned_abs())));
+            *known = Known { said: now, at: Instant::now(), behind: 0, step };
+            return;
         }
+        if ahead_ms < -LATE_MAX_MS {
+            let forward_ms = ahead_ms.unsigned_abs();
+            tracing::warn!(forward_ms, "the database's clock was stepped forward: leases end later by as much");
+            known.step = Some((Instant::now(), known.step_ms().saturating_add(forward_ms)));
+        }
+        *known = Known { said: now.max(carried), at: Instant::now(), behind, ..*known };
+    }
+
+    /// The time that ends leases: [`Self::now`] less the last forward steps.
+    pub(super) fn of_leases(&self) -> Timestamp {
+        // The time first: a step between the two ends nothing early.
+        let now = self.now();
+        let step_ms = self.known.lock().unwrap_or_else(PoisonError::into_inner).step_ms();
+        Timestamp::from_millis(now.as_millis().saturating_sub_unsigned(step_ms))
     }
 
     pub(super) fn now(&self) -> Timestamp {
@@ -63,6 +95,30 @@ impl DbTime {
 
     pub(super) fn skip(&self, ms: u64) {
         self.skipped_ms.fetch_add(ms, Ordering::Relaxed);
+    }
+}
+
+impl Store {
+    /// The database's time, carried forward.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.time.now()
+    }
+
+    /// The time that ends leases: a forward step of the database's clock ends none before its time.
+    #[must_use]
+    pub fn now_of_leases(&self) -> Timestamp {
+        self.time.of_leases()
+    }
+
+    /// Tells [`Self::now`] that the database's clock was stepped forward, in milliseconds: for tests of that.
+    pub fn step(&self, ms: u64) {
+        self.time.observe(self.time.now().plus_ms(ms));
+    }
+
+    /// Moves [`Self::now`] ahead of the database's time, in milliseconds: for tests of what takes hours.
+    pub fn skip(&self, ms: u64) {
+        self.time.skip(ms);
     }
 }
 
@@ -95,5 +151,31 @@ mod tests {
         clock.observe(now);
         clock.observe(now);
         assert!(at(&clock, now), "several in a row are no accident");
+    }
+
+    #[test]
+    fn a_step_forward_ends_no_lease_before_its_time() {
+        let now = Clock::System.now();
+        let clock = DbTime::new(now);
+        clock.observe(now.plus_ms(9_000));
+        assert_eq!(clock.of_leases(), clock.now(), "an answer may come late");
+        clock.observe(now.plus_ms(609_000));
+        clock.observe(now.plus_ms(1_209_000));
+        let held_ms = clock.now().since_ms(clock.of_leases());
+        assert!((1_195_000..=1_200_000).contains(&held_ms), "{held_ms}");
+        // Who starts then sees it by the machine's clock.
+        let started = DbTime::new(now.plus_ms(1_209_000));
+        assert!((1_195_000..=1_210_000).contains(&started.now().since_ms(started.of_leases())));
+        clock.known.lock().unwrap().step.as_mut().unwrap().0 -= STEP_HELD;
+        assert_eq!(clock.of_leases(), clock.now(), "what began before it is over");
+    }
+
+    #[test]
+    fn a_step_forward_that_is_taken_back_holds_up_nothing() {
+        let now = Clock::System.now();
+        let clock = DbTime::new(now);
+        clock.observe(now.plus_ms(DAYS));
+        (0..3).for_each(|_| clock.observe(now));
+        assert_eq!(clock.of_leases(), clock.now());
     }
 }

@@ -197,6 +197,35 @@ async fn another_issuer_is_not_taken_for_the_one_that_was_asked() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn strangers_ask_an_issuer_so_often_and_the_database_never_and_shut_nobody_out() {
+    let scene = Scene::start().await;
+    let plane = &scene.plane;
+    let mut person = Browser::of(plane, "ada", &[Role::Admin]).await;
+    let begun = scene.begin(0).await;
+    scene.gives(0, "another");
+    for _ in 0..20 {
+        scene.led(&begun.cookie, &begun.state, "").await;
+    }
+    let asked = || scene.desks[0].lock().expect("no panic").asked.len();
+    let before = asked();
+    assert_eq!(scene.led(&begun.cookie, &begun.state, "").await.status, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(Browser::new(plane).get("/sign-in/with/0").await.status, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(asked(), before, "nor is the issuer asked");
+    // From the same address: who is signed in, and who has a good token.
+    person.get("/audit").await.ok();
+    Browser::of(plane, "bob", &[Role::Admin]).await.get("/audit").await.ok();
+    // The sessions cannot be read until this goes.
+    let mut lock = plane.postgres.connect().await;
+    let sql = "begin; lock table callgate.console_session in access exclusive mode";
+    sqlx::raw_sql(sql).execute(&mut lock).await.expect("held");
+    for n in 0..50 {
+        let mut stranger = Browser::new(plane);
+        stranger.headers.insert("cookie", format!("__Host-callgate={}", URL_SAFE_NO_PAD.encode([n; 32])));
+        assert_eq!(stranger.get("/audit").await.location(), "/sign-in?next=%2Faudit");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_issuer_leads_nobody_to_what_is_no_endpoint_of_its() {
     let scene = Scene::start().await;
     let own = &scene.urls[0];

@@ -101,12 +101,14 @@ struct Next {
 /// Leads to the issuer. What it is to come back with is made of a secret that the browser keeps meanwhile.
 async fn leave(
     State(console): State<Console>,
+    Led(shown): Led,
     Path(place): Path<usize>,
     Query(way): Query<Next>,
 ) -> Result<Response, Fault> {
     let (issuer, sign_in) = issuer(&console, place)?;
+    may_sign_in(&console, &shown)?;
     let found = endpoints(&issuer, &sign_in).await?;
-    let secret = Secret::new()?;
+    let secret = Secret::new(console.gate.console_key())?;
     let next = if is_here(&way.next) { way.next.as_str() } else { "/" };
     let now = console.gate.now();
     let mut to = Url::parse(&found.authorization_endpoint).map_err(|error| away(&issuer, &error))?;
@@ -121,6 +123,13 @@ async fn leave(
         .append_pair("code_challenge_method", "S256");
     let cookie = secret.of_sign_in(place, now, next).ok_or_else(|| Fault::field("no cookie could be made"))?;
     Ok(([(header::SET_COOKIE, cookie)], Redirect::to(to.as_str())).into_response())
+}
+
+/// Whoever asks an issuer often is told to wait: it is asked before anybody is known.
+fn may_sign_in(console: &Console, shown: &Shown) -> Result<(), Fault> {
+    let from = shown.peer.as_ref().and_then(|peer| peer.from(&shown.headers));
+    let message = "too many sign-ins came from your address: try again in a minute, or sign in with a token";
+    console.gate.may_sign_in(from).map_err(|_| Fault::new(StatusCode::TOO_MANY_REQUESTS, message))
 }
 
 /// What the issuer leads back with, made of when that was begun: a browser that keeps that for longer than it was told
@@ -175,7 +184,8 @@ impl FromRequestParts<Console> for Led {
 
 async fn back(State(console): State<Console>, Led(shown): Led, Query(back): Query<Back>) -> Result<Response, Fault> {
     let again = || Fault::new(StatusCode::BAD_REQUEST, "this sign-in was not begun in your browser, or took too long");
-    let Begun { secret, place, at, next } = Secret::begun(&shown.headers).ok_or_else(again)?;
+    let Begun { secret, place, at, next } =
+        Secret::begun(&shown.headers, console.gate.console_key()).ok_or_else(again)?;
     let since = console.gate.now().as_millis().abs_diff(at.as_millis());
     if !same(&state(&secret, at), &back.state) || u128::from(since) > SIGN_IN.as_millis() {
         return Err(again());
@@ -189,6 +199,7 @@ async fn back(State(console): State<Console>, Led(shown): Led, Query(back): Quer
         let message = format!("the issuer refused: {} {}", back.error, back.error_description);
         return Err(Fault::new(StatusCode::UNAUTHORIZED, message.trim()));
     }
+    may_sign_in(&console, &shown)?;
     let token = redeemed(&issuer, &way, &secret, &back.code).await?;
     let is_ours = claimed(&token, "nonce").is_some_and(|nonce| same(&secret.text(b"nonce"), &nonce));
     if !is_ours || claimed(&token, "iss").as_deref() != Some(&issuer.issuer) {
