@@ -5,6 +5,7 @@ pub mod out;
 
 mod agents;
 mod approvals;
+mod asked;
 mod audit;
 mod backup;
 mod chores;

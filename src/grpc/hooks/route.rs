@@ -32,7 +32,9 @@ use super::{
         shortcut::Answer,
         stop::Stop,
     },
-    Installed, Memory, Plane, answered, leave, v1,
+    Installed, Memory, Plane, answered,
+    handed::Handed,
+    is_away, leave, v1,
     v1::session_service_server::SessionService as _,
 };
 use crate::{
@@ -110,13 +112,20 @@ async fn claude_code(State(hooks): State<Hooks>, request: Request) -> Response {
         Err(_) => return json_of(String::new()),
     };
     let Some(identity) = head.extensions.get::<Arc<Identity>>().cloned() else { return denied("nobody is known") };
-    let remembered = Remembered { known: &hooks.known, tenant: identity.tenant, now: hooks.gate.now().as_millis() };
+    let (tenant, now, handed) = (identity.tenant, hooks.gate.now().as_millis(), Handed::new(&hooks.calls, &identity));
+    let remembered = Remembered { known: &hooks.known, tenant, now, handed: &handed };
     let (name, is_before) = (seen.name.clone(), matches!(seen.event, Event::Before(_)));
     let installed = installed(head.uri.query().unwrap_or_default());
     let plane = Own { hooks: &hooks, identity, headers: head.headers };
     match Box::pin(answered(&plane, &remembered, &installed, seen)).await {
-        Ok(answer) => json_of(host.said(&name, &answer).out),
-        Err(status) if is_before => denied(status.message()),
+        Ok(answer) => handed.once_sent(json_of(host.said(&name, &answer).out)),
+        Err(status) if is_before => {
+            // Where a store did not answer, it may have been permitted.
+            if !is_away(&status) {
+                handed.over();
+            }
+            denied(status.message())
+        }
         Err(status) => json_of(json!({"systemMessage": unrecorded(&name, &status)}).to_string()),
     }
 }
@@ -239,6 +248,7 @@ struct Remembered<'a> {
     known: &'a Known,
     tenant: TenantId,
     now: i64,
+    handed: &'a Handed,
 }
 
 impl Remembered<'_> {
@@ -264,10 +274,12 @@ impl Memory for Remembered<'_> {
         self.with(session, |known| known.runs += 1);
     }
 
-    // The plane asks itself: what is asked here is answered here.
-    fn begins(&self, _: &v1::RecordRequest) {}
+    fn begins(&self, cancellation: &v1::RecordRequest) {
+        self.handed.asks(cancellation);
+    }
 
-    fn is_answered(&self, _: &str, _: &str) {}
+    // The answer is still to be handed over.
+    fn is_answered(&self) {}
 
     fn owe(&self, session: &str) {
         self.with(session, |known| known.owes = true);
