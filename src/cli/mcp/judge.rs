@@ -282,16 +282,13 @@ impl Proxy {
     fn run(self: &Arc<Self>, waiting: &Waiting, verdict: Verdict) -> Fate {
         let mut running = self.running(waiting, verdict.next_context_hint, false);
         let permit = verdict.permit.unwrap_or_default();
-        let Ok(message) = executed(waiting, &permit) else {
+        let message = executed(waiting, &permit).ok().filter(|_| self.plane.starts(&waiting.asked.call_id));
+        let Some(message) = message else {
             self.plane.give_up(&waiting.asked.call_id);
-            let text = "The arguments that the policy wants cannot be written into the call. It was not executed.";
+            let text = "The arguments that the policy wants cannot be written into the call, or its start cannot be \
+                        stored. It was not executed.";
             return self.unjudged(waiting, "not_judged", text);
         };
-        if !self.plane.starts(&waiting.asked.call_id) {
-            self.plane.give_up(&waiting.asked.call_id);
-            let text = "callgate cannot store that the call begins (is the disk full?). It was not executed.";
-            return self.unjudged(waiting, "not_judged", text);
-        }
         running.key_sent = !permit.idempotency_argument.is_empty();
         if !self.release(waiting, Some(Kind::Call(Box::new(running.clone())))) {
             self.plane.give_up(&waiting.asked.call_id);

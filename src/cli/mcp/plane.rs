@@ -107,12 +107,24 @@ impl Plane {
 
     /// Reports what came of a call, beside all else.
     pub(super) fn report(self: &Arc<Self>, message: RecordRequest) {
-        let message = RecordRequest { caller: Some(self.caller.clone()), ..message };
-        let plane = self.reporting();
+        self.tell(RecordRequest { caller: Some(self.caller.clone()), ..message }, None);
+    }
+
+    /// The same of a call that is noted: that its server has not seen it is said for longer.
+    fn tell(self: &Arc<Self>, message: RecordRequest, asked: Option<Asked>) {
+        self.reports.send_modify(|reports| {
+            reports.first += 1;
+            reports.all += 1;
+        });
+        let plane = Arc::clone(self);
         tokio::spawn(async move {
             let began = Instant::now();
             let mut outcome = plane.send(&message).await;
             plane.reports.send_modify(|reports| reports.first -= 1);
+            if outcome.is_err() && message.not_started {
+                until_called_off(|| plane.send(&message)).await;
+                outcome = Ok(());
+            }
             while outcome.as_ref().is_err_and(is_passing) && began.elapsed() < REPORT {
                 sleep(PAUSE).await;
                 outcome = plane.send(&message).await;
@@ -121,16 +133,9 @@ impl Plane {
                 let (call, why) = (&message.call_id, refusal(&status));
                 errln!("callgate: what came of call {call} is not recorded, and counts as unknown: {why}");
             }
+            asked.map(Asked::forget);
             plane.reports.send_modify(|reports| reports.all -= 1);
         });
-    }
-
-    fn reporting(self: &Arc<Self>) -> Arc<Self> {
-        self.reports.send_modify(|reports| {
-            reports.first += 1;
-            reports.all += 1;
-        });
-        Arc::clone(self)
     }
 
     /// Notes a call, unless it is noted.
@@ -172,26 +177,13 @@ impl Plane {
     /// Calls a call off that its server has not seen, beside all else: it may have been permitted.
     pub(super) fn give_up(self: &Arc<Self>, call_id: &str) {
         self.note(call_id);
-        self.call_off(self.noted(call_id), self.cancellation(call_id));
+        self.tell(self.cancellation(call_id), self.noted(call_id));
     }
 
     /// Calls off what other proxies were killed over.
     pub(super) fn take_over(self: &Arc<Self>) {
         let left = self.folder.as_deref().map(Asked::left).unwrap_or_default();
-        left.into_iter().for_each(|(asked, message)| self.call_off(Some(asked), message));
-    }
-
-    fn call_off(self: &Arc<Self>, asked: Option<Asked>, message: RecordRequest) {
-        let plane = self.reporting();
-        tokio::spawn(async move {
-            let outcome = plane.send(&message).await;
-            plane.reports.send_modify(|reports| reports.first -= 1);
-            if outcome.is_err() {
-                until_called_off(|| plane.send(&message)).await;
-            }
-            asked.map(Asked::forget);
-            plane.reports.send_modify(|reports| reports.all -= 1);
-        });
+        left.into_iter().for_each(|(asked, message)| self.tell(message, Some(asked)));
     }
 
     async fn send(&self, message: &RecordRequest) -> Result<(), Status> {

@@ -4,9 +4,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::{body::Body, response::Response};
-use http::{HeaderMap, header};
+use http::HeaderMap;
 use http_body_util::BodyExt as _;
-use hyper::body::Body as _;
 use tokio::runtime::Handle;
 
 use super::{super::service::GateService, until_called_off, v1};
@@ -40,10 +39,7 @@ impl Handed {
     }
 
     /// The response: once its connection takes the text of it, the host may have it.
-    pub(super) fn once_sent(self, mut response: Response) -> Response {
-        if let Some(bytes) = response.body().size_hint().exact() {
-            response.headers_mut().insert(header::CONTENT_LENGTH, bytes.into());
-        }
+    pub(super) fn once_sent(self, response: Response) -> Response {
         response.map(|body| {
             Body::new(body.map_frame(move |frame| {
                 self.over();

@@ -209,7 +209,7 @@ async fn what_a_host_that_left_asked_the_route_is_called_off_but_may_have_run() 
     let gave = json!({"tool_name": MAIL, "tool_input": mail("5"), "tool_use_id": "t5", "tool_response": "sent as 5"});
     let gave = agent.event("PostToolUse", gave);
     let patience = || sleep(Duration::from_secs(1));
-    assert!(answered(&direct, &first).await.ends_with("\r\n\r\n{}"));
+    assert!(answered(&direct, &first).await.contains("{}"));
     // The question is lost: nothing is open.
     relay.loses(Loses::Questions);
     assert_eq!(posts(&relay.url, &unheard, patience()).await, None);
