@@ -133,7 +133,7 @@ impl Plane {
                 let (call, why) = (&message.call_id, refusal(&status));
                 errln!("callgate: what came of call {call} is not recorded, and counts as unknown: {why}");
             }
-            asked.map(Asked::forget);
+            asked.into_iter().for_each(Asked::forget);
             plane.reports.send_modify(|reports| reports.all -= 1);
         });
     }

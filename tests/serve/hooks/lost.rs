@@ -78,9 +78,12 @@ const UNKNOWN: i16 = 4;
 async fn a_call_whose_permission_was_lost_on_the_way_is_called_off() {
     let (mut desk, relay, direct) = Desk::behind_relay().await;
     relay.loses(Loses::Answers);
-    let (code, _, error) = desk.agent("claude-code", "s1").runs("PreToolUse", call("t1", MAIL, mail("a"))).await;
-    assert!(code == 2 && error.contains("did not answer within"), "{error}");
-    assert!(desk.is_open("t1").await, "it was permitted");
+    let asked = desk.agent("claude-code", "s1").event("PreToolUse", call("t1", MAIL, mail("a")));
+    let hook = desk.starts(&["claude-code"], &asked).await;
+    until("the permit", async || desk.is_open("t1").await).await;
+    let output = in_time("an end", hook.wait_with_output()).await.expect("it runs");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && error.contains("did not answer within"), "{error}");
     relay.loses(Loses::Nothing);
     desk.is_called_off("t1").await;
     assert_eq!(desk.outcomes().await, [CANCELLED]);

@@ -59,8 +59,9 @@ async fn a_call_whose_answer_was_lost_is_called_off_by_its_proxy() {
     assert_eq!(client.calls(2, "look", json!({})).await["isError"], serde_json::Value::Null);
     // The answer is lost.
     relay.loses(Loses::Answers);
-    client.is_refused_as_away(3, "send").await;
+    client.asks(3, "send", json!({})).await;
     scene.newest("mcp__t__send", CallState::InFlight).await;
+    assert!(client.reads().await.contains("callgate_unavailable"));
     relay.loses(Loses::Nothing);
     scene.newest("mcp__t__send", CallState::Cancelled).await;
     // The answer is lost while a person is waited for.
