@@ -228,7 +228,7 @@ async fn what_a_host_that_left_asked_the_route_is_called_off_but_may_have_run() 
     // The host leaves while a person is waited for.
     desk.url = direct.clone();
     let question = async { until("the question", async || desk.does("approvals list").await.contains("apr_")).await };
-    assert_eq!(posts(&direct, &waits, question).await, None);
+    assert_eq!(Box::pin(posts(&direct, &waits, question)).await, None);
     desk.approves().await;
     assert!(!desk.is_open("t4").await);
 

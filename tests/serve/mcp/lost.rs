@@ -38,7 +38,7 @@ impl Client {
         assert_eq!(told(&refused)["status"], "callgate_unavailable", "{refused}");
     }
 
-    async fn is_killed(mut self) {
+    async fn ends_without_a_word(mut self) {
         self.child.kill().await.expect("it runs");
     }
 
@@ -84,7 +84,7 @@ async fn what_a_proxy_was_killed_over_is_called_off_by_the_next_but_what_has_run
     let mut client = scene.client(&[], &[]);
     client.asks(1, "never", json!({})).await;
     until("the call", async || client.has_sent("never")).await;
-    client.is_killed().await;
+    client.ends_without_a_word().await;
     // Killed before its question came there, and while it waited for the answer.
     for loses in [Loses::Questions, Loses::Answers] {
         let mut client = scene.client(&[], &[]);
@@ -99,7 +99,7 @@ async fn what_a_proxy_was_killed_over_is_called_off_by_the_next_but_what_has_run
         if loses == Loses::Answers {
             scene.newest("mcp__t__send", CallState::InFlight).await;
         }
-        client.is_killed().await;
+        client.ends_without_a_word().await;
         relay.loses(Loses::Nothing);
     }
     let mut next = scene.client(&[], &[]);
