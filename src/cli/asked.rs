@@ -1,5 +1,5 @@
-//! Calls that are asked about, each in a file below the user's own state: the report that calls it off where no answer
-//! comes. The file is locked as long as its process lives, so that the next one can tell whose call is nobody's any more.
+//! Calls that are asked about, each in a file below the user's own state: the report that cancels it where no answer
+//! comes. The file is locked as long as its process lives, so that the next process knows the files of dead ones.
 
 use std::{
     fs::{self, File},

@@ -1,5 +1,5 @@
-//! Whether a host's connection took the answer of the route. Where it was gone before, nobody knows the permit: its call
-//! is called off. A host may run the tool of a hook that failed, so that this does not say that it never ran.
+//! Whether a host's connection took the answer of the route. Where it was closed before, the call is cancelled. A host
+//! may run the tool of a hook that failed, so that this does not say that it never ran.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
