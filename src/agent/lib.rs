@@ -6,6 +6,7 @@
 extern crate callgate_client;
 
 pub mod agents;
+mod asked;
 pub mod hook;
 pub mod hooks;
 mod host;

@@ -11,7 +11,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use tokio::io::AsyncWriteExt as _;
+use tokio::{io::AsyncWriteExt as _, process::Child};
 
 use crate::{
     common::{in_time, until},
@@ -47,8 +47,8 @@ impl Desk {
         Self { url: format!("http://{}", server.address), server: Some(server), home }
     }
 
-    /// Runs the hook; gives its exit code, its output and its errors.
-    async fn hook(&self, args: &[&str], text: &str) -> (i32, String, String) {
+    /// Starts the hook, which has read its event.
+    async fn starts(&self, args: &[&str], text: &str) -> Child {
         let mut command = tokio::process::Command::from(program());
         command.arg("hook").args(args).args(["--server", &self.url]).env("XDG_STATE_HOME", self.state());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
@@ -56,7 +56,12 @@ impl Desk {
         let mut stdin = child.stdin.take().expect("piped");
         // It may end before it has read all.
         let _ = stdin.write_all(text.as_bytes()).await;
-        drop(stdin);
+        child
+    }
+
+    /// Runs the hook; gives its exit code, its output and its errors.
+    async fn hook(&self, args: &[&str], text: &str) -> (i32, String, String) {
+        let child = self.starts(args, text).await;
         let Output { status, stdout, stderr } = in_time("an end", child.wait_with_output()).await.expect("it runs");
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         (status.code().expect("no signal"), text(&stdout), text(&stderr))
@@ -104,13 +109,17 @@ impl Agent<'_> {
     }
 
     async fn runs(&self, event: &str, more: Value) -> (i32, String, String) {
+        let args = [&[self.host][..], &self.args].concat();
+        self.desk.hook(&args, &self.event(event, more)).await
+    }
+
+    fn event(&self, event: &str, more: Value) -> String {
         let mut input = json!({"hook_event_name": event, "session_id": self.session, "cwd": "/w"});
         if self.host == "cursor" {
             input = json!({"hook_event_name": event, "conversation_id": self.session, "workspace_roots": ["/w"]});
         }
         input.as_object_mut().expect("an object").extend(more.as_object().cloned().expect("an object"));
-        let args = [&[self.host][..], &self.args].concat();
-        self.desk.hook(&args, &input.to_string()).await
+        input.to_string()
     }
 
     /// Asks for a call; gives why it must not run, if it must not.

@@ -25,6 +25,7 @@ mod printed;
 mod privacy;
 mod psql;
 mod refusals;
+mod relay;
 mod replicas;
 mod restored;
 mod run;

@@ -3,6 +3,7 @@
 
 mod http;
 mod keys;
+mod lost;
 
 use std::{fs, path::PathBuf, process::Stdio};
 
@@ -299,10 +300,10 @@ async fn a_call_waits_for_its_approval_and_is_called_off() {
 
     // One that the server works on is called off there, too.
     client.asks(5, "never", json!({})).await;
-    scene.newest("mcp__t__never", CallState::InFlight).await;
+    until("the call", async || String::from_utf8_lossy(&client.kept()).contains("never")).await;
     client.sends(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":5}}"#).await;
     scene.newest("mcp__t__never", CallState::Cancelled).await;
-    assert!(String::from_utf8(client.kept()).expect("UTF-8").contains(r#""requestId":5"#));
+    until("its end", async || String::from_utf8_lossy(&client.kept()).contains(r#""requestId":5"#)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -13,17 +13,20 @@ use tokio::time::timeout;
 use tonic::Status;
 
 use super::{CONNECT, HookArgs, plane::Server};
-use crate::hooks::{Plane as _, until_called_off};
+use crate::{
+    asked::Asked,
+    hooks::{Plane as _, until_called_off},
+};
 use callgate_proto::v1::RecordRequest;
 
 /// Starts the process, and does not wait for it.
-pub(super) fn start(args: &HookArgs, file: &Path) {
+pub(super) fn start(args: &HookArgs, asked: Asked) {
     let Ok(program) = std::env::current_exe() else { return };
-    let mut command = Command::new(program);
+    let (mut command, (file, lock)) = (Command::new(program), asked.handed_on());
     command.args(["hook", args.host.as_str(), "--give-up"]).arg(file);
     // What the environment names, it inherits.
     command.args(args.remote.args().unwrap_or_default());
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+    command.stdin(lock).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
     let _ = command.spawn();
 }
 

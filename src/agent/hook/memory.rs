@@ -1,15 +1,19 @@
 //! What the hooks of one conversation know of each other: a small file a session, for hosts that number no turns, or
 //! say nothing once a context is compacted. Lost, it costs a run that is not told from the last.
 
-use std::{collections::BTreeMap, fs, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::PathBuf,
+    sync::{Mutex, PoisonError},
+};
 
 use callgate_proto::v1::RecordRequest;
-use etcetera::BaseStrategy as _;
-use prost::Message as _;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use crate::{
+    asked::{self, Asked},
     hooks::{Memory, leave},
     hosts::{File, Host},
 };
@@ -18,6 +22,8 @@ use callgate_net::clock::Clock;
 /// The files of one host's sessions.
 pub(super) struct Remembered {
     folder: Option<PathBuf>,
+    /// The call that this hook asks about.
+    asked: Mutex<Option<Asked>>,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -37,9 +43,8 @@ struct Known {
 
 impl Remembered {
     pub(super) fn of(host: Host) -> Self {
-        let home = etcetera::choose_base_strategy().ok();
-        let state = home.map(|home| home.state_dir().unwrap_or_else(|| home.data_dir()));
-        Self { folder: state.map(|state| state.join("callgate").join("hooks").join(host.as_str())) }
+        let folder = asked::folder("hooks").map(|folder| folder.join(host.as_str()));
+        Self { folder, asked: Mutex::default() }
     }
 
     fn path(&self, session: &str) -> Option<PathBuf> {
@@ -47,24 +52,20 @@ impl Remembered {
         Some(self.folder.as_ref()?.join(&hex::encode(Sha256::digest(session))[..32]))
     }
 
-    /// The files of calls of a session that were asked about by this process and got no answer.
-    pub(super) fn asked_by_this(&self, session: &str) -> Vec<PathBuf> {
-        let mark = format!(".{}", std::process::id());
-        let folder = self.path(session).map(|path| path.with_extension("asked"));
-        let entries = folder.and_then(|folder| fs::read_dir(folder).ok()).into_iter().flatten().flatten();
-        let files = entries.map(|entry| entry.path());
-        files.filter(|file| file.to_string_lossy().ends_with(&mark)).collect()
+    /// Where calls are noted that are asked about.
+    fn calls(&self, session: &str) -> Option<PathBuf> {
+        Some(self.path(session)?.with_extension("asked"))
     }
 
-    /// Forgets those files.
-    pub(super) fn drop_asked(&self, session: &str) {
-        self.asked_by_this(session).iter().for_each(|file| drop(fs::remove_file(file)));
+    /// The call that this hook asks about, if no answer came.
+    pub(super) fn unanswered_call(&self) -> Option<Asked> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Where it is noted that a call is asked about, by this process.
-    fn asked_file(&self, session: &str, call_id: &str) -> Option<PathBuf> {
-        let name = format!("{}.{}", &hex::encode(Sha256::digest(call_id))[..32], std::process::id());
-        Some(self.path(session)?.with_extension("asked").join(name))
+    /// What hooks of the session were killed over, but for this call.
+    pub(super) fn left(&self, session: &str, but: Option<&str>) -> Vec<Asked> {
+        let left = self.calls(session).map(|folder| Asked::left(&folder)).unwrap_or_default();
+        left.into_iter().filter(|(_, report)| Some(&*report.call_id) != but).map(|(asked, _)| asked).collect()
     }
 
     fn known(&self, session: &str) -> Known {
@@ -118,15 +119,16 @@ impl Memory for Remembered {
 
     fn begins(&self, cancellation: &RecordRequest) {
         let session = cancellation.caller.as_ref().map_or("", |caller| &caller.session_id);
-        let Some(file) = self.asked_file(session, &cancellation.call_id) else { return };
-        let _ = file.parent().map(fs::create_dir_all);
-        // Left by a hook that was killed and had the same process id: its call may run.
-        self.drop_asked(session);
-        let _ = fs::write(file, cancellation.encode_to_vec());
+        // A host may run the tool of a hook that was killed.
+        let killed = RecordRequest { not_started: false, ..cancellation.clone() };
+        let asked = self.calls(session).and_then(|folder| Asked::note(&folder, &killed));
+        *self.asked.lock().unwrap_or_else(PoisonError::into_inner) = asked;
     }
 
-    fn is_answered(&self, session: &str, call_id: &str) {
-        let _ = self.asked_file(session, call_id).map(fs::remove_file);
+    fn is_answered(&self) {
+        if let Some(asked) = self.unanswered_call() {
+            asked.forget();
+        }
     }
 
     fn ask(&self, session: &str, call_id: &str, question: &str) {
@@ -168,7 +170,7 @@ impl Memory for Remembered {
     fn forget(&self, session: &str) {
         // One that is taken up again has its summary to come.
         if !self.known(session).owes {
-            let _ = self.path(session).map(|path| fs::remove_dir_all(path.with_extension("asked")));
+            let _ = self.calls(session).map(fs::remove_dir_all);
             let _ = self.path(session).map(fs::remove_file);
         }
     }

@@ -22,11 +22,12 @@ use tonic::Status;
 use self::{memory::Remembered, plane::Server};
 use crate::host::FailOpen;
 use crate::{
-    hooks::{Installed, answered, is_away},
+    hooks::{Installed, Memory as _, answered, is_away},
     hosts::{Event, Host, Said, Seen, blocked},
 };
 use callgate_client::remote::{Remote, refusal};
 use callgate_net::clock::Clock;
+use callgate_proto::v1::RecordRequest;
 
 /// Longest text of a host, in bytes: more than the plane takes of one call.
 const INPUT_BYTES_MAX: u64 = 16 << 20;
@@ -100,21 +101,25 @@ fn hooked(args: &HookArgs) -> Said {
     if seen.event == Event::Other {
         return Said::default();
     }
+    let memory = Remembered::of(host);
+    // What has run is told by its own outcome.
+    let but = if let Event::After(call, _) = &seen.event { call.id.as_deref() } else { None };
+    memory.left(&seen.session, but).into_iter().for_each(|asked| give_up::start(args, asked));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let asked = runtime.context("cannot start the async runtime").map(|runtime| {
-        let answer = runtime.block_on(ask(args, host, seen.clone()));
+        let answer = runtime.block_on(ask(args, host, &memory, seen.clone()));
         // A lookup of a name may still run; nobody waits for it.
         runtime.shutdown_background();
         answer
     });
     match asked.unwrap_or_else(|error| Err(Failed::Refused(format!("{error:#}")))) {
         Ok(said) => said,
-        Err(failed) => unasked(args, &seen, failed),
+        Err(failed) => unasked(args, &memory, &seen, failed),
     }
 }
 
 /// Asks, within the time that the host has for it.
-async fn ask(args: &HookArgs, host: Host, seen: Seen) -> Result<Said, Failed> {
+async fn ask(args: &HookArgs, host: Host, memory: &Remembered, seen: Seen) -> Result<Said, Failed> {
     let seconds = args.timeout.unwrap_or_else(|| host.patience_s());
     let patience = Duration::from_secs(seconds.saturating_sub(SOONER_S).max(1));
     let (clock, name) = (Clock::System, seen.name.clone());
@@ -131,7 +136,7 @@ async fn ask(args: &HookArgs, host: Host, seen: Seen) -> Result<Said, Failed> {
         let left = patience.saturating_sub(clock.elapsed(began));
         let installed =
             Installed { host, agent, grant, never_restarts, hears_before, prompts: host.has_prompt(), patience: left };
-        answered(&Server(wire), &Remembered::of(host), &installed, seen).await.map_err(|status| failed(&status))
+        answered(&Server(wire), memory, &installed, seen).await.map_err(|status| failed(&status))
     };
     let answer = timeout(patience, answer).await.map_err(|_| Failed::Away("no answer in time".to_owned()))??;
     Ok(host.said(&name, &answer))
@@ -143,7 +148,7 @@ fn failed(status: &Status) -> Failed {
 }
 
 /// What is said when there is no answer: before a tool, that it must not run, unless the owner wants it otherwise.
-fn unasked(args: &HookArgs, seen: &Seen, failed: Failed) -> Said {
+fn unasked(args: &HookArgs, memory: &Remembered, seen: &Seen, failed: Failed) -> Said {
     let (problem, is_away) = match failed {
         Failed::Away(problem) => (problem, true),
         Failed::Refused(problem) => (problem, false),
@@ -158,12 +163,14 @@ fn unasked(args: &HookArgs, seen: &Seen, failed: Failed) -> Said {
         Some(FailOpen::Reads) => reads::is_read(call),
         None => false,
     };
-    let memory = Remembered::of(args.host);
     if is_away && opens {
         // It runs: what comes of it is reported.
-        memory.drop_asked(&seen.session);
+        memory.is_answered();
         return Said { error: format!("{} runs unasked (--fail-open): {problem}", call.tool), ..Said::default() };
     }
-    memory.asked_by_this(&seen.session).iter().for_each(|file| give_up::start(args, file));
+    if let Some(mut asked) = memory.unanswered_call() {
+        asked.add(&RecordRequest { not_started: true, ..RecordRequest::default() });
+        give_up::start(args, asked);
+    }
     blocked(&format!("{} must not run, since callgate could not be asked: {problem}", call.tool))
 }

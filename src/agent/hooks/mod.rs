@@ -67,7 +67,7 @@ pub trait Memory: Sync {
     /// A call is about to be asked about: by this report it is called off where no answer comes.
     fn begins(&self, cancellation: &v1::RecordRequest);
     /// The answer has come.
-    fn is_answered(&self, session: &str, call_id: &str);
+    fn is_answered(&self);
     /// The host's user is asked about a call, by this question.
     fn ask(&self, session: &str, call_id: &str, question: &str);
     /// The question about a call that its host's user was asked, once.
@@ -180,11 +180,11 @@ async fn before<P: Plane, M: Memory>(
 ) -> Result<Answer, Status> {
     let stem = messages.stem(&call);
     call.id.get_or_insert_with(|| format!("{stem}{}", memory.stamp()));
-    let (session, id) = (messages.seen.session.as_str(), call.id.clone().unwrap_or_default());
-    memory.begins(&messages.report(&id, None, Came::Cancelled { not_started: true }, false));
+    let id = call.id.as_deref().unwrap_or_default();
+    memory.begins(&messages.report(id, None, Came::Cancelled { not_started: true }, false));
     let answer = asked(plane, memory, messages, &call).await;
     if !answer.as_ref().is_err_and(is_away) {
-        memory.is_answered(session, &id);
+        memory.is_answered();
     }
     answer
 }

@@ -188,7 +188,9 @@ impl Proxy {
                 let text = format!("callgate did not judge this call, so it was not executed: {why}");
                 self.unjudged(waiting, "not_judged", &text)
             }
-            Err(Failure::Away(why)) if self.fails_open(&waiting.call.tool) => {
+            Err(Failure::Away(why))
+                if self.fails_open(&waiting.call.tool) && self.plane.starts(&waiting.asked.call_id) =>
+            {
                 self.say(&format!("{} runs unjudged, as --fail-open says: {why}", waiting.asked.tool));
                 self.run_unjudged(waiting, true)
             }
@@ -239,6 +241,7 @@ impl Proxy {
     }
 
     fn answered(&self, waiting: &Waiting, text: String, is_error: bool) -> Fate {
+        self.plane.forget(&waiting.asked.call_id);
         if !self.release(waiting, None) {
             return Fate::Off;
         }
@@ -261,7 +264,13 @@ impl Proxy {
     fn run_unjudged(&self, waiting: &Waiting, is_observed: bool) -> Fate {
         let running = self.running(waiting, String::new(), true);
         let kind = if is_observed { Kind::Call(Box::new(running)) } else { Kind::Other };
-        if self.release(waiting, Some(kind)) { Fate::Runs(None) } else { Fate::Off }
+        if self.release(waiting, Some(kind)) {
+            return Fate::Runs(None);
+        }
+        if is_observed {
+            self.plane.give_up(&waiting.asked.call_id);
+        }
+        Fate::Off
     }
 
     fn running(&self, waiting: &Waiting, hint: String, is_unjudged: bool) -> Running {
@@ -271,18 +280,16 @@ impl Proxy {
     fn run(self: &Arc<Self>, waiting: &Waiting, verdict: Verdict) -> Fate {
         let mut running = self.running(waiting, verdict.next_context_hint, false);
         let permit = verdict.permit.unwrap_or_default();
-        let message = match executed(waiting, &permit) {
-            Ok(message) => message,
-            Err(()) => {
-                self.plane.report(outcomes::ended(&running, OutcomeStatus::Cancelled));
-                let text = "The arguments that the policy wants cannot be written into the call. It was not executed.";
-                return self.unjudged(waiting, "not_judged", text);
-            }
+        let message = executed(waiting, &permit).ok().filter(|_| self.plane.starts(&waiting.asked.call_id));
+        let Some(message) = message else {
+            self.plane.give_up(&waiting.asked.call_id);
+            let text = "The arguments that the policy wants cannot be written into the call, or its start cannot be \
+                        stored. It was not executed.";
+            return self.unjudged(waiting, "not_judged", text);
         };
         running.key_sent = !permit.idempotency_argument.is_empty();
         if !self.release(waiting, Some(Kind::Call(Box::new(running.clone())))) {
-            running.key_sent = false;
-            self.plane.report(outcomes::ended(&running, OutcomeStatus::Cancelled));
+            self.plane.give_up(&waiting.asked.call_id);
             return Fate::Off;
         }
         tokio::spawn(Arc::clone(self).beat(running, lease(&permit)));
@@ -340,8 +347,7 @@ impl Proxy {
         if !verdict.approval_id.is_empty() {
             self.plane.withdraw(verdict.approval_id.clone()).await;
         }
-        let running = self.running(waiting, String::new(), false);
-        self.plane.report(outcomes::ended(&running, OutcomeStatus::Cancelled));
+        self.plane.give_up(&waiting.asked.call_id);
     }
 
     /// Tells the plane again and again that a call is still at it, before its lease runs out.

@@ -15,6 +15,7 @@ mod wrap;
 
 use std::{
     ffi::OsString,
+    path::PathBuf,
     process::ExitCode,
     sync::{Arc, Mutex},
     time::Duration,
@@ -31,11 +32,12 @@ use self::{
     seen::{Seen, normalized},
     state::{Proxy, State},
 };
-use crate::host::FailOpen;
+use crate::{asked, host::FailOpen};
 use callgate_client::{
     process::failed,
     remote::{Remote, Wire},
 };
+use callgate_core::domain::digest;
 use callgate_proto::v1::Caller;
 
 /// How long what is left to be said has to be read.
@@ -131,6 +133,8 @@ struct Setup {
     session: Option<String>,
     agent: String,
     wire: Wire,
+    /// Where calls are noted that are asked about.
+    asked: Option<PathBuf>,
 }
 
 impl Setup {
@@ -139,7 +143,8 @@ impl Setup {
         let connection = Uuid::now_v7().to_string();
         let session_id = self.session.clone().unwrap_or_else(|| format!("mcp-{connection}"));
         let caller = Caller { session_id, agent_id: self.agent.clone(), ..Caller::default() };
-        let plane = Arc::new(Plane::new(self.wire.clone(), caller));
+        let plane = Arc::new(Plane::new(self.wire.clone(), caller, self.asked.clone()));
+        plane.take_over();
         let seen = self.options.server_name.as_deref().map(Seen::of).transpose()?;
         let inventory = seen.as_ref().map(Seen::load).transpose()?.flatten().unwrap_or_default();
         let state = Mutex::new(State::new(inventory));
@@ -152,7 +157,10 @@ async fn serve(args: ProxyArgs) -> anyhow::Result<ExitCode> {
     if options.fail_open == Some(FailOpen::Reads) && !options.trust_annotations {
         bail!("--fail-open reads needs --trust-annotations: what reads is known from the MCP server alone");
     }
-    let mut setup = Setup { options, session, agent, wire: remote.connect_later()? };
+    // Whoever asks the same server, and shows the same, may call off what another proxy was killed over.
+    let place = format!("{}\n{}", remote.server()?, remote.args().unwrap_or_default().join("\n"));
+    let asked = asked::folder("mcp").map(|folder| folder.join("asked").join(&digest::of_text(&place)[..32]));
+    let mut setup = Setup { options, session, agent, wire: remote.connect_later()?, asked };
     if http.url.is_some() {
         return http::run(setup, &http).await;
     }

@@ -1,7 +1,13 @@
 //! The proxy's side of the contract: asks before a call, and reports after it. A server that is away for a moment is
-//! asked again; a report goes on being sent for longer, beside all else.
+//! asked again; a report goes on being sent for longer, beside all else. A call is noted in a file while it is asked
+//! about, so that the next proxy calls it off where this one is killed.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use tokio::{
     sync::watch,
@@ -9,7 +15,10 @@ use tokio::{
 };
 use tonic::{Code, Request, Status};
 
-use crate::hooks::until_called_off;
+use crate::{
+    asked::Asked,
+    hooks::{is_away, until_called_off},
+};
 use callgate_client::remote::{Wire, reason, refusal};
 use callgate_proto::time::duration;
 use callgate_proto::v1::{
@@ -41,6 +50,10 @@ pub(super) struct Plane {
     approvals: ApprovalServiceClient<Wire>,
     caller: Caller,
     reports: watch::Sender<Reports>,
+    /// Where calls are noted that are asked about, if anywhere.
+    folder: Option<PathBuf>,
+    /// The calls that this proxy asks about, by their ids.
+    asked: Mutex<HashMap<String, Asked>>,
 }
 
 /// Reports that are not stored yet.
@@ -52,16 +65,18 @@ struct Reports {
 }
 
 impl Plane {
-    pub(super) fn new(wire: Wire, caller: Caller) -> Self {
+    pub(super) fn new(wire: Wire, caller: Caller, folder: Option<PathBuf>) -> Self {
         let (gate, approvals) = (GateServiceClient::new(wire.clone()), ApprovalServiceClient::new(wire));
         // What a call hands back may be as large as what it gave, with its escapes.
         let gate = gate.max_decoding_message_size(16 << 20);
-        Self { gate, approvals, caller, reports: watch::Sender::new(Reports::default()) }
+        let reports = watch::Sender::new(Reports::default());
+        Self { gate, approvals, caller, reports, folder, asked: Mutex::default() }
     }
 
     /// May this call run? Reports on earlier calls are stored before.
     pub(super) async fn ask(&self, call: &ToolCall, wait: Duration) -> Result<Verdict, Failure> {
-        let mut reports = self.reports.subscribe();
+        let (began, mut reports) = (Instant::now(), self.reports.subscribe());
+        self.note(&call.call_id);
         let _ = reports.wait_for(|reports| reports.first == 0).await;
         let wait = wait.min(WAIT_MAX);
         let message = EvaluateRequest {
@@ -70,7 +85,6 @@ impl Plane {
             max_wait: (!wait.is_zero()).then(|| duration(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX))),
             ..EvaluateRequest::default()
         };
-        let began = Instant::now();
         loop {
             let status = match self.gate.clone().evaluate(within(wait + AWAY, message.clone())).await {
                 Ok(answer) => {
@@ -79,10 +93,10 @@ impl Plane {
                 }
                 Err(status) => status,
             };
-            if !is_passing(&status) {
+            if !is_passing(&status) && !is_away(&status) {
                 return Err(Failure::Refused(refusal(&status).to_string()));
             }
-            if began.elapsed() >= AWAY {
+            if began.elapsed() >= AWAY || !is_passing(&status) {
                 return Err(Failure::Away(refusal(&status).to_string()));
             }
             sleep(PAUSE).await;
@@ -91,7 +105,11 @@ impl Plane {
 
     /// Reports what came of a call, beside all else.
     pub(super) fn report(self: &Arc<Self>, message: RecordRequest) {
-        let message = RecordRequest { caller: Some(self.caller.clone()), ..message };
+        self.tell(RecordRequest { caller: Some(self.caller.clone()), ..message }, None);
+    }
+
+    /// The same of a call that is noted: that its server has not seen it is said for longer.
+    fn tell(self: &Arc<Self>, message: RecordRequest, asked: Option<Asked>) {
         self.reports.send_modify(|reports| {
             reports.first += 1;
             reports.all += 1;
@@ -101,6 +119,10 @@ impl Plane {
             let began = Instant::now();
             let mut outcome = plane.send(&message).await;
             plane.reports.send_modify(|reports| reports.first -= 1);
+            if outcome.is_err() && message.not_started {
+                until_called_off(|| plane.send(&message)).await;
+                outcome = Ok(());
+            }
             while outcome.as_ref().is_err_and(is_passing) && began.elapsed() < REPORT {
                 sleep(PAUSE).await;
                 outcome = plane.send(&message).await;
@@ -109,29 +131,57 @@ impl Plane {
                 let (call, why) = (&message.call_id, refusal(&status));
                 errln!("callgate: what came of call {call} is not recorded, and counts as unknown: {why}");
             }
+            asked.into_iter().for_each(Asked::forget);
             plane.reports.send_modify(|reports| reports.all -= 1);
         });
     }
 
-    /// Calls a call off that no answer came to, beside all else: it may have been permitted.
-    pub(super) fn give_up(self: &Arc<Self>, call_id: &str) {
-        let message = RecordRequest {
+    /// Notes a call, unless it is noted.
+    fn note(&self, call_id: &str) {
+        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        if !asked.contains_key(call_id)
+            && let Some(note) = self.folder.as_ref().and_then(|folder| Asked::note(folder, &self.cancellation(call_id)))
+        {
+            asked.insert(call_id.to_owned(), note);
+        }
+    }
+
+    fn noted(&self, call_id: &str) -> Option<Asked> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).remove(call_id)
+    }
+
+    /// A call is answered in its server's place: nothing of it is open.
+    pub(super) fn forget(&self, call_id: &str) {
+        if let Some(asked) = self.noted(call_id) {
+            asked.forget();
+        }
+    }
+
+    /// A call is about to run: from now on no proxy says that it has not. False where that cannot be stored.
+    pub(super) fn starts(&self, call_id: &str) -> bool {
+        self.noted(call_id).is_none_or(|asked| asked.starts().is_ok())
+    }
+
+    fn cancellation(&self, call_id: &str) -> RecordRequest {
+        RecordRequest {
             caller: Some(self.caller.clone()),
             call_id: call_id.to_owned(),
             status: OutcomeStatus::Cancelled.into(),
             not_started: true,
             ..RecordRequest::default()
-        };
-        let plane = Arc::clone(self);
-        plane.reports.send_modify(|reports| reports.all += 1);
-        tokio::spawn(async move {
-            let report = || {
-                let (plane, message) = (Arc::clone(&plane), message.clone());
-                async move { plane.send(&message).await }
-            };
-            until_called_off(report).await;
-            plane.reports.send_modify(|reports| reports.all -= 1);
-        });
+        }
+    }
+
+    /// Calls a call off that its server has not seen, beside all else: it may have been permitted.
+    pub(super) fn give_up(self: &Arc<Self>, call_id: &str) {
+        self.note(call_id);
+        self.tell(self.cancellation(call_id), self.noted(call_id));
+    }
+
+    /// Calls off what other proxies were killed over.
+    pub(super) fn take_over(self: &Arc<Self>) {
+        let left = self.folder.as_deref().map(Asked::left).unwrap_or_default();
+        left.into_iter().for_each(|(asked, message)| self.tell(message, Some(asked)));
     }
 
     async fn send(&self, message: &RecordRequest) -> Result<(), Status> {

@@ -7,9 +7,8 @@ use std::{
 };
 
 use anyhow::Context as _;
-use etcetera::BaseStrategy as _;
 
-use crate::mcp::inventory::Inventory;
+use crate::{asked, mcp::inventory::Inventory};
 
 /// A server's file.
 #[derive(Debug, Clone)]
@@ -17,9 +16,8 @@ pub(super) struct Seen(PathBuf);
 
 impl Seen {
     pub(super) fn of(server: &str) -> anyhow::Result<Self> {
-        let strategy = etcetera::choose_base_strategy().context("the user has no home directory")?;
-        let state = strategy.state_dir().unwrap_or_else(|| strategy.data_dir());
-        Ok(Self(state.join("callgate/mcp").join(format!("{}.json", normalized(server)))))
+        let folder = asked::folder("mcp").context("the user has no home directory")?;
+        Ok(Self(folder.join(format!("{}.json", normalized(server)))))
     }
 
     /// What was kept; none for a server that was never seen.

@@ -25,6 +25,7 @@ use tokio::time::timeout;
 use tonic::{Status, body::Body, codegen::http as wire};
 
 use super::{
+    handed::Handed,
     limits::MESSAGE_BYTES_MAX,
     service::{self, GateService},
     sessions::SessionService,
@@ -34,7 +35,7 @@ use super::{
 };
 use crate::{gate::Gate, web::CLAUDE_CODE};
 use callgate_agent::{
-    hooks::{Installed, Memory, Plane, answered, leave},
+    hooks::{Installed, Memory, Plane, answered, is_away, leave},
     hosts::{self, Event, File, Host, Said},
 };
 use callgate_core::domain::{audit::Actor, identity::Identity, ids::TenantId};
@@ -107,13 +108,20 @@ async fn claude_code(State(hooks): State<Hooks>, request: Request) -> Response {
         Err(_) => return json_of(String::new()),
     };
     let Some(identity) = head.extensions.get::<Arc<Identity>>().cloned() else { return denied("nobody is known") };
-    let remembered = Remembered { known: &hooks.known, tenant: identity.tenant, now: hooks.gate.now().as_millis() };
+    let (tenant, now, handed) = (identity.tenant, hooks.gate.now().as_millis(), Handed::new(&hooks.calls, &identity));
+    let remembered = Remembered { known: &hooks.known, tenant, now, handed: &handed };
     let (name, is_before) = (seen.name.clone(), matches!(seen.event, Event::Before(_)));
     let installed = installed(head.uri.query().unwrap_or_default());
     let plane = Own { hooks: &hooks, identity, headers: head.headers };
     match Box::pin(answered(&plane, &remembered, &installed, seen)).await {
-        Ok(answer) => json_of(host.said(&name, &answer).out),
-        Err(status) if is_before => denied(status.message()),
+        Ok(answer) => handed.once_sent(json_of(host.said(&name, &answer).out)),
+        Err(status) if is_before => {
+            // Where a store did not answer, it may have been permitted.
+            if !is_away(&status) {
+                handed.over();
+            }
+            denied(status.message())
+        }
         Err(status) => json_of(json!({"systemMessage": unrecorded(&name, &status)}).to_string()),
     }
 }
@@ -236,6 +244,7 @@ struct Remembered<'a> {
     known: &'a Known,
     tenant: TenantId,
     now: i64,
+    handed: &'a Handed,
 }
 
 impl Remembered<'_> {
@@ -261,10 +270,12 @@ impl Memory for Remembered<'_> {
         self.with(session, |known| known.runs += 1);
     }
 
-    // The plane asks itself: what is asked here is answered here.
-    fn begins(&self, _: &v1::RecordRequest) {}
+    fn begins(&self, cancellation: &v1::RecordRequest) {
+        self.handed.asks(cancellation);
+    }
 
-    fn is_answered(&self, _: &str, _: &str) {}
+    // The answer is still to be handed over.
+    fn is_answered(&self) {}
 
     fn owe(&self, session: &str) {
         self.with(session, |known| known.owes = true);

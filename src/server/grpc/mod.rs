@@ -14,6 +14,7 @@ mod fleet;
 mod front;
 mod grants;
 mod guard;
+mod handed;
 mod health;
 mod hook_route;
 mod identity;

@@ -1,58 +1,31 @@
-//! Answers that do not come: of a server that hangs, and on a way that loses them.
+//! Answers that do not come: of a server that hangs, on a way that loses them, and to a hook or a host that is killed.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
-};
+use std::{fs, future::pending, time::Duration};
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::{TcpListener, TcpStream},
+    net::TcpStream,
+    time::sleep,
 };
 
 use super::{Agent, Desk, MAIL, mail};
-use crate::common::{process::signal, until};
+use crate::{
+    common::{in_time, process::signal, until},
+    relay::{Loses, Relay},
+};
 
-/// A way to a server that may lose all that the server says.
-struct Relay {
-    url: String,
-    loses: Arc<AtomicBool>,
-}
-
-impl Relay {
-    async fn to(server: &str) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let url = format!("http://{}", listener.local_addr().expect("bound"));
-        let (loses, server) = (Arc::new(AtomicBool::new(true)), server.trim_start_matches("http://").to_owned());
-        let switch = Arc::clone(&loses);
-        tokio::spawn(async move {
-            while let Ok((client, _)) = listener.accept().await {
-                let (server, loses) = (server.clone(), Arc::clone(&switch));
-                tokio::spawn(async move {
-                    let Ok(server) = TcpStream::connect(server).await else { return };
-                    let ((mut asks, mut hears), (mut says, mut takes)) = (client.into_split(), server.into_split());
-                    let answers = async {
-                        let mut part = [0; 4_096];
-                        while let Ok(read @ 1..) = says.read(&mut part).await {
-                            if !loses.load(Ordering::SeqCst) {
-                                let _ = hears.write_all(&part[..read]).await;
-                            }
-                        }
-                    };
-                    let asked = async {
-                        let _ = tokio::io::copy(&mut asks, &mut takes).await;
-                        let _ = takes.shutdown().await;
-                    };
-                    tokio::join!(answers, asked);
-                });
-            }
-        });
-        Self { url, loses }
-    }
-}
+const PAY: &str = "mcp__bank__pay";
 
 impl Desk {
+    /// A desk whose hooks ask by a relay, with the relay and the way past it.
+    async fn behind_relay() -> (Self, Relay, String) {
+        let mut desk = Self::open().await;
+        let relay = Relay::to(&desk.url).await;
+        let direct = std::mem::replace(&mut desk.url, relay.url.clone());
+        (desk, relay, direct)
+    }
+
     /// Whether a call was permitted, and has no outcome.
     async fn is_open(&self, call_id: &str) -> bool {
         let sql = "select count(*) from call c where call_id = $1 and attempt is not null and not exists
@@ -60,25 +33,132 @@ impl Desk {
         let open = sqlx::query_scalar(sql).bind(call_id).fetch_one(&mut self.home.connect().await).await;
         open.is_ok_and(|open: i64| open > 0)
     }
+
+    async fn is_called_off(&self, call_id: &str) {
+        until("the call to be called off", async || !self.is_open(call_id).await).await;
+    }
+
+    /// What the calls came to, in the order of their outcomes.
+    async fn outcomes(&self) -> Vec<i16> {
+        let sql = "select status from outcome order by seq";
+        sqlx::query_scalar(sql).fetch_all(&mut self.home.connect().await).await.expect("outcomes")
+    }
+
+    /// Waits until no hook has a call noted.
+    async fn has_nothing_noted(&self) {
+        let folder = self.state().join("callgate/hooks/claude-code");
+        let noted = || {
+            let entries = fs::read_dir(&folder).into_iter().flatten().flatten().map(|entry| entry.path());
+            entries.filter(|path| path.is_dir()).flat_map(|path| fs::read_dir(path).into_iter().flatten()).count()
+        };
+        until("an end of calling off", async || noted() == 0).await;
+    }
+
+    async fn approves(&self) {
+        let mut listed = String::new();
+        until("the question", async || {
+            listed = self.does("approvals list").await;
+            listed.contains("apr_")
+        })
+        .await;
+        let id = listed.split_whitespace().find(|word| word.starts_with("apr_")).expect("an id").to_owned();
+        self.does(&format!("approvals approve {id} --by eve --reason checked")).await;
+    }
 }
+
+fn call(id: &str, tool: &str, input: Value) -> Value {
+    json!({"tool_name": tool, "tool_input": input, "tool_use_id": id})
+}
+
+/// CANCELLED, which says that it never ran, and UNKNOWN.
+const CANCELLED: i16 = 3;
+const UNKNOWN: i16 = 4;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_whose_permission_was_lost_on_the_way_is_called_off() {
-    let mut desk = Desk::open().await;
-    let relay = Relay::to(&desk.url).await;
-    let direct = std::mem::replace(&mut desk.url, relay.url.clone());
-    let asked = json!({"tool_name": MAIL, "tool_input": mail("a"), "tool_use_id": "t1"});
-    let (code, _, error) = desk.agent("claude-code", "s1").runs("PreToolUse", asked).await;
-    assert!(code == 2 && error.contains("did not answer within"), "{error}");
-    assert!(desk.is_open("t1").await, "it was permitted");
-    relay.loses.store(false, Ordering::SeqCst);
-    until("the call to be called off", async || !desk.is_open("t1").await).await;
-    let kept = "select status from outcome";
-    let status: i16 = sqlx::query_scalar(kept).fetch_one(&mut desk.home.connect().await).await.expect("an outcome");
-    assert_eq!(status, 3, "cancelled");
+    let (mut desk, relay, direct) = Desk::behind_relay().await;
+    relay.loses(Loses::Answers);
+    let asked = desk.agent("claude-code", "s1").event("PreToolUse", call("t1", MAIL, mail("a")));
+    let hook = desk.starts(&["claude-code"], &asked).await;
+    until("the permit", async || desk.is_open("t1").await).await;
+    let output = in_time("an end", hook.wait_with_output()).await.expect("it runs");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && error.contains("did not answer within"), "{error}");
+    relay.loses(Loses::Nothing);
+    desk.is_called_off("t1").await;
+    assert_eq!(desk.outcomes().await, [CANCELLED]);
     // Nothing of it is open: the same mail may be sent.
     desk.url = direct;
     assert_eq!(desk.agent("claude-code", "s1").asks("t2", MAIL, mail("a")).await, None);
+    desk.has_nothing_noted().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_question_that_was_lost_leaves_nothing_open() {
+    let (desk, relay, _) = Desk::behind_relay().await;
+    relay.loses(Loses::Questions);
+    let agent = desk.agent("claude-code", "s1");
+    let (code, _, error) = agent.runs("PreToolUse", call("t1", MAIL, mail("a"))).await;
+    assert!(code == 2 && error.contains("must not run"), "{error}");
+    relay.loses(Loses::Nothing);
+    assert_eq!(agent.asks("t2", MAIL, mail("a")).await, None);
+    desk.has_nothing_noted().await;
+    assert!(!desk.is_open("t1").await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_permission_that_was_lost_while_a_person_was_waited_for_is_called_off() {
+    let (mut desk, relay, direct) = Desk::behind_relay().await;
+    let agent = Agent { args: vec!["--timeout", "15"], ..desk.agent("claude-code", "s1") };
+    let asked = agent.event("PreToolUse", call("t1", PAY, json!({"amount": 7})));
+    let hook = desk.starts(&["claude-code", "--timeout", "15"], &asked).await;
+    desk.url = direct;
+    until("the question", async || desk.does("approvals list").await.contains("apr_")).await;
+    relay.loses(Loses::Answers);
+    desk.approves().await;
+    until("the permit", async || desk.is_open("t1").await).await;
+    let output = in_time("an end", hook.wait_with_output()).await.expect("it runs");
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    relay.loses(Loses::Nothing);
+    desk.is_called_off("t1").await;
+    assert_eq!(desk.outcomes().await, [CANCELLED]);
+    desk.has_nothing_noted().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_hook_was_killed_over_is_called_off_by_the_next_but_may_have_run() {
+    let (mut desk, relay, direct) = Desk::behind_relay().await;
+    let agent = desk.agent("claude-code", "s1");
+    // Killed after its answer: the tool runs, and nobody calls it off.
+    assert_eq!(agent.asks("t0", MAIL, mail("0")).await, None);
+    // Killed before its question came there.
+    relay.loses(Loses::Questions);
+    let mut unheard = desk.starts(&["claude-code"], &agent.event("PreToolUse", call("t1", MAIL, mail("1")))).await;
+    let folder = desk.state().join("callgate/hooks/claude-code");
+    let is_noted = || {
+        let folders = fs::read_dir(&folder).into_iter().flatten().flatten();
+        folders.filter_map(|entry| fs::read_dir(entry.path()).ok()).flatten().count() > 0
+    };
+    until("the note", async || is_noted()).await;
+    unheard.kill().await.expect("it runs");
+    // Killed while it waited for the answer.
+    relay.loses(Loses::Answers);
+    let mut killed = desk.starts(&["claude-code"], &agent.event("PreToolUse", call("t2", MAIL, mail("2")))).await;
+    until("the permit", async || desk.is_open("t2").await).await;
+    killed.kill().await.expect("it runs");
+    relay.loses(Loses::Nothing);
+
+    desk.url = direct;
+    let agent = desk.agent("claude-code", "s1");
+    assert_eq!(agent.asks("t3", MAIL, mail("3")).await, None);
+    desk.is_called_off("t2").await;
+    assert_eq!(desk.outcomes().await, [UNKNOWN], "the host may have run it");
+    desk.has_nothing_noted().await;
+    assert!(desk.is_open("t0").await && desk.is_open("t3").await, "they run");
+    assert!(!desk.is_open("t1").await);
+    // It did.
+    agent.gave("t2", MAIL, mail("2"), "sent as message 2").await;
+    assert!(desk.does("sessions show s1").await.contains("message 2"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -88,17 +168,87 @@ async fn a_server_that_hangs_costs_a_hook_seconds() {
     assert_eq!(desk.agent("claude-code", "s1").asks("t1", MAIL, mail("a")).await, None);
     assert!(signal(pid, "STOP"));
     // Each hook ends within the tests' patience, or `runs` fails; before, the first waited for ten minutes.
-    let asked = json!({"tool_name": MAIL, "tool_input": mail("b"), "tool_use_id": "t2"});
+    let asked = call("t2", MAIL, mail("b"));
     let agent = desk.agent("claude-code", "s1");
     let (code, _, error) = agent.runs("PreToolUse", asked).await;
     assert!(code == 2 && error.contains("must not run") && error.contains("did not answer"), "{error}");
     let open = Agent { args: vec!["--fail-open"], ..agent.clone() };
-    let unasked = json!({"tool_name": MAIL, "tool_input": mail("c"), "tool_use_id": "t3"});
+    let unasked = call("t3", MAIL, mail("c"));
     let (code, _, error) = open.runs("PreToolUse", unasked).await;
     assert!(code == 0 && error.contains("runs unasked"), "{error}");
     let gave = json!({"tool_name": MAIL, "tool_input": mail("a"), "tool_use_id": "t1", "tool_response": "sent"});
     let (code, _, error) = agent.runs("PostToolUse", gave).await;
     assert!(code == 1 && error.contains("was not recorded"), "{error}");
     assert!(signal(pid, "CONT"));
-    until("what was blocked to be called off", async || !desk.is_open("t2").await).await;
+    desk.is_called_off("t2").await;
+}
+
+/// Sends an event to the route, and leaves once `left` is done; gives the answer if it comes before.
+async fn posts(url: &str, event: &str, left: impl Future<Output = ()>) -> Option<String> {
+    let mut host = TcpStream::connect(url.trim_start_matches("http://")).await.expect("it listens");
+    let head = "host: localhost\r\ncontent-type: application/json\r\nconnection: close";
+    let length = event.len();
+    let request = format!("POST /hooks/claude-code HTTP/1.1\r\n{head}\r\ncontent-length: {length}\r\n\r\n{event}");
+    host.write_all(request.as_bytes()).await.expect("sent");
+    let mut answer = String::new();
+    tokio::select! {
+        read = host.read_to_string(&mut answer) => read.ok().map(|_| answer),
+        () = left => None,
+    }
+}
+
+async fn answered(url: &str, event: &str) -> String {
+    in_time("an answer", posts(url, event, pending())).await.expect("it is answered")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_host_that_left_asked_the_route_is_called_off_but_may_have_run() {
+    let (mut desk, relay, direct) = Desk::behind_relay().await;
+    let agent = desk.agent("claude-code", "s1");
+    let asks = |id: &str, tool: &str, input: Value| agent.event("PreToolUse", call(id, tool, input));
+    let [first, unheard, lost] = ["1", "2", "3"].map(|n| asks(&format!("t{n}"), MAIL, mail(n)));
+    let [waits, frozen] = [asks("t4", PAY, json!({"amount": 7})), asks("t5", MAIL, mail("5"))];
+    let stop = agent.event("Stop", json!({}));
+    let gave = json!({"tool_name": MAIL, "tool_input": mail("5"), "tool_use_id": "t5", "tool_response": "sent as 5"});
+    let gave = agent.event("PostToolUse", gave);
+    let patience = || sleep(Duration::from_secs(1));
+    assert!(answered(&direct, &first).await.contains("{}"));
+    // The question is lost: nothing is open.
+    relay.loses(Loses::Questions);
+    assert_eq!(posts(&relay.url, &unheard, patience()).await, None);
+    assert!(!desk.is_open("t2").await);
+    // The answer is lost behind the server: the end of the turn calls it off, at the latest.
+    relay.loses(Loses::Answers);
+    assert_eq!(posts(&relay.url, &lost, patience()).await.as_deref().unwrap_or_default(), "");
+    relay.loses(Loses::Nothing);
+    assert!(desk.is_open("t3").await && desk.is_open("t1").await, "the host may have it");
+    answered(&direct, &stop).await;
+    assert!(!desk.is_open("t3").await && !desk.is_open("t1").await);
+    assert_eq!(desk.outcomes().await, [UNKNOWN, UNKNOWN]);
+    // The host leaves while a person is waited for.
+    desk.url = direct.clone();
+    let question = async { until("the question", async || desk.does("approvals list").await.contains("apr_")).await };
+    assert_eq!(Box::pin(posts(&direct, &waits, question)).await, None);
+    desk.approves().await;
+    assert!(!desk.is_open("t4").await);
+
+    // The host leaves while the permit is stored.
+    let (mut holder, mut looks) = (desk.home.connect().await, desk.home.connect().await);
+    sqlx::raw_sql("begin; lock table call in share mode").execute(&mut holder).await.expect("locked");
+    let waiting = "select count(*) from pg_locks where not granted";
+    let stored = async {
+        until("the writer", async || {
+            sqlx::query_scalar::<_, i64>(waiting).fetch_one(&mut looks).await.is_ok_and(|waiting| waiting > 0)
+        })
+        .await;
+    };
+    assert_eq!(posts(&direct, &frozen, stored).await, None);
+    // The server sees that it is gone.
+    patience().await;
+    sqlx::raw_sql("commit").execute(&mut holder).await.expect("unlocked");
+    until("an outcome", async || desk.outcomes().await.len() == 3).await;
+    assert_eq!(desk.outcomes().await, [UNKNOWN; 3], "the host may have run it");
+    // It did.
+    answered(&direct, &gave).await;
+    assert!(desk.does("sessions show s1").await.contains("sent as 5"));
 }

@@ -1,0 +1,125 @@
+//! Calls that are asked about, each in a file below the user's own state: the report that cancels it where no answer
+//! comes. The file is locked as long as its process lives, so that the next process knows the files of dead ones.
+
+use std::{
+    fs::{self, File},
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+    process::Stdio,
+};
+
+use callgate_proto::v1::RecordRequest;
+use etcetera::BaseStrategy as _;
+use prost::Message as _;
+
+/// A call that this process has to do with.
+#[derive(Debug)]
+pub(super) struct Asked {
+    file: File,
+    path: PathBuf,
+}
+
+/// Below the user's own state.
+pub(super) fn folder(name: &str) -> Option<PathBuf> {
+    let home = etcetera::choose_base_strategy().ok()?;
+    Some(home.state_dir().unwrap_or_else(|| home.data_dir()).join("callgate").join(name))
+}
+
+/// Another one after each start of the machine, where that can be told: then what is removed need not be on the disk
+/// to be gone for good.
+fn boot() -> Option<String> {
+    let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    Some(id.trim().to_owned())
+}
+
+impl Asked {
+    /// Notes a call. None where nothing can be written: it is asked about all the same.
+    pub(super) fn note(folder: &Path, cancellation: &RecordRequest) -> Option<Self> {
+        fs::create_dir_all(folder).ok()?;
+        let mut file = tempfile::Builder::new().prefix(".").tempfile_in(folder).ok()?;
+        file.as_file().lock().ok()?;
+        file.write_all(&cancellation.encode_to_vec()).ok()?;
+        // Under its own name it is whole.
+        let name = file.path().file_name()?.to_str()?.trim_start_matches('.').to_owned();
+        let path = folder.join(name).with_extension(boot().unwrap_or_default());
+        Some(Self { file: file.persist(&path).ok()?, path })
+    }
+
+    /// What the note says too: fields that are set take the place of what stands there.
+    pub(super) fn add(&mut self, more: &RecordRequest) -> bool {
+        self.file.write_all(&more.encode_to_vec()).is_ok()
+    }
+
+    /// The calls in a folder whose processes were killed over them, with their reports: they are this process's now.
+    pub(super) fn left(folder: &Path) -> Vec<(Self, RecordRequest)> {
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        entries.filter_map(|entry| Self::taken(entry.path())).collect()
+    }
+
+    fn taken(path: PathBuf) -> Option<(Self, RecordRequest)> {
+        if path.extension().unwrap_or_default() != &*boot().unwrap_or_default() {
+            // Its call may have started before the machine did.
+            let _ = fs::remove_file(path);
+            return None;
+        }
+        let file = File::options().append(true).open(&path).ok()?;
+        file.try_lock().ok()?;
+        // By its name: what was forgotten while it was opened has none.
+        let report = RecordRequest::decode(&*fs::read(&path).ok()?).ok()?;
+        (!report.call_id.is_empty()).then_some((Self { file, path }, report))
+    }
+
+    /// Forgets it: nobody calls it off any more.
+    pub(super) fn forget(self) {
+        let _ = fs::remove_file(self.path);
+    }
+
+    /// The call is about to run: no process calls it off, also not one after a loss of power.
+    pub(super) fn starts(self) -> io::Result<()> {
+        if boot().is_none() {
+            self.file.set_len(0)?;
+            self.file.sync_all()?;
+        }
+        fs::remove_file(self.path)
+    }
+
+    /// Its file, and the lock as the standard input of another process, which has it from now on.
+    pub(super) fn handed_on(self) -> (PathBuf, Stdio) {
+        (self.path, self.file.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_is_taken_once_and_what_has_started_never() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let of = |id: &str| RecordRequest { call_id: id.to_owned(), ..RecordRequest::default() };
+        let note = |id: &str| Asked::note(folder.path(), &of(id)).expect("noted");
+        let left = || Asked::left(folder.path());
+        let mut living = note("a");
+        assert!(left().is_empty(), "its process lives");
+        assert!(living.add(&RecordRequest { not_started: true, ..RecordRequest::default() }));
+        drop(living);
+        let taken = left();
+        assert_eq!(taken[0].1, RecordRequest { not_started: true, ..of("a") });
+        assert!(left().is_empty(), "it is somebody's again");
+        let (path, lock) = taken.into_iter().next().expect("one").0.handed_on();
+        assert!(left().is_empty(), "it is handed on");
+        drop(lock);
+        assert_eq!(left().len(), 1);
+        fs::remove_file(path).expect("there");
+
+        let started = note("b");
+        started.starts().expect("written");
+        note("c").forget();
+        assert!(left().is_empty());
+        // One of before the machine started, whose call may have run since.
+        drop(note("d"));
+        let (old, _) = left().into_iter().next().expect("one").0.handed_on();
+        fs::rename(&old, old.with_extension("earlier")).expect("moved");
+        assert!(left().is_empty());
+    }
+}
