@@ -10,10 +10,12 @@ use callgate_client::{
     out,
     remote::{By, Remote, Wire, asked, at, reason, refusal},
 };
-use callgate_proto::time::duration;
-use callgate_proto::v1::{
-    Approval, ApprovalScope, ApprovalState, GetApprovalRequest, ListApprovalsRequest, ResolveApprovalRequest,
-    WatchApprovalsRequest, WithdrawApprovalRequest, approval_service_client::ApprovalServiceClient,
+use callgate_proto::{
+    time::duration,
+    v1::{
+        Approval, ApprovalScope, ApprovalState, GetApprovalRequest, ListApprovalsRequest, ResolveApprovalRequest,
+        WatchApprovalsRequest, WithdrawApprovalRequest, approval_service_client::ApprovalServiceClient,
+    },
 };
 
 /// Questions that are listed: as many as a server gives.

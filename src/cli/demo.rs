@@ -27,8 +27,7 @@ use callgate_core::policy::Policy;
 use callgate_net::listener::{Address, Bound, Way};
 use callgate_postgres::open_folder;
 use callgate_proto::v1::{Decision, RecordResponse};
-use callgate_server::plane::Plane;
-use callgate_server::{config::DatabaseConfig, grpc, telemetry::Metrics};
+use callgate_server::{config::DatabaseConfig, grpc, plane::Plane, telemetry::Metrics};
 
 /// How long the server is asked to wait where it says WAIT; it says so at once where that is not enough.
 const WAIT_MAX: Duration = Duration::from_secs(3);

@@ -14,9 +14,11 @@ use callgate_client::{
     remote::{Remote, Wire, at, is_passing, refusal},
 };
 use callgate_core::domain::time::wait_in_words;
-use callgate_proto::time::{duration, millis};
-use callgate_proto::v1::{
-    Caller, Decision, EvaluateRequest, EvaluateResponse, ToolCall, Verdict, gate_service_client::GateServiceClient,
+use callgate_proto::{
+    time::{duration, millis},
+    v1::{
+        Caller, Decision, EvaluateRequest, EvaluateResponse, ToolCall, Verdict, gate_service_client::GateServiceClient,
+    },
 };
 
 /// Longest wait that a server takes at a time.

@@ -194,7 +194,10 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
 pub(super) fn shown(command: Command) -> Command {
     EXAMPLES.iter().fold(command, |command, (path, examples)| {
         let words: Vec<&str> = path.split_whitespace().collect();
-        with(command, &words, examples)
+        match words.first().is_some_and(|first| command.find_subcommand(first).is_none()) {
+            true => command,
+            false => with(command, &words, examples),
+        }
     })
 }
 
@@ -223,7 +226,7 @@ mod tests {
     use clap::{CommandFactory as _, Parser as _};
 
     use super::*;
-    use crate::cli::Cli;
+    use crate::cli::{Cli, Short};
 
     /// The words of a line, up to where a shell takes its output elsewhere.
     fn words(line: &str) -> Vec<String> {
@@ -263,6 +266,17 @@ mod tests {
                 let read = Cli::try_parse_from(words(line));
                 assert!(read.is_ok(), "{line}: {}", read.expect_err("checked"));
             }
+        }
+    }
+
+    #[test]
+    fn what_runs_beside_an_agent_has_the_same_help_by_its_own_command_line() {
+        for name in ["hook", "mcp-proxy"] {
+            let help = |command: Command| {
+                let read = shown(command).try_get_matches_from(["callgate", name, "--help"]);
+                read.expect_err("help").to_string()
+            };
+            assert_eq!(help(Short::command()), help(Cli::command()), "{name}");
         }
     }
 

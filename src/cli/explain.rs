@@ -14,11 +14,13 @@ use callgate_core::{
     domain::{outcome::Repeat, time::wait_in_words},
     rules::budget,
 };
-use callgate_proto::time::millis;
-use callgate_proto::v1::{
-    self, Approval, ExplainCallRequest, ExplainedRule, ExportCallsRequest, ExportCallsResponse, FailureKind,
-    ListApprovalsRequest, OutcomeStatus, approval_service_client::ApprovalServiceClient,
-    session_service_client::SessionServiceClient,
+use callgate_proto::{
+    time::millis,
+    v1::{
+        self, Approval, ExplainCallRequest, ExplainedRule, ExportCallsRequest, ExportCallsResponse, FailureKind,
+        ListApprovalsRequest, OutcomeStatus, approval_service_client::ApprovalServiceClient,
+        session_service_client::SessionServiceClient,
+    },
 };
 
 /// Questions of one session that are looked through, the newest first.

@@ -6,9 +6,9 @@ use callgate_client::{
     json::Form,
     remote::{By, Remote, asked, at},
 };
-use callgate_proto::time::duration;
-use callgate_proto::v1::{
-    CreateGrantRequest, Grant, ListGrantsRequest, RevokeGrantRequest, grant_service_client::GrantServiceClient,
+use callgate_proto::{
+    time::duration,
+    v1::{CreateGrantRequest, Grant, ListGrantsRequest, RevokeGrantRequest, grant_service_client::GrantServiceClient},
 };
 
 /// Grants that are asked for at a time: as many as a server gives.

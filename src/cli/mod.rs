@@ -37,7 +37,7 @@ mod upkeep;
 use std::process::ExitCode;
 
 use anyhow::anyhow;
-use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches, Parser, Subcommand};
 
 use callgate_agent::{agents, hook, proxy};
 use callgate_client::{
@@ -79,8 +79,8 @@ enum Command {
     Explain(explain::ExplainArgs),
     /// Put callgate's hooks into the settings of coding agents, list them, or take them away
     Agents(agents::AgentsArgs),
-    /// Answer the hooks of a coding agent: its event on standard input, its dialect on standard output
-    Hook(hook::HookArgs),
+    #[command(flatten)]
+    Beside(Beside),
     /// Ask whether a call may run: for scripts, with the decision as the exit code
     Evaluate(evaluate::EvaluateArgs),
     /// Run a command if its call may run, and report what came of it
@@ -117,8 +117,6 @@ enum Command {
     Contexts(contexts::ContextsArgs),
     /// Import a list of tools into a policy file, or lint it
     Tools(tools::ToolsArgs),
-    /// Run an MCP server behind the gate: all passes as it is, but calls of tools, which are judged first
-    McpProxy(proxy::ProxyArgs),
     /// Put the MCP servers of a host's settings behind the gate, and look at what they say of their tools
     Mcp(proxy::McpArgs),
     /// Print the script by which a shell completes command lines
@@ -127,15 +125,41 @@ enum Command {
     Man(completions::ManArgs),
 }
 
+/// What runs beside an agent, and starts as often as it acts.
+#[derive(Debug, Subcommand)]
+enum Beside {
+    /// Answer the hooks of a coding agent: its event on standard input, its dialect on standard output
+    Hook(hook::HookArgs),
+    /// Run an MCP server behind the gate: all passes as it is, but calls of tools, which are judged first
+    McpProxy(proxy::ProxyArgs),
+}
+
+/// The command line of these alone: to build that of all commands takes longer than all else that a hook does at its
+/// start.
+#[derive(Debug, Parser)]
+#[command(name = "callgate", version, about)]
+struct Short {
+    #[command(subcommand)]
+    command: Beside,
+}
+
 /// The command line with its examples.
 fn command() -> clap::Command {
     examples::shown(Cli::command())
 }
 
 /// What was typed; what cannot be read ends the process with help.
-fn typed() -> Cli {
+fn typed() -> Command {
+    let first = std::env::args_os().nth(1);
+    if first.as_ref().and_then(|first| first.to_str()).is_some_and(Beside::has_subcommand) {
+        return Command::Beside(read::<Short>(|| examples::shown(Short::command())).command);
+    }
+    read::<Cli>(command).command
+}
+
+fn read<C: FromArgMatches>(command: impl Fn() -> clap::Command) -> C {
     let matches = command().get_matches();
-    Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command()).exit())
+    C::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command()).exit())
 }
 
 /// True for the name of a command of this program.
@@ -148,7 +172,7 @@ pub fn is_command(name: &str) -> bool {
 /// wrong command line, and for `callgate evaluate` the decision's (docs/cli.md#exit-codes).
 #[must_use]
 pub fn main() -> ExitCode {
-    let code = run(typed().command);
+    let code = run(typed());
     match out::failure() {
         Some(error) => failed(&anyhow!("the output cannot be written: {error}")),
         None => code,
@@ -174,7 +198,8 @@ fn run(command: Command) -> ExitCode {
         },
         Command::Explain(args) => runtime().and_then(|runtime| runtime.block_on(explain::run(args))),
         Command::Agents(args) => runtime().and_then(|runtime| runtime.block_on(agents::run(args))),
-        Command::Hook(args) => return hook::run(&args),
+        Command::Beside(Beside::Hook(args)) => return hook::run(&args),
+        Command::Beside(Beside::McpProxy(args)) => return proxy::proxy(args),
         Command::Approvals(args) => runtime().and_then(|runtime| runtime.block_on(approvals::run(args))),
         Command::Sessions(args) => runtime().and_then(|runtime| runtime.block_on(sessions::run(args))),
         Command::Grants(args) => runtime().and_then(|runtime| runtime.block_on(grants::run(args))),
@@ -197,7 +222,6 @@ fn run(command: Command) -> ExitCode {
         Command::Man(args) => completions::man(&args),
         Command::Contexts(args) => contexts::run(&args),
         Command::Tools(args) => return tools::run(&args),
-        Command::McpProxy(args) => return proxy::proxy(args),
         Command::Mcp(args) => proxy::run(&args),
     };
     match outcome {

@@ -12,8 +12,7 @@ use callgate_core::{
 };
 use callgate_net::clock::Clock;
 use callgate_postgres::find_running;
-use callgate_server::database;
-use callgate_server::{gate::Gate, telemetry::Metrics};
+use callgate_server::{database, gate::Gate, telemetry::Metrics};
 use callgate_store::{Store, StoreSettings, parse_url};
 
 /// Over which server it is done and by whom, or on which database.

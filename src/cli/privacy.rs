@@ -23,8 +23,11 @@ use callgate_proto::v1::{
     ExportSubjectRequest, ForgetRequest, ForgetResponse, Subject, privacy_service_client::PrivacyServiceClient,
     subject::Subject as Whose,
 };
-use callgate_server::tenant_keys::{KeyFile, Named};
-use callgate_server::{gate::Gate, grpc};
+use callgate_server::{
+    gate::Gate,
+    grpc,
+    tenant_keys::{KeyFile, Named},
+};
 
 /// What `callgate forget` takes.
 #[derive(Debug, Args)]

@@ -8,9 +8,12 @@ use callgate_client::{
     remote::{Remote, Wire, asked, named},
 };
 use callgate_core::domain::{failure::FailureKind, profile::WAITS_MS, time::wait_in_words};
-use callgate_proto::time::millis;
-use callgate_proto::v1::{
-    ListRetryProfilesRequest, RebuildRetryProfilesRequest, RetryProfile, profile_service_client::ProfileServiceClient,
+use callgate_proto::{
+    time::millis,
+    v1::{
+        ListRetryProfilesRequest, RebuildRetryProfilesRequest, RetryProfile,
+        profile_service_client::ProfileServiceClient,
+    },
 };
 
 /// What `callgate profiles` takes.

@@ -10,8 +10,10 @@ use callgate_client::{
     remote::{Remote, asked, is_passing, named},
 };
 use callgate_core::domain::{outcome::Repeat, time::wait_in_words};
-use callgate_proto::time::{duration, millis};
-use callgate_proto::v1::{AdviceGuard, Caller, OutcomeStatus, RecordRequest, RecordResponse, ToolError, Usage};
+use callgate_proto::{
+    time::{duration, millis},
+    v1::{AdviceGuard, Caller, OutcomeStatus, RecordRequest, RecordResponse, ToolError, Usage},
+};
 
 /// What `callgate record` takes.
 #[derive(Debug, Args)]

@@ -18,13 +18,14 @@ use callgate_core::{
     offline::trace::{RecordedResult, Row},
 };
 use callgate_net::clock::Clock;
-use callgate_proto::time::{millis, unix_ms};
-use callgate_proto::v1::{
-    self, Decision, ExportCallsRequest, ExportCallsResponse, OutcomeStatus,
-    session_service_client::SessionServiceClient,
+use callgate_proto::{
+    time::{millis, unix_ms},
+    v1::{
+        self, Decision, ExportCallsRequest, ExportCallsResponse, OutcomeStatus,
+        session_service_client::SessionServiceClient,
+    },
 };
-use callgate_server::grpc::FromWire;
-use callgate_server::grpc::time::timestamp;
+use callgate_server::grpc::{FromWire, time::timestamp};
 
 /// Which calls.
 #[derive(Debug, Clone, Args)]

@@ -10,10 +10,12 @@ use callgate_client::{
     json::Form,
     remote::{Remote, asked},
 };
-use callgate_proto::time::unix_ms;
-use callgate_proto::v1::{
-    CallName, GetToolQualityRequest, GetToolQualityResponse, LoopLevel, NearPair, ToolQuality, UnknownTool,
-    profile_service_client::ProfileServiceClient,
+use callgate_proto::{
+    time::unix_ms,
+    v1::{
+        CallName, GetToolQualityRequest, GetToolQualityResponse, LoopLevel, NearPair, ToolQuality, UnknownTool,
+        profile_service_client::ProfileServiceClient,
+    },
 };
 
 /// What `callgate report` takes.

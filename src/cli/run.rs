@@ -25,10 +25,12 @@ use callgate_client::{
     remote::{Remote, Wire, is_passing, refusal},
 };
 use callgate_net::clock::Clock;
-use callgate_proto::time::{duration, unix_ms};
-use callgate_proto::v1::{
-    Caller, Decision, EvaluateRequest, OutcomeStatus, Permit, RecordRequest, ToolCall, ToolError, Verdict,
-    gate_service_client::GateServiceClient,
+use callgate_proto::{
+    time::{duration, unix_ms},
+    v1::{
+        Caller, Decision, EvaluateRequest, OutcomeStatus, Permit, RecordRequest, ToolCall, ToolError, Verdict,
+        gate_service_client::GateServiceClient,
+    },
 };
 
 /// The exit codes of shells for a command that is not there, and for one that cannot be run.

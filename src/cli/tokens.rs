@@ -19,10 +19,12 @@ use callgate_client::{
     remote::{By, asked, at},
 };
 use callgate_core::domain::identity::Role;
-use callgate_proto::time::duration;
-use callgate_proto::v1::{
-    self, CreateTokenRequest, GetCallerRequest, ListTokensRequest, RevokeTokenRequest, RotateTokenRequest, Token,
-    server_service_client::ServerServiceClient, token_service_client::TokenServiceClient,
+use callgate_proto::{
+    time::duration,
+    v1::{
+        self, CreateTokenRequest, GetCallerRequest, ListTokensRequest, RevokeTokenRequest, RotateTokenRequest, Token,
+        server_service_client::ServerServiceClient, token_service_client::TokenServiceClient,
+    },
 };
 use callgate_server::grpc;
 

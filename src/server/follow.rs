@@ -18,8 +18,10 @@ use tokio::{
     time::{MissedTickBehavior, interval, sleep},
 };
 
-use crate::gate::{Applied, Apply, Author, Gate, compiled};
-use crate::policy_file::read_policy;
+use crate::{
+    gate::{Applied, Apply, Author, Gate, compiled},
+    policy_file::read_policy,
+};
 use callgate_core::{
     domain::{audit::Actor, ids::DEFAULT_TENANT},
     policy,

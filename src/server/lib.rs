@@ -5,7 +5,6 @@
 extern crate callgate_client;
 
 pub mod auth;
-mod chores;
 pub mod config;
 pub mod console;
 pub mod database;
@@ -22,3 +21,4 @@ pub mod tenant_keys;
 mod traced;
 pub mod web;
 mod webhook;
+mod workers;

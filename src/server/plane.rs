@@ -8,17 +8,15 @@ use tokio::{sync::oneshot, task::JoinHandle};
 use crate::{
     auth::file::Auth,
     config::DatabaseConfig,
+    database::Database,
+    follow::{self, Follow},
     gate::{Gate, NoAnswer},
     grpc,
     telemetry::Metrics,
-};
-use crate::{
-    chores,
-    database::Database,
-    follow::{self, Follow},
     tenant_keys::{KeyFile, Named},
     traced::Batches,
     webhook::{self, Webhook},
+    workers,
 };
 use callgate_core::{domain::ids::DEFAULT_TENANT, policy::Policy};
 use callgate_net::{
@@ -42,7 +40,7 @@ pub struct Plane {
     gate: Arc<Gate>,
     server: JoinHandle<Result<(), grpc::ServeError>>,
     stop: oneshot::Sender<()>,
-    chores: Vec<JoinHandle<()>>,
+    workers: Vec<JoinHandle<()>>,
 }
 
 impl Plane {
@@ -75,10 +73,10 @@ impl Plane {
             let _ = stopped.await;
         };
         let server = tokio::spawn(grpc::serve(listeners, Arc::clone(&gate), settings, stopped));
-        let mut chores = chores::start(&gate);
-        chores.extend(keys.map(|keys| tokio::spawn(keys.follow(Arc::clone(&gate)))));
-        chores.extend(follow.map(|follow| tokio::spawn(follow.run(Arc::clone(&gate)))));
-        Ok(Self { addresses, operations, database, gate, server, stop, chores })
+        let mut workers = workers::start(&gate);
+        workers.extend(keys.map(|keys| tokio::spawn(keys.follow(Arc::clone(&gate)))));
+        workers.extend(follow.map(|follow| tokio::spawn(follow.run(Arc::clone(&gate)))));
+        Ok(Self { addresses, operations, database, gate, server, stop, workers })
     }
 
     /// What the database is, for people.
@@ -108,7 +106,7 @@ impl Plane {
 
     /// Tells somebody of questions to people, from now on.
     pub(super) fn tell(&mut self, webhook: Webhook) {
-        self.chores.push(tokio::spawn(webhook::run(webhook, Arc::clone(&self.gate))));
+        self.workers.push(tokio::spawn(webhook::run(webhook, Arc::clone(&self.gate))));
     }
 
     /// Waits for `signal`, or for the database or the server to fail for good; then stops everything in order.
@@ -142,9 +140,9 @@ impl Plane {
     }
 
     async fn finish_store(self) {
-        for chore in self.chores {
-            chore.abort();
-            let _ = chore.await;
+        for worker in self.workers {
+            worker.abort();
+            let _ = worker.await;
         }
         // The last connection handlers may still hold the gate for a moment; its writer then ends with the process.
         if let Some(gate) = Arc::into_inner(self.gate) {

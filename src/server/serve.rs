@@ -6,13 +6,10 @@ use anyhow::{Context as _, bail};
 
 use crate::{
     config::{Listen, LogFormat, Owner, ServeConfig, TlsConfig},
-    console, grpc,
-    telemetry::{self, Telemetry},
-};
-use crate::{
-    expiry, keys,
+    console, expiry, grpc, keys,
     plane::Plane,
     policy_file::{load_policy, read_policy},
+    telemetry::{self, Telemetry},
     tenant_keys::KeyFile,
     webhook::Webhook,
 };

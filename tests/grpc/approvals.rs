@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use callgate_core::policy;
-use callgate_proto::time::duration;
-use callgate_proto::v1::{self, ApprovalState, Decision, approval_service_client::ApprovalServiceClient};
+use callgate_proto::{
+    time::duration,
+    v1::{self, ApprovalState, Decision, approval_service_client::ApprovalServiceClient},
+};
 use tonic::Code;
 use tonic_types::StatusExt as _;
 

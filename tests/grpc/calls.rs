@@ -1,8 +1,10 @@
 //! What the four methods answer.
 
 use callgate_core::domain::budget::{Budgets, Dimension, Limits};
-use callgate_proto::time::duration;
-use callgate_proto::v1::{self, BudgetDimension, BudgetScope, CallState, Decision, FailureKind, OutcomeStatus};
+use callgate_proto::{
+    time::duration,
+    v1::{self, BudgetDimension, BudgetScope, CallState, Decision, FailureKind, OutcomeStatus},
+};
 use serde_json::Value;
 use tonic::Request;
 

@@ -3,8 +3,10 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use callgate_core::policy::Policy;
-use callgate_proto::time::duration;
-use callgate_proto::v1::{self, Decision, OutcomeStatus, tagged_answer::Answer, tagged_request::Request as Asked};
+use callgate_proto::{
+    time::duration,
+    v1::{self, Decision, OutcomeStatus, tagged_answer::Answer, tagged_request::Request as Asked},
+};
 use prost::Message as _;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;

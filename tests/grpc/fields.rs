@@ -1,7 +1,9 @@
 //! Malformed fields: each is named, and nothing is stored.
 
-use callgate_proto::time::duration;
-use callgate_proto::v1::{self, OutcomeStatus};
+use callgate_proto::{
+    time::duration,
+    v1::{self, OutcomeStatus},
+};
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 

@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use callgate_core::domain::tool::ToolSpec;
-use callgate_proto::time::millis;
-use callgate_proto::v1::{
-    self, AdviceGuard, Confidence, Decision, EstimateBasis, FailureKind, GetRetryProfileRequest, GetToolQualityRequest,
-    ListRetryProfilesRequest, OutcomeStatus, profile_service_client::ProfileServiceClient,
+use callgate_proto::{
+    time::millis,
+    v1::{
+        self, AdviceGuard, Confidence, Decision, EstimateBasis, FailureKind, GetRetryProfileRequest,
+        GetToolQualityRequest, ListRetryProfilesRequest, OutcomeStatus, profile_service_client::ProfileServiceClient,
+    },
 };
 use tonic::{Code, transport::Channel};
 

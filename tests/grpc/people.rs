@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use callgate_core::policy;
-use callgate_proto::time::duration;
-use callgate_proto::v1::{
-    self, ApprovalState, Decision, HaltScope, approval_service_client::ApprovalServiceClient,
-    grant_service_client::GrantServiceClient, session_service_client::SessionServiceClient,
+use callgate_proto::{
+    time::duration,
+    v1::{
+        self, ApprovalState, Decision, HaltScope, approval_service_client::ApprovalServiceClient,
+        grant_service_client::GrantServiceClient, session_service_client::SessionServiceClient,
+    },
 };
 use tonic::{Code, Request, transport::Channel};
 

@@ -11,8 +11,10 @@ use callgate_core::{
     },
     policy::{self, Policy},
 };
-use callgate_proto::time::duration;
-use callgate_proto::v1::{self, Decision, approval_service_client::ApprovalServiceClient};
+use callgate_proto::{
+    time::duration,
+    v1::{self, Decision, approval_service_client::ApprovalServiceClient},
+};
 use callgate_server::gate::TenantChange;
 use tonic::{Code, Status};
 

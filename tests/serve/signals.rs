@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use callgate_proto::time::duration;
-use callgate_proto::v1::{
-    self, CallState, Decision, GetSessionStateRequest, approval_service_client::ApprovalServiceClient,
-    session_service_client::SessionServiceClient,
+use callgate_proto::{
+    time::duration,
+    v1::{
+        self, CallState, Decision, GetSessionStateRequest, approval_service_client::ApprovalServiceClient,
+        session_service_client::SessionServiceClient,
+    },
 };
 use tokio::net::TcpStream;
 use tonic::Code;

@@ -393,6 +393,16 @@ BOARD = board(
             runbook="CallgateCertificateEnding",
         ),
         panel(
+            "Background workers that fail",
+            "timeseries",
+            "Runs a second that failed, of each worker.",
+            prom(
+                f'sum by (callgate_worker) (rate(callgate_worker_runs_total{{callgate_outcome="error",$of}}{RATE}))',
+                "{{callgate_worker}}",
+            ),
+            unit="ops",
+        ),
+        panel(
             "Secrets left out",
             "timeseries",
             "Values a second that were not stored since they are secrets, by why.",

@@ -29,8 +29,7 @@ use self::{
     plan::{HTTP_PATH, Plan, Way, is_ours},
     settings::Settings,
 };
-use crate::host::FailOpen;
-use crate::hosts::Host;
+use crate::{host::FailOpen, hosts::Host};
 use callgate_client::{
     json::Form,
     remote::{Remote, TOKEN},

@@ -20,9 +20,9 @@ use tokio::time::timeout;
 use tonic::Status;
 
 use self::{memory::Remembered, plane::Server};
-use crate::host::FailOpen;
 use crate::{
     hooks::{Installed, Memory as _, answered, is_away},
+    host::FailOpen,
     hosts::{Event, Host, Said, Seen, blocked},
 };
 use callgate_client::remote::{Remote, refusal};

@@ -7,12 +7,14 @@ use tonic::{Request, Response, Status};
 
 use crate::hooks::Plane;
 use callgate_client::remote::Wire;
-use callgate_proto::BY;
-use callgate_proto::v1::{
-    EvaluateRequest, EvaluateResponse, GetSessionStateRequest, GetSessionStateResponse, MarkCompactedRequest,
-    MarkCompactedResponse, RecordRequest, RecordResponse, WithdrawApprovalRequest,
-    approval_service_client::ApprovalServiceClient, gate_service_client::GateServiceClient,
-    session_service_client::SessionServiceClient,
+use callgate_proto::{
+    BY,
+    v1::{
+        EvaluateRequest, EvaluateResponse, GetSessionStateRequest, GetSessionStateResponse, MarkCompactedRequest,
+        MarkCompactedResponse, RecordRequest, RecordResponse, WithdrawApprovalRequest,
+        approval_service_client::ApprovalServiceClient, gate_service_client::GateServiceClient,
+        session_service_client::SessionServiceClient,
+    },
 };
 
 /// How long an answer may take beyond the time that the server was asked to wait.

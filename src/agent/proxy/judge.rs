@@ -20,8 +20,10 @@ use crate::mcp::{
     message::{Message, TOOLS_CALL},
 };
 use callgate_net::clock::Clock;
-use callgate_proto::time::unix_ms;
-use callgate_proto::v1::{Decision, OutcomeStatus, Permit, ToolCall, Verdict};
+use callgate_proto::{
+    time::unix_ms,
+    v1::{Decision, OutcomeStatus, Permit, ToolCall, Verdict},
+};
 
 /// A pause so long is waited out; of a longer one the model is told.
 const PAUSE_MAX: Duration = Duration::from_secs(2);

@@ -5,8 +5,10 @@ use crate::{
     proxy::state::Running,
 };
 use callgate_core::domain::digest;
-use callgate_proto::time::duration;
-use callgate_proto::v1::{OutcomeStatus, RecordRequest, ToolError};
+use callgate_proto::{
+    time::duration,
+    v1::{OutcomeStatus, RecordRequest, ToolError},
+};
 
 /// Longest result that the plane takes, in bytes.
 const RESULT_BYTES_MAX: usize = 1 << 20;

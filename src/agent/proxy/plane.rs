@@ -20,10 +20,12 @@ use crate::{
     hooks::{is_away, until_called_off},
 };
 use callgate_client::remote::{Wire, reason, refusal};
-use callgate_proto::time::duration;
-use callgate_proto::v1::{
-    Caller, EvaluateRequest, OutcomeStatus, RecordRequest, ToolCall, Verdict, WithdrawApprovalRequest,
-    approval_service_client::ApprovalServiceClient, gate_service_client::GateServiceClient,
+use callgate_proto::{
+    time::duration,
+    v1::{
+        Caller, EvaluateRequest, OutcomeStatus, RecordRequest, ToolCall, Verdict, WithdrawApprovalRequest,
+        approval_service_client::ApprovalServiceClient, gate_service_client::GateServiceClient,
+    },
 };
 
 /// How long a server may be away before its client is told.

@@ -8,12 +8,14 @@ use serde_json::Value;
 use tonic::{Code, Status};
 
 use callgate_client::remote::{Wire, reason, refusal};
-use callgate_proto::time::duration;
-use callgate_proto::v1::{
-    Caller, EvaluateRequest, GetServerInfoRequest, GetSessionStateRequest, ListRetryProfilesRequest, OutcomeStatus,
-    RecordRequest, RecordResponse, ServerInfo, SessionState, ToolCall, ToolError, Usage, Verdict,
-    gate_service_client::GateServiceClient, profile_service_client::ProfileServiceClient,
-    server_service_client::ServerServiceClient,
+use callgate_proto::{
+    time::duration,
+    v1::{
+        Caller, EvaluateRequest, GetServerInfoRequest, GetSessionStateRequest, ListRetryProfilesRequest, OutcomeStatus,
+        RecordRequest, RecordResponse, ServerInfo, SessionState, ToolCall, ToolError, Usage, Verdict,
+        gate_service_client::GateServiceClient, profile_service_client::ProfileServiceClient,
+        server_service_client::ServerServiceClient,
+    },
 };
 
 /// How long a server may be away before the demo gives up, in tries of half a second.

@@ -7,8 +7,7 @@ use serde_json::json;
 use tokio::task::JoinSet;
 
 use super::client::{Client, Outcome};
-use callgate_proto::time::millis;
-use callgate_proto::v1::Decision;
+use callgate_proto::{time::millis, v1::Decision};
 
 /// How many agents there are: enough for an estimate of high confidence.
 pub(super) const AGENTS: u32 = 36;

@@ -7,8 +7,10 @@ use serde_json::Value;
 
 use callgate_client::remote::named;
 use callgate_core::domain::time::wait_in_words;
-use callgate_proto::time::millis;
-use callgate_proto::v1::{AdviceGuard, Decision, LoopLevel, OutcomeStatus, RecordResponse, ServerInfo, Verdict};
+use callgate_proto::{
+    time::millis,
+    v1::{AdviceGuard, Decision, LoopLevel, OutcomeStatus, RecordResponse, ServerInfo, Verdict},
+};
 
 /// Longest arguments shown, in characters.
 const ARGUMENTS_MAX: usize = 64;

@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use super::{figures::Verdict, fleet::Fleet};
 use callgate_client::remote::named;
 use callgate_core::domain::time::Timestamp;
-use callgate_proto::time::unix_ms;
-use callgate_proto::v1::{CallState, SessionSummary};
+use callgate_proto::{
+    time::unix_ms,
+    v1::{CallState, SessionSummary},
+};
 use callgate_server::telemetry::names;
 
 /// For people: tools that metrics do not tell by name.

@@ -17,8 +17,10 @@ use super::{
     time::{span, timestamp},
     watch::{Look, Watched, watch},
 };
-use crate::gate::{Choice, Gate, Reply};
-use crate::grpc::{FromWire, ToWire};
+use crate::{
+    gate::{Choice, Gate, Reply},
+    grpc::{FromWire, ToWire},
+};
 use callgate_core::domain::{
     audit::Actor,
     control::{ClearanceScope, Clears},

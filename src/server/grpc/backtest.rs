@@ -6,8 +6,10 @@ use super::{
     status::clipped,
     time::{point_in_time, timestamp},
 };
-use crate::gate::{BacktestTold, BacktestWanted, Backtested, CheckedPolicy, PolicyProblem};
-use crate::grpc::ToWire;
+use crate::{
+    gate::{BacktestTold, BacktestWanted, Backtested, CheckedPolicy, PolicyProblem},
+    grpc::ToWire,
+};
 use callgate_core::domain::{
     difference::{Example, What},
     revision::Revision,

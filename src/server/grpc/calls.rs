@@ -7,8 +7,10 @@ use super::{
     page,
     time::{point_in_time, timestamp},
 };
-use crate::gate::{CallExplained, RuleExplained, Told};
-use crate::grpc::{FromWire, ToWire};
+use crate::{
+    gate::{CallExplained, RuleExplained, Told},
+    grpc::{FromWire, ToWire},
+};
 use callgate_core::domain::{
     calls::{
         CallAnswer, CallFilter, CallLine, CallPlace, CallReport, CallsWanted, Judgement, Looked, SessionsWanted,
@@ -19,8 +21,7 @@ use callgate_core::domain::{
     inbox::{SessionLine, SessionPlace},
     time::Timestamp,
 };
-use callgate_proto::time::duration;
-use callgate_proto::v1;
+use callgate_proto::{time::duration, v1};
 
 /// One of a closed set; none where it is left open.
 fn member<M, T>(field: &str, given: i32) -> Decoded<Option<T>>

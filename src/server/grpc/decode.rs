@@ -10,8 +10,10 @@ use super::{
     malformed::Malformed,
     time::span,
 };
-use crate::gate::{BATCH_MAX, retry_after_ms};
-use crate::grpc::FromWire;
+use crate::{
+    gate::{BATCH_MAX, retry_after_ms},
+    grpc::FromWire,
+};
 use callgate_core::domain::{
     audit::Actor,
     budget::Usage,

@@ -1,8 +1,10 @@
 //! From nouns to messages.
 
 use super::time::timestamp;
-use crate::gate::{EvaluateAnswer, RecordAnswer};
-use crate::grpc::ToWire;
+use crate::{
+    gate::{EvaluateAnswer, RecordAnswer},
+    grpc::ToWire,
+};
 use callgate_core::domain::{
     budget::{Left, Usage},
     failure::FailureKind,
@@ -13,8 +15,7 @@ use callgate_core::domain::{
     session_state::{CallState, CallTold, SessionState},
     tool::InjectAs,
 };
-use callgate_proto::time::duration;
-use callgate_proto::v1;
+use callgate_proto::{time::duration, v1};
 
 pub(super) fn decision(decision: Decision) -> i32 {
     decision.to_wire().into()

@@ -5,15 +5,13 @@ use std::sync::Arc;
 use tonic::{Request, Response, Status};
 
 use super::{encode, identity, service, sessions::halt_state, time::timestamp};
-use crate::gate::Gate;
-use crate::grpc::ToWire;
+use crate::{gate::Gate, grpc::ToWire};
 use callgate_core::domain::{
     fleet::{BudgetUsed, Decided, Minute, PlaneMinute, Saved, ToolTrouble},
     ids::{DEFAULT_TENANT, TenantId},
     time::Timestamp,
 };
-use callgate_proto::time::duration;
-use callgate_proto::v1;
+use callgate_proto::{time::duration, v1};
 
 /// The service over a gate.
 #[derive(Debug, Clone)]

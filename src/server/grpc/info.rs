@@ -16,8 +16,7 @@ use callgate_core::domain::{
     json::{BYTES_MAX, DEPTH_MAX},
     tree::{OPEN_MAX, SESSIONS_MAX},
 };
-use callgate_proto::BY;
-use callgate_proto::v1;
+use callgate_proto::{BY, v1};
 
 /// What came after the first contract.
 const FEATURES: [&str; 3] = ["connect", "describe_tools", "get_caller"];

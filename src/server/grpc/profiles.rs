@@ -14,8 +14,10 @@ use super::{
     page, service, status,
     tenants::of_the_plane,
 };
-use crate::gate::{Gate, RetryProfile};
-use crate::grpc::FromWire;
+use crate::{
+    gate::{Gate, RetryProfile},
+    grpc::FromWire,
+};
 use callgate_core::domain::{
     failure::FailureKind,
     ids::ToolName,

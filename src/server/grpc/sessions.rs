@@ -17,8 +17,10 @@ use super::{
     time::{point_in_time, timestamp},
     watch::{Shared, Watched},
 };
-use crate::gate::{self, Gate, SessionError};
-use crate::grpc::{FromWire, ToWire};
+use crate::{
+    gate::{self, Gate, SessionError},
+    grpc::{FromWire, ToWire},
+};
 use callgate_core::domain::{
     audit::Actor,
     budget::{Dimension, Scope, Usage},
@@ -32,8 +34,7 @@ use callgate_core::domain::{
     tree::CALLS_MAX,
     verdict::winner,
 };
-use callgate_proto::time::duration;
-use callgate_proto::v1;
+use callgate_proto::{time::duration, v1};
 
 /// The service over a gate.
 #[derive(Debug, Clone)]

@@ -54,6 +54,7 @@ pub struct Metrics {
     double_effects: Counter<u64>,
     redactions: Counter<u64>,
     deleted: Counter<u64>,
+    worker_runs: Counter<u64>,
 }
 
 /// Time series of the verdicts, at most. The SDK's own limit is 2,000 an instrument, past which all is told together:
@@ -106,6 +107,7 @@ impl Metrics {
             double_effects,
             redactions: counter(names::METRIC_REDACTIONS, "{value}", "Values that were not stored."),
             deleted: counter(names::METRIC_DELETED, "{row}", "Rows deleted since they were past their term."),
+            worker_runs: counter(names::METRIC_WORKER_RUNS, "{run}", "Runs of background workers."),
         }
     }
 
@@ -215,6 +217,12 @@ impl Metrics {
     /// Rows of a `kind`, of a closed set, were deleted since they were past their term.
     pub fn deleted(&self, kind: &'static str, rows: u64) {
         self.deleted.add(rows, &[KeyValue::new(names::DELETED, kind)]);
+    }
+
+    /// A background worker has run once.
+    pub fn worked(&self, worker: &'static str, is_ok: bool) {
+        let outcome = if is_ok { "success" } else { "error" };
+        self.worker_runs.add(1, &[KeyValue::new(names::WORKER, worker), KeyValue::new(names::OUTCOME, outcome)]);
     }
 
     /// A batch of `batch_size` changes was committed within `took`, after the oldest of them had `waited`.

@@ -149,6 +149,8 @@ names! {
     METRIC_CERTIFICATE_LEFT = "callgate.certificate.left",
     /// Counter, `{value}`: secrets left out of what was stored, by [`REDACTION`].
     METRIC_REDACTIONS = "callgate.redactions",
+    /// Counter, `{run}`: runs of background workers, by [`WORKER`] and [`OUTCOME`] (`success`, `error`).
+    METRIC_WORKER_RUNS = "callgate.worker.runs",
     /// Counter, `{row}`: rows deleted since they were past their term, by [`DELETED`].
     METRIC_DELETED = "callgate.deleted",
     /// Gauge, seconds: how far this replica's clock is from the database's. Beyond 300 it deletes nothing.
@@ -158,7 +160,7 @@ names! {
     METRIC_RETENTION_DELAY = "callgate.retention.delay",
     /// Gauge, `{thread}`: threads that answer calls.
     METRIC_RUNTIME_WORKERS = "callgate.runtime.workers",
-    /// Gauge, `{task}`: tasks that were begun and have not ended: connections, calls, chores.
+    /// Gauge, `{task}`: tasks that were begun and have not ended: connections, calls, workers.
     METRIC_RUNTIME_TASKS = "callgate.runtime.tasks",
     /// Gauge, `{task}`: tasks that could go on and wait for a thread.
     METRIC_RUNTIME_QUEUE = "callgate.runtime.queue.depth",
@@ -247,6 +249,9 @@ names! {
     /// What was deleted: `words` (judgements and reports that lost theirs), `trees`, `calls`, `months`, `counters` and
     /// others. Metrics.
     DELETED = "callgate.deleted.kind",
+    /// A background worker: `leases`, `partitions`, `sharing`, `credentials`, `learning`, `stock`, `tenants`, `clocks`,
+    /// `retention`, `self_corrections`. Metrics.
+    WORKER = "callgate.worker",
     /// The trace that the line belongs to, when there is one: 32 hexadecimal characters. Logs.
     TRACE_ID = "callgate.trace_id",
     /// Where spans, metrics and log lines go. Logs.

@@ -8,8 +8,10 @@ use super::{
     row::big,
     sealed::Opener,
 };
-use crate::error::StoreError;
-use crate::sealing::{Access, MARK};
+use crate::{
+    error::StoreError,
+    sealing::{Access, MARK},
+};
 use callgate_core::domain::{
     audit::{Anchor, Check, Checked, Entry, Event, WORDS, Word},
     event,

@@ -8,8 +8,7 @@ use super::{
     look_up, marks,
     sealed::{self, Opener},
 };
-use crate::error::StoreError;
-use crate::sealing::MARK;
+use crate::{error::StoreError, sealing::MARK};
 use callgate_core::domain::{
     failure::FailureKind,
     finding::Decision,

@@ -11,8 +11,11 @@ use super::{
     sealed,
     writer::{Committed, Job},
 };
-use crate::sealing::{Access, Keyring};
-use crate::{cache::Slot, error::Lost};
+use crate::{
+    cache::Slot,
+    error::Lost,
+    sealing::{Access, Keyring},
+};
 use callgate_core::domain::event::Append;
 
 /// A slot in the writer's queue, taken before a tree is locked: whoever has one can send without waiting.

@@ -19,8 +19,10 @@ use super::{
     sealed::Opener,
     words::GONE,
 };
-use crate::error::StoreError;
-use crate::sealing::{MARK, TenantKeys, file::KEY_ID_BYTES_MAX};
+use crate::{
+    error::StoreError,
+    sealing::{MARK, TenantKeys, file::KEY_ID_BYTES_MAX},
+};
 use callgate_core::domain::ids::TenantId;
 
 /// Held by the replica that seals anew: `callgate` and a number, as a key.

@@ -9,8 +9,10 @@ use super::{
     decode::{Loaded, corrupt},
     marks,
 };
-use crate::error::StoreError;
-use crate::sealing::{Access, Place, Sealer, TenantKeys, Unopened, is_sealed, key_id};
+use crate::{
+    error::StoreError,
+    sealing::{Access, Place, Sealer, TenantKeys, Unopened, is_sealed, key_id},
+};
 use callgate_core::domain::{
     answer::{Marks, Named},
     control::Control,

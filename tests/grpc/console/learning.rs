@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use callgate_core::domain::{audit::Actor, identity::Role, tenant::Quotas};
-use callgate_proto::time::millis;
-use callgate_proto::v1::{
-    self, Decision, FailureKind, GetRetryHistoryRequest, GetRetryHistoryResponse, OutcomeStatus,
-    profile_service_client::ProfileServiceClient,
+use callgate_proto::{
+    time::millis,
+    v1::{
+        self, Decision, FailureKind, GetRetryHistoryRequest, GetRetryHistoryResponse, OutcomeStatus,
+        profile_service_client::ProfileServiceClient,
+    },
 };
 use callgate_server::gate::TenantChange;
 

@@ -15,8 +15,10 @@ use serde::Deserialize;
 use url::form_urlencoded::byte_serialize;
 
 use super::retries::{DAYS, History};
-use crate::console::{Console, fault::Fault, filters, frame::Frame, visitor::Visitor, words};
-use crate::grpc::ToWire;
+use crate::{
+    console::{Console, fault::Fault, filters, frame::Frame, visitor::Visitor, words},
+    grpc::ToWire,
+};
 use callgate_core::domain::failure;
 use callgate_proto::v1::{
     EstimateBasis, FailureKind, GetRetryProfileRequest, ListRetryProfilesRequest, RetryChance, RetryProfile,

@@ -18,13 +18,17 @@ use url::form_urlencoded::byte_serialize;
 
 use self::{cards::Card, charts::Hour};
 use super::{LINKS, troubles::Trouble};
-use crate::console::{Console, fault::Fault, filters, frame::Frame, visitor::Visitor};
-use crate::grpc::FromWire;
+use crate::{
+    console::{Console, fault::Fault, filters, frame::Frame, visitor::Visitor},
+    grpc::FromWire,
+};
 use callgate_core::domain::{budget::Dimension, time::wait_in_words};
-use callgate_proto::time::{millis, unix_ms};
-use callgate_proto::v1::{
-    BudgetScope, BudgetUsed, Decision, DecisionCount, Fleet, GetFleetRequest, HaltScope, HaltState, PlaneHealth, Role,
-    Savings, fleet_service_client::FleetServiceClient,
+use callgate_proto::{
+    time::{millis, unix_ms},
+    v1::{
+        BudgetScope, BudgetUsed, Decision, DecisionCount, Fleet, GetFleetRequest, HaltScope, HaltState, PlaneHealth,
+        Role, Savings, fleet_service_client::FleetServiceClient,
+    },
 };
 
 /// Its link.

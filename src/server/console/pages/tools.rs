@@ -7,10 +7,12 @@ use tonic::Code;
 
 use super::troubles::Trouble;
 use crate::console::{Console, fault::Fault, filters, frame::Frame, visitor::Visitor};
-use callgate_proto::time::unix_ms;
-use callgate_proto::v1::{
-    CoercedField, GetFleetRequest, GetToolQualityRequest, GetToolQualityResponse, ToolQuality,
-    fleet_service_client::FleetServiceClient, profile_service_client::ProfileServiceClient,
+use callgate_proto::{
+    time::unix_ms,
+    v1::{
+        CoercedField, GetFleetRequest, GetToolQualityRequest, GetToolQualityResponse, ToolQuality,
+        fleet_service_client::FleetServiceClient, profile_service_client::ProfileServiceClient,
+    },
 };
 
 /// Its link.

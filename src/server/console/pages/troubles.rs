@@ -2,8 +2,7 @@
 
 use super::now::{encoded, link, one_or_many, span};
 use crate::console::frame::Frame;
-use callgate_proto::time::unix_ms;
-use callgate_proto::v1::ToolTrouble;
+use callgate_proto::{time::unix_ms, v1::ToolTrouble};
 
 /// One of them, as a row of `troubles.html`.
 pub(super) struct Trouble {

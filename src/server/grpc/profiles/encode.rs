@@ -1,16 +1,15 @@
 //! What was learned, as messages.
 
-use crate::grpc::ToWire;
 use crate::{
     gate::{QualityReport, RetryChance, RetryProfile},
     grpc::{
+        ToWire,
         encode::{failure, level},
         time::timestamp,
     },
 };
 use callgate_core::domain::quality::{CallName, Flaw, NearPair, ToolQuality, UnknownTool};
-use callgate_proto::time::duration;
-use callgate_proto::v1;
+use callgate_proto::{time::duration, v1};
 
 pub(super) fn profile(profile: &RetryProfile) -> v1::RetryProfile {
     let chance = |chance: &RetryChance| {

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::grpc::{encode::failure, time::timestamp};
 use callgate_core::domain::retries::{CORRECTIONS_MAX, Retries, RetryHistory, SelfCorrected};
-use callgate_proto::time::duration;
-use callgate_proto::v1;
+use callgate_proto::{time::duration, v1};
 
 pub(super) fn told(history: &RetryHistory) -> v1::GetRetryHistoryResponse {
     let days = history.days.iter();

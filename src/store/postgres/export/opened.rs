@@ -6,8 +6,7 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value};
 
 use super::super::{decode::Loaded, findings, sealed::Opener, texts};
-use crate::error::StoreError;
-use crate::sealing::is_sealed;
+use crate::{error::StoreError, sealing::is_sealed};
 
 /// Opens them. Takes the event's place out of the row, which it is not part of.
 pub(super) fn open(kind: &str, row: &mut Map<String, Value>, opener: &Opener) -> Loaded<()> {

@@ -9,8 +9,10 @@ use super::super::{
     texts,
     words::GONE,
 };
-use crate::error::StoreError;
-use crate::sealing::{Place, Sealer, TenantKeys, is_sealed};
+use crate::{
+    error::StoreError,
+    sealing::{Place, Sealer, TenantKeys, is_sealed},
+};
 
 /// Seals the texts of rows.
 pub(super) struct Resealer<'k> {

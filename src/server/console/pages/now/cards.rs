@@ -6,8 +6,10 @@ use prost_types::Timestamp;
 use super::{count, link, one_or_many, span};
 use crate::console::{filters, frame::Frame, pages::troubles::is_cooling};
 use callgate_core::domain::time::wait_in_words;
-use callgate_proto::time::{millis, unix_ms};
-use callgate_proto::v1::{Decision, Fleet, HaltScope, PlaneHealth};
+use callgate_proto::{
+    time::{millis, unix_ms},
+    v1::{Decision, Fleet, HaltScope, PlaneHealth},
+};
 
 /// An open question that nobody has answered for so long has been overlooked, in milliseconds.
 const OVERLOOKED_MS: i64 = 300_000;

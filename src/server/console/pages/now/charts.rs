@@ -3,8 +3,10 @@
 use chrono::DateTime;
 
 use super::count;
-use callgate_proto::time::{millis, unix_ms};
-use callgate_proto::v1::{Decision, Fleet, FleetMinute, PlaneMinute, Savings};
+use callgate_proto::{
+    time::{millis, unix_ms},
+    v1::{Decision, Fleet, FleetMinute, PlaneMinute, Savings},
+};
 
 /// A chart, and the columns of the table that it is drawn from.
 pub(super) struct Chart {

@@ -1,0 +1,134 @@
+//! What a server does beside its answers, again and again: one list.
+
+use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
+
+use tokio::{
+    task::JoinHandle,
+    time::{Instant, sleep_until},
+};
+
+use crate::{
+    gate::{Gate, NoAnswer},
+    keys,
+};
+
+type Work = Pin<Box<dyn Future<Output = Result<(), NoAnswer>> + Send>>;
+
+/// One of them. Each replica runs all. Where one replica at a time is enough, the database settles which: the others'
+/// run ends at once.
+struct Worker {
+    /// As metrics call it.
+    name: &'static str,
+    /// From the beginning of one run to the next, at most; up to a tenth less, so that replicas do not come at once.
+    every: Duration,
+    /// What is said once when runs begin to fail.
+    trouble: &'static str,
+    work: fn(Arc<Gate>) -> Work,
+}
+
+const fn worker(name: &'static str, every_ms: u64, trouble: &'static str, work: fn(Arc<Gate>) -> Work) -> Worker {
+    Worker { name, every: Duration::from_millis(every_ms), trouble, work }
+}
+
+const WORKERS: &[Worker] = &[
+    // Every replica settles other trees.
+    worker("leases", 5_000, "calls that were never recorded could not be settled", |gate| {
+        Box::pin(async move {
+            let settled = gate.expire_leases(gate.now_of_leases()).await?;
+            if settled > 0 {
+                tracing::info!(settled, "calls were never recorded and count as unknown");
+            }
+            Ok(())
+        })
+    }),
+    worker("partitions", 3_600_000, "the partitions of the coming months could not be made", |gate| {
+        Box::pin(async move { gate.make_partitions().await })
+    }),
+    // What one replica knows is known to all within two seconds.
+    worker("sharing", 1_000, SHARING, |gate| {
+        Box::pin(async move {
+            let shared = async {
+                gate.share_health().await?;
+                gate.read_halts().await?;
+                gate.read_forgotten().await?;
+                gate.read_tenants().await.map(drop)
+            };
+            let shared = shared.await;
+            gate.watch_policies();
+            gate.tell_load();
+            shared
+        })
+    }),
+    // What was read two of these periods ago does not hold any more: a revocation holds within two seconds.
+    worker("credentials", 800, "credentials could not be read, and who shows one is refused", |gate| {
+        Box::pin(async move { gate.read_credentials().await })
+    }),
+    // One replica at a time counts, and all read what was counted.
+    worker("learning", 2_000, "retry profiles could not be brought up to date", |gate| {
+        Box::pin(async move { gate.learn().await })
+    }),
+    worker("stock", 10_000, "questions to people and stopped sessions could not be counted", |gate| {
+        Box::pin(async move { gate.take_stock().await })
+    }),
+    worker("tenants", 5_000, "what tenants have stored could not be counted or erased", |gate| {
+        Box::pin(async move { gate.look_after_tenants().await })
+    }),
+    // Also while another replica deletes.
+    worker("clocks", 60_000, "the clocks could not be compared", |gate| {
+        Box::pin(async move { gate.look_at_clocks(gate.times()).await.map(drop) })
+    }),
+    // One replica at a time deletes, once an hour.
+    worker("retention", 60_000, "what is past its term could not be deleted", |gate| {
+        Box::pin(async move { gate.delete_old(gate.times()).await.map(drop) })
+    }),
+    worker("self_corrections", 60_000, "what refusals came to could not be read", |gate| {
+        Box::pin(async move { gate.learn_self_corrections().await })
+    }),
+];
+const SHARING: &str = "what replicas share (how tools fare, what is halted or forgotten, tenants) could not be read";
+
+/// Starts all of them.
+pub(super) fn start(gate: &Arc<Gate>) -> Vec<JoinHandle<()>> {
+    let mut started: Vec<_> = WORKERS.iter().map(|worker| tokio::spawn(run(worker, Arc::clone(gate)))).collect();
+    // It waits for issuers to be asked about, too.
+    started.push(tokio::spawn(keys::follow(Arc::clone(gate))));
+    started
+}
+
+/// Works again and again, and says once what the trouble is until it is over.
+async fn run(worker: &'static Worker, gate: Arc<Gate>) {
+    let mut is_troubled = false;
+    loop {
+        let next = Instant::now() + (worker.every - jitter(worker.every / 10));
+        let worked = (worker.work)(Arc::clone(&gate)).await;
+        gate.metrics().worked(worker.name, worked.is_ok());
+        if let Err(error) = worked.as_ref().map_err(ToString::to_string)
+            && !is_troubled
+        {
+            tracing::warn!(%error, "{}", worker.trouble);
+        }
+        is_troubled = worked.is_err();
+        sleep_until(next).await;
+    }
+}
+
+/// Up to so much.
+fn jitter(most: Duration) -> Duration {
+    let mut random = [0];
+    // Without random bytes there is no jitter.
+    let _ = getrandom::fill(&mut random);
+    most * u32::from(random[0]) / 256
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_is_shortened_by_less_than_a_tenth() {
+        let most = Duration::from_millis(80);
+        let drawn: Vec<Duration> = (0..64).map(|_| jitter(most)).collect();
+        assert!(drawn.iter().all(|one| *one < most), "{drawn:?}");
+        assert!(drawn.iter().any(|one| *one != drawn[0]), "{drawn:?}");
+    }
+}
