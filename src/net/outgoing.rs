@@ -3,30 +3,21 @@
 //! has a say in a name could lead the server to what trusts those who are beside it, as metadata services of clouds do.
 
 use std::{
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     path::{Path, PathBuf},
-    sync::Arc,
     time::Duration,
 };
 
 use http::{HeaderName, HeaderValue, Method, Request, StatusCode, header};
 use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::{body::Bytes, client::conn::http1};
-use hyper_util::rt::TokioIo;
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    net::{TcpStream, lookup_host},
-    time::timeout,
-};
-use tokio_rustls::{
-    TlsConnector,
-    rustls::{
-        ClientConfig, RootCertStore,
-        crypto::ring,
-        pki_types::{CertificateDer, ServerName, pem::PemObject as _},
-    },
-};
+use hyper::body::Bytes;
+use hyper_util::client::legacy::connect::dns::Name;
+use tokio::{net::lookup_host, time::timeout};
+use tower::service_fn;
 use url::{Host, Position, Url};
+
+use crate::client::{cause, client, tls};
 
 /// Longest time for all of it.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -100,49 +91,53 @@ impl Ask {
 
     async fn answer(&self, max: usize) -> Result<Answer, String> {
         let url = Url::parse(&self.url).map_err(|error| error.to_string())?;
-        let (Some(host), Some(port)) = (url.host(), url.port_or_known_default()) else {
-            return Err("it names no host".to_owned());
-        };
-        let name = url.host_str().unwrap_or_default().trim_matches(['[', ']']).to_owned();
-        if url.scheme() != "https" && !is_here(&host) {
+        let Some(host) = url.host() else { return Err("it names no host".to_owned()) };
+        let is_here = is_here(&host);
+        if url.scheme() != "https" && !is_here {
             return Err("what comes by http:// can be anybody's: use https://".to_owned());
         }
-        let tcp = connected(&name, port, is_here(&host)).await?;
-        let path = &url[Position::BeforePath..Position::AfterQuery];
+        // An address is not looked up.
+        let literal = match host {
+            Host::Domain(_) => None,
+            Host::Ipv4(address) => Some(IpAddr::V4(address)),
+            Host::Ipv6(address) => Some(IpAddr::V6(address)),
+        };
+        if let Some(address) = literal.filter(|address| !may_be_asked(*address, is_here)) {
+            return Err(never_asked(address));
+        }
         let mut request = Request::builder()
             .method(&self.method)
-            .uri(if path.is_empty() { "/" } else { path })
-            .header(header::HOST, &url[Position::BeforeHost..Position::AfterPort])
+            .uri(&url[..Position::AfterQuery])
             .header(header::ACCEPT, "application/json")
             .header(header::USER_AGENT, concat!("callgate/", env!("CARGO_PKG_VERSION")));
         for (name, value) in &self.headers {
             request = request.header(name, value);
         }
         let request = request.body(Full::new(self.body.clone())).map_err(|error| error.to_string())?;
-        if url.scheme() != "https" {
-            return exchanged(tcp, request, max).await;
-        }
-        let tls = TlsConnector::from(Arc::new(tls(self.authority.as_deref())?));
-        let name = ServerName::try_from(name).map_err(|_| "its host is no name for TLS".to_owned())?;
-        exchanged(tls.connect(name, tcp).await.map_err(|error| error.to_string())?, request, max).await
+        let resolver = service_fn(move |name: Name| lookup(name, is_here));
+        let client = client(resolver, tls(self.authority.as_deref())?, Duration::ZERO);
+        let response = client.request(request).await.map_err(|error| cause(&error))?;
+        let status = response.status();
+        let body = Limited::new(response.into_body(), max).collect().await;
+        let body = body.map_err(|error| format!("its answer cannot be read: {error}"))?.to_bytes();
+        let body = String::from_utf8(body.to_vec()).map_err(|_| "its answer is no text".to_owned())?;
+        Ok(Answer { status, body })
     }
 }
 
-/// A connection to the first address of a name that answers, of those that may be asked.
-async fn connected(name: &str, port: u16, is_here: bool) -> Result<TcpStream, String> {
-    let found = lookup_host((name, port)).await.map_err(|error| error.to_string())?;
-    let mut problem = "its name has no address".to_owned();
-    for address in found {
-        if !may_be_asked(address.ip(), is_here) {
-            problem = format!("{} is an address that nobody is asked at", address.ip());
-            continue;
-        }
-        match TcpStream::connect(address).await {
-            Ok(tcp) => return Ok(tcp),
-            Err(error) => problem = error.to_string(),
-        }
+/// The addresses of a name, of those that may be asked.
+async fn lookup(name: Name, is_here: bool) -> io::Result<std::vec::IntoIter<SocketAddr>> {
+    let (may, never): (Vec<_>, Vec<_>) =
+        lookup_host((name.as_str(), 0)).await?.partition(|address| may_be_asked(address.ip(), is_here));
+    match (may.is_empty(), never.first()) {
+        (true, Some(address)) => Err(io::Error::other(never_asked(address.ip()))),
+        (true, None) => Err(io::Error::other("its name has no address")),
+        _ => Ok(may.into_iter()),
     }
-    Err(problem)
+}
+
+fn never_asked(address: IpAddr) -> String {
+    format!("{address} is an address that nobody is asked at")
 }
 
 /// Is this the address of somebody who may be asked? `is_here` where this machine is what was named.
@@ -181,43 +176,6 @@ pub fn is_here(host: &Host<&str>) -> bool {
         Host::Ipv4(address) => IpAddr::V4(*address).is_loopback(),
         Host::Ipv6(address) => IpAddr::V6(*address).is_loopback(),
     }
-}
-
-/// TLS to somebody whose certificate is of the authorities in this file, else of a public one.
-///
-/// # Errors
-/// What is wrong with the file.
-pub fn tls(ca: Option<&Path>) -> Result<ClientConfig, String> {
-    let mut roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
-    if let Some(ca) = ca {
-        roots.roots.clear();
-        let told = |error: &dyn std::fmt::Display| format!("{}: {error}", ca.display());
-        for certificate in CertificateDer::pem_file_iter(ca).map_err(|error| told(&error))? {
-            roots.add(certificate.map_err(|error| told(&error))?).map_err(|error| told(&error))?;
-        }
-    }
-    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
-    let config = config.with_safe_default_protocol_versions().map_err(|error| error.to_string())?;
-    Ok(config.with_root_certificates(roots).with_no_client_auth())
-}
-
-async fn exchanged<T>(io: T, request: Request<Full<Bytes>>, max: usize) -> Result<Answer, String>
-where
-    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let (mut sender, connection) = http1::handshake(TokioIo::new(io)).await.map_err(|error| error.to_string())?;
-    let connection = tokio::spawn(connection);
-    let answer = async {
-        let response = sender.send_request(request).await.map_err(|error| error.to_string())?;
-        let status = response.status();
-        let body = Limited::new(response.into_body(), max).collect().await;
-        let body = body.map_err(|error| format!("its answer cannot be read: {error}"))?.to_bytes();
-        let body = String::from_utf8(body.to_vec()).map_err(|_| "its answer is no text".to_owned())?;
-        Ok(Answer { status, body })
-    };
-    let answer = answer.await;
-    connection.abort();
-    answer
 }
 
 #[cfg(test)]

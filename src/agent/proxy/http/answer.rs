@@ -8,7 +8,6 @@ use super::{
     Site, doors,
     exchange::Exchange,
     reply::{EVENTS, JSON, Reply},
-    upstream::told,
 };
 use crate::{
     mcp::events::{self, Events, Piece},
@@ -58,7 +57,7 @@ impl Exchange {
             };
             match frame {
                 None => return Next::End,
-                Some(Err(error)) => return Next::Broken(told(&error)),
+                Some(Err(error)) => return Next::Broken(callgate_net::client::cause(&error)),
                 Some(Ok(frame)) => {
                     if let Ok(data) = frame.into_data() {
                         return Next::Data(data);
