@@ -53,6 +53,7 @@ mod retries;
 mod row;
 mod sealed;
 mod stock;
+mod tables;
 mod tenants;
 mod texts;
 mod time;

@@ -3,7 +3,10 @@
 
 use sqlx::{AssertSqlSafe, PgConnection, Row as _, postgres::PgRow};
 
-use super::decode::{Loaded, name};
+use super::{
+    decode::{Loaded, name},
+    tables::{self, Ends},
+};
 use callgate_core::domain::{
     ids::{SessionId, TenantId},
     shard::Shard,
@@ -147,7 +150,7 @@ pub(super) type Tree = (i16, i64, String, i32);
 pub(super) async fn delete_below(conn: &mut PgConnection, trees: &[Tree], with_calls: bool) -> Loaded<u64> {
     let (shards, tenants): (Vec<i16>, Vec<i64>) = trees.iter().map(|tree| (tree.0, tree.1)).unzip();
     let (roots, days): (Vec<&str>, Vec<i32>) = trees.iter().map(|tree| (tree.2.as_str(), tree.3)).unzip();
-    for table in ["session_event", "session_owner"] {
+    for table in tables::ending(Ends::WithTree) {
         let sql = format!(
             "delete from {table} d using unnest($1::int2[], $2::int8[], $3::text[]) as x(shard, tenant_id, root_id)
              where d.shard = x.shard and d.tenant_id = x.tenant_id and d.root_id = x.root_id"
@@ -174,7 +177,7 @@ pub(super) async fn delete_below(conn: &mut PgConnection, trees: &[Tree], with_c
     );
     names.bind(&of.own_shards).bind(&of.tenants).bind(&of.names).bind(&of.roots).execute(&mut *conn).await?;
     let mut rows = 0;
-    for table in ["call", "outcome"].into_iter().filter(|_| with_calls) {
+    for table in tables::ending(Ends::WithMonth).filter(|_| with_calls) {
         let sql = format!(
             "delete from {table} d using unnest($1::int2[], $2::int8[], $3::int4[], $4::text[])
                as x(shard, tenant_id, day, session_id)
