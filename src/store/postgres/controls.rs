@@ -34,7 +34,7 @@ rows! {
     ControlRow<'a> {
         shard: i16 => INT2, tenant_id: i64 => INT8, root_id: &'a str => TEXT, epoch: i32 => DAY, seq: i64 => INT8,
         session_id: &'a str => TEXT, at_ms: i64 => Kind::time("at"), kind: &'a str => TEXT,
-        actor: Option<&'a str> => TEXT, reason: Option<&'a str> => TEXT, detail: String => JSON,
+        actor: Option<&'a str> => TEXT, reason: Option<&'a str> => TEXT.sealed(), detail: String => JSON.sealed(),
         // Its entry in the audit, where it has one; the rest of it is above.
         credential: Option<String> => TEXT.only_sent(), origin: Option<String> => TEXT.only_sent(),
         told: Option<&'a str> => TEXT.only_sent(), what: Option<String> => TEXT.only_sent(),

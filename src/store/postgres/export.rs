@@ -8,9 +8,11 @@ use sqlx::{AssertSqlSafe, PgConnection, Row as _, postgres::PgRow};
 
 use super::{
     Store,
+    columns::given,
     decode::{Loaded, corrupt, member, name},
     forget::shards,
     look_up,
+    row::{CallRow, OutcomeRow},
     sealed::Opener,
     tables::{Export, TABLES},
 };
@@ -135,18 +137,15 @@ async fn places(conn: &mut PgConnection, tenant: TenantId, whom: &Whom, part: u1
     places.fetch_all(conn).await?.iter().map(place).collect()
 }
 
-/// What of a call is for people: no hashes, no sketches, nothing that only callgate reads.
-const CALL: &str =
-    "c.seq, c.session_id, c.root_id, c.call_id, c.round, c.at, c.run_id, c.agent_id, c.user_id, c.host, c.tool,
-    c.arguments, c.justification, c.effect, c.resource, c.decision, c.would, c.rule, c.reason, c.findings, c.attempt,
-    c.idempotency_key, c.lease_until, c.approval_id, c.approval_expires_at, c.input_tokens, c.output_tokens,
-    c.cache_read_tokens, c.cache_write_tokens, c.cost_micros, c.observed, c.policy_version, c.coerced,
-    encode(c.trace_id, 'hex') as trace_id";
+/// What of a call people are not given: hashes, sketches, all that only callgate reads.
+const NOT_OF_CALL: &str = "shard tenant_id epoch run_from batch fingerprint args_digest once idempotent level \
+    occurrence reserved_micros asked_by follow_up uses terminal waited share self_corrections resumes key_honoured \
+    repeatable in_steps witness";
 /// The same of what came of one.
-const OUTCOME: &str = "o.seq, o.session_id, o.root_id, o.call_id, o.at, o.status, o.failure, o.result, o.result_bytes,
-    o.is_complete, o.total_matches, o.error_message, o.error_line, o.error_signature, o.progress_note, o.gist, o.made,
-    o.by_lease, o.duration_ms, o.input_tokens, o.output_tokens, o.cache_read_tokens, o.cache_write_tokens,
-    o.cost_micros, encode(o.trace_id, 'hex') as trace_id";
+const NOT_OF_OUTCOME: &str = "shard tenant_id epoch permit_seq digest progress retryable retry_after_ms \
+    retries_remaining p_success p_low p_high confidence basis guard lease_ms follow_up_ok trials as_of_ms probe \
+    tool_state failure_share failures failing_ms kept marks news whole_bytes whole_sha256 effect_open repeat witness \
+    key_sent inferred double_effect";
 
 async fn calls(
     conn: &mut PgConnection,
@@ -160,8 +159,9 @@ async fn calls(
     let sql = format!(
         "select c.seq, to_jsonb(q)::text as json from (
            select * from call c where shard = $1 and tenant_id = $2 and session_id = $3 and {} = $4 and seq > $5
-           order by seq limit {PAGE}) c, lateral (select {CALL}) q order by c.seq",
-        column(whom)
+           order by seq limit {PAGE}) c, lateral (select {}) q order by c.seq",
+        column(whom),
+        given(CallRow::LIST, "c", NOT_OF_CALL)
     );
     let query = sqlx::query(AssertSqlSafe(sql)).bind(shard).bind(tenant.0).bind(place.session.as_str());
     let rows = query.bind(whom.name()).bind(after).fetch_all(&mut *conn).await?;
@@ -170,8 +170,9 @@ async fn calls(
     let mut exported: Vec<Exported> = rows.iter().map(|row| of_row("call", row, opener)).collect::<Loaded<_>>()?;
     let permits: Vec<i64> = rows.iter().map(|row| row.try_get("seq")).collect::<Result<_, _>>()?;
     let sql = format!(
-        "select to_jsonb(q)::text as json from outcome o, lateral (select {OUTCOME}) q
-         where o.shard = $1 and o.tenant_id = $2 and o.session_id = $3 and o.permit_seq = any($4) order by o.seq"
+        "select to_jsonb(q)::text as json from outcome o, lateral (select {}) q
+         where o.shard = $1 and o.tenant_id = $2 and o.session_id = $3 and o.permit_seq = any($4) order by o.seq",
+        given(OutcomeRow::LIST, "o", NOT_OF_OUTCOME)
     );
     let query = sqlx::query(AssertSqlSafe(sql)).bind(shard).bind(tenant.0).bind(place.session.as_str());
     for row in query.bind(permits).fetch_all(conn).await? {
@@ -187,7 +188,10 @@ pub(super) async fn rows_of(
     shard: i16,
     (session, call_id): (&str, &str),
 ) -> Loaded<Vec<String>> {
-    let parts = [("call", CALL, "c", "round"), ("outcome", OUTCOME, "o", "seq")];
+    let parts = [
+        ("call", given(CallRow::LIST, "c", NOT_OF_CALL), "c", "round"),
+        ("outcome", given(OutcomeRow::LIST, "o", NOT_OF_OUTCOME), "o", "seq"),
+    ];
     let mut rows = Vec::new();
     for (kind, columns, alias, order) in parts {
         let sql = format!(

@@ -202,8 +202,21 @@ impl<T: Value> Value for Option<T> {
     }
 }
 
-/// Defines a row with the `LIST` of its columns. One whose rare columns are all empty is written without them.
+/// Defines a row with the `LIST` of its columns. One whose rare columns are all empty is written without them. Given
+/// what it is made of, and where each column comes from, it has `of`.
 macro_rules! rows {
+    ($(#[$doc:meta])* $row:ident<$life:lifetime>($($given:ident: $of:ty),+) { $($before:tt)* } => {
+        $($name:ident: $type:ty = $value:expr => $kind:expr),+ $(,)?
+    }) => {
+        $crate::postgres::append::encode::rows! { $(#[$doc])* $row<$life> { $($name: $type => $kind),+ } }
+
+        impl<$life> $row<$life> {
+            pub(super) fn of($($given: $of),+) -> Self {
+                $($before)*
+                Self { $($name: $value),+ }
+            }
+        }
+    };
     ($(#[$doc:meta])* $row:ident<$life:lifetime> { $($name:ident: $type:ty => $kind:expr),+ $(,)? }) => {
         $(#[$doc])*
         #[derive(Debug)]
