@@ -6,6 +6,7 @@ mod bind;
 mod carry;
 mod catch_up;
 mod clocks;
+mod codes;
 mod columns;
 mod commits;
 mod connect;

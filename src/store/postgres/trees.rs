@@ -4,6 +4,7 @@
 use sqlx::{AssertSqlSafe, PgConnection, Row as _, postgres::PgRow};
 
 use super::{
+    codes::UNKNOWN,
     decode::{Loaded, name},
     tables::{self, Ends},
 };
@@ -96,7 +97,7 @@ fn is_done(now: &str) -> String {
          and not exists (select from session s join call c on {c} where {of_tree}
            and c.approval_id is not null and c.approval_expires_at > to_timestamp({now} / 1000.0))
          and not exists (select from session s join outcome o on {o} join call c on {c} and c.seq = o.permit_seq
-           where {of_tree} and o.status = 4 and c.once and not exists (
+           where {of_tree} and o.status = {UNKNOWN} and c.once and not exists (
              select from outcome n where n.shard = o.shard and n.tenant_id = o.tenant_id and n.epoch = o.epoch
                and n.session_id = o.session_id and n.permit_seq = o.permit_seq and n.seq > o.seq))
          and not exists (select from session s join retry_trial w on {w} where {of_tree})",
