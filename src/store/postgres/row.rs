@@ -3,19 +3,20 @@
 use std::sync::Arc;
 
 use super::{
-    append::encode::rows,
+    append::{dimension, encode::rows},
     columns::{BOOL, BYTEA, DAY, FLOAT4, FLOAT8, FOLLOW_UP, INT2, INT4, INT8, JSON, Kind, TEXT},
     controls,
     findings::{self, StoredFinding},
     follow_up, marks,
 };
 use callgate_core::domain::{
+    budget::CounterKey,
     call::{Approval, ApprovalStatus, Permit},
     effect::{EffectKind, Resource, Share},
-    event::{Append, Judged, Settled},
+    event::{Append, Event, Judged, Settled},
     failure::FailureKind,
     finding::{Decision, Level},
-    ids::{AgentId, HostName, RunId, UserId},
+    ids::{AgentId, HostName, RunId, SessionId, TenantId, UserId},
     ledger::{LedgerChange, LedgerRow, LedgerState},
     outcome::{Advice, Basis, Guard, OutcomeStatus, Repeat},
     profile::ToolState,
@@ -26,20 +27,34 @@ use callgate_core::domain::{
 
 rows! {
     /// One row a tree of the batch.
-    TreeRow<'a> {
-        shard: i16 => INT2, tenant_id: i64 => INT8, root_id: &'a str => TEXT, epoch: i32 => DAY,
-        expected: i64 => INT8.only_sent(), next: i64 => INT8.column("version"),
-        started_ms: i64 => Kind::time("started_at"), last_ms: i64 => Kind::time("last_at"), steps: i64 => INT8,
-        calls: i64 => INT8, open_calls: i32 => INT4, cost_micros: i64 => INT8, reserved_micros: i64 => INT8,
-        tokens: i64 => INT8, due_ms: Option<i64> => Kind::time("due"),
+    TreeRow<'a>(first: &'a Append, last: &'a Append, event: &'a Event) {} => {
+        shard: i16 = last.shard().0 => INT2,
+        tenant_id: i64 = last.tenant.0 => INT8,
+        root_id: &'a str = last.root.as_str() => TEXT,
+        epoch: i32 = last.epoch => DAY,
+        expected: i64 = big(first.expected) => INT8.only_sent(),
+        next: i64 = big(event.seq()) => INT8.column("version"),
+        started_ms: i64 = last.started_at.as_millis() => Kind::time("started_at"),
+        last_ms: i64 = event.at().as_millis() => Kind::time("last_at"),
+        steps: i64 = big(last.totals.steps) => INT8,
+        calls: i64 = big(last.totals.calls) => INT8,
+        open_calls: i32 = i32::try_from(last.open_calls).unwrap_or(i32::MAX) => INT4,
+        cost_micros: i64 = big(last.totals.cost_micros) => INT8,
+        reserved_micros: i64 = big(last.totals.reserved_micros) => INT8,
+        tokens: i64 = big(last.totals.tokens) => INT8,
+        due_ms: Option<i64> = last.due.map(Timestamp::as_millis) => Kind::time("due"),
     }
 }
 
 rows! {
     /// One row a session that the batch adds.
-    SessionRow<'a> {
-        shard: i16 => INT2, tenant_id: i64 => INT8, session_id: &'a str => TEXT, root_id: &'a str => TEXT,
-        parent_id: Option<&'a str> => TEXT, depth: i32 => INT4,
+    SessionRow<'a>(shard: Shard, append: &'a Append, of: &'a (SessionId, Option<SessionId>, u32)) {} => {
+        shard: i16 = shard.0 => INT2,
+        tenant_id: i64 = append.tenant.0 => INT8,
+        session_id: &'a str = of.0.as_str() => TEXT,
+        root_id: &'a str = append.root.as_str() => TEXT,
+        parent_id: Option<&'a str> = of.1.as_ref().map(SessionId::as_str) => TEXT,
+        depth: i32 = int(of.2) => INT4,
     }
 }
 
@@ -220,10 +235,16 @@ rows! {
 rows! {
     /// One row a shared counter that the batch touches; sorted by its key. `room` is what it may hold at most for all
     /// additions to stay within their limits.
-    CounterRow<'a> {
-        shard: i16 => INT2, tenant_id: i64 => INT8, agent_id: &'a str => TEXT, day: i32 => DAY,
-        dimension: i16 => INT2, tier: &'a str => TEXT, tier_window: i64 => INT8,
-        amount: i64 => INT8.column("used"), room: Option<i64> => INT8.only_sent(),
+    CounterRow<'a>(shard: Shard, tenant: TenantId, key: &'a CounterKey, added: (i64, Option<i64>)) {} => {
+        shard: i16 = shard.0 => INT2,
+        tenant_id: i64 = tenant.0 => INT8,
+        agent_id: &'a str = key.agent.as_ref().map_or("", AgentId::as_str) => TEXT,
+        day: i32 = key.day => DAY,
+        dimension: i16 = dimension(key.dimension) => INT2,
+        tier: &'a str = key.tier.as_ref().map_or("", |(tier, _)| &**tier) => TEXT,
+        tier_window: i64 = key.tier.as_ref().map_or(0, |(_, window)| *window) => INT8,
+        amount: i64 = added.0 => INT8.column("used"),
+        room: Option<i64> = added.1 => INT8.only_sent(),
     }
 }
 
