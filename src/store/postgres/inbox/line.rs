@@ -78,6 +78,7 @@ pub(super) async fn lines(conn: &mut PgConnection, opener: &Opener, keys: &[Key]
              and {x}.session_id = c.session_id"
         )
     };
+    let [f, x, y, z] = ["f", "x", "y", "z"].map(same);
     let sql = format!(
         "select k.shard, k.last_us, k.root_id, c.session_id, c.call_id, f.seq as first_seq, f.batch,
            (extract(epoch from f.at) * 1000)::bigint as first_ms, s.parent_id, s.depth, c.round, c.run_id, c.agent_id,
@@ -127,10 +128,6 @@ pub(super) async fn lines(conn: &mut PgConnection, opener: &Opener, keys: &[Key]
            select x.approval_id from call x where {x} and x.call_id = c.call_id and x.approval_id is not null
            order by x.round desc limit 1) a on true
          order by k.no",
-        f = same("f"),
-        x = same("x"),
-        y = same("y"),
-        z = same("z"),
         status = status(),
     );
     let shards: Vec<i16> = keys.iter().map(|key| key.shard).collect();
