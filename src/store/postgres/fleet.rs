@@ -176,9 +176,11 @@ async fn refusals(
              and c.at >= to_timestamp($2 / 1000.0) and c.at < to_timestamp($3 / 1000.0)
              and (c.round = 1 or not exists (
                select from call e where e.shard = c.shard and e.tenant_id = c.tenant_id and e.epoch = c.epoch
-                 and e.session_id = c.session_id and e.call_id = c.call_id and e.round < c.round and e.decision >= {REUSE})))
+                 and e.session_id = c.session_id and e.call_id = c.call_id and e.round < c.round
+                   and e.decision >= {REUSE})))
          select floor(extract(epoch from c.at) / 60)::bigint as minute,
-           count(*) filter (where c.decision = {REUSE}) as reused, count(*) filter (where c.decision = {DENY}) as denied,
+           count(*) filter (where c.decision = {REUSE}) as reused,
+             count(*) filter (where c.decision = {DENY}) as denied,
            count(*) filter (where c.decision = {STOP}) as stopped,
            count(x.cost_micros) as priced, sum(x.cost_micros)::bigint as cost_micros,
            count(x.tokens) as with_tokens, sum(x.tokens)::bigint as tokens
@@ -191,10 +193,12 @@ async fn refusals(
            join outcome o on o.shard = p.shard and o.tenant_id = p.tenant_id and o.epoch = p.epoch
              and o.session_id = p.session_id and o.permit_seq = p.seq
            where p.shard = c.shard and p.tenant_id = $1 and p.epoch = c.epoch
-             and p.session_id = c.session_id and p.call_id = c.call_id and p.attempt is not null and o.status = {SUCCESS}
+             and p.session_id = c.session_id and p.call_id = c.call_id and p.attempt is not null
+               and o.status = {SUCCESS}
            order by p.round desc, o.seq desc
            limit 1) x on true
-         group by 1")));
+         group by 1"
+    )));
     let rows = rows.bind(tenant.0).bind(from.as_millis()).bind(until.as_millis()).fetch_all(conn).await?;
     let saved = |row: &PgRow| {
         let saved = Saved {

@@ -131,7 +131,8 @@ static TOOLS: LazyLock<String> = LazyLock::new(|| {
        count(*) filter (where retry_kind = 0) as retries, coalesce(bool_or(in_loop), false)::integer as loops,
        coalesce(bool_or(reason = 'duplicate_call_blocked'), false)::integer as duplicates,
        coalesce(bool_or(is_refused), false)::integer as refused_arguments,
-       coalesce(bool_or(is_refused), false)::integer + count(*) filter (where settled_failure = {INVALID_ARGUMENT}) as bad_arguments,
+       coalesce(bool_or(is_refused), false)::integer
+         + count(*) filter (where settled_failure = {INVALID_ARGUMENT}) as bad_arguments,
        bool_or(coerced is not null)::integer as coercions, min(coerced::text) as fields,
        coalesce(bool_or(decision > {ALLOW} and rule = 'budget'), false)::integer as over_budget,
        count(*) filter (where status = {UNKNOWN}) as unknown_outcomes,

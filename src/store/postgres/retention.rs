@@ -132,7 +132,8 @@ async fn move_on(conn: &mut PgConnection, first: NaiveDate) -> Result<u64, Store
         for (table, found_by) in TABLES.iter().filter_map(|table| Some((table.name, table.epoch?))) {
             let of_tree = match found_by {
                 Owner::Session => {
-                    "session_id in (select session_id from session where shard = $1 and tenant_id = $2 and root_id = $3)"
+                    "session_id in (select session_id from session
+                       where shard = $1 and tenant_id = $2 and root_id = $3)"
                 }
                 _ => "root_id = $3",
             };

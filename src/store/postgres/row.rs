@@ -93,7 +93,8 @@ rows! {
         reason: Option<&'a str> = event.reason.map(Reason::as_str) => TEXT.rare(),
         level: Option<i16> = level.map(|level| code(&Level::ALL, &level) + 1) => INT2.rare(),
         findings: Option<String> =
-            (!findings.is_empty()).then(|| serde_json::to_string(&findings).unwrap_or_default()) => JSON.rare().sealed(),
+            (!findings.is_empty()).then(|| serde_json::to_string(&findings).unwrap_or_default())
+                => JSON.rare().sealed(),
         attempt: Option<i32> = permit.map(|permit| int(permit.attempt)) => INT4,
         occurrence: Option<i64> = permit.map(|permit| big(permit.occurrence)) => INT8,
         idempotency_key: Option<&'a str> = permit.map(|permit| permit.idempotency_key.as_str()) => TEXT,
@@ -118,7 +119,8 @@ rows! {
         waited: bool = event.waited => BOOL,
         share: i16 = code(&Share::ALL, &event.effect.share) => INT2,
         coerced: Option<String> =
-            (!event.coerced.is_empty()).then(|| serde_json::to_string(&event.coerced).unwrap_or_default()) => JSON.rare(),
+            (!event.coerced.is_empty()).then(|| serde_json::to_string(&event.coerced).unwrap_or_default())
+                => JSON.rare(),
         self_corrections: Option<String> = findings::self_corrections_json(&event.self_corrections) => JSON.rare(),
         resumes: bool = event.resumes => BOOL,
         key_honoured: bool = event.effect.key_honoured => BOOL,

@@ -106,7 +106,8 @@ pub(super) async fn lines(conn: &mut PgConnection, opener: &Opener, keys: &[Key]
            select x.seq, x.attempt, x.lease_until from call x where {x} and x.call_id = c.call_id
              and x.attempt is not null order by x.round desc limit 1) p on true
          left join lateral (
-           select x.* from outcome x where {x} and x.permit_seq = p.seq order by (x.status = {RUNNING}), x.seq desc limit 1)
+           select x.* from outcome x where {x} and x.permit_seq = p.seq
+             order by (x.status = {RUNNING}), x.seq desc limit 1)
            o on true
          left join lateral (
            select sum(coalesce(x.cost_micros, 0) + coalesce(y.cost_micros, 0)) as cost_micros,

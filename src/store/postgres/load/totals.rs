@@ -84,7 +84,8 @@ fn sessions() -> Part {
          left join lateral (
            select coalesce(sum(c.reserved_micros), 0)::bigint as unsettled from #call c
            where {c} and c.seq >= l.run_from and c.attempt is not null and c.reserved_micros > 0 and not exists (
-             select from #outcome o where {settled} and o.permit_seq = c.seq and o.status in ({SUCCESS}, {ERROR}, {CANCELLED}))) u on true
+             select from #outcome o where {settled} and o.permit_seq = c.seq
+               and o.status in ({SUCCESS}, {ERROR}, {CANCELLED}))) u on true
          left join lateral (select jsonb_object_agg(x.tool, x.calls)::text as by_tool from (
            select c.tool, count(*) as calls from #call c where {c} and c.seq >= l.run_from and c.attempt is not null
            group by 1) x) b on true"
@@ -132,12 +133,14 @@ fn forgotten(rows_max: usize) -> Part {
               select o.* from #outcome o where {of_s} and o.permit_seq < w.seq and o.status = {SUCCESS}
                 and exists (select from #call c where {c} and c.seq < w.seq and c.effect not in ({READ}, {CHECK}))
               order by o.seq desc offset 0) o
-            where exists (select from #call c where {of_o} and c.seq = o.permit_seq and c.effect not in ({READ}, {CHECK}))
+            where exists (select from #call c where {of_o} and c.seq = o.permit_seq
+              and c.effect not in ({READ}, {CHECK}))
             limit 1),
            (select max(greatest(o.seq, c.seq)) from #call c left join #outcome o on {of_c} and o.permit_seq = c.seq
             where {c} and c.seq < w.seq and c.attempt is not null and c.effect = {WRITE}
               and coalesce(o.status, {RUNNING}) not in ({SUCCESS}, {ERROR}, {CANCELLED})
-              and exists (select from #outcome f where {f} and f.permit_seq = c.seq and f.status > {RUNNING}))) as seq) f",
+              and exists (select from #outcome f where {f} and f.permit_seq = c.seq
+                and f.status > {RUNNING}))) as seq) f",
         rows_max - 1
     );
     Part::new(columns([("no", "int8", "s.no"), ("seq", "int8", "f.seq")]), from)
