@@ -152,12 +152,12 @@ async fn refusals(
     tenant: TenantId,
     (from, until): (Timestamp, Timestamp),
 ) -> Loaded<Refusals> {
-    let cut: Option<i64> = sqlx::query_scalar(
+    let cut: Option<i64> = sqlx::query_scalar(AssertSqlSafe(format!(
         "select (extract(epoch from c.at) * 1000)::bigint from call c
          where c.tenant_id = $1 and c.decision >= {REUSE} and not c.observed
            and c.at >= to_timestamp($2 / 1000.0) and c.at < to_timestamp($3 / 1000.0)
-         order by c.at offset $4 limit 1",
-    )
+         order by c.at offset $4 limit 1"
+    )))
     .bind(tenant.0)
     .bind(from.as_millis())
     .bind(until.as_millis())
