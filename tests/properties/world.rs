@@ -255,25 +255,19 @@ impl World {
         }
         self.fresh += 1;
         let (session, parent, _) = SESSIONS[ask.who];
+        let call_id = CallId::parse("call_id", &format!("call-{}", self.fresh)).expect("valid");
+        let tool = ToolName::parse("tool", &format!("tool{}", ask.tool)).expect("valid");
+        let arguments = json::parse(ARGUMENTS[ask.arguments]).expect("valid");
+        let session = SessionId::parse("session", session).expect("valid");
         let request = Request {
-            sayable: None,
-            asked_by: None,
-            tenant: DEFAULT_TENANT,
-            session: SessionId::parse("session", session).expect("valid"),
             parent: parent.map(|parent| SessionId::parse("parent", parent).expect("valid")),
             run: self.run(ask.who),
-            user: None,
-            host: None,
             agent: AgentId::parse("agent", if ask.who.is_multiple_of(2) { "ann" } else { "bob" }).ok(),
-            call_id: CallId::parse("call_id", &format!("call-{}", self.fresh)).expect("valid"),
-            tool: ToolName::parse("tool", &format!("tool{}", ask.tool)).expect("valid"),
-            arguments: json::parse(ARGUMENTS[ask.arguments]).expect("valid"),
             witness: (!ask.who.is_multiple_of(3)).then(|| "one state".into()),
             usage: Usage { input_tokens: ask.tokens, cost_micros: ask.used_micros, ..Usage::default() },
             cost_estimate_micros: ask.cost_micros,
-            justification: None,
             repeat_intended: ask.repeat_intended,
-            phase: None,
+            ..Request::new(DEFAULT_TENANT, session, call_id, tool, arguments)
         };
         (ask.who, self.policy.propose(request))
     }

@@ -26,7 +26,7 @@ use crate::error::Lost;
 use callgate_core::domain::{
     budget::{CounterKey, Dimension},
     event::{Append, Event},
-    ids::{AgentId, SessionId, TenantId},
+    ids::TenantId,
     shard::Shard,
     time::Timestamp,
 };
@@ -152,17 +152,8 @@ impl Batch {
         }
         for (&(shard, tenant, key), counter) in counters {
             let of_it = || self.adds.iter().filter(|add| add.counter == *counter);
-            let row = CounterRow {
-                shard: shard.0,
-                tenant_id: tenant.0,
-                agent_id: key.agent.as_ref().map_or("", AgentId::as_str),
-                day: key.day,
-                dimension: dimension(key.dimension),
-                tier: key.tier.as_ref().map_or("", |(tier, _)| &**tier),
-                tier_window: key.tier.as_ref().map_or(0, |(_, window)| *window),
-                amount: of_it().map(|add| add.amount).sum(),
-                room: room(of_it()),
-            };
+            let added = (of_it().map(|add| add.amount).sum(), room(of_it()));
+            let row = CounterRow::of(shard, tenant, key, added);
             row.write(&mut self.rows[COUNTERS], 0, true);
         }
     }
@@ -172,39 +163,15 @@ impl Batch {
             return;
         };
         let Some(event) = last.change.events.last() else { return };
-        let row = TreeRow {
-            shard: last.shard().0,
-            tenant_id: last.tenant.0,
-            root_id: last.root.as_str(),
-            epoch: last.epoch,
-            expected: big(first.expected),
-            next: big(event.seq()),
-            started_ms: last.started_at.as_millis(),
-            last_ms: event.at().as_millis(),
-            steps: big(last.totals.steps),
-            calls: big(last.totals.calls),
-            open_calls: i32::try_from(last.open_calls).unwrap_or(i32::MAX),
-            cost_micros: big(last.totals.cost_micros),
-            reserved_micros: big(last.totals.reserved_micros),
-            tokens: big(last.totals.tokens),
-            due_ms: last.due.map(Timestamp::as_millis),
-        };
+        let row = TreeRow::of(first, last, event);
         row.write(&mut self.rows[if first.expected == 0 { NEW_TREES } else { TREES }], no, true);
     }
 
     fn events(&mut self, chain: usize, append: &Append) {
-        for (session, parent, depth) in &append.new_sessions {
+        for of in &append.new_sessions {
             // One where it is looked for by its name, and one with its tree.
-            for shard in BTreeSet::from([Shard::of(append.tenant, session), append.shard()]) {
-                let row = SessionRow {
-                    shard: shard.0,
-                    tenant_id: append.tenant.0,
-                    session_id: session.as_str(),
-                    root_id: append.root.as_str(),
-                    parent_id: parent.as_ref().map(SessionId::as_str),
-                    depth: i32::try_from(*depth).unwrap_or(i32::MAX),
-                };
-                row.write(&mut self.rows[SESSIONS], chain, true);
+            for shard in BTreeSet::from([Shard::of(append.tenant, &of.0), append.shard()]) {
+                SessionRow::of(shard, append, of).write(&mut self.rows[SESSIONS], chain, true);
             }
         }
         for event in &append.change.events {

@@ -9,6 +9,7 @@ pub(super) struct Kind {
     oid: u32,
     stored: Stored,
     is_rare: bool,
+    is_sealed: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -37,7 +38,7 @@ pub(super) enum Wire {
 }
 
 const fn kind(sql: &'static str, oid: u32, stored: Stored) -> Kind {
-    Kind { sql, oid, stored, is_rare: false }
+    Kind { sql, oid, stored, is_rare: false, is_sealed: false }
 }
 
 // With the numbers by which Postgres has always known its own types.
@@ -72,6 +73,11 @@ impl Kind {
     /// Empty in most rows, which are sent without it.
     pub(super) const fn rare(self) -> Self {
         Self { is_rare: true, ..self }
+    }
+
+    /// Words that may be sealed, as `table.column`.
+    pub(super) const fn sealed(self) -> Self {
+        Self { is_sealed: true, ..self }
     }
 
     pub(super) const fn is_rare(self) -> bool {
@@ -182,6 +188,23 @@ pub(super) fn set(list: &[(&'static str, Kind)], key: &[&str]) -> String {
 /// What is read of `table`, under the names by which it was sent: everything that is stored but `left_out`.
 pub(super) fn read(list: &[(&'static str, Kind)], table: &str, left_out: &[&str]) -> Vec<Column> {
     but(list, left_out).flat_map(|(name, kind)| kind.read(table, name)).collect()
+}
+
+/// What people are given of `table`, under the names of its columns: everything that is stored but those that
+/// `left_out` names.
+pub(super) fn given(list: &[(&'static str, Kind)], table: &str, left_out: &str) -> String {
+    let left_out: Vec<&str> = left_out.split_whitespace().collect();
+    let columns = but(list, &left_out).filter_map(|(name, kind)| Some((kind.stored(name)?, kind.sql)));
+    let value = |(column, sql): (String, &str)| match sql {
+        "bytea" => format!("encode({table}.{column}, 'hex') as {column}"),
+        _ => format!("{table}.{column}"),
+    };
+    columns.map(value).collect::<Vec<_>>().join(", ")
+}
+
+/// The columns with words that may be sealed, each with its type.
+pub(super) fn sealed(list: &[(&'static str, Kind)]) -> impl Iterator<Item = (&'static str, &'static str)> {
+    list.iter().filter(|(_, kind)| kind.is_sealed).map(|(name, kind)| (*name, kind.sql))
 }
 
 /// `a as b, …`.

@@ -31,13 +31,27 @@ pub(super) const EVENTS_MAX: i64 = 2_000;
 
 rows! {
     /// One row an event from outside the calls.
-    ControlRow<'a> {
-        shard: i16 => INT2, tenant_id: i64 => INT8, root_id: &'a str => TEXT, epoch: i32 => DAY, seq: i64 => INT8,
-        session_id: &'a str => TEXT, at_ms: i64 => Kind::time("at"), kind: &'a str => TEXT,
-        actor: Option<&'a str> => TEXT, reason: Option<&'a str> => TEXT, detail: String => JSON,
+    ControlRow<'a>(append: &'a Append, event: &'a Controlled) {
+        let told = audit::Event::of(event);
+        let by = told.as_ref().map(|told| &told.by);
+    } => {
+        shard: i16 = append.shard().0 => INT2,
+        tenant_id: i64 = append.tenant.0 => INT8,
+        root_id: &'a str = append.root.as_str() => TEXT,
+        epoch: i32 = append.epoch => DAY,
+        seq: i64 = big(event.seq) => INT8,
+        session_id: &'a str = event.session.as_str() => TEXT,
+        at_ms: i64 = event.at.as_millis() => Kind::time("at"),
+        kind: &'a str = kind(&event.control) => TEXT,
+        actor: Option<&'a str> = event.by.as_ref().map(|by| by.name.as_str()) => TEXT,
+        reason: Option<&'a str> = event.reason.as_deref() => TEXT.sealed(),
+        detail: String =
+            serde_json::to_string(&Detail::from(&event.control)).unwrap_or_default() => JSON.sealed(),
         // Its entry in the audit, where it has one; the rest of it is above.
-        credential: Option<String> => TEXT.only_sent(), origin: Option<String> => TEXT.only_sent(),
-        told: Option<&'a str> => TEXT.only_sent(), what: Option<String> => TEXT.only_sent(),
+        credential: Option<String> = by.map(|by| by.credential.to_string()) => TEXT.only_sent(),
+        origin: Option<String> = by.and_then(|by| by.from.clone()) => TEXT.only_sent(),
+        told: Option<&'a str> = told.as_ref().map(|told| told.kind.as_str()) => TEXT.only_sent(),
+        what: Option<String> = told.map(|told| told.what) => TEXT.only_sent(),
     }
 }
 
@@ -246,30 +260,6 @@ impl Detail {
 
 fn bytes(hexadecimal: &str) -> Loaded<Vec<u8>> {
     hex::decode(hexadecimal).map_err(|_| corrupt("a hash is not hexadecimal"))
-}
-
-impl<'a> ControlRow<'a> {
-    pub(super) fn of(append: &'a Append, event: &'a Controlled) -> Self {
-        let told = audit::Event::of(event);
-        let by = told.as_ref().map(|told| &told.by);
-        Self {
-            credential: by.map(|by| by.credential.to_string()),
-            origin: by.and_then(|by| by.from.clone()),
-            shard: append.shard().0,
-            tenant_id: append.tenant.0,
-            root_id: append.root.as_str(),
-            epoch: append.epoch,
-            seq: big(event.seq),
-            session_id: event.session.as_str(),
-            at_ms: event.at.as_millis(),
-            kind: kind(&event.control),
-            actor: event.by.as_ref().map(|by| by.name.as_str()),
-            reason: event.reason.as_deref(),
-            detail: serde_json::to_string(&Detail::from(&event.control)).unwrap_or_default(),
-            told: told.as_ref().map(|told| told.kind.as_str()),
-            what: told.map(|told| told.what),
-        }
-    }
 }
 
 /// A use as the `uses` column holds it.

@@ -4,33 +4,11 @@
 
 use sqlx::{AssertSqlSafe, PgConnection, postgres::PgConnectOptions};
 
-use super::{SCHEMA, maintain};
+use super::{
+    SCHEMA, maintain,
+    tables::{TABLES, Table},
+};
 use crate::error::{OpenError, StoreError};
-
-/// Cut by `shard`. Equal shards lie together.
-pub(super) const BY_SHARD: [&str; 9] =
-    ["call_tree", "session", "session_owner", "call", "outcome", "session_event", "ledger", "counter", "retry_trial"];
-/// Whole on every node.
-pub(super) const EVERYWHERE: [&str; 18] = [
-    "tenant",
-    "token",
-    "policy",
-    "policy_activation",
-    "halt",
-    "forgotten",
-    "tool_health",
-    "retry_hourly",
-    "retry_recent",
-    "retry_layer",
-    "retry_job",
-    "retry_param",
-    "analyst",
-    "audit_head",
-    "audit",
-    "schema_floor",
-    "console_session",
-    "approval_notice",
-];
 
 /// What `callgate database distribute` has come to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,14 +64,15 @@ pub(super) async fn is_distributed(conn: &mut PgConnection) -> Result<bool, Stor
 
 /// Distributes every table that is not yet; gives their names.
 pub(super) async fn all(conn: &mut PgConnection) -> Result<Vec<&'static str>, StoreError> {
-    let everywhere = EVERYWHERE.map(|table| (table, format!("create_reference_table('{SCHEMA}.{table}')")));
-    let by_shard = BY_SHARD.map(|table| {
-        let first = BY_SHARD[0];
-        let beside = if table == first { "none".to_owned() } else { format!("{SCHEMA}.{first}") };
-        (table, format!("create_distributed_table('{SCHEMA}.{table}', 'shard', colocate_with => '{beside}')"))
-    });
+    let (by_shard, everywhere): (Vec<&Table>, Vec<&Table>) = TABLES.iter().partition(|table| table.shard);
     let mut done = Vec::new();
-    for (table, call) in everywhere.into_iter().chain(by_shard) {
+    for &Table { name: table, shard, .. } in everywhere.into_iter().chain(by_shard) {
+        // Equal shards lie together.
+        let beside = if table == "call_tree" { "none".to_owned() } else { format!("{SCHEMA}.call_tree") };
+        let call = match shard {
+            true => format!("create_distributed_table('{SCHEMA}.{table}', 'shard', colocate_with => '{beside}')"),
+            false => format!("create_reference_table('{SCHEMA}.{table}')"),
+        };
         let known = "select exists (select from pg_dist_partition where logicalrelid = $1::regclass)";
         if sqlx::query_scalar(known).bind(format!("{SCHEMA}.{table}")).fetch_one(&mut *conn).await? {
             continue;
@@ -108,21 +87,4 @@ pub(super) async fn all(conn: &mut PgConnection) -> Result<Vec<&'static str>, St
     let append = format!("select create_distributed_function('{SCHEMA}.audit_append(bigint, text, text[])')");
     sqlx::query(AssertSqlSafe(append)).execute(conn).await?;
     Ok(done)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::{super::migrations, *};
-
-    /// A table in neither list would stay on the coordinator, and keep every query that joins it from running.
-    #[test]
-    fn every_table_has_its_place() {
-        let texts = migrations::MIGRATIONS.iter().map(|migration| migration.sql.as_str());
-        let made = texts.flat_map(str::lines).filter_map(|line| line.strip_prefix("create table "));
-        let made: BTreeSet<&str> = made.filter_map(|line| line.split_whitespace().next()).collect();
-        let placed: BTreeSet<&str> = BY_SHARD.into_iter().chain(EVERYWHERE).collect();
-        assert_eq!(made, placed);
-    }
 }

@@ -8,10 +8,13 @@ use sqlx::{AssertSqlSafe, PgConnection, Row as _, postgres::PgRow};
 
 use super::{
     Store,
+    columns::given,
     decode::{Loaded, corrupt, member, name},
     forget::shards,
     look_up,
+    row::{CallRow, OutcomeRow},
     sealed::Opener,
+    tables::{Export, TABLES},
 };
 use crate::error::StoreError;
 use callgate_core::domain::{
@@ -134,18 +137,15 @@ async fn places(conn: &mut PgConnection, tenant: TenantId, whom: &Whom, part: u1
     places.fetch_all(conn).await?.iter().map(place).collect()
 }
 
-/// What of a call is for people: no hashes, no sketches, nothing that only callgate reads.
-const CALL: &str =
-    "c.seq, c.session_id, c.root_id, c.call_id, c.round, c.at, c.run_id, c.agent_id, c.user_id, c.host, c.tool,
-    c.arguments, c.justification, c.effect, c.resource, c.decision, c.would, c.rule, c.reason, c.findings, c.attempt,
-    c.idempotency_key, c.lease_until, c.approval_id, c.approval_expires_at, c.input_tokens, c.output_tokens,
-    c.cache_read_tokens, c.cache_write_tokens, c.cost_micros, c.observed, c.policy_version, c.coerced,
-    encode(c.trace_id, 'hex') as trace_id";
+/// What of a call people are not given: hashes, sketches, all that only callgate reads.
+const NOT_OF_CALL: &str = "shard tenant_id epoch run_from batch fingerprint args_digest once idempotent level \
+    occurrence reserved_micros asked_by follow_up uses terminal waited share self_corrections resumes key_honoured \
+    repeatable in_steps witness";
 /// The same of what came of one.
-const OUTCOME: &str = "o.seq, o.session_id, o.root_id, o.call_id, o.at, o.status, o.failure, o.result, o.result_bytes,
-    o.is_complete, o.total_matches, o.error_message, o.error_line, o.error_signature, o.progress_note, o.gist, o.made,
-    o.by_lease, o.duration_ms, o.input_tokens, o.output_tokens, o.cache_read_tokens, o.cache_write_tokens,
-    o.cost_micros, encode(o.trace_id, 'hex') as trace_id";
+const NOT_OF_OUTCOME: &str = "shard tenant_id epoch permit_seq digest progress retryable retry_after_ms \
+    retries_remaining p_success p_low p_high confidence basis guard lease_ms follow_up_ok trials as_of_ms probe \
+    tool_state failure_share failures failing_ms kept marks news whole_bytes whole_sha256 effect_open repeat witness \
+    key_sent inferred double_effect";
 
 async fn calls(
     conn: &mut PgConnection,
@@ -159,8 +159,9 @@ async fn calls(
     let sql = format!(
         "select c.seq, to_jsonb(q)::text as json from (
            select * from call c where shard = $1 and tenant_id = $2 and session_id = $3 and {} = $4 and seq > $5
-           order by seq limit {PAGE}) c, lateral (select {CALL}) q order by c.seq",
-        column(whom)
+           order by seq limit {PAGE}) c, lateral (select {}) q order by c.seq",
+        column(whom),
+        given(CallRow::LIST, "c", NOT_OF_CALL)
     );
     let query = sqlx::query(AssertSqlSafe(sql)).bind(shard).bind(tenant.0).bind(place.session.as_str());
     let rows = query.bind(whom.name()).bind(after).fetch_all(&mut *conn).await?;
@@ -169,8 +170,9 @@ async fn calls(
     let mut exported: Vec<Exported> = rows.iter().map(|row| of_row("call", row, opener)).collect::<Loaded<_>>()?;
     let permits: Vec<i64> = rows.iter().map(|row| row.try_get("seq")).collect::<Result<_, _>>()?;
     let sql = format!(
-        "select to_jsonb(q)::text as json from outcome o, lateral (select {OUTCOME}) q
-         where o.shard = $1 and o.tenant_id = $2 and o.session_id = $3 and o.permit_seq = any($4) order by o.seq"
+        "select to_jsonb(q)::text as json from outcome o, lateral (select {}) q
+         where o.shard = $1 and o.tenant_id = $2 and o.session_id = $3 and o.permit_seq = any($4) order by o.seq",
+        given(OutcomeRow::LIST, "o", NOT_OF_OUTCOME)
     );
     let query = sqlx::query(AssertSqlSafe(sql)).bind(shard).bind(tenant.0).bind(place.session.as_str());
     for row in query.bind(permits).fetch_all(conn).await? {
@@ -186,7 +188,10 @@ pub(super) async fn rows_of(
     shard: i16,
     (session, call_id): (&str, &str),
 ) -> Loaded<Vec<String>> {
-    let parts = [("call", CALL, "c", "round"), ("outcome", OUTCOME, "o", "seq")];
+    let parts = [
+        ("call", given(CallRow::LIST, "c", NOT_OF_CALL), "c", "round"),
+        ("outcome", given(OutcomeRow::LIST, "o", NOT_OF_OUTCOME), "o", "seq"),
+    ];
     let mut rows = Vec::new();
     for (kind, columns, alias, order) in parts {
         let sql = format!(
@@ -204,46 +209,18 @@ pub(super) async fn rows_of(
 }
 
 async fn session(conn: &mut PgConnection, opener: &Opener, whom: &Whom, place: &Place) -> Loaded<Vec<Exported>> {
-    let tenant = opener.tenant();
-    let shard = Shard::of(tenant, &place.root).0;
-    let is_whole = matches!(whom, Whom::Session(_));
-    // Of a session that others share, only what was said of their own calls.
-    let theirs = format!(
-        "{is_whole} or e.detail ->> 'call_id' in (select c.call_id from call c
-           where c.shard = $1 and c.tenant_id = $2 and c.session_id = $3 and c.{} = $5)",
-        column(whom)
-    );
-    // Who answered is no business of the person whose call it was.
-    let actor = if matches!(whom, Whom::User(_)) { "null::text" } else { "e.actor" };
-    let parts = [
-        (
-            "session",
-            "select s.session_id, s.root_id, s.parent_id, s.depth, s.created_at from session s
-             where s.shard = $1 and s.tenant_id = $2 and s.session_id = $3 and $4 <> '' and $5 <> ''"
-                .to_owned(),
-        ),
-        (
-            "owner",
-            format!(
-                "select o.root_id, o.owner, o.created_at from session_owner o
-                 where {is_whole} and o.shard = $1 and o.tenant_id = $2 and o.root_id = $3 and $4 = $3 and $5 <> ''"
-            ),
-        ),
-        (
-            "event",
-            format!(
-                "select e.seq, e.session_id, e.root_id, e.at, e.kind, {actor} as actor, e.reason,
-                   e.detail - array['fingerprint', 'root_run'] as detail
-                 from session_event e where e.shard = $1 and e.tenant_id = $2 and e.root_id = $4 and e.session_id = $3
-                   and ({theirs}) and $5 <> '' order by e.seq"
-            ),
-        ),
-    ];
+    let (shard, tenant) = (Shard::of(opener.tenant(), &place.root).0, opener.tenant().0);
     let mut exported = Vec::new();
-    for (kind, sql) in parts {
-        let sql = format!("select to_jsonb(q)::text as json from ({sql}) q");
-        let query = sqlx::query(AssertSqlSafe(sql)).bind(shard).bind(tenant.0).bind(place.session.as_str());
-        for row in query.bind(place.root.as_str()).bind(whom.name()).fetch_all(&mut *conn).await? {
+    for table in &TABLES {
+        let Some(Export::OfSession(kind, sql)) = table.export else { continue };
+        // A distributed database wants each of its parameters used.
+        let sql = format!(
+            "select to_jsonb(q)::text as json from ({sql}) q
+             where $1 >= 0 and $2 > 0 and '' not in ($3::text, $4::text, $5::text, $6::text)"
+        );
+        let query = sqlx::query(AssertSqlSafe(sql)).bind(shard).bind(tenant).bind(place.session.as_str());
+        let query = query.bind(place.root.as_str()).bind(whom.name()).bind(whom.kind());
+        for row in query.fetch_all(&mut *conn).await? {
             exported.push(of_row(kind, &row, opener)?);
         }
     }
@@ -251,25 +228,13 @@ async fn session(conn: &mut PgConnection, opener: &Opener, whom: &Whom, place: &
 }
 
 async fn beside(conn: &mut PgConnection, opener: &Opener, whom: &Whom) -> Loaded<Vec<Exported>> {
-    let tenant = opener.tenant();
-    let halts = "select h.kind as scope, h.name, h.halted_at, h.halted_by, h.reason, h.resumed_at, h.resumed_by
-        from halt h where h.tenant_id = $1 and h.kind = $2 and h.name = $3 order by h.halt_id";
-    let counters = "select c.agent_id, c.day, c.dimension, c.tier, c.tier_window, c.used from counter c
-        where c.tenant_id = $1 and $2 = 'agent' and c.agent_id = $3 order by c.day, c.dimension";
-    let entries = "select a.number, a.at, a.kind as entry, a.words[1] as who, a.words[2] as credential,
-          a.words[3] as origin, a.words[4] as session_id, a.words[5] as what, a.words[6] as why, a.resealed
-        from audit a where a.tenant_id = $1
-          and (case $2 when 'session' then a.words[4] = $3 else a.words[5] = $2 || ' ' || $3 end) order by a.number";
-    let parts: &[(&str, &str)] = match whom {
-        // What people did is told of their calls alone: the audit is about those who answer for it.
-        Whom::User(_) => &[],
-        Whom::Session(_) => &[("halt", halts), ("audit", entries)],
-        Whom::Agent(_) => &[("halt", halts), ("counter", counters), ("audit", entries)],
-    };
+    // What people did is told of their calls alone: the audit is about those who answer for it.
+    let tables = TABLES.iter().filter(|_| !matches!(whom, Whom::User(_)));
     let mut exported = Vec::new();
-    for (kind, sql) in parts {
+    for table in tables {
+        let Some(Export::OfName(kind, sql)) = table.export else { continue };
         let sql = format!("select to_jsonb(q)::text as json from ({sql}) q");
-        let query = sqlx::query(AssertSqlSafe(sql)).bind(tenant.0).bind(whom.kind()).bind(whom.name());
+        let query = sqlx::query(AssertSqlSafe(sql)).bind(opener.tenant().0).bind(whom.kind()).bind(whom.name());
         for row in query.fetch_all(&mut *conn).await? {
             exported.push(of_row(kind, &row, opener)?);
         }

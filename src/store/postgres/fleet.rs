@@ -7,6 +7,7 @@ use sqlx::{AssertSqlSafe, PgConnection, Row as _, postgres::PgRow};
 
 use super::{
     Store,
+    codes::{DENY, REUSE, STOP, SUCCESS},
     decode::{Loaded, at, count, maybe_at, member},
     row::code,
     stock,
@@ -151,12 +152,12 @@ async fn refusals(
     tenant: TenantId,
     (from, until): (Timestamp, Timestamp),
 ) -> Loaded<Refusals> {
-    let cut: Option<i64> = sqlx::query_scalar(
+    let cut: Option<i64> = sqlx::query_scalar(AssertSqlSafe(format!(
         "select (extract(epoch from c.at) * 1000)::bigint from call c
-         where c.tenant_id = $1 and c.decision >= 3 and not c.observed
+         where c.tenant_id = $1 and c.decision >= {REUSE} and not c.observed
            and c.at >= to_timestamp($2 / 1000.0) and c.at < to_timestamp($3 / 1000.0)
-         order by c.at offset $4 limit 1",
-    )
+         order by c.at offset $4 limit 1"
+    )))
     .bind(tenant.0)
     .bind(from.as_millis())
     .bind(until.as_millis())
@@ -164,21 +165,23 @@ async fn refusals(
     .fetch_optional(&mut *conn)
     .await?;
     let until = cut.map_or(until, |cut| until.min(Timestamp::from_millis(cut).max(from.plus_ms(1))));
-    let rows = sqlx::query(
+    let rows = sqlx::query(AssertSqlSafe(format!(
         // What is repeated is named by columns: row-level security lets no other expression choose rows by an index.
         "with refused as materialized (
            select c.shard, c.epoch, c.at, c.decision, r.first ->> 0 as session_id, r.first ->> 1 as call_id
            from call c
            left join lateral (
-             select jsonb_path_query_first(c.findings, '$[*].reuse') as first where c.decision = 3) r on true
-           where c.tenant_id = $1 and c.decision >= 3 and not c.observed
+             select jsonb_path_query_first(c.findings, '$[*].reuse') as first where c.decision = {REUSE}) r on true
+           where c.tenant_id = $1 and c.decision >= {REUSE} and not c.observed
              and c.at >= to_timestamp($2 / 1000.0) and c.at < to_timestamp($3 / 1000.0)
              and (c.round = 1 or not exists (
                select from call e where e.shard = c.shard and e.tenant_id = c.tenant_id and e.epoch = c.epoch
-                 and e.session_id = c.session_id and e.call_id = c.call_id and e.round < c.round and e.decision >= 3)))
+                 and e.session_id = c.session_id and e.call_id = c.call_id and e.round < c.round
+                   and e.decision >= {REUSE})))
          select floor(extract(epoch from c.at) / 60)::bigint as minute,
-           count(*) filter (where c.decision = 3) as reused, count(*) filter (where c.decision = 4) as denied,
-           count(*) filter (where c.decision = 5) as stopped,
+           count(*) filter (where c.decision = {REUSE}) as reused,
+             count(*) filter (where c.decision = {DENY}) as denied,
+           count(*) filter (where c.decision = {STOP}) as stopped,
            count(x.cost_micros) as priced, sum(x.cost_micros)::bigint as cost_micros,
            count(x.tokens) as with_tokens, sum(x.tokens)::bigint as tokens
          from refused c
@@ -190,11 +193,12 @@ async fn refusals(
            join outcome o on o.shard = p.shard and o.tenant_id = p.tenant_id and o.epoch = p.epoch
              and o.session_id = p.session_id and o.permit_seq = p.seq
            where p.shard = c.shard and p.tenant_id = $1 and p.epoch = c.epoch
-             and p.session_id = c.session_id and p.call_id = c.call_id and p.attempt is not null and o.status = 1
+             and p.session_id = c.session_id and p.call_id = c.call_id and p.attempt is not null
+               and o.status = {SUCCESS}
            order by p.round desc, o.seq desc
            limit 1) x on true
-         group by 1",
-    );
+         group by 1"
+    )));
     let rows = rows.bind(tenant.0).bind(from.as_millis()).bind(until.as_millis()).fetch_all(conn).await?;
     let saved = |row: &PgRow| {
         let saved = Saved {

@@ -13,6 +13,7 @@ use super::{
     decode::{Loaded, at, name},
     look_up,
     sealed::Opener,
+    tables::{Owner, TABLES, Table},
 };
 use crate::error::StoreError;
 use callgate_core::domain::{
@@ -185,18 +186,25 @@ async fn sessions_in(conn: &mut PgConnection, tenant: TenantId, roots: &[Session
     Ok(u64::try_from(count).unwrap_or(0))
 }
 
-/// What belongs to a call tree, by `$1` shards, `$2` tenant and `$3` roots, and by no other row: calls outlive their
-/// tree's own row and sessions until their month is dropped (`retention.rs`), and have words as others do. First the
-/// tree's own row, and in the order in which appends lock: who appends to it waits, and finds nothing.
-const OF_TREES: [&str; 6] = [
-    "delete from session where shard = any($1) and tenant_id = $2 and root_id = any($3)",
-    "delete from ledger where shard = any($1) and tenant_id = $2 and root_id = any($3)
-       and get_byte(ledger_key, 0) < 128",
-    "delete from call where shard = any($1) and tenant_id = $2 and root_id = any($3)",
-    "delete from outcome where shard = any($1) and tenant_id = $2 and root_id = any($3)",
-    "delete from session_event where shard = any($1) and tenant_id = $2 and root_id = any($3)",
-    "delete from session_owner where shard = any($1) and tenant_id = $2 and root_id = any($3)",
-];
+/// Deletes what belongs to call trees, and to no others: calls outlive their tree's own row and sessions until their
+/// month is dropped (`retention.rs`), and have words as others do.
+async fn delete_trees(conn: &mut PgConnection, tenant: TenantId, trees: &Trees<'_>, sessions: &[String]) -> Loaded<()> {
+    for Table { name, owner, forget, .. } in &TABLES {
+        let (column, whose) = match owner {
+            Owner::Tree => ("root_id", trees.roots.clone()),
+            Owner::Session => ("session_id", named(sessions, None)),
+            Owner::Tenant | Owner::Server => continue,
+        };
+        #[cfg(feature = "break-invariants")]
+        if crate::is_broken("forgotten") && *name == "outcome" {
+            continue;
+        }
+        let sql =
+            format!("delete from {name} where shard = any($1) and tenant_id = $2 and {column} = any($3) {forget}");
+        sqlx::query(AssertSqlSafe(sql)).bind(&trees.shards).bind(tenant.0).bind(whose).execute(&mut *conn).await?;
+    }
+    Ok(())
+}
 
 async fn forget_trees(
     conn: &mut PgConnection,
@@ -213,22 +221,12 @@ async fn forget_trees(
     let found = audit::find(&mut tx, opener, &named(&known, None), &named(&known, Some(whom))).await?;
     let lock = "select root_id from call_tree where shard = any($1) and tenant_id = $2 and root_id = any($3)
         order by shard, tenant_id, root_id for update";
-    let delete = "delete from call_tree where shard = any($1) and tenant_id = $2 and root_id = any($3)";
-    for sql in [lock, delete] {
-        let query = sqlx::query(sql).bind(&trees.shards).bind(tenant.0).bind(&trees.roots);
-        query.execute(&mut *tx).await?;
-    }
+    sqlx::query(lock).bind(&trees.shards).bind(tenant.0).bind(&trees.roots).execute(&mut *tx).await?;
     // A statement after the lock sees all that was appended before.
     let sessions = sessions_of(&mut tx, tenant, &trees).await?;
     forget_sessions(&mut tx, tenant, &trees, &sessions).await?;
     shared::unname(&mut tx, of, roots).await?;
-    for sql in OF_TREES {
-        #[cfg(feature = "break-invariants")]
-        if crate::is_broken("forgotten") && sql.starts_with("delete from outcome") {
-            continue;
-        }
-        sqlx::query(sql).bind(&trees.shards).bind(tenant.0).bind(&trees.roots).execute(&mut *tx).await?;
-    }
+    delete_trees(&mut tx, tenant, &trees, &sessions).await?;
     mark(&mut tx, tenant, run, trees.roots.iter().copied()).await?;
     let forgot = Forgot { trees: trees.roots.len() as u64, sessions: sessions.len() as u64, ..Forgot::default() };
     let (theirs, names) = (named(&sessions, None), named(&sessions, Some(whom)));
@@ -274,8 +272,6 @@ async fn forget_sessions(
          where s.shard = x.shard and s.tenant_id = $3 and s.session_id = x.session_id and s.root_id = any($4)",
     );
     by_name.bind(own).bind(sessions).bind(tenant.0).bind(&trees.roots).execute(&mut *conn).await?;
-    let trials = "delete from retry_trial where shard = any($1) and tenant_id = $2 and session_id = any($3)";
-    sqlx::query(trials).bind(&trees.shards).bind(tenant.0).bind(sessions).execute(&mut *conn).await?;
     let halts = "delete from halt where tenant_id = $1 and kind = 'session' and name = any($2)";
     sqlx::query(halts).bind(tenant.0).bind(sessions).execute(conn).await?;
     Ok(())
@@ -290,13 +286,6 @@ async fn mark(conn: &mut PgConnection, tenant: TenantId, run: &Run, names: impl 
     }
     Ok(())
 }
-
-/// Where people may have written a name, each with what stays; `$1` is the tenant, `$2` the name, in small letters.
-const NOTES: [&str; 3] = [
-    "update halt set reason = '' where tenant_id = $1 and strpos(lower(reason), $2) > 0",
-    "update policy set note = '' where tenant_id = $1 and strpos(lower(note), $2) > 0",
-    "update policy_activation set note = '' where tenant_id = $1 and strpos(lower(note), $2) > 0",
-];
 
 async fn forget_name(conn: &mut PgConnection, of: &Forgetting<'_>, opener: &Opener) -> Loaded<u64> {
     let Forgetting { tenant, whom, run, .. } = *of;
@@ -319,8 +308,9 @@ async fn forget_name(conn: &mut PgConnection, of: &Forgetting<'_>, opener: &Open
         gone += halts.bind(run.at.as_millis()).execute(&mut *tx).await?.rows_affected();
     }
     if whom.name().len() >= WORD_BYTES_MIN {
-        for sql in NOTES {
-            let note = sqlx::query(sql).bind(tenant.0).bind(whom.name().to_lowercase());
+        for (table, note) in TABLES.iter().filter_map(|table| Some((table.name, table.note?))) {
+            let sql = format!("update {table} set {note} = '' where tenant_id = $1 and strpos(lower({note}), $2) > 0");
+            let note = sqlx::query(AssertSqlSafe(sql)).bind(tenant.0).bind(whom.name().to_lowercase());
             gone += note.execute(&mut *tx).await?.rows_affected();
         }
     }

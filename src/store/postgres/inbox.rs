@@ -12,6 +12,7 @@ use sqlx::{PgConnection, Row as _, postgres::PgRow};
 pub use self::tried::TriedTree;
 use super::{
     Store,
+    codes::RUNNING,
     decode::{Loaded, at, count, effect, guard, hash, member, usage, whole},
     edits::chosen,
     findings,
@@ -82,16 +83,20 @@ const STORED: &str = "c.session_id, c.root_id, c.seq, c.call_id, c.run_id, c.age
             and n.epoch = c.epoch and n.session_id = c.session_id and n.seq > e.seq and n.seq < c.seq
             and n.args_digest = c.args_digest and n.attempt is not null))) as approved";
 /// The outcome `o` of a call `c`, where it has one, and what was used `u` with all its judgements.
-const OUTCOME: &str = "left join lateral (
+fn outcome() -> String {
+    format!(
+        "left join lateral (
     select x.* from outcome x where x.shard = c.shard and x.tenant_id = c.tenant_id and x.epoch = c.epoch
-      and x.session_id = c.session_id and x.permit_seq = c.seq and x.status > 0
+      and x.session_id = c.session_id and x.permit_seq = c.seq and x.status > {RUNNING}
     order by x.seq desc limit 1) o on true
   left join lateral (
     select sum(x.input_tokens)::bigint as input_tokens, sum(x.output_tokens)::bigint as output_tokens,
       sum(x.cache_read_tokens)::bigint as cache_read_tokens, sum(x.cache_write_tokens)::bigint as cache_write_tokens,
       sum(x.cost_micros)::bigint as cost_micros
     from call x where x.shard = c.shard and x.tenant_id = c.tenant_id and x.epoch = c.epoch
-      and x.session_id = c.session_id and x.call_id = c.call_id) u on true";
+      and x.session_id = c.session_id and x.call_id = c.call_id) u on true"
+    )
+}
 /// A call `c` that no later judgement of the same call follows.
 const JUDGED_LAST: &str = "not exists (select from call l where l.shard = c.shard and l.tenant_id = c.tenant_id
     and l.epoch = c.epoch
@@ -110,11 +115,12 @@ async fn stored(
     let sql = format!(
         "select * from (
            select {STORED}
-           from call c {OUTCOME}
+           from call c {}
            where c.tenant_id = $1 and c.at >= to_timestamp($2 / 1000.0) and {of_root} and {of_call}
              and {JUDGED_LAST}
            order by c.at desc limit $5) k
          order by root_id, seq",
+        outcome()
     );
     let rows =
         sqlx::query(sqlx::AssertSqlSafe(sql)).bind(tenant.0).bind(since.as_millis()).bind(root.map(SessionId::as_str));

@@ -5,7 +5,11 @@ use std::{collections::BTreeMap, time::Duration};
 use sqlx::{AssertSqlSafe, Executor as _, PgConnection, Row as _, postgres::PgConnectOptions};
 use tokio::time::timeout;
 
-use super::{IDLE_MS, SCHEMA, SchemaState, connect, maintain, migrations, usual};
+use super::{
+    IDLE_MS, SCHEMA, SchemaState, connect, maintain, migrations,
+    tables::{self, Ends},
+    usual,
+};
 use crate::error::{OpenError, StoreError};
 use callgate_core::domain::{ids::DEFAULT_TENANT, time::Timestamp};
 
@@ -208,10 +212,10 @@ async fn look(options: PgConnectOptions, now: impl Fn() -> Timestamp) -> Result<
 async fn has_partitions(conn: &mut PgConnection) -> Result<bool, sqlx::Error> {
     let today = "select (now() at time zone 'utc')::date - date '1970-01-01'";
     let today: i32 = sqlx::query_scalar(today).fetch_one(&mut *conn).await?;
-    let names =
-        ["call", "outcome"].map(|table| format!("{SCHEMA}.{}", maintain::partition(table, maintain::month(today, 0))));
+    let name = |table| format!("{SCHEMA}.{}", maintain::partition(table, maintain::month(today, 0)));
+    let names: Vec<String> = tables::ending(Ends::WithMonth).map(name).collect();
     let there = "select bool_and(to_regclass(name) is not null) from unnest($1) name";
-    sqlx::query_scalar(there).bind(&names[..]).fetch_one(conn).await
+    sqlx::query_scalar(there).bind(names).fetch_one(conn).await
 }
 
 async fn policy(conn: &mut PgConnection) -> Result<Option<(String, String)>, sqlx::Error> {

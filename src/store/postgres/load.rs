@@ -10,6 +10,7 @@ use sqlx::{AssertSqlSafe, PgConnection, Row as _, postgres::PgRow};
 
 pub(super) use self::totals::{controlled, open_calls, spent};
 use super::{
+    codes::RUNNING,
     columns::{self, Column},
     decode::{Loaded, at, corrupt, judged, settled},
     look_up,
@@ -132,7 +133,7 @@ pub(super) fn call_columns() -> Vec<Column> {
     let short = within("c.arguments", FAILED_ARGUMENTS_MAX);
     let arguments = format!(
         "case when c.attempt is not null and not exists (select from #outcome o where {} and o.permit_seq = c.seq
-           and o.status > 0 and (o.failure is null or not {short}))
+           and o.status > {RUNNING} and (o.failure is null or not {short}))
          then c.arguments end",
         same("o", "c")
     );
@@ -170,7 +171,7 @@ fn recent() -> String {
            union
            select s.no, s.session_id, c.seq from s cross join lateral (
              select c.seq from #call c where {c} and c.attempt is not null and not exists (
-               select from #outcome o where {o} and o.permit_seq = c.seq and o.status > 0)
+               select from #outcome o where {o} and o.permit_seq = c.seq and o.status > {RUNNING})
              order by c.seq desc limit s.open_calls) c
            union
            select s.no, s.session_id, h.seq from s join t on t.no = s.no cross join lateral (

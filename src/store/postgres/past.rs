@@ -1,9 +1,10 @@
 //! What a session has done, for whoever has forgotten it.
 
-use sqlx::{PgConnection, Row as _, postgres::PgRow};
+use sqlx::{AssertSqlSafe, PgConnection, Row as _, postgres::PgRow};
 
 use super::{
     Store,
+    codes::{RUNNING, SUCCESS},
     decode::{Loaded, at, count, effect, flag, hash, maybe_at, member, name, whole},
     look_up, marks,
     sealed::{self, Opener},
@@ -70,17 +71,17 @@ pub(super) async fn result(
     // Whoever asks knows of the call: what is not there any more was deleted.
     let gone = Given { is_gone: true, ..Given::default() };
     let Some(root) = look_up::root(&mut *conn, tenant, session).await? else { return Ok(Some(gone)) };
-    let result = sqlx::query(
+    let result = sqlx::query(AssertSqlSafe(format!(
         "select o.seq, o.inferred, o.result, o.result_bytes, o.total_matches, o.is_complete,
            o.whole_bytes, o.whole_sha256, o.at < n.words_gone_before as is_gone
          from call_tree t join tenant n on n.tenant_id = t.tenant_id
          join call c on c.shard = t.shard and c.tenant_id = t.tenant_id and c.epoch = t.epoch
          join outcome o on o.shard = c.shard and o.tenant_id = c.tenant_id and o.epoch = c.epoch
            and o.session_id = c.session_id
-           and o.permit_seq = c.seq and o.status = 1
+           and o.permit_seq = c.seq and o.status = {SUCCESS}
          where t.shard = $4 and t.tenant_id = $1 and t.root_id = $5 and c.session_id = $2
-           and c.call_id = $3 order by o.seq desc limit 1",
-    );
+           and c.call_id = $3 order by o.seq desc limit 1"
+    )));
     let result = result.bind(tenant.0).bind(session.as_str()).bind(call_id.as_str());
     let result = result.bind(Shard::of(tenant, &root).0).bind(root.as_str());
     let Some(row) = result.fetch_optional(conn).await? else { return Ok(Some(gone)) };
@@ -114,7 +115,7 @@ async fn read(
            case when c.attempt is not null then (extract(epoch from coalesce(
              (select max(r.lease_until) from outcome r where r.shard = c.shard and r.tenant_id = c.tenant_id
                and r.epoch = c.epoch
-               and r.session_id = c.session_id and r.permit_seq = c.seq and r.status = 0),
+               and r.session_id = c.session_id and r.permit_seq = c.seq and r.status = {RUNNING}),
              c.lease_until)) * 1000)::bigint end as lease_ms,
            o.status, o.seq as settled_seq, o.failure, (extract(epoch from o.at) * 1000)::bigint as settled_ms, o.gist,
            o.made, o.result_bytes, o.whole_bytes is not null as is_cut, o.is_complete, o.total_matches,
@@ -126,7 +127,7 @@ async fn read(
              and c.session_id = $2 order by c.seq desc limit $3) c
          left join lateral (
            select o.* from outcome o where o.shard = c.shard and o.tenant_id = c.tenant_id and o.epoch = c.epoch
-             and o.session_id = c.session_id and o.permit_seq = c.seq and o.status > 0
+             and o.session_id = c.session_id and o.permit_seq = c.seq and o.status > {RUNNING}
            order by o.seq desc limit 1) o on true
          where t.shard = $4 and t.tenant_id = $1 and t.root_id = $5 order by c.seq"
     );

@@ -9,7 +9,13 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use super::{Job, Store, clocks, decode::Loaded, retention, trees, words};
+use super::{
+    Job, Store, clocks,
+    decode::Loaded,
+    retention,
+    tables::{TABLES, Table},
+    trees, words,
+};
 use crate::error::StoreError;
 use callgate_core::domain::{
     ids::{DEFAULT_TENANT, TenantId},
@@ -38,52 +44,6 @@ const STATEMENT: &str = "set statement_timeout = '10min'; set lock_timeout = 500
 
 /// What was deleted: how many rows of which kind, by tenant.
 pub type Deleted = BTreeMap<(TenantId, &'static str), u64>;
-
-/// What is small: kind, table, and which rows `d` of it go at `$2` (milliseconds), `n` being their tenant. What is
-/// evidence of people's doings goes at the term of the tenant's calls; the rest when nothing can read it any more.
-///
-/// Days of a tenant are given as seconds: a distributed database takes no interval that depends on a row.
-const SMALL: [(&str, &str, &str); 8] = [
-    ("counters", "counter", "d.day < (to_timestamp($2 / 1000.0) - interval '40 days')::date"),
-    ("rollups", "retry_hourly", "d.hour < to_timestamp($2 / 1000.0) - interval '41 days'"),
-    ("rollups", "retry_recent", "d.bucket < to_timestamp($2 / 1000.0) - interval '5 days'"),
-    (
-        "tool_health",
-        "tool_health",
-        "d.changed_at < to_timestamp($2 / 1000.0) - interval '40 days'
-         and coalesce(d.cooldown_until, '-infinity') < to_timestamp($2 / 1000.0)",
-    ),
-    (
-        "session_owners",
-        "session_owner",
-        "d.created_at < to_timestamp($2 / 1000.0) - interval '2 days' and not exists (select from call_tree t
-           where t.shard = d.shard and t.tenant_id = d.tenant_id and t.root_id = d.root_id)",
-    ),
-    ("halts", "halt", "d.resumed_at < to_timestamp($2 / 1000.0 - n.calls_days * 86400)"),
-    // Whether there ever was a token decides who is let in: the newest one stays.
-    (
-        "tokens",
-        "token",
-        "coalesce(d.revoked_at, d.expires_at) < to_timestamp($2 / 1000.0 - n.calls_days * 86400)
-         and exists (select from token m where m.created_at > d.created_at)",
-    ),
-    // One that is not among the last ten that were active, and that no stored call can have been judged by: its
-    // tenant's oldest tree began later than a day after the next one was activated.
-    (
-        "policies",
-        "policy",
-        "d.applied_at < to_timestamp($2 / 1000.0 - n.calls_days * 86400)
-         and d.hash <> all(array(select a.hash from policy_activation a where a.tenant_id = d.tenant_id
-           order by a.revision desc limit 10))
-         and not exists (select from policy_activation a where a.tenant_id = d.tenant_id and a.hash = d.hash
-           and coalesce((select min(b.activated_at) from policy_activation b where b.tenant_id = a.tenant_id
-             and b.revision > a.revision), 'infinity') + interval '1 day' >= least(
-               (select min(t.started_at) from call_tree t where t.tenant_id = d.tenant_id),
-               to_timestamp($2 / 1000.0 - n.calls_days * 86400)))
-         and not exists (select from call c where c.tenant_id = d.tenant_id
-           and c.policy_version = left(d.hash, 16))",
-    ),
-];
 
 /// How long something of a tenant is kept.
 #[derive(Debug)]
@@ -170,8 +130,10 @@ impl Pass<'_> {
         self.trees(&terms).await?;
         // Over many nodes no statement on a table that all have asks about one that is cut by shard; policies are few.
         let left = if self.is_distributed { "policies" } else { "" };
-        for (kind, table, which) in SMALL.into_iter().filter(|(kind, ..)| *kind != left) {
-            self.small(kind, table, which).await?;
+        for Table { name, expire, .. } in &TABLES {
+            if let Some((kind, which)) = expire.filter(|(kind, _)| *kind != left) {
+                self.small(kind, name, which).await?;
+            }
         }
         self.months().await
     }

@@ -1,6 +1,6 @@
 //! Tool quality, read back: what the calls of an hour say of the tools.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::LazyLock};
 
 use serde::Deserialize;
 use sqlx::{
@@ -11,6 +11,7 @@ use sqlx::{
 
 use super::{
     Store,
+    codes::{ALLOW, ERROR, INVALID_ARGUMENT, RUNNING, SUCCESS, UNKNOWN},
     decode::{Loaded, corrupt, count, member, name},
     sealed::{ARGUMENTS, Opener, within},
 };
@@ -107,7 +108,9 @@ async fn self_corrections(conn: &mut PgConnection, tenant: TenantId) -> Loaded<V
 
 /// Judgements of a tool that exists, each call once; a call of which the hour has only a later judgement is no further
 /// one. What came of a permit is its last report that is no heartbeat. The view `tool_quality` counts the same by day.
-const TOOLS: &str = r#"with judged as (
+static TOOLS: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        r#"with judged as (
      select c.*, s.status, s.is_complete, s.settled_failure,
        jsonb_path_exists(c.findings,
          '$[*] ? (@.level != null && @.rule != "budget" && @.rule != "growth" && @.rule != "unknown_tool")') as in_loop,
@@ -118,24 +121,25 @@ const TOOLS: &str = r#"with judged as (
      left join lateral (
        select o.status, o.is_complete, o.failure as settled_failure from outcome o
        where o.shard = c.shard and o.tenant_id = c.tenant_id and o.epoch = c.epoch
-         and o.session_id = c.session_id and o.permit_seq = c.seq and o.status > 0
+         and o.session_id = c.session_id and o.permit_seq = c.seq and o.status > {RUNNING}
        order by o.seq desc limit 1) s on true
      where c.tenant_id = $1 and c.at >= to_timestamp($2 / 1000.0) and c.at < to_timestamp($3 / 1000.0)),
    asked as materialized (
      select shard, epoch, session_id, call_id, min(tool) as tool, max(at) as at, max(seq) as seq,
        bool_or(round = 1)::integer as calls, count(attempt) as permitted, count(status) as settled,
-       count(*) filter (where status = 1) as successes, count(*) filter (where status = 2) as failed,
+       count(*) filter (where status = {SUCCESS}) as successes, count(*) filter (where status = {ERROR}) as failed,
        count(*) filter (where retry_kind = 0) as retries, coalesce(bool_or(in_loop), false)::integer as loops,
        coalesce(bool_or(reason = 'duplicate_call_blocked'), false)::integer as duplicates,
        coalesce(bool_or(is_refused), false)::integer as refused_arguments,
-       coalesce(bool_or(is_refused), false)::integer + count(*) filter (where settled_failure = 8) as bad_arguments,
+       coalesce(bool_or(is_refused), false)::integer
+         + count(*) filter (where settled_failure = {INVALID_ARGUMENT}) as bad_arguments,
        bool_or(coerced is not null)::integer as coercions, min(coerced::text) as fields,
-       coalesce(bool_or(decision > 0 and rule = 'budget'), false)::integer as over_budget,
-       count(*) filter (where status = 4) as unknown_outcomes,
-       count(*) filter (where status = 1 and is_complete is null) as silent
+       coalesce(bool_or(decision > {ALLOW} and rule = 'budget'), false)::integer as over_budget,
+       count(*) filter (where status = {UNKNOWN}) as unknown_outcomes,
+       count(*) filter (where status = {SUCCESS} and is_complete is null) as silent
      from judged
      group by shard, epoch, session_id, call_id
-     having not coalesce(bool_or(decision > 0 and rule = 'unknown_tool'), false)),
+     having not coalesce(bool_or(decision > {ALLOW} and rule = 'unknown_tool'), false)),
    shown as (
      select a.tool, f.flaw, a.shard, a.epoch, a.session_id, a.call_id,
        row_number() over (partition by a.tool, f.flaw order by a.at desc, a.seq desc) as n
@@ -163,10 +167,12 @@ const TOOLS: &str = r#"with judged as (
        sum(coercions)::bigint as coercions, sum(over_budget)::bigint as over_budget,
        sum(unknown_outcomes)::bigint as unknown_outcomes, sum(silent)::bigint as silent
      from asked group by tool order by sum(calls) desc, tool limit $4) t
-   left join evidence e on e.tool = t.tool left join coerced k on k.tool = t.tool"#;
+   left join evidence e on e.tool = t.tool left join coerced k on k.tool = t.tool"#
+    )
+});
 
 async fn tools(conn: &mut PgConnection, tenant: TenantId, span: Span) -> Loaded<BTreeMap<ToolName, ToolHour>> {
-    let rows = of_span(TOOLS, tenant, span).bind(TOOLS_MAX).bind(EVIDENCE_MAX as i64).fetch_all(conn).await?;
+    let rows = of_span(&TOOLS, tenant, span).bind(TOOLS_MAX).bind(EVIDENCE_MAX as i64).fetch_all(conn).await?;
     rows.iter().map(|row| Ok((name(ToolName::parse, row.try_get("tool")?)?, tool(row)?))).collect()
 }
 
@@ -224,7 +230,7 @@ async fn equal_results(
            select c.shard, c.epoch, c.session_id, c.seq, c.fingerprint, lag(c.seq) over w as before,
              lag(c.fingerprint) over w as other
            from call c join outcome o on o.shard = c.shard and o.tenant_id = c.tenant_id and o.epoch = c.epoch
-             and o.session_id = c.session_id and o.permit_seq = c.seq and o.status = 1
+             and o.session_id = c.session_id and o.permit_seq = c.seq and o.status = {SUCCESS}
            where c.tenant_id = $1 and c.at >= to_timestamp($2 / 1000.0) and c.at < to_timestamp($3 / 1000.0)
              and o.digest is not null
            window w as (partition by c.shard, c.epoch, c.session_id, c.tool, o.digest order by c.seq)),

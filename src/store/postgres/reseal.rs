@@ -13,9 +13,12 @@ use tokio::time::Instant;
 use self::rows::Resealer;
 use super::{
     Store,
+    columns::{Kind, sealed},
+    controls::ControlRow,
     decode::{Loaded, corrupt},
     forget::shards,
     prune::{PART, Pace},
+    row::{CallRow, OutcomeRow},
     sealed::Opener,
     words::GONE,
 };
@@ -45,18 +48,17 @@ struct Table {
     kind: &'static str,
     /// Its key behind shard and tenant, and the session, each with its type and a value before all others.
     key: &'static [(&'static str, &'static str, &'static str)],
-    /// What is sealed, each with its type.
-    columns: &'static [(&'static str, &'static str)],
+    list: &'static [(&'static str, Kind)],
     /// Texts of a row `t` that are not columns of their own.
     within: &'static str,
 }
 
-const TABLES: [Table; 3] = [
+static TABLES: [Table; 3] = [
     Table {
         name: "call",
         kind: "call",
         key: &[("epoch", "date", "-infinity"), ("session_id", "text", ""), ("seq", "int8", "-1")],
-        columns: &[("arguments", "text"), ("resource", "text"), ("justification", "text"), ("findings", "jsonb")],
+        list: CallRow::LIST,
         within: "array(select f ->> 'message' from jsonb_array_elements(case jsonb_typeof(t.findings)
             when 'array' then t.findings else '[]' end) f)",
     },
@@ -69,16 +71,7 @@ const TABLES: [Table; 3] = [
             ("permit_seq", "int8", "-1"),
             ("seq", "int8", "-1"),
         ],
-        columns: &[
-            ("result", "text"),
-            ("error_message", "text"),
-            ("error_line", "text"),
-            ("error_signature", "text"),
-            ("progress_note", "text"),
-            ("gist", "text"),
-            ("made", "text"),
-            ("marks", "jsonb"),
-        ],
+        list: OutcomeRow::LIST,
         // Without a name, and without the hashes of one, they hold no words.
         within: "array[coalesce(t.marks ->> 'named',
             case when t.marks ->> 'frame' <> '0000000000000000' then '' end)]",
@@ -92,7 +85,7 @@ const TABLES: [Table; 3] = [
             ("seq", "int8", "-1"),
             ("session_id", "text", ""),
         ],
-        columns: &[("reason", "text"), ("detail", "jsonb")],
+        list: ControlRow::LIST,
         within: "array[t.detail -> 'clears' ->> 'resource', t.detail -> 'edit' ->> 'arguments']",
     },
 ];
@@ -105,7 +98,7 @@ fn key_of(head: &str) -> String {
 impl Table {
     /// The keys of a row `t`, as rows `h`.
     fn keys(&self) -> String {
-        let texts = self.columns.iter().filter(|(_, sql)| *sql == "text");
+        let texts = sealed(self.list).filter(|(_, sql)| *sql == "text");
         let heads: Vec<String> = texts.map(|(column, _)| format!("left(t.{column}, {HEAD_BYTES})")).collect();
         format!(
             "lateral (select distinct {} as key
@@ -125,7 +118,7 @@ impl Table {
     fn page(&self) -> String {
         let (name, key) = (self.name, self.key_columns());
         let after = self.key.iter().map(|(column, sql, _)| format!("($3::text::jsonb ->> '{column}')::{sql}"));
-        let columns = self.columns.iter().map(|(column, _)| format!("t.{column}"));
+        let columns = sealed(self.list).map(|(column, _)| format!("t.{column}"));
         format!(
             "select to_jsonb(q)::text from (
                select {key}, {} from {name} t
@@ -141,8 +134,8 @@ impl Table {
     /// `$1` shard, `$2` tenant, `$3` rows as [`Table::page`] gives them.
     fn update(&self) -> String {
         let key: Vec<(&str, &str)> = self.key.iter().map(|(column, sql, _)| (*column, *sql)).collect();
-        let typed = key.iter().chain(self.columns).map(|(column, sql)| format!("{column} {sql}"));
-        let set = self.columns.iter().map(|(column, _)| format!("{column} = x.{column}"));
+        let typed = key.iter().copied().chain(sealed(self.list)).map(|(column, sql)| format!("{column} {sql}"));
+        let set = sealed(self.list).map(|(column, _)| format!("{column} = x.{column}"));
         let same = key.iter().map(|(column, _)| format!("t.{column} = x.{column}"));
         format!(
             "update {} t set {} from jsonb_to_recordset($3::text::jsonb) as x({})

@@ -15,6 +15,7 @@ use super::{
     clocks::Clocks,
     connect, distribute,
     maintain::{self, month, partition},
+    tables::{self, Ends, Owner, TABLES},
     trees,
 };
 use crate::error::{OpenError, StoreError};
@@ -22,9 +23,6 @@ use callgate_core::domain::{tenant::MONTHS_DAYS_MIN, time::Timestamp};
 
 /// Fewest days that are kept.
 pub const RETAIN_DAYS_MIN: u32 = MONTHS_DAYS_MIN;
-/// The tables whose months are partitions.
-const TABLES: [&str; 2] = ["call", "outcome"];
-
 /// What was dropped, and what was not.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Retained {
@@ -77,7 +75,7 @@ pub(super) async fn drop_months(
     let mut retained = Retained { trees, ..Retained::default() };
     for first in months(conn, before).await? {
         retained.moved += move_on(conn, first).await?;
-        for table in TABLES {
+        for table in tables::ending(Ends::WithMonth) {
             retained.dropped.extend(drop_partition(conn, table, first, is_distributed).await?);
         }
     }
@@ -131,20 +129,20 @@ async fn move_on(conn: &mut PgConnection, first: NaiveDate) -> Result<u64, Store
     for tree in &living {
         let mut tx = conn.begin().await?;
         // First, as by who appends; a statement after it sees all that was appended before.
-        for sql in [
-            "update call_tree set epoch = $5::date
-             where shard = $1 and tenant_id = $2 and root_id = $3 and epoch = $4::date",
-            "update call set epoch = $5::date where shard = $1 and tenant_id = $2 and epoch = $4::date
-               and session_id in (select session_id from session where shard = $1 and tenant_id = $2 and root_id = $3)",
-            "update outcome set epoch = $5::date where shard = $1 and tenant_id = $2 and epoch = $4::date
-               and session_id in (select session_id from session where shard = $1 and tenant_id = $2 and root_id = $3)",
-            "update session_event set epoch = $5::date
-             where shard = $1 and tenant_id = $2 and root_id = $3 and epoch = $4::date",
-            "update retry_trial set epoch = $5::date where shard = $1 and tenant_id = $2 and epoch = $4::date
-               and session_id in (select session_id from session where shard = $1 and tenant_id = $2 and root_id = $3)",
-        ] {
-            let moved =
-                sqlx::query(sql).bind(tree.try_get::<i16, _>("shard")?).bind(tree.try_get::<i64, _>("tenant_id")?);
+        for (table, found_by) in TABLES.iter().filter_map(|table| Some((table.name, table.epoch?))) {
+            let of_tree = match found_by {
+                Owner::Session => {
+                    "session_id in (select session_id from session
+                       where shard = $1 and tenant_id = $2 and root_id = $3)"
+                }
+                _ => "root_id = $3",
+            };
+            let sql = format!(
+                "update {table} set epoch = $5::date
+                 where shard = $1 and tenant_id = $2 and epoch = $4::date and {of_tree}"
+            );
+            let moved = sqlx::query(AssertSqlSafe(sql)).bind(tree.try_get::<i16, _>("shard")?);
+            let moved = moved.bind(tree.try_get::<i64, _>("tenant_id")?);
             let moved = moved.bind(tree.try_get::<String, _>("root_id")?).bind(tree.try_get::<String, _>("epoch")?);
             moved.bind(tree.try_get::<String, _>("today")?).execute(&mut *tx).await?;
         }
@@ -157,10 +155,11 @@ async fn move_on(conn: &mut PgConnection, first: NaiveDate) -> Result<u64, Store
 async fn months(conn: &mut PgConnection, before: NaiveDate) -> Result<Vec<NaiveDate>, StoreError> {
     let names: Vec<String> = sqlx::query_scalar(
         "select distinct to_date(substring(c.relname from '_(\\d{4}_\\d{2})$'), 'YYYY_MM')::text from pg_class c
-         where c.relnamespace = $1::regnamespace and c.relkind = 'r' and c.relname ~ '^(call|outcome)_\\d{4}_\\d{2}$'
+         where c.relnamespace = $1::regnamespace and c.relkind = 'r' and c.relname ~ ('^(' || $2 || ')_\\d{4}_\\d{2}$')
          order by 1",
     )
     .bind(SCHEMA)
+    .bind(tables::ending(Ends::WithMonth).collect::<Vec<_>>().join("|"))
     .fetch_all(conn)
     .await?;
     let months = names.iter().filter_map(|first| first.parse::<NaiveDate>().ok());

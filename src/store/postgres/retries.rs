@@ -1,9 +1,10 @@
 //! What retries came to, read back: their days from the rollup, the newest of them from the calls.
 
-use sqlx::{PgConnection, Row as _};
+use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 
 use super::{
     Store,
+    codes::{ERROR, RUNNING, UNKNOWN},
     decode::{Loaded, at, count, maybe_at, member, name},
     row::code,
 };
@@ -61,7 +62,7 @@ async fn retries(
     tenant: TenantId,
     of: Retried<'_>,
 ) -> Loaded<(Vec<Retries>, Option<Timestamp>)> {
-    let rows = sqlx::query(
+    let rows = sqlx::query(AssertSqlSafe(format!(
         "with newest as materialized (
            select c.* from call c
            where c.tenant_id = $1 and c.retry_kind = 0 and c.at >= now() - make_interval(days => $4)
@@ -69,7 +70,7 @@ async fn retries(
          ended as (
            select c.tool, c.retry_failure as failure, coalesce(c.probe, false) as probe, c.at, o.follow_up_ok as ok,
              c.p_predicted as p, least(floor(c.p_predicted * 10), 9)::smallint as tenth,
-             o.status in (2, 4) as failed, c.retryable_said,
+             o.status in ({ERROR}, {UNKNOWN}) as failed, c.retryable_said,
              coalesce(c.cost_micros, 0) + coalesce(o.cost_micros, 0) as cost,
              coalesce(c.input_tokens, 0) + coalesce(c.output_tokens, 0) + coalesce(c.cache_read_tokens, 0)
                + coalesce(c.cache_write_tokens, 0) + coalesce(o.input_tokens, 0) + coalesce(o.output_tokens, 0)
@@ -79,7 +80,7 @@ async fn retries(
            join lateral (
              select x.* from outcome x
              where x.shard = c.shard and x.tenant_id = c.tenant_id and x.epoch = c.epoch
-               and x.session_id = c.session_id and x.permit_seq = c.seq and x.status > 0
+               and x.session_id = c.session_id and x.permit_seq = c.seq and x.status > {RUNNING}
              order by x.seq desc limit 1) o on true
            where ($2::text is null or c.tool = $2) and ($3::int2 is null or c.retry_failure = $3))
          select tool, failure, probe, tenth, count(*) as retries, count(*) filter (where ok) as succeeded,
@@ -92,8 +93,8 @@ async fn retries(
          from (select case when count(*) = $5 then (extract(epoch from min(at)) * 1000)::bigint end as back_to
                from newest) b
          left join ended on true
-         group by tool, failure, probe, tenth, back_to order by tool, failure, probe, tenth",
-    );
+         group by tool, failure, probe, tenth, back_to order by tool, failure, probe, tenth"
+    )));
     let failure = of.failure.map(|failure| code(&FailureKind::ALL, &failure));
     let rows = rows
         .bind(tenant.0)

@@ -3,19 +3,20 @@
 use std::sync::Arc;
 
 use super::{
-    append::encode::rows,
+    append::{dimension, encode::rows},
     columns::{BOOL, BYTEA, DAY, FLOAT4, FLOAT8, FOLLOW_UP, INT2, INT4, INT8, JSON, Kind, TEXT},
     controls,
     findings::{self, StoredFinding},
     follow_up, marks,
 };
 use callgate_core::domain::{
+    budget::CounterKey,
     call::{Approval, ApprovalStatus, Permit},
     effect::{EffectKind, Resource, Share},
-    event::{Append, Judged, Settled},
+    event::{Append, Event, Judged, Settled},
     failure::FailureKind,
     finding::{Decision, Level},
-    ids::{AgentId, HostName, RunId, UserId},
+    ids::{AgentId, HostName, RunId, SessionId, TenantId, UserId},
     ledger::{LedgerChange, LedgerRow, LedgerState},
     outcome::{Advice, Basis, Guard, OutcomeStatus, Repeat},
     profile::ToolState,
@@ -26,101 +27,226 @@ use callgate_core::domain::{
 
 rows! {
     /// One row a tree of the batch.
-    TreeRow<'a> {
-        shard: i16 => INT2, tenant_id: i64 => INT8, root_id: &'a str => TEXT, epoch: i32 => DAY,
-        expected: i64 => INT8.only_sent(), next: i64 => INT8.column("version"),
-        started_ms: i64 => Kind::time("started_at"), last_ms: i64 => Kind::time("last_at"), steps: i64 => INT8,
-        calls: i64 => INT8, open_calls: i32 => INT4, cost_micros: i64 => INT8, reserved_micros: i64 => INT8,
-        tokens: i64 => INT8, due_ms: Option<i64> => Kind::time("due"),
+    TreeRow<'a>(first: &'a Append, last: &'a Append, event: &'a Event) {} => {
+        shard: i16 = last.shard().0 => INT2,
+        tenant_id: i64 = last.tenant.0 => INT8,
+        root_id: &'a str = last.root.as_str() => TEXT,
+        epoch: i32 = last.epoch => DAY,
+        expected: i64 = big(first.expected) => INT8.only_sent(),
+        next: i64 = big(event.seq()) => INT8.column("version"),
+        started_ms: i64 = last.started_at.as_millis() => Kind::time("started_at"),
+        last_ms: i64 = event.at().as_millis() => Kind::time("last_at"),
+        steps: i64 = big(last.totals.steps) => INT8,
+        calls: i64 = big(last.totals.calls) => INT8,
+        open_calls: i32 = i32::try_from(last.open_calls).unwrap_or(i32::MAX) => INT4,
+        cost_micros: i64 = big(last.totals.cost_micros) => INT8,
+        reserved_micros: i64 = big(last.totals.reserved_micros) => INT8,
+        tokens: i64 = big(last.totals.tokens) => INT8,
+        due_ms: Option<i64> = last.due.map(Timestamp::as_millis) => Kind::time("due"),
     }
 }
 
 rows! {
     /// One row a session that the batch adds.
-    SessionRow<'a> {
-        shard: i16 => INT2, tenant_id: i64 => INT8, session_id: &'a str => TEXT, root_id: &'a str => TEXT,
-        parent_id: Option<&'a str> => TEXT, depth: i32 => INT4,
+    SessionRow<'a>(shard: Shard, append: &'a Append, of: &'a (SessionId, Option<SessionId>, u32)) {} => {
+        shard: i16 = shard.0 => INT2,
+        tenant_id: i64 = append.tenant.0 => INT8,
+        session_id: &'a str = of.0.as_str() => TEXT,
+        root_id: &'a str = append.root.as_str() => TEXT,
+        parent_id: Option<&'a str> = of.1.as_ref().map(SessionId::as_str) => TEXT,
+        depth: i32 = int(of.2) => INT4,
     }
 }
 
 rows! {
     /// One row a judgement.
-    CallRow<'a> {
-        shard: i16 => INT2, tenant_id: i64 => INT8, epoch: i32 => DAY, session_id: &'a str => TEXT, seq: i64 => INT8,
-        root_id: &'a str => TEXT, call_id: &'a str => TEXT, round: i32 => INT4, at_ms: i64 => Kind::time("at"),
-        run_id: Option<&'a str> => TEXT, run_from: i64 => INT8, batch: i64 => INT8,
-        agent_id: Option<&'a str> => TEXT, tool: &'a str => TEXT, fingerprint: &'a [u8] => BYTEA,
-        args_digest: &'a [u8] => BYTEA, effect: i16 => INT2, resource: Option<&'a str> => TEXT,
-        once: bool => BOOL, idempotent: bool => BOOL, decision: i16 => INT2, would: i16 => INT2,
-        rule: Option<&'a str> => TEXT.rare(), reason: Option<&'a str> => TEXT.rare(),
-        level: Option<i16> => INT2.rare(), findings: Option<String> => JSON.rare(), attempt: Option<i32> => INT4,
-        occurrence: Option<i64> => INT8, idempotency_key: Option<&'a str> => TEXT,
-        lease_ms: Option<i64> => Kind::time("lease_until"), reserved_micros: Option<i64> => INT8,
-        approval_id: Option<&'a str> => TEXT.rare(), asked_by: Option<&'a str> => TEXT.rare(),
-        approval_ms: Option<i64> => Kind::time("approval_expires_at").rare(), input_tokens: Option<i64> => INT8,
-        output_tokens: Option<i64> => INT8, cache_read_tokens: Option<i64> => INT8.rare(),
-        cache_write_tokens: Option<i64> => INT8.rare(), cost_micros: Option<i64> => INT8, observed: bool => BOOL,
-        policy_version: &'a str => TEXT, arguments: Option<&'a str> => TEXT,
-        justification: Option<&'a str> => TEXT.rare(), follow_up: Option<String> => FOLLOW_UP.rare(),
-        uses: Option<String> => JSON.rare(), terminal: bool => BOOL, waited: bool => BOOL, share: i16 => INT2,
-        coerced: Option<String> => JSON.rare(), self_corrections: Option<String> => JSON.rare(),
-        resumes: bool => BOOL, key_honoured: bool => BOOL, repeatable: bool => BOOL,
-        user_id: Option<&'a str> => TEXT, in_steps: bool => BOOL, trace_id: Option<&'a [u8]> => BYTEA,
-        host: Option<&'a str> => TEXT.rare(), witness: Option<&'a [u8]> => BYTEA.rare(),
+    CallRow<'a>(append: &'a Append, event: &'a Judged) {
+        let permit = event.permit.as_ref();
+        let approval = event.approval.as_ref();
+        let winner = callgate_core::domain::verdict::winner(&event.findings);
+        let findings: Vec<StoredFinding> = event.findings.iter().map(StoredFinding::from).collect();
+        let level = event.findings.iter().filter_map(|finding| finding.level).max();
+    } => {
+        shard: i16 = append.shard().0 => INT2,
+        tenant_id: i64 = append.tenant.0 => INT8,
+        epoch: i32 = append.epoch => DAY,
+        session_id: &'a str = event.session.as_str() => TEXT,
+        seq: i64 = big(event.seq) => INT8,
+        root_id: &'a str = append.root.as_str() => TEXT,
+        call_id: &'a str = event.call_id.as_str() => TEXT,
+        round: i32 = int(event.round) => INT4,
+        at_ms: i64 = event.at.as_millis() => Kind::time("at"),
+        run_id: Option<&'a str> = event.run.as_ref().map(RunId::as_str) => TEXT,
+        run_from: i64 = big(event.run_from) => INT8,
+        batch: i64 = big(event.batch) => INT8,
+        agent_id: Option<&'a str> = event.agent.as_ref().map(AgentId::as_str) => TEXT,
+        tool: &'a str = event.tool.as_str() => TEXT,
+        fingerprint: &'a [u8] = &event.fingerprint.0 => BYTEA,
+        args_digest: &'a [u8] = &event.args_digest.0 => BYTEA,
+        effect: i16 = code(&EffectKind::ALL, &event.effect.kind) => INT2,
+        resource: Option<&'a str> = event.effect.resource.as_ref().map(Resource::as_str) => TEXT.sealed(),
+        once: bool = event.effect.once => BOOL,
+        idempotent: bool = event.effect.idempotent => BOOL,
+        decision: i16 = code(&Decision::ALL, &event.decision) => INT2,
+        would: i16 = code(&Decision::ALL, &event.would) => INT2,
+        rule: Option<&'a str> = winner.map(|finding| &*finding.rule) => TEXT.rare(),
+        reason: Option<&'a str> = event.reason.map(Reason::as_str) => TEXT.rare(),
+        level: Option<i16> = level.map(|level| code(&Level::ALL, &level) + 1) => INT2.rare(),
+        findings: Option<String> =
+            (!findings.is_empty()).then(|| serde_json::to_string(&findings).unwrap_or_default())
+                => JSON.rare().sealed(),
+        attempt: Option<i32> = permit.map(|permit| int(permit.attempt)) => INT4,
+        occurrence: Option<i64> = permit.map(|permit| big(permit.occurrence)) => INT8,
+        idempotency_key: Option<&'a str> = permit.map(|permit| permit.idempotency_key.as_str()) => TEXT,
+        lease_ms: Option<i64> = permit.map(|permit| permit.lease_until.as_millis()) => Kind::time("lease_until"),
+        reserved_micros: Option<i64> = permit.map(|permit| big(permit.reserved_micros)) => INT8,
+        approval_id: Option<&'a str> = approval.map(|approval| approval.id.as_str()) => TEXT.rare(),
+        asked_by: Option<&'a str> = approval.and_then(|approval| approval.asked_by.as_deref()) => TEXT.rare(),
+        approval_ms: Option<i64> =
+            approval.map(|approval| approval.expires_at.as_millis()) => Kind::time("approval_expires_at").rare(),
+        input_tokens: Option<i64> = unless_zero(event.usage.input_tokens) => INT8,
+        output_tokens: Option<i64> = unless_zero(event.usage.output_tokens) => INT8,
+        cache_read_tokens: Option<i64> = unless_zero(event.usage.cache_read_tokens) => INT8.rare(),
+        cache_write_tokens: Option<i64> = unless_zero(event.usage.cache_write_tokens) => INT8.rare(),
+        cost_micros: Option<i64> = unless_zero(event.usage.cost_micros) => INT8,
+        observed: bool = event.observed => BOOL,
+        policy_version: &'a str = &event.policy => TEXT,
+        arguments: Option<&'a str> = event.arguments.as_deref() => TEXT.sealed(),
+        justification: Option<&'a str> = event.justification.as_deref() => TEXT.rare().sealed(),
+        follow_up: Option<String> = event.follow_up.as_deref().map(follow_up::json) => FOLLOW_UP.rare(),
+        uses: Option<String> = controls::uses_json(&event.uses) => JSON.rare(),
+        terminal: bool = event.terminal => BOOL,
+        waited: bool = event.waited => BOOL,
+        share: i16 = code(&Share::ALL, &event.effect.share) => INT2,
+        coerced: Option<String> =
+            (!event.coerced.is_empty()).then(|| serde_json::to_string(&event.coerced).unwrap_or_default())
+                => JSON.rare(),
+        self_corrections: Option<String> = findings::self_corrections_json(&event.self_corrections) => JSON.rare(),
+        resumes: bool = event.resumes => BOOL,
+        key_honoured: bool = event.effect.key_honoured => BOOL,
+        repeatable: bool = event.effect.repeatable => BOOL,
+        user_id: Option<&'a str> = event.user.as_ref().map(UserId::as_str) => TEXT,
+        in_steps: bool = event.effect.in_steps => BOOL,
+        trace_id: Option<&'a [u8]> = append.trace.as_ref().map(|trace| &trace.0[..]) => BYTEA,
+        host: Option<&'a str> = event.host.as_ref().map(HostName::as_str) => TEXT.rare(),
+        witness: Option<&'a [u8]> = event.witness.as_ref().map(|witness| &witness.0[..]) => BYTEA.rare(),
     }
 }
 
 rows! {
     /// One row a report.
-    OutcomeRow<'a> {
-        shard: i16 => INT2, tenant_id: i64 => INT8, epoch: i32 => DAY, session_id: &'a str => TEXT,
-        permit_seq: i64 => INT8, seq: i64 => INT8, root_id: &'a str => TEXT, call_id: &'a str => TEXT,
-        at_ms: i64 => Kind::time("at"), status: i16 => INT2, failure: Option<i16> => INT2.rare(),
-        error_signature: Option<&'a str> => TEXT.rare(), digest: Option<&'a [u8]> => BYTEA, progress: bool => BOOL,
-        retryable: Option<bool> => BOOL.rare(), retry_after_ms: Option<i64> => INT8.rare(),
-        retries_remaining: Option<i32> => INT4.rare(), p_success: Option<f64> => FLOAT8.rare(),
-        p_low: Option<f64> => FLOAT8.rare(), p_high: Option<f64> => FLOAT8.rare(),
-        confidence: Option<i16> => INT2.rare(), basis: Option<i16> => INT2.rare(), guard: Option<i16> => INT2.rare(),
-        lease_ms: Option<i64> => Kind::time("lease_until").rare(), by_lease: bool => BOOL,
-        input_tokens: Option<i64> => INT8, output_tokens: Option<i64> => INT8,
-        cache_read_tokens: Option<i64> => INT8.rare(), cache_write_tokens: Option<i64> => INT8.rare(),
-        cost_micros: Option<i64> => INT8, duration_ms: Option<i64> => INT8, is_complete: Option<bool> => BOOL,
-        total_matches: Option<i64> => INT8, progress_note: Option<&'a str> => TEXT.rare(),
-        result: Option<&'a str> => TEXT, result_bytes: Option<i64> => INT8,
-        error_message: Option<&'a str> => TEXT.rare(), follow_up_ok: Option<bool> => BOOL.rare(),
-        trials: Option<f64> => FLOAT8.rare(), as_of_ms: Option<i64> => Kind::time("as_of").rare(),
-        probe: Option<bool> => BOOL.rare(), tool_state: Option<i16> => INT2.rare(),
-        failure_share: Option<f32> => FLOAT4.rare(), failures: Option<i32> => INT4.rare(),
-        failing_ms: Option<i64> => INT8.rare(), kept: bool => BOOL,
-        marks: Option<String> => JSON, news: bool => BOOL, gist: Option<&'a str> => TEXT,
-        made: Option<&'a str> => TEXT.rare(), error_line: Option<&'a str> => TEXT.rare(),
-        whole_bytes: Option<i64> => INT8.rare(), whole_sha256: Option<&'a [u8]> => BYTEA.rare(),
-        trace_id: Option<&'a [u8]> => BYTEA, effect_open: bool => BOOL, repeat: Option<i16> => INT2.rare(),
-        witness: Option<&'a [u8]> => BYTEA.rare(),
-        key_sent: bool => BOOL, inferred: bool => BOOL, double_effect: bool => BOOL,
+    OutcomeRow<'a>(append: &'a Append, event: &'a Settled) {
+        let advice: Option<&Advice> = event.advice.as_ref();
+        let circumstances = event.circumstances.as_ref();
+    } => {
+        shard: i16 = append.shard().0 => INT2,
+        tenant_id: i64 = append.tenant.0 => INT8,
+        epoch: i32 = append.epoch => DAY,
+        session_id: &'a str = event.session.as_str() => TEXT,
+        permit_seq: i64 = big(event.permit_seq) => INT8,
+        seq: i64 = big(event.seq) => INT8,
+        root_id: &'a str = append.root.as_str() => TEXT,
+        call_id: &'a str = event.call_id.as_str() => TEXT,
+        at_ms: i64 = event.at.as_millis() => Kind::time("at"),
+        status: i16 = code(&OutcomeStatus::ALL, &event.status) => INT2,
+        failure: Option<i16> = event.failure.map(|kind| code(&FailureKind::ALL, &kind)) => INT2.rare(),
+        error_signature: Option<&'a str> = event.error_signature.as_deref() => TEXT.rare().sealed(),
+        digest: Option<&'a [u8]> = event.digest.as_ref().map(|digest| &digest.0[..]) => BYTEA,
+        progress: bool = event.progress => BOOL,
+        retryable: Option<bool> = advice.map(|advice| advice.retryable) => BOOL.rare(),
+        retry_after_ms: Option<i64> = advice.map(|advice| big(advice.retry_after_ms)) => INT8.rare(),
+        retries_remaining: Option<i32> = advice.map(|advice| int(advice.max_retries_remaining)) => INT4.rare(),
+        p_success: Option<f64> = advice.map(|advice| advice.p_success) => FLOAT8.rare(),
+        p_low: Option<f64> = advice.map(|advice| advice.interval.0) => FLOAT8.rare(),
+        p_high: Option<f64> = advice.map(|advice| advice.interval.1) => FLOAT8.rare(),
+        confidence: Option<i16> = advice.map(|advice| advice.confidence as i16) => INT2.rare(),
+        basis: Option<i16> = advice.map(|advice| code(&Basis::ALL, &advice.basis)) => INT2.rare(),
+        guard: Option<i16> =
+            advice.and_then(|advice| advice.guard).map(|guard| code(&Guard::ALL, &guard) + 1) => INT2.rare(),
+        lease_ms: Option<i64> = event.lease_until.map(Timestamp::as_millis) => Kind::time("lease_until").rare(),
+        by_lease: bool = event.by_lease => BOOL,
+        input_tokens: Option<i64> = unless_zero(event.usage.input_tokens) => INT8,
+        output_tokens: Option<i64> = unless_zero(event.usage.output_tokens) => INT8,
+        cache_read_tokens: Option<i64> = unless_zero(event.usage.cache_read_tokens) => INT8.rare(),
+        cache_write_tokens: Option<i64> = unless_zero(event.usage.cache_write_tokens) => INT8.rare(),
+        cost_micros: Option<i64> = unless_zero(event.usage.cost_micros) => INT8,
+        duration_ms: Option<i64> = event.duration_ms.map(big) => INT8,
+        is_complete: Option<bool> = event.is_complete => BOOL,
+        total_matches: Option<i64> = event.total_matches.map(big) => INT8,
+        progress_note: Option<&'a str> = event.progress_note.as_deref() => TEXT.rare().sealed(),
+        result: Option<&'a str> = event.result.as_deref() => TEXT.sealed(),
+        result_bytes: Option<i64> = event.result_bytes.map(big) => INT8,
+        error_message: Option<&'a str> = event.error_message.as_deref() => TEXT.rare().sealed(),
+        follow_up_ok: Option<bool> = event.follow_up_ok => BOOL.rare(),
+        trials: Option<f64> = advice.map(|advice| advice.trials) => FLOAT8.rare(),
+        as_of_ms: Option<i64> =
+            advice.and_then(|advice| advice.as_of).map(Timestamp::as_millis) => Kind::time("as_of").rare(),
+        probe: Option<bool> = advice.map(|advice| advice.probe) => BOOL.rare(),
+        tool_state: Option<i16> = circumstances.map(|then| code(&ToolState::ALL, &then.tool)) => INT2.rare(),
+        failure_share: Option<f32> = circumstances.map(|then| then.failure_share) => FLOAT4.rare(),
+        failures: Option<i32> = circumstances.map(|then| int(then.failures)) => INT4.rare(),
+        failing_ms: Option<i64> = circumstances.map(|then| big(then.failing_ms)) => INT8.rare(),
+        kept: bool = event.kept => BOOL,
+        marks: Option<String> = event.marks.as_deref().map(marks::json) => JSON.sealed(),
+        news: bool = event.news => BOOL,
+        gist: Option<&'a str> = event.gist.as_ref().map(|gist| gist.says.as_str()) => TEXT.sealed(),
+        made: Option<&'a str> = event.gist.as_ref().and_then(|gist| gist.made.as_deref()) => TEXT.rare().sealed(),
+        error_line: Option<&'a str> = event.error_line.as_deref() => TEXT.rare().sealed(),
+        whole_bytes: Option<i64> = event.whole.map(|whole| big(whole.bytes)) => INT8.rare(),
+        whole_sha256: Option<&'a [u8]> = event.whole.as_ref().map(|whole| &whole.sha256[..]) => BYTEA.rare(),
+        trace_id: Option<&'a [u8]> = append.trace.as_ref().map(|trace| &trace.0[..]) => BYTEA,
+        effect_open: bool = event.effect_open => BOOL,
+        repeat: Option<i16> = advice.map(|advice| code(&Repeat::ALL, &advice.repeat) + 1) => INT2.rare(),
+        witness: Option<&'a [u8]> = event.witness.as_ref().map(|witness| &witness.0[..]) => BYTEA.rare(),
+        key_sent: bool = event.key_sent => BOOL,
+        inferred: bool = event.inferred => BOOL,
+        double_effect: bool = event.double_effect => BOOL,
     }
 }
 
 rows! {
     /// One row a change of the ledger; sorted by tenant and key, no key twice.
-    LedgerRowOut<'a> {
-        shard: i16 => INT2, tenant_id: i64 => INT8, ledger_key: &'a [u8] => BYTEA, expected: i64 => INT8.only_sent(),
-        state: i16 => INT2, root_id: &'a str => TEXT, session_id: &'a str => TEXT, call_id: &'a str => TEXT,
-        epoch: i32 => DAY, fingerprint: &'a [u8] => BYTEA, seq: i64 => INT8, occurrence: i64 => INT8,
-        attempt: i32 => INT4, permitted_ms: i64 => Kind::time("permitted_at"),
-        lease_ms: i64 => Kind::time("lease_until"), settled_ms: Option<i64> => Kind::time("settled_at"),
-        digest: Option<&'a [u8]> => BYTEA, retryable: bool => BOOL, retry_after_ms: i64 => INT8,
-        retries_remaining: i32 => INT4, guard: Option<i16> => INT2, key_sent: bool => BOOL,
+    LedgerRowOut<'a>(append: &'a Append, change: &'a LedgerChange) {
+        let row: &LedgerRow = &change.row;
+    } => {
+        shard: i16 = Shard::of_ledger(append.tenant, &append.root, &change.key).0 => INT2,
+        tenant_id: i64 = append.tenant.0 => INT8,
+        ledger_key: &'a [u8] = &change.key.0 => BYTEA,
+        expected: i64 = big(change.expected) => INT8.only_sent(),
+        state: i16 = code(&LedgerState::ALL, &row.state) => INT2,
+        root_id: &'a str = row.root.as_str() => TEXT,
+        session_id: &'a str = row.session.as_str() => TEXT,
+        call_id: &'a str = row.call_id.as_str() => TEXT,
+        epoch: i32 = append.epoch => DAY,
+        fingerprint: &'a [u8] = &row.fingerprint.0 => BYTEA,
+        seq: i64 = big(row.seq) => INT8,
+        occurrence: i64 = big(row.occurrence) => INT8,
+        attempt: i32 = int(row.attempt) => INT4,
+        permitted_ms: i64 = row.permitted_at.as_millis() => Kind::time("permitted_at"),
+        lease_ms: i64 = row.lease_until.as_millis() => Kind::time("lease_until"),
+        settled_ms: Option<i64> = row.settled_at.map(Timestamp::as_millis) => Kind::time("settled_at"),
+        digest: Option<&'a [u8]> = row.digest.as_ref().map(|digest| &digest.0[..]) => BYTEA,
+        retryable: bool = row.retryable => BOOL,
+        retry_after_ms: i64 = big(row.retry_after_ms) => INT8,
+        retries_remaining: i32 = int(row.retries_remaining) => INT4,
+        guard: Option<i16> = row.guard.map(|guard| code(&Guard::ALL, &guard) + 1) => INT2,
+        key_sent: bool = row.key_sent => BOOL,
     }
 }
 
 rows! {
     /// One row a shared counter that the batch touches; sorted by its key. `room` is what it may hold at most for all
     /// additions to stay within their limits.
-    CounterRow<'a> {
-        shard: i16 => INT2, tenant_id: i64 => INT8, agent_id: &'a str => TEXT, day: i32 => DAY,
-        dimension: i16 => INT2, tier: &'a str => TEXT, tier_window: i64 => INT8,
-        amount: i64 => INT8.column("used"), room: Option<i64> => INT8.only_sent(),
+    CounterRow<'a>(shard: Shard, tenant: TenantId, key: &'a CounterKey, added: (i64, Option<i64>)) {} => {
+        shard: i16 = shard.0 => INT2,
+        tenant_id: i64 = tenant.0 => INT8,
+        agent_id: &'a str = key.agent.as_ref().map_or("", AgentId::as_str) => TEXT,
+        day: i32 = key.day => DAY,
+        dimension: i16 = dimension(key.dimension) => INT2,
+        tier: &'a str = key.tier.as_ref().map_or("", |(tier, _)| &**tier) => TEXT,
+        tier_window: i64 = key.tier.as_ref().map_or(0, |(_, window)| *window) => INT8,
+        amount: i64 = added.0 => INT8.column("used"),
+        room: Option<i64> = added.1 => INT8.only_sent(),
     }
 }
 
@@ -140,175 +266,6 @@ fn int(amount: u32) -> i32 {
 /// The stored code of a member of a closed set: its place in the set's `ALL`.
 pub(super) fn code<T: PartialEq>(all: &[T], member: &T) -> i16 {
     all.iter().position(|known| known == member).map_or(-1, |at| at as i16)
-}
-
-impl<'a> CallRow<'a> {
-    pub(super) fn of(append: &'a Append, event: &'a Judged) -> Self {
-        let permit = event.permit.as_ref();
-        let approval = event.approval.as_ref();
-        let winner = callgate_core::domain::verdict::winner(&event.findings);
-        let findings: Vec<StoredFinding> = event.findings.iter().map(StoredFinding::from).collect();
-        let level = event.findings.iter().filter_map(|finding| finding.level).max();
-        Self {
-            shard: append.shard().0,
-            tenant_id: append.tenant.0,
-            epoch: append.epoch,
-            session_id: event.session.as_str(),
-            seq: big(event.seq),
-            root_id: append.root.as_str(),
-            call_id: event.call_id.as_str(),
-            round: int(event.round),
-            at_ms: event.at.as_millis(),
-            run_id: event.run.as_ref().map(RunId::as_str),
-            run_from: big(event.run_from),
-            batch: big(event.batch),
-            agent_id: event.agent.as_ref().map(AgentId::as_str),
-            tool: event.tool.as_str(),
-            fingerprint: &event.fingerprint.0,
-            args_digest: &event.args_digest.0,
-            effect: code(&EffectKind::ALL, &event.effect.kind),
-            resource: event.effect.resource.as_ref().map(Resource::as_str),
-            once: event.effect.once,
-            idempotent: event.effect.idempotent,
-            decision: code(&Decision::ALL, &event.decision),
-            would: code(&Decision::ALL, &event.would),
-            rule: winner.map(|finding| &*finding.rule),
-            reason: event.reason.map(Reason::as_str),
-            level: level.map(|level| code(&Level::ALL, &level) + 1),
-            findings: (!findings.is_empty()).then(|| serde_json::to_string(&findings).unwrap_or_default()),
-            attempt: permit.map(|permit| int(permit.attempt)),
-            occurrence: permit.map(|permit| big(permit.occurrence)),
-            idempotency_key: permit.map(|permit| permit.idempotency_key.as_str()),
-            lease_ms: permit.map(|permit| permit.lease_until.as_millis()),
-            reserved_micros: permit.map(|permit| big(permit.reserved_micros)),
-            approval_id: approval.map(|approval| approval.id.as_str()),
-            asked_by: approval.and_then(|approval| approval.asked_by.as_deref()),
-            approval_ms: approval.map(|approval| approval.expires_at.as_millis()),
-            input_tokens: unless_zero(event.usage.input_tokens),
-            output_tokens: unless_zero(event.usage.output_tokens),
-            cache_read_tokens: unless_zero(event.usage.cache_read_tokens),
-            cache_write_tokens: unless_zero(event.usage.cache_write_tokens),
-            cost_micros: unless_zero(event.usage.cost_micros),
-            observed: event.observed,
-            policy_version: &event.policy,
-            arguments: event.arguments.as_deref(),
-            justification: event.justification.as_deref(),
-            follow_up: event.follow_up.as_deref().map(follow_up::json),
-            uses: controls::uses_json(&event.uses),
-            terminal: event.terminal,
-            waited: event.waited,
-            resumes: event.resumes,
-            share: code(&Share::ALL, &event.effect.share),
-            key_honoured: event.effect.key_honoured,
-            repeatable: event.effect.repeatable,
-            in_steps: event.effect.in_steps,
-            trace_id: append.trace.as_ref().map(|trace| &trace.0[..]),
-            user_id: event.user.as_ref().map(UserId::as_str),
-            host: event.host.as_ref().map(HostName::as_str),
-            witness: event.witness.as_ref().map(|witness| &witness.0[..]),
-            self_corrections: findings::self_corrections_json(&event.self_corrections),
-            coerced: (!event.coerced.is_empty()).then(|| serde_json::to_string(&event.coerced).unwrap_or_default()),
-        }
-    }
-}
-
-impl<'a> OutcomeRow<'a> {
-    pub(super) fn of(append: &'a Append, event: &'a Settled) -> Self {
-        let advice: Option<&Advice> = event.advice.as_ref();
-        let circumstances = event.circumstances.as_ref();
-        Self {
-            shard: append.shard().0,
-            tenant_id: append.tenant.0,
-            epoch: append.epoch,
-            session_id: event.session.as_str(),
-            permit_seq: big(event.permit_seq),
-            seq: big(event.seq),
-            root_id: append.root.as_str(),
-            call_id: event.call_id.as_str(),
-            at_ms: event.at.as_millis(),
-            status: code(&OutcomeStatus::ALL, &event.status),
-            failure: event.failure.map(|kind| code(&FailureKind::ALL, &kind)),
-            error_signature: event.error_signature.as_deref(),
-            digest: event.digest.as_ref().map(|digest| &digest.0[..]),
-            progress: event.progress,
-            retryable: advice.map(|advice| advice.retryable),
-            retry_after_ms: advice.map(|advice| big(advice.retry_after_ms)),
-            retries_remaining: advice.map(|advice| int(advice.max_retries_remaining)),
-            p_success: advice.map(|advice| advice.p_success),
-            p_low: advice.map(|advice| advice.interval.0),
-            p_high: advice.map(|advice| advice.interval.1),
-            confidence: advice.map(|advice| advice.confidence as i16),
-            basis: advice.map(|advice| code(&Basis::ALL, &advice.basis)),
-            guard: advice.and_then(|advice| advice.guard).map(|guard| code(&Guard::ALL, &guard) + 1),
-            lease_ms: event.lease_until.map(Timestamp::as_millis),
-            by_lease: event.by_lease,
-            input_tokens: unless_zero(event.usage.input_tokens),
-            output_tokens: unless_zero(event.usage.output_tokens),
-            cache_read_tokens: unless_zero(event.usage.cache_read_tokens),
-            cache_write_tokens: unless_zero(event.usage.cache_write_tokens),
-            cost_micros: unless_zero(event.usage.cost_micros),
-            duration_ms: event.duration_ms.map(big),
-            is_complete: event.is_complete,
-            total_matches: event.total_matches.map(big),
-            progress_note: event.progress_note.as_deref(),
-            result: event.result.as_deref(),
-            result_bytes: event.result_bytes.map(big),
-            error_message: event.error_message.as_deref(),
-            follow_up_ok: event.follow_up_ok,
-            trials: advice.map(|advice| advice.trials),
-            as_of_ms: advice.and_then(|advice| advice.as_of).map(Timestamp::as_millis),
-            probe: advice.map(|advice| advice.probe),
-            tool_state: circumstances.map(|then| code(&ToolState::ALL, &then.tool)),
-            failure_share: circumstances.map(|then| then.failure_share),
-            failures: circumstances.map(|then| int(then.failures)),
-            failing_ms: circumstances.map(|then| big(then.failing_ms)),
-            kept: event.kept,
-            marks: event.marks.as_deref().map(marks::json),
-            news: event.news,
-            gist: event.gist.as_ref().map(|gist| gist.says.as_str()),
-            error_line: event.error_line.as_deref(),
-            whole_bytes: event.whole.map(|whole| big(whole.bytes)),
-            whole_sha256: event.whole.as_ref().map(|whole| &whole.sha256[..]),
-            trace_id: append.trace.as_ref().map(|trace| &trace.0[..]),
-            made: event.gist.as_ref().and_then(|gist| gist.made.as_deref()),
-            effect_open: event.effect_open,
-            key_sent: event.key_sent,
-            inferred: event.inferred,
-            double_effect: event.double_effect,
-            repeat: advice.map(|advice| code(&Repeat::ALL, &advice.repeat) + 1),
-            witness: event.witness.as_ref().map(|witness| &witness.0[..]),
-        }
-    }
-}
-
-impl<'a> LedgerRowOut<'a> {
-    pub(super) fn of(append: &'a Append, change: &'a LedgerChange) -> Self {
-        let row: &LedgerRow = &change.row;
-        Self {
-            shard: Shard::of_ledger(append.tenant, &append.root, &change.key).0,
-            tenant_id: append.tenant.0,
-            ledger_key: &change.key.0,
-            expected: big(change.expected),
-            state: code(&LedgerState::ALL, &row.state),
-            root_id: row.root.as_str(),
-            session_id: row.session.as_str(),
-            call_id: row.call_id.as_str(),
-            epoch: append.epoch,
-            fingerprint: &row.fingerprint.0,
-            seq: big(row.seq),
-            occurrence: big(row.occurrence),
-            attempt: int(row.attempt),
-            permitted_ms: row.permitted_at.as_millis(),
-            lease_ms: row.lease_until.as_millis(),
-            settled_ms: row.settled_at.map(Timestamp::as_millis),
-            digest: row.digest.as_ref().map(|digest| &digest.0[..]),
-            retryable: row.retryable,
-            retry_after_ms: big(row.retry_after_ms),
-            retries_remaining: int(row.retries_remaining),
-            guard: row.guard.map(|guard| code(&Guard::ALL, &guard) + 1),
-            key_sent: row.key_sent,
-        }
-    }
 }
 
 /// A permit from its columns; none for a call that was not let through.

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use sqlx::{PgConnection, Row as _};
+use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 
 use super::{
     Store,
+    codes::STOP,
     decode::{Loaded, at, count},
     writer::QUEUE_MAX,
 };
@@ -112,19 +113,19 @@ async fn questions(conn: &mut PgConnection, tenants: &[TenantId]) -> Loaded<Ques
 /// Sessions whose newest judgement is a STOP of the last hour. Of each session one row is read beside its STOPs, and of
 /// each tenant the newest STOPs alone, so that a storm of them costs as much as [`STOPS_MAX`].
 pub(super) async fn stopped(conn: &mut PgConnection, tenants: &[TenantId]) -> Loaded<u64> {
-    let row = sqlx::query(
+    let row = sqlx::query(AssertSqlSafe(format!(
         "select count(*) as stopped from (
            select distinct c.shard, c.tenant_id, c.epoch, c.session_id from unnest($1::int8[]) t(id)
            cross join lateral (
              select c.shard, c.tenant_id, c.epoch, c.session_id from call c
-             where c.tenant_id = t.id and c.decision = 5 and c.at > now() - interval '1 hour'
+             where c.tenant_id = t.id and c.decision = {STOP} and c.at > now() - interval '1 hour'
              order by c.at desc limit $2) c) s
          cross join lateral (
            select d.decision from call d
            where d.shard = s.shard and d.tenant_id = s.tenant_id and d.epoch = s.epoch and d.session_id = s.session_id
            order by d.seq desc limit 1) n
-         where n.decision = 5",
-    );
+         where n.decision = {STOP}"
+    )));
     let tenants: Vec<i64> = tenants.iter().map(|tenant| tenant.0).collect();
     count(&row.bind(tenants).bind(STOPS_MAX).fetch_one(conn).await?, "stopped")
 }
@@ -136,12 +137,12 @@ async fn stopped_at(
     tenant: TenantId,
     times: &[Timestamp],
 ) -> Loaded<BTreeMap<Timestamp, u64>> {
-    let rows = sqlx::query(
+    let rows = sqlx::query(AssertSqlSafe(format!(
         "with stops as materialized (
            select s.session_id, s.at, least(s.at + interval '1 hour', n.at) as until
            from (
              select c.shard, c.epoch, c.session_id, max(c.seq) as seq, max(c.at) as at from call c
-             where c.tenant_id = $1 and c.decision = 5
+             where c.tenant_id = $1 and c.decision = {STOP}
                and c.at > to_timestamp($2 / 1000.0) - interval '1 hour' and c.at <= to_timestamp($3 / 1000.0)
              group by 1, 2, 3, floor(extract(epoch from c.at) / 60)) s
            left join lateral (
@@ -154,8 +155,8 @@ async fn stopped_at(
          cross join lateral generate_series(
            ceil(extract(epoch from s.at) / 60)::bigint, ceil(extract(epoch from s.until) / 60)::bigint - 1) m(minute)
          where m.minute = any($4)
-         group by 1",
-    );
+         group by 1"
+    )));
     let [Some(first), Some(last)] = [times.first(), times.last()] else { return Ok(BTreeMap::new()) };
     let all: Vec<i64> = times.iter().map(|time| time.as_millis() / MINUTE_MS).collect();
     let rows = rows.bind(tenant.0).bind(first.as_millis()).bind(last.as_millis()).bind(all).fetch_all(conn).await?;

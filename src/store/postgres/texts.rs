@@ -4,25 +4,12 @@
 use serde_json::{Map, Value};
 
 use super::{
+    columns::sealed,
     decode::Loaded,
-    sealed::{
-        ARGUMENTS, AUDITED, CLEARED, EDITED, ERROR, ERROR_LINE, GIST, JUSTIFICATION, MADE, NOTE, REASON, RESOURCE,
-        RESULT, SIGNATURE, WHY,
-    },
+    row::{CallRow, OutcomeRow},
+    sealed::{AUDITED, CLEARED, EDITED, REASON, WHY},
 };
 
-/// The columns that may be sealed, each with what it is of its event.
-pub(super) const CALL: [(&str, &str); 3] =
-    [("arguments", ARGUMENTS), ("resource", RESOURCE), ("justification", JUSTIFICATION)];
-pub(super) const OUTCOME: [(&str, &str); 7] = [
-    ("result", RESULT),
-    ("error_message", ERROR),
-    ("error_line", ERROR_LINE),
-    ("error_signature", SIGNATURE),
-    ("progress_note", NOTE),
-    ("gist", GIST),
-    ("made", MADE),
-];
 const EVENT: [(&str, &str); 1] = [("reason", REASON)];
 
 /// Hands each text of the row to `f`, with what it is and the event that it is bound to; `seq` is the row's own. Of
@@ -34,28 +21,31 @@ pub(super) fn each(
     f: &mut impl FnMut(&str, u64, &mut String) -> Loaded<()>,
 ) -> Loaded<()> {
     match kind {
-        "call" => columns(row, &CALL, seq, f),
-        "outcome" => columns(row, &OUTCOME, seq, f),
+        "call" => {
+            sealed(CallRow::LIST).try_for_each(|(column, _)| texts(row, &[(column, &format!("call.{column}"))], seq, f))
+        }
+        "outcome" => sealed(OutcomeRow::LIST)
+            .try_for_each(|(column, _)| texts(row, &[(column, &format!("outcome.{column}"))], seq, f)),
         "event" => {
-            columns(row, &EVENT, WHY, f)?;
+            texts(row, &EVENT, WHY, f)?;
             let clears = row.get_mut("detail").and_then(|detail| detail.get_mut("clears")?.as_object_mut());
-            clears.map_or(Ok(()), |clears| columns(clears, &[("resource", CLEARED)], seq, f))?;
+            clears.map_or(Ok(()), |clears| texts(clears, &[("resource", CLEARED)], seq, f))?;
             let edit = row.get_mut("detail").and_then(|detail| detail.get_mut("edit")?.as_object_mut());
-            edit.map_or(Ok(()), |edit| columns(edit, &[("arguments", EDITED)], seq, f))
+            edit.map_or(Ok(()), |edit| texts(edit, &[("arguments", EDITED)], seq, f))
         }
         "audit" => match row.remove("resealed").filter(|resealed| !resealed.is_null()) {
             Some(resealed) => {
                 row.insert("why".to_owned(), resealed);
                 let number = row.get("number").and_then(Value::as_u64).unwrap_or_default();
-                columns(row, &[("why", AUDITED)], number, f)
+                texts(row, &[("why", AUDITED)], number, f)
             }
-            None => columns(row, &[("why", REASON)], WHY, f),
+            None => texts(row, &[("why", REASON)], WHY, f),
         },
         _ => Ok(()),
     }
 }
 
-fn columns(
+fn texts(
     row: &mut Map<String, Value>,
     columns: &[(&str, &str)],
     seq: u64,

@@ -3,7 +3,11 @@
 
 use sqlx::{AssertSqlSafe, PgConnection, Row as _, postgres::PgRow};
 
-use super::decode::{Loaded, name};
+use super::{
+    codes::UNKNOWN,
+    decode::{Loaded, name},
+    tables::{self, Ends},
+};
 use callgate_core::domain::{
     ids::{SessionId, TenantId},
     shard::Shard,
@@ -93,7 +97,7 @@ fn is_done(now: &str) -> String {
          and not exists (select from session s join call c on {c} where {of_tree}
            and c.approval_id is not null and c.approval_expires_at > to_timestamp({now} / 1000.0))
          and not exists (select from session s join outcome o on {o} join call c on {c} and c.seq = o.permit_seq
-           where {of_tree} and o.status = 4 and c.once and not exists (
+           where {of_tree} and o.status = {UNKNOWN} and c.once and not exists (
              select from outcome n where n.shard = o.shard and n.tenant_id = o.tenant_id and n.epoch = o.epoch
                and n.session_id = o.session_id and n.permit_seq = o.permit_seq and n.seq > o.seq))
          and not exists (select from session s join retry_trial w on {w} where {of_tree})",
@@ -147,7 +151,7 @@ pub(super) type Tree = (i16, i64, String, i32);
 pub(super) async fn delete_below(conn: &mut PgConnection, trees: &[Tree], with_calls: bool) -> Loaded<u64> {
     let (shards, tenants): (Vec<i16>, Vec<i64>) = trees.iter().map(|tree| (tree.0, tree.1)).unzip();
     let (roots, days): (Vec<&str>, Vec<i32>) = trees.iter().map(|tree| (tree.2.as_str(), tree.3)).unzip();
-    for table in ["session_event", "session_owner"] {
+    for table in tables::ending(Ends::WithTree) {
         let sql = format!(
             "delete from {table} d using unnest($1::int2[], $2::int8[], $3::text[]) as x(shard, tenant_id, root_id)
              where d.shard = x.shard and d.tenant_id = x.tenant_id and d.root_id = x.root_id"
@@ -174,7 +178,7 @@ pub(super) async fn delete_below(conn: &mut PgConnection, trees: &[Tree], with_c
     );
     names.bind(&of.own_shards).bind(&of.tenants).bind(&of.names).bind(&of.roots).execute(&mut *conn).await?;
     let mut rows = 0;
-    for table in ["call", "outcome"].into_iter().filter(|_| with_calls) {
+    for table in tables::ending(Ends::WithMonth).filter(|_| with_calls) {
         let sql = format!(
             "delete from {table} d using unnest($1::int2[], $2::int8[], $3::int4[], $4::text[])
                as x(shard, tenant_id, day, session_id)

@@ -3,7 +3,7 @@
 
 use sqlx::{AssertSqlSafe, PgConnection};
 
-use super::decode::Loaded;
+use super::{codes::RUNNING, columns::sealed, decode::Loaded, row::OutcomeRow};
 use callgate_core::domain::{ids::TenantId, time::Timestamp};
 
 /// What stands where a rule's words were.
@@ -52,9 +52,12 @@ pub(super) async fn erase(
                and {alias}.at < to_timestamp($3 / 1000.0) and $4::int8 > 0"
         )
     };
-    let settles = "o.shard = c.shard and o.tenant_id = c.tenant_id and o.epoch = c.epoch
-        and o.session_id = c.session_id and o.permit_seq = c.seq and o.status > 0";
+    let settles = format!(
+        "o.shard = c.shard and o.tenant_id = c.tenant_id and o.epoch = c.epoch
+        and o.session_id = c.session_id and o.permit_seq = c.seq and o.status > {RUNNING}"
+    );
     let call = call_without_words(is_distributed);
+    let words: Vec<&str> = sealed(OutcomeRow::LIST).filter(|(_, sql)| *sql == "text").map(|(name, _)| name).collect();
     let statements = [
         format!(
             "update call c set {call} where {} and {HAS_WORDS} and not {IS_ASKED}
@@ -63,12 +66,13 @@ pub(super) async fn erase(
         ),
         format!("update call c set {call} from outcome o where {} and {settles} and {HAS_WORDS}", within("o")),
         format!(
-            "update outcome o set result = null, whole_bytes = null, whole_sha256 = null, error_message = null,
-               error_line = null, error_signature = null, progress_note = null, gist = null, made = null,
+            "update outcome o set {}, whole_bytes = null, whole_sha256 = null,
                marks = o.marks - array['named', 'numbers']
-             where {} and (o.result is not null or o.error_message is not null or o.error_line is not null
-               or o.progress_note is not null or o.gist is not null or o.made is not null)",
-            within("o")
+             where {} and ({})",
+            words.iter().map(|column| format!("{column} = null")).collect::<Vec<_>>().join(", "),
+            within("o"),
+            // One without a message has no signature.
+            words.iter().map(|column| format!("o.{column} is not null")).collect::<Vec<_>>().join(" or "),
         ),
         format!(
             "update session_event e set detail = e.detail #- '{{edit,arguments}}'

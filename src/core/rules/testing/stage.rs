@@ -284,18 +284,13 @@ impl Stage {
 
     fn request(&self, tool: &str, arguments: &str, call_id: &str, options: &Options) -> Result<Request, String> {
         let name = |e: crate::domain::ids::Invalid| e.problem;
+        let session = SessionId::parse("session", &self.session).map_err(name)?;
+        let call_id = CallId::parse("call_id", call_id).map_err(name)?;
+        let tool = ToolName::parse("tool", tool).map_err(name)?;
         Ok(Request {
-            asked_by: None,
-            user: None,
-            host: None,
-            tenant: DEFAULT_TENANT,
-            session: SessionId::parse("session", &self.session).map_err(name)?,
             parent: self.parent.as_ref().map(|p| SessionId::parse("parent", p)).transpose().map_err(name)?,
             run: self.run.as_ref().map(|run| RunId::parse("run", run)).transpose().map_err(name)?,
             agent: self.agent.as_ref().map(|agent| AgentId::parse("agent", agent)).transpose().map_err(name)?,
-            call_id: CallId::parse("call_id", call_id).map_err(name)?,
-            tool: ToolName::parse("tool", tool).map_err(name)?,
-            arguments: json::parse(arguments)?,
             usage: Usage { input_tokens: options.tokens, ..Usage::default() },
             cost_estimate_micros: options.cost_micros,
             justification: options.because.clone(),
@@ -303,6 +298,7 @@ impl Stage {
             sayable: options.sayable.clone(),
             phase: options.phase.clone(),
             witness: options.witness.clone(),
+            ..Request::new(DEFAULT_TENANT, session, call_id, tool, json::parse(arguments)?)
         })
     }
 

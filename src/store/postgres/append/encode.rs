@@ -202,9 +202,12 @@ impl<T: Value> Value for Option<T> {
     }
 }
 
-/// Defines a row with the `LIST` of its columns. One whose rare columns are all empty is written without them.
+/// Defines a row with the `LIST` of its columns. One whose rare columns are all empty is written without them. It is
+/// made of what is given by the statements before the columns and the expression of each.
 macro_rules! rows {
-    ($(#[$doc:meta])* $row:ident<$life:lifetime> { $($name:ident: $type:ty => $kind:expr),+ $(,)? }) => {
+    ($(#[$doc:meta])* $row:ident<$life:lifetime>($($given:ident: $of:ty),+) { $($before:tt)* } => {
+        $($name:ident: $type:ty = $value:expr => $kind:expr),+ $(,)?
+    }) => {
         $(#[$doc])*
         #[derive(Debug)]
         pub(super) struct $row<$life> {
@@ -212,7 +215,12 @@ macro_rules! rows {
         }
 
         #[allow(dead_code, reason = "not every table has rare columns")]
-        impl $row<'_> {
+        impl<$life> $row<$life> {
+            pub(super) fn of($($given: $of),+) -> Self {
+                $($before)*
+                Self { $($name: $value),+ }
+            }
+
             pub(super) const LIST: &'static [(&'static str, $crate::postgres::columns::Kind)] =
                 &[$((stringify!($name), $kind)),+];
 

@@ -1,10 +1,13 @@
 //! What call trees share: rows of the ledger, which stay without a name, so that nothing is done twice; and the
 //! findings of other trees that point to a call of the one that is forgotten.
 
-use sqlx::{PgConnection, Row as _};
+use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 
 use super::{
-    super::decode::{Loaded, hash, member, name},
+    super::{
+        codes::OF_TREE,
+        decode::{Loaded, hash, member, name},
+    },
     Forgetting, Trees, before, mark, shards,
 };
 use callgate_core::domain::{
@@ -18,10 +21,10 @@ use callgate_core::domain::{
 /// them, also where that was done before: what was begun once is finished by doing it again.
 pub(super) async fn unname(conn: &mut PgConnection, of: &Forgetting<'_>, roots: &[SessionId]) -> Loaded<Vec<[u8; 32]>> {
     let trees = Trees::of(of.tenant, roots);
-    let calls = sqlx::query(
+    let calls = sqlx::query(AssertSqlSafe(format!(
         "select distinct agent_id, share, fingerprint from call
-         where shard = any($1) and tenant_id = $2 and root_id = any($3) and attempt is not null and share > 0",
-    );
+         where shard = any($1) and tenant_id = $2 and root_id = any($3) and attempt is not null and share > {OF_TREE}"
+    )));
     let calls = calls.bind(&trees.shards).bind(of.tenant.0).bind(&trees.roots).fetch_all(&mut *conn).await?;
     let (mut places, mut keys, mut fingerprints) = (Vec::new(), Vec::new(), Vec::new());
     for call in &calls {

@@ -5,6 +5,7 @@ use sqlx::{PgConnection, Row as _, postgres::PgRow};
 use super::{
     super::{
         Store,
+        codes::RUNNING,
         decode::{self, Loaded, at, count, member, whole},
         export, look_up,
         sealed::{self, Opener},
@@ -146,7 +147,7 @@ async fn reports(conn: &mut PgConnection, place: &Place<'_>, opener: &Opener) ->
     let sql = format!(
         "select o.seq, o.result, o.error_message, o.whole_bytes, o.whole_sha256
          from call c join outcome o on o.shard = c.shard and o.tenant_id = c.tenant_id and o.epoch = c.epoch
-           and o.session_id = c.session_id and o.permit_seq = c.seq and o.status > 0
+           and o.session_id = c.session_id and o.permit_seq = c.seq and o.status > {RUNNING}
          where c.shard = $1 and c.tenant_id = $2 and c.epoch = ({OF_CALL}) and c.session_id = $4 and c.call_id = $5
          order by o.seq desc limit 1"
     );

@@ -2,7 +2,12 @@
 
 use sqlx::{PgConnection, Postgres, Row as _, postgres::PgArguments, query::Query};
 
-use super::super::{decode::Loaded, row::code, sealed::Opener};
+use super::super::{
+    codes::{RUNNING, UNKNOWN},
+    decode::Loaded,
+    row::code,
+    sealed::Opener,
+};
 use crate::sealing::MARK;
 use callgate_core::domain::{
     calls::CallFilter,
@@ -107,20 +112,25 @@ pub(super) fn condition() -> String {
              order by x.round desc limit 1) p
            left join lateral (
              select y.status, y.failure, y.lease_until from outcome y where {y} and y.permit_seq = p.seq
-             order by (y.status = 0), y.seq desc limit 1) o on true
-           where ($7 is null or $7 = {STATUS}) and ($8 is null or o.failure = $8)))
+             order by (y.status = {RUNNING}), y.seq desc limit 1) o on true
+           where ($7 is null or $7 = {status}) and ($8 is null or o.failure = $8)))
          and ($9::text is null or position($9 in lower(c.call_id)) > 0 or position($9 in lower(c.session_id)) > 0
            or (position($9 in lower(c.arguments)) > 0 and c.arguments not like '{MARK}%'))
          and ($10::bigint is null or c.at >= to_timestamp($10 / 1000.0))
          and ($11::bigint is null or c.at < to_timestamp($11 / 1000.0))",
         x = same("x"),
         y = same("y"),
+        status = status(),
     )
 }
 
 /// What came of a permit `p` whose last report is `o`.
-pub(super) const STATUS: &str = "case when o.status > 0 then o.status
-  when greatest(p.lease_until, o.lease_until) > now() then 0 when p.seq is not null then 4 end";
+pub(super) fn status() -> String {
+    format!(
+        "case when o.status > {RUNNING} then o.status
+           when greatest(p.lease_until, o.lease_until) > now() then {RUNNING} when p.seq is not null then {UNKNOWN} end"
+    )
+}
 
 pub(super) type Asked<'q> = Query<'q, Postgres, PgArguments>;
 

@@ -4,11 +4,12 @@ use sqlx::{PgConnection, Row as _, postgres::PgRow};
 
 use super::{
     super::{
+        codes::RUNNING,
         decode::{Loaded, at, count, maybe_at, member, usage},
         findings,
         sealed::{self, Opener},
     },
-    filter::STATUS,
+    filter::status,
 };
 use crate::sealing::MARK;
 use callgate_core::domain::{
@@ -77,13 +78,14 @@ pub(super) async fn lines(conn: &mut PgConnection, opener: &Opener, keys: &[Key]
              and {x}.session_id = c.session_id"
         )
     };
+    let [f, x, y, z] = ["f", "x", "y", "z"].map(same);
     let sql = format!(
         "select k.shard, k.last_us, k.root_id, c.session_id, c.call_id, f.seq as first_seq, f.batch,
            (extract(epoch from f.at) * 1000)::bigint as first_ms, s.parent_id, s.depth, c.round, c.run_id, c.agent_id,
            c.tool, {JUDGEMENT},
            case when c.arguments like '{MARK}%' then c.arguments else left(c.arguments, {ARGUMENTS_MAX} + 1) end
              as arguments,
-           {STATUS} as status, o.failure, o.seq as settled_seq, o.error_line, o.gist,
+           {status} as status, o.failure, o.seq as settled_seq, o.error_line, o.gist,
            (extract(epoch from o.at) * 1000)::bigint as recorded_ms, o.duration_ms, o.result_bytes,
            encode(o.trace_id, 'hex') as report_trace, p.attempt as permitted,
            coalesce(u.input_tokens, 0)::bigint as input_tokens, coalesce(u.output_tokens, 0)::bigint as output_tokens,
@@ -104,7 +106,8 @@ pub(super) async fn lines(conn: &mut PgConnection, opener: &Opener, keys: &[Key]
            select x.seq, x.attempt, x.lease_until from call x where {x} and x.call_id = c.call_id
              and x.attempt is not null order by x.round desc limit 1) p on true
          left join lateral (
-           select x.* from outcome x where {x} and x.permit_seq = p.seq order by (x.status = 0), x.seq desc limit 1)
+           select x.* from outcome x where {x} and x.permit_seq = p.seq
+             order by (x.status = {RUNNING}), x.seq desc limit 1)
            o on true
          left join lateral (
            select sum(coalesce(x.cost_micros, 0) + coalesce(y.cost_micros, 0)) as cost_micros,
@@ -126,10 +129,7 @@ pub(super) async fn lines(conn: &mut PgConnection, opener: &Opener, keys: &[Key]
            select x.approval_id from call x where {x} and x.call_id = c.call_id and x.approval_id is not null
            order by x.round desc limit 1) a on true
          order by k.no",
-        f = same("f"),
-        x = same("x"),
-        y = same("y"),
-        z = same("z"),
+        status = status(),
     );
     let shards: Vec<i16> = keys.iter().map(|key| key.shard).collect();
     let roots: Vec<&str> = keys.iter().map(|key| key.place.root.as_str()).collect();

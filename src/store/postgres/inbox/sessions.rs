@@ -5,6 +5,7 @@ use sqlx::{PgConnection, Row as _, postgres::PgRow};
 use super::{
     super::{
         Store,
+        codes::{RUNNING, STOP},
         decode::{Loaded, at, count, member},
         row::code,
         sealed::Opener,
@@ -171,10 +172,10 @@ async fn of_trees(
            when t.open_calls > 0 and exists (select from call c where {of_session} and c.attempt is not null
              and not exists (
                select from outcome o where o.shard = c.shard and o.tenant_id = c.tenant_id and o.epoch = c.epoch
-                 and o.session_id = c.session_id and o.permit_seq = c.seq and o.status > 0)) then 2
-           when l.decision = 5 then 3 else 4 end)::int2 as standing) z
+                 and o.session_id = c.session_id and o.permit_seq = c.seq and o.status > {RUNNING})) then 2
+           when l.decision = {STOP} then 3 else 4 end)::int2 as standing) z
          where ($18::text is null or s.root_id <> $18 or (s.depth, s.session_id) > ($19, $20))
-           and ($21::int2 is null or z.standing = $21 or ($21 = 3 and l.decision = 5)) and {has_call}
+           and ($21::int2 is null or z.standing = $21 or ($21 = 3 and l.decision = {STOP})) and {has_call}
          order by k.no, s.depth, s.session_id limit $22"
     );
     let shards: Vec<i16> = trees.iter().map(|tree| tree.shard).collect();

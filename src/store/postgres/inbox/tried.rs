@@ -8,7 +8,7 @@ use super::{
         decode::{Loaded, count, name},
         sealed::Opener,
     },
-    JUDGED_LAST, OUTCOME, STORED, call,
+    JUDGED_LAST, STORED, call, outcome,
 };
 use crate::error::StoreError;
 use callgate_core::domain::{
@@ -113,8 +113,9 @@ async fn calls(
                and c.at < to_timestamp($6 / 1000.0) and {JUDGED_LAST}
              order by c.seq limit $7) c
            where t.shard = $1 and t.tenant_id = $2 and t.root_id = $3
-           order by c.seq limit $7) c {OUTCOME}
-         order by c.seq"
+           order by c.seq limit $7) c {}
+         order by c.seq",
+        outcome()
     );
     let rows = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(Shard::of(tenant, root).0).bind(tenant.0).bind(root.as_str());
     let rows = rows.bind(i64::try_from(after).unwrap_or(i64::MAX)).bind(since_us).bind(until.as_millis()).bind(PAGE);

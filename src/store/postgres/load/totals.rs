@@ -6,6 +6,7 @@ use sqlx::{Row as _, postgres::PgRow};
 
 use super::{OUTCOMES, Rows, same};
 use crate::postgres::{
+    codes::{CANCELLED, CHECK, ERROR, READ, RUNNING, SUCCESS, WRITE},
     columns::Column,
     controls::{self, EVENTS_MAX},
     decode::{Loaded, at, corrupt, count, hash, maybe_at, name},
@@ -83,7 +84,8 @@ fn sessions() -> Part {
          left join lateral (
            select coalesce(sum(c.reserved_micros), 0)::bigint as unsettled from #call c
            where {c} and c.seq >= l.run_from and c.attempt is not null and c.reserved_micros > 0 and not exists (
-             select from #outcome o where {settled} and o.permit_seq = c.seq and o.status in (1, 2, 3))) u on true
+             select from #outcome o where {settled} and o.permit_seq = c.seq
+               and o.status in ({SUCCESS}, {ERROR}, {CANCELLED}))) u on true
          left join lateral (select jsonb_object_agg(x.tool, x.calls)::text as by_tool from (
            select c.tool, count(*) as calls from #call c where {c} and c.seq >= l.run_from and c.attempt is not null
            group by 1) x) b on true"
@@ -105,7 +107,7 @@ fn seen() -> Part {
     let from = format!(
         "s cross join lateral (
            select o.seq, c.fingerprint, o.digest from #call c join #outcome o on {} and o.permit_seq = c.seq
-           where {} and o.status = 1 and o.digest is not null order by c.seq desc limit {SEEN_MAX}) x",
+           where {} and o.status = {SUCCESS} and o.digest is not null order by c.seq desc limit {SEEN_MAX}) x",
         same("o", "c"),
         same("c", "s")
     );
@@ -128,15 +130,17 @@ fn forgotten(rows_max: usize) -> Part {
         "s cross join lateral (select c.seq from #call c where {c} order by c.seq desc offset {} limit 1) w
          cross join lateral (select greatest(
            (select o.seq from (
-              select o.* from #outcome o where {of_s} and o.permit_seq < w.seq and o.status = 1
-                and exists (select from #call c where {c} and c.seq < w.seq and c.effect not in (1, 4))
+              select o.* from #outcome o where {of_s} and o.permit_seq < w.seq and o.status = {SUCCESS}
+                and exists (select from #call c where {c} and c.seq < w.seq and c.effect not in ({READ}, {CHECK}))
               order by o.seq desc offset 0) o
-            where exists (select from #call c where {of_o} and c.seq = o.permit_seq and c.effect not in (1, 4))
+            where exists (select from #call c where {of_o} and c.seq = o.permit_seq
+              and c.effect not in ({READ}, {CHECK}))
             limit 1),
            (select max(greatest(o.seq, c.seq)) from #call c left join #outcome o on {of_c} and o.permit_seq = c.seq
-            where {c} and c.seq < w.seq and c.attempt is not null and c.effect = 2
-              and coalesce(o.status, 0) not in (1, 2, 3)
-              and exists (select from #outcome f where {f} and f.permit_seq = c.seq and f.status > 0))) as seq) f",
+            where {c} and c.seq < w.seq and c.attempt is not null and c.effect = {WRITE}
+              and coalesce(o.status, {RUNNING}) not in ({SUCCESS}, {ERROR}, {CANCELLED})
+              and exists (select from #outcome f where {f} and f.permit_seq = c.seq
+                and f.status > {RUNNING}))) as seq) f",
         rows_max - 1
     );
     Part::new(columns([("no", "int8", "s.no"), ("seq", "int8", "f.seq")]), from)
@@ -186,8 +190,8 @@ fn changes() -> Part {
     let from = format!(
         "s cross join lateral (
            select c.seq, c.tool, c.fingerprint, c.resource from #call c
-           where {} and c.effect = 2 and c.resource is not null and c.attempt is not null and not exists (
-             select from #outcome o where {} and o.permit_seq = c.seq and o.status in (2, 3))
+           where {} and c.effect = {WRITE} and c.resource is not null and c.attempt is not null and not exists (
+             select from #outcome o where {} and o.permit_seq = c.seq and o.status in ({ERROR}, {CANCELLED}))
            order by c.seq desc limit {CHANGES_MAX}) w",
         same("c", "s"),
         same("o", "c")
