@@ -5,7 +5,7 @@
 //! server are one build.
 
 #[macro_use]
-extern crate callgate;
+extern crate callgate_client;
 
 mod pairs;
 mod simulate;

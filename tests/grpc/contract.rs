@@ -8,7 +8,6 @@ use callgate_proto::v1::{
     grant_service_client::GrantServiceClient, policy_service_client::PolicyServiceClient,
     server_service_client::ServerServiceClient, session_service_client::SessionServiceClient,
 };
-use callgate_server::grpc;
 use prost::Message as _;
 use prost_types::{FileDescriptorSet, MethodDescriptorProto, method_options::IdempotencyLevel};
 use serde_json::Value;
@@ -119,11 +118,11 @@ async fn whoever_answers_halts_grants_or_activates_says_who_it_is_in_the_metadat
     for (i, status) in refused.into_iter().enumerate() {
         let status = status.unwrap_or_else(|| panic!("case {i}: nobody did it"));
         assert_eq!(pair(&status), (Code::Unauthenticated, "CALLER_UNKNOWN".into()), "case {i}: {status:?}");
-        assert!(status.message().contains(grpc::BY), "case {i}: {status:?}");
+        assert!(status.message().contains(callgate_proto::BY), "case {i}: {status:?}");
     }
     let mut nobody_we_can_write = Request::new(halt.clone());
     let value = tonic::metadata::MetadataValue::try_from("é".as_bytes()).expect("opaque text");
-    nobody_we_can_write.metadata_mut().insert(grpc::BY, value);
+    nobody_we_can_write.metadata_mut().insert(callgate_proto::BY, value);
     let status = sessions.halt(nobody_we_can_write).await.expect_err("no name");
     assert_eq!(pair(&status), (Code::Unauthenticated, "CALLER_UNKNOWN".into()));
     let halted = sessions.halt(from(" eve ", halt)).await.expect("a halt").into_inner().halt.expect("a halt");

@@ -59,7 +59,7 @@ fn the_house_is_tidy() {
     let rules: BTreeSet<&str> = ids.clone().collect();
     violations.extend(check_registered(RULES, &NO_RULES, paths(), &rules));
     violations.extend(files.iter().flat_map(|(path, text)| check_siblings(path, text, &rules)));
-    let read = files.iter().filter(|(path, _)| !layout.is_test(path));
+    let read = files.iter().filter(|(path, _)| !is_test(path));
     violations.extend(read.flat_map(|(path, text)| check_linear(path, text, ROWS)));
     if let Ok(policy) = fs::read_to_string(FilePath::new(ROOT).join("deploy/policy.example.yaml")) {
         violations
