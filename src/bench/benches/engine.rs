@@ -1,8 +1,8 @@
 //! What one decision costs the engine alone, without network and store: one session with a full memory of 64 calls,
 //! every rule on and with its parameters, a hundred declared
 //! tools with schemas, conditions and normalisers, arguments of about 200 bytes. Figures, never assertions.
-//! The last line tells how the single decisions spread; on a busy machine its p99 is the scheduler's. An argument leaves
-//! out the cases whose name does not contain it.
+//! The last line tells how the single decisions spread; on a busy machine its p99 is the scheduler's. An argument keeps
+//! only the cases whose name contains it.
 
 #![allow(clippy::disallowed_methods, clippy::print_stdout, reason = "a benchmark reads the clock and prints figures")]
 
@@ -59,8 +59,8 @@ fn main() {
     spread(&bench);
 }
 
-/// Prints the median of many samples, and between which a tenth and nine tenths of them lie. Neither making what goes in
-/// nor dropping what comes out counts.
+/// Prints the median of many samples, and the tenth and ninetieth percentile. Neither making what goes in nor dropping
+/// what comes out counts.
 fn measure<I, O>(name: &str, mut input: impl FnMut() -> I, mut run: impl FnMut(I) -> O) {
     const SAMPLES: usize = 200;
     const SAMPLE: Duration = Duration::from_millis(20);
