@@ -4,14 +4,14 @@
 
 use std::{
     fs::{self, File},
-    io::{self, BufWriter, IsTerminal as _, Write},
+    io::{self, BufWriter, IsTerminal as _, Read, Write},
     path::{Path, PathBuf},
+    rc::Rc,
 };
 
-use anyhow::{Context as _, anyhow, bail};
-use indicatif::{ProgressBar, ProgressStyle};
-
 use super::source::Source;
+use anyhow::{anyhow, bail};
+use callgate_client::progress::Progress;
 use callgate_core::{
     offline::{judge::Judge, line::Line, summary::Summary},
     policy::{self, Policy},
@@ -49,15 +49,15 @@ pub fn run(args: &ReplayArgs) -> anyhow::Result<()> {
 /// As [`run`].
 pub fn run_to(args: &ReplayArgs, out: &mut dyn Write, err: &mut dyn Write) -> anyhow::Result<()> {
     let policy = args.policy.as_deref().map_or_else(|| Ok(Policy::default()), read_policy)?;
-    let bar = progress(&args.traces)?;
-    let sources = args.traces.iter().map(|path| open(path, &bar));
+    let progress = Rc::new(Progress::new(bytes(&args.traces)?));
+    let sources = args.traces.iter().map(|path| open(path, &progress));
     let judged = if args.json {
         run_on(sources, policy, args.enforce, &mut io::sink())
             .and_then(|summary| Ok(writeln!(out, "{}", summary.to_json()?).map(|()| summary)?))
     } else {
         run_on(sources, policy, args.enforce, out)
     };
-    bar.finish_and_clear();
+    progress.clear();
     let summary = match judged.map_err(|error| error.downcast::<io::Error>()) {
         Ok(summary) => summary,
         Err(Ok(error)) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
@@ -108,31 +108,38 @@ fn is_stdin(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-fn open(path: &Path, bar: &ProgressBar) -> anyhow::Result<Source> {
+fn open(path: &Path, progress: &Rc<Progress>) -> anyhow::Result<Source> {
     if is_stdin(path) {
-        return Source::new("stdin", bar.wrap_read(io::stdin().lock()));
+        return Source::new("stdin", io::stdin().lock());
     }
     let name = path.display().to_string();
     let file = File::open(path).map_err(|error| anyhow!("{name}: cannot be opened: {error}"))?;
-    Source::new(name, bar.wrap_read(file))
+    Source::new(name, Counted { file, progress: Rc::clone(progress) })
 }
 
-/// A bar over the bytes of all files, which thereby are known to be there before the first is judged. It would tear
-/// lines that go to the same terminal.
-fn progress(traces: &[PathBuf]) -> anyhow::Result<ProgressBar> {
-    let mut bytes = Some(0);
-    for path in traces {
-        let len = if is_stdin(path) {
-            None
-        } else {
-            Some(fs::metadata(path).map_err(|error| anyhow!("{}: cannot be opened: {error}", path.display()))?.len())
-        };
-        bytes = bytes.zip(len).map(|(all, one)| all + one);
+/// A file whose bytes are told as they are read.
+struct Counted {
+    file: File,
+    progress: Rc<Progress>,
+}
+
+impl Read for Counted {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let bytes = self.file.read(buffer)?;
+        self.progress.add(bytes as u64);
+        Ok(bytes)
     }
-    if !io::stderr().is_terminal() || io::stdout().is_terminal() {
-        return Ok(ProgressBar::hidden());
+}
+
+/// The bytes of all files, which thereby are known to be there before the first is judged; 0 where no progress is told.
+/// It would tear lines that go to the same terminal.
+fn bytes(traces: &[PathBuf]) -> anyhow::Result<u64> {
+    let mut bytes = 0;
+    for path in traces.iter().filter(|path| !is_stdin(path)) {
+        let file = fs::metadata(path).map_err(|error| anyhow!("{}: cannot be opened: {error}", path.display()))?;
+        bytes += file.len();
     }
-    let bar = bytes.map_or_else(ProgressBar::no_length, ProgressBar::new);
-    let style = ProgressStyle::with_template("{bar:30} {bytes} of {total_bytes}, {eta} left");
-    Ok(bar.with_style(style.context("the progress bar's template")?))
+    let is_told =
+        io::stderr().is_terminal() && !io::stdout().is_terminal() && !traces.iter().any(|path| is_stdin(path));
+    Ok(if is_told { bytes } else { 0 })
 }

@@ -1,10 +1,10 @@
 //! The server's log: a file of bounded size, and its end kept in memory for error texts.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::error::PrivatePostgresError;
 use super::process::last_lines;
@@ -99,7 +99,7 @@ impl ServerLog {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

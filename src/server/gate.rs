@@ -50,7 +50,7 @@ mod trees;
 
 mod waiting;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use self::{
     admission::Door, approvals::OpenQuestions, backtest::Trials, creations::Creations, credentials::Credentials,
@@ -233,9 +233,4 @@ impl Gate {
     pub async fn close(self) {
         self.store.close().await;
     }
-}
-
-/// No lock here is held over a panic: what it guards is whole whatever happened.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -5,13 +5,10 @@
 mod reports;
 mod slot;
 
-use std::{
-    collections::BTreeMap,
-    num::NonZeroUsize,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::BTreeMap, num::NonZeroUsize, sync::Arc};
 
 use lru::LruCache;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use self::reports::Reports;
@@ -31,11 +28,6 @@ const SLOT_BYTES: usize = 400;
 const FORGOTTEN_TREES_MAX: NonZeroUsize = NonZeroUsize::new(1_000).unwrap();
 /// Forgotten calls of one tree that are kept in mind.
 const FORGOTTEN_CALLS_MAX: usize = 512;
-
-/// A lock that outlives a panic of its holder: a slot's tree is dropped then, not trusted.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 type Key = (TenantId, SessionId);
 
@@ -138,7 +130,7 @@ impl Loading {
 
 impl Drop for Loading {
     fn drop(&mut self) {
-        lock(&self.loads).remove(&self.key);
+        self.loads.lock().remove(&self.key);
     }
 }
 
@@ -179,25 +171,25 @@ impl Slots {
     /// Trees in memory, and about how many bytes they take.
     #[must_use]
     pub fn size(&self) -> (usize, usize) {
-        let trees = lock(&self.trees);
+        let trees = self.trees.lock();
         (trees.by_use.len(), trees.bytes)
     }
 
     /// The root of a session, if it is known here.
     #[must_use]
     pub fn root(&self, tenant: TenantId, session: &SessionId) -> Option<SessionId> {
-        lock(&self.roots).get(&(tenant, session.clone())).cloned()
+        self.roots.lock().get(&(tenant, session.clone())).cloned()
     }
 
     /// Remembers the root of a session.
     pub fn set_root(&self, tenant: TenantId, session: &SessionId, root: &SessionId) {
-        lock(&self.roots).put((tenant, session.clone()), root.clone());
+        self.roots.lock().put((tenant, session.clone()), root.clone());
     }
 
     /// The slot of a tree, if it is in memory.
     #[must_use]
     pub fn get(&self, tenant: TenantId, root: &SessionId) -> Option<Arc<Slot>> {
-        let slot = lock(&self.trees).get(&(tenant, root.clone()))?;
+        let slot = self.trees.lock().get(&(tenant, root.clone()))?;
         slot.weigh();
         Some(slot)
     }
@@ -206,7 +198,7 @@ impl Slots {
     #[must_use]
     pub fn turn(&self, tenant: TenantId, root: &SessionId) -> Turn {
         let key = (tenant, root.clone());
-        let mut loads = lock(&self.loads);
+        let mut loads = self.loads.lock();
         if let Some(other) = loads.get(&key) {
             return Turn::Wait(other.clone());
         }
@@ -218,9 +210,9 @@ impl Slots {
     /// The slot of a tree that was just loaded, or the one that somebody else has put there meanwhile.
     pub fn put(&self, tree: CallTree) -> Arc<Slot> {
         let key = (tree.tenant, tree.root.clone());
-        let is_shared = lock(&self.trees).is_shared(&key);
+        let is_shared = self.trees.lock().is_shared(&key);
         let slot = Arc::new(Slot::new(tree, is_shared));
-        let mut trees = lock(&self.trees);
+        let mut trees = self.trees.lock();
         if let Some(known) = trees.get(&key) {
             return known;
         }
@@ -232,18 +224,18 @@ impl Slots {
     /// A tree that was in memory before, as it was stored once.
     #[must_use]
     pub fn take_stored(&self, tenant: TenantId, root: &SessionId) -> Option<Box<CallTree>> {
-        lock(&self.trees).take_stored(&(tenant, root.clone()))
+        self.trees.lock().take_stored(&(tenant, root.clone()))
     }
 
     /// Drops a slot whose change was refused, unless another has taken its place.
     pub fn invalidate(&self, tenant: TenantId, slot: &Arc<Slot>) {
         slot.invalidate();
-        lock(&self.trees).moved((tenant, slot.root().clone()), slot);
+        self.trees.lock().moved((tenant, slot.root().clone()), slot);
     }
 
     /// A call that its tree no longer remembers is asked about again: whoever decides on it from now on recalls it.
     pub fn miss(&self, tenant: TenantId, root: &SessionId, session: &SessionId, call_id: &CallId) {
-        let mut forgotten = lock(&self.forgotten);
+        let mut forgotten = self.forgotten.lock();
         let calls = forgotten.get_or_insert_mut((tenant, root.clone()), Vec::new);
         let call = (session.clone(), call_id.clone());
         if !calls.contains(&call) {
@@ -256,13 +248,13 @@ impl Slots {
     /// True when any call was asked about again that its tree had forgotten.
     #[must_use]
     pub fn has_missed(&self) -> bool {
-        !lock(&self.forgotten).is_empty()
+        !self.forgotten.lock().is_empty()
     }
 
     /// True for a call that its tree is known to have forgotten.
     #[must_use]
     pub fn is_missed(&self, tenant: TenantId, root: &SessionId, session: &SessionId, call_id: &CallId) -> bool {
-        let mut forgotten = lock(&self.forgotten);
+        let mut forgotten = self.forgotten.lock();
         let calls = forgotten.get(&(tenant, root.clone()));
         calls.is_some_and(|calls| calls.iter().any(|(of, missed)| missed == call_id && of == session))
     }
@@ -270,7 +262,7 @@ impl Slots {
     /// Forgets every tree that `is_gone`, by whose it is, its root, and when it began, where that is known: whoever is
     /// at work on one loses, and finds nothing.
     pub fn forget_trees(&self, is_gone: impl Fn(TenantId, &SessionId, Option<Timestamp>) -> bool) {
-        let mut trees = lock(&self.trees);
+        let mut trees = self.trees.lock();
         let began = |known: &Known| match known {
             Known::Here(slot) => slot.advance(|tree| tree.started_at),
             Known::Moved(stored) => stored.as_ref().map(|tree| tree.started_at),
@@ -285,18 +277,18 @@ impl Slots {
             }
         }
         drop(trees);
-        let mut roots = lock(&self.roots);
+        let mut roots = self.roots.lock();
         let gone = roots.iter().filter(|((tenant, _), root)| is_gone(*tenant, root, None)).map(|(key, _)| key.clone());
         gone.collect::<Vec<_>>().iter().for_each(|key| drop(roots.pop(key)));
         drop(roots);
-        let mut missed = lock(&self.forgotten);
+        let mut missed = self.forgotten.lock();
         let gone = missed.iter().map(|(key, _)| key).filter(|(tenant, root)| is_gone(*tenant, root, None)).cloned();
         gone.collect::<Vec<_>>().iter().for_each(|key| drop(missed.pop(key)));
     }
 
     /// Forgets where a session belongs; it is looked up again.
     pub fn forget_root(&self, tenant: TenantId, session: &SessionId) {
-        lock(&self.roots).pop(&(tenant, session.clone()));
+        self.roots.lock().pop(&(tenant, session.clone()));
     }
 }
 

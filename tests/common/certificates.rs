@@ -2,16 +2,12 @@
 
 use std::{
     fs, io,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     path::{Path, PathBuf},
     sync::Arc,
-    time::Duration,
 };
 
-use rcgen::{
-    BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, ExtendedKeyUsagePurpose, IsCa,
-    Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SanType, date_time_ymd,
-};
+use callgate_core::domain::time::Timestamp;
 use tokio::net::TcpStream;
 use tokio_rustls::{
     TlsConnector,
@@ -23,9 +19,21 @@ use tokio_rustls::{
 };
 use webpki::EndEntityCert;
 
+#[path = "x509.rs"]
+mod x509;
+
+use self::x509::{ALGORITHM, INTEGER, Key, SEQUENCE, extension, time, value};
+
+/// The end of what has none.
+const FOREVER: &str = "40960101000000Z";
+/// What a key is for, as the last byte of its name.
+const SERVER: u8 = 1;
+const CLIENT: u8 = 2;
+
 /// Who signs.
 pub(crate) struct Authority {
-    issuer: Issuer<'static, KeyPair>,
+    name: Vec<u8>,
+    key: Key,
     /// Its own certificate.
     pub(crate) pem: String,
 }
@@ -39,13 +47,11 @@ pub(crate) struct Pair {
 
 impl Authority {
     pub(crate) fn new(name: &str) -> Self {
-        let mut params = CertificateParams::new(Vec::new()).expect("no names");
-        params.distinguished_name.push(DnType::CommonName, name);
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        let key = KeyPair::generate().expect("a key");
-        let pem = params.self_signed(&key).expect("signed").pem();
-        Self { issuer: Issuer::new(params, key), pem }
+        let mut authority = Self { name: x509::name(name), key: Key::new(), pem: String::new() };
+        // An authority that signs certificates and lists.
+        let extensions = [extension(0x13, b"\x30\x03\x01\x01\xff"), extension(0x0f, b"\x03\x02\x01\x06")];
+        authority.pem = authority.certificate(&authority.key, &authority.name, FOREVER, &extensions.concat());
+        authority
     }
 
     /// For a server of this machine.
@@ -54,9 +60,12 @@ impl Authority {
     }
 
     pub(crate) fn server_named(&self, names: &[&str]) -> Pair {
-        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-        let params = CertificateParams::new(names).expect("names");
-        self.signed(params, ExtendedKeyUsagePurpose::ServerAuth)
+        let names = names.iter().map(|name| match name.parse() {
+            Ok(IpAddr::V4(address)) => value(0x87, &[&address.octets()]),
+            Ok(IpAddr::V6(address)) => value(0x87, &[&address.octets()]),
+            Err(_) => value(0x82, &[name.as_bytes()]),
+        });
+        self.signed("server", names.collect(), SERVER, FOREVER)
     }
 
     /// For a client of these names.
@@ -66,47 +75,51 @@ impl Authority {
 
     /// The same, with an end in seconds since 1970.
     pub(crate) fn client_until(&self, dns: &[&str], uris: &[&str], end: Option<u64>) -> Pair {
-        let mut params = CertificateParams::new(Vec::new()).expect("no names");
-        let ia5 = |name: &&str| (*name).try_into().expect("ASCII");
-        params.subject_alt_names = dns.iter().map(|name| SanType::DnsName(ia5(name))).collect();
-        params.subject_alt_names.extend(uris.iter().map(|uri| SanType::URI(ia5(uri))));
-        if let Some(end) = end {
-            params.not_after = date_time_ymd(1970, 1, 1) + Duration::from_secs(end);
-        }
-        self.signed(params, ExtendedKeyUsagePurpose::ClientAuth)
+        let dns = dns.iter().map(|name| value(0x82, &[name.as_bytes()]));
+        let uris = uris.iter().map(|uri| value(0x86, &[uri.as_bytes()]));
+        let end = end.map(|end| {
+            let end = Timestamp::from_millis(i64::try_from(end * 1_000).expect("a time"));
+            end.to_string().replace(['-', ':', 'T'], "")
+        });
+        self.signed("client", dns.chain(uris).collect(), CLIENT, end.as_deref().unwrap_or(FOREVER))
     }
 
     /// For a client without any name but that of its subject.
     pub(crate) fn client_called(&self, subject: &str) -> Pair {
-        let mut params = CertificateParams::new(Vec::new()).expect("no names");
-        params.distinguished_name.push(DnType::CommonName, subject);
-        self.signed(params, ExtendedKeyUsagePurpose::ClientAuth)
+        self.signed(subject, Vec::new(), CLIENT, FOREVER)
     }
 
     /// The list of what it has revoked, which ends in that year.
     pub(crate) fn revoked(&self, revoked: &[&Pair], ends: i32) -> String {
-        let revoked = revoked.iter().map(|pair| RevokedCertParams {
-            serial_number: serial(&pair.certificate).into(),
-            revocation_time: date_time_ymd(2024, 1, 1),
-            reason_code: None,
-            invalidity_date: None,
-        });
-        let list = CertificateRevocationListParams {
-            this_update: date_time_ymd(2024, 1, 1),
-            next_update: date_time_ymd(ends, 1, 1),
-            crl_number: 1_u64.into(),
-            issuing_distribution_point: None,
-            revoked_certs: revoked.collect(),
-            key_identifier_method: KeyIdMethod::Sha256,
-        };
-        list.signed_by(&self.issuer).expect("signed").pem().expect("PEM")
+        let begins = time("20240101000000Z");
+        let revoked: Vec<u8> = revoked
+            .iter()
+            .flat_map(|pair| value(SEQUENCE, &[&value(INTEGER, &[&serial(&pair.certificate)]), &begins]))
+            .collect();
+        let revoked = if revoked.is_empty() { revoked } else { value(SEQUENCE, &[&revoked]) };
+        let number = value(0xa0, &[&value(SEQUENCE, &[&extension(0x14, &value(INTEGER, &[&[1]]))])]);
+        let ends = time(&format!("{ends}0101000000Z"));
+        let parts = [&value(INTEGER, &[&[1]]), ALGORITHM, &self.name, &begins, &ends, &revoked, &number];
+        self.key.signed("X509 CRL", &parts)
     }
 
-    fn signed(&self, mut params: CertificateParams, purpose: ExtendedKeyUsagePurpose) -> Pair {
-        params.extended_key_usages = vec![purpose];
-        let key = KeyPair::generate().expect("a key");
-        let certificate = params.signed_by(&key, &self.issuer).expect("signed");
-        Pair { certificate: certificate.pem(), key: key.serialize_pem() }
+    fn signed(&self, subject: &str, names: Vec<Vec<u8>>, purpose: u8, ends: &str) -> Pair {
+        let key = Key::new();
+        let purpose = [b"\x30\x0a\x06\x08\x2b\x06\x01\x05\x05\x07\x03".as_slice(), &[purpose]].concat();
+        let mut extensions = extension(0x25, &purpose);
+        if !names.is_empty() {
+            extensions.extend(extension(0x11, &value(SEQUENCE, &[&names.concat()])));
+        }
+        let certificate = self.certificate(&key, &x509::name(subject), ends, &extensions);
+        Pair { certificate, key: key.pem() }
+    }
+
+    fn certificate(&self, key: &Key, subject: &[u8], ends: &str, extensions: &[u8]) -> String {
+        let version = value(0xa0, &[&value(INTEGER, &[&[2]])]);
+        let valid = value(SEQUENCE, &[&time("20000101000000Z"), &time(ends)]);
+        let extensions = value(0xa3, &[&value(SEQUENCE, &[extensions])]);
+        let parts = [&version, &x509::serial(), ALGORITHM, &self.name, &valid, subject, &key.public(), &extensions];
+        self.key.signed("CERTIFICATE", &parts)
     }
 }
 

@@ -1,14 +1,10 @@
 //! What the hooks of one conversation know of each other: a small file a session, for hosts that number no turns, or
 //! say nothing once a context is compacted. Lost, it costs a run that is not told from the last.
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    path::PathBuf,
-    sync::{Mutex, PoisonError},
-};
+use std::{collections::BTreeMap, fs, path::PathBuf};
 
 use callgate_proto::v1::RecordRequest;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -59,7 +55,7 @@ impl Remembered {
 
     /// The call that this hook asks about, if no answer came.
     pub(super) fn unanswered_call(&self) -> Option<Asked> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.asked.lock().take()
     }
 
     /// What hooks of the session were killed over, but for this call.
@@ -122,7 +118,7 @@ impl Memory for Remembered {
         // A host may run the tool of a hook that was killed.
         let killed = RecordRequest { not_started: false, ..cancellation.clone() };
         let asked = self.calls(session).and_then(|folder| Asked::note(&folder, &killed));
-        *self.asked.lock().unwrap_or_else(PoisonError::into_inner) = asked;
+        *self.asked.lock() = asked;
     }
 
     fn is_answered(&self) {

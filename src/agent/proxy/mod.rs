@@ -13,16 +13,11 @@ mod seen;
 mod state;
 mod wrap;
 
-use std::{
-    ffi::OsString,
-    path::PathBuf,
-    process::ExitCode,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{ffi::OsString, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use parking_lot::Mutex;
 use uuid::Uuid;
 
 pub use self::manage::{McpArgs, run};

@@ -2,13 +2,9 @@
 //! asked again; a report goes on being sent for longer, beside all else. A call is noted in a file while it is asked
 //! about, so that the next proxy calls it off where this one is killed.
 
-use std::{
-    collections::HashMap,
-    path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use tokio::{
     sync::watch,
     time::{Instant, sleep, timeout},
@@ -140,7 +136,7 @@ impl Plane {
 
     /// Notes a call, unless it is noted.
     fn note(&self, call_id: &str) {
-        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut asked = self.asked.lock();
         if !asked.contains_key(call_id)
             && let Some(note) = self.folder.as_ref().and_then(|folder| Asked::note(folder, &self.cancellation(call_id)))
         {
@@ -149,7 +145,7 @@ impl Plane {
     }
 
     fn noted(&self, call_id: &str) -> Option<Asked> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner).remove(call_id)
+        self.asked.lock().remove(call_id)
     }
 
     /// A call is answered in its server's place: nothing of it is open.

@@ -1,10 +1,8 @@
 //! Between clients and their server, by whatever way they speak: what is known of the messages in between.
 
-use std::{
-    collections::VecDeque,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::VecDeque, sync::Arc};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{sync::watch, time::Instant};
 
 use super::{ProxyOptions, outcomes, plane::Plane, seen::Seen};
@@ -87,7 +85,7 @@ pub(super) struct Running {
 
 impl Proxy {
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     pub(super) fn say(&self, text: &str) {

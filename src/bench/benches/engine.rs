@@ -1,11 +1,17 @@
 //! What one decision costs the engine alone, without network and store: one session with a full memory of 64 calls,
 //! every rule on and with its parameters, a hundred declared
 //! tools with schemas, conditions and normalisers, arguments of about 200 bytes. Figures, never assertions.
-//! The last line tells how the single decisions spread; on a busy machine its p99 is the scheduler's.
+//! The last line tells how the single decisions spread; on a busy machine its p99 is the scheduler's. An argument keeps
+//! only the cases whose name contains it.
 
 #![allow(clippy::disallowed_methods, clippy::print_stdout, reason = "a benchmark reads the clock and prints figures")]
 
-use std::{fmt::Write as _, hint::black_box, time::Instant};
+use std::{
+    env,
+    fmt::Write as _,
+    hint::black_box,
+    time::{Duration, Instant},
+};
 
 use callgate_core::{
     domain::{
@@ -30,7 +36,6 @@ use callgate_core::{
         profiles::Profiles,
     },
 };
-use criterion::{BatchSize, Criterion};
 
 const TOOLS: [(&str, EffectKind, &str); 4] = [
     ("mcp__orders__search_orders", EffectKind::Read, "order"),
@@ -47,13 +52,40 @@ struct Bench {
 }
 
 fn main() {
-    let mut criterion = Criterion::default().configure_from_args();
     let bench = Bench::with_a_full_window();
-    evaluate(&bench, &mut criterion);
-    record(&bench, &mut criterion);
-    decide(&bench, &mut criterion);
-    criterion.final_summary();
+    evaluate(&bench);
+    record(&bench);
+    decide(&bench);
     spread(&bench);
+}
+
+/// Prints the median of many samples, and the tenth and ninetieth percentile. Neither making what goes in nor dropping
+/// what comes out counts.
+fn measure<I, O>(name: &str, mut input: impl FnMut() -> I, mut run: impl FnMut(I) -> O) {
+    const SAMPLES: usize = 200;
+    const SAMPLE: Duration = Duration::from_millis(20);
+    /// Few enough that what goes in and comes out stays in the processor's cache.
+    const BATCH: u32 = 32;
+    if env::args().skip(1).any(|argument| !argument.starts_with('-') && !name.contains(&argument)) {
+        return;
+    }
+    let mut sample = || {
+        let (mut took, mut batches) = (Duration::ZERO, 0);
+        while took < SAMPLE {
+            let inputs: Vec<I> = (0..BATCH).map(|_| input()).collect();
+            let mut outputs = Vec::with_capacity(inputs.len());
+            let started = Instant::now();
+            outputs.extend(inputs.into_iter().map(|input| run(black_box(input))));
+            took += started.elapsed();
+            black_box(outputs);
+            batches += 1;
+        }
+        took.as_secs_f64() * 1e9 / f64::from(batches * BATCH)
+    };
+    let mut nanos: Vec<f64> = (0..SAMPLES).map(|_| sample()).collect();
+    nanos.sort_unstable_by(f64::total_cmp);
+    let at = |tenths| nanos[SAMPLES * tenths / 10];
+    println!("{name}: median {:.0} ns, {:.0} to {:.0} ns", at(5), at(1), at(9));
 }
 
 /// The median and the 99th percentile of single decisions, of calls of every kind that were not made before.
@@ -72,37 +104,27 @@ fn spread(bench: &Bench) {
     println!("engine/evaluate, {DECISIONS} decisions: median {:.1} us, p99 {:.1} us", micros(0.5), micros(0.99));
 }
 
-fn evaluate(bench: &Bench, criterion: &mut Criterion) {
+fn evaluate(bench: &Bench) {
     let last = CALLS_MAX;
-    let mut group = criterion.benchmark_group("engine");
     for (name, proposal) in [
-        ("evaluate, fresh call", bench.propose(last + 1, 0)),
-        ("evaluate, fresh undeclared call", bench.propose(last + 1, 3)),
-        ("evaluate, repeated call", bench.propose(last, 0)),
-        ("evaluate, declared write", bench.propose(last + 1, 1)),
+        ("engine/evaluate, fresh call", bench.propose(last + 1, 0)),
+        ("engine/evaluate, fresh undeclared call", bench.propose(last + 1, 3)),
+        ("engine/evaluate, repeated call", bench.propose(last, 0)),
+        ("engine/evaluate, declared write", bench.propose(last + 1, 1)),
     ] {
-        group.bench_function(name, |bencher| bencher.iter(|| bench.judge(black_box(&proposal))));
+        measure(name, || (), |()| drop(bench.judge(black_box(&proposal))));
     }
     let request = bench.request(last + 1, 0);
-    group.bench_function("propose", |bencher| {
-        bencher.iter_batched(
-            || request.clone(),
-            |request| bench.policy.propose(black_box(request)),
-            BatchSize::SmallInput,
-        );
-    });
+    measure("engine/propose", || request.clone(), |request| bench.policy.propose(request));
     let change = bench.allowed(&bench.propose(last + 1, 1));
-    group.bench_function("advance", |bencher| {
-        bencher.iter_batched(
-            || (bench.tree.clone(), change.clone()),
-            |(mut tree, change)| (engine::advance(&mut tree, black_box(change)), tree),
-            BatchSize::SmallInput,
-        );
-    });
-    group.finish();
+    measure(
+        "engine/advance",
+        || (bench.tree.clone(), change.clone()),
+        |(mut tree, change)| (engine::advance(&mut tree, change), tree),
+    );
 }
 
-fn record(bench: &Bench, criterion: &mut Criterion) {
+fn record(bench: &Bench) {
     let proposal = bench.propose(CALLS_MAX + 1, 0);
     let mut tree = bench.tree.clone();
     let _ = engine::advance(&mut tree, bench.allowed(&proposal));
@@ -126,21 +148,18 @@ fn record(bench: &Bench, criterion: &mut Criterion) {
     let unclear = "Traceback (most recent call last):\n  File \"/app/tools/orders.py\", line 88, in search\n    raise \
                    OrderError(f\"cannot ship order A-1042 in state draft\")\nOrderError: cannot ship order A-1042 in \
                    state draft";
-    let mut group = criterion.benchmark_group("engine");
     for (name, report) in [
-        ("record, success", success),
-        ("record, error with a status", error(Some("RateLimitError"), Some(429), throttled)),
-        ("record, error with a message only", error(None, None, unclear)),
+        ("engine/record, success", success),
+        ("engine/record, error with a status", error(Some("RateLimitError"), Some(429), throttled)),
+        ("engine/record, error with a message only", error(None, None, unclear)),
     ] {
-        group.bench_function(name, |bencher| {
-            bencher.iter(|| engine::record(&bench.policy, &tree, &bench.shared, black_box(&report), bench.now));
-        });
+        let recorded = || engine::record(&bench.policy, &tree, &bench.shared, black_box(&report), bench.now);
+        measure(name, || (), |()| drop(recorded()));
     }
-    group.finish();
 }
 
 /// One decision over five waits: profiles of 24 tools and 7 kinds with trials in every cell.
-fn decide(bench: &Bench, criterion: &mut Criterion) {
+fn decide(bench: &Bench) {
     use FailureKind::{Auth, Conflict, Internal, InvalidArgument, NotFound, RateLimited, Timeout};
     let tools: Vec<ToolName> =
         (0..24).map(|i| ToolName::parse("tool", &format!("mcp__orders__tool_{i:02}")).expect("valid")).collect();
@@ -172,15 +191,13 @@ fn decide(bench: &Bench, criterion: &mut Criterion) {
         seed: 0x9e37_79b9_7f4a_7c15,
         now,
     };
-    let mut group = criterion.benchmark_group("advise");
     for (name, case) in [
-        ("the first attempt, with all that may follow", case(Timeout, 1)),
-        ("the last attempt, nothing may follow", case(Timeout, 4)),
+        ("advise/the first attempt, with all that may follow", case(Timeout, 1)),
+        ("advise/the last attempt, nothing may follow", case(Timeout, 4)),
     ] {
         let params = Params::default();
-        group.bench_function(name, |bencher| bencher.iter(|| advise(&params, &profiles, black_box(&case))));
+        measure(name, || (), |()| advise(&params, &profiles, black_box(&case)));
     }
-    group.finish();
 }
 
 fn trial(tool: &ToolName, failure: FailureKind, state: RetryState, waited_ms: u64, ok: bool, at: Timestamp) -> Trial {

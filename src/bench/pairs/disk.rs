@@ -6,7 +6,7 @@ use std::{
     os::unix::fs::FileExt as _,
     path::Path,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     thread,
@@ -14,6 +14,7 @@ use std::{
 };
 
 use anyhow::Context as _;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::tally::{Percentiles, Times};
@@ -41,7 +42,7 @@ impl Disk {
                 if file.write_all_at(&PAGE, 0).and_then(|()| file.sync_data()).is_err() {
                     return;
                 }
-                times.lock().unwrap_or_else(PoisonError::into_inner).note(began.elapsed());
+                times.lock().note(began.elapsed());
                 thread::sleep(PAUSE);
             }
         })?;
@@ -50,7 +51,7 @@ impl Disk {
 
     /// What it took since this was asked last.
     pub(super) fn take(&self) -> Percentiles {
-        let mut times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut times = self.times.lock();
         std::mem::replace(&mut *times, Times::new()).percentiles()
     }
 }

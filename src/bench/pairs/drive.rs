@@ -2,13 +2,14 @@
 
 use std::{
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
 use anyhow::{Context as _, bail};
+use parking_lot::Mutex;
 use tokio::{
     task::JoinSet,
     time::{Instant, sleep, sleep_until},
@@ -123,7 +124,7 @@ impl Running {
     fn gather(&self, of: impl Fn(&mut Tally) -> Tally) -> Tally {
         let mut all = Tally::new();
         for tally in &self.round.tallies {
-            let noted = of(&mut tally.lock().unwrap_or_else(PoisonError::into_inner));
+            let noted = of(&mut tally.lock());
             all.add(&noted);
         }
         all
@@ -176,7 +177,7 @@ type Ended = (usize, Link, Agent, u64);
 
 async fn pair(round: &Round, connection: usize, link: &mut Link, agent: &mut Agent, intended: Instant) {
     let note = |write: &dyn Fn(&mut Tally)| {
-        write(&mut round.tallies[connection].lock().unwrap_or_else(PoisonError::into_inner));
+        write(&mut round.tallies[connection].lock());
     };
     let call = agent.call(&round.load);
     let failed = async |status: tonic::Status, method: &str| {

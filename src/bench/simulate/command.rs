@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::{Context as _, anyhow, bail};
-use indicatif::{ProgressBar, ProgressStyle};
+use callgate_client::progress::Progress;
 
 use super::{Plan, Setting, TOOLS_MIN, draw};
 
@@ -58,9 +58,9 @@ struct Seeds(Vec<u64>);
 /// A file or standard output that cannot be written.
 pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<()> {
     let plan = plan(args);
-    let bar = progress(plan.days())?;
-    let report = plan.run(&|days| bar.inc(days));
-    bar.finish_and_clear();
+    let progress = Progress::new(if io::stderr().is_terminal() { plan.days() } else { 0 });
+    let report = plan.run(&|days| progress.add(days));
+    progress.clear();
     match write!(io::stdout().lock(), "{report}") {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
         written => written.context("the output cannot be written")?,
@@ -107,15 +107,6 @@ fn read_seeds(text: &str) -> anyhow::Result<Seeds> {
         bail!("there have to be 1 to {SEEDS_MAX} seeds");
     }
     Ok(Seeds(seeds))
-}
-
-/// A bar over simulated days, where somebody looks at it.
-fn progress(days: u64) -> anyhow::Result<ProgressBar> {
-    if !io::stderr().is_terminal() {
-        return Ok(ProgressBar::hidden());
-    }
-    let style = ProgressStyle::with_template("{bar:30} {pos} of {len} simulated days, {eta} left");
-    Ok(ProgressBar::new(days).with_style(style.context("the progress bar's template")?))
 }
 
 #[cfg(test)]

@@ -1,20 +1,13 @@
 //! Who connects: accepted, counted, and given to its own task; TLS is spoken there, so that one who is slow at it holds
 //! up nobody.
 
-use std::{
-    collections::BTreeMap,
-    convert::Infallible,
-    error::Error,
-    io,
-    net::IpAddr,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, convert::Infallible, error::Error, io, net::IpAddr, sync::Arc, time::Duration};
 
 use http::{Request, Response};
 use http_body::Body;
 use hyper::{body::Incoming, service::Service};
 use hyper_util::{rt::TokioExecutor, server::conn::auto::Builder};
+use parking_lot::Mutex;
 use tokio::{
     net::TcpStream,
     sync::watch,
@@ -194,7 +187,7 @@ impl Server {
     }
 
     fn say(&self, trouble: Trouble, line: impl FnOnce(u64)) {
-        let mut said = self.0.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut said = self.0.said.lock();
         if let Some(times) = said.entry(trouble).or_default().happened(&Clock::System) {
             line(times);
         }

@@ -3,8 +3,10 @@
 use std::{
     collections::BTreeMap,
     net::{IpAddr, Ipv6Addr},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::Limits;
 
@@ -62,7 +64,7 @@ impl Places {
     }
 
     fn taken(&self) -> MutexGuard<'_, Taken> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+        self.taken.lock()
     }
 }
 

@@ -54,32 +54,23 @@ fn element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
 
 #[cfg(test)]
 mod tests {
-    use rcgen::{
-        BasicConstraints, CertificateParams, CertificateRevocationListParams, IsCa, Issuer, KeyIdMethod, KeyPair,
-        KeyUsagePurpose, date_time_ymd,
-    };
+    use base64::{Engine as _, prelude::BASE64_STANDARD};
 
     use super::*;
 
-    fn ending(year: i32) -> String {
-        let mut params = CertificateParams::new(Vec::new()).expect("no names");
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages = vec![KeyUsagePurpose::CrlSign];
-        let issuer = Issuer::new(params, KeyPair::generate().expect("a key"));
-        let list = CertificateRevocationListParams {
-            this_update: date_time_ymd(2024, 1, 1),
-            next_update: date_time_ymd(year, 1, 1),
-            crl_number: 1_u64.into(),
-            issuing_distribution_point: None,
-            revoked_certs: Vec::new(),
-            key_identifier_method: KeyIdMethod::Sha256,
-        };
-        list.signed_by(&issuer).expect("signed").pem().expect("PEM")
+    /// A list that ends then, with as much in it as is read, in PEM.
+    fn ending(kind: u8, at: &str) -> String {
+        let sequence =
+            |content: &[u8]| [&[SEQUENCE, 0x81, u8::try_from(content.len()).expect("short")], content].concat();
+        let until_next = b"\x02\x01\x01\x30\x00\x30\x00\x17\x0d240101000000Z";
+        let next = [&[kind, u8::try_from(at.len()).expect("short")], at.as_bytes()].concat();
+        let list = sequence(&sequence(&[&until_next[..], &next].concat()));
+        format!("-----BEGIN X509 CRL-----\n{}\n-----END X509 CRL-----\n", BASE64_STANDARD.encode(list))
     }
 
     #[test]
     fn a_list_ends_with_its_next_update() {
-        let (near, far) = (ending(2030), ending(2070));
+        let (near, far) = (ending(UTC_TIME, "300101000000Z"), ending(GENERALIZED_TIME, "20700101000000Z"));
         assert_eq!(first_list_end(near.as_bytes()), Some(1_893_456_000));
         assert_eq!(first_list_end(far.as_bytes()), Some(3_155_760_000));
         assert_eq!(first_list_end(format!("{far}{near}").as_bytes()), Some(1_893_456_000));
@@ -88,7 +79,7 @@ mod tests {
 
     #[test]
     fn what_is_cut_off_is_no_list() {
-        let list = ending(2030);
+        let list = ending(UTC_TIME, "300101000000Z");
         let whole = CertificateRevocationListDer::from_pem_slice(list.as_bytes()).expect("a list");
         for bytes in 0..whole.len() {
             assert_eq!(next_update(&whole[..bytes]), None, "{bytes}");

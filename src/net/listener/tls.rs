@@ -5,11 +5,12 @@
 use std::{
     fmt,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use tokio::{
     sync::watch,
     time::{MissedTickBehavior, interval},
@@ -137,7 +138,7 @@ impl Tls {
 
     /// One look at the files.
     fn look(&self) {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.seen.lock();
         let (texts, tried) = match read(&self.files) {
             Ok(texts) if texts == seen.used => {
                 seen.refused = None;

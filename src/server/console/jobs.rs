@@ -1,12 +1,9 @@
 //! Backtests that somebody has begun on a page: they go on while nobody looks, and what they came to is kept for an
 //! hour, in memory. Whoever may begin one sees those of their tenant.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use parking_lot::{Mutex, MutexGuard};
 use prost_types::Timestamp;
 use tokio::{sync::Notify, time::sleep};
 use tonic::{Status, Streaming};
@@ -57,7 +54,7 @@ pub(super) struct Jobs(Mutex<BTreeMap<String, Job>>);
 
 impl Jobs {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Job>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Begins one as this visitor, and gives its id.

@@ -12,13 +12,14 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use tokio::{sync::oneshot, time::timeout};
 
-use super::{NoAnswer, lock};
+use super::NoAnswer;
 use crate::telemetry::Metrics;
 use callgate_core::domain::ids::{SessionId, TenantId};
 use callgate_net::clock::{Clock, Seldom, Tick};
@@ -257,7 +258,7 @@ impl Door {
     ) -> Result<Seat, NoAnswer> {
         let patience = left.map_or(WAIT, |left| left.min(WAIT));
         let (tree, number, turn) = {
-            let mut line = lock(&self.line);
+            let mut line = self.line.lock();
             if line.is_open() {
                 line.working += weight;
                 self.metrics.entered(Duration::ZERO);
@@ -283,7 +284,7 @@ impl Door {
                 Ok(seat)
             }
             _ => {
-                let mut line = lock(&self.line);
+                let mut line = self.line.lock();
                 let wait = line.wait(&waiting.tree);
                 let crowded = self.turned_away(&mut line, wait);
                 // Its end locks the line, too.
@@ -296,7 +297,7 @@ impl Door {
 
     /// How many calls are at work, and how many wait.
     pub(super) fn load(&self) -> (usize, usize) {
-        let line = lock(&self.line);
+        let line = self.line.lock();
         (line.working, line.waiting)
     }
 
@@ -313,7 +314,7 @@ impl Door {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        let mut line = lock(&self.door.line);
+        let mut line = self.door.line.lock();
         line.answered(self.weight, &self.door.clock);
         let next: Vec<Waiter> = std::iter::from_fn(|| line.next()).collect();
         drop(line);
@@ -333,7 +334,7 @@ struct Waiting<'a> {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        lock(&self.door.line).leave(&self.tree, self.number);
+        self.door.line.lock().leave(&self.tree, self.number);
     }
 }
 

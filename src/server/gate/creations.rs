@@ -1,11 +1,12 @@
 //! What agents made of late, to be told to an agent that was restarted. Kept in memory: what another replica recorded
 //! is not known here. Who made it and by which call is kept, and never what: that stays where it can be forgotten.
 
-use std::{num::NonZeroUsize, sync::Mutex};
+use std::num::NonZeroUsize;
 
 use lru::LruCache;
+use parking_lot::Mutex;
 
-use super::{Gate, lock};
+use super::Gate;
 use callgate_core::{
     domain::{
         answer::Answer,
@@ -34,7 +35,7 @@ impl Creations {
     /// Remembers what a report that was stored tells.
     pub(super) fn recorded(&self, tenant: TenantId, recorded: &Recorded) {
         let Some((key, creation)) = &recorded.creation else { return };
-        lock(&self.0).put((tenant, key.clone()), Creation { name: None, ..creation.clone() });
+        self.0.lock().put((tenant, key.clone()), Creation { name: None, ..creation.clone() });
     }
 }
 
@@ -42,7 +43,7 @@ impl Gate {
     /// What the asking agent made last by this very call in another session, with its name; none once it is forgotten.
     pub(super) async fn creation(&self, policy: &Policy, tenant: TenantId, proposal: &Proposal) -> Option<Creation> {
         let key = (proposal.request.agent.clone()?, proposal.fingerprint);
-        let known = lock(&self.creations.0).get(&(tenant, key)).cloned();
+        let known = self.creations.0.lock().get(&(tenant, key)).cloned();
         let is_recent = |known: &Creation| engine::is_recent(policy, known, self.now());
         let known = known.filter(is_recent).filter(|known| known.call.session != proposal.request.session)?;
         let given = self.store.result(tenant, &known.call.session, &known.call.call_id).await.ok()??;

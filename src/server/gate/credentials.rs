@@ -7,16 +7,17 @@ use std::{
     net::IpAddr,
     num::NonZeroUsize,
     sync::{
-        Arc, Mutex, PoisonError, RwLock,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
 use lru::LruCache;
+use parking_lot::{Mutex, RwLock};
 use tokio::{sync::Semaphore, time::timeout};
 
-use super::{Gate, NoAnswer, failures::Failures, jwts::Jwts, lock};
+use super::{Gate, NoAnswer, failures::Failures, jwts::Jwts};
 use crate::auth::{certificate, file::Auth, jwt, token};
 use callgate_core::domain::{
     identity::{Credential, Identity},
@@ -130,16 +131,16 @@ struct Seen {
 
 impl Credentials {
     fn get(&self, id: &str) -> Option<Arc<Known>> {
-        self.tokens.read().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
+        self.tokens.read().get(id).cloned()
     }
 
     pub(super) fn forget(&self, id: &str) {
-        self.tokens.write().unwrap_or_else(PoisonError::into_inner).remove(id);
+        self.tokens.write().remove(id);
     }
 
     /// True for an id that was looked for a moment ago in vain.
     fn is_missing(&self, clock: &Clock, id: &str) -> bool {
-        lock(&self.missing).get(id).is_some_and(|looked| clock.elapsed(*looked) < MISSING)
+        self.missing.lock().get(id).is_some_and(|looked| clock.elapsed(*looked) < MISSING)
     }
 
     pub(super) fn made_one(&self) {
@@ -147,7 +148,7 @@ impl Credentials {
     }
 
     pub(super) fn mapping(&self) -> Option<Arc<Mapping>> {
-        self.mapping.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.mapping.read().clone()
     }
 }
 
@@ -191,7 +192,7 @@ impl Gate {
         }
         self.read_tokens(Some(shown.id)).await.map_err(|_| Refused::Unchecked)?;
         self.by_token(text, from).unwrap_or_else(|| {
-            lock(&self.credentials.missing).put(shown.id.to_owned(), self.clock.tick());
+            self.credentials.missing.lock().put(shown.id.to_owned(), self.clock.tick());
             Err(failed.map_or(Refused::Unknown(NO_SUCH), Refused::TooMany))
         })
     }
@@ -255,7 +256,7 @@ impl Gate {
         if let Some(why) = known.token.refused(self.now()) {
             return Some(Err(Refused::Unknown(why)));
         }
-        let mut seen = lock(&known.seen);
+        let mut seen = known.seen.lock();
         seen.is_noted = false;
         if let Some((last, identity)) = &seen.last
             && *last == from
@@ -271,7 +272,7 @@ impl Gate {
     /// A token that was read a moment ago, and is in use.
     fn held(&self, id: &str) -> Option<Arc<Known>> {
         let known = self.credentials.get(id)?;
-        let mut seen = lock(&known.seen);
+        let mut seen = known.seen.lock();
         seen.used = self.clock.tick();
         let is_fresh = self.clock.elapsed(seen.read) < HOLDS;
         drop(seen);
@@ -297,16 +298,15 @@ impl Gate {
     pub async fn map(&self, auth: Auth) -> Result<(), NoAnswer> {
         let names: Vec<String> = auth.tenants().into_iter().map(str::to_owned).collect();
         let tenants = self.store.tenants_named(&names).await?;
-        *self.credentials.mapping.write().unwrap_or_else(PoisonError::into_inner) =
-            Some(Arc::new(Mapping { auth, tenants }));
+        *self.credentials.mapping.write() = Some(Arc::new(Mapping { auth, tenants }));
         Ok(())
     }
 
     async fn read_tokens(&self, also: Option<&str>) -> Result<(), NoAnswer> {
         let started = self.clock.tick();
         let mut ids: Vec<String> = {
-            let mut known = self.credentials.tokens.write().unwrap_or_else(PoisonError::into_inner);
-            known.retain(|_, known| self.clock.elapsed(lock(&known.seen).used) < UNUSED);
+            let mut known = self.credentials.tokens.write();
+            known.retain(|_, known| self.clock.elapsed(known.seen.lock().used) < UNUSED);
             known.keys().cloned().collect()
         };
         // One that is known and too old is looked up like any other, and once.
@@ -314,11 +314,11 @@ impl Gate {
         let (read, any) = self.store.tokens_by_id(&ids).await?;
         self.credentials.any.fetch_or(any, Ordering::AcqRel);
         let mut read: BTreeMap<String, Token> = read.into_iter().map(|token| (token.id.clone(), token)).collect();
-        let mut known = self.credentials.tokens.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.credentials.tokens.write();
         for id in ids {
             match (read.remove(&id), known.get(&id)) {
                 (None, _) => drop(known.remove(&id)),
-                (Some(token), Some(before)) if is_as_before(&token, &before.token) => lock(&before.seen).read = started,
+                (Some(token), Some(before)) if is_as_before(&token, &before.token) => before.seen.lock().read = started,
                 (Some(token), _) => {
                     let seen = Mutex::new(Seen { read: started, used: started, is_noted: true, last: None });
                     known.insert(id, Arc::new(Known { token, seen }));
@@ -334,15 +334,15 @@ impl Gate {
     /// Stores which tokens were used since it was stored last.
     async fn note_use(&self) -> Result<(), NoAnswer> {
         {
-            let mut noted = lock(&self.credentials.noted);
+            let mut noted = self.credentials.noted.lock();
             if noted.is_some_and(|noted| self.clock.elapsed(noted) < NOTE_EVERY) {
                 return Ok(());
             }
             *noted = Some(self.clock.tick());
         }
         let used: Vec<String> = {
-            let known = self.credentials.tokens.read().unwrap_or_else(PoisonError::into_inner);
-            let is_new = |known: &Known| !std::mem::replace(&mut lock(&known.seen).is_noted, true);
+            let known = self.credentials.tokens.read();
+            let is_new = |known: &Known| !std::mem::replace(&mut known.seen.lock().is_noted, true);
             known.iter().filter(|(_, known)| is_new(known)).map(|(id, _)| id.clone()).collect()
         };
         if used.is_empty() { Ok(()) } else { Ok(self.store.tokens_used(&used).await?) }

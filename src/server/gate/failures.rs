@@ -5,13 +5,12 @@
 use std::{
     net::{IpAddr, Ipv6Addr},
     num::NonZeroUsize,
-    sync::Mutex,
     time::Duration,
 };
 
 use lru::LruCache;
+use parking_lot::Mutex;
 
-use super::lock;
 use callgate_net::clock::{Clock, Tick};
 
 /// Failures of an address in [`SPAN`].
@@ -33,14 +32,14 @@ impl Default for Failures {
 impl Failures {
     /// How long this address has to wait; none when it may try.
     pub(super) fn wait(&self, clock: &Clock, from: Option<IpAddr>) -> Option<Duration> {
-        let all = lock(&self.0);
+        let all = self.0.lock();
         let (since, count) = all.peek(&site(from))?;
         SPAN.checked_sub(clock.elapsed(*since)).filter(|_| *count >= FAILURES_MAX)
     }
 
     /// It failed.
     pub(super) fn failed(&self, clock: &Clock, from: Option<IpAddr>) {
-        let mut all = lock(&self.0);
+        let mut all = self.0.lock();
         let (since, count) = all.get_or_insert_mut(site(from), || (clock.tick(), 0));
         if clock.elapsed(*since) >= SPAN {
             (*since, *count) = (clock.tick(), 0);

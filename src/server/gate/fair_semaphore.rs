@@ -5,11 +5,12 @@ use std::{
     collections::BTreeMap,
     num::NonZeroUsize,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
 };
 
+use parking_lot::Mutex;
 use tokio::{
     runtime::{Handle, RuntimeFlavor},
     sync::{OwnedSemaphorePermit, Semaphore},
@@ -109,7 +110,7 @@ impl FairSemaphore {
     }
 
     fn of(&self, tenant: TenantId) -> Arc<OfTenant> {
-        let mut tenants = self.of_tenants.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tenants = self.of_tenants.lock();
         if tenants.len() >= TENANTS_MAX {
             tenants.retain(|_, of| Arc::strong_count(of) > 1);
         }
@@ -139,14 +140,14 @@ mod tests {
             let (turns, order) = (Arc::clone(&turns), Arc::clone(&order));
             waiting.spawn(async move {
                 let _turn = turns.take(TenantId(tenant)).await.expect("a turn");
-                order.lock().expect("no panic").push(tenant);
+                order.lock().push(tenant);
                 yield_now().await;
             });
             yield_now().await;
         }
         drop(first);
         while waiting.join_next().await.is_some() {}
-        let order = order.lock().expect("no panic").clone();
+        let order = order.lock().clone();
         assert_eq!(order[..4], [2, 1, 2, 1], "{order:?}");
     }
 
@@ -162,13 +163,13 @@ mod tests {
             working.spawn(async move {
                 for _ in 0..parts {
                     let _turn = slot.all.acquire().await.expect("a turn");
-                    order.lock().expect("no panic").push(tenant);
+                    order.lock().push(tenant);
                     yield_now().await;
                 }
             });
         }
         while working.join_next().await.is_some() {}
-        let order = order.lock().expect("no panic").clone();
+        let order = order.lock().clone();
         assert_eq!(order[..6], [1, 2, 1, 2, 1, 2], "{order:?}");
         assert!(turns.slot(TenantId(1)).is_some());
     }

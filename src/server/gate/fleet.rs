@@ -4,13 +4,14 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     num::NonZeroUsize,
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::Duration,
 };
 
 use lru::LruCache;
+use parking_lot::Mutex;
 
-use super::{Gate, NoAnswer, lock, savings::Savings, seen::SHARED_BUDGETS};
+use super::{Gate, NoAnswer, savings::Savings, seen::SHARED_BUDGETS};
 use callgate_core::domain::{
     budget::Budgets,
     fleet::{self, Asked, BudgetUsed, Decided, Fleet, MINUTE_MS, Minute, Seen, Span},
@@ -170,7 +171,7 @@ impl Gate {
     /// # Errors
     /// [`NoAnswer`] when that cannot be read.
     pub async fn fleet(&self, tenant: TenantId) -> Result<Arc<Fleet>, NoAnswer> {
-        let shared = Arc::clone(lock(&self.fleets.0).get_or_insert_mut(tenant, Shared::default));
+        let shared = Arc::clone(self.fleets.0.lock().get_or_insert_mut(tenant, Shared::default));
         // Whoever comes while it is read waits for that, and asks nobody.
         let mut kept = shared.lock().await;
         if let Some((fleet, read)) = &kept.answer

@@ -1,11 +1,10 @@
 //! The kill switch: beside the trees, in memory on every replica, read each second.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex},
-};
+use std::{collections::BTreeMap, sync::Arc};
 
-use super::{Gate, NoAnswer, lock};
+use parking_lot::Mutex;
+
+use super::{Gate, NoAnswer};
 use callgate_core::domain::{
     audit::Actor,
     halt::{Halt, Halted},
@@ -18,16 +17,16 @@ pub(super) struct Halts(Mutex<BTreeMap<TenantId, Arc<[Halt]>>>);
 
 impl Halts {
     fn of(&self, tenant: TenantId) -> Arc<[Halt]> {
-        lock(&self.0).get(&tenant).cloned().unwrap_or_default()
+        self.0.lock().get(&tenant).cloned().unwrap_or_default()
     }
 
     /// The kind of every halt, of all tenants.
     pub(super) fn kinds(&self) -> Vec<&'static str> {
-        lock(&self.0).values().flat_map(|halts| halts.iter()).map(|halt| halt.what.kind()).collect()
+        self.0.lock().values().flat_map(|halts| halts.iter()).map(|halt| halt.what.kind()).collect()
     }
 
     fn set(&self, halts: BTreeMap<TenantId, Vec<Halt>>) {
-        *lock(&self.0) = halts.into_iter().map(|(tenant, halts)| (tenant, halts.into())).collect();
+        *self.0.lock() = halts.into_iter().map(|(tenant, halts)| (tenant, halts.into())).collect();
     }
 }
 

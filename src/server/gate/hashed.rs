@@ -2,10 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::{
-    lock,
-    policies::{ActivePolicy, Judges},
-};
+use super::policies::{ActivePolicy, Judges};
 use callgate_core::{
     domain::{hashing::Hashing, ids::TenantId},
     policy::Policy,
@@ -17,7 +14,7 @@ impl ActivePolicy {
         if self.built_in(tenant).hashing.mark() == hashing.mark() {
             return;
         }
-        let _known = lock(&self.revisions);
+        let _known = self.revisions.lock();
         self.keyed.rcu(|keyed| {
             let mut keyed = BTreeMap::clone(keyed);
             keyed.insert(tenant, hashed(&self.built_in, hashing));

@@ -5,12 +5,13 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     num::NonZeroUsize,
-    sync::{Arc, Mutex},
+    sync::Arc,
 };
 
 use lru::LruCache;
+use parking_lot::Mutex;
 
-use super::{Gate, NoAnswer, lock};
+use super::{Gate, NoAnswer};
 use callgate_core::{
     domain::{
         call::{Permit, Request},
@@ -73,14 +74,14 @@ impl Drop for Claim {
     fn drop(&mut self) {
         if !self.kept {
             self.tools.probing(&self.key, None);
-            lock(&self.tools.unused).push((self.key.clone(), self.until));
+            self.tools.unused.lock().push((self.key.clone(), self.until));
         }
     }
 }
 
 impl ToolHealth {
     pub(super) fn health(&self, tenant: TenantId, tool: &ToolName) -> Health {
-        let mut tools = lock(&self.tools);
+        let mut tools = self.tools.lock();
         tools.get(&(tenant, tool.clone())).map(|known| known.health.clone()).unwrap_or_default()
     }
 
@@ -99,7 +100,7 @@ impl ToolHealth {
     /// How many tools everybody leaves alone now, by tenant.
     pub(super) fn cooling(&self, now: Timestamp) -> BTreeMap<TenantId, u64> {
         let mut counts = BTreeMap::new();
-        for ((tenant, _), known) in lock(&self.tools).iter() {
+        for ((tenant, _), known) in self.tools.lock().iter() {
             if known.health.cooldown.is_some_and(|cooldown| cooldown.until > now) {
                 *counts.entry(*tenant).or_default() += 1;
             }
@@ -140,13 +141,13 @@ impl ToolHealth {
     }
 
     fn probing(&self, key: &Key, until: Option<Timestamp>) {
-        if let Some(known) = lock(&self.tools).get_mut(key) {
+        if let Some(known) = self.tools.lock().get_mut(key) {
             known.health.probed(until);
         }
     }
 
     fn update(&self, tenant: TenantId, tool: &ToolName, change: impl FnOnce(&mut Health, &mut Seen)) {
-        let mut tools = lock(&self.tools);
+        let mut tools = self.tools.lock();
         let known = tools.get_or_insert_mut((tenant, tool.clone()), Known::default);
         let seen = known.untold.get_or_insert_with(|| Seen {
             tenant,
@@ -161,7 +162,7 @@ impl ToolHealth {
     }
 
     fn take_untold(&self) -> Vec<Seen> {
-        lock(&self.tools).iter_mut().filter_map(|(_, known)| known.untold.take()).collect()
+        self.tools.lock().iter_mut().filter_map(|(_, known)| known.untold.take()).collect()
     }
 
     /// What could not be told is told with the next: newer facts stand, amounts add up.
@@ -180,7 +181,7 @@ impl ToolHealth {
     }
 
     fn take_over(&self, rows: &[HealthRow]) {
-        let mut tools = lock(&self.tools);
+        let mut tools = self.tools.lock();
         for row in rows {
             let known = tools.get_or_insert_mut((row.tenant, row.tool.clone()), Known::default);
             // What was seen since is told first, and comes back with the row.
@@ -218,7 +219,7 @@ impl Gate {
 
     /// Gives back what was claimed and not used. A claim that cannot be given back runs out by itself.
     pub(super) async fn give_back_claims(&self) {
-        let unused = std::mem::take(&mut *lock(&self.tools.unused));
+        let unused = std::mem::take(&mut *self.tools.unused.lock());
         for ((tenant, tool), until) in unused {
             if let Err(error) = Box::pin(self.store.release_probe(tenant, &tool, until)).await {
                 tracing::debug!(%error, %tool, "a claim was not given back; it runs out by itself");
@@ -243,7 +244,7 @@ impl Gate {
                 }
             }
         }
-        let since = *lock(&self.tools.looked_at);
+        let since = *self.tools.looked_at.lock();
         let since = since.map_or(Timestamp::default(), |at| Timestamp::from_millis(at.as_millis() - OVERLAP_MS));
         let asked = self.clock.tick();
         let rows = self.store.changed_health(since).await;
@@ -251,7 +252,7 @@ impl Gate {
         let rows = rows?;
         self.tools.take_over(&rows);
         if let Some(newest) = rows.iter().map(|row| row.changed_at).max() {
-            *lock(&self.tools.looked_at) = Some(newest);
+            *self.tools.looked_at.lock() = Some(newest);
         }
         Ok(())
     }

@@ -1,18 +1,14 @@
 //! Tokens of issuers, as this replica knows them: their issuers' keys, and who showed which a moment ago, since a
 //! signature costs as much to check as a whole call.
 
-use std::{
-    net::IpAddr,
-    num::NonZeroUsize,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{net::IpAddr, num::NonZeroUsize, sync::Arc, time::Duration};
 
 use lru::LruCache;
+use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::Notify;
 
-use super::{Gate, credentials::Refused, lock};
+use super::{Gate, credentials::Refused};
 use crate::auth::jwt::{self, Issuer, Keys};
 use callgate_core::domain::{
     identity::{Credential, Identity},
@@ -65,7 +61,7 @@ impl Gate {
     /// These are an issuer's keys from now on. What was signed by others holds no more.
     pub fn set_keys(&self, issuer: usize, keys: Keys) {
         let jwts = &self.credentials.jwts;
-        let mut all = lock(&jwts.keys);
+        let mut all = jwts.keys.lock();
         if all.len() <= issuer {
             all.resize(issuer + 1, None);
         }
@@ -73,7 +69,7 @@ impl Gate {
         all[issuer] = Some((Arc::new(keys), self.clock.tick()));
         drop(all);
         if is_new {
-            lock(&jwts.known).clear();
+            jwts.known.lock().clear();
         }
     }
 
@@ -86,7 +82,7 @@ impl Gate {
         let jwts = &self.credentials.jwts;
         let digest: Digest = Sha256::digest(text.as_bytes()).into();
         let now = self.now();
-        if let Some((last, identity)) = lock(&jwts.known).get(&digest)
+        if let Some((last, identity)) = jwts.known.lock().get(&digest)
             && *last == from
         {
             let holds = identity.until.is_some_and(|until| now < until);
@@ -94,7 +90,7 @@ impl Gate {
         }
         // To verify costs time of the processor: for those who have failed often it is done now and then.
         if let Some(wait) = self.credentials.failures.wait(&self.clock, from) {
-            let mut suspected = lock(&jwts.suspected);
+            let mut suspected = jwts.suspected.lock();
             if suspected.is_some_and(|last| self.clock.elapsed(last) < SUSPECTED_EVERY) {
                 return Err(Refused::TooMany(wait));
             }
@@ -103,7 +99,7 @@ impl Gate {
         let mapping = self.credentials.mapping().ok_or(Refused::Unknown("no issuer is known"))?;
         let place =
             jwt::issuer(&mapping.auth.issuers, text).ok_or(Refused::Unknown("the JWT's issuer is not known"))?;
-        let keys = lock(&jwts.keys).get(place).cloned().flatten();
+        let keys = jwts.keys.lock().get(place).cloned().flatten();
         let keys = keys.filter(|(_, read)| self.clock.elapsed(*read) < KEYS_HOLD).ok_or(Refused::Unchecked)?.0;
         if keys.lacks(text) {
             jwts.wanted.notify_waiters();
@@ -115,7 +111,7 @@ impl Gate {
         let from_text = from.map(|from| from.to_canonical().to_string());
         let identity = Identity { until: Some(known.until), ..known.is.identity(*tenant, credential, from_text) };
         let identity = Arc::new(identity);
-        lock(&jwts.known).put(digest, (from, Arc::clone(&identity)));
+        jwts.known.lock().put(digest, (from, Arc::clone(&identity)));
         Ok(identity)
     }
 }

@@ -2,12 +2,11 @@
 //! by the mark of the key of its hashes, which stands in the database: a replica without that key, or with another one,
 //! would not know again what the others have let through, and does not serve the tenant.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex},
-};
+use std::{collections::BTreeMap, sync::Arc};
 
-use super::{Gate, NoAnswer, lock};
+use parking_lot::Mutex;
+
+use super::{Gate, NoAnswer};
 use callgate_core::domain::{
     hashing::Hashing,
     ids::TenantId,
@@ -24,12 +23,12 @@ type Problem = (String, String);
 
 impl KeyProblems {
     fn has(&self, tenant: TenantId) -> bool {
-        lock(&self.0).contains_key(&tenant)
+        self.0.lock().contains_key(&tenant)
     }
 
     fn tell(&self, tenant: &Tenant, problem: String) {
         tracing::error!("{problem}");
-        lock(&self.0).insert(tenant.id, (tenant.name.clone(), problem));
+        self.0.lock().insert(tenant.id, (tenant.name.clone(), problem));
     }
 }
 
@@ -40,7 +39,7 @@ impl Gate {
     /// [`NoAnswer`]: they hold within a second.
     pub async fn set_tenant_keys(&self, named: BTreeMap<String, Arc<TenantKeys>>) -> Result<(), NoAnswer> {
         self.store.keyring().set(named);
-        lock(&self.key_problems.0).clear();
+        self.key_problems.0.lock().clear();
         self.read_tenants().await.map(drop)
     }
 
@@ -69,7 +68,7 @@ impl Gate {
     #[must_use]
     pub fn key_problems(&self) -> Vec<String> {
         let keyring = self.store.keyring();
-        let problems = lock(&self.key_problems.0);
+        let problems = self.key_problems.0.lock();
         let of_named = problems.values().filter(|(name, _)| keyring.named(name).is_some());
         of_named.map(|(_, problem)| problem.clone()).collect()
     }

@@ -1,13 +1,11 @@
 //! What retries came to, and refusals for arguments: counted by one replica at a time in the store, read back by all.
 //! Nothing that must hold depends on it.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use super::{Gate, NoAnswer, lock};
+use parking_lot::Mutex;
+
+use super::{Gate, NoAnswer};
 use callgate_core::{
     domain::{
         ids::TenantId,
@@ -32,21 +30,21 @@ pub(super) struct Learned {
 impl Learned {
     /// How long ago it was last looked for news; since the start, where that never was.
     pub(super) fn age(&self, clock: &Clock) -> Duration {
-        clock.elapsed(lock(&self.looked_at).unwrap_or_default())
+        clock.elapsed(self.looked_at.lock().unwrap_or_default())
     }
 
     fn known(&self, tenant: TenantId) -> Option<Arc<Profiles>> {
-        lock(&self.tenants).get(&tenant).map(|(_, profiles)| Arc::clone(profiles))
+        self.tenants.lock().get(&tenant).map(|(_, profiles)| Arc::clone(profiles))
     }
 
     /// Tenants whose profiles are of another version.
     fn outdated(&self, version: u64) -> Vec<TenantId> {
         let is_old = |(tenant, (known, _)): (&TenantId, &(u64, _))| (*known != version).then_some(*tenant);
-        lock(&self.tenants).iter().filter_map(is_old).collect()
+        self.tenants.lock().iter().filter_map(is_old).collect()
     }
 
     fn correct(&self, tenant: TenantId, read: SelfCorrections) {
-        if let Some((_, known)) = lock(&self.tenants).get_mut(&tenant)
+        if let Some((_, known)) = self.tenants.lock().get_mut(&tenant)
             && known.self_corrections != read
         {
             Arc::make_mut(known).self_corrections = read;
@@ -70,7 +68,7 @@ impl Gate {
         for tenant in self.learned.outdated(version) {
             self.load_profiles(tenant, version).await?;
         }
-        *lock(&self.learned.looked_at) = Some(self.clock.tick());
+        *self.learned.looked_at.lock() = Some(self.clock.tick());
         Ok(())
     }
 
@@ -79,7 +77,7 @@ impl Gate {
     /// # Errors
     /// [`NoAnswer`]: what was known before stands.
     pub async fn learn_self_corrections(&self) -> Result<(), NoAnswer> {
-        let tenants: Vec<TenantId> = lock(&self.learned.tenants).keys().copied().collect();
+        let tenants: Vec<TenantId> = self.learned.tenants.lock().keys().copied().collect();
         for tenant in tenants {
             let read = self.store.self_corrections(tenant).await?;
             self.learned.correct(tenant, SelfCorrections::restore(read));
@@ -108,7 +106,7 @@ impl Gate {
         };
         let (estimate, layer) = (Estimate::restore(&counts), Layer::restore(&residuals));
         let profiles = Arc::new(Profiles { estimate, layer, self_corrections });
-        lock(&self.learned.tenants).insert(tenant, (version, Arc::clone(&profiles)));
+        self.learned.tenants.lock().insert(tenant, (version, Arc::clone(&profiles)));
         Ok(profiles)
     }
 }

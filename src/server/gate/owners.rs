@@ -1,15 +1,12 @@
 //! Whose sessions are: an agent works in those that its own credential has opened, and in those of whom it works for.
 //! The first who asks in a call tree with a credential has it, on every replica.
 
-use std::{
-    num::NonZeroUsize,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
 use lru::LruCache;
+use parking_lot::Mutex;
 
-use super::{Gate, NoAnswer, lock};
+use super::{Gate, NoAnswer};
 use callgate_core::domain::{
     identity::Identity,
     ids::{SessionId, TenantId},
@@ -39,7 +36,7 @@ impl Default for Owners {
 impl Owners {
     /// Forgets whose those trees are that are `is_gone`.
     pub(super) fn forget(&self, is_gone: impl Fn(TenantId, &SessionId) -> bool) {
-        let mut owners = lock(&self.0);
+        let mut owners = self.0.lock();
         let gone = owners.iter().map(|(key, _)| key).filter(|(tenant, root)| is_gone(*tenant, root)).cloned();
         gone.collect::<Vec<_>>().iter().for_each(|key| drop(owners.pop(key)));
     }
@@ -79,7 +76,7 @@ impl Gate {
             (None, None) => session.clone(),
         };
         let key = (tenant, root);
-        let known = lock(&self.owners.0).get(&key).cloned();
+        let known = self.owners.0.lock().get(&key).cloned();
         let owner = match known {
             Some((owner, _)) => Some(owner),
             None => {
@@ -89,7 +86,7 @@ impl Gate {
                 };
                 let owner: Option<Arc<str>> = read.map(Arc::from);
                 if let Some(owner) = &owner {
-                    lock(&self.owners.0).put(key, (Arc::clone(owner), self.clock.tick()));
+                    self.owners.0.lock().put(key, (Arc::clone(owner), self.clock.tick()));
                 }
                 owner
             }
@@ -100,14 +97,14 @@ impl Gate {
     /// Sees to it that a tree that is about to begin is stored as whose it is taken for here.
     pub(super) async fn begin_as_theirs(&self, tenant: TenantId, root: &SessionId) -> Result<(), NoAnswer> {
         let key = (tenant, root.clone());
-        let known = lock(&self.owners.0).get(&key).cloned();
+        let known = self.owners.0.lock().get(&key).cloned();
         let Some((name, read)) = known else { return Ok(()) };
         if self.clock.elapsed(read) <= FRESH {
             return Ok(());
         }
         let owner = self.store.own(tenant, root, &name).await?;
         let is_theirs = *owner == *name;
-        lock(&self.owners.0).put(key, (Arc::from(owner), self.clock.tick()));
+        self.owners.0.lock().put(key, (Arc::from(owner), self.clock.tick()));
         // Whoever sends it again is told whose it is.
         if is_theirs { Ok(()) } else { Err(NoAnswer::Contention) }
     }

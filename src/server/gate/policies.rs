@@ -1,19 +1,15 @@
 //! The active policy: read each second, swapped under running judgements. A judgement is made wholly by the policy that
 //! was active when it began.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 
 use super::{
     Gate, NoAnswer,
     decide::TRIES_MAX,
     hashed::hashed,
-    lock,
     policy_check::{PolicyProblem, problems},
 };
 use crate::telemetry;
@@ -147,13 +143,13 @@ impl ActivePolicy {
     }
 
     fn has_read(&self, tenant: TenantId, revision: u64) -> bool {
-        lock(&self.revisions).get(&tenant).is_some_and(|read| read.last >= revision)
+        self.revisions.lock().get(&tenant).is_some_and(|read| read.last >= revision)
     }
 
     /// Takes over a revision that is newer than the one before: two looks at the store may end in the other order.
     /// Without a policy, the one before goes on, if there is one. Tells whether it was newer.
     fn read(&self, tenant: TenantId, revision: u64, policy: Option<Arc<Policy>>) -> bool {
-        let mut known = lock(&self.revisions);
+        let mut known = self.revisions.lock();
         let read = known.entry(tenant).or_default();
         if read.last >= revision {
             return false;
@@ -174,18 +170,18 @@ impl ActivePolicy {
 
     /// The activation that judges a tenant; 0 where none was ever active.
     fn judging(&self, tenant: TenantId) -> u64 {
-        lock(&self.revisions).get(&tenant).map_or(0, |read| read.judges)
+        self.revisions.lock().get(&tenant).map_or(0, |read| read.judges)
     }
 
     /// The activation that judges a tenant, and by how many it is older than the active one.
     pub(super) fn standing(&self, tenant: TenantId) -> (u64, u64) {
-        lock(&self.revisions).get(&tenant).map_or((0, 0), |read| (read.judges, read.last - read.judges))
+        self.revisions.lock().get(&tenant).map_or((0, 0), |read| (read.judges, read.last - read.judges))
     }
 
     /// By how many activations the policy that judges is older than the active one, of the tenant where it is the
     /// oldest; 0 where every tenant is judged by its active one.
     pub(super) fn behind(&self) -> u64 {
-        lock(&self.revisions).values().map(|read| read.last - read.judges).max().unwrap_or(0)
+        self.revisions.lock().values().map(|read| read.last - read.judges).max().unwrap_or(0)
     }
 }
 
@@ -327,7 +323,7 @@ impl Gate {
     pub fn watch_policies(&self) -> bool {
         let (behind, unconfirmed) = (self.policy.behind(), self.tenants.age(&self.clock));
         self.metrics.policies(behind, unconfirmed, self.policy.judging(DEFAULT_TENANT));
-        let mut alarm = lock(&self.policy.alarm);
+        let mut alarm = self.policy.alarm.lock();
         if behind == 0 && unconfirmed <= UNCONFIRMED_MAX {
             if alarm.take().is_some() {
                 telemetry::policy::caught_up();

@@ -3,13 +3,13 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Mutex,
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use tokio::{sync::mpsc, time::sleep};
 
-use super::{Gate, NoAnswer, lock, new_id};
+use super::{Gate, NoAnswer, new_id};
 use callgate_core::domain::{
     audit::Actor,
     forgetting::{Forgot, Mark, Marks, Run, Whom},
@@ -57,13 +57,13 @@ pub(super) struct Forgotten(Mutex<(BTreeMap<i64, Tick>, Option<Tick>)>);
 impl Forgotten {
     /// How far back is to be looked; none for a replica that has not looked for so long that marks may be gone.
     fn back(&self, clock: &Clock) -> Option<Duration> {
-        let silent = lock(&self.0).1.map_or(Duration::ZERO, |last| clock.elapsed(last));
+        let silent = self.0.lock().1.map_or(Duration::ZERO, |last| clock.elapsed(last));
         (silent + LOOKED_BACK < KEPT).then_some(silent + LOOKED_BACK)
     }
 
     /// Those of `all` that are to be applied: new ones, and those that were new a moment ago.
     fn applying(&self, all: Vec<Marks>, asked: Tick, clock: &Clock) -> Vec<Marks> {
-        let mut known = lock(&self.0);
+        let mut known = self.0.lock();
         let (seen, last) = &mut *known;
         *last = Some(asked);
         let ids: BTreeSet<i64> = all.iter().map(|marks| marks.id).collect();

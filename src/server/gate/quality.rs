@@ -4,14 +4,15 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     num::NonZeroUsize,
-    sync::{Arc, Mutex, Weak},
+    sync::{Arc, Weak},
     time::Duration,
 };
 
 use lru::LruCache;
+use parking_lot::Mutex;
 use tokio::time::timeout;
 
-use super::{Gate, NoAnswer, lock};
+use super::{Gate, NoAnswer};
 use callgate_core::domain::{
     finding::Level,
     ids::{TenantId, ToolName},
@@ -148,13 +149,13 @@ impl Gate {
     ) -> Result<QualityReport, NoAnswer> {
         let now = self.store.now();
         let first = (i64::from(now.day()) + 1 - i64::from(days)) * HOURS;
-        let shared = Arc::clone(lock(&self.qualities.0).get_or_insert_mut(tenant, Arc::default));
+        let shared = Arc::clone(self.qualities.0.lock().get_or_insert_mut(tenant, Arc::default));
         let counting = tokio::spawn(count(Arc::downgrade(self), Arc::clone(&shared), tenant, (first, now)));
         if let Ok(Ok(counted)) = timeout(WAIT, counting).await {
             counted?;
         }
         let mut told = {
-            let kept = lock(&shared.kept);
+            let kept = shared.kept.lock();
             let as_of = kept.counted.map(|counted| counted.at);
             let missing = kept.missing((first, hour(as_of.unwrap_or(now)) + 1));
             let counted_from = missing.map(|hour| begin(hour + 1).min(now));
@@ -247,7 +248,7 @@ async fn count(
     loop {
         let Some(gate) = gate.upgrade() else { return Ok(()) };
         let missing = {
-            let kept = lock(&shared.kept);
+            let kept = shared.kept.lock();
             kept.missing((first, kept.open))
         };
         let Some(hour) = missing else { return Ok(()) };
@@ -258,7 +259,7 @@ async fn count(
             true => QualityHour::default(),
             false => gate.store.quality_hour(tenant, (begin(hour), begin(hour + 1))).await?,
         };
-        let mut kept = lock(&shared.kept);
+        let mut kept = shared.kept.lock();
         if is_empty {
             let before = (day..hour).map(|hour| (hour, QualityHour::default()));
             kept.hours.extend(before);
@@ -272,7 +273,7 @@ impl Gate {
     /// Counts the open hours, and those that were open when it was done last, if it is time.
     async fn count_open(&self, shared: &Shared, tenant: TenantId, now: Timestamp) -> Result<(), StoreError> {
         let (was_open, counted) = {
-            let kept = lock(&shared.kept);
+            let kept = shared.kept.lock();
             (kept.open, kept.counted)
         };
         let rests = |last: Counted| last.took > CHEAP && self.clock.elapsed(last.began) < last.took * REST;
@@ -286,7 +287,7 @@ impl Gate {
         for hour in hours.into_iter().rev() {
             anew.push((hour, self.store.quality_hour(tenant, (begin(hour), begin(hour + 1))).await?));
         }
-        let mut kept = lock(&shared.kept);
+        let mut kept = shared.kept.lock();
         kept.hours.extend(anew);
         kept.open = open;
         kept.counted = Some(Counted { at: now, began, took: self.clock.elapsed(began) });

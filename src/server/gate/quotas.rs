@@ -1,12 +1,11 @@
 //! What a tenant may use of the plane, and what it is told past that. Counts of what is stored are some seconds old; no
 //! report is ever refused for them, since it ends what was let through.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Mutex,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Gate, NoAnswer, lock};
+use parking_lot::Mutex;
+
+use super::{Gate, NoAnswer};
 use callgate_core::domain::{
     ids::TenantId,
     tenant::{Quota, Quotas, TenantState},
@@ -31,7 +30,7 @@ impl Used {
     /// Takes `calls` of what a tenant may ask for in a second; false when so many are not left. A batch of more calls
     /// than a second has takes what it needs of the next ones.
     fn take(&self, tenant: TenantId, a_second: u64, calls: usize, clock: &Clock) -> bool {
-        let (most, mut buckets) = (a_second as f64, lock(&self.calls));
+        let (most, mut buckets) = (a_second as f64, self.calls.lock());
         let bucket = buckets.entry(tenant).or_insert_with(|| Bucket { left: most, at: clock.tick() });
         bucket.left = (bucket.left + clock.elapsed(bucket.at).as_secs_f64() * most).min(most);
         bucket.at = clock.tick();
@@ -83,9 +82,9 @@ impl Gate {
     pub async fn look_after_tenants(&self) -> Result<(), NoAnswer> {
         self.drop_marks().await?;
         for tenant in self.tenants() {
-            if tenant.state == TenantState::Deleted && !lock(&self.used.erased).contains(&tenant.id) {
+            if tenant.state == TenantState::Deleted && !self.used.erased.lock().contains(&tenant.id) {
                 if self.store.erase_tenant(tenant.id).await? {
-                    lock(&self.used.erased).insert(tenant.id);
+                    self.used.erased.lock().insert(tenant.id);
                 }
             } else if tenant.quotas.sessions.is_some() || tenant.quotas.stored_bytes.is_some() {
                 self.store.count_used(tenant.id).await?;

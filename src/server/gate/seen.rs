@@ -1,12 +1,13 @@
 //! What this server saw of the last hour and no row tells: how it was itself, tools that were left alone, budgets near
 //! their end. Kept in memory, by minute: a server that was not there has seen nothing, and says so.
 
-use std::{collections::BTreeMap, sync::Mutex, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
+
+use parking_lot::Mutex;
 
 use super::{
     Gate, NoAnswer,
     fleet::{MINUTES, floor},
-    lock,
 };
 use callgate_core::domain::{
     budget::{Budgets, Scope},
@@ -31,7 +32,7 @@ struct Minute {
 impl Sight {
     fn note(&self, now: Timestamp, note: impl FnOnce(&mut Minute)) {
         let (minute, first) = (floor(now), now.as_millis() - MINUTES * MINUTE_MS);
-        let mut minutes = lock(&self.0);
+        let mut minutes = self.0.lock();
         minutes.retain(|minute, _| minute.as_millis() > first);
         note(minutes.entry(minute).or_default());
     }
@@ -68,12 +69,12 @@ impl Sight {
     }
 
     fn has_near_budgets(&self, now: Timestamp) -> bool {
-        lock(&self.0).get(&floor(now)).is_some_and(|minute| minute.near_budgets.is_some())
+        self.0.lock().get(&floor(now)).is_some_and(|minute| minute.near_budgets.is_some())
     }
 
     /// What a tenant may know of a minute.
     pub(super) fn of(&self, tenant: TenantId, minute: Timestamp) -> Seen {
-        let minutes = lock(&self.0);
+        let minutes = self.0.lock();
         let Some(minute) = minutes.get(&minute) else { return Seen::default() };
         let of = |counts: &BTreeMap<TenantId, u64>| counts.get(&tenant).copied().unwrap_or(0);
         Seen {
@@ -141,6 +142,6 @@ mod tests {
         assert_eq!((plane.database_ms, plane.unanswered), (None, 1));
         assert_eq!(sight.of(ours, at(1_001, 0)), Seen::default(), "a minute without a look is a gap");
         sight.cooling(at(1_060, 0), &BTreeMap::new());
-        assert_eq!(lock(&sight.0).len(), 2, "what left the hour is forgotten");
+        assert_eq!(sight.0.lock().len(), 2, "what left the hour is forgotten");
     }
 }

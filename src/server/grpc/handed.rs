@@ -1,11 +1,12 @@
 //! Whether a host's connection took the answer of the route. Where it was closed before, the call is cancelled. A host
 //! may run the tool of a hook that failed, so that this does not say that it never ran.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use axum::{body::Body, response::Response};
 use http::HeaderMap;
 use http_body_util::BodyExt as _;
+use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
 use super::service::GateService;
@@ -28,11 +29,11 @@ impl Handed {
     /// A call is asked about.
     pub(super) fn asks(&self, cancellation: &v1::RecordRequest) {
         let cancellation = v1::RecordRequest { not_started: false, ..cancellation.clone() };
-        *self.cancellation.lock().unwrap_or_else(PoisonError::into_inner) = Some(cancellation);
+        *self.cancellation.lock() = Some(cancellation);
     }
 
     fn take(&self) -> Option<v1::RecordRequest> {
-        self.cancellation.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.cancellation.lock().take()
     }
 
     /// The host has its answer, or may have it.

@@ -3,13 +3,7 @@
 //! The host lets a tool run after every answer but a denial in JSON. So what must not run is denied by that, whatever
 //! stands in the way: a credential that does not hold, a database that is away, a request that nobody can read.
 
-use std::{
-    collections::BTreeMap,
-    convert::Infallible,
-    num::NonZeroUsize,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, convert::Infallible, num::NonZeroUsize, sync::Arc, time::Duration};
 
 use axum::{
     Router,
@@ -20,6 +14,7 @@ use axum::{
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use http_body_util::{BodyExt as _, Limited};
 use lru::LruCache;
+use parking_lot::Mutex;
 use serde_json::json;
 use tokio::time::timeout;
 use tonic::{Status, body::Body, codegen::http as wire};
@@ -249,13 +244,13 @@ struct Remembered<'a> {
 
 impl Remembered<'_> {
     fn with<T>(&self, session: &str, change: impl FnOnce(&mut OfSession) -> T) -> T {
-        let mut known = self.known.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.0.lock();
         change(known.get_or_insert_mut((self.tenant, session.to_owned()), Default::default))
     }
 
     /// What is known of it; nothing of one that is not.
     fn seen<T: Default>(&self, session: &str, look: impl FnOnce(&OfSession) -> T) -> T {
-        let known = self.known.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.known.0.lock();
         known.peek(&(self.tenant, session.to_owned())).map(look).unwrap_or_default()
     }
 }
@@ -328,7 +323,7 @@ impl Memory for Remembered<'_> {
 
     fn forget(&self, session: &str) {
         if !self.seen(session, |known| known.owes) {
-            let mut known = self.known.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut known = self.known.0.lock();
             known.pop(&(self.tenant, session.to_owned()));
         }
     }

@@ -9,10 +9,10 @@ mod tenancy;
 use std::{
     collections::{BTreeMap, HashMap},
     net::IpAddr,
-    sync::{Mutex, PoisonError},
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
@@ -320,7 +320,7 @@ impl Told for NoAnswer {
 /// Callers who were told this since the log last said so, if it is to say so now: when the database is away, all are.
 fn seldom(reason: &'static str) -> Option<u64> {
     static TOLD: Mutex<BTreeMap<&str, Seldom>> = Mutex::new(BTreeMap::new());
-    TOLD.lock().unwrap_or_else(PoisonError::into_inner).entry(reason).or_default().happened(&Clock::System)
+    TOLD.lock().entry(reason).or_default().happened(&Clock::System)
 }
 
 impl Told for SessionUnknown {

@@ -1,13 +1,8 @@
 //! Watches: a look at the store again and again, and a message for whatever is new.
 
-use std::{
-    collections::BTreeMap,
-    future::Future,
-    pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, future::Future, pin::Pin, sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use tokio::{
     sync::{mpsc, watch},
     time::sleep,
@@ -94,7 +89,7 @@ impl<T: Clone + Send + Sync + 'static> Shared<T> {
     where
         F: Future<Output = Result<T, Status>> + Send + 'static,
     {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock();
         let seen = match all.get(&session) {
             Some(seen) => seen.subscribe(),
             None => {
@@ -135,7 +130,7 @@ impl<T: Clone + Send + Sync + 'static> Shared<T> {
                 // While others read, whoever knows something already waits for news.
                 Err(status) if status.code() == Code::ResourceExhausted && found.borrow().is_some() => {}
                 Err(status) => {
-                    self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&session);
+                    self.0.lock().remove(&session);
                     found.send_replace(Some(Err(status)));
                     return;
                 }
@@ -146,7 +141,7 @@ impl<T: Clone + Send + Sync + 'static> Shared<T> {
                 () = async { pace.await; sleep(pause).await } => {}
                 () = found.closed() => {}
             }
-            let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut all = self.0.lock();
             if found.receiver_count() == 0 {
                 all.remove(&session);
                 return;

@@ -1,13 +1,10 @@
 //! few: whose figures are told apart, of a set that anybody can add to. Every label is a time series for ever, so the
 //! first ones that were seen have figures of their own, and all others have theirs together.
 
-use std::{
-    collections::BTreeSet,
-    fmt::Display,
-    sync::{Arc, PoisonError, RwLock},
-};
+use std::{collections::BTreeSet, fmt::Display, sync::Arc};
 
 use opentelemetry::StringValue;
+use parking_lot::RwLock;
 
 use super::names::OTHER;
 
@@ -26,14 +23,14 @@ impl<T: Ord + Clone + Display> Few<T> {
     /// The label of one, which may have figures of its own or not.
     pub(super) fn label(&self, one: &T, may: bool) -> StringValue {
         let (is_known, is_full) = {
-            let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+            let known = self.known.read();
             (known.contains(one), known.len() >= self.max)
         };
         if may && (is_known || !is_full && self.has_room_for(one)) { one.to_string().into() } else { OTHER.into() }
     }
 
     fn has_room_for(&self, one: &T) -> bool {
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.write();
         let has_room = known.len() < self.max || known.contains(one);
         if has_room {
             known.insert(one.clone());

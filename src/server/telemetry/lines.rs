@@ -1,49 +1,94 @@
 //! lines: log lines leave by a thread of their own, so that whoever reads standard error slowly, or not at all, holds
 //! up nobody's call. What does not fit into the queue is lost, counted, and told as soon as there is room.
 
-use std::time::Duration;
+use std::{
+    io::{self, Write},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+        mpsc::{self, Receiver, Sender},
+    },
+    thread,
+    time::Duration,
+};
 
 use tokio::{runtime::Handle, task::JoinHandle, time::sleep};
-use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, NonBlockingBuilder, WorkerGuard};
 
 /// Lines that wait.
-const QUEUE: usize = 16_384;
+const QUEUE_MAX: usize = 16_384;
 /// How often it is looked whether some were lost.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// How long the end waits for the last lines.
+const END_AFTER: Duration = Duration::from_secs(1);
+
+/// Where lines are put.
+#[derive(Debug)]
+pub(super) struct Queue {
+    lines: Sender<Option<Vec<u8>>>,
+    waiting: AtomicUsize,
+    lost: AtomicUsize,
+}
+
+impl Write for &Queue {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        if self.waiting.fetch_add(1, Relaxed) < QUEUE_MAX && self.lines.send(Some(line.to_vec())).is_ok() {
+            return Ok(line.len());
+        }
+        self.waiting.fetch_sub(1, Relaxed);
+        self.lost.fetch_add(1, Relaxed);
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
 
 /// What writes them. Dropped, it writes what waits, for a second at most.
 #[derive(Debug)]
 pub(super) struct Lines {
     watch: Option<JoinHandle<()>>,
-    _writer: WorkerGuard,
+    queue: Arc<Queue>,
+    ended: Receiver<()>,
 }
 
 impl Drop for Lines {
     fn drop(&mut self) {
         self.watch.take().inspect(JoinHandle::abort);
+        let _ = self.queue.lines.send(None);
+        let _ = self.ended.recv_timeout(END_AFTER);
     }
 }
 
 /// Begins to write to standard error.
-pub(super) fn start() -> (NonBlocking, Lines) {
-    let builder = NonBlockingBuilder::default().lossy(true).buffered_lines_limit(QUEUE).thread_name("log");
-    let (lines, writer) = builder.finish(std::io::stderr());
-    let lost = lines.error_counter();
+pub(super) fn start() -> (Arc<Queue>, Lines) {
+    let ((lines, queued), (end, ended)) = (mpsc::channel(), mpsc::channel());
+    let queue = Arc::new(Queue { lines, waiting: AtomicUsize::new(0), lost: AtomicUsize::new(0) });
+    let written = Arc::clone(&queue);
+    let writer = thread::Builder::new().name("log".to_owned()).spawn(move || {
+        // Dropped with the thread: that is the end.
+        let _end: Sender<()> = end;
+        while let Ok(Some(line)) = queued.recv() {
+            written.waiting.fetch_sub(1, Relaxed);
+            let _ = io::stderr().write_all(&line);
+        }
+    });
+    writer.expect("a thread can be started");
+    let watched = Arc::clone(&queue);
     let watch = Handle::try_current().ok().map(|runtime| {
         runtime.spawn(async move {
             let mut told = 0;
             loop {
                 sleep(LOOK_EVERY).await;
-                told = tell(&lost, told);
+                told = tell(watched.lost.load(Relaxed), told);
             }
         })
     });
-    (lines, Lines { watch, _writer: writer })
+    (Arc::clone(&queue), Lines { watch, queue, ended })
 }
 
 /// Says how many were lost beside those that were told.
-fn tell(lost: &ErrorCounter, told: usize) -> usize {
-    let all = lost.dropped_lines();
+fn tell(all: usize, told: usize) -> usize {
     if all > told {
         let lost = all - told;
         tracing::warn!(lost, all, "log lines were lost: whoever reads standard error did not keep up");

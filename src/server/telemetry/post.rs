@@ -1,12 +1,7 @@
 //! post: what the exporters over HTTP send with. One connection to the collector, kept while it holds. It sends on the
 //! runtime, since the SDK's threads have none; proxies and redirects are not followed.
 
-use std::{
-    future::Future,
-    pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use callgate_net::client::{self, Trust};
@@ -14,6 +9,7 @@ use http::{Request, Response};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper_util::client::legacy::connect::dns::GaiResolver;
 use opentelemetry_http::{HttpClient, HttpError};
+use parking_lot::Mutex;
 use tokio::{runtime::Handle, time::timeout};
 
 use super::environment::Destination;
@@ -30,11 +26,11 @@ pub(super) struct Cause(Arc<Mutex<Option<String>>>);
 impl Cause {
     /// Taken once.
     pub(super) fn take(&self) -> Option<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.0.lock().take()
     }
 
     fn put(&self, cause: Option<String>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = cause;
+        *self.0.lock() = cause;
     }
 }
 

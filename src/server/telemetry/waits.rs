@@ -4,13 +4,11 @@
 use std::{
     hash::{BuildHasher as _, RandomState},
     num::NonZeroUsize,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::atomic::{AtomicUsize, Ordering},
 };
 
 use lru::LruCache;
+use parking_lot::Mutex;
 
 use callgate_core::domain::{call::Request, finding::Decision, verdict::Verdict};
 
@@ -44,7 +42,7 @@ impl Waits {
             return 0;
         }
         let call = self.hasher.hash_one((request.tenant.0, request.session.as_str(), request.call_id.as_str()));
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = self.told.lock();
         let before = if waits {
             let count = told.get_or_insert_mut(call, || 0);
             *count = count.saturating_add(1);

@@ -1,11 +1,7 @@
 //! watch: stands between the SDK and its exporters, so that none is waited for too long, and a collector that is away
 //! is said once instead of at every export.
 
-use std::{
-    future::Future,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use opentelemetry_sdk::{
     Resource,
@@ -14,6 +10,7 @@ use opentelemetry_sdk::{
     metrics::{Temporality, data::ResourceMetrics, exporter::PushMetricExporter},
     trace::{SpanData, SpanExporter},
 };
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{runtime::Handle, select, sync::watch, time::sleep};
 
 use super::{names, post::Cause};
@@ -65,7 +62,7 @@ impl Collector {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// An export of `signal` ended; `cause` is why it failed, where the exporter does not say. True where that begins

@@ -2,14 +2,12 @@
 //! each of theirs that is refused takes with it what was decided after it. When a thousand want the same thing, they
 //! would keep the one report from being stored that all of them wait for.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex},
-};
+use std::{collections::BTreeMap, sync::Arc};
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::{Key, lock};
+use super::Key;
 use callgate_core::domain::ids::{SessionId, TenantId};
 
 /// The trees in which reports go first: how many, and who waits for the end of that.
@@ -30,14 +28,14 @@ impl Reports {
     #[must_use]
     pub fn first(&self, tenant: TenantId, root: &SessionId) -> GoesFirst {
         let key = (tenant, root.clone());
-        lock(&self.0).entry(key.clone()).or_default().0 += 1;
+        self.0.lock().entry(key.clone()).or_default().0 += 1;
         GoesFirst { all: Arc::clone(&self.0), key }
     }
 
     /// True while one of the tree goes first.
     #[must_use]
     pub fn is_first(&self, tenant: TenantId, root: &SessionId) -> bool {
-        let all = lock(&self.0);
+        let all = self.0.lock();
         !all.is_empty() && all.contains_key(&(tenant, root.clone()))
     }
 
@@ -45,7 +43,7 @@ impl Reports {
     pub async fn give_way(&self, tenant: TenantId, root: &SessionId) {
         let over = |all: &First| all.get(&(tenant, root.clone())).map(|(_, over)| Arc::clone(over).notified_owned());
         loop {
-            let Some(over) = over(&lock(&self.0)) else { return };
+            let Some(over) = over(&self.0.lock()) else { return };
             over.await;
         }
     }
@@ -53,7 +51,7 @@ impl Reports {
 
 impl Drop for GoesFirst {
     fn drop(&mut self) {
-        let mut all = lock(&self.all);
+        let mut all = self.all.lock();
         let Some((reports, over)) = all.get_mut(&self.key) else { return };
         *reports -= 1;
         if *reports == 0 {
@@ -87,6 +85,6 @@ mod tests {
         assert!(!waits.is_finished());
         drop(other);
         waits.await.expect("no panic");
-        assert!(lock(&reports.0).is_empty(), "nothing stays behind");
+        assert!(reports.0.lock().is_empty(), "nothing stays behind");
     }
 }

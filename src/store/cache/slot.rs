@@ -1,13 +1,11 @@
 //! One tree in memory.
 
-use std::sync::{
-    Mutex,
-    atomic::{AtomicU64, AtomicUsize, Ordering},
-};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::{SLOT_BYTES, lock};
+use super::SLOT_BYTES;
 use callgate_core::domain::{event::Event, ids::SessionId, tree::CallTree};
 
 /// A tree is weighed again after so many events, and later the more there is to weigh.
@@ -52,7 +50,7 @@ impl Slot {
         if self.committed.load(Ordering::Relaxed) < self.weigh_at.load(Ordering::Relaxed) {
             return;
         }
-        let is_shared = lock(&self.stored).is_some();
+        let is_shared = self.stored.lock().is_some();
         if let Some((bytes, weigh_at)) = self.advance(|tree| weighed(tree, is_shared)) {
             self.bytes.store(bytes, Ordering::Relaxed);
             self.weigh_at.store(weigh_at, Ordering::Relaxed);
@@ -66,7 +64,7 @@ impl Slot {
 
     /// The tree as it is stored, for whoever reads what was changed since.
     pub(super) fn take_stored(&self) -> Option<Box<CallTree>> {
-        lock(&self.stored).take()
+        self.stored.lock().take()
     }
 
     /// The tree's root session.
@@ -78,12 +76,12 @@ impl Slot {
     /// Runs `decide` on the tree while nobody else can; nothing may be awaited inside. None when the slot was
     /// invalidated and its tree has to be loaded again.
     pub fn advance<T>(&self, decide: impl FnOnce(&mut CallTree) -> T) -> Option<T> {
-        lock(&self.tree).as_mut().map(decide)
+        self.tree.lock().as_mut().map(decide)
     }
 
     /// Events were committed, the last of them with `version`.
     pub(crate) fn committed(&self, events: &[Event], version: u64) {
-        let mut stored = lock(&self.stored);
+        let mut stored = self.stored.lock();
         if stored.as_mut().is_some_and(|tree| !tree.catch_up(events)) {
             *stored = None;
         }
@@ -99,7 +97,7 @@ impl Slot {
             // Hears of everything from here on.
             let moved = self.moved.notified();
             if self.committed.load(Ordering::Acquire) >= version {
-                return lock(&self.tree).is_some();
+                return self.tree.lock().is_some();
             }
             moved.await;
         }
@@ -108,22 +106,22 @@ impl Slot {
     /// True when everything up to `version` is committed, by changes of this slot.
     #[must_use]
     pub fn has_committed(&self, version: u64) -> bool {
-        self.committed.load(Ordering::Acquire) >= version && lock(&self.tree).is_some()
+        self.committed.load(Ordering::Acquire) >= version && self.tree.lock().is_some()
     }
 
     /// True when a change was refused: what was decided on it must not be stored, though another replica may have moved
     /// the tree to the very version that it names.
     pub(crate) fn is_invalidated(&self) -> bool {
-        lock(&self.tree).is_none()
+        self.tree.lock().is_none()
     }
 
     /// A change was refused: what was decided after it stands on nothing.
     pub(crate) fn invalidate(&self) {
-        let tree = lock(&self.tree).take();
+        let tree = self.tree.lock().take();
         // One that nothing was decided on since is the stored one.
         let committed = self.committed.load(Ordering::Acquire);
         if let Some(tree) = tree.filter(|tree| tree.version == committed && committed > 0) {
-            lock(&self.stored).get_or_insert_with(|| Box::new(tree));
+            self.stored.lock().get_or_insert_with(|| Box::new(tree));
         }
         // Whoever waits for a commit that will not come has to look again.
         self.committed.store(u64::MAX, Ordering::Release);

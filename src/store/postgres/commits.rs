@@ -1,11 +1,9 @@
 //! Whether commits succeed. A database that answers may still not be able to store anything: its disk is full, or it
 //! only reads.
 
-use std::{
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::time::Duration;
 
+use parking_lot::Mutex;
 use sqlx::PgConnection;
 use tokio::time::Instant;
 
@@ -41,11 +39,11 @@ impl Commits {
     }
 
     fn set(&self, failed: Option<Instant>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = failed;
+        *self.0.lock() = failed;
     }
 
     fn last_failed(&self) -> Option<Instant> {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.0.lock()
     }
 
     /// Fails while commits do. When it is long since one was tried, tries a write.
@@ -56,7 +54,7 @@ impl Commits {
         }
         connections.read(async |conn| try_write(conn).await).await?;
         // Unless another one has failed meanwhile.
-        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.0.lock();
         if *last == Some(failed) {
             *last = None;
         }

@@ -1,11 +1,9 @@
 //! Connections. While the server is away or recovers, a replica asks it again now and then, one attempt at a time, and
 //! not once for each caller. Each connection says for itself that its commits are durable.
 
-use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use sqlx::{
     ConnectOptions as _, Connection as _, Executor as _, PgConnection, Row as _,
     postgres::{PgConnectOptions, PgSslMode},
@@ -76,7 +74,7 @@ impl Connector {
     }
 
     fn attempts(&self) -> MutexGuard<'_, Attempts> {
-        self.attempts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.attempts.lock()
     }
 }
 

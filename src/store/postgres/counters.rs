@@ -4,12 +4,9 @@
 //! newer one would cost a round trip more each time. Far from its limit nobody needs to know a counter exactly: the old
 //! one does, and is read again beside, together with others.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Mutex, PoisonError, Weak},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Weak, time::Duration};
 
+use parking_lot::Mutex;
 use sqlx::AssertSqlSafe;
 use tokio::{
     sync::mpsc,
@@ -65,7 +62,7 @@ impl Counters {
         tenant: TenantId,
         keys: &BTreeMap<CounterKey, u64>,
     ) -> Option<BTreeMap<CounterKey, u64>> {
-        let mut known = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.seen.lock();
         let mut found = BTreeMap::new();
         let (mut is_usable, now) = (true, Instant::now());
         for (key, limit) in keys {
@@ -84,7 +81,7 @@ impl Counters {
 
     /// Forgets the counters of agents that `is_gone`.
     pub(super) fn forget(&self, is_gone: impl Fn(TenantId, &AgentId) -> bool) {
-        let mut known = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.seen.lock();
         known.retain(|(tenant, key), _| !key.agent.as_ref().is_some_and(|agent| is_gone(*tenant, agent)));
     }
 
@@ -93,7 +90,7 @@ impl Counters {
         if keys.is_empty() {
             return;
         }
-        let mut known = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.seen.lock();
         if known.len() + keys.len() > COUNTERS_MAX {
             known.clear();
         }

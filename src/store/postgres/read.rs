@@ -2,12 +2,9 @@
 //! limit for the work, and a connection that is closed when that has passed. sqlx has no time limit for a query, and
 //! its pool does not tell a server that is away from a pool that is busy.
 
-use std::{
-    pin::pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{pin::pin, sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection, postgres::PgConnectOptions};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, oneshot},
@@ -79,10 +76,6 @@ struct Idle {
     used: Instant,
     /// The tenants that it reads for; none for nobody in particular. Absent while nobody knows.
     whose: Option<Vec<TenantId>>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Readers {
@@ -210,7 +203,7 @@ impl Readers {
     pub(super) fn pools(&self) -> Vec<Pool> {
         let Shared { name, seats, max, idle, people, .. } = &*self.0;
         let used = max - seats.available_permits().min(*max);
-        let own = Pool { name, used, idle: lock(idle).len(), max: *max };
+        let own = Pool { name, used, idle: idle.lock().len(), max: *max };
         let people = people.iter().flat_map(Self::pools);
         std::iter::once(own).chain(people).collect()
     }
@@ -226,7 +219,7 @@ impl Readers {
             Box::pin(people.close()).await;
         }
         self.0.seats.close();
-        let idle = std::mem::take(&mut *lock(&self.0.idle));
+        let idle = std::mem::take(&mut *self.0.idle.lock());
         for Idle { connection, .. } in idle {
             let _ = timeout(ACQUIRE, connection.close()).await;
         }
@@ -320,7 +313,7 @@ impl Idle {
 impl Shared {
     /// One that was used before: for the same tenants, if there is one.
     fn used(&self, whose: &[TenantId]) -> Option<Idle> {
-        let mut idle = lock(&self.idle);
+        let mut idle = self.idle.lock();
         match idle.iter().rposition(|idle| idle.is_for(whose)) {
             Some(place) => Some(idle.remove(place)),
             None => idle.pop(),
@@ -341,7 +334,7 @@ impl Shared {
     }
 
     fn put_back(&self, idle: Idle) {
-        let mut others = lock(&self.idle);
+        let mut others = self.idle.lock();
         if idle.made.elapsed() < LIFE && !self.seats.is_closed() {
             others.push(Idle { used: Instant::now(), ..idle });
         }
@@ -378,7 +371,7 @@ impl Drop for Lent {
         match self.end {
             End::GivenBack => self.shared.put_back(idle),
             // What broke one has probably broken the others.
-            End::Closed => lock(&self.shared.idle).clear(),
+            End::Closed => self.shared.idle.lock().clear(),
             // It may be in the middle of an answer, or in a transaction that sqlx does not know of: `begin` cannot be
             // called off. It keeps its seat until the server has said that it is neither.
             End::Abandoned => {

@@ -2,13 +2,11 @@
 //! differ agree on leases.
 
 use std::{
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::Store;
@@ -62,7 +60,7 @@ impl DbTime {
     /// Takes in what the database said just now. An answer took its time to come, so it does not set the clock back;
     /// but a clock that was wrong and is right again is followed.
     pub(super) fn observe(&self, now: Timestamp) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock();
         let carried = known.now();
         let ahead_ms = carried.as_millis() - now.as_millis();
         let behind = if ahead_ms > LATE_MAX_MS { known.behind + 1 } else { 0 };
@@ -84,12 +82,12 @@ impl DbTime {
     pub(super) fn of_leases(&self) -> Timestamp {
         // The time first: a step between the two ends nothing early.
         let now = self.now();
-        let step_ms = self.known.lock().unwrap_or_else(PoisonError::into_inner).step_ms();
+        let step_ms = self.known.lock().step_ms();
         Timestamp::from_millis(now.as_millis().saturating_sub_unsigned(step_ms))
     }
 
     pub(super) fn now(&self) -> Timestamp {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).now();
+        let known = self.known.lock().now();
         known.plus_ms(self.skipped_ms.load(Ordering::Relaxed))
     }
 
@@ -166,7 +164,7 @@ mod tests {
         // Who starts then sees it by the machine's clock.
         let started = DbTime::new(now.plus_ms(1_209_000));
         assert!((1_195_000..=1_210_000).contains(&started.now().since_ms(started.of_leases())));
-        clock.known.lock().unwrap().step.as_mut().unwrap().0 -= STEP_HELD;
+        clock.known.lock().step.as_mut().unwrap().0 -= STEP_HELD;
         assert_eq!(clock.of_leases(), clock.now(), "what began before it is over");
     }
 

@@ -4,7 +4,7 @@
 use std::{
     num::NonZeroUsize,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -13,6 +13,7 @@ use std::{
 use futures_util::future::join_all;
 use http::{HeaderMap, HeaderValue};
 use lru::LruCache;
+use parking_lot::Mutex;
 
 use crate::proxy::{Setup, state::Proxy};
 
@@ -38,14 +39,14 @@ impl Sessions {
     pub(super) fn of(&self, headers: &HeaderMap) -> anyhow::Result<(Arc<Proxy>, u64)> {
         let name = headers.get(SESSION).cloned();
         let client = if name.is_some() { 0 } else { self.count.fetch_add(1, Ordering::Relaxed) + 1 };
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock();
         Ok((Arc::clone(known.try_get_or_insert(name, || self.setup.proxy().map(Arc::new))?), client))
     }
 
     /// A session that its client has ended.
     pub(super) fn end(&self, headers: &HeaderMap) {
         let Some(name) = headers.get(SESSION).cloned() else { return };
-        let ended = self.known.lock().unwrap_or_else(PoisonError::into_inner).pop(&Some(name));
+        let ended = self.known.lock().pop(&Some(name));
         if let Some(proxy) = ended {
             // Nobody waits for an answer.
             proxy.gone("");
@@ -55,7 +56,7 @@ impl Sessions {
     /// The proxy is over: what is open is unknown. Waits until that is stored, so long at most.
     pub(super) async fn close(&self, limit: Duration) {
         let proxies: Vec<Arc<Proxy>> = {
-            let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            let known = self.known.lock();
             known.iter().map(|(_, proxy)| Arc::clone(proxy)).collect()
         };
         join_all(proxies.iter().map(|proxy| {

@@ -19,7 +19,7 @@ async fn enter(door: &Arc<Door>, name: &str, left: Option<Duration>) -> Result<S
 }
 
 async fn full(door: &Arc<Door>) -> Vec<Seat> {
-    let (mut seats, most) = (Vec::new(), lock(&door.line).most);
+    let (mut seats, most) = (Vec::new(), door.line.lock().most);
     for _ in 0..most {
         seats.push(enter(door, "busy", None).await.unwrap());
     }
@@ -28,12 +28,12 @@ async fn full(door: &Arc<Door>) -> Vec<Seat> {
 
 /// One that waits; it is in the line when this returns.
 async fn waits(door: &Arc<Door>, name: &'static str) -> JoinHandle<Result<Seat, NoAnswer>> {
-    let before = lock(&door.line).waiting;
+    let before = door.line.lock().waiting;
     let waiting = tokio::spawn({
         let door = Arc::clone(door);
         async move { enter(&door, name, None).await }
     });
-    while lock(&door.line).waiting == before {
+    while door.line.lock().waiting == before {
         tokio::task::yield_now().await;
     }
     waiting
@@ -42,7 +42,7 @@ async fn waits(door: &Arc<Door>, name: &'static str) -> JoinHandle<Result<Seat, 
 #[test]
 fn turns_go_round_the_trees() {
     let (door, _) = door();
-    let mut line = lock(&door.line);
+    let mut line = door.line.lock();
     line.working = line.most;
     let _heavy: Vec<_> = (0..50).map(|_| line.queue(&tree("heavy"), 1)).collect();
     let (light, _turn) = line.queue(&tree("light"), 1);
@@ -57,7 +57,7 @@ fn turns_go_round_the_trees() {
 #[tokio::test]
 async fn turns_go_round_the_tenants_before_they_go_round_the_trees_of_one() {
     let (door, clock) = door();
-    let mut line = lock(&door.line);
+    let mut line = door.line.lock();
     line.working = line.most;
     let of = |tenant, name: &str| (TenantId(tenant), SessionId::parse("session", name).unwrap());
     let heavy: Vec<_> = (0..60).map(|n| line.queue(&of(1, &format!("tree-{n}")), 1)).collect();
@@ -81,17 +81,17 @@ async fn turns_go_round_the_tenants_before_they_go_round_the_trees_of_one() {
 async fn who_would_wait_too_long_is_told_at_once_and_others_are_not() {
     let (door, clock) = door();
     let _seats = full(&door).await;
-    let _turns: Vec<_> = (0..50).map(|_| lock(&door.line).queue(&tree("heavy"), 1)).collect();
+    let _turns: Vec<_> = (0..50).map(|_| door.line.lock().queue(&tree("heavy"), 1)).collect();
     // Ten answers in a tenth of a second, so a hundred in a second.
     clock.advance(100);
-    lock(&door.line).answered = 10;
-    lock(&door.line).answered(0, &clock);
-    assert_eq!(lock(&door.line).rate, Some(100.0));
+    door.line.lock().answered = 10;
+    door.line.lock().answered(0, &clock);
+    assert_eq!(door.line.lock().rate, Some(100.0));
     let crowded = enter(&door, "heavy", None).await.unwrap_err();
     assert_eq!(crowded, NoAnswer::Crowded(Duration::from_millis(510)), "fifty wait in front of it");
     let hasty = enter(&door, "light", Some(Duration::from_millis(10))).await.unwrap_err();
     assert_eq!(hasty, NoAnswer::Crowded(Duration::from_millis(20)), "it has less than one turn of two takes");
-    assert_eq!(lock(&door.line).waiting, 50, "neither waits");
+    assert_eq!(door.line.lock().waiting, 50, "neither waits");
     drop(waits(&door, "light").await);
 }
 
@@ -104,7 +104,7 @@ async fn nobody_waits_for_long_and_who_has_gone_is_not_let_in() {
     assert!(matches!(late.await.unwrap(), Err(NoAnswer::Crowded(_))));
     assert!(gone.await.unwrap_err().is_cancelled());
     let line = || {
-        let line = lock(&door.line);
+        let line = door.line.lock();
         (line.working, line.waiting, line.shares.len(), line.turns.len())
     };
     assert_eq!(line(), (WORKING_MAX, 0, 0, 0));
@@ -116,7 +116,7 @@ async fn nobody_waits_for_long_and_who_has_gone_is_not_let_in() {
 async fn the_line_is_bounded_and_the_longest_makes_room() {
     let (door, _) = door();
     let _seats = full(&door).await;
-    let mut line = lock(&door.line);
+    let mut line = door.line.lock();
     let mut heavy: Vec<_> = (0..WAITING_MAX).map(|_| line.queue(&tree("heavy"), 1).1).collect();
     assert!(!line.makes_room(&tree("heavy")));
     assert!(line.makes_room(&tree("light")) && line.waiting == WAITING_MAX - 1);
@@ -127,7 +127,7 @@ async fn the_line_is_bounded_and_the_longest_makes_room() {
 #[test]
 fn as_many_are_at_work_as_are_answered_in_time() {
     let (door, clock) = door();
-    let mut line = lock(&door.line);
+    let mut line = door.line.lock();
     let mut round = |answered: usize| {
         line.waiting = 1;
         line.working = answered;
