@@ -1,13 +1,13 @@
 //! post: what the exporters over HTTP send with. One connection to the collector, kept while it holds. It sends on the
 //! runtime, since the SDK's threads have none; proxies and redirects are not followed.
 
-use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
+use std::{error::Error as _, future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use callgate_net::client::{self, Trust};
 use http::{Request, Response};
 use http_body_util::{BodyExt as _, Full, Limited};
-use hyper_util::client::legacy::connect::dns::GaiResolver;
+use hyper_util::client::legacy::{Error, connect::dns::GaiResolver};
 use opentelemetry_http::{HttpClient, HttpError};
 use parking_lot::Mutex;
 use tokio::{runtime::Handle, time::timeout};
@@ -81,7 +81,9 @@ impl HttpClient for Client {
 }
 
 async fn send(to: client::HttpClient, request: Request<Bytes>) -> Result<Response<Bytes>, String> {
-    let response = to.request(request.map(Full::new)).await.map_err(|error| in_words(&error))?;
+    // The client's own error says no more than at which step it came.
+    let told = |error: Error| error.source().map_or_else(|| error.to_string(), in_words);
+    let response = to.request(request.map(Full::new)).await.map_err(told)?;
     let (head, body) = response.into_parts();
     let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
     let body = body.map_err(|error| format!("its answer cannot be read: {error}"))?.to_bytes();
@@ -90,6 +92,11 @@ async fn send(to: client::HttpClient, request: Request<Bytes>) -> Result<Respons
 
 /// An error and what it came of.
 fn in_words(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+    let (mut text, mut error) = (error.to_string(), error);
+    while let Some(cause) = error.source() {
+        error = cause;
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+    }
+    text
 }
