@@ -226,7 +226,7 @@ mod tests {
     use clap::{CommandFactory as _, Parser as _};
 
     use super::*;
-    use crate::cli::{Cli, Short};
+    use crate::cli::{AgentSideCli, Cli};
 
     /// The words of a line, up to where a shell takes its output elsewhere.
     fn words(line: &str) -> Vec<String> {
@@ -276,7 +276,7 @@ mod tests {
                 let read = shown(command).try_get_matches_from(["callgate", name, "--help"]);
                 read.expect_err("help").to_string()
             };
-            assert_eq!(help(Short::command()), help(Cli::command()), "{name}");
+            assert_eq!(help(AgentSideCli::command()), help(Cli::command()), "{name}");
         }
     }
 

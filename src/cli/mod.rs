@@ -80,7 +80,7 @@ enum Command {
     /// Put callgate's hooks into the settings of coding agents, list them, or take them away
     Agents(agents::AgentsArgs),
     #[command(flatten)]
-    Beside(Beside),
+    AgentSide(AgentSide),
     /// Ask whether a call may run: for scripts, with the decision as the exit code
     Evaluate(evaluate::EvaluateArgs),
     /// Run a command if its call may run, and report what came of it
@@ -125,22 +125,21 @@ enum Command {
     Man(completions::ManArgs),
 }
 
-/// What runs beside an agent, and starts as often as it acts.
+/// Commands that start with each action of an agent.
 #[derive(Debug, Subcommand)]
-enum Beside {
+enum AgentSide {
     /// Answer the hooks of a coding agent: its event on standard input, its dialect on standard output
     Hook(hook::HookArgs),
     /// Run an MCP server behind the gate: all passes as it is, but calls of tools, which are judged first
     McpProxy(proxy::ProxyArgs),
 }
 
-/// The command line of these alone: to build that of all commands takes longer than all else that a hook does at its
-/// start.
+/// The command line of these alone: building that of all commands is a fifth of a hook's start.
 #[derive(Debug, Parser)]
 #[command(name = "callgate", version, about)]
-struct Short {
+struct AgentSideCli {
     #[command(subcommand)]
-    command: Beside,
+    command: AgentSide,
 }
 
 /// The command line with its examples.
@@ -151,8 +150,8 @@ fn command() -> clap::Command {
 /// What was typed; what cannot be read ends the process with help.
 fn typed() -> Command {
     let first = std::env::args_os().nth(1);
-    if first.as_ref().and_then(|first| first.to_str()).is_some_and(Beside::has_subcommand) {
-        return Command::Beside(read::<Short>(|| examples::shown(Short::command())).command);
+    if first.as_ref().and_then(|first| first.to_str()).is_some_and(AgentSide::has_subcommand) {
+        return Command::AgentSide(read::<AgentSideCli>(|| examples::shown(AgentSideCli::command())).command);
     }
     read::<Cli>(command).command
 }
@@ -198,8 +197,8 @@ fn run(command: Command) -> ExitCode {
         },
         Command::Explain(args) => runtime().and_then(|runtime| runtime.block_on(explain::run(args))),
         Command::Agents(args) => runtime().and_then(|runtime| runtime.block_on(agents::run(args))),
-        Command::Beside(Beside::Hook(args)) => return hook::run(&args),
-        Command::Beside(Beside::McpProxy(args)) => return proxy::proxy(args),
+        Command::AgentSide(AgentSide::Hook(args)) => return hook::run(&args),
+        Command::AgentSide(AgentSide::McpProxy(args)) => return proxy::proxy(args),
         Command::Approvals(args) => runtime().and_then(|runtime| runtime.block_on(approvals::run(args))),
         Command::Sessions(args) => runtime().and_then(|runtime| runtime.block_on(sessions::run(args))),
         Command::Grants(args) => runtime().and_then(|runtime| runtime.block_on(grants::run(args))),

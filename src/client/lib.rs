@@ -1,5 +1,5 @@
-//! What every command of `callgate` shares: how it reaches a server ([`contexts`], [`credential`], [`remote`]), how it
-//! begins and ends ([`process`], [`signal`]), and what it prints ([`mod@out`], [`json`], [`progress`]).
+//! Shared by all commands: connections to a server ([`contexts`], [`credential`], [`remote`]), runtimes, exit codes and
+//! signals ([`process`], [`signal`]), and output ([`mod@out`], [`json`], [`progress`]).
 
 #[macro_use]
 pub mod out;

@@ -1,4 +1,4 @@
-//! A policy in a file, as commands are given it.
+//! Policy files, as commands take them.
 
 use std::{path::Path, sync::Arc};
 

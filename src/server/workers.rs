@@ -1,4 +1,4 @@
-//! What a server does beside its answers, again and again: one list.
+//! Background workers of a server, in one list.
 
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 

@@ -1,5 +1,5 @@
-//! What lies in one crate, so that no `[dependencies]` can say it: which module may use which. A new exception is one
-//! line here.
+//! Layers within a crate: which module may use which. Between crates `[dependencies]` say it. A new exception is one line
+//! here.
 
 use super::{Found, is_test};
 

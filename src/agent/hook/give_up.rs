@@ -14,13 +14,13 @@ use tonic::Status;
 
 use super::{CONNECT, HookArgs, plane::Server};
 use crate::{
-    asked::Asked,
     hooks::{Plane as _, until_called_off},
+    pending_call::PendingCall,
 };
 use callgate_proto::v1::RecordRequest;
 
 /// Starts the process, and does not wait for it.
-pub(super) fn start(args: &HookArgs, asked: Asked) {
+pub(super) fn start(args: &HookArgs, asked: PendingCall) {
     let Ok(program) = std::env::current_exe() else { return };
     let (mut command, (file, lock)) = (Command::new(program), asked.handed_on());
     command.args(["hook", args.host.as_str(), "--give-up"]).arg(file);

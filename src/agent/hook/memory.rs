@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use crate::{
-    asked::{self, Asked},
     hooks::{Memory, leave},
     hosts::{File, Host},
+    pending_call::{self, PendingCall},
 };
 use callgate_net::clock::Clock;
 
@@ -19,7 +19,7 @@ use callgate_net::clock::Clock;
 pub(super) struct Remembered {
     folder: Option<PathBuf>,
     /// The call that this hook asks about.
-    asked: Mutex<Option<Asked>>,
+    asked: Mutex<Option<PendingCall>>,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -39,7 +39,7 @@ struct Known {
 
 impl Remembered {
     pub(super) fn of(host: Host) -> Self {
-        let folder = asked::folder("hooks").map(|folder| folder.join(host.as_str()));
+        let folder = pending_call::folder("hooks").map(|folder| folder.join(host.as_str()));
         Self { folder, asked: Mutex::default() }
     }
 
@@ -54,13 +54,13 @@ impl Remembered {
     }
 
     /// The call that this hook asks about, if no answer came.
-    pub(super) fn unanswered_call(&self) -> Option<Asked> {
+    pub(super) fn unanswered_call(&self) -> Option<PendingCall> {
         self.asked.lock().take()
     }
 
     /// What hooks of the session were killed over, but for this call.
-    pub(super) fn left(&self, session: &str, but: Option<&str>) -> Vec<Asked> {
-        let left = self.calls(session).map(|folder| Asked::left(&folder)).unwrap_or_default();
+    pub(super) fn left(&self, session: &str, but: Option<&str>) -> Vec<PendingCall> {
+        let left = self.calls(session).map(|folder| PendingCall::left(&folder)).unwrap_or_default();
         left.into_iter().filter(|(_, report)| Some(&*report.call_id) != but).map(|(asked, _)| asked).collect()
     }
 
@@ -117,7 +117,7 @@ impl Memory for Remembered {
         let session = cancellation.caller.as_ref().map_or("", |caller| &caller.session_id);
         // A host may run the tool of a hook that was killed.
         let killed = RecordRequest { not_started: false, ..cancellation.clone() };
-        let asked = self.calls(session).and_then(|folder| Asked::note(&folder, &killed));
+        let asked = self.calls(session).and_then(|folder| PendingCall::note(&folder, &killed));
         *self.asked.lock() = asked;
     }
 

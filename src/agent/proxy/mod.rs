@@ -27,7 +27,7 @@ use self::{
     seen::{Seen, normalized},
     state::{Proxy, State},
 };
-use crate::{asked, host::FailOpen};
+use crate::{host::FailOpen, pending_call};
 use callgate_client::{
     process::failed,
     remote::{Remote, Wire},
@@ -154,7 +154,7 @@ async fn serve(args: ProxyArgs) -> anyhow::Result<ExitCode> {
     }
     // Whoever asks the same server, and shows the same, may call off what another proxy was killed over.
     let place = format!("{}\n{}", remote.server()?, remote.args().unwrap_or_default().join("\n"));
-    let asked = asked::folder("mcp").map(|folder| folder.join("asked").join(&digest::of_text(&place)[..32]));
+    let asked = pending_call::folder("mcp").map(|folder| folder.join("asked").join(&digest::of_text(&place)[..32]));
     let mut setup = Setup { options, session, agent, wire: remote.connect_later()?, asked };
     if http.url.is_some() {
         return http::run(setup, &http).await;

@@ -12,8 +12,8 @@ use tokio::{
 use tonic::{Code, Request, Status};
 
 use crate::{
-    asked::Asked,
     hooks::{is_away, until_called_off},
+    pending_call::PendingCall,
 };
 use callgate_client::remote::{Wire, reason, refusal};
 use callgate_proto::{
@@ -51,7 +51,7 @@ pub(super) struct Plane {
     /// Where calls are noted that are asked about, if anywhere.
     folder: Option<PathBuf>,
     /// The calls that this proxy asks about, by their ids.
-    asked: Mutex<HashMap<String, Asked>>,
+    asked: Mutex<HashMap<String, PendingCall>>,
 }
 
 /// Reports that are not stored yet.
@@ -107,7 +107,7 @@ impl Plane {
     }
 
     /// The same of a call that is noted: that its server has not seen it is said for longer.
-    fn tell(self: &Arc<Self>, message: RecordRequest, asked: Option<Asked>) {
+    fn tell(self: &Arc<Self>, message: RecordRequest, asked: Option<PendingCall>) {
         self.reports.send_modify(|reports| {
             reports.first += 1;
             reports.all += 1;
@@ -129,7 +129,7 @@ impl Plane {
                 let (call, why) = (&message.call_id, refusal(&status));
                 errln!("callgate: what came of call {call} is not recorded, and counts as unknown: {why}");
             }
-            asked.into_iter().for_each(Asked::forget);
+            asked.into_iter().for_each(PendingCall::forget);
             plane.reports.send_modify(|reports| reports.all -= 1);
         });
     }
@@ -138,13 +138,14 @@ impl Plane {
     fn note(&self, call_id: &str) {
         let mut asked = self.asked.lock();
         if !asked.contains_key(call_id)
-            && let Some(note) = self.folder.as_ref().and_then(|folder| Asked::note(folder, &self.cancellation(call_id)))
+            && let Some(note) =
+                self.folder.as_ref().and_then(|folder| PendingCall::note(folder, &self.cancellation(call_id)))
         {
             asked.insert(call_id.to_owned(), note);
         }
     }
 
-    fn noted(&self, call_id: &str) -> Option<Asked> {
+    fn noted(&self, call_id: &str) -> Option<PendingCall> {
         self.asked.lock().remove(call_id)
     }
 
@@ -178,7 +179,7 @@ impl Plane {
 
     /// Calls off what other proxies were killed over.
     pub(super) fn take_over(self: &Arc<Self>) {
-        let left = self.folder.as_deref().map(Asked::left).unwrap_or_default();
+        let left = self.folder.as_deref().map(PendingCall::left).unwrap_or_default();
         left.into_iter().for_each(|(asked, message)| self.tell(message, Some(asked)));
     }
 

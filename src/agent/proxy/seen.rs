@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::Context as _;
 
-use crate::{asked, mcp::inventory::Inventory};
+use crate::{mcp::inventory::Inventory, pending_call};
 
 /// A server's file.
 #[derive(Debug, Clone)]
@@ -16,7 +16,7 @@ pub(super) struct Seen(PathBuf);
 
 impl Seen {
     pub(super) fn of(server: &str) -> anyhow::Result<Self> {
-        let folder = asked::folder("mcp").context("the user has no home directory")?;
+        let folder = pending_call::folder("mcp").context("the user has no home directory")?;
         Ok(Self(folder.join(format!("{}.json", normalized(server)))))
     }
 

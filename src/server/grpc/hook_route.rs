@@ -20,7 +20,7 @@ use tokio::time::timeout;
 use tonic::{Status, body::Body, codegen::http as wire};
 
 use super::{
-    handed::Handed,
+    cancel_on_drop::CancelOnDrop,
     limits::MESSAGE_BYTES_MAX,
     service::{self, GateService},
     sessions::SessionService,
@@ -103,7 +103,8 @@ async fn claude_code(State(hooks): State<Hooks>, request: Request) -> Response {
         Err(_) => return json_of(String::new()),
     };
     let Some(identity) = head.extensions.get::<Arc<Identity>>().cloned() else { return denied("nobody is known") };
-    let (tenant, now, handed) = (identity.tenant, hooks.gate.now().as_millis(), Handed::new(&hooks.calls, &identity));
+    let (tenant, now, handed) =
+        (identity.tenant, hooks.gate.now().as_millis(), CancelOnDrop::new(&hooks.calls, &identity));
     let remembered = Remembered { known: &hooks.known, tenant, now, handed: &handed };
     let (name, is_before) = (seen.name.clone(), matches!(seen.event, Event::Before(_)));
     let installed = installed(head.uri.query().unwrap_or_default());
@@ -239,7 +240,7 @@ struct Remembered<'a> {
     known: &'a Known,
     tenant: TenantId,
     now: i64,
-    handed: &'a Handed,
+    handed: &'a CancelOnDrop,
 }
 
 impl Remembered<'_> {

@@ -1,5 +1,4 @@
-//! post: what the exporters over HTTP send with. One connection to the collector, kept while it holds. It sends on the
-//! runtime, since the SDK's threads have none; proxies and redirects are not followed.
+//! post: the HTTP client of the OTLP exporters. It sends on the runtime, since the SDK's threads have none.
 
 use std::{error::Error as _, future::Future, pin::Pin, sync::Arc, time::Duration};
 

@@ -1,5 +1,5 @@
-//! Calls that are asked about, each in a file below the user's own state: the report that cancels it where no answer
-//! comes. The file is locked as long as its process lives, so that the next process knows the files of dead ones.
+//! Pending calls on disk, below the user's own state: a file for each call that a server is asked about, with the report
+//! that cancels it. The file is locked while its process lives, so that the next process knows the files of dead ones.
 
 use std::{
     fs::{self, File},
@@ -12,9 +12,9 @@ use callgate_proto::v1::RecordRequest;
 use etcetera::BaseStrategy as _;
 use prost::Message as _;
 
-/// A call that this process has to do with.
+/// A call that this process has asked about, or has taken over.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct PendingCall {
     file: File,
     path: PathBuf,
 }
@@ -32,7 +32,7 @@ fn boot() -> Option<String> {
     Some(id.trim().to_owned())
 }
 
-impl Asked {
+impl PendingCall {
     /// Notes a call. None where nothing can be written: it is asked about all the same.
     pub(super) fn note(folder: &Path, cancellation: &RecordRequest) -> Option<Self> {
         fs::create_dir_all(folder).ok()?;
@@ -97,8 +97,8 @@ mod tests {
     fn what_is_left_is_taken_once_and_what_has_started_never() {
         let folder = tempfile::tempdir().expect("a folder");
         let of = |id: &str| RecordRequest { call_id: id.to_owned(), ..RecordRequest::default() };
-        let note = |id: &str| Asked::note(folder.path(), &of(id)).expect("noted");
-        let left = || Asked::left(folder.path());
+        let note = |id: &str| PendingCall::note(folder.path(), &of(id)).expect("noted");
+        let left = || PendingCall::left(folder.path());
         let mut living = note("a");
         assert!(left().is_empty(), "its process lives");
         assert!(living.add(&RecordRequest { not_started: true, ..RecordRequest::default() }));

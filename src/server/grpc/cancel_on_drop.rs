@@ -1,5 +1,5 @@
-//! Whether a host's connection took the answer of the route. Where it was closed before, the call is cancelled. A host
-//! may run the tool of a hook that failed, so that this does not say that it never ran.
+//! Cancels the call of an HTTP hook whose answer the host's connection did not take. A host may run the tool of a hook
+//! that failed, so the cancellation does not say that it never ran.
 
 use std::sync::Arc;
 
@@ -15,13 +15,13 @@ use callgate_core::domain::identity::Identity;
 use callgate_proto::v1;
 
 /// An answer that is to be handed over. Dropped before, it calls its call off.
-pub(super) struct Handed {
+pub(super) struct CancelOnDrop {
     calls: GateService,
     identity: Arc<Identity>,
     cancellation: Mutex<Option<v1::RecordRequest>>,
 }
 
-impl Handed {
+impl CancelOnDrop {
     pub(super) fn new(calls: &GateService, identity: &Arc<Identity>) -> Self {
         Self { calls: calls.clone(), identity: Arc::clone(identity), cancellation: Mutex::default() }
     }
@@ -52,7 +52,7 @@ impl Handed {
     }
 }
 
-impl Drop for Handed {
+impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         let (Some(report), Ok(runtime)) = (self.take(), Handle::try_current()) else { return };
         let (calls, identity) = (self.calls.clone(), Arc::clone(&self.identity));
