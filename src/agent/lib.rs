@@ -1,6 +1,6 @@
 //! The agent's side: dialects of hosts ([`hosts`]), the protocol of hooks ([`hooks`]), the hook command ([`hook`]),
-//! settings of hosts ([`agents`]), messages of MCP ([`mcp`]) and the MCP proxy ([`proxy`]). No SQL and no rules: a server
-//! decides.
+//! settings of hosts ([`agents`]), messages of MCP ([`mcp`]) and the MCP proxy ([`proxy`]). No SQL and no rules: a
+//! server decides.
 
 #[macro_use]
 extern crate callgate_client;

@@ -1,5 +1,6 @@
-//! Pending calls on disk, below the user's own state: a file for each call that a server is asked about, with the report
-//! that cancels it. The file is locked while its process lives, so that the next process knows the files of dead ones.
+//! Pending calls on disk, below the user's own state: a file for each call that a server is asked about, with the
+//! report that cancels it. The file is locked while its process lives, so that the next process knows the files of dead
+//! ones.
 
 use std::{
     fs::{self, File},

@@ -1,5 +1,5 @@
-//! Layers within a crate: which module may use which. Between crates `[dependencies]` say it. A new exception is one line
-//! here.
+//! Layers within a crate: which module may use which. Between crates `[dependencies]` say it. A new exception is one
+//! line here.
 
 use super::{Found, is_test};
 
