@@ -8,9 +8,9 @@ use super::{
     time::Timestamp,
 };
 
-/// Failures in a row that are still nothing but bad luck (docs/learning.md#what-is-counted).
+/// Failures in a row that are still nothing but bad luck (docs/learning.md#failures-and-follow-ups).
 pub const FAILURES_FEW: u32 = 2;
-/// How long a tool fails before it counts as down, in milliseconds (docs/learning.md#what-is-counted).
+/// How long a tool fails before it counts as down, in milliseconds (docs/learning.md#failures-and-follow-ups).
 pub const DOWN_AFTER_MS: u64 = 60_000;
 /// Half-life of the share of failed calls, in milliseconds (docs/learning.md#the-logistic-layer).
 const SHARE_HALF_LIFE_MS: f64 = 120_000.0;

@@ -1,5 +1,5 @@
 //! What a retry was: the facts that are stored with it, and the cells that profiles count it in
-//! (docs/learning.md#what-is-counted).
+//! (docs/learning.md#failures-and-follow-ups).
 
 use super::{failure::FailureKind, ids::ToolName, time::Timestamp};
 

@@ -1,4 +1,4 @@
-//! What a permitted call follows up on: the facts that profiles learn from (docs/learning.md#what-is-counted).
+//! What a permitted call follows up on: the facts that profiles learn from (docs/learning.md#failures-and-follow-ups).
 
 use super::{Shared, evaluate::approved};
 use crate::{

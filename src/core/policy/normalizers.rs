@@ -1,5 +1,5 @@
 //! Normalisers: one form for values that mean the same, so that the same call is known again
-//! (docs/semantics.md#canonicalisation). Each is total and idempotent: what it cannot read stays as it was, and
+//! (docs/semantics.md#canonicalization). Each is total and idempotent: what it cannot read stays as it was, and
 //! applying it twice is applying it once. They are for recognition only; what executes is never changed by them. In
 //! doubt a value stays as it was: a repetition that is missed costs one call, two calls taken for one give a wrong
 //! answer.
