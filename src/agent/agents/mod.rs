@@ -1,4 +1,4 @@
-//! `callgate agents`: callgate's hooks in the settings of coding agents (docs/agents.md#what-happens-to-the-file). What
+//! `callgate agents`: callgate's hooks in the settings of coding agents (docs/agents.md#the-settings-file). What
 //! becomes of a file is decided in files that read and write nothing: `plan.rs`, `settings.rs`, `change.rs`.
 
 mod change;

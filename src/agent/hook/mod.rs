@@ -1,4 +1,4 @@
-//! `callgate hook`: a coding agent's event in, its dialect out (docs/hooks.md#what-the-host-hears). It starts with each
+//! `callgate hook`: a coding agent's event in, its dialect out (docs/hooks.md#answers-to-the-host). It starts with each
 //! event, so it does no more than it must.
 
 mod give_up;

@@ -1,4 +1,4 @@
-//! The places where agents live: what each says to a hook, and hears from it (docs/hooks.md#what-the-host-hears). This
+//! The places where agents live: what each says to a hook, and hears from it (docs/hooks.md#answers-to-the-host). This
 //! room translates texts into texts; it must not know who is asked, or how.
 //!
 //! A word that a host does not expect lets the tool run. So each dialect is written out in a file of its own, and no

@@ -1,4 +1,4 @@
-//! Tables: what a host sends, and what it hears, as the real programs do (docs/hooks.md#what-is-recorded).
+//! Tables: what a host sends, and what it hears, as the real programs do (docs/hooks.md#recorded-outcomes).
 
 use serde_json::{Value, json};
 

@@ -3,7 +3,8 @@
 //! must not know the store, the network or a clock. A rule never fails and never sees another rule.
 //!
 //! The file's name is the rule's id in findings, its key in the policy, its metric label and its anchor in the docs. A
-//! new rule is one file and one line in [`RULES`] beside its `mod`.
+//! new rule is one file and one line in [`RULES`] beside its `mod`, with its stories, keys and section
+//! (CONTRIBUTING.md#a-rule).
 
 mod asked;
 pub mod condition;
