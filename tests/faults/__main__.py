@@ -1,4 +1,4 @@
-"""Runs agents, faults and checks: see docs/durability.md, "The harness of faults"."""
+"""Runs agents, faults and checks: see docs/durability.md, "The fault harness"."""
 
 from __future__ import annotations
 

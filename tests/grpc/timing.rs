@@ -1,5 +1,5 @@
-//! Does the time of a refusal tell how much of a token is right? Figures, for docs/security.md#what-is-said; what all
-//! refusals have in common is held by `credentials.rs`.
+//! Does the time of a refusal tell how much of a token is right? Figures, for
+//! docs/security.md#authentication-errors; what all refusals have in common is held by `credentials.rs`.
 
 use std::{collections::BTreeMap, hint::black_box, net::IpAddr, time::Instant};
 

@@ -79,7 +79,7 @@ CASES = [
 
 
 def expected(case: Case) -> Row:
-    """The norm for every client (docs/semantics.md, Who may repeat)."""
+    """The norm for every client (docs/semantics.md, Permission to repeat)."""
     if case.failure in CLEAR:
         # Nothing was done: the client repeats it. Of an undeclared refund nobody knows that its repetition harms.
         return Row(2, 1, ["success"] if case.tool == "refund" else ["success", *["REUSE"] * (TURNS - 1)])

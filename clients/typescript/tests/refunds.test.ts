@@ -66,7 +66,7 @@ const FAILURES = [
 const TOOLS = ["refund", "refund_once", "refund_keyed", "refund_deaf"];
 const CASES: Case[] = TOOLS.flatMap((tool) => FAILURES.map((failed) => ({ tool, ...failed })));
 
-/** The norm for every client (docs/semantics.md, Who may repeat). */
+/** The norm for every client (docs/semantics.md, Permission to repeat). */
 function expected({ tool, failure, tookEffect }: Case): Row {
   const isAnswered = ["success", ...Array(TURNS - 1).fill("REUSE")];
   // Nothing was done: the client repeats it. Of an undeclared refund nobody knows that its repetition harms.

@@ -1,4 +1,4 @@
-//! The settings that callgate's promises rest on (docs/durability.md#promises).
+//! The settings that callgate's promises rest on (docs/durability.md#guarantees).
 
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 

@@ -18,7 +18,7 @@ const DAYS_LEFT: i64 = 14;
 /// And a list of revoked ones, in hours.
 const HOURS_LEFT: i64 = 12;
 
-const FORM: &str = "mend the file: docs/security.md#the-file-of---auth has its form";
+const FORM: &str = "mend the file: docs/security.md#the---auth-file has its form";
 const KEY_BACK: &str =
     "bring the key back: what is sealed with a lost one can never be read (docs/security.md#encryption-at-rest)";
 

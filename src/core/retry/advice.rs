@@ -188,7 +188,7 @@ fn guard(params: &Params, case: &FailedAttempt<'_>, worth_it: bool) -> Option<Gu
     }
 }
 
-/// By docs/semantics.md#who-may-repeat: a client never does where the call may have taken effect, unless its provider
+/// By docs/semantics.md#permission-to-repeat: a client never does where the call may have taken effect, unless its provider
 /// knows the repetition again.
 fn repeat(case: &FailedAttempt<'_>, retryable: bool) -> Repeat {
     match () {

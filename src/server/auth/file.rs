@@ -1,5 +1,5 @@
 //! The file of `--auth`: which certificates, and which tokens of issuers, are whom
-//! (docs/security.md#the-file-of---auth).
+//! (docs/security.md#the---auth-file).
 
 use std::{collections::BTreeMap, path::PathBuf};
 
