@@ -1,5 +1,6 @@
-//! A call tree: a root session with its sub-agents, folded from events. It is the versioned unit: siblings cannot race
-//! past a budget or repeat each other, because whoever decides on an old version is told to judge again.
+//! Call tree: a root session with its sub-agents, folded from events. It is the unit of optimistic concurrency:
+//! siblings cannot race past a budget or repeat each other, because a decision on an old version conflicts and is
+//! repeated.
 
 mod apply;
 mod bytes;
@@ -28,86 +29,86 @@ use super::{
 pub use edits::{EDITS_MAX, EditedCall, StoredPermit, StoredYes, let_through};
 pub use restore::{KeptText, RunTotals, Totals};
 
-/// Calls that a session remembers in full, beside the open ones and those that a person is asked about.
+/// Maximum number of calls that a session keeps in full, beside open and held ones.
 pub const CALLS_MAX: usize = 64;
-/// Calls that a person is asked about, or has approved, that a session remembers until they run.
+/// Maximum number of held or approved calls that a session keeps until they run.
 pub const HELD_MAX: usize = 64;
-/// Calls whose arguments' look a session remembers, for calls that are nearly the same.
+/// Maximum number of argument shapes that a session keeps, for near duplicates.
 pub const SHAPES_MAX: usize = 30;
-/// Longest arguments, in bytes, that are remembered of a failed call.
+/// Maximum length of a failed call's stored arguments, in bytes.
 pub const FAILED_ARGUMENTS_MAX: usize = 16_384;
-/// Pairs of (fingerprint, result) that a session remembers to tell the new from the known.
+/// Maximum number of (fingerprint, result) pairs that a session keeps, to detect news.
 pub const SEEN_MAX: usize = 256;
-/// Answers that a tree keeps for the calls that build on them.
+/// Maximum number of answers that a tree keeps for dependent calls.
 pub const KEPT_MAX: usize = 64;
-/// Longest answer that is kept, in bytes.
+/// Maximum length of a kept answer, in bytes.
 pub const KEPT_BYTES_MAX: usize = 65_536;
-/// Changed resources that a tree remembers.
+/// Minimum number of changed resources that a tree keeps.
 pub const CHANGES_MAX: usize = 256;
-/// Denials of people that a tree remembers.
+/// Maximum number of denials that a tree keeps.
 pub const DENIALS_MAX: usize = 256;
-/// Clearances by people that a tree remembers.
+/// Maximum number of clearances that a tree keeps.
 pub const CLEARANCES_MAX: usize = 64;
-/// Sessions of one tree.
+/// Maximum number of sessions in a tree.
 pub const SESSIONS_MAX: usize = 1_000;
-/// Open calls of one tree.
+/// Maximum number of open calls in a tree.
 pub const OPEN_MAX: u32 = 256;
-/// Judgements whose time a tree remembers: the most that a rate limit can count.
+/// Maximum number of judgment times that a tree keeps, and so the highest rate limit.
 pub const PACE_MAX: usize = 64;
 /// Calls of one batch that count as one.
 pub const BATCH_CALLS: u32 = 8;
-/// How long tokens count towards the rate of a minute, in milliseconds.
+/// Window of the token rate, in milliseconds.
 pub const PACE_TOKENS_MS: u64 = 60_000;
 
 /// A root session and all sessions below it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CallTree {
-    /// Whose tree.
+    /// Tenant.
     pub tenant: TenantId,
     /// Its root session.
     pub root: SessionId,
-    /// Where its rows are: its day of birth, in days since the Unix epoch, or a later one that it was moved to.
+    /// Partition of its rows: the day of its start, or a later one that it was moved to, in days since the Unix epoch.
     pub epoch: i32,
-    /// The place of its last event; 0 before the first.
+    /// `seq` of its last event; 0 before the first.
     pub version: u64,
-    /// When it began.
+    /// Start.
     pub started_at: Timestamp,
-    /// When its last event happened.
+    /// Time of its last event.
     pub last_at: Timestamp,
-    /// What it has spent.
+    /// Spending.
     pub spent: Spent,
     /// Permitted calls by tool.
     pub by_tool: Sorted<ToolName, u64>,
-    /// Calls that are owed an outcome.
+    /// Calls without an outcome.
     pub open_calls: u32,
-    /// When somebody has to look after them: no later than the first end of their leases.
+    /// Time of the next sweep: no later than the first expiry of a lease.
     pub due: Option<Timestamp>,
-    /// Its sessions, the root among them once there is an event.
+    /// Its sessions, including the root after the first event.
     pub sessions: Sorted<SessionId, Box<Session>>,
-    /// How fast it goes.
+    /// Rate of judgments and tokens.
     pub pace: Pace,
-    /// The latest event, among those no longer remembered, that may have changed the world.
+    /// `seq` of the latest possible change among dropped events.
     pub forgotten_change: u64,
-    /// How far tiers and grants have been used.
+    /// Uses of tiers and grants.
     pub uses: Sorted<String, Use>,
-    /// Grants given to its sessions, oldest first.
+    /// Grants, oldest first.
     pub grants: Vec<Grant>,
-    /// Things that its writes have changed, oldest first; at least the last [`CHANGES_MAX`].
+    /// Resources changed by writes, oldest first; at least the last [`CHANGES_MAX`].
     pub changes: VecDeque<Changed>,
-    /// Answers that later calls may depend on, oldest first.
+    /// Answers for dependent calls, oldest first.
     pub kept: VecDeque<Kept>,
-    /// Calls that people have denied, oldest first.
+    /// Denials, oldest first.
     pub denials: VecDeque<Denial>,
-    /// Calls that nobody is asked about any more, oldest first.
+    /// Clearances, oldest first.
     pub clearances: VecDeque<Clearance>,
-    /// Budgets that people have raised.
+    /// Raised budgets.
     pub raised: Vec<Raise>,
-    /// Calls that people have approved with other arguments, oldest first.
+    /// Approvals with edited arguments, oldest first.
     pub edits: VecDeque<EditedCall>,
 }
 
 impl CallTree {
-    /// True when a person has cleared what `rule` asks of this call.
+    /// True when a clearance covers this call for `rule`.
     #[must_use]
     pub fn is_cleared(&self, proposal: &Proposal, rule: &str, policy: &str, now: Timestamp) -> bool {
         let request = &proposal.request;
@@ -123,27 +124,27 @@ impl CallTree {
     }
 }
 
-/// A person said no to a call. It holds for the whole tree until the root's next run.
+/// A person's denial of a call. It holds for the whole tree until the root's next run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Denial {
-    /// To which call.
+    /// Fingerprint of the call.
     pub fingerprint: Fingerprint,
-    /// The run of the tree's root, by the place of that run's first event.
+    /// The root's run, by the `seq` of that run's first event.
     pub root_run: u64,
-    /// Why, for the model.
+    /// Reason, for the model.
     pub reason: Option<String>,
 }
 
-/// A thing that a permitted write has changed, or may be changing.
+/// A resource that a permitted write has changed, or may be changing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Changed {
-    /// The thing.
+    /// Resource.
     pub resource: Resource,
-    /// By which tool.
+    /// Tool.
     pub tool: ToolName,
-    /// By which call.
+    /// Fingerprint of the call.
     pub fingerprint: Fingerprint,
-    /// The place of the permit among the tree's events.
+    /// `seq` of the permit.
     pub seq: u64,
 }
 
