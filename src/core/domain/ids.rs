@@ -35,7 +35,7 @@ fn checked(field: &str, text: &str) -> Result<Arc<str>, Invalid> {
     Ok(text.into())
 }
 
-/// The trace, as OpenTelemetry counts them, in which something was asked or reported.
+/// OpenTelemetry trace id of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceId(pub [u8; 16]);
 

@@ -20,7 +20,7 @@ use super::{
     json::{self, Json},
 };
 
-/// What stands in place of a value that is left out.
+/// Placeholder of a redacted value.
 pub const REDACTED: &str = "[redacted]";
 /// Minimum length, in bytes, of a value that is redacted in other texts about its call.
 const KNOWN_BYTES_MIN: usize = 3;

@@ -151,47 +151,47 @@ pub struct Changed {
 /// A success that later calls may depend on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Kept {
-    /// The place of its outcome among the tree's events.
+    /// `seq` of its outcome.
     pub seq: u64,
-    /// Whose.
+    /// Session.
     pub session: SessionId,
-    /// Of which tool.
+    /// Tool.
     pub tool: ToolName,
-    /// With which arguments; none when they were too long.
+    /// Arguments; none when too long.
     pub arguments: Option<Arc<Json>>,
-    /// What it answered; none when that was too long, no JSON, or not stored in full.
+    /// Result; none when too long, no JSON, or not stored in full.
     pub result: Option<Arc<Json>>,
 }
 
-/// The writes to come, in order.
+/// Planned writes, in order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Plan {
     /// The tools.
     pub order: Vec<ToolName>,
-    /// How many of them have succeeded.
+    /// Number of those that have succeeded.
     pub done: usize,
-    /// The place of the event that set it.
+    /// `seq` of the event that set it.
     pub seq: u64,
 }
 
 /// One session of a tree.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Session {
-    /// Who started it.
+    /// Parent session.
     pub parent: Option<SessionId>,
-    /// How deep it is nested; a root is 0.
+    /// Depth; a root is 0.
     pub depth: u32,
     /// Its current run.
     pub run: Run,
     /// Its calls, oldest first; at least the last [`CALLS_MAX`].
     pub calls: VecDeque<Call>,
-    /// Its phase, once somebody set one.
+    /// Its phase, if set.
     pub phase: Option<String>,
-    /// Its plan, once somebody set one.
+    /// Its plan, if set.
     pub plan: Option<Plan>,
-    /// The place of the last compaction of its context; 0 when there was none.
+    /// `seq` of the last compaction of its context; 0 without one.
     pub compacted: u64,
-    /// Hashes of the (fingerprint, result) pairs it has seen, oldest first.
+    /// Hashes of the known (fingerprint, result) pairs, oldest first.
     seen: VecDeque<u64>,
 }
 
@@ -200,49 +200,47 @@ pub struct Session {
 pub struct Run {
     /// Its name; absent when the caller names none.
     pub id: Option<RunId>,
-    /// The place of its first event; 0 before it.
+    /// `seq` of its first event; 0 before it.
     pub from: u64,
-    /// When it began.
+    /// Start.
     pub started_at: Timestamp,
-    /// What it has spent.
+    /// Spending.
     pub spent: Spent,
     /// Permitted calls by tool.
     pub by_tool: Sorted<ToolName, u64>,
-    /// What a loop has broken, until the run ends.
+    /// Parts that a loop has closed, until the run ends.
     pub closed: Vec<Closed>,
-    /// How long nobody worked in it, in milliseconds: gaps of more than [`IDLE_MS`], and waits of calls that were asked
-    /// for again.
+    /// Idle time, in milliseconds: gaps of more than [`IDLE_MS`], and waits of repeated calls.
     pub idle_ms: u64,
-    /// When its last event happened.
+    /// Time of its last event.
     pub last_at: Timestamp,
 }
 
-/// A break that holds for the rest of a run.
+/// A break, which holds for the rest of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Closed {
-    /// The rule that broke.
+    /// Rule.
     pub rule: Cow<'static, str>,
-    /// By what decision.
+    /// Decision.
     pub decision: Decision,
-    /// At what count.
+    /// Count.
     pub count: u32,
-    /// The tool that broke.
+    /// Tool.
     pub tool: ToolName,
-    /// The call that broke.
+    /// Fingerprint of the call.
     pub fingerprint: Fingerprint,
 }
 
-/// How fast a tree goes.
+/// Rate of a tree.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Pace {
-    /// New judgements, oldest first: the batch they came in, and when. A batch counts once, and each call beyond its
-    /// eighth once more.
+    /// New judgments, oldest first: batch and time. A batch counts once, and each call beyond its eighth once more.
     pub judged: VecDeque<(u64, Timestamp)>,
-    /// How many calls the last batches had.
+    /// Number of calls of the last batches.
     pub batches: VecDeque<(u64, u32)>,
-    /// Batches that were told to slow down, and when they first were.
+    /// Slowed batches, with the time of the first slowdown.
     pub slowed: VecDeque<(u64, Timestamp)>,
-    /// Tokens reported: when (to the second), how many.
+    /// Reported tokens: time (to the second) and number.
     pub tokens: VecDeque<(Timestamp, u64)>,
 }
 
@@ -275,14 +273,14 @@ impl CallTree {
         }
     }
 
-    /// The root's current run as far as a person's no reaches, by the place of its first event; 0 for runs without a
-    /// name, which end by idleness and not by a user's turn.
+    /// The root's run for the scope of denials, by the `seq` of its first event; 0 for runs without a name, which end
+    /// by idleness and not by a user's turn.
     #[must_use]
     pub fn root_run(&self) -> u64 {
         self.sessions.get(&self.root).map_or(0, |root| root.run.id.as_ref().map_or(0, |_| root.run.from))
     }
 
-    /// All remembered calls with that fingerprint, with their sessions; in no particular order of time.
+    /// All known calls with that fingerprint, with their sessions, unordered.
     pub fn calls_of(&self, fingerprint: Fingerprint) -> impl Iterator<Item = (&SessionId, &Session, &Call)> {
         self.sessions.iter().flat_map(move |(id, session)| {
             session
@@ -293,7 +291,7 @@ impl CallTree {
         })
     }
 
-    /// The attempts of an occurrence that did not succeed and may have taken effect.
+    /// The attempts of an occurrence without success and with a possible effect.
     pub fn open_attempts(
         &self,
         fingerprint: Fingerprint,
@@ -306,33 +304,33 @@ impl CallTree {
         self.attempts(fingerprint, occurrence).filter(is_open)
     }
 
-    /// The remembered attempts of an occurrence.
+    /// The known attempts of an occurrence.
     pub fn attempts(&self, fingerprint: Fingerprint, occurrence: u64) -> impl Iterator<Item = (&SessionId, &Call)> {
         let is_attempt = move |call: &Call| call.permit.as_ref().is_some_and(|permit| permit.occurrence == occurrence);
         self.calls_of(fingerprint).map(|(id, _, call)| (id, call)).filter(move |(_, call)| is_attempt(call))
     }
 
-    /// The session and those above it, the nearest first.
+    /// The session and its ancestors, the nearest first.
     pub fn line<'a>(&'a self, session: &'a SessionId) -> impl Iterator<Item = &'a SessionId> {
         let parent = |id: &&'a SessionId| self.sessions.get(*id).and_then(|session| session.parent.as_ref());
         std::iter::successors(Some(session), parent).take(SESSIONS_MAX)
     }
 
-    /// Whether a grant covers the tool at `now` and is not used up; to whom it was given is not asked.
+    /// True when the grant includes the tool at `now` and is not used up; the grantee is not checked.
     #[must_use]
     pub fn covers(&self, grant: &Grant, tool: &str, now: Timestamp) -> bool {
         let used = self.uses.get(&grant.key()).map_or(0, |used| used.used);
         used < grant.ceiling && now < grant.expires_at && grant.tools.matches(tool)
     }
 
-    /// All remembered calls; in no particular order of time.
+    /// All known calls, unordered.
     pub fn calls(&self) -> impl Iterator<Item = &Call> {
         self.sessions.values().flat_map(|session| &session.calls)
     }
 }
 
 impl Run {
-    /// How long it has been worked in until `now`, in milliseconds.
+    /// Active time until `now`, in milliseconds.
     #[must_use]
     pub fn active_ms(&self, now: Timestamp) -> u64 {
         let open = now.since_ms(self.last_at);
@@ -348,7 +346,7 @@ impl Session {
         self.calls.iter().rev().find(|call| call.call_id == *call_id)
     }
 
-    /// The newest call of that id that was permitted, else the newest at all: what a report is on.
+    /// The call that a report is on: the newest permitted one of that id, otherwise the newest.
     #[must_use]
     pub fn reported(&self, call_id: &CallId) -> Option<&Call> {
         let permitted = self.calls.iter().rev().find(|call| call.call_id == *call_id && call.permit.is_some());
@@ -361,8 +359,7 @@ impl Session {
         (self.run.from > 0).then_some(&self.run)
     }
 
-    /// True when a call at `now` is the first after `idle_ms` in which nothing was asked, ran or came back, in a
-    /// session whose caller names no runs.
+    /// True for the first call at `now` after `idle_ms` without activity, in a session without named runs.
     #[must_use]
     pub fn resumes(&self, run: Option<&RunId>, idle_ms: u64, now: Timestamp) -> bool {
         let last = self.calls.iter().map(|call| call.outcome.as_ref().map_or(call.at, |o| o.at.max(call.at))).max();
@@ -376,7 +373,7 @@ impl Session {
         self.calls.iter().rev().filter(|call| call.run_from == self.run.from)
     }
 
-    /// True when this session never saw that call give that result.
+    /// True when the result of that call is new to this session.
     #[must_use]
     pub fn is_new(&self, fingerprint: &Fingerprint, digest: &ResultDigest) -> bool {
         !self.seen.contains(&seen_hash(fingerprint, digest))
@@ -393,7 +390,7 @@ impl Session {
     }
 }
 
-/// Both are cryptographic hashes, so eight bytes of their sum tell 256 pairs apart.
+/// Both are cryptographic hashes, so eight bytes of their sum suffice for 256 pairs.
 fn seen_hash(fingerprint: &Fingerprint, digest: &ResultDigest) -> u64 {
     let eight = |bytes: &[u8; 32]| bytes[..8].iter().fold(0_u64, |all, byte| all << 8 | u64::from(*byte));
     eight(&fingerprint.0).rotate_left(1) ^ eight(&digest.0)

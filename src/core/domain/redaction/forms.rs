@@ -62,7 +62,7 @@ pub(super) fn at(text: &str, at: usize, runs: &mut Runs) -> Option<(usize, Kind)
     }
 }
 
-/// The length of the private key that `text` begins with: to its end, or to that of the text where it is cut off.
+/// Length of the private key at the start of `text`, up to its end or that of a truncated text.
 pub(super) fn pem(text: &str, runs: &mut Runs) -> Option<usize> {
     let label = text.strip_prefix(PEM)?;
     let kind = runs.count(label, |b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b' ');

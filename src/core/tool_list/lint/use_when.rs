@@ -44,7 +44,7 @@ pub(super) fn check(facts: &Facts<'_>) -> Vec<Report> {
     reports
 }
 
-/// The sentence that leads to the tool which is most easily taken for this one.
+/// A sentence that refers to the most similar tool.
 fn not_for(facts: &Facts<'_>, tool: &Tool<'_>) -> String {
     let nouns = &tool.nouns;
     let effect = |tool: &Tool<'_>| tool.told.as_ref().map(|told| told.effect);
