@@ -131,7 +131,7 @@ impl Dimension {
         }
     }
 
-    /// What is left of a limit, in words: `4 of 12 steps`, `$1.20 of $5.00`.
+    /// The remainder of a limit as text: `4 of 12 steps`, `$1.20 of $5.00`.
     #[must_use]
     pub fn left_in_words(self, rest: u64, limit: u64) -> String {
         match self {

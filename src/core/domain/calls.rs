@@ -166,7 +166,7 @@ pub struct Judgement {
     pub seq: u64,
     pub at: Timestamp,
     pub decision: Decision,
-    /// What the policy would have decided.
+    /// Decision of the policy, without shadow mode.
     pub would: Decision,
     pub rule: Option<String>,
     pub reason: Option<String>,

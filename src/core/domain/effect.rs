@@ -113,7 +113,6 @@ impl ResourceTemplate {
     /// Parses a template; a placeholder names a top-level argument.
     ///
     /// # Errors
-    ///
     /// [`Invalid`] naming `field` for an empty template or an unbalanced brace.
     pub fn parse(field: &str, template: &str) -> Result<Self, Invalid> {
         if template.is_empty() {

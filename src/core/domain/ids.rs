@@ -49,7 +49,6 @@ macro_rules! name {
             /// Accepts a `text` of 1 to [`NAME_BYTES_MAX`] bytes without control characters.
             ///
             /// # Errors
-            ///
             /// [`Invalid`] naming `field`.
             pub fn parse(field: &str, text: &str) -> Result<Self, Invalid> {
                 checked(field, text).map(Self)

@@ -20,7 +20,6 @@ impl Pattern {
     /// Parses a pattern.
     ///
     /// # Errors
-    ///
     /// [`Invalid`] naming `field` for an empty alternative, one that is longer than a name, or too many of them.
     pub fn parse(field: &str, text: &str) -> Result<Self, Invalid> {
         let parts: Vec<&str> = text.split('|').map(str::trim).collect();

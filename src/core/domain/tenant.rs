@@ -135,7 +135,6 @@ pub struct Tenant {
 /// Validates a tenant's name: it must fit into a path, a label and a certificate.
 ///
 /// # Errors
-///
 /// [`Invalid`] naming `field`.
 pub fn tenant_name(field: &str, text: &str) -> Result<String, Invalid> {
     let is_plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';

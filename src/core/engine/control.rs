@@ -22,7 +22,6 @@ use crate::{
 /// Executes a command on a session. The gate decides which operations may create one.
 ///
 /// # Errors
-///
 /// [`CommandRejection`]: nothing was done.
 pub fn control(
     policy: &Policy,

@@ -33,7 +33,6 @@ use crate::{
 /// Judges a call. `batch` is the `seq` of the first call in the same batch, unless this is the first.
 ///
 /// # Errors
-///
 /// [`EvaluateRejection`]: the caller's fault, and nothing was decided.
 pub fn evaluate(
     policy: &Policy,

@@ -35,7 +35,6 @@ use crate::{
 /// Folds a report.
 ///
 /// # Errors
-///
 /// [`RecordRejection`]: the caller's fault, and nothing is stored.
 pub fn record(
     policy: &Policy,

@@ -47,7 +47,6 @@ pub fn session_count(rows: &[Row]) -> usize {
 /// Judges the calls by both policies; keeps at most `examples_max` examples of each change.
 ///
 /// # Errors
-///
 /// A call that cannot be judged, by its session and id.
 pub fn backtest(rows: &[Row], old: Policy, new: Policy, examples_max: usize) -> Result<Changes, String> {
     let mut backtest = Backtest::new(old, new, examples_max);
@@ -87,7 +86,6 @@ impl Backtest {
     /// Judges a call by both policies; returns both decisions.
     ///
     /// # Errors
-    ///
     /// The problem of the row, which is not counted.
     pub fn judge(&mut self, row: &Row) -> Result<(Decision, Decision), String> {
         // Both have to have seen it.

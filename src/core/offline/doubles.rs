@@ -33,7 +33,6 @@ pub struct Doubles {
 /// Proposes each recorded success a second time, right after it; by tool.
 ///
 /// # Errors
-///
 /// A call that cannot be judged, by its session and id.
 pub fn doubles(rows: &[Row], mut policy: Policy) -> Result<BTreeMap<String, Doubles>, String> {
     // Recorded calls did run; only their duplicates are enforced.

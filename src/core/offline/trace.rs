@@ -68,7 +68,6 @@ impl Row {
     /// Parses one line.
     ///
     /// # Errors
-    ///
     /// It is not a recorded call; the message names the field.
     pub fn parse(line: &str) -> Result<Self, String> {
         // serde would take an array for the fields in their order.

@@ -99,7 +99,6 @@ impl World {
     /// Judges a call, and folds the judgment.
     ///
     /// # Errors
-    ///
     /// [`EvaluateRejection`]: nothing was decided.
     pub fn evaluate(
         &mut self,
@@ -132,7 +131,6 @@ impl World {
     /// Judges a call without folding the judgment.
     ///
     /// # Errors
-    ///
     /// [`EvaluateRejection`]: nothing could be decided.
     pub fn preview(
         &mut self,
@@ -150,7 +148,6 @@ impl World {
     /// Folds a report.
     ///
     /// # Errors
-    ///
     /// [`RecordRejection`]: nothing was folded.
     pub fn record(&mut self, policy: &Policy, report: &Report, now: Timestamp) -> Result<Recorded, RecordRejection> {
         self.record_as(policy, report, None, now)
@@ -160,7 +157,6 @@ impl World {
     /// anew.
     ///
     /// # Errors
-    ///
     /// [`RecordRejection`]: nothing was folded.
     pub fn record_as(
         &mut self,
@@ -207,7 +203,6 @@ impl World {
     /// Executes a command on a session. Only its tree records it.
     ///
     /// # Errors
-    ///
     /// [`CommandRejection`]: nothing was done.
     pub fn control(&mut self, policy: &Policy, command: &Command, now: Timestamp) -> Result<(), CommandRejection> {
         let root = self.roots.entry(command.session.clone()).or_insert_with(|| command.session.clone()).clone();

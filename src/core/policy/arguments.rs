@@ -93,7 +93,6 @@ impl ArgumentSchema {
     /// fetched.
     ///
     /// # Errors
-    ///
     /// All problems, each with its place in the schema.
     pub fn compile(schema: &Value, unknown: UnknownFields, coercion: Coercion) -> Result<Self, Vec<String>> {
         Ok(Self { compiled: Arc::new(compile::compile(schema)?), unknown, coercion, knows_defaults: true })

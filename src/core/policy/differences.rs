@@ -7,7 +7,6 @@ use serde_json::Value;
 /// Every key of a policy's text with its value, as JSON.
 ///
 /// # Errors
-///
 /// The problem of the text.
 pub fn keys(text: &str) -> Result<BTreeMap<String, String>, String> {
     let value: Value = serde_saphyr::from_str(text).map_err(|error| error.to_string())?;

@@ -91,7 +91,6 @@ impl Form {
     /// Parses a file. Each rule takes its keys before [`rest`] is read.
     ///
     /// # Errors
-    ///
     /// Invalid YAML, or all deviations from the form.
     pub(super) fn read(&self, text: &str) -> Result<(Value, Lines), Vec<PolicyError>> {
         // `off` is a word here, not a boolean.
@@ -191,7 +190,6 @@ impl Form {
 /// Reads the keys that no rule has taken.
 ///
 /// # Errors
-///
 /// A number that is too large for its type; its position is unknown.
 pub(super) fn rest(file: Value) -> Result<PolicyEngine, Vec<PolicyError>> {
     let file: Result<File, _> = serde_json::from_value(file);

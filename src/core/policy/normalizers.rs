@@ -78,7 +78,6 @@ impl Normalizer {
     /// The normalizer of that name. `region` is the default region of phone numbers.
     ///
     /// # Errors
-    ///
     /// The problem of the name, and the probable intention.
     pub fn parse(name: &str, region: Option<&str>) -> Result<Self, String> {
         let (name, own) = match name.strip_suffix(')').and_then(|name| name.split_once('(')) {
@@ -117,7 +116,6 @@ impl Normalizer {
     /// enough; of a list its members count, except for `sort`.
     ///
     /// # Errors
-    ///
     /// The reason of the mismatch.
     pub fn fits(self, schema: Option<&Value>) -> Result<(), String> {
         let kinds = schema.and_then(|schema| kinds_of(schema, self != Self::Sort));

@@ -117,7 +117,6 @@ impl Condition {
     /// errors here, not at evaluation.
     ///
     /// # Errors
-    ///
     /// The problem in one line, with the column.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (expression, wants) = check::compile(text)?;
@@ -152,7 +151,6 @@ impl Condition {
     /// last('approve').ok` a small amount needs no approval.
     ///
     /// # Errors
-    ///
     /// [`ConditionError`] when it is undecidable.
     pub fn evaluate(&self, known: &Bindings<'_>) -> Result<bool, ConditionError> {
         let wants = &self.compiled.wants;

@@ -3,22 +3,22 @@
 //! Fires when the proposed call is the third (warning) or fifth (critical) of its fingerprint whose results are
 //! receipts, side by side: they differ in names or in numbers that the arguments have moved, and in nothing that is
 //! news (docs/semantics.md#receipts). That holds where the arguments hold content, or the results tell of something
-//! that was made just then; others may take from a queue or draw a number, and are slowed first (`Brake`). What lapses
-//! by itself (a lease, a quote) is warned of and no more, and so is what came before another undeclared call or a
-//! declared write of this session. Identical acknowledgements (`ok`, `sent`) of an undeclared tool count back to the
-//! last success of another call, and are slowed before they are refused. A text of several lines that is inserted
-//! again, with counts that rise by the same step, is refused at the fifth. Everything counts over the call tree's run,
-//! since a declared write last changed its named resource. Not for reads, polls, checks and `repeatable` calls.
-//! `repeat_intended` makes a question to a person of the refusal. A first call is told of what was made before by
-//! arguments that differ in spelling or in settings left out, or by the same agent in another call tree within the
-//! deduplication window; where and by whom, and what differs.
+//! that was made just then; others may take from a queue or draw a number, and are slowed first (`Brake`). A result
+//! that lapses by itself (a lease, a quote) only warns, and so does one before another undeclared call or a declared
+//! write of this session. Identical acknowledgments (`ok`, `sent`) of an undeclared tool count back to the last success
+//! of another call, and are slowed before they are refused. A multi-line text that is inserted again, with counts that
+//! rise by the same step, is refused at the fifth. Everything counts over the call tree's run, since a declared write
+//! last changed its named resource. Not for reads, polls, checks and `repeatable` calls. `repeat_intended` turns the
+//! refusal into an approval request. A first call is told of earlier creations by arguments that differ in spelling or
+//! in omitted settings, or by the same agent in another call tree within the deduplication window; where and by whom,
+//! and the difference.
 //!
 //! Why: an agent that does not see that it is done creates the same thing again, and each answer looks new. In 34,000
 //! recorded calls three such successes occur in 10 sessions, nearly all of them one edit applied again and again.
 //!
-//! Known problems: results cannot tell an id of the answer from an id of a thing made: a read whose answer has an id of
-//! its own is refused where its arguments hold content; declare it. What is named by words alone is news each time. A
-//! call beyond the last 64 of its session is forgotten.
+//! Known problems: results cannot tell an id of the answer from an id of a created thing: a read whose answer has an id
+//! of its own is refused where its arguments hold content; declare it. A creation named by words alone is news each
+//! time. A call beyond the last 64 of its session is forgotten.
 
 mod made_before;
 

@@ -181,7 +181,6 @@ impl RuleSet {
     /// The parameters of that type, for code that depends on a specific rule.
     ///
     /// # Panics
-    ///
     /// Without a rule with such parameters: only for those of [`RULES`].
     #[must_use]
     pub fn get<P: Judge>(&self) -> &P {
@@ -192,7 +191,6 @@ impl RuleSet {
     /// [`Self::get`], mutable.
     ///
     /// # Panics
-    ///
     /// Without a rule with such parameters: only for those of [`RULES`].
     pub fn get_mut<P: Judge + Clone>(&mut self) -> &mut P {
         let is_it = |slot: &&mut Slot| (&*slot.params as &dyn Any).is::<P>();

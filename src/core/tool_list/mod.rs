@@ -109,7 +109,6 @@ impl ToolList {
     /// Appends the tools of another list.
     ///
     /// # Errors
-    ///
     /// Each duplicate name, and too many tools. The list is unchanged then.
     pub fn append(&mut self, other: Self) -> Result<(), Vec<Invalid>> {
         let count = self.tools.len() + other.tools.len();

@@ -17,7 +17,6 @@ use crate::domain::{
 /// its envelope, or one tool. Formats may be mixed. `source` names the text in reports.
 ///
 /// # Errors
-///
 /// All problems, each with the tool's index and the field: `tools[2].function.name`.
 pub fn read(source: &str, text: &str) -> Result<ToolList, Vec<Invalid>> {
     let text = text.trim_start_matches('\u{feff}');

@@ -7,7 +7,6 @@ use super::{BYTES_MAX, DEPTH_MAX, Json, number};
 /// Parses one JSON value without trailing text.
 ///
 /// # Errors
-///
 /// One sentence with the problem and its byte position.
 pub fn parse(text: &str) -> Result<Json, String> {
     if text.len() > BYTES_MAX {

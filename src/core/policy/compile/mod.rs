@@ -44,7 +44,6 @@ const MILLIS_MAX: u64 = 31 * 86_400_000;
 /// Compiles a policy file.
 ///
 /// # Errors
-///
 /// All problems, each with its path and line. Problems of the form come alone, because the rest depends on it.
 pub fn compile(text: &str) -> Result<Policy, Vec<PolicyError>> {
     compile_by(text, RULES, &form::BUILT_IN)
@@ -53,7 +52,6 @@ pub fn compile(text: &str) -> Result<Policy, Vec<PolicyError>> {
 /// Compiles a policy file with the parameters of these rules.
 ///
 /// # Errors
-///
 /// As [`compile`].
 pub fn compile_with(text: &str, rules: &[Rule]) -> Result<Policy, Vec<PolicyError>> {
     compile_by(text, rules, &form::Form::of(rules))
