@@ -1,6 +1,6 @@
 //! The one binary: `callgate`.
 
-/// What a pair of calls allocates costs half as much with it (Cargo.toml).
+/// Halves the allocation cost of a pair of calls (Cargo.toml).
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -1,4 +1,4 @@
-//! What the commands for coding agents take alike: which host, and what runs while nobody can be asked.
+//! Common arguments of commands for coding agents: the host, and the calls permitted without a server.
 
 use clap::{ValueEnum, builder::PossibleValue};
 

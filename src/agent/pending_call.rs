@@ -13,28 +13,27 @@ use callgate_proto::v1::RecordRequest;
 use etcetera::BaseStrategy as _;
 use prost::Message as _;
 
-/// A call that this process has asked about, or has taken over.
+/// A pending call of this process, its own or taken over.
 #[derive(Debug)]
 pub(super) struct PendingCall {
     file: File,
     path: PathBuf,
 }
 
-/// Below the user's own state.
+/// Folder below the user's state folder.
 pub(super) fn folder(name: &str) -> Option<PathBuf> {
     let home = etcetera::choose_base_strategy().ok()?;
     Some(home.state_dir().unwrap_or_else(|| home.data_dir()).join("callgate").join(name))
 }
 
-/// Another one after each start of the machine, where that can be told: then what is removed need not be on the disk
-/// to be gone for good.
+/// Boot id, if known. With it, removals need no fsync: files of an earlier boot are invalid.
 fn boot() -> Option<String> {
     let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     Some(id.trim().to_owned())
 }
 
 impl PendingCall {
-    /// Notes a call. None where nothing can be written: it is asked about all the same.
+    /// Records a call. None where nothing can be written; the call proceeds all the same.
     pub(super) fn note(folder: &Path, cancellation: &RecordRequest) -> Option<Self> {
         fs::create_dir_all(folder).ok()?;
         let mut file = tempfile::Builder::new().prefix(".").tempfile_in(folder).ok()?;
@@ -46,12 +45,12 @@ impl PendingCall {
         Some(Self { file: file.persist(&path).ok()?, path })
     }
 
-    /// What the note says too: fields that are set take the place of what stands there.
+    /// Adds fields to the record, replacing existing ones.
     pub(super) fn add(&mut self, more: &RecordRequest) -> bool {
         self.file.write_all(&more.encode_to_vec()).is_ok()
     }
 
-    /// The calls in a folder whose processes were killed over them, with their reports: they are this process's now.
+    /// Takes over the pending calls of killed processes in a folder, with their reports.
     pub(super) fn left(folder: &Path) -> Vec<(Self, RecordRequest)> {
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();
         entries.filter_map(|entry| Self::taken(entry.path())).collect()
@@ -70,12 +69,12 @@ impl PendingCall {
         (!report.call_id.is_empty()).then_some((Self { file, path }, report))
     }
 
-    /// Forgets it: nobody calls it off any more.
+    /// Deletes the record: the call is not cancelled any more.
     pub(super) fn forget(self) {
         let _ = fs::remove_file(self.path);
     }
 
-    /// The call is about to run: no process calls it off, also not one after a loss of power.
+    /// Deletes the record durably before the call runs: it is never cancelled, not even after a power loss.
     pub(super) fn starts(self) -> io::Result<()> {
         if boot().is_none() {
             self.file.set_len(0)?;
@@ -84,7 +83,7 @@ impl PendingCall {
         fs::remove_file(self.path)
     }
 
-    /// Its file, and the lock as the standard input of another process, which has it from now on.
+    /// Its file, and the lock as the standard input of another process, which takes it over.
     pub(super) fn handed_on(self) -> (PathBuf, Stdio) {
         (self.path, self.file.into())
     }

@@ -1,6 +1,5 @@
-//! The file of contexts: servers by name, each with its credential, so that nobody types a URL (docs/cli.md#contexts).
-//! What the file says is done by this program with the user's rights, so nobody else may write it; nor read it, where a
-//! token is in it.
+//! Contexts file: named servers with their credentials (docs/cli.md#contexts). The program acts on it with the user's
+//! rights, so it must not be writable by others, nor readable if it holds a token.
 
 use std::{
     collections::BTreeMap,
@@ -20,11 +19,11 @@ use crate::{
     json::Form,
 };
 
-/// In the mode of a file: others than its owner may write it.
+/// Mode bits: writable by others than the owner.
 const OTHERS_WRITE: u32 = 0o022;
-/// Others than its owner may do anything with it.
+/// Mode bits: any access by others than the owner.
 const OTHERS: u32 = 0o077;
-/// Everybody may read it.
+/// Mode bit: readable by everyone.
 const ALL_READ: u32 = 0o004;
 
 /// What `callgate contexts` takes.
@@ -57,7 +56,7 @@ enum Action {
     },
 }
 
-/// A server, and what is shown to it.
+/// A server with its credential.
 #[derive(Debug)]
 pub struct Context {
     pub server: String,
@@ -84,7 +83,7 @@ struct ContextForm {
     key: Option<PathBuf>,
 }
 
-/// A token, which is never told.
+/// A token, never printed.
 #[derive(Deserialize)]
 struct Secret(String);
 
@@ -94,7 +93,7 @@ impl std::fmt::Debug for Secret {
     }
 }
 
-/// Where the file is, and whether it must be there.
+/// Path of the file, and whether it must exist.
 fn path() -> Option<(PathBuf, bool)> {
     if let Some(path) = std::env::var_os("CALLGATE_CONFIG").filter(|path| !path.is_empty()) {
         return Some((path.into(), true));
@@ -103,7 +102,7 @@ fn path() -> Option<(PathBuf, bool)> {
     Some((base.config_dir().join("callgate/config.yaml"), false))
 }
 
-/// The file as it is; none where there is none.
+/// The file, if it exists.
 fn file() -> anyhow::Result<Option<(PathBuf, String, File)>> {
     let Some((path, is_named)) = path() else { return Ok(None) };
     let name = path.display();
@@ -124,7 +123,7 @@ fn read(text: &str) -> anyhow::Result<File> {
         return Ok(File::default());
     }
     let options = serde_saphyr::options! { strict_booleans: true };
-    // What is wrong may be in the line of a token, which is not shown.
+    // The error may quote a token's line, so its text is not shown.
     let read = serde_saphyr::from_str_with_options::<File>(text, options).map_err(|error| {
         let place = error.location().map(|at| format!("line {}: ", at.line())).unwrap_or_default();
         let told = error.without_snippet().to_string();
@@ -144,7 +143,7 @@ fn read(text: &str) -> anyhow::Result<File> {
     Ok(file)
 }
 
-/// What others may do with the file and must not.
+/// Forbidden access of others to the file.
 fn exposed(file: &File, mode: u32) -> Option<&'static str> {
     let has_token = file.contexts.values().any(|context| context.token.is_some());
     match mode {
@@ -177,7 +176,7 @@ fn of(path: &Path, mut file: File, name: &str) -> anyhow::Result<Context> {
     Ok(Context { server: form.server, credential })
 }
 
-/// What is said of a name that the file has not.
+/// The message about an unknown name.
 fn unknown(path: &Path, file: &File, name: &str) -> String {
     if !path.exists() {
         return format!("there is no file of contexts, which would be {} (docs/cli.md#contexts)", path.display());
@@ -204,7 +203,7 @@ impl ContextForm {
         Ok(Credential { token, ca: self.ca.as_ref().map(at), identity })
     }
 
-    /// What is shown, without what is secret.
+    /// Its credential for display, without secrets.
     fn shows(&self) -> String {
         let token = match self {
             Self { token: Some(_), .. } => Some("a token of the file"),
@@ -230,7 +229,7 @@ impl ContextForm {
     }
 }
 
-/// A path of the file: from its own folder on, or from the user's home.
+/// A path in the file, relative to its folder or the user's home.
 fn beside(file: &Path, path: &Path) -> PathBuf {
     let path = match (path.strip_prefix("~"), etcetera::home_dir()) {
         (Ok(rest), Ok(home)) => home.join(rest),
@@ -239,7 +238,7 @@ fn beside(file: &Path, path: &Path) -> PathBuf {
     file.parent().map_or(path.clone(), |folder| folder.join(&path))
 }
 
-/// A file with a token, which not everybody may read.
+/// Checks that a token file is not readable by everyone.
 fn closed(path: PathBuf) -> anyhow::Result<PathBuf> {
     let name = path.display();
     let is = fs::metadata(&path).with_context(|| format!("token_file {name}"))?;
@@ -300,7 +299,7 @@ pub fn run(args: &ContextsArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The text with another current context; all else stays as it is.
+/// The text with another current context, otherwise unchanged.
 fn with_current(text: &str, name: &str) -> anyhow::Result<String> {
     let line = format!("current: {}", Value::from(name));
     let is_current = |line: &&str| line.starts_with("current:");
@@ -314,10 +313,10 @@ fn with_current(text: &str, name: &str) -> anyhow::Result<String> {
     Ok(changed)
 }
 
-/// All of it, or what was there before, for the same readers.
+/// Replaces the file atomically, with the same permissions.
 fn replace(path: &Path, text: &str) -> anyhow::Result<()> {
     use std::io::Write as _;
-    // What a link leads to is changed, and not the link.
+    // The target of a link is changed, not the link.
     let path = fs::canonicalize(path).with_context(|| path.display().to_string())?;
     let written = || -> anyhow::Result<()> {
         let mut file = tempfile::NamedTempFile::new_in(path.parent().context("it is no file")?)?;

@@ -1,4 +1,4 @@
-//! What is shown to a server, and how it is reached with it.
+//! Credentials of a client, and connections with them.
 
 use std::{
     fmt,
@@ -20,34 +20,34 @@ use tonic::{
 
 use crate::{refused, remote::Unanswered};
 
-/// A connection to a server, which shows the caller's token with each request.
+/// A connection that sends the caller's token with each request.
 pub type Wire = InterceptedService<Channel, Bearer>;
 
-/// How long a command may take to give a token.
+/// Timeout of a token command.
 const COMMAND_MAX: Duration = Duration::from_secs(10);
-/// How often a server is asked whether it is there, while an answer is waited for, and how long it may take to say so.
+/// Interval and timeout of keepalive pings while waiting for a response.
 const KEEPALIVE: Duration = Duration::from_secs(20);
 const KEEPALIVE_ANSWER: Duration = Duration::from_secs(10);
 
-/// What is shown to a server, and by which authority its certificate is judged.
+/// Credential for a server, and the authority that its certificate must have.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Credential {
     pub token: Option<Token>,
     pub ca: Option<PathBuf>,
-    /// A certificate, and its key.
+    /// Client certificate and its key.
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 
-/// Where a token comes from.
+/// Source of a token.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Token {
-    /// A file holds it.
+    /// A file.
     File(PathBuf),
-    /// The environment variable has it.
+    /// An environment variable.
     Environment(String),
-    /// The file of contexts has it.
+    /// The contexts file.
     Text(String),
-    /// A program prints it.
+    /// The output of a program.
     Command(Vec<String>),
 }
 
@@ -58,7 +58,7 @@ impl fmt::Debug for Token {
 }
 
 impl Token {
-    /// Where it comes from, without the token itself.
+    /// Description of the source, without the token.
     pub fn origin(&self) -> String {
         match self {
             Self::File(path) => format!("file {}", path.display()),
@@ -79,7 +79,7 @@ impl Token {
     }
 }
 
-/// What a program prints.
+/// The output of a program.
 fn printed(words: &[String]) -> anyhow::Result<String> {
     let (program, args) = words.split_first().context("token_command names no program")?;
     let started = Command::new(program).args(args).stdout(Stdio::piped()).spawn();
@@ -105,18 +105,18 @@ fn printed(words: &[String]) -> anyhow::Result<String> {
 }
 
 impl Credential {
-    /// This, and of `other` what this has not.
+    /// This credential, with missing parts from `other`.
     pub fn or(self, other: Self) -> Self {
         Self { token: self.token.or(other.token), ca: self.ca.or(other.ca), identity: self.identity.or(other.identity) }
     }
 
-    /// The token, if there is one.
+    /// The token, if any.
     pub fn bearer(&self) -> anyhow::Result<Bearer> {
         let token = self.token.as_ref().map(Token::read).transpose()?;
         Bearer::of(token.as_deref().unwrap_or_default())
     }
 
-    /// A connection that shows this token; `otherwise` is what else to do where nobody answers.
+    /// Connects with this token; `otherwise` is advice in the error if no server answers.
     pub async fn connect(&self, url: &str, bearer: Bearer, otherwise: &str) -> anyhow::Result<Wire> {
         let endpoint = self.endpoint(url, &bearer)?;
         let channel = endpoint.connect().await;
@@ -158,7 +158,7 @@ pub fn has_tls(url: &str) -> bool {
     url.starts_with("https://")
 }
 
-/// True for a way that others may listen on: neither TLS, nor this machine.
+/// True for an unencrypted connection to another machine.
 pub fn is_overheard(url: &str) -> bool {
     let host = url.strip_prefix("http://").map(|rest| rest.split('/').next().unwrap_or_default());
     host.is_some_and(|host| {
@@ -168,18 +168,18 @@ pub fn is_overheard(url: &str) -> bool {
     })
 }
 
-/// The token that is shown, if there is one. It has no `Debug` of its own.
+/// The token to send, if any. It has no `Debug` on purpose.
 #[derive(Clone, Default)]
 pub struct Bearer(Option<MetadataValue<Ascii>>);
 
 impl Bearer {
-    /// This token; none where there is no text.
+    /// The token of a text; none for an empty one.
     pub fn of(token: &str) -> anyhow::Result<Self> {
         let token = token.trim();
         if token.is_empty() {
             return Ok(Self(None));
         }
-        // What is wrong with it would be told with its text.
+        // The error would contain the token.
         let value = format!("Bearer {token}").parse::<MetadataValue<Ascii>>();
         let mut value = value.map_err(|_| anyhow!("the token has other characters than those of ASCII"))?;
         value.set_sensitive(true);

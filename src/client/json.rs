@@ -1,5 +1,5 @@
-//! What commands print for programs, in one way: a JSON object a line, a line a thing (docs/cli.md#json). A thing of
-//! the contract has the contract's own JSON, with every field that always has a value.
+//! JSON output of commands: one object per line and item (docs/cli.md#json). Contract messages use the contract's JSON,
+//! with every field that always has a value.
 
 use anyhow::Context as _;
 use clap::Args;
@@ -18,7 +18,7 @@ pub struct Form {
 }
 
 impl Form {
-    /// Prints one thing: as JSON, or as `text` does.
+    /// Prints one item, as JSON or by `text`.
     pub fn tell<M: Name>(self, message: &M, text: impl FnOnce(&M)) -> anyhow::Result<()> {
         if self.json {
             outln!("{}", line(message)?);
@@ -28,7 +28,7 @@ impl Form {
         Ok(())
     }
 
-    /// Prints each of several things.
+    /// Prints several items.
     pub fn each<M: Name>(self, messages: &[M], mut text: impl FnMut(&M)) -> anyhow::Result<()> {
         messages.iter().try_for_each(|message| self.tell(message, &mut text))
     }

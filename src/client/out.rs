@@ -1,9 +1,8 @@
-//! What commands print, in one way. A reader may leave before the end (`| head`): what it does not read is dropped,
-//! and the command ends as it would have, quietly and with its own exit code.
+//! Output of commands. A reader may close the pipe early (`| head`): the rest is dropped, and the command ends quietly
+//! with its own exit code.
 //!
-//! What is printed holds texts of models and tools. A character that moves the cursor, hides or turns a text around is
-//! printed as JSON escapes it (`\u202e`), so that JSON keeps its value; colors in which text is seen, line breaks and
-//! tabs stay.
+//! Output contains texts of models and tools. Characters that move the cursor, hide or reorder text are printed as JSON
+//! escapes (`\u202e`), so that JSON keeps its value; visible colors, line breaks and tabs stay.
 
 use std::{
     borrow::Cow,
@@ -27,21 +26,21 @@ macro_rules! outln {
     ($($text:tt)*) => { $crate::out::print(format_args!("{}\n", format_args!($($text)*))) };
 }
 
-/// Prints a line to standard error. Nobody needs to read it.
+/// Prints a line to standard error, ignoring errors.
 #[macro_export]
 macro_rules! errln {
     ($($text:tt)*) => { $crate::out::note(format_args!("{}\n", format_args!($($text)*))) };
 }
 
-/// Why nothing more can be printed.
+/// Error that ended the output.
 static ENDED: OnceLock<io::Error> = OnceLock::new();
 
-/// True when nobody reads standard output any more: a command that would print for ever ends.
+/// True when standard output is closed: an endless command should exit.
 pub fn is_closed() -> bool {
     ENDED.get().is_some()
 }
 
-/// Why standard output could not be written; a reader that left is no reason.
+/// The write error of standard output, except for a closed pipe.
 pub fn failure() -> Option<&'static io::Error> {
     ENDED.get().filter(|error| error.kind() != io::ErrorKind::BrokenPipe)
 }
@@ -56,7 +55,7 @@ pub fn print(text: fmt::Arguments<'_>) {
     }
 }
 
-/// On a terminal: moves the cursor to the top left, and erases what is below it.
+/// On a terminal: moves the cursor to the top left, and clears the screen.
 pub fn clear_screen() {
     if io::stdout().is_terminal() && !is_closed() {
         let _ = io::stdout().write_all(b"\x1b[H\x1b[J");
@@ -67,7 +66,7 @@ pub fn note(text: fmt::Arguments<'_>) {
     let _ = anstream::stderr().lock().write_all(seen(&text.to_string()).as_bytes());
 }
 
-/// The text with every character that would not be seen as itself escaped.
+/// The text with invisible characters escaped.
 fn seen(text: &str) -> Cow<'_, str> {
     if !text.contains(is_unseen) {
         return Cow::Borrowed(text);
@@ -97,8 +96,7 @@ fn is_unseen(c: char) -> bool {
     !is_visible(c)
 }
 
-/// How long the sequence is that a text begins with, where it only sets colors in which text is seen on any background:
-/// `ESC [ 1 ; 31 m`.
+/// Length of a leading color sequence that keeps text visible on any background: `ESC [ 1 ; 31 m`.
 fn color(text: &str) -> Option<usize> {
     const LONGEST: usize = 24;
     let parameters = text.strip_prefix("\u{1b}[")?;
@@ -107,8 +105,8 @@ fn color(text: &str) -> Option<usize> {
     (is_seen && parameters.as_bytes()[end] == b'm').then_some(end + "\u{1b}[m".len())
 }
 
-/// Is text seen that is written so? Concealed it is not, and black, white and gray are what terminals have behind it;
-/// a background is set to hide, and longer forms of colors may be any of these.
+/// True for a visible color: not concealed, and not black, white or gray, the usual backgrounds; no background color,
+/// and no extended color, which may be any of these.
 fn is_seen_in(parameter: &str) -> bool {
     matches!(parameter.parse(), Ok(0..=4 | 22..=24 | 31..=36 | 39 | 91..=96)) || parameter.is_empty()
 }

@@ -1,4 +1,4 @@
-//! How a command begins and ends: its runtime and its exit code.
+//! Start and end of a command: runtime and exit code.
 
 use std::process::ExitCode;
 
@@ -6,10 +6,10 @@ use anyhow::Context as _;
 
 use crate::remote::Unanswered;
 
-/// The exit code of who could ask nobody, by the convention of `sysexits.h` for what may be tried again.
+/// Exit code when no server answered: `EX_TEMPFAIL` of `sysexits.h`.
 const UNANSWERED: u8 = 75;
 
-/// Prints why a command failed, and gives its exit code.
+/// Prints the error of a command, and returns its exit code.
 #[must_use]
 pub fn failed(error: &anyhow::Error) -> ExitCode {
     errln!("callgate: {error:#}");
@@ -19,7 +19,7 @@ pub fn failed(error: &anyhow::Error) -> ExitCode {
     }
 }
 
-/// A runtime with as many threads as there are cores.
+/// A runtime with one thread per core.
 ///
 /// # Errors
 /// Threads that cannot be started.
@@ -27,12 +27,12 @@ pub fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     runtime_of(None)
 }
 
-/// Tasks after which a thread alone looks for news on its connections, though it has more to do.
+/// Number of tasks after which a single thread polls for I/O.
 const EVENT_INTERVAL: u32 = 16;
 
-/// A runtime with so many threads; without a number, as many as there are cores. One alone takes tasks in the order in
-/// which they were woken: all calls of a commit are answered before their connection sends, once for all of them. Among
-/// several, what a task wakes comes next, so that every answer is sent by itself.
+/// A runtime with `threads` threads; default: one per core. A single thread runs tasks in wake order, so that all
+/// responses of a commit are sent in one write per connection. With several, a woken task runs next, and each response
+/// is sent alone.
 pub fn runtime_of(threads: Option<usize>) -> anyhow::Result<tokio::runtime::Runtime> {
     use tokio::runtime::Builder;
     let mut builder = match threads {

@@ -1,11 +1,11 @@
-//! progress: how far a command has come, told on standard error.
+//! Progress line of a command, on standard error.
 
 use std::{
     io::{self, Write as _},
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-/// One line that is written anew with each percent.
+/// A line that is rewritten at each percent.
 #[derive(Debug)]
 pub struct Progress {
     whole: u64,
@@ -13,13 +13,13 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Of that much; of nothing, nothing is told.
+    /// Progress of `whole`; silent for 0.
     #[must_use]
     pub const fn new(whole: u64) -> Self {
         Self { whole, done: AtomicU64::new(0) }
     }
 
-    /// That much more is done.
+    /// Adds `more`.
     pub fn add(&self, more: u64) {
         let before = self.done.fetch_add(more, Relaxed);
         let percent = |done: u64| (done * 100).checked_div(self.whole);
@@ -29,7 +29,7 @@ impl Progress {
         }
     }
 
-    /// Wipes the line.
+    /// Clears the line.
     pub fn clear(&self) {
         if self.whole > 0 {
             let _ = write!(io::stderr().lock(), "\r     \r");

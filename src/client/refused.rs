@@ -1,10 +1,10 @@
-//! Why a connection by TLS did not come about, in words that say what to do: the library tells of records and alerts.
+//! TLS connection errors as advice for users, in place of the library's texts about records and alerts.
 
 use std::{error::Error, io};
 
 use tokio_rustls::rustls::{self, AlertDescription, CertificateError, InvalidMessage};
 
-/// What TLS says of it; none where it was not TLS that failed.
+/// Message about a TLS error; none for other errors.
 pub(super) fn by_tls(error: &(dyn Error + 'static)) -> Option<String> {
     let mut at = Some(error);
     while let Some(error) = at {
@@ -17,7 +17,7 @@ pub(super) fn by_tls(error: &(dyn Error + 'static)) -> Option<String> {
 }
 
 fn told_by<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
-    // What an I/O error wraps is not among its sources.
+    // An error wrapped by an I/O error is not among its sources.
     let wrapped = || error.downcast_ref::<io::Error>()?.get_ref()?.downcast_ref::<rustls::Error>();
     error.downcast_ref::<rustls::Error>().or_else(wrapped)
 }

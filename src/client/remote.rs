@@ -1,4 +1,4 @@
-//! A running server, for commands that ask one.
+//! Connection of a command to a running server.
 
 use std::{
     path::PathBuf,
@@ -51,41 +51,41 @@ pub struct Shown {
     key: Option<PathBuf>,
 }
 
-/// Where `callgate serve` listens unless it is told otherwise.
+/// Default address of `callgate serve`.
 pub const DEFAULT_SERVER: &str = "http://127.0.0.1:7600";
 
-/// The environment variable that a token comes from: a command line is seen by every user of the machine.
+/// Environment variable with the token: command lines are visible to all users of a machine.
 pub const TOKEN: &str = "CALLGATE_TOKEN";
 
-/// Where a server is, and what is shown to it.
+/// Server address and credential.
 #[derive(Debug, Clone)]
 struct Way {
     url: String,
-    /// The context that names it.
+    /// Name of the context.
     context: Option<String>,
-    /// What the command line and the environment show, beside what the context does.
+    /// Credential of the command line and the environment, which extends the context's.
     given: Credential,
-    /// All that is shown.
+    /// Effective credential.
     shown: Credential,
 }
 
-/// A variable that is set to something.
+/// A non-empty variable.
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 impl Remote {
-    /// The one of these flags, which are a command's own.
+    /// From a command's own flags.
     pub fn of(server: Option<String>, context: Option<String>, shown: Shown) -> Self {
         Self { server, context, shown, way: Arc::default() }
     }
 
-    /// What is shown.
+    /// The effective credential.
     pub fn credential(&self) -> anyhow::Result<&Credential> {
         Ok(&self.way()?.shown)
     }
 
-    /// Which server it is: of the command line, else of the environment, else of the file of contexts.
+    /// The server: of the command line, otherwise of the environment, otherwise of the contexts file.
     fn way(&self) -> anyhow::Result<&Way> {
         if let Some(way) = self.way.get() {
             return Ok(way);
@@ -111,7 +111,7 @@ impl Remote {
             (None, url, _) => url,
         };
         if let Some(url) = url {
-            // What a context shows is for its own server.
+            // A context's credential is for its own server only.
             return Ok(Way { url, context: None, shown: given.clone(), given });
         }
         let context = match named {
@@ -136,48 +136,47 @@ impl Remote {
         shown.connect(url, shown.bearer()?, &otherwise).await
     }
 
-    /// A connection that is made with the first request, for who goes on while the server is away.
+    /// A lazy connection, made with the first request, for callers that continue without a server.
     pub fn connect_later(&self) -> anyhow::Result<Wire> {
         let Way { url, shown, .. } = self.way()?;
         let bearer = shown.bearer()?;
         Ok(InterceptedService::new(shown.endpoint(url, &bearer)?.connect_lazy(), bearer))
     }
 
-    /// True when the name of who asks is their credential's, and not the one that they give.
+    /// True when the caller's name comes from the credential.
     pub fn is_named_by_credential(&self) -> anyhow::Result<bool> {
         let shown = &self.way()?.shown;
         Ok(shown.identity.is_some() || shown.bearer()?.is_some())
     }
 
-    /// True where the command line names a server.
+    /// True if the command line names a server.
     pub const fn is_named(&self) -> bool {
         self.server.is_some() || self.context.is_some()
     }
 
-    /// The URL that is asked.
+    /// The server's URL.
     pub fn server(&self) -> anyhow::Result<&str> {
         Ok(&self.way()?.url)
     }
 
-    /// True for a server that others than this machine can reach by its URL.
+    /// True for a server at an address that other machines can use.
     pub fn is_elsewhere(&self) -> anyhow::Result<bool> {
         let url = self.server()?;
         Ok(has_tls(url) || is_overheard(url))
     }
 
-    /// True where the token is to be in the environment of whoever asks.
+    /// True when the token must come from the caller's environment.
     pub fn needs_environment(&self) -> anyhow::Result<bool> {
         Ok(matches!(self.way()?.shown.token, Some(Token::Environment(_))))
     }
 
-    /// True where nothing is shown but perhaps a token of the environment's.
+    /// True for a credential that is at most a token from the environment.
     pub fn shows_no_file(&self) -> anyhow::Result<bool> {
         let Credential { token, ca, identity } = &self.way()?.shown;
         Ok(matches!(token, None | Some(Token::Environment(_))) && ca.is_none() && identity.is_none())
     }
 
-    /// The arguments by which another command asks the same server and shows the same credential: a context and files
-    /// by their names, and never a token.
+    /// Arguments for another command with the same server and credential: a context and files by name, never a token.
     pub fn args(&self) -> anyhow::Result<Vec<String>> {
         let Way { url, context, given, .. } = self.way()?;
         let mut args = Vec::new();
@@ -205,7 +204,7 @@ impl Remote {
     }
 }
 
-/// A certificate with its key; one of them alone is a mistake.
+/// A certificate with its key; either one alone is an error.
 fn identity(
     certificate: Option<PathBuf>,
     key: Option<PathBuf>,
@@ -219,7 +218,7 @@ fn identity(
     }
 }
 
-/// What the environment shows.
+/// Credential of the environment.
 fn environment() -> anyhow::Result<Credential> {
     let path = |name: &str| variable(name).map(PathBuf::from);
     let identity = identity(path("CALLGATE_CERT"), path("CALLGATE_KEY"), ["CALLGATE_CERT", "CALLGATE_KEY"])?;
@@ -228,7 +227,7 @@ fn environment() -> anyhow::Result<Credential> {
 }
 
 impl Shown {
-    /// What the command line shows.
+    /// Credential of the command line.
     fn flags(&self) -> anyhow::Result<Credential> {
         let Self { token_file, ca, certificate, key } = self.clone();
         let identity = identity(certificate, key, ["--certificate", "--key"])?;
@@ -236,13 +235,13 @@ impl Shown {
     }
 }
 
-/// Nobody has answered: the server or its database is away, or has too much to do. Whether the request was carried out
-/// may be unknown; the same may be sent again.
+/// No response: the server or its database is unavailable or overloaded. The request may have been executed; it can be
+/// retried.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Unanswered(pub String);
 
-/// True for what may be over soon.
+/// True for a transient error.
 pub fn is_passing(status: &Status) -> bool {
     let reason = reason(status);
     match (status.code(), reason.as_deref()) {
@@ -254,7 +253,7 @@ pub fn is_passing(status: &Status) -> bool {
     }
 }
 
-/// What a server answered, or its refusal in words.
+/// The response, or the refusal as an error.
 pub fn asked<T>(answer: Result<Response<T>, Status>) -> anyhow::Result<T> {
     match answer {
         Ok(answer) => Ok(answer.into_inner()),
@@ -262,7 +261,7 @@ pub fn asked<T>(answer: Result<Response<T>, Status>) -> anyhow::Result<T> {
     }
 }
 
-/// A refusal in words: the server's own, and the reason that programs branch on.
+/// A refusal as an error, with the server's message and its machine-readable reason.
 pub fn refusal(status: &Status) -> Error {
     let text = match (reason(status), status.message()) {
         (Some(reason), message) if reason == "UNAUTHENTICATED" => {
@@ -276,7 +275,7 @@ pub fn refusal(status: &Status) -> Error {
     if is_passing(status) { Unanswered(text).into() } else { anyhow!(text) }
 }
 
-/// The reason that a server of this contract gives.
+/// The reason in a status of this contract.
 pub fn reason(status: &Status) -> Option<String> {
     status.get_details_error_info().map(|info| info.reason).filter(|reason| !reason.is_empty())
 }
@@ -290,7 +289,7 @@ pub struct By {
 }
 
 impl By {
-    /// A request that says who sends it.
+    /// A request with the caller's name.
     pub fn signed<T>(&self, message: T) -> anyhow::Result<Request<T>> {
         let (name, mut request) = (self.name(), Request::new(message));
         let value = name.parse().with_context(|| format!("--by {name:?} has other characters than those of ASCII"))?;
@@ -298,7 +297,7 @@ impl By {
         Ok(request)
     }
 
-    /// The name given, else that of the user.
+    /// The given name, otherwise the user's.
     pub fn name(&self) -> String {
         let user = || std::env::var("USER").ok().filter(|user| !user.is_empty());
         self.by.clone().or_else(user).unwrap_or_else(|| "operator".to_owned())
@@ -311,7 +310,7 @@ pub fn at(time: Option<&Timestamp>) -> String {
     known.map_or_else(|| "-".to_owned(), |at| at.format("%Y-%m-%d %H:%M:%SZ").to_string())
 }
 
-/// A member of a closed set as people write it: `rate_limited` for FAILURE_KIND_RATE_LIMITED.
+/// A member of a closed set in lowercase: `rate_limited` for FAILURE_KIND_RATE_LIMITED.
 pub fn named(member: &str, set: &str) -> String {
     member.trim_start_matches(set).to_lowercase()
 }

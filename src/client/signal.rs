@@ -1,8 +1,8 @@
-//! When to stop.
+//! Termination signals.
 
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Done at the first Ctrl-C or SIGTERM; the second one ends the process at once.
+/// Completes at the first Ctrl-C or SIGTERM; the second one ends the process at once.
 pub async fn stop() {
     let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
     else {

@@ -1,5 +1,4 @@
-//! The one HTTP client: HTTP/1 over TCP or TLS. Its connections are kept for a while; proxies and redirects are not
-//! followed.
+//! HTTP client: HTTP/1 over TCP or TLS, with pooled connections. Proxies and redirects are not followed.
 
 use std::{error::Error, path::Path, sync::Arc, time::Duration};
 
@@ -22,13 +21,13 @@ use tokio_rustls::rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
 };
 
-/// Sends requests; `R` finds addresses.
+/// HTTP client; `R` resolves names.
 pub type HttpClient<R = GaiResolver> = Client<HttpsConnector<HttpConnector<R>>, Full<Bytes>>;
 
-/// Longest time for a connection.
+/// Timeout of a connection.
 const CONNECTED: Duration = Duration::from_secs(10);
 
-/// A client that keeps a connection for so long when nobody uses it.
+/// A client with an idle timeout of `kept`.
 pub fn client<R>(resolver: R, tls: ClientConfig, kept: Duration) -> HttpClient<R>
 where
     HttpsConnector<HttpConnector<R>>: hyper_util::client::legacy::connect::Connect + Clone,
@@ -46,22 +45,22 @@ where
         .build(connector.wrap_connector(tcp))
 }
 
-/// Whose certificate a server may show, and who we are: texts in PEM.
+/// Trusted authorities, and the own identity, in PEM.
 #[derive(Debug, Default)]
 pub struct Trust<'a> {
-    /// Authorities; the public ones where there is none.
+    /// Authorities; default: the public ones.
     pub authorities: Option<&'a [u8]>,
-    /// The public ones count beside them.
+    /// True to add the public ones.
     pub public: bool,
-    /// The certificate that we show, with its key.
+    /// Own certificate and key.
     pub identity: Option<(&'a [u8], &'a [u8])>,
 }
 
 impl Trust<'_> {
-    /// The settings of TLS.
+    /// The TLS configuration.
     ///
     /// # Errors
-    /// Which text cannot be used, and why.
+    /// The unusable text, and why.
     pub fn config(&self) -> Result<ClientConfig, String> {
         let mut roots = RootCertStore::empty();
         if self.public || self.authorities.is_none() {
@@ -83,10 +82,10 @@ impl Trust<'_> {
     }
 }
 
-/// TLS to somebody whose certificate is of the authorities in this file, else of a public one.
+/// TLS with the authorities of this file, otherwise the public ones.
 ///
 /// # Errors
-/// What is wrong with the file.
+/// The problem of the file.
 pub fn tls(ca: Option<&Path>) -> Result<ClientConfig, String> {
     let Some(ca) = ca else { return Trust::default().config() };
     let told = |error: &dyn std::fmt::Display| format!("{}: {error}", ca.display());
@@ -94,7 +93,7 @@ pub fn tls(ca: Option<&Path>) -> Result<ClientConfig, String> {
     Trust { authorities: Some(&text), ..Trust::default() }.config().map_err(|error| told(&error))
 }
 
-/// The innermost cause, which is the one that helps.
+/// The innermost cause, the most helpful one.
 #[must_use]
 pub fn cause(error: &dyn Error) -> String {
     let mut innermost = error;

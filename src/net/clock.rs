@@ -1,24 +1,23 @@
-//! The only place that asks what time it is.
+//! Clock: the only module that reads the time.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use callgate_core::domain::time::Timestamp;
 
-/// Where time comes from: the machine, or a test.
+/// Source of time: the machine, or a test.
 #[derive(Debug, Clone)]
 pub enum Clock {
     /// The machine's clocks.
     System,
-    /// A time that stands still until it is moved.
+    /// A time that only [`Clock::advance`] moves.
     Fake(std::sync::Arc<std::sync::atomic::AtomicI64>),
 }
 
-/// A point on a clock that never goes back, for measuring.
+/// A point on the monotonic clock.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Tick(Duration);
 
-/// What happens often and is said now and then: a line for each time would be one more thing to do while there is too
-/// much to do.
+/// Rate limiter of a log line about a frequent event.
 #[derive(Debug, Default)]
 pub struct Seldom {
     said: Option<Tick>,
@@ -26,10 +25,10 @@ pub struct Seldom {
 }
 
 impl Seldom {
-    /// Between two times that it is said.
+    /// Minimum interval of the line.
     pub const EVERY: Duration = Duration::from_secs(10);
 
-    /// It happened: how often since it was said last, this time included, if it is to be said now.
+    /// Counts an event; returns the count since the last line if it is to be logged now.
     pub fn happened(&mut self, clock: &Clock) -> Option<u64> {
         self.kept += 1;
         if self.said.is_some_and(|said| clock.elapsed(said) < Self::EVERY) {
@@ -47,7 +46,7 @@ impl Clock {
         Self::Fake(std::sync::Arc::new(now.as_millis().into()))
     }
 
-    /// Moves a fake clock; a real one moves by itself.
+    /// Advances a fake clock; no effect on the system's.
     pub fn advance(&self, millis: u64) {
         if let Self::Fake(now) = self {
             let millis = i64::try_from(millis).unwrap_or(i64::MAX);
@@ -68,7 +67,7 @@ impl Clock {
         }
     }
 
-    /// A point for measuring how long something took.
+    /// The monotonic time, for measuring durations.
     #[must_use]
     #[expect(clippy::disallowed_methods, reason = "this is the one place")]
     pub fn tick(&self) -> Tick {
@@ -79,7 +78,7 @@ impl Clock {
         }
     }
 
-    /// How long ago `tick` was.
+    /// The time since `tick`.
     #[must_use]
     pub fn elapsed(&self, tick: Tick) -> Duration {
         self.tick().0.saturating_sub(tick.0)

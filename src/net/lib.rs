@@ -1,5 +1,5 @@
 //! Networking: the [`clock`], the [`listener`] for incoming connections, the HTTP [`client`], and [`outgoing`] requests
-//! to addresses that somebody has named. No SQL, no contract, no policy.
+//! to configured addresses. No SQL, no contract, no policy.
 
 pub mod client;
 pub mod clock;

@@ -1,6 +1,6 @@
-//! One small request to somebody else: the keys of an issuer, a sign-in by it, a webhook. By https, or to this machine;
-//! redirects and proxies are not followed. This machine is asked by its own name alone, and this link never: whoever
-//! has a say in a name could lead the server to what trusts those who are beside it, as metadata services of clouds do.
+//! Outgoing requests: issuers' keys, sign-ins, webhooks. HTTPS, or plain HTTP to this machine; no redirects, no
+//! proxies. SSRF protection: loopback addresses need the name of this machine, link-local ones are never used, because
+//! a controlled name could otherwise reach metadata services.
 
 use std::{
     io,
@@ -19,28 +19,28 @@ use url::{Host, Position, Url};
 
 use crate::client::{cause, client, tls};
 
-/// Longest time for all of it.
+/// Timeout of a request.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Why there is no answer, with the address.
+/// Failure of a request, with the address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{url}: {problem}")]
 pub struct Failed {
     url: String,
-    /// What went wrong.
+    /// Problem.
     pub problem: String,
 }
 
-/// What was answered.
+/// Response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
     /// Its status.
     pub status: StatusCode,
-    /// All of it.
+    /// Body.
     pub body: String,
 }
 
-/// A request.
+/// Request.
 #[derive(Debug, Clone)]
 pub struct Ask {
     url: String,
@@ -51,13 +51,13 @@ pub struct Ask {
 }
 
 impl Ask {
-    /// For what is at an address.
+    /// GET.
     #[must_use]
     pub fn get(url: &str) -> Self {
         Self { url: url.to_owned(), method: Method::GET, headers: Vec::new(), body: Bytes::new(), authority: None }
     }
 
-    /// With something for an address.
+    /// POST.
     #[must_use]
     pub fn post(url: &str, kind: HeaderValue, body: impl Into<Bytes>) -> Self {
         Self { method: Method::POST, body: body.into(), ..Self::get(url) }.header(header::CONTENT_TYPE, kind)
@@ -70,21 +70,21 @@ impl Ask {
         self
     }
 
-    /// To somebody whose certificate is of the authorities in this file, and of no public one.
+    /// Trusts only the authorities in this file.
     #[must_use]
     pub fn authority(mut self, ca: Option<&Path>) -> Self {
         self.authority = ca.map(Path::to_owned);
         self
     }
 
-    /// Sends it; the answer may have `max` bytes.
+    /// Sends it; `max` is the maximum size of the response, in bytes.
     ///
     /// # Errors
-    /// [`Failed`] where there is no answer within ten seconds, whatever it says.
+    /// [`Failed`] without a response within ten seconds; any status is a response.
     pub async fn send(&self, max: usize) -> Result<Answer, Failed> {
         let answer = timeout(LIMIT, self.answer(max)).await;
         let answer = answer.unwrap_or_else(|_| Err(format!("no answer within {} s", LIMIT.as_secs())));
-        // What stands behind the path may be a secret.
+        // The query may be a secret.
         let told = self.url.split(['?', '#']).next().unwrap_or_default();
         answer.map_err(|problem| Failed { url: told.to_owned(), problem })
     }
@@ -125,7 +125,7 @@ impl Ask {
     }
 }
 
-/// The addresses of a name, of those that may be asked.
+/// The allowed addresses of a name.
 async fn lookup(name: Name, is_here: bool) -> io::Result<std::vec::IntoIter<SocketAddr>> {
     let (may, never): (Vec<_>, Vec<_>) =
         lookup_host((name.as_str(), 0)).await?.partition(|address| may_be_asked(address.ip(), is_here));
@@ -140,7 +140,7 @@ fn never_asked(address: IpAddr) -> String {
     format!("{address} is an address that nobody is asked at")
 }
 
-/// Is this the address of somebody who may be asked? `is_here` where this machine is what was named.
+/// True for an allowed address; `is_here` if the name is that of this machine.
 fn may_be_asked(address: IpAddr, is_here: bool) -> bool {
     // The metadata service of EC2 over IPv6, which is on no link of its own.
     const METADATA: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
@@ -155,7 +155,7 @@ fn may_be_asked(address: IpAddr, is_here: bool) -> bool {
     !(is_of_link || address.is_unspecified() || address.is_multicast())
 }
 
-/// An address of IPv4 in whichever of the forms in which IPv6 carries one to its machine.
+/// The IPv4 address inside an IPv6 one, in any of the embeddings.
 fn unwrapped(address: IpAddr) -> IpAddr {
     let IpAddr::V6(whole) = address else { return address };
     let last = |[.., a, b]: [u16; 8]| IpAddr::V4(Ipv4Addr::from((u32::from(a) << 16) | u32::from(b)));
@@ -168,7 +168,7 @@ fn unwrapped(address: IpAddr) -> IpAddr {
     }
 }
 
-/// True for a host that is this machine by its name.
+/// True for a host that names this machine.
 #[must_use]
 pub fn is_here(host: &Host<&str>) -> bool {
     match host {
@@ -192,7 +192,7 @@ mod tests {
 
     use super::*;
 
-    /// Somebody at a port of this machine who always answers this, and how often they were asked.
+    /// A local server with a constant response, and its number of requests.
     async fn answers(answer: impl Into<Vec<u8>>) -> (String, Arc<AtomicUsize>) {
         let (answer, listener) = (answer.into(), TcpListener::bind("127.0.0.1:0").await.expect("a port"));
         let url = format!("http://{}", listener.local_addr().expect("an address"));

@@ -1,5 +1,5 @@
-//! Who may connect: whoever knows the password. It lies beside the cluster, readable by callgate's own user alone, so
-//! that no other process of the account that the database runs as is its superuser.
+//! Access control: password authentication. The password file beside the cluster is readable by callgate's user alone,
+//! so that other processes of the database's account cannot become its superuser.
 
 use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions, Permissions};
@@ -16,20 +16,20 @@ use super::layout::{Layout, PORT};
 use super::process::{self, last_lines};
 use super::scram;
 
-/// What `hba_file` says, whatever the cluster's own file holds.
+/// Contents of `hba_file`, independent of the cluster's own file.
 const RULES: &str = "\
 # Written by callgate at each start. The password is in the file `password` beside this one; `callgate psql` uses it.
 local all all scram-sha-256
 ";
 
-/// How long setting the password may take: a cluster that was not shut down is recovered first.
+/// Timeout of setting the password, which may include crash recovery.
 const SINGLE_USER_MAX: Duration = Duration::from_secs(300);
 const OUTPUT_LINES_MAX: usize = 20;
 const PASSWORD_BYTES: usize = 24;
 const OWNER_ONLY: u32 = 0o600;
 const READABLE: u32 = 0o644;
 
-/// How to reach the database, for this process and its user alone.
+/// Connection parameters, for this process and its user alone.
 #[derive(Clone)]
 pub struct Connection {
     /// The directory of the server's socket.
@@ -53,7 +53,7 @@ impl std::fmt::Debug for Connection {
 }
 
 impl Connection {
-    /// By the server's socket, with the password of the data directory.
+    /// From the server's socket, and the password of the data directory.
     pub(super) fn read(layout: &Layout, socket_dir: &Path) -> Result<Self, PrivatePostgresError> {
         let path = &layout.password;
         let password = fs::read_to_string(path).map_err(PrivatePostgresError::io("read", path))?;
@@ -61,7 +61,7 @@ impl Connection {
         Ok(Self { socket_dir: socket_dir.to_owned(), port: PORT, user: NAME, database: NAME, password })
     }
 
-    /// As a URL, password and all: not for logs or command lines.
+    /// As a URL with the password: not for logs or command lines.
     #[must_use]
     pub fn url(&self) -> String {
         let Self { port, user, database, password, .. } = self;
@@ -72,7 +72,7 @@ impl Connection {
         format!("postgresql://{user}:{password}@localhost:{port}/{database}?host={host}&sslmode=disable")
     }
 
-    /// As the variables that PostgreSQL's own programs read.
+    /// As environment variables of PostgreSQL's programs.
     #[must_use]
     pub fn environment(&self) -> [(&'static str, std::ffi::OsString); 5] {
         [
@@ -85,7 +85,7 @@ impl Connection {
     }
 }
 
-/// Writes the rules. The file is callgate's own, and only read by the database's account.
+/// Writes the rules into callgate's own file, readable by the database's account.
 pub(super) fn write_rules(layout: &Layout) -> Result<(), PrivatePostgresError> {
     replace(&layout.rules, RULES, READABLE)
 }
@@ -126,7 +126,7 @@ pub(super) async fn ensure(
     replace(path, &format!("{password}\n"), OWNER_ONLY)
 }
 
-/// Runs statements, one a line, without a server: nobody needs a password for that but the account itself.
+/// Runs statements, one per line, in single-user mode, which needs no password.
 async fn single_user(
     statements: &str,
     layout: &Layout,
@@ -175,7 +175,7 @@ fn random() -> io::Result<[u8; PASSWORD_BYTES]> {
     Ok(bytes)
 }
 
-/// Writes a file whole or not at all.
+/// Replaces a file atomically.
 fn replace(path: &Path, text: &str, mode: u32) -> Result<(), PrivatePostgresError> {
     let new = path.with_extension("new");
     let write = || {

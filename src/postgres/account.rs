@@ -1,4 +1,4 @@
-//! Which account the database runs as: PostgreSQL refuses to run as root.
+//! Account of the database: PostgreSQL refuses to run as root.
 
 use std::fs::{self, Metadata, OpenOptions};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -10,13 +10,13 @@ use super::process::{self, TOOL_MAX};
 /// The account of callgate's own.
 const OWN: &str = "callgate";
 
-/// Accounts tried, in this order, when there is none of its own: other programs run as them, too.
+/// Fallback accounts, in order; other programs run as them, too.
 const SHARED: [&str; 2] = ["postgres", "nobody"];
 
-/// Locked while the account is made. Root alone can open it.
+/// Lock during the creation of the account, which only root can open.
 const MAKING: &str = "/run/callgate-account.lock";
 
-/// Ways to make the account: that of shadow-utils, that of busybox.
+/// Commands that create the account: of shadow-utils, of busybox.
 const MAKERS: [(&str, &[&str]); 2] = [
     (
         "useradd",
@@ -46,7 +46,7 @@ pub(super) struct Account {
     pub(super) gid: u32,
 }
 
-/// Lets every account pass through a folder: as root, the database runs as another one.
+/// Makes a folder traversable for every account, because as root the database runs as another one.
 ///
 /// # Errors
 /// The folder's mode cannot be changed.
@@ -75,12 +75,12 @@ pub(super) fn effective_uid() -> Option<u32> {
 pub(super) struct Choice {
     /// `None` when callgate is not root and everything runs as its own user.
     pub(super) account: Option<Account>,
-    /// Whose the cluster still is, when that is another.
+    /// Current owner of the cluster, if different.
     pub(super) former: Option<Account>,
 }
 
-/// A new cluster gets an account of callgate's own, which is made where it can be. A cluster that exists keeps its
-/// owner, unless that is an account that other programs share.
+/// A new cluster gets callgate's own account, created if possible. An existing cluster keeps its owner, unless that is
+/// a shared account.
 pub(super) async fn choose(pgdata: &Path) -> Result<Choice, PrivatePostgresError> {
     if !is_root() {
         return Ok(Choice { account: None, former: None });
@@ -151,7 +151,7 @@ async fn unprivileged(name: &str) -> Option<Account> {
     passwd_entry(name).await.filter(|account| account.uid != 0)
 }
 
-/// The entry of a user, by name or number: from `getent` where it exists (it knows LDAP), else from /etc/passwd.
+/// The entry of a user, by name or number: from `getent` (which supports LDAP), otherwise from /etc/passwd.
 async fn passwd_entry(key: &str) -> Option<Account> {
     let mut getent = process::command("getent", None);
     getent.args(["passwd", key]);

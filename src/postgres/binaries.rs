@@ -1,4 +1,4 @@
-//! Finding PostgreSQL's programs and telling their version.
+//! Discovery of PostgreSQL's programs and their version.
 
 use std::fmt;
 use std::fs;

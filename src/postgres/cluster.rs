@@ -21,7 +21,7 @@ const INITDB_MAX: Duration = Duration::from_secs(300);
 
 const OUTPUT_LINES_MAX: usize = 20;
 
-/// Appended to `postgresql.conf` once. What the data's safety depends on is given on the command line instead.
+/// Appended to `postgresql.conf` once. Settings for the safety of data are on the command line instead.
 const TUNING: &str = "
 # Written once by callgate, for a small server that is always on. Yours to change: callgate does not write it again.
 max_connections = 64

@@ -1,4 +1,4 @@
-//! What can go wrong with the private PostgreSQL, said so that the reader can act on it.
+//! Errors of the private PostgreSQL, with advice.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -93,7 +93,7 @@ pub enum PrivatePostgresError {
     VersionUnreadable {
         /// The program asked.
         program: PathBuf,
-        /// What it said.
+        /// Its output.
         answer: String,
     },
 
@@ -136,9 +136,9 @@ pub enum PrivatePostgresError {
          (`chown`), or choose another --data-dir"
     )]
     OtherOwner {
-        /// What belongs to somebody else.
+        /// The path.
         path: PathBuf,
-        /// To whom.
+        /// Its owner.
         owner: u32,
     },
 
@@ -165,7 +165,7 @@ pub enum PrivatePostgresError {
     ForeignData {
         /// The path in the way.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         what: &'static str,
     },
 
@@ -247,9 +247,9 @@ pub enum PrivatePostgresError {
     /// A file or process could not be handled.
     #[error("could not {action} {path}: {error}")]
     Io {
-        /// What was tried.
+        /// The operation.
         action: &'static str,
-        /// On what.
+        /// The path.
         path: PathBuf,
         /// The system's answer; not a source, since the text has it already.
         error: io::Error,

@@ -22,7 +22,7 @@ pub(super) const PORT: u16 = 5432;
 const PRIVATE: u32 = 0o700;
 const PASS_THROUGH: u32 = 0o711;
 const PASS_BITS: u32 = 0o011;
-/// What group and others must not have.
+/// Forbidden mode bits of group and others.
 const WRITE_BITS: u32 = 0o022;
 const OWNER_ONLY: u32 = 0o600;
 
@@ -186,7 +186,7 @@ impl DirLock {
         if account::effective_uid().is_some_and(|own| own != meta.uid()) {
             return Err(PrivatePostgresError::OtherOwner { path: path.clone(), owner: meta.uid() });
         }
-        // Whoever may open the file may lock it.
+        // Anyone who may open the file may lock it.
         if meta.mode() & 0o777 != OWNER_ONLY {
             file.set_permissions(Permissions::from_mode(OWNER_ONLY)).map_err(io("change the mode of"))?;
         }
@@ -212,7 +212,7 @@ pub(super) fn private_dir_in(base: &Path, prefix: &str) -> io::Result<TempDir> {
     tempfile::Builder::new().prefix(prefix).rand_bytes(6).permissions(private).tempdir_in(base)
 }
 
-/// Whoever else could write to the data directory could put another lock or password in place of ours.
+/// Fails if others can write to the data directory, because they could replace the lock or the password.
 fn keep_private(root: &Path, as_root: bool) -> Result<(), PrivatePostgresError> {
     let meta = fs::metadata(root).map_err(PrivatePostgresError::io("open the data directory", root))?;
     let own = account::effective_uid();

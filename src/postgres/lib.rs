@@ -46,7 +46,7 @@ use supervisor::Supervisor;
 /// Where the data lives when callgate runs as root: root's home is closed to the account the database runs as.
 const ROOT_DATA_DIR: &str = "/var/lib/callgate";
 
-/// What a private PostgreSQL is started with.
+/// Settings of a private PostgreSQL.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The data directory; created where it does not exist. See [`default_data_dir`].
@@ -104,11 +104,11 @@ pub struct Examined {
     pub running: Option<Running>,
 }
 
-/// Looks at what [`PrivatePostgres::start`] would find, and changes nothing.
+/// Examines a data directory for [`PrivatePostgres::start`] without changes.
 ///
 /// # Errors
 ///
-/// What keeps this user from looking, or is no data directory of callgate's.
+/// A permission problem, or a directory that is not callgate's.
 pub async fn examine(settings: &Settings) -> Result<Examined, PrivatePostgresError> {
     let data_dir = &settings.data_dir;
     let (cluster, running) = if data_dir.is_dir() {
@@ -202,7 +202,7 @@ impl PrivatePostgres {
         &self.version
     }
 
-    /// What the database is doing, now and as it changes.
+    /// The state of the database, and its changes.
     #[must_use]
     pub fn phase(&self) -> watch::Receiver<Phase> {
         self.phase.clone()

@@ -1,4 +1,4 @@
-//! How every database program is run: as the right account, in a clean environment, for a bounded time.
+//! Execution of database programs: account, environment and timeout.
 
 use std::io::{self, Write as _};
 use std::os::unix::process::CommandExt;

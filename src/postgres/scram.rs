@@ -1,5 +1,5 @@
-//! What PostgreSQL stores of a password (RFC 5802), made here so that it is hashed once and not 4,096 times: that is
-//! for passwords of people, and would cost each new connection some 50 ms. Ours has 192 random bits.
+//! SCRAM verifier of a password (RFC 5802) with one hash iteration instead of 4,096: those protect weak passwords, and
+//! would cost each connection some 50 ms. This password has 192 random bits.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use sha2::{Digest as _, Sha256};

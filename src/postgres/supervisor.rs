@@ -1,4 +1,4 @@
-//! Keeps the server running: starts it again when it dies, a bounded number of times.
+//! Supervisor of the server: restarts it after a crash, a bounded number of times.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ const SPACE_EVERY: Duration = Duration::from_secs(5);
 /// The wait before the first restart; it doubles with each further one.
 const BACKOFF_FIRST: Duration = Duration::from_millis(100);
 
-/// What the database is doing.
+/// State of the database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Phase {
     /// The server accepts connections.
@@ -73,7 +73,7 @@ fn backoff(failures: u32) -> Duration {
     BACKOFF_FIRST * 2_u32.pow(failures - 1)
 }
 
-/// Says it once, not at each attempt.
+/// Logs it once, not at each attempt.
 fn tell_disk_full(server: &Server, is_told: &mut bool) {
     if !std::mem::replace(is_told, true) {
         tracing::error!(

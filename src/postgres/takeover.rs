@@ -29,7 +29,7 @@ const STATUS_LINE: usize = 7;
 /// A server that just starts creates its pid file empty and fills it at once.
 const EMPTY_FILE_GRACE: Duration = Duration::from_millis(200);
 
-/// Who has the pid that `postmaster.pid` names.
+/// Holder of the pid in `postmaster.pid`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Occupant {
     /// Nobody, or somebody of whom too little is known.

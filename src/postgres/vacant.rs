@@ -1,4 +1,4 @@
-//! Data directories that are being made: removed, or found empty.
+//! Unfinished data directories: removal and detection.
 
 use std::fs;
 use std::io;
@@ -19,7 +19,7 @@ const ENDING_LOOKS_MAX: u32 = 300;
 ///
 /// [`PrivatePostgresError::Locked`], or what keeps it from being removed.
 pub async fn clear(data_dir: &Path) -> Result<(), PrivatePostgresError> {
-    // What it leads to is somebody else's, and a database would be made there.
+    // A symlink's target belongs to others, and a database would be created there.
     if data_dir.is_symlink() {
         let link = io::Error::new(io::ErrorKind::InvalidInput, "it is a link, and links are not followed here");
         return Err(PrivatePostgresError::io("remove", data_dir)(link));
@@ -43,17 +43,17 @@ pub async fn clear(data_dir: &Path) -> Result<(), PrivatePostgresError> {
     Err(PrivatePostgresError::Runs { data_dir: data_dir.to_owned() })
 }
 
-/// Somebody is at work there, and has just made a file where all were removed, or removed one.
+/// True when another process creates or removes files there.
 fn is_busy(error: &io::Error) -> bool {
     use io::ErrorKind::{DirectoryNotEmpty, NotFound, ResourceBusy};
     matches!(error.kind(), DirectoryNotEmpty | NotFound | ResourceBusy)
 }
 
-/// True when nothing is there, or an empty directory.
+/// True for a missing or empty directory.
 ///
 /// # Errors
 ///
-/// What keeps this user from looking.
+/// The reason why it cannot be read.
 pub fn is_vacant(data_dir: &Path) -> Result<bool, PrivatePostgresError> {
     match fs::read_dir(data_dir) {
         Ok(mut entries) => Ok(entries.next().is_none()),

@@ -1,4 +1,4 @@
-//! What becomes of a file of settings, by its text and what is remembered of it. `None` is no file.
+//! Change of a settings file, computed from its text and the memory of its original. `None` is no file.
 
 use imara_diff::{Algorithm, BasicLineDiffPrinter, Diff, InternedInput, UnifiedDiffConfig};
 use serde::{Deserialize, Serialize};
@@ -7,20 +7,20 @@ use super::{plan::Plan, settings::Settings};
 use crate::hosts::Host;
 use callgate_core::domain::digest;
 
-/// What is remembered of a file that was written, so that it can be given back byte for byte.
+/// Memory of a written file, for an exact restore.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Memory {
-    /// The file that this is about: for who finds it.
+    /// Path of the file, for people.
     pub(super) file: String,
-    /// Its text without callgate.
+    /// Text without callgate.
     pub(super) before: Option<String>,
-    /// The digest of what was written.
+    /// Digest of the written text.
     pub(super) after: String,
-    /// True when its folder was made for it.
+    /// True when its folder was created for it.
     pub(super) has_made_folder: bool,
 }
 
-/// The text without callgate: as it was before, where nobody else has written since, else what the others wrote.
+/// The text without callgate: the original if unchanged since, otherwise the current one without callgate's parts.
 pub(super) fn without(host: Host, text: Option<&str>, memory: Option<&Memory>) -> anyhow::Result<Option<String>> {
     let Some(text) = text else { return Ok(None) };
     if let Some(memory) = memory.filter(|memory| memory.after == digest::of_text(text)) {
@@ -34,7 +34,7 @@ pub(super) fn without(host: Host, text: Option<&str>, memory: Option<&Memory>) -
     Ok((!is_ours_alone).then(|| settings.text()))
 }
 
-/// The text with what the plan wants, and what it was without; none when all of it is there.
+/// The text with the plan, and the text without; none when the plan is installed.
 pub(super) fn with(
     plan: &Plan,
     text: Option<&str>,
@@ -49,7 +49,7 @@ pub(super) fn with(
     Ok(Some((before, settings.text())))
 }
 
-/// The difference as patches show it.
+/// Unified diff.
 pub(super) fn diff(name: &str, before: Option<&str>, after: Option<&str>) -> String {
     let side = |text: Option<&str>| if text.is_some() { name.to_owned() } else { "/dev/null".to_owned() };
     let lines = InternedInput::new(before.unwrap_or_default(), after.unwrap_or_default());

@@ -1,5 +1,5 @@
-//! A file of settings on the disk: read whole, written whole, with its owner, permissions and links as they are. What
-//! it was before is remembered among the user's own state: it may hold secrets, and a project's folder is shared.
+//! Settings file on disk: read and replaced atomically, preserving owner, permissions and links. Its original is kept
+//! in the user's state folder, because it may hold secrets and a project's folder is shared.
 
 use std::{
     fs::{self, Permissions},
@@ -14,15 +14,15 @@ use tempfile::Builder;
 use super::change::Memory;
 use callgate_core::domain::digest;
 
-/// Of a new file, before what the user's mask takes away.
+/// Mode of a new file, before the umask.
 const NEW_FILE_MODE: u32 = 0o666;
-/// What is remembered is for its owner alone.
+/// Mode of memory files: owner only.
 const MEMORY_MODE: u32 = 0o600;
 
-/// A file as it was read.
+/// A file as read.
 #[derive(Debug)]
 pub(super) struct File {
-    /// As people know it.
+    /// Path as given.
     pub(super) path: PathBuf,
     pub(super) text: Option<String>,
     pub(super) memory: Option<Memory>,
@@ -30,18 +30,18 @@ pub(super) struct File {
 }
 
 impl File {
-    /// Reads the file, and what is remembered of it below `state`.
+    /// Reads the file, and its memory below `state`.
     pub(super) fn open(path: &Path, state: &Path) -> anyhow::Result<Self> {
         let text = read(path)?;
         let name = digest::of_text(&path.to_string_lossy());
         let memory_path = state.join(format!("{name}.json"));
         let known = read(&memory_path)?;
-        // What cannot be read is remembered no more; the file itself says what is callgate's.
+        // An unreadable memory is dropped; the file itself marks callgate's parts.
         let memory = known.and_then(|text| serde_json::from_str(&text).ok());
         Ok(Self { path: path.to_owned(), text, memory, memory_path })
     }
 
-    /// Writes the text in the place of the one that was read; `before` is the text without callgate.
+    /// Replaces the text; `before` is the text without callgate.
     pub(super) fn install(&self, before: Option<String>, text: &str) -> anyhow::Result<()> {
         let folder = self.path.parent().unwrap_or(Path::new("."));
         let made = self.memory.as_ref().is_some_and(|memory| memory.has_made_folder);
@@ -57,7 +57,7 @@ impl File {
         replace(&self.path, text, NEW_FILE_MODE)
     }
 
-    /// Writes the text without callgate, or takes away a file that is callgate's alone, and forgets it.
+    /// Writes the text without callgate, or removes a file of callgate alone, and drops its memory.
     pub(super) fn uninstall(&self, text: Option<&str>) -> anyhow::Result<()> {
         self.unchanged()?;
         match text {
@@ -74,7 +74,7 @@ impl File {
         gone(fs::remove_file(&self.memory_path)).with_context(|| self.memory_path.display().to_string())
     }
 
-    /// The host writes its settings itself.
+    /// Fails if the host changed the file since it was read.
     fn unchanged(&self) -> anyhow::Result<()> {
         if read(&self.path)? != self.text {
             bail!("{}: somebody else has changed it meanwhile; nothing was written, say it again", self.path.display());
@@ -95,7 +95,7 @@ fn read(path: &Path) -> anyhow::Result<Option<String>> {
     }
 }
 
-/// Puts a text in the place of another at once: nobody reads half of it, and a full disk leaves the old one.
+/// Replaces a file atomically: no partial reads, and a full disk leaves the old file.
 fn replace(path: &Path, text: &str, mode: u32) -> anyhow::Result<()> {
     let written = || -> anyhow::Result<()> {
         // A link stays one: what it leads to is written.

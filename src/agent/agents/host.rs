@@ -1,47 +1,47 @@
-//! The hosts: where their settings are, which events their hooks hear of, and what is peculiar to each.
+//! Facts about hosts: locations of settings, hook events, and peculiarities.
 
 use std::path::{Path, PathBuf};
 
 use crate::hosts::Host;
 
-/// Whose settings.
+/// Scope of settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scope {
     User,
     Project,
 }
 
-/// What a host is told of its hooks for one event.
+/// Hook settings for one event.
 #[derive(Debug)]
 pub(super) struct Event {
     pub(super) name: &'static str,
-    /// How long the host waits for the hook.
+    /// The host's timeout for the hook.
     pub(super) timeout_s: u32,
-    /// True where the tool waits for the hook's word.
+    /// True where the tool waits for the hook.
     pub(super) is_guard: bool,
-    /// False where the host takes no HTTP hook.
+    /// True where the host supports an HTTP hook.
     pub(super) has_http: bool,
 }
 
-/// What one host wants.
+/// Facts about one host.
 #[derive(Debug)]
 pub(super) struct Facts {
-    /// Which tells its version.
+    /// Program with a version flag.
     pub(super) program: &'static str,
     pub(super) folder: &'static str,
     pub(super) file: &'static str,
-    /// The host reads comments in its settings. Another does not load a file with one, and then runs no hook of it.
+    /// The host allows comments in its settings. Others reject such a file, and run no hook of it.
     pub(super) has_comments: bool,
-    /// Hooks stand in groups with a matcher, not right below their event.
+    /// True for hooks in groups with a matcher, false for hooks directly below their event.
     pub(super) is_grouped: bool,
     pub(super) events: &'static [Event],
-    /// What a person has still to do.
+    /// Remaining step for the user.
     pub(super) caution: &'static str,
 }
 
-/// How long a tool waits for the hook's word: as long as a person may take to answer.
+/// Timeout of a blocking hook, in seconds, which includes waiting for an approval.
 const GUARD_TIMEOUT_S: u32 = 600;
-/// How long a host waits where nothing depends on the hook.
+/// Timeout of a non-blocking hook, in seconds.
 const TELL_TIMEOUT_S: u32 = 30;
 
 const fn guard(name: &'static str) -> Event {
@@ -143,7 +143,7 @@ impl Host {
     }
 }
 
-/// Folders that settings are in.
+/// Settings folders.
 #[derive(Debug)]
 pub(super) struct Places {
     pub(super) home: PathBuf,
@@ -152,12 +152,12 @@ pub(super) struct Places {
     pub(super) claude: Option<PathBuf>,
     /// `CODEX_HOME`
     pub(super) codex: Option<PathBuf>,
-    /// `GEMINI_CLI_HOME`: in the place of the home folder
+    /// `GEMINI_CLI_HOME`: replaces the home folder
     pub(super) gemini: Option<PathBuf>,
 }
 
 impl Places {
-    /// The file that hooks of the host belong into.
+    /// The settings file with the host's hooks.
     pub(super) fn file(&self, host: Host, scope: Scope) -> PathBuf {
         let facts = host.facts();
         let below = |folder: &Path| folder.join(facts.folder).join(facts.file);

@@ -1,4 +1,4 @@
-//! `callgate agents list`: what is there, without telling any hook of a call.
+//! `callgate agents list`: installed hooks, without running any.
 
 use std::{fs, path::Path};
 
@@ -72,7 +72,7 @@ fn of_file(host: Host, places: &Places, scope: Scope) -> String {
     format!("{name}: {}{others}{obstacle}", of_ours(host, &ours))
 }
 
-/// What is installed, and what keeps it from working.
+/// Description of installed hooks and their problems.
 fn of_ours(host: Host, ours: &[Handler]) -> String {
     let text = |name: &str| ours.iter().find_map(|handler| handler.value.get(name)?.as_str());
     let way = match (text("url"), text("command")) {
@@ -97,7 +97,7 @@ fn of_ours(host: Host, ours: &[Handler]) -> String {
     format!("installed by callgate, {way}{missing}{lets_run}")
 }
 
-/// The first word of a command's line: one with other characters stands in quotes.
+/// The program of a command line; quoted if it has special characters.
 fn program(command: &str) -> &str {
     match command.strip_prefix('\'') {
         Some(rest) => rest.split('\'').next().unwrap_or_default(),

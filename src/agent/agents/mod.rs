@@ -1,5 +1,5 @@
-//! `callgate agents`: callgate's hooks in the settings of coding agents (docs/agents.md#the-settings-file). What
-//! becomes of a file is decided in files that read and write nothing: `plan.rs`, `settings.rs`, `change.rs`.
+//! `callgate agents`: callgate's hooks in the settings of coding agents (docs/agents.md#the-settings-file).
+//! Changes are computed by modules without I/O: `plan.rs`, `settings.rs`, `change.rs`.
 
 mod change;
 mod file;
@@ -162,7 +162,7 @@ async fn install(args: &InstallArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How the hooks reach callgate.
+/// The connection from hooks to callgate.
 async fn way(args: &InstallArgs) -> anyhow::Result<Way> {
     if !args.http {
         let program = match &args.command {
@@ -203,7 +203,7 @@ fn hook_args(args: &InstallArgs) -> anyhow::Result<Vec<String>> {
     Ok(words)
 }
 
-/// What a person should know, or has still to do.
+/// Warnings and remaining steps for the user.
 fn cautions(args: &InstallArgs, places: &Places) -> anyhow::Result<Vec<String>> {
     let mut cautions = vec![args.host.facts().caution.to_owned()];
     let scope = args.target.scope();
@@ -251,7 +251,7 @@ fn uninstall(host: Option<Host>, target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The difference, in colours where somebody looks.
+/// Prints the diff, in colors on a terminal.
 fn show(path: &Path, before: Option<&str>, after: Option<&str>) {
     for line in change::diff(&path.display().to_string(), before, after).lines() {
         let colour = match line.chars().next() {
@@ -276,13 +276,13 @@ fn places() -> anyhow::Result<Places> {
     })
 }
 
-/// Where it is remembered what files were before.
+/// The folder of memories.
 fn state() -> anyhow::Result<PathBuf> {
     let base = etcetera::choose_base_strategy().context("no home folder is known; set HOME")?;
     Ok(base.state_dir().unwrap_or_else(|| base.data_dir()).join("callgate/agents"))
 }
 
-/// This program as the user calls it: a name on the path outlives an upgrade, and what it leads to may not.
+/// The program's path as invoked: a name on the search path survives an upgrade, its target may not.
 fn own_path() -> anyhow::Result<PathBuf> {
     let own = env::current_exe().context("this program does not know its own path")?;
     let folders = env::var_os("PATH").unwrap_or_default();

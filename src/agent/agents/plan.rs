@@ -1,4 +1,4 @@
-//! What callgate writes into a host's settings, and how it knows its own again.
+//! Planned hook settings of a host, and recognition of callgate's own handlers.
 
 use jsonc_parser::cst::CstInputValue as Json;
 use serde_json::Value;
@@ -6,21 +6,21 @@ use serde_json::Value;
 use super::host::{Event, Facts};
 use crate::hosts::Host;
 
-/// How a hook reaches callgate.
+/// Connection from a hook to callgate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Way {
-    /// This program, by its absolute path; what its arguments are beside the host and its time.
+    /// This program, by its absolute path, with the arguments beside host and timeout.
     Command { program: String, args: Vec<String> },
-    /// Its server; the token is taken from the environment of the host.
+    /// HTTP to its server; the token comes from the host's environment.
     Http { url: String, shows_token: bool },
 }
 
-/// The path of a server's hooks for Claude Code.
+/// Path of a server's hooks for Claude Code.
 pub(super) const HTTP_PATH: &str = "/hooks/claude-code";
-/// The environment variable that an HTTP hook takes its token from.
+/// Environment variable with the token of an HTTP hook.
 const TOKEN: &str = "CALLGATE_TOKEN";
 
-/// What the settings should have.
+/// Planned settings.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) host: Host,
@@ -35,7 +35,7 @@ impl Plan {
         Self { host, handlers: heard.map(|event| (event.name, handler(host, facts, event, way))).collect() }
     }
 
-    /// What stands below an event: the handler, in a group of its own where the host has groups.
+    /// The entry below an event: the handler, grouped where the host groups.
     pub(super) fn entry(&self, handler: &Json) -> Json {
         if !self.host.facts().is_grouped {
             return handler.clone();
@@ -82,7 +82,7 @@ fn handler(host: Host, facts: &Facts, event: &Event, way: &Way) -> Json {
     object(members)
 }
 
-/// The hook is told how long its host waits, so that it answers before.
+/// Arguments with the host's timeout, so that the hook answers in time.
 fn arguments(host: Host, event: &Event, args: &[String]) -> impl Iterator<Item = String> {
     let timeout_s = event.timeout_s.to_string();
     let all = [&["hook", host.as_str()].map(str::to_owned), args, &["--timeout".to_owned(), timeout_s]].concat();
@@ -93,7 +93,7 @@ fn object<'a>(members: impl IntoIterator<Item = (&'a str, Json)>) -> Json {
     Json::Object(members.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
 }
 
-/// A word as every shell of POSIX reads it.
+/// A word quoted for POSIX shells.
 fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-:=@%+,".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {
@@ -102,7 +102,7 @@ fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// True for a handler that callgate wrote, wherever its program was then.
+/// True for a handler of callgate, with any program path.
 pub(super) fn is_ours(host: Host, handler: &Value) -> bool {
     let text = |name: &str| handler.get(name).and_then(Value::as_str);
     if let Some(url) = text("url") {
@@ -122,7 +122,7 @@ fn is_program(path: &str) -> bool {
     path.trim_matches('\'').rsplit('/').next() == Some("callgate")
 }
 
-/// The same value as others compare it.
+/// The value for comparison.
 pub(super) fn value(json: &Json) -> Value {
     match json {
         Json::Null => Value::Null,

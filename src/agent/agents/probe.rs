@@ -1,4 +1,4 @@
-//! The test of an installed hook: a harmless call, told to the hook as its host would tell it.
+//! Probe of an installed hook: a harmless call, sent as the host would send it.
 
 use std::{
     future::poll_fn,
@@ -22,21 +22,21 @@ use crate::hosts::Host;
 use callgate_client::remote::{Remote, asked};
 use callgate_proto::v1::{GetSessionStateRequest, gate_service_client::GateServiceClient};
 
-/// How long a test waits for the hook: a policy that asks people about reads keeps it waiting.
+/// Timeout of a probe; a policy that requires approval of reads delays it.
 const LIMIT: Duration = Duration::from_secs(60);
-/// Most that is read of an answer.
+/// Maximum size of a response.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
-/// What the test showed.
+/// Result of a probe.
 #[derive(Debug)]
 pub(super) struct Shown {
-    /// What came of it, in a sentence.
+    /// Description in a sentence.
     pub(super) words: String,
-    /// True when the hook works: it lets the call run, and the server knows of it.
+    /// True when the hook permits the call and the server has recorded it.
     pub(super) works: bool,
 }
 
-/// Tells the installed hook of a call, and asks the server for its record.
+/// Runs the installed hook for a call, and checks the server's record.
 pub(super) async fn probe(host: Host, path: &Path, folder: &Path, remote: &Remote) -> anyhow::Result<Shown> {
     let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
     let session = format!("callgate-install-test-{}", uuid::Uuid::now_v7());
@@ -80,7 +80,7 @@ pub(super) async fn probe(host: Host, path: &Path, folder: &Path, remote: &Remot
     }
 }
 
-/// What the hook says to an input.
+/// The hook's response to an input.
 async fn fired(host: Host, handler: &Value, input: &str, folder: &Path, remote: &Remote) -> Saw {
     let saw = async {
         if handler.get("url").is_some() {
@@ -98,7 +98,7 @@ async fn fired(host: Host, handler: &Value, input: &str, folder: &Path, remote: 
     }
 }
 
-/// Runs a command as hosts do: by its words where they are given one by one, else by a shell.
+/// Runs a command as hosts do: as a list of words if given, otherwise by a shell.
 async fn ran(handler: &Value, input: &str, folder: &Path) -> anyhow::Result<Output> {
     let line = handler.get("command").and_then(Value::as_str).unwrap_or_default();
     let mut command = match handler.get("args").and_then(Value::as_array) {
@@ -122,7 +122,7 @@ async fn ran(handler: &Value, input: &str, folder: &Path) -> anyhow::Result<Outp
     Ok(child.wait_with_output().await?)
 }
 
-/// Asks the server as an HTTP hook does, with the token that this command shows.
+/// Sends an HTTP hook request with this command's token.
 async fn posted(input: &str, remote: &Remote) -> anyhow::Result<(u16, String)> {
     let mut wire = remote.connect().await?;
     let request = http::Request::post(HTTP_PATH)

@@ -1,4 +1,4 @@
-//! A harmless call as a host tells its hooks of it, and how a host reads what a hook says: texts in, texts out.
+//! Sample call of a probe: the host's inputs for its hooks, and the host's interpretation of their output.
 
 use std::path::Path;
 
@@ -6,30 +6,30 @@ use serde_json::{Value, json};
 
 use crate::hosts::Host;
 
-/// The call, from before it to the end of its session.
+/// A call, from before its start to the end of its session.
 #[derive(Debug)]
 pub(super) struct Sample<'a> {
     pub(super) host: Host,
-    /// The session and the call are the test's own.
+    /// Unique session of the probe.
     pub(super) session: &'a str,
-    /// What is read: a file that is there.
+    /// Existing file to read.
     pub(super) file: &'a Path,
     pub(super) folder: &'a Path,
 }
 
-/// What a host makes of its hook.
+/// Effect of a hook's output in the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Saw {
-    /// The call goes on as if there were no hook.
+    /// The call continues as without a hook.
     Allowed,
-    /// The call does not run, and the model is told why.
+    /// The call is refused, with a reason for the model.
     Refused(String),
     /// The hook failed.
     Broken(String),
 }
 
 impl Sample<'_> {
-    /// What the call is, in words.
+    /// Description of the call.
     pub(super) fn words(&self) -> String {
         match self.host {
             Host::Codex => "`pwd`".to_owned(),
@@ -37,7 +37,7 @@ impl Sample<'_> {
         }
     }
 
-    /// The texts for the hook: before the call, after it, at the end of the session.
+    /// Hook inputs: before the call, after it, at the end of the session.
     pub(super) fn inputs(&self) -> [(&'static str, String); 3] {
         let (file, call) = (self.file, format!("{}-call", self.session));
         let read = json!({"file_path": file});
@@ -71,7 +71,7 @@ impl Sample<'_> {
     }
 }
 
-/// What a command says before a call.
+/// Effect of a command's output before a call.
 pub(super) fn of_command(host: Host, code: Option<i32>, out: &str, error: &str) -> Saw {
     match code {
         Some(0) => of_output(host, out),
@@ -81,7 +81,7 @@ pub(super) fn of_command(host: Host, code: Option<i32>, out: &str, error: &str) 
     }
 }
 
-/// What a server says before a call.
+/// Effect of a server's response before a call.
 pub(super) fn of_http(status: u16, body: &str) -> Saw {
     match status {
         200..300 => of_output(Host::ClaudeCode, body),
@@ -89,7 +89,7 @@ pub(super) fn of_http(status: u16, body: &str) -> Saw {
     }
 }
 
-/// What is said is an object, or nothing. No host takes prose for a decision.
+/// Effect of an output, which must be an object or empty: no host parses prose.
 fn of_output(host: Host, out: &str) -> Saw {
     if out.trim().is_empty() {
         return Saw::Allowed;

@@ -1,4 +1,4 @@
-//! A host's settings as text: hooks are put in and taken out, and everything else stays as it is written.
+//! Text editor of host settings: adds and removes hooks, and preserves everything else.
 
 use anyhow::{anyhow, bail};
 use jsonc_parser::{
@@ -11,12 +11,12 @@ use serde_json::Value;
 use super::plan::{self, Plan, is_ours};
 use crate::hosts::Host;
 
-/// Where all hooks stand.
+/// Key of all hooks.
 const HOOKS: &str = "hooks";
-/// Cursor's version of the file's form.
+/// Key of Cursor's format version.
 const VERSION: &str = "version";
 
-/// Settings that could be read.
+/// Parsed settings.
 #[derive(Debug)]
 pub(super) struct Settings {
     host: Host,
@@ -24,7 +24,7 @@ pub(super) struct Settings {
     object: CstObject,
 }
 
-/// A handler that stands in the settings.
+/// A handler in the settings.
 #[derive(Debug)]
 pub(super) struct Handler {
     pub(super) event: String,
@@ -33,7 +33,7 @@ pub(super) struct Handler {
 }
 
 impl Settings {
-    /// Reads what the host would read; an empty text is that of a new file.
+    /// Parses with the host's rules; an empty text is a new file.
     pub(super) fn read(host: Host, text: &str) -> anyhow::Result<Self> {
         let text = if text.trim().is_empty() { "{\n}\n" } else { text };
         let unread = |place: String| anyhow!("{place}; {} loads no hook of a file that it cannot read", host.title());
@@ -47,7 +47,7 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Finds what callgate could not add to without guessing.
+    /// Rejects settings that cannot be extended unambiguously.
     fn check(&self) -> anyhow::Result<()> {
         once(&self.object, HOOKS)?;
         let Some(hooks) = self.object.get(HOOKS) else { return Ok(()) };
@@ -63,7 +63,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Every handler, in the file's order.
+    /// All handlers, in file order.
     pub(super) fn handlers(&self) -> Vec<Handler> {
         let mut found = Vec::new();
         let hooks = self.object.object_value(HOOKS);
@@ -84,7 +84,7 @@ impl Settings {
         found
     }
 
-    /// True when callgate's handlers are exactly those of the plan.
+    /// True when callgate's handlers equal the plan's.
     pub(super) fn holds(&self, plan: &Plan) -> bool {
         let sorted = |mut all: Vec<(String, String)>| {
             all.sort();
@@ -96,12 +96,12 @@ impl Settings {
         sorted(held) == sorted(wanted.collect())
     }
 
-    /// Puts the handlers of the plan behind those that are there.
+    /// Appends the plan's handlers.
     pub(super) fn add(&self, plan: &Plan) {
         if self.host == Host::Cursor && self.object.get(VERSION).is_none() {
             self.object.insert(0, VERSION, 1_u32.into());
         }
-        // What could not be added to was refused when it was read.
+        // Unsuitable settings were rejected by the parser.
         let hooks = self.object.object_value_or_set(HOOKS);
         for (event, handler) in &plan.handlers {
             let list = hooks.array_value_or_set(event);
@@ -110,7 +110,7 @@ impl Settings {
         }
     }
 
-    /// Takes callgate's handlers away, with the groups, lists and object that are empty then. True if there was one.
+    /// Removes callgate's handlers with emptied groups, lists and the object; true if there were any.
     pub(super) fn take_away(&self) -> bool {
         let Some(hooks) = self.object.object_value(HOOKS) else { return false };
         let mut is_found = false;
@@ -128,7 +128,7 @@ impl Settings {
         is_found
     }
 
-    /// True if the entry was, or had, a handler of callgate's.
+    /// True if the entry was or contained a handler of callgate.
     fn take_from(&self, entry: CstNode) -> bool {
         let is_ours = |node: &CstNode| is_ours(self.host, &node.to_serde_value().unwrap_or_default());
         let list = entry.as_object().and_then(|group| group.array_value(HOOKS));
@@ -148,7 +148,7 @@ impl Settings {
         is_taken
     }
 
-    /// Something that keeps the host from running any hook.
+    /// A setting that disables all hooks.
     pub(super) fn obstacle(&self) -> Option<&'static str> {
         let settings = self.object.to_serde_value().unwrap_or_default();
         let is = |pointer: &str, value: bool| settings.pointer(pointer) == Some(&Value::Bool(value));
@@ -159,7 +159,7 @@ impl Settings {
         }
     }
 
-    /// True when nothing is set.
+    /// True for empty settings.
     pub(super) fn is_empty(&self) -> bool {
         let is_version = |name: &Option<String>| self.host == Host::Cursor && name.as_deref() == Some(VERSION);
         self.object.properties().iter().all(|property| is_version(&property.decoded_name()))
@@ -170,7 +170,7 @@ impl Settings {
     }
 }
 
-/// A name that stands twice is read by some as its first value, by others as its last.
+/// Rejects a duplicate name, because parsers disagree on which one counts.
 fn once(object: &CstObject, name: &str) -> anyhow::Result<()> {
     let count = object.properties().iter().filter(|property| property.decoded_name().as_deref() == Some(name)).count();
     if count > 1 {

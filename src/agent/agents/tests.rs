@@ -1,4 +1,4 @@
-//! Settings as texts: what is put in, what is taken out, what is refused.
+//! Settings as texts: additions, removals and rejections.
 
 use std::path::{Path, PathBuf};
 

@@ -1,21 +1,21 @@
-//! Which version of a host is there, and what is known of it.
+//! Version detection of hosts, and known problems by version.
 
 use std::{process::Stdio, time::Duration};
 
 use tokio::{process::Command, time::timeout};
 
-/// How long a program takes to tell its version, on a loaded machine.
+/// Timeout of a version query, on a loaded machine.
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// A version by its numbers.
 pub(super) type Version = [u32; 3];
 
-/// The last version of Claude Code that was seen to let a tool run whose HTTP hook failed, whatever `onFailure` said,
-/// and the first that was seen to block it.
+/// The last version of Claude Code that ran a tool despite a failed HTTP hook, regardless of `onFailure`, and the first
+/// that blocked it.
 const IGNORES: Version = [2, 1, 197];
 const HONOURS: Version = [2, 1, 329];
 
-/// What a program says its version is; none where there is no such program, or it says nothing.
+/// A program's version output; none without such a program or output.
 pub(super) async fn told_by(program: &str) -> Option<String> {
     let mut command = Command::new(program);
     let command = command.arg("--version").stdin(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
@@ -24,7 +24,7 @@ pub(super) async fn told_by(program: &str) -> Option<String> {
     said.lines().map(str::trim).find(|line| parse(line).is_some()).map(str::to_owned)
 }
 
-/// The first three numbers with points between them.
+/// The first three dotted numbers.
 pub(super) fn parse(line: &str) -> Option<Version> {
     line.split(|c: char| !c.is_ascii_digit() && c != '.').find_map(|word| {
         let mut numbers = word.split('.').map(str::parse);
@@ -33,7 +33,7 @@ pub(super) fn parse(line: &str) -> Option<Version> {
     })
 }
 
-/// Why an HTTP hook would not hold a tool back in this version of Claude Code, if that is not known to be well.
+/// The reason why an HTTP hook may not block a tool in this version of Claude Code.
 pub(super) fn objection(told: Option<&str>) -> Option<String> {
     let Some(version) = told.and_then(parse) else {
         return Some("`claude --version` does not tell its version".to_owned());

@@ -1,5 +1,5 @@
-//! A call that no answer came to: the host does not run it, and the server may have permitted it. A process that
-//! outlives the hook calls it off as soon as the server is back, so that its permit is no call of unknown outcome.
+//! Cancellation of unanswered calls: the host does not run such a call, but the server may have permitted it. A
+//! detached process cancels it once the server is reachable, so that the permit gets an outcome.
 
 use std::{
     fs,
@@ -19,18 +19,18 @@ use crate::{
 };
 use callgate_proto::v1::RecordRequest;
 
-/// Starts the process, and does not wait for it.
+/// Starts the detached process.
 pub(super) fn start(args: &HookArgs, asked: PendingCall) {
     let Ok(program) = std::env::current_exe() else { return };
     let (mut command, (file, lock)) = (Command::new(program), asked.handed_on());
     command.args(["hook", args.host.as_str(), "--give-up"]).arg(file);
-    // What the environment names, it inherits.
+    // Settings of the environment are inherited.
     command.args(args.remote.args().unwrap_or_default());
     command.stdin(lock).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
     let _ = command.spawn();
 }
 
-/// Calls the call off that is described in a file, again and again until the server has heard it.
+/// Cancels the call described in a file, retrying until the server accepts it.
 pub(super) fn call_off(args: &HookArgs, file: &Path) -> ExitCode {
     let report = fs::read(file).ok().and_then(|bytes| RecordRequest::decode(&*bytes).ok());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

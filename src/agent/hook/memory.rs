@@ -1,5 +1,5 @@
-//! What the hooks of one conversation know of each other: a small file a session, for hosts that number no turns, or
-//! say nothing once a context is compacted. Lost, it costs a run that is not told from the last.
+//! State shared by the hooks of one conversation: a small file per session, for hosts without turn numbers or
+//! compaction events. If lost, two runs are merged.
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
@@ -15,23 +15,23 @@ use crate::{
 };
 use callgate_net::clock::Clock;
 
-/// The files of one host's sessions.
+/// State files of one host's sessions.
 pub(super) struct Remembered {
     folder: Option<PathBuf>,
-    /// The call that this hook asks about.
+    /// The pending call of this hook.
     asked: Mutex<Option<PendingCall>>,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Known {
-    /// User turns so far.
+    /// Number of user turns.
     runs: u64,
-    /// True while the model is owed a summary.
+    /// True while the model needs a summary.
     owes: bool,
-    /// What it is still to be told.
+    /// Texts kept for the model.
     kept: Vec<String>,
-    /// Calls that the host's user is asked about, each with its question.
+    /// Calls at the user's prompt, each with its approval request.
     asked: BTreeMap<String, String>,
     /// Tools whose calls are at the host's prompt.
     at_prompt: Vec<String>,
@@ -48,17 +48,17 @@ impl Remembered {
         Some(self.folder.as_ref()?.join(&hex::encode(Sha256::digest(session))[..32]))
     }
 
-    /// Where calls are noted that are asked about.
+    /// Folder of pending calls.
     fn calls(&self, session: &str) -> Option<PathBuf> {
         Some(self.path(session)?.with_extension("asked"))
     }
 
-    /// The call that this hook asks about, if no answer came.
+    /// The pending call of this hook, if unanswered.
     pub(super) fn unanswered_call(&self) -> Option<PendingCall> {
         self.asked.lock().take()
     }
 
-    /// What hooks of the session were killed over, but for this call.
+    /// Pending calls of killed hooks of the session, except this call.
     pub(super) fn left(&self, session: &str, but: Option<&str>) -> Vec<PendingCall> {
         let left = self.calls(session).map(|folder| PendingCall::left(&folder)).unwrap_or_default();
         left.into_iter().filter(|(_, report)| Some(&*report.call_id) != but).map(|(asked, _)| asked).collect()
@@ -69,7 +69,7 @@ impl Remembered {
         text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
     }
 
-    /// Who cannot write goes on as if there were nothing to remember.
+    /// Write errors are ignored: the hook continues without memory.
     fn change(&self, session: &str, change: impl FnOnce(&mut Known)) {
         let (Some(path), mut known) = (self.path(session), self.known(session)) else { return };
         change(&mut known);

@@ -1,5 +1,5 @@
-//! `callgate hook`: a coding agent's event in, its dialect out (docs/hooks.md#answers-to-the-host). It starts with each
-//! event, so it does no more than it must.
+//! `callgate hook`: converts a coding agent's event to its dialect's answer (docs/hooks.md#answers-to-the-host). It
+//! starts once per event, so it does only the necessary.
 
 mod give_up;
 mod memory;
@@ -29,11 +29,11 @@ use callgate_client::remote::{Remote, refusal};
 use callgate_net::clock::Clock;
 use callgate_proto::v1::RecordRequest;
 
-/// Longest text of a host, in bytes: more than the plane takes of one call.
+/// Maximum size of a host's input, in bytes: more than the server accepts for one call.
 const INPUT_BYTES_MAX: u64 = 16 << 20;
-/// How much sooner than its host gives it up a hook answers, in seconds.
+/// Margin before the host's timeout, in seconds.
 const SOONER_S: u64 = 5;
-/// Longest time until a server that runs has taken a connection.
+/// Timeout of a connection to a running server.
 const CONNECT: Duration = Duration::from_secs(5);
 
 /// What `callgate hook` takes.
@@ -60,15 +60,15 @@ pub struct HookArgs {
     remote: Remote,
 }
 
-/// Why there is no answer.
+/// Failure to get an answer.
 enum Failed {
-    /// Nobody was reached.
+    /// No server was reachable.
     Away(String),
-    /// Somebody has said no to the hook itself.
+    /// The hook itself was rejected.
     Refused(String),
 }
 
-/// Runs it: the exit code is the host's to read.
+/// Runs the command; the host reads the exit code.
 pub fn run(args: &HookArgs) -> ExitCode {
     if let Some(file) = &args.give_up {
         return give_up::call_off(args, file);
@@ -102,7 +102,7 @@ fn hooked(args: &HookArgs) -> Said {
         return Said::default();
     }
     let memory = Remembered::of(host);
-    // What has run is told by its own outcome.
+    // A finished call is reported by its own outcome.
     let but = if let Event::After(call, _) = &seen.event { call.id.as_deref() } else { None };
     memory.left(&seen.session, but).into_iter().for_each(|asked| give_up::start(args, asked));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -118,7 +118,7 @@ fn hooked(args: &HookArgs) -> Said {
     }
 }
 
-/// Asks, within the time that the host has for it.
+/// Asks the server within the host's timeout.
 async fn ask(args: &HookArgs, host: Host, memory: &Remembered, seen: Seen) -> Result<Said, Failed> {
     let seconds = args.timeout.unwrap_or_else(|| host.patience_s());
     let patience = Duration::from_secs(seconds.saturating_sub(SOONER_S).max(1));
@@ -147,7 +147,7 @@ fn failed(status: &Status) -> Failed {
     if is_away(status) { Failed::Away(told) } else { Failed::Refused(told) }
 }
 
-/// What is said when there is no answer: before a tool, that it must not run, unless the owner wants it otherwise.
+/// The answer without a server: before a tool, a refusal, unless the owner configured otherwise.
 fn unasked(args: &HookArgs, memory: &Remembered, seen: &Seen, failed: Failed) -> Said {
     let (problem, is_away) = match failed {
         Failed::Away(problem) => (problem, true),

@@ -1,4 +1,4 @@
-//! A server, as a hook asks it: a server that takes a connection and does not answer costs the agent some seconds.
+//! Client of a server for hooks, with short timeouts: an unresponsive server delays the agent by seconds at most.
 
 use std::time::Duration;
 
@@ -17,15 +17,15 @@ use callgate_proto::{
     },
 };
 
-/// How long an answer may take beyond the time that the server was asked to wait.
+/// Timeout of an answer, in addition to the requested wait.
 const ANSWER: Duration = Duration::from_secs(8);
-/// The same for an outcome, which holds nobody up where it is lost.
+/// Timeout of an outcome's report, whose loss blocks nobody.
 const OUTCOME: Duration = Duration::from_secs(5);
 
-/// A connection to it.
+/// A connection.
 pub(super) struct Server(pub(super) Wire);
 
-/// The answer, if it comes within that time.
+/// The answer within the timeout.
 async fn within<T>(limit: Duration, answer: impl Future<Output = Result<Response<T>, Status>>) -> Result<T, Status> {
     let late = |_| Status::deadline_exceeded(format!("the server did not answer within {} s", limit.as_secs()));
     Ok(timeout(limit, answer).await.map_err(late)??.into_inner())

@@ -1,5 +1,4 @@
-//! Calls that may run while no server can be asked: those of the host's own tools that read, by the preset for coding
-//! agents.
+//! Reads that may run without a server: built-in tools of the host, classified by the preset for coding agents.
 
 use crate::hosts::Call;
 use callgate_core::domain::{
@@ -9,10 +8,10 @@ use callgate_core::domain::{
     json,
 };
 
-/// The preset, as a policy.
+/// Policy with the preset.
 const POLICY: &str = "policy_engine: {presets: [coding_agents]}";
 
-/// True for a call of which that is known.
+/// True for a known read.
 pub(super) fn is_read(call: &Call) -> bool {
     let read = || {
         let policy = callgate_core::policy::compile(POLICY).ok()?;
@@ -20,7 +19,7 @@ pub(super) fn is_read(call: &Call) -> bool {
         let (session, id) = (SessionId::parse("session", "hook").ok()?, CallId::parse("call_id", "hook").ok()?);
         let tool = ToolName::parse("tool", &call.tool).ok()?;
         let proposal = policy.propose(Request::new(DEFAULT_TENANT, session, id, tool, arguments));
-        // What a line of a shell runs is up to its variables, functions and folder, which nobody sees here.
+        // The effect of a shell line depends on variables, functions and folder, which are unknown here.
         let is_look = matches!(proposal.effect.kind, EffectKind::Read | EffectKind::Poll);
         Some(is_look && proposal.declared && !proposal.effect.in_steps)
     };

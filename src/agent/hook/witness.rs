@@ -1,19 +1,18 @@
-//! The state of a file that a call reads or writes, by what the file system says of it.
+//! Witness of a file that a call reads or writes, from file system metadata.
 
 use std::{fs, io::ErrorKind, path::Path, sync::mpsc, thread, time::Duration};
 
 use crate::hosts::File;
 use callgate_net::clock::Clock;
 
-/// How long a hook looks: on a file system that does not answer, nothing is known.
+/// Timeout of a metadata query; an unresponsive file system yields no witness.
 const LOOK_MAX: Duration = Duration::from_millis(100);
-/// A change may be followed by another one that a file system stamps with the same time, in milliseconds.
+/// Minimum age of a change, in milliseconds: within it, another change may get the same time stamp.
 const SETTLED_MS: i64 = 2_000;
-/// What is read there changes without a word about it.
+/// Folders whose files change without a new time stamp.
 const UNSTAMPED: [&str; 3] = ["/proc", "/sys", "/dev"];
 
-/// The state of a file; none where nobody can tell. For a read, none for one that has just changed either: an equal
-/// state has to mean an equal file.
+/// The state of a file; none if unknown, and for a read also if just changed: equal states must mean equal files.
 pub(super) fn of(file: File) -> Option<String> {
     let (tell, told) = mpsc::channel();
     thread::spawn(move || tell.send(look(&file, Clock::System.now().as_millis())));
@@ -34,7 +33,7 @@ fn look(file: &File, now_ms: i64) -> Option<String> {
     (is_settled || matches!(file, File::Written(_))).then_some(stamps)
 }
 
-/// Which file it is, its size, the times of its last changes, and the later of these in milliseconds.
+/// Identity, size, times of the last changes, and the later of these in milliseconds.
 #[cfg(unix)]
 fn stamps(path: &Path) -> Option<(String, i64)> {
     use std::os::unix::fs::MetadataExt as _;
@@ -65,7 +64,7 @@ fn stamps(path: &Path) -> Option<(String, i64)> {
 mod tests {
     use super::*;
 
-    /// Later than all that a test writes.
+    /// Later than any write of a test.
     const LATER_MS: i64 = 60_000;
 
     fn at(file: &File, after_ms: i64) -> Option<String> {

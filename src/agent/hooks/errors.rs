@@ -1,4 +1,4 @@
-//! What a plane's errors say to who asks it for a host.
+//! Interpretation of server errors for hooks.
 
 use std::{future::Future, time::Duration};
 
@@ -9,17 +9,17 @@ use tonic_types::StatusExt as _;
 use super::AWAY_STEP;
 use callgate_net::clock::Clock;
 
-/// A lease is over by then, unless the policy gives a longer one.
+/// Duration of cancellation retries: a default lease has expired by then.
 const CALLED_OFF_WITHIN: Duration = Duration::from_secs(900);
-/// How long a question may lie before a server that is back.
+/// Maximum time that a request can wait in a recovering server.
 const UNHEARD: Duration = Duration::from_secs(20);
 
 fn reason(status: &Status) -> Option<String> {
     status.get_details_error_info().map(|info| info.reason)
 }
 
-/// Reports that a call was called off, again and again until the server has heard it, for 15 min at most. A server
-/// that knows no such call may still have the question before it.
+/// Reports a cancellation, retrying until the server accepts it, for 15 min at most. An unknown call is retried, too,
+/// because the server may still have its request queued.
 pub async fn until_called_off<T, F: Future<Output = Result<T, Status>>>(mut report: impl FnMut() -> F) {
     let (clock, mut unheard_since) = (Clock::System, None);
     let began = clock.tick();
@@ -40,19 +40,19 @@ pub async fn until_called_off<T, F: Future<Output = Result<T, Status>>>(mut repo
     }
 }
 
-/// A session that has not called anything.
+/// True for an unknown session.
 pub(super) fn is_unknown(status: &Status) -> bool {
     reason(status).as_deref() == Some("SESSION_UNKNOWN")
 }
 
-/// A report that changes nothing: on a call that was refused, or that has an outcome.
+/// True for a report without effect: the call was refused, or has an outcome.
 pub(super) fn is_settled(status: &Status) -> bool {
     let is_closed = |reason: &String| reason.starts_with("APPROVAL_");
     let known = ["CALL_NOT_PERMITTED", "CALL_ALREADY_SETTLED", "ATTEMPT_SUPERSEDED", "CALL_UNKNOWN"];
     reason(status).is_some_and(|reason| known.contains(&reason.as_str()) || is_closed(&reason))
 }
 
-/// True when the server is out of reach, or cannot answer now: nobody has looked at the call.
+/// True when the server is unreachable or unavailable: the call was not judged.
 #[must_use]
 pub fn is_away(status: &Status) -> bool {
     match reason(status) {

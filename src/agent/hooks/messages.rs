@@ -1,4 +1,4 @@
-//! Requests of an event, and what their answers tell.
+//! Requests for an event, and interpretation of their responses.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use super::{Installed, v1};
 use crate::hosts::{Call, Came, Seen};
 use callgate_proto::time::duration;
 
-/// Longest result that is sent as it is, in bytes: the plane's own limit.
+/// Maximum size of an unmodified result, in bytes: the server's own limit.
 const RESULT_BYTES_MAX: usize = callgate_core::domain::json::BYTES_MAX;
-/// Longest error text.
+/// Maximum size of an error text.
 const ERROR_BYTES_MAX: usize = 64 << 10;
 
-/// Who asks, for all that one event asks.
+/// Builder of the requests of one event, with the caller's identity.
 pub(super) struct Messages<'a> {
     pub(super) seen: &'a Seen,
     pub(super) installed: &'a Installed,
@@ -42,7 +42,7 @@ impl Messages<'_> {
         }
     }
 
-    /// May it run?
+    /// The evaluation request.
     pub(super) fn question(&self, call: &Call, witness: Option<String>, wait: Duration) -> v1::EvaluateRequest {
         v1::EvaluateRequest {
             caller: Some(self.caller()),
@@ -52,7 +52,7 @@ impl Messages<'_> {
         }
     }
 
-    /// What came of a call; of one that nobody asked about, with what it was.
+    /// The report on a call; for an unrequested one, with the call itself.
     pub(super) fn report(&self, id: &str, call: Option<&Call>, came: Came, host_approved: bool) -> v1::RecordRequest {
         use v1::OutcomeStatus::{Cancelled, Error, Success};
         let ran = call.filter(|_| host_approved || !matches!(came, Came::Cancelled { .. }));
@@ -80,14 +80,14 @@ impl Messages<'_> {
         }
     }
 
-    /// How the ids of a call begin whose host has none: by its tool and arguments, in its run.
+    /// Prefix of generated ids, for hosts without call ids: by tool and arguments within the run.
     pub(super) fn stem(&self, call: &Call) -> String {
         let told = serde_json::json!([self.seen.run, call.tool, call.arguments]).to_string();
         format!("hook-{}-", &hex::encode(Sha256::digest(told))[..16])
     }
 }
 
-/// What the model is told beside an outcome: a warning, or whether a failure of a known kind is worth another try.
+/// Hint for the model beside an outcome: a warning, or retry advice for a known failure kind.
 pub(super) fn hint(answer: &v1::RecordResponse) -> Option<String> {
     use v1::FailureKind::{Other, Unspecified};
     if !answer.next_context_hint.is_empty() {

@@ -1,5 +1,5 @@
-//! What a host's event asks of a plane, and what the host is answered. The command on an agent's machine asks a server
-//! (`src/agent/hook`), and the server's own route asks itself (`route.rs`): both by this one way.
+//! Hook protocol: requests to a server for a host's event, and the answer to the host. Shared by the command on an
+//! agent's machine (`src/agent/hook`) and the server's own route (`route.rs`).
 
 mod errors;
 mod messages;
@@ -18,106 +18,106 @@ use crate::hosts::{Answer, Call, Came, Event, File, Host, Seen, cut, refusal};
 use callgate_net::clock::Clock;
 use callgate_proto::v1;
 
-/// A wait that is not worth a word to the model: it is waited out.
+/// Maximum wait that the hook waits out itself.
 const SHORT: Duration = Duration::from_secs(2);
-/// The longest that one request may wait for a person.
+/// Maximum wait of one request for an approval.
 const LONG: Duration = Duration::from_secs(50);
-/// What is left of a hook's time for the last answer.
+/// Time reserved for the last answer.
 const MARGIN: Duration = Duration::from_secs(2);
-/// While a person is waited for, how often a server that is away is looked for, and how long.
+/// Interval and duration of reconnections while waiting for an approval.
 const AWAY_STEP: Duration = Duration::from_secs(1);
 const AWAY_MAX: Duration = Duration::from_secs(30);
-/// A call that has no outcome yet.
+/// State of a call without an outcome.
 const OPEN: i32 = v1::CallState::InFlight as i32;
 
-/// Whom a hook asks.
+/// Server interface of hooks.
 pub trait Plane: Sync {
-    /// May this call run?
+    /// Evaluates a call.
     fn evaluate(&self, ask: v1::EvaluateRequest) -> impl Future<Output = Result<v1::EvaluateResponse, Status>> + Send;
-    /// What came of it.
+    /// Records an outcome.
     fn record(&self, report: v1::RecordRequest) -> impl Future<Output = Result<v1::RecordResponse, Status>> + Send;
-    /// What a session has open.
+    /// Reads a session's state.
     fn session_state(
         &self,
         ask: v1::GetSessionStateRequest,
     ) -> impl Future<Output = Result<v1::GetSessionStateResponse, Status>> + Send;
-    /// A question is taken back, in the name of its session.
+    /// Withdraws an approval request on behalf of its session.
     fn withdraw(&self, session: &str, approval_id: String) -> impl Future<Output = Result<(), Status>> + Send;
-    /// Its context was compacted.
+    /// Reports a compaction.
     fn mark_compacted(
         &self,
         told: v1::MarkCompactedRequest,
     ) -> impl Future<Output = Result<v1::MarkCompactedResponse, Status>> + Send;
 }
 
-/// What a hook remembers between two events, and knows of its machine.
+/// State between events, and access to the local machine.
 pub trait Memory: Sync {
-    /// The user's turn, where the host does not number them.
+    /// The user's turn, for hosts that do not number them.
     fn run(&self, session: &str) -> Option<String>;
-    /// A new one begins.
+    /// Starts a new turn.
     fn begin_run(&self, session: &str);
-    /// The model is owed the summary of a session whose context was compacted.
+    /// Marks that the model needs a summary after a compaction.
     fn owe(&self, session: &str);
-    /// True once for what is owed.
+    /// Takes the mark.
     fn is_owed(&self, session: &str) -> bool;
-    /// A text for the model has to wait until the host hears one.
+    /// Keeps a text for the model until the host accepts one.
     fn keep(&self, session: &str, text: &str);
-    /// What was kept, once.
+    /// Takes the kept texts.
     fn kept(&self, session: &str) -> Option<String>;
-    /// A call is about to be asked about: by this report it is called off where no answer comes.
+    /// Records a pending call with the report that cancels it.
     fn begins(&self, cancellation: &v1::RecordRequest);
-    /// The answer has come.
+    /// Marks the pending call as answered.
     fn is_answered(&self);
-    /// The host's user is asked about a call, by this question.
+    /// Records that the host's user is asked about a call, with its approval request.
     fn ask(&self, session: &str, call_id: &str, question: &str);
-    /// The question about a call that its host's user was asked, once.
+    /// Takes the approval request of a call.
     fn asked(&self, session: &str, call_id: &str) -> Option<String>;
-    /// The questions that nobody has answered at the host's prompt, once.
+    /// Takes the approval requests that the user has not answered.
     fn unanswered(&self, session: &str) -> Vec<String>;
-    /// The host's own prompt asks its user about a call of a tool.
+    /// Records that the host's prompt asks about a call of a tool.
     fn at_prompt(&self, session: &str, tool: &str);
-    /// A call of the tool has ended: it was not at the prompt any more.
+    /// Removes a finished call of the tool from the prompt.
     fn has_run(&self, session: &str, tool: &str);
-    /// The tools whose calls were at the prompt and did not run since, once.
+    /// Takes the tools of calls that were at the prompt and have not run.
     fn left_at_prompt(&self, session: &str) -> Vec<String>;
-    /// The session is over; what is owed stays owed.
+    /// Ends the session; a needed summary stays needed.
     fn forget(&self, session: &str);
-    /// The state of a file, in a few words; none where nobody can look, or a read could not tell it from another.
+    /// The witness of a file; none without access, or if a read could not distinguish it from another state.
     fn witness(&self, file: &File) -> Option<String>;
-    /// What makes an id that the host does not give.
+    /// A unique part of generated ids.
     fn stamp(&self) -> String;
 }
 
-/// Takes one call of the tool away from the prompt.
+/// Removes one call of the tool from the prompt.
 pub fn leave(at_prompt: &mut Vec<String>, tool: &str) {
     if let Some(place) = at_prompt.iter().position(|waiting| waiting == tool) {
         at_prompt.swap_remove(place);
     }
 }
 
-/// How a hook is installed.
+/// Settings of an installed hook.
 #[derive(Debug, Clone)]
 pub struct Installed {
-    /// Where it is one.
+    /// Host.
     pub host: Host,
-    /// The agent's name; empty for none.
+    /// Agent name; empty for none.
     pub agent: String,
-    /// The plane's permission is the host's.
+    /// True when a permit also skips the host's prompt.
     pub grant: bool,
-    /// True where the host does not tell that a session starts anew after a compaction.
+    /// True where the host reports no restart after a compaction.
     pub never_restarts: bool,
-    /// True where what is said before a tool reaches the model.
+    /// True where a text before a tool reaches the model.
     pub hears_before: bool,
-    /// True where the host's user can be asked by the host's own prompt.
+    /// True where the hook can open the host's own prompt.
     pub prompts: bool,
-    /// How long the host waits for an answer, at most.
+    /// Timeout of the host.
     pub patience: Duration,
 }
 
-/// What the host is answered to this event.
+/// The answer to an event.
 ///
 /// # Errors
-/// The plane's: nothing was decided, or nothing stored.
+/// The server's: nothing was decided, or nothing stored.
 pub async fn answered<P: Plane, M: Memory>(
     plane: &P,
     memory: &M,
@@ -171,7 +171,7 @@ pub async fn answered<P: Plane, M: Memory>(
     }
 }
 
-/// May it run? A person is waited for until the hook's time is over; a short pause is waited out.
+/// Evaluates a call; waits for an approval until the timeout, and waits out a short WAIT.
 async fn before<P: Plane, M: Memory>(
     plane: &P,
     memory: &M,
@@ -256,14 +256,14 @@ async fn run<P: Plane, M: Memory>(
     })
 }
 
-/// The host's own prompt, and that it was opened.
+/// Opens the host's own prompt, and records that.
 fn ask(memory: &impl Memory, messages: &Messages<'_>, call: &Call, verdict: &v1::Verdict) -> Answer {
     let id = call.id.as_deref().unwrap_or_default();
     memory.ask(&messages.seen.session, id, &verdict.approval_id);
     Answer::Ask(format!("callgate: the policy wants a person's yes to {}. Your answer is recorded as it.", call.tool))
 }
 
-/// What is to be said, with the summary that the model is owed, and what could not be said before.
+/// The answer with a needed summary and kept texts.
 async fn told<P: Plane, M: Memory>(
     plane: &P,
     memory: &M,
@@ -275,7 +275,7 @@ async fn told<P: Plane, M: Memory>(
     Ok(if said.is_empty() { Answer::Nothing } else { Answer::Tell(cut(&said.join("\n\n"))) })
 }
 
-/// What came of it, and what the model is to be told.
+/// Reports an outcome; returns the model's text.
 async fn after<P: Plane, M: Memory>(
     plane: &P,
     memory: &M,
@@ -304,12 +304,12 @@ async fn after<P: Plane, M: Memory>(
     }
 }
 
-/// Calls that nobody will report on any more are called off.
+/// Cancels calls whose outcomes will never be reported.
 async fn settle<P: Plane, M: Memory>(plane: &P, memory: &M, messages: &Messages<'_>) -> Result<(), Status> {
     for question in memory.unanswered(&messages.seen.session) {
         take_back(plane, &messages.seen.session, question).await?;
     }
-    // Who left a call at the host's prompt said no to it, or nothing: it never ran.
+    // A call abandoned at the host's prompt was denied or ignored, and never ran.
     let mut at_prompt = memory.left_at_prompt(&messages.seen.session);
     for (id, tool) in open(plane, messages).await? {
         let place = at_prompt.iter().position(|waiting| *waiting == tool);
@@ -322,7 +322,7 @@ async fn settle<P: Plane, M: Memory>(plane: &P, memory: &M, messages: &Messages<
     Ok(())
 }
 
-/// The host's user has said no, or nothing: nobody else is asked any more.
+/// Withdraws the approval request after the host's user denied or ignored it.
 async fn take_back<P: Plane>(plane: &P, session: &str, question: String) -> Result<(), Status> {
     match plane.withdraw(session, question).await {
         Err(status) if !is_settled(&status) => Err(status),
@@ -330,7 +330,7 @@ async fn take_back<P: Plane>(plane: &P, session: &str, question: String) -> Resu
     }
 }
 
-/// The ids and tools of the session's calls without an outcome.
+/// Ids and tools of the session's calls without an outcome.
 async fn open<P: Plane>(plane: &P, messages: &Messages<'_>) -> Result<Vec<(String, String)>, Status> {
     let ask = v1::GetSessionStateRequest {
         session_id: messages.seen.session.clone(),
@@ -345,7 +345,7 @@ async fn open<P: Plane>(plane: &P, messages: &Messages<'_>) -> Result<Vec<(Strin
     Ok(calls.into_iter().filter(|call| call.state == OPEN).map(|call| (call.call_id, call.tool)).collect())
 }
 
-/// The text to put back into a context.
+/// The summary to restore a context.
 async fn compacted<P: Plane>(plane: &P, session: &str) -> Result<Option<String>, Status> {
     let told = v1::MarkCompactedRequest { session_id: session.to_owned(), summary_tokens: 0 };
     match plane.mark_compacted(told).await {

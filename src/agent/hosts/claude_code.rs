@@ -37,7 +37,7 @@ fn failed(input: &Input) -> Came {
     }
 }
 
-/// What a tool gave. Its parts are those that the model sees: a line's output, a file's text.
+/// The result of a tool, with the parts that the model sees: a line's output, a file's text.
 fn came(response: &Value) -> Came {
     let part = |name: &str| response.get(name).and_then(Value::as_str);
     if response.get("interrupted").and_then(Value::as_bool) == Some(true) {
@@ -53,7 +53,7 @@ fn came(response: &Value) -> Came {
     })
 }
 
-/// An edit tells the whole file as it was before.
+/// Removes the original file from an edit's result.
 fn without_originals(response: &Value) -> Value {
     let mut response = response.clone();
     response.as_object_mut().map(|parts| parts.remove("originalFile"));

@@ -11,7 +11,7 @@ use super::{
     input::{Input, text_of},
 };
 
-/// How programs begin the line that says that they failed.
+/// Prefixes of an error line.
 const ERRORS: [&str; 9] = [
     "error:",
     "Error:",
@@ -23,7 +23,7 @@ const ERRORS: [&str; 9] = [
     "execution error",
     "failed to",
 ];
-/// How shells end it.
+/// Suffixes of a shell's error line.
 const REFUSALS: [&str; 3] = [": command not found", ": Permission denied", ": No such file or directory"];
 
 pub(super) fn event(input: &Input) -> Option<Event> {
@@ -34,7 +34,7 @@ pub(super) fn event(input: &Input) -> Option<Event> {
     })
 }
 
-/// What a text shows to have come of it: an error where its last line, or all of it, is one.
+/// The outcome inferred from a text: an error if its last line, or all of it, is one.
 fn inferred(text: String) -> Came {
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let (first, last) = (lines.next(), lines.next_back());

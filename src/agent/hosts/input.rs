@@ -1,4 +1,4 @@
-//! What hosts send, all of them: their fields have the same names, or names of their own. None is required here.
+//! Input of all hosts: fields with common or host-specific names, none of them required.
 
 use std::path::Path;
 
@@ -7,13 +7,13 @@ use serde_json::{Map, Value};
 
 use super::{Call, File, words::cut_bytes};
 
-/// Longest text that says why a model wants a call, in bytes.
+/// Maximum length of a justification, in bytes.
 const JUSTIFICATION_BYTES_MAX: usize = 2_000;
-/// Tools that run lines of a shell, and the argument that says in which folder; a preset of policies reads them.
+/// Shell tools with the argument of their folder, matching the preset.
 const SHELLS: [(&str, &str); 2] = [("Bash", "cwd"), ("run_shell_command", "dir_path")];
-/// What the model says of a line of a shell, beside it. Another description makes no other call.
+/// Argument with the model's description of a shell line, excluded from the call's identity.
 const DESCRIPTION: &str = "description";
-/// Tools that work on one file, and the argument that names it: those that read it, and those that write it.
+/// File tools with the argument of their path: reads and writes.
 const READS: [(&str, &str); 4] =
     [("Read", "file_path"), ("NotebookRead", "notebook_path"), ("read_file", "file_path"), ("view_image", "path")];
 const WRITES: [(&str, &str); 6] = [
@@ -25,14 +25,14 @@ const WRITES: [(&str, &str); 6] = [
     ("replace", "file_path"),
 ];
 
-/// What a hook is told.
+/// Input of a hook.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Input {
     pub(super) hook_event_name: String,
     session_id: Option<String>,
     conversation_id: Option<String>,
-    /// A sub-agent of the session.
+    /// Sub-agent of the session.
     agent_id: Option<String>,
     prompt_id: Option<String>,
     turn_id: Option<String>,
@@ -57,7 +57,7 @@ fn said(text: Option<&String>) -> Option<&str> {
 }
 
 impl Input {
-    /// The session, and the one above it.
+    /// The session and its parent.
     pub(super) fn session(&self) -> Option<(String, Option<String>)> {
         let session = said(self.conversation_id.as_ref()).or(said(self.session_id.as_ref()))?.to_owned();
         Some(match said(self.agent_id.as_ref()) {
@@ -71,7 +71,7 @@ impl Input {
         named.into_iter().find_map(|id| said(id.as_ref())).map(str::to_owned)
     }
 
-    /// The call that it is about.
+    /// The call of the event.
     pub(super) fn call(&self) -> Option<Call> {
         let tool = said(self.tool_name.as_ref())?.to_owned();
         let mut arguments = self.arguments();
@@ -93,7 +93,7 @@ impl Input {
         })
     }
 
-    /// What the model wrote; some hosts send it as a text.
+    /// The model's arguments; some hosts send them as a text.
     fn arguments(&self) -> Map<String, Value> {
         match &self.tool_input {
             Value::Object(arguments) => arguments.clone(),
@@ -119,7 +119,7 @@ fn file(tool: &str, arguments: &Map<String, Value>, folder: Option<&str>) -> Opt
 }
 
 impl Call {
-    /// Arguments that callgate mended, as the host runs them: without what the hook added, with what it took out.
+    /// Repaired arguments in the host's form: without added ones, with removed ones.
     #[must_use]
     pub fn mended(&self, mut arguments: Map<String, Value>) -> Map<String, Value> {
         let added = SHELLS.iter().filter(|(name, _)| *name == self.tool).map(|(_, place)| *place);
@@ -129,13 +129,13 @@ impl Call {
     }
 }
 
-/// The event that a text which is no JSON speaks of, if it does.
+/// The event named in a text that is no JSON.
 pub(super) fn event_of(text: &str) -> Option<&str> {
     let (_, rest) = text.split_once("\"hook_event_name\"")?;
     rest.trim_start().strip_prefix(':')?.trim_start().strip_prefix('"')?.split('"').next()
 }
 
-/// A result as the model sees it: texts as they are, blocks of text one after the other, anything else as JSON.
+/// A result as the model sees it: texts unchanged, text blocks joined, others as JSON.
 pub(super) fn text_of(value: &Value) -> String {
     let blocks = value.as_array().filter(|blocks| !blocks.is_empty());
     let texts = blocks.and_then(|blocks| blocks.iter().map(|block| block.get("text")?.as_str()).collect());

@@ -1,8 +1,8 @@
-//! The places where agents live: what each says to a hook, and hears from it (docs/hooks.md#answers-to-the-host). This
-//! room translates texts into texts; it must not know who is asked, or how.
+//! Hosts: conversion between each host's hook dialect and common types (docs/hooks.md#answers-to-the-host). Pure text
+//! in, text out: this module must not know the server or the connection.
 //!
-//! A word that a host does not expect lets the tool run. So each dialect is written out in a file of its own, and no
-//! host is told more than it was seen to take.
+//! An unexpected word makes a host run the tool. So each dialect has a file of its own, with only words that the host
+//! was observed to accept.
 
 mod claude_code;
 mod codex;
@@ -18,7 +18,7 @@ use serde_json::{Map, Value};
 use self::input::Input;
 pub use self::words::{CHARS_MAX, cut, refusal};
 
-/// A place where agents live.
+/// A host of agents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Host {
     /// Claude Code.
@@ -31,124 +31,124 @@ pub enum Host {
     Cursor,
 }
 
-/// What a hook is told.
+/// Parsed input of a hook.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Seen {
-    /// The event, as the host spells it.
+    /// The event's name in the host.
     pub name: String,
-    /// The conversation, or the sub-agent's part of it.
+    /// Session, or the sub-agent's part of it.
     pub session: String,
-    /// For a sub-agent: the conversation that started it.
+    /// For a sub-agent: its parent session.
     pub parent: Option<String>,
-    /// The user's turn, where the host numbers them.
+    /// User turn, if the host numbers them.
     pub run: Option<String>,
-    /// What happens.
+    /// Event.
     pub event: Event,
 }
 
-/// What happens.
+/// Event of a host.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
     /// A tool is about to run.
     Before(Call),
-    /// It has ended, or will never run.
+    /// A tool has ended, or will never run.
     After(Call, Came),
-    /// The host's user is asked about a call of this tool, by the host's own prompt: it has not started.
+    /// The host's prompt asks the user about a call of this tool, which has not started.
     AtPrompt(String),
-    /// The user has said something: a new run begins.
+    /// User input: a new run starts.
     Prompted,
-    /// The model has answered: what it has called is over.
+    /// The model has answered: all its calls are finished.
     TurnEnded,
-    /// The conversation is over.
+    /// The session has ended.
     Ended,
-    /// The context is being compacted; `restarts` where the host then says that the session starts anew.
+    /// The context is being compacted.
     Compacted {
         /// True where [`Event::Restarted`] follows.
         restarts: bool,
     },
-    /// The session goes on with a compacted context, to which a text may be added.
+    /// The session continues with a compacted context, and accepts an added text.
     Restarted,
-    /// Nothing that concerns us.
+    /// Irrelevant.
     Other,
 }
 
-/// A tool call, as its host has it.
+/// A tool call in a host.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Call {
-    /// The host's id for it; none where it has none.
+    /// The host's id, if any.
     pub id: Option<String>,
-    /// As the model calls it.
+    /// Name for the model.
     pub tool: String,
-    /// What the model wrote, and what the hook adds.
+    /// The model's arguments, with the hook's additions.
     pub arguments: Map<String, Value>,
-    /// Why the model wants it, where it says so.
+    /// The model's justification.
     pub justification: Option<String>,
-    /// The file that it is about: where somebody can look, its state is the call's witness.
+    /// The file of the call, for its witness.
     pub file: Option<File>,
 }
 
-/// A file that a call is about, by an absolute path.
+/// A file by its absolute path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum File {
-    /// It is read.
+    /// Read.
     Read(String),
-    /// It is written.
+    /// Written.
     Written(String),
 }
 
-/// What came of a call.
+/// Outcome of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Came {
-    /// It did what it should, as far as the host shows that.
+    /// Success, as far as the host shows.
     Success(String),
-    /// It failed.
+    /// Failure.
     Error(String),
-    /// It was called off; `not_started` where it never ran.
+    /// Cancellation.
     Cancelled {
         /// True where the host shows that it never ran.
         not_started: bool,
     },
 }
 
-/// What a host is to do.
+/// Answer to a host.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer {
-    /// Go on as if nobody had been asked.
+    /// Continue as without a hook.
     Nothing,
-    /// The call may run.
+    /// Run the call.
     Run {
         /// Without asking the user.
         grant: bool,
-        /// What the model is to know.
+        /// Text for the model.
         context: Option<String>,
-        /// What to run it with instead of what the model wrote.
+        /// Replacement arguments.
         arguments: Option<Map<String, Value>>,
     },
-    /// The host's user is asked, by the host's own prompt; where there is none, the call must not run.
+    /// Ask the host's user by the host's prompt; without a prompt, refuse.
     Ask(String),
-    /// The call must not run, and the model is told why.
+    /// Refuse the call, with a reason for the model.
     Refuse(String),
-    /// The model is told something.
+    /// Text for the model.
     Tell(String),
 }
 
-/// What a hook says: its output, its errors, and its exit code.
+/// Output of a hook process.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Said {
-    /// For standard output; empty is no opinion.
+    /// Standard output; empty is no opinion.
     pub out: String,
-    /// For standard error.
+    /// Standard error.
     pub error: String,
-    /// 0 goes on, 2 blocks.
+    /// Exit code: 0 continues, 2 blocks.
     pub code: u8,
 }
 
-/// What a hook is told cannot be read.
+/// Unreadable input of a hook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unreadable {
-    /// True when a tool may be about to run.
+    /// True when it may be about a tool's start.
     pub is_before: bool,
-    /// What is wrong, in a line.
+    /// The problem, in a line.
     pub problem: String,
 }
 
@@ -156,7 +156,7 @@ impl Host {
     /// Every host.
     pub const ALL: [Self; 4] = [Self::ClaudeCode, Self::Codex, Self::Gemini, Self::Cursor];
 
-    /// As commands name it.
+    /// Name in commands.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -167,7 +167,7 @@ impl Host {
         }
     }
 
-    /// As people call it.
+    /// Product name.
     #[must_use]
     pub const fn title(self) -> &'static str {
         match self {
@@ -178,7 +178,7 @@ impl Host {
         }
     }
 
-    /// How long the host waits for a hook, unless its settings say otherwise, in seconds.
+    /// Default timeout of the host's hooks, in seconds.
     #[must_use]
     pub const fn patience_s(self) -> u64 {
         match self {
@@ -187,19 +187,19 @@ impl Host {
         }
     }
 
-    /// Does what is said before a tool reach the model?
+    /// True if a text before a tool reaches the model.
     #[must_use]
     pub const fn hears_before(self) -> bool {
         matches!(self, Self::ClaudeCode | Self::Codex)
     }
 
-    /// Is there a prompt of its own that a hook can open, and that was seen to hold the tool back?
+    /// True if a hook can open the host's own prompt, and the tool was observed to wait for it.
     #[must_use]
     pub const fn has_prompt(self) -> bool {
         matches!(self, Self::ClaudeCode)
     }
 
-    /// The event before a tool, as the host spells it.
+    /// Name of the event before a tool.
     const fn before(self) -> &'static str {
         match self {
             Self::ClaudeCode | Self::Codex => "PreToolUse",
@@ -208,10 +208,10 @@ impl Host {
         }
     }
 
-    /// Reads what a hook is told. Fields that nobody knows are passed over.
+    /// Parses a hook's input. Unknown fields are ignored.
     ///
     /// # Errors
-    /// [`Unreadable`], when it is no JSON, or lacks what a call needs.
+    /// [`Unreadable`] for invalid JSON or a missing field.
     pub fn read(self, text: &str) -> Result<Seen, Unreadable> {
         let input: Input = serde_json::from_str(text).map_err(|error| {
             let name = input::event_of(text);
@@ -245,7 +245,7 @@ impl Host {
         Ok(Seen { name, session, parent, run: input.run(), event })
     }
 
-    /// An answer in the host's dialect, to the event of this name.
+    /// The answer in the host's dialect, for this event.
     #[must_use]
     pub fn said(self, name: &str, answer: &Answer) -> Said {
         let out = match self {
@@ -258,7 +258,7 @@ impl Host {
     }
 }
 
-/// The call is blocked, in every host's way that needs no JSON.
+/// A refusal by exit code, which every host accepts.
 #[must_use]
 pub fn blocked(why: &str) -> Said {
     Said { out: String::new(), error: why.to_owned(), code: 2 }

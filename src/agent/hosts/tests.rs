@@ -1,4 +1,4 @@
-//! Tables: what a host sends, and what it hears, as the real programs do (docs/hooks.md#recorded-outcomes).
+//! Recorded inputs and outputs of hosts (docs/hooks.md#recorded-outcomes).
 
 use serde_json::{Value, json};
 
@@ -47,7 +47,7 @@ fn a_call_of_claude_code_is_read_with_its_folder_its_file_and_its_reason() {
     assert_eq!(call.id.as_deref(), Some("toolu_1"));
     assert_eq!(Value::from(call.arguments.clone()), json!({"command": "ls", "cwd": "/w"}));
     assert_eq!(call.justification.as_deref(), Some("List files"));
-    // What was added goes, and what was taken out comes back.
+    // Additions are removed, and removals restored.
     assert_eq!(Value::from(call.mended(call.arguments.clone())), json!({"command": "ls", "description": "List files"}));
 
     let read = call_of_file("Read", &json!({"file_path": "/w/a.rs"}));

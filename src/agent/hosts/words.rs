@@ -1,25 +1,25 @@
-//! What a model is told in the place of a tool's answer: the words of the verdict, as lines.
+//! Texts for the model in place of a tool's answer: the verdict's fields as lines.
 
 use serde_json::{Map, Value, value::RawValue};
 
-/// Longest text that hosts hand on, in UTF-16 code units.
+/// Maximum length of a text in hosts, in UTF-16 code units.
 pub const CHARS_MAX: usize = 10_000;
-/// What stands at the end of a text that was cut.
+/// Marker at the end of a truncated text.
 const CUT: &str = "\n[cut here: the rest does not fit into a hook's answer]";
 
-/// Arguments that a person approved, with every digit as it was stored.
+/// Approved arguments, with every digit as stored.
 #[derive(serde::Deserialize)]
 struct Approved<'a> {
     #[serde(borrow, default)]
     approved_arguments: Option<&'a RawValue>,
 }
 
-/// What is said in the place of approved arguments that do not fit.
+/// Replacement for approved arguments that are too long.
 const TOO_LONG: &str = "approved_arguments do not fit into a hook's answer: ask the user for them, who sees them with \
     `callgate approvals list --all` and `callgate approvals show ID`.";
 
-/// A refusal in words, from the JSON object that a verdict has for the model. An earlier result is handed over as the
-/// result of this call, so that the model goes on with it.
+/// A refusal as text, from a verdict's JSON object. A previous result is presented as the result of this call, so that
+/// the model continues with it.
 #[must_use]
 pub fn refusal(tool_result_json: &str) -> String {
     let said: Map<String, Value> = serde_json::from_str(tool_result_json).unwrap_or_default();
@@ -53,7 +53,7 @@ pub fn refusal(tool_result_json: &str) -> String {
     cut(&lines.join("\n"))
 }
 
-/// A text as long as hosts hand it on.
+/// A text truncated to the hosts' maximum.
 #[must_use]
 pub fn cut(text: &str) -> String {
     let mut units = 0;
@@ -69,7 +69,7 @@ pub fn cut(text: &str) -> String {
     kept + CUT
 }
 
-/// The beginning of a text, by whole characters.
+/// A prefix by whole characters.
 pub(super) fn cut_bytes(text: &str, max: usize) -> &str {
     &text[..text.floor_char_boundary(max)]
 }

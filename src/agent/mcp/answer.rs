@@ -1,34 +1,34 @@
-//! Answers in a server's place. A refusal is a result with `isError`, which models see; a protocol error they do not.
+//! Responses in place of a server's. A refusal is a result with `isError`, which models see, unlike a protocol error.
 
 use serde_json::{Value, json};
 
 use super::message::{Id, Members};
 
-/// A server that is not there any more (JSON-RPC's range for servers).
+/// Error code for a lost server (JSON-RPC's server range).
 const GONE: i64 = -32_000;
-/// A line that cannot be read.
+/// Error code for an unreadable line.
 const UNREADABLE: i64 = -32_700;
 
-/// A result with one text. It has no structured content, which a tool's own schema would have to fit.
+/// A result with one text, and without structured content, which would have to match the tool's schema.
 #[must_use]
 pub fn result(id: &Id, text: &str, is_error: bool) -> String {
     let result = json!({"content": [{"type": "text", "text": text}], "isError": is_error});
     format!(r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#, id.as_json())
 }
 
-/// What a model is told where nobody judged its call, in the form of the plane's own texts.
+/// The text for the model about a call that was not judged, in the server's format.
 #[must_use]
 pub fn unjudged(status: &str, message: &str, retryable: bool) -> String {
     json!({"status": status, "message": message, "retryable": retryable}).to_string()
 }
 
-/// The answer to a request that its server will not answer any more.
+/// The response to a request of a lost server.
 #[must_use]
 pub fn gone(id: &Id, message: &str) -> String {
     error(Some(id), GONE, message)
 }
 
-/// The answer to a line that cannot be read.
+/// The response to an unreadable line.
 #[must_use]
 pub fn unreadable(message: &str) -> String {
     error(None, UNREADABLE, message)
@@ -39,8 +39,8 @@ fn error(id: Option<&Id>, code: i64, message: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":{},"error":{error}}}"#, id.map_or("null", Id::as_json))
 }
 
-/// Tells a client that its request is still at it, so that it waits on. Progress has to grow: in small steps, so that
-/// it stays below what its server will tell.
+/// Progress notification that keeps a client waiting. Progress must increase: in small steps, to stay below the
+/// server's own.
 #[must_use]
 pub fn progress(token: &str, count: u32, message: &str) -> String {
     let (message, progress) = (Value::from(message), f64::from(count) / 1_000.0);
@@ -48,7 +48,7 @@ pub fn progress(token: &str, count: u32, message: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{params}}}"#)
 }
 
-/// The response with one more text at the end of its content; none for what has no content.
+/// The response with a text appended to its content; none without content.
 #[must_use]
 pub fn with_note(response: &str, note: &str) -> Option<String> {
     let content = Members::read(Members::read(response)?.get("result")?)?.get("content")?;

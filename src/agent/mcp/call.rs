@@ -1,34 +1,34 @@
-//! A call of a tool: what is judged of it, and how it is written with other arguments.
+//! Tool call message: the parts to judge, and replacement of its arguments.
 
 use super::message::{Id, Members, Message};
 
-/// Where Claude Code puts the id that its hooks are told too.
+/// Key of Claude Code's tool use id, which its hooks receive, too.
 const TOOL_USE_ID: &str = "claudecode/toolUseId";
 
 /// A `tools/call`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Call {
-    /// Of the request.
+    /// Id of the request.
     pub id: Id,
-    /// The tool, by the name that its server gives it.
+    /// Tool name on its server.
     pub tool: String,
-    /// The arguments as the client wrote them; empty for none.
+    /// Arguments as written; empty for none.
     pub arguments: String,
-    /// The id that the client's own hooks know the call by.
+    /// Call id in the client's own hooks.
     pub tool_use_id: Option<String>,
-    /// As JSON: the client wants to be told how far it has come.
+    /// Progress token as JSON, if the client wants progress.
     pub progress_token: Option<String>,
-    /// It goes on with a call that asked for something first.
+    /// True when it continues a call that asked for input.
     pub continues: bool,
-    /// Its result is asked for later, by `tasks/result`.
+    /// True when its result is fetched later, by `tasks/result`.
     pub is_task: bool,
 }
 
 impl Call {
-    /// Reads what is needed to judge it.
+    /// Reads the parts to judge.
     ///
     /// # Errors
-    /// Why it cannot be judged.
+    /// The reason why it cannot be judged.
     pub fn read(message: &Message<'_>) -> Result<Self, &'static str> {
         let id = message.id.clone().ok_or("it has no id that an answer could carry")?;
         let params = message.member("params").and_then(Members::read);
@@ -56,7 +56,7 @@ fn text(raw: &str) -> Option<String> {
     serde_json::from_str(raw).ok()
 }
 
-/// The message with other arguments; all else stays as it is written.
+/// The message with other arguments, otherwise unchanged.
 #[must_use]
 pub fn with_arguments(message: &str, arguments: &str) -> Option<String> {
     let params = Members::read(message)?.get("params")?;
@@ -69,7 +69,7 @@ pub fn with_arguments(message: &str, arguments: &str) -> Option<String> {
     Some(format!("{}{new}{}", message.get(..start)?, message.get(end..)?))
 }
 
-/// The arguments, an object as it is written, with one more; it takes the place of one of that name.
+/// The arguments, an object as written, with one added or replaced.
 #[must_use]
 pub fn with_argument(arguments: &str, name: &str, value: &str) -> Option<String> {
     let old = Members::read(if arguments.is_empty() { "{}" } else { arguments })?;

@@ -1,5 +1,5 @@
-//! A host's own settings, with each of its MCP servers behind the proxy, and back. Only the text that says how a server
-//! is started changes: comments, order and spaces stay, and the way back gives the text byte for byte.
+//! Editor of a host's MCP settings: moves servers behind the proxy, and back. Only the start commands change: comments,
+//! order and spaces stay, and the inverse restores the text byte for byte.
 
 use std::path::Path;
 
@@ -10,37 +10,37 @@ use jsonc_parser::{
     parse_to_ast,
 };
 
-/// Where hosts keep their servers: Claude, Cursor and Gemini; VS Code.
+/// Keys of the servers: of Claude, Cursor and Gemini; of VS Code.
 const SERVERS: [&str; 2] = ["mcpServers", "servers"];
-/// Where they keep the address of one that is reached over HTTP.
+/// Keys of an HTTP server's address.
 const URLS: [&str; 3] = ["url", "httpUrl", "serverUrl"];
-/// The command of the proxy.
+/// Command name of the proxy.
 pub const PROXY: &str = "mcp-proxy";
-/// What stands before the server's own command.
+/// Separator before the server's own command.
 const THEN: &str = "--";
 
-/// Settings with other servers in them.
+/// Result of a change.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Changed {
-    /// All of the text.
+    /// Complete text.
     pub text: String,
-    /// The servers that changed, in their order.
+    /// Changed servers, in order.
     pub servers: Vec<String>,
-    /// Servers that are left as they are, each with the reason.
+    /// Unchanged servers, each with the reason.
     pub left: Vec<(String, &'static str)>,
 }
 
-/// A part of the text, and what stands there instead.
+/// Replacement of a part of the text.
 struct Edit {
     start: usize,
     end: usize,
     text: String,
 }
 
-/// Each server behind `program`, the proxy's, called with `options`. One that is behind it already is left as it is.
+/// Puts each server behind `program`, the proxy, with `options`, unless it already is.
 ///
 /// # Errors
-/// Why the text cannot be read.
+/// The reason why the text cannot be parsed.
 pub fn wrap(text: &str, program: &str, options: &[String]) -> Result<Changed, String> {
     change(text, |name, server| {
         let Some(command) = server.get_string("command") else {
@@ -74,10 +74,10 @@ pub fn wrap(text: &str, program: &str, options: &[String]) -> Result<Changed, St
     })
 }
 
-/// Each server as it was before [`wrap`].
+/// Restores each server as before [`wrap`].
 ///
 /// # Errors
-/// Why the text cannot be read.
+/// The reason why the text cannot be parsed.
 pub fn unwrap(text: &str) -> Result<Changed, String> {
     change(text, |_, server| {
         let (command, args) = (server.get_string("command"), server.get_array("args"));
@@ -96,7 +96,7 @@ pub fn unwrap(text: &str) -> Result<Changed, String> {
     })
 }
 
-/// The place of the server's own command among the arguments of the proxy.
+/// Index of the server's own command among the proxy's arguments.
 fn proxied(command: &StringLit<'_>, args: Option<&Array<'_>>) -> Option<usize> {
     let words = args?.elements.iter().map(|word| word.as_string_lit().map(|word| word.value.as_ref()));
     let words: Vec<Option<&str>> = words.collect();

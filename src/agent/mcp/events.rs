@@ -1,39 +1,39 @@
-//! A stream of events (`text/event-stream`), cut into whole ones and otherwise left as it is: each carries a message.
+//! Server-sent event parser (`text/event-stream`), which splits a stream into events and preserves their bytes.
 
-/// A stream that is read.
+/// Parser state.
 #[derive(Debug)]
 pub struct Events {
     buffer: Vec<u8>,
-    /// Of the buffer, without an end of an event.
+    /// Scanned bytes of the buffer without an end of an event.
     looked_at: usize,
-    /// The line that is looked at has nothing yet.
+    /// True while the current line is empty.
     is_empty_line: bool,
     max: usize,
     is_within: bool,
 }
 
-/// A piece of a stream, as it came.
+/// A piece of a stream, unmodified.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Piece {
-    /// An event, with the empty line that ends it.
+    /// An event with its empty line.
     Event(Vec<u8>),
-    /// A part of one that is too long to be read.
+    /// A part of an event that is too long to parse.
     Part(Vec<u8>),
 }
 
 impl Events {
-    /// Reads events of so many bytes.
+    /// A parser for events of at most `max` bytes.
     #[must_use]
     pub fn new(max: usize) -> Self {
         Self { buffer: Vec::new(), looked_at: 0, is_empty_line: true, max, is_within: false }
     }
 
-    /// More of the stream.
+    /// Adds input.
     pub fn push(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// The next piece, if there is one yet.
+    /// The next complete piece.
     pub fn next_piece(&mut self) -> Option<Piece> {
         if let Some(end) = self.end() {
             let rest = self.buffer.split_off(end);
@@ -49,7 +49,7 @@ impl Events {
         Some(Piece::Part(std::mem::take(&mut self.buffer)))
     }
 
-    /// What is left after the last event.
+    /// The rest after the last event.
     #[must_use]
     pub fn rest(self) -> Option<Piece> {
         match (self.buffer.is_empty(), self.is_within) {
@@ -59,11 +59,11 @@ impl Events {
         }
     }
 
-    /// Where the first event ends. A line ends with CR LF, LF or CR.
+    /// The end of the first event. A line ends with CR LF, LF or CR.
     fn end(&mut self) -> Option<usize> {
         while let Some(byte) = self.buffer.get(self.looked_at) {
             let length = match (byte, self.buffer.get(self.looked_at + 1)) {
-                // What follows may be its LF; after the end of an event one more changes nothing.
+                // The next byte may be its LF; after the end of an event a further one is harmless.
                 (b'\r', None) if !self.is_empty_line => return None,
                 (b'\r', Some(b'\n')) => 2,
                 (b'\r' | b'\n', _) => 1,
@@ -81,20 +81,20 @@ impl Events {
     }
 }
 
-/// What an event carries; none for one without data.
+/// The data of an event; none without data.
 #[must_use]
 pub fn data(event: &str) -> Option<String> {
     let lines: Vec<&str> = lines(event).filter_map(|(line, _)| value(line, "data")).collect();
     (!lines.is_empty()).then(|| lines.join("\n"))
 }
 
-/// True for an event by which its client can ask for what follows it, on another connection.
+/// True for an event with an id, from which a client can resume on another connection.
 #[must_use]
 pub fn has_id(event: &str) -> bool {
     lines(event).any(|(line, _)| value(line, "id").is_some())
 }
 
-/// The event with other data; all else stays as it is.
+/// The event with other data, otherwise unchanged.
 #[must_use]
 pub fn with_data(event: &str, data: &str) -> String {
     let mut written = String::with_capacity(event.len() + data.len());
@@ -115,7 +115,7 @@ pub fn event(message: &str) -> String {
     with_data("event: message\ndata:\n\n", message)
 }
 
-/// Lines, each with what ends it.
+/// Lines with their terminators.
 fn lines(event: &str) -> impl Iterator<Item = (&str, &str)> {
     let mut rest = event;
     std::iter::from_fn(move || {
@@ -128,7 +128,7 @@ fn lines(event: &str) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-/// The value of a field, on a line of this field.
+/// The value of a field on its line.
 fn value<'a>(line: &'a str, field: &str) -> Option<&'a str> {
     let rest = line.strip_prefix(field)?;
     match rest.strip_prefix(':') {
@@ -141,7 +141,7 @@ fn value<'a>(line: &'a str, field: &str) -> Option<&'a str> {
 mod tests {
     use super::*;
 
-    /// The pieces of a stream that comes in parts of so many bytes.
+    /// The pieces of a stream that arrives in chunks of `size` bytes.
     fn pieces(stream: &str, size: usize, max: usize) -> Vec<(bool, String)> {
         let text = |piece| match piece {
             Piece::Event(bytes) => (true, String::from_utf8(bytes).expect("UTF-8")),

@@ -1,20 +1,20 @@
-//! What a server said of its tools when they were first seen, or approved last, and what it says now. A description is
-//! read by models as an instruction: one that changes behind its user's back is told.
+//! Inventory of a server's tools: approved descriptions compared with current ones. Models follow descriptions as
+//! instructions, so changes are reported to the user.
 
 use std::{collections::BTreeMap, fmt};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// What of a tool is compared.
+/// Compared members of a tool.
 const COMPARED: [&str; 5] = ["title", "description", "inputSchema", "outputSchema", "annotations"];
-/// Tools of one server.
+/// Maximum number of tools per server.
 const TOOLS_MAX: usize = 1_000;
 
-/// The tools of one server.
+/// Tools of one server.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Inventory {
-    /// A whole list has been seen: what comes later is new.
+    /// True once a whole list was read: later tools are new.
     is_complete: bool,
     tools: BTreeMap<String, Seen>,
 }
@@ -22,20 +22,20 @@ pub struct Inventory {
 /// A tool.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 struct Seen {
-    /// As it was first seen, or approved; none for one that came later.
+    /// First seen or approved version; none for a new tool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     approved: Option<Value>,
-    /// As it is now, where that differs.
+    /// Current version, if different.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     changed: Option<Value>,
 }
 
-/// A tool that is not as it was approved.
+/// A tool that differs from its approved version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Drift {
-    /// Its name.
+    /// Name.
     pub tool: String,
-    /// Which members differ; none for a tool that came later.
+    /// Differing members; empty for a new tool.
     pub members: Vec<&'static str>,
 }
 
@@ -49,8 +49,7 @@ impl fmt::Display for Drift {
 }
 
 impl Inventory {
-    /// Takes note of a page of a list, the `result` of a response; gives what is found to differ for the first time,
-    /// and whether anything is known now that was not before.
+    /// Adds a page of a list, the `result` of a response; returns new differences, and whether the inventory changed.
     pub fn observe(&mut self, result: &str) -> (Vec<Drift>, bool) {
         let Ok(page) = serde_json::from_str::<Value>(result) else { return (Vec::new(), false) };
         let Some(tools) = page.get("tools").and_then(Value::as_array) else { return (Vec::new(), false) };
@@ -78,19 +77,19 @@ impl Inventory {
         (drifts, is_news)
     }
 
-    /// What differs now from what was approved.
+    /// All current differences.
     #[must_use]
     pub fn drifts(&self) -> Vec<Drift> {
         self.tools.iter().filter_map(|(name, seen)| seen.drift(name)).collect()
     }
 
-    /// How a tool differs from what was approved.
+    /// The difference of a tool from its approved version.
     #[must_use]
     pub fn drift(&self, tool: &str) -> Option<Drift> {
         self.tools.get(tool)?.drift(tool)
     }
 
-    /// The description of a tool as it was approved, and as it is now, where they differ.
+    /// The approved and current descriptions of a tool, if different.
     #[must_use]
     pub fn descriptions(&self, tool: &str) -> Option<(&str, &str)> {
         let seen = self.tools.get(tool)?;
@@ -100,27 +99,27 @@ impl Inventory {
         (before != now).then_some((before, now))
     }
 
-    /// Takes all tools as they are now.
+    /// Approves all tools as they are.
     pub fn approve(&mut self) {
         for seen in self.tools.values_mut() {
             seen.approved = seen.changed.take().or_else(|| seen.approved.take());
         }
     }
 
-    /// Does its server promise results of a form? They cannot be replaced by a text, except as errors.
+    /// True if the tool has an output schema: its results can be replaced only by errors.
     #[must_use]
     pub fn promises_structure(&self, tool: &str) -> bool {
         self.now(tool).is_some_and(|now| now.contains_key("outputSchema"))
     }
 
-    /// Does its server say that it changes nothing?
+    /// True if its annotations declare a read.
     #[must_use]
     pub fn is_annotated_read(&self, tool: &str) -> bool {
         let annotations = self.now(tool).and_then(|now| now.get("annotations"));
         annotations.and_then(|annotations| annotations.get("readOnlyHint")) == Some(&Value::Bool(true))
     }
 
-    /// The list as a server answers it, each tool by the name that `named` gives it.
+    /// A list response, with tools named by `named`.
     #[must_use]
     pub fn list(&self, named: impl Fn(&str) -> String) -> String {
         let tools = self.tools.keys().filter_map(|name| {

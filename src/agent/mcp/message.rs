@@ -1,7 +1,5 @@
-//! One line of the protocol: a JSON-RPC message, or a batch of them. Members are kept as they are written, so that
-//! nothing is lost of what is not looked at. A reader that is stricter than the server's would let a call pass as a
-//! line that is none: what cannot be read here, and could be a call for a more lenient reader, is told apart
-//! ([`Line::Unreadable`]).
+//! JSON-RPC line: a message or a batch. Members are kept as raw text, so that nothing unread is lost. A line that this
+//! parser rejects might be a call for a more lenient server, so such lines are distinguished ([`Line::Unreadable`]).
 
 use std::fmt;
 
@@ -11,45 +9,45 @@ use serde::{
 };
 use serde_json::{Value, value::RawValue};
 
-/// The method that calls a tool.
+/// Method of a tool call.
 pub const TOOLS_CALL: &str = "tools/call";
-/// The method that lists tools.
+/// Method of a tool list.
 pub const TOOLS_LIST: &str = "tools/list";
-/// The notification by which a client calls a request off.
+/// Notification that cancels a request.
 pub const CANCELLED: &str = "notifications/cancelled";
 
-/// What a line is.
+/// Kind of a line.
 #[derive(Debug)]
 pub enum Line<'a> {
     /// One message.
     One(Message<'a>),
-    /// A batch, as versions of the protocol up to 2025-03-26 have them.
+    /// A batch, of protocol versions up to 2025-03-26.
     Batch(Vec<Message<'a>>),
-    /// No message, and nothing that any reader takes for a call.
+    /// No message, and not a possible call for any parser.
     Noise,
-    /// No message to this reader. A more lenient one might take it for a call.
+    /// Invalid here, and a possible call for a more lenient parser.
     Unreadable,
 }
 
 /// A request, a notification or a response.
 #[derive(Debug)]
 pub struct Message<'a> {
-    /// As it is written.
+    /// Raw text.
     pub raw: &'a str,
-    /// Names a request, and the response to it; none for a notification.
+    /// Request id, shared with its response; none for a notification.
     pub id: Option<Id>,
     /// None for a response.
     pub method: Option<String>,
-    /// Its members by name, as they are written.
+    /// Raw members by name.
     members: Members<'a>,
 }
 
-/// The id of a request: equal for all forms in which JSON writes it.
+/// Request id, normalized across JSON spellings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Id(String);
 
 impl Id {
-    /// A string or a number; others are none.
+    /// A string or a number; none for others.
     #[must_use]
     pub fn read(raw: &str) -> Option<Self> {
         match serde_json::from_str(raw).ok()? {
@@ -79,7 +77,7 @@ impl<'a> Message<'a> {
         Some(Self { raw: raw.get(), id, method, members })
     }
 
-    /// A member as it is written.
+    /// A raw member.
     #[must_use]
     pub fn member(&self, name: &str) -> Option<&'a str> {
         self.members.get(name)
@@ -91,14 +89,14 @@ impl<'a> Message<'a> {
         self.method.as_deref() == Some(method)
     }
 
-    /// The request that this is the response to. The other side has ids of its own: what has a method is none.
+    /// The request that this responds to. A message with a method is none: the other side's ids are independent.
     #[must_use]
     pub fn answers(&self) -> Option<&Id> {
         let is_answer = self.method.is_none() && (self.member("result").is_some() || self.member("error").is_some());
         self.id.as_ref().filter(|_| is_answer)
     }
 
-    /// The request that a client calls off by this.
+    /// The request that this cancels.
     #[must_use]
     pub fn cancels(&self) -> Option<Id> {
         let params = self.member("params").filter(|_| self.is(CANCELLED))?;
@@ -106,7 +104,7 @@ impl<'a> Message<'a> {
     }
 }
 
-/// Reads a line.
+/// Parses a line.
 #[must_use]
 pub fn read(text: &str) -> Line<'_> {
     let text = text.trim_matches([' ', '\t', '\r', '\n']);
@@ -122,34 +120,34 @@ pub fn read(text: &str) -> Line<'_> {
     line.unwrap_or_else(|| if may_be_call(text) { Line::Unreadable } else { Line::Noise })
 }
 
-/// The method's name has to stand there, or to be written with an escape.
+/// True if the method's name occurs, or an escape that could spell it.
 fn may_be_call(text: &str) -> bool {
     text.contains('\\') || text.to_ascii_lowercase().contains("tools")
 }
 
-/// The members of an object, in its order, as they are written.
+/// Raw members of an object, in order.
 #[derive(Debug)]
 pub struct Members<'a>(Vec<(String, &'a RawValue)>);
 
 impl<'a> Members<'a> {
-    /// None for what is no object, or has a name twice: readers differ in which of the two they take.
+    /// None unless an object with unique names, because parsers disagree on duplicates.
     #[must_use]
     pub fn read(raw: &'a str) -> Option<Self> {
         serde_json::from_str(raw).ok()
     }
 
-    /// A member as it is written.
+    /// A raw member.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&'a str> {
         self.0.iter().find(|(key, _)| key == name).map(|(_, value)| value.get())
     }
 
-    /// True when no name differs from one of `names` in its case alone: some readers do not look at the case.
+    /// True unless a name differs from one of `names` in case only: some parsers ignore case.
     pub(super) fn is_exact(&self, names: &[&str]) -> bool {
         self.0.iter().all(|(key, _)| !names.iter().any(|name| key != name && key.eq_ignore_ascii_case(name)))
     }
 
-    /// Names and values, in their order.
+    /// Names and values, in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &'a str)> {
         self.0.iter().map(|(key, value)| (key.as_str(), value.get()))
     }
@@ -181,7 +179,7 @@ impl<'de> Deserialize<'de> for Members<'de> {
     }
 }
 
-/// Members of one object that is read: messages have five.
+/// Maximum number of parsed members per object; messages have five.
 const MEMBERS_MAX: usize = 1_000;
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
-//! What goes between an MCP client and its server, as text: which line is a call of a tool, what a result says, which
-//! answers stand in for a server's, and what a server said of its tools before. This room knows the protocol's words of
-//! every version in use; it must not know processes, sockets or files (lines come in, lines go out), and it reads no
-//! more of a message than it must: what it does not know passes as it is.
+//! MCP messages between a client and its server, as text: recognition of tool calls, results, replacement responses,
+//! and inventories. This module knows the vocabulary of every protocol version in use; it must not know processes,
+//! sockets or files (lines in, lines out). It parses only the necessary parts; unknown ones pass unchanged.
 
 pub mod answer;
 pub mod call;

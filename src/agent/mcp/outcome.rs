@@ -1,24 +1,24 @@
-//! What came of a call, by the response to it.
+//! Outcome of a call, read from its response.
 
 use serde_json::Value;
 
 use super::message::{Members, Message};
 
-/// What a response says.
+/// Outcome in a response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// It did what it should, and gave this: JSON or plain text.
+    /// Success with its result: JSON or plain text.
     Success(String),
-    /// It failed.
+    /// Failure.
     Error {
-        /// What it says.
+        /// Message.
         message: String,
-        /// The code of a protocol error.
+        /// Code of a protocol error.
         code: Option<String>,
     },
-    /// It asks for something first: nothing came of it yet.
+    /// Request for input; no outcome yet.
     Asks,
-    /// It goes on as a task of this name, whose result is asked for later.
+    /// Task with this id, whose result is fetched later.
     Task(String),
 }
 
@@ -56,7 +56,7 @@ pub fn read(response: &Message<'_>) -> Outcome {
     }
 }
 
-/// The texts of a content that has nothing else, a line each.
+/// The lines of a text-only content.
 fn texts(content: &str) -> Option<String> {
     let blocks: Vec<Value> = serde_json::from_str(content).ok()?;
     let text = |block: &Value| {

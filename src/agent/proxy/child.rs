@@ -1,4 +1,4 @@
-//! The server as a process of the proxy's own: started in a group of its own, and ended in order.
+//! Server process of the proxy: started in a process group of its own, and shut down in order.
 
 use std::{
     ffi::OsString,
@@ -12,12 +12,12 @@ use tokio::{
     time::timeout,
 };
 
-/// How long a server has to end by itself once its input is closed.
+/// Time for a server to exit after its input is closed.
 const IN_ORDER: Duration = Duration::from_secs(5);
-/// How long it has after a SIGTERM.
+/// Time for a server to exit after SIGTERM.
 const ASKED: Duration = Duration::from_secs(2);
 
-/// What of the proxy's environment is not for the server: the way to the plane, and what is shown there.
+/// Environment variables removed for the server: callgate's address and credentials.
 const OURS: [&str; 7] = [
     "CALLGATE_TOKEN",
     "CALLGATE_TOKEN_FILE",
@@ -28,7 +28,7 @@ const OURS: [&str; 7] = [
     "CALLGATE_KEY",
 ];
 
-/// A server that runs.
+/// A running server process.
 #[derive(Debug)]
 pub(super) struct Server {
     child: Child,
@@ -36,7 +36,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Starts it; gives both its pipes. What it says on standard error goes where the proxy's goes.
+    /// Starts it; returns both pipes. Its standard error is the proxy's.
     pub(super) fn start(command: &[OsString]) -> anyhow::Result<(Self, ChildStdin, ChildStdout)> {
         let (program, args) = command.split_first().context("no command is given")?;
         let mut command = Command::new(program);
@@ -53,7 +53,7 @@ impl Server {
         Ok((Self { child, pid: pid.with_context(failed)? }, stdin, stdout))
     }
 
-    /// Waits for its end, which its closed input asks for; helps after a while. Who it started ends with it.
+    /// Waits for its exit after its input was closed, and signals it after a while. Its process group ends with it.
     pub(super) async fn end(&mut self) -> Option<ExitStatus> {
         if let Ok(status) = timeout(IN_ORDER, self.child.wait()).await {
             return status.ok();
@@ -66,12 +66,12 @@ impl Server {
         self.child.wait().await.ok()
     }
 
-    /// Waits for its end, without a word.
+    /// Waits for its exit without signals.
     pub(super) async fn ended(&mut self) -> Option<ExitStatus> {
         self.child.wait().await.ok()
     }
 
-    /// To its group, which has its number, while it runs.
+    /// Signals its process group, while it runs.
     async fn signal(&self, name: &str) {
         let group = format!("-{}", self.pid);
         let _ = Command::new("kill").args([name, "--", &group]).stderr(Stdio::null()).status().await;

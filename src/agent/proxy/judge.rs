@@ -1,4 +1,4 @@
-//! Calls and their verdicts: asked for, and waited for where a person must approve.
+//! Verdicts on calls, including the wait for an approval.
 
 use std::{sync::Arc, time::Duration};
 
@@ -25,13 +25,13 @@ use callgate_proto::{
     v1::{Decision, OutcomeStatus, Permit, ToolCall, Verdict},
 };
 
-/// A pause so long is waited out; of a longer one the model is told.
+/// Maximum WAIT that the proxy waits out itself; a longer one goes to the model.
 const PAUSE_MAX: Duration = Duration::from_secs(2);
-/// How long a client waits that does not want to be told of progress: most give up after 60 seconds.
+/// Maximum wait of a client without progress: most time out after 60 seconds.
 const UNTOLD_MAX: Duration = Duration::from_secs(50);
-/// How often a client is told that its call waits.
+/// Interval of progress notifications.
 const TOLD: Duration = Duration::from_secs(5);
-/// Between two questions to a server that does not wait.
+/// Poll interval for a server that does not wait.
 const AGAIN: Duration = Duration::from_millis(500);
 
 /// A call that waits for its verdict.
@@ -40,19 +40,19 @@ pub(super) struct Waiting {
     call: Call,
     key: Key,
     asked: ToolCall,
-    /// The message alone.
+    /// Its message.
     message: String,
-    /// True once its client has called it off.
+    /// True once its client has cancelled it.
     off: watch::Receiver<bool>,
     client: Client,
 }
 
-/// Who asks.
+/// A client.
 #[derive(Debug, Clone)]
 pub(super) struct Client {
-    /// As in [`Key`].
+    /// Number, as in [`Key`].
     pub(super) number: u64,
-    /// Where it is told of progress, if it can be.
+    /// Sender of progress notifications, if possible.
     pub(super) told: Option<mpsc::Sender<Out>>,
 }
 
@@ -61,16 +61,16 @@ pub(super) struct Client {
 pub(super) struct Batch {
     parts: Vec<Part>,
     line: Vec<u8>,
-    /// It is one message, and no list.
+    /// True for one message, false for a list.
     is_one: bool,
 }
 
-/// What becomes of a message, or of a batch.
+/// Result for a message or a batch.
 #[derive(Debug, Default)]
 pub(super) struct Decided {
-    /// What goes on to the server, if anything does.
+    /// Line to forward, if any.
     pub(super) line: Option<Vec<u8>>,
-    /// What is answered in its place.
+    /// Replacement responses.
     pub(super) answers: Vec<String>,
 }
 
@@ -79,18 +79,18 @@ enum Part {
     Call(Box<Waiting>),
     Other(String),
     Answered(String),
-    /// Nothing is to be done about it.
+    /// Nothing to do.
     Done,
 }
 
-/// What becomes of a call.
+/// Result for a call.
 pub(super) enum Fate {
-    /// It is forwarded, with this message where that is not as it came.
+    /// Forwarded, with this message if modified.
     Runs(Option<String>),
     Answered(String),
-    /// Its client has called it off.
+    /// Cancelled by its client.
     Off,
-    /// It waits for a person, or for a moment.
+    /// Waits for an approval, or for a short time.
     Held(Box<Verdict>),
 }
 
@@ -121,7 +121,7 @@ impl Proxy {
         Batch { parts: messages.iter().map(part).collect(), line, is_one }
     }
 
-    /// A verdict on a call, whatever it has to wait for.
+    /// The verdict on a call, after all waits.
     pub(super) async fn decide(self: &Arc<Self>, waiting: &Waiting) -> Fate {
         match self.first(waiting).await {
             Fate::Held(verdict) => self.hold(waiting, *verdict).await,
@@ -129,7 +129,7 @@ impl Proxy {
         }
     }
 
-    /// All of a batch runs as it came, or the rest of it does, and what does not is answered.
+    /// Forwards a batch unchanged, or its permitted rest, with responses for the others.
     pub(super) async fn decide_batch(self: &Arc<Self>, batch: Batch) -> Decided {
         let (mut kept, mut answers, mut is_whole) = (Vec::new(), Vec::new(), true);
         for part in batch.parts {
@@ -170,12 +170,12 @@ impl Proxy {
         Decided { line, answers }
     }
 
-    /// The verdict on a call as it is now.
+    /// The current verdict on a call, without waiting.
     pub(super) async fn first(self: &Arc<Self>, waiting: &Waiting) -> Fate {
         self.fate(waiting, Duration::ZERO).await
     }
 
-    /// Asks for the verdict on a call, waiting so long at most.
+    /// Requests the verdict on a call, with a maximum wait.
     async fn fate(self: &Arc<Self>, waiting: &Waiting, wait: Duration) -> Fate {
         if let Some(hooked) = self.unasked(waiting) {
             return hooked;
@@ -206,7 +206,7 @@ impl Proxy {
         }
     }
 
-    /// What is decided without the plane.
+    /// Local decision without the server.
     fn unasked(&self, waiting: &Waiting) -> Option<Fate> {
         if self.options.refuse_drift
             && let Some(drift) = self.known().drift(&waiting.call.tool)
@@ -234,8 +234,7 @@ impl Proxy {
         self.answered(waiting, answer::unjudged(status, text, false), true)
     }
 
-    /// The plane's own text is the result. Only what hands an earlier result back is none of an error, unless the tool
-    /// promises results of a form that a text has not.
+    /// The server's text as the result. Only a previous result is no error, unless the tool has an output schema.
     fn refused(&self, waiting: &Waiting, verdict: &Verdict) -> Fate {
         let is_result = verdict.decision() == Decision::Reuse && !verdict.is_error;
         let is_error = !is_result || self.state().inventory.promises_structure(&waiting.call.tool);
@@ -250,7 +249,7 @@ impl Proxy {
         Fate::Answered(answer::result(&waiting.call.id, &text, is_error))
     }
 
-    /// Lets a call go, to its server as `kind`. False for one that its client has called off.
+    /// Releases a call to its server as `kind`; false if its client has cancelled it.
     fn release(&self, waiting: &Waiting, kind: Option<Kind>) -> bool {
         let mut state = self.state();
         if *waiting.off.borrow() {
@@ -298,7 +297,7 @@ impl Proxy {
         Fate::Runs(message)
     }
 
-    /// Waits for a person's answer, or for a moment, and tells the client so.
+    /// Waits for an approval or a short time, with progress notifications.
     pub(super) async fn hold(self: &Arc<Self>, waiting: &Waiting, mut verdict: Verdict) -> Fate {
         let told_of = waiting.client.told.as_ref().zip(waiting.call.progress_token.as_ref());
         let limit = match verdict.decision() {
@@ -344,7 +343,7 @@ impl Proxy {
         }
     }
 
-    /// A question that nobody needs an answer to is taken back; a permit that came meanwhile is not used.
+    /// Withdraws an approval request without a waiting client; a concurrent permit is not used.
     async fn take_back(&self, waiting: &Waiting, verdict: &Verdict) {
         if !verdict.approval_id.is_empty() {
             self.plane.withdraw(verdict.approval_id.clone()).await;
@@ -352,7 +351,7 @@ impl Proxy {
         self.plane.give_up(&waiting.asked.call_id);
     }
 
-    /// Tells the plane again and again that a call is still at it, before its lease runs out.
+    /// Extends the lease of a running call periodically.
     async fn beat(self: Arc<Self>, running: Running, lease: Duration) {
         loop {
             sleep((lease / 2).max(PAUSE_MAX)).await;
@@ -371,7 +370,7 @@ async fn called_off(off: &mut watch::Receiver<bool>) {
     }
 }
 
-/// The message with what the policy wants executed; none where that is what came.
+/// The message with the policy's arguments; none if unchanged.
 fn executed(waiting: &Waiting, permit: &Permit) -> Result<Option<String>, ()> {
     let mended = Some(permit.arguments_json.as_str()).filter(|mended| !mended.is_empty());
     let mut arguments = mended.map(str::to_owned);
@@ -383,7 +382,7 @@ fn executed(waiting: &Waiting, permit: &Permit) -> Result<Option<String>, ()> {
     arguments.map(|arguments| with_arguments(&waiting.message, &arguments).ok_or(())).transpose()
 }
 
-/// How long a permit's lease runs from now.
+/// Remaining lease of a permit.
 fn lease(permit: &Permit) -> Duration {
     let left = unix_ms(permit.lease_expire_time.as_ref()) - Clock::System.now().as_millis();
     Duration::from_millis(u64::try_from(left).unwrap_or(0))

@@ -1,4 +1,4 @@
-//! Lines of a pipe, as bytes. Most are a message; one that is longer than anything that is read is handed on in parts.
+//! Line reader and writer of pipes, as bytes. A line beyond the maximum is passed in parts.
 
 use std::io;
 
@@ -7,19 +7,19 @@ use tokio::{
     sync::mpsc,
 };
 
-/// Longest line that is read, in bytes.
+/// Maximum length of a parsed line, in bytes.
 pub(super) const LINE_BYTES_MAX: usize = 16 << 20;
-/// Lines that wait to be written.
+/// Maximum number of queued lines.
 pub(super) const WAITING_MAX: usize = 64;
 
-/// What is written.
+/// Output item.
 #[derive(Debug)]
 pub(super) enum Out {
-    /// A line, with its end.
+    /// A line with its terminator.
     Line(Vec<u8>),
     /// A line in parts, until its sender is dropped.
     Parts(mpsc::Receiver<Vec<u8>>),
-    /// No more: the pipe is closed.
+    /// End: closes the pipe.
     End,
 }
 
@@ -30,21 +30,21 @@ impl Out {
     }
 }
 
-/// What is read.
+/// Input item.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Piece {
-    /// A line, with its end if it has one.
+    /// A line, with its terminator if present.
     Line(Vec<u8>),
-    /// A part of one that is too long.
+    /// A part of a line that is too long.
     Part {
-        /// As it came.
+        /// Raw bytes.
         bytes: Vec<u8>,
-        /// No other part follows.
+        /// True for the last part.
         is_last: bool,
     },
 }
 
-/// A pipe that is read.
+/// Line reader of a pipe.
 #[derive(Debug)]
 pub(super) struct Lines<R> {
     reader: BufReader<R>,
@@ -57,7 +57,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         Self { reader: BufReader::with_capacity(64 << 10, pipe), max, is_within: false }
     }
 
-    /// The next line, or part of one; none at the end.
+    /// The next line or part; none at the end.
     pub(super) async fn next(&mut self) -> io::Result<Option<Piece>> {
         let mut bytes = Vec::new();
         loop {
@@ -81,7 +81,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
     }
 }
 
-/// Writes what comes, in its order, until it ends or nobody reads it any more.
+/// Writes items in order until the end or a closed pipe.
 pub(super) async fn write(mut pipe: impl AsyncWrite + Unpin, mut lines: mpsc::Receiver<Out>) -> io::Result<()> {
     while let Some(out) = lines.recv().await {
         match out {

@@ -1,4 +1,4 @@
-//! `callgate mcp`: a host's settings, and what servers say of their tools.
+//! `callgate mcp`: settings of hosts, and tool inventories of servers.
 
 use anyhow::{Context as _, anyhow};
 use clap::{Args, Subcommand};
@@ -73,7 +73,7 @@ fn kept(server: &str) -> anyhow::Result<(Seen, Inventory)> {
     Ok((seen, inventory))
 }
 
-/// The tools by the names that a policy knows them by.
+/// The tools with the names that policies use.
 fn listed(server: &str, inventory: &Inventory) -> anyhow::Result<ToolList> {
     let list = inventory.list(|tool| named(server, tool));
     tool_list::read(server, &list).map_err(|problems| {

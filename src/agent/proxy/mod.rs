@@ -1,5 +1,5 @@
-//! `callgate mcp-proxy` and `callgate mcp`: MCP servers behind the gate. The texts of the protocol are the room of
-//! [`crate::mcp`]; this is its pipes, its processes and its files.
+//! `callgate mcp-proxy` and `callgate mcp`: MCP servers behind the gate. [`crate::mcp`] holds the protocol's texts;
+//! this module adds pipes, processes and files.
 
 mod child;
 mod http;
@@ -35,7 +35,7 @@ use callgate_client::{
 use callgate_core::domain::digest;
 use callgate_proto::v1::Caller;
 
-/// How long what is left to be said has to be read.
+/// Grace period for final output.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// What `callgate mcp-proxy` takes.
@@ -83,7 +83,7 @@ struct ProxyOptions {
 }
 
 impl ProxyOptions {
-    /// A tool as the policy names it.
+    /// The tool's name in policies.
     fn tool(&self, tool: &str) -> String {
         match &self.server_name {
             Some(server) => named(server, tool),
@@ -91,7 +91,7 @@ impl ProxyOptions {
         }
     }
 
-    /// To the user, who sees it in the host's log.
+    /// Prints to standard error, which hosts log.
     fn say(&self, text: &str) {
         match &self.server_name {
             Some(name) => errln!("callgate: mcp-proxy {name}: {text}"),
@@ -104,12 +104,12 @@ impl ProxyOptions {
     }
 }
 
-/// A server's tool by the name that coding agents call it by.
+/// The name of a server's tool in coding agents.
 fn named(server: &str, tool: &str) -> String {
     format!("mcp__{}__{tool}", normalized(server))
 }
 
-/// Runs the proxy. Its server's exit code is its own.
+/// Runs the proxy. Its exit code is the server's.
 pub fn proxy(args: ProxyArgs) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = match runtime.context("cannot start the async runtime") {
@@ -122,13 +122,13 @@ pub fn proxy(args: ProxyArgs) -> ExitCode {
     code
 }
 
-/// What proxies are made from.
+/// Settings shared by proxies.
 struct Setup {
     options: ProxyOptions,
     session: Option<String>,
     agent: String,
     wire: Wire,
-    /// Where calls are noted that are asked about.
+    /// Folder of pending calls.
     asked: Option<PathBuf>,
 }
 
@@ -152,7 +152,7 @@ async fn serve(args: ProxyArgs) -> anyhow::Result<ExitCode> {
     if options.fail_open == Some(FailOpen::Reads) && !options.trust_annotations {
         bail!("--fail-open reads needs --trust-annotations: what reads is known from the MCP server alone");
     }
-    // Whoever asks the same server, and shows the same, may call off what another proxy was killed over.
+    // A proxy with the same server and credential may cancel the pending calls of a killed one.
     let place = format!("{}\n{}", remote.server()?, remote.args().unwrap_or_default().join("\n"));
     let asked = pending_call::folder("mcp").map(|folder| folder.join("asked").join(&digest::of_text(&place)[..32]));
     let mut setup = Setup { options, session, agent, wire: remote.connect_later()?, asked };

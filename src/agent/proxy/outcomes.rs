@@ -1,4 +1,4 @@
-//! What is reported of calls.
+//! Reports on proxied calls.
 
 use crate::{
     mcp::{message::Members, outcome::Outcome},
@@ -10,12 +10,12 @@ use callgate_proto::{
     v1::{OutcomeStatus, RecordRequest, ToolError},
 };
 
-/// Longest result that the plane takes, in bytes.
+/// Maximum size of a result, in bytes.
 const RESULT_BYTES_MAX: usize = 1 << 20;
-/// Longest error, in bytes.
+/// Maximum size of an error, in bytes.
 const ERROR_BYTES_MAX: usize = 64 << 10;
 
-/// What came of a call, by the response to it.
+/// The report on a call, by its response.
 pub(super) fn report(running: &Running, outcome: Outcome) -> RecordRequest {
     let base = |status| ended(running, status);
     match outcome {
@@ -38,7 +38,7 @@ pub(super) fn report(running: &Running, outcome: Outcome) -> RecordRequest {
     }
 }
 
-/// That a call ended so.
+/// The report on a call without a response.
 pub(super) fn ended(running: &Running, status: OutcomeStatus) -> RecordRequest {
     let took = u64::try_from(running.began.elapsed().as_millis()).unwrap_or(u64::MAX);
     RecordRequest {
@@ -51,7 +51,7 @@ pub(super) fn ended(running: &Running, status: OutcomeStatus) -> RecordRequest {
     }
 }
 
-/// The task that the params of a request name.
+/// The task named in a request's parameters.
 pub(super) fn task(params: &str) -> Option<String> {
     serde_json::from_str(Members::read(params)?.get("taskId")?).ok()
 }

@@ -1,5 +1,5 @@
-//! One client and one server, over standard input and output: lines, judged in the order in which they came; one that a
-//! person must approve waits beside the others.
+//! Stdio proxy: one client and one server. Lines are judged in order of arrival; a call that waits for approval does
+//! not block others.
 
 use std::{ffi::OsString, process::ExitCode, sync::Arc};
 
@@ -25,15 +25,15 @@ use crate::mcp::{
 };
 use callgate_client::signal;
 
-/// Calls that are asked about at once.
+/// Maximum number of concurrent evaluations.
 const ASKED_MAX: usize = 64;
 
-/// What waits for a verdict.
+/// Item that waits for a verdict.
 enum Work {
-    /// With the line that it came as.
+    /// A call with its original line.
     Call(Box<Waiting>, Vec<u8>),
     Batch(Batch),
-    /// No more follows.
+    /// End of input.
     End,
 }
 
@@ -60,20 +60,20 @@ pub(super) async fn run(proxy: Proxy, command: &[OsString]) -> anyhow::Result<Ex
     between(pipes, server, writers, judge, output).await
 }
 
-/// Who ended it.
+/// The side that ended.
 enum End {
     Server,
     Client,
     Signal,
 }
 
-/// The tasks that write.
+/// Writer tasks.
 struct Writers {
     client: JoinHandle<std::io::Result<()>>,
     server: JoinHandle<std::io::Result<()>>,
 }
 
-/// Forwards until one side ends, or a signal comes; then ends the other in order.
+/// Forwards until one side ends or a signal arrives; then shuts down the other.
 async fn between(
     pipes: Arc<Pipes>,
     mut server: Server,
@@ -93,7 +93,7 @@ async fn between(
         () = &mut stop => End::Signal,
     };
     if matches!(end, End::Client) {
-        // What the client has asked before it left is still done, as without the proxy.
+        // Requests from before the client's end are still processed, as without the proxy.
         let _ = pipes.to_judge.send(Work::End).await;
         let _ = judge.await;
         for (_, off) in pipes.proxy.state().held.drain(..) {
@@ -111,7 +111,7 @@ async fn between(
         writers.server.abort();
     }
     let status = server.end().await;
-    // What it has said before its end is read to the end.
+    // The rest of the server's output is read.
     if !down.is_finished() {
         let _ = timeout(LAST_WORDS, &mut down).await;
     }
@@ -132,7 +132,7 @@ async fn between(
     Ok(if matches!(end, End::Server) { ExitCode::from(own) } else { ExitCode::SUCCESS })
 }
 
-/// From the client to its server, until the client has no more.
+/// Reads the client until its end.
 async fn up(pipes: Arc<Pipes>) {
     let mut lines = Lines::new(stdin(), LINE_BYTES_MAX);
     let mut is_within = false;
@@ -150,7 +150,7 @@ async fn up(pipes: Arc<Pipes>) {
     }
 }
 
-/// From the server to its client. A line that is too long to be read passes all the same; what it answers is not known.
+/// Reads the server. A line that is too long is passed unparsed, so its outcome is unknown.
 async fn down(pipes: Arc<Pipes>, output: impl AsyncRead + Unpin) {
     let mut lines = Lines::new(output, LINE_BYTES_MAX);
     let mut parts: Option<mpsc::Sender<Vec<u8>>> = None;
@@ -187,7 +187,7 @@ impl Pipes {
         let _ = self.to_server.send(Out::Line(line)).await;
     }
 
-    /// A line of the client: it passes, or waits for a verdict.
+    /// Handles a client's line: passes it, or queues it for a verdict.
     async fn client_says(&self, line: Vec<u8>) {
         let text = String::from_utf8_lossy(&line).into_owned();
         let is_call = |message: &Message<'_>| message.is(TOOLS_CALL);
@@ -221,13 +221,13 @@ impl Pipes {
         }
     }
 
-    /// A line of the server, which passes.
+    /// Passes a server's line.
     async fn server_says(&self, line: Vec<u8>) {
         let noted = self.proxy.heard(0, &String::from_utf8_lossy(&line));
         let _ = self.to_client.send(noted.map_or(Out::Line(line), |noted| Out::line(&noted))).await;
     }
 
-    /// Judges what comes, in its order.
+    /// Judges queued items in order.
     async fn judge(self: Arc<Self>, mut work: mpsc::Receiver<Work>) {
         let mut asked = FuturesOrdered::new();
         let mut is_ended = false;

@@ -1,6 +1,6 @@
-//! The proxy's side of the contract: asks before a call, and reports after it. A server that is away for a moment is
-//! asked again; a report goes on being sent for longer, beside all else. A call is noted in a file while it is asked
-//! about, so that the next proxy calls it off where this one is killed.
+//! Server client of the proxy: evaluates before a call and reports after it. It retries a briefly unavailable server;
+//! reports are retried longer, in the background. A pending call is recorded in a file, so that another proxy can
+//! cancel it if this one is killed.
 
 use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
 
@@ -24,20 +24,20 @@ use callgate_proto::{
     },
 };
 
-/// How long a server may be away before its client is told.
+/// Time of retries before the client gets an error.
 const AWAY: Duration = Duration::from_secs(5);
-/// How long a report is sent again.
+/// Time of retries of a report.
 const REPORT: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(200);
-/// Longest wait that a server takes.
+/// Maximum wait of a request.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// Why nobody judged.
+/// Failure to get a verdict.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The server is out of reach.
+    /// The server is unreachable.
     Away(String),
-    /// It does not judge this.
+    /// The server rejects the request.
     Refused(String),
 }
 
@@ -48,16 +48,16 @@ pub(super) struct Plane {
     approvals: ApprovalServiceClient<Wire>,
     caller: Caller,
     reports: watch::Sender<Reports>,
-    /// Where calls are noted that are asked about, if anywhere.
+    /// Folder of pending calls, if any.
     folder: Option<PathBuf>,
-    /// The calls that this proxy asks about, by their ids.
+    /// Pending calls of this proxy, by id.
     asked: Mutex<HashMap<String, PendingCall>>,
 }
 
-/// Reports that are not stored yet.
+/// Unstored reports.
 #[derive(Debug, Clone, Copy, Default)]
 struct Reports {
-    /// Which were not sent once: what is asked next would be judged without them.
+    /// Number of reports never sent; later evaluations would miss them.
     first: usize,
     all: usize,
 }
@@ -65,13 +65,13 @@ struct Reports {
 impl Plane {
     pub(super) fn new(wire: Wire, caller: Caller, folder: Option<PathBuf>) -> Self {
         let (gate, approvals) = (GateServiceClient::new(wire.clone()), ApprovalServiceClient::new(wire));
-        // What a call hands back may be as large as what it gave, with its escapes.
+        // A previous result may be as large as the original, with escapes.
         let gate = gate.max_decoding_message_size(16 << 20);
         let reports = watch::Sender::new(Reports::default());
         Self { gate, approvals, caller, reports, folder, asked: Mutex::default() }
     }
 
-    /// May this call run? Reports on earlier calls are stored before.
+    /// Evaluates a call, after the reports on earlier calls are stored.
     pub(super) async fn ask(&self, call: &ToolCall, wait: Duration) -> Result<Verdict, Failure> {
         let (began, mut reports) = (Instant::now(), self.reports.subscribe());
         self.note(&call.call_id);
@@ -101,12 +101,12 @@ impl Plane {
         }
     }
 
-    /// Reports what came of a call, beside all else.
+    /// Reports an outcome in the background.
     pub(super) fn report(self: &Arc<Self>, message: RecordRequest) {
         self.tell(RecordRequest { caller: Some(self.caller.clone()), ..message }, None);
     }
 
-    /// The same of a call that is noted: that its server has not seen it is said for longer.
+    /// Reports a recorded pending call, which is retried longer until its server has accepted it.
     fn tell(self: &Arc<Self>, message: RecordRequest, asked: Option<PendingCall>) {
         self.reports.send_modify(|reports| {
             reports.first += 1;
@@ -134,7 +134,7 @@ impl Plane {
         });
     }
 
-    /// Notes a call, unless it is noted.
+    /// Records a pending call, once.
     fn note(&self, call_id: &str) {
         let mut asked = self.asked.lock();
         if !asked.contains_key(call_id)
@@ -149,14 +149,14 @@ impl Plane {
         self.asked.lock().remove(call_id)
     }
 
-    /// A call is answered in its server's place: nothing of it is open.
+    /// Deletes the record of a call that was answered in its server's place.
     pub(super) fn forget(&self, call_id: &str) {
         if let Some(asked) = self.noted(call_id) {
             asked.forget();
         }
     }
 
-    /// A call is about to run: from now on no proxy says that it has not. False where that cannot be stored.
+    /// Deletes the record of a call before it runs: no proxy cancels it any more. False on a write error.
     pub(super) fn starts(&self, call_id: &str) -> bool {
         self.noted(call_id).is_none_or(|asked| asked.starts().is_ok())
     }
@@ -171,13 +171,13 @@ impl Plane {
         }
     }
 
-    /// Calls a call off that its server has not seen, beside all else: it may have been permitted.
+    /// Cancels a call that its server never received, in the background, because it may be permitted.
     pub(super) fn give_up(self: &Arc<Self>, call_id: &str) {
         self.note(call_id);
         self.tell(self.cancellation(call_id), self.noted(call_id));
     }
 
-    /// Calls off what other proxies were killed over.
+    /// Cancels the pending calls of killed proxies.
     pub(super) fn take_over(self: &Arc<Self>) {
         let left = self.folder.as_deref().map(PendingCall::left).unwrap_or_default();
         left.into_iter().for_each(|(asked, message)| self.tell(message, Some(asked)));
@@ -187,12 +187,12 @@ impl Plane {
         self.gate.clone().record(within(AWAY, message.clone())).await.map(|_| ())
     }
 
-    /// Waits until all reports are stored, so long at most.
+    /// Waits until all reports are stored, at most `limit`.
     pub(super) async fn reported(&self, limit: Duration) {
         let _ = timeout(limit, self.reports.subscribe().wait_for(|reports| reports.all == 0)).await;
     }
 
-    /// Takes a question back that nobody needs an answer to.
+    /// Withdraws an approval request.
     pub(super) async fn withdraw(&self, approval_id: String) {
         let reason = "the client called it off".to_owned();
         let message = WithdrawApprovalRequest { approval_id, reason };
@@ -212,7 +212,7 @@ fn within<T>(limit: Duration, message: T) -> Request<T> {
     request
 }
 
-/// True for what may be over soon.
+/// True for a transient error.
 fn is_passing(status: &Status) -> bool {
     let is_broken = status.code() == Code::Unknown && reason(status).is_none();
     let code = status.code();
@@ -221,7 +221,7 @@ fn is_passing(status: &Status) -> bool {
         || reason(status).as_deref() == Some("OVERLOADED")
 }
 
-/// The host's own hook may have said first what came of it, in its words; of what was never permitted, nothing came.
+/// The host's own hook may have reported the outcome before; a refused call has none.
 fn without_news(status: Status) -> Result<(), Status> {
     let known = ["CALL_ALREADY_SETTLED", "CALL_NOT_PERMITTED", "ATTEMPT_SUPERSEDED"];
     reason(&status).is_some_and(|reason| known.contains(&reason.as_str())).then_some(()).ok_or(status)

@@ -1,4 +1,4 @@
-//! What is kept of servers' lists of tools: a file for each server, below the user's own state.
+//! Stored tool inventories: one file per server, below the user's state folder.
 
 use std::{
     fs,
@@ -10,7 +10,7 @@ use anyhow::Context as _;
 
 use crate::{mcp::inventory::Inventory, pending_call};
 
-/// A server's file.
+/// Inventory file of a server.
 #[derive(Debug, Clone)]
 pub(super) struct Seen(PathBuf);
 
@@ -20,7 +20,7 @@ impl Seen {
         Ok(Self(folder.join(format!("{}.json", normalized(server)))))
     }
 
-    /// What was kept; none for a server that was never seen.
+    /// The stored inventory; none for a new server.
     pub(super) fn load(&self) -> anyhow::Result<Option<Inventory>> {
         let path = self.0.display();
         match fs::read_to_string(&self.0) {
@@ -32,7 +32,7 @@ impl Seen {
         }
     }
 
-    /// Keeps it: all of it, or what was there before.
+    /// Stores the inventory atomically.
     pub(super) fn save(&self, inventory: &Inventory) -> anyhow::Result<()> {
         let written = || format!("{} cannot be written", self.0.display());
         let folder = self.0.parent().with_context(written)?;
@@ -45,7 +45,7 @@ impl Seen {
     }
 }
 
-/// A server's name as coding agents write it into the names of its tools.
+/// A server's name as coding agents write it in tool names.
 pub(super) fn normalized(server: &str) -> String {
     server.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' || c == '_' { c } else { '_' }).collect()
 }

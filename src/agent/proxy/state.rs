@@ -1,4 +1,4 @@
-//! Between clients and their server, by whatever way they speak: what is known of the messages in between.
+//! Shared state of a proxy: open requests and calls between clients and their server, for any transport.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -15,48 +15,48 @@ use crate::mcp::{
 };
 use callgate_proto::v1::{OutcomeStatus, RecordRequest, ToolCall};
 
-/// Ids of calls that are remembered, so that one that is sent twice is judged twice.
+/// Maximum number of remembered call ids, to detect repeated ones.
 const REMEMBERED_MAX: usize = 1_024;
-/// Calls that asked for something first, or are tasks, of which the next message is awaited.
+/// Maximum number of paused calls: tasks, and those that asked for input.
 const PAUSED_MAX: usize = 1_024;
 
-/// What both directions share.
+/// State shared by both directions.
 #[derive(Debug)]
 pub(super) struct Proxy {
     pub(super) options: ProxyOptions,
     pub(super) plane: Arc<Plane>,
-    /// Names this connection in ids of calls.
+    /// Unique prefix of call ids on this connection.
     pub(super) connection: String,
-    /// None for a server without a name.
+    /// Inventory file; none for a server without a name.
     pub(super) seen: Option<Seen>,
     pub(super) state: Mutex<State>,
 }
 
-/// A request by its id, and by who gave it: clients without a session of the protocol each count for themselves.
+/// Request key: id and client. Each client without an MCP session has its own ids.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Key {
-    /// 0 for the one client of a proxy.
+    /// Client number; 0 for a proxy's only client.
     pub(super) client: u64,
     pub(super) id: Id,
 }
 
-/// What is known of the messages in between.
+/// State of messages.
 #[derive(Debug, Default)]
 pub(super) struct State {
-    /// Requests that the server has not answered.
+    /// Requests without a response.
     pub(super) open: Vec<Open>,
-    /// Calls that the server has not seen: their client calls them off here.
+    /// Held calls, which the server never received; their clients cancel them here.
     pub(super) held: Vec<(Key, watch::Sender<bool>)>,
-    /// Calls that asked for something first: the client sends them again with it.
+    /// Calls that asked for input, and will be sent again with it.
     asking: VecDeque<Running>,
-    /// Calls that go on as tasks, by their names.
+    /// Tasks by id.
     tasks: VecDeque<(String, Running)>,
     remembered: VecDeque<String>,
     count: u64,
     pub(super) inventory: Inventory,
 }
 
-/// A request that the server has not answered.
+/// A request without a response.
 #[derive(Debug)]
 pub(super) struct Open {
     pub(super) key: Key,
@@ -70,15 +70,15 @@ pub(super) enum Kind {
     Other,
 }
 
-/// A call that the server works on.
+/// A call in execution.
 #[derive(Debug, Clone)]
 pub(super) struct Running {
     pub(super) asked: ToolCall,
-    /// Nobody judged it, since the plane was out of reach.
+    /// True if it was not judged, because the server was unreachable.
     pub(super) is_unjudged: bool,
-    /// Its server was sent the idempotency key, as an argument.
+    /// True if its server received the idempotency key, as an argument.
     pub(super) key_sent: bool,
-    /// For the model, with the result.
+    /// Hint for the model, added to the result.
     pub(super) hint: String,
     pub(super) began: Instant,
 }
@@ -92,14 +92,14 @@ impl Proxy {
         self.options.say(text);
     }
 
-    /// The answer to what nobody can judge, and which another reader might take for a call.
+    /// The response to an invalid message that may be a call for another parser.
     pub(super) fn unreadable(&self, problem: &str) -> String {
         let text = format!("callgate refuses this message, which may be a call of a tool: {problem}");
         self.say(&text);
         answer::unreadable(&text)
     }
 
-    /// The answer to a call that nobody can judge.
+    /// The response to a call that cannot be judged.
     pub(super) fn unjudgeable(&self, id: Option<&Id>, problem: &str) -> String {
         match id {
             Some(id) => {
@@ -110,7 +110,7 @@ impl Proxy {
         }
     }
 
-    /// Takes note of a message that is no call; false for one that the server need not see.
+    /// Handles a message that is no call; false if the server need not receive it.
     pub(super) fn passes(&self, client: u64, message: &Message<'_>) -> bool {
         if let Some(id) = message.cancels() {
             return !self.call_off(&Key { client, id });
@@ -129,7 +129,7 @@ impl Proxy {
         true
     }
 
-    /// True for a call that the server has not seen, and now will not.
+    /// Cancels a held call; false for others.
     pub(super) fn call_off(&self, key: &Key) -> bool {
         let mut state = self.state();
         if let Some(at) = state.held.iter().position(|(held, _)| held == key) {
@@ -142,8 +142,7 @@ impl Proxy {
         false
     }
 
-    /// What the server says: what comes of a call is reported, and what the plane has to say is added. None for what
-    /// passes as it came.
+    /// Handles a server's message: reports outcomes and adds hints. None if unchanged.
     pub(super) fn heard(&self, client: u64, text: &str) -> Option<String> {
         match message::read(text) {
             Line::One(message) => {
@@ -160,7 +159,7 @@ impl Proxy {
         }
     }
 
-    /// Takes note of a response; gives what the plane has to say with it.
+    /// Handles a response; returns a hint to add.
     fn settle(&self, client: u64, message: &Message<'_>) -> Option<String> {
         let id = message.answers()?.clone();
         let mut state = self.state();
@@ -181,7 +180,7 @@ impl Proxy {
         Some(running.hint)
     }
 
-    /// Compares a list of tools with what was seen before.
+    /// Compares a tool list with the inventory.
     fn listed(&self, result: &str) {
         let mut inventory = self.known();
         let (drifts, is_news) = inventory.observe(result);
@@ -198,14 +197,13 @@ impl Proxy {
         self.state().inventory = inventory;
     }
 
-    /// What is known of the server's tools: a person may have approved them meanwhile.
+    /// The current inventory, reloaded because a person may have approved it.
     pub(super) fn known(&self) -> Inventory {
         let kept = self.seen.as_ref().and_then(|seen| seen.load().ok().flatten());
         kept.unwrap_or_else(|| self.state().inventory.clone())
     }
 
-    /// No server will answer any more: what was open is unknown. Gives what to answer to each client, which waits in
-    /// vain.
+    /// Handles the loss of the server: open calls are unknown. Returns the responses for waiting clients.
     pub(super) fn gone(&self, why: &str) -> Vec<String> {
         let (open, held, tasks) = {
             let mut state = self.state();
@@ -221,7 +219,7 @@ impl Proxy {
         held.chain(open.into_iter().map(|open| self.lost(open, why))).collect()
     }
 
-    /// A request that its server has not seen. Gives what to answer to its client.
+    /// Handles a request that its server never received; returns the client's response.
     pub(super) fn unseen(&self, open: Open, why: &str) -> String {
         let Kind::Call(running) = open.kind else { return answer::gone(&open.key.id, why) };
         let cancelled = outcomes::ended(&running, OutcomeStatus::Cancelled);
@@ -229,7 +227,7 @@ impl Proxy {
         answer::gone(&open.key.id, &format!("{why} The call was not executed."))
     }
 
-    /// A request that was answered by an HTTP status alone. Gives what to answer to a client that has not seen it.
+    /// Handles a response that was only an HTTP status; returns the client's response.
     pub(super) fn failed(&self, open: Open, status: u16) -> String {
         let why = format!("The MCP server answered with the HTTP status {status}.");
         if let Kind::Call(running) = &open.kind {
@@ -241,7 +239,7 @@ impl Proxy {
         answer::gone(&open.key.id, &why)
     }
 
-    /// A request that is not answered any more: what it was is unknown. Gives what to answer to its client.
+    /// Handles a lost request, whose outcome is unknown; returns the client's response.
     pub(super) fn lost(&self, open: Open, why: &str) -> String {
         let more = match &open.kind {
             Kind::Call(running) => {
@@ -259,7 +257,7 @@ impl State {
         Self { inventory, ..Self::default() }
     }
 
-    /// What a request is that the server works on; it is over for it.
+    /// Takes a request with its kind.
     pub(super) fn take(&mut self, key: &Key) -> Option<Kind> {
         let at = self.open.iter().position(|open| open.key == *key)?;
         Some(self.open.remove(at).kind)
@@ -269,8 +267,8 @@ impl State {
         self.open.iter().any(|open| open.key == *key)
     }
 
-    /// The id of a call: the host's own, which its hooks know too, else one that no other has. What continues a call is
-    /// that call; one that was sent before is another.
+    /// The id of a call: the host's own, shared with its hooks, otherwise a new one. A continued call keeps its id; a
+    /// repeated one gets another.
     pub(super) fn call_id(&mut self, call: &Call, tool: &str, connection: &str) -> String {
         let is_same = |running: &Running| running.asked.tool == tool && running.asked.arguments_json == call.arguments;
         if let Some(at) = self.asking.iter().position(|running| call.continues && is_same(running))
@@ -312,7 +310,7 @@ impl State {
         self.tasks.remove(at).map(|(_, running)| running)
     }
 
-    /// True while the server works on a call.
+    /// True while the call is in execution.
     pub(super) fn works_on(&self, call_id: &str) -> bool {
         let is_it = |running: &Running| running.asked.call_id == call_id;
         let open = self.open.iter().any(|open| matches!(&open.kind, Kind::Call(running) if is_it(running)));

@@ -1,4 +1,4 @@
-//! `callgate mcp wrap`: a host's settings with each server behind the proxy, and back.
+//! `callgate mcp wrap`: moves the servers in a host's settings behind the proxy, and back.
 
 use std::{
     fs,
@@ -30,7 +30,7 @@ pub(super) struct WrapArgs {
 /// Rewrites the settings.
 pub(super) fn run(args: &WrapArgs) -> anyhow::Result<()> {
     let name = args.config.display();
-    // What the host reads is changed, and not a link to it.
+    // The target of a link is changed, not the link.
     let path = fs::canonicalize(&args.config).with_context(|| format!("{name} cannot be read"))?;
     let text = fs::read_to_string(&path).with_context(|| format!("{name} cannot be read"))?;
     if args.options.iter().any(|option| option == "--") {
@@ -50,13 +50,13 @@ pub(super) fn run(args: &WrapArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// This program, by the path that a host starts it by, whatever its own search path is.
+/// This program's path for a host, independent of its search path.
 fn program() -> anyhow::Result<String> {
     let path = std::env::current_exe().context("this program's own path is not known")?;
     path.into_os_string().into_string().map_err(|_| anyhow!("this program's own path is no UTF-8"))
 }
 
-/// The lines that change; none is added or taken away.
+/// Prints the changed lines; their number stays.
 fn show(before: &str, changed: &Changed) {
     for (old, new) in before.lines().zip(changed.text.lines()).filter(|(old, new)| old != new) {
         outln!("- {old}\n+ {new}");
@@ -66,7 +66,7 @@ fn show(before: &str, changed: &Changed) {
     }
 }
 
-/// All of it, or what was there before, for the same readers.
+/// Replaces the file atomically, with the same permissions.
 fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     let mut file = tempfile::NamedTempFile::new_in(path.parent().context("it is no file")?)?;
     file.write_all(text.as_bytes())?;

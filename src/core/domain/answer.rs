@@ -1,4 +1,4 @@
-//! What a successful result says, as far as recognising it again goes: its digest, and the marks that loop rules read.
+//! The features of a successful result that comparisons use: its digest, and the marks that loop rules read.
 
 mod inside;
 mod named;
@@ -26,14 +26,14 @@ use super::{
     time::Timestamp,
 };
 
-/// Results up to this size are read as JSON and have a shape; of larger ones the text with its volatile parts masked is
-/// all that is known.
+/// Maximum size, in bytes, of a result that is parsed as JSON and has a shape; larger ones are compared by their masked
+/// text alone.
 const READ_BYTES_MAX: usize = 256 << 10;
-/// From this length on, in bytes, a result without a list says something.
+/// Minimum length, in bytes, of a result without a list that counts as informative.
 const LONG_BYTES: usize = 65;
 /// Words by which a sentence negates.
 const NEGATIONS: [&str; 9] = ["no", "not", "none", "never", "nothing", "nobody", "cannot", "without", "nor"];
-/// How much a result says.
+/// Amount of information in a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Says {
     /// At most 64 bytes without a list (`ok`, `sent`, nothing at all), a sentence that acknowledges, or constants
@@ -52,40 +52,40 @@ impl Says {
     pub const ALL: [Self; 4] = [Self::Little, Self::NoMatches, Self::Much, Self::Lists];
 }
 
-/// What loop rules read of a successful result. A word that differs between two results is in none of their parts, and
-/// so news ([`Compared`]).
+/// Features of a successful result that loop rules compare. A word that differs between two results is in none of them,
+/// and counts as news ([`Compared`]).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Marks {
-    /// What stands outside lists and texts of several lines, but for the parts below; eight bytes of a hash.
+    /// Hash (eight bytes) of the text outside lists and multi-line texts, without the parts below.
     pub frame: u64,
-    /// What stands inside them; eight bytes of a hash, 0 for nothing.
+    /// Hash (eight bytes) of the text inside them; 0 when there is none.
     pub inside: u64,
-    /// The same without names, numbers and times.
+    /// `inside` without names, numbers and times.
     pub inside_frame: u64,
-    /// The names outside them, in their order; eight bytes of a hash each.
+    /// Hashes (eight bytes each) of the names outside them, in order.
     pub names: Box<[u64]>,
-    /// The numbers outside them, in their order.
+    /// The numbers outside them, in order.
     pub numbers: Box<[Number]>,
-    /// A few of the names, for the model; empty where results are not stored in full.
+    /// Some of the names, for messages to the model; empty where results are not stored in full.
     pub named: Named,
-    /// It tells that something was made within a minute of its report.
+    /// The result contains a creation time within a minute of its report.
     pub made_now: bool,
-    /// It holds times at which what was given ends, 5 s to 24 h ahead: a hash of them.
+    /// Hash of the expiry times in the result that lie 5 s to 24 h ahead.
     pub lapses: Option<u64>,
-    /// How much it says.
+    /// Amount of information.
     pub says: Says,
     /// It reports an unmistakable failure.
     pub failed: bool,
 }
 
 impl Marks {
-    /// It acknowledges, names something outside lists, or tells that something was made just then.
+    /// True for a result that acknowledges, names something outside lists, or contains a recent creation time.
     #[must_use]
     pub fn is_of_an_act(&self) -> bool {
         self.says == Says::Little || !self.names.is_empty() || self.made_now
     }
 
-    /// Keeps the numbers as a part of the frame: where a secret was left out of the result, it may be one of them.
+    /// Folds the numbers into the frame, because one of them may be a redacted secret.
     pub fn hide_numbers(&mut self) {
         if self.numbers.is_empty() {
             return;
@@ -96,23 +96,23 @@ impl Marks {
     }
 }
 
-/// What is read of a successful result.
+/// A successful result in comparable form.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answer {
-    /// By which it is known again.
+    /// Digest for equality.
     pub digest: ResultDigest,
     /// For the loop rules.
     pub marks: Marks,
 }
 
 impl Answer {
-    /// What a result of that time says, after the `volatile` fields (JSON pointers, `*` for any) are gone.
+    /// Reads a result reported at `now` after removing the `volatile` fields (JSON pointers, `*` for any key).
     #[must_use]
     pub fn of(result: &str, volatile: &[String], now: Timestamp) -> Self {
         Self::of_read(result, json::parse(result.trim()).ok().as_ref(), volatile, now)
     }
 
-    /// The same of a result that was read as JSON before, if it is that.
+    /// [`Self::of`] for a result that may already be parsed as JSON.
     #[must_use]
     pub fn of_read(result: &str, read: Option<&Json>, volatile: &[String], now: Timestamp) -> Self {
         let text = result.trim();
@@ -132,7 +132,7 @@ impl Answer {
         }
     }
 
-    /// What is known of a result whose digest alone was reported.
+    /// The answer for a result that was reported by digest alone.
     #[must_use]
     pub fn of_digest(digest: &str, bytes: Option<u64>) -> Self {
         let says = if bytes.is_none_or(|bytes| bytes >= LONG_BYTES as u64) { Says::Much } else { Says::Little };
@@ -160,13 +160,13 @@ fn without<'j>(value: &'j Json, volatile: &[String]) -> Cow<'j, Json> {
     value
 }
 
-/// The first eight bytes of SHA-256 of these texts: enough to tell the results of one session apart.
+/// The first eight bytes of SHA-256 of these texts: enough to distinguish the results of one session.
 fn eight(texts: &[&str]) -> u64 {
     let hash = texts.iter().fold(Sha256::new(), |hash, text| hash.chain_update(text));
     hash.finalize()[..8].iter().fold(0, |all, byte| all << 8 | u64::from(*byte))
 }
 
-/// How much a result says, and whether it reports a failure.
+/// Amount of information in a result, and whether it reports a failure.
 fn said(text: &str, value: Option<&Json>) -> (Says, bool) {
     let Some(value) = value else { return (of_text(text), exits_badly(text)) };
     let failed = reports_failure(value);

@@ -1,6 +1,6 @@
-//! What people and administrators did, as entries of a chain: each entry is bound to the one before it, so that none
-//! can be changed, or taken out of the middle, unseen. Words that somebody may want forgotten are bound in by a salted
-//! hash alone: the chain holds without them.
+//! Audit log: operations of people and administrators as a hash chain. Each entry includes the hash of its predecessor,
+//! so that changing or removing one is detected. Erasable texts enter by salted hash alone, so that the chain verifies
+//! without them.
 
 mod chain;
 
@@ -17,28 +17,28 @@ use super::{
 
 pub use chain::{Anchor, Check, Checked, Entry, PROBLEMS_MAX, Word};
 
-/// What was done.
+/// Operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// A question was answered.
+    /// An approval request was answered.
     Answered,
-    /// A question was answered with yes, and another yes is needed.
+    /// An approval request was approved, and needs another approval.
     Seconded,
-    /// A question was taken back.
+    /// An approval request was withdrawn.
     Withdrawn,
-    /// A session was led into a phase.
+    /// A session's phase was set.
     PhaseSet,
-    /// What came of a call was said by an operator.
+    /// An operator settled the outcome of a call.
     OutcomeSettled,
     /// Calls were granted.
     Granted,
     /// A grant was taken back.
     Revoked,
-    /// A session's budget was raised, or what it was raised by was taken back.
+    /// A session's budget was raised, or a raise was withdrawn.
     BudgetRaised,
     /// Something was halted.
     Halted,
-    /// What was halted goes on.
+    /// A halt was lifted.
     Resumed,
     /// A policy was stored.
     PolicyStored,
@@ -60,13 +60,13 @@ pub enum Kind {
     TenantResumed,
     /// A tenant was deleted.
     TenantDeleted,
-    /// What was known of somebody was deleted.
+    /// The data of a subject was erased.
     Forgotten,
-    /// What is known of somebody was given out.
+    /// The data of a subject was exported.
     Exported,
-    /// The key that stored words are encrypted with was changed.
+    /// The encryption key of stored texts was rotated.
     KeyRotated,
-    /// What is kept how long was changed.
+    /// Retention periods were changed.
     RetentionChanged,
     /// Somebody signed in to the console.
     SignedIn,
@@ -109,21 +109,21 @@ impl Kind {
     }
 }
 
-/// Who does something, and how they are known.
+/// The person or system behind an operation, and their credential.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Actor {
-    /// Their name.
+    /// Display name.
     pub name: String,
-    /// By what they are known.
+    /// Credential used.
     pub credential: Credential,
-    /// From which address; none over a Unix socket, or on the machine of the database.
+    /// Source address; none over a Unix socket, or on the machine of the database.
     pub from: Option<String>,
-    /// The groups of people whose questions they answer. Not kept.
+    /// Approver groups of the actor. Not stored.
     pub groups: Vec<String>,
 }
 
 impl Actor {
-    /// Whoever has this identity; `name` where it has none of its own.
+    /// The actor of an identity; `name` where the identity has none.
     #[must_use]
     pub fn of(identity: &Identity, name: &str) -> Self {
         let name = if identity.credential == Credential::Local { name } else { identity.name.as_str() };
@@ -133,7 +133,7 @@ impl Actor {
 }
 
 impl From<&str> for Actor {
-    /// Somebody who is known by nothing but the name they give.
+    /// An actor who is identified by a self-given name alone.
     fn from(name: &str) -> Self {
         Self { name: name.to_owned(), credential: Credential::Local, from: None, groups: Vec::new() }
     }
@@ -150,24 +150,24 @@ impl fmt::Display for Credential {
     }
 }
 
-/// Something that was done.
+/// An audited operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// What was done.
+    /// Its kind.
     pub kind: Kind,
-    /// Who did it.
+    /// Its actor.
     pub by: Actor,
-    /// The one session it is about.
+    /// The one session that it concerns.
     pub session: Option<String>,
-    /// What was done, in words: `tool pay`, `token cg_7f3a for agent billing`. No secret, and no word of an argument.
+    /// Description: `tool pay`, `token cg_7f3a for agent billing`. Contains no secret and no part of an argument.
     pub what: String,
-    /// Why, in theirs.
+    /// Reason, in the actor's words.
     pub why: Option<String>,
 }
 
 impl Event {
-    /// What an event of a call tree tells of, if a person or a system is answerable for it. That a context was
-    /// compacted is an agent's own business.
+    /// The audit event of a control event with a responsible person or system; none for a compaction, which is the
+    /// agent's own.
     #[must_use]
     pub fn of(controlled: &Controlled) -> Option<Self> {
         let by = controlled.by.clone()?;
@@ -221,11 +221,11 @@ impl Event {
     }
 }
 
-/// How many words an entry has.
+/// Number of texts in an entry.
 pub const WORDS: usize = 6;
 
 impl Event {
-    /// What somebody did.
+    /// An operation of an actor.
     #[must_use]
     pub fn new(kind: Kind, by: Actor, what: impl Into<String>) -> Self {
         Self { kind, by, session: None, what: what.into(), why: None }
@@ -238,14 +238,14 @@ impl Event {
         self
     }
 
-    /// With the reason that they gave, if they gave one.
+    /// With the actor's reason, unless it is empty.
     #[must_use]
     pub fn because(mut self, why: &str) -> Self {
         self.why = (!why.trim().is_empty()).then(|| why.to_owned());
         self
     }
 
-    /// Its words, in the order of an entry's: who, by which credential, from where, about which session, what, why.
+    /// The texts in the order of an entry: name, credential, address, session, description, reason.
     #[must_use]
     pub fn words(&self) -> [Option<String>; WORDS] {
         let Actor { name, credential, from, .. } = &self.by;

@@ -1,4 +1,4 @@
-//! What has been spent, read from everything that knows a part of it.
+//! Budget accounting: spending read from the tree, its session and run, and the shared counters.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::{
     tree::{CallTree, Run, Session},
 };
 
-/// Everything that spending is read from.
+/// Sources of spending.
 #[derive(Debug, Clone, Copy)]
 pub struct Books<'a> {
     /// The tree.
@@ -20,7 +20,7 @@ pub struct Books<'a> {
     pub session: Option<&'a Session>,
     /// How deep the session is nested.
     pub depth: u32,
-    /// Whose day is counted beside the tenant's.
+    /// The agent with counters of its own beside the tenant's.
     pub agent: Option<&'a AgentId>,
     /// The tool whose own limits count.
     pub tool: &'a ToolName,
@@ -31,7 +31,7 @@ pub struct Books<'a> {
 }
 
 impl<'a> Books<'a> {
-    /// The books as a session has them: of its current run, at its depth.
+    /// The sources for a session: its current run, its depth.
     #[must_use]
     pub fn of(
         tree: &'a CallTree,
@@ -45,7 +45,7 @@ impl<'a> Books<'a> {
         Self { tree, run, session, depth, agent, tool, counters, now }
     }
 
-    /// What has been spent; none where the scope does not apply.
+    /// The amount spent; none where the scope does not apply.
     #[must_use]
     pub fn used(&self, scope: Scope, dimension: Dimension) -> Option<u64> {
         let fresh = Run::default();
@@ -81,7 +81,7 @@ impl<'a> Books<'a> {
         calls.filter(|call| call.permit.is_some()).take_while(|call| call.tool == *self.tool).count() as u64
     }
 
-    /// What is left of every limit that applies, after `extra` was spent on top of the books.
+    /// The remainder of each applicable limit after spending `extra` on top.
     #[must_use]
     pub fn left(&self, budgets: &Budgets, extra: &Spent) -> Vec<Left> {
         let mut left = Vec::with_capacity(Scope::ALL.map(|scope| budgets.of(scope).iter().len()).iter().sum());
@@ -89,7 +89,7 @@ impl<'a> Books<'a> {
         left
     }
 
-    /// The same one by one, for who keeps none of them.
+    /// [`Self::left`] as an iterator.
     pub fn each_left(&self, budgets: &Budgets, extra: &Spent) -> impl Iterator<Item = Left> {
         let limits = Scope::ALL
             .into_iter()
@@ -107,7 +107,7 @@ impl<'a> Books<'a> {
         })
     }
 
-    /// What people have given beyond the policy's limit.
+    /// The amount granted beyond the policy's limit.
     #[must_use]
     pub fn extra(&self, scope: Scope, dimension: Dimension) -> u64 {
         let run = match scope {

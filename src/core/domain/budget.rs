@@ -1,10 +1,10 @@
-//! What may be spent, by whom, and what has been.
+//! Budgets: scopes, dimensions, limits, and the amounts spent.
 
 use std::sync::Arc;
 
 use super::ids::AgentId;
 
-/// What the model used since the last call. All tokens count.
+/// Model usage since the last call. All tokens count.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Tokens read by the model.
@@ -15,7 +15,7 @@ pub struct Usage {
     pub cache_read_tokens: u64,
     /// Tokens written to a prompt cache.
     pub cache_write_tokens: u64,
-    /// What it cost, in millionths of a US dollar.
+    /// Cost, in millionths of a US dollar.
     pub cost_micros: u64,
 }
 
@@ -37,7 +37,7 @@ pub fn micros(usd: f64) -> Option<u64> {
     (0.0..=1e15).contains(&micros).then_some(micros as u64)
 }
 
-/// Who shares a budget.
+/// Scope of a budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scope {
     /// One run of one session.
@@ -66,7 +66,7 @@ impl Scope {
     }
 }
 
-/// What is counted against a limit.
+/// Dimension of a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Dimension {
     /// New call ids, refused ones too, but for those that repeat a call which was told to wait.
@@ -131,7 +131,7 @@ impl Dimension {
         }
     }
 
-    /// What is left of a limit, in words: `4 of 12 steps`, `$1.20 of $5.00`.
+    /// The remainder of a limit as text: `4 of 12 steps`, `$1.20 of $5.00`.
     #[must_use]
     pub fn left_in_words(self, rest: u64, limit: u64) -> String {
         match self {
@@ -143,13 +143,13 @@ impl Dimension {
         }
     }
 
-    /// True when nothing more is let through once its limit is reached: every next call meets a STOP.
+    /// True for a dimension whose exhausted limit answers every further call with STOP.
     #[must_use]
     pub const fn stops(self) -> bool {
         !matches!(self, Self::CallsPerTool | Self::ConsecutiveSameTool | Self::SessionDepth)
     }
 
-    /// True for what sessions of different trees can share a counter of.
+    /// True for dimensions with counters shared across trees.
     #[must_use]
     pub const fn is_shared(self) -> bool {
         matches!(self, Self::Steps | Self::ToolCalls | Self::Cost | Self::Tokens)
@@ -207,7 +207,7 @@ pub struct Budgets {
 }
 
 impl Default for Budgets {
-    /// Wide enough for real work, narrow enough to stop what has run away overnight.
+    /// Defaults: wide enough for real work, narrow enough to stop a runaway agent overnight.
     fn default() -> Self {
         use Dimension::{Cost, Elapsed, SessionDepth, Steps, Tokens, ToolCalls};
         const DOLLAR: u64 = 1_000_000;
@@ -265,7 +265,7 @@ impl Budgets {
     }
 }
 
-/// What a run or a call tree has spent.
+/// Amounts spent by a run or a call tree.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Spent {
     /// New call ids.
@@ -280,14 +280,14 @@ pub struct Spent {
     pub tokens: u64,
 }
 
-/// A counter that many trees share. Its day is part of its name: a new day starts at 0.
+/// Key of a counter shared by many trees. It includes the day, so that a new day starts at 0.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CounterKey {
-    /// Whose counter; `None` is the tenant's own.
+    /// Agent of the counter; `None` is the tenant's own.
     pub agent: Option<AgentId>,
     /// UTC day, since the Unix epoch.
     pub day: i32,
-    /// What is counted.
+    /// Counted dimension.
     pub dimension: Dimension,
     /// For a tier's rate limit: the tier, and which of its windows of time since the Unix epoch.
     pub tier: Option<(Arc<str>, i64)>,
@@ -298,57 +298,57 @@ pub struct CounterKey {
 pub struct CounterAdd {
     /// The counter.
     pub key: CounterKey,
-    /// How much; negative gives back what was reserved too much.
+    /// Amount; negative returns an excess reservation.
     pub amount: i64,
-    /// Refuse the addition if it would pass this. Facts (what has been spent already) have none.
+    /// Limit beyond which the addition is rejected. Facts (amounts already spent) have none.
     pub limit: Option<u64>,
 }
 
-/// Budgets of a call tree that may be raised; those of runs that have ended count, too.
+/// Maximum number of raised budgets of a call tree, those of ended runs included.
 pub const RAISED_MAX: usize = 256;
 
-/// More than the policy's limit, given to one run or one call tree by a person.
+/// A person's raise of a budget of one run or one call tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Raise {
-    /// The run, by the place of its first event; none: the call tree.
+    /// The run, by the `seq` of its first event; none: the call tree.
     pub run: Option<u64>,
-    /// Of what.
+    /// Raised dimension.
     pub dimension: Dimension,
-    /// How much more, in all; 0 takes back what was given before.
+    /// Total amount above the policy's limit; 0 withdraws the raise.
     pub extra: u64,
 }
 
 impl Raise {
-    /// Whose limit it raises.
+    /// Scope of the raised limit.
     #[must_use]
     pub const fn scope(&self) -> Scope {
         if self.run.is_some() { Scope::Run } else { Scope::CallTree }
     }
 
-    /// True when the later of the two takes the other's place.
+    /// True when the later of the two replaces the other.
     #[must_use]
     pub fn is_of_same(&self, other: &Self) -> bool {
         (self.run, self.dimension) == (other.run, other.dimension)
     }
 }
 
-/// What is left of one limit.
+/// Remainder of one limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Left {
-    /// Whose limit.
+    /// Scope.
     pub scope: Scope,
-    /// Of what.
+    /// Dimension.
     pub dimension: Dimension,
-    /// Spent and reserved so far.
+    /// Amount spent and reserved.
     pub used: u64,
-    /// What it may come to: the policy's limit, and what was given beyond it.
+    /// The effective limit: the policy's, plus `extra`.
     pub limit: u64,
-    /// What of it was given beyond the policy's limit.
+    /// The part of the limit granted beyond the policy's.
     pub extra: u64,
 }
 
 impl Left {
-    /// How much may still be spent.
+    /// The amount that may still be spent.
     #[must_use]
     pub const fn remaining(&self) -> u64 {
         self.limit.saturating_sub(self.used)

@@ -1,4 +1,4 @@
-//! One tool call: as it is asked for, as it is proposed to the rules, and as its tree remembers it.
+//! One tool call: as requested, as proposed to the rules, and as recorded in its tree.
 
 use std::sync::Arc;
 
@@ -19,48 +19,48 @@ use super::{
     violation::{CoercedField, Violation},
 };
 
-/// What an agent asks of the plane: may this call run?
+/// An agent's request for a decision on one call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
-    /// Whose plane.
+    /// Tenant.
     pub tenant: TenantId,
-    /// Whose credential asks; none where nobody shows one.
+    /// Public id of the credential in use; none without authentication.
     pub asked_by: Option<Arc<str>>,
-    /// The conversation that asks.
+    /// Session of the call.
     pub session: SessionId,
     /// The session that started this one; set once.
     pub parent: Option<SessionId>,
     /// The run of the session. Absent: the whole session is one.
     pub run: Option<RunId>,
-    /// Who asks.
+    /// Requesting agent.
     pub agent: Option<AgentId>,
-    /// For whom: by this what is stored of a person is found again.
+    /// User on whose behalf the agent acts; the key for export and erasure.
     pub user: Option<UserId>,
-    /// In what program it runs: told to people, and looked at by no rule.
+    /// Host program; shown to people, read by no rule.
     pub host: Option<HostName>,
     /// The call's id, chosen by the caller.
     pub call_id: CallId,
     pub tool: ToolName,
     /// Its arguments: an object.
     pub arguments: Json,
-    /// The state of what it reads, by the caller's program.
+    /// State of the read resource, as the caller's program reports it.
     pub witness: Option<Box<str>>,
-    /// What the model used since the last call.
+    /// Model usage since the last call.
     pub usage: Usage,
-    /// What the caller thinks the call will cost, in micro-dollars.
+    /// The caller's estimate of the cost, in micro-dollars.
     pub cost_estimate_micros: Option<u64>,
     /// Why the agent wants it; for people.
     pub justification: Option<String>,
     /// The agent says that it means to repeat an earlier call.
     pub repeat_intended: bool,
-    /// By what the model itself can say so.
+    /// Names of parameters by which the model itself can give a justification or mark a repetition.
     pub sayable: Option<Box<Sayable>>,
     /// The phase that the session is in, when its caller keeps it.
     pub phase: Option<String>,
 }
 
 impl Request {
-    /// A request that says no more than which call it is.
+    /// A request with the required fields alone.
     #[must_use]
     pub fn new(tenant: TenantId, session: SessionId, call_id: CallId, tool: ToolName, arguments: Json) -> Self {
         Self {
@@ -86,123 +86,122 @@ impl Request {
     }
 }
 
-/// Parameters that a caller has added to a tool for what its model has to say beside the arguments. A refusal names
-/// them; nobody else has a use for them.
+/// Parameters that a caller added to a tool's schema for statements of its model. Only refusals name them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Sayable {
-    /// Why the call is needed.
+    /// Parameter for the justification.
     pub justification: Option<ParameterName>,
-    /// That a repetition is meant.
+    /// Parameter that marks an intended repetition.
     pub repeat: Option<ParameterName>,
 }
 
-/// A request with what the policy knows of its tool: what rules look at.
+/// A request enriched by the policy: the input of rules.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Proposal {
     pub request: Request,
-    /// All its arguments in canonical form, as they will execute.
+    /// All arguments in canonical form, as they will execute.
     pub canonical: Arc<str>,
-    /// The same as they are stored and shown: without secrets.
+    /// The redacted arguments, for storage and display.
     pub stored: Arc<str>,
-    /// The secrets that were left out.
+    /// Redacted secrets.
     pub secrets: Secrets,
-    /// What its arguments look like, for calls that are nearly the same.
+    /// Shape of the arguments, for near-duplicate detection.
     pub shape: Arc<Shape>,
     /// For recognising repetition.
     pub fingerprint: Fingerprint,
     /// For binding an approval or a call_id.
     pub args_digest: ArgsDigest,
-    /// What it would do to the world.
+    /// Declared effect.
     pub effect: Effect,
-    /// For a read: how long an earlier answer stands in for another.
+    /// For a read: how long a previous result can replace a new one.
     pub fresh: Fresh,
-    /// The state of what it reads, before it runs.
+    /// State of the read resource before execution.
     pub witness: Option<Witness>,
-    /// What it is expected to cost, in micro-dollars.
+    /// Expected cost, in micro-dollars.
     pub cost_micros: u64,
-    /// What is known of its tool.
+    /// Policy of the tool.
     pub spec: Arc<ToolSpec>,
     /// True when the policy declares its tool.
     pub declared: bool,
-    /// True where its caller waits as it is told; else the model has to.
+    /// True where the caller waits on WAIT itself; otherwise the model has to.
     pub caller_waits: bool,
-    /// How large a previous result may be that is given again in its place, in bytes.
+    /// Maximum size, in bytes, of a previous result returned in its place.
     pub answer_bytes_max: usize,
-    /// What is wrong with its arguments.
+    /// Violations of the argument schema.
     pub violations: Vec<Violation>,
-    /// Values that had another type and were read as the right one.
+    /// Values of another type that were coerced.
     pub coerced: Vec<CoercedField>,
-    /// Fields that the tool's schema does not know, and that were let through.
+    /// Fields that the tool's schema does not contain, and that were accepted.
     pub unknown_fields: Vec<String>,
-    /// True when its arguments were mended before they are to execute.
+    /// True when the arguments were repaired before execution.
     pub repaired: bool,
 }
 
 /// The permission to execute a call once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Permit {
-    /// The n-th try of its occurrence, from 1.
+    /// Attempt number within the occurrence, from 1.
     pub attempt: u32,
-    /// The intended execution: the place of its first permit among the tree's events, or, for `once` tools, its number.
+    /// The intended execution: the `seq` of its first permit, or, for `once` tools, its number.
     pub occurrence: u64,
     /// Sent along with the execution.
     pub idempotency_key: String,
     /// When it was given.
     pub at: Timestamp,
-    /// Its place among the tree's events.
+    /// `seq` of its event.
     pub seq: u64,
-    /// When its outcome counts as unknown.
+    /// Expiry of the lease, after which the outcome is unknown.
     pub lease_until: Timestamp,
-    /// What was reserved for it, in micro-dollars.
+    /// Reserved cost, in micro-dollars.
     pub reserved_micros: u64,
     /// The revision of its ledger row after this permit; 0 when it has none.
     pub ledger_revision: u64,
 }
 
-/// Where the question to a person stands.
+/// Status of an approval request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ApprovalStatus {
-    /// Nobody has answered.
+    /// Not answered.
     Pending,
-    /// Yes; good for one permit.
+    /// Approved; valid for one permit.
     Approved,
-    /// Yes, with other arguments: the call itself never runs.
+    /// Approved with other arguments; the call itself never runs.
     Edited,
-    /// No.
+    /// Denied.
     Denied,
-    /// Who asked took the question back.
+    /// Withdrawn by the requester.
     Withdrawn,
 }
 
 impl ApprovalStatus {
-    /// True while it may be answered, or its answer may still be used.
+    /// True while it can be answered, or its answer can still be used.
     #[must_use]
     pub const fn is_open(self) -> bool {
         matches!(self, Self::Pending | Self::Approved)
     }
 }
 
-/// A call that waits for a person.
+/// The approval request of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Approval {
-    /// Names it.
+    /// Id.
     pub id: String,
-    /// What was answered.
+    /// Status.
     pub answer: ApprovalStatus,
-    /// When an unanswered one counts as denied.
+    /// Expiry; an unanswered request then counts as denied.
     pub expires_at: Timestamp,
-    /// The policy under which it was asked, by its version.
+    /// Version of the policy that required it.
     pub policy: Arc<str>,
-    /// Why it was answered so, for the model.
+    /// Reason of the answer, for the model.
     pub reason: Option<String>,
-    /// Whose credential asked; none where nobody shows one.
+    /// Public id of the requester's credential; none without authentication.
     pub asked_by: Option<Arc<str>>,
-    /// Who has said yes so far, where one yes is not enough: each with the digest of the arguments, where they are
-    /// others than those that were asked about.
+    /// Approvers so far, where one approval is not enough: each with the digest of the approved arguments, if they were
+    /// edited.
     pub seconded_by: Vec<(String, Option<ArgsDigest>)>,
 }
 
-/// A call as its tree remembers it.
+/// A call as recorded in its tree.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Call {
     pub call_id: CallId,
@@ -210,47 +209,47 @@ pub struct Call {
     pub run_from: u64,
     /// Shared by the calls of one model turn; its first call's place.
     pub batch: u64,
-    /// Who asked.
+    /// Requesting agent.
     pub agent: Option<AgentId>,
     pub tool: ToolName,
-    /// Its arguments in canonical form, while it is open or when it failed; a long text is not kept after a failure.
+    /// Canonical arguments, while the call is open or after it failed; a long text is dropped after a failure.
     pub arguments: Option<Arc<str>>,
-    /// What its arguments look like, while detectors look back that far.
+    /// Shape of the arguments, within the window of the detectors.
     pub shape: Option<Arc<Shape>>,
     /// For recognising repetition.
     pub fingerprint: Fingerprint,
     /// For binding an approval or a call_id.
     pub args_digest: ArgsDigest,
-    /// What it does to the world.
+    /// Effect.
     pub effect: Effect,
-    /// The state of what it reads: before it runs, and then only where it was the same before and after. After a write,
-    /// the state that it left.
+    /// Witness of a read: its state before execution, kept only if it is unchanged after. For a write: the state after
+    /// it.
     pub witness: Option<Witness>,
-    /// The place of its first judgement among the tree's events.
+    /// `seq` of its first judgment.
     pub seq: u64,
-    /// How often its call_id was judged.
+    /// Number of judgments of its call_id.
     pub round: u32,
-    /// When it was judged last.
+    /// Time of the last judgment.
     pub at: Timestamp,
-    /// What was decided last, as applied (a shadowed refusal is the ALLOW that it was).
+    /// The last decision, as applied (a shadowed refusal is the ALLOW that it was).
     pub decision: Decision,
     /// Why, when it was not simply allowed.
     pub reason: Option<Reason>,
-    /// What the rules had to say when it was judged last.
+    /// The findings of the last judgment.
     pub findings: Arc<[Finding]>,
-    /// The permission it has.
+    /// Its permit.
     pub permit: Option<Permit>,
-    /// The question to a person it waits for.
+    /// Its approval request.
     pub approval: Option<Box<Approval>>,
     /// The policy that judged, by its version.
     pub policy: Arc<str>,
-    /// What came of it.
+    /// Outcome.
     pub outcome: Option<Outcome>,
     /// The failure that it follows up on.
     pub follow_up: Option<Box<FollowUp>>,
 }
 
-/// Where a call stands at a given time.
+/// State of a call at a given time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Standing<'a> {
     /// It was never permitted.
@@ -259,7 +258,7 @@ pub enum Standing<'a> {
     Held(&'a Approval),
     /// It may be running.
     InFlight,
-    /// It may have happened.
+    /// The outcome is unknown; the call may have run.
     Unknown,
     /// It did what it should.
     Succeeded(&'a Outcome),
@@ -299,7 +298,7 @@ impl Call {
         }
     }
 
-    /// Where the call stands at `now`: a lease that ran out leaves it unknown, without anybody saying so.
+    /// The state of the call at `now`: an expired lease makes it unknown, without a report.
     #[must_use]
     pub fn standing(&self, now: Timestamp) -> Standing<'_> {
         let Some(permit) = &self.permit else {
@@ -323,26 +322,26 @@ impl Call {
         self.permit.is_none()
     }
 
-    /// True when the call was answered from memory.
+    /// True when the call was answered with a previous result.
     #[must_use]
     pub fn was_reused(&self) -> bool {
         self.was_refused() && self.decision == Decision::Reuse
     }
 
-    /// The warning of `rule` that the model was given with this call, by its count.
+    /// The counts of this call's warnings of `rule` to the model.
     pub fn told(&self, rule: &str) -> impl Iterator<Item = u32> {
         let warnings =
             self.findings.iter().filter(move |f| f.enforced && f.rule == rule && f.level == Some(Level::Warning));
         warnings.filter_map(|finding| finding.count)
     }
 
-    /// What came of it, when it did what it should.
+    /// The outcome of a success.
     #[must_use]
     pub fn success(&self) -> Option<&Outcome> {
         self.outcome.as_ref().filter(|outcome| outcome.status == OutcomeStatus::Success)
     }
 
-    /// True while the tree owes it an outcome.
+    /// True while an outcome is outstanding.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.permit.is_some() && self.outcome.is_none()

@@ -1,4 +1,4 @@
-//! Calls as people look for them and at them.
+//! Call and session lists: filters, rows and details for people.
 
 use super::{
     budget::Usage,
@@ -12,16 +12,16 @@ use super::{
     whole::Whole,
 };
 
-/// Which calls are meant; what is none lets all through.
+/// Filter of calls; a field that is `None` matches all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CallFilter {
     pub agent: Option<String>,
     pub tool: Option<String>,
-    /// What was decided, by which rule and why: at one of its judgements.
+    /// Decision of one of its judgments; likewise rule and reason.
     pub decision: Option<Decision>,
     pub rule: Option<String>,
     pub reason: Option<String>,
-    /// What came of it.
+    /// Outcome.
     pub status: Option<OutcomeStatus>,
     pub failure: Option<FailureKind>,
     /// In its arguments or ids, in any case of letters.
@@ -33,21 +33,21 @@ pub struct CallFilter {
 }
 
 impl CallFilter {
-    /// True where every call is let through.
+    /// True for the filter that matches every call.
     #[must_use]
     pub fn is_all(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// Where a session stands; the first that holds.
+/// State of a session: the first variant that holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
-    /// Somebody stopped it.
+    /// Halted by an operator.
     Halted,
-    /// It waits for a person.
+    /// An approval request is pending.
     Held,
-    /// A call of it is running.
+    /// A call is running.
     Calling,
     /// Its last call was answered with STOP.
     Stopped,
@@ -60,7 +60,7 @@ impl Standing {
     pub const ALL: [Self; 5] = [Self::Halted, Self::Held, Self::Calling, Self::Stopped, Self::Quiet];
 }
 
-/// What is halted of sessions.
+/// Active halts that concern sessions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HaltedNames {
     /// Everything is.
@@ -69,20 +69,20 @@ pub struct HaltedNames {
     pub agents: Vec<String>,
 }
 
-/// Which sessions are asked for.
+/// Query for sessions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SessionsWanted {
-    /// With a call like that.
+    /// Sessions with a matching call.
     pub calls: CallFilter,
-    /// That stand so.
+    /// State of the sessions.
     pub standing: Option<Standing>,
-    /// Only those behind this one.
+    /// Cursor: only those after it.
     pub after: Option<SessionPlace>,
-    /// At most so many.
+    /// Maximum number of results.
     pub max: usize,
 }
 
-/// Which calls are asked for.
+/// Query for calls.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CallsWanted {
     /// Of this session's call tree.
@@ -90,40 +90,40 @@ pub struct CallsWanted {
     /// Of the session itself, not of its tree.
     pub alone: bool,
     pub filter: CallFilter,
-    /// In their order, not the newest first. Of one tree alone.
+    /// Oldest first instead of newest first; of one tree only.
     pub oldest_first: bool,
-    /// Only those behind this one.
+    /// Cursor: only those after it.
     pub after: Option<CallPlace>,
-    /// At most so many.
+    /// Maximum number of results.
     pub max: usize,
 }
 
-/// A call's place among all: by when its call tree was last heard of, and in it by where it was judged first.
+/// Position of a call in a list: last activity of its call tree, then the `seq` of its first judgment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallPlace {
-    /// In microseconds since the Unix epoch; 0 in a list of one tree.
+    /// Microseconds since the Unix epoch; 0 in a list of one tree.
     pub last_us: i64,
-    /// Its call tree's root.
+    /// Root session of its call tree.
     pub root: String,
     pub seq: u64,
 }
 
-/// A part of a list, and what was looked through for it.
+/// A page of results, with the extent of the search.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Looked<T, P> {
     pub found: Vec<T>,
-    /// Behind which place the rest is, where there may be more.
+    /// Cursor to the rest, where there may be more.
     pub next: Option<P>,
-    /// What was heard of since then was looked through, in microseconds since the Unix epoch; none: all that is stored.
+    /// Start of the searched activity, in microseconds since the Unix epoch; none: everything stored was searched.
     pub since_us: Option<i64>,
-    /// Some arguments are sealed, and were not looked into.
+    /// Some arguments are encrypted, and were not searched.
     pub is_sealed: bool,
 }
 
-/// A call in short, as it was judged last, with what came of it.
+/// Summary of a call: its last judgment and its outcome.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CallLine {
-    /// Where it was judged first.
+    /// Position by its first judgment.
     pub place: CallPlace,
     pub session: String,
     pub parent: Option<String>,
@@ -134,7 +134,7 @@ pub struct CallLine {
     pub run: Option<String>,
     pub agent: Option<String>,
     pub tool: String,
-    /// Its arguments, or their beginning; none when they are past their term.
+    /// Arguments, possibly truncated; none after their retention period.
     pub arguments: Option<String>,
     pub first_at: Timestamp,
     pub rounds: u32,
@@ -166,7 +166,7 @@ pub struct Judgement {
     pub seq: u64,
     pub at: Timestamp,
     pub decision: Decision,
-    /// What the policy would have decided.
+    /// Decision of the policy, without shadow mode.
     pub would: Decision,
     pub rule: Option<String>,
     pub reason: Option<String>,
@@ -174,7 +174,7 @@ pub struct Judgement {
     pub attempt: Option<u32>,
     pub lease_until: Option<Timestamp>,
     pub approval: Option<String>,
-    /// When the question expires.
+    /// Expiry of the approval request.
     pub approval_until: Option<Timestamp>,
     pub policy: String,
     pub trace: Option<String>,
@@ -189,7 +189,7 @@ pub struct CallReport {
     pub failure: Option<FailureKind>,
     /// In one line.
     pub error: Option<String>,
-    /// Nobody reported; the lease ran out.
+    /// The outcome was inferred from the expired lease.
     pub by_lease: bool,
     pub duration_ms: Option<u64>,
     pub advice: Option<Advice>,
@@ -197,7 +197,7 @@ pub struct CallReport {
     pub trace: Option<String>,
 }
 
-/// What a person said of a call.
+/// An operation of a person on a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallAnswer {
     pub at: Timestamp,
@@ -206,11 +206,11 @@ pub struct CallAnswer {
     pub by: Option<String>,
     pub why: Option<String>,
     pub approved: bool,
-    /// Yes, with other arguments.
+    /// Approved with other arguments.
     pub edited: bool,
 }
 
-/// Everything that is stored of a call.
+/// All stored details of a call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WholeCall {
     pub line: CallLine,
@@ -218,16 +218,16 @@ pub struct WholeCall {
     pub justification: Option<String>,
     /// The answer of a success, as it is stored.
     pub result: Option<String>,
-    /// What the answer was, where only its beginning is stored.
+    /// Original size and digest of an answer that was truncated for storage.
     pub whole: Option<Whole>,
     /// The raw error of a failure.
     pub error: Option<String>,
-    /// The newest of them, oldest first.
+    /// The newest judgments, oldest first.
     pub judgements: Vec<Judgement>,
     pub reports: Vec<CallReport>,
     pub answers: Vec<CallAnswer>,
     /// Calls of its session that follow up on it.
     pub followed_by: Vec<String>,
-    /// As JSON objects, where they were asked for.
+    /// Raw rows as JSON objects, if requested.
     pub rows: Vec<String>,
 }

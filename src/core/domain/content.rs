@@ -1,11 +1,11 @@
-//! What arguments hold: content that somebody wrote, or no more than what to take, turn or press.
+//! Content class of arguments: composed text or payment data, or bare selections and positions.
 
 use super::json::Json;
 
-/// How much arguments say.
+/// Amount of content in arguments.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Content {
-    /// Fewer than two values, yes and no and places on a screen not counted.
+    /// Fewer than two values, not counting booleans and screen positions.
     #[default]
     Bare,
     /// Two values or more.
@@ -14,9 +14,9 @@ pub enum Content {
     Written,
 }
 
-/// Values that are read; further ones say nothing.
+/// Maximum number of values that are read; further ones are ignored.
 const VALUES_MAX: usize = 500;
-/// Where something stands on a screen or a page: what is pressed or scrolled there is no content.
+/// Keys of positions on a screen or a page: clicks and scrolls have no content.
 const PLACES: [&str; 22] = [
     "x",
     "y",
@@ -43,7 +43,7 @@ const PLACES: [&str; 22] = [
 ];
 /// Words of members that hold a currency.
 const CURRENCY: &str = "currency";
-/// Currencies that most payments are made in, and the most used signs.
+/// Currencies of most payments, and the most used signs.
 const CURRENCIES: [&str; 24] = [
     "usd", "eur", "gbp", "jpy", "cny", "chf", "cad", "aud", "nzd", "sek", "nok", "dkk", "pln", "czk", "huf", "inr",
     "brl", "mxn", "zar", "sgd", "hkd", "krw", "try", "ils",
@@ -60,7 +60,7 @@ struct Seen {
     has_line_break: bool,
 }
 
-/// What arguments hold.
+/// The content class of arguments.
 #[must_use]
 pub fn of(arguments: &Json) -> Content {
     let mut seen = Seen::default();

@@ -1,5 +1,5 @@
-//! What happens to a session from outside its calls: answers of people, phases, compactions, grants. Each is an event
-//! of its call tree, so that a judgement made without knowing it is made again.
+//! Control events: changes to a session from outside its calls, such as answers to approval requests, phases,
+//! compactions and grants. Each is an event of its call tree, so that a concurrent judgment conflicts and is repeated.
 
 use std::sync::Arc;
 
@@ -16,54 +16,54 @@ use super::{
     time::Timestamp,
 };
 
-/// Writes of one plan.
+/// Maximum number of writes in a plan.
 pub const PLAN_MAX: usize = 64;
 
-/// What somebody did to a session.
+/// Kind of a control event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Control {
-    /// A person answered the question that a call waits for.
+    /// A person answered an approval request.
     Answered {
-        /// The question.
+        /// Its id.
         approval_id: String,
         call_id: CallId,
-        /// Yes or no.
+        /// Approved or denied.
         answer: ApprovalStatus,
-        /// What the call is known again by.
+        /// Fingerprint of the call.
         fingerprint: Fingerprint,
-        /// The run of the tree's root in which it was answered, by the place of that run's first event.
+        /// The root's run in which it was answered, by the `seq` of that run's first event.
         root_run: u64,
-        /// What else a yes lets through.
+        /// Calls that an approval clears in addition.
         clears: Option<Clearance>,
-        /// What was approved instead of the call.
+        /// Call approved in its place.
         edit: Option<Box<Edit>>,
     },
-    /// A person said yes to a question that needs the yes of another one, too.
+    /// A person approved a request that needs another approval.
     Seconded {
-        /// The question.
+        /// Its id.
         approval_id: String,
         call_id: CallId,
-        /// The arguments that it is for, where they are others than those that were asked about.
+        /// The edited arguments of this approval, if any.
         edited: Option<Edited>,
     },
-    /// Who asked took the question back that a call waited for.
+    /// The requester withdrew an approval request.
     Withdrawn {
-        /// The question.
+        /// Its id.
         approval_id: String,
         call_id: CallId,
     },
-    /// The session entered a phase, perhaps with the order of the writes to come.
+    /// The session entered a phase, optionally with a plan of the writes to come.
     PhaseSet {
         phase: String,
-        /// The plan; none leaves the one there was.
+        /// The plan; none keeps the previous one.
         plan: Option<Vec<ToolName>>,
     },
     /// The model's context was compacted.
     Compacted,
-    /// An operator said what came of a call.
+    /// An operator settled the outcome of a call.
     OutcomeSettled {
         call_id: CallId,
-        /// What came of it.
+        /// The settled outcome.
         status: OutcomeStatus,
     },
     /// Calls were granted.
@@ -73,7 +73,7 @@ pub enum Control {
         /// The grant.
         id: String,
     },
-    /// A budget was raised, or what it was raised by was taken back.
+    /// A budget was raised, or a raise was withdrawn.
     BudgetRaised(Raise),
 }
 
@@ -104,50 +104,49 @@ impl Control {
     }
 }
 
-/// Somebody did something to a session.
+/// A control event of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Controlled {
-    /// Its place among the tree's events; the tree's version after it.
+    /// `seq` in its tree; equals the tree's version after it.
     pub seq: u64,
-    /// When, by the database's time.
+    /// Time, by the database's clock.
     pub at: Timestamp,
-    /// Whose session.
+    /// The session.
     pub session: SessionId,
-    /// Who did it; none when the plane or the asking call itself did. Read back, it is the name alone.
+    /// The actor; none for the server or the requesting call itself. Read back, only the name.
     pub by: Option<Actor>,
-    /// Why, in words.
+    /// Reason.
     pub reason: Option<String>,
-    /// What was done.
+    /// Operation.
     pub control: Control,
 }
 
-/// Arguments that a person chose instead of those that were asked about.
+/// Arguments that an approver chose in place of the requested ones.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Edited {
-    /// Of the tool and all of them, as they will execute.
+    /// Digest of the tool and all arguments, as they will execute.
     pub digest: ArgsDigest,
-    /// In canonical form, whole. Absent when read back into a call tree, and past their term.
+    /// Whole canonical form. Absent when read back into a call tree, and after the retention period.
     pub arguments: Option<Arc<str>>,
 }
 
-/// A person's yes to a call with other arguments: the call that was asked about never runs, and one with these does,
-/// once.
+/// A person's approval with edited arguments: the requested call never runs, and one with these arguments runs once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Edit {
-    /// The call as it was asked about.
+    /// Digest of the requested arguments.
     pub asked: ArgsDigest,
     pub edited: Edited,
-    /// Until when it may be used.
+    /// Expiry.
     pub until: Timestamp,
-    /// Under the policy that asked, by its version.
+    /// Version of the policy that required the approval.
     pub policy: String,
-    /// The rules that asked: what another one asks is another question.
+    /// The rules that required it; another rule needs another approval.
     pub rules: Vec<String>,
     /// True when it was used, as read back.
     pub is_used: bool,
 }
 
-/// What a person's yes lets through beyond the one call, and for how long.
+/// Scope and duration of the clearance that an approval gives beyond the one call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Clears {
     pub scope: ClearanceScope,
@@ -155,39 +154,39 @@ pub struct Clears {
     pub ttl_ms: u64,
 }
 
-/// Which calls of the tool are let through, all of the asking session.
+/// Calls of the tool that are cleared, within the requesting session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClearanceScope {
-    /// Those on the thing that the call names.
+    /// Those on the resource of the call.
     Resource,
     /// All.
     Tool,
 }
 
-/// Calls that no person is asked about any more, since one has said yes to them.
+/// Clearance: calls that need no further approval after one was approved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Clearance {
-    /// Whose calls.
+    /// Session.
     pub session: SessionId,
-    /// Of which tool.
+    /// Tool.
     pub tool: ToolName,
-    /// On which thing; any, when absent.
+    /// Resource; any, when absent.
     pub resource: Option<Resource>,
-    /// Until when.
+    /// Expiry.
     pub until: Timestamp,
-    /// Under the policy that asked, by its version.
+    /// Version of the policy that required the approval.
     pub policy: String,
-    /// The rules that asked: what another one asks is another question.
+    /// The rules that required it; another rule needs another approval.
     pub rules: Vec<String>,
 }
 
-/// True when both name one person or system: by another case nobody becomes somebody else.
+/// True when both name one person or system, regardless of case.
 #[must_use]
 pub fn is_same_name(one: &str, other: &str) -> bool {
     one.trim().to_lowercase() == other.trim().to_lowercase()
 }
 
-/// True when both are on one side: the same name, or one below the other, as a sub-agent's is (`planner/search`).
+/// True for the same name, or for one below the other, as a sub-agent's is (`planner/search`).
 #[must_use]
 pub fn is_same_side(one: &str, other: &str) -> bool {
     let (one, other) = (one.trim().to_lowercase(), other.trim().to_lowercase());
@@ -196,14 +195,14 @@ pub fn is_same_side(one: &str, other: &str) -> bool {
 }
 
 impl Controlled {
-    /// What a yes cleared: the thing, or none for all of the tool's calls, and until when.
+    /// The clearance of an approval: its resource (none: all of the tool's calls) and its expiry.
     #[must_use]
     pub fn clears(&self) -> Option<(Option<Resource>, Timestamp)> {
         let Control::Answered { clears: Some(clear), .. } = &self.control else { return None };
         Some((clear.resource.clone(), clear.until))
     }
 
-    /// What was approved instead of the call.
+    /// The edit of an approval.
     #[must_use]
     pub fn edit(&self) -> Option<&Edit> {
         let Control::Answered { edit, .. } = &self.control else { return None };
@@ -211,75 +210,75 @@ impl Controlled {
     }
 }
 
-/// Something to be done to a session.
+/// A command on a session.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Command {
-    /// Whose session.
+    /// The session.
     pub session: SessionId,
-    /// Who wants it.
+    /// The actor.
     pub by: Actor,
-    /// Why, in words.
+    /// Reason.
     pub reason: Option<String>,
-    /// What.
+    /// Operation.
     pub operation: Operation,
 }
 
-/// What is to be done.
+/// Operation of a command.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Operation {
-    /// Answer the question that a call waits for.
+    /// Answer an approval request.
     Answer {
-        /// The question.
+        /// Its id.
         approval_id: String,
-        /// Yes or no.
+        /// True to approve, false to deny.
         approve: bool,
-        /// What else a yes is to let through.
+        /// Additional clearance of an approval.
         clears: Option<Clears>,
-        /// With which arguments, where not with those of the call.
+        /// Edited arguments, if any.
         edited: Option<Edited>,
     },
-    /// Answer the question that a call waits for with yes, as the user of the agent's host did.
+    /// Approve a call's request on behalf of the user of the agent's host.
     HostApprove {
         /// The call.
         call_id: CallId,
     },
-    /// Take back the question that a call waits for.
+    /// Withdraw an approval request.
     Withdraw {
-        /// The question.
+        /// Its id.
         approval_id: String,
     },
-    /// Enter a phase, perhaps with the order of the writes to come.
+    /// Enter a phase, optionally with a plan of the writes to come.
     SetPhase {
         /// The phase.
         phase: String,
-        /// The plan; none leaves the one there was.
+        /// The plan; none keeps the previous one.
         plan: Option<Vec<ToolName>>,
     },
     /// The model's context was compacted.
     MarkCompacted,
-    /// Give calls.
+    /// Grant calls.
     Grant {
-        /// Names the grant.
+        /// Id of the grant.
         id: String,
-        /// For which tools.
+        /// Tools.
         tools: Pattern,
-        /// How many.
+        /// Number of calls.
         ceiling: u64,
-        /// For how long, in milliseconds.
+        /// Lifetime, in milliseconds.
         ttl_ms: u64,
     },
-    /// Take a grant back.
+    /// Revoke a grant.
     Revoke {
-        /// The grant.
+        /// Its id.
         id: String,
     },
     /// Raise a budget of the session's run, or of its call tree.
     RaiseBudget {
-        /// Which of the two.
+        /// Run or call tree.
         scope: Scope,
-        /// Of what.
+        /// Dimension.
         dimension: Dimension,
-        /// How much more than the policy's limit, in all; 0 takes back what was given before.
+        /// Total amount above the policy's limit; 0 withdraws the raise.
         extra: u64,
     },
 }

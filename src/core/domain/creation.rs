@@ -1,18 +1,17 @@
-//! What an agent made, remembered beyond its call tree: an agent that was restarted begins a new session, and does not
-//! know what it did before.
+//! Creations of an agent, kept beyond its call tree: a restarted agent has a new session without its history.
 
 use super::{finding::CallRef, fingerprint::Fingerprint, ids::AgentId, time::Timestamp};
 
-/// Whose creation, by which call.
+/// Key of a creation: the agent and the fingerprint of the call.
 pub type CreationKey = (AgentId, Fingerprint);
 
-/// A call that made something.
+/// A call that created something.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Creation {
     /// The call.
     pub call: CallRef,
-    /// When its result was reported.
+    /// Time of its report.
     pub at: Timestamp,
-    /// The name of what it made, where it gave one.
+    /// Name of the created thing, if the result has one.
     pub name: Option<String>,
 }

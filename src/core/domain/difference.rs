@@ -1,4 +1,4 @@
-//! What another policy would have decided of a call.
+//! Difference between a recorded decision and that of another policy.
 
 use std::fmt;
 
@@ -7,23 +7,23 @@ use super::{
     ids::{CallId, SessionId},
 };
 
-/// What becomes of a call by another policy.
+/// Kind of the difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum What {
-    /// It is allowed, and was not.
+    /// Now allowed.
     NewlyAllowed,
-    /// It was allowed, and a person is asked.
+    /// Was allowed, now needs approval.
     NewlyAsked,
-    /// It was allowed, and is told to wait.
+    /// Was allowed, now has to wait.
     NewlyDelayed,
-    /// It was allowed, and is refused.
+    /// Was allowed, now refused.
     NewlyRefused,
-    /// It was not allowed, and is not, but told so in another way.
+    /// Still not allowed, with another decision.
     OtherwiseRefused,
 }
 
 impl What {
-    /// For people and for programs.
+    /// Stable name.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -36,16 +36,16 @@ impl What {
     }
 }
 
-/// A call that is decided otherwise.
+/// A call with a different decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Example {
     /// Its session.
     pub session: SessionId,
     /// Its id.
     pub call_id: CallId,
-    /// What the old policy decides, and what the new one does.
+    /// The old policy's decision, and the new one's.
     pub decisions: (Decision, Decision),
-    /// The sentence of the rule that decides.
+    /// Message of the deciding rule.
     pub message: String,
 }
 

@@ -1,4 +1,4 @@
-//! SHA-256 of a text as it is. What a result comes to is [`super::answer`].
+//! SHA-256 of a text as it is; digests of results are in [`super::answer`].
 
 use sha2::Digest as _;
 
@@ -8,7 +8,7 @@ pub fn of_text(text: &str) -> String {
     in_hexadecimal(&sha2::Sha256::digest(text.as_bytes()))
 }
 
-/// Lowercase hexadecimal. `hex` makes it character by character, without knowing how many there will be.
+/// Lowercase hexadecimal, allocated once at its full length.
 #[must_use]
 pub fn in_hexadecimal(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(2 * bytes.len());

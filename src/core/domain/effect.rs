@@ -1,4 +1,4 @@
-//! What a call does to the world.
+//! Effect of a call: its kind, its resource, and the properties of its repetition.
 
 use std::fmt;
 
@@ -7,17 +7,17 @@ use super::{ids::Invalid, json::Json};
 /// The kind of an effect. `Unknown` is the default: guessing from names was wrong too often on recorded calls.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EffectKind {
-    /// Nobody declared it.
+    /// Not declared.
     #[default]
     Unknown,
-    /// Looks, and changes nothing.
+    /// Reads, and changes nothing.
     Read,
     /// Changes its resource.
     Write,
-    /// Looks again and again at something that changes by itself.
+    /// Reads repeatedly something that changes by itself.
     Poll,
-    /// Looks by running something (tests, a compiler): it changes nothing that others read, and its repetition is worth
-    /// little unless something changed.
+    /// Reads by running something (tests, a compiler): changes nothing that others read, and is worth repeating only
+    /// after a change.
     Check,
 }
 
@@ -25,7 +25,7 @@ impl EffectKind {
     /// Every kind, in the order of its stored code.
     pub const ALL: [Self; 5] = [Self::Unknown, Self::Read, Self::Write, Self::Poll, Self::Check];
 
-    /// True for what is declared to look, and to change nothing.
+    /// True for declared reads of any kind.
     #[must_use]
     pub const fn is_look(self) -> bool {
         matches!(self, Self::Read | Self::Poll | Self::Check)
@@ -44,7 +44,7 @@ impl EffectKind {
     }
 }
 
-/// A path-like name of a thing in the world: `order/42`. Two overlap when one is a prefix of the other, by whole parts.
+/// Path-like name of a resource: `order/42`. Two overlap when one is a prefix of the other, by whole segments.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Resource(Box<str>);
 
@@ -61,7 +61,7 @@ impl Resource {
         &self.0
     }
 
-    /// True for the name of one thing (`order/42`), not of a kind (`invoice`) or of something left open (`order/`).
+    /// True for one named resource (`order/42`), not a type (`invoice`) or an open path (`order/`).
     #[must_use]
     pub fn is_named(&self) -> bool {
         self.0.rsplit_once('/').is_some_and(|(kind, identity)| !kind.is_empty() && !identity.is_empty())
@@ -82,7 +82,7 @@ impl Resource {
     }
 }
 
-/// A resource with holes for arguments: `order/{order_id}`.
+/// Resource template with placeholders for arguments: `order/{order_id}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResourceTemplate(Vec<Part>);
 
@@ -102,7 +102,7 @@ impl fmt::Display for ResourceTemplate {
 }
 
 impl ResourceTemplate {
-    /// The arguments that fill its holes, in their order. None: it names a type, and no thing of that type.
+    /// The arguments of its placeholders, in order. Empty for a resource type.
     pub fn fields(&self) -> impl Iterator<Item = &str> {
         self.0.iter().filter_map(|part| match part {
             Part::Text(_) => None,
@@ -110,10 +110,10 @@ impl ResourceTemplate {
         })
     }
 
-    /// Reads a template; a hole names a top-level argument.
+    /// Parses a template; a placeholder names a top-level argument.
     ///
     /// # Errors
-    /// [`Invalid`] naming `field` for an empty template or a brace without its partner.
+    /// [`Invalid`] naming `field` for an empty template or an unbalanced brace.
     pub fn parse(field: &str, template: &str) -> Result<Self, Invalid> {
         if template.is_empty() {
             return Err(Invalid::new(field, "is empty"));
@@ -135,8 +135,8 @@ impl ResourceTemplate {
         Ok(Self(parts))
     }
 
-    /// The resource these arguments touch. It ends before the first hole that they leave open, and so overlaps with
-    /// everything that hole could have named.
+    /// The resource of these arguments. It ends before the first placeholder without a value, and so overlaps with
+    /// every value of it.
     #[must_use]
     pub fn fill(&self, arguments: &Json) -> Resource {
         let mut path = String::new();
@@ -154,7 +154,7 @@ impl ResourceTemplate {
     }
 }
 
-/// Who shares what a call has done, so that nobody among them does it again.
+/// Scope of duplicate protection: the sessions among which an effect is not repeated.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Share {
     /// A call tree.
@@ -171,26 +171,26 @@ impl Share {
     pub const ALL: [Self; 3] = [Self::Tree, Self::Agent, Self::Tenant];
 }
 
-/// How long an earlier answer of a declared read stands in for another.
+/// Freshness: how long a previous result of a declared read can replace a new one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Fresh {
-    /// As the policy says in general.
+    /// The policy's default.
     #[default]
     Usual,
-    /// So many milliseconds. With 0 it is read anew each time, unless a witness shows that nothing has changed.
+    /// Milliseconds. With 0 every call is executed, unless a witness shows that nothing has changed.
     For(u64),
-    /// Until this call tree writes what it reads: nobody else does.
+    /// Until this call tree writes the resource; there is no other writer.
     BySession,
-    /// For good: what it reads never changes.
+    /// Forever: the resource is immutable.
     Always,
 }
 
-/// What one call does to the world, after its arguments were looked at.
+/// Effect of one call, with its arguments.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Effect {
-    /// Reads, writes, polls, or nobody knows.
+    /// Kind.
     pub kind: EffectKind,
-    /// What it touches. Absent: anything.
+    /// Resource. Absent: any.
     pub resource: Option<Resource>,
     /// A write whose repetition harms: a payment, a message.
     pub once: bool,
@@ -200,45 +200,45 @@ pub struct Effect {
     pub key_honoured: bool,
     /// A write whose identical repetition is meant: scroll, append, take from a queue.
     pub repeatable: bool,
-    /// It is done in steps, as a line of a shell: that it failed does not say that nothing was done.
+    /// Executed in steps, like a line of a shell: a failure does not exclude partial effects.
     pub in_steps: bool,
-    /// Who shares it; the tenant, for `once`.
+    /// Scope of duplicate protection; the tenant, for `once`.
     pub share: Share,
 }
 
 impl Effect {
-    /// True for what has a row in the ledger. What is meant to be repeated is never looked up there.
+    /// True for effects with a ledger row. Declared repeatable ones have none.
     #[must_use]
     pub fn is_in_ledger(&self) -> bool {
         !self.repeatable && (self.kind == EffectKind::Write || self.share != Share::Tree)
     }
 
-    /// True for a write that may have happened although it failed, and of which that matters.
+    /// True for a write whose failure leaves open whether it happened, where that matters.
     #[must_use]
     pub fn may_have_happened(&self) -> bool {
         self.kind == EffectKind::Write && !self.idempotent
     }
 
-    /// True for what may have been done although it failed: a write, or what nobody has declared.
+    /// True for effects that may exist after a failure: of a write, or an undeclared call.
     #[must_use]
     pub fn may_have_acted(&self) -> bool {
         !self.kind.is_look() && !self.idempotent
     }
 
-    /// True for a write whose double execution would be a second change: nobody downstream knows it again. Its provider
-    /// does where it honours the idempotency key, and the execution `key_sent` received that.
+    /// True for a write whose second execution would be a second change. A provider that honors the idempotency key
+    /// prevents that if the execution received it (`key_sent`).
     #[must_use]
     pub fn is_unsafe_to_repeat(&self, key_sent: bool) -> bool {
         self.may_have_happened() && !(self.key_honoured && key_sent)
     }
 
-    /// True for a write of one named thing (`order/42`).
+    /// True for a write of one named resource (`order/42`).
     #[must_use]
     pub fn writes_a_named_thing(&self) -> bool {
         self.kind == EffectKind::Write && self.resource.as_ref().is_some_and(Resource::is_named)
     }
 
-    /// True when the resources of the two may be one thing; an absent resource is any.
+    /// True when the resources can be the same; an absent resource is any.
     #[must_use]
     pub fn overlaps(&self, other: &Self) -> bool {
         match (&self.resource, &other.resource) {

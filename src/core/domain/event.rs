@@ -1,4 +1,4 @@
-//! What happened in a call tree. A tree is the fold of its events; the store appends them and never changes one.
+//! Events of a call tree. A tree is the fold of its events; the store appends them and never changes one.
 
 use std::sync::Arc;
 
@@ -25,16 +25,16 @@ use super::{
     whole::Whole,
 };
 
-/// A call was judged. The same call_id may be judged again: after a wait, or as a repetition of itself.
+/// A judgment of a call. A call_id is judged again after a wait, or when it is sent again.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Judged {
-    /// Its place among the tree's events; the tree's version after it.
+    /// `seq` in its tree; equals the tree's version after it.
     pub seq: u64,
-    /// When, by the database's time.
+    /// Time, by the database's clock.
     pub at: Timestamp,
-    /// Whose call.
+    /// Session.
     pub session: SessionId,
-    /// Who started that session.
+    /// Parent session.
     pub parent: Option<SessionId>,
     /// How deep that session is nested; a root is 0.
     pub depth: u32,
@@ -42,16 +42,16 @@ pub struct Judged {
     pub run: Option<RunId>,
     /// The `seq` of the run's first event.
     pub run_from: u64,
-    /// True when the session was idle before, so that loops are weighed from here on.
+    /// True when the session was idle before: loop detection restarts here.
     pub resumes: bool,
-    /// Who asked.
+    /// Requesting agent.
     pub agent: Option<AgentId>,
-    /// For whom. Absent when read back.
+    /// User. Absent when read back.
     pub user: Option<UserId>,
-    /// In what program who asked runs. Absent when read back.
+    /// Host program. Absent when read back.
     pub host: Option<HostName>,
     pub call_id: CallId,
-    /// The n-th judgement of this call_id, from 1.
+    /// Number of the judgment of this call_id, from 1.
     pub round: u32,
     /// Shared by the calls of one model turn; the place of the first of them.
     pub batch: u64,
@@ -60,9 +60,9 @@ pub struct Judged {
     pub fingerprint: Fingerprint,
     /// For binding an approval or a call_id.
     pub args_digest: ArgsDigest,
-    /// What it does to the world.
+    /// Effect.
     pub effect: Effect,
-    /// The state of what it reads, before it runs.
+    /// Witness of the read resource, before execution.
     pub witness: Option<Witness>,
     /// The decision as applied.
     pub decision: Decision,
@@ -70,25 +70,25 @@ pub struct Judged {
     pub would: Decision,
     /// Why, when the policy did not simply allow.
     pub reason: Option<Reason>,
-    /// Everything the rules had to say.
+    /// All findings.
     pub findings: Arc<[Finding]>,
-    /// The permission given.
+    /// Permit.
     pub permit: Option<Permit>,
-    /// The question to a person.
+    /// Approval request.
     pub approval: Option<Box<Approval>>,
-    /// The tiers and grants that a permit used, as it leaves them.
+    /// State of the tiers and grants that the permit uses, after it.
     pub uses: Vec<Use>,
-    /// Fields whose values had another type and were read as the right one. Absent when read back.
+    /// Fields whose values were coerced. Absent when read back.
     pub coerced: Vec<String>,
-    /// What became of what the tool's last refusal said. Absent when read back.
+    /// Outcomes of the corrections that the tool's last refusal asked for. Absent when read back.
     pub self_corrections: Vec<SelfCorrection>,
-    /// True when the call is a way out, and is not charged.
+    /// True for a terminal call, which is not charged.
     pub terminal: bool,
     /// True when it repeats, under another call_id, a call that was told to wait: it is no further step.
     pub waited: bool,
     /// The failure that a permitted call follows up on.
     pub follow_up: Option<Box<FollowUp>>,
-    /// What the model used since the last call; booked whatever the decision was.
+    /// Model usage since the last call; booked for every decision.
     pub usage: Usage,
     /// True when the call was only reported, never asked for.
     pub observed: bool,
@@ -96,65 +96,65 @@ pub struct Judged {
     pub policy: Arc<str>,
     /// The arguments in canonical form. Absent when read back, but for open and failed calls.
     pub arguments: Option<Arc<str>>,
-    /// What the arguments look like. Absent when read back without them.
+    /// Shape of the arguments. Absent when read back without them.
     pub shape: Option<Arc<Shape>>,
     /// Why the agent wanted it. Absent when read back.
     pub justification: Option<String>,
 }
 
-/// A permitted call was reported on.
+/// A report on a permitted call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settled {
-    /// Its place among the tree's events; the tree's version after it.
+    /// `seq` in its tree; equals the tree's version after it.
     pub seq: u64,
-    /// When, by the database's time.
+    /// Time, by the database's clock.
     pub at: Timestamp,
-    /// Whose call.
+    /// Session.
     pub session: SessionId,
     pub call_id: CallId,
-    /// The place of the permit that this settles.
+    /// `seq` of the settled permit.
     pub permit_seq: u64,
-    /// What came of it.
+    /// Outcome.
     pub status: OutcomeStatus,
-    /// What went wrong.
+    /// Failure kind.
     pub failure: Option<FailureKind>,
-    /// The masked error, by which the same error is known again.
+    /// Masked error, for equality.
     pub error_signature: Option<String>,
-    /// What it answered.
+    /// Digest of the result.
     pub digest: Option<ResultDigest>,
-    /// The state of what it read, where that was the same before and after; the state that a write left.
+    /// Witness of a read, if unchanged across the execution; for a write: the state after it.
     pub witness: Option<Witness>,
-    /// True when later calls may depend on the answer, and it is remembered.
+    /// True when the result is remembered, because later calls may depend on it.
     pub kept: bool,
-    /// What loop rules read of the result, for a success.
+    /// Marks of a successful result, for loop rules.
     pub marks: Option<Arc<Marks>>,
-    /// True when it brought something new.
+    /// True for a new result.
     pub news: bool,
-    /// True when that was more than another name or number for what the call gave before.
+    /// True when it is more than another name or number in the previous result.
     pub progress: bool,
-    /// It did not succeed, and may have taken effect all the same.
+    /// Not a success, and the effect may exist.
     pub effect_open: bool,
     /// The execution received the idempotency key.
     pub key_sent: bool,
-    /// Nobody reported: a later attempt was told that what this one would make exists already.
+    /// Inferred success: a later attempt was told that its creation exists already.
     pub inferred: bool,
     /// Another attempt of the occurrence has succeeded as well.
     pub double_effect: bool,
-    /// What was advised.
+    /// Retry advice.
     pub advice: Option<Advice>,
-    /// For a failure: how the tool fared.
+    /// For a failure: health of the tool at that time.
     pub circumstances: Option<Circumstances>,
-    /// For a follow-up on a failure: it did not fail. Absent when it is none, or nobody can tell.
+    /// For a follow-up on a failure: success. Absent for other calls, and where undecidable.
     pub follow_up_ok: Option<bool>,
-    /// True when nobody reported: the lease ran out.
+    /// True when it was generated by the expired lease, without a report.
     pub by_lease: bool,
-    /// For `running`: until when the lease goes now.
+    /// For `running`: new expiry of the lease.
     pub lease_until: Option<Timestamp>,
     /// The revision of the call's ledger row after this; 0 when it has none.
     pub ledger_revision: u64,
     /// Model usage reported with it, and the call's actual cost.
     pub usage: Usage,
-    /// How long the call took, in milliseconds, by the caller's watch.
+    /// Duration, in milliseconds, by the caller's clock.
     pub duration_ms: Option<u64>,
     /// Does the answer hold everything there is?
     pub is_complete: Option<bool>,
@@ -166,17 +166,17 @@ pub struct Settled {
     pub result: Option<String>,
     /// Size of the whole answer, in bytes.
     pub result_bytes: Option<u64>,
-    /// What the stored answer was before it was cut; absent for one that is stored whole.
+    /// Original size and digest of an answer that was truncated for storage.
     pub whole: Option<Whole>,
-    /// What the stored answer says, in a few words. Absent when read back.
+    /// Gist of the stored answer. Absent when read back.
     pub gist: Option<Gist>,
-    /// The error in one line, without what is redacted.
+    /// The redacted error in one line.
     pub error_line: Option<Arc<str>>,
     /// The raw error, for people. Absent when read back.
     pub error_message: Option<String>,
 }
 
-/// What happened.
+/// Event of a call tree.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
     /// A call was judged.
@@ -188,7 +188,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// The event's place among its tree's events.
+    /// `seq` in its tree.
     #[must_use]
     pub fn seq(&self) -> u64 {
         match self {
@@ -209,21 +209,21 @@ impl Event {
     }
 }
 
-/// What one judgement or report changes: accepted whole, or not at all.
+/// Change of one judgment or report: accepted atomically.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Change {
-    /// What happened, in order; at least one event.
+    /// Events, in order; at least one.
     pub events: Vec<Event>,
-    /// What it changes in the ledger.
+    /// Changes of the ledger.
     pub ledger: Vec<LedgerChange>,
-    /// What it adds to shared counters.
+    /// Additions to shared counters.
     pub counters: Vec<CounterAdd>,
 }
 
-/// A change on its way to the store, with what it was decided on.
+/// A change with its precondition, on its way to the store.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Append {
-    /// Whose tree.
+    /// Tenant.
     pub tenant: TenantId,
     /// The tree, by its root session.
     pub root: SessionId,
@@ -237,11 +237,11 @@ pub struct Append {
     pub totals: Spent,
     /// Calls that are open after the change.
     pub open_calls: u32,
-    /// When somebody has to look after those.
+    /// Time of the next sweep that these calls need.
     pub due: Option<Timestamp>,
     /// Sessions that the change adds to the tree, outermost first: name, parent, depth.
     pub new_sessions: Vec<(SessionId, Option<SessionId>, u32)>,
-    /// The trace of who asked for it, where it is known.
+    /// Trace of the request, if known.
     pub trace: Option<TraceId>,
     pub change: Change,
 }
@@ -274,13 +274,13 @@ impl Append {
 }
 
 impl Judged {
-    /// The steps that it consumes. The store adds up the same from its rows.
+    /// The consumed steps, equal to the store's sum over its rows.
     #[must_use]
     pub fn steps(&self) -> u64 {
         u64::from(self.round == 1 && !self.terminal && !self.waited)
     }
 
-    /// The part of a judgement that follows from its proposal alone; the rest says "allowed, without a permit yet".
+    /// The fields of a judgment that its proposal determines; the others say ALLOW without a permit.
     #[must_use]
     pub fn of(proposal: &Proposal, seq: u64, at: Timestamp) -> Self {
         let request = &proposal.request;

@@ -1,6 +1,6 @@
-//! What went wrong with a tool call, as one of a closed set of kinds.
+//! Failure kinds: a closed set.
 
-/// The kind of a failure. `retry::classify` finds it; retry statistics are kept per kind.
+/// Kind of a failure. `retry::classify` determines it; retry statistics are kept per kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FailureKind {
     /// No answer within the time allowed.
@@ -11,11 +11,11 @@ pub enum FailureKind {
     Unavailable,
     /// The connection could not be made or broke.
     Network,
-    /// Somebody else holds or changed the thing: a lock, a version, a serialisation failure.
+    /// A lock, version or serialization conflict.
     Conflict,
     /// The caller's credentials are missing or wrong.
     Auth,
-    /// The caller is known, and may not.
+    /// The caller is authenticated, and not authorized.
     Permission,
     /// The thing asked for does not exist.
     NotFound,
@@ -23,9 +23,9 @@ pub enum FailureKind {
     InvalidArgument,
     /// A paid or daily allowance is spent: waiting seconds does not bring it back.
     QuotaExhausted,
-    /// The provider broke inside.
+    /// Internal error of the provider.
     Internal,
-    /// None of the above could be told from the error.
+    /// Unclassified.
     Other,
 }
 
@@ -71,7 +71,7 @@ impl FailureKind {
         Self::ALL.into_iter().find(|kind| kind.as_str() == name)
     }
 
-    /// True when such a failure may pass by itself: it says something about the tool, and not about the arguments.
+    /// True for transient kinds: they depend on the tool, not on the arguments.
     #[must_use]
     pub const fn may_pass(self) -> bool {
         use FailureKind::{Conflict, Internal, Network, RateLimited, Timeout, Unavailable};

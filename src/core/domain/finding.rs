@@ -1,21 +1,21 @@
-//! What a rule has to say about a call.
+//! Findings: objections and warnings of a rule about a call.
 
 use std::borrow::Cow;
 
 use super::{ids::CallId, ids::SessionId, reason::Reason, time::Timestamp, violation::Violation};
 
-/// What the agent is told, the mildest first.
+/// Decision on a call, the mildest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Decision {
-    /// Go.
+    /// Execute.
     Allow,
-    /// A person must approve.
+    /// Needs approval.
     Ask,
-    /// Not yet.
+    /// Wait, then ask again.
     Wait,
-    /// It has been done; here is the result.
+    /// Already done; here is the result.
     Reuse,
-    /// Not with these arguments in this state.
+    /// Refused with these arguments in this state.
     Deny,
     /// Tools are disabled; give the final answer.
     Stop,
@@ -39,10 +39,10 @@ impl Decision {
     }
 }
 
-/// How far a loop has gone.
+/// Escalation level of a loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
-    /// The model is told.
+    /// The model is warned.
     Warning,
     /// The call is refused.
     Critical,
@@ -74,32 +74,32 @@ pub struct CallRef {
     pub at: Timestamp,
 }
 
-/// What a rule objects to, or warns of.
+/// An objection or a warning of a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     /// The rule: its file's name.
     pub rule: Cow<'static, str>,
-    /// The strictest thing that this rule would say.
+    /// The decision that this rule requires.
     pub decision: Decision,
     /// The stable reason.
     pub reason: Reason,
     /// For loop detectors.
     pub level: Option<Level>,
-    /// What was counted, for loop detectors and budgets.
+    /// Counted value, for loop detectors and budgets.
     pub count: Option<u32>,
     /// For the model: what happened, why, what to do next. One line.
     pub message: String,
-    /// What to do next, alone.
+    /// Next step, alone.
     pub next_action: Option<String>,
-    /// What people are told instead of the message, where the model should not hear it: a fault of the policy.
+    /// Message for people in place of `message`, for faults of the policy that the model should not see.
     pub for_people: Option<String>,
-    /// For WAIT, and a REUSE that may be looked at again: how long from now, in milliseconds.
+    /// For WAIT and an expiring REUSE: milliseconds from now.
     pub retry_after_ms: Option<u64>,
-    /// The call whose result is handed back, or that a person approved with other arguments.
+    /// The call whose result is returned, or that a person approved with other arguments.
     pub reuse: Option<CallRef>,
-    /// What is wrong with the arguments, field by field.
+    /// Violations of the argument schema, per field.
     pub violations: Vec<Violation>,
-    /// False when the policy only wanted to know: recorded, not applied.
+    /// False in shadow mode: recorded, not applied.
     pub enforced: bool,
 }
 
@@ -126,7 +126,7 @@ impl<T: Into<String>> From<T> for Wording {
 }
 
 impl Finding {
-    /// A finding with the parts that all have.
+    /// A finding with the fields that every finding has.
     #[must_use]
     pub fn new(rule: &'static str, decision: Decision, reason: Reason, message: impl Into<Wording>) -> Self {
         let Wording { situation, next_step } = message.into();
@@ -154,7 +154,7 @@ impl Finding {
         self
     }
 
-    /// What happened, without what to do next.
+    /// The message without the next step.
     #[must_use]
     pub fn situation(&self) -> &str {
         let step = self.next_action.as_deref().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Hashes by which calls, arguments and executions are known again.
+//! Hashes that identify calls, arguments, results and executions.
 
 use std::{fmt, sync::LazyLock};
 
@@ -47,7 +47,7 @@ hash!(
     ResultDigest
 );
 hash!(
-    /// The key of a row in the ledger: who may execute this write, over all trees and replicas.
+    /// Key of a ledger row: the exclusion of a write's executions across trees and replicas.
     LedgerKey
 );
 
@@ -69,8 +69,7 @@ impl Fingerprint {
         Self(sha256("callgate/fingerprint/1", &[tool.as_str().as_bytes(), canonical.as_bytes()]))
     }
 
-    /// As a tenant has it, who may have a key of its own. What is made of it (keys of the ledger, idempotency keys)
-    /// cannot be guessed either then.
+    /// Under the tenant's key, if there is one; derived ledger and idempotency keys are then unguessable, too.
     #[must_use]
     pub fn keyed(self, hashing: &Hashing) -> Self {
         Self(hashing.of(self.0))
@@ -84,7 +83,7 @@ impl ArgsDigest {
         Self(sha256("callgate/args/1", &[tool.as_str().as_bytes(), all_arguments.as_bytes()]))
     }
 
-    /// As a tenant has it, who may have a key of its own.
+    /// Under the tenant's key, if there is one.
     #[must_use]
     pub fn keyed(self, hashing: &Hashing) -> Self {
         Self(hashing.of(self.0))
@@ -104,8 +103,8 @@ impl ResultDigest {
         Self(sha256("callgate/error/1", &[kind.as_bytes(), signature.as_bytes()]))
     }
 
-    /// As a tenant has it, who may have a key of its own. That of an empty result stays: how long a result is, is no
-    /// secret, and rules know emptiness by it.
+    /// Under the tenant's key, if there is one. Digests of empty results stay unkeyed: their length is no secret, and
+    /// rules compare them.
     #[must_use]
     pub fn keyed(self, hashing: &Hashing) -> Self {
         let keyed = hashing.of(self.0);
@@ -113,12 +112,12 @@ impl ResultDigest {
     }
 }
 
-/// The digest of a witness: an opaque value by which a caller's program knows the state of what a look reads.
+/// Digest of a witness: an opaque value of the caller's program for the state of a read resource.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Witness(pub [u8; 16]);
 
 impl Witness {
-    /// The digest of that value, as a tenant has it, who may have a key of its own.
+    /// The digest of that value, under the tenant's key, if there is one.
     #[must_use]
     pub fn of(value: &str, hashing: &Hashing) -> Self {
         let whole = hashing.of(sha256("callgate/witness/1", &[value.as_bytes()]));
@@ -137,13 +136,13 @@ static EMPTY: LazyLock<[ResultDigest; 5]> = LazyLock::new(|| {
     ["", "null", "[]", "{}", "\"\""].map(|nothing| Answer::of(nothing, &[], Timestamp::default()).digest)
 });
 
-/// True for the digest of a result that is empty, in one of the ways in which tools say so.
+/// True for the digest of an empty result, in any of the usual forms.
 #[must_use]
 pub fn is_of_nothing(digest: &ResultDigest) -> bool {
     EMPTY.contains(digest)
 }
 
-/// Within what bounds one execution of a write excludes another.
+/// Exclusion scope of an execution of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach<'a> {
     /// One call tree.
@@ -165,7 +164,7 @@ impl Reach<'_> {
     }
 }
 
-/// The bit of a ledger key's first byte that says whether it reaches beyond a tree.
+/// Bit of a ledger key's first byte that marks a scope beyond one tree.
 const SHARED: u8 = 0x80;
 
 impl LedgerKey {
@@ -177,15 +176,15 @@ impl LedgerKey {
         Self(key)
     }
 
-    /// True when more than one call tree may ask for this row.
+    /// True when several call trees can use this row.
     #[must_use]
     pub const fn is_shared(&self) -> bool {
         self.0[0] & SHARED != 0
     }
 }
 
-/// The key sent with an execution, so that the tool's provider can recognise a retry: 32 hexadecimal characters, the
-/// same over all attempts of one occurrence. The model neither sees nor makes it.
+/// The idempotency key of an execution: 32 hexadecimal characters, constant over all attempts of one occurrence, so
+/// that the provider can detect retries. The model neither sees nor creates it.
 #[must_use]
 pub fn idempotency_key(tenant: TenantId, reach: Reach<'_>, fingerprint: &Fingerprint, occurrence: u64) -> String {
     let parts: [&[u8]; 4] = [&tenant.0.to_be_bytes(), &reach.bytes(), &fingerprint.0, &occurrence.to_be_bytes()];

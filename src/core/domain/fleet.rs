@@ -1,4 +1,4 @@
-//! A fleet at a glance.
+//! Fleet overview: counts of decisions, waits, halts and health per minute.
 
 use super::{
     budget::{Budgets, Dimension, Scope},
@@ -10,7 +10,7 @@ use super::{
 /// A minute, in milliseconds.
 pub const MINUTE_MS: i64 = 60_000;
 
-/// Judgements, by decision.
+/// Number of judgments per decision.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Decided([u64; Decision::ALL.len()]);
 
@@ -32,13 +32,13 @@ impl Decided {
     }
 }
 
-/// A question to a person, as far as it matters when it was open.
+/// Lifetime of an approval request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asked {
-    /// The session that waits for the answer.
+    /// Waiting session.
     pub session: String,
     pub at: Timestamp,
-    /// When it is over: answered, taken back or expired.
+    /// Time at which it was answered, withdrawn or expired.
     pub until: Timestamp,
 }
 
@@ -50,7 +50,7 @@ impl Asked {
     }
 }
 
-/// Calls that run, and who made one lately.
+/// Running calls and active call trees.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Calling {
     /// Permits without an outcome.
@@ -61,7 +61,7 @@ pub struct Calling {
     pub active_trees: u64,
 }
 
-/// What is wrong with a tool.
+/// Health problem of a tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolTrouble {
     pub tool: String,
@@ -69,11 +69,11 @@ pub struct ToolTrouble {
     pub failures: u32,
     /// Since the first of them.
     pub failing_since: Option<Timestamp>,
-    /// Why everybody leaves it alone, and until when.
+    /// Cause and end of its open circuit.
     pub cooldown: Option<(FailureKind, Timestamp)>,
 }
 
-/// A budget that is nearly used up.
+/// A budget near its limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BudgetUsed {
     pub scope: Scope,
@@ -84,10 +84,10 @@ pub struct BudgetUsed {
     pub limit: u64,
 }
 
-/// The share of a limit that is used once it is near its end, in percent.
+/// Usage of a limit from which it counts as near, in percent.
 pub const NEAR_PERCENT: u64 = 80;
 
-/// The limits that many sessions share, of the given scopes.
+/// The shared limits of the given scopes.
 #[must_use]
 pub fn shared_limits(budgets: &Budgets, scopes: &[Scope]) -> Vec<(Scope, Dimension, u64)> {
     let of = |scope: &Scope| {
@@ -97,14 +97,14 @@ pub fn shared_limits(budgets: &Budgets, scopes: &[Scope]) -> Vec<(Scope, Dimensi
     scopes.iter().flat_map(of).collect()
 }
 
-/// What refusals have saved.
+/// Savings by refusals.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Saved {
-    /// Answered from memory.
+    /// Calls answered with a previous result.
     pub reused: u64,
     pub denied: u64,
     pub stopped: u64,
-    /// Of those answered from memory: how many repeat a call whose cost is known, and that.
+    /// Those among `reused` with a known cost, and that cost.
     pub priced: u64,
     pub cost_micros: u64,
     /// The same of tokens.
@@ -113,7 +113,7 @@ pub struct Saved {
 }
 
 impl Saved {
-    /// Both together.
+    /// The sum of both.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self {
@@ -128,11 +128,11 @@ impl Saved {
     }
 }
 
-/// A minute of a fleet.
+/// Counts of one minute.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Minute {
     pub start: Timestamp,
-    /// Of the one that has only begun: now.
+    /// End of the minute; now, for the current one.
     pub end: Timestamp,
     pub decided: Decided,
     /// Questions that were open at its end.
@@ -145,35 +145,35 @@ pub struct Minute {
     pub stopped: u64,
     /// Halts that held at its end.
     pub halts: u64,
-    /// What refusals saved within it; none where that is not counted yet.
+    /// Savings within it; none while not counted yet.
     pub saved: Option<Saved>,
-    /// What this server saw in it; none where it did not look.
+    /// In-memory metrics of this replica; none where it took none.
     pub seen: Seen,
 }
 
-/// What one server saw of a fleet within a minute. It is in no row, so that nothing is known of a minute in which the
-/// server did not run.
+/// In-memory metrics of one replica for one minute. They are not stored: minutes in which the replica did not run have
+/// none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// The most tools that were left alone at once.
+    /// Maximum number of open circuits.
     pub cooling: Option<u64>,
-    /// Budgets that were near their end, when it counted them.
+    /// Number of budgets near their limit, if counted.
     pub near_budgets: Option<u64>,
-    /// How it was itself.
+    /// Load of the replica.
     pub plane: Option<PlaneMinute>,
 }
 
-/// How a server was within a minute, at its worst.
+/// Peak load of a replica within a minute.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PlaneMinute {
-    /// Evaluates that it judged at once, and that waited for their turn.
+    /// Evaluates in execution and in the queue.
     pub judging: u64,
     pub waiting: u64,
-    /// Changes that waited for a commit.
+    /// Changes that wait for a commit.
     pub uncommitted: u64,
-    /// The slowest answer of the database to a small question, in milliseconds; none where there was no answer.
+    /// Slowest health query, in milliseconds; none where all failed.
     pub database_ms: Option<u64>,
-    /// Such questions to which it gave no answer.
+    /// Failed health queries.
     pub unanswered: u64,
 }
 
@@ -186,14 +186,14 @@ pub struct Span {
 }
 
 impl Span {
-    /// Did it hold then?
+    /// True when it held at that time.
     #[must_use]
     pub fn covers(&self, at: Timestamp) -> bool {
         self.from <= at && self.until.is_none_or(|until| at < until)
     }
 }
 
-/// A fleet at one moment.
+/// The overview at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Fleet {
     pub at: Timestamp,
@@ -211,9 +211,9 @@ pub struct Fleet {
     pub tools: Vec<ToolTrouble>,
     pub budgets: Vec<BudgetUsed>,
     pub saved: Saved,
-    /// What was saved is counted from then, until then.
+    /// Time range of the savings.
     pub saved_from: Timestamp,
     pub saved_until: Timestamp,
-    /// How long the database took, in milliseconds.
+    /// Duration of the queries, in milliseconds.
     pub database_ms: u64,
 }

@@ -1,4 +1,4 @@
-//! Whose data is forgotten or given out, and what replicas know them by once they are forgotten.
+//! Erasure and export of a subject's data, and the salted marks by which replicas recognize erased names.
 
 use sha2::{Digest as _, Sha256};
 
@@ -7,22 +7,22 @@ use super::{
     time::Timestamp,
 };
 
-/// Shortest name that is looked for inside of longer texts, in bytes; a shorter one is part of too many words.
+/// Minimum length, in bytes, of a name that is searched inside longer texts; shorter ones are part of too many words.
 pub const WORD_BYTES_MIN: usize = 4;
 
-/// Whose data it is.
+/// Subject of an erasure or export.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Whom {
     /// A session.
     Session(SessionId),
     /// An agent.
     Agent(AgentId),
-    /// A person whom agents worked for.
+    /// A user whom agents worked for.
     User(UserId),
 }
 
 impl Whom {
-    /// What they are, in a word.
+    /// Kind of the subject.
     #[must_use]
     pub const fn kind(&self) -> &'static str {
         match self {
@@ -32,7 +32,7 @@ impl Whom {
         }
     }
 
-    /// Their name.
+    /// Name of the subject.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
@@ -42,45 +42,45 @@ impl Whom {
         }
     }
 
-    /// True when a text names them, in whatever case. What is kept of a forgetting must not.
+    /// True when a text contains the name, regardless of case. Records of an erasure must not.
     #[must_use]
     pub fn is_named_in(&self, text: &str) -> bool {
         holds(text, self.name())
     }
 }
 
-/// True when `text` has `name` in it, in whatever case; a short one only when it is all of it.
+/// True when `text` contains `name`, regardless of case; equality is needed for a short one.
 #[must_use]
 pub fn holds(text: &str, name: &str) -> bool {
     let (text, name) = (text.to_lowercase(), name.to_lowercase());
     if name.len() < WORD_BYTES_MIN { text == name } else { text.contains(&name) }
 }
 
-/// How far a forgetting has come.
+/// Progress of an erasure.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Forgot {
     /// Call trees that were deleted.
     pub trees: u64,
     /// Their sessions.
     pub sessions: u64,
-    /// What else had their name: counters, halts, entries of the audit, notes.
+    /// Other records with the name: counters, halts, audit entries, notifications.
     pub others: u64,
-    /// How much of all there is has been looked through, in percent.
+    /// Progress, in percent.
     pub percent: u8,
 }
 
-/// One run of forgetting: what its marks are salted with, and the name that stands where one was.
+/// One erasure run: the salt of its marks, and the pseudonym that replaces the name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run {
     /// Kept with the marks.
     pub salt: Vec<u8>,
-    /// In the ledger's rows that stay.
+    /// Pseudonym in the ledger rows that remain.
     pub nobody: String,
-    /// When it began: what is done in their name from then on is new.
+    /// Start; later data under the name is new.
     pub at: Timestamp,
 }
 
-/// What a replica is told of a name that was forgotten.
+/// Salted mark of an erased name, as distributed to replicas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Mark(pub i64);
 
@@ -97,18 +97,18 @@ impl Mark {
     }
 }
 
-/// Names that were forgotten together.
+/// Marks of names that were erased together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Marks {
-    /// Whose they were.
+    /// Tenant.
     pub tenant: TenantId,
-    /// Tells these from others.
+    /// Unique id.
     pub id: i64,
-    /// What they are salted with.
+    /// Salt.
     pub salt: Vec<u8>,
-    /// One a name.
+    /// One mark per name.
     pub marks: Vec<Mark>,
-    /// When.
+    /// Time.
     pub at: Timestamp,
 }
 

@@ -1,6 +1,5 @@
-//! Calls in a few words: what they were asked with and what they gave, so that they can be told from each other when
-//! their texts are gone. What the policy's redaction leaves out never stands in one: a result comes here as it is
-//! stored.
+//! Gists: short summaries of arguments and results that distinguish calls after their texts are gone. They contain
+//! nothing redacted: a result arrives as it is stored.
 
 use std::borrow::Cow;
 
@@ -9,29 +8,28 @@ use super::{
     redaction::{REDACTED, Redaction, Secrets},
 };
 
-/// Longest text of one value, in characters.
+/// Maximum length of one value, in characters.
 const VALUE_MAX: usize = 60;
-/// Names that are given of a list.
+/// Maximum number of names from a list.
 const NAMES_MAX: usize = 3;
-/// Longest plain text that is given in full, in characters.
+/// Maximum length of a plain text that is included whole, in characters.
 const TEXT_MAX: usize = 80;
-/// Keys that name the thing itself, the best first.
+/// Keys of a thing's identity, the best first.
 const IDENTITIES: [&str; 7] = ["id", "uuid", "key", "number", "name", "url", "path"];
-/// Ids of an answer, not of what it is about.
+/// Ids of the response, not of its subject.
 const OF_THE_ANSWER: [&str; 4] = ["request_id", "trace_id", "correlation_id", "span_id"];
 
-/// What came of a success, in a few words.
+/// Summary of a success.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Gist {
-    /// The names of what it may have made: those of its result that its arguments do not hold.
+    /// Names of possible creations: those of the result that its arguments do not hold.
     pub made: Option<String>,
-    /// What the result says.
+    /// Summary of the result.
     pub says: String,
 }
 
 impl Gist {
-    /// The gist of a result that was asked for with these canonical arguments. `read` is the result as JSON, if it is
-    /// that.
+    /// The gist of the result of a call with these canonical arguments. `read` is the result as JSON, if it parses.
     #[must_use]
     pub fn of(result: &str, read: Option<&Json>, arguments: Option<&str>) -> Self {
         let made = read.and_then(|value| made(value, arguments));
@@ -78,8 +76,8 @@ fn in_one_line(text: &str) -> Cow<'_, str> {
     text.split_whitespace().collect::<Vec<_>>().join(" ").into()
 }
 
-/// True for a result that says nothing: empty, or an object whose lists are all empty and that counts nothing. `read`
-/// is the result as JSON, if it is that.
+/// True for an empty result: no text, or an object whose lists are all empty and that counts nothing. `read` is the
+/// result as JSON, if it parses.
 #[must_use]
 pub fn is_empty(result: &str, read: Option<&Json>) -> bool {
     if matches!(result.trim(), "" | "null" | "[]" | "{}" | "\"\"") {
@@ -111,7 +109,7 @@ fn of_value(value: &Json) -> String {
     }
 }
 
-/// The one list that an answer is about: `{"results": […], "total": 2}`.
+/// The only list of an answer: `{"results": […], "total": 2}`.
 fn only_list(members: &[(String, Json)]) -> Option<&[Json]> {
     let mut lists = members.iter().filter_map(|(_, value)| match value {
         Json::Array(items) => Some(items.as_slice()),
@@ -132,7 +130,7 @@ fn list(items: &[Json]) -> String {
     if names.is_empty() { count } else { format!("{count}: {}{more}", names.join(", ")) }
 }
 
-/// The place of a key among those that name a thing.
+/// Rank of a key among those of an identity.
 fn identity(key: &str) -> Option<usize> {
     if OF_THE_ANSWER.iter().any(|name| name.eq_ignore_ascii_case(key)) {
         return None;
@@ -164,7 +162,7 @@ fn is_scalar(value: &Json) -> bool {
     matches!(value, Json::Bool(_) | Json::Number(_) | Json::String(_))
 }
 
-/// The names of what an answer is about, when the arguments did not hold them.
+/// The identities in an answer that the arguments did not hold.
 fn made(value: &Json, arguments: Option<&str>) -> Option<String> {
     let Json::Object(members) = value else { return None };
     let about = |members: &[(String, Json)]| {
@@ -214,7 +212,7 @@ fn short(value: &Json, max: usize) -> String {
     }
 }
 
-/// Quotes only where a text could be taken for more than itself.
+/// Quoted only where ambiguous without.
 fn scalar(value: &Json, max: usize) -> String {
     match value {
         Json::String(text) if text == REDACTED => text.clone(),

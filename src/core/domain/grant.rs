@@ -1,4 +1,4 @@
-//! What has been given out of a tier: grants of calls, and the pace at which they go.
+//! Grants of calls and rate limits, with their use.
 
 use std::sync::Arc;
 
@@ -9,73 +9,72 @@ use super::{
     time::Timestamp,
 };
 
-/// Grants that a call tree holds at once.
+/// Maximum number of grants of a call tree.
 pub const GRANTS_MAX: usize = 64;
 
-/// Calls of some tools, given to a session and its sub-agents by a person or a system.
+/// Calls of some tools, granted to a session and its sub-agents by a person or a system.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
-    /// Names it.
+    /// Id.
     pub id: String,
-    /// Who gave it.
+    /// Grantor.
     pub by: String,
-    /// To whom; sub-agents of that session may use it too.
+    /// Session; its sub-agents may use the grant, too.
     pub session: SessionId,
-    /// For which tools.
+    /// Tools.
     pub tools: Pattern,
-    /// How many calls.
+    /// Maximum number of calls.
     pub ceiling: u64,
-    /// Until when.
+    /// Expiry.
     pub expires_at: Timestamp,
 }
 
 impl Grant {
-    /// The name under which its use is counted.
+    /// Key of its use.
     #[must_use]
     pub fn key(&self) -> String {
         format!("grant:{}", self.id)
     }
 }
 
-/// How far one tier or grant has been used by a call tree, as the last permitted call left it.
+/// Use of one tier or grant by a call tree, after its last permitted call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Use {
-    /// What is used: `tier:writes`, `grant:…`.
+    /// Key: `tier:writes`, `grant:…`.
     pub key: String,
-    /// When it was used first.
+    /// First use.
     pub opened_at: Timestamp,
-    /// Permitted calls since.
+    /// Permitted calls since then.
     pub used: u64,
     /// For a rate limit: the calls of the last window, oldest first.
     pub recent: Vec<Burst>,
 }
 
-/// Calls that came close together.
+/// Calls in quick succession, counted as one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Burst {
-    /// When the first of them was permitted.
+    /// Time of the first permit.
     pub first: Timestamp,
-    /// When the last of them was.
+    /// Time of the last permit.
     pub last: Timestamp,
-    /// How many.
+    /// Number of calls.
     pub calls: u64,
 }
 
-/// So many calls in so long a time: never more, whenever the time is begun.
+/// Rate limit: calls per sliding window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {
-    /// Calls.
+    /// Maximum number of calls.
     pub calls: u64,
-    /// In this time, in milliseconds.
+    /// Length of the window, in milliseconds.
     pub per_ms: u64,
 }
 
-/// Parts that a rate's time is counted in: what came within one of them is one burst, and is counted until its last
-/// call is too old.
+/// Parts of a window: calls within one of them form one burst, which counts until its last call leaves the window.
 const PARTS: u64 = 16;
 
 impl Rate {
-    /// How long a call must wait, in milliseconds, after those of `recent`; 0 when it may go.
+    /// The wait, in milliseconds, after the calls of `recent`; 0 when the call may go.
     #[must_use]
     pub fn wait_ms(self, recent: &[Burst], now: Timestamp) -> u64 {
         let mut left = self.calls;
@@ -88,7 +87,7 @@ impl Rate {
         0
     }
 
-    /// The calls of the last window, once one more is permitted.
+    /// The calls of the window, one more included.
     #[must_use]
     pub fn after(self, recent: &[Burst], now: Timestamp) -> Vec<Burst> {
         let mut recent: Vec<Burst> = recent.iter().filter(|burst| self.counts(burst, now)).copied().collect();
@@ -103,14 +102,14 @@ impl Rate {
         now.since_ms(burst.last) < self.per_ms
     }
 
-    /// The part of this time that `at` lies in, counted from the epoch, and the milliseconds that it has.
+    /// The part of the window that contains `at`, counted from the epoch, and the length of a part, in milliseconds.
     fn part(self, at: Timestamp) -> (i64, i64) {
         let part_ms = i64::try_from(self.per_ms.div_ceil(PARTS).max(1)).unwrap_or(i64::MAX);
         (at.as_millis().div_euclid(part_ms), part_ms)
     }
 }
 
-/// Who shares a rate.
+/// Sharing scope of a rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Per {
     /// A session with its sub-agents.
@@ -121,18 +120,18 @@ pub enum Per {
     Tenant,
 }
 
-/// How fast calls may come.
+/// Rate limit of a tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RateLimit {
-    /// How many in what time.
+    /// Calls per window.
     pub rate: Rate,
-    /// Shared by whom.
+    /// Sharing scope.
     pub per: Per,
 }
 
 impl RateLimit {
-    /// The shared counters of a tier's rate, the present part of its time first and then those before it that still
-    /// count; none for one per session, and for a call without an agent.
+    /// The shared counters of a tier's rate: the current part of the window, then the previous parts that still count.
+    /// None for a rate per session, and for a call without an agent.
     #[must_use]
     pub fn counters(&self, tier: &str, agent: Option<&AgentId>, now: Timestamp) -> Vec<CounterKey> {
         let agent = match (self.per, agent) {
@@ -151,7 +150,7 @@ impl RateLimit {
         (0..=i64::try_from(PARTS).unwrap_or(0)).map(|back| key(present - back)).collect()
     }
 
-    /// How long a call must wait, in milliseconds, when `used` says what each of the counters holds; 0 when it may go.
+    /// The wait, in milliseconds, given the values `used` of these counters; 0 when the call may go.
     #[must_use]
     pub fn shared_wait_ms(&self, used: &[u64], now: Timestamp) -> u64 {
         let (present, part_ms) = self.rate.part(now);
@@ -179,7 +178,7 @@ mod tests {
         Timestamp::from_millis(1_700_000_000_000).plus_ms(ms)
     }
 
-    /// When calls go that are tried at these times.
+    /// Times at which calls go that are tried at the given times.
     fn gone(rate: Rate, tried: impl IntoIterator<Item = u64>) -> Vec<u64> {
         let (mut recent, mut gone) = (Vec::new(), Vec::new());
         for ms in tried {

@@ -1,14 +1,14 @@
-//! The kill switch: what is halted, for whom.
+//! Kill switch: halts of a session, an agent, a tool or a tenant.
 
 use super::{
     ids::{AgentId, SessionId, ToolName},
     time::Timestamp,
 };
 
-/// Halts that hold at once for one tenant.
+/// Maximum number of active halts per tenant.
 pub const HALTS_MAX: usize = 1_000;
 
-/// What a halt stops.
+/// Target of a halt.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Halted {
     /// One session and all sub-agents below it.
@@ -45,7 +45,7 @@ impl Halted {
         }
     }
 
-    /// The name of what is halted; empty for the tenant.
+    /// The name of the target; empty for the tenant.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
@@ -57,15 +57,15 @@ impl Halted {
     }
 }
 
-/// A halt that holds until somebody resumes.
+/// A halt, active until resumed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Halt {
-    /// What is halted.
+    /// Target.
     pub what: Halted,
-    /// Who halted it.
+    /// Actor.
     pub by: String,
-    /// Why, for the model and for people; may be empty.
+    /// Reason, for the model and for people; may be empty.
     pub reason: String,
-    /// Since when.
+    /// Start.
     pub at: Timestamp,
 }

@@ -1,6 +1,5 @@
-//! Whether what calls and results are known again by can be guessed. Hashes without a key can, where few values are
-//! possible: whoever reads them tries them all. A tenant with a key for it has each hashed once more, under that key
-//! (docs/security.md#encryption-at-rest).
+//! Keyed hashing of fingerprints, digests and witnesses. Unkeyed hashes of low-entropy values can be brute-forced. With
+//! a key of the tenant each is hashed once more, with HMAC (docs/security.md#encryption-at-rest).
 
 use std::fmt;
 
@@ -9,11 +8,11 @@ use sha2::{Digest as _, Sha256};
 
 use super::digest::in_hexadecimal;
 
-/// How a tenant's values are hashed: without a key, unless there is one.
+/// Hashing of a tenant: unkeyed by default.
 #[derive(Clone, Default)]
 pub struct Hashing(Option<Hmac<Sha256>>);
 
-/// Tells keys apart without giving any away.
+/// Public identifier of a key that reveals nothing about it.
 pub type KeyMark = [u8; 8];
 
 impl Hashing {
@@ -38,7 +37,7 @@ impl Hashing {
         in_hexadecimal(&self.of(Sha256::digest(text.as_bytes()).into()))
     }
 
-    /// Tells this key from others; none where there is none.
+    /// The identifier of this key; none without a key.
     #[must_use]
     pub fn mark(&self) -> Option<KeyMark> {
         // Of another length than any hash.
@@ -62,7 +61,7 @@ mod tests {
         ids::ToolName,
     };
 
-    /// What somebody who reads the table can work out of the stored hash of a PIN.
+    /// PINs recovered by brute force from a stored hash.
     fn guessed(hashing: &Hashing) -> [Option<String>; 4] {
         let tool = ToolName::parse("tool", "unlock").expect("valid");
         let arguments = |pin: u32| format!(r#"{{"pin":"{pin:04}"}}"#);

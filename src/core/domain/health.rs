@@ -1,5 +1,5 @@
-//! How a tool fares for all sessions of a tenant: the streak of failures, the cooldown, the allowance for retries. One
-//! replica sees its own calls at once and the others' within two seconds.
+//! Health of a tool across all sessions of a tenant: failure streak, circuit breaker, retry budget. A replica sees its
+//! own calls at once, those of others within two seconds.
 
 use super::{
     failure::FailureKind,
@@ -8,27 +8,28 @@ use super::{
     time::Timestamp,
 };
 
-/// Failures in a row that are still nothing but bad luck (docs/learning.md#failures-and-follow-ups).
+/// Maximum failure streak that is still ignored (docs/learning.md#failures-and-follow-ups).
 pub const FAILURES_FEW: u32 = 2;
-/// How long a tool fails before it counts as down, in milliseconds (docs/learning.md#failures-and-follow-ups).
+/// Duration of a failure streak after which a tool counts as down, in milliseconds
+/// (docs/learning.md#failures-and-follow-ups).
 pub const DOWN_AFTER_MS: u64 = 60_000;
 /// Half-life of the share of failed calls, in milliseconds (docs/learning.md#the-logistic-layer).
 const SHARE_HALF_LIFE_MS: f64 = 120_000.0;
-/// A cooldown that nobody has probed is forgotten after this time, in milliseconds.
+/// Time after which an open circuit without a probe is dropped, in milliseconds.
 const COOLDOWN_FORGOTTEN_MS: u64 = 600_000;
-/// How long a call that finds out is waited for, in milliseconds.
+/// Lease of a half-open circuit's probe call, in milliseconds.
 pub const PROBE_CALL_MS: u64 = 30_000;
-/// Longest time that a retry made to learn is waited for, in milliseconds.
+/// Maximum lease of an exploratory retry, in milliseconds.
 const PROBE_MS: u64 = 600_000;
 
-/// How many retries a tool may be given, over all sessions: a share of its calls, and some whatever they are.
+/// Retry budget of a tool across all sessions: a share of its calls, plus a constant rate.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RetryAllowance {
-    /// Retries for each permitted call.
+    /// Retries per permitted call.
     pub share: f64,
-    /// Retries for each minute.
+    /// Retries per minute.
     pub per_minute: f64,
-    /// Retries that can be saved up; what a tool begins with.
+    /// Capacity of the budget, and its initial value.
     pub max: f64,
 }
 
@@ -38,31 +39,31 @@ impl Default for RetryAllowance {
     }
 }
 
-/// A tool that everybody leaves alone for a while.
+/// Open circuit of a tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cooldown {
-    /// What went wrong.
+    /// Failure kind that opened it.
     pub failure: FailureKind,
-    /// When that was reported.
+    /// Time of that report.
     pub since: Timestamp,
-    /// Until when nobody calls it. After that one call at a time finds out how it fares, until one succeeds.
+    /// End of the open state. The circuit is then half-open: one probe call at a time, until one succeeds.
     pub until: Timestamp,
-    /// Until when such a call is waited for.
+    /// Lease of the current probe.
     pub probe_until: Option<Timestamp>,
 }
 
-/// How a tool fares.
+/// Health of a tool.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Health {
-    /// Failures since its last success that may pass by themselves.
+    /// Transient failures since its last success.
     pub failures: u32,
-    /// When the first of them was reported.
+    /// Time of the first of them.
     pub failing_since: Option<Timestamp>,
-    /// The cooldown, until a call succeeds.
+    /// The circuit, until a call succeeds.
     pub cooldown: Option<Cooldown>,
-    /// Retries used up and not yet earned back.
+    /// Retry budget spent and not yet refilled.
     pub retries_used: f64,
-    /// When that was so.
+    /// Time of that amount.
     pub used_at: Timestamp,
     share: Share,
     probing: Vec<(FailureKind, Timestamp)>,
@@ -76,55 +77,55 @@ struct Share {
     at: Timestamp,
 }
 
-/// What one replica has seen of a tool since it last told.
+/// Observations of one replica since it last published.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Seen {
     pub tenant: TenantId,
     pub tool: ToolName,
     /// Its last success.
     pub succeeded_at: Option<Timestamp>,
-    /// Failures since then that may pass by themselves.
+    /// Transient failures since then.
     pub failures: u32,
     /// The first of them.
     pub failing_since: Option<Timestamp>,
-    /// A cooldown since then.
+    /// A circuit opened since then.
     pub cooldown: Option<Cooldown>,
-    /// Retries advised, less those earned by calls.
+    /// Retries advised, less the refill by calls.
     pub retries: f64,
 }
 
-/// How a tool fares, as all replicas have told.
+/// Health of a tool as published by all replicas.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HealthRow {
     pub tenant: TenantId,
     pub tool: ToolName,
-    /// Failures since its last success that may pass by themselves.
+    /// Transient failures since its last success.
     pub failures: u32,
     /// The first of them.
     pub failing_since: Option<Timestamp>,
     pub cooldown: Option<Cooldown>,
-    /// Retries used up and not yet earned back.
+    /// Retry budget spent and not yet refilled.
     pub retries_used: f64,
-    /// When that was so.
+    /// Time of that amount.
     pub used_at: Timestamp,
     /// When the row changed.
     pub changed_at: Timestamp,
 }
 
-/// What a report says about its tool.
+/// A report as seen by the health of its tool.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Observation {
     /// When it was reported.
     pub at: Timestamp,
-    /// What went wrong; none for a success.
+    /// Failure kind; none for a success.
     pub failure: Option<FailureKind>,
-    /// How long everybody should leave the tool alone, in milliseconds.
+    /// Duration for which the circuit opens, in milliseconds.
     pub cooldown_ms: Option<u64>,
     /// A retry was advised.
     pub retry_told: bool,
-    /// It was advised against the estimate, to learn.
+    /// An exploratory retry was advised, against the estimate.
     pub probe_told: bool,
-    /// The call was such a retry, after a failure of that kind.
+    /// For an exploratory retry: the kind of the failure before it.
     pub probe_of: Option<FailureKind>,
 }
 
@@ -139,20 +140,20 @@ impl Health {
         }
     }
 
-    /// How long it has been failing, in milliseconds; 0 when it is not.
+    /// Duration of the failure streak, in milliseconds; 0 without one.
     #[must_use]
     pub fn failing_ms(&self, now: Timestamp) -> u64 {
         self.failing_since.map_or(0, |since| now.since_ms(since))
     }
 
-    /// The share of its calls that failed in the last minutes, 0 to 1; of a tool that nobody called, a fifth.
+    /// Share of failed calls in the last minutes, 0 to 1; without calls, a fifth.
     #[must_use]
     pub fn failure_share(&self, now: Timestamp) -> f64 {
         let fade = self.share.fade(now);
         (self.share.failures * fade + 0.2) / (self.share.calls * fade + 1.0)
     }
 
-    /// What a failure reported at `now` is remembered with.
+    /// The circumstances that a failure at `now` is recorded with.
     #[must_use]
     pub fn circumstances(&self, now: Timestamp) -> Circumstances {
         Circumstances {
@@ -163,25 +164,25 @@ impl Health {
         }
     }
 
-    /// The cooldown, while it matters.
+    /// The circuit, unless closed.
     #[must_use]
     pub fn cooldown(&self, now: Timestamp) -> Option<Cooldown> {
         self.cooldown.filter(|cooldown| now.since_ms(cooldown.until) < COOLDOWN_FORGOTTEN_MS)
     }
 
-    /// Is there allowance for another retry?
+    /// True while the retry budget is not exhausted.
     #[must_use]
     pub fn may_retry(&self, allowance: &RetryAllowance, now: Timestamp) -> bool {
         self.retries_used(allowance, now) + 1.0 <= allowance.max
     }
 
-    /// Is no retry made to learn on its way after such a failure?
+    /// True when no exploratory retry after such a failure is in flight.
     #[must_use]
     pub fn may_probe(&self, kind: FailureKind, now: Timestamp) -> bool {
         !self.probing.iter().any(|(probed, until)| *probed == kind && now < *until)
     }
 
-    /// Takes over what all replicas have told.
+    /// Merges the state published by all replicas.
     pub fn shared(&mut self, row: &HealthRow) {
         self.failures = row.failures;
         self.failing_since = row.failing_since;
@@ -190,27 +191,27 @@ impl Health {
         self.used_at = row.used_at;
     }
 
-    /// A call of it was permitted.
+    /// Records a permitted call.
     pub fn called(&mut self, allowance: &RetryAllowance, now: Timestamp) {
         self.retries_used = (self.retries_used(allowance, now) - allowance.share).max(0.0);
         self.used_at = self.used_at.max(now);
     }
 
-    /// One call finds out how it fares after its cooldown, until then nobody else does. None gives that back.
+    /// Takes the half-open circuit's probe lease until `until`; `None` returns it.
     pub fn probed(&mut self, until: Option<Timestamp>) {
         if let Some(cooldown) = self.cooldown.as_mut() {
             cooldown.probe_until = until;
         }
     }
 
-    /// True when a call now would be the one that finds out how the tool fares after its cooldown.
+    /// True when the next call would be the probe of a half-open circuit.
     #[must_use]
     pub fn is_to_be_probed(&self, now: Timestamp) -> bool {
         let free = |cooldown: &Cooldown| cooldown.probe_until.is_none_or(|until| until <= now);
         self.cooldown(now).is_some_and(|cooldown| cooldown.until <= now && free(&cooldown))
     }
 
-    /// A call of it was reported on.
+    /// Records a report.
     pub fn reported(&mut self, seen: &Observation, allowance: &RetryAllowance) {
         let passing = seen.failure.is_some_and(FailureKind::may_pass);
         let fade = self.share.fade(seen.at);

@@ -1,5 +1,5 @@
-//! A session's past: its calls in a few words each, as they are told to whoever has forgotten them. They are read from
-//! what is stored when somebody asks; the tree itself remembers the last ones only.
+//! History of a session: its calls as gists, for models that lost their context. It is read from the store on request;
+//! the tree itself holds only the last calls.
 
 use super::{
     answer::Marks,
@@ -16,58 +16,58 @@ use super::{
     time::Timestamp,
 };
 
-/// Calls that are looked back on.
+/// Maximum number of calls read.
 pub const PAST_MAX: usize = 5_000;
-/// Arguments that are looked back on, in characters.
+/// Maximum length of arguments, in characters.
 pub const PAST_TEXT_MAX: usize = 4_096;
 
-/// One judgement of a call, with what came of it.
+/// One judgment of a call, with its outcome.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PastCall {
-    /// The place of the judgement among its tree's events.
+    /// `seq` of the judgment.
     pub seq: u64,
     pub call_id: CallId,
     pub tool: ToolName,
     /// For recognising repetition.
     pub fingerprint: Fingerprint,
-    /// What it does to the world.
+    /// Effect.
     pub effect: Effect,
-    /// Its arguments as they are stored, cut off where they are long.
+    /// Stored arguments, truncated.
     pub arguments: Option<String>,
-    /// When it was judged.
+    /// Time of the judgment.
     pub at: Timestamp,
-    /// What held.
+    /// Applied decision.
     pub decision: Decision,
     /// Why, when it was not simply allowed.
     pub reason: Option<Reason>,
-    /// For one that was permitted: until when its outcome is waited for.
+    /// For a permitted call: expiry of its lease.
     pub lease_until: Option<Timestamp>,
-    /// What came of it.
+    /// Outcome.
     pub outcome: Option<PastOutcome>,
 }
 
-/// What came of a past call.
+/// Outcome of a past call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PastOutcome {
-    /// What came of it; never `Running`.
+    /// Status; never `Running`.
     pub status: OutcomeStatus,
-    /// What went wrong.
+    /// Failure kind.
     pub failure: Option<FailureKind>,
-    /// When it was recorded.
+    /// Time of its record.
     pub at: Timestamp,
     /// For a success whose result is stored.
     pub gist: Option<Gist>,
-    /// Its answer looks like that of an act: it acknowledged, or named something made.
+    /// The answer is that of a write: an acknowledgment, or the name of a creation.
     pub is_act: bool,
     /// The execution received the idempotency key.
     pub key_sent: bool,
-    /// Nobody reported the success: it was inferred.
+    /// The success was inferred, not reported.
     pub is_inferred: bool,
     /// Another attempt of the occurrence has succeeded as well.
     pub is_double: bool,
     /// Size of the whole answer, in bytes.
     pub result_bytes: Option<u64>,
-    /// Only the beginning of the answer is stored.
+    /// The stored answer is truncated.
     pub is_cut: bool,
     /// Does the answer hold everything there is?
     pub is_complete: Option<bool>,
@@ -77,12 +77,12 @@ pub struct PastOutcome {
     pub error: Option<String>,
     /// For a failure: is a retry worth it?
     pub retryable: Option<bool>,
-    /// How long to wait first, in milliseconds.
+    /// Wait before a retry, in milliseconds.
     pub retry_after_ms: u64,
 }
 
 impl PastCall {
-    /// A judgement, before anything came of it.
+    /// A judgment without an outcome.
     #[must_use]
     pub fn of(event: &Judged) -> Self {
         Self {
@@ -100,7 +100,7 @@ impl PastCall {
         }
     }
 
-    /// Takes in what came of it.
+    /// Adds the outcome.
     pub fn settle(&mut self, event: &Settled) {
         if event.status == OutcomeStatus::Running {
             self.lease_until = event.lease_until.or(self.lease_until);
@@ -126,7 +126,7 @@ impl PastCall {
         });
     }
 
-    /// Where it stands at `now`. A question to a person is known by the tree alone, and counts as refused here.
+    /// State at `now`. A pending approval is known to the tree alone, and counts as refused here.
     #[must_use]
     pub fn state(&self, now: Timestamp) -> CallState {
         match (&self.outcome, self.lease_until) {
@@ -142,13 +142,13 @@ impl PastCall {
         }
     }
 
-    /// True for one that may have happened, whose repetition would be a second change.
+    /// True for a call that may have happened and whose repetition would be a second change.
     #[must_use]
     pub fn is_unsafe_to_repeat(&self) -> bool {
         self.effect.is_unsafe_to_repeat(self.outcome.as_ref().is_some_and(|outcome| outcome.key_sent))
     }
 
-    /// When it was last heard of.
+    /// Time of the last event.
     #[must_use]
     pub fn last_at(&self) -> Timestamp {
         self.outcome.as_ref().map_or(self.at, |outcome| outcome.at)

@@ -1,5 +1,4 @@
-//! Who asks: whose plane it is, under what name, and what they may do. It comes from a credential alone, never from a
-//! message.
+//! Identity of a caller: tenant, name and roles. It comes from the credential alone, never from a message.
 
 use super::{
     ids::{DEFAULT_TENANT, TenantId},
@@ -7,18 +6,18 @@ use super::{
     time::Timestamp,
 };
 
-/// What somebody may do. Each call of the contract names the roles that may make it.
+/// Role. Each method of the contract names the roles that may call it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
-    /// Asks and reports, for agents.
+    /// Evaluates and records, for agents.
     Agent,
-    /// Answers the questions that calls wait for.
+    /// Answers approval requests.
     Approver,
     /// Halts, resumes, grants, settles.
     Operator,
-    /// Reads what was decided and learned.
+    /// Reads decisions and learning.
     Analyst,
-    /// Everything of its tenant, and who else may do what in it.
+    /// Everything within its tenant, roles of others included.
     Admin,
 }
 
@@ -45,38 +44,38 @@ impl Role {
     }
 }
 
-/// By what somebody is known.
+/// Kind of a credential, with its public id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Credential {
-    /// By nothing: the server knows no credentials, and serves this machine only.
+    /// None: the server requires no credentials, and serves this machine only.
     Local,
     /// By an API token, told by its public id.
     Token(String),
-    /// By a client certificate, told by the name in it that was mapped.
+    /// A client certificate, by the mapped name in it.
     Certificate(String),
-    /// By a token of an issuer, told by issuer and subject.
+    /// A token of an issuer, by issuer and subject.
     Jwt(String),
 }
 
-/// Who shows a credential, as a token or a line of configuration says it.
+/// Identity that a token or a line of configuration maps a credential to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Mapped {
-    /// The tenant's name; empty for one that is known otherwise.
+    /// The tenant's name; empty where the tenant is determined otherwise.
     pub tenant: String,
     /// As in [`Identity`], and the same below.
     pub name: String,
-    /// What they may do.
+    /// Roles.
     pub roles: Vec<Role>,
-    /// Whose questions they answer.
+    /// Approver groups.
     pub groups: Vec<String>,
-    /// The agents that they may ask for.
+    /// Pattern of the agents that the caller may name; none for any.
     pub agents: Option<Pattern>,
-    /// Not only their own sessions.
+    /// Access to sessions of other callers.
     pub any_session: bool,
 }
 
 impl Mapped {
-    /// With this name, if it has none.
+    /// With this name, if the mapping has none.
     #[must_use]
     pub fn or_named(mut self, name: &str) -> Self {
         if self.name.is_empty() {
@@ -85,7 +84,7 @@ impl Mapped {
         self
     }
 
-    /// Who that is in a tenant.
+    /// The identity in a tenant.
     #[must_use]
     pub fn identity(&self, tenant: TenantId, credential: Credential, from: Option<String>) -> Identity {
         let Self { name, roles, groups, agents, any_session, .. } = self.clone();
@@ -93,31 +92,31 @@ impl Mapped {
     }
 }
 
-/// Who asks.
+/// Identity of a caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
-    /// Whose plane.
+    /// Tenant.
     pub tenant: TenantId,
-    /// Who: stored with what is done. Empty without credentials: who asks may say it then.
+    /// Name, stored with the caller's operations. Empty without credentials; requests may then carry a name.
     pub name: String,
-    /// What they may do.
+    /// Roles.
     pub roles: Vec<Role>,
-    /// The groups of people whose questions they answer.
+    /// Approver groups of the caller.
     pub groups: Vec<String>,
-    /// The agents that they may ask for; none for any.
+    /// Pattern of the agents that the caller may name; none for any.
     pub agents: Option<Pattern>,
-    /// True for who works in sessions that others have opened; others only in their own, and in those below.
+    /// True for access to sessions opened by others; otherwise only to the caller's own, and those below.
     pub any_session: bool,
-    /// By what they are known.
+    /// Credential.
     pub credential: Credential,
-    /// From which address; none over a Unix socket.
+    /// Source address; none over a Unix socket.
     pub from: Option<String>,
-    /// From when on they are somebody else, where the credential itself says so.
+    /// Expiry of the credential, if it has one.
     pub until: Option<Timestamp>,
 }
 
 impl Identity {
-    /// Whoever asks a server that knows no credentials.
+    /// The caller of a server without credentials.
     #[must_use]
     pub fn local() -> Self {
         Self {
@@ -133,27 +132,27 @@ impl Identity {
         }
     }
 
-    /// Whose sessions they open; none where nobody's are told apart.
+    /// Owner of the sessions that the caller opens; none where sessions have no owner.
     #[must_use]
     pub fn owner(&self) -> Option<&str> {
         (self.credential != Credential::Local).then_some(self.name.as_str())
     }
 
-    /// True for who works in anybody's sessions.
+    /// True for access to all sessions.
     #[must_use]
     pub fn may_work_in_all(&self) -> bool {
         self.any_session || self.is_one_of(&[Role::Operator, Role::Admin])
     }
 
-    /// May they work in a session that `owner` has opened? A name below another's, as `planner/search` is below
-    /// `planner`, is that of a sub-agent: who makes credentials delegates by it.
+    /// True for access to a session of `owner`. A name below another, as `planner/search` is below `planner`, is that
+    /// of a sub-agent: issuing such a credential delegates access.
     #[must_use]
     pub fn may_work_in(&self, owner: Option<&str>) -> bool {
         let is_below = |owner: &str| self.name.strip_prefix(owner).is_some_and(|rest| rest.starts_with('/'));
         self.may_work_in_all() || owner.is_none_or(|owner| owner == self.name || is_below(owner))
     }
 
-    /// May they ask for this agent? Who is bound to some says for which.
+    /// True when the caller may name this agent. A caller bound to some agents must name one.
     #[must_use]
     pub fn may_ask_for(&self, agent: Option<&str>) -> bool {
         self.agents.as_ref().is_none_or(|agents| agent.is_some_and(|agent| agents.matches(agent)))

@@ -1,4 +1,4 @@
-//! Names that callers choose. Each is checked once, where it enters; past that its type says that it is sound.
+//! Validated names that callers choose. Each is checked once, at the boundary; afterwards its type guarantees validity.
 
 use std::{fmt, sync::Arc};
 
@@ -7,19 +7,19 @@ use std::{fmt, sync::Arc};
 pub struct Invalid {
     /// The field, as a path in the request: `call.arguments_json`.
     pub field: String,
-    /// What is wrong with it, and what would be right.
+    /// The problem, and what a valid value is.
     pub problem: String,
 }
 
 impl Invalid {
-    /// A complaint about `field`.
+    /// A problem with `field`.
     #[must_use]
     pub fn new(field: impl Into<String>, problem: impl Into<String>) -> Self {
         Self { field: field.into(), problem: problem.into() }
     }
 }
 
-/// Longest id or name, in bytes. Long enough for a UUID with a prefix, or a framework's thread path.
+/// Maximum length of an id or name, in bytes: enough for a UUID with a prefix, or a framework's thread path.
 pub const NAME_BYTES_MAX: usize = 200;
 
 fn checked(field: &str, text: &str) -> Result<Arc<str>, Invalid> {
@@ -35,7 +35,7 @@ fn checked(field: &str, text: &str) -> Result<Arc<str>, Invalid> {
     Ok(text.into())
 }
 
-/// The trace, as OpenTelemetry counts them, in which something was asked or reported.
+/// OpenTelemetry trace id of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceId(pub [u8; 16]);
 
@@ -46,8 +46,7 @@ macro_rules! name {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// Takes `text` if it has 1 to [`NAME_BYTES_MAX`] bytes and no control character; else says which `field`
-            /// was wrong.
+            /// Accepts a `text` of 1 to [`NAME_BYTES_MAX`] bytes without control characters.
             ///
             /// # Errors
             /// [`Invalid`] naming `field`.
@@ -81,7 +80,7 @@ name!(
     SessionId
 );
 name!(
-    /// One tool call: the same id is the same call, however often it is judged.
+    /// One tool call; the same id is the same call, however often it is judged.
     CallId
 );
 name!(
@@ -89,15 +88,15 @@ name!(
     RunId
 );
 name!(
-    /// Who acts: a name of an agent that may have many sessions.
+    /// Name of an agent, which may have many sessions.
     AgentId
 );
 name!(
-    /// A person whom agents work for, as callers name them.
+    /// A user on whose behalf agents act, as callers name them.
     UserId
 );
 name!(
-    /// A program that an agent runs in, as it names itself.
+    /// Host program of an agent, by its own name.
     HostName
 );
 name!(
@@ -109,11 +108,11 @@ name!(
     ParameterName
 );
 
-/// An isolated customer of the plane.
+/// An isolated customer of the deployment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TenantId(pub i64);
 
-/// The one tenant there is until callers carry credentials; the first migration creates it.
+/// The tenant of callers without credentials; the first migration creates it.
 pub const DEFAULT_TENANT: TenantId = TenantId(1);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Questions to people and sessions, as operators see them.
+//! Approval requests and sessions as operators see them.
 
 use super::{
     budget::Usage,
@@ -14,63 +14,63 @@ use super::{
     whole::Whole,
 };
 
-/// A question to a person, with its call and what came of it.
+/// An approval request with its call and their outcomes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Question {
-    /// Names it.
+    /// Id.
     pub approval_id: String,
-    /// The session that asks.
+    /// Requesting session.
     pub session: String,
     /// Its call tree's root.
     pub root: String,
-    /// Where it was asked among the events of its call tree.
+    /// `seq` in its call tree.
     pub seq: u64,
-    /// The agent that asks.
+    /// Requesting agent.
     pub agent: Option<String>,
-    /// Whose credential asked; none where nobody shows one.
+    /// Public id of the requester's credential; none without authentication.
     pub asked_by: Option<String>,
-    /// In what program that agent runs, where it says so.
+    /// Host program of the agent, if known.
     pub host: Option<String>,
     pub call_id: String,
     pub tool: String,
-    /// Its arguments, as they are stored.
+    /// Stored arguments.
     pub arguments: String,
-    /// What an answer is bound to.
+    /// Digest that an answer is bound to.
     pub args_digest: ArgsDigest,
-    /// What the call does to the world.
+    /// Effect of the call.
     pub effect: Effect,
-    /// Why the agent wants it.
+    /// The agent's justification.
     pub justification: Option<String>,
-    /// What the rules had to say.
+    /// Findings of the rules.
     pub findings: Vec<Finding>,
-    /// When it was asked.
+    /// Time of the request.
     pub asked_at: Timestamp,
-    /// When it counts as denied.
+    /// Expiry, after which it counts as denied.
     pub expires_at: Timestamp,
-    /// The policy that asked.
+    /// Version of the policy that required it.
     pub policy: String,
-    /// Who has said yes, where another yes is needed.
+    /// Approvers so far, where another approval is needed.
     pub seconded_by: Vec<String>,
-    /// What was approved instead, or is said yes to by who has said it.
+    /// Edited arguments, approved finally or by one of two approvers.
     pub edited: Option<Edited>,
-    /// What was answered, or that it was taken back.
+    /// Answer or withdrawal.
     pub resolution: Option<Resolution>,
 }
 
-/// Where a question stands.
+/// State of an approval request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QuestionState {
-    /// Nobody has answered.
+    /// Not answered.
     Pending,
-    /// Yes.
+    /// Approved.
     Approved,
-    /// Yes, with other arguments.
+    /// Approved with other arguments.
     Edited,
-    /// No.
+    /// Denied.
     Denied,
-    /// Nobody answered in time.
+    /// Expired without an answer.
     Expired,
-    /// Who asked took it back.
+    /// Withdrawn by the requester.
     Withdrawn,
 }
 
@@ -90,7 +90,7 @@ impl QuestionState {
 }
 
 impl Question {
-    /// Where it stands at `now`.
+    /// State at `now`.
     #[must_use]
     pub fn state(&self, now: Timestamp) -> QuestionState {
         match &self.resolution {
@@ -101,84 +101,83 @@ impl Question {
     }
 }
 
-/// How a question was closed: by an answer, or by who asked.
+/// The end of an approval request by answer or withdrawal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resolution {
     /// Approved, edited, denied or withdrawn.
     pub state: QuestionState,
-    /// Who answered, or took it back.
+    /// Actor.
     pub by: String,
-    /// Why.
+    /// Reason.
     pub reason: Option<String>,
-    /// When.
+    /// Time.
     pub at: Timestamp,
-    /// What else it lets through: calls on one thing, or all of the tool's, and until when.
+    /// Clearance: its resource (none: all of the tool's calls) and its expiry.
     pub clears: Option<(Option<Resource>, Timestamp)>,
-    /// Until when a yes to other arguments may be used.
+    /// Expiry of an approval with edited arguments.
     pub edited_until: Option<Timestamp>,
 }
 
-/// A stored call, as it was judged last, with what came of it.
+/// A stored call: its last judgment and its outcome.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoredCall {
     pub session: String,
     /// Its call tree's root.
     pub root: String,
-    /// Its place among the events of its call tree.
+    /// `seq` in its call tree.
     pub seq: u64,
     pub call_id: String,
     pub run: Option<String>,
     pub agent: Option<String>,
     pub tool: String,
-    /// Its arguments, as they are stored.
+    /// Stored arguments.
     pub arguments: String,
-    /// Why the agent wanted it.
+    /// The agent's justification.
     pub justification: Option<String>,
-    /// When it was judged.
+    /// Time of the judgment.
     pub at: Timestamp,
-    /// What held.
+    /// Applied decision.
     pub decision: Decision,
-    /// What the rules had to say.
+    /// Findings of the rules.
     pub findings: Vec<Finding>,
-    /// The policy that judged.
+    /// Version of the judging policy.
     pub policy: String,
-    /// What the model used before it, as it was reported with the question.
+    /// Model usage before the call, as reported with the request.
     pub usage: Usage,
-    /// What came of it.
+    /// Outcome.
     pub status: Option<OutcomeStatus>,
-    /// Of an error: its kind.
+    /// Failure kind of an error.
     pub failure: Option<FailureKind>,
-    /// What it cost, and what the model used meanwhile, as it was reported with the outcome.
+    /// Cost, and model usage during the call, as reported with the outcome.
     pub reported: Usage,
-    /// What was estimated of a retry: whether it was worth it, and after what wait, in milliseconds. None where a limit
-    /// decided.
+    /// Retry estimate: worthwhile or not, and the wait, in milliseconds. None where a limit decided.
     pub estimated: Option<(bool, u64)>,
-    /// Of a failure: who may repeat it.
+    /// For a failure: the party that may repeat it.
     pub repeat: Option<Repeat>,
-    /// The answer was all there is, as far as the report says.
+    /// True for a complete answer, as reported.
     pub is_complete: Option<bool>,
-    /// How many matches there are in all, as far as the report says.
+    /// Total number of matches, as reported.
     pub total_matches: Option<u64>,
     /// The answer of a success, or the error's text.
     pub result: Option<String>,
-    /// Digests of the witness before and after, hexadecimal, where they were stored.
+    /// Digests of the witness before and after, hexadecimal, if stored.
     pub witness: Option<String>,
     pub witness_after: Option<String>,
-    /// What the answer was, where only its beginning is stored.
+    /// Original size and digest of an answer that was truncated for storage.
     pub whole: Option<Whole>,
-    /// A person approved it.
+    /// True for a call that a person approved.
     pub approved: bool,
-    /// The trace in which it was judged, and that of the report, hexadecimal.
+    /// Trace ids of the judgment and of the report, hexadecimal.
     pub trace: Option<String>,
     pub report_trace: Option<String>,
 }
 
-/// A session in short.
+/// Summary of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionLine {
-    /// Which it is, and where it stands among the others.
+    /// Name and list position.
     pub place: SessionPlace,
-    /// When it was first heard of.
+    /// First activity.
     pub created_at: Timestamp,
     /// Steps of its call tree.
     pub steps: u64,
@@ -186,39 +185,39 @@ pub struct SessionLine {
     pub calls: u64,
     /// Calls of its call tree that have no outcome.
     pub open_calls: u32,
-    /// What its call tree has cost, in micro-dollars.
+    /// Cost of its call tree, in micro-dollars.
     pub cost_micros: u64,
     pub parent: Option<String>,
-    /// Where it stands.
+    /// State.
     pub standing: Standing,
-    /// The agent and tool of its last call, what was decided of it, and why.
+    /// Agent, tool, decision and reason of its last call.
     pub agent: Option<String>,
     pub last_tool: Option<String>,
     pub last_decision: Option<Decision>,
     pub last_reason: Option<String>,
 }
 
-/// A session's place among all, of which the last heard of come first, and of one call tree its root.
+/// Position of a session in a list: most recent activity of the call tree first, the root before its sub-agents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionPlace {
-    /// When its call tree was last heard of, in microseconds since the Unix epoch.
+    /// Last activity of its call tree, in microseconds since the Unix epoch.
     pub last_us: i64,
     /// Its call tree's root.
     pub root: String,
-    /// How far below its root it is.
+    /// Depth below the root.
     pub depth: i32,
     pub session: String,
 }
 
 impl SessionPlace {
-    /// When its call tree was last heard of.
+    /// Last activity of its call tree.
     #[must_use]
     pub const fn last_at(&self) -> Timestamp {
         Timestamp::from_millis(self.last_us.div_euclid(1_000))
     }
 }
 
-/// Which questions are asked for.
+/// Query for approval requests.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Wanted {
     /// Only this one.
@@ -227,8 +226,8 @@ pub struct Wanted {
     pub session: Option<SessionId>,
     /// Only those in this state.
     pub state: Option<QuestionState>,
-    /// Only those behind this one: when it was asked, and its id.
+    /// Cursor: only those after this request, by its time and id.
     pub after: Option<(Timestamp, String)>,
-    /// At most so many.
+    /// Maximum number of results.
     pub max: usize,
 }

@@ -1,20 +1,19 @@
-//! JSON as calls carry it: parsed strictly, written in one canonical form.
-//!
-//! Own code, because the crates at hand lose what recognition needs: `serde_json` keeps the last of two equal keys
-//! without a word, and the RFC 8785 crates round numbers to doubles, which would give two orders one fingerprint.
+//! Canonical JSON: strict parser, and one written form per value. The available crates lose information that
+//! fingerprints need: `serde_json` silently keeps the last of two equal keys, and the RFC 8785 crates round numbers to
+//! doubles, so that two different orders would have one fingerprint.
 
 mod number;
 mod parse;
 
 pub use parse::parse;
 
-/// Deepest nesting of arrays and objects.
+/// Maximum nesting depth of arrays and objects.
 pub const DEPTH_MAX: usize = 64;
-/// Longest JSON text, in bytes.
+/// Maximum length of a JSON text, in bytes.
 pub const BYTES_MAX: usize = 1 << 20;
 
-/// A JSON value in canonical order: object members sorted as RFC 8785 sorts them, numbers in one form. Nothing is
-/// lost: what differs for a tool differs here.
+/// A JSON value in canonical order: object members sorted as RFC 8785 sorts them, numbers in one form. Lossless: values
+/// that differ for a tool differ here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Json {
     /// `null`
@@ -23,7 +22,7 @@ pub enum Json {
     Bool(bool),
     /// A number, as its canonical text.
     Number(String),
-    /// A string, in its own characters: none is replaced by one that looks the same.
+    /// A string, without Unicode normalization.
     String(String),
     Array(Vec<Self>),
     /// An object; keys are distinct and sorted by their UTF-16 code units.
@@ -31,7 +30,7 @@ pub enum Json {
 }
 
 impl Json {
-    /// The canonical text: RFC 8785, but for numbers, which keep all their digits.
+    /// The canonical text: RFC 8785, except that numbers keep all their digits.
     #[must_use]
     pub fn canonical(&self) -> String {
         let mut text = String::with_capacity(128);
@@ -39,13 +38,13 @@ impl Json {
         text
     }
 
-    /// True where its names and texts take more than so many bytes; looks no further than that.
+    /// True when its keys and texts exceed this many bytes; stops counting there.
     #[must_use]
     pub fn is_longer_than(&self, bytes: usize) -> bool {
         self.rest_of(bytes).is_none()
     }
 
-    /// What is left of so many bytes beside it, a byte for each value at least; none where they do not suffice.
+    /// The remainder of `bytes` after this value, which takes at least one byte per nested value; none if exceeded.
     fn rest_of(&self, bytes: usize) -> Option<usize> {
         let left = bytes.checked_sub(1)?;
         match self {
@@ -67,7 +66,7 @@ impl Json {
         }
     }
 
-    /// Removes what the pointer names. A pointer is RFC 6901 with `*` for any array element or member.
+    /// Removes the values that the pointer selects. A pointer is RFC 6901 with `*` for any array element or member.
     pub fn remove(&mut self, pointer: &str) {
         let steps: Vec<String> = pointer.split('/').skip(1).map(|s| s.replace("~1", "/").replace("~0", "~")).collect();
         self.remove_at(&steps);
@@ -129,7 +128,7 @@ impl Json {
     }
 }
 
-/// Members in their order, each under a name of its own: what was renamed may stand elsewhere now, or twice.
+/// Members in order, with duplicate keys made unique: renaming may have moved or duplicated some.
 pub(super) fn in_order(mut members: Vec<(String, Json)>) -> Vec<(String, Json)> {
     members.sort_by(|(a, _), (b, _)| parse::by_utf16(a, b));
     for at in 1..members.len() {

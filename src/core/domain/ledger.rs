@@ -1,5 +1,5 @@
-//! The ledger: for every permit of a declared write, a row that outlives its call tree's memory and, for `once` tools,
-//! binds all trees of the tenant.
+//! Ledger: one row per permit of a declared write. It outlives its call tree's memory and, for `once` tools, is shared
+//! by all trees of the tenant.
 
 use super::{
     fingerprint::{Fingerprint, LedgerKey, ResultDigest},
@@ -8,7 +8,7 @@ use super::{
     time::Timestamp,
 };
 
-/// Where the last execution of a write stands.
+/// State of the last execution of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LedgerState {
     /// There was none.
@@ -19,7 +19,7 @@ pub enum LedgerState {
     Succeeded,
     /// It failed, and nothing happened.
     Failed,
-    /// It may have happened.
+    /// The outcome is unknown.
     Unknown,
     /// It was called off.
     Cancelled,
@@ -34,27 +34,27 @@ impl LedgerState {
 /// The last execution of one write.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LedgerRow {
-    /// Counts the row's changes; an append must name the one it saw.
+    /// Version for compare-and-set: an append must name the one it read.
     pub revision: u64,
-    /// Where it stands.
+    /// State.
     pub state: LedgerState,
-    /// The tree it belongs to.
+    /// Call tree.
     pub root: SessionId,
     pub session: SessionId,
     pub call_id: CallId,
-    /// What it repeats if it is asked for again.
+    /// Fingerprint of the call.
     pub fingerprint: Fingerprint,
-    /// The place of its permit among its tree's events.
+    /// `seq` of its permit.
     pub seq: u64,
     pub occurrence: u64,
     pub attempt: u32,
-    /// When it was permitted.
+    /// Time of the permit.
     pub permitted_at: Timestamp,
-    /// When its outcome counts as unknown.
+    /// Expiry of the lease, after which the outcome is unknown.
     pub lease_until: Timestamp,
-    /// When its outcome was recorded.
+    /// Time of the outcome.
     pub settled_at: Option<Timestamp>,
-    /// What it answered.
+    /// Digest of the result.
     pub digest: Option<ResultDigest>,
     /// The execution received the idempotency key.
     pub key_sent: bool,
@@ -62,19 +62,19 @@ pub struct LedgerRow {
     pub retryable: bool,
     /// Advice after a failure: the wait, in milliseconds.
     pub retry_after_ms: u64,
-    /// Advice after a failure: how many more tries.
+    /// Advice after a failure: retries remaining.
     pub retries_remaining: u32,
-    /// Advice after a failure: what overruled the estimate.
+    /// Advice after a failure: guard that overrode the estimate.
     pub guard: Option<Guard>,
 }
 
-/// A change of one ledger row, valid only for the revision it was decided on.
+/// Compare-and-set of one ledger row.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LedgerChange {
     /// The row.
     pub key: LedgerKey,
-    /// The revision it was decided on; the row's own becomes one more.
+    /// Required revision; the new one is one higher.
     pub expected: u64,
-    /// The row from then on.
+    /// New row.
     pub row: LedgerRow,
 }

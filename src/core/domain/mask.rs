@@ -1,19 +1,18 @@
-//! What belongs to an answer alone, and not to what it says: when and how fast something ran, which request was
-//! answered, where it kept files for a short while. A date without a time of day is business data, and an id of a thing
-//! a name.
+//! Masking of volatile parts of a result: times of day, durations, request ids, temporary paths. A date without a time
+//! of day is business data, and the id of a thing a name.
 
 use std::{borrow::Cow, sync::LazyLock};
 
 use regex::Regex;
 
-/// Stands for what is masked. No text of a tool holds it by chance.
+/// Placeholder for a masked part; tools' texts do not contain it.
 pub(super) const MARK: &str = "\u{1}";
 
 fn fixed(parts: &[&str]) -> Regex {
     Regex::new(&parts.join("|")).expect("the pattern is fixed and tested")
 }
 
-/// What changes from one time to the next. The ids of requests must hold a digit, which the caller checks.
+/// Patterns of volatile parts. A request id must contain a digit, which the caller checks.
 static VOLATILE: LazyLock<Regex> = LazyLock::new(|| {
     fixed(&[
         // the id of a request, by its label
@@ -41,8 +40,8 @@ static VOLATILE: LazyLock<Regex> = LazyLock::new(|| {
     ])
 });
 
-/// False when nothing in `text` can be volatile, which is so for most: each pattern of [`VOLATILE`] has one of these
-/// marks, and what it takes must hold a digit, but for a path of temporary files.
+/// Prefilter: false when `text` cannot match [`VOLATILE`], as for most. Each pattern needs one of these marks, and a
+/// digit, except for temporary paths.
 fn may_be_volatile(text: &str) -> bool {
     const LABELS: [&str; 6] = ["req", "request", "trace", "corr", "correlation", "span"];
     let bytes = text.as_bytes();
@@ -83,7 +82,7 @@ pub(super) fn volatile(text: &str) -> Cow<'_, str> {
     })
 }
 
-/// `tmp8xk2_q`, `build-17`, `Xk3jQzPw`: not a name that somebody chose.
+/// True for a random name, not a chosen one: `tmp8xk2_q`, `build-17`, `Xk3jQzPw`.
 fn is_drawn_by_lot(part: &str) -> bool {
     let has = |kind: fn(&u8) -> bool| part.as_bytes().iter().any(kind);
     let inner_capital = part.bytes().skip(1).any(|b| b.is_ascii_uppercase());

@@ -1,5 +1,5 @@
-//! The nouns. This room knows what a call, a verdict and a call tree are; it must not know that a network, a
-//! database, a policy file or a clock exist. No type here derives `FromRow` or `Message`: each edge owns its mirror.
+//! Domain types: calls, verdicts, call trees. This module must not know of a network, a database, a policy file or a
+//! clock. No type here derives `FromRow` or `Message`: each edge owns its mirror.
 
 pub mod answer;
 pub mod audit;

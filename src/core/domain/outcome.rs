@@ -1,4 +1,4 @@
-//! What came of a permitted call, and what is advised after it.
+//! Outcome of a permitted call, and the retry advice after it.
 
 use std::sync::Arc;
 
@@ -10,21 +10,21 @@ use super::{
     time::Timestamp,
 };
 
-/// Attempts of an undeclared call with content that may have taken effect, after which none is let through.
+/// Maximum attempts with a possible effect of an undeclared call with content; none is permitted after them.
 pub const OPEN_ATTEMPTS_MAX: u32 = 2;
 
-/// What came of a permitted call.
+/// Status of a permitted call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum OutcomeStatus {
-    /// Still at it: extends the lease.
+    /// Still running: extends the lease.
     Running,
-    /// It did what it should.
+    /// Succeeded.
     Success,
-    /// It failed, and nothing happened.
+    /// Failed without an effect.
     Error,
-    /// It was called off before it did anything.
+    /// Cancelled before an effect.
     Cancelled,
-    /// It may have happened.
+    /// The effect is unknown.
     Unknown,
 }
 
@@ -45,16 +45,16 @@ impl OutcomeStatus {
     }
 }
 
-/// On what an estimate rests.
+/// Evidence that an estimate rests on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Basis {
-    /// What is known of this kind of failure before any retry was seen.
+    /// The prior for this kind of failure.
     Prior,
     /// Retries of other tools after the same kind of failure.
     Kind,
     /// Retries of this tool after the same kind of failure.
     Tool,
-    /// Those with the same wait, attempt and tool state.
+    /// Retries of this tool with the same wait, attempt and tool state.
     Cell,
 }
 
@@ -74,7 +74,7 @@ impl Basis {
     }
 }
 
-/// How much evidence stands behind an estimate.
+/// Amount of evidence behind an estimate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Confidence {
     /// Fewer than 8 trials.
@@ -86,12 +86,12 @@ pub enum Confidence {
 }
 
 impl Confidence {
-    /// Trials from which on it is medium.
+    /// Minimum trials for `Medium`.
     pub const MEDIUM_TRIALS: f64 = 8.0;
-    /// Trials from which on it is high.
+    /// Minimum trials for `High`.
     pub const HIGH_TRIALS: f64 = 30.0;
 
-    /// The confidence that so many (decayed) trials of one tool, kind and wait give (docs/learning.md#the-estimate).
+    /// The confidence of this many (decayed) trials of one tool, kind and wait (docs/learning.md#the-estimate).
     #[must_use]
     pub fn of(trials: f64) -> Self {
         match trials {
@@ -112,16 +112,16 @@ impl Confidence {
     }
 }
 
-/// What overruled the estimate.
+/// Limit that overrode the estimate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Guard {
-    /// The call may have taken effect, and its repetition harms.
+    /// The call may have taken effect, and its repetition does harm.
     Unsafe,
-    /// Too many rate-limit errors in a row.
+    /// Too many consecutive rate-limit errors.
     RateLimitEscalation,
-    /// The policy's number of attempts is used up.
+    /// The policy's maximum number of attempts is reached.
     Attempts,
-    /// Retries of this tool take too large a share of its calls.
+    /// The tool's retry budget is exhausted.
     RetryBudget,
 }
 
@@ -129,7 +129,7 @@ impl Guard {
     /// Every guard, in the order of its stored code less one (0 is none).
     pub const ALL: [Self; 4] = [Self::Unsafe, Self::RateLimitEscalation, Self::Attempts, Self::RetryBudget];
 
-    /// True for what ends the tries of one session or call tree alone.
+    /// True for guards that concern one session or call tree only.
     #[must_use]
     pub const fn is_own(self) -> bool {
         matches!(self, Self::RateLimitEscalation | Self::Attempts)
@@ -147,16 +147,16 @@ impl Guard {
     }
 }
 
-/// Who may execute a failed call again.
+/// Party that may repeat a failed call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Repeat {
-    /// The client, by itself: nothing was done, or doing it again does no harm.
+    /// The client, automatically: the call had no effect, or repeating it does no harm.
     ByClient,
-    /// The model, after it has checked where the call changes something: it may have taken effect.
+    /// The model; it may have taken effect, so a write has to be verified first.
     ByModel,
-    /// A person who has looked whether it took effect.
+    /// A person, after verifying whether it took effect.
     ByPerson,
-    /// Nobody: it is not worth it.
+    /// None: a retry is not worthwhile.
     Never,
 }
 
@@ -175,13 +175,13 @@ impl Repeat {
         }
     }
 
-    /// The one of that name, if there is one.
+    /// The variant of that name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|repeat| repeat.as_str() == name)
     }
 
-    /// For people, with how long to wait first: `retry after 2 s`.
+    /// Description with the wait: `retry after 2 s`.
     #[must_use]
     pub fn describe(self, wait: &str) -> String {
         match self {
@@ -193,84 +193,84 @@ impl Repeat {
     }
 }
 
-/// The answer to a failure: retry or not, after how long, how often, with what chance.
+/// Retry advice after a failure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Advice {
-    /// Is a retry with the same arguments worth it?
+    /// Is a retry with the same arguments worthwhile?
     pub retryable: bool,
-    /// How long to wait first, in milliseconds; 0 when not retryable.
+    /// Wait before the retry, in milliseconds; 0 when not retryable.
     pub retry_after_ms: u64,
-    /// How many more tries may follow.
+    /// Number of retries that may follow.
     pub max_retries_remaining: u32,
-    /// The chance that the retry succeeds, 0 to 1.
+    /// Probability that the retry succeeds, 0 to 1.
     pub p_success: f64,
-    /// A 90 % interval around the chance.
+    /// 90 % interval of the probability.
     pub interval: (f64, f64),
-    /// The evidence behind it.
+    /// Amount of evidence.
     pub confidence: Confidence,
-    /// Where the estimate comes from.
+    /// Kind of evidence.
     pub basis: Basis,
-    /// Trials (decayed) behind it, of this tool, kind and wait.
+    /// Decayed trials of this tool, kind and wait.
     pub trials: f64,
-    /// When they were counted; none before the first.
+    /// Time of the counts; none before the first.
     pub as_of: Option<Timestamp>,
-    /// What overruled it, if anything did.
+    /// Limit that overrode the estimate.
     pub guard: Option<Guard>,
-    /// The estimate says no, and a retry is allowed to learn whether that still holds.
+    /// An exploratory retry: allowed against the estimate, to learn whether that still holds.
     pub probe: bool,
-    /// Who may execute the call again.
+    /// Party that may repeat the call.
     pub repeat: Repeat,
 }
 
 impl Outcome {
-    /// Nothing, or no more than an acknowledgement (`ok`, `sent`): it says as much whatever was done.
+    /// True for an empty result or a mere acknowledgment (`ok`, `sent`), which is the same for every effect.
     #[must_use]
     pub fn says_little(&self) -> bool {
         self.marks.as_deref().is_some_and(|marks| matches!(marks.says, Says::Little | Says::NoMatches))
     }
 
-    /// True where a success may still be reported: the effect was open, the success was inferred, or an operator, who
-    /// cannot have seen more than the execution itself, said that it did not happen.
+    /// True where a later report of success is accepted: the effect was open, the success was inferred, or an operator,
+    /// who knows less than the execution itself, settled it as not happened.
     #[must_use]
     pub fn allows_late_success(&self) -> bool {
         self.effect_open || self.is_inferred || self.is_by_operator && self.status != OutcomeStatus::Success
     }
 }
 
-/// What came of a call, as its tree remembers it.
+/// Outcome of a call, as recorded in its tree.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
-    /// What came of it; never `Running`.
+    /// Status; never `Running`.
     pub status: OutcomeStatus,
-    /// What went wrong, for errors and unknown outcomes of errors.
+    /// Failure kind, for errors and unknown outcomes of errors.
     pub failure: Option<FailureKind>,
-    /// What it answered.
+    /// Digest of the result.
     pub digest: Option<ResultDigest>,
-    /// What loop rules read of it, for a success.
+    /// Marks for loop rules, for a success.
     pub marks: Option<Arc<Marks>>,
     /// True when it brought something new (docs/semantics.md#news-and-progress).
     pub news: bool,
-    /// True when that was more than another name or number for what the call gave before.
+    /// True when the news is more than another name or number in the previous result.
     pub progress: bool,
-    /// Size of its result in bytes; 0 where that was not reported, `u32::MAX` for all that is larger.
+    /// Result size, in bytes; 0 if not reported, saturated at `u32::MAX`.
     pub result_bytes: u32,
-    /// When it was recorded.
+    /// Time of its record.
     pub at: Timestamp,
-    /// Its place among the tree's events.
+    /// `seq` of its event.
     pub seq: u64,
-    /// What was advised.
+    /// Retry advice.
     pub advice: Option<Box<Advice>>,
-    /// For a failure: how the tool fared.
+    /// For a failure: health of the tool at that time.
     pub circumstances: Option<Box<Circumstances>>,
     /// For a failure: its error in one line.
     pub error_line: Option<Arc<str>>,
-    /// It did not succeed, and may have taken effect all the same.
+    /// Not a success, and the effect may exist.
     pub effect_open: bool,
     /// A success that was reported after an outcome that left its effect open.
     pub is_late: bool,
     /// The execution received the idempotency key.
     pub key_sent: bool,
-    /// Nobody reported the success: a later attempt was told that what this one would make exists already.
+    /// The success was inferred: a later attempt was told that its creation exists already.
     pub is_inferred: bool,
     /// Another attempt of the occurrence has succeeded as well.
     pub is_double: bool,

@@ -1,13 +1,13 @@
-//! Patterns over tool names: `get_*|list_*`.
+//! Glob patterns over tool names: `get_*|list_*`.
 
 use wildmatch::WildMatch;
 
 use super::ids::{Invalid, NAME_BYTES_MAX};
 
-/// Alternatives of one pattern.
+/// Maximum number of alternatives in a pattern.
 pub const ALTERNATIVES_MAX: usize = 64;
 
-/// Alternatives parted by `|`, in each of which `*` stands for any text and `?` for any one character.
+/// Alternatives separated by `|`; `*` matches any text, `?` any one character.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pattern {
     text: String,
@@ -17,7 +17,7 @@ pub struct Pattern {
 impl Eq for Pattern {}
 
 impl Pattern {
-    /// Reads a pattern.
+    /// Parses a pattern.
     ///
     /// # Errors
     /// [`Invalid`] naming `field` for an empty alternative, one that is longer than a name, or too many of them.

@@ -1,5 +1,5 @@
-//! The same call before: the question to a person that it waits for or was denied, and its newest earlier execution,
-//! which a new permit continues. `same_call` judges by both.
+//! Lookup of the same call's history for `same_call`: its approval request, pending or denied, and its newest
+//! execution, which a new permit continues.
 
 mod changes;
 
@@ -22,67 +22,67 @@ use super::{
 /// Idle time after which attempts start again, in milliseconds (docs/semantics.md#attempts-and-occurrences).
 pub const IDLE_MS: u64 = 600_000;
 
-/// What an earlier success gave, as far as it is stored.
+/// Previous result, as far as it is stored.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Given {
-    /// It was stored, and is past its term.
+    /// Deleted after its retention period.
     pub is_gone: bool,
-    /// Nobody reported it: that the call succeeded was inferred.
+    /// The success was inferred, not reported.
     pub is_inferred: bool,
-    /// Its result; none when only its digest is stored.
+    /// The text; none when only its digest is stored.
     pub text: Option<String>,
     /// Size of the result, in bytes.
     pub bytes: Option<u64>,
-    /// What the stored text was, where it is only the beginning.
+    /// Original size and digest, where the text is truncated.
     pub whole: Option<Whole>,
-    /// How many matches there were in all.
+    /// Total number of matches.
     pub total_matches: Option<u64>,
-    /// Did it hold everything there was?
+    /// Completeness.
     pub is_complete: Option<bool>,
 }
 
-/// What was advised after a failure.
+/// Retry advice of the failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retry {
-    /// Worth it?
+    /// Is a retry worthwhile?
     pub retryable: bool,
-    /// Not before this.
+    /// Earliest time of the retry.
     pub not_before: Timestamp,
-    /// True when it would be, but for the number of attempts.
+    /// True when only the number of attempts forbids it.
     pub exhausted: bool,
 }
 
-/// What people were asked about the same call.
+/// Status of the same call's approval request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Held {
-    /// Nobody has answered yet.
+    /// Pending.
     Pending(Approval),
-    /// Yes, for this very call, and it was not used yet.
+    /// Approved for this call, and not used yet.
     Approved(CallRef),
-    /// No; it holds for the whole call tree until the root's next run.
+    /// Denied; holds for the whole call tree until the root's next run.
     Denied {
-        /// Why.
+        /// Reason.
         reason: Option<String>,
     },
-    /// Yes, with other arguments: this call does not run.
+    /// Approved with other arguments: this call does not run.
     Edited {
-        /// The call that was asked about, which may be this one.
+        /// The call of the request, possibly this one.
         call: CallRef,
-        /// Why.
+        /// Reason.
         reason: Option<String>,
     },
-    /// Nobody answered in time.
+    /// Expired.
     Expired,
-    /// This very `call_id` asked, and the question was taken back.
+    /// Withdrawn; the request was of this `call_id`.
     Withdrawn,
 }
 
-/// Where the previous execution stands.
+/// State of the previous execution.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Past {
     /// It may be running.
     InFlight,
-    /// It may have happened.
+    /// The outcome is unknown.
     Unknown,
     /// It happened.
     Succeeded,
@@ -92,49 +92,49 @@ pub enum Past {
     Cancelled,
 }
 
-/// The newest earlier call of one fingerprint that was permitted.
+/// The newest permitted call of one fingerprint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Previous {
-    /// Where it stands.
+    /// State.
     pub past: Past,
-    /// Which call it is.
+    /// Reference to the call.
     pub call: CallRef,
-    /// The place of its permit among its tree's events.
+    /// `seq` of its permit.
     pub seq: u64,
-    /// True when it belongs to another call tree: the ledger knows of it.
+    /// True for a call of another tree, known by the ledger.
     pub foreign: bool,
-    /// The session's run in which it was asked for, by the place of that run's first event; none for one only the
-    /// ledger remembers.
+    /// The session's run that requested it, by the `seq` of that run's first event; none for one known by the ledger
+    /// alone.
     pub run: Option<(SessionId, u64)>,
-    /// When it was last heard of.
+    /// Last activity.
     pub last_at: Timestamp,
     pub attempt: u32,
     pub occurrence: u64,
-    /// Its attempts in this call tree that did not succeed and may have taken effect.
+    /// Attempts in this call tree without success and with a possible effect.
     pub open_attempts: u32,
-    /// Those received the idempotency key, as far as is known.
+    /// True when all known of those received the idempotency key.
     pub key_sent: bool,
-    /// It was reported a success after it had left its effect open, and no call has been told of it since.
+    /// Late success: reported after its effect was open, and not yet communicated to a call.
     pub is_late: bool,
-    /// The state of what it read; none where nobody saw it, or it changed meanwhile.
+    /// Witness of the read; none where none was taken, or it changed during the execution.
     pub witness: Option<Witness>,
-    /// Its success was not reported, but inferred.
+    /// The success was inferred, not reported.
     pub is_inferred: bool,
-    /// Size of its result in bytes; 0 when this tree does not know.
+    /// Result size, in bytes; 0 if unknown to this tree.
     pub result_bytes: u32,
-    /// How much its answer says; none when this tree does not know.
+    /// Amount of information in the result; none if unknown to this tree.
     pub says: Option<Says>,
-    /// Its answer looks like that of an act: it acknowledged, named something outside lists, or told that something was
-    /// made just then.
+    /// The result is that of a write: it acknowledges, names something outside lists, or contains a recent creation
+    /// time.
     pub is_act: bool,
-    /// Its answer was empty, in one of the ways in which tools say so.
+    /// The result was empty, in any of the usual forms.
     pub is_empty: bool,
-    /// For a failure of this call tree: its kind, and its error in one line.
+    /// For a failure in this call tree: its kind, and its error in one line.
     pub failure: Option<(FailureKind, Option<Arc<str>>)>,
 }
 
 impl CallTree {
-    /// The newest earlier call of `fingerprint` that was permitted, in this tree or by the ledger.
+    /// The newest permitted call of `fingerprint`, from this tree or the ledger.
     #[must_use]
     pub fn previous(&self, fingerprint: Fingerprint, ledger: Option<&LedgerRow>, now: Timestamp) -> Option<Previous> {
         let mine = self.remembered(fingerprint, now);
@@ -147,8 +147,8 @@ impl CallTree {
         }
     }
 
-    /// What people were asked about the proposed call, as far as it still holds under this policy. A permit that was
-    /// given since, here or by the ledger, has overtaken the question, but never a denial.
+    /// The approval request of the proposed call, if it is still valid under this policy. A later permit, here or in
+    /// the ledger, supersedes a request, but never a denial.
     #[must_use]
     pub fn held(&self, proposal: &Proposal, policy: &str, previous: Option<&Previous>, now: Timestamp) -> Option<Held> {
         let (request, fingerprint) = (&proposal.request, proposal.fingerprint);
@@ -168,7 +168,7 @@ impl CallTree {
         let asked = self.calls_of(fingerprint).filter(|(_, _, call)| call.permit.is_none());
         let asked = asked.filter_map(|(id, session, call)| Some((id, session, call, call.approval.as_deref()?)));
         let is_own = |id: &SessionId, call: &Call| *id == request.session && call.call_id == request.call_id;
-        // Who polls a question that was taken back hears so, and does not ask it once more; another call is a new one.
+        // A poll of a withdrawn request returns that, without a new request; another call is a new one.
         let is_over = |answer| matches!(answer, ApprovalStatus::Withdrawn | ApprovalStatus::Edited);
         let asked = asked.filter(|(id, _, call, asked)| !is_over(asked.answer) || is_own(id, call));
         let (id, session, call, approval) = asked.max_by_key(|(id, _, call, _)| (is_own(id, call), call.seq))?;
@@ -188,7 +188,7 @@ impl CallTree {
             ApprovalStatus::Pending => {
                 let same_run = call.run_from == session.run.from && (!is_mine || session.run.id == request.run);
                 let last_at = session.calls.iter().map(|call| call.at).max().unwrap_or_default();
-                // Who asked hears it; that it ends by itself is for those who ask anew.
+                // The requester sees the answer in any case; idle expiry applies to new calls.
                 let holds = is_own(id, call) || now.since_ms(last_at) < IDLE_MS;
                 (same_run && holds).then_some(Held::Expired)
             }
@@ -259,7 +259,7 @@ impl CallTree {
             LedgerState::Vacant | LedgerState::Permitted | LedgerState::Unknown => Past::Unknown,
             LedgerState::Succeeded => Past::Succeeded,
             LedgerState::Cancelled => Past::Cancelled,
-            // What made a failure final in another call tree does not bind this one.
+            // Guards of another call tree that concern it alone do not bind this one.
             LedgerState::Failed if row.root != self.root && row.guard.is_some_and(Guard::is_own) => Past::Cancelled,
             LedgerState::Failed => Past::Failed(Retry {
                 retryable: row.retryable,
@@ -291,10 +291,10 @@ impl CallTree {
 }
 
 impl Previous {
-    /// True when attempts start again: in another run of the same session, or after ten idle minutes.
+    /// True when attempts restart: in another run of the same session, or after ten idle minutes.
     #[must_use]
     pub fn is_stale(&self, session: &SessionId, run_from: Option<u64>, now: Timestamp) -> bool {
-        // Who waits as told is not idle.
+        // An advised wait is no idle time.
         let due_at = match &self.past {
             Past::Failed(retry) if retry.retryable => retry.not_before,
             _ => self.last_at,

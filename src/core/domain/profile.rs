@@ -1,23 +1,23 @@
-//! What a retry was: the facts that are stored with it, and the cells that profiles count it in
+//! Retry statistics: features stored with a retry, and the cells of profiles
 //! (docs/learning.md#failures-and-follow-ups).
 
 use super::{failure::FailureKind, ids::ToolName, time::Timestamp};
 
-/// How much later a call may come and still follow up on a failure, in milliseconds.
+/// Maximum delay of a follow-up on a failure, in milliseconds.
 pub const FOLLOW_UP_MS: u64 = 600_000;
-/// How many calls of the session may lie between a failure and its follow-up, the follow-up included.
+/// Maximum distance of a follow-up from its failure, in calls of the session, itself included.
 pub const FOLLOW_UP_CALLS: usize = 5;
-/// How fast counts are forgotten: half in this time, in milliseconds.
+/// Half-life of counts, in milliseconds.
 pub const HALF_LIFE_MS: u64 = 4 * 86_400_000;
-/// How fast the recent level is forgotten: half in this time, in milliseconds.
+/// Half-life of the recent level, in milliseconds.
 pub const RECENT_HALF_LIFE_MS: u64 = 3 * 3_600_000;
-/// Counts older than so many half-lives are left out.
+/// Age after which counts are dropped, in half-lives.
 pub const HALF_LIVES_KEPT: u32 = 10;
-/// What each bucket of waits stands for, in milliseconds.
+/// Representative wait of each bucket, in milliseconds.
 pub const WAITS_MS: [u64; 5] = [1_000, 4_000, 15_000, 60_000, 300_000];
-/// Where each bucket but the last ends, in milliseconds.
+/// Upper bound of each bucket but the last, in milliseconds.
 const ENDS_MS: [u64; WAITS_MS.len() - 1] = [2_000, 8_000, 30_000, 120_000];
-/// Attempts that are told apart; later ones count as the last of them.
+/// Number of distinguished attempts; later ones count as the last.
 pub const ATTEMPTS: usize = 3;
 /// Cells of one tool and kind: wait by attempt by tool state.
 pub const CELLS: usize = WAITS_MS.len() * ATTEMPTS * ToolState::ALL.len();
@@ -28,15 +28,15 @@ pub fn bucket(wait_ms: u64) -> usize {
     ENDS_MS.iter().position(|end| wait_ms < *end).unwrap_or(ENDS_MS.len())
 }
 
-/// How a tool fares, over all sessions.
+/// State of a tool across all sessions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum ToolState {
     /// At most two failures in a row since its last success.
     #[default]
     Working,
-    /// More, for less than a minute.
+    /// Failing for less than a minute.
     Failing,
-    /// More, for longer.
+    /// Failing for longer.
     Down,
 }
 
@@ -55,7 +55,7 @@ impl ToolState {
     }
 }
 
-/// How a call relates to the failed one that it follows up on.
+/// Relation of a follow-up's arguments to those of the failed call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FollowUpKind {
     /// The same arguments: a retry.
@@ -66,7 +66,7 @@ pub enum FollowUpKind {
     Changed,
 }
 
-/// Who decided to repeat a failed call.
+/// Party that decided to repeat a failed call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DecidedBy {
     /// The program, under the same `call_id`.
@@ -97,44 +97,44 @@ impl FollowUpKind {
     }
 }
 
-/// How a tool fared when a call of it failed, that failure included: what a retry is advised on, and learned by.
+/// Health of a tool at a failure, that failure included: input of retry advice and learning.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Circumstances {
-    /// How it fared.
+    /// State.
     pub tool: ToolState,
-    /// The share of its calls that failed in the last minutes, 0 to 1.
+    /// Share of failed calls in the last minutes, 0 to 1.
     pub failure_share: f32,
-    /// Its failures in a row, over all sessions.
+    /// Failure streak, across all sessions.
     pub failures: u32,
-    /// For how long it had been failing, in milliseconds.
+    /// Duration of the streak, in milliseconds.
     pub failing_ms: u64,
 }
 
-/// Under what circumstances a retry is made: attempts counted so far, and how the tool fares.
+/// Conditions of a retry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RetryState {
-    /// Which attempt failed, from 1.
+    /// Number of the failed attempt, from 1.
     pub attempt: u32,
-    /// How the tool fared.
+    /// State of the tool.
     pub tool: ToolState,
 }
 
 impl Default for RetryState {
-    /// A first failure of a tool that works.
+    /// The first failure of a working tool.
     fn default() -> Self {
         Self { attempt: 1, tool: ToolState::Working }
     }
 }
 
 impl RetryState {
-    /// The state with that place, for later attempts the first of them that it stands for.
+    /// The state of that index; for the last attempt class, its first attempt.
     #[must_use]
     pub fn of_index(index: usize) -> Self {
         let states = ToolState::ALL.len();
         Self { attempt: (index / states).min(ATTEMPTS - 1) as u32 + 1, tool: ToolState::ALL[index % states] }
     }
 
-    /// The place of the state's cell among those of one wait.
+    /// Index of the state's cell within one wait bucket.
     #[must_use]
     pub fn index(self) -> usize {
         let attempt = (self.attempt.max(1) as usize).min(ATTEMPTS) - 1;
@@ -142,77 +142,76 @@ impl RetryState {
     }
 }
 
-/// Features of a retry for the logistic layer (docs/learning.md#the-logistic-layer), as they were when it was
-/// permitted.
+/// Number of features of a retry in the logistic layer (docs/learning.md#the-logistic-layer), taken at its permit.
 pub const FEATURES: usize = 10;
 
-/// Weights of the layer for one kind: of the estimate's log odds, the constant, and the features.
+/// Number of weights of the layer per kind: the estimate's log odds, the constant, the features.
 pub const WEIGHTS: usize = FEATURES + 2;
 
-/// What is stored of the logistic layer for one kind.
+/// Stored state of the logistic layer for one kind.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ResidualState {
     pub kind: FailureKind,
-    /// What it weighs.
+    /// Weights.
     pub weights: [f64; WEIGHTS],
     /// Sums of squared gradients.
     pub squares: [f64; WEIGHTS],
-    /// Log losses of the estimate and of the layer for the last outcomes, the newest last.
+    /// Log losses of the estimate and of the layer for the last outcomes, oldest first.
     pub losses: Vec<(f32, f32)>,
 }
 
-/// What is known of a permitted call that follows up on a failed one of its session.
+/// Features of a permitted call that follows up on a failed one of its session.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FollowUp {
-    /// The failed call, by the place of its permit among its tree's events.
+    /// The failed call, by the `seq` of its permit.
     pub of: u64,
     /// Same, near or changed arguments.
     pub kind: FollowUpKind,
-    /// Who decided to make it; none where an earlier build stored it.
+    /// Deciding party; none if stored by an earlier build.
     pub decided_by: Option<DecidedBy>,
-    /// What had gone wrong.
+    /// Kind of the earlier failure.
     pub failure: FailureKind,
-    /// Under what circumstances.
+    /// Conditions.
     pub state: RetryState,
-    /// From the failure's report to this permit, in milliseconds: measured, not advised.
+    /// Measured wait from the failure's report to this permit, in milliseconds.
     pub waited_ms: u64,
-    /// The chance that was told with the failure.
+    /// The probability in the advice.
     pub p_predicted: f64,
-    /// What was told with the failure.
+    /// The advice.
     pub retryable_said: bool,
-    /// It was told against the estimate, to learn.
+    /// True for an exploratory retry.
     pub probe: bool,
-    /// The chance for the wait that really was, before the recent level: what the recent level is measured against.
+    /// The probability for the measured wait without the recent level: the baseline of the recent level.
     pub p_slow: f64,
-    /// The chance for the wait that really was.
+    /// The probability for the measured wait.
     pub p: f64,
-    /// For the logistic layer.
+    /// Input of the logistic layer.
     pub features: [f32; FEATURES],
 }
 
-/// A follow-up and what came of it: what profiles learn from.
+/// A follow-up with its outcome: the input of profiles.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Trial {
     pub tool: ToolName,
-    /// What it was.
+    /// The follow-up.
     pub follow_up: FollowUp,
-    /// It did not fail.
+    /// True when it did not fail.
     pub ok: bool,
-    /// When that was known.
+    /// Time of the outcome.
     pub at: Timestamp,
 }
 
-/// Decayed counts of one cell, read back.
+/// Decayed counts of one cell.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CellCount {
     pub tool: ToolName,
-    /// What had gone wrong.
+    /// Kind of the earlier failure.
     pub failure: FailureKind,
     /// Same, near or changed arguments.
     pub kind: FollowUpKind,
-    /// The bucket of the wait.
+    /// Bucket of the wait.
     pub wait: usize,
-    /// Under what circumstances.
+    /// Conditions.
     pub state: RetryState,
     /// Trials.
     pub n: f64,
@@ -220,24 +219,24 @@ pub struct CellCount {
     pub k: f64,
 }
 
-/// Decayed counts of the recent level of one tool and kind, read back.
+/// Decayed counts of the recent level of one tool and kind.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RecentCount {
     pub tool: ToolName,
-    /// What had gone wrong.
+    /// Kind of the earlier failure.
     pub failure: FailureKind,
     /// Trials.
     pub n: f64,
     /// Successes.
     pub k: f64,
-    /// Successes expected: the sum of `p_slow`.
+    /// Expected successes: the sum of `p_slow`.
     pub expected: f64,
 }
 
-/// The counts of a tenant, as of a time.
+/// Counts of a tenant at a time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Counts {
-    /// When they were so.
+    /// That time.
     pub as_of: Timestamp,
     pub cells: Vec<CellCount>,
     /// The recent levels.

@@ -1,4 +1,4 @@
-//! How well tools suit agents: what the calls show of their design.
+//! Tool quality: design flaws of tools, as shown by their calls.
 
 use std::{collections::BTreeMap, ops::AddAssign};
 
@@ -9,35 +9,35 @@ use super::{
     similarity,
 };
 
-/// Days that may be asked for.
+/// Maximum period, in days.
 pub const DAYS_MAX: u32 = 90;
-/// Tools, and tools with near duplicates, that are told of.
+/// Maximum number of reported tools, and of tools with near duplicates.
 pub const TOLD_MAX: usize = 500;
-/// Fields of a tool that were read as another type, and are told of.
+/// Maximum number of reported coerced fields per tool.
 pub const COERCED_MAX: usize = 20;
-/// Pairs of an hour with equal results that are compared.
+/// Maximum number of compared pairs with equal results per hour.
 pub const PAIRS_MAX: i64 = 200;
-/// Calls that are shown of a flaw.
+/// Maximum number of example calls per flaw.
 pub const EVIDENCE_MAX: usize = 5;
 
-/// What a high rate says of a tool's design.
+/// Design flaw that a high rate indicates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Flaw {
     /// Many calls are retries.
     Retries,
-    /// Agents go round in circles with it.
+    /// Agents loop with it.
     Loops,
-    /// Agents ask for what they have.
+    /// Agents repeat calls whose results they have.
     Duplicates,
-    /// Agents get its arguments wrong.
+    /// Its arguments are often invalid.
     Validation,
-    /// Agents write its arguments as another type.
+    /// Its arguments are often coerced from another type.
     Coercions,
-    /// Nobody knows what came of its calls.
+    /// The outcomes of its calls are often unknown.
     UnknownOutcomes,
     /// It fails more often than it works.
     Failures,
-    /// Its answers do not say whether they are complete.
+    /// Its answers lack `is_complete`.
     MissingIsComplete,
 }
 
@@ -69,7 +69,7 @@ impl Flaw {
         }
     }
 
-    /// What it is a share of: how many show it, of how many. The view `tool_quality` says the same.
+    /// Numerator and denominator of the rate; the same as in the view `tool_quality`.
     #[must_use]
     pub const fn share(self, of: &ToolCounts) -> (u64, u64) {
         match self {
@@ -84,7 +84,7 @@ impl Flaw {
         }
     }
 
-    /// The problem of design that it points to; the view `tool_quality` says the same.
+    /// The indicated design problem; the same text as in the view `tool_quality`.
     #[must_use]
     pub const fn problem(self) -> &'static str {
         match self {
@@ -99,7 +99,7 @@ impl Flaw {
         }
     }
 
-    /// What to do about it.
+    /// The remedy.
     #[must_use]
     pub const fn remedy(self) -> &'static str {
         match self {
@@ -117,7 +117,7 @@ impl Flaw {
     }
 }
 
-/// What was counted of a tool; the columns of the view `tool_quality` are called so.
+/// Counts of a tool, named like the columns of the view `tool_quality`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ToolCounts {
     pub calls: u64,
@@ -155,14 +155,14 @@ impl AddAssign<&Self> for ToolCounts {
     }
 }
 
-/// One tool over some time. Rates are shares, 0 to 1.
+/// Quality of one tool over a period. Rates are shares, 0 to 1.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolQuality {
     pub tool: ToolName,
     pub counts: ToolCounts,
-    /// Calls that show the worst, the newest first.
+    /// Example calls of the worst flaw, newest first.
     pub evidence: Vec<CallName>,
-    /// Fields that were read as another type, with their calls, the most frequent first.
+    /// Coerced fields with their number of calls, the most frequent first.
     pub coerced: Vec<(String, u64)>,
 }
 
@@ -171,8 +171,8 @@ fn share((part, of): (u64, u64)) -> f64 {
 }
 
 impl ToolQuality {
-    /// The worst flaw; failures count above one half (some are part of the work), and that answers do not say whether
-    /// they are complete counts only where nothing else does.
+    /// The worst flaw. Failures count above one half, because some are part of the work; a missing `is_complete` counts
+    /// only without another flaw.
     #[must_use]
     pub fn worst(&self) -> Option<Flaw> {
         worst(&self.counts)
@@ -184,13 +184,13 @@ impl ToolQuality {
         share(flaw.share(&self.counts))
     }
 
-    /// The share of its calls that were refused for their arguments before they ran.
+    /// Share of calls refused for their arguments.
     #[must_use]
     pub fn validation_refusal_rate(&self) -> f64 {
         share((self.counts.refused_arguments, self.counts.calls))
     }
 
-    /// The share of its calls that were refused because a budget was spent, which says nothing of the tool.
+    /// Share of calls refused for an exhausted budget, which is no flaw of the tool.
     #[must_use]
     pub fn budget_refusal_rate(&self) -> f64 {
         share((self.counts.over_budget, self.counts.calls))
@@ -206,13 +206,13 @@ fn worst(counts: &ToolCounts) -> Option<Flaw> {
     worst.map(|(flaw, _)| flaw)
 }
 
-/// A name that agents called, and that is no tool.
+/// A called name without a tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownTool {
     pub tool: ToolName,
-    /// Calls to it.
+    /// Number of calls.
     pub calls: u64,
-    /// Sessions that called it in an hour; of several hours their sum.
+    /// Sessions that called it, summed over hours.
     pub sessions: u64,
 }
 
@@ -223,16 +223,16 @@ pub struct CallName {
     pub call_id: CallId,
 }
 
-/// A call, and where it is stored.
+/// Stored location of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredName {
     pub name: CallName,
     pub shard: Shard,
-    /// In days since the Unix epoch.
+    /// Partition, in days since the Unix epoch.
     pub epoch: i32,
 }
 
-/// Two successes of one tool in one session with the same result and other arguments.
+/// Two successes of one tool in one session with equal results and different arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EqualResults {
     pub tool: ToolName,
@@ -242,20 +242,20 @@ pub struct EqualResults {
     pub second: (StoredName, String),
 }
 
-/// Two calls that differ in writing and not in result.
+/// Two nearly equal calls with equal results.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NearPair {
     pub tool: ToolName,
-    /// How many such pairs of it were found.
+    /// Number of such pairs.
     pub pairs: u64,
-    /// The fields in which the example differs.
+    /// Differing fields of the example.
     pub fields: Vec<String>,
     /// The example.
     pub example: (StoredName, StoredName),
 }
 
 impl NearPair {
-    /// Those of pairs with equal results that are nearly the same in writing, by tool; the first one is the example.
+    /// The near duplicates among pairs with equal results, by tool; the first one is the example.
     #[must_use]
     pub fn all(equal: Vec<EqualResults>) -> BTreeMap<ToolName, Self> {
         let mut by_tool: BTreeMap<ToolName, Self> = BTreeMap::new();
@@ -273,29 +273,29 @@ impl NearPair {
     }
 }
 
-/// What calls of some time say of a tool.
+/// Counts of one tool in a period.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ToolHour {
     pub counts: ToolCounts,
-    /// Calls that show a flaw, the newest first.
+    /// Example calls per flaw, newest first.
     pub evidence: BTreeMap<Flaw, Vec<StoredName>>,
-    /// Fields that were read as another type, with their calls.
+    /// Coerced fields with their number of calls.
     pub coerced: BTreeMap<String, u64>,
 }
 
-/// What calls of some time say of the tools: an hour, or several together.
+/// Counts of all tools in a period: one hour, or several merged.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct QualityHour {
     pub tools: BTreeMap<ToolName, ToolHour>,
     pub near_pairs: BTreeMap<ToolName, NearPair>,
-    /// Loops by the highest level that they reached.
+    /// Loops by their highest level.
     pub loop_ends: BTreeMap<Level, u64>,
-    /// Names that are no tools: calls, and sessions.
+    /// Names without a tool: calls, and sessions.
     pub unknown: BTreeMap<ToolName, (u64, u64)>,
 }
 
 impl QualityHour {
-    /// Adds an earlier time: of what is shown as an example, the newest stays.
+    /// Merges an earlier period; the newest examples stay.
     pub fn add(&mut self, earlier: &Self) {
         for (tool, theirs) in &earlier.tools {
             let ours = self.tools.entry(tool.clone()).or_default();
@@ -321,7 +321,7 @@ impl QualityHour {
         }
     }
 
-    /// All calls that would be shown of a tool: of its worst flaw.
+    /// The example calls of the tool's worst flaw.
     #[must_use]
     pub fn evidence(&self, tool: &ToolName) -> &[StoredName] {
         let shown = self.tools.get(tool).and_then(|hour| hour.evidence.get(&worst(&hour.counts)?));

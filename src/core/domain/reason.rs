@@ -1,16 +1,15 @@
-//! The published reasons: stable strings that callers may branch on. Later versions add to them; none changes its
-//! meaning.
+//! Published reasons: stable strings for callers to branch on. Later versions add to them; none changes its meaning.
 
 macro_rules! reasons {
     ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal,)+) => {
-        /// Why a call was not simply allowed.
+        /// Reason of a decision other than a plain ALLOW.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Reason {
             $($(#[doc = $doc])+ $variant,)+
         }
 
         impl Reason {
-            /// Every reason, with what it means.
+            /// Every reason, with its meaning.
             pub const TABLE: &'static [(Self, &'static str)] =
                 &[$((Self::$variant, concat!($($doc),+).trim_ascii()),)+];
 
@@ -22,7 +21,7 @@ macro_rules! reasons {
                 }
             }
 
-            /// What it means, in a sentence.
+            /// Its meaning, in a sentence.
             #[must_use]
             pub fn meaning(self) -> &'static str {
                 match self {

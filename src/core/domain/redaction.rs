@@ -1,9 +1,8 @@
-//! What is nobody's business is left out of all that is stored and shown: values that their names give away
-//! (`password`), and those that are known by their form (a card's number, a provider's key). What a call is known again
-//! by, its fingerprint and its digests, goes by the true value; so does what executes (docs/security.md#redaction).
+//! Redaction of everything stored and shown: values with a secret name (`password`), and values of a secret form (a
+//! card number, a provider's key). Fingerprints, digests and executions use the original values
+//! (docs/security.md#redaction).
 //!
-//! Ids, hashes, UUIDs and digests have to stay, or nothing could be told apart: a name must say so, or a form must be
-//! one that nothing else has.
+//! Ids, hashes, UUIDs and digests must stay distinguishable: only a telling name or an unambiguous form redacts.
 
 mod forms;
 mod names;
@@ -21,31 +20,31 @@ use super::{
     json::{self, Json},
 };
 
-/// What stands in place of a value that is left out.
+/// Placeholder of a redacted value.
 pub const REDACTED: &str = "[redacted]";
-/// Shortest value that is looked for in what is said of its call, in bytes.
+/// Minimum length, in bytes, of a value that is redacted in other texts about its call.
 const KNOWN_BYTES_MIN: usize = 3;
-/// Shortest one that is looked for in the same answer: `test` is a word, too.
+/// Minimum length, in bytes, of one that is redacted in the same answer: `test` is a word, too.
 const ECHO_BYTES_MIN: usize = 8;
-/// Values that are looked for elsewhere.
+/// Maximum number of values that are redacted in other texts.
 const KNOWN_MAX: usize = 64;
-/// Digits of a hash that stand for a secret in the name of a thing, so that two of them stay two.
+/// Hash digits that replace a secret in a resource name, so that two resources stay distinct.
 const NAME_DIGITS: usize = 12;
-/// So much of a long value is looked for: a text may have cut it off.
+/// Length of a value's prefix that is searched, because a text may be truncated.
 const KNOWN_HEAD_BYTES: usize = 24;
-/// Types of a JSON Schema: a member `password` that has one describes passwords, and holds none.
+/// JSON Schema types: a member `password` with one describes a password, and contains none.
 const TYPES: [&str; 7] = ["string", "number", "integer", "boolean", "object", "array", "null"];
 
-/// Why a value was left out.
+/// Cause of a redaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Its name says that it is secret.
+    /// A secret name.
     Name,
-    /// It is the number of a card.
+    /// A card number.
     Card,
-    /// It is a key, by its form.
+    /// The form of a key.
     Key,
-    /// The owner's own pattern.
+    /// A pattern of the policy.
     Pattern,
 }
 
@@ -65,16 +64,16 @@ impl Kind {
     }
 }
 
-/// What was left out.
+/// Redacted values.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Secrets {
     counts: [u32; 4],
-    /// The values themselves, so that other texts about the same call can be told without them.
+    /// The values, for redaction of other texts about the same call.
     values: Vec<String>,
 }
 
 impl Secrets {
-    /// How many values were left out, by kind; those that were.
+    /// Counts of redacted values by kind, without zeros.
     pub fn counts(&self) -> impl Iterator<Item = (Kind, u32)> {
         Kind::ALL.into_iter().zip(self.counts).filter(|(_, count)| *count > 0)
     }
@@ -97,7 +96,7 @@ impl Secrets {
         }
     }
 
-    /// The text without the values that are known.
+    /// The text without the known values.
     #[must_use]
     pub fn without<'t>(&self, text: &'t str) -> Cow<'t, str> {
         self.without_from(text, KNOWN_BYTES_MIN)
@@ -114,7 +113,7 @@ impl Secrets {
         told
     }
 
-    /// Leaves them out of the name of a thing; two things stay two.
+    /// Redacts a resource name; two distinct resources stay distinct.
     #[must_use]
     pub fn left_out_of_name(&self, resource: Resource, hashing: &Hashing) -> Resource {
         self.values.iter().fold(resource, |named, value| {
@@ -123,7 +122,7 @@ impl Secrets {
         })
     }
 
-    /// Leaves them out of what a rule has to say.
+    /// Redacts a finding.
     pub fn leave_out_of(&self, finding: &mut Finding) {
         if self.values.is_empty() {
             return;
@@ -142,8 +141,8 @@ impl Secrets {
     }
 }
 
-/// `text` with `value`, or as much of it as follows its `head`, left out; none when it is not there. A short value is
-/// one only as a word of its own.
+/// Redacts `value`, or the part of it after its `head`, in `text`; none when absent. A short value must be a whole
+/// word.
 fn without_value(text: &str, value: &str, head: &str, mark: &str) -> Option<String> {
     let mut out = String::new();
     let mut copied = 0;
@@ -164,12 +163,12 @@ fn without_value(text: &str, value: &str, head: &str, mark: &str) -> Option<Stri
     (copied > 0).then(|| out + &text[copied..])
 }
 
-/// The length of what both begin with, by whole characters.
+/// Length of the common prefix, in bytes of whole characters.
 fn common(text: &str, value: &str) -> usize {
     text.chars().zip(value.chars()).take_while(|(a, b)| a == b).map(|(a, _)| a.len_utf8()).sum()
 }
 
-/// True for a value that says nothing: it was left out before.
+/// True for a value that is already redacted.
 fn is_masked(value: &str) -> bool {
     value.is_empty() || value == REDACTED || value.bytes().all(|b| matches!(b, b'*' | b'x' | b'X' | b'.' | b'-'))
 }
@@ -180,7 +179,7 @@ fn is_code(value: &str) -> bool {
     (3..=12).contains(&digits) && value.bytes().all(|b| b.is_ascii_digit() || b == b'-' || b == b' ')
 }
 
-/// What is left out, by built-in knowledge and by what the owner adds to it.
+/// Redaction rules: the built-in ones, and those of the policy.
 #[derive(Debug, Clone, Default)]
 pub struct Redaction {
     also: BTreeSet<String>,
@@ -189,7 +188,7 @@ pub struct Redaction {
 }
 
 impl Redaction {
-    /// With more names that are secret, names that are not, and more forms.
+    /// With additional secret names, public names and forms.
     #[must_use]
     pub fn new<'n>(
         also: impl IntoIterator<Item = &'n str>,
@@ -200,7 +199,7 @@ impl Redaction {
         Self { also: also.into_iter().map(plain).collect(), keep: keep.into_iter().map(plain).collect(), patterns }
     }
 
-    /// What the owner says of a name; none when they say nothing.
+    /// The policy's rule for a name, if any.
     fn own(&self, name: &str) -> Option<Option<Named>> {
         if self.also.is_empty() && self.keep.is_empty() {
             return None;
@@ -217,13 +216,13 @@ impl Redaction {
         self.own(name).unwrap_or_else(|| names::named(name))
     }
 
-    /// True when a text under that name is always left out.
+    /// True for a name whose texts are always redacted.
     #[must_use]
     pub fn is_secret(&self, name: &str) -> bool {
         matches!(self.named(name), Some(Named::Secret | Named::SecretText))
     }
 
-    /// A text without its secrets.
+    /// The redacted text.
     #[must_use]
     pub fn text<'t>(&self, text: &'t str, secrets: &mut Secrets) -> Cow<'t, str> {
         let mut out = String::new();
@@ -249,7 +248,7 @@ impl Redaction {
         })
     }
 
-    /// JSON without its secrets; none when it has none.
+    /// The redacted JSON; none when unchanged.
     #[must_use]
     pub fn json(&self, value: &Json, secrets: &mut Secrets) -> Option<Json> {
         match value {
@@ -278,8 +277,8 @@ impl Redaction {
         }
     }
 
-    /// A stored text without its secrets: as JSON where it is that (`read`), else as a text. What it says elsewhere of
-    /// a secret that it names is left out, too.
+    /// The redacted stored text: as JSON if it parses (`read`), otherwise as text. Other occurrences of a named secret
+    /// are redacted, too.
     #[must_use]
     pub fn stored<'t>(&self, text: &'t str, read: Option<&Json>, secrets: &mut Secrets) -> Cow<'t, str> {
         match read {
@@ -295,7 +294,7 @@ impl Redaction {
     }
 }
 
-/// JSON without what its texts repeat of known values; none when they repeat nothing.
+/// JSON without repetitions of known values; none when unchanged.
 fn echoes(value: &Json, secrets: &Secrets) -> Option<Json> {
     match value {
         Json::String(text) => match secrets.without_from(text, ECHO_BYTES_MIN) {
@@ -311,7 +310,7 @@ fn echoes(value: &Json, secrets: &Secrets) -> Option<Json> {
     }
 }
 
-/// The value of a name that gives it away; none when there is nothing in it to be left out.
+/// The redacted value of a secret name; none when unchanged.
 fn by_name(meaning: Named, value: &Json, secrets: &mut Secrets) -> Option<Json> {
     let (text, is_number) = match value {
         Json::Null | Json::Bool(_) => return None,
@@ -343,7 +342,7 @@ fn is_schema(members: &[(String, Json)]) -> bool {
         .any(|(name, value)| name == "type" && matches!(value, Json::String(text) if TYPES.contains(&text.as_str())))
 }
 
-/// The items with those replaced that `replace` gives something for; none when there are none.
+/// The items after replacement; none when unchanged.
 fn replaced<T: Clone>(items: &[T], mut replace: impl FnMut(&T) -> Option<T>) -> Option<Vec<T>> {
     let mut out: Option<Vec<T>> = None;
     for (at, item) in items.iter().enumerate() {
@@ -354,8 +353,7 @@ fn replaced<T: Clone>(items: &[T], mut replace: impl FnMut(&T) -> Option<T>) -> 
     out
 }
 
-/// The fields of a stored text that were left out, as paths; a text that is no JSON has none, and says so by one empty
-/// path. At most `max` of them.
+/// Paths of the redacted fields of a stored text, at most `max`; one empty path for a text that is no JSON.
 #[must_use]
 pub fn missing(text: &str, max: usize) -> Vec<String> {
     if !text.contains(REDACTED) {

@@ -1,5 +1,5 @@
-//! Why something is not done that was asked for: the caller's own doing, and nothing was decided or stored. One type an
-//! operation, each variant with one code and reason of the contract.
+//! Rejections of invalid operations: the caller's fault, with nothing decided or stored. One type per operation; each
+//! variant has one code and reason of the contract.
 
 use super::{
     budget::{Dimension, Scope},
@@ -9,15 +9,15 @@ use super::{
     violation::Violation,
 };
 
-/// A session cannot be part of its call tree.
+/// A session cannot join its call tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SessionRejection {
     /// The session has another parent; it is set once.
     ParentChanged {
-        /// The parent it has.
+        /// Its existing parent.
         known: Option<SessionId>,
     },
-    /// The tree has as many sessions as it may.
+    /// The tree has the maximum number of sessions.
     TooManySessions,
 }
 
@@ -26,118 +26,118 @@ pub enum SessionRejection {
 pub enum EvaluateRejection {
     /// The call_id belongs to a call with other arguments.
     CallIdReused,
-    /// The tree has as many open calls as it may.
+    /// The tree has the maximum number of open calls.
     TooManyOpenCalls,
-    /// It would begin a call tree or ask a question, and its tenant has as many of these as it may.
+    /// A new call tree or approval request would exceed the tenant's quota.
     QuotaExceeded(Quota),
-    /// Its session has no place in the tree.
+    /// The session cannot join the tree.
     Session(SessionRejection),
 }
 
-/// A report cannot be taken in.
+/// A report cannot be accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RecordRejection {
-    /// Nobody asked for that call, and the report does not say what it was.
+    /// Unknown call, and the report does not describe it.
     UnknownCall,
-    /// The call was refused: there is nothing to report on.
+    /// The call was refused, so it has no outcome.
     NotPermitted,
-    /// The call was reported on before, with another outcome.
+    /// The call has another outcome already.
     AlreadySettled,
-    /// A newer attempt of the same execution was permitted meanwhile.
+    /// A newer attempt of the same execution was permitted.
     AttemptSuperseded,
-    /// The session of an observed call has no place in the tree.
+    /// The session of an observed call cannot join the tree.
     Session(SessionRejection),
 }
 
-/// A command of a person or a system cannot be carried out.
+/// A command cannot be executed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CommandRejection {
-    /// Nobody has heard of the session, and the command does not begin one.
+    /// The session is unknown, and the command does not create one.
     UnknownSession,
-    /// The session's phase cannot become that one; says why.
+    /// The session's phase cannot change like that; with the cause.
     PhaseForbidden(String),
-    /// The tree holds as many grants as it may.
+    /// The tree has the maximum number of grants.
     TooManyGrants,
-    /// No such grant.
+    /// Unknown grant.
     UnknownGrant,
     /// The budget cannot be raised.
     NotRaised(NotRaised),
-    /// No call waits for that answer.
+    /// Unknown approval request.
     UnknownApproval,
-    /// The call names no thing that an answer could hold for.
+    /// The call names no resource for a clearance.
     NothingNamed,
-    /// The question was answered before.
+    /// The request is answered already.
     AlreadyAnswered {
-        /// With yes.
+        /// Approved or denied.
         approved: bool,
-        /// To other arguments.
+        /// With edited arguments.
         edited: bool,
-        /// By whom, where that is known: a call tree remembers what was answered and not who did.
+        /// The approver, if known: a call tree keeps the answer only.
         by: Option<String>,
     },
-    /// Who asked took the question back.
+    /// The requester withdrew the request.
     Withdrawn {
-        /// Who, where that is known.
+        /// The requester, if known.
         by: Option<String>,
     },
-    /// Nobody answered the question in time.
+    /// The request has expired.
     ApprovalExpired,
-    /// Who asked cannot answer.
+    /// A requester cannot answer its own request.
     SelfApproval,
-    /// The question is for people of other groups than those they are in.
+    /// The request is for approvers of other groups.
     NotInGroup {
-        /// Whose members may answer now.
+        /// Groups that may answer now.
         groups: Vec<String>,
-        /// Whose members may answer later, and when.
+        /// The escalation group, and the time from which it may answer.
         later: Option<(String, Timestamp)>,
     },
-    /// What two people must approve is approved for the one call alone.
+    /// An approval by two people has no wider clearance.
     ScopeForTwo,
-    /// They have said yes to the very same before, and another one is waited for.
+    /// The same approver has approved already; another one is needed.
     SaidBefore,
-    /// The arguments that somebody chose are not taken.
+    /// The edited arguments are rejected.
     Edit(EditRejection),
-    /// Only who asked can take the question back.
+    /// Only the requester can withdraw the request.
     NotTheAsker,
-    /// The policy wants a reason with a refusal.
+    /// The policy requires a reason for a denial.
     ReasonMissing,
 }
 
-/// Why a budget cannot be raised.
+/// A budget cannot be raised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotRaised {
-    /// The policy sets no such limit.
+    /// The policy has no such limit.
     NoSuchLimit {
-        /// Of whom.
+        /// Scope.
         scope: Scope,
-        /// Of what.
+        /// Dimension.
         dimension: Dimension,
     },
     /// The session is in no run.
     NoRun,
-    /// As many budgets of the tree are raised as may be.
+    /// The tree has the maximum number of raised budgets.
     TooMany,
 }
 
-/// Arguments that a person chose instead of those that were asked about are not taken.
+/// Edited arguments are rejected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EditRejection {
-    /// Another yes was said before, to other arguments than this one.
+    /// The first approval has other arguments.
     OtherArguments {
-        /// By whom.
+        /// First approver.
         by: String,
     },
-    /// They are not what the tool takes.
+    /// They violate the tool's schema.
     Invalid(Vec<Violation>),
-    /// The call with them would be refused; says why.
+    /// The edited call would be refused; with the cause.
     Refused(String),
-    /// The user of the agent's host may be answering at a prompt, which does not hear of it.
+    /// The user of the agent's host may be answering at a prompt, which cannot show the edit.
     AtHost,
-    /// Parts of them are not stored, and so cannot be given to the model; names them.
+    /// Parts of them are not stored, and so cannot be given to the model; with their names.
     NotStored(Vec<String>),
 }
 
-/// Nobody has heard of that session.
+/// Unknown session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SessionUnknown;
 

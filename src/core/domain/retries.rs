@@ -1,85 +1,85 @@
-//! What retries came to, for people: over time, beside what was predicted of them, and what they cost.
+//! Retry report for people: outcomes over time, compared with the predictions, and their cost.
 
 use super::{failure::FailureKind, ids::ToolName, time::Timestamp, violation::SelfCorrectionCount};
 
-/// Retries that are looked at one by one, the newest.
+/// Maximum number of single retries read, newest first.
 pub const RETRIES_MAX: u32 = 20_000;
-/// Fields of one answer.
+/// Maximum number of fields in a report.
 pub const CORRECTIONS_MAX: usize = 100;
 
-/// Which retries are told of.
+/// Filter of retries.
 #[derive(Debug, Clone, Copy)]
 pub struct Retried<'a> {
     /// Only of this tool.
     pub tool: Option<&'a ToolName>,
     /// Only after this kind of failure.
     pub failure: Option<FailureKind>,
-    /// How many days back.
+    /// Period, in days.
     pub days: i32,
 }
 
-/// Retries of one UTC day that are counted.
+/// Retries of one UTC day.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TrialDay {
-    /// When the day began.
+    /// Start of the day.
     pub at: Timestamp,
     /// Retries with the same arguments.
     pub trials: u64,
-    /// Those that did not fail.
+    /// Number that did not fail.
     pub successes: u64,
 }
 
-/// Retries of one tool after one kind of failure that were predicted alike.
+/// Retries of one tool after one kind of failure, with similar predictions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Retries {
     /// The tool.
     pub tool: ToolName,
-    /// What it had failed with.
+    /// Kind of the earlier failure.
     pub failure: FailureKind,
-    /// Advised against the estimate, to learn.
+    /// Exploratory: advised against the estimate.
     pub probe: bool,
-    /// The tenth that the chance lies in which was told with the failure, from 0; none where none was told.
+    /// Decile of the predicted probability, from 0; none without a prediction.
     pub tenth: Option<u8>,
-    /// How many.
+    /// Number of retries.
     pub retries: u64,
-    /// Those that did not fail.
+    /// Number that did not fail.
     pub succeeded: u64,
-    /// Those that failed again, or of which nobody knows.
+    /// Number that failed again or have no known outcome.
     pub failed: u64,
-    /// Failed ones that were made although the advice was against it.
+    /// Number of failed ones made against the advice.
     pub against_advice: u64,
-    /// Those of which it is known whether they failed.
+    /// Number with a known outcome.
     pub known: u64,
-    /// The chances that were told with these, added up.
+    /// Sum of the predictions of those in `known`.
     pub predicted: f64,
-    /// What failed ones cost, in millionths of a US dollar.
+    /// Cost of failed ones, in millionths of a US dollar.
     pub cost_micros: u64,
-    /// Tokens that went with them.
+    /// Tokens of failed ones.
     pub tokens: u64,
-    /// Their waits and executions, in milliseconds.
+    /// Waits and executions of failed ones, in milliseconds.
     pub lost_ms: u64,
-    /// When the last one was permitted.
+    /// Time of the last permit.
     pub last_at: Timestamp,
 }
 
-/// What refusals for one field came to.
+/// Self-corrections after refusals for one field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SelfCorrected {
-    /// How often models were refused, and mended it.
+    /// Refusals and corrections.
     pub count: SelfCorrectionCount,
-    /// So seldom mended that the user is asked instead.
+    /// True when corrections are so rare that the user is asked instead.
     pub is_for_the_user: bool,
 }
 
-/// All of it.
+/// Retry report.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RetryHistory {
-    /// By day, the oldest first; days without a retry are left out.
+    /// By day, oldest first; days without a retry are omitted.
     pub days: Vec<TrialDay>,
     /// The newest retries.
     pub retries: Vec<Retries>,
-    /// How far back those reach; none: as far as was asked.
+    /// Start of the covered period of `retries`; none: the whole requested period.
     pub back_to: Option<Timestamp>,
-    /// Of models' arguments, the most refused first.
+    /// Self-corrections of models, the most refused first.
     pub self_corrections: Vec<SelfCorrected>,
 }

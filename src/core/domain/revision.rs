@@ -1,32 +1,32 @@
-//! Which policy is active: a history of activations.
+//! Policy revisions: the history of activations.
 
 use super::time::Timestamp;
 
 /// One activation of a policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Revision {
-    /// Counts the activations, from 1.
+    /// Revision number, from 1.
     pub number: u64,
     /// The policy: SHA-256 of its text, hexadecimal.
     pub hash: String,
-    /// When it was activated.
+    /// Time of the activation.
     pub at: Timestamp,
-    /// Who activated it.
+    /// Actor.
     pub by: String,
-    /// Why, in their words.
+    /// The actor's note.
     pub note: String,
 }
 
-/// What came of an attempt to activate a policy.
+/// Result of an activation attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Activation {
-    /// It is active.
+    /// Activated.
     Active(Revision),
-    /// Another revision is active than the one that was expected.
+    /// Compare-and-set conflict: the active revision is not the expected one.
     Changed {
-        /// The active one; 0 when none is.
+        /// The active revision; 0 for none.
         revision: u64,
     },
-    /// No such policy is stored.
+    /// Unknown policy.
     Unknown,
 }

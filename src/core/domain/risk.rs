@@ -1,10 +1,9 @@
-//! How much a yes may do harm, as far as the policy and the rules know: by it people see first what matters most. It
-//! decides nothing.
+//! Risk estimate of an approval, for sorting approval requests by importance. No decision depends on it.
 
 use super::{effect::EffectKind, inbox::Question, reason::Reason, route::Route, tool::Risk};
 
-/// The risk of a yes, with why it is thought so, the weightiest first. `declared` is what the policy says of the tool,
-/// `route` whom it asks.
+/// The risk of approving, with its reasons, the weightiest first. `declared` is the policy's risk of the tool, `route`
+/// its approvers.
 #[must_use]
 pub fn of(question: &Question, declared: Option<Risk>, route: &Route) -> (Risk, Vec<&'static str>) {
     let effect = &question.effect;

@@ -1,35 +1,35 @@
-//! Who is asked about a call: which group of people, which other one after a while, and how many of them must say yes.
+//! Approval route: the approver group, the escalation group, and the number of required approvals.
 
 use super::{audit::Actor, identity::Credential, time::Timestamp};
 
-/// People that may be needed for one yes.
+/// Maximum number of required approvals.
 pub const PEOPLE_MAX: u32 = 2;
 
-/// Who is asked.
+/// Route of an approval request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
-    /// Whose members may answer; none for whoever may answer at all.
+    /// Approver group; none for every approver.
     pub group: Option<String>,
-    /// Whose members may answer too, from so many milliseconds after the question on.
+    /// Escalation, which adds a second group.
     pub escalation: Option<Escalation>,
-    /// How many of them must say yes; one who says no is enough.
+    /// Number of required approvals; one denial is enough.
     pub people: u32,
 }
 
-/// Where a question goes that nobody answers.
+/// Escalation of an unanswered request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Escalation {
-    /// In milliseconds.
+    /// Delay, in milliseconds.
     pub after_ms: u64,
-    /// Whose members may answer from then on, beside those of the first group.
+    /// Group that may answer from then on, in addition to the first.
     pub group: String,
 }
 
 impl Route {
-    /// One person, whoever may answer.
+    /// One approval by any approver.
     pub const ANYBODY: Self = Self { group: None, escalation: None, people: 1 };
 
-    /// The groups whose members may answer at `now` what was asked at `asked_at`; none for whoever may answer at all.
+    /// The groups that may answer at `now` a request of `asked_at`; empty for every approver.
     #[must_use]
     pub fn groups(&self, asked_at: Timestamp, now: Timestamp) -> Vec<&str> {
         let is_late = |escalation: &&Escalation| now >= asked_at.plus_ms(escalation.after_ms);
@@ -37,7 +37,7 @@ impl Route {
         self.group.as_deref().into_iter().chain(late).collect()
     }
 
-    /// May they answer now? Where nobody shows a credential nobody is known to be in a group, and everybody may.
+    /// True when the actor may answer now. Without authentication there are no groups, and everyone may.
     #[must_use]
     pub fn admits(&self, by: &Actor, asked_at: Timestamp, now: Timestamp) -> bool {
         let groups = self.groups(asked_at, now);
@@ -45,7 +45,7 @@ impl Route {
         groups.is_empty() || by.credential == Credential::Local || groups.iter().any(is_in)
     }
 
-    /// Who is asked, in words: `a person`, `two people of the group finance`.
+    /// Description: `a person`, `two people of the group finance`.
     #[must_use]
     pub fn whom(&self) -> String {
         let people = if self.people > 1 { "two people" } else { "a person" };

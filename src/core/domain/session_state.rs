@@ -1,4 +1,4 @@
-//! Where a session stands, in one answer.
+//! Session state: the response to a state query.
 
 use super::{
     budget::{Left, Spent},
@@ -10,24 +10,24 @@ use super::{
     time::Timestamp,
 };
 
-/// Calls given to a caller that names no number.
+/// Default number of last calls.
 pub const LAST_CALLS_DEFAULT: usize = 20;
 
-/// Tokens of a summary for a caller that names no number.
+/// Default size of a summary, in tokens.
 pub const SUMMARY_TOKENS_DEFAULT: usize = 1_500;
-/// The most tokens of a summary.
+/// Maximum size of a summary, in tokens.
 pub const SUMMARY_TOKENS_MAX: usize = 8_000;
-/// The fewest: less would leave out what is open.
+/// Minimum size of a summary, in tokens; less would omit open calls.
 pub const SUMMARY_TOKENS_MIN: usize = 300;
 
-/// How much of a session's state is asked for.
+/// Requested extent of a session's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
-    /// How many of its last calls.
+    /// Number of last calls.
     pub last_calls: usize,
-    /// About how many tokens its summary may have.
+    /// Approximate size of the summary, in tokens.
     pub summary_tokens: usize,
-    /// How many judgements the summary looks back on.
+    /// Maximum number of judgments that the summary covers.
     pub past_calls: usize,
 }
 
@@ -37,18 +37,18 @@ impl Default for Extent {
     }
 }
 
-/// Where a call stands, for a caller.
+/// State of a call, for callers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallState {
-    /// It was not let through.
+    /// Refused.
     Refused,
-    /// It waits for a person.
+    /// Waits for approval.
     Held,
     /// It may be running.
     InFlight,
-    /// It may have happened.
+    /// The outcome is unknown.
     Unknown,
-    /// It did what it should.
+    /// Succeeded.
     Succeeded,
     /// It failed.
     Failed,
@@ -57,7 +57,7 @@ pub enum CallState {
 }
 
 impl CallState {
-    /// Where `call` stands at `now`.
+    /// The state of `call` at `now`.
     #[must_use]
     pub fn of(call: &Call, now: Timestamp) -> Self {
         match call.standing(now) {
@@ -72,50 +72,50 @@ impl CallState {
     }
 }
 
-/// A call with what was asked for and what came of it, in short.
+/// Summary of a call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CallTold {
     pub call: Call,
-    /// Where it stands.
+    /// State.
     pub state: CallState,
-    /// What it was asked with; empty when that is not known any more.
+    /// Arguments; empty when no longer known.
     pub arguments: String,
-    /// What a success gave; empty when it did not succeed.
+    /// Gist of a success; empty otherwise.
     pub gist: String,
-    /// Size of what it gave, in bytes.
+    /// Result size, in bytes.
     pub result_bytes: Option<u64>,
-    /// Only the beginning of that is stored.
+    /// The stored result is truncated.
     pub is_cut: bool,
-    /// The error in a line; empty when there was none.
+    /// The error in one line; empty without one.
     pub error: String,
 }
 
-/// A session at one point in time.
+/// State of a session at one time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SessionState {
     /// Its tree's root.
     pub root: SessionId,
-    /// Who started it.
+    /// Parent session.
     pub parent: Option<SessionId>,
     /// Its current run.
     pub run: Option<String>,
-    /// True when every call of the current run is refused (a way out apart): a loop broke the run or a budget is spent,
-    /// and that holds for every tool.
+    /// True when every call of the current run is refused except terminal ones: a loop broke the run, or a budget of
+    /// all tools is exhausted.
     pub is_stopped: bool,
-    /// What is left of each limit.
+    /// Remainder of each limit.
     pub left: Vec<Left>,
-    /// What the current run has spent.
+    /// Spending of the current run.
     pub run_spent: Spent,
-    /// What the call tree has spent.
+    /// Spending of the call tree.
     pub tree_spent: Spent,
-    /// The loops found in the current run: rule, level and count of the last warning, refusal or break of each.
+    /// Loops in the current run: rule, level and count of the last warning, refusal or break of each.
     pub loops: Vec<(String, Level, u32)>,
-    /// Its last calls, newest first; open and held ones are always among them.
+    /// Last calls, newest first, including all open and held ones.
     pub calls: Vec<CallTold>,
-    /// Which of their tools everybody leaves alone for a while; known to the fleet, not to the tree.
+    /// Tools among them with an open circuit, which is known to the fleet and not to the tree.
     pub cooldowns: Vec<(ToolName, Cooldown)>,
-    /// What was done and what not to do again.
+    /// Summary for the model of completed work and of calls not to repeat.
     pub summary_for_model: String,
-    /// When this was so.
+    /// Time of the state.
     pub at: Timestamp,
 }

@@ -1,20 +1,20 @@
-//! Which shard a row belongs to: the first column of every key of what belongs to a call tree, so that on a sharded
-//! database a tree with all its rows is in one place. The hash is for ever: stored rows are found by it.
+//! Sharding: assigns the rows of a call tree to one shard, which is the first column of their keys. The hash never
+//! changes, because stored rows are found by it.
 
 use super::{
     fingerprint::LedgerKey,
     ids::{AgentId, SessionId, TenantId},
 };
 
-/// Shards that there are.
+/// Number of shards.
 pub const SHARDS: u16 = 1_024;
 
-/// A shard, from 0 to 1,023, as it is stored.
+/// Shard number, 0 to 1,023, as stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Shard(pub i16);
 
-/// FNV-1a, 64 bits, over the tenant's eight bytes (big end first) and the name's; then its upper half folded into the
-/// lower one, since that alone is looked at.
+/// FNV-1a, 64 bits, over the tenant's eight bytes (big-endian) and the name's; the upper half is folded into the lower
+/// one, which alone is used.
 fn of(tenant: TenantId, name: &[u8]) -> Shard {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     let hash = tenant.0.to_be_bytes().iter().chain(name).fold(0xcbf2_9ce4_8422_2325, step);
@@ -22,19 +22,19 @@ fn of(tenant: TenantId, name: &[u8]) -> Shard {
 }
 
 impl Shard {
-    /// Where a session is looked for by its name, and, for a root, its call tree with all that belongs to it.
+    /// The shard of a session's name; for a root, also of its call tree.
     #[must_use]
     pub fn of(tenant: TenantId, session: &SessionId) -> Self {
         of(tenant, session.as_str().as_bytes())
     }
 
-    /// Where the shared counters of an agent are; none for the tenant's own.
+    /// The shard of an agent's shared counters; none for the tenant's own.
     #[must_use]
     pub fn of_counters(tenant: TenantId, agent: Option<&AgentId>) -> Self {
         of(tenant, agent.map(AgentId::as_str).unwrap_or_default().as_bytes())
     }
 
-    /// Where a ledger row is that was asked for by a tree: with the tree, unless others share it.
+    /// The shard of a ledger row: that of the requesting tree, unless the row is shared.
     #[must_use]
     pub fn of_ledger(tenant: TenantId, root: &SessionId, key: &LedgerKey) -> Self {
         if key.is_shared() { of(tenant, &key.0) } else { Self::of(tenant, root) }
@@ -50,7 +50,7 @@ mod tests {
         SessionId::parse("session", name).expect("valid")
     }
 
-    /// Rows that were stored long ago are found by these.
+    /// Stored rows depend on these values.
     #[test]
     fn the_hash_never_changes() {
         let shard = |tenant, name| Shard::of(TenantId(tenant), &session(name)).0;

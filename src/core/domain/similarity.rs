@@ -1,6 +1,5 @@
-//! Likeness of two calls of one tool (docs/learning.md#near-duplicate-calls): by the leaves of their arguments, and by
-//! the words of a leaf that is a free text. Arguments are read once a call and kept, since every later call is compared
-//! with them.
+//! Similarity of two calls of one tool (docs/learning.md#near-duplicate-calls): by the leaves of their arguments, and
+//! by the words of free texts. The parsed shape of a call is kept, because every later call is compared with it.
 
 mod identity;
 mod line;
@@ -20,31 +19,31 @@ use super::{
     json::{self, Json},
 };
 
-/// Leaves that are compared each for itself; further ones are compared together.
+/// Maximum number of leaves that are compared individually; further ones are compared together.
 const FIELDS_MAX: usize = 64;
-/// From which share of equal leaves on arguments are nearly the same.
+/// Minimum share of equal leaves of near duplicates.
 const NEAR: f64 = 0.8;
 
-/// What paths, addresses and identifiers have, and the words of a search seldom.
+/// Marks of paths, addresses and identifiers that search words seldom have.
 const IDENTIFIER_MARKS: [char; 6] = ['@', '/', '.', '_', ':', '-'];
 
-/// What the arguments of a call look like.
+/// Shape of a call's arguments, for similarity.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Shape {
     looks: Looks,
-    /// A hash of the arguments without their nonces, when they have some and others beside them.
+    /// Hash of the arguments without their nonces, if there are nonces and others.
     without_nonces: Option<u64>,
     content: Content,
 }
 
 impl Shape {
-    /// The look of arguments in canonical form; an empty one for what is no JSON object.
+    /// The shape of arguments in canonical form; empty unless a JSON object.
     #[must_use]
     pub fn of(arguments: &str) -> Self {
         json::parse(arguments).map_or_else(|_| Self::default(), |arguments| Self::of_json(&arguments))
     }
 
-    /// The same of arguments that were read before.
+    /// [`Self::of`] for parsed arguments.
     #[must_use]
     pub fn of_json(arguments: &Json) -> Self {
         let Json::Object(members) = arguments else { return Self::default() };
@@ -52,12 +51,12 @@ impl Shape {
         Self { looks, without_nonces, content: content::of(arguments) }
     }
 
-    /// About how many bytes it takes.
+    /// Approximate memory size, in bytes.
     pub(super) fn bytes(&self) -> usize {
         size_of::<Self>() + self.looks.bytes()
     }
 
-    /// True for arguments that are nearly the same: leaves that differ, or are on one side alone, are at most a fifth.
+    /// True for near duplicates: at most a fifth of the leaves differ or are on one side alone.
     #[must_use]
     pub fn is_near(&self, other: &Self) -> bool {
         let (mut sum, mut weights) = (0.0, 0.0);
@@ -69,13 +68,13 @@ impl Shape {
         sum >= NEAR * weights
     }
 
-    /// A hash of the arguments without their nonces; none when they have none, or nothing else.
+    /// Hash of the arguments without their nonces; none without nonces, or with nothing else.
     #[must_use]
     pub fn without_nonces(&self) -> Option<u64> {
         self.without_nonces
     }
 
-    /// The only field in which two arguments of the same fields, two or more, differ.
+    /// The only differing field of two arguments with the same two or more fields.
     #[must_use]
     pub fn only_difference(&self, other: &Self) -> Option<&str> {
         let (mine, theirs) = (self.looks.fields(), other.looks.fields());
@@ -85,8 +84,8 @@ impl Shape {
         differing.next().is_none().then_some(one)
     }
 
-    /// True where two lines of a shell run the same programs on the same operands: options, and `cd`, `env`, `timeout`
-    /// or `sudo` before a program, make no other line.
+    /// True for shell lines that run the same programs on the same operands; options, and `cd`, `env`, `timeout` or
+    /// `sudo` before a program, are ignored.
     #[must_use]
     pub fn runs_the_same(&self, other: &Self) -> bool {
         self.pairs(other).all(|(a, b)| {
@@ -95,19 +94,19 @@ impl Shape {
         })
     }
 
-    /// There are arguments at all.
+    /// True for non-empty arguments.
     #[must_use]
     pub fn has_fields(&self) -> bool {
         self.looks.fields().next().is_some()
     }
 
-    /// What they hold.
+    /// Content class of the arguments.
     #[must_use]
     pub fn content(&self) -> Content {
         self.content
     }
 
-    /// The fields in which two arguments differ.
+    /// The differing fields of two arguments.
     pub fn differing<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = &'a str> {
         let pairs = self.pairs(other).filter(|(a, b)| a.map(|a| a.value) != b.map(|b| b.value));
         pairs.filter_map(|(a, b)| a.or(b).map(|field| field.name()))
@@ -119,7 +118,7 @@ impl Shape {
         self.identifier(name).is_some_and(|value| value.contains(['/', '\\', '@']))
     }
 
-    /// The field's value, when it is one word with a mark that words of a search have not: `src/lib.rs`, `a@b.com`.
+    /// The field's value, if it is one word with a mark of identifiers: `src/lib.rs`, `a@b.com`.
     fn identifier(&self, name: &str) -> Option<&str> {
         let text = self.value(name)?.text()?;
         (!text.contains(char::is_whitespace) && text.contains(IDENTIFIER_MARKS)).then_some(text)
@@ -129,7 +128,7 @@ impl Shape {
         self.looks.fields().find(|field| field.is(name))
     }
 
-    /// The field's value as a place on a line: a number, a date, or the last number in a text (`page-3`).
+    /// The field's value as an ordinal: a number, a date, or the last number in a text (`page-3`).
     fn place(&self, name: &str) -> Option<f64> {
         let field = self.value(name)?;
         match field.value {
@@ -139,7 +138,7 @@ impl Shape {
         }
     }
 
-    /// The fields of both side by side, by name.
+    /// The fields of both, joined by name.
     fn pairs<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = (Option<Field<'a>>, Option<Field<'a>>)> {
         let (mut mine, mut theirs) = (self.looks.fields().peekable(), other.looks.fields().peekable());
         std::iter::from_fn(move || {
@@ -156,8 +155,8 @@ impl Shape {
     }
 }
 
-/// True when one field names another page, day, number, path, address or identifier in each of the shapes: a sweep, in
-/// whatever order (calls that run side by side end in any).
+/// True for a sweep: one field names another page, day, number, path, address or identifier in each of the shapes, in
+/// any order (parallel calls end in any).
 #[must_use]
 pub fn is_sweep(shapes: &[&Shape]) -> bool {
     let Some(first) = shapes.first().filter(|_| shapes.len() > 1) else { return false };
@@ -186,14 +185,14 @@ fn place_in(text: &str) -> Option<f64> {
     digits.parse().ok()
 }
 
-/// True where two arguments in canonical form are nearly the same; false when one is no JSON object.
+/// True for near-duplicate arguments in canonical form; false unless both are JSON objects.
 #[must_use]
 pub fn are_near(a: &str, b: &str) -> bool {
     let is_object = |text: &str| text.starts_with('{');
     is_object(a) && is_object(b) && Shape::of(a).is_near(&Shape::of(b))
 }
 
-/// The fields in which two arguments differ, by name; none when one is no JSON object.
+/// Names of the differing fields; empty unless both are JSON objects.
 #[must_use]
 pub fn differing_fields(a: &str, b: &str) -> Vec<String> {
     let parse = |text: &str| serde_json::from_str::<Map<String, Value>>(text).ok();

@@ -1,9 +1,8 @@
-//! A map as a sorted list: for maps of which there are very many, and most of them hold a few entries. A node of a
-//! B-tree has room for eleven, and is taken as a whole for the first.
+//! Sorted-vector map for many small maps. A B-tree allocates a node of eleven entries for the first one.
 
 use std::{borrow::Borrow, ops::Index};
 
-/// A map from `K` to `V` that takes as much memory as it has entries; each insertion moves those behind it.
+/// A map from `K` to `V` without spare capacity; insertion is linear.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sorted<K, V>(Vec<(K, V)>);
 
@@ -30,7 +29,7 @@ impl<K: Ord, V> Sorted<K, V> {
         self.place(key).ok().map(|at| &self.0[at].1)
     }
 
-    /// The value of a key, to be changed.
+    /// The mutable value of a key.
     pub fn get_mut<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<&mut V>
     where
         K: Borrow<Q>,
@@ -38,7 +37,7 @@ impl<K: Ord, V> Sorted<K, V> {
         self.place(key).ok().map(|at| &mut self.0[at].1)
     }
 
-    /// The key itself, as it is kept.
+    /// The stored key.
     #[must_use]
     pub fn key<Q: Ord + ?Sized>(&self, key: &Q) -> Option<&K>
     where
@@ -56,7 +55,7 @@ impl<K: Ord, V> Sorted<K, V> {
         self.place(key).is_ok()
     }
 
-    /// The value of a key, which is `new` if it had none.
+    /// The mutable value of a key, inserted by `new` if absent.
     pub fn or_insert_with(&mut self, key: &K, new: impl FnOnce() -> V) -> &mut V
     where
         K: Clone,
@@ -80,7 +79,7 @@ impl<K: Ord, V> Sorted<K, V> {
         }
     }
 
-    /// Takes the value of a key out.
+    /// Removes a key and returns its value.
     pub fn remove<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<V>
     where
         K: Borrow<Q>,
@@ -88,7 +87,7 @@ impl<K: Ord, V> Sorted<K, V> {
         self.place(key).ok().map(|at| self.0.remove(at).1)
     }
 
-    /// For one more: a list that doubles is half empty in most of the maps.
+    /// Reserves one entry: doubling would leave most of the maps half empty.
     fn make_room(&mut self) {
         if self.0.len() == self.0.capacity() {
             self.0.reserve_exact(1 + self.0.len() / 4);
@@ -97,7 +96,7 @@ impl<K: Ord, V> Sorted<K, V> {
 }
 
 impl<K, V> Sorted<K, V> {
-    /// How many entries it has.
+    /// Number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
@@ -109,12 +108,12 @@ impl<K, V> Sorted<K, V> {
         self.0.is_empty()
     }
 
-    /// Entries that there is room for.
+    /// Allocated entries.
     pub(super) fn capacity(&self) -> usize {
         self.0.capacity()
     }
 
-    /// The entries, by their keys.
+    /// The entries, in key order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&K, &V)> {
         self.0.iter().map(|(key, value)| (key, value))
     }
@@ -124,12 +123,12 @@ impl<K, V> Sorted<K, V> {
         self.0.iter().map(|(key, _)| key)
     }
 
-    /// The values, by their keys.
+    /// The values, in key order.
     pub fn values(&self) -> impl DoubleEndedIterator<Item = &V> {
         self.0.iter().map(|(_, value)| value)
     }
 
-    /// The values, to be changed.
+    /// The mutable values, in key order.
     pub fn values_mut(&mut self) -> impl DoubleEndedIterator<Item = &mut V> {
         self.0.iter_mut().map(|(_, value)| value)
     }

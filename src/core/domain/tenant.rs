@@ -1,4 +1,4 @@
-//! Tenants: whose plane it is, whether they are served, and how much of it they may use.
+//! Tenants: their state, quotas, usage and retention periods.
 
 use super::{
     hashing::KeyMark,
@@ -6,24 +6,24 @@ use super::{
     time::Timestamp,
 };
 
-/// Longest name of a tenant, in bytes: that of a DNS label.
+/// Maximum length of a tenant's name, in bytes: that of a DNS label.
 pub const TENANT_NAME_BYTES_MAX: usize = 63;
 
-/// The name of the tenant that is the plane's own.
+/// Name of the deployment's own tenant.
 pub const DEFAULT_TENANT_NAME: &str = "default";
-/// Fewest days after which months are dropped.
+/// Minimum retention of monthly partitions, in days.
 pub const MONTHS_DAYS_MIN: u32 = 30;
-/// Most days of any term: a century.
+/// Maximum retention period, in days: a century.
 pub const TERM_DAYS_MAX: u32 = 36_500;
 
-/// Whether a tenant is served.
+/// Service state of a tenant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TenantState {
-    /// It is.
+    /// Served.
     Active,
-    /// Nothing of it is judged or told, and nothing of it is lost.
+    /// Not served; its data is kept.
     Suspended,
-    /// For good: what it stored is being erased, or was.
+    /// Final: its data is being erased, or was.
     Deleted,
 }
 
@@ -48,31 +48,31 @@ impl TenantState {
     }
 }
 
-/// How much of the plane a tenant may use; without a number, as much as there is.
+/// Quotas of a tenant; none is unlimited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Quotas {
-    /// Calls that it may ask each replica for in a second.
+    /// Calls per second on each replica.
     pub calls_per_second: Option<u64>,
-    /// Call trees that it may have stored.
+    /// Stored call trees.
     pub sessions: Option<u64>,
-    /// Bytes that its calls and outcomes may take.
+    /// Bytes of stored calls and outcomes.
     pub stored_bytes: Option<u64>,
-    /// Questions to people that it may have open.
+    /// Open approval requests.
     pub approvals_open: Option<u64>,
 }
 
-/// How many days something of a tenant is kept; without a number, for ever.
+/// Retention periods of a tenant, in days; none is unlimited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Terms {
-    /// The words of its calls: arguments, results, errors, notes.
+    /// Texts of its calls: arguments, results, errors, notes.
     pub words: Option<u32>,
-    /// Its call trees, from when they were last heard of, and the evidence beside them.
+    /// Its call trees and their evidence, from the last activity on.
     pub calls: Option<u32>,
-    /// Of the plane's own tenant alone: months, those of all tenants.
+    /// For the deployment's own tenant: monthly partitions of all tenants.
     pub months: Option<u32>,
 }
 
-/// One of the quotas.
+/// Kind of a quota.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Quota {
     /// Calls in a second.
@@ -98,41 +98,41 @@ impl Quota {
     }
 }
 
-/// What a tenant uses, as it was counted last.
+/// Usage of a tenant at the last count.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Used {
     /// Call trees.
     pub sessions: u64,
     /// Bytes of calls and outcomes.
     pub stored_bytes: u64,
-    /// When that was; none when it never was.
+    /// Time of the count; none before the first.
     pub at: Option<Timestamp>,
 }
 
 /// A tenant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tenant {
-    /// Names it in every table.
+    /// Id in every table.
     pub id: TenantId,
-    /// Its name, as people and credentials say it. It is never used again, not after its end either.
+    /// Unique name for people and credentials, never reused, not even after deletion.
     pub name: String,
-    /// Whether it is served.
+    /// State.
     pub state: TenantState,
-    /// Since when, by whom and why.
+    /// Time, actor and reason of the last state change.
     pub since: (Timestamp, String, String),
-    /// How much it may use.
+    /// Quotas.
     pub quotas: Quotas,
-    /// How much it uses.
+    /// Usage.
     pub used: Used,
-    /// How long what it has stored is kept.
+    /// Retention periods.
     pub terms: Terms,
-    /// The mark of the key of its hashes; none where there is none, and its values are stored as they are.
+    /// Identifier of its hashing key; none for unkeyed hashes and unencrypted values.
     pub mark: Option<KeyMark>,
-    /// When it was made.
+    /// Creation time.
     pub created_at: Timestamp,
 }
 
-/// A name that a tenant may have: what fits into a path, a label and a certificate.
+/// Validates a tenant's name: it must fit into a path, a label and a certificate.
 ///
 /// # Errors
 /// [`Invalid`] naming `field`.

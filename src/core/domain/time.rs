@@ -1,4 +1,4 @@
-//! Points in time, as an argument: nothing in the pure rooms asks a clock.
+//! Points in time, passed as arguments: the pure modules read no clock.
 
 use std::fmt;
 
@@ -35,13 +35,13 @@ impl Timestamp {
         u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0)
     }
 
-    /// The whole second that this point lies in.
+    /// The time truncated to whole seconds.
     #[must_use]
     pub const fn second(self) -> Self {
         Self(self.0.div_euclid(1_000) * 1_000)
     }
 
-    /// Days since the Unix epoch, in UTC: the key of everything that is counted per day.
+    /// Days since the Unix epoch, in UTC: the key of daily counts.
     #[must_use]
     pub const fn day(self) -> i32 {
         (self.0.div_euclid(DAY_MS)) as i32
@@ -62,7 +62,7 @@ impl fmt::Display for Timestamp {
     }
 }
 
-/// A wait in words that people and models read alike: `1.5 s`, `40 s`, `3 min`.
+/// A duration for people and models: `1.5 s`, `40 s`, `3 min`.
 #[must_use]
 pub fn wait_in_words(millis: u64) -> String {
     match millis {

@@ -12,28 +12,28 @@ pub type Digest = [u8; 32];
 /// A stored token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Token {
-    /// Its public name.
+    /// Public id.
     pub id: String,
-    /// Whose.
+    /// Tenant.
     pub tenant: TenantId,
-    /// Who shows it, and what they may do. Its tenant is told by `tenant`.
+    /// Mapped identity. Its tenant is given by `tenant`.
     pub is: Mapped,
-    /// What it is known by.
+    /// Digest of the token.
     pub digest: Digest,
-    /// When it was made.
+    /// Creation time.
     pub created_at: Timestamp,
-    /// By whom.
+    /// Creator.
     pub created_by: String,
-    /// From when on it is refused; none for never.
+    /// Expiry; none for unlimited.
     pub expires_at: Option<Timestamp>,
-    /// When it was shown last, to some seconds.
+    /// Last use, within some seconds.
     pub used_at: Option<Timestamp>,
-    /// Since when it is refused.
+    /// Time of the revocation.
     pub revoked_at: Option<Timestamp>,
 }
 
 impl Token {
-    /// Why it is refused; none for one that holds.
+    /// The reason of its rejection; none while valid.
     #[must_use]
     pub fn refused(&self, now: Timestamp) -> Option<&'static str> {
         if self.revoked_at.is_some() {
@@ -42,7 +42,7 @@ impl Token {
         self.expires_at.is_some_and(|at| at <= now).then_some("the token has expired")
     }
 
-    /// Who shows it.
+    /// The identity of its holder.
     #[must_use]
     pub fn identity(&self, from: Option<String>) -> Identity {
         self.is.identity(self.tenant, Credential::Token(self.id.clone()), from)

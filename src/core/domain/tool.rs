@@ -1,4 +1,4 @@
-//! What the plane is told about a tool.
+//! Tool policy: the declared facts about a tool.
 
 use std::sync::Arc;
 
@@ -7,17 +7,17 @@ use super::{
     json::Json,
 };
 
-/// Lease of a call whose tool names none, in milliseconds: ten minutes.
+/// Default lease of a call, in milliseconds: ten minutes.
 pub const LEASE_MS_DEFAULT: u64 = 600_000;
 
-/// How dangerous a tool is, where no tier of the policy names it.
+/// Risk of a tool without a tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Risk {
-    /// As in an allowlist.
+    /// Allowed, as on an allowlist.
     Low,
-    /// As with a grant per conversation.
+    /// Needs a grant per conversation.
     Medium,
-    /// A person is asked.
+    /// Needs approval.
     High,
 }
 
@@ -33,84 +33,84 @@ impl Risk {
     }
 }
 
-/// What a bare empty result of a tool says.
+/// Meaning of a tool's empty result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EmptyMeans {
-    /// There is nothing.
+    /// No matches.
     NoMatches,
     /// The query was probably wrong.
     Suspect,
 }
 
-/// How much of a text is stored.
+/// Storage mode of a text.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Stored {
-    /// All of it, secrets too.
+    /// Whole, with secrets.
     Raw,
-    /// All but secrets.
+    /// Redacted.
     #[default]
     Full,
-    /// The same; of a text that is no JSON its digest only.
+    /// Redacted; the digest alone for a text that is no JSON.
     Redacted,
-    /// Its digest only.
+    /// The digest alone.
     Hash,
 }
 
-/// Where an idempotency key goes into an execution.
+/// Place of the idempotency key in an execution.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InjectAs {
     /// A header of that name.
     Header(Arc<str>),
-    /// An argument of that name, which the model never sees.
+    /// An argument of that name, hidden from the model.
     Argument(Arc<str>),
 }
 
 /// The declared facts about one tool; the default declares nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolSpec {
-    /// What it does to its resource.
+    /// Effect on its resource.
     pub effect: EffectKind,
-    /// What it touches, by its arguments.
+    /// Resource, by its arguments.
     pub resource: Option<ResourceTemplate>,
-    /// How long an answer of a read stands in for another.
+    /// Freshness of a read's results.
     pub fresh: Fresh,
     /// A write whose repetition harms.
     pub once: bool,
     /// A write whose repetition is harmless.
     pub idempotent: bool,
-    /// A write whose provider honours the idempotency key.
+    /// A write whose provider honors the idempotency key.
     pub key_honoured: bool,
     /// A write whose identical repetition is meant: scroll, append, take from a queue.
     pub repeatable: bool,
-    /// Who shares what it has done.
+    /// Scope of duplicate protection.
     pub share: Share,
-    /// How dangerous it is, where no tier names it.
+    /// Risk, without a tier.
     pub risk: Option<Risk>,
-    /// A way out, never blocked nor charged: `final_answer`.
+    /// Terminal: never refused nor charged, as `final_answer`.
     pub terminal: bool,
-    /// How long a permitted call may run before its outcome counts as unknown, in milliseconds.
+    /// Lease of a permitted call, after which its outcome is unknown, in milliseconds.
     pub lease_ms: u64,
-    /// JSON pointers into the result (`*` for any element) of what changes without meaning anything.
+    /// JSON pointers into the result (`*` for any element) of its volatile fields.
     pub volatile: Vec<String>,
-    /// JSON pointers to `is_complete` and `total_matches` in the result, for reports that do not tell.
+    /// JSON pointers to `is_complete` and `total_matches` in the result, used where the report has none.
     pub result_map: (Option<String>, Option<String>),
-    /// A JSON pointer to what tells a failure in the result; absent, only unmistakable ones are seen.
+    /// A JSON pointer to the failure in the result; absent, only unmistakable failures are detected.
     pub failure_at: Option<String>,
-    /// What a bare empty result says; absent is not known.
+    /// Meaning of an empty result; absent is unknown.
     pub empty_means: Option<EmptyMeans>,
-    /// What a call costs when the caller gives no estimate, in micro-dollars.
+    /// Default cost of a call, in micro-dollars.
     pub cost_micros: u64,
-    /// What its owner says of its failures before there is evidence: are they worth a retry?
+    /// Declared retryability, as a prior before there is evidence.
     pub retryable: Option<bool>,
-    /// What to call instead when a call of this tool is refused.
+    /// Suggested alternatives when a call is refused.
     pub suggested_next: Vec<String>,
-    /// Where its idempotency key goes.
+    /// Place of its idempotency key.
     pub inject_as: Option<InjectAs>,
-    /// How much of its arguments and of its results is stored.
+    /// Storage modes of its arguments and of its results.
     pub stored: (Stored, Stored),
-    /// True when its refusals are only recorded.
+    /// Shadow mode: refusals are only recorded.
     pub shadow: bool,
-    /// True when its calls may run while the store is away; the default is that none may.
+    /// True for calls that may run while the store is unavailable; default: none.
     pub runs_without_store: bool,
 }
 
@@ -144,13 +144,13 @@ impl Default for ToolSpec {
 }
 
 impl ToolSpec {
-    /// What it does in general: `once` and `repeatable` make it a write.
+    /// Effect kind; `once` and `repeatable` make it a write.
     #[must_use]
     pub fn kind(&self) -> EffectKind {
         if self.once || self.repeatable { EffectKind::Write } else { self.effect }
     }
 
-    /// What a call with these arguments does to the world.
+    /// Effect of a call with these arguments.
     #[must_use]
     pub fn effect_of(&self, arguments: &Json) -> Effect {
         Effect {

@@ -1,5 +1,6 @@
-//! A call tree: a root session with its sub-agents, folded from events. It is the versioned unit: siblings cannot race
-//! past a budget or repeat each other, because whoever decides on an old version is told to judge again.
+//! Call tree: a root session with its sub-agents, folded from events. It is the unit of optimistic concurrency:
+//! siblings cannot race past a budget or repeat each other, because a decision on an old version conflicts and is
+//! repeated.
 
 mod apply;
 mod bytes;
@@ -28,86 +29,86 @@ use super::{
 pub use edits::{EDITS_MAX, EditedCall, StoredPermit, StoredYes, let_through};
 pub use restore::{KeptText, RunTotals, Totals};
 
-/// Calls that a session remembers in full, beside the open ones and those that a person is asked about.
+/// Maximum number of calls that a session keeps in full, beside open and held ones.
 pub const CALLS_MAX: usize = 64;
-/// Calls that a person is asked about, or has approved, that a session remembers until they run.
+/// Maximum number of held or approved calls that a session keeps until they run.
 pub const HELD_MAX: usize = 64;
-/// Calls whose arguments' look a session remembers, for calls that are nearly the same.
+/// Maximum number of argument shapes that a session keeps, for near duplicates.
 pub const SHAPES_MAX: usize = 30;
-/// Longest arguments, in bytes, that are remembered of a failed call.
+/// Maximum length of a failed call's stored arguments, in bytes.
 pub const FAILED_ARGUMENTS_MAX: usize = 16_384;
-/// Pairs of (fingerprint, result) that a session remembers to tell the new from the known.
+/// Maximum number of (fingerprint, result) pairs that a session keeps, to detect news.
 pub const SEEN_MAX: usize = 256;
-/// Answers that a tree keeps for the calls that build on them.
+/// Maximum number of answers that a tree keeps for dependent calls.
 pub const KEPT_MAX: usize = 64;
-/// Longest answer that is kept, in bytes.
+/// Maximum length of a kept answer, in bytes.
 pub const KEPT_BYTES_MAX: usize = 65_536;
-/// Changed resources that a tree remembers.
+/// Minimum number of changed resources that a tree keeps.
 pub const CHANGES_MAX: usize = 256;
-/// Denials of people that a tree remembers.
+/// Maximum number of denials that a tree keeps.
 pub const DENIALS_MAX: usize = 256;
-/// Clearances by people that a tree remembers.
+/// Maximum number of clearances that a tree keeps.
 pub const CLEARANCES_MAX: usize = 64;
-/// Sessions of one tree.
+/// Maximum number of sessions in a tree.
 pub const SESSIONS_MAX: usize = 1_000;
-/// Open calls of one tree.
+/// Maximum number of open calls in a tree.
 pub const OPEN_MAX: u32 = 256;
-/// Judgements whose time a tree remembers: the most that a rate limit can count.
+/// Maximum number of judgment times that a tree keeps, and so the highest rate limit.
 pub const PACE_MAX: usize = 64;
 /// Calls of one batch that count as one.
 pub const BATCH_CALLS: u32 = 8;
-/// How long tokens count towards the rate of a minute, in milliseconds.
+/// Window of the token rate, in milliseconds.
 pub const PACE_TOKENS_MS: u64 = 60_000;
 
 /// A root session and all sessions below it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CallTree {
-    /// Whose tree.
+    /// Tenant.
     pub tenant: TenantId,
     /// Its root session.
     pub root: SessionId,
-    /// Where its rows are: its day of birth, in days since the Unix epoch, or a later one that it was moved to.
+    /// Partition of its rows: the day of its start, or a later one that it was moved to, in days since the Unix epoch.
     pub epoch: i32,
-    /// The place of its last event; 0 before the first.
+    /// `seq` of its last event; 0 before the first.
     pub version: u64,
-    /// When it began.
+    /// Start.
     pub started_at: Timestamp,
-    /// When its last event happened.
+    /// Time of its last event.
     pub last_at: Timestamp,
-    /// What it has spent.
+    /// Spending.
     pub spent: Spent,
     /// Permitted calls by tool.
     pub by_tool: Sorted<ToolName, u64>,
-    /// Calls that are owed an outcome.
+    /// Calls without an outcome.
     pub open_calls: u32,
-    /// When somebody has to look after them: no later than the first end of their leases.
+    /// Time of the next sweep: no later than the first expiry of a lease.
     pub due: Option<Timestamp>,
-    /// Its sessions, the root among them once there is an event.
+    /// Its sessions, including the root after the first event.
     pub sessions: Sorted<SessionId, Box<Session>>,
-    /// How fast it goes.
+    /// Rate of judgments and tokens.
     pub pace: Pace,
-    /// The latest event, among those no longer remembered, that may have changed the world.
+    /// `seq` of the latest possible change among dropped events.
     pub forgotten_change: u64,
-    /// How far tiers and grants have been used.
+    /// Uses of tiers and grants.
     pub uses: Sorted<String, Use>,
-    /// Grants given to its sessions, oldest first.
+    /// Grants, oldest first.
     pub grants: Vec<Grant>,
-    /// Things that its writes have changed, oldest first; at least the last [`CHANGES_MAX`].
+    /// Resources changed by writes, oldest first; at least the last [`CHANGES_MAX`].
     pub changes: VecDeque<Changed>,
-    /// Answers that later calls may depend on, oldest first.
+    /// Answers for dependent calls, oldest first.
     pub kept: VecDeque<Kept>,
-    /// Calls that people have denied, oldest first.
+    /// Denials, oldest first.
     pub denials: VecDeque<Denial>,
-    /// Calls that nobody is asked about any more, oldest first.
+    /// Clearances, oldest first.
     pub clearances: VecDeque<Clearance>,
-    /// Budgets that people have raised.
+    /// Raised budgets.
     pub raised: Vec<Raise>,
-    /// Calls that people have approved with other arguments, oldest first.
+    /// Approvals with edited arguments, oldest first.
     pub edits: VecDeque<EditedCall>,
 }
 
 impl CallTree {
-    /// True when a person has cleared what `rule` asks of this call.
+    /// True when a clearance covers this call for `rule`.
     #[must_use]
     pub fn is_cleared(&self, proposal: &Proposal, rule: &str, policy: &str, now: Timestamp) -> bool {
         let request = &proposal.request;
@@ -123,74 +124,74 @@ impl CallTree {
     }
 }
 
-/// A person said no to a call. It holds for the whole tree until the root's next run.
+/// A person's denial of a call. It holds for the whole tree until the root's next run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Denial {
-    /// To which call.
+    /// Fingerprint of the call.
     pub fingerprint: Fingerprint,
-    /// The run of the tree's root, by the place of that run's first event.
+    /// The root's run, by the `seq` of that run's first event.
     pub root_run: u64,
-    /// Why, for the model.
+    /// Reason, for the model.
     pub reason: Option<String>,
 }
 
-/// A thing that a permitted write has changed, or may be changing.
+/// A resource that a permitted write has changed, or may be changing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Changed {
-    /// The thing.
+    /// Resource.
     pub resource: Resource,
-    /// By which tool.
+    /// Tool.
     pub tool: ToolName,
-    /// By which call.
+    /// Fingerprint of the call.
     pub fingerprint: Fingerprint,
-    /// The place of the permit among the tree's events.
+    /// `seq` of the permit.
     pub seq: u64,
 }
 
 /// A success that later calls may depend on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Kept {
-    /// The place of its outcome among the tree's events.
+    /// `seq` of its outcome.
     pub seq: u64,
-    /// Whose.
+    /// Session.
     pub session: SessionId,
-    /// Of which tool.
+    /// Tool.
     pub tool: ToolName,
-    /// With which arguments; none when they were too long.
+    /// Arguments; none when too long.
     pub arguments: Option<Arc<Json>>,
-    /// What it answered; none when that was too long, no JSON, or not stored in full.
+    /// Result; none when too long, no JSON, or not stored in full.
     pub result: Option<Arc<Json>>,
 }
 
-/// The writes to come, in order.
+/// Planned writes, in order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Plan {
     /// The tools.
     pub order: Vec<ToolName>,
-    /// How many of them have succeeded.
+    /// Number of those that have succeeded.
     pub done: usize,
-    /// The place of the event that set it.
+    /// `seq` of the event that set it.
     pub seq: u64,
 }
 
 /// One session of a tree.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Session {
-    /// Who started it.
+    /// Parent session.
     pub parent: Option<SessionId>,
-    /// How deep it is nested; a root is 0.
+    /// Depth; a root is 0.
     pub depth: u32,
     /// Its current run.
     pub run: Run,
     /// Its calls, oldest first; at least the last [`CALLS_MAX`].
     pub calls: VecDeque<Call>,
-    /// Its phase, once somebody set one.
+    /// Its phase, if set.
     pub phase: Option<String>,
-    /// Its plan, once somebody set one.
+    /// Its plan, if set.
     pub plan: Option<Plan>,
-    /// The place of the last compaction of its context; 0 when there was none.
+    /// `seq` of the last compaction of its context; 0 without one.
     pub compacted: u64,
-    /// Hashes of the (fingerprint, result) pairs it has seen, oldest first.
+    /// Hashes of the known (fingerprint, result) pairs, oldest first.
     seen: VecDeque<u64>,
 }
 
@@ -199,49 +200,47 @@ pub struct Session {
 pub struct Run {
     /// Its name; absent when the caller names none.
     pub id: Option<RunId>,
-    /// The place of its first event; 0 before it.
+    /// `seq` of its first event; 0 before it.
     pub from: u64,
-    /// When it began.
+    /// Start.
     pub started_at: Timestamp,
-    /// What it has spent.
+    /// Spending.
     pub spent: Spent,
     /// Permitted calls by tool.
     pub by_tool: Sorted<ToolName, u64>,
-    /// What a loop has broken, until the run ends.
+    /// Parts that a loop has closed, until the run ends.
     pub closed: Vec<Closed>,
-    /// How long nobody worked in it, in milliseconds: gaps of more than [`IDLE_MS`], and waits of calls that were asked
-    /// for again.
+    /// Idle time, in milliseconds: gaps of more than [`IDLE_MS`], and waits of repeated calls.
     pub idle_ms: u64,
-    /// When its last event happened.
+    /// Time of its last event.
     pub last_at: Timestamp,
 }
 
-/// A break that holds for the rest of a run.
+/// A break, which holds for the rest of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Closed {
-    /// The rule that broke.
+    /// Rule.
     pub rule: Cow<'static, str>,
-    /// By what decision.
+    /// Decision.
     pub decision: Decision,
-    /// At what count.
+    /// Count.
     pub count: u32,
-    /// The tool that broke.
+    /// Tool.
     pub tool: ToolName,
-    /// The call that broke.
+    /// Fingerprint of the call.
     pub fingerprint: Fingerprint,
 }
 
-/// How fast a tree goes.
+/// Rate of a tree.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Pace {
-    /// New judgements, oldest first: the batch they came in, and when. A batch counts once, and each call beyond its
-    /// eighth once more.
+    /// New judgments, oldest first: batch and time. A batch counts once, and each call beyond its eighth once more.
     pub judged: VecDeque<(u64, Timestamp)>,
-    /// How many calls the last batches had.
+    /// Number of calls of the last batches.
     pub batches: VecDeque<(u64, u32)>,
-    /// Batches that were told to slow down, and when they first were.
+    /// Slowed batches, with the time of the first slowdown.
     pub slowed: VecDeque<(u64, Timestamp)>,
-    /// Tokens reported: when (to the second), how many.
+    /// Reported tokens: time (to the second) and number.
     pub tokens: VecDeque<(Timestamp, u64)>,
 }
 
@@ -274,14 +273,14 @@ impl CallTree {
         }
     }
 
-    /// The root's current run as far as a person's no reaches, by the place of its first event; 0 for runs without a
-    /// name, which end by idleness and not by a user's turn.
+    /// The root's run for the scope of denials, by the `seq` of its first event; 0 for runs without a name, which end
+    /// by idleness and not by a user's turn.
     #[must_use]
     pub fn root_run(&self) -> u64 {
         self.sessions.get(&self.root).map_or(0, |root| root.run.id.as_ref().map_or(0, |_| root.run.from))
     }
 
-    /// All remembered calls with that fingerprint, with their sessions; in no particular order of time.
+    /// All known calls with that fingerprint, with their sessions, unordered.
     pub fn calls_of(&self, fingerprint: Fingerprint) -> impl Iterator<Item = (&SessionId, &Session, &Call)> {
         self.sessions.iter().flat_map(move |(id, session)| {
             session
@@ -292,7 +291,7 @@ impl CallTree {
         })
     }
 
-    /// The attempts of an occurrence that did not succeed and may have taken effect.
+    /// The attempts of an occurrence without success and with a possible effect.
     pub fn open_attempts(
         &self,
         fingerprint: Fingerprint,
@@ -305,33 +304,33 @@ impl CallTree {
         self.attempts(fingerprint, occurrence).filter(is_open)
     }
 
-    /// The remembered attempts of an occurrence.
+    /// The known attempts of an occurrence.
     pub fn attempts(&self, fingerprint: Fingerprint, occurrence: u64) -> impl Iterator<Item = (&SessionId, &Call)> {
         let is_attempt = move |call: &Call| call.permit.as_ref().is_some_and(|permit| permit.occurrence == occurrence);
         self.calls_of(fingerprint).map(|(id, _, call)| (id, call)).filter(move |(_, call)| is_attempt(call))
     }
 
-    /// The session and those above it, the nearest first.
+    /// The session and its ancestors, the nearest first.
     pub fn line<'a>(&'a self, session: &'a SessionId) -> impl Iterator<Item = &'a SessionId> {
         let parent = |id: &&'a SessionId| self.sessions.get(*id).and_then(|session| session.parent.as_ref());
         std::iter::successors(Some(session), parent).take(SESSIONS_MAX)
     }
 
-    /// Whether a grant covers the tool at `now` and is not used up; to whom it was given is not asked.
+    /// True when the grant includes the tool at `now` and is not used up; the grantee is not checked.
     #[must_use]
     pub fn covers(&self, grant: &Grant, tool: &str, now: Timestamp) -> bool {
         let used = self.uses.get(&grant.key()).map_or(0, |used| used.used);
         used < grant.ceiling && now < grant.expires_at && grant.tools.matches(tool)
     }
 
-    /// All remembered calls; in no particular order of time.
+    /// All known calls, unordered.
     pub fn calls(&self) -> impl Iterator<Item = &Call> {
         self.sessions.values().flat_map(|session| &session.calls)
     }
 }
 
 impl Run {
-    /// How long it has been worked in until `now`, in milliseconds.
+    /// Active time until `now`, in milliseconds.
     #[must_use]
     pub fn active_ms(&self, now: Timestamp) -> u64 {
         let open = now.since_ms(self.last_at);
@@ -347,7 +346,7 @@ impl Session {
         self.calls.iter().rev().find(|call| call.call_id == *call_id)
     }
 
-    /// The newest call of that id that was permitted, else the newest at all: what a report is on.
+    /// The call that a report is on: the newest permitted one of that id, otherwise the newest.
     #[must_use]
     pub fn reported(&self, call_id: &CallId) -> Option<&Call> {
         let permitted = self.calls.iter().rev().find(|call| call.call_id == *call_id && call.permit.is_some());
@@ -360,8 +359,7 @@ impl Session {
         (self.run.from > 0).then_some(&self.run)
     }
 
-    /// True when a call at `now` is the first after `idle_ms` in which nothing was asked, ran or came back, in a
-    /// session whose caller names no runs.
+    /// True for the first call at `now` after `idle_ms` without activity, in a session without named runs.
     #[must_use]
     pub fn resumes(&self, run: Option<&RunId>, idle_ms: u64, now: Timestamp) -> bool {
         let last = self.calls.iter().map(|call| call.outcome.as_ref().map_or(call.at, |o| o.at.max(call.at))).max();
@@ -375,7 +373,7 @@ impl Session {
         self.calls.iter().rev().filter(|call| call.run_from == self.run.from)
     }
 
-    /// True when this session never saw that call give that result.
+    /// True when the result of that call is new to this session.
     #[must_use]
     pub fn is_new(&self, fingerprint: &Fingerprint, digest: &ResultDigest) -> bool {
         !self.seen.contains(&seen_hash(fingerprint, digest))
@@ -392,7 +390,7 @@ impl Session {
     }
 }
 
-/// Both are cryptographic hashes, so eight bytes of their sum tell 256 pairs apart.
+/// Both are cryptographic hashes, so eight bytes of their sum suffice for 256 pairs.
 fn seen_hash(fingerprint: &Fingerprint, digest: &ResultDigest) -> u64 {
     let eight = |bytes: &[u8; 32]| bytes[..8].iter().fold(0_u64, |all, byte| all << 8 | u64::from(*byte));
     eight(&fingerprint.0).rotate_left(1) ^ eight(&digest.0)

@@ -1,4 +1,4 @@
-//! The answer to a request.
+//! Verdict: the response to a request.
 
 use std::sync::Arc;
 
@@ -11,58 +11,59 @@ use super::{
     time::Timestamp,
 };
 
-/// The strictest finding, with all the others and what goes with an ALLOW.
+/// The strictest finding with all others, and the permit of an ALLOW.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Verdict {
-    /// What holds.
+    /// Applied decision.
     pub decision: Decision,
-    /// What the policy would say; differs from `decision` in shadow mode only.
+    /// Decision of the policy; differs from `decision` in shadow mode only.
     pub would: Decision,
-    /// Everything the rules had to say, in their order.
+    /// All findings, in the order of the rules.
     pub findings: Vec<Finding>,
-    /// For ALLOW: the permission to execute once.
+    /// For ALLOW: the permit.
     pub permit: Option<Permit>,
-    /// For ASK: the question to a person.
+    /// For ASK: the approval request.
     pub approval: Option<Box<Approval>>,
     /// The policy that judged, by its version.
     pub policy: Arc<str>,
-    /// What is left of each limit that applies, after this call.
+    /// Remainder of each applicable limit, after this call.
     pub left: Vec<Left>,
-    /// True when no further tool call will be let through in this scope: give the final answer.
+    /// True when every further tool call in this scope will be refused; the model should give its final answer.
     pub tools_disabled: bool,
-    /// True when this is the answer given before to the same call_id.
+    /// True for the stored verdict of the same call_id.
     pub replayed: bool,
-    /// The call, as it will be known again.
+    /// Fingerprint of the call.
     pub fingerprint: Fingerprint,
-    /// The place of the judgement among its tree's events.
+    /// `seq` of the judgment.
     pub seq: u64,
-    /// When it was judged.
+    /// Time of the judgment.
     pub at: Timestamp,
 }
 
 impl Verdict {
-    /// The finding that decided: the strictest, and the first in the rules' order among equals. None for a plain ALLOW.
+    /// The deciding finding: the strictest, among equals the first in the rules' order. None for a plain ALLOW.
     #[must_use]
     pub fn winner(&self) -> Option<&Finding> {
         winner(&self.findings)
     }
 
-    /// The finding behind the decision that holds: for an ALLOW a warning that the model is told. What only would have
-    /// decided (shadow) is among the findings.
+    /// The finding behind the applied decision; for an ALLOW the warning of the model. Shadowed findings are only among
+    /// `findings`.
     #[must_use]
     pub fn decided_by(&self) -> Option<&Finding> {
         let decides = |finding: &&Finding| finding.decision == self.decision && finding.enforced;
         self.findings.iter().find(decides)
     }
 
-    /// True when the decision is the policy's, not softened by shadow mode.
+    /// True when shadow mode did not soften the decision.
     #[must_use]
     pub fn is_enforced(&self) -> bool {
         self.decision == self.would
     }
 
-    /// What the model should see next turn: for an ALLOW and a WAIT all that was said, for a refusal that a budget is
-    /// nearly used, unless tools are disabled. A refusal has its own next step, and other warnings would add another.
+    /// Hint for the model's next turn: all warnings for an ALLOW or WAIT; for a refusal only that a budget is nearly
+    /// exhausted, unless tools are disabled. A refusal has a next step of its own, and further warnings would add
+    /// others.
     #[must_use]
     pub fn context_hint(&self) -> Option<String> {
         let refused_for = self
@@ -83,14 +84,13 @@ impl Verdict {
         (!hints.is_empty()).then(|| hints.join(" "))
     }
 
-    /// The loop that got the call refused, if one did.
+    /// The loop finding behind a refusal, if any.
     #[must_use]
     pub fn loop_broken(&self) -> Option<&Finding> {
         self.findings.iter().find(|f| f.enforced && f.level.is_some_and(|level| level >= Level::Critical))
     }
 
-    /// The longest wait over all WAIT findings, or over all REUSE or DENY ones where each promises another look, in
-    /// milliseconds.
+    /// The longest wait over all WAIT findings, or over all REUSE or DENY ones if each has one, in milliseconds.
     #[must_use]
     pub fn retry_after_ms(&self) -> Option<u64> {
         let waits = self.findings.iter().filter(|finding| finding.decision == self.decision && finding.enforced);

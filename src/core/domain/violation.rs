@@ -1,8 +1,8 @@
-//! What is wrong with the arguments of a call.
+//! Violations of a tool's argument schema.
 
 use super::ids::ToolName;
 
-/// Who can mend it.
+/// Party that can fix a violation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum OnViolation {
     /// The model, from the message.
@@ -12,63 +12,63 @@ pub enum OnViolation {
     AskUser,
 }
 
-/// The keyword of a condition over the arguments that does not hold.
+/// Keyword of an argument condition of the policy.
 pub const CONDITION: &str = "condition";
 
-/// One thing that is wrong with the arguments of a call.
+/// One violation in the arguments of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
     /// The field, as a path: `items[0].sku`.
     pub field: String,
-    /// What is wrong with it and what would be right, in one line.
+    /// The problem and its fix, in one line.
     pub message: String,
-    /// What was violated: a JSON Schema keyword, `unknown_field` or [`CONDITION`].
+    /// Keyword: of JSON Schema, `unknown_field` or [`CONDITION`].
     pub keyword: String,
-    /// Who can mend it.
+    /// Party that can fix it.
     pub on_violation: OnViolation,
-    /// What the user should be asked or told.
+    /// Text for the user.
     pub user_facing_hint: Option<String>,
-    /// True when models that were told hardly ever mended it.
+    /// True when models have hardly ever fixed it.
     pub is_hopeless: bool,
 }
 
-/// A value that had another type.
+/// A coerced value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CoercedField {
-    /// Where.
+    /// Field.
     pub field: String,
-    /// As it was given.
+    /// Given value.
     pub from: String,
-    /// As it was read.
+    /// Coerced value.
     pub to: String,
 }
 
-/// Whether a model mended what it was told is wrong, by its next call of the tool.
+/// Outcome of a violation in the model's next call of the tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SelfCorrection {
-    /// The field, with the places of items left out: `items[].sku`.
+    /// The field without item indexes: `items[].sku`.
     pub field: String,
-    /// What had been violated, as in [`Violation::keyword`].
+    /// The violated keyword, as in [`Violation::keyword`].
     pub rule: String,
-    /// True when it is not violated any more.
+    /// True when it was fixed.
     pub ok: bool,
 }
 
-/// What refusals of one tool over one field and one rule came to.
+/// Counts of refusals of one tool for one field and keyword.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SelfCorrectionCount {
     pub tool: ToolName,
     /// The field, as in [`SelfCorrection::field`].
     pub field: String,
-    /// What was violated.
+    /// The violated keyword.
     pub rule: String,
     /// Refusals after which the model called the tool again.
     pub refusals: u64,
-    /// Those after which the field was right.
+    /// Those after which the field was valid.
     pub corrected: u64,
 }
 
-/// The path with the places of items left out: `items[0].sku` as `items[].sku`.
+/// The path without item indexes: `items[0].sku` as `items[].sku`.
 #[must_use]
 pub fn any_item(path: &str) -> String {
     let mut any = String::with_capacity(path.len());

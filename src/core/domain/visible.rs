@@ -1,8 +1,8 @@
-//! Which characters are seen as themselves, in texts that models and tools write and people read.
+//! Visible characters, for texts that models and tools write and people read.
 
-/// Is it seen, and does it leave the rest as it stands? Controls, format characters (Unicode's category Cf,
-/// bidirectional marks among them), separators of lines and paragraphs, spaces other than the usual one, tags,
-/// variation selectors and blank letters are not, and neither is what anybody may draw as they like (private use).
+/// True for a character that is visible and has no effect on others. Invisible are controls, format characters
+/// (Unicode's category Cf, including bidirectional marks), line and paragraph separators, spaces other than U+0020,
+/// tags, variation selectors, blank letters, and private use.
 #[must_use]
 pub fn is_visible(char: char) -> bool {
     !matches!(char,

@@ -1,30 +1,30 @@
-//! Texts of which only the beginning is stored.
+//! Truncation of stored texts.
 
 use sha2::{Digest as _, Sha256};
 
 use super::hashing::Hashing;
 
-/// How large a stored result may be before it is cut, unless the policy says otherwise, in bytes: 256 KiB.
+/// Default size, in bytes, above which a result is truncated: 256 KiB.
 pub const RESULT_BYTES_MAX_DEFAULT: usize = 256 << 10;
 
-/// What a text was of which only the beginning is stored.
+/// Original size and digest of a truncated text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Whole {
     /// Its size, in bytes.
     pub bytes: u64,
-    /// SHA-256 of all of it; of a tenant with keys of its own, under its fingerprint key.
+    /// SHA-256 of the original; under the fingerprint key of a tenant that has one.
     pub sha256: [u8; 32],
 }
 
 impl Whole {
-    /// As a tenant has it, who may have a key of its own: then nobody else can tell the text by the hash.
+    /// Under the tenant's key, if there is one, so that the hash reveals nothing.
     #[must_use]
     pub fn keyed(self, hashing: &Hashing) -> Self {
         Self { sha256: hashing.of(self.sha256), ..self }
     }
 }
 
-/// Cuts a text to at most so many bytes, by whole characters; says what it was, if anything is missing now.
+/// Truncates a text to at most `bytes_max`, by whole characters; returns the original's size and digest if it did.
 #[must_use]
 pub fn cut(text: &mut String, bytes_max: usize) -> Option<Whole> {
     if text.len() <= bytes_max {

@@ -1,5 +1,4 @@
-//! What a judgement books: tiers and grants that a permit uses, and counters that trees share. The rules only judge by
-//! what is booked.
+//! Bookings of a judgment: uses of tiers and grants, and additions to shared counters. Rules only read them.
 
 use crate::{
     domain::{
@@ -33,7 +32,7 @@ pub fn counter_keys(
     policy.rules.get::<budget::Params>().counters(agent, now.day()).chain(of_rate).collect()
 }
 
-/// What a permit uses of tiers and grants.
+/// The uses of tiers and grants by a permit.
 pub(super) fn uses(params: &tier::Params, cx: &Context<'_>) -> Vec<Use> {
     let tier = params.tier(cx.tool());
     let medium = tier.is_none() && cx.proposal.spec.risk == Some(Risk::Medium);
@@ -61,7 +60,7 @@ pub(super) fn uses(params: &tier::Params, cx: &Context<'_>) -> Vec<Use> {
     uses
 }
 
-/// Facts are added whatever they come to; a reservation only if it fits.
+/// Facts are added unconditionally; a reservation must fit its limit.
 pub(super) fn counters(policy: &Policy, cx: &Context<'_>, extra: &Spent) -> Vec<CounterAdd> {
     let mut adds = Vec::new();
     let holds = |rule: &Rule| policy.holds(rule.id, &cx.proposal.spec);
@@ -90,7 +89,7 @@ pub(super) fn counters(policy: &Policy, cx: &Context<'_>, extra: &Spent) -> Vec<
     {
         let mut keys = rate.counters(tier, request.agent.as_ref(), cx.now).into_iter();
         let present = keys.next();
-        // What the parts before have taken can no longer be had in the present one.
+        // The usage of earlier parts of the window reduces the current one's limit.
         let taken: u64 = keys.filter_map(|key| cx.counters.get(&key)).sum();
         let limit = Some(rate.rate.calls.saturating_sub(taken));
         adds.extend(present.map(|key| CounterAdd { key, amount: 1, limit }));
@@ -98,12 +97,12 @@ pub(super) fn counters(policy: &Policy, cx: &Context<'_>, extra: &Spent) -> Vec<
     adds
 }
 
-/// True when no further call of the tool will be let through: it was stopped, or a budget that holds is spent.
+/// True when every further call of the tool will be refused: after STOP, or with an exhausted, enforced budget.
 pub(super) fn tools_disabled(policy: &Policy, spec: &ToolSpec, decision: Decision, left: &[Left]) -> bool {
     decision == Decision::Stop || is_spent(policy, spec, left)
 }
 
-/// True when a budget that holds for the tool is spent.
+/// True when an enforced budget of the tool is exhausted.
 pub(super) fn is_spent(policy: &Policy, spec: &ToolSpec, left: &[Left]) -> bool {
     policy.holds(budget::RULE.id, spec) && books::is_spent(left)
 }

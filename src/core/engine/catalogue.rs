@@ -1,6 +1,5 @@
-//! Every text that a model is told, side by side: reason by situation, from the stories in
-//! `tests/texts/situations.trace` to `tests/texts/catalogue.md`, which people review.
-//! `UPDATE=1 cargo nextest run --lib catalogue` writes it anew.
+//! Catalogue of all texts for models, by reason and situation: generated from `tests/texts/situations.trace` into
+//! `tests/texts/catalogue.md` for review. `UPDATE=1 cargo nextest run --lib catalogue` regenerates it.
 #![expect(clippy::disallowed_methods, reason = "tests read files")]
 
 use std::fs;
@@ -8,7 +7,7 @@ use std::fs;
 use crate::{domain::reason::Reason, rules::testing::told_last};
 
 const TEXTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/texts");
-/// Said by the gate alone, when the database is away; and what is never a refusal.
+/// Reasons outside the engine: one of the gate when the database is unavailable, and one that is never a refusal.
 const WITHOUT_STATUS: [Reason; 2] = [Reason::StoreUnavailable, Reason::DoubleEffect];
 
 fn catalogue() -> String {

@@ -1,4 +1,4 @@
-//! What people and systems do to a session from outside its calls: answer, set a phase, mark a compaction, grant.
+//! Commands on sessions: answers to approval requests, phases, compactions, grants.
 
 use crate::{
     domain::{
@@ -19,7 +19,7 @@ use crate::{
     rules::{budget, phase, same_call, tier},
 };
 
-/// Does something to a session. Which operations may begin one is the gate's to know.
+/// Executes a command on a session. The gate decides which operations may create one.
 ///
 /// # Errors
 /// [`CommandRejection`]: nothing was done.
@@ -101,7 +101,7 @@ fn raise(
     Ok(raise)
 }
 
-/// What a person answers.
+/// A person's answer.
 #[derive(Clone, Copy)]
 struct Said<'a> {
     approve: bool,
@@ -117,7 +117,7 @@ fn answer(
     now: Timestamp,
 ) -> Result<Control, CommandRejection> {
     let call = waiting(tree, command, id, now)?;
-    // Whoever wants the call, or works for the same end, is not the one to allow it.
+    // The requester and its side cannot approve.
     if is_asker(tree, &command.by.name) {
         return Err(CommandRejection::SelfApproval);
     }
@@ -168,7 +168,7 @@ fn answer(
     Ok(answered(tree, call, (id, status), clears, edit))
 }
 
-/// How many others have said yes to the very same arguments. What two people let through both of them have seen.
+/// Number of other approvers of the same arguments: each of two approvers must have seen them.
 fn seconds(approval: &Approval, by: &str, edited: Option<&Edited>) -> Result<usize, CommandRejection> {
     let digest = edited.map(|edited| edited.digest);
     let (same, differ): (Vec<_>, Vec<_>) = approval.seconded_by.iter().partition(|(_, said)| *said == digest);
@@ -181,7 +181,7 @@ fn seconds(approval: &Approval, by: &str, edited: Option<&Edited>) -> Result<usi
     }
 }
 
-/// The user at whose prompt the agent asked has said yes, where the policy takes that for an answer.
+/// Approval by the user of the agent's host, where the policy accepts it.
 fn host_approve(
     policy: &Policy,
     tree: &CallTree,
@@ -211,7 +211,7 @@ fn answered(
     Control::Answered { approval_id, call_id, answer, fingerprint, root_run, clears, edit }
 }
 
-/// Who may not answer may take the question back, and nobody else: a person who wants the call not to run denies it.
+/// Only the requesting side, which cannot answer, can withdraw; an approver denies instead.
 fn withdraw(tree: &CallTree, command: &Command, id: &str, now: Timestamp) -> Result<Control, CommandRejection> {
     let call = waiting(tree, command, id, now)?;
     if !is_asker(tree, &command.by.name) {
@@ -220,7 +220,7 @@ fn withdraw(tree: &CallTree, command: &Command, id: &str, now: Timestamp) -> Res
     Ok(Control::Withdrawn { approval_id: id.to_owned(), call_id: call.call_id.clone() })
 }
 
-/// The call that waits for an answer to this question.
+/// The call that waits for this approval request.
 fn waiting<'a>(tree: &'a CallTree, command: &Command, id: &str, now: Timestamp) -> Result<&'a Call, CommandRejection> {
     let session = tree.sessions.get(&command.session).ok_or(CommandRejection::UnknownApproval)?;
     let asks = |call: &&Call| call.approval.as_ref().is_some_and(|approval| approval.id == id);
@@ -240,8 +240,8 @@ fn waiting<'a>(tree: &'a CallTree, command: &Command, id: &str, now: Timestamp) 
     }
 }
 
-/// True for the agents and sessions of the call tree, in whatever case the name is written, and for those by whose
-/// credentials it asks, with the sub-agents that they delegate to.
+/// True for the agents and sessions of the call tree, regardless of case, and for the owners of its credentials with
+/// their delegates.
 fn is_asker(tree: &CallTree, name: &str) -> bool {
     let agents = tree.calls().filter_map(|call| call.agent.as_ref()).map(AgentId::as_str);
     let asked_by = |call: &Call| call.approval.as_ref().and_then(|approval| approval.asked_by.clone());
@@ -249,7 +249,7 @@ fn is_asker(tree: &CallTree, name: &str) -> bool {
         || tree.calls().filter_map(asked_by).any(|by| is_same_side(&by, name))
 }
 
-/// What a yes to this call lets through beside it. That something is done a second time is asked each time.
+/// The clearance of an approval. Repetition of an effect is never cleared.
 fn clearance(session: &SessionId, call: &Call, clears: Clears, now: Timestamp) -> Result<Clearance, CommandRejection> {
     let named = call.effect.resource.as_ref().filter(|resource| resource.is_named());
     Ok(Clearance {
@@ -265,7 +265,7 @@ fn clearance(session: &SessionId, call: &Call, clears: Clears, now: Timestamp) -
     })
 }
 
-/// The rules that asked a person about the call.
+/// The rules that required approval of the call.
 fn asking(call: &Call) -> Vec<String> {
     let asks = call.findings.iter().filter(|finding| finding.decision == Decision::Ask);
     asks.map(|finding| finding.rule.to_string()).collect()

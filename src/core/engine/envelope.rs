@@ -1,4 +1,4 @@
-//! The texts for the model: one JSON object, ready to be handed over as the tool's result
+//! Envelopes: the texts for the model, as one JSON object to return as the tool's result
 //! (docs/semantics.md#the-text-for-the-model).
 
 use std::fmt::Write as _;
@@ -29,12 +29,12 @@ use crate::{
     retry::next_step::{MADE_EARLIER, next_step},
 };
 
-/// What is said where the call that was refused or failed spent the last of a budget.
+/// Text for a refused or failed call that exhausted a budget.
 pub(super) const DISABLED: &str =
     "With this call the budget is used up and tools are disabled: give the final answer now.";
-/// Fields of a previous result that are told to be missing.
+/// Maximum number of redacted fields that a previous result lists.
 const MISSING_MAX: usize = 20;
-/// From this share on, a model is told that changed arguments help.
+/// Minimum success share of corrections that is mentioned to the model.
 const CORRECTED_OFTEN: f64 = 0.5;
 
 /// A text for the model, and whether it reports an error (Anthropic `is_error`, MCP `isError`).
@@ -46,12 +46,12 @@ pub struct ToolResult {
     pub is_error: bool,
 }
 
-/// A tool's result as it stands in an envelope: JSON as JSON, text as a string.
+/// A tool's result inside an envelope: JSON as JSON, text as a string.
 fn embedded(text: &str, is_json: bool) -> String {
     if is_json { text.trim().to_owned() } else { Value::from(text).to_string() }
 }
 
-/// Writes the members in their order; a result goes in byte for byte, so that its numbers keep all their digits.
+/// Writes the members in order; results are copied byte for byte, so that numbers keep all their digits.
 pub(super) fn object(members: Vec<(&'static str, Value)>, raw: Vec<(&'static str, String)>) -> String {
     let mut text = String::with_capacity(256 + raw.iter().map(|(_, value)| value.len()).sum::<usize>());
     let key = |text: &mut String, key: &str| {
@@ -71,20 +71,20 @@ pub(super) fn object(members: Vec<(&'static str, Value)>, raw: Vec<(&'static str
     text
 }
 
-/// What goes with a refusal, beside its verdict.
+/// Context of a refusal beside its verdict.
 #[derive(Debug, Clone, Copy)]
 pub struct Beside<'a> {
-    /// Tools that may help.
+    /// Suggested alternatives.
     pub suggested_next: &'a [String],
-    /// What the earlier call gave whose result the refusal hands back; none when nobody knows.
+    /// Previous result that the refusal returns; none when unknown.
     pub previous: Option<&'a Given>,
-    /// How much of it is given again, in bytes.
+    /// Maximum size of the returned part, in bytes.
     pub previous_max: usize,
-    /// What a person has approved instead of the call.
+    /// Edited arguments that were approved in place of the call.
     pub edited: Option<&'a Edited>,
 }
 
-/// The text for a call that is not run; none for ALLOW.
+/// The envelope of a call that does not run; none for ALLOW.
 #[must_use]
 pub fn refusal(verdict: &Verdict, beside: &Beside<'_>) -> Option<ToolResult> {
     if verdict.decision == Decision::Allow {
@@ -149,7 +149,7 @@ pub fn refusal(verdict: &Verdict, beside: &Beside<'_>) -> Option<ToolResult> {
     })
 }
 
-/// The size of a previous result, of which all is stored or the beginning.
+/// Original size of a previous result, which may be stored truncated.
 fn whole_bytes(text: &str, whole: Option<&Whole>) -> u64 {
     whole.map_or(text.len() as u64, |whole| whole.bytes)
 }
@@ -158,7 +158,7 @@ fn sha256(text: &str, whole: Option<&Whole>) -> String {
     whole.map_or_else(|| digest::of_text(text), |whole| digest::in_hexadecimal(&whole.sha256))
 }
 
-/// What is told of a previous result.
+/// The fields about a previous result.
 fn about_previous(whose: &str, previous: Option<&Given>, left_out: &[String], max: usize) -> String {
     let stored = previous.map(|given| (given.text.as_deref(), given.whole.as_ref(), given.is_gone));
     let given = match stored.unwrap_or_default() {
@@ -198,7 +198,7 @@ fn about_previous(whose: &str, previous: Option<&Given>, left_out: &[String], ma
     }
 }
 
-/// The text for arguments that the tool does not take.
+/// The envelope for invalid arguments.
 fn invalid(winner: &Finding, disabled: bool, warning: Option<String>) -> ToolResult {
     let errors = winner.violations.iter();
     let errors = errors.map(|violation| json!({"field": violation.field, "message": violation.message}));
@@ -226,7 +226,7 @@ fn invalid(winner: &Finding, disabled: bool, warning: Option<String>) -> ToolRes
     ToolResult { json: object(members, Vec::new()), is_error: true }
 }
 
-/// The text for a call that was reported on: what the model sees instead of the raw answer.
+/// The envelope after a report, which replaces the raw answer.
 #[must_use]
 pub fn recorded(call: &Call, empty_means: Option<EmptyMeans>, recorded: &Recorded) -> ToolResult {
     match recorded.settled.status {
@@ -240,7 +240,7 @@ pub fn recorded(call: &Call, empty_means: Option<EmptyMeans>, recorded: &Recorde
     }
 }
 
-/// The text for a call that did what it should, by its canonical arguments. A poll may always look again.
+/// The envelope of a success, by its canonical arguments. A poll may always be repeated.
 #[must_use]
 pub fn success(
     arguments: Option<&str>,
@@ -262,7 +262,7 @@ pub fn success(
     ToolResult { json: object(members, raw), is_error: false }
 }
 
-/// Where things stand after a success, with the numbers that are known.
+/// The state after a success, with the known numbers.
 fn found(empty_means: Option<EmptyMeans>, is_poll: bool, recorded: &Recorded) -> Option<String> {
     let settled = &recorded.settled;
     let is_empty = settled.result.as_deref().is_some_and(|text| gist::is_empty(text, recorded.read.as_ref()));
@@ -343,7 +343,7 @@ fn error(call: &Call, recorded: &Recorded) -> ToolResult {
     ToolResult { json: object(members, Vec::new()), is_error: true }
 }
 
-/// How to try again, and with what chance where that is known.
+/// The retry advice, with its probability if known.
 fn retry(advice: &Advice) -> String {
     let wait = wait_in_words(advice.retry_after_ms);
     let most = match advice.max_retries_remaining {

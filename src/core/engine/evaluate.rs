@@ -1,4 +1,4 @@
-//! May this call run?
+//! Judgment of a call: runs the rules, applies the strictest finding, and builds the change.
 
 use super::{
     Judgement, Shared,
@@ -30,10 +30,10 @@ use crate::{
     rules::{self, Context, phase, same_call},
 };
 
-/// Judges a call. `batch` is the place of the first call judged in the same batch, if this is not the first.
+/// Judges a call. `batch` is the `seq` of the first call in the same batch, unless this is the first.
 ///
 /// # Errors
-/// [`EvaluateRejection`]: the caller's own fault, and nothing was decided.
+/// [`EvaluateRejection`]: the caller's fault, and nothing was decided.
 pub fn evaluate(
     policy: &Policy,
     tree: &CallTree,
@@ -106,13 +106,13 @@ pub fn evaluate(
     })
 }
 
-/// True for what was made within the deduplication window.
+/// True for a creation within the deduplication window.
 #[must_use]
 pub fn is_recent(policy: &Policy, creation: &Creation, now: Timestamp) -> bool {
     now.since_ms(creation.at) < policy.rules.get::<same_call::Params>().window_ms
 }
 
-/// The event of a judgement.
+/// The event of a judgment.
 fn judged(
     policy: &Policy,
     cx: &Context<'_>,
@@ -143,7 +143,7 @@ fn judged(
     event
 }
 
-/// Everything the rules have to say that a person has not settled.
+/// The findings that no approval has settled.
 fn objections(policy: &Policy, cx: &Context<'_>) -> Vec<Finding> {
     let mut findings = policy.rules.check(cx);
     for finding in &mut findings {
@@ -176,8 +176,7 @@ fn objections(policy: &Policy, cx: &Context<'_>) -> Vec<Finding> {
     findings
 }
 
-/// The rules that asked, when a person has approved this very call, and that was not used yet: as it was asked about,
-/// or instead of another one.
+/// The rules behind an unused approval of this call, direct or as an edit of another one.
 pub(super) fn approved<'a>(cx: &Context<'a>, policy: &str) -> Option<Vec<&'a str>> {
     if let Some(Held::Approved(call)) = cx.held {
         let asked = cx.tree.sessions.get(&call.session)?.call(&call.call_id)?;
@@ -188,12 +187,12 @@ pub(super) fn approved<'a>(cx: &Context<'a>, policy: &str) -> Option<Vec<&'a str
     Some(edit.rules.iter().map(String::as_str).collect())
 }
 
-/// A question that may still be answered, or whose answer may still be used, under the policy that asked it.
+/// True for an approval request that can be answered, or whose answer can be used, under its policy.
 fn is_open(asked: &Approval, policy: &Policy) -> bool {
     !matches!(asked.answer, ApprovalStatus::Denied | ApprovalStatus::Edited) && asked.policy == policy.version
 }
 
-/// The caller keeps the phase, and has moved on where the present phase leads.
+/// The event of a phase change that the caller reports, if the current phase leads there.
 fn phase_set(policy: &Policy, cx: &Context<'_>) -> Option<Event> {
     let phase = cx.proposal.request.phase.as_ref()?;
     let known = cx.session().and_then(|session| session.phase.as_ref());
@@ -226,7 +225,7 @@ pub(super) fn place(
     }
 }
 
-/// The permission to execute: which attempt of which occurrence, under which key.
+/// The permit: attempt, occurrence and key.
 fn permit(cx: &Context<'_>, shared: &Shared, seq: u64) -> Permit {
     let (proposal, tree) = (cx.proposal, cx.tree);
     let once = proposal.effect.share != Share::Tree;
@@ -259,14 +258,14 @@ fn permit(cx: &Context<'_>, shared: &Shared, seq: u64) -> Permit {
     }
 }
 
-/// The ledger row's revision: as read, or as this tree has moved it since in changes on their way.
+/// The ledger row's revision: as read, or as moved by this tree's uncommitted changes.
 fn revision(cx: &Context<'_>, shared: &Shared) -> u64 {
     let moved = cx.tree.calls_of(cx.fingerprint()).filter_map(|(_, _, call)| call.permit.as_ref());
     let moved = moved.map(|permit| permit.ledger_revision).max().unwrap_or(0);
     moved.max(shared.ledger.as_ref().map_or(0, |row| row.revision))
 }
 
-/// The question to a person that the call waits for from now on. It stays asked, whatever else stands against the call.
+/// The approval request of the call. It stays open even if another rule refuses the call.
 fn question(policy: &Policy, cx: &Context<'_>, known: Option<&Call>, event: &Judged) -> Option<Box<Approval>> {
     match event.decision {
         Decision::Ask => Some(Box::new(approval(policy, cx, event.seq))),
@@ -275,7 +274,7 @@ fn question(policy: &Policy, cx: &Context<'_>, known: Option<&Call>, event: &Jud
     }
 }
 
-/// The question to a person: the one that is already open for this call, or a new one.
+/// The approval request: the open one of this call, or a new one.
 fn approval(policy: &Policy, cx: &Context<'_>, seq: u64) -> Approval {
     match cx.held {
         Some(Held::Pending(open)) if open.policy == policy.version => {

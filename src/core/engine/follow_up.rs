@@ -1,4 +1,5 @@
-//! What a permitted call follows up on: the facts that profiles learn from (docs/learning.md#failures-and-follow-ups).
+//! Follow-ups: the relation of a permitted call to an earlier failure, as input of profiles
+//! (docs/learning.md#failures-and-follow-ups).
 
 use super::{Shared, evaluate::approved};
 use crate::{
@@ -19,7 +20,7 @@ use crate::{
     rules::Context,
 };
 
-/// The failure of its session that a permitted call follows up on, with what is known of it.
+/// The follow-up of a permitted call on a failure of its session, with its features.
 pub(super) fn follow_up(policy: &Policy, cx: &Context<'_>, shared: &Shared) -> Option<Box<FollowUp>> {
     let session = cx.session()?;
     let (failed, kind) = followed(session, cx)?;
@@ -51,7 +52,7 @@ pub(super) fn follow_up(policy: &Policy, cx: &Context<'_>, shared: &Shared) -> O
     }))
 }
 
-/// A program repeats a call under its `call_id`; a model makes another call.
+/// The deciding party: a program repeats a call under its `call_id`, a model makes another call.
 fn decided_by(policy: &Policy, cx: &Context<'_>, failed: &Call) -> DecidedBy {
     match () {
         () if approved(cx, &policy.version).is_some() => DecidedBy::Person,
@@ -60,8 +61,7 @@ fn decided_by(policy: &Policy, cx: &Context<'_>, failed: &Call) -> DecidedBy {
     }
 }
 
-/// The newest failure among the session's last calls that this call is the first to follow up on in its way: with the
-/// same arguments, or with others.
+/// The newest recent failure of the session without a follow-up of this kind: with the same arguments, or with others.
 fn followed<'a>(session: &'a Session, cx: &Context<'_>) -> Option<(&'a Call, FollowUpKind)> {
     let proposal = cx.proposal;
     let recent = || session.calls.iter().rev().filter(|call| call.permit.is_some()).take(FOLLOW_UP_CALLS);
@@ -87,7 +87,7 @@ fn followed<'a>(session: &'a Session, cx: &Context<'_>) -> Option<(&'a Call, Fol
     Some((failed, if near { FollowUpKind::Near } else { FollowUpKind::Changed }))
 }
 
-/// What a failure was like.
+/// Features of a failure.
 pub(super) fn traits(
     session: &Session,
     failed: &Call,
@@ -114,7 +114,7 @@ pub(super) fn traits(
     }
 }
 
-/// Did a follow-up succeed? None when nobody can tell, or when it was told before.
+/// True for a successful follow-up. None when undecidable, or reported before.
 pub(super) fn follow_up_ok(call: &Call, status: OutcomeStatus, failure: Option<FailureKind>) -> Option<bool> {
     call.follow_up.as_ref()?;
     let ok = |status, failure: Option<FailureKind>| match status {
@@ -127,8 +127,8 @@ pub(super) fn follow_up_ok(call: &Call, status: OutcomeStatus, failure: Option<F
     ok(status, failure).filter(|_| before.is_none())
 }
 
-/// True for "already exists" after an attempt that left its effect open: that one may have made it, so that nobody can
-/// tell what the retry came to.
+/// Censoring: "already exists" after an attempt with an open effect, which may have created it, leaves the retry's
+/// outcome undecidable.
 pub(super) fn is_censored(session: Option<&Session>, call: &Call, report: &Report) -> bool {
     let error = report.error.as_ref().filter(|error| exists_already(&error.message));
     let retry = call.follow_up.as_deref().filter(|retry| retry.kind == FollowUpKind::Same && error.is_some());
@@ -138,7 +138,7 @@ pub(super) fn is_censored(session: Option<&Session>, call: &Call, report: &Repor
     failed.is_some_and(|outcome| outcome.effect_open || outcome.is_inferred)
 }
 
-/// The trial that a report settles.
+/// The trial that a report completes.
 pub(super) fn trial(call: &Call, ok: Option<bool>, at: Timestamp) -> Option<Trial> {
     let follow_up = call.follow_up.as_deref()?.clone();
     Some(Trial { tool: call.tool.clone(), follow_up, ok: ok?, at })

@@ -1,11 +1,11 @@
-//! The text for a call that a person approved with other arguments.
+//! Envelope of a call that was approved with edited arguments.
 
 use serde_json::Value;
 
 use super::envelope::{DISABLED, ToolResult, object};
 use crate::domain::{control::Edited, finding::Finding};
 
-/// The text for a call that a person approved with other arguments: these, whole.
+/// The envelope with the complete edited arguments.
 pub(super) fn instead(winner: &Finding, disabled: bool, edited: Option<&Edited>) -> ToolResult {
     let arguments = edited.and_then(|edited| edited.arguments.as_deref());
     let next = match (arguments, edited) {

@@ -1,5 +1,5 @@
-//! Two pure functions over a call tree: [`evaluate`] judges a call before it runs, [`record`] takes in what came of it.
-//! This room knows nouns, rules and policy; it must not know the store, the network or a clock.
+//! Engine: two pure functions over a call tree. [`evaluate`] judges a call before it runs, [`record`] folds its report.
+//! It may use domain types, rules and policy, never the store, the network or a clock.
 
 mod bookings;
 #[cfg(test)]
@@ -49,66 +49,66 @@ use crate::{
     retry::profiles::Profiles,
 };
 
-/// What crosses call trees, as last seen. It may be stale: the store accepts nothing that was decided on a stale part.
+/// Snapshot of state beyond the call tree. It may be stale: the store rejects changes decided on a stale part.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Shared {
     /// Shared counters.
     pub counters: BTreeMap<CounterKey, u64>,
-    /// The ledger's row of the proposed write.
+    /// Ledger row of the proposed write.
     pub ledger: Option<LedgerRow>,
-    /// How the tool fares.
+    /// Health of the tool.
     pub health: Health,
-    /// What the asking agent made last by the proposed call, in any call tree.
+    /// The agent's last creation by the proposed call, in any call tree.
     pub creation: Option<Creation>,
-    /// What is halted.
+    /// Active halts.
     pub halts: Arc<[Halt]>,
-    /// What was learned of retries.
+    /// Retry profiles.
     pub profiles: Arc<Profiles>,
-    /// By so many milliseconds leases end later than the time says: the clock was stepped forward.
+    /// Extension of leases, in milliseconds, after a forward step of the clock.
     pub step_ms: u64,
 }
 
-/// What came of an Evaluate.
+/// Result of an Evaluate.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Judgement {
-    /// The answer given before to the same call_id: nothing is to be stored.
+    /// The stored verdict of the same call_id; nothing to store.
     Replay(Verdict),
-    /// A new answer, valid once the change is stored.
+    /// A new verdict, valid once the change is stored.
     New(Verdict, Box<Change>),
 }
 
-/// What came of a report.
+/// Result of a Record.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Recorded {
-    /// What is stored about it, or was before.
+    /// The stored settlement, new or existing.
     pub settled: Settled,
-    /// What is left of each limit.
+    /// Remainder of each limit.
     pub left: Vec<Left>,
-    /// What was advised, for failures.
+    /// Retry advice, for failures.
     pub advice: Option<Advice>,
-    /// True when no further tool call will be let through in this scope.
+    /// True when every further tool call in this scope will be refused.
     pub tools_disabled: bool,
-    /// What the model should see next turn.
+    /// Hint for the model's next turn.
     pub context_hint: Option<String>,
-    /// It exists already, since an earlier attempt of the occurrence has most likely made it.
+    /// An earlier attempt of the occurrence has most likely created it.
     pub made_earlier: bool,
-    /// The share of follow-ups with other arguments that succeeded after such a failure, once enough were seen.
+    /// Success share of follow-ups with other arguments after such a failure, once enough were seen.
     pub corrected: Option<f64>,
-    /// The tool, and what the report says about it; none when it says nothing, or was stored before.
+    /// Health observation of the tool; none without information, or for a repeated report.
     pub observation: Option<(ToolName, Observation)>,
-    /// For a follow-up on a failure: what came of it.
+    /// For a follow-up on a failure: its trial.
     pub trial: Option<Trial>,
-    /// What it made, to be told to the same agent in another call tree.
+    /// Creation, for the same agent's other call trees.
     pub creation: Option<(CreationKey, Creation)>,
-    /// The result as JSON, if it is that.
+    /// The result as JSON, if it parses.
     pub read: Option<Json>,
-    /// The secrets that are left out of what is stored.
+    /// Secrets to redact.
     pub secrets: Secrets,
-    /// What to store; none when the same report was stored before.
+    /// Change to store; none for a repeated report.
     pub change: Option<Box<Change>>,
 }
 
-/// The reach within which one execution excludes another. What an unnamed agent does is shared in its tree alone.
+/// Exclusion scope of an execution. Without an agent's name, `agent` scope is the tree.
 fn reach<'a>(root: &'a SessionId, agent: Option<&'a AgentId>, share: Share) -> Reach<'a> {
     match (share, agent) {
         (Share::Tenant, _) => Reach::Tenant,
@@ -117,21 +117,21 @@ fn reach<'a>(root: &'a SessionId, agent: Option<&'a AgentId>, share: Share) -> R
     }
 }
 
-/// The ledger row that a judgement depends on: declared writes have one, and what is shared by more than a tree.
+/// The ledger row that a judgment depends on: of a declared write, or an effect shared beyond the tree.
 #[must_use]
 pub fn ledger_key(root: &SessionId, proposal: &Proposal) -> Option<LedgerKey> {
     let (effect, agent) = (&proposal.effect, proposal.request.agent.as_ref());
     effect.is_in_ledger().then(|| LedgerKey::of(reach(root, agent, effect.share), &proposal.fingerprint))
 }
 
-/// The ledger row that a permitted call has changed, or would have.
+/// The ledger row of a permitted call.
 #[must_use]
 pub fn ledger_key_of(root: &SessionId, call: &Call) -> Option<LedgerKey> {
     let (effect, agent) = (&call.effect, call.agent.as_ref());
     effect.is_in_ledger().then(|| LedgerKey::of(reach(root, agent, effect.share), &call.fingerprint))
 }
 
-/// Folds a change into its tree, and gives what the store needs to accept it.
+/// Folds a change into its tree; returns the append for the store.
 #[must_use]
 pub fn advance(tree: &mut CallTree, change: Change) -> Append {
     let expected = tree.version;

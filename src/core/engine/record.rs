@@ -1,4 +1,4 @@
-//! What came of a call, and what is advised.
+//! Record: folds a call's outcome and computes the retry advice.
 
 mod attempts;
 mod change;
@@ -32,10 +32,10 @@ use crate::{
     rules::{budget, phase, same_success::names_something},
 };
 
-/// Takes in what came of a call.
+/// Folds a report.
 ///
 /// # Errors
-/// [`RecordRejection`]: the caller's own fault, and nothing is to be stored.
+/// [`RecordRejection`]: the caller's fault, and nothing is stored.
 pub fn record(
     policy: &Policy,
     tree: &CallTree,
@@ -95,7 +95,7 @@ fn record_report(
     let mut change = change(policy, tree, shared, (call, permit), &settlement);
     change.events.extend(back_to_the_plan(policy, call, settled).filter(|_| !made_earlier(tree, call, permit)));
     change.events.extend(told_by(policy, report, settled, change.events.len()));
-    // What an operator finds out later tells nothing of how the tool fares now.
+    // A later settlement by an operator says nothing about the tool's current health.
     let settlement = match report.by {
         Some(_) => Settlement { observation: None, trial: None, ..settlement },
         None => settlement,
@@ -103,8 +103,8 @@ fn record_report(
     Ok(answer(policy, tree, shared, call, settlement, Some(Box::new(change))))
 }
 
-/// The call that a report is on. By lease it is the oldest permit of the id whose lease ran out: the same id may have
-/// been permitted again before that was noticed.
+/// The call that a report is on. For an expired lease it is the oldest expired permit of the id: the id may have been
+/// permitted again before the sweep.
 fn reported<'a>(tree: &'a CallTree, report: &Report, now: Timestamp) -> Option<&'a Call> {
     let session = tree.sessions.get(&report.session)?;
     let ran_out = |call: &&Call| {
@@ -114,7 +114,7 @@ fn reported<'a>(tree: &'a CallTree, report: &Report, now: Timestamp) -> Option<&
     session.calls.iter().find(ran_out).or_else(|| session.reported(&report.call_id))
 }
 
-/// Which operator said so, beside what they said.
+/// The control event of a settlement by an operator.
 fn told_by(policy: &Policy, report: &Report, settled: &Settled, events: usize) -> Option<Event> {
     let by = report.by.as_ref()?;
     Some(Event::Controlled(Box::new(Controlled {
@@ -127,7 +127,7 @@ fn told_by(policy: &Policy, report: &Report, settled: &Settled, events: usize) -
     })))
 }
 
-/// A write that failed for good leads back to another phase, where the policy says so.
+/// The event of a phase change after a final failure of a write, where the policy has one.
 fn back_to_the_plan(policy: &Policy, call: &Call, settled: &Settled) -> Option<Event> {
     let phase = policy.rules.get::<phase::Params>().after_failed_write.as_ref()?;
     let failed = settled.status == OutcomeStatus::Error && settled.advice.is_none_or(|advice| !advice.retryable);
@@ -143,8 +143,8 @@ fn back_to_the_plan(policy: &Policy, call: &Call, settled: &Settled) -> Option<E
     })
 }
 
-/// A call that nobody asked about is stored as if it had been allowed, learned from, and seen by the loop rules. A
-/// write stands in the ledger from then on, so that nobody does it again.
+/// Stores an unrequested call as if it had been allowed: it counts for learning and for loop rules. A write gets a
+/// ledger row, which prevents its repetition.
 fn observe(
     policy: &Policy,
     tree: &CallTree,
@@ -240,7 +240,7 @@ fn answer(
     }
 }
 
-/// What an agent made by a call that writes content.
+/// The creation by a call with composed content.
 fn creation(call: &Call, settled: &Settled) -> Option<(CreationKey, Creation)> {
     let is_act = matches!(call.effect.kind, EffectKind::Unknown | EffectKind::Write) && !call.effect.repeatable;
     let has_content = call.shape.as_deref().is_some_and(|shape| shape.content() == Content::Written);
@@ -250,7 +250,7 @@ fn creation(call: &Call, settled: &Settled) -> Option<(CreationKey, Creation)> {
     Some(((agent, call.fingerprint), Creation { call: call.reference(&settled.session), at: settled.at, name }))
 }
 
-/// Each retry is a step and a call: no more of them than the budgets allow.
+/// Advice within the budgets: each retry costs a step and a call.
 fn within(advice: Advice, left: &[Left]) -> Advice {
     let counts =
         |left: &&Left| matches!(left.dimension, Dimension::Steps | Dimension::ToolCalls | Dimension::CallsPerTool);
@@ -268,7 +268,7 @@ fn context_hint(tree: &CallTree, call: &Call, settled: &Settled, disabled: bool,
     if settled.status != OutcomeStatus::Success || settled.progress {
         return None;
     }
-    // Whoever reports twice has called once.
+    // A repeated report is no second call.
     let is_this = |other: &Call| other.call_id == call.call_id && other.seq == call.seq;
     let equal = |other: &&Call| !is_this(other) && other.outcome.as_ref().is_some_and(|o| o.digest == settled.digest);
     let times = tree.calls_of(call.fingerprint).map(|(_, _, other)| other).filter(equal).count() + 1;

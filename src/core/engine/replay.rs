@@ -1,4 +1,4 @@
-//! What is answered to a call_id that was judged before.
+//! Stored verdicts for repeated call_ids.
 
 use super::{Shared, bookings::tools_disabled};
 use crate::{
@@ -15,7 +15,7 @@ use crate::{
     rules::{Context, halted},
 };
 
-/// True when the same call_id gets the same answer again.
+/// True when the same call_id gets the stored verdict.
 pub(super) fn is_final(call: &Call, now: Timestamp) -> bool {
     match call.standing(now) {
         Standing::InFlight => true,
@@ -53,8 +53,8 @@ pub(super) fn replay(
     }
 }
 
-/// The stored verdict of a call that is permitted and open, unless a halt holds now: who asks again has not begun, or
-/// would begin anew. The lease stays, and a report on the call is taken in.
+/// The stored verdict of an open permit, unless a halt is active: a repeated request has not begun its execution, or
+/// would begin anew. The lease stays, and a report is accepted.
 pub(super) fn unless_halted(policy: &Policy, cx: &Context<'_>, stored: Verdict) -> Verdict {
     let Some(mut halt) = policy.rules.find(halted::RULE.id).and_then(|slot| slot.check(cx)) else { return stored };
     halt.enforced &= policy.holds(&halt.rule, &cx.proposal.spec);

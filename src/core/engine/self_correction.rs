@@ -1,4 +1,4 @@
-//! What became of a refusal for arguments: the model's next call of the tool shows whether it could mend them.
+//! Self-corrections: the model's next call of a tool after a refusal for its arguments, and whether it fixed them.
 
 use crate::{
     domain::{
@@ -9,9 +9,9 @@ use crate::{
     rules::{Context, schema},
 };
 
-/// What this call shows of the refusal before it. Only what the model was told to mend by itself counts, and only the
-/// first call after the first time that it was told so, of another turn, as soon as a retry must come to count as one:
-/// one agent that insists says no more than one that tries again once.
+/// The self-corrections that this call shows. Only violations for the model count, and only its first call of another
+/// turn after the first such refusal, no later than a retry must come to count: an agent that insists counts no more
+/// than one that retries once.
 pub(super) fn self_corrections(cx: &Context<'_>, findings: &[Finding]) -> Vec<SelfCorrection> {
     if !cx.is_new {
         return Vec::new();

@@ -1,5 +1,4 @@
-//! What a session has done and may still do, in one answer: for people, and to be put back into a context after
-//! compaction.
+//! Session state: past calls, loops and remaining budgets, for people and for a context after compaction.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +25,7 @@ use crate::{
     rules::{Closes, budget},
 };
 
-/// The state of a session of `tree`, with its past calls, oldest first; none when the tree has no such session.
+/// The state of a session of `tree`, with its past calls, oldest first; none for an unknown session.
 #[must_use]
 pub fn session_state(
     policy: &Policy,
@@ -65,13 +64,13 @@ pub fn session_state(
     })
 }
 
-/// What is refused for the rest of the run, whatever else is asked: only what holds, and no more than was closed.
+/// Closed parts of the run: only enforced breaks, with their exact scope.
 pub(super) struct Stops {
-    /// Every call is, but for those of tools in shadow.
+    /// The whole run, except tools in shadow mode.
     run: bool,
-    /// Tools in shadow, whose calls are let through all the same.
+    /// Tools in shadow mode, whose calls are permitted.
     shadowed: Vec<String>,
-    /// Single tools and calls that are.
+    /// Closed tools and calls.
     parts: Vec<(Closes, Closed)>,
 }
 
@@ -87,17 +86,17 @@ impl Stops {
         Self { run: broken || is_spent(policy, &any, left), shadowed: shadowed.collect(), parts: parts.collect() }
     }
 
-    /// True when no call is let through.
+    /// True when every call is refused.
     fn is_all(&self) -> bool {
         self.run && self.shadowed.is_empty()
     }
 
-    /// True when the run is stopped, but perhaps for tools in shadow.
+    /// True when the run is stopped, except for tools in shadow mode.
     pub(super) fn is_run(&self) -> bool {
         self.run
     }
 
-    /// What a model is told of them.
+    /// The lines for the model.
     pub(super) fn lines(&self, past: &Past<'_>) -> Vec<String> {
         let run = self.run.then(|| match self.shadowed.join(", ") {
             none if none.is_empty() => "Tools are disabled for this turn: give the final answer.".to_owned(),
@@ -117,7 +116,7 @@ impl Stops {
     }
 }
 
-/// A call with what was asked for and what came of it, in short.
+/// Summary of a call.
 fn told(call: &Call, past: &[PastCall], redaction: &Redaction, now: Timestamp) -> CallTold {
     let found = past.iter().rev().find(|past| past.call_id == call.call_id && past.seq >= call.seq);
     let arguments = found.and_then(|past| past.arguments.as_deref()).or(call.arguments.as_deref());

@@ -1,5 +1,5 @@
-//! Whole stories against all rules: `tests/traces/*.trace`, one a file; two of each rule in `tests/traces/rules`; and
-//! the shipped example policy, rule by rule.
+//! Stories against all rules: `tests/traces/*.trace`, one per file; two for each rule in `tests/traces/rules`; and the
+//! example policy, rule by rule.
 #![expect(clippy::disallowed_methods, reason = "tests read files")]
 
 use std::{collections::BTreeSet, fs};
@@ -15,7 +15,7 @@ use crate::{
     },
 };
 
-/// For each rule a story in which it must fire, one near it in which it must not, and one under the example policy.
+/// For each rule a story in which it must fire, a similar one in which it must not, and one under the example policy.
 const BY_RULE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/traces/rules");
 
 #[test]
@@ -24,7 +24,7 @@ fn every_story_ends_as_told() {
     assert!(check_folder(folder) >= 14, "stories are missing from {folder}");
 }
 
-/// Under the example policy each rule has its say, and in shadow it says the same and nothing of it holds.
+/// Each rule fires under the example policy; in shadow mode it finds the same, and nothing is applied.
 #[test]
 fn every_rule_fires_from_the_example_policy_and_can_be_shadowed() {
     for rule in RULES.iter().map(|rule| rule.id) {
@@ -54,7 +54,7 @@ fn story_of(rule: &str, end: &str) -> String {
     story
 }
 
-/// Plays a rule's story; no call of it may run against a refusal, as those whose verdict nobody expects would.
+/// Runs a rule's story; no call of it may run against a refusal, as calls without an expected verdict would.
 fn told(rule: &str, end: &str) -> Vec<Verdict> {
     let said = play(&story_of(rule, end), None).unwrap_or_else(|problem| panic!("{rule}.{end}.trace: {problem}"));
     let forced = said.iter().find(|verdict| !verdict.is_enforced());

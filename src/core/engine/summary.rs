@@ -1,9 +1,9 @@
-//! A session in so many words, for a model that has forgotten everything: from it alone it can be told what was done,
-//! what is known, what is left to do and what must not be done again (docs/semantics.md#session-state).
+//! Session summary within a token limit, for a model without context: work done, knowledge, open work, and calls not to
+//! repeat (docs/semantics.md#session-state).
 //!
-//! The order is by what a mistake costs: what is stopped; the plan; what is open; what was changed, or may have been;
-//! what was read; what failed; what was refused. What does not fit is left out from the oldest read upwards: of a
-//! tool's calls a line counts them.
+//! Parts are ordered by the cost of a mistake: stops, plan, open calls, changes made or possible, reads, failures,
+//! refusals. What does not fit is omitted, beginning with the oldest read; a line counts the omitted calls of each
+//! tool.
 
 mod fit;
 mod lines;
@@ -23,14 +23,14 @@ use crate::domain::{
     tree::Session,
 };
 
-/// What a summary is made of.
+/// Input of a summary.
 pub(super) struct Told<'a> {
     pub(super) session: &'a Session,
     /// Its past calls, oldest first.
     pub(super) past: &'a [PastCall],
     pub(super) stops: &'a Stops,
     pub(super) left: &'a [Left],
-    /// What never appears.
+    /// Redaction rules.
     pub(super) redaction: &'a Redaction,
     pub(super) now: Timestamp,
 }
@@ -38,7 +38,7 @@ pub(super) struct Told<'a> {
 /// Over calls of undeclared tools whose answers look like those of acts.
 const ACTS: &str = "Done, as far as the answers tell. Check before you do these again with the same arguments:";
 
-/// The summary, in about so many tokens.
+/// The summary, in about this many tokens.
 pub(super) fn summary(told: &Told<'_>, tokens: usize) -> String {
     let past = Past::of(told.past, told.redaction, told.now);
     let mut parts = vec![Part::fixed("", told.stops.lines(&past).into_iter().map(Line::fixed).collect())];

@@ -1,5 +1,5 @@
-//! What a policy would change, tried on recorded calls. Every recorded outcome counts, whatever the verdict: the calls
-//! after a refusal are those that really came.
+//! Backtest: differences between two policies on recorded calls. Every recorded outcome is folded, whatever the
+//! verdict, because the recorded later calls depend on it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,35 +16,35 @@ use crate::{
     policy::Policy,
 };
 
-/// Examples that are kept of all changes: there are as many changes as tools have names.
+/// Maximum number of examples over all changes: the number of changes grows with that of tools.
 const EXAMPLES_MAX: usize = 5_000;
 
-/// What changes, and how often.
+/// Change of a decision, with its count.
 #[derive(Debug, Default)]
 pub struct Change {
-    /// Calls that it concerns.
+    /// Number of calls.
     pub calls: u64,
-    /// Newly refused although the call had succeeded with a new result.
+    /// Newly refused, although the call succeeded with a new result.
     pub lost: u64,
-    /// Newly refused although a person had approved the call and it had succeeded.
+    /// Newly refused, although a person approved the call and it succeeded.
     pub approved: u64,
-    /// The first of them, for people.
+    /// The first examples.
     pub examples: Vec<Example>,
 }
 
-/// (what becomes of it, the rule that decides, the tool)
+/// Kind of the difference, deciding rule, tool.
 pub type Key = (What, String, String);
 
-/// All that changes.
+/// All changes.
 pub type Changes = BTreeMap<Key, Change>;
 
-/// How many sessions the calls are of.
+/// Number of sessions of the calls.
 #[must_use]
 pub fn session_count(rows: &[Row]) -> usize {
     rows.iter().map(|row| &row.trace).collect::<BTreeSet<_>>().len()
 }
 
-/// Judges the calls by both policies, and keeps at most `examples_max` examples of each change.
+/// Judges the calls by both policies; keeps at most `examples_max` examples of each change.
 ///
 /// # Errors
 /// A call that cannot be judged, by its session and id.
@@ -56,16 +56,16 @@ pub fn backtest(rows: &[Row], old: Policy, new: Policy, examples_max: usize) -> 
     Ok(backtest.changes)
 }
 
-/// Two policies that judge the same calls.
+/// A comparison of two policies on the same calls.
 #[derive(Debug)]
 pub struct Backtest {
     old: Judge,
     new: Judge,
     examples_max: usize,
     examples: usize,
-    /// What changes.
+    /// Changes.
     pub changes: Changes,
-    /// How many calls the old policy decides so, and the new one so.
+    /// Number of calls by old and new decision.
     pub decisions: BTreeMap<(Decision, Decision), u64>,
 }
 
@@ -83,10 +83,10 @@ impl Backtest {
         }
     }
 
-    /// Judges a call by both, and gives what each decides.
+    /// Judges a call by both policies; returns both decisions.
     ///
     /// # Errors
-    /// What is wrong with the row; it counts nowhere then.
+    /// The problem of the row, which is not counted.
     pub fn judge(&mut self, row: &Row) -> Result<(Decision, Decision), String> {
         // Both have to have seen it.
         let (before, after) = (self.old.judge(row), self.new.judge(row));
@@ -113,14 +113,14 @@ impl Backtest {
         Ok(decisions)
     }
 
-    /// Forgets a call tree, of which no more calls come.
+    /// Drops a call tree that gets no more calls.
     pub fn close(&mut self, root: &SessionId) {
         self.old.close(root);
         self.new.close(root);
     }
 }
 
-/// What a person has approved is no question any more, by whichever policy.
+/// The decision under a recorded approval: ASK becomes ALLOW, for either policy.
 #[must_use]
 pub fn answered(row: &Row, decision: Decision) -> Decision {
     if row.approved && decision == Decision::Ask { Decision::Allow } else { decision }

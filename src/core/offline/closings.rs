@@ -47,7 +47,7 @@ enum ClosedScope {
 pub(super) struct ClosingTracker(BTreeMap<(SessionId, Option<RunId>), BTreeMap<ClosedScope, u64>>);
 
 impl ClosingTracker {
-    /// Takes in a judged call: its new result belongs to the closings before it, its findings may close more.
+    /// Adds a judged call: its new result counts for earlier closings, and its findings may add some.
     pub(super) fn observe<'a>(
         &mut self,
         row: &Row,

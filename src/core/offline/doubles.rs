@@ -1,4 +1,4 @@
-//! Duplicates injected into recorded calls, and how many of them a policy lets through.
+//! Injected duplicates of recorded calls, and how many of them a policy permits.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -19,23 +19,23 @@ use crate::{
     rules::Mode,
 };
 
-/// What became of the doubles of one tool.
+/// Duplicates of one tool.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Doubles {
-    /// Doubles asked for: one a recorded success.
+    /// Number of duplicates: one per recorded success.
     pub asked: u64,
-    /// Doubles that were allowed.
+    /// Number of permitted duplicates.
     pub let_through: u64,
     /// The policy declares the tool a write.
     pub is_write: bool,
 }
 
-/// Asks for each recorded success a second time, right after it; by tool.
+/// Proposes each recorded success a second time, right after it; by tool.
 ///
 /// # Errors
 /// A call that cannot be judged, by its session and id.
 pub fn doubles(rows: &[Row], mut policy: Policy) -> Result<BTreeMap<String, Doubles>, String> {
-    // What is recorded ran: only its double is judged for good.
+    // Recorded calls did run; only their duplicates are enforced.
     let judging = policy.clone();
     policy.mode = Mode::Shadow;
     let mut worlds: BTreeMap<SessionId, (World, Timestamp)> = BTreeMap::new();

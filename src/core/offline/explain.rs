@@ -1,5 +1,5 @@
-//! Why the rules had nothing to say of a stored call: what they looked at is made anew from the calls of its tree
-//! before it.
+//! Explanation of the rules without a finding for a stored call: their input is rebuilt from the tree's calls before
+//! it.
 
 use super::{
     judge::{outcome, request},
@@ -20,40 +20,40 @@ use crate::{
     rules::{self, Asked, Context, Mode, same_call},
 };
 
-/// Why a rule said nothing of a call.
+/// Explanation of one rule without a finding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Silence {
     /// The rule.
     pub rule: &'static str,
-    /// What becomes of its findings.
+    /// Mode of the rule.
     pub mode: Mode,
-    /// Why it said nothing; none where it spoke.
+    /// Explanation; none for a rule with a finding.
     pub why: Option<String>,
 }
 
-/// Rule by rule.
+/// Explanation of a call, rule by rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Explained {
     /// The rules in their order.
     pub rules: Vec<Silence>,
-    /// What they looked at: a name and a text each; or why that is not known.
+    /// Input of the rules, as names and texts; or why it is unknown.
     pub seen: Result<Vec<(&'static str, String)>, String>,
 }
 
-/// What is asked about.
+/// Query for an explanation.
 #[derive(Debug, Clone, Copy)]
 pub struct Explain<'a> {
-    /// The policy that judged.
+    /// Judging policy.
     pub policy: &'a Policy,
     /// The call's tool.
     pub tool: &'a ToolName,
-    /// The rules that spoke.
+    /// The rules with findings.
     pub spoke: &'a [&'a str],
-    /// Who approved the call.
+    /// Approver of the call.
     pub approved_by: Option<&'a str>,
 }
 
-/// Explains a call. `calls` are those of its tree up to it, itself the last; or why they are not known.
+/// Explains a call. `calls` are those of its tree up to it, itself the last; or why they are unknown.
 #[must_use]
 pub fn explain(asked: &Explain<'_>, calls: Result<&[Row], String>) -> Explained {
     let Explain { policy, tool, spoke, approved_by } = *asked;
@@ -80,14 +80,14 @@ pub fn explain(asked: &Explain<'_>, calls: Result<&[Row], String>) -> Explained 
     Explained { rules, seen: seen.map(|seen| seen.facts(policy, spoke)) }
 }
 
-/// What the rules looked at: the call tree before the call, and what it proposed.
+/// Input of the rules: the call tree before the call, and its proposal.
 #[derive(Debug)]
 struct Seen {
     tree: CallTree,
     proposal: Proposal,
     held: Option<Held>,
     previous: Option<Previous>,
-    /// What crosses call trees is not told of stored calls.
+    /// State beyond the call tree, which stored calls lack.
     shared: Shared,
     now: Timestamp,
 }
@@ -100,7 +100,7 @@ impl Seen {
         ran.mode = Mode::Shadow;
         for row in before {
             let Some(now) = row.at else { continue };
-            // What was refused then did not run, and is seen as refused.
+            // A call refused then did not run, and counts as refused.
             let by = if row.refused { policy } else { &ran };
             let Ok((verdict, _)) = world.evaluate(by, &by.propose(request(row)), None, now) else { continue };
             if let Some(report) = outcome(row).filter(|_| verdict.permit.is_some()) {

@@ -1,5 +1,4 @@
-//! Judges recorded calls one after the other: each trace in a world of its own, since two recorded tasks are
-//! alternative worlds that must not influence each other.
+//! Judge of recorded calls: each trace has a world of its own, because two recorded tasks are independent alternatives.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -25,55 +24,55 @@ use crate::{
     rules::Mode,
 };
 
-/// When a trace without times begins: 2025-01-01T00:00:00Z.
+/// Start of a trace without times: 2025-01-01T00:00:00Z.
 pub(super) const BASE: Timestamp = Timestamp::from_millis(1_735_689_600_000);
-/// How far apart calls without times are, in milliseconds.
+/// Distance of calls without times, in milliseconds.
 pub(super) const STEP_MS: u64 = 1_000;
 
-/// How a call's recorded result compares with that of the same call before.
+/// A call's recorded result compared with that of the same call before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compared {
-    /// There is none before it, or it has none itself.
+    /// No earlier call, or no result.
     Unknown,
     Same,
     New,
 }
 
-/// What became of one recorded call.
+/// Assessment of one recorded call.
 #[derive(Debug)]
 pub struct Assessed {
-    /// In shadow mode what would have been decided, else what was.
+    /// Decision of the policy, without the softening of shadow mode.
     pub decision: Decision,
     pub verdict: Verdict,
     pub advice: Option<Advice>,
     pub compared: Compared,
-    /// It did what it should, as recorded.
+    /// True for a recorded success.
     pub succeeded: bool,
     is_enforced: bool,
 }
 
 impl Assessed {
-    /// The finding that decided: with `--enforce` a rule that the policy only shadows decides nothing.
+    /// The deciding finding; with `--enforce`, shadowed rules do not decide.
     pub fn winner(&self) -> Option<&Finding> {
         strictest(self.counted_findings())
     }
 
-    /// The findings that count: with `--enforce` those of shadowed rules do not.
+    /// The findings that count; with `--enforce`, without those of shadowed rules.
     pub fn counted_findings(&self) -> impl DoubleEndedIterator<Item = &Finding> {
         self.verdict.findings.iter().filter(|finding| finding.enforced || !self.is_enforced)
     }
 
-    /// The finding that decides as the policy stands: where it, the rule and the tool are enforced.
+    /// The finding that decides under the policy as it is: an enforced one, with an enforced rule and tool.
     pub fn decider(&self) -> Option<&Finding> {
         strictest(self.verdict.findings.iter().filter(|finding| finding.enforced))
     }
 
-    /// The recorded result was new, or the first of its call and a success: refusing it would have lost something.
+    /// True for a new recorded result, or the first success of its call: refusing it would have lost something.
     pub fn is_new(&self) -> bool {
         self.compared == Compared::New || self.compared == Compared::Unknown && self.succeeded
     }
 
-    /// What holds by it.
+    /// The applied decision.
     pub fn held(&self) -> Decision {
         self.decider().map_or(Decision::Allow, |finding| finding.decision)
     }
@@ -95,13 +94,13 @@ struct Trace {
 #[derive(Debug)]
 pub struct Judge {
     policy: Policy,
-    /// The same, for calls that did not run when they were recorded: what it refuses of them stays refused.
+    /// The enforcing policy for calls that did not run when they were recorded: their refusals stay.
     holding: Policy,
-    /// As it stands, which says what of its findings holds.
+    /// The policy as it is, which decides what is applied.
     own: Policy,
     is_enforced: bool,
     traces: BTreeMap<SessionId, Trace>,
-    /// What retries came to, over all traces: they are sessions of one fleet in this.
+    /// Retry profiles over all traces, which count as sessions of one fleet.
     profiles: Arc<Profiles>,
     closings: ClosingTracker,
     summary: Summary,
@@ -126,7 +125,11 @@ impl Judge {
         }
     }
 
-    /// Judges one call and takes in its outcome; the error says what is wrong with the row.
+    /// Judges one call and folds its outcome.
+    ///
+    /// # Errors
+    ///
+    /// The problem of the row.
     pub fn judge(&mut self, row: &Row) -> Result<Assessed, String> {
         let trace = self.traces.entry(row.root().clone()).or_insert_with(Trace::new);
         trace.world.swap_profiles(&mut self.profiles);
@@ -147,7 +150,7 @@ impl Judge {
         Ok(assessed)
     }
 
-    /// Forgets a call tree, of which no more calls come. The summary does not count it then.
+    /// Drops a call tree that gets no more calls; the summary omits it.
     pub fn close(&mut self, root: &SessionId) {
         self.traces.remove(root);
     }
@@ -174,7 +177,7 @@ impl Trace {
         Ok((verdict, compared, recorded.and_then(|recorded| recorded.advice)))
     }
 
-    /// Moves on to `row` and gives its time. Judged out of order, a trace would mean nothing.
+    /// Advances to `row` and returns its time; rows must be in order.
     fn advance(&mut self, row: &Row) -> Result<Timestamp, String> {
         if let Some(last) = self.last_seq.filter(|last| row.seq <= *last) {
             let trace = &row.trace;
@@ -204,7 +207,7 @@ impl Trace {
 pub fn request(row: &Row) -> Request {
     let (session, call_id, tool) = (row.trace.clone(), row.call_id.clone(), row.tool.clone());
     Request {
-        // Who is below whom is not recorded: all others count as the root's.
+        // The nesting of sessions is not recorded: all others are children of the root.
         parent: row.root.clone(),
         run: row.run.clone(),
         agent: row.agent.clone(),
@@ -215,7 +218,7 @@ pub fn request(row: &Row) -> Request {
     }
 }
 
-/// What came of a call, as it would be recorded; none where nothing is known of it.
+/// The report of a recorded call; none without an outcome.
 pub fn outcome(row: &Row) -> Option<Report> {
     let report = |status| Report {
         usage: row.reported,

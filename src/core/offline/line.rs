@@ -1,4 +1,4 @@
-//! One judged call as a line of output; its key order is part of the contract.
+//! Output line of a judged call; its key order is part of the contract.
 
 use serde::Serialize;
 
@@ -6,7 +6,7 @@ use super::judge::Assessed;
 use crate::{domain::finding::Finding, offline::trace::Row};
 
 #[derive(Debug, Serialize)]
-/// What `callgate replay` prints of a call.
+/// Output line of `callgate replay`.
 pub struct Line<'a> {
     trace: &'a str,
     seq: u64,
@@ -35,7 +35,7 @@ struct FindingLine<'a> {
 }
 
 impl<'a> Line<'a> {
-    /// The line of a call and what became of it.
+    /// The line of a call and its assessment.
     #[must_use]
     pub fn new(row: &'a Row, assessed: &'a Assessed) -> Self {
         let (verdict, winner) = (&assessed.verdict, assessed.winner());

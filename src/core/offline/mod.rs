@@ -1,6 +1,5 @@
-//! What can be tried without a server: a plane in memory, recorded calls judged again, and policies compared on
-//! them. This room is pure like the engine it drives: rows and policies come in, figures go out. It must not
-//! know files, a database, gRPC or how figures are shown on a terminal.
+//! Offline tools: an in-memory world, replay of recorded calls, and comparison of policies. Pure like the engine: rows
+//! and policies in, figures out. This module must not know files, a database, gRPC or a terminal.
 
 pub mod backtest;
 pub mod closings;

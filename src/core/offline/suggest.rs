@@ -1,5 +1,5 @@
-//! Ceilings, thresholds and effects proposed from recorded calls, each with its evidence.
-//! Nothing that is proposed is in force: every proposal is a comment, until its owner agrees.
+//! Suggestions of ceilings, thresholds and effects from recorded calls, each with its evidence. They are comments in a
+//! policy file, without effect until its owner enables them.
 
 mod evidence;
 
@@ -8,18 +8,18 @@ use std::{collections::BTreeMap, fmt::Write as _};
 use self::evidence::{Evidence, Shown};
 use crate::{domain::ids::ToolName, offline::trace::Row};
 
-/// Sessions that must have been seen before a limit is proposed.
+/// Minimum number of sessions for a suggested limit.
 const SESSIONS_MIN: usize = 20;
 
-/// How long a proposed ceiling holds.
+/// Period of a suggested ceiling.
 const DAY_MS: u64 = 86_400_000;
 
-/// What was seen of one tool.
+/// Observations of one tool.
 #[derive(Debug, Default)]
 struct Seen {
     calls: u64,
     errors: u64,
-    /// Calls in each session that has any.
+    /// Number of calls in each session with any.
     a_session: Vec<u64>,
 }
 
@@ -43,7 +43,7 @@ fn look(rows: &[Row]) -> (BTreeMap<ToolName, Seen>, Vec<u64>) {
     (tools, sessions.values().map(|(steps, _)| *steps).collect())
 }
 
-/// The amount that this share of the sessions does not pass.
+/// The amount that this share of the sessions does not exceed.
 fn quantile(amounts: &[u64], share: f64) -> u64 {
     let mut amounts = amounts.to_vec();
     amounts.sort_unstable();
@@ -51,7 +51,7 @@ fn quantile(amounts: &[u64], share: f64) -> u64 {
     amounts.get(at).copied().unwrap_or(0)
 }
 
-/// A policy file with what the calls speak for.
+/// A policy file with the suggestions.
 #[must_use]
 pub fn suggestion(rows: &[Row]) -> String {
     let (tools, steps) = look(rows);
@@ -107,7 +107,7 @@ fn quoted(tool: &ToolName) -> serde_json::Value {
     serde_json::Value::from(tool.as_str())
 }
 
-/// Ceilings, one tier a tool. The last tier lets the others pass, as they would without tiers.
+/// Ceilings, one tier per tool. The last tier permits the others, as without tiers.
 fn tiers(tools: &BTreeMap<ToolName, Seen>, shown: &BTreeMap<ToolName, Shown>) -> String {
     let mut text = String::new();
     // In a pattern these stand for something else.

@@ -11,72 +11,72 @@ use super::{
 };
 use crate::domain::finding::{Decision, Level};
 
-/// The key in [`Summary::decisions`] of calls that no rule had anything to say about.
+/// Key in [`Summary::decisions`] for calls without a finding.
 pub const NO_RULE: &str = "none";
 const LABEL_WIDTH: usize = 12;
 
 /// The figures of a replay.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Summary {
-    /// The version of the policy that judged.
+    /// Version of the judging policy.
     pub policy: String,
-    /// True when refusals held; else every recorded outcome was taken in, whatever the verdict.
+    /// True when refusals were applied; otherwise every recorded outcome was folded.
     pub enforced: bool,
     /// Recorded calls.
     pub calls: u64,
-    /// Sessions, each a trace.
+    /// Sessions, one per trace.
     pub sessions: u64,
-    /// How often each rule decided on what; [`NO_RULE`] for calls without a finding.
+    /// Number of decisions by rule; [`NO_RULE`] for calls without a finding.
     pub decisions: BTreeMap<String, BTreeMap<&'static str, u64>>,
     /// Refused calls: REUSE, DENY and STOP.
     pub refused: Refused,
-    /// The same by the rule that decided.
+    /// `refused` by deciding rule.
     pub refused_by_rule: BTreeMap<String, Refused>,
-    /// Calls that a person was to approve.
+    /// Calls that needed approval.
     pub asks: u64,
-    /// Calls that were to wait: neither right nor wrong, since they may be asked again.
+    /// Calls told to wait: neither right nor wrong, because they may be repeated.
     pub waits: Waits,
-    /// What was closed, and what came after.
+    /// Closings and later new results.
     pub closed: Closings,
-    /// How often each loop detector warned, of calls that were let through and of others.
+    /// Warnings of loop detectors, on permitted and refused calls.
     pub warnings: BTreeMap<String, u64>,
     /// Calls whose fingerprint has an earlier recorded result in the same trace.
     pub repeats: Repeats,
 }
 
-/// Refused calls by what their recording shows.
+/// Refused calls compared with their recording.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Refused {
-    /// The recorded result equalled the previous one of the same call.
+    /// The recorded result equals the previous one of the same call.
     pub rightly: u64,
-    /// A REUSE whose recorded result was not the previous one: a stale answer.
+    /// Stale REUSE: the recorded result differs from the previous one.
     pub answer_differed: u64,
-    /// A DENY or STOP whose recorded result was new, or the first of its call and a success.
+    /// DENY or STOP of a new result, or of the first success of its call.
     pub wrongly: u64,
-    /// There is no previous result to compare with, and it failed, has no recorded outcome, or was answered by REUSE
-    /// from a call with other arguments.
+    /// No previous result to compare with, and it failed, has no outcome, or was answered by REUSE from a call with
+    /// other arguments.
     pub unknown: u64,
 }
 
-/// Calls that were to wait.
+/// Calls told to wait.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Waits {
     /// All of them.
     pub calls: u64,
-    /// Of these, calls whose recorded result was another than before: the answer had changed already.
+    /// Those whose recorded result differs from the previous one: the answer had changed already.
     pub changed: u64,
 }
 
-/// Repeated calls by what they brought.
+/// Repeated calls by their result.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Repeats {
-    /// The same result as before: futile.
+    /// Same result: futile.
     pub same: u64,
-    /// Another result than before.
+    /// Different result.
     pub new: u64,
 }
 
-/// Shares and rates that follow from the counts, rounded to two decimals.
+/// Derived shares and rates, rounded to two decimals.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct Rates {
     /// Futile repeats that were refused, in percent; null without any.
@@ -130,7 +130,7 @@ impl Summary {
         }
     }
 
-    /// The counts, and the rates that follow from them.
+    /// The counts and the derived rates.
     pub fn to_json(&self) -> serde_json::Result<Value> {
         let mut json = serde_json::to_value(self)?;
         json["rates"] = serde_json::to_value(self.rates())?;
@@ -215,7 +215,7 @@ impl fmt::Display for Summary {
     }
 }
 
-/// `part` in `scale` of `all`, rounded to two decimals.
+/// `part` of `all`, times `scale`, rounded to two decimals.
 fn rate(scale: f64, part: u64, all: u64) -> f64 {
     (scale * 100.0 * part as f64 / all.max(1) as f64).round() / 100.0
 }

@@ -1,10 +1,9 @@
-//! Recorded traces: JSON lines, one recorded call a line, plain or gzipped. This file knows their form and nothing of
-//! judging.
+//! Recorded traces: JSON lines, one call per line, plain or gzipped. This file only parses them.
 //!
-//! `trace` session id · `seq` position in it · `tool` · `args` object · `result` text, perhaps cut, null when there is
-//! no recorded outcome · `result_sha256` of the whole result · `result_len` characters of the whole result ·
-//! `is_error` · `error_type` a hint · `ts` RFC 3339, UTC unless it names a zone · `run` a stretch of the session ·
-//! `call_id`, else the `seq` is the id. All but the first four are optional; other fields are ignored.
+//! `trace` session id · `seq` position in it · `tool` · `args` object · `result` text, perhaps truncated, null without
+//! a recorded outcome · `result_sha256` of the whole result · `result_len` characters of the whole result · `is_error`
+//! · `error_type` a hint · `ts` RFC 3339, UTC unless it names a zone · `run` a part of the session · `call_id`, default
+//! `seq`. All but the first four are optional; other fields are ignored.
 
 use chrono::DateTime;
 use serde::Deserialize;
@@ -22,52 +21,51 @@ use crate::domain::{
 /// One recorded call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
-    /// The session it belongs to.
+    /// Session.
     pub trace: SessionId,
-    /// The root of its call tree, when that is another session.
+    /// Root of its call tree, if another session.
     pub root: Option<SessionId>,
-    /// Its position in the session.
+    /// Position in the session.
     pub seq: u64,
     /// Its id.
     pub call_id: CallId,
-    /// The stretch of the session, when the recorder named one.
+    /// Run, if recorded.
     pub run: Option<RunId>,
-    /// Who asked.
+    /// Requesting agent.
     pub agent: Option<AgentId>,
     /// The tool.
     pub tool: ToolName,
     /// Its arguments: an object.
     pub arguments: Json,
-    /// Why the agent wanted it.
+    /// The agent's justification.
     pub justification: Option<String>,
-    /// What the model used before it, where that is known.
+    /// Model usage before the call, if known.
     pub usage: Usage,
-    /// When it was made.
+    /// Time of the call.
     pub at: Option<Timestamp>,
     /// True when it was refused, and so did not run.
     pub refused: bool,
-    /// A person approved it.
+    /// True when a person approved it.
     pub approved: bool,
-    /// What came of it, when that was recorded.
+    /// Recorded outcome.
     pub result: Option<RecordedResult>,
-    /// How it ended without a result, when that is known: unknown or cancelled.
+    /// Recorded end without a result: unknown or cancelled.
     pub ended: Option<OutcomeStatus>,
-    /// What it cost, and what the model used meanwhile, where that is known.
+    /// Cost, and model usage during the call, if known.
     pub reported: Usage,
-    /// What was estimated of a retry then: whether it was worth it, and after what wait, in milliseconds.
+    /// Recorded retry estimate: worthwhile or not, and the wait, in milliseconds.
     pub estimated: Option<(bool, u64)>,
-    /// The result was all there is, as far as the recorder knew.
+    /// Completeness of the result, as recorded.
     pub is_complete: Option<bool>,
-    /// How many matches there are in all, as far as the recorder knew.
+    /// Total number of matches, as recorded.
     pub total_matches: Option<u64>,
-    /// The state of what it read or wrote, before and after it ran, where a program of the caller's told it: any text
-    /// that is equal where the state is.
+    /// Witness before and after the call, by the caller's program: any text that is equal if the state is.
     pub witness: Option<Box<str>>,
     pub witness_after: Option<Box<str>>,
 }
 
 impl Row {
-    /// Reads one line.
+    /// Parses one line.
     ///
     /// # Errors
     /// It is not a recorded call; the message names the field.
@@ -87,7 +85,7 @@ impl Row {
         self.root.as_ref().unwrap_or(&self.trace)
     }
 
-    /// A success, for tests of what is made of recorded calls.
+    /// A success, for tests.
     #[cfg(test)]
     pub(crate) fn success(session: &str, seq: u64, tool: &str, result: &str) -> Self {
         let line = serde_json::json!({"trace": session, "seq": seq, "tool": tool, "args": {}, "result": result});
@@ -95,30 +93,30 @@ impl Row {
     }
 }
 
-/// What came of a recorded call.
+/// Outcome of a recorded call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordedResult {
-    /// The result, or its beginning.
+    /// The result, perhaps truncated.
     pub text: String,
     /// SHA-256 of the whole result, in hexadecimal.
     pub sha256: Option<String>,
-    /// True when `text` is only the beginning.
+    /// True when `text` is truncated.
     pub is_cut: bool,
     /// True for an error; `text` is then its message.
     pub is_error: bool,
-    /// What the recorder took the error for.
+    /// Recorded error type.
     pub error_type: Option<String>,
 }
 
 impl RecordedResult {
-    /// What two results have in common when they are the same: the hash of the whole, else of the text there is.
+    /// Identity of the result: the recorded hash, otherwise that of the text.
     #[must_use]
     pub fn identity(&self) -> String {
         self.sha256.clone().unwrap_or_else(|| hex::encode(Sha256::digest(&self.text)))
     }
 }
 
-/// The fields as they stand in the line, so that each can be complained about by its name.
+/// Raw fields of a line, for errors that name them.
 #[derive(Deserialize)]
 struct Fields<'a> {
     #[serde(borrow)]
@@ -220,7 +218,7 @@ fn named<T>(field: &str, parse: fn(&str, &str) -> Result<T, Invalid>, text: &str
     parse(field, text).map_err(|invalid| format!("field {}: {}", invalid.field, invalid.problem))
 }
 
-/// The error without its place, which counts from the start of the text that serde was given: always line 1.
+/// The error without serde's position, which is always line 1.
 fn without_place(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let place = format!(" at line {} column {}", error.line(), error.column());

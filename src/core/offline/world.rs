@@ -1,5 +1,5 @@
-//! A plane in memory: call trees, ledger and counters that move together, as the store moves them. Replays, simulations
-//! and stories run on it. Nobody else moves them here, so nothing is ever decided on a stale part.
+//! In-memory world: call trees, ledger and counters that change together, as in the store. Replays, simulations and
+//! stories run on it. With a single writer, no decision is stale.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -28,7 +28,7 @@ use crate::{
     retry::profiles::Profiles,
 };
 
-/// One tenant's world.
+/// World of one tenant.
 #[derive(Debug, Clone)]
 pub struct World {
     tenant: TenantId,
@@ -40,11 +40,11 @@ pub struct World {
     profiles: Arc<Profiles>,
     halts: Vec<Halt>,
     creations: BTreeMap<CreationKey, Creation>,
-    /// The past calls of each session, in a world that keeps them.
+    /// Past calls of each session, if kept.
     past: Option<BTreeMap<SessionId, Vec<PastCall>>>,
 }
 
-/// A judgement, and the batch it counts with when it was a new one.
+/// A verdict, and its batch when it is new.
 pub type Judged = (Verdict, Option<u64>);
 
 fn advise(event: &mut Event, (retryable, retry_after_ms): (bool, u64)) {
@@ -72,20 +72,20 @@ impl World {
         }
     }
 
-    /// This world, with a memory of what its sessions did.
+    /// This world, keeping past calls.
     #[must_use]
     pub fn with_past(self) -> Self {
         Self { past: Some(BTreeMap::new()), ..self }
     }
 
-    /// Where a session stands; none for one that has no tree.
+    /// The state of a session; none without a tree.
     #[must_use]
     pub fn state(&self, policy: &Policy, session: &SessionId, extent: Extent, now: Timestamp) -> Option<SessionState> {
         let past = self.past.as_ref().and_then(|past| past.get(session)).map_or(&[][..], Vec::as_slice);
         engine::session_state(policy, self.tree(session)?, session, (&self.counters, past), extent, now)
     }
 
-    /// The tree of a session, once it has one.
+    /// The tree of a session, if it has one.
     #[must_use]
     pub fn tree(&self, session: &SessionId) -> Option<&CallTree> {
         self.roots.get(session).and_then(|root| self.trees.get(root))
@@ -96,7 +96,7 @@ impl World {
         self.trees.values()
     }
 
-    /// Judges a call, and takes the judgement in.
+    /// Judges a call, and folds the judgment.
     ///
     /// # Errors
     /// [`EvaluateRejection`]: nothing was decided.
@@ -128,7 +128,7 @@ impl World {
         }
     }
 
-    /// What would be judged, without taking it in.
+    /// Judges a call without folding the judgment.
     ///
     /// # Errors
     /// [`EvaluateRejection`]: nothing could be decided.
@@ -145,19 +145,19 @@ impl World {
         }
     }
 
-    /// Takes in what came of a call.
+    /// Folds a report.
     ///
     /// # Errors
-    /// [`RecordRejection`]: nothing was taken in.
+    /// [`RecordRejection`]: nothing was folded.
     pub fn record(&mut self, policy: &Policy, report: &Report, now: Timestamp) -> Result<Recorded, RecordRejection> {
         self.record_as(policy, report, None, now)
     }
 
-    /// The same of a call of which a retry was estimated before: whether it is worth it, and after what wait, in
-    /// milliseconds. What limits say of it they say anew.
+    /// [`Self::record`] with a recorded retry estimate: worthwhile or not, and the wait, in milliseconds. Limits apply
+    /// anew.
     ///
     /// # Errors
-    /// [`RecordRejection`]: nothing was taken in.
+    /// [`RecordRejection`]: nothing was folded.
     pub fn record_as(
         &mut self,
         policy: &Policy,
@@ -195,12 +195,12 @@ impl World {
         Ok(recorded)
     }
 
-    /// Exchanges what was learned of retries: several worlds can learn as one.
+    /// Swaps the retry profiles, so that several worlds can learn as one.
     pub fn swap_profiles(&mut self, profiles: &mut Arc<Profiles>) {
         std::mem::swap(&mut self.profiles, profiles);
     }
 
-    /// Does something to a session; what, is known by its tree alone.
+    /// Executes a command on a session. Only its tree records it.
     ///
     /// # Errors
     /// [`CommandRejection`]: nothing was done.
@@ -213,13 +213,13 @@ impl World {
         Ok(())
     }
 
-    /// Halts something, or lets it go on.
+    /// Sets or lifts a halt.
     pub fn halt(&mut self, what: Halted, halt: Option<Halt>) {
         self.halts.retain(|known| known.what != what);
         self.halts.extend(halt);
     }
 
-    /// A call was permitted. The first one after a cooldown finds out for all how the tool fares.
+    /// Records a permitted call: the first one after an open circuit is the probe.
     fn called(&mut self, policy: &Policy, tool: &ToolName, permit: &Permit) {
         let health = self.tools.entry(tool.clone()).or_default();
         health.called(&policy.retry.allowance, permit.at);
@@ -261,7 +261,7 @@ impl World {
         }
     }
 
-    /// The root of the asking session, whose tree is there from now on.
+    /// The root of the session, created if necessary.
     fn settle_in(&mut self, proposal: &Proposal, now: Timestamp) -> SessionId {
         let request = &proposal.request;
         let root = self.roots.get(&request.session).cloned().unwrap_or_else(|| {

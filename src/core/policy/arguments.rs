@@ -1,8 +1,8 @@
-//! The arguments of a call against the tool's JSON Schema: what is wrong with them, in words that a model can act on,
-//! and what can be read as right all the same.
+//! Argument validation against the tool's JSON Schema: violations with messages that a model can act on, and lossless
+//! coercions.
 //!
-//! Integers beyond 64 bits are compared as doubles here, and here only: fingerprints, and arguments that were repaired,
-//! keep all their digits.
+//! Integers beyond 64 bits are compared as doubles here, and here only: fingerprints, and repaired arguments, keep all
+//! their digits.
 
 mod coerce;
 mod compile;
@@ -23,87 +23,88 @@ use crate::domain::{
     violation::{CoercedField, OnViolation, Violation},
 };
 
-/// Violations that are told one by one.
+/// Maximum number of listed violations.
 pub const VIOLATIONS_MAX: usize = 10;
-/// Longest schema, in bytes of JSON.
+/// Maximum size of a schema, in bytes of JSON.
 pub const SCHEMA_BYTES_MAX: usize = 262_144;
-/// Violations that are looked at, counted or told.
+/// Maximum number of violations read.
 const ERRORS_MAX: usize = 1_000;
 
-/// What becomes of fields that a schema does not know.
+/// Handling of fields outside the schema.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum UnknownFields {
-    /// What the schema itself says: refused under `additionalProperties: false`, else only told.
+    /// By the schema: refused under `additionalProperties: false`, otherwise only logged.
     #[default]
     BySchema,
-    /// They are refused.
+    /// Refused.
     Refuse,
-    /// They are only told.
+    /// Only logged.
     Log,
 }
 
-/// What becomes of a value of another type that can be read as the right one without loss.
+/// Handling of a value of another type with a lossless conversion.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Coercion {
-    /// It is refused.
+    /// Refused.
     #[default]
     Reject,
-    /// It is let through as it is, and told.
+    /// Accepted unchanged, and logged.
     AcceptAndLog,
-    /// It is replaced by the right one, and told.
+    /// Replaced by the converted value, and logged.
     Repair,
 }
 
-/// A schema, compiled. A copy is cheap.
+/// A compiled schema. Cloning is cheap.
 #[derive(Debug, Clone)]
 pub struct ArgumentSchema {
     compiled: Arc<Compiled>,
     unknown: UnknownFields,
     coercion: Coercion,
-    /// A top-level field that has its default says no more than one that is left out.
+    /// A top-level field with its default value equals an absent one.
     knows_defaults: bool,
 }
 
 #[derive(Debug)]
 struct Compiled {
-    /// What the schema says of top-level fields that are left out.
+    /// Defaults of top-level fields.
     defaults: BTreeMap<String, Json>,
     schema: Value,
     validator: Validator,
     shape: Shape,
 }
 
-/// What was found.
+/// Result of a validation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Checked {
-    /// What is wrong, by field; at most [`VIOLATIONS_MAX`], and how many more there are.
+    /// Violations by field, at most [`VIOLATIONS_MAX`], with the number of the others.
     pub violations: Vec<Violation>,
-    /// Values that were read as another type, by field.
+    /// Coerced values, by field.
     pub coerced: Vec<CoercedField>,
-    /// Fields that the schema does not know and that were let through, by name.
+    /// Accepted fields outside the schema, by name.
     pub unknown: Vec<String>,
-    /// The arguments that are to execute instead; none when nothing was repaired, or when something is still wrong.
+    /// Repaired arguments to execute; none when nothing was repaired, or violations remain.
     pub repaired: Option<Json>,
-    /// The arguments as they were read where they execute as they are: the call is known again by these.
+    /// Coerced arguments for the fingerprint, where the original ones execute.
     pub accepted: Option<Json>,
 }
 
 impl ArgumentSchema {
-    /// Compiles a schema: JSON Schema 2020-12 unless its `$schema` says otherwise, formats count, nothing is fetched.
+    /// Compiles a schema: JSON Schema 2020-12 unless its `$schema` says otherwise; formats are checked, nothing is
+    /// fetched.
     ///
     /// # Errors
-    /// Everything that is wrong with it, each with the place in the schema.
+    /// All problems, each with its place in the schema.
     pub fn compile(schema: &Value, unknown: UnknownFields, coercion: Coercion) -> Result<Self, Vec<String>> {
         Ok(Self { compiled: Arc::new(compile::compile(schema)?), unknown, coercion, knows_defaults: true })
     }
 
-    /// The same for a tool whose calls are known again by every argument as it is written.
+    /// The schema without defaults, for a tool whose fingerprint includes every argument as written.
     #[must_use]
     pub fn without_defaults(self) -> Self {
         Self { knows_defaults: false, ..self }
     }
 
-    /// The arguments by which a call is known again: a default that is written out is the same as none.
+    /// The arguments for the fingerprint: an explicit default equals an absent field.
     #[must_use]
     pub fn recognised<'a>(&self, arguments: &'a Json) -> Cow<'a, Json> {
         let is_default =
@@ -116,7 +117,7 @@ impl ArgumentSchema {
         }
     }
 
-    /// What is wrong with the arguments, and what they are to be read as.
+    /// Validates the arguments.
     #[must_use]
     pub fn check(&self, arguments: &Json) -> Checked {
         let (value, unknown) = self.read(arguments);
@@ -141,8 +142,8 @@ impl ArgumentSchema {
         checked
     }
 
-    /// The arguments as the validator reads them, and the fields that the schema does not know. Those are left out
-    /// where they are judged already, so that each is told once.
+    /// The arguments in the validator's form, and the unknown fields. Those judged already are removed, so that each is
+    /// reported once.
     fn read(&self, arguments: &Json) -> (Value, Vec<Unknown>) {
         let mut value = as_value(arguments);
         let unknown = self.compiled.shape.unknown(&value);
@@ -184,7 +185,7 @@ impl ArgumentSchema {
     }
 }
 
-/// By field, and no more of them than anybody reads.
+/// Sorted by field, and limited.
 fn bounded(mut violations: Vec<Violation>) -> Vec<Violation> {
     violations.sort_by(|a, b| (&a.field, &a.message).cmp(&(&b.field, &b.message)));
     violations.dedup();
@@ -209,7 +210,7 @@ fn violation(field: &str, keyword: &str, message: String) -> Violation {
     }
 }
 
-/// Removes the member that the steps lead to.
+/// Removes the member at the path.
 fn remove(value: &mut Value, steps: &[String]) {
     let Some((last, before)) = steps.split_last() else { return };
     let mut at = value;
@@ -240,7 +241,7 @@ fn as_value(json: &Json) -> Value {
     }
 }
 
-/// One beyond a double's range is the largest double: still a number, and on the right side of any limit.
+/// A number beyond a double's range becomes the largest double, which is on the right side of any limit.
 fn as_number(text: &str) -> Option<Number> {
     let integer = text.parse::<i64>().ok().map(Number::from).or_else(|| text.parse::<u64>().ok().map(Number::from));
     integer.or_else(|| Number::from_f64(text.parse::<f64>().ok()?.clamp(f64::MIN, f64::MAX)))

@@ -1,4 +1,4 @@
-//! Two policies, key by key: order, comments and layout do not count.
+//! Comparison of two policies by keys, regardless of order, comments and layout.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 /// Every key of a policy's text with its value, as JSON.
 ///
 /// # Errors
-/// What is wrong with the text.
+/// The problem of the text.
 pub fn keys(text: &str) -> Result<BTreeMap<String, String>, String> {
     let value: Value = serde_saphyr::from_str(text).map_err(|error| error.to_string())?;
     let mut keys = BTreeMap::new();
@@ -36,7 +36,7 @@ fn flatten(path: String, value: &Value, keys: &mut BTreeMap<String, String>) {
     }
 }
 
-/// A key that differs, and what was and is there.
+/// A differing key with its old and new value.
 pub type Changed<'a> = (&'a String, Option<&'a String>, Option<&'a String>);
 
 /// The keys that differ.

@@ -1,8 +1,8 @@
-//! What is wrong with a policy file.
+//! Problems of a policy file.
 
 use std::fmt;
 
-/// One thing that is wrong, where, and what would be right.
+/// One problem, its place, and the fix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PolicyError {
     /// Line in the file, from 1, when it is known.
@@ -11,7 +11,7 @@ pub struct PolicyError {
     pub column: Option<u64>,
     /// Path of the key: `tool_schemas.pay.effect`.
     pub path: String,
-    /// What is wrong.
+    /// The problem and its fix.
     pub problem: String,
 }
 

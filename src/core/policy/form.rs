@@ -1,5 +1,5 @@
-//! The form of a policy file: YAML to values with the lines of their keys, held against the published JSON Schema, so
-//! that everything that is wrong is said at once and with its place.
+//! Form check of a policy file: parses YAML with key positions and validates it against the published JSON Schema, to
+//! report all problems at once.
 
 mod durations;
 mod node;
@@ -18,14 +18,14 @@ use super::{
 };
 pub(super) use words::{a_kind, unknown};
 
-/// The key that everything stands below.
+/// The root key.
 const ENGINE: &str = "policy_engine";
 use crate::rules::{RULES, Rule};
 
-/// Edits by which a key may be off and still be meant.
+/// Maximum edit distance for a suggested key.
 const EDITS_MAX: usize = 3;
 
-/// The form of files that set the parameters of the built-in rules.
+/// The form with the parameters of the built-in rules.
 pub(super) static BUILT_IN: LazyLock<Form> = LazyLock::new(|| Form::of(RULES));
 
 /// The form of a policy file.
@@ -34,7 +34,7 @@ pub(super) struct Form {
     validator: Option<Validator>,
 }
 
-/// What the published schema says of numbers: times may be texts, and none is larger than its type holds.
+/// Adapts numbers of the published schema: durations may be texts, and each type has its maximum.
 pub(super) fn publish(schema: &mut Value) {
     match schema {
         Value::Object(members) => {
@@ -51,15 +51,15 @@ pub(super) fn publish(schema: &mut Value) {
     }
 }
 
-/// Where a key stands: its line and its column, from 1.
+/// Position of a key: line and column, from 1.
 pub(super) type Position = (u64, u64);
 
-/// The place of each key, by its path.
+/// Positions of keys, by path.
 #[derive(Debug, Default)]
 pub(super) struct Lines(BTreeMap<String, Position>);
 
 impl Lines {
-    /// A problem with a key, at its place, or at that of the nearest one around it.
+    /// A problem at a key's position, or at that of the nearest enclosing one.
     pub(super) fn problem(&self, path: String, problem: String) -> PolicyError {
         let (line, column) = self.of(&path).unzip();
         PolicyError { line, column, path, problem }
@@ -82,16 +82,16 @@ impl Form {
         &self.schema
     }
 
-    /// The form of files that set the parameters of these rules.
+    /// The form with the parameters of these rules.
     pub(super) fn of(rules: &[Rule]) -> Self {
         let schema = schema_with(rules);
         Self { validator: jsonschema::validator_for(&schema).ok(), schema }
     }
 
-    /// Reads a file, of which each rule is to take its parts before [`rest`] is read.
+    /// Parses a file. Each rule takes its keys before [`rest`] is read.
     ///
     /// # Errors
-    /// What is not YAML, or everything that has not the form of a policy.
+    /// Invalid YAML, or all deviations from the form.
     pub(super) fn read(&self, text: &str) -> Result<(Value, Lines), Vec<PolicyError>> {
         // `off` is a word here, not a boolean.
         let options = serde_saphyr::options! { strict_booleans: true };
@@ -153,7 +153,7 @@ impl Form {
         errors
     }
 
-    /// Where a key belongs that stands at the wrong place: below `policy_engine`, or in one of its sections.
+    /// The right place of a misplaced key: below `policy_engine`, or in one of its sections.
     fn misplaced(&self, path: &str, key: &str) -> Option<String> {
         let sections = self.engine_keys();
         if path.is_empty() && sections.contains(&key) {
@@ -177,7 +177,7 @@ impl Form {
         named.map_or(Some(section), |path| self.schema.pointer(path))?.get("properties")?.as_object()
     }
 
-    /// The keys that an object's schema knows, by the place of its `additionalProperties`.
+    /// The keys of an object's schema, by the place of its `additionalProperties`.
     fn keys_at(&self, schema_path: &str) -> Vec<String> {
         let object = schema_path.rsplit_once('/').map_or("", |(object, _)| object);
         // A path goes on behind a reference; the definition itself is found by its name.
@@ -187,10 +187,10 @@ impl Form {
     }
 }
 
-/// What no rule has taken.
+/// Reads the keys that no rule has taken.
 ///
 /// # Errors
-/// A number that is too large for its type; its place is not known.
+/// A number that is too large for its type; its position is unknown.
 pub(super) fn rest(file: Value) -> Result<PolicyEngine, Vec<PolicyError>> {
     let file: Result<File, _> = serde_json::from_value(file);
     file.map(|file| file.policy_engine).map_err(|_| vec![anywhere("a number is too large for its key".to_owned())])
@@ -200,7 +200,7 @@ fn anywhere(problem: String) -> PolicyError {
     PolicyError { line: None, column: None, path: String::new(), problem }
 }
 
-/// The option that is meant by a word that is not one of them.
+/// The option that a misspelled word means.
 pub(super) fn nearest<'a>(word: &str, options: &[&'a str]) -> Option<&'a str> {
     let word = word.to_lowercase();
     let edits = |option: &str| strsim::damerau_levenshtein(&option.to_lowercase(), &word);
@@ -212,7 +212,7 @@ fn joined(path: &str, key: &str) -> String {
     if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }
 
-/// A JSON pointer as the path that people write.
+/// A JSON pointer as a path.
 fn dotted(pointer: &str) -> String {
     let mut path = String::new();
     for part in pointer.split('/').skip(1) {

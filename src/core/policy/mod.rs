@@ -1,5 +1,5 @@
-//! What the owner of a fleet has decided: facts about tools, the rules' parameters, and how they hold. This room knows
-//! the file's form; it must not know files (text comes in), the store, the network or a clock.
+//! Policies: facts about tools, parameters of the rules, and enforcement modes, as decided by the owner of a fleet.
+//! This module knows the format of the file; it must not know files (text comes in), the store, the network or a clock.
 
 pub mod arguments;
 mod compile;
@@ -45,47 +45,47 @@ use crate::{
     rules::{Mode, RuleSet, same_call, tier},
 };
 
-/// Tools that are suggested at once.
+/// Maximum number of suggested tools.
 const SUGGESTED_MAX: usize = 3;
-/// How long a question to a person stays open, in milliseconds: one hour.
+/// Default expiry of an approval request, in milliseconds: one hour.
 pub const APPROVAL_TTL_MS_DEFAULT: u64 = 3_600_000;
 
-/// Hosts whose built-in tools are known, as hooks name them.
+/// Hosts with known built-in tools, by the names of their hooks.
 const CODING_HOSTS: [&str; 4] = ["claude-code", "codex", "gemini", "cursor"];
-/// What their hooks hand on of a previous result, in bytes: a hook's answer ends after 10,000 characters.
+/// Maximum size of a previous result in their hooks, in bytes: a hook's answer ends after 10,000 characters.
 const HOST_ANSWER_BYTES_MAX: usize = 9_000;
-/// Their tools.
+/// Their built-in tools.
 static HOST_TOOLS: LazyLock<Policy> =
     LazyLock::new(|| compile("policy_engine: {presets: [coding_agents]}\n").unwrap_or_else(|_| Policy::default()));
 
-/// A policy, ready to judge by.
+/// A compiled policy.
 #[derive(Debug, Clone)]
 pub struct Policy {
-    /// Names this policy in every decision it makes: `default`, or the first 16 hexadecimal digits of its hash.
+    /// Version in every decision: `default`, or the first 16 hexadecimal digits of its hash.
     pub version: Arc<str>,
-    /// Whether refusals hold. `Off` is not meant for a whole policy and counts as `Shadow`.
+    /// Enforcement mode; `Off` counts as `Shadow` here.
     pub mode: Mode,
     /// The rules' parameters.
     pub rules: RuleSet,
-    /// When a retry is worth it.
+    /// Parameters of retry advice.
     pub retry: advice::Params,
-    /// How long a question to a person stays open, in milliseconds.
+    /// Expiry of an approval request, in milliseconds.
     pub approval_ttl_ms: u64,
-    /// What is left out of all that is stored and shown.
+    /// Redaction of everything stored and shown.
     pub redaction: Redaction,
-    /// How large a stored result may be before it is cut, in bytes.
+    /// Size above which a stored result is truncated, in bytes.
     pub result_bytes_max: usize,
-    /// How values are hashed by which calls and results are known again: the tenant's, whatever the file says.
+    /// Hashing of fingerprints and digests: by the tenant's key, independent of the file.
     pub hashing: Hashing,
-    /// What is suspicious about the file, and may be intended.
+    /// Warnings: suspicious parts of the file, perhaps intended.
     pub warnings: Vec<PolicyError>,
-    /// What is known about tools, by name.
+    /// Declared tools, by name.
     tools: BTreeMap<String, Declared>,
     undeclared: Declared,
 }
 
 impl Default for Policy {
-    /// The policy that needs no file: nothing is known about any tool, and every limit is wide.
+    /// The policy without a file: no declared tools, and wide limits.
     fn default() -> Self {
         Self {
             version: "default".into(),
@@ -113,7 +113,7 @@ impl Policy {
         self.tools.insert(tool.to_owned(), declared);
     }
 
-    /// What holds for tools that are not declared.
+    /// Declares the defaults for undeclared tools.
     fn declare_others(&mut self, stored: &(Stored, Stored), inject_as: Option<&InjectAs>, share: Share) {
         let spec = ToolSpec { stored: *stored, inject_as: inject_as.cloned(), share, ..ToolSpec::default() };
         self.undeclared.spec = Arc::new(spec);
@@ -123,7 +123,7 @@ impl Policy {
         self.tools.get(name.as_str()).unwrap_or(&self.undeclared)
     }
 
-    /// Who is asked about a tool's calls.
+    /// The approval route of a tool's calls.
     #[must_use]
     pub fn route(&self, tool: &ToolName) -> &Route {
         self.rules.get::<tier::Params>().route(tool.as_str(), self.tool(tool).risk)
@@ -135,46 +135,45 @@ impl Policy {
         self.rules.get::<tier::Params>().tier(tool.as_str()).map(|tier| tier.name.as_str())
     }
 
-    /// True when the user of an agent's host may answer for a tool's calls. Where a group or two people are named, they
-    /// answer.
+    /// True when the user of an agent's host may approve a tool's calls: not where a group or two people are named.
     #[must_use]
     pub fn host_may_approve(&self, tool: &ToolName) -> bool {
         let tier = self.rules.get::<tier::Params>().tier(tool.as_str());
         tier.is_some_and(|tier| tier.host_may_approve) && *self.route(tool) == Route::ANYBODY
     }
 
-    /// When a question was asked that counts as denied at `expires_at`.
+    /// Time of an approval request that expires at `expires_at`.
     #[must_use]
     pub fn asked_at(&self, expires_at: Timestamp) -> Timestamp {
         Timestamp::from_millis(expires_at.as_millis().saturating_sub_unsigned(self.approval_ttl_ms))
     }
 
-    /// Whether the findings of a rule hold for a tool. Policy, rule and tool may each be in shadow.
+    /// True when a rule's findings are enforced for a tool. Policy, rule and tool may each be in shadow mode.
     #[must_use]
     pub fn holds(&self, rule: &str, spec: &ToolSpec) -> bool {
         self.is_enforced() && self.rules.mode(rule) == Mode::Enforce && !spec.shadow
     }
 
-    /// False while the policy only watches.
+    /// False in shadow mode.
     #[must_use]
     pub fn is_enforced(&self) -> bool {
         self.mode == Mode::Enforce
     }
 
-    /// What is known about a tool.
+    /// Facts about a tool.
     #[must_use]
     pub fn tool(&self, name: &ToolName) -> &ToolSpec {
         &self.of(name).spec
     }
 
-    /// How much of a previous result is given again, in bytes.
+    /// Maximum size of a returned previous result, in bytes.
     #[must_use]
     pub fn previous_result_bytes(&self) -> usize {
         self.rules.get::<same_call::Params>().previous_result_bytes
     }
 
-    /// What may help when a call is refused: what the owner says, else the declared reads of the same thing that these
-    /// arguments name.
+    /// Suggestions for a refused call: the declared ones, otherwise declared reads of the resource that these arguments
+    /// name.
     #[must_use]
     pub fn suggested_next(&self, proposal: &Proposal) -> Vec<String> {
         let own = &proposal.spec.suggested_next;
@@ -196,7 +195,7 @@ impl Policy {
         readers.map(|(name, _)| name.to_owned()).take(SUGGESTED_MAX).collect()
     }
 
-    /// True when the arguments of a tool are checked against a schema.
+    /// True for a tool with an argument schema.
     #[must_use]
     pub fn has_schema(&self, name: &ToolName) -> bool {
         self.of(name).schema.is_some()
@@ -208,7 +207,7 @@ impl Policy {
         self.tools.contains_key(name.as_str())
     }
 
-    /// True when calls of a tool are refused that come without a justification, or would be, were it enforced.
+    /// True when calls without a justification are refused, or would be outside shadow mode.
     #[must_use]
     pub fn needs_justification(&self, tool: &ToolName) -> bool {
         let tier = self.rules.get::<tier::Params>().tier(tool.as_str());
@@ -220,7 +219,7 @@ impl Policy {
         self.tools.iter().map(|(name, declared)| (name.as_str(), &*declared.spec))
     }
 
-    /// Declared tools of which nothing says what they do, whatever their arguments.
+    /// Declared tools without any declared effect.
     fn silent_tools(&self) -> impl Iterator<Item = &str> {
         let is_silent = |known: &Declared| {
             known.spec.kind() == EffectKind::Unknown && known.cases.is_empty() && known.command_line.is_none()
@@ -229,8 +228,7 @@ impl Policy {
         silent.map(|(name, _)| name.as_str())
     }
 
-    /// What a call does to the world. Of the tools that a coding agent's host has built in, looks and lines of a shell
-    /// are known without a declaration.
+    /// Effect of a call. Built-in reads and shell lines of coding agents' hosts need no declaration.
     fn effect_of(&self, known: &Declared, request: &Request) -> (Effect, Fresh) {
         let mut of_call = known.effect_of(&request.arguments);
         if is_coding_host(request) && !self.is_declared(&request.tool) {
@@ -241,13 +239,12 @@ impl Policy {
             }
         }
         let (effect, fresh) = of_call;
-        // What is read anew each time is looked at again and again, unless a witness tells whether it has changed.
+        // A read without freshness is a poll, unless a witness shows whether it has changed.
         let is_poll = effect.kind == EffectKind::Read && fresh == Fresh::For(0) && request.witness.is_none();
         (Effect { kind: if is_poll { EffectKind::Poll } else { effect.kind }, ..effect }, fresh)
     }
 
-    /// The request with all that the policy knows of it. This is where arguments are read and hashed, outside of any
-    /// lock.
+    /// The request with all facts of the policy. Arguments are parsed and hashed here, outside of any lock.
     #[must_use]
     pub fn propose(&self, mut request: Request) -> Proposal {
         let known = self.of(&request.tool);
@@ -263,7 +260,7 @@ impl Policy {
             request.arguments = arguments;
         }
         let all: Arc<str> = request.arguments.canonical().into();
-        // What was read as another value is known again by that value.
+        // Coerced arguments are fingerprinted by the coerced values.
         let read = checked.accepted.as_ref().unwrap_or(&request.arguments);
         let read = known.schema.as_ref().map_or(Cow::Borrowed(read), |schema| schema.recognised(read));
         let recognised = match (&known.canonical, &checked.accepted, &read) {
@@ -309,7 +306,7 @@ fn is_coding_host(request: &Request) -> bool {
     request.host.as_ref().is_some_and(|host| CODING_HOSTS.contains(&host.as_str()))
 }
 
-/// Takes away what a model put where the idempotency key goes: it neither sees nor makes it.
+/// Removes a model's value for the idempotency key's argument: the model neither sees nor creates the key.
 fn drop_key(spec: &ToolSpec, arguments: &mut Json) -> Option<CoercedField> {
     let Some(InjectAs::Argument(name)) = &spec.inject_as else { return None };
     let Json::Object(members) = arguments else { return None };

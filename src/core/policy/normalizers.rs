@@ -1,8 +1,7 @@
-//! Normalisers: one form for values that mean the same, so that the same call is known again
-//! (docs/semantics.md#canonicalization). Each is total and idempotent: what it cannot read stays as it was, and
-//! applying it twice is applying it once. They are for recognition only; what executes is never changed by them. In
-//! doubt a value stays as it was: a repetition that is missed costs one call, two calls taken for one give a wrong
-//! answer.
+//! Normalizers: one form for equivalent values, so that equal calls have one fingerprint
+//! (docs/semantics.md#canonicalization). Each is total and idempotent: a value that it cannot parse stays. They serve
+//! fingerprints only and never change executed arguments. In doubt a value stays: a missed duplicate costs one call, a
+//! false one gives a wrong answer.
 
 mod canonical;
 mod dates;
@@ -18,35 +17,35 @@ use crate::{
     rules::condition::nearest,
 };
 
-/// One form for values that mean the same.
+/// Normalizer of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Normalizer {
-    /// A text that is an integer becomes one, `"007"` and `"5.0"` too; `"1,000"` does not: a comma may part decimals.
+    /// Integer from a text, `"007"` and `"5.0"` included; not `"1,000"`, whose comma may be a decimal separator.
     ToInt,
-    /// A text that is a number becomes one.
+    /// Number from a text.
     ToNumber,
-    /// `true`, `yes`, `on`, `1` and their opposites, in any case.
+    /// Boolean from `true`, `yes`, `on`, `1` and their opposites, in any case.
     ToBool,
     /// Upper case.
     ToUpper,
     /// Lower case.
     ToLower,
-    /// Without white space at the ends.
+    /// Without leading and trailing whitespace.
     Trim,
-    /// Trimmed, and every stretch of white space one space.
+    /// Trimmed, and every run of whitespace replaced by one space.
     CollapseWhitespace,
-    /// A phone number as `+15550199`; one without a country code is read in the region. Whether the number is assigned
-    /// to anybody is not asked: only its digits count. One with an extension stays as it was.
+    /// A phone number as `+15550199`; one without a country code is read in the region. Only its digits count, not
+    /// whether it is assigned. One with an extension stays.
     E164(Option<country::Id>),
-    /// A day as `2026-11-20`; that of an instant in its own zone. The order of day and month is never guessed.
+    /// A day as `2026-11-20`; of an instant in its own zone. The order of day and month is never guessed.
     IsoDate,
-    /// An instant as `2026-11-20T08:00:00Z`; one without a zone is read as UTC, a day as its beginning.
+    /// An instant as `2026-11-20T08:00:00Z`; without a zone in UTC, a day as its beginning.
     IsoDatetimeUtc,
-    /// An e-mail address in lower case, trimmed, without `mailto:`. By its standard the local part could differ in
-    /// case; no provider lets it.
+    /// An e-mail address in lowercase, trimmed, without `mailto:`. The standard allows case differences in the local
+    /// part; no provider does.
     Email,
-    /// A URL with its scheme and host in lower case, without a default port, fragment, or dot segments, letters and
-    /// digits unescaped. The pairs of its query keep their order.
+    /// A URL with its scheme and host in lowercase, without a default port, fragment or dot segments, and with letters
+    /// and digits unescaped. Query pairs keep their order.
     Url,
     /// A list as a set: sorted, each member once.
     Sort,
@@ -54,7 +53,7 @@ pub enum Normalizer {
     Path,
 }
 
-/// Every normaliser by its name in the policy; `e164` may name a region, as in `e164(US)`.
+/// Normalizers by name in the policy; `e164` may name a region: `e164(US)`.
 const NAMES: [(&str, Normalizer); 14] = [
     ("to_int", Normalizer::ToInt),
     ("to_number", Normalizer::ToNumber),
@@ -72,14 +71,14 @@ const NAMES: [(&str, Normalizer); 14] = [
     ("path", Normalizer::Path),
 ];
 
-/// Case mappings of one text, until it has settled: a few letters take two.
+/// Maximum case mappings of one text until it is stable; a few letters need two.
 const CASES_MAX: usize = 4;
 
 impl Normalizer {
-    /// The normaliser of that name. `region` is where phone numbers without a country code are, unless the name says.
+    /// The normalizer of that name. `region` is the default region of phone numbers.
     ///
     /// # Errors
-    /// What is wrong with the name, and what was probably meant.
+    /// The problem of the name, and the probable intention.
     pub fn parse(name: &str, region: Option<&str>) -> Result<Self, String> {
         let (name, own) = match name.strip_suffix(')').and_then(|name| name.split_once('(')) {
             Some((name, region)) => (name.trim(), Some(region)),
@@ -113,11 +112,11 @@ impl Normalizer {
         NAMES.iter().find(|(_, known)| same(*known)).map_or("", |(name, _)| name)
     }
 
-    /// Does it fit a field of that JSON Schema? One without a `type` may hold anything. Of `anyOf` and `oneOf` one
-    /// branch is enough; of a list its members count, but for `sort`.
+    /// Checks it against a field's JSON Schema. A schema without `type` fits. Of `anyOf` and `oneOf` one branch is
+    /// enough; of a list its members count, except for `sort`.
     ///
     /// # Errors
-    /// Why it does not.
+    /// The reason of the mismatch.
     pub fn fits(self, schema: Option<&Value>) -> Result<(), String> {
         let kinds = schema.and_then(|schema| kinds_of(schema, self != Self::Sort));
         let Some(kinds) = kinds else { return Ok(()) };
@@ -135,7 +134,7 @@ impl Normalizer {
         Err(format!("does not fit: the schema says {}, and {name} takes {wanted}", kinds.join(" or ")))
     }
 
-    /// The value in its one form. A list is taken member by member, but by `sort`.
+    /// The normalized value. A list is normalized member by member, except by `sort`.
     #[must_use]
     pub fn apply(self, value: &Json) -> Json {
         match (self, value) {
@@ -175,7 +174,7 @@ impl Normalizer {
     }
 }
 
-/// The types that a schema names; none if it lets them open.
+/// The types of a schema; none if open.
 fn kinds_of(schema: &Value, members: bool) -> Option<Vec<&str>> {
     let mut kinds: Vec<&str> = match schema.get("type") {
         Some(Value::String(kind)) => vec![kind],
@@ -193,8 +192,8 @@ fn kinds_of(schema: &Value, members: bool) -> Option<Vec<&str>> {
     Some(kinds)
 }
 
-/// The canonical form of a text that is a JSON number, perhaps with a plus or zeros in front. A comma could part
-/// thousands or decimals: nobody guesses.
+/// The canonical form of a text that is a JSON number, a plus or leading zeros allowed. A comma is ambiguous, so such a
+/// text stays.
 fn number(text: &str) -> Option<String> {
     let text = text.trim();
     let (sign, digits) = match text.strip_prefix('-') {
@@ -213,7 +212,7 @@ fn number(text: &str) -> Option<String> {
     }
 }
 
-/// The text in one case.
+/// The text in one case, mapped until stable.
 fn settled(text: &str, case: fn(&str) -> String) -> Option<Json> {
     let mut text = text.to_owned();
     for _ in 0..CASES_MAX {

@@ -1,6 +1,5 @@
-//! The text that belongs into the system prompt of an agent behind the gate: what it may spend, what becomes of
-//! repeated calls, in which order things are done, and when no tool is needed. A refusal that the model was told of
-//! beforehand is understood the first time.
+//! System prompt section for agents behind the gate: budgets, handling of repeated calls, order of steps, and when no
+//! tool is needed. A model that was told a rule beforehand understands its refusal the first time.
 
 use std::fmt::Write as _;
 
@@ -15,7 +14,7 @@ use crate::{
 };
 
 impl Policy {
-    /// The text, by what holds; nothing is said of rules that do not.
+    /// The text for the enforced rules.
     #[must_use]
     pub fn prompt(&self) -> String {
         let holds = |rule: &Rule| self.holds(rule.id, &ToolSpec::default());
@@ -82,7 +81,7 @@ impl Policy {
         );
     }
 
-    /// The loop detectors that hold, with their levels.
+    /// The enforced loop detectors with their levels.
     fn loops(&self, text: &mut String) {
         let mut lines = Vec::new();
         for slot in self.rules.iter().filter(|slot| self.holds(slot.rule.id, &ToolSpec::default())) {
@@ -105,7 +104,7 @@ impl Policy {
         }
     }
 
-    /// What must have happened first.
+    /// The requirements.
     fn steps(&self, text: &mut String) {
         let by_tool = &self.rules.get::<requires::Params>().by_tool;
         if by_tool.is_empty() {

@@ -1,4 +1,4 @@
-//! Texts for storage without what is nobody's business.
+//! Redaction of texts for storage.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -12,7 +12,7 @@ use crate::{
 };
 
 impl Policy {
-    /// The arguments of a call as they are stored, by what is known of its tool.
+    /// The stored form of a call's arguments, by its tool's storage mode.
     pub(super) fn stored_arguments(
         &self,
         spec: &ToolSpec,
@@ -31,8 +31,8 @@ impl Policy {
         }
     }
 
-    /// The result of a call as it is stored; nothing, when only its digest is. `read` is the result as JSON, if it was
-    /// read as that.
+    /// The stored form of a call's result; none when only its digest is stored. `read` is the result as JSON, if
+    /// parsed.
     #[must_use]
     pub fn stored_result(
         &self,
@@ -56,13 +56,13 @@ impl Policy {
         }
     }
 
-    /// What somebody says, without secrets.
+    /// A text of a person, redacted.
     #[must_use]
     pub fn without_secrets(&self, text: &str) -> String {
         self.stored_text(Stored::Full, text, &mut Secrets::default()).into_owned()
     }
 
-    /// What is said beside a call or its result, as it is stored: a reason, a note, an error.
+    /// The stored form of a text beside a call or its result: a reason, a note, an error.
     #[must_use]
     pub fn stored_text<'t>(&self, how: Stored, text: &'t str, secrets: &mut Secrets) -> Cow<'t, str> {
         match how {

@@ -15,7 +15,7 @@ pub fn schema() -> Value {
     BUILT_IN.schema().clone()
 }
 
-/// The JSON Schema of a file that may set the parameters of these rules.
+/// The JSON Schema of a file with the parameters of these rules.
 #[must_use]
 pub fn schema_with(rules: &[Rule]) -> Value {
     let mut generator = SchemaGenerator::default();
@@ -36,7 +36,7 @@ pub fn schema_with(rules: &[Rule]) -> Value {
     schema
 }
 
-/// Adds a part to the section around it, or its keys to a section that is there already.
+/// Adds a part to its enclosing section, or its keys to an existing section.
 fn graft(root: &mut Value, at: &str, part: Value) {
     let mut section = "/$defs/PolicyEngine".to_owned();
     let mut keys = at.split('.').peekable();
@@ -64,7 +64,7 @@ fn graft(root: &mut Value, at: &str, part: Value) {
     known.into_iter().for_each(|known| known.extend(more.clone()));
 }
 
-/// Takes a part out of the policy; none when it is not there.
+/// Removes a part from the policy and returns it, if present.
 pub(super) fn take(engine: &mut Value, part: &Part) -> Option<Value> {
     let (sections, last) = part.at.rsplit_once('.').map_or(("", part.at.as_str()), |(sections, last)| (sections, last));
     let around = sections.split('.').filter(|key| !key.is_empty()).try_fold(engine, |at, key| at.get_mut(key))?;
@@ -78,7 +78,7 @@ pub(super) fn take(engine: &mut Value, part: &Part) -> Option<Value> {
     (!taken.is_empty()).then(|| taken.into())
 }
 
-/// A key without a value is a mistake, not a default; and a choice of words is one list of them.
+/// Rejects keys without a value, and merges alternatives of words into one list.
 fn simplify(schema: &mut Value) {
     match schema {
         Value::Object(members) => {
@@ -105,7 +105,7 @@ fn simplify(schema: &mut Value) {
     }
 }
 
-/// Words that are explained one by one become one list, with what is said of each in its description.
+/// Merges individually described words into one list, with their texts in its description.
 fn choices(members: &mut Map<String, Value>) {
     let Some(Value::Array(options)) = members.get("oneOf") else { return };
     let words: Option<Vec<Value>> = options.iter().map(|option| option.get("const").cloned()).collect();

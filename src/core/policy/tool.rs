@@ -1,4 +1,4 @@
-//! What a policy says of one tool beyond the facts that rules look at: how its arguments are read.
+//! Compiled tool declaration beyond the facts for rules: schema, canonicalization, effect cases.
 
 use std::sync::Arc;
 
@@ -16,21 +16,21 @@ use crate::{
     shell,
 };
 
-/// Cases of one tool.
+/// Maximum number of effect cases per tool.
 pub(super) const CASES_MAX: usize = 32;
 
 /// A declared tool.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Declared {
     pub(super) spec: Arc<ToolSpec>,
-    /// The form in which calls are known again; none is all arguments as they are.
+    /// Canonicalization for the fingerprint; none is all arguments, unchanged.
     pub(super) canonical: Option<Canonical>,
     pub(super) schema: Option<ArgumentSchema>,
     pub(super) cases: Vec<EffectCase>,
     pub(super) command_line: Option<CommandLine>,
 }
 
-/// Where the arguments of a tool have a line of a shell.
+/// The argument that holds a shell line.
 #[derive(Debug, Clone)]
 pub(super) struct CommandLine {
     pub(super) line: String,
@@ -38,7 +38,7 @@ pub(super) struct CommandLine {
 }
 
 impl CommandLine {
-    /// What the line does; none where there is no line.
+    /// Effect of the line; none without one.
     fn read(&self, arguments: &Json) -> Option<(EffectKind, Option<Resource>)> {
         let text = |name: &str| match arguments.get(name) {
             Some(Json::String(text)) => Some(&**text),
@@ -49,7 +49,7 @@ impl CommandLine {
     }
 }
 
-/// Another effect for some arguments.
+/// A different effect for some arguments.
 #[derive(Debug, Clone)]
 pub(super) struct EffectCase {
     pub(super) when: Applies,
@@ -58,7 +58,7 @@ pub(super) struct EffectCase {
     pub(super) fresh: Option<Fresh>,
 }
 
-/// When a case holds.
+/// Condition of a case.
 #[derive(Debug, Clone)]
 pub(super) enum Applies {
     Condition(Condition),
@@ -66,8 +66,8 @@ pub(super) enum Applies {
 }
 
 impl Declared {
-    /// What a call with these arguments does to the world: by the first case that holds, else in general. A case that
-    /// cannot be judged does not hold; what is then said in general should be the stricter.
+    /// Effect of a call with these arguments: of the first case that applies, otherwise the general one. A case that
+    /// cannot be evaluated does not apply, so the general effect should be the stricter one.
     pub(super) fn effect_of(&self, arguments: &Json) -> (Effect, Fresh) {
         let general = self.spec.effect_of(arguments);
         let fresh = self.spec.fresh;

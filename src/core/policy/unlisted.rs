@@ -1,4 +1,4 @@
-//! What a policy does with tools that it does not list: what somebody who reads it sees last, and meets first.
+//! Unlisted tools: the decision on tools that a policy does not name.
 
 use serde::Serialize;
 
@@ -11,17 +11,17 @@ use crate::{
     },
 };
 
-/// What becomes of a tool that is neither declared, nor in a tier, nor in a phase, and by what.
+/// Decision on a tool that is neither declared, nor in a tier, nor in a phase, with its cause.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Unlisted {
     /// `allow`, `grant`, `ask` or `deny`; stable.
     pub becomes: &'static str,
-    /// What in the policy says so.
+    /// The responsible part of the policy.
     pub why: String,
 }
 
 impl Unlisted {
-    /// What this policy does with them.
+    /// The decision of this policy.
     #[must_use]
     pub fn by(policy: &Policy) -> Self {
         let is_enforced = |id: &str| policy.rules.iter().any(|slot| slot.rule.id == id && slot.mode == Mode::Enforce);
@@ -65,7 +65,7 @@ impl Unlisted {
         }
     }
 
-    /// For people.
+    /// Description for people.
     #[must_use]
     pub fn in_words(&self) -> String {
         let becomes = match self.becomes {
@@ -78,7 +78,7 @@ impl Unlisted {
     }
 }
 
-/// Declared tools that wait for a person since there are tiers, and neither one nor a risk level is theirs.
+/// Declared tools that need approval because there are tiers, and they have neither a tier nor a risk.
 #[must_use]
 pub fn without_tier(policy: &Policy) -> Vec<&str> {
     let params = policy.rules.get::<tier::Params>();

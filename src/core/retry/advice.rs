@@ -1,4 +1,4 @@
-//! Whether to retry, when, and how often: the smallest good wait, under guards (docs/learning.md#the-decision).
+//! Retry advice: the smallest good wait, under guards (docs/learning.md#the-decision).
 
 use super::{
     estimate::{Odds, View, prior_of},
@@ -16,33 +16,33 @@ use crate::domain::{
 
 /// z of a 90 % interval.
 pub const INTERVAL_Z: f64 = 1.645;
-/// Waits are lengthened by up to this share, so that a fleet does not come back in one wave.
+/// Maximum jitter, as a share of the wait, against synchronized retries.
 const JITTER_MAX: f64 = 0.2;
-/// Longest wait advised, in milliseconds: a provider that asks for more has to be asked again by a person.
+/// Maximum advised wait, in milliseconds; a longer one of a provider needs a person.
 pub const RETRY_AFTER_MS_MAX: u64 = 3_600_000;
-/// Later attempts are not made to learn.
+/// Maximum attempt number of an exploratory retry.
 const PROBE_ATTEMPT_MAX: u32 = 2;
 
-/// What a success is worth against a retry and a second of waiting, and how often is enough.
+/// Parameters: value of a success against the costs of retries and waits, and limits.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Params {
-    /// Worth of a success.
+    /// Value of a success.
     pub value: f64,
     /// Cost of one retry.
     pub cost_retry: f64,
     /// Cost of one second of waiting.
     pub cost_wait: f64,
-    /// Worth that may be given up for a shorter wait, as a share of `value`.
+    /// Share of `value` that a shorter wait may cost.
     pub tolerance: f64,
-    /// Attempts of one occurrence, the first included.
+    /// Maximum attempts of one occurrence, the first included.
     pub attempts: u32,
-    /// Rate-limit errors in a row, in one session and of one tool, after which the next is final.
+    /// Maximum consecutive rate-limit errors of one tool in one session; the next is final.
     pub rate_limit_run: u32,
-    /// Rate-limit errors after a wait that was honoured do not make the next one final.
+    /// Excludes rate-limit errors after a kept wait from that limit.
     pub unless_wait_honoured: bool,
-    /// The share of suppressed retries that is allowed, to learn.
+    /// Share of exploratory retries among suppressed ones.
     pub explore: f64,
-    /// How many retries a tool may be given, over all sessions.
+    /// Retry budget of a tool across all sessions.
     pub allowance: RetryAllowance,
 }
 
@@ -62,44 +62,44 @@ impl Default for Params {
     }
 }
 
-/// A failure to advise on.
+/// Input of the advice: a failed attempt.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FailedAttempt<'a> {
     pub tool: &'a ToolName,
-    /// What went wrong.
+    /// Failure kind.
     pub kind: FailureKind,
-    /// Which attempt failed, from 1.
+    /// Number of the attempt, from 1.
     pub attempt: u32,
-    /// How the tool fares, this failure included.
+    /// State of the tool, this failure included.
     pub tool_state: ToolState,
-    /// What the tool's owner says of its failures.
+    /// Declared retryability of the tool.
     pub hint: Option<bool>,
-    /// How long the provider asks to wait, in milliseconds.
+    /// The provider's wait, in milliseconds.
     pub asked_ms: Option<u64>,
-    /// The call may have taken effect.
+    /// True for an open effect.
     pub effect_open: bool,
-    /// It may have taken effect, and its repetition harms.
+    /// True for an open effect whose repetition does harm.
     pub is_unsafe: bool,
-    /// Rate-limit errors in a row, this one included.
+    /// Consecutive rate-limit errors, this one included.
     pub rate_limit_run: u32,
-    /// The tool has allowance for another retry.
+    /// True while the retry budget is not exhausted.
     pub may_retry: bool,
-    /// A retry may be made to learn: its repetition harms nobody, and none is on its way.
+    /// True when an exploratory retry is harmless and none is in flight.
     pub may_probe: bool,
-    /// For the logistic layer; its wait is filled in for each.
+    /// Features for the logistic layer, except the wait.
     pub traits: Traits,
-    /// A hash of the call: where the jitter comes from, so that a replay gives the same bytes.
+    /// Hash of the call: deterministic seed of the jitter.
     pub seed: u64,
-    /// When it failed.
+    /// Time of the failure.
     pub now: Timestamp,
 }
 
-/// The advice on a failure, and the wait it rests on.
+/// The advice, and the open time of the circuit.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Advised {
     pub advice: Advice,
-    /// How long the tool should be left alone, whether a retry is worth it or not, in milliseconds: what the provider
-    /// asks for, else the smallest good wait. Without jitter, since one call at a time finds out how the tool fares.
+    /// Time for which the circuit should open, in milliseconds, whether a retry is worthwhile or not: the provider's
+    /// wait, otherwise the smallest good one. Without jitter, because there is one probe at a time.
     pub leave_alone_ms: u64,
 }
 
@@ -139,16 +139,16 @@ pub fn advise(params: &Params, profiles: &Profiles, case: &FailedAttempt<'_>) ->
     Advised { advice, leave_alone_ms: case.asked_ms.unwrap_or(WAITS_MS[weighed.wait]) }
 }
 
-/// The odds of one attempt against what it costs.
+/// Cost and benefit of one attempt.
 struct Weighed {
     odds: Odds,
     /// The smallest good wait.
     wait: usize,
-    /// The bucket of the wait that it comes to, which is the provider's when that is longer.
+    /// The bucket of the actual wait, which is the provider's when longer.
     bucket: usize,
-    /// The chance after that wait.
+    /// The probability after that wait.
     p: f64,
-    /// The worth of the best wait; below 0 no retry is worth it.
+    /// The value of the best wait; no retry is worthwhile below 0.
     best: f64,
 }
 
@@ -177,7 +177,7 @@ impl Weighed {
     }
 }
 
-/// An allowance that is used up only matters where a retry would be worth it.
+/// The guard against a retry; an exhausted budget matters only for a worthwhile one.
 fn guard(params: &Params, case: &FailedAttempt<'_>, worth_it: bool) -> Option<Guard> {
     match () {
         () if case.is_unsafe => Some(Guard::Unsafe),
@@ -188,8 +188,8 @@ fn guard(params: &Params, case: &FailedAttempt<'_>, worth_it: bool) -> Option<Gu
     }
 }
 
-/// By docs/semantics.md#permission-to-repeat: a client never does where the call may have taken effect, unless its provider
-/// knows the repetition again.
+/// By docs/semantics.md#permission-to-repeat: a client never repeats a call with an open effect, unless its provider
+/// detects the repetition.
 fn repeat(case: &FailedAttempt<'_>, retryable: bool) -> Repeat {
     match () {
         () if case.is_unsafe => Repeat::ByPerson,
@@ -199,8 +199,7 @@ fn repeat(case: &FailedAttempt<'_>, retryable: bool) -> Repeat {
     }
 }
 
-/// How many attempts after the next are worth it in a row, within the policy's number of attempts and of rate limits in
-/// a row.
+/// Number of worthwhile attempts after the next, within the policy's limits of attempts and of consecutive rate limits.
 fn further(params: &Params, case: &FailedAttempt<'_>, is_worth_it: impl Fn(u32) -> bool) -> u32 {
     let attempts = params.attempts.saturating_sub(case.attempt + 1);
     // A wait that is kept does not count where the policy says so.
@@ -209,7 +208,7 @@ fn further(params: &Params, case: &FailedAttempt<'_>, is_worth_it: impl Fn(u32) 
     (1..=most).take_while(|more| is_worth_it(case.attempt + more)).count() as u32
 }
 
-/// Without some retries that the estimate advises against, nobody would ever learn that a tool has recovered.
+/// Exploration: without some retries against the estimate, the recovery of a tool would never be observed.
 fn is_probe(params: &Params, case: &FailedAttempt<'_>) -> bool {
     use FailureKind::{Auth, InvalidArgument, Permission, QuotaExhausted};
     let hopeless = matches!(case.kind, Auth | Permission | InvalidArgument | QuotaExhausted);
@@ -218,14 +217,14 @@ fn is_probe(params: &Params, case: &FailedAttempt<'_>) -> bool {
     case.may_probe && case.may_retry && case.attempt <= PROBE_ATTEMPT_MAX && !hopeless && drawn
 }
 
-/// Never before what the provider asked for, and only ever later than the chosen wait.
+/// Jittered wait: never shorter than the provider's or the chosen one.
 fn wait_ms(chosen_ms: u64, case: &FailedAttempt<'_>) -> u64 {
     let base = chosen_ms.max(case.asked_ms.unwrap_or(0));
     let share = (case.seed % 1_024) as f64 / 1_024.0 * JITTER_MAX;
     (base + (base as f64 * share) as u64).min(RETRY_AFTER_MS_MAX.max(case.asked_ms.unwrap_or(0)))
 }
 
-/// The Wilson interval of a share `p` over `n` trials; everything is possible without a trial.
+/// The Wilson interval of a share `p` over `n` trials; 0 to 1 without a trial.
 #[must_use]
 pub fn wilson(p: f64, n: f64) -> (f64, f64) {
     if n <= 0.0 {

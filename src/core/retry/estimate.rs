@@ -1,6 +1,6 @@
-//! How likely a retry is to succeed: decayed counts, shrunk from the cell of one tool, kind, wait and state towards an
-//! average tool's curve (docs/learning.md#the-estimate). Counts are dense arrays: every sum of the formulas is a sum
-//! over one or two of them, so that nothing can disagree.
+//! Estimate of a retry's success probability: decayed counts, shrunk from the cell of one tool, kind, wait and state
+//! towards the average tool's curve (docs/learning.md#the-estimate). Counts are dense arrays, and every sum of the
+//! formulas is a sum over one or two of them, so that they are consistent.
 
 mod chance;
 mod counts;
@@ -20,36 +20,36 @@ use crate::domain::{
     time::Timestamp,
 };
 
-/// Trials that the prior is worth.
+/// Weight of the prior, in trials.
 pub const M_KIND: f64 = 4.0;
-/// Trials that the level above is worth, on the curve of an average tool.
+/// Weight of the level above on the average tool's curve, in trials.
 pub const M_CURVE: f64 = 8.0;
-/// Trials that the average tool is worth, for how a tool differs from it.
+/// Weight of the average tool for a tool's deviation, in trials.
 pub const M_TOOL: f64 = 4.0;
-/// Trials that the level above is worth, in a cell of one tool.
+/// Weight of the level above in a cell of one tool, in trials.
 pub const M_CELL: f64 = 16.0;
-/// Trials that the slow level is worth, for the recent one.
+/// Weight of the slow level for the recent one, in trials.
 pub const M_RECENT: f64 = 8.0;
 
 const WAITS: usize = WAITS_MS.len();
 const STATES: usize = CELLS / WAITS;
-/// What an average tool is held to have scored lies this far from 0 and 1.
+/// Minimum distance of expected scores of the average tool from 0 and 1.
 pub const EXPECTED_EDGE: f64 = 0.01;
 /// The same for the recent level.
 pub const RECENT_EDGE: f64 = 0.02;
-/// A recent level with fewer trials says nothing.
+/// Minimum trials of a recent level; fewer are ignored.
 pub const RECENT_MIN: f64 = 0.05;
-/// What log odds are taken of is held this far from 0 and 1.
+/// Minimum distance from 0 and 1 of a probability in log odds.
 pub const LOGIT_EDGE: f64 = 1e-3;
-/// Weights grow by this many half-lives before all are scaled back: far from the end of a double.
+/// Half-lives after which all weights are rescaled, far from a double's limit.
 const REBASE_HALF_LIVES: f64 = 256.0;
 
-/// The chance of a retry, by wait.
+/// Success probability of a retry, by wait.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Odds {
-    /// The chance after each of [`WAITS_MS`], 0 to 1.
+    /// The probability after each of [`WAITS_MS`], 0 to 1.
     pub p: [f64; WAITS],
-    /// The same before the recent level.
+    /// `p` without the recent level.
     pub slow: [f64; WAITS],
     /// Trials (decayed) of this tool and kind with each wait.
     pub trials: [f64; WAITS],
@@ -61,22 +61,22 @@ pub struct Odds {
     pub of_kind: f64,
 }
 
-/// What is known at one time of retries of one tool after one kind of failure.
+/// Snapshot of the estimate for one tool and failure kind.
 #[derive(Debug)]
 pub struct View<'a> {
-    /// How an average tool fares, by cell.
+    /// The average tool's probability, by cell.
     curve: [f64; CELLS],
     cells: &'a Cells,
-    /// The odds of this tool against those of the average one.
+    /// The tool's log odds relative to the average tool.
     shift: f64,
-    /// The odds of the last hours against those before.
+    /// The recent log odds relative to the earlier ones.
     lately: f64,
     of_tool: f64,
     of_kind: f64,
     fade: f64,
 }
 
-/// The share of follow-ups with other arguments that succeeded.
+/// Success of follow-ups with other arguments.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Corrections {
     /// Trials (decayed).
@@ -92,18 +92,18 @@ struct Profile {
     corrections: Corrections,
 }
 
-/// The record of one tenant's retries.
+/// Retry counts of one tenant.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Estimate {
-    /// A weight of 1 is a trial at this time.
+    /// Time at which a weight of 1 is one trial.
     reference: Timestamp,
     as_of: Option<Timestamp>,
     kinds: [Cells; FailureKind::ALL.len()],
     tools: BTreeMap<ToolName, BTreeMap<FailureKind, Box<Profile>>>,
 }
 
-/// The chance before anything was learned. `other` lies below break-even on purpose: of about 1,010 recorded identical
-/// retries made right after an error of a deterministic tool, one succeeded.
+/// The prior probability. `other` is below break-even on purpose: of about 1,010 recorded identical retries right after
+/// an error of a deterministic tool, one succeeded.
 #[must_use]
 pub const fn prior(kind: FailureKind) -> f64 {
     match kind {
@@ -118,7 +118,7 @@ pub const fn prior(kind: FailureKind) -> f64 {
     }
 }
 
-/// The prior of a tool; `hint` is what its owner says of its failures. Evidence overrules both.
+/// The prior of a tool; `hint` is its declared retryability. Evidence overrides both.
 #[must_use]
 pub const fn prior_of(kind: FailureKind, hint: Option<bool>) -> f64 {
     match hint {
@@ -129,7 +129,7 @@ pub const fn prior_of(kind: FailureKind, hint: Option<bool>) -> f64 {
 }
 
 impl Estimate {
-    /// The record that these counts sum up.
+    /// The estimate of these counts.
     #[must_use]
     pub fn restore(counts: &Counts) -> Self {
         let mut estimate = Self { reference: counts.as_of, as_of: Some(counts.as_of), ..Self::default() };
@@ -149,7 +149,7 @@ impl Estimate {
         estimate
     }
 
-    /// What it has counted, as of `now`.
+    /// The counts as of `now`.
     #[must_use]
     pub fn counts(&self, now: Timestamp) -> Counts {
         let fade = self.fade(now);
@@ -172,14 +172,14 @@ impl Estimate {
         Counts { as_of: now, cells, recent }
     }
 
-    /// When the counts were read, or the last trial was learned; none when there was none.
+    /// Time of the counts' load or of the last trial; none without trials.
     #[must_use]
     pub const fn as_of(&self) -> Option<Timestamp> {
         self.as_of
     }
 
-    /// What is known now of retries of a tool after a kind of failure. `prior_p` is the chance that would be told
-    /// without any trial; where it is the word of the tool's owner, other tools have none.
+    /// The snapshot for retries of a tool after a kind of failure. `prior_p` is the probability without trials; a
+    /// declared one excludes other tools' trials.
     #[must_use]
     pub fn view(
         &self,
@@ -204,12 +204,12 @@ impl Estimate {
         }
     }
 
-    /// Every tool and kind of failure that a follow-up was counted for, in order.
+    /// Every tool and kind of failure with counts, in order.
     pub fn known(&self) -> impl Iterator<Item = (&ToolName, FailureKind)> {
         self.tools.iter().flat_map(|(tool, kinds)| kinds.keys().map(move |kind| (tool, *kind)))
     }
 
-    /// How follow-ups with other arguments fared after such a failure.
+    /// Success of follow-ups with other arguments after such a failure.
     #[must_use]
     pub fn corrections(&self, tool: &ToolName, kind: FailureKind, now: Timestamp) -> Corrections {
         let profile = self.tools.get(tool).and_then(|kinds| kinds.get(&kind));
@@ -220,7 +220,7 @@ impl Estimate {
         })
     }
 
-    /// Learns one trial. Trials come in the order in which they were known.
+    /// Adds one trial. Trials come in the order of their outcomes.
     pub fn learn(&mut self, trial: &Trial) {
         let follow_up = &trial.follow_up;
         let ok = f64::from(u8::from(trial.ok));
@@ -251,12 +251,12 @@ impl Estimate {
         self.tools.entry(tool.clone()).or_default().entry(kind).or_default()
     }
 
-    /// What a stored weight has come down to.
+    /// Decay factor of stored weights.
     fn fade(&self, now: Timestamp) -> f64 {
         (-half_lives(now, self.reference, HALF_LIFE_MS)).exp2()
     }
 
-    /// The weight of a trial at `at`, after which a weight of 1 may stand for another time.
+    /// The weight of a trial at `at`; may move the reference time.
     fn weight(&mut self, at: Timestamp) -> f64 {
         if half_lives(at, self.reference, HALF_LIFE_MS) > REBASE_HALF_LIVES {
             let fade = self.fade(at);
@@ -273,7 +273,7 @@ impl Estimate {
 }
 
 impl View<'_> {
-    /// The odds of a retry in that state.
+    /// The probabilities of a retry in that state.
     #[must_use]
     pub fn odds(&self, state: RetryState) -> Odds {
         let mut odds = Odds {
@@ -300,7 +300,7 @@ impl View<'_> {
 }
 
 impl Odds {
-    /// Where the chance for that wait comes from: the nearest level that has seen a trial.
+    /// The basis of the probability for that wait: the nearest level with a trial.
     #[must_use]
     pub fn basis(&self, wait: usize) -> Basis {
         match () {

@@ -1,6 +1,6 @@
-//! The optional layer (docs/learning.md#the-logistic-layer): for each kind of failure a small logistic residual on the
-//! estimate, with what a table cannot hold. It learns in shadow, and speaks for a kind only once it has told that
-//! kind's outcomes better than the estimate.
+//! Logistic layer (docs/learning.md#the-logistic-layer): an optional residual on the estimate per failure kind, with
+//! features beyond its table. It learns in shadow, and is used for a kind only after it predicted that kind's outcomes
+//! better than the estimate.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,38 +10,38 @@ use crate::domain::{
     profile::{FEATURES, FollowUpKind, ResidualState, Trial, WEIGHTS},
 };
 
-/// Outcomes that the layer is judged on.
+/// Number of last outcomes for the comparison.
 pub const LOSSES: usize = 500;
-/// How much smaller its log loss must be before it speaks.
+/// Maximum ratio of its log loss to the estimate's for promotion.
 const PROMOTED_BELOW: f64 = 0.98;
 const STEP: f64 = 0.1;
 const L2: f64 = 1e-3;
-/// Chances are held this far from 0 and 1 in a log loss.
+/// Minimum distance of a probability from 0 and 1 in a log loss.
 const LOSS_EDGE: f64 = 1e-3;
-/// Usual size and spread of each feature, as found in the simulated fleet.
+/// Mean and spread of each feature in the simulated fleet.
 const MEAN: [f64; FEATURES] = [2.0, 2.0, 1.0, 1.0, 4.0, 0.5, 0.3, 1.0, 3.0, 0.0];
 const SPREAD: [f64; FEATURES] = [1.7, 1.1, 0.6, 0.5, 1.5, 0.5, 0.3, 1.0, 2.5, 2.0];
-/// Attempts that are told apart.
+/// Maximum distinguished attempt.
 const ATTEMPT_MAX: u32 = 4;
 
-/// What a failure was like, beside its kind: the features but for the wait.
+/// Features of a failure, beside its kind and the wait.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Traits {
-    /// Which attempt failed, from 1.
+    /// Number of the failed attempt, from 1.
     pub attempt: u32,
     /// Failures of that tool and kind in the session, this one included.
     pub same_errors: u32,
-    /// Calls of that tool in a row in the session.
+    /// Consecutive calls of that tool in the session.
     pub same_tool_run: u32,
     /// Age of the session, in milliseconds.
     pub session_ms: u64,
-    /// The call before it did not fail.
+    /// True when the call before it did not fail.
     pub previous_ok: bool,
-    /// The share of the tool's calls that failed in the last minutes.
+    /// Share of failed calls of the tool in the last minutes.
     pub failure_share: f64,
-    /// The tool's failures in a row, over all sessions.
+    /// Failure streak of the tool, across all sessions.
     pub failures: u32,
-    /// For how long it has been failing, in milliseconds.
+    /// Duration of the streak, in milliseconds.
     pub failing_ms: u64,
 }
 
@@ -57,7 +57,7 @@ pub struct Residual {
     weights: [f64; WEIGHTS],
     /// Sums of squared gradients (AdaGrad).
     squares: [f64; WEIGHTS],
-    /// Log losses of the estimate and of the layer, the newest last; at most [`LOSSES`].
+    /// Log losses of the estimate and of the layer, oldest first; at most [`LOSSES`].
     losses: VecDeque<(f32, f32)>,
     sums: (f64, f64),
 }
@@ -69,7 +69,7 @@ impl Default for Residual {
     }
 }
 
-/// The features of a failure, but for those that the wait decides.
+/// Features of a failure, except those of the wait.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FailureFeatures {
     features: [f32; FEATURES],
@@ -84,7 +84,7 @@ impl Traits {
         self.known().features(self.attempt, wait_ms)
     }
 
-    /// What needs to be worked out only once for all waits.
+    /// The features that are common to all waits.
     #[must_use]
     pub fn known(&self) -> FailureFeatures {
         let failing_s = seconds(self.failing_ms);
@@ -122,13 +122,13 @@ fn seconds(ms: u64) -> f64 {
 }
 
 impl Layer {
-    /// The layer that these residuals make.
+    /// The layer of these residuals.
     #[must_use]
     pub fn restore(states: &[ResidualState]) -> Self {
         Self { kinds: states.iter().map(|state| (state.kind, Residual::restore(state))).collect() }
     }
 
-    /// The residual of each kind that has one.
+    /// The residual of each kind with one.
     pub fn kinds(&self) -> impl Iterator<Item = (FailureKind, &Residual)> {
         self.kinds.iter().map(|(kind, residual)| (*kind, residual))
     }
@@ -139,19 +139,19 @@ impl Layer {
         self.kinds.get(&kind)
     }
 
-    /// The chance as the layer tells it where it was promoted, else the estimate's `p`.
+    /// The layer's probability if promoted, otherwise the estimate's `p`.
     #[must_use]
     pub fn promoted(&self, kind: FailureKind, p: f64, features: impl FnOnce() -> [f32; FEATURES]) -> f64 {
         self.speaks_for(kind).map_or(p, |residual| residual.p(p, &features()))
     }
 
-    /// The residual of a kind, where it was promoted.
+    /// The residual of a kind, if promoted.
     #[must_use]
     pub fn speaks_for(&self, kind: FailureKind) -> Option<&Residual> {
         self.kinds.get(&kind).filter(|residual| residual.is_promoted())
     }
 
-    /// Learns one trial; corrections are not its business.
+    /// Learns one trial; corrections are ignored.
     pub fn learn(&mut self, trial: &Trial) {
         let follow_up = &trial.follow_up;
         if follow_up.kind == FollowUpKind::Same {
@@ -161,7 +161,7 @@ impl Layer {
 }
 
 impl Residual {
-    /// The residual of that state, as [`Self::state`] gives it.
+    /// The residual of that state, the inverse of [`Self::state`].
     #[must_use]
     pub fn restore(state: &ResidualState) -> Self {
         let mut residual = Self { weights: state.weights, squares: state.squares, ..Self::default() };
@@ -169,27 +169,27 @@ impl Residual {
         residual
     }
 
-    /// What is stored of it.
+    /// The stored state.
     #[must_use]
     pub fn state(&self, kind: FailureKind) -> ResidualState {
         let losses = self.losses.iter().copied().collect();
         ResidualState { kind, weights: self.weights, squares: self.squares, losses }
     }
 
-    /// The chance as the layer tells it.
+    /// The layer's probability.
     #[must_use]
     pub fn p(&self, p: f64, features: &[f32; FEATURES]) -> f64 {
         sigmoid(self.weights.iter().zip(inputs(p, features)).map(|(weight, x)| weight * x).sum())
     }
 
-    /// Does it tell the last outcomes better than the estimate, by enough and on enough of them?
+    /// True when it predicted the last outcomes sufficiently better than the estimate, on enough of them.
     #[must_use]
     pub fn is_promoted(&self) -> bool {
         let (estimate, layer) = self.mean_losses();
         self.losses.len() == LOSSES && layer <= PROMOTED_BELOW * estimate
     }
 
-    /// How many outcomes it is judged on.
+    /// Number of compared outcomes.
     #[must_use]
     pub fn outcomes(&self) -> usize {
         self.losses.len()
@@ -229,7 +229,7 @@ impl Residual {
     }
 }
 
-/// How surprising an outcome was to whoever told that chance.
+/// Log loss of a prediction.
 #[must_use]
 pub fn log_loss(p: f64, ok: bool) -> f64 {
     let p = p.clamp(LOSS_EDGE, 1.0 - LOSS_EDGE);

@@ -1,5 +1,5 @@
-//! Is a retry worth it? This room knows failures and the record of past retries; it must not know rules, policies,
-//! stores or clocks.
+//! Retry advice: classification of failures, estimates from past retries, and decisions. This module must not know
+//! rules, policies, stores or clocks.
 
 pub mod advice;
 pub mod classify;

@@ -1,20 +1,20 @@
-//! What to do after a failure that is not worth a retry, by its kind: one text for the answer to the report and for the
-//! refusal of the same call later.
+//! Next steps after failures not worth a retry, by kind: one text for the response to the report and for later refusals
+//! of the same call.
 
 use crate::domain::failure::FailureKind;
 
-/// True for the error of a call that would make what is there.
+/// True for the error of a creation whose result exists already.
 #[must_use]
 pub fn exists_already(error: &str) -> bool {
     let error = error.to_ascii_lowercase();
     ["already exists", "file exists", "duplicate"].iter().any(|word| error.contains(word))
 }
 
-/// What a model should do next, where an earlier attempt may have made what exists already.
+/// Next step where an earlier attempt may have created the existing thing.
 pub const MADE_EARLIER: &str =
     "An earlier attempt of this call, which got no clear answer, has most likely made it. Use what is there.";
 
-/// What a model should do next. `error` is the error's line.
+/// Next step for the model. `error` is the error's line.
 #[must_use]
 pub fn next_step(kind: FailureKind, error: &str) -> &'static str {
     use FailureKind::{

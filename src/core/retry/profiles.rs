@@ -1,4 +1,4 @@
-//! What was learned of one tenant's retries: the counted estimate, and the logistic layer that may stand on it.
+//! Retry profiles of one tenant: the estimate, and the optional logistic layer on top.
 
 use super::{
     advice::{self, FailedAttempt, Params, wilson},
@@ -14,67 +14,66 @@ use crate::domain::{
     time::Timestamp,
 };
 
-/// What was learned of one tenant's retries.
+/// Retry profiles of one tenant.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Profiles {
     /// The counts.
     pub estimate: Estimate,
     /// The residual on top of them.
     pub layer: Layer,
-    /// What refusals for arguments came to.
+    /// Self-correction counts after refusals for arguments.
     pub self_corrections: SelfCorrections,
 }
 
-/// What retries of one tool after one kind of failure come to, in one state, for people.
+/// Profile of one tool and failure kind in one state, for people.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Profile {
     pub tool: ToolName,
     /// The kind of failure.
     pub kind: FailureKind,
-    /// The state that the chances hold for.
+    /// The state of the probabilities.
     pub state: RetryState,
-    /// The chances, and what they rest on.
+    /// The probabilities, and their evidence.
     pub odds: Odds,
-    /// What would be advised now, without any guard.
+    /// The current advice, without guards.
     pub advice: Advice,
-    /// How follow-ups with other arguments fared.
+    /// Success of follow-ups with other arguments.
     pub corrections: Corrections,
     /// The logistic layer of that kind.
     pub layer: Option<Residual>,
-    /// The chance that it begins with, before any trial.
+    /// The prior probability.
     pub prior: f64,
-    /// What the tool's owner says of its failures.
+    /// Declared retryability of the tool.
     pub hint: Option<bool>,
 }
 
 impl Profile {
-    /// A 90 % interval around the chance after the wait of that bucket.
+    /// A 90 % interval of the probability after the wait of that bucket.
     #[must_use]
     pub fn interval(&self, wait: usize) -> (f64, f64) {
         wilson(self.odds.p[wait], self.odds.trials[wait])
     }
 
-    /// The evidence behind the chance after the wait of that bucket.
+    /// The confidence of the probability after the wait of that bucket.
     #[must_use]
     pub fn confidence(&self, wait: usize) -> Confidence {
         Confidence::of(self.odds.trials[wait])
     }
 
-    /// The chances with their waits, in milliseconds, the shortest first.
+    /// The waits, in milliseconds, with their probabilities, the shortest first.
     pub fn chances(&self) -> impl Iterator<Item = (u64, f64)> {
         WAITS_MS.into_iter().zip(self.odds.p)
     }
 }
 
 impl Profiles {
-    /// Learns one trial. Trials come in the order in which they were known.
+    /// Learns one trial. Trials come in the order of their outcomes.
     pub fn learn(&mut self, trial: &Trial) {
         self.estimate.learn(trial);
         self.layer.learn(trial);
     }
 
-    /// What is known of one tool and kind of failure, whether a follow-up was counted for it or not; `hint` is what the
-    /// tool's owner says of its failures.
+    /// The profile of one tool and failure kind, with or without counts; `hint` is the tool's declared retryability.
     #[must_use]
     pub fn profile(
         &self,

@@ -1,5 +1,5 @@
-//! How often a model corrects itself after a refusal for its arguments: counted per tool, field and what was violated
-//! (docs/learning.md#self-correction). What hardly ever gets corrected is a question to the user.
+//! Self-correction rates of models after refusals for their arguments: counted per tool, field and keyword
+//! (docs/learning.md#self-correction). Violations that are hardly ever corrected become questions to the user.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +10,8 @@ use crate::domain::{
     violation::{SelfCorrection, SelfCorrectionCount},
 };
 
-/// The user is asked where, with 95 % certainty, fewer refusals than this share end in a correction: after eleven of
-/// which none did, or two in twenty-eight. It is low because a needless round trip is cheaper than a needless question
-/// to a person.
+/// Correction rate below which, with 95 % certainty, the user is asked: after eleven refusals without one, or
+/// twenty-eight with two. Low, because a needless round trip is cheaper than a needless question to a person.
 const ASK_BELOW: f64 = 0.2;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -21,12 +20,12 @@ struct Tally {
     corrected: u64,
 }
 
-/// What was learned of one tenant's refusals.
+/// Counts of one tenant.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SelfCorrections(BTreeMap<ToolName, BTreeMap<(String, String), Tally>>);
 
 impl SelfCorrections {
-    /// What these counts tell.
+    /// From stored counts.
     #[must_use]
     pub fn restore(counts: Vec<SelfCorrectionCount>) -> Self {
         let mut learned = Self::default();
@@ -37,21 +36,21 @@ impl SelfCorrections {
         learned
     }
 
-    /// Counts what one refusal came to.
+    /// Counts the outcome of one refusal.
     pub fn learn(&mut self, tool: &ToolName, of: &SelfCorrection) {
         let tally = self.of(tool, of.field.clone(), of.rule.clone());
         tally.refusals += 1;
         tally.corrected += u64::from(of.ok);
     }
 
-    /// True when models cannot mend it by themselves.
+    /// True when models cannot fix it themselves.
     #[must_use]
     pub fn is_for_the_user(&self, tool: &ToolName, field: &str, rule: &str) -> bool {
         let tally = self.0.get(tool).and_then(|fields| fields.get(&(field.to_owned(), rule.to_owned())));
         tally.is_some_and(|tally| tally.is_hopeless())
     }
 
-    /// What is known, the most refused first.
+    /// The counts, the most refused first.
     #[must_use]
     pub fn counts(&self) -> Vec<SelfCorrected> {
         let all = self.0.iter().flat_map(|(tool, fields)| fields.iter().map(move |(of, tally)| (tool, of, *tally)));

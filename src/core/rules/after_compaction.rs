@@ -19,9 +19,9 @@ use super::{Context, Reach, Rule, evidence::handing_back, levels::Levels};
 
 /// The rule.
 pub const RULE: Rule = Rule::detector("after_compaction", LEVELS, check, Levels::silent).reach(Reach::Calls(OUTCOMES));
-/// How many outcomes after a compaction it looks at.
+/// Number of outcomes after a compaction that are compared.
 const OUTCOMES: u32 = 3;
-/// There is nothing to warn of before.
+/// No warning precedes it.
 const LEVELS: Levels = Levels { warning: None, critical: Some(OUTCOMES), break_at: None };
 
 fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {

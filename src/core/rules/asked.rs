@@ -1,9 +1,9 @@
-//! What is known of a stored call whose rules are asked why they had nothing to say.
+//! Input of a rule's explanation: a stored call on which it had no finding.
 
 use super::Context;
 use crate::domain::{effect::EffectKind, tool::ToolSpec};
 
-/// What a silent rule says when there is no more to say.
+/// Default explanation.
 pub(super) const NOTHING: &str = "nothing to say";
 
 /// A stored call.
@@ -11,26 +11,26 @@ pub(super) const NOTHING: &str = "nothing to say";
 pub struct Asked<'a> {
     /// Its tool.
     pub tool: &'a str,
-    /// What the policy knows of the tool.
+    /// Facts about the tool.
     pub spec: &'a ToolSpec,
-    /// Whether the policy declares the tool.
+    /// True for a declared tool.
     pub declared: bool,
-    /// Whether the tool's arguments are checked against a schema.
+    /// True for a tool with an argument schema.
     pub has_schema: bool,
-    /// Who approved it, which silences the rules that ask.
+    /// Approver, whose approval settles the rules that ask.
     pub approved_by: Option<&'a str>,
-    /// What the rules looked at, as far as stored calls tell; none when it cannot be made anew.
+    /// Input of the rules, rebuilt from stored calls; none when that is impossible.
     pub cx: Option<Context<'a>>,
 }
 
 impl Asked<'_> {
-    /// What the call does, if that is known.
+    /// Effect kind of the call, if known.
     #[must_use]
     pub fn kind(&self) -> Option<EffectKind> {
         self.cx.map(|cx| cx.proposal.effect.kind)
     }
 
-    /// Who approved it, in words.
+    /// The approver as text.
     #[must_use]
     pub fn approved(&self) -> Option<String> {
         self.approved_by.map(|by| format!("{by} approved it"))

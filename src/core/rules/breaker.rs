@@ -27,10 +27,10 @@ use super::{
 
 /// The rule.
 pub const RULE: Rule = Rule::detector("breaker", LEVELS, check, Levels::silent).closes(Closes::Run);
-/// A row of one tool, or of two calls in turn, is the business of other detectors, and no reason to end the run.
+/// Minimum number of tools: other detectors cover one tool, or two calls in turn.
 const TOOLS_MIN: usize = 2;
 const CALLS_MIN: usize = 3;
-/// Other calls that make a sweep of one.
+/// Number of other calls that make a sweep.
 const SWEEP_MIN: usize = 2;
 const LEVELS: Levels = Levels { warning: Some(15), critical: None, break_at: Some(30) };
 
@@ -65,7 +65,7 @@ fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
     })
 }
 
-/// To look again, to repeat what is meant to be repeated, and to do a thing a second time is no floundering.
+/// True for calls without evidence of a loop: polls, declared repetitions, the first repetition.
 fn is_left_alone(cx: &Context<'_>, call: &Call) -> bool {
     if call.effect.kind == EffectKind::Poll || call.effect.repeatable {
         return true;
@@ -82,7 +82,7 @@ fn not_found(call: &Call) -> bool {
     call.outcome.as_ref().is_some_and(|outcome| outcome.failure == Some(FailureKind::NotFound))
 }
 
-/// Two things that a tool was asked for by their identities, and neither is there: answers.
+/// True for two lookups of different identities without a match, which are answers.
 fn is_one_sweep(call: &Call, other: &Call) -> bool {
     let shapes = call.shape.as_deref().zip(other.shape.as_deref());
     call.tool == other.tool && not_found(other) && shapes.is_some_and(|(a, b)| differ_in_identities(&[a, b]))

@@ -67,7 +67,7 @@ struct LimitKeys {
 }
 
 impl LimitKeys {
-    /// Sets the limits that are given. Gives what is wrong with them.
+    /// Sets the given limits; returns their problems.
     fn set(&self, params: &mut Params, scope: Scope) -> Vec<Problem> {
         let mut problems = Vec::new();
         let mut wrong = |key: &str, what| problems.push(Problem::of(format!("{}.{key}", scope.as_str()), what));
@@ -103,7 +103,7 @@ impl Judge for Params {
         check(self, cx)
     }
 
-    /// What calls and models cost is not told of stored calls, nor what others spent.
+    /// Explains without costs and the spending of others, which stored calls lack.
     fn silent(&self, asked: &Asked<'_>) -> String {
         use Dimension::{CallsPerTool, ConsecutiveSameTool, Steps, ToolCalls};
         let Some(cx) = asked.cx else { return NOTHING.to_owned() };
@@ -138,7 +138,7 @@ impl Judge for Params {
 
 fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
     let usage = cx.usage();
-    // What has been used is a fact and counts whether or not the call is let through.
+    // Usage is a fact and counts even if the call is refused.
     let facts = Spent { cost_micros: usage.cost_micros, tokens: usage.tokens(), ..Spent::default() };
     let books = cx.books();
     let refusals = books.each_left(params, &facts).filter_map(|left| refusal(cx, &left));
@@ -175,7 +175,7 @@ fn refusal(cx: &Context<'_>, left: &Left) -> Option<Finding> {
         _ if dimension.stops() && used >= limit => {
             let reason =
                 if dimension == Dimension::Steps { Reason::StepBudgetExceeded } else { Reason::BudgetExceeded };
-            // What others spend is no business of a model.
+            // The spending of other agents is hidden from the model.
             let of = if scope == Scope::Tenant { String::new() } else { format!(" of {}", what()) };
             let message = Wording::new(
                 format!("Tools are disabled: the budget{of} {whose} is used up."),
@@ -204,7 +204,7 @@ fn refusal(cx: &Context<'_>, left: &Left) -> Option<Finding> {
     })
 }
 
-/// For the user: the command that raises the limit. What agents and tenants may spend in a day is the policy's alone.
+/// For the user: the command that raises the limit. Daily limits of agents and tenants are raised in the policy alone.
 fn raise(cx: &Context<'_>, left: &Left) -> String {
     let of = match left.scope {
         Scope::Run => " --of run",

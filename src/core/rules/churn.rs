@@ -31,7 +31,7 @@ use super::{
 pub const RULE: Rule = Rule::detector("churn", Levels::new(3, 20, 30), check, silent).closes(Closes::Tool).per_tool();
 
 fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
-    // What is asked for again by design, or changes the world, has detectors of its own.
+    // Polls and writes have detectors of their own.
     if matches!(cx.proposal.effect.kind, EffectKind::Poll | EffectKind::Write) {
         return None;
     }
@@ -85,12 +85,12 @@ fn silent(levels: &Levels, asked: &Asked<'_>) -> String {
     }
 }
 
-/// The very same call is the business of other rules.
+/// True for an exact repetition, which other rules cover.
 fn is_repetition(streak: &[&Call], cx: &Context<'_>) -> bool {
     streak.iter().all(|call| cx.is_same(call))
 }
 
-/// Nothing was found, each time.
+/// True when every result was empty.
 fn are_empty(streak: &[&Call]) -> bool {
     let says = |call: &Call| Some(call.success()?.marks.as_deref()?.says);
     streak.iter().all(|call| says(call) == Some(Says::NoMatches))

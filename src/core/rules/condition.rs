@@ -1,12 +1,11 @@
-//! Conditions that the policy's owner writes, in CEL: `args.check_out > args.check_in`, `args.amount_cents > 100000`,
+//! Conditions of the policy's owner in CEL: `args.check_out > args.check_in`, `args.amount_cents > 100000`,
 //! `args.amount <= last('get_order').refundable`.
 //!
-//! A condition knows `args` (the call's arguments), `now`, `session` (`steps`, `calls`, `cost_usd`, `phase`), and two
-//! functions beside CEL's own: `last(tool)`, the answer of an earlier call, and `date(text)`, a day at 00:00 UTC. It is
-//! compiled once, has no side effects, and its time is bounded: by the length of the condition
-//! ([`CONDITION_BYTES_MAX`]), by what it may read ([`VALUES_MAX`]) and go through ([`ITEMS_MAX`]), and because no macro
-//! over a list stands inside another. Its answer is the same for the same values: macros go through an object's names
-//! in their order.
+//! A condition reads `args` (the call's arguments), `now`, `session` (`steps`, `calls`, `cost_usd`, `phase`), and has
+//! two functions beside CEL's own: `last(tool)`, the answer of an earlier call, and `date(text)`, a day at 00:00 UTC.
+//! It is compiled once and has no side effects. Its time is bounded by its length ([`CONDITION_BYTES_MAX`]), by the
+//! values it may read ([`VALUES_MAX`]), by the members a macro may visit ([`ITEMS_MAX`]), and because macros cannot
+//! nest. It is deterministic: macros visit an object's names in order.
 //!
 //! Integers of 64 bits are exact, all other numbers are doubles: money is best kept in cents.
 
@@ -35,14 +34,14 @@ use self::{
 };
 use crate::domain::{json::Json, time::Timestamp};
 
-/// Longest condition, in bytes.
+/// Maximum length of a condition, in bytes.
 pub const CONDITION_BYTES_MAX: usize = 2_000;
-/// Values of arguments and answers that one condition may read.
+/// Maximum number of values of arguments and answers that one condition reads.
 pub const VALUES_MAX: usize = 10_000;
-/// Members of a list or object that a macro (`all`, `map`, …) may go through.
+/// Maximum number of members of a list or object that a macro (`all`, `map`, …) visits.
 pub const ITEMS_MAX: usize = 1_000;
 
-/// A condition, compiled. A copy is cheap.
+/// A compiled condition. Cloning is cheap.
 #[derive(Clone)]
 pub struct Condition {
     compiled: Arc<Compiled>,
@@ -68,18 +67,18 @@ impl PartialEq for Condition {
 
 impl Eq for Condition {}
 
-/// What a condition may ask for.
+/// Variables of a condition.
 #[derive(Clone, Copy)]
 pub struct Bindings<'a> {
     /// The call's arguments.
     pub args: &'a Json,
-    /// When it is judged.
+    /// Time of the judgment.
     pub now: Timestamp,
     /// New call ids of the run so far.
     pub steps: u64,
     /// Permitted calls of the run so far.
     pub calls: u64,
-    /// What the run has cost so far, in micro-dollars.
+    /// Cost of the run so far, in micro-dollars.
     pub cost_micros: u64,
     /// The session's phase.
     pub phase: Option<&'a str>,
@@ -93,12 +92,12 @@ impl fmt::Debug for Bindings<'_> {
     }
 }
 
-/// Why a condition is neither true nor false.
+/// Failure of an evaluation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ConditionError {
-    /// It asks for the answer of a tool that has not given one.
+    /// It needs the answer of a tool that has not given one.
     NotCalled(String),
-    /// It does not fit these values; one line that names the condition and says how.
+    /// It does not fit these values; one line with the condition and the problem.
     Broken(String),
 }
 
@@ -114,11 +113,11 @@ impl fmt::Display for ConditionError {
 impl std::error::Error for ConditionError {}
 
 impl Condition {
-    /// Compiles a condition. Its names are looked up here: a variable or function that does not exist, a pattern that
-    /// is none, and a tool that is not named by a literal are errors now and not when it is judged.
+    /// Compiles a condition. Unknown variables and functions, invalid patterns, and tools that are not literals are
+    /// errors here, not at evaluation.
     ///
     /// # Errors
-    /// What is wrong with it, in one line, with the column.
+    /// The problem in one line, with the column.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (expression, wants) = check::compile(text)?;
         Ok(Self { compiled: Arc::new(Compiled { text: text.to_owned(), expression, wants }) })
@@ -130,13 +129,13 @@ impl Condition {
         &self.compiled.text
     }
 
-    /// The tools whose answers it asks for, each once, in the order in which they are named.
+    /// The tools whose answers it needs, each once, in order of appearance.
     #[must_use]
     pub fn tools(&self) -> Vec<String> {
         self.compiled.wants.last.iter().map(|(tool, _)| tool.clone()).collect()
     }
 
-    /// What does not fit the schema of the arguments, and what is known of earlier answers, by tool.
+    /// Mismatches with the arguments' schema, and with known members of earlier answers, by tool.
     #[must_use]
     pub fn misfits(
         &self,
@@ -148,11 +147,11 @@ impl Condition {
         kinds::misfits(&self.compiled.expression, &kinds::Known { args, answers: &answers })
     }
 
-    /// Does it hold? A tool that was not called is an error only if the answer depends on it: in
-    /// `args.amount < 10 || last('approve').ok` a small amount needs no approval.
+    /// Evaluates it. A tool without an answer is an error only if the result depends on it: in `args.amount < 10 ||
+    /// last('approve').ok` a small amount needs no approval.
     ///
     /// # Errors
-    /// [`ConditionError`] when that cannot be said.
+    /// [`ConditionError`] when it is undecidable.
     pub fn evaluate(&self, known: &Bindings<'_>) -> Result<bool, ConditionError> {
         let wants = &self.compiled.wants;
         let too_much = || self.broken(&format!("it would read more than {VALUES_MAX} values"));

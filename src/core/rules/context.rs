@@ -1,4 +1,4 @@
-//! What a rule may look at.
+//! Context: the input of all rules.
 
 use std::collections::BTreeMap;
 
@@ -29,58 +29,59 @@ use super::{
     condition::{Bindings, ConditionError},
 };
 
-/// What a question to a person leaves to do.
+/// Next step of the model while an approval request is pending.
 pub(super) const ASKED_FOR: &str = "It has been asked for: go on with other work, or tell the user that it is pending.";
 
-/// For the model with a WAIT, where its caller waits.
+/// Next step after WAIT, where the caller waits itself.
 const CALLER_WAITS: &str =
     "The application waits and asks again by itself, which costs nothing; you need not repeat the call.";
-/// The same where nobody does: the hook of a coding agent ends with its answer.
+/// Next step after WAIT, where no program waits: a coding agent's hook ends with its answer.
 const MODEL_WAITS: &str = "Call it again then.";
 
-/// What is known when a call is judged.
+/// Input of a judgment.
 #[derive(Debug, Clone, Copy)]
 pub struct Context<'a> {
-    /// The call tree, as it stands before this call.
+    /// The call tree before this call.
     pub tree: &'a CallTree,
-    /// The asking session, unless it is new.
+    /// The session, unless new.
     pub session: Option<&'a Session>,
-    /// The session's calls in this run, newest first, as far as it remembers them and as rules may look at: [`past`].
+    /// The session's calls in this run, newest first, as far as stored and admissible as evidence: [`past`].
     pub past: &'a [&'a Call],
-    /// The call.
+    /// The proposed call.
     pub proposal: &'a Proposal,
-    /// What people were asked about the same call.
+    /// The approval request of the same call.
     pub held: Option<&'a Held>,
-    /// The newest earlier execution of the same call.
+    /// The newest execution of the same call.
     pub previous: Option<&'a Previous>,
-    /// What the same agent made by the same call in any call tree, within the deduplication window.
+    /// The agent's creation by the same call in any call tree, within the deduplication window.
     pub creation: Option<&'a Creation>,
-    /// The tool is left alone for a while, or was and is being tried again.
+    /// The tool's circuit, open or half-open.
     pub cooldown: Option<Cooldown>,
-    /// What is halted.
+    /// Active halts.
     pub halts: &'a [Halt],
-    /// What earlier refusals for arguments came to.
+    /// Self-correction counts.
     pub self_corrections: &'a SelfCorrections,
-    /// Shared counters, as last seen; the store has the last word on them.
+    /// Snapshot of the shared counters; the store checks them again.
     pub counters: &'a BTreeMap<CounterKey, u64>,
-    /// A session without runs asks again after it was idle: what a loop had stopped goes on.
+    /// True for the first call after idleness in a session without runs, which lifts breaks.
     pub resumes: bool,
-    /// True unless the same call_id was judged before.
+    /// True for a new call_id.
     pub is_new: bool,
-    /// The batch it came in, when an earlier call of the same batch was judged.
+    /// The batch, if an earlier call of it was judged.
     pub batch: Option<u64>,
-    /// How deep the session is nested; a root is 0.
+    /// Depth of the session; a root is 0.
     pub depth: u32,
-    /// How many calls loop detectors look back over.
+    /// Number of calls that loop detectors consider.
     pub window: usize,
-    /// When it is judged.
+    /// Time of the judgment.
     pub now: Timestamp,
 }
 
-/// The calls of a session in the run that `request` belongs to, newest first; none when it `resumes`. A judgement made
-/// again does not see itself (unless the call_id `is_new`); nor is it evidence that a call had to wait, for its time or
-/// for a person, or was answered from memory for the first time in this run: an agent that lost its context asks for
-/// everything again. Nor is an earlier look whose witness says that what it read was another thing.
+/// The calls of a session in the run of `request`, newest first; none when it `resumes`. Excluded are:
+/// - a repeated judgment's own call, unless the call_id `is_new`
+/// - calls that waited, for a time or an approval
+/// - the first answer with a previous result in this run: an agent without its context repeats everything
+/// - earlier reads whose witness shows another state
 #[must_use]
 pub fn past<'a>(session: Option<&'a Session>, proposal: &Proposal, is_new: bool, resumes: bool) -> Vec<&'a Call> {
     let request = &proposal.request;
@@ -102,19 +103,19 @@ pub fn past<'a>(session: Option<&'a Session>, proposal: &Proposal, is_new: bool,
         .collect()
 }
 
-/// True for two states that are known, and are not one.
+/// True for two known and different states.
 fn differ(one: Option<Witness>, other: Option<Witness>) -> bool {
     one.zip(other).is_some_and(|(one, other)| one != other)
 }
 
 impl<'a> Context<'a> {
-    /// By what the model itself can say more than the arguments do.
+    /// Parameters for statements of the model beyond the arguments.
     #[must_use]
     pub fn sayable(&self) -> Option<&Sayable> {
         self.proposal.request.sayable.as_deref()
     }
 
-    /// The finding, with the way by which a model repeats a call on purpose where it has one, and what comes of that.
+    /// The finding with the model's way to repeat a call intentionally, if there is one, and its consequence.
     #[must_use]
     pub fn or_on_purpose(&self, finding: Finding, then: &str) -> Finding {
         let Some(parameter) = self.sayable().and_then(|sayable| sayable.repeat.as_ref()) else { return finding };
@@ -123,8 +124,8 @@ impl<'a> Context<'a> {
         finding.next(next)
     }
 
-    /// The finding for a condition of the policy that cannot be judged: its owner's fault, so that a person decides,
-    /// and the model is told nothing of the condition.
+    /// The finding for a condition that cannot be evaluated: the policy's fault, so that a person decides, and the
+    /// model is not told the condition.
     #[must_use]
     pub fn unjudged(&self, rule: &'static str, problem: &ConditionError) -> Finding {
         let tool = self.tool();
@@ -136,19 +137,19 @@ impl<'a> Context<'a> {
         Finding::new(rule, Decision::Ask, Reason::PolicyFault, message).telling_people(for_people)
     }
 
-    /// The asking session, unless it is new.
+    /// The session, unless new.
     #[must_use]
     pub fn session(&self) -> Option<&'a Session> {
         self.session
     }
 
-    /// The asking session's id.
+    /// The session's id.
     #[must_use]
     pub fn session_id(&self) -> &'a SessionId {
         &self.proposal.request.session
     }
 
-    /// The asking session and those above it, the nearest first; one that is new stands below its parent.
+    /// The session and its ancestors, the nearest first; a new one is below its parent.
     pub fn line(&self) -> impl Iterator<Item = &'a SessionId> + use<'a> {
         let id = self.session_id();
         let parent = self.session().is_none().then_some(self.proposal.request.parent.as_ref()).flatten();
@@ -156,14 +157,14 @@ impl<'a> Context<'a> {
         self.tree.line(id).chain(above)
     }
 
-    /// The grant of the asking session, or of one above it, that covers the tool and is not used up.
+    /// A grant of the session or an ancestor that covers the tool and is not used up.
     #[must_use]
     pub fn grant(&self) -> Option<&'a Grant> {
         let is_mine = |grant: &&Grant| self.line().any(|session| *session == grant.session);
         self.tree.grants.iter().filter(|grant| self.tree.covers(grant, self.tool(), self.now)).find(is_mine)
     }
 
-    /// What a condition may ask for. `last` gives the answer of an earlier call.
+    /// The variables of a condition. `last` returns the answer of an earlier call.
     #[must_use]
     pub fn known<'b>(&self, last: &'b dyn Fn(&str) -> Option<&'b Json>) -> Bindings<'b>
     where
@@ -182,19 +183,19 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// For the model with a WAIT: who asks again after it.
+    /// Next step after WAIT, by the waiting party.
     #[must_use]
     pub fn who_waits(&self) -> &'static str {
         if self.proposal.caller_waits { CALLER_WAITS } else { MODEL_WAITS }
     }
 
-    /// What the arguments hold. A line of a shell has several words whatever it does: they are no content.
+    /// Content class of the arguments; a shell line is no content, although it has several words.
     #[must_use]
     pub fn content(&self) -> Content {
         if self.proposal.effect.in_steps { Content::Bare } else { self.proposal.shape.content() }
     }
 
-    /// They hold what somebody wrote.
+    /// True for composed content.
     #[must_use]
     pub fn has_content(&self) -> bool {
         self.content() == Content::Written
@@ -212,16 +213,16 @@ impl<'a> Context<'a> {
         self.session()?.current_run().filter(|run| !self.resumes && run.id == self.proposal.request.run)
     }
 
-    /// The run in which attempts are counted: the current one, also where the call begins another since nobody asked
-    /// for a while. Who waits as told is not idle.
+    /// The run in which attempts are counted: the current one, even if the call starts another after idleness. An
+    /// advised wait is no idle time.
     #[must_use]
     pub fn attempts_run(&self) -> Option<u64> {
         let run = self.session()?.current_run().filter(|run| run.id == self.proposal.request.run);
         run.map(|run| run.from)
     }
 
-    /// The session's calls in this run, newest first, as far as detectors look back: calls that still run or were
-    /// refused are no evidence, and take no place in the window.
+    /// The session's calls in this run, newest first, within the detectors' window; running and refused calls are
+    /// excluded and take no place in it.
     pub fn calls(&self) -> impl Iterator<Item = &'a Call> + use<'a> {
         let window = self.window;
         self.run_calls().scan(0, move |seen, call| {
@@ -230,12 +231,13 @@ impl<'a> Context<'a> {
         })
     }
 
-    /// The same, as far as the session remembers.
+    /// The session's calls in this run, without the window.
     pub fn run_calls(&self) -> impl Iterator<Item = &'a Call> + use<'a> {
         self.past.iter().copied()
     }
 
-    /// The same, and calls of this fingerprint by other sessions of the tree since its root's run began; newest first.
+    /// The session's calls in this run, and calls of this fingerprint by other sessions of the tree in the root's run;
+    /// newest first.
     #[must_use]
     pub fn tree_run_calls(&self) -> Vec<&'a Call> {
         let from = self.tree.sessions.get(&self.tree.root).map_or(0, |root| root.run.from);
@@ -250,7 +252,7 @@ impl<'a> Context<'a> {
         calls
     }
 
-    /// Whether a call is this one again: the same fingerprint, or one that differs in nothing but nonces.
+    /// True for the same fingerprint, or arguments that differ in nonces alone.
     #[must_use]
     pub fn is_same(&self, call: &Call) -> bool {
         let steady = |shape: &Shape| shape.without_nonces();
@@ -260,7 +262,7 @@ impl<'a> Context<'a> {
                     .is_some_and(|mine| call.shape.as_deref().and_then(steady).is_some_and(|theirs| theirs == mine))
     }
 
-    /// The break by `rule` that holds for this call for the rest of the run.
+    /// The break by `rule` that holds for this call in this run.
     #[must_use]
     pub fn closed(&self, rule: &Rule) -> Option<&'a Closed> {
         let concerns = |closed: &&Closed| match rule.closes {
@@ -276,20 +278,20 @@ impl<'a> Context<'a> {
         self.proposal.effect.kind.is_look()
     }
 
-    /// True where what the call is about is not what its previous execution read or left, by their witnesses.
+    /// True where the witnesses show another state than the previous execution read or left.
     #[must_use]
     pub fn is_another_state(&self) -> bool {
         differ(self.previous.and_then(|previous| previous.witness), self.proposal.witness)
     }
 
-    /// True for a look at what its previous execution read, by the witnesses of both.
+    /// True for a read of the same state as the previous execution, by their witnesses.
     #[must_use]
     pub fn looks_at_the_same(&self) -> bool {
         let before = self.previous.and_then(|previous| previous.witness);
         self.looks() && before.is_some() && before == self.proposal.witness
     }
 
-    /// Whether a call's arguments are nearly those of this one.
+    /// True for a near duplicate.
     #[must_use]
     pub fn is_like(&self, call: &Call) -> bool {
         call.shape.as_deref().is_some_and(|shape| match self.proposal.effect.in_steps {
@@ -306,8 +308,8 @@ impl<'a> Context<'a> {
         shapes.is_some_and(|shapes| differ_in_identities(&shapes))
     }
 
-    /// True for what is still in the context of the asking model: asked for in this run of this session, and not before
-    /// its last compaction. Where sessions share what they did, the owner has said that it holds for all of them.
+    /// True for calls in the model's context: of this run of this session, and after its last compaction. A declared
+    /// share extends this to all its sessions.
     #[must_use]
     pub fn is_in_context(&self, previous: &Previous) -> bool {
         if self.proposal.effect.share != Share::Tree {
@@ -322,7 +324,7 @@ impl<'a> Context<'a> {
         is_mine && previous.seq > self.session().map_or(0, |session| session.compacted)
     }
 
-    /// The model usage that is booked with this judgement: none when the call_id was judged before.
+    /// The model usage to book with this judgment; none for a repeated call_id.
     #[must_use]
     pub fn usage(&self) -> Usage {
         if self.is_new { self.proposal.request.usage } else { Usage::default() }
@@ -336,7 +338,7 @@ impl<'a> Context<'a> {
         self.is_new && newest.is_none_or(|call| !call.was_refused() || call.decision != Decision::Wait)
     }
 
-    /// What has been spent.
+    /// Spending.
     #[must_use]
     pub fn books(&self) -> Books<'a> {
         let request = &self.proposal.request;

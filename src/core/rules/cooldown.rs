@@ -25,7 +25,7 @@ use super::{Asked, Context, Judge, Part, Problem, Rule, take_in};
 
 /// The rule.
 pub const RULE: Rule = Rule::of::<Params>("cooldown");
-/// How soon whoever waits for another's call may ask again, in milliseconds.
+/// Interval of rechecks while another call is the probe, in milliseconds.
 const RECHECK_MS: u64 = 1_000;
 
 /// How long a tool may be left alone.

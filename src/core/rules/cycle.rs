@@ -30,10 +30,10 @@ pub const RULE: Rule = Rule::detector("cycle", Levels::new(10, 20, 30), check, L
     .closes(Closes::Call)
     .reach(Reach::WindowAndProposed)
     .per_tool();
-/// Longest circle looked for, in calls.
+/// Maximum period, in calls.
 pub const PERIOD_MAX: usize = 5;
 
-/// A call, and what it gave, if that is known.
+/// A call with its result, if known.
 type Step = (Fingerprint, Option<ResultDigest>);
 
 fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
@@ -72,7 +72,7 @@ fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
     })
 }
 
-/// How many of the newest steps repeat with `period`, if at least two full rounds do.
+/// Length of the newest steps with that `period`, if at least two rounds.
 fn circle(steps: &[Step], period: usize) -> Option<usize> {
     let same = |(new, old): (&Step, &Step)| new.0 == old.0 && (new.1.is_none() || old.1.is_none() || new.1 == old.1);
     let matched = steps.iter().zip(steps.get(period..)?).take_while(|pair| same(*pair)).count();

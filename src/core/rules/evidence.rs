@@ -1,4 +1,4 @@
-//! What detectors make of the calls that they count.
+//! Evidence helpers of loop detectors: weights, equality, pace and streaks.
 
 use super::{Context, Rule, levels::Levels};
 use crate::domain::{
@@ -13,18 +13,18 @@ use crate::domain::{
     time::Timestamp,
 };
 
-/// How much a result counts for detectors that compare results of different calls.
+/// Weight of a result for detectors that compare results of different calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Weight {
-    /// An acknowledgement, which is alike whatever was done.
+    /// An acknowledgment, equal for every effect.
     Nothing,
-    /// Enough to warn, not to refuse.
+    /// Warns, never refuses.
     Warns,
-    /// It says something: that it says the same again is no chance.
+    /// Informative: an equal result is no coincidence.
     Full,
 }
 
-/// How much the result of a call counts.
+/// The weight of a call's result.
 pub(super) fn weight(call: &Call) -> Weight {
     let marks = call.success().and_then(|outcome| outcome.marks.as_deref());
     match marks.map(|marks| marks.says) {
@@ -35,14 +35,14 @@ pub(super) fn weight(call: &Call) -> Weight {
     }
 }
 
-/// What two calls gave is the same, but for what belongs to an answer alone.
+/// True for equal results, except for volatile parts.
 pub(super) fn gave_the_same(a: &Call, b: &Call) -> bool {
     let gave = |call: &Call| call.success()?.digest;
     gave(a).is_some_and(|a| gave(b) == Some(a))
 }
 
-/// The last two failures of this call are of one kind that a tool states in its own words, and the words are others:
-/// what it is about moves.
+/// True when the last two failures of this call are of a kind that tools state in their own words, and the words
+/// differ: its subject moves.
 pub(super) fn errors_move(cx: &Context<'_>) -> bool {
     let failed = cx.tree.calls_of(cx.fingerprint()).filter_map(|(_, _, call)| call.outcome.as_ref());
     let mut failed: Vec<_> = failed.filter(|outcome| outcome.status == OutcomeStatus::Error).collect();
@@ -52,35 +52,35 @@ pub(super) fn errors_move(cx: &Context<'_>) -> bool {
     is_stated && last.failure == before.failure && last.digest != before.digest
 }
 
-/// Time until what has not changed may be looked at again: 15 s, doubling with each look too many, at most 5 min.
+/// Interval of rechecks of an unchanged result: 15 s, doubling with each excess call, at most 5 min.
 pub(super) fn recheck_ms(beyond: u32) -> u64 {
     (15_000_u64 << beyond.min(10)).min(300_000)
 }
 
-/// From which time between two executions on a pace is slow, in milliseconds.
+/// Minimum interval of a slow pace, in milliseconds.
 const PACE_MS_MIN: u64 = 10_000;
 
-/// From which steady pace on a call polls, whatever it gave: a model that insists comes back sooner, in milliseconds.
+/// Minimum interval at which a steady pace marks a poll, in milliseconds; a looping model returns sooner.
 const STEADY_MS_MIN: u64 = 30_000;
 
-/// How an undeclared call polls.
+/// Pace of an undeclared poll.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pace {
-    /// The median time between two executions in this run, in milliseconds.
+    /// Median interval of executions in this run, in milliseconds.
     usual_ms: u64,
-    /// What is left of it since the newest execution, in milliseconds.
+    /// Rest of that interval since the newest execution, in milliseconds.
     pub(super) left_ms: u64,
 }
 
 impl Pace {
-    /// Nobody who looks this seldom needs to be slowed.
+    /// True for a pace that needs no slowing.
     pub(super) const fn is_slow(self) -> bool {
         self.usual_ms >= PACE_MS_MIN
     }
 }
 
-/// The pace of an undeclared call that polls: what it gave three times in a row changed at the next execution; or
-/// its arguments have no content, and it keeps to a steady pace of half a minute or more. None for other calls.
+/// The pace of an undeclared poll: a result that was equal three times changed at the next execution, or arguments
+/// without content come at a steady pace of half a minute or more. None for other calls.
 pub(super) fn pace(cx: &Context<'_>) -> Option<Pace> {
     if cx.proposal.effect.kind != EffectKind::Unknown {
         return None;
@@ -105,13 +105,13 @@ pub(super) fn pace(cx: &Context<'_>) -> Option<Pace> {
     polls.then(|| Pace { usual_ms, left_ms: looks[0].0.plus_ms(usual_ms).since_ms(cx.now) })
 }
 
-/// True for a refusal that names a time for another try.
+/// True for a refusal with a retry time.
 pub(super) fn names_a_time(call: &Call) -> bool {
     let refuses = |finding: &Finding| finding.enforced && matches!(finding.decision, Decision::Reuse | Decision::Deny);
     call.was_refused() && call.findings.iter().any(|finding| refuses(finding) && finding.retry_after_ms.is_some())
 }
 
-/// What each call made, oldest first: the first of its names that not all share, with its member.
+/// Creations of the calls, oldest first: the first name that not all share, with its key.
 pub(super) fn named<'a>(calls: &[&'a Call]) -> Vec<(&'a str, &'a str)> {
     let of = |call: &&'a Call| {
         let marks = call.success().and_then(|outcome| outcome.marks.as_deref());
@@ -122,7 +122,7 @@ pub(super) fn named<'a>(calls: &[&'a Call]) -> Vec<(&'a str, &'a str)> {
     all.iter().filter_map(|names| names.iter().find(|name| !is_shared(name))).copied().collect()
 }
 
-/// `: a, b and c`; of many the first and the last; nothing for none.
+/// `: a, b and c`; of many the first and the last; empty for none.
 pub(super) fn in_words(named: &[(&str, &str)]) -> String {
     let names: Vec<&str> = named.iter().map(|(_, name)| *name).collect();
     match names.as_slice() {
@@ -133,7 +133,7 @@ pub(super) fn in_words(named: &[(&str, &str)]) -> String {
     }
 }
 
-/// The finding with the last result of these calls, newest first, to hand back where it refuses.
+/// The finding with the last result of these calls (newest first), returned where it refuses.
 pub(super) fn handing_back<'a>(
     finding: Finding,
     cx: &Context<'_>,
@@ -145,8 +145,7 @@ pub(super) fn handing_back<'a>(
     }
 }
 
-/// The newest of these calls of one fingerprint whose results are the same; what did not run, or has no result yet, is
-/// no evidence.
+/// The newest of these calls of one fingerprint with equal results; calls without a result are skipped.
 pub(super) fn unchanged<'a>(calls: impl Iterator<Item = &'a Call>) -> Vec<&'a Call> {
     let mut result: Option<ResultDigest> = None;
     let mut streak = Vec::new();
@@ -161,8 +160,8 @@ pub(super) fn unchanged<'a>(calls: impl Iterator<Item = &'a Call>) -> Vec<&'a Ca
     streak
 }
 
-/// A success that may have changed what the proposed call finds: a declared write of what it touches, or an undeclared
-/// call with news.
+/// A success that may have changed the proposed call's result: an overlapping declared write, or an undeclared call
+/// with news.
 pub(super) fn may_have_changed(cx: &Context<'_>, call: &Call) -> bool {
     let Some(outcome) = call.success() else { return false };
     match call.effect.kind {
@@ -173,7 +172,7 @@ pub(super) fn may_have_changed(cx: &Context<'_>, call: &Call) -> bool {
 }
 
 impl Levels {
-    /// The finding for two counts: one that may refuse, and one that warns and no more.
+    /// The finding for two counts: one that can refuse, and one that only warns.
     pub(super) fn weighed<'a, M: Into<Wording>>(
         &self,
         rule: &Rule,

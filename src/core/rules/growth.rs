@@ -26,7 +26,7 @@ use super::{Asked, Closes, Context, Judge, Part, Problem, Rule, take_in};
 
 /// The rule.
 pub const RULE: Rule = Rule::of::<Params>("growth").closes(Closes::Run);
-/// The highest number of calls a second that can be limited: what a tree remembers.
+/// Maximum `calls_per_second`, limited by the tree's memory.
 pub const CALLS_PER_SECOND_MAX: u32 = PACE_MAX as u32;
 
 const SECOND_MS: u64 = 1_000;
@@ -117,7 +117,7 @@ fn calls(params: &Params, cx: &Context<'_>) -> Option<Finding> {
 
 fn tokens(params: &Params, cx: &Context<'_>) -> Option<Finding> {
     let known = cx.tree.pace.tokens.iter().filter(|(at, _)| cx.now.since_ms(*at) < PACE_TOKENS_MS).copied();
-    // What is reported with this call is booked to its second, and leaves the minute with it.
+    // Tokens of this call are booked to its second, and leave the window with it.
     let recent: Vec<(Timestamp, u64)> = known.chain([(cx.now.second(), cx.usage().tokens())]).collect();
     let mut sum = recent.iter().fold(0_u64, |sum, (_, tokens)| sum.saturating_add(*tokens));
     let count = u32::try_from(sum).unwrap_or(u32::MAX);

@@ -18,10 +18,10 @@ use crate::domain::{
 
 use super::{Asked, Context, Judge, Rule};
 
-/// The rule. It has no parameters: its mode and text stand where those of all do.
+/// The rule. It has no parameters; its mode and text are under `rules`.
 pub const RULE: Rule = Rule::of::<Params>("halted").section("rules");
 
-/// Nothing to be set.
+/// No parameters.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Params;
 
@@ -60,7 +60,7 @@ fn check(cx: &Context<'_>) -> Option<Finding> {
     Some(finding)
 }
 
-/// Does a halt stop this call?
+/// True when a halt stops this call.
 fn concerns(what: &Halted, cx: &Context<'_>) -> bool {
     let request = &cx.proposal.request;
     match what {

@@ -1,4 +1,4 @@
-//! The three levels of a loop, and telling the model once instead of every turn.
+//! Levels of a loop: warning, critical and break, each warning given once and not every turn.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -31,13 +31,13 @@ impl Levels {
         Self { warning: Some(warning), critical: Some(critical), break_at: Some(break_at) }
     }
 
-    /// The part of the policy that sets the levels of a detector.
+    /// The part of the policy with the levels of a detector.
     #[must_use]
     pub fn part(id: &str) -> Part {
         Part::section::<Self>(format!("loops.{id}"))
     }
 
-    /// What makes no sense about them for `rule`, when its detectors look back over `window` calls.
+    /// Problems of the levels for `rule` with a window of `window` calls.
     #[must_use]
     pub fn problems(&self, rule: &Rule, window: usize) -> Vec<String> {
         let (holds, reach) = match rule.reach {
@@ -57,7 +57,7 @@ impl Levels {
         problems
     }
 
-    /// Why a detector had nothing to say: its count is below its levels.
+    /// Explanation of a silent detector: its count is below its levels.
     #[must_use]
     pub fn silent(&self, _asked: &Asked<'_>) -> String {
         match (self.warning, self.critical, self.break_at) {
@@ -80,19 +80,19 @@ impl Levels {
         }
     }
 
-    /// True for a count that is past the first warning: what is told once is not told again.
+    /// True for a count beyond the first warning, which is not repeated.
     #[must_use]
     pub fn was_warned_at(&self, count: u32) -> bool {
         self.warning.is_some_and(|warning| count >= warning.saturating_mul(2))
     }
 
-    /// True when a warning of `rule` in the same bucket stands beside one of `streak`, the calls that were counted.
+    /// True when a call of `streak` has a warning of `rule` in the same bucket.
     fn was_told<'a>(&self, rule: &str, count: u32, mut streak: impl Iterator<Item = &'a Call>) -> bool {
         let bucket = |count: u32| self.warning.map(|warning| count / warning.max(1));
         streak.any(|call| call.told(rule).any(|told| bucket(told) == bucket(count)))
     }
 
-    /// The finding for `count`, if it reaches a level that was not told yet.
+    /// The finding for `count`, if it reaches a new level.
     pub fn finding<'a, M: Into<Wording>>(
         &self,
         rule: &Rule,
@@ -110,7 +110,7 @@ impl Levels {
     }
 }
 
-/// The finding of a detector whose break still holds for this call: it claims what was closed, and no more.
+/// The finding of a break that still holds for this call, with the scope of the break.
 pub(super) fn still_broken(rule: &Rule, reason: Reason, cx: &Context<'_>) -> Option<Finding> {
     let (count, tool) = (cx.closed(rule)?.count, cx.tool());
     let message = match rule.closes {
@@ -143,7 +143,7 @@ mod tests {
         assert_eq!(reached, [None, Some(Level::Warning), Some(Level::Warning), Some(Level::Break), Some(Level::Break)]);
     }
 
-    /// What is said of the last call of a story.
+    /// The message about the last call of a story.
     fn told(story: &str) -> String {
         let said = play(story, None).unwrap_or_else(|problem| panic!("{problem}"));
         said.last().and_then(Verdict::winner).expect("a finding").message.clone()

@@ -1,6 +1,6 @@
-//! The rules: one file each, a pure function from what is known to an optional finding. This room knows the nouns and
-//! the past; a rule's parameters read themselves from their part of the policy and know nothing else of its file. It
-//! must not know the store, the network or a clock. A rule never fails and never sees another rule.
+//! Rules: one file each, a pure function from a context to an optional finding. A rule's parameters read their own part
+//! of the policy. This module knows domain types, not the store, the network or a clock. A rule never fails and never
+//! sees another rule.
 //!
 //! The file's name is the rule's id in findings, its key in the policy, its metric label and its anchor in the docs. A
 //! new rule is one file and one line in [`RULES`] beside its `mod`, with its stories, keys and section
@@ -50,7 +50,7 @@ macro_rules! rule {
     };
 }
 
-/// All rules, in the order in which ties are settled.
+/// All rules; among equal findings the first one decides.
 pub const RULES: &[Rule] = &[
     rule!(halted),
     rule!(tamper_protection),

@@ -20,23 +20,23 @@ use super::{Asked, Context, Judge, Rule};
 /// The rule.
 pub const RULE: Rule = Rule::of::<Params>("phase").section("phases");
 
-/// One part of the work.
+/// Phase of a session.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Phase {
     /// Its name.
     pub name: String,
-    /// The tools that it allows; none allows no tool at all.
+    /// Permitted tools; none permits no tool.
     pub tools: Option<Pattern>,
-    /// The phases that it leads to.
+    /// Phases that may follow.
     pub next: Vec<String>,
 }
 
-/// The phases of the work.
+/// Phases of a session.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Params {
-    /// The phases; the first is where a session begins. None: there are no phases.
+    /// The phases; the first is initial. Empty: no phases.
     pub phases: Vec<Phase>,
-    /// The phase that a write which failed for good leads back to.
+    /// The phase after a final failure of a write.
     pub after_failed_write: Option<String>,
 }
 
@@ -47,13 +47,13 @@ impl Params {
         self.phases.iter().find(|phase| phase.name == name)
     }
 
-    /// The names of the phases that allow a tool.
+    /// The names of the phases that permit a tool.
     fn allowing<'a>(&'a self, tool: &'a str) -> impl Iterator<Item = &'a str> {
         let allows = move |phase: &&Phase| phase.tools.as_ref().is_some_and(|tools| tools.matches(tool));
         self.phases.iter().filter(allows).map(|phase| phase.name.as_str())
     }
 
-    /// What objects to a move from one phase to another; none when it may be made.
+    /// The objection to a phase change; none when it is valid.
     #[must_use]
     pub fn forbids(&self, from: Option<&str>, to: &str) -> Option<String> {
         if self.phases.is_empty() {
@@ -122,7 +122,7 @@ fn not_here(params: &Params, phase: &Phase, tool: &str) -> Wording {
     }
 }
 
-/// What objects to a write that is not the plan's next.
+/// The objection to a write that is not the plan's next.
 fn out_of_order(cx: &Context<'_>) -> Option<Wording> {
     let plan = cx.session()?.plan.as_ref()?;
     let tool = cx.tool();

@@ -25,7 +25,7 @@ use super::{
 /// The rule.
 pub const RULE: Rule = Rule::detector("refused", LEVELS, check, Levels::silent).closes(Closes::Run);
 const LEVELS: Levels = Levels { warning: Some(3), critical: None, break_at: Some(10) };
-/// Answers from memory that are no insisting.
+/// Number of answers with a previous result that do not count.
 const REUSED_FREE: usize = 2;
 
 fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
@@ -52,7 +52,7 @@ fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
     Some(if finding.level == Some(Level::Break) { stopped(finding) } else { finding })
 }
 
-/// The refused calls in a row by which the agent insists, newest first.
+/// The streak of refused calls, newest first.
 fn row<'a>(cx: &Context<'a>) -> Vec<&'a Call> {
     let all: Vec<&Call> = cx.calls().take_while(|call| call.was_refused()).collect();
     let mut reused = 0;
@@ -71,7 +71,7 @@ fn row<'a>(cx: &Context<'a>) -> Vec<&'a Call> {
     row
 }
 
-/// The fields that were wrong.
+/// The invalid fields.
 fn fields(call: &Call) -> Vec<&str> {
     call.findings.iter().flat_map(|f| &f.violations).map(|violation| violation.field.as_str()).collect()
 }

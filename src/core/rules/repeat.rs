@@ -35,12 +35,12 @@ pub const RULE: Rule = Rule::of::<Params>("repeat").closes(Closes::Call).per_too
 
 const LEVELS: Levels = Levels::new(10, 20, 30);
 
-/// When a call repeats too often.
+/// Thresholds of repetitions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Params {
-    /// By calls with an unchanged result.
+    /// For calls with an unchanged result.
     pub levels: Levels,
-    /// By calls alone.
+    /// For calls regardless of their results.
     pub plain: Plain,
 }
 
@@ -114,13 +114,13 @@ impl Judge for Params {
 }
 
 impl Params {
-    /// An undeclared call that polls, unless the owner has set levels of its repetitions.
+    /// True for an undeclared poll without levels of its tool.
     fn is_left_to_poll(&self, cx: &Context<'_>) -> bool {
         self.levels == LEVELS && pace(cx).is_some()
     }
 }
 
-/// The results of an undeclared call say nothing.
+/// True for results of an undeclared call without information.
 fn acknowledges(cx: &Context<'_>, streak: &[&Call]) -> bool {
     let says = streak.iter().find_map(|call| call.success()?.marks.as_deref()).map(|marks| marks.says);
     cx.proposal.effect.kind == EffectKind::Unknown && says == Some(Says::Little)
@@ -134,7 +134,7 @@ fn without_progress(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
     let (count, tool) = (streak.len() as u32, cx.tool());
     let levels = match cx.proposal.effect.repeatable {
         true => Levels { critical: None, break_at: None, ..*levels },
-        // What it did cannot be seen: `same_success` slows it before.
+        // Unknown effects: `same_success` acts earlier.
         _ if acknowledges(cx, &streak) && *levels == LEVELS => Levels { critical: levels.break_at, ..*levels },
         _ => *levels,
     };
@@ -152,7 +152,7 @@ fn without_progress(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
     Some(handing_back(finding, cx, streak.into_iter()))
 }
 
-/// The same call, made again and again, whose results keep changing: told once, since it may be what is wanted.
+/// Repetitions with changing results: warned of once, because they may be intended.
 fn drifting(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
     let same: Vec<&Call> = cx.calls().filter(|call| cx.is_same(call) && call.success().is_some()).collect();
     let (count, tool) = (same.len() as u32, cx.tool());

@@ -30,10 +30,10 @@ use super::{
 
 /// The rule.
 pub const RULE: Rule = Rule::of::<Params>("requires");
-/// When to look again while the earlier call runs, in milliseconds.
+/// Interval of rechecks while the earlier call runs, in milliseconds.
 const RECHECK_MS: u64 = 1_000;
 
-/// Where in an earlier call a value is found.
+/// Source of a value in an earlier call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     /// One of its arguments.
@@ -42,22 +42,22 @@ pub enum Source {
     Result(String),
 }
 
-/// One thing that must have happened.
+/// A prerequisite.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Requirement {
-    /// A success of one of these tools.
+    /// Tools with an accepted success.
     pub tools: Pattern,
-    /// Arguments of the call, and where the earlier one has the same value.
+    /// Arguments of the call, and the sources of equal values in the earlier one.
     pub matching: Vec<(String, Source)>,
-    /// What must hold then.
+    /// Condition over the result.
     pub condition: Option<Condition>,
-    /// What is said when it is not met; `{values}` stands for what was compared or looked for.
+    /// Message when unmet; `{values}` is replaced by the compared values.
     pub message: Option<String>,
-    /// What the user should be asked or told then.
+    /// Text for the user when unmet.
     pub user_facing_hint: Option<String>,
 }
 
-/// What each tool builds on.
+/// Prerequisites by tool.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Params {
     /// By tool.
@@ -65,7 +65,7 @@ pub struct Params {
 }
 
 impl Params {
-    /// True when calls of other tools may build on this one.
+    /// True when other tools' calls may depend on this one.
     #[must_use]
     pub fn builds_on(&self, tool: &str) -> bool {
         self.by_tool.values().flatten().any(|requirement| requirement.tools.matches(tool))
@@ -120,14 +120,14 @@ fn unmet(requirement: &Requirement, cx: &Context<'_>) -> Option<Finding> {
     Some(refused(requirement, cx, &problem, &values, next))
 }
 
-/// The write of the same thing that was permitted after `kept` was read.
+/// The write of the same resource that was permitted after `kept` was read.
 fn changed_since<'a>(cx: &Context<'a>, kept: &Kept) -> Option<&'a Changed> {
     let resource = cx.proposal.effect.resource.as_ref()?;
     let later = |changed: &&Changed| changed.seq > kept.seq && changed.fingerprint != cx.fingerprint();
     cx.tree.changes.iter().rev().filter(later).find(|changed| changed.resource.overlaps(resource))
 }
 
-/// The owner's words, where there are any.
+/// The policy's message, if there is one.
 fn refused(requirement: &Requirement, cx: &Context<'_>, problem: &str, values: &str, next: &str) -> Finding {
     let next = requirement.user_facing_hint.as_deref().unwrap_or(next);
     let finding = |message: Wording| Finding::new(RULE.id, Decision::Deny, Reason::MissingPrerequisite, message);

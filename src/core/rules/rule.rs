@@ -1,5 +1,5 @@
-//! What a rule is to everybody else: its name, its manual, what it closes, and its parameters, which judge by
-//! themselves and read themselves from their parts of the policy.
+//! Rule descriptor: id, manual, scope of its break, and its parameters, which judge calls and parse themselves from
+//! their parts of the policy.
 
 use std::{any::Any, fmt::Debug, sync::Arc};
 
@@ -15,22 +15,22 @@ use crate::domain::finding::Finding;
 pub struct Rule {
     /// Its file's name: its id in findings, its key in the policy, its metric label and its anchor in the docs.
     pub id: &'static str,
-    /// The key of the policy that sets its parameters.
+    /// The policy key of its parameters.
     pub section: &'static str,
-    /// What its break ends.
+    /// Scope of its break.
     pub closes: Closes,
-    /// Whether a tool may have levels of its own.
+    /// True when a tool may have levels of its own.
     pub per_tool: bool,
-    /// How many calls its levels can count.
+    /// Maximum count of its levels.
     pub reach: Reach,
     source: &'static str,
     defaults: Defaults,
 }
 
-/// What a break ends for the rest of a run.
+/// Scope of a break for the rest of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Closes {
-    /// Nothing: the rule finds each call anew.
+    /// None: the rule judges each call anew.
     Nothing,
     /// The call with these arguments.
     Call,
@@ -40,32 +40,32 @@ pub enum Closes {
     Run,
 }
 
-/// How many calls a detector can count at most.
+/// Maximum number of calls that a detector can count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
-    /// Those that the window holds.
+    /// The window.
     Window,
-    /// The proposed call, and those that the window holds.
+    /// The window and the proposed call.
     WindowAndProposed,
-    /// So many, whatever the window is.
+    /// A constant, independent of the window.
     Calls(u32),
 }
 
-/// The parameters of a rule, and what it makes of them. They are built in by `Default` or [`Rule::detector`]; a policy
-/// changes them part by part.
+/// Parameters and logic of a rule. They are built in by `Default` or [`Rule::detector`]; a policy changes them part by
+/// part.
 pub trait Judge: Any + Debug + Send + Sync {
-    /// What the rule has to say about the call.
+    /// The finding about the call.
     fn check(&self, cx: &Context<'_>) -> Option<Finding>;
 
-    /// Why it had nothing to say, in a line for people.
+    /// One-line explanation for people of having no finding.
     fn silent(&self, asked: &Asked<'_>) -> String;
 
-    /// The parts of the policy that it reads itself.
+    /// The parts of the policy that it reads.
     fn parts(&self) -> Vec<Part> {
         Vec::new()
     }
 
-    /// Takes in the part `at`. Gives what is wrong with it beyond its schema.
+    /// Reads the part `at`; returns its problems beyond its schema.
     fn read(&mut self, _at: &str, _part: Value) -> Vec<Problem> {
         Vec::new()
     }
@@ -75,7 +75,7 @@ pub trait Judge: Any + Debug + Send + Sync {
         None
     }
 
-    /// The same with other levels; none if it has no levels.
+    /// A copy with other levels; none if it has no levels.
     fn with_levels(&self, _levels: Levels) -> Option<Arc<dyn Judge>> {
         None
     }
@@ -86,7 +86,7 @@ pub trait Judge: Any + Debug + Send + Sync {
 pub struct Part {
     /// Its path below `policy_engine`.
     pub at: String,
-    /// Whether the rule shares the section with others, and reads only its own keys of it.
+    /// True for a shared section, of which it reads only its own keys.
     pub is_shared: bool,
     /// Its JSON Schema.
     pub schema: fn(&mut SchemaGenerator) -> Schema,
@@ -99,19 +99,19 @@ impl Part {
         Self { at: at.into(), is_shared: false, schema: SchemaGenerator::subschema_for::<P> }
     }
 
-    /// Keys of a section that is shared with others.
+    /// Keys of a shared section.
     #[must_use]
     pub fn keys<P: JsonSchema>(at: impl Into<String>) -> Self {
         Self { at: at.into(), is_shared: true, schema: P::json_schema }
     }
 }
 
-/// What is wrong with a part of the policy.
+/// Problem of a part of the policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     /// The key, below the part; empty for the part itself.
     pub key: String,
-    /// What is wrong, and what would be right.
+    /// The problem and its fix.
     pub what: String,
 }
 
@@ -122,7 +122,7 @@ impl Problem {
     }
 }
 
-/// Reads a part whose form was checked. Only a number that is too large for its type is left to be found.
+/// Reads a part of valid form. Only a number that is too large for its type can still be a problem.
 pub fn take_in<P: DeserializeOwned>(target: &mut P, part: Value) -> Vec<Problem> {
     match serde_json::from_value(part) {
         Ok(read) => {
@@ -140,7 +140,7 @@ enum Defaults {
 }
 
 impl Rule {
-    /// A rule that judges by parameters of its own.
+    /// A rule with parameters of its own.
     #[must_use]
     pub const fn of<P: Judge + Default>(id: &'static str) -> Self {
         fn defaults<P: Judge + Default>() -> Arc<dyn Judge> {
@@ -157,7 +157,7 @@ impl Rule {
         }
     }
 
-    /// A loop detector, whose parameters are its levels. [`Levels::silent`] does for most as `silent`.
+    /// A loop detector, whose parameters are its levels. Most use [`Levels::silent`] as `silent`.
     #[must_use]
     pub const fn detector(
         id: &'static str,
@@ -176,31 +176,31 @@ impl Rule {
         }
     }
 
-    /// Its parameters are set by another key of the policy than its own name.
+    /// Sets the policy key of its parameters, instead of its id.
     #[must_use]
     pub const fn section(self, section: &'static str) -> Self {
         Self { section, ..self }
     }
 
-    /// Its break ends this.
+    /// Sets the scope of its break.
     #[must_use]
     pub const fn closes(self, closes: Closes) -> Self {
         Self { closes, ..self }
     }
 
-    /// A tool may have levels of its own.
+    /// Allows levels per tool.
     #[must_use]
     pub const fn per_tool(self) -> Self {
         Self { per_tool: true, ..self }
     }
 
-    /// Its levels count other calls than those that the window holds.
+    /// Sets the maximum count of its levels.
     #[must_use]
     pub const fn reach(self, reach: Reach) -> Self {
         Self { reach, ..self }
     }
 
-    /// Its file's text, whose doc comment is its manual.
+    /// Sets its file's text, whose doc comment is its manual.
     #[must_use]
     pub const fn source(self, source: &'static str) -> Self {
         Self { source, ..self }
@@ -215,7 +215,7 @@ impl Rule {
         }
     }
 
-    /// What it is, in a line.
+    /// One-line summary.
     #[must_use]
     pub fn summary(&self) -> Option<&'static str> {
         let first = self.source.lines().next()?.strip_prefix("//! ")?;
@@ -223,7 +223,7 @@ impl Rule {
     }
 }
 
-/// A detector at work: its levels, and what it does with them.
+/// A detector with its levels.
 #[derive(Debug, Clone, Copy)]
 struct Detector {
     id: &'static str,

@@ -41,7 +41,7 @@ use super::{Asked, Context, Judge, Part, Problem, Rule, asked::NOTHING, context:
 pub const RULE: Rule = Rule::of::<Params>("same_call").section("deduplication");
 
 const UNCHANGED: &str = "Nothing in this session has changed it since.";
-/// How long a look takes of which no earlier one is known, and the least that any is taken to take, in milliseconds.
+/// Default duration of a read without known ones, and the minimum, in milliseconds.
 const USUAL_MS: u64 = 30_000;
 const USUAL_MS_MIN: u64 = 1_000;
 
@@ -130,7 +130,7 @@ impl Judge for Params {
 
 fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
     match cx.held {
-        // What is said of it does not hang on the mode of a rule.
+        // Independent of the rule's mode.
         Some(Held::Approved(_) | Held::Edited { .. }) => return None,
         Some(held) => return Some(asked(cx, held)),
         None => {}
@@ -188,7 +188,7 @@ fn they_say(reason: Option<&str>) -> String {
     reason.map(|reason| format!(" They say: {}.", reason.trim_end_matches('.'))).unwrap_or_default()
 }
 
-/// A person has approved the call with other arguments. It holds in every mode: what they did not want never runs.
+/// The finding for an approval with edited arguments. It holds in every mode: a person did not want this call.
 #[must_use]
 pub fn edited(cx: &Context<'_>) -> Option<Finding> {
     let Some(Held::Edited { call, reason }) = cx.held else { return None };
@@ -198,7 +198,7 @@ pub fn edited(cx: &Context<'_>) -> Option<Finding> {
     Some(finding.reusing(call.clone()))
 }
 
-/// Two attempts of one call have succeeded since the session was last judged. It holds in every mode.
+/// The finding for a double effect since the session's last judgment. It holds in every mode.
 #[must_use]
 pub fn doubled(cx: &Context<'_>) -> Option<Finding> {
     let session = cx.session()?;
@@ -228,8 +228,7 @@ fn in_flight(params: &Params, cx: &Context<'_>, previous: &Previous) -> Finding 
     Finding::new(RULE.id, Decision::Wait, Reason::CallInFlight, message).retry_after(wait_ms)
 }
 
-/// The caller of a declared look that takes more than twice as long as such looks took is gone: nothing is lost by
-/// another one.
+/// True when a declared read takes more than twice as long as before: its caller is gone, and another one does no harm.
 fn has_vanished(cx: &Context<'_>, previous: &Previous) -> bool {
     if !cx.proposal.effect.kind.is_look() || previous.foreign {
         return false;
@@ -269,7 +268,7 @@ fn unknown(cx: &Context<'_>, previous: &Previous) -> Option<Finding> {
     })
 }
 
-/// Until something settles it: a late report, an operator, or the user's next turn.
+/// The refusal until the outcome is settled by a late report, an operator, or the user's next turn.
 fn refused_while_open(cx: &Context<'_>, previous: &Previous) -> Option<Finding> {
     let is_undeclared = cx.proposal.effect.kind == EffectKind::Unknown && cx.has_content();
     (is_undeclared && previous.open_attempts >= OPEN_ATTEMPTS_MAX).then(|| {
@@ -313,7 +312,7 @@ fn succeeded(params: &Params, cx: &Context<'_>, previous: &Previous) -> Option<F
     if effect.once && age_ms < params.once_ttl_ms {
         return Some(again("It must not be done twice."));
     }
-    // What a line of a shell does and finds depends on more than its text.
+    // The effect and result of a shell line depend on more than its text.
     if effect.in_steps {
         return if effect.kind == EffectKind::Check { rechecked(params, cx, previous) } else { None };
     }

@@ -36,11 +36,11 @@ use super::{
 pub const RULE: Rule =
     Rule::detector("same_error", Levels::new(3, 5, 10), check, Levels::silent).closes(Closes::Tool).per_tool();
 
-/// `not_found` of different things is an answer: each so many in a row are told of.
+/// Warning interval: consecutive `not_found` errors of different things are answers.
 const NOT_FOUND_EACH: u32 = 25;
-/// The longest number that is a position or a count, in digits.
+/// Maximum digits of a position or a count.
 const NUMBER_DIGITS_MAX: usize = 7;
-/// Fields in which one looks for something: each value is another question.
+/// Search fields, where each value is another question.
 const SEARCHES: [&str; 9] = ["path", "file", "query", "command", "cmd", "sql", "url", "pattern", "search"];
 
 fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
@@ -107,7 +107,7 @@ fn line_of(error: Option<&Outcome>) -> String {
     line.map(|line| format!(": \"{line}\"")).unwrap_or_default()
 }
 
-/// A position or a count in the error is another one, and the arguments do not hold it: the agent gets on.
+/// True when a position or count in the error changed that the arguments do not hold: the agent makes progress.
 fn has_moved(newest: &Outcome, older: &Outcome, older_call: &Call) -> bool {
     let numbers = |line: Option<&str>| -> Vec<String> {
         let words = line.unwrap_or_default().split(|c: char| !c.is_ascii_alphanumeric());
@@ -123,7 +123,7 @@ fn has_moved(newest: &Outcome, older: &Outcome, older_call: &Call) -> bool {
     mine.len() == theirs.len() && mine.iter().zip(&theirs).any(|(mine, theirs)| mine != theirs && !is_argument(theirs))
 }
 
-/// The call differs from a failed one in a field that the error names.
+/// True when the call differs from a failed one in a field that the error names.
 fn changes_what_is_named(cx: &Context<'_>, failed: &Call) -> bool {
     let line = failed.outcome.as_ref().and_then(|outcome| outcome.error_line.as_deref());
     let (Some(line), Some(shape)) = (line, failed.shape.as_deref()) else { return false };
@@ -133,7 +133,7 @@ fn changes_what_is_named(cx: &Context<'_>, failed: &Call) -> bool {
     cx.proposal.shape.differing(shape).any(|leaf| leaf.split('.').any(is_named))
 }
 
-/// A failure that a retry does not mend, or a result that reports one.
+/// A failure without a retry, or a result that reports one.
 fn failed(outcome: &Outcome) -> bool {
     match outcome.status {
         OutcomeStatus::Error => outcome.advice.as_ref().is_none_or(|advice| !advice.retryable),
@@ -142,7 +142,7 @@ fn failed(outcome: &Outcome) -> bool {
     }
 }
 
-/// Nearly the same arguments; or one of several fields differs, and guessing it is no way of searching.
+/// A near duplicate; or one of several fields differs, outside search fields.
 fn is_variant(cx: &Context<'_>, call: &Call, failure: Option<FailureKind>) -> bool {
     let differs = || {
         let shape = call.shape.as_deref()?;

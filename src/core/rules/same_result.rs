@@ -81,7 +81,7 @@ fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
     })
 }
 
-/// The field that alone was changed, in words.
+/// The only varied field, as text.
 fn varied(row: &[&Call], cx: &Context<'_>) -> String {
     let fields = row.iter().map(|call| cx.proposal.shape.only_difference(call.shape.as_deref()?));
     let fields: Option<Vec<&str>> = fields.collect();
@@ -101,7 +101,7 @@ mod tests {
     use crate::rules::testing::check;
 
     const LONG: &str = "\"the price list of the shop is not available for this customer at the moment\"";
-    /// Another question each time, by its number.
+    /// A different question each time, by its number.
     const ASKED: &str = "{\"text\":\"a price $n please\",\"at\":new}";
 
     #[test]

@@ -3,22 +3,22 @@
 //! Fires when the proposed call is the third (warning) or fifth (critical) of its fingerprint whose results are
 //! receipts, side by side: they differ in names or in numbers that the arguments have moved, and in nothing that is
 //! news (docs/semantics.md#receipts). That holds where the arguments hold content, or the results tell of something
-//! that was made just then; others may take from a queue or draw a number, and are slowed first (`Brake`). What lapses
-//! by itself (a lease, a quote) is warned of and no more, and so is what came before another undeclared call or a
-//! declared write of this session. Identical acknowledgements (`ok`, `sent`) of an undeclared tool count back to the
-//! last success of another call, and are slowed before they are refused. A text of several lines that is inserted
-//! again, with counts that rise by the same step, is refused at the fifth. Everything counts over the call tree's run,
-//! since a declared write last changed its named resource. Not for reads, polls, checks and `repeatable` calls.
-//! `repeat_intended` makes a question to a person of the refusal. A first call is told of what was made before by
-//! arguments that differ in spelling or in settings left out, or by the same agent in another call tree within the
-//! deduplication window; where and by whom, and what differs.
+//! that was made just then; others may take from a queue or draw a number, and are slowed first (`Brake`). A result
+//! that lapses by itself (a lease, a quote) only warns, and so does one before another undeclared call or a declared
+//! write of this session. Identical acknowledgments (`ok`, `sent`) of an undeclared tool count back to the last success
+//! of another call, and are slowed before they are refused. A multi-line text that is inserted again, with counts that
+//! rise by the same step, is refused at the fifth. Everything counts over the call tree's run, since a declared write
+//! last changed its named resource. Not for reads, polls, checks and `repeatable` calls. `repeat_intended` turns the
+//! refusal into an approval request. A first call is told of earlier creations by arguments that differ in spelling or
+//! in omitted settings, or by the same agent in another call tree within the deduplication window; where and by whom,
+//! and the difference.
 //!
 //! Why: an agent that does not see that it is done creates the same thing again, and each answer looks new. In 34,000
 //! recorded calls three such successes occur in 10 sessions, nearly all of them one edit applied again and again.
 //!
-//! Known problems: results cannot tell an id of the answer from an id of a thing made: a read whose answer has an id of
-//! its own is refused where its arguments hold content; declare it. What is named by words alone is news each time. A
-//! call beyond the last 64 of its session is forgotten.
+//! Known problems: results cannot tell an id of the answer from an id of a created thing: a read whose answer has an id
+//! of its own is refused where its arguments hold content; declare it. A creation named by words alone is news each
+//! time. A call beyond the last 64 of its session is forgotten.
 
 mod made_before;
 
@@ -47,15 +47,15 @@ pub const RULE: Rule = Rule::detector("same_success", LEVELS, check, silent)
     .reach(Reach::Calls(CALLS_MAX as u32))
     .per_tool();
 const LEVELS: Levels = Levels::new(3, 5, 10);
-/// From which count on a repetition waits, and by which levels it is told and refused. The levels of the policy are
-/// those of arguments with content.
+/// Thresholds: the count from which a repetition waits, and the levels. The policy's levels are those of arguments with
+/// content.
 struct Brake {
     levels: Levels,
     waits_from: Option<u32>,
 }
 
 impl Brake {
-    /// For receipts: `is_sure` where they tell that something was made just then.
+    /// For receipts; `is_sure` where they contain a recent creation time.
     fn of_receipts(levels: &Levels, cx: &Context<'_>, is_sure: bool) -> Self {
         // Levels that an owner sets hold for whatever arguments.
         match cx.content() {
@@ -66,12 +66,12 @@ impl Brake {
         }
     }
 
-    /// For identical acknowledgements, which are a sign of less.
+    /// For identical acknowledgments, which are weaker evidence.
     fn of_acknowledgements(levels: &Levels, cx: &Context<'_>) -> Self {
         if cx.has_content() { Self::weak(levels, 3, 5, 10) } else { Self::weak(levels, 10, 20, 30) }
     }
 
-    /// A policy that switches the levels off means these too.
+    /// Disabled if the policy disables the levels.
     fn weak(levels: &Levels, warning: u32, wait: u32, critical: u32) -> Self {
         let is_on = levels.critical.is_some();
         let set = |count| is_on.then_some(count);
@@ -79,8 +79,8 @@ impl Brake {
         Self { levels: weak, waits_from: set(wait) }
     }
 
-    /// The finding as a wait, where the count is past warnings and below refusals: until a time after the last success
-    /// that doubles with each further one. What is due passes.
+    /// The finding as WAIT, for a count between warning and refusal: until a time after the last success that doubles
+    /// with each further one. A later call passes.
     fn slowed(&self, cx: &Context<'_>, count: u32, newest: &Call) -> Option<Finding> {
         let beyond = count.checked_sub(self.waits_from?)?;
         if self.levels.critical.is_some_and(|critical| count >= critical) {
@@ -124,8 +124,8 @@ fn silent(levels: &Levels, asked: &Asked<'_>) -> String {
     }
 }
 
-/// The successes of this call in the call tree's run, newest first, up to a change of its resource; and how many of
-/// them came after another undeclared call or a declared write of this session.
+/// The successes of this call in the call tree's run, newest first, up to a change of its resource; and the number of
+/// those after another undeclared call or a declared write of this session.
 fn successes<'a>(cx: &Context<'a>) -> (Vec<(&'a Call, &'a Marks)>, usize) {
     let (mut found, mut undisturbed) = (Vec::new(), None);
     for call in cx.tree_run_calls() {
@@ -151,13 +151,13 @@ fn successes<'a>(cx: &Context<'a>) -> (Vec<(&'a Call, &'a Marks)>, usize) {
     (found, undisturbed)
 }
 
-/// The newest successes whose results are receipts side by side.
+/// The newest successes whose results are receipts.
 struct Receipts<'a> {
     /// Newest first.
     calls: Vec<&'a Call>,
-    /// How many of them may refuse.
+    /// Number of those that can refuse.
     full: u32,
-    /// Each tells that something was made just then.
+    /// Each contains a recent creation time.
     are_sure: bool,
     lapse: bool,
 }
@@ -194,7 +194,7 @@ fn made_again(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
     let Receipts { calls, full, are_sure, lapse } = receipts(cx)?;
     let successes = calls.len() as u32;
     let (full, all, tool) = (full + 1, successes + 1, cx.tool());
-    // Who asks for nothing in particular draws a number or takes a picture.
+    // Without arguments, a call may draw a number or take a picture.
     let is_sure = are_sure && cx.proposal.shape.has_fields();
     let brake = Brake::of_receipts(levels, cx, is_sure);
     if let Some(slowed) = brake.slowed(cx, full, calls[0]).filter(|_| !lapse) {
@@ -231,7 +231,7 @@ fn made_again(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
     Some(handing_back(finding, cx, calls.into_iter()))
 }
 
-/// A text of several lines that is inserted again: nothing differs but numbers that rise by the same step each time.
+/// A repeated insertion of a multi-line text: only numbers differ, and rise by the same step.
 fn inserted_again(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
     if cx.proposal.effect.in_steps || !content::has_lines(&cx.proposal.request.arguments) {
         return None;

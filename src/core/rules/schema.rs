@@ -28,22 +28,22 @@ use super::{
 /// The rule.
 pub const RULE: Rule = Rule::of::<Params>("schema");
 
-/// A condition that arguments must meet.
+/// A condition on arguments.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Check {
-    /// What must hold.
+    /// Condition.
     pub condition: Condition,
-    /// The field that is named when it does not.
+    /// The field to name in the violation.
     pub field: String,
-    /// What is said then; none says the condition.
+    /// Message of the violation; default: the condition.
     pub message: Option<String>,
-    /// Who can mend it.
+    /// Party that can fix it.
     pub on_violation: OnViolation,
-    /// What the user should be asked or told.
+    /// Text for the user.
     pub user_facing_hint: Option<String>,
 }
 
-/// The conditions of each tool.
+/// Conditions by tool.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Params {
     /// By tool.

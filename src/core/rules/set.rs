@@ -1,4 +1,4 @@
-//! The rules of one policy: each with its parameters, whether it holds, and the owner's words for it.
+//! Rule set of one policy: each rule with its parameters, mode and message.
 
 use std::{any::Any, collections::BTreeMap, sync::Arc};
 
@@ -22,7 +22,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// As a policy names it.
+    /// The name in the policy.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -33,10 +33,10 @@ impl Mode {
     }
 }
 
-/// Calls that loop detectors look back over, unless the policy says otherwise.
+/// Default window of loop detectors, in calls.
 pub const WINDOW_DEFAULT: usize = 30;
 
-/// What a text of the owner may have filled in.
+/// Placeholders of a policy's message.
 pub const PLACEHOLDERS: [&str; 5] = ["{message}", "{tool}", "{reason}", "{count}", "{next_action}"];
 
 /// A rule in a policy.
@@ -44,12 +44,12 @@ pub const PLACEHOLDERS: [&str; 5] = ["{message}", "{tool}", "{reason}", "{count}
 pub struct Slot {
     /// The rule.
     pub rule: Rule,
-    /// What becomes of its findings.
+    /// Enforcement mode of its findings.
     pub mode: Mode,
-    /// The owner's own words for the model: a text in which [`PLACEHOLDERS`] are filled in.
+    /// The policy's message for the model, with [`PLACEHOLDERS`].
     pub message: Option<String>,
     params: Arc<dyn Judge>,
-    /// Parameters of one tool that differ from those of all.
+    /// Parameters that differ for one tool.
     by_tool: BTreeMap<String, Arc<dyn Judge>>,
 }
 
@@ -65,7 +65,7 @@ impl Slot {
         &**own.unwrap_or(&self.params)
     }
 
-    /// The parameters, to be read anew; none while somebody shares them.
+    /// The mutable parameters; none while shared.
     pub fn params_mut(&mut self) -> Option<&mut dyn Judge> {
         Arc::get_mut(&mut self.params)
     }
@@ -76,7 +76,7 @@ impl Slot {
         self.params.levels()
     }
 
-    /// Why it had nothing to say about a stored call, in a line.
+    /// Explanation of having no finding on a stored call, in one line.
     #[must_use]
     pub fn silent(&self, asked: &Asked<'_>) -> String {
         if asked.spec.terminal {
@@ -85,7 +85,7 @@ impl Slot {
         self.params(asked.tool).silent(asked)
     }
 
-    /// What it has to say about the call. A way out is never blocked.
+    /// The finding about the call. Terminal tools are never refused.
     #[must_use]
     pub fn check(&self, cx: &Context<'_>) -> Option<Finding> {
         let is_asked = self.mode != Mode::Off && !cx.proposal.spec.terminal;
@@ -93,7 +93,7 @@ impl Slot {
         Some(self.worded(finding, cx))
     }
 
-    /// The finding's text, in the owner's words where there are any.
+    /// The finding with the policy's message, if there is one.
     fn worded(&self, finding: Finding, cx: &Context<'_>) -> Finding {
         let Some(template) = &self.message else { return finding };
         let count = finding.count.map(|count| count.to_string()).unwrap_or_default();
@@ -108,9 +108,9 @@ impl Slot {
 /// The rules of one policy, in the order in which ties are settled.
 #[derive(Debug, Clone)]
 pub struct RuleSet {
-    /// Calls that loop detectors look back over.
+    /// Window of loop detectors, in calls.
     pub window: usize,
-    /// After so long without a call, in milliseconds, a session without runs is no longer held to what a loop broke.
+    /// Idle time, in milliseconds, after which breaks in a session without runs end.
     pub run_idle_ms: u64,
     slots: Vec<Slot>,
 }
@@ -128,12 +128,12 @@ impl RuleSet {
         Self { window: WINDOW_DEFAULT, run_idle_ms: IDLE_MS, slots: rules.iter().copied().map(Slot::new).collect() }
     }
 
-    /// Every rule, in order.
+    /// Iterates over all rules.
     pub fn iter(&self) -> impl Iterator<Item = &Slot> {
         self.slots.iter()
     }
 
-    /// Every rule, in order, to be changed.
+    /// Iterates mutably over all rules.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Slot> {
         self.slots.iter_mut()
     }
@@ -144,12 +144,12 @@ impl RuleSet {
         self.slots.iter().find(|slot| slot.rule.id == id)
     }
 
-    /// The rule of that name, to be changed.
+    /// The mutable rule of that name.
     pub fn find_mut(&mut self, id: &str) -> Option<&mut Slot> {
         self.slots.iter_mut().find(|slot| slot.rule.id == id)
     }
 
-    /// The mode of a rule; one that is not here does not run.
+    /// The mode of a rule; `Off` for one outside the set.
     #[must_use]
     pub fn mode(&self, id: &str) -> Mode {
         self.find(id).map_or(Mode::Off, |slot| slot.mode)
@@ -160,14 +160,14 @@ impl RuleSet {
         self.find_mut(id).into_iter().for_each(|slot| slot.mode = mode);
     }
 
-    /// Only these rules run.
+    /// Turns off all other rules.
     pub fn only(&mut self, ids: &[&str]) {
         for slot in &mut self.slots {
             slot.mode = if ids.contains(&slot.rule.id) { Mode::Enforce } else { Mode::Off };
         }
     }
 
-    /// Sets the levels of a detector, for all tools or one; false when there is no such detector.
+    /// Sets the levels of a detector, for all tools or one; false without such a detector.
     pub fn set_levels(&mut self, id: &str, tool: Option<&str>, levels: Levels) -> bool {
         let Some(slot) = self.find_mut(id) else { return false };
         let Some(params) = slot.params.with_levels(levels) else { return false };
@@ -178,20 +178,20 @@ impl RuleSet {
         true
     }
 
-    /// The parameters of that type, for those who must know more of a rule than what it says.
+    /// The parameters of that type, for code that depends on a specific rule.
     ///
     /// # Panics
-    /// When no rule of this set has them: only for those of [`RULES`].
+    /// Without a rule with such parameters: only for those of [`RULES`].
     #[must_use]
     pub fn get<P: Judge>(&self) -> &P {
         let mut params = self.slots.iter().map(|slot| &*slot.params as &dyn Any);
         params.find_map(<dyn Any>::downcast_ref).expect("parameters of a rule of this set")
     }
 
-    /// The same, to be changed.
+    /// [`Self::get`], mutable.
     ///
     /// # Panics
-    /// When no rule of this set has them: only for those of [`RULES`].
+    /// Without a rule with such parameters: only for those of [`RULES`].
     pub fn get_mut<P: Judge + Clone>(&mut self) -> &mut P {
         let is_it = |slot: &&mut Slot| (&*slot.params as &dyn Any).is::<P>();
         let slot = self.slots.iter_mut().find(is_it).expect("parameters of a rule of this set");
@@ -203,7 +203,7 @@ impl RuleSet {
         params.downcast_mut().expect("looked for")
     }
 
-    /// What every rule has to say about the call, in the rules' order.
+    /// The findings of all rules about the call, in order.
     #[must_use]
     pub fn check(&self, cx: &Context<'_>) -> Vec<Finding> {
         self.slots.iter().filter_map(|slot| slot.check(cx)).collect()

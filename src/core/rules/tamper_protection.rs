@@ -20,10 +20,10 @@ use crate::domain::{
 
 use super::{Asked, Context, Judge, Rule, asked::NOTHING, context::ASKED_FOR};
 
-/// The rule. It has no keys: the preset turns it on, its mode stands where those of all do.
+/// The rule. It has no keys: the preset enables it, its mode is under `rules`.
 pub const RULE: Rule = Rule::of::<Params>("tamper_protection").section("rules");
 
-/// Parts of paths, in lower case, with what they are.
+/// Path fragments in lowercase, with descriptions.
 const GUARDED: [(&str, &str); 18] = [
     (".claude/settings", HOST),
     (".claude.json", HOST),
@@ -47,20 +47,20 @@ const GUARDED: [(&str, &str); 18] = [
 const HOST: &str = "change the settings of the agent's host";
 const OWN: &str = "change callgate's own files";
 const GIT: &str = "change git's hooks or configuration";
-/// Commands before a command.
+/// Commands that run another command.
 const BEFORE: [&str; 9] = ["sudo", "doas", "env", "exec", "nohup", "time", "command", "then", "do"];
-/// Flags of shells before a line.
+/// Shell flags before a line.
 const LINES: [&str; 4] = ["-c", "-lc", "-ic", "-ec"];
-/// What git does with files as they are.
+/// Git subcommands that store files unchanged.
 const STORES: [&str; 4] = ["add", "commit", "push", "tag"];
-/// Flags before a text that only says something.
+/// Flags before a text without effect.
 const TEXTS: [&str; 6] = ["-m", "-am", "--message", "-b", "--body", "--title"];
 
-/// Whether it looks at all, and where lines of a shell are.
+/// Activation, and the arguments that are shell lines.
 #[derive(Debug, Clone, Default)]
 pub struct Params {
     pub(crate) is_on: bool,
-    /// By tool: the argument that is a line of a shell.
+    /// The shell line's argument, by tool.
     pub(crate) lines: BTreeMap<String, String>,
 }
 
@@ -81,7 +81,7 @@ impl Judge for Params {
 }
 
 impl Params {
-    /// What the call would do to what guards the agent; none where it does nothing to that.
+    /// The protected thing that the call would change; none if it changes none.
     fn touched(&self, cx: &Context<'_>) -> Option<&'static str> {
         let effect = &cx.proposal.effect;
         if effect.kind.is_look() {
@@ -102,7 +102,7 @@ fn guarded(path: &str) -> Option<&'static str> {
     GUARDED.iter().find(|(part, _)| holds(part)).map(|(_, what)| *what)
 }
 
-/// What a line of a shell touches, by its words: once through, whatever the line is.
+/// The protected thing that a shell line changes, in one pass over its words.
 fn in_line(line: &str) -> Option<&'static str> {
     let mut words = Words { rest: line };
     let (mut is_first, mut before) = (true, "");
@@ -135,7 +135,7 @@ fn in_line(line: &str) -> Option<&'static str> {
     None
 }
 
-/// True for `git config` that sets something other than `user.*`; takes the words that it looks at.
+/// True for `git config` with a setting other than `user.*`; consumes the words it reads.
 fn sets_configuration(words: &mut Words<'_>) -> bool {
     if words.next_if(|word| word == "config").is_none() {
         return false;
@@ -153,7 +153,7 @@ fn sets_configuration(words: &mut Words<'_>) -> bool {
     (edits || names.len() > 1) && !names.first().is_some_and(|name| name.starts_with("user."))
 }
 
-/// The words of a line, without quotes; an empty one between two commands.
+/// Words of a line without quotes; an empty one separates commands.
 #[derive(Clone)]
 struct Words<'a> {
     rest: &'a str,
@@ -167,7 +167,7 @@ impl<'a> Words<'a> {
         Some(word)
     }
 
-    /// Goes on behind a text in quotes, or behind a word.
+    /// Skips a quoted text or a word.
     fn skip_text(&mut self) {
         let rest = self.rest.trim_start_matches([' ', '\t']);
         let Some(quote) = rest.chars().next().filter(|char| is_quote(*char)) else {

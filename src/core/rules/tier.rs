@@ -70,7 +70,7 @@ fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
     }
     let tier = params.tier(cx.tool());
     let found = match (tier, risk) {
-        // What a condition raised to HIGH is not let through by a milder tier.
+        // A risk raised to HIGH by a condition is not lowered by a milder tier.
         (Some(tier), risk) => by_tier(params, tier, cx).or_else(|| {
             let raised = risk == Some(Risk::High) && cx.proposal.spec.risk != Some(Risk::High);
             raised.then(|| hitl(params, cx, "These arguments make it a high risk"))

@@ -26,9 +26,9 @@ use super::{Asked, Context, Judge, Part, Problem, Reach, Rule, asked::NOTHING, l
 
 /// The rule.
 pub const RULE: Rule = Rule::of::<Params>("unknown_tool").reach(Reach::WindowAndProposed);
-/// The key that says what becomes of such tools.
+/// Policy key for the handling of unknown tools.
 const KEY: &str = "unknown_tools";
-/// Edits by which a name may be off and still be meant.
+/// Maximum edit distance of a misspelled name.
 const EDITS_MAX: usize = 3;
 
 /// What becomes of a tool that nobody declared.
@@ -43,16 +43,16 @@ pub enum Unknown {
     Deny,
 }
 
-/// Which tools are known, and what becomes of the others.
+/// Known tools, and the handling of others.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Params {
-    /// What becomes of the others; none is what the policy says of unknown tools by declaring any.
+    /// Handling of other tools; none for the default, which depends on whether any tool is declared.
     pub unknown: Option<Unknown>,
-    /// Names of declared tools, in order.
+    /// Names of declared tools, sorted.
     pub tools: Vec<String>,
-    /// Patterns of tools that tiers and phases name.
+    /// Patterns of tools in tiers and phases.
     pub patterns: Vec<Pattern>,
-    /// When it is a loop.
+    /// Loop levels.
     pub levels: Levels,
 }
 
@@ -98,14 +98,14 @@ impl Judge for Params {
 }
 
 impl Params {
-    /// What becomes of a tool that nobody declared.
+    /// Handling of an undeclared tool.
     #[must_use]
     pub fn unknown(&self) -> Unknown {
         self.unknown.unwrap_or(Unknown::Allow)
     }
 
-    /// True when a tier or a phase names the tool. A pattern for many names does not: what it takes in may be a slip
-    /// in the name of a tool that is declared.
+    /// True when a tier or a phase names the tool. A wide pattern does not count, because it may match a misspelled
+    /// name.
     fn is_named(&self, tool: &str) -> bool {
         let mut naming = self.patterns.iter().filter(|pattern| pattern.matches(tool)).peekable();
         naming.peek().is_some()
@@ -143,12 +143,12 @@ fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
     })
 }
 
-/// True when one name is the other's plural: two tools, and no slip.
+/// True when one name is the plural of the other: two tools, no misspelling.
 fn is_plural(a: &str, b: &str) -> bool {
     a.strip_suffix('s') == Some(b) || b.strip_suffix('s') == Some(a)
 }
 
-/// The known tool whose name is nearest.
+/// The most similar known tool.
 fn meant<'a>(params: &'a Params, tool: &str) -> Option<&'a str> {
     let near = params.tools.iter().map(|known| (damerau_levenshtein(known, tool), known.as_str()));
     let near = near.filter(|(edits, known)| *edits <= EDITS_MAX.min(known.len() / 3));

@@ -1,4 +1,4 @@
-//! What one command does.
+//! Effect of one command.
 
 use super::{
     DEPTH_MAX, Kind,
@@ -9,11 +9,11 @@ use super::{
     word::Word,
 };
 
-/// Folders whose programs are what their names say.
+/// Folders with standard programs.
 const FOLDERS: [&str; 7] =
     ["/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin", "/opt/homebrew/bin", "/usr/local/sbin"];
 
-/// What a command does; none where it is not known.
+/// The effect of a command; none if unknown.
 pub(super) fn read(reader: &mut Reader<'_>, words: &[Word]) -> Option<Found> {
     // Nothing but redirections and assignments.
     let Some((name, arguments)) = words.split_first() else { return Some(Found::of(Kind::Read)) };
@@ -85,7 +85,7 @@ fn plain(reader: &Reader<'_>, row: &Row, fit: &Fit<'_>) -> Found {
     found
 }
 
-/// A command in a command.
+/// A command inside a command.
 fn follow(reader: &mut Reader<'_>, then: Then, row: &Row, fit: &Fit<'_>) -> Option<Found> {
     reader.depth += 1;
     let found = match then {

@@ -1,8 +1,8 @@
-//! The paths that a line touches.
+//! Paths of a shell line.
 
 use super::Kind;
 
-/// What one part of a line does.
+/// Effect of one part of a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Found {
     pub(super) kind: Kind,
@@ -10,7 +10,7 @@ pub(super) struct Found {
     pub(super) writes: Touched,
 }
 
-/// Paths, or one that is not known.
+/// Paths, or an unknown one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Touched {
     These(Vec<String>),
@@ -33,7 +33,7 @@ impl Touched {
         }
     }
 
-    /// The path that all of them are, or are below.
+    /// The common ancestor of all paths.
     fn common(&self) -> Option<String> {
         let Self::These(paths) = self else { return None };
         let (first, rest) = paths.split_first()?;
@@ -59,14 +59,14 @@ impl Found {
         Self { writes: Touched::path(path), ..Self::of(Kind::Write) }
     }
 
-    /// Both are done.
+    /// Combines both effects.
     pub(super) fn and(&mut self, other: Self) {
         self.kind = self.kind.max(other.kind);
         self.reads.and(other.reads);
         self.writes.and(other.writes);
     }
 
-    /// The path that it is about.
+    /// The affected path.
     pub(super) fn path(&self) -> Option<String> {
         match self.kind {
             Kind::Read | Kind::Poll => self.reads.common(),
@@ -76,7 +76,7 @@ impl Found {
     }
 }
 
-/// A path as it is from the root, by its text alone: symbolic links are not followed.
+/// The absolute path, by its text: symbolic links are not followed.
 pub(super) fn resolved(path: &str, cwd: Option<&str>) -> Option<String> {
     let whole = if path.starts_with('/') { path.to_owned() } else { format!("{}/{path}", cwd?) };
     let mut parts: Vec<&str> = Vec::new();

@@ -1,4 +1,4 @@
-//! Scripts inside of commands: sed, awk, and the expression of find.
+//! Embedded scripts: sed, awk, and the expression of find.
 
 use super::{
     Kind, call,
@@ -7,10 +7,10 @@ use super::{
     word::Word,
 };
 
-/// A script of sed that prints, and then its files; none for one that may write or run something.
+/// The files after a printing sed script; none for one that may write or run something.
 ///
-/// Known are addresses, `p`, `d`, `q`, `=`, `n`, and `s` with the flags g, i, I, p and a number. `w`, `e`, `r` and
-/// everything else is not.
+/// Known are addresses, `p`, `d`, `q`, `=`, `n`, and `s` with the flags g, i, I, p and a number; not `w`, `e`, `r` and
+/// others.
 pub(super) fn sed(words: &[Word]) -> Option<&[Word]> {
     let (script, files) = words.split_first()?;
     let script = script.plain()?;
@@ -21,7 +21,7 @@ pub(super) fn sed(words: &[Word]) -> Option<&[Word]> {
     script.split(['\n', ';']).all(|command| is_harmless(command.trim())).then_some(files)
 }
 
-/// A word that is no flag, whatever becomes of it.
+/// A word that cannot be a flag.
 fn is_operand(word: &Word) -> bool {
     match word {
         Word::Plain(text) | Word::Begins(text) => !text.starts_with('-') || text == "-",
@@ -54,8 +54,7 @@ fn is_harmless(command: &str) -> bool {
     }
 }
 
-/// The text before `by` that is not escaped, and what is behind it. A bracket may hold one that ends nothing: then it
-/// is not known.
+/// The text before the first unescaped `by`, and the rest. None after a bracket, which may quote one.
 fn cut(text: &str, by: char) -> Option<(&str, &str)> {
     let mut escaped = false;
     let mut bracket_end = 0;
@@ -77,8 +76,8 @@ fn cut(text: &str, by: char) -> Option<(&str, &str)> {
     None
 }
 
-/// A script of awk that prints, and then its files: it has no pipe, no output to a file, no call of the system. Text in
-/// quotes is not told from code, and so a script with such a text is not known.
+/// The files after a printing awk script: without a pipe, an output file or a system call. Quoted text is not
+/// distinguished from code, so a script with such a text is unknown.
 pub(super) fn awk(words: &[Word]) -> Option<&[Word]> {
     let (script, files) = words.split_first()?;
     let script = script.plain()?;
@@ -96,7 +95,7 @@ const FIND_WORDS: &str = "\
     -true -false -nouser -nogroup -daystart -noleaf -ignore_readdir_race -noignore_readdir_race -a -and -o \
     -or -not ! ( ) ,";
 
-/// The expression of find: tests, and commands for what it finds.
+/// The expression of find: tests, and commands for its matches.
 pub(super) fn find(reader: &mut Reader<'_>, words: &[Word]) -> Option<Found> {
     let mut found = Found::of(Kind::Read);
     let begins = words.iter().position(|word| !is_start(word)).unwrap_or(words.len());
@@ -143,7 +142,7 @@ fn is_start(word: &Word) -> bool {
     }
 }
 
-/// A word into which something is put: where it has `{}` nobody knows what it will be.
+/// A word after substitution: with `{}` it is opaque.
 pub(super) fn filled(word: &Word) -> Word {
     if word.plain().is_some_and(|text| text.contains("{}")) { Word::Opaque } else { word.clone() }
 }

@@ -1,4 +1,4 @@
-//! Walks a line as tree-sitter has it. Every kind of node that is not named here makes the line unknown.
+//! Walker of a line's syntax tree (tree-sitter). Any node kind that is not handled here makes the line unknown.
 
 use std::ops::ControlFlow;
 
@@ -12,7 +12,7 @@ use super::{
     word::{self, Word},
 };
 
-/// Reads a line; none where some part of it cannot be read. `depth` is that of the line that it stands in.
+/// Analyzes a line; none if some part is unknown. `depth` is its nesting.
 pub(super) fn read(line: &str, cwd: Option<&str>, depth: usize) -> Option<Found> {
     let is_odd =
         |char: char| char.is_control() && !matches!(char, '\n' | '\t') || char.is_whitespace() && !char.is_ascii();
@@ -35,8 +35,8 @@ pub(super) fn read(line: &str, cwd: Option<&str>, depth: usize) -> Option<Found>
     Some(reader.found)
 }
 
-/// The tree of a line; none for one that is seen to have an error, which is not read: mending it is what takes the
-/// parser long. Its steps are counted and not timed, so that a replay reads a line as the server did.
+/// The syntax tree; none for a line with a detected error, because error recovery is slow. The limit counts steps, not
+/// time, so that a replay is deterministic.
 fn parsed(parser: &mut Parser, line: &str) -> Option<Tree> {
     let mut progress = 0;
     let mut go_on = |state: &ParseState| {
@@ -56,10 +56,10 @@ fn parsed(parser: &mut Parser, line: &str) -> Option<Tree> {
     tree.filter(|_| reads <= reads_max)
 }
 
-/// What is known so far.
+/// State of the walk.
 pub(super) struct Reader<'a> {
     line: &'a str,
-    /// The folder that the next command runs in.
+    /// The folder of the next command.
     pub(super) cwd: Option<String>,
     pub(super) depth: usize,
     found: Found,
@@ -70,13 +70,13 @@ impl Reader<'_> {
         &self.line[node.byte_range()]
     }
 
-    /// Between the parts of a line there is nothing but blanks: nothing was skipped, and the shell parts words where
-    /// the tree does.
+    /// True when only blanks separate the parts of a line: nothing was skipped, and the shell splits words as the tree
+    /// does.
     fn gapless(&self, root: Node<'_>) -> Option<()> {
         let mut open = vec![root];
         while let Some(node) = open.pop() {
             if matches!(node.kind(), "string" | "heredoc_body" | "comment") || node.child_count() == 0 {
-                // What is put into them is looked at when it is walked to.
+                // Substitutions are checked when the walk reaches them.
                 open.extend(children(node).filter(|child| child.kind() == "command_substitution"));
                 continue;
             }
@@ -139,7 +139,7 @@ impl Reader<'_> {
         children(node).filter(Node::is_named).try_for_each(|child| self.statement(child))
     }
 
-    /// A part that changes nothing of this shell.
+    /// A part without effect on the current shell.
     fn apart(&mut self, node: Node<'_>) -> Option<()> {
         if !node.is_named() {
             return Some(());
@@ -150,7 +150,7 @@ impl Reader<'_> {
         Some(())
     }
 
-    /// What runs only if what comes before it fails may leave the folder as it was.
+    /// The right side of `||` may not run, and may leave the folder unchanged.
     fn list(&mut self, node: Node<'_>) -> Option<()> {
         let before = self.cwd.clone();
         self.each(node)?;
@@ -160,7 +160,7 @@ impl Reader<'_> {
         Some(())
     }
 
-    /// What may run or not.
+    /// A part that may not run.
     fn perhaps(&mut self, node: Node<'_>) -> Option<()> {
         let before = self.cwd.clone();
         self.each(node)?;
@@ -251,7 +251,7 @@ impl Reader<'_> {
         Some(())
     }
 
-    /// What is put into the text runs, and so does what follows it in its first line.
+    /// Substitutions in a heredoc run, and so does the rest of its first line.
     fn heredoc(&mut self, node: Node<'_>) -> Option<()> {
         for child in children(node).filter(Node::is_named) {
             match child.kind() {
@@ -265,7 +265,7 @@ impl Reader<'_> {
         Some(())
     }
 
-    /// What runs when a word is expanded.
+    /// Commands that run during the expansion of a word.
     fn expansions(&mut self, node: Node<'_>) -> Option<()> {
         self.depth += 1;
         if self.depth > DEPTH_MAX {
@@ -298,7 +298,7 @@ impl Reader<'_> {
         Some(())
     }
 
-    /// `${name}` and those of its forms that only take a text: others count, run or follow what the variable holds.
+    /// `${name}` and its text forms: others evaluate, run or dereference the variable's value.
     fn expansion(&mut self, node: Node<'_>) -> Option<()> {
         let text = self.text(node).strip_prefix("${")?.strip_suffix('}')?;
         let text = text.strip_prefix('#').unwrap_or(text);
@@ -325,7 +325,7 @@ impl Reader<'_> {
         }
     }
 
-    /// True for a variable that no program asks for.
+    /// Rejects variables that programs read.
     fn may_set(&self, name: Node<'_>) -> Option<()> {
         TABLE.may_set(self.text(name)).then_some(())
     }
@@ -342,7 +342,7 @@ impl Reader<'_> {
         Some(())
     }
 
-    /// `[ … ]` and `[[ … ]]`: comparing numbers counts what a variable holds, and `-v` what a text says.
+    /// `[ … ]` and `[[ … ]]`: numeric comparisons evaluate a variable's value, and `-v` a text.
     fn test(&mut self, node: Node<'_>) -> Option<()> {
         let mut open = vec![node];
         let is_double = self.text(node).starts_with("[[");
@@ -367,12 +367,12 @@ impl Reader<'_> {
     }
 }
 
-/// By a cursor: a child by its number is searched for from the first one on.
+/// Uses a cursor, because access by index is linear.
 fn children(node: Node<'_>) -> impl Iterator<Item = Node<'_>> {
     with_fields(node).into_iter().map(|(child, _)| child)
 }
 
-/// The children with the fields that they are in.
+/// The children with their field names.
 fn with_fields(node: Node<'_>) -> Vec<(Node<'_>, Option<&'static str>)> {
     let mut cursor = node.walk();
     let mut found = Vec::with_capacity(node.child_count());

@@ -1,4 +1,4 @@
-//! The table of commands.
+//! Table of known commands.
 
 use std::{borrow::Cow, collections::BTreeMap, sync::LazyLock};
 
@@ -6,51 +6,51 @@ use serde::Deserialize;
 
 use super::{Kind, word::Word};
 
-/// What is known of commands.
+/// Known commands.
 pub(super) static TABLE: LazyLock<Table> = LazyLock::new(|| Table::read(include_str!("commands.yaml")));
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
-    /// Upper-case variables that no program looks at, or that change nothing but the look of what is printed.
+    /// Uppercase variables that programs ignore, or that change only the output's format.
     variables: String,
-    /// Lower-case ones that a shell or a program looks at; `*` at an end stands for any text.
+    /// Lowercase variables that shells or programs read; `*` at an end matches any text.
     special_variables: String,
     commands: Vec<Row>,
 }
 
-/// A command with some of its flags, and what it does with them. Of several rows the first that fits counts.
+/// A command with some of its flags, and their effect. The first matching row applies.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Row {
     /// Its names.
     command: String,
-    /// Its first words: alternatives, of which each may be several words with `/` between.
+    /// Subcommands: alternatives, each of one or more words joined by `/`.
     #[serde(default)]
     sub: String,
-    /// Flags before the first words, which count for all of them.
+    /// Flags before the subcommand, common to all of them.
     #[serde(default)]
     before: String,
     pub(super) does: Does,
-    /// Its flags, `any` for all of them; `-#` is a number.
+    /// Flags, `any` for all; `-#` is a number.
     #[serde(default)]
     flags: String,
     /// Flags with a value.
     #[serde(default)]
     values: String,
-    /// Flags of which one at least is there.
+    /// Flags of which at least one is present.
     #[serde(default)]
     with: String,
-    /// Flags whose value is a path that is written; one at least is there.
+    /// Flags whose value is a written path; at least one is present.
     #[serde(default)]
     writes: String,
-    /// Flags whose value has to be this one.
+    /// Flags with a required value.
     #[serde(default)]
     fixed: BTreeMap<String, String>,
-    /// Texts that no word holds.
+    /// Texts that no word contains.
     #[serde(default)]
     never: String,
-    /// Texts with one of which each operand begins; empty: with any.
+    /// Prefixes, one of which each operand has; empty: any.
     #[serde(default)]
     begins: String,
     #[serde(default)]
@@ -59,22 +59,22 @@ pub(super) struct Row {
     least: usize,
     #[serde(default = "unbounded")]
     most: usize,
-    /// Without operands it is about the folder that it runs in.
+    /// Without operands, the current folder is affected.
     #[serde(default)]
     pub(super) here: bool,
-    /// What the words after so many operands are.
+    /// Role of the words after the operands.
     #[serde(default)]
     pub(super) then: Option<Then>,
     #[serde(default)]
     pub(super) after: usize,
-    /// Lines that are what the row says, by it.
+    /// Example lines with this row's effect.
     #[cfg_attr(not(test), expect(dead_code, reason = "a test of each row"))]
     pub(super) such: Vec<String>,
-    /// Lines that are not, by no row.
+    /// Example lines that no row matches.
     #[serde(default)]
     #[cfg_attr(not(test), expect(dead_code, reason = "a test of each row"))]
     pub(super) unknown: Vec<String>,
-    /// Lines that resemble those of a poll and are none.
+    /// Example lines that resemble polls and are none.
     #[serde(default)]
     #[cfg_attr(not(test), expect(dead_code, reason = "a test of each row"))]
     pub(super) unlike: Vec<String>,
@@ -104,40 +104,40 @@ impl From<Does> for Kind {
     }
 }
 
-/// What operands are.
+/// Role of operands.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Operands {
-    /// There are none.
+    /// None.
     #[default]
     None,
     /// No paths.
     Text,
-    /// Texts that begin with a plus.
+    /// Texts with a leading plus.
     Format,
-    /// Paths that are read.
+    /// Read paths.
     Read,
-    /// One that is no path, then paths that are read.
+    /// A text, then read paths.
     TextRead,
-    /// Paths that are written.
+    /// Written paths.
     Write,
-    /// One that is no path, then paths that are written.
+    /// A text, then written paths.
     TextWrite,
-    /// The last is a path that is written, the others are read.
+    /// Read paths, the last one written.
     ReadWrite,
-    /// Something that is changed, and has no path.
+    /// A changed thing without a path.
     Thing,
 }
 
-/// What follows the operands of a command.
+/// Continuation after the operands of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Then {
     /// Another command.
     Command,
-    /// Another command, which gets words that nobody knows.
+    /// Another command, with further unknown words.
     CommandAndMore,
-    /// A line of a shell.
+    /// A shell line.
     Line,
     /// A script of sed.
     Sed,
@@ -147,7 +147,7 @@ pub(super) enum Then {
     Find,
 }
 
-/// A command's words, taken apart by a row.
+/// A command's words, matched by a row.
 #[derive(Debug, Default)]
 pub(super) struct Fit<'a> {
     pub(super) operands: Vec<&'a Word>,
@@ -191,7 +191,7 @@ impl Table {
         (is_lower && !self.special.iter().any(is)) || self.variables.iter().any(|one| one == name)
     }
 
-    /// The first row that knows these words of a command.
+    /// The first row that matches these words of a command.
     pub(super) fn find<'a>(&self, name: &str, words: &'a [Word]) -> Option<(&Row, Fit<'a>)> {
         let rows = self.by_command.get(name)?.iter().map(|at| &self.rows[*at]);
         rows.filter_map(|row| Some((row, row.fits(words)?))).next()
@@ -273,8 +273,7 @@ impl Row {
         fits.then_some(fit)
     }
 
-    /// A value that is a word of its own is no flag: one that a program does not take for a value after all is none
-    /// that changes what it does.
+    /// True for a separate value, not a flag: if the program takes it as an operand, it has no effect.
     fn is_value(&self, word: &Word) -> bool {
         match word {
             Word::Plain(text) | Word::Begins(text) => !text.starts_with('-') || self.flags == "any",
@@ -314,7 +313,7 @@ impl Row {
         })
     }
 
-    /// What a flag is; none for one that is not known.
+    /// The meaning of a flag; none if unknown.
     fn flag(&self, text: &str) -> Option<Flag<'_>> {
         let kind = |name: &str| self.kind_of(name);
         if let Some(kind) = kind(text) {

@@ -1,4 +1,4 @@
-//! Lines, and what they do; the rows of the table, each by its own.
+//! Shell lines with their effects, and the example lines of each table row.
 
 use super::{table::TABLE, *};
 
@@ -163,7 +163,7 @@ fn a_deep_line_is_unknown_and_ends() {
     assert_eq!(told(&format!("echo {}", "a".repeat(LINE_BYTES_MAX))), "unknown -");
 }
 
-/// What a parser tries to mend at each place.
+/// Inputs that trigger error recovery in the parser.
 const HOSTILE: &[&str] = &[
     "<>|&;()",
     "a=(",

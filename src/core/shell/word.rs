@@ -1,20 +1,20 @@
-//! A word of a command, as far as it is known before the shell expands it.
+//! Words of a command, as far as known before expansion.
 
 use tree_sitter::Node;
 
-/// A word, or the words that it becomes.
+/// A word, or its expansion to several.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Word {
     /// Exactly this text.
     Plain(String),
-    /// One word or more, of which each begins with this text, which is not empty.
+    /// One or more words, each with this non-empty prefix.
     Begins(String),
-    /// Anything, or nothing.
+    /// Any words, or none.
     Opaque,
 }
 
 impl Word {
-    /// The text, when all of it is known.
+    /// The text, if known entirely.
     pub(super) fn plain(&self) -> Option<&str> {
         match self {
             Self::Plain(text) => Some(text),
@@ -23,19 +23,19 @@ impl Word {
     }
 }
 
-/// What the shell makes of some more of a word.
+/// Kind of a word's part.
 enum Part {
     Text(char),
-    /// Something that is put in its place, and stays one word.
+    /// A substitution that stays one word.
     Filled,
-    /// Something that is put in its place, and may become several words, or a pattern that becomes names of files.
+    /// A substitution that may become several words, or a pattern of file names.
     Split,
     Glob,
-    /// A brace that opens: with its partner at once it is itself, else several words.
+    /// An opening brace: literal if closed at once, otherwise several words.
     Brace,
 }
 
-/// Reads a word; none for what cannot be read.
+/// Parses a word; none if unsupported.
 pub(super) fn read(node: Node<'_>, source: &str) -> Option<Word> {
     let mut parts = Vec::new();
     parts_of(node, source, &mut parts)?;
@@ -65,7 +65,7 @@ fn parts_of(node: Node<'_>, source: &str, parts: &mut Vec<Part>) -> Option<()> {
     let text = &source[node.byte_range()];
     match node.kind() {
         "word" | "number" => bare(text, parts)?,
-        // What is put between braces: {1..3}.
+        // Brace expansion: {1..3}.
         "brace_expression" => parts.push(Part::Glob),
         "raw_string" => parts.extend(text.strip_prefix('\'')?.strip_suffix('\'')?.chars().map(Part::Text)),
         "string" => quoted(node, source, parts)?,
@@ -114,7 +114,7 @@ fn bare(text: &str, parts: &mut Vec<Part>) -> Option<()> {
     Some(())
 }
 
-/// Text in double quotes, with what is put into it.
+/// Text in double quotes, with substitutions.
 fn quoted(node: Node<'_>, source: &str, parts: &mut Vec<Part>) -> Option<()> {
     let (begin, end) = (node.start_byte() + 1, node.end_byte().checked_sub(1)?);
     if !source[node.byte_range()].starts_with('"') || !source[node.byte_range()].ends_with('"') || end < begin {

@@ -1,31 +1,31 @@
-//! Which arguments name a thing in the world, and which resource a tool touches by them.
+//! Identity arguments, and the resource that a tool's arguments name.
 
 use super::{
     ToolDoc, forms, nodes, types,
     words::{self, Hint},
 };
 
-/// Parts that a proposed resource may have.
+/// Maximum number of parts of a proposed resource.
 const PARTS_MAX: usize = 4;
 
-/// Nouns that are a view of a thing and no thing.
+/// Nouns of a thing's view.
 const ASPECTS: &[&str] = &["detail", "info", "status", "content", "history", "summary"];
 
-/// An argument that names one thing.
+/// An argument that identifies one thing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     /// The argument: `order_id`.
     pub field: String,
-    /// What it names, in the singular: `order`; empty for a bare `id`.
+    /// Noun of the thing, singular: `order`; empty for a bare `id`.
     pub noun: String,
 }
 
 impl Identity {
-    /// What the argument's name says it names: `order_id`, `orderId`, `issue_number`, `id`. Others name nothing.
+    /// The identity by the argument's name: `order_id`, `orderId`, `issue_number`, `id`. None for other names.
     #[must_use]
     pub fn of(field: &str) -> Option<Self> {
         const ENDINGS: &[&str] = &["id", "ids", "uuid", "guid", "number", "key", "slug"];
-        /// `number` and `key` end the names of other things too.
+        /// Names of other things that end in `number` or `key`.
         const OTHER: &[&str] =
             &["phone", "card", "page", "line", "api", "sort", "group", "idempotency", "partition", "public", "room"];
         let words = words::words(field);
@@ -39,8 +39,8 @@ impl Identity {
     }
 }
 
-/// The resource that the tool's required arguments name: `order/{order_id}`, `path/{path}`. None when none of them
-/// names one thing: what is not known is not proposed, and a tool without a resource touches anything.
+/// The resource that the tool's required arguments name: `order/{order_id}`, `path/{path}`. None without an identity:
+/// nothing uncertain is proposed, and a tool without a resource touches anything.
 #[must_use]
 pub fn proposed_resource(tool: &ToolDoc, words: &[String]) -> Option<String> {
     let nouns = words::nouns(words);
@@ -64,7 +64,7 @@ pub fn proposed_resource(tool: &ToolDoc, words: &[String]) -> Option<String> {
     });
     let chosen = match (own.as_slice(), named.as_slice()) {
         (_, [only]) if nouns.is_empty() => vec![only],
-        // What is made has no identity yet: the one that is given is of what it belongs to.
+        // A creation has no identity yet: the given one is that of its parent.
         (own, _) if makes && !own.iter().any(|(noun, _)| Some(noun) == nouns.first()) => Vec::new(),
         ([], [only]) if words::verb(words).is_some_and(|(_, hint)| hint == Hint::Writes) => vec![only],
         (own, _) => own.to_vec(),
@@ -76,8 +76,8 @@ pub fn proposed_resource(tool: &ToolDoc, words: &[String]) -> Option<String> {
     Some(parts.collect::<Vec<_>>().join("/"))
 }
 
-/// The resource of a tool that is given a place by its path: one kind of name for all such tools, so that what one
-/// writes is what another reads. One that is given several places, or may be given one, touches anything.
+/// The resource of a tool with a path: one form for all such tools, so that writes and reads overlap. One with several
+/// or optional paths touches anything.
 #[expect(clippy::option_option, reason = "no path at all, or one that names no single place")]
 fn path(tool: &ToolDoc, required: &[&str]) -> Option<Option<String>> {
     let is_path = |field: &str| {
@@ -104,7 +104,7 @@ fn path(tool: &ToolDoc, required: &[&str]) -> Option<Option<String>> {
     }
 }
 
-/// The required arguments that are single values, in the order in which the schema lists them.
+/// The required scalar arguments, in the schema's order.
 fn required(tool: &ToolDoc) -> Vec<&str> {
     let is_single = |field: &str| {
         nodes(&tool.input_schema).into_iter().filter(|node| node.top && node.name == Some(field)).any(|node| {

@@ -1,4 +1,4 @@
-//! From a list of tools to the policy file that its owner confirms line by line.
+//! Import of a tool list as a policy file, which its owner confirms line by line.
 
 use std::fmt::Write as _;
 
@@ -7,21 +7,21 @@ use serde_json::Value;
 use super::{Hints, Identity, Told, ToolDoc, ToolList, forms, nodes, proposed_resource, types, words};
 use crate::domain::effect::EffectKind;
 
-/// Above the tools.
+/// Header above the tools.
 const HEADER: &str = "\
 # A line marked `# proposed` is not in force. Take away its first `#` when you know that it is true: guesses from names
 # were wrong too often on recorded calls. Annotations are what a tool's author says, and nobody has checked them.
 ";
 
-/// A policy file that names every tool of the list, in its order, with the schema of its arguments when `with_schemas`
-/// is set, and with all that can be proposed of its risk and effect as comments: none of it holds until its owner takes
-/// the comment away. The file compiles as it stands when each schema is one.
+/// A policy file that names every tool of the list, in order, with its arguments' schema if `with_schemas`. Proposed
+/// risks and effects are comments, without effect until the owner uncomments them. The file compiles if each schema
+/// does.
 #[must_use]
 pub fn import(list: &ToolList, with_schemas: bool) -> String {
     written(list, with_schemas, false)
 }
 
-/// As [`import`], and what annotations say is in force: for servers whose owner trusts them.
+/// [`import`] with the annotations' facts enabled: for servers whose owner trusts them.
 #[must_use]
 pub fn import_trusting(list: &ToolList, with_schemas: bool) -> String {
     written(list, with_schemas, true)
@@ -55,14 +55,14 @@ fn written(list: &ToolList, with_schemas: bool, trusts: bool) -> String {
     text
 }
 
-/// How a reason begins that is an annotation.
+/// Prefix of a reason by annotation.
 const ANNOTATED: &str = "its annotations say ";
 
 fn schemas(with_schemas: bool) -> &'static str {
     if with_schemas { ", and the schemas of their arguments" } else { "" }
 }
 
-/// A line of the policy file, and why it may be right.
+/// A line of the policy file, with its reason.
 struct Proposal {
     line: String,
     why: String,
@@ -119,7 +119,7 @@ fn risk(words: &[String], hints: Hints, told: &Told) -> (&'static str, String) {
     }
 }
 
-/// What becomes of a write that is done twice.
+/// The behavior of a repeated write.
 fn repetition(words: &[String], hints: Hints) -> Option<Proposal> {
     let verb = words::verb(words).map_or("", |(verb, _)| verb);
     if hints.idempotent == Some(true) {
@@ -132,7 +132,7 @@ fn repetition(words: &[String], hints: Hints) -> Option<Proposal> {
     settles.then(|| propose("idempotent: true", format!("a guess from `{verb}` in its name: twice is as once")))
 }
 
-/// The arguments without those whose wording changes from call to call.
+/// The arguments without free text.
 fn canonical(tool: &ToolDoc) -> Option<Proposal> {
     const WORDING: &[&str] =
         &["reason", "justification", "explanation", "thought", "rationale", "request_id", "trace_id"];
@@ -154,7 +154,7 @@ fn canonical(tool: &ToolDoc) -> Option<Proposal> {
     Some(propose(format!("canonical_fields: [{}]", rest.join(", ")), why))
 }
 
-/// True for what needs no quotes, in any reading of YAML.
+/// True for a text that needs no quotes in any version of YAML.
 fn is_plain(word: &str) -> bool {
     const SPECIAL: &[&str] = &["y", "n", "yes", "no", "on", "off", "true", "false", "null"];
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
@@ -171,7 +171,7 @@ fn key(name: &str) -> String {
     if is_plain(name) { name.to_owned() } else { flow(&Value::String(name.to_owned())) }
 }
 
-/// JSON is YAML, but for characters that YAML wants escaped; they can only stand in strings.
+/// JSON as YAML, with the characters escaped that YAML requires; they occur in strings only.
 fn flow(value: &Value) -> String {
     let mut text = String::new();
     for c in value.to_string().chars() {

@@ -1,5 +1,5 @@
-//! Lists of tools as model providers and MCP servers write them, read into one form. This room knows the shapes; it
-//! must not know files (text comes in), and what it guesses of a tool it marks as a guess.
+//! Tool lists of model providers and MCP servers, parsed into one form. This module knows the formats; it must not know
+//! files (text comes in), and marks guesses about a tool as such.
 
 mod identity;
 mod import;
@@ -20,19 +20,19 @@ pub use self::{
 };
 use crate::domain::ids::Invalid;
 
-/// Longest text of a list, in bytes.
+/// Maximum size of a list, in bytes.
 pub const LIST_BYTES_MAX: usize = 4 << 20;
-/// Tools of all lists together.
+/// Maximum number of tools in all lists.
 pub const TOOLS_MAX: usize = 1_000;
-/// Longest description of a tool, in bytes.
+/// Maximum length of a tool's description, in bytes.
 pub const DESCRIPTION_BYTES_MAX: usize = 32_768;
-/// Longest schema of a tool's arguments, in bytes of JSON.
+/// Maximum size of an argument schema, in bytes of JSON.
 pub const SCHEMA_BYTES_MAX: usize = 262_144;
-/// Schemas within the schema of one tool.
+/// Maximum number of subschemas of one tool.
 pub const NODES_MAX: usize = 5_000;
-/// Tools of a file from which a first word that they share is taken for their server's name.
+/// Minimum number of tools in a file for a common first word to be their server's name.
 const PREFIXED_MIN: usize = 3;
-/// Problems of a list that are told one by one.
+/// Maximum number of listed problems.
 pub const PROBLEMS_MAX: usize = 20;
 
 /// Tools, in the order of their files.
@@ -40,30 +40,30 @@ pub const PROBLEMS_MAX: usize = 20;
 pub struct ToolList {
     /// The tools. Their names are distinct.
     pub tools: Vec<ToolDoc>,
-    /// Types of entries that a provider runs itself (`web_search`) or that take plain text: they have no schema.
+    /// Types of provider-run entries (`web_search`) and plain-text ones, which have no schema.
     pub built_in: Vec<String>,
 }
 
-/// What a list says of one tool.
+/// Documentation of one tool.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolDoc {
     /// Its name, as the model calls it.
     pub name: String,
-    /// What the model is told of it; empty when nothing.
+    /// Description for the model; may be empty.
     pub description: String,
     /// JSON Schema of its arguments: always an object, with its keys sorted.
     pub input_schema: Value,
-    /// What an MCP server says of its effect.
+    /// Annotations of an MCP server.
     pub hints: Hints,
-    /// In which shape it was written.
+    /// Format of the entry.
     pub shape: Shape,
-    /// The file it stands in, as given to [`read`].
+    /// Source file, as given to [`read`].
     pub source: String,
-    /// The line of that file on which it begins, from 1.
+    /// First line in that file, from 1.
     pub line: u64,
 }
 
-/// The annotations of an MCP tool; what is absent was not said.
+/// Annotations of an MCP tool; absent if not given.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Hints {
     /// `readOnlyHint`
@@ -76,7 +76,7 @@ pub struct Hints {
     pub open_world: Option<bool>,
 }
 
-/// Who writes tools that way.
+/// Format of a tool entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
     /// `{"type":"function","function":{"name","description","parameters"}}`, or the same without the inner object.
@@ -88,8 +88,8 @@ pub enum Shape {
 }
 
 impl ToolList {
-    /// The words of each tool's name. A first word that all tools of a file share (`slack` of `slack_post_message`)
-    /// names their server and says nothing of them: it is left out.
+    /// The words of each tool's name, without a server's name: a first word that all tools of a file share (`slack` of
+    /// `slack_post_message`).
     #[must_use]
     pub fn words(&self) -> Vec<Vec<String>> {
         let mut all: Vec<Vec<String>> = self.tools.iter().map(|tool| words::words(&tool.name)).collect();
@@ -106,10 +106,10 @@ impl ToolList {
         all
     }
 
-    /// Takes the tools of another list behind its own.
+    /// Appends the tools of another list.
     ///
     /// # Errors
-    /// Each tool that is in both by name, and too many tools. The list is then left as it was.
+    /// Each duplicate name, and too many tools. The list is unchanged then.
     pub fn append(&mut self, other: Self) -> Result<(), Vec<Invalid>> {
         let count = self.tools.len() + other.tools.len();
         if count > TOOLS_MAX {

@@ -1,4 +1,4 @@
-//! The schemas within a tool's schema, each with where it stands.
+//! Subschemas of a tool's schema, with their pointers.
 
 use serde_json::{Map, Value};
 
@@ -7,21 +7,21 @@ use super::NODES_MAX;
 /// One schema.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node<'a> {
-    /// JSON pointer from the tool's document: `/input_schema/properties/amount`.
+    /// JSON pointer in the tool's document: `/input_schema/properties/amount`.
     pub pointer: String,
     /// The schema.
     pub schema: &'a Value,
-    /// The property's name, when the schema is a property's own and not a part of one.
+    /// Name of the property, for a property's own schema.
     pub name: Option<&'a str>,
-    /// True for a property that the object around it requires.
+    /// True for a required property.
     pub required: bool,
-    /// True for an argument, false for what lies deeper.
+    /// True for an argument, false for nested properties.
     pub top: bool,
     /// True below `allOf`, whose parts describe one object together.
     pub partial: bool,
 }
 
-/// The tool's schema and all within it, in the order of their names; at most [`NODES_MAX`].
+/// The schema and its subschemas, sorted by name; at most [`NODES_MAX`].
 #[must_use]
 pub fn nodes(schema: &Value) -> Vec<Node<'_>> {
     let root =
@@ -31,7 +31,7 @@ pub fn nodes(schema: &Value) -> Vec<Node<'_>> {
     found
 }
 
-/// What a schema admits beside null: itself, or the branches of its `anyOf` or `oneOf`.
+/// Non-null alternatives of a schema: itself, or the branches of its `anyOf` or `oneOf`.
 #[must_use]
 pub fn forms(schema: &Value) -> Vec<&Value> {
     let branches = ["anyOf", "oneOf"].iter().find_map(|key| schema.get(key).and_then(Value::as_array));
@@ -42,7 +42,7 @@ pub fn forms(schema: &Value) -> Vec<&Value> {
     branches.flat_map(forms).collect()
 }
 
-/// The types that a schema names, null left out.
+/// The types of a schema, without null.
 #[must_use]
 pub fn types(schema: &Value) -> Vec<&str> {
     let kinds = match schema.get("type") {
@@ -53,14 +53,14 @@ pub fn types(schema: &Value) -> Vec<&str> {
     kinds.into_iter().filter(|kind| *kind != "null").collect()
 }
 
-/// True when a schema admits nothing but that type, and null perhaps.
+/// True when a schema admits only that type, and perhaps null.
 #[must_use]
 pub fn is_only(schema: &Value, kind: &str) -> bool {
     let forms = forms(schema);
     !forms.is_empty() && forms.iter().all(|form| types(form) == [kind])
 }
 
-/// True when each form of a schema has one of the keywords.
+/// True when each alternative of a schema has one of the keywords.
 #[must_use]
 pub fn is_bound(schema: &Value, keywords: &[&str]) -> bool {
     let is_bound = |form: &Value| keywords.iter().any(|keyword| form.get(keyword).is_some());

@@ -1,4 +1,4 @@
-//! From the text of a list to its tools, or to everything that is wrong with it.
+//! Parser of tool lists, reporting all problems at once.
 
 use std::collections::BTreeMap;
 
@@ -13,11 +13,11 @@ use crate::domain::{
     json,
 };
 
-/// Reads a list of tools: an array of them, an object with `tools` or `functions`, the answer to an MCP `tools/list`
-/// with its envelope, or one tool. One list may mix the shapes. `source` names the text in reports.
+/// Parses a list of tools: an array, an object with `tools` or `functions`, the response to an MCP `tools/list` with
+/// its envelope, or one tool. Formats may be mixed. `source` names the text in reports.
 ///
 /// # Errors
-/// Everything that is wrong, each with the tool's index and the field: `tools[2].function.name`.
+/// All problems, each with the tool's index and the field: `tools[2].function.name`.
 pub fn read(source: &str, text: &str) -> Result<ToolList, Vec<Invalid>> {
     let text = text.trim_start_matches('\u{feff}');
     if text.len() > LIST_BYTES_MAX {
@@ -52,7 +52,7 @@ pub fn read(source: &str, text: &str) -> Result<ToolList, Vec<Invalid>> {
     if problems.is_empty() { Ok(list) } else { Err(problems) }
 }
 
-/// Where a list may stand in its text.
+/// Wrappers of a list.
 #[derive(Deserialize)]
 struct Wrapped<'a> {
     #[serde(borrow)]
@@ -72,7 +72,7 @@ fn entries(text: &str) -> Result<Vec<&RawValue>, Invalid> {
     })
 }
 
-/// The entries of a value that is a list, however it is wrapped.
+/// The entries of a list, in any wrapper.
 fn array(whole: &RawValue, depth: usize) -> Option<Result<Vec<&RawValue>, Invalid>> {
     if whole.get().starts_with('[') {
         let entries = serde_json::from_str(whole.get());
@@ -90,7 +90,7 @@ fn array(whole: &RawValue, depth: usize) -> Option<Result<Vec<&RawValue>, Invali
     (depth == 0 && value.get("name").or(value.get("function")).is_some()).then(|| Ok(vec![whole]))
 }
 
-/// Counts lines forward, so that a long list is read once.
+/// Incremental line counter, so that a long list is scanned once.
 struct Lines<'a> {
     text: &'a str,
     at: usize,
@@ -98,7 +98,7 @@ struct Lines<'a> {
 }
 
 impl Lines<'_> {
-    /// The line on which `part`, a later part of the text than the last one, begins.
+    /// The first line of `part`, which must be after the previous one.
     fn of(&mut self, part: &str) -> u64 {
         let at = (part.as_ptr() as usize).saturating_sub(self.text.as_ptr() as usize);
         let between = self.text.as_bytes().get(self.at..at).unwrap_or_default();

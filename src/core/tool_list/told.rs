@@ -1,4 +1,4 @@
-//! What a tool does to the world, and who says so.
+//! Effect of a tool, with its source: policy, annotation or name.
 
 use std::fmt;
 
@@ -8,28 +8,28 @@ use super::{
 };
 use crate::domain::effect::EffectKind;
 
-/// An effect and its source.
+/// Effect with its source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Told {
-    /// What it does; never unknown.
+    /// Effect; never unknown.
     pub effect: EffectKind,
-    /// Who says so.
+    /// Source.
     pub by: By,
 }
 
-/// Who says what a tool does.
+/// Source of an effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum By {
     /// The policy declares it.
     Policy,
-    /// The annotations of its MCP server, by the name of the one.
+    /// Annotations of its MCP server; the name of the annotation.
     Annotation(&'static str),
-    /// Nobody: it is guessed from this word of its name.
+    /// Guess, from this word of its name.
     Name(String),
 }
 
 impl Told {
-    /// The effect by the annotations, else by the words of the name. A way out does nothing to the world.
+    /// The effect by annotations, otherwise by the words of the name; none for a way out.
     #[must_use]
     pub fn of(tool: &ToolDoc, words: &[String]) -> Option<Self> {
         let annotated = match (tool.hints.read_only, tool.hints.destructive) {
@@ -56,7 +56,7 @@ impl Told {
         Some(Self { effect, by: By::Name(verb.to_owned()) })
     }
 
-    /// True when nobody said so.
+    /// True for a guess.
     #[must_use]
     pub fn is_guess(&self) -> bool {
         matches!(self.by, By::Name(_))
@@ -79,7 +79,7 @@ impl fmt::Display for By {
     }
 }
 
-/// True for the words of a tool that watches work which goes on by itself: `get_job_status`.
+/// True for the words of a tool that watches a running job: `get_job_status`.
 fn polls(words: &[String]) -> bool {
     const WORK: &[&str] = &[
         "job",

@@ -1,7 +1,7 @@
-//! The words of names, and what verbs among them hint at. Guesses from names were wrong too often on recorded calls to
-//! enforce anything by: they only word advice and proposals.
+//! Words of tool names, and hints from their verbs. Guesses from names were wrong too often on recorded calls to be
+//! enforced: they only serve advice and proposals.
 
-/// Verbs of tools that look.
+/// Verbs of reads.
 const READS: &[&str] = &[
     "get",
     "list",
@@ -37,7 +37,7 @@ const READS: &[&str] = &[
     "head",
     "stat",
 ];
-/// Verbs of tools that change something.
+/// Verbs of writes.
 const WRITES: &[&str] = &[
     "create",
     "add",
@@ -121,23 +121,23 @@ const WRITES: &[&str] = &[
 ];
 /// Verbs that stay verbs behind other words: `order_create`, `issue_read`.
 const CLEAR: &[&str] = &["create", "delete", "update", "remove", "write", "read", "insert", "edit", "get", "cancel"];
-/// Words that are nouns in first place as often: `issue_read` is no issuing, `book_details` no booking.
+/// Words that are often nouns in first place: `issue_read` issues nothing, `book_details` books nothing.
 const NOUNS: &[&str] = &["issue", "book", "post", "return", "change", "exchange", "place", "fork", "schedule", "set"];
-/// Verbs behind which nothing is left.
+/// Destructive verbs.
 const DESTROYS: &[&str] =
     &["delete", "destroy", "purge", "wipe", "erase", "drop", "terminate", "cancel", "revoke", "truncate", "uninstall"];
-/// Verbs whose repetition harms: money moves, somebody is told.
+/// Verbs whose repetition does harm: payments, messages.
 const HARMS: &[&str] = &[
     "pay", "charge", "refund", "transfer", "purchase", "buy", "send", "submit", "book", "place", "notify", "invite",
     "reply", "publish", "post",
 ];
-/// Verbs whose repetition is harmless: the state afterwards is the one asked for.
+/// Verbs whose repetition is harmless: the resulting state is the same.
 const SETTLES: &[&str] = &[
     "set", "put", "update", "replace", "upsert", "delete", "remove", "cancel", "close", "enable", "disable", "archive",
     "lock", "unlock", "mark", "rename", "assign", "edit", "modify", "revoke",
 ];
 
-/// What a verb hints at.
+/// Hint of a verb.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hint {
     /// It looks.
@@ -146,7 +146,7 @@ pub enum Hint {
     Writes,
 }
 
-/// The words of a name, in lower case: `cancelOrder`, `cancel_order` and `orders.cancel-order` alike.
+/// The words of a name, in lowercase: equal for `cancelOrder`, `cancel_order` and `orders.cancel-order`.
 #[must_use]
 pub fn words(name: &str) -> Vec<String> {
     let mut words = vec![String::new()];
@@ -167,7 +167,7 @@ pub fn words(name: &str) -> Vec<String> {
     words
 }
 
-/// A noun in the singular: `orders` and `order`, `entries` and `entry`. Only regular English plurals are known.
+/// The singular of a noun: `orders`, `entries`. Only regular English plurals are known.
 #[must_use]
 pub fn singular(word: &str) -> String {
     if let Some(stem) = word.strip_suffix("ies").filter(|stem| stem.len() > 2) {
@@ -182,7 +182,7 @@ pub fn singular(word: &str) -> String {
     word.strip_suffix('s').filter(|_| !keeps).unwrap_or(word).to_owned()
 }
 
-/// The verb of a name's words and what it hints at.
+/// The verb of a name's words, with its hint.
 #[must_use]
 pub fn verb(words: &[String]) -> Option<(&str, Hint)> {
     let hint = |word: &str| match word {
@@ -201,7 +201,7 @@ pub fn is_verb(word: &str) -> bool {
     READS.contains(&word) || WRITES.contains(&word)
 }
 
-/// What the words name beside their verb, in the singular: `[order, line]` of `list_order_lines`.
+/// The nouns beside the verb, singular: `[order, line]` of `list_order_lines`.
 #[must_use]
 pub fn nouns(words: &[String]) -> Vec<String> {
     const EMPTY: &[&str] =
@@ -211,25 +211,25 @@ pub fn nouns(words: &[String]) -> Vec<String> {
     rest.map(|word| singular(word)).collect()
 }
 
-/// True for a verb behind which nothing is left.
+/// True for a destructive verb.
 #[must_use]
 pub fn destroys(verb: &str) -> bool {
     DESTROYS.contains(&verb)
 }
 
-/// True for a verb whose repetition harms.
+/// True for a verb whose repetition does harm.
 #[must_use]
 pub fn harms(verb: &str) -> bool {
     HARMS.contains(&verb)
 }
 
-/// True for a verb whose repetition leaves the state that was asked for.
+/// True for a verb whose repetition leaves the same state.
 #[must_use]
 pub fn settles(verb: &str) -> bool {
     SETTLES.contains(&verb)
 }
 
-/// The word by which a name says that it looks at the world by running something: `run_tests`, `lint`.
+/// The word that marks a read by running something: `run_tests`, `lint`.
 #[must_use]
 pub fn checks(words: &[String]) -> Option<&str> {
     const RUNS: &[&str] = &["test", "tests", "lint", "linter", "typecheck", "compile"];
@@ -241,14 +241,14 @@ pub fn checks(words: &[String]) -> Option<&str> {
     RUNS.contains(&word.as_str()).then_some(word)
 }
 
-/// The word by which a name says that doing it again is meant: `scroll_down`, `next_page`.
+/// The word that marks an intended repetition: `scroll_down`, `next_page`.
 #[must_use]
 pub fn repeats(words: &[String]) -> Option<&str> {
     const AGAIN: &[&str] = &["scroll", "append", "dequeue", "pop", "press", "next", "previous"];
     words.iter().map(String::as_str).find(|word| AGAIN.contains(word))
 }
 
-/// True for the words of a tool that is a way out: it asks or tells a person, or ends the work.
+/// True for the words of a way out: it asks or tells a person, or ends the work.
 #[must_use]
 pub fn is_way_out(words: &[String]) -> bool {
     const WAYS: &[&[&str]] = &[

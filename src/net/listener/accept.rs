@@ -1,5 +1,5 @@
-//! Who connects: accepted, counted, and given to its own task; TLS is spoken there, so that one who is slow at it holds
-//! up nobody.
+//! Accept loop: counts connections and gives each its own task, which also does the TLS handshake, so that a slow
+//! client blocks no other.
 
 use std::{collections::BTreeMap, convert::Infallible, error::Error, io, net::IpAddr, sync::Arc, time::Duration};
 
@@ -24,10 +24,10 @@ use super::{
 };
 use crate::clock::{Clock, Seldom};
 
-/// Pause after the system could not accept a connection: most often it has no file left for one.
+/// Pause after a failed accept, usually for lack of file descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What all listeners of a server share.
+/// State shared by all listeners of a server.
 #[derive(Debug, Clone)]
 pub struct Server(Arc<Shared>);
 
@@ -39,7 +39,7 @@ struct Shared {
     said: Mutex<BTreeMap<Trouble, Seldom>>,
 }
 
-/// What a line in the log is about; each is said once in ten seconds.
+/// Subject of a log line; each is logged at most once in ten seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Trouble {
     Accept,
@@ -55,8 +55,8 @@ impl Server {
         Self(Arc::new(Shared { limits, builder, places, said: Mutex::default() }))
     }
 
-    /// Serves on one listener until `ending` is true; then nobody new is let in, and it is over when everybody has
-    /// gone. Dropped, it cuts off everybody.
+    /// Serves a listener until `ending` is true, then refuses new connections and completes when all have closed.
+    /// Dropping it closes all.
     pub async fn serve<S, B>(&self, listener: Listener, service: S, ending: watch::Receiver<bool>)
     where
         S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
@@ -66,13 +66,13 @@ impl Server {
         B::Error: Into<Box<dyn Error + Send + Sync>>,
     {
         let mut connections = self.accept(&listener, service, ending).await;
-        // Who connects now is refused, and finds another replica at once. The files of a socket go at the end.
+        // New connections are refused and can reach another replica. Socket files are removed at the end.
         let Listener { listening, .. } = listener;
         let _files = listening.close();
         while connections.join_next().await.is_some() {}
     }
 
-    /// Lets in whoever connects until `ending` is true; gives the connections that there are then.
+    /// Accepts connections until `ending` is true; returns the open ones.
     pub async fn accept<S, B>(&self, listener: &Listener, service: S, mut ending: watch::Receiver<bool>) -> JoinSet<()>
     where
         S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
@@ -95,7 +95,7 @@ impl Server {
         }
     }
 
-    /// The next one who connects.
+    /// The next connection.
     async fn next(&self, listener: &Listener) -> (Stream, Option<IpAddr>) {
         loop {
             match listener.listening.accept().await {
@@ -150,7 +150,7 @@ impl Server {
         }
     }
 
-    /// The connection with TLS around it, if that comes to be in time.
+    /// The connection after a TLS handshake within the timeout.
     async fn shaken(
         &self,
         stream: TcpStream,

@@ -1,4 +1,4 @@
-//! The addresses, taken before anything else is started: a start that cannot serve must change nothing.
+//! Listening addresses, bound before anything else starts: a start that cannot serve must change nothing.
 
 use std::{
     fmt, io,
@@ -14,29 +14,29 @@ use super::{
     socket::{Access, Files, Taken},
 };
 
-/// Connections that wait to be accepted.
+/// Accept backlog.
 pub(super) const BACKLOG_MAX: u32 = 1_024;
 
-/// Why an address cannot be listened on.
+/// Failure to listen on an address.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
-    /// Other machines would send credentials in the clear.
+    /// Credentials would be sent unencrypted.
     #[error(
         "--listen {0} can be reached from other machines, and credentials must not travel in the clear: give \
          --tls-cert and --tls-key; or --insecure-behind-proxy, if a proxy that ends TLS is all that can reach it; or \
          listen on 127.0.0.1:PORT or [::1]:PORT"
     )]
     Clear(SocketAddr),
-    /// Other machines could read metrics there, and nobody said that they may.
+    /// Metrics would be public without permission.
     #[error(
         "cannot serve metrics on {0}: other machines can reach it. Name a file with a token by --ops-token-file, or \
          say --ops-open where the network's own rules keep strangers out"
     )]
     Unguarded(SocketAddr),
-    /// Another process listens on it.
+    /// Used by another process.
     #[error("cannot listen on {0}: another process listens there; stop it, or choose another port with --listen")]
     Taken(SocketAddr),
-    /// The system refuses it.
+    /// Refused by the system.
     #[error("cannot listen on {address}: {error}")]
     Refused {
         /// The address.
@@ -44,35 +44,35 @@ pub enum ListenError {
         /// The system's answer; not a source, since the text has it already.
         error: io::Error,
     },
-    /// Another process has this Unix socket.
+    /// Unix socket used by another process.
     #[error(
         "cannot listen on unix:{}: another process listens there; stop it, or choose another path with --listen",
         .0.display()
     )]
     SocketTaken(PathBuf),
-    /// This path cannot become a Unix socket.
+    /// Unusable path of a Unix socket.
     #[error("cannot listen on unix:{}: it {problem}", .path.display())]
     Socket {
         /// The path.
         path: PathBuf,
-        /// What is wrong, and what would be right.
+        /// The problem and its fix.
         problem: String,
     },
 }
 
-/// Where a server listens.
+/// Address of a listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
-    /// A port of this machine.
+    /// A TCP port.
     Tcp(SocketAddr),
-    /// A port on which TLS is spoken.
+    /// A TCP port with TLS.
     Tls(SocketAddr),
     /// A Unix socket.
     Unix(PathBuf),
 }
 
 impl Address {
-    /// As clients name it.
+    /// The URL for clients.
     #[must_use]
     pub fn url(&self) -> String {
         match self {
@@ -92,23 +92,23 @@ impl fmt::Display for Address {
     }
 }
 
-/// What lies between a listener and its callers.
+/// Transport settings of a listener.
 #[derive(Debug, Clone, Default)]
 pub struct Way {
-    /// TLS, spoken on every port; a Unix socket needs none.
+    /// TLS for every port; a Unix socket needs none.
     pub tls: Option<Arc<Tls>>,
-    /// A proxy, which ends TLS and asks in the name of others: so nobody is of this machine, whatever the address.
+    /// True behind a proxy that ends TLS: no caller is local then, whatever the address.
     pub is_behind_proxy: bool,
-    /// For whoever watches over servers, and for no calls: in the clear, and with this token where there is one.
+    /// Set for a listener of operational endpoints, without calls: unencrypted, with an optional token.
     pub operations: Option<Operations>,
 }
 
-/// What is shown on a listener for whoever watches over servers.
+/// Settings of operational endpoints.
 #[derive(Clone, Default)]
 pub struct Operations {
-    /// A token for metrics; without one they are for whoever connects.
+    /// Token for metrics; none for open access.
     pub token: Option<Arc<str>>,
-    /// Other machines may connect without a token.
+    /// True to allow other machines without a token.
     pub is_open: bool,
 }
 
@@ -118,7 +118,7 @@ impl fmt::Debug for Operations {
     }
 }
 
-/// An address that is listened on.
+/// A listening address.
 #[derive(Debug)]
 pub struct Listener {
     pub(super) listening: Listening,
@@ -133,13 +133,13 @@ impl Listener {
         self.way.tls.as_ref()
     }
 
-    /// Where it is for whoever watches over servers.
+    /// Settings of operational endpoints, if it serves them.
     #[must_use]
     pub fn operations(&self) -> Option<&Operations> {
         self.way.operations.as_ref()
     }
 
-    /// Who connects from `address`.
+    /// The peer at `address`.
     pub(super) fn peer(&self, address: Option<IpAddr>) -> Peer {
         Peer { address, is_public: self.is_public, is_proxy: self.way.is_behind_proxy, ..Peer::default() }
     }
@@ -148,11 +148,11 @@ impl Listener {
 #[derive(Debug)]
 pub(super) enum Listening {
     Tcp(TcpListener),
-    /// With the files that go with it.
+    /// With its files.
     Unix(UnixListener, Files),
 }
 
-/// Somebody has connected.
+/// An accepted connection.
 #[derive(Debug)]
 pub(super) enum Stream {
     Tcp(TcpStream),
@@ -160,7 +160,7 @@ pub(super) enum Stream {
 }
 
 impl Listening {
-    /// The next one, and where from.
+    /// The next connection with its source address.
     pub(super) async fn accept(&self) -> io::Result<(Stream, Option<IpAddr>)> {
         match self {
             Self::Tcp(listener) => {
@@ -173,7 +173,7 @@ impl Listening {
         }
     }
 
-    /// Takes nobody any more; what is given is to go at the very end.
+    /// Stops accepting; the returned files are to be removed at the end.
     pub(super) fn close(self) -> Option<Files> {
         match self {
             Self::Tcp(_) => None,
@@ -182,7 +182,7 @@ impl Listening {
     }
 }
 
-/// An address that is this process's own, and not listened on yet: whoever connects is refused until it is.
+/// A bound address, not listening yet: connections are refused.
 #[derive(Debug)]
 pub struct Bound {
     held: Held,
@@ -196,7 +196,7 @@ enum Held {
 }
 
 impl Bound {
-    /// Takes `address`; port 0 takes a free one.
+    /// Binds `address`; port 0 chooses a free one.
     ///
     /// # Errors
     /// [`ListenError`].
@@ -222,7 +222,7 @@ impl Bound {
         bind().map_err(|error| refused(address, error))
     }
 
-    /// Takes the path of a Unix socket, over from a dead server if need be.
+    /// Binds the path of a Unix socket, replacing that of a dead server.
     ///
     /// # Errors
     /// [`ListenError`].
@@ -231,13 +231,13 @@ impl Bound {
         Ok(Self { held: Held::Unix(Taken::bind(path, access)?), way })
     }
 
-    /// True where it is for whoever watches over servers.
+    /// True for a listener of operational endpoints.
     #[must_use]
     pub const fn is_for_operations(&self) -> bool {
         self.way.operations.is_some()
     }
 
-    /// Where it will be listened, with the port that was taken.
+    /// The address, with the chosen port.
     #[must_use]
     pub fn address(&self) -> Address {
         match &self.held {
@@ -247,10 +247,10 @@ impl Bound {
         }
     }
 
-    /// Listens.
+    /// Starts listening.
     ///
     /// # Errors
-    /// [`ListenError`]: two processes may hold one address, and the other was first to listen.
+    /// [`ListenError`]: two processes may bind one address, and the other listened first.
     pub fn listen(self) -> Result<Listener, ListenError> {
         let way = self.way;
         let (listening, is_local) = match self.held {

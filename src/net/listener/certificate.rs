@@ -1,4 +1,4 @@
-//! Certificates: when one ends, and for how long a client's is good on its connection.
+//! Certificate lifetimes: expiry of certificates, and validity of a client's on an open connection.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,8 +9,7 @@ use webpki::{EndEntityCert, Error, KeyUsage};
 use super::Tls;
 use crate::clock::Clock;
 
-/// How often a client's certificate is looked at again on a connection that lasts, though nothing has changed: a list
-/// of revoked certificates ends too.
+/// Interval of rechecks of a client's certificate on an open connection, because revocation lists expire, too.
 const LOOK_EVERY: Duration = Duration::from_secs(3_600);
 
 /// The time of day.
@@ -19,7 +18,7 @@ pub(super) fn now() -> UnixTime {
     UnixTime::since_unix_epoch(Duration::from_millis(millis))
 }
 
-/// When a certificate ends, in seconds since 1970; none where it cannot be read.
+/// The expiry of a certificate, in seconds since 1970; none if unreadable.
 #[must_use]
 pub fn ends_at(certificate: &CertificateDer<'_>) -> Option<u64> {
     let certificate = EndEntityCert::try_from(certificate).ok()?;
@@ -31,30 +30,29 @@ pub fn ends_at(certificate: &CertificateDer<'_>) -> Option<u64> {
     }
 }
 
-/// When the first of the certificates of a text in PEM ends; none where there is none.
+/// The earliest expiry of the certificates in a PEM text; none without any.
 #[must_use]
 pub fn first_end(pem: &[u8]) -> Option<u64> {
     CertificateDer::pem_slice_iter(pem).map_while(Result::ok).filter_map(|one| ends_at(&one)).min()
 }
 
-/// What a client has shown on a connection, and whether it is good still.
+/// Client certificate of a connection.
 #[derive(Debug)]
 pub(super) struct Shown {
     chain: Vec<CertificateDer<'static>>,
     tls: Arc<Tls>,
-    /// Changes with the authorities of clients, and with what they have revoked.
+    /// Changes with client authorities and revocation lists.
     changed: watch::Receiver<u64>,
 }
 
 impl Shown {
-    /// The certificates of a client, its own first.
+    /// The certificate chain of a client, its own first.
     pub(super) fn new(chain: &[CertificateDer<'_>], tls: Arc<Tls>, changed: watch::Receiver<u64>) -> Self {
         let chain = chain.iter().map(|one| one.clone().into_owned()).collect();
         Self { chain, tls, changed }
     }
 
-    /// True while a new connection would be made with it. A client that resumes a session of TLS is not asked for its
-    /// certificate again, so that nobody else has looked.
+    /// True while a new connection would accept it. A resumed TLS session does not verify it again.
     pub(super) fn is_good(&self) -> bool {
         match self.tls.accepts(&self.chain) {
             Ok(()) => true,
@@ -65,7 +63,7 @@ impl Shown {
         }
     }
 
-    /// Done once it is not good any more: it has expired, was revoked, or its authority is none of ours.
+    /// Completes when it is invalid: expired, revoked, or of an unknown authority.
     pub(super) async fn ended(&mut self) {
         while self.is_good() {
             let ends = self.chain.iter().filter_map(ends_at).min().unwrap_or(u64::MAX);

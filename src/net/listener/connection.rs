@@ -1,4 +1,4 @@
-//! One connection, from its first words to its end.
+//! Lifetime of one connection.
 
 use std::{convert::Infallible, error::Error, pin::pin, sync::Arc, time::Duration};
 
@@ -21,25 +21,25 @@ use super::{
     vitals::{Heard, Requests, Vitals},
 };
 
-/// How many times within the idle limit it is looked whether there was a request.
+/// Number of idle checks within the idle limit.
 const LOOKS: u32 = 4;
 
-/// When a connection ends, whatever its client does.
+/// End conditions of a connection.
 #[derive(Debug)]
 pub(super) struct Ends {
-    /// True once the server ends; then nobody is cut off here.
+    /// True during shutdown; connections are not cut off then.
     pub(super) server: watch::Receiver<bool>,
-    /// What its client has shown, and has to be good.
+    /// Client certificate, which must stay valid.
     pub(super) certificate: Option<Shown>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
-    /// It never said anything.
+    /// Without any request.
     Silent,
-    /// Nothing was asked for long, it is old, or its client's certificate is not good any more.
+    /// Idle, too old, or with an invalid client certificate.
     Due,
-    /// The server ends, and says itself how long it waits.
+    /// Shutdown of the server, which has its own grace period.
     Server,
 }
 
@@ -65,7 +65,7 @@ pub(super) async fn serve<IO, S, B>(
     let requests = Requests { service, peer, vitals: Arc::clone(&vitals) };
     let mut connection = pin!(builder.serve_connection(io, requests));
     let end = tokio::select! {
-        // What a client did wrong is its own affair.
+        // A client's protocol error is not logged.
         _ = &mut connection => return,
         end = end(&vitals, limits, ends) => end,
     };
@@ -80,7 +80,7 @@ pub(super) async fn serve<IO, S, B>(
     }
 }
 
-/// Done when the connection has to end.
+/// Completes when the connection has to end.
 async fn end(vitals: &Vitals, limits: &Limits, mut ends: Ends) -> End {
     let revoked = async {
         match &mut ends.certificate {
@@ -95,7 +95,7 @@ async fn end(vitals: &Vitals, limits: &Limits, mut ends: Ends) -> End {
         }
     };
     tokio::select! {
-        // Who is to end it is gone only with the server.
+        // The other end conditions wait for the server.
         _ = ends.server.wait_for(|is_ending| *is_ending) => End::Server,
         () = revoked => End::Due,
         () = old => End::Due,
@@ -103,7 +103,7 @@ async fn end(vitals: &Vitals, limits: &Limits, mut ends: Ends) -> End {
     }
 }
 
-/// Done when nothing was asked for as long as that may be; it is found out up to a quarter of that time later.
+/// Completes after the idle limit, up to a quarter of it late.
 async fn idle(vitals: &Vitals, limits: &Limits) -> End {
     sleep(limits.handshake).await;
     if !vitals.has_spoken() {
@@ -119,7 +119,7 @@ async fn idle(vitals: &Vitals, limits: &Limits) -> End {
     End::Due
 }
 
-/// Between nine tenths of a time and all of it.
+/// Random between nine tenths of a time and all of it.
 fn shortened(time: Duration) -> Duration {
     // The last bits of a UUID are random.
     let share = (uuid::Uuid::now_v7().as_u128() & 0xffff) as f64 / f64::from(0x1_0000);

@@ -1,5 +1,4 @@
-//! How much one connection, one address and all together may take up. Servers of HTTP/2 have most of these switched off
-//! unless they are set.
+//! Resource limits of one connection, one address and all connections. HTTP/2 servers have most of them off by default.
 
 use std::time::Duration;
 
@@ -8,30 +7,29 @@ use hyper_util::{
     server::conn::auto::Builder,
 };
 
-/// What connections may take up.
+/// Resource limits of connections.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections at a time, over all addresses and listeners.
+    /// Maximum number of connections, over all addresses and listeners.
     pub connections: usize,
-    /// Connections at a time from one address; of IPv6 from one network of 64 bits, which one machine has to itself.
+    /// Maximum number of connections per address; for IPv6 per /64 network, which belongs to one machine.
     pub connections_per_address: usize,
-    /// Requests at a time on one connection.
+    /// Maximum number of concurrent requests per connection.
     pub streams: u32,
-    /// Largest head of a request, in bytes.
+    /// Maximum size of a request's head, in bytes.
     pub header_bytes: u32,
-    /// Largest frame, in bytes, 16 KiB to 16 MiB less one byte.
+    /// Maximum frame size, in bytes, 16 KiB to 16 MiB less one byte.
     pub frame_bytes: u32,
-    /// Requests that one connection may take back before anybody has looked at them; more end it. Agents cancel calls
-    /// in bursts.
+    /// Maximum number of pending stream resets per connection; more close it. Agents cancel calls in bursts.
     pub resets: usize,
-    /// Longest time for TLS, for the first words after it, and for the head of a request over HTTP/1.
+    /// Timeout of the TLS handshake, of the first bytes after it, and of the head of an HTTP/1 request.
     pub handshake: Duration,
-    /// After so long without any request open, a connection is ended in order.
+    /// Idle timeout without open requests, after which a connection is shut down.
     pub idle: Duration,
-    /// After so long a connection is ended in order, whatever it does: the next one may go to another replica, and
-    /// shows its certificate again. Up to a tenth sooner, so that they do not all come back at once. None lasts.
+    /// Maximum age of a connection, after which it is shut down: the next one may reach another replica, and presents
+    /// its certificate again. Randomly up to a tenth earlier, against synchronized reconnects. None is unlimited.
     pub age: Option<Duration>,
-    /// How long what is open on a connection that was ended in order may take until it is cut off.
+    /// Grace period for open requests on a connection in shutdown.
     pub grace: Duration,
 }
 
@@ -52,20 +50,20 @@ impl Default for Limits {
     }
 }
 
-/// What one connection may send before any of it is read: four times what one stream may (hyper's 1 MiB), so that a
-/// stream that is held back leaves room to the others.
+/// Receive window of a connection: four times that of a stream (hyper's 1 MiB), so that a stalled stream leaves room
+/// for others.
 const CONNECTION_WINDOW: u32 = 4 << 20;
-/// Who has not answered a ping is gone.
+/// Interval and timeout of keepalive pings.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 const KEEPALIVE_ANSWER: Duration = Duration::from_secs(10);
-/// Headers of one request over HTTP/1; over HTTP/2 their bytes count alone.
+/// Maximum number of headers of an HTTP/1 request; HTTP/2 limits only their bytes.
 const HTTP1_HEADERS_MAX: usize = 100;
 
-/// Files that are left for the database, for certificates and for the rest.
+/// Reserved file descriptors for the database, certificates and others.
 const FILES_LEFT: usize = 128;
 
 impl Limits {
-    /// No more connections than this process may open files.
+    /// Limited to the process's file descriptors.
     #[must_use]
     pub fn within_open_files(self) -> Self {
         let files = std::fs::read_to_string("/proc/self/limits").ok();
@@ -77,7 +75,7 @@ impl Limits {
         Self { connections, ..self }
     }
 
-    /// What serves connections within these limits.
+    /// A connection builder with these limits.
     pub(super) fn builder(&self) -> Builder<TokioExecutor> {
         let mut builder = Builder::new(TokioExecutor::new());
         builder
@@ -102,7 +100,7 @@ impl Limits {
     }
 }
 
-/// How many files a process may open, as Linux tells it.
+/// The process's limit of open files, in Linux' format.
 fn open_files(limits: &str) -> Option<usize> {
     limits.lines().find_map(|line| line.strip_prefix("Max open files")?.split_whitespace().next()?.parse().ok())
 }

@@ -1,5 +1,5 @@
-//! Connections: addresses, TLS, HTTP/1 and HTTP/2 on one port, and how much anybody may take up by connecting. This
-//! room knows nothing of what is asked: each request goes on with the [`Peer`] that it comes from.
+//! Listener: addresses, TLS, HTTP/1 and HTTP/2 on one port, and resource limits. This module knows nothing of requests'
+//! contents: each carries the [`Peer`] that it comes from.
 
 mod accept;
 mod address;

@@ -1,4 +1,4 @@
-//! Who is at the other end of a connection, as far as the connection itself tells.
+//! Peer: the other end of a connection, as known from the connection itself.
 
 use std::net::IpAddr;
 
@@ -7,22 +7,22 @@ use tokio::sync::watch;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use webpki::EndEntityCert;
 
-/// The other end of a connection. In the extensions of each of its requests, as `Arc<Peer>`.
+/// Peer of a connection, in the extensions of each of its requests, as `Arc<Peer>`.
 #[derive(Debug, Clone, Default)]
 pub struct Peer {
-    /// The address that it connects from; none over a Unix socket.
+    /// Source address; none over a Unix socket.
     pub address: Option<IpAddr>,
-    /// Whether other machines can get here: nobody is let in on such a way without a credential.
+    /// True if other machines can connect to the listener: a credential is then required.
     pub is_public: bool,
-    /// Whether it is a proxy, which tells in whose name it asks.
+    /// True for a proxy, which names its client.
     pub is_proxy: bool,
-    /// The names in its certificate, which an authority of ours has signed. None has none, or showed none.
+    /// Names in its verified certificate; none without one.
     pub names: Option<Names>,
-    /// True once its connection is being ended in order: what would last longer says so, and ends.
+    /// True once its connection is in shutdown: long requests should end.
     pub is_leaving: watch::Sender<bool>,
 }
 
-/// What a verified client certificate says of its holder (its subject alternative names).
+/// Subject alternative names of a verified client certificate.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Names {
     /// DNS names.
@@ -32,7 +32,7 @@ pub struct Names {
 }
 
 impl Names {
-    /// The names in a certificate, none where it cannot be read.
+    /// The names in a certificate; none if unreadable.
     pub(super) fn of(certificate: &CertificateDer<'_>) -> Self {
         let Ok(certificate) = EndEntityCert::try_from(certificate) else { return Self::default() };
         let owned = |names: &mut dyn Iterator<Item = &str>| names.map(str::to_owned).collect();
@@ -41,8 +41,7 @@ impl Names {
 }
 
 impl Peer {
-    /// The address of whoever asks: of the client that a proxy asks for, as the proxy itself tells it (the last one in
-    /// `x-forwarded-for`; what stands before it may be invented).
+    /// The address of the client: behind a proxy, the last one in `x-forwarded-for`; earlier ones may be forged.
     #[must_use]
     pub fn from(&self, headers: &HeaderMap) -> Option<IpAddr> {
         let forwarded = || {

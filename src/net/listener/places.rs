@@ -1,4 +1,4 @@
-//! Places for connections, so many altogether and so many an address.
+//! Connection limiter: total, and per address.
 
 use std::{
     collections::BTreeMap,
@@ -10,7 +10,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::Limits;
 
-/// The places that are taken. Clones are one.
+/// Current counts, shared by clones.
 #[derive(Debug, Clone)]
 pub(super) struct Places {
     total_max: usize,
@@ -24,16 +24,16 @@ struct Taken {
     by_address: BTreeMap<IpAddr, usize>,
 }
 
-/// Why there is no place.
+/// Exceeded limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Full {
-    /// Of this address.
+    /// Per address.
     Address,
-    /// Of all.
+    /// Total.
     Total,
 }
 
-/// A place that is taken until this is dropped.
+/// A slot, taken until dropped.
 #[derive(Debug)]
 pub(super) struct Place {
     address: Option<IpAddr>,
@@ -45,7 +45,7 @@ impl Places {
         Self { total_max: limits.connections, per_address_max: limits.connections_per_address, taken: Arc::default() }
     }
 
-    /// A place for a connection from `address`; of a Unix socket, whose callers have none, all together count.
+    /// Takes a slot for a connection from `address`; a Unix socket has only the total limit.
     pub(super) fn take(&self, address: Option<IpAddr>) -> Result<Place, Full> {
         let address = address.map(machine);
         let mut taken = self.taken();
@@ -83,7 +83,7 @@ impl Drop for Place {
     }
 }
 
-/// What one machine may have many of counts as one: the addresses of an IPv6 network of 64 bits.
+/// The unit of the per-address limit: an address, or an IPv6 /64 network.
 fn machine(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) if !address.is_loopback() => {

@@ -1,4 +1,4 @@
-//! When a list of revoked certificates ends. What verifies certificates by such a list does not tell it.
+//! Expiry of certificate revocation lists, which the verifier does not expose.
 
 use chrono::NaiveDateTime;
 use tokio_rustls::rustls::pki_types::{CertificateRevocationListDer, pem::PemObject as _};
@@ -8,7 +8,7 @@ const SEQUENCE: u8 = 0x30;
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
 
-/// When the first of the lists of a text in PEM ends, in seconds since 1970; none where none of them says.
+/// The earliest `nextUpdate` of the lists in a PEM text, in seconds since 1970; none without one.
 #[must_use]
 pub fn first_list_end(pem: &[u8]) -> Option<i64> {
     CertificateRevocationListDer::pem_slice_iter(pem).map_while(Result::ok).filter_map(|list| next_update(&list)).min()
@@ -37,7 +37,7 @@ fn of_kind(der: &[u8], kind: u8) -> Option<(&[u8], &[u8])> {
     element(der).filter(|(found, ..)| *found == kind).map(|(_, content, rest)| (content, rest))
 }
 
-/// The first element: its kind, its content, and what follows.
+/// The first DER element: tag, content, and rest.
 fn element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&[kind, length], rest) = der.split_first_chunk()?;
     let (bytes, rest) = match length {
@@ -58,7 +58,7 @@ mod tests {
 
     use super::*;
 
-    /// A list that ends then, with as much in it as is read, in PEM.
+    /// A minimal list with that `nextUpdate`, in PEM.
     fn ending(kind: u8, at: &str) -> String {
         let sequence =
             |content: &[u8]| [&[SEQUENCE, 0x81, u8::try_from(content.len()).expect("short")], content].concat();

@@ -1,6 +1,6 @@
-//! A Unix socket, taken before anything else is started, as an address is. Two files: the socket, and beside it a lock
-//! that its owner holds while it lives. The lock says whether the socket of a former server may be taken over: one that
-//! was taken and is not listened on yet refuses connections, as a dead one does.
+//! Unix socket, bound before anything else starts, like an address. Beside the socket is a lock file that its owner
+//! holds: it shows whether a former server's socket may be replaced, because a bound socket that does not listen yet
+//! refuses connections as a dead one does.
 
 use std::{
     fs::{self, File, OpenOptions, Permissions, TryLockError},
@@ -16,25 +16,25 @@ use tokio::net::{UnixListener, UnixSocket};
 
 use super::address::{BACKLOG_MAX, ListenError};
 
-/// Who may use a socket.
+/// Permissions of a socket.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Access {
-    /// Its permissions, as of a file.
+    /// File mode.
     pub mode: u32,
-    /// Whose it becomes: a user and a group, each by name or number; none stays as the process has it.
+    /// Owner and group, each by name or number; default: those of the process.
     pub user: Option<String>,
     /// See `user`.
     pub group: Option<String>,
 }
 
-/// A path that is this process's own, and not listened on yet: whoever connects is refused until it is.
+/// A bound path, not listening yet: connections are refused.
 #[derive(Debug)]
 pub(super) struct Taken {
     socket: UnixSocket,
     files: Files,
 }
 
-/// The socket and its lock. Dropped, both are gone.
+/// The socket and its lock, removed on drop.
 #[derive(Debug)]
 pub(super) struct Files {
     path: PathBuf,
@@ -54,7 +54,7 @@ fn refused(path: &Path, problem: impl Into<String>) -> ListenError {
     ListenError::Socket { path: path.to_owned(), problem: problem.into() }
 }
 
-/// What the system says of it, with what would be right where that is known.
+/// The error with advice, if known.
 fn failed(path: &Path, doing: &str, error: &io::Error) -> ListenError {
     let remedy = match error.kind() {
         io::ErrorKind::NotFound => "; its folder has to exist",
@@ -65,7 +65,7 @@ fn failed(path: &Path, doing: &str, error: &io::Error) -> ListenError {
 }
 
 impl Taken {
-    /// Takes `path`, over from a server that is dead if need be.
+    /// Binds `path`, replacing the socket of a dead server.
     pub(super) fn bind(path: &Path, access: &Access) -> Result<Self, ListenError> {
         if SocketAddr::from_pathname(path).is_err() {
             return Err(refused(path, "is empty, or longer than the path of a socket may be: choose a shorter one"));
@@ -90,7 +90,7 @@ impl Taken {
         &self.files.path
     }
 
-    /// Listens.
+    /// Starts listening.
     pub(super) fn listen(self) -> Result<(UnixListener, Files), ListenError> {
         let Self { socket, files } = self;
         let listener = socket.listen(BACKLOG_MAX).map_err(|error| failed(&files.path, "be listened on", &error))?;
@@ -98,7 +98,7 @@ impl Taken {
     }
 }
 
-/// The lock beside the socket, held.
+/// Acquires the lock beside the socket.
 fn locked(path: &Path, lock: &Path) -> Result<File, ListenError> {
     loop {
         let mut options = OpenOptions::new();
@@ -118,7 +118,7 @@ fn locked(path: &Path, lock: &Path) -> Result<File, ListenError> {
     }
 }
 
-/// Removes the socket of a dead server; what is anything else stays, and is refused.
+/// Removes the socket of a dead server; fails for any other file.
 fn make_way(path: &Path) -> Result<(), ListenError> {
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -137,7 +137,7 @@ fn make_way(path: &Path) -> Result<(), ListenError> {
     }
 }
 
-/// The numbers of the user and the group that a socket is given to.
+/// The ids of the socket's owner and group.
 fn owner(path: &Path, access: &Access) -> Result<(Option<u32>, Option<u32>), ListenError> {
     let id = |name: &Option<String>, list: &str| {
         let Some(name) = name else { return Ok(None) };

@@ -1,6 +1,5 @@
-//! TLS: certificate, key, the authorities of clients and what these have revoked come from files, and are read again
-//! when these change. What is connected stays connected, but for clients whose certificates are not good any more; who
-//! connects next sees the new certificate.
+//! TLS from files: certificate, key, client authorities and revocation lists, reloaded on change. Open connections
+//! continue unless their client certificate is invalid; new ones use the new files.
 
 use std::{
     fmt,
@@ -30,28 +29,28 @@ use tokio_rustls::{
 
 use super::certificate;
 
-/// How often the files are looked at.
+/// Interval of checks of the files.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// What is spoken on a port, the better first.
+/// Protocols for ALPN, by preference.
 const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
-/// Where TLS is read from; each is PEM.
+/// TLS files, in PEM.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The server's certificate, and those between it and its authority.
+    /// Server certificate with its intermediates.
     pub certificate: PathBuf,
     /// The key of the certificate.
     pub key: PathBuf,
-    /// The authorities that clients' certificates may be of; none, and none is asked for.
+    /// Client authorities; without them no client certificate is requested.
     pub client_ca: Option<PathBuf>,
-    /// What these authorities have revoked: a list of each; none, and nothing is revoked.
+    /// Revocation lists of these authorities, one of each; default: none.
     pub client_crl: Option<PathBuf>,
 }
 
-/// Why TLS cannot be used as it is in its files.
+/// Unusable TLS files.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A file cannot be read.
+    /// Unreadable file.
     #[error("{} cannot be read: {error}", .path.display())]
     Unreadable {
         /// The file.
@@ -59,23 +58,23 @@ pub enum TlsError {
         /// The system's answer; not a source, since the text has it already.
         error: std::io::Error,
     },
-    /// A file does not hold what it should.
+    /// Invalid contents of a file.
     #[error("{} {problem}", .path.display())]
     Content {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
 }
 
-/// TLS as its files have it now.
+/// Current TLS configuration.
 pub struct Tls {
     files: TlsFiles,
     current: ArcSwap<Current>,
-    /// What was read last, good or bad.
+    /// State of the last check.
     seen: Mutex<Seen>,
-    /// Changes with the authorities of clients and what they have revoked: what was good before is looked at again.
+    /// Changes with client authorities and revocation lists, so that open connections are rechecked.
     authorities: watch::Sender<u64>,
 }
 
@@ -85,14 +84,14 @@ impl fmt::Debug for Tls {
     }
 }
 
-/// What new connections are made by.
+/// Configuration of new connections.
 struct Current {
     config: Arc<ServerConfig>,
-    /// Of clients' certificates.
+    /// Verifier of client certificates.
     verifier: Option<Arc<dyn ClientCertVerifier>>,
 }
 
-/// The bytes of the files.
+/// Contents of the files.
 #[derive(Clone, PartialEq, Eq)]
 struct Texts {
     certificate: Vec<u8>,
@@ -102,7 +101,7 @@ struct Texts {
 }
 
 impl Texts {
-    /// What says which clients' certificates are good.
+    /// The files that decide on client certificates.
     fn of_clients(&self) -> [&Option<Vec<u8>>; 2] {
         [&self.client_ca, &self.client_crl]
     }
@@ -110,7 +109,7 @@ impl Texts {
 
 struct Seen {
     used: Texts,
-    /// What could not be used, or not be read, at the last look; said once.
+    /// The last rejected contents or read error, logged once.
     refused: Option<(Option<Texts>, bool)>,
 }
 
@@ -125,8 +124,8 @@ impl Tls {
         Ok(Self { files, current, seen: Mutex::new(Seen { used, refused: None }), authorities: watch::channel(0).0 })
     }
 
-    /// Uses the files anew whenever they change, until it is dropped. Those that cannot be used are told once, and what
-    /// was used before stays in use.
+    /// Reloads the files on change, until dropped. Unusable files are logged once, and the previous configuration
+    /// stays.
     pub async fn follow(&self) {
         let mut tick = interval(LOOK_EVERY);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -136,7 +135,7 @@ impl Tls {
         }
     }
 
-    /// One look at the files.
+    /// Checks the files once.
     fn look(&self) {
         let mut seen = self.seen.lock();
         let (texts, tried) = match read(&self.files) {
@@ -177,12 +176,12 @@ impl Tls {
         }
     }
 
-    /// What makes the next connection.
+    /// The acceptor of the next connection.
     pub(super) fn acceptor(&self) -> TlsAcceptor {
         TlsAcceptor::from(Arc::clone(&self.current.load().config))
     }
 
-    /// Would a client be let in now that shows these certificates?
+    /// Verifies a client's certificates by the current configuration.
     pub(super) fn accepts(&self, chain: &[CertificateDer<'_>]) -> Result<(), rustls::Error> {
         let current = self.current.load();
         let (Some(verifier), Some((own, between))) = (&current.verifier, chain.split_first()) else {
@@ -191,7 +190,7 @@ impl Tls {
         verifier.verify_client_cert(own, between, certificate::now()).map(drop)
     }
 
-    /// Changes when clients' certificates have to be looked at again.
+    /// Changes when client certificates must be rechecked.
     pub(super) fn authorities(&self) -> watch::Receiver<u64> {
         self.authorities.subscribe()
     }
@@ -236,7 +235,7 @@ fn current(files: &TlsFiles, texts: &Texts) -> Result<Current, TlsError> {
     Ok(Current { config: Arc::new(config), verifier })
 }
 
-/// Of clients' certificates; none where none is asked for.
+/// Verifier of client certificates; none if none are requested.
 fn verifier(files: &TlsFiles, texts: &Texts) -> Result<Option<Arc<dyn ClientCertVerifier>>, TlsError> {
     let (Some(path), Some(text)) = (&files.client_ca, &texts.client_ca) else { return Ok(None) };
     let mut authorities = RootCertStore::empty();
@@ -244,7 +243,7 @@ fn verifier(files: &TlsFiles, texts: &Texts) -> Result<Option<Arc<dyn ClientCert
         authorities.add(authority).map_err(|error| wrong(path, format!("has no usable authority: {error}")))?;
     }
     let provider = Arc::new(ring::default_provider());
-    // Who shows no certificate needs another credential; who shows one of somebody else's is not let in.
+    // A client without a certificate needs another credential; one with an unknown certificate is rejected.
     let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(authorities), provider).allow_unauthenticated();
     let builder = match (&files.client_crl, &texts.client_crl) {
         (Some(path), Some(text)) => {
@@ -264,7 +263,7 @@ fn verifier(files: &TlsFiles, texts: &Texts) -> Result<Option<Arc<dyn ClientCert
     })
 }
 
-/// All certificates of a file; one at least.
+/// All certificates of a file, at least one.
 fn certificates(path: &Path, text: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
     match all {

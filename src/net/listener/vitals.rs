@@ -1,4 +1,4 @@
-//! Whether a connection does anything: what it has sent at all, and which requests are open on it.
+//! Activity of a connection: received bytes and open requests.
 
 use std::{
     convert::Infallible,
@@ -22,12 +22,12 @@ use tokio::{
 
 use super::Peer;
 
-/// With which every client of HTTP/2 begins; a whole request over HTTP/1 may be shorter.
+/// Length of the HTTP/2 preface; a whole HTTP/1 request may be shorter.
 const PREFACE_BYTES: usize = 24;
-/// Longest time for who still sends after the last answer to take it and to close the connection.
+/// Maximum linger time for a client that still sends after the last response.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// The signs of life of one connection.
+/// Activity counters of one connection.
 #[derive(Debug, Default)]
 pub(super) struct Vitals {
     read: AtomicUsize,
@@ -36,23 +36,23 @@ pub(super) struct Vitals {
 }
 
 impl Vitals {
-    /// True once the client has said more than that it is there.
+    /// True once the client has sent more than the preface.
     pub(super) fn has_spoken(&self) -> bool {
         self.read.load(Ordering::Relaxed) >= PREFACE_BYTES || self.begun() > 0
     }
 
-    /// Requests that it ever made.
+    /// Total number of requests.
     pub(super) fn begun(&self) -> usize {
         self.begun.load(Ordering::Relaxed)
     }
 
-    /// True while one of them has no end.
+    /// True while a request is open.
     pub(super) fn is_busy(&self) -> bool {
         self.open.load(Ordering::Relaxed) > 0
     }
 }
 
-/// A request that is open until this is dropped.
+/// An open request, until dropped.
 #[derive(Debug)]
 pub(super) struct Open(Arc<Vitals>);
 
@@ -70,7 +70,7 @@ impl Drop for Open {
     }
 }
 
-/// The requests of one connection: each goes on with its peer, and is open until the last of its answer is sent.
+/// Service wrapper that adds the peer to each request, and keeps it open until its response is sent.
 #[derive(Debug)]
 pub(super) struct Requests<S> {
     pub(super) service: S,
@@ -93,7 +93,7 @@ where
     }
 }
 
-/// An answer on its way.
+/// A response in progress.
 #[derive(Debug)]
 pub(super) struct Answering<F> {
     open: Option<Open>,
@@ -112,7 +112,7 @@ where
     }
 }
 
-/// The body of an answer whose request is open until it is dropped.
+/// A response body that keeps its request open until dropped.
 #[derive(Debug)]
 pub(super) struct Counted<B> {
     body: B,
@@ -139,12 +139,12 @@ impl<B: Body + Unpin> Body for Counted<B> {
     }
 }
 
-/// A connection whose first bytes are noticed.
+/// A connection that notices its first bytes.
 #[derive(Debug)]
 pub(super) struct Heard<IO> {
     pub(super) io: IO,
     pub(super) vitals: Arc<Vitals>,
-    /// How long it is read on, once nothing more is sent.
+    /// End of the linger time, once the write side is closed.
     pub(super) lingers: Option<Pin<Box<Sleep>>>,
 }
 
@@ -170,8 +170,8 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Heard<IO> {
         Pin::new(&mut self.io).poll_flush(context)
     }
 
-    /// Reads on for a moment, once it is said that nothing more comes: a connection that is closed over unread bytes is
-    /// reset, and whoever still sends the body of a refused request may lose the answer.
+    /// Lingers after the shutdown of the write side: closing over unread bytes resets the connection, and a client that
+    /// still sends the body of a refused request may lose the response.
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Self { io, lingers, .. } = &mut *self;
         if lingers.is_none() {

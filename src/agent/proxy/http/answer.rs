@@ -1,4 +1,4 @@
-//! The server's answer, on its way back: a stream of events, one message, or anything else, which passes.
+//! Response path of HTTP: passes an event stream, one message, or any other body.
 
 use http::{HeaderValue, Response, StatusCode, header, response::Parts};
 use http_body_util::BodyExt as _;
@@ -14,22 +14,22 @@ use crate::{
     proxy::lines::LINE_BYTES_MAX,
 };
 
-/// What comes next.
+/// Next input of a stream.
 enum Next {
     Data(Bytes),
     End,
-    /// The server has broken it off.
+    /// Broken off by the server.
     Broken(String),
-    /// The client has gone.
+    /// The client disconnected.
     Left,
 }
 
 impl Exchange {
-    /// Passes the server's answer on, after those that were given in its place.
+    /// Passes the server's response, after the replacement responses.
     pub(super) async fn pass(self, response: Response<Incoming>, answers: Vec<String>, reply: Reply) {
         let (mut head, body) = response.into_parts();
         if head.status.is_redirection() && head.headers.contains_key(header::LOCATION) {
-            // Who follows it asks the server itself.
+            // A client that follows a redirect asks the server itself.
             let to = head.headers.get(header::LOCATION).map(|to| String::from_utf8_lossy(to.as_bytes()).into_owned());
             let why = format!("The MCP server redirects to {}: give that as --url.", to.unwrap_or_default());
             let is_unseen = head.status != StatusCode::FOUND && head.status != StatusCode::SEE_OTHER;
@@ -100,7 +100,7 @@ impl Exchange {
         }
     }
 
-    /// A piece of the stream, with what the plane has to say.
+    /// A piece of the stream, with the server's hints added.
     fn piece(&mut self, piece: Piece) -> Bytes {
         let bytes = match piece {
             Piece::Event(bytes) => bytes,
@@ -113,7 +113,7 @@ impl Exchange {
         Bytes::from(noted.map_or(bytes, String::into_bytes))
     }
 
-    /// An answer that is read as a whole, if it is no longer than what is read.
+    /// A response parsed as a whole, up to the maximum size.
     async fn message(self, head: Parts, mut body: Incoming, answers: Vec<String>, mut reply: Reply) {
         let (mut bytes, is_alone) = (Vec::new(), answers.is_empty() && !reply.is_open());
         let shown = |site: &Site| format!("The MCP server at {}", site.upstream.shown());
@@ -154,7 +154,7 @@ impl Exchange {
             }
             return;
         }
-        // What both have answered stands in one list.
+        // Joins both lists of responses.
         let list = |text: String| match text.strip_prefix('[').and_then(|text| text.strip_suffix(']')) {
             Some(list) => list.to_owned(),
             None => text,
@@ -166,7 +166,7 @@ impl Exchange {
         reply.whole(head, Bytes::from(format!("[{}]", answers.join(","))));
     }
 
-    /// What nobody reads passes as it comes.
+    /// Passes an unparsed body through.
     async fn stream(self, head: Parts, first: Vec<u8>, mut body: Incoming, mut reply: Reply) {
         let status = head.status;
         reply.open(head);

@@ -1,15 +1,15 @@
-//! Who may ask, and what is read. The proxy is for programs of this machine: a page in a browser that has a name of its
-//! own point here is of no loopback. What is not plain JSON in UTF-8 might be read as a call by the server alone.
+//! Admission of HTTP requests: local programs only, and plain JSON in UTF-8. A web page whose domain resolves to this
+//! machine is no loopback origin, and other encodings could hide a call from the proxy.
 
 use http::{HeaderMap, HeaderName, Method, StatusCode, header, request::Parts};
 use url::Url;
 
 use callgate_net::outgoing::is_here;
 
-/// What is refused at the door, and why.
+/// Status and reason of a rejection.
 pub(super) type Refusal = (StatusCode, String);
 
-/// What concerns one connection, and not the messages on it.
+/// Hop-by-hop headers.
 const HOPS: [HeaderName; 7] = [
     header::CONNECTION,
     header::PROXY_AUTHENTICATE,
@@ -20,7 +20,7 @@ const HOPS: [HeaderName; 7] = [
     header::UPGRADE,
 ];
 
-/// Lets a request in, for the address of the server.
+/// Checks a request for the server's address.
 pub(super) fn enter(request: &Parts, server: &Url) -> Result<(), Refusal> {
     let refused = |code, text: &str| Err((code, format!("callgate mcp-proxy: {text}\n")));
     let authority = request.uri.authority().map(|authority| authority.as_str());
@@ -62,7 +62,7 @@ fn has_no_body(headers: &HeaderMap) -> bool {
     is_none && !headers.contains_key(header::TRANSFER_ENCODING)
 }
 
-/// Neither compressed, nor in another encoding of characters.
+/// True without compression and other character encodings.
 fn is_plain(headers: &HeaderMap) -> bool {
     let mut codings = headers.get_all(header::CONTENT_ENCODING).iter();
     let mut types = headers.get_all(header::CONTENT_TYPE).iter();
@@ -74,8 +74,8 @@ fn is_plain(headers: &HeaderMap) -> bool {
         })
 }
 
-/// The headers of a request that go on to the server: all but those of this connection. What the server would compress
-/// could not be read.
+/// Request headers for the server: without hop-by-hop headers and accepted encodings, because compressed responses
+/// cannot be parsed.
 pub(super) fn forwarded(headers: &HeaderMap) -> HeaderMap {
     let mut kept = without_hops(headers);
     for name in [header::HOST, header::CONTENT_LENGTH, header::EXPECT, header::ACCEPT_ENCODING] {
@@ -84,7 +84,7 @@ pub(super) fn forwarded(headers: &HeaderMap) -> HeaderMap {
     kept
 }
 
-/// All headers but those of one connection.
+/// Headers without hop-by-hop ones.
 pub(super) fn without_hops(headers: &HeaderMap) -> HeaderMap {
     let mut kept = headers.clone();
     let named = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
@@ -95,7 +95,7 @@ pub(super) fn without_hops(headers: &HeaderMap) -> HeaderMap {
     kept
 }
 
-/// True for a client that takes answers of this type.
+/// True if the client accepts this content type.
 pub(super) fn takes(headers: &HeaderMap, kind: &str) -> bool {
     let mut accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).peekable();
     accepted.peek().is_none() || accepted.any(|value| value.contains(kind) || value.contains("*/*"))

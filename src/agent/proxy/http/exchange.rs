@@ -1,5 +1,4 @@
-//! One request, from its body to the last of its answer: what of it is judged, what goes on to the server, and what is
-//! answered in the server's place.
+//! One HTTP exchange: judges the calls of a request, forwards the rest, and merges replacement responses.
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
@@ -21,20 +20,20 @@ use crate::{
     },
 };
 
-/// How long a client has to take up a stream that broke off, before what it waited for is unknown.
+/// Time for a client to resume a broken stream, after which open calls have an unknown outcome.
 const RESUMED: Duration = Duration::from_secs(5 * 60);
 
-/// A request and who sent it.
+/// A request with its client.
 pub(super) struct Exchange {
     pub(super) site: Arc<Site>,
     pub(super) proxy: Arc<Proxy>,
     pub(super) client: u64,
     pub(super) request: Parts,
-    /// What it asks for.
+    /// Its request ids.
     keys: Vec<Key>,
-    /// It came as one message, and not as a list.
+    /// True for a single message, false for a list.
     is_one: bool,
-    /// Its client can ask for the rest of the stream on another connection.
+    /// True if its client can resume the stream on another connection.
     pub(super) is_resumable: bool,
 }
 
@@ -43,7 +42,7 @@ impl Exchange {
         Self { site, proxy, client, request, keys: Vec::new(), is_one: true, is_resumable: false }
     }
 
-    /// Does all of it.
+    /// Runs the exchange.
     pub(super) async fn run(mut self, body: Bytes, mut reply: Reply) {
         if body.is_empty() {
             return self.forward(body, Vec::new(), reply).await;
@@ -80,7 +79,7 @@ impl Exchange {
         Some(self.proxy.batch(client, &messages, body.to_vec(), self.is_one))
     }
 
-    /// The verdict on what is in it; none where its client went away before.
+    /// The verdict on its messages; none if its client disconnected.
     async fn decide(&self, batch: Batch, mut progress: mpsc::Receiver<Out>, reply: &mut Reply) -> Option<Decided> {
         let mut deciding = pin!(self.proxy.decide_batch(batch));
         let mut is_gone = false;
@@ -97,14 +96,14 @@ impl Exchange {
         }
     }
 
-    /// What the server has not seen it will not see.
+    /// Cancels held calls, which the server never receives.
     fn call_off(&self) {
         for key in &self.keys {
             self.proxy.call_off(key);
         }
     }
 
-    /// Answers in the server's place.
+    /// Responds in place of the server.
     async fn answer(&self, answers: &[String], mut reply: Reply) {
         if answers.is_empty() && !reply.is_open() {
             return reply.whole(head(StatusCode::ACCEPTED, JSON), Bytes::new());
@@ -121,7 +120,7 @@ impl Exchange {
         }
     }
 
-    /// Sends what may run to the server, and its answer back with those that were given in its place.
+    /// Forwards the permitted messages, and returns the response with the replacements.
     async fn forward(self, body: Bytes, answers: Vec<String>, mut reply: Reply) {
         let sent = tokio::select! {
             biased;
@@ -142,7 +141,7 @@ impl Exchange {
         }
     }
 
-    /// The server does not answer: what is open is unknown, unless it has not seen it.
+    /// Handles a missing response: open calls are unknown, unless the server never received them.
     pub(super) async fn fail(&self, why: &str, is_unseen: bool, mut answers: Vec<String>, reply: Reply) {
         for open in self.take_open() {
             answers.push(if is_unseen { self.proxy.unseen(open, why) } else { self.proxy.lost(open, why) });
@@ -156,19 +155,19 @@ impl Exchange {
         self.answer(&answers, reply).await;
     }
 
-    /// What it asked for, and the server has not answered.
+    /// Takes its requests without a response.
     fn take_open(&self) -> Vec<Open> {
         let mut state = self.proxy.state();
         self.keys.iter().filter_map(|key| Some(Open { key: key.clone(), kind: state.take(key)? })).collect()
     }
 
-    /// True while the server has not answered all of it.
+    /// True while a request has no response.
     pub(super) fn is_open(&self) -> bool {
         let state = self.proxy.state();
         self.keys.iter().any(|key| state.is_open(key))
     }
 
-    /// The client has gone. What it asked for is called off by that, or goes on without it.
+    /// Handles a disconnected client: its requests are cancelled by that, or continue.
     pub(super) fn left(self) {
         if is_sessionless(&self.request.headers) {
             return self.call_off();
@@ -176,8 +175,8 @@ impl Exchange {
         self.unanswered(None);
     }
 
-    /// The answer is over; `status` is the server's. What it did not answer is an error by that status, or may come on
-    /// another connection, or is unknown. Gives what to tell a client that reads on.
+    /// Handles the end of a response with the server's `status`. Open requests failed with that status, may resume on
+    /// another connection, or are unknown. Returns responses for a connected client.
     pub(super) fn unanswered(self, status: Option<StatusCode>) -> Vec<String> {
         if let Some(status) = status.filter(|status| !status.is_success()) {
             return self.take_open().into_iter().map(|open| self.proxy.failed(open, status.as_u16())).collect();
@@ -195,7 +194,7 @@ impl Exchange {
         self.take_open().into_iter().map(|open| self.proxy.lost(open, why)).collect()
     }
 
-    /// True for the stream on which a server says what nobody asked for: it has no end of its own.
+    /// True for the endless stream of unsolicited server messages.
     pub(super) fn is_listening(&self) -> bool {
         self.request.method == Method::GET
     }

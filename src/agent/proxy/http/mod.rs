@@ -1,5 +1,5 @@
-//! Clients and a server over streamable HTTP: the proxy listens on this machine, and every request goes on to the
-//! server at its URL as it came, but for calls of tools, which wait for their verdict.
+//! Streamable HTTP proxy: listens on this machine and forwards every request to the server's URL unchanged, except for
+//! tool calls, which wait for their verdict.
 
 mod answer;
 mod doors;
@@ -45,15 +45,15 @@ pub(super) struct HttpArgs {
     url_ca: Option<PathBuf>,
 }
 
-/// What all requests share.
+/// State shared by all requests.
 struct Site {
     upstream: Upstream,
     sessions: Sessions,
-    /// True once the proxy ends.
+    /// True during shutdown.
     ending: watch::Receiver<bool>,
 }
 
-/// Serves until a signal comes.
+/// Serves until a signal.
 pub(super) async fn run(setup: Setup, args: &HttpArgs) -> anyhow::Result<ExitCode> {
     let upstream = Upstream::new(args.url.as_deref().unwrap_or_default(), args.url_ca.as_deref())?;
     let bound = Bound::bind(args.listen, &Way::default())?;
@@ -70,7 +70,7 @@ pub(super) async fn run(setup: Setup, args: &HttpArgs) -> anyhow::Result<ExitCod
         () = &mut serving => {}
         () = signal::stop() => {
             end.send_replace(true);
-            // Who still waits for an answer gets it, if it comes soon.
+            // Pending responses get a short grace period.
             let _ = timeout(LAST_WORDS, serving).await;
         }
     }
@@ -100,7 +100,7 @@ async fn answer(site: Arc<Site>, request: Request<Incoming>) -> Result<Response<
     answer.await.map_err(|error| failed(&error.into()))
 }
 
-/// The body of a POST.
+/// Reads the body of a POST.
 async fn read(body: Incoming, proxy: &Proxy) -> Result<Bytes, Refusal> {
     let body = Limited::new(body, LINE_BYTES_MAX).collect().await.map_err(|error| {
         let problem = match error.is::<http_body_util::LengthLimitError>() {
@@ -116,7 +116,7 @@ fn failed(error: &anyhow::Error) -> Refusal {
     (StatusCode::INTERNAL_SERVER_ERROR, format!("callgate mcp-proxy: {error:#}\n"))
 }
 
-/// True for a client of the protocol without sessions: there, who closes a stream calls its request off.
+/// True for a client of a protocol version without sessions, where closing a stream cancels its request.
 fn is_sessionless(headers: &HeaderMap) -> bool {
     headers.get("mcp-protocol-version").is_some_and(|version| version.as_bytes() >= b"2026".as_slice())
 }

@@ -1,4 +1,4 @@
-//! The way back to a client: one whole answer, or a stream of which the head goes first.
+//! Response to a client: one whole body, or a stream with its head first.
 
 use std::{convert::Infallible, error::Error};
 
@@ -10,18 +10,18 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use crate::mcp::events;
 
-/// What clients take.
+/// Content type of a whole response.
 pub(super) const JSON: &str = "application/json";
-/// A stream of events.
+/// Content type of an event stream.
 pub(super) const EVENTS: &str = "text/event-stream";
-/// Parts of a stream that wait for their client.
+/// Maximum number of queued parts per client.
 const PARTS_MAX: usize = 16;
 
 type Broken = Box<dyn Error + Send + Sync>;
-/// The body of an answer.
+/// Body of a response.
 pub(super) type Body = UnsyncBoxBody<Bytes, Broken>;
 
-/// The way back.
+/// Sender of a response.
 #[derive(Debug)]
 pub(super) struct Reply {
     head: Option<oneshot::Sender<Response<Body>>>,
@@ -29,18 +29,18 @@ pub(super) struct Reply {
 }
 
 impl Reply {
-    /// A way, and where its answer comes.
+    /// A sender with the receiver of its response.
     pub(super) fn new() -> (Self, oneshot::Receiver<Response<Body>>) {
         let (head, answer) = oneshot::channel();
         (Self { head: Some(head), parts: None }, answer)
     }
 
-    /// True once the head is sent.
+    /// True once the head was sent.
     pub(super) fn is_open(&self) -> bool {
         self.parts.is_some()
     }
 
-    /// Done when the client has gone.
+    /// Completes when the client has disconnected.
     pub(super) async fn gone(&mut self) {
         match (&mut self.head, &self.parts) {
             (_, Some(parts)) => parts.closed().await,
@@ -54,13 +54,13 @@ impl Reply {
         let (sender, parts) = mpsc::channel(PARTS_MAX);
         let body = Response::from_parts(head, StreamBody::new(ReceiverStream::new(parts)).boxed_unsync());
         if let Some(head) = self.head.take() {
-            // Whoever has gone is found out by the parts.
+            // A disconnected client is detected by the parts.
             let _ = head.send(body);
             self.parts = Some(sender);
         }
     }
 
-    /// Sends a message as an event, and the head before it if need be.
+    /// Sends a message as an event, after the head.
     pub(super) async fn event(&mut self, message: &str) {
         if !self.is_open() {
             self.open(head(StatusCode::OK, EVENTS));
@@ -75,14 +75,14 @@ impl Reply {
         }
     }
 
-    /// Ends a stream as one that is broken.
+    /// Aborts a stream with an error.
     pub(super) async fn tear(self, why: String) {
         if let Some(parts) = &self.parts {
             let _ = parts.send(Err(why.into())).await;
         }
     }
 
-    /// Sends a whole answer.
+    /// Sends a whole response.
     pub(super) fn whole(self, head: Parts, body: Bytes) {
         if let Some(sender) = self.head {
             let _ = sender.send(whole(head, body));
@@ -90,13 +90,13 @@ impl Reply {
     }
 }
 
-/// A whole answer.
+/// A whole response.
 pub(super) fn whole(mut head: Parts, body: Bytes) -> Response<Body> {
     head.headers.remove(header::CONTENT_LENGTH);
     Response::from_parts(head, Full::new(body).map_err(|never: Infallible| match never {}).boxed_unsync())
 }
 
-/// The head of an answer of the proxy's own.
+/// The head of the proxy's own response.
 pub(super) fn head(status: StatusCode, kind: &'static str) -> Parts {
     let (mut head, ()) = Response::new(()).into_parts();
     head.status = status;

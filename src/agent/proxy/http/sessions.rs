@@ -1,5 +1,5 @@
-//! The sessions of the protocol: each has a proxy of its own, and so a session at the plane. Clients that have none
-//! (protocol versions from 2026-07-28, and each client before its server has named one) share one.
+//! MCP sessions: each has a proxy of its own, and so a session at the server. Clients without one (protocol versions
+//! from 2026-07-28, and each client before its server has assigned one) share one.
 
 use std::{
     num::NonZeroUsize,
@@ -17,9 +17,9 @@ use parking_lot::Mutex;
 
 use crate::proxy::{Setup, state::Proxy};
 
-/// The header that names a session.
+/// Session header.
 const SESSION: &str = "mcp-session-id";
-/// Sessions that are remembered.
+/// Maximum number of sessions; the least recent is evicted.
 const SESSIONS_MAX: NonZeroUsize = NonZeroUsize::new(1_024).expect("not zero");
 
 /// All sessions of a server.
@@ -34,8 +34,7 @@ impl Sessions {
         Self { setup, known: Mutex::new(LruCache::new(SESSIONS_MAX)), count: AtomicU64::new(0) }
     }
 
-    /// The proxy of a request, and the client's number there: each request of those without a session is a client's
-    /// own.
+    /// The proxy of a request, and the client's number in it: a request without a session has a number of its own.
     pub(super) fn of(&self, headers: &HeaderMap) -> anyhow::Result<(Arc<Proxy>, u64)> {
         let name = headers.get(SESSION).cloned();
         let client = if name.is_some() { 0 } else { self.count.fetch_add(1, Ordering::Relaxed) + 1 };
@@ -43,7 +42,7 @@ impl Sessions {
         Ok((Arc::clone(known.try_get_or_insert(name, || self.setup.proxy().map(Arc::new))?), client))
     }
 
-    /// A session that its client has ended.
+    /// Ends a session after its client did.
     pub(super) fn end(&self, headers: &HeaderMap) {
         let Some(name) = headers.get(SESSION).cloned() else { return };
         let ended = self.known.lock().pop(&Some(name));
@@ -53,7 +52,7 @@ impl Sessions {
         }
     }
 
-    /// The proxy is over: what is open is unknown. Waits until that is stored, so long at most.
+    /// Shuts down: open calls are unknown. Waits for their reports, at most `limit`.
     pub(super) async fn close(&self, limit: Duration) {
         let proxies: Vec<Arc<Proxy>> = {
             let known = self.known.lock();

@@ -1,4 +1,4 @@
-//! The server at its URL: connections over TCP or TLS, kept while they are used.
+//! Client of the MCP server at its URL: pooled connections over TCP or TLS.
 
 use std::{error::Error, path::Path, time::Duration};
 
@@ -12,7 +12,7 @@ use url::{Position, Url};
 use super::doors;
 use callgate_net::client::{HttpClient, cause, client, tls};
 
-/// How long one is kept that nobody uses: a server that ends one after 5 seconds, as many do, must not get a call then.
+/// Idle timeout of a connection, below the 5 seconds of many servers, which could otherwise close it under a call.
 const KEPT: Duration = Duration::from_secs(4);
 
 /// A server.
@@ -22,7 +22,7 @@ pub(super) struct Upstream {
 }
 
 impl Upstream {
-    /// The server at `url`; `ca` is the authority of its certificate, if that is none of the public ones.
+    /// The server at `url`; `ca` is the authority of its certificate, unless public.
     pub(super) fn new(url: &str, ca: Option<&Path>) -> anyhow::Result<Self> {
         let url = Url::parse(url).context("--url is not a URL")?;
         if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
@@ -39,12 +39,12 @@ impl Upstream {
         &self.url
     }
 
-    /// The URL as it may be told: a query may be a secret.
+    /// The URL without its query, which may be a secret.
     pub(super) fn shown(&self) -> &str {
         &self.url[..Position::AfterPath]
     }
 
-    /// Sends a request as it came, with this body.
+    /// Forwards a request with this body.
     pub(super) async fn send(&self, request: &Parts, body: Bytes) -> Result<Response<Incoming>, Unanswered> {
         let mut url = self.url.clone();
         if let Some(query) = request.uri.query() {
@@ -58,11 +58,11 @@ impl Upstream {
     }
 }
 
-/// Why a server has not answered.
+/// Failure to get a response.
 #[derive(Debug)]
 pub(super) struct Unanswered {
     pub(super) why: String,
-    /// It has not seen the request.
+    /// True if the request was never sent.
     pub(super) is_unsent: bool,
 }
 

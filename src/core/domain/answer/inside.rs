@@ -1,4 +1,4 @@
-//! Lists and texts of several lines: they are compared as a whole, with and without what is no word of them.
+//! Lists and multi-line texts of a result, compared as a whole, with and without names, numbers and times.
 
 use super::{
     sentence,
@@ -10,7 +10,7 @@ use crate::domain::{
     mask::{self, MARK},
 };
 
-/// Bytes of what stands inside that are compared without names and numbers.
+/// Maximum size, in bytes, of the inside text that is also compared without names and numbers.
 pub(super) const INSIDE_MAX: usize = 16 << 10;
 
 impl Reading {

@@ -1,6 +1,6 @@
-//! Parts of a result that are kept: names for the model, and numbers.
+//! Stored parts of a result: names for the model, and numbers for comparison.
 
-/// Names, each with the member under which it stood, in one text: trees keep very many of them.
+/// Names, each with the key under which it stood, packed into one text to save memory in trees.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Named(Box<str>);
 
@@ -10,35 +10,35 @@ impl Named {
         Self(lines.into())
     }
 
-    /// As it was stored.
+    /// From the stored form.
     #[must_use]
     pub fn stored(text: String) -> Self {
         Self(text.into())
     }
 
-    /// As it is stored.
+    /// The stored form.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Each member, empty for a word of a text, and the name.
+    /// Pairs of key (empty for a word of a text) and name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.lines().filter_map(|line| line.split_once('\t'))
     }
 
-    /// Those that hold.
+    /// The pairs whose name satisfies `holds`.
     #[must_use]
     pub fn filtered(&self, mut holds: impl FnMut(&str) -> bool) -> Self {
         Self::of(self.iter().filter(|(_, name)| holds(name)))
     }
 }
 
-/// A number, and whether it may be one that counts: no price, and no word of a longer value.
+/// A number, and whether it may be a counter: neither a price nor part of a longer value.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Number {
     /// Its value.
     pub value: f64,
-    /// It may have risen beside what differs.
+    /// True for a possible counter.
     pub counts: bool,
 }

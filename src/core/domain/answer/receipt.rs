@@ -1,25 +1,25 @@
-//! Two answers to one call, side by side: is the later one another receipt for the same, or news?
+//! Comparison of two results of one call: receipt for the same effect, risen counter, or news.
 
 use super::{Marks, Number};
 
-/// How a result differs from an earlier one of the same call.
+/// Difference between a result and an earlier one of the same call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compared {
-    /// In nothing that tells them apart: what differs stands beside.
+    /// No difference beside volatile parts.
     Equal,
-    /// In names, or in numbers that the arguments have moved, and in nothing that is news.
+    /// Different names, or numbers that the arguments account for, and no news.
     Receipt {
-        /// What was given ends by itself: a lease, a lock, a quote.
+        /// An expiry differs: a lease, a lock, a quote.
         lapses: bool,
     },
-    /// In numbers alone, which have risen.
+    /// Only numbers differ, and they have risen.
     Risen,
-    /// In words, or in numbers that fell or have a fraction, or in a list.
+    /// Different words, a number that fell or has a fraction, or a different list.
     News,
 }
 
 impl Marks {
-    /// How it differs from an `earlier` result of the same call, whose arguments hold these `amounts`.
+    /// The difference from an `earlier` result of the same call, whose arguments hold these `amounts`.
     #[must_use]
     pub fn compared_with(&self, earlier: &Self, amounts: &[f64]) -> Compared {
         let has_another_name = self.names != earlier.names;

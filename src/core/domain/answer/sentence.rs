@@ -1,32 +1,31 @@
-//! A sentence by its words: which of them name something, which count, and which stand beside.
+//! Classification of a sentence's words: names, numbers, volatile marks and plain words.
 
 use std::borrow::Cow;
 
 use super::words::{Announces, announces, is_unit};
 
-/// What a word is.
+/// Class of a word.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Word<'t> {
     /// It names a thing.
     Name(&'t str),
     /// It counts or measures.
     Number(f64),
-    /// It may differ next to a name: an address of the network, a short mark, a secret.
+    /// A volatile mark beside a name: a network address, a short mark, a secret.
     Beside,
 }
 
-/// The shortest mark that can be a name, and the longest name, in bytes: a screenshot in base64 is none.
+/// Minimum length of a mark that can be a name, and maximum length of a name, in bytes; base64 of a screenshot is none.
 const NAME_MIN: usize = 4;
 pub(super) const NAME_MAX: usize = 96;
-/// Digits from which on a number is a name.
+/// Minimum number of digits that makes a number a name.
 const NAME_DIGITS: usize = 9;
-/// Words behind one that announces a name.
+/// Number of words after an announcing word that it classifies.
 const BEHIND: u32 = 3;
 /// Signs that end what a word announces.
 const ENDS: [u8; 5] = *b".;,!?";
 
-/// Calls `each` with the place and meaning of each word that is more than a plain word, from left to right. `text` is
-/// read once.
+/// Calls `each` with the start, end and class of each word that is not plain, in order. `text` is read once.
 pub(super) fn words<'t>(text: &'t str, mut each: impl FnMut(usize, usize, Word<'t>)) {
     let bytes = text.as_bytes();
     let (mut at, mut announced): (usize, Option<(Announces, u32)>) = (0, None);
@@ -71,7 +70,7 @@ pub(super) fn words<'t>(text: &'t str, mut each: impl FnMut(usize, usize, Word<'
     }
 }
 
-/// What a word means that stands between these bytes.
+/// The class of a word between these bytes.
 fn meaning<'t>(word: &'t str, (before, after): (Option<u8>, &[u8]), announced: Option<Announces>) -> Option<Word<'t>> {
     let digits = word.bytes().filter(u8::is_ascii_digit).count();
     let letters = word.bytes().filter(u8::is_ascii_alphabetic).count();

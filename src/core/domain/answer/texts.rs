@@ -1,5 +1,5 @@
-//! One walk over a result: the text of its digest, and the parts in which two answers to one call may differ and both
-//! tell of something made (docs/semantics.md#receipts).
+//! Single-pass reader of a result: the text of its digest, and the parts in which two receipts of one call may differ
+//! (docs/semantics.md#receipts).
 
 use super::{
     READ_BYTES_MAX, eight,
@@ -16,36 +16,36 @@ use crate::domain::{
     time::Timestamp,
 };
 
-/// Names and numbers of one result that are compared one by one; further ones count as words.
+/// Names and numbers compared individually per result; further ones count as words.
 const PARTS_MAX: usize = 48;
-/// Names of a result that are kept to tell the model, and their longest, in characters.
+/// Number of names kept for the model, and their maximum length, in characters.
 const NAMED_MAX: usize = 4;
 const NAME_CHARS_MAX: usize = 48;
-/// Texts in texts that are read as JSON: what a protocol wraps, and what that wraps.
+/// Nesting depth of JSON in texts that is parsed: a protocol's wrapping, and one within it.
 const WRAPPED_MAX: usize = 2;
-/// Lines of a text that is read as members and their values.
+/// Maximum lines of a text that is read as keys and values.
 const LINES_MAX: usize = 60;
-/// Longest name of a member in such a line, in bytes.
+/// Maximum length of a key in such a line, in bytes.
 const KEY_MAX: usize = 40;
-/// How near the time of a report a time of making is now, in milliseconds.
+/// Maximum distance of a creation time from the report, in milliseconds.
 const NOW_MS: i64 = 60_000;
-/// How near it a time belongs to the answer.
+/// Maximum distance of a time that belongs to the response, in milliseconds.
 const ANSWERED_MS: i64 = 3_600_000;
-/// How far ahead a time ends what was given: a lease, a lock, a quote.
+/// Range of an expiry after the report, in milliseconds: a lease, a lock, a quote.
 const AHEAD_MS: std::ops::RangeInclusive<i64> = 5_000..=86_400_000;
-/// Stand for a name and for a number.
+/// Placeholders for a name and for a number.
 const NAME: &str = "\u{2}";
 const NUMBER: &str = "\u{3}";
 
-/// What is read of a result.
+/// Output of the reader.
 #[derive(Debug, Default)]
 pub(super) struct Reading {
     now: Timestamp,
-    /// The result without what belongs to the answer alone.
+    /// The result without volatile parts.
     pub(super) quiet: String,
-    /// What stands outside lists and texts of several lines, with a mark for each name and number.
+    /// The text outside lists and multi-line texts, with placeholders for names and numbers.
     pub(super) frame: String,
-    /// What stands inside them: parts of `quiet`; and the same with marks, as far as it is short.
+    /// The ranges of `quiet` inside them; then the same text with placeholders, up to its maximum size.
     pub(super) inside: Vec<(usize, usize)>,
     pub(super) inside_frame: String,
     names: Vec<u64>,
@@ -53,7 +53,7 @@ pub(super) struct Reading {
     numbers: Vec<Number>,
     pub(super) made_now: bool,
     pub(super) lapses: Option<u64>,
-    /// Something was said beside what belongs to the answer alone.
+    /// Something beside volatile parts was read.
     pub(super) has_said: bool,
 }
 
@@ -82,7 +82,7 @@ impl Reading {
         reading
     }
 
-    /// The text by which the result is known again: that of a clock says nothing but the time, and so all of it counts.
+    /// The text of the digest: `quiet`, or the whole text of a result that holds nothing but times.
     pub(super) fn known_by<'t>(&'t self, text: &'t str) -> &'t str {
         if self.has_said || self.quiet.is_empty() { &self.quiet } else { text }
     }
@@ -91,8 +91,7 @@ impl Reading {
         eight(&[&self.frame])
     }
 
-    /// What stands inside lists and texts of several lines, and the same without names, numbers and times. Of a long
-    /// one both are one.
+    /// Hashes of the inside text, with and without names, numbers and times; equal for a long one.
     pub(super) fn inside(&self) -> (u64, u64) {
         let parts: Vec<&str> = self.inside.iter().map(|(from, to)| &self.quiet[*from..*to]).collect();
         let inside = if parts.is_empty() { 0 } else { eight(&parts) };
@@ -100,7 +99,7 @@ impl Reading {
         (inside, if is_short && inside != 0 { eight(&[&self.inside_frame]) } else { inside })
     }
 
-    /// Names and numbers outside lists, in their order, and the few names that serve the model best: ids first.
+    /// Names and numbers outside lists, in order, and the few names most useful to the model: ids first.
     pub(super) fn parts(mut self) -> (Box<[u64]>, Box<[Number]>, Named) {
         self.named.sort_by_key(|(is_id, ..)| !is_id);
         let named = self.named.iter().take(NAMED_MAX).map(|(_, member, name)| (&**member, &**name));

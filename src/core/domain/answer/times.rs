@@ -1,4 +1,4 @@
-//! Times in the forms in which answers give them.
+//! Times in the formats that tool results use.
 
 use chrono::DateTime;
 
@@ -13,7 +13,7 @@ pub(super) fn time_of(value: f64) -> Option<Timestamp> {
     Some(Timestamp::from_millis((value / scale * 1_000.0) as i64))
 }
 
-/// The time that a text is as a whole; of digits alone only where its label says so.
+/// The time that a text as a whole denotes; digits alone need a label of a time.
 pub(super) fn timed(text: &str, label: Label) -> Option<Timestamp> {
     if !(10..=40).contains(&text.len()) || !text.is_ascii() {
         return None;

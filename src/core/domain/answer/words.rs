@@ -1,16 +1,16 @@
-//! The words by which parts of an answer are told apart: members of objects, and words of sentences. Short lists of the
-//! field's usual names, and no provider's.
+//! Vocabulary that classifies the parts of a result: keys of objects and words of sentences. Common names of the field,
+//! none of a single provider.
 
 use std::borrow::Cow;
 
-/// What the name of a member says of its value.
+/// Class of a value by its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Label {
-    /// It belongs to the answer alone: when it was given, how long it took, which request it answers.
+    /// Metadata of the response: its time, its duration, its request id.
     OfTheAnswer,
     /// It names a thing.
     Identity,
-    /// It names a thing where it looks like a name: `{"payment": "pending"}` says how it stands.
+    /// Names a thing if it looks like a name; `{"payment": "pending"}` is a status.
     Thing,
     /// It is an address.
     Address,
@@ -19,13 +19,13 @@ pub(super) enum Label {
         /// At which something was made.
         of_making: bool,
     },
-    /// It says for how long the answer holds, in this many milliseconds a unit.
+    /// A lifetime of the response, with milliseconds per unit.
     Lifetime(u64),
-    /// It opens something for whoever knows it.
+    /// A secret.
     Secret,
-    /// It changes with each answer, and neither names nor says anything.
+    /// Volatile, and without meaning.
     Beside,
-    /// It is a price or a balance, which says something.
+    /// A price or a balance.
     Amount,
     /// It is a sentence for the caller.
     Sentence,
@@ -73,13 +73,13 @@ const THINGS: [&str; 13] = [
 const COUNTED: [&str; 10] = ["page", "line", "row", "version", "sequence", "seq", "step", "attempt", "chunk", "block"];
 /// Before `id`: of the answer, not of what it is about.
 const OF_REQUESTS: [&str; 5] = ["request", "trace", "correlation", "span", "process"];
-/// What opens something.
+/// Last words of keys that hold a secret.
 const SECRETS: [&str; 9] =
     ["token", "otp", "password", "passwd", "secret", "pin", "passcode", "credential", "signature"];
-/// Before `code`: it opens something.
+/// Words that make a `code` behind them a secret.
 const SECRET_CODES: [&str; 10] =
     ["verification", "auth", "authentication", "security", "login", "access", "sms", "mfa", "time", "backup"];
-/// Participles that tell when something was made.
+/// Participles that mark a creation time.
 const MAKING: [&str; 22] = [
     "created",
     "sent",
@@ -109,7 +109,7 @@ const AMOUNTS: [&str; 8] = ["price", "amount", "cost", "fee", "fare", "rate", "b
 /// Members that hold a sentence for the caller.
 const SENTENCES: [&str; 7] = ["message", "msg", "result", "text", "detail", "output", "summary"];
 
-/// What measures.
+/// Units of measurement.
 const UNITS: [&str; 30] = [
     "ns", "us", "ms", "s", "m", "h", "d", "min", "px", "b", "kb", "mb", "gb", "tb", "k", "g", "kg", "mm", "cm", "km",
     "x", "st", "nd", "rd", "th", "am", "pm", "usd", "eur", "gbp",
@@ -123,7 +123,7 @@ fn is_in(words: &[&str], word: &str) -> bool {
     words.contains(&word)
 }
 
-/// What a member's name says of its value.
+/// The class of a value under this key.
 pub(super) fn label(key: &str) -> Label {
     let key = snake(key);
     let words = || key.split('_').filter(|word| !word.is_empty());
@@ -180,7 +180,7 @@ pub(super) fn snake(key: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// What a word of a sentence says of the words behind it.
+/// Effect of a word on the class of the words behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Announces {
     Identity,
@@ -198,7 +198,7 @@ pub(super) fn announces(word: &str, before: Option<&str>) -> Option<Announces> {
     }
 }
 
-/// True for the verb of a sentence that something was made: `Created issue ENG-411`.
+/// True for a sentence that reports a creation by its verb: `Created issue ENG-411`.
 pub(super) fn tells_of_making(sentence: &str) -> bool {
     const WORDS_MAX: usize = 5;
     let words = sentence.split(|c: char| !c.is_ascii_alphabetic()).filter(|word| !word.is_empty());

@@ -1,4 +1,4 @@
-//! The entries as they are stored, and whether they still are what was written.
+//! Stored audit entries and the verification of their hash chain.
 
 use std::fmt;
 
@@ -7,25 +7,25 @@ use sha2::{Digest as _, Sha256};
 use super::{Kind, WORDS};
 use crate::domain::ids::TenantId;
 
-/// A word of an entry, with what binds it into the chain.
+/// A text of an entry, with the salted hash that binds it into the chain.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Word {
-    /// The word; none where nothing was said, or where it was erased.
+    /// The text; none where absent or erased.
     pub text: Option<String>,
-    /// What keeps its mark from being guessed.
+    /// Salt, against guessing the text from its hash.
     pub salt: Option<Vec<u8>>,
-    /// The hash of salt and word; none where nothing was said.
+    /// Hash of salt and text; none where absent.
     pub mark: Option<Vec<u8>>,
 }
 
 impl Word {
-    /// True for a word that was there and is not any more.
+    /// True for a text that was erased.
     #[must_use]
     pub const fn is_erased(&self) -> bool {
         self.mark.is_some() && self.text.is_none()
     }
 
-    /// True when the word is the one that was said, or was erased.
+    /// True when the hash matches the text, or the text was erased.
     fn holds(&self) -> bool {
         match (&self.text, &self.salt, &self.mark) {
             (Some(text), Some(salt), Some(mark)) => {
@@ -40,24 +40,24 @@ impl Word {
 /// A stored entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Counts the tenant's entries, from 1.
+    /// Position in the tenant's chain, from 1.
     pub number: u64,
-    /// When, in microseconds since the Unix epoch.
+    /// Time, in microseconds since the Unix epoch.
     pub at_us: i64,
-    /// What was done: the name of a [`Kind`], perhaps of a later build.
+    /// Operation: the name of a [`Kind`], perhaps of a later build.
     pub kind: String,
-    /// Who, by which credential, from where, about which session, what, why.
+    /// Name, credential, address, session, description, reason.
     pub words: [Word; WORDS],
-    /// The entry that tells who had words of this one erased last.
+    /// The entry that records the last erasure of texts of this one.
     pub erased_by: Option<u64>,
-    /// The hash of the entry before.
+    /// Hash of the previous entry.
     pub previous: Vec<u8>,
     /// Its own.
     pub hash: Vec<u8>,
 }
 
 impl Entry {
-    /// The hash that it must have. `audit_append` (migrations/0092_audit_append.sql) makes it of the same bytes.
+    /// The hash computed from the entry. `audit_append` (migrations/0092_audit_append.sql) hashes the same bytes.
     #[must_use]
     pub fn expected(&self, tenant: TenantId) -> Vec<u8> {
         let mut hash = Sha256::new();
@@ -74,7 +74,7 @@ impl Entry {
     }
 }
 
-/// An entry's number and hash: kept elsewhere, it shows later that nothing up to there was changed or cut off.
+/// An entry's number and hash. Kept elsewhere, it proves later that nothing up to there was changed or cut off.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Anchor {
     pub number: u64,
@@ -88,7 +88,7 @@ impl fmt::Display for Anchor {
 }
 
 impl Anchor {
-    /// Reads what [`Anchor`] shows as: `12:9f86…`.
+    /// Parses the display form of an [`Anchor`]: `12:9f86…`.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (number, hash) = text.trim().split_once(':')?;
@@ -97,37 +97,37 @@ impl Anchor {
     }
 }
 
-/// Entries that are looked at one after the other, from the first on.
+/// Verification of consecutive entries, from the first on.
 #[derive(Debug)]
 pub struct Check {
     tenant: TenantId,
     anchors: Vec<Anchor>,
     last: Anchor,
-    /// What is wrong, in the order in which it was found; of much, the first.
+    /// Problems in the order found, at most [`PROBLEMS_MAX`].
     problems: Vec<String>,
-    /// Words that were erased.
+    /// Number of erased texts.
     erased: u64,
-    /// The entries that words are said to have been erased by, and those that tell of erasing.
+    /// References to erasing entries, and the entries that record an erasure.
     erasers: Vec<(u64, u64)>,
     forgotten: Vec<u64>,
 }
 
-/// Problems that are told of one chain.
+/// Maximum number of reported problems per chain.
 pub const PROBLEMS_MAX: usize = 100;
 
-/// What came of it.
+/// Result of a verification.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Checked {
-    /// The newest entry: an anchor to be kept. None where there are none.
+    /// The newest entry, as an anchor to keep. None in an empty chain.
     pub last: Option<Anchor>,
-    /// Words that were erased, each by an entry that says so.
+    /// Number of erased texts, each covered by an entry that records the erasure.
     pub erased: u64,
-    /// What is wrong; none in a chain that holds.
+    /// Problems; empty for an intact chain.
     pub problems: Vec<String>,
 }
 
 impl Check {
-    /// To begin with the first entry. Each of `anchors` must be met on the way.
+    /// Starts at the first entry. The chain must contain each of `anchors`.
     #[must_use]
     pub fn new(tenant: TenantId, anchors: Vec<Anchor>) -> Self {
         let last = Anchor { number: 0, hash: vec![0; 32] };
@@ -140,7 +140,7 @@ impl Check {
         }
     }
 
-    /// Looks at the next entry.
+    /// Verifies the next entry.
     pub fn next(&mut self, entry: &Entry) {
         let number = entry.number;
         let missing = self.last.number + 1..number;
@@ -178,7 +178,7 @@ impl Check {
         self.last = Anchor { number, hash: entry.hash.clone() };
     }
 
-    /// Ends with what the head says is the newest entry.
+    /// Ends the verification at the recorded head of the chain.
     #[must_use]
     pub fn end(mut self, head: Option<&Anchor>) -> Checked {
         let last = (self.last.number > 0).then(|| self.last.clone());

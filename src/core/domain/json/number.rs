@@ -1,10 +1,9 @@
-//! One form for every number, which keeps all its digits: that of RFC 8785 (ECMAScript's) for those that a double
-//! holds, and its like for others.
+//! Canonical form of numbers that keeps all digits: the RFC 8785 (ECMAScript) form for doubles, an analogous form for
+//! others.
 
-/// Integers written with an exponent are spelled out up to this many digits; past it a number is a magnitude, not a
-/// count.
+/// Maximum digits of an integer that is expanded from exponent notation; a larger one is a magnitude, not a count.
 const DIGITS_MAX: i64 = 400;
-/// A fraction is written with an exponent where more zeros than this would stand behind its point.
+/// Exponent limit: a fraction with more leading zeros is written with an exponent.
 const LEADING_ZEROS_MIN: i64 = -5;
 
 /// The canonical form of a number that follows the JSON grammar.

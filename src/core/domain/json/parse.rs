@@ -1,13 +1,13 @@
-//! A strict reader of RFC 8259: no duplicate keys, no NUL, no lone surrogates, bounded size and depth.
+//! Strict parser of RFC 8259: no duplicate keys, no NUL, no lone surrogates, bounded size and depth.
 
 use std::cmp::Ordering;
 
 use super::{BYTES_MAX, DEPTH_MAX, Json, number};
 
-/// Reads one JSON value, and nothing after it.
+/// Parses one JSON value without trailing text.
 ///
 /// # Errors
-/// One sentence that says what is wrong and at which byte.
+/// One sentence with the problem and its byte position.
 pub fn parse(text: &str) -> Result<Json, String> {
     if text.len() > BYTES_MAX {
         return Err(format!("is {} bytes long; at most {BYTES_MAX} are allowed", text.len()));

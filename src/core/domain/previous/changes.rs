@@ -1,4 +1,4 @@
-//! Changes of the world since an earlier call (docs/semantics.md#world-changed).
+//! Detection of changes since an earlier call (docs/semantics.md#world-changed).
 
 use super::Previous;
 use crate::domain::{
@@ -12,8 +12,8 @@ use crate::domain::{
 };
 
 impl CallTree {
-    /// Has the world changed since `previous` (docs/semantics.md#world-changed)? What is no longer remembered
-    /// counts as a change: a wrong refusal costs more than a needless call.
+    /// True when the world has changed since `previous` (docs/semantics.md#world-changed). Events that are no longer
+    /// remembered count as changes: a wrong refusal costs more than a needless call.
     #[must_use]
     pub fn world_changed_since(&self, previous: &Previous, fingerprint: Fingerprint, effect: &Effect) -> bool {
         if previous.foreign {
@@ -22,7 +22,7 @@ impl CallTree {
         if self.forgotten_change > previous.seq {
             return true;
         }
-        // What a line of a shell does depends on more than what it writes: `git diff > patch`.
+        // The effect of a shell line depends on more than the resource it writes: `git diff > patch`.
         if effect.in_steps && effect.kind == EffectKind::Write {
             let acts = |call: &Call| !call.looks() && call.may_have_happened_after(previous.seq);
             return self.acted_since(previous, fingerprint)
@@ -49,8 +49,7 @@ impl CallTree {
         })
     }
 
-    /// Has another call failed since with a conflict? A provider that refuses since a thing was changed meanwhile tells
-    /// of a change from outside.
+    /// True when another call has failed since with a conflict, which reveals a change from outside.
     #[must_use]
     pub fn conflicts_since(&self, previous: &Previous, fingerprint: Fingerprint) -> bool {
         let reports_change = |outcome: &Outcome| outcome.failure == Some(FailureKind::Conflict);
@@ -60,8 +59,8 @@ impl CallTree {
         })
     }
 
-    /// Has anything but declared reads and checks done something in this tree since `previous`? An equal result does
-    /// not make a call harmless to skip: in `open A; open B; open A` skipping the last leaves the editor on B.
+    /// True when this tree executed anything but declared reads and checks since `previous`. An equal result does not
+    /// make a call redundant: in `open A; open B; open A` skipping the last leaves the editor on B.
     #[must_use]
     pub fn acted_since(&self, previous: &Previous, fingerprint: Fingerprint) -> bool {
         let after = |call: &Call| {
@@ -72,7 +71,7 @@ impl CallTree {
                 || self.calls().any(|call| call.fingerprint != fingerprint && !call.looks() && after(call)))
     }
 
-    /// Has a write of another tool been permitted since `previous`, on a declared resource that overlaps with this?
+    /// True when a write of another tool was permitted since `previous` on a declared, overlapping resource.
     #[must_use]
     pub fn written_by_another_since(&self, previous: &Previous, tool: &ToolName, effect: &Effect) -> bool {
         let writes = |call: &Call| {
@@ -87,13 +86,13 @@ impl CallTree {
 }
 
 impl Call {
-    /// True for what changes nothing.
+    /// True for effects without changes.
     const fn looks(&self) -> bool {
         matches!(self.effect.kind, EffectKind::Read | EffectKind::Check)
     }
 
-    /// True when it did not succeed after that event, and may have done something all the same: it got no answer, or
-    /// its first steps were done.
+    /// True when it did not succeed after that event and may have had an effect: it timed out, or was partially
+    /// executed.
     fn may_have_acted_after(&self, seq: u64) -> bool {
         self.outcome.as_ref().is_some_and(|outcome| {
             let acted = match outcome.status {

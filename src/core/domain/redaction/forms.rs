@@ -1,11 +1,11 @@
-//! Secrets that are known by their form, whatever stands beside them.
+//! Secret forms, recognized without a name: provider keys, private keys, JWTs, card numbers.
 
 use super::{
     Kind,
     texts::{Class, Runs},
 };
 
-/// What a key of a known provider begins with, how many characters follow at least, and whether `-` is one of them.
+/// Prefixes of known providers' keys, with the minimum number of following characters, and whether `-` is among them.
 const PREFIXES: [(&str, usize, bool); 30] = [
     ("AKIA", 16, false),
     ("ASIA", 16, false),
@@ -38,12 +38,12 @@ const PREFIXES: [(&str, usize, bool); 30] = [
     ("ya29.", 20, true),
     ("cg_", 40, false),
 ];
-/// Groups of digits between spaces or dashes, as cards are written.
+/// Digit groups of a card number, between spaces or dashes.
 const GROUPS: [&[usize]; 3] = [&[4, 4, 4, 4], &[4, 6, 5], &[4, 6, 4]];
 const PEM: &str = "-----BEGIN ";
 const PEM_END: &str = "-----END ";
 
-/// The length of the secret that a word begins, and its kind. Nothing of the word stands before `at`.
+/// Length and kind of the secret at `at`, which starts a word.
 pub(super) fn at(text: &str, at: usize, runs: &mut Runs) -> Option<(usize, Kind)> {
     let rest = &text[at..];
     match rest.as_bytes()[0] {
@@ -62,7 +62,7 @@ pub(super) fn at(text: &str, at: usize, runs: &mut Runs) -> Option<(usize, Kind)
     }
 }
 
-/// The length of the private key that `text` begins with: to its end, or to that of the text where it is cut off.
+/// Length of the private key at the start of `text`, up to its end or that of a truncated text.
 pub(super) fn pem(text: &str, runs: &mut Runs) -> Option<usize> {
     let label = text.strip_prefix(PEM)?;
     let kind = runs.count(label, |b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b' ');
@@ -99,7 +99,7 @@ fn jwt(text: &str, at: usize, runs: &mut Runs) -> Option<usize> {
     Some(end - at)
 }
 
-/// `Bearer …`, as a header carries it, without its name.
+/// `Bearer …`, as in a header, without the header's name.
 fn bearer(text: &str, runs: &mut Runs) -> Option<usize> {
     let (scheme, token) = text.split_at_checked("bearer ".len())?;
     if !scheme.eq_ignore_ascii_case("bearer ") {
@@ -110,7 +110,7 @@ fn bearer(text: &str, runs: &mut Runs) -> Option<usize> {
     (length >= 16 && has_digit).then_some(scheme.len() + length)
 }
 
-/// The length of the card number that begins `at`; part of a longer id, of a fraction or of a date it is none.
+/// Length of the card number at `at`; none within a longer id, a fraction or a date.
 fn card(text: &str, at: usize) -> Option<usize> {
     let (bytes, rest) = (text.as_bytes(), &text.as_bytes()[at..]);
     let before = |back: usize| at.checked_sub(back).map(|at| bytes[at]);
@@ -152,7 +152,7 @@ fn card(text: &str, at: usize) -> Option<usize> {
     })
 }
 
-/// Digits of a card: those that an issuer begins with, as many as it gives, and the last one right (Luhn).
+/// Card check: an issuer's prefix and length, and a valid Luhn digit.
 fn is_card(digits: &[u8]) -> bool {
     let begin = |n: usize| digits.iter().take(n).fold(0_u32, |all, digit| all * 10 + u32::from(*digit));
     let is_issued = matches!(
@@ -172,8 +172,8 @@ fn is_card(digits: &[u8]) -> bool {
     is_issued && digits.iter().any(|digit| *digit != digits[digits.len() - 1]) && sum.sum::<u32>() % 10 == 0
 }
 
-/// True for a text that nobody chose, as keys are: one word of 20 characters or more, letters of both cases and digits
-/// in no order. Ids, hashes and UUIDs have one case; names and paths have words.
+/// True for a random text, as keys are: one word of 20 characters or more, with letters of both cases and digits
+/// interleaved. Ids, hashes and UUIDs have one case; names and paths have words.
 pub(super) fn is_drawn_by_lot(text: &str) -> bool {
     let bytes = text.as_bytes();
     let has = |kind: fn(&u8) -> bool| bytes.iter().filter(|byte| kind(byte)).count() >= 2;
@@ -182,8 +182,8 @@ pub(super) fn is_drawn_by_lot(text: &str) -> bool {
     (20..=512).contains(&bytes.len()) && is_word && mixed && bits_per_character(bytes) >= ENTROPY_MIN
 }
 
-/// Bits of entropy a character from which on a text counts as drawn by lot. 20 characters of base 62 have 3.9 to 4.3,
-/// words of a language joined to a name of that length 2.8 to 3.6.
+/// Minimum entropy of a random text, in bits per character. 20 characters of base 62 have 3.9 to 4.3, joined words of
+/// that length 2.8 to 3.6.
 const ENTROPY_MIN: f64 = 3.8;
 
 fn bits_per_character(bytes: &[u8]) -> f64 {

@@ -1,21 +1,21 @@
-//! What the name of a member, a header or a variable says of its value.
+//! Secret names of members, headers and variables.
 
-/// What a name says of the value beside it.
+/// Secrecy of a value by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Named {
-    /// It is a secret, a number too: a password.
+    /// Always a secret, also as a number: a password.
     Secret,
-    /// A text that it is given is a secret; a number counts or places something: a token.
+    /// A secret as text; a number is a count or a position: a token.
     SecretText,
-    /// It is a secret if it is a short code with digits: a PIN.
+    /// A secret if it is a short code with digits: a PIN.
     Code,
-    /// It is a secret if it looks drawn by lot: a key.
+    /// A secret if it is random: a key.
     Perhaps,
 }
 
-/// Longest name that is looked at, in bytes.
+/// Maximum length of a checked name, in bytes.
 pub(super) const NAME_MAX: usize = 64;
-/// Ends of names, however their words are joined: `dbPassword`, `X-Api-Key`, `AWS_SECRET_ACCESS_KEY`.
+/// Suffixes of names, in any way of joining words: `dbPassword`, `X-Api-Key`, `AWS_SECRET_ACCESS_KEY`.
 const SECRETS: [&str; 20] = [
     "password",
     "passwd",
@@ -39,11 +39,11 @@ const SECRETS: [&str; 20] = [
     "dbpass",
 ];
 const SECRET_TEXTS: [&str; 6] = ["token", "tokens", "authorization", "cookie", "cookies", "bearer"];
-/// Whole last words.
+/// Last words that must match whole.
 const SECRET_WORDS: [&str; 3] = ["pwd", "jwt", "pat"];
 const CODES: [&str; 8] = ["pin", "otp", "totp", "cvv", "cvv2", "cvc", "csc", "ssn"];
 const PERHAPS: [&str; 5] = ["key", "auth", "signature", "sig", "license"];
-/// Tokens that say where something goes on, and open nothing.
+/// Tokens that are positions, such as page tokens.
 const PLACES: [&str; 14] = [
     "page",
     "next",
@@ -60,10 +60,10 @@ const PLACES: [&str; 14] = [
     "position",
     "skip",
 ];
-/// Keys of things, which open nothing.
+/// Keys that are no secrets.
 const PUBLIC: [&str; 6] = ["publickey", "primarykey", "foreignkey", "sortkey", "cachekey", "idempotencykey"];
 
-/// The name in lowercase without what joins its words, and where its last word begins.
+/// The name in lowercase without separators, and the start of its last word.
 struct Squashed {
     bytes: [u8; NAME_MAX],
     length: usize,
@@ -94,7 +94,7 @@ impl Squashed {
     }
 }
 
-/// What a name says of its value; none for most.
+/// The secrecy by name; none for most.
 pub(super) fn named(name: &str) -> Option<Named> {
     let squashed = Squashed::of(name)?;
     let whole = squashed.as_str();
@@ -115,7 +115,7 @@ pub(super) fn named(name: &str) -> Option<Named> {
     }
 }
 
-/// The form in which the owner's names are compared: `Customer-Iban` and `customer_iban` are one.
+/// Normal form for the policy's names: `Customer-Iban` and `customer_iban` are equal.
 pub(super) fn plain(name: &str) -> String {
     name.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
 }

@@ -7,16 +7,16 @@ use super::{
     names::{self, NAME_MAX, Named},
 };
 
-/// Longest value that a name is given in a text, in bytes.
+/// Maximum length of a value behind a name in a text, in bytes.
 const VALUE_MAX: usize = 8_192;
-/// So many steps a byte of a text takes at most. Texts of people and programs take under ten; past it, what is left of
-/// the text is left out as a whole.
+/// Step limit per byte of a text. Ordinary texts take under ten; beyond the limit the rest of the text is redacted as a
+/// whole.
 const STEPS_PER_BYTE: usize = 64;
-/// What a short text may take besides.
+/// Additional step limit for short texts.
 const STEPS_BESIDES: usize = 1_024;
 
-/// Tells every secret of a text, in order and apart from each other, and gives the steps that it took. `own` says what
-/// the owner makes of a name.
+/// Calls back with each secret of a text, in order and without overlaps, and returns the number of steps. `own` is the
+/// policy's rule for a name.
 pub(super) fn each(
     text: &str,
     own: impl Fn(&str) -> Option<Option<Named>>,
@@ -65,7 +65,7 @@ pub(super) fn each(
     runs.steps
 }
 
-/// A set of bytes of which a run is looked for.
+/// Byte class of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Class {
     /// Of words.
@@ -106,7 +106,7 @@ pub(super) struct Runs {
 }
 
 impl Runs {
-    /// The length of the run of a class that begins `from`.
+    /// Length of the run of a class at `from`.
     pub(super) fn length(&mut self, text: &str, from: usize, class: Class) -> usize {
         let known = &self.known[class as usize];
         self.steps += 1;
@@ -118,13 +118,12 @@ impl Runs {
         known.end - from
     }
 
-    /// How many bytes of a kind a text begins with. They are counted each time: where runs can lie in each other, they
-    /// are a class.
+    /// Number of leading bytes that match. They are counted on each call; classes cover runs that can overlap.
     pub(super) fn count(&mut self, text: &str, is: impl Fn(u8) -> bool) -> usize {
         self.seen(text.bytes().take_while(|byte| is(*byte)).count())
     }
 
-    /// Counts a text that is looked at as a whole.
+    /// Counts the steps of a text that is scanned as a whole.
     fn seen(&mut self, length: usize) -> usize {
         self.steps += length;
         length
@@ -135,7 +134,7 @@ fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }
 
-/// `https://name:password@host`: what stands between the colon and the last `@` of the authority.
+/// `https://name:password@host`: the text between the colon and the last `@` of the authority.
 fn user(text: &str, from: usize, runs: &mut Runs) -> Option<Range<usize>> {
     let length = runs.length(text, from, Class::Authority);
     let authority = &text[from..from + runs.seen(length)];
@@ -145,7 +144,7 @@ fn user(text: &str, from: usize, runs: &mut Runs) -> Option<Range<usize>> {
     (!password.is_empty() && !password.starts_with(['$', '{', '[', '*'])).then_some(from + colon + 1..from + host)
 }
 
-/// `--password hunter2`; with `=` it is as any other value.
+/// `--password hunter2`; with `=` it is like any other value.
 fn option(text: &str, at: usize, named: &impl Fn(&str) -> Option<Named>, runs: &mut Runs) -> Option<Range<usize>> {
     let name = text[at..].strip_prefix("--")?;
     let length = Some(runs.length(text, at + 2, Class::Dashed)).filter(|length| *length <= NAME_MAX)?;
@@ -155,7 +154,7 @@ fn option(text: &str, at: usize, named: &impl Fn(&str) -> Option<Named>, runs: &
     (from > at + 2 + length && is_secret(meaning, &text[value.clone()], false)).then_some(value)
 }
 
-/// The value that a name is given at `at`, a `=` or `:`.
+/// The value assigned at `at`, a `=` or `:`.
 fn assigned(text: &str, at: usize, named: &impl Fn(&str) -> Option<Named>, runs: &mut Runs) -> Option<Range<usize>> {
     let before = text[..at].trim_end_matches([' ', '\t']);
     let unquoted = before.trim_end_matches(['"', '\'', '`', '\\']);
@@ -179,7 +178,7 @@ fn assigned(text: &str, at: usize, named: &impl Fn(&str) -> Option<Named>, runs:
     (is_one && is_secret(meaning, found, is_quoted || is_header && is_header_value(found))).then_some(value)
 }
 
-/// `Basic …`, `a=b; c=d`: what headers of these names hold, and sentences do not.
+/// True for values of these headers, which sentences do not contain: `Basic …`, `a=b; c=d`.
 fn is_header_value(value: &str) -> bool {
     let scheme = value.split(' ').next().unwrap_or_default();
     let is_scheme = ["basic", "bearer", "digest", "token", "apikey", "negotiate"];
@@ -187,7 +186,7 @@ fn is_header_value(value: &str) -> bool {
     is_scheme || value.split(';').all(|pair| pair.contains('=') && !pair.trim().contains([' ', ',', '(']))
 }
 
-/// The value that begins `from`: what stands in quotes (escaped, inside a text of JSON), else a run of `open`.
+/// The value at `from`: the contents of quotes (escaped, inside JSON text), otherwise a run of `open`.
 fn value(text: &str, from: usize, open: Class, runs: &mut Runs) -> Option<Range<usize>> {
     let rest = text.get(from..)?;
     let escapes = runs.count(rest, |b| b == b'\\');
@@ -204,8 +203,7 @@ fn value(text: &str, from: usize, open: Class, runs: &mut Runs) -> Option<Range<
     (!range.is_empty() && range.len() <= VALUE_MAX).then_some(range)
 }
 
-/// The length of a text up to the quote that closes it, which has as many backslashes before it as the opening one;
-/// none for one that is too long.
+/// Length up to the closing quote, which has as many backslashes before it as the opening one; none if too long.
 fn quoted(text: &str, quote: u8, escapes: usize) -> Option<usize> {
     let mut backslashes = 0;
     let ends = VALUE_MAX + escapes.min(VALUE_MAX);
@@ -224,8 +222,7 @@ fn quoted(text: &str, quote: u8, escapes: usize) -> Option<usize> {
     (text.len() <= VALUE_MAX).then_some(text.len())
 }
 
-/// Whether a value in a text is a secret, as its name has it. One without quotes is only if nothing else is likelier:
-/// an expression, a word of a sentence.
+/// True for a secret value by its name. An unquoted one must not be more likely an expression or a word of a sentence.
 fn is_secret(meaning: Named, value: &str, is_quoted: bool) -> bool {
     let digits = value.bytes().filter(u8::is_ascii_digit).count();
     let is_reference = value.starts_with(['$', '{', '<', '*', '%', '[']) || value.starts_with("process.env");

@@ -1,4 +1,4 @@
-//! Arguments that differ in nothing but the identity of a thing: one tool asked about many things in turn.
+//! Detection of calls that differ in an identity alone: one tool called for many things in turn.
 
 use std::collections::BTreeSet;
 
@@ -7,13 +7,13 @@ use super::{
     look::{Field, Look, is_date},
 };
 
-/// The longest identity, in bytes.
+/// Maximum length of an identity, in bytes.
 const IDENTITY_BYTES_MAX: usize = 256;
-/// The least number that can be one: smaller ones count or measure.
+/// Minimum number that can be an identity; smaller ones are counts or measures.
 const NUMBER_MIN: u64 = 1_000;
 
-/// True where all arguments that differ name another thing in each of the calls: one token each, no number on a scale,
-/// no date, no free text. In a text of several words one word alone may differ, and has a digit or a mark.
+/// True where all differing arguments are identities, distinct in each call: single tokens, no numbers on a scale, no
+/// dates, no free text. In a text of several words exactly one may differ, and must contain a digit or a mark.
 #[must_use]
 pub fn differ_in_identities(shapes: &[&Shape]) -> bool {
     let Some((first, others)) = shapes.split_first().filter(|(_, others)| !others.is_empty()) else { return false };
@@ -61,7 +61,7 @@ fn number(field: &Field<'_>) -> Option<u64> {
     }
 }
 
-/// None of them counts or measures: all are large, and not all are round.
+/// True for identities, not counts or measures: all are large, and not all are round.
 fn are_ids(numbers: &[u64]) -> bool {
     numbers.iter().all(|number| *number >= NUMBER_MIN) && !numbers.iter().all(|number| number % 10 == 0)
 }

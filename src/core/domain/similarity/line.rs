@@ -1,8 +1,8 @@
-//! Lines of a shell, as far as their likeness goes.
+//! Similarity of shell lines by their programs and operands.
 
-/// Programs that run another one: their own operands are passed over.
+/// Wrapper programs; their own operands are skipped.
 const WRAPPERS: [&str; 9] = ["env", "timeout", "sudo", "nice", "nohup", "time", "stdbuf", "xargs", "command"];
-/// Commands that only move the shell.
+/// Commands that only change the folder.
 const MOVES: [&str; 3] = ["cd", "pushd", "popd"];
 
 /// The programs of a line with their operands, in order: without options, assignments before a program, wrappers, and

@@ -1,5 +1,5 @@
-//! The leaves of the arguments of one call, in one run of bytes. A tree remembers up to thirty of these a session, and
-//! most of what a tree takes would be them: as lists of fields and texts they took three times as much.
+//! Packed encoding of the argument leaves of one call. A tree keeps up to thirty per session, which dominate its
+//! memory: as lists of fields and texts they took three times as much.
 
 use std::{
     cmp::Ordering,
@@ -8,12 +8,12 @@ use std::{
 
 use crate::domain::json::Json;
 
-/// Longest text that is compared, in characters: a longer one is compared by its beginning.
+/// Maximum length of a compared text, in characters; a longer one is compared by its prefix.
 pub(super) const TEXT_MAX: usize = 1_000;
-/// Longest path of a leaf, in bytes: a longer one is kept as its hash, since each leaf below it repeats it.
+/// Maximum length of a leaf's path, in bytes; a longer one is stored as its hash, because each leaf below repeats it.
 const PATH_BYTES_MAX: usize = 120;
 
-/// Leaves in the order of their paths: of each the lengths of its path, text and words, its kind, and then those three.
+/// Leaves in path order: for each the lengths of its path, text and words, its kind, and then those three.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Looks(Box<[u8]>);
 
@@ -28,20 +28,20 @@ pub(super) struct Field<'a> {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Look<'a> {
     Number(f64),
-    /// The text, cut; of several words also a hash of each, once and in order.
+    /// Text, truncated, with a hash of each distinct word if it has several, sorted.
     Text(&'a [u8], &'a [[u8; 4]]),
-    /// `true`, `null`, and a hash of the leaves beyond the last that is kept.
+    /// `true`, `null`, or a hash of the leaves beyond the maximum.
     Other(&'a [u8]),
 }
 
 const NUMBER: u8 = 0;
 const TEXT: u8 = 1;
 const OTHER: u8 = 2;
-/// Bytes before a leaf's path: three lengths and the kind.
+/// Size of a leaf's prefix, in bytes: three lengths and the kind.
 const HEAD: usize = 4 + 4 + 4 + 1;
 
 impl Looks {
-    /// Of the first `most` leaves; further ones are one.
+    /// Of the first `most` leaves; further ones are merged into one.
     pub(super) fn of(fields: &[(String, Json)], most: usize) -> Self {
         let mut leaves = Vec::new();
         fields.iter().for_each(|(name, value)| add_leaves(&mut leaves, bounded(name.clone()), value));
@@ -55,7 +55,7 @@ impl Looks {
         Self(bytes.into())
     }
 
-    /// Bytes that it takes beside itself.
+    /// Heap size, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.0.len()
     }
@@ -65,7 +65,7 @@ impl Looks {
     }
 }
 
-/// Each value that is no object and no list, by its path: `order.items.0.sku`.
+/// Adds each scalar with its path: `order.items.0.sku`.
 fn add_leaves<'a>(to: &mut Vec<(String, &'a Json)>, path: String, value: &'a Json) {
     match value {
         Json::Object(members) if !members.is_empty() => {
@@ -112,7 +112,7 @@ fn beginning(text: &str, most: usize) -> &str {
     end.map_or(text, |(end, _)| &text[..end])
 }
 
-/// Hashes of the words of a text of several; none of a text of one.
+/// Hashes of the words of a text; none for a single word.
 fn words(text: &str) -> Vec<[u8; 4]> {
     let mut words: Vec<[u8; 4]> = text.split_whitespace().map(|word| (hash(word) as u32).to_be_bytes()).collect();
     if words.len() < 2 {
@@ -153,7 +153,7 @@ impl<'a> Iterator for Fields<'a> {
 }
 
 impl<'a> Field<'a> {
-    /// Its path; empty for the leaves beyond the last that is kept.
+    /// Its path; empty for the merged leaves.
     pub(super) fn name(&self) -> &'a str {
         str::from_utf8(self.name).unwrap_or_default()
     }
@@ -174,14 +174,14 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// What it says of which call this is: a setting (a number, a date, a flag) a quarter of a name or a text.
+    /// Weight in the similarity: 1 for a name or a text, a quarter for a setting (a number, a date, a flag).
     pub(super) fn weight(&self) -> f64 {
         if self.text().is_some_and(|text| !is_date(text)) { 1.0 } else { 0.25 }
     }
 }
 
 impl Look<'_> {
-    /// 1 for equal values; of two texts of several words the share of words that they have in common.
+    /// Similarity: 1 for equal values; for two texts of several words the share of common words.
     pub(super) fn alike(&self, other: &Self) -> f64 {
         match (self, other) {
             _ if self == other => 1.0,
@@ -191,7 +191,7 @@ impl Look<'_> {
     }
 }
 
-/// Both in order, none empty.
+/// Both sorted, none empty.
 fn shared(a: &[[u8; 4]], b: &[[u8; 4]]) -> f64 {
     let (mut i, mut j, mut shared) = (0, 0, 0);
     while i < a.len() && j < b.len() {

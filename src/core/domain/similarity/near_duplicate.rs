@@ -1,25 +1,25 @@
-//! Arguments that differ in spelling alone, or in a setting that one of two calls leaves out.
+//! Near duplicates: arguments that differ in spelling, or in settings that one of two calls omits.
 
 use super::{
     Shape,
     look::{Field, Look, TEXT_MAX},
 };
 
-/// Settings that one of two calls may leave out.
+/// Maximum number of omitted settings.
 const OMITTED_MAX: usize = 2;
 
-/// In what two arguments differ, by the paths of their leaves. One of both lists holds something.
+/// Differences of a near duplicate, by the paths of the leaves. At least one list is not empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NearDuplicate<'a> {
-    /// Texts that differ in white space, case or punctuation alone.
+    /// Texts that differ in whitespace, case or punctuation alone.
     pub respelled: Vec<&'a str>,
-    /// Settings that one of the calls leaves out: numbers, flags, texts of one word.
+    /// Settings that one of the calls omits: numbers, flags, texts of one word.
     pub omitted: Vec<&'a str>,
 }
 
 impl Shape {
-    /// In what these arguments differ from others, where that is their spelling or at most two settings that one side
-    /// leaves out. None for equal ones, and where a text was too long to be kept whole.
+    /// The differences, if these are spelling or at most two omitted settings. None for equal arguments, and where a
+    /// text was truncated.
     #[must_use]
     pub fn near_duplicate_of<'a>(&'a self, other: &'a Self) -> Option<NearDuplicate<'a>> {
         let mut found = NearDuplicate::default();
@@ -44,7 +44,7 @@ fn is_cut(field: &Field<'_>) -> bool {
     field.text().is_some_and(|text| text.len() >= TEXT_MAX)
 }
 
-/// A value that may be a default, at a path that is no place in a list.
+/// True for a possible default value at a path outside lists.
 fn is_setting(field: &Field<'_>) -> bool {
     let is_place = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
     let is_named = !field.name().is_empty() && !field.name().split('.').any(is_place);
@@ -55,8 +55,8 @@ fn is_setting(field: &Field<'_>) -> bool {
         }
 }
 
-/// The words of a text in lower case, without punctuation. A mark before a digit stays, since 1.5 is not 15; so do
-/// marks that make another word of one, as in C++ and C#.
+/// Lowercase words of a text without punctuation. A mark before a digit stays, since 1.5 is not 15; so do marks that
+/// change a word, as in C++ and C#.
 fn words(text: &str) -> impl Iterator<Item = String> {
     let is_mark = |c: char| c.is_ascii_punctuation() && !"+#%$&@/\\*=<>|~^".contains(c) || "…–—‘’“”«»„".contains(c);
     let mut chars = text.chars().peekable();

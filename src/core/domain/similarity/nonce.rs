@@ -1,10 +1,10 @@
-//! Arguments that are made up anew with each call: two calls that differ in nothing else are one for the loop rules.
+//! Nonces: argument values generated per call, ignored by loop rules.
 
 use sha2::{Digest as _, Sha256};
 
 use crate::domain::json::Json;
 
-/// What a nonce is called. Another name is proposed to the owner, never guessed.
+/// Names of nonces. Other names are proposed to the policy's owner, never guessed.
 const NAMES: [&str; 11] = [
     "nonce",
     "request_id",
@@ -21,7 +21,7 @@ const NAMES: [&str; 11] = [
 /// Epoch times: from September 2001 to the year 2286, in seconds or milliseconds.
 const EPOCH_SECONDS: std::ops::Range<u64> = 1_000_000_000..10_000_000_000;
 
-/// A hash of the arguments without their nonces; none when they have none, or nothing else.
+/// Hash of the arguments without their nonces; none without nonces, or with nothing else.
 pub(super) fn without(fields: &[(String, Json)]) -> Option<u64> {
     let nonces = fields.iter().filter(|(name, value)| is_nonce(name, value)).count();
     if nonces == 0 || nonces == fields.len() {

@@ -1,4 +1,4 @@
-//! The fold: one event changes one tree.
+//! Fold of one event into a call tree.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::domain::{
 };
 
 impl CallTree {
-    /// Folds one event in. Events come in the order of their `seq`.
+    /// Folds one event. Events come in the order of their `seq`.
     pub fn apply(&mut self, event: &Event) {
         self.version = event.seq();
         self.last_at = event.at();
@@ -72,7 +72,7 @@ impl CallTree {
         self.use_up(event);
     }
 
-    /// Remembers what a permitted write changes.
+    /// Records the resource that a permitted write changes.
     fn changing(&mut self, event: &Judged) {
         let (EffectKind::Write, Some(permit)) = (event.effect.kind, &event.permit) else { return };
         let Some(resource) = event.effect.resource.clone().filter(Resource::is_named) else { return };
@@ -158,7 +158,7 @@ impl CallTree {
 }
 
 impl Session {
-    /// Stores the judged call: in place while the same question is still open, else as a new one.
+    /// Stores the judged call: replaces the open one of the same request, otherwise adds a new one.
     fn put(&mut self, event: &Judged, tool: ToolName) {
         let known = self.calls.iter_mut().rev().find(|call| call.call_id == event.call_id);
         if let Some(call) = known.filter(|call| call.was_refused()) {
@@ -220,8 +220,7 @@ impl Session {
         }
     }
 
-    /// Forgets the oldest calls beyond what is remembered; returns the latest event among them that may have changed
-    /// the world.
+    /// Evicts the oldest calls beyond the limits; returns the `seq` of the latest possible change among them.
     fn forget(&mut self) -> u64 {
         let mut change = 0;
         while self.calls.len() > CALLS_MAX {
@@ -232,7 +231,7 @@ impl Session {
         change
     }
 
-    /// The oldest call that is owed this, where more than `max` are.
+    /// The oldest call in this state, where more than `max` are.
     fn beyond(&self, owed: Owed, max: usize) -> Option<usize> {
         let mut found = (0..self.calls.len()).filter(|at| self.owed(*at) == owed);
         let oldest = found.next()?;
@@ -253,19 +252,19 @@ impl Session {
     }
 }
 
-/// What somebody still owes a call.
+/// Outstanding input of a call.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Owed {
-    /// Its caller says what came of it.
+    /// Its outcome, by the caller.
     Outcome,
-    /// A person answers, or the caller asks again.
+    /// An approver's answer, or the caller's next poll.
     Answer,
-    /// It is history.
+    /// None.
     Nothing,
 }
 
 impl Run {
-    /// Takes in the time of an event; `waited` where a call was asked for again.
+    /// Adds the time of an event; `waited` for a repeated call after a wait.
     fn passed(&mut self, at: Timestamp, waited: bool) {
         let gap_ms = at.since_ms(self.last_at);
         if waited || gap_ms > IDLE_MS {
@@ -274,7 +273,7 @@ impl Run {
         self.last_at = self.last_at.max(at);
     }
 
-    /// Remembers a break; one of the same rule and call is kept with its first count.
+    /// Records a break; one of the same rule and call keeps its first count.
     fn close(&mut self, finding: &Finding, event: &Judged) {
         let (fingerprint, tool) = (event.fingerprint, event.tool.clone());
         let is_known = |closed: &Closed| {
@@ -289,7 +288,7 @@ impl Run {
 }
 
 impl Call {
-    /// The latest event by which this call may have changed the world; 0 when it did not.
+    /// `seq` of the latest possible change by this call; 0 without one.
     fn changed_the_world_at(&self) -> u64 {
         let Some(permit) = &self.permit else { return 0 };
         match &self.outcome {

@@ -1,4 +1,4 @@
-//! How much memory a tree takes: what bounds a cache of them. An estimate, held against what is really allocated by
+//! Memory accounting of trees, for the bound of their cache. The estimate is compared with real allocations in
 //! `tests/memory.rs`.
 
 use super::{CallTree, Changed, Closed, Denial, Kept, Session};
@@ -15,9 +15,9 @@ use crate::domain::{
     tree::EditedCall,
 };
 
-/// What an allocation costs beside its contents: its header, and what its size is rounded up by.
+/// Overhead of an allocation: its header and rounding.
 const ALLOCATION: usize = 8;
-/// What an `Arc` holds before its contents.
+/// Reference counts of an `Arc`.
 const COUNTS: usize = 16;
 
 fn text(text: &str) -> usize {
@@ -33,7 +33,7 @@ fn entries<K, V>(map: &Sorted<K, V>) -> usize {
 }
 
 impl CallTree {
-    /// About how many bytes it takes.
+    /// Approximate size, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         let sessions = self.sessions.iter().map(|(id, session)| shared(id.as_str()) + session.bytes());
@@ -98,7 +98,7 @@ impl Session {
     }
 }
 
-/// What a call has outside its place in the ring.
+/// Heap size of a call.
 fn call(call: &Call) -> usize {
     let outcome = call.outcome.as_ref().map_or(0, |outcome| {
         let marks = outcome.marks.as_deref().map_or(0, |marks| {

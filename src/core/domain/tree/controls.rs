@@ -1,4 +1,4 @@
-//! The fold of what happens to sessions from outside their calls, and of the answers that later calls build on.
+//! Fold of control events, and of kept answers.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -35,7 +35,7 @@ impl CallTree {
                 }
             }
             Control::Compacted => session.compacted = event.seq,
-            // What came of the call is an event of its own, before this one.
+            // The outcome is an event of its own, before this one.
             Control::OutcomeSettled { call_id, .. } => {
                 let call =
                     session.calls.iter_mut().rev().find(|call| call.call_id == *call_id && call.permit.is_some());
@@ -58,8 +58,7 @@ impl CallTree {
         }
     }
 
-    /// A question was answered or taken back, or is nearer to it: several call_ids may wait for it. The same event may
-    /// come twice.
+    /// An approval request was answered, withdrawn or partially approved; several call_ids may share it. Idempotent.
     pub(super) fn closed(&mut self, event: &Controlled) {
         let (id, answer, edited) = match &event.control {
             Control::Answered { approval_id, answer, .. } => (approval_id, Some(*answer), None),
@@ -85,7 +84,7 @@ impl CallTree {
         }
     }
 
-    /// Remembers a success that later calls may depend on.
+    /// Keeps a success for dependent calls.
     pub(super) fn keep(&mut self, event: &Settled, tool: ToolName, arguments: Option<&str>) {
         self.kept.push_back(Kept {
             seq: event.seq,
@@ -100,7 +99,7 @@ impl CallTree {
     }
 }
 
-/// Remembers one more, and no more than `max`.
+/// Appends, and evicts the oldest beyond `max`.
 fn push_bounded<T>(all: &mut VecDeque<T>, one: Option<T>, max: usize) {
     all.extend(one);
     if all.len() > max {
@@ -108,13 +107,13 @@ fn push_bounded<T>(all: &mut VecDeque<T>, one: Option<T>, max: usize) {
     }
 }
 
-/// A text that is kept as a value.
+/// Parses a text to keep.
 pub(super) fn kept_json(text: &str) -> Option<Arc<json::Json>> {
     (text.len() <= KEPT_BYTES_MAX).then(|| json::parse(text).ok().map(Arc::new)).flatten()
 }
 
 impl Session {
-    /// A write of the plan succeeded.
+    /// Advances the plan after a successful write.
     pub(super) fn advance_plan(&mut self, tool: &ToolName, seq: u64) {
         if let Some(plan) = self.plan.as_mut().filter(|plan| seq > plan.seq)
             && plan.order.get(plan.done) == Some(tool)

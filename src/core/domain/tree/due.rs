@@ -1,10 +1,10 @@
-//! When somebody has to look after a tree's open calls, should nobody ask or report any more.
+//! Sweep time of a tree: the time by which its open calls need attention without further requests.
 
 use super::CallTree;
 use crate::domain::{event::Event, time::Timestamp};
 
 impl CallTree {
-    /// When the first lease of its open calls ends; none when nothing is open.
+    /// The first expiry of an open call's lease; none without open calls.
     #[must_use]
     pub fn first_lease_end(&self) -> Option<Timestamp> {
         if self.open_calls == 0 {
@@ -14,8 +14,8 @@ impl CallTree {
         open.filter_map(|call| call.permit.as_ref()).map(|permit| permit.lease_until).min()
     }
 
-    /// Keeps `due` no later than the first end of an open call's lease. It stays where it is as long as that holds:
-    /// each move costs its index an entry, and a call that is reported on in time moves it once a lease at most.
+    /// Keeps `due` no later than the first expiry of an open call's lease. It moves only when necessary: each move
+    /// writes an index entry, and a call that is settled in time moves it at most once per lease.
     pub(super) fn keep_due(&mut self, event: &Event) {
         let lease = match event {
             // Its report comes with it.

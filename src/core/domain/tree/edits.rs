@@ -1,5 +1,5 @@
-//! Calls that people have approved with other arguments: the one that was asked about is refused from then on, and one
-//! with the approved arguments is let through, once.
+//! Approvals with edited arguments: the requested call is refused from then on, and one with the approved arguments is
+//! permitted once.
 
 use std::collections::VecDeque;
 
@@ -14,41 +14,41 @@ use crate::domain::{
     time::Timestamp,
 };
 
-/// Calls approved with other arguments that a tree remembers.
+/// Maximum number of them in a tree.
 pub const EDITS_MAX: usize = 256;
 
-/// A call that a person has approved with other arguments.
+/// A call approved with edited arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EditedCall {
-    /// The call that was asked about, and when it was answered.
+    /// The requested call, and the time of the answer.
     pub call: CallRef,
-    /// As it was asked about.
+    /// Digest of the requested arguments.
     pub asked: ArgsDigest,
-    /// As it was approved.
+    /// Digest of the approved arguments.
     pub approved: ArgsDigest,
-    /// The run of the tree's root in which it was answered, by the place of that run's first event.
+    /// The root's run at the answer, by the `seq` of that run's first event.
     pub root_run: u64,
-    /// Until when the yes may be used.
+    /// Expiry.
     pub until: Timestamp,
-    /// Under the policy that asked, by its version.
+    /// Version of the policy that required the approval.
     pub policy: String,
-    /// The rules that asked.
+    /// The rules that required it.
     pub rules: Vec<String>,
-    /// Why, for the model.
+    /// Reason, for the model.
     pub reason: Option<String>,
-    /// The place of the answer among the tree's events.
+    /// `seq` of the answer.
     pub seq: u64,
     /// A call with the approved arguments was permitted since.
     pub is_used: bool,
 }
 
-/// A yes to other arguments, as it is stored.
+/// A stored approval with edited arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredYes {
-    /// The place of the answer among the tree's events.
+    /// `seq` of the answer.
     pub seq: u64,
     pub approval_id: String,
-    /// Who said it.
+    /// Approver.
     pub by: Option<String>,
     pub approved: ArgsDigest,
     pub until: Timestamp,
@@ -65,8 +65,8 @@ pub struct StoredPermit {
     pub policy: String,
 }
 
-/// Which permit came of which yes, both of one session and in their order, as [`CallTree::use_up`] has it: each permit
-/// uses up the oldest yes to it. What was permitted past the yes's time, or under another policy, did not need it.
+/// Assigns permits to approvals of one session, both in order, like [`CallTree::use_up`]: each permit uses up the
+/// oldest approval that covers it. A permit after its expiry, or under another policy, did not need it.
 #[must_use]
 pub fn let_through<'a>(
     answers: &'a [StoredYes],
@@ -85,8 +85,8 @@ pub fn let_through<'a>(
 }
 
 impl CallTree {
-    /// What was approved instead of the proposed call: of this very `call_id` for ever, of the same call under another
-    /// one until the root's next run.
+    /// The edit of the proposed call: of this `call_id` without limit, of the same call under another id until the
+    /// root's next run.
     #[must_use]
     pub fn edited(&self, proposal: &Proposal, opens_root_run: bool) -> Option<&EditedCall> {
         let request = &proposal.request;
@@ -97,7 +97,7 @@ impl CallTree {
         })
     }
 
-    /// The unused yes of a person to the proposed call, with these very arguments, instead of another one.
+    /// The unused approval that covers the proposed call as an edit of another one.
     #[must_use]
     pub fn approved_instead(&self, proposal: &Proposal, policy: &str, now: Timestamp) -> Option<&EditedCall> {
         self.edits.iter().find(|edit| {
@@ -109,7 +109,7 @@ impl CallTree {
         })
     }
 
-    /// Remembers it; the same event may come twice.
+    /// Records the edit; idempotent.
     pub(super) fn edit(&mut self, event: &Controlled, root_run: u64, edit: &Edit) {
         let Control::Answered { call_id, .. } = &event.control else { return };
         if self.edits.iter().any(|known| known.seq == event.seq) {
@@ -132,7 +132,7 @@ impl CallTree {
         }
     }
 
-    /// A permitted call uses up the oldest yes to it, whatever let it through.
+    /// A permit uses up the oldest approval that covers it, even if it did not need one.
     pub(super) fn use_up(&mut self, event: &Judged) {
         if event.permit.is_some()
             && let Some(edit) = unused(&mut self.edits, &event.session, event.args_digest, event.seq)

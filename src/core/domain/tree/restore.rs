@@ -1,4 +1,4 @@
-//! A cold tree: the fold of its last events, with the sums that those events alone cannot give.
+//! Restores a cold tree from its last events and stored totals.
 
 use super::{CallTree, Changed, Kept, Session, controls::kept_json};
 use crate::domain::{
@@ -12,55 +12,55 @@ use crate::domain::{
     time::Timestamp,
 };
 
-/// What a run has spent, summed over its rows.
+/// Totals of a run, summed over its rows.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RunTotals {
-    /// When it began.
+    /// Start.
     pub started_at: Timestamp,
-    /// How long nobody worked in it, in milliseconds.
+    /// Idle time, in milliseconds.
     pub idle_ms: u64,
-    /// What it has spent.
+    /// Spending.
     pub spent: Spent,
     /// Permitted calls by tool.
     pub by_tool: Sorted<ToolName, u64>,
 }
 
-/// An answer that later calls may depend on, as text: its place, session, tool, arguments and result.
+/// A kept answer as text: `seq`, session, tool, arguments and result.
 pub type KeptText = (u64, SessionId, ToolName, Option<String>, Option<String>);
 
-/// What a tree's rows add up to.
+/// Totals of a tree's rows.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Totals {
-    /// The place of the last event.
+    /// `seq` of the last event.
     pub version: u64,
-    /// When the last event happened.
+    /// Time of the last event.
     pub last_at: Timestamp,
-    /// What the tree has spent.
+    /// Spending of the tree.
     pub spent: Spent,
     /// Permitted calls by tool.
     pub by_tool: Sorted<ToolName, u64>,
-    /// Calls that are owed an outcome.
+    /// Calls without an outcome.
     pub open_calls: u32,
-    /// When somebody has to look after them.
+    /// Time of the next sweep.
     pub due: Option<Timestamp>,
-    /// Every session: who started it, how deep, and its current run.
+    /// Every session with its parent, its depth and its current run.
     pub sessions: Vec<(SessionId, Option<SessionId>, u32, RunTotals)>,
-    /// What each session has seen, oldest first.
+    /// Known results of each session, oldest first.
     pub seen: Vec<(SessionId, Fingerprint, ResultDigest)>,
-    /// The latest event, among those not given, that may have changed the world.
+    /// `seq` of the latest possible change among the omitted events.
     pub forgotten_change: u64,
-    /// What happened to its sessions from outside their calls, oldest first.
+    /// Control events, oldest first.
     pub controls: Vec<Controlled>,
-    /// How far tiers and grants have been used.
+    /// Uses of tiers and grants.
     pub uses: Vec<Use>,
-    /// Things that its writes have changed, oldest first.
+    /// Resources changed by writes, oldest first.
     pub changes: Vec<Changed>,
-    /// Answers that later calls may depend on, oldest first.
+    /// Kept answers, oldest first.
     pub kept: Vec<KeptText>,
 }
 
 impl CallTree {
-    /// This (new) tree, as its last events and its totals leave it.
+    /// This (new) tree with the last events and totals.
     #[must_use]
     pub fn restore(mut self, last_events: &[Event], totals: Totals) -> Self {
         for (id, parent, depth, _) in &totals.sessions {
@@ -94,7 +94,7 @@ impl CallTree {
         self
     }
 
-    /// Folds the last events and all controls in, by their place.
+    /// Folds the last events and all control events, by `seq`.
     fn replay(&mut self, last_events: &[Event], all: &[Controlled]) {
         let mut controls = all.iter().peekable();
         for event in last_events {
@@ -108,7 +108,7 @@ impl CallTree {
         all.iter().for_each(|control| self.closed(control));
     }
 
-    /// Plans are advanced by what is kept, which reaches further back than the last events.
+    /// Advances plans by the kept answers, which reach further back than the last events.
     fn remember_kept(&mut self, kept: Vec<KeptText>) {
         for plan in self.sessions.values_mut().filter_map(|session| session.plan.as_mut()) {
             plan.done = 0;
@@ -123,9 +123,8 @@ impl CallTree {
         }
     }
 
-    /// Makes this tree, as it was once stored, what it is after everything that was stored since; false, and a tree
-    /// that is nothing of the kind, when one of the events is missing. What it knew of the ledger's revisions goes:
-    /// others may have moved them.
+    /// Advances this stored tree by the events since; false, and an invalid tree, when one is missing. The ledger
+    /// revisions are dropped, because other replicas may have moved them.
     #[must_use]
     pub fn catch_up(&mut self, events: &[Event]) -> bool {
         for event in events {
@@ -139,7 +138,7 @@ impl CallTree {
         true
     }
 
-    /// Remembers a call again that was forgotten, from all its events. It changes no total: they hold it already.
+    /// Restores an evicted call from all its events. Totals stay, because they include it.
     pub fn recall(&mut self, session: &SessionId, events: &[Event]) {
         let mut aside = Self::new(self.tenant, self.root.clone(), self.started_at);
         events.iter().for_each(|event| aside.apply(event));

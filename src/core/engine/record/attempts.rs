@@ -1,4 +1,4 @@
-//! The other attempts of a reported call's occurrence: what a report says of them, and what they say of it.
+//! Inference across the attempts of a reported call's occurrence: double effects, and "already exists".
 
 use super::{change::change, settle::settle};
 use crate::{
@@ -29,13 +29,13 @@ pub(super) fn has_succeeded(tree: &CallTree, call: &Call, permit: &Permit) -> bo
     successes(tree, call, permit).next().is_some()
 }
 
-/// True where an earlier attempt of the occurrence has most likely made what the report says exists already.
+/// True where an earlier attempt of the occurrence most likely created the thing that exists already.
 pub(super) fn made_earlier(tree: &CallTree, call: &Call, permit: &Permit) -> bool {
     successes(tree, call, permit).any(|outcome| outcome.is_inferred)
 }
 
-/// True for the success of a call that acts, where another attempt of the occurrence succeeded as well: here, or in
-/// the call tree that the ledger names. Where both received the key that the provider honours, they are one effect.
+/// True for a double effect: a write succeeded, and another attempt of the occurrence did, too, here or in the call
+/// tree that the ledger names. If both executions received a key that the provider honors, they are one effect.
 pub(super) fn is_double(
     tree: &CallTree,
     shared: &Shared,
@@ -53,7 +53,7 @@ pub(super) fn is_double(
     status == OutcomeStatus::Success && acts && (here() || elsewhere())
 }
 
-/// The earliest attempt that may have made what this report says exists already.
+/// The earliest attempt that may have created the thing that exists already.
 fn find_open_attempt<'a>(
     tree: &'a CallTree,
     report: &Report,
@@ -68,7 +68,7 @@ fn find_open_attempt<'a>(
     open.filter(|(_, _, other)| other.seq < permit.seq).min_by_key(|(_, _, other)| other.seq)
 }
 
-/// "Already exists" settles the earliest attempt that had left its effect open: most likely it succeeded.
+/// "Already exists" settles the earliest attempt with an open effect as a probable success.
 pub(super) fn infer_success(
     policy: &Policy,
     tree: &CallTree,
@@ -92,12 +92,12 @@ pub(super) fn infer_success(
     Some(change)
 }
 
-/// True for a success that is still accepted after another outcome, whatever was permitted since.
+/// True for a success that is accepted after another outcome, regardless of later permits.
 pub(super) fn is_late_success(call: &Call, status: OutcomeStatus) -> bool {
     status == OutcomeStatus::Success && call.outcome.as_ref().is_some_and(Outcome::allows_late_success)
 }
 
-/// Puts the `first` change before the `rest`, as one.
+/// Puts the `first` change before the `rest`, as one change.
 pub(super) fn prepend(first: Change, rest: &mut Change) {
     let Change { events, ledger: _, counters } = first;
     rest.events.splice(0..0, events);

@@ -1,4 +1,4 @@
-//! What a report changes beside its tree: the ledger and shared counters.
+//! Changes of a report beside its tree: ledger rows and shared counters.
 
 use super::{
     super::{Shared, ledger_key_of},
@@ -46,7 +46,8 @@ pub(super) fn change(
     settled.result.clone_from(&settlement.stored);
     let stored = settled.result.as_deref().filter(|_| settled.status == OutcomeStatus::Success);
     settled.gist = stored.map(|result| {
-        // What is stored as it came was read before. Of what is stored with its secrets, nothing is told of them.
+        // A result stored in full without secrets is reused as parsed; one stored with its secrets is read again for
+        // redacted texts.
         let is_read = how == Stored::Full && settlement.secrets.is_empty();
         let result = if how == Stored::Raw {
             policy.stored_text(Stored::Full, result, &mut Secrets::default())
@@ -72,8 +73,8 @@ pub(super) fn change(
     }
 }
 
-/// The revision of the call's ledger row, while the row is about the newest permit of this tree, and this report is on
-/// it or settles its occurrence: as this tree has moved it in changes on their way, or as read.
+/// The ledger row's revision, if the row is about this tree's newest permit and the report settles it or its
+/// occurrence: as moved by uncommitted changes, or as read.
 fn ledger_revision(
     tree: &CallTree,
     shared: &Shared,
@@ -94,14 +95,14 @@ fn ledger_revision(
     moved.max(read)
 }
 
-/// The ledger's change by a write that was only reported: permit and outcome in one.
+/// The ledger change of an unrequested write: permit and outcome in one.
 pub(super) fn observed_write(tree: &CallTree, call: &Call, settled: &Settled, revision: u64) -> Option<LedgerChange> {
     let (key, permit) = (ledger_key_of(&tree.root, call)?, call.permit.as_ref()?);
     let settled = Settled { ledger_revision: revision + 1, ..settled.clone() };
     Some(LedgerChange { key, expected: revision, row: ledger_row(tree, call, permit, &settled) })
 }
 
-/// The row is about the newest permit; what another attempt of its occurrence has done, it has done.
+/// The row of the newest permit; a success of another attempt of its occurrence stays.
 fn ledger_row(tree: &CallTree, call: &Call, permit: &Permit, settled: &Settled) -> LedgerRow {
     let advice = settled.advice.as_ref();
     let permits = tree.attempts(call.fingerprint, permit.occurrence).filter_map(|(_, other)| other.permit.as_ref());
@@ -135,14 +136,14 @@ fn ledger_row(tree: &CallTree, call: &Call, permit: &Permit, settled: &Settled) 
     }
 }
 
-/// The step and the call of one that was only reported.
+/// The step and the call of an unrequested call.
 pub(super) fn observed_counts(policy: &Policy, agent: Option<&AgentId>, now: Timestamp) -> Vec<CounterAdd> {
     let keys = policy.rules.get::<budget::Params>().counters(agent, now.day());
     let counted = keys.filter(|(key, _)| matches!(key.dimension, Dimension::Steps | Dimension::ToolCalls));
     counted.map(|(key, _)| CounterAdd { key, amount: 1, limit: None }).collect()
 }
 
-/// Books the actual cost on the day of the permit, and gives back what was reserved.
+/// Books the actual cost on the day of the permit, and releases the reservation.
 fn counters(policy: &Policy, call: &Call, permit: &Permit, settled: &Settled) -> Vec<CounterAdd> {
     let keeps = matches!(settled.status, OutcomeStatus::Running | OutcomeStatus::Unknown);
     let reserved = if keeps { 0 } else { permit.reserved_micros };

@@ -1,4 +1,4 @@
-//! Advice on a failed call, from its report and what its tree holds.
+//! Input of retry advice: a failed call with its report and its tree.
 
 use crate::{
     domain::{
@@ -75,7 +75,7 @@ impl FailedCall<'_> {
         advised
     }
 
-    /// How many more attempts of an undeclared call with content are let through, once one may have taken effect.
+    /// Remaining attempts of an undeclared call with content after a possible effect.
     fn open_left(&self) -> Option<u32> {
         let Self { call, permit, now, .. } = *self;
         let is_limited = self.effect_open && call.effect.kind == EffectKind::Unknown && !call.effect.in_steps;
@@ -87,8 +87,8 @@ impl FailedCall<'_> {
         })
     }
 
-    /// Rate-limit errors of the tool in a row, this one included. Where the policy says so, one whose advised wait was
-    /// kept does not count.
+    /// Consecutive rate-limit errors of the tool, this one included. Where the policy says so, one after a kept wait
+    /// does not count.
     fn rate_limit_run(&self, policy: &Policy) -> u32 {
         let is_this = |other: &Call| other.call_id == self.call.call_id && other.seq == self.call.seq;
         let earlier = self.session.into_iter().flat_map(|session| session.calls.iter().rev());
@@ -108,8 +108,8 @@ impl FailedCall<'_> {
     }
 }
 
-/// The jitter of a wait comes from the call, so that a replay gives the same bytes and two sessions do not meet again.
-/// A call_id is a session's own, so the session is part of it.
+/// Seed of the jitter, derived from session, call_id and permit: a replay is deterministic, and two sessions do not
+/// retry in step.
 fn seed(session: &SessionId, call: &Call, permit: &Permit) -> u64 {
     let mut seed = permit.seq;
     let named = session.as_str().as_bytes().iter().chain(call.call_id.as_str().as_bytes());

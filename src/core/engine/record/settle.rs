@@ -1,4 +1,4 @@
-//! What a report comes to: status, failure kind, digest, progress and advice.
+//! Settlement of a report: status, failure kind, digest, progress and advice.
 
 use std::sync::Arc;
 
@@ -32,23 +32,23 @@ use crate::{
     rules::{cooldown, requires},
 };
 
-/// Longest line of an error, in characters.
+/// Maximum length of an error line, in characters.
 const ERROR_LINE_MAX: usize = 300;
-/// Corrections that must have been seen before their share is told.
+/// Minimum number of seen corrections before their share is reported.
 const CORRECTIONS_MIN: f64 = 8.0;
 
-/// What a report comes to, and what is learned from it.
+/// Evaluated report.
 pub(super) struct Settlement {
     pub(super) settled: Settled,
-    /// The result of a success as JSON, if it is that.
+    /// The result of a success as JSON, if it parses.
     pub(super) read: Option<Json>,
     pub(super) observation: Option<(ToolName, Observation)>,
     pub(super) trial: Option<Trial>,
-    /// The result as it is stored.
+    /// Stored form of the result.
     pub(super) stored: Option<String>,
-    /// The secrets that were left out.
+    /// Secrets to redact.
     pub(super) secrets: Secrets,
-    /// The share of follow-ups with other arguments that succeeded.
+    /// Success share of follow-ups with other arguments.
     pub(super) corrected: Option<f64>,
 }
 
@@ -133,31 +133,31 @@ pub(super) fn settle(
     Settlement { settled, read, stored, secrets, observation, trial, corrected: failure.and_then(corrected) }
 }
 
-/// A plan or another tool's requirement builds on what the call gives.
+/// True when a plan or a requirement depends on the call's result.
 fn is_built_on(policy: &Policy, session: Option<&Session>, call: &Call) -> bool {
     let plan = session.and_then(|session| session.plan.as_ref());
     plan.is_some_and(|plan| plan.order.contains(&call.tool))
         || policy.rules.get::<requires::Params>().builds_on(call.tool.as_str())
 }
 
-/// The state of what the call read, if it was the same before and after; the state that a write left.
+/// The witness of a read, if unchanged across the execution; for a write, the state after it.
 fn witnessed(policy: &Policy, call: &Call, report: &Report) -> Option<Witness> {
     let after = report.witness_after.as_deref().map(|value| Witness::of(value, &policy.hashing));
     after.filter(|after| call.effect.kind == EffectKind::Write || call.witness == Some(*after))
 }
 
-/// The share of follow-ups with other arguments that succeeded, once enough were seen.
+/// Success share of follow-ups with other arguments, once enough were seen.
 fn corrected(profiles: &Profiles, tool: &ToolName, kind: FailureKind, now: Timestamp) -> Option<f64> {
     let corrections = profiles.estimate.corrections(tool, kind, now);
     (corrections.n >= CORRECTIONS_MIN).then(|| corrections.k / corrections.n)
 }
 
-/// What a report says, as it is stored and told again.
+/// Redacted texts of a report.
 struct Texts {
     /// The result.
     stored: Option<String>,
     error: Option<String>,
-    /// What the error is known again by: with another secret in it, it is the same error.
+    /// Masked error for equality, independent of secrets in it.
     signature: Option<String>,
     note: Option<String>,
     secrets: Secrets,
@@ -174,8 +174,7 @@ impl Texts {
     }
 }
 
-/// What a success is known again by, and what loop rules read of it. Names stay with a result that is not stored in
-/// full.
+/// Digest and marks of a success. Names are kept only if the result is stored in full.
 fn answered(
     call: &Call,
     report: &Report,
@@ -205,7 +204,7 @@ fn answered(
     (digest, marks)
 }
 
-/// What an owner points to as the sign of a failure is there, and is not nothing.
+/// True when the policy's failure field is present and not empty.
 fn tells_failure(value: &serde_json::Value) -> bool {
     use serde_json::Value;
     match value {
@@ -218,7 +217,7 @@ fn tells_failure(value: &serde_json::Value) -> bool {
     }
 }
 
-/// Something new was more than another name or number for what this call gave last, and no failure.
+/// Progress: more than another name or number in the call's last result, and no failure.
 fn is_progress(marks: &Marks, call: &Call, session: Option<&Session>) -> bool {
     let calls = session.into_iter().flat_map(|session| session.calls.iter().rev());
     let same = calls.filter(|other| other.fingerprint == call.fingerprint).filter_map(|other| other.outcome.as_ref());
@@ -227,13 +226,13 @@ fn is_progress(marks: &Marks, call: &Call, session: Option<&Session>) -> bool {
     !marks.failed && last.is_none_or(|last| marks.compared_with(last, &[]) == Compared::News)
 }
 
-/// The error in one line, as a model is told it: without its traceback, and of a JSON object its message.
+/// The error in one line for the model: without a traceback, and of a JSON object its message.
 fn error_line(message: &str) -> Arc<str> {
     let inside = classify::message_in_json(message);
     gist::cut(&classify::one_line(inside.as_deref().unwrap_or(message).trim()), ERROR_LINE_MAX).into()
 }
 
-/// What the report says of its completeness, else what the result itself says where the policy knows to look.
+/// Completeness by the report, otherwise by the policy's pointers into the result.
 fn completeness(spec: &ToolSpec, report: &Report) -> (Option<bool>, Option<u64>) {
     let (complete_at, total_at) = &spec.result_map;
     if complete_at.is_none() && total_at.is_none() {
@@ -263,8 +262,8 @@ fn came_to(call: &Call, report: &Report) -> (OutcomeStatus, Option<FailureKind>)
     }
 }
 
-/// It did not succeed, and may have taken effect all the same: it got no answer, its provider broke inside, it was
-/// called off, or its lease ran out.
+/// True for an open effect: not a success, and a timeout, an internal provider error, a cancellation or an expired
+/// lease.
 fn is_open(call: &Call, report: &Report, status: OutcomeStatus, failure: Option<FailureKind>) -> bool {
     let effect = &call.effect;
     let is_declared = effect.kind == EffectKind::Write;
@@ -278,7 +277,7 @@ fn is_open(call: &Call, report: &Report, status: OutcomeStatus, failure: Option<
         OutcomeStatus::Error if report.by.is_none() && !is_declared => {
             let told = failure.zip(report.error.as_ref());
             told.is_some_and(|(kind, error)| {
-                // Who says when to come again has not taken the call.
+                // A provider that names a retry time has not accepted the call.
                 let is_put_off = kind == FailureKind::Unavailable && error.retry_after_ms.is_some();
                 classify::may_have_taken_effect(kind, error) && !is_put_off
             })
@@ -287,7 +286,7 @@ fn is_open(call: &Call, report: &Report, status: OutcomeStatus, failure: Option<
     }
 }
 
-/// What the report says about the tool, before anything is advised; none when it says nothing.
+/// The health observation before any advice; none without information.
 fn observed(call: &Call, status: OutcomeStatus, failure: Option<FailureKind>, at: Timestamp) -> Option<Observation> {
     let failure = match status {
         OutcomeStatus::Success => None,
@@ -299,7 +298,7 @@ fn observed(call: &Call, status: OutcomeStatus, failure: Option<FailureKind>, at
     Some(Observation { at, failure, cooldown_ms: None, retry_told: false, probe_told: false, probe_of })
 }
 
-/// The observation, with what was advised: a rate limit is everybody's, and so is an outage once it is one.
+/// The observation with the advice: rate limits and outages open the circuit for all sessions.
 fn with_advice(policy: &Policy, health: &Health, seen: Observation, advised: Option<Advised>) -> Observation {
     use FailureKind::{Network, RateLimited, Timeout, Unavailable};
     let down = || health.state(seen.at) != ToolState::Working;

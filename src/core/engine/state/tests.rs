@@ -1,4 +1,4 @@
-//! What is told as stopped is what no call gets through, and only that.
+//! Stopped parts of a session state: exactly the calls that are refused.
 
 use super::*;
 use crate::{

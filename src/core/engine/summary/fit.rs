@@ -1,17 +1,17 @@
-//! Fitting lines into a number of tokens: what is left out, and in which order.
+//! Fits lines into a token limit: order and form of omissions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Tools whose calls that are left out are counted under their names, and about how many tokens a count is.
+/// Maximum number of tools with a count of omitted calls, and the approximate tokens of a count.
 const COUNTED_MAX: usize = 12;
 const COUNT_TOKENS: usize = 14;
 
-/// What lines are worth, the least first: what goes first when there is no room.
+/// Priority of a line, the lowest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Class {
     Read,
     Failure,
-    /// A call of unknown effect that may have made something.
+    /// An undeclared call that may have created something.
     Made,
     Write,
     Once,
@@ -20,24 +20,24 @@ pub(super) enum Class {
 /// A line of the summary.
 pub(super) struct Line {
     text: String,
-    /// Its worth and its age; none for what is always told.
+    /// Priority and age; none for a line that is never omitted.
     cut: Option<(Class, u64)>,
-    /// What it is told together with.
+    /// Group of the line.
     of: Option<String>,
 }
 
 impl Line {
-    /// A line that is always told.
+    /// A line that is never omitted.
     pub(super) fn fixed(text: String) -> Self {
         Self { text, cut: None, of: None }
     }
 
-    /// A line that may be left out.
+    /// A line that can be omitted.
     pub(super) fn cut(class: Class, seq: u64, text: String) -> Self {
         Self { text, cut: Some((class, seq)), of: None }
     }
 
-    /// The line, told together with others of that name.
+    /// The line in that group.
     pub(super) fn of(self, name: String) -> Self {
         Self { of: Some(name), ..self }
     }
@@ -59,7 +59,7 @@ impl Part {
         Self::of(heading, lines)
     }
 
-    /// Its lines stand under their tools, in the order of each tool's newest line.
+    /// Groups lines by tool, in the order of each tool's newest line.
     pub(super) fn by_tool(heading: &'static str, lines: Vec<Line>) -> Self {
         Self { heading, lines, by_tool: true }
     }
@@ -88,16 +88,16 @@ impl Part {
     }
 }
 
-/// About how many tokens a text is: a little more than a tokenizer makes of English and of JSON, and one a character of
+/// Estimated tokens of a text: slightly more than a tokenizer yields for English and JSON, and one per character of
 /// other scripts.
 pub(crate) fn tokens(text: &str) -> usize {
     let ascii = text.bytes().filter(u8::is_ascii).count();
     (ascii * 2).div_ceil(7) + text.chars().filter(|c| !c.is_ascii()).count()
 }
 
-/// The parts as one text of at most about `budget` tokens.
+/// The parts as one text of about `budget` tokens at most.
 pub(super) fn fit(mut parts: Vec<Part>, budget: usize) -> String {
-    // What is said of what was left out needs room itself.
+    // Reserves room for the counts of omitted lines.
     let budget = budget.saturating_sub(40);
     if cost(&parts) > budget {
         for class in [Class::Write, Class::Once] {
@@ -113,7 +113,7 @@ pub(super) fn fit(mut parts: Vec<Part>, budget: usize) -> String {
     lines.join("\n")
 }
 
-/// With one token for each line's end.
+/// Tokens including one for each line break.
 fn cost(parts: &[Part]) -> usize {
     parts.iter().flat_map(Part::text).map(|line| tokens(line) + 1).sum()
 }
@@ -124,7 +124,7 @@ fn cost_of_writes(parts: &[Part]) -> usize {
     writes.map(|line| tokens(&line.text) + 1).sum()
 }
 
-/// Writes of one tool and kind of thing become one line that counts them and gives the newest.
+/// Folds writes of one tool and kind of resource into one line with their number and the newest.
 fn fold(parts: &mut [Part], of: Class) {
     for part in parts {
         let mut counts: BTreeMap<String, usize> = BTreeMap::new();
@@ -148,7 +148,7 @@ fn fold(parts: &mut [Part], of: Class) {
     }
 }
 
-/// Leaves out the least worth first, and the oldest among equals; returns how many of each class.
+/// Omits lines by priority, then the oldest first; returns the number per class.
 fn leave_out(parts: &mut [Part], budget: usize) -> BTreeMap<Class, usize> {
     let mut left_out = BTreeMap::new();
     let mut all = cost(parts);

@@ -1,4 +1,4 @@
-//! The lines of a summary, part by part.
+//! Lines of a summary, part by part.
 
 use super::{
     fit::{Class, Line},
@@ -20,7 +20,7 @@ use crate::{
     engine::state::Stops,
 };
 
-/// Open calls and reasons of refusals that are told one by one.
+/// Maximum number of listed open calls and refusal reasons.
 const LISTED_MAX: usize = 12;
 
 pub(super) fn plan(session: &Session) -> Vec<Line> {
@@ -38,7 +38,7 @@ pub(super) fn plan(session: &Session) -> Vec<Line> {
     phase.into_iter().chain(plan).map(Line::fixed).collect()
 }
 
-/// What waits for a person, runs, or may have happened.
+/// Calls that wait for approval, run, or have an unknown outcome.
 pub(super) fn open(session: &Session, past: &Past<'_>, now: Timestamp) -> Vec<Line> {
     let held = session.calls.iter().filter_map(|call| {
         let state = question(call, now)?;
@@ -71,7 +71,7 @@ pub(super) fn open(session: &Session, past: &Past<'_>, now: Timestamp) -> Vec<Li
     lines.into_iter().map(Line::fixed).collect()
 }
 
-/// Calls of which two attempts succeeded.
+/// Calls with a double effect.
 pub(super) fn doubled(past: &Past<'_>) -> Vec<Line> {
     let twice = past.entries().filter(|entry| entry.is_double).map(|entry| {
         let named = past.named(entry.newest);
@@ -85,7 +85,7 @@ pub(super) fn doubled(past: &Past<'_>) -> Vec<Line> {
     twice.take(LISTED_MAX).collect()
 }
 
-/// Where a question to a person stands, as long as the call may still run.
+/// The status of an approval request, while the call may still run.
 fn question(call: &Call, now: Timestamp) -> Option<String> {
     let Standing::Held(approval) = call.standing(now) else { return None };
     match approval.answer {
@@ -102,12 +102,12 @@ fn question(call: &Call, now: Timestamp) -> Option<String> {
     }
 }
 
-/// True for a write that is not to be done again: unless its repetition is meant.
+/// True for a completed write, unless declared repeatable.
 fn is_done(call: &PastCall) -> bool {
     call.effect.kind == EffectKind::Write && !call.effect.repeatable
 }
 
-/// Every declared write that succeeded.
+/// The declared writes that succeeded.
 pub(super) fn done(past: &Past<'_>) -> Vec<Line> {
     let writes = past.entries().filter_map(|entry| {
         let call = entry.success.filter(|call| is_done(call))?;
@@ -117,7 +117,7 @@ pub(super) fn done(past: &Past<'_>) -> Vec<Line> {
     writes.collect()
 }
 
-/// True for an undeclared call with content whose answer looks like that of an act.
+/// True for an undeclared call with content and the result of a write.
 fn is_act(call: &PastCall) -> bool {
     let has_content = || {
         let arguments = call.arguments.as_deref().unwrap_or_default();
@@ -128,7 +128,7 @@ fn is_act(call: &PastCall) -> bool {
     is_undeclared && call.outcome.as_ref().is_some_and(|outcome| outcome.is_act) && has_content()
 }
 
-/// Every call that succeeded, of which nobody has declared what it does, and which seems to have done something.
+/// The undeclared successes that seem to be writes.
 pub(super) fn acts(past: &Past<'_>) -> Vec<Line> {
     let acts = past.entries().filter_map(|entry| {
         let call = entry.success.filter(|call| is_act(call))?;
@@ -138,11 +138,11 @@ pub(super) fn acts(past: &Past<'_>) -> Vec<Line> {
     acts.collect()
 }
 
-/// Every other call that succeeded, by tool.
+/// The other successes, by tool.
 pub(super) fn called(past: &Past<'_>) -> Vec<Line> {
     let others = past.entries().filter_map(|entry| {
         let call = entry.success.filter(|call| !is_done(call) && !is_act(call))?;
-        // What may have made something is worth more than what was read.
+        // A possible creation has a higher priority than a read.
         let class =
             if call.effect.kind == EffectKind::Unknown && !entry.made.is_empty() { Class::Made } else { Class::Read };
         let text =
@@ -152,7 +152,7 @@ pub(super) fn called(past: &Past<'_>) -> Vec<Line> {
     others.collect()
 }
 
-/// The kind of thing that a write changes, for those that are told together.
+/// Type of the changed resource, for grouping.
 fn kind_of(call: &PastCall) -> String {
     let resource = call.effect.resource.as_ref().map_or("", |resource| resource.as_str());
     let kind = resource.split_once('/').map_or("", |(kind, _)| kind);
@@ -192,7 +192,7 @@ pub(super) fn failed(past: &Past<'_>, now: Timestamp) -> Vec<Line> {
     failed.collect()
 }
 
-/// One line a reason, with the newest call that it stopped.
+/// One line per reason, with the newest refused call.
 pub(super) fn refused(session: &Session, past: &Past<'_>, now: Timestamp) -> Vec<Line> {
     let held: Vec<_> = session.calls.iter().filter(|call| question(call, now).is_some()).collect();
     let mut reasons: Vec<(Reason, u32, &PastCall)> = Vec::new();
@@ -216,7 +216,7 @@ pub(super) fn refused(session: &Session, past: &Past<'_>, now: Timestamp) -> Vec
     reasons.into_iter().take(LISTED_MAX).map(line).collect()
 }
 
-/// What is left of the limit that is nearest.
+/// The remainder of the nearest limit.
 pub(super) fn budget(left: &[Left], stops: &Stops) -> Vec<Line> {
     let tight = left.iter().filter(|left| left.limit > 0).min_by_key(|left| left.remaining() * 100 / left.limit);
     let line = tight.filter(|_| !stops.is_run()).map(|tight| {

@@ -1,4 +1,4 @@
-//! Past calls, folded: one entry a fingerprint, with what its executions came to.
+//! Past calls folded by fingerprint, with the outcomes of their executions.
 
 use std::collections::BTreeMap;
 
@@ -11,33 +11,33 @@ use crate::domain::{
     time::Timestamp,
 };
 
-/// Longest arguments of one call, in characters.
+/// Maximum length of one call's arguments, in characters.
 pub(crate) const ARGUMENTS_MAX: usize = 120;
-/// Longest error line, in characters.
+/// Maximum length of an error line, in characters.
 const ERROR_MAX: usize = 160;
-/// Longest account of what came of a call, in characters.
+/// Maximum length of an outcome's gist, in characters.
 const GIST_MAX: usize = 140;
-/// Names that a repeated call gave.
+/// Maximum number of names from a repeated call.
 const NAMES_MAX: usize = 6;
 
 /// All executions of one call.
 pub(super) struct Entry<'a> {
-    /// The newest judgement that was let through.
+    /// The newest permitted judgment.
     pub(super) newest: &'a PastCall,
-    /// Where that one stands.
+    /// Its state.
     pub(super) state: CallState,
     /// The newest success.
     pub(super) success: Option<&'a PastCall>,
     pub(super) successes: u32,
     /// Failures since the last success.
     pub(super) failures: u32,
-    /// Two attempts of one execution succeeded.
+    /// True for a double effect.
     pub(super) is_double: bool,
-    /// The names that its successes gave, oldest first.
+    /// Names from its successes, oldest first.
     pub(super) made: Vec<&'a str>,
 }
 
-/// What is known of a session's calls.
+/// Known calls of a session.
 pub(crate) struct Past<'a> {
     entries: Vec<Entry<'a>>,
     refused: Vec<&'a PastCall>,
@@ -77,7 +77,7 @@ impl<'a> Past<'a> {
                 _ => {}
             }
         }
-        // What came of an execution says more than that it was refused again.
+        // The outcome of an execution outweighs a later refusal.
         let is_refused = |call: &&PastCall| call.lease_until.is_none() && !found.contains_key(&call.fingerprint);
         let refused = calls.iter().filter(is_refused).collect();
         let mut entries: Vec<Entry<'a>> = found.into_values().collect();
@@ -93,7 +93,7 @@ impl<'a> Past<'a> {
         self.entries.iter()
     }
 
-    /// Calls that were never let through, oldest first.
+    /// Calls that were never permitted, oldest first.
     pub(super) fn refused(&self) -> &[&'a PastCall] {
         &self.refused
     }
@@ -132,7 +132,7 @@ impl Entry<'_> {
     }
 }
 
-/// What came of a success, in short: `2 items: #1, #2 (2 matches in all, complete)`.
+/// The gist of a success: `2 items: #1, #2 (2 matches in all, complete)`.
 pub(crate) fn came_of(outcome: &PastOutcome) -> String {
     let says = match (&outcome.gist, outcome.result_bytes) {
         _ if outcome.is_inferred => "no answer, and a later attempt was told that it exists already".to_owned(),
@@ -148,7 +148,7 @@ pub(crate) fn came_of(outcome: &PastOutcome) -> String {
     format!("{}{facts}", gist::cut(&says, GIST_MAX))
 }
 
-/// An error in a short line; empty when there is none.
+/// The error in a short line; empty without one.
 pub(crate) fn error_line(outcome: &PastOutcome) -> String {
     gist::cut(outcome.error.as_deref().unwrap_or_default(), ERROR_MAX)
 }

@@ -1,4 +1,4 @@
-//! The same tokens, however long the session was; and what is stored decides every word.
+//! Summary size is independent of the session's length, and its text depends on stored data alone.
 
 use super::{
     fit::{Class, Line, Part, fit, tokens},

@@ -1,5 +1,5 @@
-//! What recorded calls show of effects: a call that is repeated shows whether anything that ran in between changed its
-//! result. Nothing is read from names.
+//! Evidence of effects in recorded calls: repetitions show whether a call in between changed their result. Names are
+//! not interpreted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,17 +12,17 @@ use crate::{
     offline::trace::Row,
 };
 
-/// Changed repetitions, and sessions with one, that a write needs.
+/// Minimum number of changed repetitions, and of sessions with one, for a write.
 const WITNESSED_MIN: usize = 2;
-/// A write changes at least one in so many of its chances.
+/// A write changes at least one in this many of its chances.
 const CHANCES_A_CHANGE: usize = 4;
-/// What other causes explain of the changes is less than one in so many.
+/// Maximum share of changes by other causes, as one in this many.
 const OTHER_CAUSES: f64 = 5.0;
-/// Chances to change something that a harmless tool must have had.
+/// Minimum number of chances of a harmless tool.
 const CHANCES_MIN: usize = 10;
-/// A harmless tool stands between at most one in so many changes: the world also changes by others' hands.
+/// A harmless tool precedes at most one change in this many chances, because other actors change the world, too.
 const BY_CHANCE: usize = 20;
-/// Repetitions with nothing in between that a poll needs.
+/// Minimum number of repetitions with nothing in between, for a poll.
 const LOOKS_MIN: usize = 3;
 
 /// The same call again, in one session.
@@ -30,37 +30,37 @@ const LOOKS_MIN: usize = 3;
 struct Repetition {
     session: usize,
     changed: bool,
-    /// It changed in names alone: another thing was made or taken, which no poll does.
+    /// Only names changed: another thing was created or taken, which no poll does.
     names_another: bool,
-    /// Other tools that succeeded since.
+    /// Other tools that succeeded in between.
     between: BTreeSet<ToolName>,
 }
 
-/// What repetitions of one tool showed of another: it ran in between.
+/// Effect of a tool on the repetitions of another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Witness {
-    /// Whose result changed.
+    /// Tool whose result changed.
     pub(super) of: ToolName,
-    /// So often it changed when the tool had run in between,
+    /// Number of changes with the tool in between.
     pub(super) changed: usize,
-    /// of so many chances,
+    /// Number of repetitions with it in between.
     pub(super) chances: usize,
-    /// and so often when it had not,
+    /// Number of changes without it.
     pub(super) otherwise: usize,
-    /// of so many repetitions.
+    /// Number of repetitions without it.
     pub(super) without: usize,
 }
 
-/// What the calls speak for.
+/// Suggested effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Shown {
     Write(Witness),
-    /// Repetitions of other tools that it stood between, and how many of them changed.
+    /// Repetitions of other tools around it, and the number that changed.
     Harmless {
         chances: usize,
         changed: usize,
     },
-    /// Looks with nothing in between, and how many of them showed something new.
+    /// Repetitions with nothing in between, and the number with new results.
     Poll {
         looks: usize,
         changed: usize,
@@ -97,13 +97,13 @@ impl Evidence {
         found
     }
 
-    /// The repetitions of a tool, and how many of them changed.
+    /// Number of repetitions of a tool, and of changed ones.
     pub(super) fn repetitions(&self, tool: &ToolName) -> (usize, usize) {
         let all = self.0.get(tool).map_or(&[][..], Vec::as_slice);
         (all.len(), all.iter().filter(|one| one.changed).count())
     }
 
-    /// What the calls speak for, by tool; nothing of a tool that they say too little of.
+    /// Suggested effect by tool; none with too little evidence.
     pub(super) fn shown(&self, tools: &BTreeSet<ToolName>) -> BTreeMap<ToolName, Shown> {
         let mut shown: BTreeMap<ToolName, Shown> = BTreeMap::new();
         for tool in tools {
@@ -117,7 +117,7 @@ impl Evidence {
         shown
     }
 
-    /// The strongest case in which `tool` changed another's result.
+    /// The strongest evidence that `tool` changed another's result.
     fn witness(&self, tool: &ToolName) -> Option<Witness> {
         let others = self.0.keys().filter(|of| *of != tool);
         others.filter_map(|of| self.case(tool, of)).max_by_key(|witness| witness.changed)
@@ -148,7 +148,7 @@ impl Evidence {
         (is_enough && back * BY_CHANCE <= witness.changed).then_some(witness)
     }
 
-    /// What stood between many repetitions that no write can have changed, and that hardly ever did.
+    /// Evidence of a harmless tool: many repetitions around it, of which hardly any changed, without writes in between.
     fn harmless(&self, tool: &ToolName, writes: &BTreeSet<ToolName>) -> Option<Shown> {
         let steady = self.0.iter().filter(|(of, _)| *of != tool && self.poll(of).is_none());
         let all = steady.flat_map(|(_, repetitions)| repetitions);
@@ -158,7 +158,8 @@ impl Evidence {
         (chances >= CHANCES_MIN && changed * BY_CHANCE <= chances).then_some(Shown::Harmless { chances, changed })
     }
 
-    /// What changes by itself, and not with every look: what answers each call with something new may be making it.
+    /// Evidence of a poll: its result changes by itself, but not at every call; a tool with always new results may
+    /// create them.
     fn poll(&self, tool: &ToolName) -> Option<Shown> {
         let alone: Vec<&Repetition> = self.0.get(tool)?.iter().filter(|one| one.between.is_empty()).collect();
         let (looks, changed) = (alone.len(), alone.iter().filter(|one| one.changed).count());

@@ -1,5 +1,5 @@
-//! Values that can be read as the type that a schema wants, without loss: what people and models put in quotes, or
-//! forget to put in a list.
+//! Lossless coercion of values to the schema's type: usual mistakes of people and models, such as quoted numbers or a
+//! missing list.
 //!
 //! | given | wanted | read as |
 //! |---|---|---|
@@ -9,7 +9,7 @@
 //! | one value | a list | the list of it |
 //! | `null` | a field that may be missing | missing |
 //!
-//! Round after round, until the schema has no more to say that this could mend; what was read may need reading in turn.
+//! Iterates until no remaining error can be fixed, because a coerced value may need coercion in turn.
 
 use std::collections::BTreeMap;
 
@@ -25,22 +25,22 @@ use crate::domain::{
     violation::CoercedField,
 };
 
-/// Rounds: values that were read out of texts, inside each other.
+/// Maximum rounds: values nested in texts.
 const ROUNDS_MAX: usize = 16;
-/// Values of one call that are read as another type.
+/// Maximum number of coerced values per call.
 const COERCIONS_MAX: usize = 64;
-/// Lists of one value that turned out to be wrong and were taken back.
+/// Maximum number of reverted single-value lists.
 const UNWRAPPED_MAX: usize = 8;
-/// Longest text that is read as a fraction, in bytes: a double keeps 15 digits.
+/// Maximum length of a text that is read as a fraction, in bytes: a double keeps 15 digits.
 const FRACTION_MAX: usize = 16;
-/// Types in the order in which they are tried.
+/// Types in the order of attempts.
 const KINDS: [&str; 6] = ["boolean", "integer", "number", "string", "object", "array"];
 
-/// What a value is read as; none is missing.
+/// A coerced value; `None` is missing.
 type Read = Option<Json>;
 
 impl ArgumentSchema {
-    /// The arguments, read as the types that the schema wants as far as that goes, and the fields where it did.
+    /// The coerced arguments, and the coerced fields.
     pub(super) fn coerce(&self, arguments: &Json) -> (Json, Vec<CoercedField>) {
         let mut kept = Vec::new();
         loop {
@@ -60,7 +60,7 @@ impl ArgumentSchema {
         }
     }
 
-    /// Is anything wrong at the pointer or below it?
+    /// True for an error at the pointer or below.
     fn is_wrong(&self, arguments: &Json, pointer: &str) -> bool {
         let (value, _) = self.read(arguments);
         let mut errors = self.compiled.validator.iter_errors(&value).take(ERRORS_MAX);
@@ -76,7 +76,7 @@ struct Coerced {
 
 struct Coercions<'a> {
     schema: &'a ArgumentSchema,
-    /// Pointers of values that are not put in a list.
+    /// Pointers of values that are not wrapped in a list.
     kept: &'a [String],
 }
 
@@ -108,7 +108,7 @@ impl Coercions<'_> {
         (arguments, done)
     }
 
-    /// What would mend an error, by pointer; none if nothing would.
+    /// The fixes of an error, by pointer; none if there are none.
     fn of_error(&self, arguments: &Json, error: &ValidationError<'_>) -> Option<Vec<(String, Read)>> {
         let pointer = error.instance_path().as_str();
         let at = || reach(arguments, pointer);
@@ -147,7 +147,7 @@ impl Coercions<'_> {
         }
     }
 
-    /// Is the null there as good as nothing?
+    /// True for a null in place of an absent field.
     fn may_be_missing(&self, arguments: &Json, pointer: &str) -> bool {
         let Some((parent, name)) = pointer.rsplit_once('/') else { return false };
         if !matches!(reach(arguments, parent), Some(Json::Object(_))) {
@@ -210,7 +210,7 @@ fn reach_mut<'a>(at: &'a mut Json, steps: &[String]) -> Option<&'a mut Json> {
     }
 }
 
-/// The value as one of that type, if it can be read so without loss; never in a list that it is not.
+/// The value as that type, if lossless; never wrapped in a list.
 pub(super) fn as_kind(value: &Json, kind: &str) -> Option<Json> {
     let Json::String(text) = value else {
         let is_plain = matches!(value, Json::Number(_) | Json::Bool(_));
@@ -235,14 +235,14 @@ fn is_number(read: &Json, text: &str, kind: &str) -> bool {
     is_integer || (kind == "number" && text.len() <= FRACTION_MAX)
 }
 
-/// The option that the value is when both are written as texts.
+/// The enum option with the same text as the value.
 fn as_option(value: &Json, options: &[Value]) -> Option<Json> {
     let options: Vec<Json> = options.iter().filter_map(|option| json::parse(&option.to_string()).ok()).collect();
     let read = |kind: &&str| as_kind(value, kind).filter(|read| options.contains(read));
     ["boolean", "integer", "number", "string"].iter().find_map(read)
 }
 
-/// The names of the types.
+/// Names of the types.
 pub(super) fn kinds(kind: &TypeKind) -> Vec<String> {
     match kind {
         TypeKind::Single(kind) => vec![kind.to_string()],

@@ -1,4 +1,4 @@
-//! From a schema to its compiled form, or to all that is wrong with it.
+//! Compiler of argument schemas, reporting all problems at once.
 
 use std::collections::BTreeMap;
 
@@ -15,15 +15,15 @@ use crate::{
     rules::condition::nearest,
 };
 
-/// Deepest nesting of a schema: compiling one is recursive.
+/// Maximum nesting depth of a schema, because compiling is recursive.
 const DEPTH_MAX: usize = 96;
-/// Steps that a pattern may go back in one match; past them the value does not match.
+/// Maximum backtracking steps of a pattern; beyond them the value does not match.
 const BACKTRACKS_MAX: usize = 100_000;
-/// Problems of one schema that are told.
+/// Maximum number of reported problems per schema.
 const PROBLEMS_MAX: usize = 20;
-/// Members of a schema that hold values and not schemas.
+/// Keywords that contain values, not schemas.
 const VALUES: [&str; 4] = ["const", "default", "enum", "examples"];
-/// The dialect of a schema that names none.
+/// Default dialect.
 const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
 
 pub(super) fn compile(schema: &Value) -> Result<Compiled, Vec<String>> {
@@ -74,7 +74,7 @@ fn is_deeper(value: &Value, levels: usize) -> bool {
 
 const TYPES: [&str; 7] = ["array", "boolean", "integer", "null", "number", "object", "string"];
 
-/// Types as people write them, and those that are meant.
+/// Wrong type names, and the intended ones.
 const WRITTEN: [(&str, &str); 14] = [
     ("int", "integer"),
     ("int32", "integer"),
@@ -92,7 +92,7 @@ const WRITTEN: [(&str, &str); 14] = [
     ("map", "object"),
 ];
 
-/// What breaks the rules of JSON Schema; the library's own words are for programmers.
+/// Description of a schema error in place of the library's, which is for programmers.
 fn in_words(error: &ValidationError<'_>) -> String {
     let (path, value) = (error.instance_path().as_str(), error.instance());
     let value = words::shown_text(&words::one_line(&value.to_string()));
@@ -123,7 +123,7 @@ fn is_type(kind: &Value) -> bool {
     }
 }
 
-/// All that breaks the rules of 2020-12; a schema of another dialect tells its first problem when it is built.
+/// All violations of dialect 2020-12; a schema of another dialect reports its first when it is compiled.
 fn dialect(schema: &Value, problems: &mut Vec<String>) {
     let named = schema.get("$schema").and_then(Value::as_str);
     if named.is_some_and(|named| named.trim_end_matches('#') != DIALECT) {
@@ -136,7 +136,7 @@ fn dialect(schema: &Value, problems: &mut Vec<String>) {
     problems.dedup();
 }
 
-/// References that lead out of the schema. One to an `$id` inside of it does not.
+/// References that leave the schema; those to an `$id` inside stay.
 fn remote(schema: &Value, root: &str, problems: &mut Vec<String>) {
     let mut ids = Vec::new();
     each(schema, root, &mut |_, name, text| {
@@ -158,7 +158,7 @@ fn remote(schema: &Value, root: &str, problems: &mut Vec<String>) {
     });
 }
 
-/// Visits every member of every schema that is a text.
+/// Visits every text member of every schema.
 fn each(schema: &Value, at: &str, visit: &mut impl FnMut(&str, &str, &str)) {
     match schema {
         Value::Object(members) => {

@@ -1,4 +1,4 @@
-//! What is wrong with an argument, in one line that names the field, what was wrong, and the fix.
+//! Messages of violations: one line with the field, the problem, and the fix.
 
 use jsonschema::{ValidationError, error::ValidationErrorKind};
 use serde_json::Value;
@@ -16,7 +16,7 @@ use crate::{
     rules::condition::nearest,
 };
 
-/// What an error of the schema means.
+/// Violations of one schema error.
 pub(super) fn violations(schema: &Value, arguments: &Json, error: &ValidationError<'_>, found: &mut Vec<Violation>) {
     let field = dotted(error.instance_path().as_str());
     let part = part_of(schema, error.schema_path().as_str());
@@ -48,7 +48,7 @@ pub(super) fn violations(schema: &Value, arguments: &Json, error: &ValidationErr
     }
 }
 
-/// The value is shown as it was given: the validator's may have lost digits.
+/// Shows the value as given: the validator's copy may have lost digits.
 fn sentence(arguments: &Json, error: &ValidationError<'_>, problem: &str) -> String {
     let pointer = error.instance_path().as_str();
     let name = if pointer.is_empty() { "the arguments".to_owned() } else { dotted(pointer) };
@@ -57,7 +57,7 @@ fn sentence(arguments: &Json, error: &ValidationError<'_>, problem: &str) -> Str
     format!("{name}: {value} {problem}")
 }
 
-/// The branch that is nearest tells what is wrong; where none is, what all of them want.
+/// The errors of the nearest branch; without one, what all branches require.
 fn branches(
     schema: &Value,
     arguments: &Json,
@@ -99,8 +99,8 @@ fn branches(
     }
 }
 
-/// The branches of an `anyOf` or `oneOf`, the nearest one first: one for another type of value is far, one whose
-/// constants differ is meant for something else, and then fewer errors are nearer.
+/// The branches of an `anyOf` or `oneOf`, the nearest first: another type is far, other constants mean another variant,
+/// then fewer errors are nearer.
 pub(super) fn by_nearness<'a, 'b>(
     branches: &'a [Vec<ValidationError<'b>>],
     here: &str,
@@ -178,19 +178,19 @@ fn problem(kind: &ValidationErrorKind, error: &ValidationError<'_>, part: Option
     }
 }
 
-/// What the value would be as one of the wanted types, when that is plain.
+/// The value converted to a wanted type, if obvious.
 fn readable(value: &Value, wanted: &[String]) -> Option<String> {
     let json = json::parse(&value.to_string()).ok()?;
     let read = wanted.iter().find_map(|kind| as_kind(&json, kind))?;
     matches!(read, Json::Number(_) | Json::Bool(_) | Json::String(_)).then(|| read.canonical())
 }
 
-/// The part of the schema that an error is about.
+/// The subschema of an error.
 fn part_of<'a>(schema: &'a Value, schema_path: &str) -> Option<&'a Value> {
     schema.pointer(schema_path.rsplit_once('/')?.0)
 }
 
-/// The part itself, or the one that it refers to.
+/// The subschema, or the target of its reference.
 fn followed<'a>(schema: &'a Value, part: &'a Value) -> &'a Value {
     let named = part.get("$ref").and_then(Value::as_str).and_then(|to| to.strip_prefix('#'));
     named.and_then(|to| schema.pointer(to)).unwrap_or(part)

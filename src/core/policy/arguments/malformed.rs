@@ -1,5 +1,5 @@
-//! Arguments that a model wrote and nobody can read: no JSON object, cut off, with a key twice, too deep. They come as
-//! the text that they are, and are refused in words that the model can act on.
+//! Malformed arguments: no JSON object, truncated, with a duplicate key, or too deep. They arrive as raw text, and are
+//! refused with a message that the model can act on.
 
 use super::violation;
 use crate::domain::{
@@ -7,7 +7,7 @@ use crate::domain::{
     violation::Violation,
 };
 
-/// What is wrong with arguments that are no object.
+/// The violation of arguments that are no object.
 pub(in crate::policy) fn malformed(arguments: &Json) -> Option<Violation> {
     let what = match arguments {
         Json::Object(_) => return None,

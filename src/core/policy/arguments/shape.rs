@@ -1,7 +1,7 @@
-//! Which fields a schema knows, wherever they are declared: behind references, in branches, in lists.
+//! Declared fields of a schema, behind references, in branches, in lists.
 //!
-//! A field is known when any part of the schema that may apply to its object names it. An object of which no part lists
-//! its fields, or of which one allows more (`additionalProperties`, `patternProperties`), has no unknown ones.
+//! A field is known when any subschema that may apply to its object names it. An object without a field list in any
+//! subschema, or with one that allows more (`additionalProperties`, `patternProperties`), has no unknown fields.
 
 use std::collections::BTreeMap;
 
@@ -10,20 +10,20 @@ use serde_json::Value;
 use super::words;
 use crate::rules::condition::nearest;
 
-/// Unknown fields of one call that are told.
+/// Maximum number of reported unknown fields per call.
 const UNKNOWN_MAX: usize = 100;
-/// Subschemas that apply in one place; with more of them any field is known there.
+/// Maximum number of subschemas in one place; beyond it every field is known there.
 const APPLIED_MAX: usize = 200;
 
-/// A field that the schema does not know.
+/// A field outside the schema.
 #[derive(Debug)]
 pub(super) struct Unknown {
     pub(super) steps: Vec<String>,
-    /// As it is told: `items[0].sku`.
+    /// Path: `items[0].sku`.
     pub(super) field: String,
-    /// The known field that was probably meant.
+    /// The known field with the most similar name.
     pub(super) near: Option<String>,
-    /// The schema refuses it in any case.
+    /// True when the schema refuses it.
     pub(super) is_refused: bool,
 }
 
@@ -33,18 +33,18 @@ pub(super) struct Shape {
     parts: Vec<Part>,
 }
 
-/// A subschema with all that applies in its place.
+/// A subschema with all others that apply in its place.
 #[derive(Debug, Default)]
 struct Part {
     properties: BTreeMap<String, Vec<usize>>,
-    /// Parts of an array's members; by place, and of the others.
+    /// Subschemas of array items: by index, and of the rest.
     items: Vec<usize>,
     prefix: Vec<Vec<usize>>,
-    /// It lists its fields, if only to say that there are none.
+    /// True when fields are listed, even an empty list.
     is_listed: bool,
-    /// It allows more than it lists.
+    /// True when more than the listed fields is allowed.
     is_open: bool,
-    /// It refuses what it does not list, whichever branch applies.
+    /// True when other fields are refused in any branch.
     is_closed: bool,
 }
 
@@ -55,7 +55,7 @@ impl Shape {
         Self { parts: reader.parts }
     }
 
-    /// The fields of a value that are not known.
+    /// The unknown fields of a value.
     pub(super) fn unknown(&self, value: &Value) -> Vec<Unknown> {
         let mut found = Vec::new();
         self.walk(&[0], value, &mut Vec::new(), &mut found);
@@ -142,7 +142,7 @@ enum Step<'a> {
 
 struct Reader<'a> {
     schema: &'a Value,
-    /// Parts by the pointer to their subschema: a schema may refer to itself.
+    /// Index of a part by the pointer to its subschema, because schemas can be recursive.
     places: BTreeMap<String, usize>,
     parts: Vec<Part>,
 }
@@ -157,7 +157,7 @@ impl Reader<'_> {
         self.parts.push(Part::default());
         let mut pointers = vec![(pointer.to_owned(), true)];
         let mut at = 0;
-        // What applies in the same place, each once.
+        // Subschemas that apply in the same place, each once.
         while at < pointers.len() {
             if at == APPLIED_MAX {
                 self.parts[part].is_open = true;
@@ -170,7 +170,7 @@ impl Reader<'_> {
         part
     }
 
-    /// Adds a subschema to a part; what else applies in its place, for certain or perhaps, is added to `pointers`.
+    /// Adds a subschema to a part, and others in its place, certain or possible, to `pointers`.
     fn add(&mut self, part: usize, pointer: &str, is_certain: bool, pointers: &mut Vec<(String, bool)>) {
         let Some(Value::Object(schema)) = self.schema.pointer(pointer) else {
             // `true` allows everything, `false` is none of our business, a place that is not found may be anything.

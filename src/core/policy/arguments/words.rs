@@ -1,18 +1,18 @@
-//! The words for fields, types, formats and values.
+//! Names of fields, types, formats and values in messages.
 
 use serde_json::Value;
 
 use super::violation;
 use crate::domain::violation::Violation;
 
-/// The keyword of a violation by a field that the tool does not take.
+/// Keyword of the violation by an unknown field.
 pub(super) const UNKNOWN: &str = "unknown_field";
-/// Allowed values that are listed.
+/// Maximum number of listed options.
 pub(super) const OPTIONS_MAX: usize = 20;
-/// Longest value that is shown whole, in characters.
+/// Maximum length of a value that is shown whole, in characters.
 const SHOWN_MAX: usize = 60;
 
-/// A JSON pointer as people write it: `items[0].sku`.
+/// A JSON pointer as a path: `items[0].sku`.
 pub(super) fn dotted(pointer: &str) -> String {
     let mut path = String::new();
     for step in pointer.split('/').skip(1) {
@@ -57,7 +57,7 @@ pub(super) fn format_in_words(format: &str, example: &str) -> String {
     format!("{what}; give {give}{example}")
 }
 
-/// What a missing field should hold.
+/// Expected form of a missing field.
 pub(super) fn form_of(part: Option<&Value>) -> String {
     let Some(part) = part else { return "it".to_owned() };
     if let Some(options) = part.get("enum").and_then(Value::as_array) {
@@ -100,7 +100,7 @@ pub(super) fn kinds_in_words(kinds: &[String]) -> String {
     words.join(" or ")
 }
 
-/// An example of the owner's.
+/// An example from the schema.
 pub(super) fn example(part: &Value) -> Option<String> {
     let first = part.get("examples").and_then(Value::as_array).and_then(|examples| examples.first());
     first.or(part.get("default").filter(|default| !default.is_null())).map(shown)
@@ -110,7 +110,7 @@ pub(super) fn shown(value: &Value) -> String {
     shown_text(&value.to_string())
 }
 
-/// In one line, and cut where it is long.
+/// In one line, truncated.
 pub(super) fn shown_text(text: &str) -> String {
     let text = one_line(text);
     match text.char_indices().nth(SHOWN_MAX) {

@@ -1,4 +1,4 @@
-//! Tiers and phases.
+//! Compiler of tiers and phases.
 
 use super::{Compiler, nearest, unknown};
 use crate::{
@@ -16,14 +16,14 @@ use crate::{
     },
 };
 
-/// Tiers of one policy.
+/// Maximum number of tiers.
 const TIERS_MAX: usize = 64;
-/// Phases of one policy.
+/// Maximum number of phases.
 const PHASES_MAX: usize = 16;
-/// Calls that a rate may allow in its time.
+/// Maximum number of calls of a rate.
 const RATE_CALLS_MAX: u64 = 1_000_000;
 
-/// The times that a rate may be given for, in milliseconds.
+/// Windows of a rate, in milliseconds.
 const UNITS: [(&str, u64); 8] = [
     ("s", 1_000),
     ("sec", 1_000),
@@ -168,7 +168,7 @@ impl Compiler {
         self.policy.rules.get_mut::<phase::Params>().after_failed_write = after_failed_write;
     }
 
-    /// Patterns that match nothing known, once tools are declared.
+    /// Patterns that match no declared tool.
     pub(super) fn tools_that_are_named(&mut self) {
         let names: Vec<String> = self.policy.tools().map(|(name, _)| name.to_owned()).collect();
         if names.is_empty() {
@@ -213,7 +213,7 @@ impl Compiler {
     }
 }
 
-/// True when every name that `pattern` could match is taken by an earlier one: its alternatives, read as names, are.
+/// True when earlier patterns cover every name that `pattern` can match: its alternatives, read as names.
 fn covers(earlier: &Pattern, pattern: &str) -> bool {
     let mut alternatives = pattern.split('|').map(str::trim);
     alternatives.all(|alternative| {

@@ -1,10 +1,10 @@
-//! Tools that run lines of a shell.
+//! Compiler of tools that run shell lines.
 
 use super::Compiler;
 use crate::policy::{file::Tool, tool::CommandLine};
 
 impl Compiler {
-    /// Where the arguments of a tool have a line of a shell.
+    /// The argument of a tool that holds a shell line.
     pub(super) fn command_line(&mut self, path: &str, keys: &Tool) -> Option<CommandLine> {
         let Some(line) = keys.command_line.clone() else {
             if keys.working_directory.is_some() {

@@ -1,4 +1,4 @@
-//! How long an answer of a read stands in for another.
+//! Compiler of freshness.
 
 use super::{Common, Compiler, stored};
 use crate::{
@@ -9,7 +9,7 @@ use crate::{
     policy::file::{CaseKeys, EffectKey, FreshKey, Tool},
 };
 
-/// The longest time, in milliseconds: a year.
+/// Maximum freshness, in milliseconds: a year.
 const FRESH_MS_MAX: u64 = 366 * 86_400_000;
 
 impl Compiler {
@@ -28,7 +28,7 @@ impl Compiler {
             Some(key) => self.fresh_key(path, key),
             None => Fresh::Usual,
         };
-        // Who has lost its context, or never had it, is given the answer itself.
+        // A model without the context needs the result itself.
         let results = keys.storage.results.map_or(common.stored.1, |key| stored(Some(key)));
         if matches!(fresh, Fresh::BySession | Fresh::Always) && matches!(results, Stored::Redacted | Stored::Hash) {
             let problem = "must be full: results of a read by_session or always are given again to other runs";

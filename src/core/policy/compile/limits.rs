@@ -1,4 +1,4 @@
-//! Amounts, and retries.
+//! Compiler of amounts, budgets and retry limits.
 
 use super::{Compiler, set};
 use crate::{domain::budget, policy::file::Retry};

@@ -1,4 +1,4 @@
-//! From the file's text to a policy, or to everything that is wrong with it.
+//! Policy compiler: from the file's text to a policy, or to all its problems.
 
 mod access;
 mod command_line;
@@ -32,24 +32,24 @@ use crate::{
     },
 };
 
-/// Digits of its hash that name a policy.
+/// Hash digits in a policy's version.
 const VERSION_DIGITS: usize = 16;
-/// Names and patterns of secrets.
+/// Maximum number of secret names and patterns.
 const REDACTED_MAX: usize = 256;
-/// The least that may be said of `storage.result_bytes_max`.
+/// Minimum of `storage.result_bytes_max`.
 const RESULT_BYTES_LEAST: u64 = 1_024;
-/// A month: nothing in a policy lasts longer.
+/// Maximum of any duration in a policy: a month.
 const MILLIS_MAX: u64 = 31 * 86_400_000;
 
-/// Reads a policy file.
+/// Compiles a policy file.
 ///
 /// # Errors
-/// Everything that is wrong, each with its path and line; the file's form first, since nothing can be said past it.
+/// All problems, each with its path and line. Problems of the form come alone, because the rest depends on it.
 pub fn compile(text: &str) -> Result<Policy, Vec<PolicyError>> {
     compile_by(text, RULES, &form::BUILT_IN)
 }
 
-/// Reads a policy file that may set the parameters of these rules.
+/// Compiles a policy file with the parameters of these rules.
 ///
 /// # Errors
 /// As [`compile`].
@@ -83,14 +83,14 @@ struct Compiler {
     policy: Policy,
     errors: Vec<PolicyError>,
     lines: Lines,
-    /// What the file says of each tool, as it is held against its other parts.
+    /// Facts about each tool, for checks across parts of the file.
     seen: Vec<sense::SeenTool>,
 }
 
-/// What tools have in common unless they say otherwise.
+/// Defaults that all tools share.
 struct Common {
     share: Share,
-    /// Canonical fields and normalisers count.
+    /// Canonical fields and normalizers apply.
     semantic: bool,
     inject_as: Option<InjectAs>,
     stored: (Stored, Stored),
@@ -120,7 +120,7 @@ impl Compiler {
         self.errors.push(self.lines.problem(path, problem.into()));
     }
 
-    /// What is suspicious, and may be intended.
+    /// Adds a warning: suspicious, and perhaps intended.
     fn warn(&mut self, path: impl Into<String>, problem: impl Into<String>) {
         let path = format!("policy_engine.{}", path.into());
         self.policy.warnings.push(self.lines.problem(path, problem.into()));
@@ -229,7 +229,7 @@ impl Compiler {
         }
     }
 
-    /// The arguments that are lines of a shell, for the rule that looks into them.
+    /// The arguments that are shell lines, for the rule that reads them.
     fn command_lines(&mut self) {
         let line = |(name, tool): (&String, &super::tool::Declared)| {
             Some((name.clone(), tool.command_line.as_ref()?.line.clone()))
@@ -238,7 +238,7 @@ impl Compiler {
         self.policy.rules.get_mut::<tamper_protection::Params>().lines = lines;
     }
 
-    /// Once the owner declares any tool, those that are not are refused.
+    /// Undeclared tools are refused once any tool is declared.
     fn unknown_tools(&mut self, is_declared: bool) {
         let names: Vec<String> = self.policy.tools().map(|(name, _)| name.to_owned()).collect();
         let rules = &mut self.policy.rules;

@@ -1,4 +1,4 @@
-//! Sets of well-known tools. Nothing is ever guessed from a name: an owner asks for a set because the tools are theirs.
+//! Presets: sets of well-known tools. An owner enables one explicitly; nothing is guessed from names.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use crate::{
     rules::{RuleSet, same_call, side_effects::SecondChange, tamper_protection},
 };
 
-/// The tools of a preset, by name.
+/// Tools of a preset, by name.
 pub(super) fn tools(preset: PresetKey) -> Vec<(String, Tool)> {
     match preset {
         PresetKey::CommandPolls => vec![
@@ -22,7 +22,7 @@ pub(super) fn tools(preset: PresetKey) -> Vec<(String, Tool)> {
     }
 }
 
-/// What the presets of a file set beside tools, before the file's own keys are read.
+/// Settings of a file's presets beside tools, applied before the file's own keys.
 pub(super) fn set(rules: &mut RuleSet, presets: &Value) {
     let has = |name: &str| presets.as_array().into_iter().flatten().any(|preset| preset == name);
     if has("coding_agents") {
@@ -53,14 +53,14 @@ fn polls(field: &str, matches: &str) -> CaseKeys {
     }
 }
 
-/// Looks at one file: the tool, the file. Others change files too: only a hook that sees the file has a witness.
+/// Reads of one file: the tool, the argument. Others change files, too; only a hook that sees the file has a witness.
 const READS: [(&str, &str); 4] = [
     ("Read", "file/{file_path}"),
     ("NotebookRead", "file/{notebook_path}"),
     ("view_image", "file/{path}"),
     ("read_file", "file/{file_path}"),
 ];
-/// Looks at what others change: folders, searches, the web, and what runs in the background.
+/// Reads of things that others change: folders, searches, the web, background jobs.
 const POLLS: [&str; 14] = [
     "Glob",
     "Grep",
@@ -86,7 +86,7 @@ const WRITES: [(&str, &str); 7] = [
     ("write_file", "file/{file_path}"),
     ("replace", "file/{file_path}"),
 ];
-/// They change nothing but the agent itself, or begin one, which asks for itself.
+/// Tools that change only the agent itself, or start one with requests of its own.
 const NEVER_BLOCKED: [&str; 15] = [
     "TodoWrite",
     "TodoRead",
@@ -104,7 +104,7 @@ const NEVER_BLOCKED: [&str; 15] = [
     "write_todos",
     "ask_user",
 ];
-/// Lines of a shell: the tool, its line and its folder.
+/// Shell tools: the tool, its line and its folder.
 const SHELLS: [(&str, &str, &str); 2] = [("Bash", "command", "cwd"), ("run_shell_command", "command", "dir_path")];
 
 fn coding_agents() -> Vec<(String, Tool)> {

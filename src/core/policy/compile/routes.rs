@@ -1,4 +1,4 @@
-//! Who is asked about which calls.
+//! Compiler of approval routes.
 
 use super::Compiler;
 use crate::{
@@ -10,13 +10,13 @@ use crate::{
     },
 };
 
-/// Routes of one policy.
+/// Maximum number of routes.
 const ROUTES_MAX: usize = 64;
-/// Longest name of a group, in bytes.
+/// Maximum length of a group's name, in bytes.
 const GROUP_BYTES_MAX: usize = 200;
 
 impl Compiler {
-    /// To be called once it is known how long a question stays open.
+    /// Must run after the expiry of approval requests is known.
     pub(super) fn routes(&mut self, keys: Vec<RouteKeys>) {
         if keys.len() > ROUTES_MAX {
             self.wrong("approvals.routes", format!("has {} routes; at most {ROUTES_MAX} are allowed", keys.len()));

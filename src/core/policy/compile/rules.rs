@@ -1,4 +1,4 @@
-//! What the policy says of each rule: its own parts, its levels for one tool, its mode and its text.
+//! Compiler of rule settings: parameters, levels per tool, modes and messages.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use crate::{
 };
 
 impl Compiler {
-    /// Lets every rule take its parts out of the policy.
+    /// Lets every rule take its keys out of the policy.
     pub(super) fn rule_parts(&mut self, engine: &mut Value) {
         let mut problems = Vec::new();
         for params in self.policy.rules.iter_mut().filter_map(|slot| slot.params_mut()) {
@@ -26,7 +26,7 @@ impl Compiler {
         problems.into_iter().for_each(|(path, what)| self.wrong(path, what));
     }
 
-    /// The window, and whether the levels of all detectors can be reached in it.
+    /// The window, checked against the levels of all detectors.
     pub(super) fn window(&mut self, window: Option<usize>) {
         super::set(&mut self.policy.rules.window, window);
         let window = self.policy.rules.window;
@@ -40,7 +40,7 @@ impl Compiler {
         problems.collect::<Vec<_>>().into_iter().for_each(|(path, what)| self.wrong(path, what));
     }
 
-    /// The levels of a detector for one tool.
+    /// A tool's levels of a detector.
     pub(super) fn levels_of_tool(&mut self, path: &str, tool: &str, detector: &str, levels: Levels) {
         let rules = &mut self.policy.rules;
         let Some(rule) = rules.find(detector).map(|slot| slot.rule).filter(|rule| rule.per_tool) else {

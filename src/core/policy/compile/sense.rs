@@ -1,5 +1,4 @@
-//! What each part of a file allows and all together do not: fields that no schema has, steps that can never be taken,
-//! writes that nothing guards.
+//! Consistency checks across parts of a file: unknown fields, unreachable steps, unguarded writes.
 
 use std::collections::BTreeSet;
 
@@ -20,13 +19,13 @@ use crate::{
     },
 };
 
-/// What a file says of one tool, as far as its other parts are held against it.
+/// Facts about one tool, for checks across parts of the file.
 #[derive(Debug)]
 pub(super) struct SeenTool {
     name: String,
     path: String,
     schema: Option<Value>,
-    /// Members of its answers that the file knows.
+    /// Known members of its results.
     answers: Vec<(String, Kind)>,
     pub(super) conditions: Vec<(String, Condition)>,
     pub(super) templates: Vec<(String, ResourceTemplate)>,
@@ -43,13 +42,13 @@ impl SeenTool {
         Self { name, path, schema, answers, conditions: Vec::new(), templates: Vec::new() }
     }
 
-    /// The fields of its schema; none where it has no schema, or one that does not say.
+    /// The fields of its schema; none without a schema, or with an open one.
     fn fields(&self) -> Option<Vec<&str>> {
         let fields = self.schema.as_ref()?.get("properties")?.as_object()?;
         Some(fields.keys().map(String::as_str).collect())
     }
 
-    /// What is said of a field that the schema has not, and whether it is surely wrong.
+    /// The message about a field that the schema lacks, and whether it is an error.
     fn lacks(&self, field: &str) -> Option<(String, bool)> {
         let fields = self.fields()?;
         if fields.contains(&field) {
@@ -70,7 +69,7 @@ fn first_member(pointer: &str, kind: Kind) -> Option<(String, Kind)> {
 }
 
 impl Compiler {
-    /// Says what is wrong with the file as a whole.
+    /// Checks the file as a whole.
     pub(super) fn sense(&mut self) {
         let seen = std::mem::take(&mut self.seen);
         for tool in &seen {
@@ -126,7 +125,7 @@ impl Compiler {
         }
     }
 
-    /// The fields that requirements compare are those of the tools.
+    /// Fields in requirements must exist in their tools.
     fn requirements_fit(&mut self, seen: &[SeenTool]) {
         let by_tool = self.policy.rules.get::<requires::Params>().by_tool.clone();
         for tool in seen {
@@ -146,7 +145,7 @@ impl Compiler {
         }
     }
 
-    /// Steps that are refused by a tier, or wait for each other.
+    /// Steps that a tier refuses, or that require each other.
     fn requirements_can_be_met(&mut self) {
         let by_tool = self.policy.rules.get::<requires::Params>().by_tool.clone();
         let names: Vec<String> = self.policy.tools().map(|(name, _)| name.to_owned()).collect();
@@ -195,7 +194,7 @@ impl Compiler {
         wrong.into_iter().for_each(|(path, problem)| self.wrong(path, problem));
     }
 
-    /// A write of no named thing, of which nobody says what its repetition does.
+    /// A write of no named resource without a declared repetition behavior.
     fn writes_are_guarded(&mut self) {
         let unguarded = self.policy.tools().filter(|(_, spec)| {
             let is_said = spec.once || spec.idempotent || spec.key_honoured || spec.repeatable || spec.terminal;

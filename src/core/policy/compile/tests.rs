@@ -1,4 +1,4 @@
-//! What files say, and what is said of bad ones.
+//! Compiled policies, and the messages about invalid ones.
 
 mod mistakes;
 

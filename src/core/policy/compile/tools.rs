@@ -1,4 +1,4 @@
-//! What is known about tools.
+//! Compiler of tool declarations.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -31,7 +31,7 @@ use crate::{
     },
 };
 
-/// Conditions, requirements or canonical fields of one tool.
+/// Maximum number of conditions, requirements or canonical fields per tool.
 const PARTS_MAX: usize = 64;
 
 impl From<EffectKey> for EffectKind {
@@ -56,7 +56,7 @@ impl From<RiskKey> for Risk {
     }
 }
 
-/// The idempotency key is no argument that a model gives: no schema asks it for one.
+/// Removes the idempotency key, which is no argument of the model, from the schema.
 fn without(schema: &mut Value, key: &str) {
     if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
         properties.remove(key);
@@ -66,7 +66,7 @@ fn without(schema: &mut Value, key: &str) {
     }
 }
 
-/// Who names the fields that make a call what it is wants it once.
+/// True for a tool with canonical fields: duplicates are then unwanted.
 fn names_identity(keys: &Tool) -> bool {
     !keys.canonical_fields.is_empty() && keys.effects.is_empty() && keys.command_line.is_none()
 }
@@ -350,7 +350,7 @@ impl Compiler {
         }
     }
 
-    /// Answers that others build on must be stored in full, or they are gone with the replica that saw them.
+    /// Results that others depend on must be stored in full, to survive their replica.
     pub(super) fn answers_that_are_needed(&mut self) {
         let requires = self.policy.rules.get::<requires::Params>();
         let needed = |name: &str| requires.builds_on(name);

@@ -1,5 +1,5 @@
-//! The YAML file's form: a mirror of its keys, and nothing decided yet; rules read the keys of their own. The published
-//! JSON Schema is derived from these types and the rules' own, and their comments are what an editor shows.
+//! Types of the policy file: a mirror of its keys, without interpretation; rules read their own keys. The published
+//! JSON Schema is derived from these types and those of the rules, and their comments are shown by editors.
 
 mod tools;
 

@@ -1,4 +1,4 @@
-//! What a policy file says of one tool.
+//! Types of the policy file for one tool.
 
 use std::collections::BTreeMap;
 

@@ -1,10 +1,10 @@
-//! Times with units (`90s`, `1h30m`), wherever a key counts milliseconds.
+//! Durations with units (`90s`, `1h30m`), for all keys in milliseconds.
 
 use serde_json::{Map, Value, json};
 
-/// The part of a key's name that says that it counts milliseconds: `ttl_ms`, `recheck_ms_max`.
+/// Part of a key's name that marks milliseconds: `ttl_ms`, `recheck_ms_max`.
 const PART: &str = "ms";
-/// Units, with their milliseconds.
+/// Units, in milliseconds.
 const UNITS: [(&str, f64); 12] = [
     ("ms", 1.0),
     ("s", 1e3),
@@ -25,7 +25,7 @@ pub(super) fn is_time(path: &str) -> bool {
     path.rsplit('.').next().is_some_and(|key| key.contains('_') && key.split('_').any(|part| part == PART))
 }
 
-/// Puts milliseconds in the place of times with units. What is none is left as it is.
+/// Replaces durations with units by milliseconds; other texts stay.
 pub(super) fn resolve(value: &mut Value) {
     match value {
         Value::Object(members) => {
@@ -42,7 +42,7 @@ pub(super) fn resolve(value: &mut Value) {
     }
 }
 
-/// Lets the published schema take texts for times; `keys` are the members of its `properties`.
+/// Allows texts for durations in the published schema; `keys` are the members of its `properties`.
 pub(super) fn allow(keys: &mut Map<String, Value>) {
     for (_, key) in keys.iter_mut().filter(|(name, _)| is_time(name)) {
         let Some(key) = key.as_object_mut().filter(|key| key.get("type").is_some_and(|kind| kind == "integer")) else {

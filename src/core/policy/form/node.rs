@@ -1,4 +1,4 @@
-//! YAML read into values, with the places of its keys.
+//! YAML parser that keeps the positions of keys.
 
 use std::fmt;
 

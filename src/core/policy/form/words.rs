@@ -1,12 +1,11 @@
-//! What is said of a file that has not the form of a policy. The words of libraries are not shown: they are made for
-//! programmers.
+//! Messages about the form of a policy file, in place of library texts, which are for programmers.
 
 use jsonschema::{ValidationError, error::ValidationErrorKind};
 use serde_json::Value;
 
 use super::{durations, nearest};
 
-/// Words that people write, and those that are meant.
+/// Synonyms of words, with the intended ones.
 const SYNONYMS: [(&str, &[&str]); 16] = [
     ("tool_schemas", &["tools", "tool", "functions", "tool_definitions"]),
     ("schema", &["parameters", "input_schema", "inputschema", "json_schema", "arguments"]),
@@ -26,7 +25,7 @@ const SYNONYMS: [(&str, &[&str]); 16] = [
     ("full", &["all", "plain", "none"]),
 ];
 
-/// The option that people mean by a word that is not one of them.
+/// The option that a synonym or a misspelled word means.
 pub(super) fn meant<'a>(word: &str, options: &[&'a str]) -> Option<&'a str> {
     let plain = word.to_lowercase().replace('-', "_");
     let synonym = SYNONYMS.iter().find(|(name, words)| options.contains(name) && words.contains(&plain.as_str()));
@@ -41,7 +40,7 @@ pub(super) fn meant<'a>(word: &str, options: &[&'a str]) -> Option<&'a str> {
     by_unit.or(by_part).copied().or_else(|| nearest(word, options))
 }
 
-/// What is said of a name that is not among those that are known.
+/// Message about an unknown name.
 pub(in crate::policy) fn unknown(what: &str, name: &str, known: &[&str]) -> String {
     let hint = match meant(name, known) {
         Some(meant) => format!("; did you mean `{meant}`?"),
@@ -51,7 +50,8 @@ pub(in crate::policy) fn unknown(what: &str, name: &str, known: &[&str]) -> Stri
     format!("unknown {what} `{name}`{hint}")
 }
 
-/// What is wrong with a value, by the kind of its error; none for keys, whose places are known better elsewhere.
+/// Message about an invalid value, by the kind of its error; empty for keys, whose positions are known better
+/// elsewhere.
 pub(super) fn of_value(path: &str, error: &ValidationError<'_>) -> String {
     let value = error.instance();
     match error.kind() {
@@ -83,7 +83,7 @@ fn no_member(value: &Value, options: &[&str]) -> String {
     }
 }
 
-/// What is wrong with a text that is no YAML.
+/// Message about invalid YAML.
 pub(super) fn of_yaml(problem: &str) -> String {
     let quoted = |open: &str| problem.split_once(open).and_then(|(_, rest)| rest.chars().next());
     if let Some((_, rest)) = problem.split_once("duplicate mapping key: ") {
@@ -111,7 +111,7 @@ pub(super) fn shown(value: &Value) -> String {
     if text.chars().count() > 40 { format!("{}…", text.chars().take(40).collect::<String>()) } else { text }
 }
 
-/// A type as people say it.
+/// A JSON Schema type in plain words.
 pub(in crate::policy) fn a_kind(kind: &str) -> &str {
     match kind {
         "object" => "a map of keys",

@@ -1,12 +1,12 @@
-//! The part of a tool's arguments by which its calls are known again, and its form.
+//! Canonicalization of arguments: the fields of the fingerprint, and their normalizers.
 
 use std::collections::BTreeMap;
 
 use super::Normalizer;
 use crate::domain::json::Json;
 
-/// Canonical fields and normalisers, by dotted paths: `customer.id`. A path that meets a list goes on in each of its
-/// members: `items.sku`. A member whose own name has a dot cannot be named.
+/// Canonical fields and normalizers, by dotted paths: `customer.id`. A path applies to each member of a list:
+/// `items.sku`. A key with a dot cannot be named.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Canonical {
     /// None is every field.
@@ -15,7 +15,7 @@ pub struct Canonical {
 }
 
 impl Canonical {
-    /// The form that these fields (none is all) have after these normalisers ran.
+    /// The canonicalization by these fields (none is all) and normalizers.
     #[must_use]
     pub fn new(fields: &[String], normalizers: BTreeMap<String, Normalizer>) -> Self {
         let path = |text: &str| text.split('.').map(str::to_owned).collect::<Vec<_>>();
@@ -25,7 +25,7 @@ impl Canonical {
         }
     }
 
-    /// The canonical text of arguments. Without fields and normalisers it is that of the arguments as they are.
+    /// The canonical text of arguments. Without fields and normalizers it is that of the unchanged arguments.
     #[must_use]
     pub fn text(&self, arguments: &Json) -> String {
         if self.normalizers.is_empty() && self.fields.is_empty() {
@@ -44,8 +44,8 @@ impl Canonical {
     }
 }
 
-/// The value with only what the paths lead to. Where a path leads on but the value is neither an object nor a list, the
-/// value stays whole: dropping it would make different calls one.
+/// The value reduced to the paths. Where a path continues below a scalar, the scalar stays: dropping it would merge
+/// different calls.
 fn kept(value: &Json, paths: &[&[String]]) -> Json {
     if paths.iter().any(|path| path.is_empty()) {
         return value.clone();

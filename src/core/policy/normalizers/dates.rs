@@ -1,5 +1,5 @@
-//! Days and instants in the forms that leave no doubt: a year has four digits and stands first, or the month has
-//! letters. `01/02/2026` could be two days and stays as it is.
+//! Unambiguous dates and times: a four-digit year first, or a month in letters. `01/02/2026` could be two days and
+//! stays.
 
 use chrono::{DateTime, Datelike, NaiveDate, NaiveDateTime, NaiveTime, SecondsFormat, TimeDelta, Utc};
 
@@ -19,13 +19,13 @@ const MONTHS: [&str; 12] = [
 ];
 const DAYS: [&str; 7] = ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"];
 
-/// The day as `2026-11-20`; that of an instant in its own zone.
+/// The day as `2026-11-20`; of an instant in its own zone.
 pub(super) fn day(text: &str) -> Option<String> {
     let (day, _) = read(text)?;
     Some(day.format("%Y-%m-%d").to_string())
 }
 
-/// The instant as `2026-11-20T08:00:00Z`, with a fraction where there is one; a day is its beginning.
+/// The instant as `2026-11-20T08:00:00Z`, with its fraction, if any; a day is its beginning.
 pub(super) fn instant(text: &str) -> Option<String> {
     let (day, time) = read(text)?;
     let (time, zone) = time.unwrap_or_default();
@@ -34,7 +34,7 @@ pub(super) fn instant(text: &str) -> Option<String> {
     Some(utc.to_rfc3339_opts(SecondsFormat::AutoSi, true))
 }
 
-/// The time of a day, and its zone's distance from UTC.
+/// The time of a day, and its zone's offset from UTC.
 type Time = (NaiveTime, TimeDelta);
 
 fn read(text: &str) -> Option<(NaiveDate, Option<Time>)> {
@@ -90,13 +90,13 @@ fn calendar_day(text: &str) -> Option<NaiveDate> {
     weekday.is_none_or(|at| found.weekday().num_days_from_monday() as usize == at).then_some(found)
 }
 
-/// The place of a name, whole or by its first letters: three, or `sept`.
+/// The index of a name, whole or by its first letters: three, or `sept`.
 fn named(names: &[&str], word: &str) -> Option<usize> {
     let word = word.strip_suffix('.').unwrap_or(word);
     names.iter().position(|name| *name == word || (matches!(word.len(), 3 | 4) && name.starts_with(word)))
 }
 
-/// A year of four digits, a month and a day of one or two.
+/// A four-digit year, a month and a day of one or two digits.
 fn ymd(year: &str, month: &str, day: &str) -> Option<NaiveDate> {
     let short = |text: &str| digits(text, 1) || digits(text, 2);
     if !digits(year, 4) || !short(month) || !short(day) {
@@ -109,7 +109,7 @@ fn digits(text: &str, length: usize) -> bool {
     text.len() == length && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// `08:00`, `08:00:00.5`, with `Z`, `UTC`, `GMT`, `+01:00`, `+0100`, `+01` or nothing behind.
+/// `08:00`, `08:00:00.5`, with `Z`, `UTC`, `GMT`, `+01:00`, `+0100`, `+01` or no zone.
 fn time_of_day(text: &str) -> Option<Time> {
     let end = text.find(|c: char| !(c.is_ascii_digit() || c == ':' || c == '.')).unwrap_or(text.len());
     let (clock, zone) = text.split_at(end);

@@ -2,17 +2,17 @@
 
 use phonenumber::{Mode, country};
 
-/// Most digits of a number, with the country's (ITU-T E.164).
+/// Maximum number of digits, including the country code (ITU-T E.164).
 const DIGITS_MAX: usize = 15;
-/// Longest text that is read, in bytes.
+/// Maximum length of a parsed text, in bytes.
 const TEXT_MAX: usize = 64;
 
-/// The number as `+` and its digits, read in the region where it names no country.
+/// The number as `+` and its digits, read in the region without a country code.
 ///
-/// The library parses by a country's rules (its prefixes for trunks and for abroad) and this takes its digits whether
-/// or not it holds the number for assigned: `555-0199` is too short to be, and is `+15550199` in the US all the same.
-/// None for what has letters or an extension (they would be lost), more digits than E.164 has, or no form that stays
-/// when it is read again. A carrier's prefix is a way to dial and no part of the number.
+/// The library parses by a country's trunk and international prefixes; its digits are used even if the number is not
+/// assigned: `555-0199` is `+15550199` in the US. None for a text with letters or an extension, which would be lost,
+/// with more digits than E.164 has, or whose form is not stable when parsed again. A carrier's prefix is no part of the
+/// number.
 pub(super) fn e164(text: &str, region: Option<country::Id>) -> Option<String> {
     let once = read(text, region)?;
     (read(&once, region).as_ref() == Some(&once)).then_some(once)

@@ -1,8 +1,8 @@
-//! Addresses of mail, of the web, and of files.
+//! Normal forms of e-mail addresses, URLs and file paths.
 
 use url::Url;
 
-/// An address without `mailto:` and white space around it; none for what is no address alone.
+/// The address without `mailto:` and surrounding whitespace; none for other texts.
 pub(super) fn email(text: &str) -> Option<String> {
     let mut address = text.trim();
     while let Some(rest) = address.get(..7).filter(|scheme| scheme.eq_ignore_ascii_case("mailto:")) {
@@ -13,8 +13,8 @@ pub(super) fn email(text: &str) -> Option<String> {
     is_whole.then(|| address.to_owned())
 }
 
-/// A URL in the form of the WHATWG standard, without its fragment, with the escapes of RFC 3986 section 6.2.2: what
-/// need not be escaped is not, and the rest is in upper case. None for what is no URL with a host.
+/// A URL in the form of the WHATWG standard, without its fragment, with the escapes of RFC 3986 section 6.2.2: none
+/// where needless, others in uppercase. None without a host.
 pub(super) fn url(text: &str) -> Option<String> {
     let mut url = Url::parse(text.trim()).ok()?;
     url.set_fragment(None);
@@ -27,7 +27,7 @@ pub(super) fn url(text: &str) -> Option<String> {
     (again.as_str() == written).then_some(written)
 }
 
-/// None where a `%` stands for itself: it could become part of an escape. (`from_str_radix` would take `%+1` for one.)
+/// None for a literal `%`, which could become part of an escape. (`from_str_radix` would accept `%+1`.)
 fn unescaped(text: &str) -> Option<String> {
     let mut parts = text.split('%');
     let mut written = parts.next()?.to_owned();
@@ -43,7 +43,7 @@ fn unescaped(text: &str) -> Option<String> {
     Some(written)
 }
 
-/// A path by its parts alone: no file system is asked.
+/// A path by its parts alone, without access to a file system.
 pub(super) fn path(text: &str) -> String {
     let is_absolute = text.starts_with('/');
     let mut parts: Vec<&str> = Vec::new();

@@ -1,4 +1,4 @@
-//! What normalisers make of values.
+//! Normalizers: examples and laws.
 
 use std::collections::BTreeMap;
 
@@ -252,7 +252,7 @@ proptest! {
             let normalizer = Normalizer::parse(name, Some(region)).expect("a name");
             let once = normalizer.apply(&value);
             prop_assert_eq!(&normalizer.apply(&once), &once, "{} {:?}", name, value);
-            // What a normaliser writes is canonical JSON.
+            // The output of a normalizer is canonical JSON.
             prop_assert_eq!(json::parse(&once.canonical()), Ok(once), "{}", name);
         }
     }

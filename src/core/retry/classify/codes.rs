@@ -1,4 +1,4 @@
-//! The providers' own error codes, in their own spelling.
+//! Error codes of providers, in their own spelling.
 
 use std::{collections::BTreeMap, sync::LazyLock};
 
@@ -12,25 +12,25 @@ use super::{
     names, sqlstate, status,
 };
 
-/// How far a name decides by itself.
+/// Certainty of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reading {
-    /// It decides.
+    /// Decides alone.
     Sure,
-    /// The message may narrow it.
+    /// The message may refine it.
     AskText,
-    /// It is used with several statuses: the status decides if there is one, and the message may narrow that.
+    /// Ambiguous across statuses: a status decides, and the message may refine it.
     AskStatus,
 }
 
-/// What a known name says.
+/// Meaning of a known name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Meaning {
     pub(super) kind: FailureKind,
     pub(super) reading: Reading,
 }
 
-/// Names that say the same.
+/// Synonymous names.
 pub(super) type Group = (FailureKind, Reading, &'static [&'static str]);
 
 #[rustfmt::skip]
@@ -166,12 +166,12 @@ const SERVICES: &[Group] = &[
     (Timeout, AskText, &["-32001"]),
 ];
 
-/// Every table; the order does not matter, a test sees to it that they agree.
+/// All tables, in any order; a test verifies that they do not contradict each other.
 pub(super) const TABLES: &[&[Group]] =
     &[OPENAI, ANTHROPIC, GOOGLE, AWS, STRIPE, SERVICES, names::CALLERS, names::DATABASES, names::SYSTEM];
 
-/// Spellings that tell nothing although the table knows their letters: the base class of every error in the `OpenAI`
-/// and Anthropic SDKs, and a call that its caller gave up (gRPC's ABORTED is written in capitals).
+/// Spellings without meaning despite a match in the table: the base class of every error in the `OpenAI` and Anthropic
+/// SDKs, and an abort by the caller (gRPC's ABORTED is written in capitals).
 const SILENT: [&str; 2] = ["APIError", "aborted"];
 
 static INDEX: LazyLock<BTreeMap<String, Meaning>> = LazyLock::new(|| {
@@ -182,8 +182,8 @@ static INDEX: LazyLock<BTreeMap<String, Meaning>> = LazyLock::new(|| {
     entries.collect()
 });
 
-/// What `name` says, be it a code or a type, in whatever spelling and with whatever module path. A number of three
-/// digits is an HTTP status.
+/// The meaning of `name`, a code or a type, in any spelling and with any module path. A number of three digits is an
+/// HTTP status.
 pub(super) fn known(name: &str) -> Option<Meaning> {
     let name = name.trim();
     if let Some(state) = sqlstate::known(name) {
@@ -204,8 +204,8 @@ pub(super) fn known(name: &str) -> Option<Meaning> {
     status.map(|kind| Meaning { kind, reading: AskText })
 }
 
-/// The letters and digits that identify a name: `requests.exceptions.ReadTimeout`, `rate_limit_error`,
-/// `com.amazonaws.dynamodb.v20120810#ThrottlingException` and `ThrottlingException:http://…` lose what surrounds them.
+/// The significant letters and digits of a name, without surroundings: `requests.exceptions.ReadTimeout`,
+/// `rate_limit_error`, `com.amazonaws.dynamodb.v20120810#ThrottlingException`, `ThrottlingException:http://…`.
 pub(super) fn key(name: &str) -> String {
     let name = name.trim().replace("::", ".");
     let name = name.split(':').next().unwrap_or_default();

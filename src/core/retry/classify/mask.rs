@@ -1,4 +1,4 @@
-//! The signature of an error: its text without what changes from one time to the next.
+//! Error signatures: the text of an error without its variable parts.
 
 use std::sync::LazyLock;
 
@@ -8,12 +8,13 @@ use super::reduce::readable;
 
 const SIGNATURE_CHARS: usize = 200;
 
-/// Masking shortens a text, but hardly more than to a tenth; what stands behind cannot reach the signature.
+/// Maximum length of the masked input: masking shortens a text to a tenth at most, so the rest cannot reach the
+/// signature.
 const MASKED_CHARS: usize = 2_000;
 
-/// The text of an error with its variable parts replaced, so that the same error is known again: `<time>`, `<uuid>`,
-/// `<hex>`, `<id>` for mixed letters and digits, `<n>` for numbers and durations, `<v>` for quoted values, `<email>`,
-/// and URLs without their query. One line of at most 200 characters.
+/// The text of an error with its variable parts replaced, for equality: `<time>`, `<uuid>`, `<hex>`, `<id>` for mixed
+/// letters and digits, `<n>` for numbers and durations, `<v>` for quoted values, `<email>`, and URLs without their
+/// query. One line of at most 200 characters.
 #[must_use]
 pub fn error_signature(message: &str) -> String {
     let readable: String = readable(message).chars().take(MASKED_CHARS).collect();
@@ -49,7 +50,7 @@ static VARIABLE: LazyLock<Regex> = LazyLock::new(|| {
     fixed(&shapes.join("|"))
 });
 
-/// `127.0.0.1`, `1,234.56` and `10:15` leave several numbers behind that are one.
+/// Numbers that were masked in parts, to be merged: `127.0.0.1`, `1,234.56`, `10:15`.
 static NUMBERS: LazyLock<Regex> = LazyLock::new(|| fixed(r"<n>(?:[.,:]<n>)+"));
 
 static DIGITS: LazyLock<Regex> = LazyLock::new(|| fixed(r"\d+"));
@@ -90,7 +91,7 @@ fn placeholder(found: &Captures<'_>) -> String {
             return replacement.to_owned();
         }
     }
-    // What is left is the name of a field.
+    // The rest is the name of a field.
     found.get(0).map_or_else(String::new, |all| all.as_str().to_owned())
 }
 

@@ -1,10 +1,9 @@
-//! What kind of failure an error is, from what its caller reports.
+//! Classifier of failures by the caller's report.
 //!
-//! Evidence is asked in the order of its precision: the provider's code, the error's type name, the HTTP status, the
-//! gRPC status, and last the words of the message. Evidence that means several things is narrowed by the message.
-//! Of an error in JSON the codes are read from the whole, and words from its message alone: members beside it give
-//! advice, links and echoes of the request.
-//! What nobody can tell stays [`FailureKind::Other`]: a domain's refusal ("not enough seats") is not an outage.
+//! Evidence in order of precision: the provider's code, the error's type name, the HTTP status, the gRPC status, the
+//! words of the message. The message refines ambiguous evidence. Codes of a JSON error are read from the whole, words
+//! from its message alone: other members hold advice, links and echoes of the request. Undecidable errors are
+//! [`FailureKind::Other`]: a domain's refusal ("not enough seats") is not an outage.
 
 mod codes;
 mod mask;
@@ -30,9 +29,9 @@ use codes::{Meaning, Reading};
 
 use crate::domain::failure::{ErrorReport, FailureKind};
 
-/// The kind of the failure that `report` describes. Pure: the same report always gives the same kind.
+/// The failure kind of `report`. Pure and deterministic.
 ///
-/// [`FailureKind::Other`] means that nothing in the report is certain enough.
+/// [`FailureKind::Other`] means that no evidence in the report is certain enough.
 #[must_use]
 pub fn classify(report: &ErrorReport) -> FailureKind {
     let message = Message::of(&report.message);
@@ -49,10 +48,10 @@ pub fn classify(report: &ErrorReport) -> FailureKind {
         .unwrap_or(FailureKind::Other)
 }
 
-/// What an error says.
+/// Text of an error.
 struct Message {
     whole: String,
-    /// Its message, where it is an object that has one.
+    /// The message inside a JSON object.
     inside: Option<String>,
 }
 
@@ -62,7 +61,7 @@ impl Message {
         Self { whole: reduce::readable(message), inside }
     }
 
-    /// The kind that its words name first, among the wanted ones.
+    /// The accepted kind whose words come first.
     fn first(&self, wanted: impl Fn(FailureKind) -> bool) -> Option<FailureKind> {
         text::first(self.inside.as_deref().unwrap_or(&self.whole), wanted)
     }
@@ -83,7 +82,7 @@ fn settle(known: Meaning, status: Option<FailureKind>, message: &Message) -> Fai
     }
 }
 
-/// `kind`, or what the message says it is in truth, as far as `kind` is known to stand for that as well.
+/// `kind`, or the kind that the message implies, among those that `kind` is known to stand for.
 fn narrow(kind: FailureKind, message: &Message) -> FailureKind {
     let may_be = |other: FailureKind| other == kind || stands_for(kind).contains(&other);
     text::named_in(&message.whole)
@@ -93,7 +92,7 @@ fn narrow(kind: FailureKind, message: &Message) -> FailureKind {
         .unwrap_or(kind)
 }
 
-/// What providers are known to send under a kind's usual status or code although it is something else.
+/// Kinds that providers are known to send under the usual status or code of another.
 const fn stands_for(kind: FailureKind) -> &'static [FailureKind] {
     use FailureKind::{
         Auth, Conflict, Internal, InvalidArgument, Network, NotFound, Other, Permission, QuotaExhausted, RateLimited,

@@ -1,4 +1,4 @@
-//! Names that callers, languages, clients and systems give their errors.
+//! Error names of callers, languages, clients and systems.
 
 use crate::domain::failure::FailureKind::{
     Auth, Conflict, Internal, InvalidArgument, Network, NotFound, Other, Permission, QuotaExhausted, Timeout,

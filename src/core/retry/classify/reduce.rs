@@ -1,4 +1,4 @@
-//! One readable line of what a tool answered.
+//! Reduction of a tool's error output to one readable line.
 
 use std::{borrow::Cow, sync::LazyLock};
 
@@ -8,11 +8,11 @@ use crate::domain::json::{self, Json};
 
 const LINE_CHARS: usize = 300;
 
-/// Of a longer message only this many bytes at either end are read: the beginning names the error, the end of a
+/// Maximum bytes that are read at either end of a longer message: the beginning names the error, or the end of a
 /// traceback does.
 const READ_BYTES: usize = 8 * 1024;
 
-/// A bad value longer than this is left out; it stands in the arguments anyway.
+/// Maximum length of a quoted bad value, in characters; longer ones are in the arguments anyway.
 const VALUE_CHARS: usize = 40;
 
 /// `message` in one line of at most 300 characters: the exception of a Python traceback, a stack trace without its
@@ -26,7 +26,7 @@ pub fn one_line(message: &str) -> String {
     line.chars().take(LINE_CHARS - 1).chain(['…']).collect()
 }
 
-/// The same as [`one_line`], of any length.
+/// [`one_line`] without a length limit.
 pub(super) fn readable(message: &str) -> String {
     let ends = both_ends(message);
     let plain = ESCAPES.replace_all(&ends, "");
@@ -35,7 +35,7 @@ pub(super) fn readable(message: &str) -> String {
     spaced.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// `message`, or the beginning and the end of a very long one.
+/// `message`, or both ends of a very long one.
 pub(super) fn both_ends(message: &str) -> Cow<'_, str> {
     if message.len() <= 2 * READ_BYTES {
         return Cow::Borrowed(message);
@@ -45,10 +45,10 @@ pub(super) fn both_ends(message: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{}\n{}", &message[..head], &message[tail..]))
 }
 
-/// How deep the message of an error in JSON may lie.
+/// Maximum depth of the message in a JSON error.
 const DEPTH_MAX: usize = 3;
 
-/// The message of an error that is a JSON object; none for other texts, and where no member holds one.
+/// The message of an error that is a JSON object; none for other texts, and without such a member.
 #[must_use]
 pub fn message_in_json(message: &str) -> Option<String> {
     let text = message.trim();
@@ -110,7 +110,7 @@ static UNSEEN: LazyLock<[Regex; 4]> = LazyLock::new(|| {
 });
 static TAG: LazyLock<Regex> = LazyLock::new(|| fixed(r"(?s)<[^>]*>"));
 
-/// The title, the heading and the first paragraph of an HTML page, behind whatever text precedes it.
+/// Title, heading and first paragraph of an HTML page, after any text before it.
 fn page(text: &str) -> Option<String> {
     let start = PAGE.find(text)?.start();
     let (before, html) = text.split_at_checked(start)?;
@@ -178,7 +178,7 @@ fn joined(text: &str) -> String {
     out
 }
 
-/// What joins two lines: sentences, brackets and lists carry their own punctuation.
+/// Separator of two lines: none after the punctuation of sentences, brackets and lists.
 fn between(before: &str, next: &str) -> &'static str {
     if before.is_empty() {
         ""
@@ -189,8 +189,7 @@ fn between(before: &str, next: &str) -> &'static str {
     }
 }
 
-/// Pydantic's own remark, reduced to the value that was refused. For a missing field it shows the whole object,
-/// which helps nobody.
+/// Pydantic's remark, reduced to the refused value; a missing field shows the whole object, which is useless.
 fn bad_value(found: &Captures<'_>) -> String {
     let kind = found.get(1).map_or("", |kind| kind.as_str());
     match found.get(2) {

@@ -1,4 +1,4 @@
-//! May a call that failed have taken effect all the same?
+//! Open effects of failures: whether a failed call may have taken effect.
 
 use std::sync::LazyLock;
 
@@ -7,7 +7,7 @@ use regex::Regex;
 use super::{reduce, text};
 use crate::domain::failure::{ErrorReport, FailureKind};
 
-/// No connection was made, so nothing was sent: names that did not resolve, refused connections, failed handshakes.
+/// No connection, so nothing was sent: unresolved names, refused connections, failed handshakes.
 static NOT_CONNECTED: LazyLock<Regex> = LazyLock::new(|| {
     let shapes = [
         r"econnrefused|enetunreach|ehostunreach|connection refused|actively refused",
@@ -21,8 +21,8 @@ static NOT_CONNECTED: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(&format!("(?i){}", shapes.join("|"))).expect("the pattern is fixed and tested")
 });
 
-/// True when a failure of that kind leaves open whether the call took effect: it got no answer, or its provider broke
-/// while it was at it. Not where the report shows that nothing was sent, or that the provider refused (4xx).
+/// True when a failure of that kind leaves the effect open: no answer, or an internal error during the call. False
+/// where nothing was sent, or the provider refused (4xx).
 #[must_use]
 pub fn may_have_taken_effect(kind: FailureKind, report: &ErrorReport) -> bool {
     use FailureKind::{Internal, Network, Timeout, Unavailable};
@@ -37,7 +37,7 @@ pub fn may_have_taken_effect(kind: FailureKind, report: &ErrorReport) -> bool {
     }
 }
 
-/// Behind an HTTP status it was the provider's own connection that failed.
+/// With an HTTP status the provider's own connection failed.
 fn is_not_connected(report: &ErrorReport) -> bool {
     let message = reduce::readable(&report.message);
     let named = [&report.provider_code, &report.error_type].into_iter().flatten();

@@ -1,4 +1,4 @@
-//! `PostgreSQL`'s SQLSTATE codes.
+//! SQLSTATE codes of `PostgreSQL`.
 
 use crate::domain::failure::FailureKind::{
     self, Auth, Conflict, Internal, InvalidArgument, Network, NotFound, Permission, Timeout, Unavailable,
@@ -6,15 +6,15 @@ use crate::domain::failure::FailureKind::{
 
 use super::codes::{Meaning, Reading};
 
-/// Prefixes of codes; the first that fits decides. Classes 22, 23, 42 and 53 are listed so narrowly because other
-/// providers number their errors with five digits too.
+/// Code prefixes; the first match decides. Classes 22, 23, 42 and 53 are listed narrowly, because other providers use
+/// five-digit codes, too.
 const STATES: &[(&str, FailureKind)] = &[
     ("08", Network),
     ("0A000", InvalidArgument),
     ("21000", InvalidArgument),
     ("220", InvalidArgument),
     ("22P", InvalidArgument),
-    // What is there stays there: the same statement fails again.
+    // Existing rows stay: the same statement fails again.
     ("23505", InvalidArgument),
     ("23P01", InvalidArgument),
     ("23000", InvalidArgument),
@@ -63,7 +63,7 @@ const STATES: &[(&str, FailureKind)] = &[
     ("XX", Internal),
 ];
 
-/// What `code` says if it is an SQLSTATE of the table.
+/// The meaning of `code`, if it is an SQLSTATE of the table.
 pub(super) fn known(code: &str) -> Option<Meaning> {
     let shaped = code.len() == 5 && code.bytes().all(|byte| byte.is_ascii_digit() || byte.is_ascii_uppercase());
     // Postgres' classes hold a digit; words of five capitals are no states.

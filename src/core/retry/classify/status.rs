@@ -5,7 +5,7 @@ use crate::domain::failure::FailureKind::{
     Unavailable,
 };
 
-/// The kind that an HTTP status stands for at first sight. None for statuses that are no error or say too little.
+/// The usual kind of an HTTP status. None for successes and ambiguous statuses.
 pub(super) const fn of_http(status: u16) -> Option<FailureKind> {
     Some(match status {
         400 | 405 | 406 | 411 | 413..=417 | 422 | 428 | 431 => InvalidArgument,
@@ -25,7 +25,7 @@ pub(super) const fn of_http(status: u16) -> Option<FailureKind> {
     })
 }
 
-/// The kind that a gRPC status code stands for. CANCELLED, UNKNOWN and `FAILED_PRECONDITION` say too little.
+/// The usual kind of a gRPC status code. CANCELLED, UNKNOWN and `FAILED_PRECONDITION` are ambiguous.
 pub(super) const fn of_grpc(code: u8) -> Option<FailureKind> {
     Some(match code {
         // 6 is ALREADY_EXISTS: what is there stays there.

@@ -1,4 +1,4 @@
-//! What the words of an error message say.
+//! Words of error messages, by failure kind.
 
 use std::{ops::Range, sync::LazyLock};
 
@@ -56,7 +56,7 @@ const ROWS: &[(FailureKind, &str)] = &[
     (Conflict, r"etag (mismatch|does not match)|precondition failed|conditional request failed"),
     (Conflict, r"idempotency key.{0,40}in use"),
     (Conflict, r"\.lock'?: file exists"),
-    // What is there stays there: the same call fails again.
+    // Existing things stay: the same call fails again.
     (InvalidArgument, r"already exists|\bfile exists\b|duplicate key value|duplicate entry|unique constraint|violates exclusion constraint"),
 
     (Network, r"reset reason: (connection termination|remote reset|local reset)|upstream prematurely closed"),
@@ -131,8 +131,8 @@ const ROWS: &[(FailureKind, &str)] = &[
     (InvalidArgument, r"payment amount does not add up"),
 ];
 
-/// What the automaton of all rows may grow to on each thread. Recorded errors make it some 4 MiB; where that does not
-/// fit it is thrown away and built anew again and again, and a text takes 200 µs instead of one.
+/// Cache size of the automaton over all rows, per thread. Recorded errors need some 4 MiB; with less it is rebuilt
+/// repeatedly, and a text takes 200 µs instead of one.
 const AUTOMATON_BYTES_MAX: usize = 16 << 20;
 
 static SET: LazyLock<of_bytes::RegexSet> = LazyLock::new(|| {
@@ -142,13 +142,13 @@ static SET: LazyLock<of_bytes::RegexSet> = LazyLock::new(|| {
     rows.build().expect("the rows are fixed and tested")
 });
 
-/// The kind of the first row that fits `message` and that `wanted` accepts.
+/// The kind of the first row that matches `message` and that `wanted` accepts.
 pub(super) fn first(message: &str, wanted: impl Fn(FailureKind) -> bool) -> Option<FailureKind> {
     let matches = SET.matches(message.as_bytes());
     matches.iter().filter_map(|row| ROWS.get(row)).map(|(kind, _)| *kind).find(|kind| wanted(*kind))
 }
 
-/// Where a message spells a code out, the surest first; the only group holds it.
+/// Patterns of codes in a message, the surest first; the only group holds the code.
 #[rustfmt::skip]
 const SPELT: &[&str] = &[
     // Bodies of APIs, as JSON, as a Python dict, as XML.
@@ -170,7 +170,7 @@ const SPELT: &[&str] = &[
     r"\b(E[A-Z][A-Z_]{3,})\b",
 ];
 
-/// Where a message spells an HTTP status out; the only group holds it.
+/// Patterns of HTTP statuses in a message; the only group holds the status.
 #[rustfmt::skip]
 const STATUS: &[&str] = &[
     r#"(?i)\b(?:error[ _]code|status(?:[ _]?code)?|http(?:[ /]\d(?:\.\d)?)?(?: error| status)?)["']?\s*[:=]?\s*\(?([45]\d\d)\b"#,
@@ -183,14 +183,14 @@ const STATUS: &[&str] = &[
 /// All of them, `SPELT` first.
 static SHAPES: LazyLock<Vec<Regex>> = LazyLock::new(|| SPELT.iter().chain(STATUS).copied().map(fixed).collect());
 
-/// The same at once: most messages hold none, and are read once to know it.
+/// All patterns as a set, because most messages match none.
 static ANY_SHAPE: LazyLock<RegexSet> = LazyLock::new(|| {
     let mut shapes = RegexSetBuilder::new(SPELT.iter().chain(STATUS));
     shapes.dfa_size_limit(AUTOMATON_BYTES_MAX).build().expect("the patterns are fixed and tested")
 });
 
-/// The shapes of `range` that `message` holds, in order. What is not ASCII is told by each for itself: its word
-/// boundaries are beyond the automaton of all.
+/// The patterns of `range` that match `message`, in order. Non-ASCII messages are matched one by one: their word
+/// boundaries are beyond the set's automaton.
 fn held(message: &str, range: Range<usize>) -> impl Iterator<Item = &'static Regex> {
     let found = message.is_ascii().then(|| ANY_SHAPE.matches(message));
     range.filter(move |n| found.as_ref().is_none_or(|found| found.matched(*n))).filter_map(|n| SHAPES.get(n))
@@ -200,7 +200,7 @@ fn fixed(pattern: &str) -> Regex {
     Regex::new(pattern).expect("the pattern is fixed and tested")
 }
 
-/// The code that `message` spells out; a sure one before one that needs more evidence.
+/// The code in `message`; a sure one before an ambiguous one.
 pub(super) fn named_in(message: &str) -> Option<Meaning> {
     let spelt = held(message, 0..SPELT.len()).flat_map(|shape| shape.captures_iter(message));
     let mut unsure = None;
@@ -216,7 +216,7 @@ pub(super) fn named_in(message: &str) -> Option<Meaning> {
     unsure
 }
 
-/// The first HTTP status that `message` spells out.
+/// The first HTTP status in `message`.
 pub(super) fn status_in(message: &str) -> Option<u16> {
     let found = held(message, SPELT.len()..SPELT.len() + STATUS.len())
         .filter_map(|shape| shape.captures(message))

@@ -1,4 +1,4 @@
-//! How long a provider asks to wait.
+//! Retry waits of providers: the `Retry-After` header, and phrases in messages.
 
 use std::sync::LazyLock;
 
@@ -9,12 +9,11 @@ use super::reduce::both_ends;
 
 const IMF_FIXDATE: &str = "%a, %d %b %Y %H:%M:%S GMT";
 
-/// A bare number above this is no number of seconds but a point in time or an id: seven days.
+/// Maximum bare number that counts as seconds (seven days); a larger one is a point in time or an id.
 const MOST_BARE_SECONDS: u64 = 7 * 24 * 60 * 60;
 
-/// The wait in milliseconds that the HTTP header `Retry-After: value` asks for at `now_unix_ms` (milliseconds since
-/// 1970): a number of seconds, fractions allowed and rounded up, or an IMF-fixdate. A date in the past asks for 0.
-/// None: `value` is neither.
+/// The wait in milliseconds of the HTTP header `Retry-After: value` at `now_unix_ms` (milliseconds since 1970):
+/// seconds, fractions allowed and rounded up, or an IMF-fixdate. A date in the past is 0. None for other values.
 #[must_use]
 pub fn retry_after_ms(value: &str, now_unix_ms: i64) -> Option<u64> {
     let value = value.trim();
@@ -38,8 +37,8 @@ static CUES: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(&cues.join("|")).expect("the pattern is fixed and tested")
 });
 
-/// The wait in milliseconds that an error's text asks for: "Please try again in 1.2s", "in 6m0s", "retry after 30
-/// seconds", `"retryDelay": "26s"`. The first that can be read counts. None: the text asks for no certain time.
+/// The wait in milliseconds in an error's text: "Please try again in 1.2s", "in 6m0s", "retry after 30 seconds",
+/// `"retryDelay": "26s"`. The first valid one counts; none without one.
 #[must_use]
 pub fn retry_after_in_message(message: &str) -> Option<u64> {
     let message = both_ends(message);

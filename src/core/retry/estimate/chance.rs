@@ -1,19 +1,19 @@
-//! Chances and their odds.
+//! Probabilities, odds and shrinkage.
 
 use super::LOGIT_EDGE;
 
-/// The share `k` of `n`, drawn towards `p` as if `m` trials had shown it.
+/// The share `k` of `n`, shrunk towards `p` with the weight of `m` trials.
 pub(super) fn shrink(n: f64, k: f64, m: f64, p: f64) -> f64 {
     (k + m * p) / (n + m)
 }
 
-/// The log odds of a chance, which is held [`LOGIT_EDGE`] from 0 and 1.
+/// The log odds of a probability, clamped [`LOGIT_EDGE`] from 0 and 1.
 pub(in crate::retry) fn logit(p: f64) -> f64 {
     let p = held(p);
     (p / (1.0 - p)).ln()
 }
 
-/// σ(logit p + ln by), without a logarithm for each of many chances.
+/// σ(logit p + ln by), without a logarithm per probability.
 pub(super) fn shifted(p: f64, by: f64) -> f64 {
     let p = held(p);
     p * by / (p * by + 1.0 - p)
@@ -23,7 +23,7 @@ fn held(p: f64) -> f64 {
     p.clamp(LOGIT_EDGE, 1.0 - LOGIT_EDGE)
 }
 
-/// The chance of log odds.
+/// The probability of log odds.
 pub(in crate::retry) fn sigmoid(z: f64) -> f64 {
     1.0 / (1.0 + (-z.clamp(-30.0, 30.0)).exp())
 }

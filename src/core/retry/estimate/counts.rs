@@ -1,4 +1,4 @@
-//! The sums that an estimate is made of.
+//! Weighted sums behind an estimate.
 
 use super::{
     Corrections, EXPECTED_EDGE, M_CURVE, M_KIND, M_RECENT, M_TOOL, RECENT_EDGE, RECENT_MIN, STATES, WAITS,
@@ -9,7 +9,7 @@ use crate::domain::{
     time::Timestamp,
 };
 
-/// Trials and successes by cell, in weights of the estimate's reference time.
+/// Trials and successes by cell, in weights at the estimate's reference time.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Cells {
     pub(super) n: [f64; CELLS],
@@ -47,7 +47,7 @@ impl Cells {
         (self.n[cells.clone()].iter().sum(), self.k[cells].iter().sum())
     }
 
-    /// g2: how an average tool fares, by cell.
+    /// g2: the average tool's probability, by cell.
     pub(super) fn curve(&self, prior_p: f64, fade: f64) -> [f64; CELLS] {
         let (n, k) = (self.n.iter().sum::<f64>(), self.k.iter().sum::<f64>());
         let of_kind = shrink(n * fade, k * fade, M_KIND, prior_p);
@@ -63,7 +63,7 @@ impl Cells {
         curve
     }
 
-    /// How this tool differs from an average one on the same mix of waits and states, in log odds.
+    /// The tool's deviation from the average tool on the same mix of waits and states, in log odds.
     pub(super) fn shift(&self, curve: &[f64; CELLS], fade: f64) -> f64 {
         let (n, k) = (self.n.iter().sum::<f64>(), self.k.iter().sum::<f64>());
         if n <= 0.0 {
@@ -95,7 +95,7 @@ impl Recent {
         (-half_lives(now, self.at, RECENT_HALF_LIFE_MS).max(0.0)).exp2()
     }
 
-    /// How much better or worse it goes lately than the slow level expected, in log odds.
+    /// The recent deviation from the slow level's expectation, in log odds.
     pub(super) fn level(&self, now: Timestamp) -> f64 {
         let fade = self.fade(now);
         let n = self.n * fade;

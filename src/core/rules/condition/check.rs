@@ -1,7 +1,7 @@
-//! What a condition is made of: looked at once, when the policy is read, so that judging it only computes.
+//! Static check and rewriting of a condition when the policy is read, so that evaluation only computes.
 //!
-//! Three things are replaced on the way, by names that nobody can write: `last('x')` by the answer, a literal pattern
-//! by the compiled one, and what a macro goes through by the same in a bounded, settled order.
+//! Three parts are replaced, under names that cannot be written: `last('x')` by the answer, a literal pattern by the
+//! compiled one, and the operand of a macro by its bounded, ordered items.
 
 use cel::{
     common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue, SelectExpr},
@@ -15,7 +15,7 @@ use super::{
     words::{self, meant},
 };
 
-/// Deepest nesting of an expression: its evaluation is recursive.
+/// Maximum nesting depth of an expression, because its evaluation is recursive.
 const DEPTH_MAX: usize = 24;
 const VARIABLES: [&str; 3] = ["args", "now", "session"];
 const SESSION: [&str; 4] = ["steps", "calls", "cost_usd", "phase"];
@@ -92,7 +92,7 @@ impl Fields {
     }
 }
 
-/// What has to be at hand when a condition is judged.
+/// Inputs of a condition's evaluation.
 #[derive(Debug, Default)]
 pub(super) struct Wants {
     pub(super) args: Fields,
@@ -102,17 +102,17 @@ pub(super) struct Wants {
     pub(super) patterns: Vec<Regex>,
 }
 
-/// The name under which an answer stands.
+/// Internal name of an answer.
 pub(super) fn answer_name(i: usize) -> String {
     format!("@last{i}")
 }
 
-/// Which answer stands under a name.
+/// Index of the answer with that internal name.
 pub(super) fn answer_place(name: &str) -> Option<usize> {
     name.strip_prefix("@last")?.parse().ok()
 }
 
-/// The name under which a pattern stands.
+/// Internal name of a pattern.
 pub(super) fn pattern_name(i: usize) -> String {
     format!("@pattern{i}")
 }
@@ -135,14 +135,14 @@ pub(super) fn compile(text: &str) -> Result<(IdedExpr, Wants), String> {
 struct Check<'a> {
     text: &'a str,
     wants: Wants,
-    /// Variables of the macros around.
+    /// Variables of the enclosing macros.
     bound: Vec<String>,
-    /// Expressions around.
+    /// Depth of the enclosing expressions.
     depth: usize,
 }
 
 impl Check<'_> {
-    /// A problem with a name, and the column where the name stands, if that is one place.
+    /// A problem with a name, with its column if unique.
     fn at(&self, name: &str, problem: &str) -> String {
         let is_part = |c: char| c.is_alphanumeric() || c == '_';
         let mut places = self.text.match_indices(name).map(|(at, _)| at).filter(|at| {
@@ -193,7 +193,7 @@ impl Check<'_> {
         name.starts_with('@') || self.bound.iter().any(|bound| bound == name)
     }
 
-    /// A variable as a whole.
+    /// Checks a variable as a whole.
     fn variable(&mut self, name: &str) -> Result<(), String> {
         match name {
             name if self.is_bound(name) => {}
@@ -284,7 +284,7 @@ impl Check<'_> {
         matches!(&at.expr, Expr::Call(call) if call.func_name == "last")
     }
 
-    /// Puts the answer in the place of `last('tool')`; which one it is.
+    /// Replaces `last('tool')` by its answer; returns the index.
     fn answer(&mut self, at: &mut IdedExpr) -> Result<usize, String> {
         let named = match &at.expr {
             Expr::Call(CallExpr { target: None, args, .. }) => match args.as_slice() {
@@ -307,7 +307,7 @@ impl Check<'_> {
         Ok(i)
     }
 
-    /// Compiles a pattern that is written out.
+    /// Compiles a literal pattern.
     fn pattern(&mut self, call: &mut CallExpr) -> Result<(), String> {
         let is_written = |at: &IdedExpr| matches!(&at.expr, Expr::Literal(LiteralValue::String(_)));
         let places = usize::from(call.target.is_none()) + 1;

@@ -1,4 +1,4 @@
-//! The functions of conditions beside CEL's own.
+//! Functions of conditions beside CEL's own.
 
 use std::{
     any::Any,
@@ -19,9 +19,9 @@ use regex::Regex;
 
 use super::ITEMS_MAX;
 
-/// What a macro goes through: the members of a list, the names of an object in their order.
+/// Items of a macro: the members of a list, or the names of an object in order.
 pub(super) const ITEMS: &str = "@items";
-/// Does a compiled pattern match?
+/// Match of a compiled pattern.
 pub(super) const MATCHES: &str = "@matches";
 
 /// CEL's standard environment and these functions.
@@ -40,7 +40,7 @@ fn env() -> Result<Env, DeclarationError> {
 
 static PATTERN: types::Type = types::Type::new_unspecified_type("pattern");
 
-/// A pattern, compiled when the condition was.
+/// A pattern, compiled with its condition.
 #[derive(Debug)]
 pub(super) struct Pattern(pub(super) Regex);
 

@@ -1,12 +1,12 @@
-//! Does a condition fit what is known of the values that it reads? Looked at once, when the policy is read: a field
-//! that the tool's schema has not, a text compared with a number, a value that no argument can have.
+//! Type check of a condition when the policy is read: a field that the tool's schema lacks, a text compared with a
+//! number, a value that no argument can have.
 
 use cel::common::ast::{CallExpr, Expr, IdedExpr, LiteralValue, SelectExpr};
 use serde_json::Value;
 
 use super::{check::answer_place, words::nearest};
 
-/// What a value is, as far as it is known.
+/// Type of a value, as far as known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// True or false.
@@ -21,9 +21,9 @@ pub enum Kind {
     Map,
     /// A point in time.
     Time,
-    /// A length of time.
+    /// A duration.
     Span,
-    /// Nobody knows.
+    /// Unknown.
     Any,
 }
 
@@ -61,24 +61,24 @@ impl Kind {
     }
 }
 
-/// What does not fit, in one line that follows the condition's place.
+/// A mismatch, in one line that follows the condition's position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Misfit {
-    /// What is wrong.
+    /// The problem.
     pub problem: String,
-    /// False when some call could still be right.
+    /// False when it is valid for some call.
     pub is_certain: bool,
 }
 
-/// What is known of the values that a condition reads.
+/// Known types of the values that a condition reads.
 pub(super) struct Known<'a> {
     /// The JSON Schema of the arguments.
     pub(super) args: Option<&'a Value>,
-    /// The tools whose answers it reads, in their order, with the members of their answers that are known.
+    /// The tools whose answers it reads, in order, with the known members of their answers.
     pub(super) answers: &'a [(String, Vec<(String, Kind)>)],
 }
 
-/// A value in an expression: its kind, and its schema where there is one.
+/// A value in an expression: its type, and its schema if there is one.
 #[derive(Clone, Copy)]
 struct Seen<'a> {
     kind: Kind,
@@ -99,7 +99,7 @@ pub(super) fn misfits(expression: &IdedExpr, known: &Known<'_>) -> Vec<Misfit> {
     found
 }
 
-/// The fields of `args` that the condition asks for before it reads them.
+/// The fields of `args` that the condition tests with `has`.
 fn asked(at: &IdedExpr, found: &mut Vec<String>) {
     if let Some(path) = path_of(at).filter(|_| matches!(&at.expr, Expr::Select(select) if select.test)) {
         found.push(path);
@@ -190,7 +190,7 @@ impl<'a> Check<'a> {
         if select.test { Seen { kind: Kind::Bool, schema: None } } else { found }
     }
 
-    /// A member of an earlier answer: only near misses of what is known of it can be told.
+    /// A member of an earlier answer: only misspellings of known members can be reported.
     fn answer(&mut self, name: &str, field: &str) -> Seen<'a> {
         let Some((tool, members)) = answer_place(name).and_then(|place| self.known.answers.get(place)) else {
             return ANY;
@@ -292,7 +292,7 @@ impl<'a> Check<'a> {
         if a == Kind::Any { b } else { a }
     }
 
-    /// A value that the schema's `enum` does not have is never the argument's.
+    /// Compares with a literal outside the schema's `enum`, which no argument equals.
     fn options(&mut self, args: &[IdedExpr], parts: &[Seen<'a>]) {
         for (literal, other) in args.iter().zip(parts.iter().rev()) {
             let Expr::Literal(LiteralValue::String(text)) = &literal.expr else { continue };

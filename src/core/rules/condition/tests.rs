@@ -1,4 +1,4 @@
-//! Conditions and what becomes of them.
+//! Conditions: compiling, evaluation and messages.
 
 use proptest::prelude::*;
 

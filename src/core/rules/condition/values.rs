@@ -1,4 +1,4 @@
-//! JSON as conditions read it: strings are borrowed, and only the members that the condition names are taken.
+//! JSON values as CEL values: strings are borrowed, and only the members that the condition names are taken.
 
 use cel::common::{
     types::{CelBool, CelDouble, CelInt, CelList, CelMap, CelMapKey, CelNull, CelString, CelUInt},
@@ -10,7 +10,7 @@ use crate::domain::json::Json;
 
 type Boxed<'a> = Box<dyn Val + 'a>;
 
-/// The value with the members that are named; none if there is more of it than `left` allows.
+/// The value with the named members; none if it exceeds `left`.
 pub(super) fn fields<'a>(json: &'a Json, fields: &Fields, left: &mut usize) -> Option<Boxed<'a>> {
     match (json, fields) {
         (Json::Object(members), Fields::Named(names)) => {
@@ -20,7 +20,7 @@ pub(super) fn fields<'a>(json: &'a Json, fields: &Fields, left: &mut usize) -> O
     }
 }
 
-/// What a condition knows of the session.
+/// The session variables of a condition.
 pub(super) fn session<'a>(known: &Bindings<'a>) -> Boxed<'a> {
     let int = |count: u64| -> Boxed<'a> { Box::new(CelInt::from(i64::try_from(count).unwrap_or(i64::MAX))) };
     let phase = known.phase.unwrap_or_default();

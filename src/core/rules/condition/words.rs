@@ -1,15 +1,15 @@
-//! What went wrong, in words that the owner of a condition can act on.
+//! Messages about conditions that their owner can act on.
 
 use cel::ExecutionError;
 
 use super::functions::ITEMS;
 
-/// Longest problem of the library that is passed on, in characters.
+/// Maximum length of a library's message that is passed on, in characters.
 const PROBLEM_MAX: usize = 160;
-/// Letters that may differ in a name.
+/// Maximum edit distance of a suggested name.
 const EDITS_MAX: usize = 3;
 
-/// The name among the known ones that was probably meant: at most a third of its letters are other ones.
+/// The most similar known name, with at most a third of its letters different.
 #[must_use]
 pub fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     let word = name.to_lowercase();
@@ -31,7 +31,7 @@ pub(super) fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// What is wrong with a text that is no condition, and where; the library's own words are for its programmers.
+/// Syntax error of a condition, with its position, in place of the library's message, which is for programmers.
 pub(super) fn unreadable(text: &str, place: Option<(isize, isize)>) -> String {
     let has_word = |word: &str| {
         let mut words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
@@ -64,7 +64,7 @@ pub(super) fn unreadable(text: &str, place: Option<(isize, isize)>) -> String {
     format!("is not a condition (CEL): {hint}{}", at.unwrap_or_default())
 }
 
-/// Why a text is no regular expression.
+/// The problem of an invalid regular expression.
 #[must_use]
 pub fn no_regex(text: &str) -> &'static str {
     let count = |c: char| text.matches(c).count() - text.matches(&format!("\\{c}")).count();
@@ -77,7 +77,7 @@ pub fn no_regex(text: &str) -> &'static str {
     }
 }
 
-/// What an error of the library means.
+/// Message of an evaluation error.
 pub(super) fn problem(error: &ExecutionError) -> String {
     match error {
         ExecutionError::NoSuchKey(name) => format!("{name} is missing; ask has(…) first where it may be"),
@@ -116,7 +116,7 @@ pub(super) fn problem(error: &ExecutionError) -> String {
     }
 }
 
-/// An operator as it is written.
+/// An operator in its written form.
 fn operator(name: &str) -> &str {
     match name {
         "_[_]" => "[…]",

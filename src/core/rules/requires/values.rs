@@ -1,11 +1,11 @@
-//! What a condition compared, in words: `amount is 50, refundable of get_order is 5`.
+//! Compared values of a condition, as text: `amount is 50, refundable of get_order is 5`.
 
 use crate::domain::json::Json;
 
 use super::in_words;
 
-/// The values behind the names of a condition, in their order, each once. Its text was compiled, so that what looks
-/// like a name is one.
+/// The values behind the names of a condition, in order, each once. Its text was compiled, so every apparent name is
+/// one.
 pub(super) fn compared<'a>(
     condition: &str,
     arguments: &'a Json,
@@ -31,7 +31,7 @@ fn word(text: &str) -> &str {
     &text[..end]
 }
 
-/// The value that `text` begins with the name of, and how long the name is.
+/// The value of the name at the start of `text`, and the name's length.
 fn named<'a>(text: &str, arguments: &'a Json, last: &dyn Fn(&str) -> Option<&'a Json>) -> (Option<String>, usize) {
     if let Some(path) = text.strip_prefix("args.") {
         let (fields, length) = path_of(path);
@@ -49,7 +49,7 @@ fn named<'a>(text: &str, arguments: &'a Json, last: &dyn Fn(&str) -> Option<&'a 
     (Some(format!("{} of {tool} is {}", fields.join("."), told(value))), skipped + ").".len() + length)
 }
 
-/// The names up to a call of a function: `items.size()` is `items`.
+/// The names up to a function call: `items.size()` is `items`.
 fn path_of(text: &str) -> (Vec<&str>, usize) {
     let (mut fields, mut length) = (Vec::new(), 0);
     loop {

@@ -1,4 +1,4 @@
-//! Calls that keep giving equal results: from how many on, and how long, the last one stands in for another.
+//! Equal results: the number after which, and the time for which, the last one replaces a new call.
 
 use super::{Params, RULE, changed, reuse};
 use crate::{
@@ -17,20 +17,20 @@ use crate::{
     },
 };
 
-/// A result that cannot be given again whole is none: the call runs.
+/// True for a result that can be returned whole; otherwise the call runs.
 pub(super) fn fits(cx: &Context<'_>, previous: &Previous) -> bool {
     previous.result_bytes as usize <= cx.proposal.answer_bytes_max
 }
 
-/// An acknowledgement is alike whatever was done; that there are no matches is an answer where the owner says so.
+/// True for an informative result: no acknowledgment, and an empty one only where declared.
 fn says_something(cx: &Context<'_>, previous: &Previous) -> bool {
     let no_matches = previous.is_empty || previous.says == Some(Says::NoMatches);
     matches!(previous.says, Some(Says::Much | Says::Lists))
         || (no_matches && cx.proposal.spec.empty_means == Some(EmptyMeans::NoMatches))
 }
 
-/// The newest successes of the call in this context whose results are equal, what they name included, newest first.
-/// They end where `ends` holds for another call.
+/// The newest successes of the call in this context with equal results, names included, newest first. The row ends
+/// where `ends` holds for another call.
 fn equal_row<'a>(cx: &Context<'a>, ends: impl Fn(&Call) -> bool) -> Vec<&'a Call> {
     let compacted = cx.session().map_or(0, |session| session.compacted);
     let mut row: Vec<&Call> = Vec::new();
@@ -48,8 +48,8 @@ fn equal_row<'a>(cx: &Context<'a>, ends: impl Fn(&Call) -> bool) -> Vec<&'a Call
     row
 }
 
-/// What is left of `wait_ms` since the newest result of a row, in milliseconds: never more than results have been
-/// equal.
+/// The rest of `wait_ms` since the newest result of a row, in milliseconds, at most the time for which results have
+/// been equal.
 fn left_ms(cx: &Context<'_>, row: &[&Call], wait_ms: u64) -> Option<u64> {
     let at = |call: &&Call| call.success().map_or(call.at, |outcome| outcome.at);
     let (newest, oldest) = (row.first().map(at)?, row.last().map(at)?);
@@ -57,7 +57,8 @@ fn left_ms(cx: &Context<'_>, row: &[&Call], wait_ms: u64) -> Option<u64> {
     (left > 0).then_some(left)
 }
 
-/// An undeclared call that keeps giving the same, with no other success between, is answered from memory for a while.
+/// An undeclared call with equal results and no other success in between is answered with the previous result for a
+/// while.
 pub(super) fn remembered(params: &Params, cx: &Context<'_>, previous: &Previous) -> Option<Finding> {
     let is_given = cx.is_in_context(previous) && fits(cx, previous);
     let is_known = is_given && says_something(cx, previous) && !changed(cx, previous);
@@ -65,7 +66,7 @@ pub(super) fn remembered(params: &Params, cx: &Context<'_>, previous: &Previous)
         return None;
     }
     let row = equal_row(cx, |call| call.success().is_some());
-    // Who looks at a steady pace that is slower than this polls, and always gets a new answer.
+    // A steady, slower pace is a poll, which always runs.
     let left_ms = left_ms(cx, &row, params.recheck_ms).filter(|_| row.len() >= params.same_results as usize)?;
     let left_ms = left_ms.min(pace(cx).map_or(left_ms, |pace| pace.left_ms));
     if left_ms == 0 {
@@ -76,7 +77,7 @@ pub(super) fn remembered(params: &Params, cx: &Context<'_>, previous: &Previous)
     Some(reuse(cx, age_ms, &why).retry_after(left_ms))
 }
 
-/// A check that keeps giving the same is slowed, and never answered: the world may have changed.
+/// A check with equal results is delayed, never answered: the world may have changed.
 pub(super) fn rechecked(params: &Params, cx: &Context<'_>, previous: &Previous) -> Option<Finding> {
     if changed(cx, previous) {
         return None;

@@ -1,4 +1,4 @@
-//! After a failure: whether the same call again is worth it, too early, or used up.
+//! Repetition after a failure: worthwhile, too early, or exhausted.
 
 use super::{RULE, changed, hint_to_check, refused_while_open};
 use crate::{

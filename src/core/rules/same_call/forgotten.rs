@@ -1,4 +1,4 @@
-//! After a compaction: what was done before it, and is asked for as if it had not been.
+//! Repetition after a compaction of calls done before it.
 
 use super::{Params, RULE, ask, reuse};
 use crate::{
@@ -12,9 +12,9 @@ use crate::{
     rules::Context,
 };
 
-/// An undeclared call with content, done in this run before the last compaction, whose result looks like that of an
-/// act: its first repetition is answered with the result as of its time. The next one is put to a person where the
-/// policy names who is asked, and else runs with a warning.
+/// An undeclared call with content, done in this run before the last compaction, with the result of a write. The first
+/// repetition is answered with the dated result. The next one needs approval where the policy has a route, and
+/// otherwise runs with a warning.
 pub(super) fn forgotten(params: &Params, cx: &Context<'_>, previous: &Previous, age_ms: u64) -> Option<Finding> {
     let (session, run) = (cx.session()?, cx.run()?);
     let is_mine = previous.run.as_ref().is_some_and(|(id, from)| id == cx.session_id() && *from == run.from);

@@ -1,4 +1,4 @@
-//! Attempts that may have taken effect: whose key was sent, what settles them, and what is told of two successes.
+//! Attempts with an open effect: their keys, their settlement, and double effects.
 
 use crate::rules::testing::check;
 

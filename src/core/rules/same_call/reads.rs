@@ -1,4 +1,4 @@
-//! Declared looks that need not run: what they read is known not to have changed, or their answer is young enough.
+//! Declared reads that need not run: unchanged by witness, or fresh enough.
 
 use super::{Params, UNCHANGED, equal::fits, reuse};
 use crate::{
@@ -6,7 +6,7 @@ use crate::{
     rules::Context,
 };
 
-/// A look whose previous execution read what this one would: its witness was the same before it, after it, and now.
+/// A read of the same state as the previous execution: its witness was equal before it, after it, and now.
 pub(super) fn unchanged_by_witness(cx: &Context<'_>, previous: &Previous) -> bool {
     cx.looks_at_the_same()
         && cx.is_in_context(previous)
@@ -14,7 +14,7 @@ pub(super) fn unchanged_by_witness(cx: &Context<'_>, previous: &Previous) -> boo
         && !cx.tree.conflicts_since(previous, cx.fingerprint())
 }
 
-/// A read that nothing is known to have changed: how old an answer may be is its owner's word.
+/// A read without a known change, within the declared freshness.
 pub(super) fn read(params: &Params, cx: &Context<'_>, previous: &Previous) -> Option<Finding> {
     // Its result was as of some time while it ran.
     let (asked_at, now) = (previous.call.at, cx.now);

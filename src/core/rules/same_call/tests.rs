@@ -1,4 +1,4 @@
-//! One test a row of the table.
+//! One test per row of the table.
 
 use crate::rules::testing::check;
 

@@ -1,4 +1,4 @@
-//! Answers of providers, each given again and again to one and the same call: when is the call stopped?
+//! Providers' answers to repeated identical calls, and the call at which the rule stops each.
 
 use std::fmt::Write as _;
 
@@ -12,9 +12,9 @@ use crate::{
 const CREATES: &str = include_str!("answers/creates.txt");
 const LOOK_ALIKES: &str = include_str!("answers/look_alikes.txt");
 const READS: &str = include_str!("answers/reads.txt");
-/// Calls of one row, a second apart from the first.
+/// Calls per row, a second apart.
 const CALLS: u64 = 40;
-/// When a story begins.
+/// Start of a story.
 const BEGIN: i64 = 1_700_000_000;
 
 struct Row<'t> {
@@ -34,7 +34,7 @@ fn rows(file: &'static str) -> Vec<Row<'static>> {
     blocks.map(row).collect()
 }
 
-/// The same pseudo-random numbers each time.
+/// Deterministic pseudo-random numbers.
 struct Lot(u64);
 
 impl Lot {
@@ -56,7 +56,7 @@ const MIXED: &[u8] = b"a1b2c3d4e5f6g7h8i9jklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUV
 const CODES: &[u8] = b"A1B2C3D4E5F6G7H8J9KLMNPQRSTUVWXYZ";
 const LETTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyz";
 
-/// An answer, the `nth`, with what stands for its marks.
+/// The `nth` answer, with its placeholders filled.
 fn filled(template: &str, nth: u64, lot: &mut Lot) -> String {
     let mut parts = template.split('$');
     let mut out = parts.next().unwrap_or_default().to_owned();
@@ -106,7 +106,7 @@ fn filled(template: &str, nth: u64, lot: &mut Lot) -> String {
     out
 }
 
-/// How an answer comes: as it is, as MCP wraps it, or written in several lines.
+/// Form of an answer: raw, wrapped by MCP, or pretty-printed.
 const FORMS: [&str; 3] = ["plain", "mcp", "pretty"];
 
 fn formed(answer: &str, form: &str) -> String {
@@ -127,7 +127,7 @@ fn formed(answer: &str, form: &str) -> String {
     serde_json::json!({"content": [{"type": "text", "text": text}]}).to_string()
 }
 
-/// When the call of a row is stopped first, and how.
+/// The first stop in a row, and its kind.
 fn stopped(row: &Row<'_>, form: &str) -> String {
     let mut lot = Lot(7);
     let mut story = "rules same_success same_call repeat\n".to_owned();

@@ -1,4 +1,4 @@
-//! Hints at what was made before: by arguments that hardly differ, or by the same agent in another call tree.
+//! Hints at earlier creations: by a near duplicate, or by the same agent in another call tree.
 
 use crate::domain::{
     answer::Marks,
@@ -12,8 +12,8 @@ use crate::domain::{
 
 use super::{Context, RULE};
 
-/// For a first call that writes content, and whose owner has not said what it changes: the tool succeeded in this run
-/// with arguments that differ in spelling or in settings left out, or the same agent made the same thing elsewhere.
+/// For the first call of an undeclared tool with content: the tool succeeded in this run with near-duplicate arguments,
+/// or the same agent made the same call elsewhere.
 pub(super) fn made_before(cx: &Context<'_>) -> Option<Finding> {
     let effect = &cx.proposal.effect;
     let is_act = matches!(effect.kind, EffectKind::Unknown | EffectKind::Write) && !effect.writes_a_named_thing();
@@ -62,7 +62,7 @@ fn hint(situation: &str, name: Option<&str>) -> Finding {
     Finding::new(RULE.id, Decision::Allow, Reason::RepeatedSuccess, message).at_level(Level::Warning, 2)
 }
 
-/// The result names something, or tells that something was made just then.
+/// True when the result names something, or contains a recent creation time.
 pub(crate) fn names_something(marks: &Marks) -> bool {
     marks.made_now || !marks.names.is_empty()
 }

@@ -1,4 +1,4 @@
-//! What a step expects of its verdict.
+//! Expectations of a story's verdicts.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! How late an agent learns of a change that it polls for, with a tool that nobody declared.
+//! Delay of a poll's changes: how late an agent learns of a change by an undeclared polling tool.
 
 use super::stage::Stage;
 use crate::{domain::finding::Decision, rules::RULES};
@@ -15,7 +15,8 @@ struct Polling<'a> {
 }
 
 impl Polling<'_> {
-    /// By how many ms after the last change it is seen; none where it is not. Who is told to wait asks again then.
+    /// Delay in ms from the last change to its first observation; none without one. After WAIT the next call comes at
+    /// its time.
     fn late_ms(&self) -> Option<u64> {
         let mut stage = Stage::new(RULES, None);
         stage.line("step 0s").expect("a step");

@@ -1,5 +1,4 @@
-//! The one test helper: a story in text against the engine. It plays on every wall between the rooms, and is built for
-//! tests only.
+//! Test helper: stories in text against the engine. It spans all modules of core, and is built for tests only.
 //!
 //! A story is a line a step; `#` begins a comment.
 //!

@@ -1,5 +1,5 @@
-//! A rule of somebody's own is one file and one line: policy, schema, defaults, explain and stories know it from there.
-//! That the properties do is shown beside them.
+//! Custom rule: one file and one line suffice for policy, schema, defaults, explanation and stories. The properties
+//! cover it separately.
 
 #[path = "../../../../tests/own_rule/same_tool.rs"]
 mod same_tool;

@@ -1,4 +1,4 @@
-//! What people and systems do in a story.
+//! Commands of people and systems in a story.
 
 use std::fmt::Write as _;
 

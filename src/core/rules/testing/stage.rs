@@ -1,4 +1,4 @@
-//! The stage: a world in memory, a policy and a clock, moved by the steps of a story.
+//! Stage of a story: an in-memory world, a policy and a clock, advanced by the steps.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
@@ -48,10 +48,10 @@ pub(super) struct Stage {
     limits_cleared: bool,
     off: Option<&'static str>,
     pub(super) said: Vec<Verdict>,
-    /// What the model was told last: of a call or of a report.
+    /// The last text for the model, about a call or a report.
     pub(super) told: String,
     pub(super) results: BTreeMap<String, Given>,
-    /// What was approved last instead of what was asked.
+    /// The last edited arguments.
     pub(super) edited: Option<Edited>,
     pub(super) log: String,
 }

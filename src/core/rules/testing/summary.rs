@@ -1,4 +1,4 @@
-//! What a story expects of the summary for a model that has forgotten everything.
+//! Expectations of a story's summary for a model without context.
 
 use super::stage::{Stage, Step};
 use crate::{domain::ids::SessionId, domain::session_state::Extent, engine::summary_tokens};

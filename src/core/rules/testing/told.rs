@@ -1,4 +1,4 @@
-//! What the model is told in a story, word for word: what the gate would answer.
+//! Texts for the model in a story, verbatim as the gate would return them.
 
 use std::sync::LazyLock;
 

@@ -1,4 +1,4 @@
-//! The words of a step: options, numbers, amounts, durations.
+//! Parser of a step's words: options, numbers, amounts, durations.
 
 use crate::domain::{call::Sayable, ids::ParameterName};
 

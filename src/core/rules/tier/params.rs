@@ -1,4 +1,4 @@
-//! What tiers say.
+//! Parameters of tiers, grants, conditions and approval routes.
 
 use std::collections::BTreeMap;
 
@@ -14,34 +14,34 @@ use crate::{
     rules::condition::Condition,
 };
 
-/// Calls of a grant that names no ceiling.
+/// Default ceiling of a grant, in calls.
 pub const CEILING_DEFAULT: u64 = 10;
-/// How long a grant that names no time lasts, in milliseconds: one hour.
+/// Default lifetime of a grant, in milliseconds: one hour.
 pub const GRANT_TTL_MS_DEFAULT: u64 = 3_600_000;
 
-/// What a tier does with its tools.
+/// Action of a tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// `allowlist`: they pass.
+    /// `allowlist`: permitted.
     Allow,
-    /// `per_conversation_grant`: they pass as often as was granted.
+    /// `per_conversation_grant`: permitted within a grant.
     Grant,
-    /// `hitl`: a person is asked.
+    /// `hitl`: needs approval.
     Ask,
-    /// `deny`: they are refused.
+    /// `deny`: refused.
     Deny,
 }
 
-/// How much a grant gives.
+/// Terms of a grant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GrantTerms {
-    /// How many calls.
+    /// Maximum number of calls.
     pub ceiling: u64,
-    /// For how long from the first call on, in milliseconds.
+    /// Lifetime from the first call on, in milliseconds.
     pub ttl_ms: u64,
-    /// True when only the API gives one; else it opens with the first call.
+    /// True when only the API creates grants; otherwise the first call does.
     pub explicit: bool,
-    /// True when a person is asked once it is used up; else the call is refused.
+    /// True when an exhausted grant needs approval; otherwise it refuses.
     pub ask: bool,
 }
 
@@ -51,74 +51,74 @@ impl Default for GrantTerms {
     }
 }
 
-/// Tools that are handled alike.
+/// Tools with the same access rules.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tier {
     /// Its name.
     pub name: String,
     /// Its tools.
     pub tools: Pattern,
-    /// What it does with them.
+    /// Action.
     pub action: Action,
-    /// How much a grant gives.
+    /// Terms of its grants.
     pub grant: GrantTerms,
-    /// How fast they may come.
+    /// Rate limit.
     pub rate: Option<RateLimit>,
-    /// True when the caller must say why, and who refuses must too.
+    /// True when the caller must give a justification, and a denial a reason.
     pub require_reason: bool,
-    /// True when the user of an agent's host may answer, at the host's own prompt.
+    /// True when the user of an agent's host may approve, at the host's prompt.
     pub host_may_approve: bool,
-    /// True when its refusals are only recorded.
+    /// Shadow mode: refusals are only recorded.
     pub shadow: bool,
 }
 
 impl Tier {
-    /// The name under which its use is counted.
+    /// The key of its use.
     #[must_use]
     pub fn key(&self) -> String {
         format!("tier:{}", self.name)
     }
 }
 
-/// What a condition of a tool leads to.
+/// Consequence of a tool's condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effects {
     /// The call is refused.
     Deny,
-    /// A person is asked.
+    /// The call needs approval.
     Ask,
-    /// The tool counts as at least that dangerous.
+    /// The tool has at least this risk.
     Risk(Risk),
 }
 
-/// A condition of a tool that leads to something.
+/// A condition of a tool with its consequence.
 #[derive(Debug, Clone, PartialEq)]
 pub struct When {
-    /// When it holds …
+    /// Condition.
     pub condition: Condition,
-    /// … this follows.
+    /// Consequence.
     pub then: Effects,
-    /// What is said; none says it in general.
+    /// Message; none for a generic one.
     pub message: Option<String>,
 }
 
-/// Whose questions are whose.
+/// Approval route with its selectors.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Routed {
-    /// Its tools; none for all.
+    /// Tools; none for all.
     pub tools: Option<Pattern>,
-    /// At least so dangerous, by what the tool's declaration says; none for any.
+    /// Minimum declared risk; none for any.
     pub risk: Option<Risk>,
-    /// Who is asked.
+    /// Route.
     pub route: Route,
 }
 
-/// Tiers, and the conditions of tools.
+/// Tiers, routes, and conditions of tools.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Params {
-    /// The first that fits says who is asked about a call; where none does, anybody who may answer.
+    /// Routes; the first match applies, otherwise every approver may answer.
     pub routes: Vec<Routed>,
-    /// The first whose pattern matches decides.
+    /// Tiers; the first matching pattern decides.
     pub tiers: Vec<Tier>,
     /// By tool.
     pub conditions: BTreeMap<String, Vec<When>>,
@@ -131,7 +131,7 @@ impl Params {
         self.tiers.iter().find(|tier| tier.tools.matches(tool))
     }
 
-    /// Who is asked about a tool's calls.
+    /// The approval route of a tool's calls.
     #[must_use]
     pub fn route(&self, tool: &str, risk: Option<Risk>) -> &Route {
         let fits = |routed: &&Routed| {
@@ -141,7 +141,7 @@ impl Params {
         self.routes.iter().find(fits).map_or(&Route::ANYBODY, |routed| &routed.route)
     }
 
-    /// The tier and rate limit that hold for a tool.
+    /// The tier and rate limit of a tool.
     #[must_use]
     pub fn rate(&self, tool: &str) -> Option<(&str, &RateLimit)> {
         let tier = self.tier(tool).filter(|tier| !tier.shadow)?;

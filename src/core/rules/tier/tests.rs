@@ -117,7 +117,7 @@ fn risk_decides_where_no_tier_matches() {
     );
 }
 
-/// What Unicode calls equal, and what a double calls equal, executes as something else.
+/// Values equal by Unicode or as doubles execute differently, so an approval binds exact bytes.
 #[test]
 fn a_yes_is_for_the_very_bytes_that_were_shown() {
     let pairs = [

@@ -1,7 +1,7 @@
 //! bare_resource: a write whose declared resource is a type, not one thing of that type.
 //!
 //! Reports a write with a `side_effect_resource` without a hole (`invoice`) whose arguments could name the thing, or
-//! whose name speaks of that type. What makes something new (`create`, `book`) has no identity yet and is left alone.
+//! whose name speaks of that type. A creation (`create`, `book`) has no identity yet and is left alone.
 //!
 //! Why: with `invoice` every two writes are about the same thing: a second invoice is asked about as if it changed the
 //! first, and each read of any invoice counts as outdated.

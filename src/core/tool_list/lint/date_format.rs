@@ -53,9 +53,9 @@ pub(super) fn check(facts: &Facts<'_>) -> Vec<Report> {
     reports
 }
 
-/// What a string is by its name, or by its name and description together.
+/// The kind of a string by its name, or by name and description.
 fn kind(field: &str, said: &str) -> Option<&'static str> {
-    /// Names that are days wherever they stand.
+    /// Names that are days in any position.
     const DAYS: &[&str] = &[
         "check in",
         "check out",

@@ -53,12 +53,12 @@ pub(super) fn check(facts: &Facts<'_>) -> Vec<Report> {
     reports
 }
 
-/// Things whose loss costs little: they are made again, or were never meant to stay.
+/// Things whose loss is cheap: recreated, or temporary.
 const SHORT_LIVED: &[&str] = &["cache", "cookie", "draft", "localstorage", "sessionstorage", "storage"];
-/// What is dropped and gone; anything else may be dropped onto something.
+/// Objects of a destructive `drop`.
 const DROPPED: &[&str] = &["collection", "column", "database", "index", "partition", "schema", "table", "view"];
 
-/// Who says that it destroys, if it does.
+/// Source of the destructive effect, if any.
 fn destructive(tool: &Tool<'_>) -> Option<Told> {
     let is_among = |things: &[&str]| tool.nouns.iter().any(|noun| things.contains(&noun.as_str()));
     if is_among(SHORT_LIVED) || (tool.verb() == "drop" && !is_among(DROPPED)) {

@@ -17,11 +17,11 @@ use regex::Regex;
 use super::{Facts, Report, Tool, prose};
 use crate::tool_list::Identity;
 
-/// Tools from which a list is long.
+/// Minimum size of a long list, in tools.
 const TOOLS_MANY: usize = 50;
-/// Parts of one thing from which they are better one tool.
+/// Minimum number of parts of one thing that should be one tool.
 const PARTS_MIN: usize = 4;
-/// Tools that one report names.
+/// Maximum number of tools named in a report.
 const NAMED_MAX: usize = 8;
 const REASON: &str =
     "one step of a person becomes a chain of calls, and the longer the list, the more often a wrong one is picked";
@@ -33,7 +33,7 @@ static PATH: LazyLock<Regex> = LazyLock::new(|| {
     ))
 });
 
-/// One report a sign.
+/// One report per sign.
 pub(super) fn check(facts: &Facts<'_>) -> Vec<Report> {
     let paths = facts.tools.iter().filter(|tool| PATH.is_match(tool.name()));
     let paths: Vec<&Tool<'_>> = paths.collect();
@@ -66,7 +66,7 @@ fn names(tools: &[&Tool<'_>]) -> String {
     if more == 0 { prose::listed(&names) } else { format!("{} and {more} more", prose::listed(&names)) }
 }
 
-/// Tools that look at one thing by nothing but its identity, by that thing.
+/// Tools that read one thing by its identity alone, by that thing.
 fn parts<'a, 'b>(facts: &'b Facts<'a>) -> BTreeMap<(String, &'a str), Vec<&'b Tool<'a>>> {
     let mut parts: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for tool in facts.tools.iter().filter(|tool| tool.is_reader()) {
@@ -80,7 +80,7 @@ fn parts<'a, 'b>(facts: &'b Facts<'a>) -> BTreeMap<(String, &'a str), Vec<&'b To
     parts
 }
 
-/// What of the thing it shows: `items` of `get_order_items`.
+/// The part of the thing that a tool reads: `items` of `get_order_items`.
 fn part_of(tool: &Tool<'_>, noun: &str) -> Option<String> {
     let rest = tool.words.iter().filter(|word| *word != tool.verb() && *word != noun && *word != "details");
     let rest: Vec<&str> = rest.map(String::as_str).collect();

@@ -1,4 +1,4 @@
-//! What lints look at: the list, and what the policy declares of its tools.
+//! Input of lints: the list, and the policy's declarations of its tools.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,20 +13,20 @@ use crate::{
     tool_list::{By, Node, Told, ToolDoc, ToolList, nodes, words},
 };
 
-/// What a policy declares of a tool, as far as lints ask.
+/// Declaration of a tool, as far as lints need it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Declared {
-    /// What it does to its resource.
+    /// Effect on its resource.
     pub effect: EffectKind,
     /// A write whose repetition harms.
     pub once: bool,
     /// A write whose repetition is harmless.
     pub idempotent: bool,
-    /// A write whose provider honours the idempotency key.
+    /// A write whose provider honors the idempotency key.
     pub key_honoured: bool,
     /// A write whose identical repetition is meant.
     pub repeatable: bool,
-    /// What it touches.
+    /// Resource.
     pub resource: Option<ResourceTemplate>,
 }
 
@@ -43,7 +43,7 @@ impl From<&ToolSpec> for Declared {
     }
 }
 
-/// All that is known of a list.
+/// Facts about a list.
 #[derive(Debug)]
 pub struct Facts<'a> {
     /// The tools, in the order of the list.
@@ -52,27 +52,27 @@ pub struct Facts<'a> {
     pub names: BTreeSet<&'a str>,
 }
 
-/// All that is known of a tool.
+/// Facts about a tool.
 #[derive(Debug)]
 pub struct Tool<'a> {
-    /// Its place in the list.
+    /// Index in the list.
     pub index: usize,
-    /// What the list says of it.
+    /// Documentation in the list.
     pub doc: &'a ToolDoc,
-    /// What the policy says of it.
+    /// Declaration in the policy.
     pub declared: Option<&'a Declared>,
-    /// What it does to the world, and who says so.
+    /// Effect, with its source.
     pub told: Option<Told>,
     /// The words of its name.
     pub words: Vec<String>,
-    /// What it is about, by its name, in the singular. That it gives details makes it about nothing else.
+    /// Nouns of its name, singular, without those of mere details.
     pub nouns: Vec<String>,
-    /// The schemas within its schema.
+    /// Subschemas of its schema.
     pub nodes: Vec<Node<'a>>,
 }
 
 impl<'a> Facts<'a> {
-    /// The facts of a list and of what is declared of its tools, by name.
+    /// The facts of a list with the declarations of its tools, by name.
     #[must_use]
     pub fn new(list: &'a ToolList, declared: &'a BTreeMap<String, Declared>) -> Self {
         let tools = list.tools.iter().zip(list.words()).enumerate().map(|(index, (doc, words))| {
@@ -105,12 +105,12 @@ impl<'a> Tool<'a> {
         &self.doc.name
     }
 
-    /// The verb of its name; empty when it has none.
+    /// The verb of its name; empty without one.
     pub(super) fn verb(&self) -> &str {
         words::verb(&self.words).map_or("", |(verb, _)| verb)
     }
 
-    /// The thing that its name is about: `comment` of `add_ticket_comment_to_order`.
+    /// The subject of its name: `comment` of `add_ticket_comment_to_order`.
     pub(super) fn thing(&self) -> Option<String> {
         let is_link =
             |word: &String| matches!(word.as_str(), "to" | "for" | "of" | "by" | "in" | "on" | "from" | "with");
@@ -123,32 +123,32 @@ impl<'a> Tool<'a> {
         self.words.join(" ")
     }
 
-    /// Who says that it is a write, if it is one. A way out changes nothing that could be changed back.
+    /// Source of its effect, for a write; none for a way out, which changes nothing.
     pub(super) fn as_write(&self) -> Option<&Told> {
         self.told.as_ref().filter(|told| told.effect == EffectKind::Write && !self.is_way_out())
     }
 
-    /// True when it is said, or guessed, to look only.
+    /// True for a declared or guessed read.
     pub(super) fn is_reader(&self) -> bool {
         self.told.as_ref().is_some_and(|told| told.effect.is_look())
     }
 
-    /// True for a way out, by its name.
+    /// True for a way out, by its name: it asks or tells a person, or ends the work.
     pub(super) fn is_way_out(&self) -> bool {
         words::is_way_out(&self.words)
     }
 
-    /// True when its description says that it should not be used any more.
+    /// True when its description marks it as deprecated.
     pub(super) fn is_deprecated(&self) -> bool {
         self.doc.description.to_ascii_lowercase().contains("deprecated")
     }
 
-    /// Its arguments and what lies below them, each once, as properties.
+    /// Its arguments and their nested properties, each once.
     pub(super) fn properties(&self) -> impl Iterator<Item = (&Node<'a>, &'a str)> {
         self.nodes.iter().filter_map(|node| Some((node, node.name?)))
     }
 
-    /// What is said of an argument; empty when nothing.
+    /// The description of an argument; empty without one.
     pub(super) fn said_of(&self, schema: &'a Value) -> &'a str {
         prose::text(schema, "description")
     }
@@ -164,7 +164,7 @@ fn nouns_of(words: &[String]) -> Vec<String> {
 }
 
 impl Report {
-    /// The report, as advice only when `told` is a guess.
+    /// The report, reduced to a note when `told` is a guess.
     pub(super) fn by(self, told: &Told) -> Self {
         Self { guessed: told.is_guess(), ..self }
     }

@@ -17,14 +17,14 @@ use regex::Regex;
 use super::{Facts, Report, prose};
 use crate::tool_list::{is_bound, is_only, words};
 
-/// Values that one report lists.
+/// Maximum number of values in a report.
 const VALUES_MAX: usize = 20;
 const REASON: &str = "a list in prose is a suggestion: models write variants of it, which fail or pass as new calls";
 
 static OPEN: LazyLock<Regex> = LazyLock::new(|| {
     prose::pattern(r"(?i)\be\.?g\.|\bsuch as\b|\bfor example\b|\bexamples?:|\blike ['`\x22]|\betc\b|\.\.\.|…")
 });
-/// What follows is said of another argument, or of one case.
+/// Phrases that refer to another argument, or to one case.
 static ABOUT_OTHERS: LazyLock<Regex> = LazyLock::new(|| {
     prose::pattern(r"(?i)\b(for|when|if|unless|by|with|returned|use either|see|via|supports?)\b[^'`\x22:]*$")
 });
@@ -43,7 +43,7 @@ static ONE_OF: LazyLock<Regex> = LazyLock::new(|| {
 });
 static PIPES: LazyLock<Regex> =
     LazyLock::new(|| prose::pattern(r"(?:^|[\s(:\[])((?:[a-z][\w-]{0,30}\|)+[a-z][\w-]{0,30})(?:$|[\s).\],;])"));
-/// A line of a list that begins with its value.
+/// A list item that starts with its value.
 static ITEM: LazyLock<Regex> =
     LazyLock::new(|| prose::pattern(r#"(?m)^\s*[-*] ['"`]([\w.-]{1,40})['"`]\s*(?:[-:–—(]|$)"#));
 static VALUE: LazyLock<Regex> = LazyLock::new(|| prose::pattern(r#"['"`]([\w.-]+)['"`]"#));
@@ -79,7 +79,7 @@ pub(super) fn check(facts: &Facts<'_>) -> Vec<Report> {
     reports
 }
 
-/// The values that a description lists as all there are; fewer than two when it lists none.
+/// The complete values in a description; fewer than two if it lists none.
 fn values(said: &str) -> Vec<&str> {
     let items: Vec<&str> = ITEM.captures_iter(said).filter_map(first).collect();
     if items.len() > 1 {

@@ -16,7 +16,7 @@ use serde_json::Value;
 use super::{Facts, Report, Tool, prose};
 use crate::tool_list::{Identity, Node, is_bound, is_only, words};
 
-/// Characters of an example from which a pattern is made.
+/// Maximum length of an example for a pattern, in characters.
 const EXAMPLE_CHARS_MAX: usize = 40;
 const REASON: &str = "a model that has no id makes one up, or sends a name; \"not found\" is then taken for an answer";
 
@@ -63,8 +63,8 @@ fn example(schema: &Value) -> String {
     first.and_then(Value::as_str).map(|example| format!("e.g. {example}")).unwrap_or_default()
 }
 
-/// A prefix before the only separator stays (`ORD-`); letters and then digits keep their numbers; what mixes both is a
-/// class of its own.
+/// A prefix before the only separator stays (`ORD-`); letters followed by digits keep their lengths; mixed parts become
+/// one class.
 fn pattern_of(example: &str) -> String {
     let is_separator = |c: char| !c.is_ascii_alphanumeric();
     let example: String = example.trim_end_matches(['.', ':', '-']).chars().take(EXAMPLE_CHARS_MAX).collect();
@@ -82,7 +82,7 @@ fn pattern_of(example: &str) -> String {
     pattern + "$"
 }
 
-/// The classes of a word's letters and digits; with their numbers when `counted`.
+/// The character classes of a word; with their lengths if `counted`.
 fn pattern_of_word(word: &str, counted: bool) -> String {
     let class = |word: &str| {
         let has = |is: fn(&char) -> bool| word.chars().any(|c| is(&c));

@@ -20,7 +20,7 @@ use serde_json::Value;
 use super::{Facts, Report, Tool, prose};
 
 const REASON: &str = "models obey descriptions: this one speaks for somebody else, or says what people cannot see";
-/// Characters of a suspicious text that a report shows.
+/// Maximum characters of a suspicious text in a report.
 const SHOWN_MAX: usize = 80;
 
 static ORDERS: LazyLock<Vec<(&str, Regex)>> = LazyLock::new(|| {
@@ -79,7 +79,7 @@ pub(super) fn check(facts: &Facts<'_>) -> Vec<Report> {
     reports
 }
 
-/// Every text of a schema, with its place.
+/// Every text of a schema, with its pointer.
 fn texts(at: &Value, pointer: &str, look: &mut impl FnMut(&str, &str)) {
     match at {
         Value::String(text) => look(pointer, text),
@@ -108,7 +108,7 @@ fn problem(tool: &Tool<'_>, pointer: &str, said: &str) -> Option<Report> {
     Some(tool.report(pointer, format!("{what}: {shown:?}"), REASON, better))
 }
 
-/// Characters without width or ink that change what is read: directions, empty spaces, tags.
+/// Invisible characters that change how a text is read: directions, blanks, tags.
 fn is_hidden(c: char) -> bool {
     matches!(u32::from(c),
         0x00AD | 0x061C | 0x180E | 0x200B | 0x200E | 0x200F | 0x202A..=0x202E | 0x2060..=0x2064 | 0x2066..=0x206F

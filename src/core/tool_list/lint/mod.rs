@@ -1,5 +1,5 @@
-//! Lints of tool lists: one file each, a pure function from the facts to reports. This room knows what lists and the
-//! policy say of tools; it must not know files, or how reports are shown. A lint never fails and never sees another.
+//! Lints of tool lists: one file each, a pure function from facts to reports. This module knows the facts of lists and
+//! policy; it must not know files, or the display of reports. A lint never fails and never sees another.
 //!
 //! The file's name is the lint's id in reports, on the command line and in SARIF; its doc comment is its manual. A new
 //! lint is one file and one line in [`LINTS`] beside its `mod`.
@@ -41,27 +41,27 @@ pub use self::{
     token_waste::{Cost, cost},
 };
 
-/// Reports that are told; a list that earns more has one cause that stands among these.
+/// Maximum number of reports; a list with more has a common cause among these.
 pub const REPORTS_MAX: usize = 10_000;
 
-/// Lints that hold for nearly every tool of nearly every list.
+/// Lints that most tools of most lists violate.
 const COMMON: [&str; 3] = ["additional_properties", "undo", "use_when"];
-/// From so many tools on they are told once for the list.
+/// Minimum number of tools for one merged report of these.
 const COMMON_MIN: usize = 4;
-/// From so many tools on, and where it is one in [`ONCE_SHARE`] of the list, any warning or note is.
+/// Minimum number of tools for one merged report of any warning or note, if they are one in [`ONCE_SHARE`] of the list.
 const ONCE_MIN: usize = 8;
 const ONCE_SHARE: usize = 4;
-/// Tools that such a report names.
+/// Maximum number of tools named in such a report.
 const NAMED_MAX: usize = 3;
 
-/// How bad it is.
+/// Severity of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// Worth a look.
+    /// Advice.
     Note,
-    /// Models will stumble over it.
+    /// Models will make mistakes.
     Warning,
-    /// Harm is done when it goes wrong.
+    /// Mistakes do harm.
     Error,
 }
 
@@ -77,37 +77,37 @@ impl Severity {
     }
 }
 
-/// What a lint has found.
+/// Report of a lint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// The tool's place in the list; none when it is about the list.
+    /// Index of the tool in the list; none for the list itself.
     pub tool: Option<usize>,
-    /// JSON pointer from the tool's document: `/input_schema/properties/amount`; empty for all of it. The schema is
-    /// `input_schema` in it, whatever its shape calls it.
+    /// JSON pointer in the tool's document: `/input_schema/properties/amount`; empty for all of it. The schema is
+    /// `input_schema` there, whatever its format calls it.
     pub pointer: String,
-    /// What is there.
+    /// Problem.
     pub message: String,
-    /// Why it matters.
+    /// Reason.
     pub reason: &'static str,
-    /// The better text.
+    /// Improved text.
     pub better: String,
-    /// True when it rests on a guess from a name: it is then never more than a note.
+    /// True when it depends on a guess from a name: it is a note at most.
     pub guessed: bool,
 }
 
-/// A lint: its id, its severity, its text, and what it has to say.
+/// A lint: id, severity, manual, and check.
 #[derive(Debug)]
 pub struct Lint {
-    /// Its name everywhere.
+    /// Id.
     pub id: &'static str,
-    /// How bad its reports are, unless [`Levels`] say otherwise.
+    /// Default severity, unless [`Levels`] override it.
     pub severity: Severity,
     source: &'static str,
     check: fn(&Facts<'_>) -> Vec<Report>,
 }
 
 impl Lint {
-    /// What it reports, why, and its known problems.
+    /// Its manual: reports, reason, known problems.
     #[must_use]
     pub fn manual(&self) -> String {
         let lines = self.source.lines().map_while(|line| line.strip_prefix("//!"));
@@ -115,7 +115,7 @@ impl Lint {
         lines.join("\n").trim().to_owned()
     }
 
-    /// What it reports, in a line.
+    /// One-line summary.
     #[must_use]
     pub fn summary(&self) -> String {
         let manual = self.manual();
@@ -135,7 +135,7 @@ macro_rules! lint {
     };
 }
 
-/// All lints, in the order in which they are told.
+/// All lints, in the order of their reports.
 pub const LINTS: &[Lint] = &[
     lint!(instructions, Error),
     lint!(visible_idempotency_key, Error),
@@ -160,25 +160,25 @@ pub const LINTS: &[Lint] = &[
     lint!(way_out, Note),
 ];
 
-/// What the caller makes of severities.
+/// Severity overrides.
 #[derive(Debug, Clone, Default)]
 pub struct Levels {
-    /// Ids of lints that are not run.
+    /// Ids of disabled lints.
     pub allowed: Vec<String>,
-    /// Ids of lints whose reports are errors.
+    /// Ids of lints that are errors.
     pub denied: Vec<String>,
     /// True when every warning is an error.
     pub deny_warnings: bool,
 }
 
-/// A report with the lint that made it and how bad it is.
+/// A report with its lint and severity.
 #[derive(Debug, Clone)]
 pub struct Found {
-    /// Who found it.
+    /// Lint.
     pub lint: &'static Lint,
-    /// How bad it is.
+    /// Severity.
     pub severity: Severity,
-    /// What was found.
+    /// Report.
     pub report: Report,
 }
 
@@ -188,8 +188,8 @@ pub fn find(id: &str) -> Option<&'static Lint> {
     LINTS.iter().find(|lint| lint.id == id)
 }
 
-/// What every lint has to say, by tool, those with the worst reports first, what is about the whole list last; at most
-/// [`REPORTS_MAX`] reports. What most of the list has is told once, unless the caller denies it.
+/// Runs all lints. Reports are grouped by tool, worst first, the list itself last; at most [`REPORTS_MAX`]. A report on
+/// most of the list is merged into one, unless its lint is an error.
 #[must_use]
 pub fn check(facts: &Facts<'_>, levels: &Levels) -> Vec<Found> {
     let names = |ids: &[String], lint: &Lint| ids.iter().any(|id| id == lint.id);
@@ -224,7 +224,7 @@ pub fn check(facts: &Facts<'_>, levels: &Levels) -> Vec<Found> {
     found
 }
 
-/// What most of a list has is one thing about the list: a page of it hides what is worth reading.
+/// One report for a problem of most tools, which would hide the others.
 fn told_once(lint: &Lint, reports: &[Report], facts: &Facts<'_>) -> Option<Report> {
     let tools: BTreeSet<usize> = reports.iter().filter_map(|report| report.tool).collect();
     let all = facts.tools.len();

@@ -14,9 +14,9 @@ use serde_json::Value;
 use super::{Facts, Report, Tool, prose};
 use crate::tool_list::words;
 
-/// Optional arguments that any tool may have.
+/// Number of optional arguments that any tool may have.
 const OPTIONAL_MIN: usize = 4;
-/// Arguments that one report names.
+/// Maximum number of arguments named in a report.
 const NAMED_MAX: usize = 6;
 const REASON: &str = "each optional argument doubles the ways to say the same; models fill some in with guesses";
 

@@ -1,11 +1,11 @@
-//! What descriptions say: sentences, when to use a tool and when not, and what that costs.
+//! Analysis of descriptions: sentences, usage conditions, and token cost.
 
 use std::sync::LazyLock;
 
 use regex::Regex;
 use serde_json::Value;
 
-/// Compiles a constant; each has a test that runs it.
+/// Compiles a constant pattern; each has a test.
 pub(super) fn pattern(text: &str) -> Regex {
     Regex::new(text).expect("a constant pattern")
 }
@@ -31,17 +31,17 @@ static WHEN_NOT: LazyLock<Regex> = LazyLock::new(|| {
     ))
 });
 
-/// True when a text says when its tool is to be used.
+/// True when a text contains a condition for using its tool.
 pub(super) fn says_when(text: &str) -> bool {
     WHEN.is_match(text)
 }
 
-/// True when a text says when its tool is not to be used.
+/// True when a text contains a condition against using its tool.
 pub(super) fn says_when_not(text: &str) -> bool {
     WHEN_NOT.is_match(text)
 }
 
-/// True when a text names a tool: the whole name, as a word.
+/// True when a text contains the whole name of a tool as a word.
 pub(super) fn mentions(text: &str, name: &str) -> bool {
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
     text.match_indices(name)
@@ -66,18 +66,18 @@ pub(super) fn sentences(text: &str) -> Vec<&str> {
     sentences
 }
 
-/// True for text that ends in `e.g` and the like: the dot behind it ends no sentence.
+/// True after `e.g` and the like, where the dot ends no sentence.
 fn abbreviates(text: &str) -> bool {
     let word = text.rsplit(|c: char| c.is_whitespace() || c == '(').next().unwrap_or_default();
     matches!(word.to_ascii_lowercase().as_str(), "e.g" | "i.e" | "etc" | "vs" | "approx" | "no")
 }
 
-/// The first sentence without its end: what a tool does.
+/// The first sentence without its end: the purpose of a tool.
 pub(super) fn first_sentence(text: &str) -> &str {
     sentences(text).first().map_or("", |sentence| sentence.trim_end_matches(['.', '!', '?']))
 }
 
-/// The string of a schema's keyword; empty when there is none.
+/// The string of a schema's keyword; empty without one.
 pub(super) fn text<'a>(schema: &'a Value, key: &str) -> &'a str {
     schema.get(key).and_then(Value::as_str).unwrap_or_default()
 }

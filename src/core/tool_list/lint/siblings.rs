@@ -15,14 +15,14 @@ use std::collections::BTreeSet;
 use super::{Facts, Report, Tool, prose};
 use crate::tool_list::words;
 
-/// Share of the words of two descriptions that both have, from which names that differ in one word are siblings.
+/// Minimum share of common words of two descriptions whose tool names differ in one word.
 const ALIKE_MIN: f64 = 0.5;
-/// Siblings that one report names.
+/// Maximum number of siblings in a report.
 const SIBLINGS_MAX: usize = 5;
 const REASON: &str =
     "where two tools could both be meant, a model guesses; the boundary must stand in both descriptions";
 
-/// Verbs that mean the same.
+/// Synonymous verbs.
 const KINDS: &[&[&str]] = &[
     &["search", "find", "query", "lookup", "list", "browse"],
     &["get", "fetch", "retrieve", "read", "show", "view", "describe", "load"],
@@ -63,12 +63,12 @@ fn plural(count: usize) -> &'static str {
     if count == 1 { "" } else { "s" }
 }
 
-/// What siblings are known by.
+/// Features of a sibling.
 struct Sibling {
     verb: Option<usize>,
     nouns: Vec<String>,
     words: Vec<String>,
-    /// The words, each in its singular.
+    /// The words, singular.
     singular: Vec<String>,
     said: BTreeSet<String>,
     is_left_alone: bool,
@@ -115,7 +115,7 @@ impl Sibling {
         word.len() > 3 && self.said.contains(&words::singular(word))
     }
 
-    /// The share of all words of the two descriptions that stand in both.
+    /// The share of the descriptions' words that both contain.
     fn alike(&self, other: &Self) -> f64 {
         let shared = self.said.intersection(&other.said).count();
         let all = self.said.union(&other.said).count();

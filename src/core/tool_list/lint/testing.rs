@@ -1,4 +1,4 @@
-//! The one test of a lint: a list in, its reports out.
+//! Test helper of lints: a list in, its reports out.
 //!
 //! The list is YAML. A tool may carry `policy: {effect: write, once: true, idempotent: true, resource: "order/{id}"}`.
 //! A report is written `severity tool pointer: message`, and a second line `  better: …`.
@@ -24,7 +24,7 @@ pub(super) fn reports(lint: &str, list: &str, expected: &str) {
     assert!(told == expected, "{list}\ngave\n{told}\nnot\n{expected}");
 }
 
-/// Fails unless `lint` has nothing to say.
+/// Fails if `lint` reports anything.
 #[track_caller]
 pub(super) fn silent(lint: &str, list: &str) {
     reports(lint, list, "");

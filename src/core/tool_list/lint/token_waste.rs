@@ -15,9 +15,10 @@ use regex::Regex;
 
 use super::{Facts, Report, Tool, prose};
 
-/// Tokens of what a tool does and how; more belongs in the arguments' own descriptions or in the documentation.
+/// Maximum tokens of a tool's purpose and behavior; the rest belongs in the arguments' descriptions or the
+/// documentation.
 const TOKENS_MAX: usize = 150;
-/// Characters of a mended description that a report shows.
+/// Maximum characters of an improved description in a report.
 const SHOWN_CHARS_MAX: usize = 160;
 const REASON: &str = "it is sent with every turn, and buries the sentences by which the model chooses";
 
@@ -32,10 +33,10 @@ static FILLER: LazyLock<Regex> = LazyLock::new(|| {
 static ARGUMENTS: LazyLock<Regex> =
     LazyLock::new(|| prose::pattern(r"(?im)^\s*(args|arguments|parameters|params)\s*:\s*$"));
 
-/// What a description costs, in tokens.
+/// Cost of a description, in tokens.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Cost {
-    /// Sentences that say when to use the tool, when not, or name another one.
+    /// Sentences on when to use the tool, when not, or on other tools.
     pub choice: usize,
     /// All others.
     pub rest: usize,
@@ -84,7 +85,7 @@ pub(super) fn check(facts: &Facts<'_>) -> Vec<Report> {
     reports
 }
 
-/// The description without what says nothing, when there is any.
+/// The description without filler; none if there is none.
 fn without_filler(said: &str) -> Option<String> {
     if !FILLER.is_match(said) {
         return None;

@@ -44,7 +44,7 @@ pub(super) fn check(facts: &Facts<'_>) -> Vec<Report> {
     reports
 }
 
-/// The default is a hint at what the bounds may be.
+/// The default, as a hint at the bounds.
 fn default_of(schema: &Value) -> String {
     schema
         .get("default")

@@ -25,7 +25,7 @@ static SAYS: LazyLock<Regex> = LazyLock::new(|| {
     ))
 });
 
-/// Verbs that take each other back.
+/// Inverse verbs.
 const PAIRS: &[(&str, &str)] = &[
     ("create", "delete"),
     ("create", "cancel"),
@@ -60,7 +60,7 @@ pub(super) fn check(facts: &Facts<'_>) -> Vec<Report> {
     reports
 }
 
-/// The tool of the list that takes it back.
+/// The inverse tool of the list.
 fn inverse(facts: &Facts<'_>, tool: &Tool<'_>) -> Option<String> {
     let (verb, nouns) = (tool.verb(), &tool.nouns);
     let takes_back = |other: &&Tool<'_>| {

@@ -4,8 +4,8 @@
 //! DO NOT USE. Many wordings are known: `use this to`, `should be called after`, `instead`, `not for`. A way out
 //! (`ask_user`) need not say when not; a tool whose description calls it deprecated need say nothing.
 //!
-//! Why: a model chooses by the description alone. What the tool does is the smaller part of it; when it is the right
-//! one, and which other one is right otherwise, is what wrong choices come from.
+//! Why: a model chooses by the description alone. Wrong choices come less from an unclear purpose than from unclear
+//! conditions: when to use the tool, and which other one otherwise.
 //!
 //! Known problems: only English is read.
 
@@ -44,7 +44,7 @@ pub(super) fn check(facts: &Facts<'_>) -> Vec<Report> {
     reports
 }
 
-/// The sentence that leads to the tool which is most easily taken for this one.
+/// A sentence that refers to the most similar tool.
 fn not_for(facts: &Facts<'_>, tool: &Tool<'_>) -> String {
     let nouns = &tool.nouns;
     let effect = |tool: &Tool<'_>| tool.told.as_ref().map(|told| told.effect);

@@ -11,7 +11,7 @@
 
 use super::{Facts, Report};
 
-/// Tools from which a list is judged.
+/// Minimum number of tools in a judged list.
 const TOOLS_MIN: usize = 3;
 const REASON: &str = "a model without a right tool calls a wrong one with invented arguments";
 

@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use super::{Facts, Report, Tool, prose};
 use crate::{domain::effect::EffectKind, tool_list::words};
 
-/// Verbs whose effect on a thing can be looked at.
+/// Verbs whose effect on a thing can be read.
 const LEAVES: &[&str] = &[
     "create", "add", "insert", "make", "register", "update", "edit", "modify", "change", "set", "book", "place", "send",
 ];
@@ -52,7 +52,7 @@ pub(super) fn check(facts: &Facts<'_>) -> Vec<Report> {
     reports
 }
 
-/// True when a reader's description or arguments speak of one of these things.
+/// True when a reader's description or arguments mention one of these things.
 fn speaks(reader: &Tool<'_>, things: &[String]) -> bool {
     let said = words::words(&reader.doc.description)
         .into_iter()
@@ -60,12 +60,12 @@ fn speaks(reader: &Tool<'_>, things: &[String]) -> bool {
     said.map(|word| words::singular(&word)).any(|word| things.contains(&word))
 }
 
-/// What it touches, by its declared resource and by its name.
+/// The resources by declaration and by name.
 fn touched(tool: &Tool<'_>) -> Vec<String> {
     own_resource(tool).into_iter().chain(tool.nouns.iter().cloned()).collect()
 }
 
-/// The first part of the resource that the policy declares.
+/// The first part of the declared resource.
 fn own_resource(tool: &Tool<'_>) -> Option<String> {
     let declared = tool.declared.filter(|declared| declared.effect != EffectKind::Unknown)?;
     let template = declared.resource.as_ref()?.to_string();

@@ -1,4 +1,4 @@
-//! What holds for any arguments.
+//! Laws of validation for arbitrary arguments.
 
 use proptest::prelude::*;
 

@@ -1,8 +1,8 @@
-//! Mistakes that people make in policies, and what is said of each: cause, place and remedy, in words of ours.
+//! Common mistakes in policies with their messages: cause, place and fix, never a library's text.
 
 use crate::policy::compile;
 
-/// The tools that most of them are about.
+/// The tools of most cases.
 const TOOLS: &str = "policy_engine:
   tool_schemas:
     get_order: {effect: read, side_effect_resource: 'order/{order_id}', result_map: {total_matches: /total},
@@ -20,7 +20,7 @@ const TOOLS: &str = "policy_engine:
         required: [order_id, amount_cents, currency, due]
 ";
 
-/// Each mistake: a name, the file (what begins with a space is put below `pay`), and what is said of it.
+/// Cases: a name, the file (a leading space puts it below `pay`), and the message.
 const MISTAKES: [(&str, &str, &str); 41] = [
     (
         "tools for tool_schemas",
@@ -222,7 +222,7 @@ const MISTAKES: [(&str, &str, &str); 41] = [
     ),
 ];
 
-/// All that is said of a file, warnings too.
+/// All messages about a file, including warnings.
 fn said(text: &str) -> Vec<String> {
     match compile(text) {
         Ok(policy) => policy.warnings.iter().map(|warning| format!("warning: {warning}")).collect(),
@@ -230,7 +230,7 @@ fn said(text: &str) -> Vec<String> {
     }
 }
 
-/// What only a library would say.
+/// Texts that only a library would produce.
 const FOREIGN: [&str; 8] = [
     "expected <",
     "mismatched",

@@ -1,4 +1,4 @@
-//! What real errors are: texts of the recorded sessions and the shapes of real providers.
+//! Classified examples: error texts of the recorded sessions, and error formats of real providers.
 
 mod models;
 mod services;
@@ -44,7 +44,7 @@ fn check(rows: &[(ErrorReport, FailureKind)]) {
     }
 }
 
-/// Every error text of the recorded airline and clinic sessions, one of each form.
+/// Error texts of the recorded airline and clinic sessions, one of each form.
 #[rustfmt::skip]
 fn recorded() -> Vec<(ErrorReport, FailureKind)> {
     let pydantic = "Error: 1 validation error for Payment\npayment_id\n  Field required [type=missing, input_value={'amount': 500, 'id': 'certificate_3765853'}, input_type=dict]\n    For further information visit https://errors.pydantic.dev/2.12/v/missing";
@@ -75,7 +75,7 @@ fn recorded() -> Vec<(ErrorReport, FailureKind)> {
     ]
 }
 
-/// Refusals of a business that sound like outages.
+/// Business refusals that sound like outages.
 #[rustfmt::skip]
 fn refusals() -> Vec<(ErrorReport, FailureKind)> {
     vec![

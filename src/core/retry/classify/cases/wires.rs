@@ -1,4 +1,4 @@
-//! Errors between the caller and the tool.
+//! Transport errors between the caller and the tool.
 
 use crate::domain::failure::{
     ErrorReport,
