@@ -117,7 +117,12 @@ impl Drop for Home {
 pub(crate) fn program() -> Command {
     // The bench's own tests run its program, which has every command of callgate too.
     let program = option_env!("CARGO_BIN_EXE_callgate").or(option_env!("CARGO_BIN_EXE_callgate-bench"));
-    let mut command = Command::new(program.expect("a program that the tests run"));
+    clean(program.expect("a program that the tests run"))
+}
+
+/// A program with nothing from the environment.
+pub(crate) fn clean(program: &str) -> Command {
+    let mut command = Command::new(program);
     for name in SETTINGS {
         command.env_remove(name);
     }

@@ -77,7 +77,7 @@ fn of_ours(host: Host, ours: &[Handler]) -> String {
     let text = |name: &str| ours.iter().find_map(|handler| handler.value.get(name)?.as_str());
     let way = match (text("url"), text("command")) {
         (Some(url), _) => format!("asks {url}"),
-        (None, Some(command)) => match program(command) {
+        (None, Some(command)) => match program(host, command) {
             program if Path::new(program).is_file() => format!("runs {program}"),
             program => format!("runs {program}, which is not there: install it again"),
         },
@@ -97,12 +97,13 @@ fn of_ours(host: Host, ours: &[Handler]) -> String {
     format!("installed by callgate, {way}{missing}{lets_run}")
 }
 
-/// The program of a command line; quoted if it has special characters.
-fn program(command: &str) -> &str {
+/// The program of a command line; quoted if it has special characters. Without arguments the line is the program.
+fn program(host: Host, command: &str) -> &str {
     match command.strip_prefix('\'') {
         Some(rest) => rest.split('\'').next().unwrap_or_default(),
-        None if command.contains(" hook ") => command.split(' ').next().unwrap_or_default(),
-        // Words one by one.
-        None => command,
+        None => match command.split_once(&format!(" {}", host.as_str())) {
+            Some((program, _)) => program.strip_suffix(" hook").unwrap_or(program),
+            None => command,
+        },
     }
 }

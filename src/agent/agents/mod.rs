@@ -16,6 +16,7 @@ mod version;
 use std::{
     env,
     path::{Path, PathBuf},
+    process::Command,
 };
 
 use anstyle::{AnsiColor, Style};
@@ -29,7 +30,10 @@ use self::{
     plan::{HTTP_PATH, Plan, Way, is_ours},
     settings::Settings,
 };
-use crate::{host::FailOpen, hosts::Host};
+use crate::{
+    host::{FailOpen, HOOK_PROGRAM},
+    hosts::Host,
+};
 use callgate_client::{
     json::Form,
     remote::{Remote, TOKEN},
@@ -167,7 +171,7 @@ async fn way(args: &InstallArgs) -> anyhow::Result<Way> {
     if !args.http {
         let program = match &args.command {
             Some(path) => std::path::absolute(path)?,
-            None => own_path()?,
+            None => hook_program(own_path()?),
         };
         let program = program.into_os_string().into_string();
         let program = program.map_err(|path| anyhow::anyhow!("{} is no text", path.display()))?;
@@ -280,6 +284,14 @@ fn places() -> anyhow::Result<Places> {
 fn state() -> anyhow::Result<PathBuf> {
     let base = etcetera::choose_base_strategy().context("no home folder is known; set HOME")?;
     Ok(base.state_dir().unwrap_or_else(|| base.data_dir()).join("callgate/agents"))
+}
+
+/// [`HOOK_PROGRAM`] where it lies next to this program in the same version, else this program.
+fn hook_program(own: PathBuf) -> PathBuf {
+    let small = own.with_file_name(HOOK_PROGRAM);
+    let version = Command::new(&small).arg("--version").output();
+    let expected = concat!("callgate-hook ", env!("CARGO_PKG_VERSION"), "\n");
+    if version.is_ok_and(|output| output.stdout == expected.as_bytes()) { small } else { own }
 }
 
 /// The program's path as invoked: a name on the search path survives an upgrade, its target may not.

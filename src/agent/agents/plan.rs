@@ -1,10 +1,12 @@
 //! Planned hook settings of a host, and recognition of callgate's own handlers.
 
+use std::path::Path;
+
 use jsonc_parser::cst::CstInputValue as Json;
 use serde_json::Value;
 
 use super::host::{Event, Facts};
-use crate::hosts::Host;
+use crate::{host::is_hook_program, hosts::Host};
 
 /// Connection from a hook to callgate.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,7 +58,7 @@ fn handler(host: Host, facts: &Facts, event: &Event, way: &Way) -> Json {
         }
         // Without a shell between, nothing in a path is read as anything else.
         Way::Command { program, args } if host == Host::ClaudeCode => {
-            let args = arguments(host, event, args).map(Json::from).collect();
+            let args = arguments(host, event, program, args).into_iter().map(Json::from).collect();
             members.extend([("type", "command".into()), ("command", program.as_str().into())]);
             members.push(("args", Json::Array(args)));
         }
@@ -67,7 +69,7 @@ fn handler(host: Host, facts: &Facts, event: &Event, way: &Way) -> Json {
             if facts.is_grouped {
                 members.push(("type", "command".into()));
             }
-            let words = std::iter::once(program.clone()).chain(arguments(host, event, args));
+            let words = std::iter::once(program.clone()).chain(arguments(host, event, program, args));
             let words: Vec<String> = words.map(|word| quoted(&word)).collect();
             members.push(("command", words.join(" ").into()));
         }
@@ -83,10 +85,10 @@ fn handler(host: Host, facts: &Facts, event: &Event, way: &Way) -> Json {
 }
 
 /// Arguments with the host's timeout, so that the hook answers in time.
-fn arguments(host: Host, event: &Event, args: &[String]) -> impl Iterator<Item = String> {
-    let timeout_s = event.timeout_s.to_string();
-    let all = [&["hook", host.as_str()].map(str::to_owned), args, &["--timeout".to_owned(), timeout_s]].concat();
-    all.into_iter()
+fn arguments(host: Host, event: &Event, program: &str, args: &[String]) -> Vec<String> {
+    let command = (!is_hook_program(Path::new(program))).then(|| "hook".to_owned());
+    let timeout = ["--timeout".to_owned(), event.timeout_s.to_string()];
+    command.into_iter().chain([host.as_str().to_owned()]).chain(args.iter().cloned()).chain(timeout).collect()
 }
 
 fn object<'a>(members: impl IntoIterator<Item = (&'a str, Json)>) -> Json {
@@ -112,13 +114,18 @@ pub(super) fn is_ours(host: Host, handler: &Value) -> bool {
     let name = host.as_str();
     if let Some(args) = handler.get("args").and_then(Value::as_array) {
         let mut args = args.iter().filter_map(Value::as_str);
-        return is_program(command) && args.next() == Some("hook") && args.next() == Some(name);
+        let is_ours = is_hook_program(Path::new(command)) || is_callgate(command) && args.next() == Some("hook");
+        return is_ours && args.next() == Some(name);
     }
-    let Some((program, rest)) = command.split_once(&format!(" hook {name}")) else { return false };
-    is_program(program) && (rest.is_empty() || rest.starts_with(' '))
+    let Some((program, rest)) = command.split_once(&format!(" {name}")) else { return false };
+    let is_ours = match program.strip_suffix(" hook") {
+        Some(program) => is_callgate(program),
+        None => is_hook_program(Path::new(program.trim_matches('\''))),
+    };
+    is_ours && (rest.is_empty() || rest.starts_with(' '))
 }
 
-fn is_program(path: &str) -> bool {
+fn is_callgate(path: &str) -> bool {
     path.trim_matches('\'').rsplit('/').next() == Some("callgate")
 }
 

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{
     change::{Memory, with, without},
     host::{Places, Scope},
-    plan::{Plan, Way, is_ours},
+    plan::{self, Plan, Way, is_ours},
     sample::{Sample, Saw, of_command, of_http},
     settings::Settings,
 };
@@ -112,6 +112,8 @@ fn only_a_handler_that_callgate_would_write_is_taken_for_its_own() {
     for ours in [
         r#"{"command": "/old/place/callgate", "args": ["hook", "claude-code"]}"#,
         r#"{"command": "'/a b/callgate' hook claude-code --timeout 30"}"#,
+        r#"{"command": "/old/place/callgate-hook", "args": ["claude-code"]}"#,
+        r#"{"command": "'/a b/callgate-hook' claude-code --timeout 30"}"#,
         r#"{"type": "http", "url": "http://127.0.0.1:7600/hooks/claude-code"}"#,
     ] {
         assert!(is_ours(Host::ClaudeCode, ours), "{ours}");
@@ -121,6 +123,9 @@ fn only_a_handler_that_callgate_would_write_is_taken_for_its_own() {
         r#"{"command": "/usr/bin/tollgate", "args": ["hook", "claude-code"]}"#,
         r#"{"command": "/usr/bin/callgate", "args": ["report"]}"#,
         r#"{"command": "callgate hook claude-codex"}"#,
+        r#"{"command": "callgate claude-code"}"#,
+        r#"{"command": "callgate-hook hook claude-code"}"#,
+        r#"{"command": "/usr/bin/callgate-hook", "args": ["codex"]}"#,
         r#"{"command": "mycallgate hook claude-code"}"#,
         r#"{"command": "echo callgate hook claude-code"}"#,
         r#"{"url": "http://127.0.0.1:7600/hooks/others"}"#,
@@ -179,6 +184,9 @@ fn a_handler_is_written_as_its_host_reads_it() {
     let args: Vec<&str> = claude["args"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     assert_eq!(args, ["hook", "claude-code", "--agent", "desk one", "--timeout", "600"]);
     assert_eq!((&claude["timeout"], &claude["onFailure"]), (&600.into(), &"block".into()));
+    let small = Way::Command { program: "/opt/callgate-hook".to_owned(), args: Vec::new() };
+    let small = Plan::new(Host::Codex, &small).handlers.iter().map(|(_, json)| plan::value(json)["command"].clone());
+    assert!(small.into_iter().all(|line| line.as_str().is_some_and(|line| line.starts_with("/opt/callgate-hook codex "))));
     let line = "'/opt/my tools/callgate' hook codex --agent 'desk one' --timeout 600";
     let codex = guard(Host::Codex, "PreToolUse");
     assert_eq!((&codex["command"], &codex["timeout"]), (&line.into(), &600.into()));

@@ -14,6 +14,7 @@ use tonic::Status;
 
 use super::{CONNECT, HookArgs, plane::Server};
 use crate::{
+    host::is_hook_program,
     hooks::{Plane as _, until_called_off},
     pending_call::PendingCall,
 };
@@ -22,8 +23,9 @@ use callgate_proto::v1::RecordRequest;
 /// Starts the detached process.
 pub(super) fn start(args: &HookArgs, asked: PendingCall) {
     let Ok(program) = std::env::current_exe() else { return };
-    let (mut command, (file, lock)) = (Command::new(program), asked.handed_on());
-    command.args(["hook", args.host.as_str(), "--give-up"]).arg(file);
+    let (mut command, (file, lock)) = (Command::new(&program), asked.handed_on());
+    command.args((!is_hook_program(&program)).then_some("hook"));
+    command.args([args.host.as_str(), "--give-up"]).arg(file);
     // Settings of the environment are inherited.
     command.args(args.remote.args().unwrap_or_default());
     command.stdin(lock).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);

@@ -1,29 +1,10 @@
 //! Reads that may run without a server: built-in tools of the host, classified by the preset for coding agents.
 
 use crate::hosts::Call;
-use callgate_core::domain::{
-    call::Request,
-    effect::EffectKind,
-    ids::{CallId, DEFAULT_TENANT, SessionId, ToolName},
-    json,
-};
 
-/// Policy with the preset.
-const POLICY: &str = "policy_engine: {presets: [coding_agents]}";
-
-/// True for a known read.
+/// True for a known read. The preset's list alone is read: a compiled policy would triple the size of `callgate-hook`.
 pub(super) fn is_read(call: &Call) -> bool {
-    let read = || {
-        let policy = callgate_core::policy::compile(POLICY).ok()?;
-        let arguments = json::parse(&serde_json::Value::from(call.arguments.clone()).to_string()).ok()?;
-        let (session, id) = (SessionId::parse("session", "hook").ok()?, CallId::parse("call_id", "hook").ok()?);
-        let tool = ToolName::parse("tool", &call.tool).ok()?;
-        let proposal = policy.propose(Request::new(DEFAULT_TENANT, session, id, tool, arguments));
-        // The effect of a shell line depends on variables, functions and folder, which are unknown here.
-        let is_look = matches!(proposal.effect.kind, EffectKind::Read | EffectKind::Poll);
-        Some(is_look && proposal.declared && !proposal.effect.in_steps)
-    };
-    read().unwrap_or(false)
+    callgate_core::policy::is_coding_agent_read(&call.tool)
 }
 
 #[cfg(test)]

@@ -10,6 +10,8 @@ mod rules;
 mod sense;
 mod tools;
 
+pub use presets::is_coding_agent_read;
+
 use std::sync::Arc;
 
 use regex::Regex;

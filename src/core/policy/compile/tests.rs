@@ -239,6 +239,17 @@ fn the_effect_of_a_line_is_read_from_the_line() {
 }
 
 #[test]
+fn reads_of_coding_agents_are_the_presets_reads() {
+    let policy = compile("policy_engine: {presets: [coding_agents]}\n").expect("a good policy");
+    for (name, _) in policy.tools() {
+        let (effect, _) = policy.of(&ToolName::parse("tool", name).expect("valid")).effect_of(&Json::Null);
+        let reads = matches!(effect.kind, EffectKind::Read | EffectKind::Poll) && !effect.in_steps;
+        assert_eq!(is_coding_agent_read(name), reads, "{name}");
+    }
+    assert!(is_coding_agent_read("Read") && is_coding_agent_read("Glob") && !is_coding_agent_read("fetch"));
+}
+
+#[test]
 fn a_preset_knows_tools_and_declares_none() {
     let policy = compile("policy_engine: {presets: [command_polls]}\n").expect("a good policy");
     let names: Vec<&str> = policy.tools().map(|(name, _)| name).collect();
