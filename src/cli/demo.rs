@@ -29,7 +29,7 @@ use callgate_postgres::open_folder;
 use callgate_proto::v1::{Decision, RecordResponse};
 use callgate_server::{config::DatabaseConfig, grpc, plane::Plane, telemetry::Metrics};
 
-/// How long the server is asked to wait where it says WAIT; it says so at once where that is not enough.
+/// Maximum wait requested from the server after WAIT; it responds at once if that does not suffice.
 const WAIT_MAX: Duration = Duration::from_secs(3);
 
 /// What `callgate demo` takes.
@@ -59,7 +59,7 @@ struct RecordedCall {
     is_error: bool,
 }
 
-/// Plays the demo.
+/// Runs the demo.
 pub(super) async fn run(args: DemoArgs) -> anyhow::Result<()> {
     let remote = Remote::of(args.server.clone(), args.context.clone(), args.shown.clone());
     if !remote.is_named() {
@@ -101,7 +101,7 @@ async fn on_own_server(args: &DemoArgs) -> anyhow::Result<()> {
     played
 }
 
-/// Against a server that knows no credentials.
+/// Against a server without authentication.
 async fn on_it(url: &str, pace_ms: u64) -> anyhow::Result<()> {
     let wire = Credential::default().connect(url, Bearer::default(), "").await?;
     play(url, wire, pace_ms).await?;
@@ -109,7 +109,7 @@ async fn on_it(url: &str, pace_ms: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Plays everything; gives the session.
+/// Plays all scenes; returns the session.
 async fn play(url: &str, wire: Wire, pace_ms: u64) -> anyhow::Result<String> {
     let session = format!("demo-{}", uuid::Uuid::now_v7());
     let client = Client::of(wire, &session);
@@ -129,7 +129,7 @@ async fn play(url: &str, wire: Wire, pace_ms: u64) -> anyhow::Result<String> {
     Ok(session)
 }
 
-/// How the fleet's tool answers.
+/// The failing response of the fleet's tool.
 fn broken() -> Outcome {
     Outcome::failure(500, "500 Internal Server Error")
 }
@@ -141,12 +141,12 @@ struct Stage {
     show: Show,
     pace: Duration,
     said: u32,
-    /// How the calls of this scene ended.
+    /// Number of calls of this scene by decision.
     ends: BTreeMap<Decision, u32>,
 }
 
 impl Stage {
-    /// A scene begins. It is named by what the agent does: what becomes of it is for the server's policy to say.
+    /// Starts a scene, named by the agent's action: the server's policy decides the rest.
     fn scene(&mut self, run: &str, title: &str) {
         self.client.run(run);
         self.show.title(title);
@@ -246,7 +246,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Asks, executes if it may, and records. The server waits where a pause is short; one that is shown is not.
+    /// Evaluates, executes if permitted, and records. The server waits out a short pause, except a displayed one.
     async fn call(&mut self, tool: &str, args: &Value, outcome: Outcome) -> anyhow::Result<()> {
         tokio::time::sleep(self.pace).await;
         self.said += 1;

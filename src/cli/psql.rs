@@ -25,7 +25,7 @@ pub(super) struct PsqlArgs {
     arguments: Vec<OsString>,
 }
 
-/// Becomes psql; comes back only with what kept it from that.
+/// Replaces this process by psql; returns only on an error.
 pub(super) async fn run(args: &PsqlArgs) -> anyhow::Result<()> {
     let data_dir = database::data_dir(args.data_dir.as_deref())?;
     let running = match find_running(&data_dir).await {

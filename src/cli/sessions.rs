@@ -1,4 +1,4 @@
-//! `callgate sessions`: what runs, and the kill switch.
+//! `callgate sessions`: sessions and the kill switch.
 
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand, ValueEnum};
@@ -17,7 +17,7 @@ use callgate_proto::v1::{
 
 mod raise;
 
-/// Sessions and halts that are asked for at a time, where all are wanted: as many as a server gives.
+/// Page size when all are requested: the server's maximum.
 const PAGE: u32 = 500;
 
 /// What `callgate sessions` takes.
@@ -51,7 +51,7 @@ enum Came {
     Failed,
 }
 
-/// The scopes that a name belongs to.
+/// Scopes that have a name.
 const NAMED: [(&str, &str); 3] = [("scope", "session"), ("scope", "agent"), ("scope", "tool")];
 
 /// Calls that a session has to have.
@@ -78,7 +78,7 @@ struct Like {
 }
 
 impl Like {
-    /// As the contract has it; none where every session is meant.
+    /// The filter in the contract's form; none for all sessions.
     fn calls(&self) -> anyhow::Result<Option<CallFilter>> {
         let decision = match &self.decision {
             Some(decision) => Decision::from_str_name(&format!("DECISION_{}", decision.to_uppercase()))
@@ -218,7 +218,7 @@ async fn client(remote: &Remote) -> anyhow::Result<SessionServiceClient<Wire>> {
     Ok(SessionServiceClient::new(remote.connect().await?))
 }
 
-/// The scope and name of a halt, as the contract has them.
+/// Scope and name of a halt, in the contract's form.
 fn what(scope: Scope, name: Option<String>) -> anyhow::Result<(i32, String)> {
     let encoded = match scope {
         Scope::Session => HaltScope::Session,

@@ -1,4 +1,4 @@
-//! Clocks, and a server that runs.
+//! Checks of clocks and of a running server.
 
 use std::time::Duration;
 
@@ -14,12 +14,12 @@ use callgate_proto::v1::{GetServerInfoRequest, server_service_client::ServerServ
 use callgate_server::config::{Listen, ServeConfig};
 use callgate_store::Inspection;
 
-/// Longest time for all of it.
+/// Timeout of the checks.
 const LIMIT: Duration = Duration::from_secs(5);
-/// How far clocks may be apart, in milliseconds.
+/// Maximum difference of clocks, in milliseconds.
 const APART_MS: i64 = 2_000;
 
-/// This machine's clock beside the database's, which all servers go by.
+/// Compares this machine's clock with the database's, which all servers use.
 pub(super) fn clock(found: &Inspection) -> Check {
     let apart = found.asked_at.as_millis() - found.state.now.as_millis();
     // The database looked at its clock somewhere on the way.
@@ -40,7 +40,7 @@ pub(super) fn clock(found: &Inspection) -> Check {
     }
 }
 
-/// A server at `url` or of `context`, or where this one would listen.
+/// Checks the server at `url` or of `context`, otherwise at its default address.
 pub(super) async fn server(
     config: &ServeConfig,
     url: &Option<String>,
