@@ -1,4 +1,4 @@
-//! How much memory trees take, against what the allocator says.
+//! Memory of trees: the estimate compared with the allocator's count.
 
 #![allow(clippy::print_stdout, reason = "figures")]
 

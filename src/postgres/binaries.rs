@@ -76,7 +76,7 @@ pub(super) async fn find(
     account: Option<&Account>,
 ) -> Result<Binaries, PrivatePostgresError> {
     let Some(dir) = pg_bin else {
-        // What PATH offers usually fits, and spares the search and its programs.
+        // Programs on PATH usually fit, which saves the search.
         if let Ok(binaries) = choose(complete(on_path()), cluster, account).await {
             return Ok(binaries);
         }

@@ -1,4 +1,4 @@
-//! `callgate-bench bench`: what it says is what happened, and nothing of it stays behind.
+//! `callgate-bench bench`: correct reports, and a complete cleanup.
 
 #[path = "../common/mod.rs"]
 mod common;

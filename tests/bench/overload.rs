@@ -1,4 +1,4 @@
-//! One call tree asks for far more than a server can do: who is told what, and that the others are served.
+//! Overload by one call tree: shed requests, and fairness to other trees.
 
 use std::{
     collections::BTreeSet,
@@ -150,7 +150,7 @@ async fn a_tree_that_asks_for_too_much_is_told_so_and_the_others_are_served() {
     }
     assert!(turned_away > 0 && !judged.is_empty() && served > 0, "{turned_away} {} {served}", judged.len());
     assert!(grown < GROWTH_KIB_MAX, "{grown} KiB for what waits");
-    // What was answered is stored, and nothing else is: neither lost nor judged for nobody.
+    // Exactly the answered calls are stored: none lost, none without an answer.
     let sql = "select distinct call_id from call where session_id = 'heavy'";
     let stored = sqlx::query(sql).fetch_all(&mut home.connect().await).await.expect("rows");
     let stored: BTreeSet<String> = stored.iter().map(|row| row.get(0)).collect();

@@ -1,5 +1,5 @@
-//! What must hold of the stored rows, whoever wrote them in whatever order. Each check gives its complaint, so that a
-//! canary can show that it complains.
+//! Invariants of stored rows, independent of their writers. Each check returns its violations, so that a canary can
+//! show that it detects them.
 
 use std::collections::BTreeSet;
 

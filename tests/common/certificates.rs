@@ -1,4 +1,4 @@
-//! Authorities and certificates of the tests' own.
+//! Test authorities and certificates.
 
 use std::{
     fs, io,
@@ -26,11 +26,11 @@ use self::x509::{ALGORITHM, INTEGER, Key, SEQUENCE, extension, time, value};
 
 /// The end of what has none.
 const FOREVER: &str = "40960101000000Z";
-/// What a key is for, as the last byte of its name.
+/// Purpose of a key, as the last byte of its name.
 const SERVER: u8 = 1;
 const CLIENT: u8 = 2;
 
-/// Who signs.
+/// Certificate authority.
 pub(crate) struct Authority {
     name: Vec<u8>,
     key: Key,
@@ -138,7 +138,7 @@ pub(crate) fn put(folder: &Path, name: &str, text: &str) -> PathBuf {
     path
 }
 
-/// What a client has that trusts `authority` and shows this certificate.
+/// Configuration of a client that trusts `authority` and presents this certificate.
 pub(crate) fn client_config(authority: &Authority, shown: Option<&Pair>) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
     roots.add(der(&authority.pem)).expect("an authority");

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use super::postgres::{PARTS, folder, options, seed};
 
-/// What every node needs in its configuration file.
+/// Configuration of every node.
 pub(crate) const SETTINGS: &str = "
 shared_preload_libraries = 'citus'
 wal_level = logical

@@ -1,4 +1,4 @@
-//! Gates on a test's database, and the questions and reports for them.
+//! Gates on a test's database, with requests and reports for them.
 
 use std::{fmt::Debug, sync::Arc, time::Duration};
 

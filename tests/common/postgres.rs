@@ -22,7 +22,7 @@ use super::{
     until,
 };
 
-/// What a data directory consists of.
+/// Parts of a data directory.
 pub(crate) const PARTS: [&str; 2] = ["pg", "password"];
 
 /// A folder that the database's account may pass through when the tests run as root.
@@ -123,7 +123,7 @@ impl Postgres {
         conn
     }
 
-    /// What a query gives, one line a row, as PostgreSQL writes a row: `(a,1,,t)`.
+    /// The rows of a query, one per line, in PostgreSQL's row format: `(a,1,,t)`.
     pub(crate) async fn rows(&self, sql: &str) -> Vec<String> {
         let sql = format!("select q::text from ({sql}) q");
         let rows = sqlx::query_scalar(AssertSqlSafe(sql.as_str())).fetch_all(&mut self.looking(&sql).await).await;
@@ -230,7 +230,7 @@ pub(crate) fn seed(template: &Path, data_dir: &Path) {
     }
 }
 
-/// The cluster that all tests of this build start from. Whoever comes first makes it; the others wait.
+/// Template cluster of all tests in this build. The first caller creates it; the others wait.
 pub(crate) async fn template() -> PathBuf {
     let mut key = DefaultHasher::new();
     (

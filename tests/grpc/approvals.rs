@@ -1,4 +1,4 @@
-//! Waiting for people, and telling them the same twice, over gRPC on real Postgres.
+//! Approval waits and idempotent answers, over gRPC on real Postgres.
 
 use std::time::Duration;
 
@@ -144,7 +144,7 @@ async fn who_asks_takes_a_question_back_until_it_is_answered() {
     assert_eq!(gone.scope(), v1::ApprovalScope::Unspecified);
     assert!(gone.resolve_time.is_some());
     assert_eq!(state(watched.get_mut()).await, ApprovalState::Withdrawn);
-    // Whoever waits for the answer is told, and asks nobody anew.
+    // The waiting request returns the answer, and a new one needs no approval.
     let told = in_time("a verdict", waiting).await.expect("no panic");
     assert_eq!((told.decision(), told.reason.as_str()), (Decision::Deny, "approval_withdrawn"), "{told:?}");
     assert_eq!(withdraw(approvals.clone(), "s", &id).await.as_ref(), Ok(&gone), "it may be sent again");

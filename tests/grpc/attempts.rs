@@ -1,5 +1,4 @@
-//! Attempts of one execution that may have taken effect: the key that was sent, what exists already, two successes, and
-//! `once` over call trees and replicas.
+//! Attempts with an open effect: sent keys, "already exists", double effects, and `once` over call trees and replicas.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! A policy that is checked, and tried on stored calls: what is told, to whom, and how it ends.
+//! Policy checks and backtests on stored calls: results, permissions, and their end.
 
 use std::collections::BTreeMap;
 
@@ -67,7 +67,7 @@ fn trying(text: &str) -> BacktestPolicyRequest {
     BacktestPolicyRequest { policy: Some(Policy::Text(text.to_owned())), ..Default::default() }
 }
 
-/// What a whole backtest tells.
+/// The result of a whole backtest.
 async fn tried(
     client: &mut Client,
     request: Request<BacktestPolicyRequest>,
@@ -333,7 +333,7 @@ async fn the_policy_that_judged_decides_again_as_it_did_and_in_shadow_mode_nothi
     assert_eq!(watched.calls_changed, refused, "{watched:?}");
     assert!(watched.changes.iter().all(|one| one.kind() == BacktestChangeKind::NewlyAllowed), "{watched:?}");
 
-    // What people did is not replayed, which is counted.
+    // Operations of people are not replayed, but counted.
     let halt = v1::HaltRequest { name: "look".into(), reason: "a drill".into(), scope: v1::HaltScope::Tool.into() };
     SessionServiceClient::new(plane.channel().await).halt(from("eve", halt)).await.expect("a halt");
     let verdict = evaluate_as(None, &mut plane.client().await, question("t", call("c1", "look", "{}"))).await;

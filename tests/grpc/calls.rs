@@ -1,4 +1,4 @@
-//! What the four methods answer.
+//! Responses of the four methods.
 
 use callgate_core::domain::budget::{Budgets, Dimension, Limits};
 use callgate_proto::{

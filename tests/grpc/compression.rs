@@ -1,4 +1,4 @@
-//! What is compressed for clients that take gzip.
+//! Response compression for clients that accept gzip.
 
 use std::{
     pin::Pin,

@@ -145,7 +145,7 @@ async fn a_request_that_waits_holds_up_nobody_and_answers_come_as_they_are_ready
     assert_eq!(verdict(&answers[&1]).decision(), Decision::Allow);
 }
 
-/// What is wrong with each, the same for a call of its own and on a stream.
+/// Invalid requests with their problem, the same alone and on a stream.
 fn mistakes() -> Vec<Asked> {
     let parent = v1::Caller { parent_session_id: "p".into(), ..caller("s") };
     let moved = v1::EvaluateRequest { caller: Some(parent), ..question("s", call("c3", "look", "{}")) };

@@ -1,4 +1,4 @@
-//! What the contract promises of every method alike: who asks, pages, the server's own description, the service config.
+//! Contract rules common to all methods: authentication, pages, the server's description, the service config.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! Who may call, by API tokens: what holds, what does not and what is said then, on one replica and on others.
+//! API tokens: validity, and rejections, on one replica and on others.
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,4 +1,4 @@
-//! What connections may take up, by sockets that keep to no rules.
+//! Connection limits, with sockets that violate the protocol.
 
 use std::{convert::Infallible, future::pending, net::SocketAddr, pin::Pin, sync::Arc, time::Duration};
 

@@ -1,5 +1,5 @@
-//! Calls that people approve with other arguments, over gRPC on real Postgres: what was asked about never runs, and
-//! what was approved runs once.
+//! Approvals with edited arguments, over gRPC on real Postgres: the requested call never runs, and the approved one
+//! runs once.
 
 use callgate_core::policy::{self, Policy};
 use callgate_proto::v1::{
@@ -293,7 +293,7 @@ async fn of_an_edited_yes_and_another_answer_one_is_first() {
     assert_eq!(plane.postgres.number("select count(*) from session_event where kind = 'answered'").await, 12);
 }
 
-/// Whatever mode the rules are in by then.
+/// In every mode of the rules.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_asked_does_not_run_under_a_policy_that_only_watches_either() {
     let plane = plane().await;

@@ -1,4 +1,4 @@
-//! A fleet at a glance: counts are those of what happened, of one tenant, and many who look cost one look.
+//! Fleet overview: counts equal events, tenants are separated, and concurrent readers share one query.
 
 use callgate_core::{
     domain::identity::{Mapped, Role},
@@ -122,7 +122,7 @@ async fn what_happened_is_what_is_told() {
     until("nobody to wait", async || now(&mut fleets).await.open_approvals == 0).await;
     let fleet = now(&mut fleets).await;
     assert_eq!((fleet.held_sessions, fleet.oldest_approval_time), (0, None));
-    // What was over before and what is counted again add up to the same.
+    // The earlier and the new count add up.
     let saved = fleet.saved.expect("savings");
     assert_eq!((saved.reused_calls, saved.denied_calls, saved.cost_micros), (2, 1, Some(20_000)));
 }
@@ -246,7 +246,7 @@ async fn the_hour_is_told_from_what_is_stored() {
     assert!(calls(&day) == (2, 1, 1) || start(&minutes[1]) < day.start_time.map_or(0, |at| at.seconds), "{day:?}");
     assert!(fleet.minutes.iter().all(|minute| minute.cooling_tools.is_none()), "nobody looked");
 
-    // What is kept of minutes that are over is told again.
+    // Past minutes are reported again.
     tokio::time::sleep(std::time::Duration::from_secs(1)).await;
     let again = now(&mut Fleets::new(plane.channel().await)).await;
     let again = again.minutes.iter().find(|minute| start(minute) == base).expect("within the hour");

@@ -1,4 +1,4 @@
-//! The server around the service: health, reflection, where it listens, and how it ends.
+//! Server environment: health, reflection, listeners, and shutdown.
 
 use std::time::Duration;
 

@@ -1,5 +1,4 @@
-//! Tokens of issuers: what Kubernetes gives a pod is let in as the mapping says; what is wrong with one is told to
-//! nobody.
+//! Issuers' tokens: a Kubernetes pod's is accepted by the mapping; the problem of an invalid one is not disclosed.
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use callgate_core::{domain::time::Timestamp, policy::Policy};

@@ -1,4 +1,4 @@
-//! What a fleet learns, over gRPC on real Postgres: from the first guess to evidence and back.
+//! Fleet learning, over gRPC on real Postgres: from the prior to evidence and back.
 
 use std::time::Duration;
 
@@ -69,7 +69,7 @@ async fn round(plane: &Plane, name: &str, heals: bool) -> usize {
     retried.into_iter().sum()
 }
 
-/// What a session that was never seen is told.
+/// The advice for a new session.
 async fn newcomer(plane: &Plane, name: &str) -> v1::Advice {
     let mut client = plane.client().await;
     // One suppressed retry in twenty is advised all the same, to learn: here the estimate itself is asked.
@@ -106,7 +106,7 @@ async fn a_fleet_learns_that_an_api_is_broken_and_that_it_is_mended() {
     plane.gate.learn().await.expect("read again");
     assert!(!newcomer(&plane, "next day").await.retryable, "a day alone mends nothing");
     for n in 0..30 {
-        // Whoever comes after a round that knows finds the allowance for retries used up by it.
+        // A caller after an informed round finds the retry budget exhausted.
         let retried = round(&plane, &format!("mended{n}"), true).await;
         if retried > 0 || newcomer(&plane, &format!("hopeful{n}")).await.retryable {
             return;

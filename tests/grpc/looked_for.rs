@@ -1,4 +1,4 @@
-//! Sessions and calls that people look for: filters, pages, and a call with everything that is stored of it.
+//! Search of sessions and calls: filters, pages, and the details of a call.
 
 use callgate_core::domain::identity::Role;
 use callgate_proto::v1::{

@@ -1,4 +1,4 @@
-//! More is asked than can be answered: who is told so, and what holds all the same.
+//! Overload: shed requests, and guarantees that still hold.
 
 use std::time::Duration;
 
@@ -96,7 +96,7 @@ async fn who_cannot_be_answered_in_time_is_told_at_once_and_reports_go_first() {
     for n in 0..SESSIONS {
         good([gapless(&plane.postgres, &format!("s{n}")).await]);
     }
-    // Whoever comes back is served.
+    // A retrying client is served.
     let mut client = client;
     let again = question("s1", call("again", "pay", r#"{"n":"again"}"#));
     assert_eq!(evaluate(&mut client, again).await.decision(), Decision::Allow);
@@ -117,12 +117,12 @@ async fn a_call_whose_caller_went_away_before_it_was_judged_is_not_judged() {
         let mut client = client.clone();
         async move {
             let Asked::Evaluate(request) = ask(n) else { unreachable!("it is one") };
-            // Who is told before does not wait either.
+            // A client with an immediate error does not wait either.
             tokio::time::timeout(Duration::from_millis(50), client.evaluate(request)).await.is_err()
         }
     }));
     assert!(hasty.await.into_iter().any(|gave_up| gave_up), "somebody waited");
-    // What is asked on the same connection is heard after their going.
+    // Requests on the same connection are processed after the cancellation.
     let mut servers = ServerServiceClient::new(channel);
     in_time("an answer", servers.get_server_info(GetServerInfoRequest {})).await.expect("one");
     sqlx::raw_sql("rollback").execute(&mut locked).await.expect("unlocked");
@@ -168,7 +168,7 @@ async fn large_requests_are_bounded_by_their_bytes() {
         }
     });
     let reports: Vec<_> = reports.map(tokio::spawn).collect();
-    // What is over the bound is told while nothing is written yet; the rest is not.
+    // Requests over the limit fail before anything is written; the others do not.
     until("the others to be told", async || reports.iter().filter(|report| report.is_finished()).count() >= 20).await;
     sqlx::raw_sql("rollback").execute(&mut locked).await.expect("unlocked");
     let (mut stored, mut told, mut late) = (0, 0, 0);

@@ -1,4 +1,4 @@
-//! People at the gate: answers, grants, phases and the kill switch, over gRPC on real Postgres.
+//! Operators and approvers: answers, grants, phases and the kill switch, over gRPC on real Postgres.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What people read does not hold up agents, nor agents them; and many who watch the same cost one look.
+//! Isolation of people's reads from agents, and single-flight for concurrent watchers.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Questions that two people must answer, where somebody tries to be both of them: on two replicas at once, by two
-//! credentials, or after they were taken out of the group.
+//! Approvals by two people against one person posing as both: on two replicas at once, by two credentials, or after
+//! removal from the group.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What nobody knows, and an operator settles.
+//! Unknown outcomes, settled by an operator.
 
 use callgate_core::policy;
 use callgate_proto::v1::{

@@ -1,5 +1,5 @@
-//! Two tenants: every method of the contract, asked by an admin of one tenant with the names and ids of the other. It
-//! finds nothing and changes nothing. A method that is new has no line here, and that fails.
+//! Tenant isolation: every method of the contract, called by one tenant's admin with names and ids of another. It finds
+//! and changes nothing. A new method without a line here fails the test.
 
 use std::collections::BTreeSet;
 
@@ -34,7 +34,7 @@ use crate::{
 /// A word that is in everything the other tenant has stored, and in nothing that is asked.
 const SECRET: &str = "of-the-other-tenant";
 
-/// What the other tenant has: names that anybody may guess, and ids.
+/// Guessable names and ids of the other tenant.
 struct Ids {
     approval: String,
     grant: String,
@@ -42,7 +42,7 @@ struct Ids {
     token: String,
 }
 
-/// What was told, or why nothing was.
+/// Response, or status.
 type Told = Result<String, Status>;
 
 async fn whole<T: std::fmt::Debug>(answer: Result<Response<T>, Status>) -> Told {

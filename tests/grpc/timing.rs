@@ -1,5 +1,5 @@
-//! Does the time of a refusal tell how much of a token is right? Figures, for docs/security.md#what-is-said; what all
-//! refusals have in common is held by `credentials.rs`.
+//! Timing of rejected tokens: figures for docs/security.md#what-is-said. `credentials.rs` tests the common part of all
+//! rejections.
 
 use std::{collections::BTreeMap, hint::black_box, net::IpAddr, time::Instant};
 

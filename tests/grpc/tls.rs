@@ -1,4 +1,4 @@
-//! TLS, and what becomes of it when its files change.
+//! TLS, and the reload of its files.
 
 use std::{
     sync::{

@@ -1,4 +1,4 @@
-//! Witnesses on the wire, over two replicas: what is answered from memory, and what runs.
+//! Witnesses on the wire, over two replicas: reused and executed calls.
 
 use callgate_core::policy::compile;
 use callgate_proto::v1::{

@@ -1,4 +1,4 @@
-//! What a person who installed the hooks relies on, with each program.
+//! Hook guarantees for users, with each program.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! A server, a person's home folder with the hooks in it, a tool server that writes down what ran, and a model.
+//! Test environment: a server, a home folder with hooks, a tool server that records executions, and a model.
 
 use std::{
     fs,
@@ -153,7 +153,7 @@ impl Model {
         Self { child, port: line.trim().parse().expect("a port"), log }
     }
 
-    /// What it was asked as an agent's model.
+    /// Requests to the model.
     fn requests(&self) -> Vec<Value> {
         let text = fs::read_to_string(&self.log).expect("readable");
         let requests = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));

@@ -1,4 +1,4 @@
-//! A server, and agents that ask its hook as Claude Code does.
+//! Server and simulated agents that call its hook as Claude Code does.
 
 use std::{
     collections::BTreeMap,
@@ -22,7 +22,7 @@ use crate::{
     stage::{Given, Stage},
 };
 
-/// What became of an action.
+/// Result class of an action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Class {
     Ran,
@@ -46,7 +46,7 @@ impl Class {
     }
 }
 
-/// What became of an action, and why.
+/// Result of an action, and its reason.
 #[derive(Debug)]
 pub(crate) struct Played {
     pub(crate) place: String,
@@ -168,7 +168,7 @@ impl Agent<'_> {
         self.event("SessionStart", None, json!({"source": "compact"})).await;
     }
 
-    /// Asks, acts, reports. What is refused is done all the same, so that the story goes on, and not reported.
+    /// Evaluates, executes, reports. A refused action is executed without a report, so that the story continues.
     async fn act(&mut self, sub: Option<&str>, action: &Action, is_refused: bool) -> (Class, String) {
         self.calls += 1;
         let id = format!("toolu_{}", self.calls);

@@ -1,4 +1,4 @@
-//! The corpus of live work of a coding agent: verdicts compared with the true answers. `README.md` has the language.
+//! Corpus of live work of a coding agent: verdicts compared with the true answers. `README.md` has the language.
 
 #[path = "../common/mod.rs"]
 mod common;

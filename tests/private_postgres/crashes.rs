@@ -1,4 +1,4 @@
-//! Servers that die: they are started again, up to a point.
+//! Server crashes, and bounded restarts.
 
 use std::{
     fs,

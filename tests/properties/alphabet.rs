@@ -1,5 +1,5 @@
-//! What histories are made of: few tools, arguments and results, so that calls meet again; low levels and limits, so
-//! that every rule has its say within a short story.
+//! Alphabet of histories: few tools, arguments and results, so that calls repeat; low levels and limits, so that every
+//! rule fires within a short story.
 
 use callgate_core::{
     domain::{
@@ -54,7 +54,7 @@ pub(crate) enum Step {
     Control { who: usize, what: Control },
 }
 
-/// What is done to a session.
+/// Command on a session.
 #[derive(Debug, Clone)]
 pub(crate) enum Control {
     /// The newest open question is answered, or taken back.
@@ -91,7 +91,7 @@ pub(crate) struct Ask {
     pub(crate) then_ms: u64,
 }
 
-/// What comes of a call.
+/// Outcome of a call.
 #[derive(Debug, Clone)]
 pub(crate) struct Ending {
     pub(crate) status: OutcomeStatus,

@@ -1,4 +1,4 @@
-//! A tree is the fold of its events, and its last events with its totals are as good as all of them.
+//! Fold laws: a tree is the fold of its events, and its last events with totals restore it.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -49,8 +49,8 @@ fn last_events(grown: &Grown, rows: usize) -> Vec<Event> {
     grown.events.iter().filter(is_kept).cloned().collect()
 }
 
-/// The sums over all rows, as the store makes them. What the tree itself sums up is taken from it: that the store's
-/// sums agree is for a test with a database.
+/// Totals as the store computes them over all rows. The tree's own sums are taken from it; a test with a database
+/// checks the store's.
 fn totals(grown: &Grown, given: &[Event]) -> Totals {
     let tree = &grown.fold;
     let judged = grown.events.iter().filter_map(|event| match event {

@@ -1,4 +1,4 @@
-//! Recognition stands on one text for one meaning.
+//! Canonical JSON laws: one text per meaning.
 
 use std::collections::BTreeMap;
 

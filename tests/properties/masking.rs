@@ -1,4 +1,4 @@
-//! Masking takes away names, times and places of occurrences, and nothing that a result says.
+//! Masking laws: it removes names, times and places of occurrences, and no information of a result.
 
 use callgate_core::domain::{
     answer::{Answer, Compared, Marks},

@@ -1,4 +1,4 @@
-//! Rules only ever add strictness, and the same input gives the same answer.
+//! Verdict laws: rules only add strictness, and judgments are deterministic.
 
 #[path = "../own_rule/same_tool.rs"]
 mod same_tool;

@@ -1,4 +1,4 @@
-//! A WAIT says when: at that instant the same finding is gone, and not one millisecond before.
+//! WAIT law: the finding is gone exactly at its time, and not one millisecond earlier.
 
 use callgate_core::{
     domain::{
@@ -29,7 +29,7 @@ fn only(policy: Policy, rules: &[&str]) -> Policy {
     policy
 }
 
-/// What the rule of `finding` says for the same reason about the same call at `now`, when nothing else has happened.
+/// The same finding of the rule on the same call at `now`, if nothing else has happened.
 fn says(world: &World, who: usize, proposal: &Proposal, finding: &Finding, now: Timestamp) -> Option<Decision> {
     let Ok(Judgement::New(verdict, _)) = world.judge(&world.policy, who, proposal, None, now) else {
         return None;

@@ -1,4 +1,4 @@
-//! A small world: two call trees of one tenant, a ledger, counters and a fake clock; the store's part is played here.
+//! Small world: two call trees of one tenant, a ledger, counters and a fake clock; it plays the store's part.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ use callgate_core::{
 
 use crate::alphabet::{ARGUMENTS, Ask, Control, Ending, RESULTS, Step};
 
-/// Who there is: a session, who started it, and the root of its tree.
+/// Sessions with parent and root.
 const SESSIONS: [(&str, Option<&str>, &str); 4] = [
     ("root", None, "root"),
     ("child", Some("root"), "root"),
@@ -60,7 +60,7 @@ pub(crate) struct World {
     pub(crate) counters_lag: bool,
     pub(crate) now: Timestamp,
     runs: [u32; SESSIONS.len()],
-    /// Who acted last.
+    /// Last active session.
     turn: usize,
     asked: Vec<(usize, Proposal)>,
     permitted: Vec<(usize, CallId)>,
@@ -69,7 +69,7 @@ pub(crate) struct World {
     fresh: u64,
 }
 
-/// What came of a question that was asked.
+/// Result of a request.
 #[derive(Debug)]
 pub(crate) struct Asked {
     pub(crate) who: usize,
@@ -117,7 +117,7 @@ impl World {
         world
     }
 
-    /// What came of a step that asked for something and got an answer.
+    /// The result of a step with an answered request.
     pub(crate) fn step(&mut self, step: &Step) -> Option<Asked> {
         match step {
             Step::Ask(ask) => return self.ask(ask),

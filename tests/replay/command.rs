@@ -1,4 +1,4 @@
-//! The command itself: arguments, files, figures, a reader that leaves, and the shared traces.
+//! Replay command: arguments, files, figures, a closed output, and the shared traces.
 
 use std::{
     fs,

@@ -1,5 +1,5 @@
-//! An agent with a shell, as a user of its own beside the server's: what it tries to let its call run, and to be rid of
-//! who judges it (docs/security.md#an-agent-of-the-same-user). It needs root, to run things as another user.
+//! Adversarial agent with a shell, as a user of its own beside the server's: attempts to run its call and to disable
+//! its judge (docs/security.md#an-agent-of-the-same-user). Needs root, to run as another user.
 
 use std::{
     fs,
@@ -24,7 +24,7 @@ const POLICY: &str = "policy_engine:
   tool_schemas: {pay: {effect: write, once: true}}
 ";
 
-/// What the agent knows: the address, its own token, and where everything is.
+/// Knowledge of the agent: the address, its own token, and all paths.
 struct Shell {
     variables: Vec<(&'static str, String)>,
 }

@@ -1,5 +1,5 @@
-//! The server is killed in the middle of its work: whatever it acknowledged is there, and the sessions go on. So it is
-//! for nobody in particular, and for two tenants with a token each, whose calls have the same names and are the same.
+//! Crash of a server under load: everything acknowledged is stored, and sessions continue. Tested without
+//! authentication, and for two tenants with a token each and identical calls.
 
 use std::sync::{
     Arc, Mutex,
@@ -28,7 +28,7 @@ const POLICY: &str = "policy_engine:
   tool_schemas: {pay: {once: true}, work: {}}
 ";
 
-/// Whose agents they are.
+/// Caller of agents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Caller {
     tenant: i64,
@@ -42,7 +42,7 @@ impl Caller {
     }
 }
 
-/// What was acknowledged, in the order in which it was.
+/// Acknowledged results, in order.
 #[derive(Debug, Clone)]
 struct Ack {
     caller: Caller,

@@ -1,4 +1,4 @@
-//! `callgate doctor`: with a server's settings, it says what that server would meet, and changes nothing.
+//! `callgate doctor`: with a server's settings, it reports that server's problems, and changes nothing.
 
 use serde_json::Value;
 

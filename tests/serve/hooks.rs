@@ -330,7 +330,7 @@ async fn without_a_server_nothing_runs_unless_its_owner_wants_that() {
     for (host, event) in [("codex", "PreToolUse"), ("gemini", "BeforeTool"), ("cursor", "preToolUse")] {
         assert_eq!(desk.agent(host, "s1").runs(event, mail.clone()).await.0, 2, "{host}");
     }
-    // What has happened is not held up.
+    // A finished call is not delayed.
     assert_eq!(with(&[]).runs("Stop", json!({})).await.0, 1);
     assert_eq!(with(&["--fail-open"]).runs("Stop", json!({})).await.0, 0);
 }

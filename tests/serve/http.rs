@@ -1,4 +1,4 @@
-//! What is asked over HTTP/1 on the port of the calls.
+//! HTTP/1 requests on the port of the calls.
 
 use std::net::SocketAddr;
 

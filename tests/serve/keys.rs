@@ -1,5 +1,5 @@
-//! `callgate serve --keys` as it is typed: keys that cannot be had end a start, are told without a byte of them, rotate
-//! while it runs, and can be taken away once no row needs them.
+//! `callgate serve --keys` as a process: missing keys fail a start and are never printed; keys rotate at runtime, and
+//! can be removed once no row needs them.
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf};
 
@@ -68,7 +68,7 @@ async fn a_start_whose_keys_cannot_be_had_begins_nothing() {
         let args = ["--listen", "127.0.0.1:0", "--data-dir", path(&dir), "--keys", path(&file)];
         let (code, said) = refused(&args).await;
         assert!(code == Some(1) && said.contains(told) && said.contains(path(&file)), "{told}: {said}");
-        // What a command itself complains of goes where the log goes.
+        // Error output of the command itself goes to the log.
         says_no_key(&said.replace(&format!("{OLD}\n"), ""));
         assert!(!dir.exists(), "no database is created: {told}");
     }
@@ -76,7 +76,7 @@ async fn a_start_whose_keys_cannot_be_had_begins_nothing() {
     assert!(code == Some(1) && said.contains(&format!("cannot read --keys {missing}")), "{said}");
 }
 
-/// What `callgate keys` says over this server.
+/// Output of `callgate keys` on this server.
 async fn typed(server: &Server, what: &str) -> String {
     let url = format!("http://{}", server.address);
     let (code, said, error) = ran(&["keys", what, "--server", &url]).await;

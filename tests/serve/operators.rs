@@ -1,5 +1,4 @@
-//! What operators type at a running server, as they type it: the commands find calls, try policies on them, answer
-//! questions, and stop and let go.
+//! Operator commands on a running server: search, policy trials, answers, halts.
 
 mod figures;
 mod log;
@@ -17,7 +16,7 @@ use crate::{
     server::{Home, Server, path, ran},
 };
 
-/// What a halt promises.
+/// Guaranteed propagation time of a halt.
 const HALTS: std::time::Duration = std::time::Duration::from_secs(2);
 
 const POLICY: &str = "policy_engine:

@@ -1,4 +1,4 @@
-//! Policies as servers live by them: a watched file, replicas, restarts, and what must never replace a good one.
+//! Policies on servers: a watched file, replicas, restarts, and invalid replacements.
 
 use std::{
     fs,
@@ -21,7 +21,7 @@ use crate::{
     server::{Home, Server, path, refused},
 };
 
-/// What replicas promise.
+/// Guaranteed propagation time between replicas.
 const REPLICAS: Duration = Duration::from_secs(2);
 
 fn text(n: usize) -> String {

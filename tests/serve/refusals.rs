@@ -1,4 +1,4 @@
-//! Wrong starts: each ends with exit code 1, and says what is wrong and what would be right.
+//! Refused starts: each ends with exit code 1, and reports the problem and its fix.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! A way to a server that may lose what passes.
+//! Lossy relay to a server.
 
 use std::sync::{
     Arc,
@@ -10,7 +10,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-/// What is lost.
+/// Lost direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Loses {
     Nothing,
@@ -35,7 +35,7 @@ impl Relay {
                 tokio::spawn(async move {
                     let Ok(server) = TcpStream::connect(server).await else { return };
                     let ((asks, hears), (says, takes)) = (client.into_split(), server.into_split());
-                    // Who leaves ends both.
+                    // The end of one side ends both.
                     tokio::select! {
                         () = pass(asks, takes, &loses, Loses::Questions) => {}
                         () = pass(says, hears, &loses, Loses::Answers) => {}

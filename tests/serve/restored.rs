@@ -1,4 +1,4 @@
-//! A restore beside a forgetting, and where somebody has put links in its way.
+//! Restore with concurrent erasure, and with planted links.
 
 use std::{fs, os::unix::fs::symlink, process::Stdio, time::Duration};
 

@@ -14,7 +14,7 @@ impl Desk {
         ran(&[&["run"], words.as_slice()].concat()).await
     }
 
-    /// What is stored of the session's last call.
+    /// The session's last stored call.
     async fn last(&self, session: &str) -> serde_json::Value {
         let (_, said) = self.json(&format!("sessions show {session}")).await;
         said[0]["state"]["calls"].as_array().expect("calls").last().expect("one").clone()

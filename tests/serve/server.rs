@@ -22,7 +22,7 @@ use crate::common::{
     wire::{self, Client},
 };
 
-/// What the environment could change about the server.
+/// Environment variables with an influence on the server.
 const SETTINGS: &[&str] = &[
     "CALLGATE_SERVER",
     "CALLGATE_CONTEXT",
@@ -132,14 +132,14 @@ pub(crate) fn command(args: &[&str]) -> Command {
     command
 }
 
-/// What a command that ends by itself says, on standard output and standard error, with its exit code.
+/// Output and exit code of a command that ends by itself.
 pub(crate) async fn ran(args: &[&str]) -> (Option<i32>, String, String) {
     let mut command = program();
     command.args(args);
     finished(command).await
 }
 
-/// What a command says on standard error when nobody reads its standard output, with its exit code.
+/// Standard error and exit code of a command with a closed standard output.
 pub(crate) async fn unread(args: &[&str]) -> (Option<i32>, String) {
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
@@ -149,7 +149,7 @@ pub(crate) async fn unread(args: &[&str]) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
-/// Waits for the end of what should end by itself. What does not is killed with the test.
+/// Waits for a command that should end by itself; otherwise it is killed with the test.
 pub(crate) async fn finished(command: Command) -> (Option<i32>, String, String) {
     let mut command = tokio::process::Command::from(command);
     let output = command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true).output();
@@ -158,7 +158,7 @@ pub(crate) async fn finished(command: Command) -> (Option<i32>, String, String) 
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
 
-/// What a server that does not come up says, with its exit code.
+/// Standard error and exit code of a server that fails to start.
 pub(crate) async fn refused(args: &[&str]) -> (Option<i32>, String) {
     let (code, said, error) = finished(command(args)).await;
     assert_eq!(said, "");

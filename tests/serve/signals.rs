@@ -1,4 +1,4 @@
-//! A start from nothing, an orderly stop, and a start after it.
+//! First start, graceful shutdown, and restart.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Nobody reads what a server has to say: calls are answered all the same, and what was lost is told.
+//! Blocked log output: calls are answered all the same, and lost lines are counted.
 
 use std::{
     io::Read as _,

@@ -1,4 +1,4 @@
-//! A webhook that is told of questions: by one replica, again until it takes them, and never in the way of a call.
+//! Webhook notifications of approval requests: by one replica, retried until accepted, and never blocking a call.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -155,7 +155,7 @@ async fn of_two_replicas_one_tells_a_question_and_again_until_it_is_taken() {
     assert_eq!(evaluate(&mut client, look).await.decision(), Decision::Allow);
     assert!(receiver.is_quiet().await, "one of them tells it");
 
-    // Whoever was about to tell it dies. Once its time is over, which is a minute, another one does, by the same id.
+    // The claiming replica dies. After a minute, the claim's expiry, another one sends it with the same id.
     first.kill();
     second.kill();
     receiver.answers.add_permits(100);

@@ -1,6 +1,6 @@
-//! Lines made by chance, and run in a folder of their own where they are called a read: none may change it.
+//! Random shell lines, executed in a folder of their own if classified as reads: none may change it.
 //!
-//! `CALLGATE_SHELL_LINES` says how many, `CALLGATE_SHELL_SEED` which.
+//! `CALLGATE_SHELL_LINES` sets the number, `CALLGATE_SHELL_SEED` the seed.
 
 use std::{
     env, fs,
@@ -20,7 +20,7 @@ use draw::Draw;
 /// Lines that are run in one shell before the folder is looked at.
 const AT_ONCE: usize = 200;
 
-/// What a folder holds, but for the index that `git status` refreshes.
+/// Contents of a folder, without the index that `git status` refreshes.
 fn state(folder: &Path) -> Vec<String> {
     let mut all = Vec::new();
     let mut open = vec![folder.to_owned()];

@@ -1,6 +1,5 @@
-//! What the programs of reads do, by their system calls: they write nothing, connect to nothing, and run no program
-//! that their row does not name. Lines run in a folder and a home of their own, without a network where the machine
-//! allows it.
+//! System calls of reads: they write nothing, connect to nothing, and run no program that their row does not name.
+//! Lines run in a folder and a home of their own, without a network where possible.
 
 use std::{
     collections::BTreeSet,
@@ -31,7 +30,7 @@ const HELPERS: &[(&str, &[&str])] = &[
 const OWN: &[&str] = &["bash", "sh", "timeout", "cat", "ls", "grep", "wc"];
 /// Where a program of the machine's asks who a user is.
 const NAME_SERVICES: &[&str] = &["nscd/socket", "/run/systemd/userdb", "/run/dbus"];
-/// What may be opened for writing: it keeps nothing. `git` refreshes its index, which changes nothing that others read.
+/// Files that may be opened for writing: nothing is kept. `git` refreshes its index, which is no change for others.
 const KEEPS_NOTHING: &[&str] = &["/dev/null", "/dev/tty", ".git/index.lock"];
 /// The programs of the system, and none of an installer of versions that stands in front of them.
 const PATH: &str = "/usr/bin:/bin";
@@ -116,7 +115,7 @@ fn lines_of_flags(program: &str) -> Vec<String> {
     flags.iter().filter(is_flag).map(|flag| line(flag)).collect()
 }
 
-/// What lines did that a read does not do.
+/// System calls of these lines that no read makes.
 fn violations(folder: &Path, lines: &[String], runs: &BTreeSet<&str>) -> Vec<String> {
     let log = folder.with_extension("log");
     // Each line in a shell of its own, so that `exit` and `set -e` end no other.
@@ -190,7 +189,7 @@ fn traceable() -> Option<(TempDir, PathBuf)> {
 fn lines_of_reads_write_connect_and_run_nothing() {
     let Some((_home, folder)) = traceable() else { return };
     let (mut traced, mut wrong) = (0, Vec::new());
-    // What runs other commands is judged by those; a shell's own commands run nothing.
+    // Commands that run others are judged by those; shell built-ins run nothing.
     for row in rows().iter().filter(|row| !row.names().any(|name| name == "sudo")) {
         if !row.names().any(is_here) {
             continue;

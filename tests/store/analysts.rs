@@ -1,4 +1,4 @@
-//! The ready questions of deploy/sql, asked by an analyst about what real gates have stored.
+//! Queries of deploy/sql, run by an analyst on the data of real gates.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -16,7 +16,7 @@ use crate::common::{
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/sql");
 
-/// What each question is answered, in these columns.
+/// Expected answer of each query, in these columns.
 const ANSWERS: [(&str, &str, &[&str]); 14] = [
     (
         "agent.sql",
@@ -101,7 +101,7 @@ fn questions() -> BTreeMap<String, String> {
     named.collect()
 }
 
-/// What an analyst is answered: these columns of the question's rows, in its order.
+/// Answer of a query: these columns of its rows, in order.
 async fn answered(postgres: &Postgres, question: &str, columns: &str) -> Vec<String> {
     let mut analyst = postgres.connect().await;
     // The nodes of a cluster log in to each other as whoever asks, and this role may not.

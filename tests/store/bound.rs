@@ -1,5 +1,5 @@
-//! The second hold on whose rows are read and written: the database's own. A statement that has lost its condition
-//! finds nothing of another tenant, and a row of another tenant than its batch is for is not stored.
+//! Row-level security, the database's own guard of tenant isolation: a statement without its condition finds no other
+//! tenant's rows, and a row of a tenant outside its batch is not stored.
 
 use callgate_core::{
     domain::ids::{DEFAULT_TENANT, TenantId},

@@ -1,4 +1,4 @@
-//! Budgets that many call trees share, over two replicas: nothing is ever reserved past one, to the last call.
+//! Budgets shared by many call trees, over two replicas: no reservation exceeds one, to the last call.
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,4 +1,4 @@
-//! Retention beside clocks that are wrong, and after a time without servers.
+//! Retention with wrong clocks, and after a downtime.
 
 use callgate_core::domain::{effect::EffectKind, ids::DEFAULT_TENANT, time::Timestamp, tool::ToolSpec};
 use callgate_store::clocks;

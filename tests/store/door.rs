@@ -1,4 +1,4 @@
-//! A door between one replica and its PostgreSQL that counts who knocks, and stays shut or opens late on command.
+//! Controllable proxy between one replica and its PostgreSQL: counts connections, and blocks or delays them.
 
 use std::{
     sync::{

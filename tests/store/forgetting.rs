@@ -1,4 +1,4 @@
-//! What is forgotten leaves no word in any table, and no replica answers from it.
+//! Erasure: no table contains the subject's texts, and no replica answers from them.
 
 use std::{sync::Arc, time::Duration};
 
@@ -67,7 +67,7 @@ async fn work(gate: &Gate, other: &Gate, word: &str, of: impl Fn(Request) -> Req
         let justification = Some(named("because"));
         of(Request { justification, ..ask(session, &format!("{call}-{word}"), tool, &arguments) })
     };
-    // What is done once in the tenant is asked for by others too.
+    // A `once` call of the tenant is requested by others, too.
     let pay = of(ask(&root, &named("pay"), "pay", r#"{"bill":7}"#));
     if evaluate(gate, pay).await.verdict.permit.is_some() {
         record(gate, success(&root, &named("pay"), &format!("paid for {word}"))).await;

@@ -1,4 +1,4 @@
-//! What takes long and is cut off in the middle, as a kill does it: another server goes on, and nothing is done twice.
+//! Killed long operations: another server continues, and nothing is done twice.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Leases: a call that nobody reports on counts as unknown, and is settled as soon as somebody does.
+//! Leases: a call without a report becomes unknown, and is settled by a later one.
 
 use std::sync::{
     Arc,
@@ -179,8 +179,8 @@ async fn a_late_heartbeat_goes_before_the_sweep_that_did_not_see_it() {
     assert_eq!(said(&evaluate(&other, ask("s", "c2", "save", ARGUMENTS)).await), "WAIT call_in_flight");
     until("the lease to be over", async || one.now() > lease_until && other.now() > lease_until).await;
     let mut locked = postgres.connect().await;
-    // Who waits for a row that is changed meanwhile races for the new one; one that was only locked goes to the first.
-    // A distributed database locks rows of many shards by changing them alone.
+    // A waiter for a changed row races for the new version; one for a locked row succeeds first. A distributed database
+    // locks rows of many shards only by changing them.
     let lock = match citus::is_wanted() {
         true => "begin; update call_tree set version = version",
         false => "begin; select from call_tree for update",
@@ -221,7 +221,7 @@ async fn replicas_that_sweep_at_once_settle_each_call_once() {
     permit(&one, CALLS).await;
     postgres.tamper("update call set lease_until = now() - interval '1 minute'").await;
     postgres.tamper("update call_tree set due = now() - interval '1 minute'").await;
-    // What `one` has in memory still says otherwise.
+    // The memory of `one` is stale.
     let third = gate(&postgres, &leased(60_000)).await;
     let mut settled = 0;
     until("all to be settled", async || {
@@ -344,7 +344,7 @@ async fn a_look_reads_what_is_due_and_nothing_else() {
            select 0, 1, 'quiet-' || n, now(), 1, now(), now() from generate_series(1, 20000) n",
         "update call_tree set due = now() where root_id like 'due-%'",
         "vacuum analyze call_tree",
-        // What this session has read is told now, and not when it ends.
+        // Statistics of this session are flushed now, not at its end.
         "select pg_stat_force_next_flush()",
         "select 1",
     ] {

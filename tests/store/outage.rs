@@ -1,5 +1,4 @@
-//! The database goes away, in the middle of everything: nothing is let through meanwhile, nothing is lost or done
-//! twice.
+//! Database outage in the middle of everything: nothing is permitted meanwhile, nothing is lost or done twice.
 
 use std::{sync::Arc, time::Duration};
 
@@ -41,7 +40,7 @@ async fn ask_all(gates: &[Arc<Gate>; 2], requests: Vec<Request>) -> Vec<Asked> {
     all(asked).await
 }
 
-/// Whoever got no answer asks again, of the other gate; then every call has one permit, whoever was told of it.
+/// Callers without an answer retry at the other gate; every call then has one permit.
 async fn ask_again(postgres: &Postgres, gates: &[Arc<Gate>; 2], asked: Vec<Asked>) {
     for (i, (request, answer, took)) in asked.into_iter().enumerate() {
         assert!(took < ERROR_MAX, "{request:?} took {took:?}");

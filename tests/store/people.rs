@@ -1,4 +1,4 @@
-//! What people were asked and said, known to a replica that starts long afterwards; and what they halt.
+//! Approval requests, answers and halts, as known to a replica that starts much later.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Two replicas, one call tree: whoever loses judges again, and nothing is lost or done twice.
+//! Races of two replicas on one call tree: the loser judges again, and nothing is lost or done twice.
 
 use std::{
     sync::{

@@ -1,4 +1,4 @@
-//! Reports: each is stored once, however often it is sent, and what was stored is handed back as it came.
+//! Reports: each is stored once, however often it is sent, and returned unchanged.
 
 use std::sync::Arc;
 

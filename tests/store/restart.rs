@@ -1,4 +1,4 @@
-//! A replica that starts anew knows what the one before it knew: state and next verdicts are the same.
+//! Restart of a replica: state and next verdicts are the same.
 
 use std::sync::Arc;
 
@@ -56,7 +56,7 @@ fn request(in_session: &str, call: &str, tool: &str, n: u64, stretch: u64) -> Re
     }
 }
 
-/// What comes of a permitted call: mostly successes, every kind of trouble, and some calls that stay open.
+/// Outcomes of permitted calls: mostly successes, every kind of failure, and some open calls.
 fn outcomes(dice: &mut Dice, in_session: &str, call: &str) -> Vec<Report> {
     let usage = Usage { cost_micros: dice.roll(900), output_tokens: dice.roll(90), ..Usage::default() };
     let told = match dice.roll(20) {
@@ -116,7 +116,7 @@ fn verdict(answer: &EvaluateAnswer) -> Vec<String> {
     findings.chain([answer.verdict.decision.as_str().to_owned()]).collect()
 }
 
-/// What both gates would say to every call that there is.
+/// Compares both gates' verdicts on every possible call.
 async fn compare_verdicts(warm: &Gate, cold: &Gate, stretch: u64) {
     for in_session in SESSIONS {
         for tool in TOOLS {

@@ -1,4 +1,4 @@
-//! Who may answer: by group, after a time by another one, two people where two are wanted, and never who asks.
+//! Approval routes: groups, escalation, two approvers, and never the requester.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The schema, for people: comments, the view that analysts read, and how it comes to be.
+//! Schema for people: comments, the analysts' view, and migrations.
 
 use callgate_core::domain::{call::Request, ids::DEFAULT_TENANT, outcome::OutcomeStatus, report::Report, shard::Shard};
 use callgate_store::OpenError;
@@ -14,7 +14,7 @@ use crate::common::{
     until, within,
 };
 
-/// What people read.
+/// Views for people.
 const VIEWS: [&str; 18] = [
     "approvals",
     "attempts",
@@ -293,7 +293,7 @@ async fn a_tree_is_updated_where_it_lies_and_touches_no_index() {
 async fn an_index_reaches_the_partitions_that_were_there_before() {
     let postgres = Postgres::start().await;
     store(&postgres).await.close().await;
-    // What the start does on the side would be faster than the tampering.
+    // Background work of the start would be faster than the tampering.
     let beside = "select count(*) from pg_stat_activity where application_name = 'callgate slow reader'";
     until("the start to be over", async || postgres.number(beside).await == 0).await;
     let lacking =

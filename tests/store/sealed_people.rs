@@ -1,5 +1,5 @@
-//! Giving out and forgetting where values are sealed: texts are given out as they were said, or it is told which key
-//! they need; and a name inside a sealed reason of the audit is forgotten as in the clear.
+//! Export and erasure of encrypted values: exported texts are plain, or name the needed key; and a name inside an
+//! encrypted audit reason is erased like a plain one.
 
 use std::collections::BTreeMap;
 
@@ -100,7 +100,7 @@ async fn a_name_in_a_sealed_reason_is_forgotten() {
         let whom = Whom::User(person());
         let by = Actor::from("officer");
         if is_sealed {
-            // Who has none of the keys cannot know what is in there, and so forgets nothing of the tree.
+            // Without any key the contents are unknown, so nothing of the tree is erased.
             let direct = gate_on(store(&postgres).await, &rules());
             direct.open_with(DEFAULT_TENANT, BTreeMap::new()).await.expect("known");
             let (unheard, _unheard) = mpsc::channel(500);

@@ -1,4 +1,4 @@
-//! Stories as text.
+//! Parser of stories.
 
 use std::{fs, path::Path};
 
@@ -39,7 +39,7 @@ pub(crate) struct Call {
     pub(crate) then: Ending,
 }
 
-/// What comes of a call.
+/// Outcome of a call.
 #[derive(Debug, Clone)]
 pub(crate) enum Ending {
     Result(String),

@@ -9,14 +9,14 @@ use std::{
 
 use tonic::{body::Body, codec::CompressionEncoding::Gzip, codegen::Service, server::NamedService};
 
-/// What a collector got: the part of OTLP's messages that is looked at.
+/// Received parts of OTLP messages.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Got {
     pub(crate) resources: Arc<Mutex<Vec<Resource>>>,
     pub(crate) spans: Arc<Mutex<Vec<Span>>>,
     pub(crate) metrics: Arc<Mutex<Vec<Metric>>>,
     pub(crate) records: Arc<Mutex<Vec<Record>>>,
-    /// What was shown over gRPC.
+    /// Credentials received over gRPC.
     pub(crate) keys: Arc<Mutex<Vec<http::HeaderValue>>>,
 }
 

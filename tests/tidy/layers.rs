@@ -39,7 +39,7 @@ const LAYERS: &[Layer] = &[
     layer("src/server/console", &["auth", "gate", "grpc"], &["sqlx", "anyhow", "callgate_store"]),
 ];
 
-/// What the module of this file may not use, and uses.
+/// Forbidden uses by the module of this file.
 pub(crate) fn check(path: &str, text: &str) -> Found {
     let is_of = |layer: &&Layer| {
         path.strip_prefix(layer.folder).is_some_and(|rest| rest.starts_with(['/', '.']) || rest.is_empty())

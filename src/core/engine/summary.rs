@@ -2,7 +2,7 @@
 //! repeat (docs/semantics.md#session-state).
 //!
 //! Parts are ordered by the cost of a mistake: stops, plan, open calls, changes made or possible, reads, failures,
-//! refusals. What does not fit is omitted, beginning with the oldest read; a line counts the omitted calls of each
+//! refusals. Lines that do not fit are omitted, beginning with the oldest read; a line counts the omitted calls of each
 //! tool.
 
 mod fit;

@@ -1,4 +1,4 @@
-//! Questions in the console: who sees and answers them, and what is told of an answer that was not taken.
+//! Approval requests in the console: visibility, answers, and rejected answers.
 
 use callgate_core::{
     domain::{
@@ -181,7 +181,7 @@ async fn other_arguments_are_looked_at_before_they_are_approved() {
     let path = asked(&plane, "c1", "refund_order", r#"{"amount":500,"id":"7","note":"a\u202eb"}"#).await;
     let mut eve = Browser::of(&plane, "eve", &[Role::Admin]).await;
     let page = eve.get(&path).await.ok();
-    // What is typed into is what will execute, with what is not seen as its escape.
+    // The input field holds the arguments as they will execute, with invisible characters escaped.
     assert!(page.contains("&#34;amount&#34;: 500,") && page.contains("a\\u202eb&#34;"), "{page}");
     let look = |edited: &'static str| [("what", "look"), ("edited", edited), ("reason", "less <b>will do</b>")];
     for (wrong, why) in [
@@ -256,7 +256,7 @@ async fn the_second_person_is_shown_what_the_first_one_chose() {
     assert_eq!(fay.post(&path, &yes).await.status, StatusCode::SEE_OTHER);
     let page = kim.get(&path).await.ok();
     assert!(page.contains("What fay said yes to instead") && !page.contains("Approve once"), "{page}");
-    // Who has not seen it says yes to nothing.
+    // An approval without the displayed arguments is rejected.
     let plain = kim.post(&path, &[("what", "approve")]).await;
     assert_eq!(plain.status, StatusCode::CONFLICT);
     assert!(plain.html.contains("fay said yes to other arguments"), "{}", plain.html);

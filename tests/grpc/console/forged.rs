@@ -1,4 +1,4 @@
-//! Sign-in by an issuer, where something of it is planted, kept, sent again, or comes from elsewhere.
+//! Forged sign-in by an issuer: planted, stored, repeated and foreign parts.
 
 use std::sync::{Arc, Mutex};
 
@@ -31,7 +31,7 @@ struct Scene {
     issuers: [Issuer; 2],
 }
 
-/// What somebody has begun: the cookie, and what the issuer is to come back with.
+/// A started sign-in: the cookie, and the expected redirect.
 struct Begun {
     cookie: String,
     state: String,
@@ -81,7 +81,7 @@ impl Scene {
         Begun { cookie: cookies(&page)[0].clone(), state: text("state"), nonce: text("nonce") }
     }
 
-    /// What a browser with these cookies gets that the issuer leads back.
+    /// The response to a redirect with these cookies.
     async fn led(&self, cookies: &str, state: &str, more: &str) -> Page {
         let mut browser = Browser::new(&self.plane);
         browser.headers.insert("cookie", cookies.to_owned());

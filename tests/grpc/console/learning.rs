@@ -1,4 +1,4 @@
-//! What was learned, in the console and over the API below it: who sees what of retries.
+//! Learning pages and the API below them: visibility of retries.
 
 use std::time::Duration;
 

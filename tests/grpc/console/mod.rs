@@ -1,4 +1,4 @@
-//! The console over HTTP, without a browser: who sees and does what. What needs one is in tests/browser.
+//! Console over HTTP, without a browser: permissions and actions. Tests with a browser are in tests/browser.
 
 mod approvals;
 mod fleet;
@@ -42,7 +42,7 @@ pub(crate) struct Browser {
     csrf: String,
 }
 
-/// What a browser got.
+/// Response in a browser.
 pub(crate) struct Page {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
@@ -102,7 +102,7 @@ impl Browser {
         self.send(Method::POST, path, form).await
     }
 
-    /// What is sent as it stands.
+    /// Sends a raw body.
     pub(crate) async fn send(&mut self, method: Method, path: &str, body: String) -> Page {
         let mut request = Request::builder().method(method).uri(format!("http://{}{path}", self.address));
         for (name, value) in &self.headers {

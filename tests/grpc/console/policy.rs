@@ -1,4 +1,4 @@
-//! The policy in the console: who sees it, who exchanges it, what is checked before, and what is tried on stored calls.
+//! Policy pages: permissions, activation, checks before it, and trials on stored calls.
 
 use callgate_core::{
     domain::{

@@ -1,4 +1,4 @@
-//! Sessions in the console: who finds what, what a model writes, and what operators do.
+//! Session pages: search, escaping of models' texts, and operations.
 
 use callgate_core::{
     domain::{audit::Actor, identity::Role, tenant::Quotas},
@@ -16,7 +16,7 @@ use crate::{
     people::POLICY,
 };
 
-/// What a model could put into each of its fields.
+/// Malicious text for all fields of a model.
 const EVIL: &str = "<script>alert(1)</script>\"'&/\u{202e}";
 /// The same as a page shows it.
 const SHOWN: &str = "&lt;script&gt;alert(1)&lt;/script&gt;&quot;&#39;&amp;/<mark class=\"unseen\">U+202E</mark>";
@@ -228,7 +228,7 @@ async fn what_a_model_writes_is_seen_and_never_run() {
     for path in ["/sessions", search.as_str(), session.as_str(), call.as_str(), &format!("/calls/{IN_PATH}/t")] {
         let page = olga.get(path).await.ok();
         assert!(!page.contains("<script>alert"), "{path} runs it: {page}");
-        // What a form sends back has to be what it is.
+        // Form fields contain the exact values.
         let seen = fields.replace_all(&page, "");
         assert!(!seen.contains('\u{202e}'), "{path} hides it: {seen}");
         assert!(path.contains("q=") || page.contains(SHOWN), "{path} does not show it: {page}");
@@ -260,7 +260,7 @@ async fn tenants_do_not_find_each_others_sessions() {
     }
     let events = stranger.get("/events?session=desk").await.ok();
     assert!(!events.contains("event: session"), "nor follow them: {events}");
-    // Who halts a session of that name halts one of their own.
+    // A halt of that name affects the own tenant's session only.
     let halt = [("what", "halt"), ("scope", "1"), ("name", "desk"), ("reason", "x")];
     assert_eq!(stranger.post("/sessions", &halt).await.status, StatusCode::SEE_OTHER);
     let mut ada = Browser::of(&plane, "ada", &[Role::Analyst]).await;

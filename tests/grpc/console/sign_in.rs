@@ -1,4 +1,4 @@
-//! Who is signed in, for how long, and what another site can make a browser do: nothing.
+//! Sign-in sessions: holders, expiry, and protection against cross-site requests.
 
 use callgate_core::{domain::identity::Role, policy::Policy};
 use http::{Method, StatusCode, header};
@@ -170,7 +170,7 @@ async fn who_signs_in_and_out_is_in_the_audit_of_their_tenant_and_who_fails_is_n
     for form in [[("token", "cg_admin_wrong")], [("name", "mallory")], [("certificate", "yes")]] {
         assert!(stranger.post("/sign-in", &form).await.status.is_client_error(), "{form:?}");
     }
-    // What held at the sign-in holds no more: nobody signs out by it.
+    // The previous session's token is invalid after sign-in.
     assert_eq!(browser.post("/sign-out", &[]).await.status, StatusCode::SEE_OTHER);
     let mut browser = Browser::with_token(&plane, &admin).await;
     let page = browser.get("/audit").await.ok();
@@ -223,7 +223,7 @@ async fn who_signs_in_anew_is_no_longer_signed_in_as_before() {
     let mut browser = Browser::of(&plane, "ada", &[Role::Admin]).await;
     let mut copy = Browser::new(&plane);
     copy.headers.clone_from(&browser.headers);
-    // What is refused ends nothing.
+    // A failed sign-in ends no session.
     assert_eq!(browser.post("/sign-in", &[("token", "cg_admin_wrong")]).await.status, StatusCode::UNAUTHORIZED);
     copy.get("/audit").await.ok();
     let (other, _) = token(&plane.gate, who("bob", &[Role::Admin])).await;

@@ -1,5 +1,5 @@
-//! Has the linker lead through the counter what no compiler's flag reaches: copies and comparisons of the C library,
-//! and searches of Rust's own that come compiled.
+//! Linker configuration that counts uninstrumented code: copies and comparisons of the C library, and precompiled
+//! searches of Rust.
 
 use std::{env, fs, path::Path, process::Command};
 

@@ -1,5 +1,5 @@
-//! Counts what each row of the table takes for its worst texts at once, twice, four and eight times the length, and
-//! says which take more steps a byte than their row allows, or more for a longer text.
+//! Step counter: runs each row's worst texts at one, two, four and eight times the length, and reports those with more
+//! steps per byte than allowed, or more for a longer text.
 
 mod rows;
 mod steps;

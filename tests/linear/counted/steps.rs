@@ -1,6 +1,5 @@
-//! Steps are basic blocks that were run, counted by what the compiler puts into each of them, and every sixteen bytes
-//! that a function of the C library or a compiled search goes over. Nothing here calls another function: that would be
-//! counted, too.
+//! Step definition: executed basic blocks, counted by compiler instrumentation, and every sixteen bytes processed by a
+//! C library function or a compiled search. Nothing here calls another function, which would be counted, too.
 
 use std::hint::black_box;
 

@@ -1,4 +1,4 @@
-//! Texts of any length that make a reader begin again: what is opened and never closed, what nearly fits, what grows.
+//! Worst texts of any length: unclosed openings, near matches, and growing forms.
 
 use self::Worst::{Nest, Repeat};
 
@@ -38,7 +38,7 @@ impl Worst {
 pub const LETTERS: Worst = Repeat("", "a@", "");
 /// Letters of several bytes.
 pub const ACCENTS: Worst = Repeat("", "é", "");
-/// What another case or form of writing makes longer.
+/// Text that case mapping or normalization makes longer.
 pub const GROWING: Worst = Repeat("", "İﬃ\u{212a}e\u{301}", "");
 /// Digits and points.
 pub const POINTS: Worst = Repeat("", "9.", "");

@@ -1,4 +1,4 @@
-//! Answers that do not come: of a server that hangs, on a way that loses them, and to a hook or a host that is killed.
+//! Lost answers: of a hanging server, on a lossy connection, and to a killed hook or host.
 
 use std::{fs, future::pending, time::Duration};
 
@@ -38,7 +38,7 @@ impl Desk {
         until("the call to be called off", async || !self.is_open(call_id).await).await;
     }
 
-    /// What the calls came to, in the order of their outcomes.
+    /// Outcomes of the calls, in order.
     async fn outcomes(&self) -> Vec<i16> {
         let sql = "select status from outcome order by seq";
         sqlx::query_scalar(sql).fetch_all(&mut self.home.connect().await).await.expect("outcomes")

@@ -1,4 +1,4 @@
-//! Questions to people: those that callgate asks, and those that the host's own prompt does.
+//! Approval requests, of callgate and of the host's own prompt.
 
 use serde_json::{Value, json};
 
@@ -74,7 +74,7 @@ async fn the_hosts_own_user_answers_where_the_policy_says_so() {
     agent.gave("t4", SIGN, other, "signed all the same").await;
     assert!(!desk.does("sessions show s1").await.contains("all the same"));
 
-    // What is not the host's to answer stays callgate's question, and so it is where a host has no prompt.
+    // Requests that the host may not answer stay callgate's, and likewise without a prompt.
     for (host, session, tool) in [("claude-code", "s2", "mcp__bank__pay"), ("codex", "s3", SIGN)] {
         let agent = Agent { args: vec!["--timeout", "8"], ..desk.agent(host, session) };
         let why = agent.asks("t1", tool, json!({"text": host})).await.expect("refused");

@@ -1,5 +1,4 @@
-//! Answers that do not come to the proxy, and proxies that are killed: no permit stays open, and what has run is never
-//! called off.
+//! Lost answers to the proxy, and killed proxies: no permit stays open, and executed calls are never cancelled.
 
 use callgate_proto::v1::{CallState, ResolveApprovalRequest, approval_service_client::ApprovalServiceClient};
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! Commands over what was recorded: a call explained, and policies tried on calls and proposed from them.
+//! Commands on recorded calls: explanations, policy trials, and suggestions.
 
 use callgate_core::{domain::tool::ToolSpec, policy, rules::RULES};
 use callgate_proto::v1::{self, Decision};

@@ -1,4 +1,4 @@
-//! Replicas that know nothing yet: how much they ask of the database, and what they tell when all come at once.
+//! Cold replicas: number of database reads, and responses to a thundering herd.
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,4 +1,4 @@
-//! A black hole between one replica and the database: nothing comes through, and no connection is seen to end.
+//! Network black hole between one replica and the database: packets vanish, and no connection closes.
 
 use std::{sync::Arc, time::Duration};
 

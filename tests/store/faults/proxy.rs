@@ -1,4 +1,4 @@
-//! A line between one replica and its PostgreSQL that goes wrong on command.
+//! Controllable proxy between one replica and its PostgreSQL with network faults.
 
 use std::{
     io,
@@ -35,7 +35,7 @@ pub(super) enum At {
     Reply,
 }
 
-/// What becomes of the line then.
+/// Fault of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Then {
     /// Both ends see it closed. Other lines are not touched.
@@ -144,7 +144,7 @@ async fn accept(listener: UnixListener, shared: Arc<Shared>) {
         let number = shared.accepted.fetch_add(1, Ordering::SeqCst);
         let shared = Arc::clone(&shared);
         lines.spawn(async move {
-            // Whatever went wrong with one end, the other sees it closed.
+            // A failure of one end closes the other.
             let line =
                 Line { shared, number, is_writer: false, statement: Mutex::default(), appends: AtomicBool::default() };
             let _ = line.run(client).await;
@@ -156,7 +156,7 @@ struct Line {
     shared: Arc<Shared>,
     number: usize,
     is_writer: bool,
-    /// What the append is called where it was prepared.
+    /// Name of the prepared append statement.
     statement: Mutex<Option<Vec<u8>>>,
     /// One is on its way.
     appends: AtomicBool,

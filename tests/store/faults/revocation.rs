@@ -1,5 +1,5 @@
-//! The database goes away while tokens are revoked: what was revoked stays so, on every replica, and what nobody can
-//! check is refused meanwhile.
+//! Revocation of tokens during a database outage: revoked tokens stay so on every replica, and unverifiable ones are
+//! rejected meanwhile.
 
 use std::{sync::Arc, time::Duration};
 
@@ -45,7 +45,7 @@ async fn a_replica_cut_off_from_the_database_lets_nobody_in_whom_another_has_rev
     one.revoke_token(DEFAULT_TENANT, &id, &Actor::from("root")).await.expect("revoked");
     let revoked = Instant::now();
     assert!(matches!(shown(one, &gone).await, Err(Refused::Unknown(_))), "here at once");
-    // What was read a moment ago may hold for two seconds. Then nobody can say, whoever it is.
+    // A recent result is valid for two seconds; then no token can be verified.
     let mut unchecked = false;
     while revoked.elapsed() < HOLDS_BY * 2 {
         let known = away.identity(Shown::Bearer(&gone), None);

@@ -1,4 +1,4 @@
-//! Trials become counts once each, whoever counts and whatever fails; and counting all anew comes to the same.
+//! Exactly-once counting of trials under any failure; a rebuild gives the same counts.
 
 use std::sync::{
     Arc,

@@ -1,4 +1,4 @@
-//! The facts of a follow-up, as they are stored with it and with what came of it.
+//! Features of a follow-up, as stored with it and with its outcome.
 
 use callgate_core::domain::{outcome::OutcomeStatus, tool::ToolSpec};
 

@@ -1,5 +1,5 @@
-//! What one replica sees of a tool, the others know within two seconds: a second until it tells, another until they
-//! look.
+//! Shared health of tools: one replica's observations reach the others within two seconds, one to publish and one to
+//! read.
 
 use std::sync::Arc;
 

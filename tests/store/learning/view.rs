@@ -74,7 +74,7 @@ async fn rows(postgres: &Postgres, sql: &str) -> Vec<PgRow> {
     sqlx::query(sql).fetch_all(&mut postgres.connect().await).await.expect("rows")
 }
 
-/// What the engine knows of one tenant.
+/// The engine's numbers for one tenant.
 struct Engine {
     estimate: Estimate,
     as_of: Timestamp,
