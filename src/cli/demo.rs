@@ -92,7 +92,7 @@ async fn on_own_server(args: &DemoArgs) -> anyhow::Result<()> {
     )
     .await?;
     let url = plane.addresses.first().map(Address::url).unwrap_or_default();
-    // Ctrl-C must not leave a server behind: the demo ends, and what it started is stopped.
+    // Ctrl-C ends the demo and its server.
     let played = tokio::select! {
         played = on_it(&url, args.pace_ms) => played,
         () = callgate_client::signal::stop() => Ok(()),
@@ -238,7 +238,7 @@ impl Stage {
             }
             let recorded = self.client.record(&call_id, broken()).await?;
             self.show.recorded(&recorded);
-            // One suppressed retry in twenty is made all the same, to learn.
+            // One suppressed retry in twenty is made for exploration.
             if recorded.advice.is_none_or(|advice| !advice.probe) {
                 break;
             }

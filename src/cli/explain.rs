@@ -93,7 +93,7 @@ async fn found(args: &ExplainArgs) -> anyhow::Result<ExportCallsResponse> {
     let session_id = args.session.clone().unwrap_or_default();
     let wanted = ExportCallsRequest { session_id, call_id: args.call_id.clone(), start_time: None };
     let mut found = stored(&args.remote, wanted).await?;
-    // A session is looked for with its whole call tree.
+    // The search by session returns its whole call tree.
     found.retain(|call| args.session.as_ref().is_none_or(|session| call.session_id == *session));
     match found.len() {
         0 => {

@@ -35,7 +35,7 @@ pub(super) async fn run(args: &PsqlArgs) -> anyhow::Result<()> {
         }
         Err(error) => return Err(error.into()),
     };
-    // psql of the server's own version, where it is; some systems package it apart.
+    // psql of the server's own version, if present; some systems package it separately.
     let beside = running.bin_dir.join("psql");
     let program = if beside.is_file() { beside.as_path() } else { Path::new("psql") };
     // By the environment: a command line is seen by every user of the machine.

@@ -244,7 +244,7 @@ pub(super) async fn run(args: SessionsArgs) -> anyhow::Result<()> {
             form.each(&halts, |halt| outln!("{}", of_halt(halt)))
         }
         Action::Show { session, form, remote } => {
-            // The first message of a watch: a state alone does not tell of a halt.
+            // The first message of a watch, because a state alone does not include halts.
             let request = WatchSessionRequest { session_id: session };
             let mut states = asked(client(&remote).await?.watch_session(request).await)?;
             let now = asked(states.message().await.map(Response::new))?.unwrap_or_default();
@@ -373,7 +373,7 @@ async fn halt(request: HaltRequest, form: Form, by: &By, remote: &Remote) -> any
         let what = if is_earlier { "halted before" } else { "halted" };
         form.tell(&halt, |halt| outln!("{what}: {}", of_halt(halt)))?;
     }
-    // A name that is misspelt stops nothing, and whoever pulls the switch should know.
+    // A halt of a misspelled name has no effect, which the operator should know.
     if scope == HaltScope::Session {
         let request = GetSessionStateRequest { session_id: name.clone(), last_calls: 1, summary_tokens: 0 };
         let known = GateServiceClient::new(remote.connect().await?).get_session_state(request).await;

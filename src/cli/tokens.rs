@@ -152,7 +152,7 @@ where
             let roles = role.filter_map(|name| v1::Role::from_str_name(&name)).map(i32::from).collect();
             let ttl = term.ttl();
             let request = CreateTokenRequest { name, roles, groups: group, agent_pattern: agents, any_session, ttl };
-            // Before the token is made: nobody would ever see it if it could not be written.
+            // Opened first: a token that cannot be written would be lost.
             let file = file.map(|path| Ok::<_, anyhow::Error>((create(&path)?, path))).transpose()?;
             let made = match asked(client.create_token(by.signed(request)?).await) {
                 Ok(made) => made,

@@ -219,7 +219,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
-    /// A directory whose `postgres` says to be of that version.
+    /// A directory with a fake `postgres` of that version.
     fn pretend(parent: &Path, name: &str, version: &str) -> PathBuf {
         let dir = parent.join(name);
         fs::create_dir(&dir).unwrap();

@@ -26,7 +26,7 @@ use crate::{
     server::{Home, Server, program},
 };
 
-/// Requests that each of the streams keeps in flight, whatever is answered: far more than are judged in time.
+/// Requests in flight per stream: far more than are judged in time.
 const IN_FLIGHT: u64 = 1_024;
 const STREAMS: u64 = 4;
 const FLOOD: Duration = Duration::from_secs(4);
@@ -39,7 +39,7 @@ fn ask(n: u64) -> v1::TaggedRequest {
     v1::TaggedRequest { tag: n, request: Some(Asked::Evaluate(request)), ..Default::default() }
 }
 
-/// Asks again for each answer, until it is over. Gives the calls that were judged, and how many were turned away.
+/// Keeps the requests in flight until `over`. Returns the judged calls, and the number of shed ones.
 async fn flood(mut client: Client, first: u64, over: &AtomicBool) -> (BTreeSet<String>, usize) {
     let (to, frames) = mpsc::channel(64);
     let mut from = in_time("a stream", client.connect(ReceiverStream::new(frames))).await.expect("one").into_inner();

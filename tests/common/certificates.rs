@@ -89,7 +89,7 @@ impl Authority {
         self.signed(subject, Vec::new(), CLIENT, FOREVER)
     }
 
-    /// The list of what it has revoked, which ends in that year.
+    /// The revocation list with these certificates, which expires in that year.
     pub(crate) fn revoked(&self, revoked: &[&Pair], ends: i32) -> String {
         let begins = time("20240101000000Z");
         let revoked: Vec<u8> = revoked
@@ -154,7 +154,7 @@ pub(crate) fn client_config(authority: &Authority, shown: Option<&Pair>) -> Arc<
     })
 }
 
-/// TLS with a server of this machine, by what the client has, which it may have used before.
+/// TLS handshake with a local server by a client configuration, possibly resumed.
 pub(crate) async fn handshake_by(address: SocketAddr, config: Arc<ClientConfig>) -> io::Result<TlsStream<TcpStream>> {
     let stream = TcpStream::connect(address).await?;
     TlsConnector::from(config).connect(ServerName::try_from("localhost").expect("a name"), stream).await

@@ -14,9 +14,9 @@ pub(crate) mod wire;
 
 use std::{future::Future, time::Duration};
 
-/// How long anything may take before a test gives up on it. Generous: a busy machine is no failure.
+/// Timeout of any step of a test, generous because a busy machine is no failure.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-/// How often a condition is looked at.
+/// Poll interval of conditions.
 pub(crate) const STEP: Duration = Duration::from_millis(10);
 
 /// Waits until `holds`, looking again and again.

@@ -26,7 +26,7 @@ pub(crate) async fn approved(plane: &Plane, session: &str, call_id: &str) -> (St
     (by, call.approved, tier.silence)
 }
 
-/// Nobody did, in all of them.
+/// Without an approver, in all of them.
 async fn by_nobody(plane: &Plane, call_id: &str) {
     let (by, is_approved, _) = approved(plane, "s", call_id).await;
     assert_eq!(
@@ -56,7 +56,7 @@ async fn a_yes_to_other_arguments_counts_in_its_time_under_its_policy_and_once()
         tamper("jsonb_set(detail, '{edit}', detail -> 'kept')").await;
         assert_eq!(approved(&plane, "s", "c2").await, by_eve());
     }
-    // It was used up: the same call again runs by a question of its own, or by nobody's yes.
+    // It was used up: the same call needs a request of its own, or runs without approval.
     let error = v1::ToolError { http_status: Some(429), message: "too many".into(), ..Default::default() };
     let report = v1::RecordRequest { caller: pay("s", "c2", "").caller, error: Some(error), ..failed("s", "c2") };
     record(&mut client, report).await;

@@ -92,7 +92,7 @@ async fn a_certificate_without_a_name_is_nobodys_and_its_subject_is_no_name() {
         let channel = scene.connect(&scene.fleet.client_called(subject)).await;
         assert_eq!(caller(&channel, None).await, refused(), "{subject:?}");
     }
-    // The names are looked at one by one, each of its kind.
+    // Names are checked one by one, by kind.
     for (dns, uri) in [("x", "http://fleet.example/desk"), ("spiffe.fleet.example", "dns:desk.fleet")] {
         let channel = scene.connect(&scene.fleet.client(&[], &[uri])).await;
         assert_eq!(caller(&channel, None).await, refused(), "{uri}");

@@ -21,7 +21,7 @@ use crate::{
     people::{answer, held, resolve},
 };
 
-/// Five calls a tree; looks, a write that is refused, and one that a person is asked about.
+/// Five calls per tree; reads, a refused write, and one that needs approval.
 pub(crate) const POLICY: &str = "policy_engine:
   budgets: {call_tree: {max_tool_calls: 5}}
   authorization:
@@ -41,15 +41,15 @@ async fn now(fleets: &mut Fleets) -> v1::Fleet {
     fleets.get_fleet(v1::GetFleetRequest {}).await.expect("an answer").into_inner().fleet.expect("a fleet")
 }
 
-/// One of this fleet's calls, and what the plane said.
+/// One call of this fleet, with its verdict.
 async fn asked(client: &mut Client, session: &str, call_id: &str, tool: &str, n: u32) -> Decision {
     let call = call(call_id, tool, &format!(r#"{{"id":{n}}}"#));
     let caller = v1::Caller { agent_id: "robot".into(), ..caller(session) };
     evaluate(client, v1::EvaluateRequest { caller: Some(caller), ..question(session, call) }).await.decision()
 }
 
-/// Two looks, of which one told its cost, each asked for again; a denial, twice; a question; a call that runs; a
-/// session whose budget is used up, and one whose budget nearly is; a tool that fails. Gives the question.
+/// Two reads, one with a reported cost, each repeated; a denial, twice; an approval request; a running call; a session
+/// with an exhausted budget, and one near its limit; a failing tool. Returns the approval request.
 pub(crate) async fn story(client: &mut Client) -> String {
     assert_eq!(asked(client, "one", "c1", "get_order", 1).await, Decision::Allow);
     let usage = v1::Usage { input_tokens: 900, output_tokens: 100, cost_micros: 20_000, ..Default::default() };
@@ -143,7 +143,7 @@ async fn a_tool_that_fails_for_all_is_told_of_until_it_works() {
     let plane = Plane::start(&policy::compile(POLICY).expect("a good policy")).await;
     let mut client = plane.client().await;
     let error = |_| v1::ToolError { message: "503".into(), http_status: Some(503), ..Default::default() };
-    // Another one would be told to wait.
+    // A further one would be told to wait.
     for n in 0..3 {
         let session = format!("s{n}");
         assert_eq!(asked(&mut client, &session, "c1", "get_order", n).await, Decision::Allow);
@@ -212,8 +212,8 @@ async fn the_hour_is_told_from_what_is_stored() {
     }
     let lift = v1::ResumeRequest { scope: HaltScope::Tool.into(), name: "pay".into(), reason: "over".into() };
     sessions.resume(from("eve", lift)).await.expect("lifted");
-    // All of it ten minutes ago: the halts a minute after the calls, one of them lifted two minutes later, when the
-    // session that was stopped was let through again.
+    // All of it ten minutes ago: the halts a minute after the calls, one lifted two minutes later, when the stopped
+    // session was permitted again.
     let base = plane.postgres.number("select extract(epoch from date_trunc('minute', now()))::bigint - 600").await;
     let at = |second: i64| format!("to_timestamp({})", base + second);
     plane.postgres.tamper(&format!("update call set at = {}", at(10))).await;

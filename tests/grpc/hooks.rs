@@ -59,7 +59,7 @@ async fn a_mail_is_sent_once_and_the_summary_comes_with_the_next_call() {
     let why = denied(&heard).expect("refused");
     assert!(why.contains("previous_result:\nsent as 7"), "{why}");
 
-    // No SessionStart comes here, so the next call carries what a compaction took.
+    // There is no SessionStart, so the next call carries the summary.
     assert_eq!(tell(event("PreCompact", json!({"trigger": "auto"}))).await, json!({}));
     let read = json!({"tool_name": "Read", "tool_use_id": "t3", "tool_input": {"file_path": "/w/a"}});
     let heard = tell(event("PreToolUse", read.clone())).await;

@@ -109,7 +109,7 @@ fn by_secret(secret: &[u8], kid: &str, claims: &Value) -> String {
 
 const NOW_S: i64 = 1_800_000_000;
 
-/// Does a server that knows these keys let somebody in with it?
+/// True if a server with these keys accepts the token.
 fn opens(keys: &Keys, token: &str) -> bool {
     let issuers = file::read(AUTH).expect("a mapping").issuers;
     let now = Timestamp::from_millis(NOW_S * 1_000);

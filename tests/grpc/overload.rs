@@ -23,7 +23,7 @@ use crate::{
 
 const SESSIONS: u64 = 16;
 
-/// A plane whose sessions are all in memory.
+/// A server with all sessions in memory.
 async fn warm() -> Plane {
     let plane = Plane::start(&policy(&["same_call"])).await;
     let mut client = plane.client().await;
@@ -56,7 +56,7 @@ async fn who_cannot_be_answered_in_time_is_told_at_once_and_reports_go_first() {
     for (line, half) in lines.iter().zip([0..ASKED / 2, ASKED / 2..ASKED]) {
         line.send(half.map(|n| asked(n, ask(n)))).await;
     }
-    // Nothing is written, and so no more is judged than one batch takes: all others are told, long before it goes on.
+    // Nothing is written, so at most one batch is judged: all others are shed, long before it continues.
     let mut told = Vec::new();
     let mut answers = std::collections::BTreeMap::new();
     let turned_away = async {
@@ -108,7 +108,7 @@ async fn a_call_whose_caller_went_away_before_it_was_judged_is_not_judged() {
     let mut line = Line::open(plane.client().await).await;
     let mut locked = stop_writing(&plane).await;
     line.send((0..1_024).map(|n| asked(n, ask(n)))).await;
-    // Once one of them is turned away there is no place until something is written.
+    // After the first shed request there is no slot until a write.
     let turned_away = in_time("one to be turned away", line.frame()).await.expect("answers").expect("open");
     assert!(turned_away.iter().all(|one| !matches!(one.answer, Some(Answer::Evaluate(_)))), "nothing is written");
     let channel = plane.channel().await;

@@ -122,7 +122,7 @@ async fn what_cannot_be_raised_is_said_and_nothing_is_stored() {
     assert_eq!(plane.postgres.number("select count(*) from session_event").await, 0);
 }
 
-/// A tree whose budget was raised is not near the end of the policy's.
+/// A tree with a raised budget is not near its limit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_fleets_figures_know_what_was_given() {
     let plane = plane().await;

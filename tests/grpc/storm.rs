@@ -25,7 +25,7 @@ use crate::{
 
 const CALLS: usize = 200;
 const SESSIONS: usize = 10;
-/// Longest time for a call that nobody gives up: a server that waits for something that will not come takes longer.
+/// Maximum duration of an uncancelled call; a server that waits in vain takes longer.
 const SOON: Duration = Duration::from_secs(5);
 
 /// A caller: local, or with a token.

@@ -28,7 +28,7 @@ const ROUNDS: usize = 240;
 const AT_ONCE: usize = 16;
 const LOOKS: usize = 200_000;
 
-/// The bytes that a token's part stands for: a number in 62 digits.
+/// The bytes encoded by a token's part: a number in 62 digits.
 fn bytes_of(digits: &str, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     for digit in digits.bytes() {

@@ -57,7 +57,7 @@ impl Agent {
         json!({"call": tool, "with": {field: line}})
     }
 
-    /// Writes what the program is to know of the tool server, and of the model where no variable says it.
+    /// Writes the program's settings for the tool server, and for the model where no variable sets it.
     pub(crate) fn settle(self, home: &Path, server: &[&str]) {
         let (command, arguments) = (server[0], &server[1..]);
         let servers = json!({"mcpServers": {"desk": {"command": command, "args": arguments}}});

@@ -29,7 +29,7 @@ pub(crate) enum Class {
     Refused,
     /// Answered from memory; the answer is another now.
     Stale,
-    /// Answered from memory with what is still true.
+    /// Answered with a previous, still valid result.
     Answered,
     Delayed,
 }
@@ -57,7 +57,7 @@ pub(crate) struct Played {
 /// A server with its hooks installed.
 #[derive(Clone)]
 pub(crate) struct Desk {
-    /// The hook's command, as it stands in the host's settings.
+    /// The hook's command from the host's settings.
     hook: Vec<String>,
     server: Arc<(Server, Home)>,
     sessions: Arc<AtomicUsize>,
@@ -177,7 +177,7 @@ impl Agent<'_> {
         let heard = self.event("PreToolUse", sub, call.clone()).await;
         let is_denied = heard["hookSpecificOutput"]["permissionDecision"] == "deny";
         if is_refused && !is_denied {
-            // Claude Code shows its own prompt, and says nothing when its user refuses there.
+            // Claude Code shows its own prompt, and reports nothing when its user refuses there.
             self.event("PermissionRequest", sub, json!({"tool_name": tool, "tool_input": input})).await;
             return (Class::Ran, String::new());
         }

@@ -41,7 +41,7 @@ fn counter(world: &World, asked: &Asked, of_agent: bool, dimension: Dimension) -
     world.counters.get(&key).copied().unwrap_or(0)
 }
 
-/// Right after a call was let through: everything reserved and booked fits.
+/// Right after a permit: all reservations and bookings fit.
 fn check_limits(world: &World, asked: &Asked) -> Result<(), TestCaseError> {
     if asked.verdict.decision != Decision::Allow || asked.verdict.replayed || !asked.stored {
         return Ok(());
@@ -125,7 +125,7 @@ fn check_all(policy: Policy, history: &[Step], counters_lag: bool) -> Result<(),
     Ok(())
 }
 
-/// A question, and the report that was to follow it at once.
+/// A request, and its immediate report.
 fn apart(step: &Step) -> (Step, Option<Step>) {
     let Step::Ask(ask) = step else {
         return (step.clone(), None);

@@ -15,7 +15,7 @@ use proptest::test_runner::{Config, RngSeed};
 /// The seed of a usual run.
 const SEED: u64 = 2_026;
 
-/// So many cases, unless the environment asks for another number. Nothing is written next to the sources.
+/// Number of cases, unless the environment sets another. Nothing is written next to the sources.
 fn cases(usual: u32) -> Config {
     let asked = std::env::var_os("PROPTEST_CASES").is_some();
     let config =

@@ -52,11 +52,11 @@ pub(crate) struct World {
     pub(crate) ledger: BTreeMap<LedgerKey, LedgerRow>,
     /// The counters as the store has them, and as the engine last saw them.
     pub(crate) counters: BTreeMap<CounterKey, u64>,
-    /// How tools fare, by what was reported.
+    /// Health of tools, by the reports.
     tools: BTreeMap<ToolName, Health>,
     halts: Vec<Halt>,
     pub(crate) seen_counters: BTreeMap<CounterKey, u64>,
-    /// Does the engine see the counters only when somebody looks?
+    /// True if the engine sees the counters only after a read.
     pub(crate) counters_lag: bool,
     pub(crate) now: Timestamp,
     runs: [u32; SESSIONS.len()],
@@ -64,7 +64,7 @@ pub(crate) struct World {
     turn: usize,
     asked: Vec<(usize, Proposal)>,
     permitted: Vec<(usize, CallId)>,
-    /// The last batch: whose tree, when, and its first call's place.
+    /// The last batch: session, time, and its first call's `seq`.
     batch: Option<(SessionId, Timestamp, u64)>,
     fresh: u64,
 }
@@ -246,7 +246,7 @@ impl World {
         self.permitted.push((who, call_id));
     }
 
-    /// The question with all that the policy knows of it, and whose it is.
+    /// The proposal by the policy, and the index of its session.
     pub(crate) fn propose(&mut self, ask: &Ask) -> (usize, Proposal) {
         if let (Some(back), Some(newest)) = (ask.again, self.asked.len().checked_sub(1)) {
             let (who, before) = self.asked[newest - back % (newest + 1)].clone();

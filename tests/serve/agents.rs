@@ -13,7 +13,7 @@ use crate::{
     server::{Home, Server, program},
 };
 
-/// A home folder with a hook that does what a test wants.
+/// A home folder with a scripted hook.
 struct Person {
     home: TempDir,
 }
@@ -94,7 +94,7 @@ fn a_file_comes_back_to_the_byte_with_its_link_and_its_permissions() {
     let text = "{\"model\": \"opus\",   \"hooks\": {\"Stop\": []}}";
     let real = person.write("dotfiles/claude.json", text);
     fs::set_permissions(&real, fs::Permissions::from_mode(0o640)).expect("its owner");
-    // An administrator who installs for somebody else; nobody else may give a file away.
+    // An administrator installs for another user; only root may change a file's owner.
     let owner =
         [4711, fs::metadata(&real).expect("a file").uid()].into_iter().find(|id| chown(&real, Some(*id), None).is_ok());
     fs::create_dir(person.path(".claude")).expect("a folder");

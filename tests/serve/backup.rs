@@ -70,7 +70,7 @@ async fn what_was_backed_up_while_it_was_served_is_known_where_it_is_restored() 
     let (code, _, error) = restored(&data_dir).await;
     assert!(code == Some(1) && error.contains("holds something already"), "{error}");
 
-    // Killed in the middle, it has made nothing that anybody would take for a database.
+    // Killed in the middle, it left nothing that looks like a database.
     let staging = home.folder().join("new.restoring");
     let mut killed = program();
     killed.args(restore(&new)).stdout(Stdio::null()).stderr(Stdio::null());

@@ -65,7 +65,7 @@ async fn a_context_is_a_server_with_its_credential() {
     assert!(listed.contains(&format!("* here    {url}  (the token of a file)")), "{listed}");
     assert!(shown.contains("\"token\":\"TEXT\"") && !shown.contains(token.trim()), "{shown}");
 
-    // Others than the owner may neither read a token nor say where it goes.
+    // Others than the owner may neither read a token nor change its target.
     fs::set_permissions(&config, fs::Permissions::from_mode(0o644)).expect("ours");
     refused(with(&config, &[], "tokens list").await, &format!("others may read it: chmod 600 {}", path(&config)));
     closed(&config);

@@ -44,7 +44,7 @@ use crate::{
 /// Credential of a pod for the key endpoint.
 const OF_THE_POD: &str = "the-token-of-the-pod";
 
-/// The address of an issuer's keys: what it serves may change, and it may be away.
+/// Endpoint of an issuer's keys, which may change or be unavailable.
 struct KeysAt {
     address: SocketAddr,
     serves: Arc<Mutex<Option<String>>>,
@@ -222,7 +222,7 @@ async fn a_pods_token_is_known_by_keys_at_an_address_that_change_and_may_be_away
     assert_eq!(told(ask(&channel, Some(&before), "x").await), refused(), "its key is none of the issuer's any more");
     ask_on(&mut lasting, "c5").await;
 
-    // Nobody answers at the address: what was read holds, and nothing else is believed.
+    // The endpoint is unavailable: known keys stay valid, and no others are.
     keys.leave();
     let mut tries = 0;
     while !served.log().contains("its keys cannot be read, and the last hold") {

@@ -14,7 +14,7 @@ use crate::{
     server::{Home, Server, path, ran, refused},
 };
 
-/// Three keys, and how each might be told by mistake.
+/// Three keys, and forms in which each might leak.
 const OLD: &str = "1f2e1f2e1f2e1f2e1f2e1f2e1f2e1f2e1f2e1f2e1f2e1f2e1f2e1f2e1f2e1f2e";
 const NEW: &str = "7c5d7c5d7c5d7c5d7c5d7c5d7c5d7c5d7c5d7c5d7c5d7c5d7c5d7c5d7c5d7c5d";
 const MARK: &str = "3b9a3b9a3b9a3b9a3b9a3b9a3b9a3b9a3b9a3b9a3b9a3b9a3b9a3b9a3b9a3b9a";
@@ -106,7 +106,7 @@ async fn a_key_is_rotated_sealed_over_and_taken_away_while_nothing_tells_it() {
     record(&mut agent, success("s", "a", "redstart")).await;
     assert_eq!(typed(&server, "list").await, "old: 2 rows; seals\n");
 
-    // A file that cannot be used any more changes nothing, and is told once.
+    // A file that becomes unusable changes nothing, and is logged once.
     fs::write(&file, "tenants: {default: {}}").expect("written");
     let troubled = "the keys of tenants cannot be read, and the last ones hold";
     until("the word", async || fs::read_to_string(&log).expect("a log").contains(troubled)).await;
@@ -121,7 +121,7 @@ async fn a_key_is_rotated_sealed_over_and_taken_away_while_nothing_tells_it() {
     says_no_key(&server.greeting);
     server.kill();
 
-    // The old one is not needed; without the new one nothing of the tree is told.
+    // The old key is not needed; without the new one nothing of the tree is readable.
     keys(&home, &[new]);
     let server = Server::logging(&args, &log);
     assert_eq!(told(&server, "s", "c").await, Ok(v1::Decision::Allow));

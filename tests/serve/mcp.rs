@@ -127,7 +127,7 @@ impl Client {
         fs::read(&self.kept).expect("a file")
     }
 
-    /// Closes its side; gives the exit code and what was said on standard error.
+    /// Closes its side; returns the exit code and standard error.
     async fn leaves(mut self) -> (Option<i32>, String) {
         drop(self.input.take());
         let mut said = String::new();

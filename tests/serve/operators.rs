@@ -50,7 +50,7 @@ impl Desk {
         Self { agent: server.client().await, url: format!("http://{}", server.address), server, home }
     }
 
-    /// Types a command; gives its exit code and all that it says.
+    /// Runs a command; returns its exit code and output.
     async fn types(&self, line: &str) -> (Option<i32>, String) {
         self.types_words(&line.split(' ').collect::<Vec<_>>()).await
     }
@@ -60,7 +60,7 @@ impl Desk {
         (code, format!("{said}{error}"))
     }
 
-    /// Types what should work; gives what it says.
+    /// Runs a command that should succeed; returns its output.
     #[track_caller]
     fn does(&self, line: &str) -> impl Future<Output = String> {
         let caller = std::panic::Location::caller();
@@ -71,13 +71,13 @@ impl Desk {
         }
     }
 
-    /// An agent asks for a call, and says why.
+    /// An agent requests a call, with a justification.
     async fn asks(&mut self, session: &str, call_id: &str, tool: &str, arguments: &str) -> v1::Verdict {
         let call = v1::ToolCall { justification: "the user said so".into(), ..call(call_id, tool, arguments) };
         evaluate(&mut self.agent, question(session, call)).await
     }
 
-    /// A call that is let through and succeeds.
+    /// A permitted, successful call.
     async fn calls(&mut self, session: &str, call_id: &str, tool: &str, arguments: &str, result: &str) {
         let verdict = self.asks(session, call_id, tool, arguments).await;
         assert_eq!(verdict.decision(), Decision::Allow, "{verdict:?}");

@@ -51,7 +51,7 @@ impl Relay {
     }
 }
 
-/// Passes on what comes, unless that is lost. A connection that has lost something ends once nothing is lost any more.
+/// Forwards data, unless dropped. A connection that has dropped some ends once dropping ends.
 async fn pass(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin, loses: &AtomicU8, what: Loses) {
     let (mut part, mut has_lost) = ([0; 4_096], false);
     while let Ok(read @ 1..) = from.read(&mut part).await {

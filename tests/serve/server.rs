@@ -55,7 +55,7 @@ const SETTINGS: &[&str] = &[
     "RUST_LOG",
 ];
 
-/// A data directory. Dropped, it waits for whatever server still runs on it, so that nothing stays behind.
+/// A data directory. Dropped, it waits for any server that still runs on it.
 pub(crate) struct Home(TempDir);
 
 impl Home {
@@ -87,7 +87,7 @@ impl Home {
         path
     }
 
-    /// The database's process, while its pid file is there.
+    /// Pid of the database, while its pid file exists.
     pub(crate) fn postmaster(&self) -> Option<u32> {
         let text = fs::read_to_string(self.data_dir().join("pg/postmaster.pid")).ok()?;
         text.lines().next()?.parse().ok()
@@ -121,7 +121,7 @@ pub(crate) fn program() -> Command {
     for name in SETTINGS {
         command.env_remove(name);
     }
-    // Nobody's own file of contexts says where commands go.
+    // No user's contexts file selects the server.
     command.env("XDG_CONFIG_HOME", "/nonexistent").stdin(Stdio::null());
     command
 }
@@ -165,7 +165,7 @@ pub(crate) async fn refused(args: &[&str]) -> (Option<i32>, String) {
     (code, error)
 }
 
-/// The process, its address, and what it said while it started.
+/// The process, its address, and its start output.
 pub(crate) struct Server {
     child: Child,
     stdout: Option<BufReader<ChildStdout>>,
@@ -184,12 +184,12 @@ impl Server {
         Self::spawn(args, Stdio::inherit())
     }
 
-    /// One whose log goes to a file.
+    /// A server that logs to a file.
     pub(crate) fn logging(args: &[&str], log: &Path) -> Self {
         Self::spawn(args, fs::File::create(log).expect("writable").into())
     }
 
-    /// One whose log goes to this end of a pipe.
+    /// A server that logs to this end of a pipe.
     pub(crate) fn piped(args: &[&str], log: std::io::PipeWriter) -> Self {
         Self::spawn(args, log.into())
     }
@@ -201,7 +201,7 @@ impl Server {
         let (said, greeting) = mpsc::channel();
         std::thread::spawn(move || {
             let mut lines = String::new();
-            // The last line of the greeting says how to stop.
+            // The last line of the greeting explains how to stop.
             while !lines.contains("stop ") && stdout.read_line(&mut lines).is_ok_and(|bytes| bytes > 0) {}
             let _ = said.send((lines, stdout));
         });
@@ -223,7 +223,7 @@ impl Server {
         GateServiceClient::new(self.channel().await)
     }
 
-    /// Waits for the process to end by itself; gives what it said since the greeting, too.
+    /// Waits for the process to end by itself; returns its output since the greeting, too.
     pub(crate) async fn ended(mut self, limit: Duration) -> (ExitStatus, String) {
         let mut status = None;
         let exit = until("the end", async || {

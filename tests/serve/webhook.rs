@@ -29,7 +29,7 @@ const POLICY: &str = "policy_engine:
   tool_schemas: {refund_order: {effect: write, once: true}, get_order: {effect: read}}
 ";
 
-/// Somebody's address, with what came there.
+/// A receiver, with its received requests.
 struct Receiver {
     url: String,
     told: Mutex<mpsc::UnboundedReceiver<Request>>,
@@ -37,7 +37,7 @@ struct Receiver {
     answers: Arc<Semaphore>,
     /// The next answers; 204 after them.
     statuses: Arc<Mutex<Vec<u16>>>,
-    /// Where it leads those whom it redirects.
+    /// Target of its redirects.
     leads_to: Arc<Mutex<String>>,
 }
 
@@ -66,7 +66,7 @@ impl Request {
         }
     }
 
-    /// Signed as Standard Webhooks has it, by who knows the secret.
+    /// True if signed by Standard Webhooks with the secret.
     fn is_signed(&self) -> bool {
         self.is_signed_at(&self.headers["webhook-timestamp"])
     }

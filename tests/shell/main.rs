@@ -17,7 +17,7 @@ mod traced;
 
 use draw::Draw;
 
-/// Lines that are run in one shell before the folder is looked at.
+/// Lines per shell between two checks of the folder.
 const AT_ONCE: usize = 200;
 
 /// Contents of a folder, without the index that `git status` refreshes.
@@ -45,7 +45,7 @@ fn in_folder(folder: &Path, program: &str, arguments: &[&str]) -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-/// Files with names and contents that do harm where somebody takes them for flags or scripts.
+/// Files whose names and contents do harm if mistaken for flags or scripts.
 fn fill(folder: &Path) {
     fs::create_dir_all(folder.join("d")).expect("a folder");
     let files = [
@@ -75,7 +75,7 @@ fn restore(clean: &Path, folder: &Path) {
     assert!(in_folder(clean, "cp", &["-a", from, to]), "a copy");
 }
 
-/// Runs each line in a shell of its own, for two seconds at most, with nothing to read and nobody who hears.
+/// Runs each line in a shell of its own, for two seconds at most, without input or output.
 fn run(folder: &Path, lines: &[String]) {
     let mut shell = Command::new("bash");
     shell.current_dir(folder).env("v", "-o new").env("w", "-delete").env("HOME", "/nonexistent");

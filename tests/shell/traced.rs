@@ -26,13 +26,13 @@ const HELPERS: &[(&str, &[&str])] = &[
     ("fgrep", &["grep"]),
     ("which", &["which.debianutils", "dash", "sh"]),
 ];
-/// Programs that this test starts itself, and those that a part of a line stands for in `such`.
+/// Programs started by this test, and those that line parts in `such` stand for.
 const OWN: &[&str] = &["bash", "sh", "timeout", "cat", "ls", "grep", "wc"];
 /// Where a program of the machine's asks who a user is.
 const NAME_SERVICES: &[&str] = &["nscd/socket", "/run/systemd/userdb", "/run/dbus"];
 /// Files that may be opened for writing: nothing is kept. `git` refreshes its index, which is no change for others.
 const KEEPS_NOTHING: &[&str] = &["/dev/null", "/dev/tty", ".git/index.lock"];
-/// The programs of the system, and none of an installer of versions that stands in front of them.
+/// The system's programs, without version managers' shims in front.
 const PATH: &str = "/usr/bin:/bin";
 const OPENS: &[&str] = &["open", "openat", "openat2", "creat"];
 const CHANGES: &[&str] = &[
@@ -139,7 +139,7 @@ fn has_namespaces() -> bool {
     status.is_ok_and(|status| status.success())
 }
 
-/// A line of the log: the process, the call and what it came to.
+/// A line of the log: the process, the call and its result.
 fn is_violation(line: &str, runs: &BTreeSet<&str>) -> bool {
     let Some((call, arguments)) = line.split_once('(') else { return false };
     let call = call.rsplit(' ').next().unwrap_or_default();
@@ -167,8 +167,8 @@ fn is_run(name: &str, runs: &BTreeSet<&str>) -> bool {
     runs.contains(name) || runs.contains(begin)
 }
 
-/// A folder to trace lines in; none where they cannot be traced. The gate's machine has what it takes; elsewhere the
-/// test says what is missing.
+/// A folder for tracing; none where tracing is unavailable. CI's machine supports it; elsewhere the test prints what is
+/// missing.
 #[expect(clippy::print_stderr, reason = "a test says that it is skipped")]
 fn traceable() -> Option<(TempDir, PathBuf)> {
     let can = Command::new("strace").args(["-o", "/dev/null", "true"]).stderr(Stdio::null()).status();

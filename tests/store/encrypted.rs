@@ -33,7 +33,7 @@ struct Encrypted {
 }
 
 impl Encrypted {
-    /// One whose certificate is for the name `localhost` alone.
+    /// A server with a certificate for the name `localhost` alone.
     async fn start(authority: &Authority) -> Self {
         let folder = folder();
         let data_dir = folder.path().join("data");

@@ -32,7 +32,7 @@ fn leased(lease_ms: u64) -> Policy {
     policy
 }
 
-/// Settles what ran out; gives how many.
+/// Settles expired leases; returns their number.
 async fn sweep(gate: &Arc<Gate>) -> usize {
     Box::pin(gate.expire_leases(gate.now())).await.expect("readable")
 }
@@ -227,7 +227,7 @@ async fn replicas_that_sweep_at_once_settle_each_call_once() {
     until("all to be settled", async || {
         let (by_third, by_other) = tokio::join!(sweep(&third), sweep(&other));
         settled += by_third + by_other;
-        // A busy machine puts off what it has taken on.
+        // A busy machine postpones its claimed trees.
         postgres.tamper("update call_tree set due = now() where due is not null").await == 0
     })
     .await;
@@ -364,7 +364,7 @@ async fn a_look_reads_what_is_due_and_nothing_else() {
     .await;
     let (entries, rows) = (read(by_index).await, read(by_table).await);
     assert_eq!(sweep(&sweeping).await as i64, DUE);
-    // A session tells its counts when it has been idle.
+    // An idle session publishes its statistics.
     until("the counts", async || read(by_index).await > entries).await;
     let (entries, rows) = (read(by_index).await - entries, read(by_table).await - rows);
     assert!((DUE..=3 * DUE).contains(&entries), "{entries} entries");
@@ -390,7 +390,7 @@ async fn a_tree_that_cannot_be_read_keeps_no_other_from_being_settled() {
     })
     .await;
     assert_eq!(postgres.rows("select session_id, status from outcome order by 1").await, ["(a,4)", "(c,4)"]);
-    // It is looked for again, by whoever comes then.
+    // It is claimed again by the next sweep.
     assert_eq!(postgres.tamper("update call set decision = 0 where session_id = 'broken'").await, 1);
     postgres.tamper("update call_tree set due = now() - interval '1 s' where root_id = 'broken'").await;
     assert_eq!(sweep(&cold).await, 1);

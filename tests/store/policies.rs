@@ -29,7 +29,7 @@ async fn apply_as(gate: &Gate, text: &str, author: &Author<'_>) -> Applied {
     Box::pin(gate.apply_policy(DEFAULT_TENANT, text, author, Apply::Activate)).await.expect("the database answers")
 }
 
-/// Applies it whatever is active; gives its revision's number.
+/// Applies it unconditionally; returns its revision.
 async fn apply(gate: &Gate, text: &str) -> u64 {
     match apply_as(gate, text, &anybody()).await {
         Applied::Stored { hash, revision: Some(revision), .. } if hash == policy::hash(text) => revision.number,

@@ -89,7 +89,7 @@ async fn bad_session(gate: &Gate, name: &str) {
     evaluate(gate, ask(name, "u1", "lookk", "{}")).await;
 }
 
-/// Stores all calls once more, so many hours earlier, as those of other sessions.
+/// Copies all calls to earlier hours, under other sessions.
 async fn earlier(postgres: &Postgres, hours: u32) {
     for table in ["call", "outcome"] {
         let shifted = format!(

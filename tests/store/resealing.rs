@@ -87,7 +87,7 @@ async fn what_an_older_key_has_sealed_needs_it_no_more() {
     assert_eq!(told(&first).await, before);
     assert!(is_whole(&first).await);
 
-    // The old key is gone, and nobody misses it.
+    // The old key is removed without effect.
     let last = gate(&postgres, &rules()).await;
     seal(&last, NEW).await;
     assert_eq!(told(&last).await, before);
@@ -97,7 +97,7 @@ async fn what_an_older_key_has_sealed_needs_it_no_more() {
     let rotated: Vec<_> = entries.iter().filter(|entry| entry.kind == "key_rotated").collect();
     assert_eq!(rotated.len(), 2, "its beginning and its end");
     assert!(rotated.iter().all(|entry| entry.words[0].text.as_deref() == Some("officer")));
-    // A second time there is nothing to do, and nothing to tell.
+    // A second run has nothing to do.
     assert_eq!(reseal(&last).await.rows, 0);
     assert_eq!(last.audit(DEFAULT_TENANT, None, 20).await.expect("readable").len(), entries.len());
 }

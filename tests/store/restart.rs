@@ -28,7 +28,7 @@ const SESSIONS: [&str; 3] = ["root", "child", "grandchild"];
 const TOOLS: [&str; 5] = ["pay", "save", "put", "look", "work"];
 const ARGUMENTS: u64 = 6;
 
-/// Numbers that look random and are the same in every run.
+/// Deterministic pseudo-random numbers.
 struct Dice(u64);
 
 impl Dice {
@@ -74,10 +74,10 @@ fn outcomes(dice: &mut Dice, in_session: &str, call: &str) -> Vec<Report> {
     told.into_iter().map(|told| Report { usage, ..told }).collect()
 }
 
-/// Asks `calls` times, in one of the sessions each time, and reports on most of what was let through.
+/// Makes `calls` calls, each in one of the sessions, and reports on most permitted ones.
 async fn live(gate: &Gate, dice: &mut Dice, first: u64, calls: u64) {
     for n in first..first + calls {
-        // Parents speak first; then two thirds in the root, so that it gets far beyond what a gate remembers.
+        // Parents come first; then two thirds in the root, far beyond a gate's memory.
         let in_session = SESSIONS[if n < 3 { n } else { dice.roll(9).saturating_sub(6) } as usize];
         let tool = TOOLS[dice.roll(5) as usize];
         let call = format!("c{n}");
@@ -93,7 +93,7 @@ async fn live(gate: &Gate, dice: &mut Dice, first: u64, calls: u64) {
     }
 }
 
-/// A state without what only tells when it was read, or what a gate that was not told needs not know.
+/// A state without its read time, and data unknown to other gates.
 async fn state(gate: &Gate, in_session: &str) -> SessionState {
     let mut state = gate
         .session_state(DEFAULT_TENANT, &session(in_session), Extent { last_calls: 64, ..Extent::default() })
@@ -218,7 +218,7 @@ async fn a_tree_that_catches_up_is_the_tree_that_is_stored() {
         live(&gate, &mut dice, first, calls.max(u64::from(first == 0))).await;
         first += calls;
         let known = tree().await;
-        // Answers to what is planned are kept, with the calls that they are on.
+        // Results of planned calls are kept, with their calls.
         let plan = Some(
             ["look", "work", "look", "save"].map(|tool| ToolName::parse("tool", tool).expect("a good name")).to_vec(),
         );

@@ -49,7 +49,7 @@ pub(crate) fn rules() -> Policy {
     policy::compile(POLICY).expect("a good policy")
 }
 
-/// Every word that its story tells, and nobody else would.
+/// Every word of its story, used nowhere else.
 pub(crate) const WORDS: [&str; 18] = [
     "wagtail",
     "redstart",
@@ -129,7 +129,7 @@ async fn no_word_is_in_a_dump_and_all_is_told_as_before() {
     }
     assert!(dump.contains("encrypted:1:2026-11:"));
 
-    // A replica that starts now tells and knows the same.
+    // A new replica returns and knows the same.
     let cold = [gate(&plain, &rules()).await, gate(&sealed, &rules()).await];
     seal(&cold[1], KEY).await;
     let mut told = Vec::new();
@@ -264,7 +264,7 @@ async fn keys_rotate_and_a_missing_one_is_told() {
     let first = gate(&postgres, &rules()).await;
     seal(&first, &[("old", 1)]).await;
     evaluate(&first, ask("s", "a", "move", r#"{"bird":"a"}"#)).await;
-    // A running replica takes over a new key, and one that has both reads what each has sealed.
+    // A running replica takes over a new key, and one with both reads values of each.
     seal(&first, &[("new", 2), ("old", 1)]).await;
     evaluate(&first, ask("s", "b", "move", r#"{"bird":"b"}"#)).await;
     assert_eq!(

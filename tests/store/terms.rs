@@ -56,7 +56,7 @@ pub(crate) fn in_days(gate: &Gate, days: u64) -> Timestamp {
     gate.now().plus_ms(days * 86_400_000)
 }
 
-/// A look after so many days, throughout which servers looked at the clocks; true when this gate did it.
+/// A retention run after `days` days, during which servers checked the clocks; true when this gate ran it.
 pub(crate) async fn look(postgres: &Postgres, gate: &Gate, days: u64) -> bool {
     let now = in_days(gate, days);
     let seen = format!("update tenant set clock_seen_at = to_timestamp({} / 1000.0)", now.as_millis());

@@ -1,4 +1,4 @@
-//! A collector of OTLP over gRPC, as far as the tests look at it.
+//! OTLP collector over gRPC, as far as the tests read it.
 
 use std::{
     convert::Infallible,
@@ -153,7 +153,7 @@ impl Got {
     }
 }
 
-/// A gRPC service of one method that keeps what it is sent and answers with an empty message.
+/// A gRPC service of one method that keeps its requests and responds with an empty message.
 macro_rules! service {
     ($service:ident, $name:literal, $export:ty, $keep:expr) => {
         #[derive(Debug, Clone)]

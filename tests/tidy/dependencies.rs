@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::ROOT;
 
-/// The licences that we accept; of alternatives one is enough.
+/// The licenses that we accept; of alternatives one is enough.
 const LICENCES: [&str; 10] = [
     "0BSD",
     "Apache-2.0",
@@ -81,7 +81,7 @@ pub(crate) fn check(packages: &[Package], doubles: &[(&str, &str)]) -> Vec<Strin
     found
 }
 
-/// Does an SPDX expression leave us a licence that we accept? `/` is an old form of OR.
+/// Does an SPDX expression leave us a license that we accept? `/` is an old form of OR.
 pub(crate) fn is_accepted(licence: &str) -> bool {
     let words = licence.replace('/', " OR ").replace(['(', ')'], " ");
     let mut parts =

@@ -26,7 +26,7 @@ fn pattern(text: &str) -> Regex {
     Regex::new(text).expect("a pattern")
 }
 
-/// The sources as far as references go: every file, and the text of those that have references.
+/// The sources: every file, and the text of those with references.
 #[derive(Debug, Default)]
 pub(crate) struct Sources {
     paths: BTreeSet<String>,

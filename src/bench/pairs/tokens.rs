@@ -22,7 +22,7 @@ pub(super) async fn make(
     tenants: usize,
 ) -> anyhow::Result<Vec<Bearer>> {
     let names = self::tenants(tenants);
-    // Before there is a token: nobody needs one for it.
+    // Before the first token: authentication is off.
     for name in &names[1..] {
         said(program, &["tenants", "create", name, "--server", server], &[]).await?;
     }

@@ -83,7 +83,7 @@ fn calibration(svg: &mut Svg, rows: &[predict::Row]) {
         svg.line(&format!("<polyline points=\"{path}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"/>"));
         for Part { predicted, observed, n } in parts() {
             let (x, y) = at(*predicted, *observed);
-            // The area shows how many retries there were.
+            // The area shows the number of retries.
             let radius = 2.0 + 9.0 * (*n as f64 / row.score.n.max(1) as f64).sqrt();
             let circle = format!("cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius:.1}\" fill=\"{colour}\"");
             svg.line(&format!("<circle {circle} fill-opacity=\"0.7\"/>"));

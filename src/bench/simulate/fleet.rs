@@ -159,7 +159,7 @@ impl Fleet<'_> {
         let tool = session.tools[session.dice.below(SESSION_TOOLS)];
         let bad = session.bad_credentials && tool == session.tools[0];
         let fault = self.environment.call(tool, at, bad, &mut session.dice);
-        // Drawn in any case: what comes later must not depend on what came of this call.
+        // Drawn in any case, so that later draws are independent of this outcome.
         let (retries, next_at) = (session.dice.bits(), at + session.dice.exponential(THINKS_S) + 1.0);
         session.calls_left -= 1;
         session.same_tool_run = if session.last_tool == Some(tool) { session.same_tool_run + 1 } else { 1 };
@@ -204,8 +204,8 @@ impl Fleet<'_> {
             seed: chain.dice.bits(),
         };
         let latency_s = 0.5 + chain.dice.exponential(1.0);
-        // A model reads what happened, and thinks, before it repeats what may have taken effect, and it does so once:
-        // that holds for everybody, as the most of retries does.
+        // Before repeating a call with an open effect, a model thinks, and it repeats once: a limit for every policy,
+        // like the maximum number of retries.
         let thinks_ms = if failed.effect_open { (chain.dice.exponential(THINKS_S) * 1_000.0) as u64 } else { 0 };
         let is_allowed = !failed.effect_open || attempt < OPEN_ATTEMPTS_MAX;
         let worth = WAITS_MS.map(|ms| {

@@ -159,7 +159,7 @@ pub(super) async fn restore(args: RestoreArgs) -> anyhow::Result<()> {
     if let Some(refusal) = refusal(&manifest) {
         bail!("{}: {refusal}", args.folder.display());
     }
-    // Beside it, so that what is interrupted is never taken for a database.
+    // In a sibling folder, so that an interrupted restore is never a database.
     let mut staging = data_dir.clone().into_os_string();
     staging.push(".restoring");
     let staging = PathBuf::from(staging);

@@ -71,7 +71,7 @@ mod tests {
         let shelf = tempfile::tempdir().expect("a folder");
         let shelf = shelf.path();
         let days: Vec<PathBuf> = (1..=5).map(|day| backup(shelf, &format!("callgate-2026110{day}T000000Z"))).collect();
-        // Somebody's own: by another name, with something else in it, without a manifest, a file, a link.
+        // Foreign entries: another name, other contents, no manifest, a file, a link.
         backup(shelf, "callgate-20261101");
         backup(shelf, "before-the-move");
         let noted = backup(shelf, "callgate-20261031T000000Z");

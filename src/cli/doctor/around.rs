@@ -22,7 +22,7 @@ const APART_MS: i64 = 2_000;
 /// Compares this machine's clock with the database's, which all servers use.
 pub(super) fn clock(found: &Inspection) -> Check {
     let apart = found.asked_at.as_millis() - found.state.now.as_millis();
-    // The database looked at its clock somewhere on the way.
+    // The database read its clock during the round trip.
     let apart = if apart < 0 { apart } else { (apart - found.round_trip_ms).max(0) };
     let text =
         format!("this machine is {} ms {} the database", apart.abs(), if apart < 0 { "behind" } else { "ahead of" });
@@ -79,7 +79,7 @@ async fn ask(url: &str, shown: &Credential) -> Vec<Check> {
     let connected = async { shown.connect(url, shown.bearer()?, "").await };
     let wire = match connected.await {
         Ok(wire) => wire,
-        // A look before the start is one, too.
+        // An unavailable server is a result, too.
         Err(error) if error.is::<Unanswered>() => {
             return vec![Check::not(Area::Server, "all", format!("{error:#}; start it, or name it by --server"))];
         }

@@ -64,7 +64,7 @@ fn certificates(config: &ServeConfig) -> Vec<Check> {
         ),
     }];
     let shown = [("certificate_end", Some(certificate)), ("client_ca_end", tls.client_ca.as_ref())];
-    // Where a file cannot be read, that was said above; of those that can, it is said when they end.
+    // Unreadable files are reported above; of others, the expiry.
     let told = shown.into_iter().filter_map(|(name, path)| end(name, path?));
     let told = told.chain(tls.client_crl.as_deref().and_then(list_end));
     checks.extend(told.filter(|(is_known, _)| is_usable || *is_known).map(|(_, check)| check));

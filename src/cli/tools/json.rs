@@ -23,7 +23,7 @@ const VERSION: u32 = 1;
 /// All reports as one document.
 ///
 /// # Errors
-/// None in practice; what `serde_json` says.
+/// None in practice; those of `serde_json`.
 pub(super) fn write(outcome: &Outcome<'_>) -> anyhow::Result<String> {
     let (mut all, mut choices) = (0, 0);
     let mut tools = Vec::new();

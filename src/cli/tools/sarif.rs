@@ -12,7 +12,7 @@ const SCHEMA: &str = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os
 /// All reports as one log.
 ///
 /// # Errors
-/// None in practice; what `serde_json` says.
+/// None in practice; those of `serde_json`.
 pub(super) fn write(outcome: &Outcome<'_>) -> anyhow::Result<String> {
     let log = json!({
         "$schema": SCHEMA,

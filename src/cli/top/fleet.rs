@@ -104,7 +104,7 @@ impl Asker {
         let request = ListPoliciesRequest { page_size: 1, ..ListPoliciesRequest::default() };
         fleet.revision = asked(policies.list_policies(within(request)).await)?.revisions.into_iter().next();
         for session in fleet.sessions.iter().take(STATES) {
-            // It may have been forgotten meanwhile.
+            // It may have been deleted meanwhile.
             if let Ok(state) = self.state_of(&session.session_id).await {
                 fleet.states.push(state);
             }

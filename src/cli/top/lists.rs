@@ -87,12 +87,12 @@ fn moment(time: Option<&prost_types::Timestamp>) -> Timestamp {
     Timestamp::from_millis(unix_ms(time))
 }
 
-/// How long ago.
+/// Age.
 pub(super) fn ago(fleet: &Fleet, time: Option<&prost_types::Timestamp>) -> String {
     if time.is_some() { between(moment(time), fleet.at) } else { "-".to_owned() }
 }
 
-/// How long from now.
+/// Remaining time.
 fn ahead(fleet: &Fleet, time: Option<&prost_types::Timestamp>) -> String {
     if time.is_some() { between(fleet.at, moment(time)) } else { "-".to_owned() }
 }

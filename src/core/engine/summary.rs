@@ -35,7 +35,7 @@ pub(super) struct Told<'a> {
     pub(super) now: Timestamp,
 }
 
-/// Over calls of undeclared tools whose answers look like those of acts.
+/// Heading of undeclared calls with results of writes.
 const ACTS: &str = "Done, as far as the answers tell. Check before you do these again with the same arguments:";
 
 /// The summary, in about this many tokens.

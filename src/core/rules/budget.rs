@@ -142,7 +142,7 @@ fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
     let facts = Spent { cost_micros: usage.cost_micros, tokens: usage.tokens(), ..Spent::default() };
     let books = cx.books();
     let refusals = books.each_left(params, &facts).filter_map(|left| refusal(cx, &left));
-    // The first of equals: the narrowest scope says it best.
+    // Among equals the narrowest scope.
     let refusal = refusals.reduce(|first, next| if next.decision > first.decision { next } else { first });
     refusal.or_else(|| hint(params, cx, usage))
 }
@@ -211,7 +211,7 @@ fn raise(cx: &Context<'_>, left: &Left) -> String {
         Scope::CallTree => "",
         Scope::Agent | Scope::Tenant => return String::new(),
     };
-    // As much again as the limit is now, in all beyond what the policy sets.
+    // Doubles the current limit, including earlier raises.
     let more = left.limit.saturating_add(left.extra);
     let more = if left.dimension == Dimension::Cost { more.div_ceil(1_000_000) } else { more };
     let (session, budget) = (cx.session_id().as_str(), left.dimension.as_str());
@@ -244,7 +244,7 @@ fn hint(params: &Params, cx: &Context<'_>, usage: Usage) -> Option<Finding> {
     if u64::from(bucket) < HINT_FROM_PERCENT {
         return None;
     }
-    // Judgements alone count steps and calls: who was told long ago is known by the step before.
+    // Only judgments count steps and calls, so the step before shows the last warning.
     let counts_up = matches!(fullest.dimension, Dimension::Steps | Dimension::ToolCalls);
     let before = Left { used: fullest.used.saturating_sub(1), ..fullest };
     let is_told = cx.run_calls().any(|call| call.told(RULE.id).any(|told| told >= bucket));

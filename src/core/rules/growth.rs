@@ -94,7 +94,7 @@ impl Judge for Params {
 fn calls(params: &Params, cx: &Context<'_>) -> Option<Finding> {
     let limit = params.calls_per_second?.min(CALLS_PER_SECOND_MAX) as usize;
     let judged = cx.tree.pace.judged.iter();
-    // The first of its batch stands for this call too, unless the batch is large: then each call counts.
+    // The first call of a batch counts for all, unless the batch is large: then each counts.
     let of_batch = cx.batch.and_then(|batch| judged.clone().position(|(other, _)| *other == batch));
     let others = judged.enumerate().filter(|(at, _)| Some(*at) != of_batch).map(|(_, (_, at))| *at);
     let recent: Vec<Timestamp> = others.filter(|at| cx.now.since_ms(*at) < SECOND_MS).collect();

@@ -160,7 +160,7 @@ fn missing(requirement: &Requirement, cx: &Context<'_>, was_called: bool) -> Fin
         }
     }
     let values = [named.clone(), looked_for.clone()].concat().join(", ");
-    // Only what was looked for can be missing.
+    // Only a searched value can be missing.
     let problem = match (was_called, looked_for.is_empty()) {
         (true, false) => format!("{} was not found in what {step} has returned.", looked_for.join(" with ")),
         _ if named.is_empty() => format!("there was no earlier {step} in this session."),

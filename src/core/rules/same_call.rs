@@ -242,7 +242,7 @@ fn has_vanished(cx: &Context<'_>, previous: &Previous) -> bool {
 fn unknown(cx: &Context<'_>, previous: &Previous) -> Option<Finding> {
     let (tool, effect) = (cx.tool(), &cx.proposal.effect);
     if effect.in_steps {
-        // It ends with the user's next turn: who read what came of it has gone on.
+        // It ends with the user's next turn, after the model has seen the outcome.
         return cx.is_in_context(previous).then(|| {
             let message = format!(
                 "An earlier {tool} with this line was interrupted and may have taken effect in part: check what it did \
@@ -321,7 +321,7 @@ fn succeeded(params: &Params, cx: &Context<'_>, previous: &Previous) -> Option<F
         return Some(cx.or_on_purpose(reuse(cx, age_ms, why), "it then runs again"));
     }
     let is_recent = age_ms < params.window_ms;
-    // The model was told of a failure.
+    // The model knows of a failure only.
     if effect.kind == EffectKind::Unknown && previous.is_late && is_recent && cx.has_content() {
         return Some(again(match previous.is_inferred {
             true => "It got no answer, and a later attempt was told that it exists already.",

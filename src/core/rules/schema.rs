@@ -69,7 +69,7 @@ impl Judge for Params {
 fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
     let mut violations = cx.proposal.violations.clone();
     let checks = params.by_tool.get(cx.tool()).map_or(&[][..], Vec::as_slice);
-    // Arguments of another form than the tool's say nothing about its conditions.
+    // Arguments of invalid form cannot be checked by conditions.
     if violations.is_empty() {
         let judged = checks.iter().map(|check| broken(check, cx)).collect::<Result<Vec<_>, _>>();
         match judged {

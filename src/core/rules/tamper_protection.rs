@@ -87,7 +87,7 @@ impl Params {
         if effect.kind.is_look() {
             return None;
         }
-        // Beside the line stand its folder and what the model says of it, which change nothing.
+        // Beside the line are its folder and the model's description, without effect.
         match self.lines.get(cx.tool()).and_then(|name| cx.proposal.request.arguments.get(name)) {
             Some(Json::String(line)) => in_line(line),
             _ => guarded(effect.resource.as_ref()?.as_str()),

@@ -140,7 +140,7 @@ const SETTLES: &[&str] = &[
 /// Hint of a verb.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hint {
-    /// It looks.
+    /// A read.
     Reads,
     /// It changes something.
     Writes,

@@ -83,7 +83,7 @@ impl Limits {
             .timer(TokioTimer::new())
             .header_read_timeout(self.handshake)
             .max_headers(HTTP1_HEADERS_MAX)
-            // It holds the head and what is read of the body; hyper wants 8 KiB at least.
+            // It holds the head and read parts of the body; hyper requires 8 KiB at least.
             .max_buf_size((self.header_bytes as usize).max(8 << 10));
         builder
             .http2()

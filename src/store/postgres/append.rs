@@ -169,7 +169,7 @@ impl Batch {
 
     fn events(&mut self, chain: usize, append: &Append) {
         for of in &append.new_sessions {
-            // One where it is looked for by its name, and one with its tree.
+            // One in the shard of its name, and one in its tree's.
             for shard in BTreeSet::from([Shard::of(append.tenant, &of.0), append.shard()]) {
                 SessionRow::of(shard, append, of).write(&mut self.rows[SESSIONS], chain, true);
             }

@@ -170,7 +170,7 @@ pub(super) async fn erase_found(
     let by = append(conn, tenant, event).await?;
     found.sealed.extend(sealed(conn, opener, names, found.newest).await?);
     found.numbers.extend(&found.sealed);
-    // A sealed reason is bound to its session, and opens no more where that is gone.
+    // An encrypted reason is bound to its session, and undecryptable once that is erased.
     let erase = format!(
         "update audit a set words = k.words, salts = k.salts, erased_by = $4,
            resealed = case when k.words[6] is not null then resealed end

@@ -90,7 +90,7 @@ pub(super) fn statement(whose: &[TenantId]) -> String {
 
 /// True when reads can be restricted by the database; otherwise logs that.
 pub(super) async fn is_bound(conn: &mut PgConnection, is_distributed: bool) -> Result<bool, StoreError> {
-    // Over many nodes rows are read by whoever the nodes log in to each other as.
+    // On a distributed database rows are read by the nodes' own login.
     if !is_distributed && prepare(conn).await? {
         return Ok(true);
     }

@@ -49,7 +49,7 @@ static SINCE: LazyLock<String> = LazyLock::new(|| {
     ]);
     let left_out = ["shard", "tenant_id", "epoch", "root_id", "result", "error_message"];
     let mut outcomes = columns::read(OutcomeRow::LIST, "o", &left_out);
-    // The results only of what a tree keeps.
+    // Results only of kept answers.
     outcomes.push(Column::new("result", "text", "case when o.kept then o.result end"));
     let parts = [
         load::head(),
@@ -111,7 +111,7 @@ impl Since {
         let is_whole = tree.catch_up(&self.events);
         // The sweep time moves without an event.
         tree.due = self.due;
-        // Another replica may have settled a call that this tree has forgotten, and so counts otherwise.
+        // Another replica may have settled a call that this tree has evicted, so that totals differ.
         let is_stored = tree.version == self.version && tree.spent == self.spent && tree.open_calls == self.open_calls;
         (is_whole && is_stored).then_some(tree)
     }

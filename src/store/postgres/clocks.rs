@@ -71,9 +71,9 @@ impl Store {
 /// Checks and records.
 pub(super) async fn look(conn: &mut PgConnection, database: Timestamp, server: Timestamp) -> Loaded<Clocks> {
     let mut tx = conn.begin().await?;
-    // One after the other, or the later look would take the earlier one for a gap.
+    // Serialized, or the later check would take the earlier one for a gap.
     let clocks = read(&mut tx, database, server, "for update").await?;
-    // A machine whose own clock is wrong says nothing of the database's.
+    // A machine with a wrong clock cannot judge the database's.
     let clocks = if clocks.agree() { clocks.looked_at() } else { clocks };
     write(&mut tx, &clocks).await?;
     tx.commit().await?;
@@ -109,7 +109,7 @@ pub async fn clocks(
 }
 
 async fn read(conn: &mut PgConnection, database: Timestamp, server: Timestamp, how: &str) -> Loaded<Clocks> {
-    // Builds before this one noted when they looked for what is past its term.
+    // Earlier builds recorded the time of their retention runs.
     let sql = format!(
         "select (extract(epoch from coalesce(clock_seen_at, retained_at)) * 1000)::bigint as seen_ms, clock_gap_ms
          from tenant where tenant_id = $1 {how}"

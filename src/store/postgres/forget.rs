@@ -317,7 +317,7 @@ async fn forget_name(conn: &mut PgConnection, of: &Forgetting<'_>, opener: &Open
     }
     let event = of.event(format!("{}: what has their name beside call trees", whom.kind()), &names);
     gone += audit::erase_found(&mut tx, opener, &event, (theirs, &names), found).await?;
-    // Nothing happened, and so nothing is told.
+    // Without a change there is no entry.
     if gone > 0 {
         tx.commit().await?;
         audit::log(tenant, &event);

@@ -135,7 +135,7 @@ async fn answer<Q: OfTenant + Send + Sync + 'static, A: Send + 'static>(
             }
             Err(error) => {
                 let mut told: Vec<_> = replies.into_iter().map(|(_, reply)| reply).collect();
-                // Nothing else can be told to those who came meanwhile, and they need not wait for it as long.
+                // Queued requests would fail the same way, so they fail at once.
                 if error.is_out_of_reach()
                     && let Ok(mut queue) = queue.try_lock()
                 {

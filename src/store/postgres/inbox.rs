@@ -109,7 +109,7 @@ async fn stored(
     (root, call_id): (Option<&SessionId>, Option<&CallId>),
     opener: &Opener,
 ) -> Loaded<Vec<StoredCall>> {
-    // Only what is asked for is compared, so that the planner can go by it.
+    // Only given filters are compared, so that the planner can use indexes.
     let of_root = root.map_or("$3::text is null and $6::int2 is null", |_| "c.shard = $6 and c.root_id = $3");
     let of_call = call_id.map_or("$4::text is null", |_| "c.call_id = $4");
     let sql = format!(
@@ -182,7 +182,7 @@ async fn questions(
     wanted: &Wanted,
     opener: &Opener,
 ) -> Loaded<Vec<Question>> {
-    // Only what is asked for is compared, so that the planner can go by it.
+    // Only given filters are compared, so that the planner can use indexes.
     let of_id = wanted.approval_id.as_ref().map_or("$2::text is null", |_| "c.approval_id = $2");
     let of_session = wanted.session.as_ref().map_or("$3::text is null", |_| "c.session_id = $3");
     let in_time = match wanted.state {

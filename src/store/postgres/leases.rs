@@ -83,7 +83,7 @@ async fn take(conn: &mut PgConnection, now: Timestamp, is_distributed: bool) -> 
         })
     };
     let open = rows.iter().filter(|row| row.try_get("is_open").unwrap_or(true));
-    // All of them are taken on by now: one that cannot be read keeps nobody from looking after the others.
+    // All are claimed by now: an unreadable one must not block the others.
     let readable = open.filter_map(|row| match tree(row) {
         Ok(tree) => Some(tree),
         Err(error) => {

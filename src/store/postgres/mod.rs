@@ -196,7 +196,7 @@ impl Store {
         let namespace = namespace(&options).into();
         let connector = Arc::new(Connector::default());
         let of = |options: &PgConnectOptions, name: &'static str, limits, pulse| {
-            // A connection whose user went away is rolled back, whether or not it was in a transaction.
+            // A cancelled connection is rolled back, in a transaction or not.
             let options = options.clone().options([("client_min_messages", "error")]);
             Readers::new(Arc::clone(&connector), (name, options), limits, pulse).binding(is_bound)
         };
@@ -329,7 +329,7 @@ impl Store {
     pub async fn make_partitions(&self) -> Result<(), StoreError> {
         let make = async |conn: &mut PgConnection| {
             maintain::make_partitions(conn).await?;
-            // Before anybody reads them, which is a month later.
+            // Before they are first read, a month later.
             if self.is_distributed { Ok(()) } else { bind::prepare(conn).await.map(drop) }
         };
         self.readers.read(make).await

@@ -170,7 +170,7 @@ fn past_outcome(row: &PgRow, session: &str, opener: &Opener) -> Loaded<Option<Pa
         status: member(&OutcomeStatus::ALL, status)?,
         failure: failure.map(|code| member(&FailureKind::ALL, code)).transpose()?,
         at: at(row, "settled_ms")?,
-        // Of sealed marks, how much the answer says is all that can be read here.
+        // Of encrypted marks only the amount of information is readable here.
         is_act: made.is_some() || marks.is_some_and(|marks| marks.is_of_an_act()),
         key_sent: flag(row, "key_sent")?,
         is_inferred: flag(row, "inferred")?,

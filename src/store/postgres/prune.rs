@@ -94,7 +94,7 @@ impl Store {
         let mut pass =
             Pass { conn, now: by, pace: Pace::of(self), deleted: Deleted::new(), is_distributed: self.is_distributed };
         pass.run().await?;
-        // At the end: what was cut off is gone on with by the next look.
+        // At the end, so that an interrupted run is continued by the next.
         let done = sqlx::query("update tenant set retained_at = to_timestamp($2 / 1000.0) where tenant_id = $1");
         done.bind(DEFAULT_TENANT.0).bind(now.as_millis()).execute(&mut pass.conn).await?;
         Ok(Some(pass.deleted))
@@ -249,7 +249,7 @@ impl Pass<'_> {
             let delete = sqlx::query_scalar(AssertSqlSafe(sql.as_str())).bind(ROWS).bind(self.now.as_millis());
             let mut tx = self.conn.begin().await?;
             if table == "policy" {
-                // Nobody activates what is about to go (`policies.rs` looks again once it has).
+                // No activation may refer to deleted policies (`policies.rs` checks again afterwards).
                 sqlx::query("lock table policy_activation in share mode").execute(&mut *tx).await?;
             }
             let gone: Vec<i64> = delete.fetch_all(&mut *tx).await?;

@@ -32,7 +32,7 @@ impl Pulse {
         }
         let answered = self.readers.read(async |conn| maintain::now(conn).await).await;
         let answered = answered.map(|now| self.time.observe(now)).map_err(|error| self.readers.named(error));
-        // From now on: who has waited for a ping that took long does not send another after it.
+        // From now on, so that waiters of a slow ping do not send another.
         *last = Some((Instant::now(), answered.clone()));
         answered
     }

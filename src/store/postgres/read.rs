@@ -235,7 +235,7 @@ impl Readers {
             Ok(Err(_)) => return Err(StoreError::Stopped),
             Err(_) => return Err(StoreError::timeout(limit)),
         };
-        // Its own time: who has waited for a seat does not take the connections for dead that it has no time to try.
+        // A separate deadline: a caller that waited for a permit must not count untested connections as dead.
         let (idle, seat) = match self.0.trusted(Instant::now() + limit, whose).await {
             Some(idle) => (idle, seat),
             None => self.connected(seat).await?,
@@ -369,8 +369,8 @@ impl Drop for Lent {
             End::GivenBack => self.shared.put_back(idle),
             // The other idle connections are probably broken, too.
             End::Closed => self.shared.idle.lock().clear(),
-            // It may be in the middle of an answer, or in a transaction that sqlx does not know of: `begin` cannot be
-            // called off. It keeps its seat until the server has said that it is neither.
+            // It may be in the middle of a response, or in a transaction unknown to sqlx: `begin` cannot be cancelled.
+            // It keeps its permit until the server has confirmed neither.
             End::Abandoned => {
                 let shared = Arc::clone(&self.shared);
                 tokio::spawn(async move {

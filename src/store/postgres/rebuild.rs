@@ -51,7 +51,7 @@ pub(super) async fn rebuild(conn: &mut PgConnection, is_distributed: bool) -> Lo
         return Err(StoreError::Overloaded(Busy::Rebuild));
     }
     let rebuilt = aside(conn, &holder, &ADD_DAY[usize::from(is_distributed)]).await;
-    // Without it counting goes on when the lease has run out.
+    // Without it counting resumes when the lease expires.
     let free = "update retry_job set holder = null, held_until = null where id = 1 and holder = $1";
     let _ = sqlx::query(free).bind(&holder).execute(conn).await;
     rebuilt

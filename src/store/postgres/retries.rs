@@ -126,7 +126,7 @@ async fn retries(
             last_at: at(row, "last_at")?,
         })
     };
-    // How far back it was looked is told also where nothing was found: in a row of its own.
+    // The covered period is returned even without results, in a row of its own.
     let found = rows.iter().filter(|row| !matches!(row.try_get::<Option<&str>, _>("tool"), Ok(None)));
     Ok((found.map(one).collect::<Loaded<_>>()?, back_to))
 }

@@ -41,7 +41,7 @@ pub struct Pool {
 /// Open approval requests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Questions {
-    /// How many.
+    /// Number of open requests.
     pub open: u64,
     /// Number of waiting sessions.
     pub sessions: u64,

@@ -78,8 +78,8 @@ pub(super) static TABLES: [Table; 27] = [
     Table { ends: WithMonth, epoch: Some(Session), ..table(Tree, "outcome") },
     Table {
         epoch: Some(Tree),
-        // Of a session that others share, only what was said of their own calls; and who answered is no business of
-        // the person whose call it was.
+        // Of a shared session only operations on the subject's own calls; the approver's identity is not exported to a
+        // user.
         export: Some(Export::OfSession(
             "event",
             "select e.seq, e.session_id, e.root_id, e.at, e.kind, case when $6 <> 'user' then e.actor end as actor,
@@ -162,7 +162,7 @@ pub(super) static TABLES: [Table; 27] = [
         )),
         ..table(Tenant, "halt")
     },
-    // Whether there ever was a token decides who is let in: the newest one stays.
+    // The existence of any token decides on authentication: the newest one stays.
     Table {
         expire: Some((
             "tokens",

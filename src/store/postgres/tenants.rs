@@ -82,7 +82,7 @@ impl Store {
         let what = format!("{}: its arguments and results are encrypted from now on", tenant.name);
         let event = Event::new(Kind::TenantChanged, Actor::from("serve"), what);
         let adopted = async |conn: &mut PgConnection| {
-            // By itself: a distributed database does not look at writes while it changes a table that all nodes have.
+            // Separate: a distributed database does not check writes while it changes a replicated table.
             let wrote = sqlx::query_scalar("select exists (select 1 from ledger where tenant_id = $1)");
             let wrote: bool = wrote.bind(tenant.id.0).fetch_one(&mut *conn).await?;
             let adopt = adopt.bind(anew || !wrote);
@@ -136,7 +136,7 @@ impl Store {
                 let mut tx = conn.begin().await?;
                 let Some(row) = update.fetch_optional(&mut *tx).await? else { return Ok(None) };
                 let changed = tenant(&row)?;
-                // The plane's comes last everywhere, so that nobody waits in a circle.
+                // The deployment's entry comes last everywhere, against deadlocks.
                 if changed.id != DEFAULT_TENANT {
                     audit::append(&mut tx, changed.id, &event).await?;
                 }

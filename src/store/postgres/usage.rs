@@ -49,7 +49,7 @@ async fn count(conn: &mut PgConnection, tenant: TenantId) -> Loaded<()> {
              + coalesce((select sum(pg_column_size(o.*)) from outcome o where tenant_id = $1), 0))::bigint",
     );
     let (sessions, bytes): (i64, i64) = counted.bind(tenant.0).fetch_one(&mut *conn).await?;
-    // As values, and later than it ended by ten times what it took: counting is at most a tenth of anybody's work.
+    // The next count is due after ten times the duration of this one: counting takes at most a tenth of the load.
     let set = "update tenant set used_sessions = $2, used_bytes = $3, used_at = now() + make_interval(secs => $4)
         where tenant_id = $1";
     let rests = began.elapsed().as_secs_f64() * 10.0;
@@ -61,7 +61,7 @@ async fn erase(conn: &mut PgConnection, tenant: TenantId, is_distributed: bool) 
     let tables: Vec<String> = sqlx::query_scalar(TABLES).fetch_all(&mut *conn).await?;
     let mut is_done = true;
     for table in tables {
-        // Over many nodes rows have no place of their own; what is erased there is erased at once.
+        // On a distributed database rows have no `ctid`, so everything is erased at once.
         let some = match is_distributed {
             true => format!("delete from {table} where tenant_id = $1 and $2::bigint > 0"),
             false => format!(

@@ -182,7 +182,7 @@ impl Writer {
                     answer(chain, lost, &span);
                 }
             }
-            // One of them cannot be stored at all: find it, and let the others through.
+            // One of them cannot be stored: find it, and store the others.
             Err(Failure::Permanent(_) | Failure::Value(_)) if chains.len() > 1 => {
                 for chain in chains {
                     Box::pin(self.write(seat, vec![chain], deadline)).await;
@@ -190,7 +190,7 @@ impl Writer {
             }
             Err(failure @ (Failure::Permanent(_) | Failure::Value(_))) => {
                 let (Failure::Permanent(error) | Failure::Value(error) | Failure::Passing(error)) = &failure;
-                // A value that no row can hold says nothing of the database.
+                // A value error is no fault of the database.
                 if matches!(failure, Failure::Permanent(_)) {
                     self.commits.failed();
                 }

@@ -40,7 +40,7 @@ fn refund(call_id: &str, tool: &str, arguments: &str) -> v1::EvaluateRequest {
     asked
 }
 
-/// A question of an agent, asked before anybody needs a credential.
+/// An agent's approval request, made before authentication is on.
 async fn asked(plane: &Plane, call_id: &str, tool: &str, arguments: &str) -> String {
     let verdict = evaluate(&mut plane.client().await, refund(call_id, tool, arguments)).await;
     assert_eq!(verdict.decision(), Decision::Ask, "{verdict:?}");
@@ -149,7 +149,7 @@ async fn whoever_is_late_is_told_who_was_first_and_two_people_are_two() {
     assert!(people[1].get(&transfer).await.ok().contains("Approved by kim"), "the second yes");
     let all = people[1].get("/approvals?state=all").await.ok();
     assert!(all.contains(&refund) && all.contains(&transfer), "{all}");
-    // The open ones are read once each quarter of a second, for everybody.
+    // Open requests are read once per quarter of a second, for all watchers.
     tokio::time::sleep(callgate_server::gate::LOOK_EVERY).await;
     assert!(people[1].get("/approvals").await.ok().contains("No question is open"));
 }
@@ -227,7 +227,7 @@ async fn other_arguments_are_looked_at_before_they_are_approved() {
     let told = eve.get("/calls/s/c1").await.ok();
     assert!(told.contains("approved it with other arguments"), "{told}");
     assert!(!told.contains("Let through by"), "{told}");
-    // The question and the call that ran lead to each other.
+    // The approval request and the executed call link to each other.
     let ran = evaluate_as(Some(&token), &mut client, refund("c2", "refund_order", edited)).await;
     assert_eq!(ran.decision(), Decision::Allow, "{ran:?}");
     let page = eve.get(&path).await.ok();

@@ -28,12 +28,12 @@ use crate::{
     credentials::{token, who},
 };
 
-/// A plane with its console.
+/// A server with its console.
 pub(crate) async fn served(policy: &Policy) -> Plane {
     Plane::served(policy, &Way::default(), Settings { pages: Some(console::router), ..Settings::default() }).await
 }
 
-/// Somebody with a browser of their own.
+/// A browser.
 pub(crate) struct Browser {
     client: Client<HttpConnector, Full<Bytes>>,
     address: SocketAddr,
@@ -76,13 +76,13 @@ impl Browser {
         browser
     }
 
-    /// One that is signed in as somebody of these roles, by a new token.
+    /// A browser signed in with these roles, by a new token.
     pub(crate) async fn of(plane: &Plane, name: &str, roles: &[Role]) -> Self {
         let (token, _) = token(&plane.gate, who(name, roles)).await;
         Self::with_token(plane, &token).await
     }
 
-    /// One that is signed in where nobody needs a credential.
+    /// A browser signed in without authentication.
     pub(crate) async fn named(plane: &Plane, name: &str) -> Self {
         let mut browser = Self::new(plane);
         let page = browser.post("/sign-in", &[("name", name)]).await;

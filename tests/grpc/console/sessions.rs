@@ -34,7 +34,7 @@ fn asked(session: &str, call_id: &str, tool: &str, arguments: &str) -> v1::Evalu
     asked
 }
 
-/// An agent's work: a look, a refused write, and a write of which nobody knows.
+/// An agent's work: a read, a refused write, and a write with an unknown outcome.
 async fn work(plane: &Plane) -> (Client, String) {
     let (agent, _) = token(&plane.gate, who("bot", &[Role::Agent])).await;
     let mut client = plane.client().await;
@@ -115,7 +115,7 @@ async fn a_session_is_found_followed_and_its_call_explained() {
         assert!(refused.html.contains("role=\"alert\""), "{path}: {}", refused.html);
     }
     assert_eq!(plane.postgres.number("select count(*) from halt").await, 0);
-    // Approvers see what was stored, but no rows; an agent's credential sees nothing.
+    // Approvers see stored data, but no raw rows; an agent's credential sees nothing.
     let mut ann = Browser::of(&plane, "ann", &[Role::Approver]).await;
     let page = ann.get("/calls/desk/c3").await.ok();
     assert!(page.contains("grant_exceeded") && !page.contains("Stored rows"));
@@ -199,7 +199,7 @@ async fn what_a_model_writes_is_seen_and_never_run() {
         parent_session_id: format!("{EVIL}0"),
         ..v1::Caller::default()
     };
-    // Names have no marks of direction in them? Then the server says so, and the rest stands.
+    // If names reject direction marks, the server reports that, and the rest applies.
     let call = v1::ToolCall { justification: EVIL.into(), ..call(EVIL, "get_order", &arguments) };
     let asked = v1::EvaluateRequest { caller: Some(caller.clone()), ..question(EVIL, call) };
     let verdict = evaluate_as(Some(&agent), &mut client, asked).await;

@@ -42,7 +42,7 @@ wrapped! {
 
 include!(concat!(env!("OUT_DIR"), "/searches.rs"));
 
-/// How many steps `work` takes.
+/// Number of steps of `work`.
 pub fn count<T>(work: impl FnOnce() -> T) -> u64 {
     let before = unsafe { STEPS };
     drop(black_box(work()));

@@ -156,7 +156,7 @@ async fn requests_and_answers_pass_as_they_are_but_what_is_refused() {
         assert_eq!(text(through).await, text(direct).await);
     }
 
-    // None of these reaches the server, whatever its headers say.
+    // None of these reaches the server, with any headers.
     let count = proxy.kept().len();
     let forbidden = call(9, "forbidden", json!({}));
     let result: Value =
@@ -226,7 +226,7 @@ async fn a_result_may_come_on_another_stream_of_its_session() {
         assert!(rest.starts_with(": resumed\n\ndata: {"), "{rest}");
         scene.newest(&format!("mcp__t__{tool}"), CallState::Succeeded).await;
     }
-    // Once the session is over nobody waits for it.
+    // After the session's end no client waits for it.
     let of_session = [("mcp-session-id", "one")];
     text(proxy.posts(&of_session, call(2, "resume", json!({"n": 2}))).await).await;
     scene.newest("mcp__t__resume", CallState::InFlight).await;

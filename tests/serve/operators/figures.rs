@@ -92,7 +92,7 @@ async fn tells_how_it_stands(desk: &Desk) {
     assert!(figure(&figures, "process_cpu_time_seconds_total", r#"cpu_mode="user""#).is_some(), "{figures}");
 }
 
-/// Waits until all these figures are told, each of its labels.
+/// Waits until all these metrics are present, with each label.
 async fn told(desk: &Desk, wanted: &[(&str, &str, f64)]) {
     for (name, labels, value) in wanted {
         until(&format!("{name} {labels} {value}"), async || {

@@ -131,7 +131,7 @@ impl Replicas {
         Arc::new(History { told: Mutex::default(), tokens: self.tokens.clone() })
     }
 
-    /// The same question, of each tenant.
+    /// The same request, of each tenant.
     fn of_each(&self, request: &Request) -> Vec<Request> {
         self.tenants.iter().map(|tenant| Request { tenant: *tenant, ..request.clone() }).collect()
     }
@@ -177,7 +177,7 @@ impl History {
         note(&mut self.told.lock().expect("no panic"));
     }
 
-    /// Once the answer is here: an error has to be a documented one, that says to come back.
+    /// Checks an error: it must be a documented, transient one.
     fn passing<T, R: Debug>(&self, outcome: Result<T, GateError<R>>, since: Instant) -> Option<T> {
         assert!(since.elapsed() < ANSWER_MAX, "that took {:?}", since.elapsed());
         match outcome {
@@ -192,8 +192,8 @@ impl History {
         }
     }
 
-    /// The way in of a server: is the credential of this tenant's clients known to be good, and may they work there?
-    /// False while nobody can say.
+    /// Authentication of a server: true if the credential of this tenant's clients is valid, and may access the
+    /// session. False while it cannot be verified.
     async fn is_let_in(&self, gate: &Gate, tenant: TenantId, request: Option<&Request>) -> bool {
         let Some(token) = self.tokens.get(&tenant) else { return true };
         let known = match gate.identity(Shown::Bearer(token), None) {
@@ -221,7 +221,7 @@ fn name(request: &Request) -> Name {
     (request.tenant, request.session.to_string(), request.call_id.to_string())
 }
 
-/// Asks one replica after the other until it is told, and notes a permit.
+/// Evaluates on one replica after the other until an answer, and records a permit.
 async fn ask_until_told(gates: &[Arc<Gate>; 3], first: usize, request: &Request, history: &History) -> EvaluateAnswer {
     let asked = async {
         for n in first.. {
@@ -284,7 +284,7 @@ async fn client(gates: [Arc<Gate>; 3], first: usize, request: Request, history: 
     answer
 }
 
-/// Compares everything that was acknowledged and done with what is stored.
+/// Compares all acknowledgments and executions with the stored rows.
 async fn check(postgres: &Postgres, history: &History) {
     let told = history.told();
     let sql = "select tenant_id, session_id, call_id, idempotency_key, outcome, result from tool_call";

@@ -31,7 +31,7 @@ use crate::common::{
 pub(super) enum At {
     /// On its way to the server, which never hears of it.
     Request,
-    /// On its way back: it stands, and nobody is told.
+    /// On its way back: committed, without a response.
     Reply,
 }
 
@@ -40,7 +40,7 @@ pub(super) enum At {
 pub(super) enum Then {
     /// Both ends see it closed. Other lines are not touched.
     Cut,
-    /// All lines of the replica are silent, and nobody sees them closed.
+    /// All connections of the replica are silent, and do not close.
     Hole,
 }
 
@@ -93,12 +93,12 @@ impl Proxy {
         Self { options, shared, lines, _dir: dir }
     }
 
-    /// Statements so far, without the writer's.
+    /// Number of statements, without the writer's.
     pub(super) fn reads(&self) -> usize {
         self.shared.reads.load(Ordering::SeqCst)
     }
 
-    /// Statements of the writer so far.
+    /// Number of the writer's statements.
     pub(super) fn writes(&self) -> usize {
         self.shared.writes.load(Ordering::SeqCst)
     }
@@ -119,12 +119,12 @@ impl Proxy {
         self.shared.way.send_modify(|way| way.is_holed = true);
     }
 
-    /// Everything goes on, and what was under way arrives.
+    /// Ends the fault, and delivers pending data.
     pub(super) fn heal(&self) {
         self.shared.way.send_modify(|way| way.is_holed = false);
     }
 
-    /// New lines are good; of those that there were nobody on the way knows any more.
+    /// New connections work; the old ones stay dead.
     pub(super) fn heal_for_new_lines(&self) {
         let forgotten = self.shared.accepted.load(Ordering::SeqCst);
         self.shared.way.send_modify(|way| *way = Way { is_holed: false, forgotten });
@@ -201,8 +201,8 @@ impl Line {
         Ok(())
     }
 
-    /// From the server to the client. The end of a commit is held back until the server says that it is ready again:
-    /// not before that is a statement on its own committed.
+    /// From the server to the client. The end of a commit is held back until the server is ready for queries: a simple
+    /// statement is committed only then.
     async fn down(&self, mut from: From, mut to: To) -> io::Result<()> {
         let (mut held, mut committed) = (Vec::new(), false);
         while let Some(message) = self.next(&mut from, &mut to).await? {

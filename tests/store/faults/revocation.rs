@@ -85,7 +85,7 @@ async fn a_database_that_crashes_forgets_no_revocation_that_was_acknowledged() {
     assert!(acknowledged.contains(&true), "some were told before the crash");
     for gate in &replicas.gates {
         for ((token, id), acknowledged) in tokens.iter().zip(&acknowledged) {
-            // Nobody knows of the others: they are revoked, or not.
+            // The others are in either state.
             let mut told = Err(Refused::Unchecked);
             until("the database", async || {
                 told = shown(gate, token).await;
@@ -95,7 +95,7 @@ async fn a_database_that_crashes_forgets_no_revocation_that_was_acknowledged() {
             assert!(!acknowledged || matches!(told, Err(Refused::Unknown(_))), "{id} was revoked: {told:?}");
         }
     }
-    // Each is told of in the audit, or did not happen.
+    // Each has an audit entry, or did not happen.
     let told = "select count(*) from audit where kind = 'token_revoked'";
     assert_eq!(replicas.postgres.number(told).await, replicas.postgres.number(revoked).await);
 }

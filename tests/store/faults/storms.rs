@@ -83,7 +83,7 @@ fn is_hasty(n: usize) -> bool {
     !is_served(n)
 }
 
-/// Runs callers who go away, at a time when nobody's change to a known tree can be committed.
+/// Runs cancelled callers while no change of a known tree can be committed.
 async fn gone(postgres: &Postgres, callers: impl Iterator<Item = impl Future<Output = bool> + Send + 'static>) {
     let mut locked = postgres.connect().await;
     sqlx::raw_sql("begin; update call_tree set version = version").execute(&mut locked).await.expect("a lock");
@@ -92,7 +92,7 @@ async fn gone(postgres: &Postgres, callers: impl Iterator<Item = impl Future<Out
     assert!(went > CALLS / 4, "only {went} went away");
 }
 
-/// One more call through each gate: whatever was sent before it is stored, or refused, by now.
+/// One more call through each gate: earlier changes are then stored or rejected.
 async fn drained(replicas: &Replicas, after: &str) {
     for (n, gate) in replicas.gates.iter().enumerate() {
         let look = ask(&format!("shared{n}"), after, "look", &format!(r#"{{"after":"{after}"}}"#));
@@ -102,7 +102,7 @@ async fn drained(replicas: &Replicas, after: &str) {
     }
 }
 
-/// All questions at once. Gives the rows that there are then.
+/// All requests at once. Returns the resulting rows.
 async fn storm(replicas: &Replicas, history: &Arc<History>) -> Vec<String> {
     for n in 0..15 {
         let warm = ask(&format!("shared{}", n % 5), &format!("warm{n}"), "look", &format!(r#"{{"n":{n}}}"#));
@@ -133,7 +133,7 @@ async fn storm(replicas: &Replicas, history: &Arc<History>) -> Vec<String> {
     replicas.postgres.rows("select tenant_id, session_id, call_id, idempotency_key from call").await
 }
 
-/// Callers who go away, first with their questions, then with their reports.
+/// Cancelled callers, first during requests, then during reports.
 async fn gone_away(replicas: Replicas) {
     let history = replicas.history();
     let stored = storm(&replicas, &history).await;

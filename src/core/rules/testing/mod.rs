@@ -59,19 +59,18 @@ pub(crate) fn check(story: &str) {
     }
 }
 
-/// Plays a story, with one rule switched off whatever its policy says of it, or with none; returns what was said of
-/// each call.
+/// Plays a story, with one rule switched off (or none), regardless of its policy; returns the verdicts.
 ///
 /// # Errors
-/// The line that came out otherwise.
+/// The line with another result.
 pub(crate) fn play(story: &str, off: Option<&'static str>) -> Result<Vec<Verdict>, String> {
     play_with(RULES, story, off)
 }
 
-/// Plays a story, and returns what the model was told last.
+/// Plays a story, and returns the last text for the model.
 ///
 /// # Errors
-/// The line that came out otherwise.
+/// The line with another result.
 pub(crate) fn told_last(story: &str) -> Result<String, String> {
     staged(RULES, story, None).map(|stage| stage.told)
 }

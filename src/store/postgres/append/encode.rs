@@ -82,7 +82,7 @@ impl<'q> Encode<'q, Postgres> for Sent<'_> {
         if self.rows.is_empty() {
             return Ok(IsNull::Yes);
         }
-        // One dimension, no null among the elements, their type, how many, counted from 1.
+        // One dimension, no null elements, element type, length, lower bound 1.
         for word in [1, 0, self.element.0 as i32, self.rows.rows, 1] {
             buffer.extend(&word.to_be_bytes());
         }

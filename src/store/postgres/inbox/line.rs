@@ -50,7 +50,7 @@ pub(super) const JUDGEMENT: &str = "c.seq, (extract(epoch from c.at) * 1000)::bi
     (extract(epoch from c.approval_expires_at) * 1000)::bigint as approval_ms, c.policy_version,
     encode(c.trace_id, 'hex') as trace_id";
 
-/// One judgement of a call of this session.
+/// One judgment of a call of this session.
 pub(super) fn judgement(row: &PgRow, session: &str, opener: &Opener) -> Loaded<Judgement> {
     let seq = count(row, "seq")?;
     Ok(Judgement {

@@ -125,7 +125,7 @@ fn seen() -> Part {
 /// lets a call run again. Open calls are read.
 fn forgotten(rows_max: usize) -> Part {
     let (c, of_c, of_s, of_o, f) = (same("c", "s"), same("o", "c"), same("o", "s"), same("c", "o"), same("f", "c"));
-    // Successes are looked through from the newest on, so that the calls of a few are looked up, and not of all.
+    // Successes are scanned from the newest on, so that only few calls are joined.
     let from = format!(
         "s cross join lateral (select c.seq from #call c where {c} order by c.seq desc offset {} limit 1) w
          cross join lateral (select greatest(

@@ -116,7 +116,7 @@ impl<'k> Resealer<'k> {
 fn unless_unopened<T>(opened: Loaded<T>) -> Loaded<Option<T>> {
     match opened {
         Ok(opened) => Ok(Some(opened)),
-        // Told by how many rows still need the key.
+        // Counted by the rows that still need the key.
         Err(StoreError::KeyMissing { .. }) => Ok(None),
         Err(error @ StoreError::Corrupt(_)) => {
             tracing::error!(%error, "a value cannot be sealed anew, and stays as it is");
