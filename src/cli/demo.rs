@@ -1,8 +1,8 @@
-//! `callgate demo`: a recorded session over gRPC, call by call, and then what it might have run into.
+//! `callgate demo`: a recorded session over gRPC, call by call, and staged scenes after it.
 //!
 //! The session (`demo/session.jsonl`) is task 13, trial 0 of sierra-research/tau-bench at 59a200c6,
-//! historical_trajectories/gpt-4o-airline.json (MIT): a real agent that repeats a call which cannot succeed. The scenes
-//! after it are staged, and say so. Every line is what this server answers, by whatever policy it has.
+//! historical_trajectories/gpt-4o-airline.json (MIT): a real agent that repeats a call which cannot succeed. The staged
+//! scenes are marked as such. Every line is this server's answer under its own policy.
 
 mod client;
 mod fleet;

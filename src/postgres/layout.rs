@@ -1,7 +1,7 @@
-//! The data directory: what lies where, the lock that keeps a second callgate out, and the socket's place.
+//! Data directory: its files, the lock against a second callgate, and the socket's location.
 //!
-//! As root the directory itself stays root's and can only be passed through; the parts the database writes belong to
-//! its account. So that account cannot put a link where root opens a file.
+//! As root the directory itself stays root's and is only traversable; the parts that the database writes belong to its
+//! account. So that account cannot plant a link where root opens a file.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Read, Write};

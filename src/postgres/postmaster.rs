@@ -1,4 +1,4 @@
-//! One run of the server process: spawned, watched, stopped.
+//! One run of the server process: start, supervision, shutdown.
 
 use std::io;
 use std::path::PathBuf;

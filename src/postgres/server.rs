@@ -1,4 +1,4 @@
-//! Everything needed to start the server on its cluster, once or again.
+//! Server preparation, start and restart on its cluster.
 
 use std::ffi::OsString;
 use std::path::Path;

@@ -1,9 +1,4 @@
-//! The server an earlier callgate may have left behind, found through `postmaster.pid`.
-//!
-//! Only the holder of the directory's lock comes here, so a running server is an orphan. Errors in either direction are
-//! bad: signaling a stranger with a recycled pid, or running two servers on one cluster. So a process is signaled only
-//! if proven to be this cluster's postmaster, and ignored only if proven not to be; otherwise PostgreSQL's own check of
-//! the file refuses to start.
+//! Orphaned server of an earlier callgate, found through `postmaster.pid`.
 
 use std::fs;
 use std::io;

@@ -1,6 +1,6 @@
-//! Write-ahead cache of call trees. A slot may be stale, because another replica moved its tree. A stale slot can only
-//! cause a rejected change, never a wrong one: every append names the version it was decided on, and an answer without
-//! an append is confirmed against the database first.
+//! Call tree cache, ahead of the commits. A slot may be stale, because another replica moved its tree. A stale slot can
+//! only cause a rejected change, never a wrong one: every append names the version it was decided on, and an answer
+//! without an append is confirmed against the database first.
 
 mod reports;
 mod slot;

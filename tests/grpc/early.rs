@@ -1,4 +1,4 @@
-//! Refusals over HTTP/1.1 that come before the body is read, by sockets that keep on sending.
+//! Early refusals over HTTP/1.1, before the body is read, with clients that keep sending.
 
 use std::{net::SocketAddr, time::Duration};
 

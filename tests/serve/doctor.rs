@@ -1,4 +1,4 @@
-//! `callgate doctor`: with a server's settings, it reports that server's problems, and changes nothing.
+//! `callgate doctor`: reports the problems of a server's settings, and changes nothing.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! Tenants: made, suspended and deleted on one replica, known on all, each judged by its own policy.
+//! Tenants: created, suspended and deleted on one replica, known on all, each judged by its own policy.
 
 use callgate_core::{
     domain::{

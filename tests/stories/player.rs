@@ -1,4 +1,4 @@
-//! Plays a story against a server.
+//! Player of a story against a server.
 
 use std::{collections::BTreeMap, sync::Arc};
 

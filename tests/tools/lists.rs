@@ -1,4 +1,4 @@
-//! Whole lists, from good to poor, with their expected reports beside.
+//! Complete lists, from good to poor, with their expected reports beside.
 
 use std::{collections::BTreeMap, fs};
 

@@ -17,7 +17,7 @@ pub(super) fn event(input: &Input) -> Option<Event> {
         "BeforeAgent" => Event::Prompted,
         "AfterAgent" => Event::TurnEnded,
         "SessionEnd" => Event::Ended,
-        // Sent before each model request that may compress.
+        // Sent before each model request, as a check for compression.
         "PreCompress" if input.trigger.as_deref() == Some("auto") => Event::Other,
         "PreCompress" => Event::Compacted { restarts: false },
         _ => Event::Other,

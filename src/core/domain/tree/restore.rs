@@ -1,4 +1,4 @@
-//! Restores a cold tree from its last events and stored totals.
+//! Restore of a cold tree from its last events and stored totals.
 
 use super::{CallTree, Changed, Kept, Session, controls::kept_json};
 use crate::domain::{
