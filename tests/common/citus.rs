@@ -1,5 +1,5 @@
-//! A coordinator with two workers in the place of one server, where `CALLGATE_TEST_CITUS` asks for it
-//! (`make test-citus`). Nodes reach each other by their sockets, and all have the template's password.
+//! Citus coordinator with two workers in place of one server, where `CALLGATE_TEST_CITUS` is set (`make test-citus`).
+//! Nodes connect by their sockets, and all have the template's password.
 
 use std::{
     collections::BTreeSet,

@@ -179,8 +179,8 @@ async fn a_late_heartbeat_goes_before_the_sweep_that_did_not_see_it() {
     assert_eq!(said(&evaluate(&other, ask("s", "c2", "save", ARGUMENTS)).await), "WAIT call_in_flight");
     until("the lease to be over", async || one.now() > lease_until && other.now() > lease_until).await;
     let mut locked = postgres.connect().await;
-    // A waiter for a changed row races for the new version; one for a locked row succeeds first. A distributed database
-    // locks rows of many shards only by changing them.
+    // Waiters for a changed row race for its new version; a row that was only locked goes to the first. A distributed
+    // database locks rows of many shards only by changing them.
     let lock = match citus::is_wanted() {
         true => "begin; update call_tree set version = version",
         false => "begin; select from call_tree for update",
