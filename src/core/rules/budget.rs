@@ -1,13 +1,13 @@
 //! budget: a limit of steps, calls, money, tokens, time or depth is reached.
 //!
-//! Fires when a limit of the run, the call tree, the agent's or the tenant's day is spent (STOP), or when this call
-//! does not fit into what is left, or only its tool's own limit is reached (DENY). From 80 % of a limit a hint says
-//! what is left, again from 90 %.
+//! Fires when a limit of the run, the call tree, the agent's or the tenant's day is exhausted (STOP), or when this call
+//! exceeds the remainder, or only its tool's own limit is reached (DENY). From 80 % of a limit a hint reports the
+//! remainder, again from 90 %.
 //!
-//! Why: runaway spending has to stop before the call that would pass the limit, not after the bill. A final ALLOW
-//! reserves the estimated cost; Record books the actual in full.
+//! Why: runaway spending has to stop before the call that would exceed the limit, not after the bill. A final ALLOW
+//! reserves the estimated cost; Record books the actual cost in full.
 //!
-//! Known problems: actual costs may exceed the estimate, and pass a limit by that much.
+//! Known problems: actual costs may exceed the estimate, and a limit by that much.
 
 use schemars::JsonSchema;
 use serde::Deserialize;

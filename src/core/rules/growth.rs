@@ -1,12 +1,11 @@
 //! growth: the runaway brake, on rates and not on repetition.
 //!
-//! Fires when a call tree asks faster than `calls_per_second`, or burns more than `tokens_per_minute`: first WAIT,
-//! until the rate has fallen; then STOP of the run, when it was told to wait `patience` times within ten seconds, or
-//! burns `tokens_per_minute_stop`. A batch counts as one call, and each call beyond its eighth as one more; the waits
-//! of one batch are one.
+//! Fires when a call tree exceeds `calls_per_second` or `tokens_per_minute`. First WAIT, until the rate has fallen;
+//! then STOP of the run, after `patience` waits within ten seconds, or beyond `tokens_per_minute_stop`. A batch counts
+//! as one call, and each call beyond its eighth as one more; the waits of one batch are one.
 //!
-//! Why: a session that makes 436 requests at zero-second intervals, or burns 436 million tokens in a minute, has to be
-//! stopped within its first seconds; no loop detector needs to understand what it is doing.
+//! Why: a session that makes 436 requests at zero-second intervals, or uses 436 million tokens in a minute, has to be
+//! stopped within its first seconds; this needs no loop detector.
 //!
 //! Known problems: many sub-agents share their tree's rate; a large fleet under one root needs a higher limit.
 

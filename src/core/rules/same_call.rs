@@ -1,14 +1,17 @@
 //! same_call: this very call was asked for before.
 //!
-//! Fires by one table (docs/semantics.md#same_call) over the newest earlier execution of the same fingerprint in the
-//! call tree, and for `once` tools in the whole tenant: it is running (WAIT), it may have happened (DENY for a write),
-//! it succeeded and nothing has changed since (REUSE), it failed and a retry is not worth it, too early or used up.
+//! Fires by one table (docs/semantics.md#same_call) over the newest execution of the same fingerprint in the call tree,
+//! and for `once` tools in the whole tenant:
+//! - it is running (WAIT)
+//! - its outcome is unknown (DENY for a write)
+//! - it succeeded and nothing has changed since (REUSE)
+//! - it failed, and a retry is not worthwhile, too early or exhausted
 //!
-//! Why so careful: on 34,000 recorded calls, blocking every repeat inside a session would have been wrong in 27 % to
-//! 68 % of cases, because the agent had changed the world in between.
+//! Why so careful: on 34,000 recorded calls, blocking each repeat inside a session would have been wrong in 27 % to 68
+//! % of cases: the agent had changed the world in between.
 //!
-//! Known problems: a tool whose effect nobody declared is judged by its last three results alone; declare it. The WAIT
-//! for a running call is a re-check: at that time the call may still run.
+//! Known problems: an undeclared tool is judged by its last three results alone; declare it. The WAIT for a running
+//! call is a recheck: at that time the call may still run.
 
 mod equal;
 mod failed;
