@@ -7,8 +7,8 @@
 //! - it succeeded and nothing has changed since (REUSE)
 //! - it failed, and a retry is not worthwhile, too early or exhausted
 //!
-//! Why so careful: on 34,000 recorded calls, blocking each repeat inside a session would have been wrong in 27 % to 68
-//! % of cases: the agent had changed the world in between.
+//! Why so careful: on 34,000 recorded calls, 27 % to 68 % of blocked repeats inside a session would have been wrong,
+//! because the agent had changed the world in between.
 //!
 //! Known problems: an undeclared tool is judged by its last three results alone; declare it. The WAIT for a running
 //! call is a recheck: at that time the call may still run.
