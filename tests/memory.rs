@@ -1,4 +1,4 @@
-//! How much memory trees take, against what the allocator says.
+//! Memory of trees: the estimate compared with the allocator's count.
 
 #![allow(clippy::print_stdout, reason = "figures")]
 
@@ -66,8 +66,8 @@ fn the_estimate_of_a_trees_bytes_is_near_what_is_allocated() {
     }
 }
 
-/// Bytes that so many sessions of four calls take, by the allocator and by the cache's own account, and what is
-/// `asked` while they are there.
+/// Bytes of `sessions` sessions with four calls, by the allocator and by the cache's estimate, and the result of
+/// `asked` meanwhile.
 fn of_four_calls<T>(sessions: usize, asked: impl Fn() -> T) -> (usize, usize, T) {
     let policy = Policy::default();
     let (slots, before) = (Slots::default(), ALLOCATOR.allocated());

@@ -24,7 +24,7 @@ fn source(name: &str, text: impl Into<Vec<u8>>) -> anyhow::Result<Source> {
     Source::new(name, Cursor::new(text.into()))
 }
 
-/// What is printed and counted for `text`, judged by `policy` (YAML; empty: the default).
+/// Output and counts for `text`, judged by `policy` (YAML; empty: the default).
 fn replay(text: &str, policy: &str, enforce: bool) -> (Vec<Value>, Summary) {
     let policy = if policy.is_empty() { Policy::default() } else { policy::compile(policy).expect("a good policy") };
     let mut out = Vec::new();
@@ -50,7 +50,7 @@ fn decisions(lines: &[Value]) -> Vec<String> {
         .collect()
 }
 
-/// What is undeclared and answers nothing may have changed the world: the failed booking may be tried again after it.
+/// An undeclared call without an answer may have changed the world: the failed booking may be retried after it.
 #[test]
 fn a_thought_that_nobody_declared_frees_what_failed() {
     let (lines, summary) = replay(EXCERPT, "", false);
@@ -128,7 +128,7 @@ fn the_same_input_gives_the_same_bytes_and_other_traces_matter_to_chances_alone(
         mixed.sort_by_key(|line| serde_json::from_str::<Value>(line).expect("JSON")["seq"].as_u64());
         let (mixed, mixed_summary) = judged(&mixed.join("\n"), enforce);
         let sorted = |text: &str| {
-            // What retries came to is learned over all traces, in their order.
+            // Retries are learned over all traces, in order.
             let told = |line: &str| line.rsplit_once(",\"p_success\":").map(|(rest, _)| rest.to_owned());
             let mut lines: Vec<String> = text.lines().filter_map(told).collect();
             lines.sort();
@@ -223,6 +223,6 @@ fn traces_are_worlds_of_their_own() {
     let spent: Vec<_> =
         lines.iter().filter(|line| line["decision"] == "STOP").map(|line| line["tool"].as_str()).collect();
     assert_eq!(spent, [Some("c")]);
-    // Whoever stops work by a budget stops what would have succeeded.
+    // A stop by a budget also refuses calls that would have succeeded.
     assert_eq!(summary.refused, Refused { wrongly: 1, ..Refused::default() });
 }

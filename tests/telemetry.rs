@@ -1,5 +1,5 @@
-//! A process with telemetry installed, and collectors that are there, away, or silent. The process is this test binary
-//! again: what it installs is for a whole process.
+//! Process with telemetry, and collectors that respond, are unavailable, or hang. The process is this test binary
+//! again, because telemetry is installed per process.
 
 #[path = "common/certificates.rs"]
 #[allow(dead_code, reason = "each test binary uses a part of it")]
@@ -218,7 +218,7 @@ async fn served(mut server: tonic::transport::Server, listener: tokio::net::TcpL
     server.serve_with_incoming(incoming).await.expect("serves");
 }
 
-/// What both sides of a connection over TLS have.
+/// TLS files of both sides of a connection.
 fn secured(authority: &Authority) -> (tempfile::TempDir, Vec<(&'static str, String)>) {
     let folder = tempfile::tempdir().expect("a folder");
     let (certificate, key) = authority.client(&["gate.example"], &[]).write(folder.path());

@@ -33,7 +33,7 @@ fn boot() -> Option<String> {
 }
 
 impl PendingCall {
-    /// Records a call. None where nothing can be written; the call proceeds all the same.
+    /// Records a call. None where nothing can be written; the call proceeds regardless.
     pub(super) fn note(folder: &Path, cancellation: &RecordRequest) -> Option<Self> {
         fs::create_dir_all(folder).ok()?;
         let mut file = tempfile::Builder::new().prefix(".").tempfile_in(folder).ok()?;
@@ -64,7 +64,7 @@ impl PendingCall {
         }
         let file = File::options().append(true).open(&path).ok()?;
         file.try_lock().ok()?;
-        // By its name: what was forgotten while it was opened has none.
+        // A record deleted after its opening has no name.
         let report = RecordRequest::decode(&*fs::read(&path).ok()?).ok()?;
         (!report.call_id.is_empty()).then_some((Self { file, path }, report))
     }
@@ -116,7 +116,7 @@ mod tests {
         started.starts().expect("written");
         note("c").forget();
         assert!(left().is_empty());
-        // One of before the machine started, whose call may have run since.
+        // A record of an earlier boot, whose call may have run.
         drop(note("d"));
         let (old, _) = left().into_iter().next().expect("one").0.handed_on();
         fs::rename(&old, old.with_extension("earlier")).expect("moved");

@@ -1,4 +1,4 @@
-//! `callgate approvals`: questions to people, on the terminal.
+//! `callgate approvals`: approval requests on the terminal.
 
 use anstyle::{AnsiColor, Style};
 use anyhow::bail;
@@ -18,9 +18,9 @@ use callgate_proto::{
     },
 };
 
-/// Questions that are listed: as many as a server gives.
+/// Page size: the server's maximum.
 const PAGE: u32 = 500;
-/// Characters of arguments in a line.
+/// Maximum characters of arguments in a line.
 const ARGUMENTS: usize = 80;
 
 /// What `callgate approvals` takes.
@@ -234,13 +234,13 @@ fn line(approval: &Approval) {
     );
 }
 
-/// Who may answer an open question, where not everybody may.
+/// Approvers of an open request, where restricted.
 fn whom(approval: &Approval) -> Option<String> {
     let is_open = approval.state() == ApprovalState::Pending;
     (is_open && (!approval.group.is_empty() || approval.people > 1)).then(|| asked_of(approval))
 }
 
-/// How many people have to say yes, and of which group.
+/// Number of required approvals, and the group.
 fn asked_of(approval: &Approval) -> String {
     let mut whom = if approval.people > 1 { "two people" } else { "one person" }.to_owned();
     whom += &match approval.group.as_str() {
@@ -256,7 +256,7 @@ fn asked_of(approval: &Approval) -> String {
     whom
 }
 
-/// A text as it stands behind the name of a field: none of its lines begins where fields do.
+/// A multi-line text of a field, indented so that no line looks like a field.
 fn of_lines(text: &str) -> String {
     if text.is_empty() { "-".to_owned() } else { text.replace(['\n', '\r'], "\n             ") }
 }

@@ -1,4 +1,4 @@
-//! `callgate audit`: what people and administrators did, and whether the record of it is whole.
+//! `callgate audit`: audit log entries, and verification of their hash chain.
 
 use std::process::ExitCode;
 
@@ -12,9 +12,9 @@ use callgate_proto::v1::{
     AuditEntry, ListAuditEntriesRequest, VerifyAuditRequest, audit_service_client::AuditServiceClient,
 };
 
-/// Entries that are asked for at a time: as many as a server gives.
+/// Page size: the server's maximum.
 const PAGE: u32 = 500;
-/// Entries that are shown unless more are wanted.
+/// Default number of shown entries.
 const SHOWN: u32 = 50;
 
 /// What `callgate audit` takes.

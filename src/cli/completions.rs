@@ -1,4 +1,5 @@
-//! `callgate completions` and `callgate man`: what shells and `man` read, made from the command line itself.
+//! `callgate completions` and `callgate man`: shell completions and man pages, generated from the command line's
+//! definition.
 
 use std::path::PathBuf;
 
@@ -21,7 +22,7 @@ pub(super) struct ManArgs {
     folder: PathBuf,
 }
 
-/// Prints the script that a shell completes command lines by.
+/// Prints a shell's completion script.
 pub(super) fn completions(args: &CompletionsArgs) -> anyhow::Result<()> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut super::command(), "callgate", &mut script);
@@ -29,7 +30,7 @@ pub(super) fn completions(args: &CompletionsArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes a page for each command.
+/// Writes one page per command.
 pub(super) fn man(args: &ManArgs) -> anyhow::Result<()> {
     let name = args.folder.display();
     std::fs::create_dir_all(&args.folder).with_context(|| format!("cannot make {name}"))?;

@@ -1,4 +1,4 @@
-//! `callgate database clock`: what retention knows of the clocks, and a person's word that they are right.
+//! `callgate database clock`: state of the clocks for retention, and their confirmation by a person.
 
 use std::path::PathBuf;
 
@@ -46,7 +46,7 @@ pub(super) async fn run(args: ClockArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// By how much later than at its term is deleted what is past it.
+/// The delay of retention, as text.
 pub(super) fn delay(clocks: &Clocks, is_confirmed: bool) -> String {
     if clocks.gap_ms == 0 {
         return "Retention deletes at the term.".to_owned();

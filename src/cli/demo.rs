@@ -1,8 +1,8 @@
-//! `callgate demo`: a recorded session over gRPC, call by call, and then what it might have run into.
+//! `callgate demo`: a recorded session over gRPC, call by call, and staged scenes after it.
 //!
 //! The session (`demo/session.jsonl`) is task 13, trial 0 of sierra-research/tau-bench at 59a200c6,
-//! historical_trajectories/gpt-4o-airline.json (MIT): a real agent that repeats a call which cannot succeed. The scenes
-//! after it are staged, and say so. Every line is what this server answers, by whatever policy it has.
+//! historical_trajectories/gpt-4o-airline.json (MIT): a real agent that repeats a call which cannot succeed. The staged
+//! scenes are marked as such. Every line is this server's answer under its own policy.
 
 mod client;
 mod fleet;
@@ -29,7 +29,7 @@ use callgate_postgres::open_folder;
 use callgate_proto::v1::{Decision, RecordResponse};
 use callgate_server::{config::DatabaseConfig, grpc, plane::Plane, telemetry::Metrics};
 
-/// How long the server is asked to wait where it says WAIT; it says so at once where that is not enough.
+/// Maximum wait requested from the server after WAIT; it responds at once if that does not suffice.
 const WAIT_MAX: Duration = Duration::from_secs(3);
 
 /// What `callgate demo` takes.
@@ -59,7 +59,7 @@ struct RecordedCall {
     is_error: bool,
 }
 
-/// Plays the demo.
+/// Runs the demo.
 pub(super) async fn run(args: DemoArgs) -> anyhow::Result<()> {
     let remote = Remote::of(args.server.clone(), args.context.clone(), args.shown.clone());
     if !remote.is_named() {
@@ -92,7 +92,7 @@ async fn on_own_server(args: &DemoArgs) -> anyhow::Result<()> {
     )
     .await?;
     let url = plane.addresses.first().map(Address::url).unwrap_or_default();
-    // Ctrl-C must not leave a server behind: the demo ends, and what it started is stopped.
+    // Ctrl-C ends the demo and its server.
     let played = tokio::select! {
         played = on_it(&url, args.pace_ms) => played,
         () = callgate_client::signal::stop() => Ok(()),
@@ -101,7 +101,7 @@ async fn on_own_server(args: &DemoArgs) -> anyhow::Result<()> {
     played
 }
 
-/// Against a server that knows no credentials.
+/// Against a server without authentication.
 async fn on_it(url: &str, pace_ms: u64) -> anyhow::Result<()> {
     let wire = Credential::default().connect(url, Bearer::default(), "").await?;
     play(url, wire, pace_ms).await?;
@@ -109,7 +109,7 @@ async fn on_it(url: &str, pace_ms: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Plays everything; gives the session.
+/// Plays all scenes; returns the session.
 async fn play(url: &str, wire: Wire, pace_ms: u64) -> anyhow::Result<String> {
     let session = format!("demo-{}", uuid::Uuid::now_v7());
     let client = Client::of(wire, &session);
@@ -129,7 +129,7 @@ async fn play(url: &str, wire: Wire, pace_ms: u64) -> anyhow::Result<String> {
     Ok(session)
 }
 
-/// How the fleet's tool answers.
+/// The failing response of the fleet's tool.
 fn broken() -> Outcome {
     Outcome::failure(500, "500 Internal Server Error")
 }
@@ -141,12 +141,12 @@ struct Stage {
     show: Show,
     pace: Duration,
     said: u32,
-    /// How the calls of this scene ended.
+    /// Number of calls of this scene by decision.
     ends: BTreeMap<Decision, u32>,
 }
 
 impl Stage {
-    /// A scene begins. It is named by what the agent does: what becomes of it is for the server's policy to say.
+    /// Starts a scene, named by the agent's action: the server's policy decides the rest.
     fn scene(&mut self, run: &str, title: &str) {
         self.client.run(run);
         self.show.title(title);
@@ -238,7 +238,7 @@ impl Stage {
             }
             let recorded = self.client.record(&call_id, broken()).await?;
             self.show.recorded(&recorded);
-            // One suppressed retry in twenty is made all the same, to learn.
+            // One suppressed retry in twenty is made for exploration.
             if recorded.advice.is_none_or(|advice| !advice.probe) {
                 break;
             }
@@ -246,7 +246,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Asks, executes if it may, and records. The server waits where a pause is short; one that is shown is not.
+    /// Evaluates, executes if permitted, and records. The server waits out a short pause, except a displayed one.
     async fn call(&mut self, tool: &str, args: &Value, outcome: Outcome) -> anyhow::Result<()> {
         tokio::time::sleep(self.pace).await;
         self.said += 1;

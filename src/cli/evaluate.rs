@@ -1,5 +1,4 @@
-//! `callgate evaluate`: may a call run, asked by a script. The exit code is the decision, so that a shell can branch on
-//! it.
+//! `callgate evaluate`: decision on a call for scripts, with the decision as exit code.
 
 use std::{io::Read as _, process::ExitCode, time::Duration};
 
@@ -21,14 +20,14 @@ use callgate_proto::{
     },
 };
 
-/// Longest wait that a server takes at a time.
+/// Maximum wait of one request.
 const WAIT_MAX: Duration = Duration::from_secs(60);
-/// How much later than asked for an answer may come.
+/// Grace period of a response, beyond the requested wait.
 pub(super) const GRACE: Duration = Duration::from_secs(5);
-/// How long a server may be away where nothing is said of waiting.
+/// Default time of retries while the server is unavailable.
 pub(super) const AWAY: Duration = Duration::from_secs(5);
 pub(super) const PAUSE: Duration = Duration::from_millis(200);
-/// The largest file that is read: more than a server takes.
+/// Maximum size of an input file: more than the server accepts.
 const INPUT_BYTES_MAX: u64 = 4 << 20;
 
 /// What `callgate evaluate` takes.
@@ -99,7 +98,7 @@ impl Who {
     }
 }
 
-/// The exit code of a decision: what did not fail and is no permit is told from failures (1, 2).
+/// The exit code of a decision; refusals differ from failures (1, 2).
 pub(super) const fn code(decision: Decision) -> u8 {
     match decision {
         Decision::Allow => 0,
@@ -112,7 +111,7 @@ pub(super) const fn code(decision: Decision) -> u8 {
     }
 }
 
-/// Text of an argument, of a file, or of standard input.
+/// Text of an argument, a file, or standard input.
 pub(super) fn text(flag: &str, given: &str) -> anyhow::Result<String> {
     let (name, mut from): (&str, Box<dyn std::io::Read>) = match given.strip_prefix('@') {
         Some(path) => {
@@ -132,11 +131,11 @@ pub(super) fn text(flag: &str, given: &str) -> anyhow::Result<String> {
 }
 
 pub(super) fn client(wire: Wire) -> GateServiceClient<Wire> {
-    // What a call hands back may be as large as what it gave, with its escapes.
+    // A previous result may be as large as the original, with escapes.
     GateServiceClient::new(wire).max_decoding_message_size(16 << 20)
 }
 
-/// Runs `callgate evaluate`: the exit code is the decision's.
+/// Runs `callgate evaluate`; returns the decision's exit code.
 pub(super) async fn evaluate(args: EvaluateArgs) -> anyhow::Result<ExitCode> {
     let call = ToolCall {
         call_id: args.call_id.clone().unwrap_or_else(|| uuid::Uuid::now_v7().to_string()),
@@ -163,7 +162,7 @@ pub(super) async fn evaluate(args: EvaluateArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(code(decision)))
 }
 
-/// Asks at once, and then again and again while it has to wait and may.
+/// Evaluates, and again while it must wait and may.
 pub(super) async fn judged(
     mut client: GateServiceClient<Wire>,
     mut request: EvaluateRequest,
@@ -205,7 +204,7 @@ pub(super) async fn judged(
     }
 }
 
-/// A verdict for people; what the model is to see comes last, as it is.
+/// Prints a verdict; the model's text comes last, unmodified.
 fn told(verdict: &Verdict) {
     let (word, colour) = match verdict.decision() {
         Decision::Allow | Decision::Unspecified => ("ALLOW", AnsiColor::Green),

@@ -1,9 +1,8 @@
-//! An example or two of each command, which stand at the end of its help and of its manual page. Each is tried on the
-//! command line itself (`tests` below): what it begins with is read as it stands.
+//! Examples of commands, shown at the end of help and man pages. A test (`tests` below) parses each.
 
 use clap::Command;
 
-/// Examples by the command's words, each with what it does.
+/// Examples by command, each with its purpose.
 const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     (
         "",
@@ -228,7 +227,7 @@ mod tests {
     use super::*;
     use crate::cli::{AgentSideCli, Cli};
 
-    /// The words of a line, up to where a shell takes its output elsewhere.
+    /// The words of a line, up to a redirection.
     fn words(line: &str) -> Vec<String> {
         let (mut words, mut word, mut is_quoted) = (Vec::new(), String::new(), false);
         for c in line.chars().chain([' ']) {
@@ -292,7 +291,7 @@ mod tests {
         shown(Cli::command()).debug_assert();
     }
 
-    /// Commands that list nothing and tell of no thing, or print what has a form of its own.
+    /// Commands without a list or item, or with an output format of their own.
     const WITHOUT: &[&str] = &[
         "agents install",
         "agents uninstall",

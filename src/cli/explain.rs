@@ -1,4 +1,4 @@
-//! `callgate explain`: why a stored call was judged as it was, rule by rule.
+//! `callgate explain`: explanation of a stored call's judgment, rule by rule.
 
 use anstyle::{AnsiColor, Style};
 use anyhow::bail;
@@ -23,10 +23,10 @@ use callgate_proto::{
     },
 };
 
-/// Questions of one session that are looked through, the newest first.
+/// Maximum number of approval requests searched per session, newest first.
 const QUESTIONS_MAX: u32 = 500;
 
-/// Sessions that are named when several have a call of that id.
+/// Maximum number of listed sessions with the same call id.
 const SESSIONS_MAX: usize = 10;
 const DIM: Style = Style::new().dimmed();
 
@@ -81,19 +81,19 @@ pub(super) async fn run(args: ExplainArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A rule: what became of its findings, and what it said, or why it said nothing.
+/// A rule: mode, and finding or explanation.
 fn rule_as_json(one: &ExplainedRule) -> Value {
     let said = one.finding.as_ref().map(|finding| &finding.message);
     let silent = said.is_none().then_some(&one.silence);
     json!({"rule": one.rule, "mode": one.mode, "said": said, "silent": silent})
 }
 
-/// The one call that is meant.
+/// The unique call.
 async fn found(args: &ExplainArgs) -> anyhow::Result<ExportCallsResponse> {
     let session_id = args.session.clone().unwrap_or_default();
     let wanted = ExportCallsRequest { session_id, call_id: args.call_id.clone(), start_time: None };
     let mut found = stored(&args.remote, wanted).await?;
-    // A session is looked for with its whole call tree.
+    // The search by session returns its whole call tree.
     found.retain(|call| args.session.as_ref().is_none_or(|session| call.session_id == *session));
     match found.len() {
         0 => {
@@ -137,7 +137,7 @@ fn told(call: &ExportCallsResponse) {
     }
 }
 
-/// What came of it, and of a failure, who may repeat it.
+/// The outcome, and for a failure the party that may repeat it.
 fn outcome(call: &ExportCallsResponse) -> String {
     let status = named(call.status().as_str_name(), "OUTCOME_STATUS_");
     let kind = match call.failure() {
@@ -150,7 +150,7 @@ fn outcome(call: &ExportCallsResponse) -> String {
     format!("{status}{kind}{}", advised.unwrap_or_default())
 }
 
-/// What people were asked about it.
+/// Its approval requests.
 async fn questions(remote: &Remote, call: &ExportCallsResponse) -> anyhow::Result<Vec<Approval>> {
     let mut client = ApprovalServiceClient::new(remote.connect().await?);
     let session_id = call.session_id.clone();

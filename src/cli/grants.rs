@@ -1,4 +1,4 @@
-//! `callgate grants`: calls that people permit ahead.
+//! `callgate grants`: calls permitted in advance.
 
 use clap::{Args, Subcommand};
 
@@ -11,7 +11,7 @@ use callgate_proto::{
     v1::{CreateGrantRequest, Grant, ListGrantsRequest, RevokeGrantRequest, grant_service_client::GrantServiceClient},
 };
 
-/// Grants that are asked for at a time: as many as a server gives.
+/// Page size: the server's maximum.
 const PAGE: u32 = 500;
 
 /// What `callgate grants` takes.

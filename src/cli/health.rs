@@ -1,5 +1,4 @@
-//! `callgate health`: does a server serve? For who has no other way to ask from inside: a container without a shell, a
-//! unit, a script that starts one.
+//! `callgate health`: health check of a server, for containers without a shell, units, and start scripts.
 
 use std::time::Duration;
 
@@ -14,7 +13,7 @@ use callgate_client::{
 };
 use callgate_server::config::{LISTEN_DEFAULT, Listen, listen};
 
-/// Pause between two looks.
+/// Poll interval.
 const EVERY: Duration = Duration::from_millis(200);
 
 /// What `callgate health` takes.
@@ -34,7 +33,7 @@ pub(super) struct HealthArgs {
 }
 
 impl HealthArgs {
-    /// The server that is named; else the one that listens by this environment, as in its container or unit.
+    /// The named server; otherwise the one that this environment configures, as in its container or unit.
     fn own(&self) -> anyhow::Result<Option<String>> {
         match std::env::var("CALLGATE_LISTEN") {
             Ok(listens) if !self.remote.is_named() => own(&listens).map(Some),
@@ -50,7 +49,7 @@ impl HealthArgs {
     }
 }
 
-/// Runs `callgate health`: an error unless the server serves.
+/// Runs `callgate health`: an error unless the server is healthy.
 pub(super) async fn run(args: HealthArgs) -> anyhow::Result<()> {
     let own = args.own()?;
     let until = Instant::now() + Duration::from_secs(args.wait.into());
@@ -83,7 +82,7 @@ async fn look(args: &HealthArgs, own: Option<&str>) -> anyhow::Result<String> {
     }
 }
 
-/// Where a server that listens so is reached from here: by a Unix socket if it has one, which needs no certificate.
+/// The local address of such a server: its Unix socket if it has one, which needs no certificate.
 fn own(listens: &str) -> anyhow::Result<String> {
     let listens = if listens.trim().is_empty() { LISTEN_DEFAULT } else { listens };
     let all =

@@ -1,4 +1,4 @@
-//! The commands. This room may use every other; it alone prints, and it alone uses `anyhow`.
+//! Commands. This module may use every other; it alone prints, and it alone uses `anyhow`.
 
 mod approvals;
 mod audit;
@@ -147,7 +147,7 @@ fn command() -> clap::Command {
     examples::shown(Cli::command())
 }
 
-/// What was typed; what cannot be read ends the process with help.
+/// Parses the command line; an invalid one ends the process with help.
 fn typed() -> Command {
     let first = std::env::args_os().nth(1);
     if first.as_ref().and_then(|first| first.to_str()).is_some_and(AgentSide::has_subcommand) {
@@ -167,8 +167,8 @@ pub fn is_command(name: &str) -> bool {
     Cli::command().find_subcommand(name).is_some()
 }
 
-/// Runs the command line; the exit code is 0 for success, 1 for a failure, 75 where a server gave no answer, 2 for a
-/// wrong command line, and for `callgate evaluate` the decision's (docs/cli.md#exit-codes).
+/// Runs the command line; the exit code is 0 for success, 1 for a failure, 75 without an answer of a server, 2 for an
+/// invalid command line, and for `callgate evaluate` the decision's (docs/cli.md#exit-codes).
 #[must_use]
 pub fn main() -> ExitCode {
     let code = run(typed());

@@ -1,4 +1,4 @@
-//! Where an administrator works: over a running server, or on its database.
+//! Target of administration: a running server, or its database directly.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -34,12 +34,12 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// The tenant's name, where a database is used directly.
+    /// The tenant's name, for a direct database.
     pub(super) fn tenant(&self) -> &str {
         self.tenant.as_deref().unwrap_or(DEFAULT_TENANT_NAME)
     }
 
-    /// A gate on the database, where it is to be used directly, and the tenant.
+    /// A gate on the database and the tenant, for a direct database.
     pub(super) async fn database(&self) -> anyhow::Result<Option<(Arc<Gate>, TenantId)>> {
         let Some(url) = self.database_url().await? else {
             if let Some(tenant) = &self.tenant {

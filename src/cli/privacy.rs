@@ -1,4 +1,4 @@
-//! `callgate forget` and `callgate export`: what is stored of a session, an agent or a person, deleted or written out.
+//! `callgate forget` and `callgate export`: erasure and export of the data of a session, an agent or a user.
 
 use std::{
     collections::BTreeSet,
@@ -264,7 +264,7 @@ where
     Ok(())
 }
 
-/// The keys that a row needs to be read.
+/// The keys that a row's decryption needs.
 fn sealed_with(row: &str) -> Vec<String> {
     // Few rows have it, and only an object of that name counts.
     if !row.contains("\"sealed_with\"") {

@@ -1,4 +1,4 @@
-//! `callgate profiles`: what a fleet has learned of retries, with a small curve of success against wait.
+//! `callgate profiles`: retry profiles of a fleet, with a small curve of success by wait.
 
 use anstyle::{AnsiColor, Style};
 use clap::{Args, Subcommand};
@@ -41,7 +41,7 @@ enum Action {
     },
 }
 
-/// Shows profiles, or makes them anew.
+/// Prints or rebuilds profiles.
 pub(super) async fn run(args: ProfilesArgs) -> anyhow::Result<()> {
     if let Some(Action::Rebuild { form, remote }) = &args.action {
         let mut client = ProfileServiceClient::new(remote.connect().await?);
@@ -132,7 +132,7 @@ fn evidence(profile: &RetryProfile) -> &'static str {
     }
 }
 
-/// One block a wait, as high as the chance.
+/// One block per wait, its height is the probability.
 fn curve(profile: &RetryProfile) -> String {
     const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let block = |p: f64| BLOCKS[((p * BLOCKS.len() as f64) as usize).min(BLOCKS.len() - 1)];

@@ -25,7 +25,7 @@ pub(super) struct PsqlArgs {
     arguments: Vec<OsString>,
 }
 
-/// Becomes psql; comes back only with what kept it from that.
+/// Replaces this process by psql; returns only on an error.
 pub(super) async fn run(args: &PsqlArgs) -> anyhow::Result<()> {
     let data_dir = database::data_dir(args.data_dir.as_deref())?;
     let running = match find_running(&data_dir).await {
@@ -35,7 +35,7 @@ pub(super) async fn run(args: &PsqlArgs) -> anyhow::Result<()> {
         }
         Err(error) => return Err(error.into()),
     };
-    // psql of the server's own version, where it is; some systems package it apart.
+    // psql of the server's own version, if present; some systems package it separately.
     let beside = running.bin_dir.join("psql");
     let program = if beside.is_file() { beside.as_path() } else { Path::new("psql") };
     // By the environment: a command line is seen by every user of the machine.

@@ -1,4 +1,4 @@
-//! `callgate record`: what came of a call, told by a script.
+//! `callgate record`: report on a call, for scripts.
 
 use clap::{Args, ValueEnum};
 use tokio::time::{Instant, sleep};

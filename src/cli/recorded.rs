@@ -1,4 +1,4 @@
-//! Recorded calls to try a policy on: of trace files, or of a running server.
+//! Input of recorded calls, from trace files or a running server.
 
 use std::{fs::File, path::PathBuf};
 
@@ -42,7 +42,7 @@ pub(super) struct RecordedArgs {
 }
 
 impl RecordedArgs {
-    /// True when they are of a running server.
+    /// True for calls of a running server.
     pub(super) fn are_stored(&self) -> bool {
         self.since.is_some()
     }
@@ -71,7 +71,7 @@ impl RecordedArgs {
     }
 }
 
-/// `7d` in milliseconds.
+/// A duration such as `7d`, in milliseconds.
 fn duration_ms(text: &str) -> anyhow::Result<i64> {
     let at = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let unit = match &text[at..] {
@@ -113,7 +113,7 @@ fn told(witness: &str) -> Option<Box<str>> {
     (!witness.is_empty()).then(|| witness.into())
 }
 
-/// A stored call as a recorded one; none for one whose arguments were not stored as such.
+/// A stored call as a recorded one; none if its arguments were not stored whole.
 pub(super) fn row(call: &ExportCallsResponse) -> Option<Row> {
     let result = match call.status() {
         OutcomeStatus::Success | OutcomeStatus::Error => Some(RecordedResult {

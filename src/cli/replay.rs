@@ -1,6 +1,5 @@
-//! `callgate replay`: judges recorded calls offline, without a database. One JSON line a call goes to standard output,
-//! the figures to standard error; with `--json` the figures go to standard output, alone. The same input gives the same
-//! bytes.
+//! `callgate replay`: judges recorded calls offline, without a database. It prints one JSON line per call to standard
+//! output and the figures to standard error; with `--json` only the figures, to standard output. Deterministic.
 
 use std::{
     fs::{self, File},
@@ -38,12 +37,12 @@ pub struct ReplayArgs {
 /// Runs the command on standard output and standard error.
 ///
 /// # Errors
-/// Bad input, said in full: file, line, field. A reader of standard output that has gone away is no error.
+/// Invalid input, with file, line and field. A closed standard output is no error.
 pub fn run(args: &ReplayArgs) -> anyhow::Result<()> {
     run_to(args, &mut io::stdout().lock(), &mut io::stderr())
 }
 
-/// Runs the command with its lines on `out` and its summary on `err`.
+/// Runs the command with lines on `out` and the summary on `err`.
 ///
 /// # Errors
 /// As [`run`].
@@ -64,18 +63,17 @@ pub fn run_to(args: &ReplayArgs, out: &mut dyn Write, err: &mut dyn Write) -> an
         Err(Ok(error)) => bail!("the output cannot be written: {error}"),
         Err(Err(error)) => return Err(error),
     };
-    // Whoever closed standard error does not want the summary; that is no reason to fail.
+    // A closed standard error only drops the summary.
     if !args.json {
         let _ = write!(err, "{summary}");
     }
     Ok(())
 }
 
-/// Judges the rows of all `sources` in their order, one line each on `out`. A trace may go on from one source to the
-/// next.
+/// Judges the rows of all `sources` in order, one line each on `out`. A trace may span sources.
 ///
 /// # Errors
-/// The first bad row, or the [`io::Error`] of `out`. What was judged before is written.
+/// The first invalid row, or the [`io::Error`] of `out`. Earlier lines are written.
 pub fn run_on(
     sources: impl IntoIterator<Item = anyhow::Result<Source>>,
     policy: Policy,
@@ -117,7 +115,7 @@ fn open(path: &Path, progress: &Rc<Progress>) -> anyhow::Result<Source> {
     Source::new(name, Counted { file, progress: Rc::clone(progress) })
 }
 
-/// A file whose bytes are told as they are read.
+/// A file that counts its read bytes.
 struct Counted {
     file: File,
     progress: Rc<Progress>,
@@ -131,8 +129,8 @@ impl Read for Counted {
     }
 }
 
-/// The bytes of all files, which thereby are known to be there before the first is judged; 0 where no progress is told.
-/// It would tear lines that go to the same terminal.
+/// Total size of the files, which verifies that they exist; 0 where no progress is shown, because it would tear lines
+/// on the same terminal.
 fn bytes(traces: &[PathBuf]) -> anyhow::Result<u64> {
     let mut bytes = 0;
     for path in traces.iter().filter(|path| !is_stdin(path)) {

@@ -1,4 +1,4 @@
-//! `callgate report`: which tools make agents retry, loop and ask again, and what that says of their design.
+//! `callgate report`: tool quality, by retries, loops and repeated calls, with design advice.
 
 use std::time::Duration;
 
@@ -32,10 +32,10 @@ pub(super) struct ReportArgs {
     remote: Remote,
 }
 
-/// Between two questions, while the server counts.
+/// Poll interval while the server counts.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Says that the server counts, so that a minute of silence does not look like a fault.
+/// Progress of the server's counting.
 #[derive(Default)]
 struct Progress(Option<i64>);
 
@@ -54,7 +54,7 @@ impl Progress {
 const DIM: Style = Style::new().dimmed();
 const BOLD: Style = Style::new().bold();
 
-/// Shows the quality of tools.
+/// Prints the quality of tools.
 pub(super) async fn run(args: ReportArgs) -> anyhow::Result<()> {
     let mut client = ProfileServiceClient::new(args.remote.connect().await?);
     let request = GetToolQualityRequest { tool: args.tool.clone().unwrap_or_default(), days: args.days };

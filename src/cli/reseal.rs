@@ -1,4 +1,4 @@
-//! `callgate keys`: which keys a tenant's stored values need, and sealing them anew with the newest one.
+//! `callgate keys`: key usage of a tenant's stored values, and re-encryption with the newest key.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! `callgate database retain`: what is too old is dropped.
+//! `callgate database retain`: drops old data.
 
 use anyhow::{Context as _, bail};
 use clap::Args;

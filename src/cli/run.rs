@@ -1,5 +1,5 @@
-//! `callgate run`: a command as a call. It is judged before it runs, and its exit code is what came of it; whoever sees
-//! the command alone sees no difference, but where it may not run.
+//! `callgate run`: a command as a call. It is judged before it runs, and the exit code is its own; unless refused, its
+//! caller sees no difference.
 
 use std::{
     ffi::OsString,
@@ -33,19 +33,19 @@ use callgate_proto::{
     },
 };
 
-/// The exit codes of shells for a command that is not there, and for one that cannot be run.
+/// Exit codes of shells for a missing command, and for one that is not executable.
 const NOT_FOUND: u8 = 127;
 const NOT_RUNNABLE: u8 = 126;
-/// Added to the number of the signal that has ended a command.
+/// Offset of exit codes for signals.
 const BY_SIGNAL: i32 = 128;
-/// A lease is renewed so many times while it lasts, and no more often than each second.
+/// Number of renewals per lease, at most one per second.
 const RENEWALS: u32 = 3;
 const RENEWAL_MIN: Duration = Duration::from_secs(1);
 
-/// A signal's name, the signal, and whether terminals send it: then they send it to the command, too.
+/// Name and constructor of a signal, and whether terminals also send it to the command.
 type Forwarded = (&'static str, fn() -> SignalKind, bool);
 
-/// Signals that are for the command.
+/// Signals forwarded to the command.
 const FORWARDED: [Forwarded; 6] = [
     ("TERM", SignalKind::terminate, false),
     ("HUP", SignalKind::hangup, true),
@@ -83,7 +83,7 @@ pub(super) struct RunArgs {
     command: Vec<OsString>,
 }
 
-/// Runs it. The exit code is the command's, where it has run.
+/// Runs it. The exit code is the command's, if it ran.
 pub(super) fn main(args: RunArgs) -> ExitCode {
     runtime().and_then(|runtime| runtime.block_on(run(args))).unwrap_or_else(|error| failed(&error))
 }
@@ -129,7 +129,7 @@ async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     Box::pin(report.follow(&command, permit, signals)).await
 }
 
-/// The command of arguments that the policy has mended.
+/// The command in arguments repaired by the policy.
 fn command_of(arguments: &str) -> anyhow::Result<Vec<OsString>> {
     let arguments: Value = serde_json::from_str(arguments).context("the server's arguments cannot be read")?;
     let words = arguments["argv"].as_array().into_iter().flatten().map(|word| word.as_str().map(OsString::from));
@@ -139,7 +139,7 @@ fn command_of(arguments: &str) -> anyhow::Result<Vec<OsString>> {
     }
 }
 
-/// Says why it may not run, in the words for who has asked.
+/// Prints the refusal for the caller.
 fn refused(verdict: &Verdict) -> ExitCode {
     let decision = verdict.decision();
     let name = decision.as_str_name().trim_start_matches("DECISION_");
@@ -153,7 +153,7 @@ fn refused(verdict: &Verdict) -> ExitCode {
     ExitCode::from(code(decision))
 }
 
-/// Starts it with this process' own input and outputs.
+/// Starts it with this process's standard streams.
 fn started(command: &[OsString], permit: Option<&Permit>) -> io::Result<Child> {
     let (program, args) = command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
     let mut command = Command::new(program);
@@ -170,7 +170,7 @@ fn not_started(command: &[OsString], error: &io::Error) -> ExitCode {
     ExitCode::from(if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_RUNNABLE })
 }
 
-/// Signals that go to the command, by name.
+/// Received signals to forward, by name.
 struct Signals(Vec<(&'static str, Signal)>);
 
 impl Signals {
@@ -178,13 +178,13 @@ impl Signals {
         let is_on_terminal = io::stdin().is_terminal();
         let heard = |(name, kind, is_of_terminal): Forwarded| {
             let heard = signal(kind()).context("signals cannot be heard")?;
-            // What a terminal sends, the command hears by itself: here it only ends nothing.
+            // The command receives a terminal's signal directly; here it only must not end the process.
             Ok((if is_on_terminal && is_of_terminal { "0" } else { name }, heard))
         };
         FORWARDED.into_iter().map(heard).collect::<anyhow::Result<_>>().map(Self)
     }
 
-    /// Waits for the end of a command, which is sent what comes; `beside` goes on until then.
+    /// Waits for the command's end while forwarding signals; runs `beside` meanwhile.
     async fn followed(self, child: &mut Child, beside: impl Future<Output = ()>) -> anyhow::Result<ExitStatus> {
         let pid = child.id().unwrap_or_default().to_string();
         let mut forwarding = tokio::task::JoinSet::new();
@@ -211,7 +211,7 @@ fn exit_code(status: ExitStatus) -> ExitCode {
     code.and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from)
 }
 
-/// Where the outcome goes.
+/// Target of the report.
 struct Report {
     client: GateServiceClient<Wire>,
     session: String,
@@ -219,7 +219,7 @@ struct Report {
 }
 
 impl Report {
-    /// Runs the command, keeps its permit alive, and records what came of it.
+    /// Runs the command, renews its lease, and records the outcome.
     async fn follow(self, command: &[OsString], permit: &Permit, signals: Signals) -> anyhow::Result<ExitCode> {
         let began = Instant::now();
         let mut child = match started(command, Some(permit)) {
@@ -238,7 +238,7 @@ impl Report {
         Ok(exit_code(status))
     }
 
-    /// Says again and again that the command runs. Who kills this process with -9 leaves the permit to its lease.
+    /// Renews the lease while the command runs; after SIGKILL the lease expires.
     async fn renewed(&self, permit: &Permit) {
         let left = unix_ms(permit.lease_expire_time.as_ref()) - Clock::System.now().as_millis();
         let lease = Duration::from_millis(u64::try_from(left).unwrap_or_default());
@@ -251,7 +251,7 @@ impl Report {
         }
     }
 
-    /// Records the outcome; where that fails the command has run all the same.
+    /// Records the outcome; an error does not change that the command has run.
     async fn tell(&self, outcome: RecordRequest) {
         let (began, id) = (Instant::now(), &self.call_id);
         loop {
@@ -278,7 +278,7 @@ impl Report {
     }
 }
 
-/// What a command's end says.
+/// The outcome of an exit status.
 fn outcome(status: ExitStatus) -> RecordRequest {
     let error = |message: String, code: String| RecordRequest {
         status: OutcomeStatus::Error.into(),

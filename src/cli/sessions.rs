@@ -1,4 +1,4 @@
-//! `callgate sessions`: what runs, and the kill switch.
+//! `callgate sessions`: sessions and the kill switch.
 
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand, ValueEnum};
@@ -17,7 +17,7 @@ use callgate_proto::v1::{
 
 mod raise;
 
-/// Sessions and halts that are asked for at a time, where all are wanted: as many as a server gives.
+/// Page size when all are requested: the server's maximum.
 const PAGE: u32 = 500;
 
 /// What `callgate sessions` takes.
@@ -51,7 +51,7 @@ enum Came {
     Failed,
 }
 
-/// The scopes that a name belongs to.
+/// Scopes that have a name.
 const NAMED: [(&str, &str); 3] = [("scope", "session"), ("scope", "agent"), ("scope", "tool")];
 
 /// Calls that a session has to have.
@@ -78,7 +78,7 @@ struct Like {
 }
 
 impl Like {
-    /// As the contract has it; none where every session is meant.
+    /// The filter in the contract's form; none for all sessions.
     fn calls(&self) -> anyhow::Result<Option<CallFilter>> {
         let decision = match &self.decision {
             Some(decision) => Decision::from_str_name(&format!("DECISION_{}", decision.to_uppercase()))
@@ -218,7 +218,7 @@ async fn client(remote: &Remote) -> anyhow::Result<SessionServiceClient<Wire>> {
     Ok(SessionServiceClient::new(remote.connect().await?))
 }
 
-/// The scope and name of a halt, as the contract has them.
+/// Scope and name of a halt, in the contract's form.
 fn what(scope: Scope, name: Option<String>) -> anyhow::Result<(i32, String)> {
     let encoded = match scope {
         Scope::Session => HaltScope::Session,
@@ -244,7 +244,7 @@ pub(super) async fn run(args: SessionsArgs) -> anyhow::Result<()> {
             form.each(&halts, |halt| outln!("{}", of_halt(halt)))
         }
         Action::Show { session, form, remote } => {
-            // The first message of a watch: a state alone does not tell of a halt.
+            // The first message of a watch, because a state alone does not include halts.
             let request = WatchSessionRequest { session_id: session };
             let mut states = asked(client(&remote).await?.watch_session(request).await)?;
             let now = asked(states.message().await.map(Response::new))?.unwrap_or_default();
@@ -373,7 +373,7 @@ async fn halt(request: HaltRequest, form: Form, by: &By, remote: &Remote) -> any
         let what = if is_earlier { "halted before" } else { "halted" };
         form.tell(&halt, |halt| outln!("{what}: {}", of_halt(halt)))?;
     }
-    // A name that is misspelt stops nothing, and whoever pulls the switch should know.
+    // A halt of a misspelled name has no effect, which the operator should know.
     if scope == HaltScope::Session {
         let request = GetSessionStateRequest { session_id: name.clone(), last_calls: 1, summary_tokens: 0 };
         let known = GateServiceClient::new(remote.connect().await?).get_session_state(request).await;

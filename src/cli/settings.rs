@@ -1,6 +1,5 @@
-//! Every setting of a server that comes from the environment, as `.env.example` lists them: made from the command
-//! line's own list by this test (`UPDATE=1 cargo test --lib cli::settings`), so that none is missing or has another
-//! default.
+//! Environment settings of a server, as listed in `.env.example`: generated from the command line's definition by this
+//! test (`UPDATE=1 cargo test --lib cli::settings`), so that none is missing or has another default.
 
 use std::{collections::BTreeSet, fmt::Write as _, fs, path::Path};
 
@@ -23,7 +22,7 @@ fn serve() -> Command {
     serve
 }
 
-/// The file as it should be.
+/// Expected file.
 fn expected() -> String {
     let serve = serve();
     let (mut text, mut heading) = (HEAD.to_owned(), None);
@@ -47,7 +46,7 @@ fn expected() -> String {
     text
 }
 
-/// Lines of words, none longer than may be.
+/// Wrapped lines.
 fn wrapped(text: &str) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {

@@ -1,4 +1,4 @@
-//! Files of recorded calls: JSON lines, plain or gzipped. What a line says is the offline room's to read.
+//! Files of recorded calls: JSON lines, plain or gzipped. The offline module parses the lines.
 
 use std::{
     fmt,
@@ -10,12 +10,12 @@ use flate2::bufread::MultiGzDecoder;
 
 use callgate_core::offline::trace::Row;
 
-/// Longest line, in bytes: far above the longest arguments that a call may have.
+/// Maximum length of a line, in bytes: far above the maximum of a call's arguments.
 pub const LINE_BYTES_MAX: u64 = 16 << 20;
 const BUFFER_BYTES: usize = 64 << 10;
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
-/// Where rows come from.
+/// Source of rows.
 pub struct Source {
     name: String,
     reader: Box<dyn BufRead>,
@@ -30,8 +30,7 @@ impl fmt::Debug for Source {
 }
 
 impl Source {
-    /// Rows from `read`, which errors will call `name`. Gzip is known by its first bytes, so that standard input may be
-    /// compressed as well.
+    /// Rows from `read`, named `name` in errors. Gzip is detected by its first bytes, also on standard input.
     ///
     /// # Errors
     /// The first bytes cannot be read.
@@ -47,16 +46,16 @@ impl Source {
         Ok(Self { name, reader, line: 0, buffer: Vec::new() })
     }
 
-    /// The file and line of the last row, for messages: `traces/x.jsonl:17`.
+    /// File and line of the last row: `traces/x.jsonl:17`.
     #[must_use]
     pub fn place(&self) -> String {
         format!("{}:{}", self.name, self.line)
     }
 
-    /// The next row; none at the end. Empty lines are passed over.
+    /// The next row; none at the end. Empty lines are skipped.
     ///
     /// # Errors
-    /// The line cannot be read or is no recorded call; the message names file, line and field.
+    /// An unreadable or invalid line; the message names file, line and field.
     pub fn next_row(&mut self) -> anyhow::Result<Option<Row>> {
         loop {
             self.buffer.clear();

@@ -1,4 +1,4 @@
-//! `callgate tenants`: whose planes a plane holds, and how much of it they may use.
+//! `callgate tenants`: tenants of a deployment, with their quotas.
 
 use anyhow::bail;
 use clap::{Args, Subcommand};
@@ -203,7 +203,7 @@ fn told(tenant: &Tenant) {
     );
 }
 
-/// What it may use, and uses, in a line of its own; nothing where nothing limits it.
+/// Quotas and usage in a line; empty without quotas.
 fn limits(tenant: &Tenant) -> String {
     let quotas = tenant.quotas.unwrap_or_default();
     let limits = [
@@ -216,7 +216,7 @@ fn limits(tenant: &Tenant) -> String {
     if limits.is_empty() { String::new() } else { format!("\n       at most {}", limits.join(", ")) }
 }
 
-/// How long what it has stored is kept, in a line of its own; nothing where that is for ever.
+/// Retention periods in a line; empty if unlimited.
 fn terms(tenant: &Tenant) -> String {
     let retention = tenant.retention.unwrap_or_default();
     let terms = [

@@ -1,5 +1,5 @@
-//! `callgate tokens`: who may call, and as whom. Over a running server, or, for the first one of a plane that others
-//! than this machine can reach, on its database.
+//! `callgate tokens`: API tokens. Over a running server, or, for the first token of a deployment that other machines
+//! can reach, on its database.
 
 use std::{
     fs::{File, OpenOptions},
@@ -28,7 +28,7 @@ use callgate_proto::{
 };
 use callgate_server::grpc;
 
-/// Tokens that are asked for at once: as many as a server gives.
+/// Page size: the server's maximum.
 const PAGE: u32 = 500;
 const DAY_MS: u64 = 86_400_000;
 
@@ -152,7 +152,7 @@ where
             let roles = role.filter_map(|name| v1::Role::from_str_name(&name)).map(i32::from).collect();
             let ttl = term.ttl();
             let request = CreateTokenRequest { name, roles, groups: group, agent_pattern: agents, any_session, ttl };
-            // Before the token is made: nobody would ever see it if it could not be written.
+            // Opened first: a token that cannot be written would be lost.
             let file = file.map(|path| Ok::<_, anyhow::Error>((create(&path)?, path))).transpose()?;
             let made = match asked(client.create_token(by.signed(request)?).await) {
                 Ok(made) => made,
@@ -192,7 +192,7 @@ fn create(path: &Path) -> anyhow::Result<File> {
     created.with_context(|| format!("--file {}", path.display()))
 }
 
-/// The token alone goes to standard output, so that a script can take it from there.
+/// Only the token goes to standard output, for scripts.
 fn told(token: Option<&Token>, secret: &str) {
     if let Some(token) = token {
         errln!("{}", line(token));

@@ -1,4 +1,4 @@
-//! `callgate database`: what is done to a database as a whole.
+//! `callgate database`: operations on a whole database.
 
 use anyhow::Context as _;
 use clap::{Args, Subcommand};

@@ -1,5 +1,5 @@
-//! The pure core: decides, learns and explains. It has no I/O, no clock, no lock, no log and no async; time is an
-//! argument, and the walls are this crate's `[dependencies]`.
+//! Pure core: decides, learns and explains. It has no I/O, no clock, no lock, no log and no async; time is an
+//! argument, and its boundaries are this crate's `[dependencies]`.
 //!
 //! | module | holds | depends on |
 //! |---|---|---|

@@ -96,7 +96,7 @@ impl Ask {
         if url.scheme() != "https" && !is_here {
             return Err("what comes by http:// can be anybody's: use https://".to_owned());
         }
-        // An address is not looked up.
+        // A literal address needs no lookup.
         let literal = match host {
             Host::Domain(_) => None,
             Host::Ipv4(address) => Some(IpAddr::V4(address)),

@@ -119,7 +119,7 @@ pub(super) async fn ensure(
     let random = || random().map_err(PrivatePostgresError::io("read", "/dev/urandom"));
     let (password, salt) = (hex::encode(random()?), random()?);
     let verifier = scram::verifier(&password, &salt);
-    // The database first: that it is there already is no failure.
+    // The database first; an existing one is no failure.
     let statements = format!("create database {NAME}\nalter role {NAME} with password '{verifier}'\n");
     single_user(&statements, layout, binaries, account, stranger).await?;
     // Last: a password that is written down is set.
@@ -137,7 +137,7 @@ async fn single_user(
     let program = binaries.program("postgres");
     let mut command = process::command(&program, account);
     command.arg("--single").arg("-D").arg(&layout.pgdata);
-    // The log must not show what is set, whatever the configuration file asks for.
+    // The log must not contain the password, regardless of the configuration file.
     for setting in [
         "log_statement=none",
         "log_min_duration_statement=-1",

@@ -76,7 +76,7 @@ pub(super) async fn find(
     account: Option<&Account>,
 ) -> Result<Binaries, PrivatePostgresError> {
     let Some(dir) = pg_bin else {
-        // What PATH offers usually fits, and spares the search and its programs.
+        // Programs on PATH usually fit, which saves the search.
         if let Ok(binaries) = choose(complete(on_path()), cluster, account).await {
             return Ok(binaries);
         }
@@ -219,7 +219,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
-    /// A directory whose `postgres` says to be of that version.
+    /// A directory with a fake `postgres` of that version.
     fn pretend(parent: &Path, name: &str, version: &str) -> PathBuf {
         let dir = parent.join(name);
         fs::create_dir(&dir).unwrap();

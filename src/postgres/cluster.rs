@@ -1,4 +1,4 @@
-//! Creating the database cluster, in one step that either happened or did not.
+//! Atomic creation of the database cluster.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};

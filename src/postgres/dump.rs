@@ -1,5 +1,5 @@
-//! Dumps: PostgreSQL's own programs write what a database holds into a file, and read it into another, of the same or
-//! a newer major version.
+//! Dumps by PostgreSQL's own programs: a database is written to a file, and restored to the same or a newer major
+//! version.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ const PROGRAMS: [&str; 2] = ["pg_dump", "pg_restore"];
 
 /// Longest time for a dump, or for reading one.
 const LIMIT: Duration = Duration::from_secs(24 * 3_600);
-/// How long a dump waits for a table that somebody has locked, which only migrations do.
+/// Timeout of a dump for a locked table; only migrations lock one.
 const LOCK_WAIT: &str = "--lock-wait-timeout=30s";
 
 const OUTPUT_LINES_MAX: usize = 20;
@@ -52,22 +52,22 @@ impl DumpTools {
         Err(PrivatePostgresError::NoDumpTools { major })
     }
 
-    /// Writes all that the database holds, as it was at one moment, into `file`. Nobody who reads or writes waits.
+    /// Writes a consistent snapshot of the database into `file`, without blocking readers or writers.
     ///
     /// # Errors
     ///
-    /// [`PrivatePostgresError::Tool`] with what the program said.
+    /// [`PrivatePostgresError::Tool`] with the program's output.
     pub async fn dump(&self, connection: &Connection, file: &Path) -> Result<(), PrivatePostgresError> {
         let mut command = self.command("pg_dump", connection);
         command.args(["--format=custom", LOCK_WAIT, "--file"]).arg(absolute(file)?);
         run("pg_dump", command).await
     }
 
-    /// Reads such a file into an empty database.
+    /// Restores such a file into an empty database.
     ///
     /// # Errors
     ///
-    /// [`PrivatePostgresError::Tool`] with what the program said.
+    /// [`PrivatePostgresError::Tool`] with the program's output.
     pub async fn restore(&self, connection: &Connection, file: &Path) -> Result<(), PrivatePostgresError> {
         let mut command = self.command("pg_restore", connection);
         command.args(["--exit-on-error", "--dbname", connection.database]).arg(absolute(file)?);

@@ -8,7 +8,7 @@ use super::binaries::{MAJOR_MIN, ServerVersion};
 /// Why the private PostgreSQL could not be started, kept running or stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum PrivatePostgresError {
-    /// No PostgreSQL on this machine, as far as callgate can see.
+    /// No PostgreSQL was found on this machine.
     #[error(
         "no PostgreSQL {MAJOR_MIN} or newer was found on this machine (looked on PATH, through pg_config and in the \
          usual places). Do one of three things: install it with the system's package manager \
@@ -198,7 +198,7 @@ pub enum PrivatePostgresError {
     StartTimedOut {
         /// The data directory.
         data_dir: PathBuf,
-        /// How long callgate waited, in seconds.
+        /// Waiting time, in seconds.
         seconds: u64,
         /// The server's log file.
         log: PathBuf,
@@ -257,7 +257,7 @@ pub enum PrivatePostgresError {
 }
 
 impl PrivatePostgresError {
-    /// True when this process's user may not look at what another user's callgate has made.
+    /// True when this user lacks permission for files of another user's callgate.
     #[must_use]
     pub fn is_permission_denied(&self) -> bool {
         matches!(self, Self::Io { error, .. } if error.kind() == io::ErrorKind::PermissionDenied)
@@ -281,7 +281,7 @@ impl PrivatePostgresError {
     }
 }
 
-/// True when the server's log says that it ended because the disk is full. A query alone may fail for that, too.
+/// True when the server's log shows a full disk as its end. A query alone may fail for that, too.
 pub(super) fn says_disk_full(log: &str) -> bool {
     let is_last_word = |line: &&str| line.contains("PANIC:") || line.contains("FATAL:");
     log.lines().filter(is_last_word).any(|line| line.contains("No space left on device"))

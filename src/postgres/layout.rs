@@ -1,7 +1,7 @@
-//! The data directory: what lies where, the lock that keeps a second callgate out, and the socket's place.
+//! Data directory: its files, the lock against a second callgate, and the socket's location.
 //!
-//! As root the directory itself stays root's and can only be passed through; the parts the database writes belong to
-//! its account. So that account cannot put a link where root opens a file.
+//! As root the directory itself stays root's and is only traversable; the parts that the database writes belong to its
+//! account. So that account cannot plant a link where root opens a file.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Read, Write};
@@ -60,7 +60,7 @@ impl Layout {
         Ok(Self::of(root))
     }
 
-    /// The parts of a data directory that is there.
+    /// The parts of an existing data directory.
     fn of(root: PathBuf) -> Self {
         Self {
             pgdata: root.join("pg"),
@@ -79,7 +79,7 @@ impl Layout {
         Ok(Self::of(root))
     }
 
-    /// Creates the directories inside, and checks that the account gets as far as them.
+    /// Creates the directories inside, and checks that the account can reach them.
     pub(super) fn prepare_parts(&self, account: Option<&Account>) -> Result<SocketDir, PrivatePostgresError> {
         if let Some(account) = account
             && let Some(dir) = account::first_blocking(&self.root, account)
@@ -136,7 +136,7 @@ impl SocketDir {
         &self.path
     }
 
-    /// Removes what a killed server left. Safe only while no server of this data directory runs.
+    /// Removes files of a killed server. Safe only while no server of this data directory runs.
     pub(super) fn clear(&self) -> Result<(), PrivatePostgresError> {
         for name in [socket_name(), format!("{}.lock", socket_name())] {
             let path = self.path.join(name);
@@ -175,7 +175,7 @@ pub(super) struct DirLock {
 }
 
 impl DirLock {
-    /// Takes the lock or says who has it.
+    /// Takes the lock, or returns its holder as an error.
     pub(super) fn take(layout: &Layout) -> Result<Self, PrivatePostgresError> {
         let path = &layout.lock;
         let io = |action| PrivatePostgresError::io(action, path);

@@ -1,6 +1,6 @@
-//! A private PostgreSQL of callgate's own, for when no `--database-url` is given.
+//! Private PostgreSQL of callgate, used without `--database-url`.
 //!
-//! This room knows programs, processes, files and accounts; it must not know what the database is used for, and
+//! This module knows programs, processes, files and accounts; it must not know the contents of the database, and
 //! connects to it no more than `pg_ctl` does.
 //!
 //! In its data directory lie the cluster (`pg`), the socket (`run`), the server's log (`log`), the lock that keeps a
@@ -155,13 +155,13 @@ pub struct PrivatePostgres {
 
 impl PrivatePostgres {
     /// Starts the server, creating the cluster and the database `callgate` on the first run, and returns once it
-    /// accepts connections. After a crash this takes as long as recovery does, five minutes at most.
+    /// accepts connections. After a crash this includes the recovery, five minutes at most.
     ///
-    /// Must be called within a tokio runtime. Cancelled, it leaves nothing running for long.
+    /// Must be called within a tokio runtime. Cancelled, it stops what it started.
     ///
     /// # Errors
     ///
-    /// Every [`PrivatePostgresError`] about finding, creating or starting; its text says what to do.
+    /// Every [`PrivatePostgresError`] about finding, creating or starting; its text contains advice.
     pub async fn start(settings: &Settings) -> Result<Self, PrivatePostgresError> {
         let server = Server::prepare(settings).await?;
         let postmaster = supervisor::first_start(&server).await?;
@@ -208,8 +208,8 @@ impl PrivatePostgres {
         self.phase.clone()
     }
 
-    /// Waits until the server is down for good, which is after several restarts in short order failed; the error says
-    /// why. A single crash is not reported here: the server is started again, and [`Self::phase`] shows it.
+    /// Waits until the server is down permanently, after several failed restarts in short order; returns the reason. A
+    /// single crash is not reported: the server is restarted, and [`Self::phase`] shows it.
     pub async fn exited(&mut self) -> PrivatePostgresError {
         let gave_up = self.phase.wait_for(|phase| matches!(phase, Phase::GaveUp { .. })).await;
         match gave_up.as_deref() {

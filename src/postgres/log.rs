@@ -12,7 +12,7 @@ use super::process::last_lines;
 /// The file is turned over at this size; one older file is kept beside it, so the log never exceeds about twice this.
 const FILE_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
-/// How much of the log's end an error text can quote.
+/// Maximum length of the log's end in an error text.
 const TAIL_BYTES_MAX: usize = 4096;
 
 const TAIL_LINES_MAX: usize = 20;
@@ -51,7 +51,7 @@ impl ServerLog {
         &self.path
     }
 
-    /// Copies everything from `source` until its end. Never stops reading early: a server whose log is not read blocks.
+    /// Copies everything from `source` until its end, because a server with a full log pipe blocks.
     pub(super) fn copy_from(&self, mut source: impl Read) {
         let mut buffer = vec![0; READ_BYTES];
         loop {
@@ -64,7 +64,7 @@ impl ServerLog {
         }
     }
 
-    /// Forgets the end kept in memory, so that [`Self::tail`] speaks of the coming start only.
+    /// Clears the end kept in memory, so that [`Self::tail`] covers the coming start only.
     pub(super) fn forget_tail(&self) {
         self.lock().tail.clear();
     }
@@ -87,7 +87,7 @@ impl ServerLog {
             state.file = file;
             state.bytes = 0;
         }
-        // On a full disk the database must go on; only its log is lost, and it says the same to its clients.
+        // On a full disk the database must continue; only its log is lost, and clients get the same errors.
         if state.file.write_all(bytes).is_ok() {
             state.bytes += bytes.len() as u64;
         }

@@ -1,4 +1,4 @@
-//! One run of the server process: spawned, watched, stopped.
+//! One run of the server process: start, supervision, shutdown.
 
 use std::io;
 use std::path::PathBuf;
@@ -15,11 +15,11 @@ use super::error::PrivatePostgresError;
 use super::log::ServerLog;
 use super::process::{self, TOOL_MAX};
 
-/// The ways to ask the server to end, and how long each may take: a fast shutdown writes a checkpoint.
+/// Shutdown signals with their timeouts: a fast shutdown writes a checkpoint.
 const STOP_SIGNALS: [(&str, Duration); 3] =
     [("INT", Duration::from_secs(30)), ("QUIT", Duration::from_secs(10)), ("KILL", Duration::from_secs(5))];
 
-/// After the process ended, how long its last words may take to arrive: children of it may keep the pipe open.
+/// Timeout of the log's last lines after the process ended: its children may keep the pipe open.
 const LAST_WORDS_MAX: Duration = Duration::from_millis(300);
 
 /// How to send the server a signal: through `pg_ctl kill`, as the account that may do it.
@@ -37,7 +37,7 @@ impl Signals {
     }
 }
 
-/// A running server. Dropped while it runs, it is told to shut down, without waiting for it.
+/// A running server. Dropped while it runs, it is shut down in the background.
 #[derive(Debug)]
 pub(super) struct Postmaster {
     pid: u32,
@@ -76,7 +76,7 @@ impl Postmaster {
                 end_at_once(&mut child);
                 let _ = started.send(Err(error));
             } else if started.send(Ok(child.id())).is_err() {
-                // Nobody waits for this start any more, so nobody could ever stop the server.
+                // This start was cancelled, so its server must be stopped here.
                 end_at_once(&mut child);
             } else {
                 let _ = ended.send(child.wait());
@@ -93,7 +93,7 @@ impl Postmaster {
         self.pid
     }
 
-    /// Waits for the process to end and says how it did. Can be called again, and be cancelled.
+    /// Waits for the process's end and returns its status. Idempotent, and safe to cancel.
     pub(super) async fn ended(&mut self) -> String {
         if let Some(how) = &self.ended {
             return how.clone();

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::account::Account;
 
-/// How long a small program (`postgres --version`, `getent`, `pg_ctl kill`) may take.
+/// Timeout of a small program (`postgres --version`, `getent`, `pg_ctl kill`).
 pub(super) const TOOL_MAX: Duration = Duration::from_secs(10);
 
 /// The variables handed on. callgate's environment may hold secrets, and as root the database's account is another; the
@@ -30,7 +30,7 @@ const ENVIRONMENT: [&str; 9] = [
 ///
 /// `account` is the one to drop to, when callgate is root.
 pub(super) fn command(program: impl AsRef<Path>, account: Option<&Account>) -> Command {
-    // A name alone is looked for on PATH; a relative path would be one below `/`.
+    // A bare name is searched on PATH; a relative path would be below `/`.
     let program = program.as_ref();
     let is_name = program.parent().is_none_or(|folder| folder.as_os_str().is_empty());
     let found = if is_name { None } else { std::path::absolute(program).ok() };
@@ -51,7 +51,7 @@ pub(super) fn command(program: impl AsRef<Path>, account: Option<&Account>) -> C
     command
 }
 
-/// Runs a command to its end and gives what it wrote. Past `limit` it is killed and the error is `TimedOut`.
+/// Runs a command and returns its output. After `limit` it is killed and the error is `TimedOut`.
 pub(super) async fn output(mut command: Command, limit: Duration) -> io::Result<Output> {
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = tokio::process::Command::from(command).kill_on_drop(true).spawn()?;
@@ -64,7 +64,7 @@ pub(super) async fn output(mut command: Command, limit: Duration) -> io::Result<
     }
 }
 
-/// As [`output`], with `input` on the command's standard input. It must fit a pipe: nobody writes while it is read.
+/// [`output`] with `input` on the command's standard input, which must fit a pipe: it is written at once.
 pub(super) async fn output_of(mut command: Command, input: &[u8], limit: Duration) -> io::Result<Output> {
     let (reader, mut writer) = io::pipe()?;
     writer.write_all(input)?;
@@ -73,7 +73,7 @@ pub(super) async fn output_of(mut command: Command, input: &[u8], limit: Duratio
     output(command, limit).await
 }
 
-/// The last `lines` lines of what a program wrote.
+/// The last `lines` lines of a program's output.
 pub(super) fn last_lines(text: &str, lines: usize) -> String {
     let all: Vec<&str> = text.lines().collect();
     all[all.len().saturating_sub(lines)..].join("\n")

@@ -1,4 +1,4 @@
-//! Everything needed to start the server on its cluster, once or again.
+//! Server preparation, start and restart on its cluster.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -17,7 +17,7 @@ use super::postmaster::Postmaster;
 use super::process::{self, TOOL_MAX};
 use super::{Settings, takeover};
 
-/// How long the server may take to accept connections: after a crash it first repeats what its log says.
+/// Timeout of a server's start, which includes crash recovery from its log.
 const RECOVERY_MAX: Duration = Duration::from_secs(300);
 
 const LOOK_EVERY: Duration = Duration::from_millis(10);
@@ -104,7 +104,7 @@ impl Server {
         Connection::read(&self.layout, self.socket.path())
     }
 
-    /// The end of the server's log, as far as it is of the last start.
+    /// The end of the server's log since the last start.
     pub(super) fn log_tail(&self) -> String {
         self.log.tail()
     }
@@ -112,8 +112,8 @@ impl Server {
     fn command(&self, stranger: Option<u32>) -> Command {
         let postgres = self.binaries.program("postgres");
         let mut command = if self.pdeathsig {
-            // INT is PostgreSQL's fast shutdown, should callgate die without saying so. The account is changed before:
-            // the kernel forgets the setting when credentials change.
+            // INT is PostgreSQL's fast shutdown, in case callgate dies. The account is changed first: the kernel drops
+            // the setting when credentials change.
             let mut command = process::command("setpriv", self.account.as_ref());
             command.args(["--pdeathsig", "INT", "--"]).arg(postgres);
             command
@@ -125,8 +125,8 @@ impl Server {
             command.arg("-c").arg(setting);
         }
         if let Some(pid) = stranger {
-            // pg_ctl's own way to say that a pid in postmaster.pid is not a server's. It leaves the file in place, and
-            // with it the check that no session of a former server is attached to its shared memory.
+            // pg_ctl's own way to mark a pid in postmaster.pid as no server's. It leaves the file in place, and with it
+            // the check that no session of a former server is attached to its shared memory.
             command.env("PG_GRANDPARENT_PID", pid.to_string());
         }
         command
@@ -152,7 +152,7 @@ impl Server {
         }
     }
 
-    /// Waits until the server's pid file says so, as pg_ctl does.
+    /// Waits until the server's pid file reports readiness, as pg_ctl does.
     async fn poll_ready(&self, pid: u32) {
         while !takeover::is_ready(&self.layout.pgdata, pid) {
             tokio::time::sleep(LOOK_EVERY).await;
@@ -160,8 +160,8 @@ impl Server {
     }
 }
 
-/// Gives the cluster of a shared account to callgate's own, as long as nothing runs on it and nothing has to be
-/// recovered: sessions that outlived their server could otherwise not be told from those of a stranger.
+/// Transfers the cluster of a shared account to callgate's own, if nothing runs on it and nothing needs recovery:
+/// surviving sessions could not be distinguished from a stranger's.
 async fn take_over_account(
     layout: &Layout,
     binaries: &Binaries,
@@ -178,7 +178,7 @@ async fn take_over_account(
     Ok(Some(account.clone()))
 }
 
-/// The settings that no configuration file overrides: what the data's safety and the server's privacy rest on.
+/// Settings that configuration files cannot override, for the data's safety and the server's privacy.
 fn fixed_settings(socket_dir: &Path, rules: &Path) -> Vec<OsString> {
     // A list of directories: quoted, since a path may have a comma in it.
     let mut socket = OsString::from("unix_socket_directories=\"");

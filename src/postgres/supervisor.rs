@@ -30,7 +30,7 @@ pub enum Phase {
     },
     /// It died and is being started again; connections fail meanwhile.
     Restarting {
-        /// Counts from 1; starts anew after a minute of calm.
+        /// Counts from 1; reset after a minute of calm.
         attempt: u32,
     },
     /// It ended because the disk is full, and is started again when there is space.
@@ -46,8 +46,8 @@ pub enum Phase {
     },
 }
 
-/// Starts a server for the first time. One that is killed or crashes meanwhile is started again, and one that finds the
-/// disk full waits for space; what it refuses for any other reason is final.
+/// Starts a server for the first time. A killed or crashed one is restarted, and a full disk is waited out; other
+/// failures are final.
 pub(super) async fn first_start(server: &Server) -> Result<Postmaster, PrivatePostgresError> {
     let (mut failures, mut is_told) = (0, false);
     loop {
@@ -88,7 +88,7 @@ fn tell_disk_full(server: &Server, is_told: &mut bool) {
 pub(super) struct Supervisor {
     pub(super) server: Server,
     pub(super) phase: watch::Sender<Phase>,
-    /// Completes when the server shall stop: by a message, or because nobody is left to send one.
+    /// Completes when the server should stop: by a message, or a dropped sender.
     pub(super) stop: oneshot::Receiver<()>,
 }
 
@@ -167,7 +167,7 @@ impl Supervisor {
                     return Err(PrivatePostgresError::StopTimedOut { data_dir, pid });
                 }
             }
-            // A start may just have been abandoned: it was told to stop, and this waits until it has.
+            // An aborted start was told to stop; this waits for that.
             None => drop(self.server.stop_orphan().await?),
         }
         tracing::info!(data_dir = %data_dir.display(), "the private PostgreSQL stopped");

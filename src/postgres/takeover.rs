@@ -1,9 +1,4 @@
-//! The server an earlier callgate may have left behind, found through `postmaster.pid`.
-//!
-//! Only the holder of the directory's lock comes here, so a server that runs is nobody's. A wrong guess either way is
-//! bad: signalling a stranger that got the old pid, or running two servers on one cluster. So a process is signalled
-//! only when it is proven to be this cluster's postmaster, and disregarded only when it is proven not to be; in
-//! between, PostgreSQL's own check of the file decides, and refuses to start.
+//! Orphaned server of an earlier callgate, found through `postmaster.pid`.
 
 use std::fs;
 use std::io;
@@ -17,13 +12,13 @@ use super::error::PrivatePostgresError;
 use super::layout::Layout;
 use super::process::{self, TOOL_MAX};
 
-/// How long an orphan may take to stop, per way of asking: the mode and seconds.
+/// Shutdown modes of an orphan with their timeouts, in seconds.
 const STOP_MODES: [(&str, u64); 2] = [("fast", 60), ("immediate", 15)];
 
 /// The line of `postmaster.pid` that names the socket's directory, counted from 0.
 const SOCKET_DIR_LINE: usize = 4;
 
-/// The one that says what the server does.
+/// The line with the server's status.
 const STATUS_LINE: usize = 7;
 
 /// A server that just starts creates its pid file empty and fills it at once.
@@ -32,7 +27,7 @@ const EMPTY_FILE_GRACE: Duration = Duration::from_millis(200);
 /// Holder of the pid in `postmaster.pid`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Occupant {
-    /// Nobody, or somebody of whom too little is known.
+    /// No process, or an unidentifiable one.
     Unclaimed,
     /// A process that is certainly not this cluster's postmaster.
     Stranger(u32),
@@ -42,7 +37,7 @@ enum Occupant {
 
 /// Stops a server that still runs on the cluster.
 ///
-/// Returns the pid of a stranger whom PostgreSQL would take for such a server, for it to disregard.
+/// Returns the pid of a stranger that PostgreSQL would mistake for such a server, to be disregarded.
 pub(super) async fn stop_orphan(
     layout: &Layout,
     binaries: &Binaries,
@@ -56,7 +51,7 @@ pub(super) async fn stop_orphan(
         let mut command = process::command(&program, account);
         command.arg("stop").arg("-D").arg(&layout.pgdata);
         command.args(["-m", mode, "-t", &seconds.to_string(), "-w"]);
-        // Its verdict does not matter: the server may have ended on its own meanwhile, so look again.
+        // Its exit code does not matter: the server may have ended by itself, so check again.
         let limit = Duration::from_secs(seconds) + TOOL_MAX;
         process::output(command, limit).await.map_err(PrivatePostgresError::io("run", &program))?;
         occupant = occupant_of(&layout.pgdata).await?;
@@ -129,12 +124,12 @@ fn identify_by_proc(pid: u32, pgdata: &Path) -> Occupant {
     };
     let text = String::from_utf8_lossy(&command_line);
     let arguments: Vec<&str> = text.trim_end_matches('\0').split('\0').collect();
-    // A process that ended and waits to be reaped has an empty line: the pid is taken, by nobody.
+    // A zombie has an empty line: the pid is taken without a process.
     if !is_postmaster(arguments[0]) {
         return Occupant::Stranger(pid);
     }
     let given = data_dir_argument(&arguments).and_then(|dir| same_dir(Path::new(dir), pgdata));
-    // A postmaster's directory is its cluster; whether one may look there depends on privileges.
+    // A postmaster's directory is its cluster, if privileges allow reading it.
     let working = same_dir(Path::new(&format!("/proc/{pid}/cwd")), pgdata);
     match (working, given) {
         (Some(true), _) | (_, Some(true)) => Occupant::Postmaster(pid),
@@ -174,7 +169,7 @@ fn data_dir_argument<'a>(arguments: &[&'a str]) -> Option<&'a str> {
     }
 }
 
-/// `None` when one of them cannot be looked at.
+/// `None` when one of them is unreadable.
 fn same_dir(a: &Path, b: &Path) -> Option<bool> {
     let (a, b) = (fs::metadata(a).ok()?, fs::metadata(b).ok()?);
     Some((a.dev(), a.ino()) == (b.dev(), b.ino()))

@@ -9,15 +9,15 @@ use super::error::PrivatePostgresError;
 use super::layout::{DirLock, Layout};
 use super::takeover;
 
-/// How long a server whose callgate was killed may take to end.
+/// Poll interval for the end of a killed callgate's server.
 const ENDING_LOOK_EVERY: Duration = Duration::from_millis(100);
 const ENDING_LOOKS_MAX: u32 = 300;
 
-/// Removes a data directory that was being made, unless somebody is at work there.
+/// Removes an unfinished data directory, unless it is in use.
 ///
 /// # Errors
 ///
-/// [`PrivatePostgresError::Locked`], or what keeps it from being removed.
+/// [`PrivatePostgresError::Locked`], or the reason why it cannot be removed.
 pub async fn clear(data_dir: &Path) -> Result<(), PrivatePostgresError> {
     // A symlink's target belongs to others, and a database would be created there.
     if data_dir.is_symlink() {

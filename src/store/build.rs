@@ -1,5 +1,5 @@
-//! Build script of the store: lists the files of `migrations/` with their texts. sqlx's own macro for that would
-//! compile the whole driver a second time, for the compiler.
+//! Build script of the store: lists the files of `migrations/` with their texts. sqlx's macro would compile the whole
+//! driver a second time, for the compiler.
 use std::{env, error::Error, fs, path::PathBuf};
 
 fn main() -> Result<(), Box<dyn Error>> {

@@ -1,6 +1,6 @@
-//! Call trees in memory, ahead of their commits. A slot may be stale: another replica may have moved its tree. A stale
-//! slot can only cause a change to be refused, never a wrong one to be accepted, since every append names the version
-//! it was decided on; and an answer that needs no append is confirmed against the database before it is given.
+//! Call tree cache, ahead of the commits. A slot may be stale, because another replica moved its tree. A stale slot can
+//! only cause a rejected change, never a wrong one: every append names the version it was decided on, and an answer
+//! without an append is confirmed against the database first.
 
 mod reports;
 mod slot;
@@ -20,27 +20,27 @@ use callgate_core::domain::{
     tree::CallTree,
 };
 
-/// Sessions whose root is kept in memory.
+/// Maximum number of sessions with a cached root.
 const SESSIONS_MAX: NonZeroUsize = NonZeroUsize::new(200_000).unwrap();
-/// What a slot costs beside its tree.
+/// Overhead of a slot beside its tree, in bytes.
 const SLOT_BYTES: usize = 400;
-/// Trees whose forgotten calls are kept in mind.
+/// Maximum number of trees with remembered misses.
 const FORGOTTEN_TREES_MAX: NonZeroUsize = NonZeroUsize::new(1_000).unwrap();
-/// Forgotten calls of one tree that are kept in mind.
+/// Maximum number of remembered misses per tree.
 const FORGOTTEN_CALLS_MAX: usize = 512;
 
 type Key = (TenantId, SessionId);
 
-/// What is known of a tree here.
+/// Cache state of a tree.
 #[derive(Debug)]
 enum Known {
-    /// It is in memory.
+    /// In memory.
     Here(Arc<Slot>),
-    /// It was, until others moved it, who may do so again: as it was last known to be stored, for whoever loads it.
+    /// Invalidated by another replica's change, which may recur: the last stored state, for the next load.
     Moved(Option<Box<CallTree>>),
 }
 
-/// Trees by when they were last asked for, as many as go into `max` bytes.
+/// Trees in LRU order, within `max` bytes.
 #[derive(Debug)]
 struct Trees {
     by_use: LruCache<Key, (Known, usize)>,
@@ -71,12 +71,12 @@ impl Trees {
         self.forget();
     }
 
-    /// True when others have moved it since it was first here.
+    /// True when other replicas have moved it since it was first loaded.
     fn is_shared(&self, key: &Key) -> bool {
         matches!(self.by_use.peek(key), Some((Known::Moved(_), _)))
     }
 
-    /// The slot is of no use any more: what is known to be stored stays.
+    /// Removes an invalid slot; its known stored state stays.
     fn moved(&mut self, key: Key, slot: &Arc<Slot>) {
         if !matches!(self.by_use.peek(&key), Some((Known::Here(known), _)) if Arc::ptr_eq(known, slot)) {
             return;
@@ -93,7 +93,7 @@ impl Trees {
         stored.take()
     }
 
-    /// Forgets the trees that nobody has asked for the longest; never the last one asked for.
+    /// Evicts the least recently used trees, except the newest.
     fn forget(&mut self) {
         while self.bytes > self.max && self.by_use.len() > 1 {
             let Some((_, (_, bytes))) = self.by_use.pop_lru() else { return };
@@ -102,16 +102,16 @@ impl Trees {
     }
 }
 
-/// Whose turn it is to load a tree.
+/// Single-flight result for the load of a tree.
 #[derive(Debug)]
 pub enum Turn {
-    /// The caller's, until the value is dropped.
+    /// The caller loads it, until the value is dropped.
     Load(Loading),
-    /// Somebody else's: wait for the end of it. An error that it has come to is everybody's.
+    /// Another caller loads it: wait for its end. Its error is shared.
     Wait(watch::Receiver<Option<StoreError>>),
 }
 
-/// A tree is being loaded.
+/// A load in flight.
 #[derive(Debug)]
 pub struct Loading {
     loads: Arc<Loads>,
@@ -122,7 +122,7 @@ pub struct Loading {
 type Loads = Mutex<BTreeMap<Key, watch::Receiver<Option<StoreError>>>>;
 
 impl Loading {
-    /// The load came to an error.
+    /// Fails the load.
     pub fn fail(&self, error: &StoreError) {
         self.failed.send_replace(Some(error.clone()));
     }
@@ -134,14 +134,14 @@ impl Drop for Loading {
     }
 }
 
-/// All trees in memory, and which session belongs to which.
+/// All cached trees, and the roots of sessions.
 #[derive(Debug)]
 pub struct Slots {
     loads: Arc<Loads>,
     trees: Mutex<Trees>,
     roots: Mutex<LruCache<Key, SessionId>>,
     forgotten: Mutex<LruCache<Key, Vec<(SessionId, CallId)>>>,
-    /// Reports that go first.
+    /// Reports with priority.
     pub reports: Reports,
 }
 
@@ -152,11 +152,11 @@ impl Default for Slots {
 }
 
 impl Slots {
-    /// Bytes of the trees kept in memory, unless told otherwise: 100,000 sessions of four calls each, or some 10,000
-    /// with all that a tree remembers (`tests/memory.rs`).
+    /// Default size of the cache, in bytes: 100,000 sessions of four calls each, or some 10,000 of full size
+    /// (`tests/memory.rs`).
     pub const BYTES_MAX: usize = 590_000_000;
 
-    /// As many trees as go into so many bytes.
+    /// A cache of this size.
     #[must_use]
     pub fn within(bytes: usize) -> Self {
         Self {
@@ -168,25 +168,25 @@ impl Slots {
         }
     }
 
-    /// Trees in memory, and about how many bytes they take.
+    /// Number of cached trees, and their approximate size in bytes.
     #[must_use]
     pub fn size(&self) -> (usize, usize) {
         let trees = self.trees.lock();
         (trees.by_use.len(), trees.bytes)
     }
 
-    /// The root of a session, if it is known here.
+    /// The cached root of a session.
     #[must_use]
     pub fn root(&self, tenant: TenantId, session: &SessionId) -> Option<SessionId> {
         self.roots.lock().get(&(tenant, session.clone())).cloned()
     }
 
-    /// Remembers the root of a session.
+    /// Caches the root of a session.
     pub fn set_root(&self, tenant: TenantId, session: &SessionId, root: &SessionId) {
         self.roots.lock().put((tenant, session.clone()), root.clone());
     }
 
-    /// The slot of a tree, if it is in memory.
+    /// The cached slot of a tree.
     #[must_use]
     pub fn get(&self, tenant: TenantId, root: &SessionId) -> Option<Arc<Slot>> {
         let slot = self.trees.lock().get(&(tenant, root.clone()))?;
@@ -194,7 +194,7 @@ impl Slots {
         Some(slot)
     }
 
-    /// Whose turn it is to load a tree: a hundred callers that miss it are one load, not a hundred.
+    /// Starts or joins the load of a tree: a hundred concurrent misses are one load.
     #[must_use]
     pub fn turn(&self, tenant: TenantId, root: &SessionId) -> Turn {
         let key = (tenant, root.clone());
@@ -207,7 +207,7 @@ impl Slots {
         Turn::Load(Loading { loads: Arc::clone(&self.loads), key, failed })
     }
 
-    /// The slot of a tree that was just loaded, or the one that somebody else has put there meanwhile.
+    /// Adds a loaded tree; returns its slot, or one added concurrently.
     pub fn put(&self, tree: CallTree) -> Arc<Slot> {
         let key = (tree.tenant, tree.root.clone());
         let is_shared = self.trees.lock().is_shared(&key);
@@ -221,19 +221,19 @@ impl Slots {
         slot
     }
 
-    /// A tree that was in memory before, as it was stored once.
+    /// Takes the last stored state of a tree that was cached before.
     #[must_use]
     pub fn take_stored(&self, tenant: TenantId, root: &SessionId) -> Option<Box<CallTree>> {
         self.trees.lock().take_stored(&(tenant, root.clone()))
     }
 
-    /// Drops a slot whose change was refused, unless another has taken its place.
+    /// Removes a slot after a rejected change, unless it was replaced.
     pub fn invalidate(&self, tenant: TenantId, slot: &Arc<Slot>) {
         slot.invalidate();
         self.trees.lock().moved((tenant, slot.root().clone()), slot);
     }
 
-    /// A call that its tree no longer remembers is asked about again: whoever decides on it from now on recalls it.
+    /// Records a miss: a request for a call that its tree has evicted; later decisions recall it.
     pub fn miss(&self, tenant: TenantId, root: &SessionId, session: &SessionId, call_id: &CallId) {
         let mut forgotten = self.forgotten.lock();
         let calls = forgotten.get_or_insert_mut((tenant, root.clone()), Vec::new);
@@ -245,13 +245,13 @@ impl Slots {
         }
     }
 
-    /// True when any call was asked about again that its tree had forgotten.
+    /// True when any miss is recorded.
     #[must_use]
     pub fn has_missed(&self) -> bool {
         !self.forgotten.lock().is_empty()
     }
 
-    /// True for a call that its tree is known to have forgotten.
+    /// True for a call with a recorded miss.
     #[must_use]
     pub fn is_missed(&self, tenant: TenantId, root: &SessionId, session: &SessionId, call_id: &CallId) -> bool {
         let mut forgotten = self.forgotten.lock();
@@ -259,8 +259,8 @@ impl Slots {
         calls.is_some_and(|calls| calls.iter().any(|(of, missed)| missed == call_id && of == session))
     }
 
-    /// Forgets every tree that `is_gone`, by whose it is, its root, and when it began, where that is known: whoever is
-    /// at work on one loses, and finds nothing.
+    /// Removes every tree that `is_gone`, by its tenant, root, and start (if known); concurrent decisions on it
+    /// conflict.
     pub fn forget_trees(&self, is_gone: impl Fn(TenantId, &SessionId, Option<Timestamp>) -> bool) {
         let mut trees = self.trees.lock();
         let began = |known: &Known| match known {
@@ -286,7 +286,7 @@ impl Slots {
         gone.collect::<Vec<_>>().iter().for_each(|key| drop(missed.pop(key)));
     }
 
-    /// Forgets where a session belongs; it is looked up again.
+    /// Removes the cached root of a session.
     pub fn forget_root(&self, tenant: TenantId, session: &SessionId) {
         self.roots.lock().pop(&(tenant, session.clone()));
     }

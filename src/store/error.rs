@@ -1,29 +1,28 @@
-//! What can go wrong between the gate and the database: on opening, on reading, and with a change. None of these texts
-//! reaches a client.
+//! Errors of the store: on opening, on reading, and conflicts of a change. Clients never see these texts.
 
 use std::{error::Error as _, time::Duration};
 
 use callgate_core::domain::ids::TenantId;
 
-/// What is busy when the database itself is well.
+/// Overloaded part of a healthy store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Busy {
     /// The queue to the writer.
     WriteQueue,
     /// The connections for reading.
     Readers,
-    /// The connections for what people read.
+    /// The connections for people's reads.
     People,
-    /// The database itself: a statement took longer than it may.
+    /// The database: a statement timed out.
     Statement,
-    /// Rows that others are changing.
+    /// Locked rows.
     Rows,
-    /// The rebuilding of retry profiles, which one does at a time.
+    /// The rebuild of retry profiles, one at a time.
     Rebuild,
 }
 
 impl Busy {
-    /// In words, for operators.
+    /// Description for operators.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -37,43 +36,42 @@ impl Busy {
     }
 }
 
-/// The database could not be read, or not be asked to write.
+/// The database failed to read, or to accept a write.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
     /// No answer within the step's time.
     #[error("the database did not answer within {0} ms")]
     Timeout(u64),
-    /// There is no server that could answer: it refused or lost the connection, shuts down, recovers, has no room on
-    /// its disk, or only reads.
+    /// No server responds: it refused or lost the connection, shuts down, recovers, has a full disk, or is read-only.
     #[error("the database is out of reach: {0}")]
     Unreachable(String),
-    /// The database is well, and more is asked than can be done at once.
+    /// Overload of a healthy database.
     #[error("the server is overloaded: {}", .0.as_str())]
     Overloaded(Busy),
     /// The writer has stopped.
     #[error("the store is shutting down")]
     Stopped,
-    /// The database does not take a value that it was given.
+    /// The database rejects a value.
     #[error("the database refused a value: {0}")]
     Rejected(String),
     /// A stored row cannot be read back.
     #[error("a stored row cannot be understood: {0}")]
     Corrupt(String),
-    /// A stored value is sealed with a key that is not on this server.
+    /// A stored value is encrypted with a key that this server lacks.
     #[error("the key {key:?} of tenant {} is not on this server, and values are sealed with it", tenant.0)]
     KeyMissing {
-        /// Whose value.
+        /// Tenant.
         tenant: TenantId,
         /// The name of the key.
         key: String,
     },
-    /// A statement that the database does not accept: a missing right, a changed schema, or a fault of callgate.
+    /// The database rejects a statement: a missing right, a changed schema, or a bug.
     #[error("the database refused a statement: {0}")]
     Refused(String),
 }
 
 impl StoreError {
-    /// True when no database can be asked now; false when it answered, or was not asked at all.
+    /// True when no database responds; false when it answered, or was not asked.
     #[must_use]
     pub const fn is_out_of_reach(&self) -> bool {
         matches!(self, Self::Timeout(_) | Self::Unreachable(_) | Self::Stopped)
@@ -83,13 +81,13 @@ impl StoreError {
         Self::Timeout(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX))
     }
 
-    /// True when the connection that it came from is of no use any more.
+    /// True when the connection is unusable afterwards.
     pub(super) const fn ends_connection(&self) -> bool {
         matches!(self, Self::Timeout(_) | Self::Unreachable(_))
     }
 }
 
-/// The one cause of an error, without the texts that wrap it.
+/// The innermost cause of an error.
 pub(super) fn cause(error: &sqlx::Error) -> String {
     if let sqlx::Error::Database(database) = error {
         let code = database.code().unwrap_or_default();
@@ -102,7 +100,7 @@ pub(super) fn cause(error: &sqlx::Error) -> String {
     innermost.to_string()
 }
 
-/// What kind of failure a SQLSTATE is. 57014 is a statement's own time limit: the database is there to say so.
+/// The error of a SQLSTATE. 57014 is a statement timeout: the database responds.
 fn of_sqlstate(code: &str, cause: String) -> StoreError {
     match (code.get(..2).unwrap_or_default(), code) {
         (_, "40001" | "40P01" | "55P03") => StoreError::Overloaded(Busy::Rows),
@@ -131,19 +129,19 @@ impl From<sqlx::Error> for StoreError {
     }
 }
 
-/// The store could not be opened.
+/// The store failed to open.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// A URL of something else.
+    /// Unsupported scheme of the URL.
     #[error("the database URL begins with `{0}://`, which is not PostgreSQL; it has to begin with `postgres://`")]
     Scheme(String),
-    /// Not a URL that can be read.
+    /// Invalid URL.
     #[error("the database URL cannot be read: {0}; it has the form postgres://user@host:5432/database")]
     Url(String),
-    /// TLS was demanded, and did not come about.
+    /// TLS was required and failed.
     #[error("the connection to the database could not be encrypted: {0}")]
     Tls(String),
-    /// The server is set up in a way that would lose acknowledged rows.
+    /// The server's configuration would lose acknowledged rows.
     #[error("the database has {setting} = {value}, and would lose acknowledged rows: set it to on")]
     Unsafe {
         /// The setting.
@@ -151,14 +149,14 @@ pub enum OpenError {
         /// Its value.
         value: String,
     },
-    /// What a connection sets would go to others.
+    /// A transaction pooler would leak session state to other clients.
     #[error(
         "the database is behind a pooler that hands out connections by transaction, so that what callgate sets on one \
          (whose rows it may read, locks, time limits) would go to others: have it pool sessions (PgBouncer: \
          pool_mode=session for this database), or name PostgreSQL itself in the URL"
     )]
     Pooled,
-    /// The database cannot be distributed as it is.
+    /// The database cannot be distributed.
     #[error("the database cannot be distributed: {0}")]
     Citus(&'static str),
     /// A migration failed.
@@ -186,22 +184,22 @@ impl From<sqlx::migrate::MigrateError> for OpenError {
     }
 }
 
-/// Why a change was not accepted.
+/// Conflict that rejected a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lost {
-    /// The tree has another version.
+    /// Version of the tree.
     Version,
-    /// A ledger row has another revision.
+    /// Revision of a ledger row.
     Ledger,
-    /// The call_id is known, though no longer remembered.
+    /// Known call_id that the tree has evicted.
     CallId,
-    /// A reservation would pass a shared limit.
+    /// Shared limit of a reservation.
     Counter,
-    /// The session belongs to another tree.
+    /// Tree of the session.
     Session,
-    /// The database was out of reach; the change may have been accepted or not.
+    /// Database unavailable; the change may have been stored.
     Unreachable,
-    /// The database does not take it, and never will: it was not stored.
+    /// Permanently rejected by the database; not stored.
     Rejected,
 }
 

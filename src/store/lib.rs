@@ -1,6 +1,6 @@
-//! Where call trees live: Postgres, and a cache in front of it. This crate owns SQL, and of [`callgate_core`] it knows
-//! the domain and what was learned, not rules, policies or the engine: it accepts a change or refuses it, and has no
-//! opinion on it. [`sealing`] encrypts values with keys of tenants.
+//! Store of call trees: Postgres with a cache. This crate owns SQL. Of [`callgate_core`] it knows the domain and
+//! learned profiles, not rules, policies or the engine: it accepts or rejects a change without judging it. [`sealing`]
+//! encrypts values with tenants' keys.
 //!
 //! Statements are plain queries with row types, each run by a test against a real server, instead of macros checked
 //! from `.sqlx` data: the append is composed from its column lists, and a build needs neither a database nor its data.

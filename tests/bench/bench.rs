@@ -1,4 +1,4 @@
-//! `callgate-bench bench`: what it says is what happened, and nothing of it stays behind.
+//! `callgate-bench bench`: correct reports, and a complete cleanup.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -23,7 +23,7 @@ use crate::{
 
 /// Servers and databases are started for it, on a machine that may be busy.
 const BENCH_MAX: Duration = Duration::from_secs(240);
-/// So many sessions that none of them makes more than the default policy's 20 calls a second, however fast the machine.
+/// Enough sessions that none exceeds the default policy's 20 calls a second on any machine.
 const SESSIONS: [&str; 2] = ["--sessions", "400"];
 const SHORT: [&str; 9] = ["bench", "--rounds", "1", "--round", "2s", "--warm-up", "300ms", "--load", "2x4"];
 
@@ -47,7 +47,7 @@ async fn what_cannot_be_meant_is_refused_by_its_flag() {
     assert_eq!(error.trim(), "callgate: no server answers at http://127.0.0.1:1");
 }
 
-/// Runs a short bench; gives its figures, and what it says.
+/// Runs a short bench; returns its figures and output.
 async fn figures(home: &Home, more: &[&str]) -> (Value, String) {
     let json = home.file("figures.json", "");
     let mut command = tokio::process::Command::from(program());
@@ -162,7 +162,7 @@ async fn a_bench_measures_encryption_beside_the_same_without() {
 
 #[tokio::test]
 async fn a_bench_measures_telemetry_beside_the_same_without() {
-    // So many sessions that no rule for repeated failures holds in one of them.
+    // Enough sessions that no rule for repeated failures fires in one of them.
     let more = ["--telemetry", "http,tenth", "--failures", "20%", "--sessions", "4k"];
     let (json, said) = figures(&Home::empty(), &more).await;
     let entrants = json["cases"][0]["entrants"].as_array().expect("entrants");

@@ -1,4 +1,4 @@
-//! One call tree asks for far more than a server can do: who is told what, and that the others are served.
+//! Overload by one call tree: shed requests, and fairness to other trees.
 
 use std::{
     collections::BTreeSet,
@@ -26,7 +26,7 @@ use crate::{
     server::{Home, Server, program},
 };
 
-/// Requests that each of the streams keeps in flight, whatever is answered: far more than are judged in time.
+/// Requests in flight per stream: far more than are judged in time.
 const IN_FLIGHT: u64 = 1_024;
 const STREAMS: u64 = 4;
 const FLOOD: Duration = Duration::from_secs(4);
@@ -39,7 +39,7 @@ fn ask(n: u64) -> v1::TaggedRequest {
     v1::TaggedRequest { tag: n, request: Some(Asked::Evaluate(request)), ..Default::default() }
 }
 
-/// Asks again for each answer, until it is over. Gives the calls that were judged, and how many were turned away.
+/// Keeps the requests in flight until `over`. Returns the judged calls, and the number of shed ones.
 async fn flood(mut client: Client, first: u64, over: &AtomicBool) -> (BTreeSet<String>, usize) {
     let (to, frames) = mpsc::channel(64);
     let mut from = in_time("a stream", client.connect(ReceiverStream::new(frames))).await.expect("one").into_inner();
@@ -150,7 +150,7 @@ async fn a_tree_that_asks_for_too_much_is_told_so_and_the_others_are_served() {
     }
     assert!(turned_away > 0 && !judged.is_empty() && served > 0, "{turned_away} {} {served}", judged.len());
     assert!(grown < GROWTH_KIB_MAX, "{grown} KiB for what waits");
-    // What was answered is stored, and nothing else is: neither lost nor judged for nobody.
+    // Exactly the answered calls are stored: none lost, none without an answer.
     let sql = "select distinct call_id from call where session_id = 'heavy'";
     let stored = sqlx::query(sql).fetch_all(&mut home.connect().await).await.expect("rows");
     let stored: BTreeSet<String> = stored.iter().map(|row| row.get(0)).collect();

@@ -1,5 +1,5 @@
-//! What must hold of the stored rows, whoever wrote them in whatever order. Each check gives its complaint, so that a
-//! canary can show that it complains.
+//! Invariants of stored rows, independent of their writers. Each check returns its violations, so that a canary can
+//! show that it detects them.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ use super::{
 
 pub(crate) type Check = Result<(), String>;
 
-/// One permit and no more: it is new at most once (not at all when that answer was lost), and replays of it are equal.
+/// At most one permit: it is new at most once (not at all when that answer was lost), and replays of it are equal.
 pub(crate) fn one_permit(answers: &[EvaluateAnswer]) -> Check {
     let permits = answers.iter().filter_map(|answer| Some((answer.verdict.permit.as_ref()?, answer.verdict.replayed)));
     let fresh = permits.clone().filter(|(_, replayed)| !replayed).count();

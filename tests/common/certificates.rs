@@ -1,4 +1,4 @@
-//! Authorities and certificates of the tests' own.
+//! Test authorities and certificates.
 
 use std::{
     fs, io,
@@ -26,11 +26,11 @@ use self::x509::{ALGORITHM, INTEGER, Key, SEQUENCE, extension, time, value};
 
 /// The end of what has none.
 const FOREVER: &str = "40960101000000Z";
-/// What a key is for, as the last byte of its name.
+/// Purpose of a key, as the last byte of its name.
 const SERVER: u8 = 1;
 const CLIENT: u8 = 2;
 
-/// Who signs.
+/// Certificate authority.
 pub(crate) struct Authority {
     name: Vec<u8>,
     key: Key,
@@ -89,7 +89,7 @@ impl Authority {
         self.signed(subject, Vec::new(), CLIENT, FOREVER)
     }
 
-    /// The list of what it has revoked, which ends in that year.
+    /// The revocation list with these certificates, which expires in that year.
     pub(crate) fn revoked(&self, revoked: &[&Pair], ends: i32) -> String {
         let begins = time("20240101000000Z");
         let revoked: Vec<u8> = revoked
@@ -138,7 +138,7 @@ pub(crate) fn put(folder: &Path, name: &str, text: &str) -> PathBuf {
     path
 }
 
-/// What a client has that trusts `authority` and shows this certificate.
+/// Configuration of a client that trusts `authority` and presents this certificate.
 pub(crate) fn client_config(authority: &Authority, shown: Option<&Pair>) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
     roots.add(der(&authority.pem)).expect("an authority");
@@ -154,7 +154,7 @@ pub(crate) fn client_config(authority: &Authority, shown: Option<&Pair>) -> Arc<
     })
 }
 
-/// TLS with a server of this machine, by what the client has, which it may have used before.
+/// TLS handshake with a local server by a client configuration, possibly resumed.
 pub(crate) async fn handshake_by(address: SocketAddr, config: Arc<ClientConfig>) -> io::Result<TlsStream<TcpStream>> {
     let stream = TcpStream::connect(address).await?;
     TlsConnector::from(config).connect(ServerName::try_from("localhost").expect("a name"), stream).await

@@ -1,5 +1,5 @@
-//! A coordinator with two workers in the place of one server, where `CALLGATE_TEST_CITUS` asks for it
-//! (`make test-citus`). Nodes reach each other by their sockets, and all have the template's password.
+//! Citus coordinator with two workers in place of one server, where `CALLGATE_TEST_CITUS` is set (`make test-citus`).
+//! Nodes connect by their sockets, and all have the template's password.
 
 use std::{
     collections::BTreeSet,
@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use super::postgres::{PARTS, folder, options, seed};
 
-/// What every node needs in its configuration file.
+/// Configuration of every node.
 pub(crate) const SETTINGS: &str = "
 shared_preload_libraries = 'citus'
 wal_level = logical
@@ -38,7 +38,7 @@ pub(crate) fn is_wanted() -> bool {
     bin().is_some()
 }
 
-/// True where a cluster is tested, and the test says why it cannot apply there: `make test-citus` lists it.
+/// True on a cluster, where the test cannot apply for this reason: `make test-citus` lists it.
 pub(crate) fn lacks(why: &str) -> bool {
     if is_wanted() {
         let line = format!("{}: {why}\n", std::thread::current().name().unwrap_or_default());
@@ -75,8 +75,8 @@ fn beside(template: &Path, worker: usize) -> PathBuf {
 }
 
 impl Workers {
-    /// Starts the workers of `coordinator`, all of whose data directories come from `template`, and tells all nodes
-    /// where the others are now.
+    /// Starts the workers of `coordinator`, all with data directories from `template`, and tells all nodes the current
+    /// addresses.
     pub(crate) async fn of(coordinator: &PrivatePostgres, template: &Path) -> Self {
         let seeds: Vec<PathBuf> = (1..=WORKERS).map(|worker| beside(template, worker)).collect();
         let workers = join_all(seeds.iter().map(|seeded| Node::start(seeded))).await;
@@ -127,8 +127,8 @@ pub(crate) async fn distribute(template: &Path) {
     }
 }
 
-/// Puts copies of the distributed tables that `sql` names before them on this connection: a question that names no
-/// shard cannot be planned over many nodes.
+/// Creates copies of the distributed tables that `sql` names on this connection, because a query without a shard may
+/// not be plannable on a cluster.
 pub(crate) async fn gather(conn: &mut PgConnection, sql: &str) {
     let words: BTreeSet<&str> = sql.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').collect();
     let cut = "select relname::text from pg_dist_partition p join pg_class c on c.oid = p.logicalrelid

@@ -1,4 +1,4 @@
-//! Gates on a test's database, and the questions and reports for them.
+//! Gates on a test's database, with requests and reports for them.
 
 use std::{fmt::Debug, sync::Arc, time::Duration};
 
@@ -46,7 +46,7 @@ pub(crate) async fn store(postgres: &Postgres) -> Store {
 /// A replica: a gate with a cache, a writer and readers of its own.
 pub(crate) async fn gate(postgres: &Postgres, policy: &Policy) -> Arc<Gate> {
     let gate = gate_on(store(postgres).await, policy);
-    // All stories are to come out alike where values are sealed: they can be run so.
+    // All stories can run with encryption, with equal results.
     if std::env::var_os("CALLGATE_TEST_SEALED").is_some() {
         seal(&gate, &[("k", 1)]).await;
     }
@@ -60,7 +60,7 @@ pub(crate) fn keys(ids: &[(&str, u8)], fingerprint: u8) -> Arc<TenantKeys> {
     Arc::new(TenantKeys::new(named, &key(fingerprint), false))
 }
 
-/// Has the values of the plane's own tenant sealed.
+/// Enables encryption of the default tenant.
 pub(crate) async fn seal(gate: &Gate, ids: &[(&str, u8)]) {
     gate.set_tenant_keys([("default".to_owned(), keys(ids, 0xF1))].into()).await.expect("known");
     assert_eq!(gate.key_problems(), [""; 0]);
@@ -75,8 +75,8 @@ pub(crate) async fn two_gates(postgres: &Postgres, policy: &Policy) -> [Arc<Gate
     [gate(postgres, policy).await, gate(postgres, policy).await]
 }
 
-/// The default policy with these rules alone, and the tools that the tests know:
-/// `pay` (once), `save` (a write), `put` (an idempotent write), `look` (a read).
+/// The default policy with only these rules, and the tools of the tests: `pay` (once), `save` (a write), `put` (an
+/// idempotent write), `look` (a read).
 pub(crate) fn policy(rules: &[&str]) -> Policy {
     let mut policy = Policy::default();
     policy.rules.only(rules);
@@ -158,7 +158,7 @@ pub(crate) async fn evaluate(gate: &Gate, request: Request) -> EvaluateAnswer {
     insist(gate, &request).await
 }
 
-/// Asks as a client does: again and again, with the same call_id, while the plane says that this may help.
+/// Evaluates like a client, with retries under the same call_id while the error is transient.
 pub(crate) async fn insist(gate: &Gate, request: &Request) -> EvaluateAnswer {
     let tries = async {
         loop {
@@ -171,7 +171,7 @@ pub(crate) async fn insist(gate: &Gate, request: &Request) -> EvaluateAnswer {
     in_time("an answer", tries).await
 }
 
-/// Reports as a client does: again and again, while the plane says that this may help.
+/// Reports like a client, with retries while the error is transient.
 pub(crate) async fn insist_on(gate: &Gate, report: &Report) -> RecordAnswer {
     insist_on_of(gate, DEFAULT_TENANT, report).await
 }
@@ -223,7 +223,7 @@ pub(crate) fn key(answer: &EvaluateAnswer) -> Option<String> {
     answer.verdict.permit.as_ref().map(|permit| permit.idempotency_key.clone())
 }
 
-/// How many answers are permits, new or replayed.
+/// Number of permits, new or replayed.
 pub(crate) fn allowed(answers: &[EvaluateAnswer]) -> usize {
     answers.iter().filter(|answer| answer.verdict.decision == Decision::Allow).count()
 }

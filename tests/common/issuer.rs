@@ -10,7 +10,7 @@ use ring::{
 };
 use serde_json::{Value, json};
 
-/// A key, and what it is called.
+/// A key and its id.
 pub(crate) struct Issuer {
     kid: &'static str,
     key: Key,
@@ -39,7 +39,7 @@ impl Issuer {
         Self { kid, key: Key::Ed25519(Ed25519KeyPair::from_pkcs8(key.as_ref()).expect("a key")) }
     }
 
-    /// With the key that everybody knows: that of RFC 7515, appendix A.2.
+    /// With a public key: that of RFC 7515, appendix A.2.
     pub(crate) fn rs256(kid: &'static str) -> Self {
         let of = |text: &str| URL_SAFE_NO_PAD.decode(text).expect("base64");
         let key = rsa::KeyPairComponents {

@@ -1,5 +1,5 @@
-//! What the tests over a real PostgreSQL share. Each test has a server of its own, so that one that stops it disturbs
-//! nobody, and everything is gone when the test is over, however it ends.
+//! Shared helpers of tests with a real PostgreSQL. Each test has a server of its own, so that stopping it affects no
+//! other, and everything is removed at the end of the test, however it ends.
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
@@ -14,9 +14,9 @@ pub(crate) mod wire;
 
 use std::{future::Future, time::Duration};
 
-/// How long anything may take before a test gives up on it. Generous: a busy machine is no failure.
+/// Timeout of any step of a test, generous because a busy machine is no failure.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-/// How often a condition is looked at.
+/// Poll interval of conditions.
 pub(crate) const STEP: Duration = Duration::from_millis(10);
 
 /// Waits until `holds`, looking again and again.
@@ -29,12 +29,12 @@ pub(crate) async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     in_time(what, wait).await;
 }
 
-/// What `future` gives, if it does within [`PATIENCE`].
+/// The result of `future` within [`PATIENCE`].
 pub(crate) async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
     within(PATIENCE, what, future).await
 }
 
-/// What `future` gives, if it does within `limit`.
+/// The result of `future` within `limit`.
 pub(crate) async fn within<T>(limit: Duration, what: &str, future: impl Future<Output = T>) -> T {
     let outcome = tokio::time::timeout(limit, future).await;
     outcome.unwrap_or_else(|_| panic!("waited in vain for {what}"))

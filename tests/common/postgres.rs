@@ -1,5 +1,5 @@
-//! A private PostgreSQL for one test, on a thread and a runtime of its own: it is stopped when the value is dropped,
-//! also when the test fails, and whatever kind of runtime the test has.
+//! Private PostgreSQL for one test, on a thread and a runtime of its own: stopped when dropped, also after a failure,
+//! and independent of the test's runtime.
 
 use std::{
     fs::{self, File, Permissions},
@@ -22,7 +22,7 @@ use super::{
     until,
 };
 
-/// What a data directory consists of.
+/// Parts of a data directory.
 pub(crate) const PARTS: [&str; 2] = ["pg", "password"];
 
 /// A folder that the database's account may pass through when the tests run as root.
@@ -114,7 +114,7 @@ impl Postgres {
         options.connect().await.expect("a connection")
     }
 
-    /// A connection for a question that may join any tables in any way.
+    /// A connection for a query with arbitrary joins.
     pub(crate) async fn looking(&self, sql: &str) -> PgConnection {
         let mut conn = self.connect().await;
         if citus::is_wanted() {
@@ -123,7 +123,7 @@ impl Postgres {
         conn
     }
 
-    /// What a query gives, one line a row, as PostgreSQL writes a row: `(a,1,,t)`.
+    /// The rows of a query, one per line, in PostgreSQL's row format: `(a,1,,t)`.
     pub(crate) async fn rows(&self, sql: &str) -> Vec<String> {
         let sql = format!("select q::text from ({sql}) q");
         let rows = sqlx::query_scalar(AssertSqlSafe(sql.as_str())).fetch_all(&mut self.looking(&sql).await).await;
@@ -157,7 +157,7 @@ impl Postgres {
         number.unwrap_or_else(|error| panic!("{sql}: {error}"))
     }
 
-    /// Changes rows behind the plane's back; gives how many.
+    /// Changes rows directly; returns their number.
     pub(crate) async fn tamper(&self, sql: &str) -> u64 {
         let done = sqlx::query(AssertSqlSafe(sql)).execute(&mut self.connect().await).await;
         done.unwrap_or_else(|error| panic!("{sql}: {error}")).rows_affected()
@@ -172,7 +172,7 @@ impl Drop for Postgres {
     }
 }
 
-/// A server that does not move. Dropped, it goes on.
+/// A suspended server, resumed when dropped.
 pub(crate) struct Frozen {
     postmaster: u32,
     sessions: Vec<u32>,
@@ -186,7 +186,7 @@ impl Drop for Frozen {
     }
 }
 
-/// How many writers wait for a row or a table that somebody else has locked.
+/// Query for the number of writers that wait for a locked row or table.
 pub(crate) const fn waiting_writers(is_on_citus: bool) -> &'static str {
     match is_on_citus {
         // There they wait on the nodes of their shards.
@@ -204,7 +204,7 @@ pub(crate) async fn writers_waiting(postgres: &Postgres, writers: i64) {
     until("the writers to wait", async || postgres.number(waiting).await == writers).await;
 }
 
-/// Starts a server on a copy of a cluster made once: creating one anew takes seconds.
+/// Starts a server on a copy of the template cluster; creating one takes seconds.
 async fn start(data_dir: &Path) -> PrivatePostgres {
     let template = template().await;
     seed(&template, data_dir);
@@ -230,7 +230,7 @@ pub(crate) fn seed(template: &Path, data_dir: &Path) {
     }
 }
 
-/// The cluster that all tests of this build start from. Whoever comes first makes it; the others wait.
+/// Template cluster of all tests in this build. The first caller creates it; the others wait.
 pub(crate) async fn template() -> PathBuf {
     let mut key = DefaultHasher::new();
     (
@@ -252,7 +252,7 @@ pub(crate) async fn template() -> PathBuf {
         let dir = folder();
         let settings = Settings { data_dir: dir.path().join("data"), pg_bin: citus::bin() };
         let private = PrivatePostgres::start(&settings).await.expect("PostgreSQL starts");
-        // Databases that nobody connects to are half of what there is to copy.
+        // Unused databases are half of the data to copy.
         let mut owner = options(&private).connect().await.expect("a connection");
         for sql in ["alter database template0 is_template false", "drop database template0", "drop database postgres"] {
             sqlx::raw_sql(sql).execute(&mut owner).await.expect(sql);

@@ -1,4 +1,4 @@
-//! Processes, by their ids: only ones that the tests started are ever signalled.
+//! Processes by id: only those started by tests are ever signaled.
 
 use std::process::{Command, Stdio};
 

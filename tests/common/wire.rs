@@ -75,7 +75,7 @@ impl Plane {
         GateServiceClient::new(self.channel().await)
     }
 
-    /// Rows of everything that a question or a report can change.
+    /// Number of rows in all tables that a request or report can change.
     pub(crate) async fn row_count(&self) -> i64 {
         let tables = ["call_tree", "session", "call", "outcome", "ledger", "counter"];
         let counts = tables.map(|table| format!("(select count(*) from {table})"));
@@ -148,14 +148,14 @@ pub(crate) fn success(session: &str, call_id: &str, result: &str) -> v1::RecordR
     v1::RecordRequest { result, ..outcome(session, call_id, v1::OutcomeStatus::Success) }
 }
 
-/// A request of somebody who says who it is.
+/// A request with a self-given name.
 pub(crate) fn from<T>(by: &str, message: T) -> tonic::Request<T> {
     let mut request = tonic::Request::new(message);
     request.metadata_mut().insert(callgate_proto::BY, by.parse().expect("ASCII"));
     request
 }
 
-/// A request of somebody who shows this token, if any.
+/// A request with this token, if any.
 pub(crate) fn shown<T>(token: Option<&str>, message: T) -> tonic::Request<T> {
     let mut request = tonic::Request::new(message);
     if let Some(token) = token {
@@ -196,8 +196,7 @@ pub(crate) async fn record_as(
     Box::pin(patiently(report)).await
 }
 
-/// Sends the same request again while a busy machine makes the store miss its deadlines, or the plane say that it is
-/// overloaded.
+/// Retries a request while a busy machine makes the store time out, or the server shed it.
 async fn patiently<T, F>(send: impl Fn() -> F) -> T
 where
     F: Future<Output = Result<Response<T>, Status>>,

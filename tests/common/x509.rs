@@ -1,4 +1,4 @@
-//! As much of X.509 as the certificates of tests need: values of DER, and what is signed by a key on P-256.
+//! Minimal X.509 for test certificates: DER values, and signatures on P-256.
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use ring::{

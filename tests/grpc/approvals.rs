@@ -1,4 +1,4 @@
-//! Waiting for people, and telling them the same twice, over gRPC on real Postgres.
+//! Approval waits and idempotent answers, over gRPC on real Postgres.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ async fn the_same_answer_by_the_same_person_may_be_sent_again() {
     let id = held(&mut client, "s", "c1", r#"{"id":1}"#).await;
     let first = resolve(approvals.clone(), answer(&id, "eve", true, "seen")).await.expect("the first answer");
     assert_eq!((first.state(), first.resolved_by.as_str()), (ApprovalState::Approved, "eve"));
-    // As a client does whose answer was stored and whose reply was lost.
+    // A retry of a client whose answer was stored and whose response was lost.
     let again = resolve(approvals.clone(), answer(&id, "eve", true, "seen")).await.expect("the same answer");
     assert_eq!(again, first);
     let answered = || Err((Code::FailedPrecondition, "APPROVAL_ANSWERED".to_owned()));
@@ -53,13 +53,13 @@ async fn however_many_wait_the_database_is_looked_at_once() {
         .collect();
     let asked = "select count(*) from call where approval_id is not null";
     until("all to wait", async || plane.postgres.number(asked).await == WAITING as i64).await;
-    // Each backend says what it did a second later, and when it is idle ten seconds later.
+    // A backend publishes its statistics a second later, or ten seconds later when idle.
     let statements = "select xact_commit from pg_stat_database where datname = current_database()";
     let before = plane.postgres.number(statements).await;
     tokio::time::sleep(Duration::from_secs(6)).await;
     let done = plane.postgres.number(statements).await - before;
-    // Some forty looks, the health service's, and what was done before and said late; one look for each that waits
-    // every quarter of a second would be a thousand.
+    // Some forty polls, those of the health service, and late statistics; separate polls by each waiter would be a
+    // thousand.
     assert!(done < 500, "{done} statements while {WAITING} wait");
     let approvals = ApprovalServiceClient::new(plane.channel().await);
     let page = v1::ListApprovalsRequest { page_size: 100, ..v1::ListApprovalsRequest::default() };
@@ -132,7 +132,7 @@ async fn who_asks_takes_a_question_back_until_it_is_answered() {
         told.approval.expect("a question").state()
     };
     assert_eq!(state(watched.get_mut()).await, ApprovalState::Pending);
-    // A person who wants it not to run says no.
+    // A person who does not want it denies it.
     assert_eq!(withdraw(approvals.clone(), "eve", &id).await, refused(Code::PermissionDenied, "NOT_THE_ASKER"));
     assert_eq!(withdraw(approvals.clone(), "s", "apr_0").await, refused(Code::NotFound, "APPROVAL_UNKNOWN"));
     let request = v1::EvaluateRequest { max_wait: Some(duration(30_000)), ..delete_1("c1") };
@@ -144,7 +144,7 @@ async fn who_asks_takes_a_question_back_until_it_is_answered() {
     assert_eq!(gone.scope(), v1::ApprovalScope::Unspecified);
     assert!(gone.resolve_time.is_some());
     assert_eq!(state(watched.get_mut()).await, ApprovalState::Withdrawn);
-    // Whoever waits for the answer is told, and asks nobody anew.
+    // The waiting request returns the answer, and a new one needs no approval.
     let told = in_time("a verdict", waiting).await.expect("no panic");
     assert_eq!((told.decision(), told.reason.as_str()), (Decision::Deny, "approval_withdrawn"), "{told:?}");
     assert_eq!(withdraw(approvals.clone(), "s", &id).await.as_ref(), Ok(&gone), "it may be sent again");
@@ -157,7 +157,7 @@ async fn who_asks_takes_a_question_back_until_it_is_answered() {
     assert_eq!(listed(ApprovalState::Pending).await, []);
     assert_eq!(listed(ApprovalState::Denied).await, []);
 
-    // Another replica, which knows nothing but the rows, tells the same; the same call under another id is a new one.
+    // Another replica, from the rows alone, agrees; the same call under another id is a new one.
     let mut other =
         Client::new(plane.postgres_gate(&callgate_core::policy::compile(POLICY).expect("a good policy")).await);
     assert_eq!(evaluate(&mut other, delete_1("c1")).await.reason, "approval_withdrawn");

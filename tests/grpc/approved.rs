@@ -1,4 +1,4 @@
-//! Who approved a call, as SQL, exports and explanations tell it: by its own question, or by other arguments.
+//! Approvers of a call in SQL, exports and explanations: of its own request, or of an edited one.
 
 use callgate_proto::v1::{self, Decision, session_service_client::SessionServiceClient};
 
@@ -11,7 +11,7 @@ use crate::{
     people::{answer, resolve},
 };
 
-/// Who approved a call, by the view; whether anybody did, by its export; and what the rule that asks says of it.
+/// The approver by the view, the approval by the export, and the explanation of the asking rule.
 pub(crate) async fn approved(plane: &Plane, session: &str, call_id: &str) -> (String, bool, String) {
     let by = format!("select approved_by from tool_call where (session_id, call_id) = ('{session}', '{call_id}')");
     let by = plane.postgres.rows(&by).await.concat();
@@ -26,7 +26,7 @@ pub(crate) async fn approved(plane: &Plane, session: &str, call_id: &str) -> (St
     (by, call.approved, tier.silence)
 }
 
-/// Nobody did, in all of them.
+/// Without an approver, in all of them.
 async fn by_nobody(plane: &Plane, call_id: &str) {
     let (by, is_approved, _) = approved(plane, "s", call_id).await;
     assert_eq!(
@@ -36,7 +36,7 @@ async fn by_nobody(plane: &Plane, call_id: &str) {
     );
 }
 
-/// What SQL makes of a yes to other arguments is what the engine makes of it.
+/// SQL interprets an edited approval like the engine.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_yes_to_other_arguments_counts_in_its_time_under_its_policy_and_once() {
     let plane = plane().await;
@@ -56,7 +56,7 @@ async fn a_yes_to_other_arguments_counts_in_its_time_under_its_policy_and_once()
         tamper("jsonb_set(detail, '{edit}', detail -> 'kept')").await;
         assert_eq!(approved(&plane, "s", "c2").await, by_eve());
     }
-    // It was used up: the same call again runs by a question of its own, or by nobody's yes.
+    // It was used up: the same call needs a request of its own, or runs without approval.
     let error = v1::ToolError { http_status: Some(429), message: "too many".into(), ..Default::default() };
     let report = v1::RecordRequest { caller: pay("s", "c2", "").caller, error: Some(error), ..failed("s", "c2") };
     record(&mut client, report).await;

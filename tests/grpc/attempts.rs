@@ -1,5 +1,4 @@
-//! Attempts of one execution that may have taken effect: the key that was sent, what exists already, two successes, and
-//! `once` over call trees and replicas.
+//! Attempts with an open effect: sent keys, "already exists", double effects, and `once` over call trees and replicas.
 
 use std::time::Duration;
 
@@ -63,7 +62,7 @@ async fn a_client_repeats_an_open_write_only_where_its_key_was_sent() {
     let advice = told.advice.expect("advice");
     assert_eq!((advice.repeat(), advice.guard()), (Repeat::ByPerson, v1::AdviceGuard::Unsafe));
     assert!(told.tool_result_json.contains("Do not repeat it"), "{}", told.tool_result_json);
-    // The ledger says it to another tree, at another server.
+    // The ledger reports it to another tree, on another server.
     assert_eq!(asked(&mut other, "elsewhere", "c1", "transfer", r#"{"n":1}"#).await, allowed());
     assert_eq!(asked(&mut other, "elsewhere", "c2", "transfer", r#"{"n":2}"#).await, open());
     assert_eq!(asked(&mut other, "unsent", "c2", "transfer", r#"{"n":2}"#).await, open());
@@ -108,7 +107,7 @@ async fn two_successes_of_one_call_are_a_finding_and_a_line_of_the_summary() {
     assert!(record(&mut one, late.clone()).await.double_effect);
     let again = record(&mut one, late).await;
     assert!(again.replayed && again.double_effect);
-    // The other server reads it from the rows; it is told once.
+    // The other server reads it from the rows; it is reported once.
     let verdict = evaluate(&mut other, question("s", call("c3", "look", "{}"))).await;
     let findings: Vec<_> = verdict.findings.iter().map(|found| (found.decision(), found.reason.as_str())).collect();
     assert_eq!(findings, [(Decision::Allow, "double_effect")]);

@@ -1,4 +1,4 @@
-//! The audit over the wire: listed in pages, and checked.
+//! Audit log over the wire: pages, and verification.
 
 use callgate_proto::v1::{
     self, HaltScope, audit_service_client::AuditServiceClient, session_service_client::SessionServiceClient,

@@ -1,4 +1,4 @@
-//! A policy that is checked, and tried on stored calls: what is told, to whom, and how it ends.
+//! Policy checks and backtests on stored calls: results, permissions, and their end.
 
 use std::collections::BTreeMap;
 
@@ -49,7 +49,7 @@ async fn plane() -> Plane {
     Plane::start(&policy::compile(OLD).expect("a good policy")).await
 }
 
-/// Sessions in which an order is looked up and paid.
+/// Sessions that read and pay an order.
 async fn story(plane: &Plane, token: Option<&str>, sessions: u32) {
     let mut client = plane.client().await;
     for n in 0..sessions {
@@ -67,7 +67,7 @@ fn trying(text: &str) -> BacktestPolicyRequest {
     BacktestPolicyRequest { policy: Some(Policy::Text(text.to_owned())), ..Default::default() }
 }
 
-/// What a whole backtest tells.
+/// The result of a whole backtest.
 async fn tried(
     client: &mut Client,
     request: Request<BacktestPolicyRequest>,
@@ -279,8 +279,8 @@ async fn calls_of_another_tenant_are_never_tried_and_agents_try_nothing() {
     assert_eq!(pair(&refused), (Code::PermissionDenied, "ROLE_MISSING".to_owned()));
 }
 
-/// One who tries the policy that judged has to find what it decided, or nobody can believe what another would change:
-/// budgets that reported costs used up, answers that were all there is, and estimates of retries are replayed.
+/// A backtest of the judging policy must reproduce its decisions, to be credible for others: budgets with reported
+/// costs, complete answers, and retry estimates are replayed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_policy_that_judged_decides_again_as_it_did_and_in_shadow_mode_nothing_holds() {
     let text = "policy_engine:
@@ -333,7 +333,7 @@ async fn the_policy_that_judged_decides_again_as_it_did_and_in_shadow_mode_nothi
     assert_eq!(watched.calls_changed, refused, "{watched:?}");
     assert!(watched.changes.iter().all(|one| one.kind() == BacktestChangeKind::NewlyAllowed), "{watched:?}");
 
-    // What people did is not replayed, which is counted.
+    // Operations of people are not replayed, but counted.
     let halt = v1::HaltRequest { name: "look".into(), reason: "a drill".into(), scope: v1::HaltScope::Tool.into() };
     SessionServiceClient::new(plane.channel().await).halt(from("eve", halt)).await.expect("a halt");
     let verdict = evaluate_as(None, &mut plane.client().await, question("t", call("c1", "look", "{}"))).await;

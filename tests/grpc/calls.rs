@@ -1,4 +1,4 @@
-//! What the four methods answer.
+//! Responses of the four methods.
 
 use callgate_core::domain::budget::{Budgets, Dimension, Limits};
 use callgate_proto::{
@@ -143,7 +143,7 @@ async fn a_callers_trace_is_taken_up_and_never_refused() {
     }
 }
 
-/// A refusal's text, checked for what every one of them says.
+/// A refusal's text, with checks common to all.
 fn refusal(verdict: &v1::Verdict, decision: Decision, status: &str, rule: &str) -> Value {
     assert_eq!((verdict.decision(), verdict.reason.as_str()), (decision, status), "{verdict:?}");
     assert_eq!(verdict.permit, None);
@@ -160,7 +160,7 @@ fn refusal(verdict: &v1::Verdict, decision: Decision, status: &str, rule: &str) 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_refusal_carries_a_text_for_the_model() {
     let mut policy = policy(&["same_call", "budget"]);
-    // Of the eight calls one repeats a call that was told to wait.
+    // One of the eight calls repeats one that was told to wait.
     policy.rules.get_mut::<Budgets>().run = Limits::new([(Dimension::Steps, 7)]);
     let plane = Plane::start(&policy).await;
     let mut client = plane.client().await;

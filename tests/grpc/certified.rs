@@ -1,4 +1,4 @@
-//! Who somebody is by a certificate, where a token is shown too, or where it has no name.
+//! Caller identity by certificate, with an additional token, or without a name.
 
 use callgate_core::{
     domain::{audit::Actor, identity::Role},
@@ -25,7 +25,7 @@ const AUTH: &str = "certificates:
   as: {tenant: acme, roles: [agent]}
 ";
 
-/// Who somebody is, and whose: the name and the tenant.
+/// Name and tenant of a caller.
 async fn caller(channel: &Channel, token: Option<&str>) -> Result<(String, String), (Code, String)> {
     let mut server = ServerServiceClient::new(channel.clone());
     let told = in_time("an answer", server.get_caller(shown(token, GetCallerRequest {}))).await;
@@ -72,7 +72,7 @@ async fn a_token_counts_alone_in_its_own_tenant_and_a_wrong_one_is_no_certificat
     let of_token = Ok(("ann".to_owned(), "default".to_owned()));
     assert_eq!(caller(&channel, Some(&token)).await, of_token, "and not the admin of another tenant");
     assert_eq!(caller(&channel, None).await, acme, "on one connection, each request by what it shows");
-    // What does not hold is not made up for by the certificate.
+    // An invalid token is not replaced by the certificate.
     let mut changed = token.clone();
     changed.pop();
     for wrong in [changed.as_str(), "cg_agent_x", "eyJhbGciOiJub25lIn0.e30.", "x"] {
@@ -92,7 +92,7 @@ async fn a_certificate_without_a_name_is_nobodys_and_its_subject_is_no_name() {
         let channel = scene.connect(&scene.fleet.client_called(subject)).await;
         assert_eq!(caller(&channel, None).await, refused(), "{subject:?}");
     }
-    // The names are looked at one by one, each of its kind.
+    // Names are checked one by one, by kind.
     for (dns, uri) in [("x", "http://fleet.example/desk"), ("spiffe.fleet.example", "dns:desk.fleet")] {
         let channel = scene.connect(&scene.fleet.client(&[], &[uri])).await;
         assert_eq!(caller(&channel, None).await, refused(), "{uri}");

@@ -1,4 +1,4 @@
-//! Clients' certificates: of whom, for how long, and what becomes of one that is revoked.
+//! Client certificates: authorities, expiry, and revocation.
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -102,7 +102,7 @@ async fn a_revoked_certificate_makes_no_connection_and_ends_those_that_it_has() 
     assert!(asked(&mut shakes(address, &ours, &kept).await, "").await.contains("kept"));
     let mut unnamed = handshake_as(address, &ours, None).await.expect("TLS");
     assert!(asked(&mut unnamed, "").await.ends_with("None"), "who shows none is asked for another credential");
-    // What is no list is not used, and what was revoked stays so.
+    // An invalid list is ignored, and revocations stay.
     put(folder.path(), "client.crl", "no list");
     sleep(Duration::from_millis(2_500)).await;
     assert!(is_refused(handshake_as(address, &ours, Some(&lost)).await).await);

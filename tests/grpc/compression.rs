@@ -1,4 +1,4 @@
-//! What is compressed for clients that take gzip.
+//! Response compression for clients that accept gzip.
 
 use std::{
     pin::Pin,
@@ -20,7 +20,7 @@ use crate::common::{
     wire::{Plane, call, question, success},
 };
 
-/// A channel that keeps the first byte of each answer's message: 1 says that it is compressed.
+/// A channel that keeps the first byte of each response's message: 1 means compressed.
 #[derive(Clone)]
 struct Watched(Channel, Arc<Mutex<Vec<u8>>>);
 

@@ -53,7 +53,7 @@ impl Line {
         }))
     }
 
-    /// So many answers, by their tags.
+    /// Receives `count` responses, by tag.
     pub(crate) async fn answers(&mut self, count: usize) -> BTreeMap<u64, Answer> {
         let mut answers = BTreeMap::new();
         while answers.len() < count {
@@ -76,7 +76,7 @@ pub(crate) fn asked(tag: u64, request: Asked) -> v1::TaggedRequest {
     v1::TaggedRequest { tag, request: Some(request), ..Default::default() }
 }
 
-/// A question that waits for a person.
+/// A call that waits for approval.
 fn waits() -> v1::EvaluateRequest {
     v1::EvaluateRequest { max_wait: Some(duration(60_000)), ..people::delete("s", "c1", r#"{"id":1}"#) }
 }
@@ -145,7 +145,7 @@ async fn a_request_that_waits_holds_up_nobody_and_answers_come_as_they_are_ready
     assert_eq!(verdict(&answers[&1]).decision(), Decision::Allow);
 }
 
-/// What is wrong with each, the same for a call of its own and on a stream.
+/// Invalid requests with their problem, the same alone and on a stream.
 fn mistakes() -> Vec<Asked> {
     let parent = v1::Caller { parent_session_id: "p".into(), ..caller("s") };
     let moved = v1::EvaluateRequest { caller: Some(parent), ..question("s", call("c3", "look", "{}")) };

@@ -1,4 +1,4 @@
-//! What the contract promises of every method alike: who asks, pages, the server's own description, the service config.
+//! Contract rules common to all methods: authentication, pages, the server's description, the service config.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -63,7 +63,7 @@ async fn every_list_is_given_whole_a_page_at_a_time() {
     let mut sessions = SessionServiceClient::new(plane.channel().await);
     let name = |session: &v1::SessionSummary| session.session_id.clone();
     let heard = pages!(sessions, list_sessions, v1::ListSessionsRequest::default(), sessions, name);
-    // The answer was the last thing that was heard of s1.
+    // The answer was the last activity of s1.
     assert_eq!(heard, ["s1", "s4", "s3", "s2", "s0"]);
     for (scope, name) in [(HaltScope::Tool, "b"), (HaltScope::Tool, "a"), (HaltScope::Agent, "a")] {
         let halt = v1::HaltRequest { scope: scope.into(), name: name.into(), reason: String::new() };
@@ -127,7 +127,7 @@ async fn whoever_answers_halts_grants_or_activates_says_who_it_is_in_the_metadat
     assert_eq!(pair(&status), (Code::Unauthenticated, "CALLER_UNKNOWN".into()));
     let halted = sessions.halt(from(" eve ", halt)).await.expect("a halt").into_inner().halt.expect("a halt");
     assert_eq!(halted.by, "eve");
-    // An agent's own loop says that its context was compacted, and needs no name for that.
+    // An agent reports its own compaction, without a name.
     sessions
         .mark_compacted(v1::MarkCompactedRequest { session_id: "s".into(), summary_tokens: 0 })
         .await

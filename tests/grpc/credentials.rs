@@ -1,4 +1,4 @@
-//! Who may call, by API tokens: what holds, what does not and what is said then, on one replica and on others.
+//! API tokens: validity, and rejections, on one replica and on others.
 
 use std::{sync::Arc, time::Duration};
 
@@ -76,7 +76,7 @@ async fn once_there_is_a_token_one_is_needed_and_every_wrong_one_is_told_the_sam
     let (revoked, id) = token(&plane.gate, who("gone", &[Role::Agent])).await;
     ask(&channel, bearer(&revoked, asked("s2"))).await.expect("it holds");
     plane.gate.revoke_token(DEFAULT_TENANT, &id.id, &Actor::from("root")).await.expect("revoked");
-    // Of another plane: nobody here has made it, whatever id it has.
+    // A token of another deployment, with a valid id.
     let foreign =
         callgate_server::auth::token::mint(&[Role::Admin], &[7; callgate_server::auth::token::RANDOM_BYTES]).text;
     let of = |name: &'static str, value: &str| {
@@ -86,7 +86,7 @@ async fn once_there_is_a_token_one_is_needed_and_every_wrong_one_is_told_the_sam
     };
     let mut twice = bearer(&agent, asked("x"));
     twice.metadata_mut().append("authorization", format!("Bearer {agent}").parse().expect("ASCII"));
-    // In the heap: so many requests are more than a test's stack holds.
+    // On the heap: these requests exceed a test's stack.
     let wrong = vec![
         ("nothing", Request::new(asked("x"))),
         ("expired", bearer(&expired, asked("x"))),
@@ -221,7 +221,7 @@ async fn a_token_that_has_rested_is_read_again_and_goes_on() {
     let channel = plane.channel().await;
     let (token, _) = token(&plane.gate, who("desk", &[Role::Agent])).await;
     ask(&channel, bearer(&token, asked("s"))).await.expect("it holds");
-    // Longer than what was read of it is believed.
+    // Longer than the cache's lifetime.
     tokio::time::sleep(Duration::from_millis(2_000)).await;
     ask(&channel, bearer(&token, asked("s"))).await.expect("it holds still");
 }

@@ -1,4 +1,4 @@
-//! How tools are to be offered to a model, and what is said to one that was offered them so.
+//! Tool offers for models, and texts for models with such offers.
 
 use callgate_core::policy;
 use callgate_proto::v1::{self, Decision};

@@ -162,7 +162,7 @@ async fn pages_of_listed_origins_may_ask_and_others_may_not() {
     );
     let (status, allowed, _) = asked("http://localhost:5173", "c2").await;
     assert_eq!((status, allowed), (200, None), "its browser does not let it read that");
-    // A name of somebody else's that points to this machine.
+    // A foreign name that resolves to this machine.
     for foreign in
         ["http://evil.example:7600", "https://console.example.evil.example", "null", "http://127.0.0.1.evil.example"]
     {

@@ -1,4 +1,4 @@
-//! Refusals over HTTP/1.1 that come before the body is read, by sockets that keep on sending.
+//! Early refusals over HTTP/1.1, before the body is read, with clients that keep sending.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -24,7 +24,7 @@ async fn sent(address: SocketAddr, bytes: &[u8]) -> std::io::Result<String> {
     let mut answers = Vec::new();
     let talk = async {
         stream.write_all(bytes).await?;
-        // What is refused is long refused.
+        // The refusal was sent long before.
         sleep(Duration::from_millis(300)).await;
         stream.read_to_end(&mut answers).await
     };
@@ -40,7 +40,7 @@ fn head(path: &str, more: &str) -> String {
 async fn an_early_refusal_arrives_whole_and_nothing_of_the_body_is_a_request() {
     let plane = served(&Policy::default()).await;
     let body = "x".repeat(BODY);
-    // Whatever it is refused for, its body is full of requests that nobody made.
+    // The body is full of smuggled requests, whatever the refusal.
     let smuggled = NEXT.repeat(BODY / NEXT.len());
     let json = "content-type: application/json\r\n";
     let calls = "/callgate.v1.GateService/Evaluate";

@@ -1,4 +1,4 @@
-//! What connections may take up, by sockets that keep to no rules.
+//! Connection limits, with sockets that violate the protocol.
 
 use std::{convert::Infallible, future::pending, net::SocketAddr, pin::Pin, sync::Arc, time::Duration};
 
@@ -25,7 +25,7 @@ use crate::{
     },
 };
 
-/// Tells who asks, or never answers.
+/// Responds with the caller, or never.
 #[derive(Debug, Clone)]
 struct Told;
 
@@ -68,7 +68,7 @@ pub(crate) async fn asked<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S, hea
     String::from_utf8_lossy(&bytes[..read]).into_owned()
 }
 
-/// How long it takes until the server has closed a connection on which nothing comes.
+/// Time until the server closes a silent connection.
 async fn closed(stream: &mut TcpStream) -> Duration {
     let since = Instant::now();
     let mut rest = Vec::new();
@@ -312,8 +312,8 @@ async fn a_stream_on_an_old_connection_says_so_and_calls_go_on() {
         }
     };
     assert_eq!(pair(&end), (Code::Unavailable, "SHUTTING_DOWN".to_owned()));
-    // tonic's client gives up what it was about to send on a connection that ends, or sent after the server had said
-    // so; others send it on the next one.
+    // tonic's client fails requests that it was about to send on an ending connection, or sent after the GOAWAY; others
+    // use the next connection.
     let is_unsent = |status: &tonic::Status| {
         let is_after_goodbye = || format!("{status:?}").contains("GoAway(b\"\", NO_ERROR, Remote)");
         status.code() == Code::Cancelled || status.code() == Code::Internal && is_after_goodbye()
@@ -321,7 +321,7 @@ async fn a_stream_on_an_old_connection_says_so_and_calls_go_on() {
     let (since, mut n, mut unsent) = (Instant::now(), 0, 0);
     while since.elapsed() < Duration::from_secs(5) {
         n += 1;
-        // Each in a tree of its own, since nobody reports on them.
+        // Each in a tree of its own, because they get no report.
         let asked = question(&format!("s{n}"), call(&format!("c{n}"), "look", "{}"));
         match in_time("an answer", client.evaluate(asked.clone())).await {
             Err(status) if is_unsent(&status) => unsent += 1,

@@ -1,5 +1,5 @@
-//! Calls that people approve with other arguments, over gRPC on real Postgres: what was asked about never runs, and
-//! what was approved runs once.
+//! Approvals with edited arguments, over gRPC on real Postgres: the requested call never runs, and the approved one
+//! runs once.
 
 use callgate_core::policy::{self, Policy};
 use callgate_proto::v1::{
@@ -75,7 +75,7 @@ pub(crate) async fn approvals(plane: &Plane) -> ApprovalServiceClient<Channel> {
     ApprovalServiceClient::new(plane.channel().await)
 }
 
-/// The call that was asked about is refused, and the model is given what was approved, all of it.
+/// The requested call is refused, and the model gets the complete approved arguments.
 fn is_refused(told: &v1::Verdict) {
     assert_eq!((told.decision(), told.reason.as_str()), (Decision::Deny, "approval_edited"), "{told:?}");
     assert!(told.permit.is_none() && told.is_error);
@@ -100,7 +100,7 @@ async fn what_was_asked_never_runs_and_what_was_approved_runs_once() {
     );
     assert_eq!((told.scope(), told.edited_args_digest.len()), (v1::ApprovalScope::Unspecified, 64));
     assert!(told.edited_expire_time.is_some() && told.edited_args_digest != told.args_digest);
-    // As a client does whose answer was stored and whose reply was lost; and anybody else is told.
+    // A retry of a client whose answer was stored and whose response was lost; others get the earlier answer.
     assert_eq!(resolve(approvals.clone(), edit(&id, "eve", CHOSEN)).await.as_ref(), Ok(&told));
     let answered = || Err((Code::FailedPrecondition, "APPROVAL_ANSWERED".to_owned()));
     assert_eq!(resolve(approvals.clone(), edit(&id, "eve", r#"{"to":"anna","amount":51}"#)).await, answered());
@@ -124,7 +124,7 @@ async fn what_was_asked_never_runs_and_what_was_approved_runs_once() {
     is_refused(&evaluate(&mut other, pay("s", "c1", ASKED)).await);
     is_refused(&evaluate(&mut other, pay("s", "c4", ASKED)).await);
 
-    // Other arguments, or another session, are other questions.
+    // Other arguments, or another session, need other requests.
     for request in [pay("s", "c5", r#"{"to":"anna","amount":51}"#), pay("s2", "c1", CHOSEN)] {
         assert_eq!(evaluate(&mut client, request).await.decision(), Decision::Ask);
     }
@@ -151,7 +151,7 @@ async fn what_was_asked_never_runs_and_what_was_approved_runs_once() {
     assert!(!entries.iter().any(|entry| entry.what.contains("anna")), "no word of an argument: {entries:?}");
     let row = format!("select count(*) from approvals where status = 'edited' and edited_arguments = '{CHOSEN}'");
     assert_eq!(plane.postgres.number(&row).await, 1);
-    // A build that knows of no edited answers reads a no.
+    // A build without edited answers reads a denial.
     let old = "select count(*) from session_event where kind = 'answered' and detail ->> 'approved' = 'false'";
     assert_eq!(plane.postgres.number(old).await, 1);
 }
@@ -211,7 +211,7 @@ async fn what_is_wrong_with_edited_arguments_is_said_and_nothing_is_answered() {
     ] {
         assert_eq!(resolve(approvals.clone(), plain(bad)).await, refused(invalid, "INVALID_FIELD"));
     }
-    // Looked at, nothing is answered; and what was seen is what is approved.
+    // A validation answers nothing; the validated arguments are those approved.
     let look = v1::ResolveApprovalRequest { validate_only: true, ..edited() };
     let seen = resolve(approvals.clone(), plain(look)).await.expect("a look");
     assert_eq!((seen.state(), seen.edited_arguments_json.as_str()), (ApprovalState::Pending, CHOSEN));
@@ -293,7 +293,7 @@ async fn of_an_edited_yes_and_another_answer_one_is_first() {
     assert_eq!(plane.postgres.number("select count(*) from session_event where kind = 'answered'").await, 12);
 }
 
-/// Whatever mode the rules are in by then.
+/// In every mode of the rules.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_asked_does_not_run_under_a_policy_that_only_watches_either() {
     let plane = plane().await;
@@ -354,7 +354,7 @@ async fn a_question_and_the_call_that_ran_instead_lead_to_each_other() {
         let (by, is_approved, _) = approved(&plane, session, "c1").await;
         assert_eq!((by.as_str(), is_approved), ("()", false));
     }
-    // One that was approved as it was asked about ran by its own question.
+    // A plain approval ran by its own request.
     let id = held(&mut client, "plain", "c1").await;
     resolve(approvals.clone(), crate::people::answer(&id, "eve", true, "")).await.expect("an answer");
     assert_eq!(evaluate(&mut client, pay("plain", "c1", ASKED)).await.decision(), Decision::Allow);
@@ -370,8 +370,7 @@ async fn an_edited_yes_that_has_expired_lets_nothing_through() {
     let late = "update session_event set detail = jsonb_set(detail, '{edit,until_ms}', '1000')
                 where kind = 'answered' and detail -> 'edit' is not null";
     assert_eq!(plane.postgres.tamper(late).await, 1);
-    // A replica that knows nothing but the rows: the very same call is another question, and the one that was asked
-    // about does not run either.
+    // A replica with the rows alone: the same call needs another request, and the requested one does not run either.
     let mut other = Client::new(plane.postgres_gate(&rules()).await);
     let again = evaluate(&mut other, pay("s", "c2", CHOSEN)).await;
     assert_eq!(again.decision(), Decision::Ask, "{again:?}");

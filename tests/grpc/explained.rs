@@ -1,4 +1,4 @@
-//! A call explained rule by rule, and what is said where that cannot be known.
+//! Explanation of a call, rule by rule, and its limits.
 
 use callgate_core::{policy, rules::RULES};
 use callgate_proto::v1::{self, session_service_client::SessionServiceClient};

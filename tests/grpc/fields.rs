@@ -121,7 +121,7 @@ fn bad_names() -> Vec<(&'static str, Bad)> {
     ]
 }
 
-/// What a model wrote and nobody can read.
+/// Malformed arguments of a model.
 fn unreadable() -> Vec<String> {
     vec![
         "{".to_owned(),

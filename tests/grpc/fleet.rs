@@ -1,4 +1,4 @@
-//! A fleet at a glance: counts are those of what happened, of one tenant, and many who look cost one look.
+//! Fleet overview: counts equal events, tenants are separated, and concurrent readers share one query.
 
 use callgate_core::{
     domain::identity::{Mapped, Role},
@@ -21,7 +21,7 @@ use crate::{
     people::{answer, held, resolve},
 };
 
-/// Five calls a tree; looks, a write that is refused, and one that a person is asked about.
+/// Five calls per tree; reads, a refused write, and one that needs approval.
 pub(crate) const POLICY: &str = "policy_engine:
   budgets: {call_tree: {max_tool_calls: 5}}
   authorization:
@@ -41,15 +41,15 @@ async fn now(fleets: &mut Fleets) -> v1::Fleet {
     fleets.get_fleet(v1::GetFleetRequest {}).await.expect("an answer").into_inner().fleet.expect("a fleet")
 }
 
-/// One of this fleet's calls, and what the plane said.
+/// One call of this fleet, with its verdict.
 async fn asked(client: &mut Client, session: &str, call_id: &str, tool: &str, n: u32) -> Decision {
     let call = call(call_id, tool, &format!(r#"{{"id":{n}}}"#));
     let caller = v1::Caller { agent_id: "robot".into(), ..caller(session) };
     evaluate(client, v1::EvaluateRequest { caller: Some(caller), ..question(session, call) }).await.decision()
 }
 
-/// Two looks, of which one told its cost, each asked for again; a denial, twice; a question; a call that runs; a
-/// session whose budget is used up, and one whose budget nearly is; a tool that fails. Gives the question.
+/// Two reads, one with a reported cost, each repeated; a denial, twice; an approval request; a running call; a session
+/// with an exhausted budget, and one near its limit; a failing tool. Returns the approval request.
 pub(crate) async fn story(client: &mut Client) -> String {
     assert_eq!(asked(client, "one", "c1", "get_order", 1).await, Decision::Allow);
     let usage = v1::Usage { input_tokens: 900, output_tokens: 100, cost_micros: 20_000, ..Default::default() };
@@ -122,7 +122,7 @@ async fn what_happened_is_what_is_told() {
     until("nobody to wait", async || now(&mut fleets).await.open_approvals == 0).await;
     let fleet = now(&mut fleets).await;
     assert_eq!((fleet.held_sessions, fleet.oldest_approval_time), (0, None));
-    // What was over before and what is counted again add up to the same.
+    // The earlier and the new count add up.
     let saved = fleet.saved.expect("savings");
     assert_eq!((saved.reused_calls, saved.denied_calls, saved.cost_micros), (2, 1, Some(20_000)));
 }
@@ -143,7 +143,7 @@ async fn a_tool_that_fails_for_all_is_told_of_until_it_works() {
     let plane = Plane::start(&policy::compile(POLICY).expect("a good policy")).await;
     let mut client = plane.client().await;
     let error = |_| v1::ToolError { message: "503".into(), http_status: Some(503), ..Default::default() };
-    // Another one would be told to wait.
+    // A further one would be told to wait.
     for n in 0..3 {
         let session = format!("s{n}");
         assert_eq!(asked(&mut client, &session, "c1", "get_order", n).await, Decision::Allow);
@@ -212,8 +212,8 @@ async fn the_hour_is_told_from_what_is_stored() {
     }
     let lift = v1::ResumeRequest { scope: HaltScope::Tool.into(), name: "pay".into(), reason: "over".into() };
     sessions.resume(from("eve", lift)).await.expect("lifted");
-    // All of it ten minutes ago: the halts a minute after the calls, one of them lifted two minutes later, when the
-    // session that was stopped was let through again.
+    // All of it ten minutes ago: the halts a minute after the calls, one lifted two minutes later, when the stopped
+    // session was permitted again.
     let base = plane.postgres.number("select extract(epoch from date_trunc('minute', now()))::bigint - 600").await;
     let at = |second: i64| format!("to_timestamp({})", base + second);
     plane.postgres.tamper(&format!("update call set at = {}", at(10))).await;
@@ -246,7 +246,7 @@ async fn the_hour_is_told_from_what_is_stored() {
     assert!(calls(&day) == (2, 1, 1) || start(&minutes[1]) < day.start_time.map_or(0, |at| at.seconds), "{day:?}");
     assert!(fleet.minutes.iter().all(|minute| minute.cooling_tools.is_none()), "nobody looked");
 
-    // What is kept of minutes that are over is told again.
+    // Past minutes are reported again.
     tokio::time::sleep(std::time::Duration::from_secs(1)).await;
     let again = now(&mut Fleets::new(plane.channel().await)).await;
     let again = again.minutes.iter().find(|minute| start(minute) == base).expect("within the hour");

@@ -1,5 +1,5 @@
-//! Guards of duplicates and of reuse on the wire: batches, call ids, runs, sub-agents over two replicas, shadowed
-//! rules and dry runs, and an agent that was restarted.
+//! Duplicate guards on the wire: batches, call ids, runs, sub-agents over two replicas, shadowed rules, dry runs, and a
+//! restarted agent.
 
 use callgate_core::policy::compile;
 use callgate_proto::v1::{
@@ -71,7 +71,7 @@ async fn creates_count_over_the_call_tree_and_reads_are_reused_in_one_context() 
     let fifth = evaluate(&mut other, below("b3", "create_document", REPORT)).await;
     assert_eq!((fifth.decision(), fifth.reason.as_str()), (Decision::Deny, "repeated_success"));
     assert!(fifth.tool_result_json.contains("doc_1, doc_2, doc_3 and doc_4"), "{}", fifth.tool_result_json);
-    // What the parent has read is in its context, and not in the sub-agent's.
+    // The parent's reads are in its own context only.
     evaluate(&mut one, question("s", call("r1", "look", "{}"))).await;
     record(&mut one, success("s", "r1", r#"{"rows":[1]}"#)).await;
     assert_eq!(evaluate(&mut other, question("s", call("r2", "look", "{}"))).await.decision(), Decision::Reuse);
@@ -133,7 +133,7 @@ async fn a_restarted_agent_is_told_what_it_made() {
     assert_eq!(told.decision(), Decision::Allow);
     let [found] = &told.findings[..] else { panic!("{told:?}") };
     assert!(found.message.contains("for the same agent in session first, and gave doc_1"), "{}", found.message);
-    // What was forgotten is not told.
+    // Erased results are not returned.
     plane.postgres.tamper("update outcome set result = null").await;
     assert_eq!(evaluate(&mut one, by("third", "writer")).await.findings, []);
 }

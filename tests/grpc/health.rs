@@ -1,4 +1,4 @@
-//! The server around the service: health, reflection, where it listens, and how it ends.
+//! Server environment: health, reflection, listeners, and shutdown.
 
 use std::time::Duration;
 
@@ -84,7 +84,7 @@ async fn health_is_not_serving_while_no_commit_succeeds_and_finds_out_by_itself_
         plane.postgres.tamper("select pg_reload_conf()").await;
     };
     only_reads("on").await;
-    // A backend reads its settings anew when it comes to it.
+    // A backend reloads its settings asynchronously.
     let mut n = 1;
     let refused = loop {
         n += 1;
@@ -123,7 +123,7 @@ async fn reflection_shows_the_contract_to_clients_of_both_versions() {
     let mut ask = async |version: &str, request: MessageRequest| {
         let request = ServerReflectionRequest { host: String::new(), message_request: Some(request) };
         client.ready().await.expect("a connection");
-        // A stream of one message looks like a single one on the wire.
+        // A stream of one message equals a single one on the wire.
         let codec = ProstCodec::<ServerReflectionRequest, ServerReflectionResponse>::default();
         let path = format!("/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo");
         let path = PathAndQuery::from_maybe_shared(path).expect("a path");

@@ -1,5 +1,5 @@
-//! `POST /hooks/claude-code`: whatever stands in the way, a tool that must not run is denied by JSON, since the host
-//! lets it run after any other answer.
+//! `POST /hooks/claude-code`: in case of any error, a refused tool is denied by JSON, because the host runs it after
+//! any other response.
 
 use callgate_core::{
     domain::identity::{Mapped, Role},
@@ -59,7 +59,7 @@ async fn a_mail_is_sent_once_and_the_summary_comes_with_the_next_call() {
     let why = denied(&heard).expect("refused");
     assert!(why.contains("previous_result:\nsent as 7"), "{why}");
 
-    // No SessionStart comes here, so the next call carries what a compaction took.
+    // There is no SessionStart, so the next call carries the summary.
     assert_eq!(tell(event("PreCompact", json!({"trigger": "auto"}))).await, json!({}));
     let read = json!({"tool_name": "Read", "tool_use_id": "t3", "tool_input": {"file_path": "/w/a"}});
     let heard = tell(event("PreToolUse", read.clone())).await;
@@ -104,7 +104,7 @@ async fn what_cannot_be_answered_is_denied_by_json() {
         assert!(denied(&heard).is_some_and(|why| why.contains("must not run")), "{heard}");
     }
     assert_eq!(told(&plane, "", &[JSON], event("TeammateIdle", json!({}))).await, json!({}));
-    // What has happened is not held up; the user is told.
+    // A finished call is not delayed; the user is informed.
     let after = mail("PostToolUse", "t1", json!({"tool_response": "sent", "tool_name": "x".repeat(300)}));
     let heard = told(&plane, "", &[JSON], after).await;
     assert!(heard["systemMessage"].as_str().is_some_and(|text| text.contains("was not recorded")), "{heard}");
@@ -122,7 +122,7 @@ async fn who_may_not_ask_is_denied_by_json_and_an_agent_is_who_its_credential_sa
         let bearer = format!("Bearer {}", token.unwrap_or_default());
         let mut headers = vec![JSON];
         headers.extend(token.map(|_| ("authorization", bearer.as_str())));
-        // What the hook says of the agent counts for nothing.
+        // The agent named in the hook is ignored.
         let call = json!({"tool_name": "look", "tool_use_id": "t", "tool_input": {}, "session_id": session,
                           "agent_name": "desk-1"});
         let heard = told(&plane, query, &headers, event("PreToolUse", call)).await;

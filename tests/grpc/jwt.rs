@@ -1,5 +1,4 @@
-//! Tokens of issuers: what Kubernetes gives a pod is let in as the mapping says; what is wrong with one is told to
-//! nobody.
+//! Issuers' tokens: a Kubernetes pod's is accepted by the mapping; the problem of an invalid one is not disclosed.
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use callgate_core::{domain::time::Timestamp, policy::Policy};
@@ -110,7 +109,7 @@ fn by_secret(secret: &[u8], kid: &str, claims: &Value) -> String {
 
 const NOW_S: i64 = 1_800_000_000;
 
-/// Does a server that knows these keys let somebody in with it?
+/// True if a server with these keys accepts the token.
 fn opens(keys: &Keys, token: &str) -> bool {
     let issuers = file::read(AUTH).expect("a mapping").issuers;
     let now = Timestamp::from_millis(NOW_S * 1_000);

@@ -1,4 +1,4 @@
-//! What a fleet learns, over gRPC on real Postgres: from the first guess to evidence and back.
+//! Fleet learning, over gRPC on real Postgres: from the prior to evidence and back.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::common::{
     wire::{Client, Plane, call, evaluate, outcome, pair, question, record, success},
 };
 
-/// An error that may pass, and sets no cooldown for everybody.
+/// A transient error that opens no circuit.
 const BROKEN: &str = "500 Internal Server Error";
 /// Agents that call at a time.
 const AGENTS: usize = 66;
@@ -29,15 +29,15 @@ fn failed(session: &str, call_id: &str) -> v1::RecordRequest {
     v1::RecordRequest { error: Some(error), ..outcome(session, call_id, OutcomeStatus::Error) }
 }
 
-/// The call of a session fails; gives what is advised.
+/// A failed call of a session; returns the advice.
 async fn fail(client: &mut Client, session: &str, call_id: &str, arguments: &str) -> v1::Advice {
     let verdict = evaluate(client, question(session, call(call_id, "get_quote", arguments))).await;
     assert_eq!(verdict.decision(), Decision::Allow, "{session} {call_id}: {verdict:?}");
     record(client, failed(session, call_id)).await.advice.expect("advice")
 }
 
-/// Agents of one round: each fails once, waits as told, and retries if it is told to; `heals` says how that ends. Gives
-/// how many retried since that is worth it, and not to find out.
+/// Agents of one round: each fails once, waits as advised, and retries if advised; `heals` is the result. Returns the
+/// number of retries that were advised by the estimate, not for exploration.
 async fn round(plane: &Plane, name: &str, heals: bool) -> usize {
     let client = plane.client().await;
     let agents = (0..AGENTS).map(|n| {
@@ -48,7 +48,7 @@ async fn round(plane: &Plane, name: &str, heals: bool) -> usize {
             if !advice.retryable {
                 return 0;
             }
-            // Short waits only: who is told to wait for long has better things to do.
+            // Short waits only; longer ones are skipped.
             let wait_ms = millis(advice.retry_after.as_ref());
             if wait_ms > 6_000 {
                 return 0;
@@ -69,10 +69,10 @@ async fn round(plane: &Plane, name: &str, heals: bool) -> usize {
     retried.into_iter().sum()
 }
 
-/// What a session that was never seen is told.
+/// The advice for a new session.
 async fn newcomer(plane: &Plane, name: &str) -> v1::Advice {
     let mut client = plane.client().await;
-    // One suppressed retry in twenty is advised all the same, to learn: here the estimate itself is asked.
+    // One suppressed retry in twenty is advised for exploration: this tests the estimate itself.
     for n in 0..20 {
         let session = format!("{name}-{n}");
         let advice = fail(&mut client, &session, "c", &format!(r#"{{"item":"{session}"}}"#)).await;
@@ -97,7 +97,7 @@ async fn a_fleet_learns_that_an_api_is_broken_and_that_it_is_mended() {
     assert!(advice.p_success < 0.15 && advice.trials >= 30.0 && advice.as_of_time.is_some(), "{advice:?}");
     assert!([EstimateBasis::Cell, EstimateBasis::Tool].contains(&advice.basis()), "{advice:?}");
 
-    // A day later it is mended. Nobody is told so; only probes find out.
+    // It recovers a day later, which only probes can show.
     for (table, column) in [("retry_hourly", "hour"), ("retry_recent", "bucket")] {
         let earlier = format!("({column} at time zone 'utc' - interval '1 day') at time zone 'utc'");
         plane.postgres.tamper(&format!("update {table} set {column} = {earlier}")).await;
@@ -106,7 +106,7 @@ async fn a_fleet_learns_that_an_api_is_broken_and_that_it_is_mended() {
     plane.gate.learn().await.expect("read again");
     assert!(!newcomer(&plane, "next day").await.retryable, "a day alone mends nothing");
     for n in 0..30 {
-        // Whoever comes after a round that knows finds the allowance for retries used up by it.
+        // A caller after an informed round finds the retry budget exhausted.
         let retried = round(&plane, &format!("mended{n}"), true).await;
         if retried > 0 || newcomer(&plane, &format!("hopeful{n}")).await.retryable {
             return;
@@ -208,7 +208,7 @@ async fn tools_are_rated_the_worst_first_with_the_calls_that_show_it() {
     let plane = Plane::start(&policy(&["same_call"])).await;
     let mut client = plane.client().await;
     let complete = |id: &str, result: &str| v1::RecordRequest { is_complete: Some(true), ..success("s", id, result) };
-    // One tool is asked for what it has said; the other is fine but for two ways to write one city.
+    // One tool is called for known data; the other is healthy, with two spellings of one city.
     evaluate(&mut client, question("s", call("c1", "look", r#"{"order":1}"#))).await;
     record(&mut client, complete("c1", "open")).await;
     for id in ["c2", "c3"] {

@@ -1,4 +1,4 @@
-//! Sessions and calls that people look for: filters, pages, and a call with everything that is stored of it.
+//! Search of sessions and calls: filters, pages, and the details of a call.
 
 use callgate_core::domain::identity::Role;
 use callgate_proto::v1::{
@@ -19,8 +19,8 @@ fn asked(session: &str, agent: &str, call_id: &str, tool: &str, arguments: &str)
     v1::EvaluateRequest { caller: Some(caller), ..question(session, call(call_id, tool, arguments)) }
 }
 
-/// `one`: a look that succeeded, a write, a refused write, and a sub-agent with a question; `two`: a look that failed
-/// and its retry; `three`: a look that runs.
+/// `one`: a successful read, a write, a refused write, and a sub-agent's approval request; `two`: a failed read and its
+/// retry; `three`: a running read.
 async fn fleet(client: &mut Client) {
     evaluate(client, asked("one", "robot", "c1", "get_order", r#"{"id":"Zürich"}"#)).await;
     record(client, success("one", "c1", r#"{"state":"sent"}"#)).await;
@@ -157,7 +157,7 @@ async fn a_call_is_given_with_everything_that_is_stored_of_it() {
     assert!(failed.reports[0].advice.as_ref().is_some_and(|advice| advice.retryable), "{failed:?}");
     assert_eq!(failed.error_message, "503 Service Unavailable");
 
-    // Its question was withdrawn by nobody, and then answered.
+    // Its request was not withdrawn, but answered.
     let held = sessions.get_call(get("below", "d1")).await.expect("a call").into_inner();
     let id = held.call.expect("in short").approval_id;
     let approvals = v1::approval_service_client::ApprovalServiceClient::new(plane.channel().await);

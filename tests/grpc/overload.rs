@@ -1,4 +1,4 @@
-//! More is asked than can be answered: who is told so, and what holds all the same.
+//! Overload: shed requests, and guarantees that still hold.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ use crate::{
 
 const SESSIONS: u64 = 16;
 
-/// A plane whose sessions are all in memory.
+/// A server with all sessions in memory.
 async fn warm() -> Plane {
     let plane = Plane::start(&policy(&["same_call"])).await;
     let mut client = plane.client().await;
@@ -56,7 +56,7 @@ async fn who_cannot_be_answered_in_time_is_told_at_once_and_reports_go_first() {
     for (line, half) in lines.iter().zip([0..ASKED / 2, ASKED / 2..ASKED]) {
         line.send(half.map(|n| asked(n, ask(n)))).await;
     }
-    // Nothing is written, and so no more is judged than one batch takes: all others are told, long before it goes on.
+    // Nothing is written, so at most one batch is judged: all others are shed, long before it continues.
     let mut told = Vec::new();
     let mut answers = std::collections::BTreeMap::new();
     let turned_away = async {
@@ -96,7 +96,7 @@ async fn who_cannot_be_answered_in_time_is_told_at_once_and_reports_go_first() {
     for n in 0..SESSIONS {
         good([gapless(&plane.postgres, &format!("s{n}")).await]);
     }
-    // Whoever comes back is served.
+    // A retrying client is served.
     let mut client = client;
     let again = question("s1", call("again", "pay", r#"{"n":"again"}"#));
     assert_eq!(evaluate(&mut client, again).await.decision(), Decision::Allow);
@@ -108,7 +108,7 @@ async fn a_call_whose_caller_went_away_before_it_was_judged_is_not_judged() {
     let mut line = Line::open(plane.client().await).await;
     let mut locked = stop_writing(&plane).await;
     line.send((0..1_024).map(|n| asked(n, ask(n)))).await;
-    // Once one of them is turned away there is no place until something is written.
+    // After the first shed request there is no slot until a write.
     let turned_away = in_time("one to be turned away", line.frame()).await.expect("answers").expect("open");
     assert!(turned_away.iter().all(|one| !matches!(one.answer, Some(Answer::Evaluate(_)))), "nothing is written");
     let channel = plane.channel().await;
@@ -117,12 +117,12 @@ async fn a_call_whose_caller_went_away_before_it_was_judged_is_not_judged() {
         let mut client = client.clone();
         async move {
             let Asked::Evaluate(request) = ask(n) else { unreachable!("it is one") };
-            // Who is told before does not wait either.
+            // A client with an immediate error does not wait either.
             tokio::time::timeout(Duration::from_millis(50), client.evaluate(request)).await.is_err()
         }
     }));
     assert!(hasty.await.into_iter().any(|gave_up| gave_up), "somebody waited");
-    // What is asked on the same connection is heard after their going.
+    // Requests on the same connection are processed after the cancellation.
     let mut servers = ServerServiceClient::new(channel);
     in_time("an answer", servers.get_server_info(GetServerInfoRequest {})).await.expect("one");
     sqlx::raw_sql("rollback").execute(&mut locked).await.expect("unlocked");
@@ -168,7 +168,7 @@ async fn large_requests_are_bounded_by_their_bytes() {
         }
     });
     let reports: Vec<_> = reports.map(tokio::spawn).collect();
-    // What is over the bound is told while nothing is written yet; the rest is not.
+    // Requests over the limit fail before anything is written; the others do not.
     until("the others to be told", async || reports.iter().filter(|report| report.is_finished()).count() >= 20).await;
     sqlx::raw_sql("rollback").execute(&mut locked).await.expect("unlocked");
     let (mut stored, mut told, mut late) = (0, 0, 0);

@@ -1,4 +1,4 @@
-//! People at the gate: answers, grants, phases and the kill switch, over gRPC on real Postgres.
+//! Operators and approvers: answers, grants, phases and the kill switch, over gRPC on real Postgres.
 
 use std::time::Duration;
 
@@ -93,7 +93,7 @@ async fn an_approval_is_answered_once_and_good_for_one_call() {
         refused(Code::InvalidArgument, "REASON_MISSING")
     );
 
-    // Ten answer at once: one is first, and the others are told.
+    // Of ten concurrent answers one wins, and the others get it.
     let answers = (0..10).map(|n| resolve(approvals.clone(), answer(&id, &format!("p{n}"), n % 2 == 0, "seen")));
     let answers = all(answers).await;
     let first: Vec<&v1::Approval> = answers.iter().filter_map(|answer| answer.as_ref().ok()).collect();
@@ -115,7 +115,7 @@ async fn an_approval_is_answered_once_and_good_for_one_call() {
         assert_eq!((again.decision(), again.reason.as_str()), (Decision::Deny, "approval_denied"));
         assert!(again.tool_result_json.contains("seen"), "the model is told why: {}", again.tool_result_json);
     }
-    // Other arguments, by their digest, are another question, though their fingerprint is the same.
+    // Other arguments, by their digest, need another request, although their fingerprint is the same.
     let other = held(&mut client, "s2", "c1", r#"{"id":1,"note":"b"}"#).await;
     assert_ne!(other, id);
 }
@@ -229,7 +229,7 @@ async fn phases_are_set_before_the_first_call_and_a_compaction_tells_what_was_do
     let compacted = v1::MarkCompactedRequest { session_id: "s".into(), summary_tokens: 0 };
     let state = sessions.mark_compacted(compacted).await.expect("known").into_inner().state.expect("a state");
     assert!(state.summary_for_model.contains("move_order"), "{}", state.summary_for_model);
-    // A session that has not called anything yet can be told its phase.
+    // The phase of a session can be set before its first call.
     sessions.set_phase(of("early", "ACT")).await.expect("a phase");
     let moved = question("early", call("c1", "move_order", r#"{"n":2}"#));
     assert_eq!(evaluate(&mut client, moved).await.decision(), Decision::Allow);

@@ -1,4 +1,4 @@
-//! The policy service on the wire: what each method answers, and the documented pair of each error.
+//! Policy service on the wire: responses of each method, and the documented pair of each error.
 
 use callgate_core::{
     domain::ids::DEFAULT_TENANT,

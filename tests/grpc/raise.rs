@@ -1,4 +1,4 @@
-//! More than a budget of the policy, given by an operator.
+//! Raised budgets.
 
 use callgate_core::policy;
 use callgate_proto::v1::{
@@ -42,8 +42,8 @@ fn limit(budgets: &[v1::BudgetLeft], scope: BudgetScope, dimension: BudgetDimens
     budgets.iter().find(is_it).map(|left| (left.limit, left.extra))
 }
 
-/// Who was stopped goes on, as far as was given, here and on a replica that has read it from the database; and no
-/// further, nor once it is taken back.
+/// A stopped session continues within the raise, here and on a replica that loads it; not beyond, and not after the
+/// withdrawal.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_goes_on_as_far_as_its_budget_is_raised() {
     let plane = plane().await;
@@ -76,7 +76,7 @@ async fn a_session_goes_on_as_far_as_its_budget_is_raised() {
     assert_eq!(plane.postgres.number(audited).await, 4);
 }
 
-/// What a run was given ends with it.
+/// A run's raise ends with it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_run_is_given_ends_with_the_run() {
     let plane =
@@ -122,7 +122,7 @@ async fn what_cannot_be_raised_is_said_and_nothing_is_stored() {
     assert_eq!(plane.postgres.number("select count(*) from session_event").await, 0);
 }
 
-/// A tree whose budget was raised is not near the end of the policy's.
+/// A tree with a raised budget is not near its limit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_fleets_figures_know_what_was_given() {
     let plane = plane().await;

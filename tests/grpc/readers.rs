@@ -1,4 +1,4 @@
-//! What people read does not hold up agents, nor agents them; and many who watch the same cost one look.
+//! Isolation of people's reads from agents, and single-flight for concurrent watchers.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ async fn locked(plane: &Plane, table: &str) -> PgConnection {
     locked
 }
 
-/// How many connections of that name wait for a lock.
+/// Number of connections of that name that wait for a lock.
 async fn stuck(plane: &Plane, name: &str) -> i64 {
     let sql = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and application_name";
     plane.postgres.number(&format!("{sql} = '{name}'")).await

@@ -1,5 +1,5 @@
-//! Questions that two people must answer, where somebody tries to be both of them: on two replicas at once, by two
-//! credentials, or after they were taken out of the group.
+//! Approvals by two people against one person posing as both: on two replicas at once, by two credentials, or after
+//! removal from the group.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ fn yes(token: &str, id: &str) -> Request<v1::ResolveApprovalRequest> {
     bearer(token, answer(id, "", true, "").into_inner())
 }
 
-/// Those who must not be enough have said yes to it as often as they could.
+/// The two identities of one person have approved as often as possible.
 fn is_once(answers: &[Result<v1::Approval, (Code, String)>], by: &str) {
     for answer in answers {
         let told = answer.as_ref().expect("a yes may be said again");
@@ -93,7 +93,7 @@ async fn one_person_on_two_replicas_is_one_yes_and_two_people_are_two() {
             let request = v1::EvaluateRequest { dry_run: true, ..pay(&session, "c1") };
             assert_eq!(evaluate(client, request).await.decision(), Decision::Ask, "one person is not two");
         }
-        // Of several who say yes at once on both, one is the second.
+        // Of several concurrent approvals on both replicas, one is the second.
         let others = [("bob", 0), ("cem", 1), ("dan", 0), ("eve", 1)].map(|(by, at)| Box::pin(says(by, at)));
         let others = Box::pin(all(others)).await;
         let second: Vec<&v1::Approval> = others.iter().filter_map(|answer| answer.as_ref().ok()).collect();

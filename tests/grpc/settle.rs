@@ -1,4 +1,4 @@
-//! What nobody knows, and an operator settles.
+//! Unknown outcomes, settled by an operator.
 
 use callgate_core::policy;
 use callgate_proto::v1::{
@@ -8,7 +8,7 @@ use tonic::Code;
 
 use crate::common::wire::{Plane, call, evaluate, from, outcome, pair, question, record, success};
 
-/// Nobody knows whether the order was moved. An operator has looked, and says so; who and how they know is on record.
+/// An operator settles an unknown outcome; actor and evidence are recorded.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_operator_settles_what_nobody_knows() {
     let orders = "policy_engine: {tool_schemas: {move_order: {effect: write, side_effect_resource: 'order/{id}'}}}";
@@ -49,7 +49,7 @@ async fn an_operator_settles_what_nobody_knows() {
     let unknown = settle("never", v1::OutcomeStatus::Success, None);
     let refused = sessions.settle_outcome(from("eve", unknown)).await.expect_err("nobody heard of it");
     assert_eq!(refused.code(), Code::NotFound);
-    // The execution itself knows better than who looked, on whatever server it says so.
+    // The execution's own report overrides the operator's, on any server.
     let mut other = GateServiceClient::new(plane.postgres_gate(&policy).await);
     record(&mut other, success("s", "lost", "{}")).await;
     record(&mut other, success("s", "lost-third", "{}")).await;

@@ -1,5 +1,5 @@
-//! Clients that give up after a few milliseconds, by the hundred: the server loses nothing over it, and no caller's
-//! impatience reaches another.
+//! Cancellation storm: hundreds of clients time out after milliseconds; the server loses nothing, and other callers are
+//! unaffected.
 
 use std::time::Duration;
 
@@ -25,10 +25,10 @@ use crate::{
 
 const CALLS: usize = 200;
 const SESSIONS: usize = 10;
-/// Longest time for a call that nobody gives up: a server that waits for something that will not come takes longer.
+/// Maximum duration of an uncancelled call; a server that waits in vain takes longer.
 const SOON: Duration = Duration::from_secs(5);
 
-/// Who asks: somebody on this machine, or with a token.
+/// A caller: local, or with a token.
 #[derive(Clone)]
 struct Caller {
     tenant: TenantId,
@@ -95,7 +95,7 @@ async fn cancelled_calls(plane: &Plane, calls: &Calls) {
         assert_eq!(within(SOON, "the next call", next).await.decision(), Decision::Allow);
     }
 
-    // Whoever got no answer asks again, of the same server: the answer is the one that was stored, if it was.
+    // A caller without an answer retries on the same server, and gets the stored answer, if any.
     for (n, first) in hasty.iter().enumerate() {
         let again = evaluate_as(calls.token(n), &mut client, calls.asked(n));
         let again = within(SOON, "an answer", again).await;

@@ -1,5 +1,5 @@
-//! Two tenants: every method of the contract, asked by an admin of one tenant with the names and ids of the other. It
-//! finds nothing and changes nothing. A method that is new has no line here, and that fails.
+//! Tenant isolation: every method of the contract, called by one tenant's admin with names and ids of another. It finds
+//! and changes nothing. A new method without a line here fails the test.
 
 use std::collections::BTreeSet;
 
@@ -34,7 +34,7 @@ use crate::{
 /// A word that is in everything the other tenant has stored, and in nothing that is asked.
 const SECRET: &str = "of-the-other-tenant";
 
-/// What the other tenant has: names that anybody may guess, and ids.
+/// Guessable names and ids of the other tenant.
 struct Ids {
     approval: String,
     grant: String,
@@ -42,14 +42,14 @@ struct Ids {
     token: String,
 }
 
-/// What was told, or why nothing was.
+/// Response, or status.
 type Told = Result<String, Status>;
 
 async fn whole<T: std::fmt::Debug>(answer: Result<Response<T>, Status>) -> Told {
     answer.map(|answer| format!("{:?}", answer.into_inner()))
 }
 
-/// All that a stream tells before it ends, or within a moment.
+/// All messages of a stream until its end, or within a moment.
 async fn told<T: std::fmt::Debug>(answer: Result<Response<Streaming<T>>, Status>) -> Told {
     let mut stream = answer?.into_inner();
     let mut all = String::new();
@@ -86,7 +86,7 @@ async fn stored(plane: &Plane) -> String {
     all + &plane.postgres.rows(tokens).await.join("\n")
 }
 
-/// Sessions, a question, a grant, a halt, a policy and a token, all with the secret word.
+/// Sessions, an approval request, a grant, a halt, a policy and a token, all with the secret word.
 async fn furnish(plane: &Plane) -> Ids {
     let (mut client, channel) = (plane.client().await, plane.channel().await);
     let arguments = format!(r#"{{"id":"{SECRET}"}}"#);
@@ -116,7 +116,7 @@ async fn furnish(plane: &Plane) -> Ids {
     Ids { approval, grant: grant.into_inner().grant.expect("a grant").grant_id, policy, token: token.id }
 }
 
-/// An admin of another tenant, who asks everything.
+/// Another tenant's admin, who calls every method.
 struct Sweep {
     plane: Plane,
     channel: Channel,
@@ -154,7 +154,7 @@ impl Sweep {
     }
 }
 
-/// One line a method: what is asked, in the name of the other tenant's admin.
+/// One line per method: the request by the other tenant's admin.
 macro_rules! sweep {
     ($sweep:ident, $client:ident; $($name:literal $call:ident $told:ident $request:expr;)+) => {$(
         let answer = in_time($name, $client.$call($sweep.by($request))).await;

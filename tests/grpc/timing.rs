@@ -1,5 +1,5 @@
-//! Does the time of a refusal tell how much of a token is right? Figures, for
-//! docs/security.md#authentication-errors; what all refusals have in common is held by `credentials.rs`.
+//! Timing of rejected tokens: figures for docs/security.md#authentication-errors. `credentials.rs` tests the common part of all
+//! rejections.
 
 use std::{collections::BTreeMap, hint::black_box, net::IpAddr, time::Instant};
 
@@ -28,7 +28,7 @@ const ROUNDS: usize = 240;
 const AT_ONCE: usize = 16;
 const LOOKS: usize = 200_000;
 
-/// The bytes that a token's part stands for: a number in 62 digits.
+/// The bytes encoded by a token's part: a number in 62 digits.
 fn bytes_of(digits: &str, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     for digit in digits.bytes() {

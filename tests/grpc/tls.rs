@@ -1,4 +1,4 @@
-//! TLS, and what becomes of it when its files change.
+//! TLS, and the reload of its files.
 
 use std::{
     sync::{
@@ -28,7 +28,7 @@ use crate::common::{
     wire::{Client, Plane, call, evaluate, pair, question, record, success, tls_channel},
 };
 
-/// A plane behind TLS, with the folder of its files.
+/// A server with TLS, and the folder of its files.
 async fn plane(pair: &Pair, client_ca: Option<&Authority>) -> (Plane, TempDir) {
     let folder = tempfile::tempdir().expect("a folder");
     let (certificate, key) = pair.write(folder.path());
@@ -60,7 +60,7 @@ async fn calls_go_over_tls_and_none_goes_without() {
     assert_eq!(plane.postgres.number("select count(*) from call").await, 1);
 }
 
-/// Pairs of calls from a client that connects anew for each pair, and from one that stays connected, until told.
+/// Pairs of calls from a client that reconnects for each pair, and from one that stays connected, until stopped.
 async fn load(
     mut client: Client,
     again: Option<(Arc<Plane>, Arc<Authority>)>,
@@ -96,7 +96,7 @@ async fn certificates_are_exchanged_under_load_without_a_failed_call() {
     }
     for _ in 0..3 {
         let new = authority.server();
-        // One after the other, with a look in between: at that time they do not fit together.
+        // Replaced one by one, with a check while they do not match.
         put(folder.path(), "tls.crt", &new.certificate);
         tokio::time::sleep(Duration::from_millis(1_500)).await;
         put(folder.path(), "tls.key", &new.key);

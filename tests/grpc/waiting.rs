@@ -1,4 +1,4 @@
-//! The server waits instead of its caller.
+//! Server-side waits in place of the caller's.
 
 use std::time::Duration;
 
@@ -106,7 +106,7 @@ async fn a_batch_waits_until_one_of_its_calls_may_run() {
     people::resolve(approvals, people::answer(&second.approval_id, "eve", true, "")).await.expect("an answer");
     let verdicts = in_time("the answers", asked).await.expect("no panic");
     assert_eq!(verdicts.iter().map(v1::Verdict::decision).collect::<Vec<_>>(), [Decision::Ask, Decision::Allow]);
-    // What may run is told at once, whatever else is asked.
+    // A permitted call is answered at once, regardless of others.
     let look = call("c3", "get_order", "{}");
     let mixed = v1::BatchEvaluateRequest { calls: vec![delete(1), look], ..batch };
     let verdicts = in_time("answers", client.batch_evaluate(mixed)).await.expect("answers").into_inner().verdicts;

@@ -1,4 +1,4 @@
-//! Witnesses on the wire, over two replicas: what is answered from memory, and what runs.
+//! Witnesses on the wire, over two replicas: reused and executed calls.
 
 use callgate_core::policy::compile;
 use callgate_proto::v1::{
@@ -83,7 +83,7 @@ async fn the_state_of_a_file_among_the_arguments_is_a_witness() {
     record(&mut client, gave("c3", "8")).await;
     let arguments = plane.postgres.rows("select distinct arguments from call").await;
     assert_eq!(arguments, [r#"("{""file_path"":""/w/a""}")"#]);
-    // Nobody but a hook puts it there.
+    // Only hooks set that field.
     let own = question("s", read("c4", "8"));
     evaluate(&mut client, own).await;
     let kept = "select count(*) from call where arguments like '%file_state%'";

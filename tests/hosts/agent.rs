@@ -1,4 +1,4 @@
-//! How each program is started, told of the model and of a tool server, and what it sends to the model.
+//! Start of each host program with its model and tool server, and its requests to the model.
 
 use std::{
     fs,
@@ -57,7 +57,7 @@ impl Agent {
         json!({"call": tool, "with": {field: line}})
     }
 
-    /// Writes what the program is to know of the tool server, and of the model where no variable says it.
+    /// Writes the program's settings for the tool server, and for the model where no variable sets it.
     pub(crate) fn settle(self, home: &Path, server: &[&str]) {
         let (command, arguments) = (server[0], &server[1..]);
         let servers = json!({"mcpServers": {"desk": {"command": command, "args": arguments}}});
@@ -116,13 +116,13 @@ fn write(path: &Path, text: &str) {
     fs::write(path, text).expect("writable");
 }
 
-/// What a request holds of the conversation.
+/// Messages of a request.
 pub(crate) fn conversation(request: &Value) -> &[Value] {
     let items = ["messages", "input", "contents"].into_iter().find_map(|name| request[name].as_array());
     items.expect("a conversation")
 }
 
-/// What it tells the model since that spoke last: results of its calls, and what was put beside them.
+/// Messages since the model's last one: results of its calls, and added texts.
 pub(crate) fn news(request: &Value) -> String {
     let items = conversation(request);
     let is_its_own = |item: &Value| {

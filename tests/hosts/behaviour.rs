@@ -1,4 +1,4 @@
-//! What a person who installed the hooks relies on, with each program.
+//! Hook guarantees for users, with each program.
 
 use std::fs;
 
@@ -101,13 +101,13 @@ async fn an_answer_on_the_command_line_releases_a_call_that_waits(agent: Agent) 
 
 async fn after_a_compaction_the_model_is_told_what_it_has_done(agent: Agent) {
     let Some(stage) = Stage::open(agent, &[]).await else { return };
-    // Codex has no such command where nobody types: it compacts when its context is full.
+    // Codex has no such command in batch mode: it compacts when its context is full.
     let full = json!({"say": "Sent.", "tokens": 60_000});
     stage.tell("Send the mail.", &json!([call(agent, "send", "hello ada"), full])).await;
     let mut told = stage.go_on("/compact", &json!([])).await;
     told.extend(stage.go_on("Go on.", &json!([])).await);
     let said: Vec<String> = told.iter().map(|request| Value::from(conversation(request)).to_string()).collect();
-    // Gemini, where nobody types, compacts beside the turn of its command: the summary is told in that.
+    // Gemini in batch mode compacts during the command's turn: the summary arrives in that.
     let has_forgotten = |said: &&String| agent == Agent::Gemini || !CALLS.iter().any(|call| said.contains(call));
     let is_told = |said: &String| said.contains("Do not do these again") && said.contains("hello ada");
     assert!(said.iter().filter(has_forgotten).any(is_told), "{said:#?}");

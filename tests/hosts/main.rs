@@ -1,6 +1,5 @@
-//! The real programs of coding agents, with the hooks that `callgate agents install` writes, and a model that says what
-//! a script says (`model.mjs`). `make hosts` installs the programs and runs this; where one is not there, its tests say
-//! so in a line and pass.
+//! Real programs of coding agents with the hooks of `callgate agents install`, and a scripted model (`model.mjs`).
+//! `make hosts` installs the programs and runs this; tests of a missing program print a line and pass.
 
 #[path = "../common/mod.rs"]
 mod common;

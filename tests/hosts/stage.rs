@@ -1,4 +1,4 @@
-//! A server, a person's home folder with the hooks in it, a tool server that writes down what ran, and a model.
+//! Test environment: a server, a home folder with hooks, a tool server that records executions, and a model.
 
 use std::{
     fs,
@@ -18,7 +18,7 @@ use crate::{
 };
 
 const HERE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/hosts");
-/// How long a program may take for one prompt.
+/// Timeout of a program for one prompt.
 const PATIENCE: Duration = Duration::from_secs(180);
 const POLICY: &str = "policy_engine:
   presets: [coding_agents]
@@ -45,7 +45,7 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// None, and a line that says so, where the program is not installed.
+    /// None, and a printed line, where the program is not installed.
     #[allow(clippy::print_stderr, reason = "who runs the tests is to know what did not run")]
     pub(crate) async fn open(agent: Agent, options: &[&str]) -> Option<Self> {
         if agent.program().is_none() {
@@ -81,12 +81,12 @@ impl Stage {
         assert!(output.status.success() && said.contains("recorded by the server"), "{said}");
     }
 
-    /// Gives the agent a prompt, and the model its turns; gives what the model was told before each of its turns.
+    /// Sends the agent a prompt, and plays the model's turns; returns the model's input before each of its turns.
     pub(crate) async fn tell(&self, prompt: &str, turns: &Value) -> Vec<Value> {
         self.say(prompt, false, turns).await
     }
 
-    /// The same in the conversation that is there.
+    /// [`Self::tell`] in the existing conversation.
     pub(crate) async fn go_on(&self, prompt: &str, turns: &Value) -> Vec<Value> {
         self.say(prompt, true, turns).await
     }
@@ -109,7 +109,7 @@ impl Stage {
         text.lines().map(str::to_owned).collect()
     }
 
-    /// Types a command; gives what it says.
+    /// Runs a command; returns its output.
     pub(crate) async fn does(&self, line: &str) -> String {
         let words: Vec<&str> = line.split(' ').chain(["--server", &self.url]).collect();
         let (code, said, error) = ran(&words).await;
@@ -117,7 +117,7 @@ impl Stage {
         said
     }
 
-    /// The question that comes to wait for an answer.
+    /// The pending approval request.
     pub(crate) async fn question(&self) -> String {
         let mut listed = String::new();
         until("the question", async || {
@@ -153,7 +153,7 @@ impl Model {
         Self { child, port: line.trim().parse().expect("a port"), log }
     }
 
-    /// What it was asked as an agent's model.
+    /// Requests to the model.
     fn requests(&self) -> Vec<Value> {
         let text = fs::read_to_string(&self.log).expect("readable");
         let requests = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));

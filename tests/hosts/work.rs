@@ -1,4 +1,4 @@
-//! Ordinary work beside people, colleagues and builds: every call runs, and the model is told what is so now.
+//! Ordinary work with concurrent people, colleagues and builds: every call runs, and the model gets current results.
 
 use std::{collections::BTreeSet, fs, io::Write as _, path::Path, process::Command, time::Duration};
 
@@ -39,7 +39,7 @@ fn commit(folder: &Path, file: &str, text: &str) {
     git(folder, &["commit", "--quiet", "--message", file]);
 }
 
-/// What the model is told after its last call.
+/// Text for the model after its last call.
 fn last(told: &[Value]) -> String {
     news(told.last().expect("a request"))
 }

@@ -1,5 +1,5 @@
-//! What reads foreign text takes no more steps a byte for a longer text. `counted` is a program of its own, built here
-//! by a compiler that counts every basic block of it, dependencies and C included: no reader can forget to count.
+//! Linearity: readers of foreign text take no more steps per byte for longer texts. `counted` is a separate program,
+//! built here with instrumentation of every basic block, dependencies and C included: no reader can be missed.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::print_stdout, reason = "figures")]
@@ -10,7 +10,7 @@ use std::{env, process::Command};
 const RUSTFLAGS: &str = "-C passes=sancov-module -C llvm-args=-sanitizer-coverage-level=3 \
                          -C llvm-args=-sanitizer-coverage-trace-pc";
 const CFLAGS: &str = "-fsanitize-coverage=trace-pc";
-/// What is optimized is built slower than it runs.
+/// Optimized packages build slower than they run.
 const PROFILE: [&str; 2] = ["profile.dev.debug=false", "profile.dev.package.callgate-core.opt-level=0"];
 
 #[test]

@@ -1,4 +1,4 @@
-//! A server, and agents that ask its hook as Claude Code does.
+//! Server and simulated agents that call its hook as Claude Code does.
 
 use std::{
     collections::BTreeMap,
@@ -22,14 +22,14 @@ use crate::{
     stage::{Given, Stage},
 };
 
-/// What became of an action.
+/// Result class of an action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Class {
     Ran,
     Refused,
     /// Answered from memory; the answer is another now.
     Stale,
-    /// Answered from memory with what is still true.
+    /// Answered with a previous, still valid result.
     Answered,
     Delayed,
 }
@@ -46,7 +46,7 @@ impl Class {
     }
 }
 
-/// What became of an action, and why.
+/// Result of an action, and its reason.
 #[derive(Debug)]
 pub(crate) struct Played {
     pub(crate) place: String,
@@ -57,7 +57,7 @@ pub(crate) struct Played {
 /// A server with its hooks installed.
 #[derive(Clone)]
 pub(crate) struct Desk {
-    /// The hook's command, as it stands in the host's settings.
+    /// The hook's command from the host's settings.
     hook: Vec<String>,
     server: Arc<(Server, Home)>,
     sessions: Arc<AtomicUsize>,
@@ -168,7 +168,7 @@ impl Agent<'_> {
         self.event("SessionStart", None, json!({"source": "compact"})).await;
     }
 
-    /// Asks, acts, reports. What is refused is done all the same, so that the story goes on, and not reported.
+    /// Evaluates, executes, reports. A refused action is executed without a report, so that the story continues.
     async fn act(&mut self, sub: Option<&str>, action: &Action, is_refused: bool) -> (Class, String) {
         self.calls += 1;
         let id = format!("toolu_{}", self.calls);
@@ -177,7 +177,7 @@ impl Agent<'_> {
         let heard = self.event("PreToolUse", sub, call.clone()).await;
         let is_denied = heard["hookSpecificOutput"]["permissionDecision"] == "deny";
         if is_refused && !is_denied {
-            // Claude Code shows its own prompt, and says nothing when its user refuses there.
+            // Claude Code shows its own prompt, and reports nothing when its user refuses there.
             self.event("PermissionRequest", sub, json!({"tool_name": tool, "tool_input": input})).await;
             return (Class::Ran, String::new());
         }

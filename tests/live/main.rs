@@ -1,4 +1,4 @@
-//! The corpus of live work of a coding agent: verdicts compared with the true answers. `README.md` has the language.
+//! Corpus of live work of a coding agent: verdicts compared with the true answers. `README.md` has the language.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -24,7 +24,7 @@ const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/live");
 const POLICIES: [(&str, &str); 2] = [("preset", "policy_engine: {presets: [coding_agents]}\n"), ("none", "")];
 /// Scenarios that are played at the same time.
 const AT_ONCE: usize = 4;
-/// The quick form plays one scenario of so many.
+/// The quick form plays one scenario in this many.
 const QUICK_SHARE: usize = 4;
 
 /// Actions by what became of them.

@@ -1,4 +1,4 @@
-//! Scenarios as text.
+//! Parser of scenarios.
 
 use std::{fs, path::Path};
 

@@ -1,4 +1,4 @@
-//! A folder in which an agent works, and what its actions really do there.
+//! Work folder of an agent, and real execution of its actions.
 
 use std::{
     fs,
@@ -12,12 +12,12 @@ use tempfile::TempDir;
 
 use crate::{common::postgres::folder, script::Action};
 
-/// Programs that stand in for others: each prints a file of the folder `world`, by its arguments.
+/// Fake programs: each prints a file of the folder `world`, by its arguments.
 const PROGRAMS: [&str; 6] = ["docker", "kubectl", "gh", "systemctl", "aws", "psql"];
 const PROGRAM: &str = "#!/bin/sh\nfile=\"$STAGE/world/$(basename \"$0\")-$(echo \"$*\" | tr -c 'a-zA-Z0-9\\n' '-')\"\n\
     if [ -f \"$file\" ]; then cat \"$file\"; else echo \"$(basename \"$0\"): nothing known of: $*\" >&2; exit 1; fi\n";
 
-/// What an action gave.
+/// Result of an action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Given {
     pub(crate) text: String,

@@ -1,4 +1,4 @@
-//! Who can reach the database: whoever knows the password, and as root no account that other programs share.
+//! Access to the database: the password is required, and as root no shared account has access.
 
 use std::{
     fs,

@@ -1,4 +1,4 @@
-//! Servers that die: they are started again, up to a point.
+//! Server crashes, and bounded restarts.
 
 use std::{
     fs,
@@ -69,7 +69,7 @@ async fn a_server_killed_while_it_starts_is_started_again() {
     private.stop().await.unwrap();
 }
 
-/// Programs like those of the machine, whose server finds the disk full as long as `is_full` is there.
+/// Programs like the installed ones, whose server finds the disk full while `is_full` exists.
 fn programs(home: &Home, real: &Path, is_full: &Path) -> PathBuf {
     let folder = home.dir.path().join("bin");
     fs::create_dir(&folder).unwrap();
@@ -102,7 +102,7 @@ async fn a_server_that_finds_the_disk_full_waits_for_space() {
     fs::write(&is_full, "").unwrap();
     assert!(signal(home.postmaster().unwrap(), "KILL"));
     in_time("the full disk to be seen", phase.wait_for(|phase| *phase == Phase::DiskFull)).await.unwrap();
-    // More attempts than would have been the end of it: one every five seconds, and nobody gives up.
+    // More attempts than the maximum without a full disk: one every five seconds, without giving up.
     let given_up = phase.wait_for(|phase| !matches!(phase, Phase::DiskFull));
     assert!(tokio::time::timeout(Duration::from_secs(12), given_up).await.is_err());
     fs::remove_file(&is_full).unwrap();

@@ -25,7 +25,7 @@ use tempfile::TempDir;
 const PATIENCE: Duration = Duration::from_secs(30);
 const STEP: Duration = Duration::from_millis(10);
 
-/// A data directory of one test. Dropped, it ends whatever server still runs on it.
+/// A data directory of one test. Dropped, it ends any server that still runs on it.
 struct Home {
     dir: TempDir,
 }

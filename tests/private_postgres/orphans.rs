@@ -1,4 +1,4 @@
-//! What a callgate that was killed leaves behind.
+//! Orphans of a killed callgate.
 
 use std::{
     fs,

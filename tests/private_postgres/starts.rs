@@ -1,4 +1,4 @@
-//! Starts: what they make and where, and what they refuse.
+//! Starts: created files and locations, and refusals.
 
 use std::{
     fs,
@@ -98,7 +98,7 @@ async fn an_interrupted_creation_is_done_again() {
     }
     assert!(!home.pgdata().exists(), "a half-made cluster has its final name");
 
-    // What a callgate killed in the middle leaves.
+    // Leftover of a killed initialization.
     let leftover = home.data_dir().join("pg.init-abc123");
     fs::create_dir_all(leftover.join("base/1")).unwrap();
     fs::write(leftover.join("PG_VERSION"), "15\n").unwrap();

@@ -1,5 +1,5 @@
-//! What histories are made of: few tools, arguments and results, so that calls meet again; low levels and limits, so
-//! that every rule has its say within a short story.
+//! Alphabet of histories: few tools, arguments and results, so that calls repeat; low levels and limits, so that every
+//! rule fires within a short story.
 
 use callgate_core::{
     domain::{
@@ -42,9 +42,9 @@ pub(crate) const TOOLS: usize = 4;
 pub(crate) enum Step {
     /// A session asks for a call.
     Ask(Ask),
-    /// Somebody reports on a call that was permitted: the `which`-th, counted from the newest.
+    /// A report on a permitted call: the `which`-th, counted from the newest.
     Report { which: usize, outcome: Ending },
-    /// A call that nobody asked about is reported.
+    /// A report on an unrequested call.
     Observe(Ask, Ending),
     /// Time passes, in milliseconds.
     Pass(u64),
@@ -54,10 +54,10 @@ pub(crate) enum Step {
     Control { who: usize, what: Control },
 }
 
-/// What is done to a session.
+/// Command on a session.
 #[derive(Debug, Clone)]
 pub(crate) enum Control {
-    /// The newest open question is answered, or taken back.
+    /// The newest open approval request is answered, or withdrawn.
     Answer { approve: Option<bool> },
     /// It moves to another phase, perhaps with a plan.
     Phase { act: bool, plan: bool },
@@ -67,31 +67,31 @@ pub(crate) enum Control {
     Grant,
     /// Its run, or its call tree, is given more steps than the policy has for it.
     Raise { of_run: bool, extra: u8 },
-    /// It, or a tool, is halted or goes on.
+    /// The session, or a tool, is halted or resumed.
     Halt { tool: Option<usize>, on: bool },
 }
 
-/// A question to the plane.
+/// An evaluation request.
 #[derive(Debug, Clone)]
 pub(crate) struct Ask {
     pub(crate) who: usize,
     pub(crate) tool: usize,
     pub(crate) arguments: usize,
-    /// The same call_id again, counted from the newest; what it asked for then, it asks for now.
+    /// The same call_id again, counted from the newest, with its original arguments.
     pub(crate) again: Option<usize>,
-    /// In the batch of the question before it.
+    /// In the batch of the previous request.
     pub(crate) joins: bool,
     pub(crate) cost_micros: Option<u64>,
     pub(crate) used_micros: u64,
     pub(crate) tokens: u64,
     pub(crate) repeat_intended: bool,
-    /// Reported at once, when it is let through.
+    /// Reported at once, if permitted.
     pub(crate) outcome: Option<Ending>,
     /// Time that passes after it.
     pub(crate) then_ms: u64,
 }
 
-/// What comes of a call.
+/// Outcome of a call.
 #[derive(Debug, Clone)]
 pub(crate) struct Ending {
     pub(crate) status: OutcomeStatus,
@@ -183,7 +183,7 @@ fn control() -> BoxedStrategy<Control> {
     .boxed()
 }
 
-/// Policies from which the rules that need one have their say, beside the built-in one.
+/// Policy files that enable the rules that need one, beside the built-in policy.
 const FILES: [&str; 4] = [
     "policy_engine: {}",
     "policy_engine:
@@ -283,7 +283,7 @@ fn budgets() -> BoxedStrategy<Budgets> {
         .boxed()
 }
 
-/// A policy under which every rule has its say soon; with and without limits.
+/// A policy under which every rule fires early; with and without limits.
 pub(crate) fn policy() -> BoxedStrategy<Policy> {
     policy_of(RULES)
 }
@@ -306,7 +306,7 @@ pub(crate) fn policy_of(rules: &[Rule]) -> BoxedStrategy<Policy> {
             if !brakes {
                 policy.rules.set_mode(growth::RULE.id, Mode::Off);
             }
-            // A file says of its tools what it wants to.
+            // A file sets arbitrary tool facts.
             for (i, spec) in tools.into_iter().enumerate().filter(|_| file < 2) {
                 policy.declare(&format!("tool{i}"), spec);
             }

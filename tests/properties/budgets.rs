@@ -1,4 +1,4 @@
-//! No reservation ever passes a limit, however questions and reports interleave, and the books add up.
+//! Budgets under any interleaving of requests and reports: no reservation exceeds a limit, and totals are consistent.
 
 use callgate_core::{
     domain::{
@@ -41,7 +41,7 @@ fn counter(world: &World, asked: &Asked, of_agent: bool, dimension: Dimension) -
     world.counters.get(&key).copied().unwrap_or(0)
 }
 
-/// Right after a call was let through: everything reserved and booked fits.
+/// Right after a permit: all reservations and bookings fit.
 fn check_limits(world: &World, asked: &Asked) -> Result<(), TestCaseError> {
     if asked.verdict.decision != Decision::Allow || asked.verdict.replayed || !asked.stored {
         return Ok(());
@@ -80,7 +80,7 @@ fn check_limits(world: &World, asked: &Asked) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// What is reserved is what unsettled permits hold, and what trees have spent is what the tenant's counters say.
+/// Reservations equal those of open permits, and the trees' spending equals the tenant's counters.
 fn check_books(world: &World) -> Result<(), TestCaseError> {
     let (mut costs, mut calls) = (0, 0);
     for grown in world.trees.values() {
@@ -111,8 +111,7 @@ fn check_all(policy: Policy, history: &[Step], counters_lag: bool) -> Result<(),
     let mut world = World::new(policy);
     world.counters_lag = counters_lag;
     for step in history {
-        // Whoever reports is told nothing about the limits: what was spent is a fact. Only the question is checked, and
-        // before its own report.
+        // Reports are facts, independent of limits. Only the request is checked, before its own report.
         let (question, report) = apart(step);
         if let Some(asked) = world.step(&question) {
             check_limits(&world, &asked)?;
@@ -126,7 +125,7 @@ fn check_all(policy: Policy, history: &[Step], counters_lag: bool) -> Result<(),
     Ok(())
 }
 
-/// A question, and the report that was to follow it at once.
+/// A request, and its immediate report.
 fn apart(step: &Step) -> (Step, Option<Step>) {
     let Step::Ask(ask) = step else {
         return (step.clone(), None);

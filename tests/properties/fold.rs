@@ -1,4 +1,4 @@
-//! A tree is the fold of its events, and its last events with its totals are as good as all of them.
+//! Fold laws: a tree is the fold of its events, and its last events with totals restore it.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -18,10 +18,10 @@ use crate::{
     world::{Grown, World},
 };
 
-/// Judgements of a session that a cold tree is folded from; the store reads as many.
+/// Judgments of a session that a cold tree is folded from; the store reads as many.
 const ROWS_MAX: usize = 160;
 
-/// The last judgements of each session, all that are open and all that a person is asked about, with their reports.
+/// The last judgments of each session, all that are open and all that a person is asked about, with their reports.
 fn last_events(grown: &Grown, rows: usize) -> Vec<Event> {
     let mut judged: BTreeMap<_, Vec<&Judged>> = BTreeMap::new();
     for event in &grown.events {
@@ -49,8 +49,8 @@ fn last_events(grown: &Grown, rows: usize) -> Vec<Event> {
     grown.events.iter().filter(is_kept).cloned().collect()
 }
 
-/// The sums over all rows, as the store makes them. What the tree itself sums up is taken from it: that the store's
-/// sums agree is for a test with a database.
+/// Totals as the store computes them over all rows. The tree's own sums are taken from it; a test with a database
+/// checks the store's.
 fn totals(grown: &Grown, given: &[Event]) -> Totals {
     let tree = &grown.fold;
     let judged = grown.events.iter().filter_map(|event| match event {
@@ -122,8 +122,8 @@ fn changed_at(grown: &Grown, call: &Judged) -> u64 {
     }
 }
 
-/// A question whose call, if it is let through, is settled at once: a call that stays open is forgotten by when it was
-/// asked, and read back by when it was last judged.
+/// A request whose call, if permitted, is settled at once: an open call is evicted by its request's time, and loaded by
+/// its last judgment's.
 fn settled() -> impl Strategy<Value = Step> {
     (ask(), ending(), select(vec![OutcomeStatus::Success, OutcomeStatus::Error, OutcomeStatus::Unknown])).prop_map(
         |(ask, ending, status)| {

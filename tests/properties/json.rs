@@ -1,4 +1,4 @@
-//! Recognition stands on one text for one meaning.
+//! Canonical JSON laws: one text per meaning.
 
 use std::collections::BTreeMap;
 
@@ -197,7 +197,7 @@ fn proposal(arguments: &str) -> Proposal {
     ))
 }
 
-/// What `serde_json` says: is it JSON? It has nothing to say about a number that is too large for its own type.
+/// The verdict of `serde_json` on JSON validity; none for a number beyond its own type.
 fn is_json(text: &str) -> Option<bool> {
     match serde_json::from_str::<serde_json::Value>(text) {
         Err(problem) if problem.to_string().starts_with("number out of range") => None,
@@ -205,7 +205,7 @@ fn is_json(text: &str) -> Option<bool> {
     }
 }
 
-/// One edit: at a place (a share of the text), what to put in, how many characters to take out.
+/// One edit: position (a share of the text), insertion, number of removed characters.
 type Edit = (prop::sample::Index, &'static str, usize);
 
 fn edits() -> impl Strategy<Value = Vec<Edit>> {

@@ -1,6 +1,5 @@
-//! The promises that hold for every input, not only for the ones somebody thought of. Histories are random, small and
-//! played on fake time. A usual run draws the same ones every time, so that it fails for a change and not for luck;
-//! `PROPTEST_CASES=5000` looks longer, at others each time.
+//! Properties for arbitrary inputs. Histories are random, small, and on fake time. A default run is deterministic, so
+//! that a failure means a change; `PROPTEST_CASES=5000` tries more, randomly.
 
 mod alphabet;
 mod budgets;
@@ -16,7 +15,7 @@ use proptest::test_runner::{Config, RngSeed};
 /// The seed of a usual run.
 const SEED: u64 = 2_026;
 
-/// So many cases, unless the environment asks for another number. Nothing is written next to the sources.
+/// Number of cases, unless the environment sets another. Nothing is written next to the sources.
 fn cases(usual: u32) -> Config {
     let asked = std::env::var_os("PROPTEST_CASES").is_some();
     let config =

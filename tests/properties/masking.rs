@@ -1,4 +1,4 @@
-//! Masking takes away names, times and places of occurrences, and nothing that a result says.
+//! Masking laws: it removes names, times and places of occurrences, and no information of a result.
 
 use callgate_core::domain::{
     answer::{Answer, Compared, Marks},
@@ -11,13 +11,13 @@ use crate::cases;
 /// A piece of a result: in text, or as a member of an object.
 #[derive(Debug, Clone)]
 enum Piece {
-    /// Says something.
+    /// Information.
     Says(String),
-    /// Tells one occurrence from another, in the n-th way in which results do.
+    /// A volatile part of an occurrence, in the n-th form.
     Occurs(usize),
 }
 
-/// Ways in which a text tells one occurrence from another; the first three name it.
+/// Volatile forms of an occurrence; the first three name it.
 fn occurrence(way: usize, n: u64) -> String {
     match way % 9 {
         0 => format!("doc_{n}"),
@@ -32,7 +32,7 @@ fn occurrence(way: usize, n: u64) -> String {
     }
 }
 
-/// Members whose names say that their values tell one occurrence from another.
+/// Keys that mark their values as volatile.
 fn member(way: usize, n: u64) -> String {
     let keys =
         ["id", "docId", "order_id", "uuid", "number", "html_url", "sha", "created_at", "elapsed_ms", "requestId"];

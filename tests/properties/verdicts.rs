@@ -1,4 +1,4 @@
-//! Rules only ever add strictness, and the same input gives the same answer.
+//! Verdict laws: rules only add strictness, and judgments are deterministic.
 
 #[path = "../own_rule/same_tool.rs"]
 mod same_tool;
@@ -37,7 +37,7 @@ fn with_mode(policy: &Policy, rule: &str, mode: Mode) -> Policy {
     policy
 }
 
-/// How much stricter a policy becomes.
+/// Restrictions added to a policy.
 #[derive(Debug, Clone)]
 struct Screws {
     levels: Vec<u32>,
@@ -101,7 +101,7 @@ fn tightened(policy: &Policy, screws: &Screws) -> Policy {
     policy
 }
 
-/// Questions that nobody has asked yet, each judged on the world as it is.
+/// New requests, each judged on the current world.
 fn probes() -> impl Strategy<Value = Vec<Ask>> {
     vec(ask(), 4)
 }
@@ -124,7 +124,7 @@ fn never_loosens(policy: &Policy, history: &[Step], probes: &[Ask]) -> Result<()
     Ok(())
 }
 
-/// The rules with one of somebody's own among them.
+/// The rules with a custom one among them.
 fn own_rules() -> Vec<Rule> {
     RULES.iter().copied().chain([same_tool::RULE]).collect()
 }
@@ -193,7 +193,7 @@ proptest! {
     }
 }
 
-/// A history without objections proves nothing: each rule must have had something to say somewhere.
+/// A history without findings proves nothing: each rule must fire somewhere.
 #[test]
 fn the_histories_make_every_rule_speak() {
     use proptest::{strategy::ValueTree, test_runner::TestRunner};

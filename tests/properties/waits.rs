@@ -1,4 +1,4 @@
-//! A WAIT says when: at that instant the same finding is gone, and not one millisecond before.
+//! WAIT law: the finding is gone exactly at its time, and not one millisecond earlier.
 
 use callgate_core::{
     domain::{
@@ -29,7 +29,7 @@ fn only(policy: Policy, rules: &[&str]) -> Policy {
     policy
 }
 
-/// What the rule of `finding` says for the same reason about the same call at `now`, when nothing else has happened.
+/// The same finding of the rule on the same call at `now`, if nothing else has happened.
 fn says(world: &World, who: usize, proposal: &Proposal, finding: &Finding, now: Timestamp) -> Option<Decision> {
     let Ok(Judgement::New(verdict, _)) = world.judge(&world.policy, who, proposal, None, now) else {
         return None;
@@ -47,7 +47,7 @@ fn end_of_lease(world: &World, who: usize, proposal: &Proposal, now: Timestamp) 
     mine.map(|permit| permit.lease_until).or(row.map(|row| row.lease_until))
 }
 
-/// Asks again for what was told to wait: with the same call_id, and with another.
+/// Repeats the call after its wait: with the same call_id, and with another.
 fn check(world: &World, asked: &Asked) -> Result<(), TestCaseError> {
     if asked.verdict.decision != Decision::Wait || asked.verdict.replayed || !asked.stored {
         return Ok(());
@@ -59,7 +59,7 @@ fn check(world: &World, asked: &Asked) -> Result<(), TestCaseError> {
         let waits = asked.verdict.findings.iter().filter(|finding| finding.decision == Decision::Wait);
         // To ask under another call_id is to ask faster: that is what `growth` counts.
         let waits = waits.filter(|finding| !is_other || finding.rule != growth::RULE.id);
-        // A re-check: nobody knows when the call that this one builds on will have answered.
+        // A recheck: the completion time of the prerequisite is unknown.
         for finding in waits.filter(|finding| finding.reason != Reason::PrerequisiteRunning) {
             let told = at.plus_ms(finding.retry_after_ms.unwrap_or(0));
             let until = match finding.reason {
@@ -69,7 +69,7 @@ fn check(world: &World, asked: &Asked) -> Result<(), TestCaseError> {
             };
             prop_assert!(told > at, "a wait of no time: {finding:?}");
             let (before, then) = (Timestamp::from_millis(until.as_millis() - 1), until);
-            // The caller of a look that takes too long is taken for gone before its lease ends.
+            // The caller of a slow read is presumed gone before its lease expires.
             let may_end = proposal.effect.kind.is_look() && finding.reason == Reason::CallInFlight;
             let earlier = says(world, asked.who, &proposal, finding, before);
             prop_assert!(
@@ -91,7 +91,7 @@ fn check(world: &World, asked: &Asked) -> Result<(), TestCaseError> {
 fn check_all(policy: Policy, history: &[Step]) -> Result<(), TestCaseError> {
     let mut world = World::new(policy);
     history.iter().try_for_each(|step| {
-        // Later steps change the world: each wait is checked as soon as it is told.
+        // Later steps change the world, so each wait is checked immediately.
         world.step(&without_time(step)).map_or(Ok(()), |asked| check(&world, &asked))?;
         if let Step::Ask(ask) = step {
             world.now = world.now.plus_ms(ask.then_ms);
@@ -115,7 +115,7 @@ proptest! {
         check_all(only(policy, &["same_call"]), &history)?;
     }
 
-    /// Longer than attempts live: they start again after ten idle minutes, and who waits as told is not idle.
+    /// Longer than attempts live: they restart after ten idle minutes, and an advised wait is not idle.
     #[test]
     fn a_long_wait_is_as_long_as_told(
         policy in policy(), first in ask(), ending in ending(), wait in 450_000..562_000_u64

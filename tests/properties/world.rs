@@ -1,4 +1,4 @@
-//! A small world: two call trees of one tenant, a ledger, counters and a fake clock; the store's part is played here.
+//! Small world: two call trees of one tenant, a ledger, counters and a fake clock; it plays the store's part.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ use callgate_core::{
 
 use crate::alphabet::{ARGUMENTS, Ask, Control, Ending, RESULTS, Step};
 
-/// Who there is: a session, who started it, and the root of its tree.
+/// Sessions with parent and root.
 const SESSIONS: [(&str, Option<&str>, &str); 4] = [
     ("root", None, "root"),
     ("child", Some("root"), "root"),
@@ -52,24 +52,24 @@ pub(crate) struct World {
     pub(crate) ledger: BTreeMap<LedgerKey, LedgerRow>,
     /// The counters as the store has them, and as the engine last saw them.
     pub(crate) counters: BTreeMap<CounterKey, u64>,
-    /// How tools fare, by what was reported.
+    /// Health of tools, by the reports.
     tools: BTreeMap<ToolName, Health>,
     halts: Vec<Halt>,
     pub(crate) seen_counters: BTreeMap<CounterKey, u64>,
-    /// Does the engine see the counters only when somebody looks?
+    /// True if the engine sees the counters only after a read.
     pub(crate) counters_lag: bool,
     pub(crate) now: Timestamp,
     runs: [u32; SESSIONS.len()],
-    /// Who acted last.
+    /// Last active session.
     turn: usize,
     asked: Vec<(usize, Proposal)>,
     permitted: Vec<(usize, CallId)>,
-    /// The last batch: whose tree, when, and its first call's place.
+    /// The last batch: session, time, and its first call's `seq`.
     batch: Option<(SessionId, Timestamp, u64)>,
     fresh: u64,
 }
 
-/// What came of a question that was asked.
+/// Result of a request.
 #[derive(Debug)]
 pub(crate) struct Asked {
     pub(crate) who: usize,
@@ -117,7 +117,7 @@ impl World {
         world
     }
 
-    /// What came of a step that asked for something and got an answer.
+    /// The result of a step with an answered request.
     pub(crate) fn step(&mut self, step: &Step) -> Option<Asked> {
         match step {
             Step::Ask(ask) => return self.ask(ask),
@@ -246,7 +246,7 @@ impl World {
         self.permitted.push((who, call_id));
     }
 
-    /// The question with all that the policy knows of it, and whose it is.
+    /// The proposal by the policy, and the index of its session.
     pub(crate) fn propose(&mut self, ask: &Ask) -> (usize, Proposal) {
         if let (Some(back), Some(newest)) = (ask.again, self.asked.len().checked_sub(1)) {
             let (who, before) = self.asked[newest - back % (newest + 1)].clone();

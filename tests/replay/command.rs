@@ -1,4 +1,4 @@
-//! The command itself: arguments, files, figures, a reader that leaves, and the shared traces.
+//! Replay command: arguments, files, figures, a closed output, and the shared traces.
 
 use std::{
     fs,
@@ -67,7 +67,7 @@ fn a_bad_policy_and_a_missing_file_stop_the_command_before_it_begins() {
     assert_eq!((usage(&[]), usage(&["--enforced", "x"]), usage(&["-"])), (Some(2), Some(2), None));
 }
 
-/// A pipe whose reader takes so many bytes and leaves.
+/// A pipe whose reader leaves after this many bytes.
 struct Pipe(usize);
 
 impl Write for Pipe {

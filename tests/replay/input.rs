@@ -1,4 +1,4 @@
-//! What is read: compressed, cut, continued and bad traces.
+//! Input of a replay: compressed, truncated, continued and invalid traces.
 
 use std::io::Write as _;
 

@@ -1,5 +1,5 @@
-//! An agent with a shell, as a user of its own beside the server's: what it tries to let its call run, and to be rid of
-//! who judges it (docs/security.md#an-agent-of-the-same-user). It needs root, to run things as another user.
+//! Adversarial agent with a shell, as a user of its own beside the server's: attempts to run its call and to disable
+//! its judge (docs/security.md#an-agent-of-the-same-user). Needs root, to run as another user.
 
 use std::{
     fs,
@@ -24,13 +24,13 @@ const POLICY: &str = "policy_engine:
   tool_schemas: {pay: {effect: write, once: true}}
 ";
 
-/// What the agent knows: the address, its own token, and where everything is.
+/// Knowledge of the agent: the address, its own token, and all paths.
 struct Shell {
     variables: Vec<(&'static str, String)>,
 }
 
 impl Shell {
-    /// Runs a line as the agent's user; gives whether it succeeded, and what it said.
+    /// Runs a line as the agent's user; returns success and output.
     async fn runs(&self, line: &str) -> (bool, String) {
         let mut command = Command::new("setpriv");
         command.args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups", "bash", "-c", line]).env_clear();
@@ -71,7 +71,7 @@ async fn an_agent_of_another_user_cannot_answer_its_own_question() {
     for (file, mode) in [(&person, 0o600), (&settings, 0o644)] {
         fs::set_permissions(file, fs::Permissions::from_mode(mode)).expect("ours");
     }
-    // Others may come as far as the files themselves.
+    // Others can reach the files themselves.
     fs::set_permissions(home.folder(), fs::Permissions::from_mode(0o755)).expect("ours");
     let ask = async || {
         let mut request = tonic::Request::new(question("s", call("c1", "pay", r#"{"to":"me"}"#)));

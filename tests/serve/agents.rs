@@ -1,4 +1,4 @@
-//! `callgate agents` as people run it: a home folder of its own, the files in it, and a hook that is a script.
+//! `callgate agents` as a process: its own home folder, the files in it, and a script as hook.
 
 use std::{
     fs,
@@ -13,7 +13,7 @@ use crate::{
     server::{Home, Server, program},
 };
 
-/// A home folder with a hook that does what a test wants.
+/// A home folder with a scripted hook.
 struct Person {
     home: TempDir,
 }
@@ -49,7 +49,7 @@ impl Person {
         path
     }
 
-    /// What the command says on standard output and standard error together, and whether it succeeded.
+    /// Combined output of the command, and success.
     fn says(&self, line: &str) -> (bool, String) {
         self.says_to(NOWHERE, SECRET, &format!("agents {line}"))
     }
@@ -94,7 +94,7 @@ fn a_file_comes_back_to_the_byte_with_its_link_and_its_permissions() {
     let text = "{\"model\": \"opus\",   \"hooks\": {\"Stop\": []}}";
     let real = person.write("dotfiles/claude.json", text);
     fs::set_permissions(&real, fs::Permissions::from_mode(0o640)).expect("its owner");
-    // An administrator who installs for somebody else; nobody else may give a file away.
+    // An administrator installs for another user; only root may change a file's owner.
     let owner =
         [4711, fs::metadata(&real).expect("a file").uid()].into_iter().find(|id| chown(&real, Some(*id), None).is_ok());
     fs::create_dir(person.path(".claude")).expect("a folder");
@@ -112,7 +112,7 @@ fn a_file_comes_back_to_the_byte_with_its_link_and_its_permissions() {
     assert!(link.is_symlink(), "the link is gone");
     let now = fs::metadata(&real).expect("a file");
     assert_eq!((now.mode() & 0o777, Some(now.uid())), (0o640, owner));
-    // What was there before may hold secrets.
+    // Originals may hold secrets.
     let memories = person.files(".local");
     assert_eq!(memories.len(), 1);
     assert_eq!(fs::metadata(&memories[0]).expect("a file").mode() & 0o777, 0o600);
@@ -145,7 +145,7 @@ fn a_file_of_callgates_own_goes_with_its_folder() {
             assert!(!path.parent().expect("a folder").exists(), "{} is left", path.display());
         }
     }
-    // What somebody else has put there since is kept.
+    // Later additions of others are kept.
     assert!(person.install("gemini --no-test").0);
     person.write(".gemini/oauth.json", "{}");
     assert!(person.says("uninstall gemini").0);

@@ -1,4 +1,4 @@
-//! `callgate backup` and `callgate restore`, and what is known after them.
+//! `callgate backup` and `callgate restore`, and the restored state.
 
 use std::{
     fs,
@@ -70,7 +70,7 @@ async fn what_was_backed_up_while_it_was_served_is_known_where_it_is_restored() 
     let (code, _, error) = restored(&data_dir).await;
     assert!(code == Some(1) && error.contains("holds something already"), "{error}");
 
-    // Killed in the middle, it has made nothing that anybody would take for a database.
+    // Killed in the middle, it left nothing that looks like a database.
     let staging = home.folder().join("new.restoring");
     let mut killed = program();
     killed.args(restore(&new)).stdout(Stdio::null()).stderr(Stdio::null());
@@ -105,7 +105,7 @@ async fn what_was_backed_up_while_it_was_served_is_known_where_it_is_restored() 
     assert!(code == Some(1) && error.contains("database.dump is damaged"), "{error}");
 }
 
-/// What lies in a folder, sorted.
+/// Sorted names in a folder.
 fn names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).expect("a folder").flatten();
     let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
@@ -156,7 +156,7 @@ async fn backups_are_verified_and_kept_in_number_and_one_that_was_killed_is_none
     assert!(said.contains(&format!("{first} was removed")), "{said}");
     assert!(names(&shelf).len() == 2 && !names(&shelf).contains(first), "{:?}", names(&shelf));
 
-    // What was tampered with is said, of a backup as of a database; and nothing is removed for such a one.
+    // Tampering is reported, of a backup and of a database; a tampered one removes nothing.
     let kept = names(&shelf);
     sqlx::raw_sql(
         "alter table callgate.audit disable trigger all; update callgate.audit set kind = 'x' where number = 1",

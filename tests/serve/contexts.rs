@@ -1,10 +1,10 @@
-//! The file of contexts: servers by name, each with its credential, which goes nowhere else.
+//! Contexts file: servers by name, each with its credential, which is sent nowhere else.
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
 
 use crate::server::{Home, Server, finished, path, program, ran};
 
-/// What a command says with this file of contexts and this environment, with its exit code.
+/// Output of a command with this contexts file and environment, and its exit code.
 async fn with(config: &Path, environment: &[(&str, &str)], line: &str) -> (Option<i32>, String, String) {
     let mut command = program();
     command.args(line.split(' ')).env("CALLGATE_CONFIG", config).envs(environment.iter().copied());
@@ -52,7 +52,7 @@ async fn a_context_is_a_server_with_its_credential() {
     assert_eq!(with(&config, &[], "tokens list").await.0, Some(0));
     refused(with(&config, &[], &format!("tokens list --server {url}")).await, "[UNAUTHENTICATED]");
     refused(with(&config, &[("CALLGATE_SERVER", &url)], "tokens list").await, "[UNAUTHENTICATED]");
-    // What a flag names comes before the environment, and the environment before the file.
+    // Flags precede the environment, and the environment the file.
     let wrong = [("CALLGATE_TOKEN", "cg_wrong")];
     refused(with(&config, &wrong, "tokens list").await, "[UNAUTHENTICATED]");
     assert_eq!(with(&config, &wrong, "tokens list --context here").await.0, Some(0));
@@ -65,7 +65,7 @@ async fn a_context_is_a_server_with_its_credential() {
     assert!(listed.contains(&format!("* here    {url}  (the token of a file)")), "{listed}");
     assert!(shown.contains("\"token\":\"TEXT\"") && !shown.contains(token.trim()), "{shown}");
 
-    // Others than the owner may neither read a token nor say where it goes.
+    // Others than the owner may neither read a token nor change its target.
     fs::set_permissions(&config, fs::Permissions::from_mode(0o644)).expect("ours");
     refused(with(&config, &[], "tokens list").await, &format!("others may read it: chmod 600 {}", path(&config)));
     closed(&config);

@@ -1,5 +1,5 @@
-//! The server is killed in the middle of its work: whatever it acknowledged is there, and the sessions go on. So it is
-//! for nobody in particular, and for two tenants with a token each, whose calls have the same names and are the same.
+//! Crash of a server under load: everything acknowledged is stored, and sessions continue. Tested without
+//! authentication, and for two tenants with a token each and identical calls.
 
 use std::sync::{
     Arc, Mutex,
@@ -28,7 +28,7 @@ const POLICY: &str = "policy_engine:
   tool_schemas: {pay: {once: true}, work: {}}
 ";
 
-/// Whose agents they are.
+/// Caller of agents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Caller {
     tenant: i64,
@@ -42,7 +42,7 @@ impl Caller {
     }
 }
 
-/// What was acknowledged, in the order in which it was.
+/// Acknowledged results, in order.
 #[derive(Debug, Clone)]
 struct Ack {
     caller: Caller,
@@ -77,7 +77,7 @@ fn result(caller: &Caller, n: usize) -> String {
     format!("result {n} of {}", caller.tenant)
 }
 
-/// One agent: asks, reports, and notes what it was told, until the server is gone.
+/// One agent: evaluates, reports, and records acknowledgments until the server is gone.
 async fn agent(mut client: Client, caller: Caller, session: String, first: usize, history: History) {
     let token = caller.token.clone();
     for n in first.. {
@@ -138,7 +138,7 @@ async fn states(client: &mut Client, caller: &Caller) -> Vec<(String, CallSummar
     all
 }
 
-/// Everything that was acknowledged, compared with the rows, with the state, and with what is answered once more.
+/// Compares all acknowledgments with the rows, the state, and repeated requests.
 async fn check(home: &Home, client: &mut Client, caller: &Caller, history: &[Ack]) {
     let sql = "select session_id, call_id, idempotency_key, outcome, result from tool_call where tenant_id = $1";
     let rows = sqlx::query(sql).bind(caller.tenant).fetch_all(&mut home.connect().await).await.expect("rows");
@@ -165,7 +165,7 @@ async fn check(home: &Home, client: &mut Client, caller: &Caller, history: &[Ack
                 assert!(again.replayed && again.permit.as_ref() == Some(&ack.permit), "{ack:?}: {again:?}");
             }
             None => {
-                // More calls than a state tells: then this one is among the oldest.
+                // More calls than a state contains: then this one is among the oldest.
                 assert!(states.iter().filter(|(session, _)| *session == ack.session).count() >= 64, "{ack:?} is gone");
             }
             Some(other) => panic!("{ack:?} is {other:?}"),
@@ -175,7 +175,7 @@ async fn check(home: &Home, client: &mut Client, caller: &Caller, history: &[Ack
     }
 }
 
-/// Kills the server twice while these work, and looks at what is left.
+/// Kills the server twice during this load, and checks the result.
 async fn killed_amid_work(home: &Home, args: &[&str], callers: &[Caller]) {
     let history = History::default();
     work_and_kill(Server::start(home, args), callers, 0, &history, ACKS / 2).await;
@@ -204,7 +204,7 @@ async fn nothing_acknowledged_is_lost_when_the_server_is_killed() {
         .await;
 }
 
-/// Makes a token on the database, as one does for a plane that nobody can reach yet.
+/// Creates a token on the database, as for an unreachable deployment.
 async fn token(home: &Home, tenant: &str, role: &str) -> String {
     let dir = home.data_dir();
     let made = ["tokens", "create", role, "--role", role, "--tenant", tenant, "--data-dir", path(&dir)];

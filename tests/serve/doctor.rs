@@ -1,4 +1,4 @@
-//! `callgate doctor`: with a server's settings, it says what that server would meet, and changes nothing.
+//! `callgate doctor`: reports the problems of a server's settings, and changes nothing.
 
 use serde_json::Value;
 
@@ -122,7 +122,7 @@ async fn who_may_not_migrate_and_files_that_cannot_be_used_are_told() {
     assert_is(&checks, "client_crl_end", "wrong", "next list");
     assert_is(&checks, "auth", "wrong", "mend the file");
 
-    // One cause is told once, in words that have no library's name in them, and never with a password.
+    // One cause is reported once, without a library's name, and never with a password.
     let plain = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let at = plain.local_addr().expect("bound");
     std::thread::spawn(move || {
@@ -148,7 +148,7 @@ async fn who_may_not_migrate_and_files_that_cannot_be_used_are_told() {
         assert!(!all.contains(part), "{part}: {all}");
     }
 
-    // A private database is not started for a look.
+    // A check starts no private database.
     let data_dir = home.data_dir();
     let (code, checks) = looked(&["--data-dir", path(&data_dir), "--server", "http://127.0.0.1:9"]).await;
     assert_eq!(code, Some(0), "{checks:?}");

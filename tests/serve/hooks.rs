@@ -78,7 +78,7 @@ impl Desk {
         Agent { desk: self, host, session, args: Vec::new() }
     }
 
-    /// Types a command; gives what it says.
+    /// Runs a command; returns its output.
     async fn does(&self, line: &str) -> String {
         let words: Vec<&str> = line.split(' ').chain(["--server", &self.url]).collect();
         let (code, said, error) = ran(&words).await;
@@ -104,7 +104,7 @@ struct Agent<'a> {
 }
 
 impl Agent<'_> {
-    /// Tells the hook an event; gives what the host hears, null for nothing.
+    /// Sends the hook an event; returns its answer, null for none.
     async fn tells(&self, event: &str, more: Value) -> Value {
         let (code, out, error) = self.runs(event, more).await;
         assert_eq!((code, error.as_str()), (0, ""), "{event}");
@@ -145,7 +145,7 @@ impl Agent<'_> {
         }
     }
 
-    /// Says that a call has given this.
+    /// Reports the result of a call.
     async fn gave(&self, id: &str, tool: &str, input: Value, result: &str) {
         let (event, field, response) = match self.host {
             "gemini" => ("AfterTool", "tool_response", json!({"llmContent": result, "returnDisplay": ""})),
@@ -272,11 +272,11 @@ async fn what_is_open_at_the_end_of_a_turn_is_called_off() {
     let refused = json!({"tool_name": MAIL, "tool_input": mail("a"), "tool_use_id": "t1", "reason": "auto mode"});
     agent.tells("PermissionDenied", refused).await;
     assert_eq!(agent.asks("t2", MAIL, mail("a")).await, None, "{}", state().await);
-    // The turn ends, and nobody knows whether it ran.
+    // The turn ends, and the execution is unknown.
     agent.tells("Stop", json!({"stop_hook_active": false})).await;
     let why = agent.asks("t3", MAIL, mail("a")).await.expect("refused");
     assert!(why.contains("may have"), "{why}");
-    // A read has harmed nobody.
+    // A read is harmless.
     assert_eq!(agent.asks("r1", "Read", json!({"file_path": "/w/a"})).await, None);
     agent.tells("UserPromptSubmit", json!({"prompt": "go on"})).await;
     assert_eq!(agent.asks("r2", "Read", json!({"file_path": "/w/a"})).await, None);
@@ -333,7 +333,7 @@ async fn without_a_server_nothing_runs_unless_its_owner_wants_that() {
     for (host, event) in [("codex", "PreToolUse"), ("gemini", "BeforeTool"), ("cursor", "preToolUse")] {
         assert_eq!(desk.agent(host, "s1").runs(event, mail.clone()).await.0, 2, "{host}");
     }
-    // What has happened is not held up.
+    // A finished call is not delayed.
     assert_eq!(with(&[]).runs("Stop", json!({})).await.0, 1);
     assert_eq!(with(&["--fail-open"]).runs("Stop", json!({})).await.0, 0);
 }

@@ -1,4 +1,4 @@
-//! What is asked over HTTP/1 on the port of the calls.
+//! HTTP/1 requests on the port of the calls.
 
 use std::net::SocketAddr;
 
@@ -23,7 +23,7 @@ pub(crate) async fn get(server: &Server, path: &str) -> String {
     said(server, &format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")).await
 }
 
-/// The same, to a request that is told whole.
+/// The whole response to a raw request.
 async fn said(server: &Server, request: &str) -> String {
     said_at(server.address, request).await
 }
@@ -39,7 +39,7 @@ pub(crate) async fn said_at(address: SocketAddr, request: &str) -> String {
     in_time("an answer", ask).await
 }
 
-/// A page whose own name resolves to this machine asks by that name.
+/// A web page whose domain resolves to this machine sends that name.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_credentials_no_foreign_name_is_answered() {
     let home = Home::prepared().await;

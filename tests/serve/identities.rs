@@ -1,5 +1,5 @@
-//! Who callers are by `--auth`, through the built server: tokens of an issuer whose keys are at an address, as a pod of
-//! Kubernetes shows them, and client certificates by their SPIFFE ids.
+//! Caller identities by `--auth`, through the built server: tokens of an issuer with published keys, as of a Kubernetes
+//! pod, and client certificates by their SPIFFE ids.
 
 use std::{
     fs,
@@ -41,10 +41,10 @@ use crate::{
     server::{Home, Server, path},
 };
 
-/// What a pod shows to whoever serves the keys.
+/// Credential of a pod for the key endpoint.
 const OF_THE_POD: &str = "the-token-of-the-pod";
 
-/// The address of an issuer's keys: what it serves may change, and it may be away.
+/// Endpoint of an issuer's keys, which may change or be unavailable.
 struct KeysAt {
     address: SocketAddr,
     serves: Arc<Mutex<Option<String>>>,
@@ -207,7 +207,7 @@ async fn a_pods_token_is_known_by_keys_at_an_address_that_change_and_may_be_away
     let operator = rsa.token(&projected("ops", "pager", 3_600));
     assert_eq!(told(ask(&channel, Some(&operator), "x").await), (Code::PermissionDenied, "ROLE_MISSING".into()));
 
-    // The issuer changes its key. What was opened before goes on; the next call needs the new one.
+    // After the issuer's key rotation open streams continue; the next call needs the new key.
     let before = desk(&old);
     let mut lasting = stream(&channel, &before).await;
     ask_on(&mut lasting, "c3").await;
@@ -222,7 +222,7 @@ async fn a_pods_token_is_known_by_keys_at_an_address_that_change_and_may_be_away
     assert_eq!(told(ask(&channel, Some(&before), "x").await), refused(), "its key is none of the issuer's any more");
     ask_on(&mut lasting, "c5").await;
 
-    // Nobody answers at the address: what was read holds, and nothing else is believed.
+    // The endpoint is unavailable: known keys stay valid, and no others are.
     keys.leave();
     let mut tries = 0;
     while !served.log().contains("its keys cannot be read, and the last hold") {

@@ -1,5 +1,5 @@
-//! `callgate serve --keys` as it is typed: keys that cannot be had end a start, are told without a byte of them, rotate
-//! while it runs, and can be taken away once no row needs them.
+//! `callgate serve --keys` as a process: missing keys fail a start and are never printed; keys rotate at runtime, and
+//! can be removed once no row needs them.
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf};
 
@@ -14,7 +14,7 @@ use crate::{
     server::{Home, Server, path, ran, refused},
 };
 
-/// Three keys, and how each might be told by mistake.
+/// Three keys, and forms in which each might leak.
 const OLD: &str = "1f2e1f2e1f2e1f2e1f2e1f2e1f2e1f2e1f2e1f2e1f2e1f2e1f2e1f2e1f2e1f2e";
 const NEW: &str = "7c5d7c5d7c5d7c5d7c5d7c5d7c5d7c5d7c5d7c5d7c5d7c5d7c5d7c5d7c5d7c5d";
 const MARK: &str = "3b9a3b9a3b9a3b9a3b9a3b9a3b9a3b9a3b9a3b9a3b9a3b9a3b9a3b9a3b9a3b9a";
@@ -68,7 +68,7 @@ async fn a_start_whose_keys_cannot_be_had_begins_nothing() {
         let args = ["--listen", "127.0.0.1:0", "--data-dir", path(&dir), "--keys", path(&file)];
         let (code, said) = refused(&args).await;
         assert!(code == Some(1) && said.contains(told) && said.contains(path(&file)), "{told}: {said}");
-        // What a command itself complains of goes where the log goes.
+        // Error output of the command itself goes to the log.
         says_no_key(&said.replace(&format!("{OLD}\n"), ""));
         assert!(!dir.exists(), "no database is created: {told}");
     }
@@ -76,7 +76,7 @@ async fn a_start_whose_keys_cannot_be_had_begins_nothing() {
     assert!(code == Some(1) && said.contains(&format!("cannot read --keys {missing}")), "{said}");
 }
 
-/// What `callgate keys` says over this server.
+/// Output of `callgate keys` on this server.
 async fn typed(server: &Server, what: &str) -> String {
     let url = format!("http://{}", server.address);
     let (code, said, error) = ran(&["keys", what, "--server", &url]).await;
@@ -106,7 +106,7 @@ async fn a_key_is_rotated_sealed_over_and_taken_away_while_nothing_tells_it() {
     record(&mut agent, success("s", "a", "redstart")).await;
     assert_eq!(typed(&server, "list").await, "old: 2 rows; seals\n");
 
-    // A file that cannot be used any more changes nothing, and is told once.
+    // A file that becomes unusable changes nothing, and is logged once.
     fs::write(&file, "tenants: {default: {}}").expect("written");
     let troubled = "the keys of tenants cannot be read, and the last ones hold";
     until("the word", async || fs::read_to_string(&log).expect("a log").contains(troubled)).await;
@@ -121,7 +121,7 @@ async fn a_key_is_rotated_sealed_over_and_taken_away_while_nothing_tells_it() {
     says_no_key(&server.greeting);
     server.kill();
 
-    // The old one is not needed; without the new one nothing of the tree is told.
+    // The old key is not needed; without the new one nothing of the tree is readable.
     keys(&home, &[new]);
     let server = Server::logging(&args, &log);
     assert_eq!(told(&server, "s", "c").await, Ok(v1::Decision::Allow));

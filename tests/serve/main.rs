@@ -1,4 +1,4 @@
-//! `callgate serve` as people run it: the built binary with its private PostgreSQL, its signals and its exit codes.
+//! `callgate serve` as a process: the built binary with its private PostgreSQL, signals and exit codes.
 
 #[path = "../telemetry/collector.rs"]
 #[allow(dead_code, reason = "each test binary uses a part of it")]

@@ -1,5 +1,4 @@
-//! The MCP proxy as a process between a client and a server: what passes, what is judged, and what becomes of calls
-//! when either side ends.
+//! MCP proxy as a process between a client and a server: passed and judged messages, and calls when either side ends.
 
 mod http;
 mod keys;
@@ -48,7 +47,7 @@ struct Client {
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
     errors: ChildStderr,
-    /// What its server has read.
+    /// Messages that its server has read.
     kept: PathBuf,
 }
 
@@ -128,7 +127,7 @@ impl Client {
         fs::read(&self.kept).expect("a file")
     }
 
-    /// Closes its side; gives the exit code and what was said on standard error.
+    /// Closes its side; returns the exit code and standard error.
     async fn leaves(mut self) -> (Option<i32>, String) {
         drop(self.input.take());
         let mut said = String::new();
@@ -207,7 +206,7 @@ async fn outcomes_are_recorded_and_what_was_done_is_not_done_again() {
     assert_eq!(client.calls(4, "broken", json!({})).await, Value::Null);
     scene.newest("mcp__t__broken", CallState::Failed).await;
 
-    // What asks for something first is the same call when it comes again.
+    // A call that asked for input is the same call when repeated.
     assert_eq!(client.calls(5, "asks", json!({"q": 1})).await["resultType"], "input_required");
     scene.newest("mcp__t__asks", CallState::InFlight).await;
     let params = json!({"name": "asks", "arguments": {"q": 1}, "inputResponses": {}, "requestState": "s"});

@@ -1,5 +1,4 @@
-//! What operators type at a running server, as they type it: the commands find calls, try policies on them, answer
-//! questions, and stop and let go.
+//! Operator commands on a running server: search, policy trials, answers, halts.
 
 mod figures;
 mod log;
@@ -17,7 +16,7 @@ use crate::{
     server::{Home, Server, path, ran},
 };
 
-/// What a halt promises.
+/// Guaranteed propagation time of a halt.
 const HALTS: std::time::Duration = std::time::Duration::from_secs(2);
 
 const POLICY: &str = "policy_engine:
@@ -51,7 +50,7 @@ impl Desk {
         Self { agent: server.client().await, url: format!("http://{}", server.address), server, home }
     }
 
-    /// Types a command; gives its exit code and all that it says.
+    /// Runs a command; returns its exit code and output.
     async fn types(&self, line: &str) -> (Option<i32>, String) {
         self.types_words(&line.split(' ').collect::<Vec<_>>()).await
     }
@@ -61,7 +60,7 @@ impl Desk {
         (code, format!("{said}{error}"))
     }
 
-    /// Types what should work; gives what it says.
+    /// Runs a command that should succeed; returns its output.
     #[track_caller]
     fn does(&self, line: &str) -> impl Future<Output = String> {
         let caller = std::panic::Location::caller();
@@ -72,13 +71,13 @@ impl Desk {
         }
     }
 
-    /// An agent asks for a call, and says why.
+    /// An agent requests a call, with a justification.
     async fn asks(&mut self, session: &str, call_id: &str, tool: &str, arguments: &str) -> v1::Verdict {
         let call = v1::ToolCall { justification: "the user said so".into(), ..call(call_id, tool, arguments) };
         evaluate(&mut self.agent, question(session, call)).await
     }
 
-    /// A call that is let through and succeeds.
+    /// A permitted, successful call.
     async fn calls(&mut self, session: &str, call_id: &str, tool: &str, arguments: &str, result: &str) {
         let verdict = self.asks(session, call_id, tool, arguments).await;
         assert_eq!(verdict.decision(), Decision::Allow, "{verdict:?}");

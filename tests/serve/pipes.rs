@@ -1,4 +1,4 @@
-//! `callgate … | head`: a reader that leaves is no fault.
+//! `callgate … | head`: a closed pipe is no error.
 
 use std::process::Stdio;
 

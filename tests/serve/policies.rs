@@ -1,4 +1,4 @@
-//! Policies as servers live by them: a watched file, replicas, restarts, and what must never replace a good one.
+//! Policies on servers: a watched file, replicas, restarts, and invalid replacements.
 
 use std::{
     fs,
@@ -21,7 +21,7 @@ use crate::{
     server::{Home, Server, path, refused},
 };
 
-/// What replicas promise.
+/// Guaranteed propagation time between replicas.
 const REPLICAS: Duration = Duration::from_secs(2);
 
 fn text(n: usize) -> String {
@@ -59,7 +59,7 @@ impl Stage {
     }
 }
 
-/// Which policy judges now, by a call that nobody has asked for before.
+/// The judging policy, by a new call.
 async fn judges(client: &mut Client, n: &mut usize) -> String {
     *n += 1;
     evaluate(client, question(&format!("s{n}"), call("c1", "look", "{}"))).await.policy_version
@@ -70,7 +70,7 @@ async fn until_judged_by(server: &Server, wanted: &str) {
     until("the policy to judge", async || judges(&mut client, &mut n).await == wanted).await;
 }
 
-/// Sessions of different looks have different names.
+/// Sessions of different checks have different names.
 fn n_of(server: &Server) -> usize {
     static LOOKS: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
     let look = LOOKS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -87,7 +87,7 @@ async fn apply(server: &Server, text: &str) {
     in_time("an answer", client.apply_policy(wire::from("olga", request))).await.expect("applied");
 }
 
-/// How often the log says it.
+/// Number of occurrences in the log.
 fn said(log: &Path, part: &str) -> usize {
     fs::read_to_string(log).expect("readable").matches(part).count()
 }
@@ -96,7 +96,7 @@ async fn until_said(log: &Path, part: &str) {
     until(part, async || said(log, part) > 0).await;
 }
 
-/// As many looks at the file as it takes to be sure that nothing comes of it.
+/// Waits for enough checks of the file to be sure that nothing happens.
 async fn three_looks() {
     tokio::time::sleep(Duration::from_millis(3_500)).await;
 }
@@ -176,7 +176,7 @@ async fn an_unchanged_file_is_not_applied_over_a_newer_activation() {
     apply(&server, &text(2)).await;
     assert!(signal(server.pid(), "HUP"));
     until_said(&log, "nothing was done").await;
-    // Spoilt, and mended to what this process has applied before.
+    // Corrupted, and restored to an earlier policy of this process.
     fs::write(&file, "policy_engine: 3\n").expect("writable");
     until_said(&log, "the active policy stays as it was").await;
     fs::write(&file, text(1)).expect("writable");

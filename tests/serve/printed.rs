@@ -1,4 +1,4 @@
-//! What is printed for programs keeps its names, command by command (docs/cli.md#json).
+//! Stable names in JSON output, command by command (docs/cli.md#json).
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ const TENANT: &str =
     "createTime name quotas retention state stateBy stateReason stateTime tenantId usedBytes usedSessions";
 const CONTEXT: &str = "ca certificate current key name server token tokenCommand tokenFile";
 
-/// What was printed, beside what is promised.
+/// Output compared with the promised names.
 #[derive(Default)]
 struct Held(Vec<String>);
 
@@ -124,7 +124,7 @@ async fn what_a_server_tells_keeps_its_names() {
     texts(&desk, &backtest).await;
 }
 
-/// What people are told of the same.
+/// The text output of the same commands.
 async fn texts(desk: &Desk, backtest: &str) {
     let (code, said) = desk.json(backtest).await;
     assert_eq!((code, said.len()), (Some(0), 0), "a policy against itself changes nothing, and that is no line");

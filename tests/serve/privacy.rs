@@ -1,4 +1,4 @@
-//! `callgate forget` and `callgate export`, as they are typed: over a server, and on its database.
+//! `callgate forget` and `callgate export` as processes: over a server, and on its database.
 
 use callgate_proto::v1;
 

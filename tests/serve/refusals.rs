@@ -1,4 +1,4 @@
-//! Wrong starts: each ends with exit code 1, and says what is wrong and what would be right.
+//! Refused starts: each ends with exit code 1, and reports the problem and its fix.
 
 use std::fs;
 
@@ -125,7 +125,7 @@ async fn a_start_waits_for_a_database_that_answers_nobody_yet() {
     fs::create_dir_all(home.data_dir()).expect("a folder");
     let log = home.data_dir().join("log");
     let (kept, socket) = (log.clone(), format!("unix:{}", path(&home.folder().join("gate.sock"))));
-    // Its port is known before it says so.
+    // A known port, taken in advance.
     let operations = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its address");
     let args = ["--database-url", &url, "--listen", &socket, "--ops-listen", &operations.to_string()];
     let args = args.map(str::to_owned);

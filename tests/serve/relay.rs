@@ -1,4 +1,4 @@
-//! A way to a server that may lose what passes.
+//! Lossy relay to a server.
 
 use std::sync::{
     Arc,
@@ -10,7 +10,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-/// What is lost.
+/// Lost direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Loses {
     Nothing,
@@ -35,7 +35,7 @@ impl Relay {
                 tokio::spawn(async move {
                     let Ok(server) = TcpStream::connect(server).await else { return };
                     let ((asks, hears), (says, takes)) = (client.into_split(), server.into_split());
-                    // Who leaves ends both.
+                    // The end of one side ends both.
                     tokio::select! {
                         () = pass(asks, takes, &loses, Loses::Questions) => {}
                         () = pass(says, hears, &loses, Loses::Answers) => {}
@@ -51,7 +51,7 @@ impl Relay {
     }
 }
 
-/// Passes on what comes, unless that is lost. A connection that has lost something ends once nothing is lost any more.
+/// Forwards data, unless dropped. A connection that has dropped some ends once dropping ends.
 async fn pass(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin, loses: &AtomicU8, what: Loses) {
     let (mut part, mut has_lost) = ([0; 4_096], false);
     while let Ok(read @ 1..) = from.read(&mut part).await {

@@ -66,7 +66,7 @@ async fn what_a_person_does_at_one_replica_holds_at_the_other() {
     let drop = |n: usize| question("s", call(&format!("c{n}"), "drop", r#"{"table":"t"}"#));
     let asked = evaluate(&mut here, drop(1)).await;
     assert_eq!(asked.decision(), Decision::Ask);
-    // The question is answered at the other replica, and known at once: the tree has moved.
+    // The request is answered at the other replica, and known at once, because the tree has moved.
     let mut approvals = ApprovalServiceClient::new(second.channel().await);
     let yes = v1::ResolveApprovalRequest { approval_id: asked.approval_id, approve: true, ..Default::default() };
     approvals.resolve_approval(from("eve", yes)).await.expect("an answer");

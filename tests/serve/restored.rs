@@ -1,4 +1,4 @@
-//! A restore beside a forgetting, and where somebody has put links in its way.
+//! Restore with concurrent erasure, and with planted links.
 
 use std::{fs, os::unix::fs::symlink, process::Stdio, time::Duration};
 
@@ -32,7 +32,7 @@ async fn stopped(server: Server) {
     assert!(status.success(), "{status}");
 }
 
-/// Ends a server in order, and a backup of its data directory is there.
+/// Shuts a server down, and backs up its data directory.
 async fn backed_up(home: &Home) -> String {
     let data_dir = home.data_dir();
     let server = Server::start(home, &[]);
@@ -42,7 +42,7 @@ async fn backed_up(home: &Home) -> String {
     let folder = path(&home.folder().join("backup")).to_owned();
     let (code, said) = types(&format!("backup {folder}"), path(&data_dir)).await;
     assert_eq!(code, Some(0), "{said}");
-    // Forgotten since.
+    // Erased since.
     let (code, said) = types("forget user account-7 --yes --reason request-12", path(&data_dir)).await;
     assert!(code == Some(0) && said.contains("were forgotten"), "{said}");
     drop(client);
@@ -55,7 +55,7 @@ async fn who_was_forgotten_after_a_backup_is_forgotten_again_and_nobody_beside_a
     let home = Home::prepared().await;
     let folder = backed_up(&home).await;
     let new = home.folder().join("new");
-    // Beside a restore that goes on there is nothing to forget in, and nothing is made in its place.
+    // During a restore there is nothing to erase, and nothing is created in its place.
     let mut restore = program();
     restore.args(["restore", &folder, "--data-dir", path(&new)]).stdout(Stdio::null()).stderr(Stdio::null());
     let mut restore = restore.spawn().expect("it runs");

@@ -14,7 +14,7 @@ impl Desk {
         ran(&[&["run"], words.as_slice()].concat()).await
     }
 
-    /// What is stored of the session's last call.
+    /// The session's last stored call.
     async fn last(&self, session: &str) -> serde_json::Value {
         let (_, said) = self.json(&format!("sessions show {session}")).await;
         said[0]["state"]["calls"].as_array().expect("calls").last().expect("one").clone()
@@ -37,7 +37,7 @@ async fn a_command_runs_as_a_call_and_its_end_is_recorded() {
     let (code, _, error) = ran(&words).await;
     assert!(code == Some(127) && error.contains("/nowhere/program cannot be started"), "{error}");
 
-    // Refused: nothing runs, and the words for who asked are told.
+    // Refused: nothing runs, and the caller's text is printed.
     let ran_file = desk.home.folder().join("ran");
     let touch = format!("touch {}", path(&ran_file));
     assert_eq!(desk.types("sessions halt session r4 --reason enough").await.0, Some(0));
@@ -49,7 +49,7 @@ async fn a_command_runs_as_a_call_and_its_end_is_recorded() {
     let (code, _, error) = ran(&away).await;
     assert!(code == Some(75) && !ran_file.exists(), "{error}");
 
-    // A person says yes while it waits.
+    // An approval during the wait.
     let waiting = desk.runs("--session r7 --tool delete_y --max-wait 60", &touch);
     let answer = async {
         let mut id = String::new();

@@ -1,4 +1,4 @@
-//! What scripts ask: calls are judged and reported from a shell, and what is printed for programs keeps its names.
+//! Script commands: calls are judged and reported from a shell, with stable names in JSON output.
 
 use serde_json::Value;
 

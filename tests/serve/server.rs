@@ -22,7 +22,7 @@ use crate::common::{
     wire::{self, Client},
 };
 
-/// What the environment could change about the server.
+/// Environment variables with an influence on the server.
 const SETTINGS: &[&str] = &[
     "CALLGATE_SERVER",
     "CALLGATE_CONTEXT",
@@ -55,7 +55,7 @@ const SETTINGS: &[&str] = &[
     "RUST_LOG",
 ];
 
-/// A data directory. Dropped, it waits for whatever server still runs on it, so that nothing stays behind.
+/// A data directory. Dropped, it waits for any server that still runs on it.
 pub(crate) struct Home(TempDir);
 
 impl Home {
@@ -87,7 +87,7 @@ impl Home {
         path
     }
 
-    /// The database's process, while its pid file is there.
+    /// Pid of the database, while its pid file exists.
     pub(crate) fn postmaster(&self) -> Option<u32> {
         let text = fs::read_to_string(self.data_dir().join("pg/postmaster.pid")).ok()?;
         text.lines().next()?.parse().ok()
@@ -126,7 +126,7 @@ pub(crate) fn clean(program: &str) -> Command {
     for name in SETTINGS {
         command.env_remove(name);
     }
-    // Nobody's own file of contexts says where commands go.
+    // No user's contexts file selects the server.
     command.env("XDG_CONFIG_HOME", "/nonexistent").stdin(Stdio::null());
     command
 }
@@ -137,14 +137,14 @@ pub(crate) fn command(args: &[&str]) -> Command {
     command
 }
 
-/// What a command that ends by itself says, on standard output and standard error, with its exit code.
+/// Output and exit code of a command that ends by itself.
 pub(crate) async fn ran(args: &[&str]) -> (Option<i32>, String, String) {
     let mut command = program();
     command.args(args);
     finished(command).await
 }
 
-/// What a command says on standard error when nobody reads its standard output, with its exit code.
+/// Standard error and exit code of a command with a closed standard output.
 pub(crate) async fn unread(args: &[&str]) -> (Option<i32>, String) {
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
@@ -154,7 +154,7 @@ pub(crate) async fn unread(args: &[&str]) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
-/// Waits for the end of what should end by itself. What does not is killed with the test.
+/// Waits for a command that should end by itself; otherwise it is killed with the test.
 pub(crate) async fn finished(command: Command) -> (Option<i32>, String, String) {
     let mut command = tokio::process::Command::from(command);
     let output = command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true).output();
@@ -163,14 +163,14 @@ pub(crate) async fn finished(command: Command) -> (Option<i32>, String, String) 
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
 
-/// What a server that does not come up says, with its exit code.
+/// Standard error and exit code of a server that fails to start.
 pub(crate) async fn refused(args: &[&str]) -> (Option<i32>, String) {
     let (code, said, error) = finished(command(args)).await;
     assert_eq!(said, "");
     (code, error)
 }
 
-/// The process, its address, and what it said while it started.
+/// The process, its address, and its start output.
 pub(crate) struct Server {
     child: Child,
     stdout: Option<BufReader<ChildStdout>>,
@@ -189,12 +189,12 @@ impl Server {
         Self::spawn(args, Stdio::inherit())
     }
 
-    /// One whose log goes to a file.
+    /// A server that logs to a file.
     pub(crate) fn logging(args: &[&str], log: &Path) -> Self {
         Self::spawn(args, fs::File::create(log).expect("writable").into())
     }
 
-    /// One whose log goes to this end of a pipe.
+    /// A server that logs to this end of a pipe.
     pub(crate) fn piped(args: &[&str], log: std::io::PipeWriter) -> Self {
         Self::spawn(args, log.into())
     }
@@ -206,7 +206,7 @@ impl Server {
         let (said, greeting) = mpsc::channel();
         std::thread::spawn(move || {
             let mut lines = String::new();
-            // The last line of the greeting says how to stop.
+            // The last line of the greeting explains how to stop.
             while !lines.contains("stop ") && stdout.read_line(&mut lines).is_ok_and(|bytes| bytes > 0) {}
             let _ = said.send((lines, stdout));
         });
@@ -228,7 +228,7 @@ impl Server {
         GateServiceClient::new(self.channel().await)
     }
 
-    /// Waits for the process to end by itself; gives what it said since the greeting, too.
+    /// Waits for the process to end by itself; returns its output since the greeting, too.
     pub(crate) async fn ended(mut self, limit: Duration) -> (ExitStatus, String) {
         let mut status = None;
         let exit = until("the end", async || {

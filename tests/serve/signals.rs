@@ -1,4 +1,4 @@
-//! A start from nothing, an orderly stop, and a start after it.
+//! First start, graceful shutdown, and restart.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use crate::{
     server::{Home, Server, path},
 };
 
-/// Idle, a server ends at once; nobody waits longer for one that is busy.
+/// An idle server ends at once; this is the timeout of a busy one.
 const STOP_MAX: Duration = Duration::from_secs(20);
 /// Calls in progress may take ten seconds; with none there is nothing to wait for.
 const UNASKED_MAX: Duration = Duration::from_secs(8);

@@ -1,4 +1,4 @@
-//! A Unix socket beside the port: who may use it, and what becomes of it when its server ends, in order or not.
+//! Unix socket beside the port: permissions, and its state after an orderly or abrupt end.
 
 use std::{fs, os::unix::fs::MetadataExt as _, time::Duration};
 

@@ -1,4 +1,4 @@
-//! A trace that begins with a caller goes on into the commit, and a stored call leads back to it.
+//! Trace propagation from a caller into the commit, and from a stored call back to it.
 
 use sqlx::Row as _;
 use tonic::Request;

@@ -1,4 +1,4 @@
-//! Nobody reads what a server has to say: calls are answered all the same, and what was lost is told.
+//! Blocked log output: calls are answered all the same, and lost lines are counted.
 
 use std::{
     io::Read as _,
@@ -20,7 +20,7 @@ async fn a_log_that_nobody_reads_holds_up_no_call_and_what_was_lost_is_told() {
     let data_dir = home.data_dir();
     let server = Server::piped(&["--data-dir", path(&data_dir), "--log", "trace"], writer);
     let mut client = server.client().await;
-    // Each pair says some hundred lines at this level: more than the queue and the pipe hold.
+    // Each pair logs some hundred lines at this level: more than the queue and the pipe hold.
     for i in 0..400 {
         let id = format!("c{i}");
         evaluate(&mut client, question(&format!("s{i}"), call(&id, "look", "{}"))).await;

@@ -1,4 +1,4 @@
-//! A webhook that is told of questions: by one replica, again until it takes them, and never in the way of a call.
+//! Webhook notifications of approval requests: by one replica, retried until accepted, and never blocking a call.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -29,7 +29,7 @@ const POLICY: &str = "policy_engine:
   tool_schemas: {refund_order: {effect: write, once: true}, get_order: {effect: read}}
 ";
 
-/// Somebody's address, with what came there.
+/// A receiver, with its received requests.
 struct Receiver {
     url: String,
     told: Mutex<mpsc::UnboundedReceiver<Request>>,
@@ -37,7 +37,7 @@ struct Receiver {
     answers: Arc<Semaphore>,
     /// The next answers; 204 after them.
     statuses: Arc<Mutex<Vec<u16>>>,
-    /// Where it leads those whom it redirects.
+    /// Target of its redirects.
     leads_to: Arc<Mutex<String>>,
 }
 
@@ -66,7 +66,7 @@ impl Request {
         }
     }
 
-    /// Signed as Standard Webhooks has it, by who knows the secret.
+    /// True if signed by Standard Webhooks with the secret.
     fn is_signed(&self) -> bool {
         self.is_signed_at(&self.headers["webhook-timestamp"])
     }
@@ -155,7 +155,7 @@ async fn of_two_replicas_one_tells_a_question_and_again_until_it_is_taken() {
     assert_eq!(evaluate(&mut client, look).await.decision(), Decision::Allow);
     assert!(receiver.is_quiet().await, "one of them tells it");
 
-    // Whoever was about to tell it dies. Once its time is over, which is a minute, another one does, by the same id.
+    // The claiming replica dies. After a minute, the claim's expiry, another one sends it with the same id.
     first.kill();
     second.kill();
     receiver.answers.add_permits(100);

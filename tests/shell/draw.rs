@@ -1,4 +1,4 @@
-//! Lines by chance: commands of the table with their flags and with others, in all forms that a shell has.
+//! Random shell lines: commands of the table with known and other flags, in all forms of a shell.
 
 use std::process::{Command, Stdio};
 
@@ -8,7 +8,7 @@ use rand_chacha::{
 };
 use serde::Deserialize;
 
-/// What reaches out of the folder, waits, or takes long to start.
+/// Commands that leave the folder, wait, or start slowly.
 const LEFT_OUT: &str = "sleep ping top curl wget gh kubectl oc docker podman helm systemctl journalctl sudo doas kill \
     pkill killall apt brew dnf yum npm pnpm yarn bun npx pip pip3 wait lsof netstat ss dig host nslookup getent \
     crontab nc ncat pg_isready nvidia-smi vmstat iostat mpstat squeue sinfo qstat dmesg aws gcloud az \
@@ -191,7 +191,7 @@ impl Draw {
         for row in table.commands.iter().filter(|row| row.does == "read") {
             let known: Vec<String> =
                 [&row.flags, &row.values, &row.with].into_iter().flat_map(|list| words(list)).collect();
-            // What every flag leaves harmless says little.
+            // Commands harmless with every flag need few tries.
             let times = if row.flags == "any" { 1 } else { 6 };
             for name in words(&row.command) {
                 if LEFT_OUT.split_ascii_whitespace().any(|left_out| left_out == name) || !is_here(&name) {

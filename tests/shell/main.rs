@@ -1,6 +1,6 @@
-//! Lines made by chance, and run in a folder of their own where they are called a read: none may change it.
+//! Random shell lines, executed in a folder of their own if classified as reads: none may change it.
 //!
-//! `CALLGATE_SHELL_LINES` says how many, `CALLGATE_SHELL_SEED` which.
+//! `CALLGATE_SHELL_LINES` sets the number, `CALLGATE_SHELL_SEED` the seed.
 
 use std::{
     env, fs,
@@ -17,10 +17,10 @@ mod traced;
 
 use draw::Draw;
 
-/// Lines that are run in one shell before the folder is looked at.
+/// Lines per shell between two checks of the folder.
 const AT_ONCE: usize = 200;
 
-/// What a folder holds, but for the index that `git status` refreshes.
+/// Contents of a folder, without the index that `git status` refreshes.
 fn state(folder: &Path) -> Vec<String> {
     let mut all = Vec::new();
     let mut open = vec![folder.to_owned()];
@@ -45,7 +45,7 @@ fn in_folder(folder: &Path, program: &str, arguments: &[&str]) -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-/// Files with names and contents that do harm where somebody takes them for flags or scripts.
+/// Files whose names and contents do harm if mistaken for flags or scripts.
 fn fill(folder: &Path) {
     fs::create_dir_all(folder.join("d")).expect("a folder");
     let files = [
@@ -75,7 +75,7 @@ fn restore(clean: &Path, folder: &Path) {
     assert!(in_folder(clean, "cp", &["-a", from, to]), "a copy");
 }
 
-/// Runs each line in a shell of its own, for two seconds at most, with nothing to read and nobody who hears.
+/// Runs each line in a shell of its own, for two seconds at most, without input or output.
 fn run(folder: &Path, lines: &[String]) {
     let mut shell = Command::new("bash");
     shell.current_dir(folder).env("v", "-o new").env("w", "-delete").env("HOME", "/nonexistent");

@@ -1,6 +1,5 @@
-//! What the programs of reads do, by their system calls: they write nothing, connect to nothing, and run no program
-//! that their row does not name. Lines run in a folder and a home of their own, without a network where the machine
-//! allows it.
+//! System calls of reads: they write nothing, connect to nothing, and run no program that their row does not name.
+//! Lines run in a folder and a home of their own, without a network where possible.
 
 use std::{
     collections::BTreeSet,
@@ -27,13 +26,13 @@ const HELPERS: &[(&str, &[&str])] = &[
     ("fgrep", &["grep"]),
     ("which", &["which.debianutils", "dash", "sh"]),
 ];
-/// Programs that this test starts itself, and those that a part of a line stands for in `such`.
+/// Programs started by this test, and those that line parts in `such` stand for.
 const OWN: &[&str] = &["bash", "sh", "timeout", "cat", "ls", "grep", "wc"];
 /// Where a program of the machine's asks who a user is.
 const NAME_SERVICES: &[&str] = &["nscd/socket", "/run/systemd/userdb", "/run/dbus"];
-/// What may be opened for writing: it keeps nothing. `git` refreshes its index, which changes nothing that others read.
+/// Files that may be opened for writing: nothing is kept. `git` refreshes its index, which is no change for others.
 const KEEPS_NOTHING: &[&str] = &["/dev/null", "/dev/tty", ".git/index.lock"];
-/// The programs of the system, and none of an installer of versions that stands in front of them.
+/// The system's programs, without version managers' shims in front.
 const PATH: &str = "/usr/bin:/bin";
 const OPENS: &[&str] = &["open", "openat", "openat2", "creat"];
 const CHANGES: &[&str] = &[
@@ -116,7 +115,7 @@ fn lines_of_flags(program: &str) -> Vec<String> {
     flags.iter().filter(is_flag).map(|flag| line(flag)).collect()
 }
 
-/// What lines did that a read does not do.
+/// System calls of these lines that no read makes.
 fn violations(folder: &Path, lines: &[String], runs: &BTreeSet<&str>) -> Vec<String> {
     let log = folder.with_extension("log");
     // Each line in a shell of its own, so that `exit` and `set -e` end no other.
@@ -140,7 +139,7 @@ fn has_namespaces() -> bool {
     status.is_ok_and(|status| status.success())
 }
 
-/// A line of the log: the process, the call and what it came to.
+/// A line of the log: the process, the call and its result.
 fn is_violation(line: &str, runs: &BTreeSet<&str>) -> bool {
     let Some((call, arguments)) = line.split_once('(') else { return false };
     let call = call.rsplit(' ').next().unwrap_or_default();
@@ -168,8 +167,8 @@ fn is_run(name: &str, runs: &BTreeSet<&str>) -> bool {
     runs.contains(name) || runs.contains(begin)
 }
 
-/// A folder to trace lines in; none where they cannot be traced. The gate's machine has what it takes; elsewhere the
-/// test says what is missing.
+/// A folder for tracing; none where tracing is unavailable. CI's machine supports it; elsewhere the test prints what is
+/// missing.
 #[expect(clippy::print_stderr, reason = "a test says that it is skipped")]
 fn traceable() -> Option<(TempDir, PathBuf)> {
     let can = Command::new("strace").args(["-o", "/dev/null", "true"]).stderr(Stdio::null()).status();
@@ -190,7 +189,7 @@ fn traceable() -> Option<(TempDir, PathBuf)> {
 fn lines_of_reads_write_connect_and_run_nothing() {
     let Some((_home, folder)) = traceable() else { return };
     let (mut traced, mut wrong) = (0, Vec::new());
-    // What runs other commands is judged by those; a shell's own commands run nothing.
+    // Commands that run others are judged by those; shell built-ins run nothing.
     for row in rows().iter().filter(|row| !row.names().any(|name| name == "sudo")) {
         if !row.names().any(is_here) {
             continue;

@@ -1,4 +1,4 @@
-//! The ready questions of deploy/sql, asked by an analyst about what real gates have stored.
+//! Queries of deploy/sql, run by an analyst on the data of real gates.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -16,7 +16,7 @@ use crate::common::{
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/sql");
 
-/// What each question is answered, in these columns.
+/// Expected answer of each query, in these columns.
 const ANSWERS: [(&str, &str, &[&str]); 14] = [
     (
         "agent.sql",
@@ -101,10 +101,10 @@ fn questions() -> BTreeMap<String, String> {
     named.collect()
 }
 
-/// What an analyst is answered: these columns of the question's rows, in its order.
+/// Answer of a query: these columns of its rows, in order.
 async fn answered(postgres: &Postgres, question: &str, columns: &str) -> Vec<String> {
     let mut analyst = postgres.connect().await;
-    // The nodes of a cluster log in to each other as whoever asks, and this role may not.
+    // Nodes of a cluster log in to each other as the current role, which this one may not.
     let role = if citus::is_wanted() { "" } else { "set role callgate_analyst; " };
     let role = AssertSqlSafe(format!("{role}set callgate.session = 'saver'"));
     sqlx::raw_sql(role).execute(&mut analyst).await.expect("the role is there");
@@ -129,7 +129,7 @@ async fn retries(postgres: &Postgres) {
     gate.learn().await.expect("counted");
 }
 
-/// A retry that the estimate advises against, and that is advised all the same, to learn: about one in twenty.
+/// An exploratory retry, advised against the estimate: about one in twenty.
 async fn probe(postgres: &Postgres) {
     let gate = gate(postgres, &policy(&[])).await;
     for n in 0..500 {
@@ -155,7 +155,7 @@ async fn loops(postgres: &Postgres) {
     done(&gate, ask("circles", "c21", "read_mail", r#"{"page":2}"#), "news").await;
 }
 
-/// Repeats of a read that is done: refused, and in shadow mode let through.
+/// Repetitions of a read: refused, and permitted in shadow mode.
 async fn repeats(postgres: &Postgres) {
     let enforced = policy(&["same_call"]);
     let mut shadowed = enforced.clone();
@@ -196,7 +196,7 @@ async fn costs_and_failures(postgres: &Postgres) {
     assert_eq!(said(&evaluate(&gate, ask("saver", "c2", "save", "{}")).await), "DENY outcome_unknown");
 }
 
-/// A field that is written wrongly and then mended, one of another type, and a tool that does not exist.
+/// A field first wrong and then corrected, a coerced one, and an unknown tool.
 async fn bad_descriptions(postgres: &Postgres) {
     let policy = "policy_engine:
   validation: {coercion: accept_and_log}

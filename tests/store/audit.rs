@@ -1,5 +1,4 @@
-//! The audit: what people did, in a chain that tells when somebody has changed it, and that holds without what was
-//! erased.
+//! Audit log: a hash chain that detects changes, and verifies without erased texts.
 
 use callgate_core::{
     domain::{
@@ -129,7 +128,7 @@ async fn what_was_forgotten_leaves_no_word_and_the_chain_holds() {
     assert_eq!((after.problems, after.erased), (Vec::new(), 8));
 }
 
-/// What people did to call trees that is in one of both places and not in the other.
+/// Operations on call trees in exactly one of both places.
 const TOLD_ONCE: &str = "select kind, session_id from (
     select kind, session_id, actor as who, reason as why from session_event
       where actor is not null and kind <> 'compacted'
@@ -225,7 +224,7 @@ async fn an_answer_that_cannot_be_told_is_not_stored_and_its_session_goes_on() {
     assert_eq!(postgres.rows(TOLD_ONCE).await, [""; 0]);
 }
 
-/// What is told of an audit of four entries after each of these was done to it.
+/// Verification of an audit log of four entries after each tampering.
 async fn tampered(sql: &[&str]) -> (Checked, Vec<String>) {
     let postgres = Postgres::start().await;
     work(&*gate(&postgres, &policy(&[])).await).await;

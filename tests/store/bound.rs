@@ -1,5 +1,5 @@
-//! The second hold on whose rows are read and written: the database's own. A statement that has lost its condition
-//! finds nothing of another tenant, and a row of another tenant than its batch is for is not stored.
+//! Row-level security, the database's own guard of tenant isolation: a statement without its condition finds no other
+//! tenant's rows, and a row of a tenant outside its batch is not stored.
 
 use callgate_core::{
     domain::ids::{DEFAULT_TENANT, TenantId},
@@ -29,7 +29,7 @@ async fn tenants_seen(conn: &mut PgConnection, table: &str) -> Vec<i64> {
     seen.unwrap_or_else(|error| panic!("{table}: {error}"))
 }
 
-/// A plane with a row of two tenants in most tables.
+/// A server with a row of two tenants in most tables.
 async fn two_tenants(postgres: &Postgres) -> (std::sync::Arc<callgate_server::gate::Gate>, TenantId) {
     let gate = gate(postgres, &Policy::default()).await;
     let acme = create(&gate, "acme").await.id;
@@ -151,7 +151,7 @@ async fn an_append_takes_no_row_of_another_tenant() {
     let _plane = two_tenants(&postgres).await;
     let mut writer = postgres.connect().await;
     run(&mut writer, "begin").await;
-    // As the writer sends them, and rolled back, so that each begins anew.
+    // In the writer's form, each rolled back.
     let foreign = || Err("a row of another tenant than its call tree");
     for (tenants, part, rows, stored) in [
         ("1", "controls", vec![(1, "r1")], Ok(true)),

@@ -1,4 +1,4 @@
-//! Budgets that many call trees share, over two replicas: nothing is ever reserved past one, to the last call.
+//! Budgets shared by many call trees, over two replicas: no reservation exceeds one, to the last call.
 
 use std::{sync::Arc, time::Duration};
 
@@ -137,7 +137,7 @@ async fn what_one_gate_gives_back_the_other_can_spend() {
     within(Duration::from_secs(10), "the same counter on both gates", seen).await;
 }
 
-/// Asks `gate` for a call of an agent in a session of its own, and reports what it cost if it may run.
+/// Evaluates an agent's call in a new session on `gate`, and reports its cost if permitted.
 async fn spends(gate: &Arc<Gate>, session: &str, cost_micros: u64) -> String {
     let answer = evaluate(gate, Request { agent: agent("robot"), ..ask(session, "c", "work", "{}") }).await;
     if answer.verdict.permit.is_some() {
@@ -147,8 +147,8 @@ async fn spends(gate: &Arc<Gate>, session: &str, cost_micros: u64) -> String {
     said(&answer)
 }
 
-/// Two gates on a budget of a dollar: what the first says next when it has spent so much, and then, while it was
-/// silent, the other has spent all that was left.
+/// Two gates on a budget of a dollar: the next verdict of the first after it spent this much, and the other then spent
+/// the rest.
 async fn after_another_spent_the_rest(postgres: &Postgres, own_micros: u64) -> (Arc<Gate>, String) {
     let policy = limited(&[(Dimension::Cost, 1_000_000)], &[]);
     let (one, other) = (gate(postgres, &policy).await, gate(postgres, &policy).await);

@@ -1,4 +1,4 @@
-//! Each check is shown a store whose safety was taken away behind its back, and must complain.
+//! Canaries: each check runs on a store with a disabled guard, and must complain.
 
 use std::sync::Arc;
 
@@ -154,7 +154,7 @@ async fn a_counter_without_its_limit_is_overspent_and_that_is_seen() {
     assert!(past_the_budget(&postgres, &gate, "unchecked").await > 0);
 }
 
-/// What two gates say that have both read a payment as it was before, and whose changes are let through one by one.
+/// Answers of two gates that both read a payment before it, and whose changes are stored one by one.
 async fn two_that_pay(postgres: &Postgres, gates: &[Arc<Gate>; 2], name: &str) -> [EvaluateAnswer; 2] {
     let arguments = format!(r#"{{"invoice":"{name}"}}"#);
     evaluate(&gates[0], ask(&format!("{name}x"), "before", "pay", &arguments)).await;

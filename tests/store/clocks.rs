@@ -1,4 +1,4 @@
-//! Retention beside clocks that are wrong, and after a time without servers.
+//! Retention with wrong clocks, and after a downtime.
 
 use callgate_core::domain::{effect::EffectKind, ids::DEFAULT_TENANT, time::Timestamp, tool::ToolSpec};
 use callgate_store::clocks;
@@ -29,7 +29,7 @@ async fn a_wrong_clock_deletes_nothing() {
     assert_eq!(looks(wrong.plus_ms(3_700_000), wrong.plus_ms(3_700_000)).await, (true, 960, true));
     assert_eq!(words(&postgres, DEFAULT_TENANT).await, before);
     assert_eq!(trees(&postgres, DEFAULT_TENANT).await, ["(s)"]);
-    // They are right again, and retention goes on, though it was done at a time that is to come.
+    // They agree again, and retention continues, although its last run was in the future.
     let later = now.plus_ms(3_600_000);
     assert_eq!(looks(later, later).await, (true, 0, true));
     // One of the two is wrong.

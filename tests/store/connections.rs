@@ -1,4 +1,4 @@
-//! Connections: which server is taken, when it counts as away, and how it is asked again.
+//! Connections: choice of the server, detection of unavailability, and retries.
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,5 +1,5 @@
-//! How often models correct themselves after a refusal for their arguments: counted in SQL, known to every replica, and
-//! told to the next model. And what was read as another type.
+//! Self-corrections of models after refusals for their arguments: counted in SQL, shared by replicas, and mentioned to
+//! the next model. And coerced values.
 
 use callgate_core::domain::{finding::Decision, violation::OnViolation};
 use callgate_server::gate::{EvaluateAnswer, Gate};
@@ -54,7 +54,7 @@ async fn what_models_never_correct_is_a_question_to_the_user_on_every_replica() 
         assert!(text.contains("Ask the user what deliver_on should be"), "{text}");
         assert!(!text.contains("Ask the user what items"), "{text}");
     }
-    // What was told to ask the user says nothing of models that correct themselves.
+    // A refusal that asks the user is no evidence about models.
     assert_eq!(order(&other, "knows", "b", r#"{"deliver_on":"2026-12-24"}"#).await.verdict.decision, Decision::Allow);
     assert_eq!(postgres.rows(counted).await, [r#"("deliver_on format 0/11, items[].quantity minimum 12/12")"#]);
 }

@@ -1,5 +1,4 @@
-//! The schema over many machines. What a Citus cluster does with it is shown by `make test-citus`, which runs all of
-//! these tests on one.
+//! Distributed schema. `make test-citus` runs all of these tests on a Citus cluster.
 
 use callgate_store::{OpenError, distribute};
 

@@ -1,4 +1,4 @@
-//! A door between one replica and its PostgreSQL that counts who knocks, and stays shut or opens late on command.
+//! Controllable proxy between one replica and its PostgreSQL: counts connections, and blocks or delays them.
 
 use std::{
     sync::{
@@ -62,7 +62,7 @@ impl Door {
         Self { options, state, lines, _dir: dir }
     }
 
-    /// From now on who knocks is turned away; who is inside stays.
+    /// Rejects new connections from now on; open ones stay.
     pub(crate) fn shut(&self) {
         self.state.is_shut.store(true, Ordering::SeqCst);
     }
@@ -71,7 +71,7 @@ impl Door {
         self.state.is_shut.store(false, Ordering::SeqCst);
     }
 
-    /// From now on who knocks is let in so much later.
+    /// Delays new connections from now on.
     pub(crate) fn delay_ms(&self, delay_ms: u64) {
         self.state.delay_ms.store(delay_ms, Ordering::SeqCst);
     }

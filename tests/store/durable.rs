@@ -1,4 +1,4 @@
-//! What is acknowledged is there after a crash, and whole; what cannot be stored is told in time.
+//! Durability: acknowledged rows survive a crash completely, and failures to store are reported in time.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,7 +22,7 @@ async fn acknowledged_rows_survive_a_crash_whatever_becomes_the_configuration() 
     evaluate(&gate, ask("s", "before", "look", "{}")).await;
     let database = postgres.options.get_database().expect("a database").to_owned();
     let role = postgres.options.get_username().to_owned();
-    // What nobody waits for is written every ten seconds.
+    // Asynchronous writes happen every ten seconds.
     for sql in [
         "alter system set wal_writer_delay = '10s'".to_owned(),
         "alter system set wal_writer_flush_after = '1GB'".to_owned(),

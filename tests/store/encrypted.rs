@@ -1,4 +1,4 @@
-//! TLS to PostgreSQL: a real server that takes nobody without, a certificate of an authority, and who believes it.
+//! TLS to PostgreSQL: a real server that requires it, a certificate of an authority, and its verification.
 
 use std::{
     fs::{self, Permissions},
@@ -33,7 +33,7 @@ struct Encrypted {
 }
 
 impl Encrypted {
-    /// One whose certificate is for the name `localhost` alone.
+    /// A server with a certificate for the name `localhost` alone.
     async fn start(authority: &Authority) -> Self {
         let folder = folder();
         let data_dir = folder.path().join("data");
@@ -120,7 +120,7 @@ async fn the_database_has_to_show_a_certificate_of_its_authority_and_of_its_name
     let (encrypted, all): (i64, i64) = sqlx::query_as(sql).fetch_one(&mut looking).await.expect("counts");
     assert!(all >= 2 && encrypted == all, "{encrypted} of {all}");
 
-    // What is only known under another name, or signed by somebody else, is not the database.
+    // A certificate of another name or authority is rejected.
     let elsewhere = refused(&server.trusting("127.0.0.1", "verify-full", &authority)).await;
     assert!(matches!(&elsewhere, OpenError::Tls(why) if why.contains("sslrootcert")), "{elsewhere}");
     open(parse_url(&server.trusting("127.0.0.1", "verify-ca", &authority)).expect("a URL"))

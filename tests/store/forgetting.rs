@@ -1,4 +1,4 @@
-//! What is forgotten leaves no word in any table, and no replica answers from it.
+//! Erasure: no table contains the subject's texts, and no replica answers from them.
 
 use std::{sync::Arc, time::Duration};
 
@@ -58,7 +58,7 @@ async fn forget(gate: &Gate, whom: &Whom, why: &str) -> Result<Forgot, PrivacyEr
     Box::pin(gate.forget(DEFAULT_TENANT, whom, (&Actor::from("officer"), why), &told)).await
 }
 
-/// Everything that can be said in a call tree and of it, with a word that is nowhere else.
+/// All kinds of data in and about a call tree, with a unique word.
 async fn work(gate: &Gate, other: &Gate, word: &str, of: impl Fn(Request) -> Request) {
     let named = |what: &str| format!("{what}-{word}");
     let (root, child) = (named("root"), named("child"));
@@ -67,7 +67,7 @@ async fn work(gate: &Gate, other: &Gate, word: &str, of: impl Fn(Request) -> Req
         let justification = Some(named("because"));
         of(Request { justification, ..ask(session, &format!("{call}-{word}"), tool, &arguments) })
     };
-    // What is done once in the tenant is asked for by others too.
+    // A `once` call of the tenant is requested by others, too.
     let pay = of(ask(&root, &named("pay"), "pay", r#"{"bill":7}"#));
     if evaluate(gate, pay).await.verdict.permit.is_some() {
         record(gate, success(&root, &named("pay"), &format!("paid for {word}"))).await;
@@ -150,7 +150,7 @@ async fn leaves_no_word(is_encrypted: bool) {
     work(&gate, &other, "eduard", as_is("agent-luciane", "number-2")).await;
     work(&gate, &other, "mittler", as_is("desk", "user-charlotte")).await;
     done(&gate, as_is("desk", "number-3")(ask("stays", "c1", "look", "{}")), "this stays").await;
-    // Somebody else was told of a payment of theirs.
+    // Another agent was refused because of the subject's payment.
     let told = evaluate(&other, ask("stays", "c2", "pay", r#"{"bill":7}"#)).await;
     assert_eq!(said(&told), "REUSE duplicate_call_blocked");
     let what = Halted::Agent(agent("agent-luciane").expect("a name"));
@@ -164,7 +164,7 @@ async fn leaves_no_word(is_encrypted: bool) {
             assert!(postgres.dump().await.contains(word), "{word} was there");
         }
         if is_encrypted {
-            // So that reasons stand in the audit twice.
+            // So that the audit log has encrypted and re-encrypted reasons.
             seal(&gate, &[("newer", 2), KEY[0]]).await;
             seal(&other, &[("newer", 2), KEY[0]]).await;
             let (told, _told) = mpsc::channel(500);
@@ -182,7 +182,7 @@ async fn leaves_no_word(is_encrypted: bool) {
     assert!(checked.problems.is_empty(), "{checked:?}");
     let told = postgres.number("select count(*) from audit_log where kind = 'forgotten' and who = 'officer'").await;
     assert!(told >= 3, "{told}");
-    // A payment is known to have been made, and by nobody.
+    // The payment stays known, without a payer.
     let pay = Request { user: user("number-9"), ..ask("root-ottilie", "again", "pay", r#"{"bill":7}"#) };
     let again = evaluate(&gate, pay).await;
     assert_eq!(said(&again), "REUSE duplicate_call_blocked");
@@ -195,7 +195,7 @@ async fn leaves_no_word(is_encrypted: bool) {
     assert_eq!(postgres.rows("select count(*) from audit where resealed is not null").await, ["(0)"]);
 }
 
-/// Somebody with a credential of that name.
+/// An identity with a credential of that name.
 fn known_as(name: &str) -> Identity {
     let (roles, credential) = (vec![Role::Agent], Credential::Token(name.to_owned()));
     Identity { name: name.to_owned(), roles, any_session: false, credential, ..Identity::local() }
@@ -211,7 +211,7 @@ async fn a_session_that_begins_anew_before_its_forgetting_is_heard_of_has_its_ow
         works(&other, &ada).await.expect("hers");
         done(&other, ask(named, "c1", "look", "{}"), "gone").await;
         forget(&gate, &Whom::Session(session(named)), "").await.expect("forgotten");
-        // Longer than what was read is taken for what is stored; nobody has told the other one.
+        // Longer than the cache's lifetime; the other replica was not notified.
         tokio::time::sleep(Duration::from_millis(300)).await;
         if is_taken {
             works(&gate, &eve).await.expect("it was nobody's");
@@ -246,8 +246,8 @@ async fn marks_go_an_hour_later() {
     assert_eq!(postgres.number("select count(*) from forgotten").await, 1);
 }
 
-/// Two replicas, of which the other knows `session` as it was before it was forgotten and begun anew, with as many
-/// events on the same day; nobody has told it yet.
+/// Two replicas, of which the other has a cached `session` from before it was erased and recreated with as many events
+/// on the same day, without a notification yet.
 async fn stale(postgres: &Postgres, named: &str) -> Arc<Gate> {
     let [gate, other] = two_gates(postgres, &known(&["same_call"])).await;
     done(&other, ask(named, "old", "look", r#"{"n":1}"#), "an old word").await;
@@ -298,13 +298,13 @@ async fn a_replica_forgets_in_memory_what_it_reads_was_forgotten_and_nothing_els
         assert!(state.is_err(), "{gone}");
     }
     assert!(other.session_state(DEFAULT_TENANT, &session("stays"), Extent::default()).await.is_ok());
-    // It begins anew, and is a root of its own.
+    // It is a new root.
     done(&other, ask("below", "c2", "look", r#"{"n":2}"#), "new").await;
     other.read_forgotten().await.expect("read");
     assert_eq!(postgres.rows("select root_id, version from call_tree order by 1").await, ["(below,2)", "(stays,2)"]);
 }
 
-/// All that is given out of somebody, as one text.
+/// The export of a subject, as one text.
 async fn given(gate: &Gate, whom: &Whom) -> Result<String, PrivacyError> {
     let (rows, mut taken) = mpsc::channel(1_000);
     Box::pin(gate.export(DEFAULT_TENANT, whom, (&Actor::from("officer"), "a request"), &rows)).await?;

@@ -1,4 +1,4 @@
-//! What takes long and is cut off in the middle, as a kill does it: another server goes on, and nothing is done twice.
+//! Killed long operations: another server continues, and nothing is done twice.
 
 use std::collections::BTreeMap;
 
@@ -22,8 +22,7 @@ use crate::common::{
 
 const TREES: i64 = 24;
 
-/// Begins `work` while somebody holds the last one of a table's rows, and cuts it off once it has `begun` and comes to
-/// that row.
+/// Starts `work` while the last of a table's rows is locked, and kills it once it has `begun` and reached that row.
 async fn cut_off<T: Send + 'static>(
     postgres: &Postgres,
     table: &str,

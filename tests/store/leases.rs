@@ -1,4 +1,4 @@
-//! Leases: a call that nobody reports on counts as unknown, and is settled as soon as somebody does.
+//! Leases: a call without a report becomes unknown, and is settled by a later one.
 
 use std::sync::{
     Arc,
@@ -32,7 +32,7 @@ fn leased(lease_ms: u64) -> Policy {
     policy
 }
 
-/// Settles what ran out; gives how many.
+/// Settles expired leases; returns their number.
 async fn sweep(gate: &Arc<Gate>) -> usize {
     Box::pin(gate.expire_leases(gate.now())).await.expect("readable")
 }
@@ -179,8 +179,8 @@ async fn a_late_heartbeat_goes_before_the_sweep_that_did_not_see_it() {
     assert_eq!(said(&evaluate(&other, ask("s", "c2", "save", ARGUMENTS)).await), "WAIT call_in_flight");
     until("the lease to be over", async || one.now() > lease_until && other.now() > lease_until).await;
     let mut locked = postgres.connect().await;
-    // Who waits for a row that is changed meanwhile races for the new one; one that was only locked goes to the first.
-    // A distributed database locks rows of many shards by changing them alone.
+    // Waiters for a changed row race for its new version; a row that was only locked goes to the first. A distributed
+    // database locks rows of many shards only by changing them.
     let lock = match citus::is_wanted() {
         true => "begin; update call_tree set version = version",
         false => "begin; select from call_tree for update",
@@ -221,13 +221,13 @@ async fn replicas_that_sweep_at_once_settle_each_call_once() {
     permit(&one, CALLS).await;
     postgres.tamper("update call set lease_until = now() - interval '1 minute'").await;
     postgres.tamper("update call_tree set due = now() - interval '1 minute'").await;
-    // What `one` has in memory still says otherwise.
+    // The memory of `one` is stale.
     let third = gate(&postgres, &leased(60_000)).await;
     let mut settled = 0;
     until("all to be settled", async || {
         let (by_third, by_other) = tokio::join!(sweep(&third), sweep(&other));
         settled += by_third + by_other;
-        // A busy machine puts off what it has taken on.
+        // A busy machine postpones its claimed trees.
         postgres.tamper("update call_tree set due = now() where due is not null").await == 0
     })
     .await;
@@ -344,7 +344,7 @@ async fn a_look_reads_what_is_due_and_nothing_else() {
            select 0, 1, 'quiet-' || n, now(), 1, now(), now() from generate_series(1, 20000) n",
         "update call_tree set due = now() where root_id like 'due-%'",
         "vacuum analyze call_tree",
-        // What this session has read is told now, and not when it ends.
+        // Statistics of this session are flushed now, not at its end.
         "select pg_stat_force_next_flush()",
         "select 1",
     ] {
@@ -364,7 +364,7 @@ async fn a_look_reads_what_is_due_and_nothing_else() {
     .await;
     let (entries, rows) = (read(by_index).await, read(by_table).await);
     assert_eq!(sweep(&sweeping).await as i64, DUE);
-    // A session tells its counts when it has been idle.
+    // An idle session publishes its statistics.
     until("the counts", async || read(by_index).await > entries).await;
     let (entries, rows) = (read(by_index).await - entries, read(by_table).await - rows);
     assert!((DUE..=3 * DUE).contains(&entries), "{entries} entries");
@@ -390,7 +390,7 @@ async fn a_tree_that_cannot_be_read_keeps_no_other_from_being_settled() {
     })
     .await;
     assert_eq!(postgres.rows("select session_id, status from outcome order by 1").await, ["(a,4)", "(c,4)"]);
-    // It is looked for again, by whoever comes then.
+    // It is claimed again by the next sweep.
     assert_eq!(postgres.tamper("update call set decision = 0 where session_id = 'broken'").await, 1);
     postgres.tamper("update call_tree set due = now() - interval '1 s' where root_id = 'broken'").await;
     assert_eq!(sweep(&cold).await, 1);

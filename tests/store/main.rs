@@ -1,5 +1,5 @@
-//! The store below its gates, on a real PostgreSQL: what is promised of races, budgets, restarts, leases and outages
-//! (each promise with a canary where it rests on a check in SQL).
+//! Store below its gates, on a real PostgreSQL: races, budgets, restarts, leases and outages (each guarantee with a
+//! canary where it depends on a check in SQL).
 
 #[path = "../common/mod.rs"]
 mod common;

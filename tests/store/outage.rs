@@ -1,5 +1,4 @@
-//! The database goes away, in the middle of everything: nothing is let through meanwhile, nothing is lost or done
-//! twice.
+//! Database outage in the middle of everything: nothing is permitted meanwhile, nothing is lost or done twice.
 
 use std::{sync::Arc, time::Duration};
 
@@ -41,7 +40,7 @@ async fn ask_all(gates: &[Arc<Gate>; 2], requests: Vec<Request>) -> Vec<Asked> {
     all(asked).await
 }
 
-/// Whoever got no answer asks again, of the other gate; then every call has one permit, whoever was told of it.
+/// Callers without an answer retry at the other gate; every call then has one permit.
 async fn ask_again(postgres: &Postgres, gates: &[Arc<Gate>; 2], asked: Vec<Asked>) {
     for (i, (request, answer, took)) in asked.into_iter().enumerate() {
         assert!(took < ERROR_MAX, "{request:?} took {took:?}");
@@ -133,7 +132,7 @@ async fn only_reads_that_the_policy_names_run_while_the_database_is_away() {
     }
     drop(frozen);
     assert_eq!(postgres.number("select count(*) from call").await, 0);
-    // The kill switch, and what a policy says of arguments, hold without a database too.
+    // The kill switch and argument rules hold without a database, too.
     gates[0].halt(DEFAULT_TENANT, &Halted::Tenant, "eve", "a drill").await.expect("a halt");
     let frozen = postgres.freeze();
     let halted = try_evaluate(&gates[0], ask("s", "halted", "look", "{}")).await;
@@ -167,7 +166,7 @@ async fn a_busy_replica_lets_nothing_through_unrecorded() {
     let stuck: Vec<_> = stuck.collect();
     let waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'";
     until("all who load trees to wait", async || postgres.number(waiting).await == 2).await;
-    // Nobody is free to load another, and PostgreSQL is well.
+    // No connection is free for another load, and PostgreSQL is healthy.
     let crowded = try_evaluate(&cold, look(READERS)).await;
     assert!(matches!(crowded, Err(GateError::NoAnswer(NoAnswer::Overloaded(_)))), "{crowded:?}");
     for stuck in stuck {

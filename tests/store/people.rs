@@ -1,4 +1,4 @@
-//! What people were asked and said, known to a replica that starts long afterwards; and what they halt.
+//! Approval requests, answers and halts, as known to a replica that starts much later.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ const POLICY: &str = "policy_engine:
   tool_schemas: {look: {effect: read}}
 ";
 
-/// Asks for a reset; what a person is asked, when one is.
+/// Requests a reset; returns the approval request, if any.
 async fn reset(gate: &Gate, call: &str, device: u32) -> (EvaluateAnswer, Option<String>) {
     let answer = evaluate(gate, ask("s", call, "reset", &format!(r#"{{"device":{device}}}"#))).await;
     let asked = answer.verdict.approval.as_ref().map(|approval| approval.id.clone());
@@ -50,7 +50,7 @@ async fn a_new_gate_knows_questions_that_were_asked_long_ago() {
     resolve(&old, used.clone(), true).await;
     assert!(reset(&old, "uses", 3).await.0.verdict.permit.is_some(), "it was approved");
     record(&old, success("s", "uses", "done")).await;
-    // Judged again while something else stands against it: the row tells the question as it was asked.
+    // Judged again under another refusal: the row keeps the original request.
     old.halt(DEFAULT_TENANT, &Halted::Session(session("s")), "eve", "a drill").await.expect("a halt");
     assert!(reset(&old, "approved", 2).await.0.verdict.permit.is_none(), "it is halted");
     old.resume(DEFAULT_TENANT, &Halted::Session(session("s")), "eve", "").await.expect("a resume");

@@ -1,4 +1,4 @@
-//! Policies as data: kept as they were applied, activated by one at a time, and judged by as a whole.
+//! Policy storage: texts unchanged, exclusive activation, and atomic switches.
 
 use std::sync::{Arc, LazyLock};
 
@@ -29,7 +29,7 @@ async fn apply_as(gate: &Gate, text: &str, author: &Author<'_>) -> Applied {
     Box::pin(gate.apply_policy(DEFAULT_TENANT, text, author, Apply::Activate)).await.expect("the database answers")
 }
 
-/// Applies it whatever is active; gives its revision's number.
+/// Applies it unconditionally; returns its revision.
 async fn apply(gate: &Gate, text: &str) -> u64 {
     match apply_as(gate, text, &anybody()).await {
         Applied::Stored { hash, revision: Some(revision), .. } if hash == policy::hash(text) => revision.number,
@@ -63,7 +63,7 @@ fn row(revision: u64, text: &str) -> String {
 async fn a_policy_comes_back_with_the_same_hash() {
     let postgres = Postgres::start().await;
     let [gate, other] = two_gates(&postgres, &Policy::default()).await;
-    // What a database, a driver or a YAML writer might tidy up, and what a digest of results would mask.
+    // Text that a database, a driver or a YAML writer might normalize, and that a digest of results would mask.
     let text = "# Ä\u{301} 12ms 550e8400-e29b-41d4-a716-446655440000  \r\npolicy_engine:\r\n    tool_schemas: \
                 {look: {effect: read}}\n\n\n";
     assert_eq!(apply(&gate, text).await, 1);
@@ -192,7 +192,7 @@ async fn a_late_look_does_not_bring_an_older_policy_back() {
     let gate = gate(&postgres, &Policy::default()).await;
     apply(&gate, &text(1)).await;
     apply(&gate, &text(2)).await;
-    // What a look sees that began before the second activation and ends after it.
+    // A read that began before the second activation and ends after it.
     postgres.tamper("delete from policy_activation where revision = 2").await;
     gate.read_policy(DEFAULT_TENANT).await.expect("readable");
     assert_eq!(*gate.policy(DEFAULT_TENANT).version, *version(&text(2)));

@@ -1,4 +1,4 @@
-//! What is nobody's business: no secret is in a dump of the database, and yet calls are told apart by the true value.
+//! Redaction: no secret is in a dump of the database, and calls are distinguished by the original values.
 
 use callgate_core::{
     domain::{
@@ -140,7 +140,7 @@ async fn no_secret_is_in_a_dump_of_the_database() {
         }
     }
 
-    // What is told to be kept is kept.
+    // Fields with storage mode `raw` are kept.
     done(&gate, ask("s0", "raw", "plain", r#"{"password":"sesame street"}"#), "token=ab12cd34ef").await;
     let dump = postgres.dump().await;
     assert!(dump.contains("sesame street") && dump.contains("ab12cd34ef"));

@@ -1,4 +1,4 @@
-//! How well tools suit agents: counted by the hour, and the same as the view counts by the day.
+//! Tool quality: hourly counts equal the view's daily counts.
 
 use callgate_core::{
     domain::{call::Request, quality::Flaw, report::Report},
@@ -89,7 +89,7 @@ async fn bad_session(gate: &Gate, name: &str) {
     evaluate(gate, ask(name, "u1", "lookk", "{}")).await;
 }
 
-/// Stores all calls once more, so many hours earlier, as those of other sessions.
+/// Copies all calls to earlier hours, under other sessions.
 async fn earlier(postgres: &Postgres, hours: u32) {
     for table in ["call", "outcome"] {
         let shifted = format!(
@@ -116,7 +116,7 @@ async fn what_is_counted_by_the_hour_is_what_the_view_counts_by_the_day() {
         assert_eq!(rows(&report), postgres.rows(&view(days.unsigned_abs())).await, "{days} days");
         assert!(rows(&report).len() == 4 && report.unknown_tools.len() == 1, "{report:?}");
     }
-    // What is new is counted on, what is long over is not counted again.
+    // New calls are added, and old ones are not counted again.
     bad_session(&gate, "c").await;
     let all = quality(&gate, None, 90).await;
     assert_eq!(rows(&all), postgres.rows(&view(90)).await);

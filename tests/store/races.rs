@@ -1,4 +1,4 @@
-//! Two replicas, one call tree: whoever loses judges again, and nothing is lost or done twice.
+//! Races of two replicas on one call tree: the loser judges again, and nothing is lost or done twice.
 
 use std::{
     sync::{
@@ -167,7 +167,7 @@ async fn what_was_decided_on_a_lost_change_is_lost_too() {
     writers_waiting(&postgres, 1).await;
     let loser = asked(&one, "c2", "unrelated");
     writers_waiting(&postgres, 2).await;
-    // Decided on the loser, whose place in the tree the other gate's permit is about to take.
+    // Decided on the losing state, whose `seq` the other gate's permit is about to take.
     let next = asked(&one, "c3", "work");
     until("the next call to be decided", async || {
         said(&Box::pin(one.dry_run(ask("s", "probe", "work", "{}"))).await.expect("a verdict")) == "WAIT call_in_flight"
@@ -279,7 +279,7 @@ async fn a_report_gets_through_hundreds_who_want_the_same() {
         let (gate, is_over, request) =
             (Arc::clone(&gate), Arc::clone(&is_over), ask("s", &format!("twin-{n}"), "pay", &arguments(n)));
         tokio::spawn(async move {
-            // Each is asked again and again, as by who waits: most of them are forgotten by their tree.
+            // Each is polled repeatedly, as by a waiter: most of them are evicted from their tree.
             while !is_over.load(Ordering::Relaxed) {
                 let _ = try_evaluate(&gate, request.clone()).await;
                 tokio::time::sleep(Duration::from_millis(2)).await;
@@ -312,7 +312,7 @@ async fn a_report_gets_through_a_stream_of_calls_that_lose() {
         async move { done(&gate, call(n), "row").await }
     });
     all(first).await;
-    // Nearly all are forgotten: each that is asked again loses once, and takes with it what was decided after it.
+    // Nearly all are evicted: each repeated one conflicts once, and takes the changes decided after it along.
     let again = (0..CALLS).map(|n| {
         let gate = Arc::clone(&gate);
         tokio::spawn(async move {

@@ -1,4 +1,4 @@
-//! Reports: each is stored once, however often it is sent, and what was stored is handed back as it came.
+//! Reports: each is stored once, however often it is sent, and returned unchanged.
 
 use std::sync::Arc;
 
@@ -145,7 +145,7 @@ async fn a_previous_result_comes_back_byte_for_byte() {
     }
 }
 
-/// A session whose first calls lie so far back that no gate remembers them.
+/// A session whose first calls are evicted on every gate.
 async fn long_history(gate: &Gate) {
     done(gate, ask("s", "first", "pay", r#"{"order":1}"#), r#"{"receipt":9007199254740993}"#).await;
     evaluate(gate, ask("s", "second", "work", r#"{"order":1}"#)).await;
@@ -191,7 +191,7 @@ async fn a_long_forgotten_call_does_not_harm_the_others_of_its_batch() {
     let policy = policy(&["same_call"]);
     let gate = gate(&postgres, &policy).await;
     long_history(&gate).await;
-    // Known trees, so that their batch takes the statement that does not look for known call_ids.
+    // Known trees, so that their batch takes the statement without a search for known call_ids.
     for n in 0..30 {
         done(&gate, ask(&format!("o{n}"), "before", "look", "{}"), "row").await;
     }
@@ -212,7 +212,7 @@ async fn a_long_forgotten_call_does_not_harm_the_others_of_its_batch() {
         }
     }
     assert_eq!(postgres.number("select count(*) from call where tool = 'work' and session_id like 'o%'").await, 50);
-    // Many at once in one question: two known for long, one new.
+    // Many at once in one request: two old ones, one new.
     let batch = vec![
         ask("s", "first", "pay", r#"{"order":1}"#),
         ask("s", "c3", "look", r#"{"n":3}"#),

@@ -1,5 +1,5 @@
-//! Sealing anew: what older keys have sealed, and what was in the clear, is sealed with the newest; all is told as
-//! before; and it is told which keys are needed.
+//! Key rotation: values of older keys and plain ones are re-encrypted with the newest; all responses stay the same; and
+//! the needed keys are reported.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -55,7 +55,7 @@ async fn dump(postgres: &Postgres) -> String {
     dump
 }
 
-/// What is given out, but for who asked for it.
+/// The export, without its actor.
 async fn told(gate: &Gate) -> Vec<Value> {
     let rows = given(gate).await.into_iter().map(|row| serde_json::from_str::<Value>(&row).expect("a row"));
     rows.filter(|row| row["entry"] != "exported").collect()
@@ -87,7 +87,7 @@ async fn what_an_older_key_has_sealed_needs_it_no_more() {
     assert_eq!(told(&first).await, before);
     assert!(is_whole(&first).await);
 
-    // The old key is gone, and nobody misses it.
+    // The old key is removed without effect.
     let last = gate(&postgres, &rules()).await;
     seal(&last, NEW).await;
     assert_eq!(told(&last).await, before);
@@ -97,7 +97,7 @@ async fn what_an_older_key_has_sealed_needs_it_no_more() {
     let rotated: Vec<_> = entries.iter().filter(|entry| entry.kind == "key_rotated").collect();
     assert_eq!(rotated.len(), 2, "its beginning and its end");
     assert!(rotated.iter().all(|entry| entry.words[0].text.as_deref() == Some("officer")));
-    // A second time there is nothing to do, and nothing to tell.
+    // A second run has nothing to do.
     assert_eq!(reseal(&last).await.rows, 0);
     assert_eq!(last.audit(DEFAULT_TENANT, None, 20).await.expect("readable").len(), entries.len());
 }
@@ -145,7 +145,7 @@ async fn what_cannot_be_opened_stays_and_who_is_stopped_goes_on() {
         .await;
     seal(&first, BOTH).await;
     assert_eq!(uses(&first).await, [("lost".to_owned(), 2), ("old".to_owned(), 40)].into());
-    // Whoever asked goes away.
+    // The caller is cancelled.
     let (told, heard) = mpsc::channel(1);
     drop(heard);
     let stopped = Box::pin(first.reseal(DEFAULT_TENANT, &Actor::from("officer"), &told)).await.expect("stopped");

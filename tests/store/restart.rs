@@ -1,4 +1,4 @@
-//! A replica that starts anew knows what the one before it knew: state and next verdicts are the same.
+//! Restart of a replica: state and next verdicts are the same.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ const SESSIONS: [&str; 3] = ["root", "child", "grandchild"];
 const TOOLS: [&str; 5] = ["pay", "save", "put", "look", "work"];
 const ARGUMENTS: u64 = 6;
 
-/// Numbers that look random and are the same in every run.
+/// Deterministic pseudo-random numbers.
 struct Dice(u64);
 
 impl Dice {
@@ -56,7 +56,7 @@ fn request(in_session: &str, call: &str, tool: &str, n: u64, stretch: u64) -> Re
     }
 }
 
-/// What comes of a permitted call: mostly successes, every kind of trouble, and some calls that stay open.
+/// Outcomes of permitted calls: mostly successes, every kind of failure, and some open calls.
 fn outcomes(dice: &mut Dice, in_session: &str, call: &str) -> Vec<Report> {
     let usage = Usage { cost_micros: dice.roll(900), output_tokens: dice.roll(90), ..Usage::default() };
     let told = match dice.roll(20) {
@@ -74,10 +74,10 @@ fn outcomes(dice: &mut Dice, in_session: &str, call: &str) -> Vec<Report> {
     told.into_iter().map(|told| Report { usage, ..told }).collect()
 }
 
-/// Asks `calls` times, in one of the sessions each time, and reports on most of what was let through.
+/// Makes `calls` calls, each in one of the sessions, and reports on most permitted ones.
 async fn live(gate: &Gate, dice: &mut Dice, first: u64, calls: u64) {
     for n in first..first + calls {
-        // Parents speak first; then two thirds in the root, so that it gets far beyond what a gate remembers.
+        // Parents come first; then two thirds in the root, far beyond a gate's memory.
         let in_session = SESSIONS[if n < 3 { n } else { dice.roll(9).saturating_sub(6) } as usize];
         let tool = TOOLS[dice.roll(5) as usize];
         let call = format!("c{n}");
@@ -93,7 +93,7 @@ async fn live(gate: &Gate, dice: &mut Dice, first: u64, calls: u64) {
     }
 }
 
-/// A state without what only tells when it was read, or what a gate that was not told needs not know.
+/// A state without its read time, and data unknown to other gates.
 async fn state(gate: &Gate, in_session: &str) -> SessionState {
     let mut state = gate
         .session_state(DEFAULT_TENANT, &session(in_session), Extent { last_calls: 64, ..Extent::default() })
@@ -116,7 +116,7 @@ fn verdict(answer: &EvaluateAnswer) -> Vec<String> {
     findings.chain([answer.verdict.decision.as_str().to_owned()]).collect()
 }
 
-/// What both gates would say to every call that there is.
+/// Compares both gates' verdicts on every possible call.
 async fn compare_verdicts(warm: &Gate, cold: &Gate, stretch: u64) {
     for in_session in SESSIONS {
         for tool in TOOLS {
@@ -218,7 +218,7 @@ async fn a_tree_that_catches_up_is_the_tree_that_is_stored() {
         live(&gate, &mut dice, first, calls.max(u64::from(first == 0))).await;
         first += calls;
         let known = tree().await;
-        // Answers to what is planned are kept, with the calls that they are on.
+        // Results of planned calls are kept, with their calls.
         let plan = Some(
             ["look", "work", "look", "save"].map(|tool| ToolName::parse("tool", tool).expect("a good name")).to_vec(),
         );

@@ -1,4 +1,4 @@
-//! What is old is dropped as whole months, beside servers that serve.
+//! Retention of whole months, beside running servers.
 
 use std::sync::{
     Arc,
@@ -77,10 +77,10 @@ async fn old_months_are_dropped_under_load_and_what_still_lives_moves_on() {
 
     assert_eq!(postgres.number("select count(*) from ledger").await, 3, "what was done once is still known");
     assert_eq!(postgres.number("select count(*) from call where epoch < '2025-02-01'").await, 0);
-    // The tree that lives goes on where it was, with all that it has done.
+    // The active tree continues with all its history.
     let again = evaluate(&gate, ask("lives", "c9", "save", r#"{"of":"lives"}"#)).await;
     assert_eq!(said(&again), "REUSE duplicate_call_blocked");
-    // Whoever comes back begins anew, also where a replica still had the tree in memory.
+    // A returning session starts empty, also where a replica still had the tree in memory.
     let again = evaluate(&gate, ask("old-1", "c2", "look", "{}")).await;
     assert_eq!(said(&again), "ALLOW");
     for root in ["old-1", "young-1", "lives"] {

@@ -1,4 +1,4 @@
-//! Who may answer: by group, after a time by another one, two people where two are wanted, and never who asks.
+//! Approval routes: groups, escalation, two approvers, and never the requester.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ fn person(name: &str, group: &str) -> Actor {
     Actor { credential: Credential::Token("t".to_owned()), groups: vec![group.to_owned()], ..Actor::from(name) }
 }
 
-/// Asks by the credential of `billing`; the question.
+/// Requests with the credential of `billing`; returns the approval request.
 async fn asked(gate: &Gate, call: &str, tool: &str) -> String {
     let request =
         Request { asked_by: Some("billing".into()), ..ask("s", call, tool, &format!(r#"{{"for":"{call}"}}"#)) };

@@ -1,4 +1,4 @@
-//! The schema, for people: comments, the view that analysts read, and how it comes to be.
+//! Schema for people: comments, the analysts' view, and migrations.
 
 use callgate_core::domain::{call::Request, ids::DEFAULT_TENANT, outcome::OutcomeStatus, report::Report, shard::Shard};
 use callgate_store::OpenError;
@@ -14,7 +14,7 @@ use crate::common::{
     until, within,
 };
 
-/// What people read.
+/// Views for people.
 const VIEWS: [&str; 18] = [
     "approvals",
     "attempts",
@@ -40,7 +40,7 @@ const VIEWS: [&str; 18] = [
 async fn every_table_and_column_says_what_it_is() {
     let postgres = Postgres::start().await;
     drop(store(&postgres).await);
-    // Partitions say it with their parent, and the list of migrations is sqlx's own.
+    // Partitions are described with their parent, and the list of migrations is sqlx's own.
     let relations =
         "pg_class c where c.relnamespace = 'callgate'::regnamespace and c.relkind in ('r', 'p', 'v', 'm', 'f')
         and not c.relispartition and c.relname <> '_sqlx_migrations'";
@@ -72,7 +72,7 @@ async fn an_analyst_reads_every_view_and_no_table() {
         let sql = format!("select * from callgate.{view}");
         let rows = sqlx::query(sqlx::AssertSqlSafe(sql.as_str())).fetch_all(&mut analyst).await;
         let is_empty = rows.unwrap_or_else(|error| panic!("{view}: {error}")).is_empty();
-        // One good call teaches nothing, and nobody had anything to say of it.
+        // One successful call teaches nothing, and has no finding.
         let is_shown = ["attempts", "decisions_by_rule", "session_costs", "sessions_now", "tool_call", "tool_quality"]
             .contains(&view);
         assert_eq!(is_empty, !is_shown, "{view}");
@@ -163,7 +163,7 @@ async fn a_call_that_is_asked_for_again_keeps_its_row_and_what_came_of_it() {
     evaluate(&gate, ask("s", "c1", "pay", "{}")).await;
     record(&gate, Report { usage, ..success("s", "c1", "paid") }).await;
     assert_eq!(said(&evaluate(&gate, ask("s", "c1", "pay", "{}")).await), "REUSE duplicate_call_blocked");
-    // The first try waits for the other call; the second one is let through.
+    // The first try waits for the other call; the second one is permitted.
     evaluate(&gate, ask("s", "c2", "work", "{}")).await;
     assert_eq!(said(&evaluate(&gate, ask("s", "c3", "work", "{}")).await), "WAIT call_in_flight");
     record(&gate, failure("s", "c2", "conflict")).await;
@@ -226,7 +226,7 @@ async fn a_build_serves_on_a_newer_schema_unless_something_it_needs_was_taken_aw
     ] {
         postgres.tamper(sql).await;
     }
-    // Beside it, and started anew after it.
+    // Beside it, and restarted after it.
     done(&running, ask("s", "c2", "look", r#"{"n":2}"#), "ok").await;
     let started = gate(&postgres, &policy(&[])).await;
     done(&started, ask("s", "c3", "look", r#"{"n":3}"#), "ok").await;
@@ -293,14 +293,14 @@ async fn a_tree_is_updated_where_it_lies_and_touches_no_index() {
 async fn an_index_reaches_the_partitions_that_were_there_before() {
     let postgres = Postgres::start().await;
     store(&postgres).await.close().await;
-    // What the start does on the side would be faster than the tampering.
+    // Background work of the start would be faster than the tampering.
     let beside = "select count(*) from pg_stat_activity where application_name = 'callgate slow reader'";
     until("the start to be over", async || postgres.number(beside).await == 0).await;
     let lacking =
         "select count(*) from pg_index where indexrelid = to_regclass('callgate.call_tool') and not indisvalid";
     assert_eq!(postgres.number(lacking).await, 0);
     postgres.tamper("create index call_tool on only call (tenant_id, tool)").await;
-    // Somebody was interrupted.
+    // An interrupted build.
     let partition = "select c.relname from pg_inherits i join pg_class c on c.oid = i.inhrelid
         where i.inhparent = 'callgate.call'::regclass order by 1 limit 1";
     let name = postgres.rows(partition).await.concat();

@@ -1,5 +1,5 @@
-//! Giving out and forgetting where values are sealed: texts are given out as they were said, or it is told which key
-//! they need; and a name inside a sealed reason of the audit is forgotten as in the clear.
+//! Export and erasure of encrypted values: exported texts are plain, or name the needed key; and a name inside an
+//! encrypted audit reason is erased like a plain one.
 
 use std::collections::BTreeMap;
 
@@ -69,7 +69,7 @@ async fn texts_are_given_out_as_they_were_said_or_their_key_is_named() {
     assert!(matches!(direct.open_with(DEFAULT_TENANT, other).await, Err(NoAnswer::KeyMissing(_))));
 }
 
-/// A question in a session that others answer, giving that reason.
+/// An approval request in a session, answered with that reason.
 pub(crate) async fn answered(gate: &Gate, named: &str, reason: &str) {
     let asked = evaluate(gate, ask(named, "q", "charge", r#"{"nest":"n"}"#)).await;
     let approval_id = asked.verdict.approval.expect("a question").id;
@@ -100,7 +100,7 @@ async fn a_name_in_a_sealed_reason_is_forgotten() {
         let whom = Whom::User(person());
         let by = Actor::from("officer");
         if is_sealed {
-            // Who has none of the keys cannot know what is in there, and so forgets nothing of the tree.
+            // Without any key the contents are unknown, so nothing of the tree is erased.
             let direct = gate_on(store(&postgres).await, &rules());
             direct.open_with(DEFAULT_TENANT, BTreeMap::new()).await.expect("known");
             let (unheard, _unheard) = mpsc::channel(500);
@@ -117,7 +117,7 @@ async fn a_name_in_a_sealed_reason_is_forgotten() {
         assert!(gate.check_audit(DEFAULT_TENANT, Vec::new()).await.expect("readable").problems.is_empty());
     }
     let text = |text: &str| Some(text.to_owned());
-    // The newest first. A sealed reason is bound to its session, and goes with its name.
+    // Newest first. An encrypted reason is bound to its session, and erased with its name.
     assert_eq!(left[0], [[None, text("all is well")], [text("two"), text("as nobody wanted")], [text("one"), None]]);
     assert_eq!(left[1], [[None, None], [text("two"), text("as nobody wanted")], [text("one"), None]]);
 }

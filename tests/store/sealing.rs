@@ -1,5 +1,5 @@
-//! Values at rest: with keys on, no word of arguments or results is in a dump; all is judged and told as without; what
-//! was changed, swapped or cannot be opened is told; and what few values are possible for cannot be guessed.
+//! Encryption at rest: with keys, no text of arguments or results is in a dump; verdicts and responses are the same;
+//! modified, swapped and undecryptable values are reported; and low-entropy values cannot be guessed.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -49,7 +49,7 @@ pub(crate) fn rules() -> Policy {
     policy::compile(POLICY).expect("a good policy")
 }
 
-/// Every word that its story tells, and nobody else would.
+/// Every word of its story, used nowhere else.
 pub(crate) const WORDS: [&str; 18] = [
     "wagtail",
     "redstart",
@@ -129,7 +129,7 @@ async fn no_word_is_in_a_dump_and_all_is_told_as_before() {
     }
     assert!(dump.contains("encrypted:1:2026-11:"));
 
-    // A replica that starts now tells and knows the same.
+    // A new replica returns and knows the same.
     let cold = [gate(&plain, &rules()).await, gate(&sealed, &rules()).await];
     seal(&cold[1], KEY).await;
     let mut told = Vec::new();
@@ -153,7 +153,7 @@ async fn no_word_is_in_a_dump_and_all_is_told_as_before() {
     assert_eq!(plain.rows(rates).await, sealed.rows(rates).await);
 }
 
-/// What is told of the story by whoever has not been there, without what differs by lot.
+/// The story as seen by a new reader, without random parts.
 pub(crate) async fn look_back(gate: &Gate) -> String {
     let mut told = Vec::new();
     for (call, tool, arguments) in [
@@ -264,7 +264,7 @@ async fn keys_rotate_and_a_missing_one_is_told() {
     let first = gate(&postgres, &rules()).await;
     seal(&first, &[("old", 1)]).await;
     evaluate(&first, ask("s", "a", "move", r#"{"bird":"a"}"#)).await;
-    // A running replica takes over a new key, and one that has both reads what each has sealed.
+    // A running replica takes over a new key, and one with both reads values of each.
     seal(&first, &[("new", 2), ("old", 1)]).await;
     evaluate(&first, ask("s", "b", "move", r#"{"bird":"b"}"#)).await;
     assert_eq!(
@@ -330,7 +330,7 @@ async fn a_tenant_with_writes_from_before_is_asked_for() {
     assert_eq!(gate.key_problems(), [""; 0]);
     assert_eq!(said(&evaluate(&gate, ask("t", "c", "pay", r#"{"to":"ouzel"}"#)).await), "ALLOW", "as it was asked for");
     record(&gate, failure("t", "c", "unavailable")).await;
-    // What was stored before is read as it is.
+    // Values stored before are read as they are.
     let store = crate::common::gates::store(&postgres).await;
     let given = store.arguments(DEFAULT_TENANT, &session("s"), &call_id("a")).await.expect("readable");
     assert_eq!(given.as_deref(), Some(r#"{"to":"ouzel"}"#));

@@ -1,5 +1,5 @@
-//! What a model that has forgotten everything is told: made from what is stored alone, long after the call tree has
-//! forgotten it, and without what is redacted.
+//! Summary for a model without context: built from stored data alone, long after the call tree has evicted it, and
+//! redacted.
 
 use callgate_core::domain::{ids::DEFAULT_TENANT, outcome::OutcomeStatus, redaction::Redaction, session_state::Extent};
 

@@ -1,4 +1,4 @@
-//! How long things are kept: each tenant's own terms, by a clock that is moved on.
+//! Retention periods of each tenant, on a controlled clock.
 
 use std::sync::{
     Arc,
@@ -56,7 +56,7 @@ pub(crate) fn in_days(gate: &Gate, days: u64) -> Timestamp {
     gate.now().plus_ms(days * 86_400_000)
 }
 
-/// A look after so many days, throughout which servers looked at the clocks; true when this gate did it.
+/// A retention run after `days` days, during which servers checked the clocks; true when this gate ran it.
 pub(crate) async fn look(postgres: &Postgres, gate: &Gate, days: u64) -> bool {
     let now = in_days(gate, days);
     let seen = format!("update tenant set clock_seen_at = to_timestamp({} / 1000.0)", now.as_millis());
@@ -107,7 +107,7 @@ async fn each_tenant_loses_what_is_past_its_own_terms_and_nothing_else() {
     for tenant in [DEFAULT_TENANT, acme] {
         finished(&gate, tenant).await;
     }
-    // What stays however old it is: a call that runs, a question, and a payment of which nobody knows.
+    // Exempt from retention: a running call, an approval request, and a payment with an unknown outcome.
     evaluate(&gate, ask("open", "c1", "save", r#"{"of":"word-open"}"#)).await;
     let asked = evaluate(&gate, ask("asked", "c1", "charge", r#"{"of":"word-asked"}"#)).await;
     assert_eq!(said(&asked), "ASK approval_required");
@@ -144,7 +144,7 @@ async fn each_tenant_loses_what_is_past_its_own_terms_and_nothing_else() {
     assert_eq!(trees(&postgres, acme).await, ["(s)"]);
     assert_eq!(words(&postgres, acme).await, before.1);
 
-    // What was done once is still known: elsewhere, and where its own session and call come again.
+    // `once` effects remain known: elsewhere, and for the same session and call.
     for (in_session, call) in [("new", "c1"), ("s", "paid")] {
         let (decided, text) = told(in_session, call).await;
         assert_eq!(decided, "REUSE duplicate_call_blocked", "{in_session}");
@@ -155,7 +155,7 @@ async fn each_tenant_loses_what_is_past_its_own_terms_and_nothing_else() {
     let late = gate.record(DEFAULT_TENANT, success("s-child", "paid-2", "late"), None).await;
     assert!(matches!(late, Err(GateError::Rejected(RecordRejection::UnknownCall))), "{late:?}");
 
-    // What was open is over, and goes: the question's words, and the tree of the call that ran.
+    // Closed items expire: the request's texts, and the tree of the finished call.
     record(&gate, success("open", "c1", "saved")).await;
     assert!(look(&postgres, &gate, 22).await);
     assert_eq!(trees(&postgres, DEFAULT_TENANT).await, ["(asked)", "(unknown)"]);
@@ -217,7 +217,7 @@ async fn calls_are_answered_while_it_deletes_and_one_replica_does_it() {
         let root = format!("young-{n}");
         good([gapless(&postgres, &root).await, sums(&postgres, &root).await]);
     }
-    // Who comes back begins anew, also where a replica has the tree in memory.
+    // A returning session starts empty, also where a replica has the tree in memory.
     for (n, gate) in gates.iter().enumerate() {
         let again = evaluate(gate, ask(&format!("old-{n}"), "back", "look", "{}")).await;
         assert_eq!(said(&again), "ALLOW");

@@ -1,4 +1,4 @@
-//! Results over a size: of what is stored there is the beginning, and all of it is known by its size and digest.
+//! Truncated results: the beginning is stored, with size and digest of the whole.
 
 use callgate_core::{
     domain::{
@@ -62,7 +62,7 @@ async fn a_result_that_is_too_large_is_stored_cut_and_known_by_all_of_it() {
         );
     }
 
-    // What rules compare is all of it: another end is another result, and the same one is the same.
+    // Rules compare the whole: a different end is a different result.
     assert!(record(&cold, success("s", "c1", &given)).await.replayed);
     for (call, last) in [("a", "one"), ("b", "two"), ("c", "two")] {
         done(&cold, ask("s", call, "look", &format!(r#"{{"of":"{call}"}}"#)), &rows(last)).await;

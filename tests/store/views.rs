@@ -1,4 +1,4 @@
-//! The views that say why: attempts, approvals, what people did, what is going on; and what counts against a tool.
+//! Explanatory views: attempts, approvals, operations, current activity, and flaws of tools.
 
 use callgate_core::{
     domain::{

@@ -1,5 +1,5 @@
-//! The corpus of business stories: what the rules make of honest and of wasteful work, over gRPC. `README.md` has the
-//! language of the stories.
+//! Corpus of business stories: verdicts on honest and on wasteful work, over gRPC. `README.md` has the language of the
+//! stories.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -19,7 +19,7 @@ const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/stories");
 /// The call by which a wasteful story should have been stopped.
 const BY_CALL: usize = 20;
 
-/// What became of one story.
+/// Figures of one story.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct StoryFigures {
     /// The first call that did not run at once, from 1, and why not.
@@ -33,7 +33,7 @@ struct StoryFigures {
     ended: bool,
 }
 
-/// What became of all stories of one kind.
+/// Figures of all stories of one kind.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct SetFigures {
     stories: usize,

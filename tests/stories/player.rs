@@ -1,4 +1,4 @@
-//! Plays a story against a server.
+//! Player of a story against a server.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -20,7 +20,7 @@ const WAIT_MS_MAX: u64 = 600_000;
 /// Between two stories: longer than any cooldown.
 const BETWEEN_MS: u64 = 900_000;
 
-/// What became of a call.
+/// Verdict on a call.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Verdict {
     pub(crate) decision: String,
@@ -80,7 +80,7 @@ impl Player {
                 }
             }
         }
-        // What one story taught about a tool's health is none of the next one's business.
+        // A tool's health is independent between stories.
         gate.skip(BETWEEN_MS);
         verdicts
     }

@@ -1,4 +1,4 @@
-//! Stories as text.
+//! Parser of stories.
 
 use std::{fs, path::Path};
 
@@ -16,14 +16,14 @@ pub(crate) struct Story {
 /// One line, once.
 #[derive(Debug, Clone)]
 pub(crate) struct Step {
-    /// Of the repetition that it stands in, from 1.
+    /// Number within its repetition, from 1.
     pub(crate) round: usize,
     pub(crate) action: Action,
 }
 
 #[derive(Debug, Clone)]
 pub(crate) enum Action {
-    /// Each call takes so long, in milliseconds.
+    /// Duration of each call, in milliseconds.
     Pace(u64),
     /// Time passes, in milliseconds.
     Wait(u64),
@@ -39,7 +39,7 @@ pub(crate) struct Call {
     pub(crate) then: Ending,
 }
 
-/// What comes of a call.
+/// Outcome of a call.
 #[derive(Debug, Clone)]
 pub(crate) enum Ending {
     Result(String),
@@ -47,7 +47,7 @@ pub(crate) enum Ending {
         kind: String,
         message: String,
     },
-    /// A person is asked, and says no.
+    /// Needs approval, and is denied.
     Denied(String),
 }
 

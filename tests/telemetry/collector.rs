@@ -1,4 +1,4 @@
-//! A collector of OTLP over gRPC, as far as the tests look at it.
+//! OTLP collector over gRPC, as far as the tests read it.
 
 use std::{
     convert::Infallible,
@@ -9,14 +9,14 @@ use std::{
 
 use tonic::{body::Body, codec::CompressionEncoding::Gzip, codegen::Service, server::NamedService};
 
-/// What a collector got: the part of OTLP's messages that is looked at.
+/// Received parts of OTLP messages.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Got {
     pub(crate) resources: Arc<Mutex<Vec<Resource>>>,
     pub(crate) spans: Arc<Mutex<Vec<Span>>>,
     pub(crate) metrics: Arc<Mutex<Vec<Metric>>>,
     pub(crate) records: Arc<Mutex<Vec<Record>>>,
-    /// What was shown over gRPC.
+    /// Credentials received over gRPC.
     pub(crate) keys: Arc<Mutex<Vec<http::HeaderValue>>>,
 }
 
@@ -153,7 +153,7 @@ impl Got {
     }
 }
 
-/// A gRPC service of one method that keeps what it is sent and answers with an empty message.
+/// A gRPC service of one method that keeps its requests and responds with an empty message.
 macro_rules! service {
     ($service:ident, $name:literal, $export:ty, $keep:expr) => {
         #[derive(Debug, Clone)]

@@ -1,4 +1,4 @@
-//! The same collector over HTTP, behind TLS, for those with a certificate of its authority.
+//! OTLP collector over HTTP with TLS, for clients with a certificate of its authority.
 
 use std::{convert::Infallible, io::Read as _, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! Each check is shown something bad, and must say so: a check that cannot fail checks nothing.
+//! Canaries: each check runs on a violation, and must report it.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use super::{
     references::Sources,
 };
 
-/// What the checks say about one file.
+/// Reports of the checks on one file.
 fn said(path: &str, text: &str) -> String {
     check_file(path, text, &BTreeSet::from(["src/core/domain/json/".to_owned()])).join("\n")
 }

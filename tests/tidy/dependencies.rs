@@ -1,5 +1,5 @@
-//! What the build takes in: under which licences, from where, and which packages twice. Known holes are not looked for,
-//! since the list of them needs a network: `cargo deny check advisories` does, where it can be had.
+//! Dependencies: licenses, sources, and duplicate packages. Known vulnerabilities are left to `cargo deny check
+//! advisories`, which needs a network.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::ROOT;
 
-/// The licences that we accept; of alternatives one is enough.
+/// The licenses that we accept; of alternatives one is enough.
 const LICENCES: [&str; 10] = [
     "0BSD",
     "Apache-2.0",
@@ -28,8 +28,8 @@ const LICENCES: [&str; 10] = [
 /// Where packages come from.
 const SOURCE: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
-/// Packages that are built in more than one version, each with who needs the older ones. What only they pull in is
-/// named with them.
+/// Packages with more than one version, each with the users of the older ones. Packages that only they need are listed,
+/// too.
 const DOUBLES: &[(&str, &str)] = &[
     ("bit-set", "jsonschema's and tiktoken-rs's fancy-regex"),
     ("bit-vec", "bit-set"),
@@ -61,7 +61,7 @@ pub(crate) struct Package {
     pub(crate) source: Option<String>,
 }
 
-/// What is wrong with the packages: licences, sources, and doubles that nobody named or that are gone.
+/// Problems of the packages: licenses, sources, and unlisted or obsolete duplicates.
 pub(crate) fn check(packages: &[Package], doubles: &[(&str, &str)]) -> Vec<String> {
     let mut found = Vec::new();
     let mut versions: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
@@ -81,7 +81,7 @@ pub(crate) fn check(packages: &[Package], doubles: &[(&str, &str)]) -> Vec<Strin
     found
 }
 
-/// Does an SPDX expression leave us a licence that we accept? `/` is an old form of OR.
+/// Does an SPDX expression leave us a license that we accept? `/` is an old form of OR.
 pub(crate) fn is_accepted(licence: &str) -> bool {
     let words = licence.replace('/', " OR ").replace(['(', ')'], " ");
     let mut parts =

@@ -39,7 +39,7 @@ const LAYERS: &[Layer] = &[
     layer("src/server/console", &["auth", "gate", "grpc"], &["sqlx", "anyhow", "callgate_store"]),
 ];
 
-/// What the module of this file may not use, and uses.
+/// Forbidden uses by the module of this file.
 pub(crate) fn check(path: &str, text: &str) -> Found {
     let is_of = |layer: &&Layer| {
         path.strip_prefix(layer.folder).is_some_and(|rest| rest.starts_with(['/', '.']) || rest.is_empty())
@@ -61,8 +61,7 @@ pub(crate) fn check(path: &str, text: &str) -> Found {
     found
 }
 
-/// The names that stand behind `root::`, with their lines: one, or each of a group. Comments and what is behind
-/// `#[cfg(test)]` do not count.
+/// The names after `root::`, with their lines: one, or each of a group, without comments and `#[cfg(test)]` parts.
 pub(crate) fn below(root: &str, text: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     let text = text.split("\n#[cfg(test)]\nmod ").next().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Each public function of the pure rooms that takes foreign text stands in the table of `tests/linear`. A parameter is
-//! foreign text by its type, unless it is called after something that is short: what else comes has to be counted.
+//! Coverage of `tests/linear`: each public function of the pure modules with foreign text is in its table. A parameter
+//! is foreign text by its type, unless its name is that of something short.
 
 use std::sync::LazyLock;
 
@@ -8,7 +8,7 @@ use regex::Regex;
 /// The table.
 pub(crate) const ROWS: &str = include_str!("../linear/counted/rows.rs");
 const FOLDERS: [&str; 3] = ["src/core/", "src/agent/hosts/", "src/agent/mcp/"];
-/// What names a thing, which is short, or is written by the owner or by us.
+/// Names of short values, or of texts by the owner or by callgate.
 const SHORT: [&str; 27] = [
     "agent", "field", "from", "id", "key", "method", "name", "one", "other", "owner", "path", "pointer", "policy",
     "program", "region", "rule", "salt", "section", "source", "then", "tier", "to", "tool", "verb", "wait", "why",

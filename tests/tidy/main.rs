@@ -1,6 +1,6 @@
-//! The code keeps its shape: layers within crates, sizes, nothing unfinished or unused, every rule with its manual. All
-//! violations are listed at once. What one crate may use of another is its `[dependencies]`, and what it may use of the
-//! standard library is its `clippy.toml`.
+//! Code structure: layers within crates, sizes, nothing unfinished or unused, every rule with its manual. All
+//! violations are listed at once. Dependencies between crates are their `[dependencies]`, and restrictions of the
+//! standard library their `clippy.toml`.
 
 mod canaries;
 mod dependencies;
@@ -21,9 +21,9 @@ const LINES_MAX: usize = 400;
 const COLUMNS_MAX: usize = 120;
 const LINTS: &str = "src/core/tool_list/lint";
 const RULES: &str = "src/core/rules";
-/// What rules share.
+/// Shared modules of rules.
 const NO_RULES: [&str; 8] = ["mod", "asked", "condition", "context", "evidence", "levels", "rule", "set"];
-/// What lints share.
+/// Shared modules of lints.
 const NO_LINTS: [&str; 5] = ["mod", "facts", "prose", "testing", "tests"];
 /// Files with lines that are better left whole.
 const LONG_LINES: &[(&str, &str)] = &[

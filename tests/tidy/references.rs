@@ -1,5 +1,5 @@
-//! Every reference leads somewhere: pages and their sections named in comments, links between pages, paths and tests
-//! named in pages, commands shown in them. `docs/` is the norm, so a reference to it names its section.
+//! References: pages and sections named in comments, links between pages, paths and tests named in pages, commands
+//! shown in them. `docs/` is the norm, so a reference to it names its section.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,7 +13,7 @@ use regex::Regex;
 
 use super::ROOT;
 
-/// What has references in it, by the end of its name.
+/// Suffixes of files with references.
 const TEXTS: [&str; 9] = [".rs", ".md", ".proto", ".sql", ".toml", ".yaml", ".sh", "Makefile", ".ci/run"];
 /// Folders that are no part of the sources.
 const FOREIGN: [&str; 3] = ["target", ".git", "node_modules"];
@@ -26,7 +26,7 @@ fn pattern(text: &str) -> Regex {
     Regex::new(text).expect("a pattern")
 }
 
-/// The sources as far as references go: every file, and the text of those that have references.
+/// The sources: every file, and the text of those with references.
 #[derive(Debug, Default)]
 pub(crate) struct Sources {
     paths: BTreeSet<String>,
@@ -154,7 +154,7 @@ impl Sources {
         shown.collect()
     }
 
-    /// What is wrong with a command; none for one of another program.
+    /// The problem of a command; none for other programs.
     pub(crate) fn wrong(&self, command: &str) -> Option<String> {
         let words: Vec<&str> = command.split_whitespace().collect();
         let has = |path: &str| self.paths.contains(path);
@@ -171,7 +171,7 @@ impl Sources {
                 test.or(bench).map(|name| format!("cargo has no test or benchmark {name}"))
             }
             ["callgate" | "target/debug/callgate" | "target/release/callgate", rest @ ..] => {
-                // What stands behind `--` is another program's.
+                // Arguments after `--` are another program's.
                 let rest = rest.iter().take_while(|word| !matches!(**word, "|" | ">" | "&&" | "--"));
                 let help = Command::new(env!("CARGO_BIN_EXE_callgate")).args(rest).arg("--help").output();
                 let help = help.expect("callgate runs");

@@ -1,5 +1,4 @@
-//! Public items that nothing uses. The compiler reports those of a crate that no other can reach; an item that others
-//! could use is never reported, and this finds it by its name.
+//! Unused public items. The compiler reports those of a crate that no other can reach; this finds the others by name.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,7 +17,7 @@ static WORD: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\b[A-Za-z_]\w*\b").
 static EXPORT: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"(?s)\bpub use [^;]*;").expect("a pattern"));
 static COMMENT: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"(?m)^\s*//.*$").expect("a pattern"));
 
-/// What is public in `src` and named nowhere but where it is declared and exported, in tests neither.
+/// Public items in `src` named only at their declaration and export, and not in tests.
 pub(crate) fn check<'a>(files: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<String> {
     let (mut declared, mut named) = (BTreeSet::new(), BTreeMap::<String, usize>::new());
     for (path, text) in files {

@@ -1,4 +1,4 @@
-//! The command itself: arguments, files, exit codes, manuals.
+//! Lint command: arguments, files, exit codes, manuals.
 
 use std::{fs, io::Write as _, process::Stdio};
 

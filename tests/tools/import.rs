@@ -1,5 +1,5 @@
-//! From a list with real schemas to a policy that judges: what an import writes is in force for the arguments, and for
-//! nothing else until its owner agrees.
+//! Import of a list with real schemas: the resulting policy enforces arguments, and nothing else until its owner
+//! agrees.
 
 use std::fs;
 
@@ -107,7 +107,7 @@ fn compiled(text: &str) -> Policy {
     policy
 }
 
-/// What is said of a call of a new session.
+/// Verdict on a call of a new session.
 fn judged(policy: &Policy, tool: &str, arguments: &str) -> Verdict {
     let request = Request::new(
         DEFAULT_TENANT,

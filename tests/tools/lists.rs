@@ -1,4 +1,4 @@
-//! Whole lists, from good to poor: what is reported about each is kept beside it.
+//! Complete lists, from good to poor, with their expected reports beside.
 
 use std::{collections::BTreeMap, fs};
 

@@ -10,7 +10,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// What a command said.
+/// Output of a command.
 struct Said {
     code: Option<i32>,
     out: String,

@@ -1,4 +1,4 @@
-//! The log for code scanners has the structure that SARIF 2.1.0 asks for.
+//! Structure of the SARIF 2.1.0 log.
 
 use std::collections::BTreeSet;
 

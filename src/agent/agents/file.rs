@@ -98,7 +98,7 @@ fn read(path: &Path) -> anyhow::Result<Option<String>> {
 /// Replaces a file atomically: no partial reads, and a full disk leaves the old file.
 fn replace(path: &Path, text: &str, mode: u32) -> anyhow::Result<()> {
     let written = || -> anyhow::Result<()> {
-        // A link stays one: what it leads to is written.
+        // A symlink stays; its target is written.
         let path = match fs::canonicalize(path) {
             Ok(path) => path,
             Err(_) if path.is_symlink() => bail!("it is a link that leads nowhere"),

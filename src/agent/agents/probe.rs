@@ -54,7 +54,7 @@ pub(super) async fn probe(host: Host, path: &Path, folder: &Path, remote: &Remot
     let told = |words: String, works: bool| Ok(Shown { words: format!("{}: {words}", sample.words()), works });
     match (saw, connected) {
         (Saw::Allowed, Ok(wire)) => {
-            // Only what was permitted has an outcome.
+            // Only a permitted call has an outcome.
             let rest = [fire(&after).await, fire(&end).await];
             let request = GetSessionStateRequest { session_id: session.clone(), ..Default::default() };
             let state = asked(GateServiceClient::new(wire).get_session_state(request).await);
@@ -116,7 +116,7 @@ async fn ran(handler: &Value, input: &str, folder: &Path) -> anyhow::Result<Outp
     command.current_dir(folder).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     let mut child = command.spawn().with_context(|| format!("{line} does not start"))?;
     if let Some(mut stdin) = child.stdin.take() {
-        // A hook that does not read what it is told has its own words for it.
+        // A hook that does not read its input reports that itself.
         let _ = stdin.write_all(input.as_bytes()).await;
     }
     Ok(child.wait_with_output().await?)

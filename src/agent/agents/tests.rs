@@ -68,7 +68,7 @@ fn what_others_wrote_stays_and_keeps_its_order() {
     for host in Host::ALL {
         for text in WRITTEN {
             let (after, _) = installed(&plan(host), Some(text));
-            // Somebody else's program writes the file anew, and nobody remembers what it was.
+            // Another program rewrites the file, and the memory of the original is lost.
             for text in [after.clone(), after.replace('\n', "\n ")] {
                 let left = without(host, Some(&text), None).expect("readable").expect("a file");
                 assert!(!left.contains("callgate"), "{left}");
@@ -99,7 +99,7 @@ fn foreign_hooks_keep_their_places_and_an_older_installation_is_replaced() {
     assert!(settings.holds(&other) && !second.contains("my tools") && !second.contains("SessionStart"), "{second}");
     assert_eq!(settings.handlers().iter().filter(|handler| !handler.is_ours).count(), 1);
 
-    // A group that somebody has put a hook of their own into keeps it.
+    // A group with a foreign hook stays.
     let shared = first.replacen("\"hooks\": [\n", "\"hooks\": [\n {\"command\": \"theirs\"},\n", 1);
     assert!(shared.contains("theirs"), "{shared}");
     let left = without(host, Some(&shared), Some(&memory)).expect("readable").expect("a file");

@@ -108,7 +108,7 @@ fn hooked(args: &HookArgs) -> Said {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let asked = runtime.context("cannot start the async runtime").map(|runtime| {
         let answer = runtime.block_on(ask(args, host, &memory, seen.clone()));
-        // A lookup of a name may still run; nobody waits for it.
+        // A pending name lookup is not awaited.
         runtime.shutdown_background();
         answer
     });
@@ -154,7 +154,7 @@ fn unasked(args: &HookArgs, memory: &Remembered, seen: &Seen, failed: Failed) ->
         Failed::Refused(problem) => (problem, false),
     };
     let Event::Before(call) = &seen.event else {
-        // The event has happened: the user is told, and nothing is held up.
+        // The event is past: the user is informed, and nothing is blocked.
         let code = u8::from(!(is_away && args.fail_open.is_some()));
         return Said { error: format!("{} was not recorded: {problem}", seen.name), code, ..Said::default() };
     };
@@ -164,7 +164,7 @@ fn unasked(args: &HookArgs, memory: &Remembered, seen: &Seen, failed: Failed) ->
         None => false,
     };
     if is_away && opens {
-        // It runs: what comes of it is reported.
+        // It runs, and its outcome will be reported.
         memory.is_answered();
         return Said { error: format!("{} runs unasked (--fail-open): {problem}", call.tool), ..Said::default() };
     }

@@ -55,7 +55,7 @@ impl Plane for Server {
     async fn withdraw(&self, session: &str, approval_id: String) -> Result<(), Status> {
         let reason = "no yes at the host's prompt".to_owned();
         let mut message = Request::new(WithdrawApprovalRequest { approval_id, reason });
-        // Where nobody has a credential, whose question it is is said by the session's name.
+        // Without authentication the session's name identifies the requester.
         if let Ok(by) = session.parse() {
             message.metadata_mut().insert(BY, by);
         }

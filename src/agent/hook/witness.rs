@@ -83,7 +83,7 @@ mod tests {
         assert_eq!(at(&read, LATER_MS), Some(first.clone()), "nothing happened");
         assert_eq!(at(&read, 0), None, "it has just changed");
         assert_eq!(at(&written, 0), Some(first.clone()));
-        // The same size, and its time set back to what it was.
+        // The same size, and the original time stamp.
         let time = fs::metadata(&path).and_then(|file| file.modified()).expect("a time");
         fs::write(&path, "two").expect("written");
         fs::File::options().write(true).open(&path).and_then(|file| file.set_modified(time)).expect("set back");

@@ -1,8 +1,8 @@
 //! OpenAI's Codex CLI. (<https://developers.openai.com/codex/hooks>)
 //!
-//! Its events are Claude Code's, but what it hears is held against a schema: an unknown word, `ask`, or an `allow` that
-//! changes no argument is a hook that failed, and the tool runs. So a permission is said by saying nothing. There is no
-//! event for a failure: an exit code is not shown, and success is inferred from a text that is no error.
+//! Its events are Claude Code's, but its answers are validated by a schema: an unknown word, `ask`, or an `allow`
+//! without changed arguments is a failed hook, and the tool runs. So a permission is an empty answer. There is no event
+//! for a failure: an exit code is not shown, and success is inferred from a text that is no error.
 
 use serde_json::{Value, json};
 
@@ -57,7 +57,7 @@ pub(super) fn said(name: &str, answer: &Answer) -> Option<Value> {
         Answer::Run { arguments: Some(arguments), .. } => {
             output(json!({"hookEventName": name, "permissionDecision": "allow", "updatedInput": arguments}))
         }
-        // Without a word on permission, so that a version which does not take it does what it would have done.
+        // Without a permission decision, so that a version that rejects the field behaves as before.
         Answer::Run { context, .. } => output(json!({"hookEventName": name, "additionalContext": context.as_deref()?})),
         Answer::Refuse(reason) | Answer::Ask(reason) => {
             output(json!({"hookEventName": name, "permissionDecision": "deny", "permissionDecisionReason": reason}))

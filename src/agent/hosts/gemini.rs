@@ -1,7 +1,7 @@
 //! Google's Gemini CLI. (<https://github.com/google-gemini/gemini-cli/blob/main/docs/hooks/reference.md>)
 //!
-//! Decisions stand at the top, and calls and turns have no ids. Nothing starts anew after a compression, and nobody
-//! waits for the hook before it: what is to be said then is said with the next prompt, or after the next tool.
+//! Decisions are top-level fields, and calls and turns have no ids. There is no restart event after a compression, and
+//! the hook before it does not block: its text is sent with the next prompt, or after the next tool.
 
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ pub(super) fn event(input: &Input) -> Option<Event> {
         "BeforeAgent" => Event::Prompted,
         "AfterAgent" => Event::TurnEnded,
         "SessionEnd" => Event::Ended,
-        // It looks before each request to the model whether to compress, and says so each time.
+        // Sent before each model request, as a check for compression.
         "PreCompress" if input.trigger.as_deref() == Some("auto") => Event::Other,
         "PreCompress" => Event::Compacted { restarts: false },
         _ => Event::Other,

@@ -62,7 +62,7 @@ pub fn wrap(text: &str, program: &str, options: &[String]) -> Result<Changed, St
         let (start, end) = (command.range.start, command.range.end);
         let mut edits = vec![Edit { start, end, text: quoted(program) }];
         match server.get_array("args") {
-            // The way back tells an empty list from none by the space.
+            // The space distinguishes an empty list from none on the way back.
             Some(args) => {
                 let behind = if args.elements.is_empty() { " " } else { "," };
                 let at = args.range.start + 1;
@@ -123,7 +123,7 @@ fn change(text: &str, edits: impl Fn(&str, &Object<'_>) -> Result<Vec<Edit>, &'s
             Err(reason) => changed.left.push((name.to_owned(), reason)),
         }
     }
-    // From the end, so that what comes before stays where it is.
+    // From the end, so that earlier positions stay valid.
     all.sort_by_key(|edit| std::cmp::Reverse(edit.start));
     for edit in all {
         changed.text.replace_range(edit.start..edit.end, &edit.text);

@@ -166,7 +166,7 @@ impl<'de> Deserialize<'de> for Members<'de> {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut members: Vec<(String, &'de RawValue)> = Vec::new();
                 while let Some((key, value)) = map.next_entry::<String, &'de RawValue>()? {
-                    // Objects of messages are small; what could be large is read as arguments, by the plane.
+                    // Message objects are small; large ones are arguments, which the server parses.
                     if members.len() == MEMBERS_MAX || members.iter().any(|(known, _)| *known == key) {
                         return Err(A::Error::custom("a name stands there twice, or there are too many"));
                     }

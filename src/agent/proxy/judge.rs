@@ -365,7 +365,7 @@ impl Proxy {
 
 async fn called_off(off: &mut watch::Receiver<bool>) {
     if off.wait_for(|off| *off).await.is_err() {
-        // It was decided, so that nobody can call it off any more.
+        // Decided, so it cannot be cancelled any more.
         std::future::pending::<()>().await;
     }
 }

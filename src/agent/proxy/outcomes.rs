@@ -24,7 +24,7 @@ pub(super) fn report(running: &Running, outcome: Outcome) -> RecordRequest {
             result_bytes: Some(text.len() as u64),
             ..base(OutcomeStatus::Success)
         },
-        // PostgreSQL's texts have no NUL; the plane takes none.
+        // PostgreSQL's texts cannot contain NUL; the server rejects it.
         Outcome::Success(text) => {
             RecordRequest { result: Some(text.replace('\0', "\u{fffd}")), ..base(OutcomeStatus::Success) }
         }

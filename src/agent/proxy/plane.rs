@@ -197,7 +197,7 @@ impl Plane {
         let reason = "the client called it off".to_owned();
         let message = WithdrawApprovalRequest { approval_id, reason };
         let mut message = within(AWAY, message);
-        // Where nobody has a credential, whose question it is is said by the session's name.
+        // Without authentication the session's name identifies the requester.
         if let Ok(by) = self.caller.session_id.parse() {
             message.metadata_mut().insert(callgate_proto::BY, by);
         }

@@ -1,8 +1,7 @@
-//! What one decision costs the engine alone, without network and store: one session with a full memory of 64 calls,
-//! every rule on and with its parameters, a hundred declared
-//! tools with schemas, conditions and normalisers, arguments of about 200 bytes. Figures, never assertions.
-//! The last line tells how the single decisions spread; on a busy machine its p99 is the scheduler's. An argument keeps
-//! only the cases whose name contains it.
+//! Engine benchmark: one decision without network and store, with a session of 64 calls, every rule with parameters, a
+//! hundred declared tools with schemas, conditions and normalizers, arguments of about 200 bytes. It prints figures and
+//! asserts nothing. The last line shows the spread of single decisions; on a busy machine its p99 is the scheduler's.
+//! An argument selects the cases whose name contains it.
 
 #![allow(clippy::disallowed_methods, clippy::print_stdout, reason = "a benchmark reads the clock and prints figures")]
 
@@ -59,12 +58,12 @@ fn main() {
     spread(&bench);
 }
 
-/// Prints the median of many samples, and the tenth and ninetieth percentile. Neither making what goes in nor dropping
-/// what comes out counts.
+/// Prints the 10th percentile, median and 90th percentile of many samples, without the construction of inputs and the
+/// drop of outputs.
 fn measure<I, O>(name: &str, mut input: impl FnMut() -> I, mut run: impl FnMut(I) -> O) {
     const SAMPLES: usize = 200;
     const SAMPLE: Duration = Duration::from_millis(20);
-    /// Few enough that what goes in and comes out stays in the processor's cache.
+    /// Small enough for the processor's cache.
     const BATCH: u32 = 32;
     if env::args().skip(1).any(|argument| !argument.starts_with('-') && !name.contains(&argument)) {
         return;
@@ -88,7 +87,7 @@ fn measure<I, O>(name: &str, mut input: impl FnMut() -> I, mut run: impl FnMut(I
     println!("{name}: median {:.0} ns, {:.0} to {:.0} ns", at(5), at(1), at(9));
 }
 
-/// The median and the 99th percentile of single decisions, of calls of every kind that were not made before.
+/// Median and 99th percentile of single, new decisions on calls of every kind.
 fn spread(bench: &Bench) {
     const DECISIONS: usize = 50_000;
     let proposals: Vec<Proposal> = (0..1_000).map(|i| bench.propose(CALLS_MAX + 1 + i, i % TOOLS.len())).collect();
@@ -158,7 +157,7 @@ fn record(bench: &Bench) {
     }
 }
 
-/// One decision over five waits: profiles of 24 tools and 7 kinds with trials in every cell.
+/// One retry decision over five waits: profiles of 24 tools and 7 kinds with trials in every cell.
 fn decide(bench: &Bench) {
     use FailureKind::{Auth, Conflict, Internal, InvalidArgument, NotFound, RateLimited, Timeout};
     let tools: Vec<ToolName> =
@@ -218,7 +217,7 @@ fn trial(tool: &ToolName, failure: FailureKind, state: RetryState, waited_ms: u6
     Trial { tool: tool.clone(), follow_up, ok, at }
 }
 
-/// Every rule with its parameters, and a hundred tools with schemas, conditions and normalisers.
+/// Policy with parameters of every rule, and a hundred tools with schemas, conditions and normalizers.
 fn file() -> String {
     let mut text = String::from(
         "policy_engine:

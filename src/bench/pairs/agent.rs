@@ -1,4 +1,4 @@
-//! What agents send: sessions that begin, make their calls and end, and the messages of each call.
+//! Simulated agents: sessions, their calls, and the messages of each call.
 
 use std::collections::VecDeque;
 
@@ -7,19 +7,19 @@ use uuid::Uuid;
 use super::load::{Load, Mix, falls_on};
 use callgate_proto::v1::{Caller, EvaluateRequest, OutcomeStatus, RecordRequest, ToolCall, ToolError, Usage};
 
-/// The tool of all calls but declared writes.
+/// Tool of all calls except declared writes.
 pub(super) const TOOL: &str = "search_direct_flight";
-/// The declared write.
+/// Declared write.
 pub(super) const WRITE: &str = "book_flight";
 
-/// One of the agents at work at the same time: it goes round its sessions, one call each.
+/// A concurrent agent, which calls in its sessions round-robin.
 #[derive(Debug)]
 pub(super) struct Agent {
     place: usize,
     sessions: VecDeque<Session>,
-    /// Calls made.
+    /// Number of calls.
     n: u64,
-    /// Sessions that have not made the calls yet that are to come before measuring.
+    /// Sessions that have not made their warm-up calls.
     young: usize,
 }
 
@@ -29,11 +29,11 @@ struct Session {
     made: u32,
     ends_at: Option<u32>,
     is_young: bool,
-    /// The arguments of its last call, and their number: what is repeated gives the same result.
+    /// Arguments of its last call, and their number: a repetition gives the same result.
     last: (String, u64),
 }
 
-/// One call: what is asked, and what is reported if it may run.
+/// One call: its request, and the report if it may run.
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) question: EvaluateRequest,
@@ -41,7 +41,7 @@ pub(super) struct Call {
 }
 
 impl Agent {
-    /// The agent at `place` of all that `load` has.
+    /// The agent with index `place` of those of `load`.
     pub(super) fn new(load: &Load, place: usize) -> Self {
         let count = (load.sessions / load.workers()).max(1);
         let sessions = (0..count).map(|n| {
@@ -52,7 +52,7 @@ impl Agent {
         Self { place, sessions: sessions.collect(), n: 0, young: count }
     }
 
-    /// True once each session has made the calls that come before measuring.
+    /// True once each session has made its warm-up calls.
     pub(super) fn is_warm(&self) -> bool {
         self.young == 0
     }
@@ -135,7 +135,7 @@ fn result(place: usize, n: u64, bytes: usize) -> String {
     filled(text, "}]", ",\"note\":\"", "\"}]", bytes)
 }
 
-/// `text` with a note before its `end`, so that it has so many bytes at least.
+/// `text` padded before its `end` to at least `bytes` bytes.
 fn filled(mut text: String, end: &str, before: &str, after: &str, bytes: usize) -> String {
     const WORDS: &str = "a window seat near the front, if there is one left at that price; ";
     if text.len() < bytes {

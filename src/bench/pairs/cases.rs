@@ -1,4 +1,4 @@
-//! Which cases a command line asks for.
+//! Benchmark cases of a command line.
 
 use std::path::{Path, PathBuf};
 
@@ -14,12 +14,12 @@ use super::{
 };
 use callgate_client::credential::Credential;
 
-/// What many calls are compared with.
+/// Number of stored calls in the baseline.
 const FEW_STORED: u64 = 10_000;
 const FEW_GROWN: u32 = 10;
-/// Sessions that are grown to many calls; few, since each of the calls has to be made.
+/// Number of sessions that are grown to many calls; few, because each call is made.
 const GROWN_SESSIONS: usize = 64;
-/// Sessions that are grown to few: so many that none of them gets many more while it is measured.
+/// Number of sessions that are grown to few calls: enough that none grows much during measurement.
 const SMALL_SESSIONS: usize = 4_000;
 
 /// The cases, in order.
@@ -35,7 +35,7 @@ pub(super) fn of(args: &BenchArgs) -> anyhow::Result<Vec<Case>> {
     })
 }
 
-/// By which policies is judged, and which limits are lifted.
+/// Policies of the cases, and their lifted limits.
 pub(super) fn policies(cases: &[Case]) -> Vec<String> {
     let mut told: Vec<String> = Vec::new();
     for entrant in cases.iter().flat_map(|case| &case.entrants) {
@@ -55,7 +55,7 @@ pub(super) fn policies(cases: &[Case]) -> Vec<String> {
 struct Bench<'a> {
     args: &'a BenchArgs,
     program: PathBuf,
-    /// The server that runs and is measured, with what is shown to it; none, and one is started.
+    /// The running server to measure, with its credential; none starts one.
     running: Option<(String, Credential)>,
 }
 
@@ -92,7 +92,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// The server that is measured; its policy declares what the calls need.
+    /// The measured server; its policy declares the tools of the calls.
     fn server(&self, mix: &Mix) -> Which {
         if let Some((url, shown)) = self.running.clone() {
             return Which::Running { url, shown, database_url: self.args.database_url.clone() };
@@ -121,7 +121,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// How many tenants show a token each.
+    /// Number of tenants with a token each.
     fn tenants(&self) -> usize {
         self.args.tenants.map_or(usize::from(self.args.with_token), usize::from)
     }
@@ -130,7 +130,7 @@ impl<'a> Bench<'a> {
         Entrant { name: name.to_owned(), which, load }
     }
 
-    /// The load on callgate, and on what it is held against.
+    /// The load on callgate and on its yardsticks.
     fn case(&self, crowd: (usize, usize)) -> Case {
         let load = self.load(crowd);
         let title = format!("{} x {}", crowd.0, crowd.1);
@@ -158,7 +158,7 @@ impl<'a> Bench<'a> {
         Case { title, entrants, rate: self.args.rate, held: Held::FirstToEach }
     }
 
-    /// Servers that tell a collector, each held against the one that tells nobody.
+    /// Servers with telemetry, each compared with one without.
     fn telemetry(&self, title: String, load: &Load) -> Case {
         let silent = self.server(&load.mix);
         let telling = self.args.telemetry.iter();
@@ -192,7 +192,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// What the plane is held to.
+    /// The reference case.
     fn show(&self) -> Vec<Case> {
         let mut cases: Vec<Case> = [(1, 1), (8, 1), (8, 8), (8, 64), (8, 512)].map(|crowd| self.case(crowd)).into();
         let plain = self.load((8, 8));

@@ -1,4 +1,4 @@
-//! A server as a process of its own.
+//! Server process of a benchmark.
 
 use std::{
     fs::{self, File},
@@ -14,14 +14,14 @@ use tokio::{
     time::timeout,
 };
 
-/// How long a server may take to start, and to end.
+/// Timeout of a server's start and shutdown.
 const START_MAX: Duration = Duration::from_secs(120);
 const STOP_MAX: Duration = Duration::from_secs(30);
-/// Lines of the log that are told.
+/// Maximum number of reported log lines.
 const TROUBLE_MAX: usize = 10;
 
-/// A process that serves gRPC. Ended by [`Self::stop`]; killed when dropped, and by the system when this process dies
-/// (Linux with util-linux).
+/// A gRPC server process. Ended by [`Self::stop`]; killed when dropped, and by the system when this process dies (Linux
+/// with util-linux).
 #[derive(Debug)]
 pub(super) struct Process {
     child: Child,
@@ -31,8 +31,8 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts `program` and waits until it says where it serves. Secrets are among the variables: a command line is
-    /// seen by every user of the machine.
+    /// Starts `program` and waits until it prints its address. Secrets are environment variables, because command lines
+    /// are visible to all users.
     pub(super) async fn start(
         program: &Path,
         args: &[&str],
@@ -59,13 +59,13 @@ impl Process {
         };
         let address = timeout(START_MAX, address).await;
         let address = address.map_err(|_| anyhow!("{} has not started in time", program.display()))??;
-        // What else it says is not waited for, and must not fill the pipe.
+        // Further output is drained, so that the pipe never fills.
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
         let url = if address.starts_with("unix:") { address } else { format!("http://{address}") };
         Ok(Self { child, pid, url, log })
     }
 
-    /// Warnings and errors of its log: how many, and the first of them.
+    /// Number of warnings and errors in its log, and the first of them.
     pub(super) fn trouble(&self) -> (usize, Vec<String>) {
         let text = fs::read_to_string(&self.log).unwrap_or_default();
         let is_trouble = |line: &&str| line.contains(" WARN ") || line.contains(" ERROR ") || line.contains("panicked");
@@ -73,7 +73,7 @@ impl Process {
         (lines.len(), lines.iter().take(TROUBLE_MAX).map(|line| (*line).to_owned()).collect())
     }
 
-    /// Ends it in order.
+    /// Shuts it down.
     pub(super) async fn stop(mut self) -> anyhow::Result<()> {
         let asked = Command::new("kill").arg("-TERM").arg(self.pid.to_string()).status().await;
         asked.context("kill cannot be run")?;
@@ -85,7 +85,7 @@ impl Process {
     }
 }
 
-/// Without what the environment says to servers and commands: it is not meant for one that is measured.
+/// Removes the environment settings of servers and commands.
 pub(super) fn clean(command: &mut Command) -> &mut Command {
     for (name, _) in std::env::vars_os() {
         if name.to_str().is_some_and(|name| name.starts_with("CALLGATE_") || name.starts_with("OTEL_")) {
@@ -95,7 +95,7 @@ pub(super) fn clean(command: &mut Command) -> &mut Command {
     command.env_remove("RUST_LOG")
 }
 
-/// The program, so that it ends when this process dies without a word.
+/// The program, tied to this process's life.
 async fn tied(program: &Path) -> Command {
     const TIE: [&str; 3] = ["--pdeathsig", "TERM", "--"];
     let tried = Command::new("setpriv").args(TIE).arg("true").stderr(Stdio::null()).status().await;

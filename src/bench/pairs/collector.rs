@@ -1,5 +1,4 @@
-//! A collector of OTLP in a process of its own: it counts what comes and keeps nothing, so that telemetry is measured
-//! and not somebody's storage.
+//! OTLP collector process that counts and discards, so that telemetry is measured without storage.
 
 use std::{
     convert::Infallible,
@@ -31,16 +30,16 @@ use tonic_prost::ProstCodec;
 use callgate_net::listener::{Bound, Limits, Server, Way};
 use callgate_server::grpc::Front;
 
-/// Where each signal goes, by gRPC and over HTTP.
+/// Paths of each signal, by gRPC and HTTP.
 const SIGNALS: [(&str, &str); 3] = [
     ("/opentelemetry.proto.collector.trace.v1.TraceService/Export", "/v1/traces"),
     ("/opentelemetry.proto.collector.metrics.v1.MetricsService/Export", "/v1/metrics"),
     ("/opentelemetry.proto.collector.logs.v1.LogsService/Export", "/v1/logs"),
 ];
-/// Where it is asked what came.
+/// Path of the counts query.
 const COUNTS: &str = "/callgate.bench.Collector/Counts";
 
-/// What came, or came within some time.
+/// Counts of received signals, total or in a period.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message, Serialize)]
 pub(super) struct Counts {
     #[prost(uint64, tag = "1")]
@@ -61,7 +60,7 @@ impl Counts {
     }
 }
 
-/// What any signal is sent in, as far as counting needs it: all three have the same shape.
+/// Common structure of all signals' export requests, as far as counting needs it.
 #[derive(Clone, PartialEq, prost::Message)]
 struct Export {
     #[prost(message, repeated, tag = "1")]
@@ -80,7 +79,7 @@ struct OfScope {
     said: Vec<Bytes>,
 }
 
-/// Serves until it is told to stop.
+/// Serves until stopped.
 pub(crate) async fn run() -> anyhow::Result<()> {
     let bound = Bound::bind(([127, 0, 0, 1], 0).into(), &Way::default())?;
     let address = bound.address();
@@ -152,7 +151,7 @@ async fn posted(collector: &Collector, signal: usize, body: Body) -> http::Statu
     }
 }
 
-/// An export of the signal of that number.
+/// Export of the signal with that index.
 struct Taken(Collector, usize);
 
 impl UnaryService<Export> for Taken {
@@ -176,7 +175,7 @@ impl UnaryService<()> for Told {
     }
 }
 
-/// Asks a collector what came.
+/// Client of the counts query.
 #[derive(Debug)]
 pub(super) struct Asker(client::Grpc<Channel>);
 

@@ -2,33 +2,33 @@
 
 use std::{collections::BTreeMap, fs, path::Path};
 
-/// Ticks a second in which Linux tells times, on every machine it runs on (`USER_HZ`).
+/// Ticks per second of Linux' process times on every machine (`USER_HZ`).
 const TICKS: u64 = 100;
 
 /// Microseconds by kind of process.
 pub(super) type Micros = BTreeMap<&'static str, u64>;
 
-/// What one process has used.
+/// CPU time of one process.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Used {
-    /// By itself.
+    /// Its own.
     pub(super) own: u64,
-    /// By its children that have ended.
+    /// That of its ended children.
     pub(super) ended: u64,
     pub(super) parent: u32,
 }
 
-/// True where processes can be looked at.
+/// True where /proc is available.
 pub(super) fn is_known() -> bool {
     Path::new("/proc/self/stat").exists()
 }
 
-/// Of the process `pid`, while there is one.
+/// Of the process `pid`, while it exists.
 pub(super) fn used(pid: u32) -> Option<Used> {
     read(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// The name of a process may hold anything, so that fields are counted from behind it.
+/// Counts fields after the process name, which may contain anything.
 fn read(stat: &str) -> Option<Used> {
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let micros = |n: usize| Some(fields.get(n)?.parse::<u64>().ok()? * (1_000_000 / TICKS));
@@ -36,7 +36,7 @@ fn read(stat: &str) -> Option<Used> {
     Some(Used { own: micros(11)? + micros(12)?, ended: micros(13)? + micros(14)?, parent })
 }
 
-/// True for a process that PostgreSQL has named itself after.
+/// True for a process with a PostgreSQL title.
 pub(super) fn is_postgres(pid: u32) -> bool {
     fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.starts_with(b"postgres:"))
 }

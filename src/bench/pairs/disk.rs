@@ -1,5 +1,4 @@
-//! What the disk itself takes to make a page durable, beside a load: who waits for commits waits at least so long, and
-//! a disk that stands still for a while is not the plane's doing.
+//! Disk sync latency beside a load: a lower bound of commit latency, which reveals stalls of the disk itself.
 
 use std::{
     fs::File,
@@ -19,11 +18,11 @@ use tokio::time::Instant;
 
 use super::tally::{Percentiles, Times};
 
-/// Between two looks: seldom enough to cost the load nothing.
+/// Interval of probes, negligible for the load.
 const PAUSE: Duration = Duration::from_millis(20);
 const PAGE: [u8; 8_192] = [1; 8_192];
 
-/// Writes one page of a file again and again and waits until it is durable, until it is dropped.
+/// Repeatedly writes and syncs one page of a file, until dropped.
 #[derive(Debug)]
 pub(super) struct Disk {
     times: Arc<Mutex<Times>>,
@@ -31,7 +30,7 @@ pub(super) struct Disk {
 }
 
 impl Disk {
-    /// Of the disk that this folder is on.
+    /// A probe of the disk with this folder.
     pub(super) fn of(folder: &Path) -> anyhow::Result<Self> {
         let file = File::create(folder.join("page")).context("a page to try the disk with")?;
         let disk = Self { times: Arc::new(Mutex::new(Times::new())), is_over: Arc::default() };
@@ -49,7 +48,7 @@ impl Disk {
         Ok(disk)
     }
 
-    /// What it took since this was asked last.
+    /// Latencies since the last call.
     pub(super) fn take(&self) -> Percentiles {
         let mut times = self.times.lock();
         std::mem::replace(&mut *times, Times::new()).percentiles()

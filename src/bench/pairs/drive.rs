@@ -1,4 +1,4 @@
-//! Agents at work on a server: a closed loop, or an open one that keeps to its times however long answers take.
+//! Load driver: agents in a closed loop, or in an open one with fixed start times.
 
 use std::{
     sync::{
@@ -23,31 +23,31 @@ use super::{
 };
 use callgate_proto::v1::Decision;
 
-/// How long nothing may come through before a run is given up.
+/// Time without progress after which a run fails.
 const STUCK: Duration = Duration::from_secs(20);
-/// How often it is looked whether all sessions are warm.
+/// Poll interval of the warm-up.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// The agents of one load on one server. They keep their connections and sessions from one round to the next.
+/// Agents of one load on one server, with connections and sessions kept across rounds.
 #[derive(Debug)]
 pub(super) struct Crew {
     load: Arc<Load>,
-    /// Each with its connection's number.
+    /// Each with its connection's index.
     seats: Vec<(usize, Link, Agent)>,
 }
 
-/// What the agents of a round share.
+/// State shared by the agents of a round.
 #[derive(Debug)]
 struct Round {
     load: Arc<Load>,
     over: AtomicBool,
     cold: AtomicUsize,
     begun: Instant,
-    /// One for each connection.
+    /// One per connection.
     tallies: Vec<Mutex<Tally>>,
 }
 
-/// A round that is being measured.
+/// A running round.
 #[derive(Debug)]
 pub(super) struct Running {
     round: Arc<Round>,
@@ -71,12 +71,12 @@ impl Crew {
         (*self.load).clone()
     }
 
-    /// From now on so many pairs a second are intended.
+    /// Sets the intended rate, in pairs per second.
     pub(super) fn keep_to(&mut self, rate: f64) {
         self.load = Arc::new(Load { rate: Some(rate), ..(*self.load).clone() });
     }
 
-    /// Sets the agents to work; comes back once every session is warm and `warm_up` has passed.
+    /// Starts the agents; returns once every session is warm and `warm_up` has passed.
     pub(super) async fn begin(self, warm_up: Duration) -> anyhow::Result<Running> {
         let count = self.seats.len();
         let round = Arc::new(Round {
@@ -112,7 +112,7 @@ impl Running {
         Ok(())
     }
 
-    /// What was noted since the last time; begins anew.
+    /// Takes the tally since the last call.
     pub(super) fn take(&self) -> Tally {
         self.gather(|tally| std::mem::replace(tally, Tally::new()))
     }
@@ -130,8 +130,8 @@ impl Running {
         all
     }
 
-    /// Ends the round: calls on their way are answered. Gives the agents back, and how many pairs should have begun by
-    /// now and have not.
+    /// Ends the round after calls in flight; returns the agents, and the number of pairs that should have started and
+    /// have not.
     pub(super) async fn end(mut self) -> anyhow::Result<(Crew, u64)> {
         self.round.over.store(true, Ordering::Relaxed);
         let (mut seats, mut late) = (Vec::new(), 0);
@@ -144,8 +144,8 @@ impl Running {
     }
 }
 
-/// One agent, until the round is over. With a rate its calls are spread evenly, `phase` of the way into the first
-/// interval; a call that comes late because the one before took long is measured from when it should have begun.
+/// One agent, until the round ends. With a rate, its calls are spaced evenly with an offset of `phase` of an interval;
+/// a call delayed by the previous one is measured from its intended start.
 async fn work(round: Arc<Round>, connection: usize, mut link: Link, mut agent: Agent, phase: f64) -> Ended {
     let interval = round.load.rate.map(|rate| Duration::from_secs_f64(round.load.workers() as f64 / rate));
     let mut next = round.begun + interval.map_or(Duration::ZERO, |interval| interval.mul_f64(phase));

@@ -1,4 +1,4 @@
-//! Keys for a server that is measured with encryption at rest: drawn by lot for this run, and gone with its folder.
+//! Random encryption keys for a measured server, deleted with its folder.
 
 use std::{
     fmt::Write as _,
@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::Context as _;
 
-/// The file of `--keys` for these tenants, beside the files of their keys.
+/// The file of `--keys` for these tenants, beside their key files.
 pub(super) fn make(folder: &Path, tenants: &[String]) -> anyhow::Result<PathBuf> {
     let mut text = "tenants:\n".to_owned();
     for name in tenants {

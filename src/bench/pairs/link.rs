@@ -1,4 +1,4 @@
-//! One way to a server.
+//! Connection of an agent to a server.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use callgate_proto::v1::{
     tagged_answer::Answer, tagged_request::Request,
 };
 
-/// How long a caller that is turned away waits before it goes on, unless it is told.
+/// Default backoff after a shed request.
 const PAUSE: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
@@ -34,29 +34,29 @@ pub(super) enum Transport {
     Unix,
 }
 
-/// Where a server is, and what is shown to it.
+/// Server address and credentials.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Way {
     pub(super) url: String,
     pub(super) shown: Credential,
-    /// Connections take turns with them; without any, none is shown.
+    /// Tokens, assigned round-robin to connections; none without authentication.
     pub(super) tokens: Vec<Bearer>,
 }
 
 impl Way {
-    /// To a server that wants no credential.
+    /// To a server without authentication.
     pub(super) fn to(url: &str) -> Self {
         Self { url: url.to_owned(), ..Self::default() }
     }
 
-    /// The connection of that number.
+    /// The connection of that index.
     async fn connect(&self, connection: usize) -> anyhow::Result<Wire> {
         let bearer = self.tokens.get(connection % self.tokens.len().max(1)).cloned();
         self.shown.connect(&self.url, bearer.unwrap_or_default(), "").await
     }
 }
 
-/// A connection, shared by the agents on it.
+/// A connection, shared by its agents.
 #[derive(Debug, Clone)]
 pub(super) enum Link {
     Calls(Box<GateServiceClient<Wire>>),
@@ -94,13 +94,13 @@ impl Link {
     }
 }
 
-/// A refusal as it is counted.
+/// Key of a refusal in the counts.
 pub(super) fn named(status: &Status) -> String {
     let code = format!("{:?}", status.code());
     reason(status).map_or(code.clone(), |reason| format!("{code} {reason}"))
 }
 
-/// How long the server asks to stay away.
+/// Backoff that the server requests.
 pub(super) fn pause(status: &Status) -> Duration {
     let told = status.get_details_retry_info().and_then(|info| info.retry_delay);
     told.unwrap_or(PAUSE).clamp(PAUSE, PAUSE_MAX)

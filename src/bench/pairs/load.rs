@@ -1,4 +1,4 @@
-//! What is asked of a server: how many agents, what their calls are like.
+//! Load on a server: number of agents, and mix of calls.
 
 use serde::Serialize;
 
@@ -7,47 +7,47 @@ use super::link::Transport;
 /// One load.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Load {
-    /// Connections.
+    /// Number of connections.
     pub(super) connections: usize,
-    /// Agents on each that ask at the same time.
+    /// Concurrent agents per connection.
     pub(super) in_flight: usize,
-    /// Sessions that are in use at the same time, on all connections.
+    /// Concurrent sessions, over all connections.
     pub(super) sessions: usize,
-    /// Calls after which a session is replaced by a new one; none: never.
+    /// Calls after which a session is replaced; none: never.
     pub(super) calls_per_session: Option<u32>,
-    /// Calls that each session has made before anything is measured.
+    /// Warm-up calls of each session.
     pub(super) grown: u32,
-    /// Different agents, by name.
+    /// Number of agent names.
     pub(super) agents: usize,
-    /// Tenants, each of which shows a token; connections take turns. 0: nobody shows a credential, or each the same.
+    /// Number of tenants with a token each, assigned round-robin to connections. 0: no credential, or the same one.
     pub(super) tenants: usize,
-    /// How its calls travel.
+    /// Transport of calls.
     pub(super) transport: Transport,
-    /// Pairs a second that are intended; none: each agent goes on as soon as it can (closed loop).
+    /// Intended pairs per second; none: closed loop.
     pub(super) rate: Option<f64>,
-    /// What the calls are like.
+    /// Mix of calls.
     pub(super) mix: Mix,
 }
 
 /// Shares of all calls, 0 to 1, and sizes in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub(super) struct Mix {
-    /// Calls that report what the model and the tool cost.
+    /// Calls with reported costs.
     pub(super) costs: f64,
-    /// Calls of a tool that the policy declares a write.
+    /// Calls of the declared write.
     pub(super) writes: f64,
-    /// Calls that fail.
+    /// Failed calls.
     pub(super) failures: f64,
-    /// Calls that repeat the session's call before, under a new call_id.
+    /// Repetitions of the session's previous call, under a new call_id.
     pub(super) duplicates: f64,
-    /// Size of the arguments at least.
+    /// Minimum size of arguments.
     pub(super) argument_bytes: usize,
-    /// Size of the results at least.
+    /// Minimum size of results.
     pub(super) result_bytes: usize,
 }
 
 impl Load {
-    /// Agents that ask at the same time.
+    /// Number of concurrent agents.
     pub(super) fn workers(&self) -> usize {
         self.connections * self.in_flight
     }

@@ -1,6 +1,6 @@
-//! `callgate bench`: what a pair (Evaluate and Record, both durable) costs, and how many there are a second, beside
-//! yardsticks of the same run. It asks servers as agents do, and knows no more of them than the contract; what their
-//! processes and their database use, it reads from /proc and PostgreSQL.
+//! `callgate bench`: cost and throughput of pairs (Evaluate and Record, both durable), with yardsticks in the same run.
+//! It uses servers through the contract like agents; resource usage of processes and database is read from /proc and
+//! PostgreSQL.
 
 mod agent;
 mod cases;
@@ -158,7 +158,7 @@ enum Preset {
 }
 
 impl BenchArgs {
-    /// The server that was named, with what is shown to it.
+    /// The named server with its credential.
     fn running(&self) -> anyhow::Result<Option<(String, Credential)>> {
         let remote = Remote::of(self.server.clone(), self.context.clone(), self.shown.clone());
         if !remote.is_named() {
@@ -192,7 +192,7 @@ impl Held {
     }
 }
 
-/// Measures. What it started is stopped, also when it is interrupted or fails.
+/// Runs the benchmark. Started processes are stopped, also after an interruption or failure.
 pub(crate) async fn run(args: BenchArgs) -> anyhow::Result<()> {
     let mut servers = Servers::new(args.pg_bin.clone())?;
     let measured = tokio::select! {
@@ -230,7 +230,7 @@ async fn measure(args: &BenchArgs, servers: &mut Servers) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// By which policy it was judged, and what the servers' logs say.
+/// Policies of the cases, and problems in the servers' logs.
 fn said(servers: &Servers, cases: &[run::Case]) -> Vec<String> {
     let mut lines = cases::policies(cases);
     for (name, (count, first)) in logs(servers) {

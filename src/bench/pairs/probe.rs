@@ -1,4 +1,4 @@
-//! What a server costs: processor time by kind of process, and write-ahead log, between two looks.
+//! Resource probe of a server: CPU time by kind of process, and write-ahead log, between two samples.
 
 use anyhow::Context as _;
 use sqlx::{ConnectOptions as _, PgConnection, Row as _, postgres::PgConnectOptions};
@@ -9,37 +9,37 @@ use super::{
     cpu::{self, Micros},
 };
 
-/// By which its own connections are known, and left out.
+/// Application name of its own connections, which are excluded.
 const NAME: &str = "callgate bench";
 const LSN: &str = "select (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::bigint";
 const PROCESSES: &str = "select pid, coalesce(backend_type, ''), coalesce(application_name, '') from pg_stat_activity";
 
-/// Looks at one server and its database.
+/// Probe of one server and its database.
 #[derive(Debug)]
 pub(super) struct Probe {
     server: Option<u32>,
     database: Option<Database>,
-    /// The process of the server's collector.
+    /// Process of the server's collector.
     collector: Option<(u32, Asker)>,
 }
 
 #[derive(Debug)]
 struct Database {
     conn: PgConnection,
-    /// False when its processes are on another machine.
+    /// False for processes on another machine.
     is_local: bool,
 }
 
-/// The sums so far.
+/// A sample of cumulative values.
 #[derive(Debug, Default)]
 pub(super) struct Look {
-    /// None where nothing can be known of processes.
+    /// None where processes are not visible.
     pub(super) cpu: Option<Micros>,
     pub(super) wal: Option<u64>,
     pub(super) told: Option<Counts>,
 }
 
-/// What was used between two looks: processor time by kind, bytes of write-ahead log, and what the collector got.
+/// Difference of two samples: CPU time by kind, bytes of write-ahead log, and collector counts.
 #[derive(Debug)]
 pub(super) struct Spent {
     pub(super) cpu: Option<Micros>,
@@ -56,7 +56,7 @@ impl Probe {
         Ok(Self { server, database, collector: None })
     }
 
-    /// From now on it also looks at the collector that the server tells.
+    /// Adds the server's collector to the probe.
     pub(super) async fn look_at(&mut self, collector: &Process) -> anyhow::Result<()> {
         self.collector = Some((collector.pid, Asker::connect(&collector.url).await?));
         Ok(())
@@ -97,8 +97,8 @@ impl Database {
         Ok(Self { conn, is_local })
     }
 
-    /// Adds what PostgreSQL's processes have used. What ended meanwhile (autovacuum's workers, mostly) is found in what
-    /// the postmaster's children have used.
+    /// Adds PostgreSQL's processes. Ended ones (mostly autovacuum workers) are included by the postmaster's children
+    /// time.
     async fn add(&mut self, cpu: &mut Micros) -> anyhow::Result<()> {
         let processes = sqlx::query(PROCESSES).fetch_all(&mut self.conn).await.context("PostgreSQL's processes")?;
         let mut postmaster = None;

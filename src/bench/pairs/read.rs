@@ -1,4 +1,4 @@
-//! Amounts on the command line.
+//! Parsers of amounts on the command line.
 
 use std::time::Duration;
 
@@ -38,12 +38,12 @@ pub(super) fn count(text: &str) -> Result<u64, String> {
     number.checked_mul(by).filter(|count| *count > 0).ok_or_else(|| format!("{text:?} is no number that can be used"))
 }
 
-/// How many pairs a second are asked for.
+/// Intended rate.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Rate {
-    /// So many.
+    /// Pairs per second.
     Pairs(f64),
-    /// This share of what a closed loop reaches just before.
+    /// Share of a preceding closed loop's peak.
     OfPeak(f64),
 }
 
@@ -58,7 +58,7 @@ pub(super) fn rate(text: &str) -> Result<Rate, String> {
     Ok(if of_peak { Rate::OfPeak(number / 100.0) } else { Rate::Pairs(number) })
 }
 
-/// Connections and calls in flight on each: `8x64`.
+/// Connections and calls in flight per connection: `8x64`.
 pub(super) fn crowd(text: &str) -> Result<(usize, usize), String> {
     let wrong = || format!("{text:?} is not CONNECTIONSxIN_FLIGHT, as in 8x64");
     let (connections, in_flight) = text.split_once('x').ok_or_else(wrong)?;

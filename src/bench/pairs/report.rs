@@ -1,4 +1,4 @@
-//! What came of it, for people.
+//! Text report of a benchmark.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use super::{
     tally::Percentiles,
 };
 
-/// The median; of an even number the upper one.
+/// The median; the upper one of an even number.
 pub(super) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or_default()
@@ -85,7 +85,7 @@ fn row(entrant: &Measured, width: usize) -> String {
     )
 }
 
-/// What the disk took meanwhile, whoever was measured.
+/// Disk sync latency over all entrants.
 fn disk(outcome: &Outcome) -> String {
     let rounds = || outcome.entrants.iter().flat_map(|entrant| &entrant.rounds).map(|round| round.disk_sync_us);
     let of = |what: fn(Percentiles) -> u64| median(rounds().map(|sync| what(sync) as f64 / 1_000.0).collect());
@@ -94,7 +94,7 @@ fn disk(outcome: &Outcome) -> String {
     format!("the disk makes one page durable in {p50:.2} ms, p99 {p99:.2}, longest {longest:.0}\n")
 }
 
-/// Who is held against whom: the median of what the rounds say, and their spread.
+/// Comparisons: median and spread of the rounds' ratios.
 fn ratios(outcome: &Outcome) -> String {
     let pairs: Vec<(&Measured, &Measured)> = match (outcome.held, outcome.entrants.as_slice()) {
         (Held::FirstToEach, [first, others @ ..]) => others.iter().map(|other| (first, other)).collect(),
@@ -125,7 +125,7 @@ fn ratios(outcome: &Outcome) -> String {
     text
 }
 
-/// What does not fit into a row.
+/// Details beside the table.
 fn more(entrant: &Measured) -> String {
     let mut text = String::new();
     let mut kinds: Vec<&str> = Vec::new();
@@ -162,7 +162,7 @@ fn more(entrant: &Measured) -> String {
     text
 }
 
-/// What the collector of a server got, and what that cost the collector.
+/// Telemetry received by a server's collector, and its cost.
 fn told(entrant: &Measured) -> String {
     let of = |kind: &str| {
         let of = |round: &Figures| round.told_per_pair.as_ref()?.get(kind).copied();

@@ -1,4 +1,4 @@
-//! One case: several entrants, each a load on a server, measured in turns.
+//! Benchmark case: several entrants, each a load on a server, measured in turns.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -20,13 +20,13 @@ use super::{
 };
 use callgate_proto::v1::{EvaluateResponse, Verdict};
 
-/// Rounds in which the peak is looked for.
+/// Number of rounds that determine the peak.
 const PEAK_ROUNDS: usize = 3;
 
-/// The number of a server, and the agents that work on it, but while a round takes them.
+/// Index of a server, and its agents, except while a round has them.
 pub(super) type Seat = (usize, Option<Crew>);
 
-/// How long, how often.
+/// Durations and number of rounds.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct Plan {
     pub(super) rounds: usize,
@@ -34,17 +34,17 @@ pub(super) struct Plan {
     pub(super) warm_up: Duration,
 }
 
-/// Who is held against whom.
+/// Comparison of entrants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Held {
-    /// The first entrant against each other one.
+    /// The first entrant with each other one.
     FirstToEach,
-    /// Each other one against the last.
+    /// Each other one with the last.
     EachToLast,
 }
 
-/// What is compared.
+/// Entrants and their comparison.
 #[derive(Debug, Clone)]
 pub(super) struct Case {
     pub(super) title: String,
@@ -61,7 +61,7 @@ pub(super) struct Entrant {
     pub(super) load: Load,
 }
 
-/// What came of a case.
+/// Result of a case.
 #[derive(Debug, Serialize)]
 pub(super) struct Outcome {
     pub(super) title: String,
@@ -70,7 +70,7 @@ pub(super) struct Outcome {
     pub(super) entrants: Vec<Measured>,
 }
 
-/// What came of an entrant, round by round.
+/// Result of an entrant, by round.
 #[derive(Debug, Serialize)]
 pub(super) struct Measured {
     pub(super) name: String,
@@ -78,7 +78,7 @@ pub(super) struct Measured {
     pub(super) rounds: Vec<Figures>,
 }
 
-/// One round. Times are microseconds.
+/// Figures of one round. Times are microseconds.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Figures {
     pub(super) seconds: f64,
@@ -86,16 +86,16 @@ pub(super) struct Figures {
     pub(super) evaluate_us: Percentiles,
     pub(super) record_us: Percentiles,
     pub(super) pair_us: Percentiles,
-    /// Processor time by kind of process; null where it cannot be known.
+    /// CPU time by kind of process; null where unknown.
     pub(super) cpu_us_per_pair: Option<BTreeMap<&'static str, f64>>,
     pub(super) wal_bytes_per_pair: Option<f64>,
-    /// What the server's collector got, by kind; null where it has none.
+    /// Collector counts by kind; null without a collector.
     pub(super) told_per_pair: Option<BTreeMap<&'static str, f64>>,
-    /// What the disk of the bench's folder takes to make one page durable.
+    /// Latency of syncing one page in the bench's folder.
     pub(super) disk_sync_us: Percentiles,
-    /// What was not let through, and errors; none of them counts as a pair.
+    /// Refusals and errors; none of them counts as a pair.
     pub(super) refused: BTreeMap<String, u64>,
-    /// Of an open loop: pairs that should have begun by the end, and had not.
+    /// Open loop: pairs that should have started by the end, and had not.
     pub(super) not_begun: u64,
 }
 
@@ -109,7 +109,7 @@ impl Case {
         let count = self.entrants.len();
         let mut rounds = vec![Vec::new(); count];
         for round in 0..plan.rounds {
-            // Who goes first changes, so that nobody always finds what the same other left behind.
+            // The order rotates, so that no entrant always follows the same one.
             for n in (0..count).map(|n| (n + round) % count) {
                 errln!("  {}: round {} of {}, {}", self.title, round + 1, plan.rounds, self.entrants[n].name);
                 rounds[n].push(measure(servers, &mut seats[n], plan).await?);
@@ -123,7 +123,7 @@ impl Case {
         Ok(Outcome { title: self.title.clone(), plan, held: self.held, entrants: measured.collect() })
     }
 
-    /// Pairs a second; a share of the peak is taken of what a closed loop reaches now.
+    /// Intended pairs per second; a share refers to the current peak of a closed loop.
     pub(super) async fn intended(
         rate: Rate,
         servers: &mut Servers,
@@ -141,7 +141,7 @@ impl Case {
         Ok(share * median(rates))
     }
 
-    /// The servers, and the agents on them.
+    /// Starts the servers and their agents.
     pub(super) async fn start(&self, servers: &mut Servers) -> anyhow::Result<Vec<Seat>> {
         let (mut seats, mut answers) = (Vec::new(), None);
         for entrant in &self.entrants {
@@ -156,7 +156,7 @@ impl Case {
     }
 }
 
-/// What the server answers to a plain pair of these sizes, for those who only send it back.
+/// The server's responses to a plain pair of these sizes, for yardsticks.
 async fn sample(way: &Way, load: &Load) -> anyhow::Result<Answers> {
     let sizes = Mix { argument_bytes: load.mix.argument_bytes, result_bytes: load.mix.result_bytes, ..Mix::default() };
     let load = Load { connections: 1, in_flight: 1, sessions: 1, calls_per_session: None, mix: sizes, ..load.clone() };
@@ -180,7 +180,7 @@ async fn measure(servers: &mut Servers, seat: &mut Seat, plan: Plan) -> anyhow::
     Ok(figures)
 }
 
-/// What happens in a stretch of time.
+/// Measures a period.
 pub(super) async fn window(
     servers: &mut Servers,
     n: usize,
@@ -221,7 +221,7 @@ impl Figures {
         }
     }
 
-    /// Processor time of these kinds of process together.
+    /// Total CPU time of these kinds of process.
     pub(super) fn cpu(&self, of: impl Fn(&str) -> bool) -> Option<f64> {
         let cpu = self.cpu_us_per_pair.as_ref()?;
         Some(cpu.iter().filter(|(kind, _)| of(kind)).map(|(_, micros)| micros).sum())

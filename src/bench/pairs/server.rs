@@ -1,4 +1,4 @@
-//! The servers of a run: started when they are first needed, each with a database of its own, stopped at the end.
+//! Servers of a run: started on first use, each with its own database, stopped at the end.
 
 use std::path::{Path, PathBuf};
 
@@ -21,12 +21,12 @@ use callgate_client::credential::Credential;
 use callgate_postgres::{PrivatePostgres, Settings};
 use callgate_store::parse_url;
 
-/// Which server.
+/// Kind of a server.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Which {
-    /// One that runs, with what is shown to it, and its database where it is known.
+    /// A running one, with its credential, and its database if known.
     Running { url: String, shown: Credential, database_url: Option<String> },
-    /// One of ours: this program or another build of it. Where it has tenants, each shows a token.
+    /// A started one of this program or another build. Each of its tenants has a token.
     Own {
         program: PathBuf,
         policy: Policy,
@@ -35,28 +35,28 @@ pub(super) enum Which {
         unix: bool,
         tenants: usize,
         encrypted: bool,
-        /// What it tells a collector of its own; none has one.
+        /// Telemetry to its own collector, if any.
         telling: Option<Telling>,
     },
-    /// What callgate is held against, with answers to calls of these sizes.
+    /// A yardstick with responses to calls of these sizes.
     Yardstick(Yardstick, (usize, usize)),
 }
 
-/// By which one of ours judges.
+/// Policy of a started server.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Policy {
     /// The built-in one.
     Default,
-    /// The default one, and one tool is declared a write; the other a read, so that it is answered from memory.
+    /// The default one with one declared write, and a declared read, so that it is answered with previous results.
     Declared { read: bool },
-    /// The default one without the limits that a session of thousands of calls runs into.
+    /// The default one without limits that a session of thousands of calls reaches.
     Long,
-    /// Somebody's own.
+    /// A file.
     File(PathBuf),
 }
 
 impl Which {
-    /// How many tenants show a token each.
+    /// Number of tenants with a token each.
     pub(super) const fn tenants(&self) -> usize {
         match self {
             Self::Own { tenants, .. } => *tenants,
@@ -64,7 +64,7 @@ impl Which {
         }
     }
 
-    /// The same without keys.
+    /// This server without encryption.
     pub(super) const fn in_the_clear(mut self) -> Self {
         if let Self::Own { encrypted, .. } = &mut self {
             *encrypted = false;
@@ -72,7 +72,7 @@ impl Which {
         self
     }
 
-    /// The same with a collector.
+    /// This server with a collector.
     pub(super) const fn telling(mut self, what: Telling) -> Self {
         if let Self::Own { telling, .. } = &mut self {
             *telling = Some(what);
@@ -96,10 +96,10 @@ impl Which {
     }
 }
 
-/// The file of the policy, in a server's folder.
+/// Name of the policy file in a server's folder.
 const POLICY: &str = "policy.yaml";
 
-/// A server that runs.
+/// A running server.
 #[derive(Debug)]
 pub(super) struct Server {
     pub(super) which: Which,
@@ -110,14 +110,14 @@ pub(super) struct Server {
     database: Option<PrivatePostgres>,
 }
 
-/// All of a run, in a folder that goes with them.
+/// All servers of a run, in a temporary folder.
 #[derive(Debug)]
 pub(super) struct Servers {
     folder: TempDir,
     pg_bin: Option<PathBuf>,
     disk: Disk,
     running: Vec<Server>,
-    /// How many were started.
+    /// Number of started servers.
     started: usize,
 }
 
@@ -129,7 +129,7 @@ impl Servers {
         Ok(Self { folder, pg_bin, disk, running: Vec::new(), started: 0 })
     }
 
-    /// The number of the server; it is started where it does not run yet.
+    /// Index of the server, started if necessary.
     pub(super) async fn of(&mut self, which: &Which, answers: Option<&Answers>) -> anyhow::Result<usize> {
         if let Some(n) = self.running.iter().position(|server| server.which == *which) {
             return Ok(n);
@@ -211,7 +211,7 @@ impl Servers {
         Ok(Server { way, probe, process: Some(process), collector, database, which })
     }
 
-    /// Stops all that was started; gives the first trouble with it.
+    /// Stops all started servers; returns the first error.
     pub(super) async fn stop(self) -> anyhow::Result<()> {
         let mut outcome = Ok(());
         for server in self.running {
@@ -228,7 +228,7 @@ impl Servers {
 }
 
 impl Server {
-    /// Warnings and errors of its log; none is known of a server that was not started here.
+    /// Warnings and errors of its log; none for a server started elsewhere.
     pub(super) fn trouble(&self) -> Option<(usize, Vec<String>)> {
         self.process.as_ref().map(Process::trouble)
     }

@@ -1,5 +1,5 @@
-//! Many calls in a database before it is measured: some are made through the server, and SQL copies their rows under
-//! other names of sessions, in whatever tables and columns there are.
+//! Prefill of a database: some calls are made through the server, then SQL copies their rows under other session names,
+//! in all tables and columns.
 
 use std::time::Duration;
 
@@ -14,13 +14,13 @@ use super::{
 
 const SESSIONS: usize = 400;
 const CALLS: u32 = 25;
-/// Calls that are made through the server.
+/// Number of calls made through the server.
 const MADE: u64 = SESSIONS as u64 * CALLS as u64;
-/// Copies of all of them in one statement.
+/// Copies per statement.
 const AT_ONCE: u64 = 50;
 
-/// Every table of sessions, with its columns and what a copy has in them. A copy is an hour older, so that it is of no
-/// interest to whoever looks for what has just happened.
+/// Every table with sessions, its columns and their copied values. A copy is an hour older, so that queries for recent
+/// activity skip it.
 const TABLES: &str = "
 select c.relname::text,
   string_agg(quote_ident(attname), ', ' order by attnum),
@@ -35,7 +35,7 @@ group by c.relname
 having bool_or(attname in ('session_id', 'root_id'))
 order by c.relname";
 
-/// Fills the database of a server that nobody else uses with `count` calls, or a few more.
+/// Fills the unused database of a server with `count` calls, or slightly more.
 pub(super) async fn fill(url: &str, database: &PgConnectOptions, count: u64) -> anyhow::Result<()> {
     make(url).await?;
     let mut conn = database.clone().connect().await.context("the database")?;
@@ -60,7 +60,7 @@ pub(super) async fn fill(url: &str, database: &PgConnectOptions, count: u64) -> 
     run(&mut conn, "checkpoint").await
 }
 
-/// Sessions that end when they have made their calls.
+/// Makes sessions that end after their calls.
 async fn make(url: &str) -> anyhow::Result<()> {
     let load = Load {
         connections: 4,

@@ -1,5 +1,4 @@
-//! A client of `GateService.Connect`: the calls of all agents of a connection on one stream, as many to a frame as are
-//! there to be sent.
+//! Client of `GateService.Connect`: all agents of a connection share one stream, and queued requests share a frame.
 
 use std::collections::HashMap;
 
@@ -15,12 +14,12 @@ use callgate_proto::v1::{
     tagged_request::Request,
 };
 
-/// The most requests of a frame.
+/// Maximum number of requests per frame.
 const FRAME_MAX: usize = 256;
 
 type Reply = oneshot::Sender<Answer>;
 
-/// A stream, shared by the agents on it.
+/// A stream, shared by its agents.
 #[derive(Debug, Clone)]
 pub(super) struct Stream(mpsc::UnboundedSender<(Request, Reply)>);
 
@@ -36,7 +35,7 @@ impl Stream {
         Ok(Self(asked))
     }
 
-    /// The answer to one request.
+    /// The response to one request.
     pub(super) async fn ask(&self, request: Request) -> Result<Answer, Status> {
         let (reply, answer) = oneshot::channel();
         let gone = |_| Status::unavailable("the stream ended");
@@ -51,7 +50,7 @@ impl Stream {
     }
 }
 
-/// Sends what is asked and hands the answers out, until either side has gone: then nobody waits for an answer any more.
+/// Sends requests and distributes responses until either side ends; pending requests then fail.
 async fn exchange(
     to: mpsc::Sender<ConnectRequest>,
     mut from: Streaming<ConnectResponse>,
@@ -77,7 +76,7 @@ async fn exchange(
                 let Ok(Some(frame)) = frame else { return };
                 for answer in frame.answers {
                     if let Some((reply, answer)) = waiting.remove(&answer.tag).zip(answer.answer) {
-                        // Whoever asked may have gone.
+                        // The requester may be cancelled.
                         let _ = Reply::send(reply, answer);
                     }
                 }

@@ -1,4 +1,4 @@
-//! One long run, told minute by minute: what a short one does not see.
+//! Sustained run, reported by minute, for effects that short runs miss.
 
 use std::time::Duration;
 
@@ -10,18 +10,18 @@ use super::{
     server::Servers,
 };
 
-/// How much is told at a time.
+/// Reporting interval.
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// What came of it.
+/// Result of a sustained run.
 #[derive(Debug, Serialize)]
 pub(super) struct Sustained {
     title: String,
     entrant: String,
     load: super::load::Load,
-    /// One after the other.
+    /// Figures by minute.
     minutes: Vec<Figures>,
-    /// The p99 of pairs, of the last minute to the first.
+    /// Ratio of the pairs' p99 in the last minute to the first.
     p99_last_to_first: f64,
 }
 

@@ -1,22 +1,21 @@
-//! What came of the calls of a stretch of time.
+//! Tally of call results in a period.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-/// The longest time that is told apart from longer ones.
+/// Maximum distinguished latency.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// Counts and times.
+/// Counts and latencies.
 #[derive(Debug, Clone)]
 pub(super) struct Tally {
     pub(super) evaluate: Times,
     pub(super) record: Times,
-    /// From the intended start of the Evaluate to the answer to the Record; those of a closed loop are intended when
-    /// they start.
+    /// From the intended start of the Evaluate to the response to the Record; in a closed loop the actual start.
     pub(super) pair: Times,
-    /// Calls that were not let through, by decision, and errors, by code and reason.
+    /// Refused calls by decision, and errors by code and reason.
     pub(super) refused: BTreeMap<String, u64>,
 }
 

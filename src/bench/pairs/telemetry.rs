@@ -1,10 +1,10 @@
-//! What a server that is measured tells a collector, and how.
+//! Telemetry settings of a measured server.
 
 use std::time::Duration;
 
 use clap::ValueEnum;
 
-/// How often what waits is sent: each round shall hold all of its own telemetry and none of the round's before.
+/// Export interval, so that each round contains its own telemetry only.
 const SEND_EVERY: Duration = Duration::from_secs(1);
 
 /// How much is told.
@@ -31,7 +31,7 @@ impl Telling {
         }
     }
 
-    /// The variables of a server that tells it to the collector at `url`.
+    /// Environment variables for export to the collector at `url`.
     pub(super) fn variables(self, url: String) -> Vec<(&'static str, String)> {
         let protocol = if self == Self::Http { "http/protobuf" } else { "grpc" };
         let every = SEND_EVERY.as_millis().to_string();

@@ -1,4 +1,4 @@
-//! Tokens for a server that is measured with credentials: made as people make them, by the commands of its own build.
+//! Tokens for a measured server with authentication, created by the commands of its own build.
 
 use std::path::Path;
 
@@ -8,12 +8,12 @@ use tokio::process::Command;
 use super::child::clean;
 use callgate_client::remote::Bearer;
 
-/// The names of so many tenants, of which the first is the plane's own.
+/// Names of `count` tenants, the first being the deployment's own.
 pub(super) fn tenants(count: usize) -> Vec<String> {
     std::iter::once("default".to_owned()).chain((1..count).map(|n| format!("bench-{n}"))).collect()
 }
 
-/// A token of an agent for each of so many tenants, of which the first is the plane's own. Others get the policy, too.
+/// An agent token for each tenant, the first being the deployment's own. Others get the policy, too.
 pub(super) async fn make(
     program: &Path,
     server: &str,
@@ -22,7 +22,7 @@ pub(super) async fn make(
     tenants: usize,
 ) -> anyhow::Result<Vec<Bearer>> {
     let names = self::tenants(tenants);
-    // Before there is a token: nobody needs one for it.
+    // Before the first token: authentication is off.
     for name in &names[1..] {
         said(program, &["tenants", "create", name, "--server", server], &[]).await?;
     }
@@ -46,7 +46,7 @@ pub(super) async fn make(
     Ok(tokens)
 }
 
-/// What a command says; secrets go by the environment.
+/// Output of a command; secrets are passed by environment.
 async fn said(program: &Path, args: &[&str], secrets: &[(&str, &str)]) -> anyhow::Result<String> {
     let mut command = Command::new(program);
     clean(command.args(args)).envs(secrets.iter().copied()).kill_on_drop(true);

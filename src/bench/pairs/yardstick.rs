@@ -1,7 +1,7 @@
-//! What callgate is held against: servers of the same contract in a process of their own, without rules and cache.
+//! Yardsticks: servers of the same contract in a process of their own, without rules and cache.
 //!
-//! `echo` answers at once, and tells what the transport alone costs. `tx` and `cte` keep both halves of a pair in
-//! PostgreSQL before they answer, as one would write it first ([`calls`]). All send answers of callgate's own size.
+//! `echo` responds at once, and shows the cost of the transport. `tx` and `cte` store both halves of a pair in
+//! PostgreSQL first, as a straightforward implementation would ([`calls`]). All send responses of callgate's size.
 
 mod calls;
 
@@ -26,7 +26,7 @@ use callgate_proto::v1::{
 };
 use callgate_server::grpc::Front;
 
-/// Where the database's URL is told: a command line is seen by every user of the machine.
+/// Environment variable with the database's URL, because command lines are visible to all users.
 pub(super) const DATABASE: &str = "CALLGATE_DATABASE_URL";
 const EVALUATE: &str = "evaluate.bin";
 const RECORD: &str = "record.bin";
@@ -66,7 +66,7 @@ pub(crate) struct YardstickArgs {
     database_url: Option<String>,
 }
 
-/// The answers to a pair.
+/// Responses to a pair.
 #[derive(Debug, Clone)]
 pub(super) struct Answers {
     pub(super) evaluate: EvaluateResponse,
@@ -86,7 +86,7 @@ impl Answers {
     }
 }
 
-/// Serves until it is told to stop.
+/// Serves until stopped.
 pub(crate) async fn run(args: YardstickArgs) -> anyhow::Result<()> {
     let calls = match (args.kind, &args.database_url) {
         (Yardstick::Echo, _) => None,

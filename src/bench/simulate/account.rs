@@ -1,32 +1,32 @@
-//! What a policy's decisions came to.
+//! Account of a retry policy's decisions.
 
 use serde::Serialize;
 
 /// Counts of one run; figures of several runs are their means.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub(crate) struct Account {
-    /// What all retries were worth together: successes less retries and waits.
+    /// Total value of all retries: successes less costs of retries and waits.
     pub(crate) utility: f64,
-    /// Failures that were decided on.
+    /// Number of decided failures.
     pub(crate) decisions: f64,
-    /// Retries made.
+    /// Number of retries.
     pub(crate) retries: f64,
-    /// Of them, those that failed.
+    /// Number of failed retries.
     pub(crate) wasted: f64,
-    /// Of them, those that succeeded.
+    /// Number of successful retries.
     pub(crate) recovered: f64,
-    /// Retries not made that would have been worth it.
+    /// Number of missed retries that were worthwhile.
     pub(crate) missed: f64,
-    /// Retries made where no wait was worth it.
+    /// Number of retries with no worthwhile wait.
     pub(crate) futile: f64,
-    /// Retries made against the estimate, to learn.
+    /// Number of exploratory retries.
     pub(crate) probes: f64,
-    /// Waited for, in seconds.
+    /// Time waited, in seconds.
     pub(crate) waited_s: f64,
 }
 
 impl Account {
-    /// `best` is what the best wait was worth; `retry` is whether a retry was decided on, and as a probe.
+    /// `best` is the value of the best wait; `retry` is the decision, and whether it is exploratory.
     pub(crate) fn decided(&mut self, best: f64, retry: Option<bool>) {
         let count = |is: bool| f64::from(u8::from(is));
         self.decisions += 1.0;

@@ -1,4 +1,4 @@
-//! The figures as a picture: calibration on the left, utility on the right.
+//! SVG chart of a simulation: calibration on the left, utility on the right.
 
 use std::fmt::Write as _;
 
@@ -14,7 +14,7 @@ const TOP: f64 = 70.0;
 const BARS_LEFT: f64 = 640.0;
 const BARS_LENGTH: f64 = 230.0;
 const BAR: f64 = 26.0;
-/// A colour for each forecaster, told apart by people who see few colours too (Okabe and Ito).
+/// Color of each forecaster, safe for color blindness (Okabe and Ito).
 const COLOURS: [&str; predict::FORECASTERS] = ["#d55e00", "#e69f00", "#56b4e9", "#0072b2"];
 const INK: &str = "#222222";
 const GRID: &str = "#dddddd";
@@ -43,7 +43,7 @@ impl Svg {
         self.0.push('\n');
     }
 
-    /// `anchor` is where `x` lies on the text: `start`, `middle` or `end`.
+    /// `anchor` aligns the text at `x`: `start`, `middle` or `end`.
     fn text(&mut self, x: f64, y: f64, anchor: &str, text: &str) {
         let text = text.replace('&', "&amp;").replace('<', "&lt;");
         self.line(&format!("<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" fill=\"{INK}\">{text}</text>"));
@@ -83,7 +83,7 @@ fn calibration(svg: &mut Svg, rows: &[predict::Row]) {
         svg.line(&format!("<polyline points=\"{path}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"/>"));
         for Part { predicted, observed, n } in parts() {
             let (x, y) = at(*predicted, *observed);
-            // The area shows how many retries there were.
+            // The area shows the number of retries.
             let radius = 2.0 + 9.0 * (*n as f64 / row.score.n.max(1) as f64).sqrt();
             let circle = format!("cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius:.1}\" fill=\"{colour}\"");
             svg.line(&format!("<circle {circle} fill-opacity=\"0.7\"/>"));

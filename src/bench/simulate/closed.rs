@@ -1,9 +1,8 @@
-//! What advice is worth. Each policy decides for the same fleets; what it does not retry it does not learn from. The
-//! oracle knows what would become of each wait: the worth of its decisions is what there is to be had.
+//! Closed-loop comparison of retry policies: each decides for the same fleets, and learns only from its own retries.
+//! The oracle knows the outcome of each wait: its value is the maximum.
 //!
-//! Six retries of a call are the most for everybody. So that guards do not blur the comparison, the estimate is asked
-//! with seven attempts, an unlimited allowance and without escalation of rate limits; one line shows the product's
-//! defaults.
+//! Every policy has at most six retries per call. To compare estimates without guards, the estimate runs with seven
+//! attempts, an unlimited retry budget and no escalation of rate limits; one line shows the product's defaults.
 
 use serde::Serialize;
 
@@ -16,7 +15,7 @@ use super::{
 };
 use callgate_core::{domain::health::RetryAllowance, retry::advice::Params};
 
-/// Who is compared, in the order of the table.
+/// Compared policies, in the order of the table.
 pub(crate) const CONTENDERS: [Contender; 6] = [
     Contender { name: "oracle", policy: || Policy::Oracle },
     Contender { name: "static flag, three retries", policy: || Policy::Flag },
@@ -29,24 +28,24 @@ pub(crate) const CONTENDERS: [Contender; 6] = [
     Contender { name: "the product's defaults", policy: || advice(Params::default(), true) },
 ];
 
-/// A policy under its name.
+/// A named policy.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Contender {
     pub(crate) name: &'static str,
     policy: fn() -> Policy,
 }
 
-/// One policy's line of the table.
+/// Row of the table.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Row {
     pub(crate) policy: &'static str,
-    /// Its utility as a share of the oracle's.
+    /// Utility as a share of the oracle's.
     pub(crate) of_oracle: f64,
     #[serde(flatten)]
     pub(crate) account: Account,
 }
 
-/// Lets each contender decide for each seed's fleet.
+/// Runs each policy on each seed's fleet.
 pub(crate) fn run(seeds: &[u64], setting: Setting, progress: &dyn Fn(u64)) -> Vec<Row> {
     let mut runs: [Vec<Account>; CONTENDERS.len()] = Default::default();
     for seed in seeds {
@@ -68,7 +67,7 @@ fn advice(params: Params, layer: bool) -> Policy {
     Policy::Advice(Box::new(Learner::new(params, layer)))
 }
 
-/// No guard objects to a retry before the last that anybody is allowed.
+/// Parameters whose guards never forbid an allowed retry.
 fn without_guards() -> Params {
     let allowance = RetryAllowance { share: 1.0, per_minute: 1e6, max: 1e6 };
     Params { attempts: RETRIES_MAX + 1, rate_limit_run: u32::MAX, allowance, ..Params::default() }

@@ -1,4 +1,4 @@
-//! `callgate simulate`: what learned advice on retries is worth, on a simulated fleet.
+//! `callgate simulate`: value of learned retry advice on a simulated fleet.
 
 use std::{
     fs,
@@ -11,7 +11,7 @@ use callgate_client::progress::Progress;
 
 use super::{Plan, Setting, TOOLS_MIN, draw};
 
-/// The most fleets, so that a slip of the finger does not simulate for days.
+/// Maximum number of fleets, against typos.
 const SEEDS_MAX: u64 = 100;
 
 /// Simulate a fleet and compare learned advice on retries with a hard-coded flag and with an oracle
@@ -74,7 +74,7 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The parts that were asked for; all of them when none was named.
+/// The requested parts; all of them by default.
 fn plan(args: &SimulateArgs) -> Plan {
     let all = !(args.predict || args.closed || args.trap);
     Plan {

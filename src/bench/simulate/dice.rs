@@ -1,16 +1,16 @@
-//! The draws of the simulation: one seed and stream always give the same ones.
+//! Random draws of the simulation, deterministic by seed and stream.
 
 use rand_chacha::{
     ChaCha8Rng,
     rand_core::{RngCore as _, SeedableRng as _},
 };
 
-/// A source of draws.
+/// Random source.
 #[derive(Debug, Clone)]
 pub(crate) struct Dice(ChaCha8Rng);
 
 impl Dice {
-    /// The draws of that seed; each stream has draws of its own.
+    /// Draws of that seed; each stream is independent.
     pub(crate) fn new(seed: u64, stream: u64) -> Self {
         let mut source = ChaCha8Rng::seed_from_u64(seed);
         source.set_stream(stream);
@@ -21,7 +21,7 @@ impl Dice {
         self.0.next_u64()
     }
 
-    /// Even in [0, 1).
+    /// Uniform in [0, 1).
     pub(crate) fn share(&mut self) -> f64 {
         (self.bits() >> 11) as f64 / (1_u64 << 53) as f64
     }
@@ -30,12 +30,12 @@ impl Dice {
         self.share() < chance
     }
 
-    /// Even in [low, high).
+    /// Uniform in [low, high).
     pub(crate) fn between(&mut self, low: f64, high: f64) -> f64 {
         low + (high - low) * self.share()
     }
 
-    /// Its logarithm is even.
+    /// Log-uniform in [low, high).
     pub(crate) fn log_between(&mut self, low: f64, high: f64) -> f64 {
         self.between(low.ln(), high.ln()).exp()
     }
@@ -49,7 +49,7 @@ impl Dice {
         1 + ((1.0 - self.share()).ln() / (1.0 - chance).ln()) as u32
     }
 
-    /// Mean 0, deviation 1 (Box and Muller).
+    /// Standard normal (Box and Muller).
     pub(crate) fn normal(&mut self) -> f64 {
         let radius = (-2.0 * (1.0 - self.share()).ln()).sqrt();
         radius * (std::f64::consts::TAU * self.share()).cos()
@@ -61,7 +61,7 @@ impl Dice {
         x / (x + y)
     }
 
-    /// Marsaglia and Tsang's method, for shapes of at least 1. It draws again at most now and then.
+    /// Marsaglia and Tsang's method, for shapes of at least 1, with rare rejections.
     fn gamma(&mut self, shape: f64) -> f64 {
         debug_assert!(shape >= 1.0, "the method holds from 1 on");
         let d = shape - 1.0 / 3.0;
@@ -75,17 +75,17 @@ impl Dice {
         }
     }
 
-    /// One of `0..n`, `n` above 0.
+    /// Uniform in `0..n`, `n` above 0.
     pub(crate) fn below(&mut self, n: usize) -> usize {
         ((self.share() * n as f64) as usize).min(n - 1)
     }
 
-    /// One of the items, `items` not empty.
+    /// Uniform choice of an item, `items` not empty.
     pub(crate) fn one_of(&mut self, items: &[f64]) -> f64 {
         items[self.below(items.len())]
     }
 
-    /// `k` different ones of `0..n`, in the order in which they were drawn.
+    /// `k` distinct numbers of `0..n`, in drawn order.
     pub(crate) fn some_of(&mut self, n: usize, k: usize) -> Vec<usize> {
         let mut all: Vec<usize> = (0..n).collect();
         for at in 0..k.min(n) {
@@ -96,7 +96,7 @@ impl Dice {
         all
     }
 
-    /// A place in `weights`, by weight.
+    /// An index of `weights`, by weight.
     pub(crate) fn weighted(&mut self, weights: &[f64]) -> usize {
         let mut left = self.share() * weights.iter().sum::<f64>();
         let hit = weights.iter().position(|weight| {

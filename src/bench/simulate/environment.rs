@@ -1,5 +1,5 @@
-//! A fleet's tools and how they break. Nothing here depends on who retries what: outages, windows, locks and hard
-//! failures come as they come, so that what would have become of a retry that nobody made is known as well.
+//! Simulated tools and their failures. Outages, windows, locks and hard failures are independent of retries, so that
+//! the outcome of every possible retry is known.
 //!
 //! The processes and their figures are those of the study that the estimate was chosen by
 //! (docs/learning.md#the-simulated-fleet). Times are in seconds since the start.
@@ -7,7 +7,7 @@
 use super::dice::Dice;
 use callgate_core::domain::failure::FailureKind;
 
-/// The kinds of failures that tools of the simulation have, in the order of [`RATES`].
+/// Failure kinds of the simulation, in the order of [`RATES`].
 pub(crate) const KINDS: [FailureKind; 7] = [
     FailureKind::Timeout,
     FailureKind::RateLimited,
@@ -17,43 +17,43 @@ pub(crate) const KINDS: [FailureKind; 7] = [
     FailureKind::NotFound,
     FailureKind::Conflict,
 ];
-/// The share of calls that fail in each of [`KINDS`] by themselves; rate limits have a process of their own.
+/// Base failure rate of each of [`KINDS`]; rate limits have a process of their own.
 const RATES: [f64; KINDS.len()] = [0.012, 0.0, 0.02, 0.006, 0.02, 0.015, 0.008];
-/// Spread of those shares over tools, as the deviation of their logarithm.
+/// Spread of those rates over tools, as the deviation of their logarithm.
 const RATES_SPREAD: f64 = 0.8;
 pub(crate) const DAY_S: f64 = 86_400.0;
 const HOUR_S: f64 = 3_600.0;
-/// From this share of the time on tools behave as they do after the drift.
+/// Start of the drift, as a share of the time.
 const DRIFT_AT: f64 = 0.55;
-/// Tools that appear late, and when.
+/// Number of late tools, and their start.
 const LATE_TOOLS: usize = 5;
 const LATE_AT: f64 = 0.6;
-/// Tools whose credentials refresh by themselves before the drift, after it, or both.
+/// Number of tools whose credentials refresh before the drift, after it, or both.
 const REFRESHING: usize = 4;
-/// The fewest tools that the processes leave room for.
+/// Minimum number of tools for the processes.
 pub(crate) const TOOLS_MIN: usize = 8;
 
-/// How large a fleet is simulated, and for how long.
+/// Size and duration of a simulated fleet.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 pub(crate) struct Setting {
     /// Simulated days.
     pub(crate) days: u32,
-    /// Sessions that start on a day.
+    /// Sessions that start per day.
     pub(crate) sessions_per_day: u32,
-    /// Tools of the fleet, at least [`TOOLS_MIN`].
+    /// Number of tools, at least [`TOOLS_MIN`].
     pub(crate) tools: usize,
-    /// The share of tools, 0 to 1, that act and are not declared: after a failure that may have taken effect the model
-    /// decides, and not the program.
+    /// Share of undeclared acting tools, 0 to 1: after a failure with an open effect the model decides, not the
+    /// program.
     pub(crate) undeclared: f64,
 }
 
-/// Something that went wrong, with what only the environment knows.
+/// A failure with its hidden state.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Fault {
     pub(crate) kind: FailureKind,
-    /// From when on a retry may succeed.
+    /// Time from which a retry may succeed.
     pub(crate) mends_at: f64,
-    /// How likely it then does.
+    /// Success probability from then on.
     pub(crate) chance: f64,
 }
 
@@ -68,24 +68,24 @@ struct Drifting {
 struct Tool {
     popularity: f64,
     born_at: f64,
-    /// From when to when it is down, in order.
+    /// Outage periods, in order.
     outages: Vec<(f64, f64)>,
     limit_rate: f64,
     limit_window_s: f64,
-    /// The share of its rate limits that are quotas, which last for hours.
+    /// Share of rate limits that are quotas, which last for hours.
     quota_share: f64,
     rates: [f64; KINDS.len()],
-    /// How likely an inner failure fails again.
+    /// Probability that an internal failure recurs.
     fails_again: Drifting,
-    /// How likely what is not found is merely not there yet.
+    /// Probability that a missing thing appears later.
     appears: f64,
     appears_mean_s: f64,
     lock_mean_s: f64,
-    /// How likely credentials have been refreshed by the next call.
+    /// Probability that credentials are refreshed by the next call.
     refreshes: Drifting,
 }
 
-/// The tools of a fleet.
+/// Tools of a fleet.
 #[derive(Debug)]
 pub(crate) struct Environment {
     pub(crate) setting: Setting,
@@ -94,12 +94,12 @@ pub(crate) struct Environment {
 }
 
 impl Setting {
-    /// How long it goes on, in seconds.
+    /// Duration, in seconds.
     pub(crate) fn span_s(&self) -> f64 {
         f64::from(self.days) * DAY_S
     }
 
-    /// True where a failure of that kind leaves open what the tool has done.
+    /// True where a failure of that kind leaves the effect open.
     pub(crate) fn effect_open(&self, tool: usize, kind: FailureKind) -> bool {
         let acts = (tool as f64) < self.undeclared * self.tools as f64;
         acts && matches!(kind, FailureKind::Timeout | FailureKind::Internal)
@@ -139,13 +139,13 @@ impl Environment {
         Self { setting, tools, drift_at }
     }
 
-    /// How often each tool is called at `at`; tools that are not there yet are not.
+    /// Call rate of each tool at `at`; 0 for tools that do not exist yet.
     pub(crate) fn popularity(&self, at: f64) -> Vec<f64> {
         let of = |tool: &Tool| if tool.born_at <= at { tool.popularity } else { 0.0 };
         self.tools.iter().map(of).collect()
     }
 
-    /// What goes wrong with a call, if anything does.
+    /// The failure of a call, if any.
     pub(crate) fn call(&self, tool: usize, at: f64, bad_credentials: bool, dice: &mut Dice) -> Option<Fault> {
         let tool = &self.tools[tool];
         if bad_credentials {
@@ -169,7 +169,7 @@ impl Environment {
 }
 
 impl Fault {
-    /// No retry ever succeeds.
+    /// A failure that no retry fixes.
     const fn final_of(kind: FailureKind) -> Self {
         Self { kind, mends_at: f64::INFINITY, chance: 0.0 }
     }
@@ -193,7 +193,7 @@ impl Tool {
         }
     }
 
-    /// Outages have two phases: most are blips, some are incidents.
+    /// Outages of two kinds: mostly short, some long.
     fn draw_outages(&mut self, dice: &mut Dice, setting: &Setting, drift_at: f64, drifts: bool) {
         let down = dice.log_between(3.0, 900.0);
         let up = dice.log_between(HOUR_S / 2.0, 6.0 * HOUR_S);

@@ -1,5 +1,5 @@
-//! The sessions of a fleet on simulated time: agents call tools, some calls fail, somebody decides, and what came of
-//! it is counted. Agents obey what they are told to the millisecond.
+//! Event loop of a simulated fleet: agents call tools, some calls fail, a policy decides, and the account counts the
+//! results. Agents follow advice to the millisecond.
 
 use std::collections::BTreeMap;
 
@@ -23,17 +23,17 @@ use callgate_core::{
     retry::advice::Params,
 };
 
-/// Tools that a session calls.
+/// Number of tools per session.
 const SESSION_TOOLS: usize = 4;
-/// The chance that a session ends with a call.
+/// Probability that a session ends with a call.
 const SESSION_ENDS: f64 = 0.12;
-/// The share of sessions whose credentials for one tool are bad, and the attempts after which such a session gives up.
+/// Share of sessions with bad credentials for one tool, and the attempts after which such a session gives up.
 const BAD_CREDENTIALS: f64 = 0.01;
 const BAD_ATTEMPTS: u32 = 2;
-/// Mean time of the model between two calls.
+/// Mean think time of the model.
 const THINKS_S: f64 = 8.0;
 
-/// Lets the policy decide for a fleet. Equal arguments give equal results. `progress` is told of each day that is over.
+/// Runs the policy on a fleet, deterministically. `progress` is called per completed day.
 pub(crate) fn run(environment: &Environment, seed: u64, policy: &mut Policy, progress: &dyn Fn(u64)) -> Account {
     let setting = environment.setting;
     let name = |i: usize| ToolName::parse("tool", &format!("tool_{i:03}")).ok();
@@ -70,7 +70,7 @@ pub(crate) fn run(environment: &Environment, seed: u64, policy: &mut Policy, pro
     fleet.account
 }
 
-/// That many seconds after the start.
+/// The time in seconds after the start.
 pub(crate) fn stamp(at: f64) -> Timestamp {
     Timestamp::from_millis((at * 1_000.0).round() as i64)
 }
@@ -91,7 +91,7 @@ enum Event {
     Result(Box<Chain>, Retry),
 }
 
-/// A session has one call at a time.
+/// A session with one call at a time.
 struct Session {
     began_at: f64,
     dice: Dice,
@@ -114,7 +114,7 @@ struct Chain {
     dice: Dice,
 }
 
-/// A retry on its way.
+/// A scheduled retry.
 struct Retry {
     failed: Failed,
     choice: Choice,
@@ -159,7 +159,7 @@ impl Fleet<'_> {
         let tool = session.tools[session.dice.below(SESSION_TOOLS)];
         let bad = session.bad_credentials && tool == session.tools[0];
         let fault = self.environment.call(tool, at, bad, &mut session.dice);
-        // Drawn in any case: what comes later must not depend on what came of this call.
+        // Drawn in any case, so that later draws are independent of this outcome.
         let (retries, next_at) = (session.dice.bits(), at + session.dice.exponential(THINKS_S) + 1.0);
         session.calls_left -= 1;
         session.same_tool_run = if session.last_tool == Some(tool) { session.same_tool_run + 1 } else { 1 };
@@ -174,14 +174,14 @@ impl Fleet<'_> {
         self.fail(at, Box::new(chain), None);
     }
 
-    /// The next call, unless that was the last.
+    /// Schedules the next call, unless the session ends.
     fn think(&mut self, until: f64, session: Box<Session>) {
         if session.calls_left > 0 {
             self.queue.push(until, Event::Call(session));
         }
     }
 
-    /// A failure: is it worth a retry?
+    /// Handles a failure: asks the policy for a retry.
     fn fail(&mut self, at: f64, mut chain: Box<Chain>, probe_of: Option<FailureKind>) {
         let Fault { kind, mends_at, chance } = chain.fault;
         let (tool, attempt) = (chain.tool, chain.attempt);
@@ -204,8 +204,8 @@ impl Fleet<'_> {
             seed: chain.dice.bits(),
         };
         let latency_s = 0.5 + chain.dice.exponential(1.0);
-        // A model reads what happened, and thinks, before it repeats what may have taken effect, and it does so once:
-        // that holds for everybody, as the most of retries does.
+        // Before repeating a call with an open effect, a model thinks, and it repeats once: a limit for every policy,
+        // like the maximum number of retries.
         let thinks_ms = if failed.effect_open { (chain.dice.exponential(THINKS_S) * 1_000.0) as u64 } else { 0 };
         let is_allowed = !failed.effect_open || attempt < OPEN_ATTEMPTS_MAX;
         let worth = WAITS_MS.map(|ms| {
@@ -231,7 +231,7 @@ impl Fleet<'_> {
         self.queue.push(at + seconds(choice.wait_ms), Event::Permit(chain, retry));
     }
 
-    /// The wait is over: what the product stores of the retry is what it knows now.
+    /// Handles the end of the wait: the follow-up has the features of this time.
     fn permit(&mut self, at: f64, chain: Box<Chain>, mut retry: Retry) {
         let (tool, health) = (&self.tools[chain.tool], &mut self.health[chain.tool]);
         retry.follow_up = self.policy.follow_up(tool, &retry.failed, retry.choice.told, stamp(at));
@@ -272,12 +272,12 @@ fn probed(told: Told, kind: FailureKind) -> Option<FailureKind> {
     told.probe.then_some(kind)
 }
 
-/// What a report says about its tool, before anything is advised.
+/// The health observation of a report, before any advice.
 pub(crate) fn seen(at: f64, failure: Option<FailureKind>, probe_of: Option<FailureKind>) -> Observation {
     Observation { at: stamp(at), failure, cooldown_ms: None, retry_told: false, probe_told: false, probe_of }
 }
 
-/// What a retry with that chance is worth after that wait.
+/// Value of a retry with that probability after that wait.
 fn worth(chance: f64, wait_ms: u64) -> f64 {
     let Params { value, cost_retry, cost_wait, .. } = Params::default();
     value * chance - cost_retry - cost_wait * seconds(wait_ms)

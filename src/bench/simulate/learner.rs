@@ -1,5 +1,5 @@
-//! The product's memory of retries, as the engine would feed and ask it: `retry::advice` answers, `retry::profiles`
-//! learns. Only the facts of a failure come from the simulation.
+//! Adapter to the product's retry learning: `retry::advice` and `retry::profiles` as the engine uses them. Only the
+//! features of a failure come from the simulation.
 
 use callgate_core::{
     domain::{
@@ -18,28 +18,28 @@ use callgate_core::{
     },
 };
 
-/// A failed call, as its session knows it.
+/// A failed call, as known to its session.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Failed {
     pub(crate) kind: FailureKind,
-    /// Which attempt failed, from 1.
+    /// Number of the failed attempt, from 1.
     pub(crate) attempt: u32,
-    /// It may have taken effect.
+    /// True for an open effect.
     pub(crate) effect_open: bool,
     pub(crate) at: Timestamp,
-    /// Rate-limit errors in a row of that tool in the session, this one included.
+    /// Consecutive rate-limit errors of that tool in the session, this one included.
     pub(crate) rate_limit_run: u32,
     pub(crate) same_errors: u32,
     pub(crate) same_tool_run: u32,
     pub(crate) session_ms: u64,
     pub(crate) previous_ok: bool,
-    /// How the tool fared, this failure included.
+    /// Health of the tool, this failure included.
     pub(crate) circumstances: Circumstances,
-    /// Where jitter and probes are drawn from.
+    /// Seed of jitter and exploration.
     pub(crate) seed: u64,
 }
 
-/// What was told with a failure.
+/// Advice given for a failure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Told {
     pub(crate) p: f64,
@@ -53,12 +53,12 @@ impl Told {
     }
 }
 
-/// Advises by what it has learned.
+/// Adviser with learned profiles.
 #[derive(Debug)]
 pub(crate) struct Learner {
     pub(crate) params: Params,
     pub(crate) profiles: Profiles,
-    /// The logistic layer learns as well.
+    /// True if the logistic layer learns, too.
     pub(crate) layer: bool,
 }
 
@@ -67,7 +67,7 @@ impl Learner {
         Self { params, profiles: Profiles::default(), layer }
     }
 
-    /// The advice on a failure; `health` is the tool's with this failure.
+    /// The advice on a failure; `health` includes it.
     pub(crate) fn advise(&self, tool: &ToolName, failed: &Failed, health: &Health) -> Advised {
         let case = FailedAttempt {
             effect_open: failed.effect_open,
@@ -88,13 +88,13 @@ impl Learner {
         advise(&self.params, &self.profiles, &case)
     }
 
-    /// The odds of a retry, as known at `now`.
+    /// The odds of a retry at `now`.
     pub(crate) fn odds(&self, tool: &ToolName, failed: &Failed, now: Timestamp) -> Odds {
         let state = RetryState { attempt: failed.attempt, tool: failed.circumstances.tool };
         self.profiles.estimate.view((tool, failed.kind), prior(failed.kind), false, now).odds(state)
     }
 
-    /// What a retry permitted now is, as the engine stores it.
+    /// The follow-up of a retry permitted now, as the engine stores it.
     pub(crate) fn follow_up(&self, tool: &ToolName, failed: &Failed, told: Told, now: Timestamp) -> FollowUp {
         let waited_ms = now.since_ms(failed.at);
         let odds = self.odds(tool, failed, now);
@@ -114,7 +114,7 @@ impl Learner {
         }
     }
 
-    /// Learns what came of a retry.
+    /// Learns the outcome of a retry.
     pub(crate) fn learn(&mut self, trial: &Trial) {
         if self.layer {
             self.profiles.learn(trial);
@@ -125,7 +125,7 @@ impl Learner {
 }
 
 impl Failed {
-    /// What the failure was like.
+    /// Features of the failure.
     fn traits(&self) -> Traits {
         Traits {
             attempt: self.attempt,
@@ -139,7 +139,7 @@ impl Failed {
         }
     }
 
-    /// The features of a retry after that wait.
+    /// Features of a retry after that wait.
     pub(crate) fn features(&self, wait_ms: u64) -> [f32; FEATURES] {
         self.traits().features(wait_ms)
     }

@@ -1,40 +1,40 @@
-//! How good forecasts were.
+//! Forecast metrics: log loss, AUC, Brier score, calibration.
 
 use serde::Serialize;
 
 use callgate_core::retry::layer::log_loss;
 
-/// Parts of the range of chances that are compared with what happened.
+/// Number of calibration bins.
 pub(crate) const PARTS: usize = 10;
 
-/// How good a forecaster was; of several runs the mean, and the sum of their parts.
+/// Score of a forecaster; of several runs the mean, and the sum of their bins.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(crate) struct Score {
-    /// Forecasts.
+    /// Number of forecasts.
     pub(crate) n: u64,
-    /// Mean surprise, in nats.
+    /// Mean log loss, in nats.
     pub(crate) log_loss: f64,
-    /// The chance that a success was told a higher chance than a failure.
+    /// Probability that a success had a higher forecast than a failure.
     pub(crate) auc: f64,
     /// Mean squared error.
     pub(crate) brier: f64,
-    /// Tenths of the range of chances.
+    /// Calibration bins.
     pub(crate) calibration: [Part; PARTS],
 }
 
-/// Forecasts in one tenth of the range.
+/// Calibration bin.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub(crate) struct Part {
-    /// Forecasts.
+    /// Number of forecasts.
     pub(crate) n: u64,
-    /// Their mean; 0 without any.
+    /// Mean forecast; 0 without any.
     pub(crate) predicted: f64,
-    /// The share of them that succeeded; 0 without any.
+    /// Share of successes; 0 without any.
     pub(crate) observed: f64,
 }
 
 impl Score {
-    /// Holds forecasts against what happened.
+    /// Compares forecasts with outcomes.
     pub(crate) fn of(forecasts: &[(f64, bool)]) -> Self {
         let n = forecasts.len().max(1) as f64;
         let mean = |of: fn(&(f64, bool)) -> f64| forecasts.iter().map(of).sum::<f64>() / n;
@@ -74,7 +74,7 @@ impl Part {
     }
 }
 
-/// The area under the curve by ranks; equal forecasts share theirs. A half without a success or a failure.
+/// AUC by ranks; ties share theirs. One half without a success or a failure.
 fn auc(forecasts: &[(f64, bool)]) -> f64 {
     let mut sorted = forecasts.to_vec();
     sorted.sort_by(|(a, _), (b, _)| a.total_cmp(b));

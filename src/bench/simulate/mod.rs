@@ -1,9 +1,8 @@
-//! A simulated fleet: what learned advice on retries is worth, compared with a hard-coded flag and with an oracle.
-//! Equal plans give equal bytes.
+//! Fleet simulation: value of learned retry advice, compared with a hard-coded flag and an oracle. Deterministic.
 //!
-//! Advice comes from the product's own retry room: `advise`, `Profiles::learn`, `Health`, `Traits`. Calls do not run
-//! through the whole engine: its rules would refuse some of the calls that the flag and the oracle make, and the
-//! comparison would be one of rules and not of advice.
+//! Advice comes from the product's own retry module: `advise`, `Profiles::learn`, `Health`, `Traits`. Calls do not run
+//! through the whole engine: its rules would refuse some calls of the flag and the oracle, and the comparison would be
+//! one of rules, not of advice.
 
 mod account;
 mod chart;
@@ -28,30 +27,30 @@ pub(crate) use self::{
     report::Report,
 };
 
-/// What is simulated.
+/// Plan of a simulation.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
-    /// The fleet.
+    /// Setting of the fleets.
     pub(crate) setting: Setting,
-    /// Which fleets: one a seed.
+    /// Seeds, one per fleet.
     pub(crate) seeds: Vec<u64>,
-    /// How well retries are foretold.
+    /// Include forecasts.
     pub(crate) predict: bool,
-    /// What advice is worth once agents obey it.
+    /// Include the closed-loop comparison.
     pub(crate) closed: bool,
-    /// How advice fares when a tool breaks for two days and is mended.
+    /// Include the trap.
     pub(crate) trap: bool,
 }
 
 impl Plan {
-    /// How many days are simulated, over all fleets; the trap's own fleet is small and does not count.
+    /// Simulated days over all fleets, without the trap's small fleet.
     #[must_use]
     pub(crate) fn days(&self) -> u64 {
         let fleets = usize::from(self.predict) + usize::from(self.closed) * closed::CONTENDERS.len();
         (self.seeds.len() * fleets) as u64 * u64::from(self.setting.days)
     }
 
-    /// Simulates it. `progress` is told how many more days are over, again and again.
+    /// Runs the simulation. `progress` receives the number of further completed days.
     #[must_use]
     pub(crate) fn run(&self, progress: &dyn Fn(u64)) -> Report {
         let Self { setting, seeds, .. } = self;

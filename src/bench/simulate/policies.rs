@@ -1,5 +1,4 @@
-//! Who decides after a failure, and how: the behaviour that the logged data come from, the flag that frameworks
-//! hard-code, the oracle, and the advice of the product.
+//! Retry policies: the logged behavior, the hard-coded flag of frameworks, the oracle, and the product's advice.
 
 use super::{
     dice::Dice,
@@ -14,25 +13,25 @@ use callgate_core::domain::{
     time::Timestamp,
 };
 
-/// Retries of one call that the hard-coded flag allows.
+/// Retries per call of the hard-coded flag.
 const FLAG_RETRIES: u32 = 3;
-/// Retries of one call that anybody is ever allowed here.
+/// Maximum retries per call in the simulation.
 pub(crate) const RETRIES_MAX: u32 = 6;
-/// How often the behaviour retries what the flag calls retryable, and what it does not.
+/// Retry rates of the behavior for kinds that the flag calls retryable, and others.
 const BEHAVED: (f64, f64) = (0.85, 0.4);
-/// How often it chooses each of the waits.
+/// Probability of each wait in the behavior.
 const BEHAVED_WAITS: [f64; WAITS_MS.len()] = [0.35, 0.25, 0.2, 0.13, 0.07];
 
-/// Who decides.
+/// Retry policy.
 #[derive(Debug)]
 pub(crate) enum Policy {
-    /// Chance decides, whatever was learned; forecasts are made and held against what came of it.
+    /// Random decisions; forecasts are made and compared with outcomes.
     Behaviour(Box<Forecasts>),
-    /// Knows what would become of each wait.
+    /// Knows the outcome of each wait.
     Oracle,
-    /// A flag for each kind, three retries, each wait longer.
+    /// A flag per kind, three retries with increasing waits.
     Flag,
-    /// The product's advice, obeyed.
+    /// The product's advice.
     Advice(Box<Learner>),
 }
 
@@ -41,18 +40,18 @@ pub(crate) enum Policy {
 pub(crate) struct Decision<'a> {
     pub(crate) tool: &'a ToolName,
     pub(crate) failed: &'a Failed,
-    /// The tool's, with this failure.
+    /// Health of the tool, this failure included.
     pub(crate) health: &'a Health,
-    /// What a retry after each of the waits is worth, as only the environment knows.
+    /// Value of a retry after each wait, known to the environment only.
     pub(crate) worth: [f64; WAITS_MS.len()],
 }
 
-/// A retry that was decided on.
+/// A decided retry.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Choice {
     pub(crate) wait_ms: u64,
     pub(crate) told: Told,
-    /// What each forecaster said.
+    /// Forecast of each forecaster.
     pub(crate) forecasts: Option<[f64; FORECASTERS]>,
 }
 
@@ -62,7 +61,7 @@ pub(crate) const fn flag(kind: FailureKind) -> bool {
 }
 
 impl Policy {
-    /// The retry to make, if one is to be made.
+    /// The retry to make, if any.
     pub(crate) fn decide(&self, decision: &Decision<'_>, dice: &mut Dice) -> Option<Choice> {
         let Decision { tool, failed, health, worth } = decision;
         let after = |wait_ms: u64| {
@@ -93,12 +92,12 @@ impl Policy {
         }
     }
 
-    /// What the product would store of a retry that is made now.
+    /// The stored follow-up of a retry made now.
     pub(crate) fn follow_up(&self, tool: &ToolName, failed: &Failed, told: Told, now: Timestamp) -> Option<FollowUp> {
         Some(self.learner()?.follow_up(tool, failed, told, now))
     }
 
-    /// Learns what came of a retry, and of what was forecast of it.
+    /// Learns the outcome of a retry and its forecasts.
     pub(crate) fn learn(&mut self, trial: &Trial, failed_at: Timestamp, forecasts: Option<[f64; FORECASTERS]>) {
         match self {
             Self::Behaviour(log) => log.learn(trial, failed_at, forecasts),

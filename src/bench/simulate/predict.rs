@@ -1,5 +1,5 @@
-//! How well retries are foretold. The behaviour of the logged data decides, so that all forecasters see the same
-//! retries; each says its chance when the failure is reported, and learns the outcome once it is known.
+//! Forecast comparison. The logged behavior decides, so that all forecasters see the same retries; each gives a
+//! probability at the failure's report, and learns the outcome once it is known.
 
 use serde::Serialize;
 
@@ -20,16 +20,16 @@ use callgate_core::{
     retry::advice::Params,
 };
 
-/// Forecasters that are compared.
+/// Number of compared forecasters.
 pub(crate) const FORECASTERS: usize = 4;
 pub(crate) const NAMES: [&str; FORECASTERS] =
     ["static flag", "rate per kind", "the estimate", "the estimate with the layer"];
-/// What the flag says as a chance.
+/// Probabilities for the flag's two answers.
 const FLAG_P: (f64, f64) = (0.9, 0.05);
-/// Forecasts before this share of the time are not counted: everybody has to begin.
+/// Share of the time before which forecasts are not counted, for warm-up.
 const COUNTED_FROM: f64 = 0.3;
 
-/// Forecasters at work.
+/// The forecasters.
 #[derive(Debug)]
 pub(crate) struct Forecasts {
     pub(crate) learner: Learner,
@@ -38,7 +38,7 @@ pub(crate) struct Forecasts {
     log: Vec<([f64; FORECASTERS], bool)>,
 }
 
-/// One forecaster's line of the table.
+/// Row of the table.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Row {
     pub(crate) forecaster: &'static str,
@@ -46,7 +46,7 @@ pub(crate) struct Row {
     pub(crate) score: Score,
 }
 
-/// Lets all forecasters foretell the retries of each seed's fleet.
+/// Runs all forecasters on the retries of each seed's fleet.
 pub(crate) fn run(seeds: &[u64], setting: Setting, progress: &dyn Fn(u64)) -> Vec<Row> {
     let mut scores: [Vec<Score>; FORECASTERS] = Default::default();
     for seed in seeds {
@@ -76,7 +76,7 @@ fn log_of(seed: u64, setting: Setting, progress: &dyn Fn(u64)) -> Vec<([f64; FOR
 }
 
 impl Forecasts {
-    /// What each says of a retry after that wait, in the order of [`NAMES`].
+    /// Forecasts of a retry after that wait, in the order of [`NAMES`].
     pub(crate) fn said(&self, tool: &ToolName, failed: &Failed, wait_ms: u64) -> [f64; FORECASTERS] {
         let (n, k) = self.rates[failed.kind as usize];
         let p = self.learner.odds(tool, failed, failed.at).p[bucket(wait_ms)];
@@ -89,7 +89,7 @@ impl Forecasts {
         ]
     }
 
-    /// Learns what came of a retry, and of what was said of it.
+    /// Learns the outcome of a retry and its forecasts.
     pub(crate) fn learn(&mut self, trial: &Trial, failed_at: Timestamp, said: Option<[f64; FORECASTERS]>) {
         self.log.extend(said.filter(|_| failed_at > self.counted_from).map(|said| (said, trial.ok)));
         let (n, k) = &mut self.rates[trial.follow_up.failure as usize];

@@ -1,8 +1,8 @@
-//! What is still to happen, by time.
+//! Event queue, ordered by time.
 
 use std::{cmp::Ordering, collections::BinaryHeap};
 
-/// What is still to happen. What falls on one time happens in the order in which it was put in.
+/// Future events; simultaneous ones in order of insertion.
 #[derive(Debug)]
 pub(crate) struct Queue<T> {
     heap: BinaryHeap<Entry<T>>,
@@ -27,14 +27,14 @@ impl<T> Queue<T> {
         self.heap.push(Entry { at, place: self.pushed, what });
     }
 
-    /// What happens next, and when, in seconds since the start.
+    /// The next event and its time, in seconds since the start.
     pub(crate) fn pop(&mut self) -> Option<(f64, T)> {
         self.heap.pop().map(|entry| (entry.at, entry.what))
     }
 }
 
 impl<T> Ord for Entry<T> {
-    /// The heap gives the greatest first: that is the earliest.
+    /// Reversed, because the heap returns the greatest first.
     fn cmp(&self, other: &Self) -> Ordering {
         other.at.total_cmp(&self.at).then(other.place.cmp(&self.place))
     }

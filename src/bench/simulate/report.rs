@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::{closed, environment::Setting, metrics::Part, predict, trap::Trapped};
 
-/// What was simulated, and what came of it; parts that were not asked for are absent.
+/// Plan and results of a simulation; parts that were not requested are absent.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Report {
     pub(crate) setting: Setting,

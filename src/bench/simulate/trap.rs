@@ -1,5 +1,5 @@
-//! The trap: a tool that works for two days, is broken for two, and works again. Nobody but its retries tells how it
-//! fares: a memory that forgets slowly goes on retrying, one that stops retrying never hears of the mending.
+//! Trap scenario: a tool works for two days, fails for two, and works again. Only its retries show its state: slow
+//! forgetting keeps retrying, and without retries the recovery is never seen.
 
 use serde::Serialize;
 
@@ -25,17 +25,17 @@ const ERRORS_PER_HOUR: f64 = 30.0;
 const BREAKS_AT: f64 = 2.0 * DAY_S;
 const MENDS_AT: f64 = 4.0 * DAY_S;
 const ENDS_AT: f64 = 5.0 * DAY_S;
-/// Advice is back once half of this many decisions in a row were for a retry.
+/// Number of consecutive decisions, half of which for a retry mark the recovery of advice.
 const DECISIONS: usize = 20;
 
-/// What came of it; of several runs the means.
+/// Results; of several runs the means.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub(crate) struct Trapped {
-    /// Errors while the tool was broken.
+    /// Errors during the failure.
     pub(crate) errors: f64,
-    /// Retries made while the tool was broken, all of which failed.
+    /// Retries during the failure, all in vain.
     pub(crate) wasted: f64,
-    /// Hours from the mending until advice was back; the rest of the time when it never was.
+    /// Hours from the tool's recovery to that of advice; the rest of the time if never.
     pub(crate) hours_until_back: f64,
     /// The same in the worst run.
     pub(crate) hours_at_worst: f64,
@@ -59,12 +59,12 @@ struct Trap {
     dice: Dice,
     queue: Queue<Event>,
     trapped: Trapped,
-    /// Was a retry advised, the newest decision last; since the mending only.
+    /// Decisions since the tool's recovery, oldest first; true for a retry.
     decisions: Vec<bool>,
     back_at: Option<f64>,
 }
 
-/// Springs the trap once for each seed.
+/// Runs the scenario for each seed.
 pub(crate) fn run(seeds: &[u64]) -> Trapped {
     let runs: Vec<Trapped> = seeds.iter().filter_map(|seed| spring(*seed)).collect();
     let n = runs.len().max(1) as f64;
@@ -106,7 +106,7 @@ fn is_broken(at: f64) -> bool {
 }
 
 impl Trap {
-    /// A call fails, in another session each time.
+    /// A failed call, each in another session.
     fn error(&mut self, at: f64) {
         let next = at + self.dice.exponential(3_600.0 / ERRORS_PER_HOUR);
         self.queue.push(next, Event::Error);

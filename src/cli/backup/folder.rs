@@ -1,5 +1,5 @@
-//! A backup's folder: a dump, the roles, and a manifest that is written last and says what belongs to it. The folder
-//! has another name until it is whole, and whoever makes it holds it locked: what nobody holds was interrupted.
+//! Backup folder: a dump, the roles, and a manifest that is written last and lists the others. The folder has a
+//! temporary name until it is complete, and its writer holds a lock: an unlocked one was interrupted.
 
 use std::{
     fs::{self, File, OpenOptions, Permissions},
@@ -18,29 +18,29 @@ use callgate_net::clock::Clock;
 pub(super) const DUMP: &str = "database.dump";
 pub(super) const ROLES: &str = "roles.sql";
 const MANIFEST: &str = "manifest.json";
-/// All that a backup's folder ever holds.
+/// All files of a backup.
 const FILES: [&str; 3] = [MANIFEST, DUMP, ROLES];
-/// What stands between the name that a folder is to have and some letters by chance.
+/// Infix of a temporary name, before random letters.
 const UNFINISHED: &str = ".unfinished-";
-/// The form of the folder.
+/// Format version of the folder.
 const FORM: u32 = 1;
 const CHUNK_BYTES: usize = 1 << 16;
 const MANIFEST_BYTES_MAX: u64 = 1 << 20;
 
-/// What a backup is.
+/// Manifest of a backup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct Manifest {
     form: u32,
-    /// When it was made, in UTC.
+    /// Creation time, in UTC.
     pub(super) made_at: String,
-    /// The build of callgate that made it.
+    /// Version of the callgate that made it.
     callgate: String,
     /// The major version of the server.
     pub(super) postgres_major: u32,
-    /// The last migration of its schema.
+    /// Last migration of its schema.
     pub(super) newest_migration: Option<i64>,
-    /// The migration that a build must have to serve on it.
+    /// Minimum migration of a build that can use it.
     pub(super) schema_floor: Option<i64>,
     files: Vec<Part>,
 }
@@ -54,7 +54,7 @@ struct Part {
 }
 
 impl Manifest {
-    /// What lies in a folder that is being made.
+    /// The manifest of a folder in creation.
     pub(super) fn of(folder: &Path, major: u32, newest: Option<i64>, floor: Option<i64>) -> anyhow::Result<Self> {
         let seconds = Clock::System.now().as_millis() / 1_000;
         let made_at = chrono::DateTime::from_timestamp(seconds, 0).unwrap_or_default();
@@ -69,7 +69,7 @@ impl Manifest {
         })
     }
 
-    /// Reads it, and holds every file against it.
+    /// Reads the manifest, and verifies every file against it.
     pub(super) fn read(folder: &Path) -> anyhow::Result<Self> {
         let shown = folder.display();
         let mut text = Vec::new();
@@ -101,13 +101,13 @@ impl Manifest {
         Ok(read)
     }
 
-    /// All of it.
+    /// Total size.
     pub(super) fn bytes(&self) -> u64 {
         self.files.iter().map(|part| part.bytes).sum()
     }
 }
 
-/// A file of a backup, which has no links to elsewhere, and nothing that is read without end.
+/// Opens a regular file of a backup, without following links.
 fn opened(path: &Path) -> io::Result<File> {
     let kind = fs::symlink_metadata(path)?.file_type();
     if !kind.is_file() {
@@ -134,11 +134,11 @@ fn part(folder: &Path, name: &str) -> anyhow::Result<Part> {
     read().with_context(|| format!("{} cannot be read", path.display()))
 }
 
-/// A folder that is being made. It goes away unless it is finished.
+/// A folder in creation, removed unless finished.
 #[derive(Debug)]
 pub(super) struct Unfinished {
     made: TempDir,
-    /// Held locked until this process ends, however it does.
+    /// Locked until this process ends.
     _held: File,
 }
 
@@ -153,7 +153,7 @@ pub(super) fn parent(folder: &Path) -> &Path {
     folder.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."))
 }
 
-/// Refuses a folder that would stand in none.
+/// Fails without an existing parent folder.
 pub(super) fn has_place(folder: &Path) -> anyhow::Result<()> {
     let parent = parent(folder);
     if !parent.is_dir() {
@@ -162,7 +162,7 @@ pub(super) fn has_place(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A folder for its owner alone, which becomes `folder` once it is whole.
+/// A folder for its owner alone, to be renamed to `folder` when complete.
 pub(super) fn unfinished(folder: &Path) -> anyhow::Result<Unfinished> {
     let parent = parent(folder);
     has_place(folder)?;
@@ -177,12 +177,12 @@ pub(super) fn unfinished(folder: &Path) -> anyhow::Result<Unfinished> {
     Ok(Unfinished { made, _held: held })
 }
 
-/// Removes what interrupted attempts to make folders of such names have left beside them.
+/// Removes unfinished folders of such names, left by interruptions.
 pub(super) fn clear_unfinished(parent: &Path, is_ours: impl Fn(&str) -> bool) -> anyhow::Result<()> {
     let names = |name: &str| name.split_once(UNFINISHED).is_some_and(|(wanted, _)| is_ours(wanted));
     for path in folders(parent, names)? {
         let Ok(held) = File::open(&path) else { continue };
-        // Who makes it is at work still, or the file system cannot say.
+        // Its writer is active, or locks are unsupported.
         if held.try_lock().is_ok() {
             remove_files(&path)?;
         }
@@ -190,7 +190,7 @@ pub(super) fn clear_unfinished(parent: &Path, is_ours: impl Fn(&str) -> bool) ->
     Ok(())
 }
 
-/// Removes a whole backup. It has lost its name before it loses a file.
+/// Removes a backup; it is renamed first, so that it never looks complete with files missing.
 pub(super) fn remove(folder: &Path) -> anyhow::Result<()> {
     let mut name = folder.as_os_str().to_owned();
     name.push(format!("{UNFINISHED}removed"));
@@ -199,7 +199,7 @@ pub(super) fn remove(folder: &Path) -> anyhow::Result<()> {
     remove_files(&renamed)
 }
 
-/// Removes a folder with the files that a backup has, and no other.
+/// Removes a folder with a backup's files, and no others.
 fn remove_files(folder: &Path) -> anyhow::Result<()> {
     let remove = || {
         for name in FILES {
@@ -213,14 +213,14 @@ fn remove_files(folder: &Path) -> anyhow::Result<()> {
     remove().with_context(|| format!("cannot remove {}", folder.display()))
 }
 
-/// The folders in another of which the name holds.
+/// The folders in `parent` whose names match.
 pub(super) fn folders(parent: &Path, holds: impl Fn(&str) -> bool) -> anyhow::Result<Vec<PathBuf>> {
     let entries = fs::read_dir(parent).with_context(|| format!("{} cannot be read", parent.display()))?;
     let folders = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
     Ok(folders.filter(|entry| entry.file_name().to_str().is_some_and(&holds)).map(|entry| entry.path()).collect())
 }
 
-/// True for a backup that was finished, by its manifest alone, and that holds nothing else.
+/// True for a complete backup by its manifest, without other files.
 pub(super) fn is_finished(folder: &Path) -> bool {
     let manifest = fs::read(folder.join(MANIFEST)).ok().and_then(|text| serde_json::from_slice::<Manifest>(&text).ok());
     let alone = || {
@@ -230,7 +230,7 @@ pub(super) fn is_finished(folder: &Path) -> bool {
     manifest.is_some() && alone().is_some()
 }
 
-/// Writes a file for its owner alone, to the disk.
+/// Writes a file for its owner alone, with fsync.
 pub(super) fn write(path: &Path, text: &[u8]) -> anyhow::Result<()> {
     let write = || {
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
@@ -240,7 +240,7 @@ pub(super) fn write(path: &Path, text: &[u8]) -> anyhow::Result<()> {
     write().with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Writes the manifest: the folder is whole.
+/// Writes the manifest, which completes the folder.
 pub(super) fn seal(unfinished: &Unfinished, manifest: &Manifest) -> anyhow::Result<()> {
     sync(&unfinished.path().join(DUMP))?;
     let text = serde_json::to_vec_pretty(manifest).context("the manifest cannot be written")?;
@@ -248,7 +248,7 @@ pub(super) fn seal(unfinished: &Unfinished, manifest: &Manifest) -> anyhow::Resu
     sync(unfinished.path())
 }
 
-/// Gives a whole folder its name.
+/// Renames a complete folder.
 pub(super) fn finish(unfinished: Unfinished, folder: &Path) -> anyhow::Result<()> {
     fs::rename(unfinished.path(), folder).with_context(|| format!("cannot make {}", folder.display()))?;
     // Renamed: nothing is left to remove under the old name.

@@ -1,5 +1,5 @@
-//! `callgate backup` and `callgate restore`: the private database in a folder of files, and back, on PostgreSQL of the
-//! same or a newer major version. A server may go on while it is backed up.
+//! `callgate backup` and `callgate restore`: the private database as a folder of files, restored to PostgreSQL of the
+//! same or a newer major version. A running server continues during a backup.
 
 mod folder;
 mod shelf;
@@ -72,7 +72,7 @@ pub(super) struct RestoreArgs {
     pg_bin: Option<PathBuf>,
 }
 
-/// Writes the private database into a folder: of the server that runs, or of one that is started for it.
+/// Writes the private database into a folder, from the running server or a temporary one.
 pub(super) async fn backup(args: BackupArgs) -> anyhow::Result<()> {
     if let Some(Action::Verify(args)) = args.action {
         return verify::run(args).await;
@@ -122,16 +122,16 @@ pub(super) async fn backup(args: BackupArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A backup that is whole, and has no name yet.
+/// A complete backup without its final name.
 #[derive(Debug)]
 struct Written {
     unfinished: folder::Unfinished,
     manifest: Manifest,
-    /// The programs of the server that it is of.
+    /// Programs of its server.
     bin_dir: PathBuf,
 }
 
-/// Writes a dump, the roles, and at last what says that it is whole.
+/// Writes the dump, the roles, and the manifest.
 async fn write(connection: &Connection, beside: &Path, folder: &Path) -> anyhow::Result<Written> {
     let major = callgate_postgres::major_of_programs(beside).await?;
     let tools = DumpTools::find(beside, major).await?;
@@ -145,7 +145,7 @@ async fn write(connection: &Connection, beside: &Path, folder: &Path) -> anyhow:
     Ok(Written { unfinished, manifest, bin_dir: beside.to_owned() })
 }
 
-/// Makes a data directory of a backup, whole or not at all.
+/// Creates a data directory from a backup, atomically.
 pub(super) async fn restore(args: RestoreArgs) -> anyhow::Result<()> {
     let data_dir = database::data_dir(args.data_dir.as_deref())?;
     let data_dir = std::path::absolute(&data_dir).context("--data-dir")?;
@@ -159,7 +159,7 @@ pub(super) async fn restore(args: RestoreArgs) -> anyhow::Result<()> {
     if let Some(refusal) = refusal(&manifest) {
         bail!("{}: {refusal}", args.folder.display());
     }
-    // Beside it, so that what is interrupted is never taken for a database.
+    // In a sibling folder, so that an interrupted restore is never a database.
     let mut staging = data_dir.clone().into_os_string();
     staging.push(".restoring");
     let staging = PathBuf::from(staging);
@@ -191,7 +191,7 @@ pub(super) async fn restore(args: RestoreArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A server reads what was dumped of its own version, or of an older one.
+/// Fails if the dump is of a newer server version.
 fn newer_than(version: &ServerVersion, manifest: &Manifest) -> anyhow::Result<()> {
     if version.major >= manifest.postgres_major {
         return Ok(());
@@ -203,7 +203,7 @@ fn newer_than(version: &ServerVersion, manifest: &Manifest) -> anyhow::Result<()
     )
 }
 
-/// Why this build cannot serve on what is in a backup.
+/// The reason why this build cannot use a backup.
 fn refusal(manifest: &Manifest) -> Option<String> {
     let newest = manifest.newest_migration?;
     let is_newer = newest > SchemaState::newest();

@@ -1,4 +1,4 @@
-//! A folder of backups: each is called by its time, and of many the oldest go.
+//! Rotating backups: named by time, the oldest removed.
 
 use std::path::{Path, PathBuf};
 
@@ -7,12 +7,12 @@ use anyhow::{Context as _, bail};
 use super::folder;
 use callgate_net::clock::Clock;
 
-/// What the names of backups begin with.
+/// Prefix of names.
 const PREFIX: &str = "callgate-";
-/// The rest of them: the time in UTC.
+/// Time format of names, in UTC.
 const TIME: &str = "%Y%m%dT%H%M%SZ";
 
-/// The name of a backup that is made now.
+/// The name of a new backup.
 pub(super) fn next(shelf: &Path) -> anyhow::Result<PathBuf> {
     if !shelf.is_dir() {
         bail!("{} is no folder: make it, for the user that makes backups alone", shelf.display());
@@ -22,14 +22,14 @@ pub(super) fn next(shelf: &Path) -> anyhow::Result<PathBuf> {
     Ok(shelf.join(format!("{PREFIX}{}", now.format(TIME))))
 }
 
-/// True for the name of a backup that was made here.
+/// True for such a name.
 pub(super) fn is_ours(name: &str) -> bool {
     let time = name.strip_prefix(PREFIX).and_then(|time| chrono::NaiveDateTime::parse_from_str(time, TIME).ok());
     time.is_some_and(|time| name == format!("{PREFIX}{}", time.format(TIME)))
 }
 
-/// Removes the oldest backups but `keep`, of which one is `made`. What has another name, or holds anything else than a
-/// backup does, is nobody's business here. Gives what it has removed.
+/// Removes the oldest backups beyond `keep`, never `made`. Folders with other names or other contents stay. Returns the
+/// removed ones.
 pub(super) fn prune(shelf: &Path, keep: usize, made: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut others = folder::folders(shelf, is_ours)?;
     others.retain(|path| path.file_name() != made.file_name() && folder::is_finished(path));
@@ -71,7 +71,7 @@ mod tests {
         let shelf = tempfile::tempdir().expect("a folder");
         let shelf = shelf.path();
         let days: Vec<PathBuf> = (1..=5).map(|day| backup(shelf, &format!("callgate-2026110{day}T000000Z"))).collect();
-        // Somebody's own: by another name, with something else in it, without a manifest, a file, a link.
+        // Foreign entries: another name, other contents, no manifest, a file, a link.
         backup(shelf, "callgate-20261101");
         backup(shelf, "before-the-move");
         let noted = backup(shelf, "callgate-20261031T000000Z");

@@ -1,4 +1,4 @@
-//! `callgate backup verify`: a backup is read into a scratch database, which is looked over and removed again.
+//! `callgate backup verify`: restores a backup into a scratch database, verifies that, and removes it.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use super::{folder, refusal};
 use callgate_postgres::{PrivatePostgres, Settings, clear};
 use callgate_store::{Contents, look_over, parse_url};
 
-/// The scratch database's folder.
+/// Folder name of the scratch database.
 const SCRATCH: &str = "callgate-verifying";
 
 /// What `callgate backup verify` takes.
@@ -34,7 +34,7 @@ pub(super) struct Scratch {
     dir: Option<PathBuf>,
 }
 
-/// Verifies one that was made before.
+/// Verifies an existing backup.
 pub(super) async fn run(args: VerifyArgs) -> anyhow::Result<()> {
     let folder = std::path::absolute(&args.folder).context("FOLDER")?;
     let said = verify(&folder, folder::parent(&folder), &args.scratch, args.pg_bin).await?;
@@ -42,7 +42,7 @@ pub(super) async fn run(args: VerifyArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Reads a backup into a scratch database, and says what is in it. `beside` is where that is made by default.
+/// Restores a backup into a scratch database, by default below `beside`, and describes its contents.
 pub(super) async fn verify(
     folder: &Path,
     beside: &Path,
@@ -57,7 +57,7 @@ pub(super) async fn verify(
     let place = || {
         format!("the scratch database in {} cannot be made: --scratch names another place for it", scratch.display())
     };
-    // What was interrupted has left it.
+    // An interrupted run has left it.
     clear(&scratch).await.with_context(place)?;
     let settings = Settings { data_dir: scratch.clone(), pg_bin };
     let private = match PrivatePostgres::start(&settings).await {

@@ -1,5 +1,5 @@
-//! An agent's side of the contract: asks before a call, reports after it, and asks again with the same call_id when the
-//! server is away.
+//! Demo client: evaluates before a call, reports after it, and retries with the same call_id while the server is
+//! unavailable.
 
 use std::time::Duration;
 
@@ -18,11 +18,11 @@ use callgate_proto::{
     },
 };
 
-/// How long a server may be away before the demo gives up, in tries of half a second.
+/// Maximum number of retries, half a second apart.
 const TRIES_MAX: u32 = 120;
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Sends the same request until the server answers it: every one of them may be sent again.
+/// Retries a request until the server answers; all of them are idempotent.
 macro_rules! again {
     ($request:expr) => {{
         let mut tries = 0;
@@ -34,7 +34,7 @@ macro_rules! again {
         }
     }};
 }
-/// What came of an execution.
+/// Outcome of an execution.
 #[derive(Debug, Clone)]
 pub(super) struct Outcome {
     status: OutcomeStatus,
@@ -48,7 +48,7 @@ impl Outcome {
         Self { status: OutcomeStatus::Success, result: Some(result.to_owned()), is_complete: None, error: None }
     }
 
-    /// A success that is all there is.
+    /// A complete success.
     pub(super) fn complete(result: &str) -> Self {
         Self { is_complete: Some(true), ..Self::success(result) }
     }
@@ -72,9 +72,9 @@ pub(super) struct Client {
     gate: GateServiceClient<Wire>,
     channel: Wire,
     caller: Caller,
-    /// What the next calls are expected to cost.
+    /// Cost estimate of the next calls.
     pub(super) cost_estimate_micros: Option<u64>,
-    /// What the model is said to have cost with the next call.
+    /// Reported model cost of the next call.
     pub(super) used_cost_micros: u64,
 }
 
@@ -101,7 +101,7 @@ impl Client {
         self.evaluate_and_wait(call_id, tool, args, Duration::ZERO).await
     }
 
-    /// Asks, and has the server wait so long at most where it would say WAIT.
+    /// Evaluates with a maximum server-side wait after WAIT.
     pub(super) async fn evaluate_and_wait(
         &mut self,
         call_id: &str,
@@ -128,14 +128,14 @@ impl Client {
         answer.verdict.context("the server gave no verdict")
     }
 
-    /// What the server is.
+    /// Server information.
     pub(super) async fn server(&self) -> anyhow::Result<ServerInfo> {
         let mut servers = ServerServiceClient::new(self.channel.clone());
         let answer = again!(servers.get_server_info(GetServerInfoRequest {}))?;
         answer.server.context("the server does not say what it is")
     }
 
-    /// How many retries of a tool's failures the server has counted.
+    /// Number of counted retries after a tool's failures.
     pub(super) async fn trials(&self, tool: &str) -> anyhow::Result<f64> {
         let mut profiles = ProfileServiceClient::new(self.channel.clone());
         let request = ListRetryProfilesRequest { tool: tool.to_owned(), ..ListRetryProfilesRequest::default() };

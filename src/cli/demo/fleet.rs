@@ -1,4 +1,4 @@
-//! Many agents at once, for what one alone cannot show.
+//! Concurrent agents of the demo, for effects of a fleet.
 
 use std::time::Duration;
 
@@ -9,15 +9,16 @@ use tokio::task::JoinSet;
 use super::client::{Client, Outcome};
 use callgate_proto::{time::millis, v1::Decision};
 
-/// How many agents there are: enough for an estimate of high confidence.
+/// Number of agents: enough for an estimate of high confidence.
 pub(super) const AGENTS: u32 = 36;
-/// How long a server takes at most to count what was reported.
+/// Maximum delay until the server has counted reports.
 const COUNTED: Duration = Duration::from_secs(6);
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// How long an agent waits at most before it may retry.
+/// Maximum wait of an agent before its retry.
 const WAIT_MAX: Duration = Duration::from_secs(3);
 
-/// Each agent calls the tool, fails, waits as told, retries, and fails again; done once the server has counted that.
+/// Each agent calls the tool, fails, waits as advised, retries, and fails again; returns once the server has counted
+/// that.
 pub(super) async fn retry_in_vain(client: Client, tool: String, broken: Outcome) -> anyhow::Result<()> {
     let mut agents = JoinSet::new();
     for n in 0..AGENTS {
@@ -38,7 +39,7 @@ pub(super) async fn retry_in_vain(client: Client, tool: String, broken: Outcome)
     tokio::time::timeout(COUNTED, counted).await.unwrap_or(Ok(()))
 }
 
-/// Gives how often it retried.
+/// Returns its number of retries.
 async fn retry(mut agent: Client, tool: String, n: u32, broken: Outcome) -> anyhow::Result<f64> {
     let args = json!({ "item": 1_000 + n });
     if agent.evaluate("first", &tool, &args).await?.decision() != Decision::Allow {

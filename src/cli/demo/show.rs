@@ -1,4 +1,4 @@
-//! What the demo puts on the screen.
+//! Screen output of the demo.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use callgate_proto::{
     v1::{AdviceGuard, Decision, LoopLevel, OutcomeStatus, RecordResponse, ServerInfo, Verdict},
 };
 
-/// Longest arguments shown, in characters.
+/// Maximum length of shown arguments, in characters.
 const ARGUMENTS_MAX: usize = 64;
 
 const DIM: Style = Style::new().dimmed();
@@ -23,7 +23,7 @@ const BOLD: Style = Style::new().bold();
 pub(super) struct Show;
 
 impl Show {
-    /// Which server it is, and by which policy it judges.
+    /// Prints the server and its policy.
     pub(super) fn server(&self, url: &str, server: &ServerInfo) {
         let policy = match server.policy_version.as_str() {
             "default" => "the built-in policy, which knows no tool".to_owned(),
@@ -33,7 +33,7 @@ impl Show {
         outln!("callgate {} at {url} judges by {policy}.{holds}", server.version);
     }
 
-    /// How the calls of a scene ended.
+    /// Prints the decisions of a scene.
     pub(super) fn ends(&self, ends: &BTreeMap<Decision, u32>) {
         let told = ends.iter().map(|(decision, n)| match decision {
             Decision::Allow | Decision::Unspecified => format!("{n} ran"),
@@ -106,7 +106,7 @@ impl Show {
         }
     }
 
-    /// The demo's own server ends with it.
+    /// Prints that the demo's own server has ended.
     pub(super) fn gone(&self) {
         outln!(
             "\nThis server ends now, and its database with it. To keep what is played, and look at it in SQL: callgate \

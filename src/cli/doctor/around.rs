@@ -1,4 +1,4 @@
-//! Clocks, and a server that runs.
+//! Checks of clocks and of a running server.
 
 use std::time::Duration;
 
@@ -14,15 +14,15 @@ use callgate_proto::v1::{GetServerInfoRequest, server_service_client::ServerServ
 use callgate_server::config::{Listen, ServeConfig};
 use callgate_store::Inspection;
 
-/// Longest time for all of it.
+/// Timeout of the checks.
 const LIMIT: Duration = Duration::from_secs(5);
-/// How far clocks may be apart, in milliseconds.
+/// Maximum difference of clocks, in milliseconds.
 const APART_MS: i64 = 2_000;
 
-/// This machine's clock beside the database's, which all servers go by.
+/// Compares this machine's clock with the database's, which all servers use.
 pub(super) fn clock(found: &Inspection) -> Check {
     let apart = found.asked_at.as_millis() - found.state.now.as_millis();
-    // The database looked at its clock somewhere on the way.
+    // The database read its clock during the round trip.
     let apart = if apart < 0 { apart } else { (apart - found.round_trip_ms).max(0) };
     let text =
         format!("this machine is {} ms {} the database", apart.abs(), if apart < 0 { "behind" } else { "ahead of" });
@@ -40,7 +40,7 @@ pub(super) fn clock(found: &Inspection) -> Check {
     }
 }
 
-/// A server at `url` or of `context`, or where this one would listen.
+/// Checks the server at `url` or of `context`, otherwise at its default address.
 pub(super) async fn server(
     config: &ServeConfig,
     url: &Option<String>,
@@ -79,7 +79,7 @@ async fn ask(url: &str, shown: &Credential) -> Vec<Check> {
     let connected = async { shown.connect(url, shown.bearer()?, "").await };
     let wire = match connected.await {
         Ok(wire) => wire,
-        // A look before the start is one, too.
+        // An unavailable server is a result, too.
         Err(error) if error.is::<Unanswered>() => {
             return vec![Check::not(Area::Server, "all", format!("{error:#}; start it, or name it by --server"))];
         }

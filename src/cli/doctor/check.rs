@@ -1,4 +1,4 @@
-//! One thing that was looked at: what was found, and what to do about it.
+//! Result of one check: finding and advice.
 
 use std::fmt::{Display, Write as _};
 
@@ -6,11 +6,11 @@ use anstyle::{AnsiColor, Style};
 use anyhow::Context as _;
 use serde::Serialize;
 
-/// Where text is broken.
+/// Line width.
 const WIDTH: usize = 80;
 const INDENT: usize = 13;
 
-/// What was looked at.
+/// Area of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Area {
@@ -43,14 +43,14 @@ impl Area {
     }
 }
 
-/// How it is.
+/// Status of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Status {
     Ok,
-    /// It serves so, and somebody may regret it.
+    /// Works, with a risk.
     Warning,
-    /// It does not serve so, or loses what was promised.
+    /// Does not work, or loses data.
     Wrong,
     NotLookedAt,
 }
@@ -66,15 +66,15 @@ impl Status {
     }
 }
 
-/// A thing that was looked at.
+/// Result of one check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Check {
     pub(super) area: Area,
-    /// Names it in its area; stable.
+    /// Stable id within its area.
     pub(super) check: &'static str,
     pub(super) status: Status,
     pub(super) found: String,
-    /// What to do; none where all is well.
+    /// Advice; none if healthy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) cure: Option<String>,
 }
@@ -93,7 +93,7 @@ impl Check {
         Self { status: Status::Wrong, ..Self::warning(area, check, found, cure) }
     }
 
-    /// It was not looked at, and why.
+    /// A skipped check, with the reason.
     pub(super) fn not(area: Area, check: &'static str, why: impl Display) -> Self {
         Self { status: Status::NotLookedAt, ..Self::ok(area, check, why) }
     }
@@ -103,7 +103,7 @@ fn count(checks: &[Check], status: Status) -> usize {
     checks.iter().filter(|check| check.status == status).count()
 }
 
-/// For programs: a line for each.
+/// One JSON line per check.
 pub(super) fn json(checks: &[Check]) -> anyhow::Result<String> {
     let lines = checks.iter().map(|check| serde_json::to_string(check).map(|line| line + "\n"));
     lines.collect::<Result<String, _>>().context("the findings cannot be written")

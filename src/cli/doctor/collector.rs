@@ -1,4 +1,4 @@
-//! Where telemetry goes: is it reached, and does it take what is sent?
+//! Check of the telemetry collector: reachable, and accepting data.
 
 use super::check::{Area, Check};
 use url::Url;
@@ -7,7 +7,7 @@ use callgate_server::telemetry::{Probed, probe};
 
 const AREA: Area = Area::Collector;
 
-/// Each signal by itself, since collectors may take some alone.
+/// Checks each signal separately, because collectors may accept only some.
 pub(super) async fn looked_at(endpoint: Option<&str>) -> Vec<Check> {
     let (probed, warnings) = match probe(endpoint).await {
         Ok(probed) => probed,
@@ -42,7 +42,7 @@ pub(super) async fn looked_at(endpoint: Option<&str>) -> Vec<Check> {
     checks
 }
 
-/// One cause, for all the signals that it keeps from the collector.
+/// One cause, with the affected signals.
 struct Refusal {
     place: String,
     why: String,
@@ -50,7 +50,7 @@ struct Refusal {
 }
 
 impl Refusal {
-    /// Nothing waits for a collector: without one, calls are judged, and nobody sees them.
+    /// A warning only: without a collector calls are judged, but not observed.
     fn told(self) -> Check {
         let Self { place, why, signals } = self;
         // By the name of the signal where it is one, since collectors may take some alone.

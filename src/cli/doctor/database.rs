@@ -1,4 +1,4 @@
-//! The settings that callgate's promises rest on (docs/durability.md#guarantees).
+//! Checks of the database settings behind callgate's guarantees (docs/durability.md#guarantees).
 
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 
@@ -7,15 +7,15 @@ use callgate_store::{CONNECTIONS_MAX, Inspection};
 
 const AREA: Area = Area::Database;
 const VERSION_MIN: i64 = 140_000;
-/// What `synchronous_commit` may say.
+/// Accepted values of `synchronous_commit`.
 const DURABLE: [&str; 3] = ["on", "remote_apply", "remote_write"];
-/// The longest statement of callgate's own, in milliseconds: an export.
+/// Callgate's longest statement, in milliseconds: an export.
 const STATEMENT_MS: i64 = 30_000;
-/// Transactions since the oldest that is not frozen: PostgreSQL stops taking any at 2,147 millions less three.
+/// Warning threshold of the transaction age: PostgreSQL rejects transactions at 2,147 million less three.
 const XID_AGE_WARNED: i64 = 1_000_000_000;
 const XID_AGE_WRONG: i64 = 1_800_000_000;
 
-/// All of them.
+/// All checks.
 pub(super) fn judged(found: &Inspection, options: &PgConnectOptions, is_private: bool) -> Vec<Check> {
     let all = [
         version(found),
@@ -122,7 +122,7 @@ fn encoding(found: &Inspection) -> Check {
     }
 }
 
-/// What this server and a second one, as at a restart by turns, need at most.
+/// Connections needed by this server and a second one, as in a rolling restart.
 fn connections(found: &Inspection) -> Check {
     let max = number(found, "max_connections");
     let reserved = number(found, "superuser_reserved_connections") + number(found, "reserved_connections");
@@ -149,7 +149,7 @@ fn connections(found: &Inspection) -> Check {
     }
 }
 
-/// Set by callgate itself with each connection; a pooler may leave that out.
+/// Set by callgate on each connection, but a pooler may drop it.
 fn idle(found: &Inspection) -> Check {
     let name = "idle_in_transaction_session_timeout";
     let (value, wanted) = (said(found, name), found.idle_ms_wanted);

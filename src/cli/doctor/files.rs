@@ -1,4 +1,4 @@
-//! The files that a server reads: certificates, who callers are, keys, and the policy.
+//! Checks of a server's files: certificates, authentication, keys, and the policy.
 
 use std::path::{Path, PathBuf};
 
@@ -13,16 +13,16 @@ use callgate_store::Inspection;
 
 const AREA: Area = Area::Files;
 const DAY_S: i64 = 86_400;
-/// How long before its end a certificate should be replaced, in days.
+/// Minimum remaining validity of a certificate, in days.
 const DAYS_LEFT: i64 = 14;
-/// And a list of revoked ones, in hours.
+/// Minimum remaining validity of a revocation list, in hours.
 const HOURS_LEFT: i64 = 12;
 
 const FORM: &str = "mend the file: docs/security.md#the---auth-file has its form";
 const KEY_BACK: &str =
     "bring the key back: what is sealed with a lost one can never be read (docs/security.md#encryption-at-rest)";
 
-/// All but the policy, which is held against the stored one.
+/// All files but the policy, which is compared with the stored one.
 pub(super) async fn looked_at(config: &ServeConfig) -> Vec<Check> {
     let mut checks = certificates(config);
     checks.push(match (keys::load(config.auth.as_deref()), &config.auth) {
@@ -64,14 +64,14 @@ fn certificates(config: &ServeConfig) -> Vec<Check> {
         ),
     }];
     let shown = [("certificate_end", Some(certificate)), ("client_ca_end", tls.client_ca.as_ref())];
-    // Where a file cannot be read, that was said above; of those that can, it is said when they end.
+    // Unreadable files are reported above; of others, the expiry.
     let told = shown.into_iter().filter_map(|(name, path)| end(name, path?));
     let told = told.chain(tls.client_crl.as_deref().and_then(list_end));
     checks.extend(told.filter(|(is_known, _)| is_usable || *is_known).map(|(_, check)| check));
     checks
 }
 
-/// Whether the file says when it ends, and what is to be said of that; none where it cannot be read.
+/// Whether the file has an expiry, and the check of it; none if unreadable.
 type End = Option<(bool, Check)>;
 
 fn end(name: &'static str, path: &PathBuf) -> End {
@@ -92,7 +92,7 @@ fn end(name: &'static str, path: &PathBuf) -> End {
     Some((true, check))
 }
 
-/// A list that has ended lets nobody in by a certificate.
+/// An expired list rejects all client certificates.
 fn list_end(path: &Path) -> End {
     let (name, shown, text) = ("client_crl_end", path.display(), std::fs::read(path).ok()?);
     let now = Clock::System.now().as_millis() / 1_000;
@@ -109,8 +109,8 @@ fn list_end(path: &Path) -> End {
     Some((true, check))
 }
 
-/// The policy file, and the stored active one. None where there is no file, and the database, of which that is said,
-/// cannot be asked.
+/// Compares the policy file with the active policy. None without a file if the database, which has a check of its own,
+/// is unavailable.
 pub(super) fn policy(path: Option<&Path>, database: Option<&Inspection>) -> Option<Check> {
     let stored = database.map(|found| found.policy.as_ref());
     match (path, stored) {

@@ -1,5 +1,5 @@
-//! `callgate doctor`: looks at a deployment, and says of each thing that is not as it should be what to do about it.
-//! It changes nothing: no migration is applied, no policy, and no private database is started.
+//! `callgate doctor`: diagnoses a deployment, with advice for each problem. Read-only: it applies no migration or
+//! policy, and starts no private database.
 
 mod around;
 mod check;
@@ -40,7 +40,7 @@ pub(super) struct DoctorArgs {
     json: bool,
 }
 
-/// Looks at everything; the exit code is 1 when anything is wrong.
+/// Runs all checks; the exit code is 1 if any fails.
 pub(super) async fn run(args: DoctorArgs) -> anyhow::Result<ExitCode> {
     let mut checks = files::looked_at(&args.serve).await;
     let (of_database, found) = database_of(&args.serve).await;
@@ -55,7 +55,7 @@ pub(super) async fn run(args: DoctorArgs) -> anyhow::Result<ExitCode> {
     Ok(if checks.iter().any(|check| check.status == Status::Wrong) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// The database, private or not, and what it said.
+/// The database, private or not, with its checks.
 async fn database_of(config: &ServeConfig) -> (Vec<Check>, Option<Inspection>) {
     let (mut checks, url) = match &config.database.database_url {
         Some(url) => (Vec::new(), Some(url.clone())),

@@ -1,4 +1,4 @@
-//! The private database: its programs, its data, and the disk below them.
+//! Checks of the private database: programs, data, and disk.
 
 use std::path::Path;
 
@@ -7,11 +7,11 @@ use callgate_postgres::{Examined, Settings, examine};
 use callgate_server::{config::DatabaseConfig, database};
 
 const AREA: Area = Area::Private;
-/// Free space below which the database may stop soon, and below which that should be looked at.
+/// Thresholds of free disk space: error, and warning.
 const BYTES_WRONG: u64 = 1 << 30;
 const BYTES_WARNED: u64 = 5 << 30;
 
-/// What was found, and the URL of the database where it runs.
+/// The checks, and the URL of the database if it runs.
 pub(super) async fn looked_at(config: &DatabaseConfig) -> (Vec<Check>, Option<String>) {
     let data_dir = match database::data_dir(config.data_dir.as_deref()) {
         Ok(data_dir) => data_dir,
@@ -50,7 +50,7 @@ fn programs_of(found: Result<String, callgate_postgres::PrivatePostgresError>) -
     }
 }
 
-/// The free space where the data is, or will be.
+/// Free space at the data's location.
 fn disk(data_dir: &Path) -> Check {
     let there = data_dir.ancestors().find(|dir| dir.is_dir()).unwrap_or(Path::new("/"));
     let stat = match rustix::fs::statvfs(there) {

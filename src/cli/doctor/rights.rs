@@ -1,9 +1,9 @@
-//! The schema beside this build, and what its user may do there.
+//! Checks of schema compatibility and of the user's rights.
 
 use super::check::{Area, Check};
 use callgate_store::{Inspection, SchemaState};
 
-/// All of it.
+/// All checks.
 pub(super) fn judged(found: &Inspection) -> Vec<Check> {
     vec![migrations(found), partitions(found), migrating(found), running(found), bound(found)]
 }

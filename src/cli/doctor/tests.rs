@@ -1,4 +1,4 @@
-//! Each finding of a database, provoked by what it would say.
+//! Each database check, triggered by a modified inspection.
 
 use super::{
     check::{Check, Status},
@@ -68,7 +68,7 @@ fn judged(found: &Inspection) -> Vec<Check> {
     [database::judged(found, &options, false), rights::judged(found)].concat()
 }
 
-/// What is not well after a change, and its cure.
+/// Problems after a change, with their advice.
 fn after(change: impl FnOnce(&mut Inspection)) -> Vec<(&'static str, Status, String)> {
     let mut found = good();
     change(&mut found);
@@ -148,7 +148,7 @@ fn each_state_of_a_database_is_told_with_its_cure() {
         assert_eq!((ill[0].0, ill[0].1), (check, status));
         assert!(ill[0].2.contains(cure), "{check}: {}", ill[0].2);
     }
-    // Who may not migrate is only in the way of a build that has to.
+    // Missing rights to migrate matter only for pending migrations.
     let ill = after(|found| {
         found.schema.pending = vec![130];
         found.rights.owns_schema = false;

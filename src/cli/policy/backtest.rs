@@ -1,5 +1,5 @@
-//! `callgate policy backtest`: what a policy would change, tried on recorded calls. Every recorded outcome counts,
-//! whatever the verdict: the calls after a refusal are those that really came.
+//! `callgate policy backtest`: effect of a policy change on recorded calls. Every recorded outcome is folded, whatever
+//! the verdict, because the recorded later calls depend on it.
 
 use std::path::PathBuf;
 
@@ -67,7 +67,7 @@ pub(super) async fn backtest(args: &BacktestArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The policy that judges now.
+/// The active policy.
 async fn active(remote: &Remote) -> anyhow::Result<Policy> {
     let Some((hash, text)) = stored::policy("", remote).await? else { return Ok(Policy::default()) };
     policy::compile(&text).map_err(|errors| {

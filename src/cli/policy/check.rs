@@ -1,4 +1,4 @@
-//! Files by themselves: what is wrong with them, their schema, and one to begin with.
+//! `callgate policy check`, `schema` and `init`: problems of files, their schema, and an initial file.
 
 use std::{
     fs::OpenOptions,
@@ -23,7 +23,7 @@ use callgate_server::policy_file::read_policy;
 
 const STARTER: &str = include_str!("starter.yaml");
 
-/// Tools that are named in a line.
+/// Maximum number of tools in a line.
 const NAMED_MAX: usize = 5;
 
 pub(super) fn check(files: &[PathBuf], form: Form) -> anyhow::Result<u8> {
@@ -84,7 +84,7 @@ fn problem(error: &PolicyError) -> Value {
     json!({"line": line, "column": column, "path": path, "problem": problem})
 }
 
-/// `FILE:LINE: path: problem`, which editors follow.
+/// `FILE:LINE: path: problem`, a format that editors parse.
 fn said(file: &Path, error: &PolicyError, kind: &str, colour: AnsiColor) {
     let style = Style::new().fg_color(Some(colour.into()));
     let line = error.line.map(|line| format!("{line}:")).unwrap_or_default();
@@ -92,7 +92,7 @@ fn said(file: &Path, error: &PolicyError, kind: &str, colour: AnsiColor) {
     outln!("{}:{line} {style}{kind}{style:#}: {path}{}", file.display(), error.problem);
 }
 
-/// What a policy declares, in one line.
+/// Summary of a policy, in one line.
 fn summary(policy: &Policy) -> String {
     let mut parts = vec![format!("version {}", policy.version)];
     for kind in [EffectKind::Read, EffectKind::Write, EffectKind::Poll, EffectKind::Check] {

@@ -1,4 +1,4 @@
-//! Two policies, key by key: order, comments and layout do not count.
+//! Comparison of two policies by keys, regardless of order, comments and layout.
 
 use std::{collections::BTreeMap, path::Path};
 

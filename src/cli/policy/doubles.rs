@@ -1,4 +1,4 @@
-//! `callgate policy test --inject-duplicates`: each recorded call is asked for a second time, right after it.
+//! `callgate policy test --inject-duplicates`: proposes each recorded call a second time, right after it.
 
 use std::path::PathBuf;
 
@@ -25,7 +25,7 @@ pub(super) struct TestArgs {
     recorded: RecordedArgs,
 }
 
-/// Gives 1 when the double of a declared write got through, or when nothing was tried: a check that cannot fail is
+/// Returns 1 when a duplicate of a declared write was permitted, or nothing was tested: a check that cannot fail is
 /// none.
 pub(super) async fn test(args: &TestArgs) -> anyhow::Result<u8> {
     let policy = load_policy(Some(&args.policy))?.as_ref().clone();

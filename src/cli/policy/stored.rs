@@ -16,7 +16,7 @@ use callgate_proto::v1::{
 };
 use callgate_server::policy_file::read_policy;
 
-/// Revisions that are asked for at a time: as many as a server gives.
+/// Page size: the server's maximum.
 const PAGE: u32 = 500;
 
 /// Who changes what is active, why, and on what condition.
@@ -107,7 +107,7 @@ pub(super) async fn list(form: Form, remote: &Remote) -> anyhow::Result<()> {
     }
 }
 
-/// The hash and text of a stored policy; for an empty hash those of the active one, none when that is the built-in one.
+/// Hash and text of a stored policy; for an empty hash of the active one, none for the built-in one.
 pub(super) async fn policy(hash: &str, remote: &Remote) -> anyhow::Result<Option<(String, String)>> {
     let mut client = PolicyServiceClient::new(remote.connect().await?);
     let found = asked(client.get_policy(GetPolicyRequest { hash: hash.to_owned() }).await)?;

@@ -1,4 +1,4 @@
-//! `callgate policy suggest`: ceilings, thresholds and effects proposed from recorded calls.
+//! `callgate policy suggest`: suggested ceilings, thresholds and effects from recorded calls.
 
 use clap::Args;
 use serde_json::json;

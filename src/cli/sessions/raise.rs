@@ -1,4 +1,4 @@
-//! `callgate sessions raise`: more than the policy allows.
+//! `callgate sessions raise`: raises a budget.
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum, builder::PossibleValuesParser};

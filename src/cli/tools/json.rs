@@ -17,13 +17,13 @@ use serde_json::{Value, json};
 use super::lint::Outcome;
 use callgate_core::tool_list::lint::{self, Found, Severity};
 
-/// The form of the document.
+/// Format version of the document.
 const VERSION: u32 = 1;
 
 /// All reports as one document.
 ///
 /// # Errors
-/// None in practice; what `serde_json` says.
+/// None in practice; those of `serde_json`.
 pub(super) fn write(outcome: &Outcome<'_>) -> anyhow::Result<String> {
     let (mut all, mut choices) = (0, 0);
     let mut tools = Vec::new();
@@ -55,7 +55,7 @@ pub(super) fn write(outcome: &Outcome<'_>) -> anyhow::Result<String> {
     Ok(serde_json::to_string_pretty(&document)? + "\n")
 }
 
-/// Each report as a line.
+/// One line per report.
 pub(super) fn lines(outcome: &Outcome<'_>) -> String {
     outcome.found.iter().map(|found| format!("{}\n", report(outcome, found))).collect()
 }

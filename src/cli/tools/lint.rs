@@ -1,4 +1,4 @@
-//! `callgate tools lint`: which lints run on what, how they are shown, and what the exit code says.
+//! `callgate tools lint`: selects lints, prints reports, and sets the exit code.
 
 use std::{collections::BTreeMap, path::PathBuf, process::ExitCode};
 
@@ -9,9 +9,9 @@ use super::{json, read, sarif, text};
 use callgate_core::tool_list::lint::{self, Declared, Facts, Found, LINTS, Levels, Severity};
 use callgate_server::policy_file::load_policy;
 
-/// Every warning, in `--deny`.
+/// Name of all warnings in `--deny`.
 const WARNINGS: &str = "warnings";
-/// How alike two words are, from 0 to 1, when one may be a slip for the other.
+/// Minimum similarity of a misspelled word, 0 to 1.
 const ALIKE_MIN: f64 = 0.7;
 
 #[derive(Debug, Args)]
@@ -53,7 +53,7 @@ enum Format {
     Sarif,
 }
 
-/// What was judged and what was found.
+/// Judged tools and their reports.
 #[derive(Debug)]
 pub(super) struct Outcome<'a> {
     pub(super) facts: &'a Facts<'a>,
@@ -61,7 +61,7 @@ pub(super) struct Outcome<'a> {
 }
 
 impl Outcome<'_> {
-    /// How many reports are that bad.
+    /// Number of reports of that severity.
     pub(super) fn count(&self, severity: Severity) -> usize {
         self.found.iter().filter(|found| found.severity == severity).count()
     }

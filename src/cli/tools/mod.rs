@@ -1,5 +1,5 @@
-//! `callgate tools`: imports lists of tools into a policy file, and lints them. Reads files, shows what the room of
-//! lists says, and decides nothing itself.
+//! `callgate tools`: imports tool lists into a policy file, and lints them. It reads files and prints results; the tool
+//! list module decides.
 
 mod json;
 mod lint;
@@ -73,7 +73,7 @@ fn prompt(args: &PromptArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The policy that judges on a running server.
+/// The active policy of a running server.
 async fn active(remote: &Remote) -> anyhow::Result<Policy> {
     let mut client = PolicyServiceClient::new(remote.connect().await?);
     let found = asked(client.get_policy(GetPolicyRequest::default()).await)?;
@@ -83,10 +83,10 @@ async fn active(remote: &Remote) -> anyhow::Result<Policy> {
     policy::compile(&found.text).map_err(|_| anyhow!("the active policy cannot be read by this build"))
 }
 
-/// An input that cannot be read or used.
+/// Exit code for unusable input.
 const UNREADABLE: u8 = 2;
 
-/// Runs the command; says on standard error what went wrong.
+/// Runs the command; prints errors to standard error.
 pub(super) fn run(args: &ToolsArgs) -> ExitCode {
     let outcome = match &args.command {
         Command::Import(args) => import(args).map(|()| ExitCode::SUCCESS),
@@ -114,7 +114,7 @@ fn import(args: &ImportArgs) -> anyhow::Result<()> {
     }
 }
 
-/// A policy with a schema that is none, or that would have to be fetched, does not compile: better said here, by tool.
+/// Reports invalid or remote schemas by tool, which would otherwise fail to compile in the policy.
 fn check_schemas(list: &ToolList) -> anyhow::Result<()> {
     let problem = |tool: &tool_list::ToolDoc| {
         let error = jsonschema::options().should_validate_formats(true).build(&tool.input_schema).err()?;

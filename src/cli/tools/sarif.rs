@@ -12,7 +12,7 @@ const SCHEMA: &str = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os
 /// All reports as one log.
 ///
 /// # Errors
-/// None in practice; what `serde_json` says.
+/// None in practice; those of `serde_json`.
 pub(super) fn write(outcome: &Outcome<'_>) -> anyhow::Result<String> {
     let log = json!({
         "$schema": SCHEMA,
@@ -74,7 +74,7 @@ fn result(outcome: &Outcome<'_>, found: &Found) -> Value {
     })
 }
 
-/// A path as a URI: relative ones stay so, and a scanner takes them from the root of the repository.
+/// A path as a URI; relative ones stay relative to the repository's root.
 fn uri(path: &str) -> String {
     let mut uri = String::from(if path.starts_with('/') { "file://" } else { "" });
     for byte in path.trim_start_matches("./").bytes() {

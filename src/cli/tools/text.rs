@@ -10,7 +10,7 @@ use callgate_core::tool_list::lint::{self, Found, Severity};
 const BOLD: Style = Style::new().bold();
 const DIM: Style = Style::new().dimmed();
 
-/// All reports, and how many there are.
+/// All reports with their count.
 pub(super) fn write(outcome: &Outcome<'_>) -> String {
     let mut text = String::new();
     for reports in outcome.found.chunk_by(|a, b| a.report.tool == b.report.tool) {
@@ -64,7 +64,7 @@ fn summary(text: &mut String, outcome: &Outcome<'_>) {
     }
 }
 
-/// A text from a list, on one line and without what a terminal would obey.
+/// A text from a list, on one line, without terminal control characters.
 fn shown(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

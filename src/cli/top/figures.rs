@@ -1,26 +1,26 @@
-//! What a replica counts, read from the text of its `/metrics`.
+//! Metrics of a replica, parsed from its `/metrics`.
 
 use std::collections::BTreeMap;
 
-/// What is read of a replica's figures.
+/// Metrics used by `callgate top`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Figures {
-    /// Verdicts, by decision, rule, reason and tool.
+    /// Verdicts by decision, rule, reason and tool.
     pub(super) verdicts: BTreeMap<Verdict, f64>,
-    /// Evaluates that are being judged, and that wait for their turn.
+    /// Evaluates in execution and in the queue.
     pub(super) at_work: f64,
     pub(super) waiting: f64,
-    /// Evaluates that were turned away.
+    /// Number of shed Evaluates.
     pub(super) turned_away: f64,
-    /// Seconds that commits took, and how many there were.
+    /// Total duration of commits, in seconds, and their number.
     pub(super) commit_s: f64,
     pub(super) commits: f64,
-    /// By how many activations the policy is behind, and for how many seconds nobody has looked.
+    /// Number of activations that the policy is behind, and seconds since the last check.
     pub(super) policy_behind: f64,
     pub(super) policy_unconfirmed_s: f64,
 }
 
-/// What verdicts are counted by.
+/// Labels of verdicts.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Verdict {
     pub(super) decision: String,
@@ -30,7 +30,7 @@ pub(super) struct Verdict {
 }
 
 impl Figures {
-    /// Reads the text form of Prometheus.
+    /// Parses the text format of Prometheus.
     pub(super) fn read(text: &str) -> Self {
         let mut figures = Self::default();
         for (name, mut labels, value) in text.lines().filter_map(sample) {
@@ -76,7 +76,7 @@ fn sample(line: &str) -> Option<(&str, BTreeMap<String, String>, f64)> {
     Some((name, labels, value))
 }
 
-/// Labels up to the closing brace, and what is behind it.
+/// Labels up to the closing brace, and the rest.
 fn labels(mut text: &str) -> Option<(BTreeMap<String, String>, &str)> {
     let mut labels = BTreeMap::new();
     loop {

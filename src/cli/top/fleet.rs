@@ -1,4 +1,4 @@
-//! One look at a fleet: what a server tells of it.
+//! Snapshot of a fleet, read from one server.
 
 use std::{collections::BTreeMap, future::poll_fn, time::Duration};
 
@@ -18,44 +18,44 @@ use callgate_proto::v1::{
     session_service_client::SessionServiceClient,
 };
 
-/// Sessions that are listed: those that were heard of last.
+/// Maximum number of sessions, the most recently active.
 const SESSIONS: u32 = 200;
-/// Sessions of which the state is asked for with each look.
+/// Number of sessions whose state is read.
 pub(super) const STATES: usize = 20;
 const APPROVALS: u32 = 500;
-/// How long one answer may take.
+/// Timeout of a response.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
-/// The largest text of figures that is read.
+/// Maximum size of metrics.
 const FIGURES_BYTES_MAX: usize = 16 << 20;
 
-/// A fleet as it is at one moment.
+/// A fleet at one moment.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Fleet {
     pub(super) at: Timestamp,
     pub(super) url: String,
     pub(super) server: ServerInfo,
-    /// True while the replica takes calls.
+    /// True while the replica accepts calls.
     pub(super) is_ready: bool,
-    /// The activation of the active policy.
+    /// Active policy revision.
     pub(super) revision: Option<PolicyRevision>,
     pub(super) sessions: Vec<SessionSummary>,
-    /// More sessions are stored than were listed.
+    /// True if more sessions exist than listed.
     pub(super) has_more: bool,
-    /// The states of those heard of last.
+    /// States of the most recently active sessions.
     pub(super) states: Vec<SessionState>,
     pub(super) halts: Vec<HaltState>,
     pub(super) approvals: Vec<Approval>,
-    /// What the replica counts.
+    /// Metrics of the replica.
     pub(super) figures: Option<Figures>,
-    /// Why that is not known.
+    /// Reason of missing metrics.
     pub(super) without_figures: String,
-    /// True once there was a look before.
+    /// True after a previous snapshot.
     pub(super) has_rates: bool,
-    /// Verdicts a second since the look before.
+    /// Verdicts per second since the previous snapshot.
     pub(super) rates: BTreeMap<Verdict, f64>,
-    /// Evaluates a second that were turned away.
+    /// Shed Evaluates per second.
     pub(super) turned_away: f64,
-    /// Milliseconds that commits took on average since the look before.
+    /// Mean commit duration since the previous snapshot, in milliseconds.
     pub(super) commit_ms: Option<f64>,
 }
 
@@ -77,7 +77,7 @@ impl Asker {
         Self { wire, url }
     }
 
-    /// Looks at all of it.
+    /// Takes a snapshot.
     pub(super) async fn look(&self, before: Option<&Fleet>) -> anyhow::Result<Fleet> {
         let mut servers = ServerServiceClient::new(self.wire.clone());
         let mut sessions = SessionServiceClient::new(self.wire.clone());
@@ -104,7 +104,7 @@ impl Asker {
         let request = ListPoliciesRequest { page_size: 1, ..ListPoliciesRequest::default() };
         fleet.revision = asked(policies.list_policies(within(request)).await)?.revisions.into_iter().next();
         for session in fleet.sessions.iter().take(STATES) {
-            // It may have been forgotten meanwhile.
+            // It may have been deleted meanwhile.
             if let Ok(state) = self.state_of(&session.session_id).await {
                 fleet.states.push(state);
             }
@@ -118,7 +118,7 @@ impl Asker {
         asked(gate.get_session_state(within(request)).await)?.state.context("the server gave no state")
     }
 
-    /// What is asked over HTTP alone: the status, and the text.
+    /// Status and text of an HTTP path.
     async fn page(&self, path: &str) -> anyhow::Result<(u16, String)> {
         let mut wire = self.wire.clone();
         let answer = async {
@@ -138,7 +138,7 @@ impl Asker {
 }
 
 impl Fleet {
-    /// What has happened since the look before; nothing is said of a replica that has begun to count anew.
+    /// Computes rates since the previous snapshot; none after a restart of the replica.
     fn compare(&mut self, before: Option<&Self>) {
         let Some(before) = before else { return };
         let (Some(now), Some(then)) = (&self.figures, &before.figures) else { return };
@@ -157,7 +157,7 @@ impl Fleet {
         self.has_rates = true;
     }
 
-    /// Verdicts a second with this decision.
+    /// Verdicts per second with this decision.
     pub(super) fn rate(&self, decision: &str) -> f64 {
         let of = self.rates.iter().filter(|(verdict, _)| verdict.decision == decision);
         // The sum of nothing is -0.0, which is written so.

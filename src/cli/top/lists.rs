@@ -11,12 +11,12 @@ use callgate_proto::{
 };
 use callgate_server::telemetry::names;
 
-/// For people: tools that metrics do not tell by name.
+/// Label of tools that metrics do not name.
 const OTHER_TOOLS: &str = "(others)";
-/// From which share of a limit on a budget is told of.
+/// Usage of a limit from which a budget is listed, as a share.
 const NEAR: f64 = 0.8;
 
-/// What is listed.
+/// Kind of list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum List {
     Sessions,
@@ -42,7 +42,7 @@ impl List {
         }
     }
 
-    /// The names of its columns.
+    /// Column names.
     pub(super) const fn columns(self) -> &'static [&'static str] {
         match self {
             Self::Sessions => &["session", "heard", "calls", "open", "cost", "state"],
@@ -54,7 +54,7 @@ impl List {
         }
     }
 
-    /// What has to be said of the rows.
+    /// Note below the rows.
     pub(super) fn note(self, rows: &[Vec<String>]) -> Option<&'static str> {
         let has_others = rows.iter().any(|row| row.first().is_some_and(|tool| tool == OTHER_TOOLS));
         (self == Self::Refusals && has_others)
@@ -73,7 +73,7 @@ impl List {
     }
 }
 
-/// The time between two moments, short: `4m`.
+/// Short duration between two times: `4m`.
 fn between(from: Timestamp, to: Timestamp) -> String {
     match to.since_ms(from) / 1_000 {
         s @ 0..60 => format!("{s}s"),
@@ -87,12 +87,12 @@ fn moment(time: Option<&prost_types::Timestamp>) -> Timestamp {
     Timestamp::from_millis(unix_ms(time))
 }
 
-/// How long ago.
+/// Age.
 pub(super) fn ago(fleet: &Fleet, time: Option<&prost_types::Timestamp>) -> String {
     if time.is_some() { between(moment(time), fleet.at) } else { "-".to_owned() }
 }
 
-/// How long from now.
+/// Remaining time.
 fn ahead(fleet: &Fleet, time: Option<&prost_types::Timestamp>) -> String {
     if time.is_some() { between(fleet.at, moment(time)) } else { "-".to_owned() }
 }
@@ -101,7 +101,7 @@ pub(super) fn dollars(micros: u64) -> String {
     format!("${}.{:02}", micros / 1_000_000, micros % 1_000_000 / 10_000)
 }
 
-/// What a session is, where it is not just going on.
+/// State of a session, unless simply active.
 pub(super) fn standing(fleet: &Fleet, session: &SessionSummary) -> &'static str {
     let state = fleet.states.iter().find(|state| state.session_id == session.session_id);
     match state {
@@ -112,7 +112,7 @@ pub(super) fn standing(fleet: &Fleet, session: &SessionSummary) -> &'static str 
     }
 }
 
-/// The session heard of last comes first, as the server orders them.
+/// Most recently active first, in the server's order.
 fn sessions(fleet: &Fleet) -> Vec<Vec<String>> {
     let row = |session: &SessionSummary| {
         vec![
@@ -142,7 +142,7 @@ fn approvals(fleet: &Fleet) -> Vec<Vec<String>> {
     all.into_iter().map(row).collect()
 }
 
-/// What was not let through, what happens most now first.
+/// Refusals, the currently most frequent first.
 pub(super) fn refused(fleet: &Fleet) -> Vec<(&Verdict, f64, f64)> {
     let counted = fleet.figures.iter().flat_map(|figures| &figures.verdicts);
     let mut all: Vec<(&Verdict, f64, f64)> = counted
@@ -167,10 +167,10 @@ fn refusals(fleet: &Fleet) -> Vec<Vec<String>> {
     refused(fleet).into_iter().map(row).collect()
 }
 
-/// A tool in cooldown: the failure, when it ends, and a session that was told.
+/// A tool with an open circuit: failure, end, and a session that was told.
 pub(super) type Cooling<'a> = (&'a str, String, Option<&'a prost_types::Timestamp>, &'a str);
 
-/// Tools in cooldown, each once.
+/// Tools with an open circuit, each once.
 pub(super) fn cooling(fleet: &Fleet) -> Vec<Cooling<'_>> {
     let mut all: BTreeMap<&str, Cooling<'_>> = BTreeMap::new();
     for state in &fleet.states {
@@ -190,10 +190,10 @@ fn cooldowns(fleet: &Fleet) -> Vec<Vec<String>> {
     cooling(fleet).into_iter().map(row).collect()
 }
 
-/// A budget near its end: the session, the scope, the dimension, what is used and the limit.
+/// A budget near its limit: session, scope, dimension, usage and limit.
 pub(super) type Near<'a> = (&'a str, String, String, u64, u64);
 
-/// Budgets of which most is used, the fullest first.
+/// Budgets by usage, the fullest first.
 pub(super) fn near(fleet: &Fleet) -> Vec<Near<'_>> {
     let mut all = Vec::new();
     for state in &fleet.states {
@@ -230,7 +230,7 @@ fn halts(fleet: &Fleet) -> Vec<Vec<String>> {
     fleet.halts.iter().map(row).collect()
 }
 
-/// How long the oldest question has been open.
+/// Age of the oldest open approval request.
 pub(super) fn oldest(fleet: &Fleet) -> Option<String> {
     let oldest = fleet.approvals.iter().map(|approval| unix_ms(approval.create_time.as_ref())).min()?;
     Some(between(Timestamp::from_millis(oldest), fleet.at))

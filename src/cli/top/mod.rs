@@ -54,8 +54,8 @@ pub(super) async fn run(args: TopArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Redraws the table until the process is interrupted, or nobody reads its output. While the server gives no answer the
-/// reason stands in place of figures that may be old.
+/// Redraws the table until interrupted, or its output is closed. While the server is unavailable, the reason is shown
+/// in place of stale figures.
 async fn watch(asker: &Asker, interval: Duration) {
     let mut before: Option<Fleet> = None;
     while !out::is_closed() {

@@ -190,8 +190,8 @@ fn by_length(text: &str) -> Says {
     if text.len() >= LONG_BYTES { Says::Much } else { Says::Little }
 }
 
-/// A text of several lines says something by its length; a sentence of one line only where it negates, or is one word
-/// that holds a digit. Others acknowledge: `Scrolled down by 500 pixels` is said whether the page moved or not.
+/// Multi-line texts are informative by length; a one-line sentence only if it negates, or is one word with a digit.
+/// Others acknowledge: `Scrolled down by 500 pixels` is the same whether the page moved or not.
 fn of_text(text: &str) -> Says {
     match text.trim() {
         text if text.contains('\n') => by_length(text),
@@ -210,7 +210,7 @@ fn says_something(sentence: &str) -> bool {
     if is_word { sentence.contains(|c: char| c.is_ascii_digit()) } else { words().any(negates) }
 }
 
-/// Some leaf is more than a constant: a number, a text of several lines, or a sentence that says something.
+/// True if some leaf is informative: a number, a multi-line text, or an informative sentence.
 fn has_news(value: &Json) -> bool {
     match value {
         Json::Number(_) => true,
@@ -225,7 +225,7 @@ fn leaf_has_news(text: &str) -> bool {
     text.contains('\n') || says_something(text)
 }
 
-/// A JSON object that says nothing beyond its call's `arguments`: beside constants its values are theirs.
+/// True for a JSON object without information beyond its call's `arguments`: all values are theirs, or constants.
 #[must_use]
 pub fn is_echo(result: &Json, arguments: &Json) -> bool {
     let (mut said, mut asked) = (Vec::new(), Vec::new());
@@ -249,7 +249,7 @@ fn add_leaves(value: &Json, wrapped: usize, leaves: &mut Vec<String>) {
     }
 }
 
-/// Some array somewhere is not empty; none when there is no array at all.
+/// True if some array is not empty; none without arrays.
 fn lists(value: &Json) -> Option<bool> {
     match value {
         Json::Array(items) => Some(!items.is_empty()),
@@ -292,7 +292,7 @@ fn reports_failure(value: &Json) -> bool {
     })
 }
 
-/// The first or the last line says that a command ended with a code over 1.
+/// True if the first or last line reports an exit code over 1.
 fn exits_badly(text: &str) -> bool {
     let mut lines = text.lines().filter(|line| !line.trim().is_empty());
     let first = lines.next();

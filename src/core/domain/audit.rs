@@ -32,7 +32,7 @@ pub enum Kind {
     OutcomeSettled,
     /// Calls were granted.
     Granted,
-    /// A grant was taken back.
+    /// A grant was revoked.
     Revoked,
     /// A session's budget was raised, or a raise was withdrawn.
     BudgetRaised,
@@ -48,7 +48,7 @@ pub enum Kind {
     TokenCreated,
     /// A credential was replaced.
     TokenRotated,
-    /// A credential was taken back.
+    /// A credential was revoked.
     TokenRevoked,
     /// A tenant was added.
     TenantCreated,
@@ -68,9 +68,9 @@ pub enum Kind {
     KeyRotated,
     /// Retention periods were changed.
     RetentionChanged,
-    /// Somebody signed in to the console.
+    /// A user signed in to the console.
     SignedIn,
-    /// Somebody signed out of it.
+    /// A user signed out of it.
     SignedOut,
 }
 

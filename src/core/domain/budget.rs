@@ -69,7 +69,7 @@ impl Scope {
 /// Dimension of a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Dimension {
-    /// New call ids, refused ones too, but for those that repeat a call which was told to wait.
+    /// New call ids, refused ones included, except repetitions of a call that was told to wait.
     Steps,
     /// Permitted calls.
     ToolCalls,
@@ -355,7 +355,7 @@ impl Left {
     }
 }
 
-/// True when nothing more is let through in some scope.
+/// True when the budget of some scope is exhausted.
 #[must_use]
 pub fn is_spent(left: &[Left]) -> bool {
     left.iter().any(|left| left.dimension.stops() && left.remaining() == 0)

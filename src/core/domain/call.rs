@@ -51,7 +51,7 @@ pub struct Request {
     pub cost_estimate_micros: Option<u64>,
     /// Why the agent wants it; for people.
     pub justification: Option<String>,
-    /// The agent says that it means to repeat an earlier call.
+    /// The agent marks an intended repetition of an earlier call.
     pub repeat_intended: bool,
     /// Names of parameters by which the model itself can give a justification or mark a repetition.
     pub sayable: Option<Box<Sayable>>,
@@ -107,7 +107,7 @@ pub struct Proposal {
     pub secrets: Secrets,
     /// Shape of the arguments, for near-duplicate detection.
     pub shape: Arc<Shape>,
-    /// For recognising repetition.
+    /// For recognizing repetition.
     pub fingerprint: Fingerprint,
     /// For binding an approval or a call_id.
     pub args_digest: ArgsDigest,
@@ -216,7 +216,7 @@ pub struct Call {
     pub arguments: Option<Arc<str>>,
     /// Shape of the arguments, within the window of the detectors.
     pub shape: Option<Arc<Shape>>,
-    /// For recognising repetition.
+    /// For recognizing repetition.
     pub fingerprint: Fingerprint,
     /// For binding an approval or a call_id.
     pub args_digest: ArgsDigest,
@@ -260,7 +260,7 @@ pub enum Standing<'a> {
     InFlight,
     /// The outcome is unknown; the call may have run.
     Unknown,
-    /// It did what it should.
+    /// Succeeded.
     Succeeded(&'a Outcome),
     /// It failed, and nothing happened.
     Failed(&'a Outcome),
@@ -269,7 +269,7 @@ pub enum Standing<'a> {
 }
 
 impl Call {
-    /// A call that was only reported, as far as its text for the model needs it.
+    /// A call that was only reported, with the fields that its text for the model needs.
     #[must_use]
     pub fn observed(proposal: &Proposal) -> Self {
         Self {
@@ -316,7 +316,7 @@ impl Call {
         }
     }
 
-    /// True when the call was asked for and not let through.
+    /// True when the call was refused.
     #[must_use]
     pub fn was_refused(&self) -> bool {
         self.permit.is_none()

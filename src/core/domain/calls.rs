@@ -160,7 +160,7 @@ pub struct CallLine {
     pub result_bytes: Option<u64>,
 }
 
-/// One judgement of a call.
+/// One judgment of a call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Judgement {
     pub seq: u64,

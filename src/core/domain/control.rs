@@ -68,7 +68,7 @@ pub enum Control {
     },
     /// Calls were granted.
     Granted(Grant),
-    /// A grant was taken back.
+    /// A grant was revoked.
     Revoked {
         /// The grant.
         id: String,

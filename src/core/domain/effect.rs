@@ -192,13 +192,13 @@ pub struct Effect {
     pub kind: EffectKind,
     /// Resource. Absent: any.
     pub resource: Option<Resource>,
-    /// A write whose repetition harms: a payment, a message.
+    /// A write whose repetition does harm: a payment, a message.
     pub once: bool,
     /// A write whose repetition is harmless.
     pub idempotent: bool,
-    /// A write whose provider honours the idempotency key.
+    /// A write whose provider honors the idempotency key.
     pub key_honoured: bool,
-    /// A write whose identical repetition is meant: scroll, append, take from a queue.
+    /// A write whose identical repetition is intended: scroll, append, take from a queue.
     pub repeatable: bool,
     /// Executed in steps, like a line of a shell: a failure does not exclude partial effects.
     pub in_steps: bool,

@@ -56,7 +56,7 @@ pub struct Judged {
     /// Shared by the calls of one model turn; the place of the first of them.
     pub batch: u64,
     pub tool: ToolName,
-    /// For recognising repetition.
+    /// For recognizing repetition.
     pub fingerprint: Fingerprint,
     /// For binding an approval or a call_id.
     pub args_digest: ArgsDigest,
@@ -158,9 +158,9 @@ pub struct Settled {
     pub duration_ms: Option<u64>,
     /// Does the answer hold everything there is?
     pub is_complete: Option<bool>,
-    /// How many matches there are in all.
+    /// Total number of matches.
     pub total_matches: Option<u64>,
-    /// How far a running call has come, in the caller's words.
+    /// Progress of a running call, in the caller's words.
     pub progress_note: Option<String>,
     /// The whole answer as JSON text or plain text. Absent when read back, or when only its digest was reported.
     pub result: Option<String>,
@@ -183,7 +183,7 @@ pub enum Event {
     Judged(Box<Judged>),
     /// A permitted call was reported on.
     Settled(Box<Settled>),
-    /// Somebody did something to a session.
+    /// A control event of a session.
     Controlled(Box<Controlled>),
 }
 
@@ -259,7 +259,7 @@ impl Append {
         Shard::of(self.tenant, &self.root)
     }
 
-    /// This change and the `next` one of the same tree as one, accepted together or not at all.
+    /// This change and the `next` one of the same tree as one, accepted atomically.
     #[must_use]
     pub fn then(mut self, next: Self) -> Self {
         self.totals = next.totals;

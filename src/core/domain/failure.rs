@@ -7,7 +7,7 @@ pub enum FailureKind {
     Timeout,
     /// The provider asks for fewer calls.
     RateLimited,
-    /// The provider says that it cannot serve at the moment.
+    /// The provider is temporarily unavailable.
     Unavailable,
     /// The connection could not be made or broke.
     Network,
@@ -92,6 +92,6 @@ pub struct ErrorReport {
     pub provider_code: Option<String>,
     /// The error's text, raw.
     pub message: String,
-    /// How long the provider asks to wait, in milliseconds.
+    /// The provider's wait, in milliseconds.
     pub retry_after_ms: Option<u64>,
 }

@@ -168,7 +168,7 @@ impl Finding {
         self
     }
 
-    /// With what people are told instead of the message.
+    /// With the message for people.
     #[must_use]
     pub fn telling_people(mut self, text: impl Into<String>) -> Self {
         self.for_people = Some(text.into());
@@ -182,14 +182,14 @@ impl Finding {
         self
     }
 
-    /// With what is wrong with the arguments.
+    /// With the argument violations.
     #[must_use]
     pub fn violating(mut self, violations: Vec<Violation>) -> Self {
         self.violations = violations;
         self
     }
 
-    /// With the call whose result is handed back.
+    /// With the call whose result is returned.
     #[must_use]
     pub fn reusing(mut self, call: CallRef) -> Self {
         self.reuse = Some(call);

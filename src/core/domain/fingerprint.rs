@@ -35,7 +35,7 @@ macro_rules! hash {
 }
 
 hash!(
-    /// SHA-256 of tool + canonical arguments. For recognising repetition only.
+    /// SHA-256 of tool + canonical arguments. For recognizing repetition only.
     Fingerprint
 );
 hash!(

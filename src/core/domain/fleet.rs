@@ -57,7 +57,7 @@ pub struct Calling {
     pub open_calls: u64,
     /// Call trees with one.
     pub trees: u64,
-    /// Call trees that were heard of within the last hour.
+    /// Call trees active within the last hour.
     pub active_trees: u64,
 }
 
@@ -135,13 +135,13 @@ pub struct Minute {
     /// End of the minute; now, for the current one.
     pub end: Timestamp,
     pub decided: Decided,
-    /// Questions that were open at its end.
+    /// Approval requests open at its end.
     pub open_approvals: u64,
     /// Sessions that waited for one of them.
     pub held: u64,
     /// When the oldest of them was asked.
     pub oldest_approval: Option<Timestamp>,
-    /// Sessions that had been told STOP within the hour before its end, and nothing else since.
+    /// Sessions whose last judgment within the hour before its end is a STOP.
     pub stopped: u64,
     /// Halts that held at its end.
     pub halts: u64,
@@ -204,7 +204,7 @@ pub struct Fleet {
     pub calling: Calling,
     /// Sessions that wait for a person.
     pub held: u64,
-    /// Sessions that were told STOP within the last hour, and nothing else since.
+    /// Sessions whose last judgment within the last hour is a STOP.
     pub stopped: u64,
     pub open_approvals: u64,
     pub oldest_approval: Option<Timestamp>,

@@ -28,7 +28,7 @@ pub struct PastCall {
     pub seq: u64,
     pub call_id: CallId,
     pub tool: ToolName,
-    /// For recognising repetition.
+    /// For recognizing repetition.
     pub fingerprint: Fingerprint,
     /// Effect.
     pub effect: Effect,
@@ -71,7 +71,7 @@ pub struct PastOutcome {
     pub is_cut: bool,
     /// Does the answer hold everything there is?
     pub is_complete: Option<bool>,
-    /// How many matches there are in all.
+    /// Total number of matches.
     pub total_matches: Option<u64>,
     /// The error in one line.
     pub error: Option<String>,

@@ -49,7 +49,7 @@ impl Role {
 pub enum Credential {
     /// None: the server requires no credentials, and serves this machine only.
     Local,
-    /// By an API token, told by its public id.
+    /// An API token, by its public id.
     Token(String),
     /// A client certificate, by the mapped name in it.
     Certificate(String),

@@ -81,7 +81,7 @@ pub enum Quota {
     Sessions,
     /// Bytes.
     StoredBytes,
-    /// Open questions.
+    /// Open approval requests.
     ApprovalsOpen,
 }
 

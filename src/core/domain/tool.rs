@@ -74,13 +74,13 @@ pub struct ToolSpec {
     pub resource: Option<ResourceTemplate>,
     /// Freshness of a read's results.
     pub fresh: Fresh,
-    /// A write whose repetition harms.
+    /// A write whose repetition does harm.
     pub once: bool,
     /// A write whose repetition is harmless.
     pub idempotent: bool,
     /// A write whose provider honors the idempotency key.
     pub key_honoured: bool,
-    /// A write whose identical repetition is meant: scroll, append, take from a queue.
+    /// A write whose identical repetition is intended: scroll, append, take from a queue.
     pub repeatable: bool,
     /// Scope of duplicate protection.
     pub share: Share,

@@ -105,6 +105,6 @@ impl Verdict {
 /// The strictest finding; among equals the first.
 #[must_use]
 pub fn winner(findings: &[Finding]) -> Option<&Finding> {
-    // max_by_key keeps the last of equals, so look from the back.
+    // max_by_key returns the last of equals, so iterate backwards.
     findings.iter().rev().max_by_key(|finding| finding.decision)
 }

@@ -68,7 +68,7 @@ pub(super) fn counters(policy: &Policy, cx: &Context<'_>, extra: &Spent) -> Vec<
     let request = &cx.proposal.request;
     for (key, limit) in policy.rules.get::<budget::Params>().counters(request.agent.as_ref(), cx.now.day()) {
         let (fact, reservation) = match key.dimension {
-            // The step of a refused call is taken all the same; that of a permitted one must fit.
+            // The step of a refused call is always added; that of a permitted one must fit.
             Dimension::Steps if extra.calls > 0 => (0, extra.steps),
             Dimension::Steps => (extra.steps, 0),
             Dimension::ToolCalls => (0, extra.calls),

@@ -109,7 +109,7 @@ pub fn refusal(verdict: &Verdict, beside: &Beside<'_>) -> Option<ToolResult> {
     let whose = if verdict.decision == Decision::Reuse { "Its result" } else { "The last result" };
     let left_out = text.map(|text| redaction::missing(text, MISSING_MAX)).unwrap_or_default();
     let about = winner.reuse.is_some().then(|| about_previous(whose, previous, &left_out, beside.previous_max));
-    // One next step: the last unit of a budget overrules what the rule would have the model do.
+    // One next step: an exhausted budget overrides the rule's.
     let said = if disabled { winner.situation() } else { &winner.message };
     let message = [Some(said), about.as_deref(), disabled.then_some(DISABLED)];
     let message: Vec<&str> = message.into_iter().flatten().collect();
@@ -206,7 +206,7 @@ fn invalid(winner: &Finding, disabled: bool, warning: Option<String>) -> ToolRes
     let told = winner.violations.iter().find_map(|violation| violation.user_facing_hint.as_deref());
     let asked = asks.map(|_| "Ask the user for what is missing before you call it again.");
     let hint = asks.and_then(|asks| asks.user_facing_hint.as_deref()).or(told).or(asked);
-    // Only where models were told and hardly ever mended it is a correction of theirs not worth a try.
+    // Not worth a try only where models have hardly ever fixed it.
     let helps = winner.violations.iter().all(|violation| !violation.is_hopeless);
     let members = vec![
         ("status", "validation_error".into()),

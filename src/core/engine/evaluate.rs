@@ -156,18 +156,18 @@ fn objections(policy: &Policy, cx: &Context<'_>) -> Vec<Finding> {
     let cleared = |rule: &str| cx.tree.is_cleared(cx.proposal, rule, &policy.version, cx.now);
     let open = findings.len();
     findings.retain(|finding| !asks(finding) || !cleared(&finding.rule));
-    // Where nothing is asked any more, its own open question need not be answered.
+    // When no rule asks any more, its own open request is obsolete.
     if findings.len() < open && matches!(cx.held, Some(Held::Pending(_))) {
         let only_waits =
             findings.iter().filter(|finding| asks(finding)).all(|finding| finding.rule == same_call::RULE.id);
         findings.retain(|finding| !(only_waits && asks(finding)));
     }
     if let Some(rules) = approved(cx, &policy.version) {
-        // The person saw what was asked then; when a rule asks since, all of it is another question.
+        // The person saw the findings of that time; a new asking rule needs a new request.
         let is_pending = matches!(cx.held, Some(Held::Pending(_)));
         let was_asked = |rule: &str| rules.contains(&rule) || (is_pending && rule == same_call::RULE.id);
         let is_covered = findings.iter().filter(|finding| asks(finding)).all(|finding| was_asked(&finding.rule));
-        // Where something else refuses the call for now, what was asked stays on record with it.
+        // While another rule refuses the call, its request stays recorded.
         let is_refused = findings.iter().any(|finding| finding.enforced && finding.decision > Decision::Ask);
         if is_covered && !is_refused {
             findings.retain(|finding| !asks(finding));

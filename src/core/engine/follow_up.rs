@@ -27,7 +27,7 @@ pub(super) fn follow_up(policy: &Policy, cx: &Context<'_>, shared: &Shared) -> O
     let (outcome, permit) = (failed.outcome.as_ref()?, failed.permit.as_ref()?);
     let failure = outcome.failure?;
     let waited_ms = cx.now.since_ms(outcome.at);
-    // As advice was asked for: what holds when the retry is made is not known then.
+    // As known at the advice: the state at the retry is not known then.
     let circumstances = outcome.circumstances.as_deref().copied().unwrap_or_default();
     let state = RetryState { attempt: permit.attempt, tool: circumstances.tool };
     let tool = &cx.proposal.request.tool;

@@ -185,7 +185,7 @@ fn observe(
     let mut after = tree.clone();
     after.apply(&judged);
     let report = Report { observed: None, ..report.clone() };
-    // It happened, whoever else has the ledger's row by now; the row is taken over below.
+    // It happened, regardless of the ledger row's holder; the row is taken over below.
     let alone = Shared { ledger: None, ..shared.clone() };
     let mut recorded = record(policy, &after, &alone, &report, now)?;
     if let Some(change) = recorded.change.as_mut() {

@@ -22,7 +22,7 @@ pub(super) fn self_corrections(cx: &Context<'_>, findings: &[Finding]) -> Vec<Se
         return Vec::new();
     };
     let now = violations(findings, |_| true);
-    // Conditions are not looked at before the form is right.
+    // Conditions are checked only on arguments of valid form.
     let form_is_wrong = now.iter().any(|violation| violation.keyword != CONDITION);
     let told = violations(&last.findings, |finding| finding.enforced).iter();
     let told = told.filter(|violation| violation.on_violation == OnViolation::SelfCorrect);

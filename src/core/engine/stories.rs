@@ -86,7 +86,7 @@ fn a_rule_fires_in_its_story_and_the_story_ends_otherwise_without_it() {
 fn a_rule_is_silent_in_the_story_near_it() {
     for rule in RULES.iter().map(|rule| rule.id) {
         let said = told(rule, "passes");
-        // Only a budget speaks before it is reached: it says what is left.
+        // Only a budget warns before it is reached.
         let fires = |decision| decision > Decision::Allow || rule != budget::RULE.id;
         let findings = said.iter().flat_map(|verdict| &verdict.findings);
         let fired: Vec<_> = findings.filter(|finding| finding.rule == rule && fires(finding.decision)).collect();

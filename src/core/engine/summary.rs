@@ -2,7 +2,7 @@
 //! repeat (docs/semantics.md#session-state).
 //!
 //! Parts are ordered by the cost of a mistake: stops, plan, open calls, changes made or possible, reads, failures,
-//! refusals. What does not fit is omitted, beginning with the oldest read; a line counts the omitted calls of each
+//! refusals. Lines that do not fit are omitted, beginning with the oldest read; a line counts the omitted calls of each
 //! tool.
 
 mod fit;
@@ -35,7 +35,7 @@ pub(super) struct Told<'a> {
     pub(super) now: Timestamp,
 }
 
-/// Over calls of undeclared tools whose answers look like those of acts.
+/// Heading of undeclared calls with results of writes.
 const ACTS: &str = "Done, as far as the answers tell. Check before you do these again with the same arguments:";
 
 /// The summary, in about this many tokens.

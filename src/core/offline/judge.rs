@@ -228,7 +228,7 @@ pub fn outcome(row: &Row) -> Option<Report> {
         ..Report::new(row.trace.clone(), row.call_id.clone(), status)
     };
     let Some(result) = &row.result else {
-        // Left open, a refused call would look like one that still runs.
+        // A refused call without an outcome would count as running.
         let ended = if row.refused { Some(OutcomeStatus::Cancelled) } else { row.ended };
         return ended.map(report);
     };
@@ -237,8 +237,8 @@ pub fn outcome(row: &Row) -> Option<Report> {
         let error = ErrorReport { error_type, message: result.text.clone(), ..ErrorReport::default() };
         return Some(Report { error: Some(error), ..report(OutcomeStatus::Error) });
     }
-    // The plane would have seen the whole result: a cut one is known by the hash of the whole, or two results that
-    // differ only beyond the cut would count as equal.
+    // The server would have seen the whole result: a truncated one is compared by the whole's hash, or two that differ
+    // only beyond the cut would be equal.
     let result_digest = result.sha256.clone().filter(|_| result.is_cut);
     let text = result_digest.is_none().then(|| result.text.clone());
     Some(Report { result: text, result_digest, ..report(OutcomeStatus::Success) })

@@ -97,7 +97,7 @@ pub fn suggestion(rows: &[Row]) -> String {
         if let Some(found) = shown.get(tool) {
             let _ = writeln!(text, "      # effect: {}  # proposed: {}", effect(found), why(tool, found));
         }
-        // A tool must have a key, and this one says nothing.
+        // A tool must have a key, and this one has no effect.
         text.push_str("      suggested_next: []\n");
     }
     text
@@ -110,7 +110,7 @@ fn quoted(tool: &ToolName) -> serde_json::Value {
 /// Ceilings, one tier per tool. The last tier permits the others, as without tiers.
 fn tiers(tools: &BTreeMap<ToolName, Seen>, shown: &BTreeMap<ToolName, Shown>) -> String {
     let mut text = String::new();
-    // In a pattern these stand for something else.
+    // In a pattern these are wildcards.
     let bounded = tools.iter().filter(|(tool, _)| !tool.as_str().contains(['*', '?', '|']));
     let writes = bounded.filter(|(tool, _)| matches!(shown.get(*tool), Some(Shown::Write(_))));
     for (tool, seen, ceiling) in writes.filter_map(|(tool, seen)| Some((tool, seen, ceiling(seen)?))) {
@@ -308,7 +308,7 @@ mod tests {
 
     #[test]
     fn what_something_else_explains_speaks_for_nobody() {
-        // `look` changes whether or not `note` ran: somebody else's hand.
+        // `look` changes whether or not `note` ran: by another actor.
         let mut rows: Vec<Row> = Vec::new();
         for s in 0..10 {
             rows.extend([row(s, 0, "look", "a"), row(s, 1, "note", "ok"), row(s, 2, "look", "b")]);

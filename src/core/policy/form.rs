@@ -138,7 +138,7 @@ impl Form {
                 }
                 ValidationErrorKind::Required { property } => {
                     let name = property.as_str().unwrap_or_default();
-                    // Keys that stand beside where they belong say it already.
+                    // Misplaced keys are reported already.
                     let is_said = path.is_empty() && error.instance().as_object().is_some_and(|keys| !keys.is_empty());
                     if !is_said || self.engine_keys().iter().all(|key| error.instance().get(*key).is_none()) {
                         wrong(path, format!("the key `{name}` is missing"));
@@ -180,7 +180,7 @@ impl Form {
     /// The keys of an object's schema, by the place of its `additionalProperties`.
     fn keys_at(&self, schema_path: &str) -> Vec<String> {
         let object = schema_path.rsplit_once('/').map_or("", |(object, _)| object);
-        // A path goes on behind a reference; the definition itself is found by its name.
+        // A path continues behind a reference; the definition itself is found by its name.
         let object = object.rsplit_once("/$ref").map_or(object, |(_, rest)| rest);
         let properties = self.schema.pointer(object).and_then(|object| object.get("properties"));
         properties.and_then(Value::as_object).map(|known| known.keys().cloned().collect()).unwrap_or_default()

@@ -49,7 +49,7 @@ impl Policy {
                 let anew = if read.is_none() { json::parse(result.trim()).ok() } else { None };
                 let read = read.or(anew.as_ref());
                 let left_out = self.redaction.stored(result, read, secrets);
-                // A text has no fields: nobody knows what is in it.
+                // A text has no fields, so its secrets are unknown.
                 let is_text = matches!(read, None | Some(Json::String(_)));
                 Some(if how == Stored::Redacted && is_text { self.hashed(result) } else { left_out.into_owned() })
             }

@@ -34,7 +34,7 @@ impl Unlisted {
             Unknown::Allow => None,
         };
         let tiers = &policy.rules.get::<tier::Params>().tiers;
-        // Only a pattern for whatever comes takes the empty name.
+        // Only a catch-all pattern matches the empty name.
         let of_all = tiers.iter().find(|tier| tier.tools.matches(""));
         let by_tier = match of_all {
             _ if !is_enforced(tier::RULE.id) => {

@@ -202,7 +202,7 @@ fn repeat(case: &FailedAttempt<'_>, retryable: bool) -> Repeat {
 /// Number of worthwhile attempts after the next, within the policy's limits of attempts and of consecutive rate limits.
 fn further(params: &Params, case: &FailedAttempt<'_>, is_worth_it: impl Fn(u32) -> bool) -> u32 {
     let attempts = params.attempts.saturating_sub(case.attempt + 1);
-    // A wait that is kept does not count where the policy says so.
+    // A kept wait is excluded where the policy says so.
     let counts = case.kind == FailureKind::RateLimited && !params.unless_wait_honoured;
     let most = if counts { attempts.min(params.rate_limit_run.saturating_sub(case.rate_limit_run)) } else { attempts };
     (1..=most).take_while(|more| is_worth_it(case.attempt + more)).count() as u32

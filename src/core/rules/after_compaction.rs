@@ -3,8 +3,8 @@
 //! Fires when the first three outcomes after MarkCompacted are all of this call, with one and the same result: the next
 //! call of it is refused, until the world has changed since, or another run begins. A declared poll is left to `poll`.
 //!
-//! Why: a compaction that drops what was tried is followed by the same calls again; three in a row show that the
-//! summary did not tell the model what it had done. The refusal carries what GetSessionState would have told.
+//! Why: a compaction that drops earlier attempts is followed by the same calls; three in a row show that the summary
+//! did not tell the model its past work. The refusal contains the same data as GetSessionState.
 //!
 //! Known problems: callgate learns of a compaction only when the caller marks it.
 

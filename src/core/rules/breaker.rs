@@ -1,13 +1,13 @@
 //! breaker: many calls in a row, and nothing new.
 //!
 //! Fires when 15 (warning) or 30 (break) calls in a row, of at least two tools and three fingerprints, ran without
-//! progress: nothing new but names and numbers of what was there before. Polls, `repeatable` calls, the first permitted
-//! repetition of a call in the run, `not_found` of one identity after the other, refused calls and calls that still run
+//! progress: no news beyond names and numbers of earlier results. Polls, `repeatable` calls, the first permitted
+//! repetition of a call in the run, `not_found` of one identity after the other, refused calls and running calls
 //! neither count nor end the row.
 //!
-//! Why: the other detectors look for a shape; an agent can also flounder without one.
+//! Why: the other detectors look for a pattern; an agent can also make no progress without one.
 //!
-//! Known problems: none of its window is older than the run, so an agent that opens a run per call is never seen here.
+//! Known problems: its window never reaches beyond the run, so an agent that opens a run per call is never detected.
 
 use std::collections::BTreeSet;
 

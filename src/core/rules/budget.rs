@@ -1,13 +1,13 @@
 //! budget: a limit of steps, calls, money, tokens, time or depth is reached.
 //!
-//! Fires when a limit of the run, the call tree, the agent's or the tenant's day is spent (STOP), or when this call
-//! does not fit into what is left, or only its tool's own limit is reached (DENY). From 80 % of a limit a hint says
-//! what is left, again from 90 %.
+//! Fires when a limit of the run, the call tree, the agent's or the tenant's day is exhausted (STOP), or when this call
+//! exceeds the remainder, or only its tool's own limit is reached (DENY). From 80 % of a limit a hint reports the
+//! remainder, again from 90 %.
 //!
-//! Why: runaway spending has to stop before the call that would pass the limit, not after the bill. A final ALLOW
-//! reserves the estimated cost; Record books the actual in full.
+//! Why: runaway spending has to stop before the call that would exceed the limit, not after the bill. A final ALLOW
+//! reserves the estimated cost; Record books the actual cost in full.
 //!
-//! Known problems: actual costs may exceed the estimate, and pass a limit by that much.
+//! Known problems: actual costs may exceed the estimate, and a limit by that much.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -142,7 +142,7 @@ fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
     let facts = Spent { cost_micros: usage.cost_micros, tokens: usage.tokens(), ..Spent::default() };
     let books = cx.books();
     let refusals = books.each_left(params, &facts).filter_map(|left| refusal(cx, &left));
-    // The first of equals: the narrowest scope says it best.
+    // Among equals the narrowest scope.
     let refusal = refusals.reduce(|first, next| if next.decision > first.decision { next } else { first });
     refusal.or_else(|| hint(params, cx, usage))
 }
@@ -211,7 +211,7 @@ fn raise(cx: &Context<'_>, left: &Left) -> String {
         Scope::CallTree => "",
         Scope::Agent | Scope::Tenant => return String::new(),
     };
-    // As much again as the limit is now, in all beyond what the policy sets.
+    // Doubles the current limit, including earlier raises.
     let more = left.limit.saturating_add(left.extra);
     let more = if left.dimension == Dimension::Cost { more.div_ceil(1_000_000) } else { more };
     let (session, budget) = (cx.session_id().as_str(), left.dimension.as_str());
@@ -244,7 +244,7 @@ fn hint(params: &Params, cx: &Context<'_>, usage: Usage) -> Option<Finding> {
     if u64::from(bucket) < HINT_FROM_PERCENT {
         return None;
     }
-    // Judgements alone count steps and calls: who was told long ago is known by the step before.
+    // Only judgments count steps and calls, so the step before shows the last warning.
     let counts_up = matches!(fullest.dimension, Dimension::Steps | Dimension::ToolCalls);
     let before = Left { used: fullest.used.saturating_sub(1), ..fullest };
     let is_told = cx.run_calls().any(|call| call.told(RULE.id).any(|told| told >= bucket));

@@ -1,16 +1,16 @@
 //! churn: nearly the same arguments, and nearly the same result again.
 //!
-//! Fires when earlier calls of the tool in this run had nearly the same arguments, and results that hold no news
-//! beside each other (docs/semantics.md#receipts): three are a warning, 20 are refused, 30 close the tool. Only
-//! identical results count fully, that list something or are a declared read's of more than 64 bytes; other ones of
-//! more than 64 bytes and empty lists warn and no more, shorter ones are not counted. Calls of which each names another
-//! page, day, number, path, address or identifier are a sweep and never count, unless every result was empty; neither
-//! does anything before the last write that succeeded.
+//! Fires when earlier calls of the tool in this run had nearly the same arguments, and results without news compared
+//! with each other (docs/semantics.md#receipts): three are a warning, 20 are refused, 30 close the tool. Only identical
+//! results count fully, if they list something or are a declared read's of more than 64 bytes. Others of more than 64
+//! bytes and empty lists only warn; shorter ones do not count. A sweep never counts, unless every result was empty:
+//! calls that each name another page, day, number, path, address or identifier. Calls before the last successful write
+//! never count.
 //!
 //! Why: on 34,192 recorded calls, what three of them block was futile in 85.5 % of cases
 //! (docs/learning.md#near-duplicate-calls): enough to warn, not to refuse.
 //!
-//! Known problems: the flag measures waste; it does not say that the task will fail.
+//! Known problems: the flag measures waste; it does not predict that the task will fail.
 
 use crate::domain::{
     answer::{Compared, Says},

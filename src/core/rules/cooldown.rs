@@ -1,15 +1,14 @@
 //! cooldown: the tool is limited or down for everybody, so everybody leaves it alone for a while.
 //!
-//! Fires (WAIT) on every call of a tool that some session of the tenant has just found rate limited, or down (more than
-//! two failures in a row that may pass by themselves). It lasts as long as the provider asks for, else as long as the
-//! learned smallest good wait, at most `max_ms`. After that one call at a time finds out how the tool fares, and the
-//! others wait for it; the first success ends it.
+//! Fires (WAIT) while the tool's circuit is open: some session of the tenant has just found it rate limited, or down
+//! (more than two consecutive transient failures). The circuit is open as long as the provider asks for, otherwise for
+//! the learned smallest good wait, at most `max_ms`. It is then half-open: one call at a time is the probe, the others
+//! wait for it, and the first success closes the circuit.
 //!
-//! Why: what one session learns helps all; a hundred agents that each find out for themselves keep a limited API
-//! limited.
+//! Why: one session's knowledge helps all; a hundred agents that each probe a limited API keep it limited.
 //!
-//! Known problems: a tool whose calls go to several services is left alone as one. While a call finds out, the others'
-//! WAIT is a re-check: the same finding may stand again after it.
+//! Known problems: a tool whose calls go to several services has one circuit. During a probe, the others' WAIT is a
+//! recheck: the same finding may recur after it.
 
 use crate::domain::{
     finding::{Decision, Finding, Wording},

@@ -1,14 +1,14 @@
 //! cycle: a few calls that go round in a circle.
 //!
 //! Fires when the last 10, 20 or 30 calls, the proposed one included, repeat with a period of 2 to 5 fingerprints and
-//! each call of the circle keeps giving the same result (A-B-A-B has period 2). Calls that were refused keep their
-//! place in the circle and do not count. It closes the calls of the circle, each as it is asked for; others run. A
-//! circle with a declared poll in it is somebody who waits, and left to `poll`.
+//! each call of the cycle keeps its result (A-B-A-B has period 2). Refused calls keep their place in the cycle and do
+//! not count. It closes the calls of the cycle, each when it is proposed; others run. A cycle with a declared poll is a
+//! wait, and left to `poll`.
 //!
 //! Why: `repeat` sees one call at a time; an agent that alternates between two never repeats the last one.
 //!
-//! Known problems: a circle whose results change is taken for work, also when only a counter in them changes: declare
-//! that field `volatile`.
+//! Known problems: a cycle with changing results counts as work, even if only a counter in them changes: declare that
+//! field `volatile`.
 
 use std::collections::BTreeSet;
 

@@ -1,12 +1,11 @@
 //! growth: the runaway brake, on rates and not on repetition.
 //!
-//! Fires when a call tree asks faster than `calls_per_second`, or burns more than `tokens_per_minute`: first WAIT,
-//! until the rate has fallen; then STOP of the run, when it was told to wait `patience` times within ten seconds, or
-//! burns `tokens_per_minute_stop`. A batch counts as one call, and each call beyond its eighth as one more; the waits
-//! of one batch are one.
+//! Fires when a call tree exceeds `calls_per_second` or `tokens_per_minute`. First WAIT, until the rate has fallen;
+//! then STOP of the run, after `patience` waits within ten seconds, or beyond `tokens_per_minute_stop`. A batch counts
+//! as one call, and each call beyond its eighth as one more; the waits of one batch are one.
 //!
-//! Why: a session that makes 436 requests at zero-second intervals, or burns 436 million tokens in a minute, has to be
-//! stopped within its first seconds; no loop detector needs to understand what it is doing.
+//! Why: a session that makes 436 requests at zero-second intervals, or uses 436 million tokens in a minute, has to be
+//! stopped within its first seconds; this needs no loop detector.
 //!
 //! Known problems: many sub-agents share their tree's rate; a large fleet under one root needs a higher limit.
 
@@ -94,7 +93,7 @@ impl Judge for Params {
 fn calls(params: &Params, cx: &Context<'_>) -> Option<Finding> {
     let limit = params.calls_per_second?.min(CALLS_PER_SECOND_MAX) as usize;
     let judged = cx.tree.pace.judged.iter();
-    // The first of its batch stands for this call too, unless the batch is large: then each call counts.
+    // The first call of a batch counts for all, unless the batch is large: then each counts.
     let of_batch = cx.batch.and_then(|batch| judged.clone().position(|(other, _)| *other == batch));
     let others = judged.enumerate().filter(|(at, _)| Some(*at) != of_batch).map(|(_, (_, at))| *at);
     let recent: Vec<Timestamp> = others.filter(|at| cx.now.since_ms(*at) < SECOND_MS).collect();

@@ -1,14 +1,14 @@
 //! halted: somebody pulled the kill switch.
 //!
-//! Fires when the session or one above it, the agent, or the whole tenant is halted (STOP until Resume), or the tool is
-//! (DENY: other tools may go on). Every replica knows of a halt within two seconds.
+//! Fires when the session, an ancestor, the agent or the whole tenant is halted (STOP until Resume), or the tool is
+//! (DENY: other tools may continue). Every replica enforces a halt within two seconds.
 //!
-//! Why: when agents do harm, there must be one switch that holds for all of them, whatever their own code does.
+//! Why: when agents do harm, one switch must stop all of them, whatever their own code does.
 //!
-//! A call that was permitted before and has no outcome yet is stopped where it is asked for again under its call_id;
-//! its lease stays, and its outcome is taken in.
+//! A call that was permitted before and has no outcome yet is stopped when it is sent again under its call_id; its
+//! lease stays, and its outcome is accepted.
 //!
-//! Known problems: a call that was permitted before the halt and runs already is not called back.
+//! Known problems: a call that was permitted before the halt and already runs is not cancelled.
 
 use crate::domain::{
     finding::{Decision, Finding, Wording},

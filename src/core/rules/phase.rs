@@ -1,12 +1,12 @@
 //! phase: not in this part of the work.
 //!
-//! Fires when the session's phase does not allow the tool, when its caller moves to a phase that the present one does
-//! not lead to, or when a write is not the next one of the plan that was set with the phase.
+//! Fires when the session's phase does not allow the tool, when its caller moves to a phase that may not follow, or
+//! when a write is not the next one of the plan that was set with the phase.
 //!
-//! Why: an agent that gathers first, plans without tools and then acts in the order of its plan writes nothing that it
-//! did not think through; a write out of order is the usual sign that the plan was lost.
+//! Why: an agent that first gathers, then plans without tools, and then acts in the order of its plan makes no
+//! unplanned write. A write out of order usually means that the plan was lost.
 //!
-//! Known problems: the phase is the caller's word, or an operator's; callgate cannot see the model change its mind.
+//! Known problems: the caller or an operator sets the phase; callgate cannot see the model change its mind.
 
 use crate::domain::{
     effect::EffectKind,

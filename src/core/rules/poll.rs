@@ -1,16 +1,14 @@
 //! poll: a poll, declared or a line of a shell, that keeps giving the same result.
 //!
-//! Fires when the last 10, 20 or 30 results of this fingerprint in this run are unchanged, whatever else ran
-//! between them: ten are a warning; from 20 on it waits for the next look (15 s, doubling to 5 min), which is let
-//! through; 30 close the call. A changed result starts the count again. An undeclared call that polls (what it gave
-//! three times in a row changed at the next look, or it keeps to a steady pace of 30 s or more) waits no longer
-//! than its usual interval, and is never closed; one that looks more often than that waits for 5 min from the 30th
-//! equal look on.
+//! Fires when the last 10, 20 or 30 results of this fingerprint in this run are unchanged, regardless of other calls in
+//! between. Ten are a warning; from 20 on it waits for the next poll (15 s, doubling to 5 min), which is permitted; 30
+//! close the call. A changed result restarts the count. An undeclared call polls if a result that was equal three times
+//! changed at the next execution, or if it keeps a steady pace of 30 s or more. It waits no longer than its usual
+//! interval, and is never closed; one with shorter intervals waits for 5 min from the 30th equal result on.
 //!
-//! Why: `same_call` lets a poll tool look as often as it likes, so something must notice that the thing polled is
-//! stuck.
+//! Why: `same_call` permits any number of polls, so a stuck one needs a detector.
 //!
-//! Known problems: it counts looks, not time; a job that is slow but sound needs a longer interval or higher levels.
+//! Known problems: it counts polls, not time; a slow but healthy job needs a longer interval or higher levels.
 
 use crate::domain::{
     effect::EffectKind,

@@ -1,14 +1,14 @@
 //! refused: call after call was refused, nothing ran between, and the agent insists.
 //!
-//! Fires when the last 3 (warning) or 10 (break: STOP of the run) new call_ids in a row were refused, whatever they
-//! asked for: by DENY, or by REUSE from the third one on. It does not count a WAIT, an ASK, a refusal for other fields
-//! than the last one, or a refusal that names a time for another try; a call that runs ends the row.
+//! Fires when the last 3 (warning) or 10 (break: STOP of the run) new call_ids in a row were refused, regardless of
+//! their calls: by DENY, or by REUSE from the third one on. It does not count a WAIT, an ASK, a refusal for other
+//! fields than the last one, or a refusal with a retry time; an executed call ends the row.
 //!
-//! Why: a refusal that is not understood is repeated with small changes; each one costs a model turn. A refusal says
-//! nothing about the tool or the arguments, so nothing else counts it.
+//! Why: a misunderstood refusal is repeated with small changes; each one costs a model turn. A refusal is no evidence
+//! about the tool or the arguments, so no other rule counts it.
 //!
-//! Known problems: an agent that lost its context twice in one run, and asks for ten known things the third time, is
-//! taken for one that insists.
+//! Known problems: an agent that lost its context twice in one run, and repeats ten known calls the third time, looks
+//! like one that insists.
 
 use crate::domain::{
     call::Call,

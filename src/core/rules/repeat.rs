@@ -1,13 +1,13 @@
 //! repeat: the same call, with the same result, again.
 //!
-//! Fires when the session's last calls hold this fingerprint 10, 20 or 30 times with an unchanged result, walking back
-//! until the result differs or another call made progress. The proposed call is not counted: ten recorded, the
-//! eleventh warns. A refused call is no evidence. A call made ten times in the window whose results keep
-//! changing is warned of once. A `repeatable` call is warned of only.
+//! Fires when the session's last calls contain this fingerprint 10, 20 or 30 times with an unchanged result, walking
+//! back until the result differs or another call made progress. The proposed call is not counted: ten recorded, the
+//! eleventh warns. A refused call is no evidence. A call made ten times in the window with changing results is warned
+//! of once. A `repeatable` call is only warned of.
 //!
 //! Why: an agent that cannot tell "done" from "failed" from "empty" calls the same tool again.
 //!
-//! Known problems: a tool that polls without being declared is slowed by `same_call` long before it comes here.
+//! Known problems: an undeclared poll is slowed by `same_call` long before it reaches this rule.
 
 use std::sync::Arc;
 

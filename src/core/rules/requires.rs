@@ -1,14 +1,13 @@
 //! requires: something else must have happened first.
 //!
-//! Fires when the policy says that a call builds on an earlier success of another tool and there is none whose
-//! arguments or result match, or when a condition over that result does not hold. While the other call is running it
-//! is a WAIT.
+//! Fires when the policy requires an earlier success of another tool and there is none whose arguments or result match,
+//! or when a condition over that result does not hold. While the other call is running it is a WAIT.
 //!
 //! Why: a model that skips a step, or remembers an id wrongly, would act on a thing that does not exist or that it
-//! never looked at. The refusal names the missing step.
+//! never read. The refusal names the missing step.
 //!
-//! Known problems: the last 64 answers of such tools in the call tree are remembered, up to 64 KiB each; one that is
-//! longer, no JSON, or not stored in full matches nothing but its own arguments.
+//! Known problems: the last 64 answers of such tools in the call tree are kept, up to 64 KiB each; one that is longer,
+//! no JSON, or not stored in full matches only by its arguments.
 
 mod values;
 
@@ -160,7 +159,7 @@ fn missing(requirement: &Requirement, cx: &Context<'_>, was_called: bool) -> Fin
         }
     }
     let values = [named.clone(), looked_for.clone()].concat().join(", ");
-    // Only what was looked for can be missing.
+    // Only a searched value can be missing.
     let problem = match (was_called, looked_for.is_empty()) {
         (true, false) => format!("{} was not found in what {step} has returned.", looked_for.join(" with ")),
         _ if named.is_empty() => format!("there was no earlier {step} in this session."),

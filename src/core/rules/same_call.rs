@@ -1,14 +1,17 @@
 //! same_call: this very call was asked for before.
 //!
-//! Fires by one table (docs/semantics.md#same_call) over the newest earlier execution of the same fingerprint in the
-//! call tree, and for `once` tools in the whole tenant: it is running (WAIT), it may have happened (DENY for a write),
-//! it succeeded and nothing has changed since (REUSE), it failed and a retry is not worth it, too early or used up.
+//! Fires by one table (docs/semantics.md#same_call) over the newest execution of the same fingerprint in the call tree,
+//! and for `once` tools in the whole tenant:
+//! - it is running (WAIT)
+//! - its outcome is unknown (DENY for a write)
+//! - it succeeded and nothing has changed since (REUSE)
+//! - it failed, and a retry is not worthwhile, too early or exhausted
 //!
-//! Why so careful: on 34,000 recorded calls, blocking every repeat inside a session would have been wrong in 27 % to
-//! 68 % of cases, because the agent had changed the world in between.
+//! Why so careful: on 34,000 recorded calls, 27 % to 68 % of blocked repeats inside a session would have been wrong,
+//! because the agent had changed the world in between.
 //!
-//! Known problems: a tool whose effect nobody declared is judged by its last three results alone; declare it. The WAIT
-//! for a running call is a re-check: at that time the call may still run.
+//! Known problems: an undeclared tool is judged by its last three results alone; declare it. The WAIT for a running
+//! call is a recheck: at that time the call may still run.
 
 mod equal;
 mod failed;
@@ -242,7 +245,7 @@ fn has_vanished(cx: &Context<'_>, previous: &Previous) -> bool {
 fn unknown(cx: &Context<'_>, previous: &Previous) -> Option<Finding> {
     let (tool, effect) = (cx.tool(), &cx.proposal.effect);
     if effect.in_steps {
-        // It ends with the user's next turn: who read what came of it has gone on.
+        // It ends with the user's next turn, after the model has seen the outcome.
         return cx.is_in_context(previous).then(|| {
             let message = format!(
                 "An earlier {tool} with this line was interrupted and may have taken effect in part: check what it did \
@@ -321,7 +324,7 @@ fn succeeded(params: &Params, cx: &Context<'_>, previous: &Previous) -> Option<F
         return Some(cx.or_on_purpose(reuse(cx, age_ms, why), "it then runs again"));
     }
     let is_recent = age_ms < params.window_ms;
-    // The model was told of a failure.
+    // The model knows of a failure only.
     if effect.kind == EffectKind::Unknown && previous.is_late && is_recent && cx.has_content() {
         return Some(again(match previous.is_inferred {
             true => "It got no answer, and a later attempt was told that it exists already.",

@@ -1,22 +1,21 @@
 //! same_error: nearly the same arguments, and the same error again.
 //!
 //! Fires when earlier variants of the call in this run ended in the same error: three are a warning, five are refused,
-//! ten close the tool. A variant has nearly the same arguments (a line of a shell: the same programs with the same
-//! operands); or two leaves or more of which one alone differs, is no path, query or command, and the error is no
-//! `not_found`. A variant counts once, however often it was repeated (the very same call is the business of
-//! `same_call`). The count starts again when such a call succeeds, when the world changes, and when a position or a
-//! count in the error moves; a failure whose advice was to retry is no evidence. A result that reports an unmistakable
-//! failure is one: `isError`, `status: failed`, an exit code over 1, or what the tool's `result_map` says. Variants
-//! that differ in nothing but the identity of a thing are warned of once (each 25th `not_found` in a row) and never
-//! refused; a call passes that differs from the newest variant in a field which the error names. A line of a shell
-//! never closes the shell.
+//! ten close the tool. A variant is a near duplicate (a shell line: the same programs with the same operands). With two
+//! leaves or more it is also a call with one differing leaf that is no path, query or command, unless the error is
+//! `not_found`. A variant counts once, however often it was repeated (exact repetitions belong to `same_call`). The
+//! count restarts when such a call succeeds, when the world changes, and when a position or a count in the error moves;
+//! a failure with retry advice is no evidence. A result that reports an unmistakable failure counts as one: `isError`,
+//! `status: failed`, an exit code over 1, or the tool's `result_map`. Variants that differ in an identity alone are
+//! warned of once (each 25th `not_found` in a row) and never refused. A call passes that differs from the newest
+//! variant in a field named by the error. A shell line never closes the shell.
 //!
 //! Why: on 34,192 recorded calls, what three such errors refuse was futile in 98.7 % of cases, and cost none of 111
 //! novel results in successful sessions (docs/learning.md#near-duplicate-calls). Counting variants instead of calls is
-//! the more careful of the two: on the airline traces three repetitions of one call would have refused the variant that
-//! then succeeded.
+//! more careful: on the airline traces three repetitions of one call would have refused the variant that then
+//! succeeded.
 //!
-//! Known problems: the flag measures waste; it does not say that the task will fail.
+//! Known problems: the flag measures waste; it does not predict that the task will fail.
 
 use crate::domain::{
     call::Call,

@@ -1,17 +1,17 @@
 //! same_result: other arguments, and the identical result again.
 //!
-//! Fires when a tool's last calls in a row had other arguments than the proposed one and gave the identical result,
-//! names included: four are a warning, 12 are refused, 30 close the tool. Where the calls differ in nothing but the
-//! identity of a thing (twenty services, each healthy) it warns once and no more. Another result or a failure of the
-//! tool ends the row; other tools and refused calls do not. It counts fully only where the result lists something, or a
-//! declared read answers with more than 64 bytes; other answers of more than 64 bytes and empty lists warn and no more;
-//! shorter ones are not counted. Not for declared writes, polls and `repeatable` calls.
+//! Fires when a tool's last calls in a row had other arguments than the proposed one and the identical result, names
+//! included: four are a warning, 12 are refused, 30 close the tool. Calls that differ in an identity alone (twenty
+//! services, each healthy) are only warned of, once. Another result or a failure of the tool ends the row; other tools
+//! and refused calls do not. A result counts fully only if it lists something, or is a declared read's of more than 64
+//! bytes. Others of more than 64 bytes and empty lists only warn; shorter ones do not count. Not for declared writes,
+//! polls and `repeatable` calls.
 //!
 //! Why: a tool that ignores its arguments answers every question alike, and each answer looks new because the question
-//! is. Tried on 32,000 recorded calls, this warns twice and refuses nobody; counting every long answer would refuse
-//! batches of writes whose provider answers each with the same sentence.
+//! is. On 32,000 recorded calls this warns twice and refuses nothing; counting every long answer would refuse batches
+//! of writes that a provider answers with the same sentence.
 //!
-//! Known problems: an agent that asks a tool which ignores its arguments about one identity after the other is warned
+//! Known problems: an agent that calls a tool which ignores its arguments for one identity after the other is warned
 //! once and not refused.
 
 use crate::domain::{

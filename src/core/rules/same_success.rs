@@ -57,7 +57,7 @@ struct Brake {
 impl Brake {
     /// For receipts; `is_sure` where they contain a recent creation time.
     fn of_receipts(levels: &Levels, cx: &Context<'_>, is_sure: bool) -> Self {
-        // Levels that an owner sets hold for whatever arguments.
+        // Levels set by the policy apply to all arguments.
         match cx.content() {
             _ if *levels != LEVELS || is_sure => Self { levels: *levels, waits_from: None },
             Content::Written => Self { levels: *levels, waits_from: None },

@@ -1,16 +1,15 @@
 //! schema: the arguments are not what the tool takes.
 //!
-//! Fires when the arguments break the tool's JSON Schema, hold a field that it does not know
-//! (`unknown_fields: refuse`), or when one of the tool's conditions over them does not hold. All that is wrong is said
-//! at once: the field, what is wrong with it, and what would be right.
+//! Fires when the arguments violate the tool's JSON Schema, contain an unknown field (`unknown_fields: refuse`), or
+//! violate one of the tool's conditions. All violations are reported at once: the field, the problem, and the fix.
 //!
 //! Why: a provider's error for bad arguments is made for programmers and costs a round trip; a model corrects itself
-//! from a sentence that names the field. A condition with `on_violation: ask_user` says that only the user can; where
-//! models were told to correct a field and hardly ever did, the user is asked as well.
+//! from a sentence that names the field. With `on_violation: ask_user` a condition is for the user only; if models
+//! hardly ever corrected a field, the user is asked as well.
 //!
-//! Known problems: a condition that cannot be judged (it reads a field that is not there) is a fault of the policy, and
-//! a person decides (`policy_fault`); write `!has(args.x) || …` for a field that is optional. `callgate policy check`
-//! says which.
+//! Known problems: a condition that cannot be evaluated (it reads a missing field) is a fault of the policy, and a
+//! person decides (`policy_fault`); write `!has(args.x) || …` for an optional field. `callgate policy check` lists such
+//! conditions.
 
 use std::collections::BTreeMap;
 
@@ -69,7 +68,7 @@ impl Judge for Params {
 fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
     let mut violations = cx.proposal.violations.clone();
     let checks = params.by_tool.get(cx.tool()).map_or(&[][..], Vec::as_slice);
-    // Arguments of another form than the tool's say nothing about its conditions.
+    // Arguments of invalid form cannot be checked by conditions.
     if violations.is_empty() {
         let judged = checks.iter().map(|check| broken(check, cx)).collect::<Result<Vec<_>, _>>();
         match judged {

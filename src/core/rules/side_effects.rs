@@ -1,14 +1,14 @@
 //! side_effects: another call has changed this thing already.
 //!
-//! Fires for a declared write of a named thing (`order/{order_id}`, with its holes filled) when another tool, or the
-//! same tool with other arguments, has been permitted to write the same thing in this call tree and did not fail
-//! cleanly. A person is asked; `second_change: deny` refuses, `allow` lets it pass, for the policy or for one tool.
+//! Fires for a declared write of a named resource (`order/{order_id}`, with its placeholders filled) when another write
+//! of it was permitted in this call tree and did not fail cleanly: by another tool, or by the same tool with other
+//! arguments. It needs approval; `second_change: deny` refuses, `allow` permits it, for the policy or for one tool.
 //!
-//! Why: `create_invoice` and then `charge_card` for one order is how a duplicate slips past every comparison of names
-//! and arguments. The same call again is the business of `same_call`.
+//! Why: `create_invoice` and then `charge_card` for one order is a duplicate that no comparison of names and arguments
+//! detects. Exact repetitions belong to `same_call`.
 //!
-//! Known problems: it knows what was declared; two tools that name one thing differently do not meet. Things that are
-//! changed many times by design (a file under edit) need `second_change: allow`.
+//! Known problems: it depends on declarations; two tools with different names for one resource do not meet. Resources
+//! that change often by design (a file under edit) need `second_change: allow`.
 
 use std::collections::BTreeMap;
 

@@ -1,14 +1,14 @@
 //! tamper_protection: the agent is about to change what guards it.
 //!
 //! Fires, with the preset `coding_agents`, for a write to the settings of a coding agent's host, to callgate's own
-//! folders, to git's hooks or configuration, and for a line of a shell that runs `callgate`: a person is asked. Reading
-//! them is not asked about, nor is `git config --get` or a setting of `user.*`.
+//! folders, to git's hooks or configuration, and for a shell line that runs `callgate`: it needs approval. Reads do
+//! not, nor does `git config --get` or a setting of `user.*`.
 //!
 //! Why: hooks run as the agent's user, so that one edit of the host's settings ends all control; and an agent that runs
-//! `callgate approvals` answers its own questions.
+//! `callgate approvals` approves its own requests.
 //!
-//! Known problems: it is a rail and no wall. A program or script that the agent writes may do the same unseen
-//! (docs/security.md#an-agent-of-the-same-user).
+//! Known problems: it is a guard rail, no security boundary. A program or script that the agent writes may do the same
+//! undetected (docs/security.md#an-agent-of-the-same-user).
 
 use std::collections::BTreeMap;
 
@@ -87,7 +87,7 @@ impl Params {
         if effect.kind.is_look() {
             return None;
         }
-        // Beside the line stand its folder and what the model says of it, which change nothing.
+        // Beside the line are its folder and the model's description, without effect.
         match self.lines.get(cx.tool()).and_then(|name| cx.proposal.request.arguments.get(name)) {
             Some(Json::String(line)) => in_line(line),
             _ => guarded(effect.resource.as_ref()?.as_str()),

@@ -1,16 +1,16 @@
 //! tier: who may call what, how often, and who must be asked.
 //!
-//! Fires by the first tier whose pattern matches the tool: `allowlist` lets it pass, `per_conversation_grant` as often
-//! as was granted, `hitl` asks a person, `deny` refuses; each tier may limit the rate. Where none matches, the tool's
-//! `risk_level` decides in the same way. Conditions of a tool may deny, ask, or raise its risk.
+//! Fires by the first tier whose pattern matches the tool: `allowlist` permits it, `per_conversation_grant` within a
+//! grant, `hitl` needs approval, `deny` refuses; each tier may limit the rate. Without a match, the tool's `risk_level`
+//! decides in the same way. Conditions of a tool may deny, need approval, or raise its risk.
 //!
-//! Why: reading is free, changing is bounded, and what cannot be undone is a person's decision.
+//! Why: reading is free, changing is bounded, and an irreversible step is a person's decision.
 //!
-//! A rate holds for every stretch of its time, whenever that begins. It is counted in sixteenths of it: a call may have
-//! to wait by so much longer than it would have to by the millisecond.
+//! A rate limit is a sliding window. It is counted in sixteenths: a call may have to wait by so much longer than with
+//! exact times.
 //!
-//! Known problems: a rate per agent or tenant may let through a call more than it says for each one that another
-//! replica has permitted in the half second before.
+//! Known problems: a rate per agent or tenant may permit one call too many for each one that another replica has
+//! permitted in the half second before.
 
 mod params;
 

@@ -1,11 +1,11 @@
 //! unknown_tool: there is no such tool.
 //!
-//! Fires for a tool that neither `tool_schemas` nor a tier nor a phase of the policy names; a name that only a pattern
-//! (`get_*`) takes in, and that is nearly a declared one, is a slip and no tool. Refused by default once the
-//! policy declares any tool, allowed while it declares none; `unknown_tools: ask` leaves it to a person. The second,
-//! fifth and tenth such call of a run are a warning, critical and a break.
+//! Fires for a tool that neither `tool_schemas` nor a tier nor a phase of the policy names. A name that only a pattern
+//! (`get_*`) matches, and that is similar to a declared one, counts as misspelled. Refused by default once the policy
+//! declares any tool, permitted while it declares none; `unknown_tools: ask` requires approval. The second, fifth and
+//! tenth such call of a run are a warning, critical and a break.
 //!
-//! Why: models invent tools, and a tool that nobody declared is one that nobody thought about.
+//! Why: models invent tools, and nobody has considered the risks of an undeclared one.
 //!
 //! Known problems: a fleet that adds a tool must declare it first; `callgate tools import` writes the declarations.
 

@@ -62,7 +62,7 @@ fn cut(text: &str, by: char) -> Option<(&str, &str)> {
         match char {
             _ if escaped => escaped = false,
             '\\' => escaped = true,
-            // One inside of another was looked at with it.
+            // A nested one was checked with its parent.
             '[' if at >= bracket_end => {
                 bracket_end = at + text[at..].find(']')?;
                 if text[at..bracket_end].contains(by) {
@@ -112,7 +112,7 @@ pub(super) fn find(reader: &mut Reader<'_>, words: &[Word]) -> Option<Found> {
         let word = word.plain()?;
         at += 1;
         if has(FIND_TESTS, word) {
-            // Its value is one word, or it is not known what is a value and what is not.
+            // Its value must be one known word, or flags and values cannot be told apart.
             if matches!(expression.get(at)?, Word::Opaque) {
                 return None;
             }

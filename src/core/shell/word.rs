@@ -52,7 +52,7 @@ fn joined(parts: &[Part], node: Node<'_>, source: &str) -> Word {
             _ => return Word::Begins(text),
         }
     }
-    // The home of somebody.
+    // A home folder.
     if node.kind() == "word" && source[node.byte_range()].starts_with('~')
         || node.kind() == "concatenation" && source[node.byte_range()].starts_with('~')
     {

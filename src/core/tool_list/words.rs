@@ -140,7 +140,7 @@ const SETTLES: &[&str] = &[
 /// Hint of a verb.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hint {
-    /// It looks.
+    /// A read.
     Reads,
     /// It changes something.
     Writes,
@@ -167,7 +167,7 @@ pub fn words(name: &str) -> Vec<String> {
     words
 }
 
-/// The singular of a noun: `orders`, `entries`. Only regular English plurals are known.
+/// The singular of a noun: `order` of `orders`, `entry` of `entries`. Only regular English plurals are known.
 #[must_use]
 pub fn singular(word: &str) -> String {
     if let Some(stem) = word.strip_suffix("ies").filter(|stem| stem.len() > 2) {

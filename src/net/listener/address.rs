@@ -165,7 +165,7 @@ impl Listening {
         match self {
             Self::Tcp(listener) => {
                 let (stream, from) = listener.accept().await?;
-                // Without it every answer waits 40 ms for the client's delayed acknowledgement.
+                // Without it every answer waits 40 ms for the client's delayed acknowledgment.
                 stream.set_nodelay(true)?;
                 Ok((Stream::Tcp(stream), Some(from.ip().to_canonical())))
             }

@@ -22,7 +22,7 @@ pub(super) fn now() -> UnixTime {
 #[must_use]
 pub fn ends_at(certificate: &CertificateDer<'_>) -> Option<u64> {
     let certificate = EndEntityCert::try_from(certificate).ok()?;
-    // Whether it is in its time is what is looked at first: whoever looks at the end of all days is told its own.
+    // Validity is checked first, so that verification at the maximum time returns the certificate's end.
     let late = UnixTime::since_unix_epoch(Duration::from_secs(u64::MAX));
     match certificate.verify_for_usage(&[], &[], &[], late, KeyUsage::server_auth(), None, None) {
         Err(Error::CertExpired { not_after, .. }) => Some(not_after.as_secs()),

@@ -53,7 +53,7 @@ impl Default for Limits {
 /// Receive window of a connection: four times that of a stream (hyper's 1 MiB), so that a stalled stream leaves room
 /// for others.
 const CONNECTION_WINDOW: u32 = 4 << 20;
-/// Interval and timeout of keepalive pings.
+/// Interval of keepalive pings, then their timeout.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 const KEEPALIVE_ANSWER: Duration = Duration::from_secs(10);
 /// Maximum number of headers of an HTTP/1 request; HTTP/2 limits only their bytes.
@@ -83,7 +83,7 @@ impl Limits {
             .timer(TokioTimer::new())
             .header_read_timeout(self.handshake)
             .max_headers(HTTP1_HEADERS_MAX)
-            // It holds the head and what is read of the body; hyper wants 8 KiB at least.
+            // It holds the head and read parts of the body; hyper requires 8 KiB at least.
             .max_buf_size((self.header_bytes as usize).max(8 << 10));
         builder
             .http2()

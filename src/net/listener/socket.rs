@@ -45,7 +45,7 @@ pub(super) struct Files {
 impl Drop for Files {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.path);
-        // Last, and while it is held: nobody takes the path in between.
+        // Last, while the lock is held, so that the path is not taken in between.
         let _ = fs::remove_file(&self.lock);
     }
 }
@@ -73,7 +73,7 @@ impl Taken {
         let (uid, gid) = owner(path, access)?;
         let lock = PathBuf::from(format!("{}.lock", path.display()));
         let held = locked(path, &lock)?;
-        // From here on the lock is removed whatever fails; the socket only once it is ours.
+        // The lock is removed on any failure from here on; the socket only once it is ours.
         make_way(path).inspect_err(|_| drop(fs::remove_file(&lock)))?;
         let files = Files { path: path.to_owned(), lock, _held: held };
         let socket = UnixSocket::new_stream().map_err(|error| failed(path, "be made", &error))?;

@@ -164,7 +164,7 @@ impl Tls {
                 tracing::info!(%certificate, "the files of TLS have changed; new connections are made by them");
             }
             (texts, Err(error)) => {
-                // Files are exchanged one after the other: only what stays as it is until the next look is a fault.
+                // Files are replaced one by one: only contents unchanged until the next check are a fault.
                 let stayed = seen.refused.as_ref().filter(|(refused, _)| *refused == texts);
                 let is_told = stayed.is_some_and(|(_, is_told)| *is_told);
                 if stayed.is_some() && !is_told {
@@ -252,7 +252,7 @@ fn verifier(files: &TlsFiles, texts: &Texts) -> Result<Option<Arc<dyn ClientCert
             if lists.is_empty() {
                 return Err(wrong(path, "has no list of revoked certificates in PEM (X509 CRL)".to_owned()));
             }
-            // Of whom no list tells, or one that has ended, nobody knows whether they are revoked.
+            // Without a current list, revocation is unknown.
             builder.with_crls(lists).enforce_revocation_expiration()
         }
         _ => builder,

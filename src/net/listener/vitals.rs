@@ -152,7 +152,7 @@ impl<IO: AsyncRead + Unpin> AsyncRead for Heard<IO> {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         let read = Pin::new(&mut self.io).poll_read(context, buf);
-        // Only the first of them say anything.
+        // Only the first bytes matter.
         let heard = self.vitals.read.load(Ordering::Relaxed);
         if heard < PREFACE_BYTES {
             self.vitals.read.store(heard + buf.filled().len() - before, Ordering::Relaxed);

@@ -1,6 +1,6 @@
-//! Reports that have lost, and go first from then on. A report loses by what others of its tree want at the same time:
-//! each of theirs that is refused takes with it what was decided after it. When a thousand want the same thing, they
-//! would keep the one report from being stored that all of them wait for.
+//! Priority of reports that lost a conflict. A report conflicts with concurrent changes of its tree: each rejected one
+//! takes the changes decided after it along. A thousand requests for one call would otherwise starve the report that
+//! they wait for.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -10,13 +10,13 @@ use tokio::sync::Notify;
 use super::Key;
 use callgate_core::domain::ids::{SessionId, TenantId};
 
-/// The trees in which reports go first: how many, and who waits for the end of that.
+/// Trees with priority reports: their number, and the waiters.
 #[derive(Debug, Default)]
 pub struct Reports(Arc<Mutex<First>>);
 
 type First = BTreeMap<Key, (usize, Arc<Notify>)>;
 
-/// A report goes first in its tree, until this is dropped.
+/// Priority of one report in its tree, until dropped.
 #[derive(Debug)]
 pub struct GoesFirst {
     all: Arc<Mutex<First>>,
@@ -24,7 +24,7 @@ pub struct GoesFirst {
 }
 
 impl Reports {
-    /// A report of this tree has lost.
+    /// Gives priority to a report of this tree.
     #[must_use]
     pub fn first(&self, tenant: TenantId, root: &SessionId) -> GoesFirst {
         let key = (tenant, root.clone());
@@ -32,14 +32,14 @@ impl Reports {
         GoesFirst { all: Arc::clone(&self.0), key }
     }
 
-    /// True while one of the tree goes first.
+    /// True while a report of the tree has priority.
     #[must_use]
     pub fn is_first(&self, tenant: TenantId, root: &SessionId) -> bool {
         let all = self.0.lock();
         !all.is_empty() && all.contains_key(&(tenant, root.clone()))
     }
 
-    /// Waits until none of the tree does.
+    /// Waits until no report of the tree has priority.
     pub async fn give_way(&self, tenant: TenantId, root: &SessionId) {
         let over = |all: &First| all.get(&(tenant, root.clone())).map(|(_, over)| Arc::clone(over).notified_owned());
         loop {

@@ -1,4 +1,4 @@
-//! One tree in memory.
+//! Cache slot of one call tree.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -8,24 +8,23 @@ use tokio::sync::Notify;
 use super::SLOT_BYTES;
 use callgate_core::domain::{event::Event, ids::SessionId, tree::CallTree};
 
-/// A tree is weighed again after so many events, and later the more there is to weigh.
+/// Number of events after which the size is recomputed; more for large trees.
 const WEIGHED_EVERY: u64 = 8;
-/// Bytes of a tree for which it is weighed one event later.
+/// Tree size per additional event, in bytes.
 const WEIGHED_BYTES: usize = 4_096;
 
-/// One tree in memory.
+/// Cache slot of one tree.
 #[derive(Debug)]
 pub struct Slot {
     root: SessionId,
-    /// None once a change of it was refused: what was decided after that change stands on nothing.
+    /// None after a rejected change, which invalidates all later ones.
     tree: Mutex<Option<CallTree>>,
-    /// The tree as it is stored, for one that other replicas change too: whoever loses against them reads only what
-    /// they have changed.
+    /// The stored state, for a tree that other replicas change, too: after a conflict only their events are read.
     stored: Mutex<Option<Box<CallTree>>>,
-    /// The version that is committed, and whoever waits for it to move.
+    /// The committed version, and its waiters.
     committed: AtomicU64,
     moved: Notify,
-    /// About how many bytes it takes, and the version from which on it is weighed again.
+    /// Approximate size in bytes, and the version at which it is recomputed.
     pub(super) bytes: AtomicUsize,
     weigh_at: AtomicU64,
 }
@@ -45,7 +44,7 @@ impl Slot {
         }
     }
 
-    /// Weighs the tree again when it may have grown.
+    /// Recomputes the size if the tree may have grown.
     pub(super) fn weigh(&self) {
         if self.committed.load(Ordering::Relaxed) < self.weigh_at.load(Ordering::Relaxed) {
             return;
@@ -57,12 +56,12 @@ impl Slot {
         }
     }
 
-    /// About how many bytes it takes.
+    /// Approximate size, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// The tree as it is stored, for whoever reads what was changed since.
+    /// Takes the stored state, for reading the events since.
     pub(super) fn take_stored(&self) -> Option<Box<CallTree>> {
         self.stored.lock().take()
     }
@@ -73,13 +72,13 @@ impl Slot {
         &self.root
     }
 
-    /// Runs `decide` on the tree while nobody else can; nothing may be awaited inside. None when the slot was
-    /// invalidated and its tree has to be loaded again.
+    /// Runs `decide` on the tree under its mutex; nothing may be awaited inside. None for an invalidated slot, whose
+    /// tree has to be loaded again.
     pub fn advance<T>(&self, decide: impl FnOnce(&mut CallTree) -> T) -> Option<T> {
         self.tree.lock().as_mut().map(decide)
     }
 
-    /// Events were committed, the last of them with `version`.
+    /// Records committed events, up to `version`.
     pub(crate) fn committed(&self, events: &[Event], version: u64) {
         let mut stored = self.stored.lock();
         if stored.as_mut().is_some_and(|tree| !tree.catch_up(events)) {
@@ -91,7 +90,7 @@ impl Slot {
         }
     }
 
-    /// Waits until everything up to `version` is committed; false when the slot was invalidated instead.
+    /// Waits until `version` is committed; false when the slot was invalidated instead.
     pub async fn wait_for(&self, version: u64) -> bool {
         loop {
             // Hears of everything from here on.
@@ -103,19 +102,19 @@ impl Slot {
         }
     }
 
-    /// True when everything up to `version` is committed, by changes of this slot.
+    /// True when `version` was committed by this slot's changes.
     #[must_use]
     pub fn has_committed(&self, version: u64) -> bool {
         self.committed.load(Ordering::Acquire) >= version && self.tree.lock().is_some()
     }
 
-    /// True when a change was refused: what was decided on it must not be stored, though another replica may have moved
-    /// the tree to the very version that it names.
+    /// True after a rejected change: later decisions must not be stored, even if another replica moved the tree to the
+    /// same version.
     pub(crate) fn is_invalidated(&self) -> bool {
         self.tree.lock().is_none()
     }
 
-    /// A change was refused: what was decided after it stands on nothing.
+    /// Invalidates the slot after a rejected change.
     pub(crate) fn invalidate(&self) {
         let tree = self.tree.lock().take();
         // One that nothing was decided on since is the stored one.
@@ -123,13 +122,13 @@ impl Slot {
         if let Some(tree) = tree.filter(|tree| tree.version == committed && committed > 0) {
             self.stored.lock().get_or_insert_with(|| Box::new(tree));
         }
-        // Whoever waits for a commit that will not come has to look again.
+        // Wakes waiters of commits that will not come.
         self.committed.store(u64::MAX, Ordering::Release);
         self.moved.notify_waiters();
     }
 }
 
-/// The bytes of a tree, and the version from which on it is weighed again.
+/// The size of a tree in bytes, and the version at which it is recomputed.
 pub(super) fn weighed(tree: &CallTree, is_shared: bool) -> (usize, u64) {
     let bytes = tree.bytes() * (1 + usize::from(is_shared));
     (bytes + SLOT_BYTES, tree.version + WEIGHED_EVERY + (bytes / WEIGHED_BYTES) as u64)

@@ -1,6 +1,6 @@
-//! One batch of changes, in one round trip: a stored function that carries out only the parts that the batch has, and
-//! undoes all of it when one of them moves fewer rows than it should have. A second function says then who is to blame,
-//! and the writer sends the others again.
+//! Group commit: one batch of changes in one round trip. A stored function executes the parts that the batch has, and
+//! rolls all of them back when one affects fewer rows than it should. A second function then identifies the conflicting
+//! changes, and the writer sends the others again.
 
 pub(super) mod encode;
 mod form;
@@ -44,7 +44,7 @@ const OUTCOMES: usize = 8;
 const FULL_OUTCOMES: usize = 9;
 const CONTROLS: usize = 10;
 
-/// The connection of a writer, with the types of its functions' arguments.
+/// Connection of a writer, with the types of its functions' arguments.
 #[derive(Debug)]
 pub(super) struct Connection {
     conn: PgConnection,
@@ -53,14 +53,14 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Makes sure that the functions are there.
+    /// Creates the functions if missing.
     pub(super) async fn of(mut conn: PgConnection, is_distributed: bool) -> Result<Self, sqlx::Error> {
         let functions = Functions::needed(is_distributed);
         let types = functions.types(&mut conn).await?;
         Ok(Self { conn, functions, types })
     }
 
-    /// What a writer's connection is called, by which others know that its functions are in use.
+    /// Application name of a writer's connection, which marks its functions as used.
     pub(super) fn name(is_distributed: bool) -> String {
         format!("callgate writer {}", Functions::needed(is_distributed).hash)
     }
@@ -70,48 +70,48 @@ impl Connection {
 #[derive(Debug)]
 struct Add {
     chain: usize,
-    /// The counter's place among the batch's.
+    /// Index of the counter in the batch.
     counter: usize,
     amount: i64,
     max: Option<i64>,
 }
 
-/// A batch. A chain is all changes of one tree, in order: they win or lose together. Its buffers are used again.
+/// Batch of chains. A chain is all changes of one tree, in order, accepted or rejected together. Buffers are reused.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     rows: [Rows; ARGUMENTS.len()],
     adds: Vec<Add>,
     chains: usize,
-    /// The tenants that it is for: no row of another one is taken.
+    /// Tenants of the batch; rows of others are rejected.
     tenants: Vec<i64>,
-    /// The shard of all its trees, on a distributed database.
+    /// Shard of all its trees, on a distributed database.
     shard: Option<Shard>,
-    /// The shared counters it touches, in the order of their rows.
+    /// Its shared counters, in lock order.
     pub(super) counter_keys: Vec<(TenantId, CounterKey)>,
 }
 
-/// What became of a batch.
+/// Result of a batch.
 #[derive(Debug)]
 pub(super) enum Appended {
-    /// All of it is stored.
+    /// Stored completely.
     Stored {
-        /// The database's time.
+        /// Database time.
         now: Timestamp,
-        /// What every counter of the batch holds now.
+        /// New values of the batch's counters.
         used: Vec<i64>,
     },
-    /// Nothing is.
+    /// Rolled back completely.
     Undone {
-        /// Why a chain lost, by its position; none for those that nothing stands in the way of.
+        /// Conflict of each chain, by index; none for chains that can be retried.
         lost: Vec<Option<Lost>>,
-        /// What every counter of the batch holds.
+        /// Current values of the batch's counters.
         used: Vec<i64>,
     },
 }
 
 impl Batch {
-    /// Makes this the batch of these chains, which are sorted by shard, tenant and root and not empty.
-    /// On a distributed database they are all of one `shard`.
+    /// Fills the batch with chains, which are sorted by shard, tenant and root, and not empty. On a distributed
+    /// database they are all of one `shard`.
     pub(super) fn fill(&mut self, shard: Option<Shard>, chains: &[Vec<&Append>]) {
         self.shard = shard;
         self.tenants.clear();
@@ -169,7 +169,7 @@ impl Batch {
 
     fn events(&mut self, chain: usize, append: &Append) {
         for of in &append.new_sessions {
-            // One where it is looked for by its name, and one with its tree.
+            // One in the shard of its name, and one in its tree's.
             for shard in BTreeSet::from([Shard::of(append.tenant, &of.0), append.shard()]) {
                 SessionRow::of(shard, append, of).write(&mut self.rows[SESSIONS], chain, true);
             }
@@ -193,7 +193,7 @@ impl Batch {
         }
     }
 
-    /// Appends the batch, all of it or nothing.
+    /// Appends the batch atomically.
     pub(super) async fn append(&self, conn: &mut Connection) -> Result<Appended, sqlx::Error> {
         let row = self.bind(conn.functions.append.as_str(), &conn.types).fetch_one(&mut conn.conn).await?;
         if let Some(mut used) = row.try_get::<Option<Vec<i64>>, _>(0)? {
@@ -214,7 +214,7 @@ impl Batch {
         self.rows.iter().zip(types).fold(query, |query, (rows, element)| query.bind(rows.of_type(*element)))
     }
 
-    /// Why each chain lost, the reason that goes before others, where the counters hold as much as is `used`.
+    /// The first conflict of each chain, given the counter values `used`.
     fn blame(&self, row: &PgRow, mut used: Vec<i64>) -> Result<Vec<Option<Lost>>, sqlx::Error> {
         let mut lost: Vec<Option<Lost>> = vec![None; self.chains];
         let reasons = [
@@ -233,7 +233,7 @@ impl Batch {
                 lost[*chain].get_or_insert(reason);
             }
         }
-        // What one counter has left is given out in the order of the chains: too little rather than too much.
+        // The remainder of a counter goes to chains in order, conservatively.
         let loses: Vec<bool> = lost.iter().map(Option::is_some).collect();
         for add in self.adds.iter().filter(|add| !loses[add.chain]) {
             let Some(used) = used.get_mut(add.counter) else { continue };
@@ -250,8 +250,7 @@ fn counter_of<'a>(append: &Append, key: &'a CounterKey) -> (Shard, TenantId, &'a
     (Shard::of_counters(append.tenant, key.agent.as_ref()), append.tenant, key)
 }
 
-/// What a counter may hold at most for these additions, in their order, to stay within their limits; none when nothing
-/// limits it.
+/// The maximum value of a counter at which these additions stay within their limits; none without limits.
 fn room<'a>(adds: impl Iterator<Item = &'a Add>) -> Option<i64> {
     let mut added = 0_i64;
     let left = adds.filter_map(|add| {

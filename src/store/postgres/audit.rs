@@ -1,4 +1,4 @@
-//! The audit: what people and administrators did, written in the transaction of what it tells of.
+//! Audit log: entries written in the transaction of their operation.
 
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Postgres, Row as _, Transaction, postgres::PgRow};
 
@@ -19,13 +19,13 @@ use callgate_core::domain::{
     ids::TenantId,
 };
 
-/// Entries that are checked at a time.
+/// Entries per page of a verification.
 const PAGE: i64 = 1_000;
-/// Names that one regular expression finds.
+/// Maximum number of names per regular expression.
 const NAMES: usize = 100;
 
-/// Adds an entry to the tenant's audit; gives its number. To be called inside the transaction of what it tells of, and
-/// last in it: the tenant's next entry, which an agent may wait for, waits for the commit.
+/// Appends an entry to the tenant's audit log; returns its number. It must be last in the operation's transaction: the
+/// tenant's next entry, for which an agent may wait, waits for the commit.
 ///
 /// # Errors
 /// [`StoreError`]: the transaction cannot be committed any more.
@@ -36,19 +36,19 @@ pub async fn append(conn: &mut PgConnection, tenant: TenantId, event: &Event) ->
 }
 
 impl Store {
-    /// Adds an entry to the tenant's audit, for what is not done in one transaction.
+    /// Appends an entry for an operation outside a single transaction.
     ///
     /// # Errors
-    /// [`StoreError`]: nobody knows of it.
+    /// [`StoreError`]: it was not recorded.
     pub async fn tell(&self, tenant: TenantId, event: &Event) -> Result<(), StoreError> {
         self.readers.read_of(&[tenant], async |conn| commit(conn.begin().await?, tenant, event).await).await
     }
 }
 
-/// Ends a transaction with the entry that tells of it, and says so in the log once it is committed.
+/// Commits a transaction with the entry of its operation, then logs it.
 ///
 /// # Errors
-/// [`StoreError`]: nothing was done, or nobody knows.
+/// [`StoreError`]: nothing was done, or the result is unknown.
 pub async fn commit(mut tx: Transaction<'_, Postgres>, tenant: TenantId, event: &Event) -> Loaded<()> {
     append(&mut tx, tenant, event).await?;
     tx.commit().await?;
@@ -56,7 +56,7 @@ pub async fn commit(mut tx: Transaction<'_, Postgres>, tenant: TenantId, event: 
     Ok(())
 }
 
-/// The one log line of what somebody did, once it is committed.
+/// Logs a committed operation.
 pub fn log(tenant: TenantId, event: &Event) {
     let Event { kind, by, session, what, why } = event;
     tracing::event!(
@@ -76,7 +76,7 @@ pub fn log(tenant: TenantId, event: &Event) {
     );
 }
 
-/// The same for what people did to a call tree.
+/// Logs committed operations on a call tree.
 pub(super) fn log_events(tenant: TenantId, events: &[event::Event]) {
     for event in events {
         if let event::Event::Controlled(controlled) = event
@@ -87,12 +87,13 @@ pub(super) fn log_events(tenant: TenantId, events: &[event::Event]) {
     }
 }
 
-/// Erases of the tenant's audit what names somebody: of entries about one of `sessions` the session, what was done and
-/// why, and of all others each of these that holds one of `names`, in whatever case. Who did something, and by which
-/// credential, stays, since they answer for it; but in entries about these sessions it goes where it holds such a name.
-/// Adds the entry that tells of it, which keeps its own words and so must say none of these. Gives how many entries
-/// lost a word. To be called last in its transaction: what takes long of it, looking for the names, is done before the
-/// entry.
+/// Erases a subject from the tenant's audit log:
+/// - of entries about one of `sessions`: the session, the description and the reason
+/// - of other entries: each of these that contains one of `names`, in any case
+///
+/// Actors and their credentials stay, because they are responsible; only in entries about these sessions they go where
+/// they contain such a name. Appends an entry about the erasure, which must not contain the names. Returns the number
+/// of changed entries. Must be last in its transaction; the search precedes the entry.
 ///
 /// # Errors
 /// [`StoreError`]: the transaction cannot be committed any more.
@@ -108,20 +109,20 @@ pub async fn erase(
     erase_found(conn, &opener, event, (sessions, names), found).await
 }
 
-/// Entries that name somebody, as far as there were any then.
+/// Entries that name a subject, as of the search.
 #[derive(Debug)]
 pub(super) struct Found {
     numbers: Vec<i64>,
-    /// Those whose reason is sealed, and holds a name.
+    /// Those with an encrypted reason that contains a name.
     sealed: Vec<i64>,
     newest: i64,
 }
 
-/// Holds for an entry `a` that is to lose a word: `$2` are sessions, `$3` the patterns of names.
+/// Condition of an entry `a` to change: `$2` are sessions, `$3` the patterns of names.
 const HOLDS: &str = "(a.words[4] = any($2) or exists (
     select from unnest(a.words[4:6]) word, unnest($3::text[]) p where word ~* p))";
 
-/// The entries that [`erase`] is about: to be looked for before anything is locked.
+/// Finds the entries for [`erase`], before anything is locked.
 pub(super) async fn find(conn: &mut PgConnection, opener: &Opener, sessions: &[&str], names: &[&str]) -> Loaded<Found> {
     let tenant = opener.tenant();
     let newest = sqlx::query_scalar("select coalesce(max(number), 0) from audit where tenant_id = $1");
@@ -132,8 +133,8 @@ pub(super) async fn find(conn: &mut PgConnection, opener: &Opener, sessions: &[&
     Ok(Found { numbers, sealed: sealed(conn, opener, names, 0).await?, newest })
 }
 
-/// Entries after a number whose reason is sealed and holds one of the names, which only who has the keys can see. What
-/// none of the tenant's keys opens has no word for anybody. Without any of its keys nobody knows, and that is an error.
+/// Entries after a number with an encrypted reason that contains a name. Values of lost keys are skipped. Without any
+/// of the tenant's keys this is an error.
 async fn sealed(conn: &mut PgConnection, opener: &Opener, names: &[&str], after: i64) -> Loaded<Vec<i64>> {
     let (mut last, mut found) = (after, Vec::new());
     while !opener.is_plain() {
@@ -157,7 +158,7 @@ async fn sealed(conn: &mut PgConnection, opener: &Opener, names: &[&str], after:
     Ok(found)
 }
 
-/// Erases them, and looks at what others have added meanwhile as well.
+/// Erases them, and those added since the search.
 pub(super) async fn erase_found(
     conn: &mut PgConnection,
     opener: &Opener,
@@ -169,7 +170,7 @@ pub(super) async fn erase_found(
     let by = append(conn, tenant, event).await?;
     found.sealed.extend(sealed(conn, opener, names, found.newest).await?);
     found.numbers.extend(&found.sealed);
-    // A sealed reason is bound to its session, and opens no more where that is gone.
+    // An encrypted reason is bound to its session, and undecryptable once that is erased.
     let erase = format!(
         "update audit a set words = k.words, salts = k.salts, erased_by = $4,
            resealed = case when k.words[6] is not null then resealed end
@@ -191,8 +192,8 @@ pub(super) async fn erase_found(
     Ok(erase.execute(conn).await?.rows_affected())
 }
 
-/// Regular expressions that find the names inside of texts. A short one is part of too many words: it is found where it
-/// is the whole text, or all that a text says was halted.
+/// Regular expressions that find names in texts. A short name is matched only as a whole text, or as the target of a
+/// halt.
 fn patterns(names: &[&str]) -> Vec<String> {
     let literal = |name: &&str| -> String {
         let escaped: String = name
@@ -205,7 +206,7 @@ fn patterns(names: &[&str]) -> Vec<String> {
 }
 
 impl Store {
-    /// Entries of the audit, the newest first: those before a number, at most `max`.
+    /// Audit entries, newest first: those before a number, at most `max`.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
@@ -226,7 +227,7 @@ impl Store {
         self.readers.read_of(&[tenant], async |conn| query.fetch_all(conn).await?.iter().map(opened).collect()).await
     }
 
-    /// Checks the tenant's whole audit, as it is at this moment.
+    /// Verifies the tenant's whole audit log in one snapshot.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
@@ -235,7 +236,7 @@ impl Store {
     }
 }
 
-/// Checks a tenant's whole audit, as it is at this moment.
+/// Verifies a tenant's whole audit log in one snapshot.
 pub(super) async fn check(conn: &mut PgConnection, tenant: TenantId, anchors: Vec<Anchor>) -> Loaded<Checked> {
     // Of one moment: an entry may be added, and words erased, meanwhile.
     let mut tx = conn.begin_with("begin isolation level repeatable read read only").await?;

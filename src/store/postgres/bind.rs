@@ -1,6 +1,5 @@
-//! Row-level security: the second hold on whose rows are read. Every table with a tenant shows the role
-//! `callgate_reader` the rows of those tenants alone that a connection has named; reads act as that role, and so do the
-//! views, which ask who has logged in instead.
+//! Row-level security: a second guard of tenant isolation. Every table with a tenant shows the role `callgate_reader`
+//! only rows of the tenants named by the connection. Reads use that role; views use the logged-in role instead.
 
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
 
@@ -8,20 +7,20 @@ use super::SCHEMA;
 use crate::error::StoreError;
 use callgate_core::domain::ids::TenantId;
 
-/// Whose rights a read has.
+/// Role of reads.
 const ROLE: &str = "callgate_reader";
-/// Names the tenants of a connection.
+/// Setting with the tenants of a connection.
 const TENANTS: &str = "callgate.tenants";
-/// Held while rights are given, by whom comes first: `callgate` and a number, as a key.
+/// Advisory lock for granting rights: `callgate` and a number, as a key.
 const LOCK: i64 = 0x6361_6c6c_0002;
 
-/// What each table shows and takes: the rows of the tenants that the server has named for this read, or of those that
-/// whoever has logged in may see through a view. Worked out once for each table of a statement.
+/// Policy of each table: rows of the tenants named for this read, or of those that the logged-in role may see through a
+/// view. Evaluated once per table and statement.
 const VISIBLE: &str = "tenant_id = any ((select case when current_user = 'callgate_reader'
   then string_to_array(current_setting('callgate.tenants', true), ',')::bigint[]
   else callgate.readable_tenants() end)::bigint[])";
 
-/// What is to be done so that the role is bound: nothing, at most starts. Partitions are read by their own names.
+/// Missing grants and policies of the role; none at most starts. Partitions are read by their own names.
 const LACKING: &str = "with relation as (
     select c.oid, c.relname::text as name, c.relkind, c.relrowsecurity, c.relowner, exists (
         select from pg_attribute a
@@ -36,7 +35,7 @@ const LACKING: &str = "with relation as (
         or (has_tenant and not relrowsecurity) end
   order by relkind = 'v', name";
 
-/// Gives the role its rights, where that is still to be done; true when this server's reads can act as it.
+/// Grants the role its rights if missing; true when reads can use it.
 ///
 /// # Errors
 /// [`StoreError`] when the database cannot be asked.
@@ -80,7 +79,7 @@ async fn give(conn: &mut PgConnection) -> Result<(), sqlx::Error> {
     tx.commit().await
 }
 
-/// Has a connection read for these tenants alone; for nobody in particular without any, as the one who has logged in.
+/// Restricts a connection to these tenants; without any, to those of the logged-in role.
 pub(super) fn statement(whose: &[TenantId]) -> String {
     if whose.is_empty() {
         return format!("reset role; reset {TENANTS}");
@@ -89,9 +88,9 @@ pub(super) fn statement(whose: &[TenantId]) -> String {
     format!("set role {ROLE}; set {TENANTS} = '{}'", names.join(","))
 }
 
-/// Can reads be bound to their tenants in the database, too? If they cannot, that is said.
+/// True when reads can be restricted by the database; otherwise logs that.
 pub(super) async fn is_bound(conn: &mut PgConnection, is_distributed: bool) -> Result<bool, StoreError> {
-    // Over many nodes rows are read by whoever the nodes log in to each other as.
+    // On a distributed database rows are read by the nodes' own login.
     if !is_distributed && prepare(conn).await? {
         return Ok(true);
     }

@@ -1,12 +1,12 @@
-//! What a dump of a database leaves out, and a new cluster needs: the roles of the server. Only its owner, a superuser,
-//! may read them with their passwords.
+//! Roles of the server, which a dump omits and a new cluster needs. Only a superuser can read them with their
+//! passwords.
 
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Executor as _, PgConnection, postgres::PgConnectOptions};
 
 use super::{SchemaState, connect, migrations, usual};
 use crate::error::OpenError;
 
-/// Statements that make the roles anew, all but PostgreSQL's own and the owner's.
+/// Generates statements that create the roles, except PostgreSQL's own and the owner's.
 const ROLES: &str = "
   select format('create role %I%s%s%s%s%s%s%s', rolname,
     case when rolcanlogin then ' login' else '' end,
@@ -23,21 +23,21 @@ const MEMBERS: &str = "
   from pg_auth_members a join pg_authid r on r.oid = a.roleid join pg_authid m on m.oid = a.member
   where m.rolname !~ '^pg_' order by r.rolname, m.rolname";
 
-/// What has to be carried over beside a dump.
+/// Data to carry over beside a dump.
 #[derive(Debug, Clone)]
 pub struct Carried {
     /// Statements that make the roles.
     pub roles: Vec<String>,
-    /// How the schema stands to this build.
+    /// Schema state relative to this build.
     pub schema: SchemaState,
-    /// The last migration that was applied; none where there is no schema.
+    /// Last applied migration; none without a schema.
     pub newest: Option<i64>,
 }
 
 /// Reads it.
 ///
 /// # Errors
-/// [`OpenError`] when the database cannot be asked, or not by a superuser.
+/// [`OpenError`] when the database cannot be read, or not as a superuser.
 pub async fn carried(options: PgConnectOptions) -> Result<Carried, OpenError> {
     let (mut conn, _) = connect::first(usual(options).application_name("callgate backup")).await?;
     let mut roles: Vec<String> = sqlx::query_scalar(ROLES).fetch_all(&mut conn).await?;
@@ -50,10 +50,10 @@ pub async fn carried(options: PgConnectOptions) -> Result<Carried, OpenError> {
     Ok(Carried { roles, schema, newest })
 }
 
-/// Makes the roles in a new cluster, all or none.
+/// Creates the roles in a new cluster atomically.
 ///
 /// # Errors
-/// [`OpenError`] as the database says.
+/// [`OpenError`] of the database.
 pub async fn make_roles(options: PgConnectOptions, roles: &[String]) -> Result<(), OpenError> {
     let mut conn = plain(options).await?;
     let mut tx = sqlx::Connection::begin(&mut conn).await?;
@@ -63,10 +63,10 @@ pub async fn make_roles(options: PgConnectOptions, roles: &[String]) -> Result<(
     Ok(tx.commit().await?)
 }
 
-/// The end of it: statistics for the planner.
+/// Last step: statistics for the planner.
 ///
 /// # Errors
-/// [`OpenError`] as the database says.
+/// [`OpenError`] of the database.
 pub async fn analyze(options: PgConnectOptions) -> Result<(), OpenError> {
     plain(options).await?.execute("analyze").await?;
     Ok(())

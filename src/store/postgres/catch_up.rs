@@ -1,4 +1,4 @@
-//! What happened to trees since they were last known: for a replica that has lost a race, and knows all the rest.
+//! Catch-up of known trees after a conflict: reads only the events since.
 
 use std::sync::LazyLock;
 
@@ -21,13 +21,13 @@ use callgate_core::domain::{
     tree::CallTree,
 };
 
-/// The part after those that all statements over trees have.
+/// First part after the common ones.
 const CONTROLS: i32 = OUTCOMES + 1;
 
-/// A tree as it is known: whose, its root, epoch and version, when it began, and what opens its values.
+/// A known tree: tenant, root, epoch, version, start, and the opener of its values.
 pub(super) type Known = (TenantId, SessionId, i32, (u64, Timestamp), Opener);
 
-/// What happened since, and what the tree's row says now.
+/// Events since then, and the tree's current row.
 #[derive(Debug)]
 pub(super) struct Since {
     version: u64,
@@ -49,7 +49,7 @@ static SINCE: LazyLock<String> = LazyLock::new(|| {
     ]);
     let left_out = ["shard", "tenant_id", "epoch", "root_id", "result", "error_message"];
     let mut outcomes = columns::read(OutcomeRow::LIST, "o", &left_out);
-    // The results only of what a tree keeps.
+    // Results only of kept answers.
     outcomes.push(Column::new("result", "text", "case when o.kept then o.result end"));
     let parts = [
         load::head(),
@@ -60,7 +60,7 @@ static SINCE: LazyLock<String> = LazyLock::new(|| {
     format!("with {TREES} {}", wide::union(&parts))
 });
 
-/// What happened to trees since they were known; none for one that has to be read anew.
+/// The events since the trees were known; none for one that must be reloaded.
 pub(super) async fn since(conn: &mut PgConnection, known: &[Known], cut: Cut) -> Loaded<Vec<Loaded<Option<Since>>>> {
     let mut all: Vec<Loaded<Option<Since>>> = known.iter().map(|_| Ok(None)).collect();
     for (day, born) in load::by_month(known.iter().map(|(_, _, day, ..)| Some(*day))) {
@@ -92,7 +92,7 @@ fn of_tree((_, _, epoch, (_, began), opener): &Known, rows: &Rows) -> Loaded<Opt
     }))
 }
 
-/// With what a tree that was read back as a whole has from elsewhere.
+/// Adds the fields that a full load takes from other rows.
 fn whole(event: &mut Event, row: &PgRow, opener: &Opener) -> Loaded<()> {
     match event {
         Event::Judged(judged) => judged.uses = controls::uses_of(row.try_get("uses")?)?,
@@ -106,12 +106,12 @@ fn whole(event: &mut Event, row: &PgRow, opener: &Opener) -> Loaded<()> {
 }
 
 impl Since {
-    /// The tree as it is stored now; none when it has to be read anew.
+    /// The tree as stored now; none when it must be reloaded.
     pub(super) fn fold(self, mut tree: CallTree) -> Option<CallTree> {
         let is_whole = tree.catch_up(&self.events);
-        // Whoever looks after a tree moves that time without an event.
+        // The sweep time moves without an event.
         tree.due = self.due;
-        // Another replica may have settled a call that this tree has forgotten, and so counts otherwise.
+        // Another replica may have settled a call that this tree has evicted, so that totals differ.
         let is_stored = tree.version == self.version && tree.spent == self.spent && tree.open_calls == self.open_calls;
         (is_whole && is_stored).then_some(tree)
     }

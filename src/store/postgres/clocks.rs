@@ -1,7 +1,6 @@
-//! Whether the clocks that retention goes by can be believed. Each server looks at them once a minute, and notes the
-//! database's time. Time that the database's clock passes over without a look is a gap: servers were down, or the clock
-//! was wrong. What lived before a gap may be younger than its time stamp says, so that retention comes later by the gap
-//! until a person confirms that the clock is right.
+//! Clock sanity for retention. Each server checks the clocks once a minute and records the database's time. A jump of
+//! the database's clock between checks is a gap: servers were down, or the clock was wrong. Rows before a gap may be
+//! younger than their time stamps, so that retention is delayed by the gap until a person confirms the clock.
 
 use sqlx::{Connection as _, PgConnection, Row as _};
 
@@ -9,42 +8,43 @@ use super::{Store, connect, decode::Loaded, row::big};
 use crate::error::{OpenError, StoreError};
 use callgate_core::domain::{ids::DEFAULT_TENANT, time::Timestamp};
 
-/// How far the clocks of the database and of a server may lie apart, in milliseconds. Else that server deletes nothing.
+/// Maximum difference between the clocks of database and server, in milliseconds; beyond it that server deletes
+/// nothing.
 const APART_MAX_MS: u64 = 300_000;
-/// Time between two looks that is no gap, in milliseconds: a restart, a busy database.
+/// Maximum interval of checks without a gap, in milliseconds: a restart, a busy database.
 const UNSEEN_MAX_MS: u64 = 900_000;
-/// The longest gap that is taken for a time without servers, in milliseconds. Of those the longest counts; longer ones
-/// add up, since each may be a clock that was set wrong.
+/// Maximum gap that counts as a downtime, in milliseconds. Only the longest of these counts; longer gaps add up,
+/// because each may be a wrong clock.
 const DOWN_MAX_MS: u64 = 43_200_000;
 
-/// What the clocks say.
+/// State of the clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Clocks {
     /// The database's time.
     pub database: Timestamp,
-    /// When a server looked last, by the database's time of then; none for a new database.
+    /// Last check, by the database's clock; none for a new database.
     pub seen: Option<Timestamp>,
-    /// By so much later retention deletes, in milliseconds.
+    /// Delay of retention, in milliseconds.
     pub gap_ms: u64,
-    /// The time of the machine that asks, less the database's, in milliseconds.
+    /// Local time minus database time, in milliseconds.
     pub apart_ms: i64,
 }
 
 impl Clocks {
-    /// The server's clock is as the database's.
+    /// True when the clocks agree.
     #[must_use]
     pub const fn agree(&self) -> bool {
         self.apart_ms.unsigned_abs() <= APART_MAX_MS
     }
 
-    /// By the time of which retention deletes; none where the clocks cannot be believed.
+    /// Reference time of retention; none when the clocks are not trusted.
     pub(super) fn of_retention(&self) -> Option<Timestamp> {
         let is_seen =
             self.seen.is_some_and(|seen| self.database.as_millis().abs_diff(seen.as_millis()) <= UNSEEN_MAX_MS);
         (self.agree() && is_seen).then(|| Timestamp::from_millis(self.database.as_millis() - big(self.gap_ms)))
     }
 
-    /// After this look: a clock that was set back undoes as much of a gap.
+    /// The state after this check: a clock that was set back reduces the gap.
     fn looked_at(self) -> Self {
         let passed_ms = self.database.as_millis() - self.seen.unwrap_or(self.database).as_millis();
         let unseen_ms = passed_ms.unsigned_abs();
@@ -59,28 +59,28 @@ impl Clocks {
 }
 
 impl Store {
-    /// Looks at the clocks, and notes that. `database` is its time, `server` that of this machine.
+    /// Checks the clocks and records the result. `database` is its time, `server` the local time.
     ///
     /// # Errors
-    /// [`StoreError`] when the database cannot be used: the next look tells of a gap, if it comes late.
+    /// [`StoreError`] when the database cannot be used: a late next check records a gap.
     pub async fn look_at_clocks(&self, database: Timestamp, server: Timestamp) -> Result<Clocks, StoreError> {
         look(&mut self.slow.separate().await?, database, server).await
     }
 }
 
-/// A look, noted.
+/// Checks and records.
 pub(super) async fn look(conn: &mut PgConnection, database: Timestamp, server: Timestamp) -> Loaded<Clocks> {
     let mut tx = conn.begin().await?;
-    // One after the other, or the later look would take the earlier one for a gap.
+    // Serialized, or the later check would take the earlier one for a gap.
     let clocks = read(&mut tx, database, server, "for update").await?;
-    // A machine whose own clock is wrong says nothing of the database's.
+    // A machine with a wrong clock cannot judge the database's.
     let clocks = if clocks.agree() { clocks.looked_at() } else { clocks };
     write(&mut tx, &clocks).await?;
     tx.commit().await?;
     Ok(clocks)
 }
 
-/// By the time of which retention deletes; none where the clocks cannot be believed.
+/// Reference time of retention; none when the clocks are not trusted.
 pub(super) async fn of_retention(
     conn: &mut PgConnection,
     database: Timestamp,
@@ -89,8 +89,8 @@ pub(super) async fn of_retention(
     Ok(read(conn, database, server, "").await?.of_retention())
 }
 
-/// What the clocks say to a person at this machine, whose time is `server`; with `confirms`, the database's is right
-/// from now on, and nothing is deleted later than at its term any more.
+/// The state of the clocks for a person on this machine, whose time is `server`. With `confirms`, the database's clock
+/// is accepted and the delay ends.
 ///
 /// # Errors
 /// [`OpenError`] when the database cannot be used.
@@ -109,7 +109,7 @@ pub async fn clocks(
 }
 
 async fn read(conn: &mut PgConnection, database: Timestamp, server: Timestamp, how: &str) -> Loaded<Clocks> {
-    // Builds before this one noted when they looked for what is past its term.
+    // Earlier builds recorded the time of their retention runs.
     let sql = format!(
         "select (extract(epoch from coalesce(clock_seen_at, retained_at)) * 1000)::bigint as seen_ms, clock_gap_ms
          from tenant where tenant_id = $1 {how}"
@@ -139,7 +139,7 @@ mod tests {
     const DAY: i64 = 24 * HOUR;
     const START: i64 = 1_800_000_000_000;
 
-    /// Looks after so many milliseconds each; how much later retention is, in minutes, after each.
+    /// Checks after steps of these milliseconds; returns the delay of retention after each, in minutes.
     fn held_back(steps: &[i64]) -> Vec<u64> {
         let (mut now, mut seen, mut gap_ms) = (START, Some(Timestamp::from_millis(START)), 0);
         let mut look = |step: &i64| {

@@ -1,4 +1,4 @@
-//! What SQL calls the stored codes of closed sets: each is the place of a member in its set's `ALL`.
+//! SQL names of closed sets' stored codes: a code is the index of a member in its set's `ALL`.
 
 use callgate_core::domain::{
     effect::EffectKind, effect::Share, failure::FailureKind, finding::Decision, outcome::OutcomeStatus,

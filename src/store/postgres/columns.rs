@@ -1,8 +1,8 @@
-//! Columns: how each travels, where it is stored and how it is read back; and what is made from a table's list of them.
+//! Column definitions: wire format, storage and reads; and the SQL generated from a table's list of them.
 
 use super::follow_up;
 
-/// How a column travels to the database, and what it is there.
+/// Wire format and storage of a column.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Kind {
     sql: &'static str,
@@ -14,7 +14,7 @@ pub(super) struct Kind {
 
 #[derive(Debug, Clone, Copy)]
 enum Stored {
-    /// For the statement only.
+    /// Not stored; for the statement only.
     Not,
     AsIs,
     /// Under another name.
@@ -28,7 +28,7 @@ enum Stored {
     FollowUp,
 }
 
-/// What has to be done to a value before it is sent.
+/// Conversion of a value before it is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wire {
     AsIs,
@@ -75,7 +75,7 @@ impl Kind {
         Self { is_rare: true, ..self }
     }
 
-    /// Words that may be sealed, as `table.column`.
+    /// A text that may be encrypted, as `table.column`.
     pub(super) const fn sealed(self) -> Self {
         Self { is_sealed: true, ..self }
     }
@@ -101,7 +101,7 @@ impl Kind {
         }
     }
 
-    /// The name in the table.
+    /// Its name in the table.
     fn stored(self, name: &str) -> Option<String> {
         match self.stored {
             Stored::Not => None,
@@ -111,7 +111,7 @@ impl Kind {
         }
     }
 
-    /// What is stored, made from the row `x` that was sent.
+    /// The stored value of a sent row `x`.
     fn value(self, name: &str) -> String {
         match self.stored {
             Stored::FollowUp => follow_up::values(),
@@ -129,7 +129,7 @@ impl Kind {
         }
     }
 
-    /// What was sent, made from what is stored.
+    /// The sent value, restored from the table.
     fn read(self, table: &str, name: &'static str) -> Vec<Column> {
         let Some(column) = self.stored(name) else { return Vec::new() };
         let value = match self.stored {
@@ -143,7 +143,7 @@ impl Kind {
     }
 }
 
-/// A column of what is read: its name, its type, and what gives it.
+/// A read column: name, type, and expression.
 #[derive(Debug, Clone)]
 pub(super) struct Column {
     pub(super) name: &'static str,
@@ -165,7 +165,7 @@ pub(super) fn unnest(list: &[(&str, Kind)], first: usize) -> String {
     format!("unnest({}) as x({})", arrays.join(", "), names.join(", "))
 }
 
-/// `insert into table (…) select …` of rows `x`: everything that is stored, `with_rare` columns or without.
+/// `insert into table (…) select …` of rows `x`: all stored columns, with or without rare ones.
 pub(super) fn insert(list: &[(&str, Kind)], table: &str, with_rare: bool) -> String {
     let sent = list.iter().filter(|(_, kind)| with_rare || !kind.is_rare());
     let stored = sent.filter_map(|(name, kind)| Some((kind.stored(name)?, kind.value(name))));
@@ -173,25 +173,24 @@ pub(super) fn insert(list: &[(&str, Kind)], table: &str, with_rare: bool) -> Str
     format!("insert into {table} ({}) select {}", columns.join(", "), values.join(", "))
 }
 
-/// `a text, …`: the attributes of what is sent, `with_rare` columns or without.
+/// `a text, …`: the sent attributes, with or without rare ones.
 pub(super) fn attributes(list: &[(&str, Kind)], with_rare: bool) -> String {
     let sent = list.iter().filter(|(_, kind)| with_rare || !kind.is_rare());
     sent.map(|(name, kind)| format!("{name} {}", kind.sql())).collect::<Vec<_>>().join(", ")
 }
 
-/// `a = x.a, …`: everything that is stored but `key`.
+/// `a = x.a, …`: all stored columns except `key`.
 pub(super) fn set(list: &[(&'static str, Kind)], key: &[&str]) -> String {
     let set = but(list, key).filter_map(|(name, kind)| Some(format!("{} = {}", kind.stored(name)?, kind.value(name))));
     set.collect::<Vec<_>>().join(", ")
 }
 
-/// What is read of `table`, under the names by which it was sent: everything that is stored but `left_out`.
+/// All stored columns of `table` under their sent names, except `left_out`.
 pub(super) fn read(list: &[(&'static str, Kind)], table: &str, left_out: &[&str]) -> Vec<Column> {
     but(list, left_out).flat_map(|(name, kind)| kind.read(table, name)).collect()
 }
 
-/// What people are given of `table`, under the names of its columns: everything that is stored but those that
-/// `left_out` names.
+/// All stored columns of `table` for export, under their own names, except those in `left_out`.
 pub(super) fn given(list: &[(&'static str, Kind)], table: &str, left_out: &str) -> String {
     let left_out: Vec<&str> = left_out.split_whitespace().collect();
     let columns = but(list, &left_out).filter_map(|(name, kind)| Some((kind.stored(name)?, kind.sql)));
@@ -202,7 +201,7 @@ pub(super) fn given(list: &[(&'static str, Kind)], table: &str, left_out: &str) 
     columns.map(value).collect::<Vec<_>>().join(", ")
 }
 
-/// The columns with words that may be sealed, each with its type.
+/// The columns with texts that may be encrypted, with their types.
 pub(super) fn sealed(list: &[(&'static str, Kind)]) -> impl Iterator<Item = (&'static str, &'static str)> {
     list.iter().filter(|(_, kind)| kind.is_sealed).map(|(name, kind)| (*name, kind.sql))
 }

@@ -1,5 +1,4 @@
-//! Whether commits succeed. A database that answers may still not be able to store anything: its disk is full, or it
-//! only reads.
+//! Commit health: a responsive database may be unable to store, with a full disk or in read-only mode.
 
 use std::time::Duration;
 
@@ -10,22 +9,22 @@ use tokio::time::Instant;
 use super::{decode::Loaded, read::Readers};
 use crate::error::StoreError;
 
-/// For how long after a failed commit only a commit that succeeds counts: a trial write may find the little room that
-/// a change does not. Later, when nobody may be asking for commits any more, a trial write is enough.
+/// Time after a failed commit during which only a successful commit counts: a trial write may fit where a change does
+/// not. Later, without traffic, a trial write suffices.
 const QUIET: Duration = Duration::from_secs(5);
 
-/// A batch that was committed.
+/// A committed batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Commit {
-    /// Changes in it.
+    /// Number of changes.
     pub changes: usize,
-    /// How long it took.
+    /// Duration.
     pub took: Duration,
-    /// How long its oldest change had waited when it was sent.
+    /// Queue time of its oldest change.
     pub waited: Duration,
 }
 
-/// When the last commit failed; none when one has succeeded since.
+/// Time of the last failed commit; none after a success.
 #[derive(Debug, Default)]
 pub(super) struct Commits(Mutex<Option<Instant>>);
 
@@ -46,7 +45,7 @@ impl Commits {
         *self.0.lock()
     }
 
-    /// Fails while commits do. When it is long since one was tried, tries a write.
+    /// Fails while commits fail; tries a write when none was tried for long.
     pub(super) async fn check(&self, connections: &Readers) -> Loaded<()> {
         let Some(failed) = self.last_failed() else { return Ok(()) };
         if failed.elapsed() < QUIET {
@@ -62,7 +61,7 @@ impl Commits {
     }
 }
 
-/// Takes a page of the disk and commits, and leaves nothing behind. It is one transaction, since it is one message.
+/// Allocates a disk page and commits, leaving nothing behind. One message, so one transaction.
 async fn try_write(conn: &mut PgConnection) -> Loaded<()> {
     let write = "create temp table callgate_trial on commit drop as select 1 as n; select n from callgate_trial";
     sqlx::raw_sql(write).execute(conn).await?;

@@ -1,5 +1,5 @@
-//! Connections. While the server is away or recovers, a replica asks it again now and then, one attempt at a time, and
-//! not once for each caller. Each connection says for itself that its commits are durable.
+//! Connector: while the server is unavailable, a replica retries with one attempt at a time, not one per caller. Each
+//! connection enforces durable commits itself.
 
 use std::time::Duration;
 
@@ -12,45 +12,44 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::error::{OpenError, StoreError, cause};
 
-/// Longest time for making a connection.
+/// Timeout of a connection.
 const CONNECT: Duration = Duration::from_millis(2_000);
-/// The same for the first one, which also finds out what the server is.
+/// Timeout of the first connection, which includes server detection.
 const FIRST: Duration = Duration::from_secs(8);
-/// Pause after the first attempt that failed; doubles up to [`PAUSE_MAX`], which is less than a reader waits.
+/// First backoff after a failure; doubles up to [`PAUSE_MAX`], which is less than a reader's timeout.
 const PAUSE: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(200);
 
-/// What `synchronous_commit` may say; anything less loses acknowledged rows when the server crashes.
+/// Accepted values of `synchronous_commit`; lesser ones lose acknowledged rows when the server crashes.
 pub(super) const DURABLE: [&str; 3] = ["on", "remote_apply", "remote_write"];
 
-/// Makes connections for one replica: as many at once as are wanted while that goes well, one at a time once it did
-/// not.
+/// Connector of one replica: concurrent while attempts succeed, one at a time after a failure.
 #[derive(Debug, Default)]
 pub(super) struct Connector {
     attempts: Mutex<Attempts>,
     one: tokio::sync::Mutex<()>,
 }
 
-/// The attempts that failed since the last that did not.
+/// Failed attempts since the last success.
 #[derive(Debug, Default)]
 struct Attempts {
     failed: u32,
-    /// The last of them: when it began, what it came to, and before when there is no use in trying again.
+    /// The last one: start, error, and earliest time of the next.
     last: Option<(Instant, StoreError, Instant)>,
 }
 
 impl Connector {
-    /// A connection that is ready for use.
+    /// A usable connection.
     ///
     /// # Errors
-    /// [`StoreError::Unreachable`] when there is none to be had.
+    /// [`StoreError::Unreachable`] when there is none.
     pub(super) async fn connect(&self, options: &PgConnectOptions) -> Result<PgConnection, StoreError> {
         let asked = Instant::now();
         let is_well = self.attempts().last.is_none();
         let _one = if is_well { None } else { Some(self.one.lock().await) };
         let last = self.attempts().last.clone();
         match last {
-            // What somebody else has found out meanwhile, for everybody who waits.
+            // The result of a concurrent attempt is shared with all waiters.
             Some((began, error, _)) if began >= asked => return Err(error),
             Some((_, _, not_before)) => sleep_until(not_before).await,
             None => {}
@@ -78,14 +77,14 @@ impl Connector {
     }
 }
 
-/// Between half of `pause` and all of it, so that replicas do not come back all at once.
+/// A random time between half of `pause` and all of it, against synchronized reconnects.
 pub(super) fn jittered(pause: Duration) -> Duration {
     // The last bits of a UUID are random.
     let share = (uuid::Uuid::now_v7().as_u128() & 0xffff) as f64 / f64::from(0x1_0000);
     pause.mul_f64(0.5 + share / 2.0)
 }
 
-/// Where a database is, for people who run callgate: host and port, or the folder of its socket; never who connects.
+/// Address of a database for operators: host and port, or the folder of its socket; never the user.
 #[must_use]
 pub fn reached_at(options: &PgConnectOptions) -> String {
     let (host, port) = (options.get_host(), options.get_port());
@@ -97,12 +96,12 @@ pub fn reached_at(options: &PgConnectOptions) -> String {
     }
 }
 
-/// There is no connection to be had, and why.
+/// Error about an unavailable connection.
 fn unreachable(options: &PgConnectOptions, error: &sqlx::Error) -> StoreError {
     StoreError::Unreachable(format!("{}: {}", reached_at(options), cause(error)))
 }
 
-/// Every way in which a server says no to a connection means that it cannot be reached.
+/// Any rejection of a connection counts as unavailable.
 async fn open(options: &PgConnectOptions) -> Result<PgConnection, StoreError> {
     let unreachable = |error: sqlx::Error| unreachable(options, &error);
     let mut connection = options.connect().await.map_err(unreachable)?;
@@ -116,7 +115,7 @@ async fn open(options: &PgConnectOptions) -> Result<PgConnection, StoreError> {
     }
 }
 
-/// What a server says of its durability.
+/// Durability settings of a server.
 #[derive(Debug)]
 pub(super) struct Durability {
     fsync: String,
@@ -130,8 +129,8 @@ impl Durability {
     }
 }
 
-/// Sets `synchronous_commit` for the session, where nothing overrules it: neither the database's, the role's nor the
-/// server's configuration, whenever that changes. What is stronger stays.
+/// Sets `synchronous_commit` for the session, which overrides database, role and server configuration. Stronger values
+/// stay.
 pub(super) async fn be_durable(connection: &mut PgConnection) -> Result<Durability, sqlx::Error> {
     let row = sqlx::query(
         "select set_config('synchronous_commit', case when s = any($1) then s else 'on' end, false),
@@ -142,7 +141,7 @@ pub(super) async fn be_durable(connection: &mut PgConnection) -> Result<Durabili
     Ok(Durability { fsync: row.try_get("fsync")?, full_page_writes: row.try_get("full_page_writes")? })
 }
 
-/// Sets what the options have asked for, where it does not hold: a pooler of sessions drops the parameters of a start.
+/// Sets the requested options that are not effective: session poolers drop start parameters.
 async fn be_set(connection: &mut PgConnection, options: &PgConnectOptions) -> Result<(), sqlx::Error> {
     let (names, values): (Vec<&str>, Vec<&str>) = asked_for(options.get_options().unwrap_or_default()).unzip();
     let set = "select count(set_config(name, value, false)) from unnest($1::text[], $2::text[]) as x(name, value)
@@ -150,15 +149,15 @@ async fn be_set(connection: &mut PgConnection, options: &PgConnectOptions) -> Re
     sqlx::query(set).bind(names).bind(values).execute(connection).await.map(drop)
 }
 
-/// The settings of a text such as `-c jit=off -c search_path=callgate`; what has another form is left to the server.
+/// The settings of a text such as `-c jit=off -c search_path=callgate`; other forms are left to the server.
 fn asked_for(options: &str) -> impl Iterator<Item = (&str, &str)> {
     let words = options.split_whitespace().filter(|word| *word != "-c" && !word.contains('\\'));
     let settings = words.map(|word| word.strip_prefix("-c").or_else(|| word.strip_prefix("--")).unwrap_or(word));
     settings.filter_map(|setting| setting.split_once('=')).filter(|(name, _)| !name.starts_with('-'))
 }
 
-/// True behind a pooler that hands out connections by transaction. What a connection sets, locks and names would then
-/// go to whoever has it next: also whose rows may be read.
+/// True behind a transaction pooler, where session settings, locks and names leak to other clients, including the
+/// visible tenants.
 async fn is_shared(connection: &mut PgConnection, options: &PgConnectOptions) -> Result<bool, sqlx::Error> {
     let Ok(mut other) = options.connect().await else { return Ok(false) };
     let own = backend(connection).await?;
@@ -173,7 +172,7 @@ async fn is_shared(connection: &mut PgConnection, options: &PgConnectOptions) ->
     Ok(held == own || again != own)
 }
 
-/// Which process of the server answers; not prepared, since old poolers lose what is.
+/// Pid of the backend; unprepared, because old poolers lose prepared statements.
 async fn backend(connection: &mut PgConnection) -> Result<i32, sqlx::Error> {
     connection.fetch_one("select pg_backend_pid()").await?.try_get(0)
 }
@@ -181,7 +180,7 @@ async fn backend(connection: &mut PgConnection) -> Result<i32, sqlx::Error> {
 /// The options of a PostgreSQL URL.
 ///
 /// # Errors
-/// [`OpenError`]: another scheme, or no such URL. Its text does not hold the password.
+/// [`OpenError`]: another scheme, or an invalid URL. Its text does not contain the password.
 pub fn parse_url(url: &str) -> Result<PgConnectOptions, OpenError> {
     match url.split_once("://") {
         Some(("postgres" | "postgresql", _)) => url.parse().map_err(|error| OpenError::Url(cause(&error))),
@@ -190,8 +189,8 @@ pub fn parse_url(url: &str) -> Result<PgConnectOptions, OpenError> {
     }
 }
 
-/// The first connection, and the options for all others. `sslmode=prefer` means to encrypt if that works: with a
-/// certificate that this build cannot read (X.509 before version 3), it goes on in the clear, as libpq does.
+/// The first connection, and the options of all others. `sslmode=prefer` falls back to plain text if TLS fails on a
+/// certificate that this build cannot read (X.509 before version 3), as libpq does.
 pub(super) async fn first(options: PgConnectOptions) -> Result<(PgConnection, PgConnectOptions), OpenError> {
     let late = |_| StoreError::Timeout(u64::try_from(FIRST.as_millis()).unwrap_or(u64::MAX));
     timeout(FIRST, connected(options)).await.map_err(late)?
@@ -226,7 +225,7 @@ async fn connected(options: PgConnectOptions) -> Result<(PgConnection, PgConnect
     Ok((connection, options))
 }
 
-/// A connection of one's own, set as asked.
+/// A dedicated connection with the requested settings.
 async fn usable(mut connection: PgConnection, options: &PgConnectOptions) -> Result<PgConnection, OpenError> {
     if is_shared(&mut connection, options).await? {
         return Err(OpenError::Pooled);
@@ -235,7 +234,7 @@ async fn usable(mut connection: PgConnection, options: &PgConnectOptions) -> Res
     Ok(connection)
 }
 
-/// A database on another machine that does not have to show who it is may be anybody.
+/// Warns about a remote database without a verified identity.
 fn tell_unverified(options: &PgConnectOptions) {
     let is_verified = matches!(options.get_ssl_mode(), PgSslMode::VerifyCa | PgSslMode::VerifyFull);
     let host = options.get_host();
@@ -248,7 +247,7 @@ fn tell_unverified(options: &PgConnectOptions) {
     }
 }
 
-/// rustls tells of a failed handshake as invalid data.
+/// rustls reports a failed handshake as invalid data.
 fn is_of_tls(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Tls(_) => true,

@@ -1,4 +1,4 @@
-//! Who is signed in to the console, for all replicas. Times are the database's, so that replicas agree on an end.
+//! Console sessions, shared by all replicas. They use the database's clock, so that replicas agree on their end.
 
 use std::time::Duration;
 
@@ -11,32 +11,32 @@ use callgate_core::domain::{
     ids::{DEFAULT_TENANT, TenantId},
 };
 
-/// What is known of who is signed in.
+/// A signed-in session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SignedIn {
-    /// What they showed, sealed.
+    /// Encrypted credential.
     pub sealed: Vec<u8>,
-    /// The last thing that they did is more than a minute ago.
+    /// True when the last activity is more than a minute ago.
     pub is_quiet: bool,
 }
 
-/// The key by which servers know the cookies that they have made.
+/// Signing key of cookies.
 pub(super) async fn key(conn: &mut PgConnection) -> Loaded<Vec<u8>> {
     let key = sqlx::query_scalar("select coalesce(console_key, '') from tenant where tenant_id = $1");
     Ok(key.bind(DEFAULT_TENANT.0).fetch_one(conn).await?)
 }
 
 impl Store {
-    /// The key by which servers know the cookies that they have made.
+    /// Signing key of cookies.
     #[must_use]
     pub fn console_key(&self) -> &[u8] {
         &self.console_key
     }
 
-    /// Keeps a session for so long, with the entry of the audit that tells of it, and deletes those that have ended.
+    /// Stores a session with its expiry and its audit entry, and deletes ended ones.
     ///
     /// # Errors
-    /// [`StoreError`] when the database cannot be used: none was stored, or nobody knows.
+    /// [`StoreError`] when the database cannot be used: it was not stored, or the result is unknown.
     pub async fn put_console_session(
         &self,
         (id, sealed, lasts): (&[u8], &[u8], Duration),
@@ -55,7 +55,7 @@ impl Store {
             .await
     }
 
-    /// A session that has not ended, and whose holder did something within `idle`.
+    /// A session that has neither ended nor been idle for `idle`.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
@@ -71,7 +71,7 @@ impl Store {
             .await
     }
 
-    /// Notes that its holder did something.
+    /// Records activity.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be used.
@@ -80,10 +80,10 @@ impl Store {
         self.readers.read(async |conn| Ok(update.execute(conn).await.map(drop)?)).await
     }
 
-    /// Ends a session, with the entry of the audit that tells of it; none where it has ended before.
+    /// Ends a session, with an audit entry unless it has ended before.
     ///
     /// # Errors
-    /// [`StoreError`] when the database cannot be used: it may go on.
+    /// [`StoreError`] when the database cannot be used: it may continue.
     pub async fn end_console_session(&self, id: &[u8], tenant: TenantId, event: &Event) -> Result<(), StoreError> {
         let delete = sqlx::query("delete from console_session where session_id = $1").bind(id);
         self.readers

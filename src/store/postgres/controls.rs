@@ -1,4 +1,4 @@
-//! What happens to sessions from outside their calls, and how far tiers and grants are used: as rows, and read back.
+//! Rows of control events, and of uses of tiers and grants.
 
 use serde::{Deserialize, Serialize};
 use sqlx::{Row as _, postgres::PgRow};
@@ -26,11 +26,11 @@ use callgate_core::domain::{
     time::Timestamp,
 };
 
-/// Events of one tree that are read back: the newest.
+/// Maximum number of events read back per tree, newest first.
 pub(super) const EVENTS_MAX: i64 = 2_000;
 
 rows! {
-    /// One row an event from outside the calls.
+    /// One row per control event.
     ControlRow<'a>(append: &'a Append, event: &'a Controlled) {
         let told = audit::Event::of(event);
         let by = told.as_ref().map(|told| &told.by);
@@ -55,11 +55,11 @@ rows! {
     }
 }
 
-/// What a raised budget names as the grant that is taken back; no grant is called so.
+/// Grant name in the row of a raised budget; no grant has it.
 const NO_GRANT: &str = "budget";
 
-/// The `kind` of an event. A raised budget is stored as one that the release before knows and does nothing for: that
-/// release would not read the session otherwise (docs/operations.md#upgrade-and-rollback).
+/// The `kind` of an event. A raised budget is stored as an event that the previous release ignores: it could not read
+/// the session otherwise (docs/operations.md#upgrade-and-rollback).
 const fn kind(control: &Control) -> &'static str {
     match control {
         Control::BudgetRaised(_) => "revoked",
@@ -67,7 +67,7 @@ const fn kind(control: &Control) -> &'static str {
     }
 }
 
-/// The `detail` of an event; its `kind` says which parts there are.
+/// The `detail` of an event; its fields depend on the `kind`.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Detail {
@@ -109,7 +109,7 @@ struct Detail {
     extra: Option<u64>,
 }
 
-/// What a yes cleared, as the `detail` of an answer holds it.
+/// Clearance in the `detail` of an answer.
 #[derive(Debug, Serialize, Deserialize)]
 struct StoredClearance {
     tool: String,
@@ -262,13 +262,13 @@ fn bytes(hexadecimal: &str) -> Loaded<Vec<u8>> {
     hex::decode(hexadecimal).map_err(|_| corrupt("a hash is not hexadecimal"))
 }
 
-/// A use as the `uses` column holds it.
+/// A use in the `uses` column.
 #[derive(Debug, Serialize, Deserialize)]
 struct StoredUse {
     key: String,
     opened_ms: i64,
     used: u64,
-    /// Bursts: when the first and the last call of each was permitted, and how many there were.
+    /// Bursts: time of the first and last permit, and number of calls.
     #[serde(default)]
     recent: Vec<(i64, i64, u64)>,
 }
@@ -286,7 +286,7 @@ impl From<StoredUse> for Use {
     }
 }
 
-/// The `uses` column; none when nothing was used.
+/// The `uses` column; null when empty.
 pub(super) fn uses_json(uses: &[Use]) -> Option<String> {
     let stored: Vec<StoredUse> = uses
         .iter()
@@ -300,7 +300,7 @@ pub(super) fn uses_json(uses: &[Use]) -> Option<String> {
     (!stored.is_empty()).then(|| serde_json::to_string(&stored).unwrap_or_default())
 }
 
-/// What happened to a tree's sessions, oldest first.
+/// The control events of a tree, oldest first.
 pub(super) fn read(rows: &[PgRow], opener: &Opener) -> Loaded<Vec<Controlled>> {
     let mut events: Vec<Controlled> = rows.iter().map(|row| controlled(row, opener)).collect::<Loaded<_>>()?;
     events.sort_by_key(|event| event.seq);
@@ -330,7 +330,7 @@ fn controlled(row: &PgRow, opener: &Opener) -> Loaded<Controlled> {
     })
 }
 
-/// How far a tier or grant has been used.
+/// The use of a tier or grant.
 pub(super) fn used(row: &PgRow) -> Loaded<Use> {
     let text: String = row.try_get("used")?;
     Ok(serde_json::from_str::<StoredUse>(&text).map_err(|error| corrupt(&error.to_string()))?.into())

@@ -1,8 +1,8 @@
-//! Shared counters as last seen. A stale one can only cause a reservation to be refused by the store, and judged again.
+//! Cache of shared counters. A stale value can only cause a reservation that the store rejects, and a repeated
+//! judgment.
 //!
-//! Agents come back after seconds, so that what is known of a counter is mostly old, and an answer that waited for a
-//! newer one would cost a round trip more each time. Far from its limit nobody needs to know a counter exactly: the old
-//! one does, and is read again beside, together with others.
+//! Agents return after seconds, so cached values are mostly old, and a read per answer would cost a round trip each.
+//! Far from its limit a counter need not be exact: the old value is used, and refreshed in the background, in batches.
 
 use std::{collections::BTreeMap, sync::Weak, time::Duration};
 
@@ -20,15 +20,15 @@ use callgate_core::domain::{
     shard::Shard,
 };
 
-/// Counters kept in memory; past that all are read again.
+/// Maximum number of cached counters; beyond it the cache is cleared.
 const COUNTERS_MAX: usize = 50_000;
-/// How long a counter is believed: what another replica gives back can be spent here after that.
+/// Maximum age of an exact value; other replicas' returns are visible after it.
 const FRESH: Duration = Duration::from_millis(500);
-/// How long one that is under half of its limit does until a newer one is there.
+/// Maximum age of a value under half of its limit, while it is refreshed.
 const USABLE: Duration = Duration::from_secs(60);
-/// How long old ones are gathered before they are read again.
+/// Delay that gathers refreshes into a batch.
 const GATHER: Duration = Duration::from_millis(50);
-/// Most that are read at once.
+/// Maximum batch size.
 const AT_ONCE: usize = 512;
 
 /// A counter of a tenant.
@@ -38,7 +38,7 @@ pub(super) type Counter = (TenantId, CounterKey);
 struct Seen {
     used: u64,
     at: Instant,
-    /// When somebody was last sent to read it again.
+    /// Time of the last refresh request.
     asked: Instant,
 }
 
@@ -49,14 +49,14 @@ pub(super) struct Counters {
 }
 
 impl Counters {
-    /// None is known yet. What is given besides takes those that are to be read again: see [`refresh`].
+    /// An empty cache, with the receiver of refresh requests: see [`refresh`].
     pub(super) fn new() -> (Self, mpsc::Receiver<Counter>) {
         let (old, to_read) = mpsc::channel(COUNTERS_MAX);
         (Self { seen: Mutex::default(), old }, to_read)
     }
 
-    /// What is known of `keys`, each with its limit; none when one of them has to be read first. Of those who find one
-    /// old, the first sees to it that it is read, and the others go on with what is known.
+    /// The cached values of `keys`, each with its limit; none when one must be read first. The first caller with an old
+    /// value requests its refresh; all continue with it.
     pub(super) fn known(
         &self,
         tenant: TenantId,
@@ -79,13 +79,13 @@ impl Counters {
         is_usable.then_some(found)
     }
 
-    /// Forgets the counters of agents that `is_gone`.
+    /// Removes the counters of agents that `is_gone`.
     pub(super) fn forget(&self, is_gone: impl Fn(TenantId, &AgentId) -> bool) {
         let mut known = self.seen.lock();
         known.retain(|(tenant, key), _| !key.agent.as_ref().is_some_and(|agent| is_gone(*tenant, agent)));
     }
 
-    /// Takes in what the database says of `keys`.
+    /// Stores the database's values of `keys`.
     pub(super) fn learn(&self, keys: &[Counter], used: &[i64]) {
         if keys.is_empty() {
             return;
@@ -102,7 +102,7 @@ impl Counters {
     }
 }
 
-/// Reads old counters again, until nobody knows any. One that cannot be read is asked for again by who finds it old.
+/// Refreshes requested counters until the cache is dropped. A failed one is requested again by the next caller.
 pub(super) async fn refresh(counters: Weak<Counters>, readers: Readers, cut: Cut, mut old: mpsc::Receiver<Counter>) {
     let mut keys = Vec::new();
     while old.recv_many(&mut keys, AT_ONCE).await > 0 {
@@ -121,7 +121,7 @@ pub(super) async fn refresh(counters: Weak<Counters>, readers: Readers, cut: Cut
     }
 }
 
-/// What `keys` hold in the database, in their order; 0 for one without a row.
+/// The stored values of `keys`, in order; 0 without a row.
 pub(super) async fn read(conn: &mut sqlx::PgConnection, keys: &[Counter], cut: Cut) -> Loaded<Vec<i64>> {
     let agents: Vec<&str> = keys.iter().map(|(_, key)| key.agent.as_ref().map_or("", AgentId::as_str)).collect();
     let days: Vec<i32> = keys.iter().map(|(_, key)| key.day).collect();

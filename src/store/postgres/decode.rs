@@ -1,4 +1,4 @@
-//! From rows to nouns. A row that makes no sense is an error, never a guess.
+//! Row decoding into domain types. An invalid row is an error, never a guess.
 
 use std::sync::Arc;
 
@@ -66,7 +66,7 @@ pub(super) fn member<T: Copy>(all: &[T], code: i16) -> Loaded<T> {
     usize::try_from(code).ok().and_then(|at| all.get(at)).copied().ok_or_else(|| corrupt("an unknown code"))
 }
 
-/// From columns with these words before their names.
+/// From columns with this prefix.
 pub(super) fn usage(row: &PgRow, words: &str) -> Loaded<Usage> {
     let part = |name: &str| count(row, &format!("{words}{name}"));
     Ok(Usage {
@@ -196,12 +196,12 @@ pub(super) fn settled(row: &PgRow, opener: &Opener) -> Loaded<Settled> {
     })
 }
 
-/// A column that earlier builds left null, for false.
+/// A boolean column that is null, meaning false, in rows of earlier builds.
 pub(super) fn flag(row: &PgRow, column: &str) -> Loaded<bool> {
     Ok(row.try_get::<Option<bool>, _>(column)?.unwrap_or(false))
 }
 
-/// What a stored result was before it was cut.
+/// Original size and digest of a truncated result.
 pub(super) fn whole(row: &PgRow) -> Loaded<Option<Whole>> {
     let sha256: Option<Vec<u8>> = row.try_get("whole_sha256")?;
     let whole = |sha256: Vec<u8>| Ok(Whole { bytes: count(row, "whole_bytes")?, sha256: hash(&sha256)? });
@@ -243,7 +243,7 @@ pub(super) fn advice(row: &PgRow) -> Loaded<Option<Advice>> {
         as_of: maybe_at(row, "as_of_ms")?,
         probe: row.try_get::<Option<bool>, _>("probe")?.unwrap_or(false),
         guard: guard(row)?,
-        // What was stored before somebody said who may: nobody is told to.
+        // Rows from before this column: never repeat.
         repeat: member(&Repeat::ALL, row.try_get::<Option<i16>, _>("repeat")?.unwrap_or(4) - 1)?,
     }))
 }
@@ -253,7 +253,7 @@ pub(super) fn guard(row: &PgRow) -> Loaded<Option<Guard>> {
     code.map(|code| member(&Guard::ALL, code - 1)).transpose()
 }
 
-/// A row of the ledger.
+/// A ledger row.
 pub(super) fn ledger(row: &PgRow) -> Loaded<LedgerRow> {
     let digest: Option<Vec<u8>> = row.try_get("digest")?;
     Ok(LedgerRow {

@@ -1,6 +1,5 @@
-//! The schema over many machines, by Citus: the rows of a call tree lie together on the node of their shard, what is
-//! small and read everywhere lies whole on every node. Repeating it is harmless, and takes in what a later version has
-//! added.
+//! Distribution of the schema by Citus: the rows of a call tree are colocated on the node of their shard, small tables
+//! are replicated to every node. Idempotent; later runs include new tables.
 
 use sqlx::{AssertSqlSafe, PgConnection, postgres::PgConnectOptions};
 
@@ -10,20 +9,20 @@ use super::{
 };
 use crate::error::{OpenError, StoreError};
 
-/// What `callgate database distribute` has come to.
+/// Result of `callgate database distribute`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Distributed {
     /// Nodes that hold shards.
     pub workers: u32,
-    /// Tables that were distributed now; those that were already are not among them.
+    /// Newly distributed tables.
     pub tables: Vec<&'static str>,
 }
 
-/// Brings the schema up to date on the coordinator, and distributes what is not yet.
+/// Migrates the schema on the coordinator, and distributes the rest.
 ///
 /// # Errors
-/// [`OpenError::Citus`] where the extension or a worker is missing, or servers are connected: nothing was changed then.
-/// The rest as for opening a store.
+/// [`OpenError::Citus`] without the extension or a worker, or with connected servers: nothing was changed then. Others
+/// as for opening a store.
 pub async fn distribute(options: PgConnectOptions) -> Result<Distributed, OpenError> {
     let (mut conn, _) = super::connect::first(super::usual(options)).await?;
     let workers = workers(&mut conn).await?;
@@ -52,7 +51,7 @@ async fn workers(conn: &mut PgConnection) -> Result<u32, OpenError> {
     }
 }
 
-/// True when the trees are cut by shard.
+/// True for a distributed database.
 pub(super) async fn is_distributed(conn: &mut PgConnection) -> Result<bool, StoreError> {
     let known = "select to_regclass('pg_dist_partition') is not null";
     if !sqlx::query_scalar(known).fetch_one(&mut *conn).await? {
@@ -62,7 +61,7 @@ pub(super) async fn is_distributed(conn: &mut PgConnection) -> Result<bool, Stor
     Ok(sqlx::query_scalar(cut).fetch_one(conn).await?)
 }
 
-/// Distributes every table that is not yet; gives their names.
+/// Distributes the remaining tables; returns their names.
 pub(super) async fn all(conn: &mut PgConnection) -> Result<Vec<&'static str>, StoreError> {
     let (by_shard, everywhere): (Vec<&Table>, Vec<&Table>) = TABLES.iter().partition(|table| table.shard);
     let mut done = Vec::new();
@@ -78,7 +77,7 @@ pub(super) async fn all(conn: &mut PgConnection) -> Result<Vec<&'static str>, St
             continue;
         }
         sqlx::query(AssertSqlSafe(format!("select {call}"))).execute(&mut *conn).await?;
-        // What was there before stays on the coordinator otherwise, unseen.
+        // Removes the coordinator's invisible copy of distributed rows.
         let emptied = format!("select truncate_local_data_after_distributing_table('{SCHEMA}.{table}')");
         sqlx::query(AssertSqlSafe(emptied)).execute(&mut *conn).await?;
         done.push(table);

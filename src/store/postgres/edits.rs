@@ -1,4 +1,4 @@
-//! Arguments that people have chosen instead of those that were asked about.
+//! Edited arguments of approvals.
 
 use serde::{Deserialize, Serialize};
 use sqlx::{PgConnection, Row as _, postgres::PgRow};
@@ -21,7 +21,7 @@ use callgate_core::domain::{
 };
 
 impl Store {
-    /// What a person has approved instead of a call; none where nobody has. Its arguments are absent past their term.
+    /// The edit of a call's approval, if any. Its arguments are absent after their retention period.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
@@ -36,12 +36,11 @@ impl Store {
     }
 }
 
-/// Permits that are looked through after the oldest yes of a session.
+/// Maximum number of permits scanned after the oldest edit of a session.
 const PERMITS_MAX: usize = 1_000;
 
 impl Store {
-    /// The answers of a session that chose other arguments, the newest of very many, and what was permitted with those
-    /// arguments since; both in their order.
+    /// The edits of a session, the newest of very many, and the permits of their arguments since; both in order.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
@@ -132,7 +131,7 @@ async fn edited(
     chosen(row.try_get("digest")?, row.try_get("arguments")?, session.as_str(), count(&row, "seq")?, opener).map(Some)
 }
 
-/// Chosen arguments from the detail of the event that chose them.
+/// Edited arguments in an event's detail.
 pub(super) fn chosen(
     digest: &str,
     arguments: Option<String>,
@@ -144,18 +143,18 @@ pub(super) fn chosen(
     Ok(Edited { digest: self::digest(digest)?, arguments: arguments.map(Into::into) })
 }
 
-/// Arguments that a person chose, as the `detail` of an answer holds them. Builds that do not know of it read such an
-/// answer as a no, and such a second yes as one to another question: nothing runs by it there.
+/// Edited arguments in the `detail` of an answer. Builds without this feature read such an answer as a denial, and such
+/// a second approval as one of another request: nothing runs.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct StoredEdit {
     digest: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     arguments: Option<String>,
-    /// Of a second yes: the question.
+    /// Of a second approval: its request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) approval_id: Option<String>,
-    /// Of an answer: the call as it was asked about.
+    /// Of an answer: digest of the requested arguments.
     #[serde(skip_serializing_if = "Option::is_none")]
     asked: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -186,7 +185,7 @@ impl From<&Edit> for StoredEdit {
 }
 
 impl StoredEdit {
-    /// Of a second yes to this question.
+    /// Of a second approval of this request.
     pub(super) fn of(self, approval_id: &str) -> Self {
         Self { approval_id: Some(approval_id.to_owned()), ..self }
     }

@@ -1,5 +1,5 @@
-//! What is stored of a session, an agent or a person, in a form that people read: one JSON object a row. Calls go by
-//! themselves, not by call trees: what others of a tree said is not theirs to have.
+//! Export of the stored data of a session, an agent or a user: one JSON object per row. It contains single calls, not
+//! whole call trees, which may hold data of others.
 
 mod opened;
 
@@ -29,10 +29,10 @@ use callgate_core::domain::{
     shard::Shard,
 };
 
-/// Calls that are read at a time: with what came of them, a few megabytes at the most.
+/// Calls per page, with their outcomes a few megabytes at most.
 const PAGE: i64 = 16;
 
-/// A row that is given out: what it is, and the row as a JSON object.
+/// An exported row: its kind and the row as a JSON object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exported {
     /// `session`, `call`, `outcome`, `event`, `owner`, `halt`, `counter`, `audit`.
@@ -41,7 +41,7 @@ pub struct Exported {
     pub json: String,
 }
 
-/// A session in which they have calls, with the root of its call tree.
+/// A session with calls of the subject, and its root.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     root: SessionId,
@@ -49,7 +49,7 @@ pub struct Place {
 }
 
 impl Store {
-    /// The sessions of a part that have calls of theirs.
+    /// The sessions in a part that have calls of the subject.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
@@ -57,7 +57,7 @@ impl Store {
         self.slow.read_of(&[tenant], async |conn| places(conn, tenant, whom, part).await).await
     }
 
-    /// What is stored of them beside their calls.
+    /// The subject's data outside its calls.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
@@ -66,7 +66,7 @@ impl Store {
         self.slow.read_of(&[tenant], async |conn| beside(conn, &opener, whom).await).await
     }
 
-    /// A session of theirs: its place in its call tree, and what people said of it, or of their calls in it.
+    /// A session of the subject: its row, and operations of people on it or on the subject's calls.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
@@ -80,8 +80,8 @@ impl Store {
         self.slow.read_of(&[tenant], async |conn| session(conn, &opener, whom, place).await).await
     }
 
-    /// Their calls in a session after the event `after`, and what came of each; with the last event that was read, none
-    /// when there are no more.
+    /// The subject's calls in a session after the event `after`, with their outcomes; and the last event read, none at
+    /// the end.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
@@ -96,10 +96,10 @@ impl Store {
         self.slow.read_of(&[tenant], async |conn| calls(conn, &opener, whom, place, after).await).await
     }
 
-    /// Says in the audit that it is given out. To be called before the first row leaves.
+    /// Records the export in the audit log, before its first row is sent.
     ///
     /// # Errors
-    /// [`StoreError`]: nobody knows of it.
+    /// [`StoreError`]: it was not recorded.
     pub async fn tell_export(&self, tenant: TenantId, whom: &Whom, by: &Actor, why: &str) -> Result<(), StoreError> {
         let what = format!("{} {}", whom.kind(), whom.name());
         let mut event = Event::new(Kind::Exported, by.clone(), what).because(why);
@@ -110,7 +110,7 @@ impl Store {
     }
 }
 
-/// The column of a call that has their name.
+/// Column of a call with the subject's name.
 const fn column(whom: &Whom) -> &'static str {
     match whom {
         Whom::Session(_) => "session_id",
@@ -137,11 +137,11 @@ async fn places(conn: &mut PgConnection, tenant: TenantId, whom: &Whom, part: u1
     places.fetch_all(conn).await?.iter().map(place).collect()
 }
 
-/// What of a call people are not given: hashes, sketches, all that only callgate reads.
+/// Columns of a call that are not exported: hashes, sketches, internal data.
 const NOT_OF_CALL: &str = "shard tenant_id epoch run_from batch fingerprint args_digest once idempotent level \
     occurrence reserved_micros asked_by follow_up uses terminal waited share self_corrections resumes key_honoured \
     repeatable in_steps witness";
-/// The same of what came of one.
+/// Columns of an outcome that are not exported.
 const NOT_OF_OUTCOME: &str = "shard tenant_id epoch permit_seq digest progress retryable retry_after_ms \
     retries_remaining p_success p_low p_high confidence basis guard lease_ms follow_up_ok trials as_of_ms probe \
     tool_state failure_share failures failing_ms kept marks news whole_bytes whole_sha256 effect_open repeat witness \
@@ -181,7 +181,7 @@ async fn calls(
     Ok((exported, Some(last)))
 }
 
-/// The rows of one call: its judgements and what was reported, as they are given out; the newest hundred of each.
+/// The exported rows of one call: its judgments and reports, the newest hundred of each.
 pub(super) async fn rows_of(
     conn: &mut PgConnection,
     opener: &Opener,
@@ -228,7 +228,7 @@ async fn session(conn: &mut PgConnection, opener: &Opener, whom: &Whom, place: &
 }
 
 async fn beside(conn: &mut PgConnection, opener: &Opener, whom: &Whom) -> Loaded<Vec<Exported>> {
-    // What people did is told of their calls alone: the audit is about those who answer for it.
+    // Operations of people are exported for their calls only: the audit log is about its actors.
     let tables = TABLES.iter().filter(|_| !matches!(whom, Whom::User(_)));
     let mut exported = Vec::new();
     for table in tables {
@@ -242,8 +242,8 @@ async fn beside(conn: &mut PgConnection, opener: &Opener, whom: &Whom) -> Loaded
     Ok(exported)
 }
 
-/// The one place where what is stored becomes what is given out: codes are named here, and JSON that is stored as text
-/// stays text, as its caller gave it.
+/// Conversion of a stored row to its exported form: codes become names, and JSON stored as text stays text, as its
+/// caller sent it.
 fn of_row(kind: &'static str, row: &PgRow, opener: &Opener) -> Loaded<Exported> {
     let text: String = row.try_get("json")?;
     let mut object: Map<String, Value> = serde_json::from_str(&text).map_err(|error| corrupt(&error.to_string()))?;
@@ -260,7 +260,7 @@ fn of_row(kind: &'static str, row: &PgRow, opener: &Opener) -> Loaded<Exported> 
     Ok(Exported { kind, json: Value::Object(object).to_string() })
 }
 
-/// What a code of a closed set stands for.
+/// Name of a closed set's code.
 fn named(column: &str, code: i16) -> Loaded<Option<&'static str>> {
     Ok(Some(match column {
         "decision" | "would" => member(&Decision::ALL, code)?.as_str(),

@@ -1,4 +1,4 @@
-//! Findings as they are stored: JSON in the `findings` column.
+//! Stored findings: JSON in the `findings` column.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -15,7 +15,7 @@ use callgate_core::domain::{
     violation::{OnViolation, SelfCorrection, Violation},
 };
 
-/// A finding as the `findings` column holds it.
+/// A finding in the `findings` column.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct StoredFinding {
     rule: String,
@@ -96,7 +96,7 @@ impl From<&Finding> for StoredFinding {
 }
 
 impl StoredFinding {
-    /// The finding again; none for a row written by a later version that knows more reasons.
+    /// The finding; none for a row of a later version with an unknown reason.
     fn restore(self) -> Option<Finding> {
         use callgate_core::domain::{finding::CallRef, ids};
         let reuse = self.reuse.and_then(|(session, call_id, at)| {
@@ -129,7 +129,7 @@ pub(super) fn read(column: Option<String>, opener: &Opener, session: &str, seq: 
     stored.filter_map(|(at, finding)| Some(opener.finding(session, seq, at, finding?))).collect()
 }
 
-/// A finding as the column holds it, opened; none for one that is not sealed.
+/// A stored finding, decrypted; none for a plain one.
 pub(super) fn opened(json: Value, at: usize, opener: &Opener, session: &str, seq: u64) -> Loaded<Option<Value>> {
     let unreadable = |error: serde_json::Error| corrupt(&error.to_string());
     if !json.get("message").and_then(Value::as_str).is_some_and(is_sealed) {
@@ -141,7 +141,7 @@ pub(super) fn opened(json: Value, at: usize, opener: &Opener, session: &str, seq
     serde_json::to_value(StoredFinding::from(&opened)).map(Some).map_err(unreadable)
 }
 
-/// A finding as the column holds it without its words, and these; none for one that a later build wrote.
+/// A stored finding split into its JSON without texts, and the texts; none for a later build's.
 pub(super) fn parted(json: Value) -> Loaded<Option<(Value, String)>> {
     let unreadable = |error: serde_json::Error| corrupt(&error.to_string());
     let stored: StoredFinding = serde_json::from_value(json).map_err(unreadable)?;
@@ -150,7 +150,7 @@ pub(super) fn parted(json: Value) -> Loaded<Option<(Value, String)>> {
     Ok(Some((serde_json::to_value(StoredFinding::from(&finding)).map_err(unreadable)?, words)))
 }
 
-/// As the column `call.self_corrections` holds them; none when there are none.
+/// The column `call.self_corrections`; null when empty.
 pub(super) fn self_corrections_json(of: &[SelfCorrection]) -> Option<String> {
     let json = |one: &SelfCorrection| serde_json::json!({"field": one.field, "rule": one.rule, "ok": one.ok});
     (!of.is_empty()).then(|| serde_json::Value::from_iter(of.iter().map(json)).to_string())

@@ -1,5 +1,5 @@
-//! A fleet at a glance. Each statement reads by an index and little: what is over for good is counted once, and its
-//! place told by whoever counts on from it.
+//! Fleet overview queries. Each reads little, by an index: final rows are counted once, and the caller keeps the
+//! position to continue from.
 
 use std::collections::BTreeMap;
 
@@ -23,33 +23,33 @@ use callgate_core::domain::{
     time::Timestamp,
 };
 
-/// Refusals that are looked at in one look: each may be compared with the call that it repeats.
+/// Maximum number of refusals per query, because each may be joined with the call that it repeats.
 const REFUSALS_MAX: i64 = 5_000;
-/// Tools, and budgets, of which something is told.
+/// Maximum number of reported tools and budgets.
 const TOLD_MAX: i64 = 50;
 
-/// How often something was decided within a minute.
+/// Decisions within a minute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Judged {
-    /// When the minute began.
+    /// Start of the minute.
     pub minute: Timestamp,
     pub decision: Decision,
     pub count: u64,
-    /// Those of the last minute up to the time of asking.
+    /// Those of the last minute before the query.
     pub lately: u64,
 }
 
-/// What refusals saved within some time.
+/// Savings by refusals in a period.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusals {
-    /// By the beginning of the minute; minutes without a refusal are left out.
+    /// By start of the minute; minutes without a refusal are omitted.
     pub saved: BTreeMap<Timestamp, Saved>,
-    /// Up to when they were looked at: earlier than asked where there were many.
+    /// End of the evaluated period, earlier than requested with many refusals.
     pub until: Timestamp,
 }
 
 impl Store {
-    /// Judgements from a minute on, up to `now`.
+    /// Judgments from a minute on, up to `now`.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
@@ -57,7 +57,7 @@ impl Store {
         self.readers.read_of(&[tenant], async |conn| judged(conn, tenant, (from, now)).await).await
     }
 
-    /// What refusals saved from a time until before another.
+    /// Savings by refusals in a half-open period.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
@@ -65,7 +65,7 @@ impl Store {
         self.readers.read_of(&[tenant], async |conn| refusals(conn, tenant, (from, until)).await).await
     }
 
-    /// Questions to people that were open at some time since.
+    /// Approval requests open at some time since.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
@@ -73,8 +73,7 @@ impl Store {
         self.readers.read_of(&[tenant], async |conn| asked(conn, tenant, since).await).await
     }
 
-    /// Permits without an outcome, and the call trees that have one; sessions of the tenant that were stopped; and how
-    /// its tools fare that do not fare well.
+    /// Open calls with their trees; stopped sessions; and unhealthy tools of the tenant.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
@@ -87,8 +86,7 @@ impl Store {
         self.readers.read_of(&[tenant], read).await
     }
 
-    /// Call trees that were heard of within the last hour; and budgets that are nearly used up, the nearest to their
-    /// end first.
+    /// Call trees active within the last hour; and budgets near their limit, the nearest first.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
@@ -106,7 +104,7 @@ impl Store {
         self.readers.read_of(&[tenant], read).await
     }
 
-    /// How many budgets are nearly used up, by tenant; tenants without one are left out.
+    /// Number of budgets near their limit, by tenant; tenants without one are omitted.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
@@ -122,7 +120,7 @@ impl Store {
     }
 }
 
-/// What a policy allows of a tenant.
+/// Limit of a tenant's policy.
 type TenantLimit = (TenantId, (Scope, Dimension, u64));
 
 async fn judged(conn: &mut PgConnection, tenant: TenantId, (from, now): (Timestamp, Timestamp)) -> Loaded<Vec<Judged>> {
@@ -145,8 +143,8 @@ async fn judged(conn: &mut PgConnection, tenant: TenantId, (from, now): (Timesta
     rows.iter().map(judged).collect()
 }
 
-/// A call that is asked for again after a refusal is no further one. What is repeated lies in the same tree, but for
-/// tools whose results many trees share: of those the cost is not known here.
+/// A repeated request after a refusal counts once. The repeated call is in the same tree, except for tools with a wider
+/// share, whose cost is unknown here.
 async fn refusals(
     conn: &mut PgConnection,
     tenant: TenantId,
@@ -166,7 +164,7 @@ async fn refusals(
     .await?;
     let until = cut.map_or(until, |cut| until.min(Timestamp::from_millis(cut).max(from.plus_ms(1))));
     let rows = sqlx::query(AssertSqlSafe(format!(
-        // What is repeated is named by columns: row-level security lets no other expression choose rows by an index.
+        // The repeated call is joined by columns: row-level security prevents index scans on other expressions.
         "with refused as materialized (
            select c.shard, c.epoch, c.at, c.decision, r.first ->> 0 as session_id, r.first ->> 1 as call_id
            from call c
@@ -215,7 +213,7 @@ async fn refusals(
     Ok(Refusals { saved: rows.iter().map(saved).collect::<Loaded<_>>()?, until })
 }
 
-/// A later round of a call repeats its question: the first one has its time.
+/// Later rounds of a call repeat its approval request; the first has its time.
 async fn asked(conn: &mut PgConnection, tenant: TenantId, since: Timestamp) -> Loaded<Vec<Asked>> {
     let rows = sqlx::query(
         "select q.session_id, q.asked_ms, least(q.expires_ms, (
@@ -239,7 +237,7 @@ async fn asked(conn: &mut PgConnection, tenant: TenantId, since: Timestamp) -> L
 }
 
 async fn calling(conn: &mut PgConnection, tenant: TenantId) -> Loaded<Calling> {
-    // What is open has a time at which it is due, and that is in an index.
+    // Open calls have a sweep time, which is indexed.
     let row = sqlx::query(
         "select sum(open_calls)::bigint as open_calls, count(*) as trees from call_tree
          where tenant_id = $1 and due is not null and open_calls > 0",
@@ -272,7 +270,7 @@ async fn troubled(conn: &mut PgConnection, tenant: TenantId) -> Loaded<Vec<ToolT
     rows.iter().map(one).collect()
 }
 
-/// Budgets that are nearly used up, with what was raised by hand, as `near`. The limits are those of many tenants.
+/// Budgets near their limit, raises included, as `near`. The limits are those of many tenants.
 const NEAR: &str = "with allowed as (
        select * from unnest($1::bigint[], $2::int2[], $3::int2[], $4::bigint[])
          as a(tenant_id, scope, dimension, allowed)),
@@ -300,7 +298,7 @@ const NEAR: &str = "with allowed as (
        where u.used::numeric * 100 >= u.allowed::numeric * $8),
      near as (select * from raised where used::numeric * 100 >= allowed::numeric * $8)";
 
-/// What [`NEAR`] is followed by, over those limits.
+/// Runs [`NEAR`] over those limits, with a following statement.
 async fn near_rows(conn: &mut PgConnection, limits: &[TenantLimit], today: i32, followed: &str) -> Loaded<Vec<PgRow>> {
     let sql = format!("{NEAR} {followed}");
     let (mut tenants, mut scopes, mut dimensions, mut allowed) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());

@@ -1,4 +1,4 @@
-//! The facts of a follow-up: written as one JSON text a row, since most rows have none, and unfolded into columns.
+//! Stored follow-ups: sent as one JSON text per row, because most rows have none, and expanded into columns.
 
 use serde::{Deserialize, Serialize};
 use sqlx::{Row as _, postgres::PgRow};
@@ -13,7 +13,7 @@ use callgate_core::domain::{
     profile::{DecidedBy, FollowUp, FollowUpKind, RetryState, ToolState},
 };
 
-/// The columns of `call` that hold a follow-up, and how each comes out of the JSON.
+/// Columns of `call` for a follow-up, with their JSON expressions.
 const COLUMNS: [(&str, &str); 13] = [
     ("retry_of", "(x.follow_up ->> 'of')::int8"),
     ("retry_kind", "(x.follow_up ->> 'kind')::int2"),
@@ -44,7 +44,7 @@ pub(super) fn read_columns(table: &str) -> Vec<Column> {
     COLUMNS.map(column).into()
 }
 
-/// What fills them, from the JSON column `follow_up`.
+/// Their values from the JSON column `follow_up`.
 pub(super) fn values() -> String {
     COLUMNS.map(|(_, value)| value).join(", ")
 }
@@ -63,7 +63,7 @@ struct Stored {
     p_slow: f64,
     p_at_wait: f64,
     decided_by: Option<i16>,
-    /// As Postgres writes an array.
+    /// As a Postgres array.
     features: String,
 }
 

@@ -1,6 +1,5 @@
-//! What is stored of a session, an agent or a person is deleted: whole call trees, since what one session of a tree was
-//! told its siblings were told. Each batch of trees is one transaction, with the entry of the audit that tells of it
-//! and the marks by which every replica forgets them in memory.
+//! Erasure of a session, an agent or a user: deletes whole call trees, because data of one session reaches its
+//! siblings. Each batch of trees is one transaction, with its audit entry and the marks by which replicas evict them.
 
 mod shared;
 
@@ -23,10 +22,10 @@ use callgate_core::domain::{
     shard::{SHARDS, Shard},
 };
 
-/// Parts in which all that is stored of a tenant is looked through: each is a few shards, which lie together in every
-/// key, so that nothing has to be indexed by agent or person.
+/// Number of parts of a full scan of a tenant: each is a few shards, adjacent in every key, so that no index by agent
+/// or user is needed.
 pub const PARTS: u16 = 256;
-/// Call trees that are forgotten by one transaction.
+/// Call trees per transaction.
 pub const FORGOTTEN_TREES: usize = 50;
 
 /// The shards of a part.
@@ -35,12 +34,12 @@ pub(super) fn shards(part: u16) -> Vec<i16> {
     (part * each..(part + 1) * each).filter_map(|shard| i16::try_from(shard).ok()).collect()
 }
 
-/// An instant that a parameter has in milliseconds.
+/// An instant from a parameter in milliseconds.
 fn before(parameter: &str) -> String {
     format!("timestamptz 'epoch' + {parameter}::bigint * interval '1 millisecond'")
 }
 
-/// What forgets: whose tenant, whom, on whose behalf and why, and which run it is.
+/// Erasure run: tenant, subject, actor, reason, and run.
 #[derive(Debug)]
 pub struct Forgetting<'a> {
     pub tenant: TenantId,
@@ -51,7 +50,7 @@ pub struct Forgetting<'a> {
 }
 
 impl Store {
-    /// The roots of the call trees of a part that they took part in.
+    /// The roots of the subject's call trees in a part.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
@@ -59,7 +58,7 @@ impl Store {
         self.slow.read_of(&[tenant], async |conn| roots(conn, tenant, whom, part).await).await
     }
 
-    /// How many sessions these call trees have.
+    /// Number of sessions in these call trees.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
@@ -67,10 +66,10 @@ impl Store {
         self.slow.read_of(&[tenant], async |conn| sessions_in(conn, tenant, roots).await).await
     }
 
-    /// Takes their names from what other call trees share with these, so that nothing is done twice once they are gone.
+    /// Anonymizes data that other call trees share with these, so that duplicate protection remains.
     ///
     /// # Errors
-    /// [`StoreError`]: the same may be done again.
+    /// [`StoreError`]; idempotent.
     pub async fn unname(&self, of: &Forgetting<'_>, roots: &[SessionId]) -> Result<(), StoreError> {
         let fingerprints = self.slow.read_of(&[of.tenant], async |conn| shared::unname(conn, of, roots).await).await?;
         if fingerprints.is_empty() {
@@ -83,19 +82,19 @@ impl Store {
         Ok(())
     }
 
-    /// Deletes call trees with all that is stored of them.
+    /// Deletes call trees with all their data.
     ///
     /// # Errors
-    /// [`StoreError`]: nothing was deleted, or nobody knows; the same may be done again.
+    /// [`StoreError`]: nothing was deleted, or the result is unknown; idempotent.
     pub async fn forget_trees(&self, of: &Forgetting<'_>, roots: &[SessionId]) -> Result<Forgot, StoreError> {
         let opener = self.opener(of.tenant);
         self.slow.read_of(&[of.tenant], async |conn| forget_trees(conn, of, roots, &opener).await).await
     }
 
-    /// Deletes what has their name beside call trees; gives how much there was.
+    /// Deletes the subject's data outside call trees; returns the number of rows.
     ///
     /// # Errors
-    /// [`StoreError`]: nothing was deleted, or nobody knows; the same may be done again.
+    /// [`StoreError`]: nothing was deleted, or the result is unknown; idempotent.
     pub async fn forget_name(&self, of: &Forgetting<'_>) -> Result<u64, StoreError> {
         let mut left = 0;
         if let Whom::Session(session) = of.whom {
@@ -108,7 +107,7 @@ impl Store {
         Ok(left + self.slow.read_of(&[of.tenant], async |conn| forget_name(conn, of, &opener).await).await?)
     }
 
-    /// What was forgotten within that time, for what is in memory.
+    /// Marks of recent erasures, for evicting memory.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
@@ -121,7 +120,7 @@ impl Store {
         self.readers.read(async |conn| rows.fetch_all(conn).await?.iter().map(marks).collect()).await
     }
 
-    /// Deletes marks that are older than that.
+    /// Deletes older marks.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be used.
@@ -131,7 +130,7 @@ impl Store {
         self.readers.read(async |conn| Ok(delete.execute(conn).await.map(drop)?)).await
     }
 
-    /// Forgets the counters of agents that `is_gone`.
+    /// Evicts the counters of agents that `is_gone`.
     pub fn forget_counters(&self, is_gone: impl Fn(TenantId, &AgentId) -> bool) {
         self.counters.forget(is_gone);
     }
@@ -162,7 +161,7 @@ async fn roots(conn: &mut PgConnection, tenant: TenantId, whom: &Whom, part: u16
     roots.iter().map(|root| name(SessionId::parse, root)).collect()
 }
 
-/// Roots with their shards, in the order of keys: whoever locks several trees does it in this order.
+/// Roots with their shards, in lock order.
 struct Trees<'a> {
     shards: Vec<i16>,
     roots: Vec<&'a str>,
@@ -186,8 +185,8 @@ async fn sessions_in(conn: &mut PgConnection, tenant: TenantId, roots: &[Session
     Ok(u64::try_from(count).unwrap_or(0))
 }
 
-/// Deletes what belongs to call trees, and to no others: calls outlive their tree's own row and sessions until their
-/// month is dropped (`retention.rs`), and have words as others do.
+/// Deletes the rows of call trees. Calls outlive their tree's row and sessions until their month is dropped
+/// (`retention.rs`), and have texts like others.
 async fn delete_trees(conn: &mut PgConnection, tenant: TenantId, trees: &Trees<'_>, sessions: &[String]) -> Loaded<()> {
     for Table { name, owner, forget, .. } in &TABLES {
         let (column, whose) = match owner {
@@ -215,8 +214,7 @@ async fn forget_trees(
     let Forgetting { tenant, whom, run, .. } = *of;
     let trees = Trees::of(tenant, roots);
     let mut tx = conn.begin().await?;
-    // What takes long comes before the locks: whoever appends to one of the trees waits for its end, and with them all
-    // who are in the same batch.
+    // Slow reads precede the locks: an append to one of the trees waits for the end, and with it its whole batch.
     let known = sessions_of(&mut tx, tenant, &trees).await?;
     let found = audit::find(&mut tx, opener, &named(&known, None), &named(&known, Some(whom))).await?;
     let lock = "select root_id from call_tree where shard = any($1) and tenant_id = $2 and root_id = any($3)
@@ -245,20 +243,20 @@ async fn sessions_of(conn: &mut PgConnection, tenant: TenantId, trees: &Trees<'_
     Ok(sessions.bind(&trees.shards).bind(tenant.0).bind(&trees.roots).fetch_all(conn).await?)
 }
 
-/// The names of sessions, and of who is forgotten.
+/// Names of sessions, and of the subject.
 fn named<'a>(sessions: &'a [String], whom: Option<&'a Whom>) -> Vec<&'a str> {
     sessions.iter().map(String::as_str).chain(whom.map(Whom::name)).collect()
 }
 
 impl Forgetting<'_> {
-    /// What the audit tells of it: no name of those who are forgotten.
+    /// The audit event, without names of erased subjects.
     fn event(&self, what: String, names: &[&str]) -> Event {
         let is_said = names.iter().any(|name| holds(self.why, name));
         Event::new(Kind::Forgotten, self.by.clone(), what).because(if is_said { "" } else { self.why })
     }
 }
 
-/// What has the names of sessions in other places than the shards of their trees.
+/// Deletes rows with the sessions' names outside their trees' shards.
 async fn forget_sessions(
     conn: &mut PgConnection,
     tenant: TenantId,
@@ -277,7 +275,7 @@ async fn forget_sessions(
     Ok(())
 }
 
-/// Tells every replica.
+/// Publishes marks to every replica.
 async fn mark(conn: &mut PgConnection, tenant: TenantId, run: &Run, names: impl Iterator<Item = &str>) -> Loaded<()> {
     let marks: Vec<i64> = names.map(|name| Mark::of(&run.salt, name).0).collect();
     if !marks.is_empty() {
@@ -319,7 +317,7 @@ async fn forget_name(conn: &mut PgConnection, of: &Forgetting<'_>, opener: &Open
     }
     let event = of.event(format!("{}: what has their name beside call trees", whom.kind()), &names);
     gone += audit::erase_found(&mut tx, opener, &event, (theirs, &names), found).await?;
-    // Nothing happened, and so nothing is told.
+    // Without a change there is no entry.
     if gone > 0 {
         tx.commit().await?;
         audit::log(tenant, &event);

@@ -1,6 +1,5 @@
-//! Reads that are gathered, as the writer gathers changes: what is asked for while others read is one statement. Alone
-//! nobody waits for anybody; when a thousand come at once they are some dozen statements, and keep some connections
-//! busy instead of all.
+//! Batched reads, like the writer's group commit: requests that arrive during a running statement share the next. A
+//! single request never waits; a thousand at once are some dozen statements, and use some connections instead of all.
 
 use std::{pin::Pin, sync::Arc};
 
@@ -15,28 +14,28 @@ use super::{
 use crate::error::{Busy, StoreError};
 use callgate_core::domain::ids::TenantId;
 
-/// Statements of one kind at a time.
+/// Concurrent statements per kind.
 const AT_ONCE: usize = 2;
-/// Callers whose questions one statement answers.
+/// Maximum number of requests per statement.
 pub(super) const GATHERED_MAX: usize = 64;
-/// The same, where an answer may take long: all of them have to be in time.
+/// Maximum number of requests for slow statements, which share a timeout.
 pub(super) const TREES_MAX: usize = 16;
-/// Callers that may wait; past that callers are told to come back.
+/// Maximum number of queued requests; beyond it callers get an overload error.
 const WAITING_MAX: usize = 4_096;
 
-/// Answers to questions, in their order: what is wrong with one row is that one's error.
+/// Results in request order; an invalid row is an error of its request only.
 pub(super) type Answers<'a, A> = Pin<Box<dyn Future<Output = Loaded<Vec<Loaded<A>>>> + Send + 'a>>;
-/// What answers questions over one connection.
+/// Executor of requests on one connection.
 pub(super) type Work<Q, A> = for<'a> fn(&'a mut PgConnection, &'a [Q], Cut) -> Answers<'a, A>;
 
-/// Questions of one kind, those of one caller together, each with who waits for the answers.
+/// Queue of requests of one kind, those of one caller together, with their reply channels.
 #[derive(Debug)]
 pub(super) struct Gathered<Q, A>(mpsc::Sender<Waiting<Q, A>>);
 
 type Waiting<Q, A> = (Vec<Q>, oneshot::Sender<Loaded<Vec<A>>>);
 type Queue<Q, A> = Arc<Mutex<mpsc::Receiver<Waiting<Q, A>>>>;
 
-/// A question about a tenant's rows.
+/// A request for a tenant's rows.
 pub(super) trait OfTenant {
     fn tenant(&self) -> TenantId;
 }
@@ -65,7 +64,7 @@ impl<B, C, D, E> OfTenant for (TenantId, B, C, D, E) {
     }
 }
 
-/// The tenants of these questions, each once, in order.
+/// The distinct tenants of these requests, sorted.
 pub(super) fn tenants<Q: OfTenant>(questions: &[Q]) -> Vec<TenantId> {
     let mut tenants: Vec<TenantId> = questions.iter().map(OfTenant::tenant).collect();
     tenants.sort_unstable();
@@ -83,19 +82,19 @@ impl<Q: OfTenant + Send + Sync + 'static, A: Send + 'static> Gathered<Q, A> {
         Self(asked)
     }
 
-    /// The answer to a question.
+    /// The result of a request.
     ///
     /// # Errors
-    /// What answering came to; [`StoreError::Overloaded`] when too many wait.
+    /// Errors of the execution; [`StoreError::Overloaded`] for a full queue.
     pub(super) async fn ask(&self, question: Q) -> Loaded<A> {
         let answer = self.ask_all(vec![question]).await?.pop();
         answer.ok_or_else(|| corrupt("a question without an answer"))
     }
 
-    /// The answers to several questions, in their order, from one statement.
+    /// The results of several requests, in order, from one statement.
     ///
     /// # Errors
-    /// The first of what answering came to; [`StoreError::Overloaded`] when too many wait.
+    /// The first error of the execution; [`StoreError::Overloaded`] for a full queue.
     pub(super) async fn ask_all(&self, questions: Vec<Q>) -> Loaded<Vec<A>> {
         if questions.is_empty() {
             return Ok(Vec::new());
@@ -109,7 +108,7 @@ impl<Q: OfTenant + Send + Sync + 'static, A: Send + 'static> Gathered<Q, A> {
     }
 }
 
-/// Answers what is asked until nobody is left who could ask.
+/// Serves requests until all senders are dropped.
 async fn answer<Q: OfTenant + Send + Sync + 'static, A: Send + 'static>(
     readers: Readers,
     queue: Queue<Q, A>,
@@ -119,7 +118,7 @@ async fn answer<Q: OfTenant + Send + Sync + 'static, A: Send + 'static>(
     let mut waiting = Vec::with_capacity(most);
     while queue.lock().await.recv_many(&mut waiting, most).await > 0 {
         let (mut questions, mut replies) = (Vec::with_capacity(waiting.len()), Vec::with_capacity(waiting.len()));
-        // Who has gone away is asked for by nobody.
+        // Cancelled requests are skipped.
         for (asked, reply) in waiting.drain(..).filter(|(_, reply)| !reply.is_closed()) {
             replies.push((asked.len(), reply));
             questions.extend(asked);
@@ -136,7 +135,7 @@ async fn answer<Q: OfTenant + Send + Sync + 'static, A: Send + 'static>(
             }
             Err(error) => {
                 let mut told: Vec<_> = replies.into_iter().map(|(_, reply)| reply).collect();
-                // Nothing else can be told to those who came meanwhile, and they need not wait for it as long.
+                // Queued requests would fail the same way, so they fail at once.
                 if error.is_out_of_reach()
                     && let Ok(mut queue) = queue.try_lock()
                 {

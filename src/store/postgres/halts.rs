@@ -1,4 +1,4 @@
-//! The kill switch, shared by all replicas.
+//! Kill switch: halts, shared by all replicas.
 
 use std::collections::BTreeMap;
 
@@ -21,15 +21,15 @@ const ROW: &str = "tenant_id, kind, name, halted_by, reason,
     (extract(epoch from halted_at at time zone 'utc') * 1000)::bigint as at_ms";
 
 impl Store {
-    /// Halts something; gives the halt that holds, an earlier one where there was one.
+    /// Halts a target; returns the active halt, an existing one if there is one.
     ///
     /// # Errors
-    /// [`StoreError`] when the database cannot be used: nothing was halted, or nobody knows.
+    /// [`StoreError`] when the database cannot be used: nothing was halted, or the result is unknown.
     pub async fn halt(&self, tenant: TenantId, what: &Halted, by: &Actor, reason: &str) -> Result<Halt, StoreError> {
         self.readers.read_of(&[tenant], async |conn| halt(conn, tenant, what, by, reason).await).await
     }
 
-    /// Lets go on what was halted; false when it was not.
+    /// Lifts a halt; false when there was none.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be used.
@@ -37,7 +37,7 @@ impl Store {
         self.readers.read_of(&[tenant], async |conn| resume(conn, tenant, what, by, reason).await).await
     }
 
-    /// Everything that is halted, by tenant.
+    /// All active halts, by tenant.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
@@ -45,7 +45,7 @@ impl Store {
         self.readers.read(async |conn| halts(conn).await).await
     }
 
-    /// When halts of the tenant held, of those that held at some time since.
+    /// Periods of the tenant's halts that were active at some time since.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.

@@ -1,4 +1,4 @@
-//! How tools fare, shared: each replica adds what it has seen, and reads what the others have.
+//! Shared health of tools: each replica adds its observations and reads those of others.
 
 use std::sync::LazyLock;
 
@@ -19,7 +19,7 @@ use callgate_core::domain::{
 };
 
 columns! {
-    /// One row a tool that the replica has seen something of.
+    /// One row per observed tool.
     SeenColumns / SeenRow {
         tenant_id: i64 => INT8, tool: String => TEXT, succeeded_ms: Option<i64> => INT8, failures: i32 => INT4,
         failing_ms: Option<i64> => INT8, cooldown_failure: Option<i16> => INT2,
@@ -29,8 +29,7 @@ columns! {
 }
 
 impl Store {
-    /// Adds what this replica has seen of tools; gives the rows as they are then. `per_minute` retries are earned back
-    /// by time.
+    /// Adds this replica's observations; returns the new rows. The retry budget refills by `per_minute`.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be used; nothing was added then.
@@ -38,7 +37,7 @@ impl Store {
         self.readers.read(async |conn| add(conn, seen, per_minute).await).await
     }
 
-    /// How the tools fare whose rows changed since.
+    /// Health rows changed since.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
@@ -46,8 +45,8 @@ impl Store {
         self.readers.read(async |conn| changed(conn, since).await).await
     }
 
-    /// Claims the one call that finds out how a tool fares after its cooldown; false when another has it. A tool that
-    /// no replica has shared yet is free. The claim ends at `until`, by which it is known again.
+    /// Claims the probe of a half-open circuit; false when another replica has it. A tool without a row can be claimed.
+    /// The claim expires at `until`, which also identifies it.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be used.
@@ -55,17 +54,17 @@ impl Store {
         self.readers.read_of(&[tenant], async |conn| claim(conn, tenant, tool, until).await).await
     }
 
-    /// Gives a claim back that was not used; one that is another's by now stays so.
+    /// Releases an unused claim, unless it belongs to another replica by now.
     ///
     /// # Errors
-    /// [`StoreError`] when the database cannot be used; the claim then runs out by itself.
+    /// [`StoreError`] when the database cannot be used; the claim then expires.
     pub async fn release_probe(&self, tenant: TenantId, tool: &ToolName, until: Timestamp) -> Result<(), StoreError> {
         self.readers.read_of(&[tenant], async |conn| release(conn, tenant, tool, until).await).await
     }
 }
 
-/// Also what a statement that writes gives back, where Citus wants what depends on no setting: `extract` of a time
-/// with a zone does, by its type.
+/// Also used in `returning` clauses, where Citus requires expressions independent of settings: by its type, `extract`
+/// of a time with a zone is not.
 static ROW: LazyLock<String> = LazyLock::new(|| {
     let times = ["failing_since", "cooldown_since", "cooldown_until", "probe_until", "used_at", "changed_at"];
     let times = times.map(|at| format!("(extract(epoch from h.{at} at time zone 'utc') * 1000)::bigint as {at}"));
@@ -113,7 +112,7 @@ async fn add(conn: &mut PgConnection, seen: &[Seen], per_minute: f64) -> Loaded<
          returning {row}",
         from = unnest(SeenColumns::LIST, 1),
         row = *ROW,
-        // Who waited for the row may come with an earlier time.
+        // A waiter for the row lock may have an earlier time.
         used_at = "greatest(h.used_at, excluded.used_at)",
         // As a number in the text: Citus sends a parameter that only stands here on without its type.
         per_minute = format_args!("{:?}::float8", if per_minute.is_finite() { per_minute } else { 0.0 }),

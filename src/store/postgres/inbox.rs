@@ -1,4 +1,4 @@
-//! What operators look at: questions to people, stored calls, and the sessions that were heard of last.
+//! Operator queries: approval requests, stored calls, and recently active sessions.
 
 mod call;
 mod calls;
@@ -31,11 +31,11 @@ use callgate_core::domain::{
     time::Timestamp,
 };
 
-/// Calls that are given at once.
+/// Maximum number of calls per query.
 const CALLS_MAX: i64 = 100_000;
 
 impl Store {
-    /// Questions to people, the newest first.
+    /// Approval requests, newest first.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
@@ -44,8 +44,8 @@ impl Store {
         self.readers.read_of(&[tenant], async |conn| questions(conn, tenant, wanted, &opener).await).await
     }
 
-    /// Stored calls since a time, of one call tree or of all, of one id or of any, by tree and in order; the newest
-    /// 100,000 of them.
+    /// Stored calls since a time, of one call tree or all, of one id or any, by tree and in order; the newest 100,000
+    /// of them.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
@@ -61,7 +61,7 @@ impl Store {
     }
 }
 
-/// What a stored call is read from: columns of a call `c` with its outcome `o`.
+/// Columns of a stored call `c` with its outcome `o`.
 const STORED: &str = "c.session_id, c.root_id, c.seq, c.call_id, c.run_id, c.agent_id, c.tool,
     coalesce(c.arguments, '') as arguments, c.justification,
     (extract(epoch from c.at) * 1000)::bigint as at_ms, c.decision,
@@ -82,7 +82,7 @@ const STORED: &str = "c.session_id, c.root_id, c.seq, c.call_id, c.run_id, c.age
           and not exists (select from call n where n.shard = c.shard and n.tenant_id = c.tenant_id
             and n.epoch = c.epoch and n.session_id = c.session_id and n.seq > e.seq and n.seq < c.seq
             and n.args_digest = c.args_digest and n.attempt is not null))) as approved";
-/// The outcome `o` of a call `c`, where it has one, and what was used `u` with all its judgements.
+/// The outcome `o` of a call `c`, if any, and the usage `u` of all its judgments.
 fn outcome() -> String {
     format!(
         "left join lateral (
@@ -97,7 +97,7 @@ fn outcome() -> String {
       and x.session_id = c.session_id and x.call_id = c.call_id) u on true"
     )
 }
-/// A call `c` that no later judgement of the same call follows.
+/// Condition of the last judgment of a call `c`.
 const JUDGED_LAST: &str = "not exists (select from call l where l.shard = c.shard and l.tenant_id = c.tenant_id
     and l.epoch = c.epoch
       and l.session_id = c.session_id and l.call_id = c.call_id and l.round > c.round)";
@@ -109,7 +109,7 @@ async fn stored(
     (root, call_id): (Option<&SessionId>, Option<&CallId>),
     opener: &Opener,
 ) -> Loaded<Vec<StoredCall>> {
-    // Only what is asked for is compared, so that the planner can go by it.
+    // Only given filters are compared, so that the planner can use indexes.
     let of_root = root.map_or("$3::text is null and $6::int2 is null", |_| "c.shard = $6 and c.root_id = $3");
     let of_call = call_id.map_or("$4::text is null", |_| "c.call_id = $4");
     let sql = format!(
@@ -170,19 +170,19 @@ fn call(row: &PgRow, opener: &Opener) -> Loaded<StoredCall> {
     })
 }
 
-/// Where a question stands.
+/// State of an approval request.
 const STATE: &str = "case when e.kind = 'withdrawn' then 'withdrawn' when e.detail -> 'edit' is not null then 'edited'
   when (e.detail ->> 'approved')::boolean then 'approved' when e.seq is not null then 'denied'
   when c.approval_expires_at > now() then 'pending' else 'expired' end";
 
-/// A question is asked with the first judgement that names it; later rounds of the call repeat it.
+/// An approval request starts with the first judgment that names it; later rounds of the call repeat it.
 async fn questions(
     conn: &mut PgConnection,
     tenant: TenantId,
     wanted: &Wanted,
     opener: &Opener,
 ) -> Loaded<Vec<Question>> {
-    // Only what is asked for is compared, so that the planner can go by it.
+    // Only given filters are compared, so that the planner can use indexes.
     let of_id = wanted.approval_id.as_ref().map_or("$2::text is null", |_| "c.approval_id = $2");
     let of_session = wanted.session.as_ref().map_or("$3::text is null", |_| "c.session_id = $3");
     let in_time = match wanted.state {

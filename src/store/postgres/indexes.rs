@@ -1,15 +1,15 @@
-//! Indexes of partitioned tables, built without keeping anybody from writing: a migration makes one on the parent
-//! alone, and each partition that was there before gets its own concurrently.
+//! Concurrent index builds on partitioned tables: a migration creates an index on the parent alone, and each existing
+//! partition gets its own without blocking writes.
 
 use sqlx::{AssertSqlSafe, Executor as _, PgConnection, Row as _};
 
 use super::{SCHEMA, decode::Loaded};
 
-/// The advisory lock of whoever builds: `callgate` and a number, as a key.
+/// Advisory lock of the builder: `callgate` and a number, as a key.
 const LOCK: i64 = 0x6361_6c6c_0002;
 
-/// Indexes of parents that some partition lacks: `(partition, index, what follows USING)`. A half-built one of the
-/// partition's, left by somebody who was interrupted, is told by its name.
+/// Missing partition indexes: `(partition, index, what follows USING)`. An invalid one, left by an interruption, is
+/// recognized by its name.
 const MISSING: &str = "select p.relname as partition, i.relname as index, h.inhrelid::regclass::text as at,
       substring(pg_get_indexdef(i.oid) from ' USING (.*)$') as method,
       to_regclass($1 || '.' || p.relname || '_' || i.relname)::text as half_built
@@ -20,7 +20,7 @@ const MISSING: &str = "select p.relname as partition, i.relname as index, h.inhr
       where a.inhparent = x.indexrelid and c.indrelid = h.inhrelid)
     order by 1, 2";
 
-/// Builds what is missing, unless another replica does; gives how many. It takes its time.
+/// Builds missing indexes, unless another replica does; returns their number. Slow.
 pub(super) async fn build(conn: &mut PgConnection) -> Loaded<usize> {
     conn.execute("set statement_timeout = 0").await?;
     // The lock ends with the connection.

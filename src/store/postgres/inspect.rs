@@ -1,4 +1,4 @@
-//! What a database says of itself, for whoever looks after it. Nothing is changed: the session can only read.
+//! Read-only inspection of a database, for diagnosis.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -13,10 +13,10 @@ use super::{
 use crate::error::{OpenError, StoreError};
 use callgate_core::domain::{ids::DEFAULT_TENANT, time::Timestamp};
 
-/// Longest time for all of it.
+/// Timeout of the inspection.
 const LIMIT: Duration = Duration::from_secs(15);
 
-/// Settings that are looked at, as they hold for callgate's user in its database.
+/// Inspected settings, as effective for callgate's user in its database.
 const SETTINGS: [&str; 22] = [
     "archive_mode",
     "data_checksums",
@@ -42,7 +42,7 @@ const SETTINGS: [&str; 22] = [
     "wal_level",
 ];
 
-/// What may be done there, and what is there.
+/// Rights and objects.
 const RIGHTS: &str = "select
     current_user::text as own,
     (select rolsuper from pg_roles where rolname = current_user) as is_superuser,
@@ -60,7 +60,7 @@ const RIGHTS: &str = "select
       as acts_as_reader,
     exists (select from pg_roles where rolname = 'callgate_analyst') as has_analyst";
 
-/// How it fares. What only its owner may see is left out.
+/// State, without parts that only the owner may read.
 const STATE: &str = "select
     pg_is_in_recovery() as is_standby,
     (extract(epoch from clock_timestamp()) * 1000)::bigint as now_ms,
@@ -75,83 +75,83 @@ const STATE: &str = "select
     array(select slot_name::text from pg_replication_slots where not active) as idle_slots,
     coalesce((select ssl from pg_stat_ssl where pid = pg_backend_pid()), false) as is_encrypted";
 
-/// What was found.
+/// Result of an inspection.
 #[derive(Debug, Clone)]
 pub struct Inspection {
-    /// Settings by their names; those that this version does not have are not there.
+    /// Settings by name; without those that this version lacks.
     pub settings: BTreeMap<String, String>,
-    /// The longest pause in a transaction that callgate asks for, in milliseconds.
+    /// The idle-in-transaction timeout that callgate requests, in milliseconds.
     pub idle_ms_wanted: &'static str,
-    /// The schema that callgate asks for.
+    /// The schema that callgate requests.
     pub schema_wanted: &'static str,
-    /// How the schema and this build stand to each other.
+    /// Schema state relative to this build.
     pub schema: SchemaState,
-    /// Whether this month's partitions are there.
+    /// True if this month's partitions exist.
     pub has_partitions: bool,
-    /// What may be done.
+    /// Rights.
     pub rights: Rights,
-    /// How it fares.
+    /// State.
     pub state: State,
-    /// The active policy of the plane: its hash, and its text.
+    /// The deployment's active policy: its hash and text.
     pub policy: Option<(String, String)>,
-    /// How far the answer was under way, in milliseconds: the clock cannot be compared closer.
+    /// Round-trip time, in milliseconds: the precision of the clock comparison.
     pub round_trip_ms: i64,
-    /// This machine's clock when the answer came, by whoever asked.
+    /// Local time at the response.
     pub asked_at: Timestamp,
 }
 
-/// What callgate's user may do.
+/// Rights of callgate's user.
 #[derive(Debug, Clone)]
 pub struct Rights {
-    /// Who it is.
+    /// Its name.
     pub user: String,
-    /// True for a superuser: row-level security holds nothing back.
+    /// True for a superuser, who bypasses row-level security.
     pub is_superuser: bool,
-    /// May it make the schema?
+    /// True if it may create the schema.
     pub may_make_schema: bool,
-    /// Is the schema there?
+    /// True if the schema exists.
     pub has_schema: bool,
-    /// Is the schema its own, or that of a role that it is a member of?
+    /// True if it, or a role that it is a member of, owns the schema.
     pub owns_schema: bool,
-    /// Tables that it cannot change by a migration.
+    /// Tables that its migrations cannot change.
     pub not_owned: Vec<String>,
     /// Tables that it cannot read and write.
     pub not_usable: Vec<String>,
-    /// Is the role that reads are bound by there?
+    /// True if the role of reads exists.
     pub has_reader: bool,
-    /// May it act as that role?
+    /// True if it may switch to that role.
     pub acts_as_reader: bool,
-    /// Is the role of analysts there?
+    /// True if the role of analysts exists.
     pub has_analyst: bool,
 }
 
-/// How a database fares.
+/// State of a database.
 #[derive(Debug, Clone)]
 pub struct State {
-    /// It follows another server, and only reads.
+    /// True for a read-only standby.
     pub is_standby: bool,
     /// Its clock.
     pub now: Timestamp,
     /// Its size.
     pub bytes: i64,
-    /// Transactions since the oldest that is not frozen.
+    /// Transactions since the oldest unfrozen one.
     pub xid_age: i64,
-    /// Connections of others than callgate, over all databases, as far as they are shown.
+    /// Connections of other programs, over all databases, as far as visible.
     pub others: i64,
-    /// Servers of callgate that are connected.
+    /// Connected callgate servers.
     pub writers: i64,
-    /// The last attempt to archive its log failed.
+    /// True if the last archiving of the WAL failed.
     pub archive_fails: bool,
-    /// Replication slots that nobody reads: they keep the log from being removed.
+    /// Inactive replication slots, which retain the WAL.
     pub idle_slots: Vec<String>,
-    /// Whether this connection is encrypted.
+    /// True if this connection is encrypted.
     pub is_encrypted: bool,
 }
 
-/// Looks at a database as a server would see it. `now` is this machine's clock.
+/// Inspects a database as a server would use it. `now` is the local clock.
 ///
 /// # Errors
-/// [`OpenError`] when it cannot be reached, or does not let itself be looked at.
+/// [`OpenError`] when it is unavailable, or cannot be inspected.
 pub async fn inspect(options: PgConnectOptions, now: impl Fn() -> Timestamp) -> Result<Inspection, OpenError> {
     let looked = timeout(LIMIT, look(options, now)).await;
     looked.unwrap_or_else(|_| Err(StoreError::timeout(LIMIT).into()))

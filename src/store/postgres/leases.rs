@@ -1,5 +1,5 @@
-//! Trees that somebody has to look after, because leases of their open calls ran out or may have. What is read and
-//! changed here is what is due, and nothing of what was settled in time but one row a tree and lease.
+//! Due trees: those with open calls whose leases have or may have expired. Only due rows are read and changed; a call
+//! settled in time costs one row per tree and lease at most.
 
 use sqlx::{AssertSqlSafe, PgConnection, Row as _, postgres::PgRow};
 
@@ -15,33 +15,33 @@ use callgate_core::domain::{
     time::Timestamp,
 };
 
-/// Trees that are taken on at once.
+/// Maximum number of trees per claim.
 const TAKEN_MAX: usize = 128;
-/// How long nobody else looks after a tree that was taken on, in milliseconds. Whoever has taken it on may die.
+/// Duration of a claim, in milliseconds; another replica takes over a dead one's trees after it.
 const TAKEN_MS: u64 = 20_000;
 
-/// A tree with open calls that somebody has to look after.
+/// A due tree with open calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DueTree {
-    /// Whose tree.
+    /// Tenant.
     pub tenant: TenantId,
     /// The tree, by its root session.
     pub root: SessionId,
-    /// Its version then.
+    /// Its version at the claim.
     pub version: u64,
 }
 
-/// Some of the trees that are due.
+/// A batch of due trees.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DueTrees {
-    /// Those with open calls; the others need nobody any more.
+    /// Those with open calls; the others need no sweep.
     pub trees: Vec<DueTree>,
-    /// There may be more.
+    /// True when there may be more.
     pub is_full: bool,
 }
 
 impl Store {
-    /// Takes on trees that are due at `now`, the longest due first: no replica is given them again for the next 20 s.
+    /// Claims trees that are due at `now`, the longest due first, for 20 s.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be used.
@@ -49,8 +49,8 @@ impl Store {
         self.slow.read(async |conn| take(conn, now, self.is_distributed).await).await
     }
 
-    /// Nobody has to look after the tree before `due`; not at all, without one. Does nothing for a tree that has moved:
-    /// what moved it has said when it is due.
+    /// Moves the sweep time of a tree to `due`; none removes it. No effect on a tree that has moved, whose new event
+    /// has set it.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be used.
@@ -59,7 +59,7 @@ impl Store {
     }
 }
 
-/// Never waits for a row that somebody else has locked: whoever has it locked moves the tree, or takes it on.
+/// Skips locked rows: the holder of the lock moves or claims the tree.
 async fn take(conn: &mut PgConnection, now: Timestamp, is_distributed: bool) -> Loaded<DueTrees> {
     // Over many nodes rows can neither be limited nor skipped: all that are due are taken at once.
     let due = match is_distributed {
@@ -83,7 +83,7 @@ async fn take(conn: &mut PgConnection, now: Timestamp, is_distributed: bool) -> 
         })
     };
     let open = rows.iter().filter(|row| row.try_get("is_open").unwrap_or(true));
-    // All of them are taken on by now: one that cannot be read keeps nobody from looking after the others.
+    // All are claimed by now: an unreadable one must not block the others.
     let readable = open.filter_map(|row| match tree(row) {
         Ok(tree) => Some(tree),
         Err(error) => {

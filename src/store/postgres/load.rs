@@ -1,5 +1,5 @@
-//! Cold trees, read back: many at once, by one statement for those born in one month. One statement sees one moment, so
-//! that what a tree's totals count is what it knows, and later events can be put on top.
+//! Loading of cold trees, batched: one statement for all trees born in one month. One statement sees one snapshot, so
+//! that totals and events are consistent, and later events can be applied on top.
 
 mod totals;
 
@@ -26,17 +26,17 @@ use callgate_core::domain::{
     tree::{CallTree, FAILED_ARGUMENTS_MAX, HELD_MAX},
 };
 
-/// The SQLSTATE of a table that is not there.
+/// SQLSTATE of a missing table.
 const UNDEFINED_TABLE: &str = "42P01";
 
-/// Rows of judgements read a session: more than a tree remembers, since one call may have several.
+/// Maximum number of judgment rows per session: more than a tree keeps, because a call may have several.
 const ROWS_MAX: usize = 160;
 
-/// A tree that is wanted: whose, its root session, its day of birth where that is known, and what opens its values.
+/// A requested tree: tenant, root, day of birth (if known), and the opener of its values.
 pub(super) type Wanted = (TenantId, SessionId, Option<i32>, Opener);
 
-/// The trees of the statement; `#born` is the month that all were born in. One that has moved too far since what is
-/// `known` of it (0: nothing) is not among them.
+/// The trees of the statement, all born in the month `#born`. A tree that has moved too far since the `known` version
+/// (0: none) is excluded.
 pub(super) const TREES: &str = "t as materialized (
    select x.no, x.known, t.* from unnest($1::int2[], $2::int8[], $3::text[], $4::int8[])
      with ordinality as x(shard, tenant_id, root_id, known, no)
@@ -53,19 +53,18 @@ pub(super) fn same(a: &str, b: &str) -> String {
     equal.join(" and ")
 }
 
-/// A statement for the trees that were born in the month of `day`: its calls and outcomes are in one partition each,
-/// and are named, since the planner would look at all of them.
+/// A statement for the trees born in the month of `day`. It names the single partition of calls and outcomes, because
+/// the planner would consider all.
 pub(super) fn born_in(sql: &str, day: i32) -> String {
     let first = month(day, 0);
     let sql = sql.replace("#call", &partition("call", first)).replace("#outcome", &partition("outcome", first));
     sql.replace("#born", &first.to_string())
 }
 
-/// A condition that two rows are of one shard.
+/// Condition that two rows are of one shard.
 static ONE_SHARD: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\b(\w+)\.shard = \w+\.shard\b").ok());
 
-/// Whether the trees of one shard are asked for apart: a distributed database sends a statement to the node of a shard
-/// that it names.
+/// Whether requests are split by shard: a distributed database routes a statement to the node of the shard it names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cut {
     Not,
@@ -73,7 +72,7 @@ pub(super) enum Cut {
 }
 
 impl Cut {
-    /// The condition that the rows of the table `alias` lie in the shards of the array `shards`.
+    /// Condition that the rows of the table `alias` are in the shards of the array `shards`.
     pub(super) fn bound(self, alias: &str, shards: &str) -> String {
         match self {
             Self::Not => String::new(),
@@ -81,7 +80,7 @@ impl Cut {
         }
     }
 
-    /// The place of each tree, with those it is asked for together with, and the statement for them.
+    /// Groups of tree indexes, with the statement for each.
     fn apart(self, sql: &str, trees: &[(TenantId, &SessionId, u64)]) -> Vec<(String, Vec<usize>)> {
         if self == Self::Not {
             return vec![(sql.to_owned(), (0..trees.len()).collect())];
@@ -98,7 +97,7 @@ impl Cut {
     }
 }
 
-/// The place of a tree among those that were asked for, and what its row says.
+/// The index of a requested tree, with its row's columns.
 pub(super) fn head() -> Part {
     let millis = |column: &str| format!("(extract(epoch from t.{column}) * 1000)::bigint");
     let mut columns = vec![
@@ -115,7 +114,7 @@ pub(super) fn head() -> Part {
     Part::new(columns, "t")
 }
 
-/// What is read of a call that `s` and `c` are; the arguments only as long as a tree remembers them.
+/// Columns of a call in `s` and `c`; the arguments only as long as a tree keeps them.
 pub(super) fn call_columns() -> Vec<Column> {
     let left_out = [
         "shard",
@@ -148,20 +147,19 @@ pub(super) fn call_columns() -> Vec<Column> {
     columns
 }
 
-/// What is read of a report that `o` is.
+/// Columns of a report `o`.
 pub(super) fn outcome_columns() -> Vec<Column> {
     let left_out = ["shard", "tenant_id", "epoch", "root_id", "result", "error_message", "gist", "made"];
     columns::read(OutcomeRow::LIST, "o", &left_out)
 }
 
-/// With the place of its tree.
+/// With the index of its tree.
 pub(super) fn numbered(mut columns: Vec<Column>, table: &str) -> Vec<Column> {
     columns.push(Column::new("no", "int8", format!("{table}.no")));
     columns
 }
 
-/// The last judgements of every session, all that are still open, and the last that a person is asked about or has
-/// approved, by their keys.
+/// Keys of the last judgments of every session, of all open ones, and of the last held or approved ones.
 fn recent() -> String {
     let (c, o, h, n) = (same("c", "s"), same("o", "c"), same("h", "s"), same("n", "h"));
     format!(
@@ -185,7 +183,7 @@ fn recent() -> String {
     )
 }
 
-/// The parts that statements over trees have in common, by their place.
+/// Common parts of statements over trees, by index.
 pub(super) const HEAD: i32 = 0;
 const CALLS: i32 = 1;
 pub(super) const OUTCOMES: i32 = 2;
@@ -206,7 +204,7 @@ static LOAD: LazyLock<String> = LazyLock::new(|| {
     format!("with {TREES}, {} {}", recent(), wide::union(&parts))
 });
 
-/// Reads trees, each as it was at one moment; none for one that has no event yet.
+/// Loads trees, each in one snapshot; none for one without events.
 pub(super) async fn trees(
     conn: &mut PgConnection,
     wanted: &[Wanted],
@@ -229,7 +227,7 @@ pub(super) async fn trees(
     Ok(trees)
 }
 
-/// The places of those that have a row, by the first day of the month that they were born in.
+/// Indexes of trees with a row, by the first day of their month of birth.
 pub(super) fn by_month(days: impl IntoIterator<Item = Option<i32>>) -> BTreeMap<i32, Vec<usize>> {
     let mut by_month: BTreeMap<i32, Vec<usize>> = BTreeMap::new();
     for (at, day) in days.into_iter().enumerate() {
@@ -240,10 +238,10 @@ pub(super) fn by_month(days: impl IntoIterator<Item = Option<i32>>) -> BTreeMap<
     by_month
 }
 
-/// The rows of a statement over several trees, by the place of each tree and of each part.
+/// The rows of a statement over several trees, by tree and part index.
 pub(super) type Rows = BTreeMap<i32, Vec<PgRow>>;
 
-/// Runs a statement on [`TREES`]: whose, root, and the last event that is known of each.
+/// Runs a statement on [`TREES`], with tenant, root and last known event of each.
 pub(super) async fn read(
     conn: &mut PgConnection,
     sql: &str,
@@ -292,10 +290,10 @@ fn tree((tenant, root, _, opener): &Wanted, rows: &Rows) -> Option<Loaded<CallTr
     Some(restored())
 }
 
-/// What else is read of an event.
+/// Reader of an event's additional fields.
 pub(super) type Whole = fn(&mut Event, &PgRow, &Opener) -> Loaded<()>;
 
-/// The calls and reports among the rows, in their order, each with what `whole` adds.
+/// The calls and reports among the rows, in order, completed by `whole`.
 pub(super) fn events(rows: &Rows, opener: &Opener, whole: Whole) -> Loaded<Vec<Event>> {
     let of = |part: i32| rows.get(&part).map(Vec::as_slice).unwrap_or_default();
     let mut events = Vec::with_capacity(of(CALLS).len() + of(OUTCOMES).len());

@@ -1,4 +1,4 @@
-//! What a restored database holds, looked over whole, before anybody relies on it.
+//! Verification of a restored database before it is used.
 
 use sqlx::{Connection as _, postgres::PgConnectOptions};
 
@@ -6,26 +6,26 @@ use super::{audit, connect, decode::count, migrations, usual};
 use crate::error::OpenError;
 use callgate_core::domain::ids::TenantId;
 
-/// What was found in a database.
+/// Contents of a database.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Contents {
     /// Sessions.
     pub sessions: u64,
-    /// Calls that were judged.
+    /// Judged calls.
     pub calls: u64,
-    /// What came of them.
+    /// Outcomes.
     pub outcomes: u64,
-    /// Entries of the audits of all tenants.
+    /// Audit entries of all tenants.
     pub audited: u64,
-    /// What is wrong with the audits; none where every chain holds.
+    /// Problems of the audit logs; empty when every chain is intact.
     pub problems: Vec<String>,
 }
 
-/// Counts what is stored, and checks the audit of each tenant; none where there is no schema. To be asked as the owner,
-/// whom row-level security does not bind.
+/// Counts the rows, and verifies each tenant's audit log; none without a schema. Must run as the owner, who bypasses
+/// row-level security.
 ///
 /// # Errors
-/// [`OpenError`] when the database cannot be read, or its schema is not one that this build serves.
+/// [`OpenError`] when the database cannot be read, or this build does not support its schema.
 pub async fn look_over(options: PgConnectOptions) -> Result<Option<Contents>, OpenError> {
     let (mut conn, _) = connect::first(usual(options).application_name("callgate verify")).await?;
     let schema = migrations::state(&mut conn).await?;

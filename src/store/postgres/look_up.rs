@@ -1,4 +1,4 @@
-//! Rows by their keys, those of many callers at once.
+//! Batched point queries: rows by key for many callers at once.
 
 use std::sync::LazyLock;
 
@@ -18,7 +18,7 @@ use callgate_core::domain::{
     time::Timestamp,
 };
 
-/// A session that is looked for, and its parent, should nobody have heard of the session.
+/// A session and its parent, which counts for an unknown session.
 pub(super) type Sought = (TenantId, SessionId, Option<SessionId>);
 
 /// The call tree of a session.
@@ -26,25 +26,26 @@ pub(super) type Sought = (TenantId, SessionId, Option<SessionId>);
 pub struct Found {
     /// Its root.
     pub root: SessionId,
-    /// True when the session is new and its parent is in that tree.
+    /// Its day of birth, in days since the Unix epoch, for a root only: a sub-session may be in another shard than its
+    /// tree.
     pub by_parent: bool,
     /// Its day of birth, in days since the Unix epoch, for a root: a sub-session may be in another shard than its tree.
     pub epoch: Option<i32>,
 }
 
-/// The root of a session; none for a session that nobody has heard of.
+/// The root of a session; none for an unknown session.
 pub(super) async fn root(conn: &mut PgConnection, tenant: TenantId, session: &SessionId) -> Loaded<Option<SessionId>> {
     let found = find(conn, &[(tenant, session.clone(), None)], Cut::ByShard).await?;
     Ok(found.into_iter().next().transpose()?.flatten().map(|found| found.root))
 }
 
-/// Which rows stand for which question: `no`, from 1, and nothing for one that is not there.
+/// The request index of a row: `no`, from 1.
 pub(super) fn place(row: &PgRow) -> Loaded<usize> {
     let no = usize::try_from(row.try_get::<i64, _>("no")?).unwrap_or(0);
     no.checked_sub(1).ok_or_else(|| decode::corrupt("an answer that nobody asked for"))
 }
 
-/// Where sessions belong, with what is needed to read their trees; none where nobody has heard of session and parent.
+/// Roots of sessions with the data for loading their trees; none where session and parent are unknown.
 pub(super) async fn find(conn: &mut PgConnection, sought: &[Sought], cut: Cut) -> Loaded<Vec<Loaded<Option<Found>>>> {
     let names: Vec<(usize, TenantId, &SessionId)> = sought
         .iter()
@@ -77,11 +78,10 @@ pub(super) async fn find(conn: &mut PgConnection, sought: &[Sought], cut: Cut) -
     Ok(found)
 }
 
-/// What a tree's row says: its version, its day of birth, and when it began, by which it is told from one of its name
-/// that was forgotten.
+/// Row of a tree: version, day of birth, and start, which distinguishes a recreated tree from an erased one.
 pub(super) type Head = (u64, i32, Timestamp);
 
-/// What the rows of trees say; none for one that has no event yet.
+/// Rows of trees; none without an event.
 pub(super) async fn heads(
     conn: &mut PgConnection,
     trees: &[(TenantId, SessionId)],
@@ -114,7 +114,7 @@ static LEDGER: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// The ledger's rows of writes that trees ask for; none where there was no permit yet.
+/// Ledger rows of writes; none without a permit.
 pub(super) async fn ledger(
     conn: &mut PgConnection,
     keys: &[(TenantId, SessionId, LedgerKey)],

@@ -1,4 +1,4 @@
-//! What keeps the database in order: partitions and safety settings.
+//! Maintenance: partitions and durability settings.
 
 use chrono::{Datelike as _, Months, NaiveDate};
 use sqlx::{Connection, Executor as _, PgConnection};
@@ -12,10 +12,10 @@ use super::{
 use crate::error::{OpenError, StoreError};
 use callgate_core::domain::time::Timestamp;
 
-/// Months whose partitions are made ahead of time.
+/// Number of months with partitions ahead of time.
 const MONTHS_AHEAD: u32 = 2;
 
-/// Brings the schema up to date, and refuses a server that would lose acknowledged rows.
+/// Migrates the schema, and rejects a server that would lose acknowledged rows.
 pub(super) async fn prepare(conn: &mut PgConnection) -> Result<(), OpenError> {
     let value: String = sqlx::query_scalar("show synchronous_commit").fetch_one(&mut *conn).await?;
     if !DURABLE.contains(&value.as_str()) {
@@ -47,7 +47,7 @@ fn is_already_there(error: &sqlx::Error) -> bool {
     matches!(code.as_deref(), Some("42P06" | "42P07" | "23505"))
 }
 
-/// Makes the partitions of this month and the next ones; another replica may be doing the same.
+/// Creates the partitions of this month and the next ones; safe to run concurrently.
 pub(super) async fn make_partitions(conn: &mut PgConnection) -> Result<(), StoreError> {
     let today: i32 =
         sqlx::query_scalar("select (now() at time zone 'utc')::date - date '1970-01-01'").fetch_one(&mut *conn).await?;
@@ -71,12 +71,12 @@ pub(super) async fn make_partitions(conn: &mut PgConnection) -> Result<(), Store
     Ok(())
 }
 
-/// The partition of a table for the trees that were born in the month that begins so.
+/// The partition of a table for the trees born in the month that starts on `first`.
 pub(super) fn partition(table: &str, first: NaiveDate) -> String {
     format!("{table}_{}", first.format("%Y_%m"))
 }
 
-/// The first day of the month that lies `ahead` months after that of `day`.
+/// The first day of the month `ahead` months after that of `day`.
 pub(super) fn month(day: i32, ahead: u32) -> NaiveDate {
     let date = NaiveDate::from_epoch_days(day).unwrap_or_default();
     date.with_day(1).and_then(|first| first.checked_add_months(Months::new(ahead))).unwrap_or(date)

@@ -1,4 +1,4 @@
-//! What loop rules read of a result, as it is stored: JSON in the `marks` column.
+//! Stored marks of a result, for loop rules: JSON in the `marks` column.
 
 use serde::{Deserialize, Serialize};
 
@@ -28,7 +28,7 @@ struct StoredMarks {
     failed: bool,
 }
 
-/// What earlier builds stored: how much a result says is all that holds in this one.
+/// Marks of earlier builds, of which only the amount of information is still valid.
 #[derive(Debug, Deserialize)]
 struct FormerMarks {
     shape: String,

@@ -1,7 +1,7 @@
-//! The schema: brought up to date at start, and held against what this build can work with.
+//! Schema migrations: applied at start, and checked for compatibility with this build.
 //!
-//! A build may be older than the schema: while a fleet is upgraded, and after a step back. It serves there as long as
-//! it has the migration that `schema_floor` names; one that takes away what older builds need raises that
+//! A build may be older than the schema: during a fleet's upgrade, and after a rollback. It works as long as it has the
+//! migration that `schema_floor` names; a migration that removes something from older builds raises that
 //! (`migrations/README.md`).
 
 use std::sync::LazyLock;
@@ -17,11 +17,11 @@ use crate::error::{OpenError, StoreError};
 /// The text of each migration, by its file's stem in `migrations/`.
 const FILES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/migrations.rs"));
 
-/// The advisory lock of whoever migrates: `callgate` and a number, as a key.
+/// Advisory lock of migrations: `callgate` and a number, as a key.
 const LOCK: i64 = 0x6361_6c6c_0001;
-/// Longest wait for it, or for any lock of a migration.
+/// Timeout of that lock, and of any lock of a migration, in milliseconds.
 const LOCK_WAIT_MS: u64 = 15_000;
-/// Longest silence of whoever has it, after which the server ends its session.
+/// Idle timeout of its holder, in milliseconds, after which the server ends its session.
 const SILENCE_MS: u64 = 5_000;
 
 pub(super) static MIGRATIONS: LazyLock<Migrator> = LazyLock::new(|| {
@@ -32,28 +32,28 @@ pub(super) static MIGRATIONS: LazyLock<Migrator> = LazyLock::new(|| {
     };
     let mut migrator = Migrator::with_migrations(FILES.iter().filter_map(migration).collect());
     migrator.set_locking(false);
-    // What a newer build has applied is judged here, by what that left for this one.
+    // Migrations of a newer build are checked by `schema_floor`.
     migrator.set_ignore_missing(true);
     migrator
 });
 
-/// How a database's schema and this build's migrations stand to each other.
+/// State of a database's schema relative to this build's migrations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SchemaState {
-    /// Migrations that were applied.
+    /// Number of applied migrations.
     pub applied: usize,
-    /// Migrations of this build that were not applied yet.
+    /// Migrations of this build that are not applied.
     pub pending: Vec<i64>,
-    /// Applied migrations that this build does not have.
+    /// Applied migrations that this build lacks.
     pub newer: Vec<i64>,
-    /// The migration that a build must have to serve here, where it is known.
+    /// The migration that a build must have, if known.
     pub floor: Option<i64>,
-    /// True when a migration was applied under a number that is another one's here.
+    /// True when an applied migration has the number of a different one of this build.
     pub is_foreign: bool,
 }
 
 impl SchemaState {
-    /// What keeps this build from serving there, with what to do.
+    /// The reason why this build cannot use the schema, with advice.
     #[must_use]
     pub fn refusal(&self) -> Option<String> {
         if self.is_foreign {
@@ -94,10 +94,10 @@ impl SchemaState {
     }
 }
 
-/// Reads it; nothing is changed.
+/// Reads the state without changes.
 ///
 /// # Errors
-/// As the database says.
+/// Errors of the database.
 pub(super) async fn state(conn: &mut PgConnection) -> Result<SchemaState, sqlx::Error> {
     let all = || MIGRATIONS.iter().map(|migration| migration.version);
     if !is_there(conn, "_sqlx_migrations").await? {
@@ -127,11 +127,11 @@ async fn is_there(conn: &mut PgConnection, table: &str) -> Result<bool, sqlx::Er
     sqlx::query_scalar("select to_regclass($1) is not null").bind(format!("{SCHEMA}.{table}")).fetch_one(conn).await
 }
 
-/// Applies what is missing. One process at a time, by a lock that nobody can hold for ever: sqlx's own would be waited
-/// for without end, and a server notices only after hours that the replica which had it is gone.
+/// Applies missing migrations. One process at a time, by a lock with timeouts: sqlx's own lock has none, and a server
+/// detects a lost client only after hours.
 ///
 /// # Errors
-/// [`OpenError::Migrate`] when the schema is one that this build cannot work with, or a migration fails.
+/// [`OpenError::Migrate`] when this build does not support the schema, or a migration fails.
 pub(super) async fn apply(conn: &mut PgConnection) -> Result<(), OpenError> {
     let is_locked = !state(conn).await?.pending.is_empty();
     if is_locked {
@@ -177,10 +177,10 @@ pub(super) async fn apply(conn: &mut PgConnection) -> Result<(), OpenError> {
 mod tests {
     use super::*;
 
-    /// Until then nothing was released: those are one baseline.
+    /// Last migration before the first release: the baseline.
     const BASELINE: i64 = 110;
 
-    /// What a server of the release before could stumble over, if it is done to a table that it knows.
+    /// True for a change of a known table that may break servers of the previous release.
     fn takes_away(statement: &str) -> bool {
         let words: Vec<&str> = statement.split_whitespace().collect();
         let said = format!(" {} ", words.join(" ").to_lowercase());

@@ -1,4 +1,4 @@
-//! The store on Postgres: one writer, a small pool of readers, and the database's time.
+//! Store on Postgres: one writer, a small pool of readers, and the database's clock.
 
 mod append;
 pub mod audit;
@@ -113,41 +113,39 @@ pub use stock::{Load, Pool, Questions};
 pub use traced::{Traced, namespace};
 pub use writer::Committed;
 
-/// Connections for reading.
+/// Maximum connections for reading.
 const READERS_MAX: usize = 8;
-/// Longest time for one read.
+/// Timeout of a read.
 const READ: Duration = Duration::from_millis(2_000);
-/// Connections for reading much at once.
+/// Maximum connections for large reads.
 const SLOW_MAX: usize = 2;
-/// Longest time for that.
+/// Timeout of a large read.
 const SLOW: Duration = Duration::from_secs(30);
-/// Connections for what people read, and for what they read much of at once: as many statements as people have running
-/// at any time, on two cores a share of the database that agents hardly notice.
+/// Maximum connections for people's reads, small or large: on two cores, a share of the database that agents hardly
+/// notice.
 const PEOPLE_MAX: usize = 2;
 const EXPORTS_MAX: usize = 1;
-/// How long a person waits for one.
+/// Time for which a person's read waits for a connection.
 const PEOPLE_WAIT: Duration = Duration::from_secs(2);
-/// Most connections that one server has to a database at a time: beside those above, the one that asks whether it
-/// answers, the writer's, and one that comes and goes.
+/// Maximum connections of one server to a database: those above, the health check's, the writer's, and a temporary one.
 pub const CONNECTIONS_MAX: usize = READERS_MAX + reads::GATHERERS_MAX + SLOW_MAX + PEOPLE_MAX + EXPORTS_MAX + 3;
-/// Longest time for the answer to whether the database answers.
+/// Timeout of the health check.
 const PULSE: Duration = Duration::from_secs(1);
-/// Longest wait for a slot in the writer's queue.
+/// Timeout of a slot in the writer's queue.
 const QUEUE_WAIT: Duration = Duration::from_millis(200);
-/// Longest pause in a transaction, in milliseconds, after which the server ends it: a replica that vanishes in the
-/// middle of one would hold its locks until TCP notices. Shorter than a step of the writer, so that who waits for them
-/// is in time.
+/// Idle-in-transaction timeout, in milliseconds: a vanished replica would otherwise hold its locks until TCP notices.
+/// Shorter than a step of the writer, so that waiters for its locks are in time.
 const IDLE_MS: &str = "2000";
-/// The schema that all tables live in.
+/// Schema of all tables.
 const SCHEMA: &str = "callgate";
 
-/// How to reach the database, and who wants to know about commits.
+/// Settings of the store.
 pub struct StoreSettings {
     /// The server and its credentials.
     pub options: PgConnectOptions,
     /// Called after every commit.
     pub on_commit: Arc<dyn Fn(Commit) + Send + Sync>,
-    /// Who makes spans of batches; `Arc::new(())` makes none.
+    /// Creates spans of batches; `Arc::new(())` creates none.
     pub traced: Arc<dyn Traced>,
 }
 
@@ -161,12 +159,12 @@ impl fmt::Debug for StoreSettings {
 #[derive(Debug)]
 pub struct Store {
     readers: Readers,
-    /// For what is read for many at once.
+    /// Connections of batched reads.
     gatherers: Readers,
     gathers: Gathers,
-    /// True when the trees are spread over many nodes, by their shards.
+    /// True for a distributed database.
     is_distributed: bool,
-    /// For what takes longer, so that it keeps nobody from reading.
+    /// Connections of slow reads, separate from the others.
     slow: Readers,
     pulse: Arc<Pulse>,
     queue: mpsc::Sender<Job>,
@@ -174,7 +172,7 @@ pub struct Store {
     time: Arc<DbTime>,
     counters: Arc<Counters>,
     commits: Arc<Commits>,
-    /// Names this replica where only one may do a job.
+    /// Name of this replica, for exclusive jobs.
     replica: String,
     keyring: Arc<Keyring>,
     namespace: Arc<str>,
@@ -182,10 +180,10 @@ pub struct Store {
 }
 
 impl Store {
-    /// Connects, brings the schema up to date, checks that acknowledged rows are safe, and starts the writer.
+    /// Connects, migrates the schema, checks durability settings, and starts the writer.
     ///
     /// # Errors
-    /// [`OpenError`] when the server cannot be reached, is set up unsafely, or a migration fails.
+    /// [`OpenError`] when the server is unavailable or unsafe, or a migration fails.
     pub async fn open(settings: StoreSettings) -> Result<Self, OpenError> {
         let (mut conn, options) = connect::first(usual(settings.options)).await?;
         maintain::prepare(&mut conn).await?;
@@ -198,7 +196,7 @@ impl Store {
         let namespace = namespace(&options).into();
         let connector = Arc::new(Connector::default());
         let of = |options: &PgConnectOptions, name: &'static str, limits, pulse| {
-            // A connection whose user went away is rolled back, whether or not it was in a transaction.
+            // A cancelled connection is rolled back, in a transaction or not.
             let options = options.clone().options([("client_min_messages", "error")]);
             Readers::new(Arc::clone(&connector), (name, options), limits, pulse).binding(is_bound)
         };
@@ -249,7 +247,7 @@ impl Store {
         })
     }
 
-    /// The keys with which tenants' values are sealed.
+    /// The encryption keys of tenants' values.
     #[must_use]
     pub const fn keyring(&self) -> &Arc<Keyring> {
         &self.keyring
@@ -261,7 +259,7 @@ impl Store {
         &self.namespace
     }
 
-    /// Opens a tenant's values.
+    /// Opener of a tenant's values.
     fn opener(&self, tenant: TenantId) -> Opener {
         Opener::new(tenant, self.keyring.of(tenant))
     }
@@ -269,7 +267,7 @@ impl Store {
     /// A slot in the writer's queue.
     ///
     /// # Errors
-    /// [`StoreError::Overloaded`] when there is none for 200 ms.
+    /// [`StoreError::Overloaded`] without a free slot for 200 ms.
     pub async fn queue_slot(&self) -> Result<QueueSlot, StoreError> {
         match timeout(QUEUE_WAIT, self.queue.clone().reserve_owned()).await {
             Ok(Ok(permit)) => Ok(QueueSlot(permit, Arc::clone(&self.keyring))),
@@ -278,7 +276,7 @@ impl Store {
         }
     }
 
-    /// All events of one call_id, oldest first; empty for one that nobody has heard of.
+    /// All events of one call_id, oldest first; empty for an unknown one.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
@@ -294,7 +292,7 @@ impl Store {
             .await
     }
 
-    /// What the last success of a call gave; none when there was none.
+    /// The result of a call's last success; none without one.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
@@ -308,7 +306,7 @@ impl Store {
         self.readers.read_of(&[tenant], async |conn| past::result(conn, tenant, session, call_id, &opener).await).await
     }
 
-    /// The canonical arguments of a call, as it was judged last; none for one that nobody has heard of.
+    /// The canonical arguments at a call's last judgment; none for an unknown call.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
@@ -324,29 +322,29 @@ impl Store {
             .await
     }
 
-    /// Makes the partitions of this month and the next two.
+    /// Creates the partitions of this month and the next two.
     ///
     /// # Errors
-    /// [`StoreError`] when the database refuses.
+    /// [`StoreError`] when the database rejects it.
     pub async fn make_partitions(&self) -> Result<(), StoreError> {
         let make = async |conn: &mut PgConnection| {
             maintain::make_partitions(conn).await?;
-            // Before anybody reads them, which is a month later.
+            // Before they are first read, a month later.
             if self.is_distributed { Ok(()) } else { bind::prepare(conn).await.map(drop) }
         };
         self.readers.read(make).await
     }
 
-    /// Asks the database for its time: proof that it answers. While commits fail, that is no proof of anything.
+    /// Health check: reads the database's time, and fails while commits fail.
     ///
     /// # Errors
-    /// [`StoreError`] when it does not answer, or stores nothing.
+    /// [`StoreError`] when it does not respond, or cannot store.
     pub async fn ping(&self) -> Result<(), StoreError> {
         self.pulse.ask().await?;
         self.commits.check(self.pulse.connections()).await
     }
 
-    /// Writes what is queued, then closes all connections. To be called when nobody asks any more.
+    /// Writes the queued changes, then closes all connections. No calls may follow.
     pub async fn close(self) {
         drop(self.queue);
         if let Some(writer) = self.writer.into_inner() {
@@ -359,7 +357,7 @@ impl Store {
     }
 }
 
-/// What every connection has.
+/// Options of every connection.
 fn usual(options: PgConnectOptions) -> PgConnectOptions {
     options
         .options([("search_path", SCHEMA), ("client_min_messages", "warning"), ("jit", "off")])
@@ -368,7 +366,7 @@ fn usual(options: PgConnectOptions) -> PgConnectOptions {
         .log_slow_statements(log::LevelFilter::Off, Duration::ZERO)
 }
 
-/// Serving does not wait for it: whoever needs an index that is not there yet is slower.
+/// Runs in the background: without an index, queries are only slower.
 async fn build_indexes(slow: Readers) {
     let built = async {
         let mut conn = slow.separate().await?;

@@ -1,4 +1,4 @@
-//! Which questions to people a webhook was told: of all replicas one tells each. Times are the database's.
+//! Webhook notifications of approval requests: one replica claims each. Times are the database's.
 
 use std::time::Duration;
 
@@ -8,30 +8,30 @@ use super::{Store, decode::Loaded};
 use crate::error::StoreError;
 use callgate_core::domain::{ids::TenantId, time::Timestamp};
 
-/// A question that is to be told now, and by nobody else meanwhile.
+/// A claimed notification.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claimed {
-    /// The question.
+    /// The approval request.
     pub approval_id: String,
-    /// How often it was tried, this time included.
+    /// Number of attempts, this one included.
     pub attempts: u32,
 }
 
-/// What came of asking for questions to tell.
+/// Result of a claim.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Claims {
-    /// Those that are this replica's to tell now.
+    /// Notifications for this replica to send.
     pub mine: Vec<Claimed>,
-    /// Those that were told before, by whichever replica.
+    /// Notifications sent before, by any replica.
     pub told: Vec<String>,
 }
 
 impl Store {
-    /// Claims the first `max` of these questions that were not told, and that nobody is about to tell, for so long.
-    /// Each with when it expires.
+    /// Claims the first `max` of these requests that are neither notified nor claimed, for a time. Each comes with its
+    /// expiry.
     ///
     /// # Errors
-    /// [`StoreError`] when the database cannot be used: none was claimed, or nobody knows.
+    /// [`StoreError`] when the database cannot be used: none was claimed, or the result is unknown.
     pub async fn claim_notices(
         &self,
         tenant: TenantId,
@@ -70,11 +70,10 @@ impl Store {
             .await
     }
 
-    /// Notes that the receiver took it; or, with `again`, that it is to be tried again after that time. Deletes what is
-    /// of no use any more.
+    /// Records a delivery; or, with `again`, a retry after that time. Deletes obsolete rows.
     ///
     /// # Errors
-    /// [`StoreError`] when the database cannot be used: it may be told once more.
+    /// [`StoreError`] when the database cannot be used: it may be sent once more.
     pub async fn note_notice(
         &self,
         tenant: TenantId,

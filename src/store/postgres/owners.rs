@@ -1,4 +1,4 @@
-//! Whose call trees are, for all replicas.
+//! Owners of call trees, shared by all replicas.
 
 use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 
@@ -9,11 +9,11 @@ use callgate_core::domain::{
     shard::Shard,
 };
 
-/// A tree, and whose it becomes if it is nobody's.
+/// A tree, and its owner if it has none yet.
 pub(super) type Asked = (TenantId, SessionId, Option<String>);
 
 impl Store {
-    /// Whose a tree is; none while nobody has worked in it with a credential.
+    /// The owner of a tree; none before the first authenticated request.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
@@ -21,7 +21,7 @@ impl Store {
         self.gathers.owners.ask((tenant, root.clone(), None)).await
     }
 
-    /// Makes a tree this one's, unless it is somebody's already; gives whose it is.
+    /// Sets the owner of a tree, unless it has one; returns the owner.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be used.
@@ -31,7 +31,7 @@ impl Store {
     }
 }
 
-/// Whose trees are, those that were nobody's being of who asks first.
+/// The owners of trees; unowned ones get the first requester.
 pub(super) async fn own(conn: &mut PgConnection, asked: &[Asked], cut: Cut) -> Loaded<Vec<Loaded<Option<String>>>> {
     // A row may be dropped between the two: then there is room for this one.
     loop {

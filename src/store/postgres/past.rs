@@ -1,4 +1,4 @@
-//! What a session has done, for whoever has forgotten it.
+//! Past calls of a session, for restoring a model's context.
 
 use sqlx::{AssertSqlSafe, PgConnection, Row as _, postgres::PgRow};
 
@@ -24,7 +24,7 @@ use callgate_core::domain::{
 };
 
 impl Store {
-    /// The newest judgements of a session's calls, `most` of them, with what came of each; the oldest first.
+    /// The newest `most` judgments of a session with their outcomes, oldest first.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
@@ -39,7 +39,7 @@ impl Store {
     }
 }
 
-/// The canonical arguments of a call, as it was judged last.
+/// The canonical arguments at the last judgment of a call.
 pub(super) async fn arguments(
     conn: &mut PgConnection,
     tenant: TenantId,
@@ -60,7 +60,7 @@ pub(super) async fn arguments(
     opener.maybe(sealed::ARGUMENTS, session.as_str(), count(&row, "seq")?, row.try_get("arguments")?)
 }
 
-/// What a call's last success gave, as far as it is stored.
+/// The result of a call's last success, as far as it is stored.
 pub(super) async fn result(
     conn: &mut PgConnection,
     tenant: TenantId,
@@ -68,7 +68,7 @@ pub(super) async fn result(
     call_id: &CallId,
     opener: &Opener,
 ) -> Loaded<Option<Given>> {
-    // Whoever asks knows of the call: what is not there any more was deleted.
+    // The call is known to exist: a missing row was deleted.
     let gone = Given { is_gone: true, ..Given::default() };
     let Some(root) = look_up::root(&mut *conn, tenant, session).await? else { return Ok(Some(gone)) };
     let result = sqlx::query(AssertSqlSafe(format!(
@@ -170,7 +170,7 @@ fn past_outcome(row: &PgRow, session: &str, opener: &Opener) -> Loaded<Option<Pa
         status: member(&OutcomeStatus::ALL, status)?,
         failure: failure.map(|code| member(&FailureKind::ALL, code)).transpose()?,
         at: at(row, "settled_ms")?,
-        // Of sealed marks, how much the answer says is all that can be read here.
+        // Of encrypted marks only the amount of information is readable here.
         is_act: made.is_some() || marks.is_some_and(|marks| marks.is_of_an_act()),
         key_sent: flag(row, "key_sent")?,
         is_inferred: flag(row, "inferred")?,

@@ -1,4 +1,4 @@
-//! Policies as data: immutable texts by hash, and a history of activations in which the highest revision holds.
+//! Stored policies: immutable texts by hash, and a history of activations, of which the highest revision is active.
 
 use sqlx::{Connection as _, PgConnection, Row as _, postgres::PgRow};
 
@@ -18,7 +18,7 @@ pub(super) const REVISION: &str = "v.revision, v.hash, v.activated_by, v.note,
     (extract(epoch from v.activated_at at time zone 'utc') * 1000)::bigint as at_ms";
 
 impl Store {
-    /// Stores a policy's text; one that is stored already stays as it is.
+    /// Stores a policy's text, once.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be used.
@@ -45,10 +45,10 @@ impl Store {
         self.readers.read_of(&[tenant], store).await
     }
 
-    /// Activates a stored policy, if `expected` is the active revision (any, when absent).
+    /// Activates a stored policy by compare-and-set on the active revision (`expected`; any, when absent).
     ///
     /// # Errors
-    /// [`StoreError`] when the database cannot be used; then nobody knows.
+    /// [`StoreError`] when the database cannot be used; the result is unknown then.
     pub async fn activate_policy(
         &self,
         tenant: TenantId,
@@ -60,7 +60,7 @@ impl Store {
         self.readers.read_of(&[tenant], async |conn| activate(conn, tenant, hash, expected, by, note).await).await
     }
 
-    /// The active revision; none while the built-in policy holds.
+    /// The active revision; none for the built-in policy.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
@@ -68,7 +68,7 @@ impl Store {
         Ok(self.revisions(tenant, None, 1).await?.pop())
     }
 
-    /// Activations, the newest first: those before a revision, at most `max`.
+    /// Activations, newest first: those before a revision, at most `max`.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
@@ -87,7 +87,7 @@ impl Store {
         self.readers.read_of(&[tenant], async |conn| query.fetch_all(conn).await?.iter().map(revision).collect()).await
     }
 
-    /// The hash and text of every stored policy (two at most) whose hash begins so.
+    /// Hash and text of the stored policies with this hash prefix, at most two.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
@@ -101,14 +101,14 @@ impl Store {
     }
 }
 
-/// A policy is named as verdicts name it.
+/// Uses the policy's name in verdicts.
 fn event(kind: Kind, by: &Actor, hash: &str, note: &str) -> Event {
     let version: String = hash.chars().take(16).collect();
     Event::new(kind, by.clone(), format!("policy {version}")).because(note)
 }
 
-/// Who comes second finds the next revision taken. It is given as a value: each node of a distributed database has a
-/// copy of the table, and would work out a revision of its own.
+/// A concurrent activation conflicts on the revision number. The number is passed as a value, because each node of a
+/// distributed database would compute its own.
 async fn activate(
     conn: &mut PgConnection,
     tenant: TenantId,

@@ -1,14 +1,14 @@
-//! What the database's errors mean to the writer.
+//! Classification of database errors for the writer.
 
 use crate::error::cause;
 
-/// Why a batch was not stored.
+/// Final failure of a batch.
 #[derive(Debug)]
 pub(super) enum Failure {
     Passing(String),
-    /// The database takes no such statement.
+    /// The database rejects the statement.
     Permanent(String),
-    /// It is well, and takes no such value.
+    /// The database rejects a value.
     Value(String),
 }
 
@@ -22,14 +22,14 @@ impl Failure {
     }
 }
 
-/// Why one try at it failed.
+/// Failure of one attempt.
 #[derive(Debug)]
 pub(super) enum Problem {
-    /// A new connection may help.
+    /// Retry on a new connection.
     Connection(String),
-    /// Trying again may help.
+    /// Retry: a conflict.
     Race(String),
-    /// Nothing helps.
+    /// Permanent.
     Permanent(String),
     /// A value that no row can hold.
     Value(String),

@@ -1,4 +1,4 @@
-//! Retry profiles: trials into rollups, each exactly once, and rollups back into counts
+//! Retry profiles: trials are added to rollups exactly once, and rollups are read as counts
 //! (docs/learning.md#in-postgresql).
 
 use std::{collections::BTreeMap, sync::LazyLock};
@@ -22,36 +22,36 @@ use callgate_core::domain::{
     },
 };
 
-/// Trials counted in one transaction.
+/// Maximum number of trials per transaction.
 const TRIALS_MAX: i64 = 2_000;
-/// Half-lives whose rollups still matter.
+/// Retention of rollups, in half-lives.
 const KEPT: f64 = HALF_LIVES_KEPT as f64;
 const HALF_LIFE_S: f64 = HALF_LIFE_MS as f64 / 1_000.0;
 const RECENT_HALF_LIFE_S: f64 = RECENT_HALF_LIFE_MS as f64 / 1_000.0;
 
-/// What became of one round of counting.
+/// Result of a counting round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Counted {
-    /// Another replica has the job.
+    /// Another replica counts.
     Elsewhere,
-    /// So many trials were counted; fewer than there may be in one round means that none are left.
+    /// Number of counted trials; below the maximum, none are left.
     Trials(u64),
 }
 
 impl Counted {
-    /// True when more trials may be waiting.
+    /// True when more trials may be queued.
     #[must_use]
     pub fn is_behind(self) -> bool {
         self == Self::Trials(TRIALS_MAX.unsigned_abs())
     }
 }
 
-/// Learns trials on top of stored residuals; gives the ones that changed.
+/// Adds trials to stored residuals; returns the changed ones.
 pub type Learn<'a> = &'a (dyn Fn(Vec<ResidualState>, &[Trial]) -> Vec<ResidualState> + Send + Sync);
 
 impl Store {
-    /// Counts waiting trials into the rollups, if no other replica does. `learn` puts them on top of the stored
-    /// residuals. A trial is counted once, whatever fails.
+    /// Adds queued trials to the rollups, unless another replica does; `learn` updates the stored residuals. Each trial
+    /// is counted exactly once, also after failures.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be used; nothing was counted then.
@@ -62,11 +62,11 @@ impl Store {
         readers.read(async |conn| count_trials(conn, &self.replica, take, learn).await).await
     }
 
-    /// Makes the rollups anew from the calls of the last forty days; older rollups stay. Gives the number of trials. It
-    /// goes on to its end when its caller goes away.
+    /// Rebuilds the rollups from the calls of the last forty days; older rollups stay. Returns the number of trials. It
+    /// completes even if cancelled.
     ///
     /// # Errors
-    /// [`StoreError`] when the database cannot be used, or somebody else does it; the rollups are as before then.
+    /// [`StoreError`] when the database cannot be used, or another rebuild runs; the rollups are unchanged then.
     pub async fn recount_trials(&self) -> Result<u64, StoreError> {
         let (slow, is_distributed) = (self.slow.clone(), self.is_distributed);
         let rebuilding = tokio::spawn(async move {
@@ -78,7 +78,7 @@ impl Store {
         rebuilding.await.unwrap_or(Err(StoreError::Stopped))
     }
 
-    /// Moves whenever the rollups change.
+    /// Version of the rollups, which changes with them.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
@@ -86,7 +86,7 @@ impl Store {
         self.readers.read(async |conn| version(conn).await).await
     }
 
-    /// What the rollups say now about a tenant's retries.
+    /// The current counts of a tenant's retries.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
@@ -95,8 +95,8 @@ impl Store {
     }
 }
 
-/// The facts of the trials that `from` names by their key. `LATERAL … LIMIT 1` goes row by row through the primary
-/// keys, whatever the planner believes about the tables' sizes; over many nodes only plain joins can be planned.
+/// Features of the trials in `from`, joined by key. `LATERAL … LIMIT 1` forces primary key lookups, independent of the
+/// planner's estimates; a distributed database can only plan simple joins.
 pub(super) fn facts(from: &str, is_distributed: bool) -> String {
     let join = |table: &str, alias: &str, seq: &str| {
         let of = format!("{table} {alias} where {} and {seq}", load::same(alias, "t"));
@@ -115,7 +115,7 @@ pub(super) fn facts(from: &str, is_distributed: bool) -> String {
     )
 }
 
-/// Adds the facts of the CTE `facts` to both rollups, or to tables like them.
+/// Adds the CTE `facts` to both rollups, or to similar tables.
 pub(super) fn add_to(hourly: &str, recent: &str) -> String {
     format!(
         "hourly as (
@@ -141,7 +141,7 @@ pub(super) fn add_to(hourly: &str, recent: &str) -> String {
     )
 }
 
-/// Takes trials from their queue and counts them: on one server, and over many nodes, where a row's place says nothing.
+/// Dequeues trials and counts them: for one server, and for a distributed database, where `ctid` is meaningless.
 static TAKE: LazyLock<[String; 2]> = LazyLock::new(|| [take(false), take(true)]);
 
 fn take(is_distributed: bool) -> String {

@@ -1,5 +1,5 @@
-//! What is past its term, deleted by one replica at a time: in small parts, each followed by a rest of several times as
-//! long as it took, and a longer one while changes wait to be written.
+//! Retention job: one replica deletes expired rows in small parts. After each it pauses several times as long, and
+//! longer while changes wait to be written.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -22,30 +22,30 @@ use callgate_core::domain::{
     time::Timestamp,
 };
 
-/// Held by the replica that deletes: `callgate` and a number, as a key.
+/// Advisory lock of the job: `callgate` and a number, as a key.
 const LOCK: i64 = 0x6361_6c6c_0003;
-/// How often it is looked for what is past its term.
+/// Interval of the job, in milliseconds.
 const EVERY_MS: u64 = 3_600_000;
-/// Of each unit of time, so many go to others.
+/// Pause after a part, as a multiple of its duration.
 const RESTS: u32 = 4;
 const REST_MIN: Duration = Duration::from_millis(10);
 const REST_MAX: Duration = Duration::from_secs(10);
-/// Changes that wait to be written, from which on nothing is deleted: half a batch of the writer.
+/// Queue length of the writer at which deletion stops: half a batch.
 const WAITING_MAX: usize = 256;
-/// Judgements and reports of one part; a larger tree is one by itself.
+/// Judgments and reports per part; a larger tree is a part by itself.
 const STEPS: u64 = 500;
-/// How long one part may take as it is meant, and the first stretch of time whose words are erased at once.
+/// Target duration of a part, and the initial time range of text erasure.
 pub(super) const PART: Duration = Duration::from_millis(100);
 const STRETCH_MS: u64 = 60_000;
-/// Rows of one part, of what is small.
+/// Rows per part of small tables.
 const ROWS: i64 = 2_000;
-/// Longest time for one statement: the largest tree's.
+/// Timeout of one statement, for the largest tree.
 const STATEMENT: &str = "set statement_timeout = '10min'; set lock_timeout = 5000; set client_min_messages = error";
 
-/// What was deleted: how many rows of which kind, by tenant.
+/// Number of deleted rows by tenant and kind.
 pub type Deleted = BTreeMap<(TenantId, &'static str), u64>;
 
-/// How long something of a tenant is kept.
+/// Retention period of a tenant.
 #[derive(Debug)]
 struct Term {
     tenant: TenantId,
@@ -54,7 +54,7 @@ struct Term {
     words_gone_before: Option<Timestamp>,
 }
 
-/// Leaves room for others between two parts.
+/// Pauses between parts.
 pub(super) struct Pace<'s> {
     queue: &'s mpsc::Sender<Job>,
 }
@@ -73,13 +73,11 @@ impl<'s> Pace<'s> {
 }
 
 impl Store {
-    /// Deletes what is past its term at `now`, the database's time; nothing, where another replica does, or did within
-    /// the last hour, or where the clocks cannot be believed: `server` is the time of this machine. Ends when all is
-    /// done, which may take long.
+    /// Deletes expired rows as of `now`, the database's time. None if another replica is at it, or completed within the
+    /// last hour, or the clocks are not trusted; `server` is the local time. May take long.
     ///
     /// # Errors
-    /// [`StoreError`] when the database cannot be used: what was deleted until then stays deleted, and the next look
-    /// goes on.
+    /// [`StoreError`] when the database cannot be used: deleted rows stay deleted, and the next run continues.
     pub async fn delete_old(&self, now: Timestamp, server: Timestamp) -> Result<Option<Deleted>, StoreError> {
         // On a connection of its own, which takes its lock with it.
         let mut conn = self.slow.separate().await?;
@@ -96,14 +94,14 @@ impl Store {
         let mut pass =
             Pass { conn, now: by, pace: Pace::of(self), deleted: Deleted::new(), is_distributed: self.is_distributed };
         pass.run().await?;
-        // At the end: what was cut off is gone on with by the next look.
+        // At the end, so that an interrupted run is continued by the next.
         let done = sqlx::query("update tenant set retained_at = to_timestamp($2 / 1000.0) where tenant_id = $1");
         done.bind(DEFAULT_TENANT.0).bind(now.as_millis()).execute(&mut pass.conn).await?;
         Ok(Some(pass.deleted))
     }
 }
 
-/// True unless somebody has deleted to the end within the hour. A time of a clock since set back does not count.
+/// True unless a run completed within the hour. A completion in the future, by a clock since set back, does not count.
 async fn is_due(conn: &mut PgConnection, now: Timestamp) -> Loaded<bool> {
     let is_due = sqlx::query_scalar(
         "select coalesce(retained_at, '-infinity') <= to_timestamp(($2 - $3) / 1000.0)
@@ -148,7 +146,7 @@ impl Pass<'_> {
         Timestamp::from_millis(self.now.as_millis() - i64::from(days) * 86_400_000)
     }
 
-    /// The terms of all who are served: of a suspended tenant nothing is lost.
+    /// Retention periods of active tenants; data of suspended tenants is kept.
     async fn terms(&mut self) -> Loaded<Vec<Term>> {
         let terms = sqlx::query(
             "select tenant_id, words_days, calls_days,
@@ -167,7 +165,7 @@ impl Pass<'_> {
         terms.iter().map(term).collect()
     }
 
-    /// Goes through the time since the last look, in stretches that grow and shrink with what lies in them.
+    /// Erases texts in time ranges, whose length adapts to their contents.
     async fn words(&mut self, term: &Term) -> Loaded<()> {
         let (tenant, Some(days)) = (term.tenant, term.words_days) else { return Ok(()) };
         let (to, now) = (self.before(days), self.now);
@@ -198,7 +196,7 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Goes once through all trees, in the order of their key.
+    /// Scans all trees once, in key order.
     async fn trees(&mut self, terms: &[Term]) -> Loaded<()> {
         let mut before = BTreeMap::new();
         for (tenant, days) in terms.iter().filter_map(|term| Some((term.tenant, term.calls_days?))) {
@@ -230,7 +228,7 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Remembers until when what a tenant had stored may be gone: what is made anew from it begins later.
+    /// Records the time before which a tenant's data may be deleted: rebuilds start there.
     async fn gone_before(&mut self, tenants: &[TenantId], silent: Timestamp) -> Loaded<()> {
         let tenants: Vec<i64> = tenants.iter().map(|tenant| tenant.0).collect();
         retention::gone_before(&mut self.conn, Some(&tenants), silent).await
@@ -251,7 +249,7 @@ impl Pass<'_> {
             let delete = sqlx::query_scalar(AssertSqlSafe(sql.as_str())).bind(ROWS).bind(self.now.as_millis());
             let mut tx = self.conn.begin().await?;
             if table == "policy" {
-                // Nobody activates what is about to go (`policies.rs` looks again once it has).
+                // No activation may refer to deleted policies (`policies.rs` checks again afterwards).
                 sqlx::query("lock table policy_activation in share mode").execute(&mut *tx).await?;
             }
             let gone: Vec<i64> = delete.fetch_all(&mut *tx).await?;
@@ -264,7 +262,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Drops the months that are past the plane's own term.
+    /// Drops expired monthly partitions.
     async fn months(&mut self) -> Loaded<()> {
         let days = sqlx::query_scalar("select months_days from tenant where tenant_id = $1").bind(DEFAULT_TENANT.0);
         let days: Option<i32> = days.fetch_one(&mut self.conn).await?;
@@ -276,7 +274,7 @@ impl Pass<'_> {
     }
 }
 
-/// Parts of one tenant each, and of so many steps together.
+/// Groups of trees of one tenant with a bounded sum of steps.
 fn parts<'a, 'h>(due: &'a [(&'h trees::Head, Timestamp)]) -> impl Iterator<Item = &'a [(&'h trees::Head, Timestamp)]> {
     let mut steps = 0;
     due.chunk_by(move |(one, _), (next, _)| {

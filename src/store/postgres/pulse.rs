@@ -1,5 +1,5 @@
-//! Whether the database answers: asked each second by the health service, and whenever a read came to nothing. A
-//! replica that is busy is not a database that is away.
+//! Health check of the database: each second by the health service, and after a read timeout, to distinguish an
+//! overloaded replica from an unavailable database.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,15 +7,15 @@ use tokio::{sync::Mutex, time::Instant};
 
 use super::{decode::Loaded, maintain, read::Readers, time::DbTime};
 
-/// How long an answer holds for those who ask meanwhile.
+/// Time for which a result is shared.
 const HOLDS: Duration = Duration::from_millis(500);
 
-/// The one ping, on a connection that nothing else uses.
+/// Single-flight ping on a dedicated connection.
 #[derive(Debug)]
 pub(super) struct Pulse {
     readers: Readers,
     time: Arc<DbTime>,
-    /// What came of the last ping, and when.
+    /// The last result and its time.
     last: Mutex<Option<(Instant, Loaded<()>)>>,
 }
 
@@ -24,7 +24,7 @@ impl Pulse {
         Self { readers, time, last: Mutex::default() }
     }
 
-    /// Does the database answer? One ping goes out at a time: whoever asks meanwhile waits for its answer.
+    /// True if the database responds. Concurrent callers share one ping.
     pub(super) async fn ask(&self) -> Loaded<()> {
         let mut last = self.last.lock().await;
         if let Some((_, known)) = last.as_ref().filter(|(at, _)| at.elapsed() < HOLDS) {
@@ -32,12 +32,12 @@ impl Pulse {
         }
         let answered = self.readers.read(async |conn| maintain::now(conn).await).await;
         let answered = answered.map(|now| self.time.observe(now)).map_err(|error| self.readers.named(error));
-        // From now on: who has waited for a ping that took long does not send another after it.
+        // From now on, so that waiters of a slow ping do not send another.
         *last = Some((Instant::now(), answered.clone()));
         answered
     }
 
-    /// The connection that nothing else uses.
+    /// The dedicated connection.
     pub(super) const fn connections(&self) -> &Readers {
         &self.readers
     }

@@ -1,4 +1,4 @@
-//! Tool quality, read back: what the calls of an hour say of the tools.
+//! Tool quality counts, read from the calls of an hour.
 
 use std::{collections::BTreeMap, sync::LazyLock};
 
@@ -27,20 +27,20 @@ use callgate_core::domain::{
     violation::SelfCorrectionCount,
 };
 
-/// Tools of an hour of which something is counted, those with the most calls.
+/// Maximum number of tools per hour, those with the most calls.
 const TOOLS_MAX: i64 = 2_000;
-/// Fields whose corrections are read back.
+/// Maximum number of fields with corrections.
 const FIELDS_MAX: i64 = 10_000;
-/// Longest arguments that are compared, in bytes.
+/// Maximum length of compared arguments, in bytes.
 const ARGUMENTS_LONGEST: usize = 4_096;
-/// Names of an hour that are no tools.
+/// Maximum number of unknown names per hour.
 const UNKNOWN_MAX: i64 = 100;
 
-/// A time that is counted: from the first until before the second.
+/// Half-open period.
 pub(super) type Span = (Timestamp, Timestamp);
 
 impl Store {
-    /// What refusals for arguments came to lately, the most frequent first.
+    /// Recent self-correction counts, the most frequent first.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
@@ -48,7 +48,7 @@ impl Store {
         self.readers.read_of(&[tenant], async |conn| self_corrections(conn, tenant).await).await
     }
 
-    /// Was anything judged or reported in that time?
+    /// True if anything was judged or reported in that period.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
@@ -62,7 +62,7 @@ impl Store {
         self.slow.read_of(&[tenant], read).await
     }
 
-    /// What the calls of that time say of the tools. It reads them all: an hour at most.
+    /// Counts of that period's calls, at most an hour, all of which are read.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
@@ -79,7 +79,7 @@ impl Store {
         self.slow.read_of(&[tenant], read).await
     }
 
-    /// Which of these calls are stored still.
+    /// Existence of these calls in the store.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
@@ -106,8 +106,8 @@ async fn self_corrections(conn: &mut PgConnection, tenant: TenantId) -> Loaded<V
     counts.collect()
 }
 
-/// Judgements of a tool that exists, each call once; a call of which the hour has only a later judgement is no further
-/// one. What came of a permit is its last report that is no heartbeat. The view `tool_quality` counts the same by day.
+/// Counts by tool of existing tools' calls, each once, by its first judgment. The outcome of a permit is its last
+/// report except heartbeats. The view `tool_quality` counts the same by day.
 static TOOLS: LazyLock<String> = LazyLock::new(|| {
     format!(
         r#"with judged as (
@@ -176,7 +176,7 @@ async fn tools(conn: &mut PgConnection, tenant: TenantId, span: Span) -> Loaded<
     rows.iter().map(|row| Ok((name(ToolName::parse, row.try_get("tool")?)?, tool(row)?))).collect()
 }
 
-/// A call that shows a flaw, by the flaw's place among all.
+/// An example call, with the flaw's index.
 #[derive(Deserialize)]
 struct Shown(usize, i16, i32, String, String);
 
@@ -218,7 +218,7 @@ fn call_name(session: &str, call_id: &str) -> Loaded<CallName> {
     Ok(CallName { session: name(SessionId::parse, session)?, call_id: name(CallId::parse, call_id)? })
 }
 
-/// Each success beside the one before it with the same result: a join of all with all would be planned for few.
+/// Pairs each success with the previous one of an equal result; the planner would underestimate a full join.
 async fn equal_results(
     conn: &mut PgConnection,
     tenant: TenantId,

@@ -1,4 +1,4 @@
-//! The way of a change to the writer.
+//! Write queue: hands changes to the writer.
 
 use std::sync::Arc;
 
@@ -18,16 +18,16 @@ use crate::{
 };
 use callgate_core::domain::event::Append;
 
-/// A slot in the writer's queue, taken before a tree is locked: whoever has one can send without waiting.
+/// A reserved slot of the queue, acquired before a tree is locked, so that sending never waits.
 #[derive(Debug)]
 pub struct QueueSlot(pub(super) mpsc::OwnedPermit<Job>, pub(super) Arc<Keyring>);
 
-/// A change on its way to a commit.
+/// A queued change.
 #[derive(Debug)]
 pub struct Pending(oneshot::Receiver<Result<Committed, Lost>>);
 
 impl QueueSlot {
-    /// Sends a change that was decided on the tree of `slot`.
+    /// Queues a change that was decided on the tree of `slot`.
     #[must_use]
     pub fn send(self, append: Append, slot: &Arc<Slot>) -> Pending {
         let (reply, committed) = oneshot::channel();
@@ -41,7 +41,7 @@ impl QueueSlot {
                 let (slot, since, span) = (Arc::clone(slot), Instant::now(), tracing::Span::current());
                 drop(self.0.send(Job { append, sealed, slot, span, reply, since }));
             }
-            // What must be sealed and cannot be is not stored.
+            // A change that cannot be encrypted is not stored.
             None => {
                 slot.invalidate();
                 let _ = reply.send(Err(Lost::Rejected));
@@ -55,7 +55,7 @@ impl Pending {
     /// Waits for the commit.
     ///
     /// # Errors
-    /// [`Lost`]: the change was not accepted, or nobody knows.
+    /// [`Lost`]: the change was rejected, or the result is unknown.
     pub async fn committed(self) -> Result<Committed, Lost> {
         self.0.await.unwrap_or(Err(Lost::Unreachable))
     }

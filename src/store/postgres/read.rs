@@ -1,6 +1,6 @@
-//! Connections for everything but appends, and the one way to use one: a wait for a free connection that ends, a time
-//! limit for the work, and a connection that is closed when that has passed. sqlx has no time limit for a query, and
-//! its pool does not tell a server that is away from a pool that is busy.
+//! Connection pools for everything but appends: bounded waits for a connection, a time limit for the work, and closing
+//! of a connection that exceeds it. sqlx has no query timeout, and its pool does not distinguish an unavailable server
+//! from a busy pool.
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
@@ -21,36 +21,35 @@ use super::{
 use crate::error::{Busy, StoreError};
 use callgate_core::domain::ids::TenantId;
 
-/// Longest wait for a free connection, and then for a new one from a database that answers nobody.
+/// Timeout of a free connection, and then of a new one from an unresponsive database.
 const ACQUIRE: Duration = Duration::from_millis(300);
-/// A connection that was not used for so long is tried before it is trusted.
+/// Idle time after which a connection is checked before use.
 const TRUSTED: Duration = Duration::from_millis(100);
-/// Longest life of a connection: a server that took over gets its share.
+/// Maximum age of a connection, so that a new server gets its share.
 const LIFE: Duration = Duration::from_secs(1_800);
 
 tokio::task_local! {
-    /// True while work for a person is done.
+    /// True during work for a person.
     static OF_PEOPLE: bool;
 }
 
-/// Does `work` for a person: what it reads by itself, it reads over connections that are there for people, however
-/// many of them and however long.
+/// Runs `work` for a person: its reads use the connections for people.
 pub async fn for_people<T>(work: impl Future<Output = T>) -> T {
     OF_PEOPLE.scope(true, work).await
 }
 
-/// Does `work` that others wait for too, though it may be a person who asked first: it reads as for agents.
+/// Runs shared `work`, perhaps started by a person: its reads use the connections for agents.
 pub async fn for_all<T>(work: impl Future<Output = T>) -> T {
     OF_PEOPLE.scope(false, work).await
 }
 
-/// A few connections.
+/// A connection pool.
 #[derive(Debug, Clone)]
 pub(super) struct Readers(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    /// What they are for, as the database knows it.
+    /// Application name of its connections.
     name: &'static str,
     max: usize,
     connector: Arc<Connector>,
@@ -58,14 +57,15 @@ struct Shared {
     seats: Arc<Semaphore>,
     idle: Mutex<Vec<Idle>>,
     work: Duration,
-    /// Tells a database that is away from a replica that is busy; none for the one who asks that.
+    /// Health check that distinguishes an unavailable database from an overloaded replica; none for the health check
+    /// itself.
     pulse: Option<Arc<Pulse>>,
-    /// Longest wait for a free connection, and what is told then.
+    /// Timeout of a free connection, and its error.
     wait: Duration,
     busy: Busy,
-    /// What people read over instead.
+    /// Pool for people.
     people: Option<Readers>,
-    /// True where reads can be bound to their tenants.
+    /// True where reads can be restricted to tenants.
     binds: bool,
 }
 
@@ -74,13 +74,12 @@ struct Idle {
     connection: PgConnection,
     made: Instant,
     used: Instant,
-    /// The tenants that it reads for; none for nobody in particular. Absent while nobody knows.
+    /// Tenants of the session; none for unrestricted. Absent while unknown.
     whose: Option<Vec<TenantId>>,
 }
 
 impl Readers {
-    /// At most `max` connections, for what `name` says, made when they are needed; each is used for at most `work` at
-    /// a time.
+    /// A pool of at most `max` lazy connections with the application name `name`; each use is limited to `work`.
     pub(super) fn new(
         connector: Arc<Connector>,
         (name, options): (&'static str, PgConnectOptions),
@@ -88,7 +87,7 @@ impl Readers {
         pulse: Option<Arc<Pulse>>,
     ) -> Self {
         let options = options.application_name(name).options([("statement_timeout", work.as_millis().to_string())]);
-        // Whoever asks whether the database answers has the time that an answer may take.
+        // The health check itself has the time of a response.
         let wait = if pulse.is_some() { ACQUIRE } else { work };
         Self(Arc::new(Shared {
             name,
@@ -106,8 +105,7 @@ impl Readers {
         }))
     }
 
-    /// These, which the database binds to the tenants that are read for, where it can. To be called before they are
-    /// used.
+    /// With restriction of reads to tenants, if possible. To be called before use.
     pub(super) fn binding(mut self, binds: bool) -> Self {
         if let Some(own) = Arc::get_mut(&mut self.0) {
             own.binds = binds;
@@ -115,7 +113,7 @@ impl Readers {
         self
     }
 
-    /// These, but for people, who wait longer than agents do. To be called before they are used.
+    /// As a pool for people, with a longer wait. To be called before use.
     pub(super) fn of_people(mut self, wait: Duration) -> Self {
         if let Some(own) = Arc::get_mut(&mut self.0) {
             (own.wait, own.busy) = (wait, Busy::People);
@@ -123,7 +121,7 @@ impl Readers {
         self
     }
 
-    /// These, and others for people. To be called before they are used.
+    /// With a pool for people. To be called before use.
     pub(super) fn beside(mut self, people: Self) -> Self {
         if let Some(own) = Arc::get_mut(&mut self.0) {
             own.people = Some(people);
@@ -131,14 +129,14 @@ impl Readers {
         self
     }
 
-    /// The connections of whoever asks.
+    /// The pool for the current caller.
     fn of_caller(&self) -> &Self {
         let people = self.0.people.as_ref().filter(|_| OF_PEOPLE.try_with(|of| *of).unwrap_or(false));
         people.unwrap_or(self)
     }
 
-    /// Does `work` for these tenants on a connection: the database shows it no row of another one, and takes none. What
-    /// is read for a tenant is read by this.
+    /// Runs `work` for these tenants on a connection: the database hides and rejects other tenants' rows. All reads for
+    /// a tenant use this.
     ///
     /// # Errors
     /// As [`Readers::read`].
@@ -151,11 +149,11 @@ impl Readers {
         self.of_caller().read_for(whose, work).await
     }
 
-    /// Does `work` on a connection, for nobody in particular: what a replica does for all tenants.
+    /// Runs `work` on an unrestricted connection, for jobs across tenants.
     ///
     /// # Errors
-    /// [`StoreError::Overloaded`] when all connections stayed in use, or the work took too long, and the database
-    /// answers all the same; [`StoreError::Timeout`] and [`StoreError::Unreachable`] when it does not.
+    /// [`StoreError::Overloaded`] when no connection was free, or the work took too long, and the database responds;
+    /// [`StoreError::Timeout`] and [`StoreError::Unreachable`] when it does not.
     pub(super) async fn read<T>(&self, work: impl AsyncFnOnce(&mut PgConnection) -> Loaded<T>) -> Loaded<T> {
         self.of_caller().read_for(&[], work).await
     }
@@ -187,7 +185,7 @@ impl Readers {
         done
     }
 
-    /// An error with the place of the database that gave no answer, for people who run callgate.
+    /// An error with the address of the unresponsive database, for operators.
     pub(super) fn named(&self, error: StoreError) -> StoreError {
         let place = reached_at(&self.0.options);
         match error {
@@ -199,7 +197,7 @@ impl Readers {
         }
     }
 
-    /// How many there are, and those for people beside them.
+    /// Statistics of this pool and that for people.
     pub(super) fn pools(&self) -> Vec<Pool> {
         let Shared { name, seats, max, idle, people, .. } = &*self.0;
         let used = max - seats.available_permits().min(*max);
@@ -208,12 +206,12 @@ impl Readers {
         std::iter::once(own).chain(people).collect()
     }
 
-    /// A new connection that is never given back.
+    /// A new connection outside the pool.
     pub(super) async fn separate(&self) -> Loaded<PgConnection> {
         self.0.connector.connect(&self.0.options).await
     }
 
-    /// Closes the connections that nobody uses, and lets nobody have one any more.
+    /// Closes idle connections, and lends none any more.
     pub(super) async fn close(&self) {
         if let Some(people) = &self.0.people {
             Box::pin(people.close()).await;
@@ -225,7 +223,7 @@ impl Readers {
         }
     }
 
-    /// Nothing came of a read within its time: because of this replica's load, or of the database?
+    /// Error of a timed-out read: overload of this replica, or an unavailable database.
     async fn late(&self, limit: Duration, busy: Busy) -> StoreError {
         if self.is_answered().await { StoreError::Overloaded(busy) } else { StoreError::timeout(limit) }
     }
@@ -237,7 +235,7 @@ impl Readers {
             Ok(Err(_)) => return Err(StoreError::Stopped),
             Err(_) => return Err(StoreError::timeout(limit)),
         };
-        // Its own time: who has waited for a seat does not take the connections for dead that it has no time to try.
+        // A separate deadline: a caller that waited for a permit must not count untested connections as dead.
         let (idle, seat) = match self.0.trusted(Instant::now() + limit, whose).await {
             Some(idle) => (idle, seat),
             None => self.connected(seat).await?,
@@ -245,8 +243,8 @@ impl Readers {
         Ok(Lent { idle: Some(idle), end: End::Abandoned, shared: Arc::clone(&self.0), seat: Some(seat) })
     }
 
-    /// A new connection. A busy machine takes long to make one: that is waited for as long as the database answers over
-    /// another one.
+    /// A new connection. A busy machine is slow to connect; the wait continues while the database responds on another
+    /// connection.
     async fn connected(&self, seat: OwnedSemaphorePermit) -> Loaded<(Idle, OwnedSemaphorePermit)> {
         let limit = self.0.wait;
         let mut connecting = pin!(self.connect(seat));
@@ -264,7 +262,7 @@ impl Readers {
         format!("{}: no connection within {} ms", reached_at(&self.0.options), self.0.work.as_millis())
     }
 
-    /// Does the database answer all the same? Boxed, since that is a read itself: one that asks no further.
+    /// True if the database responds. Boxed, because it is a read itself, which does not recurse further.
     async fn is_answered(&self) -> bool {
         match &self.0.pulse {
             Some(pulse) => Box::pin(pulse.ask()).await.is_ok(),
@@ -272,8 +270,8 @@ impl Readers {
         }
     }
 
-    /// A new connection. It is made whether or not its caller still waits: who comes next has it then. Until it is
-    /// made it has the seat, so that there are never more of them than seats.
+    /// A new connection, completed even if its caller is cancelled, for the next one. It holds its permit meanwhile,
+    /// which bounds their number.
     async fn connect(&self, seat: OwnedSemaphorePermit) -> Loaded<(Idle, OwnedSemaphorePermit)> {
         let (give, connected) = oneshot::channel();
         let shared = Arc::clone(&self.0);
@@ -296,13 +294,12 @@ impl Idle {
         self.whose.as_deref() == Some(whose)
     }
 
-    /// Has the connection read for these tenants. One that did so last is left as it is: where there is one tenant,
-    /// that is asked of each connection once.
+    /// Restricts the connection to these tenants, unless it already is: with one tenant, once per connection.
     async fn bind(&mut self, whose: &[TenantId]) -> Loaded<()> {
         if self.is_for(whose) {
             return Ok(());
         }
-        // Whoever is called off in the middle of it leaves nobody knowing.
+        // Cancelled in between, the state is unknown.
         self.whose = None;
         sqlx::raw_sql(AssertSqlSafe(bind::statement(whose))).execute(&mut self.connection).await?;
         self.whose = Some(whose.to_vec());
@@ -311,7 +308,7 @@ impl Idle {
 }
 
 impl Shared {
-    /// One that was used before: for the same tenants, if there is one.
+    /// An idle connection, preferably of the same tenants.
     fn used(&self, whose: &[TenantId]) -> Option<Idle> {
         let mut idle = self.idle.lock();
         match idle.iter().rposition(|idle| idle.is_for(whose)) {
@@ -320,7 +317,7 @@ impl Shared {
         }
     }
 
-    /// A connection that was used before and still answers.
+    /// An idle connection that still responds.
     async fn trusted(&self, by: Instant, whose: &[TenantId]) -> Option<Idle> {
         loop {
             let mut idle = self.used(whose)?;
@@ -341,16 +338,16 @@ impl Shared {
     }
 }
 
-/// What becomes of a connection after its use.
+/// State of a connection after use.
 #[derive(Debug)]
 enum End {
     GivenBack,
     Closed,
-    /// Its user went away in the middle of something.
+    /// Cancelled during work.
     Abandoned,
 }
 
-/// A connection in use.
+/// A lent connection.
 #[derive(Debug)]
 struct Lent {
     idle: Option<Idle>,
@@ -370,10 +367,10 @@ impl Drop for Lent {
         let (Some(mut idle), seat) = (self.idle.take(), self.seat.take()) else { return };
         match self.end {
             End::GivenBack => self.shared.put_back(idle),
-            // What broke one has probably broken the others.
+            // The other idle connections are probably broken, too.
             End::Closed => self.shared.idle.lock().clear(),
-            // It may be in the middle of an answer, or in a transaction that sqlx does not know of: `begin` cannot be
-            // called off. It keeps its seat until the server has said that it is neither.
+            // It may be in the middle of a response, or in a transaction unknown to sqlx: `begin` cannot be cancelled.
+            // It keeps its permit until the server has confirmed neither.
             End::Abandoned => {
                 let shared = Arc::clone(&self.shared);
                 tokio::spawn(async move {

@@ -1,4 +1,4 @@
-//! What decisions read, for many callers at once.
+//! Batched reads for decisions.
 
 use std::collections::BTreeMap;
 
@@ -24,11 +24,11 @@ use callgate_core::domain::{
     tree::CallTree,
 };
 
-/// Connections for what is gathered: few, since each statement answers many.
+/// Maximum connections of batched reads: few, because each statement serves many.
 pub(super) const GATHERERS_MAX: usize = 6;
 
-/// The planner's settings there: as on the writer's connection, and a statement over many parts is planned once. On a
-/// distributed database each plan is for the very shards that are asked for.
+/// Planner settings for batched reads: those of the writer, and one plan for statements over many parts. On a
+/// distributed database each plan is for the requested shards.
 pub(super) fn gatherer_options(options: PgConnectOptions, is_distributed: bool) -> PgConnectOptions {
     if is_distributed {
         return options.options([("plan_cache_mode", "force_custom_plan")]);
@@ -41,7 +41,7 @@ pub(super) fn gatherer_options(options: PgConnectOptions, is_distributed: bool) 
     ])
 }
 
-/// The questions of each kind.
+/// Queues of each kind.
 #[derive(Debug)]
 pub(super) struct Gathers {
     sessions: Gathered<Sought, Option<Found>>,
@@ -80,8 +80,7 @@ impl Gathers {
 }
 
 impl Store {
-    /// The tree that a session belongs to, or, when nobody has heard of the session, its parent's; none when nobody has
-    /// heard of that one either.
+    /// The tree of a session, or of its parent if the session is unknown; none if both are.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
@@ -94,8 +93,7 @@ impl Store {
         self.gathers.sessions.ask((tenant, session.clone(), parent.cloned())).await
     }
 
-    /// A tree as it was last committed; none when it has no event yet. With its day of birth, where that is known, it
-    /// is read at once.
+    /// A tree as last committed; none without an event. A known day of birth saves one read.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
@@ -108,8 +106,7 @@ impl Store {
         self.gathers.trees.ask((tenant, root.clone(), epoch, self.opener(tenant))).await
     }
 
-    /// A tree that was read or stored before, as it was last committed: only what happened since is read. None when it
-    /// has to be read anew.
+    /// A known tree advanced to the last commit: only new events are read. None when it must be reloaded.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
@@ -119,7 +116,7 @@ impl Store {
         Ok(since.and_then(|since| since.fold(known)))
     }
 
-    /// The version of a tree as it was last committed, and when it began; none when it has no event yet.
+    /// The last committed version of a tree, and its start; none without an event.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
@@ -128,7 +125,7 @@ impl Store {
         Ok(head.map(|(version, _, started_at)| (version, started_at)))
     }
 
-    /// The ledger's row of a write that a tree asks for; none when there was no permit yet.
+    /// The ledger row of a tree's write; none without a permit.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
@@ -141,7 +138,7 @@ impl Store {
         self.gathers.ledger.ask((tenant, root.clone(), key)).await
     }
 
-    /// The same for several writes, at once; none where there is no key.
+    /// The ledger rows of several writes at once; none without a key.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
@@ -157,8 +154,7 @@ impl Store {
         Ok(keys.into_iter().map(|key| key.and_then(|_| rows.next().flatten())).collect())
     }
 
-    /// Shared counters, each with its limit: as last seen, and read where none was seen, or where one that is not far
-    /// from its limit is old.
+    /// Shared counters, each with its limit: cached values, or read where uncached, or old and near the limit.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.

@@ -1,6 +1,6 @@
-//! Retry profiles made anew from the calls. Meanwhile nobody counts, by a lease that runs out by itself, and what there
-//! would be to count waits in its queue; nothing is locked but for the moment of the exchange. What was made of each
-//! day lies aside until then, and is gone if the server, the connection or this replica ends before.
+//! Rebuild of retry profiles from calls. A lease with expiry stops counting meanwhile; new trials stay queued. Only the
+//! final exchange takes locks. Intermediate results per day are temporary, and vanish if the server, the connection or
+//! this replica ends before.
 
 use std::{sync::LazyLock, time::Duration};
 
@@ -12,18 +12,18 @@ use super::{
 };
 use crate::error::{Busy, StoreError};
 
-/// How long counting stops at most after a replica that rebuilds is gone: longer than a day's step may take.
+/// Expiry of the lease, in seconds: longer than a day's step may take.
 const LEASE_S: i32 = 120;
-/// Longest time for all of it.
+/// Timeout of a rebuild.
 pub(super) const MAX: Duration = Duration::from_secs(3_600);
 const ROLLUPS: [&str; 2] = ["retry_hourly", "retry_recent"];
-/// The first hour that is made anew: the first that still matters, or the first of which the tenant `n` has all its
-/// calls. What was counted of those that retention has deleted stays as it is.
+/// Start of the rebuild: the first relevant hour, or the first with all calls of the tenant `n`. Counts of calls
+/// deleted by retention stay.
 const SINCE: &str = "greatest(to_timestamp(floor(extract(epoch from now() - interval '40 days') / 3600) * 3600),
     to_timestamp(ceil(extract(epoch from n.calls_gone_before at time zone 'utc') / 3600) * 3600))";
 
-/// Adds the trials of the trees that were born on a day, but those that wait to be counted: an outcome and its entry in
-/// the queue are committed together, and nobody takes any from it, so that each is seen in one place.
+/// Adds the trials of the trees born on a day, except queued ones: an outcome and its queue entry are committed
+/// together, and the queue is not consumed meanwhile, so that each is counted once.
 static ADD_DAY: LazyLock<[String; 2]> = LazyLock::new(|| [add_day(false), add_day(true)]);
 
 fn add_day(is_distributed: bool) -> String {
@@ -43,21 +43,21 @@ fn add_day(is_distributed: bool) -> String {
     )
 }
 
-/// Makes the rollups of the last forty days anew, as far as their calls are kept; older ones stay. Gives the
-/// number of trials.
+/// Rebuilds the rollups of the last forty days, as far as their calls are stored; older ones stay. Returns the number
+/// of trials.
 pub(super) async fn rebuild(conn: &mut PgConnection, is_distributed: bool) -> Loaded<u64> {
     let holder = format!("rebuild {}", uuid::Uuid::now_v7());
     if !hold(conn, &holder).await? {
         return Err(StoreError::Overloaded(Busy::Rebuild));
     }
     let rebuilt = aside(conn, &holder, &ADD_DAY[usize::from(is_distributed)]).await;
-    // Without it counting goes on when the lease has run out.
+    // Without it counting resumes when the lease expires.
     let free = "update retry_job set holder = null, held_until = null where id = 1 and holder = $1";
     let _ = sqlx::query(free).bind(&holder).execute(conn).await;
     rebuilt
 }
 
-/// Takes the lease from whoever counts, and extends it; false when somebody else rebuilds.
+/// Takes or extends the lease; false while another rebuild holds it.
 async fn hold(conn: &mut PgConnection, holder: &str) -> Loaded<bool> {
     let hold = sqlx::query(
         "update retry_job set holder = $1, held_until = now() + make_interval(secs => $2)
@@ -87,7 +87,7 @@ async fn aside(conn: &mut PgConnection, holder: &str, add_day: &str) -> Loaded<u
 
 async fn exchange(conn: &mut PgConnection, holder: &str) -> Loaded<()> {
     let mut tx = conn.begin().await?;
-    // Whoever counts begins with this row, so that the exchange is before it or after it.
+    // Counting locks this row first, so the exchange is strictly before or after it.
     if !hold(&mut tx, holder).await? {
         return Err(StoreError::Overloaded(Busy::Rebuild));
     }

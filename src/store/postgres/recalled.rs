@@ -1,4 +1,4 @@
-//! A call that its tree no longer remembers.
+//! Recall of an evicted call.
 
 use sqlx::{AssertSqlSafe, PgConnection};
 
@@ -15,7 +15,7 @@ use callgate_core::domain::{
     shard::Shard,
 };
 
-/// All events of one call_id, oldest first; empty for one that nobody has heard of.
+/// All events of one call_id, oldest first; empty for an unknown one.
 pub(super) async fn call(
     conn: &mut PgConnection,
     tenant: TenantId,

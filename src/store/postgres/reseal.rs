@@ -1,6 +1,5 @@
-//! What older keys have sealed is sealed anew with the newest one, and what is in the clear with it: a few rows a
-//! transaction, each row at its place, so that whoever is stopped in the middle goes on by beginning again. And how
-//! many rows need which key.
+//! Key rotation: re-encrypts values of older keys, and plain ones, with the newest key. Each transaction updates a few
+//! rows in place, so that an interrupted run restarts safely. Also counts the rows per key.
 
 mod rows;
 
@@ -28,28 +27,28 @@ use crate::{
 };
 use callgate_core::domain::ids::TenantId;
 
-/// Held by the replica that seals anew: `callgate` and a number, as a key.
+/// Advisory lock of re-encryption: `callgate` and a number, as a key.
 const LOCK: i64 = 0x6361_6c6c_0004;
 /// Rows of the first transaction, and of one at most.
 const ROWS: i64 = 16;
 const ROWS_MAX: i64 = 512;
-/// Bytes of the rows that one transaction seals, beside its last one: it is idle meanwhile, and is ended after 2 s.
+/// Maximum bytes per transaction, except its last row: the transaction idles meanwhile, and times out after 2 s.
 const BYTES_MAX: usize = 4 << 20;
-/// Bytes at the beginning of a stored text that tell with which key it is sealed.
+/// Length of a stored text's prefix that holds its key's name.
 const HEAD_BYTES: usize = MARK.len() + KEY_ID_BYTES_MAX + 1;
 
-/// How many rows need each key, by its name; without a name, those with something in the clear.
+/// Number of rows by key name; the empty name counts rows with a plain text.
 pub type Uses = BTreeMap<String, u64>;
 
-/// A table with texts that may be sealed.
+/// A table with encrypted texts.
 struct Table {
     name: &'static str,
-    /// What its rows are to [`super::texts`].
+    /// Its kind in [`super::texts`].
     kind: &'static str,
-    /// Its key behind shard and tenant, and the session, each with its type and a value before all others.
+    /// Its key after shard and tenant, and the session, each with its type and a minimum value.
     key: &'static [(&'static str, &'static str, &'static str)],
     list: &'static [(&'static str, Kind)],
-    /// Texts of a row `t` that are not columns of their own.
+    /// Texts of a row `t` inside JSON columns.
     within: &'static str,
 }
 
@@ -90,13 +89,13 @@ static TABLES: [Table; 3] = [
     },
 ];
 
-/// `$1` as the name of its key, of a stored text `head`.
+/// The key name of a stored text `head` as `$1`.
 fn key_of(head: &str) -> String {
     format!("case when starts_with({head}, '{MARK}') then split_part({head}, ':', 3) else '' end")
 }
 
 impl Table {
-    /// The keys of a row `t`, as rows `h`.
+    /// The key names of a row `t`, as rows `h`.
     fn keys(&self) -> String {
         let texts = sealed(self.list).filter(|(_, sql)| *sql == "text");
         let heads: Vec<String> = texts.map(|(column, _)| format!("left(t.{column}, {HEAD_BYTES})")).collect();
@@ -113,8 +112,8 @@ impl Table {
         self.key.iter().map(|(column, _, _)| format!("t.{column}")).collect::<Vec<_>>().join(", ")
     }
 
-    /// `$1` shard, `$2` tenant, `$3` the last row, `$4` the newest key, `$5` how many: the next rows that another key
-    /// has sealed.
+    /// The next rows of another key: `$1` shard, `$2` tenant, `$3` the last row, `$4` the newest key, `$5` their
+    /// number.
     fn page(&self) -> String {
         let (name, key) = (self.name, self.key_columns());
         let after = self.key.iter().map(|(column, sql, _)| format!("($3::text::jsonb ->> '{column}')::{sql}"));
@@ -131,7 +130,7 @@ impl Table {
         )
     }
 
-    /// `$1` shard, `$2` tenant, `$3` rows as [`Table::page`] gives them.
+    /// `$1` shard, `$2` tenant, `$3` rows as from [`Table::page`].
     fn update(&self) -> String {
         let key: Vec<(&str, &str)> = self.key.iter().map(|(column, sql, _)| (*column, *sql)).collect();
         let typed = key.iter().copied().chain(sealed(self.list)).map(|(column, sql)| format!("{column} {sql}"));
@@ -148,19 +147,18 @@ impl Table {
     }
 }
 
-/// What seals a tenant's values anew, while it lives: one replica at a time.
+/// Re-encryption of a tenant, exclusive while it lives.
 #[derive(Debug)]
 pub struct Reseal {
     tenant: TenantId,
     keys: Arc<TenantKeys>,
     opener: Opener,
-    /// Has the lock.
+    /// Holds the lock.
     _turn: PgConnection,
 }
 
 impl Store {
-    /// How many rows of a part need which key, and in which shards there are some that another key than `newest` has
-    /// sealed.
+    /// Number of rows in a part by key, and the shards with rows of another key than `newest`.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
@@ -195,7 +193,7 @@ impl Store {
         Ok((uses, older))
     }
 
-    /// How many reasons in the audit need which key. Those in the clear are not counted: the chain is made of them.
+    /// Number of encrypted audit reasons by key. Plain ones are not counted, because the chain hashes them.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
@@ -210,7 +208,7 @@ impl Store {
         rows.iter().map(|row| Ok((row.try_get("key")?, super::decode::count(row, "rows")?))).collect()
     }
 
-    /// Begins to seal anew with the newest of these keys; none while another replica does.
+    /// Starts re-encryption with the newest of these keys; none while another replica does.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be used.
@@ -222,10 +220,10 @@ impl Store {
         Ok(is_mine.then(|| Reseal { tenant, keys, opener: self.opener(tenant), _turn: turn }))
     }
 
-    /// Seals anew what another key has sealed in a shard; gives how many rows that was. What cannot be opened stays.
+    /// Re-encrypts the rows of a shard; returns their number. Undecryptable values stay.
     ///
     /// # Errors
-    /// [`StoreError`]: what was sealed until then stays so; the same may be done again.
+    /// [`StoreError`]; idempotent.
     pub async fn reseal_shard(&self, of: &Reseal, shard: i16) -> Result<u64, StoreError> {
         let mut sealed = 0;
         for table in &TABLES {
@@ -243,11 +241,11 @@ impl Store {
         Ok(sealed)
     }
 
-    /// Seals anew the reasons in the audit after an entry that another key has sealed, a few; gives the last entry that
-    /// was looked at, and how many it was. The sealed words that the chain is made of stay.
+    /// Re-encrypts a page of audit reasons after an entry; returns the last entry read, and the number of changes. The
+    /// encrypted texts that the chain hashes stay.
     ///
     /// # Errors
-    /// [`StoreError`]: nothing was done, or nobody knows; the same may be done again.
+    /// [`StoreError`]: nothing was done, or the result is unknown; idempotent.
     pub async fn reseal_audit(&self, of: &Reseal, after: u64) -> Result<Option<(u64, u64)>, StoreError> {
         let began = Instant::now();
         let done = self.slow.read_of(&[of.tenant], async |conn| audit_page(conn, of, after).await).await?;
@@ -260,7 +258,7 @@ fn object(row: &PgRow) -> Loaded<Map<String, Value>> {
     serde_json::from_str(row.try_get(0)?).map_err(|error| corrupt(&error.to_string()))
 }
 
-/// One transaction: gives the last row that was looked at, and how many were sealed anew; none where there was none.
+/// One transaction: returns the last row read, and the number of changes; none without a row.
 async fn page(
     conn: &mut PgConnection,
     of: &Reseal,

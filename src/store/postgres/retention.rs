@@ -1,6 +1,6 @@
-//! What is too old is dropped: trees that have been silent for so long, and then, as whole partitions, the months in
-//! which they were born; trees of those months that still live move on to the present one. Nobody who writes waits for
-//! a partition. The ledger stays, so that a write of long ago is still known.
+//! Retention of months: inactive trees are dropped, then whole partitions of their months of birth; active trees of
+//! those months move to the current one. Writers never wait for a partition. The ledger stays, so that old writes
+//! remain known.
 
 use std::time::Duration;
 
@@ -21,26 +21,26 @@ use super::{
 use crate::error::{OpenError, StoreError};
 use callgate_core::domain::{tenant::MONTHS_DAYS_MIN, time::Timestamp};
 
-/// Fewest days that are kept.
+/// Minimum retention period, in days.
 pub const RETAIN_DAYS_MIN: u32 = MONTHS_DAYS_MIN;
-/// What was dropped, and what was not.
+/// Result of a retention run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Retained {
-    /// Call trees that were dropped.
+    /// Dropped call trees.
     pub trees: u64,
-    /// Call trees that still live, and were moved to the present month.
+    /// Active call trees moved to the current month.
     pub moved: u64,
-    /// Partitions that were dropped.
+    /// Dropped partitions.
     pub dropped: Vec<String>,
 }
 
-/// Drops the trees that have been silent for more than `days` days and were born in a month that is as old, moves those
-/// that were not silent to the present month, and drops the partitions of those months. Safe beside running servers: a
-/// dropped session that is heard of again begins anew. At least [`RETAIN_DAYS_MIN`] days are kept. `server` is the time
-/// of this machine, and `Clocks` of then tell by how much later it dropped; nothing is dropped where they disagree.
+/// Drops trees that were inactive for `days` days and born in such an old month, moves active ones to the current
+/// month, and drops the partitions of those months. Safe beside running servers: a dropped session restarts empty. At
+/// least [`RETAIN_DAYS_MIN`] days are kept. `server` is the local time; the returned `Clocks` show the delay applied.
+/// Nothing is dropped while the clocks disagree.
 ///
 /// # Errors
-/// [`OpenError`] when the database cannot be used; what was dropped until then stays dropped, and the next one goes on.
+/// [`OpenError`] when the database cannot be used; dropped data stays dropped, and the next run continues.
 pub async fn retain(options: PgConnectOptions, days: u32, server: Timestamp) -> Result<(Clocks, Retained), OpenError> {
     let options = options
         .options([("search_path", SCHEMA), ("lock_timeout", "5000"), ("idle_in_transaction_session_timeout", "2000")])
@@ -57,7 +57,7 @@ pub async fn retain(options: PgConnectOptions, days: u32, server: Timestamp) -> 
     })
 }
 
-/// As [`retain`], by the time `now`.
+/// [`retain`] at the time `now`.
 pub(super) async fn drop_months(
     conn: &mut PgConnection,
     days: u32,
@@ -82,8 +82,7 @@ pub(super) async fn drop_months(
     Ok(retained)
 }
 
-/// Remembers until when what tenants (all, without any) had stored may be gone: what is learned is not made anew from
-/// what lies further back.
+/// Records the time before which tenants' data may be deleted (of all tenants, without any): rebuilds start there.
 pub(super) async fn gone_before(
     conn: &mut PgConnection,
     tenants: Option<&[i64]>,
@@ -98,8 +97,7 @@ pub(super) async fn gone_before(
     Ok(())
 }
 
-/// Drops what has been silent and has nothing open, going once through all trees in the order of their key. Calls and
-/// outcomes go with their month.
+/// Drops inactive trees without open calls in one scan in key order. Calls and outcomes go with their month.
 async fn drop_trees(
     conn: &mut PgConnection,
     before: NaiveDate,
@@ -117,9 +115,8 @@ async fn drop_trees(
     }
 }
 
-/// Gives the trees that were born in a month and still live the present day as their epoch, one by one with all their
-/// rows: what they have done is judged as before. Who appends to one meanwhile waits for it, finds it moved, and reads
-/// it anew.
+/// Moves the active trees of a month to the current day as their epoch, one by one with all their rows: decisions stay
+/// the same. A concurrent append waits, conflicts, and reloads the tree.
 async fn move_on(conn: &mut PgConnection, first: NaiveDate) -> Result<u64, StoreError> {
     let living = sqlx::query(
         "select shard, tenant_id, root_id, epoch::text as epoch, (now() at time zone 'utc')::date::text as today
@@ -151,7 +148,7 @@ async fn move_on(conn: &mut PgConnection, first: NaiveDate) -> Result<u64, Store
     Ok(living.len() as u64)
 }
 
-/// The months before that one that have a partition, the oldest first.
+/// The earlier months with a partition, oldest first.
 async fn months(conn: &mut PgConnection, before: NaiveDate) -> Result<Vec<NaiveDate>, StoreError> {
     let names: Vec<String> = sqlx::query_scalar(
         "select distinct to_date(substring(c.relname from '_(\\d{4}_\\d{2})$'), 'YYYY_MM')::text from pg_class c
@@ -166,9 +163,9 @@ async fn months(conn: &mut PgConnection, before: NaiveDate) -> Result<Vec<NaiveD
     Ok(months.filter(|first| *first < before).collect())
 }
 
-/// Drops a partition; none when it is not there. Its table is taken out first, concurrently: that waits for those who
-/// use it, and lets nobody wait for itself. One that was interrupted at that is finished. Citus cannot do that: there
-/// who writes waits until those before are done, for [`retain`]'s `lock_timeout` at most.
+/// Drops a partition, if it exists. It is first detached concurrently, which waits for its users without blocking them;
+/// an interrupted detach is completed. Citus cannot do that: writers then wait for earlier ones, at most [`retain`]'s
+/// `lock_timeout`.
 async fn drop_partition(
     conn: &mut PgConnection,
     table: &str,

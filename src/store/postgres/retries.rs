@@ -1,4 +1,4 @@
-//! What retries came to, read back: their days from the rollup, the newest of them from the calls.
+//! Retry report queries: days from the rollup, the newest retries from the calls.
 
 use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 
@@ -17,7 +17,7 @@ use callgate_core::domain::{
 };
 
 impl Store {
-    /// Retries by UTC day, the oldest first.
+    /// Retries by UTC day, oldest first.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
@@ -25,8 +25,8 @@ impl Store {
         self.readers.read_of(&[tenant], async |conn| days(conn, tenant, of).await).await
     }
 
-    /// The wanted ones of the tenant's newest retries, those together that were predicted alike; and how far back
-    /// they reach where there were more.
+    /// The matching ones of the tenant's newest retries, grouped by prediction; and the start of the covered period if
+    /// there were more.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
@@ -126,7 +126,7 @@ async fn retries(
             last_at: at(row, "last_at")?,
         })
     };
-    // How far back it was looked is told also where nothing was found: in a row of its own.
+    // The covered period is returned even without results, in a row of its own.
     let found = rows.iter().filter(|row| !matches!(row.try_get::<Option<&str>, _>("tool"), Ok(None)));
     Ok((found.map(one).collect::<Loaded<_>>()?, back_to))
 }

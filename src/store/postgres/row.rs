@@ -1,4 +1,4 @@
-//! The rows of an append, and how events become them.
+//! Rows of an append, and their conversion from events.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ use callgate_core::domain::{
 };
 
 rows! {
-    /// One row a tree of the batch.
+    /// One row per tree of the batch.
     TreeRow<'a>(first: &'a Append, last: &'a Append, event: &'a Event) {} => {
         shard: i16 = last.shard().0 => INT2,
         tenant_id: i64 = last.tenant.0 => INT8,
@@ -47,7 +47,7 @@ rows! {
 }
 
 rows! {
-    /// One row a session that the batch adds.
+    /// One row per new session.
     SessionRow<'a>(shard: Shard, append: &'a Append, of: &'a (SessionId, Option<SessionId>, u32)) {} => {
         shard: i16 = shard.0 => INT2,
         tenant_id: i64 = append.tenant.0 => INT8,
@@ -59,7 +59,7 @@ rows! {
 }
 
 rows! {
-    /// One row a judgement.
+    /// One row per judgment.
     CallRow<'a>(append: &'a Append, event: &'a Judged) {
         let permit = event.permit.as_ref();
         let approval = event.approval.as_ref();
@@ -134,7 +134,7 @@ rows! {
 }
 
 rows! {
-    /// One row a report.
+    /// One row per report.
     OutcomeRow<'a>(append: &'a Append, event: &'a Settled) {
         let advice: Option<&Advice> = event.advice.as_ref();
         let circumstances = event.circumstances.as_ref();
@@ -205,7 +205,7 @@ rows! {
 }
 
 rows! {
-    /// One row a change of the ledger; sorted by tenant and key, no key twice.
+    /// One row per ledger change; sorted by tenant and key, keys are unique.
     LedgerRowOut<'a>(append: &'a Append, change: &'a LedgerChange) {
         let row: &LedgerRow = &change.row;
     } => {
@@ -235,8 +235,8 @@ rows! {
 }
 
 rows! {
-    /// One row a shared counter that the batch touches; sorted by its key. `room` is what it may hold at most for all
-    /// additions to stay within their limits.
+    /// One row per shared counter; sorted by key. `room` is the maximum value at which all additions stay within their
+    /// limits.
     CounterRow<'a>(shard: Shard, tenant: TenantId, key: &'a CounterKey, added: (i64, Option<i64>)) {} => {
         shard: i16 = shard.0 => INT2,
         tenant_id: i64 = tenant.0 => INT8,
@@ -250,7 +250,7 @@ rows! {
     }
 }
 
-/// Unsigned amounts are stored as bigint; none that the domain allows comes near its end.
+/// Amounts are stored as bigint; valid ones are far below its maximum.
 pub(super) fn big(amount: u64) -> i64 {
     i64::try_from(amount).unwrap_or(i64::MAX)
 }
@@ -263,12 +263,12 @@ fn int(amount: u32) -> i32 {
     i32::try_from(amount).unwrap_or(i32::MAX)
 }
 
-/// The stored code of a member of a closed set: its place in the set's `ALL`.
+/// The stored code of a closed set's member: its index in the set's `ALL`.
 pub(super) fn code<T: PartialEq>(all: &[T], member: &T) -> i16 {
     all.iter().position(|known| known == member).map_or(-1, |at| at as i16)
 }
 
-/// A permit from its columns; none for a call that was not let through.
+/// A permit from its columns; none for a refused call.
 pub(super) fn permit(
     attempt: Option<i32>,
     occurrence: Option<i64>,
@@ -290,7 +290,7 @@ pub(super) fn permit(
     })
 }
 
-/// A question to a person from its columns, as it was asked.
+/// An approval request from its columns, as requested.
 pub(super) fn approval(
     id: Option<String>,
     expires_ms: Option<i64>,

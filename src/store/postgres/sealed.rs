@@ -1,5 +1,5 @@
-//! What holds words of arguments or results, sealed on its way to the writer and opened where rows become nouns. Only
-//! texts are sealed, in the columns that they always had: what tells calls apart, counts and times stay readable.
+//! Encryption of texts from arguments and results, between the domain and rows. Only texts are encrypted, in their
+//! usual columns: identities, counts and times stay readable.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use callgate_core::domain::{
     ids::TenantId,
 };
 
-/// What each value is of its event: part of what it is sealed with, so that it stands for nothing else.
+/// Kind of a value in its event, part of its authenticated place.
 pub(super) const ARGUMENTS: &str = "call.arguments";
 pub(super) const RESOURCE: &str = "call.resource";
 pub(super) const JUSTIFICATION: &str = "call.justification";
@@ -36,14 +36,14 @@ pub(super) const SIGNATURE: &str = "outcome.error_signature";
 pub(super) const ERROR: &str = "outcome.error_message";
 pub(super) const ERROR_LINE: &str = "outcome.error_line";
 pub(super) const REASON: &str = "session_event.reason";
-/// Reasons stand in the audit, too, which counts otherwise: they are bound to their session alone.
+/// Audit entries count differently from events, so reasons are bound to their session alone.
 pub(super) const WHY: u64 = 0;
 pub(super) const CLEARED: &str = "session_event.cleared";
 pub(super) const EDITED: &str = "session_event.edited";
-/// A reason in the audit that was sealed anew: bound to its entry, since the chain does not hold it.
+/// A re-encrypted audit reason: bound to its entry, because the chain does not hash it.
 pub(super) const AUDITED: &str = "audit.why";
 
-/// The condition that a column's value is not longer than so many bytes, sealed or not.
+/// Condition on the maximum length of a value, encrypted or plain.
 pub(super) fn within(column: &str, bytes: usize) -> String {
     let sealed = crate::sealing::sealed_length(bytes);
     format!(
@@ -52,7 +52,7 @@ pub(super) fn within(column: &str, bytes: usize) -> String {
     )
 }
 
-/// Opens what is stored of one tenant.
+/// Decrypts the values of one tenant.
 #[derive(Debug, Clone)]
 pub(super) struct Opener {
     tenant: TenantId,
@@ -68,17 +68,17 @@ impl Opener {
         self.tenant
     }
 
-    /// True where nothing is sealed.
+    /// True for a tenant without encryption.
     pub(super) const fn is_plain(&self) -> bool {
         matches!(self.access, Access::Plain)
     }
 
-    /// True where something is sealed, and nothing can be opened.
+    /// True for a tenant whose keys are missing.
     pub(super) const fn is_locked(&self) -> bool {
         matches!(self.access, Access::Locked)
     }
 
-    /// A stored value as it was given.
+    /// A stored value, decrypted.
     pub(super) fn text(&self, what: &str, session: &str, seq: u64, stored: String) -> Loaded<String> {
         let missing = |key: &str| StoreError::KeyMissing { tenant: self.tenant, key: key.to_owned() };
         match &self.access {
@@ -100,12 +100,12 @@ impl Opener {
         }
     }
 
-    /// The same of one that may be absent.
+    /// [`Self::text`] of an optional value.
     pub(super) fn maybe(&self, what: &str, session: &str, seq: u64, stored: Option<String>) -> Loaded<Option<String>> {
         stored.map(|stored| self.text(what, session, seq, stored)).transpose()
     }
 
-    /// The reason of an entry of the audit: as it was sealed anew, if it was.
+    /// The reason of an audit entry, re-encrypted or not.
     pub(super) fn reason(
         &self,
         session: &str,
@@ -130,7 +130,7 @@ impl Opener {
         }
     }
 
-    /// A finding, by its place among those of its judgement.
+    /// A finding, by its index in its judgment.
     pub(super) fn finding(&self, session: &str, seq: u64, at: usize, mut finding: Finding) -> Loaded<Finding> {
         if matches!(self.access, Access::Plain) || !is_sealed(&finding.message) {
             return Ok(finding);
@@ -141,7 +141,7 @@ impl Opener {
         Ok(finding)
     }
 
-    /// A report that was read back.
+    /// A loaded report.
     pub(super) fn settled(&self, mut settled: Settled) -> Loaded<Settled> {
         if matches!(self.access, Access::Plain) {
             return Ok(settled);
@@ -163,7 +163,7 @@ impl Opener {
     }
 }
 
-/// What a finding says in words.
+/// Texts of a finding.
 #[derive(Debug, Serialize, Deserialize)]
 struct FindingWords {
     message: String,
@@ -195,17 +195,17 @@ impl FindingWords {
     }
 }
 
-/// Takes its words out of a finding, as they are sealed.
+/// Takes the texts out of a finding, for encryption.
 pub(super) fn words_of(finding: &mut Finding) -> Option<String> {
     serde_json::to_string(&FindingWords::take(finding)).ok()
 }
 
-/// What a finding's words are of its event, by its place among those of its judgement.
+/// Kind of a finding's texts, by its index in its judgment.
 pub(super) fn finding_at(at: usize) -> String {
     format!("{FINDING}.{at}")
 }
 
-/// Marks with their sealed words in the place of these.
+/// Marks with encrypted texts in place of the plain ones.
 pub(super) fn with_sealed(marks: &Marks, sealed: String) -> Marks {
     let named = Named::stored(sealed);
     let (names, numbers) = (Box::default(), Box::default());
@@ -213,7 +213,7 @@ pub(super) fn with_sealed(marks: &Marks, sealed: String) -> Marks {
     Marks { frame: 0, inside: 0, inside_frame: 0, names, numbers, named, made_now: false, lapses: None, says, failed }
 }
 
-/// A change as it is stored; none where it cannot be sealed, and so must not be stored.
+/// A change in its stored form; none if encryption fails, so that it must not be stored.
 pub(super) fn append(append: &Append, keys: &TenantKeys) -> Option<Append> {
     let mut sealed = append.clone();
     let mut row = Row { sealer: Sealer::new(keys)?, tenant: append.tenant };
@@ -236,7 +236,7 @@ pub(super) fn append(append: &Append, keys: &TenantKeys) -> Option<Append> {
     Some(sealed)
 }
 
-/// Seals the values of one change; each gives nothing where that fails.
+/// Encrypts the values of one change; each yields none on failure.
 struct Row<'k> {
     sealer: Sealer<'k>,
     tenant: TenantId,

@@ -1,4 +1,4 @@
-//! What operators' figures are made of: what waits, and for whom; connections.
+//! Queries for operational metrics: queues, pending approvals, connections.
 
 use std::collections::BTreeMap;
 
@@ -13,22 +13,22 @@ use super::{
 use crate::error::StoreError;
 use callgate_core::domain::{fleet::MINUTE_MS, ids::TenantId, time::Timestamp};
 
-/// STOPs of the last hour that are looked at, of each tenant: the newest ones.
+/// Maximum number of STOPs of the last hour per tenant, the newest.
 const STOPS_MAX: i64 = 20_000;
 
-/// What this replica has on its way to the database, and what it reaches it by.
+/// Queued work and connections of this replica.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Load {
     /// Changes that wait for a commit.
     pub queued: usize,
-    /// Connections, by what they are for.
+    /// Connections by purpose.
     pub pools: Vec<Pool>,
 }
 
-/// Connections of one purpose.
+/// Connection pool statistics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pool {
-    /// The name by which the database knows them.
+    /// Application name.
     pub name: &'static str,
     /// In use.
     pub used: usize,
@@ -38,19 +38,19 @@ pub struct Pool {
     pub max: usize,
 }
 
-/// Questions to people that are open.
+/// Open approval requests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Questions {
-    /// How many.
+    /// Number of open requests.
     pub open: u64,
-    /// Sessions that wait for one.
+    /// Number of waiting sessions.
     pub sessions: u64,
-    /// When the oldest was asked.
+    /// Time of the oldest request.
     pub oldest: Option<Timestamp>,
 }
 
 impl Store {
-    /// What is on its way.
+    /// Current load.
     #[must_use]
     pub fn load(&self) -> Load {
         let pools = [&self.readers, &self.gatherers, &self.slow, self.pulse.connections()];
@@ -58,7 +58,7 @@ impl Store {
         Load { queued: QUEUE_MAX - self.queue.capacity(), pools }
     }
 
-    /// Sessions of these tenants that were told STOP within the last hour, and nothing else since.
+    /// Sessions of these tenants whose last judgment within the hour is a STOP.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
@@ -66,8 +66,7 @@ impl Store {
         self.slow.read(async |conn| stopped(conn, tenants).await).await
     }
 
-    /// How many sessions of the tenant had been told STOP within the hour before each of these times, and nothing else
-    /// since. The times are ends of minutes, in order.
+    /// Number of the tenant's stopped sessions at each of these times, which are ends of minutes, in order.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
@@ -79,7 +78,7 @@ impl Store {
         self.readers.read_of(&[tenant], async |conn| stopped_at(conn, tenant, times).await).await
     }
 
-    /// The questions of these tenants that are open.
+    /// The open approval requests of these tenants.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
@@ -88,7 +87,7 @@ impl Store {
     }
 }
 
-/// A later round of a call repeats its question: the first one has its time.
+/// A later round of a call repeats its request: the first has its time.
 async fn questions(conn: &mut PgConnection, tenants: &[TenantId]) -> Loaded<Questions> {
     let row = sqlx::query(
         "select count(distinct (c.tenant_id, c.approval_id)) as open,
@@ -110,8 +109,8 @@ async fn questions(conn: &mut PgConnection, tenants: &[TenantId]) -> Loaded<Ques
     })
 }
 
-/// Sessions whose newest judgement is a STOP of the last hour. Of each session one row is read beside its STOPs, and of
-/// each tenant the newest STOPs alone, so that a storm of them costs as much as [`STOPS_MAX`].
+/// Sessions whose newest judgment is a STOP of the last hour. It reads one row per session beside its STOPs, and at
+/// most [`STOPS_MAX`] STOPs per tenant, which bounds its cost.
 pub(super) async fn stopped(conn: &mut PgConnection, tenants: &[TenantId]) -> Loaded<u64> {
     let row = sqlx::query(AssertSqlSafe(format!(
         "select count(*) as stopped from (
@@ -130,8 +129,8 @@ pub(super) async fn stopped(conn: &mut PgConnection, tenants: &[TenantId]) -> Lo
     count(&row.bind(tenants).bind(STOPS_MAX).fetch_one(conn).await?, "stopped")
 }
 
-/// A session is stopped from a STOP until its next judgement, and for an hour at most. Of several within a minute the
-/// last one counts, since it is asked about ends of minutes.
+/// A session is stopped from a STOP until its next judgment, for an hour at most. Of several within a minute the last
+/// one counts.
 async fn stopped_at(
     conn: &mut PgConnection,
     tenant: TenantId,

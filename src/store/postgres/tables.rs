@@ -1,9 +1,8 @@
-//! The tables, each declared once: where its rows lie, whose they are, and what becomes of them when somebody is
-//! forgotten or asks for what is stored of them, and when they are past their term.
+//! Table registry: location, ownership, erasure, export and retention of each table's rows.
 
 use self::{Ends::*, Owner::*};
 
-/// Whose the rows of a table are.
+/// Owner of a table's rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Owner {
     /// A call tree's, by their `root_id`.
@@ -15,22 +14,22 @@ pub(super) enum Owner {
     Server,
 }
 
-/// How a call tree's rows go when it has been silent for long.
+/// Retention of a call tree's rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ends {
     WithTree,
-    /// With the partition of the month that the tree was born in.
+    /// Dropped with the partition of the tree's month of birth.
     WithMonth,
-    /// By statements of their own, or never.
+    /// Deleted by separate statements, or never.
     Apart,
 }
 
-/// What is given out of a table to whom it is about.
+/// Export query of a table.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Export {
-    /// By a session: `$1` shard, `$2` tenant, `$3` session, `$4` root, `$5` name and `$6` kind of whom.
+    /// By session: `$1` shard, `$2` tenant, `$3` session, `$4` root, `$5` name and `$6` kind of the subject.
     OfSession(&'static str, &'static str),
-    /// By their name: `$1` tenant, `$2` kind and `$3` name of whom.
+    /// By name: `$1` tenant, `$2` kind and `$3` name of the subject.
     OfName(&'static str, &'static str),
 }
 
@@ -39,19 +38,19 @@ pub(super) enum Export {
 pub(super) struct Table {
     pub(super) name: &'static str,
     pub(super) owner: Owner,
-    /// Cut by `shard`, where there are many nodes; else whole on each.
+    /// Distributed by `shard`; otherwise replicated to every node.
     pub(super) shard: bool,
     pub(super) ends: Ends,
-    /// Its rows have their tree's epoch, and move with it; by what they are found then.
+    /// Rows have their tree's epoch and move with it; the key to find them.
     pub(super) epoch: Option<Owner>,
-    /// Which rows of a forgotten tree go, if not all.
+    /// Restriction of the rows to erase.
     pub(super) forget: &'static str,
-    /// Where people may have written a name, which goes when it is forgotten.
+    /// Free text that may contain a name to erase.
     pub(super) note: Option<&'static str>,
-    /// As what they are counted, and which rows `d` of an active tenant `n` go at `$2` (milliseconds). What is evidence
-    /// of people's doings goes at the term of the tenant's calls; the rest when nothing can read it any more.
+    /// Kind and condition of expired rows `d` of an active tenant `n` at `$2` (milliseconds). Records of people's
+    /// operations expire with the tenant's calls; others once they are unreadable.
     ///
-    /// Days of a tenant are given as seconds: a distributed database takes no interval that depends on a row.
+    /// Retention periods are in seconds: a distributed database accepts no interval that depends on a row.
     pub(super) expire: Option<(&'static str, &'static str)>,
     pub(super) export: Option<Export>,
 }
@@ -61,7 +60,7 @@ const fn table(owner: Owner, name: &'static str) -> Table {
     Table { name, owner, shard, ends, epoch: None, forget: "", note: None, expire: None, export: None }
 }
 
-/// Call trees first, and what belongs to them in the order in which appends lock.
+/// Call trees first, then their tables in lock order.
 pub(super) static TABLES: [Table; 27] = [
     Table { ends: Apart, epoch: Some(Tree), ..table(Tree, "call_tree") },
     Table {
@@ -73,14 +72,14 @@ pub(super) static TABLES: [Table; 27] = [
         )),
         ..table(Tree, "session")
     },
-    // What others share stays, without a name (`forget/shared.rs`).
+    // Shared rows stay, anonymized (`forget/shared.rs`).
     Table { ends: Apart, forget: "and get_byte(ledger_key, 0) < 128", ..table(Tree, "ledger") },
     Table { ends: WithMonth, epoch: Some(Session), ..table(Tree, "call") },
     Table { ends: WithMonth, epoch: Some(Session), ..table(Tree, "outcome") },
     Table {
         epoch: Some(Tree),
-        // Of a session that others share, only what was said of their own calls; and who answered is no business of
-        // the person whose call it was.
+        // Of a shared session only operations on the subject's own calls; the approver's identity is not exported to a
+        // user.
         export: Some(Export::OfSession(
             "event",
             "select e.seq, e.session_id, e.root_id, e.at, e.kind, case when $6 <> 'user' then e.actor end as actor,
@@ -163,7 +162,7 @@ pub(super) static TABLES: [Table; 27] = [
         )),
         ..table(Tenant, "halt")
     },
-    // Whether there ever was a token decides who is let in: the newest one stays.
+    // The existence of any token decides on authentication: the newest one stays.
     Table {
         expire: Some((
             "tokens",
@@ -194,7 +193,7 @@ pub(super) static TABLES: [Table; 27] = [
     },
 ];
 
-/// The names of the tables whose rows of a call tree go so.
+/// Names of the tables with this retention.
 pub(super) fn ending(ends: Ends) -> impl Iterator<Item = &'static str> {
     TABLES.iter().filter(move |table| table.ends == ends).map(|table| table.name)
 }
@@ -205,7 +204,7 @@ mod tests {
 
     use super::{super::migrations, *};
 
-    /// The columns of each table, as its migration makes it.
+    /// The columns of each table, as created by its migration.
     fn made() -> BTreeMap<&'static str, BTreeSet<&'static str>> {
         let texts = migrations::MIGRATIONS.iter().map(|migration| migration.sql.as_str());
         let made = texts.filter_map(|text| text.split_once("create table ")?.1.split_once("\n)"));
@@ -214,7 +213,7 @@ mod tests {
             .collect()
     }
 
-    /// A table in no list would stay on the coordinator, and keep what it holds of somebody who is forgotten.
+    /// An undeclared table would stay on the coordinator, and escape erasure.
     #[test]
     fn every_table_is_declared_as_its_columns_are() {
         let made = made();

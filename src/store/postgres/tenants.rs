@@ -1,4 +1,4 @@
-//! Tenants: who there is, whether they are served, what they may use, and which policy is active for each.
+//! Tenants: names, states, quotas, retention periods and active policies.
 
 use sqlx::{Connection as _, PgConnection, Row as _, postgres::PgRow};
 
@@ -25,7 +25,7 @@ const ROW: &str = "t.tenant_id, t.name, t.state, t.state_by, t.state_reason, t.c
     (extract(epoch from t.created_at at time zone 'utc') * 1000)::bigint as created_ms";
 
 impl Store {
-    /// All tenants, each with the activation of its policy; none while the built-in one holds.
+    /// All tenants, each with its active revision; none for the built-in policy.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
@@ -33,7 +33,7 @@ impl Store {
         self.readers.read(async |conn| all(conn).await).await
     }
 
-    /// Makes a tenant; none when there is, or was, one of that name.
+    /// Creates a tenant; none if the name is or was used.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be used.
@@ -41,7 +41,7 @@ impl Store {
         self.readers.read(async |conn| create(conn, name, quotas, by).await).await
     }
 
-    /// Puts a tenant into another state, unless it is deleted; none when there is none of that name, or it is.
+    /// Sets the state of a tenant; none if unknown or deleted.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be used.
@@ -68,8 +68,8 @@ impl Store {
         self.readers.read(async |conn| changed(conn, update, &event).await).await
     }
 
-    /// Has a tenant's values sealed from now on, if nobody else has; gives the mark of the key that its hashes are made
-    /// with. None where the tenant has writes from before, and they are not to be forgotten (`anew`).
+    /// Enables encryption of a tenant, unless enabled; returns the identifier of its hashing key. None if the tenant
+    /// has earlier writes that are not to be dropped (`anew`).
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be used.
@@ -82,7 +82,7 @@ impl Store {
         let what = format!("{}: its arguments and results are encrypted from now on", tenant.name);
         let event = Event::new(Kind::TenantChanged, Actor::from("serve"), what);
         let adopted = async |conn: &mut PgConnection| {
-            // By itself: a distributed database does not look at writes while it changes a table that all nodes have.
+            // Separate: a distributed database does not check writes while it changes a replicated table.
             let wrote = sqlx::query_scalar("select exists (select 1 from ledger where tenant_id = $1)");
             let wrote: bool = wrote.bind(tenant.id.0).fetch_one(&mut *conn).await?;
             let adopt = adopt.bind(anew || !wrote);
@@ -96,7 +96,7 @@ impl Store {
         self.slow.read(adopted).await
     }
 
-    /// Sets what a tenant may use; none when there is none of that name, or it is deleted.
+    /// Sets a tenant's quotas; none if unknown or deleted.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be used.
@@ -117,8 +117,8 @@ impl Store {
 }
 
 impl Store {
-    /// Sets how long what a tenant has stored is kept; none when there is none of that name, or it is deleted. It is an
-    /// entry of the tenant's own audit as well: whoever looks there sees who has set for how long it reaches back.
+    /// Sets a tenant's retention periods; none if unknown or deleted. Also an entry in the tenant's own audit log, for
+    /// its readers.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be used.
@@ -136,7 +136,7 @@ impl Store {
                 let mut tx = conn.begin().await?;
                 let Some(row) = update.fetch_optional(&mut *tx).await? else { return Ok(None) };
                 let changed = tenant(&row)?;
-                // The plane's comes last everywhere, so that nobody waits in a circle.
+                // The deployment's entry comes last everywhere, against deadlocks.
                 if changed.id != DEFAULT_TENANT {
                     audit::append(&mut tx, changed.id, &event).await?;
                 }
@@ -162,7 +162,7 @@ fn bound<'q>(query: Query<'q>, quotas: &Quotas) -> Query<'q> {
     limits.into_iter().fold(query, |query, limit| query.bind(limit.map(big)))
 }
 
-/// One statement each second, however many tenants there are: for each the newest of its activations.
+/// One statement per second for all tenants, with the newest activation of each.
 async fn all(conn: &mut PgConnection) -> Loaded<Vec<(Tenant, Option<Revision>)>> {
     let sql = format!(
         "select {ROW}, {} from tenant t left join lateral (
@@ -177,8 +177,7 @@ async fn all(conn: &mut PgConnection) -> Loaded<Vec<(Tenant, Option<Revision>)>>
     sqlx::query(sqlx::AssertSqlSafe(sql)).fetch_all(conn).await?.iter().map(known).collect()
 }
 
-/// A change, with the entry that tells of it in the audit of the plane's own tenant: it is done by those who run the
-/// plane.
+/// A change with its entry in the audit log of the deployment's own tenant, because operators make it.
 async fn changed(conn: &mut PgConnection, change: Query<'_>, event: &Event) -> Loaded<Option<Tenant>> {
     let mut tx = conn.begin().await?;
     let Some(row) = change.fetch_optional(&mut *tx).await? else { return Ok(None) };
@@ -201,8 +200,8 @@ fn limits(quotas: &Quotas) -> String {
     told.join(", ")
 }
 
-/// Its number is given as a value: each node of a distributed database has a copy of the table, and would work out one
-/// of its own. Who comes second finds it taken, and takes the next.
+/// The id is passed as a value, because each node of a distributed database would compute its own. A concurrent
+/// creation conflicts and takes the next.
 async fn create(conn: &mut PgConnection, name: &str, quotas: &Quotas, by: &Actor) -> Loaded<Option<Tenant>> {
     let insert = format!(
         "insert into tenant as t (tenant_id, name, state_by, calls_per_second, sessions, stored_bytes, approvals_open)

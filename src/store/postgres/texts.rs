@@ -1,5 +1,4 @@
-//! The texts of a row that may be sealed, in the row as a JSON object: what is given out, and what is sealed anew, is
-//! found by this one list.
+//! Encrypted texts of a row in JSON form: one list for export and re-encryption.
 
 use serde_json::{Map, Value};
 
@@ -12,8 +11,7 @@ use super::{
 
 const EVENT: [(&str, &str); 1] = [("reason", REASON)];
 
-/// Hands each text of the row to `f`, with what it is and the event that it is bound to; `seq` is the row's own. Of
-/// findings and marks it knows nothing.
+/// Calls `f` with each text of the row, its kind and its event; `seq` is the row's. Findings and marks are excluded.
 pub(super) fn each(
     kind: &str,
     row: &mut Map<String, Value>,

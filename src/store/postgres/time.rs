@@ -1,5 +1,5 @@
-//! The database's time, carried forward on the monotonic clock between two answers that tell it: replicas whose clocks
-//! differ agree on leases.
+//! Database clock, extrapolated by the monotonic clock between responses: replicas with different clocks agree on
+//! leases.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -13,18 +13,17 @@ use super::Store;
 use callgate_core::domain::time::Timestamp;
 use callgate_net::clock::Clock;
 
-/// An answer is never as old as that, in milliseconds: what lies further back was set back.
+/// Maximum delay of a response, in milliseconds; a larger difference means the clock was set back.
 const LATE_MAX_MS: i64 = 10_000;
-/// Answers in a row that have to say so: one may have waited for a writer that was stopped.
+/// Number of consecutive responses that confirm it: one may have been delayed by a stopped writer.
 const ANSWERS: u32 = 3;
-/// How long leases end later by a forward step of the database's clock: longer than nearly every lease that was given
-/// before the step.
+/// Time for which a forward step of the clock delays the expiry of leases: longer than nearly every lease.
 const STEP_HELD: Duration = Duration::from_secs(3_600);
 
 #[derive(Debug)]
 pub(super) struct DbTime {
     known: Mutex<Known>,
-    /// Milliseconds that a test has let pass.
+    /// Milliseconds skipped by a test.
     skipped_ms: AtomicU64,
 }
 
@@ -32,9 +31,9 @@ pub(super) struct DbTime {
 struct Known {
     said: Timestamp,
     at: Instant,
-    /// How many answers in a row were further back than an answer can be.
+    /// Number of consecutive responses that are too far back.
     behind: u32,
-    /// When the clock was last stepped forward, and by how many milliseconds since no step counts any more.
+    /// Time of the last forward step, and the sum of steps in effect, in milliseconds.
     step: Option<(Instant, u64)>,
 }
 
@@ -49,7 +48,7 @@ impl Known {
 }
 
 impl DbTime {
-    /// The time before the first answer is that of this machine: who starts after a step knows no other.
+    /// Before the first response, the local time: a process started after a step knows no other.
     pub(super) fn new(now: Timestamp) -> Self {
         let known = Known { said: Clock::System.now().min(now), at: Instant::now(), behind: 0, step: None };
         let time = Self { known: Mutex::new(known), skipped_ms: AtomicU64::new(0) };
@@ -57,8 +56,7 @@ impl DbTime {
         time
     }
 
-    /// Takes in what the database said just now. An answer took its time to come, so it does not set the clock back;
-    /// but a clock that was wrong and is right again is followed.
+    /// Adds a response. Its delay never sets the clock back, but a corrected clock is followed.
     pub(super) fn observe(&self, now: Timestamp) {
         let mut known = self.known.lock();
         let carried = known.now();
@@ -78,7 +76,7 @@ impl DbTime {
         *known = Known { said: now.max(carried), at: Instant::now(), behind, ..*known };
     }
 
-    /// The time that ends leases: [`Self::now`] less the last forward steps.
+    /// The time for leases: [`Self::now`] less recent forward steps.
     pub(super) fn of_leases(&self) -> Timestamp {
         // The time first: a step between the two ends nothing early.
         let now = self.now();
@@ -97,24 +95,24 @@ impl DbTime {
 }
 
 impl Store {
-    /// The database's time, carried forward.
+    /// The extrapolated database time.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         self.time.now()
     }
 
-    /// The time that ends leases: a forward step of the database's clock ends none before its time.
+    /// The time for leases: a forward step of the clock expires none early.
     #[must_use]
     pub fn now_of_leases(&self) -> Timestamp {
         self.time.of_leases()
     }
 
-    /// Tells [`Self::now`] that the database's clock was stepped forward, in milliseconds: for tests of that.
+    /// Simulates a forward step of the database's clock, in milliseconds.
     pub fn step(&self, ms: u64) {
         self.time.observe(self.time.now().plus_ms(ms));
     }
 
-    /// Moves [`Self::now`] ahead of the database's time, in milliseconds: for tests of what takes hours.
+    /// Moves [`Self::now`] ahead, in milliseconds, for tests.
     pub fn skip(&self, ms: u64) {
         self.time.skip(ms);
     }
@@ -161,7 +159,7 @@ mod tests {
         clock.observe(now.plus_ms(1_209_000));
         let held_ms = clock.now().since_ms(clock.of_leases());
         assert!((1_195_000..=1_200_000).contains(&held_ms), "{held_ms}");
-        // Who starts then sees it by the machine's clock.
+        // A process started then sees it by the local clock.
         let started = DbTime::new(now.plus_ms(1_209_000));
         assert!((1_195_000..=1_210_000).contains(&started.now().since_ms(started.of_leases())));
         clock.known.lock().step.as_mut().unwrap().0 -= STEP_HELD;

@@ -1,4 +1,4 @@
-//! API tokens, for all replicas.
+//! API tokens, shared by all replicas.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ const ROW: &str = "token_id, tenant_id, name, digest, roles, groups, agents, any
     (extract(epoch from revoked_at at time zone 'utc') * 1000)::bigint as revoked_ms";
 
 impl Store {
-    /// These tokens, of whatever tenant, as far as they are known; and whether any was ever made.
+    /// These tokens of any tenant, if they exist; and whether any token exists.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
@@ -33,7 +33,7 @@ impl Store {
         self.readers.read(async |conn| by_id(conn, ids).await).await
     }
 
-    /// A tenant's tokens after this id, in their order.
+    /// A tenant's tokens after this id, in order.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
@@ -45,10 +45,10 @@ impl Store {
         self.readers.read(async |conn| select.fetch_all(conn).await?.iter().map(read).collect()).await
     }
 
-    /// Stores a new token. It may replace one, which ends at that time if it does not before.
+    /// Stores a new token. It may replace one, whose expiry is limited to that time.
     ///
     /// # Errors
-    /// [`StoreError`] when the database cannot be used: none was stored, or nobody knows.
+    /// [`StoreError`] when the database cannot be used: none was stored, or the result is unknown.
     pub async fn put_token(
         &self,
         token: &Token,
@@ -58,7 +58,7 @@ impl Store {
         self.readers.read(async |conn| put(conn, token, replaced, by).await).await
     }
 
-    /// Revokes one of a tenant's tokens; gives it as it is then, none where there is no such token.
+    /// Revokes a token of a tenant; returns it, none if unknown.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be used.
@@ -66,7 +66,7 @@ impl Store {
         self.readers.read(async |conn| revoke(conn, tenant, id, by).await).await
     }
 
-    /// The tenants of these names, as far as there are.
+    /// The existing tenants of these names.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
@@ -76,7 +76,7 @@ impl Store {
         self.readers.read(async |conn| select.fetch_all(conn).await?.iter().map(read).collect()).await
     }
 
-    /// Notes that these tokens were shown.
+    /// Records the use of these tokens.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be used.
@@ -91,7 +91,7 @@ async fn by_id(conn: &mut PgConnection, ids: &[String]) -> Loaded<(Vec<Token>, b
     if ids.is_empty() || !any {
         return Ok((Vec::new(), any));
     }
-    // Whose tenant is gone has no token.
+    // Tokens of deleted tenants are excluded.
     let select = format!(
         "select {ROW} from token where token_id = any($1)
          and exists (select 1 from tenant where tenant.tenant_id = token.tenant_id)"

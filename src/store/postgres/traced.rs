@@ -1,4 +1,4 @@
-//! The spans of batches: who makes them is none of the store's business.
+//! Batch spans: an interface, so that the store is independent of telemetry.
 
 use std::fmt;
 
@@ -7,13 +7,13 @@ use tracing::Span;
 
 use super::{SCHEMA, writer::Job};
 
-/// Makes a span of each batch that is sent.
+/// Creates a span for each batch.
 pub trait Traced: Send + Sync + fmt::Debug {
-    /// A batch of so many changes is about to be sent, for who has these spans; the span that it gives ends with the
-    /// batch, or with the last who keeps it.
+    /// Starts the span of a batch of `changes` changes, linked to these spans. It ends with the batch, or its last
+    /// holder.
     fn begun(&self, calls: &mut dyn Iterator<Item = &Span>, changes: usize) -> Span;
 
-    /// It was not stored: `why` is of a closed set, and `code` the SQLSTATE, if the database said one.
+    /// Records a failure: `why` is of a closed set, `code` the SQLSTATE, if any.
     fn failed(&self, batch: &Span, why: &'static str, code: Option<&str>);
 }
 
@@ -25,19 +25,19 @@ impl Traced for () {
     fn failed(&self, _: &Span, _: &'static str, _: Option<&str>) {}
 }
 
-/// The database and its schema, as telemetry names them.
+/// Database and schema, as named in telemetry.
 #[must_use]
 pub fn namespace(options: &PgConnectOptions) -> String {
     format!("{}|{SCHEMA}", options.get_database().unwrap_or_default())
 }
 
-/// The span of a batch, one chain a tree.
+/// The span of a batch, one chain per tree.
 pub(super) fn begun(traced: &dyn Traced, chains: &[Vec<Job>]) -> Span {
     let mut calls = chains.iter().flatten().map(|job| &job.span).filter(|span| !span.is_disabled());
     traced.begun(&mut calls, chains.iter().map(Vec::len).sum())
 }
 
-/// The SQLSTATE of an error of the database.
+/// The SQLSTATE of a database error.
 pub(super) fn code(error: &sqlx::Error) -> Option<String> {
     error.as_database_error().and_then(|error| error.code()).map(|code| code.into_owned())
 }

@@ -1,5 +1,5 @@
-//! Whole call trees, deleted with all their rows: what is too old, and what somebody wants forgotten. A tree's own row
-//! goes first: who appends to it meanwhile waits, finds nothing, and begins anew.
+//! Deletion of whole call trees, for retention and erasure. A tree's own row goes first: a concurrent append waits,
+//! finds nothing, and starts a new tree.
 
 use sqlx::{AssertSqlSafe, PgConnection, Row as _, postgres::PgRow};
 
@@ -14,10 +14,10 @@ use callgate_core::domain::{
     time::Timestamp,
 };
 
-/// Trees that are looked at by one statement.
+/// Trees per statement.
 const PAGE: i64 = 2_000;
 
-/// A place among all trees, in the order of their key.
+/// Position in the key order of trees.
 #[derive(Debug, Clone)]
 pub(super) struct Place {
     shard: i16,
@@ -32,15 +32,15 @@ impl Place {
     }
 }
 
-/// A tree, as its row says.
+/// Row of a tree.
 #[derive(Debug, Clone)]
 pub(super) struct Head {
     pub(super) place: Place,
-    /// Its epoch, in days since the Unix epoch.
+    /// Epoch, in days since the Unix epoch.
     pub(super) epoch: i32,
-    /// When it was last heard of.
+    /// Last activity.
     pub(super) last_at: Timestamp,
-    /// Calls that were asked for in it.
+    /// Number of requested calls.
     pub(super) steps: u64,
 }
 
@@ -50,15 +50,15 @@ impl Head {
     }
 }
 
-/// What was deleted.
+/// Result of a deletion.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Gone {
     pub(super) trees: u64,
-    /// Judgements and reports.
+    /// Number of judgments and reports.
     pub(super) rows: u64,
 }
 
-/// The next trees behind a place; none after the last.
+/// The next trees after a position; empty at the end.
 pub(super) async fn page(conn: &mut PgConnection, after: &Place) -> Loaded<Vec<Head>> {
     let page = sqlx::query(
         "select shard, tenant_id, root_id, epoch - date '1970-01-01' as day, steps,
@@ -81,9 +81,8 @@ pub(super) async fn page(conn: &mut PgConnection, after: &Place) -> Loaded<Vec<H
     page.fetch_all(conn).await?.iter().map(head).collect()
 }
 
-/// True for a tree `t` with nothing that keeps it however old it is, at `now` (milliseconds): no call that runs, no
-/// question that is open, no `once` write of which nobody has said whether it happened, and no retry that is not
-/// learned from yet.
+/// Condition that nothing retains a tree `t` at `now` (milliseconds): no running call, no open approval request, no
+/// `once` write with an unknown outcome, no uncounted retry.
 fn is_done(now: &str) -> String {
     let of_tree = "s.shard = t.shard and s.tenant_id = t.tenant_id and s.root_id = t.root_id";
     let same = |alias: &str| {
@@ -107,8 +106,8 @@ fn is_done(now: &str) -> String {
     )
 }
 
-/// Deletes those of the trees that have been silent since before `silent` (for each) and have nothing open, as one
-/// transaction. `with_calls`: their calls and outcomes as well, which go with their month otherwise.
+/// Deletes those trees that have been inactive since `silent` (per tree) and have nothing open, in one transaction.
+/// `with_calls` includes their calls and outcomes, which otherwise go with their month.
 pub(super) async fn delete_silent(
     conn: &mut PgConnection,
     heads: &[(&Head, Timestamp)],
@@ -143,11 +142,11 @@ pub(super) async fn delete_silent(
     Ok(Gone { trees: gone.len() as u64, rows })
 }
 
-/// A tree whose own row is deleted: shard, tenant, root, epoch in days since the Unix epoch.
+/// A tree with a deleted row: shard, tenant, root, epoch in days since the Unix epoch.
 pub(super) type Tree = (i16, i64, String, i32);
 
-/// Deletes all that is below trees whose own rows were deleted in this transaction: no call joins them any more. Gives
-/// how many judgements and reports went.
+/// Deletes everything below trees whose rows were deleted in this transaction, so that no call can join them. Returns
+/// the number of judgments and reports.
 pub(super) async fn delete_below(conn: &mut PgConnection, trees: &[Tree], with_calls: bool) -> Loaded<u64> {
     let (shards, tenants): (Vec<i16>, Vec<i64>) = trees.iter().map(|tree| (tree.0, tree.1)).unzip();
     let (roots, days): (Vec<&str>, Vec<i32>) = trees.iter().map(|tree| (tree.2.as_str(), tree.3)).unzip();
@@ -191,7 +190,7 @@ pub(super) async fn delete_below(conn: &mut PgConnection, trees: &[Tree], with_c
     Ok(rows)
 }
 
-/// Sessions of trees, a column each.
+/// Sessions of trees, by column.
 #[derive(Debug, Default)]
 struct Sessions {
     shards: Vec<i16>,

@@ -1,4 +1,4 @@
-//! What tenants use of what limits them, counted now and then; and what a deleted tenant leaves behind, erased.
+//! Usage counts of tenants for quotas, and erasure of deleted tenants.
 
 use sqlx::{AssertSqlSafe, PgConnection};
 use tokio::time::Instant;
@@ -7,26 +7,26 @@ use super::{Store, decode::Loaded};
 use crate::error::StoreError;
 use callgate_core::domain::ids::TenantId;
 
-/// Rows that one statement erases: a few milliseconds of locks that nobody waits for.
+/// Rows per erasing statement: a few milliseconds of uncontended locks.
 const ERASED_AT_ONCE: i64 = 2_000;
 
-/// A tenant's tables, but for what outlives it: its name, and its audit. Partitions each by itself.
+/// Tables of a tenant except the surviving ones (its name, its audit log), by partition.
 const TABLES: &str = "select c.oid::regclass::text from pg_class c
     join pg_attribute a on a.attrelid = c.oid and a.attname = 'tenant_id' and not a.attisdropped
     where c.relnamespace = 'callgate'::regnamespace and c.relkind = 'r'
       and c.relname not in ('tenant', 'audit', 'audit_head') order by 1";
 
 impl Store {
-    /// Counts what a tenant has stored, unless another replica did a moment ago: at most every quarter of a minute, and
-    /// less often where counting takes long.
+    /// Counts a tenant's stored data, unless another replica did recently: at most every 15 seconds, and less often if
+    /// counting is slow.
     ///
     /// # Errors
-    /// [`StoreError`] when the database cannot be used; what was counted before stands.
+    /// [`StoreError`] when the database cannot be used; the previous counts stay.
     pub async fn count_used(&self, tenant: TenantId) -> Result<(), StoreError> {
         self.slow.read(async |conn| count(conn, tenant).await).await
     }
 
-    /// Erases some of what a deleted tenant has stored; true when nothing is left.
+    /// Erases some data of a deleted tenant; true when nothing is left.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be used.
@@ -49,7 +49,7 @@ async fn count(conn: &mut PgConnection, tenant: TenantId) -> Loaded<()> {
              + coalesce((select sum(pg_column_size(o.*)) from outcome o where tenant_id = $1), 0))::bigint",
     );
     let (sessions, bytes): (i64, i64) = counted.bind(tenant.0).fetch_one(&mut *conn).await?;
-    // As values, and later than it ended by ten times what it took: counting is at most a tenth of anybody's work.
+    // The next count is due after ten times the duration of this one: counting takes at most a tenth of the load.
     let set = "update tenant set used_sessions = $2, used_bytes = $3, used_at = now() + make_interval(secs => $4)
         where tenant_id = $1";
     let rests = began.elapsed().as_secs_f64() * 10.0;
@@ -61,7 +61,7 @@ async fn erase(conn: &mut PgConnection, tenant: TenantId, is_distributed: bool) 
     let tables: Vec<String> = sqlx::query_scalar(TABLES).fetch_all(&mut *conn).await?;
     let mut is_done = true;
     for table in tables {
-        // Over many nodes rows have no place of their own; what is erased there is erased at once.
+        // On a distributed database rows have no `ctid`, so everything is erased at once.
         let some = match is_distributed {
             true => format!("delete from {table} where tenant_id = $1 and $2::bigint > 0"),
             false => format!(

@@ -1,4 +1,4 @@
-//! Rows of several kinds from one statement: one snapshot and one round trip for what would be several of each.
+//! Union of row kinds in one statement: one snapshot and one round trip.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::columns::Column;
 #[derive(Debug)]
 pub(super) struct Part {
     pub(super) columns: Vec<Column>,
-    /// What follows `from`.
+    /// Text after `from`.
     pub(super) from: String,
 }
 
@@ -18,7 +18,7 @@ impl Part {
     }
 }
 
-/// All parts under each other, with the place of each in `part`: the columns of others are null in it.
+/// The union of all parts, numbered by `part`: columns of other parts are null.
 pub(super) fn union(parts: &[Part]) -> String {
     let mut all: BTreeMap<&str, &str> = BTreeMap::new();
     for column in parts.iter().flat_map(|part| &part.columns) {

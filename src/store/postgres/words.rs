@@ -1,16 +1,16 @@
-//! The words of calls, erased at their term: arguments, results, errors, notes, and what was said of them. What a call
-//! was judged by stays: its tool, its digests, what it touches, what came of it.
+//! Text retention: erases arguments, results, errors, notes and messages of calls after their period. Fields that
+//! decisions use stay: tool, digests, resource, outcome.
 
 use sqlx::{AssertSqlSafe, PgConnection};
 
 use super::{codes::RUNNING, columns::sealed, decode::Loaded, row::OutcomeRow};
 use callgate_core::domain::{ids::TenantId, time::Timestamp};
 
-/// What stands where a rule's words were.
+/// Replacement of a rule's message.
 pub(super) const GONE: &str = "What was said is no longer kept.";
 
-/// What is left of a judgement `c`. Of what the rules said, their codes; nothing on a distributed database, which
-/// builds no JSON in an update.
+/// Assignments that erase the texts of a judgment `c`. Findings keep their codes; on a distributed database nothing,
+/// because it builds no JSON in an update.
 fn call_without_words(is_distributed: bool) -> String {
     if is_distributed {
         return "arguments = null, justification = null, findings = null".to_owned();
@@ -26,19 +26,18 @@ fn call_without_words(is_distributed: bool) -> String {
 
 const HAS_WORDS: &str = "(c.arguments is not null or c.justification is not null)";
 
-/// A judgement `c` whose question is open at `$4` (milliseconds).
+/// Condition of a judgment `c` with an open approval request at `$4` (milliseconds).
 const IS_ASKED: &str = "(c.approval_id is not null and c.approval_expires_at > to_timestamp($4 / 1000.0))";
 
-/// When the oldest of a tenant's call trees began.
+/// Start of a tenant's oldest call tree.
 pub(super) async fn first(conn: &mut PgConnection, tenant: TenantId) -> Loaded<Option<Timestamp>> {
     let first = "select (extract(epoch from min(started_at)) * 1000)::bigint from call_tree where tenant_id = $1";
     let first: Option<i64> = sqlx::query_scalar(first).bind(tenant.0).fetch_one(conn).await?;
     Ok(first.map(Timestamp::from_millis))
 }
 
-/// Erases the words of what was judged and reported from one moment to another, but for calls that still run and
-/// questions that are open at `now`; gives how many judgements and reports lost theirs. The words of a call whose
-/// report comes later go with those of the report.
+/// Erases the texts of judgments and reports in a period, except for running calls and open approval requests at `now`;
+/// returns the number of changed rows. A call with a later report is erased with that.
 pub(super) async fn erase(
     conn: &mut PgConnection,
     tenant: TenantId,
@@ -88,7 +87,7 @@ pub(super) async fn erase(
     Ok(erased)
 }
 
-/// Erases the words of questions from before a moment that were open when it was come to, and are not any more.
+/// Erases the texts of approval requests that were open when their period was processed, and are closed now.
 pub(super) async fn erase_asked(
     conn: &mut PgConnection,
     tenant: TenantId,

@@ -1,6 +1,6 @@
-//! The one task that writes. A batch closes when the previous commit returns, so there is no timer to tune: alone, a
-//! change waits for nobody; under load, batches grow by themselves. Its connection has its own planner settings, and is
-//! closed, never reused, when a step takes too long.
+//! Writer task with group commit. A batch closes when the previous commit returns, so there is no timer to tune: a
+//! single change never waits; under load, batches grow by themselves. Its connection has its own planner settings, and
+//! is closed, never reused, when a step times out.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -32,43 +32,42 @@ use callgate_core::domain::{
     shard::Shard,
 };
 
-/// Changes that may wait for the writer; past that callers are told to come back.
+/// Capacity of the queue; beyond it callers get an overload error.
 pub(super) const QUEUE_MAX: usize = 4_096;
-/// Times that others are let run before a batch closes.
+/// Number of yields to other tasks before a batch closes.
 const GATHER_TURNS: usize = 3;
-/// Changes in one batch.
+/// Maximum number of changes per batch.
 const BATCH_MAX: usize = 512;
-/// Longest time for one statement, or for connecting.
+/// Timeout of one statement, or of connecting.
 const STEP: Duration = Duration::from_millis(3_000);
-/// Longest time that a batch is tried before its changes are given back as unreachable.
+/// Time for which a batch is retried before its changes fail as unreachable.
 const PATIENCE: Duration = Duration::from_millis(4_000);
-/// First pause after a failure, or a race that another replica has won; doubles up to [`PAUSE_MAX`].
+/// First backoff after a failure, or a lost conflict with another replica; doubles up to [`PAUSE_MAX`].
 const PAUSE: Duration = Duration::from_millis(25);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// Connections over which the shards of a batch go at once on a distributed database, where each is the business of
-/// another node.
+/// Connections for the parallel shards of a batch on a distributed database, where each has its own node.
 const SEATS_DISTRIBUTED: usize = 8;
-/// Times that a batch may be undone without anybody to blame.
+/// Maximum rollbacks of a batch without an identified conflict.
 const BLAMELESS_MAX: u32 = 5;
 
-/// A change that was accepted.
+/// A committed change.
 #[derive(Debug, Clone)]
 pub struct Committed {
-    /// The batch's span; disabled where nobody wants one.
+    /// The batch's span; disabled if unwanted.
     pub batch: Span,
 }
 
-/// A change on its way.
+/// A queued change.
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) append: Append,
-    /// As it is stored, where its tenant's values are sealed.
+    /// Its stored form, if its tenant's values are encrypted.
     pub(super) sealed: Option<Box<Append>>,
     pub(super) slot: Arc<Slot>,
-    /// Of whoever wants it.
+    /// Span of its request.
     pub(super) span: Span,
     pub(super) reply: oneshot::Sender<Result<Committed, Lost>>,
-    /// Since when it waits.
+    /// Time of queueing.
     pub(super) since: Instant,
 }
 
@@ -77,8 +76,8 @@ impl Job {
         self.sealed.as_deref().unwrap_or(&self.append)
     }
 
-    /// Tells the slot, then whoever waits. The slot is told here and not by the waiter, who may have gone away: its
-    /// change stands all the same, and others wait for it.
+    /// Notifies the slot, then the waiter. The slot is notified here, because the waiter may be cancelled while its
+    /// change stands and others wait for it.
     fn answer(self, outcome: Result<Committed, Lost>) {
         match (&outcome, self.append.change.events.last()) {
             (Ok(_), Some(last)) => {
@@ -91,7 +90,7 @@ impl Job {
     }
 }
 
-/// Is told of every commit.
+/// Callback after every commit.
 pub(super) type OnCommit = Arc<dyn Fn(Commit) + Send + Sync>;
 
 pub(super) struct Writer {
@@ -102,7 +101,7 @@ pub(super) struct Writer {
     pub(super) commits: Arc<Commits>,
     pub(super) on_commit: OnCommit,
     pub(super) traced: Arc<dyn Traced>,
-    /// True when the trees are spread over many nodes, by their shards.
+    /// True for a distributed database.
     pub(super) is_distributed: bool,
 }
 
@@ -112,8 +111,8 @@ impl std::fmt::Debug for Writer {
     }
 }
 
-/// The planner's settings on this connection only: a generic plan made on a small table would later scan everything.
-/// On a distributed database only a plan for the very shard is sent to its node.
+/// Planner settings of this connection only: a generic plan made on a small table would later scan everything. On a
+/// distributed database only a plan for a specific shard is routed to its node.
 pub(super) fn writer_options(options: PgConnectOptions, is_distributed: bool) -> PgConnectOptions {
     options.application_name(&Connection::name(is_distributed)).options([
         ("plan_cache_mode", if is_distributed { "force_custom_plan" } else { "force_generic_plan" }),
@@ -126,7 +125,7 @@ pub(super) fn writer_options(options: PgConnectOptions, is_distributed: bool) ->
 }
 
 impl Writer {
-    /// Writes until every sender is gone and the queue is empty.
+    /// Writes until every sender is dropped and the queue is empty.
     pub(super) async fn run(self, mut queue: mpsc::Receiver<Job>) {
         let mut seats: Vec<Seat> = Vec::new();
         seats.resize_with(if self.is_distributed { SEATS_DISTRIBUTED } else { 1 }, Seat::default);
@@ -143,7 +142,7 @@ impl Writer {
         }
     }
 
-    /// Writes a batch, cut by shard over the seats if there are several of them.
+    /// Writes a batch, split by shard over several connections if there are any.
     async fn write_all(&self, seats: &mut [Seat], chains: Vec<Vec<Job>>, deadline: Instant) {
         if let [seat] = seats {
             return self.write(seat, chains, deadline).await;
@@ -164,7 +163,7 @@ impl Writer {
         futures_util::future::join_all(written).await;
     }
 
-    /// Writes a batch, whatever it takes, by one deadline for all of it.
+    /// Writes a batch, with retries, by one deadline.
     async fn write(&self, seat: &mut Seat, chains: Vec<Vec<Job>>, deadline: Instant) {
         let started = Instant::now();
         let span = traced::begun(&*self.traced, &chains);
@@ -183,7 +182,7 @@ impl Writer {
                     answer(chain, lost, &span);
                 }
             }
-            // One of them cannot be stored at all: find it, and let the others through.
+            // One of them cannot be stored: find it, and store the others.
             Err(Failure::Permanent(_) | Failure::Value(_)) if chains.len() > 1 => {
                 for chain in chains {
                     Box::pin(self.write(seat, vec![chain], deadline)).await;
@@ -191,7 +190,7 @@ impl Writer {
             }
             Err(failure @ (Failure::Permanent(_) | Failure::Value(_))) => {
                 let (Failure::Permanent(error) | Failure::Value(error) | Failure::Passing(error)) = &failure;
-                // A value that no row can hold says nothing of the database.
+                // A value error is no fault of the database.
                 if matches!(failure, Failure::Permanent(_)) {
                     self.commits.failed();
                 }
@@ -207,9 +206,9 @@ impl Writer {
         }
     }
 
-    /// Appends, again and again while that may help, and without those that lost a race; gives why each chain did.
-    /// Resending after a lost connection is safe: if the batch had been committed after all, its versions have moved,
-    /// and whoever is told so judges again and finds its own row.
+    /// Appends with retries while these may help, without conflicting chains; returns each chain's conflict. Resending
+    /// after a lost connection is safe: if the batch was committed, its versions have moved, and a repeated judgment
+    /// finds its own row.
     async fn append(
         &self,
         seat: &mut Seat,
@@ -242,7 +241,7 @@ impl Writer {
                         seat.fill(self.is_distributed, chains, &racing);
                         continue;
                     }
-                    // Whoever was in the way has gone again; or one of them can never be stored.
+                    // The conflict has vanished, or one change can never be stored.
                     blameless += 1;
                     if blameless >= BLAMELESS_MAX {
                         return Err(Failure::Value("rows that are already there, though nobody has lost".into()));
@@ -254,7 +253,7 @@ impl Writer {
                 Ok(Err(Problem::Race(why) | Problem::Connection(why))) => error = why,
                 Err(_) => seat.conn = None,
             }
-            // What another try cannot reach in time is told now.
+            // Changes that another attempt cannot reach in time fail now.
             let wait = jittered(pause);
             if Instant::now() + wait >= deadline {
                 break;
@@ -287,17 +286,17 @@ impl Writer {
     }
 }
 
-/// A connection, and the batch that is sent over it.
+/// A connection and its current batch.
 #[derive(Debug, Default)]
 struct Seat {
     conn: Option<Connection>,
     batch: Batch,
-    /// The SQLSTATE of the last error.
+    /// SQLSTATE of the last error.
     code: Option<String>,
 }
 
 impl Seat {
-    /// Makes the batch of those chains.
+    /// Fills the batch with those chains.
     fn fill(&mut self, is_distributed: bool, chains: &[Vec<Job>], racing: &[usize]) {
         let shard = racing.first().and_then(|chain| chains[*chain].first()).map(|job| job.append.shard());
         let appends = |chain: &usize| chains[*chain].iter().map(Job::stored).collect();
@@ -305,9 +304,9 @@ impl Seat {
     }
 }
 
-/// Takes what is queued. Those who were woken by the last commit have something to say in a moment: they are let run
-/// before the batch closes. Nobody is waited for, so that a change alone is not held up. Once half as many wait as the
-/// `last` batch had, nobody is let run either: the others have their answers made while these are written.
+/// Takes queued changes. Callers woken by the last commit will queue more at once, so the task yields to them before
+/// the batch closes, without waiting. Once half as many as in the `last` batch are queued, it does not yield: the
+/// others' responses are built while these are written.
 async fn gather(queue: &mut mpsc::Receiver<Job>, waiting: &mut VecDeque<Job>, last: usize) {
     for turn in 0..=GATHER_TURNS {
         if turn > 0 {
@@ -329,8 +328,8 @@ fn answer(chain: Vec<Job>, lost: Option<Lost>, batch: &Span) {
     }
 }
 
-/// Takes from `waiting` what can go into one batch: a chain a tree, each change decided on the one before it, and no
-/// ledger key twice. What cannot go yet stays, in its order; what was decided on a change that is not there is lost.
+/// Takes from `waiting` the changes of one batch: one chain per tree, each change decided on the one before it, ledger
+/// keys unique. Others stay, in order; a change decided on a missing one is rejected.
 fn chains(waiting: &mut VecDeque<Job>) -> Vec<Vec<Job>> {
     let mut chains: BTreeMap<(Shard, TenantId, SessionId), Vec<Job>> = BTreeMap::new();
     let mut keys: BTreeSet<(TenantId, LedgerKey)> = BTreeSet::new();

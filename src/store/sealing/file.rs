@@ -1,4 +1,4 @@
-//! The file of `--keys`: which tenants' values are sealed, and where their keys are. The keys themselves are in none.
+//! Keys file of `--keys`: tenants with encryption, and the sources of their keys, never keys themselves.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -6,28 +6,28 @@ use serde::Deserialize;
 
 use callgate_core::domain::ids::Invalid;
 
-/// Longest name of a key, in bytes.
+/// Maximum length of a key's name, in bytes.
 pub const KEY_ID_BYTES_MAX: usize = 64;
-/// Keys that a tenant has at once.
+/// Maximum number of keys per tenant.
 pub const KEYS_MAX: usize = 32;
 
-/// Where a key is: 32 bytes in base64 or hexadecimal.
+/// Source of a key: 32 bytes in base64 or hexadecimal.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Source {
-    /// In a file.
+    /// A file.
     File(PathBuf),
-    /// What a command says, as of a key management service; its words, the program first.
+    /// The output of a command, as of a key management service: the program and its arguments.
     Command(Vec<String>),
 }
 
-/// The keys of one tenant.
+/// Keys of one tenant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sources {
-    /// By their names; the first seals, the others open what they have sealed.
+    /// By name; the first encrypts, the others only decrypt.
     pub keys: Vec<(String, Source)>,
-    /// What its hashes are made with: the same for good.
+    /// Source of the hashing key, which never changes.
     pub fingerprint: Source,
-    /// The tenant has history that is known by hashes without a key, and is not to be known by them any more.
+    /// True to drop history that is known by unkeyed hashes.
     pub anew: bool,
 }
 
@@ -80,10 +80,10 @@ fn id(field: &str, id: String) -> Result<String, Invalid> {
     Ok(id)
 }
 
-/// Reads the file.
+/// Parses the file.
 ///
 /// # Errors
-/// [`Invalid`] naming what is wrong.
+/// [`Invalid`] with the problem.
 pub fn read(text: &str) -> Result<BTreeMap<String, Sources>, Invalid> {
     let file: File = serde_saphyr::from_str(text).map_err(|error| Invalid::new("the file", error.to_string()))?;
     let mut tenants = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! The keys of all tenants on this server.
+//! Keyring: the keys of all tenants on this server.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -7,19 +7,18 @@ use arc_swap::ArcSwap;
 use super::TenantKeys;
 use callgate_core::domain::{hashing::KeyMark, ids::TenantId};
 
-/// How a tenant's values are stored.
+/// Storage of a tenant's values.
 #[derive(Debug, Clone)]
 pub enum Access {
-    /// As they are.
+    /// Plain.
     Plain,
-    /// Sealed.
+    /// Encrypted.
     Keys(Arc<TenantKeys>),
-    /// Sealed, and its keys are not here.
+    /// Encrypted, with missing keys.
     Locked,
 }
 
-/// The keys that a file names, and those of tenants that are known. A tenant is known once somebody has said how its
-/// values are stored: until then, as they are.
+/// Keys from the file by name, and known tenants. A tenant's values are plain until its storage is known.
 #[derive(Debug, Default)]
 pub struct Keyring {
     named: ArcSwap<BTreeMap<String, Arc<TenantKeys>>>,
@@ -27,24 +26,24 @@ pub struct Keyring {
 }
 
 impl Keyring {
-    /// These are the keys from now on, by the names of their tenants.
+    /// Replaces the keys, by tenant name.
     pub fn set(&self, named: BTreeMap<String, Arc<TenantKeys>>) {
         self.named.store(Arc::new(named));
     }
 
-    /// The keys of a tenant of that name.
+    /// The keys of a tenant by name.
     #[must_use]
     pub fn named(&self, tenant: &str) -> Option<Arc<TenantKeys>> {
         self.named.load().get(tenant).cloned()
     }
 
-    /// The names of tenants that have keys.
+    /// The names of tenants with keys.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
         self.named.load().keys().cloned().collect()
     }
 
-    /// Takes over how a tenant's values are stored: `mark` tells the key of its hashes, where it has one.
+    /// Records the storage of a tenant's values; `mark` identifies its hashing key, if any.
     pub fn know(&self, tenant: TenantId, name: &str, mark: Option<KeyMark>) -> Access {
         let keys = self.named(name).filter(|keys| mark.is_some() && keys.hashing().mark() == mark);
         let access = match (mark, keys) {
@@ -67,14 +66,14 @@ impl Keyring {
         access
     }
 
-    /// How a tenant's values are stored.
+    /// The storage of a tenant's values.
     #[must_use]
     pub fn of(&self, tenant: TenantId) -> Access {
         let known = self.known.load();
         if known.is_empty() { Access::Plain } else { known.get(&tenant).cloned().unwrap_or(Access::Plain) }
     }
 
-    /// True for a tenant whose keys are not here, though its values are sealed.
+    /// True for a tenant with encrypted values and missing keys.
     #[must_use]
     pub fn is_locked(&self, tenant: TenantId) -> bool {
         matches!(self.of(tenant), Access::Locked)

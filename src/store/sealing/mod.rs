@@ -1,6 +1,6 @@
-//! What is stored of arguments and results, sealed with a key of the tenant: XChaCha20-Poly1305, each value bound to
-//! its place, so that values cannot be swapped (docs/security.md#encryption-at-rest). This room knows keys, the form of
-//! what is sealed and the file that names keys; it must not know where keys come from, nor tables.
+//! Encryption at rest of texts from arguments and results: XChaCha20-Poly1305 with a tenant's key. Each value is
+//! authenticated with its place, so that values cannot be swapped (docs/security.md#encryption-at-rest). This module
+//! knows keys, the format of encrypted values, and the keys file; it must not know sources of keys or tables.
 
 pub mod file;
 mod keyring;
@@ -9,5 +9,5 @@ mod seal;
 pub use keyring::{Access, Keyring};
 pub use seal::{BadKey, Key, Opened, Place, Sealer, TenantKeys, Unopened, is_sealed, key_id, sealed_length};
 
-/// What every sealed value begins with, so that people who read tables see what it is; the format's version is in it.
+/// Prefix of every encrypted value, readable in tables, with the format's version.
 pub const MARK: &str = "encrypted:1:";

@@ -1,4 +1,4 @@
-//! One value, sealed and opened.
+//! Encryption and decryption of one value.
 
 use std::fmt;
 
@@ -12,40 +12,40 @@ use zeroize::Zeroizing;
 use super::{MARK, file::KEY_ID_BYTES_MAX};
 use callgate_core::domain::{hashing::Hashing, ids::TenantId};
 
-/// Bytes of a key.
+/// Length of a key, in bytes.
 const KEY_BYTES: usize = 32;
-/// Random bytes at the beginning of all nonces of one row; the rest counts its values.
+/// Random prefix of all nonces of one row, in bytes; the rest counts its values.
 const ROW_BYTES: usize = 20;
 const NONCE_BYTES: usize = 24;
 const TAG_BYTES: usize = 16;
-/// What a sealed value has at most beside its own bytes, which take 4 for 3.
+/// Maximum overhead of an encrypted value, beside its base64 expansion of 4 to 3.
 const WRAPPED_BYTES_MAX: usize = MARK.len() + KEY_ID_BYTES_MAX + 1 + (NONCE_BYTES + TAG_BYTES + 2) * 4 / 3 + 1;
 
-/// The longest sealed form of a value of so many bytes.
+/// Maximum length of an encrypted value of `bytes` bytes.
 #[must_use]
 pub const fn sealed_length(bytes: usize) -> usize {
     bytes * 4 / 3 + WRAPPED_BYTES_MAX
 }
 
-/// Is this a sealed value? What a tool says may look like one, where its tenant has no key.
+/// True for the form of an encrypted value; a tool's text may look like one, where its tenant has no key.
 #[must_use]
 pub fn is_sealed(stored: &str) -> bool {
     stored.starts_with(MARK)
 }
 
-/// A key; wiped when it is dropped, and told to nobody.
+/// A key, zeroized on drop and never printed.
 #[derive(Clone)]
 pub struct Key(Zeroizing<[u8; KEY_BYTES]>);
 
-/// A text that is no key.
+/// Invalid text of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BadKey;
 
 impl Key {
-    /// The key of a text: 32 bytes in base64 or hexadecimal, with white space around it.
+    /// Parses a key: 32 bytes in base64 or hexadecimal, surrounding whitespace allowed.
     ///
     /// # Errors
-    /// [`BadKey`], which says nothing of the text.
+    /// [`BadKey`], which reveals nothing of the text.
     pub fn parse(text: &[u8]) -> Result<Self, BadKey> {
         let text = text.trim_ascii();
         let mut key = Zeroizing::new([0; KEY_BYTES]);
@@ -64,7 +64,7 @@ impl Key {
         Hashing::keyed(&self.0)
     }
 
-    /// True where two keys are one.
+    /// True for equal keys.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         self.0 == other.0
@@ -81,36 +81,36 @@ impl fmt::Debug for Key {
     }
 }
 
-/// The keys of one tenant.
+/// Keys of one tenant.
 #[derive(Debug, Clone)]
 pub struct TenantKeys {
-    /// By their names, the one that seals first.
+    /// By name, the encrypting one first.
     keys: Vec<(String, Key)>,
     hashing: Hashing,
-    /// That what was known before these keys is known no more, is as its owner wants it.
+    /// True if the owner accepts that earlier history is dropped.
     pub anew: bool,
 }
 
 impl TenantKeys {
-    /// The keys of a tenant, newest first, of which there is one at least; and the one for its hashes.
+    /// Keys of a tenant, newest first, at least one; and its hashing key.
     #[must_use]
     pub fn new(keys: Vec<(String, Key)>, fingerprint: &Key, anew: bool) -> Self {
         Self { keys, hashing: fingerprint.hashing(), anew }
     }
 
-    /// How its values are hashed.
+    /// Hashing of its values.
     #[must_use]
     pub const fn hashing(&self) -> &Hashing {
         &self.hashing
     }
 
-    /// The name of the key that seals.
+    /// The name of the encrypting key.
     #[must_use]
     pub fn newest(&self) -> &str {
         self.keys.first().map_or("", |(id, _)| id)
     }
 
-    /// The names of all, the newest first.
+    /// All names, newest first.
     pub fn ids(&self) -> impl Iterator<Item = &str> {
         self.keys.iter().map(|(id, _)| id.as_str())
     }
@@ -120,16 +120,16 @@ impl TenantKeys {
     }
 }
 
-/// Where a value stands: nowhere else does it open.
+/// Authenticated place of a value: it decrypts nowhere else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place<'a> {
-    /// Whose.
+    /// Tenant.
     pub tenant: TenantId,
-    /// Of which session.
+    /// Session.
     pub session: &'a str,
-    /// The event's place among those of its call tree.
+    /// `seq` of the event.
     pub seq: u64,
-    /// What it is of the event: `call.arguments`.
+    /// Kind of the value in the event: `call.arguments`.
     pub what: &'a str,
 }
 
@@ -149,20 +149,20 @@ impl Place<'_> {
     }
 }
 
-/// Why a value did not open.
+/// Failure to decrypt a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unopened {
-    /// The key of that name is not here.
+    /// The key of that name is missing.
     KeyMissing(String),
-    /// It was changed, or stands where it was not put, or is cut off.
+    /// Modified, moved or truncated.
     Changed,
 }
 
-/// A value as it was before it was sealed.
+/// A decrypted value.
 pub type Opened<T> = Result<T, Unopened>;
 
 impl TenantKeys {
-    /// The value of a stored text: one that is not sealed, from before there were keys, is itself.
+    /// The value of a stored text; a plain one, from before encryption, is returned unchanged.
     ///
     /// # Errors
     /// [`Unopened`].
@@ -177,18 +177,18 @@ impl TenantKeys {
     }
 }
 
-/// The name of the key of a sealed value, and the rest; none for what is not sealed.
+/// Key name and rest of an encrypted value; none for a plain one.
 fn parts(stored: &str) -> Option<(&str, &str)> {
     stored.strip_prefix(MARK)?.split_once(':')
 }
 
-/// The name of the key of a sealed value.
+/// Key name of an encrypted value.
 #[must_use]
 pub fn key_id(stored: &str) -> Option<&str> {
     parts(stored).map(|(id, _)| id)
 }
 
-/// Seals the values of one row, or of several that are stored at once.
+/// Encrypts the values of one row, or of several stored at once.
 #[derive(Debug)]
 pub struct Sealer<'k> {
     keys: &'k TenantKeys,
@@ -198,7 +198,7 @@ pub struct Sealer<'k> {
 }
 
 impl<'k> Sealer<'k> {
-    /// With the newest key; none where there is no key, or the system gives no randomness.
+    /// With the newest key; none without a key or system randomness.
     #[must_use]
     pub fn new(keys: &'k TenantKeys) -> Option<Self> {
         let mut row = [0; ROW_BYTES];
@@ -206,7 +206,7 @@ impl<'k> Sealer<'k> {
         Some(Self { keys, cipher: keys.keys.first()?.1.cipher(), row, values: 0 })
     }
 
-    /// The sealed form of a value; none for one that is too long for the cipher, which no value is.
+    /// The encrypted value; none beyond the cipher's maximum length, which no value reaches.
     #[must_use]
     pub fn seal(&mut self, value: &str, place: &Place<'_>) -> Option<String> {
         let mut nonce = [0; NONCE_BYTES];
@@ -231,7 +231,7 @@ impl<'k> Sealer<'k> {
         Some(text)
     }
 
-    /// True for a stored text that is the sealed form of the newest key.
+    /// True for a value encrypted with the newest key.
     #[must_use]
     pub fn is_newest(&self, stored: &str) -> bool {
         key_id(stored) == Some(self.keys.newest())

@@ -116,7 +116,7 @@ proptest! {
     }
 }
 
-/// What it costs: `cargo test --release --lib sealing -- --ignored --nocapture`.
+/// Cost of encryption: `cargo test --release --lib sealing -- --ignored --nocapture`.
 #[test]
 #[ignore = "a figure, not a test"]
 #[allow(clippy::disallowed_methods, clippy::print_stdout, reason = "it measures, and prints what it measured")]

@@ -1,4 +1,4 @@
-//! Questions in the console: who sees and answers them, and what is told of an answer that was not taken.
+//! Approval requests in the console: visibility, answers, and rejected answers.
 
 use callgate_core::{
     domain::{
@@ -40,7 +40,7 @@ fn refund(call_id: &str, tool: &str, arguments: &str) -> v1::EvaluateRequest {
     asked
 }
 
-/// A question of an agent, asked before anybody needs a credential.
+/// An agent's approval request, made before authentication is on.
 async fn asked(plane: &Plane, call_id: &str, tool: &str, arguments: &str) -> String {
     let verdict = evaluate(&mut plane.client().await, refund(call_id, tool, arguments)).await;
     assert_eq!(verdict.decision(), Decision::Ask, "{verdict:?}");
@@ -149,7 +149,7 @@ async fn whoever_is_late_is_told_who_was_first_and_two_people_are_two() {
     assert!(people[1].get(&transfer).await.ok().contains("Approved by kim"), "the second yes");
     let all = people[1].get("/approvals?state=all").await.ok();
     assert!(all.contains(&refund) && all.contains(&transfer), "{all}");
-    // The open ones are read once each quarter of a second, for everybody.
+    // Open requests are read once per quarter of a second, for all watchers.
     tokio::time::sleep(callgate_server::gate::LOOK_EVERY).await;
     assert!(people[1].get("/approvals").await.ok().contains("No question is open"));
 }
@@ -181,7 +181,7 @@ async fn other_arguments_are_looked_at_before_they_are_approved() {
     let path = asked(&plane, "c1", "refund_order", r#"{"amount":500,"id":"7","note":"a\u202eb"}"#).await;
     let mut eve = Browser::of(&plane, "eve", &[Role::Admin]).await;
     let page = eve.get(&path).await.ok();
-    // What is typed into is what will execute, with what is not seen as its escape.
+    // The input field holds the arguments as they will execute, with invisible characters escaped.
     assert!(page.contains("&#34;amount&#34;: 500,") && page.contains("a\\u202eb&#34;"), "{page}");
     let look = |edited: &'static str| [("what", "look"), ("edited", edited), ("reason", "less <b>will do</b>")];
     for (wrong, why) in [
@@ -227,7 +227,7 @@ async fn other_arguments_are_looked_at_before_they_are_approved() {
     let told = eve.get("/calls/s/c1").await.ok();
     assert!(told.contains("approved it with other arguments"), "{told}");
     assert!(!told.contains("Let through by"), "{told}");
-    // The question and the call that ran lead to each other.
+    // The approval request and the executed call link to each other.
     let ran = evaluate_as(Some(&token), &mut client, refund("c2", "refund_order", edited)).await;
     assert_eq!(ran.decision(), Decision::Allow, "{ran:?}");
     let page = eve.get(&path).await.ok();
@@ -256,7 +256,7 @@ async fn the_second_person_is_shown_what_the_first_one_chose() {
     assert_eq!(fay.post(&path, &yes).await.status, StatusCode::SEE_OTHER);
     let page = kim.get(&path).await.ok();
     assert!(page.contains("What fay said yes to instead") && !page.contains("Approve once"), "{page}");
-    // Who has not seen it says yes to nothing.
+    // An approval without the displayed arguments is rejected.
     let plain = kim.post(&path, &[("what", "approve")]).await;
     assert_eq!(plain.status, StatusCode::CONFLICT);
     assert!(plain.html.contains("fay said yes to other arguments"), "{}", plain.html);

@@ -1,4 +1,4 @@
-//! The page of what is now: for whom it is, what it says, and the part of it that is asked for again.
+//! Overview page: access, contents, and its refreshed part.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Sign-in by an issuer, where something of it is planted, kept, sent again, or comes from elsewhere.
+//! Forged sign-in by an issuer: planted, stored, repeated and foreign parts.
 
 use std::sync::{Arc, Mutex};
 
@@ -23,7 +23,7 @@ use crate::{
     credentials::{token, who},
 };
 
-/// A plane, and two issuers by which people sign in.
+/// A server with two issuers for sign-in.
 struct Scene {
     plane: Plane,
     urls: [String; 2],
@@ -31,7 +31,7 @@ struct Scene {
     issuers: [Issuer; 2],
 }
 
-/// What somebody has begun: the cookie, and what the issuer is to come back with.
+/// A started sign-in: the cookie, and the expected redirect.
 struct Begun {
     cookie: String,
     state: String,
@@ -69,7 +69,7 @@ impl Scene {
         self.desks[0].lock().expect("no panic").id_token = self.issuers[place].token(&claims);
     }
 
-    /// How many codes were shown to an issuer.
+    /// Number of codes redeemed at an issuer.
     fn redeemed(&self, place: usize) -> usize {
         self.desks[place].lock().expect("no panic").asked.iter().filter(|asked| asked.starts_with("POST")).count()
     }
@@ -81,14 +81,14 @@ impl Scene {
         Begun { cookie: cookies(&page)[0].clone(), state: text("state"), nonce: text("nonce") }
     }
 
-    /// What a browser with these cookies gets that the issuer leads back.
+    /// The response to a redirect with these cookies.
     async fn led(&self, cookies: &str, state: &str, more: &str) -> Page {
         let mut browser = Browser::new(&self.plane);
         browser.headers.insert("cookie", cookies.to_owned());
         browser.get(&format!("/sign-in/callback?code=c0de&state={state}{more}")).await
     }
 
-    /// Is somebody signed in by this?
+    /// True if this cookie belongs to a signed-in session.
     async fn is_signed_in(&self, cookie: &str) -> bool {
         let mut browser = Browser::new(&self.plane);
         browser.headers.insert("cookie", cookie.to_owned());
@@ -117,7 +117,7 @@ async fn a_session_that_was_chosen_before_the_sign_in_is_never_signed_in() {
     back.ok();
     assert_ne!(made, planted);
     assert!(scene.is_signed_in(&made).await && !scene.is_signed_in(&planted).await);
-    // Nor is the secret of the sign-in a session, which whoever saw the cookie before would know.
+    // The sign-in's secret is no session either, because earlier readers of the cookie know it.
     let secret = begun.cookie.split(['=', '.']).nth(1).expect("a secret");
     assert!(!scene.is_signed_in(&format!("__Host-callgate={secret}")).await);
     // By a token, the same.
@@ -144,7 +144,7 @@ async fn what_comes_back_holds_for_its_own_sign_in_and_once() {
     let kept = cookies(&back);
     back.ok();
     assert_eq!((kept[1].as_str(), scene.sessions().await), ("__Host-callgate-sign-in=", 1));
-    // Sent again: by the browser as it is now, and by one that keeps what it was to forget, with a code that was used.
+    // Replayed: by the browser now, and by one that kept its old cookie, with a used code.
     let count = scene.redeemed(0);
     let again = scene.led(&kept.join("; "), &one.state, "").await;
     assert_eq!((again.status, scene.redeemed(0)), (StatusCode::BAD_REQUEST, count));
@@ -211,7 +211,7 @@ async fn strangers_ask_an_issuer_so_often_and_the_database_never_and_shut_nobody
     assert_eq!(scene.led(&begun.cookie, &begun.state, "").await.status, StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(Browser::new(plane).get("/sign-in/with/0").await.status, StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(asked(), before, "nor is the issuer asked");
-    // From the same address: who is signed in, and who has a good token.
+    // From the same address: a signed-in user, and a valid token.
     person.get("/audit").await.ok();
     Browser::of(plane, "bob", &[Role::Admin]).await.get("/audit").await.ok();
     // The sessions cannot be read until this goes.

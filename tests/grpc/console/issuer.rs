@@ -1,4 +1,4 @@
-//! Sign-in by an issuer (OpenID Connect), against one of the test's own: what it is asked, and what it may lead to.
+//! Sign-in by an issuer (OpenID Connect) of the test: its requests, and possible results.
 
 use std::sync::{Arc, Mutex};
 
@@ -16,14 +16,14 @@ use url::{Url, form_urlencoded};
 use super::{Browser, served};
 use crate::common::issuer::{Issuer, key_set};
 
-/// What the issuer answers to a code, and what it was asked.
+/// Responses of the issuer to codes, and its received requests.
 #[derive(Default)]
 pub(super) struct Desk {
     pub(super) id_token: String,
     pub(super) asked: Vec<String>,
     /// The status of its answers to codes; 200 without one.
     pub(super) refuses: Option<u16>,
-    /// What it says of itself, and with which status, in place of the truth.
+    /// Replacement of its metadata, with a status.
     pub(super) says: Option<(u16, Value)>,
 }
 
@@ -118,7 +118,7 @@ async fn people_sign_in_by_an_issuer_and_nobody_by_what_was_begun_elsewhere() {
     let kept = ["; Secure", "; HttpOnly", "; SameSite=Lax", "; Path=/", "; Max-Age=600"];
     assert!(kept.iter().all(|word| cookie.contains(word)), "{cookie}");
 
-    // What somebody else began, or nobody; and a token that was made for another sign-in.
+    // Foreign or missing sign-ins, and a token of another sign-in.
     let led = |state: &str| format!("/sign-in/callback?code=c0de&state={state}");
     let mut other = Browser::new(&plane);
     assert_eq!(other.get(&led(state)).await.status, StatusCode::BAD_REQUEST, "another browser");

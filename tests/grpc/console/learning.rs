@@ -1,4 +1,4 @@
-//! What was learned, in the console and over the API below it: who sees what of retries.
+//! Learning pages and the API below them: visibility of retries.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ use crate::{
 
 const BROKEN: &str = "500 Internal Server Error <script>alert(1)</script>";
 
-/// Of `sessions` that fail once and retry as they are told, the first `mended` have their answer the second time.
+/// `sessions` fail once and retry as advised; the retries of the first `mended` succeed.
 async fn retried(plane: &Plane, sessions: usize, mended: usize) {
     let (agent, _) = token(&plane.gate, who("bot", &[Role::Agent])).await;
     let mut client = plane.client().await;

@@ -1,4 +1,4 @@
-//! The console over HTTP, without a browser: who sees and does what. What needs one is in tests/browser.
+//! Console over HTTP, without a browser: permissions and actions. Tests with a browser are in tests/browser.
 
 mod approvals;
 mod fleet;
@@ -28,12 +28,12 @@ use crate::{
     credentials::{token, who},
 };
 
-/// A plane with its console.
+/// A server with its console.
 pub(crate) async fn served(policy: &Policy) -> Plane {
     Plane::served(policy, &Way::default(), Settings { pages: Some(console::router), ..Settings::default() }).await
 }
 
-/// Somebody with a browser of their own.
+/// A browser.
 pub(crate) struct Browser {
     client: Client<HttpConnector, Full<Bytes>>,
     address: SocketAddr,
@@ -42,7 +42,7 @@ pub(crate) struct Browser {
     csrf: String,
 }
 
-/// What a browser got.
+/// Response in a browser.
 pub(crate) struct Page {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
@@ -76,13 +76,13 @@ impl Browser {
         browser
     }
 
-    /// One that is signed in as somebody of these roles, by a new token.
+    /// A browser signed in with these roles, by a new token.
     pub(crate) async fn of(plane: &Plane, name: &str, roles: &[Role]) -> Self {
         let (token, _) = token(&plane.gate, who(name, roles)).await;
         Self::with_token(plane, &token).await
     }
 
-    /// One that is signed in where nobody needs a credential.
+    /// A browser signed in without authentication.
     pub(crate) async fn named(plane: &Plane, name: &str) -> Self {
         let mut browser = Self::new(plane);
         let page = browser.post("/sign-in", &[("name", name)]).await;
@@ -102,7 +102,7 @@ impl Browser {
         self.send(Method::POST, path, form).await
     }
 
-    /// What is sent as it stands.
+    /// Sends a raw body.
     pub(crate) async fn send(&mut self, method: Method, path: &str, body: String) -> Page {
         let mut request = Request::builder().method(method).uri(format!("http://{}{path}", self.address));
         for (name, value) in &self.headers {

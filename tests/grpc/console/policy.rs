@@ -1,4 +1,4 @@
-//! The policy in the console: who sees it, who exchanges it, what is checked before, and what is tried on stored calls.
+//! Policy pages: permissions, activation, checks before it, and trials on stored calls.
 
 use callgate_core::{
     domain::{
@@ -56,7 +56,7 @@ async fn an_admin_exchanges_the_policy_after_a_look_and_an_analyst_reads_it() {
     let page = analyst.get("/policy").await.ok();
     assert!(page.contains("get_order") && page.contains("&lt;i&gt;first&lt;/i&gt;"), "{page}");
     assert!(!page.contains("/policy/rollback"), "who cannot is not offered it");
-    // Somebody else was faster: told where they are, with what they had written.
+    // A conflict: the current revision is shown, with the entered text.
     let stale = [("what", "apply"), ("text", STRICT), ("revision", "0"), ("sure", "yes"), ("note", "mine")];
     let stale = admin.post("/policy", &stale).await;
     assert_eq!(stale.status, StatusCode::CONFLICT, "{}", stale.html);

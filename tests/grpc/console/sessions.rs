@@ -1,4 +1,4 @@
-//! Sessions in the console: who finds what, what a model writes, and what operators do.
+//! Session pages: search, escaping of models' texts, and operations.
 
 use callgate_core::{
     domain::{audit::Actor, identity::Role, tenant::Quotas},
@@ -16,7 +16,7 @@ use crate::{
     people::POLICY,
 };
 
-/// What a model could put into each of its fields.
+/// Malicious text for all fields of a model.
 const EVIL: &str = "<script>alert(1)</script>\"'&/\u{202e}";
 /// The same as a page shows it.
 const SHOWN: &str = "&lt;script&gt;alert(1)&lt;/script&gt;&quot;&#39;&amp;/<mark class=\"unseen\">U+202E</mark>";
@@ -34,7 +34,7 @@ fn asked(session: &str, call_id: &str, tool: &str, arguments: &str) -> v1::Evalu
     asked
 }
 
-/// An agent's work: a look, a refused write, and a write of which nobody knows.
+/// An agent's work: a read, a refused write, and a write with an unknown outcome.
 async fn work(plane: &Plane) -> (Client, String) {
     let (agent, _) = token(&plane.gate, who("bot", &[Role::Agent])).await;
     let mut client = plane.client().await;
@@ -115,7 +115,7 @@ async fn a_session_is_found_followed_and_its_call_explained() {
         assert!(refused.html.contains("role=\"alert\""), "{path}: {}", refused.html);
     }
     assert_eq!(plane.postgres.number("select count(*) from halt").await, 0);
-    // Approvers see what was stored, but no rows; an agent's credential sees nothing.
+    // Approvers see stored data, but no raw rows; an agent's credential sees nothing.
     let mut ann = Browser::of(&plane, "ann", &[Role::Approver]).await;
     let page = ann.get("/calls/desk/c3").await.ok();
     assert!(page.contains("grant_exceeded") && !page.contains("Stored rows"));
@@ -199,7 +199,7 @@ async fn what_a_model_writes_is_seen_and_never_run() {
         parent_session_id: format!("{EVIL}0"),
         ..v1::Caller::default()
     };
-    // Names have no marks of direction in them? Then the server says so, and the rest stands.
+    // If names reject direction marks, the server reports that, and the rest applies.
     let call = v1::ToolCall { justification: EVIL.into(), ..call(EVIL, "get_order", &arguments) };
     let asked = v1::EvaluateRequest { caller: Some(caller.clone()), ..question(EVIL, call) };
     let verdict = evaluate_as(Some(&agent), &mut client, asked).await;
@@ -228,7 +228,7 @@ async fn what_a_model_writes_is_seen_and_never_run() {
     for path in ["/sessions", search.as_str(), session.as_str(), call.as_str(), &format!("/calls/{IN_PATH}/t")] {
         let page = olga.get(path).await.ok();
         assert!(!page.contains("<script>alert"), "{path} runs it: {page}");
-        // What a form sends back has to be what it is.
+        // Form fields contain the exact values.
         let seen = fields.replace_all(&page, "");
         assert!(!seen.contains('\u{202e}'), "{path} hides it: {seen}");
         assert!(path.contains("q=") || page.contains(SHOWN), "{path} does not show it: {page}");
@@ -260,7 +260,7 @@ async fn tenants_do_not_find_each_others_sessions() {
     }
     let events = stranger.get("/events?session=desk").await.ok();
     assert!(!events.contains("event: session"), "nor follow them: {events}");
-    // Who halts a session of that name halts one of their own.
+    // A halt of that name affects the own tenant's session only.
     let halt = [("what", "halt"), ("scope", "1"), ("name", "desk"), ("reason", "x")];
     assert_eq!(stranger.post("/sessions", &halt).await.status, StatusCode::SEE_OTHER);
     let mut ada = Browser::of(&plane, "ada", &[Role::Analyst]).await;

@@ -1,4 +1,4 @@
-//! Who is signed in, for how long, and what another site can make a browser do: nothing.
+//! Sign-in sessions: holders, expiry, and protection against cross-site requests.
 
 use callgate_core::{domain::identity::Role, policy::Policy};
 use http::{Method, StatusCode, header};
@@ -82,7 +82,7 @@ async fn what_another_site_makes_a_browser_send_does_nothing() {
     assert_eq!(none.status, StatusCode::FORBIDDEN, "{}", none.html);
     assert_eq!(browser.get("/sign-out").await.status, StatusCode::METHOD_NOT_ALLOWED);
     browser.get("/audit").await.ok();
-    // Ours ends it, for whoever has the cookie.
+    // Signing out ends it for every holder of the cookie.
     let mut copy = Browser::new(&plane);
     copy.headers.clone_from(&browser.headers);
     copy.get("/audit").await.ok();
@@ -100,7 +100,7 @@ async fn a_session_ends_by_itself_and_what_is_stored_is_no_way_in() {
     let stored = plane.postgres.rows("select encode(session_id, 'hex'), encode(sealed, 'escape') from console_session");
     let stored = stored.await.concat();
     assert!(!stored.contains(&admin) && !stored.contains(cookie.split_once('=').expect("a pair").1), "{stored}");
-    // An hour in which nobody did anything; a page that keeps itself up to date does nothing.
+    // An idle hour; a page's own refresh is no activity.
     plane.postgres.tamper("update console_session set seen_at = now() - interval '59 minutes'").await;
     browser.headers.insert("callgate-live", "1".into());
     browser.get("/audit").await.ok();
@@ -112,7 +112,7 @@ async fn a_session_ends_by_itself_and_what_is_stored_is_no_way_in() {
     browser.get("/audit").await.ok();
     let seen = "select count(*) from console_session where seen_at > now() - interval '1 minute'";
     assert_eq!(plane.postgres.number(seen).await, 1, "somebody did something");
-    // And a day's work, whatever they do.
+    // And a working day, regardless of activity.
     plane.postgres.tamper("update console_session set expires_at = now() - interval '1 second'").await;
     assert_eq!(browser.get("/audit").await.status, StatusCode::SEE_OTHER);
     Browser::with_token(&plane, &admin).await;
@@ -170,7 +170,7 @@ async fn who_signs_in_and_out_is_in_the_audit_of_their_tenant_and_who_fails_is_n
     for form in [[("token", "cg_admin_wrong")], [("name", "mallory")], [("certificate", "yes")]] {
         assert!(stranger.post("/sign-in", &form).await.status.is_client_error(), "{form:?}");
     }
-    // What held at the sign-in holds no more: nobody signs out by it.
+    // The previous session's token is invalid after sign-in.
     assert_eq!(browser.post("/sign-out", &[]).await.status, StatusCode::SEE_OTHER);
     let mut browser = Browser::with_token(&plane, &admin).await;
     let page = browser.get("/audit").await.ok();
@@ -223,7 +223,7 @@ async fn who_signs_in_anew_is_no_longer_signed_in_as_before() {
     let mut browser = Browser::of(&plane, "ada", &[Role::Admin]).await;
     let mut copy = Browser::new(&plane);
     copy.headers.clone_from(&browser.headers);
-    // What is refused ends nothing.
+    // A failed sign-in ends no session.
     assert_eq!(browser.post("/sign-in", &[("token", "cg_admin_wrong")]).await.status, StatusCode::UNAUTHORIZED);
     copy.get("/audit").await.ok();
     let (other, _) = token(&plane.gate, who("bob", &[Role::Admin])).await;

@@ -1,10 +1,10 @@
-//! Has the linker lead through the counter what no compiler's flag reaches: copies and comparisons of the C library,
-//! and searches of Rust's own that come compiled.
+//! Linker configuration that counts uninstrumented code: copies and comparisons of the C library, and precompiled
+//! searches of Rust.
 
 use std::{env, fs, path::Path, process::Command};
 
-/// Functions of the standard library that go over a text by themselves: what they take and give, and how far they went
-/// in `text` to find `found`.
+/// Library functions that scan a text by themselves: parameters and result, and the scanned length of `text` until
+/// `found`.
 const SEARCHES: [(&str, &str, &str, &str); 3] = [
     (
         "_4core5slice6memchr14memchr_aligned",
@@ -32,7 +32,7 @@ fn main() {
     let core = fs::read(core.expect("libcore")).expect("readable");
     let mut wrappers = String::new();
     for (name, takes, gives, went) in SEARCHES {
-        // One that is not found is not counted: the counter's test of itself says so.
+        // A missing one is not counted: the counter's self-test fails then.
         let Some(symbol) = symbol(&core, name) else { continue };
         let given = if takes.starts_with('x') { "x, text" } else { "text" };
         wrappers.push_str(&format!(

@@ -1,5 +1,5 @@
-//! Counts what each row of the table takes for its worst texts at once, twice, four and eight times the length, and
-//! says which take more steps a byte than their row allows, or more for a longer text.
+//! Step counter: runs each row's worst texts at one, two, four and eight times the length, and reports those with more
+//! steps per byte than allowed, or more for a longer text.
 
 mod rows;
 mod steps;
@@ -14,9 +14,9 @@ mod mcp;
 
 use std::{hint::black_box, process::ExitCode};
 
-/// The shortest length, in bytes: past it what is bounded (the signature of an error) has reached its bound.
+/// Minimum length, in bytes: beyond it bounded results (the signature of an error) have reached their bound.
 const BYTES: usize = 2_048;
-/// By how much a byte may take more steps when the text is twice as long: `n log n` does, and tables that grow.
+/// Maximum growth of steps per byte when the text doubles: for `n log n`, and growing tables.
 const GROWTH_MAX: f64 = 1.3;
 /// So few steps a byte are nothing; a reader that refuses a long text at once takes less.
 const FEW: u64 = 100;

@@ -1,5 +1,5 @@
-//! The table: what reads foreign text, how many steps a byte it may take, and the texts that take it longest. A row
-//! names the functions that it covers by file; `tests/tidy/linear.rs` finds those that no row names.
+//! Table of readers of foreign text, with the allowed steps per byte and the worst texts. A row names its functions by
+//! file; `tests/tidy/linear.rs` finds functions without a row.
 
 use std::{fmt::Debug, sync::LazyLock};
 
@@ -41,7 +41,7 @@ pub struct Row {
     pub of: &'static str,
     /// Steps a byte, at most.
     pub most: u64,
-    /// What takes it longest.
+    /// Worst texts.
     pub worst: &'static [Worst],
     /// Its steps for a text.
     pub steps: fn(&str) -> u64,
@@ -112,7 +112,7 @@ fn session() -> SessionId {
     SessionId::parse("session", "s").expect("valid")
 }
 
-/// What came of a call, recorded.
+/// Outcome of a recorded call.
 fn recorded(report: report::Report) -> u64 {
     let (proposal, mut tree) =
         (POLICY.propose(request("look", json("{\"q\":1}"))), CallTree::new(DEFAULT_TENANT, session(), NOW));
@@ -150,7 +150,7 @@ fn listed(text: &str) -> String {
     json!({"tools": [{"name": "get_x", "description": text, "inputSchema": schema}]}).to_string()
 }
 
-/// What a host says of a call with these arguments and this answer.
+/// Response of a host to a call with these arguments and this answer.
 fn told(text: &str) -> u64 {
     let input = value(text);
     let told = json!({"hook_event_name": "PostToolUse", "session_id": "s", "tool_name": "Bash", "tool_input": input,

@@ -1,6 +1,5 @@
-//! Steps are basic blocks that were run, counted by what the compiler puts into each of them, and every sixteen bytes
-//! that a function of the C library or a compiled search goes over. Nothing here calls another function: that would be
-//! counted, too.
+//! Step definition: executed basic blocks, counted by compiler instrumentation, and every sixteen bytes processed by a
+//! C library function or a compiled search. Nothing here calls another function, which would be counted, too.
 
 use std::hint::black_box;
 
@@ -43,7 +42,7 @@ wrapped! {
 
 include!(concat!(env!("OUT_DIR"), "/searches.rs"));
 
-/// How many steps `work` takes.
+/// Number of steps of `work`.
 pub fn count<T>(work: impl FnOnce() -> T) -> u64 {
     let before = unsafe { STEPS };
     drop(black_box(work()));

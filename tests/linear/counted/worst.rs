@@ -1,4 +1,4 @@
-//! Texts of any length that make a reader begin again: what is opened and never closed, what nearly fits, what grows.
+//! Worst texts of any length: unclosed openings, near matches, and growing forms.
 
 use self::Worst::{Nest, Repeat};
 
@@ -12,7 +12,7 @@ pub enum Worst {
 }
 
 impl Worst {
-    /// About so many bytes.
+    /// About `bytes` bytes.
     pub fn text(self, bytes: usize) -> String {
         match self {
             Repeat(head, part, end) => {
@@ -38,7 +38,7 @@ impl Worst {
 pub const LETTERS: Worst = Repeat("", "a@", "");
 /// Letters of several bytes.
 pub const ACCENTS: Worst = Repeat("", "é", "");
-/// What another case or form of writing makes longer.
+/// Text that case mapping or normalization makes longer.
 pub const GROWING: Worst = Repeat("", "İﬃ\u{212a}e\u{301}", "");
 /// Digits and points.
 pub const POINTS: Worst = Repeat("", "9.", "");
@@ -79,19 +79,19 @@ pub const CONTENT: Worst =
 pub const SECRETS: Worst = Repeat("{\"a\":1", ",\"password§\":\"hunter2§xyzw\"", "}");
 /// Secrets in a text, each another one.
 pub const SPOKEN: Worst = Repeat("", "password=Xk3jQzPw9§ Bearer Xk3jQzPw9abcdef§ ", "");
-/// Addresses whose credentials do not end.
+/// Addresses with unterminated credentials.
 pub const ADDRESSES: Worst = Repeat("http://", "a:", "");
 /// Names of secrets without one.
 pub const HEADS: Worst = Repeat("", "password: -----BEGIN PRIVATE KEY-----eyJ.sk-", "");
 /// Times that are not finished.
 pub const TIMES: Worst = Repeat("", "2020-01-01T00:", "");
-/// Pages whose parts are not closed, beside others that are.
+/// Pages with unclosed parts, beside closed ones.
 pub const PAGE: Worst = Repeat("<html>", "<script<style></style><!--", "");
 /// Tracebacks within each other.
 pub const TRACEBACKS: Worst = Repeat("", "Traceback (most recent call last):\n x\n", "");
 /// Values that validation refused.
 pub const REFUSED: Worst = Repeat("", " [type=x, input_value=", "");
-/// Waits that are nearly said.
+/// Near matches of waits.
 pub const WAITS: Worst = Repeat("", "retry after wait in 1", "");
 /// A line of a shell with many parts.
 pub const PIPES: Worst = Repeat("cat x", "|cat", "");

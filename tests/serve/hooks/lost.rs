@@ -1,4 +1,4 @@
-//! Answers that do not come: of a server that hangs, on a way that loses them, and to a hook or a host that is killed.
+//! Lost answers: of a hanging server, on a lossy connection, and to a killed hook or host.
 
 use std::{fs, future::pending, time::Duration};
 
@@ -18,7 +18,7 @@ use crate::{
 const PAY: &str = "mcp__bank__pay";
 
 impl Desk {
-    /// A desk whose hooks ask by a relay, with the relay and the way past it.
+    /// A desk whose hooks use a relay, with the relay and the direct address.
     async fn behind_relay() -> (Self, Relay, String) {
         let mut desk = Self::open().await;
         let relay = Relay::to(&desk.url).await;
@@ -38,7 +38,7 @@ impl Desk {
         until("the call to be called off", async || !self.is_open(call_id).await).await;
     }
 
-    /// What the calls came to, in the order of their outcomes.
+    /// Outcomes of the calls, in order.
     async fn outcomes(&self) -> Vec<i16> {
         let sql = "select status from outcome order by seq";
         sqlx::query_scalar(sql).fetch_all(&mut self.home.connect().await).await.expect("outcomes")
@@ -70,7 +70,7 @@ fn call(id: &str, tool: &str, input: Value) -> Value {
     json!({"tool_name": tool, "tool_input": input, "tool_use_id": id})
 }
 
-/// CANCELLED, which says that it never ran, and UNKNOWN.
+/// CANCELLED, which means never run, and UNKNOWN.
 const CANCELLED: i16 = 3;
 const UNKNOWN: i16 = 4;
 
@@ -129,9 +129,9 @@ async fn a_permission_that_was_lost_while_a_person_was_waited_for_is_called_off(
 async fn what_a_hook_was_killed_over_is_called_off_by_the_next_but_may_have_run() {
     let (mut desk, relay, direct) = Desk::behind_relay().await;
     let agent = desk.agent("claude-code", "s1");
-    // Killed after its answer: the tool runs, and nobody calls it off.
+    // Killed after its answer: the tool runs, and is not cancelled.
     assert_eq!(agent.asks("t0", MAIL, mail("0")).await, None);
-    // Killed before its question came there.
+    // Killed before its request arrived.
     relay.loses(Loses::Questions);
     let mut unheard = desk.starts(&["claude-code"], &agent.event("PreToolUse", call("t1", MAIL, mail("1")))).await;
     let folder = desk.state().join("callgate/hooks/claude-code");
@@ -213,7 +213,7 @@ async fn what_a_host_that_left_asked_the_route_is_called_off_but_may_have_run() 
     let gave = agent.event("PostToolUse", gave);
     let patience = || sleep(Duration::from_secs(1));
     assert!(answered(&direct, &first).await.contains("{}"));
-    // The question is lost: nothing is open.
+    // The request is lost: nothing is open.
     relay.loses(Loses::Questions);
     assert_eq!(posts(&relay.url, &unheard, patience()).await, None);
     assert!(!desk.is_open("t2").await);

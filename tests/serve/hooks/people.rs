@@ -1,4 +1,4 @@
-//! Questions to people: those that callgate asks, and those that the host's own prompt does.
+//! Approval requests, of callgate and of the host's own prompt.
 
 use serde_json::{Value, json};
 
@@ -25,7 +25,7 @@ async fn an_approval_releases_a_call_that_waits_and_a_denial_is_told() {
         assert_eq!(refused.is_some(), answer == "deny", "{refused:?}");
         assert!(refused.is_none_or(|why| why.contains("checked")));
     }
-    // Nobody answers in the hook's time.
+    // No answer within the hook's timeout.
     let agent = Agent { args: vec!["--timeout", "8"], ..desk.agent("claude-code", "s3") };
     let why = agent.asks("t1", "mcp__bank__pay", json!({"amount": 8})).await.expect("refused");
     assert!(why.contains("approv"), "{why}");
@@ -42,7 +42,7 @@ async fn the_hosts_own_user_answers_where_the_policy_says_so() {
         assert_eq!(heard["permissionDecision"], "ask", "{heard}");
         assert!(heard["permissionDecisionReason"].as_str().is_some_and(|why| why.contains(tool)), "{heard}");
     };
-    // It ran: the user said yes.
+    // It ran: the user approved.
     let contract = json!({"text": "contract"});
     prompted("t1", SIGN, &contract).await;
     assert!(desk.does("approvals list").await.contains("apr_"));
@@ -65,7 +65,7 @@ async fn the_hosts_own_user_answers_where_the_policy_says_so() {
     assert!(desk.does("sessions show s1").await.contains("notes.txt"));
     assert!(!desk.does("approvals list").await.contains("apr_"), "it was answered");
 
-    // They said no, or nothing: the question is taken back, and no call runs by it.
+    // Denied or ignored: the request is withdrawn, and no call runs by it.
     let other = json!({"text": "another contract"});
     prompted("t4", SIGN, &other).await;
     agent.tells("UserPromptSubmit", json!({"prompt": "never mind"})).await;
@@ -74,7 +74,7 @@ async fn the_hosts_own_user_answers_where_the_policy_says_so() {
     agent.gave("t4", SIGN, other, "signed all the same").await;
     assert!(!desk.does("sessions show s1").await.contains("all the same"));
 
-    // What is not the host's to answer stays callgate's question, and so it is where a host has no prompt.
+    // Requests that the host may not answer stay callgate's, and likewise without a prompt.
     for (host, session, tool) in [("claude-code", "s2", "mcp__bank__pay"), ("codex", "s3", SIGN)] {
         let agent = Agent { args: vec!["--timeout", "8"], ..desk.agent(host, session) };
         let why = agent.asks("t1", tool, json!({"text": host})).await.expect("refused");

@@ -30,7 +30,7 @@ struct Proxy {
     address: SocketAddr,
     server: Child,
     server_address: SocketAddr,
-    /// What the server was sent.
+    /// Messages sent to the server.
     kept: PathBuf,
 }
 
@@ -156,7 +156,7 @@ async fn requests_and_answers_pass_as_they_are_but_what_is_refused() {
         assert_eq!(text(through).await, text(direct).await);
     }
 
-    // None of these reaches the server, whatever its headers say.
+    // None of these reaches the server, with any headers.
     let count = proxy.kept().len();
     let forbidden = call(9, "forbidden", json!({}));
     let result: Value =
@@ -199,7 +199,7 @@ async fn outcomes_over_http_are_recorded() {
     assert_eq!((overloaded.status(), text(overloaded).await), (StatusCode::SERVICE_UNAVAILABLE, "no\n".to_owned()));
     scene.newest("mcp__t__overload", CallState::Failed).await;
 
-    // What ends without a result is told, where the client reads on.
+    // An end without a result is reported to a connected client.
     let quiet = text(proxy.posts(&[], call(6, "quiet", json!({}))).await).await;
     assert!(
         quiet.starts_with(": nothing more\n\nevent: message\ndata: {") && quiet.contains("may have taken"),
@@ -207,7 +207,7 @@ async fn outcomes_over_http_are_recorded() {
     );
     scene.newest("mcp__t__quiet", CallState::Unknown).await;
 
-    // Who followed a redirect would ask the server itself.
+    // A client that follows a redirect would ask the server itself.
     let away = text(proxy.posts(&[], call(7, "away", json!({}))).await).await;
     assert!(away.contains("redirects to http://127.0.0.1:9/elsewhere") && away.contains("not executed"), "{away}");
     scene.newest("mcp__t__away", CallState::Cancelled).await;
@@ -226,7 +226,7 @@ async fn a_result_may_come_on_another_stream_of_its_session() {
         assert!(rest.starts_with(": resumed\n\ndata: {"), "{rest}");
         scene.newest(&format!("mcp__t__{tool}"), CallState::Succeeded).await;
     }
-    // Once the session is over nobody waits for it.
+    // After the session's end no client waits for it.
     let of_session = [("mcp-session-id", "one")];
     text(proxy.posts(&of_session, call(2, "resume", json!({"n": 2}))).await).await;
     scene.newest("mcp__t__resume", CallState::InFlight).await;

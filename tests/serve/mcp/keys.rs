@@ -1,4 +1,4 @@
-//! The idempotency key of a call that may have taken effect: whether its server was sent it decides who may repeat.
+//! Idempotency key of a call with an open effect: whether its server received it determines the party that may repeat.
 
 use serde_json::json;
 

@@ -1,5 +1,4 @@
-//! Answers that do not come to the proxy, and proxies that are killed: no permit stays open, and what has run is never
-//! called off.
+//! Lost answers to the proxy, and killed proxies: no permit stays open, and executed calls are never cancelled.
 
 use callgate_proto::v1::{CallState, ResolveApprovalRequest, approval_service_client::ApprovalServiceClient};
 use serde_json::json;
@@ -51,7 +50,7 @@ impl Client {
 async fn a_call_whose_answer_was_lost_is_called_off_by_its_proxy() {
     let (scene, relay) = Scene::behind_relay().await;
     let mut client = scene.client(&["--max-wait-s", "3"], &[]);
-    // The question is lost.
+    // The request is lost.
     relay.loses(Loses::Questions);
     client.is_refused_as_away(1, "send").await;
     assert_eq!(scene.calls().await, []);
@@ -85,7 +84,7 @@ async fn what_a_proxy_was_killed_over_is_called_off_by_the_next_but_what_has_run
     client.asks(1, "never", json!({})).await;
     until("the call", async || client.has_sent("never")).await;
     client.ends_without_a_word().await;
-    // Killed before its question came there, and while it waited for the answer.
+    // Killed before its request arrived, and while it waited for the answer.
     for loses in [Loses::Questions, Loses::Answers] {
         let mut client = scene.client(&[], &[]);
         relay.loses(loses);

@@ -1,4 +1,4 @@
-//! What `/metrics` tells of the plane itself: what waits, for whom, and what came of it.
+//! Operational metrics in `/metrics`: queues, pending requests, and results.
 
 use callgate_proto::v1::{OutcomeStatus, ToolError};
 
@@ -62,7 +62,7 @@ async fn what_waits_and_what_came_of_it_is_told() {
     tells_how_it_stands(&desk).await;
 }
 
-/// What moves by itself is told, too.
+/// Gauges that change by themselves are included.
 async fn tells_how_it_stands(desk: &Desk) {
     let figures = http::get(&desk.server, "/metrics").await;
     for name in [
@@ -92,7 +92,7 @@ async fn tells_how_it_stands(desk: &Desk) {
     assert!(figure(&figures, "process_cpu_time_seconds_total", r#"cpu_mode="user""#).is_some(), "{figures}");
 }
 
-/// Waits until all these figures are told, each of its labels.
+/// Waits until all these metrics are present, with each label.
 async fn told(desk: &Desk, wanted: &[(&str, &str, f64)]) {
     for (name, labels, value) in wanted {
         until(&format!("{name} {labels} {value}"), async || {
@@ -102,7 +102,7 @@ async fn told(desk: &Desk, wanted: &[(&str, &str, f64)]) {
     }
 }
 
-/// What is told under a name, with labels that have these among them.
+/// The sample with this name and these labels.
 fn figure(figures: &str, name: &str, labels: &str) -> Option<f64> {
     let line = figures.lines().find(|line| {
         let rest = line.strip_prefix(name).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What operators do is told by the log: one line each, with who, what and why.
+//! Log lines of operations: one each, with actor, operation and reason.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use crate::{
     server::{Home, Server},
 };
 
-/// What is typed, and the line of it: kind, what, why.
+/// Commands with their log line: kind, operation, reason.
 const TYPED: [(&str, &str, &str, Option<&str>); 15] = [
     ("sessions halt session s1 --by eve --reason drill", "halted", "session s1", Some("drill")),
     ("sessions resume session s1 --by eve --reason over", "resumed", "session s1", Some("over")),

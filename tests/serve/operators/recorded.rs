@@ -1,4 +1,4 @@
-//! Commands over what was recorded: a call explained, and policies tried on calls and proposed from them.
+//! Commands on recorded calls: explanations, policy trials, and suggestions.
 
 use callgate_core::{domain::tool::ToolSpec, policy, rules::RULES};
 use callgate_proto::v1::{self, Decision};
@@ -29,7 +29,7 @@ const STRICT: &str = "policy_engine:
     drop: {effect: write, side_effect_resource: page}
 ";
 
-/// Sessions that look, edit, look, and look again at the same.
+/// Sessions that read, edit, and read the same twice.
 async fn sees_edits(desk: &mut Desk) {
     for n in 0..SESSIONS {
         let session = format!("s{n}");
@@ -203,7 +203,7 @@ async fn doubles_of_what_was_recorded_are_refused_by_a_policy_that_declares_the_
         assert!(lines.iter().any(|line| line == &expected), "{expected:?} is missing in\n{said}");
     }
     says(&said, &["81 of 81 doubles are refused"]);
-    // A declared write whose double is let through is what the command is there to find.
+    // A permitted duplicate of a declared write is the finding of this command.
     let unguarded = format!("{STRICT}  rules: {{same_call: {{mode: 'off'}}, side_effects: {{mode: 'off'}}}}\n");
     let unguarded = desk.home.file("unguarded.yaml", &unguarded.replace("action: hitl", "action: allowlist"));
     let (code, said) = desk.types(&format!("policy test {} --since 1h --inject-duplicates", path(&unguarded))).await;

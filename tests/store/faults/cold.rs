@@ -1,4 +1,4 @@
-//! Replicas that know nothing yet: how much they ask of the database, and what they tell when all come at once.
+//! Cold replicas: number of database reads, and responses to a thundering herd.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,7 +17,7 @@ use crate::common::{
     until,
 };
 
-/// A replica whose statements are counted, with its connections open.
+/// A replica with counted statements, and open connections.
 async fn counted(postgres: &Postgres) -> (Arc<Gate>, Proxy) {
     let proxy = Proxy::to(postgres);
     let gate = gate_on(open(proxy.options.clone()).await.expect("a store"), &policy(&["same_call"]));
@@ -29,7 +29,7 @@ fn numbered(n: usize) -> String {
     format!(r#"{{"n":{n}}}"#)
 }
 
-/// The least that one of several does: counters are read anew now and then.
+/// The minimum over several runs, because counters are refreshed occasionally.
 async fn least(proxy: &Proxy, times: usize, mut work: impl AsyncFnMut(usize)) -> usize {
     let mut least = usize::MAX;
     for n in 0..times {
@@ -220,7 +220,7 @@ async fn sessions_that_all_come_at_once_are_never_told_an_outage() {
     assert_eq!(postgres.number("select count(*) from call where call_id = 'd'").await, SESSIONS as i64);
 }
 
-/// `cargo test --test store -- --ignored --nocapture a_cold_tree`: how long trees take to read, by their calls.
+/// `cargo test --test store -- --ignored --nocapture a_cold_tree`: load time of trees by number of calls.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "prints figures"]
 #[allow(clippy::print_stdout, clippy::disallowed_methods, reason = "a figure")]

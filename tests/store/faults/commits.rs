@@ -1,5 +1,5 @@
-//! A commit and its caller are parted: it stands, and nobody was told; or it never arrived. The caller asks again, with
-//! the same call_id, and is told the one truth.
+//! Lost commit responses: the commit happened unnoticed, or the request never arrived. A retry with the same call_id
+//! gets the true result.
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,4 +1,4 @@
-//! The database crashes again and again while many spend from one budget.
+//! Repeated database crashes while many spend from one budget.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! A black hole between one replica and the database: nothing comes through, and no connection is seen to end.
+//! Network black hole between one replica and the database: packets vanish, and no connection closes.
 
 use std::{sync::Arc, time::Duration};
 
@@ -176,7 +176,7 @@ async fn a_change_that_arrives_late_counts_once_or_not_at_all() {
     for answer in [one, other] {
         assert!(matches!(answer, Err(GateError::NoAnswer(NoAnswer::OutOfReach(_)))), "{answer:?}");
     }
-    // Meanwhile another replica moves one of the trees: what was decided before that counts no more.
+    // Meanwhile another replica moves one of the trees, which invalidates earlier decisions.
     let meanwhile = ask("child", "meanwhile", "work", r#"{"n":1}"#);
     evaluate(knows, Request { parent: Some(session("first")), ..meanwhile }).await;
     replicas.proxies[..2].iter().for_each(Proxy::heal);

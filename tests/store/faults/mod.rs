@@ -1,8 +1,8 @@
-//! Three replicas on one database, each behind a line that can go wrong; clients that ask until they are told, always
-//! with the same call_id; a tool that notes what it does to the world; and a history of all that was acknowledged.
-//! After each fault nothing acknowledged is lost, nothing was done twice, and every error was a documented one. Under
-//! load each is tried twice: by nobody in particular, and by two tenants with a token each, whose calls have the same
-//! names and are the same, so that whatever crosses from one to the other is seen.
+//! Fault harness: three replicas on one database, each behind a faulty connection; clients that retry with the same
+//! call_id; a tool that records its executions; and a history of acknowledgments. After each fault nothing acknowledged
+//! is lost, nothing was done twice, and every error was a documented one. Under load each runs twice: without
+//! authentication, and for two tenants with a token each and identical calls, so that any leak between them is
+//! detected.
 
 mod cold;
 mod commits;
@@ -61,9 +61,9 @@ const READ_EVERY: Duration = Duration::from_millis(800);
 struct Replicas {
     gates: [Arc<Gate>; 3],
     proxies: [Proxy; 3],
-    /// Whose calls come: the plane's own tenant, and where it is shared another one.
+    /// Tenants of the calls: the deployment's own, and a second one where shared.
     tenants: Vec<TenantId>,
-    /// What each tenant's clients show; none where nobody has a credential.
+    /// Token of each tenant's clients; none without authentication.
     tokens: BTreeMap<TenantId, String>,
     /// Reads which tokens hold, again and again.
     reading: JoinSet<()>,
@@ -131,7 +131,7 @@ impl Replicas {
         Arc::new(History { told: Mutex::default(), tokens: self.tokens.clone() })
     }
 
-    /// The same question, of each tenant.
+    /// The same request, of each tenant.
     fn of_each(&self, request: &Request) -> Vec<Request> {
         self.tenants.iter().map(|tenant| Request { tenant: *tenant, ..request.clone() }).collect()
     }
@@ -147,7 +147,7 @@ impl Replicas {
     }
 }
 
-/// What clients were told, and what they did on it.
+/// Responses to clients, and their executions.
 #[derive(Default)]
 struct History {
     told: Mutex<Told>,
@@ -163,7 +163,7 @@ struct Told {
     permits: BTreeMap<Name, String>,
     /// The result that was acknowledged for it.
     results: BTreeMap<Name, String>,
-    /// What the tool did.
+    /// Executions of the tool.
     executed: Vec<String>,
     errors: usize,
 }
@@ -177,7 +177,7 @@ impl History {
         note(&mut self.told.lock().expect("no panic"));
     }
 
-    /// Once the answer is here: an error has to be a documented one, that says to come back.
+    /// Checks an error: it must be a documented, transient one.
     fn passing<T, R: Debug>(&self, outcome: Result<T, GateError<R>>, since: Instant) -> Option<T> {
         assert!(since.elapsed() < ANSWER_MAX, "that took {:?}", since.elapsed());
         match outcome {
@@ -192,8 +192,8 @@ impl History {
         }
     }
 
-    /// The way in of a server: is the credential of this tenant's clients known to be good, and may they work there?
-    /// False while nobody can say.
+    /// Authentication of a server: true if the credential of this tenant's clients is valid, and may access the
+    /// session. False while it cannot be verified.
     async fn is_let_in(&self, gate: &Gate, tenant: TenantId, request: Option<&Request>) -> bool {
         let Some(token) = self.tokens.get(&tenant) else { return true };
         let known = match gate.identity(Shown::Bearer(token), None) {
@@ -221,7 +221,7 @@ fn name(request: &Request) -> Name {
     (request.tenant, request.session.to_string(), request.call_id.to_string())
 }
 
-/// Asks one replica after the other until it is told, and notes a permit.
+/// Evaluates on one replica after the other until an answer, and records a permit.
 async fn ask_until_told(gates: &[Arc<Gate>; 3], first: usize, request: &Request, history: &History) -> EvaluateAnswer {
     let asked = async {
         for n in first.. {
@@ -272,8 +272,7 @@ async fn report_until_heard(
     answer
 }
 
-/// A client with one call: asks, executes when it may, and reports. What it does to the world is the tool with its
-/// arguments.
+/// A client with one call: evaluates, executes if permitted, and reports. Its effect is the tool with its arguments.
 async fn client(gates: [Arc<Gate>; 3], first: usize, request: Request, history: Arc<History>) -> EvaluateAnswer {
     let answer = ask_until_told(&gates, first, &request, &history).await;
     if answer.verdict.permit.is_some() {
@@ -285,7 +284,7 @@ async fn client(gates: [Arc<Gate>; 3], first: usize, request: Request, history: 
     answer
 }
 
-/// Compares everything that was acknowledged and done with what is stored.
+/// Compares all acknowledgments and executions with the stored rows.
 async fn check(postgres: &Postgres, history: &History) {
     let told = history.told();
     let sql = "select tenant_id, session_id, call_id, idempotency_key, outcome, result from tool_call";

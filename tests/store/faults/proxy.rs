@@ -1,4 +1,4 @@
-//! A line between one replica and its PostgreSQL that goes wrong on command.
+//! Controllable proxy between one replica and its PostgreSQL with network faults.
 
 use std::{
     io,
@@ -31,16 +31,16 @@ use crate::common::{
 pub(super) enum At {
     /// On its way to the server, which never hears of it.
     Request,
-    /// On its way back: it stands, and nobody is told.
+    /// On its way back: committed, without a response.
     Reply,
 }
 
-/// What becomes of the line then.
+/// Fault of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Then {
     /// Both ends see it closed. Other lines are not touched.
     Cut,
-    /// All lines of the replica are silent, and nobody sees them closed.
+    /// All connections of the replica are silent, and do not close.
     Hole,
 }
 
@@ -93,12 +93,12 @@ impl Proxy {
         Self { options, shared, lines, _dir: dir }
     }
 
-    /// Statements so far, without the writer's.
+    /// Number of statements, without the writer's.
     pub(super) fn reads(&self) -> usize {
         self.shared.reads.load(Ordering::SeqCst)
     }
 
-    /// Statements of the writer so far.
+    /// Number of the writer's statements.
     pub(super) fn writes(&self) -> usize {
         self.shared.writes.load(Ordering::SeqCst)
     }
@@ -119,12 +119,12 @@ impl Proxy {
         self.shared.way.send_modify(|way| way.is_holed = true);
     }
 
-    /// Everything goes on, and what was under way arrives.
+    /// Ends the fault, and delivers pending data.
     pub(super) fn heal(&self) {
         self.shared.way.send_modify(|way| way.is_holed = false);
     }
 
-    /// New lines are good; of those that there were nobody on the way knows any more.
+    /// New connections work; the old ones stay dead.
     pub(super) fn heal_for_new_lines(&self) {
         let forgotten = self.shared.accepted.load(Ordering::SeqCst);
         self.shared.way.send_modify(|way| *way = Way { is_holed: false, forgotten });
@@ -144,7 +144,7 @@ async fn accept(listener: UnixListener, shared: Arc<Shared>) {
         let number = shared.accepted.fetch_add(1, Ordering::SeqCst);
         let shared = Arc::clone(&shared);
         lines.spawn(async move {
-            // Whatever went wrong with one end, the other sees it closed.
+            // A failure of one end closes the other.
             let line =
                 Line { shared, number, is_writer: false, statement: Mutex::default(), appends: AtomicBool::default() };
             let _ = line.run(client).await;
@@ -156,7 +156,7 @@ struct Line {
     shared: Arc<Shared>,
     number: usize,
     is_writer: bool,
-    /// What the append is called where it was prepared.
+    /// Name of the prepared append statement.
     statement: Mutex<Option<Vec<u8>>>,
     /// One is on its way.
     appends: AtomicBool,
@@ -201,8 +201,8 @@ impl Line {
         Ok(())
     }
 
-    /// From the server to the client. The end of a commit is held back until the server says that it is ready again:
-    /// not before that is a statement on its own committed.
+    /// From the server to the client. The end of a commit is held back until the server is ready for queries: a simple
+    /// statement is committed only then.
     async fn down(&self, mut from: From, mut to: To) -> io::Result<()> {
         let (mut held, mut committed) = (Vec::new(), false);
         while let Some(message) = self.next(&mut from, &mut to).await? {

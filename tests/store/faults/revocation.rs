@@ -1,5 +1,5 @@
-//! The database goes away while tokens are revoked: what was revoked stays so, on every replica, and what nobody can
-//! check is refused meanwhile.
+//! Revocation of tokens during a database outage: revoked tokens stay so on every replica, and unverifiable ones are
+//! rejected meanwhile.
 
 use std::{sync::Arc, time::Duration};
 
@@ -45,7 +45,7 @@ async fn a_replica_cut_off_from_the_database_lets_nobody_in_whom_another_has_rev
     one.revoke_token(DEFAULT_TENANT, &id, &Actor::from("root")).await.expect("revoked");
     let revoked = Instant::now();
     assert!(matches!(shown(one, &gone).await, Err(Refused::Unknown(_))), "here at once");
-    // What was read a moment ago may hold for two seconds. Then nobody can say, whoever it is.
+    // A recent result is valid for two seconds; then no token can be verified.
     let mut unchecked = false;
     while revoked.elapsed() < HOLDS_BY * 2 {
         let known = away.identity(Shown::Bearer(&gone), None);
@@ -85,7 +85,7 @@ async fn a_database_that_crashes_forgets_no_revocation_that_was_acknowledged() {
     assert!(acknowledged.contains(&true), "some were told before the crash");
     for gate in &replicas.gates {
         for ((token, id), acknowledged) in tokens.iter().zip(&acknowledged) {
-            // Nobody knows of the others: they are revoked, or not.
+            // The others are in either state.
             let mut told = Err(Refused::Unchecked);
             until("the database", async || {
                 told = shown(gate, token).await;
@@ -95,7 +95,7 @@ async fn a_database_that_crashes_forgets_no_revocation_that_was_acknowledged() {
             assert!(!acknowledged || matches!(told, Err(Refused::Unknown(_))), "{id} was revoked: {told:?}");
         }
     }
-    // Each is told of in the audit, or did not happen.
+    // Each has an audit entry, or did not happen.
     let told = "select count(*) from audit where kind = 'token_revoked'";
     assert_eq!(replicas.postgres.number(told).await, replicas.postgres.number(revoked).await);
 }

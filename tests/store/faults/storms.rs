@@ -1,4 +1,4 @@
-//! Many callers at once: some go away before they are answered, all want the same, and the lines are cut meanwhile.
+//! Request storms: concurrent identical requests with cancellations and connection failures.
 
 use std::{sync::Arc, time::Duration};
 
@@ -63,12 +63,12 @@ fn deadline(n: usize) -> Duration {
     Duration::from_micros(1_000 + (n as u64 * 2_654_435_761) % 4_000)
 }
 
-/// What the shared counters say is what the rows add up to.
+/// Shared counters equal the sums of the rows.
 async fn counters_are_sums(replicas: &Replicas) {
     let counters = "select tenant_id, dimension, used from counter where agent_id = 'robot' order by 1, 2";
     let sums = "select tenant_id, 1, sum(calls) from call_tree group by 1 union all
         select tenant_id, 2, sum(cost_micros + reserved_micros) from call_tree group by 1 order by 1, 2";
-    // What costs nothing yet may have no row.
+    // A counter of 0 may have no row.
     let mut counted = [replicas.postgres.rows(counters).await, replicas.postgres.rows(sums).await];
     counted.iter_mut().for_each(|rows| rows.retain(|row| !row.ends_with(",2,0)")));
     assert_eq!(counted[0], counted[1]);
@@ -83,7 +83,7 @@ fn is_hasty(n: usize) -> bool {
     !is_served(n)
 }
 
-/// Runs callers who go away, at a time when nobody's change to a known tree can be committed.
+/// Runs cancelled callers while no change of a known tree can be committed.
 async fn gone(postgres: &Postgres, callers: impl Iterator<Item = impl Future<Output = bool> + Send + 'static>) {
     let mut locked = postgres.connect().await;
     sqlx::raw_sql("begin; update call_tree set version = version").execute(&mut locked).await.expect("a lock");
@@ -92,7 +92,7 @@ async fn gone(postgres: &Postgres, callers: impl Iterator<Item = impl Future<Out
     assert!(went > CALLS / 4, "only {went} went away");
 }
 
-/// One more call through each gate: whatever was sent before it is stored, or refused, by now.
+/// One more call through each gate: earlier changes are then stored or rejected.
 async fn drained(replicas: &Replicas, after: &str) {
     for (n, gate) in replicas.gates.iter().enumerate() {
         let look = ask(&format!("shared{n}"), after, "look", &format!(r#"{{"after":"{after}"}}"#));
@@ -102,7 +102,7 @@ async fn drained(replicas: &Replicas, after: &str) {
     }
 }
 
-/// All questions at once. Gives the rows that there are then.
+/// All requests at once. Returns the resulting rows.
 async fn storm(replicas: &Replicas, history: &Arc<History>) -> Vec<String> {
     for n in 0..15 {
         let warm = ask(&format!("shared{}", n % 5), &format!("warm{n}"), "look", &format!(r#"{{"n":{n}}}"#));
@@ -133,7 +133,7 @@ async fn storm(replicas: &Replicas, history: &Arc<History>) -> Vec<String> {
     replicas.postgres.rows("select tenant_id, session_id, call_id, idempotency_key from call").await
 }
 
-/// Callers who go away, first with their questions, then with their reports.
+/// Cancelled callers, first during requests, then during reports.
 async fn gone_away(replicas: Replicas) {
     let history = replicas.history();
     let stored = storm(&replicas, &history).await;
@@ -190,8 +190,8 @@ async fn callers_of_two_tenants_who_go_away_leave_whole_calls_or_none_each_its_o
     gone_away(Replicas::shared(&costly(), &RULES, budgets).await).await;
 }
 
-/// One of many of a tenant who want the same paid: asks until it is. Who has to wait asks anew; who is not told asks
-/// the same again, at another gate.
+/// One of many buyers of the same thing in a tenant, who retries until it is paid. After WAIT with a new call_id;
+/// without an answer with the same one, at another gate.
 async fn buy(gates: [Arc<Gate>; 3], tenant: TenantId, n: usize, history: Arc<History>) {
     for tries in 0.. {
         let request = ask(&format!("s{}", n % 20), &format!("c{n}-{tries}"), "pay", r#"{"invoice":7}"#);

@@ -1,4 +1,4 @@
-//! Trials become counts once each, whoever counts and whatever fails; and counting all anew comes to the same.
+//! Exactly-once counting of trials under any failure; a rebuild gives the same counts.
 
 use std::sync::{
     Arc,
@@ -43,7 +43,7 @@ async fn rollups(postgres: &Postgres) -> [Vec<String>; 2] {
     })
 }
 
-/// Every outcome that tells is counted once in both rollups, and no trial waits.
+/// Every decisive outcome is counted once in both rollups, and no trial is queued.
 async fn counted(postgres: &Postgres) -> Check {
     let mut expected = [postgres.rows(HOURLY).await, postgres.rows(RECENT).await];
     expected.iter_mut().for_each(|rows| rows.sort());
@@ -69,7 +69,7 @@ async fn make(gates: &[Arc<Gate>], name: &'static str, sessions: usize, each: us
     all(make).await;
 }
 
-/// Counts again and again, until told to stop.
+/// Counts repeatedly until stopped.
 fn keeps_counting(gate: &Arc<Gate>, stop: &Arc<AtomicBool>) -> tokio::task::JoinHandle<()> {
     let (gate, stop) = (Arc::clone(gate), Arc::clone(stop));
     tokio::spawn(async move {
@@ -217,7 +217,7 @@ async fn a_recount_goes_on_when_its_caller_goes_away_and_waits_for_no_reader() {
     gates[0].learn().await.expect("counted");
     let (right, store) = (rollups(&postgres).await, Arc::new(store(&postgres).await));
     postgres.tamper("update retry_hourly set trials = trials + 100").await;
-    // A look at the job, as a dump of the database takes one, stops nobody.
+    // A read lock on the job, as by a dump, blocks nobody.
     let mut looking = postgres.connect().await;
     sqlx::raw_sql("begin; lock table retry_job in row share mode").execute(&mut looking).await.expect("a lock");
     let caller = tokio::spawn({

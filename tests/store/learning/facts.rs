@@ -1,4 +1,4 @@
-//! The facts of a follow-up, as they are stored with it and with what came of it.
+//! Features of a follow-up, as stored with it and with its outcome.
 
 use callgate_core::domain::{outcome::OutcomeStatus, tool::ToolSpec};
 
@@ -31,7 +31,7 @@ async fn a_retry_and_two_corrections_leave_their_facts() {
     let gate = gate(&postgres, &policy(&[])).await;
     fails(&gate, "s", "first", "search", ASKED).await;
     fails(&gate, "s", "retry", "search", ASKED).await;
-    // The newest failure is what a correction corrects, and it is corrected once.
+    // A correction refers to the newest failure, which is corrected once.
     fails(&gate, "s", "near", "search", NEAR).await;
     done(&gate, ask("s", "changed", "search", CHANGED), "found").await;
     done(&gate, ask("s", "more", "search", r#"{"city":"Oslo"}"#), "found").await;
@@ -76,7 +76,7 @@ async fn a_follow_up_of_which_nobody_can_tell_is_censored_until_somebody_can() {
     assert_eq!(waiting(&postgres).await, 1);
 }
 
-/// A failure, so many other calls, and the same call again: what does it follow up on?
+/// A failure, `others` other calls, and the same call again: the resulting follow-up.
 async fn after_others(others: usize) -> Vec<String> {
     let postgres = Postgres::start().await;
     let gate = gate(&postgres, &policy(&[])).await;

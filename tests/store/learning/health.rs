@@ -1,5 +1,5 @@
-//! What one replica sees of a tool, the others know within two seconds: a second until it tells, another until they
-//! look.
+//! Shared health of tools: one replica's observations reach the others within two seconds, one to publish and one to
+//! read.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::common::{
     until,
 };
 
-/// As a server does each second; in the worst order, in which who looks comes before who tells.
+/// One exchange as in a server, in the worst order: reads before writes.
 async fn two_seconds(seen_by: &Gate, others: &[&Gate]) {
     for _ in 0..2 {
         for gate in others.iter().chain([&seen_by]) {
@@ -41,7 +41,7 @@ async fn an_outage_that_one_replica_meets_is_known_to_the_other() {
     assert_eq!(postgres.rows(states).await, ["(told,1)", "(untold,0)"], "one failure alone is bad luck");
 }
 
-/// A rate limit that asks for so long a wait.
+/// A rate limit with this wait.
 fn limited(session: &str, call: &str, retry_after_ms: u64) -> Report {
     let error = ErrorReport {
         error_type: Some("rate_limited".to_owned()),
@@ -52,7 +52,7 @@ fn limited(session: &str, call: &str, retry_after_ms: u64) -> Report {
     Report { error: Some(error), ..failure(session, call, "rate_limited") }
 }
 
-/// Twenty sessions ask at once, half on each gate; gives what they were told and the session that was let through.
+/// Twenty sessions call at once, half on each gate; returns their verdicts and the permitted session.
 async fn rush(gates: &[Arc<Gate>; 2], name: &'static str) -> (Vec<String>, Vec<String>) {
     let asked = (0..20).map(|n| {
         let gate = Arc::clone(&gates[n % 2]);
@@ -93,7 +93,7 @@ async fn a_cooldown_holds_for_both_replicas_and_one_call_over_both_ends_it() {
     let (said_after, through) = rush(&gates, "after").await;
     assert_eq!(said_after, ["ALLOW", "WAIT cooldown"]);
     assert_eq!(through.len(), 1, "{through:?}");
-    // It stays that one's, also for who asks later and whatever is shared meanwhile.
+    // The claim stays, also for later callers and after further exchanges.
     two_seconds(one, &[other]).await;
     assert_eq!(rush(&gates, "later").await.1, [""; 0]);
 

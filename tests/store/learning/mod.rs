@@ -1,5 +1,5 @@
-//! What is learned, as it stands in Postgres: the facts of each follow-up, rollups that count them once, views that
-//! show the engine's own numbers, and the health of tools that replicas share.
+//! Learning in Postgres: features of each follow-up, exactly-once rollups, views with the engine's numbers, and the
+//! tools' health shared by replicas.
 
 mod counting;
 mod facts;

@@ -1,4 +1,4 @@
-//! What a lost race, and a dry run, leave behind of what replicas share about tools: nothing.
+//! Lost conflicts and dry runs leave no trace in shared data about tools.
 
 use std::sync::Arc;
 

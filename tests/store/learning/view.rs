@@ -30,7 +30,7 @@ const CLOSE: f64 = 1e-3;
 const TENANTS: [i64; 2] = [1, 2];
 
 /// Five tools and two tenants, every kind of failure, every age from now to past the end; a tool that never recovers
-/// and one that always does, for the edges; a tool long forgotten, and one that was only ever corrected.
+/// and one that always does, for the edges; a tool long unused, and one that was only ever corrected.
 const ROLLUPS: [&str; 8] = [
     "insert into tenant (tenant_id, name) values (2, 'other')",
     "insert into retry_hourly
@@ -41,7 +41,7 @@ const ROLLUPS: [&str; 8] = [
      select 1, tool, failure, 0, wait, 1, 0, date_trunc('hour', now()), 4000,
        case tool when 'always' then 4000 else 0 end
      from (values ('always', 0), ('never', 3)) t (tool, wait), generate_series(0, 11) failure",
-    // Just past the end of what counts, and so many that they would show.
+    // Just beyond retention, and enough to be noticed.
     "insert into retry_hourly
      select 1, tool, 0, 0, 2, 1, 0, date_trunc('hour', now()) - interval '962 hours', 100000, 100000
      from (values ('tool_0'), ('forgotten')) t (tool)",
@@ -53,7 +53,7 @@ const ROLLUPS: [&str; 8] = [
      select 1 + n % 7 / 6, 'tool_' || n % 5, n / 5 % 12, to_timestamp(floor(extract(epoch from now()) / 600) * 600)
        - n * 53 % 240 * interval '10 minutes', 1 + n % 9, (1 + n % 9) * (n * 17 % 6) / 5, (1 + n % 9) * (n % 10) / 10.0
      from generate_series(1, 600) n on conflict do nothing",
-    // Recent levels beyond their edge, and one so thin that it just says something.
+    // Recent levels beyond their edge, and one at the minimum of trials.
     "insert into retry_recent
      select 1, tool, 0, to_timestamp(floor(extract(epoch from now() - hours * interval '1 hour') / 600) * 600), n, 0, e
      from (values ('always', 0, 500, 500.0), ('never', 0, 500, 0.0), ('corrected', 0, 500, 1.0), ('thin', 12, 1, 1.0))
@@ -74,7 +74,7 @@ async fn rows(postgres: &Postgres, sql: &str) -> Vec<PgRow> {
     sqlx::query(sql).fetch_all(&mut postgres.connect().await).await.expect("rows")
 }
 
-/// What the engine knows of one tenant.
+/// The engine's numbers for one tenant.
 struct Engine {
     estimate: Estimate,
     as_of: Timestamp,
@@ -89,13 +89,13 @@ impl Engine {
         Self { estimate: Estimate::restore(counts), as_of: counts.as_of, successes: successes.collect() }
     }
 
-    /// How many tools and kinds have retries.
+    /// Number of tools and kinds with retries.
     fn profiles(&self) -> usize {
         self.successes.keys().map(|(tool, failure, ..)| (tool, failure)).collect::<BTreeSet<_>>().len()
     }
 }
 
-/// Every cell of the view is what the engine would say of it, and there is a row for every cell.
+/// Every cell of the view equals the engine's, and every cell has a row.
 async fn agrees(postgres: &Postgres, store: &Store) -> Check {
     let mut engine = BTreeMap::new();
     for tenant in TENANTS {

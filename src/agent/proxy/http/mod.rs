@@ -95,7 +95,7 @@ async fn answer(site: Arc<Site>, request: Request<Incoming>) -> Result<Response<
     };
     let (reply, answer) = Reply::new();
     let exchange = Exchange::new(site, proxy, client, request);
-    // On its own: when its client goes away, what it has asked for is still brought to an end.
+    // Detached: requests complete even if their client disconnects.
     tokio::spawn(exchange.run(body, reply));
     answer.await.map_err(|error| failed(&error.into()))
 }

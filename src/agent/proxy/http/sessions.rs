@@ -47,7 +47,7 @@ impl Sessions {
         let Some(name) = headers.get(SESSION).cloned() else { return };
         let ended = self.known.lock().pop(&Some(name));
         if let Some(proxy) = ended {
-            // Nobody waits for an answer.
+            // No client waits.
             proxy.gone("");
         }
     }

@@ -1,9 +1,8 @@
-//! Both halves of a pair in PostgreSQL before the answer, as one would write it in an afternoon: a table of sessions, a
-//! table of calls, a pool of sixteen connections. Nothing is judged; what a judgement would need first is read: whether
-//! the same call was made before.
+//! Straightforward storage of both halves of a pair in PostgreSQL: a table of sessions, a table of calls, a pool of
+//! sixteen connections. Nothing is judged, but the input of a judgment is read: earlier calls with the same arguments.
 //!
-//! `tx`: one transaction a call, five round trips: begin, the session (locked), what is known of the call, the write,
-//! commit. `cte`: the same in one statement a call, which is its own transaction.
+//! `tx`: one transaction and five round trips per call: begin, the session (locked), the call's history, the write,
+//! commit. `cte`: the same in one statement, its own transaction.
 
 use std::str::FromStr as _;
 
@@ -43,7 +42,7 @@ create table if not exists call (
 create index if not exists call_fingerprint on call (session_id, fingerprint);
 ";
 
-/// Of a session that asks; locks its row.
+/// Session row of a call, locked.
 const SESSION: &str = "
 insert into session (session_id, agent_id, cost_micros) values ($1, $2, $3)
 on conflict (session_id) do update
@@ -84,7 +83,7 @@ with settled as (
 update session set cost_micros = cost_micros + $6, last_at = now()
 where session_id = $1 and exists (select from settled)";
 
-/// The database of a yardstick.
+/// Database of a yardstick.
 #[derive(Debug)]
 pub(super) struct Calls {
     pool: PgPool,

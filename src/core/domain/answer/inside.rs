@@ -14,8 +14,8 @@ use crate::domain::{
 pub(super) const INSIDE_MAX: usize = 16 << 10;
 
 impl Reading {
-    /// A list stands in the frame as one: what it holds is compared as a whole. Of one row that is an id and no more,
-    /// as a database returns it, the id is a name.
+    /// Adds a list as one unit, compared as a whole. In a single row that is only an id, as a database returns it, the
+    /// id is a name.
     pub(super) fn list(&mut self, items: &[Json], wrapped: usize) {
         if let [Json::Object(members)] = items
             && let [(name, value @ (Json::Number(_) | Json::String(_)))] = members.as_slice()
@@ -70,7 +70,7 @@ impl Reading {
         self.inside_frame.push(',');
     }
 
-    /// A text that stands inside, with a mark for what is no word of it.
+    /// Adds an inside text, with marks in place of non-words.
     pub(super) fn add_inside(&mut self, quiet: &str, label: Label) {
         let is_word = !quiet.contains(char::is_whitespace);
         if self.inside_frame.len() > INSIDE_MAX || matches!(label, Label::Identity | Label::Address) && is_word {

@@ -45,7 +45,7 @@ impl Marks {
         }
     }
 
-    /// By how much each number has risen since an `earlier` result, where nothing else differs.
+    /// The increase of each number since an `earlier` result, where nothing else differs.
     #[must_use]
     pub fn steps_from(&self, earlier: &Self) -> Option<Vec<f64>> {
         let is_same = self.frame == earlier.frame && self.inside == earlier.inside && self.names == earlier.names;

@@ -22,7 +22,7 @@ pub(super) const NAME_MAX: usize = 96;
 const NAME_DIGITS: usize = 9;
 /// Number of words after an announcing word that it classifies.
 const BEHIND: u32 = 3;
-/// Signs that end what a word announces.
+/// Marks that end the effect of an announcing word.
 const ENDS: [u8; 5] = *b".;,!?";
 
 /// Calls `each` with the start, end and class of each word that is not plain, in order. `text` is read once.

@@ -303,7 +303,7 @@ impl Reading {
         (at.as_millis() - self.now.as_millis()).abs() <= ANSWERED_MS
     }
 
-    /// A time is none of the parts: it may end what was given, and tell that something was made.
+    /// Adds a time, which is no part: it may be an expiry or a creation time.
     fn time(&mut self, text: &str, at: Timestamp, label: Label) {
         let ahead = at.as_millis() - self.now.as_millis();
         if AHEAD_MS.contains(&ahead) {
@@ -311,7 +311,7 @@ impl Reading {
         }
         self.made_now |= label == Label::Time { of_making: true } && ahead.abs() <= NOW_MS;
         self.frame.push_str(MARK);
-        // Until when something holds is part of what is said.
+        // An expiry is content.
         if self.is_near(at) && !AHEAD_MS.contains(&ahead) {
             self.quiet.push_str(MARK);
         } else {
@@ -324,7 +324,7 @@ impl Reading {
     }
 }
 
-/// A document that stands in a text, as MCP and others wrap theirs.
+/// A document inside a text, as MCP and others wrap theirs.
 pub(super) fn unwrapped(text: &str, wrapped: usize) -> Option<Json> {
     let text = text.trim();
     let looks_like_one = wrapped < WRAPPED_MAX && (text.starts_with('{') || text.starts_with('['));

@@ -71,7 +71,7 @@ const THINGS: [&str; 13] = [
 ];
 /// Before `number` and `no`: it counts.
 const COUNTED: [&str; 10] = ["page", "line", "row", "version", "sequence", "seq", "step", "attempt", "chunk", "block"];
-/// Before `id`: of the answer, not of what it is about.
+/// Before `id`: of the response, not of its subject.
 const OF_REQUESTS: [&str; 5] = ["request", "trace", "correlation", "span", "process"];
 /// Last words of keys that hold a secret.
 const SECRETS: [&str; 9] =
@@ -136,7 +136,7 @@ pub(super) fn label(key: &str) -> Label {
         | ("elapsed" | "duration", "seconds")
         | ("elapsed", "s")
         | ("server", "time") => Label::OfTheAnswer,
-        // Where the next page begins may be what is asked for: it is no evidence, and still makes another answer.
+        // A page cursor may be the requested content: it is no evidence, and still makes another answer.
         (_, "etag" | "duration" | "latency" | "cursor")
         | ("page" | "continuation" | "pagination" | "next", "token") => Label::Beside,
         ("expires", "in") | (_, "ttl") | ("ttl" | "lease" | "in", "seconds") | ("valid", "for") => {

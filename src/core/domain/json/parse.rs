@@ -190,7 +190,7 @@ impl Reader<'_> {
     }
 }
 
-/// The order of RFC 8785, which only differs from that of the bytes past the Basic Multilingual Plane.
+/// The order of RFC 8785, which differs from byte order only beyond the Basic Multilingual Plane.
 pub(super) fn by_utf16(a: &str, b: &str) -> Ordering {
     if a.is_ascii() && b.is_ascii() { a.cmp(b) } else { a.encode_utf16().cmp(b.encode_utf16()) }
 }

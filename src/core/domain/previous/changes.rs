@@ -42,7 +42,7 @@ impl CallTree {
                     (_, EffectKind::Read | EffectKind::Check) => false,
                     (_, EffectKind::Unknown) if call.may_have_acted_after(previous.seq) => true,
                     (EffectKind::Unknown, _) => since.is_some_and(|outcome| outcome.news || outcome.says_little()),
-                    // News, nothing to say, or what it said before: a second `git checkout` prints what the first did.
+                    // New, empty, or the same result: a second `git checkout` prints the same as the first.
                     (_, EffectKind::Unknown) => since.is_some(),
                     (_, EffectKind::Write | EffectKind::Poll) => false,
                 }

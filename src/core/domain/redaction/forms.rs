@@ -123,7 +123,7 @@ fn card(text: &str, at: usize) -> Option<usize> {
     }
     let mut digits = [0_u8; 19];
     let (mut count, mut length, mut joint) = (0, 0, None);
-    // How many digits and bytes there are up to the end of each group.
+    // Number of digits and bytes up to the end of each group.
     let mut groups: [(usize, usize); 5] = [(0, 0); 5];
     let mut group = 0;
     while let Some(byte) = rest.get(length) {

@@ -97,8 +97,8 @@ impl Class {
     }
 }
 
-/// The runs of one text. Where a run ends is remembered: what begins inside of it ends there too, so that each byte is
-/// looked at once a class, however many names or prefixes stand in a run.
+/// The runs of one text. The end of a run is cached for everything inside it, so that each byte is read once per class,
+/// however many names or prefixes a run contains.
 #[derive(Debug, Default)]
 pub(super) struct Runs {
     known: [Range<usize>; Class::COUNT],

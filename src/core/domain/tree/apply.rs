@@ -108,7 +108,7 @@ impl CallTree {
             permit.lease_until = event.lease_until.unwrap_or(permit.lease_until);
             return;
         }
-        // An unknown outcome stays charged until somebody settles it.
+        // An unknown outcome stays charged until settled.
         if event.status != OutcomeStatus::Unknown {
             let reserved = std::mem::take(&mut permit.reserved_micros);
             books.iter_mut().for_each(|spent| spent.reserved_micros = spent.reserved_micros.saturating_sub(reserved));
@@ -172,7 +172,7 @@ impl Session {
             call.arguments = event.permit.is_some().then(|| event.arguments.clone()).flatten();
             call.shape.clone_from(&event.shape);
             call.witness = event.witness;
-            // A row that another replica stored tells the question as it was asked, and not what was answered.
+            // A row stored by another replica holds the request as first made, not its answer.
             let is_known =
                 call.approval.as_ref().map(|known| &known.id) == event.approval.as_ref().map(|asked| &asked.id);
             if !is_known {
@@ -214,7 +214,7 @@ impl Session {
             outcome: None,
             follow_up: event.follow_up.clone(),
         });
-        // No detector looks back further.
+        // Detectors look back no further.
         if let Some(past) = self.calls.len().checked_sub(SHAPES_MAX + 1).and_then(|at| self.calls.get_mut(at)) {
             past.shape = None;
         }
@@ -244,7 +244,7 @@ impl Session {
             return Owed::Outcome;
         }
         let is_asked = call.was_refused() && call.approval.as_ref().is_some_and(|asked| asked.answer.is_open());
-        // The call that ran has used the approval up, and is forgotten later than the question: never before it.
+        // The executed call used up the approval, and must not be evicted before the request.
         let used_up = |call: &Call| {
             self.calls.range(at + 1..).any(|later| later.permit.is_some() && later.fingerprint == call.fingerprint)
         };

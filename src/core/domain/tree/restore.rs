@@ -1,4 +1,4 @@
-//! Restores a cold tree from its last events and stored totals.
+//! Restore of a cold tree from its last events and stored totals.
 
 use super::{CallTree, Changed, Kept, Session, controls::kept_json};
 use crate::domain::{
@@ -104,7 +104,7 @@ impl CallTree {
             self.apply(event);
         }
         controls.for_each(|control| self.controlled(control));
-        // A row of a call tells its question as it was asked, also where that had been answered by then.
+        // A call's row holds its request as first made, even after the answer.
         all.iter().for_each(|control| self.closed(control));
     }
 

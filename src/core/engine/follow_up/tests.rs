@@ -11,7 +11,7 @@ use crate::{
     offline::world::World,
 };
 
-/// A session, and what the world tells of it.
+/// A session and its surroundings.
 struct Play {
     policy: Policy,
     world: World,

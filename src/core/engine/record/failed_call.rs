@@ -52,7 +52,7 @@ impl FailedCall<'_> {
             tool_state: health.state(now),
             hint: spec.retryable,
             asked_ms,
-            // A provider that honours the key knows the repetition again, once it was sent.
+            // A provider that honors the key knows the repetition again, once it was sent.
             effect_open: self.effect_open && !(call.effect.key_honoured && self.report.key_sent),
             is_unsafe: open_left == Some(0)
                 || self.status == OutcomeStatus::Unknown && call.effect.is_unsafe_to_repeat(self.report.key_sent),

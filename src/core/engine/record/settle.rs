@@ -247,7 +247,7 @@ fn completeness(spec: &ToolSpec, report: &Report) -> (Option<bool>, Option<u64>)
 fn came_to(call: &Call, report: &Report) -> (OutcomeStatus, Option<FailureKind>) {
     let failure = report.error.as_ref().map(classify::classify);
     let status = match report.status {
-        // Somebody has looked.
+        // Settled by an operator, or known not to have started.
         status if report.by.is_some() || report.not_started => status,
         OutcomeStatus::Error | OutcomeStatus::Cancelled if call.effect.may_have_happened() => {
             let is_open = |error| failure.is_some_and(|kind| classify::may_have_taken_effect(kind, error));

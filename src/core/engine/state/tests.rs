@@ -20,7 +20,7 @@ fn session() -> SessionId {
     SessionId::parse("session", "s").expect("a good name")
 }
 
-/// The state after these calls, which are let through whatever is said of them by `ran_by`.
+/// The state after these calls, which run regardless of `ran_by`'s verdicts.
 fn after(policy: &str, ran_by: &str, calls: &[(&str, &str)]) -> SessionState {
     let [policy, ran_by] = [policy, ran_by].map(|text| compile(text).expect("a good policy"));
     let mut world = World::new(DEFAULT_TENANT).with_past();

@@ -1,4 +1,4 @@
-//! Fits lines into a token limit: order and form of omissions.
+//! Token limit of a summary: order and form of omissions.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! Summary size is independent of the session's length, and its text depends on stored data alone.
+//! Summary laws: its size is independent of the session's length, and its text depends on stored data alone.
 
 use super::{
     fit::{Class, Line, Part, fit, tokens},

@@ -136,7 +136,7 @@ impl Coercions<'_> {
                 Some(vec![(pointer.to_owned(), Some(read))])
             }
             ValidationErrorKind::AnyOf { context } | ValidationErrorKind::OneOfNotValid { context } => {
-                // A branch is taken if all that is wrong with it can be mended.
+                // A branch is chosen if all its errors can be fixed.
                 let branch = |errors: &&[ValidationError<'_>]| -> Option<Vec<(String, Read)>> {
                     let reads: Option<Vec<_>> = errors.iter().map(|error| self.of_error(arguments, error)).collect();
                     reads.map(|reads| reads.into_iter().flatten().collect())

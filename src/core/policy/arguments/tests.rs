@@ -45,7 +45,7 @@ fn check(arguments: &str, unknown: UnknownFields, coercion: Coercion) -> Checked
     compile(&schema(), unknown, coercion).check(&parse(arguments).expect("valid"))
 }
 
-/// Members of the arguments beside what is required.
+/// Members beside the required arguments.
 fn with(members: &str) -> String {
     let comma = if members.is_empty() { "" } else { "," };
     format!(r#"{{"check_in":"2026-11-20","guests":1{comma}{members}}}"#)

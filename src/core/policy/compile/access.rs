@@ -217,7 +217,7 @@ impl Compiler {
 fn covers(earlier: &Pattern, pattern: &str) -> bool {
     let mut alternatives = pattern.split('|').map(str::trim);
     alternatives.all(|alternative| {
-        // A text that stands for any other shows whether the earlier pattern takes them all.
+        // A text that matches only wildcards shows whether the earlier pattern covers all.
         let probe = alternative.replace('*', "\u{1}any\u{1}").replace('?', "\u{1}");
         earlier.matches(&probe) && earlier.matches(&alternative.replace('*', ""))
     })

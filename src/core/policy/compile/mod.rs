@@ -246,7 +246,7 @@ impl Compiler {
         let rules = &mut self.policy.rules;
         let of_tiers = rules.get::<tier::Params>().tiers.iter().map(|tier| tier.tools.clone());
         let of_phases = rules.get::<phase::Params>().phases.iter().filter_map(|phase| phase.tools.clone());
-        // A pattern for whatever comes names no tool.
+        // A catch-all pattern names no tool.
         let patterns = of_tiers.chain(of_phases).filter(|pattern| !pattern.matches("")).collect();
         let params = rules.get_mut::<unknown_tool::Params>();
         (params.tools, params.patterns) = (names, patterns);

@@ -125,7 +125,7 @@ fn coding_agents() -> Vec<(String, Tool)> {
         let (name, tool) = tool(name, EffectKey::Read, resource);
         (name, Tool { fresh_ms: Some(FreshKey::Ms(0)), ..tool })
     });
-    // A second time it changes nothing, or says that what it looks for is gone.
+    // A repetition changes nothing, or fails because its target is gone.
     let writes = WRITES.iter().map(|(name, resource)| {
         let (name, tool) = tool(name, EffectKey::Write, resource);
         (name, Tool { idempotent: true, ..tool })

@@ -22,7 +22,7 @@ pub(super) fn url(text: &str) -> Option<String> {
         return None;
     }
     let written = unescaped(url.as_str())?;
-    // Twice is once: a part that the standard reads anew after it was unescaped stays as it was.
+    // Idempotence: a part that the standard parses differently after unescaping stays.
     let again = Url::parse(&written).ok()?;
     (again.as_str() == written).then_some(written)
 }

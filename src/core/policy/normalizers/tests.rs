@@ -22,7 +22,7 @@ fn check(name: &str, values: &str, form: &str) {
     }
 }
 
-/// Values, one a line, that a normaliser leaves alone.
+/// Values, one a line, that a normalizer leaves alone.
 fn leaves(name: &str, values: &str) {
     for value in values.lines().map(str::trim).filter(|line| !line.is_empty()) {
         check(name, value, value);

@@ -103,7 +103,7 @@ fn what_remains_is_the_least_of_all_limits() {
         let case = FailedAttempt { attempt: run, rate_limit_run: run, ..case(&tool, FailureKind::RateLimited) };
         told(&case).max_retries_remaining
     };
-    // The fourth rate limit in a row is final, whatever the number of attempts.
+    // The fourth consecutive rate limit is final, regardless of the number of attempts.
     assert_eq!([1, 2, 3, 4].map(remaining), [3, 2, 1, 0]);
 }
 

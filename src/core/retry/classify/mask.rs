@@ -33,7 +33,7 @@ static VARIABLE: LazyLock<Regex> = LazyLock::new(|| {
             r"|\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun), \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d GMT\b",
             r"|\b\d{1,2}/\d{1,2}/\d{2,4}\b|\b\d{1,2}:\d\d(?::\d\d(?:\.\d+)?)?\b)",
         ),
-        // A JSON body says what is wrong in a few fields; these keep their words.
+        // A JSON body describes the error in a few fields, whose words stay.
         concat!(
             r#"(?P<said>["'](?P<key>type|code|status|reason|message|msg|error|error_type|detail|title)["']"#,
             r#"\s*:\s*(?:"(?P<double>(?:[^"\\]|\\.)*)"|'(?P<single>(?:[^'\\]|\\.)*)'))"#,

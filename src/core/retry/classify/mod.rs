@@ -109,7 +109,7 @@ const fn stands_for(kind: FailureKind) -> &'static [FailureKind] {
         InvalidArgument => &[QuotaExhausted, RateLimited, Auth, Permission, Conflict],
         // 502, 503: broken and slow upstreams leave open whether the call took effect.
         Unavailable => &[RateLimited, QuotaExhausted, Network, Timeout],
-        // 500: whatever a tool did not catch. Its claims about arguments may concern its own inner calls.
+        // 500: any uncaught error. Its claims about arguments may concern the tool's own inner calls.
         Internal => &[Timeout, Conflict, RateLimited, QuotaExhausted, Unavailable, Network],
         // SQLSTATE 57014 covers cancelling by hand; MCP's -32001 is also used for a lost session.
         Timeout => &[Other, Conflict, NotFound],

@@ -73,6 +73,6 @@ pub(super) const SYSTEM: &[Group] = &[
     (Unavailable, Sure, &["EAGAIN", "EWOULDBLOCK", "ENOMEM", "ENOSPC", "EMFILE", "ENFILE", "ENOBUFS"]),
     (QuotaExhausted, Sure, &["EDQUOT"]),
     (Internal, Sure, &["EIO"]),
-    // Node's name for every cancelled request, whoever cancelled it.
+    // Node's name for every cancelled request, by any party.
     (Other, Sure, &["ERR_CANCELED"]),
 ];

@@ -104,7 +104,7 @@ static PARTS: LazyLock<[Regex; 3]> = LazyLock::new(|| {
     [r"(?is)<title[^>]*>(.*?)</title>", r"(?is)<h1[^>]*>(.*?)</h1>", r"(?is)<(?:p|pre)(?:\s[^>]*)?>(.*?)</(?:p|pre)>"]
         .map(fixed)
 });
-// One after the other: together, what is never closed would be searched for its end again behind each of the others.
+// One by one: combined, an unclosed one would be searched to the end again for each of the others.
 static UNSEEN: LazyLock<[Regex; 4]> = LazyLock::new(|| {
     [r"(?is)<script.*?</script>", r"(?is)<style.*?</style>", r"(?is)<head.*?</head>", r"(?s)<!--.*?-->"].map(fixed)
 });

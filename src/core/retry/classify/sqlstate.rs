@@ -23,7 +23,7 @@ const STATES: &[(&str, FailureKind)] = &[
     ("28", Auth),
     ("3D000", NotFound),
     ("3F000", NotFound),
-    // The commit may have happened: what a broken connection leaves behind as well.
+    // The commit may have happened, as after a broken connection.
     ("40003", Network),
     ("40", Conflict),
     ("42501", Permission),

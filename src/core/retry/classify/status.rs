@@ -28,7 +28,7 @@ pub(super) const fn of_http(status: u16) -> Option<FailureKind> {
 /// The usual kind of a gRPC status code. CANCELLED, UNKNOWN and `FAILED_PRECONDITION` are ambiguous.
 pub(super) const fn of_grpc(code: u8) -> Option<FailureKind> {
     Some(match code {
-        // 6 is ALREADY_EXISTS: what is there stays there.
+        // 6 is ALREADY_EXISTS: the existing thing stays.
         3 | 6 | 11 => InvalidArgument,
         4 => Timeout,
         5 | 12 => NotFound,

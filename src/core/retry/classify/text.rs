@@ -11,9 +11,9 @@ use crate::domain::failure::FailureKind::{
 
 use super::codes::{self, Meaning, Reading};
 
-// Case does not count, and the first row that fits decides. `Other` marks words that look like a later row and tell
-// nothing. Words that a business may use of its own things ("not available", "overloaded", "try again later",
-// "insufficient balance") only count next to a technical subject.
+// Case-insensitive; the first matching row decides. `Other` marks words that resemble a later row without meaning it.
+// Words with business meanings ("not available", "overloaded", "try again later", "insufficient balance") count only
+// next to a technical subject.
 #[rustfmt::skip]
 const ROWS: &[(FailureKind, &str)] = &[
     (InvalidArgument, r"\b\d+ validation errors? (for|detected)\b"),
@@ -34,7 +34,7 @@ const ROWS: &[(FailureKind, &str)] = &[
     (QuotaExhausted, r"daily ((request|token|rate|usage|api) )*(limit|quota|allowance)"),
     (QuotaExhausted, r"(limit|quota).{0,80}\bper (day|month)\b|monthly ((request|token|usage|api) )*(limit|quota|allowance)"),
     (QuotaExhausted, r"quota.*limit: 0\b"),
-    // Gemini calls a limit per minute a quota and tells the seconds to wait.
+    // Gemini calls a limit per minute a quota, and names the seconds to wait.
     (RateLimited, r"exceeded your current quota.*(retry in \d|per[ _]?minute|retrydelay)"),
     (RateLimited, r"quota.{0,160}per[ _]?(second|minute|hour|100 ?seconds)|too many tokens, please wait"),
     (QuotaExhausted, r"exceeded your current quota|quota (has been |was |is )?(exceeded|exhausted|reached|depleted)"),
@@ -137,7 +137,7 @@ const AUTOMATON_BYTES_MAX: usize = 16 << 20;
 
 static SET: LazyLock<of_bytes::RegexSet> = LazyLock::new(|| {
     let mut rows = of_bytes::RegexSetBuilder::new(ROWS.iter().map(|(_, pattern)| pattern));
-    // Without Unicode, whose word boundaries cost a thousandfold as soon as a text holds one letter beyond ASCII.
+    // Without Unicode, whose word boundaries are a thousand times slower on any non-ASCII text.
     rows.case_insensitive(true).unicode(false).dfa_size_limit(AUTOMATON_BYTES_MAX);
     rows.build().expect("the rows are fixed and tested")
 });

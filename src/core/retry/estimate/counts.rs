@@ -91,7 +91,7 @@ impl Recent {
     }
 
     pub(super) fn fade(&self, now: Timestamp) -> f64 {
-        // A trial of an earlier time is as good as a fresh one: nothing grows by being looked at.
+        // A future trial counts as fresh: reading never increases weights.
         (-half_lives(now, self.at, RECENT_HALF_LIFE_MS).max(0.0)).exp2()
     }
 

@@ -25,7 +25,7 @@ fn at(seconds: &Value) -> Timestamp {
     Timestamp::from_millis((seconds.as_f64().expect("seconds") * 1_000.0).round() as i64)
 }
 
-/// A retry whose wait falls into that bucket, learned with what was expected of it then.
+/// A retry in that wait bucket, learned with the expectation of that time.
 fn trial(estimate: &Estimate, line: &[Value]) -> Trial {
     let (tool, failure, state, at) =
         (tool(line[2].as_str().expect("a tool")), kind(&line[3]), state(&line[5], &line[6]), at(&line[1]));

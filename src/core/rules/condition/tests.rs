@@ -180,7 +180,7 @@ proptest! {
         members.rotate_left(n % 4);
         members.swap(0, n / 4 % 4);
         let args = format!("{{{}}}", members.join(","));
-        // Two members do not fit; it is always the same one that is told.
+        // Two members mismatch; the reported one is always the same.
         let found = judge("args.map(name, args[name] > 0).size() > 1", &args, "{}");
         let sorted = judge("args.map(name, args[name] > 0).size() > 1", r#"{"a":"x","b":1,"c":[2],"d":true}"#, "{}");
         prop_assert_eq!(found, sorted);

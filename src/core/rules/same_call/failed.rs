@@ -14,7 +14,7 @@ use crate::{
 };
 
 pub(super) fn failed(cx: &Context<'_>, previous: &Previous, retry: Retry) -> Option<Finding> {
-    // A line that failed may pass once the world has changed, which nobody reports: loop rules watch it.
+    // A failed line may succeed after an unreported change of the world; loop rules cover it.
     if cx.proposal.effect.in_steps {
         return None;
     }
@@ -25,7 +25,7 @@ pub(super) fn failed(cx: &Context<'_>, previous: &Previous, retry: Retry) -> Opt
     if let Some(refused) = refused_while_open(cx, previous) {
         return Some(refused);
     }
-    // An error that says something else is no repetition of the last one.
+    // A different error is no repetition of the last one.
     if errors_move(cx) && !cx.proposal.effect.is_unsafe_to_repeat(true) {
         return None;
     }
@@ -47,7 +47,7 @@ pub(super) fn failed(cx: &Context<'_>, previous: &Previous, retry: Retry) -> Opt
     }
     let waits = cx.who_waits();
     let wait_ms = retry.not_before.since_ms(cx.now);
-    // Of arguments without content nothing was made but what a look asks for, most of the time.
+    // Without content, a call is usually a read.
     if wait_ms == 0 && previous.open_attempts > 0 && cx.has_content() {
         return Some(hint_to_check(cx));
     }

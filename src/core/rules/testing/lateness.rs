@@ -3,7 +3,7 @@
 use super::stage::Stage;
 use crate::{domain::finding::Decision, rules::RULES};
 
-/// The longest look for a change, in looks.
+/// Maximum number of polls for a change.
 const LOOKS_MAX: u32 = 200;
 
 /// An agent that calls the same at a steady pace until it has the last of the results.
@@ -37,8 +37,8 @@ impl Polling<'_> {
     }
 }
 
-/// A call; its results; the equal looks before the last change, at least and at most; and for paces in seconds the
-/// longest time in seconds from that change to its being seen.
+/// A call; its results; the equal polls before the last change, minimum and maximum; and for paces in seconds the
+/// maximum delay in seconds of that change.
 const POLLS: &str = include_str!("lateness.txt");
 
 #[test]

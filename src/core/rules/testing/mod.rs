@@ -22,13 +22,13 @@
 //!                                      `user`: the model is told to ask the user; `whatever`: nothing is expected, and
 //!                                      the outcome is recorded if it runs
 //!   ... x10                          the line, ten times; (a; b) x4 repeats a group
-//! observe pay {} -> OUTCOME                        a call that nobody asked about is reported
-//! summary … end                      what a model that has forgotten everything is told, word for word
-//! summary says | lacks TEXT          what it holds, and what it does not
-//! summary at most 1500 tokens        how long it is
+//! observe pay {} -> OUTCOME                        a report on an unrequested call
+//! summary … end                      the text for a model without context, verbatim
+//! summary says | lacks TEXT          texts that it contains, or lacks
+//! summary at most 1500 tokens        its maximum size
 //! policy … end                       a policy file's `policy_engine`, as YAML; `policy example` is the shipped one
 //! mode RULE shadow                   a rule's refusals are only recorded
-//! approve | deny [why]               a person answers the newest open question
+//! approve | deny [why]               a person answers the newest open request
 //! phase ACT [plan a b]               the session enters a phase, perhaps with a plan
 //! compacted                          its context was compacted
 //! grant PATTERN N                    N calls are granted to the session for an hour
@@ -59,19 +59,18 @@ pub(crate) fn check(story: &str) {
     }
 }
 
-/// Plays a story, with one rule switched off whatever its policy says of it, or with none; returns what was said of
-/// each call.
+/// Plays a story, with one rule switched off (or none), regardless of its policy; returns the verdicts.
 ///
 /// # Errors
-/// The line that came out otherwise.
+/// The line with another result.
 pub(crate) fn play(story: &str, off: Option<&'static str>) -> Result<Vec<Verdict>, String> {
     play_with(RULES, story, off)
 }
 
-/// Plays a story, and returns what the model was told last.
+/// Plays a story, and returns the last text for the model.
 ///
 /// # Errors
-/// The line that came out otherwise.
+/// The line with another result.
 pub(crate) fn told_last(story: &str) -> Result<String, String> {
     staged(RULES, story, None).map(|stage| stage.told)
 }

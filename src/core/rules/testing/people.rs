@@ -28,7 +28,7 @@ impl Stage {
         Ok(())
     }
 
-    /// A step of people; none for what is another's.
+    /// A step of people; none for other steps.
     pub(super) fn people(&mut self, words: &[&str]) -> Option<Step> {
         Some(match words {
             ["approve", why @ ..] => self.answer(true, None, why),
@@ -90,7 +90,7 @@ impl Stage {
         self.command(Operation::Answer { approval_id, approve: true, clears: None, edited: Some(edited) }, None)
     }
 
-    /// The newest open question of the session.
+    /// The newest pending approval request of the session.
     fn pending(&self) -> Result<String, String> {
         let tree = self.world.tree(&self.session_id()).ok_or("nobody asked for anything yet")?;
         let session = tree.sessions.get(&self.session_id()).ok_or("this session asked for nothing yet")?;

@@ -70,7 +70,7 @@ fn destructive(tool: &Tool<'_>) -> Option<Told> {
         return Some(Told { effect: told.effect, by: By::Annotation("destructiveHint: true") });
     }
     let destroys = words::destroys(tool.verb()) && tool.doc.hints.destructive.is_none();
-    // That its annotations call it a write says nothing yet of destroying.
+    // A write by annotation is not yet destructive.
     tool.as_write().filter(|_| destroys).map(|told| match told.by {
         By::Policy => told.clone(),
         _ => Told { effect: told.effect, by: By::Name(tool.verb().to_owned()) },

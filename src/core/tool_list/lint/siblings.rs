@@ -93,7 +93,7 @@ impl Sibling {
         if self.is_left_alone || other.is_left_alone || self.nouns.is_empty() || other.nouns.is_empty() {
             return false;
         }
-        // `get_user` and `get_users` say by their number which is which.
+        // `get_user` and `get_users` are distinguished by their number.
         let by_number = self.words != other.words && self.singular == other.singular;
         let same_kind = self.verb.is_some() && self.verb == other.verb && !by_number;
         (same_kind && self.nouns == other.nouns) || (self.differs_in_a_word(other) && self.alike(other) >= ALIKE_MIN)
@@ -107,7 +107,7 @@ impl Sibling {
             && self.words.len() > 2
             && differing().count() == 1
             && differing().all(|(mine, theirs)| !words::is_verb(mine) && !words::is_verb(theirs))
-            // Where each description says its own word, the boundary is there.
+            // Descriptions with their own distinguishing words state the boundary.
             && differing().any(|(mine, theirs)| !self.says(mine) || !other.says(theirs))
     }
 

@@ -71,7 +71,7 @@ fn the_caller_allows_and_denies_and_guesses_stay_notes() {
         .filter(|line| !line.contains("money_minor_units"))
         .map(|line| line.replace("warning undo", "error undo"))
         .collect();
-    // The tool that has the only errors left is told of first.
+    // The tool with the only errors comes first.
     let first = expected.iter().position(|line| line.ends_with(" pay")).expect("there");
     expected.rotate_left(first);
     assert_eq!(told(&levels), expected);

@@ -1,6 +1,6 @@
 use super::read;
 
-/// The tools of a list, a line each, or what is wrong with it.
+/// The tools of a list, one per line, or its problems.
 fn told(text: &str) -> String {
     match read("list.json", text) {
         Ok(list) => {

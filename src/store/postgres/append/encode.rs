@@ -1,6 +1,5 @@
-//! Rows as the append sends them: each table's as one array of a composite type, in Postgres' binary form, written as
-//! they are made. The list of a table's columns is here once, and all that names them is made from it: the bytes, the
-//! type, what is inserted or set, and what is read back.
+//! Binary row encoding of the append: one array of a composite type per table, in Postgres' binary format. One column
+//! list per table generates the bytes, the type, the inserts and updates, and the reads.
 
 use sqlx::{
     Encode, Postgres, Type,
@@ -11,17 +10,17 @@ use sqlx::{
 
 use super::super::columns::{Kind, Wire};
 
-/// Milliseconds from 1970 to 2000, where Postgres begins to count.
+/// Milliseconds from 1970 to 2000, the epoch of Postgres.
 const MILLIS_TO_2000: i64 = 946_684_800_000;
-/// Days likewise.
+/// Days from 1970 to 2000.
 const DAYS_TO_2000: i32 = 10_957;
 
-/// The rows for one argument of the append. The buffer is used again and again.
+/// Rows of one argument of the append. The buffer is reused.
 #[derive(Debug, Default)]
 pub(in crate::postgres) struct Rows {
     bytes: Vec<u8>,
     rows: i32,
-    /// Which chain each row belongs to, by its position.
+    /// Index of each row's chain.
     pub(super) chains: Vec<usize>,
 }
 
@@ -36,7 +35,7 @@ impl Rows {
         self.rows == 0
     }
 
-    /// About how many bytes they take as an argument.
+    /// Approximate encoded size, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes.len() + 24
     }
@@ -52,13 +51,13 @@ impl Rows {
         length(&mut self.bytes, begin);
     }
 
-    /// As an argument; null when there are none, so that the append skips the part.
+    /// As an argument; null when empty, so that the append skips the part.
     pub(super) const fn of_type(&self, element: Oid) -> Sent<'_> {
         Sent { rows: self, element }
     }
 }
 
-/// Puts how many bytes follow where four were left for it.
+/// Fills in a length prefix.
 fn length(bytes: &mut [u8], begin: usize) {
     let length = i32::try_from(bytes.len() - begin - 4).unwrap_or(i32::MAX);
     bytes[begin..begin + 4].copy_from_slice(&length.to_be_bytes());
@@ -72,7 +71,7 @@ pub(super) struct Sent<'a> {
 }
 
 impl Type<Postgres> for Sent<'_> {
-    /// Not said: the function's parameters say it.
+    /// Left to the function's parameters.
     fn type_info() -> PgTypeInfo {
         PgTypeInfo::with_oid(Oid(0))
     }
@@ -83,7 +82,7 @@ impl<'q> Encode<'q, Postgres> for Sent<'_> {
         if self.rows.is_empty() {
             return Ok(IsNull::Yes);
         }
-        // One dimension, no null among the elements, their type, how many, counted from 1.
+        // One dimension, no null elements, element type, length, lower bound 1.
         for word in [1, 0, self.element.0 as i32, self.rows.rows, 1] {
             buffer.extend(&word.to_be_bytes());
         }
@@ -92,12 +91,12 @@ impl<'q> Encode<'q, Postgres> for Sent<'_> {
     }
 }
 
-/// A value of a column.
+/// A column value.
 pub(in crate::postgres) trait Value {
-    /// Writes it with its length.
+    /// Writes it with its length prefix.
     fn write(&self, wire: Wire, bytes: &mut Vec<u8>);
 
-    /// True when the column can be left out of a row.
+    /// True when a rare column is empty.
     fn is_nothing(&self) -> bool {
         false
     }
@@ -114,7 +113,7 @@ fn sized(bytes: &mut Vec<u8>, value: &[u8]) {
     bytes.extend_from_slice(value);
 }
 
-/// How many columns are sent, `with_rare` ones or without.
+/// Number of sent columns, with or without rare ones.
 pub(in crate::postgres) const fn columns(list: &[(&str, Kind)], with_rare: bool) -> i32 {
     let (mut at, mut columns) = (0, 0);
     while at < list.len() {
@@ -202,8 +201,8 @@ impl<T: Value> Value for Option<T> {
     }
 }
 
-/// Defines a row with the `LIST` of its columns. One whose rare columns are all empty is written without them. It is
-/// made of what is given by the statements before the columns and the expression of each.
+/// Defines a row with the `LIST` of its columns. Rows with empty rare columns are sent without them. The macro takes
+/// the source types, the statements before the columns, and each column's expression.
 macro_rules! rows {
     ($(#[$doc:meta])* $row:ident<$life:lifetime>($($given:ident: $of:ty),+) { $($before:tt)* } => {
         $($name:ident: $type:ty = $value:expr => $kind:expr),+ $(,)?
@@ -224,7 +223,7 @@ macro_rules! rows {
             pub(super) const LIST: &'static [(&'static str, $crate::postgres::columns::Kind)] =
                 &[$((stringify!($name), $kind)),+];
 
-            /// True when nothing is in a column that most rows leave empty.
+            /// True when all rare columns are empty.
             pub(super) fn is_ordinary(&self) -> bool {
                 use $crate::postgres::append::encode::Value as _;
                 true $(&& (!$kind.is_rare() || self.$name.is_nothing()))+

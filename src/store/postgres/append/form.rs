@@ -1,4 +1,4 @@
-//! The two forms of the append's statements.
+//! SQL forms of the append's statements: for one server, and for a distributed database.
 
 use super::{
     super::columns::{Kind, insert},
@@ -7,25 +7,25 @@ use super::{
 
 pub(super) type List = &'static [(&'static str, Kind)];
 
-/// Whose functions they are. On a distributed database a call is the business of the one node that has the shard it
-/// names, and every statement names one shard.
+/// Target of the functions. On a distributed database a call runs on the node of the shard it names, and every
+/// statement names one shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
     OneServer,
     Distributed,
 }
 
-/// Holds for a row `x` of a tenant that the batch is for. Where one does not, its part moves fewer rows than it should.
+/// Condition that a row `x` belongs to a tenant of the batch; otherwise its part affects fewer rows than it should.
 pub(super) const OF_TENANTS: &str = "x.tenant_id = any(of_tenants)";
 
-/// What belongs to a call tree of the batch, by tenant and root. Counters do not: several trees add to one at once.
+/// Parts that belong to a call tree of the batch, by tenant and root. Counters do not: several trees share one.
 const OF_A_TREE: [&str; 8] =
     ["sessions", "ledger", "new_ledger", "calls", "full_calls", "outcomes", "full_outcomes", "controls"];
 
 impl Form {
-    /// Refuses a row whose tenant is not its call tree's. Rows of a tenant that the batch is not for are refused by
-    /// each part; so what is left to look for is a row of one of its tenants with a tree of another, and a batch of one
-    /// tenant has none. Over many nodes the parts go by the key alone, and all is looked for here.
+    /// Check for a row whose tenant differs from its call tree's. Each part rejects tenants outside the batch, so this
+    /// matters only for batches of several tenants. On a distributed database the parts match by key alone, and this
+    /// check covers everything.
     pub(super) fn foreign(self) -> String {
         let other_tree = OF_A_TREE.map(|argument| {
             format!(
@@ -53,12 +53,11 @@ impl Form {
         }
     }
 
-    /// A part of the append: skipped without rows. `statement` is one over rows `x`; `short` follows when it has
-    /// changed fewer than there are.
+    /// A part of the append, skipped without rows. `statement` works on rows `x`; `short` runs if it affected fewer.
     ///
-    /// On a distributed database each row is a statement of its own, which names its shard by values. (One that
-    /// selects what it inserts is not sent to the shard as a whole; it counts rows that were not inserted, and does
-    /// not say by the usual SQLSTATE what is there already.)
+    /// On a distributed database each row is a statement of its own, which names its shard by values. (A statement that
+    /// selects its rows is not routed as a whole; it counts rows that were not inserted, and reports conflicts with an
+    /// unusual SQLSTATE.)
     pub(super) fn part(self, argument: &str, statement: &str, short: &str) -> String {
         match self {
             Self::OneServer => format!(
@@ -88,7 +87,7 @@ impl Form {
         }
     }
 
-    /// Where an update has its rows `x` from.
+    /// Source of an update's rows `x`.
     pub(super) fn from(self, argument: &str) -> String {
         match self {
             Self::OneServer => format!(" from unnest({argument}) x"),
@@ -96,7 +95,7 @@ impl Form {
         }
     }
 
-    /// What `body` does with each row `x` of `argument`, whose place is `i`.
+    /// A loop of `body` over the rows `x` of `argument`, with index `i`.
     pub(super) fn each(argument: &str, body: &str) -> String {
         format!(
             "  for i in 1 .. coalesce(cardinality({argument}), 0) loop

@@ -1,6 +1,5 @@
-//! The append as stored functions: one that writes a batch, in one round trip, and one that says who lost when it did
-//! not. Their texts are made from the lists of columns, and they are named by a hash of it, so that replicas of
-//! different versions work beside each other.
+//! Stored functions of the append: one writes a batch, the other identifies conflicts. Their texts are generated from
+//! the column lists, and their names contain a hash of the text, so that replicas of different versions coexist.
 
 use std::sync::LazyLock;
 
@@ -17,8 +16,8 @@ use super::{
     form::{Form, List, OF_TENANTS},
 };
 
-/// The arguments of the append, in their order: the name, its columns, and whether the rare ones are among them. Trees
-/// come before counters and counters before the ledger: who locks rows does it in this order.
+/// Arguments of the append, in lock order: name, columns, and whether the rare ones are included. Trees precede
+/// counters, and counters the ledger.
 pub(super) const ARGUMENTS: [(&str, List, bool); 11] = [
     ("trees", TreeRow::LIST, true),
     ("new_trees", TreeRow::LIST, true),
@@ -33,11 +32,11 @@ pub(super) const ARGUMENTS: [(&str, List, bool); 11] = [
     ("controls", ControlRow::LIST, true),
 ];
 
-/// What a part does that moved fewer rows than it should have. Its SQLSTATE does not leave the function.
+/// Statement of a part that affected fewer rows than it should. Its SQLSTATE stays inside the function.
 const UNDO: &str = "raise sqlstate 'CG001'";
 const NOW: &str = "(extract(epoch from clock_timestamp()) * 1000)::bigint";
 const OF_TREE: &str = "t.shard = x.shard and t.tenant_id = x.tenant_id and t.root_id = x.root_id";
-/// A tree that was forgotten and begun anew may have come to the same version on the same day.
+/// Guard against a tree that was erased and recreated with the same version on the same day.
 const AS_KNOWN: &str = "t.version = x.expected and t.epoch = x.epoch and t.started_at = x.started_ms";
 const OF_SESSION: &str = "s.shard = x.shard and s.tenant_id = x.tenant_id and s.session_id = x.session_id";
 const OF_COUNTER: &str = "k.shard = x.shard and k.tenant_id = x.tenant_id and k.agent_id = x.agent_id and k.day = x.day
@@ -46,8 +45,8 @@ const OF_LEDGER: &str = "l.shard = x.shard and l.tenant_id = x.tenant_id and l.l
 const OF_CALL: &str = "c.shard = x.shard and c.tenant_id = x.tenant_id and c.epoch = x.epoch
   and c.session_id = x.session_id and c.call_id = x.call_id and c.round = x.round";
 
-/// An update goes through the array in its order: the settings of the writer's connection leave the planner no other
-/// way than a nested loop from the array to the primary key.
+/// Updates follow the array's order: the settings of the writer's connection force a nested loop from the array to the
+/// primary key.
 fn write(form: Form) -> String {
     let new = |argument: &str, list: List, table: &str| {
         form.part(argument, &(form.insert(argument, list, table, true) + " on conflict do nothing"), UNDO)
@@ -70,7 +69,7 @@ fn write(form: Form) -> String {
         .replacen("insert into ledger (", "insert into ledger (revision, ", 1)
         .replacen(" select ", " select 1, ", 1)
         .replacen(" values (", " values (1, ", 1);
-    // Who races with another for a new session of the same tree may find it there.
+    // A concurrent insert of the same session is accepted.
     let sessions = form.insert("sessions", SessionRow::LIST, "session", true) + " on conflict do nothing";
     let (known, all) = match form {
         Form::OneServer => (format!("unnest(sessions) x join session s on {OF_SESSION}"), "cardinality(sessions)"),
@@ -102,8 +101,8 @@ fn write(form: Form) -> String {
     .concat()
 }
 
-/// What somebody is answerable for has an entry in the audit of its tenant, by the same commit. It comes last, since
-/// whoever adds the next one waits for it; and tenants in their order, since others may have a batch of the same ones.
+/// Audit entries of operations, in the same commit. They come last, because the tenant's next entry waits for this one,
+/// and in tenant order, because concurrent batches may have the same tenants.
 fn audit(form: Form) -> String {
     let append = "perform audit_append(x.tenant_id, x.told,
       array[x.actor, x.credential, x.origin, x.session_id, x.what, x.reason])";
@@ -137,7 +136,7 @@ fn trials(form: Form) -> String {
     }
 }
 
-/// Additions within their limits; a counter that nobody has added to yet holds 0.
+/// Additions within their limits; a counter without a row is 0.
 fn counters() -> String {
     format!(
         "  if counters is not null then
@@ -160,7 +159,7 @@ fn counters() -> String {
     )
 }
 
-/// The same, each by statements of its own.
+/// [`counters`] with one statement per row.
 fn counter() -> String {
     let insert = Form::Distributed.insert("counters", CounterRow::LIST, "counter", true);
     Form::each(
@@ -186,7 +185,7 @@ fn names(list: List, with_rare: bool) -> String {
     sent.map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
 }
 
-/// The places, from 1, of the rows of `argument` that are in the way of `condition`, or in whose way something is.
+/// Indexes (from 1) of the rows of `argument` that violate `condition`.
 fn places(argument: &str, condition: &str) -> String {
     let (_, list, with_rare) = ARGUMENTS.iter().find(|(name, ..)| *name == argument).copied().unwrap_or(ARGUMENTS[0]);
     format!(
@@ -195,7 +194,7 @@ fn places(argument: &str, condition: &str) -> String {
     )
 }
 
-/// The arguments that somebody else's rows can stand in the way of, as [`lost`] tells them.
+/// Arguments that can conflict, in the order of [`lost`]'s result.
 const LOST: [&str; 7] = ["trees", "new_trees", "sessions", "ledger", "new_ledger", "calls", "full_calls"];
 
 fn lost(form: Form) -> String {
@@ -240,22 +239,22 @@ fn lost(form: Form) -> String {
     body + &format!("  now_ms := {NOW};\n")
 }
 
-/// The functions of this build.
+/// Functions of this build.
 #[derive(Debug)]
 pub(super) struct Functions {
-    /// What they are named by.
+    /// Hash in their names.
     pub(super) hash: String,
-    /// Writes a batch: gives the database's time, then what its counters hold; null when nothing was written.
+    /// Writes a batch: returns database time and counter values; null after a rollback.
     pub(super) append: String,
-    /// Says who is to blame for that.
+    /// Identifies conflicts.
     pub(super) lost: String,
     create: Vec<String>,
     types: String,
 }
 
-/// Of one server.
+/// For one server.
 pub(super) static FUNCTIONS: LazyLock<Functions> = LazyLock::new(|| Functions::of(Form::OneServer));
-/// Of a distributed database: their first argument is the shard.
+/// For a distributed database: their first argument is the shard.
 pub(super) static DISTRIBUTED: LazyLock<Functions> = LazyLock::new(|| Functions::of(Form::Distributed));
 
 impl Functions {
@@ -274,7 +273,7 @@ impl Functions {
             "of_tenants bigint[], "
         };
         let arguments = ARGUMENTS.map(|(argument, ..)| format!("{argument} {}[]", name(argument))).join(", ");
-        // What is caught is undone, and leaves no line in the server's log: losing a race is nothing to tell.
+        // A caught error rolls back without a line in the server's log: conflicts are normal.
         create.push(format!(
             "create function append_{hash}({of_shard}{arguments}) returns bigint[] language plpgsql as $append$
 declare
@@ -319,19 +318,19 @@ $lost$"
         }
     }
 
-    /// Those that the database needs.
+    /// The functions for this kind of database.
     pub(super) fn needed(is_distributed: bool) -> &'static Self {
         if is_distributed { &DISTRIBUTED } else { &FUNCTIONS }
     }
 
-    /// The types of the arguments on a new connection, whose functions are made if they are not there: by the first
-    /// replica of this build, or because another one has tidied them away meanwhile.
+    /// The argument types on a new connection. Creates the functions if missing: as the first replica of this build, or
+    /// after another one dropped them.
     pub(super) async fn types(&self, conn: &mut PgConnection) -> Result<Vec<Oid>, sqlx::Error> {
         if let Some(types) = self.known(conn).await? {
             return Ok(types);
         }
         let created = self.create(conn).await;
-        // Whoever was slower than somebody else is told so in one of many ways, and finds theirs.
+        // A concurrent creation fails in one of many ways; the functions exist then.
         match (self.known(conn).await?, created) {
             (Some(types), _) => Ok(types),
             (None, Err(error)) => Err(error),
@@ -354,12 +353,12 @@ $lost$"
     }
 }
 
-/// Functions of other builds whose writers are not connected. One that comes back makes its own again.
+/// Functions of other builds without connected writers, which would create them again.
 const UNUSED: &str = "select p.proname::text from pg_proc p where p.pronamespace = 'callgate'::regnamespace
   and p.proname ~ '^append_[0-9a-f]{12}$' and p.proname <> all($1) and not exists (
     select from pg_stat_activity a where a.application_name = 'callgate writer ' || substr(p.proname, 8))";
 
-/// Drops the functions that nobody uses any more.
+/// Drops unused functions.
 pub(in crate::postgres) async fn tidy(conn: &mut PgConnection) -> Result<(), sqlx::Error> {
     let own = [&FUNCTIONS, &DISTRIBUTED].map(|functions| format!("append_{}", functions.hash)).to_vec();
     let unused: Vec<String> = sqlx::query_scalar(UNUSED).bind(own).fetch_all(&mut *conn).await?;

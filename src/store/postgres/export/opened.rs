@@ -1,5 +1,4 @@
-//! The texts of a row that is given out, as they were given; where their key is not here, as they are stored, and the
-//! row says which key that is.
+//! Decryption of exported texts. Without their key they stay as stored, and the row names the key.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +7,7 @@ use serde_json::{Map, Value};
 use super::super::{decode::Loaded, findings, sealed::Opener, texts};
 use crate::{error::StoreError, sealing::is_sealed};
 
-/// Opens them. Takes the event's place out of the row, which it is not part of.
+/// Decrypts them, and removes the event's `seq`, which is not exported.
 pub(super) fn open(kind: &str, row: &mut Map<String, Value>, opener: &Opener) -> Loaded<()> {
     let seq = row.remove("seq").as_ref().and_then(Value::as_u64).unwrap_or_default();
     // Of a call and of an entry of the audit alike.
@@ -34,7 +33,7 @@ pub(super) fn open(kind: &str, row: &mut Map<String, Value>, opener: &Opener) ->
     Ok(())
 }
 
-/// What was opened; where its key is not here, nothing, and the name of the key goes to those that are missing.
+/// The decrypted value; without its key none, and the key's name is added to the missing ones.
 fn unless_missing<T>(opened: Loaded<T>, missing: &mut BTreeSet<String>) -> Loaded<Option<T>> {
     match opened {
         Err(StoreError::KeyMissing { key, .. }) => {

@@ -1,5 +1,5 @@
-//! What call trees share: rows of the ledger, which stay without a name, so that nothing is done twice; and the
-//! findings of other trees that point to a call of the one that is forgotten.
+//! Erasure of shared data: ledger rows, which stay anonymized for duplicate protection; and findings of other trees
+//! that refer to an erased call.
 
 use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 
@@ -17,8 +17,8 @@ use callgate_core::domain::{
     shard::Shard,
 };
 
-/// Puts nobody's name into the ledger's rows that these trees have and others share; gives what those calls are, all of
-/// them, also where that was done before: what was begun once is finished by doing it again.
+/// Anonymizes ledger rows of these trees that others share. Returns their calls, all of them, also after an interrupted
+/// run.
 pub(super) async fn unname(conn: &mut PgConnection, of: &Forgetting<'_>, roots: &[SessionId]) -> Loaded<Vec<[u8; 32]>> {
     let trees = Trees::of(of.tenant, roots);
     let calls = sqlx::query(AssertSqlSafe(format!(
@@ -55,7 +55,7 @@ pub(super) async fn unname(conn: &mut PgConnection, of: &Forgetting<'_>, roots: 
     Ok(fingerprints)
 }
 
-/// Takes the calls of these trees out of what others were told instead of running the same: their findings point there.
+/// Removes references to the calls of these trees from other trees' findings.
 pub(super) async fn unquote(
     conn: &mut PgConnection,
     of: &Forgetting<'_>,
@@ -87,7 +87,7 @@ pub(super) async fn unquote(
     mark(conn, of.tenant, of.run, told.iter().map(String::as_str)).await
 }
 
-/// The ledger outlives call trees: rows of a session whose tree was dropped before go, or lose its name.
+/// Deletes or anonymizes ledger rows of a session whose tree was dropped before; the ledger outlives trees.
 pub(super) async fn unname_left(
     conn: &mut PgConnection,
     of: &Forgetting<'_>,

@@ -1,4 +1,4 @@
-//! A call with everything that is stored of it.
+//! Details of one stored call.
 
 use sqlx::{PgConnection, Row as _, postgres::PgRow};
 
@@ -21,11 +21,11 @@ use callgate_core::domain::{
     shard::Shard,
 };
 
-/// Judgements that are given of one call: the newest.
+/// Maximum number of judgments per call, the newest.
 const JUDGEMENTS_MAX: usize = 100;
 
 impl Store {
-    /// A call of a session; none where there is no such call.
+    /// A call of a session, if it exists.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
@@ -42,7 +42,7 @@ impl Store {
     }
 }
 
-/// Where the rows of a call are.
+/// Keys of a call's rows.
 struct Place<'a> {
     shard: i16,
     tenant: TenantId,
@@ -99,7 +99,7 @@ async fn whole_call(
     }))
 }
 
-/// Its arguments and why the agent wanted it, as they were judged last.
+/// Arguments and justification at the last judgment.
 async fn said(conn: &mut PgConnection, place: &Place<'_>, opener: &Opener) -> Loaded<(Option<String>, Option<String>)> {
     let sql = format!(
         "select c.seq, c.arguments, c.justification from call c where c.shard = $1 and c.tenant_id = $2
@@ -121,7 +121,7 @@ async fn judgements(conn: &mut PgConnection, place: &Place<'_>, opener: &Opener)
     rows.iter().rev().map(|row| judgement(row, place.session, opener)).collect()
 }
 
-/// What it gave last.
+/// The last result.
 #[derive(Default)]
 struct GivenLast {
     result: Option<String>,

@@ -1,4 +1,4 @@
-//! Calls that people look for: of one call tree in their order, or of the trees that were heard of last.
+//! Call lists: of one call tree in order, or of the recently active trees.
 
 use sqlx::PgConnection;
 
@@ -14,11 +14,11 @@ use callgate_core::domain::{
     shard::Shard,
 };
 
-/// Trees whose calls are looked at in one statement, at first.
+/// Number of trees in the first statement.
 const FEW: usize = 16;
 
 impl Store {
-    /// The calls that are wanted, in short; none where nobody has heard of the session.
+    /// Summaries of the matching calls; none for an unknown session.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.

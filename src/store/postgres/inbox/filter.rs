@@ -1,4 +1,4 @@
-//! Which calls are meant, as a condition; and which call trees are looked through for them.
+//! SQL conditions of call filters, and the choice of call trees to scan.
 
 use sqlx::{PgConnection, Postgres, Row as _, postgres::PgArguments, query::Query};
 
@@ -18,12 +18,12 @@ use callgate_core::domain::{
     shard::Shard,
 };
 
-/// Most call trees that one answer looks through.
+/// Maximum number of call trees per query.
 pub(super) const TREES_MAX: usize = 2_000;
-/// Most calls of them, but for those of the first.
+/// Maximum number of calls, beside those of the first tree.
 pub(super) const CALLS_MAX: u64 = 8_000;
 
-/// A tree that is looked through.
+/// A tree to scan.
 #[derive(Debug, Clone)]
 pub(super) struct Tree {
     pub(super) shard: i16,
@@ -33,28 +33,27 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// One that is known; when it was heard of does not matter.
+    /// A single known tree, regardless of its activity.
     pub(super) fn alone(shard: Shard, root: &SessionId) -> Self {
         Self { shard: shard.0, root: root.to_string(), last_us: 0, steps: 0 }
     }
 }
 
-/// Which trees: those behind a place, heard of since a time, and, where one knows them already, of these roots.
+/// Selection of trees: after a position, active since a time, and of these roots, if known.
 #[derive(Debug, Default)]
 pub(super) struct Trees<'a> {
     pub(super) after: Option<(i64, &'a str)>,
     pub(super) since_ms: Option<i64>,
     pub(super) until_ms: Option<i64>,
     pub(super) roots: Option<Vec<String>>,
-    /// With a call that has no outcome.
+    /// With a call without an outcome.
     pub(super) open: bool,
 }
 
 impl Trees<'_> {
-    /// The last heard of first, as many as one answer may look through; with whether there are more.
+    /// The most recently active trees, up to the maximum; and whether there are more.
     ///
-    /// Of a tenant's trees all rows are read, which are short: an index on when they were heard of last would be
-    /// written with every event.
+    /// All rows of a tenant's trees are read, which are short: an index by activity would be written with every event.
     pub(super) async fn find(
         &self,
         conn: &mut PgConnection,
@@ -93,7 +92,7 @@ impl Trees<'_> {
     }
 }
 
-/// What of a call `c`, where it was judged first, lets it through. It takes $2 to $11; $1 is the tenant.
+/// Condition on a call `c`, its first judgment. It uses $2 to $11; $1 is the tenant.
 pub(super) fn condition() -> String {
     let same = |x: &str| {
         format!(
@@ -124,7 +123,7 @@ pub(super) fn condition() -> String {
     )
 }
 
-/// What came of a permit `p` whose last report is `o`.
+/// Outcome of a permit `p` with the last report `o`.
 pub(super) fn status() -> String {
     format!(
         "case when o.status > {RUNNING} then o.status
@@ -151,7 +150,7 @@ pub(super) fn bound<'q>(sql: String, tenant: TenantId, filter: &'q CallFilter) -
     query.bind(filter.since.map(|at| at.as_millis())).bind(filter.until.map(|at| at.as_millis()))
 }
 
-/// Was text looked for where arguments are sealed?
+/// True for a text search where arguments are encrypted.
 pub(super) fn is_sealed(filter: &CallFilter, opener: &Opener) -> bool {
     filter.text.is_some() && !opener.is_plain()
 }

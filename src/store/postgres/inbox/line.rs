@@ -1,4 +1,4 @@
-//! Calls in short, by their keys.
+//! Call summaries by key.
 
 use sqlx::{PgConnection, Row as _, postgres::PgRow};
 
@@ -21,10 +21,10 @@ use callgate_core::domain::{
     profile::FollowUpKind,
 };
 
-/// Characters of its arguments that a call in short shows.
+/// Maximum length of a summary's arguments, in characters.
 const ARGUMENTS_MAX: usize = 300;
 
-/// Which call, and where it is.
+/// Key and position of a call.
 #[derive(Debug)]
 pub(super) struct Key {
     pub(super) shard: i16,
@@ -43,14 +43,14 @@ pub(super) fn key(row: &PgRow) -> Loaded<Key> {
     })
 }
 
-/// What a judgement is read from: columns of a call `c`.
+/// Columns of a judgment `c`.
 pub(super) const JUDGEMENT: &str = "c.seq, (extract(epoch from c.at) * 1000)::bigint as at_ms, c.decision, c.would,
     c.rule, c.reason, c.findings::text as findings, c.attempt,
     (extract(epoch from c.lease_until) * 1000)::bigint as lease_ms, c.approval_id,
     (extract(epoch from c.approval_expires_at) * 1000)::bigint as approval_ms, c.policy_version,
     encode(c.trace_id, 'hex') as trace_id";
 
-/// One judgement of a call of this session.
+/// One judgment of a call of this session.
 pub(super) fn judgement(row: &PgRow, session: &str, opener: &Opener) -> Loaded<Judgement> {
     let seq = count(row, "seq")?;
     Ok(Judgement {
@@ -194,7 +194,7 @@ fn line(row: &PgRow, opener: &Opener) -> Loaded<CallLine> {
     })
 }
 
-/// The code of what came of it; what chooses between columns and numbers is an integer to the database.
+/// Code of the outcome, as an integer: the type of a choice between columns and numbers.
 fn code_of(row: &PgRow) -> Loaded<Option<i16>> {
     Ok(row.try_get::<Option<i32>, _>("status")?.and_then(|code| i16::try_from(code).ok()))
 }

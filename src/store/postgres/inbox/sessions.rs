@@ -1,4 +1,4 @@
-//! The sessions that were heard of last, or those of them that a filter lets through.
+//! Recently active sessions, filtered.
 
 use sqlx::{PgConnection, Row as _, postgres::PgRow};
 
@@ -20,11 +20,11 @@ use callgate_core::domain::{
     inbox::{SessionLine, SessionPlace},
 };
 
-/// Trees whose sessions are looked at in one statement: the first few often hold all that is wanted.
+/// Number of trees in the first statement, which often suffice.
 const FEW: usize = 64;
 
 impl Store {
-    /// The sessions whose call trees were heard of last, of those that are wanted.
+    /// The matching sessions, by activity of their call trees.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
@@ -91,7 +91,7 @@ async fn sessions(
     })
 }
 
-/// What is halted, with the sessions below it.
+/// Halts, with the sessions below.
 struct Halted {
     all: bool,
     sessions: Vec<String>,
@@ -129,7 +129,7 @@ async fn with_those_below(conn: &mut PgConnection, tenant: TenantId, halted: &Ha
     Ok(halted)
 }
 
-/// The roots of the trees that wait for a person.
+/// The roots of trees that wait for approval.
 async fn held(conn: &mut PgConnection, tenant: TenantId) -> Loaded<Vec<String>> {
     let roots = sqlx::query_scalar(
         "select distinct c.root_id from call c
@@ -191,7 +191,7 @@ async fn of_trees(
     rows.iter().map(line).collect()
 }
 
-/// Lets every session through.
+/// Condition without a restriction.
 fn condition_of_all() -> String {
     let unused = [("2", "text"), ("3", "text"), ("4", "int2"), ("5", "text"), ("6", "text"), ("7", "int2")];
     let more = [("8", "int2"), ("9", "text"), ("10", "bigint"), ("11", "bigint")];

@@ -1,4 +1,4 @@
-//! Stored calls that a policy is tried on: which call trees, and then each tree's calls, a few at a time.
+//! Stored calls for a policy trial: the call trees, then each tree's calls in pages.
 
 use sqlx::{PgConnection, Row as _};
 
@@ -18,21 +18,21 @@ use callgate_core::domain::{
     time::Timestamp,
 };
 
-/// Calls that are read at a time. Each has arguments of a megabyte and a result of a quarter at most.
+/// Calls per page. Each has arguments of at most a megabyte and a result of a quarter.
 const PAGE: i64 = 32;
 
-/// A call tree with calls that are wanted.
+/// A call tree with matching calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TriedTree {
     /// Its root.
     pub root: SessionId,
-    /// How many of its calls are wanted.
+    /// Number of matching calls.
     pub calls: u64,
 }
 
 impl Store {
-    /// The call trees of the newest `max` calls that somebody asked for in this time, the one that began first first;
-    /// with whether there are more of them, and when the oldest of these calls was judged, in microseconds.
+    /// The call trees of the newest `max` requested calls in this period, oldest first; whether there are more, and
+    /// when the oldest of these calls was judged, in microseconds.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
@@ -45,8 +45,8 @@ impl Store {
         self.slow.read_of(&[tenant], async |conn| trees(conn, tenant, (since, until), max).await).await
     }
 
-    /// The calls of a tree behind an event, from this microsecond on and before `until`, in their order, a few of them;
-    /// with whether there may be more.
+    /// A page of a tree's calls after an event, from this microsecond on and before `until`, in order; and whether
+    /// there may be more.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
@@ -62,7 +62,7 @@ impl Store {
     }
 }
 
-/// The newest calls come from the index `call_lately`, by time.
+/// The newest calls, by the index `call_lately`.
 async fn trees(
     conn: &mut PgConnection,
     tenant: TenantId,

@@ -1,4 +1,4 @@
-//! What a cold tree's last events alone cannot give.
+//! Totals of a cold tree, which its last events alone do not give.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ use callgate_core::domain::{
     tree::{CHANGES_MAX, Changed, KEPT_BYTES_MAX, KEPT_MAX, KeptText, RunTotals, SEEN_MAX, Totals},
 };
 
-/// The parts, by their place.
+/// Part indexes.
 const SESSIONS: i32 = OUTCOMES + 1;
 const BY_TOOL: i32 = SESSIONS + 1;
 const SEEN: i32 = BY_TOOL + 1;
@@ -40,7 +40,7 @@ pub(super) fn parts(rows_max: usize) -> [Part; 8] {
     [sessions(), by_tool(), seen(), forgotten(rows_max), controlled(), uses(), changes(), kept()]
 }
 
-/// Every session, with what its current run has spent: the rows since the run's first event.
+/// Every session with its current run's spending: the rows since the run's first event.
 fn sessions() -> Part {
     let (c, o, settled) = (same("c", "s"), same("o", "s"), same("o", "c"));
     let listed = columns([
@@ -102,7 +102,7 @@ fn by_tool() -> Part {
     Part::new(columns([("no", "int8", "b.no"), ("tool", "text", "b.tool"), ("calls", "int8", "b.calls")]), from)
 }
 
-/// What each session has seen.
+/// Known results of each session.
 fn seen() -> Part {
     let from = format!(
         "s cross join lateral (
@@ -121,11 +121,11 @@ fn seen() -> Part {
     Part::new(listed, from)
 }
 
-/// The latest event, among the rows that are not read, that may have changed the world. It is read too wide rather
-/// than too narrow: a change that is no longer remembered only lets a call run again. What is open is read.
+/// The latest possible change among the rows that are not read. The estimate is conservative: a forgotten change only
+/// lets a call run again. Open calls are read.
 fn forgotten(rows_max: usize) -> Part {
     let (c, of_c, of_s, of_o, f) = (same("c", "s"), same("o", "c"), same("o", "s"), same("c", "o"), same("f", "c"));
-    // Successes are looked through from the newest on, so that the calls of a few are looked up, and not of all.
+    // Successes are scanned from the newest on, so that only few calls are joined.
     let from = format!(
         "s cross join lateral (select c.seq from #call c where {c} order by c.seq desc offset {} limit 1) w
          cross join lateral (select greatest(
@@ -146,13 +146,13 @@ fn forgotten(rows_max: usize) -> Part {
     Part::new(columns([("no", "int8", "s.no"), ("seq", "int8", "f.seq")]), from)
 }
 
-/// Whether a call was permitted with the arguments that the answer `e` chose instead of those that it was asked about.
+/// True when a call was permitted with the edited arguments of the answer `e`.
 const USED: &str = "case when e.kind = 'answered' and e.detail -> 'edit' is not null then exists (
     select from call c where c.shard = e.shard and c.tenant_id = e.tenant_id and c.epoch = e.epoch
       and c.session_id = e.session_id and c.seq > e.seq and c.attempt is not null
       and encode(c.args_digest, 'hex') = e.detail #>> '{edit,digest}') end";
 
-/// What happened to the tree's sessions after the last event that is known.
+/// Control events after the last known event.
 pub(in crate::postgres) fn controlled() -> Part {
     let from = format!(
         "t cross join lateral (
@@ -175,7 +175,7 @@ pub(in crate::postgres) fn controlled() -> Part {
     Part::new(listed, from)
 }
 
-/// How far each tier and grant has been used: the newest word on each.
+/// The last use of each tier and grant.
 fn uses() -> Part {
     let from = format!(
         "(select distinct on (s.no, u ->> 'key') s.no, u::text as used from s join #call c on {} and c.uses is not null
@@ -185,7 +185,7 @@ fn uses() -> Part {
     Part::new(columns([("no", "int8", "u.no"), ("used", "text", "u.used")]), from)
 }
 
-/// Things that writes have changed and that did not fail cleanly.
+/// Resources changed by writes without a clean failure.
 fn changes() -> Part {
     let from = format!(
         "s cross join lateral (
@@ -207,7 +207,7 @@ fn changes() -> Part {
     Part::new(listed, from)
 }
 
-/// Answers that later calls may depend on.
+/// Kept answers of dependent calls.
 fn kept() -> Part {
     let from = format!(
         "s cross join lateral (
@@ -235,7 +235,7 @@ fn kept() -> Part {
     Part::new(listed, from)
 }
 
-/// What the rows of one tree add up to.
+/// Totals of one tree's rows.
 pub(super) fn read(head: &PgRow, rows: &Rows, opener: &Opener) -> Loaded<Totals> {
     let of = |part: i32| rows.get(&part).map(Vec::as_slice).unwrap_or_default();
     let forgotten: Vec<u64> = of(FORGOTTEN).iter().map(|row| count(row, "seq")).collect::<Loaded<_>>()?;
@@ -268,7 +268,7 @@ fn in_order<T>(rows: &[PgRow], max: usize, read: impl Fn(&PgRow) -> Loaded<T>) -
     numbered.into_iter().skip(older).map(|(_, row)| read(row)).collect()
 }
 
-/// What a tree has spent, from its row.
+/// Spending of a tree, from its row.
 pub(in crate::postgres) fn spent(head: &PgRow) -> Loaded<Spent> {
     Ok(Spent {
         steps: count(head, "steps")?,
@@ -279,7 +279,7 @@ pub(in crate::postgres) fn spent(head: &PgRow) -> Loaded<Spent> {
     })
 }
 
-/// Calls of a tree that have a permit and no outcome, from its row.
+/// Open calls of a tree, from its row.
 pub(in crate::postgres) fn open_calls(head: &PgRow) -> Loaded<u32> {
     Ok(u32::try_from(head.try_get::<i32, _>("open_calls")?).unwrap_or(0))
 }

@@ -1,4 +1,4 @@
-//! One row, sealed anew: each text is opened and sealed at the same place.
+//! Re-encryption of one row: each text is decrypted and encrypted for the same place.
 
 use serde_json::{Map, Value};
 
@@ -14,13 +14,13 @@ use crate::{
     sealing::{Place, Sealer, TenantKeys, is_sealed},
 };
 
-/// Seals the texts of rows.
+/// Encrypts the texts of rows.
 pub(super) struct Resealer<'k> {
     opener: &'k Opener,
     sealer: Sealer<'k>,
 }
 
-/// A row's own place, and whether something of it was sealed anew.
+/// Keys of a row, and whether any of its texts changed.
 struct At<'r> {
     session: &'r str,
     seq: u64,
@@ -33,7 +33,7 @@ impl<'k> Resealer<'k> {
         Ok(Self { opener, sealer })
     }
 
-    /// The row with all its texts sealed by the newest key; none where nothing of it could be.
+    /// The row with all texts under the newest key; none if nothing could be changed.
     pub(super) fn row(&mut self, kind: &str, mut row: Map<String, Value>) -> Loaded<Option<Value>> {
         let seq = row.get("seq").and_then(Value::as_u64).unwrap_or_default();
         let session = row.get("session_id").and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -52,7 +52,7 @@ impl<'k> Resealer<'k> {
         Ok(at.is_changed.then_some(Value::Object(row)))
     }
 
-    /// The reason of an entry of the audit, sealed with the newest key; none where it could not be.
+    /// The reason of an audit entry under the newest key; none if unchanged.
     pub(super) fn reason(&mut self, number: u64, row: &Map<String, Value>) -> Loaded<Option<String>> {
         let text = |column: &str| row.get(column).and_then(Value::as_str).map(str::to_owned);
         let session = text("session_id").unwrap_or_default();
@@ -65,7 +65,7 @@ impl<'k> Resealer<'k> {
         self.sealer.seal(text, &place).ok_or_else(|| StoreError::Rejected("it could not be sealed".to_owned()))
     }
 
-    /// True for a text that was sealed anew.
+    /// True for a re-encrypted text.
     fn anew(&mut self, what: &str, session: &str, seq: u64, stored: &mut String) -> Loaded<bool> {
         if self.sealer.is_newest(stored) {
             return Ok(false);
@@ -112,11 +112,11 @@ impl<'k> Resealer<'k> {
     }
 }
 
-/// What was opened; nothing where that cannot be, which is told in the log: the others are sealed anew all the same.
+/// The decrypted value; none, with a log line, if that fails: the others continue.
 fn unless_unopened<T>(opened: Loaded<T>) -> Loaded<Option<T>> {
     match opened {
         Ok(opened) => Ok(Some(opened)),
-        // Told by how many rows still need the key.
+        // Counted by the rows that still need the key.
         Err(StoreError::KeyMissing { .. }) => Ok(None),
         Err(error @ StoreError::Corrupt(_)) => {
             tracing::error!(%error, "a value cannot be sealed anew, and stays as it is");

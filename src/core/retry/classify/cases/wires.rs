@@ -108,7 +108,7 @@ pub(super) fn mcp() -> Vec<(ErrorReport, FailureKind)> {
         (text(r#"{"jsonrpc":"2.0","id":3,"error":{"code":-32602,"message":"Unknown arguments"}}"#), InvalidArgument),
         (text("Unknown tool: book_hotel"), NotFound),
         (text("Internal Server Error"), Internal),
-        // The words of an error in JSON are those of its message: not of advice, links and what was asked.
+        // The words of a JSON error are those of its message, not of advice, links and echoes.
         (text(r#"{"message":"seat 14A is taken","help":"after a timeout call get_seats; rate limit 10/s","request":{"note":"too many requests"}}"#), Other),
         (text(r#"{"error":{"message":"The service is temporarily unavailable","docs":"see /errors/invalid-argument"}}"#), Unavailable),
         (text(r#"{"error":{"code":"RESOURCE_EXHAUSTED","message":"Come back later"}}"#), RateLimited),
