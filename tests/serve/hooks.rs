@@ -53,7 +53,11 @@ impl Desk {
         let is_small = matches!(args, ["gemini" | "cursor", ..]);
         let program = if is_small { clean(env!("CARGO_BIN_EXE_callgate-hook")) } else { program() };
         let mut command = tokio::process::Command::from(program);
-        command.args((!is_small).then_some("hook")).args(args).args(["--server", &self.url]).env("XDG_STATE_HOME", self.state());
+        command
+            .args((!is_small).then_some("hook"))
+            .args(args)
+            .args(["--server", &self.url])
+            .env("XDG_STATE_HOME", self.state());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         let mut child = command.spawn().expect("it runs");
         let mut stdin = child.stdin.take().expect("piped");

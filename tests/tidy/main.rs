@@ -6,6 +6,7 @@ mod canaries;
 mod dependencies;
 mod layers;
 mod linear;
+mod prose;
 mod references;
 mod unused;
 
@@ -101,6 +102,7 @@ fn is_top(path: &str, folders: &BTreeSet<String>) -> bool {
 fn check_file(path: &str, text: &str, folders: &BTreeSet<String>) -> Vec<String> {
     let mut found = check_sizes(path, text);
     found.extend(check_unfinished(text));
+    found.extend(prose::check_heading(text));
     if is_top(path, folders) && !text.starts_with("//! ") {
         found.push((1, "a top file begins with `//!`: what it knows and must not know".to_owned()));
     }
@@ -113,6 +115,7 @@ fn check_file(path: &str, text: &str, folders: &BTreeSet<String>) -> Vec<String>
 fn check_test(path: &str, text: &str) -> Vec<String> {
     let mut found = check_sizes(path, text);
     found.extend(check_unfinished(text));
+    found.extend(prose::check_heading(text));
     let is_top = path.ends_with("/main.rs") || path.ends_with("/mod.rs") || path.split('/').count() == 2;
     if is_top && !text.starts_with("//! ") {
         found.push((1, "a top file begins with `//!`: what it tries".to_owned()));

@@ -27,15 +27,13 @@ const PAGES: [&str; 7] = [
 ];
 
 static CODE: LazyLock<Regex> = LazyLock::new(|| Regex::new("`+[^`]+`+").expect("a pattern"));
-static LINK: LazyLock<Regex> =
-    LazyLock::new(|| Regex::new(r"!?\[[^\]]*\]\([^)]*\)|https?://\S+").expect("a pattern"));
+static LINK: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"!?\[[^\]]*\]\([^)]*\)|https?://\S+").expect("a pattern"));
 static COMMENT: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"(?s)<!--.*?-->").expect("a pattern"));
 static ITEM: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"^(?:[-*+]|\d+[.)])\s+(.*)$").expect("a pattern"));
 static END: LazyLock<Regex> = LazyLock::new(|| Regex::new(r#"[.!?]["')\]]*\s+"#).expect("a pattern"));
 static INTERROGATIVE: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"^(?:What|Who|Whose|Whom|Whatever|Whoever)\b").expect("a pattern"));
-static QUESTION: LazyLock<Regex> =
-    LazyLock::new(|| Regex::new(r"^(?:Wh\w+|How)\b").expect("a pattern"));
+static QUESTION: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"^(?:Wh\w+|How)\b").expect("a pattern"));
 
 /// The sentences of a page of Markdown with the line that their block begins at. Code and links are one word; a list
 /// item and a table cell are sentences of their own.
@@ -109,9 +107,9 @@ fn check_page(path: &str, text: &str) -> Vec<String> {
 }
 
 /// The first line of a module's documentation names what it holds.
-pub(crate) fn check_heading(path: &str, text: &str) -> Option<String> {
+pub(crate) fn check_heading(text: &str) -> Option<(usize, String)> {
     let heading = text.lines().next()?.strip_prefix("//! ")?;
-    QUESTION.is_match(heading).then(|| format!("{path}:1: the heading begins with an interrogative: {heading}"))
+    QUESTION.is_match(heading).then(|| (1, format!("the heading begins with an interrogative: {heading}")))
 }
 
 #[test]
@@ -130,12 +128,16 @@ fn pages_have_plain_sentences() {
 #[test]
 fn long_and_asking_sentences_are_found() {
     let long = format!("It {}ends.\n\nShort one. Whatever it is, it stays. What is it?\n", "goes on and ".repeat(14));
-    let found = check_page("a.md", &format!("# Whose\n\n{long}\n- a list; with `code of many words` and [a link](b.md)\n"));
+    let found =
+        check_page("a.md", &format!("# Whose\n\n{long}\n- a list; with `code of many words` and [a link](b.md)\n"));
     assert_eq!(found.len(), 2, "{found:?}");
     assert!(found[0].starts_with("a.md:3: a sentence of 44 words"), "{found:?}");
     assert!(found[1].contains("a.md:5: a sentence begins with an interrogative"), "{found:?}");
     let cells = sentences("| one two | `a|b` three |\n|---|---|\n| four. Five |\n");
-    assert_eq!(cells.iter().map(|(_, one)| one.as_str()).collect::<Vec<_>>(), ["one two", "CODE three", "four.", "Five"]);
-    assert!(check_heading("a.rs", "//! Whose turn it is\n").is_some());
-    assert!(check_heading("a.rs", "//! Turns of tenants\n").is_none());
+    assert_eq!(
+        cells.iter().map(|(_, one)| one.as_str()).collect::<Vec<_>>(),
+        ["one two", "CODE three", "four.", "Five"]
+    );
+    assert!(check_heading("//! Whose turn it is\n").is_some());
+    assert!(check_heading("//! Turns of tenants\n").is_none());
 }

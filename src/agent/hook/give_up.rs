@@ -14,8 +14,8 @@ use tonic::Status;
 
 use super::{CONNECT, HookArgs, plane::Server};
 use crate::{
-    host::is_hook_program,
     hooks::{Plane as _, until_called_off},
+    host::is_hook_program,
     pending_call::PendingCall,
 };
 use callgate_proto::v1::RecordRequest;
