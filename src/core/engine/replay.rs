@@ -7,6 +7,7 @@ use crate::{
         budget::Spent,
         call::{Call, Proposal, Standing},
         finding::Decision,
+        reason::Reason,
         time::Timestamp,
         tree::CallTree,
         verdict::Verdict,
@@ -15,11 +16,13 @@ use crate::{
     rules::{Context, halted},
 };
 
-/// True when the same call_id gets the stored verdict.
+/// True when the same call_id gets the stored verdict. A refusal for an unknown outcome holds until that is settled.
 pub(super) fn is_final(call: &Call, now: Timestamp) -> bool {
+    let is_unsettled = || call.findings.iter().any(|f| f.enforced && f.reason == Reason::OutcomeUnknown);
     match call.standing(now) {
         Standing::InFlight => true,
-        Standing::Refused => matches!(call.decision, Decision::Reuse | Decision::Deny | Decision::Stop),
+        Standing::Refused if call.decision == Decision::Deny => !is_unsettled(),
+        Standing::Refused => matches!(call.decision, Decision::Reuse | Decision::Stop),
         _ => false,
     }
 }

@@ -42,7 +42,7 @@ use crate::{
         whole::RESULT_BYTES_MAX_DEFAULT,
     },
     retry::advice,
-    rules::{Mode, RuleSet, same_call, tier},
+    rules::{Mode, RuleSet, halted, same_call, tier},
 };
 
 /// Maximum number of suggested tools.
@@ -148,10 +148,12 @@ impl Policy {
         Timestamp::from_millis(expires_at.as_millis().saturating_sub_unsigned(self.approval_ttl_ms))
     }
 
-    /// True when a rule's findings are enforced for a tool. Policy, rule and tool may each be in shadow mode.
+    /// True when a rule's findings are enforced for a tool. Policy, rule and tool may each be in shadow mode. A halt is an
+    /// operator's order, which a policy on trial does not lift: only the mode of its own rule does.
     #[must_use]
     pub fn holds(&self, rule: &str, spec: &ToolSpec) -> bool {
-        self.is_enforced() && self.rules.mode(rule) == Mode::Enforce && !spec.shadow
+        let is_enforced = self.is_enforced() && !spec.shadow || rule == halted::RULE.id;
+        is_enforced && self.rules.mode(rule) == Mode::Enforce
     }
 
     /// False in shadow mode.

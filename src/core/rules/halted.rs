@@ -8,6 +8,8 @@
 //! A call that was permitted before and has no outcome yet is stopped when it is sent again under its call_id; its
 //! lease stays, and its outcome is accepted.
 //!
+//! A halt is an operator's order: it holds under a policy, and for a tool, in shadow mode.
+//!
 //! Known problems: a call that was permitted before the halt and already runs is not cancelled.
 
 use crate::domain::{
@@ -110,6 +112,22 @@ mod tests {
              pay {} as c1 => deny session_halted
              record c1 ok done
              pay {} as c1 => deny session_halted",
+        );
+    }
+
+    #[test]
+    fn halt_holds_under_a_policy_and_a_tool_in_shadow_mode() {
+        check(
+            "policy
+               mode: shadow
+               tool_schemas: {pay: {mode: shadow}, look: {effect: read}}
+             end
+             halt session s
+             pay {} => stop session_halted
+             resume session s
+             halt tool pay
+             pay {} => deny session_halted
+             look {} => allow",
         );
     }
 

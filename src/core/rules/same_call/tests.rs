@@ -96,6 +96,21 @@ fn a_timeout_of_a_write_may_have_happened_and_a_late_record_settles_it() {
 }
 
 #[test]
+fn denial_for_an_unknown_outcome_ends_when_the_outcome_is_recorded() {
+    check(
+        "rules same_call
+         tool pay write
+         pay {} => allow as c1
+         record c1 error timeout
+         pay {} as c2 => deny outcome_unknown
+         pay {} as c2 => deny outcome_unknown
+         record c1 ok done
+         pay {} as c2 => reuse duplicate_call_blocked
+         pay {} as c2 => reuse duplicate_call_blocked, replayed",
+    );
+}
+
+#[test]
 fn a_write_that_never_ran_may_be_made_and_one_that_was_called_off_may_not() {
     check(
         "rules same_call
