@@ -89,6 +89,8 @@ function draw(figure, anew) {
     height: parseFloat(getComputedStyle(place).minHeight),
     legend: { show: heads.length > 2, live: false },
     cursor: { y: false },
+    // Pages with charts over time show UTC.
+    tzDate: (at) => uPlot.tzDate(new Date(at * 1000), "UTC"),
     scales: { x: { time: figure.dataset.x === "time", distr: figure.dataset.x === "log" ? 3 : 1 }, y },
     axes: [axis, { ...axis, ...(figure.dataset.whole ? { incrs: WHOLE } : {}), size: 56, label: figure.dataset.y, labelSize: figure.dataset.y ? 18 : 0 }],
     series: [{}, ...series],

@@ -1,10 +1,16 @@
 "use strict";
-// What pages do by themselves: times in the browser's time zone, what is left of a term, the theme, keys, and the one
-// stream that says that something has changed. Every page works without it; it then only stands still.
+// Behavior of pages: times in the page's time zone, countdowns, the theme, keys, and the one stream of changes. Every page
+// works without it, and does not update itself then.
 
 const page = document.documentElement;
 
+// One time zone a page: UTC where days are counted in it (data-zone), else the browser's.
+const isUtc = document.body.dataset.zone === "UTC";
+const zone = isUtc ? "UTC" : Intl.DateTimeFormat().resolvedOptions().timeZone ?? "local";
+document.getElementById("zone")?.replaceChildren(`Times: ${zone}`);
+
 function localTimes(root) {
+  if (isUtc) return;
   for (const time of root.querySelectorAll("time[datetime]:not([title])")) {
     const at = new Date(time.dateTime);
     time.title = time.textContent;
@@ -23,7 +29,7 @@ function left(ms) {
 function clocks() {
   for (const span of document.querySelectorAll("[data-until]")) {
     const ms = new Date(span.dataset.until) - Date.now();
-    span.textContent = ms > 0 ? left(ms) : "over";
+    span.textContent = ms > 0 ? left(ms) : "expired";
   }
   for (const span of document.querySelectorAll("[data-since]")) {
     span.textContent = left(Date.now() - new Date(span.dataset.since));
@@ -76,7 +82,7 @@ const notifies = () => "Notification" in globalThis && Notification.permission =
 
 function notify({ id, tool }) {
   if (!notifies()) return;
-  const shown = new Notification("A call waits for an answer", { body: tool, tag: id });
+  const shown = new Notification("Approval request", { body: tool, tag: id });
   shown.onclick = () => { globalThis.focus(); location.assign(`/approvals/${encodeURIComponent(id)}`); };
 }
 
@@ -84,17 +90,17 @@ function offer(said = "") {
   const button = document.getElementById("notify");
   if (!button || !("Notification" in globalThis)) return;
   button.hidden = false;
-  button.textContent = notifies() ? "Notify me no more" : "Notify me of new questions while a page is open";
+  button.textContent = notifies() ? "Stop notifications" : "Notify me of new requests while a page is open";
   document.getElementById("notify-state").textContent = said;
 }
 document.getElementById("notify")?.addEventListener("click", async () => {
   if (notifies()) {
     localStorage.removeItem(NOTIFY);
-    return offer("You are not notified any more.");
+    return offer("Notifications are off.");
   }
-  if ((await Notification.requestPermission()) !== "granted") return offer("The browser does not allow it: its settings for this site do.");
+  if ((await Notification.requestPermission()) !== "granted") return offer("The browser blocks notifications. Allow them in its settings for this site.");
   localStorage.setItem(NOTIFY, "yes");
-  offer("You are notified as long as a page of the console is open.");
+  offer("Notifications are on while a page of the console is open.");
 });
 offer();
 
@@ -140,7 +146,7 @@ function listen() {
   let news = [];
   const take = (name, data) => {
     if (name !== "away") heard = Date.now();
-    say(name === "away" ? "not live: asking again" : "live", name !== "away");
+    say(name === "away" ? "not live: reconnecting" : "live", name !== "away");
     if (name === "tick") return tell(name);
     if (name !== "approvals") return;
     const question = JSON.parse(data);
