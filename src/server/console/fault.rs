@@ -77,7 +77,7 @@ impl From<Status> for Fault {
 impl From<NoAnswer> for Fault {
     fn from(none: NoAnswer) -> Self {
         // Strangers can make it happen often.
-        tracing::debug!(error = %none, "a session of the console could not be looked at");
+        tracing::debug!(error = %none, "a session of the console could not be read");
         let why = match none {
             NoAnswer::Overloaded(_) | NoAnswer::Crowded(_) => "the server is overloaded",
             _ => "the database does not respond",

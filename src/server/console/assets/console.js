@@ -51,7 +51,7 @@ document.addEventListener("click", (event) => {
   document.dispatchEvent(new CustomEvent("callgate:theme"));
 });
 
-// --- keys: / for the first search field, g and a letter for a page, ? for the list
+// --- keyboard shortcuts: / for the first search field, g and a letter for a page, ? for the list
 let going = 0;
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
@@ -70,13 +70,13 @@ document.addEventListener("keydown", (event) => {
   if (event.key === "?") document.getElementById("keys")?.showModal();
 });
 
-// --- forms that ask once more before they are sent
+// --- forms that need a confirmation
 document.addEventListener("submit", (event) => {
   const question = event.submitter?.dataset.confirm ?? event.target.dataset.confirm;
   if (question && !window.confirm(question)) event.preventDefault();
 });
 
-// --- notifications of new questions, for whoever asked for them in this browser: which tool, and nothing of its arguments
+// --- notifications of new approval requests, where this browser wants them: the tool's name, never its arguments
 const NOTIFY = "callgate-notify";
 const notifies = () => "Notification" in globalThis && Notification.permission === "granted" && localStorage.getItem(NOTIFY) === "yes";
 
@@ -113,7 +113,7 @@ document.addEventListener("change", async (event) => {
 
 // --- live: what the server says has changed becomes an event that parts of the page wait for. A browser has six connections
 // to a server without HTTP/2, and a stream takes one for good: so one page of the console listens for all of them, and another
-// goes on when it is closed. What is told of one session is listened to by its own page, while somebody looks at it.
+// goes on when it is closed. The events of one session go to its own page, while that is visible.
 const AGAIN_MS = 3000;
 const SILENT_MS = 5000;
 
@@ -142,7 +142,7 @@ function listen() {
   };
   const tell = (name, detail) => document.body.dispatchEvent(new CustomEvent(`live-${name}`, { detail }));
   let heard = 0;
-  // Many questions at once, as when a page opens, are looked at once.
+  // Many requests at once, as when a page opens, cause one refresh.
   let news = [];
   const take = (name, data) => {
     if (name !== "away") heard = Date.now();
@@ -166,7 +166,7 @@ function listen() {
   });
   navigator.locks.request("callgate-live", { signal: leave.signal }, lead).catch(() => {});
   close.push(() => { leave.abort(); shared.close(); });
-  // Whoever listens for this page may have been put to sleep.
+  // The page that listens may be suspended.
   setInterval(() => { if (heard && Date.now() - heard > SILENT_MS) take("away"); }, 1000);
   const session = document.querySelector("[data-live-session]")?.dataset.liveSession;
   if (session) {

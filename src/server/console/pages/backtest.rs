@@ -85,7 +85,7 @@ const fn kind(kind: BacktestChangeKind) -> words::Word {
         BacktestChangeKind::Unspecified => ("muted", "other"),
         BacktestChangeKind::NewlyRefused => ("bad", "newly refused"),
         BacktestChangeKind::NewlyAsked => ("ask", "newly sent to approval"),
-        BacktestChangeKind::NewlyDelayed => ("warn", "newly told to wait"),
+        BacktestChangeKind::NewlyDelayed => ("warn", "newly delayed (WAIT)"),
         BacktestChangeKind::NewlyAllowed => ("good", "newly allowed"),
         BacktestChangeKind::OtherwiseRefused => ("muted", "not allowed, by another decision"),
     };
