@@ -1,5 +1,5 @@
 "use strict";
-// A chart is drawn from the table next to it, which stays for users who cannot see the chart: the first column is the x axis (numbers,
+// A chart is drawn from the table next to it, which stays for screen readers: the first column is the x axis (numbers,
 // or times), each further one a line. <figure class="chart" data-kind="line|step|bars|points" data-x="time|number|log"
 // data-y="…unit…" data-min="…" data-max="…">; <th data-band="low|high"> marks the bounds of an interval. Of a table that
 // several share (data-table="its id"), a chart has the columns with its own id: <th data-chart="…">. An empty cell is a gap.
