@@ -45,7 +45,7 @@ test("a question comes up by itself, is approved by the keyboard alone, and its 
   };
   await tabTo(`a[href="${path}"]`);
   await page.waitForURL(plane.url + path);
-  assert.match(await page.textContent("#standing"), /waits for a person.*\d+ min/s);
+  assert.match(await page.textContent("#standing"), /Waiting for an approver.*\d+ min/s);
   await tabTo("button[value=approve]");
   await page.waitForSelector("text=Approved by eve");
   const again = await evaluate(asked);
@@ -54,7 +54,7 @@ test("a question comes up by itself, is approved by the keyboard alone, and its 
     caller: asked.caller, callId: asked.call.callId, status: "OUTCOME_STATUS_SUCCESS", result: '{"refund":"r-1"}',
   });
   await page.reload();
-  assert.match(await page.textContent("main"), /What came of it\s*success/);
+  assert.match(await page.textContent("main"), /Outcome\s*success/);
   const { approval } = await plane.call("ApprovalService/GetApproval", { approvalId: id });
   assert.equal(approval.resolvedBy, "eve");
   // The next one is held against it, argument by argument.
@@ -81,7 +81,7 @@ test("of two browsers one wins, and the other is told who", async () => {
   const lost = await Promise.all([eve, bob].map((page) => page.locator("[role=alert]").count()));
   assert.equal(lost[0] + lost[1], 1, "one of them was not taken");
   const winner = lost[0] ? "bob" : "eve";
-  assert.match(await (lost[0] ? eve : bob).textContent("[role=alert]"), new RegExp(`not taken.*${winner}`, "s"));
+  assert.match(await (lost[0] ? eve : bob).textContent("[role=alert]"), new RegExp(`not accepted.*${winner}`, "s"));
   assert.equal((await evaluate(asked)).decision, lost[0] ? "DECISION_DENY" : "DECISION_ALLOW");
   await Promise.all([eve, bob].map((page) => page.context().close()));
 });
@@ -104,7 +104,7 @@ test("a denial needs a reason, and the model is told it", async () => {
   await page.goto(plane.url + path);
   await page.click("button[value=deny]");
   assert.equal(page.url(), plane.url + path);
-  assert.equal(await page.locator("text=It waits for a person").count(), 1, "nothing was sent without a reason");
+  assert.equal(await page.locator("text=Waiting for an approver").count(), 1, "nothing was sent without a reason");
   await page.fill("#reason", "the customer was refunded on Monday");
   await page.click("button[value=deny]");
   await page.waitForSelector("text=Denied by eve");
@@ -119,12 +119,12 @@ test("a person lets other arguments run, after a second look, and what was asked
   const { path, asked } = await ask("edited", { id: 7, amount: 500 });
   const page = await plane.visitor({ name: "eve", viewport: { width: 360, height: 800 } });
   await page.goto(plane.url + path);
-  await page.focus("summary >> text=Approve with other arguments");
+  await page.focus("summary >> text=Edit");
   await page.keyboard.press("Enter");
   await page.fill("#edited", '{"id": 7, "amount": ');
   await page.fill("#edited-why", "half of it");
   await page.click("button[value=look]");
-  assert.match(await page.textContent("[role=alert]"), /This cannot be approved: what you typed is not JSON: it ends too early/);
+  assert.match(await page.textContent("[role=alert]"), /Cannot approve: the input is not JSON: it ends too early/);
   assert.equal(await page.inputValue("#edited"), '{"id": 7, "amount": ', "what was typed is kept");
   await page.fill("#edited", '{"id": 7, "amount": 250}');
   await page.click("button[value=look]");

@@ -29,6 +29,20 @@ for (const colorScheme of ["light", "dark"]) {
   }
 }
 
+test("times are in the one zone that the page names", async () => {
+  const page = await plane.visitor({ timezoneId: "Asia/Tokyo" });
+  for (const [path, zone] of [["/audit", "Asia/Tokyo"], ["/", "UTC"], ["/learning", "UTC"]]) {
+    await page.goto(plane.url + path);
+    assert.equal(await page.textContent("#zone"), `Times: ${zone}`);
+  }
+  await page.goto(`${plane.url}/audit`);
+  const time = page.locator("main time").first();
+  assert.match(await time.getAttribute("title"), / UTC$/);
+  assert.doesNotMatch(await time.textContent(), /UTC/);
+  assert.deepEqual(page.faults, []);
+  await page.context().close();
+});
+
 test("the keyboard alone gets everywhere", async () => {
   const page = await plane.visitor();
   const targets = await paths(page);

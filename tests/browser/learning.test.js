@@ -57,7 +57,7 @@ const counted = async () => {
 test("what retries came to is drawn, with the figures beneath", async () => {
   for (let n = 0; n < 60 && (await counted()) < SESSIONS; n++) await new Promise((resolve) => setTimeout(resolve, 500));
   await page.goto(`${plane.url}/learning`);
-  assert.match(await page.textContent("main"), new RegExp(`Of ${SESSIONS} retries that have ended, ${MENDED} worked`));
+  assert.match(await page.textContent("main"), new RegExp(`Of ${SESSIONS} completed retries, ${MENDED} succeeded`));
   await page.waitForSelector("figure.chart canvas");
   assert.equal(await page.locator("figure.chart canvas").count(), 2);
   await page.click("figure.chart summary >> nth=0");
@@ -73,11 +73,11 @@ test("one may ask for a tool, a kind of failure, and a time", async () => {
   await page.selectOption("#days", "30");
   await page.click("button >> text=Show");
   await page.waitForURL(/kind=FAILURE_KIND_TIMEOUT/);
-  assert.match(await page.textContent("main"), /in the last 30 days.*No call was made again/s);
+  assert.match(await page.textContent("main"), /in the last 30 days.*No failed call was retried/s);
   await page.selectOption("#kind", { label: "unavailable" });
   await page.click("button >> text=Show");
   await page.waitForURL(/kind=FAILURE_KIND_UNAVAILABLE/);
-  assert.match(await page.textContent("main"), new RegExp(`Of ${SESSIONS} retries`));
+  assert.match(await page.textContent("main"), new RegExp(`Of ${SESSIONS} completed retries`));
   await fine();
 });
 
@@ -85,9 +85,9 @@ test("a tool's failure has its curve, and leads to the calls", async () => {
   await page.goto(`${plane.url}/learning`);
   await page.click('main a[href^="/learning/get_quote/"]');
   await page.waitForSelector("figure.chart canvas");
-  assert.match(await page.textContent("main"), /What is advised.*Static flag/s);
+  assert.match(await page.textContent("main"), /Current advice.*Static flag/s);
   await fine();
-  await page.click("text=its calls");
+  await page.click("text=Calls of get_quote");
   await page.waitForURL(/\/sessions\?tool=get_quote/);
   assert.equal(await page.locator('#found a[href="/sessions/s0"]').count(), 1);
 });

@@ -41,7 +41,7 @@ test("a server that cannot answer for a while is asked again, and what was there
   await page.route("**/approvals?part=count", (route) => (away ? route.fulfill({ status: 503, contentType: "text/html", body: "<h1>Not now</h1>" }) : route.continue()));
   await page.goto(plane.url + "/audit");
   await page.waitForSelector("#live[data-alive=false]:not(:empty)");
-  assert.equal(await page.textContent("#live"), "not live: asking again");
+  assert.equal(await page.textContent("#live"), "not live: reconnecting");
   assert.ok(!(await page.textContent("nav")).includes("Not now"), "a fault is no part of a page");
   away = false;
   await page.waitForSelector("#live[data-alive=true]", { timeout: 8000 });

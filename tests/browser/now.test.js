@@ -64,7 +64,7 @@ test("each figure has its chart, drawn from its own columns", async () => {
   assert.deepEqual(Object.keys(drawn), ["chart-calls", "chart-people", "chart-oldest", "chart-stopped", "chart-troubles",
     "chart-saved", "chart-load", "chart-database"], "without money and tokens, of which nothing was reported");
   assert.deepEqual(drawn["chart-stopped"], ["Sessions stopped", "Halts"]);
-  assert.deepEqual(drawn["chart-load"], ["Calls being judged", "Calls waiting", "Not committed yet", "No answer"]);
+  assert.deepEqual(drawn["chart-load"], ["Calls in evaluation", "Calls queued", "Uncommitted", "No response"]);
   // The server looks each second, so its last look may be older than the halt, and than the page.
   const last = (name, holds) => page.waitForFunction(([name, holds]) => {
     const heads = [...document.querySelectorAll("#minutes thead tr:last-child > *")];

@@ -40,7 +40,7 @@ async function check(text) {
   await page.goto(`${plane.url}/policy`);
   await page.click("#try summary");
   await page.fill("#text", text);
-  await page.click("text=Check it");
+  await page.click("#try button");
   await page.waitForSelector("#checked");
 }
 
@@ -48,7 +48,7 @@ async function apply(text, why) {
   await check(text);
   await page.fill("#note-apply", why);
   await page.check("#sure-apply");
-  await page.click("text=Activate it");
+  await page.click("button >> text=Activate");
   await page.waitForFunction(() => !document.querySelector("#checked"));
 }
 
@@ -68,7 +68,7 @@ test("a text is applied after a look at what it changes, with who and why", asyn
   await apply(ONE, "the first");
   await apply(TWO, "nobody looks up orders");
   assert.match(await page.locator("main").textContent(), /nobody looks up orders/);
-  await page.click("text=Compare any two");
+  await page.click("text=Compare two versions");
   await page.waitForSelector("text=Compare");
   assert.match(await page.locator("main").textContent(), /authorization\.tiers\[nobody\]\.action/);
   await fine();
@@ -77,12 +77,12 @@ test("a text is applied after a look at what it changes, with who and why", asyn
 test("a backtest shows how far it is, and then what would change, with its calls", async () => {
   await page.goto(`${plane.url}/policy?hash=`);
   await check(ONE);
-  await page.click("text=Begin the backtest");
+  await page.click("text=Start the backtest");
   await page.waitForURL(/backtests/);
   await page.waitForFunction(() => Number(document.querySelector("#how-far")?.value) > 0);
   await fine();
   await page.waitForSelector("#came", { timeout: 60_000 });
-  assert.match(await page.locator("main").textContent(), /3,000 of 3,000 calls would be decided otherwise/);
+  assert.match(await page.locator("main").textContent(), /3,000 of 3,000 calls would get another decision/);
   await fine();
   await page.click("main a[href^='/calls/']");
   await page.waitForURL(/calls/);
@@ -90,9 +90,9 @@ test("a backtest shows how far it is, and then what would change, with its calls
 
 test("a backtest is cancelled", async () => {
   await check(ONE);
-  await page.click("text=Begin the backtest");
+  await page.click("text=Start the backtest");
   await page.waitForURL(/backtests/);
-  await page.click("text=Cancel it");
+  await page.click("button >> text=Cancel");
   await page.waitForSelector("text=Cancelled.");
   assert.equal(await page.locator("#how-far").count(), 0);
   await fine();
@@ -100,7 +100,7 @@ test("a backtest is cancelled", async () => {
 
 test("a roll back asks first, says what it changes, and is refused where somebody was faster", async () => {
   await page.goto(`${plane.url}/policy`);
-  await page.click("text=Back to the one before");
+  await page.click("text=Roll back…");
   await page.waitForURL(/rollback/);
   assert.match(await page.locator("main").textContent(), /authorization\.tiers\[nobody\]\.action/);
   await fine();

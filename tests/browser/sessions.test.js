@@ -73,7 +73,7 @@ test("a budget that is used up is raised, and taken back", async () => {
   await page.fill("#raise-reason", "nearly done");
   await page.click("button >> text=Raise");
   await page.waitForURL(/done=raised/);
-  assert.match(await page.textContent("main"), /given\)/);
+  assert.match(await page.textContent("main"), /added\)/);
   assert.doesNotMatch(await page.textContent("#now"), /Stopped\./);
   await done("trip", "get_more");
   await fine();
@@ -96,7 +96,7 @@ test("a session is halted with a reason, which its agent is told, and goes on", 
   await page.goto(`${plane.url}/sessions/other`);
   assert.match(await page.textContent("#now"), /Halted: session.*olga.*it looks at too much/s);
   await fine();
-  await page.fill('input[aria-label^="Why session"]', "it was meant so");
+  await page.fill('input[aria-label^="Reason to resume session"]', "it was meant so");
   await page.click("button >> text=Resume");
   await page.waitForURL(/done=resumed/);
   await done("other", "get_order");

@@ -26,7 +26,7 @@ pub(super) fn tree(text: &str) -> (String, bool) {
         return (html, false);
     }
     match json::parse(text) {
-        Ok(Json::Object(members)) if members.is_empty() => html.push_str("<p>It has no arguments.</p>"),
+        Ok(Json::Object(members)) if members.is_empty() => html.push_str("<p>No arguments.</p>"),
         Ok(read) => value(&mut html, &read),
         Err(_) => {
             let _ = write!(html, "<pre>{}</pre>", shown(text));
@@ -130,7 +130,7 @@ pub(super) fn difference(was: &str, is: &str) -> Option<(Vec<Other>, usize)> {
                 gone.or(new).unwrap_or_default()
             }
         };
-        let path = if path.is_empty() { "all of it".to_owned() } else { path.clone() };
+        let path = if path.is_empty() { "(all)".to_owned() } else { path.clone() };
         others.push(Other { path, html });
     }
     let same = all - others.len();
@@ -216,7 +216,7 @@ mod tests {
         let long = "x".repeat(5_000);
         let (html, _) = tree(&format!("{{\"text\":\"{long}\"}}"));
         assert!(html.contains(&long) && html.contains("5,002 characters"), "all of it is there, folded");
-        assert_eq!(tree("{}").0, "<p>It has no arguments.</p>");
+        assert_eq!(tree("{}").0, "<p>No arguments.</p>");
         assert_eq!(tree("no <json>").0, "<pre>no &lt;json&gt;</pre>");
         let (html, is_whole) = tree(&format!("{{\"text\":\"{}\"}}", "é".repeat(20_000)));
         assert!(!is_whole && html.len() < 25_000);

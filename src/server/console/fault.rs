@@ -77,12 +77,12 @@ impl From<Status> for Fault {
 impl From<NoAnswer> for Fault {
     fn from(none: NoAnswer) -> Self {
         // Strangers can make it happen often.
-        tracing::debug!(error = %none, "a session of the console could not be looked at");
+        tracing::debug!(error = %none, "a session of the console could not be read");
         let why = match none {
-            NoAnswer::Overloaded(_) | NoAnswer::Crowded(_) => "too much is asked of this server at once",
-            _ => "the database gives no answer",
+            NoAnswer::Overloaded(_) | NoAnswer::Crowded(_) => "the server is overloaded",
+            _ => "the database does not respond",
         };
-        let message = format!("who is signed in cannot be looked up now: {why}; try again in a moment");
+        let message = format!("your session cannot be read: {why}; try again in a moment");
         Self::new(StatusCode::SERVICE_UNAVAILABLE, message)
     }
 }
@@ -90,7 +90,7 @@ impl From<NoAnswer> for Fault {
 impl From<askama::Error> for Fault {
     fn from(error: askama::Error) -> Self {
         tracing::error!(%error, "a page could not be rendered");
-        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "the page could not be made; the server's log has more")
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "the page could not be rendered; the server's log has the reason")
     }
 }
 
@@ -130,13 +130,13 @@ impl IntoResponse for Fault {
 /// What it is, for people.
 fn reason(code: StatusCode) -> &'static str {
     match code.as_u16() {
-        400 => "That cannot be taken",
+        400 => "Invalid request",
         401 => "Not signed in",
-        403 => "Not for you",
-        404 => "Not here",
-        409 => "Not any more",
-        429 => "Too much at once",
-        503 => "Not now",
-        _ => "Something is wrong",
+        403 => "Access denied",
+        404 => "Not found",
+        409 => "Conflict",
+        429 => "Too many requests",
+        503 => "Service unavailable",
+        _ => "Request failed",
     }
 }

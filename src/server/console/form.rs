@@ -40,7 +40,7 @@ impl<T: DeserializeOwned> FromRequest<Console> for Posted<T> {
         if !visitor.secret.is_csrf(&header.unwrap_or(csrf)) {
             return Err(Fault::new(
                 http::StatusCode::FORBIDDEN,
-                "this form was not made for your session, so nothing was done; load the page again and repeat it",
+                "the form is not of your session, so nothing was changed; reload the page and send it again",
             ));
         }
         Ok(Self { visitor, form })
@@ -50,9 +50,8 @@ impl<T: DeserializeOwned> FromRequest<Console> for Posted<T> {
 /// Refuses what another site makes a browser send. Cookies are not sent with such requests either; a sign-in comes
 /// without one.
 pub(super) fn from_here(headers: &HeaderMap) -> Result<(), Fault> {
-    let refused = || {
-        Err(Fault::new(http::StatusCode::FORBIDDEN, "another site made your browser send this, so nothing was done"))
-    };
+    let refused =
+        || Err(Fault::new(http::StatusCode::FORBIDDEN, "the request comes from another site, so nothing was changed"));
     // Every browser of today says it; where one does not, the origin does.
     if let Some(site) = headers.get("sec-fetch-site") {
         return if site == "same-origin" || site == "none" { Ok(()) } else { refused() };

@@ -46,6 +46,6 @@ async fn in_words(response: Response) -> Response {
     let code = response.status();
     let text = to_bytes(response.into_body(), WORDS_MAX).await.unwrap_or_default();
     let why = String::from_utf8_lossy(&text);
-    let message = if why.is_empty() { "this cannot be done here".to_owned() } else { why.into_owned() };
+    let message = if why.is_empty() { "the request is not supported here".to_owned() } else { why.into_owned() };
     Fault::new(code, message).into_response()
 }

@@ -64,7 +64,7 @@ impl Jobs {
         request: BacktestPolicyRequest,
         began: Timestamp,
     ) -> Result<String, Fault> {
-        let Some(policy) = request.policy.clone() else { return Err(Fault::field("there is no policy to try")) };
+        let Some(policy) = request.policy.clone() else { return Err(Fault::field("text: enter a policy")) };
         let mut policies = PolicyServiceClient::new(visitor.calls.clone());
         let told = policies.backtest_policy(request).await?.into_inner();
         let mut id = [0; ID_BYTES];
@@ -122,7 +122,7 @@ impl Jobs {
                     self.stands(id, Standing::Running(how_far));
                 }
                 Ok(Some(_)) => {}
-                Ok(None) => return Standing::Failed("it ended without a result; begin it again".to_owned()),
+                Ok(None) => return Standing::Failed("it ended without a result; start it again".to_owned()),
                 Err(status) => return Standing::Failed(status.message().to_owned()),
             }
         }
@@ -139,8 +139,8 @@ impl Jobs {
         let known = self.lock().get(id).cloned();
         let theirs = known.filter(|job| job.tenant == visitor.known.caller.tenant && visitor.is_one_of(ROLES));
         theirs.ok_or_else(|| {
-            let message = "there is no such backtest here: what one came to is kept for an hour, in the memory of the \
-                           replica that ran it, and a restart loses it";
+            let message = "unknown backtest: a result is kept for an hour, in the memory of the replica that ran it, \
+                           and a restart loses it";
             Fault::new(http::StatusCode::NOT_FOUND, message)
         })
     }
@@ -185,7 +185,7 @@ impl Job {
     /// What is tried, in words.
     pub(super) fn tried(&self) -> String {
         match &self.policy {
-            Policy::Text(text) => format!("a text of {} lines", text.lines().count()),
+            Policy::Text(text) => format!("text of {} lines", text.lines().count()),
             Policy::Hash(hash) => format!("policy {}", hash.get(..16).unwrap_or(hash)),
         }
     }

@@ -193,7 +193,7 @@ pub(super) fn text(bytes: &[u8]) -> String {
 /// Signs somebody in who showed this, and is known for it.
 pub(super) async fn begin(gate: &Gate, showed: &Showed, known: &Known) -> Result<Secret, NoAnswer> {
     let secret = Secret::new(gate.console_key())?;
-    let sealed = secret.seal(showed).ok_or_else(|| NoAnswer::Fault("a session could not be sealed".to_owned()))?;
+    let sealed = secret.seal(showed).ok_or_else(|| NoAnswer::Fault("a session could not be encrypted".to_owned()))?;
     gate.put_console_session(&secret.id(), &sealed, LASTS, known.actor()).await?;
     Ok(secret)
 }

@@ -54,7 +54,7 @@ impl Shown {
     /// The services as somebody asks them who showed this.
     pub(super) fn calls(&self, console: &Console, showed: &Showed) -> Result<Insider, Fault> {
         let asked_by = |bearer| console.inside.asked_by(self.peer.clone(), &self.headers, bearer);
-        let no_text = || Fault::field("it has characters that no credential and no name has");
+        let no_text = || Fault::field("the token or name has invalid characters");
         Ok(match showed {
             Showed::Bearer(token) => {
                 let mut bearer = HeaderValue::from_str(&format!("Bearer {token}")).map_err(|_| no_text())?;
@@ -78,7 +78,7 @@ impl Known {
     pub(super) async fn by(calls: &Insider) -> Result<Self, Fault> {
         let response = ServerServiceClient::new(calls.clone()).get_caller(GetCallerRequest {}).await?;
         let identity = response.extensions().get().cloned();
-        let identity = identity.ok_or_else(|| Fault::field("the server does not say who you are"))?;
+        let identity = identity.ok_or_else(|| Fault::field("the server returned no identity"))?;
         Ok(Self { caller: response.into_inner().caller.unwrap_or_default(), identity })
     }
 

@@ -51,10 +51,10 @@ pub(super) fn status(status: OutcomeStatus) -> Option<Word> {
 pub(super) fn standing(standing: SessionStanding) -> Word {
     match standing {
         SessionStanding::Halted => word("bad", "halted"),
-        SessionStanding::Held => word("ask", "waits for a person"),
+        SessionStanding::Held => word("ask", "waiting for approval"),
         SessionStanding::Calling => word("good", "running a call"),
         SessionStanding::Stopped => word("bad", "stopped"),
-        SessionStanding::Quiet | SessionStanding::Unspecified => word("muted", "quiet"),
+        SessionStanding::Quiet | SessionStanding::Unspecified => word("muted", "idle"),
     }
 }
 
@@ -94,15 +94,15 @@ pub(super) fn budget(left: &BudgetLeft) -> String {
         BudgetDimension::CostMicros => "cost".to_owned(),
         BudgetDimension::ElapsedMs => "time".to_owned(),
         BudgetDimension::CallsPerTool => "calls of the last tool".to_owned(),
-        BudgetDimension::ConsecutiveSameTool => "calls of the last tool in a row".to_owned(),
-        BudgetDimension::SessionDepth => "nesting of sub-agents".to_owned(),
+        BudgetDimension::ConsecutiveSameTool => "consecutive calls of the last tool".to_owned(),
+        BudgetDimension::SessionDepth => "depth of sub-agents".to_owned(),
         dimension => member(dimension.as_str_name(), "BUDGET_DIMENSION_"),
     };
     let whose = match left.scope() {
         BudgetScope::Run => "of the run",
         BudgetScope::CallTree => "of the session with its sub-agents",
-        BudgetScope::Agent => "of the agent today",
-        BudgetScope::Tenant => "of everybody today",
+        BudgetScope::Agent => "of the agent today (UTC)",
+        BudgetScope::Tenant => "of the tenant today (UTC)",
         BudgetScope::Unspecified => "",
     };
     format!("{what} {whose}")

@@ -64,7 +64,7 @@ async fn whoever_may_look_sees_the_call_as_it_would_run_and_only_approvers_answe
         "<mark class=\"unseen\">U+202E</mark>",
         "&lt;b&gt;the user&lt;/b&gt; said so",
         "order/7",
-        "<dt>Host</dt><dd>codex&lt;i&gt;, as it names itself</dd>",
+        "<dt>Host</dt><dd>codex&lt;i&gt;, as reported by the client</dd>",
         "money",
         "data-until=\"2",
         "the role approver",
@@ -75,7 +75,7 @@ async fn whoever_may_look_sees_the_call_as_it_would_run_and_only_approvers_answe
     assert!(page.contains("needs a person") && !page.contains("go on with other work"), "as people read it: {page}");
     let refused = analyst.post(&path, &[("what", "approve")]).await;
     assert_eq!(refused.status, StatusCode::FORBIDDEN, "{}", refused.html);
-    assert!(refused.html.contains("Your answer was not taken"), "{}", refused.html);
+    assert!(refused.html.contains("Your answer was not accepted"), "{}", refused.html);
     assert_eq!(analyst.get("/approvals?part=count").await.ok(), "1<span class=\"hidden\"> open</span>");
     assert_eq!(analyst.get(&format!("{path}?part=json")).await.ok(), ARGUMENTS.replace("\\u202e", "\u{202e}"));
     let mut agent = Browser::of(&plane, "desk", &[Role::Agent]).await;
@@ -119,7 +119,11 @@ async fn whoever_is_late_is_told_who_was_first_and_two_people_are_two() {
     assert_eq!(eve.post(&refund, &[("what", "approve")]).await.status, StatusCode::SEE_OTHER);
     let late = bob.post(&refund, &[("what", "deny"), ("reason", "no")]).await;
     assert_eq!(late.status, StatusCode::CONFLICT);
-    assert!(late.html.contains("Your answer was not taken") && late.html.contains("Approved by eve"), "{}", late.html);
+    assert!(
+        late.html.contains("Your answer was not accepted") && late.html.contains("Approved by eve"),
+        "{}",
+        late.html
+    );
     // A part that asks how it stands makes the page be loaded again.
     let part = bob.get(&format!("{refund}?part=standing&seen=open")).await;
     assert_eq!(part.headers["hx-refresh"], "true");
@@ -131,7 +135,7 @@ async fn whoever_is_late_is_told_who_was_first_and_two_people_are_two() {
     );
 
     let outside = bob.get(&transfer).await.ok();
-    assert!(outside.contains("the group finance, which you are not in"), "{outside}");
+    assert!(outside.contains("Only members of the group finance may answer."), "{outside}");
     let mut people = Vec::new();
     for name in ["fay", "kim"] {
         let person = Mapped { groups: vec!["finance".into()], ..who(name, &[Role::Approver]) };
@@ -143,7 +147,7 @@ async fn whoever_is_late_is_told_who_was_first_and_two_people_are_two() {
     people[0].get(&transfer).await.ok();
     assert_eq!(people[0].post(&transfer, &[("what", "approve")]).await.status, StatusCode::SEE_OTHER);
     let page = people[0].get(&transfer).await.ok();
-    assert!(page.contains("fay said yes.") && page.contains("You have said yes."), "{page}");
+    assert!(page.contains("First approval by fay.") && page.contains("You have approved it."), "{page}");
     people[1].get(&transfer).await.ok();
     assert_eq!(people[1].post(&transfer, &[("what", "approve")]).await.status, StatusCode::SEE_OTHER);
     assert!(people[1].get(&transfer).await.ok().contains("Approved by kim"), "the second yes");
@@ -151,7 +155,7 @@ async fn whoever_is_late_is_told_who_was_first_and_two_people_are_two() {
     assert!(all.contains(&refund) && all.contains(&transfer), "{all}");
     // Open requests are read once per quarter of a second, for all watchers.
     tokio::time::sleep(callgate_server::gate::LOOK_EVERY).await;
-    assert!(people[1].get("/approvals").await.ok().contains("No question is open"));
+    assert!(people[1].get("/approvals").await.ok().contains("No open approval requests."));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -185,7 +189,7 @@ async fn other_arguments_are_looked_at_before_they_are_approved() {
     assert!(page.contains("&#34;amount&#34;: 500,") && page.contains("a\\u202eb&#34;"), "{page}");
     let look = |edited: &'static str| [("what", "look"), ("edited", edited), ("reason", "less <b>will do</b>")];
     for (wrong, why) in [
-        ("{\"amount\": 1", "what you typed is not JSON: "),
+        ("{\"amount\": 1", "the input is not JSON: "),
         (r#"{"amount":500,"id":"7","note":"a\u202eb"}"#, "approve the call as it is"),
     ] {
         let told = eve.post(&path, &look(wrong)).await;
@@ -199,7 +203,7 @@ async fn other_arguments_are_looked_at_before_they_are_approved() {
     let answered = "select count(*) from session_event where kind in ('answered', 'seconded')";
     let seen = eve.post(&path, &look(r#"{"id": "7", "amount": 50}"#)).await.ok();
     assert_eq!(plane.postgres.number(answered).await, 0, "it was only looked at");
-    for shown in ["What you would change", "<del>500</del>", "<ins>50</ins>", "less &#60;b&#62;will do"] {
+    for shown in ["Preview of your changes", "<del>500</del>", "<ins>50</ins>", "less &#60;b&#62;will do"] {
         assert!(seen.contains(shown), "{shown}: {seen}");
     }
     assert!(!seen.contains("Approve once"), "one yes at a time: {seen}");
@@ -211,9 +215,7 @@ async fn other_arguments_are_looked_at_before_they_are_approved() {
     let done = eve.post(&path, &yes).await;
     assert_eq!((done.status, done.location()), (StatusCode::SEE_OTHER, path.as_str()));
     let page = eve.get(&path).await.ok();
-    for shown in
-        ["Approved with other arguments by eve", "never runs", "What was approved instead", "less &lt;b&gt;will do"]
-    {
+    for shown in ["Approved with other arguments by eve", "never runs", "Approved arguments", "less &lt;b&gt;will do"] {
         assert!(page.contains(shown), "{shown}: {page}");
     }
     assert!(!page.contains("value=\"deny\"") && !page.contains("<textarea"), "{page}");
@@ -225,15 +227,15 @@ async fn other_arguments_are_looked_at_before_they_are_approved() {
     let told = evaluate_as(Some(&token), &mut client, call).await;
     assert_eq!((told.decision(), told.approved_arguments_json.as_str()), (Decision::Deny, edited));
     let told = eve.get("/calls/s/c1").await.ok();
-    assert!(told.contains("approved it with other arguments"), "{told}");
-    assert!(!told.contains("Let through by"), "{told}");
+    assert!(told.contains("approved other arguments; this call does not run"), "{told}");
+    assert!(!told.contains("<dt>Allowed by</dt>"), "{told}");
     // The approval request and the executed call link to each other.
     let ran = evaluate_as(Some(&token), &mut client, refund("c2", "refund_order", edited)).await;
     assert_eq!(ran.decision(), Decision::Allow, "{ran:?}");
     let page = eve.get(&path).await.ok();
     assert!(page.contains("<a href=\"/calls/s/c2\">c2</a> ran with those arguments"), "{page}");
     let told = eve.get("/calls/s/c2").await.ok();
-    assert!(told.contains("Let through by") && told.contains(&format!("<a href=\"{path}\">")), "{told}");
+    assert!(told.contains("<dt>Allowed by</dt>") && told.contains(&format!("<a href=\"{path}\">")), "{told}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -255,7 +257,7 @@ async fn the_second_person_is_shown_what_the_first_one_chose() {
     let yes = [("what", "edit"), ("edited", r#"{"amount":5,"to":"x"}"#), ("digest", digest)];
     assert_eq!(fay.post(&path, &yes).await.status, StatusCode::SEE_OTHER);
     let page = kim.get(&path).await.ok();
-    assert!(page.contains("What fay said yes to instead") && !page.contains("Approve once"), "{page}");
+    assert!(page.contains("Arguments that fay approved") && !page.contains("Approve once"), "{page}");
     // An approval without the displayed arguments is rejected.
     let plain = kim.post(&path, &[("what", "approve")]).await;
     assert_eq!(plain.status, StatusCode::CONFLICT);
@@ -263,6 +265,6 @@ async fn the_second_person_is_shown_what_the_first_one_chose() {
     assert_eq!(kim.post(&path, &yes).await.status, StatusCode::SEE_OTHER);
     assert!(kim.get(&path).await.ok().contains("Approved with other arguments by kim</strong> and fay"));
     let page = kim.get(&hidden).await.ok();
-    assert!(page.contains("keeps a part of them out of the records") && page.contains("password"), "{page}");
+    assert!(page.contains("Cannot be edited here: the policy redacts password."), "{page}");
     assert!(!page.contains("name=\"edited\""), "{page}");
 }

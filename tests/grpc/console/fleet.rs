@@ -53,31 +53,31 @@ async fn the_page_says_what_is_and_whether_that_is_bad() {
     SessionServiceClient::new(plane.channel().await).halt(from("eve", halt)).await.expect("a halt");
     let mut ada = Browser::named(&plane, "ada").await;
     let html = ada.get("/").await.ok();
-    assert!(html.contains("<h1>Now</h1>") && html.contains("This needs somebody"), "{html}");
+    assert!(html.contains("<h1>Overview</h1>") && html.contains("Needs attention:"), "{html}");
     let calls = card(&html, "calls");
     assert!(calls.contains("17 in the last minute: ALLOW 12, ASK 1, REUSE 2, DENY 1, STOP 1."), "{calls}");
-    assert!(calls.contains("fine"), "{calls}");
-    assert!(card(&html, "approvals").contains("1 to be answered The oldest is open for"), "{html}");
-    assert!(card(&html, "held").contains("1 wait for a person"), "{html}");
-    assert!(card(&html, "stopped").contains("1 look why"), "{html}");
-    assert!(card(&html, "budgets").contains("2 used up 1 used up: what they cover is stopped."), "{html}");
+    assert!(calls.contains("ok 17 in"), "{calls}");
+    assert!(card(&html, "approvals").contains("1 waiting The oldest is open for"), "{html}");
+    assert!(card(&html, "held").contains("1 for approval"), "{html}");
+    assert!(card(&html, "stopped").contains("1 check"), "{html}");
+    assert!(card(&html, "budgets").contains("2 exhausted 1 exhausted: their calls are stopped."), "{html}");
     assert!(html.contains("session two and its sub-agents") && html.contains("5 tool calls of 5 tool calls"), "{html}");
-    assert!(card(&html, "plane").contains("Well fine"), "{html}");
-    assert!(html.contains("<strong>$0.02</strong>") && html.contains("by 1 of 2 answers from memory"), "{html}");
+    assert!(card(&html, "plane").contains("Healthy ok"), "{html}");
+    assert!(html.contains("<strong>$0.02</strong>") && html.contains("by 1 of 2 reused results"), "{html}");
     assert!(html.contains("<strong>1,000</strong>"), "{html}");
     assert!(html.contains("tool &lt;b&gt;pay") && html.contains("it&#39;s <mark class=\"unseen\">U+202E</mark>odd"));
     assert_eq!(html.matches("<tr><td data-value=").count(), 60, "an hour, for all charts");
     let minutes = minutes(&html);
     let sum = |name: &str| minutes[name].iter().filter_map(|value| value.parse::<f64>().ok()).sum::<f64>();
     let last = |name: &str| minutes[name].last().expect("a minute").as_str();
-    let now = ["Open approvals", "Sessions held", "Sessions stopped", "Halts"].map(last);
+    let now = ["Open requests", "Sessions waiting", "Sessions stopped", "Halts"].map(last);
     assert_eq!(now, ["1", "1", "1", "1"], "{minutes:?}");
-    assert_eq!((sum("ALLOW"), sum("From memory"), sum("Refused"), sum("Stopped")), (12.0, 2.0, 1.0, 1.0));
-    assert_eq!((sum("Money, US dollars"), sum("Tokens")), (0.02, 1_000.0));
-    assert_eq!((last("Oldest question, minutes"), minutes["Oldest question, minutes"][0].as_str()), ("0.0", ""));
-    let unseen = ["Tools left alone", "Budgets near their end", "Calls waiting", "Database, milliseconds"];
+    assert_eq!((sum("ALLOW"), sum("Reused"), sum("Denied"), sum("Stopped")), (12.0, 2.0, 1.0, 1.0));
+    assert_eq!((sum("Cost, US dollars"), sum("Tokens")), (0.02, 1_000.0));
+    assert_eq!((last("Oldest request, minutes"), minutes["Oldest request, minutes"][0].as_str()), ("0.0", ""));
+    let unseen = ["Open circuit breakers", "Budgets near their limit", "Calls queued", "Database, milliseconds"];
     assert!(unseen.iter().all(|name| minutes[*name].iter().all(String::is_empty)), "nobody looked: {minutes:?}");
-    assert!(html.contains("As this server saw it."), "{html}");
+    assert!(html.contains("Sampled by this server."), "{html}");
     let part = ada.get("/?part=live").await.ok();
     assert!(part.trim_start().starts_with("<div id=\"now\"") && part.trim_end().ends_with("</div>"), "{part}");
 }
@@ -87,8 +87,8 @@ async fn an_empty_fleet_needs_nobody_and_knows_no_money() {
     let plane = served(&Policy::default()).await;
     let mut ada = Browser::named(&plane, "ada").await;
     let html = ada.get("/").await.ok();
-    assert!(html.contains("Nothing needs you.") && card(&html, "calls").contains("No call in the last minute."));
-    assert!(html.contains("<dt>Money</dt><dd>unknown</dd>") && !html.contains("$0"), "{html}");
+    assert!(html.contains("Nothing needs attention.") && card(&html, "calls").contains("No call in the last minute."));
+    assert!(html.contains("<dt>Cost</dt><dd>unknown</dd>") && !html.contains("$0"), "{html}");
     assert!(!html.contains("chart-cost") && !html.contains("chart-tokens"), "{html}");
     evaluate(&mut plane.client().await, question("s", call("c1", "look", "{}"))).await;
 }
@@ -102,14 +102,14 @@ async fn what_a_server_saw_is_told_with_since_when() {
     plane.gate.take_stock().await.expect("counted");
     plane.gate.tell_load();
     let html = Browser::named(&plane, "ada").await.get("/").await.ok();
-    assert!(html.contains("As this server saw it, since ") && html.contains("it knows of nothing before."), "{html}");
+    assert!(html.contains("Sampled by this server since "), "{html}");
     let minutes = minutes(&html);
     let seen = |name: &str| {
         let seen: Vec<&str> = minutes[name].iter().map(String::as_str).filter(|value| !value.is_empty()).collect();
         assert!((1..=2).contains(&seen.len()), "{name}: {seen:?}");
         seen[0].to_owned()
     };
-    let told = ["Tools left alone", "Budgets near their end", "Calls waiting", "No answer"].map(seen);
+    let told = ["Open circuit breakers", "Budgets near their limit", "Calls queued", "No response"].map(seen);
     assert_eq!(told, ["0", "2", "0", "0"], "{minutes:?}");
     seen("Database, milliseconds");
 }
@@ -120,7 +120,7 @@ async fn whoever_may_not_see_it_is_led_to_what_they_may() {
     token(&plane.gate, who("root", &[Role::Admin])).await;
     for role in [Role::Approver, Role::Operator, Role::Analyst, Role::Admin] {
         let html = Browser::of(&plane, "ann", &[role]).await.get("/").await.ok();
-        assert!(html.contains("<h1>Now</h1>") && html.contains("href=\"/\" data-key=\"n\""), "{role:?}: {html}");
+        assert!(html.contains("<h1>Overview</h1>") && html.contains("href=\"/\" data-key=\"o\""), "{role:?}: {html}");
     }
     let page = Browser::of(&plane, "desk", &[Role::Agent]).await.get("/").await;
     assert_eq!(page.status, StatusCode::FORBIDDEN);
@@ -135,7 +135,7 @@ async fn without_its_database_the_page_says_so() {
     ada.get("/").await.ok();
     let _frozen = plane.postgres.freeze();
     let told = async {
-        while !ada.get("/?part=live").await.ok().contains("Nothing can be told now.") {
+        while !ada.get("/?part=live").await.ok().contains("No data available.") {
             tokio::time::sleep(std::time::Duration::from_millis(100)).await;
         }
     };
@@ -153,7 +153,7 @@ async fn the_page_of_tools_says_which_are_in_trouble_now() {
         ..Default::default()
     };
     let mut ada = Browser::named(&plane, "ada").await;
-    assert!(ada.get("/tools").await.ok().contains("No tool is left alone, and none keeps failing."));
+    assert!(ada.get("/tools").await.ok().contains("No open circuit breaker and no repeated failures."));
     evaluate(&mut client, question("s", call("c1", "a&b", "{}"))).await;
     record(&mut client, v1::RecordRequest { error: Some(limited), ..outcome("s", "c1", OutcomeStatus::Error) }).await;
     plane.gate.share_health().await.expect("told");
@@ -163,12 +163,13 @@ async fn the_page_of_tools_says_which_are_in_trouble_now() {
     .await;
     let html = ada.get("/tools?tool=a%26b").await.ok();
     assert!(
-        html.contains("left alone for ") && html.contains("(rate limited): calls of it wait or are refused"),
+        html.contains("circuit breaker open for another ")
+            && html.contains("(rate limited): calls wait or are refused"),
         "{html}"
     );
     assert!(html.contains("href=\"/sessions?tool=a%26b&#38;outcome=error&#38;hours=1\""), "{html}");
     assert!(html.contains("hx-get=\"/tools?part=now&amp;tool=a%26b\""), "{html}");
     let part = ada.get("/tools?part=now&tool=other").await.ok();
-    assert!(part.trim_start().starts_with("<section id=\"present\"") && !part.contains("left alone for"), "{part}");
-    assert!(part.contains("<code>other</code> is not left alone, and does not keep failing."), "{part}");
+    assert!(part.trim_start().starts_with("<section id=\"present\"") && !part.contains("open for another"), "{part}");
+    assert!(part.contains("<code>other</code> has no open circuit breaker and no repeated failures."), "{part}");
 }

@@ -91,17 +91,17 @@ async fn what_retries_came_to_is_told_to_their_own_tenant_alone() {
         plane.gate.create_token(acme.id, who("hank", &[Role::Admin]), None, &root).await.expect("a token");
     assert_eq!(count(&history(&plane, &stranger, GetRetryHistoryRequest::default()).await), (0, 0));
     let mut stranger = Browser::with_token(&plane, &stranger).await;
-    assert!(stranger.get("/learning").await.ok().contains("No call was made again"));
+    assert!(stranger.get("/learning").await.ok().contains("No failed call was retried"));
 
     let mut ada = Browser::with_token(&plane, &ada).await;
     for path in
         ["/learning", "/learning?kind=FAILURE_KIND_INTERNAL&days=1", "/learning/get_quote/FAILURE_KIND_INTERNAL"]
     {
         let page = ada.get(path).await.ok();
-        assert!(page.contains("Of 3 retries that have ended") && page.contains("1 worked"), "{path}: {page}");
+        assert!(page.contains("Of 3 completed retries") && page.contains("1 succeeded"), "{path}: {page}");
         assert!(page.contains("get_quote") && !page.contains("<script>alert"), "{path}");
     }
     let page = ada.get("/learning?kind=FAILURE_KIND_TIMEOUT").await.ok();
-    assert!(page.contains("No call was made again") && page.contains("Nothing has been learned"), "{page}");
+    assert!(page.contains("No failed call was retried") && page.contains("No retry profiles"), "{page}");
     assert_eq!(ada.get("/learning?kind=none").await.status, http::StatusCode::BAD_REQUEST);
 }

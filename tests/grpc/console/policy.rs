@@ -34,23 +34,27 @@ async fn an_admin_exchanges_the_policy_after_a_look_and_an_analyst_reads_it() {
         let page = browser.get("/policy").await.ok();
         assert!(page.contains("The built-in policy"), "{page}");
         let page = browser.post("/policy", &[("what", "check"), ("text", bad)]).await.ok();
-        assert!(page.contains("It is no policy") && page.contains("href=\"#line-2\">line 2, column "), "{page}");
+        assert!(page.contains("The policy is invalid.") && page.contains("href=\"#line-2\">line 2, column "), "{page}");
         assert!(page.contains("&lt;b&gt;many") && !page.contains("<b>many"), "{page}");
         assert!(page.contains("<span class=\"bad\">← here</span>"), "{page}");
         let page = browser.post("/policy", &[("what", "check"), ("text", TEXT)]).await.ok();
-        assert!(page.contains("It is a policy. Nothing was changed.") && page.contains("get_order"), "{page}");
+        assert!(page.contains("The policy is valid. Nothing was changed.") && page.contains("get_order"), "{page}");
         assert!(page.contains("are refused (DENY)"), "{page}");
     }
     let page = analyst.post("/policy", &[("what", "check"), ("text", TEXT)]).await.ok();
-    assert!(page.contains("Begin the backtest") && !page.contains("value=\"apply\""), "{page}");
+    assert!(page.contains("Start the backtest") && !page.contains("value=\"apply\""), "{page}");
 
     let apply = [("what", "apply"), ("text", TEXT), ("note", "<i>first</i>"), ("revision", "0"), ("sure", "yes")];
     let refused = analyst.post("/policy", &apply).await;
     assert_eq!(refused.status, StatusCode::FORBIDDEN, "{}", refused.html);
-    assert!(refused.html.contains("Nothing was done: this call is for"), "{}", refused.html);
+    assert!(refused.html.contains("The request failed: this call is for"), "{}", refused.html);
     let unsure = admin.post("/policy", &apply[..4]).await;
     assert_eq!(unsure.status, StatusCode::BAD_REQUEST, "{}", unsure.html);
-    assert!(unsure.html.contains("tick that you are sure") && unsure.html.contains("get_order"), "{}", unsure.html);
+    assert!(
+        unsure.html.contains("sure: confirm that it applies") && unsure.html.contains("get_order"),
+        "{}",
+        unsure.html
+    );
     assert!(unsure.html.contains("value=\"&#60;i&#62;first&#60;/i&#62;\""), "{}", unsure.html);
     assert_eq!(admin.post("/policy", &apply).await.location(), "/policy");
     let page = analyst.get("/policy").await.ok();
@@ -81,11 +85,15 @@ async fn what_differs_is_shown_before_a_policy_is_activated_again_or_rolled_back
     let page = ada.get(&format!("/policy/difference?from={second}&to={first}")).await.ok();
     assert!(page.contains(&format!("{key}<span class=\"muted\">not set</span>")), "{page}");
     let page = ada.get(&format!("/policy/difference?from={first}&to={first}")).await.ok();
-    assert!(page.contains("They say the same"), "{page}");
+    assert!(page.contains("No differences."), "{page}");
     assert_eq!(ada.get("/policy/difference?from=00000000&to=").await.status, StatusCode::NOT_FOUND);
 
     let page = ada.get("/policy/rollback").await.ok();
-    assert!(page.contains(&first[..16]) && page.contains("What it would change") && page.contains("Are you sure?"));
+    assert!(
+        page.contains(&first[..16])
+            && page.contains("Changes to the active policy")
+            && page.contains("<h2>Confirm</h2>")
+    );
     let stale = ada.post("/policy/rollback", &[("revision", "1"), ("note", "too \"late\"")]).await;
     assert_eq!(stale.status, StatusCode::CONFLICT, "{}", stale.html);
     assert!(stale.html.contains("Nothing was changed: revision 2 is the active one"), "{}", stale.html);
@@ -95,13 +103,13 @@ async fn what_differs_is_shown_before_a_policy_is_activated_again_or_rolled_back
     let page = ada.get("/policy").await.ok();
     assert!(page.contains("it refused all") && page.contains("Revision 3,"), "{page}");
     let page = ada.get(&format!("/policy/activate?hash={second}")).await.ok();
-    assert!(page.contains("Are you sure?") && page.contains(key), "{page}");
+    assert!(page.contains("<h2>Confirm</h2>") && page.contains(key), "{page}");
     let done = ada.post("/policy/activate", &[("hash", &second), ("revision", "3")]).await;
     assert_eq!(done.location(), "/policy", "{}", done.html);
     token(&plane.gate, who("root", &[Role::Admin])).await;
     let mut analyst = Browser::of(&plane, "ann", &[Role::Analyst]).await;
     let page = analyst.get("/policy/rollback").await.ok();
-    assert!(page.contains("Only admins exchange the policy") && !page.contains("Are you sure?"), "{page}");
+    assert!(page.contains("Only administrators can change the policy") && !page.contains("<h2>Confirm</h2>"), "{page}");
     let refused = analyst.post("/policy/rollback", &[("revision", "4")]).await;
     assert_eq!(refused.status, StatusCode::FORBIDDEN, "{}", refused.html);
 }
@@ -140,7 +148,7 @@ async fn a_backtest_goes_on_beside_is_seen_by_its_tenant_alone_and_ends_when_it_
     let path = began.location().to_owned();
     assert!(path.starts_with("/policy/backtests/"), "{}", began.html);
     let page = ann.get(&path).await.ok();
-    assert!(page.contains("Cancel it") && page.contains("hx-trigger=\"live-tick from:body\""), "{page}");
+    assert!(page.contains(">Cancel</button>") && page.contains("hx-trigger=\"live-tick from:body\""), "{page}");
     let second = ann.post("/policy/backtests", &wanted).await;
     assert_eq!(second.status, StatusCode::TOO_MANY_REQUESTS, "{}", second.html);
     assert!(second.html.contains("stored calls already"), "{}", second.html);
@@ -157,24 +165,24 @@ async fn a_backtest_goes_on_beside_is_seen_by_its_tenant_alone_and_ends_when_it_
     sqlx::raw_sql("rollback").execute(&mut lock).await.expect("given back");
 
     let path = ann.post("/policy/backtests", &wanted).await.location().to_owned();
-    until("the result", async || ann.get(&path).await.ok().contains("What it came to")).await;
+    until("the result", async || ann.get(&path).await.ok().contains("id=\"came\"")).await;
     let page = ann.get(&path).await.ok();
-    assert!(page.contains("2 of 2 calls would be decided otherwise"), "{page}");
-    let trust = "How far to trust it: the policy that it is compared with judged 2 of these calls";
+    assert!(page.contains("2 of 2 calls would get another decision"), "{page}");
+    let trust = "Accuracy: the compared policy judged 2 of these calls";
     assert!(page.contains(trust), "{page}");
     assert!(page.contains("2 newly refused") && page.contains("/calls/s1/c1"), "{page}");
-    assert!(page.contains("What nobody can know") && page.contains("a restart loses it"), "{page}");
+    assert!(page.contains("Limits: a backtest cannot know") && page.contains("a restart loses it"), "{page}");
     let part = ann.get(&format!("{path}?part=standing")).await;
     assert_eq!(part.headers.get("hx-refresh").map(|value| value.as_bytes()), Some(&b"true"[..]));
     let (_, id) = path.rsplit_once('/').expect("an id");
     let page = ann.get(&format!("/policy?try={id}")).await.ok();
-    assert!(page.contains("It is a policy.") && page.contains("pattern: &#39;get_*&#39;"), "{page}");
+    assert!(page.contains("The policy is valid.") && page.contains("pattern: &#39;get_*&#39;"), "{page}");
     assert_eq!(mallory.get(&format!("/policy?try={id}")).await.status, StatusCode::NOT_FOUND);
     // Of the other tenant none of these calls.
     let path = mallory.post("/policy/backtests", &wanted).await.location().to_owned();
-    until("the result", async || mallory.get(&path).await.ok().contains("What it came to")).await;
+    until("the result", async || mallory.get(&path).await.ok().contains("id=\"came\"")).await;
     let page = mallory.get(&path).await.ok();
-    assert!(page.contains("There was no call in that time") && !page.contains("/calls/"), "{page}");
+    assert!(page.contains("No calls in this period.") && !page.contains("/calls/"), "{page}");
     let mut policies = PolicyServiceClient::new(plane.channel().await);
     let stored = policies.list_policies(shown(Some(&agent), Default::default())).await.expect("a list").into_inner();
     assert!(stored.revisions.is_empty(), "nothing was stored");

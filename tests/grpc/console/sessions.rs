@@ -86,7 +86,7 @@ async fn a_session_is_found_followed_and_its_call_explained() {
     assert!(oldest.find("/calls/desk/c1\"") < oldest.find("/calls/desk/c3\""));
 
     let refused = ada.get("/calls/desk/c3").await.ok();
-    for part in ["Decides: </strong><code>tier</code>", "grant_exceeded", "What the model was told", "Stored rows"] {
+    for part in ["Decides: </strong><code>tier</code>", "grant_exceeded", "Text for the model", "Stored rows"] {
         assert!(refused.contains(part), "{part}: {refused}");
     }
     assert!(refused.contains("href=\"/calls/desk/c3?explain=1#rules\""), "{refused}");
@@ -145,7 +145,7 @@ async fn an_operator_halts_resumes_grants_and_settles_with_a_reason_and_sees_wha
     let stopped = evaluate_as(Some(&agent), &mut client, asked("desk", "c4", "get_order", r#"{"id":4}"#)).await;
     assert_eq!(stopped.reason, "session_halted");
     let list = olga.get("/sessions?state=halted").await.ok();
-    assert!(list.contains("Halted now") && list.contains("href=\"/sessions/desk\""), "{list}");
+    assert!(list.contains("Active halts") && list.contains("href=\"/sessions/desk\""), "{list}");
     let resume = [("what", "resume"), ("scope", "1"), ("name", "desk"), ("reason", "over"), ("back", "//evil.example")];
     let done = olga.post("/sessions", &resume).await;
     assert_eq!(done.location(), "/sessions?done=resumed", "nobody is led elsewhere");
@@ -173,15 +173,15 @@ async fn an_operator_halts_resumes_grants_and_settles_with_a_reason_and_sees_wha
     let steps = "2.1";
     let raise = [("what", "raise"), ("budget", steps), ("more", "5"), ("reason", "nearly done")];
     assert_eq!(olga.post("/sessions/desk", &raise).await.location(), "/sessions/desk?done=raised");
-    assert!(olga.get("/sessions/desk").await.ok().contains("given)"));
+    assert!(olga.get("/sessions/desk").await.ok().contains("added)"));
     let bad = olga.post("/sessions/desk", &[("what", "raise"), ("budget", steps), ("more", "lots")]).await;
     assert!(bad.status == StatusCode::BAD_REQUEST && bad.html.contains("value=\"lots\""), "{}", bad.html);
 
-    assert!(olga.get("/calls/desk/c2").await.ok().contains("Nobody knows whether it happened"));
+    assert!(olga.get("/calls/desk/c2").await.ok().contains("Settle the unknown outcome"));
     let settled = olga.post("/calls/desk/c2", &[("came", "happened"), ("with", "order 7"), ("reason", "seen")]).await;
     assert_eq!(settled.location(), "/calls/desk/c2?done=settled", "{}", settled.html);
     let page = olga.get("/calls/desk/c2?done=settled").await.ok();
-    assert!(page.contains("said what came of it") && page.contains("olga") && page.contains("order 7"), "{page}");
+    assert!(page.contains("settled the outcome") && page.contains("olga") && page.contains("order 7"), "{page}");
     let kinds = "select count(distinct kind) from audit where words[1] = 'olga'";
     assert!(plane.postgres.number(kinds).await >= 6, "each is in the audit");
 }

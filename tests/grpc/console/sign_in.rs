@@ -18,7 +18,7 @@ async fn whoever_is_not_signed_in_is_led_to_the_sign_in_and_back() {
     let page = browser.post("/sign-in", &[("token", &admin), ("next", "/audit")]).await;
     assert_eq!((page.status, page.location()), (StatusCode::SEE_OTHER, "/audit"));
     let page = browser.get("/audit").await.ok();
-    assert!(page.contains("Nothing has been done") || page.contains("token"), "{page}");
+    assert!(page.contains("No entries yet.") || page.contains("token"), "{page}");
     // A part of a page is led by htmx.
     let mut stranger = Browser::new(&plane);
     stranger.headers.insert("hx-request", "true".into());
@@ -199,7 +199,11 @@ async fn what_no_page_takes_is_said_on_a_page_and_a_form_that_came_too_late_is_n
     {
         let page = browser.get(path).await;
         assert!(page.status.is_client_error(), "{path}: {}", page.status);
-        assert!(page.html.contains("role=\"alert\"") && page.html.contains("To the console"), "{path}: {}", page.html);
+        assert!(
+            page.html.contains("role=\"alert\"") && page.html.contains("Open the console"),
+            "{path}: {}",
+            page.html
+        );
     }
     assert_eq!(browser.get("/sessions/").await.location(), "/sessions");
     assert_eq!(browser.get("/policy/").await.location(), "/policy");
@@ -208,7 +212,7 @@ async fn what_no_page_takes_is_said_on_a_page_and_a_form_that_came_too_late_is_n
     late.headers.insert("referer", "http://plane.example/approvals/apr_1".into());
     let to = late.post("/approvals/apr_1", &[("what", "deny")]).await;
     assert_eq!(to.location(), "/sign-in?next=%2Fapprovals%2Fapr_1&unsent=yes");
-    assert!(late.get(to.location()).await.ok().contains("what you sent was not taken"));
+    assert!(late.get(to.location()).await.ok().contains("the form was not accepted"));
     let (robot, _) = token(&plane.gate, who("robot", &[Role::Agent])).await;
     let mut robot = Browser::with_token(&plane, &robot).await;
     let page = robot.get("/").await;

@@ -1,5 +1,5 @@
 "use strict";
-// A chart is drawn from the table beside it, which stays for who cannot see it: the first column is the x axis (numbers,
+// A chart is drawn from the table next to it, which stays for screen readers: the first column is the x axis (numbers,
 // or times), each further one a line. <figure class="chart" data-kind="line|step|bars|points" data-x="time|number|log"
 // data-y="…unit…" data-min="…" data-max="…">; <th data-band="low|high"> marks the bounds of an interval. Of a table that
 // several share (data-table="its id"), a chart has the columns with its own id: <th data-chart="…">. An empty cell is a gap.
@@ -89,6 +89,8 @@ function draw(figure, anew) {
     height: parseFloat(getComputedStyle(place).minHeight),
     legend: { show: heads.length > 2, live: false },
     cursor: { y: false },
+    // Pages with charts over time show UTC.
+    tzDate: (at) => uPlot.tzDate(new Date(at * 1000), "UTC"),
     scales: { x: { time: figure.dataset.x === "time", distr: figure.dataset.x === "log" ? 3 : 1 }, y },
     axes: [axis, { ...axis, ...(figure.dataset.whole ? { incrs: WHOLE } : {}), size: 56, label: figure.dataset.y, labelSize: figure.dataset.y ? 18 : 0 }],
     series: [{}, ...series],

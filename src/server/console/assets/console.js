@@ -1,10 +1,16 @@
 "use strict";
-// What pages do by themselves: times in the browser's time zone, what is left of a term, the theme, keys, and the one
-// stream that says that something has changed. Every page works without it; it then only stands still.
+// Behavior of pages: times in the page's time zone, countdowns, the theme, keys, and the one stream of changes. Every page
+// works without it, and does not update itself then.
 
 const page = document.documentElement;
 
+// One time zone a page: UTC where days are counted in it (data-zone), else the browser's.
+const isUtc = document.body.dataset.zone === "UTC";
+const zone = isUtc ? "UTC" : Intl.DateTimeFormat().resolvedOptions().timeZone ?? "local";
+document.getElementById("zone")?.replaceChildren(`Times: ${zone}`);
+
 function localTimes(root) {
+  if (isUtc) return;
   for (const time of root.querySelectorAll("time[datetime]:not([title])")) {
     const at = new Date(time.dateTime);
     time.title = time.textContent;
@@ -23,7 +29,7 @@ function left(ms) {
 function clocks() {
   for (const span of document.querySelectorAll("[data-until]")) {
     const ms = new Date(span.dataset.until) - Date.now();
-    span.textContent = ms > 0 ? left(ms) : "over";
+    span.textContent = ms > 0 ? left(ms) : "expired";
   }
   for (const span of document.querySelectorAll("[data-since]")) {
     span.textContent = left(Date.now() - new Date(span.dataset.since));
@@ -45,7 +51,7 @@ document.addEventListener("click", (event) => {
   document.dispatchEvent(new CustomEvent("callgate:theme"));
 });
 
-// --- keys: / for the first search field, g and a letter for a page, ? for the list
+// --- keyboard shortcuts: / for the first search field, g and a letter for a page, ? for the list
 let going = 0;
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
@@ -64,19 +70,19 @@ document.addEventListener("keydown", (event) => {
   if (event.key === "?") document.getElementById("keys")?.showModal();
 });
 
-// --- forms that ask once more before they are sent
+// --- forms that need a confirmation
 document.addEventListener("submit", (event) => {
   const question = event.submitter?.dataset.confirm ?? event.target.dataset.confirm;
   if (question && !window.confirm(question)) event.preventDefault();
 });
 
-// --- notifications of new questions, for whoever asked for them in this browser: which tool, and nothing of its arguments
+// --- notifications of new approval requests, where this browser wants them: the tool's name, never its arguments
 const NOTIFY = "callgate-notify";
 const notifies = () => "Notification" in globalThis && Notification.permission === "granted" && localStorage.getItem(NOTIFY) === "yes";
 
 function notify({ id, tool }) {
   if (!notifies()) return;
-  const shown = new Notification("A call waits for an answer", { body: tool, tag: id });
+  const shown = new Notification("Approval request", { body: tool, tag: id });
   shown.onclick = () => { globalThis.focus(); location.assign(`/approvals/${encodeURIComponent(id)}`); };
 }
 
@@ -84,17 +90,17 @@ function offer(said = "") {
   const button = document.getElementById("notify");
   if (!button || !("Notification" in globalThis)) return;
   button.hidden = false;
-  button.textContent = notifies() ? "Notify me no more" : "Notify me of new questions while a page is open";
+  button.textContent = notifies() ? "Stop notifications" : "Notify me of new requests while a page is open";
   document.getElementById("notify-state").textContent = said;
 }
 document.getElementById("notify")?.addEventListener("click", async () => {
   if (notifies()) {
     localStorage.removeItem(NOTIFY);
-    return offer("You are not notified any more.");
+    return offer("Notifications are off.");
   }
-  if ((await Notification.requestPermission()) !== "granted") return offer("The browser does not allow it: its settings for this site do.");
+  if ((await Notification.requestPermission()) !== "granted") return offer("The browser blocks notifications. Allow them in its settings for this site.");
   localStorage.setItem(NOTIFY, "yes");
-  offer("You are notified as long as a page of the console is open.");
+  offer("Notifications are on while a page of the console is open.");
 });
 offer();
 
@@ -107,7 +113,7 @@ document.addEventListener("change", async (event) => {
 
 // --- live: what the server says has changed becomes an event that parts of the page wait for. A browser has six connections
 // to a server without HTTP/2, and a stream takes one for good: so one page of the console listens for all of them, and another
-// goes on when it is closed. What is told of one session is listened to by its own page, while somebody looks at it.
+// goes on when it is closed. The events of one session go to its own page, while that is visible.
 const AGAIN_MS = 3000;
 const SILENT_MS = 5000;
 
@@ -136,11 +142,11 @@ function listen() {
   };
   const tell = (name, detail) => document.body.dispatchEvent(new CustomEvent(`live-${name}`, { detail }));
   let heard = 0;
-  // Many questions at once, as when a page opens, are looked at once.
+  // Many requests at once, as when a page opens, cause one refresh.
   let news = [];
   const take = (name, data) => {
     if (name !== "away") heard = Date.now();
-    say(name === "away" ? "not live: asking again" : "live", name !== "away");
+    say(name === "away" ? "not live: reconnecting" : "live", name !== "away");
     if (name === "tick") return tell(name);
     if (name !== "approvals") return;
     const question = JSON.parse(data);
@@ -160,7 +166,7 @@ function listen() {
   });
   navigator.locks.request("callgate-live", { signal: leave.signal }, lead).catch(() => {});
   close.push(() => { leave.abort(); shared.close(); });
-  // Whoever listens for this page may have been put to sleep.
+  // The page that listens may be suspended.
   setInterval(() => { if (heard && Date.now() - heard > SILENT_MS) take("away"); }, 1000);
   const session = document.querySelector("[data-live-session]")?.dataset.liveSession;
   if (session) {

@@ -156,7 +156,7 @@ async fn look(id: &str, visitor: &Visitor, form: Answer) -> Result<Response, Fau
     let (code, confirm, fault) = match told.map_err(Fault::from) {
         Ok(told) => {
             let told = told.into_inner().approval.unwrap_or_default();
-            let same = "These are the arguments that it was asked with: approve the call as it is.".to_owned();
+            let same = "The arguments are unchanged: approve the call as it is.".to_owned();
             match Chosen::of(&told) {
                 Some(chosen) => (StatusCode::OK, Some(chosen), None),
                 None => (StatusCode::BAD_REQUEST, None, Some(same)),
@@ -164,7 +164,7 @@ async fn look(id: &str, visitor: &Visitor, form: Answer) -> Result<Response, Fau
         }
         // The field has another name here.
         Err(Fault::Told { code, message, .. }) => {
-            (code, None, Some(message.replacen("edited_arguments_json", "what you typed", 1)))
+            (code, None, Some(message.replacen("edited_arguments_json", "the input", 1)))
         }
         Err(fault) => return Err(fault),
     };
@@ -178,18 +178,18 @@ fn resolution(id: &str, form: &Answer) -> Result<ResolveApprovalRequest, Fault> 
     let approve = match form.what.as_str() {
         "approve" => true,
         "look" | "edit" if form.edited.trim().is_empty() => {
-            return Err(Fault::field("edited: write the arguments, as a JSON object"));
+            return Err(Fault::field("edited: enter the arguments as a JSON object"));
         }
         "look" => true,
         "edit" if form.digest.is_empty() => {
-            return Err(Fault::field("digest: look at the arguments before you approve them"));
+            return Err(Fault::field("digest: preview the arguments before you approve them"));
         }
         "edit" => true,
         "deny" if form.reason.trim().is_empty() => {
-            return Err(Fault::field("reason: say why it is denied; the model is told, and can do better then"));
+            return Err(Fault::field("reason: required for a denial; the model gets it"));
         }
         "deny" => false,
-        _ => return Err(Fault::field("the form does not say whether it is a yes or a no")),
+        _ => return Err(Fault::field("what: must be approve, deny, look or edit")),
     };
     let scope = match form.scope.as_str() {
         "resource" if approve => ApprovalScope::Resource,
@@ -225,7 +225,7 @@ impl Page {
         let on = &question.effect_resource;
         let is_named = on.rsplit_once('/').is_some_and(|(kind, name)| !kind.is_empty() && !name.is_empty());
         Self {
-            frame: Frame::new(visitor, approvals::PATH, format!("May {} run?", question.tool)),
+            frame: Frame::new(visitor, approvals::PATH, format!("Approval request: {}", question.tool)),
             path: path(&question.approval_id),
             state: state(&question),
             risk: risk(&question),
@@ -280,17 +280,17 @@ impl Page {
 fn cannot(visitor: &Visitor, question: &Approval) -> Option<String> {
     let caller = &visitor.known.caller;
     if !visitor.is_one_of(&[Role::Approver]) {
-        return Some("Your roles let you look at questions; people with the role approver answer them.".to_owned());
+        return Some("Your roles may only view approval requests. An answer needs the role approver.".to_owned());
     }
     let is_me = |name: &String| name.to_lowercase() == caller.name.to_lowercase();
     if question.seconded_by.iter().any(is_me) {
-        return Some("You have said yes. One more person has to say yes before it runs.".to_owned());
+        return Some("You have approved it. One more approval is required before it runs.".to_owned());
     }
     if caller.credential() == CredentialKind::None {
         return None;
     }
     if is_me(&question.asked_by) {
-        return Some("Your own credential asks this, so that somebody else has to answer it.".to_owned());
+        return Some("Your own credential made this request. Another approver must answer it.".to_owned());
     }
     let is_past = |at: &Timestamp| at.seconds.saturating_mul(1_000) <= visitor.now.as_millis();
     let late = question.escalate_time.as_ref().is_some_and(is_past);
@@ -300,7 +300,7 @@ fn cannot(visitor: &Visitor, question: &Approval) -> Option<String> {
         return None;
     }
     let names: Vec<&str> = groups.iter().map(|group| group.as_str()).collect();
-    Some(format!("It is for people of the group {}, which you are not in.", names.join(" or ")))
+    Some(format!("Only members of the group {} may answer. You are not a member.", names.join(" or ")))
 }
 
 /// What the rules had to say, in the words for people, whoever asks first.

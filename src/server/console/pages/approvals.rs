@@ -43,7 +43,7 @@ pub(super) struct Place {
 impl Place {
     fn state(&self) -> Result<ApprovalState, Fault> {
         let known = STATES.iter().find(|(name, ..)| *name == self.state);
-        known.map(|(_, state, _)| *state).ok_or_else(|| Fault::field("state: there is no such state of a question"))
+        known.map(|(_, state, _)| *state).ok_or_else(|| Fault::field("state: unknown state of an approval request"))
     }
 
     /// The address of this place, with another part or page.
@@ -73,9 +73,9 @@ const STATES: [(&str, ApprovalState, &str); 7] = [
     ("approved", ApprovalState::Approved, "approved"),
     ("edited", ApprovalState::Edited, "approved with other arguments"),
     ("denied", ApprovalState::Denied, "denied"),
-    ("expired", ApprovalState::Expired, "expired, nobody answered"),
-    ("withdrawn", ApprovalState::Withdrawn, "withdrawn by who asked"),
-    ("all", ApprovalState::Unspecified, "all, the newest first"),
+    ("expired", ApprovalState::Expired, "expired"),
+    ("withdrawn", ApprovalState::Withdrawn, "withdrawn by the requester"),
+    ("all", ApprovalState::Unspecified, "all, newest first"),
 ];
 
 #[derive(Template)]

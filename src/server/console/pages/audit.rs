@@ -57,6 +57,6 @@ async fn page(
 ) -> Result<Html<String>, Fault> {
     let asked = ListAuditEntriesRequest { page_size: 50, page_token };
     let found = AuditServiceClient::new(visitor.calls.clone()).list_audit_entries(asked).await?.into_inner();
-    let frame = Frame::new(visitor, PATH, "Audit");
+    let frame = Frame::new(visitor, PATH, "Audit log");
     Ok(Html(Page { frame, entries: found.entries, next: found.next_page_token, verified }.render()?))
 }

@@ -33,7 +33,7 @@ use callgate_proto::v1::{
 
 const DAY_MS: i64 = 86_400_000;
 /// How far back calls are tried, in days.
-pub(super) const DAYS: [(i64, &str); 4] = [(1, "a day"), (7, "a week"), (30, "30 days"), (365, "a year")];
+pub(super) const DAYS: [(i64, &str); 4] = [(1, "last day"), (7, "last week"), (30, "last 30 days"), (365, "last year")];
 /// How many calls.
 pub(super) const CALLS: [u64; 4] = [1_000, 5_000, 20_000, 100_000];
 
@@ -84,10 +84,10 @@ const fn kind(kind: BacktestChangeKind) -> words::Word {
     let (class, text) = match kind {
         BacktestChangeKind::Unspecified => ("muted", "other"),
         BacktestChangeKind::NewlyRefused => ("bad", "newly refused"),
-        BacktestChangeKind::NewlyAsked => ("ask", "newly asked"),
-        BacktestChangeKind::NewlyDelayed => ("warn", "newly told to wait"),
+        BacktestChangeKind::NewlyAsked => ("ask", "newly sent to approval"),
+        BacktestChangeKind::NewlyDelayed => ("warn", "newly delayed (WAIT)"),
         BacktestChangeKind::NewlyAllowed => ("good", "newly allowed"),
-        BacktestChangeKind::OtherwiseRefused => ("muted", "not let through, otherwise"),
+        BacktestChangeKind::OtherwiseRefused => ("muted", "not allowed, by another decision"),
     };
     words::Word { class, text }
 }
@@ -117,8 +117,8 @@ async fn begin(State(console): State<Console>, Posted { visitor, form }: Posted<
 
 fn request(form: &Wish, now: Timestamp) -> Result<BacktestPolicyRequest, Fault> {
     let days = form.days.parse().ok().filter(|days| (1..=365).contains(days));
-    let days: i64 = days.ok_or_else(|| Fault::field("days: give 1 to 365"))?;
-    let max_calls = form.calls.parse().map_err(|_| Fault::field("calls: give a number"))?;
+    let days: i64 = days.ok_or_else(|| Fault::field("days: must be 1 to 365"))?;
+    let max_calls = form.calls.parse().map_err(|_| Fault::field("calls: must be a whole number"))?;
     let policy = match form.hash.as_str() {
         // Browsers end lines by two characters, which would be another policy than the file's.
         "" => Policy::Text(form.text.replace("\r\n", "\n")),

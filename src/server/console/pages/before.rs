@@ -102,7 +102,7 @@ pub(super) fn outcome(call: &CallEntry) -> &'static str {
         OutcomeStatus::Success => "success",
         OutcomeStatus::Error => "error",
         OutcomeStatus::Cancelled => "cancelled",
-        OutcomeStatus::Unknown => "nobody knows what came of it",
+        OutcomeStatus::Unknown => "outcome unknown",
         OutcomeStatus::Running => "running",
         OutcomeStatus::Unspecified => "not run",
     }

@@ -89,7 +89,7 @@ impl Reported {
             let chance = (advice.p_success * 100.0).round();
             let (low, high) = ((advice.p_low * 100.0).round(), (advice.p_high * 100.0).round());
             let what = words::repeat(advice.repeat()).describe(&words::span(advice.retry_after.as_ref()));
-            format!("{what}: a retry succeeds with a chance of {chance} % ({low} to {high} %)")
+            format!("{what}: success probability of a retry {chance} % ({low} to {high} %)")
         });
         Self {
             outcome: words::status(report.status()),
@@ -113,13 +113,13 @@ impl Page {
     /// What a person did, in words.
     fn did(&self, answer: &CallAnswer) -> &'static str {
         match (answer.kind.as_str(), answer.approved) {
-            ("answered", _) if answer.edited => "approved it with other arguments; with these it does not run",
-            ("seconded", _) if answer.edited => "said yes to other arguments; another yes was needed",
+            ("answered", _) if answer.edited => "approved other arguments; this call does not run",
+            ("seconded", _) if answer.edited => "approved other arguments; a second approval was required",
             ("answered", true) => "approved it",
             ("answered", false) => "denied it",
-            ("seconded", _) => "said yes; another yes was needed",
-            ("withdrawn", _) => "took the question back",
-            ("outcome_settled", _) => "said what came of it",
+            ("seconded", _) => "approved it; a second approval was required",
+            ("withdrawn", _) => "withdrew the request",
+            ("outcome_settled", _) => "settled the outcome",
             _ => "changed it",
         }
     }
@@ -276,7 +276,7 @@ async fn settled(visitor: &Visitor, (session, call): (&str, &str), form: &Settli
         "happened" => (OutcomeStatus::Success, (!with.is_empty()).then(|| with.to_owned()), String::new()),
         "not" => (OutcomeStatus::Cancelled, None, String::new()),
         "failed" => (OutcomeStatus::Error, None, with.to_owned()),
-        _ => return Err(Fault::field("came: say what came of it")),
+        _ => return Err(Fault::field("came: choose the outcome")),
     };
     let asked = SettleOutcomeRequest {
         session_id: session.to_owned(),

@@ -96,7 +96,7 @@ async fn show(visitor: Visitor, Query(wanted): Query<Wanted>) -> Result<Html<Str
     let from = text(&visitor, &wanted.from.unwrap_or_else(|| nth(1))).await?;
     let to = text(&visitor, &wanted.to.unwrap_or_else(|| nth(0))).await?;
     let page = Page {
-        frame: Frame::new(&visitor, policy::PATH, "What differs between two policies"),
+        frame: Frame::new(&visitor, policy::PATH, "Policy comparison"),
         difference: difference(&from.1, &to.1),
         from: from.0,
         to: to.0,

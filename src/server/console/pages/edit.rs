@@ -44,7 +44,7 @@ pub(super) fn hidden(question: &Approval) -> Option<String> {
     let text = question.arguments_json.as_str();
     if text.len() > SHOWN_BYTES {
         let command = "callgate approvals approve --arguments @FILE";
-        return Some(format!("They are too long for a form: the command “{command}” takes them from a file."));
+        return Some(format!("Too long to edit here. Use the command “{command}”, which reads a file."));
     }
     let left_out = redaction::missing(text, NAMED_MAX);
     let is_hash = match json::parse(text) {
@@ -54,12 +54,9 @@ pub(super) fn hidden(question: &Approval) -> Option<String> {
         _ => true,
     };
     match (left_out.as_slice(), is_hash) {
-        (_, true) => Some("The policy keeps them out of the records, so that they cannot be shown here.".to_owned()),
+        (_, true) => Some("Cannot be edited here: the policy redacts the arguments.".to_owned()),
         ([], false) => None,
-        (fields, false) => Some(format!(
-            "The policy keeps a part of them out of the records, which cannot be shown here: {}.",
-            fields.join(", ")
-        )),
+        (fields, false) => Some(format!("Cannot be edited here: the policy redacts {}.", fields.join(", "))),
     }
 }
 
@@ -92,8 +89,7 @@ mod tests {
         assert_eq!(hidden(&asked(r#"{"to":"anna","sha256":"x"}"#)), None);
         let hash = format!(r#"{{"sha256":"{}"}}"#, "0".repeat(64));
         let secret = format!(r#"{{"to":"anna","login":{{"password":"{}"}}}}"#, redaction::REDACTED);
-        for (arguments, why) in [(hash, "out of the records"), (secret, "login.password"), ("x".repeat(20_001), "FILE")]
-        {
+        for (arguments, why) in [(hash, "the arguments"), (secret, "login.password"), ("x".repeat(20_001), "FILE")] {
             assert!(hidden(&asked(&arguments)).is_some_and(|told| told.contains(why)), "{why}");
         }
     }

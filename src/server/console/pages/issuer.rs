@@ -51,8 +51,8 @@ struct Endpoints {
 }
 
 fn away(issuer: &Issuer, why: &dyn std::fmt::Display) -> Fault {
-    tracing::warn!(issuer = issuer.issuer, "nobody can sign in by it: {why}");
-    let message = "the issuer cannot be asked now; the server's log says why. A token still signs you in";
+    tracing::warn!(issuer = issuer.issuer, "sign-in by this issuer failed: {why}");
+    let message = "the issuer is unavailable; the server's log has the reason. Sign in with a token";
     Fault::new(StatusCode::BAD_GATEWAY, message)
 }
 
@@ -89,7 +89,7 @@ fn is_for(url: &str, endpoint: &str) -> bool {
 fn issuer(console: &Console, place: usize) -> Result<(Issuer, SignIn), Fault> {
     let issuer = console.gate.issuers().into_iter().nth(place);
     let found = issuer.and_then(|issuer| issuer.sign_in.clone().map(|way| (issuer, way)));
-    found.ok_or_else(|| Fault::new(StatusCode::NOT_FOUND, "nobody signs in by such an issuer"))
+    found.ok_or_else(|| Fault::new(StatusCode::NOT_FOUND, "unknown issuer"))
 }
 
 #[derive(Deserialize)]
@@ -183,7 +183,8 @@ impl FromRequestParts<Console> for Led {
 }
 
 async fn back(State(console): State<Console>, Led(shown): Led, Query(back): Query<Back>) -> Result<Response, Fault> {
-    let again = || Fault::new(StatusCode::BAD_REQUEST, "this sign-in was not begun in your browser, or took too long");
+    let again =
+        || Fault::new(StatusCode::BAD_REQUEST, "sign-in begun in another browser, or too long ago; sign in again");
     let Begun { secret, place, at, next } =
         Secret::begun(&shown.headers, console.gate.console_key()).ok_or_else(again)?;
     let since = console.gate.now().as_millis().abs_diff(at.as_millis());

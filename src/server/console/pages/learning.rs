@@ -61,7 +61,7 @@ impl Row {
 
     fn advice(&self) -> String {
         match self.profile.retryable {
-            true => format!("after {}", words::span(self.profile.retry_after.as_ref())),
+            true => format!("retry after {}", words::span(self.profile.retry_after.as_ref())),
             false => "do not retry".to_owned(),
         }
     }
@@ -71,7 +71,7 @@ impl Row {
         match self.profile.hint {
             Some(true) => format!("retryable, by the policy ({})", filters::share(self.profile.prior)),
             Some(false) => format!("not retryable, by the policy ({})", filters::share(self.profile.prior)),
-            None => format!("usual for {}: {}", self.kind, filters::share(self.profile.prior)),
+            None => format!("default for {}: {}", self.kind, filters::share(self.profile.prior)),
         }
     }
 
@@ -81,7 +81,7 @@ impl Row {
             EstimateBasis::Cell => "trials of this tool after this failure, with this wait",
             EstimateBasis::Tool => "trials of this tool after this failure",
             EstimateBasis::Kind => "trials of other tools after this failure",
-            EstimateBasis::Prior => "the static flag, moved a little by few trials",
+            EstimateBasis::Prior => "the static flag, adjusted by few trials",
         }
     }
 
@@ -133,7 +133,7 @@ impl Wanted {
     fn failure(&self) -> Result<FailureKind, Fault> {
         match self.kind.as_str() {
             "" => Ok(FailureKind::Unspecified),
-            kind => FailureKind::from_str_name(kind).ok_or_else(|| Fault::field("kind: is no kind of failure")),
+            kind => FailureKind::from_str_name(kind).ok_or_else(|| Fault::field("kind: unknown kind of failure")),
         }
     }
 }
@@ -149,7 +149,7 @@ async fn list(visitor: Visitor, Query(wanted): Query<Wanted>) -> Result<Html<Str
     };
     let found = ProfileServiceClient::new(visitor.calls.clone()).list_retry_profiles(asked).await?.into_inner();
     let rows = found.profiles.into_iter().map(Row::new).collect();
-    let frame = Frame::new(&visitor, PATH, "Learning");
+    let frame = Frame::new(&visitor, PATH, "Retries");
     let kinds = failure::FailureKind::ALL
         .map(ToWire::to_wire)
         .map(|kind| (kind.as_str_name().to_owned(), words::failure(kind)))
@@ -176,7 +176,7 @@ async fn one(
     Query(wanted): Query<Wanted>,
 ) -> Result<Html<String>, Fault> {
     let failure = FailureKind::from_str_name(&kind)
-        .ok_or_else(|| Fault::new(StatusCode::NOT_FOUND, "there is no such kind of failure"))?;
+        .ok_or_else(|| Fault::new(StatusCode::NOT_FOUND, "unknown kind of failure"))?;
     let mut profiles = ProfileServiceClient::new(visitor.calls.clone());
     let mut attempts = Vec::new();
     for attempt in 1..=ATTEMPTS {

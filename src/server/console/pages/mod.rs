@@ -33,13 +33,13 @@ const PEOPLE: &[Role] = &[Role::Approver, Role::Operator, Role::Analyst];
 
 /// Where one can go, in this order.
 pub(super) const LINKS: [Link; 8] = [
-    Link { path: now::PATH, text: "Now", key: 'n', roles: now::ROLES },
+    Link { path: now::PATH, text: "Overview", key: 'o', roles: now::ROLES },
     Link { path: approvals::PATH, text: "Approvals", key: 'a', roles: PEOPLE },
     Link { path: sessions::PATH, text: "Sessions", key: 's', roles: PEOPLE },
-    Link { path: learning::PATH, text: "Learning", key: 'l', roles: PEOPLE },
-    Link { path: tools::PATH, text: "Tools", key: 'o', roles: PEOPLE },
+    Link { path: learning::PATH, text: "Retries", key: 'r', roles: PEOPLE },
+    Link { path: tools::PATH, text: "Tools", key: 'l', roles: PEOPLE },
     Link { path: policy::PATH, text: "Policy", key: 'p', roles: PEOPLE },
-    Link { path: audit::PATH, text: "Audit", key: 'u', roles: &[Role::Analyst] },
+    Link { path: audit::PATH, text: "Audit log", key: 'u', roles: &[Role::Analyst] },
     Link { path: tokens::PATH, text: "Tokens", key: 't', roles: &[Role::Admin] },
 ];
 

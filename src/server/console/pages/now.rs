@@ -117,11 +117,11 @@ async fn show(visitor: Result<Visitor, Fault>, Query(asked): Query<Asked>) -> Re
     };
     if !visitor.is_one_of(ROLES) {
         let first = LINKS.iter().find(|link| visitor.is_one_of(link.roles));
-        let none = "your credential is for calls; none of the console's pages is for its roles";
+        let none = "no page of the console is for the roles of your credential; sign in with another one";
         let first = first.ok_or_else(|| Fault::new(StatusCode::FORBIDDEN, none))?;
         return Ok(Redirect::to(first.path).into_response());
     }
-    let frame = Frame::new(&visitor, PATH, "Now");
+    let frame = Frame::new(&visitor, PATH, "Overview");
     let fleet = FleetServiceClient::new(visitor.calls.clone()).get_fleet(GetFleetRequest {}).await;
     let now = match fleet {
         Ok(fleet) => Now::of(&frame, fleet.into_inner().fleet.unwrap_or_default()),
@@ -205,16 +205,16 @@ fn pairs(plane: &PlaneHealth) -> Vec<(&'static str, String)> {
         hash => format!("{hash}{revision}"),
     };
     let load = [
-        ("Calls being judged here", plane.judging),
-        ("Calls waiting here", plane.waiting),
-        ("Changes not committed yet here", plane.uncommitted),
+        ("Calls in evaluation", plane.judging),
+        ("Calls queued", plane.waiting),
+        ("Uncommitted changes", plane.uncommitted),
     ];
     let load = load.into_iter().filter_map(|(name, count)| Some((name, filters::grouped(count?))));
-    let mode = if plane.enforced { "refusals hold" } else { "shadow: only watching" };
+    let mode = if plane.enforced { "enforce" } else { "shadow" };
     let mut pairs = vec![("Policy", policy), ("Mode", mode.to_owned())];
     pairs.extend(load);
     pairs.extend([
-        ("The database told this in", wait_in_words(millis(plane.database_time.as_ref()))),
+        ("Database response time", wait_in_words(millis(plane.database_time.as_ref()))),
         ("Version", plane.version.clone()),
     ]);
     pairs
@@ -223,10 +223,10 @@ fn pairs(plane: &PlaneHealth) -> Vec<(&'static str, String)> {
 impl Budget {
     fn new(frame: &Frame, budget: &BudgetUsed) -> Self {
         let (whose, link) = match budget.scope() {
-            BudgetScope::Tenant => ("all sessions today".to_owned(), None),
+            BudgetScope::Tenant => ("tenant, today (UTC)".to_owned(), None),
             BudgetScope::Agent => {
                 let path = link(frame, "/sessions", &format!("?agent={}", encoded(&budget.name)));
-                (format!("agent {} today", budget.name), path)
+                (format!("agent {}, today (UTC)", budget.name), path)
             }
             _ => {
                 let path = link(frame, "/sessions", &format!("/{}", encoded(&budget.name).replace('+', "%20")));

@@ -121,7 +121,7 @@ async fn page(console: &Console, visitor: &Visitor, wanted: Wanted, told: Told) 
     let page = Page {
         frame: Frame::new(visitor, PATH, "Policy"),
         difference: difference(&active.text, other),
-        columns: ("Active", "There"),
+        columns: ("Active", "This version"),
         revision: active.revision.as_ref().map_or(0, |revision| revision.revision),
         active: active.hash,
         shown: of(shown),
@@ -196,7 +196,7 @@ async fn change(State(console): State<Console>, Posted { visitor, form }: Posted
             Err(fault) => Err(fault),
         },
         "apply" => apply(&visitor, &text, &form).await,
-        _ => Err(Fault::field("the form does not say what is to be done")),
+        _ => Err(Fault::field("what: is no action of this form")),
     };
     match done {
         Ok(()) => Ok(Redirect::to(PATH).into_response()),
@@ -210,7 +210,7 @@ async fn change(State(console): State<Console>, Posted { visitor, form }: Posted
 
 async fn apply(visitor: &Visitor, text: &str, form: &Wish) -> Result<(), Fault> {
     if form.sure.is_empty() {
-        return Err(Fault::field("tick that you are sure: it holds for every agent at once"));
+        return Err(Fault::field("sure: confirm that it applies to every agent at once"));
     }
     let asked = ApplyPolicyRequest {
         text: text.to_owned(),
@@ -224,7 +224,7 @@ async fn apply(visitor: &Visitor, text: &str, form: &Wish) -> Result<(), Fault> 
 
 /// The revision that was active when the form was made: who exchanges another one has not seen what they exchange.
 pub(super) fn seen(revision: &str) -> Result<u64, Fault> {
-    revision.parse().map_err(|_| Fault::field("the form does not say which revision it is about"))
+    revision.parse().map_err(|_| Fault::field("revision: must be a whole number"))
 }
 
 impl Checked {
@@ -245,9 +245,9 @@ impl Checked {
     fn unlisted(&self) -> Option<&'static str> {
         Some(match self.found.unlisted_tools() {
             UnlistedToolsDecision::Unspecified => return None,
-            UnlistedToolsDecision::Allow => "are let through",
-            UnlistedToolsDecision::Grant => "are let through as often as a tier grants",
-            UnlistedToolsDecision::Ask => "wait for a person (ASK)",
+            UnlistedToolsDecision::Allow => "are allowed",
+            UnlistedToolsDecision::Grant => "are allowed as often as a tier grants",
+            UnlistedToolsDecision::Ask => "need approval (ASK)",
             UnlistedToolsDecision::Deny => "are refused (DENY)",
         })
     }

@@ -88,7 +88,7 @@ async fn ask(visitor: Visitor, hash: Option<String>, refused: Refused) -> Result
         hash: wanted.hash,
         last: wanted.revision,
         revision: active.revision.map_or(0, |revision| revision.revision),
-        columns: ("Active now", "Then"),
+        columns: ("Active", "This version"),
         fault,
         note: refused.note,
     };

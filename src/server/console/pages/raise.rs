@@ -45,7 +45,7 @@ pub(super) fn request(session: &str, budget: &str, more: &str, reason: String) -
     let (scope, dimension) = place.ok_or_else(|| Fault::field("budget: must be one of the session's own"))?;
     let mut request = RaiseBudgetRequest { session_id: session.to_owned(), scope, dimension, extra: 0, reason };
     request.extra = amount(request.dimension(), more.trim()).ok_or_else(|| {
-        Fault::field("more: must be a number from 0 on, not beyond all measure; 0 takes back what was given")
+        Fault::field("more: must be a number from 0 on, within the range of the budget; 0 removes the raise")
     })?;
     Ok(request)
 }

@@ -319,7 +319,7 @@ impl Change {
                 SessionServiceClient::new(visitor.calls.clone()).raise_budget(asked).await?;
                 Ok("raised")
             }
-            _ => Err(Fault::field("the form does not say what is to be done")),
+            _ => Err(Fault::field("what: is no action of this form")),
         }
     }
 }

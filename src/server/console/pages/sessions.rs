@@ -183,14 +183,14 @@ impl Stopped {
 /// What has been done, by the word for it in an address.
 pub(super) fn done(word: &str) -> &'static str {
     match word {
-        "halted-unknown" => "Halted, but no session of this name has asked for a call yet: is that its name?",
-        "halted" => "Halted, here at once and on every server within two seconds. Resume ends it.",
-        "resumed" => "It goes on.",
-        "granted" => "The calls are granted. Take back ends the grant; what it permitted stays permitted.",
-        "revoked" => "The grant is taken back.",
-        "raised" => "The budget is raised. What was stopped by it goes on with its next call. 0 takes it back.",
-        "settled" => "The outcome is stored. It holds from now on and cannot be changed.",
-        "phase" => "The phase is set. Set the one before to go back, where the policy lets it.",
+        "halted-unknown" => "Halted. No session of this name has made a call yet: check the name.",
+        "halted" => "Halted: on this server at once, on all others within two seconds. Resume ends it.",
+        "resumed" => "Resumed.",
+        "granted" => "Granted. Revoke ends the grant; calls that it allowed stay allowed.",
+        "revoked" => "Grant revoked.",
+        "raised" => "Budget raised. Sessions that it stopped continue with their next call. 0 removes the raise.",
+        "settled" => "Outcome stored. It cannot be changed.",
+        "phase" => "Phase set. To go back, set the previous phase, where the policy allows it.",
         _ => "",
     }
 }
@@ -248,12 +248,12 @@ pub(super) struct Halting {
 
 impl Halting {
     async fn done(&self, visitor: &Visitor) -> Result<&'static str, Fault> {
-        let scope: i32 = self.scope.parse().map_err(|_| Fault::field("scope: say what is to be halted"))?;
+        let scope: i32 = self.scope.parse().map_err(|_| Fault::field("scope: choose what to halt"))?;
         let (name, reason) = (self.name.trim().to_owned(), self.reason.trim().to_owned());
         let mut sessions = SessionServiceClient::new(visitor.calls.clone());
         match self.what.as_str() {
             // Everybody who is stopped reads it.
-            "halt" if reason.is_empty() => Err(Fault::field("reason: say why; models and people are told")),
+            "halt" if reason.is_empty() => Err(Fault::field("reason: required; models and users get it")),
             "halt" => {
                 let what = HaltRequest { scope, name: name.clone(), reason };
                 sessions.halt(what).await?;
@@ -268,7 +268,7 @@ impl Halting {
                 sessions.resume(ResumeRequest { scope, name, reason }).await?;
                 Ok("resumed")
             }
-            _ => Err(Fault::field("the form does not say what is to be done")),
+            _ => Err(Fault::field("what: is no action of this form")),
         }
     }
 }
@@ -288,6 +288,6 @@ async fn stop(Posted { visitor, form }: Posted<Halting>) -> Result<Response, Fau
 const SCOPES: [(i32, &str); 4] = [
     (HaltScope::Session as i32, "a session, with its sub-agents"),
     (HaltScope::Agent as i32, "an agent, in every session"),
-    (HaltScope::Tool as i32, "a tool; others go on"),
+    (HaltScope::Tool as i32, "a tool, in every session"),
     (HaltScope::Tenant as i32, "everything"),
 ];

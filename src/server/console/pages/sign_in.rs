@@ -75,7 +75,7 @@ fn is_by_its_name(shown: &Shown) -> Result<(), Fault> {
     if !is_open || names_this_machine(&shown.headers) {
         return Ok(());
     }
-    let message = "this server listens to its own machine alone: open it as localhost or 127.0.0.1";
+    let message = "this server accepts only local requests: open it as localhost or 127.0.0.1";
     Err(Fault::new(StatusCode::FORBIDDEN, message))
 }
 
@@ -95,7 +95,7 @@ async fn show(
     if visitor.is_some() && way.anew.is_empty() {
         return Ok(Redirect::to(way.next()).into_response());
     }
-    let unsent = "You were signed out, so what you sent was not taken. Sign in, and send it again.";
+    let unsent = "You were signed out, so the form was not accepted. Sign in, and send it again.";
     let told = (!way.unsent.is_empty()).then(|| Fault::new(StatusCode::OK, unsent));
     page(&console, &shown, &way, told.as_ref()).await
 }
@@ -157,7 +157,7 @@ async fn sign_in(
         Err(fault) => {
             let from = shown.peer.as_ref().and_then(|peer| peer.address).map(tracing::field::display);
             tracing::info!(from, "a sign-in to the console was refused: {}", fault.message());
-            let unknown = "This does not hold here: it may be mistyped, expired or revoked. The server's log says why.";
+            let unknown = "Credential rejected: mistyped, expired or revoked? The server's log has the reason.";
             let unknown = fault.is_unauthenticated().then(|| Fault::new(fault.code(), unknown));
             return page(&console, &shown, &way, Some(&unknown.unwrap_or(fault))).await;
         }

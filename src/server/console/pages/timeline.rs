@@ -81,8 +81,8 @@ impl Step {
         let how = match call.follow_up() {
             FollowUpKind::Unspecified => None,
             FollowUpKind::Same => Some("retry of"),
-            FollowUpKind::Near => Some("nearly the same again, after"),
-            FollowUpKind::Changed => Some("with other arguments, after"),
+            FollowUpKind::Near => Some("near duplicate of"),
+            FollowUpKind::Changed => Some("other arguments than"),
         };
         Self {
             path: path(&call.session_id, &call.call_id),

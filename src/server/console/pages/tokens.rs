@@ -20,11 +20,11 @@ pub(super) fn router() -> Router<Console> {
 
 /// Each role as people write it, and what it lets its holder do, in the order in which a form offers them.
 const ROLES: [(Role, &str, &str); 5] = [
-    (Role::Agent, "agent", "asks and reports, for agents"),
-    (Role::Approver, "approver", "answers questions"),
+    (Role::Agent, "agent", "evaluates and reports calls, for agents"),
+    (Role::Approver, "approver", "answers approval requests"),
     (Role::Operator, "operator", "halts, resumes, grants, settles"),
-    (Role::Analyst, "analyst", "reads what was decided, learned and done"),
-    (Role::Admin, "admin", "everything, policies and tokens among it"),
+    (Role::Analyst, "analyst", "reads decisions, retries and the audit log"),
+    (Role::Admin, "admin", "everything, including policies and tokens"),
 ];
 
 #[derive(Template)]
@@ -153,10 +153,10 @@ async fn made(visitor: &Visitor, form: &Change) -> Result<Told, Fault> {
         "revoke" => {
             let revoked = tokens.revoke_token(RevokeTokenRequest { token_id: form.id.clone() }).await?.into_inner();
             let name = revoked.token.map(|token| token.name).unwrap_or_default();
-            let done = format!("The token {} of {name} lets nobody in any more.", form.id);
+            let done = format!("Token {} of {name} revoked.", form.id);
             Ok(Told { done: Some(done), ..Told::default() })
         }
-        _ => Err(Fault::field("the form does not say what is to be done")),
+        _ => Err(Fault::field("what: is no action of this form")),
     }
 }
 

@@ -25,8 +25,8 @@ impl Trouble {
         let kind = kind.replace('_', " ");
         let left = span(unix_ms(trouble.cooldown_end_time.as_ref()) - at);
         let state = match (&trouble.cooldown_end_time, is_cooling(trouble, at)) {
-            (Some(_), true) => format!("left alone for {left} ({kind}): calls of it wait or are refused"),
-            (Some(_), false) => format!("being tried out after a pause ({kind}): one call at a time"),
+            (Some(_), true) => format!("circuit breaker open for another {left} ({kind}): calls wait or are refused"),
+            (Some(_), false) => format!("circuit breaker half-open ({kind}): one probe at a time"),
             (None, _) => {
                 let since = unix_ms(trouble.failing_start_time.as_ref());
                 let failures = one_or_many(trouble.failures.into(), "failure", "failures");

@@ -81,18 +81,18 @@ impl Card {
 }
 
 fn unless_none(count: u64, tone: &'static str, verdict: &'static str) -> (&'static str, &'static str) {
-    if count > 0 { (tone, verdict) } else { ("good", "fine") }
+    if count > 0 { (tone, verdict) } else { ("good", "ok") }
 }
 
 fn approvals(frame: &Frame, fleet: &Fleet, at: i64) -> Card {
     let oldest = fleet.oldest_approval_time.as_ref();
     let tone = match oldest.is_some_and(|asked| at - unix_ms(Some(asked)) > OVERLOOKED_MS) {
-        true => ("bad", "overlooked?"),
-        false => unless_none(fleet.open_approvals, "ask", "to be answered"),
+        true => ("bad", "over 5 min"),
+        false => unless_none(fleet.open_approvals, "ask", "waiting"),
     };
-    let says = if oldest.is_some() { "The oldest is open for" } else { "Nobody is asked anything." };
-    let card = Card::new("approvals", "Open approvals", fleet.open_approvals, tone).saying(says);
-    Card { since: since(oldest, at), ..card }.leading(link(frame, "/approvals", ""), "Answer them")
+    let says = if oldest.is_some() { "The oldest is open for" } else { "None is open." };
+    let card = Card::new("approvals", "Open approval requests", fleet.open_approvals, tone).saying(says);
+    Card { since: since(oldest, at), ..card }.leading(link(frame, "/approvals", ""), "Review")
 }
 
 /// Sessions held and stopped, what is halted, and what runs.
@@ -100,26 +100,26 @@ fn sessions(frame: &Frame, fleet: &Fleet) -> [Card; 4] {
     let path = |state: &str| link(frame, "/sessions", &format!("?state={state}"));
     let halts = fleet.halts.len() as u64;
     let all = fleet.halts.iter().any(|halt| halt.scope() == HaltScope::Tenant);
-    let halted = if all { ("bad", "everything is halted") } else { unless_none(halts, "warn", "by a person") };
+    let halted = if all { ("bad", "everything halted") } else { unless_none(halts, "warn", "active") };
     let running = format!(
-        "Let through and not reported yet, in {}. {} heard of in the last hour.",
+        "Allowed and not reported yet, in {}. {} active in the last hour.",
         one_or_many(fleet.calling_trees, "call tree", "call trees"),
         one_or_many(fleet.active_trees, "call tree was", "call trees were"),
     );
     let (held, stopped) = (fleet.held_sessions, fleet.stopped_sessions);
     [
-        Card::new("held", "Sessions held", held, unless_none(held, "ask", "wait for a person"))
-            .saying("Each waits for the answer to a question.")
-            .leading(path("waits"), "Look at them"),
-        Card::new("stopped", "Sessions stopped", stopped, unless_none(stopped, "warn", "look why"))
-            .saying("In the last hour, by a budget, a loop or a halt; nothing was let through since.")
-            .leading(path("stopped"), "Look at them"),
+        Card::new("held", "Sessions waiting", held, unless_none(held, "ask", "for approval"))
+            .saying("Each waits for the answer to an approval request.")
+            .leading(path("waits"), "View"),
+        Card::new("stopped", "Sessions stopped", stopped, unless_none(stopped, "warn", "check"))
+            .saying("In the last hour, by a budget, a loop or a halt. No call was allowed since.")
+            .leading(path("stopped"), "View"),
         Card::new("halts", "Halts", halts, halted)
-            .saying("Sessions, agents and tools that a person halted, until a person resumes them.")
+            .saying("Sessions, agents and tools that an operator halted, until they are resumed.")
             .leading(path("halted"), "Halt or resume"),
         Card::new("running", "Calls running", fleet.open_calls, ("", ""))
             .saying(running)
-            .leading(path("running"), "Look at them"),
+            .leading(path("running"), "View"),
     ]
 }
 
@@ -127,11 +127,11 @@ fn tools(fleet: &Fleet, at: i64) -> Card {
     let cooling = fleet.tools.iter().filter(|tool| is_cooling(tool, at)).count() as u64;
     let count = fleet.tools.len() as u64;
     let says = match count {
-        0 => "No tool is left alone, and none keeps failing.".to_owned(),
-        _ => format!("{cooling} left alone for a while, {} failing or being tried out.", count - cooling),
+        0 => "No open circuit breaker and no repeated failures.".to_owned(),
+        _ => format!("{cooling} with an open circuit breaker, {} failing or half-open.", count - cooling),
     };
-    let card = Card::new("tools", "Tools in trouble", count, unless_none(count, "warn", "they fail")).saying(says);
-    card.leading((count > 0).then(|| "#troubles".to_owned()), "Which, and until when")
+    let card = Card::new("tools", "Unhealthy tools", count, unless_none(count, "warn", "degraded")).saying(says);
+    card.leading((count > 0).then(|| "#troubles".to_owned()), "Details")
 }
 
 fn budgets(fleet: &Fleet) -> Card {
@@ -139,15 +139,15 @@ fn budgets(fleet: &Fleet) -> Card {
     let over = fleet.budgets.iter().filter(|one| one.used >= one.limit).count();
     let (tone, says) = match over {
         0 => (
-            unless_none(count, "warn", "four fifths used"),
-            "Of the tenant and its agents today, and of call trees of the last hour. What single runs have used is on \
-             the pages of their sessions."
+            unless_none(count, "warn", "80 % used"),
+            "Of the tenant and its agents today (UTC), and of call trees of the last hour. The pages of sessions show \
+             the budgets of single runs."
                 .to_owned(),
         ),
-        over => (("bad", "used up"), format!("{over} used up: what they cover is stopped.")),
+        over => (("bad", "exhausted"), format!("{over} exhausted: their calls are stopped.")),
     };
-    let card = Card::new("budgets", "Budgets near their end", count, tone).saying(says);
-    card.leading((count > 0).then(|| "#spent".to_owned()), "Whose")
+    let card = Card::new("budgets", "Budgets near their limit", count, tone).saying(says);
+    card.leading((count > 0).then(|| "#spent".to_owned()), "Details")
 }
 
 fn calls(frame: &Frame, fleet: &Fleet) -> Card {
@@ -160,9 +160,9 @@ fn calls(frame: &Frame, fleet: &Fleet) -> Card {
         .map(|(name, count)| format!("{name} {}", filters::grouped(count)))
         .collect();
     let (tone, verdict) = match total {
-        0 => ("muted", "quiet"),
-        _ if total >= MANY && refused * 2 > total => ("bad", "most are refused"),
-        _ => ("good", "fine"),
+        0 => ("muted", "idle"),
+        _ if total >= MANY && refused * 2 > total => ("bad", "most refused"),
+        _ => ("good", "ok"),
     };
     let says = match total {
         0 => "No call in the last minute.".to_owned(),
@@ -170,7 +170,7 @@ fn calls(frame: &Frame, fleet: &Fleet) -> Card {
     };
     Card {
         id: "calls",
-        title: "Calls a second",
+        title: "Calls per second",
         figure: format!("{:.1}", total as f64 / 60.0),
         tone,
         verdict,
@@ -184,28 +184,22 @@ fn calls(frame: &Frame, fleet: &Fleet) -> Card {
 fn health(frame: &Frame, plane: &PlaneHealth) -> Card {
     let unconfirmed = millis(plane.policy_unconfirmed.as_ref());
     let (figure, tone, verdict, says) = if plane.policy_behind > 0 {
-        let says = "This server cannot read the active policy, and judges by an older one: see its log.";
-        ("Old policy", "bad", "see the log", says.to_owned())
+        let says = "This server cannot read the active policy, and evaluates by an older one. Check its log.";
+        ("Old policy", "bad", "check the log", says.to_owned())
     } else if unconfirmed > UNCONFIRMED_MS {
-        let says =
-            format!("For {} nobody could confirm that the policy is the active one.", wait_in_words(unconfirmed));
-        ("Policy unconfirmed", "bad", "see the log", says)
+        let says = format!("The active policy could not be confirmed for {}.", wait_in_words(unconfirmed));
+        ("Policy unconfirmed", "bad", "check the log", says)
     } else if plane.waiting() > 0 {
-        let waiting = one_or_many(plane.waiting(), "call waits", "calls wait");
-        (
-            "Busy",
-            "warn",
-            "a queue",
-            format!("{waiting} for their turn on this server: more is asked than it can judge."),
-        )
+        let waiting = one_or_many(plane.waiting(), "call is queued", "calls are queued");
+        ("Busy", "warn", "queue", format!("{waiting} on this server: the load exceeds its capacity."))
     } else if !plane.enforced {
-        ("Only watching", "warn", "shadow", "The policy refuses nothing; it is only told what it would do.".to_owned())
+        ("Shadow mode", "warn", "shadow", "The policy refuses nothing. Its decisions are only recorded.".to_owned())
     } else {
-        ("Well", "good", "fine", "Server and database answer, and the active policy judges.".to_owned())
+        ("Healthy", "good", "ok", "Server, database and active policy respond.".to_owned())
     };
     Card {
         id: "plane",
-        title: "The plane",
+        title: "Service",
         figure: figure.to_owned(),
         tone,
         verdict,

@@ -83,9 +83,9 @@ const CHART: Chart = Chart {
 const CHARTS: [Chart; 10] = [
     Chart {
         id: "chart-calls",
-        title: "Calls a minute by decision",
+        title: "Calls per minute by decision",
         kind: "line",
-        note: "Each judgement counts; a verdict that is only told again does not. The last minute has only begun.",
+        note: "Each judgement counts; a repeated delivery of a verdict does not. The last minute is incomplete.",
         lines: &[
             line("ALLOW", "--line-5", |minute| minute.decided(Decision::Allow)),
             line("ASK", "--line-3", |minute| minute.decided(Decision::Ask)),
@@ -98,28 +98,26 @@ const CHARTS: [Chart; 10] = [
     },
     Chart {
         id: "chart-people",
-        title: "What waits for a person",
-        note: "At the end of each minute: a question counts from when it was asked until it was answered, taken back \
-               or expired.",
+        title: "Waiting for approvers",
+        note: "At the end of each minute. A request counts until it is answered, withdrawn or expired.",
         lines: &[
-            line("Open approvals", "--line-3", |minute| number(minute.told.open_approvals)),
-            dashed("Sessions held", "--line-4", |minute| number(minute.told.held_sessions)),
+            line("Open requests", "--line-3", |minute| number(minute.told.open_approvals)),
+            dashed("Sessions waiting", "--line-4", |minute| number(minute.told.held_sessions)),
         ],
         ..CHART
     },
     Chart {
         id: "chart-oldest",
-        title: "How long the oldest open question had waited",
+        title: "Age of the oldest open request",
         unit: "minutes",
-        note: "At the end of each minute. No line where no question was open.",
-        lines: &[line("Oldest question, minutes", "--line-3", |minute| minute.oldest())],
+        note: "At the end of each minute. No line where no request was open.",
+        lines: &[line("Oldest request, minutes", "--line-3", |minute| minute.oldest())],
         ..CHART
     },
     Chart {
         id: "chart-stopped",
-        title: "What is stopped and halted",
-        note: "At the end of each minute: sessions that were told STOP in the hour before and nothing else since, and \
-               what a person had halted.",
+        title: "Stopped sessions and halts",
+        note: "At the end of each minute: sessions whose last verdict in the hour before is STOP, and active halts.",
         lines: &[
             line("Sessions stopped", "--line-2", |minute| number(minute.told.stopped_sessions)),
             dashed("Halts", "--line-1", |minute| number(minute.told.halts)),
@@ -128,23 +126,23 @@ const CHARTS: [Chart; 10] = [
     },
     Chart {
         id: "chart-troubles",
-        title: "Tools left alone, budgets near their end",
-        note: "The most tools at once, and how many budgets had four fifths used, in each minute.",
+        title: "Open circuit breakers, budgets near their limit",
+        note: "In each minute: the most tools at once, and the budgets that were 80 % used.",
         lines: &[
-            line("Tools left alone", "--line-2", |minute| minute.told.cooling_tools.and_then(number)),
-            dashed("Budgets near their end", "--line-4", |minute| minute.told.near_budgets.and_then(number)),
+            line("Open circuit breakers", "--line-2", |minute| minute.told.cooling_tools.and_then(number)),
+            dashed("Budgets near their limit", "--line-4", |minute| minute.told.near_budgets.and_then(number)),
         ],
         is_seen: true,
         ..CHART
     },
     Chart {
         id: "chart-saved",
-        title: "Calls that refusals kept from running",
+        title: "Calls not run",
         kind: "line",
-        note: "In the minute in which each was refused first; a call counts once.",
+        note: "In the minute of the first refusal. A call counts once.",
         lines: &[
-            line("From memory", "--line-1", |minute| minute.saved().and_then(|saved| number(saved.reused_calls))),
-            line("Refused", "--line-2", |minute| minute.saved().and_then(|saved| number(saved.denied_calls))),
+            line("Reused", "--line-1", |minute| minute.saved().and_then(|saved| number(saved.reused_calls))),
+            line("Denied", "--line-2", |minute| minute.saved().and_then(|saved| number(saved.denied_calls))),
             dashed("Stopped", "--line-6", |minute| minute.saved().and_then(|saved| number(saved.stopped_calls))),
         ],
         is_counted: true,
@@ -152,11 +150,11 @@ const CHARTS: [Chart; 10] = [
     },
     Chart {
         id: "chart-cost",
-        title: "Money that answers from memory saved",
+        title: "Cost saved by reused results",
         kind: "line",
         unit: "US dollars",
-        note: "What was reported for the calls that they repeat. No line where nobody reported it.",
-        lines: &[line("Money, US dollars", "--line-5", |minute| {
+        note: "As reported for the calls that they repeat. No line where none was reported.",
+        lines: &[line("Cost, US dollars", "--line-5", |minute| {
             minute.known(|saved| saved.cost_micros).map(|micros| format!("{}", micros as f64 / 1e6))
         })],
         is_counted: true,
@@ -165,9 +163,9 @@ const CHARTS: [Chart; 10] = [
     },
     Chart {
         id: "chart-tokens",
-        title: "Tokens that answers from memory saved",
+        title: "Tokens saved by reused results",
         kind: "line",
-        note: "What was reported for the calls that they repeat. No line where nobody reported it.",
+        note: "As reported for the calls that they repeat. No line where none was reported.",
         lines: &[line("Tokens", "--line-5", |minute| minute.known(|saved| saved.tokens).and_then(number))],
         is_counted: true,
         is_rare: true,
@@ -175,22 +173,22 @@ const CHARTS: [Chart; 10] = [
     },
     Chart {
         id: "chart-load",
-        title: "What this server has to do",
-        note: "The most at once in each minute; and how often it asked the database, once a second, and got no answer.",
+        title: "Load of this server",
+        note: "The most at once in each minute, and the polls of the database, one a second, without a response.",
         lines: &[
-            line("Calls being judged", "--line-5", |minute| minute.plane().and_then(|plane| number(plane.judging))),
-            dashed("Calls waiting", "--line-4", |minute| minute.plane().and_then(|plane| number(plane.waiting))),
-            line("Not committed yet", "--line-1", |minute| minute.plane().and_then(|plane| number(plane.uncommitted))),
-            dashed("No answer", "--line-2", |minute| minute.plane().and_then(|plane| number(plane.unanswered))),
+            line("Calls in evaluation", "--line-5", |minute| minute.plane().and_then(|plane| number(plane.judging))),
+            dashed("Calls queued", "--line-4", |minute| minute.plane().and_then(|plane| number(plane.waiting))),
+            line("Uncommitted", "--line-1", |minute| minute.plane().and_then(|plane| number(plane.uncommitted))),
+            dashed("No response", "--line-2", |minute| minute.plane().and_then(|plane| number(plane.unanswered))),
         ],
         is_seen: true,
         ..CHART
     },
     Chart {
         id: "chart-database",
-        title: "How long the database takes to answer",
+        title: "Database response time",
         unit: "milliseconds",
-        note: "The slowest answer in each minute to a small question, asked each second. No line where there was none.",
+        note: "The slowest response in each minute to a small query each second. No line where there was none.",
         lines: &[line("Database, milliseconds", "--line-1", |minute| {
             let took = minute.plane()?.database_time;
             took.and_then(|took| number(millis(Some(&took))))
@@ -274,12 +272,12 @@ impl Hour {
     pub(super) fn note(&self, chart: &Chart) -> String {
         match &self.since {
             Some(since) if chart.is_seen => {
-                format!("{} As this server saw it, since {since} UTC; it knows of nothing before.", chart.note)
+                format!("{} Sampled by this server since {since} UTC.", chart.note)
             }
             _ if chart.is_counted && self.is_behind => {
-                format!("{} Still being counted: a minute without a line is not known yet.", chart.note)
+                format!("{} Counting in progress: a minute without a line is not counted yet.", chart.note)
             }
-            None if chart.is_seen => format!("{} As this server saw it.", chart.note),
+            None if chart.is_seen => format!("{} Sampled by this server.", chart.note),
             _ => chart.note.to_owned(),
         }
     }
@@ -308,12 +306,12 @@ mod tests {
         let saved = [Some(told), Some(untold), Some(Savings::default()), None];
         let minutes = saved.into_iter().zip(0..).map(|(saved, n)| minute(n * 60, saved)).collect();
         let hour = Hour::of(&Fleet { minutes, ..Default::default() }, 200_000);
-        assert_eq!(column(&hour, "From memory"), ["2", "1", "0", ""]);
-        assert_eq!(column(&hour, "Money, US dollars"), ["0.0005", "", "0", ""]);
-        assert_eq!(column(&hour, "Tools left alone"), ["", "", "", ""]);
+        assert_eq!(column(&hour, "Reused"), ["2", "1", "0", ""]);
+        assert_eq!(column(&hour, "Cost, US dollars"), ["0.0005", "", "0", ""]);
+        assert_eq!(column(&hour, "Open circuit breakers"), ["", "", "", ""]);
         assert!(hour.charts.iter().all(|chart| chart.id != "chart-tokens"), "nobody told any");
         let notes = |id: &str| hour.charts.iter().find(|chart| chart.id == id).map(|chart| hour.note(chart));
-        assert!(notes("chart-saved").expect("a chart").ends_with("a minute without a line is not known yet."));
-        assert!(notes("chart-calls").expect("a chart").ends_with("has only begun."));
+        assert!(notes("chart-saved").expect("a chart").ends_with("a minute without a line is not counted yet."));
+        assert!(notes("chart-calls").expect("a chart").ends_with("is incomplete."));
     }
 }
