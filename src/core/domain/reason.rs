@@ -120,14 +120,42 @@ reasons! {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::disallowed_methods, reason = "tests read files")]
+
+    use std::fs;
+
     use super::*;
 
+    const CONTRACT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../proto/callgate/v1/types.proto");
+
+    /// The contract with the table of this file instead of its own: the indented comments above its package.
+    fn with_table(contract: &str) -> String {
+        let (head, tail) = contract.split_once("package ").expect("a package");
+        let is_row = |line: &&str| line.starts_with("//   ");
+        let before = head.lines().take_while(|line| !is_row(line)).map(str::to_owned);
+        let after = head.lines().skip_while(|line| !is_row(line)).skip_while(is_row).map(str::to_owned);
+        let rows = Reason::TABLE.iter().map(|(reason, meaning)| format!("//   {}: {meaning}", reason.as_str()));
+        let head: String = before.chain(rows).chain(after).map(|line| line + "\n").collect();
+        format!("{head}package {tail}")
+    }
+
     #[test]
-    fn every_reason_is_published_with_the_contract() {
-        let contract = include_str!("../../../proto/callgate/v1/types.proto");
-        for (reason, meaning) in Reason::TABLE {
-            let row = format!("//   {}: {meaning}", reason.as_str());
-            assert!(contract.contains(&row), "proto/callgate/v1/types.proto lacks the line\n{row}");
+    fn table_of_the_contract_is_up_to_date() {
+        let present = fs::read_to_string(CONTRACT).expect("a contract");
+        let expected = with_table(&present);
+        if std::env::var_os("UPDATE").is_some() {
+            fs::write(CONTRACT, &expected).expect("written");
+        }
+        assert!(
+            fs::read_to_string(CONTRACT).expect("a contract") == expected,
+            "the reasons in proto/callgate/v1/types.proto differ from src/core/domain/reason.rs; write them with: \
+             UPDATE=1 cargo nextest run -p callgate-core reason"
+        );
+    }
+
+    #[test]
+    fn every_name_leads_to_its_reason() {
+        for (reason, _) in Reason::TABLE {
             assert_eq!(Reason::from_name(reason.as_str()), Some(*reason));
         }
     }
