@@ -80,7 +80,7 @@ reasons! {
     NearDuplicate = "near_duplicate",
     /// There is no such tool.
     UnknownTool = "unknown_tool",
-    /// A condition of the policy cannot be evaluated for these arguments: an error of the policy. A person decides.
+    /// A faulty condition of the policy cannot be evaluated for these arguments. A person decides.
     PolicyFault = "policy_fault",
     /// The arguments do not match the tool's schema.
     ValidationError = "validation_error",
