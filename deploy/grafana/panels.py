@@ -1,6 +1,6 @@
-"""What boards are made of: queries, panels, rows. A board is data; this makes Grafana's JSON of it.
+"""Building blocks of boards: queries, panels, rows. A board is data, from which these functions make Grafana's JSON.
 
-Panels stand in rows from left to right, as wide as they say, and break where 24 columns are full: none can overlap.
+Panels fill rows from left to right by their widths, and wrap at 24 columns, so none can overlap.
 """
 
 import re
@@ -14,14 +14,14 @@ DECISIONS = {"ALLOW": "green", "ASK": "blue", "WAIT": "yellow", "REUSE": "purple
 
 
 def prom(expr, legend="__auto", instant=False):
-    """A question to Prometheus. `$of` stands for the replicas that are chosen."""
+    """A query to Prometheus. `$of` stands for the selected replicas."""
     of = 'job=~"$job",instance=~"$instance"'
     target = {"datasource": PROMETHEUS, "expr": expr.replace("$of", of), "legendFormat": legend}
     return target | ({"instant": True, "range": False, "format": "table"} if instant else {"range": True})
 
 
 def sql(text, series=False):
-    """A question to the views of the schema callgate."""
+    """A query to the views of the schema callgate."""
     text = re.sub(r"\s+", " ", text).strip()
     return {
         "datasource": SQL,
@@ -50,8 +50,8 @@ def panel(
     most=None,
     x=None,
 ):
-    """A panel: `words` say in plain language what it shows; `steps` are thresholds, as (value, how it is); `runbook` is
-    the alert whose section tells what to do; `units` of single columns; `x` the field of a chart's axis."""
+    """A panel: `words` describe it in plain language; `steps` are thresholds, as (value, state); `runbook` is the alert
+    with the steps to take; `units` are of single columns; `x` is the field of a chart's axis."""
     colours = [{"color": PALETTE["good"], "value": None}]
     colours += [{"color": PALETTE[how], "value": value} for value, how in steps or ()]
     defaults = {
@@ -116,7 +116,7 @@ def panel(
     }
     if runbook:
         made["links"] = [
-            {"title": f"What to do: {runbook}", "url": f"${{runbooks}}#{runbook.lower()}", "targetBlank": True}
+            {"title": f"Runbook: {runbook}", "url": f"${{runbooks}}#{runbook.lower()}", "targetBlank": True}
         ]
     return made
 
@@ -127,7 +127,7 @@ def row(title, *panels):
 
 
 def variable(name, label, query, words, several=True, source=None):
-    """A choice at the top of a board, from what the source knows."""
+    """A variable at the top of a board, with values from a source."""
     source = source or (SQL if query.lstrip().lower().startswith("select") else PROMETHEUS)
     asked = query if source is SQL else {"query": query, "refId": "PrometheusVariableQueryEditor-VariableQuery"}
     every = {"text": ["All"], "value": ["$__all"]} if several else {}
@@ -152,7 +152,7 @@ def variable(name, label, query, words, several=True, source=None):
 
 
 def source(name, label, kind, uid):
-    """A choice among the data sources of a kind."""
+    """A variable that selects a data source of a kind."""
     return {
         "name": name,
         "label": label,
@@ -180,7 +180,7 @@ STORED = [
         "tenant",
         "Tenant",
         "select distinct tenant_id::text from callgate.policy_activations order by 1",
-        "Tenants that the reader of this data source may see, by number (callgate tenants list names them).",
+        "Tenants that the login of this data source may see, by number (callgate tenants list has their names).",
     ),
 ]
 RUNBOOKS = {
@@ -189,7 +189,7 @@ RUNBOOKS = {
     "type": "textbox",
     "query": "docs/runbooks.md",
     "hide": 0,
-    "description": "Where the runbooks are read; panels lead there.",
+    "description": "URL of the runbooks, to which panels link.",
     "skipUrlSync": False,
     "current": {"text": "docs/runbooks.md", "value": "docs/runbooks.md"},
     "options": [{"selected": True, "text": "docs/runbooks.md", "value": "docs/runbooks.md"}],

@@ -80,7 +80,7 @@ pub use policies::{Activated, Applied, Apply, Author, compiled};
 pub use policy_check::{CheckedPolicy, PolicyProblem};
 pub use privacy::{PrivacyError, Row};
 pub use profiles::{RetryChance, RetryLayer, RetryProfile};
-pub use quality::QualityReport;
+pub use quality::{QualityReport, UNKNOWN_TOOLS_MAX};
 pub use record::RecordAnswer;
 pub use reseal::Resealed;
 pub use tenants::TenantChange;

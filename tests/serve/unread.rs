@@ -34,6 +34,6 @@ async fn a_log_that_nobody_reads_holds_up_no_call_and_what_was_lost_is_told() {
             heard.lock().expect("no panic").push_str(&String::from_utf8_lossy(&part[..read]));
         }
     });
-    let is_told = async || said.lock().expect("no panic").contains("log lines were lost: whoever reads standard error");
+    let is_told = async || said.lock().expect("no panic").contains("log lines were lost: the reader of standard error");
     until("what was lost is told", is_told).await;
 }

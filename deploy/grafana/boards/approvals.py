@@ -1,4 +1,4 @@
-"""Approvals: what people are asked, how long agents wait, and what operators did."""
+"""Approvals: open approval requests, waits of agents, and actions of operators."""
 
 from panels import METRICS, STORED, board, panel, prom, row, sql
 
@@ -8,14 +8,14 @@ OF = "tenant_id in ($tenant)"
 BOARD = board(
     "approvals",
     "approvals",
-    "What people are asked, how long agents wait for them, and what operators did.",
+    "Open approval requests, waits of agents, and actions of operators.",
     METRICS + STORED,
     row(
-        "Now",
+        "Overview",
         panel(
-            "Open questions",
+            "Open approval requests",
             "stat",
-            "Calls that wait for a person.",
+            "Calls that wait for an approval.",
             sql(f"select count(*) as open from callgate.approvals where status = 'pending' and {OF}"),
             wide=6,
             high=4,
@@ -23,9 +23,9 @@ BOARD = board(
             runbook="CallgateApprovalOld",
         ),
         panel(
-            "Oldest question",
+            "Oldest approval request",
             "stat",
-            "How long the oldest open question has waited; 0 where there is none.",
+            "Age of the oldest open approval request; 0 without one.",
             sql(
                 "select coalesce(max(extract(epoch from now() - asked_at)), 0) as age from callgate.approvals "
                 f"where status = 'pending' and {OF}"
@@ -37,9 +37,9 @@ BOARD = board(
             runbook="CallgateApprovalOld",
         ),
         panel(
-            "Asked a second",
+            "Requests per second",
             "stat",
-            "Verdicts a second that ask a person.",
+            "ASK verdicts per second.",
             prom(f'sum(rate(callgate_evaluations_total{{callgate_decision="ASK",$of}}{RATE}))'),
             unit="ops",
             wide=6,
@@ -48,8 +48,8 @@ BOARD = board(
         panel(
             "Answered in time",
             "stat",
-            "Of the questions of the chosen time that have ended: the share that somebody "
-            "answered. The others expired, which counts as no.",
+            "Share of the ended approval requests of the selected time that were approved or denied. The others "
+            "expired, which counts as a denial.",
             sql(f"""select count(*) filter (where status in ('approved', 'denied'))::float8
                   / nullif(count(*) filter (where status <> 'pending'), 0) as share from callgate.approvals
                   where $__timeFilter(asked_at) and {OF}"""),
@@ -60,19 +60,19 @@ BOARD = board(
         ),
     ),
     row(
-        "As the metrics have it",
+        "From metrics",
         panel(
-            "Open, and sessions that wait",
+            "Open requests and waiting sessions",
             "timeseries",
-            "Open questions of all tenants, and sessions that wait for one.",
-            prom("max(callgate_approvals_open{$of})", "questions"),
+            "Open approval requests of all tenants, and sessions that wait for one.",
+            prom("max(callgate_approvals_open{$of})", "requests"),
             prom("max(callgate_approvals_sessions{$of})", "sessions"),
             runbook="CallgateApprovalOld",
         ),
         panel(
-            "Age of the oldest",
+            "Age of the oldest request",
             "timeseries",
-            "How long the oldest open question of all tenants has waited.",
+            "Age of the oldest open approval request of all tenants.",
             prom("max(callgate_approvals_oldest_seconds{$of})", "oldest"),
             unit="s",
             steps=[(1800, "look")],
@@ -81,7 +81,7 @@ BOARD = board(
         panel(
             "Wait, by answer",
             "timeseries",
-            "Nine of ten questions were answered within this time.",
+            "90th percentile of the time from an approval request to its answer.",
             prom(
                 f"histogram_quantile(0.9, sum by (le, callgate_answer) "
                 f"(rate(callgate_approvals_wait_duration_seconds_bucket{{$of}}{RATE})))",
@@ -93,9 +93,9 @@ BOARD = board(
     row(
         "Open",
         panel(
-            "Waiting for a person",
+            "Waiting for approval",
             "table",
-            "The oldest first; `callgate approvals approve ID` or `deny ID`.",
+            "Oldest first. Answer with `callgate approvals approve ID` or `deny ID`.",
             sql(f"""select asked_at, expires_at, tool, left(arguments, 200) as arguments, justification, rule, message,
                   agent_id, session_id, approval_id, tenant_id from callgate.approvals where status = 'pending' and {OF}
                   order by asked_at limit 100"""),
@@ -105,13 +105,13 @@ BOARD = board(
         ),
     ),
     row(
-        "How it goes",
+        "History",
         panel(
-            "Questions by how they ended",
+            "Requests by result",
             "timeseries",
-            "Questions asked, by what has become of them, over time.",
+            "Approval requests by result, over time.",
             sql(
-                f"""select $__timeGroup(asked_at, $__interval) as time, status as metric, count(*) as questions
+                f"""select $__timeGroup(asked_at, $__interval) as time, status as metric, count(*) as requests
                   from callgate.approvals where $__timeFilter(asked_at) and {OF} group by 1, 2 order by 1""",
                 series=True,
             ),
@@ -121,7 +121,7 @@ BOARD = board(
         panel(
             "Wait for an answer",
             "timeseries",
-            "From question to answer, by when it was asked: half and nine of ten wait no longer.",
+            "Median and 90th percentile of the time from an approval request to its answer, by time of the request.",
             sql(
                 f"""select $__timeGroup(asked_at, $__interval) as time,
                   percentile_cont(0.5) within group (order by waited_ms) as half,
@@ -136,8 +136,8 @@ BOARD = board(
         panel(
             "By tool and rule",
             "table",
-            "What asks most, and how often the answer is yes. What is always approved needs no "
-            "question; what is always denied, none either.",
+            "Tools and rules with most approval requests, and the share of approvals. Calls that are always approved, "
+            "or always denied, need no approval request.",
             sql(f"""select tool, rule, count(*) as asked, count(*) filter (where status = 'approved') as approved,
                   count(*) filter (where status = 'denied') as denied, count(*) filter (where status = 'expired') as expired,
                   avg(waited_ms) as mean_wait_ms, tenant_id from callgate.approvals where $__timeFilter(asked_at) and {OF}
@@ -147,11 +147,11 @@ BOARD = board(
         ),
     ),
     row(
-        "What people did",
+        "Actions of operators",
         panel(
-            "Halts that hold",
+            "Halts in force",
             "timeseries",
-            "What is halted, by kind: the kill switch, of all tenants.",
+            "Halts of all tenants, by scope: the kill switch.",
             prom("max by (callgate_halt_kind) (callgate_halts{$of})", "{{callgate_halt_kind}}"),
             wide=24,
             high=6,
@@ -160,16 +160,16 @@ BOARD = board(
         panel(
             "Answers, halts, grants, phases, policies",
             "table",
-            "Everything that operators did, with who and why.",
+            "All actions of operators, with author and reason.",
             sql(f"""select at, actor, kind, session_id, subject, reason, detail, tenant_id from callgate.operator_events
                   where $__timeFilter(at) and {OF} order by at desc limit 200"""),
             wide=16,
             high=9,
         ),
         panel(
-            "Policies that were active",
+            "Policy activations",
             "table",
-            "Which policy judged when, and who activated it.",
+            "Active policies over time, with the author of each activation.",
             sql(f"""select revision, activated_at, replaced_at, activated_by, note, policy_version, tenant_id
                   from callgate.policy_activations where {OF} order by activated_at desc limit 50"""),
             wide=8,

@@ -1,4 +1,4 @@
-"""Fleet: what the agents do, and what the gate says to it."""
+"""Fleet: calls of agents, decisions and outcomes."""
 
 from panels import METRICS, STORED, board, panel, prom, row, sql
 
@@ -8,23 +8,23 @@ CALLS = f"sum(rate(callgate_evaluations_total{{$of}}{RATE}))"
 BOARD = board(
     "fleet",
     "fleet",
-    "What the agents ask for, what the gate answers, and what comes of it.",
+    "Calls of agents, decisions and outcomes.",
     METRICS + STORED,
     row(
-        "Now",
+        "Overview",
         panel(
-            "Verdicts a second",
+            "Verdicts per second",
             "stat",
-            "How many calls the agents ask about, over the chosen replicas.",
+            "Verdicts per second of the selected replicas.",
             prom(CALLS),
             unit="ops",
             wide=4,
             high=4,
         ),
         panel(
-            "Let through",
+            "Allowed",
             "stat",
-            "Share of the verdicts that are ALLOW. A sudden fall is a policy, a halt or a tool that broke.",
+            "Share of ALLOW verdicts. A sudden fall is caused by a policy, a halt or a failing tool.",
             prom(f'sum(rate(callgate_evaluations_total{{callgate_decision="ALLOW",$of}}{RATE})) / {CALLS}'),
             unit="percentunit",
             wide=4,
@@ -34,7 +34,7 @@ BOARD = board(
         panel(
             "Stopped",
             "stat",
-            "Verdicts a second that end a run: STOP. Agents give their final answer then.",
+            "STOP verdicts per second. They end a run, and agents give their final answer.",
             prom(f'sum(rate(callgate_evaluations_total{{callgate_decision="STOP",$of}}{RATE})) or vector(0)'),
             unit="ops",
             wide=4,
@@ -43,9 +43,9 @@ BOARD = board(
             runbook="CallgateStopSpike",
         ),
         panel(
-            "Reports that failed",
+            "Failed reports",
             "stat",
-            "Share of the reported outcomes that are errors of the tools.",
+            "Share of reported outcomes that are errors of tools.",
             prom(
                 f'sum(rate(callgate_records_total{{callgate_outcome="error",$of}}{RATE}))'
                 f" / sum(rate(callgate_records_total{{$of}}{RATE}))"
@@ -59,7 +59,7 @@ BOARD = board(
         panel(
             "Evaluate, 99th percentile",
             "stat",
-            "How long the slowest hundredth of the agents waits for a verdict, its commit included.",
+            "99th percentile of the time from a request to its committed verdict.",
             prom(
                 f"histogram_quantile(0.99, sum by (le) (rate(callgate_evaluate_duration_seconds_bucket{{$of}}{RATE})))"
             ),
@@ -70,21 +70,20 @@ BOARD = board(
             runbook="CallgateEvaluateSlow",
         ),
         panel(
-            "Sessions at work",
+            "Active sessions",
             "stat",
-            "Sessions with an event in the last hour or a call that is still open, of the chosen tenants.",
+            "Sessions of the selected tenants with an event in the last hour or an open call.",
             sql("select count(*) as sessions from callgate.sessions_now where tenant_id in ($tenant)"),
             wide=4,
             high=4,
         ),
     ),
     row(
-        "What the gate says",
+        "Decisions",
         panel(
             "Decisions",
             "timeseries",
-            "Verdicts a second by decision, as the policy would have them: with shadow mode "
-            "a refusal may have been let through.",
+            "Verdicts per second by the policy's decision. In shadow mode a refusal may have been allowed.",
             prom(
                 f"sum by (callgate_decision) (rate(callgate_evaluations_total{{$of}}{RATE}))", "{{callgate_decision}}"
             ),
@@ -94,9 +93,9 @@ BOARD = board(
             wide=12,
         ),
         panel(
-            "Which rules refuse",
+            "Refusals by rule",
             "timeseries",
-            "Refusals a second by the rule that decided. A rule's section in docs/semantics.md says when it fires.",
+            "Refusals per second by the deciding rule. docs/semantics.md has a section for each rule.",
             prom(
                 f'sum by (callgate_rule) (rate(callgate_evaluations_total{{callgate_decision!="ALLOW",$of}}{RATE}))',
                 "{{callgate_rule}}",
@@ -107,9 +106,9 @@ BOARD = board(
             runbook="CallgateRefusalSpike",
         ),
         panel(
-            "Why",
+            "Refusals by reason",
             "timeseries",
-            "Refusals a second by the stable reason that the model is told.",
+            "Refusals per second by their stable reason.",
             prom(
                 'topk(12, sum by (callgate_reason) (rate(callgate_evaluations_total{callgate_decision!="ALLOW",$of}'
                 f"{RATE})))",
@@ -119,17 +118,17 @@ BOARD = board(
             wide=12,
         ),
         panel(
-            "What rules had to say",
+            "Findings by rule",
             "timeseries",
-            "Findings a second by rule, whether they decided or a stricter one did.",
+            "Findings per second by rule, deciding or not.",
             prom(f"topk(12, sum by (callgate_rule) (rate(callgate_findings_total{{$of}}{RATE})))", "{{callgate_rule}}"),
             unit="ops",
             wide=12,
         ),
         panel(
-            "Only watched",
+            "Refusals in shadow mode",
             "timeseries",
-            "Refusals a second that shadow mode did not apply: what enforcing would do.",
+            "Refusals per second that were not applied in shadow mode: the effect of enforcing them.",
             prom(
                 f'sum by (callgate_rule) (rate(callgate_evaluations_total{{callgate_mode="shadow",$of}}{RATE}))',
                 "{{callgate_rule}}",
@@ -139,11 +138,11 @@ BOARD = board(
         ),
     ),
     row(
-        "What comes of it",
+        "Outcomes",
         panel(
             "Outcomes",
             "timeseries",
-            "Reports a second by outcome. `unknown` may or may not have happened.",
+            "Reports per second by outcome. Calls with `unknown` may have happened.",
             prom(f"sum by (callgate_outcome) (rate(callgate_records_total{{$of}}{RATE}))", "{{callgate_outcome}}"),
             unit="ops",
             stack=True,
@@ -151,7 +150,7 @@ BOARD = board(
         panel(
             "Failures by kind",
             "timeseries",
-            "Failed reports a second by what went wrong.",
+            "Failed reports per second by failure kind.",
             prom(
                 f'sum by (callgate_failure_kind) (rate(callgate_records_total{{callgate_failure_kind!="none",$of}}{RATE}))',
                 "{{callgate_failure_kind}}",
@@ -160,10 +159,10 @@ BOARD = board(
             runbook="CallgateToolFailing",
         ),
         panel(
-            "Tools with most calls",
+            "Most called tools",
             "timeseries",
-            "Verdicts a second of the ten tools that are asked for most. "
-            "`_OTHER` are those that no policy declares, and those past a hundred.",
+            "Verdicts per second of the ten most called tools. "
+            "`_OTHER` are undeclared tools, and declared ones beyond a hundred.",
             prom(
                 f"topk(10, sum by (gen_ai_tool_name) (rate(callgate_evaluations_total{{$of}}{RATE})))",
                 "{{gen_ai_tool_name}}",
@@ -174,9 +173,9 @@ BOARD = board(
     row(
         "Sessions",
         panel(
-            "At work",
+            "Active",
             "table",
-            "Sessions with an event in the last hour or an open call: the dearest call trees first.",
+            "Sessions with an event in the last hour or an open call, most expensive call trees first.",
             sql("""select session_id, agent_id, state, last_tool, last_decision, last_reason, calls, refused, running,
                   pending_approvals, tree_cost_micros / 1e6 as tree_usd, tree_tokens, last_judged_at, tenant_id
                   from callgate.sessions_now where tenant_id in ($tenant)
@@ -188,15 +187,15 @@ BOARD = board(
         panel(
             "States",
             "barchart",
-            "How many sessions are in which state.",
+            "Number of sessions by state.",
             sql("""select state, count(*) as sessions from callgate.sessions_now where tenant_id in ($tenant)
                   group by state order by sessions desc"""),
             x="state",
         ),
         panel(
-            "Halts that hold",
+            "Halts in force",
             "table",
-            "What is halted now, by whom and why: the kill switch.",
+            "Halts in force, with author and reason: the kill switch.",
             sql("""select kind, name, halted_at, halted_by, reason, tenant_id from callgate.halts
                   where holds and tenant_id in ($tenant) order by halted_at desc"""),
             wide=16,

@@ -1,4 +1,4 @@
-"""Loops and budgets: agents that go round in circles, and what they spend."""
+"""Loops and budgets: sessions that loop, and their cost."""
 
 from panels import METRICS, STORED, board, panel, prom, row, sql
 
@@ -8,14 +8,14 @@ AT = "$__timeFilter(judged_at) and tenant_id in ($tenant)"
 BOARD = board(
     "loops",
     "loops and budgets",
-    "Agents that go round in circles, how far they come, and what they spend.",
+    "Sessions that loop, levels of loops, and costs.",
     METRICS + STORED,
     row(
         "Loops",
         panel(
-            "Found a second, by detector",
+            "Loops per second, by detector",
             "timeseries",
-            "What loop detectors found, whether it decided or not.",
+            "Findings of loop detectors per second, deciding or not.",
             prom(f"sum by (callgate_rule) (rate(callgate_loops_total{{$of}}{RATE}))", "{{callgate_rule}}"),
             unit="ops",
             stack=True,
@@ -23,10 +23,10 @@ BOARD = board(
             runbook="CallgateLoopSpike",
         ),
         panel(
-            "How far they come",
+            "Loops by level",
             "timeseries",
-            "Warnings let the call run with a hint, critical ones refuse it, breaks "
-            "refuse the rest of the run. Loops that end as warnings were heeded.",
+            "A warning runs the call with a hint, `critical` refuses it, `break` "
+            "refuses the rest of the run. The model heeded a warning if the loop ended with it.",
             prom(f"sum by (callgate_level) (rate(callgate_loops_total{{$of}}{RATE}))", "{{callgate_level}}"),
             unit="ops",
             stack=True,
@@ -34,9 +34,9 @@ BOARD = board(
             runbook="CallgateLoopSpike",
         ),
         panel(
-            "Sessions that went round in circles",
+            "Looping sessions",
             "table",
-            "By detector, and how far it came, in the chosen time.",
+            "Sessions with loops in the selected time, by detector and level.",
             sql(f"""select session_id, rule, min(tool) as tool, count(distinct tool) as tools,
                   count(*) filter (where level = 'warning') as warned, count(*) filter (where level = 'critical') as critical,
                   count(*) filter (where level = 'break') as broken, max(judged_at) as last_at, tenant_id
@@ -47,10 +47,10 @@ BOARD = board(
             runbook="CallgateLoopSpike",
         ),
         panel(
-            "How loops ended",
+            "Ends of loops",
             "barchart",
-            "Sessions by detector and the furthest level that they reached: a loop that "
-            "ended as a warning was left by the model itself.",
+            "Sessions by detector and highest level: the model itself ended a loop that "
+            "ended as a warning.",
             sql(f"""select rule, count(*) filter (where furthest = 1) as left_after_warning,
                   count(*) filter (where furthest = 2) as refused, count(*) filter (where furthest = 3) as broken from (
                   select rule, session_id, max(case level when 'warning' then 1 when 'critical' then 2 else 3 end) as furthest
@@ -60,10 +60,10 @@ BOARD = board(
             high=9,
         ),
         panel(
-            "After a loop was refused",
+            "After a refused loop",
             "table",
-            "What sessions did after the last refusal of a loop: another call is what a refusal is for. Where no call "
-            "came, the agent stopped; within ten minutes nobody knows yet (deploy/sql/loops_ended.sql).",
+            "First event of sessions after the last refusal of a loop. Another call is the purpose of a refusal. "
+            "Without a call for ten minutes, the agent has stopped (deploy/sql/loops_ended.sql).",
             sql(f"""with refused as (
                   select tenant_id, session_id, run_from, rule, max(judged_at) as at, count(*) as refusals,
                     (array_agg(call_id order by judged_at desc))[1] as call_id
@@ -91,9 +91,9 @@ BOARD = board(
         panel(
             "Sessions stopped",
             "timeseries",
-            "Told STOP within the last hour, and nothing else since. Of the whole database: each replica tells the same.",
+            "Sessions of the whole database that got a STOP within the last hour, and no other verdict since.",
             prom("max(callgate_sessions_stopped{$of})", "stopped"),
-            prom("max(callgate_approvals_sessions{$of})", "waiting for a person"),
+            prom("max(callgate_approvals_sessions{$of})", "waiting for approval"),
             prom('max(callgate_halts{callgate_halt_kind="session",$of})', "halted"),
             wide=12,
             runbook="CallgateStopSpike",
@@ -102,10 +102,10 @@ BOARD = board(
     row(
         "Budgets",
         panel(
-            "How much of budgets is used",
+            "Use of budgets",
             "timeseries",
-            "Of the verdicts, the use of a limit that nine of ten stay below, by whose and what it is. From 0.8 on models "
-            "are told, and past 1 there is nothing left.",
+            "90th percentile of the used share of a limit after a verdict, by scope and limit. From 0.8 on models get "
+            "a hint, and at 1 the limit is used up.",
             prom(
                 "histogram_quantile(0.9, sum by (le, callgate_budget_scope, callgate_budget) "
                 f"(rate(callgate_budget_used_bucket{{$of}}{RATE})))",
@@ -117,9 +117,9 @@ BOARD = board(
             wide=12,
         ),
         panel(
-            "Calls near the end of a budget",
+            "Calls near a limit",
             "timeseries",
-            "The share of verdicts by which more than 80 % of a limit is used.",
+            "Share of verdicts after which more than 80 % of a limit is used.",
             prom(
                 "1 - sum by (callgate_budget_scope, callgate_budget) "
                 f'(rate(callgate_budget_used_bucket{{le="0.8",$of}}{RATE})) / '
@@ -132,9 +132,9 @@ BOARD = board(
             wide=12,
         ),
         panel(
-            "What budgets and rates had to say",
+            "Findings of budgets and rates",
             "timeseries",
-            "Findings a second, whether they decided or not: hints that a limit is near, and refusals.",
+            "Findings per second, deciding or not: hints near a limit, and refusals.",
             prom(
                 f'sum by (callgate_rule, callgate_decision) (rate(callgate_findings_total{{callgate_rule=~"budget|growth",$of}}{RATE}))',
                 "{{callgate_rule}}: {{callgate_decision}}",
@@ -145,7 +145,7 @@ BOARD = board(
         panel(
             "Grants used up",
             "timeseries",
-            "Findings a second that a grant is used up, or was never given.",
+            "Findings per second of a used-up or missing grant.",
             prom(
                 f'sum by (callgate_rule) (rate(callgate_findings_total{{callgate_reason="grant_exceeded",$of}}{RATE}))',
                 "{{callgate_rule}}",
@@ -154,9 +154,9 @@ BOARD = board(
             wide=12,
         ),
         panel(
-            "Refused for a budget",
+            "Refusals for a budget",
             "timeseries",
-            "Verdicts a second that a budget, a grant or a rate of the policy refused.",
+            "Refusals per second by a budget, a grant or a rate limit of the policy.",
             prom(
                 'sum by (callgate_rule, callgate_reason) (rate(callgate_evaluations_total{callgate_rule=~"budget|tier|growth",'
                 f'callgate_decision!="ALLOW",$of}}{RATE}))',
@@ -167,9 +167,9 @@ BOARD = board(
             runbook="CallgateStopSpike",
         ),
         panel(
-            "Refusals for a budget, by what was used up",
+            "Refusals for a budget, by limit",
             "table",
-            "What budgets refused in the chosen time, with the text that says which one.",
+            "Refusals by budgets in the selected time, with the message that names the limit.",
             sql(f"""select rule, reason, decision, left(message, 120) as said, count(*) as times,
                   count(distinct session_id) as sessions, max(judged_at) as last_at, tenant_id from callgate.findings
                   where rule in ('budget', 'growth', 'tier') and decision <> 'ALLOW' and {AT}
@@ -177,9 +177,9 @@ BOARD = board(
             wide=12,
         ),
         panel(
-            "Where the money goes",
+            "Cost by call tree",
             "table",
-            "Call trees with an event in the chosen time, the dearest first, with their sub-agents.",
+            "Call trees with an event in the selected time, most expensive first.",
             sql("""select root_id, count(*) as sessions, sum(calls)::bigint as calls, sum(tokens)::bigint as tokens,
                   sum(cost_micros) / 1e6 as usd, sum(cost_micros) / 1e6 / nullif(sum(calls), 0) as usd_per_call,
                   max(last_at) as last_at, tenant_id from callgate.session_costs
@@ -189,9 +189,9 @@ BOARD = board(
             units={"usd": "currencyUSD", "usd_per_call": "currencyUSD"},
         ),
         panel(
-            "Spent",
+            "Cost",
             "stat",
-            "What the call trees with an event in the chosen time have cost since they began.",
+            "Total cost of the call trees with an event in the selected time.",
             sql("""select sum(cost_micros) / 1e6 as usd from callgate.session_costs
                   where tenant_id in ($tenant) and $__timeFilter(last_at)"""),
             unit="currencyUSD",
@@ -200,7 +200,7 @@ BOARD = board(
         panel(
             "Tokens",
             "stat",
-            "Tokens that they have used, of every kind.",
+            "Tokens of these call trees, of every kind.",
             sql("""select sum(tokens)::bigint as tokens from callgate.session_costs
                   where tenant_id in ($tenant) and $__timeFilter(last_at)"""),
             high=4,

@@ -1,4 +1,4 @@
-"""The plane itself: is it answering, and what holds it back."""
+"""The plane: availability, latency and bottlenecks of the servers."""
 
 from panels import METRICS, board, panel, prom, row
 
@@ -13,10 +13,10 @@ def quantile(share, metric, by=""):
 BOARD = board(
     "plane",
     "the plane",
-    "Is it answering, how fast, and what holds it back.",
+    "Availability, latency and bottlenecks of the servers.",
     METRICS,
     row(
-        "Is it answering",
+        "Availability",
         panel(
             "Replicas up",
             "stat",
@@ -29,7 +29,7 @@ BOARD = board(
         panel(
             "Database",
             "stat",
-            "Of the replicas: the share that can store. Below 1, some answer UNAVAILABLE.",
+            "Share of replicas that can store. Below 1, some return UNAVAILABLE.",
             prom("avg(callgate_store_up{$of})"),
             unit="percentunit",
             wide=4,
@@ -37,7 +37,7 @@ BOARD = board(
             runbook="CallgateDatabaseDown",
         ),
         panel(
-            "Requests a second",
+            "Requests per second",
             "stat",
             "Calls of all methods.",
             prom(f"sum(rate(rpc_server_call_duration_seconds_count{{$of}}{RATE}))"),
@@ -46,9 +46,9 @@ BOARD = board(
             high=4,
         ),
         panel(
-            "Failed by the plane's fault",
+            "Failed through the server's fault",
             "stat",
-            "Share of the calls that ended with UNAVAILABLE, DEADLINE_EXCEEDED, "
+            "Share of calls with UNAVAILABLE, DEADLINE_EXCEEDED, "
             "INTERNAL, ABORTED, UNKNOWN or DATA_LOSS.",
             prom(
                 'sum(rate(rpc_server_call_duration_seconds_count{rpc_response_status_code=~"UNAVAILABLE|DEADLINE_EXCEEDED|'
@@ -64,7 +64,7 @@ BOARD = board(
         panel(
             "Evaluate, 99th percentile",
             "stat",
-            "How long the slowest hundredth of the agents waits for a verdict.",
+            "99th percentile of the time from a request to its committed verdict.",
             prom(quantile(0.99, "callgate_evaluate_duration_seconds")),
             unit="s",
             wide=4,
@@ -73,9 +73,9 @@ BOARD = board(
             runbook="CallgateEvaluateSlow",
         ),
         panel(
-            "Waiting to be judged",
+            "Queued Evaluates",
             "stat",
-            "Evaluates that wait for their turn now.",
+            "Evaluates queued by admission control now.",
             prom("sum(callgate_admission_waiting{$of})"),
             wide=3,
             high=4,
@@ -85,7 +85,7 @@ BOARD = board(
         panel(
             "Policies behind",
             "stat",
-            "By how many activations the oldest policy of a replica is behind the active one.",
+            "Activations by which the oldest policy of a replica is behind the active one.",
             prom("max(callgate_policy_behind{$of})"),
             wide=3,
             high=4,
@@ -98,7 +98,7 @@ BOARD = board(
         panel(
             "By status",
             "timeseries",
-            "Calls a second by the status that they ended with.",
+            "Calls per second by status.",
             prom(
                 f"sum by (rpc_response_status_code) (rate(rpc_server_call_duration_seconds_count{{$of}}{RATE}))",
                 "{{rpc_response_status_code}}",
@@ -110,15 +110,15 @@ BOARD = board(
         panel(
             "By method",
             "timeseries",
-            "Calls a second by method.",
+            "Calls per second by method.",
             prom(f"sum by (rpc_method) (rate(rpc_server_call_duration_seconds_count{{$of}}{RATE}))", "{{rpc_method}}"),
             unit="reqps",
         ),
         panel(
-            "How long, 99th percentile, by method",
+            "Duration, 99th percentile, by method",
             "timeseries",
             "From the call to the end of its answer. Evaluates that "
-            "are asked to wait (`max_wait`) and streams take long by their nature.",
+            "wait (`max_wait`) and streams take longer by design.",
             prom(quantile(0.99, "rpc_server_call_duration_seconds", "rpc_method"), "{{rpc_method}}"),
             unit="s",
             runbook="CallgateEvaluateSlow",
@@ -143,9 +143,9 @@ BOARD = board(
             runbook="CallgateEvaluateSlow",
         ),
         panel(
-            "Calls nobody reported on",
+            "Expired leases",
             "timeseries",
-            "Leases that ran out, a second: the outcome counts as unknown, and "
+            "Leases per second that expired without a report: the outcome is unknown, and "
             "the next call of the same kind may be refused.",
             prom(f"sum by (instance) (rate(callgate_leases_expired_total{{$of}}{RATE}))", "{{instance}}"),
             unit="ops",
@@ -153,50 +153,50 @@ BOARD = board(
         ),
     ),
     row(
-        "The door",
+        "Admission control and conflicts",
         panel(
-            "At work and waiting",
+            "In progress and queued",
             "timeseries",
-            "Evaluates that are being judged, and those that wait for their turn.",
-            prom("sum by (instance) (callgate_admission_at_work{$of})", "at work {{instance}}"),
-            prom("sum by (instance) (callgate_admission_waiting{$of})", "waiting {{instance}}"),
+            "Evaluates being judged, and those queued by admission control.",
+            prom("sum by (instance) (callgate_admission_at_work{$of})", "in progress {{instance}}"),
+            prom("sum by (instance) (callgate_admission_waiting{$of})", "queued {{instance}}"),
             runbook="CallgateQueueFilling",
         ),
         panel(
-            "Turned away",
+            "Shed",
             "timeseries",
-            "Evaluates a second that were told at once that the server is overloaded.",
+            "Evaluates per second that were shed at once (OVERLOADED).",
             prom(f"sum by (instance) (rate(callgate_turned_away_total{{$of}}{RATE}))", "{{instance}}"),
             unit="ops",
             runbook="CallgateTurningAway",
         ),
         panel(
-            "Wait for a turn",
+            "Wait for admission",
             "timeseries",
-            "How long Evaluates wait at the door before they are judged.",
+            "Time of Evaluates in the queue of admission control.",
             *[prom(quantile(q, "callgate_admission_wait_duration_seconds"), f"p{100 * q:g}") for q in (0.5, 0.9, 0.99)],
             unit="s",
             runbook="CallgateQueueFilling",
         ),
         panel(
-            "Changes that wait for a commit",
+            "Changes queued for a commit",
             "timeseries",
-            "Changes in the writer's queue: many share the next commit.",
+            "Changes in the queue of the writer task. Many share the next commit.",
             prom("sum by (instance) (callgate_queue_depth{$of})", "{{instance}}"),
             runbook="CallgateCommitSlow",
         ),
         panel(
-            "Wait for a commit to begin",
+            "Wait for a commit",
             "timeseries",
-            "How long the oldest change of a commit had waited for it to begin.",
+            "Wait of the oldest change of a commit until the commit began.",
             *[prom(quantile(q, "callgate_queue_wait_duration_seconds"), f"p{100 * q:g}") for q in (0.5, 0.9, 0.99)],
             unit="s",
             runbook="CallgateCommitSlow",
         ),
         panel(
-            "Lost races",
+            "Conflicts",
             "timeseries",
-            "Changes a second that lost a race against another replica and were judged again, by against what.",
+            "Changes per second that were decided again after a conflict with another replica, by cause.",
             prom(
                 f"sum by (callgate_conflict_reason) (rate(callgate_commit_conflicts_total{{$of}}{RATE}))",
                 "{{callgate_conflict_reason}}",
@@ -210,21 +210,21 @@ BOARD = board(
         panel(
             "Commit",
             "timeseries",
-            "How long one commit of a batch takes.",
+            "Duration of one commit of a batch.",
             *[prom(quantile(q, "callgate_commit_duration_seconds"), f"p{100 * q:g}") for q in (0.5, 0.9, 0.99)],
             unit="s",
             runbook="CallgateCommitSlow",
         ),
         panel(
-            "Changes in a commit",
+            "Changes per commit",
             "timeseries",
-            "How many changes share a commit: more under load, which is well.",
+            "Number of changes that share a commit: more under load, as intended.",
             *[prom(quantile(q, "callgate_commit_batch_size"), f"p{100 * q:g}") for q in (0.5, 0.99)],
         ),
         panel(
-            "Commits a second",
+            "Commits per second",
             "timeseries",
-            "How often each replica commits a batch of changes.",
+            "Commits of batches per second and replica.",
             prom(f"sum by (instance) (rate(callgate_commit_duration_seconds_count{{$of}}{RATE}))", "{{instance}}"),
             unit="ops",
         ),
@@ -232,21 +232,21 @@ BOARD = board(
     row(
         "Connections to the database",
         panel(
-            "In use",
+            "Connections",
             "timeseries",
-            "Connections of each replica's pool, used and idle, beside the most that it may have.",
+            "Connections of each replica's pool, used and idle, and their maximum.",
             prom(
                 "sum by (instance, db_client_connection_state) (db_client_connection_count{$of})",
                 "{{db_client_connection_state}} {{instance}}",
             ),
-            prom("sum by (instance) (db_client_connection_max{$of})", "most {{instance}}"),
+            prom("sum by (instance) (db_client_connection_max{$of})", "maximum {{instance}}"),
             wide=12,
             runbook="CallgatePoolExhausted",
         ),
         panel(
             "Can store",
             "timeseries",
-            "1 while the replica's database stores, else 0.",
+            "1 while the replica can store in the database, else 0.",
             prom("min by (instance) (callgate_store_up{$of})", "{{instance}}"),
             wide=12,
             least=0,
@@ -259,21 +259,21 @@ BOARD = board(
         panel(
             "Processor",
             "timeseries",
-            "Cores that each replica keeps busy.",
+            "Processor cores in use by each replica.",
             prom(f"sum by (instance) (rate(process_cpu_time_seconds_total{{$of}}{RATE}))", "{{instance}}"),
         ),
         panel(
             "Memory",
             "timeseries",
-            "What each replica holds in memory.",
+            "Resident memory of each replica.",
             prom("sum by (instance) (process_memory_usage_bytes{$of})", "{{instance}}"),
             unit="bytes",
             runbook="CallgateRestarting",
         ),
         panel(
-            "Up since",
+            "Uptime",
             "timeseries",
-            "How long each replica has run: a fall to 0 is a start.",
+            "Time since the start of each replica: a fall to 0 is a restart.",
             prom("max by (instance) (process_uptime_seconds{$of})", "{{instance}}"),
             unit="s",
             runbook="CallgateRestarting",
@@ -281,15 +281,15 @@ BOARD = board(
         panel(
             "Open files",
             "timeseries",
-            "File descriptors, connections among them.",
+            "Open file descriptors, including connections.",
             prom("sum by (instance) (process_unix_file_descriptor_count{$of})", "{{instance}}"),
         ),
         panel(
-            "Traces kept",
+            "Sampled traces",
             "timeseries",
-            "Share of the calls that are traced, of those that callers want traced or "
-            "that begin here. Below 1: more than about 500 a second, and nobody has "
-            "said how many (OTEL_TRACES_SAMPLER).",
+            "Share of sampled traces, of those that callers sample or "
+            "that begin here. Below 1: more than about 500 calls per second, and "
+            "OTEL_TRACES_SAMPLER is not set.",
             prom("min by (instance) (callgate_trace_share_ratio{$of})", "{{instance}}"),
             unit="percentunit",
         ),
@@ -301,10 +301,10 @@ BOARD = board(
             prom("sum by (instance) (callgate_runtime_queue_depth{$of})", "waiting {{instance}}"),
         ),
         panel(
-            "Found in memory",
+            "Cache hits",
             "timeseries",
-            "Share of the look-ups of call trees that memory answered. Low: sessions "
-            "change replicas, or memory is small.",
+            "Share of lookups of call trees that hit the cache. If low, sessions "
+            "change replicas, or the cache is too small.",
             prom(
                 f'sum by (instance) (rate(callgate_cache_lookups_total{{callgate_cache_hit="true",$of}}{RATE}))'
                 f" / sum by (instance) (rate(callgate_cache_lookups_total{{$of}}{RATE}))",
@@ -317,24 +317,24 @@ BOARD = board(
         ),
     ),
     row(
-        "Memory and upkeep",
+        "Cache and maintenance",
         panel(
-            "Call trees in memory",
+            "Cached call trees",
             "timeseries",
-            "How many trees each replica holds.",
+            "Number of call trees in the cache of each replica.",
             prom("sum by (instance) (callgate_cache_trees{$of})", "{{instance}}"),
         ),
         panel(
-            "How much they take",
+            "Cache size",
             "timeseries",
-            "About how many bytes they take.",
+            "Approximate size of the cache in bytes.",
             prom("sum by (instance) (callgate_cache_size_bytes{$of})", "{{instance}}"),
             unit="bytes",
         ),
         panel(
-            "Deleted since past its term",
+            "Deleted by retention",
             "timeseries",
-            "Rows a second that retention deleted, by kind.",
+            "Rows per second that retention deleted, by kind.",
             prom(
                 f"sum by (callgate_deleted_kind) (rate(callgate_deleted_total{{$of}}{RATE}))",
                 "{{callgate_deleted_kind}}",
@@ -344,47 +344,47 @@ BOARD = board(
         panel(
             "Policy unconfirmed",
             "timeseries",
-            "How long ago each replica last read which policies are active.",
+            "Time since each replica last read which policies are active.",
             prom("max by (instance) (callgate_policy_unconfirmed_seconds{$of})", "{{instance}}"),
             unit="s",
             steps=[(30, "look")],
             runbook="CallgatePolicyUnconfirmed",
         ),
         panel(
-            "Age of what was learned",
+            "Age of retry profiles",
             "timeseries",
-            "How long ago each replica read the retry profiles.",
+            "Time since each replica last read the retry profiles.",
             prom("max by (instance) (callgate_profiles_age_seconds{$of})", "{{instance}}"),
             unit="s",
             runbook="CallgateProfilesOld",
         ),
         panel(
-            "Clock of each replica",
+            "Clock difference",
             "timeseries",
-            "How far it is from the database's.",
+            "Difference of each replica's clock from the database's.",
             prom("max by (instance) (callgate_clock_apart_seconds{$of})", "{{instance}}"),
             unit="s",
             runbook="CallgateClockApart",
         ),
         panel(
-            "Delay of retention",
+            "Retention delay",
             "timeseries",
-            "How much later than at its term is deleted what is past it.",
+            "Delay of deletions after the retention period.",
             prom("max(callgate_retention_delay_seconds{$of})", "delay"),
             unit="s",
             runbook="CallgateRetentionDelayed",
         ),
         panel(
-            "Revision of the policy",
+            "Policy revision",
             "timeseries",
-            "Which activation each replica judges by.",
+            "Policy activation in use by each replica.",
             prom("max by (instance) (callgate_policy_revision{$of})", "{{instance}}"),
             runbook="CallgatePolicyBehind",
         ),
         panel(
             "Certificates",
             "timeseries",
-            "How long each certificate still holds.",
+            "Remaining validity of each certificate.",
             prom(
                 "min by (instance, callgate_certificate) (callgate_certificate_left_seconds{$of})",
                 "{{callgate_certificate}} {{instance}}",
@@ -393,9 +393,9 @@ BOARD = board(
             runbook="CallgateCertificateEnding",
         ),
         panel(
-            "Background workers that fail",
+            "Failed background workers",
             "timeseries",
-            "Runs a second that failed, of each worker.",
+            "Failed runs per second, by worker.",
             prom(
                 f'sum by (callgate_worker) (rate(callgate_worker_runs_total{{callgate_outcome="error",$of}}{RATE}))',
                 "{{callgate_worker}}",
@@ -403,9 +403,9 @@ BOARD = board(
             unit="ops",
         ),
         panel(
-            "Secrets left out",
+            "Redactions",
             "timeseries",
-            "Values a second that were not stored since they are secrets, by why.",
+            "Redacted secrets per second, by cause.",
             prom(
                 f"sum by (callgate_redaction) (rate(callgate_redactions_total{{$of}}{RATE}))", "{{callgate_redaction}}"
             ),

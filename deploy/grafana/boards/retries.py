@@ -1,4 +1,4 @@
-"""Retry profiles: what waiting buys, whether the chances that agents are told come true, and what retries cost."""
+"""Retry profiles: wait curves, calibration, advice, and the cost of retries."""
 
 from panels import METRICS, STORED, board, panel, prom, row, sql, variable
 
@@ -17,7 +17,7 @@ CHOICES = [
         "Failure",
         "select distinct failure from callgate.retry_profiles where tenant_id in ($tenant) and "
         "tool = '$tool' order by 1",
-        "A kind of failure of that tool.",
+        "A failure kind of that tool.",
         several=False,
     ),
 ]
@@ -25,7 +25,7 @@ OF = "where tenant_id in ($tenant) and tool = '$tool' and failure = '$failure' a
 
 
 def calibration(which):
-    return f"""select '≥ ' || ((decile - 1) * 10) || ' %' as told, sum(predicted * trials) / sum(trials) as predicted,
+    return f"""select '≥ ' || ((decile - 1) * 10) || ' %' as tenth, sum(predicted * trials) / sum(trials) as predicted,
         sum(observed * trials) / sum(trials) as observed, sum(trials)::bigint as trials from callgate.retry_calibration
         where tenant_id in ($tenant) and chance = 'told' and {which} group by decile order by decile"""
 
@@ -33,15 +33,15 @@ def calibration(which):
 BOARD = board(
     "retries",
     "retry profiles",
-    "What waiting buys, whether the chances that agents are told come true, and what retries cost.",
+    "Wait curves, calibration, advice, and the cost of retries.",
     METRICS + STORED + CHOICES,
     row(
-        "What waiting buys: $tool after $failure",
+        "Wait curve: $tool after $failure",
         panel(
             "Wait curve, by state of the tool",
             "trend",
-            "The chance that a first retry does not fail, by the wait before "
-            "it. A rising curve is a limit or a lock that time opens: wait. A flat one passes at once or never.",
+            "Chance that a first retry does not fail, by the wait before "
+            "it. A rising curve indicates a rate limit or a lock: wait. A flat one shows that waiting has no effect.",
             sql(f"""select wait_s, avg(p) filter (where tool_state = 'working') as working,
                   avg(p) filter (where tool_state = 'failing') as failing, avg(p) filter (where tool_state = 'down') as down
                   from callgate.retry_profiles {OF} group by wait_s order by wait_s"""),
@@ -54,10 +54,10 @@ BOARD = board(
             units={"wait_s": "s"},
         ),
         panel(
-            "How sure that is, while the tool works",
+            "90 % interval, while the tool works",
             "trend",
-            "The same chance with the ends of its 90 % interval. Wide "
-            "apart: it says more about other tools than about this one.",
+            "The same chance with the ends of its 90 % interval. In a wide "
+            "interval the estimate rests more on other tools than on this one.",
             sql(f"""select wait_s, avg(p_low) as low, avg(p) as chance, avg(p_high) as high from callgate.retry_profiles
                   {OF} and tool_state = 'working' group by wait_s order by wait_s"""),
             x="wait_s",
@@ -70,12 +70,12 @@ BOARD = board(
         ),
     ),
     row(
-        "Every profile",
+        "All profiles",
         panel(
-            "What a first retry is worth",
+            "Value of a first retry",
             "table",
-            "The wait that pays best for each tool and failure while the tool "
-            "works: a success is worth 1, a retry costs 0.15, a second 0.0008. Below 0 it costs more than it brings.",
+            "Best wait for each tool and failure while the tool "
+            "works: a success is worth 1, a retry costs 0.15, a second 0.0008. Below 0 a retry does not pay.",
             sql("""select distinct on (tenant_id, tool, failure) tool, failure, wait_s as best_wait_s, p, p_low, p_high,
                   p - 0.15 - 0.0008 * wait_s as worth, confidence, trials, tenant_id from callgate.retry_profiles
                   where attempt = 1 and tool_state = 'working' and tenant_id in ($tenant)
@@ -88,12 +88,12 @@ BOARD = board(
     row(
         "Calibration",
         panel(
-            "Told and come true",
+            "Predicted and observed",
             "barchart",
-            "Retries by the tenth of the chance that was told: what was predicted, and "
-            "the share that did not fail. Bars of unequal height, with many trials, are a wrong estimate.",
+            "Retries by tenths of the predicted chance: the mean prediction, and "
+            "the share that did not fail. Bars of unequal height, with many trials, indicate a wrong estimate.",
             sql(calibration("not probe")),
-            x="told",
+            x="tenth",
             unit="percentunit",
             wide=12,
             high=9,
@@ -102,21 +102,21 @@ BOARD = board(
             most=1,
         ),
         panel(
-            "Trials behind it",
+            "Trials",
             "barchart",
-            "How many retries each of these tenths rests on.",
-            sql("""select '≥ ' || ((decile - 1) * 10) || ' %' as told, coalesce(sum(trials) filter (where not probe), 0)::bigint
+            "Number of retries in each of these tenths.",
+            sql("""select '≥ ' || ((decile - 1) * 10) || ' %' as tenth, coalesce(sum(trials) filter (where not probe), 0)::bigint
                   as advised, coalesce(sum(trials) filter (where probe), 0)::bigint as probes from callgate.retry_calibration
                   where tenant_id in ($tenant) and chance = 'told' group by decile order by decile"""),
-            x="told",
+            x="tenth",
             wide=6,
             high=9,
         ),
         panel(
-            "Probes and the others",
+            "Probes and other retries",
             "table",
-            "Probes are retries against the estimate, drawn at random: when they succeed "
-            "far more often than predicted, retries that would have worked are being suppressed.",
+            "Probes are random retries against the estimate. If they succeed "
+            "far more often than predicted, callgate suppresses retries that would work.",
             sql("""select case when probe then 'probe' else 'advised or own' end as retries, sum(trials)::bigint as trials,
                   sum(predicted * trials) / sum(trials) as predicted, sum(observed * trials) / sum(trials) as observed
                   from callgate.retry_calibration where chance = 'told' and tenant_id in ($tenant) group by probe"""),
@@ -128,10 +128,10 @@ BOARD = board(
     row(
         "Advice",
         panel(
-            "Followed, and right?",
+            "Advice and result",
             "timeseries",
-            "Retries a second whose outcome is known: what had been advised, and "
-            "whether they worked. Advice against a retry is right where retries fail.",
+            "Retries per second with a known outcome, by advice and "
+            "result. Advice against a retry is right where retries fail.",
             prom(
                 f"sum by (callgate_retryable, callgate_retry_ok) (rate(callgate_retries_total{{$of}}{RATE}))",
                 "advised {{callgate_retryable}}, worked {{callgate_retry_ok}}",
@@ -140,9 +140,9 @@ BOARD = board(
             wide=12,
         ),
         panel(
-            "Chance told, by what came",
+            "Predicted chance, by result",
             "timeseries",
-            "The median chance that was told for retries that worked, and for those that did not: far apart is well.",
+            "Median predicted chance of retries that worked, and of those that did not: the farther apart, the better.",
             prom(
                 f"histogram_quantile(0.5, sum by (le, callgate_retry_ok) (rate(callgate_retry_predicted_bucket{{$of}}{RATE})))",
                 "worked {{callgate_retry_ok}}",
@@ -153,10 +153,10 @@ BOARD = board(
             most=1,
         ),
         panel(
-            "Advice a second",
+            "Advice per second",
             "timeseries",
-            "Answers to failures by whether a retry was advised. Probes are retries that "
-            "were allowed against the estimate, to learn.",
+            "Advice after failures, for or against a retry. Probes are retries that "
+            "were allowed against the estimate.",
             prom(
                 f"sum by (callgate_retryable, callgate_retry_probe) (rate(callgate_advice_total{{$of}}{RATE}))",
                 "retry {{callgate_retryable}}, probe {{callgate_retry_probe}}",
@@ -164,10 +164,10 @@ BOARD = board(
             unit="ops",
         ),
         panel(
-            "On what it rests",
+            "Advice by basis",
             "timeseries",
-            "Advice a second by what the chance rests on: this very case (cell), the "
-            "tool, the kind of failure, or nothing yet (prior).",
+            "Advice per second by the data behind the chance: this case (cell), the "
+            "tool, the failure kind, or none yet (prior).",
             prom(
                 f"sum by (callgate_retry_basis) (rate(callgate_advice_total{{$of}}{RATE}))", "{{callgate_retry_basis}}"
             ),
@@ -175,9 +175,9 @@ BOARD = board(
             stack=True,
         ),
         panel(
-            "By failure",
+            "Advice by failure",
             "timeseries",
-            "Advice a second by what had gone wrong.",
+            "Advice per second by failure kind.",
             prom(
                 f"sum by (callgate_failure_kind) (rate(callgate_advice_total{{$of}}{RATE}))",
                 "{{callgate_failure_kind}}",
@@ -187,12 +187,12 @@ BOARD = board(
         ),
     ),
     row(
-        "What retries cost",
+        "Cost of retries",
         panel(
             "Wasted retries",
             "table",
-            "Retries with the same arguments that failed again, in the chosen time. Where most "
-            "were against the advice, callers retry by themselves: mend the client.",
+            "Retries with the same arguments that failed again, in the selected time. If most "
+            "were against the advice, callers retry by themselves: fix the client.",
             sql(f"""select tool, failure, sum(retries)::bigint as retries, sum(wasted)::bigint as wasted,
                   sum(wasted) / sum(retries) as wasted_share, sum(against_advice)::bigint as against_advice,
                   sum(cost_micros) / 1e6 as wasted_usd, sum(tokens)::bigint as tokens, sum(lost_ms)::float8 / 1000 as lost_s

@@ -1,4 +1,4 @@
-"""Per tenant: who uses how much, and how each tenant fares."""
+"""Per tenant: use and results of each tenant."""
 
 from panels import METRICS, STORED, board, panel, prom, row, sql
 
@@ -8,16 +8,16 @@ DAYS = "day between ($__timeFrom()::timestamptz at time zone 'utc')::date and ($
 BOARD = board(
     "tenants",
     "per tenant",
-    "Who uses how much, and how each tenant's agents fare.",
+    "Use and results of each tenant.",
     METRICS + STORED,
     row(
-        "Side by side",
+        "Overview",
         panel(
             "Tenants",
             "table",
-            "Judgements of the chosen days by tenant: how many, and what was decided.",
+            "Judgements of the selected days by tenant, and their decisions.",
             sql(f"""select tenant_id, sum(calls)::bigint as judged,
-                  coalesce(sum(calls) filter (where decision = 'ALLOW'), 0)::float8 / sum(calls) as let_through,
+                  coalesce(sum(calls) filter (where decision = 'ALLOW'), 0)::float8 / sum(calls) as allowed,
                   coalesce(sum(calls) filter (where decision = 'DENY'), 0)::bigint as denied,
                   coalesce(sum(calls) filter (where decision = 'STOP'), 0)::bigint as stopped,
                   coalesce(sum(calls) filter (where decision = 'ASK'), 0)::bigint as asked,
@@ -25,12 +25,12 @@ BOARD = board(
                   from callgate.decisions_by_rule where {OF} and {DAYS} group by tenant_id order by judged desc"""),
             wide=12,
             high=8,
-            units={"let_through": "percentunit"},
+            units={"allowed": "percentunit"},
         ),
         panel(
-            "What they spend",
+            "Cost by tenant",
             "table",
-            "Sessions with an event in the chosen time, and what they have cost since they began.",
+            "Sessions with an event in the selected time, and their total cost.",
             sql(f"""select tenant_id, count(*) as sessions, sum(calls)::bigint as calls, sum(tokens)::bigint as tokens,
                   sum(cost_micros) / 1e6 as usd from callgate.session_costs where {OF} and $__timeFilter(last_at)
                   group by tenant_id order by usd desc"""),
@@ -42,9 +42,9 @@ BOARD = board(
     row(
         "Over time",
         panel(
-            "Verdicts a second",
+            "Verdicts per second",
             "timeseries",
-            "By tenant, from the metrics: fifty tenants by name, the rest as `_OTHER`.",
+            "By tenant, from metrics: fifty tenants by number, the rest as `_OTHER`.",
             prom(
                 "sum by (callgate_tenant) (rate(callgate_tenant_evaluations_total{$of}[$__rate_interval]))",
                 "{{callgate_tenant}}",
@@ -55,7 +55,7 @@ BOARD = board(
         panel(
             "Share refused",
             "timeseries",
-            "Of each tenant's verdicts, the share that is DENY or STOP.",
+            "Share of DENY and STOP in each tenant's verdicts.",
             prom(
                 'sum by (callgate_tenant) (rate(callgate_tenant_evaluations_total{callgate_decision=~"DENY|STOP",$of}'
                 "[$__rate_interval])) / sum by (callgate_tenant) "
@@ -69,7 +69,7 @@ BOARD = board(
             runbook="CallgateRefusalSpike",
         ),
         panel(
-            "Calls judged",
+            "Judged calls",
             "timeseries",
             "Calls by tenant and time of their last judgement.",
             sql(
@@ -80,9 +80,9 @@ BOARD = board(
             wide=12,
         ),
         panel(
-            "Refused",
+            "Refused calls",
             "timeseries",
-            "Calls by tenant that were not let through when they were judged last.",
+            "Calls by tenant whose last decision was not ALLOW.",
             sql(
                 f"""select $__timeGroup(judged_at, $__interval) as time, tenant_id::text as metric,
                   count(*) filter (where decision <> 'ALLOW') as refused from callgate.tool_call
@@ -94,11 +94,11 @@ BOARD = board(
         ),
     ),
     row(
-        "Inside the chosen tenants",
+        "Details of the selected tenants",
         panel(
-            "What the rules decided",
+            "Decisions by rule",
             "table",
-            "By rule and day, refused and let through in shadow mode only.",
+            "Decisions by rule and day, with the share that was enforced.",
             sql(f"""select tenant_id, day, rule, decision, would, calls, enforced_share from callgate.decisions_by_rule
                   where {OF} and {DAYS} and rule is not null order by day desc, calls desc limit 200"""),
             wide=12,
@@ -108,7 +108,7 @@ BOARD = board(
         panel(
             "Agents",
             "table",
-            "By agent: calls, refusals and failures in the chosen time.",
+            "Calls, refusals and failures by agent in the selected time.",
             sql(f"""select tenant_id, agent_id, count(*) as calls, count(*) filter (where decision <> 'ALLOW') as refused,
                   count(*) filter (where outcome = 'error') as failed, sum(cost_micros) / 1e6 as usd from callgate.tool_call
                   where {OF} and $__timeFilter(judged_at) group by tenant_id, agent_id order by calls desc limit 100"""),
@@ -119,16 +119,16 @@ BOARD = board(
         panel(
             "Halts",
             "table",
-            "What was halted in the chosen time or still is.",
+            "Halts in force, or created in the selected time.",
             sql(f"""select tenant_id, kind, name, halted_at, halted_by, reason, resumed_at, resumed_by, holds
                   from callgate.halts where {OF} and (holds or $__timeFilter(halted_at)) order by halted_at desc"""),
             wide=12,
             runbook="CallgateHalted",
         ),
         panel(
-            "Open questions",
+            "Open approval requests",
             "table",
-            "Questions to people that are open, by tenant.",
+            "Open approval requests by tenant.",
             sql(f"""select tenant_id, count(*) filter (where status = 'pending') as open,
                   coalesce(max(extract(epoch from now() - asked_at)) filter (where status = 'pending'), 0) as oldest,
                   count(*) as asked from callgate.approvals where {OF} group by tenant_id order by open desc"""),

@@ -1,4 +1,4 @@
-"""Tool quality: which tools make agents retry, loop and ask again, and what to mend in them."""
+"""Tool quality: tools that cause retries, loops and repeated calls, and their fixes."""
 
 from panels import METRICS, STORED, board, panel, prom, row, sql
 
@@ -9,14 +9,14 @@ OF = f"from callgate.tool_quality where tenant_id in ($tenant) and {DAYS}"
 BOARD = board(
     "tool-quality",
     "tool quality",
-    "Which tools make agents retry, loop and ask again, and what to mend in them.",
+    "Tools that cause retries, loops and repeated calls, and their fixes.",
     METRICS + STORED,
     row(
-        "What to mend",
+        "Tools to fix",
         panel(
-            "Tools by calls that a better design would have saved",
+            "Tools by avoidable calls",
             "table",
-            "One row a tool and day in the chosen time, with its rates and what the highest one says of its design.",
+            "One row per tool and day in the selected time, with its rates and the design problem of the highest one.",
             sql(f"""select tool, day, calls, worst, design_problem, failure_rate, retry_rate, loop_rate, duplicate_rate,
                   validation_failure_rate, coercion_rate, unknown_outcome_rate, missing_is_complete_rate, raw_error_rate,
                   censored_rate, tenant_id
@@ -42,9 +42,9 @@ BOARD = board(
             },
         ),
         panel(
-            "Calls that were not worth making",
+            "Avoidable calls",
             "barchart",
-            "Per tool: retries, loops, repetitions, wrong arguments and unknown outcomes in the chosen time.",
+            "Retries, loops, repetitions, invalid arguments and unknown outcomes by tool in the selected time.",
             sql(f"""select tool, sum(retries)::bigint as retries, sum(loops)::bigint as loops,
                   sum(duplicates)::bigint as duplicates, sum(bad_arguments)::bigint as bad_arguments,
                   sum(unknown_outcomes)::bigint as unknown_outcomes
@@ -54,11 +54,11 @@ BOARD = board(
         ),
     ),
     row(
-        "Failing",
+        "Failures",
         panel(
-            "Failures a second, by tool",
+            "Failures per second, by tool",
             "timeseries",
-            "Reports of failure a second of the ten worst tools.",
+            "Failed reports per second of the ten worst tools.",
             prom(
                 f'topk(10, sum by (gen_ai_tool_name) (rate(callgate_records_total{{callgate_outcome="error",$of}}{RATE})))',
                 "{{gen_ai_tool_name}}",
@@ -68,9 +68,9 @@ BOARD = board(
             runbook="CallgateToolFailing",
         ),
         panel(
-            "Share of reports that failed, by tool",
+            "Share of failed reports, by tool",
             "timeseries",
-            "Of each tool's reports, the share that failed.",
+            "Share of failures in each tool's reports.",
             prom(
                 f'sum by (gen_ai_tool_name) (rate(callgate_records_total{{callgate_outcome="error",$of}}{RATE}))'
                 f" / sum by (gen_ai_tool_name) (rate(callgate_records_total{{$of}}{RATE}))",
@@ -87,45 +87,45 @@ BOARD = board(
     row(
         "Arguments",
         panel(
-            "Arguments of another type",
+            "Coerced arguments",
             "timeseries",
-            "Calls a second whose arguments had another type than the "
-            "schema's and were read as the right one: give the field the type that models write.",
+            "Calls per second with arguments that were coerced to the type of the "
+            "schema: give the field the type that models write.",
             prom(f"sum by (gen_ai_tool_name) (rate(callgate_coercions_total{{$of}}{RATE}))", "{{gen_ai_tool_name}}"),
             unit="ops",
         ),
         panel(
-            "Fields that models get wrong",
+            "Fields with invalid values",
             "table",
-            "Refusals for arguments of the last 14 days, and how many were "
-            "mended by the model itself: a field that is hardly ever mended needs a better description or an example.",
+            "Refusals for arguments of the last 14 days, and the share that "
+            "the model corrected itself. A field with a low share needs a better description or an example.",
             sql("""select tool, field, rule as violated, refusals, corrected::float8 / refusals as corrected_share,
                   tenant_id from callgate.self_corrections where tenant_id in ($tenant)
                   order by refusals desc limit 100"""),
             units={"corrected_share": "percentunit"},
         ),
         panel(
-            "Fields with another type",
+            "Coerced fields",
             "table",
-            "Values that were read as another type, by field and day.",
+            "Coerced values, by field.",
             sql(f"""select tool, field, sum(calls)::bigint as calls, tenant_id from callgate.coercions
                   where tenant_id in ($tenant) and {DAYS} group by tool, field, tenant_id order by calls desc limit 100"""),
         ),
         panel(
-            "Tools that do not exist",
+            "Unknown tools",
             "table",
-            "Names that models invent: add the tool, or say in the nearest one's description that it is the one.",
+            "Names that models invent: add the tool, or state its purpose in the nearest tool's description.",
             sql("""select tool, calls, sessions, agents, told, first_at, last_at, tenant_id from callgate.unknown_tools
                   where tenant_id in ($tenant) order by calls desc limit 100"""),
             wide=24,
         ),
     ),
     row(
-        "Repeated and unknown",
+        "Repeated calls and unknown outcomes",
         panel(
-            "Answered with an earlier result",
+            "Reused results",
             "table",
-            "Calls that were made again although they had been answered.",
+            "Repeated calls that got a previous result.",
             sql("""select tool, left(arguments, 200) as arguments, count(*) as repeats,
                   count(distinct session_id) as sessions, max(judged_at) as last_at, tenant_id from callgate.tool_call
                   where reason = 'duplicate_call_blocked' and $__timeFilter(judged_at) and tenant_id in ($tenant)
@@ -133,10 +133,10 @@ BOARD = board(
             wide=12,
         ),
         panel(
-            "Writes that may or may not have happened",
+            "Writes with unknown outcome",
             "table",
-            "They timed out, lost their connection, or nobody "
-            "reported on them. Each is for somebody to look at (callgate sessions settle).",
+            "Writes that timed out, lost their connection, or have no "
+            "report. An operator checks and settles each (callgate sessions settle).",
             sql("""select judged_at, tool, resource, failure, error_message, session_id, call_id, tenant_id
                   from callgate.tool_call where outcome = 'unknown' and effect = 'write' and tenant_id in ($tenant)
                   order by judged_at desc limit 100"""),

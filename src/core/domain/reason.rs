@@ -2,7 +2,7 @@
 
 macro_rules! reasons {
     ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal,)+) => {
-        /// Reason of a decision other than a plain ALLOW.
+        /// Reason of a decision other than an ALLOW without a warning.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Reason {
             $($(#[doc = $doc])+ $variant,)+
@@ -21,7 +21,7 @@ macro_rules! reasons {
                 }
             }
 
-            /// Its meaning, in a sentence.
+            /// The meaning, in a sentence.
             #[must_use]
             pub fn meaning(self) -> &'static str {
                 match self {
@@ -39,15 +39,15 @@ macro_rules! reasons {
 }
 
 reasons! {
-    /// The same call succeeded already; its result is handed back instead.
+    /// The same call succeeded already; its result is returned instead.
     DuplicateCallBlocked = "duplicate_call_blocked",
     /// The same call is running.
     CallInFlight = "call_in_flight",
-    /// The same call may have taken effect; nobody knows.
+    /// The same call may have taken effect; its outcome is unknown.
     OutcomeUnknown = "outcome_unknown",
     /// Two attempts of one call took effect.
     DoubleEffect = "double_effect",
-    /// The same call failed in a way that a retry does not mend.
+    /// The same call failed in a way that a retry does not fix.
     NotRetryable = "not_retryable",
     /// The same call failed, and its wait is not over.
     RetryTooEarly = "retry_too_early",
@@ -61,9 +61,9 @@ reasons! {
     CircuitBreak = "circuit_break",
     /// Call after call was refused, and the agent insists.
     InsistingOnRefused = "insisting_on_refused",
-    /// Calls or tokens come faster than any sane work does.
+    /// Calls or tokens come faster than in plausible work.
     Runaway = "runaway",
-    /// The tool is limited or down for everybody, and left alone for a while.
+    /// The tool is rate limited or down, and no session calls it for a while.
     Cooldown = "cooldown",
     /// The number of steps is used up.
     StepBudgetExceeded = "step_budget_exceeded",
@@ -71,7 +71,7 @@ reasons! {
     BudgetExceeded = "budget_exceeded",
     /// Calls of one tool with nearly the same arguments failed in the same way again and again.
     SameError = "same_error",
-    /// The same call succeeded again and again, and made something else each time.
+    /// The same call succeeded again and again, and created something else each time.
     RepeatedSuccess = "repeated_success",
     /// Calls of one tool with different arguments gave the identical result again and again.
     SameResult = "same_result",
@@ -79,9 +79,9 @@ reasons! {
     NearDuplicate = "near_duplicate",
     /// There is no such tool.
     UnknownTool = "unknown_tool",
-    /// A condition of the policy cannot be judged for these arguments: its owner's fault. A person decides.
+    /// A faulty condition of the policy cannot be evaluated for these arguments. A person decides.
     PolicyFault = "policy_fault",
-    /// The arguments are not what the tool takes.
+    /// The arguments do not match the tool's schema.
     ValidationError = "validation_error",
     /// The session's phase does not allow the tool, or cannot change like that.
     PhaseForbids = "phase_forbids",
@@ -91,19 +91,19 @@ reasons! {
     MissingPrerequisite = "missing_prerequisite",
     /// The earlier call that this one builds on is still running.
     PrerequisiteRunning = "prerequisite_running",
-    /// Another call has changed the same thing already.
+    /// Another call has changed the same resource already.
     ResourceAlreadyChanged = "resource_already_changed",
-    /// The calls that were granted are used up, or there is no grant.
+    /// The granted calls are used up, or there is no grant.
     GrantExceeded = "grant_exceeded",
-    /// The policy allows so many calls in that time.
+    /// The policy's limit of calls in that time is reached.
     RateLimitedByPolicy = "rate_limited_by_policy",
-    /// No tier names the tool, and nothing says how dangerous it is.
+    /// No tier matches the tool, and the policy gives it no risk level.
     UnknownRiskLevel = "unknown_risk_level",
     /// The policy forbids the tool, or these arguments.
     ToolDenied = "tool_denied",
     /// The session, the agent, the tool or the tenant is halted.
     SessionHalted = "session_halted",
-    /// The database is out of reach, and the policy lets this read run without a record.
+    /// The database is unavailable, and the policy allows this read without a record.
     StoreUnavailable = "store_unavailable",
     /// A person must approve the call.
     ApprovalRequired = "approval_required",
@@ -111,22 +111,50 @@ reasons! {
     ApprovalDenied = "approval_denied",
     /// A person has approved the call with other arguments.
     ApprovalEdited = "approval_edited",
-    /// Nobody answered in time.
+    /// The approval request expired without an answer.
     ApprovalExpired = "approval_expired",
-    /// Who asked has taken the question back.
+    /// The requester has withdrawn the approval request.
     ApprovalWithdrawn = "approval_withdrawn",
 }
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::disallowed_methods, reason = "tests read files")]
+
+    use std::fs;
+
     use super::*;
 
+    const CONTRACT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../proto/callgate/v1/types.proto");
+
+    /// The contract with the table of this file instead of its own: the indented comments above its package.
+    fn with_table(contract: &str) -> String {
+        let (head, tail) = contract.split_once("package ").expect("a package");
+        let is_row = |line: &&str| line.starts_with("//   ");
+        let before = head.lines().take_while(|line| !is_row(line)).map(str::to_owned);
+        let after = head.lines().skip_while(|line| !is_row(line)).skip_while(is_row).map(str::to_owned);
+        let rows = Reason::TABLE.iter().map(|(reason, meaning)| format!("//   {}: {meaning}", reason.as_str()));
+        let head: String = before.chain(rows).chain(after).map(|line| line + "\n").collect();
+        format!("{head}package {tail}")
+    }
+
     #[test]
-    fn every_reason_is_published_with_the_contract() {
-        let contract = include_str!("../../../proto/callgate/v1/types.proto");
-        for (reason, meaning) in Reason::TABLE {
-            let row = format!("//   {}: {meaning}", reason.as_str());
-            assert!(contract.contains(&row), "proto/callgate/v1/types.proto lacks the line\n{row}");
+    fn table_of_the_contract_is_up_to_date() {
+        let present = fs::read_to_string(CONTRACT).expect("a contract");
+        let expected = with_table(&present);
+        if std::env::var_os("UPDATE").is_some() {
+            fs::write(CONTRACT, &expected).expect("written");
+        }
+        assert!(
+            fs::read_to_string(CONTRACT).expect("a contract") == expected,
+            "the reasons in proto/callgate/v1/types.proto differ from src/core/domain/reason.rs; write them with: \
+             UPDATE=1 cargo nextest run -p callgate-core reason"
+        );
+    }
+
+    #[test]
+    fn every_name_leads_to_its_reason() {
+        for (reason, _) in Reason::TABLE {
             assert_eq!(Reason::from_name(reason.as_str()), Some(*reason));
         }
     }

@@ -25,7 +25,8 @@ use super::{Asked, Context, Judge, Part, Problem, Rule, asked::NOTHING, take_in}
 
 /// The rule.
 pub const RULE: Rule = Rule::of::<Params>("budget").section("budgets");
-const HINT_FROM_PERCENT: u64 = 80;
+/// Use of a limit from which a verdict lists it and hints at it, in percent.
+pub const HINT_FROM_PERCENT: u64 = 80;
 const HINT_EVERY_PERCENT: u64 = 10;
 
 /// The section of the policy.

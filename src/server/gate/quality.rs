@@ -37,7 +37,7 @@ const REST: u32 = 20;
 /// Tenants of which something is kept; the one that nobody looked at for longest is counted anew.
 const TENANTS_MAX: NonZeroUsize = NonZeroUsize::new(100).unwrap();
 /// Names that are no tools.
-const UNKNOWN_MAX: usize = 100;
+pub const UNKNOWN_TOOLS_MAX: usize = 100;
 
 /// How well tools suit agents.
 #[derive(Debug, Clone, PartialEq)]
@@ -219,7 +219,7 @@ impl Told {
             .map(|(tool, (calls, sessions))| UnknownTool { tool: tool.clone(), calls: *calls, sessions: *sessions })
             .collect();
         unknown_tools.sort_by(|a, b| b.calls.cmp(&a.calls).then_with(|| a.tool.cmp(&b.tool)));
-        unknown_tools.truncate(UNKNOWN_MAX);
+        unknown_tools.truncate(UNKNOWN_TOOLS_MAX);
         let loop_ends = counted.loop_ends.iter().map(|(level, loops)| (*level, *loops)).collect();
         let shown = tools.iter().map(|quality| counted.evidence(&quality.tool).to_vec()).collect();
         Self { report: QualityReport { tools, near_pairs, loop_ends, unknown_tools, as_of, counted_from }, shown }

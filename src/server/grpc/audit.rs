@@ -15,7 +15,7 @@ use callgate_core::domain::audit::{Anchor, Entry};
 use callgate_proto::v1;
 
 /// Anchors that a chain is held against at once.
-const ANCHORS_MAX: usize = 100;
+pub(super) const ANCHORS_MAX: usize = 100;
 
 /// The service over a gate.
 #[derive(Debug, Clone)]

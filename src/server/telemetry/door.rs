@@ -67,8 +67,8 @@ async fn settle(share: Arc<Share>) {
         if !is_said && share.share() < 1.0 {
             is_said = true;
             tracing::info!(
-                "more calls than {} a second: about as many of them are traced; \
-                 OTEL_TRACES_SAMPLER=parentbased_always_on traces all",
+                "traces are sampled to about {} calls a second, because of the load; \
+                 OTEL_TRACES_SAMPLER=parentbased_always_on traces all calls",
                 share.per_second()
             );
         }

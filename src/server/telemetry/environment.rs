@@ -152,14 +152,14 @@ fn sampler(values: &mut Values<'_>) -> Option<Sampler> {
         _ => {
             values.ignored(
                 NAME,
-                "it should be always_on, always_off, traceidratio, or one of these with parentbased_ in front; what is \
-                 done without it is done",
+                "it should be always_on, always_off, traceidratio, or one of these with the prefix parentbased_; the \
+                 default applies",
             );
             None
         }
     };
     if !name.ends_with("traceidratio") && values.text("OTEL_TRACES_SAMPLER_ARG").is_some() {
-        values.ignored("OTEL_TRACES_SAMPLER_ARG", "this sampler takes none");
+        values.ignored("OTEL_TRACES_SAMPLER_ARG", "this sampler has no argument");
     }
     sampler
 }
@@ -170,7 +170,7 @@ fn ratio(values: &mut Values<'_>) -> f64 {
         None => 1.0,
         Some(Ok(ratio)) if (0.0..=1.0).contains(&ratio) => ratio,
         Some(_) => {
-            values.ignored(NAME, "it should be a number from 0 to 1, as 0.1 for every tenth trace; all are kept");
+            values.ignored(NAME, "it should be a number from 0 to 1, as 0.1 for every tenth trace; all are sampled");
             1.0
         }
     }
@@ -183,7 +183,7 @@ fn temporality(values: &mut Values<'_>) -> Temporality {
         Some("delta") => Temporality::Delta,
         Some("lowmemory") => Temporality::LowMemory,
         Some(_) => {
-            values.ignored(NAME, "it should be cumulative, delta or lowmemory; it is cumulative");
+            values.ignored(NAME, "it should be cumulative, delta or lowmemory; cumulative applies");
             Temporality::Cumulative
         }
     }
@@ -207,12 +207,11 @@ fn cannot(values: &mut Values<'_>) {
         }
     }
     for name in values.ending_in("_INSECURE") {
-        values.ignored(&name, "the endpoint says it itself: https:// with TLS, http:// without");
+        values.ignored(&name, "the scheme of the endpoint decides: https:// with TLS, http:// without");
     }
     if values.text("OTEL_RESOURCE_ATTRIBUTES").is_some_and(|text| text.split_terminator(',').any(|a| !a.contains('=')))
     {
-        values
-            .ignored("OTEL_RESOURCE_ATTRIBUTES", "it should read name=value,name=value; what is no such pair is lost");
+        values.ignored("OTEL_RESOURCE_ATTRIBUTES", "it should read name=value,name=value; other parts are dropped");
     }
     let unread = values.unread(&OF_THE_SDK);
     if !unread.is_empty() {

@@ -91,7 +91,7 @@ pub(super) fn start() -> (Arc<Queue>, Lines) {
 fn tell(all: usize, told: usize) -> usize {
     if all > told {
         let lost = all - told;
-        tracing::warn!(lost, all, "log lines were lost: whoever reads standard error did not keep up");
+        tracing::warn!(lost, all, "log lines were lost: the reader of standard error is too slow");
     }
     all
 }

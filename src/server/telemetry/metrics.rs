@@ -74,23 +74,23 @@ impl Metrics {
         let meter = provider.meter(names::SERVICE);
         let make = Make(&meter);
         let batch_size = meter.u64_histogram(names::METRIC_COMMIT_BATCH_SIZE).with_unit("{append}");
-        let batch_size = batch_size.with_description("Changes that went into one commit.");
+        let batch_size = batch_size.with_description("Changes per commit.");
         let counter = |name, unit, of| make.counter(name, unit, of);
         let double_effects = counter(names::METRIC_DOUBLE_EFFECTS, "{call}", "Calls of which two attempts succeeded.");
         // Sent from the start: of a series that begins with 1, nobody sees that it rose.
         double_effects.add(0, &[]);
         Self {
-            rpc_duration: make.seconds(names::METRIC_RPC_DURATION, "From a call to the end of its answer."),
+            rpc_duration: make.seconds(names::METRIC_RPC_DURATION, "From a call of a method to the end of its answer."),
             evaluations: counter(names::METRIC_EVALUATIONS, "{evaluation}", "Verdicts."),
-            findings: counter(names::METRIC_FINDINGS, "{finding}", "What rules had to say."),
-            budget_used: make.shares(names::METRIC_BUDGET_USED, "How much of a limit is used."),
+            findings: counter(names::METRIC_FINDINGS, "{finding}", "Findings of rules."),
+            budget_used: make.shares(names::METRIC_BUDGET_USED, "Used share of a limit."),
             by_tenant: counter(names::METRIC_TENANT_EVALUATIONS, "{evaluation}", "Verdicts, by tenant."),
             tenants: Few::new(TENANTS_MAX),
             records: counter(names::METRIC_RECORDS, "{report}", "Reports on calls."),
-            advice: counter(names::METRIC_ADVICE, "{advice}", "Answers to failures."),
+            advice: counter(names::METRIC_ADVICE, "{advice}", "Advice after failures."),
             retries: Retries::new(&make),
             plane: Plane::new(&make),
-            coercions: counter(names::METRIC_COERCIONS, "{call}", "Calls whose arguments had another type."),
+            coercions: counter(names::METRIC_COERCIONS, "{call}", "Calls with coerced arguments."),
             evaluate_duration: make
                 .seconds(names::METRIC_EVALUATE_DURATION, "From the request to the committed verdict."),
             record_duration: make.seconds(names::METRIC_RECORD_DURATION, "From a report to the committed outcome."),
@@ -100,13 +100,13 @@ impl Metrics {
             commit_conflicts: counter(
                 names::METRIC_COMMIT_CONFLICTS,
                 "{conflict}",
-                "Changes that lost a race and were judged again.",
+                "Changes that were decided again after a conflict.",
             ),
-            loops: counter(names::METRIC_LOOPS, "{loop}", "What loop detectors found."),
-            leases_expired: counter(names::METRIC_LEASES_EXPIRED, "{call}", "Calls that nobody reported on in time."),
+            loops: counter(names::METRIC_LOOPS, "{loop}", "Findings of loop detectors."),
+            leases_expired: counter(names::METRIC_LEASES_EXPIRED, "{call}", "Leases that expired without a report."),
             double_effects,
-            redactions: counter(names::METRIC_REDACTIONS, "{value}", "Values that were not stored."),
-            deleted: counter(names::METRIC_DELETED, "{row}", "Rows deleted since they were past their term."),
+            redactions: counter(names::METRIC_REDACTIONS, "{value}", "Redacted secrets."),
+            deleted: counter(names::METRIC_DELETED, "{row}", "Rows deleted after their retention period."),
             worker_runs: counter(names::METRIC_WORKER_RUNS, "{run}", "Runs of background workers."),
         }
     }

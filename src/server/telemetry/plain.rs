@@ -7,10 +7,10 @@ const EMPTY: [&str; 6] =
 /// The cause in an exporter's text, once.
 pub(super) fn plain(text: &str) -> String {
     if text.contains("InvalidContentType") {
-        return "it does not speak TLS: say http://, or have it serve with a certificate".to_owned();
+        return "it does not speak TLS: use http://, or give it a certificate".to_owned();
     }
     if text.contains("UnknownIssuer") {
-        return "its certificate is of no authority that is known here: name that by OTEL_EXPORTER_OTLP_CERTIFICATE"
+        return "its certificate is of an unknown authority: set OTEL_EXPORTER_OTLP_CERTIFICATE to that authority"
             .to_owned();
     }
     let mut causes: Vec<&str> = Vec::new();
@@ -41,7 +41,7 @@ mod tests {
             ),
             (
                 "transport error: received corrupt message of type InvalidContentType: received corrupt message",
-                "it does not speak TLS: say http://, or have it serve with a certificate",
+                "it does not speak TLS: use http://, or give it a certificate",
             ),
             ("Operation failed", "Operation failed"),
         ] {

@@ -1,4 +1,4 @@
-//! policy: the one log line of a policy that became active, and of one that cannot.
+//! Log lines of policy activations: applied, unreadable, behind, and caught up.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub fn unreadable(tenant: TenantId, revision: &Revision, errors: &str) {
         { names::POLICY_REVISION } = revision.number,
         { names::POLICY_HASH } = revision.hash.as_str(),
         { names::ERROR } = errors,
-        "this build cannot read policy revision {}, and goes on with the one before, if there was one: {errors}",
+        "this build cannot read policy revision {}, and keeps the previous one, if any: {errors}",
         revision.number
     );
 }
@@ -37,19 +37,19 @@ pub fn behind(revisions: u64, unconfirmed: Duration) {
     if revisions > 0 {
         tracing::error!(
             revisions,
-            "this replica judges a tenant by a policy that is {revisions} activation(s) older than the active one, by \
-             which the others judge: this build cannot read it"
+            "this replica uses a policy of a tenant that is {revisions} activation(s) older than the active one: this \
+             build cannot read the active one"
         );
     } else {
         tracing::error!(
             unconfirmed_s,
-            "this replica has not read for {unconfirmed_s} s which policies are active, and may judge by older ones \
-             than the others"
+            "this replica has not read for {unconfirmed_s} s which policies are active, and may use older ones than \
+             other replicas"
         );
     }
 }
 
 /// The alarm is over.
 pub fn caught_up() {
-    tracing::info!("this replica judges every tenant by its active policy again");
+    tracing::info!("this replica uses the active policy of every tenant again");
 }

@@ -74,7 +74,7 @@ pub enum TelemetryError {
         why: String,
     },
     /// A variable of the environment asks for what cannot be done.
-    #[error("{name} cannot be followed: {why}")]
+    #[error("{name} cannot be applied: {why}")]
     Variable {
         /// Its name; its value may be a secret.
         name: String,
@@ -82,7 +82,7 @@ pub enum TelemetryError {
         why: String,
     },
     /// The figures cannot be told.
-    #[error("metrics cannot be told to who asks for them: {0}")]
+    #[error("metrics cannot be served at /metrics: {0}")]
     Scrape(String),
     /// Exporters need one to send with.
     #[error("spans and metrics can only be exported from within an async runtime")]

@@ -57,7 +57,7 @@ impl Share {
     pub(super) fn observe(self: Arc<Self>, provider: &dyn MeterProvider) {
         let meter = provider.meter(names::SERVICE);
         let gauge = meter.f64_observable_gauge(names::METRIC_TRACE_SHARE).with_unit("1");
-        let gauge = gauge.with_description("The share of traces that are kept, of those that somebody wants.");
+        let gauge = gauge.with_description("Share of traces that are sampled.");
         let _ = gauge.with_callback(move |figures| figures.observe(self.share(), &[])).build();
     }
 

@@ -114,7 +114,7 @@ pub fn coerced(proposal: &Proposal) {
         { names::CALL_ID } = proposal.request.call_id.as_str(),
         { names::TOOL } = proposal.request.tool.as_str(),
         { names::COERCED } = fields.join(", "),
-        "arguments of {} had another type and were read as the right one",
+        "arguments of {} were coerced from another type",
         proposal.request.tool
     );
 }
@@ -174,12 +174,12 @@ impl fmt::Display for Sentence<'_> {
         write!(f, "{} {tool}", verb(verdict.decision))?;
         match waits {
             0 => {}
-            before if verdict.decision == Decision::Wait => write!(f, ", told so {} times", before + 1)?,
+            before if verdict.decision == Decision::Wait => write!(f, ", {} times", before + 1)?,
             1 => f.write_str(", after 1 wait")?,
             before => write!(f, ", after {before} waits")?,
         }
         if verdict.replayed {
-            f.write_str(", as answered before")?;
+            f.write_str(", replayed")?;
         }
         if !verdict.is_enforced() {
             write!(f, ", in shadow mode instead of {}", verb(verdict.would))?;
@@ -216,7 +216,7 @@ impl fmt::Display for Told<'_> {
         let Self(settled) = self;
         write!(f, "{} of {}", settled.status.as_str(), settled.call_id)?;
         if settled.by_lease {
-            f.write_str(": its lease ran out")?;
+            f.write_str(": its lease expired")?;
         } else if settled.double_effect {
             f.write_str(": another attempt of the same execution has succeeded too")?;
         } else if let Some(failure) = settled.failure {

@@ -86,7 +86,7 @@ impl Collector {
                     drop(state);
                     tracing::info!(
                         { names::OTLP_ENDPOINT } = self.endpoint,
-                        "the collector at {} takes everything again",
+                        "the collector at {} accepts all signals again",
                         self.endpoint,
                     );
                 }
@@ -112,8 +112,8 @@ impl Collector {
             { names::OTLP_ENDPOINT } = self.endpoint,
             { names::OTLP_SIGNAL } = signals,
             { names::ERROR } = cause,
-            "the collector at {} takes no {signals}: they are dropped until it does, and requests go on; not said \
-             again{}",
+            "the collector at {} accepts no {signals}: they are dropped until it does, and requests are not affected; \
+             logged once{}",
             self.endpoint,
             self.hint,
         );
@@ -293,11 +293,11 @@ mod tests {
         let said: Vec<_> = lines.iter().map(|line| (line.level, line.message())).collect();
         let down = |what: &str| {
             format!(
-                "the collector at http://127.0.0.1:4317 takes no {what}: they are dropped until it does, and requests \
-                 go on; not said again"
+                "the collector at http://127.0.0.1:4317 accepts no {what}: they are dropped until it does, and requests \
+                 are not affected; logged once"
             )
         };
-        let up = "the collector at http://127.0.0.1:4317 takes everything again";
+        let up = "the collector at http://127.0.0.1:4317 accepts all signals again";
         let (both, all) = (down("traces and metrics"), down("traces, metrics and logs"));
         let warn = tracing::Level::WARN;
         assert_eq!(said, [(warn, both.as_str()), (warn, all.as_str()), (tracing::Level::INFO, up)]);

@@ -45,7 +45,7 @@ pub(super) async fn prepare(conn: &mut PgConnection) -> Result<bool, StoreError>
         return Ok(false);
     }
     if let Err(error) = give(conn).await {
-        tracing::warn!(%error, "the rights of the role callgate_reader could not be given");
+        tracing::warn!(%error, "the privileges of the role callgate_reader could not be granted");
         return Ok(false);
     }
     let acts = format!("set role {ROLE}; reset role");
@@ -95,15 +95,15 @@ pub(super) async fn is_bound(conn: &mut PgConnection, is_distributed: bool) -> R
         return Ok(true);
     }
     let others: i64 = sqlx::query_scalar("select count(*) - 1 from tenant").fetch_one(conn).await?;
-    let why = if is_distributed { "it is spread by Citus" } else { "its user may not act as the role callgate_reader" };
+    let why = if is_distributed { "Citus distributes it" } else { "its user may not set the role callgate_reader" };
     if others > 0 {
         tracing::warn!(
             others,
-            "row-level security does not hold in this database, since {why}: that tenants read their own rows alone \
-             rests on callgate's statements, and analysts read the rows of all tenants"
+            "row-level security is off in this database, since {why}: only callgate's statements separate tenants, and \
+             analysts read the rows of all tenants"
         );
     } else {
-        tracing::info!("row-level security does not hold in this database, since {why}; there is one tenant alone");
+        tracing::info!("row-level security is off in this database, since {why}; it has one tenant only");
     }
     Ok(false)
 }

@@ -243,7 +243,7 @@ fn tell_unverified(options: &PgConnectOptions) {
         || host == "localhost"
         || host.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback());
     if !is_verified && !is_here {
-        tracing::warn!(host, "anybody in between could be the database: say sslmode=verify-full in its URL");
+        tracing::warn!(host, "the database's certificate is not verified: set sslmode=verify-full in its URL");
     }
 }
 

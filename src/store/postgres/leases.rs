@@ -87,7 +87,7 @@ async fn take(conn: &mut PgConnection, now: Timestamp, is_distributed: bool) -> 
     let readable = open.filter_map(|row| match tree(row) {
         Ok(tree) => Some(tree),
         Err(error) => {
-            tracing::error!(%error, "a call tree with open calls cannot be looked after");
+            tracing::error!(%error, "leases of a call tree cannot be checked");
             None
         }
     });

@@ -27,8 +27,8 @@ pub(super) async fn prepare(conn: &mut PgConnection) -> Result<(), OpenError> {
     }
     if durability.full_page_writes != "on" {
         tracing::warn!(
-            "the database has full_page_writes = off: unless its file system writes pages as a whole, a crash \
-            of the machine may destroy them"
+            "the database has full_page_writes = off: a crash of the machine may destroy pages, unless the file \
+             system writes them atomically"
         );
     }
     // Two replicas that start at once would both try: the loser finds it there.

@@ -158,7 +158,7 @@ pub(super) async fn apply(conn: &mut PgConnection) -> Result<(), OpenError> {
             first,
             last,
             own = SchemaState::newest(),
-            "a newer build of callgate has been here, and left all that this one needs: it serves beside or instead"
+            "a newer build of callgate has migrated this database. This build is compatible with it, and serves"
         );
     }
     // `run` would do the same, but its future cannot be sent to another thread.

@@ -377,7 +377,7 @@ async fn build_indexes(slow: Readers) {
     if let Err(error) = built.await {
         tracing::warn!(
             %error,
-            "what a start does beside was not done (indexes of partitions, old functions); the next one tries again"
+            "maintenance at start failed (indexes of partitions, old functions); the next start retries it"
         );
     }
 }

@@ -63,14 +63,14 @@ impl DbTime {
         let ahead_ms = carried.as_millis() - now.as_millis();
         let behind = if ahead_ms > LATE_MAX_MS { known.behind + 1 } else { 0 };
         if behind >= ANSWERS {
-            tracing::warn!(back_ms = ahead_ms, "the database's clock was set back; its time is taken over");
+            tracing::warn!(back_ms = ahead_ms, "the database's clock was set back; callgate follows it");
             let step = known.step.map(|(at, ms)| (at, ms.saturating_sub(ahead_ms.unsigned_abs())));
             *known = Known { said: now, at: Instant::now(), behind: 0, step };
             return;
         }
         if ahead_ms < -LATE_MAX_MS {
             let forward_ms = ahead_ms.unsigned_abs();
-            tracing::warn!(forward_ms, "the database's clock was stepped forward: leases end later by as much");
+            tracing::warn!(forward_ms, "the database's clock was stepped forward: leases end later by this time");
             known.step = Some((Instant::now(), known.step_ms().saturating_add(forward_ms)));
         }
         *known = Known { said: now.max(carried), at: Instant::now(), behind, ..*known };

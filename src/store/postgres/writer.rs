@@ -200,7 +200,7 @@ impl Writer {
             Err(Failure::Passing(error)) => {
                 self.commits.failed();
                 let changes = chains.iter().map(Vec::len).sum::<usize>();
-                tracing::warn!(%error, changes, "changes could not be stored: the database gave no answer in time");
+                tracing::warn!(%error, changes, "changes could not be stored: the database did not respond in time");
                 chains.into_iter().for_each(|chain| answer(chain, Some(Lost::Unreachable), &span));
             }
         }

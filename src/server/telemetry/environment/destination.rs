@@ -131,7 +131,7 @@ pub(super) fn read(
         None | Some("grpc") => Protocol::Grpc,
         Some("http/protobuf") => Protocol::Http,
         Some(other) => {
-            return Err(refused(&protocol_name, format!("callgate speaks grpc and http/protobuf, not {other:?}")));
+            return Err(refused(&protocol_name, format!("callgate supports grpc and http/protobuf, not {other:?}")));
         }
     };
     let endpoint = match (endpoint, base) {
@@ -149,7 +149,7 @@ pub(super) fn read(
         None | Some("none") => false,
         Some("gzip") => true,
         Some(_) => {
-            values.ignored(&compression_name, "it should be gzip or none; nothing is compressed");
+            values.ignored(&compression_name, "it should be gzip or none; none applies");
             false
         }
     };
@@ -158,8 +158,8 @@ pub(super) fn read(
         let identity = match (certificate, key) {
             (None, None) => None,
             (Some(certificate), Some(key)) => Some((file(&certificate_name, &certificate)?, file(&key_name, &key)?)),
-            (Some(_), None) => return Err(refused(&certificate_name, format!("it needs its key in {key_name}"))),
-            (None, Some(_)) => return Err(refused(&key_name, format!("it needs {certificate_name}"))),
+            (Some(_), None) => return Err(refused(&certificate_name, format!("it requires its key in {key_name}"))),
+            (None, Some(_)) => return Err(refused(&key_name, format!("it requires {certificate_name}"))),
         };
         Ok(Tls { authorities, identity })
     });

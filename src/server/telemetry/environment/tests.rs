@@ -112,17 +112,17 @@ fn what_only_tunes_is_warned_of_and_left_as_it_is() {
     assert!(plan.traces.is_some_and(|to| !to.gzip));
     let said = plan.warnings.join("\n");
     for begin in [
-        "OTEL_SDK_DISABLED=yes is not followed: it should be true or false",
-        "OTEL_BSP_MAX_QUEUE_SIZE=many is not followed: it should be a number from 1 to 1048576; it is 4096",
-        "OTEL_METRIC_EXPORT_INTERVAL=0 is not followed: it should be a number of milliseconds from 1; it is 60000",
-        "OTEL_EXPORTER_OTLP_COMPRESSION=zstd is not followed: it should be gzip or none",
-        "OTEL_TRACES_SAMPLER=xray is not followed: it should be always_on",
-        "OTEL_TRACES_SAMPLER_ARG=0.1 is not followed: this sampler takes none",
-        "OTEL_METRICS_EXEMPLAR_FILTER=trace_based is not followed: this SDK records no exemplars",
-        "OTEL_PROPAGATORS=b3 is not followed: callers' traces are read from traceparent",
-        "OTEL_EXPORTER_OTLP_INSECURE=true is not followed: the endpoint says it itself",
-        "OTEL_TRACES_EXPORTER=otlp,console is not followed: callgate exports by otlp, or none",
-        "OTEL_RESOURCE_ATTRIBUTES=team is not followed",
+        "OTEL_SDK_DISABLED=yes is ignored: it should be true or false",
+        "OTEL_BSP_MAX_QUEUE_SIZE=many is ignored: it should be a number from 1 to 1048576; 4096 applies",
+        "OTEL_METRIC_EXPORT_INTERVAL=0 is ignored: it should be a number of milliseconds from 1; 60000 applies",
+        "OTEL_EXPORTER_OTLP_COMPRESSION=zstd is ignored: it should be gzip or none",
+        "OTEL_TRACES_SAMPLER=xray is ignored: it should be always_on",
+        "OTEL_TRACES_SAMPLER_ARG=0.1 is ignored: this sampler has no argument",
+        "OTEL_METRICS_EXEMPLAR_FILTER=trace_based is ignored: this SDK records no exemplars",
+        "OTEL_PROPAGATORS=b3 is ignored: callers' traces are read from traceparent",
+        "OTEL_EXPORTER_OTLP_INSECURE=true is ignored: the scheme of the endpoint decides",
+        "OTEL_TRACES_EXPORTER=otlp,console is ignored: callgate exports by otlp, or none",
+        "OTEL_RESOURCE_ATTRIBUTES=team is ignored",
         "callgate does not read OTEL_CONFIG_FILE, OTEL_LOG_LEVEL",
     ] {
         assert!(said.lines().any(|line| line.starts_with(begin)), "{begin}:\n{said}");
@@ -135,16 +135,16 @@ fn what_would_send_to_nowhere_is_refused() {
         |name: &'static str, value: &'static str| error(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "https://c"), (name, value)]);
     assert_eq!(
         with("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json"),
-        "OTEL_EXPORTER_OTLP_PROTOCOL cannot be followed: callgate speaks grpc and http/protobuf, not \"http/json\""
+        "OTEL_EXPORTER_OTLP_PROTOCOL cannot be applied: callgate supports grpc and http/protobuf, not \"http/json\""
     );
     assert!(with("OTEL_EXPORTER_OTLP_LOGS_PROTOCOL", "udp").starts_with("OTEL_EXPORTER_OTLP_LOGS_PROTOCOL cannot"));
     assert!(with("OTEL_EXPORTER_OTLP_CERTIFICATE", "/nowhere.pem").contains("/nowhere.pem cannot be read: "));
     let half = with("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", "/nowhere.pem");
-    assert!(half.ends_with("it needs its key in OTEL_EXPORTER_OTLP_CLIENT_KEY"), "{half}");
+    assert!(half.ends_with("it requires its key in OTEL_EXPORTER_OTLP_CLIENT_KEY"), "{half}");
     let header = with("OTEL_EXPORTER_OTLP_HEADERS", "a=b,authorization: hunter2");
     assert_eq!(
         header,
-        "OTEL_EXPORTER_OTLP_HEADERS cannot be followed: its entry 2 is no header: it should read name=value,name=value"
+        "OTEL_EXPORTER_OTLP_HEADERS cannot be applied: its entry 2 is no header: it should read name=value,name=value"
     );
     let secret = error(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://me:hunter2@collector:4317")]);
     assert!(secret.contains("OTEL_EXPORTER_OTLP_HEADERS") && !secret.contains("hunter2"), "{secret}");

@@ -25,7 +25,7 @@ impl<'a> Values<'a> {
     /// A variable is set to what is not done, and `why`.
     pub(super) fn ignored(&mut self, name: &str, why: &str) {
         let value = self.text(name).unwrap_or_default();
-        self.warnings.push(format!("{name}={value} is not followed: {why}"));
+        self.warnings.push(format!("{name}={value} is ignored: {why}"));
     }
 
     pub(super) fn flag(&mut self, name: &str) -> bool {
@@ -33,7 +33,7 @@ impl<'a> Values<'a> {
             Some("true") => true,
             None | Some("false") => false,
             Some(_) => {
-                self.ignored(name, "it should be true or false, and is taken for false");
+                self.ignored(name, "it should be true or false; false applies");
                 false
             }
         }
@@ -45,7 +45,7 @@ impl<'a> Values<'a> {
             None => default,
             Some(Ok(millis)) if millis > 0 => Duration::from_millis(millis.into()),
             Some(_) => {
-                let why = format!("it should be a number of milliseconds from 1; it is {}", default.as_millis());
+                let why = format!("it should be a number of milliseconds from 1; {} applies", default.as_millis());
                 self.ignored(name, &why);
                 default
             }
@@ -57,7 +57,7 @@ impl<'a> Values<'a> {
             None => default,
             Some(Ok(count)) if (1..=max).contains(&count) => count,
             Some(_) => {
-                self.ignored(name, &format!("it should be a number from 1 to {max}; it is {default}"));
+                self.ignored(name, &format!("it should be a number from 1 to {max}; {default} applies"));
                 default
             }
         }

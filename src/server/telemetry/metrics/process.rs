@@ -22,7 +22,7 @@ fn observe_runtime(meter: &Meter, runtime: &Handle) {
         let gauge = meter.u64_observable_gauge(name).with_unit(unit).with_description(of);
         let _ = gauge.with_callback(move |figures| figures.observe(read(&runtime) as u64, &[])).build();
     };
-    gauge(names::METRIC_RUNTIME_WORKERS, "{thread}", "Threads that answer calls.", |runtime| {
+    gauge(names::METRIC_RUNTIME_WORKERS, "{thread}", "Threads that serve requests.", |runtime| {
         runtime.metrics().num_workers()
     });
     gauge(names::METRIC_RUNTIME_TASKS, "{task}", "Tasks that have not ended.", |runtime| {
@@ -61,7 +61,7 @@ mod linux {
         });
         let _ = cpu.build();
         let memory = meter.i64_observable_up_down_counter(names::METRIC_MEMORY).with_unit("By");
-        let memory = memory.with_description("Memory that this process has in use.").with_callback(|figures| {
+        let memory = memory.with_description("Resident memory of this process.").with_callback(|figures| {
             let bytes = stat().map(|stat| stat.rss.saturating_mul(rustix::param::page_size() as u64));
             if let Some(bytes) = bytes.and_then(|bytes| i64::try_from(bytes).ok()) {
                 figures.observe(bytes, &[]);
@@ -69,7 +69,7 @@ mod linux {
         });
         let _ = memory.build();
         let files = meter.i64_observable_up_down_counter(names::METRIC_FILES).with_unit("{file_descriptor}");
-        let files = files.with_description("Files and connections that are open.").with_callback(|figures| {
+        let files = files.with_description("Open files and connections.").with_callback(|figures| {
             let count = fs::read_dir("/proc/self/fd").map(Iterator::count);
             if let Some(count) = count.ok().and_then(|count| i64::try_from(count).ok()) {
                 figures.observe(count, &[]);
@@ -77,7 +77,7 @@ mod linux {
         });
         let _ = files.build();
         let uptime = meter.f64_observable_gauge(names::METRIC_UPTIME).with_unit("s");
-        let uptime = uptime.with_description("How long this process has been running.").with_callback(|figures| {
+        let uptime = uptime.with_description("Time since the start of this process.").with_callback(|figures| {
             if let (Some(stat), Some(uptime)) = (stat(), seconds_since_boot()) {
                 figures.observe((uptime - seconds(stat.starttime)).max(0.0), &[]);
             }

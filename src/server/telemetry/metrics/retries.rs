@@ -20,9 +20,9 @@ pub(super) struct Retries {
 impl Retries {
     pub(super) fn new(make: &Make<'_>) -> Self {
         let predicted = make.0.f64_histogram(names::METRIC_RETRY_PREDICTED);
-        let predicted = predicted.with_description("Chances that retries were given, by what came of them.");
+        let predicted = predicted.with_description("Predicted chances of retries, by result.");
         Self {
-            settled: make.counter(names::METRIC_RETRIES, "{retry}", "Retries of which it is known what came."),
+            settled: make.counter(names::METRIC_RETRIES, "{retry}", "Retries with a known result."),
             predicted: predicted.with_boundaries(CHANCES.to_vec()).build(),
         }
     }

@@ -1,4 +1,4 @@
-//! Every name once, and told on its page.
+//! Names are unique, and `deploy/TELEMETRY.md` lists each.
 
 use std::collections::BTreeSet;
 
@@ -59,15 +59,15 @@ fn page(old: &str) -> String {
         link.replace_all(&text, |found: &regex::Captures<'_>| value(&found[1])).replace('|', "\\|")
     };
     let mut page = format!("{}\n", old.split("\n## ").next().expect("a beginning").trim_end());
-    for (title, list) in [("Spans", "SPANS"), ("Metrics", "METRICS"), ("Fields of ours", "FIELDS")] {
+    for (title, list) in [("Spans", "SPANS"), ("Metrics", "METRICS"), ("Fields of callgate", "FIELDS")] {
         let from = source.find(&format!("\n    {list}:\n")).expect("a list");
         let part = &source[from..from + source[from..].find("\n}").expect("its end")];
-        page.push_str(&format!("\n## {title}\n\n| name | is |\n|---|---|\n"));
+        page.push_str(&format!("\n## {title}\n\n| name | meaning |\n|---|---|\n"));
         for found in entry.captures_iter(part) {
             page.push_str(&format!("| `{}` | {} |\n", &found[2], told(&found[1])));
         }
     }
-    page.push_str("\n## Names that OpenTelemetry has laid down\n\n| name | is |\n|---|---|\n");
+    page.push_str("\n## Names by OpenTelemetry's conventions\n\n| name | meaning |\n|---|---|\n");
     let from = source.find("\n    CONVENTIONS:\n").expect("a list");
     for found in entry.captures_iter(&source[from..]) {
         page.push_str(&format!("| `{}` | {} |\n", &found[2], told(&found[1])));
@@ -86,7 +86,7 @@ fn the_page_of_names_is_up_to_date() {
     if std::env::var_os("UPDATE").is_some() {
         std::fs::write(path, &page).expect("written");
     }
-    assert!(std::fs::read_to_string(path).expect("a page") == page, "UPDATE=1 writes {path} anew; then review it");
+    assert!(std::fs::read_to_string(path).expect("a page") == page, "UPDATE=1 writes {path}; then review it");
 }
 
 #[test]

@@ -61,7 +61,7 @@ fn a_decision_is_one_line_that_is_readable_alone() {
         (
             Verdict { replayed: true, ..loop_broken(Decision::Deny, Level::Critical, 20) },
             LogLevel::DEBUG,
-            "deny charge_card, as answered before: no_progress (repeat, critical at 20)",
+            "deny charge_card, replayed: no_progress (repeat, critical at 20)",
         ),
     ] {
         let line = said(&verdict);
@@ -84,8 +84,8 @@ fn a_wait_that_is_told_again_and_again_is_said_now_and_then_and_counted_at_the_e
         text,
         [
             "wait with charge_card: retry_too_early (same_call)",
-            "wait with charge_card, told so 10 times: retry_too_early (same_call)",
-            "wait with charge_card, told so 100 times: retry_too_early (same_call)",
+            "wait with charge_card, 10 times: retry_too_early (same_call)",
+            "wait with charge_card, 100 times: retry_too_early (same_call)",
             "allow charge_card, after 100 waits",
         ]
     );
@@ -158,7 +158,7 @@ fn a_report_is_one_line_that_is_readable_alone() {
         (
             Settled { by_lease: true, ..settled(OutcomeStatus::Unknown, None, None) },
             LogLevel::INFO,
-            "unknown of c7: its lease ran out",
+            "unknown of c7: its lease expired",
         ),
         (
             Settled { double_effect: true, ..settled(OutcomeStatus::Success, None, None) },

@@ -119,7 +119,7 @@ fn unless_unopened<T>(opened: Loaded<T>) -> Loaded<Option<T>> {
         // Counted by the rows that still need the key.
         Err(StoreError::KeyMissing { .. }) => Ok(None),
         Err(error @ StoreError::Corrupt(_)) => {
-            tracing::error!(%error, "a value cannot be sealed anew, and stays as it is");
+            tracing::error!(%error, "a value cannot be re-encrypted, and stays under its key");
             Ok(None)
         }
         Err(error) => Err(error),
