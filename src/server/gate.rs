@@ -67,7 +67,7 @@ use callgate_core::{
     retry::classify,
 };
 use callgate_net::clock::Clock;
-use callgate_store::Store;
+use callgate_store::{Lane, Store};
 
 pub use approvals::{LOOK_EVERY, OPEN_MAX, Reply};
 pub use backtest::{BacktestError, BacktestSlot, BacktestTold, BacktestWanted, Backtested, Compared};
@@ -88,11 +88,6 @@ pub use reseal::Resealed;
 pub use server_state::ServerState;
 pub use tenants::TenantChange;
 pub use tokens::TokenError;
-
-/// Does `work` for a person: what it reads by itself, it reads over connections that are there for people.
-pub async fn for_people<T>(work: impl Future<Output = T>) -> T {
-    callgate_store::for_people(work).await
-}
 
 /// A new name for something: a prefix and a UUID, which sorts by time.
 #[must_use]
@@ -145,6 +140,8 @@ pub struct Decisions {
 pub struct Policies {
     pub(crate) server: Arc<ServerState>,
     store: Arc<Store>,
+    /// The store on the operators' lane.
+    pub(crate) operators: Arc<Store>,
     trials: Trials,
 }
 
@@ -152,7 +149,9 @@ pub struct Policies {
 #[derive(Debug)]
 pub struct Approvals {
     pub(crate) server: Arc<ServerState>,
-    store: Arc<Store>,
+    pub(crate) store: Arc<Store>,
+    /// The store on the operators' lane.
+    pub(crate) operators: Arc<Store>,
     decisions: Arc<Decisions>,
 }
 
@@ -160,7 +159,9 @@ pub struct Approvals {
 #[derive(Debug)]
 pub struct Identities {
     pub(crate) server: Arc<ServerState>,
-    store: Arc<Store>,
+    pub(crate) store: Arc<Store>,
+    /// The store on the operators' lane.
+    pub(crate) operators: Arc<Store>,
     policies: Arc<Policies>,
     credentials: Credentials,
     key_problems: KeyProblems,
@@ -171,6 +172,8 @@ pub struct Identities {
 pub struct Privacy {
     server: Arc<ServerState>,
     store: Arc<Store>,
+    /// The store on the operators' lane.
+    pub(crate) operators: Arc<Store>,
     forgotten: Forgotten,
     /// Deleted tenants of which nothing is left.
     erased: Mutex<BTreeSet<TenantId>>,
@@ -181,7 +184,9 @@ pub struct Privacy {
 pub struct Insight {
     pub(crate) server: Arc<ServerState>,
     store: Arc<Store>,
-    decisions: Arc<Decisions>,
+    /// The store on the operators' lane.
+    operators: Arc<Store>,
+    pub(crate) decisions: Arc<Decisions>,
     policies: Arc<Policies>,
     fleets: Fleets,
     qualities: Qualities,
@@ -190,7 +195,7 @@ pub struct Insight {
 /// The services of one server over its store.
 #[derive(Debug)]
 pub struct Gate {
-    /// The store, as decisions use it.
+    /// The store, on the agents' lane.
     pub store: Arc<Store>,
     /// The state that all of them share.
     pub server: Arc<ServerState>,
@@ -213,7 +218,7 @@ impl Gate {
     /// tenant begins with the built-in one.
     #[must_use]
     pub fn new(policy: Arc<Policy>, store: Store, metrics: Metrics, clock: Clock) -> Self {
-        let store = Arc::new(store);
+        let (store, operators) = (Arc::new(store.on(Lane::Agents)), Arc::new(store.on(Lane::Operators)));
         let server = ServerState::new(policy, Arc::clone(&store), metrics, clock);
         let decisions = Arc::new(Decisions {
             server: Arc::clone(&server),
@@ -226,13 +231,22 @@ impl Gate {
             open: OpenQuestions::default(),
             waits: Waits::default(),
         });
-        let policies =
-            Arc::new(Policies { server: Arc::clone(&server), store: Arc::clone(&store), trials: Trials::default() });
-        let approvals =
-            Approvals { server: Arc::clone(&server), store: Arc::clone(&store), decisions: Arc::clone(&decisions) };
+        let policies = Arc::new(Policies {
+            server: Arc::clone(&server),
+            store: Arc::clone(&store),
+            operators: Arc::clone(&operators),
+            trials: Trials::default(),
+        });
+        let approvals = Approvals {
+            server: Arc::clone(&server),
+            store: Arc::clone(&store),
+            operators: Arc::clone(&operators),
+            decisions: Arc::clone(&decisions),
+        };
         let identities = Identities {
             server: Arc::clone(&server),
             store: Arc::clone(&store),
+            operators: Arc::clone(&operators),
             policies: Arc::clone(&policies),
             credentials: Credentials::default(),
             key_problems: KeyProblems::default(),
@@ -240,12 +254,14 @@ impl Gate {
         let privacy = Privacy {
             server: Arc::clone(&server),
             store: Arc::clone(&store),
+            operators: Arc::clone(&operators),
             forgotten: Forgotten::default(),
             erased: Mutex::default(),
         };
         let insight = Insight {
             server: Arc::clone(&server),
             store: Arc::clone(&store),
+            operators,
             decisions: Arc::clone(&decisions),
             policies: Arc::clone(&policies),
             fleets: Fleets::default(),

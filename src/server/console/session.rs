@@ -18,7 +18,7 @@ use subtle::ConstantTimeEq as _;
 use zeroize::Zeroizing;
 
 use super::visitor::Known;
-use crate::gate::{Identities, NoAnswer, for_people};
+use crate::gate::{Identities, NoAnswer};
 use callgate_core::domain::time::Timestamp;
 
 /// A session ends after so long without anything done. (OWASP's session management cheat sheet has 15 to 30 minutes for
@@ -205,8 +205,7 @@ pub(super) async fn find(
     secret: &Secret,
     is_active: bool,
 ) -> Result<Option<Showed>, NoAnswer> {
-    // Not over the connections that agents read by.
-    let found = for_people(identities.console_session(&secret.id(), IDLE, is_active)).await?;
+    let found = identities.console_session(&secret.id(), IDLE, is_active).await?;
     Ok(found.and_then(|found| secret.open(&found.sealed)))
 }
 

@@ -95,7 +95,7 @@ impl Approvals {
     /// # Errors
     /// [`NoAnswer`] when they cannot be read.
     pub async fn questions(&self, tenant: TenantId, wanted: &Wanted) -> Result<Vec<Question>, NoAnswer> {
-        Ok(self.store.questions(tenant, wanted).await?)
+        Ok(self.operators.questions(tenant, wanted).await?)
     }
 
     /// One question; none when nobody was asked that.
@@ -103,7 +103,7 @@ impl Approvals {
     /// # Errors
     /// [`NoAnswer`] when it cannot be read.
     pub async fn question(&self, tenant: TenantId, approval_id: &str) -> Result<Option<Question>, NoAnswer> {
-        Ok(read_question(&self.store, tenant, approval_id).await?)
+        Ok(read_question(&self.operators, tenant, approval_id).await?)
     }
 
     /// Answers a question; gives it with the answer that holds. The same answer by the same person may be sent again,

@@ -12,7 +12,7 @@ impl Privacy {
     /// # Errors
     /// [`NoAnswer`] when they cannot be read.
     pub async fn audit(&self, tenant: TenantId, before: Option<u64>, most: usize) -> Result<Vec<Entry>, NoAnswer> {
-        Ok(self.store.audit(tenant, before, most).await?)
+        Ok(self.operators.audit(tenant, before, most).await?)
     }
 
     /// Checks the whole audit of a tenant, and holds it against anchors that were kept elsewhere.
@@ -20,6 +20,6 @@ impl Privacy {
     /// # Errors
     /// [`NoAnswer`] when it cannot be read.
     pub async fn check_audit(&self, tenant: TenantId, anchors: Vec<Anchor>) -> Result<Checked, NoAnswer> {
-        Ok(self.store.check_audit(tenant, anchors).await?)
+        Ok(self.operators.check_audit(tenant, anchors).await?)
     }
 }

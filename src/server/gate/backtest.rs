@@ -297,7 +297,7 @@ impl Policies {
         let window = (wanted.since, wanted.until);
         let turns = Arc::clone(&slot.0.all);
         let turn = turns.acquire().await;
-        let found = patiently(|| self.store.tried_trees(tenant, window, wanted.calls_max)).await?;
+        let found = patiently(|| self.operators.tried_trees(tenant, window, wanted.calls_max)).await?;
         drop(turn);
         let (trees, is_more, since_us) = found;
         let total = trees.iter().map(|tree| tree.calls).sum();
@@ -315,7 +315,7 @@ impl Policies {
                 let _turn = turns.acquire().await;
                 let began = self.server.clock.tick();
                 let part = (since_us, wanted.until);
-                let (calls, is_more) = patiently(|| self.store.tried_calls(tenant, &root, after, part)).await?;
+                let (calls, is_more) = patiently(|| self.operators.tried_calls(tenant, &root, after, part)).await?;
                 let Some(behind) = calls.last().map(|call| call.seq) else { break };
                 after = behind;
                 trial = judged(trial, calls).await?;

@@ -44,9 +44,9 @@ impl Identities {
         idle: Duration,
         is_active: bool,
     ) -> Result<Option<SignedIn>, NoAnswer> {
-        let found = self.store.console_session(id, idle).await?;
+        let found = self.operators.console_session(id, idle).await?;
         if is_active && found.as_ref().is_some_and(|found| found.is_quiet) {
-            self.store.console_session_seen(id).await?;
+            self.operators.console_session_seen(id).await?;
         }
         Ok(found)
     }

@@ -23,6 +23,7 @@ use callgate_core::{
     engine::{self, Judgement},
     policy::Policy,
 };
+use callgate_store::Store;
 
 /// Fields that are named.
 const NAMED_MAX: usize = 20;
@@ -123,7 +124,7 @@ impl Approvals {
         let is_edited = question.resolution.as_ref().is_some_and(|resolution| resolution.edited_until.is_some());
         let session = SessionId::parse("session_id", &question.session);
         let Some(session) = session.ok().filter(|_| is_edited) else { return Ok(None) };
-        let (answers, permits) = self.store.chosen_since(tenant, &session).await?;
+        let (answers, permits) = self.operators.chosen_since(tenant, &session).await?;
         let found = let_through(&answers, &permits);
         let ran = found.into_iter().find(|(yes, _)| yes.approval_id == question.approval_id);
         Ok(ran.map(|(_, permit)| permit.call_id.clone()))
@@ -141,7 +142,7 @@ impl Insight {
         session: &SessionId,
         call_id: &CallId,
     ) -> Result<Option<StoredYes>, NoAnswer> {
-        let (answers, permits) = self.store.chosen_since(tenant, session).await?;
+        let (answers, permits) = self.operators.chosen_since(tenant, session).await?;
         let found = let_through(&answers, &permits);
         let yes = found.into_iter().find(|(_, permit)| permit.call_id == call_id.as_str());
         Ok(yes.map(|(yes, _)| yes.clone()))
@@ -150,10 +151,10 @@ impl Insight {
 
 impl Decisions {
     /// What a person has approved instead of a refused call. Where it cannot be read now, whoever asks again is told.
-    pub(super) async fn approved_instead(&self, tenant: TenantId, verdict: &Verdict) -> Option<Edited> {
+    pub(super) async fn approved_instead(&self, store: &Store, tenant: TenantId, verdict: &Verdict) -> Option<Edited> {
         let winner = verdict.winner().filter(|winner| winner.reason == Reason::ApprovalEdited)?;
         let call = winner.reuse.as_ref()?;
-        self.store.edited(tenant, &call.session, &call.call_id).await.unwrap_or_default()
+        store.edited(tenant, &call.session, &call.call_id).await.unwrap_or_default()
     }
 }
 

@@ -84,7 +84,7 @@ impl Insight {
         session: &SessionId,
         call_id: &CallId,
     ) -> Result<CallExplained, RecordError> {
-        let call = self.store.whole_call(tenant, session, call_id, false).await?;
+        let call = self.operators.whole_call(tenant, session, call_id, false).await?;
         let mut call = call.ok_or(RecordError::Rejected(RecordRejection::UnknownCall))?;
         let Some(last) = call.judgements.pop() else {
             return Err(RecordError::Rejected(RecordRejection::UnknownCall));
@@ -138,7 +138,7 @@ impl Insight {
         let until = last.at.plus_ms(1);
         let (mut rows, mut after, mut bytes) = (Vec::new(), 0, 0);
         loop {
-            let (calls, is_more) = self.store.tried_calls(tenant, &root, after, (0, until)).await?;
+            let (calls, is_more) = self.operators.tried_calls(tenant, &root, after, (0, until)).await?;
             let Some(behind) = calls.last().map(|call| call.seq) else { break };
             after = behind;
             let (is_it, before): (Vec<_>, Vec<_>) =

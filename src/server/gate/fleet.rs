@@ -188,18 +188,18 @@ impl Insight {
     async fn read_fleet(&self, tenant: TenantId, kept: &mut Kept) -> Result<Fleet, NoAnswer> {
         let (began, now) = (self.server.clock.tick(), self.store.now());
         let from = kept.from(now);
-        let judged = self.store.judged(tenant, from, now).await?;
+        let judged = self.operators.judged(tenant, from, now).await?;
         let (judged, lately) = kept.judged(from, now, &judged);
-        let asked = self.store.asked_since(tenant, earlier(now, MINUTES * MINUTE_MS)).await?;
-        let halted = self.store.halted_since(tenant, first(now)).await?;
-        let (mut calling, stopped, tools) = self.store.standing(tenant).await?;
+        let asked = self.operators.asked_since(tenant, earlier(now, MINUTES * MINUTE_MS)).await?;
+        let halted = self.operators.halted_since(tenant, first(now)).await?;
+        let (mut calling, stopped, tools) = self.operators.standing(tenant).await?;
         let mut stopped_before = self.stopped(tenant, &mut kept.stopped, now).await?;
         stopped_before.insert(floor(now), stopped);
         let saved = self.savings(tenant, &mut kept.savings, now).await?;
         let is_old = |read: Tick| self.server.clock.elapsed(read) >= TREES_EVERY;
         if kept.trees.as_ref().is_none_or(|(.., read)| is_old(*read)) {
             let limits = fleet::shared_limits(self.server.policy(tenant).rules.get::<Budgets>(), &SHARED_BUDGETS);
-            let (active, near) = self.store.near_their_end(tenant, &limits, now.day()).await?;
+            let (active, near) = self.operators.near_their_end(tenant, &limits, now.day()).await?;
             kept.trees = Some((active, near, self.server.clock.tick()));
         }
         let (active, budgets) =
@@ -243,7 +243,7 @@ impl Insight {
         let minutes = (0..MINUTES - 1).map(|n| Timestamp::from_millis(first(now).as_millis() + n * MINUTE_MS));
         let ends: Vec<Timestamp> = minutes.filter(|minute| !kept.contains_key(minute)).map(end_of).collect();
         let mut all = kept.clone();
-        for (end, count) in self.store.stopped_at(tenant, &ends).await? {
+        for (end, count) in self.operators.stopped_at(tenant, &ends).await? {
             all.insert(earlier(end, MINUTE_MS), count);
         }
         *kept = all.range(..floor(earlier(now, LATE_MS))).map(|(minute, count)| (*minute, *count)).collect();

@@ -4,12 +4,13 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use parking_lot::Mutex;
 
-use super::{Decisions, NoAnswer, ServerState};
+use super::{Decisions, Insight, NoAnswer, ServerState};
 use callgate_core::domain::{
     audit::Actor,
     halt::{Halt, Halted},
     ids::TenantId,
 };
+use callgate_store::Store;
 
 /// What is halted, as it was read last.
 #[derive(Debug, Default)]
@@ -42,7 +43,11 @@ impl ServerState {
     /// # Errors
     /// [`NoAnswer`]: what was known holds.
     pub async fn read_halts(&self) -> Result<(), NoAnswer> {
-        self.halts.set(self.store.halts().await?);
+        self.read_halts_from(&self.store).await
+    }
+
+    pub(super) async fn read_halts_from(&self, store: &Store) -> Result<(), NoAnswer> {
+        self.halts.set(store.halts().await?);
         Ok(())
     }
 }
@@ -80,5 +85,15 @@ impl Decisions {
         let was_halted = self.store.resume(tenant, what, &by.into(), reason).await?;
         self.server.read_halts().await?;
         Ok(was_halted)
+    }
+}
+
+impl Insight {
+    /// As [`ServerState::read_halts`], for an operator.
+    ///
+    /// # Errors
+    /// [`NoAnswer`]: what was known holds.
+    pub async fn read_halts(&self) -> Result<(), NoAnswer> {
+        self.server.read_halts_from(&self.operators).await
     }
 }

@@ -37,7 +37,7 @@ impl Insight {
             }
             None => None,
         };
-        Ok(self.store.stored_calls(tenant, since, root.as_ref(), call_id).await?)
+        Ok(self.operators.stored_calls(tenant, since, root.as_ref(), call_id).await?)
     }
 
     /// The sessions whose call trees were heard of last, of those that are wanted.
@@ -59,7 +59,7 @@ impl Insight {
                 Halted::Tool(_) => {}
             }
         }
-        Ok(self.store.sessions(tenant, wanted, &halted).await?)
+        Ok(self.operators.sessions(tenant, wanted, &halted).await?)
     }
 
     /// The calls that are wanted, in short.
@@ -71,7 +71,7 @@ impl Insight {
         tenant: TenantId,
         wanted: &CallsWanted,
     ) -> Result<Looked<CallLine, CallPlace>, SessionError> {
-        self.store.calls(tenant, wanted).await?.ok_or(SessionError::Rejected(SessionUnknown))
+        self.operators.calls(tenant, wanted).await?.ok_or(SessionError::Rejected(SessionUnknown))
     }
 
     /// A call with everything that is stored of it, and what the model was told when it was refused last.
@@ -85,13 +85,13 @@ impl Insight {
         call_id: &CallId,
         with_rows: bool,
     ) -> Result<(WholeCall, Told), RecordError> {
-        let call = self.store.whole_call(tenant, session, call_id, with_rows).await?;
+        let call = self.operators.whole_call(tenant, session, call_id, with_rows).await?;
         let call = call.ok_or(RecordError::Rejected(RecordRejection::UnknownCall))?;
         let Some(last) = call.judgements.last() else { return Ok((call, Told::default())) };
         let verdict = again(last);
-        let edited = self.decisions.approved_instead(tenant, &verdict).await;
+        let edited = self.decisions.approved_instead(&self.operators, tenant, &verdict).await;
         let previous = match reused(&verdict) {
-            Some(reused) => self.store.result(tenant, &reused.session, &reused.call_id).await?,
+            Some(reused) => self.operators.result(tenant, &reused.session, &reused.call_id).await?,
             None => None,
         };
         let beside = Beside {

@@ -12,6 +12,7 @@ use callgate_core::domain::{
     ids::TenantId,
     tenant::{Tenant, TenantState},
 };
+use callgate_store::Store;
 use callgate_store::sealing::{Access, TenantKeys};
 
 /// What is wrong with the keys of tenants, said once.
@@ -81,7 +82,7 @@ impl Identities {
     }
 
     /// Takes over how a tenant's values are stored; the first replica that has its keys decides that they are sealed.
-    pub(super) async fn know_keys(&self, tenant: &mut Tenant) -> Result<(), NoAnswer> {
+    pub(super) async fn know_keys(&self, store: &Store, tenant: &mut Tenant) -> Result<(), NoAnswer> {
         let keyring = self.store.keyring();
         let name = tenant.name.clone();
         if let Some(keys) = keyring.named(&name)
@@ -90,7 +91,7 @@ impl Identities {
             && !self.key_problems.has(tenant.id)
         {
             if tenant.mark.is_none() {
-                tenant.mark = self.store.adopt_keys(tenant, mark, keys.anew).await?;
+                tenant.mark = store.adopt_keys(tenant, mark, keys.anew).await?;
                 match tenant.mark {
                     Some(_) => tracing::info!(tenant = name, key = keys.newest(), "its values are sealed from now on"),
                     None => self.key_problems.tell(tenant, has_history(&name)),

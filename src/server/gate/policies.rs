@@ -22,6 +22,7 @@ use callgate_core::{
     policy::{self, Policy, PolicyError},
 };
 use callgate_net::clock::Seldom;
+use callgate_store::{Store, StoreError};
 
 /// The policy of a text. It is compiled beside the threads that answer calls: a large one takes as long as thousands of
 /// them.
@@ -34,6 +35,11 @@ pub async fn compiled(text: &str) -> Result<Policy, Vec<PolicyError>> {
     let own = super::broken::read(own);
     let compiled = tokio::task::spawn_blocking(move || policy::compile(&own)).await;
     compiled.unwrap_or_else(|_| policy::compile(text))
+}
+
+async fn stored_policy(store: &Store, tenant: TenantId, prefix: &str) -> Result<Option<(String, String)>, StoreError> {
+    let mut found = store.policy_texts(tenant, prefix).await?;
+    Ok(if found.len() == 1 { found.pop() } else { None })
 }
 
 /// What came of applying a policy.
@@ -251,7 +257,7 @@ impl Policies {
         hash: &str,
         author: &Author<'_>,
     ) -> Result<Activated, NoAnswer> {
-        let Some((_, text)) = self.stored_policy(tenant, hash).await? else { return Ok(Activated::Unknown) };
+        let Some((_, text)) = stored_policy(&self.store, tenant, hash).await? else { return Ok(Activated::Unknown) };
         if let Err(errors) = compiled(&text).await {
             return Ok(Activated::Invalid(problems(errors)));
         }
@@ -307,7 +313,7 @@ impl Policies {
         before: Option<u64>,
         most: usize,
     ) -> Result<Vec<Revision>, NoAnswer> {
-        Ok(self.store.revisions(tenant, before, most).await?)
+        Ok(self.operators.revisions(tenant, before, most).await?)
     }
 
     /// The hash and text of the one stored policy whose hash begins so; none when there is none, or more than one.
@@ -315,8 +321,7 @@ impl Policies {
     /// # Errors
     /// [`NoAnswer`] when it cannot be read.
     pub async fn stored_policy(&self, tenant: TenantId, prefix: &str) -> Result<Option<(String, String)>, NoAnswer> {
-        let mut found = self.store.policy_texts(tenant, prefix).await?;
-        Ok(if found.len() == 1 { found.pop() } else { None })
+        Ok(stored_policy(&self.operators, tenant, prefix).await?)
     }
 
     /// Says whether every tenant is judged by its active policy, as a metric; and in the log, again and again, while
@@ -345,7 +350,7 @@ impl Policies {
     /// [`NoAnswer`] when it cannot be read.
     pub async fn read_policy(&self, tenant: TenantId) -> Result<Vec<PolicyProblem>, NoAnswer> {
         match self.store.active_revision(tenant).await? {
-            Some(active) => self.follow_policy(tenant, &active).await,
+            Some(active) => self.follow_policy(&self.store, tenant, &active).await,
             None => Ok(Vec::new()),
         }
     }
@@ -353,13 +358,14 @@ impl Policies {
     /// As [`Policies::read_policy`], for an activation that was read.
     pub(super) async fn follow_policy(
         &self,
+        store: &Store,
         tenant: TenantId,
         active: &Revision,
     ) -> Result<Vec<PolicyProblem>, NoAnswer> {
         if self.server.policy.has_read(tenant, active.number) {
             return Ok(Vec::new());
         }
-        let Some((_, text)) = self.stored_policy(tenant, &active.hash).await? else { return Ok(Vec::new()) };
+        let Some((_, text)) = stored_policy(store, tenant, &active.hash).await? else { return Ok(Vec::new()) };
         match compiled(&text).await {
             Ok(compiled) => {
                 if self.server.policy.read(tenant, active.number, Some(Arc::new(compiled))) {

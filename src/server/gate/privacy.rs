@@ -17,7 +17,7 @@ use callgate_core::domain::{
     time::Timestamp,
 };
 use callgate_net::clock::{Clock, Tick};
-use callgate_store::{Exported, FORGOTTEN_TREES, Forgetting, PARTS, Place, StoreError};
+use callgate_store::{Exported, FORGOTTEN_TREES, Forgetting, PARTS, Place, Store, StoreError};
 
 /// How often a batch is tried that others were in the way of.
 const TRIES: u32 = 5;
@@ -108,10 +108,10 @@ impl Privacy {
     ) -> Result<Forgot, PrivacyError> {
         let mut forgot = Forgot::default();
         for part in 0..parts(whom) {
-            let roots = self.store.trees_of(tenant, whom, part).await.map_err(NoAnswer::from)?;
+            let roots = self.operators.trees_of(tenant, whom, part).await.map_err(NoAnswer::from)?;
             if !roots.is_empty() {
                 forgot.trees += roots.len() as u64;
-                forgot.sessions += self.store.sessions_in(tenant, &roots).await.map_err(NoAnswer::from)?;
+                forgot.sessions += self.operators.sessions_in(tenant, &roots).await.map_err(NoAnswer::from)?;
             }
             if !tell(told, &mut forgot, part, whom).await {
                 break;
@@ -137,11 +137,11 @@ impl Privacy {
         let of = Forgetting { tenant, whom, by, why, run: &run };
         let mut forgot = Forgot::default();
         for part in 0..parts(whom) {
-            let roots = patiently(|| self.store.trees_of(tenant, whom, part)).await?;
+            let roots = patiently(|| self.operators.trees_of(tenant, whom, part)).await?;
             for roots in roots.chunks(FORGOTTEN_TREES) {
                 let began = self.server.clock.tick();
-                patiently(|| self.store.unname(&of, roots)).await?;
-                let done = patiently(|| self.store.forget_trees(&of, roots)).await?;
+                patiently(|| self.operators.unname(&of, roots)).await?;
+                let done = patiently(|| self.operators.forget_trees(&of, roots)).await?;
                 forgot.trees += done.trees;
                 forgot.sessions += done.sessions;
                 sleep(self.server.clock.elapsed(began).min(PAUSE_MAX)).await;
@@ -153,10 +153,10 @@ impl Privacy {
                 return Ok(forgot);
             }
         }
-        forgot.others = patiently(|| self.store.forget_name(&of)).await?;
+        forgot.others = patiently(|| self.operators.forget_name(&of)).await?;
         // If it cannot be read here, it is within a second.
-        let _ = self.server.read_halts().await;
-        let _ = self.read_forgotten().await;
+        let _ = self.server.read_halts_from(&self.operators).await;
+        let _ = self.read_forgotten_from(&self.operators).await;
         if forgot.trees == 0 && forgot.others == 0 {
             return Err(PrivacyError::Unknown);
         }
@@ -175,14 +175,14 @@ impl Privacy {
         (by, why): (&Actor, &str),
         rows: &mpsc::Sender<Row>,
     ) -> Result<(), PrivacyError> {
-        let beside = self.store.export_name(tenant, whom).await.map_err(NoAnswer::from)?;
+        let beside = self.operators.export_name(tenant, whom).await.map_err(NoAnswer::from)?;
         let mut is_told = false;
         if !beside.is_empty() {
             self.tell_export(tenant, whom, (by, why), &mut is_told).await?;
             give(rows, beside).await;
         }
         for part in 0..parts(whom) {
-            for place in patiently(|| self.store.places_of(tenant, whom, part)).await? {
+            for place in patiently(|| self.operators.places_of(tenant, whom, part)).await? {
                 self.tell_export(tenant, whom, (by, why), &mut is_told).await?;
                 if !self.export_place(tenant, whom, &place, rows).await? {
                     return Ok(());
@@ -200,7 +200,7 @@ impl Privacy {
         is_told: &mut bool,
     ) -> Result<(), NoAnswer> {
         if !*is_told {
-            self.store.tell_export(tenant, whom, by, why).await?;
+            self.operators.tell_export(tenant, whom, by, why).await?;
             *is_told = true;
         }
         Ok(())
@@ -214,12 +214,12 @@ impl Privacy {
         place: &Place,
         rows: &mpsc::Sender<Row>,
     ) -> Result<bool, NoAnswer> {
-        if !give(rows, patiently(|| self.store.export_session(tenant, whom, place)).await?).await {
+        if !give(rows, patiently(|| self.operators.export_session(tenant, whom, place)).await?).await {
             return Ok(false);
         }
         let mut after = 0;
         loop {
-            let (page, last) = patiently(|| self.store.export_calls(tenant, whom, place, after)).await?;
+            let (page, last) = patiently(|| self.operators.export_calls(tenant, whom, place, after)).await?;
             let Some(last) = last else { return Ok(true) };
             if !give(rows, page).await {
                 return Ok(false);
@@ -234,14 +234,18 @@ impl Privacy {
     /// [`NoAnswer`]: what is in memory stays there until the next look, and is answered from by no replica, since what
     /// it says is not the stored state any more.
     pub async fn read_forgotten(&self) -> Result<(), NoAnswer> {
+        self.read_forgotten_from(&self.store).await
+    }
+
+    async fn read_forgotten_from(&self, store: &Store) -> Result<(), NoAnswer> {
         let asked = self.server.clock.tick();
         let Some(back) = self.forgotten.back(&self.server.clock) else {
-            let known = self.store.forgotten(LOOKED_BACK).await?;
+            let known = store.forgotten(LOOKED_BACK).await?;
             self.forget_in_memory(|_, _, _| true);
             self.forgotten.applying(known, asked, &self.server.clock);
             return Ok(());
         };
-        let known = self.store.forgotten(back).await?;
+        let known = store.forgotten(back).await?;
         let applying = self.forgotten.applying(known, asked, &self.server.clock);
         if !applying.is_empty() {
             let gone = Gone::of(applying);

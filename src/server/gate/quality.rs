@@ -171,7 +171,7 @@ impl Insight {
         let shown: Vec<&StoredName> = told.shown.iter().flatten().chain(pairs).collect();
         let stored = match shown.is_empty() {
             true => Vec::new(),
-            false => self.store.still_stored(tenant, &shown).await?,
+            false => self.operators.still_stored(tenant, &shown).await?,
         };
         let mut stored = stored.into_iter();
         for (tool, shown) in told.report.tools.iter_mut().zip(&told.shown) {

@@ -66,13 +66,13 @@ impl Insight {
         kept.begin(now);
         let over = earlier(now, LATE_MS);
         if kept.until < over {
-            kept.add(self.store.refusals(tenant, kept.until, over).await?);
+            kept.add(self.operators.refusals(tenant, kept.until, over).await?);
             if kept.until < over {
                 return Ok(kept.clone());
             }
         }
         let mut all = kept.clone();
-        all.add(self.store.refusals(tenant, kept.until, now.plus_ms(1)).await?);
+        all.add(self.operators.refusals(tenant, kept.until, now.plus_ms(1)).await?);
         all.until = all.until.min(now);
         Ok(all)
     }

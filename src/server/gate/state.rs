@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Decisions, SessionError, decide::nothing};
+use super::{Decisions, Insight, SessionError, decide::nothing};
 use callgate_core::{
     domain::{
         grant::Grant,
@@ -13,6 +13,7 @@ use callgate_core::{
     },
     engine,
 };
+use callgate_store::Store;
 
 impl Decisions {
     /// The state of a session.
@@ -25,6 +26,16 @@ impl Decisions {
         session: &SessionId,
         extent: Extent,
     ) -> Result<SessionState, SessionError> {
+        self.session_state_from(&self.store, tenant, session, extent).await
+    }
+
+    async fn session_state_from(
+        &self,
+        store: &Store,
+        tenant: TenantId,
+        session: &SessionId,
+        extent: Extent,
+    ) -> Result<SessionState, SessionError> {
         self.server.admits(tenant)?;
         #[cfg(feature = "break-invariants")]
         let tenant = super::broken::looked_at(tenant);
@@ -32,7 +43,7 @@ impl Decisions {
         let read = |slot: Arc<_>| {
             let policy = Arc::clone(&policy);
             async move {
-                let past = self.store.past_calls(tenant, session, extent.past_calls).await?;
+                let past = store.past_calls(tenant, session, extent.past_calls).await?;
                 Ok((self.counters(&policy, tenant, &slot, session).await?, past))
             }
         };
@@ -75,5 +86,20 @@ impl Decisions {
             Halted::Agent(_) | Halted::Tool(_) => false,
         };
         Ok(halts.iter().find(stops).cloned())
+    }
+}
+
+impl Insight {
+    /// As [`Decisions::session_state`], for an operator.
+    ///
+    /// # Errors
+    /// [`SessionError`]: it has no call yet, or cannot be read.
+    pub async fn session_state(
+        &self,
+        tenant: TenantId,
+        session: &SessionId,
+        extent: Extent,
+    ) -> Result<SessionState, SessionError> {
+        self.decisions.session_state_from(&self.operators, tenant, session, extent).await
     }
 }

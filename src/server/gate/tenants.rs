@@ -14,6 +14,7 @@ use callgate_core::{
     policy::Policy,
 };
 use callgate_net::clock::{Clock, Tick};
+use callgate_store::Store;
 
 /// For how long what was read is vouched for while the database cannot be asked.
 const VOUCHED: Duration = Duration::from_secs(2);
@@ -142,14 +143,26 @@ impl Identities {
     /// # Errors
     /// [`NoAnswer`]: what was known holds.
     pub async fn read_tenants(&self) -> Result<Vec<PolicyProblem>, NoAnswer> {
+        self.read_tenants_from(&self.store).await
+    }
+
+    /// As [`Self::read_tenants`], for an operator.
+    ///
+    /// # Errors
+    /// [`NoAnswer`]: what was known holds.
+    pub async fn read_tenants_for_operator(&self) -> Result<(), NoAnswer> {
+        self.read_tenants_from(&self.operators).await.map(drop)
+    }
+
+    async fn read_tenants_from(&self, store: &Store) -> Result<Vec<PolicyProblem>, NoAnswer> {
         let asked = self.server.clock.tick();
-        let mut known = self.store.tenants().await?;
+        let mut known = store.tenants().await?;
         let mut problems = Vec::new();
         for (tenant, active) in &mut known {
-            self.know_keys(tenant).await?;
+            self.know_keys(store, tenant).await?;
             // What is not served needs no policy, which takes long to compile.
             if let Some(active) = active.as_ref().filter(|_| tenant.state == TenantState::Active) {
-                let found = self.policies.follow_policy(tenant.id, active).await?;
+                let found = self.policies.follow_policy(store, tenant.id, active).await?;
                 if tenant.id == DEFAULT_TENANT {
                     problems = found;
                 }

@@ -49,7 +49,7 @@ impl Identities {
     /// # Errors
     /// [`NoAnswer`] when they cannot be read.
     pub async fn tokens(&self, tenant: TenantId, after: &str, max: usize) -> Result<Vec<Token>, NoAnswer> {
-        Ok(self.store.tokens(tenant, after, max).await?)
+        Ok(self.operators.tokens(tenant, after, max).await?)
     }
 
     /// Revokes a token: here at once, on every replica within two seconds.

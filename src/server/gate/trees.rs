@@ -19,7 +19,7 @@ use callgate_core::{
     engine,
     policy::Policy,
 };
-use callgate_store::{Found, Slot, StoreError, Turn, for_all};
+use callgate_store::{Found, Slot, StoreError, Turn};
 
 impl Decisions {
     /// The slot of a session's tree, which may not exist yet, and whether it was known here where the session belongs.
@@ -93,7 +93,7 @@ impl Decisions {
             match self.server.slots.turn(tenant, root) {
                 Turn::Load(loading) => {
                     let load = self.load(tenant, root, epoch).instrument(load_span(self.store.namespace()));
-                    let loaded = for_all(Box::pin(load)).await;
+                    let loaded = Box::pin(load).await;
                     let tree = loaded.inspect_err(|error| loading.fail(error))?;
                     tree.sessions.keys().for_each(|session| self.server.slots.set_root(tenant, session, root));
                     self.server.metrics.looked_up(was_there);

@@ -97,7 +97,7 @@ impl ApprovalService {
     }
 
     async fn question(&self, tenant: TenantId, approval_id: &str) -> Result<Question, Status> {
-        let found = service::for_people(self.approvals.question(tenant, approval_id)).await?;
+        let found = service::within(self.approvals.question(tenant, approval_id)).await?;
         found.ok_or_else(status::approval_unknown)
     }
 }
@@ -253,7 +253,7 @@ impl Look for Questions {
         let gone: Vec<String> = self.open.keys().filter(|id| !listed.contains(id)).cloned().collect();
         let mut told = Vec::new();
         for id in gone {
-            let closed = service::for_people(self.approvals.question(self.tenant, &id)).await?;
+            let closed = service::within(self.approvals.question(self.tenant, &id)).await?;
             // Beyond the longest page a question may be open and not listed.
             if closed.as_ref().is_some_and(|question| question.state(now) == QuestionState::Pending) {
                 continue;
@@ -310,7 +310,7 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
             Wanted { session, state: QuestionState::from_wire(state).ok(), after, max: size + 1, approval_id: None };
         let (mut found, mut looks) = (Vec::new(), 0);
         let rest = loop {
-            let read = service::for_people(self.approvals.questions(tenant, &wanted)).await?;
+            let read = service::within(self.approvals.questions(tenant, &wanted)).await?;
             let last = read.last().filter(|_| read.len() == wanted.max).map(place);
             found.extend(read.into_iter().filter(|question| self.is_for(tenant, &whom, question)));
             looks += 1;
@@ -335,7 +335,7 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
         let tenant = identity::tenant(&request)?;
         let id = required_text("approval_id", &request.into_inner().approval_id)?;
         let question = self.question(tenant, &id).await?;
-        let ran = service::for_people(Box::pin(self.approvals.ran_instead(tenant, &question))).await?;
+        let ran = service::within(Box::pin(self.approvals.ran_instead(tenant, &question))).await?;
         let approval =
             v1::Approval { ran_call_id: ran.unwrap_or_default(), ..encoded(question, &self.approvals, tenant) };
         Ok(Response::new(v1::GetApprovalResponse { approval: Some(approval) }))

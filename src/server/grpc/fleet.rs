@@ -113,7 +113,7 @@ fn savings(saved: &Saved, from: Timestamp, until: Timestamp) -> v1::Savings {
 impl v1::fleet_service_server::FleetService for FleetService {
     async fn get_fleet(&self, request: Request<v1::GetFleetRequest>) -> Result<Response<v1::GetFleetResponse>, Status> {
         let tenant = identity::tenant(&request)?;
-        let fleet = service::for_people(Box::pin(self.insight.fleet(tenant))).await?;
+        let fleet = service::within(Box::pin(self.insight.fleet(tenant))).await?;
         let fleet = v1::Fleet {
             as_of_time: Some(timestamp(fleet.at)),
             minutes: fleet.minutes.iter().map(|each| minute(each, tenant)).collect(),

@@ -91,7 +91,7 @@ impl v1::grant_service_server::GrantService for GrantService {
         let message = request.into_inner();
         let (session, size) = (session(&message.session_id)?, page_size(message.page_size, PAGE_DEFAULT)?);
         let after = page::after(&message.page_token, |[id]| Some(id.to_owned()))?;
-        let mut grants = service::for_people(Box::pin(self.decisions.grants(tenant, &session))).await?;
+        let mut grants = service::within(Box::pin(self.decisions.grants(tenant, &session))).await?;
         // By its id a grant is as old as it is.
         grants.sort_by(|(one, _), (other, _)| one.id.cmp(&other.id));
         grants.retain(|(grant, _)| after.as_ref().is_none_or(|after| *after < grant.id));

@@ -74,7 +74,7 @@ impl v1::profile_service_server::ProfileService for ProfileService {
         let (tool, kind, after) = (tool(&message.tool)?, failure(message.failure)?, place(&message.page_token)?);
         let all = self.insight.retry_profiles(tenant, tool.as_ref(), kind, after.as_ref());
         let token = |last: &RetryProfile| page::token([last.tool.as_str(), last.kind.as_str()]);
-        let (profiles, next_page_token) = page::cut(service::for_people(all).await?, size, token);
+        let (profiles, next_page_token) = page::cut(service::within(all).await?, size, token);
         let profiles = profiles.iter().map(encode::profile).collect();
         Ok(Response::new(v1::ListRetryProfilesResponse { profiles, next_page_token }))
     }
@@ -87,7 +87,7 @@ impl v1::profile_service_server::ProfileService for ProfileService {
         let message = request.into_inner();
         let tool = required("tool", tool(&message.tool)?)?;
         let (kind, state) = (required("failure", failure(message.failure)?)?, state(&message)?);
-        let profile = service::for_people(self.insight.retry_profile(tenant, &tool, kind, state)).await?;
+        let profile = service::within(self.insight.retry_profile(tenant, &tool, kind, state)).await?;
         let profile = profile.ok_or_else(|| status::profile_unknown(tool.as_str(), kind.as_str()))?;
         Ok(Response::new(v1::GetRetryProfileResponse { profile: Some(encode::profile(&profile)) }))
     }
@@ -101,7 +101,7 @@ impl v1::profile_service_server::ProfileService for ProfileService {
         let (tool, failure) = (tool(&message.tool)?, failure(message.failure)?);
         let days = i32::try_from(count("days", message.days, DAYS_DEFAULT, DAYS_MAX)?).unwrap_or(i32::MAX);
         let of = Retried { tool: tool.as_ref(), failure, days };
-        let history = service::for_people(self.insight.retry_history(tenant, of)).await?;
+        let history = service::within(self.insight.retry_history(tenant, of)).await?;
         Ok(Response::new(history::told(&history)))
     }
 
@@ -113,7 +113,7 @@ impl v1::profile_service_server::ProfileService for ProfileService {
         let message = request.into_inner();
         let (tool, days) = (tool(&message.tool)?, count("days", message.days, DAYS_DEFAULT, DAYS_MAX)?);
         let days = i32::try_from(days).unwrap_or(i32::MAX);
-        let report = service::for_people(self.insight.quality(tenant, tool.as_ref(), days)).await?;
+        let report = service::within(self.insight.quality(tenant, tool.as_ref(), days)).await?;
         Ok(Response::new(encode::quality(&report)))
     }
 

@@ -13,7 +13,7 @@ use super::{
     stop::Stop,
 };
 use crate::{
-    gate::{self, Approvals, Decisions, Gate, Identities},
+    gate::{Approvals, Decisions, Gate, Identities},
     telemetry,
 };
 use callgate_core::domain::{
@@ -87,11 +87,6 @@ impl GateService {
 /// The answer, or why there is none in time.
 pub(super) async fn within<T>(answer: impl Future<Output = Result<T, impl Told>>) -> Result<T, Status> {
     within_more(Duration::ZERO, None, answer).await
-}
-
-/// As [`within`], for what a person reads: agents do not wait for it.
-pub(super) async fn for_people<T>(answer: impl Future<Output = Result<T, impl Told>>) -> Result<T, Status> {
-    gate::for_people(within(answer)).await
 }
 
 /// As [`within`], with time to wait on top, for a caller who has `left` for all of it.

@@ -18,7 +18,7 @@ use super::{
     watch::{Shared, Watched},
 };
 use crate::{
-    gate::{self, Decisions, Insight, SessionError},
+    gate::{Decisions, Insight, SessionError},
     grpc::{FromWire, ToWire},
 };
 use callgate_core::domain::{
@@ -58,6 +58,12 @@ impl SessionService {
 
     async fn command(&self, tenant: TenantId, command: &Command) -> Result<(), Status> {
         service::within(Box::pin(self.decisions.control(tenant, command))).await.map(drop)
+    }
+
+    /// The state of a session after a command.
+    async fn state(&self, tenant: TenantId, session: &SessionId, extent: Extent) -> Result<v1::SessionState, Status> {
+        let state = service::within(Box::pin(self.decisions.session_state(tenant, session, extent))).await?;
+        Ok(encode::session_state(session.to_string(), state))
     }
 }
 
@@ -108,13 +114,12 @@ pub(super) fn halt_state(halt: &Halt) -> v1::HaltState {
 }
 
 async fn now(
-    decisions: &Decisions,
+    insight: &Insight,
     tenant: TenantId,
     session: &SessionId,
-    extent: Extent,
 ) -> Result<v1::WatchSessionResponse, SessionError> {
-    let state = decisions.session_state(tenant, session, extent).await?;
-    let halt = decisions.halt_of(tenant, session).await?.as_ref().map(halt_state);
+    let state = insight.session_state(tenant, session, WATCHED).await?;
+    let halt = insight.decisions.halt_of(tenant, session).await?.as_ref().map(halt_state);
     let state = Some(encode::session_state(session.to_string(), state));
     Ok(v1::WatchSessionResponse { state, halt })
 }
@@ -215,7 +220,7 @@ impl v1::session_service_server::SessionService for SessionService {
         let size = page_size(message.page_size, PAGE_DEFAULT)?;
         let after =
             page::after(&message.page_token, |[scope, name]| Some((scope.parse::<i32>().ok()?, name.to_owned())))?;
-        service::for_people(self.decisions.server.read_halts()).await?;
+        service::within(self.insight.read_halts()).await?;
         let mut halts: Vec<v1::HaltState> = self.decisions.server.halts(tenant).iter().map(halt_state).collect();
         let place = |halt: &v1::HaltState| (halt.scope, halt.name.clone());
         halts.sort_by_key(place);
@@ -266,7 +271,7 @@ impl v1::session_service_server::SessionService for SessionService {
         let command = command(&request.get_ref().session_id, by, "", Operation::MarkCompacted)?;
         self.command(tenant, &command).await?;
         let extent = Extent { summary_tokens, ..Extent::default() };
-        let state = service::within(Box::pin(now(&self.decisions, tenant, &command.session, extent))).await?.state;
+        let state = Some(self.state(tenant, &command.session, extent).await?);
         Ok(Response::new(v1::MarkCompactedResponse { state }))
     }
 
@@ -277,9 +282,8 @@ impl v1::session_service_server::SessionService for SessionService {
         let tenant = identity::tenant(&request)?;
         let command = raise(request.get_ref(), identity::actor(&request)?)?;
         self.command(tenant, &command).await?;
-        let state = now(&self.decisions, tenant, &command.session, Extent::default());
-        let state = service::within(Box::pin(state)).await?.state;
-        Ok(Response::new(v1::RaiseBudgetResponse { budgets: state.unwrap_or_default().budgets }))
+        let state = self.state(tenant, &command.session, Extent::default()).await?;
+        Ok(Response::new(v1::RaiseBudgetResponse { budgets: state.budgets }))
     }
 
     async fn list_sessions(
@@ -288,7 +292,7 @@ impl v1::session_service_server::SessionService for SessionService {
     ) -> Result<Response<v1::ListSessionsResponse>, Status> {
         let tenant = identity::tenant(&request)?;
         let wanted = calls::sessions_wanted(&request.into_inner())?;
-        let looked = service::for_people(self.insight.sessions(tenant, &wanted)).await?;
+        let looked = service::within(self.insight.sessions(tenant, &wanted)).await?;
         let halts = self.decisions.server.halts(tenant);
         let is_halted = |id: &str| {
             halts.iter().any(|halt| matches!(&halt.what, Halted::Session(session) if session.as_str() == id))
@@ -302,7 +306,7 @@ impl v1::session_service_server::SessionService for SessionService {
     ) -> Result<Response<v1::ListCallsResponse>, Status> {
         let tenant = identity::tenant(&request)?;
         let wanted = calls::calls_wanted(&request.into_inner())?;
-        let looked = service::for_people(self.insight.calls(tenant, &wanted)).await?;
+        let looked = service::within(self.insight.calls(tenant, &wanted)).await?;
         Ok(Response::new(calls::calls(looked)))
     }
 
@@ -316,9 +320,9 @@ impl v1::session_service_server::SessionService for SessionService {
         let session = session(&message.session_id)?;
         let call_id = calls::call_id(&message.call_id)?;
         let whole = self.insight.whole_call(tenant, &session, &call_id, with_rows);
-        let (call, told) = service::for_people(Box::pin(whole)).await?;
+        let (call, told) = service::within(Box::pin(whole)).await?;
         let chosen_by = match call.line.judgement.attempt {
-            Some(_) => service::for_people(Box::pin(self.insight.chosen_by(tenant, &session, &call_id))).await?,
+            Some(_) => service::within(Box::pin(self.insight.chosen_by(tenant, &session, &call_id))).await?,
             None => None,
         };
         let chosen_by_approval_id = chosen_by.map(|yes| yes.approval_id).unwrap_or_default();
@@ -334,7 +338,7 @@ impl v1::session_service_server::SessionService for SessionService {
         let session = session(&message.session_id)?;
         let call_id = calls::call_id(&message.call_id)?;
         let explained = self.insight.explain_call(tenant, &session, &call_id);
-        Ok(Response::new(calls::explained(service::for_people(Box::pin(explained)).await?)))
+        Ok(Response::new(calls::explained(service::within(Box::pin(explained)).await?)))
     }
 
     type ExportCallsStream = Pin<Box<dyn Stream<Item = Result<v1::ExportCallsResponse, Status>> + Send>>;
@@ -350,7 +354,7 @@ impl v1::session_service_server::SessionService for SessionService {
         let since = point_in_time("start_time", message.start_time.as_ref())?;
         // It may take longer than an answer to an agent may; the store bounds it.
         let calls = self.insight.stored_calls(tenant, since, session.as_ref(), call_id.as_ref());
-        let calls = gate::for_people(calls).await.map_err(status::gate)?;
+        let calls = calls.await.map_err(status::gate)?;
         // They are owed until the last one is sent.
         let owed = self.stop.owe();
         let calls = calls.into_iter().map(move |call| {
@@ -369,10 +373,10 @@ impl v1::session_service_server::SessionService for SessionService {
         let tenant = identity::tenant(&request)?;
         let stop = self.stop.of(request.extensions());
         let session = session(&request.into_inner().session_id)?;
-        let (decisions, watched) = (Arc::clone(&self.decisions), session.clone());
+        let (insight, watched) = (Arc::clone(&self.insight), session.clone());
         let look = move || {
-            let (decisions, session) = (Arc::clone(&decisions), watched.clone());
-            async move { service::for_people(Box::pin(now(&decisions, tenant, &session, WATCHED))).await }
+            let (insight, session) = (Arc::clone(&insight), watched.clone());
+            async move { service::within(Box::pin(now(&insight, tenant, &session))).await }
         };
         Ok(Response::new(self.states.watch((tenant, session), look, differs, stop)))
     }

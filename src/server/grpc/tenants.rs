@@ -134,7 +134,7 @@ impl v1::tenant_service_server::TenantService for TenantService {
         let message = request.into_inner();
         let size = page_size(message.page_size, PAGE_DEFAULT)?;
         let after = page::after(&message.page_token, |[id]| id.parse::<i64>().ok())?;
-        service::for_people(Box::pin(self.identities.read_tenants())).await?;
+        service::within(Box::pin(self.identities.read_tenants_for_operator())).await?;
         let mut tenants = self.identities.server.tenants();
         tenants.retain(|tenant| after.is_none_or(|after| after < tenant.id.0));
         let (tenants, next_page_token) = page::cut(tenants, size, |last| page::token([&last.id.0.to_string()]));

@@ -28,20 +28,13 @@ const TRUSTED: Duration = Duration::from_millis(100);
 /// Longest life of a connection: a server that took over gets its share.
 const LIFE: Duration = Duration::from_secs(1_800);
 
-tokio::task_local! {
-    /// True while work for a person is done.
-    static OF_PEOPLE: bool;
-}
-
-/// Does `work` for a person: what it reads by itself, it reads over connections that are there for people, however
-/// many of them and however long.
-pub async fn for_people<T>(work: impl Future<Output = T>) -> T {
-    OF_PEOPLE.scope(true, work).await
-}
-
-/// Does `work` that others wait for too, though it may be a person who asked first: it reads as for agents.
-pub async fn for_all<T>(work: impl Future<Output = T>) -> T {
-    OF_PEOPLE.scope(false, work).await
+/// Who waits for what is read. Each lane has connections of its own, so that neither holds up the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lane {
+    /// Agents: decisions, and the upkeep that they need.
+    Agents,
+    /// Operators: lists, reports, exports and watches, however many and however long.
+    Operators,
 }
 
 /// A few connections.
@@ -63,8 +56,6 @@ struct Shared {
     /// Longest wait for a free connection, and what is told then.
     wait: Duration,
     busy: Busy,
-    /// What people read over instead.
-    people: Option<Readers>,
     /// True where reads can be bound to their tenants.
     binds: bool,
 }
@@ -101,7 +92,6 @@ impl Readers {
             pulse,
             wait,
             busy: Busy::Readers,
-            people: None,
             binds: false,
         }))
     }
@@ -115,26 +105,12 @@ impl Readers {
         self
     }
 
-    /// These, but for people, who wait longer than agents do. To be called before they are used.
-    pub(super) fn of_people(mut self, wait: Duration) -> Self {
+    /// These, but for operators, who wait longer than agents do. To be called before they are used.
+    pub(super) fn of_operators(mut self, wait: Duration) -> Self {
         if let Some(own) = Arc::get_mut(&mut self.0) {
             (own.wait, own.busy) = (wait, Busy::People);
         }
         self
-    }
-
-    /// These, and others for people. To be called before they are used.
-    pub(super) fn beside(mut self, people: Self) -> Self {
-        if let Some(own) = Arc::get_mut(&mut self.0) {
-            own.people = Some(people);
-        }
-        self
-    }
-
-    /// The connections of whoever asks.
-    fn of_caller(&self) -> &Self {
-        let people = self.0.people.as_ref().filter(|_| OF_PEOPLE.try_with(|of| *of).unwrap_or(false));
-        people.unwrap_or(self)
     }
 
     /// Does `work` for these tenants on a connection: the database shows it no row of another one, and takes none. What
@@ -148,7 +124,7 @@ impl Readers {
         work: impl AsyncFnOnce(&mut PgConnection) -> Loaded<T>,
     ) -> Loaded<T> {
         let whose = if self.0.binds { whose } else { &[] };
-        self.of_caller().read_for(whose, work).await
+        self.read_for(whose, work).await
     }
 
     /// Does `work` on a connection, for nobody in particular: what a replica does for all tenants.
@@ -157,7 +133,7 @@ impl Readers {
     /// [`StoreError::Overloaded`] when all connections stayed in use, or the work took too long, and the database
     /// answers all the same; [`StoreError::Timeout`] and [`StoreError::Unreachable`] when it does not.
     pub(super) async fn read<T>(&self, work: impl AsyncFnOnce(&mut PgConnection) -> Loaded<T>) -> Loaded<T> {
-        self.of_caller().read_for(&[], work).await
+        self.read_for(&[], work).await
     }
 
     async fn read_for<T>(
@@ -165,24 +141,23 @@ impl Readers {
         whose: &[TenantId],
         work: impl AsyncFnOnce(&mut PgConnection) -> Loaded<T>,
     ) -> Loaded<T> {
-        let from = self;
-        let mut lent = match from.acquire(whose).await {
-            Err(StoreError::Timeout(_)) => return Err(from.late(from.0.wait, from.0.busy).await),
+        let mut lent = match self.acquire(whose).await {
+            Err(StoreError::Timeout(_)) => return Err(self.late(self.0.wait, self.0.busy).await),
             lent => lent?,
         };
         let work = async |idle: &mut Idle| {
             idle.bind(whose).await?;
             work(&mut idle.connection).await
         };
-        let done = timeout(from.0.work, work(lent.idle_mut())).await;
-        let done = done.unwrap_or_else(|_| Err(StoreError::timeout(from.0.work)));
+        let done = timeout(self.0.work, work(lent.idle_mut())).await;
+        let done = done.unwrap_or_else(|_| Err(StoreError::timeout(self.0.work)));
         match &done {
             Err(error) if error.ends_connection() => lent.end = End::Closed,
             _ => lent.end = End::GivenBack,
         }
         if let Err(StoreError::Timeout(_)) = done {
             drop(lent);
-            return Err(from.late(from.0.work, Busy::Statement).await);
+            return Err(self.late(self.0.work, Busy::Statement).await);
         }
         done
     }
@@ -199,13 +174,11 @@ impl Readers {
         }
     }
 
-    /// How many there are, and those for people beside them.
-    pub(super) fn pools(&self) -> Vec<Pool> {
-        let Shared { name, seats, max, idle, people, .. } = &*self.0;
+    /// How many there are.
+    pub(super) fn pool(&self) -> Pool {
+        let Shared { name, seats, max, idle, .. } = &*self.0;
         let used = max - seats.available_permits().min(*max);
-        let own = Pool { name, used, idle: idle.lock().len(), max: *max };
-        let people = people.iter().flat_map(Self::pools);
-        std::iter::once(own).chain(people).collect()
+        Pool { name, used, idle: idle.lock().len(), max: *max }
     }
 
     /// A new connection that is never given back.
@@ -215,9 +188,6 @@ impl Readers {
 
     /// Closes the connections that nobody uses, and lets nobody have one any more.
     pub(super) async fn close(&self) {
-        if let Some(people) = &self.0.people {
-            Box::pin(people.close()).await;
-        }
         self.0.seats.close();
         let idle = std::mem::take(&mut *self.0.idle.lock());
         for Idle { connection, .. } in idle {
