@@ -56,7 +56,12 @@ impl Place {
         let gate = Arc::new(Gate::new(Arc::new(Policy::default()), store, Metrics::none(), Clock::System));
         gate.identities.read_credentials().await?;
         let name = self.tenant();
-        let tenant = gate.identities.tenant_named(name).await?.ok_or_else(|| anyhow!("there is no tenant {name:?}"))?;
+        let tenant = gate
+            .store
+            .tenants_named(&[name.to_owned()])
+            .await?
+            .remove(name)
+            .ok_or_else(|| anyhow!("there is no tenant {name:?}"))?;
         Ok(Some((gate, tenant)))
     }
 

@@ -4,12 +4,10 @@
 
 mod admission;
 mod approvals;
-mod audit;
 mod backtest;
 mod batch;
 #[cfg(feature = "break-invariants")]
 mod broken;
-mod console;
 mod control;
 mod creations;
 mod credentials;
@@ -29,7 +27,6 @@ mod jwts;
 mod keys;
 mod learned;
 mod leases;
-mod notices;
 mod owners;
 mod policies;
 mod policy_check;
@@ -71,6 +68,7 @@ use callgate_store::{Lane, Store};
 
 pub use approvals::{LOOK_EVERY, OPEN_MAX, Reply};
 pub use backtest::{BacktestError, BacktestSlot, BacktestTold, BacktestWanted, Backtested, Compared};
+pub use callgate_store::StoreError;
 pub use credentials::{Refused, Shown};
 pub use edits::Choice;
 pub use error::{CommandError, EvaluateError, GateError, NoAnswer, RecordError, SessionError};
@@ -125,7 +123,7 @@ pub struct EvaluateAnswer {
 #[derive(Debug)]
 pub struct Decisions {
     pub(crate) server: Arc<ServerState>,
-    store: Arc<Store>,
+    pub(crate) store: Arc<Store>,
     long_texts: FairSemaphore,
     tools: Arc<ToolHealth>,
     learned: Learned,

@@ -231,7 +231,7 @@ pub(crate) fn allowed(answers: &[EvaluateAnswer]) -> usize {
 /// How well tools suit, once all is counted.
 pub(crate) async fn quality(gate: &Arc<Gate>, tool: Option<&str>, days: i32) -> QualityReport {
     let tool = tool.map(|tool| ToolName::parse("tool", tool).expect("a good name"));
-    let asked = gate.server.now();
+    let asked = gate.store.now();
     for _ in 0..200 {
         let report = gate.insight.quality(DEFAULT_TENANT, tool.as_ref(), days).await.expect("a report");
         if report.counted_from.is_none() && report.as_of.is_some_and(|at| at >= asked) {

@@ -46,7 +46,7 @@ async fn a_service_account_is_let_in_and_nothing_that_is_wrong_opens_anything() 
     let plane = Plane::start(&Policy::default()).await;
     plane.gate.identities.map(file::read(AUTH).expect("a mapping")).await.expect("its tenant");
     let (issuer, foreign, rotated) = (Issuer::es256("k1"), Issuer::es256("k1"), Issuer::es256("k2"));
-    let now = plane.gate.server.now().as_millis() / 1_000;
+    let now = plane.gate.store.now().as_millis() / 1_000;
     let claims = json!({"iss": "https://kubernetes.default.svc", "aud": ["callgate"], "exp": now + 600, "nbf": now,
         "sub": "system:serviceaccount:agents:desk", "kubernetes.io": {"namespace": "agents"}});
     let with = |name: &str, value: Value| {
@@ -216,7 +216,7 @@ async fn a_token_of_a_megabyte_is_refused_at_the_door() {
     let issuer = Issuer::es256("k1");
     plane.gate.identities.set_keys(0, keys(&[&issuer]));
     let mut claims = claims();
-    claims["exp"] = (plane.gate.server.now().as_millis() / 1_000 + 600).into();
+    claims["exp"] = (plane.gate.store.now().as_millis() / 1_000 + 600).into();
     for (bytes, is_read) in [(20 << 10, true), (1 << 20, false)] {
         claims["x"] = "x".repeat(bytes).into();
         let status = ask(&plane, &issuer.token(&claims)).await.expect_err("too long");

@@ -76,9 +76,9 @@ async fn a_read_without_its_condition_finds_nothing_of_another_tenant() {
     assert_eq!(refused.as_database_error().and_then(|error| error.code()).as_deref(), Some("42501"), "{refused}");
 
     // The store reads by that role: what shows it nothing, shows the gate nothing.
-    assert_eq!(gate.policies.policy_revisions(acme, None, 10).await.expect("readable").len(), 1);
+    assert_eq!(gate.store.revisions(acme, None, 10).await.expect("readable").len(), 1);
     postgres.tamper("drop policy of_tenant on policy_activation").await;
-    assert_eq!(gate.policies.policy_revisions(acme, None, 10).await.expect("readable"), []);
+    assert_eq!(gate.store.revisions(acme, None, 10).await.expect("readable"), []);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -21,7 +21,7 @@ async fn a_wrong_clock_deletes_nothing() {
         let did = Box::pin(gate.privacy.delete_old((database, server))).await.expect("the database answers");
         (clocks.agree(), clocks.gap_ms / 3_600_000, did)
     };
-    let now = gate.server.now();
+    let now = gate.store.now();
     assert_eq!(looks(now, now).await, (true, 0, true));
     // Both clocks jump, as on one machine, and stay wrong; the calls are minutes old.
     let wrong = now.plus_ms(40 * 86_400_000);
@@ -45,7 +45,7 @@ async fn after_a_time_without_servers_it_is_deleted_late_until_the_clock_is_conf
     let gate = gate(&postgres, &strict()).await;
     finished(&gate, DEFAULT_TENANT).await;
     keep(&gate, "default", Some(10), Some(20)).await;
-    let now = gate.server.now();
+    let now = gate.store.now();
     gate.privacy.look_at_clocks((now, now)).await.expect("the database answers");
     let later = now.plus_ms(25 * 86_400_000);
     assert_eq!(
@@ -55,7 +55,7 @@ async fn after_a_time_without_servers_it_is_deleted_late_until_the_clock_is_conf
     assert!(Box::pin(gate.privacy.delete_old((later, later))).await.expect("the database answers"));
     assert_eq!(trees(&postgres, DEFAULT_TENANT).await, ["(s)"]);
     postgres.tamper("update tenant set retained_at = null").await;
-    let told = clocks(postgres.options.clone(), gate.server.now(), true).await.expect("confirmed");
+    let told = clocks(postgres.options.clone(), gate.store.now(), true).await.expect("confirmed");
     assert_eq!(told.gap_ms, 25 * 86_400_000);
     assert!(look(&postgres, &gate, 25).await);
     assert!(trees(&postgres, DEFAULT_TENANT).await.is_empty());

@@ -178,7 +178,7 @@ async fn leaves_no_word(is_encrypted: bool) {
         }
         assert_eq!(forget(&gate, &whom, "again").await, Err(PrivacyError::Unknown));
     }
-    let checked = gate.privacy.check_audit(DEFAULT_TENANT, Vec::new()).await.expect("checked");
+    let checked = gate.store.check_audit(DEFAULT_TENANT, Vec::new()).await.expect("checked");
     assert!(checked.problems.is_empty(), "{checked:?}");
     let told = postgres.number("select count(*) from audit_log where kind = 'forgotten' and who = 'officer'").await;
     assert!(told >= 3, "{told}");

@@ -61,7 +61,7 @@ async fn a_person_is_forgotten_by_who_goes_on() {
     let second = gate(&postgres, &strict()).await;
     let forgot = forget(second.clone(), Whom::User(user)).await.expect("forgotten");
     assert_eq!((forgot.trees, postgres.dump().await.contains("charlotte")), (left, false));
-    assert!(second.privacy.check_audit(DEFAULT_TENANT, Vec::new()).await.expect("readable").problems.is_empty());
+    assert!(second.store.check_audit(DEFAULT_TENANT, Vec::new()).await.expect("readable").problems.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -34,7 +34,7 @@ fn leased(lease_ms: u64) -> Policy {
 
 /// Settles what ran out; gives how many.
 async fn sweep(gate: &Arc<Gate>) -> usize {
-    Box::pin(gate.decisions.expire_leases(gate.server.now())).await.expect("readable")
+    Box::pin(gate.decisions.expire_leases(gate.store.now())).await.expect("readable")
 }
 
 /// Waits until one call was settled because its lease ran out.
@@ -154,7 +154,7 @@ async fn a_heartbeat_extends_the_lease() {
     let lease_until = first.verdict.permit.expect("a permit").lease_until;
     until("the first lease to be over", async || {
         assert!(!record(&one, report("s", "c1", OutcomeStatus::Running)).await.replayed);
-        one.server.now() > lease_until.plus_ms(200)
+        one.store.now() > lease_until.plus_ms(200)
     })
     .await;
     assert_eq!(sweep(&other).await, 0, "its lease was extended");
@@ -177,7 +177,7 @@ async fn a_late_heartbeat_goes_before_the_sweep_that_did_not_see_it() {
     let first = evaluate(&one, ask("s", "c1", "save", ARGUMENTS)).await;
     let lease_until = first.verdict.permit.expect("a permit").lease_until;
     assert_eq!(said(&evaluate(&other, ask("s", "c2", "save", ARGUMENTS)).await), "WAIT call_in_flight");
-    until("the lease to be over", async || one.server.now() > lease_until && other.server.now() > lease_until).await;
+    until("the lease to be over", async || one.store.now() > lease_until && other.store.now() > lease_until).await;
     let mut locked = postgres.connect().await;
     // Who waits for a row that is changed meanwhile races for the new one; one that was only locked goes to the first.
     // A distributed database locks rows of many shards by changing them alone.

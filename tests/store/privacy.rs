@@ -169,7 +169,7 @@ async fn calls_are_told_apart_by_the_true_value() {
     let charge = |call: &str, card: &str| ask("s", call, "charge", &format!(r#"{{"card":"{card}"}}"#));
     let asked = evaluate(&warm, charge("pay1", "4111111111111111")).await;
     let approval_id = asked.verdict.approval.expect("a question").id;
-    let question = warm.approvals.questions(DEFAULT_TENANT, &Wanted { max: 9, ..Wanted::default() }).await;
+    let question = warm.store.questions(DEFAULT_TENANT, &Wanted { max: 9, ..Wanted::default() }).await;
     assert!(!format!("{question:?}").contains("4111"), "{question:?}");
     let operation = Operation::Answer { approval_id, approve: true, clears: None, edited: None };
     let command = Command { session: session("s"), by: Actor::from("eve"), reason: None, operation };

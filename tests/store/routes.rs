@@ -95,7 +95,7 @@ async fn a_question_that_nobody_answers_goes_to_another_group_too() {
     let refused = answers(&gate, person("ada", "heads"), &early, true).await;
     let Err(CommandRejection::NotInGroup { groups, later: Some((group, at)) }) = refused else { panic!("{refused:?}") };
     assert_eq!((groups, group), (vec!["oncall".to_owned()], "heads".to_owned()));
-    assert!(gate.server.now() < at);
+    assert!(gate.store.now() < at);
     assert!(approved(&answers(&gate, person("eve", "oncall"), &early, true).await));
     let mut done = None;
     until("the escalation", async || {
@@ -103,7 +103,7 @@ async fn a_question_that_nobody_answers_goes_to_another_group_too() {
         done.as_ref().is_some_and(approved)
     })
     .await;
-    assert!(at <= gate.server.now(), "not before its time");
+    assert!(at <= gate.store.now(), "not before its time");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -111,12 +111,12 @@ async fn a_name_in_a_sealed_reason_is_forgotten() {
             assert_eq!(postgres.rows("select count(*) from call where session_id = 't'").await, ["(1)"]);
         }
         Box::pin(gate.privacy.forget(DEFAULT_TENANT, &whom, (&by, "asked"), &told)).await.expect("forgotten");
-        let entries = gate.privacy.audit(DEFAULT_TENANT, None, 20).await.expect("readable");
+        let entries = gate.store.audit(DEFAULT_TENANT, None, 20).await.expect("readable");
         let answered = entries.iter().filter(|entry| entry.kind == "answered" || entry.kind == "denied");
         let words =
             |entry: &callgate_core::domain::audit::Entry| [3, 5].map(|word: usize| entry.words[word].text.clone());
         left.push(answered.map(words).collect::<Vec<_>>());
-        assert!(gate.privacy.check_audit(DEFAULT_TENANT, Vec::new()).await.expect("readable").problems.is_empty());
+        assert!(gate.store.check_audit(DEFAULT_TENANT, Vec::new()).await.expect("readable").problems.is_empty());
     }
     let text = |text: &str| Some(text.to_owned());
     // The newest first. A sealed reason is bound to its session, and goes with its name.

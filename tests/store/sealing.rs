@@ -173,7 +173,7 @@ pub(crate) async fn look_back(gate: &Gate) -> String {
     let elsewhere = evaluate(gate, ask("t", "d9", "pay", r#"{"to":"ouzel"}"#)).await;
     told.push(format!("{} {:?}", said(&elsewhere), elsewhere.text.map(|text| format!("{text:?}").contains("twite"))));
     let questions =
-        gate.approvals.questions(DEFAULT_TENANT, &Wanted { max: 10, ..Wanted::default() }).await.expect("readable");
+        gate.store.questions(DEFAULT_TENANT, &Wanted { max: 10, ..Wanted::default() }).await.expect("readable");
     for question in questions.iter().filter(|question| question.call_id == "c6") {
         let resolution = question.resolution.as_ref().expect("answered");
         told.push(format!(
@@ -183,10 +183,10 @@ pub(crate) async fn look_back(gate: &Gate) -> String {
             resolution.clears.as_ref().map(|c| &c.0)
         ));
     }
-    let audit = gate.privacy.audit(DEFAULT_TENANT, None, 10).await.expect("readable");
+    let audit = gate.store.audit(DEFAULT_TENANT, None, 10).await.expect("readable");
     let answered = audit.iter().filter(|entry| entry.kind == "answered");
     told.extend(answered.map(|entry| format!("{:?}", entry.words[5].text)));
-    assert!(gate.privacy.check_audit(DEFAULT_TENANT, Vec::new()).await.expect("readable").problems.is_empty());
+    assert!(gate.store.check_audit(DEFAULT_TENANT, Vec::new()).await.expect("readable").problems.is_empty());
     let state = gate.decisions.session_state(DEFAULT_TENANT, &session("s"), Extent::default()).await.expect("known");
     told.push(format!("{state:?}").split("shape").next().unwrap_or_default().len().min(1).to_string());
     told.join("\n")
@@ -311,7 +311,7 @@ async fn a_tenant_without_its_keys_is_not_served_and_others_are() {
         assert!(late.is_err(), "{what}: nothing of it is stored in the clear");
         try_evaluate(&second, ask("s", what, "look", "{}")).await.expect("an answer");
         assert!(
-            second.decisions.expire_leases(second.server.now().plus_ms(9_000_000)).await.is_ok(),
+            second.decisions.expire_leases(second.store.now().plus_ms(9_000_000)).await.is_ok(),
             "others' leases end"
         );
     }

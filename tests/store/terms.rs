@@ -53,7 +53,7 @@ pub(crate) async fn keep(gate: &Gate, tenant: &str, words: Option<u32>, calls: O
 }
 
 pub(crate) fn in_days(gate: &Gate, days: u64) -> Timestamp {
-    gate.server.now().plus_ms(days * 86_400_000)
+    gate.store.now().plus_ms(days * 86_400_000)
 }
 
 /// A look after so many days, throughout which servers looked at the clocks; true when this gate did it.

@@ -74,7 +74,7 @@ impl Player {
                 Action::Compacted => session.compacted().await,
                 Action::Call(call) => {
                     self.number += 1;
-                    let now_ms = gate.server.now().as_millis();
+                    let now_ms = gate.store.now().as_millis();
                     let values = Values { round: step.round, number: self.number, now_ms };
                     verdicts.push(session.call(call, &values).await);
                 }

@@ -101,7 +101,9 @@ impl OptionalFromRequestParts<Console> for Visitor {
     type Rejection = Fault;
 
     async fn from_request_parts(parts: &mut Parts, console: &Console) -> Result<Option<Self>, Fault> {
-        let Some(secret) = Secret::shown(&parts.headers, console.identities.console_key()) else { return Ok(None) };
+        let Some(secret) = Secret::shown(&parts.headers, console.identities.store.console_key()) else {
+            return Ok(None);
+        };
         // Nobody does anything by a stream that stays open, and comes back by itself.
         let is_active = !parts.headers.contains_key(LIVE) && parts.uri.path() != live::PATH;
         let Some(showed) = session::find(&console.identities, &secret, is_active).await? else { return Ok(None) };
@@ -110,7 +112,7 @@ impl OptionalFromRequestParts<Console> for Visitor {
         let calls = shown.calls(console, &showed)?;
         match Known::by(&calls).await {
             Ok(known) => {
-                Ok(Some(Self { known, csrf: secret.csrf(), calls, secret, now: console.identities.server.now() }))
+                Ok(Some(Self { known, csrf: secret.csrf(), calls, secret, now: console.identities.store.now() }))
             }
             // What they showed holds no more.
             Err(fault) if fault.is_unauthenticated() => Ok(None),

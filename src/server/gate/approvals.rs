@@ -13,6 +13,7 @@ use callgate_core::domain::{
     ids::{CallId, SessionId, TenantId, ToolName},
     inbox::{Question, QuestionState, Resolution, Wanted},
     rejection::CommandRejection,
+    risk,
     route::Route,
     tool::Risk,
 };
@@ -90,12 +91,10 @@ impl Approvals {
         (policy.tool(&tool).risk, policy.tier(&tool).map(str::to_owned))
     }
 
-    /// Questions to people, the newest first.
-    ///
-    /// # Errors
-    /// [`NoAnswer`] when they cannot be read.
-    pub async fn questions(&self, tenant: TenantId, wanted: &Wanted) -> Result<Vec<Question>, NoAnswer> {
-        Ok(self.operators.questions(tenant, wanted).await?)
+    /// How much a yes may do harm, by the policy that judges now, and why.
+    #[must_use]
+    pub fn risk(&self, tenant: TenantId, question: &Question) -> (Risk, Vec<&'static str>) {
+        risk::of(question, self.declared(tenant, question).0, &self.route(tenant, question))
     }
 
     /// One question; none when nobody was asked that.

@@ -44,7 +44,7 @@ impl Decisions {
     pub(super) async fn creation(&self, policy: &Policy, tenant: TenantId, proposal: &Proposal) -> Option<Creation> {
         let key = (proposal.request.agent.clone()?, proposal.fingerprint);
         let known = self.creations.0.lock().get(&(tenant, key)).cloned();
-        let is_recent = |known: &Creation| engine::is_recent(policy, known, self.server.now());
+        let is_recent = |known: &Creation| engine::is_recent(policy, known, self.store.now());
         let known = known.filter(is_recent).filter(|known| known.call.session != proposal.request.session)?;
         let given = self.store.result(tenant, &known.call.session, &known.call.call_id).await.ok()??;
         let text = given.text.filter(|_| !given.is_gone)?;

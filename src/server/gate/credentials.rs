@@ -226,9 +226,9 @@ impl Identities {
                     self.read_tokens(Some(id)).await.map_err(|_| Refused::Unchecked)?;
                 }
                 let known = self.held(id).ok_or(Refused::Unknown(NO_SUCH))?;
-                known.token.refused(self.server.now()).map_or(Ok(()), |why| Err(Refused::Unknown(why)))
+                known.token.refused(self.store.now()).map_or(Ok(()), |why| Err(Refused::Unknown(why)))
             }
-            Credential::Jwt(_) if identity.until.is_none_or(|until| until <= self.server.now()) => {
+            Credential::Jwt(_) if identity.until.is_none_or(|until| until <= self.store.now()) => {
                 Err(Refused::Unknown("the JWT has expired"))
             }
             Credential::Local | Credential::Certificate(_) | Credential::Jwt(_) => Ok(()),
@@ -255,7 +255,7 @@ impl Identities {
         if !token::is_same(&known.token.digest, &shown.digest) {
             return Some(Err(Refused::Unknown("the token's secret is wrong")));
         }
-        if let Some(why) = known.token.refused(self.server.now()) {
+        if let Some(why) = known.token.refused(self.store.now()) {
             return Some(Err(Refused::Unknown(why)));
         }
         let mut seen = known.seen.lock();

@@ -163,7 +163,7 @@ impl Decisions {
             return Err(error);
         }
         let halts = self.server.halts(tenant);
-        let Some(answers) = batch::unrecorded(policy, proposals, &halts, self.server.now()) else { return Err(error) };
+        let Some(answers) = batch::unrecorded(policy, proposals, &halts, self.store.now()) else { return Err(error) };
         if self.server.ping().await.is_ok() {
             return Err(error);
         }
@@ -214,7 +214,7 @@ impl Decisions {
             creations.push(self.creation(policy, tenant, proposal).await);
         }
         let (halts, profiles) = (self.server.halts(tenant), self.profiles(tenant).await);
-        let step_ms = self.server.now().since_ms(self.store.now_of_leases());
+        let step_ms = self.store.now().since_ms(self.store.now_of_leases());
         Ok(SharedBatch { counters, ledger, health, creations, halts, profiles, step_ms })
     }
 

@@ -81,7 +81,7 @@ impl Identities {
     pub(super) fn by_jwt(&self, text: &str, from: Option<IpAddr>) -> Result<Arc<Identity>, Refused> {
         let jwts = &self.credentials.jwts;
         let digest: Digest = Sha256::digest(text.as_bytes()).into();
-        let now = self.server.now();
+        let now = self.store.now();
         if let Some((last, identity)) = jwts.known.lock().get(&digest)
             && *last == from
         {

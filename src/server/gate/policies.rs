@@ -303,19 +303,6 @@ impl Policies {
         self.activate_policy(tenant, &before.hash, &author).await
     }
 
-    /// Activations, the newest first.
-    ///
-    /// # Errors
-    /// [`NoAnswer`] when they cannot be read.
-    pub async fn policy_revisions(
-        &self,
-        tenant: TenantId,
-        before: Option<u64>,
-        most: usize,
-    ) -> Result<Vec<Revision>, NoAnswer> {
-        Ok(self.operators.revisions(tenant, before, most).await?)
-    }
-
     /// The hash and text of the one stored policy whose hash begins so; none when there is none, or more than one.
     ///
     /// # Errors

@@ -81,7 +81,7 @@ impl Policies {
         let is_stored = self.stored_policy(tenant, &hash).await?.is_some();
         let revision = match is_stored {
             true => {
-                let all = self.policy_revisions(tenant, None, LOOK_BACK_MAX).await?;
+                let all = self.operators.revisions(tenant, None, LOOK_BACK_MAX).await?;
                 all.into_iter().find(|revision| revision.hash == hash)
             }
             false => None,

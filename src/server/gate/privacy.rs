@@ -29,7 +29,7 @@ const LOOKED_BACK: Duration = Duration::from_secs(60);
 /// For how long a mark is applied again: what was being loaded when it was read has come by then.
 const AGAIN: Duration = Duration::from_secs(5);
 /// For how long marks are kept. Who has not looked for longer forgets all there is in memory.
-const KEPT: Duration = Duration::from_secs(3_600);
+pub(super) const KEPT: Duration = Duration::from_secs(3_600);
 /// Parts that are looked through until it is said how far it has come.
 const TOLD_EVERY: u16 = 16;
 
@@ -258,11 +258,6 @@ impl Privacy {
         self.server.slots.forget_trees(|tenant, root: &SessionId, began| is_gone(tenant, root.as_str(), began));
         self.server.owners.forget(|tenant, root| is_gone(tenant, root.as_str(), None));
         self.store.forget_counters(|tenant, agent| is_gone(tenant, agent.as_str(), None));
-    }
-
-    /// Deletes marks that every replica has read.
-    pub(super) async fn drop_marks(&self) -> Result<(), NoAnswer> {
-        Ok(self.store.drop_marks(KEPT).await?)
     }
 }
 

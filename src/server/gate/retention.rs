@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use super::{NoAnswer, Privacy};
+use super::{NoAnswer, Privacy, privacy::KEPT};
 use callgate_core::domain::{ids::TenantId, tenant::TenantState, time::Timestamp};
 use callgate_store::Clocks;
 
@@ -10,7 +10,7 @@ impl Privacy {
     /// The database's time, and this machine's.
     #[must_use]
     pub fn times(&self) -> (Timestamp, Timestamp) {
-        (self.server.now(), self.server.clock.now())
+        (self.store.now(), self.server.clock.now())
     }
 
     /// Deletes what is past its term by these [`Privacy::times`], if it is time for that, the clocks agree, and no other
@@ -54,7 +54,7 @@ impl Privacy {
     /// # Errors
     /// [`NoAnswer`]: the rest is done the next time.
     pub async fn look_after_tenants(&self) -> Result<(), NoAnswer> {
-        self.drop_marks().await?;
+        self.store.drop_marks(KEPT).await?;
         for tenant in self.server.tenants() {
             if tenant.state == TenantState::Deleted && !self.erased.lock().contains(&tenant.id) {
                 if self.store.erase_tenant(tenant.id).await? {

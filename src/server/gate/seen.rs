@@ -88,7 +88,7 @@ impl Sight {
 impl Insight {
     /// Counts the budgets that are near their end, of all tenants, once a minute.
     pub(super) async fn count_near_budgets(&self) -> Result<(), NoAnswer> {
-        let now = self.server.now();
+        let now = self.store.now();
         if self.server.sight.has_near_budgets(now) {
             return Ok(());
         }
@@ -105,7 +105,7 @@ impl Insight {
 
     /// Notes how this server stands, and how many tools are left alone.
     pub(super) fn note_standing(&self, Load { queued, .. }: &Load) {
-        let now = self.server.now();
+        let now = self.store.now();
         self.server.sight.loaded(now, self.server.door.load(), *queued);
         self.server.sight.cooling(now, &self.decisions.tools.cooling(now));
     }

@@ -6,7 +6,7 @@ use super::{
     NoAnswer, admission::Door, halts::Halts, owners::Owners, policies::ActivePolicy, seen::Sight, tenants::Tenants,
 };
 use crate::telemetry::Metrics;
-use callgate_core::{domain::time::Timestamp, policy::Policy};
+use callgate_core::policy::Policy;
 use callgate_net::clock::Clock;
 use callgate_store::{Slots, Store};
 
@@ -55,11 +55,5 @@ impl ServerState {
         let found = self.store.ping().await;
         self.metrics.store_up(found.is_ok());
         Ok(found?)
-    }
-
-    /// The database's time.
-    #[must_use]
-    pub fn now(&self) -> Timestamp {
-        self.store.now()
     }
 }

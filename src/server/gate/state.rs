@@ -60,7 +60,7 @@ impl Decisions {
     /// # Errors
     /// [`SessionError`] when the session is unknown or cannot be read.
     pub async fn grants(&self, tenant: TenantId, session: &SessionId) -> Result<Vec<(Grant, u64)>, SessionError> {
-        let now = self.server.now();
+        let now = self.store.now();
         self.look(tenant, session, nothing, |tree, (), _| {
             let used = |grant: &Grant| tree.uses.get(&grant.key()).map_or(0, |used| used.used);
             let open = tree.grants.iter().filter(|grant| now < grant.expires_at);

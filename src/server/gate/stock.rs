@@ -35,7 +35,7 @@ impl Insight {
     pub async fn take_stock(&self) -> Result<(), NoAnswer> {
         let tenants: Vec<TenantId> = self.server.tenants().iter().map(|tenant| tenant.id).collect();
         let Questions { open, sessions, oldest } = self.store.open_questions(&tenants).await?;
-        let oldest = oldest.map_or(0, |asked| self.server.now().since_ms(asked));
+        let oldest = oldest.map_or(0, |asked| self.store.now().since_ms(asked));
         self.server.metrics.asked_of_people(open, sessions, Duration::from_millis(oldest));
         self.server.metrics.stopped(self.store.stopped_sessions(&tenants).await?);
         self.count_near_budgets().await

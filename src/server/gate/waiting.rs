@@ -119,7 +119,7 @@ impl Decisions {
     }
 
     async fn is_open(&self, request: &Request, asked: &Approval, since: Tick) -> Result<bool, NoAnswer> {
-        if self.server.now() >= asked.expires_at {
+        if self.store.now() >= asked.expires_at {
             return Ok(false);
         }
         let open = self.looked_at(request.tenant, Some(since)).await?;

@@ -59,7 +59,7 @@ impl ApprovalService {
         if whom.group.is_none() && whom.person.is_none() {
             return true;
         }
-        let (route, now) = (self.approvals.route(tenant, question), self.approvals.server.now());
+        let (route, now) = (self.approvals.route(tenant, question), self.approvals.store.now());
         let groups = route.groups(question.asked_at, now);
         whom.group.as_deref().is_none_or(|group| groups.is_empty() || groups.contains(&group))
             && whom.person.as_ref().is_none_or(|person| route.admits(person, question.asked_at, now))
@@ -78,13 +78,13 @@ impl ApprovalService {
             Some((Reverse(risk), Timestamp::from_millis(page::millis(asked_ms)?), id.to_owned()))
         })?;
         let open = self.approvals.open_questions(tenant).await.map_err(status::gate)?;
-        let (now, approvals) = (self.approvals.server.now(), &self.approvals);
+        let (now, approvals) = (self.approvals.store.now(), &self.approvals);
         let is_wanted = |question: &&Question| {
             question.state(now) == QuestionState::Pending
                 && session.is_none_or(|id| id.as_str() == question.session)
                 && self.is_for(tenant, whom, question)
         };
-        let weighed = |question: &Question| (risk_of(question, approvals, tenant), question.clone());
+        let weighed = |question: &Question| (approvals.risk(tenant, question).0, question.clone());
         let mut found: Vec<Weighed> = open.iter().filter(is_wanted).map(weighed).collect();
         found.sort_by_cached_key(weight);
         let total_size = u32::try_from(found.len()).unwrap_or(u32::MAX);
@@ -116,17 +116,13 @@ fn weight((risk, question): &Weighed) -> (Reverse<Risk>, Timestamp, String) {
     (Reverse(*risk), question.asked_at, question.approval_id.clone())
 }
 
-fn risk_of(question: &Question, approvals: &Approvals, tenant: TenantId) -> Risk {
-    risk::of(question, approvals.declared(tenant, question).0, &approvals.route(tenant, question)).0
-}
-
 /// Where a question stands in a list.
 fn place(question: &Question) -> (Timestamp, String) {
     (question.asked_at, question.approval_id.clone())
 }
 
 fn encoded(question: Question, approvals: &Approvals, tenant: TenantId) -> v1::Approval {
-    let (now, route) = (approvals.server.now(), approvals.route(tenant, &question));
+    let (now, route) = (approvals.store.now(), approvals.route(tenant, &question));
     let (declared, tier) = approvals.declared(tenant, &question);
     let (risk, risk_reasons) = risk::of(&question, declared, &route);
     let asked_at = question.asked_at;
@@ -248,7 +244,7 @@ impl Look for Questions {
     async fn look(&mut self) -> Result<Vec<Self::Told>, Status> {
         // One look serves all who watch, and all who wait for an answer.
         let found = self.approvals.open_questions(self.tenant).await.map_err(status::gate)?;
-        let now = self.approvals.server.now();
+        let now = self.approvals.store.now();
         let listed: BTreeSet<&String> = found.iter().map(|question| &question.approval_id).collect();
         let gone: Vec<String> = self.open.keys().filter(|id| !listed.contains(id)).cloned().collect();
         let mut told = Vec::new();
@@ -310,7 +306,7 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
             Wanted { session, state: QuestionState::from_wire(state).ok(), after, max: size + 1, approval_id: None };
         let (mut found, mut looks) = (Vec::new(), 0);
         let rest = loop {
-            let read = service::within(self.approvals.questions(tenant, &wanted)).await?;
+            let read = service::within(self.approvals.operators.questions(tenant, &wanted)).await?;
             let last = read.last().filter(|_| read.len() == wanted.max).map(place);
             found.extend(read.into_iter().filter(|question| self.is_for(tenant, &whom, question)));
             looks += 1;

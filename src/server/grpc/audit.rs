@@ -68,7 +68,7 @@ impl v1::audit_service_server::AuditService for AuditService {
         let message = request.into_inner();
         let size = page_size(message.page_size, PAGE_DEFAULT)?;
         let before = page::after(&message.page_token, |[number]| number.parse::<u64>().ok())?;
-        let entries = service::within(Box::pin(self.privacy.audit(tenant, before, size + 1))).await?;
+        let entries = service::within(Box::pin(self.privacy.operators.audit(tenant, before, size + 1))).await?;
         let (entries, next_page_token) =
             page::cut(entries, size, |last: &Entry| page::token([&last.number.to_string()]));
         let entries = entries.into_iter().map(encoded).collect();
@@ -82,7 +82,7 @@ impl v1::audit_service_server::AuditService for AuditService {
         let tenant = identity::tenant(&request)?;
         let anchors = anchors(&request.into_inner().anchors)?;
         // It may take longer than an answer to an agent may; the store bounds it.
-        let checked = self.privacy.check_audit(tenant, anchors).await.map_err(status::gate)?;
+        let checked = self.privacy.operators.check_audit(tenant, anchors).await.map_err(status::gate)?;
         Ok(Response::new(v1::VerifyAuditResponse {
             problems: checked.problems,
             anchor: checked.last.map(|last| last.to_string()).unwrap_or_default(),

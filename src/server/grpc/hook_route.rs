@@ -104,7 +104,7 @@ async fn claude_code(State(hooks): State<Hooks>, request: Request) -> Response {
     };
     let Some(identity) = head.extensions.get::<Arc<Identity>>().cloned() else { return denied("nobody is known") };
     let (tenant, now, handed) =
-        (identity.tenant, hooks.approvals.server.now().as_millis(), CancelOnDrop::new(&hooks.calls, &identity));
+        (identity.tenant, hooks.approvals.store.now().as_millis(), CancelOnDrop::new(&hooks.calls, &identity));
     let remembered = Remembered { known: &hooks.known, tenant, now, handed: &handed };
     let (name, is_before) = (seen.name.clone(), matches!(seen.event, Event::Before(_)));
     let installed = installed(head.uri.query().unwrap_or_default());

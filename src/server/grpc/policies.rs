@@ -44,7 +44,7 @@ impl PolicyService {
         if !hash.is_empty() {
             return Ok(Some(self.stored(tenant, &hash.to_ascii_lowercase()).await?.1));
         }
-        let active = service::within(self.policies.policy_revisions(tenant, None, 1)).await?;
+        let active = service::within(self.policies.operators.revisions(tenant, None, 1)).await?;
         let Some(active) = active.into_iter().next() else { return Ok(None) };
         Ok(Some(self.stored(tenant, &active.hash).await?.1))
     }
@@ -127,7 +127,7 @@ impl v1::policy_service_server::PolicyService for PolicyService {
     ) -> Result<Response<v1::GetPolicyResponse>, Status> {
         let tenant = identity::tenant(&request)?;
         let hash = request.into_inner().hash;
-        let all = service::within(self.policies.policy_revisions(tenant, None, PAGE_MAX as usize)).await?;
+        let all = service::within(self.policies.operators.revisions(tenant, None, PAGE_MAX as usize)).await?;
         if hash.is_empty() {
             let Some(active) = all.into_iter().next() else {
                 return Ok(Response::new(v1::GetPolicyResponse::default()));
@@ -149,7 +149,7 @@ impl v1::policy_service_server::PolicyService for PolicyService {
         let message = request.into_inner();
         let size = page_size(message.page_size, SHORT_PAGE_DEFAULT)?;
         let before = page::after(&message.page_token, |[number]| number.parse().ok())?;
-        let revisions = service::within(self.policies.policy_revisions(tenant, before, size + 1)).await?;
+        let revisions = service::within(self.policies.operators.revisions(tenant, before, size + 1)).await?;
         let token = |last: &Revision| page::token([&last.number.to_string()]);
         let (revisions, next_page_token) = page::cut(revisions, size, token);
         let revisions = revisions.into_iter().map(encoded).collect();
@@ -207,7 +207,7 @@ impl v1::policy_service_server::PolicyService for PolicyService {
         let tenant = identity::tenant(&request)?;
         let stop = self.stop.of(request.extensions());
         let message = request.into_inner();
-        let wanted = backtest::wanted(&message, self.policies.server.now())?;
+        let wanted = backtest::wanted(&message, self.policies.operators.now())?;
         let tried = required("policy", message.policy.clone())?;
         match &tried {
             Tried::Text(text) => is_text(text)?,

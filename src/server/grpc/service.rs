@@ -194,7 +194,7 @@ impl GateService {
     ) -> Result<v1::RecordResponse, Status> {
         let _room = self.large.hold(&message)?;
         let span = telemetry::record_span(headers);
-        let now = self.decisions.server.now().as_millis();
+        let now = self.decisions.store.now().as_millis();
         let (report, observed) = decode::record(&message, identity.tenant, now)?;
         asks_for(identity, message.caller.as_ref(), observed.is_some())?;
         let parent = observed.as_ref().and_then(|observed| observed.parent.as_ref());

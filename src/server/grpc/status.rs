@@ -21,7 +21,9 @@ pub(super) use self::dialects::{
 };
 use self::tenancy::{key_missing, not_served, quota_exceeded};
 pub(super) use self::tenancy::{not_of_the_plane, tenant_unchanged};
-use crate::gate::{BacktestError, GateError, NoAnswer, PolicyProblem, PrivacyError, Refused, TokenError, WorkError};
+use crate::gate::{
+    BacktestError, GateError, NoAnswer, PolicyProblem, PrivacyError, Refused, StoreError, TokenError, WorkError,
+};
 use callgate_core::domain::{
     identity::Role,
     rejection::{EvaluateRejection, RecordRejection, SessionRejection, SessionUnknown},
@@ -249,6 +251,12 @@ impl Told for PrivacyError {
             }
             Self::NoAnswer(no_answer) => no_answer.told(),
         }
+    }
+}
+
+impl Told for StoreError {
+    fn told(self) -> Status {
+        NoAnswer::from(self).told()
     }
 }
 

@@ -123,7 +123,7 @@ impl v1::token_service_server::TokenService for TokenService {
         let message = request.into_inner();
         let size = page_size(message.page_size, PAGE_DEFAULT)?;
         let after = page::after(&message.page_token, |[id]| Some(id.to_owned()))?.unwrap_or_default();
-        let tokens = service::within(self.identities.tokens(tenant, &after, size + 1)).await?;
+        let tokens = service::within(self.identities.operators.tokens(tenant, &after, size + 1)).await?;
         let (tokens, next_page_token) = page::cut(tokens, size, |last| page::token([&last.id]));
         Ok(Response::new(v1::ListTokensResponse { tokens: tokens.into_iter().map(encoded).collect(), next_page_token }))
     }

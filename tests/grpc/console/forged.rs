@@ -59,7 +59,7 @@ impl Scene {
     }
 
     fn now_s(&self) -> i64 {
-        self.plane.gate.server.now().as_millis() / 1_000
+        self.plane.gate.store.now().as_millis() / 1_000
     }
 
     /// The first issuer gives a token of this one, for this sign-in.

@@ -64,7 +64,7 @@ async fn a_follow_up_of_which_nobody_can_tell_is_censored_until_somebody_can() {
     fails(&gate, "expired", "one", "search", ASKED).await;
     evaluate(&gate, ask("expired", "two", "search", ASKED)).await;
     until("the lease to run out", async || {
-        Box::pin(gate.decisions.expire_leases(gate.server.now())).await.expect("readable") > 0
+        Box::pin(gate.decisions.expire_leases(gate.store.now())).await.expect("readable") > 0
     })
     .await;
     let mut rows = follow_ups(&postgres).await;

@@ -108,9 +108,9 @@ async fn leave(
     let (issuer, sign_in) = issuer(&console, place)?;
     may_sign_in(&console, &shown)?;
     let found = endpoints(&issuer, &sign_in).await?;
-    let secret = Secret::new(console.identities.console_key())?;
+    let secret = Secret::new(console.identities.store.console_key())?;
     let next = if is_here(&way.next) { way.next.as_str() } else { "/" };
-    let now = console.identities.server.now();
+    let now = console.identities.store.now();
     let mut to = Url::parse(&found.authorization_endpoint).map_err(|error| away(&issuer, &error))?;
     to.query_pairs_mut()
         .append_pair("response_type", "code")
@@ -185,8 +185,8 @@ impl FromRequestParts<Console> for Led {
 async fn back(State(console): State<Console>, Led(shown): Led, Query(back): Query<Back>) -> Result<Response, Fault> {
     let again = || Fault::new(StatusCode::BAD_REQUEST, "this sign-in was not begun in your browser, or took too long");
     let Begun { secret, place, at, next } =
-        Secret::begun(&shown.headers, console.identities.console_key()).ok_or_else(again)?;
-    let since = console.identities.server.now().as_millis().abs_diff(at.as_millis());
+        Secret::begun(&shown.headers, console.identities.store.console_key()).ok_or_else(again)?;
+    let since = console.identities.store.now().as_millis().abs_diff(at.as_millis());
     if !same(&state(&secret, at), &back.state) || u128::from(since) > SIGN_IN.as_millis() {
         return Err(again());
     }
