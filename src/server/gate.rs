@@ -27,6 +27,7 @@ mod jwts;
 mod keys;
 mod learned;
 mod leases;
+mod minute_metrics;
 mod owners;
 mod policies;
 mod policy_check;
@@ -38,7 +39,6 @@ mod record;
 mod reseal;
 mod retention;
 mod savings;
-mod seen;
 mod server_state;
 mod state;
 mod stock;
@@ -54,7 +54,7 @@ use parking_lot::Mutex;
 use self::{
     approvals::OpenQuestions, backtest::Trials, creations::Creations, credentials::Credentials,
     fair_semaphore::FairSemaphore, fleet::Fleets, health::ToolHealth, keys::KeyProblems, learned::Learned,
-    privacy::Forgotten, quality::Qualities, quotas::Used,
+    privacy::Forgotten, quality::Qualities, quotas::CallBuckets,
 };
 use crate::telemetry::{Metrics, Waits};
 use callgate_core::{
@@ -128,7 +128,7 @@ pub struct Decisions {
     tools: Arc<ToolHealth>,
     learned: Learned,
     creations: Creations,
-    used: Used,
+    call_buckets: CallBuckets,
     open: OpenQuestions,
     waits: Waits,
 }
@@ -225,7 +225,7 @@ impl Gate {
             tools: Arc::default(),
             learned: Learned::default(),
             creations: Creations::default(),
-            used: Used::default(),
+            call_buckets: CallBuckets::default(),
             open: OpenQuestions::default(),
             waits: Waits::default(),
         });

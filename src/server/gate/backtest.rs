@@ -43,7 +43,7 @@ const EXAMPLES: usize = 3;
 /// Longest pause between two parts. It is as long as the part took, so that at most half of one core and of one
 /// connection goes into it.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// How long is waited while agents wait at the door, and how often in a row: it goes on then, however busy it is.
+/// Pause while agents wait for admission, and how often in a row: it goes on then, however busy it is.
 const BUSY: Duration = Duration::from_millis(200);
 const BUSY_MAX: u32 = 50;
 /// How often it is told how far it is.
@@ -339,7 +339,7 @@ impl Policies {
 
     async fn let_agents_go_first(&self) {
         for _ in 0..BUSY_MAX {
-            let (_, waiting) = self.server.door.load();
+            let (_, waiting) = self.server.admission.load();
             if waiting == 0 {
                 return;
             }

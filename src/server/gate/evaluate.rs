@@ -60,7 +60,7 @@ impl Decisions {
     ) -> Result<Vec<EvaluateAnswer>, EvaluateError> {
         let started = self.server.clock.tick();
         let Some(first) = requests.first() else { return Ok(Vec::new()) };
-        let _seat = self.server.door.enter(|| self.tree_of(first), requests.len(), left).await?;
+        let _permit = self.server.admission.admit(|| self.tree_of(first), requests.len(), left).await?;
         let policy = self.server.judges(first.tenant)?;
         let room = self.room(first.tenant, requests.len()).await?;
         let turn = match requests.iter().any(|request| request.arguments.is_longer_than(INLINE_BYTES_MAX)) {
@@ -149,7 +149,7 @@ impl Decisions {
     }
 
     /// Reads that the policy lets run without a record, while no database can be asked; `error` otherwise. A database
-    /// that is busy, or that answers others, opens no door.
+    /// that is busy, or that answers others, lets nothing through.
     async fn unrecorded(
         &self,
         policy: &Policy,
@@ -176,7 +176,7 @@ impl Decisions {
     /// # Errors
     /// [`EvaluateError`]: nothing could be decided.
     pub async fn dry_run(&self, request: Request) -> Result<EvaluateAnswer, EvaluateError> {
-        let _seat = self.server.door.enter(|| self.tree_of(&request), 1, None).await?;
+        let _permit = self.server.admission.admit(|| self.tree_of(&request), 1, None).await?;
         let policy = self.server.judges(request.tenant)?;
         let proposal = policy.propose(request);
         let Request { tenant, session, parent, .. } = &proposal.request;

@@ -11,7 +11,7 @@ use std::{
 use lru::LruCache;
 use parking_lot::Mutex;
 
-use super::{Insight, NoAnswer, savings::Savings, seen::SHARED_BUDGETS};
+use super::{Insight, NoAnswer, minute_metrics::SHARED_BUDGETS, savings::Savings};
 use callgate_core::domain::{
     budget::Budgets,
     fleet::{self, Asked, BudgetUsed, Decided, Fleet, MINUTE_MS, Minute, Seen, Span},
@@ -212,7 +212,7 @@ impl Insight {
             halted: &halted,
             stopped: &stopped_before,
             saved: &saved,
-            seen: &|minute| self.server.sight.of(tenant, minute),
+            seen: &|minute| self.server.minute_metrics.of(tenant, minute),
         };
         Ok(Fleet {
             at: now,
@@ -254,7 +254,7 @@ impl Insight {
     #[must_use]
     pub fn plane_health(&self, tenant: TenantId) -> PlaneHealth {
         let Load { queued, .. } = self.store.load();
-        let (judging, waiting) = self.server.door.load();
+        let (judging, waiting) = self.server.admission.load();
         let (revision, behind) = self.server.policy.standing(tenant);
         PlaneHealth {
             revision,

@@ -239,7 +239,7 @@ impl Decisions {
                 Ok(rows) => self.tools.take_over(&rows),
                 Err(error) => {
                     self.tools.put_back(untold);
-                    self.server.sight.answered(self.store.now(), None);
+                    self.server.minute_metrics.answered(self.store.now(), None);
                     return Err(error.into());
                 }
             }
@@ -248,7 +248,7 @@ impl Decisions {
         let since = since.map_or(Timestamp::default(), |at| Timestamp::from_millis(at.as_millis() - OVERLAP_MS));
         let asked = self.server.clock.tick();
         let rows = self.store.changed_health(since).await;
-        self.server.sight.answered(self.store.now(), rows.is_ok().then(|| self.server.clock.elapsed(asked)));
+        self.server.minute_metrics.answered(self.store.now(), rows.is_ok().then(|| self.server.clock.elapsed(asked)));
         let rows = rows?;
         self.tools.take_over(&rows);
         if let Some(newest) = rows.iter().map(|row| row.changed_at).max() {

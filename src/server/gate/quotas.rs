@@ -12,25 +12,23 @@ use callgate_core::domain::{
 };
 use callgate_net::clock::{Clock, Tick};
 
-/// The calls of each tenant whose calls are limited.
+/// Token buckets of the tenants whose calls per second are limited.
 #[derive(Debug, Default)]
-pub(super) struct Used {
-    calls: Mutex<BTreeMap<TenantId, Bucket>>,
-}
+pub(super) struct CallBuckets(Mutex<BTreeMap<TenantId, TokenBucket>>);
 
-/// What a tenant may still ask for: as many as in a second at most, earned back by time.
+/// Calls that a tenant may still ask for: at most those of a second, refilled by time.
 #[derive(Debug, Clone, Copy)]
-struct Bucket {
+struct TokenBucket {
     left: f64,
     at: Tick,
 }
 
-impl Used {
+impl CallBuckets {
     /// Takes `calls` of what a tenant may ask for in a second; false when so many are not left. A batch of more calls
     /// than a second has takes what it needs of the next ones.
     fn take(&self, tenant: TenantId, a_second: u64, calls: usize, clock: &Clock) -> bool {
-        let (most, mut buckets) = (a_second as f64, self.calls.lock());
-        let bucket = buckets.entry(tenant).or_insert_with(|| Bucket { left: most, at: clock.tick() });
+        let (most, mut buckets) = (a_second as f64, self.0.lock());
+        let bucket = buckets.entry(tenant).or_insert_with(|| TokenBucket { left: most, at: clock.tick() });
         bucket.left = (bucket.left + clock.elapsed(bucket.at).as_secs_f64() * most).min(most);
         bucket.at = clock.tick();
         let is_there = bucket.left >= (calls as f64).min(most).max(1.0);
@@ -60,7 +58,8 @@ impl Decisions {
             return Ok(Room::default());
         };
         let (quotas, used) = (known.quotas, known.used);
-        if quotas.calls_per_second.is_some_and(|most| !self.used.take(tenant, most, calls, &self.server.clock)) {
+        if quotas.calls_per_second.is_some_and(|most| !self.call_buckets.take(tenant, most, calls, &self.server.clock))
+        {
             return Err(NoAnswer::Quota(Quota::CallsPerSecond));
         }
         if quotas.stored_bytes.is_some_and(|most| used.stored_bytes >= most) {

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::{
-    NoAnswer, admission::Door, halts::Halts, owners::Owners, policies::ActivePolicy, seen::Sight, tenants::Tenants,
+    NoAnswer, admission::Admission, halts::Halts, minute_metrics::MinuteMetrics, owners::Owners,
+    policies::ActivePolicy, tenants::Tenants,
 };
 use crate::telemetry::Metrics;
 use callgate_core::policy::Policy;
@@ -15,12 +16,12 @@ use callgate_store::{Slots, Store};
 pub struct ServerState {
     pub(super) store: Arc<Store>,
     pub(super) slots: Slots,
-    pub(super) door: Arc<Door>,
+    pub(super) admission: Arc<Admission>,
     pub(super) policy: ActivePolicy,
     pub(super) tenants: Tenants,
     pub(super) owners: Owners,
     pub(super) halts: Halts,
-    pub(super) sight: Sight,
+    pub(super) minute_metrics: MinuteMetrics,
     pub(super) metrics: Metrics,
     pub(super) clock: Clock,
 }
@@ -30,12 +31,12 @@ impl ServerState {
         Arc::new(Self {
             store,
             slots: Slots::default(),
-            door: Door::new(clock.clone(), metrics.clone()),
+            admission: Admission::new(clock.clone(), metrics.clone()),
             policy: ActivePolicy::new(policy),
             tenants: Tenants::default(),
             owners: Owners::default(),
             halts: Halts::default(),
-            sight: Sight::default(),
+            minute_metrics: MinuteMetrics::default(),
             metrics,
             clock,
         })

@@ -18,7 +18,7 @@ impl Insight {
             self.server.metrics.connected(name, (used, idle, max));
         }
         self.server.metrics.cached(self.server.slots.size());
-        self.server.metrics.admitted(self.server.door.load());
+        self.server.metrics.admitted(self.server.admission.load());
         self.server.metrics.profiles(self.decisions.learned.age(&self.server.clock));
         let mut halts: BTreeMap<&str, u64> = Halted::KINDS.into_iter().map(|kind| (kind, 0)).collect();
         for kind in self.server.halts.kinds() {

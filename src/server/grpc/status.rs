@@ -291,7 +291,7 @@ impl Told for NoAnswer {
                     .to_owned(),
                 1_000,
             ),
-            // The door says it in the log, once for many.
+            // Admission control says it in the log, once for many.
             Self::Crowded(wait) => {
                 let message = "the server is overloaded: more is asked than can be answered in time; send the same \
                                request again in a moment";
