@@ -54,9 +54,14 @@ impl Place {
         let store = Store::open(StoreSettings { options, on_commit: Arc::new(|_| {}), traced: Arc::new(()) }).await;
         let store = store.context("cannot use the database")?;
         let gate = Arc::new(Gate::new(Arc::new(Policy::default()), store, Metrics::none(), Clock::System));
-        gate.read_credentials().await?;
+        gate.identities.read_credentials().await?;
         let name = self.tenant();
-        let tenant = gate.tenant_named(name).await?.ok_or_else(|| anyhow!("there is no tenant {name:?}"))?;
+        let tenant = gate
+            .store
+            .tenants_named(&[name.to_owned()])
+            .await?
+            .remove(name)
+            .ok_or_else(|| anyhow!("there is no tenant {name:?}"))?;
         Ok(Some((gate, tenant)))
     }
 

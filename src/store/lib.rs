@@ -18,8 +18,8 @@ pub use cache::{Slot, Slots, Turn};
 pub use error::{Busy, Lost, OpenError, StoreError};
 pub use postgres::{
     CONNECTIONS_MAX, Carried, Claimed, Claims, Clocks, Commit, Committed, Contents, Counted, Deleted, Distributed,
-    DueTree, DueTrees, Exported, FORGOTTEN_TREES, Forgetting, Found, Inspection, Judged, Learn, Load, PARTS, Pending,
-    Place, Pool, Questions, QueueSlot, RETAIN_DAYS_MIN, Refusals, Reseal, Retained, Rights, SchemaState, SignedIn,
-    State, Store, StoreSettings, Traced, TriedTree, Uses, analyze, audit, carried, clocks, distribute, for_all,
-    for_people, inspect, look_over, make_roles, namespace, parse_url, reached_at, retain,
+    DueTree, DueTrees, Exported, FORGOTTEN_TREES, Forgetting, Found, Inspection, Judged, Lane, Learn, Load, PARTS,
+    Pending, Place, Pool, Questions, QueueSlot, RETAIN_DAYS_MIN, Refusals, Reseal, Retained, Rights, SchemaState,
+    SignedIn, State, Store, StoreSettings, Traced, TriedTree, Uses, analyze, audit, carried, clocks, distribute,
+    inspect, look_over, make_roles, namespace, parse_url, reached_at, retain,
 };

@@ -18,8 +18,11 @@ use subtle::ConstantTimeEq as _;
 use zeroize::Zeroizing;
 
 use super::visitor::Known;
-use crate::gate::{Gate, NoAnswer, for_people};
-use callgate_core::domain::time::Timestamp;
+use crate::gate::{Identities, NoAnswer};
+use callgate_core::domain::{
+    audit::{Event, Kind},
+    time::Timestamp,
+};
 
 /// A session ends after so long without anything done. (OWASP's session management cheat sheet has 15 to 30 minutes for
 /// what is worth most, and an hour or two else; who answers questions has a page open, and does nothing for long.)
@@ -34,6 +37,8 @@ const SIGN_IN_COOKIE: &str = "__Host-callgate-sign-in";
 
 /// The prefix holds browsers to `Secure`, to the path `/`, and to this very host.
 const COOKIE: &str = "__Host-callgate";
+/// Its name in the audit log.
+const CONSOLE: &str = "the console";
 const SECRET_BYTES: usize = 32;
 /// Of these, those that are drawn; the others are their code.
 const RANDOM_BYTES: usize = 24;
@@ -191,24 +196,35 @@ pub(super) fn text(bytes: &[u8]) -> String {
 }
 
 /// Signs somebody in who showed this, and is known for it.
-pub(super) async fn begin(gate: &Gate, showed: &Showed, known: &Known) -> Result<Secret, NoAnswer> {
-    let secret = Secret::new(gate.console_key())?;
+pub(super) async fn begin(identities: &Identities, showed: &Showed, known: &Known) -> Result<Secret, NoAnswer> {
+    let secret = Secret::new(identities.store.console_key())?;
     let sealed = secret.seal(showed).ok_or_else(|| NoAnswer::Fault("a session could not be encrypted".to_owned()))?;
-    gate.put_console_session(&secret.id(), &sealed, LASTS, known.actor()).await?;
+    let (tenant, by) = known.actor();
+    let event = Event::new(Kind::SignedIn, by, CONSOLE);
+    identities.store.put_console_session((&secret.id(), &sealed, LASTS), tenant, &event).await?;
     Ok(secret)
 }
 
 /// What whoever has this secret showed; none once their session has ended. `is_active` where they do something
 /// themselves, as opposed to a page that keeps itself up to date.
-pub(super) async fn find(gate: &Gate, secret: &Secret, is_active: bool) -> Result<Option<Showed>, NoAnswer> {
-    // Not over the connections that agents read by.
-    let found = for_people(gate.console_session(&secret.id(), IDLE, is_active)).await?;
+pub(super) async fn find(
+    identities: &Identities,
+    secret: &Secret,
+    is_active: bool,
+) -> Result<Option<Showed>, NoAnswer> {
+    let (store, id) = (&identities.operators, secret.id());
+    let found = store.console_session(&id, IDLE).await?;
+    if is_active && found.as_ref().is_some_and(|found| found.is_quiet) {
+        store.console_session_seen(&id).await?;
+    }
     Ok(found.and_then(|found| secret.open(&found.sealed)))
 }
 
 /// Signs them out, on every replica.
-pub(super) async fn end(gate: &Gate, secret: &Secret, known: &Known) -> Result<(), NoAnswer> {
-    gate.end_console_session(&secret.id(), known.actor()).await
+pub(super) async fn end(identities: &Identities, secret: &Secret, known: &Known) -> Result<(), NoAnswer> {
+    let (tenant, by) = known.actor();
+    let event = Event::new(Kind::SignedOut, by, CONSOLE);
+    Ok(identities.store.end_console_session(&secret.id(), tenant, &event).await?)
 }
 
 #[cfg(test)]

@@ -1,14 +1,15 @@
-//! The door to the gate: how many Evaluates are at work at once, who is next, and who is told at once that it would
-//! take too long.
+//! Admission control: how many Evaluates are at work at once, which is next, and which are shed since they would be
+//! answered too late.
 //!
-//! A report has no door. It ends what was let in here, so there are never more than that asks for; and since no more
-//! Evaluates are at work than one batch of the writer takes, none stands in front of a report for longer than a commit.
+//! Reports are not admitted one by one. A report ends what was admitted, so there are never more than that asks for; and
+//! since no more Evaluates are at work than one batch of the writer takes, none stands in front of a report for longer
+//! than a commit.
 //!
-//! Little's law, at work = rate × time, gives both limits from one figure that is measured while the door is full, the
-//! rate at which Evaluates are answered. At work are as many as are answered within [`WORK`]. Waiting are only those
-//! whose turn comes within [`WAIT`], or within the time that their callers still have: who would wait longer is told
-//! now, and not after the wait. Turns go round the tenants, one each, and in each tenant round its call trees: a tenant
-//! that asks for more than its share waits for itself, and so does a tree in its tenant.
+//! Little's law, at work = rate × time, gives both limits from one figure that is measured while requests are queued:
+//! the rate at which Evaluates are answered. At work are as many as are answered within [`WORK`]. Queued are only those
+//! whose turn comes within [`WAIT`], or within the time that their callers still have; others are shed at once, and not
+//! after the wait. Turns go round the tenants, one each, and in each tenant round its call trees: a tenant that asks for
+//! more than its share waits for itself, and so does a tree in its tenant.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -28,9 +29,9 @@ use callgate_net::clock::{Clock, Seldom, Tick};
 const WORKING_MAX: usize = 512;
 /// Fewest at work, however slow the database is: below it, commits are shared by too few to be worth their cost.
 const WORKING_MIN: usize = 64;
-/// How long an Evaluate may be at work, on average, before fewer are let in: an agent notices more.
+/// How long an Evaluate may be at work, on average, before fewer are admitted: an agent notices more.
 const WORK: Duration = Duration::from_millis(100);
-/// Longest wait at the door: the pause that whoever is turned away is told. Coming back would be no faster.
+/// Longest wait in the queue: the pause that a shed caller is told. Coming back would be no faster.
 const WAIT: Duration = Duration::from_millis(500);
 /// Most that wait, whatever the rate, which is not known at first: what is answered meanwhile at the highest. The tree
 /// with the most makes room.
@@ -41,18 +42,18 @@ const WINDOW: Duration = Duration::from_millis(100);
 /// A call tree, by its root as far as that is known.
 pub(super) type Tree = (TenantId, SessionId);
 
-/// The door.
+/// Admission control of a server.
 #[derive(Debug)]
-pub(super) struct Door {
+pub(super) struct Admission {
     clock: Clock,
     metrics: Metrics,
-    line: Mutex<Line>,
+    queue: Mutex<Queue>,
 }
 
-/// Leave to be at work, until it is dropped.
+/// Permission to be at work, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Seat {
-    door: Arc<Door>,
+pub(super) struct AdmissionPermit {
+    admission: Arc<Admission>,
     weight: usize,
 }
 
@@ -60,19 +61,19 @@ pub(super) struct Seat {
 struct Waiter {
     number: u64,
     weight: usize,
-    seat: oneshot::Sender<Seat>,
+    permit: oneshot::Sender<AdmissionPermit>,
 }
 
 /// The trees of a tenant that wait.
 #[derive(Debug, Default)]
-struct Share {
+struct TenantQueue {
     /// In the order of their turns.
     turns: VecDeque<SessionId>,
     waiters: BTreeMap<SessionId, VecDeque<Waiter>>,
     waiting: usize,
 }
 
-impl Share {
+impl TenantQueue {
     fn of_tree(&self, root: &SessionId) -> usize {
         self.waiters.get(root).map_or(0, VecDeque::len)
     }
@@ -92,25 +93,25 @@ impl Share {
     }
 }
 
-/// Who is at work and who waits.
+/// Requests at work and requests that wait.
 #[derive(Debug)]
-struct Line {
+struct Queue {
     most: usize,
     working: usize,
     /// The tenants that wait, in the order of their turns.
     turns: VecDeque<TenantId>,
-    shares: BTreeMap<TenantId, Share>,
+    tenants: BTreeMap<TenantId, TenantQueue>,
     waiting: usize,
     next: u64,
-    /// Answered in a second, while the door is full.
+    /// Answered in a second, while requests are queued.
     rate: Option<f64>,
     /// Since when it is measured, and how many were answered since.
     since: Tick,
     answered: usize,
-    turned_away: Seldom,
+    shed: Seldom,
 }
 
-impl Line {
+impl Queue {
     const fn is_open(&self) -> bool {
         self.working < self.most && self.waiting == 0
     }
@@ -118,12 +119,12 @@ impl Line {
     /// How long the next one of a tree would wait: for a turn of every tree of its tenant, for each that it has
     /// waiting, and as many turns of every other tenant as that one has to take.
     fn wait(&self, (tenant, root): &Tree) -> Duration {
-        let own = self.shares.get(tenant).map_or(1, |share| {
+        let own = self.tenants.get(tenant).map_or(1, |share| {
             let of_tree = share.of_tree(root);
             let trees = share.turns.len() + usize::from(of_tree == 0);
             ((of_tree + 1) * trees).min(share.waiting + 1)
         });
-        let others = self.shares.iter().filter(|(other, _)| *other != tenant);
+        let others = self.tenants.iter().filter(|(other, _)| *other != tenant);
         let turns = own + others.map(|(_, share)| share.waiting.min(own)).sum::<usize>();
         self.rate
             .map_or(Duration::ZERO, |rate| Duration::try_from_secs_f64(turns as f64 / rate).unwrap_or(Duration::MAX))
@@ -131,15 +132,17 @@ impl Line {
 
     /// Room for one more of a tree, if need be that of the newest of the tree that has the most, in the tenant that has
     /// the most.
-    fn makes_room(&mut self, (tenant, root): &Tree) -> bool {
+    fn make_room(&mut self, (tenant, root): &Tree) -> bool {
         if self.waiting < WAITING_MAX {
             return true;
         }
-        let own = self.shares.get(tenant).map_or(0, |share| share.waiting);
-        let of_tree = self.shares.get(tenant).map_or(0, |share| share.of_tree(root));
-        let Some((largest, share)) = self.shares.iter_mut().max_by_key(|(_, share)| share.waiting) else { return true };
+        let own = self.tenants.get(tenant).map_or(0, |share| share.waiting);
+        let of_tree = self.tenants.get(tenant).map_or(0, |share| share.of_tree(root));
+        let Some((largest, share)) = self.tenants.iter_mut().max_by_key(|(_, share)| share.waiting) else {
+            return true;
+        };
         let is_own = largest == tenant || share.waiting <= own + 1;
-        let Some(share) = (if is_own { self.shares.get_mut(tenant) } else { Some(share) }) else { return false };
+        let Some(share) = (if is_own { self.tenants.get_mut(tenant) } else { Some(share) }) else { return false };
         let Some(waiters) = share.waiters.values_mut().max_by_key(|waiters| waiters.len()) else { return false };
         if is_own && waiters.len() <= of_tree + 1 {
             return false;
@@ -150,12 +153,12 @@ impl Line {
         waiters.pop_back().is_some()
     }
 
-    fn queue(&mut self, (tenant, root): &Tree, weight: usize) -> (u64, oneshot::Receiver<Seat>) {
-        let (seat, turn) = oneshot::channel();
+    fn queue(&mut self, (tenant, root): &Tree, weight: usize) -> (u64, oneshot::Receiver<AdmissionPermit>) {
+        let (permit, turn) = oneshot::channel();
         let number = self.next;
         self.next += 1;
         self.waiting += 1;
-        let share = self.shares.entry(*tenant).or_default();
+        let share = self.tenants.entry(*tenant).or_default();
         if share.waiting == 0 {
             self.turns.push_back(*tenant);
         }
@@ -164,7 +167,7 @@ impl Line {
         if waiters.is_empty() {
             share.turns.push_back(root.clone());
         }
-        waiters.push_back(Waiter { number, weight, seat });
+        waiters.push_back(Waiter { number, weight, permit });
         (number, turn)
     }
 
@@ -172,10 +175,10 @@ impl Line {
     fn next(&mut self) -> Option<Waiter> {
         while self.working < self.most {
             let tenant = self.turns.pop_front()?;
-            let Some(share) = self.shares.get_mut(&tenant) else { continue };
+            let Some(share) = self.tenants.get_mut(&tenant) else { continue };
             let waiter = share.next();
             if share.turns.is_empty() {
-                self.shares.remove(&tenant);
+                self.tenants.remove(&tenant);
             } else {
                 self.turns.push_back(tenant);
             }
@@ -190,7 +193,7 @@ impl Line {
 
     /// One that waits no longer.
     fn leave(&mut self, (tenant, root): &Tree, number: u64) {
-        let Some(share) = self.shares.get_mut(tenant) else { return };
+        let Some(share) = self.tenants.get_mut(tenant) else { return };
         let Some(waiters) = share.waiters.get_mut(root) else { return };
         let before = waiters.len();
         waiters.retain(|waiter| waiter.number != number);
@@ -202,7 +205,7 @@ impl Line {
         self.waiting -= gone;
         share.waiting -= gone;
         if share.turns.is_empty() {
-            self.shares.remove(tenant);
+            self.tenants.remove(tenant);
             self.turns.retain(|turn| turn != tenant);
         }
     }
@@ -229,66 +232,66 @@ impl Line {
     }
 }
 
-impl Door {
+impl Admission {
     pub(super) fn new(clock: Clock, metrics: Metrics) -> Arc<Self> {
-        let line = Line {
+        let queue = Queue {
             most: WORKING_MAX,
             working: 0,
             turns: VecDeque::new(),
-            shares: BTreeMap::new(),
+            tenants: BTreeMap::new(),
             waiting: 0,
             next: 0,
             rate: None,
             since: clock.tick(),
             answered: 0,
-            turned_away: Seldom::default(),
+            shed: Seldom::default(),
         };
-        Arc::new(Self { clock, metrics, line: Mutex::new(line) })
+        Arc::new(Self { clock, metrics, queue: Mutex::new(queue) })
     }
 
-    /// Leave to be at work on `weight` calls of a tree; `left` is the time that the caller has for an answer.
+    /// Permission to be at work on `weight` calls of a tree; `left` is the time that the caller has for an answer.
     ///
     /// # Errors
     /// [`NoAnswer::Crowded`] when that would take too long.
-    pub(super) async fn enter(
+    pub(super) async fn admit(
         self: &Arc<Self>,
         tree: impl FnOnce() -> Tree,
         weight: usize,
         left: Option<Duration>,
-    ) -> Result<Seat, NoAnswer> {
+    ) -> Result<AdmissionPermit, NoAnswer> {
         let patience = left.map_or(WAIT, |left| left.min(WAIT));
         let (tree, number, turn) = {
-            let mut line = self.line.lock();
-            if line.is_open() {
-                line.working += weight;
+            let mut queue = self.queue.lock();
+            if queue.is_open() {
+                queue.working += weight;
                 self.metrics.entered(Duration::ZERO);
-                return Ok(Seat { door: Arc::clone(self), weight });
+                return Ok(AdmissionPermit { admission: Arc::clone(self), weight });
             }
             let tree = tree();
-            let wait = line.wait(&tree);
-            if wait > patience || !line.makes_room(&tree) {
-                return Err(self.turned_away(&mut line, wait));
+            let wait = queue.wait(&tree);
+            if wait > patience || !queue.make_room(&tree) {
+                return Err(self.shed(&mut queue, wait));
             }
-            if line.waiting == 0 {
-                line.measure(&self.clock);
+            if queue.waiting == 0 {
+                queue.measure(&self.clock);
             }
-            let (number, turn) = line.queue(&tree, weight);
+            let (number, turn) = queue.queue(&tree, weight);
             (tree, number, turn)
         };
         let since = self.clock.tick();
-        // Whoever goes away leaves the line.
-        let waiting = Waiting { door: self, tree, number };
+        // A caller that goes away leaves the queue.
+        let waiting = QueuedRequest { admission: self, tree, number };
         match timeout(patience, turn).await {
-            Ok(Ok(seat)) => {
+            Ok(Ok(permit)) => {
                 self.metrics.entered(self.clock.elapsed(since));
-                Ok(seat)
+                Ok(permit)
             }
             _ => {
-                let mut line = self.line.lock();
-                let wait = line.wait(&waiting.tree);
-                let crowded = self.turned_away(&mut line, wait);
-                // Its end locks the line, too.
-                drop(line);
+                let mut queue = self.queue.lock();
+                let wait = queue.wait(&waiting.tree);
+                let crowded = self.shed(&mut queue, wait);
+                // Its end locks the queue, too.
+                drop(queue);
                 drop(waiting);
                 Err(crowded)
             }
@@ -297,44 +300,44 @@ impl Door {
 
     /// How many calls are at work, and how many wait.
     pub(super) fn load(&self) -> (usize, usize) {
-        let line = self.line.lock();
-        (line.working, line.waiting)
+        let queue = self.queue.lock();
+        (queue.working, queue.waiting)
     }
 
-    /// Counts, and says so now and then.
-    fn turned_away(&self, line: &mut Line, wait: Duration) -> NoAnswer {
+    /// Counts, and logs it now and then.
+    fn shed(&self, queue: &mut Queue, wait: Duration) -> NoAnswer {
         self.metrics.turned_away();
-        if let Some(turned_away) = line.turned_away.happened(&self.clock) {
-            let (at_work, waiting) = (line.most, line.waiting);
+        if let Some(turned_away) = queue.shed.happened(&self.clock) {
+            let (at_work, waiting) = (queue.most, queue.waiting);
             tracing::warn!(turned_away, at_work, waiting, "more is asked than can be answered in time");
         }
         NoAnswer::Crowded(wait)
     }
 }
 
-impl Drop for Seat {
+impl Drop for AdmissionPermit {
     fn drop(&mut self) {
-        let mut line = self.door.line.lock();
-        line.answered(self.weight, &self.door.clock);
-        let next: Vec<Waiter> = std::iter::from_fn(|| line.next()).collect();
-        drop(line);
-        for Waiter { weight, seat, .. } in next {
+        let mut queue = self.admission.queue.lock();
+        queue.answered(self.weight, &self.admission.clock);
+        let next: Vec<Waiter> = std::iter::from_fn(|| queue.next()).collect();
+        drop(queue);
+        for Waiter { weight, permit, .. } in next {
             // Whoever has gone gives it back by this.
-            let _ = seat.send(Self { door: Arc::clone(&self.door), weight });
+            let _ = permit.send(Self { admission: Arc::clone(&self.admission), weight });
         }
     }
 }
 
-/// A place in the line.
-struct Waiting<'a> {
-    door: &'a Door,
+/// A request in the queue, until it is dropped.
+struct QueuedRequest<'a> {
+    admission: &'a Admission,
     tree: Tree,
     number: u64,
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for QueuedRequest<'_> {
     fn drop(&mut self) {
-        self.door.line.lock().leave(&self.tree, self.number);
+        self.admission.queue.lock().leave(&self.tree, self.number);
     }
 }
 

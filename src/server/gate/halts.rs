@@ -4,12 +4,13 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use parking_lot::Mutex;
 
-use super::{Gate, NoAnswer};
+use super::{Decisions, Insight, NoAnswer, ServerState};
 use callgate_core::domain::{
     audit::Actor,
     halt::{Halt, Halted},
     ids::TenantId,
 };
+use callgate_store::Store;
 
 /// What is halted, as it was read last.
 #[derive(Debug, Default)]
@@ -30,8 +31,29 @@ impl Halts {
     }
 }
 
-impl Gate {
-    /// Halts something until [`Gate::resume`]: here at once, on every replica within two seconds. Halting what is
+impl ServerState {
+    /// What is halted, as this replica knows it.
+    #[must_use]
+    pub fn halts(&self, tenant: TenantId) -> Arc<[Halt]> {
+        self.halts.of(tenant)
+    }
+
+    /// Reads what is halted.
+    ///
+    /// # Errors
+    /// [`NoAnswer`]: what was known holds.
+    pub async fn read_halts(&self) -> Result<(), NoAnswer> {
+        self.read_halts_from(&self.store).await
+    }
+
+    pub(super) async fn read_halts_from(&self, store: &Store) -> Result<(), NoAnswer> {
+        self.halts.set(store.halts().await?);
+        Ok(())
+    }
+}
+
+impl Decisions {
+    /// Halts something until [`Decisions::resume`]: here at once, on every replica within two seconds. Halting what is
     /// halted changes nothing; gives the halt that holds.
     ///
     /// # Errors
@@ -43,9 +65,9 @@ impl Gate {
         by: impl Into<Actor>,
         reason: &str,
     ) -> Result<Halt, NoAnswer> {
-        let reason = self.policy(tenant).without_secrets(reason);
+        let reason = self.server.policy(tenant).without_secrets(reason);
         let halt = self.store.halt(tenant, what, &by.into(), &reason).await?;
-        self.read_halts().await?;
+        self.server.read_halts().await?;
         Ok(halt)
     }
 
@@ -61,22 +83,17 @@ impl Gate {
         reason: &str,
     ) -> Result<bool, NoAnswer> {
         let was_halted = self.store.resume(tenant, what, &by.into(), reason).await?;
-        self.read_halts().await?;
+        self.server.read_halts().await?;
         Ok(was_halted)
     }
+}
 
-    /// What is halted, as this replica knows it.
-    #[must_use]
-    pub fn halts(&self, tenant: TenantId) -> Arc<[Halt]> {
-        self.halts.of(tenant)
-    }
-
-    /// Reads what is halted.
+impl Insight {
+    /// As [`ServerState::read_halts`], for an operator.
     ///
     /// # Errors
     /// [`NoAnswer`]: what was known holds.
     pub async fn read_halts(&self) -> Result<(), NoAnswer> {
-        self.halts.set(self.store.halts().await?);
-        Ok(())
+        self.server.read_halts_from(&self.operators).await
     }
 }

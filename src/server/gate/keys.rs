@@ -6,12 +6,13 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use parking_lot::Mutex;
 
-use super::{Gate, NoAnswer};
+use super::{Identities, NoAnswer};
 use callgate_core::domain::{
     hashing::Hashing,
     ids::TenantId,
     tenant::{Tenant, TenantState},
 };
+use callgate_store::Store;
 use callgate_store::sealing::{Access, TenantKeys};
 
 /// What is wrong with the keys of tenants, said once.
@@ -32,7 +33,7 @@ impl KeyProblems {
     }
 }
 
-impl Gate {
+impl Identities {
     /// These are the keys from now on, by the names of their tenants.
     ///
     /// # Errors
@@ -76,12 +77,12 @@ impl Gate {
     /// Tenants that have keys, and are not there.
     #[must_use]
     pub fn keys_of_nobody(&self) -> Vec<String> {
-        let known: Vec<String> = self.tenants().iter().map(|tenant| tenant.name.clone()).collect();
+        let known: Vec<String> = self.server.tenants().iter().map(|tenant| tenant.name.clone()).collect();
         self.store.keyring().names().into_iter().filter(|name| !known.contains(name)).collect()
     }
 
     /// Takes over how a tenant's values are stored; the first replica that has its keys decides that they are sealed.
-    pub(super) async fn know_keys(&self, tenant: &mut Tenant) -> Result<(), NoAnswer> {
+    pub(super) async fn know_keys(&self, store: &Store, tenant: &mut Tenant) -> Result<(), NoAnswer> {
         let keyring = self.store.keyring();
         let name = tenant.name.clone();
         if let Some(keys) = keyring.named(&name)
@@ -90,7 +91,7 @@ impl Gate {
             && !self.key_problems.has(tenant.id)
         {
             if tenant.mark.is_none() {
-                tenant.mark = self.store.adopt_keys(tenant, mark, keys.anew).await?;
+                tenant.mark = store.adopt_keys(tenant, mark, keys.anew).await?;
                 match tenant.mark {
                     Some(_) => tracing::info!(tenant = name, key = keys.newest(), "its values are sealed from now on"),
                     None => self.key_problems.tell(tenant, has_history(&name)),
@@ -101,8 +102,8 @@ impl Gate {
             }
         }
         match keyring.know(tenant.id, &name, tenant.mark) {
-            Access::Keys(keys) => self.policy.hash_by(tenant.id, keys.hashing()),
-            Access::Plain => self.policy.hash_by(tenant.id, &Hashing::default()),
+            Access::Keys(keys) => self.server.policy.hash_by(tenant.id, keys.hashing()),
+            Access::Plain => self.server.policy.hash_by(tenant.id, &Hashing::default()),
             Access::Locked if tenant.state == TenantState::Deleted => {}
             Access::Locked if !self.key_problems.has(tenant.id) => self.key_problems.tell(tenant, locked(&name)),
             Access::Locked => {}

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 
-use super::{Gate, NoAnswer};
+use super::{Decisions, NoAnswer};
 use callgate_core::{
     domain::{
         ids::TenantId,
@@ -14,7 +14,7 @@ use callgate_core::{
     retry::{estimate::Estimate, layer::Layer, profiles::Profiles, self_correction::SelfCorrections},
 };
 use callgate_net::clock::{Clock, Tick};
-use callgate_store::Counted;
+use callgate_store::{Counted, Store};
 
 /// Rounds of counting without a pause.
 const ROUNDS_MAX: usize = 50;
@@ -52,7 +52,7 @@ impl Learned {
     }
 }
 
-impl Gate {
+impl Decisions {
     /// Counts what follow-ups came to, if no other replica does, and takes over what was counted.
     ///
     /// # Errors
@@ -66,9 +66,9 @@ impl Gate {
         }
         let version = self.store.profiles_version().await?;
         for tenant in self.learned.outdated(version) {
-            self.load_profiles(tenant, version).await?;
+            self.load_profiles(&self.store, tenant, version).await?;
         }
-        *self.learned.looked_at.lock() = Some(self.clock.tick());
+        *self.learned.looked_at.lock() = Some(self.server.clock.tick());
         Ok(())
     }
 
@@ -87,22 +87,22 @@ impl Gate {
 
     /// What was learned of a tenant's retries. While it cannot be read, the priors speak.
     pub(super) async fn profiles(&self, tenant: TenantId) -> Arc<Profiles> {
-        self.read_profiles(tenant).await.unwrap_or_default()
+        self.read_profiles(&self.store, tenant).await.unwrap_or_default()
     }
 
-    pub(super) async fn read_profiles(&self, tenant: TenantId) -> Result<Arc<Profiles>, NoAnswer> {
+    pub(super) async fn read_profiles(&self, store: &Store, tenant: TenantId) -> Result<Arc<Profiles>, NoAnswer> {
         match self.learned.known(tenant) {
             Some(profiles) => Ok(profiles),
-            None => Box::pin(self.load_profiles(tenant, 0)).await,
+            None => Box::pin(self.load_profiles(store, tenant, 0)).await,
         }
     }
 
-    async fn load_profiles(&self, tenant: TenantId, version: u64) -> Result<Arc<Profiles>, NoAnswer> {
-        let (counts, residuals) = self.store.profiles(tenant).await?;
+    async fn load_profiles(&self, store: &Store, tenant: TenantId, version: u64) -> Result<Arc<Profiles>, NoAnswer> {
+        let (counts, residuals) = store.profiles(tenant).await?;
         // They have a pace of their own, since they are counted over days each time.
         let self_corrections = match self.learned.known(tenant) {
             Some(known) => known.self_corrections.clone(),
-            None => SelfCorrections::restore(self.store.self_corrections(tenant).await?),
+            None => SelfCorrections::restore(store.self_corrections(tenant).await?),
         };
         let (estimate, layer) = (Estimate::restore(&counts), Layer::restore(&residuals));
         let profiles = Arc::new(Profiles { estimate, layer, self_corrections });

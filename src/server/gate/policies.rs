@@ -7,7 +7,7 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
 use super::{
-    Gate, NoAnswer,
+    NoAnswer, Policies, ServerState,
     decide::TRIES_MAX,
     hashed::hashed,
     policy_check::{PolicyProblem, problems},
@@ -22,6 +22,7 @@ use callgate_core::{
     policy::{self, Policy, PolicyError},
 };
 use callgate_net::clock::Seldom;
+use callgate_store::{Store, StoreError};
 
 /// The policy of a text. It is compiled beside the threads that answer calls: a large one takes as long as thousands of
 /// them.
@@ -34,6 +35,11 @@ pub async fn compiled(text: &str) -> Result<Policy, Vec<PolicyError>> {
     let own = super::broken::read(own);
     let compiled = tokio::task::spawn_blocking(move || policy::compile(&own)).await;
     compiled.unwrap_or_else(|_| policy::compile(text))
+}
+
+async fn stored_policy(store: &Store, tenant: TenantId, prefix: &str) -> Result<Option<(String, String)>, StoreError> {
+    let mut found = store.policy_texts(tenant, prefix).await?;
+    Ok(if found.len() == 1 { found.pop() } else { None })
 }
 
 /// What came of applying a policy.
@@ -185,14 +191,16 @@ impl ActivePolicy {
     }
 }
 
-impl Gate {
+impl ServerState {
     /// The policy that judges a tenant; the built-in one while that cannot be read. Whoever asks more than once
     /// while it answers one request may get two.
     #[must_use]
     pub fn policy(&self, tenant: TenantId) -> Arc<Policy> {
         self.policy.of(tenant).unwrap_or_else(|| self.policy.built_in(tenant))
     }
+}
 
+impl Policies {
     /// Stores a policy and activates it: here at once, on every replica within two seconds. One that is active already
     /// stays so.
     ///
@@ -249,7 +257,7 @@ impl Gate {
         hash: &str,
         author: &Author<'_>,
     ) -> Result<Activated, NoAnswer> {
-        let Some((_, text)) = self.stored_policy(tenant, hash).await? else { return Ok(Activated::Unknown) };
+        let Some((_, text)) = stored_policy(&self.store, tenant, hash).await? else { return Ok(Activated::Unknown) };
         if let Err(errors) = compiled(&text).await {
             return Ok(Activated::Invalid(problems(errors)));
         }
@@ -295,42 +303,28 @@ impl Gate {
         self.activate_policy(tenant, &before.hash, &author).await
     }
 
-    /// Activations, the newest first.
-    ///
-    /// # Errors
-    /// [`NoAnswer`] when they cannot be read.
-    pub async fn policy_revisions(
-        &self,
-        tenant: TenantId,
-        before: Option<u64>,
-        most: usize,
-    ) -> Result<Vec<Revision>, NoAnswer> {
-        Ok(self.store.revisions(tenant, before, most).await?)
-    }
-
     /// The hash and text of the one stored policy whose hash begins so; none when there is none, or more than one.
     ///
     /// # Errors
     /// [`NoAnswer`] when it cannot be read.
     pub async fn stored_policy(&self, tenant: TenantId, prefix: &str) -> Result<Option<(String, String)>, NoAnswer> {
-        let mut found = self.store.policy_texts(tenant, prefix).await?;
-        Ok(if found.len() == 1 { found.pop() } else { None })
+        Ok(stored_policy(&self.operators, tenant, prefix).await?)
     }
 
     /// Says whether every tenant is judged by its active policy, as a metric; and in the log, again and again, while
     /// one is not, or while nobody knows. To be called each second, whether or not the active ones could be read. Gives
     /// whether the alarm is on.
     pub fn watch_policies(&self) -> bool {
-        let (behind, unconfirmed) = (self.policy.behind(), self.tenants.age(&self.clock));
-        self.metrics.policies(behind, unconfirmed, self.policy.judging(DEFAULT_TENANT));
-        let mut alarm = self.policy.alarm.lock();
+        let (behind, unconfirmed) = (self.server.policy.behind(), self.server.tenants.age(&self.server.clock));
+        self.server.metrics.policies(behind, unconfirmed, self.server.policy.judging(DEFAULT_TENANT));
+        let mut alarm = self.server.policy.alarm.lock();
         if behind == 0 && unconfirmed <= UNCONFIRMED_MAX {
             if alarm.take().is_some() {
                 telemetry::policy::caught_up();
             }
             return false;
         }
-        if alarm.get_or_insert_default().happened(&self.clock).is_some() {
+        if alarm.get_or_insert_default().happened(&self.server.clock).is_some() {
             telemetry::policy::behind(behind, unconfirmed);
         }
         true
@@ -343,30 +337,31 @@ impl Gate {
     /// [`NoAnswer`] when it cannot be read.
     pub async fn read_policy(&self, tenant: TenantId) -> Result<Vec<PolicyProblem>, NoAnswer> {
         match self.store.active_revision(tenant).await? {
-            Some(active) => self.follow_policy(tenant, &active).await,
+            Some(active) => self.follow_policy(&self.store, tenant, &active).await,
             None => Ok(Vec::new()),
         }
     }
 
-    /// As [`Gate::read_policy`], for an activation that was read.
+    /// As [`Policies::read_policy`], for an activation that was read.
     pub(super) async fn follow_policy(
         &self,
+        store: &Store,
         tenant: TenantId,
         active: &Revision,
     ) -> Result<Vec<PolicyProblem>, NoAnswer> {
-        if self.policy.has_read(tenant, active.number) {
+        if self.server.policy.has_read(tenant, active.number) {
             return Ok(Vec::new());
         }
-        let Some((_, text)) = self.stored_policy(tenant, &active.hash).await? else { return Ok(Vec::new()) };
+        let Some((_, text)) = stored_policy(store, tenant, &active.hash).await? else { return Ok(Vec::new()) };
         match compiled(&text).await {
             Ok(compiled) => {
-                if self.policy.read(tenant, active.number, Some(Arc::new(compiled))) {
+                if self.server.policy.read(tenant, active.number, Some(Arc::new(compiled))) {
                     telemetry::policy::active(tenant, active);
                 }
                 Ok(Vec::new())
             }
             Err(errors) => {
-                if self.policy.read(tenant, active.number, None) {
+                if self.server.policy.read(tenant, active.number, None) {
                     let said: Vec<String> = errors.iter().map(ToString::to_string).collect();
                     telemetry::policy::unreadable(tenant, active, &said.join("; "));
                 }

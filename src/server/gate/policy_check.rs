@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Gate, NoAnswer, policies::compiled};
+use super::{NoAnswer, Policies, policies::compiled};
 use callgate_core::{
     domain::{ids::TenantId, revision::Revision},
     policy::{
@@ -67,7 +67,7 @@ pub struct CheckedPolicy {
     pub revision: Option<Revision>,
 }
 
-impl Gate {
+impl Policies {
     /// Says what is wrong with a text, and what it would do. One text at a time: compiling is work.
     ///
     /// # Errors
@@ -81,7 +81,7 @@ impl Gate {
         let is_stored = self.stored_policy(tenant, &hash).await?.is_some();
         let revision = match is_stored {
             true => {
-                let all = self.policy_revisions(tenant, None, LOOK_BACK_MAX).await?;
+                let all = self.operators.revisions(tenant, None, LOOK_BACK_MAX).await?;
                 all.into_iter().find(|revision| revision.hash == hash)
             }
             false => None,

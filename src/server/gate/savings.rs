@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Gate, NoAnswer,
+    Insight, NoAnswer,
     fleet::{LATE_MS, earlier, first},
 };
 use callgate_core::domain::{fleet::Saved, ids::TenantId, time::Timestamp};
@@ -55,7 +55,7 @@ impl Savings {
     }
 }
 
-impl Gate {
+impl Insight {
     /// What refusals saved of late, and today.
     pub(super) async fn savings(
         &self,
@@ -66,13 +66,13 @@ impl Gate {
         kept.begin(now);
         let over = earlier(now, LATE_MS);
         if kept.until < over {
-            kept.add(self.store.refusals(tenant, kept.until, over).await?);
+            kept.add(self.operators.refusals(tenant, kept.until, over).await?);
             if kept.until < over {
                 return Ok(kept.clone());
             }
         }
         let mut all = kept.clone();
-        all.add(self.store.refusals(tenant, kept.until, now.plus_ms(1)).await?);
+        all.add(self.operators.refusals(tenant, kept.until, now.plus_ms(1)).await?);
         all.until = all.until.min(now);
         Ok(all)
     }

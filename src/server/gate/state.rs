@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Gate, SessionError, decide::nothing};
+use super::{Decisions, Insight, SessionError, decide::nothing};
 use callgate_core::{
     domain::{
         grant::Grant,
@@ -13,8 +13,9 @@ use callgate_core::{
     },
     engine,
 };
+use callgate_store::Store;
 
-impl Gate {
+impl Decisions {
     /// The state of a session.
     ///
     /// # Errors
@@ -25,14 +26,24 @@ impl Gate {
         session: &SessionId,
         extent: Extent,
     ) -> Result<SessionState, SessionError> {
-        self.admits(tenant)?;
+        self.session_state_from(&self.store, tenant, session, extent).await
+    }
+
+    async fn session_state_from(
+        &self,
+        store: &Store,
+        tenant: TenantId,
+        session: &SessionId,
+        extent: Extent,
+    ) -> Result<SessionState, SessionError> {
+        self.server.admits(tenant)?;
         #[cfg(feature = "break-invariants")]
         let tenant = super::broken::looked_at(tenant);
-        let policy = self.policy(tenant);
+        let policy = self.server.policy(tenant);
         let read = |slot: Arc<_>| {
             let policy = Arc::clone(&policy);
             async move {
-                let past = self.store.past_calls(tenant, session, extent.past_calls).await?;
+                let past = store.past_calls(tenant, session, extent.past_calls).await?;
                 Ok((self.counters(&policy, tenant, &slot, session).await?, past))
             }
         };
@@ -49,7 +60,7 @@ impl Gate {
     /// # Errors
     /// [`SessionError`] when the session is unknown or cannot be read.
     pub async fn grants(&self, tenant: TenantId, session: &SessionId) -> Result<Vec<(Grant, u64)>, SessionError> {
-        let now = self.now();
+        let now = self.store.now();
         self.look(tenant, session, nothing, |tree, (), _| {
             let used = |grant: &Grant| tree.uses.get(&grant.key()).map_or(0, |used| used.used);
             let open = tree.grants.iter().filter(|grant| now < grant.expires_at);
@@ -63,7 +74,7 @@ impl Gate {
     /// # Errors
     /// [`SessionError`] when the session is unknown or cannot be read.
     pub async fn halt_of(&self, tenant: TenantId, session: &SessionId) -> Result<Option<Halt>, SessionError> {
-        let halts: Arc<[Halt]> = self.halts(tenant);
+        let halts: Arc<[Halt]> = self.server.halts(tenant);
         if halts.is_empty() {
             return Ok(None);
         }
@@ -75,5 +86,20 @@ impl Gate {
             Halted::Agent(_) | Halted::Tool(_) => false,
         };
         Ok(halts.iter().find(stops).cloned())
+    }
+}
+
+impl Insight {
+    /// As [`Decisions::session_state`], for an operator.
+    ///
+    /// # Errors
+    /// [`SessionError`]: it has no call yet, or cannot be read.
+    pub async fn session_state(
+        &self,
+        tenant: TenantId,
+        session: &SessionId,
+        extent: Extent,
+    ) -> Result<SessionState, SessionError> {
+        self.decisions.session_state_from(&self.operators, tenant, session, extent).await
     }
 }

@@ -1,6 +1,6 @@
 //! API tokens: made, listed, ended, replaced.
 
-use super::{Gate, NoAnswer};
+use super::{Identities, NoAnswer};
 use crate::auth::token::{self, RANDOM_BYTES};
 use callgate_core::domain::{audit::Actor, identity::Mapped, ids::TenantId, time::Timestamp, token::Token};
 
@@ -18,15 +18,7 @@ pub enum TokenError {
     NoAnswer(#[from] NoAnswer),
 }
 
-impl Gate {
-    /// The tenant of this name, if there is one.
-    ///
-    /// # Errors
-    /// [`NoAnswer`] when it cannot be read.
-    pub async fn tenant_named(&self, name: &str) -> Result<Option<TenantId>, NoAnswer> {
-        Ok(self.store.tenants_named(&[name.to_owned()]).await?.remove(name))
-    }
-
+impl Identities {
     /// Makes a token that holds for so long, or for ever; gives its text, which is told once, and what is stored.
     ///
     /// # Errors
@@ -38,18 +30,10 @@ impl Gate {
         ttl_ms: Option<u64>,
         by: &Actor,
     ) -> Result<(String, Token), NoAnswer> {
-        let (text, token) = minted(tenant, is, ttl_ms, self.now(), by)?;
+        let (text, token) = minted(tenant, is, ttl_ms, self.store.now(), by)?;
         self.store.put_token(&token, None, by).await?;
         self.credentials.made_one();
         Ok((text, token))
-    }
-
-    /// A tenant's tokens after this id, in their order.
-    ///
-    /// # Errors
-    /// [`NoAnswer`] when they cannot be read.
-    pub async fn tokens(&self, tenant: TenantId, after: &str, max: usize) -> Result<Vec<Token>, NoAnswer> {
-        Ok(self.store.tokens(tenant, after, max).await?)
     }
 
     /// Revokes a token: here at once, on every replica within two seconds.
@@ -76,7 +60,7 @@ impl Gate {
     ) -> Result<(String, Token), TokenError> {
         let (known, _) = self.store.tokens_by_id(&[id.to_owned()]).await.map_err(NoAnswer::from)?;
         let old = known.into_iter().find(|token| token.tenant == tenant).ok_or(TokenError::Unknown)?;
-        let now: Timestamp = self.now();
+        let now: Timestamp = self.store.now();
         if let Some(why) = old.refused(now) {
             return Err(TokenError::Ended(why));
         }

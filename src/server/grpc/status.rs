@@ -21,7 +21,9 @@ pub(super) use self::dialects::{
 };
 use self::tenancy::{key_missing, not_served, quota_exceeded};
 pub(super) use self::tenancy::{not_of_the_plane, tenant_unchanged};
-use crate::gate::{BacktestError, GateError, NoAnswer, PolicyProblem, PrivacyError, Refused, TokenError, WorkError};
+use crate::gate::{
+    BacktestError, GateError, NoAnswer, PolicyProblem, PrivacyError, Refused, StoreError, TokenError, WorkError,
+};
 use callgate_core::domain::{
     identity::Role,
     rejection::{EvaluateRejection, RecordRejection, SessionRejection, SessionUnknown},
@@ -252,6 +254,12 @@ impl Told for PrivacyError {
     }
 }
 
+impl Told for StoreError {
+    fn told(self) -> Status {
+        NoAnswer::from(self).told()
+    }
+}
+
 impl<R: Told> Told for GateError<R> {
     fn told(self) -> Status {
         match self {
@@ -283,7 +291,7 @@ impl Told for NoAnswer {
                     .to_owned(),
                 1_000,
             ),
-            // The door says it in the log, once for many.
+            // Admission control says it in the log, once for many.
             Self::Crowded(wait) => {
                 let message = "the server is overloaded: more is asked than can be answered in time; send the same \
                                request again in a moment";

@@ -10,7 +10,6 @@ use super::{
     status::{self, Told},
     stop::Stop,
 };
-use crate::gate;
 
 /// Messages that wait for a caller to take them.
 const QUEUE: usize = 8;
@@ -30,8 +29,7 @@ where
 {
     let (send, sent) = mpsc::channel(QUEUE);
     let (last, end) = mpsc::channel(1);
-    // It reads as people do, and holds up no agent.
-    let work = gate::for_people(work(send));
+    let work = work(send);
     tokio::spawn(async move {
         let done = stop.or(async { work.await.map_err(status::gate) }).await;
         if let Some(done) = done.transpose() {

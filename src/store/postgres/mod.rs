@@ -70,7 +70,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use sqlx::{ConnectOptions as _, PgConnection, postgres::PgConnectOptions};
 use tokio::{
-    sync::{Mutex, mpsc},
+    sync::{Mutex, Notify, mpsc},
     task::JoinHandle,
     time::timeout,
 };
@@ -106,7 +106,7 @@ pub use notices::{Claimed, Claims};
 pub use profiles::{Counted, Learn};
 pub use prune::Deleted;
 pub use queue::{Pending, QueueSlot};
-pub use read::{for_all, for_people};
+pub use read::Lane;
 pub use reseal::{Reseal, Uses};
 pub use retention::{RETAIN_DAYS_MIN, Retained, retain};
 pub use stock::{Load, Pool, Questions};
@@ -121,15 +121,16 @@ const READ: Duration = Duration::from_millis(2_000);
 const SLOW_MAX: usize = 2;
 /// Timeout of a large read.
 const SLOW: Duration = Duration::from_secs(30);
-/// Maximum connections for people's reads, small or large: on two cores, a share of the database that agents hardly
-/// notice.
-const PEOPLE_MAX: usize = 2;
+/// Connections for what operators read, and for what they read much of at once: as many statements as operators have
+/// running at any time, on two cores a share of the database that agents hardly notice.
+const OPERATORS_MAX: usize = 2;
 const EXPORTS_MAX: usize = 1;
-/// Time for which a person's read waits for a connection.
-const PEOPLE_WAIT: Duration = Duration::from_secs(2);
-/// Maximum connections of one server to a database: those above, the health check's, the writer's, and a temporary one.
-pub const CONNECTIONS_MAX: usize = READERS_MAX + reads::GATHERERS_MAX + SLOW_MAX + PEOPLE_MAX + EXPORTS_MAX + 3;
-/// Timeout of the health check.
+/// How long an operator waits for one.
+const OPERATORS_WAIT: Duration = Duration::from_secs(2);
+/// Most connections that one server has to a database at a time: beside those above, the one that asks whether it
+/// answers, the writer's, and one that comes and goes.
+pub const CONNECTIONS_MAX: usize = READERS_MAX + reads::GATHERERS_MAX + SLOW_MAX + OPERATORS_MAX + EXPORTS_MAX + 3;
+/// Longest time for the answer to whether the database answers.
 const PULSE: Duration = Duration::from_secs(1);
 /// Timeout of a slot in the writer's queue.
 const QUEUE_WAIT: Duration = Duration::from_millis(200);
@@ -155,20 +156,24 @@ impl fmt::Debug for StoreSettings {
     }
 }
 
-/// The database.
-#[derive(Debug)]
+/// The database, read over the connections of a lane: at first those of agents. Clones are one.
+#[derive(Debug, Clone)]
 pub struct Store {
     readers: Readers,
-    /// Connections of batched reads.
-    gatherers: Readers,
-    gathers: Gathers,
-    /// True for a distributed database.
-    is_distributed: bool,
-    /// Connections of slow reads, separate from the others.
+    /// For what takes longer, so that it keeps nobody from reading.
     slow: Readers,
+    /// `readers` and `slow` of each lane.
+    lanes: [(Readers, Readers); 2],
+    /// For what is read for many at once.
+    gatherers: Readers,
+    gathers: Arc<Gathers>,
+    /// True when the trees are spread over many nodes, by their shards.
+    is_distributed: bool,
     pulse: Arc<Pulse>,
     queue: mpsc::Sender<Job>,
-    writer: Mutex<Option<JoinHandle<()>>>,
+    writer: Arc<Mutex<Option<JoinHandle<()>>>>,
+    /// Tells the writer to end.
+    closing: Arc<Notify>,
     time: Arc<DbTime>,
     counters: Arc<Counters>,
     commits: Arc<Commits>,
@@ -206,37 +211,41 @@ impl Store {
         let pulse = Arc::new(Pulse::new(readers("callgate health", (1, PULSE), None), Arc::clone(&time)));
         let commits = Arc::new(Commits::default());
         let (queue, jobs) = mpsc::channel(writer::QUEUE_MAX);
+        let closing = Arc::new(Notify::new());
         let writer = writer::Writer {
             options: writer::writer_options(options.clone(), is_distributed),
             connector: Arc::clone(&connector),
             time: Arc::clone(&time),
             counters: Arc::clone(&counters),
             commits: Arc::clone(&commits),
+            closing: Arc::clone(&closing),
             on_commit: settings.on_commit,
             traced: settings.traced,
             is_distributed,
         };
-        let writer = Mutex::new(Some(tokio::spawn(writer.run(jobs))));
-        let people = |name, max, work| readers(name, (max, work), Some(Arc::clone(&pulse))).of_people(PEOPLE_WAIT);
-        let slow = readers("callgate slow reader", (SLOW_MAX, SLOW), Some(Arc::clone(&pulse)));
-        let slow = slow.beside(people("callgate export", EXPORTS_MAX, SLOW));
+        let writer = Arc::new(Mutex::new(Some(tokio::spawn(writer.run(jobs)))));
+        let reads = |name, max, work| readers(name, (max, work), Some(Arc::clone(&pulse)));
+        let operators = |name, max, work| reads(name, max, work).of_operators(OPERATORS_WAIT);
+        let lanes = [
+            (reads("callgate reader", READERS_MAX, READ), reads("callgate slow reader", SLOW_MAX, SLOW)),
+            (operators("callgate people", OPERATORS_MAX, READ), operators("callgate export", EXPORTS_MAX, SLOW)),
+        ];
+        let (readers, slow) = lanes[Lane::Agents as usize].clone();
         tokio::spawn(build_indexes(slow.clone()));
         let gatherers = reads::gatherer_options(options.clone(), is_distributed);
         let gatherers = of(&gatherers, "callgate gatherer", (reads::GATHERERS_MAX, READ), Some(Arc::clone(&pulse)));
         tokio::spawn(counters::refresh(Arc::downgrade(&counters), gatherers.clone(), cut, old_counters));
         Ok(Self {
-            gathers: Gathers::new(&gatherers, cut),
+            gathers: Arc::new(Gathers::new(&gatherers, cut)),
             is_distributed,
             gatherers,
-            readers: readers("callgate reader", (READERS_MAX, READ), Some(Arc::clone(&pulse))).beside(people(
-                "callgate people",
-                PEOPLE_MAX,
-                READ,
-            )),
+            readers,
             slow,
+            lanes,
             pulse,
             queue,
             writer,
+            closing,
             time,
             counters,
             commits,
@@ -247,7 +256,14 @@ impl Store {
         })
     }
 
-    /// The encryption keys of tenants' values.
+    /// The same store, read over the connections of another lane.
+    #[must_use]
+    pub fn on(&self, lane: Lane) -> Self {
+        let (readers, slow) = self.lanes[lane as usize].clone();
+        Self { readers, slow, ..self.clone() }
+    }
+
+    /// The keys with which tenants' values are sealed.
     #[must_use]
     pub const fn keyring(&self) -> &Arc<Keyring> {
         &self.keyring
@@ -344,13 +360,13 @@ impl Store {
         self.commits.check(self.pulse.connections()).await
     }
 
-    /// Writes the queued changes, then closes all connections. No calls may follow.
-    pub async fn close(self) {
-        drop(self.queue);
-        if let Some(writer) = self.writer.into_inner() {
+    /// Takes no more changes, writes what is queued, then closes all connections.
+    pub async fn close(&self) {
+        self.closing.notify_one();
+        if let Some(writer) = self.writer.lock().await.take() {
             let _ = writer.await;
         }
-        for readers in [self.readers, self.gatherers, self.slow] {
+        for readers in self.lanes.iter().flat_map(|(readers, slow)| [readers, slow]).chain([&self.gatherers]) {
             readers.close().await;
         }
         self.pulse.close().await;

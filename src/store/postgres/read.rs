@@ -28,19 +28,13 @@ const TRUSTED: Duration = Duration::from_millis(100);
 /// Maximum age of a connection, so that a new server gets its share.
 const LIFE: Duration = Duration::from_secs(1_800);
 
-tokio::task_local! {
-    /// True during work for a person.
-    static OF_PEOPLE: bool;
-}
-
-/// Runs `work` for a person: its reads use the connections for people.
-pub async fn for_people<T>(work: impl Future<Output = T>) -> T {
-    OF_PEOPLE.scope(true, work).await
-}
-
-/// Runs shared `work`, perhaps started by a person: its reads use the connections for agents.
-pub async fn for_all<T>(work: impl Future<Output = T>) -> T {
-    OF_PEOPLE.scope(false, work).await
+/// Who waits for what is read. Each lane has connections of its own, so that neither holds up the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lane {
+    /// Agents: decisions, and the upkeep that they need.
+    Agents,
+    /// Operators: lists, reports, exports and watches, however many and however long.
+    Operators,
 }
 
 /// A connection pool.
@@ -63,9 +57,7 @@ struct Shared {
     /// Timeout of a free connection, and its error.
     wait: Duration,
     busy: Busy,
-    /// Pool for people.
-    people: Option<Readers>,
-    /// True where reads can be restricted to tenants.
+    /// True where reads can be bound to their tenants.
     binds: bool,
 }
 
@@ -100,7 +92,6 @@ impl Readers {
             pulse,
             wait,
             busy: Busy::Readers,
-            people: None,
             binds: false,
         }))
     }
@@ -113,30 +104,16 @@ impl Readers {
         self
     }
 
-    /// As a pool for people, with a longer wait. To be called before use.
-    pub(super) fn of_people(mut self, wait: Duration) -> Self {
+    /// These, but for operators, who wait longer than agents do. To be called before they are used.
+    pub(super) fn of_operators(mut self, wait: Duration) -> Self {
         if let Some(own) = Arc::get_mut(&mut self.0) {
             (own.wait, own.busy) = (wait, Busy::People);
         }
         self
     }
 
-    /// With a pool for people. To be called before use.
-    pub(super) fn beside(mut self, people: Self) -> Self {
-        if let Some(own) = Arc::get_mut(&mut self.0) {
-            own.people = Some(people);
-        }
-        self
-    }
-
-    /// The pool for the current caller.
-    fn of_caller(&self) -> &Self {
-        let people = self.0.people.as_ref().filter(|_| OF_PEOPLE.try_with(|of| *of).unwrap_or(false));
-        people.unwrap_or(self)
-    }
-
-    /// Runs `work` for these tenants on a connection: the database hides and rejects other tenants' rows. All reads for
-    /// a tenant use this.
+    /// Does `work` for these tenants on a connection: the database shows it no row of another one, and takes none. What
+    /// is read for a tenant is read by this.
     ///
     /// # Errors
     /// As [`Readers::read`].
@@ -146,7 +123,7 @@ impl Readers {
         work: impl AsyncFnOnce(&mut PgConnection) -> Loaded<T>,
     ) -> Loaded<T> {
         let whose = if self.0.binds { whose } else { &[] };
-        self.of_caller().read_for(whose, work).await
+        self.read_for(whose, work).await
     }
 
     /// Runs `work` on an unrestricted connection, for jobs across tenants.
@@ -155,7 +132,7 @@ impl Readers {
     /// [`StoreError::Overloaded`] when no connection was free, or the work took too long, and the database responds;
     /// [`StoreError::Timeout`] and [`StoreError::Unreachable`] when it does not.
     pub(super) async fn read<T>(&self, work: impl AsyncFnOnce(&mut PgConnection) -> Loaded<T>) -> Loaded<T> {
-        self.of_caller().read_for(&[], work).await
+        self.read_for(&[], work).await
     }
 
     async fn read_for<T>(
@@ -163,24 +140,23 @@ impl Readers {
         whose: &[TenantId],
         work: impl AsyncFnOnce(&mut PgConnection) -> Loaded<T>,
     ) -> Loaded<T> {
-        let from = self;
-        let mut lent = match from.acquire(whose).await {
-            Err(StoreError::Timeout(_)) => return Err(from.late(from.0.wait, from.0.busy).await),
+        let mut lent = match self.acquire(whose).await {
+            Err(StoreError::Timeout(_)) => return Err(self.late(self.0.wait, self.0.busy).await),
             lent => lent?,
         };
         let work = async |idle: &mut Idle| {
             idle.bind(whose).await?;
             work(&mut idle.connection).await
         };
-        let done = timeout(from.0.work, work(lent.idle_mut())).await;
-        let done = done.unwrap_or_else(|_| Err(StoreError::timeout(from.0.work)));
+        let done = timeout(self.0.work, work(lent.idle_mut())).await;
+        let done = done.unwrap_or_else(|_| Err(StoreError::timeout(self.0.work)));
         match &done {
             Err(error) if error.ends_connection() => lent.end = End::Closed,
             _ => lent.end = End::GivenBack,
         }
         if let Err(StoreError::Timeout(_)) = done {
             drop(lent);
-            return Err(from.late(from.0.work, Busy::Statement).await);
+            return Err(self.late(self.0.work, Busy::Statement).await);
         }
         done
     }
@@ -197,13 +173,11 @@ impl Readers {
         }
     }
 
-    /// Statistics of this pool and that for people.
-    pub(super) fn pools(&self) -> Vec<Pool> {
-        let Shared { name, seats, max, idle, people, .. } = &*self.0;
+    /// How many there are.
+    pub(super) fn pool(&self) -> Pool {
+        let Shared { name, seats, max, idle, .. } = &*self.0;
         let used = max - seats.available_permits().min(*max);
-        let own = Pool { name, used, idle: idle.lock().len(), max: *max };
-        let people = people.iter().flat_map(Self::pools);
-        std::iter::once(own).chain(people).collect()
+        Pool { name, used, idle: idle.lock().len(), max: *max }
     }
 
     /// A new connection outside the pool.
@@ -213,9 +187,6 @@ impl Readers {
 
     /// Closes idle connections, and lends none any more.
     pub(super) async fn close(&self) {
-        if let Some(people) = &self.0.people {
-            Box::pin(people.close()).await;
-        }
         self.0.seats.close();
         let idle = std::mem::take(&mut *self.0.idle.lock());
         for Idle { connection, .. } in idle {

@@ -8,6 +8,7 @@ use super::{
     Store,
     codes::STOP,
     decode::{Loaded, at, count},
+    read::Readers,
     writer::QUEUE_MAX,
 };
 use crate::error::StoreError;
@@ -53,8 +54,8 @@ impl Store {
     /// Current load.
     #[must_use]
     pub fn load(&self) -> Load {
-        let pools = [&self.readers, &self.gatherers, &self.slow, self.pulse.connections()];
-        let pools = pools.into_iter().flat_map(|readers| readers.pools()).collect();
+        let lanes = self.lanes.iter().flat_map(|(readers, slow)| [readers, slow]);
+        let pools = lanes.chain([&self.gatherers, self.pulse.connections()]).map(Readers::pool).collect();
         Load { queued: QUEUE_MAX - self.queue.capacity(), pools }
     }
 

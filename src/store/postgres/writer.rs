@@ -4,13 +4,14 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
+    pin::pin,
     sync::Arc,
     time::Duration,
 };
 
 use sqlx::postgres::PgConnectOptions;
 use tokio::{
-    sync::{mpsc, oneshot},
+    sync::{Notify, mpsc, oneshot},
     time::{Instant, sleep, timeout, timeout_at},
 };
 use tracing::Span;
@@ -99,6 +100,7 @@ pub(super) struct Writer {
     pub(super) time: Arc<DbTime>,
     pub(super) counters: Arc<super::counters::Counters>,
     pub(super) commits: Arc<Commits>,
+    pub(super) closing: Arc<Notify>,
     pub(super) on_commit: OnCommit,
     pub(super) traced: Arc<dyn Traced>,
     /// True for a distributed database.
@@ -130,9 +132,18 @@ impl Writer {
         let mut seats: Vec<Seat> = Vec::new();
         seats.resize_with(if self.is_distributed { SEATS_DISTRIBUTED } else { 1 }, Seat::default);
         let (mut waiting, mut last) = (VecDeque::new(), 1);
+        let mut closing = pin!(self.closing.notified());
         loop {
             if waiting.is_empty() {
-                let Some(job) = queue.recv().await else { return };
+                let job = tokio::select! {
+                    biased;
+                    job = queue.recv() => job,
+                    () = &mut closing => {
+                        queue.close();
+                        queue.recv().await
+                    }
+                };
+                let Some(job) = job else { return };
                 waiting.push_back(job);
             }
             gather(&mut queue, &mut waiting, last).await;

@@ -1,12 +1,12 @@
-//! What this server saw of the last hour and no row tells: how it was itself, tools that were left alone, budgets near
-//! their end. Kept in memory, by minute: a server that was not there has seen nothing, and says so.
+//! In-memory per-minute metrics of this replica for the last hour: its load, tools whose circuit breaker is open, budgets
+//! near their end. A replica that was not running has none, and reports a gap.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use parking_lot::Mutex;
 
 use super::{
-    Gate, NoAnswer,
+    Insight, NoAnswer,
     fleet::{MINUTES, floor},
 };
 use callgate_core::domain::{
@@ -19,7 +19,7 @@ use callgate_store::Load;
 
 /// What it saw, by the beginning of the minute.
 #[derive(Debug, Default)]
-pub(super) struct Sight(Mutex<BTreeMap<Timestamp, Minute>>);
+pub(super) struct MinuteMetrics(Mutex<BTreeMap<Timestamp, Minute>>);
 
 /// Of all tenants. One that is not named had nothing to count, and costs nothing.
 #[derive(Debug, Default)]
@@ -29,7 +29,7 @@ struct Minute {
     near_budgets: Option<BTreeMap<TenantId, u64>>,
 }
 
-impl Sight {
+impl MinuteMetrics {
     fn note(&self, now: Timestamp, note: impl FnOnce(&mut Minute)) {
         let (minute, first) = (floor(now), now.as_millis() - MINUTES * MINUTE_MS);
         let mut minutes = self.0.lock();
@@ -85,29 +85,29 @@ impl Sight {
     }
 }
 
-impl Gate {
+impl Insight {
     /// Counts the budgets that are near their end, of all tenants, once a minute.
     pub(super) async fn count_near_budgets(&self) -> Result<(), NoAnswer> {
-        let now = self.now();
-        if self.sight.has_near_budgets(now) {
+        let now = self.store.now();
+        if self.server.minute_metrics.has_near_budgets(now) {
             return Ok(());
         }
         let mut limits = Vec::new();
-        for tenant in self.tenants() {
-            let policy = self.policy(tenant.id);
+        for tenant in self.server.tenants() {
+            let policy = self.server.policy(tenant.id);
             let shared = fleet::shared_limits(policy.rules.get::<Budgets>(), &SHARED_BUDGETS);
             limits.extend(shared.into_iter().map(|limit| (tenant.id, limit)));
         }
         let near = self.store.count_near_their_end(&limits, now.day()).await?;
-        self.sight.note(now, |minute| minute.near_budgets = Some(near));
+        self.server.minute_metrics.note(now, |minute| minute.near_budgets = Some(near));
         Ok(())
     }
 
     /// Notes how this server stands, and how many tools are left alone.
     pub(super) fn note_standing(&self, Load { queued, .. }: &Load) {
-        let now = self.now();
-        self.sight.loaded(now, self.door.load(), *queued);
-        self.sight.cooling(now, &self.tools.cooling(now));
+        let now = self.store.now();
+        self.server.minute_metrics.loaded(now, self.server.admission.load(), *queued);
+        self.server.minute_metrics.cooling(now, &self.decisions.tools.cooling(now));
     }
 }
 
@@ -124,24 +124,24 @@ mod tests {
 
     #[test]
     fn the_worst_of_a_minute_is_kept_and_what_was_not_seen_is_not_told() {
-        let (sight, ours, theirs) = (Sight::default(), TenantId(1), TenantId(2));
-        sight.loaded(at(1_000, 1), (7, 2), 30);
-        sight.loaded(at(1_000, 2), (3, 9), 10);
-        sight.answered(at(1_000, 1), Some(Duration::from_millis(4)));
-        sight.answered(at(1_000, 2), Some(Duration::from_millis(90)));
-        sight.answered(at(1_000, 3), None);
-        sight.cooling(at(1_000, 1), &[(ours, 2)].into());
-        sight.cooling(at(1_000, 2), &BTreeMap::new());
-        let seen = sight.of(ours, at(1_000, 0));
+        let (metrics, ours, theirs) = (MinuteMetrics::default(), TenantId(1), TenantId(2));
+        metrics.loaded(at(1_000, 1), (7, 2), 30);
+        metrics.loaded(at(1_000, 2), (3, 9), 10);
+        metrics.answered(at(1_000, 1), Some(Duration::from_millis(4)));
+        metrics.answered(at(1_000, 2), Some(Duration::from_millis(90)));
+        metrics.answered(at(1_000, 3), None);
+        metrics.cooling(at(1_000, 1), &[(ours, 2)].into());
+        metrics.cooling(at(1_000, 2), &BTreeMap::new());
+        let seen = metrics.of(ours, at(1_000, 0));
         let plane = PlaneMinute { judging: 7, waiting: 9, uncommitted: 30, database_ms: Some(90), unanswered: 1 };
         assert_eq!(seen, Seen { cooling: Some(2), near_budgets: None, plane: Some(plane) });
-        assert_eq!(sight.of(theirs, at(1_000, 0)).cooling, Some(0), "it was looked at, and there was none");
-        assert_eq!(sight.of(ours, at(999, 0)), Seen::default());
-        sight.answered(at(1_002, 0), None);
-        let plane = sight.of(ours, at(1_002, 0)).plane.expect("seen");
+        assert_eq!(metrics.of(theirs, at(1_000, 0)).cooling, Some(0), "it was looked at, and there was none");
+        assert_eq!(metrics.of(ours, at(999, 0)), Seen::default());
+        metrics.answered(at(1_002, 0), None);
+        let plane = metrics.of(ours, at(1_002, 0)).plane.expect("seen");
         assert_eq!((plane.database_ms, plane.unanswered), (None, 1));
-        assert_eq!(sight.of(ours, at(1_001, 0)), Seen::default(), "a minute without a look is a gap");
-        sight.cooling(at(1_060, 0), &BTreeMap::new());
-        assert_eq!(sight.0.lock().len(), 2, "what left the hour is forgotten");
+        assert_eq!(metrics.of(ours, at(1_001, 0)), Seen::default(), "a minute without a look is a gap");
+        metrics.cooling(at(1_060, 0), &BTreeMap::new());
+        assert_eq!(metrics.0.lock().len(), 2, "what left the hour is forgotten");
     }
 }
