@@ -1,6 +1,7 @@
-//! Where call trees live: Postgres, and a cache in front of it. This crate owns SQL, and of [`callgate_core`] it knows
-//! the domain and what was learned, not rules, policies or the engine: it accepts a change or refuses it, and has no
-//! opinion on it. [`sealing`] encrypts values with keys of tenants.
+//! Where call trees live: PostgreSQL, or memory, and a cache in front of it. [`DecisionStore`] is the contract of both.
+//! This crate owns SQL, and of [`callgate_core`] it knows the domain, what was learned and the event store in memory,
+//! not rules, policies or decisions: it accepts a change or refuses it, and has no opinion on it. [`sealing`] encrypts
+//! values with keys of tenants.
 //!
 //! Statements are plain queries with row types, each run by a test against a real server, instead of macros checked
 //! from `.sqlx` data: the append is composed from its column lists, and a build needs neither a database nor its data.
@@ -8,14 +9,18 @@
 #[cfg(feature = "break-invariants")]
 mod broken;
 mod cache;
+mod decision_store;
 mod error;
+mod memory;
 mod postgres;
 pub mod sealing;
 
 #[cfg(feature = "break-invariants")]
 pub use broken::is_broken;
 pub use cache::{Slot, Slots, Turn};
+pub use decision_store::{Answer, DecisionStore};
 pub use error::{Busy, Lost, OpenError, StoreError};
+pub use memory::MemoryStore;
 pub use postgres::{
     CONNECTIONS_MAX, Carried, Claimed, Claims, Clocks, Commit, Committed, Contents, Counted, Deleted, Distributed,
     DueTree, DueTrees, Exported, FORGOTTEN_TREES, Forgetting, Found, Inspection, Judged, Learn, Load, PARTS, Pending,

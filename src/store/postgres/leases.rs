@@ -16,9 +16,9 @@ use callgate_core::domain::{
 };
 
 /// Trees that are taken on at once.
-const TAKEN_MAX: usize = 128;
+pub(crate) const TAKEN_MAX: usize = 128;
 /// How long nobody else looks after a tree that was taken on, in milliseconds. Whoever has taken it on may die.
-const TAKEN_MS: u64 = 20_000;
+pub(crate) const TAKEN_MS: u64 = 20_000;
 
 /// A tree with open calls that somebody has to look after.
 #[derive(Debug, Clone, PartialEq, Eq)]

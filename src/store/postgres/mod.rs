@@ -13,6 +13,7 @@ mod connect;
 mod console;
 mod controls;
 mod counters;
+mod decisions;
 mod decode;
 mod distribute;
 mod edits;
@@ -72,14 +73,13 @@ use sqlx::{ConnectOptions as _, PgConnection, postgres::PgConnectOptions};
 use tokio::{
     sync::{Mutex, mpsc},
     task::JoinHandle,
-    time::timeout,
 };
 
 use self::{
     commits::Commits, connect::Connector, counters::Counters, pulse::Pulse, read::Readers, reads::Gathers,
-    sealed::Opener, time::DbTime, writer::Job,
+    sealed::Opener, time::DbTime,
 };
-use super::error::{Busy, OpenError, StoreError};
+use super::error::{OpenError, StoreError};
 use crate::sealing::Keyring;
 use callgate_core::domain::{
     event::Event,
@@ -112,6 +112,10 @@ pub use retention::{RETAIN_DAYS_MIN, Retained, retain};
 pub use stock::{Load, Pool, Questions};
 pub use traced::{Traced, namespace};
 pub use writer::Committed;
+pub(crate) use {
+    leases::{TAKEN_MAX, TAKEN_MS},
+    writer::{Job, QUEUE_MAX},
+};
 
 /// Connections for reading.
 const READERS_MAX: usize = 8;
@@ -132,8 +136,6 @@ const PEOPLE_WAIT: Duration = Duration::from_secs(2);
 pub const CONNECTIONS_MAX: usize = READERS_MAX + reads::GATHERERS_MAX + SLOW_MAX + PEOPLE_MAX + EXPORTS_MAX + 3;
 /// Longest time for the answer to whether the database answers.
 const PULSE: Duration = Duration::from_secs(1);
-/// Longest wait for a slot in the writer's queue.
-const QUEUE_WAIT: Duration = Duration::from_millis(200);
 /// Longest pause in a transaction, in milliseconds, after which the server ends it: a replica that vanishes in the
 /// middle of one would hold its locks until TCP notices. Shorter than a step of the writer, so that who waits for them
 /// is in time.
@@ -271,11 +273,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::Overloaded`] when there is none for 200 ms.
     pub async fn queue_slot(&self) -> Result<QueueSlot, StoreError> {
-        match timeout(QUEUE_WAIT, self.queue.clone().reserve_owned()).await {
-            Ok(Ok(permit)) => Ok(QueueSlot(permit, Arc::clone(&self.keyring))),
-            Ok(Err(_)) => Err(StoreError::Stopped),
-            Err(_) => Err(StoreError::Overloaded(Busy::WriteQueue)),
-        }
+        QueueSlot::reserve(&self.queue, &self.keyring).await
     }
 
     /// All events of one call_id, oldest first; empty for one that nobody has heard of.

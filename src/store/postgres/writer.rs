@@ -33,7 +33,7 @@ use callgate_core::domain::{
 };
 
 /// Changes that may wait for the writer; past that callers are told to come back.
-pub(super) const QUEUE_MAX: usize = 4_096;
+pub(crate) const QUEUE_MAX: usize = 4_096;
 /// Times that others are let run before a batch closes.
 const GATHER_TURNS: usize = 3;
 /// Changes in one batch.
@@ -60,11 +60,11 @@ pub struct Committed {
 
 /// A change on its way.
 #[derive(Debug)]
-pub(super) struct Job {
-    pub(super) append: Append,
+pub(crate) struct Job {
+    pub(crate) append: Append,
     /// As it is stored, where its tenant's values are sealed.
     pub(super) sealed: Option<Box<Append>>,
-    pub(super) slot: Arc<Slot>,
+    pub(crate) slot: Arc<Slot>,
     /// Of whoever wants it.
     pub(super) span: Span,
     pub(super) reply: oneshot::Sender<Result<Committed, Lost>>,
@@ -79,7 +79,7 @@ impl Job {
 
     /// Tells the slot, then whoever waits. The slot is told here and not by the waiter, who may have gone away: its
     /// change stands all the same, and others wait for it.
-    fn answer(self, outcome: Result<Committed, Lost>) {
+    pub(crate) fn answer(self, outcome: Result<Committed, Lost>) {
         match (&outcome, self.append.change.events.last()) {
             (Ok(_), Some(last)) => {
                 self.slot.committed(&self.append.change.events, last.seq());
