@@ -54,9 +54,9 @@ impl Place {
         let store = Store::open(StoreSettings { options, on_commit: Arc::new(|_| {}), traced: Arc::new(()) }).await;
         let store = store.context("cannot use the database")?;
         let gate = Arc::new(Gate::new(Arc::new(Policy::default()), store, Metrics::none(), Clock::System));
-        gate.read_credentials().await?;
+        gate.identities.read_credentials().await?;
         let name = self.tenant();
-        let tenant = gate.tenant_named(name).await?.ok_or_else(|| anyhow!("there is no tenant {name:?}"))?;
+        let tenant = gate.identities.tenant_named(name).await?.ok_or_else(|| anyhow!("there is no tenant {name:?}"))?;
         Ok(Some((gate, tenant)))
     }
 

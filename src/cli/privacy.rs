@@ -77,7 +77,7 @@ impl Opening {
             Some(path) => KeyFile::read(path).await?.named,
             None => Named::default(),
         };
-        gate.open_with(tenant, named).await.context("the keys of the tenant")
+        gate.identities.open_with(tenant, named).await.context("the keys of the tenant")
     }
 }
 
@@ -130,10 +130,9 @@ pub(super) async fn forget(args: ForgetArgs) -> anyhow::Result<()> {
         return forgetting(client, request, (&named, form), &place.by).await;
     };
     opening.open(&gate, tenant).await?;
-    let done = forgetting(grpc::privacy_of(Arc::clone(&gate), tenant), request, (&named, form), &place.by).await;
-    if let Some(gate) = Arc::into_inner(gate) {
-        gate.close().await;
-    }
+    let done =
+        forgetting(grpc::privacy_of(Arc::clone(&gate.privacy), tenant), request, (&named, form), &place.by).await;
+    gate.close().await;
     done
 }
 
@@ -213,10 +212,8 @@ pub(super) async fn export(args: ExportArgs) -> anyhow::Result<()> {
         return exporting(client, request, file, &place.by).await;
     };
     opening.open(&gate, tenant).await?;
-    let done = exporting(grpc::privacy_of(Arc::clone(&gate), tenant), request, file, &place.by).await;
-    if let Some(gate) = Arc::into_inner(gate) {
-        gate.close().await;
-    }
+    let done = exporting(grpc::privacy_of(Arc::clone(&gate.privacy), tenant), request, file, &place.by).await;
+    gate.close().await;
     done
 }
 

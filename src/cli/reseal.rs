@@ -50,10 +50,8 @@ pub(super) async fn run(args: KeysArgs) -> anyhow::Result<()> {
         return resealing(PrivacyServiceClient::new(place.remote.connect().await?), request, form, &place.by).await;
     };
     opening.open(&gate, tenant).await?;
-    let done = resealing(grpc::privacy_of(Arc::clone(&gate), tenant), request, form, &place.by).await;
-    if let Some(gate) = Arc::into_inner(gate) {
-        gate.close().await;
-    }
+    let done = resealing(grpc::privacy_of(Arc::clone(&gate.privacy), tenant), request, form, &place.by).await;
+    gate.close().await;
     done
 }
 

@@ -132,10 +132,8 @@ pub(super) async fn run(args: TokensArgs) -> anyhow::Result<()> {
     if matches!(action, Action::Create { .. } | Action::Rotate { .. }) && !form.json {
         errln!("Tenant: {}", place.tenant());
     }
-    let done = act(grpc::tokens_of(Arc::clone(&gate), tenant), action, form, &place.by).await;
-    if let Some(gate) = Arc::into_inner(gate) {
-        gate.close().await;
-    }
+    let done = act(grpc::tokens_of(Arc::clone(&gate.identities), tenant), action, form, &place.by).await;
+    gate.close().await;
     done
 }
 

@@ -19,7 +19,7 @@ use tokio::{
 };
 
 use crate::{
-    gate::{Applied, Apply, Author, Gate, compiled},
+    gate::{Applied, Apply, Author, Policies, compiled},
     policy_file::read_policy,
 };
 use callgate_core::{
@@ -33,11 +33,11 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const SETTLED: Duration = Duration::from_millis(200);
 
 /// Makes the file's policy the active one, unless it is already.
-pub(super) async fn apply(gate: &Gate, path: &Path, text: &str) -> anyhow::Result<()> {
+pub(super) async fn apply(policies: &Policies, path: &Path, text: &str) -> anyhow::Result<()> {
     let name = path.display();
     let note = format!("serve --policy {name}");
     let author = Author { by: &Actor::from("serve"), note: &note, expected: None };
-    match gate.apply_policy(DEFAULT_TENANT, text, &author, Apply::Activate).await {
+    match policies.apply_policy(DEFAULT_TENANT, text, &author, Apply::Activate).await {
         Ok(Applied::Stored { .. }) => Ok(()),
         Ok(Applied::Invalid(errors)) => {
             bail!("the policy cannot be used, {} problem(s): {}", errors.len(), listed(path, &errors))
@@ -78,7 +78,7 @@ impl Follow {
 
     /// Applies the file whenever it changes, until it is dropped. One that cannot be used is said once, with all that
     /// is wrong with it, and what was active stays active.
-    pub(super) async fn run(mut self, gate: Arc<Gate>) {
+    pub(super) async fn run(mut self, policies: Arc<Policies>) {
         let mut tick = interval(LOOK_EVERY);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -94,7 +94,7 @@ impl Follow {
                 (self.seen, self.troubled) = (hash, false);
                 continue;
             }
-            match apply(&gate, &self.path, &text).await {
+            match apply(&policies, &self.path, &text).await {
                 Ok(()) => (self.applied, self.seen, self.troubled) = (hash.clone(), hash, false),
                 // It is tried again at the next look.
                 Err(error) => self.trouble(told, "the changed policy file could not be applied yet", &error),

@@ -42,30 +42,32 @@ mod reseal;
 mod retention;
 mod savings;
 mod seen;
+mod server_state;
 mod state;
 mod stock;
 mod tenants;
 mod tokens;
 mod trees;
-
 mod waiting;
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
+
+use parking_lot::Mutex;
 
 use self::{
-    admission::Door, approvals::OpenQuestions, backtest::Trials, creations::Creations, credentials::Credentials,
-    fair_semaphore::FairSemaphore, fleet::Fleets, halts::Halts, health::ToolHealth, learned::Learned, owners::Owners,
-    policies::ActivePolicy, privacy::Forgotten, quality::Qualities, quotas::Used, seen::Sight, tenants::Tenants,
+    approvals::OpenQuestions, backtest::Trials, creations::Creations, credentials::Credentials,
+    fair_semaphore::FairSemaphore, fleet::Fleets, health::ToolHealth, keys::KeyProblems, learned::Learned,
+    privacy::Forgotten, quality::Qualities, quotas::Used,
 };
 use crate::telemetry::{Metrics, Waits};
 use callgate_core::{
-    domain::{control::Edited, time::Timestamp, tool::InjectAs, verdict::Verdict},
+    domain::{control::Edited, ids::TenantId, tool::InjectAs, verdict::Verdict},
     engine::envelope::ToolResult,
     policy::Policy,
     retry::classify,
 };
 use callgate_net::clock::Clock;
-use callgate_store::{Slots, Store};
+use callgate_store::Store;
 
 pub use approvals::{LOOK_EVERY, OPEN_MAX, Reply};
 pub use backtest::{BacktestError, BacktestSlot, BacktestTold, BacktestWanted, Backtested, Compared};
@@ -83,6 +85,7 @@ pub use profiles::{RetryChance, RetryLayer, RetryProfile};
 pub use quality::QualityReport;
 pub use record::RecordAnswer;
 pub use reseal::Resealed;
+pub use server_state::ServerState;
 pub use tenants::TenantChange;
 pub use tokens::TokenError;
 
@@ -123,114 +126,145 @@ pub struct EvaluateAnswer {
     pub edited: Option<Edited>,
 }
 
-/// What stands between the callers and the store.
+/// Judges calls, takes in their outcomes, and carries out commands: changes of call trees, decided on one at a time.
 #[derive(Debug)]
-pub struct Gate {
-    store: Store,
-    slots: Slots,
-    door: Arc<Door>,
+pub struct Decisions {
+    pub(crate) server: Arc<ServerState>,
+    store: Arc<Store>,
     long_texts: FairSemaphore,
     tools: Arc<ToolHealth>,
     learned: Learned,
     creations: Creations,
-    halts: Halts,
-    fleets: Fleets,
-    sight: Sight,
-    qualities: Qualities,
-    forgotten: Forgotten,
-    tenants: Tenants,
     used: Used,
-    credentials: Credentials,
-    owners: Owners,
-    policy: ActivePolicy,
-    trials: Trials,
     open: OpenQuestions,
-    key_problems: keys::KeyProblems,
     waits: Waits,
-    metrics: Metrics,
-    clock: Clock,
+}
+
+/// Applies, checks, tries and follows policies.
+#[derive(Debug)]
+pub struct Policies {
+    pub(crate) server: Arc<ServerState>,
+    store: Arc<Store>,
+    trials: Trials,
+}
+
+/// Approval requests: who is asked, how they are answered, and who is notified of them.
+#[derive(Debug)]
+pub struct Approvals {
+    pub(crate) server: Arc<ServerState>,
+    store: Arc<Store>,
+    decisions: Arc<Decisions>,
+}
+
+/// Credentials, console sessions, tenants and their keys.
+#[derive(Debug)]
+pub struct Identities {
+    pub(crate) server: Arc<ServerState>,
+    store: Arc<Store>,
+    policies: Arc<Policies>,
+    credentials: Credentials,
+    key_problems: KeyProblems,
+}
+
+/// Forgetting, export, retention and re-encryption of what is stored, and its audit.
+#[derive(Debug)]
+pub struct Privacy {
+    server: Arc<ServerState>,
+    store: Arc<Store>,
+    forgotten: Forgotten,
+    /// Deleted tenants of which nothing is left.
+    erased: Mutex<BTreeSet<TenantId>>,
+}
+
+/// Reads for operators: sessions and calls, the fleet, tool quality, retry profiles, explanations.
+#[derive(Debug)]
+pub struct Insight {
+    pub(crate) server: Arc<ServerState>,
+    store: Arc<Store>,
+    decisions: Arc<Decisions>,
+    policies: Arc<Policies>,
+    fleets: Fleets,
+    qualities: Qualities,
+}
+
+/// The services of one server over its store.
+#[derive(Debug)]
+pub struct Gate {
+    /// The store, as decisions use it.
+    pub store: Arc<Store>,
+    /// The state that all of them share.
+    pub server: Arc<ServerState>,
+    /// Calls, outcomes and commands.
+    pub decisions: Arc<Decisions>,
+    /// Policies.
+    pub policies: Arc<Policies>,
+    /// Approval requests.
+    pub approvals: Arc<Approvals>,
+    /// Credentials and tenants.
+    pub identities: Arc<Identities>,
+    /// What is stored of people.
+    pub privacy: Arc<Privacy>,
+    /// Reads for operators.
+    pub insight: Arc<Insight>,
 }
 
 impl Gate {
-    /// What is counted.
-    #[must_use]
-    pub fn metrics(&self) -> &Metrics {
-        &self.metrics
-    }
-
-    /// A gate over an open store. `policy` judges the plane's own tenant until another one is read; every other tenant
-    /// begins with the built-in one.
+    /// The services over an open store. `policy` judges the default tenant until another one is read; every other
+    /// tenant begins with the built-in one.
     #[must_use]
     pub fn new(policy: Arc<Policy>, store: Store, metrics: Metrics, clock: Clock) -> Self {
-        Self {
-            store,
-            slots: Slots::default(),
-            door: Door::new(clock.clone(), metrics.clone()),
+        let store = Arc::new(store);
+        let server = ServerState::new(policy, Arc::clone(&store), metrics, clock);
+        let decisions = Arc::new(Decisions {
+            server: Arc::clone(&server),
+            store: Arc::clone(&store),
             long_texts: FairSemaphore::of_cores(),
-            waits: Waits::default(),
             tools: Arc::default(),
             learned: Learned::default(),
             creations: Creations::default(),
-            halts: Halts::default(),
-            fleets: Fleets::default(),
-            sight: Sight::default(),
-            qualities: Qualities::default(),
-            forgotten: Forgotten::default(),
-            tenants: Tenants::default(),
             used: Used::default(),
-            credentials: Credentials::default(),
-            owners: Owners::default(),
-            policy: ActivePolicy::new(policy),
-            trials: Trials::default(),
             open: OpenQuestions::default(),
-            key_problems: keys::KeyProblems::default(),
-            metrics,
-            clock,
+            waits: Waits::default(),
+        });
+        let policies =
+            Arc::new(Policies { server: Arc::clone(&server), store: Arc::clone(&store), trials: Trials::default() });
+        let approvals =
+            Approvals { server: Arc::clone(&server), store: Arc::clone(&store), decisions: Arc::clone(&decisions) };
+        let identities = Identities {
+            server: Arc::clone(&server),
+            store: Arc::clone(&store),
+            policies: Arc::clone(&policies),
+            credentials: Credentials::default(),
+            key_problems: KeyProblems::default(),
+        };
+        let privacy = Privacy {
+            server: Arc::clone(&server),
+            store: Arc::clone(&store),
+            forgotten: Forgotten::default(),
+            erased: Mutex::default(),
+        };
+        let insight = Insight {
+            server: Arc::clone(&server),
+            store: Arc::clone(&store),
+            decisions: Arc::clone(&decisions),
+            policies: Arc::clone(&policies),
+            fleets: Fleets::default(),
+            qualities: Qualities::default(),
+        };
+        Self {
+            store,
+            server,
+            decisions,
+            policies,
+            approvals: Arc::new(approvals),
+            identities: Arc::new(identities),
+            privacy: Arc::new(privacy),
+            insight: Arc::new(insight),
         }
     }
 
-    /// Does the database answer, and store what it is given?
-    ///
-    /// # Errors
-    /// [`NoAnswer`] when it does not.
-    pub async fn ping(&self) -> Result<(), NoAnswer> {
-        let found = self.store.ping().await;
-        self.metrics.store_up(found.is_ok());
-        Ok(found?)
-    }
-
-    /// The database's time.
-    #[must_use]
-    pub fn now(&self) -> Timestamp {
-        self.store.now()
-    }
-
-    /// The time that ends leases: a forward step of the database's clock ends none before its time.
-    #[must_use]
-    pub fn now_of_leases(&self) -> Timestamp {
-        self.store.now_of_leases()
-    }
-
-    /// Steps the database's clock forward, as this replica sees it, in milliseconds: for tests.
-    pub fn step(&self, ms: u64) {
-        self.store.step(ms);
-    }
-
-    /// Lets time pass, in milliseconds: for tests of what takes hours.
-    pub fn skip(&self, ms: u64) {
-        self.store.skip(ms);
-    }
-
-    /// Makes the partitions that the next weeks need.
-    ///
-    /// # Errors
-    /// [`NoAnswer`] when the database refuses.
-    pub async fn make_partitions(&self) -> Result<(), NoAnswer> {
-        Ok(self.store.make_partitions().await?)
-    }
-
     /// Writes what is on its way and closes the store.
-    pub async fn close(self) {
+    pub async fn close(&self) {
         self.store.close().await;
     }
 }

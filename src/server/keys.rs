@@ -13,7 +13,7 @@ use crate::{
         file::{self, Auth},
         jwt::{Issuer, Keys, Source},
     },
-    gate::Gate,
+    gate::Identities,
 };
 use callgate_net::outgoing::Ask;
 
@@ -34,19 +34,19 @@ pub fn load(path: Option<&Path>) -> anyhow::Result<Option<Auth>> {
 }
 
 /// Keeps the keys of all issuers, each in its own time.
-pub async fn follow(gate: Arc<Gate>) {
-    let issuers = gate.issuers().into_iter().enumerate();
-    let follow = issuers.map(|(place, issuer)| follow_one(Arc::clone(&gate), place, issuer));
+pub async fn follow(identities: Arc<Identities>) {
+    let issuers = identities.issuers().into_iter().enumerate();
+    let follow = issuers.map(|(place, issuer)| follow_one(Arc::clone(&identities), place, issuer));
     join_all(follow).await;
 }
 
-async fn follow_one(gate: Arc<Gate>, place: usize, issuer: Issuer) {
+async fn follow_one(identities: Arc<Identities>, place: usize, issuer: Issuer) {
     let every = if matches!(issuer.keys, Source::File(_)) { FILES_EVERY } else { URLS_EVERY };
     let mut trouble = None;
     loop {
         let pause = match read(&issuer.keys).await {
             Ok(keys) => {
-                gate.set_keys(place, keys);
+                identities.set_keys(place, keys);
                 if trouble.take().is_some() {
                     tracing::info!(issuer = issuer.issuer, "its keys were read again");
                 }
@@ -64,7 +64,7 @@ async fn follow_one(gate: Arc<Gate>, place: usize, issuer: Issuer) {
         };
         // Whoever shows tokens with keys of their own makes nobody read more often than that.
         sleep(AGAIN.min(pause)).await;
-        let _ = timeout(pause.saturating_sub(AGAIN), gate.keys_wanted()).await;
+        let _ = timeout(pause.saturating_sub(AGAIN), identities.keys_wanted()).await;
     }
 }
 

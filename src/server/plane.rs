@@ -74,8 +74,8 @@ impl Plane {
         };
         let server = tokio::spawn(grpc::serve(listeners, Arc::clone(&gate), settings, stopped));
         let mut workers = workers::start(&gate);
-        workers.extend(keys.map(|keys| tokio::spawn(keys.follow(Arc::clone(&gate)))));
-        workers.extend(follow.map(|follow| tokio::spawn(follow.run(Arc::clone(&gate)))));
+        workers.extend(keys.map(|keys| tokio::spawn(keys.follow(Arc::clone(&gate.identities)))));
+        workers.extend(follow.map(|follow| tokio::spawn(follow.run(Arc::clone(&gate.policies)))));
         Ok(Self { addresses, operations, database, gate, server, stop, workers })
     }
 
@@ -91,17 +91,17 @@ impl Plane {
 
     /// True when nobody is let in without a credential.
     pub fn wants_credentials(&self) -> bool {
-        self.gate.wants_credentials()
+        self.gate.identities.wants_credentials()
     }
 
     /// How many tenants have terms, and how many there are.
     pub fn with_terms(&self) -> (usize, usize) {
-        self.gate.with_terms()
+        self.gate.privacy.with_terms()
     }
 
     /// The policy that judges.
     pub fn policy(&self) -> Arc<Policy> {
-        self.gate.policy(DEFAULT_TENANT)
+        self.gate.server.policy(DEFAULT_TENANT)
     }
 
     /// Tells somebody of questions to people, from now on.
@@ -144,10 +144,7 @@ impl Plane {
             worker.abort();
             let _ = worker.await;
         }
-        // The last connection handlers may still hold the gate for a moment; its writer then ends with the process.
-        if let Some(gate) = Arc::into_inner(self.gate) {
-            gate.close().await;
-        }
+        self.gate.close().await;
         self.database.stop().await;
     }
 }
@@ -173,10 +170,10 @@ async fn judging(
     };
     let gate = gate?;
     if let Some(auth) = auth {
-        gate.map(auth).await.context("the tenants of --auth cannot be read")?;
+        gate.identities.map(auth).await.context("the tenants of --auth cannot be read")?;
     }
     if let Some((path, text)) = file {
-        follow::apply(&gate, path, text).await?;
+        follow::apply(&gate.policies, path, text).await?;
     }
     Ok((gate, listeners))
 }
@@ -222,14 +219,14 @@ async fn opened(
     let settings = StoreSettings { options, on_commit, traced };
     let store = Store::open(settings).await.context("cannot use the database")?;
     let gate = Arc::new(Gate::new(Arc::clone(policy), store, metrics.clone(), Clock::System));
-    gate.read_halts().await.context("the halts cannot be read")?;
-    gate.read_credentials().await.context("it cannot be read whether there are credentials")?;
+    gate.server.read_halts().await.context("the halts cannot be read")?;
+    gate.identities.read_credentials().await.context("it cannot be read whether there are credentials")?;
     if let Some(keys) = keys {
-        gate.set_tenant_keys(keys.clone()).await.context("the tenants of --keys cannot be read")?;
-        if let Some(problem) = gate.key_problems().into_iter().next() {
+        gate.identities.set_tenant_keys(keys.clone()).await.context("the tenants of --keys cannot be read")?;
+        if let Some(problem) = gate.identities.key_problems().into_iter().next() {
             bail!(problem);
         }
-        for name in gate.keys_of_nobody() {
+        for name in gate.identities.keys_of_nobody() {
             tracing::warn!(
                 "--keys names the tenant {name:?}, which does not exist: it is encrypted from its making on"
             );
@@ -242,7 +239,7 @@ async fn opened(
 /// Takes over who there is, and the active policy of each. Without the plane's own everything would be let through that
 /// it forbids, unless a file replaces it.
 async fn stored(gate: &Gate, has_file: bool) -> anyhow::Result<()> {
-    let errors = gate.read_tenants().await.context("the tenants and their policies cannot be read")?;
+    let errors = gate.identities.read_tenants().await.context("the tenants and their policies cannot be read")?;
     if errors.is_empty() || has_file {
         return Ok(());
     }

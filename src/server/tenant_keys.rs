@@ -19,7 +19,7 @@ use tokio::{
 };
 use zeroize::Zeroizing;
 
-use crate::gate::Gate;
+use crate::gate::Identities;
 use callgate_store::sealing::{
     Key, TenantKeys,
     file::{self, Source, Sources},
@@ -103,7 +103,7 @@ impl KeyFile {
 
     /// Keeps the keys as the files have them. What cannot be read is logged whenever the reason changes, and the
     /// last keys hold.
-    pub async fn follow(mut self, gate: Arc<Gate>) {
+    pub async fn follow(mut self, identities: Arc<Identities>) {
         let mut trouble = None;
         loop {
             sleep(LOOK_EVERY).await;
@@ -121,7 +121,7 @@ impl KeyFile {
             }
             trouble = None;
             tracing::info!(tenants = self.named.len(), "the keys of tenants were read again");
-            if let Err(error) = gate.set_tenant_keys(self.named.clone()).await {
+            if let Err(error) = identities.set_tenant_keys(self.named.clone()).await {
                 tracing::warn!(%error, "the keys of tenants hold once the tenants can be read");
             }
         }

@@ -34,7 +34,7 @@ const WORKERS: &[Worker] = &[
     // Every replica settles other trees.
     worker("leases", 5_000, "calls that were never recorded could not be settled", |gate| {
         Box::pin(async move {
-            let settled = gate.expire_leases(gate.now_of_leases()).await?;
+            let settled = gate.decisions.expire_leases(gate.store.now_of_leases()).await?;
             if settled > 0 {
                 tracing::info!(settled, "calls were never recorded and count as unknown");
             }
@@ -42,47 +42,47 @@ const WORKERS: &[Worker] = &[
         })
     }),
     worker("partitions", 3_600_000, "the partitions of the coming months could not be made", |gate| {
-        Box::pin(async move { gate.make_partitions().await })
+        Box::pin(async move { Ok(gate.store.make_partitions().await?) })
     }),
     // What one replica knows is known to all within two seconds.
     worker("sharing", 1_000, SHARING, |gate| {
         Box::pin(async move {
             let shared = async {
-                gate.share_health().await?;
-                gate.read_halts().await?;
-                gate.read_forgotten().await?;
-                gate.read_tenants().await.map(drop)
+                gate.decisions.share_health().await?;
+                gate.server.read_halts().await?;
+                gate.privacy.read_forgotten().await?;
+                gate.identities.read_tenants().await.map(drop)
             };
             let shared = shared.await;
-            gate.watch_policies();
-            gate.tell_load();
+            gate.policies.watch_policies();
+            gate.insight.tell_load();
             shared
         })
     }),
     // What was read two of these periods ago does not hold any more: a revocation holds within two seconds.
     worker("credentials", 800, "credentials could not be read, and who shows one is refused", |gate| {
-        Box::pin(async move { gate.read_credentials().await })
+        Box::pin(async move { gate.identities.read_credentials().await })
     }),
     // One replica at a time counts, and all read what was counted.
     worker("learning", 2_000, "retry profiles could not be brought up to date", |gate| {
-        Box::pin(async move { gate.learn().await })
+        Box::pin(async move { gate.decisions.learn().await })
     }),
     worker("stock", 10_000, "questions to people and stopped sessions could not be counted", |gate| {
-        Box::pin(async move { gate.take_stock().await })
+        Box::pin(async move { gate.insight.take_stock().await })
     }),
     worker("tenants", 5_000, "what tenants have stored could not be counted or erased", |gate| {
-        Box::pin(async move { gate.look_after_tenants().await })
+        Box::pin(async move { gate.privacy.look_after_tenants().await })
     }),
     // Also while another replica deletes.
     worker("clocks", 60_000, "the clocks could not be compared", |gate| {
-        Box::pin(async move { gate.look_at_clocks(gate.times()).await.map(drop) })
+        Box::pin(async move { gate.privacy.look_at_clocks(gate.privacy.times()).await.map(drop) })
     }),
     // One replica at a time deletes, once an hour.
     worker("retention", 60_000, "what is past its term could not be deleted", |gate| {
-        Box::pin(async move { gate.delete_old(gate.times()).await.map(drop) })
+        Box::pin(async move { gate.privacy.delete_old(gate.privacy.times()).await.map(drop) })
     }),
     worker("self_corrections", 60_000, "what refusals came to could not be read", |gate| {
-        Box::pin(async move { gate.learn_self_corrections().await })
+        Box::pin(async move { gate.decisions.learn_self_corrections().await })
     }),
 ];
 const SHARING: &str = "what replicas share (how tools fare, what is halted or forgotten, tenants) could not be read";
@@ -91,7 +91,7 @@ const SHARING: &str = "what replicas share (how tools fare, what is halted or fo
 pub(super) fn start(gate: &Arc<Gate>) -> Vec<JoinHandle<()>> {
     let mut started: Vec<_> = WORKERS.iter().map(|worker| tokio::spawn(run(worker, Arc::clone(gate)))).collect();
     // It waits for issuers to be asked about, too.
-    started.push(tokio::spawn(keys::follow(Arc::clone(gate))));
+    started.push(tokio::spawn(keys::follow(Arc::clone(&gate.identities))));
     started
 }
 
@@ -101,7 +101,7 @@ async fn run(worker: &'static Worker, gate: Arc<Gate>) {
     loop {
         let next = Instant::now() + (worker.every - jitter(worker.every / 10));
         let worked = (worker.work)(Arc::clone(&gate)).await;
-        gate.metrics().worked(worker.name, worked.is_ok());
+        gate.server.metrics().worked(worker.name, worked.is_ok());
         if let Err(error) = worked.as_ref().map_err(ToString::to_string)
             && !is_troubled
         {

@@ -62,8 +62,8 @@ pub(crate) fn keys(ids: &[(&str, u8)], fingerprint: u8) -> Arc<TenantKeys> {
 
 /// Has the values of the plane's own tenant sealed.
 pub(crate) async fn seal(gate: &Gate, ids: &[(&str, u8)]) {
-    gate.set_tenant_keys([("default".to_owned(), keys(ids, 0xF1))].into()).await.expect("known");
-    assert_eq!(gate.key_problems(), [""; 0]);
+    gate.identities.set_tenant_keys([("default".to_owned(), keys(ids, 0xF1))].into()).await.expect("known");
+    assert_eq!(gate.identities.key_problems(), [""; 0]);
 }
 
 pub(crate) fn gate_on(store: Store, policy: &Policy) -> Arc<Gate> {
@@ -148,7 +148,7 @@ pub(crate) fn failure(in_session: &str, call: &str, kind: &str) -> Report {
 }
 
 pub(crate) async fn try_evaluate(gate: &Gate, request: Request) -> Result<EvaluateAnswer, EvaluateError> {
-    let mut answers = Box::pin(gate.evaluate(vec![request])).await?;
+    let mut answers = Box::pin(gate.decisions.evaluate(vec![request])).await?;
     assert_eq!(answers.len(), 1, "one answer a question");
     Ok(answers.remove(0))
 }
@@ -179,7 +179,7 @@ pub(crate) async fn insist_on(gate: &Gate, report: &Report) -> RecordAnswer {
 pub(crate) async fn insist_on_of(gate: &Gate, tenant: TenantId, report: &Report) -> RecordAnswer {
     let tries = async {
         loop {
-            if let Some(answer) = unless_passing(gate.record(tenant, report.clone(), None).await) {
+            if let Some(answer) = unless_passing(gate.decisions.record(tenant, report.clone(), None).await) {
                 return answer;
             }
             tokio::time::sleep(STEP).await;
@@ -231,9 +231,9 @@ pub(crate) fn allowed(answers: &[EvaluateAnswer]) -> usize {
 /// How well tools suit, once all is counted.
 pub(crate) async fn quality(gate: &Arc<Gate>, tool: Option<&str>, days: i32) -> QualityReport {
     let tool = tool.map(|tool| ToolName::parse("tool", tool).expect("a good name"));
-    let asked = gate.now();
+    let asked = gate.server.now();
     for _ in 0..200 {
-        let report = gate.quality(DEFAULT_TENANT, tool.as_ref(), days).await.expect("a report");
+        let report = gate.insight.quality(DEFAULT_TENANT, tool.as_ref(), days).await.expect("a report");
         if report.counted_from.is_none() && report.as_of.is_some_and(|at| at >= asked) {
             return report;
         }

@@ -212,7 +212,7 @@ async fn what_cannot_be_tried_is_told_by_its_documented_pair_and_takes_no_slot()
     ] {
         let refused = tried(&mut client, Request::new(request.clone())).await.expect_err("refused");
         assert_eq!(pair(&refused), (code, reason.to_owned()), "{request:?}");
-        assert!(plane.gate.backtest_slot(DEFAULT_TENANT).is_some(), "{request:?}");
+        assert!(plane.gate.policies.backtest_slot(DEFAULT_TENANT).is_some(), "{request:?}");
     }
 }
 
@@ -233,10 +233,10 @@ async fn one_of_a_tenant_is_tried_at_a_time_and_whoever_closes_the_stream_frees_
     let second = in_time("an answer", client.backtest_policy(trying(NEW))).await.expect_err("refused");
     assert_eq!(pair(&second), (Code::ResourceExhausted, "BACKTEST_RUNNING".to_owned()));
     assert!(tonic_types::StatusExt::get_details_retry_info(&second).is_some(), "{second:?}");
-    assert!(plane.gate.backtest_slot(DEFAULT_TENANT).is_none());
-    assert!(plane.gate.backtest_slot(TenantId(77)).is_some(), "another tenant has its own");
+    assert!(plane.gate.policies.backtest_slot(DEFAULT_TENANT).is_none());
+    assert!(plane.gate.policies.backtest_slot(TenantId(77)).is_some(), "another tenant has its own");
     drop(first);
-    until("the slot to be free", async || plane.gate.backtest_slot(DEFAULT_TENANT).is_some()).await;
+    until("the slot to be free", async || plane.gate.policies.backtest_slot(DEFAULT_TENANT).is_some()).await;
     sqlx::raw_sql("rollback").execute(&mut lock).await.expect("given back");
     let (_, done) = tried(&mut client, Request::new(trying(NEW))).await.expect("tried");
     assert_eq!(done.calls, 6);
@@ -245,12 +245,17 @@ async fn one_of_a_tenant_is_tried_at_a_time_and_whoever_closes_the_stream_frees_
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_of_another_tenant_are_never_tried_and_agents_try_nothing() {
     let plane = plane().await;
-    let made = plane.gate.create_tenant("acme", &Default::default(), &"root".into()).await.expect("an answer");
+    let made =
+        plane.gate.identities.create_tenant("acme", &Default::default(), &"root".into()).await.expect("an answer");
     let TenantChange::Done(acme) = made else { panic!("{made:?}") };
     let is = |name: &str, roles: &[Role]| Mapped { any_session: true, ..who(name, roles) };
     let roles = [Role::Agent, Role::Analyst];
-    let (theirs, _) =
-        plane.gate.create_token(acme.id, is("mallory", &roles), None, &"root".into()).await.expect("a token");
+    let (theirs, _) = plane
+        .gate
+        .identities
+        .create_token(acme.id, is("mallory", &roles), None, &"root".into())
+        .await
+        .expect("a token");
     let (ours, _) = token(&plane.gate, is("ada", &roles)).await;
     story(&plane, Some(&ours), 3).await;
     let mut client = Client::new(plane.channel().await);

@@ -45,8 +45,13 @@ impl Scene {
         let (ours, fleet) = (Authority::new("ours"), Authority::new("fleet"));
         let (way, folder) = tls(&ours.server(), Some(&fleet), None);
         let plane = Plane::served(&Policy::default(), &way, Settings::default()).await;
-        plane.gate.create_tenant("acme", &Default::default(), &Actor::from("root")).await.expect("an answer");
-        plane.gate.map(file::read(AUTH).expect("a mapping")).await.expect("its tenant");
+        plane
+            .gate
+            .identities
+            .create_tenant("acme", &Default::default(), &Actor::from("root"))
+            .await
+            .expect("an answer");
+        plane.gate.identities.map(file::read(AUTH).expect("a mapping")).await.expect("its tenant");
         Self { plane, ours, fleet, _folder: folder }
     }
 
@@ -68,7 +73,7 @@ async fn a_token_counts_alone_in_its_own_tenant_and_a_wrong_one_is_no_certificat
     let root = Actor::from("root");
     let default = callgate_core::domain::ids::DEFAULT_TENANT;
     let (token, known) =
-        scene.plane.gate.create_token(default, who("ann", &[Role::Agent]), None, &root).await.expect("made");
+        scene.plane.gate.identities.create_token(default, who("ann", &[Role::Agent]), None, &root).await.expect("made");
     let of_token = Ok(("ann".to_owned(), "default".to_owned()));
     assert_eq!(caller(&channel, Some(&token)).await, of_token, "and not the admin of another tenant");
     assert_eq!(caller(&channel, None).await, acme, "on one connection, each request by what it shows");
@@ -78,7 +83,7 @@ async fn a_token_counts_alone_in_its_own_tenant_and_a_wrong_one_is_no_certificat
     for wrong in [changed.as_str(), "cg_agent_x", "eyJhbGciOiJub25lIn0.e30.", "x"] {
         assert_eq!(caller(&channel, Some(wrong)).await, refused(), "{wrong}");
     }
-    scene.plane.gate.revoke_token(default, &known.id, &root).await.expect("revoked");
+    scene.plane.gate.identities.revoke_token(default, &known.id, &root).await.expect("revoked");
     assert_eq!(caller(&channel, Some(&token)).await, refused(), "revoked");
     assert_eq!(caller(&channel, None).await, acme);
 }

@@ -36,7 +36,7 @@ pub(crate) fn who(name: &str, roles: &[Role]) -> Mapped {
 }
 
 pub(crate) async fn token(gate: &Gate, is: Mapped) -> (String, Token) {
-    gate.create_token(DEFAULT_TENANT, is, None, &Actor::from("root")).await.expect("a token")
+    gate.identities.create_token(DEFAULT_TENANT, is, None, &Actor::from("root")).await.expect("a token")
 }
 
 /// A request that shows this token.
@@ -70,12 +70,13 @@ async fn once_there_is_a_token_one_is_needed_and_every_wrong_one_is_told_the_sam
     ask(&channel, bearer(&agent, asked("s1"))).await.expect("it holds");
     let (expired, _) = plane
         .gate
+        .identities
         .create_token(DEFAULT_TENANT, who("old", &[Role::Agent]), Some(1), &Actor::from("root"))
         .await
         .expect("a token");
     let (revoked, id) = token(&plane.gate, who("gone", &[Role::Agent])).await;
     ask(&channel, bearer(&revoked, asked("s2"))).await.expect("it holds");
-    plane.gate.revoke_token(DEFAULT_TENANT, &id.id, &Actor::from("root")).await.expect("revoked");
+    plane.gate.identities.revoke_token(DEFAULT_TENANT, &id.id, &Actor::from("root")).await.expect("revoked");
     // Of another plane: nobody here has made it, whatever id it has.
     let foreign =
         callgate_server::auth::token::mint(&[Role::Admin], &[7; callgate_server::auth::token::RANDOM_BYTES]).text;
@@ -125,7 +126,7 @@ async fn once_there_is_a_token_one_is_needed_and_every_wrong_one_is_told_the_sam
     assert_eq!(plane.postgres.number("select count(*) from session where session_id = 'x'").await, 0);
     ask(&channel, bearer(&agent, asked("s3"))).await.expect("it holds all the while");
     // The last one ends, and the door stays shut.
-    plane.gate.revoke_token(DEFAULT_TENANT, &known.id, &Actor::from("root")).await.expect("revoked");
+    plane.gate.identities.revoke_token(DEFAULT_TENANT, &known.id, &Actor::from("root")).await.expect("revoked");
     assert!(refused(&ask(&channel, Request::new(asked("x"))).await.expect_err("nobody")));
 }
 
@@ -158,7 +159,7 @@ async fn a_revocation_holds_on_another_replica_within_two_seconds_and_ends_its_s
     let watched = v1::WatchSessionRequest { session_id: "s".into() };
     let mut watch = sessions.watch_session(bearer(&agent, watched)).await.expect("a watch").into_inner();
     in_time("its state", watch.message()).await.expect("no error").expect("its state");
-    plane.gate.revoke_token(DEFAULT_TENANT, &known.id, &Actor::from("root")).await.expect("revoked");
+    plane.gate.identities.revoke_token(DEFAULT_TENANT, &known.id, &Actor::from("root")).await.expect("revoked");
     let revoked = Instant::now();
     let told = in_time("the end of the watch", watch.message()).await.expect_err("it ends");
     assert!(refused(&told), "{told:?}");
@@ -232,7 +233,7 @@ async fn two_tokens_hold_while_one_is_rotated() {
     let channel = plane.channel().await;
     let (old, known) = token(&plane.gate, who("desk", &[Role::Agent])).await;
     let root = Actor::from("root");
-    let rotate = |overlap| plane.gate.rotate_token(DEFAULT_TENANT, &known.id, (None, overlap), &root);
+    let rotate = |overlap| plane.gate.identities.rotate_token(DEFAULT_TENANT, &known.id, (None, overlap), &root);
     let (new, _) = rotate(60_000).await.expect("a new one");
     for token in [&old, &new] {
         ask(&channel, bearer(token, asked("s"))).await.expect("both hold");
@@ -241,8 +242,11 @@ async fn two_tokens_hold_while_one_is_rotated() {
     assert!(refused(&ask(&channel, bearer(&old, asked("s"))).await.expect_err("it has ended")));
     ask(&channel, bearer(&new, asked("s"))).await.expect("it goes on");
     let gate = Arc::clone(&plane.gate);
-    let ended =
-        gate.rotate_token(DEFAULT_TENANT, &known.id, (None, 0), &Actor::from("root")).await.expect_err("it has ended");
+    let ended = gate
+        .identities
+        .rotate_token(DEFAULT_TENANT, &known.id, (None, 0), &Actor::from("root"))
+        .await
+        .expect_err("it has ended");
     assert_eq!(ended.to_string(), "the token has expired");
 }
 

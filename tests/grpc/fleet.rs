@@ -150,7 +150,7 @@ async fn a_tool_that_fails_for_all_is_told_of_until_it_works() {
         let failed = v1::RecordRequest { error: Some(error(n)), ..outcome(&session, "c1", OutcomeStatus::Error) };
         record(&mut client, failed).await;
     }
-    plane.gate.share_health().await.expect("told");
+    plane.gate.decisions.share_health().await.expect("told");
     let mut fleets = Fleets::new(plane.channel().await);
     let fleet = now(&mut fleets).await;
     let told: Vec<_> = fleet.tools.iter().map(|one| (one.tool.as_str(), one.failures)).collect();
@@ -164,10 +164,11 @@ async fn a_tool_that_fails_for_all_is_told_of_until_it_works() {
 async fn a_fleet_is_its_tenants_and_of_people_alone() {
     let plane = Plane::start(&policy::compile(POLICY).expect("a good policy")).await;
     story(&mut plane.client().await).await;
-    let made = plane.gate.create_tenant("acme", &Default::default(), &"root".into()).await.expect("an answer");
+    let made =
+        plane.gate.identities.create_tenant("acme", &Default::default(), &"root".into()).await.expect("an answer");
     let TenantChange::Done(acme) = made else { panic!("{made:?}") };
     let is = Mapped { name: "mallory".into(), roles: vec![Role::Operator], ..Mapped::default() };
-    let (theirs, _) = plane.gate.create_token(acme.id, is, None, &"root".into()).await.expect("a token");
+    let (theirs, _) = plane.gate.identities.create_token(acme.id, is, None, &"root".into()).await.expect("a token");
     let (ours, _) = token(&plane.gate, who("ada", &[Role::Approver])).await;
     let mut fleets = Fleets::new(plane.channel().await);
     let mut shown = async |token: &str| {
@@ -268,10 +269,10 @@ async fn what_no_row_tells_is_told_by_whoever_saw_it() {
     assert_eq!(asked(&mut client, "five", "c1", "ship", 1).await, Decision::Allow);
     record(&mut client, v1::RecordRequest { error: Some(limited), ..outcome("five", "c1", OutcomeStatus::Error) })
         .await;
-    plane.gate.share_health().await.expect("told");
-    plane.gate.read_tenants().await.expect("known");
-    plane.gate.take_stock().await.expect("counted");
-    plane.gate.tell_load();
+    plane.gate.decisions.share_health().await.expect("told");
+    plane.gate.identities.read_tenants().await.expect("known");
+    plane.gate.insight.take_stock().await.expect("counted");
+    plane.gate.insight.tell_load();
 
     let fleet = now(&mut Fleets::new(plane.channel().await)).await;
     let seen: Vec<_> = fleet.minutes.iter().filter_map(|minute| minute.cooling_tools).collect();

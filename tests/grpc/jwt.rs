@@ -44,9 +44,9 @@ async fn ask(plane: &Plane, token: &str) -> Result<(), Status> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_service_account_is_let_in_and_nothing_that_is_wrong_opens_anything() {
     let plane = Plane::start(&Policy::default()).await;
-    plane.gate.map(file::read(AUTH).expect("a mapping")).await.expect("its tenant");
+    plane.gate.identities.map(file::read(AUTH).expect("a mapping")).await.expect("its tenant");
     let (issuer, foreign, rotated) = (Issuer::es256("k1"), Issuer::es256("k1"), Issuer::es256("k2"));
-    let now = plane.gate.now().as_millis() / 1_000;
+    let now = plane.gate.server.now().as_millis() / 1_000;
     let claims = json!({"iss": "https://kubernetes.default.svc", "aud": ["callgate"], "exp": now + 600, "nbf": now,
         "sub": "system:serviceaccount:agents:desk", "kubernetes.io": {"namespace": "agents"}});
     let with = |name: &str, value: Value| {
@@ -57,7 +57,7 @@ async fn a_service_account_is_let_in_and_nothing_that_is_wrong_opens_anything() 
     let good = issuer.token(&claims);
     let unread = ask(&plane, &good).await.expect_err("its keys were never read");
     assert_eq!(pair(&unread), (Code::Unavailable, "CREDENTIALS_UNCHECKED".into()));
-    plane.gate.set_keys(0, keys(&[&issuer]));
+    plane.gate.identities.set_keys(0, keys(&[&issuer]));
     ask(&plane, &good).await.expect("it holds");
     let unsigned = {
         let token = issuer.sign(&json!({"alg": "none"}), &claims);
@@ -88,11 +88,11 @@ async fn a_service_account_is_let_in_and_nothing_that_is_wrong_opens_anything() 
     }
     // Both hold while the issuer changes its key, and only the new one after it.
     let new = rotated.token(&claims);
-    plane.gate.set_keys(0, keys(&[&issuer, &rotated]));
+    plane.gate.identities.set_keys(0, keys(&[&issuer, &rotated]));
     for token in [&good, &new] {
         ask(&plane, token).await.expect("both hold");
     }
-    plane.gate.set_keys(0, keys(&[&rotated]));
+    plane.gate.identities.set_keys(0, keys(&[&rotated]));
     ask(&plane, &new).await.expect("it holds");
     let status = ask(&plane, &good).await.expect_err("its key is gone");
     assert_eq!(status.code(), Code::Unauthenticated, "{status:?}");
@@ -212,11 +212,11 @@ fn a_key_that_is_published_for_something_else_verifies_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_token_of_a_megabyte_is_refused_at_the_door() {
     let plane = Plane::start(&Policy::default()).await;
-    plane.gate.map(file::read(AUTH).expect("a mapping")).await.expect("its tenant");
+    plane.gate.identities.map(file::read(AUTH).expect("a mapping")).await.expect("its tenant");
     let issuer = Issuer::es256("k1");
-    plane.gate.set_keys(0, keys(&[&issuer]));
+    plane.gate.identities.set_keys(0, keys(&[&issuer]));
     let mut claims = claims();
-    claims["exp"] = (plane.gate.now().as_millis() / 1_000 + 600).into();
+    claims["exp"] = (plane.gate.server.now().as_millis() / 1_000 + 600).into();
     for (bytes, is_read) in [(20 << 10, true), (1 << 20, false)] {
         claims["x"] = "x".repeat(bytes).into();
         let status = ask(&plane, &issuer.token(&claims)).await.expect_err("too long");

@@ -65,7 +65,7 @@ async fn round(plane: &Plane, name: &str, heals: bool) -> usize {
         }
     });
     let retried = Box::pin(all(agents)).await;
-    plane.gate.learn().await.expect("counted");
+    plane.gate.decisions.learn().await.expect("counted");
     retried.into_iter().sum()
 }
 
@@ -103,7 +103,7 @@ async fn a_fleet_learns_that_an_api_is_broken_and_that_it_is_mended() {
         plane.postgres.tamper(&format!("update {table} set {column} = {earlier}")).await;
     }
     plane.postgres.tamper("update retry_job set version = version + 1").await;
-    plane.gate.learn().await.expect("read again");
+    plane.gate.decisions.learn().await.expect("read again");
     assert!(!newcomer(&plane, "next day").await.retryable, "a day alone mends nothing");
     for n in 0..30 {
         // Whoever comes after a round that knows finds the allowance for retries used up by it.
@@ -141,7 +141,7 @@ async fn profiles_and_quality_are_told_to_people() {
             record(&mut client, success(&session, "corrected", "12")).await;
         }
     }
-    plane.gate.learn().await.expect("counted");
+    plane.gate.decisions.learn().await.expect("counted");
     let first = profiles.list_retry_profiles(list(1, "")).await.expect("a page").into_inner();
     let second = profiles.list_retry_profiles(list(1, &first.next_page_token)).await.expect("a page").into_inner();
     let told = |page: &v1::ListRetryProfilesResponse| page.profiles.iter().map(|p| p.tool.clone()).collect::<Vec<_>>();
@@ -186,7 +186,7 @@ async fn a_profile_knows_the_owners_hint_as_advice_does() {
     let advised = fail(&mut client, "s", "c1", r#"{"item":1}"#).await;
     evaluate(&mut client, question("s", call("c2", "get_quote", r#"{"item":2}"#))).await;
     record(&mut client, success("s", "c2", "12")).await;
-    plane.gate.learn().await.expect("counted");
+    plane.gate.decisions.learn().await.expect("counted");
 
     let mut profiles = service(&plane).await;
     let listed = profiles.list_retry_profiles(ListRetryProfilesRequest::default()).await.expect("a list").into_inner();

@@ -119,7 +119,7 @@ async fn checking_stores_nothing_and_storing_activates_nothing() {
         assert_eq!(plane.postgres.number("select count(*) from policy").await, stored);
     }
     assert_eq!(plane.postgres.number("select count(*) from policy_activation").await, 0);
-    assert_eq!(&*plane.gate.policy(DEFAULT_TENANT).version, "default");
+    assert_eq!(&*plane.gate.server.policy(DEFAULT_TENANT).version, "default");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -196,5 +196,5 @@ async fn faults_have_documented_pairs_and_activate_nothing() {
         assert!(["INVALID_FIELD", "INVALID_POLICY"].contains(&reason.as_str()), "{status:?}");
     }
     assert_eq!(plane.postgres.number("select count(*) from policy_activation").await, 1);
-    assert_eq!(*plane.gate.policy(DEFAULT_TENANT).version, policy::hash(&text(1))[..16]);
+    assert_eq!(*plane.gate.server.policy(DEFAULT_TENANT).version, policy::hash(&text(1))[..16]);
 }

@@ -65,7 +65,7 @@ async fn people_are_served_while_everything_that_agents_read_by_is_in_use() {
     let stores: Vec<_> = (0..8)
         .map(|_| {
             let gate = std::sync::Arc::clone(&plane.gate);
-            tokio::spawn(async move { gate.read_halts().await.is_ok() })
+            tokio::spawn(async move { gate.server.read_halts().await.is_ok() })
         })
         .collect();
     until("all readers to wait", async || stuck(&plane, "callgate reader").await == 8).await;

@@ -142,7 +142,7 @@ async fn who_was_taken_out_of_the_group_since_answers_nothing_and_what_was_said_
     // Eve is taken out of the group, and Ada leaves altogether.
     let admin = Actor::from("root");
     for token in [&of_ada, &of_eve] {
-        scene.plane.gate.revoke_token(DEFAULT_TENANT, &token.id, &admin).await.expect("revoked");
+        scene.plane.gate.identities.revoke_token(DEFAULT_TENANT, &token.id, &admin).await.expect("revoked");
     }
     let (outside, _) = scene.token("eve", Role::Approver, &["operations"]).await;
     let not_in_group = Err((Code::PermissionDenied, "NOT_IN_GROUP".to_owned()));

@@ -138,13 +138,14 @@ async fn a_storm_of_cancelled_calls_harms_nobody() {
 async fn a_storm_of_cancelled_calls_of_two_tenants_harms_neither() {
     let plane = Plane::start(&policy(&["same_call"])).await;
     let (gate, root) = (&plane.gate, Actor::from("root"));
-    let made = gate.create_tenant("acme", &Quotas::default(), &root).await.expect("an answer");
+    let made = gate.identities.create_tenant("acme", &Quotas::default(), &root).await.expect("an answer");
     let TenantChange::Done(acme) = made else { panic!("{made:?}") };
     let (author, text) = (Author { by: &root, note: "", expected: None }, policy_text(&["same_call"], ""));
-    Box::pin(gate.apply_policy(acme.id, &text, &author, Apply::Activate)).await.expect("a policy");
+    Box::pin(gate.policies.apply_policy(acme.id, &text, &author, Apply::Activate)).await.expect("a policy");
     let mut callers = Vec::new();
     for tenant in [DEFAULT_TENANT, acme.id] {
-        let (token, _) = gate.create_token(tenant, who("fleet", &[Role::Agent]), None, &root).await.expect("a token");
+        let (token, _) =
+            gate.identities.create_token(tenant, who("fleet", &[Role::Agent]), None, &root).await.expect("a token");
         callers.push(Caller { tenant, token: Some(token) });
     }
     cancelled_calls(&plane, &Calls(callers)).await;

@@ -112,7 +112,8 @@ async fn furnish(plane: &Plane) -> Ids {
         policy = policies.apply_policy(from("eve", apply)).await.expect("a policy").into_inner().hash;
     }
     let is = Mapped { name: SECRET.into(), roles: vec![Role::Admin], ..Mapped::default() };
-    let (_, token) = plane.gate.create_token(DEFAULT_TENANT, is, None, &Actor::from("root")).await.expect("a token");
+    let (_, token) =
+        plane.gate.identities.create_token(DEFAULT_TENANT, is, None, &Actor::from("root")).await.expect("a token");
     Ids { approval, grant: grant.into_inner().grant.expect("a grant").grant_id, policy, token: token.id }
 }
 
@@ -130,11 +131,16 @@ impl Sweep {
     async fn new() -> Self {
         let plane = people::plane().await;
         let ids = furnish(&plane).await;
-        let made =
-            plane.gate.create_tenant("acme", &Default::default(), &Actor::from("root")).await.expect("an answer");
+        let made = plane
+            .gate
+            .identities
+            .create_tenant("acme", &Default::default(), &Actor::from("root"))
+            .await
+            .expect("an answer");
         let callgate_server::gate::TenantChange::Done(acme) = made else { panic!("{made:?}") };
         let is = Mapped { name: "mallory".into(), roles: Role::ALL.to_vec(), any_session: true, ..Mapped::default() };
-        let (token, _) = plane.gate.create_token(acme.id, is, None, &Actor::from("root")).await.expect("a token");
+        let (token, _) =
+            plane.gate.identities.create_token(acme.id, is, None, &Actor::from("root")).await.expect("a token");
         let before = stored(&plane).await;
         assert!(before.matches(SECRET).count() > 10, "{before}");
         let channel = plane.channel().await;

@@ -82,7 +82,7 @@ async fn refusals_take_the_same_time_however_much_of_a_token_is_right() {
     let plane = Plane::served(&Policy::default(), &way, Settings::default()).await;
     let (whole, _) = token(&plane.gate, who("desk", &[Role::Agent])).await;
     let (revoked, known) = token(&plane.gate, who("gone", &[Role::Agent])).await;
-    plane.gate.revoke_token(DEFAULT_TENANT, &known.id, &Actor::from("root")).await.expect("revoked");
+    plane.gate.identities.revoke_token(DEFAULT_TENANT, &known.id, &Actor::from("root")).await.expect("revoked");
     let tokens = BTreeMap::from([
         ("no token at all", "hello".to_owned()),
         ("its checksum is wrong", whole[..whole.len() - 1].to_owned() + "~"),
@@ -128,14 +128,14 @@ async fn refusals_take_the_same_time_however_much_of_a_token_is_right() {
     let held: Vec<_> = held.chain(std::iter::once((&"all of it", &whole))).collect();
     let mut looks: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
     for _ in 0..LOOKS {
-        drop(plane.gate.identity(Shown::Bearer(&whole), None));
+        drop(plane.gate.identities.identity(Shown::Bearer(&whole), None));
         for (what, token) in &held {
             let began = Instant::now();
-            drop(black_box(plane.gate.identity(Shown::Bearer(black_box(token)), None)));
+            drop(black_box(plane.gate.identities.identity(Shown::Bearer(black_box(token)), None)));
             looks.entry(what).or_default().push(began.elapsed().as_nanos() as u64);
         }
-        if plane.gate.identity(Shown::Bearer(&whole), None).is_none() {
-            plane.gate.looked_up(&whole, None).await.expect("it holds");
+        if plane.gate.identities.identity(Shown::Bearer(&whole), None).is_none() {
+            plane.gate.identities.looked_up(&whole, None).await.expect("it holds");
         }
     }
     for (what, mut looks) in looks {

@@ -133,7 +133,7 @@ async fn who_waits_is_told_that_their_credential_holds_no_more() {
     let plane = Plane::start(&Policy::default()).await;
     let (text, known) = token(&plane.gate, who("desk", &[Role::Agent])).await;
     let twin = waits(&plane, &text).await;
-    plane.gate.revoke_token(DEFAULT_TENANT, &known.id, &Actor::from("root")).await.expect("revoked");
+    plane.gate.identities.revoke_token(DEFAULT_TENANT, &known.id, &Actor::from("root")).await.expect("revoked");
     let told = within(SOON, "the end of the wait", twin).await.expect("no panic").expect_err("revoked");
     assert_eq!(pair(&told), (Code::Unauthenticated, "UNAUTHENTICATED".into()), "{told:?}");
 }
@@ -143,14 +143,14 @@ async fn who_waits_is_told_that_their_tenant_is_suspended() {
     let plane = Plane::start(&Policy::default()).await;
     let root = Actor::from("root");
     let TenantChange::Done(acme) =
-        plane.gate.create_tenant("acme", &Quotas::default(), &root).await.expect("an answer")
+        plane.gate.identities.create_tenant("acme", &Quotas::default(), &root).await.expect("an answer")
     else {
         panic!("it is new")
     };
     let desk = who("desk", &[Role::Agent]);
-    let (text, _) = plane.gate.create_token(acme.id, desk, None, &root).await.expect("a token");
+    let (text, _) = plane.gate.identities.create_token(acme.id, desk, None, &root).await.expect("a token");
     let twin = waits(&plane, &text).await;
-    plane.gate.set_tenant_state("acme", TenantState::Suspended, &root, "a drill").await.expect("suspended");
+    plane.gate.identities.set_tenant_state("acme", TenantState::Suspended, &root, "a drill").await.expect("suspended");
     let told = within(SOON, "the end of the wait", twin).await.expect("no panic").expect_err("suspended");
     assert_eq!(pair(&told), (Code::PermissionDenied, "TENANT_SUSPENDED".into()), "{told:?}");
 }

@@ -126,7 +126,7 @@ async fn retries(postgres: &Postgres) {
             if n < 6 { success(&in_session, "again", "rows") } else { failure(&in_session, "again", "timeout") };
         record(&gate, came_to).await;
     }
-    gate.learn().await.expect("counted");
+    gate.decisions.learn().await.expect("counted");
 }
 
 /// A retry that the estimate advises against, and that is advised all the same, to learn: about one in twenty.

@@ -35,13 +35,13 @@ fn max() -> Actor {
 /// Halts and resumes a session, and activates a policy: four entries.
 async fn work(gate: &Gate) {
     let what = Halted::Session(session("s"));
-    gate.halt(DEFAULT_TENANT, &what, max(), "customer Doe complained").await.expect("a halt");
-    gate.halt(DEFAULT_TENANT, &what, "eve", "the same again").await.expect("the halt that holds");
-    gate.resume(DEFAULT_TENANT, &what, max(), "solved").await.expect("a resume");
-    gate.resume(DEFAULT_TENANT, &what, "eve", "solved again").await.expect("nothing to resume");
+    gate.decisions.halt(DEFAULT_TENANT, &what, max(), "customer Doe complained").await.expect("a halt");
+    gate.decisions.halt(DEFAULT_TENANT, &what, "eve", "the same again").await.expect("the halt that holds");
+    gate.decisions.resume(DEFAULT_TENANT, &what, max(), "solved").await.expect("a resume");
+    gate.decisions.resume(DEFAULT_TENANT, &what, "eve", "solved again").await.expect("nothing to resume");
     let author = Author { by: &max(), note: "first", expected: None };
     for _ in 0..2 {
-        let applied = gate.apply_policy(DEFAULT_TENANT, "policy_engine: {}\n", &author, Apply::Activate);
+        let applied = gate.policies.apply_policy(DEFAULT_TENANT, "policy_engine: {}\n", &author, Apply::Activate);
         Box::pin(applied).await.expect("applied");
     }
 }
@@ -94,7 +94,7 @@ async fn entries_of_two_replicas_at_once_have_no_gap() {
         async move {
             for round in 0..20 {
                 let what = Halted::Session(session(&format!("s{n}-{round}")));
-                gate.halt(DEFAULT_TENANT, &what, max(), "a drill").await.expect("a halt");
+                gate.decisions.halt(DEFAULT_TENANT, &what, max(), "a drill").await.expect("a halt");
             }
         }
     });
@@ -160,7 +160,7 @@ async fn what_people_do_to_a_session_is_told_by_the_commit_that_stores_it() {
         Operation::MarkCompacted,
     ];
     for operation in operations {
-        gate.control(DEFAULT_TENANT, &Command { by: max(), ..does(operation, "max") }).await.expect("done");
+        gate.decisions.control(DEFAULT_TENANT, &Command { by: max(), ..does(operation, "max") }).await.expect("done");
     }
     evaluate(&gate, ask("s", "c2", "save", "{}")).await;
     record(&gate, report("s", "c2", OutcomeStatus::Unknown)).await;
@@ -168,7 +168,7 @@ async fn what_people_do_to_a_session_is_told_by_the_commit_that_stores_it() {
     record(&gate, Report { by, ..report("s", "c2", OutcomeStatus::Success) }).await;
     let taken_back = evaluate(&gate, ask("s", "c3", "reset", r#"{"n":3}"#)).await.verdict.approval.expect("asked").id;
     let operation = Operation::Withdraw { approval_id: taken_back.clone() };
-    gate.control(DEFAULT_TENANT, &does(operation, "s")).await.expect("withdrawn");
+    gate.decisions.control(DEFAULT_TENANT, &does(operation, "s")).await.expect("withdrawn");
     let told = "select kind, who, credential, origin, session_id, regexp_replace(what, ', until .*', ''), why
         from audit_log order by number";
     let by_max = r#"max,"token cg_1",192.0.2.7,s"#;
@@ -194,7 +194,7 @@ async fn of_two_who_answer_at_once_one_is_told_and_who_lost_is_not() {
         let approval_id = evaluate(&gates[n % 2], request).await.verdict.approval.expect("a question").id;
         let answers = [("eve", true), ("max", false)].into_iter().zip(gates.clone()).map(|((by, approve), gate)| {
             let operation = Operation::Answer { approval_id: approval_id.clone(), approve, clears: None, edited: None };
-            async move { gate.control(DEFAULT_TENANT, &does(operation, by)).await.is_ok() }
+            async move { gate.decisions.control(DEFAULT_TENANT, &does(operation, by)).await.is_ok() }
         });
         let taken = all(answers).await.into_iter().filter(|taken| *taken).count();
         assert_eq!(taken, 1, "question {n}");
@@ -216,12 +216,12 @@ async fn an_answer_that_cannot_be_told_is_not_stored_and_its_session_goes_on() {
     let asked = evaluate(&gate, ask("s", "c1", "reset", "{}")).await.verdict.approval.expect("a question").id;
     postgres.tamper("alter table audit add constraint full_up check (number < 0) not valid").await;
     let operation = Operation::Answer { approval_id: asked, approve: true, clears: None, edited: None };
-    let refused = gate.control(DEFAULT_TENANT, &does(operation.clone(), "eve")).await;
+    let refused = gate.decisions.control(DEFAULT_TENANT, &does(operation.clone(), "eve")).await;
     assert!(refused.is_err(), "{refused:?}");
     assert_eq!(postgres.rows("select from session_event").await, [""; 0], "nothing is there that nobody was told");
     done(&gate, ask("s", "c2", "look", "{}"), "a row").await;
     postgres.tamper("alter table audit drop constraint full_up").await;
-    gate.control(DEFAULT_TENANT, &does(operation, "eve")).await.expect("an answer");
+    gate.decisions.control(DEFAULT_TENANT, &does(operation, "eve")).await.expect("an answer");
     assert_eq!(postgres.rows(TOLD_ONCE).await, [""; 0]);
 }
 

@@ -35,10 +35,10 @@ async fn two_tenants(postgres: &Postgres) -> (std::sync::Arc<callgate_server::ga
     let acme = create(&gate, "acme").await.id;
     let author = Author { by: &"olga".into(), note: "", expected: None };
     for tenant in [DEFAULT_TENANT, acme] {
-        let applied = Box::pin(gate.apply_policy(tenant, "policy_engine: {}", &author, Apply::Activate)).await;
+        let applied = Box::pin(gate.policies.apply_policy(tenant, "policy_engine: {}", &author, Apply::Activate)).await;
         assert!(matches!(applied, Ok(Applied::Stored { .. })), "{applied:?}");
         evaluate(&gate, asking(tenant, "c1")).await;
-        gate.record(tenant, success("s", "c1", "ok"), None).await.expect("stored");
+        gate.decisions.record(tenant, success("s", "c1", "ok"), None).await.expect("stored");
     }
     (gate, acme)
 }
@@ -76,9 +76,9 @@ async fn a_read_without_its_condition_finds_nothing_of_another_tenant() {
     assert_eq!(refused.as_database_error().and_then(|error| error.code()).as_deref(), Some("42501"), "{refused}");
 
     // The store reads by that role: what shows it nothing, shows the gate nothing.
-    assert_eq!(gate.policy_revisions(acme, None, 10).await.expect("readable").len(), 1);
+    assert_eq!(gate.policies.policy_revisions(acme, None, 10).await.expect("readable").len(), 1);
     postgres.tamper("drop policy of_tenant on policy_activation").await;
-    assert_eq!(gate.policy_revisions(acme, None, 10).await.expect("readable"), []);
+    assert_eq!(gate.policies.policy_revisions(acme, None, 10).await.expect("readable"), []);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -40,8 +40,10 @@ async fn without_the_ledger_a_payment_is_permitted_twice_and_that_is_seen() {
 /// A permit by one gate, while the other has an older version of the tree in memory.
 async fn permit_unseen_by(other: &Gate, one: &Gate, in_session: &str) -> EvaluateAnswer {
     done(one, ask(in_session, "before", "look", "{}"), "row").await;
-    let state =
-        other.session_state(DEFAULT_TENANT, &session(in_session), Extent { last_calls: 1, ..Extent::default() }).await;
+    let state = other
+        .decisions
+        .session_state(DEFAULT_TENANT, &session(in_session), Extent { last_calls: 1, ..Extent::default() })
+        .await;
     assert_eq!(state.expect("known").calls.len(), 1, "the other gate has the tree in memory now");
     evaluate(one, ask(in_session, "c1", "work", ARGUMENTS)).await
 }

@@ -17,11 +17,11 @@ async fn a_wrong_clock_deletes_nothing() {
     keep(&gate, "default", Some(10), Some(20)).await;
     let before = words(&postgres, DEFAULT_TENANT).await;
     let looks = async |database: Timestamp, server: Timestamp| {
-        let clocks = gate.look_at_clocks((database, server)).await.expect("the database answers");
-        let did = Box::pin(gate.delete_old((database, server))).await.expect("the database answers");
+        let clocks = gate.privacy.look_at_clocks((database, server)).await.expect("the database answers");
+        let did = Box::pin(gate.privacy.delete_old((database, server))).await.expect("the database answers");
         (clocks.agree(), clocks.gap_ms / 3_600_000, did)
     };
-    let now = gate.now();
+    let now = gate.server.now();
     assert_eq!(looks(now, now).await, (true, 0, true));
     // Both clocks jump, as on one machine, and stay wrong; the calls are minutes old.
     let wrong = now.plus_ms(40 * 86_400_000);
@@ -45,14 +45,17 @@ async fn after_a_time_without_servers_it_is_deleted_late_until_the_clock_is_conf
     let gate = gate(&postgres, &strict()).await;
     finished(&gate, DEFAULT_TENANT).await;
     keep(&gate, "default", Some(10), Some(20)).await;
-    let now = gate.now();
-    gate.look_at_clocks((now, now)).await.expect("the database answers");
+    let now = gate.server.now();
+    gate.privacy.look_at_clocks((now, now)).await.expect("the database answers");
     let later = now.plus_ms(25 * 86_400_000);
-    assert_eq!(gate.look_at_clocks((later, later)).await.expect("the database answers").gap_ms, 25 * 86_400_000);
-    assert!(Box::pin(gate.delete_old((later, later))).await.expect("the database answers"));
+    assert_eq!(
+        gate.privacy.look_at_clocks((later, later)).await.expect("the database answers").gap_ms,
+        25 * 86_400_000
+    );
+    assert!(Box::pin(gate.privacy.delete_old((later, later))).await.expect("the database answers"));
     assert_eq!(trees(&postgres, DEFAULT_TENANT).await, ["(s)"]);
     postgres.tamper("update tenant set retained_at = null").await;
-    let told = clocks(postgres.options.clone(), gate.now(), true).await.expect("confirmed");
+    let told = clocks(postgres.options.clone(), gate.server.now(), true).await.expect("confirmed");
     assert_eq!(told.gap_ms, 25 * 86_400_000);
     assert!(look(&postgres, &gate, 25).await);
     assert!(trees(&postgres, DEFAULT_TENANT).await.is_empty());
@@ -65,14 +68,14 @@ async fn a_duplicate_during_a_step_forward_waits_and_hears_nothing_of_an_unknown
     policy.declare("pay", ToolSpec { lease_ms: 60_000, once: true, ..tool(EffectKind::Write) });
     let gate = gate(&postgres, &policy).await;
     evaluate(&gate, ask("s", "c1", "pay", "{}")).await;
-    gate.step(600_000);
+    gate.store.step(600_000);
     // In its own call tree, and by the ledger in another one.
     for session in ["s", "t"] {
         assert_eq!(said(&evaluate(&gate, ask(session, "c2", "pay", "{}")).await), "WAIT call_in_flight", "{session}");
     }
-    assert_eq!(Box::pin(gate.expire_leases(gate.now_of_leases())).await.expect("readable"), 0);
+    assert_eq!(Box::pin(gate.decisions.expire_leases(gate.store.now_of_leases())).await.expect("readable"), 0);
     assert_eq!(said(&evaluate(&gate, ask("s", "c1", "pay", "{}")).await), "ALLOW", "its permit holds");
-    gate.skip(61_000);
+    gate.store.skip(61_000);
     for session in ["s", "t"] {
         assert_eq!(said(&evaluate(&gate, ask(session, "c3", "pay", "{}")).await), "DENY outcome_unknown", "{session}");
     }

@@ -45,7 +45,7 @@ async fn what_models_never_correct_is_a_question_to_the_user_on_every_replica() 
     let counted = "select string_agg(field || ' ' || rule || ' ' || corrected || '/' || refusals, ', ' order by field)
                    from callgate.self_corrections where tool = 'order'";
     assert_eq!(postgres.rows(counted).await, [r#"("deliver_on format 0/11, items[].quantity minimum 11/11")"#]);
-    other.learn_self_corrections().await.expect("counts");
+    other.decisions.learn_self_corrections().await.expect("counts");
     let late = gate(&postgres, &policy).await;
     for (gate, session) in [(&other, "knows"), (&late, "starts late")] {
         let refused = order(gate, session, "a", r#"{"deliver_on":"soon","items":[{"quantity":0}]}"#).await;

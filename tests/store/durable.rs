@@ -83,7 +83,7 @@ async fn a_value_that_no_row_can_hold_says_nothing_of_the_database() {
     bad.justification = Some("a\0b".to_owned());
     let answer = try_evaluate(&gate, bad).await;
     assert!(answer.is_err(), "{answer:?}");
-    gate.ping().await.expect("the database is well");
+    gate.server.ping().await.expect("the database is well");
     evaluate(&gate, ask("s", "good", "look", "{}")).await;
 }
 

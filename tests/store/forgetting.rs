@@ -55,7 +55,7 @@ fn user(name: &str) -> Option<UserId> {
 
 async fn forget(gate: &Gate, whom: &Whom, why: &str) -> Result<Forgot, PrivacyError> {
     let (told, _told) = mpsc::channel(500);
-    Box::pin(gate.forget(DEFAULT_TENANT, whom, (&Actor::from("officer"), why), &told)).await
+    Box::pin(gate.privacy.forget(DEFAULT_TENANT, whom, (&Actor::from("officer"), why), &told)).await
 }
 
 /// Everything that can be said in a call tree and of it, with a word that is nowhere else.
@@ -94,7 +94,7 @@ async fn work(gate: &Gate, other: &Gate, word: &str, of: impl Fn(Request) -> Req
     let chosen = Edited { digest: ArgsDigest([7; 32]), arguments: Some(format!(r#"{{"of":"{word}"}}"#).into()) };
     let operation = Operation::Answer { approval_id, approve: true, clears: None, edited: Some(chosen) };
     let command = Command { session: session(&root), by: Actor::from("eve"), reason: Some(named("less")), operation };
-    gate.control(DEFAULT_TENANT, &command).await.expect("an answer that is taken");
+    gate.decisions.control(DEFAULT_TENANT, &command).await.expect("an answer that is taken");
     let reset = asked(&root, "reset", "reset");
     let approval_id = evaluate(gate, reset).await.verdict.approval.expect("a question").id;
     for (operation, by) in [
@@ -113,17 +113,17 @@ async fn work(gate: &Gate, other: &Gate, word: &str, of: impl Fn(Request) -> Req
     ] {
         let reason = Some(named("comment"));
         let command = Command { session: session(&root), by: Actor::from(by), reason, operation };
-        gate.control(DEFAULT_TENANT, &command).await.expect("done");
+        gate.decisions.control(DEFAULT_TENANT, &command).await.expect("done");
     }
     let batch = ["one", "two"].map(|call| asked(&root, call, "look")).into_iter();
     let batch = batch.enumerate().map(|(n, request)| {
         let arguments = callgate_core::domain::json::parse(&format!(r#"{{"n":{n},"of":"{word}"}}"#)).expect("JSON");
         Request { arguments, ..request }
     });
-    Box::pin(gate.evaluate(batch.collect())).await.expect("answers");
+    Box::pin(gate.decisions.evaluate(batch.collect())).await.expect("answers");
     for what in [Halted::Session(session(&child)), Halted::Session(session(&root))] {
-        gate.halt(DEFAULT_TENANT, &what, "eve", &named("stopped")).await.expect("a halt");
-        gate.resume(DEFAULT_TENANT, &what, "eve", &named("go on")).await.expect("resumed");
+        gate.decisions.halt(DEFAULT_TENANT, &what, "eve", &named("stopped")).await.expect("a halt");
+        gate.decisions.resume(DEFAULT_TENANT, &what, "eve", &named("go on")).await.expect("resumed");
     }
 }
 
@@ -154,7 +154,7 @@ async fn leaves_no_word(is_encrypted: bool) {
     let told = evaluate(&other, ask("stays", "c2", "pay", r#"{"bill":7}"#)).await;
     assert_eq!(said(&told), "REUSE duplicate_call_blocked");
     let what = Halted::Agent(agent("agent-luciane").expect("a name"));
-    gate.halt(DEFAULT_TENANT, &what, "eve", "as user-charlotte says").await.expect("a halt");
+    gate.decisions.halt(DEFAULT_TENANT, &what, "eve", "as user-charlotte says").await.expect("a halt");
     for (whom, words) in [
         (Whom::Session(session("child-ottilie")), ["ottilie", "ottilie"]),
         (Whom::Agent(agent("agent-luciane").expect("a name")), ["eduard", "luciane"]),
@@ -168,7 +168,7 @@ async fn leaves_no_word(is_encrypted: bool) {
             seal(&gate, &[("newer", 2), KEY[0]]).await;
             seal(&other, &[("newer", 2), KEY[0]]).await;
             let (told, _told) = mpsc::channel(500);
-            Box::pin(gate.reseal(DEFAULT_TENANT, &Actor::from("officer"), &told)).await.expect("sealed anew");
+            Box::pin(gate.privacy.reseal(DEFAULT_TENANT, &Actor::from("officer"), &told)).await.expect("sealed anew");
         }
         let forgot = forget(&gate, &whom, "they asked for it").await.expect("forgotten");
         assert_eq!((forgot.trees, forgot.sessions), (1, 2), "{whom:?}");
@@ -178,7 +178,7 @@ async fn leaves_no_word(is_encrypted: bool) {
         }
         assert_eq!(forget(&gate, &whom, "again").await, Err(PrivacyError::Unknown));
     }
-    let checked = gate.check_audit(DEFAULT_TENANT, Vec::new()).await.expect("checked");
+    let checked = gate.privacy.check_audit(DEFAULT_TENANT, Vec::new()).await.expect("checked");
     assert!(checked.problems.is_empty(), "{checked:?}");
     let told = postgres.number("select count(*) from audit_log where kind = 'forgotten' and who = 'officer'").await;
     assert!(told >= 3, "{told}");
@@ -207,7 +207,7 @@ async fn a_session_that_begins_anew_before_its_forgetting_is_heard_of_has_its_ow
     let [gate, other] = two_gates(&postgres, &known(&["same_call"])).await;
     for (named, is_taken) in [("kept", false), ("taken", true)] {
         let (ada, eve) = (known_as("ada"), known_as("eve"));
-        let works = async |gate: &Gate, who: &Identity| gate.works_in(who, &session(named), None, true).await;
+        let works = async |gate: &Gate, who: &Identity| gate.decisions.works_in(who, &session(named), None, true).await;
         works(&other, &ada).await.expect("hers");
         done(&other, ask(named, "c1", "look", "{}"), "gone").await;
         forget(&gate, &Whom::Session(session(named)), "").await.expect("forgotten");
@@ -242,7 +242,7 @@ async fn marks_go_an_hour_later() {
     let older = "update forgotten set forgotten_at = now() - interval '3601 s'
         where forgotten_id = (select min(forgotten_id) from forgotten)";
     assert_eq!(postgres.tamper(older).await, 1);
-    gate.look_after_tenants().await.expect("looked after");
+    gate.privacy.look_after_tenants().await.expect("looked after");
     assert_eq!(postgres.number("select count(*) from forgotten").await, 1);
 }
 
@@ -265,7 +265,8 @@ async fn stale(postgres: &Postgres, named: &str) -> Arc<Gate> {
 async fn a_replica_that_still_holds_a_forgotten_tree_neither_answers_from_it_nor_adds_to_it() {
     let postgres = Postgres::start().await;
     let other = stale(&postgres, "looked-at").await;
-    let state = other.session_state(DEFAULT_TENANT, &session("looked-at"), Extent::default()).await.expect("a state");
+    let state =
+        other.decisions.session_state(DEFAULT_TENANT, &session("looked-at"), Extent::default()).await.expect("a state");
     let told = format!("{state:?}");
     assert!(told.contains("newer") && !told.contains("\"old\""), "{told}");
 
@@ -277,7 +278,7 @@ async fn a_replica_that_still_holds_a_forgotten_tree_neither_answers_from_it_nor
 
     for (tree, call) in [("reported-on", "open"), ("read", "peek")] {
         let other = stale(&postgres, tree).await;
-        let lost = other.record(DEFAULT_TENANT, success(tree, call, "an old word"), None).await;
+        let lost = other.decisions.record(DEFAULT_TENANT, success(tree, call, "an old word"), None).await;
         assert_eq!(lost.map(drop), Err(GateError::Rejected(RecordRejection::UnknownCall)), "{call}");
     }
     assert!(!postgres.dump().await.contains("an old word"));
@@ -292,22 +293,22 @@ async fn a_replica_forgets_in_memory_what_it_reads_was_forgotten_and_nothing_els
     done(&other, below("c2"), "gone").await;
     done(&other, ask("stays", "c3", "look", "{}"), "kept").await;
     forget(&gate, &Whom::Session(session("below")), "").await.expect("forgotten");
-    other.read_forgotten().await.expect("read");
+    other.privacy.read_forgotten().await.expect("read");
     for gone in ["goes", "below"] {
-        let state = other.session_state(DEFAULT_TENANT, &session(gone), Extent::default()).await;
+        let state = other.decisions.session_state(DEFAULT_TENANT, &session(gone), Extent::default()).await;
         assert!(state.is_err(), "{gone}");
     }
-    assert!(other.session_state(DEFAULT_TENANT, &session("stays"), Extent::default()).await.is_ok());
+    assert!(other.decisions.session_state(DEFAULT_TENANT, &session("stays"), Extent::default()).await.is_ok());
     // It begins anew, and is a root of its own.
     done(&other, ask("below", "c2", "look", r#"{"n":2}"#), "new").await;
-    other.read_forgotten().await.expect("read");
+    other.privacy.read_forgotten().await.expect("read");
     assert_eq!(postgres.rows("select root_id, version from call_tree order by 1").await, ["(below,2)", "(stays,2)"]);
 }
 
 /// All that is given out of somebody, as one text.
 async fn given(gate: &Gate, whom: &Whom) -> Result<String, PrivacyError> {
     let (rows, mut taken) = mpsc::channel(1_000);
-    Box::pin(gate.export(DEFAULT_TENANT, whom, (&Actor::from("officer"), "a request"), &rows)).await?;
+    Box::pin(gate.privacy.export(DEFAULT_TENANT, whom, (&Actor::from("officer"), "a request"), &rows)).await?;
     drop(rows);
     let mut all = String::new();
     while let Some(row) = taken.recv().await {

@@ -52,7 +52,7 @@ async fn a_person_is_forgotten_by_who_goes_on() {
     }
     let forget = async |gate: std::sync::Arc<callgate_server::gate::Gate>, whom: Whom| {
         let (told, _told) = mpsc::channel(500);
-        Box::pin(gate.forget(DEFAULT_TENANT, &whom, (&Actor::from("officer"), "asked"), &told)).await
+        Box::pin(gate.privacy.forget(DEFAULT_TENANT, &whom, (&Actor::from("officer"), "asked"), &told)).await
     };
     let begun = format!("select {TREES} - count(*) from call_tree");
     cut_off(&postgres, "call_tree", &begun, forget(first, Whom::User(user.clone()))).await;
@@ -61,7 +61,7 @@ async fn a_person_is_forgotten_by_who_goes_on() {
     let second = gate(&postgres, &strict()).await;
     let forgot = forget(second.clone(), Whom::User(user)).await.expect("forgotten");
     assert_eq!((forgot.trees, postgres.dump().await.contains("charlotte")), (left, false));
-    assert!(second.check_audit(DEFAULT_TENANT, Vec::new()).await.expect("readable").problems.is_empty());
+    assert!(second.privacy.check_audit(DEFAULT_TENANT, Vec::new()).await.expect("readable").problems.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -76,7 +76,7 @@ async fn what_an_older_key_has_sealed_is_sealed_anew_by_who_goes_on() {
     seal(&first, BOTH).await;
     let reseal = async |gate: std::sync::Arc<callgate_server::gate::Gate>| {
         let (told, _told) = mpsc::channel(500);
-        Box::pin(gate.reseal(DEFAULT_TENANT, &Actor::from("officer"), &told)).await.expect("sealed anew")
+        Box::pin(gate.privacy.reseal(DEFAULT_TENANT, &Actor::from("officer"), &told)).await.expect("sealed anew")
     };
     let sealed = "select count(*) from call where arguments like 'encrypted:1:new:%'";
     cut_off(&postgres, "call", sealed, reseal(first)).await;
@@ -98,7 +98,7 @@ async fn what_is_past_its_term_is_deleted_by_who_goes_on_within_the_hour() {
     keep(&first, "default", Some(10), Some(20)).await;
     let now = in_days(&first, 30);
     postgres.tamper(&format!("update tenant set clock_seen_at = to_timestamp({} / 1000.0)", now.as_millis())).await;
-    let deletes = async move { Box::pin(first.delete_old((now, now))).await };
+    let deletes = async move { Box::pin(first.privacy.delete_old((now, now))).await };
     // Words are gone, and trees are not.
     cut_off(&postgres, "call_tree", "select count(*) from tenant where words_gone_before is not null", deletes).await;
     assert_eq!(trees(&postgres, DEFAULT_TENANT).await.len() as i64, TREES);

@@ -34,7 +34,7 @@ fn leased(lease_ms: u64) -> Policy {
 
 /// Settles what ran out; gives how many.
 async fn sweep(gate: &Arc<Gate>) -> usize {
-    Box::pin(gate.expire_leases(gate.now())).await.expect("readable")
+    Box::pin(gate.decisions.expire_leases(gate.server.now())).await.expect("readable")
 }
 
 /// Waits until one call was settled because its lease ran out.
@@ -154,7 +154,7 @@ async fn a_heartbeat_extends_the_lease() {
     let lease_until = first.verdict.permit.expect("a permit").lease_until;
     until("the first lease to be over", async || {
         assert!(!record(&one, report("s", "c1", OutcomeStatus::Running)).await.replayed);
-        one.now() > lease_until.plus_ms(200)
+        one.server.now() > lease_until.plus_ms(200)
     })
     .await;
     assert_eq!(sweep(&other).await, 0, "its lease was extended");
@@ -177,7 +177,7 @@ async fn a_late_heartbeat_goes_before_the_sweep_that_did_not_see_it() {
     let first = evaluate(&one, ask("s", "c1", "save", ARGUMENTS)).await;
     let lease_until = first.verdict.permit.expect("a permit").lease_until;
     assert_eq!(said(&evaluate(&other, ask("s", "c2", "save", ARGUMENTS)).await), "WAIT call_in_flight");
-    until("the lease to be over", async || one.now() > lease_until && other.now() > lease_until).await;
+    until("the lease to be over", async || one.server.now() > lease_until && other.server.now() > lease_until).await;
     let mut locked = postgres.connect().await;
     // Who waits for a row that is changed meanwhile races for the new one; one that was only locked goes to the first.
     // A distributed database locks rows of many shards by changing them alone.
@@ -189,7 +189,7 @@ async fn a_late_heartbeat_goes_before_the_sweep_that_did_not_see_it() {
     let heartbeat = tokio::spawn(async move { record(&one, report("s", "c1", OutcomeStatus::Running)).await });
     writers_waiting(&postgres, 1).await;
     let unknown = Report { by_lease: true, ..report("s", "c1", OutcomeStatus::Unknown) };
-    let swept = tokio::spawn(async move { other.record(DEFAULT_TENANT, unknown, None).await });
+    let swept = tokio::spawn(async move { other.decisions.record(DEFAULT_TENANT, unknown, None).await });
     writers_waiting(&postgres, 2).await;
     sqlx::raw_sql("commit").execute(&mut locked).await.expect("unlocked");
     heartbeat.await.expect("no panic");
@@ -207,7 +207,7 @@ async fn permit(gate: &Gate, calls: usize) {
     for n in (0..calls).step_by(64) {
         let requests =
             (n..calls.min(n + 64)).map(|n| ask(&format!("s{}", n / 64), &format!("c{n}"), "work", &numbered(n)));
-        Box::pin(gate.evaluate(requests.collect())).await.expect("permitted");
+        Box::pin(gate.decisions.evaluate(requests.collect())).await.expect("permitted");
     }
 }
 
@@ -350,7 +350,7 @@ async fn a_look_reads_what_is_due_and_nothing_else() {
     ] {
         sqlx::raw_sql(sql).execute(&mut tampering).await.expect(sql);
     }
-    assert_eq!(Box::pin(busy.expire_leases(Timestamp::default())).await.expect("readable"), 0);
+    assert_eq!(Box::pin(busy.decisions.expire_leases(Timestamp::default())).await.expect("readable"), 0);
     let read = async |what: &str| postgres.number(what).await;
     let (by_index, by_table) = (
         "select idx_tup_read from pg_stat_user_indexes where indexrelname = 'call_tree_due'",

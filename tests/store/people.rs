@@ -34,7 +34,7 @@ async fn resolve(gate: &Gate, approval_id: Option<String>, approve: bool) {
     let approval_id = approval_id.expect("a question");
     let operation = Operation::Answer { approval_id, approve, clears: None, edited: None };
     let command = Command { session: session("s"), by: "eve".into(), reason: None, operation };
-    gate.control(DEFAULT_TENANT, &command).await.expect("an answer that is taken");
+    gate.decisions.control(DEFAULT_TENANT, &command).await.expect("an answer that is taken");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -51,9 +51,9 @@ async fn a_new_gate_knows_questions_that_were_asked_long_ago() {
     assert!(reset(&old, "uses", 3).await.0.verdict.permit.is_some(), "it was approved");
     record(&old, success("s", "uses", "done")).await;
     // Judged again while something else stands against it: the row tells the question as it was asked.
-    old.halt(DEFAULT_TENANT, &Halted::Session(session("s")), "eve", "a drill").await.expect("a halt");
+    old.decisions.halt(DEFAULT_TENANT, &Halted::Session(session("s")), "eve", "a drill").await.expect("a halt");
     assert!(reset(&old, "approved", 2).await.0.verdict.permit.is_none(), "it is halted");
-    old.resume(DEFAULT_TENANT, &Halted::Session(session("s")), "eve", "").await.expect("a resume");
+    old.decisions.resume(DEFAULT_TENANT, &Halted::Session(session("s")), "eve", "").await.expect("a resume");
     for n in 0..200 {
         let call = format!("look-{n}");
         let looked = evaluate(&old, ask("s", &call, "look", &format!(r#"{{"n":{n}}}"#))).await;
@@ -77,9 +77,9 @@ async fn a_halt_beside_a_resume_of_the_same_name_is_no_outage() {
         async move {
             for _ in 0..100 {
                 if n < 2 {
-                    gate.halt(DEFAULT_TENANT, &Halted::Tenant, "eve", "a drill").await.expect("a halt");
+                    gate.decisions.halt(DEFAULT_TENANT, &Halted::Tenant, "eve", "a drill").await.expect("a halt");
                 } else {
-                    gate.resume(DEFAULT_TENANT, &Halted::Tenant, "eve", "").await.expect("a resume");
+                    gate.decisions.resume(DEFAULT_TENANT, &Halted::Tenant, "eve", "").await.expect("a resume");
                 }
             }
         }

@@ -26,7 +26,9 @@ fn text(n: usize) -> String {
 }
 
 async fn apply_as(gate: &Gate, text: &str, author: &Author<'_>) -> Applied {
-    Box::pin(gate.apply_policy(DEFAULT_TENANT, text, author, Apply::Activate)).await.expect("the database answers")
+    Box::pin(gate.policies.apply_policy(DEFAULT_TENANT, text, author, Apply::Activate))
+        .await
+        .expect("the database answers")
 }
 
 /// Applies it whatever is active; gives its revision's number.
@@ -39,12 +41,12 @@ async fn apply(gate: &Gate, text: &str) -> u64 {
 
 async fn activate(gate: &Gate, text: &str, expected: Option<u64>) -> Activated {
     let author = Author { expected, ..anybody() };
-    let activated = Box::pin(gate.activate_policy(DEFAULT_TENANT, &policy::hash(text), &author)).await;
+    let activated = Box::pin(gate.policies.activate_policy(DEFAULT_TENANT, &policy::hash(text), &author)).await;
     activated.expect("the database answers")
 }
 
 async fn rollback(gate: &Gate) -> Activated {
-    Box::pin(gate.rollback_policy(DEFAULT_TENANT, &anybody())).await.expect("the database answers")
+    Box::pin(gate.policies.rollback_policy(DEFAULT_TENANT, &anybody())).await.expect("the database answers")
 }
 
 fn version(text: &str) -> String {
@@ -67,15 +69,16 @@ async fn a_policy_comes_back_with_the_same_hash() {
     let text = "# Ä\u{301} 12ms 550e8400-e29b-41d4-a716-446655440000  \r\npolicy_engine:\r\n    tool_schemas: \
                 {look: {effect: read}}\n\n\n";
     assert_eq!(apply(&gate, text).await, 1);
-    let stored = other.stored_policy(DEFAULT_TENANT, &policy::hash(text)).await.expect("readable").expect("stored");
+    let stored =
+        other.policies.stored_policy(DEFAULT_TENANT, &policy::hash(text)).await.expect("readable").expect("stored");
     assert_eq!(stored, (policy::hash(text), text.to_owned()));
     assert_ne!(policy::hash(text), policy::hash(&text.replace("12ms", "13ms")));
     let same = "select hash = encode(sha256(convert_to(text, 'UTF8')), 'hex') as same, applied_by, note from policy";
     assert_eq!(postgres.rows(same).await, [r#"(t,olga,"why not")"#]);
-    other.read_policy(DEFAULT_TENANT).await.expect("readable");
+    other.policies.read_policy(DEFAULT_TENANT).await.expect("readable");
     for gate in [&gate, &other] {
-        assert_eq!(*gate.policy(DEFAULT_TENANT).version, *version(text));
-        assert_eq!(gate.policy(DEFAULT_TENANT).tools().count(), 1);
+        assert_eq!(*gate.server.policy(DEFAULT_TENANT).version, *version(text));
+        assert_eq!(gate.server.policy(DEFAULT_TENANT).tools().count(), 1);
     }
 }
 
@@ -136,8 +139,8 @@ async fn replicas_that_apply_at_once_all_succeed() {
     let last = "select left(hash, 16) from policy_activation order by revision desc limit 1";
     let last = postgres.rows(last).await.remove(0);
     for gate in &gates {
-        gate.read_policy(DEFAULT_TENANT).await.expect("readable");
-        assert_eq!(format!("({})", gate.policy(DEFAULT_TENANT).version), last);
+        gate.policies.read_policy(DEFAULT_TENANT).await.expect("readable");
+        assert_eq!(format!("({})", gate.server.policy(DEFAULT_TENANT).version), last);
     }
 }
 
@@ -151,7 +154,7 @@ async fn what_is_no_policy_is_refused_whole_and_not_stored() {
     let places: Vec<_> = errors.iter().map(|error| (error.line, error.path.as_str())).collect();
     assert_eq!(places.len(), 2, "{errors:?}");
     assert!(places.iter().all(|(line, path)| line.is_some() && path.starts_with("policy_engine.")), "{errors:?}");
-    assert_eq!(*gate.policy(DEFAULT_TENANT).version, *version(&text(1)));
+    assert_eq!(*gate.server.policy(DEFAULT_TENANT).version, *version(&text(1)));
     assert_eq!(postgres.number("select count(*) from policy").await, 1);
     assert_eq!(history(&postgres).await, [row(1, &text(1))]);
 }
@@ -178,12 +181,12 @@ async fn a_stored_policy_that_this_build_cannot_read_never_judges() {
         policy::hash(newer)
     );
     postgres.tamper(&activation).await;
-    let read = gate.read_policy(DEFAULT_TENANT).await.expect("readable");
+    let read = gate.policies.read_policy(DEFAULT_TENANT).await.expect("readable");
     assert!(read[0].to_string().contains("of_a_newer_build"), "{read:?}");
-    assert_eq!(*gate.policy(DEFAULT_TENANT).version, *version(&text(1)), "the old one stays");
-    assert!(gate.read_policy(DEFAULT_TENANT).await.expect("readable").is_empty(), "it is said once");
+    assert_eq!(*gate.server.policy(DEFAULT_TENANT).version, *version(&text(1)), "the old one stays");
+    assert!(gate.policies.read_policy(DEFAULT_TENANT).await.expect("readable").is_empty(), "it is said once");
     assert_eq!(apply(&gate, &text(3)).await, 3);
-    assert_eq!(*gate.policy(DEFAULT_TENANT).version, *version(&text(3)));
+    assert_eq!(*gate.server.policy(DEFAULT_TENANT).version, *version(&text(3)));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -194,8 +197,8 @@ async fn a_late_look_does_not_bring_an_older_policy_back() {
     apply(&gate, &text(2)).await;
     // What a look sees that began before the second activation and ends after it.
     postgres.tamper("delete from policy_activation where revision = 2").await;
-    gate.read_policy(DEFAULT_TENANT).await.expect("readable");
-    assert_eq!(*gate.policy(DEFAULT_TENANT).version, *version(&text(2)));
+    gate.policies.read_policy(DEFAULT_TENANT).await.expect("readable");
+    assert_eq!(*gate.server.policy(DEFAULT_TENANT).version, *version(&text(2)));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -210,7 +213,7 @@ async fn a_rollback_activates_the_previous_different_policy() {
     for (revision, n) in [(4, 1), (5, 2)] {
         let Activated::Active(active) = rollback(&gate).await else { panic!("not active") };
         assert_eq!((active.number, active.hash), (revision, policy::hash(&text(n))));
-        assert_eq!(*gate.policy(DEFAULT_TENANT).version, *version(&text(n)));
+        assert_eq!(*gate.server.policy(DEFAULT_TENANT).version, *version(&text(n)));
     }
     let expected = [row(1, &text(1)), row(2, &text(2)), row(3, &text(2)), row(4, &text(1)), row(5, &text(2))];
     assert_eq!(history(&postgres).await, expected);

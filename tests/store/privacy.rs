@@ -124,8 +124,11 @@ async fn no_secret_is_in_a_dump_of_the_database() {
         reason: Some("I know 4111-1111-1111-1111".to_owned()),
         operation: Operation::Answer { approval_id, approve: true, clears: None, edited: None },
     };
-    gate.control(DEFAULT_TENANT, &command).await.expect("an answer that is taken");
-    gate.halt(DEFAULT_TENANT, &Halted::Session(session("s4")), "eve", "leaked 4111111111111111").await.expect("a halt");
+    gate.decisions.control(DEFAULT_TENANT, &command).await.expect("an answer that is taken");
+    gate.decisions
+        .halt(DEFAULT_TENANT, &Halted::Session(session("s4")), "eve", "leaked 4111111111111111")
+        .await
+        .expect("a halt");
     secrets.extend(["4111 1111 1111 1111", "4111-1111-1111-1111", "4111111111111111"].map(str::to_owned));
 
     let dump = postgres.dump().await;
@@ -166,11 +169,11 @@ async fn calls_are_told_apart_by_the_true_value() {
     let charge = |call: &str, card: &str| ask("s", call, "charge", &format!(r#"{{"card":"{card}"}}"#));
     let asked = evaluate(&warm, charge("pay1", "4111111111111111")).await;
     let approval_id = asked.verdict.approval.expect("a question").id;
-    let question = warm.questions(DEFAULT_TENANT, &Wanted { max: 9, ..Wanted::default() }).await;
+    let question = warm.approvals.questions(DEFAULT_TENANT, &Wanted { max: 9, ..Wanted::default() }).await;
     assert!(!format!("{question:?}").contains("4111"), "{question:?}");
     let operation = Operation::Answer { approval_id, approve: true, clears: None, edited: None };
     let command = Command { session: session("s"), by: Actor::from("eve"), reason: None, operation };
-    warm.control(DEFAULT_TENANT, &command).await.expect("an answer that is taken");
+    warm.decisions.control(DEFAULT_TENANT, &command).await.expect("an answer that is taken");
     assert_eq!(said(&evaluate(&warm, charge("pay2", "5555555555554444")).await), "ASK approval_required");
     assert_eq!(said(&evaluate(&warm, charge("pay1", "4111111111111111")).await), "ALLOW");
 }

@@ -104,6 +104,7 @@ async fn a_root_that_speaks_after_its_sub_agents_has_all_its_time() {
     let child = Request { parent: Some(session("root")), ..ask("child", "c1", "work", r#"{"n":1}"#) };
     assert_eq!(said(&evaluate(&gate, child).await), "ALLOW");
     let state = gate
+        .decisions
         .session_state(DEFAULT_TENANT, &session("root"), Extent { last_calls: 1, ..Extent::default() })
         .await
         .expect("known by its child");
@@ -155,7 +156,10 @@ async fn what_was_decided_on_a_lost_change_is_lost_too() {
     let postgres = Postgres::start().await;
     let [one, other] = two_gates(&postgres, &policy(&["same_call"])).await;
     done(&one, ask("s", "before", "look", "{}"), "row").await;
-    let state = other.session_state(DEFAULT_TENANT, &session("s"), Extent { last_calls: 1, ..Extent::default() }).await;
+    let state = other
+        .decisions
+        .session_state(DEFAULT_TENANT, &session("s"), Extent { last_calls: 1, ..Extent::default() })
+        .await;
     assert_eq!(state.expect("known").calls.len(), 1, "both gates have the tree in memory now");
     let mut locked = postgres.connect().await;
     sqlx::raw_sql("begin; update call_tree set version = version").execute(&mut locked).await.expect("a lock");
@@ -170,7 +174,8 @@ async fn what_was_decided_on_a_lost_change_is_lost_too() {
     // Decided on the loser, whose place in the tree the other gate's permit is about to take.
     let next = asked(&one, "c3", "work");
     until("the next call to be decided", async || {
-        said(&Box::pin(one.dry_run(ask("s", "probe", "work", "{}"))).await.expect("a verdict")) == "WAIT call_in_flight"
+        said(&Box::pin(one.decisions.dry_run(ask("s", "probe", "work", "{}"))).await.expect("a verdict"))
+            == "WAIT call_in_flight"
     })
     .await;
     sqlx::raw_sql("commit").execute(&mut locked).await.expect("unlocked");
@@ -201,7 +206,7 @@ async fn many_callers_of_one_cold_tree_leave_the_readers_to_others() {
         where application_name = 'callgate gatherer' and wait_event_type = 'Lock'";
     until("the tree to be loaded", async || postgres.number(loading).await > 0).await;
     for _ in 0..5 {
-        cold.ping().await.expect("a reader is left");
+        cold.server.ping().await.expect("a reader is left");
     }
     assert_eq!(postgres.number(loading).await, 1);
     sqlx::raw_sql("commit").execute(&mut locked).await.expect("unlocked");
@@ -290,7 +295,7 @@ async fn a_report_gets_through_hundreds_who_want_the_same() {
     until("them to have asked", async || postgres.number("select count(*) from call").await > TWINS as i64).await;
     for n in 0..CALLS {
         let report = success("s", &format!("first-{n}"), "paid");
-        let answer = Box::pin(in_time("an answer", gate.record(DEFAULT_TENANT, report, None))).await;
+        let answer = Box::pin(in_time("an answer", gate.decisions.record(DEFAULT_TENANT, report, None))).await;
         assert!(!answer.expect("it is stored, however many others want something").replayed);
     }
     is_over.store(true, Ordering::Relaxed);
@@ -323,7 +328,7 @@ async fn a_report_gets_through_a_stream_of_calls_that_lose() {
     let again: Vec<_> = again.collect();
     tokio::time::sleep(Duration::from_millis(20)).await;
     let report = success("s", "running", "paid");
-    let answer = Box::pin(in_time("an answer", gate.record(DEFAULT_TENANT, report, None))).await;
+    let answer = Box::pin(in_time("an answer", gate.decisions.record(DEFAULT_TENANT, report, None))).await;
     assert!(!answer.expect("it is stored, however many others lose").replayed);
     for again in again {
         // The few that the tree still remembers are answered from memory until the report has changed the world.

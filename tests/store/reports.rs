@@ -23,7 +23,7 @@ use crate::common::{
 };
 
 async fn rejected(gate: &Gate, report: Report) -> RecordRejection {
-    match gate.record(DEFAULT_TENANT, report, None).await {
+    match gate.decisions.record(DEFAULT_TENANT, report, None).await {
         Err(GateError::Rejected(rejection)) => rejection,
         other => panic!("{other:?}"),
     }
@@ -82,9 +82,9 @@ async fn a_call_that_nobody_asked_about_is_stored_and_known_again() {
     let postgres = Postgres::start().await;
     let [one, other] = two_gates(&postgres, &policy(&["same_call"])).await;
     let observed = || Some(ask("s", "c1", "look", r#"{"order":1}"#));
-    let seen = one.record(DEFAULT_TENANT, success("s", "c1", "open"), observed()).await.expect("stored");
+    let seen = one.decisions.record(DEFAULT_TENANT, success("s", "c1", "open"), observed()).await.expect("stored");
     assert!(!seen.replayed);
-    let again = other.record(DEFAULT_TENANT, success("s", "c1", "open"), observed()).await.expect("stored");
+    let again = other.decisions.record(DEFAULT_TENANT, success("s", "c1", "open"), observed()).await.expect("stored");
     assert!(again.replayed);
     let rows = postgres.rows("select call_id, decision, outcome, observed, result from tool_call").await;
     assert_eq!(rows, ["(c1,ALLOW,success,t,open)"]);
@@ -102,7 +102,7 @@ async fn a_payment_that_nobody_asked_about_is_not_made_again() {
     let postgres = Postgres::start().await;
     let [one, other] = two_gates(&postgres, &policy(&["same_call"])).await;
     let observed = ask("s", "c1", "pay", r#"{"invoice":1}"#);
-    one.record(DEFAULT_TENANT, success("s", "c1", "paid"), Some(observed)).await.expect("stored");
+    one.decisions.record(DEFAULT_TENANT, success("s", "c1", "paid"), Some(observed)).await.expect("stored");
     for (session, gate) in [("s", &one), ("s", &other), ("t", &one), ("u", &other)] {
         let answer = evaluate(gate, ask(session, &format!("again in {session}"), "pay", r#"{"invoice":1}"#)).await;
         assert_eq!(said(&answer), "REUSE duplicate_call_blocked");
@@ -218,7 +218,7 @@ async fn a_long_forgotten_call_does_not_harm_the_others_of_its_batch() {
         ask("s", "c3", "look", r#"{"n":3}"#),
         ask("s", "brand new", "work", "{}"),
     ];
-    let answers = gate.evaluate(batch).await.expect("answers");
+    let answers = gate.decisions.evaluate(batch).await.expect("answers");
     is_the_receipt(&answers[0]);
     assert_eq!((allowed(&answers[2..]), key(&answers[2]).is_some()), (1, true));
     good([gapless(&postgres, "s").await, sums(&postgres, "s").await]);
@@ -230,7 +230,7 @@ async fn a_batch_with_a_misused_call_changes_nothing() {
     let gate = gate(&postgres, &policy(&["same_call"])).await;
     done(&gate, ask("s", "c1", "look", r#"{"n":1}"#), "row").await;
     let batch: Vec<Request> = vec![ask("s", "c2", "pay", "{}"), ask("s", "c1", "look", r#"{"n":2}"#)];
-    let answers = gate.evaluate(batch).await;
+    let answers = gate.decisions.evaluate(batch).await;
     assert!(matches!(answers, Err(GateError::Rejected(EvaluateRejection::CallIdReused))), "{answers:?}");
     assert_eq!(postgres.number("select count(*) from call").await, 1);
     assert_eq!(said(&evaluate(&gate, ask("s", "c2", "pay", "{}")).await), "ALLOW");

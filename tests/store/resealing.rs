@@ -29,12 +29,12 @@ const OLD: &[(&str, u8)] = &[("old", 1)];
 
 async fn reseal(gate: &Gate) -> Resealed {
     let (told, _told) = mpsc::channel(500);
-    Box::pin(gate.reseal(DEFAULT_TENANT, &Actor::from("officer"), &told)).await.expect("sealed anew")
+    Box::pin(gate.privacy.reseal(DEFAULT_TENANT, &Actor::from("officer"), &told)).await.expect("sealed anew")
 }
 
 async fn uses(gate: &Gate) -> BTreeMap<String, u64> {
     let (told, _told) = mpsc::channel(500);
-    Box::pin(gate.key_uses(DEFAULT_TENANT, &told)).await.expect("counted").uses
+    Box::pin(gate.privacy.key_uses(DEFAULT_TENANT, &told)).await.expect("counted").uses
 }
 
 /// Keeps a column of the audit, to put it back.
@@ -62,7 +62,7 @@ async fn told(gate: &Gate) -> Vec<Value> {
 }
 
 async fn is_whole(gate: &Gate) -> bool {
-    gate.check_audit(DEFAULT_TENANT, Vec::new()).await.expect("readable").problems.is_empty()
+    gate.privacy.check_audit(DEFAULT_TENANT, Vec::new()).await.expect("readable").problems.is_empty()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -93,13 +93,13 @@ async fn what_an_older_key_has_sealed_needs_it_no_more() {
     assert_eq!(told(&last).await, before);
     let cold = gate(&plain, &rules()).await;
     assert_eq!(look_back(&last).await, look_back(&cold).await);
-    let entries = last.audit(DEFAULT_TENANT, None, 20).await.expect("readable");
+    let entries = last.privacy.audit(DEFAULT_TENANT, None, 20).await.expect("readable");
     let rotated: Vec<_> = entries.iter().filter(|entry| entry.kind == "key_rotated").collect();
     assert_eq!(rotated.len(), 2, "its beginning and its end");
     assert!(rotated.iter().all(|entry| entry.words[0].text.as_deref() == Some("officer")));
     // A second time there is nothing to do, and nothing to tell.
     assert_eq!(reseal(&last).await.rows, 0);
-    assert_eq!(last.audit(DEFAULT_TENANT, None, 20).await.expect("readable").len(), entries.len());
+    assert_eq!(last.privacy.audit(DEFAULT_TENANT, None, 20).await.expect("readable").len(), entries.len());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -109,12 +109,12 @@ async fn what_was_in_the_clear_is_sealed() {
     story(&first).await;
     let before = told(&first).await;
     let (unheard, _unheard) = mpsc::channel(500);
-    let refused = Box::pin(first.reseal(DEFAULT_TENANT, &Actor::from("officer"), &unheard)).await;
+    let refused = Box::pin(first.privacy.reseal(DEFAULT_TENANT, &Actor::from("officer"), &unheard)).await;
     assert_eq!(refused, Err(PrivacyError::WithoutKeys));
     let mut anew = Arc::unwrap_or_clone(keys(NEW, 0xF1));
     anew.anew = true;
-    first.set_tenant_keys([("default".to_owned(), Arc::new(anew))].into()).await.expect("known");
-    assert_eq!(first.key_problems(), [""; 0]);
+    first.identities.set_tenant_keys([("default".to_owned(), Arc::new(anew))].into()).await.expect("known");
+    assert_eq!(first.identities.key_problems(), [""; 0]);
     let needed = uses(&first).await;
     assert!(needed[""] > 10 && needed.len() == 1, "{needed:?}");
     assert_eq!(reseal(&first).await.uses, BTreeMap::from([("new".to_owned(), needed[""])]));
@@ -148,7 +148,8 @@ async fn what_cannot_be_opened_stays_and_who_is_stopped_goes_on() {
     // Whoever asked goes away.
     let (told, heard) = mpsc::channel(1);
     drop(heard);
-    let stopped = Box::pin(first.reseal(DEFAULT_TENANT, &Actor::from("officer"), &told)).await.expect("stopped");
+    let stopped =
+        Box::pin(first.privacy.reseal(DEFAULT_TENANT, &Actor::from("officer"), &told)).await.expect("stopped");
     assert!(stopped.percent < 100, "{stopped:?}");
     // Two at once: the second one waits, and finds nothing to do.
     let second = gate(&postgres, &rules()).await;
@@ -178,15 +179,17 @@ async fn a_name_in_a_reason_that_was_sealed_anew_is_forgotten() {
         and a.resealed is not null and a.number <> b.number";
     keep(&postgres, "resealed").await;
     assert_eq!(postgres.tamper(swapped).await, 2);
-    assert!(gate.audit(DEFAULT_TENANT, None, 20).await.is_err());
+    assert!(gate.privacy.audit(DEFAULT_TENANT, None, 20).await.is_err());
     postgres.tamper("update audit a set resealed = k.resealed from public.kept k where k.number = a.number").await;
 
     let (told, _told) = mpsc::channel(500);
     let whom = Whom::User(person);
-    Box::pin(gate.forget(DEFAULT_TENANT, &whom, (&Actor::from("officer"), "asked"), &told)).await.expect("forgotten");
+    Box::pin(gate.privacy.forget(DEFAULT_TENANT, &whom, (&Actor::from("officer"), "asked"), &told))
+        .await
+        .expect("forgotten");
     let left = "select words[6] is null, resealed is null from audit where kind = 'answered' order by number";
     assert_eq!(postgres.rows(left).await, ["(t,t)", "(f,f)"]);
-    let entries = gate.audit(DEFAULT_TENANT, None, 20).await.expect("readable");
+    let entries = gate.privacy.audit(DEFAULT_TENANT, None, 20).await.expect("readable");
     let reasons: Vec<_> = entries.iter().filter_map(|entry| entry.words[5].text.as_deref()).collect();
     assert_eq!(reasons, ["asked", "as nobody wanted"]);
     assert!(is_whole(&gate).await);

@@ -96,6 +96,7 @@ async fn live(gate: &Gate, dice: &mut Dice, first: u64, calls: u64) {
 /// A state without what only tells when it was read, or what a gate that was not told needs not know.
 async fn state(gate: &Gate, in_session: &str) -> SessionState {
     let mut state = gate
+        .decisions
         .session_state(DEFAULT_TENANT, &session(in_session), Extent { last_calls: 64, ..Extent::default() })
         .await
         .expect("a known session");
@@ -123,7 +124,8 @@ async fn compare_verdicts(warm: &Gate, cold: &Gate, stretch: u64) {
             for n in 0..ARGUMENTS {
                 let question = || request(in_session, "next", tool, n, stretch);
                 let both = async || {
-                    let (warm, cold) = (warm.dry_run(question()).await, cold.dry_run(question()).await);
+                    let (warm, cold) =
+                        (warm.decisions.dry_run(question()).await, cold.decisions.dry_run(question()).await);
                     (verdict(&warm.expect("a verdict")), verdict(&cold.expect("a verdict")))
                 };
                 let (mut warm, mut cold) = both().await;
@@ -148,7 +150,7 @@ async fn a_new_gate_knows_what_the_old_one_knew() {
         lived += calls;
         let cold = gate(&postgres, &rules()).await;
         for gate in [&warm, &cold] {
-            gate.share_health().await.expect("shared");
+            gate.decisions.share_health().await.expect("shared");
         }
         for in_session in SESSIONS {
             let (known, read) = (state(&warm, in_session).await, state(&cold, in_session).await);
@@ -230,7 +232,7 @@ async fn a_tree_that_catches_up_is_the_tree_that_is_stored() {
             raise(Scope::CallTree, 2_000 * (round as u64 % 2)),
         ] {
             let command = Command { session: session("root"), by: "eve".into(), reason: None, operation };
-            gate.control(DEFAULT_TENANT, &command).await.expect("stored");
+            gate.decisions.control(DEFAULT_TENANT, &command).await.expect("stored");
         }
         let kept = ask("root", &format!("kept {round}"), "look", &format!(r#"{{"round":{round}}}"#));
         done(&gate, kept, r#"{"ok":true}"#).await;

@@ -55,7 +55,7 @@ async fn answers(gate: &Gate, by: Actor, approval_id: &str, approve: bool) -> Re
 
 async fn does(gate: &Gate, by: Actor, operation: Operation) -> Result<Control, CommandRejection> {
     let command = Command { session: session("s"), by, reason: Some("why".to_owned()), operation };
-    match gate.control(DEFAULT_TENANT, &command).await {
+    match gate.decisions.control(DEFAULT_TENANT, &command).await {
         Ok(done) => Ok(done.control),
         Err(GateError::Rejected(rejection)) => Err(rejection),
         Err(error) => panic!("{error:?}"),
@@ -95,7 +95,7 @@ async fn a_question_that_nobody_answers_goes_to_another_group_too() {
     let refused = answers(&gate, person("ada", "heads"), &early, true).await;
     let Err(CommandRejection::NotInGroup { groups, later: Some((group, at)) }) = refused else { panic!("{refused:?}") };
     assert_eq!((groups, group), (vec!["oncall".to_owned()], "heads".to_owned()));
-    assert!(gate.now() < at);
+    assert!(gate.server.now() < at);
     assert!(approved(&answers(&gate, person("eve", "oncall"), &early, true).await));
     let mut done = None;
     until("the escalation", async || {
@@ -103,7 +103,7 @@ async fn a_question_that_nobody_answers_goes_to_another_group_too() {
         done.as_ref().is_some_and(approved)
     })
     .await;
-    assert!(at <= gate.now(), "not before its time");
+    assert!(at <= gate.server.now(), "not before its time");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -145,7 +145,7 @@ async fn two_people_say_yes_before_the_call_runs_and_a_replica_that_comes_later_
         clears: None,
         edited: None,
     };
-    let question = Box::pin(fresh.resolve(DEFAULT_TENANT, &reply)).await.expect("the same yes once more");
+    let question = Box::pin(fresh.approvals.resolve(DEFAULT_TENANT, &reply)).await.expect("the same yes once more");
     assert_eq!((question.seconded_by, question.resolution), (vec!["eve".to_owned()], None));
     let once_more = answers(&fresh, person("Eve", "finance"), &id, true).await;
     assert_eq!(once_more, Err(CommandRejection::SaidBefore), "she is one person");
@@ -215,6 +215,6 @@ async fn whose_credential_asks_does_not_answer_under_any_name_of_theirs() {
     let id = asked(&gate, "c2", "ask_it").await;
     let reply =
         Reply { approval_id: id, approve: true, by: person("billing", ""), reason: None, clears: None, edited: None };
-    let refused: Result<_, CommandError> = Box::pin(gate.resolve(DEFAULT_TENANT, &reply)).await;
+    let refused: Result<_, CommandError> = Box::pin(gate.approvals.resolve(DEFAULT_TENANT, &reply)).await;
     assert!(matches!(refused, Err(GateError::Rejected(CommandRejection::SelfApproval))), "{refused:?}");
 }

@@ -132,7 +132,7 @@ async fn the_analysts_view_has_one_row_a_call_in_words() {
     evaluate(&gate, ask("s", "called off", "put", "{}")).await;
     record(&gate, report("s", "called off", OutcomeStatus::Cancelled)).await;
     let observed = ask("s", "seen", "look", r#"{"n":1}"#);
-    gate.record(DEFAULT_TENANT, success("s", "seen", "ok"), Some(observed)).await.expect("stored");
+    gate.decisions.record(DEFAULT_TENANT, success("s", "seen", "ok"), Some(observed)).await.expect("stored");
     evaluate(&gate, Request { repeat_intended: true, ..ask("s", "held", "pay", "{}") }).await;
     let rows = postgres.rows("select call_id, effect, decision, rule, reason, outcome, failure from tool_call").await;
     let expected = [

@@ -24,7 +24,9 @@ use crate::{
 pub(crate) async fn given(gate: &Gate) -> Vec<String> {
     let (rows, mut taken) = mpsc::channel(1_000);
     let whom = Whom::Session(session("s"));
-    Box::pin(gate.export(DEFAULT_TENANT, &whom, (&Actor::from("officer"), "asked"), &rows)).await.expect("rows");
+    Box::pin(gate.privacy.export(DEFAULT_TENANT, &whom, (&Actor::from("officer"), "asked"), &rows))
+        .await
+        .expect("rows");
     drop(rows);
     let mut all = Vec::new();
     while let Some(row) = taken.recv().await {
@@ -57,7 +59,7 @@ async fn texts_are_given_out_as_they_were_said_or_their_key_is_named() {
         ("others' keys", BTreeMap::from([("acme".to_owned(), keys(KEY, 0xF1))]), false),
     ] {
         let direct = gate_on(store(&sealed).await, &rules());
-        direct.open_with(DEFAULT_TENANT, named).await.expect("known");
+        direct.identities.open_with(DEFAULT_TENANT, named).await.expect("known");
         let rows = given(&direct).await;
         let told = rows.iter().filter(|row| row.contains(r#""sealed_with":["2026-11"]"#)).count();
         assert_eq!((told == 0, rows.concat().contains("linnet")), (is_open, is_open), "{what}: {rows:?}");
@@ -66,7 +68,7 @@ async fn texts_are_given_out_as_they_were_said_or_their_key_is_named() {
     }
     let direct = gate_on(store(&sealed).await, &rules());
     let other = BTreeMap::from([("default".to_owned(), keys(KEY, 0xF2))]);
-    assert!(matches!(direct.open_with(DEFAULT_TENANT, other).await, Err(NoAnswer::KeyMissing(_))));
+    assert!(matches!(direct.identities.open_with(DEFAULT_TENANT, other).await, Err(NoAnswer::KeyMissing(_))));
 }
 
 /// A question in a session that others answer, giving that reason.
@@ -79,7 +81,7 @@ pub(crate) async fn answered(gate: &Gate, named: &str, reason: &str) {
         reason: Some(reason.to_owned()),
         operation: Operation::Answer { approval_id, approve: false, clears: None, edited: None },
     };
-    gate.control(DEFAULT_TENANT, &command).await.expect("an answer that is taken");
+    gate.decisions.control(DEFAULT_TENANT, &command).await.expect("an answer that is taken");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -102,19 +104,19 @@ async fn a_name_in_a_sealed_reason_is_forgotten() {
         if is_sealed {
             // Who has none of the keys cannot know what is in there, and so forgets nothing of the tree.
             let direct = gate_on(store(&postgres).await, &rules());
-            direct.open_with(DEFAULT_TENANT, BTreeMap::new()).await.expect("known");
+            direct.identities.open_with(DEFAULT_TENANT, BTreeMap::new()).await.expect("known");
             let (unheard, _unheard) = mpsc::channel(500);
-            let refused = Box::pin(direct.forget(DEFAULT_TENANT, &whom, (&by, "asked"), &unheard)).await;
+            let refused = Box::pin(direct.privacy.forget(DEFAULT_TENANT, &whom, (&by, "asked"), &unheard)).await;
             assert!(matches!(refused, Err(PrivacyError::NoAnswer(NoAnswer::KeyMissing(_)))), "{refused:?}");
             assert_eq!(postgres.rows("select count(*) from call where session_id = 't'").await, ["(1)"]);
         }
-        Box::pin(gate.forget(DEFAULT_TENANT, &whom, (&by, "asked"), &told)).await.expect("forgotten");
-        let entries = gate.audit(DEFAULT_TENANT, None, 20).await.expect("readable");
+        Box::pin(gate.privacy.forget(DEFAULT_TENANT, &whom, (&by, "asked"), &told)).await.expect("forgotten");
+        let entries = gate.privacy.audit(DEFAULT_TENANT, None, 20).await.expect("readable");
         let answered = entries.iter().filter(|entry| entry.kind == "answered" || entry.kind == "denied");
         let words =
             |entry: &callgate_core::domain::audit::Entry| [3, 5].map(|word: usize| entry.words[word].text.clone());
         left.push(answered.map(words).collect::<Vec<_>>());
-        assert!(gate.check_audit(DEFAULT_TENANT, Vec::new()).await.expect("readable").problems.is_empty());
+        assert!(gate.privacy.check_audit(DEFAULT_TENANT, Vec::new()).await.expect("readable").problems.is_empty());
     }
     let text = |text: &str| Some(text.to_owned());
     // The newest first. A sealed reason is bound to its session, and goes with its name.

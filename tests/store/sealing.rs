@@ -97,7 +97,7 @@ pub(crate) async fn story(gate: &Gate) {
         reason: Some("the linnet may".to_owned()),
         operation: Operation::Answer { approval_id, approve: true, clears, edited: None },
     };
-    gate.control(DEFAULT_TENANT, &command).await.expect("an answer that is taken");
+    gate.decisions.control(DEFAULT_TENANT, &command).await.expect("an answer that is taken");
     done(gate, ask("s", "c6", "charge", r#"{"nest":"hawfinch"}"#), "pipit").await;
     done(gate, ask("s", "c7", "pay", r#"{"to":"ouzel"}"#), "paid the twite").await;
     assert_eq!(said(&evaluate(gate, ask("s", "c8", "serin_tool", "{}")).await), "DENY unknown_tool");
@@ -107,7 +107,7 @@ pub(crate) async fn story(gate: &Gate) {
     let edited = Some(Edited { digest: ArgsDigest([7; 32]), arguments: Some(r#"{"nest":"fulmar"}"#.into()) });
     let operation = Operation::Answer { approval_id, approve: true, clears: None, edited };
     let command = Command { session: session("s"), by: Actor::from("eve"), reason: None, operation };
-    gate.control(DEFAULT_TENANT, &command).await.expect("an answer that is taken");
+    gate.decisions.control(DEFAULT_TENANT, &command).await.expect("an answer that is taken");
     let told = evaluate(gate, ask("s", "c10", "charge", r#"{"nest":"n2"}"#)).await;
     assert_eq!(said(&told), "DENY approval_edited");
     assert!(told.text.is_some_and(|text| text.json.contains("fulmar")), "the model is told");
@@ -172,7 +172,8 @@ pub(crate) async fn look_back(gate: &Gate) -> String {
     // Another tree: `once` goes over all of them.
     let elsewhere = evaluate(gate, ask("t", "d9", "pay", r#"{"to":"ouzel"}"#)).await;
     told.push(format!("{} {:?}", said(&elsewhere), elsewhere.text.map(|text| format!("{text:?}").contains("twite"))));
-    let questions = gate.questions(DEFAULT_TENANT, &Wanted { max: 10, ..Wanted::default() }).await.expect("readable");
+    let questions =
+        gate.approvals.questions(DEFAULT_TENANT, &Wanted { max: 10, ..Wanted::default() }).await.expect("readable");
     for question in questions.iter().filter(|question| question.call_id == "c6") {
         let resolution = question.resolution.as_ref().expect("answered");
         told.push(format!(
@@ -182,11 +183,11 @@ pub(crate) async fn look_back(gate: &Gate) -> String {
             resolution.clears.as_ref().map(|c| &c.0)
         ));
     }
-    let audit = gate.audit(DEFAULT_TENANT, None, 10).await.expect("readable");
+    let audit = gate.privacy.audit(DEFAULT_TENANT, None, 10).await.expect("readable");
     let answered = audit.iter().filter(|entry| entry.kind == "answered");
     told.extend(answered.map(|entry| format!("{:?}", entry.words[5].text)));
-    assert!(gate.check_audit(DEFAULT_TENANT, Vec::new()).await.expect("readable").problems.is_empty());
-    let state = gate.session_state(DEFAULT_TENANT, &session("s"), Extent::default()).await.expect("known");
+    assert!(gate.privacy.check_audit(DEFAULT_TENANT, Vec::new()).await.expect("readable").problems.is_empty());
+    let state = gate.decisions.session_state(DEFAULT_TENANT, &session("s"), Extent::default()).await.expect("known");
     told.push(format!("{state:?}").split("shape").next().unwrap_or_default().len().min(1).to_string());
     told.join("\n")
 }
@@ -291,28 +292,34 @@ async fn keys_rotate_and_a_missing_one_is_told() {
 async fn a_tenant_without_its_keys_is_not_served_and_others_are() {
     let postgres = Postgres::start().await;
     let first = gate(&postgres, &rules()).await;
-    let made = first.create_tenant("acme", &Quotas::default(), &Actor::from("eve")).await.expect("made");
+    let made = first.identities.create_tenant("acme", &Quotas::default(), &Actor::from("eve")).await.expect("made");
     let TenantChange::Done(acme) = made else { panic!("{made:?}") };
     let of_acme = |request: Request| Request { tenant: acme.id, ..request };
     let named = |fingerprint| BTreeMap::from([("acme".to_owned(), keys(KEY, fingerprint))]);
-    first.set_tenant_keys(named(7)).await.expect("known");
+    first.identities.set_tenant_keys(named(7)).await.expect("known");
     try_evaluate(&first, of_acme(ask("s", "a", "look", "{}"))).await.expect("an answer");
     try_evaluate(&first, ask("s", "a", "look", "{}")).await.expect("an answer");
     let stored = "select tenant_id, arguments like 'encrypted:%' from call order by 1";
     assert_eq!(postgres.rows(stored).await, ["(1,f)", "(2,t)"]);
     for (what, named) in [("none", BTreeMap::new()), ("another", named(8))] {
         let second = gate(&postgres, &rules()).await;
-        second.set_tenant_keys(named).await.expect("known");
-        assert_eq!(second.key_problems().len(), usize::from(what == "another"));
+        second.identities.set_tenant_keys(named).await.expect("known");
+        assert_eq!(second.identities.key_problems().len(), usize::from(what == "another"));
         let answer = try_evaluate(&second, of_acme(ask("s", what, "look", "{}"))).await;
         assert!(matches!(answer, Err(EvaluateError::NoAnswer(NoAnswer::KeyMissing(_)))), "{what}: {answer:?}");
-        let late = second.record(acme.id, success("s", "a", "late"), None).await;
+        let late = second.decisions.record(acme.id, success("s", "a", "late"), None).await;
         assert!(late.is_err(), "{what}: nothing of it is stored in the clear");
         try_evaluate(&second, ask("s", what, "look", "{}")).await.expect("an answer");
-        assert!(second.expire_leases(second.now().plus_ms(9_000_000)).await.is_ok(), "others' leases end");
+        assert!(
+            second.decisions.expire_leases(second.server.now().plus_ms(9_000_000)).await.is_ok(),
+            "others' leases end"
+        );
     }
     assert_eq!(postgres.rows("select distinct tenant_id from call where arguments like 'encrypted:%'").await, ["(2)"]);
-    assert_eq!(first.record(acme.id, success("s", "a", "late"), None).await.map(|told| told.replayed), Ok(false));
+    assert_eq!(
+        first.decisions.record(acme.id, success("s", "a", "late"), None).await.map(|told| told.replayed),
+        Ok(false)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -321,13 +328,13 @@ async fn a_tenant_with_writes_from_before_is_asked_for() {
     let gate = gate(&postgres, &rules()).await;
     done(&gate, ask("s", "a", "pay", r#"{"to":"ouzel"}"#), "done").await;
     let named = |keys| BTreeMap::from([("default".to_owned(), keys)]);
-    gate.set_tenant_keys(named(keys(KEY, 1))).await.expect("known");
-    assert!(gate.key_problems()[0].contains("could be done twice"), "{:?}", gate.key_problems());
+    gate.identities.set_tenant_keys(named(keys(KEY, 1))).await.expect("known");
+    assert!(gate.identities.key_problems()[0].contains("could be done twice"), "{:?}", gate.identities.key_problems());
     assert_eq!(said(&evaluate(&gate, ask("t", "b", "pay", r#"{"to":"ouzel"}"#)).await), "REUSE duplicate_call_blocked");
     let mut anew = Arc::unwrap_or_clone(keys(KEY, 1));
     anew.anew = true;
-    gate.set_tenant_keys(named(Arc::new(anew))).await.expect("known");
-    assert_eq!(gate.key_problems(), [""; 0]);
+    gate.identities.set_tenant_keys(named(Arc::new(anew))).await.expect("known");
+    assert_eq!(gate.identities.key_problems(), [""; 0]);
     assert_eq!(said(&evaluate(&gate, ask("t", "c", "pay", r#"{"to":"ouzel"}"#)).await), "ALLOW", "as it was asked for");
     record(&gate, failure("t", "c", "unavailable")).await;
     // What was stored before is read as it is.

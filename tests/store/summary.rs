@@ -27,7 +27,8 @@ async fn a_summary_is_made_from_what_is_stored() {
 
     let cold = gate(&postgres, &policy).await;
     for gate in [&warm, &cold] {
-        let state = gate.session_state(DEFAULT_TENANT, &session("s"), Extent::default()).await.expect("known");
+        let state =
+            gate.decisions.session_state(DEFAULT_TENANT, &session("s"), Extent::default()).await.expect("known");
         let summary = &state.summary_for_model;
         for told in [
             "- look {at: sun} is running since ",

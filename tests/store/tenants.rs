@@ -18,7 +18,7 @@ use crate::common::{
 };
 
 pub(crate) async fn create(gate: &Gate, name: &str) -> Tenant {
-    match gate.create_tenant(name, &Quotas::default(), &"olga".into()).await.expect("the database answers") {
+    match gate.identities.create_tenant(name, &Quotas::default(), &"olga".into()).await.expect("the database answers") {
         TenantChange::Done(tenant) => *tenant,
         other => panic!("{other:?}"),
     }
@@ -30,7 +30,7 @@ pub(crate) fn asking(tenant: TenantId, call: &str) -> Request {
 }
 
 async fn state(gate: &Gate, name: &str, state: TenantState) -> TenantChange {
-    gate.set_tenant_state(name, state, &"olga".into(), "a drill").await.expect("the database answers")
+    gate.identities.set_tenant_state(name, state, &"olga".into(), "a drill").await.expect("the database answers")
 }
 
 async fn refused(gate: &Gate, request: Request) -> NoAnswer {
@@ -48,27 +48,27 @@ async fn a_tenant_is_served_by_every_replica_until_it_is_suspended() {
     let acme = create(&one, "acme").await;
     assert_eq!((acme.id, acme.state), (TenantId(2), TenantState::Active));
     assert_eq!(
-        one.create_tenant("acme", &Quotas::default(), &"eve".into()).await.expect("an answer"),
+        one.identities.create_tenant("acme", &Quotas::default(), &"eve".into()).await.expect("an answer"),
         TenantChange::Taken
     );
     evaluate(&one, asking(acme.id, "c1")).await;
     assert_eq!(refused(&other, asking(acme.id, "c2")).await, NoAnswer::TenantUnknown, "it was not read there yet");
-    other.read_tenants().await.expect("readable");
+    other.identities.read_tenants().await.expect("readable");
     evaluate(&other, asking(acme.id, "c2")).await;
 
     assert!(matches!(state(&one, "acme", TenantState::Suspended).await, TenantChange::Done(_)));
-    other.read_tenants().await.expect("readable");
+    other.identities.read_tenants().await.expect("readable");
     for gate in [&one, &other] {
         let why = NoAnswer::NotServed(TenantState::Suspended);
         assert_eq!(refused(gate, asking(acme.id, "c3")).await, why);
-        let dry = gate.dry_run(asking(acme.id, "c3")).await.expect_err("refused");
+        let dry = gate.decisions.dry_run(asking(acme.id, "c3")).await.expect_err("refused");
         assert_eq!(dry, GateError::NoAnswer(why.clone()));
-        assert_eq!(gate.open_questions(acme.id).await.expect_err("refused"), why);
-        let seen = gate.record(acme.id, success("s", "c9", "ok"), Some(asking(acme.id, "c9"))).await;
+        assert_eq!(gate.approvals.open_questions(acme.id).await.expect_err("refused"), why);
+        let seen = gate.decisions.record(acme.id, success("s", "c9", "ok"), Some(asking(acme.id, "c9"))).await;
         assert_eq!(seen.expect_err("refused"), GateError::NoAnswer(why), "what only says that something ran is new");
     }
     // What was let through before is known to have been done.
-    let settled = other.record(acme.id, success("s", "c1", "ok"), None).await.expect("taken");
+    let settled = other.decisions.record(acme.id, success("s", "c1", "ok"), None).await.expect("taken");
     assert!(!settled.replayed);
     assert!(matches!(state(&one, "acme", TenantState::Active).await, TenantChange::Done(_)));
     evaluate(&one, asking(acme.id, "c3")).await;
@@ -86,10 +86,10 @@ async fn a_tenant_is_deleted_once_it_is_suspended_and_the_planes_own_never() {
         assert!(matches!(state(&gate, "acme", ended).await, TenantChange::Done(_)));
         assert_eq!(refused(&gate, asking(acme.id, "c1")).await, NoAnswer::NotServed(ended));
     }
-    let report = gate.record(acme.id, success("s", "c1", "ok"), None).await.expect_err("refused");
+    let report = gate.decisions.record(acme.id, success("s", "c1", "ok"), None).await.expect_err("refused");
     assert_eq!(report, GateError::NoAnswer(NoAnswer::NotServed(TenantState::Deleted)));
     assert_eq!(state(&gate, "acme", TenantState::Active).await, TenantChange::Unknown, "nothing brings it back");
-    let again = gate.create_tenant("acme", &Quotas::default(), &"eve".into()).await.expect("an answer");
+    let again = gate.identities.create_tenant("acme", &Quotas::default(), &"eve".into()).await.expect("an answer");
     assert_eq!(again, TenantChange::Taken, "its name names it in the audit");
     assert_eq!(create(&gate, "next").await.id, TenantId(acme.id.0 + 1), "nor is its number used again");
     evaluate(&gate, asking(DEFAULT_TENANT, "c1")).await;
@@ -109,10 +109,11 @@ async fn each_tenant_is_judged_by_its_own_policy() {
         format!("policy_engine: {{authorization: {{tiers: [{{name: all, pattern: '*', action: {tier}}}]}}}}")
     };
     for (tenant, text) in [(acme, text("deny")), (DEFAULT_TENANT, text("allowlist"))] {
-        let applied = Box::pin(one.apply_policy(tenant, &text, &author, Apply::Activate)).await.expect("stored");
+        let applied =
+            Box::pin(one.policies.apply_policy(tenant, &text, &author, Apply::Activate)).await.expect("stored");
         assert!(matches!(applied, Applied::Stored { revision: Some(_), .. }), "{applied:?}");
     }
-    other.read_tenants().await.expect("readable");
+    other.identities.read_tenants().await.expect("readable");
     for (n, gate) in [&one, &other].into_iter().enumerate() {
         let mut said = Vec::new();
         for tenant in [DEFAULT_TENANT, acme, bora] {
@@ -133,7 +134,7 @@ async fn a_tenant_whose_policy_this_build_cannot_read_is_judged_by_no_other() {
     let author = Author { by: &Actor::from("olga"), note: "", expected: None };
     let acme = create(&one, "acme").await.id;
     let good = "policy_engine: {}";
-    let applied = Box::pin(one.apply_policy(acme, good, &author, Apply::Activate)).await.expect("stored");
+    let applied = Box::pin(one.policies.apply_policy(acme, good, &author, Apply::Activate)).await.expect("stored");
     assert!(matches!(applied, Applied::Stored { .. }));
     // As a newer build would have stored it.
     let newer = "insert into policy (tenant_id, hash, text, applied_by, note)
@@ -143,21 +144,21 @@ async fn a_tenant_whose_policy_this_build_cannot_read_is_judged_by_no_other() {
         values (2, 2, repeat('a', 64), 'eve', '')";
     assert_eq!(postgres.tamper(active).await, 1);
     for gate in [&one, &other] {
-        gate.read_tenants().await.expect("readable");
+        gate.identities.read_tenants().await.expect("readable");
     }
     evaluate(&one, asking(acme, "c1")).await;
-    assert_eq!(*one.policy(acme).version, policy::hash(good)[..16], "what judged before goes on");
-    assert!(one.watch_policies(), "which is an alarm");
-    let rolled = Box::pin(one.rollback_policy(acme, &author)).await.expect("stored");
+    assert_eq!(*one.server.policy(acme).version, policy::hash(good)[..16], "what judged before goes on");
+    assert!(one.policies.watch_policies(), "which is an alarm");
+    let rolled = Box::pin(one.policies.rollback_policy(acme, &author)).await.expect("stored");
     assert!(matches!(rolled, callgate_server::gate::Activated::Active(_)), "{rolled:?}");
-    assert!(!one.watch_policies(), "until it is over");
+    assert!(!one.policies.watch_policies(), "until it is over");
     assert_eq!(refused(&other, asking(acme, "c2")).await, NoAnswer::PolicyUnreadable);
-    assert!(other.watch_policies());
+    assert!(other.policies.watch_policies());
     evaluate(&other, asking(DEFAULT_TENANT, "c1")).await;
 }
 
 async fn limit(gate: &Gate, quotas: Quotas) {
-    let set = gate.set_tenant_quotas("acme", &quotas, &"olga".into()).await.expect("the database answers");
+    let set = gate.identities.set_tenant_quotas("acme", &quotas, &"olga".into()).await.expect("the database answers");
     assert!(matches!(set, TenantChange::Done(_)), "{set:?}");
 }
 
@@ -171,15 +172,15 @@ async fn past_its_quota_a_tenant_is_told_so_and_others_are_not() {
     evaluate(&gate, asking(DEFAULT_TENANT, "c1")).await;
     limit(&gate, Quotas { sessions: Some(1), ..Quotas::default() }).await;
     evaluate(&gate, asking(acme, "c1")).await;
-    gate.look_after_tenants().await.expect("counted");
-    gate.read_tenants().await.expect("readable");
+    gate.privacy.look_after_tenants().await.expect("counted");
+    gate.identities.read_tenants().await.expect("readable");
     evaluate(&gate, asking(acme, "c2")).await;
     let another = Request { session: session("another"), ..asking(acme, "c1") };
     let told = try_evaluate(&gate, another.clone()).await.expect_err("one too many");
     assert_eq!(told, GateError::Rejected(EvaluateRejection::QuotaExceeded(Quota::Sessions)));
     limit(&gate, Quotas { stored_bytes: Some(1), ..Quotas::default() }).await;
     assert_eq!(refused(&gate, asking(acme, "c3")).await, NoAnswer::Quota(Quota::StoredBytes));
-    gate.record(acme, success("s", "c2", "ok"), None).await.expect("a report is taken");
+    gate.decisions.record(acme, success("s", "c2", "ok"), None).await.expect("a report is taken");
     limit(&gate, Quotas::default()).await;
     evaluate(&gate, another).await;
 }
@@ -191,7 +192,7 @@ async fn what_a_deleted_tenant_stored_is_erased_and_nothing_of_others() {
     let acme = create(&gate, "acme").await.id;
     for tenant in [acme, DEFAULT_TENANT] {
         evaluate(&gate, asking(tenant, "c1")).await;
-        gate.record(tenant, success("s", "c1", "ok"), None).await.expect("stored");
+        gate.decisions.record(tenant, success("s", "c1", "ok"), None).await.expect("stored");
     }
     let rows = "select sum(n) from (select count(*) n from call where tenant_id = $ union all
         select count(*) from outcome where tenant_id = $ union all select count(*) from call_tree where tenant_id = $
@@ -202,7 +203,7 @@ async fn what_a_deleted_tenant_stored_is_erased_and_nothing_of_others() {
         assert!(matches!(state(&gate, "acme", ended).await, TenantChange::Done(_)));
     }
     for _ in 0..2 {
-        gate.look_after_tenants().await.expect("erased");
+        gate.privacy.look_after_tenants().await.expect("erased");
     }
     assert_eq!(rows("2").await, 0);
     assert!(rows("1").await >= 4);

@@ -48,12 +48,12 @@ pub(crate) fn strict() -> Policy {
 
 pub(crate) async fn keep(gate: &Gate, tenant: &str, words: Option<u32>, calls: Option<u32>) {
     let terms = Terms { words, calls, months: None };
-    let changed = gate.set_tenant_terms(tenant, &terms, &"olga".into()).await.expect("the database answers");
+    let changed = gate.identities.set_tenant_terms(tenant, &terms, &"olga".into()).await.expect("the database answers");
     assert!(matches!(changed, TenantChange::Done(tenant) if tenant.terms == terms));
 }
 
 pub(crate) fn in_days(gate: &Gate, days: u64) -> Timestamp {
-    gate.now().plus_ms(days * 86_400_000)
+    gate.server.now().plus_ms(days * 86_400_000)
 }
 
 /// A look after so many days, throughout which servers looked at the clocks; true when this gate did it.
@@ -61,7 +61,7 @@ pub(crate) async fn look(postgres: &Postgres, gate: &Gate, days: u64) -> bool {
     let now = in_days(gate, days);
     let seen = format!("update tenant set clock_seen_at = to_timestamp({} / 1000.0)", now.as_millis());
     postgres.tamper(&seen).await;
-    Box::pin(gate.delete_old((now, now))).await.expect("the database answers")
+    Box::pin(gate.privacy.delete_old((now, now))).await.expect("the database answers")
 }
 
 fn of(tenant: TenantId, request: Request) -> Request {
@@ -77,14 +77,14 @@ pub(crate) async fn finished(gate: &Gate, tenant: TenantId) {
         assert_eq!(said(&evaluate(gate, of(tenant, request)).await), "ALLOW");
         let note = Some("word-note".to_owned());
         let running = Report { progress_note: note, ..report(name, call, OutcomeStatus::Running) };
-        gate.record(tenant, running, None).await.expect("stored");
+        gate.decisions.record(tenant, running, None).await.expect("stored");
         let result = format!(r#"{{"receipt":"word-result-{n}"}}"#);
-        gate.record(tenant, success(name, call, &result), None).await.expect("stored");
+        gate.decisions.record(tenant, success(name, call, &result), None).await.expect("stored");
     }
     evaluate(gate, of(tenant, ask("s", "bad", "look", r#"{"at":"word-place"}"#))).await;
     let mut failed = failure("s", "bad", "permission");
     failed.error.as_mut().expect("an error").message = "word-error is denied".to_owned();
-    gate.record(tenant, failed, None).await.expect("stored");
+    gate.decisions.record(tenant, failed, None).await.expect("stored");
     // The last word of a rule: it repeats the arguments' error.
     evaluate(gate, of(tenant, ask("s", "again", "look", r#"{"at":"word-place"}"#))).await;
 }
@@ -152,7 +152,7 @@ async fn each_tenant_loses_what_is_past_its_own_terms_and_nothing_else() {
     }
     let unknown = evaluate(&gate, ask("new", "c2", "pay", r#"{"of":"nobody-knows"}"#)).await;
     assert_eq!(said(&unknown), "DENY outcome_unknown");
-    let late = gate.record(DEFAULT_TENANT, success("s-child", "paid-2", "late"), None).await;
+    let late = gate.decisions.record(DEFAULT_TENANT, success("s-child", "paid-2", "late"), None).await;
     assert!(matches!(late, Err(GateError::Rejected(RecordRejection::UnknownCall))), "{late:?}");
 
     // What was open is over, and goes: the question's words, and the tree of the call that ran.
@@ -235,14 +235,14 @@ async fn what_is_learned_stays_when_its_calls_go() {
     keep(&gate, "default", None, Some(1)).await;
     assert!(look(&postgres, &gate, 2).await);
     assert_eq!(trees(&postgres, DEFAULT_TENANT).await, ["(s)"], "not before it is learned from");
-    gate.learn().await.expect("counted");
+    gate.decisions.learn().await.expect("counted");
     let rollups =
         async || [postgres.rows("select * from retry_hourly").await, postgres.rows("select * from retry_recent").await];
     let learned = rollups().await;
     assert!(!learned[0].is_empty() && !learned[1].is_empty());
     assert!(look(&postgres, &gate, 3).await);
     assert_eq!(postgres.number("select count(*) from call").await, 0);
-    gate.rebuild_profiles().await.expect("made anew");
+    gate.insight.rebuild_profiles().await.expect("made anew");
     assert_eq!(rollups().await, learned);
 }
 
@@ -316,7 +316,7 @@ async fn months_are_dropped_at_the_planes_term_but_not_what_is_open() {
     record(&gate, success("old", "c1", "saved")).await;
     backdate(&postgres, "o%", "'2025-01-20'").await;
     let terms = Terms { months: Some(90), ..Terms::default() };
-    gate.set_tenant_terms("default", &terms, &"olga".into()).await.expect("the database answers");
+    gate.identities.set_tenant_terms("default", &terms, &"olga".into()).await.expect("the database answers");
     assert!(look(&postgres, &gate, 0).await);
     assert_eq!(trees(&postgres, DEFAULT_TENANT).await, ["(open)"]);
     assert_eq!(postgres.number("select count(*) from pg_class where relname ~ '2025_01$'").await, 0);
@@ -344,7 +344,7 @@ async fn arguments_that_a_person_chose_go_at_the_term_and_what_was_asked_stays_r
     let chosen = Edited { digest: ArgsDigest([7; 32]), arguments: Some(r#"{"of":"word-chosen"}"#.into()) };
     let operation = Operation::Answer { approval_id, approve: true, clears: None, edited: Some(chosen) };
     let command = Command { session: session("s"), by: "eve".into(), reason: None, operation };
-    warm.control(DEFAULT_TENANT, &command).await.expect("an answer that is taken");
+    warm.decisions.control(DEFAULT_TENANT, &command).await.expect("an answer that is taken");
     keep(&warm, "default", Some(10), None).await;
     let kept = "select detail #>> '{edit,arguments}' is not null, detail #>> '{edit,digest}' is not null
                 from session_event where kind = 'answered'";

@@ -70,10 +70,10 @@ async fn a_result_that_is_too_large_is_stored_cut_and_known_by_all_of_it() {
     let digests = "select count(distinct digest) from outcome where call_id in ('a', 'b', 'c')";
     assert_eq!(postgres.number(digests).await, 2);
 
-    let state = cold.session_state(DEFAULT_TENANT, &session("s"), Extent::default()).await.expect("a state");
+    let state = cold.decisions.session_state(DEFAULT_TENANT, &session("s"), Extent::default()).await.expect("a state");
     let told = state.calls.iter().find(|told| told.call.call_id == call_id("c1")).expect("it is among them");
     assert_eq!((told.state, told.is_cut, told.result_bytes), (CallState::Succeeded, true, Some(given.len() as u64)));
-    let calls = cold.stored_calls(DEFAULT_TENANT, Timestamp::from_millis(0), None, Some(&call_id("c1"))).await;
+    let calls = cold.insight.stored_calls(DEFAULT_TENANT, Timestamp::from_millis(0), None, Some(&call_id("c1"))).await;
     let cut = calls.expect("readable")[0].whole.expect("it was cut");
     assert_eq!((cut.bytes, digest::in_hexadecimal(&cut.sha256)), (whole.len() as u64, digest::of_text(&whole)));
     let seen =

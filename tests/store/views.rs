@@ -47,11 +47,11 @@ async fn a_call_says_why_and_who_let_it_through() {
     let operation = Operation::Answer { approval_id: asked, approve: true, clears: None, edited: None };
     let reason = Some("go ahead".to_owned());
     let command = Command { session: session("s"), by: "eve".into(), reason, operation };
-    gate.control(DEFAULT_TENANT, &command).await.expect("an answer that is taken");
+    gate.decisions.control(DEFAULT_TENANT, &command).await.expect("an answer that is taken");
     assert_eq!(said(&evaluate(&gate, reset("c1")).await), "ALLOW");
     record(&gate, failure("s", "c1", "conflict")).await;
     evaluate(&gate, ask("s", "c2", "look", "{}")).await;
-    gate.halt(DEFAULT_TENANT, &Halted::Session(session("s")), "max", "a drill").await.expect("a halt");
+    gate.decisions.halt(DEFAULT_TENANT, &Halted::Session(session("s")), "max", "a drill").await.expect("a halt");
     let why = "select call_id, rounds, justification, approved_by, deciding_finding ->> 'rule', message is not null,
         input_tokens, output_tokens, first_judged_at < judged_at, earlier_attempts from tool_call order by batch";
     let expected = ["(bare,1,,,tier,t,0,0,f,0)", r#"(c1,2,"It hangs.",eve,,f,40,2,t,0)"#, "(c2,1,,,,f,0,0,f,0)"];
@@ -149,7 +149,8 @@ async fn an_activation_is_shown_with_its_text_and_author() {
     let postgres = Postgres::start().await;
     let gate = gate(&postgres, &known(&[])).await;
     let author = Author { by: &Actor::from("eve"), note: "first", expected: None };
-    let _ = Box::pin(gate.apply_policy(DEFAULT_TENANT, POLICY, &author, Apply::Activate)).await.expect("applied");
+    let _ =
+        Box::pin(gate.policies.apply_policy(DEFAULT_TENANT, POLICY, &author, Apply::Activate)).await.expect("applied");
     let active = "select revision, length(policy_version), activated_by, note, replaced_at, text like '%hitl%'
         from policy_activations";
     assert_eq!(postgres.rows(active).await, ["(1,16,eve,first,,t)"]);

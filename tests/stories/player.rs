@@ -69,19 +69,19 @@ impl Player {
         for step in &story.steps {
             match &step.action {
                 Action::Pace(ms) => session.pace_ms = *ms,
-                Action::Wait(ms) => gate.skip(*ms),
+                Action::Wait(ms) => gate.store.skip(*ms),
                 Action::Run(run) => session.caller.run_id = run.replace("$i", &step.round.to_string()),
                 Action::Compacted => session.compacted().await,
                 Action::Call(call) => {
                     self.number += 1;
-                    let now_ms = gate.now().as_millis();
+                    let now_ms = gate.server.now().as_millis();
                     let values = Values { round: step.round, number: self.number, now_ms };
                     verdicts.push(session.call(call, &values).await);
                 }
             }
         }
         // What one story taught about a tool's health is none of the next one's business.
-        gate.skip(BETWEEN_MS);
+        gate.store.skip(BETWEEN_MS);
         verdicts
     }
 }
@@ -121,7 +121,7 @@ impl Session {
         let wait_ms = millis(verdict.retry_after.as_ref());
         let waited = verdict.decision() == v1::Decision::Wait && wait_ms < WAIT_MS_MAX;
         if waited {
-            self.gate.skip(wait_ms + 1);
+            self.gate.store.skip(wait_ms + 1);
             verdict = self.evaluate(&asked).await;
         }
         match (verdict.decision(), &call.then) {
@@ -134,13 +134,13 @@ impl Session {
                     ..v1::ResolveApprovalRequest::default()
                 };
                 self.approvals.resolve_approval(wire::from("desk", request)).await.expect("an open question");
-                self.gate.skip(self.pace_ms);
+                self.gate.store.skip(self.pace_ms);
                 // It was to be asked about.
                 return Verdict { decision: "ALLOW".to_owned(), ..Verdict::default() };
             }
             _ => {}
         }
-        self.gate.skip(self.pace_ms);
+        self.gate.store.skip(self.pace_ms);
         let decision = verdict.decision().as_str_name().trim_start_matches("DECISION_").to_owned();
         let (rule, message) = if waited { first } else { refusal(&verdict) };
         let warned = decision == "ALLOW" && !verdict.next_context_hint.is_empty();

@@ -77,10 +77,10 @@ async fn events(
         }
         true => stream::pending().boxed(),
     };
-    let (gate, secret) = (Arc::clone(&console.gate), Arc::new(visitor.secret));
+    let (identities, secret) = (Arc::clone(&console.identities), Arc::new(visitor.secret));
     let looks = IntervalStream::new(tokio::time::interval(LOOK)).then(move |_| {
-        let (gate, secret) = (Arc::clone(&gate), Arc::clone(&secret));
-        async move { session::find(&gate, &secret, false).await }
+        let (identities, secret) = (Arc::clone(&identities), Arc::clone(&secret));
+        async move { session::find(&identities, &secret, false).await }
     });
     // Where it cannot be looked, it goes on: the database may be away for a moment.
     let signed_out = looks.filter_map(|found| ready(matches!(found, Ok(None)).then_some(None)));

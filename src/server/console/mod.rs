@@ -31,27 +31,27 @@ use tonic::Status;
 use tower_http::compression::CompressionLayer;
 
 use self::fault::Fault;
-use crate::{gate::Gate, grpc::Inside};
+use crate::{gate::Identities, grpc::Inside};
 
 /// What all pages share.
 #[derive(Debug, Clone)]
 struct Console {
     inside: Inside,
     /// Keeps who is signed in; everything else is asked through `inside`.
-    gate: Arc<Gate>,
+    identities: Arc<Identities>,
     /// Backtests that were begun here.
     jobs: Arc<jobs::Jobs>,
 }
 
 /// The pages over these services.
-pub fn router(inside: Inside, gate: Arc<Gate>) -> Router {
+pub fn router(inside: Inside, identities: Arc<Identities>) -> Router {
     pages::router()
         .merge(assets::router())
         .merge(live::router())
         .fallback(nowhere)
         .layer(CompressionLayer::new())
         .layer(middleware::from_fn(headers::guard))
-        .with_state(Console { inside, gate, jobs: Arc::default() })
+        .with_state(Console { inside, identities, jobs: Arc::default() })
 }
 
 /// What no page takes. With a slash too many it is led to its page.

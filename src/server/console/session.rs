@@ -18,7 +18,7 @@ use subtle::ConstantTimeEq as _;
 use zeroize::Zeroizing;
 
 use super::visitor::Known;
-use crate::gate::{Gate, NoAnswer, for_people};
+use crate::gate::{Identities, NoAnswer, for_people};
 use callgate_core::domain::time::Timestamp;
 
 /// A session ends after so long without anything done. (OWASP's session management cheat sheet has 15 to 30 minutes for
@@ -191,24 +191,28 @@ pub(super) fn text(bytes: &[u8]) -> String {
 }
 
 /// Signs somebody in who showed this, and is known for it.
-pub(super) async fn begin(gate: &Gate, showed: &Showed, known: &Known) -> Result<Secret, NoAnswer> {
-    let secret = Secret::new(gate.console_key())?;
+pub(super) async fn begin(identities: &Identities, showed: &Showed, known: &Known) -> Result<Secret, NoAnswer> {
+    let secret = Secret::new(identities.console_key())?;
     let sealed = secret.seal(showed).ok_or_else(|| NoAnswer::Fault("a session could not be sealed".to_owned()))?;
-    gate.put_console_session(&secret.id(), &sealed, LASTS, known.actor()).await?;
+    identities.put_console_session(&secret.id(), &sealed, LASTS, known.actor()).await?;
     Ok(secret)
 }
 
 /// What whoever has this secret showed; none once their session has ended. `is_active` where they do something
 /// themselves, as opposed to a page that keeps itself up to date.
-pub(super) async fn find(gate: &Gate, secret: &Secret, is_active: bool) -> Result<Option<Showed>, NoAnswer> {
+pub(super) async fn find(
+    identities: &Identities,
+    secret: &Secret,
+    is_active: bool,
+) -> Result<Option<Showed>, NoAnswer> {
     // Not over the connections that agents read by.
-    let found = for_people(gate.console_session(&secret.id(), IDLE, is_active)).await?;
+    let found = for_people(identities.console_session(&secret.id(), IDLE, is_active)).await?;
     Ok(found.and_then(|found| secret.open(&found.sealed)))
 }
 
 /// Signs them out, on every replica.
-pub(super) async fn end(gate: &Gate, secret: &Secret, known: &Known) -> Result<(), NoAnswer> {
-    gate.end_console_session(&secret.id(), known.actor()).await
+pub(super) async fn end(identities: &Identities, secret: &Secret, known: &Known) -> Result<(), NoAnswer> {
+    identities.end_console_session(&secret.id(), known.actor()).await
 }
 
 #[cfg(test)]

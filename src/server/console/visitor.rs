@@ -101,15 +101,17 @@ impl OptionalFromRequestParts<Console> for Visitor {
     type Rejection = Fault;
 
     async fn from_request_parts(parts: &mut Parts, console: &Console) -> Result<Option<Self>, Fault> {
-        let Some(secret) = Secret::shown(&parts.headers, console.gate.console_key()) else { return Ok(None) };
+        let Some(secret) = Secret::shown(&parts.headers, console.identities.console_key()) else { return Ok(None) };
         // Nobody does anything by a stream that stays open, and comes back by itself.
         let is_active = !parts.headers.contains_key(LIVE) && parts.uri.path() != live::PATH;
-        let Some(showed) = session::find(&console.gate, &secret, is_active).await? else { return Ok(None) };
+        let Some(showed) = session::find(&console.identities, &secret, is_active).await? else { return Ok(None) };
         let shown = Shown::of(parts);
         // The name alone counts only while the server knows no credentials, and is asked by a name of its own.
         let calls = shown.calls(console, &showed)?;
         match Known::by(&calls).await {
-            Ok(known) => Ok(Some(Self { known, csrf: secret.csrf(), calls, secret, now: console.gate.now() })),
+            Ok(known) => {
+                Ok(Some(Self { known, csrf: secret.csrf(), calls, secret, now: console.identities.server.now() }))
+            }
             // What they showed holds no more.
             Err(fault) if fault.is_unauthenticated() => Ok(None),
             Err(fault) => Err(fault),

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tokio::sync::Mutex;
 
-use super::{Choice, CommandError, Gate, GateError, NoAnswer};
+use super::{Approvals, Choice, CommandError, Decisions, GateError, NoAnswer};
 use callgate_core::domain::{
     audit::Actor,
     control::{Clears, Command, Control, Controlled, Operation, is_same_name},
@@ -17,6 +17,7 @@ use callgate_core::domain::{
     tool::Risk,
 };
 use callgate_net::clock::Tick;
+use callgate_store::{Store, StoreError};
 
 /// How often open questions are looked at while somebody waits.
 pub const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -47,44 +48,54 @@ pub struct Reply {
     pub edited: Option<Choice>,
 }
 
-impl Gate {
+impl Decisions {
+    /// The open questions by a look of the last quarter of a second, and not from before `since`.
+    pub(super) async fn looked_at(&self, tenant: TenantId, since: Option<Tick>) -> Result<Arc<[Question]>, NoAnswer> {
+        // Whoever watches, or waits for an answer, is told here that the tenant was suspended meanwhile.
+        self.server.admits(tenant)?;
+        let mut known = self.open.0.lock().await;
+        known.retain(|_, (looked, _)| self.server.clock.elapsed(*looked) < LOOK_EVERY);
+        if let Some((_, open)) = known.get(&tenant).filter(|(looked, _)| since.is_none_or(|since| since <= *looked)) {
+            return Ok(Arc::clone(open));
+        }
+        let looked = self.server.clock.tick();
+        let wanted = Wanted { state: Some(QuestionState::Pending), max: OPEN_MAX, ..Wanted::default() };
+        let open: Arc<[Question]> = self.store.questions(tenant, &wanted).await?.into();
+        known.insert(tenant, (looked, Arc::clone(&open)));
+        Ok(open)
+    }
+}
+
+impl Approvals {
     /// The open questions, the newest first, read within the last quarter of a second.
     ///
     /// # Errors
     /// [`NoAnswer`] when they cannot be read.
     pub async fn open_questions(&self, tenant: TenantId) -> Result<Arc<[Question]>, NoAnswer> {
-        self.looked_at(tenant, None).await
-    }
-
-    /// The open questions by a look of the last quarter of a second, and not from before `since`.
-    pub(super) async fn looked_at(&self, tenant: TenantId, since: Option<Tick>) -> Result<Arc<[Question]>, NoAnswer> {
-        // Whoever watches, or waits for an answer, is told here that the tenant was suspended meanwhile.
-        self.admits(tenant)?;
-        let mut known = self.open.0.lock().await;
-        known.retain(|_, (looked, _)| self.clock.elapsed(*looked) < LOOK_EVERY);
-        if let Some((_, open)) = known.get(&tenant).filter(|(looked, _)| since.is_none_or(|since| since <= *looked)) {
-            return Ok(Arc::clone(open));
-        }
-        let looked = self.clock.tick();
-        let wanted = Wanted { state: Some(QuestionState::Pending), max: OPEN_MAX, ..Wanted::default() };
-        let open: Arc<[Question]> = self.store.questions(tenant, &wanted).await?.into();
-        known.insert(tenant, (looked, Arc::clone(&open)));
-        Ok(open)
+        self.decisions.looked_at(tenant, None).await
     }
 
     /// Who is asked, by the policy that judges now.
     #[must_use]
     pub fn route(&self, tenant: TenantId, question: &Question) -> Route {
         let tool = ToolName::parse("tool", &question.tool);
-        tool.map_or(Route::ANYBODY, |tool| self.policy(tenant).route(&tool).clone())
+        tool.map_or(Route::ANYBODY, |tool| self.server.policy(tenant).route(&tool).clone())
     }
 
     /// What the policy that judges now says of a question's tool: its risk, and the first tier that names it.
     #[must_use]
     pub fn declared(&self, tenant: TenantId, question: &Question) -> (Option<Risk>, Option<String>) {
         let Ok(tool) = ToolName::parse("tool", &question.tool) else { return (None, None) };
-        let policy = self.policy(tenant);
+        let policy = self.server.policy(tenant);
         (policy.tool(&tool).risk, policy.tier(&tool).map(str::to_owned))
+    }
+
+    /// Questions to people, the newest first.
+    ///
+    /// # Errors
+    /// [`NoAnswer`] when they cannot be read.
+    pub async fn questions(&self, tenant: TenantId, wanted: &Wanted) -> Result<Vec<Question>, NoAnswer> {
+        Ok(self.store.questions(tenant, wanted).await?)
     }
 
     /// One question; none when nobody was asked that.
@@ -92,8 +103,7 @@ impl Gate {
     /// # Errors
     /// [`NoAnswer`] when it cannot be read.
     pub async fn question(&self, tenant: TenantId, approval_id: &str) -> Result<Option<Question>, NoAnswer> {
-        let wanted = Wanted { approval_id: Some(approval_id.to_owned()), max: 1, ..Wanted::default() };
-        Ok(self.store.questions(tenant, &wanted).await?.pop())
+        Ok(read_question(&self.store, tenant, approval_id).await?)
     }
 
     /// Answers a question; gives it with the answer that holds. The same answer by the same person may be sent again,
@@ -105,7 +115,7 @@ impl Gate {
         let Reply { approval_id, approve, by, reason, clears, edited } = reply.clone();
         let edited = match edited.filter(|_| approve) {
             Some(choice) => {
-                let question = self.question(tenant, &approval_id).await?;
+                let question = read_question(&self.store, tenant, &approval_id).await?;
                 let question = question.ok_or(GateError::Rejected(CommandRejection::UnknownApproval))?;
                 let only_looks = choice.only_looks;
                 let edited = Box::pin(self.choose(tenant, &question, choice)).await?;
@@ -140,7 +150,7 @@ impl Gate {
         by: Actor,
     ) -> Result<(), NoAnswer> {
         let command = Command { session, by, reason: None, operation: Operation::HostApprove { call_id } };
-        match self.control(tenant, &command).await {
+        match self.decisions.control(tenant, &command).await {
             Ok(_) | Err(GateError::Rejected(_)) => Ok(()),
             Err(GateError::NoAnswer(none)) => Err(none),
         }
@@ -169,7 +179,7 @@ impl Gate {
         (state, by, reason): (QuestionState, Actor, Option<String>),
         operation: Operation,
     ) -> Result<Question, CommandError> {
-        let Some(question) = self.question(tenant, approval_id).await? else {
+        let Some(question) = read_question(&self.store, tenant, approval_id).await? else {
             return Err(GateError::Rejected(CommandRejection::UnknownApproval));
         };
         let digest = match &operation {
@@ -187,14 +197,14 @@ impl Gate {
         let unreadable = |_| NoAnswer::Fault("a stored session has a name that no session can have".to_owned());
         let session = SessionId::parse("session_id", &question.session).map_err(unreadable)?;
         let command = Command { session, by: by.clone(), reason: reason.clone(), operation };
-        match self.control(tenant, &command).await {
+        match self.decisions.control(tenant, &command).await {
             // Another yes is needed: it stays open.
             Ok(Controlled { control: Control::Seconded { .. }, .. }) => {
-                let question = self.question(tenant, approval_id).await?;
+                let question = read_question(&self.store, tenant, approval_id).await?;
                 question.ok_or(GateError::Rejected(CommandRejection::UnknownApproval))
             }
             Ok(done) => {
-                self.metrics.answered(state, done.at.since_ms(question.asked_at));
+                self.server.metrics.answered(state, done.at.since_ms(question.asked_at));
                 let edited = done.edit().map(|edit| edit.edited.clone());
                 let edited_until = done.edit().map(|edit| edit.until);
                 let (by, at, clears) = (by.name, done.at, done.clears());
@@ -203,7 +213,7 @@ impl Gate {
             }
             Err(GateError::Rejected(rejection)) => {
                 // The call tree remembers a call only as it stands; who answered it is in its past.
-                match self.question(tenant, approval_id).await? {
+                match read_question(&self.store, tenant, approval_id).await? {
                     Some(question) if question.resolution.is_some() => as_closed(question, (state, digest), &by.name),
                     Some(question) if rejection == CommandRejection::SaidBefore => Ok(question),
                     _ => Err(GateError::Rejected(rejection)),
@@ -212,6 +222,15 @@ impl Gate {
             Err(error) => Err(error),
         }
     }
+}
+
+pub(super) async fn read_question(
+    store: &Store,
+    tenant: TenantId,
+    approval_id: &str,
+) -> Result<Option<Question>, StoreError> {
+    let wanted = Wanted { approval_id: Some(approval_id.to_owned()), max: 1, ..Wanted::default() };
+    Ok(store.questions(tenant, &wanted).await?.pop())
 }
 
 /// A question that was closed before. Closed the same way by the same person, it is the same once more; and withdrawn

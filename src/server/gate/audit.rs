@@ -1,12 +1,12 @@
 //! What people and administrators did, looked at and checked.
 
-use super::{Gate, NoAnswer};
+use super::{NoAnswer, Privacy};
 use callgate_core::domain::{
     audit::{Anchor, Checked, Entry},
     ids::TenantId,
 };
 
-impl Gate {
+impl Privacy {
     /// Entries of the audit, the newest first: those before a number.
     ///
     /// # Errors

@@ -14,10 +14,11 @@ use tokio::{
 };
 
 use super::{
-    Gate, NoAnswer,
+    NoAnswer, Policies,
     fair_semaphore::{FairPermit, FairSemaphore, FairSlot},
     policies::compiled,
     policy_check::{PolicyProblem, problems},
+    privacy::patiently,
 };
 use callgate_core::{
     domain::{
@@ -230,7 +231,7 @@ impl Trial {
     }
 }
 
-impl Gate {
+impl Policies {
     /// Leave to try a policy; none while one of the tenant's is tried.
     #[must_use]
     pub fn backtest_slot(&self, tenant: TenantId) -> Option<BacktestSlot> {
@@ -250,7 +251,12 @@ impl Gate {
         let tried = compiled(text).await.map_err(problems)?;
         let hash = policy::hash(text);
         Ok(match against {
-            None => Compared { tried, against: Policy::clone(&self.policy(tenant)), hash, against_hash: String::new() },
+            None => Compared {
+                tried,
+                against: Policy::clone(&self.server.policy(tenant)),
+                hash,
+                against_hash: String::new(),
+            },
             Some(old) => {
                 let against = compiled(old).await.map_err(problems)?;
                 Compared { tried, against, hash, against_hash: policy::hash(old) }
@@ -291,7 +297,7 @@ impl Gate {
         let window = (wanted.since, wanted.until);
         let turns = Arc::clone(&slot.0.all);
         let turn = turns.acquire().await;
-        let found = self.patiently(|| self.store.tried_trees(tenant, window, wanted.calls_max)).await?;
+        let found = patiently(|| self.store.tried_trees(tenant, window, wanted.calls_max)).await?;
         drop(turn);
         let (trees, is_more, since_us) = found;
         let total = trees.iter().map(|tree| tree.calls).sum();
@@ -302,22 +308,22 @@ impl Gate {
             let _ = told.try_send(BacktestTold::Progress { judged, total: judged.max(total) });
         };
         tell(&trial);
-        let mut last = self.clock.tick();
+        let mut last = self.server.clock.tick();
         for TriedTree { root, .. } in trees {
             let mut after = 0;
             loop {
                 let _turn = turns.acquire().await;
-                let began = self.clock.tick();
+                let began = self.server.clock.tick();
                 let part = (since_us, wanted.until);
-                let (calls, is_more) = self.patiently(|| self.store.tried_calls(tenant, &root, after, part)).await?;
+                let (calls, is_more) = patiently(|| self.store.tried_calls(tenant, &root, after, part)).await?;
                 let Some(behind) = calls.last().map(|call| call.seq) else { break };
                 after = behind;
                 trial = judged(trial, calls).await?;
-                if self.clock.elapsed(last) >= TOLD_EVERY {
+                if self.server.clock.elapsed(last) >= TOLD_EVERY {
                     tell(&trial);
-                    last = self.clock.tick();
+                    last = self.server.clock.tick();
                 }
-                sleep(self.clock.elapsed(began).min(PAUSE_MAX)).await;
+                sleep(self.server.clock.elapsed(began).min(PAUSE_MAX)).await;
                 self.let_agents_go_first().await;
                 if !is_more {
                     break;
@@ -333,7 +339,7 @@ impl Gate {
 
     async fn let_agents_go_first(&self) {
         for _ in 0..BUSY_MAX {
-            let (_, waiting) = self.door.load();
+            let (_, waiting) = self.server.door.load();
             if waiting == 0 {
                 return;
             }

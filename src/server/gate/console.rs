@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Gate, NoAnswer};
+use super::{Identities, NoAnswer};
 use callgate_core::domain::{
     audit::{Actor, Event, Kind},
     ids::TenantId,
@@ -12,7 +12,7 @@ use callgate_store::SignedIn;
 /// What the audit calls it that somebody signs in to, and out of.
 const CONSOLE: &str = "the console";
 
-impl Gate {
+impl Identities {
     /// The key by which servers know the cookies that they have made.
     #[must_use]
     pub fn console_key(&self) -> &[u8] {

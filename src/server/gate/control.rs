@@ -1,7 +1,7 @@
 //! What people and systems do to sessions.
 
 use super::{
-    CommandError, Gate,
+    CommandError, Decisions,
     decide::{Access, Decided, Subject, Unheard, nothing},
 };
 use callgate_core::{
@@ -13,7 +13,7 @@ use callgate_core::{
     engine,
 };
 
-impl Gate {
+impl Decisions {
     /// Does something to a session; tells what was done once it is stored. A phase may be set before the first call.
     ///
     /// # Errors
@@ -22,7 +22,7 @@ impl Gate {
         self.controlled(tenant, command, true).await
     }
 
-    /// What [`Gate::control`] would refuse now is refused; nothing is done.
+    /// What [`Decisions::control`] would refuse now is refused; nothing is done.
     ///
     /// # Errors
     /// [`CommandError`].
@@ -31,7 +31,7 @@ impl Gate {
     }
 
     async fn controlled(&self, tenant: TenantId, command: &Command, stores: bool) -> Result<Controlled, CommandError> {
-        let policy = self.judges(tenant)?;
+        let policy = self.server.judges(tenant)?;
         let unheard = match &command.operation {
             Operation::MarkCompacted | Operation::Grant { .. } | Operation::RaiseBudget { .. } => {
                 Unheard::Rejected(CommandRejection::UnknownSession)

@@ -6,7 +6,7 @@ use std::num::NonZeroUsize;
 use lru::LruCache;
 use parking_lot::Mutex;
 
-use super::Gate;
+use super::Decisions;
 use callgate_core::{
     domain::{
         answer::Answer,
@@ -39,12 +39,12 @@ impl Creations {
     }
 }
 
-impl Gate {
+impl Decisions {
     /// What the asking agent made last by this very call in another session, with its name; none once it is forgotten.
     pub(super) async fn creation(&self, policy: &Policy, tenant: TenantId, proposal: &Proposal) -> Option<Creation> {
         let key = (proposal.request.agent.clone()?, proposal.fingerprint);
         let known = self.creations.0.lock().get(&(tenant, key)).cloned();
-        let is_recent = |known: &Creation| engine::is_recent(policy, known, self.now());
+        let is_recent = |known: &Creation| engine::is_recent(policy, known, self.server.now());
         let known = known.filter(is_recent).filter(|known| known.call.session != proposal.request.session)?;
         let given = self.store.result(tenant, &known.call.session, &known.call.call_id).await.ok()??;
         let text = given.text.filter(|_| !given.is_gone)?;

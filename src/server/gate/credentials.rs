@@ -17,7 +17,7 @@ use lru::LruCache;
 use parking_lot::{Mutex, RwLock};
 use tokio::{sync::Semaphore, time::timeout};
 
-use super::{Gate, NoAnswer, failures::Failures, jwts::Jwts};
+use super::{Identities, NoAnswer, failures::Failures, jwts::Jwts};
 use crate::auth::{certificate, file::Auth, jwt, token};
 use callgate_core::domain::{
     identity::{Credential, Identity},
@@ -152,7 +152,7 @@ impl Credentials {
     }
 }
 
-impl Gate {
+impl Identities {
     /// True when nobody is let in without a credential.
     #[must_use]
     pub fn wants_credentials(&self) -> bool {
@@ -171,17 +171,19 @@ impl Gate {
         }
     }
 
-    /// As [`Gate::identity`], for what has to be looked up.
+    /// As [`Identities::identity`], for what has to be looked up.
     ///
     /// # Errors
     /// [`Refused`].
     pub async fn looked_up(&self, text: &str, from: Option<IpAddr>) -> Result<Arc<Identity>, Refused> {
         let Some(shown) = token::read(text) else { return Err(Refused::Unknown("no token of callgate's was shown")) };
-        let failed = self.credentials.failures.wait(&self.clock, from);
+        let failed = self.credentials.failures.wait(&self.server.clock, from);
         // Whoever has failed often takes turns with others who have, and keeps nobody else waiting. What holds is let
         // in all the same: an address may be that of many.
         let (looks, late) = match failed {
-            Some(wait) if self.credentials.is_missing(&self.clock, shown.id) => return Err(Refused::TooMany(wait)),
+            Some(wait) if self.credentials.is_missing(&self.server.clock, shown.id) => {
+                return Err(Refused::TooMany(wait));
+            }
             Some(wait) => (&self.credentials.suspected_looks, Refused::TooMany(wait)),
             None => (&self.credentials.looks, Refused::Unchecked),
         };
@@ -192,14 +194,14 @@ impl Gate {
         }
         self.read_tokens(Some(shown.id)).await.map_err(|_| Refused::Unchecked)?;
         self.by_token(text, from).unwrap_or_else(|| {
-            self.credentials.missing.lock().put(shown.id.to_owned(), self.clock.tick());
+            self.credentials.missing.lock().put(shown.id.to_owned(), self.server.clock.tick());
             Err(failed.map_or(Refused::Unknown(NO_SUCH), Refused::TooMany))
         })
     }
 
     /// Notes that a credential from there did not hold.
     pub fn refused(&self, from: Option<IpAddr>) {
-        self.credentials.failures.failed(&self.clock, from);
+        self.credentials.failures.failed(&self.server.clock, from);
     }
 
     /// Counts a sign-in by an issuer that is begun from there: nobody is known yet, and the issuer is asked.
@@ -207,7 +209,7 @@ impl Gate {
     /// # Errors
     /// [`Refused::TooMany`].
     pub fn may_sign_in(&self, from: Option<IpAddr>) -> Result<(), Refused> {
-        let wait = self.credentials.failures.wait(&self.clock, from);
+        let wait = self.credentials.failures.wait(&self.server.clock, from);
         self.refused(from);
         wait.map_or(Ok(()), |wait| Err(Refused::TooMany(wait)))
     }
@@ -224,9 +226,9 @@ impl Gate {
                     self.read_tokens(Some(id)).await.map_err(|_| Refused::Unchecked)?;
                 }
                 let known = self.held(id).ok_or(Refused::Unknown(NO_SUCH))?;
-                known.token.refused(self.now()).map_or(Ok(()), |why| Err(Refused::Unknown(why)))
+                known.token.refused(self.server.now()).map_or(Ok(()), |why| Err(Refused::Unknown(why)))
             }
-            Credential::Jwt(_) if identity.until.is_none_or(|until| until <= self.now()) => {
+            Credential::Jwt(_) if identity.until.is_none_or(|until| until <= self.server.now()) => {
                 Err(Refused::Unknown("the JWT has expired"))
             }
             Credential::Local | Credential::Certificate(_) | Credential::Jwt(_) => Ok(()),
@@ -253,7 +255,7 @@ impl Gate {
         if !token::is_same(&known.token.digest, &shown.digest) {
             return Some(Err(Refused::Unknown("the token's secret is wrong")));
         }
-        if let Some(why) = known.token.refused(self.now()) {
+        if let Some(why) = known.token.refused(self.server.now()) {
             return Some(Err(Refused::Unknown(why)));
         }
         let mut seen = known.seen.lock();
@@ -273,8 +275,8 @@ impl Gate {
     fn held(&self, id: &str) -> Option<Arc<Known>> {
         let known = self.credentials.get(id)?;
         let mut seen = known.seen.lock();
-        seen.used = self.clock.tick();
-        let is_fresh = self.clock.elapsed(seen.read) < HOLDS;
+        seen.used = self.server.clock.tick();
+        let is_fresh = self.server.clock.elapsed(seen.read) < HOLDS;
         drop(seen);
         is_fresh.then_some(known)
     }
@@ -303,10 +305,10 @@ impl Gate {
     }
 
     async fn read_tokens(&self, also: Option<&str>) -> Result<(), NoAnswer> {
-        let started = self.clock.tick();
+        let started = self.server.clock.tick();
         let mut ids: Vec<String> = {
             let mut known = self.credentials.tokens.write();
-            known.retain(|_, known| self.clock.elapsed(known.seen.lock().used) < UNUSED);
+            known.retain(|_, known| self.server.clock.elapsed(known.seen.lock().used) < UNUSED);
             known.keys().cloned().collect()
         };
         // One that is known and too old is looked up like any other, and once.
@@ -335,10 +337,10 @@ impl Gate {
     async fn note_use(&self) -> Result<(), NoAnswer> {
         {
             let mut noted = self.credentials.noted.lock();
-            if noted.is_some_and(|noted| self.clock.elapsed(noted) < NOTE_EVERY) {
+            if noted.is_some_and(|noted| self.server.clock.elapsed(noted) < NOTE_EVERY) {
                 return Ok(());
             }
-            *noted = Some(self.clock.tick());
+            *noted = Some(self.server.clock.tick());
         }
         let used: Vec<String> = {
             let known = self.credentials.tokens.read();

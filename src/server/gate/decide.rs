@@ -11,7 +11,7 @@ use std::{
 
 use tokio::time::sleep;
 
-use super::{Gate, GateError, NoAnswer, SessionError};
+use super::{Decisions, GateError, NoAnswer, SessionError};
 use crate::telemetry::{
     self,
     database::{commit_span, joined, trace_id},
@@ -94,7 +94,7 @@ pub(super) enum Access {
     Report,
 }
 
-impl Gate {
+impl Decisions {
     /// Decides on the tree of a session, and stores what was decided. `read` gives what crosses trees; `decide` sees
     /// the tree while nobody else can change it.
     pub(super) async fn decide<B, A, R, F>(
@@ -110,16 +110,16 @@ impl Gate {
         let Subject { access, tenant, .. } = subject;
         let mut first = None;
         for _ in 0..if access == Access::Report { REPORT_TRIES_MAX } else { TRIES_MAX } {
-            let started = self.clock.tick();
+            let started = self.server.clock.tick();
             let (mut slot, mut is_known) = self.slot(&subject).await?;
-            if access == Access::Append && self.slots.reports.is_first(tenant, slot.root()) {
-                Box::pin(self.slots.reports.give_way(tenant, slot.root())).await;
+            if access == Access::Append && self.server.slots.reports.is_first(tenant, slot.root()) {
+                Box::pin(self.server.slots.reports.give_way(tenant, slot.root())).await;
                 (slot, is_known) = self.slot(&subject).await?;
             }
             if access == Access::Append && slot.advance(|tree| tree.version == 0) == Some(true) {
                 Box::pin(self.begin_as_theirs(tenant, slot.root())).await?;
             }
-            let forgotten = match self.slots.has_missed() {
+            let forgotten = match self.server.slots.has_missed() {
                 true => Box::pin(self.forgotten(&subject, &slot)).await?,
                 false => Vec::new(),
             };
@@ -137,14 +137,14 @@ impl Gate {
             });
             if let Some(held) = self.settled(&subject, Arc::clone(&slot), attempt).await? {
                 if !is_known && held.is_new {
-                    self.slots.set_root(tenant, subject.session, held.slot.root());
+                    self.server.slots.set_root(tenant, subject.session, held.slot.root());
                 }
                 return Ok(held);
             }
             if access == Access::Report && first.is_none() {
-                first = Some(self.slots.reports.first(tenant, slot.root()));
+                first = Some(self.server.slots.reports.first(tenant, slot.root()));
             }
-            sleep(pause(self.clock.elapsed(started))).await;
+            sleep(pause(self.server.clock.elapsed(started))).await;
         }
         Err(NoAnswer::Contention.into())
     }
@@ -194,7 +194,7 @@ impl Gate {
             Some(Attempt::Rejected(rejection, version)) if self.is_current(tenant, &slot, version).await? => {
                 return Err(GateError::Rejected(rejection));
             }
-            Some(Attempt::Unchanged(..) | Attempt::Rejected(..)) | None => self.slots.invalidate(tenant, &slot),
+            Some(Attempt::Unchanged(..) | Attempt::Rejected(..)) | None => self.server.slots.invalidate(tenant, &slot),
         }
         Ok(None)
     }
@@ -214,16 +214,16 @@ impl Gate {
     /// A change was not accepted: what it was decided on is read anew.
     fn lost<R>(&self, subject: &Subject<'_, R>, slot: &Arc<Slot>, lost: Lost) -> Result<(), NoAnswer> {
         let Subject { tenant, session, .. } = *subject;
-        self.metrics.conflict(lost.as_str());
+        self.server.metrics.conflict(lost.as_str());
         // Somebody uses a call_id again that its tree has forgotten.
         if lost == Lost::CallId {
-            subject.calls.iter().for_each(|call_id| self.slots.miss(tenant, slot.root(), session, call_id));
+            subject.calls.iter().for_each(|call_id| self.server.slots.miss(tenant, slot.root(), session, call_id));
         }
-        self.slots.invalidate(tenant, slot);
+        self.server.slots.invalidate(tenant, slot);
         match lost {
             Lost::Unreachable => return Err(NoAnswer::OutOfReach("nobody knows whether it was committed".to_owned())),
             Lost::Rejected => return Err(NoAnswer::Fault("the database does not take what was decided".to_owned())),
-            Lost::Session => self.slots.forget_root(tenant, session),
+            Lost::Session => self.server.slots.forget_root(tenant, session),
             Lost::CallId | Lost::Version | Lost::Ledger | Lost::Counter => {}
         }
         Ok(())

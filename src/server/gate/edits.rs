@@ -2,7 +2,7 @@
 //! to whoever asked for the call.
 
 use super::{
-    CommandError, Gate, GateError, NoAnswer,
+    Approvals, CommandError, Decisions, GateError, Insight, NoAnswer,
     decide::{Access, Subject, Unheard},
 };
 use callgate_core::{
@@ -46,7 +46,7 @@ pub(super) fn reused(verdict: &Verdict) -> Option<&CallRef> {
     winner.and_then(|winner| winner.reuse.as_ref())
 }
 
-impl Gate {
+impl Approvals {
     /// Arguments that somebody chose for the call of a question, as they would execute; none where they are those that
     /// were asked about.
     pub(super) async fn choose(
@@ -55,7 +55,7 @@ impl Gate {
         question: &Question,
         choice: Choice,
     ) -> Result<Option<Edited>, CommandError> {
-        let policy = self.judges(tenant)?;
+        let policy = self.server.judges(tenant)?;
         let proposal = policy.propose(proposed(tenant, question, choice.arguments)?);
         if choice.seen.is_some_and(|seen| seen != proposal.args_digest) {
             let why = "they would execute otherwise than was seen, as after a change of the policy; look at them again";
@@ -93,12 +93,12 @@ impl Gate {
         let (tenant, session) = (proposal.request.tenant, proposal.request.session.clone());
         let unheard = Unheard::<()>::Begins(None);
         let subject = Subject { access: Access::Read, tenant, session: &session, unheard, calls: &[] };
-        let (slot, _) = match self.slot(&subject).await {
+        let (slot, _) = match self.decisions.slot(&subject).await {
             Ok(found) => found,
             Err(GateError::NoAnswer(none)) => return Err(none),
             Err(GateError::Rejected(())) => return Ok(None),
         };
-        let shared = self.shared(policy, tenant, slot.root(), std::slice::from_ref(&proposal)).await?.first();
+        let shared = self.decisions.shared(policy, tenant, slot.root(), std::slice::from_ref(&proposal)).await?.first();
         let now = self.store.now();
         let judged = slot.advance(|tree| {
             let known = tree.sessions.get(&session);
@@ -128,7 +128,9 @@ impl Gate {
         let ran = found.into_iter().find(|(yes, _)| yes.approval_id == question.approval_id);
         Ok(ran.map(|(_, permit)| permit.call_id.clone()))
     }
+}
 
+impl Insight {
     /// The yes that chose the arguments of a call, and so let it through; none where none did.
     ///
     /// # Errors
@@ -144,7 +146,9 @@ impl Gate {
         let yes = found.into_iter().find(|(_, permit)| permit.call_id == call_id.as_str());
         Ok(yes.map(|(yes, _)| yes.clone()))
     }
+}
 
+impl Decisions {
     /// What a person has approved instead of a refused call. Where it cannot be read now, whoever asks again is told.
     pub(super) async fn approved_instead(&self, tenant: TenantId, verdict: &Verdict) -> Option<Edited> {
         let winner = verdict.winner().filter(|winner| winner.reason == Reason::ApprovalEdited)?;

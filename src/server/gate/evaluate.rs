@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use super::{
-    EvaluateAnswer, EvaluateError, Gate, GateError, NoAnswer,
+    Decisions, EvaluateAnswer, EvaluateError, GateError, NoAnswer,
     admission::Tree,
     batch::{self, SharedBatch, evidence, judge_all},
     decide::{Access, Decided, Subject, Unheard},
@@ -43,7 +43,7 @@ fn asks(verdict: &Verdict) -> bool {
     verdict.decision == Decision::Ask && !verdict.replayed
 }
 
-impl Gate {
+impl Decisions {
     /// May these calls of one session run? They are judged together, each seeing the ones before it as running.
     ///
     /// # Errors
@@ -52,16 +52,16 @@ impl Gate {
         self.evaluate_in(requests, None).await
     }
 
-    /// As [`Gate::evaluate`], for a caller who has `left` for an answer.
+    /// As [`Decisions::evaluate`], for a caller who has `left` for an answer.
     pub(super) async fn evaluate_in(
         &self,
         requests: Vec<Request>,
         left: Option<Duration>,
     ) -> Result<Vec<EvaluateAnswer>, EvaluateError> {
-        let started = self.clock.tick();
+        let started = self.server.clock.tick();
         let Some(first) = requests.first() else { return Ok(Vec::new()) };
-        let _seat = self.door.enter(|| self.tree_of(first), requests.len(), left).await?;
-        let policy = self.judges(first.tenant)?;
+        let _seat = self.server.door.enter(|| self.tree_of(first), requests.len(), left).await?;
+        let policy = self.server.judges(first.tenant)?;
         let room = self.room(first.tenant, requests.len()).await?;
         let turn = match requests.iter().any(|request| request.arguments.is_longer_than(INLINE_BYTES_MAX)) {
             true => self.long_texts.take_or_refuse(first.tenant).await?,
@@ -81,13 +81,13 @@ impl Gate {
         };
         let mut answers = Vec::with_capacity(verdicts.len());
         for (proposal, verdict) in proposals.iter().zip(verdicts) {
-            self.metrics.evaluated(&verdict, proposal, self.clock.elapsed(started));
+            self.server.metrics.evaluated(&verdict, proposal, self.server.clock.elapsed(started));
             let evidence = verdict.loop_broken().and_then(|_| slot.advance(|tree| evidence(tree, proposal)));
             if !verdict.replayed {
-                self.metrics.redacted(&proposal.secrets);
+                self.server.metrics.redacted(&proposal.secrets);
             }
             if !verdict.replayed && !proposal.coerced.is_empty() {
-                self.metrics.coerced(&proposal.request.tool);
+                self.server.metrics.coerced(&proposal.request.tool);
                 telemetry::verdict::coerced(proposal);
             }
             let waits = self.waits.before(&verdict, &proposal.request);
@@ -100,7 +100,7 @@ impl Gate {
     /// The call tree that a call belongs to, as far as this replica knows by itself.
     fn tree_of(&self, request: &Request) -> Tree {
         let Request { tenant, session, parent, .. } = request;
-        let root = |session| self.slots.root(*tenant, session);
+        let root = |session| self.server.slots.root(*tenant, session);
         let known = root(session).or_else(|| parent.as_ref().and_then(root));
         (*tenant, known.or_else(|| parent.clone()).unwrap_or_else(|| session.clone()))
     }
@@ -159,12 +159,12 @@ impl Gate {
         let GateError::NoAnswer(NoAnswer::OutOfReach(_)) = &error else { return Err(error) };
         let Some(tenant) = proposals.first().map(|proposal| proposal.request.tenant) else { return Err(error) };
         // A tenant that may have been suspended meanwhile is not let through on a guess.
-        if !self.tenants.vouches(tenant, &self.clock) {
+        if !self.server.tenants.vouches(tenant, &self.server.clock) {
             return Err(error);
         }
-        let halts = self.halts(tenant);
-        let Some(answers) = batch::unrecorded(policy, proposals, &halts, self.now()) else { return Err(error) };
-        if self.ping().await.is_ok() {
+        let halts = self.server.halts(tenant);
+        let Some(answers) = batch::unrecorded(policy, proposals, &halts, self.server.now()) else { return Err(error) };
+        if self.server.ping().await.is_ok() {
             return Err(error);
         }
         tracing::warn!("reads are let through unrecorded while the database is out of reach");
@@ -176,8 +176,8 @@ impl Gate {
     /// # Errors
     /// [`EvaluateError`]: nothing could be decided.
     pub async fn dry_run(&self, request: Request) -> Result<EvaluateAnswer, EvaluateError> {
-        let _seat = self.door.enter(|| self.tree_of(&request), 1, None).await?;
-        let policy = self.judges(request.tenant)?;
+        let _seat = self.server.door.enter(|| self.tree_of(&request), 1, None).await?;
+        let policy = self.server.judges(request.tenant)?;
         let proposal = policy.propose(request);
         let Request { tenant, session, parent, .. } = &proposal.request;
         let unheard = Unheard::Begins(parent.as_ref());
@@ -213,8 +213,8 @@ impl Gate {
         for proposal in proposals {
             creations.push(self.creation(policy, tenant, proposal).await);
         }
-        let (halts, profiles) = (self.halts(tenant), self.profiles(tenant).await);
-        let step_ms = self.now().since_ms(self.store.now_of_leases());
+        let (halts, profiles) = (self.server.halts(tenant), self.profiles(tenant).await);
+        let step_ms = self.server.now().since_ms(self.store.now_of_leases());
         Ok(SharedBatch { counters, ledger, health, creations, halts, profiles, step_ms })
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::task::spawn_blocking;
 
-use super::{Gate, NoAnswer, RecordError, backtest::row, policies::compiled};
+use super::{Insight, NoAnswer, RecordError, backtest::row, policies::compiled};
 use callgate_core::{
     domain::{
         calls::{Judgement, WholeCall},
@@ -73,7 +73,7 @@ impl CallExplained {
     }
 }
 
-impl Gate {
+impl Insight {
     /// Explains the last judgement of a call.
     ///
     /// # Errors
@@ -101,7 +101,7 @@ impl Gate {
             None => self.chosen_by(tenant, session, call_id).await?.and_then(|yes| yes.by),
         };
         // What is read waits for its turn too: many who ask at once would hold much at once.
-        let turn = self.trials.explain(tenant).await;
+        let turn = self.policies.trials.explain(tenant).await;
         let calls = self.up_to(tenant, &call, &last).await?;
         let explained = spawn_blocking(move || {
             let _turn = turn;
@@ -114,12 +114,12 @@ impl Gate {
 
     /// The policy of a version; none where it is not stored, or not one that this build can read.
     async fn that_judged(&self, tenant: TenantId, version: &str) -> Result<Option<Policy>, NoAnswer> {
-        for known in [self.policy(tenant), Arc::new(Policy::default())] {
+        for known in [self.server.policy(tenant), Arc::new(Policy::default())] {
             if *known.version == *version {
                 return Ok(Some(Policy::clone(&known)));
             }
         }
-        match self.stored_policy(tenant, version).await? {
+        match self.policies.stored_policy(tenant, version).await? {
             Some((_, text)) => Ok(compiled(&text).await.ok()),
             None => Ok(None),
         }

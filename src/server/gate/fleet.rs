@@ -11,7 +11,7 @@ use std::{
 use lru::LruCache;
 use parking_lot::Mutex;
 
-use super::{Gate, NoAnswer, savings::Savings, seen::SHARED_BUDGETS};
+use super::{Insight, NoAnswer, savings::Savings, seen::SHARED_BUDGETS};
 use callgate_core::domain::{
     budget::Budgets,
     fleet::{self, Asked, BudgetUsed, Decided, Fleet, MINUTE_MS, Minute, Seen, Span},
@@ -165,7 +165,7 @@ fn oldest(asked: &[Asked], at: Timestamp) -> Option<Timestamp> {
     asked.iter().filter(|one| one.is_open(at)).map(|one| one.at).min()
 }
 
-impl Gate {
+impl Insight {
     /// How the tenant's fleet is.
     ///
     /// # Errors
@@ -175,18 +175,18 @@ impl Gate {
         // Whoever comes while it is read waits for that, and asks nobody.
         let mut kept = shared.lock().await;
         if let Some((fleet, read)) = &kept.answer
-            && self.clock.elapsed(*read) < SHARED
+            && self.server.clock.elapsed(*read) < SHARED
         {
             return Ok(Arc::clone(fleet));
         }
-        let read = self.clock.tick();
+        let read = self.server.clock.tick();
         let fleet = Arc::new(self.read_fleet(tenant, &mut kept).await?);
         kept.answer = Some((Arc::clone(&fleet), read));
         Ok(fleet)
     }
 
     async fn read_fleet(&self, tenant: TenantId, kept: &mut Kept) -> Result<Fleet, NoAnswer> {
-        let (began, now) = (self.clock.tick(), self.store.now());
+        let (began, now) = (self.server.clock.tick(), self.store.now());
         let from = kept.from(now);
         let judged = self.store.judged(tenant, from, now).await?;
         let (judged, lately) = kept.judged(from, now, &judged);
@@ -196,11 +196,11 @@ impl Gate {
         let mut stopped_before = self.stopped(tenant, &mut kept.stopped, now).await?;
         stopped_before.insert(floor(now), stopped);
         let saved = self.savings(tenant, &mut kept.savings, now).await?;
-        let is_old = |read: Tick| self.clock.elapsed(read) >= TREES_EVERY;
+        let is_old = |read: Tick| self.server.clock.elapsed(read) >= TREES_EVERY;
         if kept.trees.as_ref().is_none_or(|(.., read)| is_old(*read)) {
-            let limits = fleet::shared_limits(self.policy(tenant).rules.get::<Budgets>(), &SHARED_BUDGETS);
+            let limits = fleet::shared_limits(self.server.policy(tenant).rules.get::<Budgets>(), &SHARED_BUDGETS);
             let (active, near) = self.store.near_their_end(tenant, &limits, now.day()).await?;
-            kept.trees = Some((active, near, self.clock.tick()));
+            kept.trees = Some((active, near, self.server.clock.tick()));
         }
         let (active, budgets) =
             kept.trees.as_ref().map(|(active, near, _)| (*active, near.clone())).unwrap_or_default();
@@ -212,7 +212,7 @@ impl Gate {
             halted: &halted,
             stopped: &stopped_before,
             saved: &saved,
-            seen: &|minute| self.sight.of(tenant, minute),
+            seen: &|minute| self.server.sight.of(tenant, minute),
         };
         Ok(Fleet {
             at: now,
@@ -228,7 +228,7 @@ impl Gate {
             saved: saved.today,
             saved_from: saved.day,
             saved_until: saved.until(),
-            database_ms: u64::try_from(self.clock.elapsed(began).as_millis()).unwrap_or(u64::MAX),
+            database_ms: u64::try_from(self.server.clock.elapsed(began).as_millis()).unwrap_or(u64::MAX),
         })
     }
 
@@ -254,12 +254,12 @@ impl Gate {
     #[must_use]
     pub fn plane_health(&self, tenant: TenantId) -> PlaneHealth {
         let Load { queued, .. } = self.store.load();
-        let (judging, waiting) = self.door.load();
-        let (revision, behind) = self.policy.standing(tenant);
+        let (judging, waiting) = self.server.door.load();
+        let (revision, behind) = self.server.policy.standing(tenant);
         PlaneHealth {
             revision,
             behind,
-            unconfirmed: self.tenants.age(&self.clock),
+            unconfirmed: self.server.tenants.age(&self.server.clock),
             judging,
             waiting,
             uncommitted: queued,

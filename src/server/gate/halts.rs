@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use parking_lot::Mutex;
 
-use super::{Gate, NoAnswer};
+use super::{Decisions, NoAnswer, ServerState};
 use callgate_core::domain::{
     audit::Actor,
     halt::{Halt, Halted},
@@ -30,8 +30,25 @@ impl Halts {
     }
 }
 
-impl Gate {
-    /// Halts something until [`Gate::resume`]: here at once, on every replica within two seconds. Halting what is
+impl ServerState {
+    /// What is halted, as this replica knows it.
+    #[must_use]
+    pub fn halts(&self, tenant: TenantId) -> Arc<[Halt]> {
+        self.halts.of(tenant)
+    }
+
+    /// Reads what is halted.
+    ///
+    /// # Errors
+    /// [`NoAnswer`]: what was known holds.
+    pub async fn read_halts(&self) -> Result<(), NoAnswer> {
+        self.halts.set(self.store.halts().await?);
+        Ok(())
+    }
+}
+
+impl Decisions {
+    /// Halts something until [`Decisions::resume`]: here at once, on every replica within two seconds. Halting what is
     /// halted changes nothing; gives the halt that holds.
     ///
     /// # Errors
@@ -43,9 +60,9 @@ impl Gate {
         by: impl Into<Actor>,
         reason: &str,
     ) -> Result<Halt, NoAnswer> {
-        let reason = self.policy(tenant).without_secrets(reason);
+        let reason = self.server.policy(tenant).without_secrets(reason);
         let halt = self.store.halt(tenant, what, &by.into(), &reason).await?;
-        self.read_halts().await?;
+        self.server.read_halts().await?;
         Ok(halt)
     }
 
@@ -61,22 +78,7 @@ impl Gate {
         reason: &str,
     ) -> Result<bool, NoAnswer> {
         let was_halted = self.store.resume(tenant, what, &by.into(), reason).await?;
-        self.read_halts().await?;
+        self.server.read_halts().await?;
         Ok(was_halted)
-    }
-
-    /// What is halted, as this replica knows it.
-    #[must_use]
-    pub fn halts(&self, tenant: TenantId) -> Arc<[Halt]> {
-        self.halts.of(tenant)
-    }
-
-    /// Reads what is halted.
-    ///
-    /// # Errors
-    /// [`NoAnswer`]: what was known holds.
-    pub async fn read_halts(&self) -> Result<(), NoAnswer> {
-        self.halts.set(self.store.halts().await?);
-        Ok(())
     }
 }

@@ -11,7 +11,7 @@ use std::{
 use lru::LruCache;
 use parking_lot::Mutex;
 
-use super::{Gate, NoAnswer};
+use super::{Decisions, NoAnswer};
 use callgate_core::{
     domain::{
         call::{Permit, Request},
@@ -192,7 +192,7 @@ impl ToolHealth {
     }
 }
 
-impl Gate {
+impl Decisions {
     /// Claims the tool, when the cooldown that `health` tells of is over and nobody finds out yet. When another
     /// replica was first, `health` says so from then on.
     pub(super) async fn claim_probe(
@@ -235,20 +235,20 @@ impl Gate {
         self.give_back_claims().await;
         let untold = self.tools.take_untold();
         if !untold.is_empty() {
-            match self.store.add_health(&untold, self.policy(DEFAULT_TENANT).retry.allowance.per_minute).await {
+            match self.store.add_health(&untold, self.server.policy(DEFAULT_TENANT).retry.allowance.per_minute).await {
                 Ok(rows) => self.tools.take_over(&rows),
                 Err(error) => {
                     self.tools.put_back(untold);
-                    self.sight.answered(self.now(), None);
+                    self.server.sight.answered(self.server.now(), None);
                     return Err(error.into());
                 }
             }
         }
         let since = *self.tools.looked_at.lock();
         let since = since.map_or(Timestamp::default(), |at| Timestamp::from_millis(at.as_millis() - OVERLAP_MS));
-        let asked = self.clock.tick();
+        let asked = self.server.clock.tick();
         let rows = self.store.changed_health(since).await;
-        self.sight.answered(self.now(), rows.is_ok().then(|| self.clock.elapsed(asked)));
+        self.server.sight.answered(self.server.now(), rows.is_ok().then(|| self.server.clock.elapsed(asked)));
         let rows = rows?;
         self.tools.take_over(&rows);
         if let Some(newest) = rows.iter().map(|row| row.changed_at).max() {

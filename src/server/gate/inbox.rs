@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Gate, NoAnswer, RecordError, SessionError, edits::reused};
+use super::{Insight, NoAnswer, RecordError, SessionError, edits::reused};
 use callgate_core::{
     domain::{
         call::{Approval, ApprovalStatus},
@@ -11,7 +11,7 @@ use callgate_core::{
         fingerprint::Fingerprint,
         halt::Halted,
         ids::{CallId, SessionId, TenantId},
-        inbox::{Question, SessionLine, SessionPlace, StoredCall, Wanted},
+        inbox::{SessionLine, SessionPlace, StoredCall},
         rejection::{RecordRejection, SessionUnknown},
         time::Timestamp,
         verdict::Verdict,
@@ -19,15 +19,7 @@ use callgate_core::{
     engine::{self, envelope::Beside},
 };
 
-impl Gate {
-    /// Questions to people, the newest first.
-    ///
-    /// # Errors
-    /// [`NoAnswer`] when they cannot be read.
-    pub async fn questions(&self, tenant: TenantId, wanted: &Wanted) -> Result<Vec<Question>, NoAnswer> {
-        Ok(self.store.questions(tenant, wanted).await?)
-    }
-
+impl Insight {
     /// Stored calls since a time, of one session's call tree or of all, of one id or of any, by tree and in order.
     ///
     /// # Errors
@@ -41,7 +33,7 @@ impl Gate {
     ) -> Result<Vec<StoredCall>, SessionError> {
         let root = match session {
             Some(session) => {
-                Some(self.known_root(tenant, session).await?.ok_or(SessionError::Rejected(SessionUnknown))?)
+                Some(self.decisions.known_root(tenant, session).await?.ok_or(SessionError::Rejected(SessionUnknown))?)
             }
             None => None,
         };
@@ -58,7 +50,7 @@ impl Gate {
         wanted: &SessionsWanted,
     ) -> Result<Looked<SessionLine, SessionPlace>, NoAnswer> {
         let mut halted = HaltedNames::default();
-        for halt in self.halts(tenant).iter() {
+        for halt in self.server.halts(tenant).iter() {
             match &halt.what {
                 Halted::Tenant => halted.all = true,
                 Halted::Session(session) => halted.sessions.push(session.to_string()),
@@ -97,7 +89,7 @@ impl Gate {
         let call = call.ok_or(RecordError::Rejected(RecordRejection::UnknownCall))?;
         let Some(last) = call.judgements.last() else { return Ok((call, Told::default())) };
         let verdict = again(last);
-        let edited = self.approved_instead(tenant, &verdict).await;
+        let edited = self.decisions.approved_instead(tenant, &verdict).await;
         let previous = match reused(&verdict) {
             Some(reused) => self.store.result(tenant, &reused.session, &reused.call_id).await?,
             None => None,
@@ -105,7 +97,7 @@ impl Gate {
         let beside = Beside {
             suggested_next: &[],
             previous: previous.as_ref(),
-            previous_max: self.policy(tenant).previous_result_bytes(),
+            previous_max: self.server.policy(tenant).previous_result_bytes(),
             edited: edited.as_ref(),
         };
         let instead = engine::envelope::refusal(&verdict, &beside).map(|text| text.json);

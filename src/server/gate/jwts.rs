@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::Notify;
 
-use super::{Gate, credentials::Refused};
+use super::{Identities, credentials::Refused};
 use crate::auth::jwt::{self, Issuer, Keys};
 use callgate_core::domain::{
     identity::{Credential, Identity},
@@ -51,8 +51,8 @@ impl Default for Jwts {
     }
 }
 
-impl Gate {
-    /// Issuers, in whose place [`Gate::set_keys`] is told their keys.
+impl Identities {
+    /// Issuers, in whose place [`Identities::set_keys`] is told their keys.
     #[must_use]
     pub fn issuers(&self) -> Vec<Issuer> {
         self.credentials.mapping().map(|mapping| mapping.auth.issuers.clone()).unwrap_or_default()
@@ -66,7 +66,7 @@ impl Gate {
             all.resize(issuer + 1, None);
         }
         let is_new = all[issuer].as_ref().is_none_or(|(before, _)| **before != keys);
-        all[issuer] = Some((Arc::new(keys), self.clock.tick()));
+        all[issuer] = Some((Arc::new(keys), self.server.clock.tick()));
         drop(all);
         if is_new {
             jwts.known.lock().clear();
@@ -81,7 +81,7 @@ impl Gate {
     pub(super) fn by_jwt(&self, text: &str, from: Option<IpAddr>) -> Result<Arc<Identity>, Refused> {
         let jwts = &self.credentials.jwts;
         let digest: Digest = Sha256::digest(text.as_bytes()).into();
-        let now = self.now();
+        let now = self.server.now();
         if let Some((last, identity)) = jwts.known.lock().get(&digest)
             && *last == from
         {
@@ -89,18 +89,18 @@ impl Gate {
             return if holds { Ok(Arc::clone(identity)) } else { Err(Refused::Unknown("the JWT has expired")) };
         }
         // To verify costs time of the processor: for those who have failed often it is done now and then.
-        if let Some(wait) = self.credentials.failures.wait(&self.clock, from) {
+        if let Some(wait) = self.credentials.failures.wait(&self.server.clock, from) {
             let mut suspected = jwts.suspected.lock();
-            if suspected.is_some_and(|last| self.clock.elapsed(last) < SUSPECTED_EVERY) {
+            if suspected.is_some_and(|last| self.server.clock.elapsed(last) < SUSPECTED_EVERY) {
                 return Err(Refused::TooMany(wait));
             }
-            *suspected = Some(self.clock.tick());
+            *suspected = Some(self.server.clock.tick());
         }
         let mapping = self.credentials.mapping().ok_or(Refused::Unknown("no issuer is known"))?;
         let place =
             jwt::issuer(&mapping.auth.issuers, text).ok_or(Refused::Unknown("the JWT's issuer is not known"))?;
         let keys = jwts.keys.lock().get(place).cloned().flatten();
-        let keys = keys.filter(|(_, read)| self.clock.elapsed(*read) < KEYS_HOLD).ok_or(Refused::Unchecked)?.0;
+        let keys = keys.filter(|(_, read)| self.server.clock.elapsed(*read) < KEYS_HOLD).ok_or(Refused::Unchecked)?.0;
         if keys.lacks(text) {
             jwts.wanted.notify_waiters();
         }

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use parking_lot::Mutex;
 
-use super::{Gate, NoAnswer};
+use super::{Identities, NoAnswer};
 use callgate_core::domain::{
     hashing::Hashing,
     ids::TenantId,
@@ -32,7 +32,7 @@ impl KeyProblems {
     }
 }
 
-impl Gate {
+impl Identities {
     /// These are the keys from now on, by the names of their tenants.
     ///
     /// # Errors
@@ -76,7 +76,7 @@ impl Gate {
     /// Tenants that have keys, and are not there.
     #[must_use]
     pub fn keys_of_nobody(&self) -> Vec<String> {
-        let known: Vec<String> = self.tenants().iter().map(|tenant| tenant.name.clone()).collect();
+        let known: Vec<String> = self.server.tenants().iter().map(|tenant| tenant.name.clone()).collect();
         self.store.keyring().names().into_iter().filter(|name| !known.contains(name)).collect()
     }
 
@@ -101,8 +101,8 @@ impl Gate {
             }
         }
         match keyring.know(tenant.id, &name, tenant.mark) {
-            Access::Keys(keys) => self.policy.hash_by(tenant.id, keys.hashing()),
-            Access::Plain => self.policy.hash_by(tenant.id, &Hashing::default()),
+            Access::Keys(keys) => self.server.policy.hash_by(tenant.id, keys.hashing()),
+            Access::Plain => self.server.policy.hash_by(tenant.id, &Hashing::default()),
             Access::Locked if tenant.state == TenantState::Deleted => {}
             Access::Locked if !self.key_problems.has(tenant.id) => self.key_problems.tell(tenant, locked(&name)),
             Access::Locked => {}

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 
-use super::{Gate, NoAnswer};
+use super::{Decisions, NoAnswer};
 use callgate_core::{
     domain::{
         ids::TenantId,
@@ -52,7 +52,7 @@ impl Learned {
     }
 }
 
-impl Gate {
+impl Decisions {
     /// Counts what follow-ups came to, if no other replica does, and takes over what was counted.
     ///
     /// # Errors
@@ -68,7 +68,7 @@ impl Gate {
         for tenant in self.learned.outdated(version) {
             self.load_profiles(tenant, version).await?;
         }
-        *self.learned.looked_at.lock() = Some(self.clock.tick());
+        *self.learned.looked_at.lock() = Some(self.server.clock.tick());
         Ok(())
     }
 

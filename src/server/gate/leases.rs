@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::task::JoinSet;
 
-use super::{Gate, GateError, NoAnswer};
+use super::{Decisions, GateError, NoAnswer};
 use callgate_core::domain::{
     ids::{CallId, SessionId, TenantId},
     outcome::OutcomeStatus,
@@ -24,7 +24,7 @@ struct RunOut {
     call_id: CallId,
 }
 
-impl Gate {
+impl Decisions {
     /// Settles as unknown the calls whose lease ran out before `now` and that nobody reported on; gives how many. Of
     /// several replicas that do so each takes on other trees.
     ///
@@ -69,7 +69,7 @@ impl Gate {
         if slot.advance(|tree| tree.version >= due.version) == Some(true) {
             return Ok(slot);
         }
-        self.slots.invalidate(due.tenant, &slot);
+        self.server.slots.invalidate(due.tenant, &slot);
         self.slot_of(due.tenant, &due.root).await
     }
 

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::{Gate, NoAnswer};
+use super::{Approvals, NoAnswer};
 use callgate_core::domain::{ids::TenantId, inbox::Question, risk, tool::Risk};
 use callgate_store::Claims;
 
-impl Gate {
+impl Approvals {
     /// Claims the first `max` of these open questions that nobody has told, for so long.
     ///
     /// # Errors

@@ -6,7 +6,7 @@ use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 use lru::LruCache;
 use parking_lot::Mutex;
 
-use super::{Gate, NoAnswer};
+use super::{Decisions, NoAnswer};
 use callgate_core::domain::{
     identity::Identity,
     ids::{SessionId, TenantId},
@@ -53,7 +53,7 @@ pub enum WorkError {
     NoAnswer(#[from] NoAnswer),
 }
 
-impl Gate {
+impl Decisions {
     /// May they work in this session? One whose tree is nobody's yet becomes theirs, if they ask for a call in it.
     ///
     /// # Errors
@@ -76,7 +76,7 @@ impl Gate {
             (None, None) => session.clone(),
         };
         let key = (tenant, root);
-        let known = self.owners.0.lock().get(&key).cloned();
+        let known = self.server.owners.0.lock().get(&key).cloned();
         let owner = match known {
             Some((owner, _)) => Some(owner),
             None => {
@@ -86,7 +86,7 @@ impl Gate {
                 };
                 let owner: Option<Arc<str>> = read.map(Arc::from);
                 if let Some(owner) = &owner {
-                    self.owners.0.lock().put(key, (Arc::clone(owner), self.clock.tick()));
+                    self.server.owners.0.lock().put(key, (Arc::clone(owner), self.server.clock.tick()));
                 }
                 owner
             }
@@ -97,14 +97,14 @@ impl Gate {
     /// Sees to it that a tree that is about to begin is stored as whose it is taken for here.
     pub(super) async fn begin_as_theirs(&self, tenant: TenantId, root: &SessionId) -> Result<(), NoAnswer> {
         let key = (tenant, root.clone());
-        let known = self.owners.0.lock().get(&key).cloned();
+        let known = self.server.owners.0.lock().get(&key).cloned();
         let Some((name, read)) = known else { return Ok(()) };
-        if self.clock.elapsed(read) <= FRESH {
+        if self.server.clock.elapsed(read) <= FRESH {
             return Ok(());
         }
         let owner = self.store.own(tenant, root, &name).await?;
         let is_theirs = *owner == *name;
-        self.owners.0.lock().put(key, (Arc::from(owner), self.clock.tick()));
+        self.server.owners.0.lock().put(key, (Arc::from(owner), self.server.clock.tick()));
         // Whoever sends it again is told whose it is.
         if is_theirs { Ok(()) } else { Err(NoAnswer::Contention) }
     }

@@ -7,7 +7,7 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
 use super::{
-    Gate, NoAnswer,
+    NoAnswer, Policies, ServerState,
     decide::TRIES_MAX,
     hashed::hashed,
     policy_check::{PolicyProblem, problems},
@@ -185,14 +185,16 @@ impl ActivePolicy {
     }
 }
 
-impl Gate {
+impl ServerState {
     /// The policy that judges a tenant; the built-in one while that cannot be read. Whoever asks more than once
     /// while it answers one request may get two.
     #[must_use]
     pub fn policy(&self, tenant: TenantId) -> Arc<Policy> {
         self.policy.of(tenant).unwrap_or_else(|| self.policy.built_in(tenant))
     }
+}
 
+impl Policies {
     /// Stores a policy and activates it: here at once, on every replica within two seconds. One that is active already
     /// stays so.
     ///
@@ -321,16 +323,16 @@ impl Gate {
     /// one is not, or while nobody knows. To be called each second, whether or not the active ones could be read. Gives
     /// whether the alarm is on.
     pub fn watch_policies(&self) -> bool {
-        let (behind, unconfirmed) = (self.policy.behind(), self.tenants.age(&self.clock));
-        self.metrics.policies(behind, unconfirmed, self.policy.judging(DEFAULT_TENANT));
-        let mut alarm = self.policy.alarm.lock();
+        let (behind, unconfirmed) = (self.server.policy.behind(), self.server.tenants.age(&self.server.clock));
+        self.server.metrics.policies(behind, unconfirmed, self.server.policy.judging(DEFAULT_TENANT));
+        let mut alarm = self.server.policy.alarm.lock();
         if behind == 0 && unconfirmed <= UNCONFIRMED_MAX {
             if alarm.take().is_some() {
                 telemetry::policy::caught_up();
             }
             return false;
         }
-        if alarm.get_or_insert_default().happened(&self.clock).is_some() {
+        if alarm.get_or_insert_default().happened(&self.server.clock).is_some() {
             telemetry::policy::behind(behind, unconfirmed);
         }
         true
@@ -348,25 +350,25 @@ impl Gate {
         }
     }
 
-    /// As [`Gate::read_policy`], for an activation that was read.
+    /// As [`Policies::read_policy`], for an activation that was read.
     pub(super) async fn follow_policy(
         &self,
         tenant: TenantId,
         active: &Revision,
     ) -> Result<Vec<PolicyProblem>, NoAnswer> {
-        if self.policy.has_read(tenant, active.number) {
+        if self.server.policy.has_read(tenant, active.number) {
             return Ok(Vec::new());
         }
         let Some((_, text)) = self.stored_policy(tenant, &active.hash).await? else { return Ok(Vec::new()) };
         match compiled(&text).await {
             Ok(compiled) => {
-                if self.policy.read(tenant, active.number, Some(Arc::new(compiled))) {
+                if self.server.policy.read(tenant, active.number, Some(Arc::new(compiled))) {
                     telemetry::policy::active(tenant, active);
                 }
                 Ok(Vec::new())
             }
             Err(errors) => {
-                if self.policy.read(tenant, active.number, None) {
+                if self.server.policy.read(tenant, active.number, None) {
                     let said: Vec<String> = errors.iter().map(ToString::to_string).collect();
                     telemetry::policy::unreadable(tenant, active, &said.join("; "));
                 }

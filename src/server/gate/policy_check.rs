@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Gate, NoAnswer, policies::compiled};
+use super::{NoAnswer, Policies, policies::compiled};
 use callgate_core::{
     domain::{ids::TenantId, revision::Revision},
     policy::{
@@ -67,7 +67,7 @@ pub struct CheckedPolicy {
     pub revision: Option<Revision>,
 }
 
-impl Gate {
+impl Policies {
     /// Says what is wrong with a text, and what it would do. One text at a time: compiling is work.
     ///
     /// # Errors

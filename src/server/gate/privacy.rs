@@ -9,7 +9,7 @@ use std::{
 use parking_lot::Mutex;
 use tokio::{sync::mpsc, time::sleep};
 
-use super::{Gate, NoAnswer, new_id};
+use super::{NoAnswer, Privacy, new_id};
 use callgate_core::domain::{
     audit::Actor,
     forgetting::{Forgot, Mark, Marks, Run, Whom},
@@ -95,8 +95,8 @@ impl Gone {
     }
 }
 
-impl Gate {
-    /// How many call trees and sessions [`Gate::forget`] would delete at this moment.
+impl Privacy {
+    /// How many call trees and sessions [`Privacy::forget`] would delete at this moment.
     ///
     /// # Errors
     /// [`PrivacyError`]: nobody can say.
@@ -137,14 +137,14 @@ impl Gate {
         let of = Forgetting { tenant, whom, by, why, run: &run };
         let mut forgot = Forgot::default();
         for part in 0..parts(whom) {
-            let roots = self.patiently(|| self.store.trees_of(tenant, whom, part)).await?;
+            let roots = patiently(|| self.store.trees_of(tenant, whom, part)).await?;
             for roots in roots.chunks(FORGOTTEN_TREES) {
-                let began = self.clock.tick();
-                self.patiently(|| self.store.unname(&of, roots)).await?;
-                let done = self.patiently(|| self.store.forget_trees(&of, roots)).await?;
+                let began = self.server.clock.tick();
+                patiently(|| self.store.unname(&of, roots)).await?;
+                let done = patiently(|| self.store.forget_trees(&of, roots)).await?;
                 forgot.trees += done.trees;
                 forgot.sessions += done.sessions;
-                sleep(self.clock.elapsed(began).min(PAUSE_MAX)).await;
+                sleep(self.server.clock.elapsed(began).min(PAUSE_MAX)).await;
                 if told.is_closed() {
                     return Ok(forgot);
                 }
@@ -153,9 +153,9 @@ impl Gate {
                 return Ok(forgot);
             }
         }
-        forgot.others = self.patiently(|| self.store.forget_name(&of)).await?;
+        forgot.others = patiently(|| self.store.forget_name(&of)).await?;
         // If it cannot be read here, it is within a second.
-        let _ = self.read_halts().await;
+        let _ = self.server.read_halts().await;
         let _ = self.read_forgotten().await;
         if forgot.trees == 0 && forgot.others == 0 {
             return Err(PrivacyError::Unknown);
@@ -182,7 +182,7 @@ impl Gate {
             give(rows, beside).await;
         }
         for part in 0..parts(whom) {
-            for place in self.patiently(|| self.store.places_of(tenant, whom, part)).await? {
+            for place in patiently(|| self.store.places_of(tenant, whom, part)).await? {
                 self.tell_export(tenant, whom, (by, why), &mut is_told).await?;
                 if !self.export_place(tenant, whom, &place, rows).await? {
                     return Ok(());
@@ -214,12 +214,12 @@ impl Gate {
         place: &Place,
         rows: &mpsc::Sender<Row>,
     ) -> Result<bool, NoAnswer> {
-        if !give(rows, self.patiently(|| self.store.export_session(tenant, whom, place)).await?).await {
+        if !give(rows, patiently(|| self.store.export_session(tenant, whom, place)).await?).await {
             return Ok(false);
         }
         let mut after = 0;
         loop {
-            let (page, last) = self.patiently(|| self.store.export_calls(tenant, whom, place, after)).await?;
+            let (page, last) = patiently(|| self.store.export_calls(tenant, whom, place, after)).await?;
             let Some(last) = last else { return Ok(true) };
             if !give(rows, page).await {
                 return Ok(false);
@@ -228,35 +228,21 @@ impl Gate {
         }
     }
 
-    /// Does a step again that others were in the way of: each may be done twice.
-    pub(super) async fn patiently<T, F>(&self, step: impl Fn() -> F) -> Result<T, NoAnswer>
-    where
-        F: Future<Output = Result<T, StoreError>>,
-    {
-        for _ in 1..TRIES {
-            match step().await {
-                Err(StoreError::Overloaded(_)) => sleep(PAUSE_MAX / 4).await,
-                done => return Ok(done?),
-            }
-        }
-        Ok(step().await?)
-    }
-
     /// Forgets in memory what was forgotten in the store. To be called each second.
     ///
     /// # Errors
     /// [`NoAnswer`]: what is in memory stays there until the next look, and is answered from by no replica, since what
     /// it says is not the stored state any more.
     pub async fn read_forgotten(&self) -> Result<(), NoAnswer> {
-        let asked = self.clock.tick();
-        let Some(back) = self.forgotten.back(&self.clock) else {
+        let asked = self.server.clock.tick();
+        let Some(back) = self.forgotten.back(&self.server.clock) else {
             let known = self.store.forgotten(LOOKED_BACK).await?;
             self.forget_in_memory(|_, _, _| true);
-            self.forgotten.applying(known, asked, &self.clock);
+            self.forgotten.applying(known, asked, &self.server.clock);
             return Ok(());
         };
         let known = self.store.forgotten(back).await?;
-        let applying = self.forgotten.applying(known, asked, &self.clock);
+        let applying = self.forgotten.applying(known, asked, &self.server.clock);
         if !applying.is_empty() {
             let gone = Gone::of(applying);
             self.forget_in_memory(|tenant, name, began| gone.has(tenant, name, began));
@@ -265,8 +251,8 @@ impl Gate {
     }
 
     fn forget_in_memory(&self, is_gone: impl Fn(TenantId, &str, Option<Timestamp>) -> bool) {
-        self.slots.forget_trees(|tenant, root: &SessionId, began| is_gone(tenant, root.as_str(), began));
-        self.owners.forget(|tenant, root| is_gone(tenant, root.as_str(), None));
+        self.server.slots.forget_trees(|tenant, root: &SessionId, began| is_gone(tenant, root.as_str(), began));
+        self.server.owners.forget(|tenant, root| is_gone(tenant, root.as_str(), None));
         self.store.forget_counters(|tenant, agent| is_gone(tenant, agent.as_str(), None));
     }
 
@@ -274,6 +260,20 @@ impl Gate {
     pub(super) async fn drop_marks(&self) -> Result<(), NoAnswer> {
         Ok(self.store.drop_marks(KEPT).await?)
     }
+}
+
+/// Does a step again that others were in the way of: each may be done twice.
+pub(super) async fn patiently<T, F>(step: impl Fn() -> F) -> Result<T, NoAnswer>
+where
+    F: Future<Output = Result<T, StoreError>>,
+{
+    for _ in 1..TRIES {
+        match step().await {
+            Err(StoreError::Overloaded(_)) => sleep(PAUSE_MAX / 4).await,
+            done => return Ok(done?),
+        }
+    }
+    Ok(step().await?)
 }
 
 /// False when nobody takes them any more.

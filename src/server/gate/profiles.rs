@@ -1,6 +1,6 @@
 //! What was learned, for people: retry profiles, and what retries came to.
 
-use super::{Gate, NoAnswer};
+use super::{Insight, NoAnswer};
 use callgate_core::{
     domain::{
         failure::FailureKind,
@@ -97,7 +97,7 @@ impl From<Profile> for RetryProfile {
     }
 }
 
-impl Gate {
+impl Insight {
     /// The retry profiles of a tenant, by tool and kind of failure, those after `after`; of one tool or kind, or all.
     ///
     /// # Errors
@@ -109,7 +109,7 @@ impl Gate {
         kind: Option<FailureKind>,
         after: Option<&(ToolName, FailureKind)>,
     ) -> Result<Vec<RetryProfile>, NoAnswer> {
-        let profiles = self.read_profiles(tenant).await?;
+        let profiles = self.decisions.read_profiles(tenant).await?;
         let now = self.store.now();
         let wanted = |(known, of): &(&ToolName, FailureKind)| {
             tool.is_none_or(|tool| tool == *known)
@@ -117,7 +117,7 @@ impl Gate {
                 && after.is_none_or(|(tool, kind)| (*known, of) > (tool, kind))
         };
         let known = profiles.estimate.known().filter(wanted);
-        let (policy, state) = (self.policy(tenant), RetryState::default());
+        let (policy, state) = (self.server.policy(tenant), RetryState::default());
         let profile = |(tool, kind): (&ToolName, FailureKind)| {
             profiles.profile(&policy.retry, (tool, policy.tool(tool).retryable), kind, state, now).into()
         };
@@ -135,9 +135,9 @@ impl Gate {
         kind: FailureKind,
         state: RetryState,
     ) -> Result<Option<RetryProfile>, NoAnswer> {
-        let profiles = self.read_profiles(tenant).await?;
+        let profiles = self.decisions.read_profiles(tenant).await?;
         let is_known = profiles.estimate.known().any(|known| known == (tool, kind));
-        let (policy, now) = (self.policy(tenant), self.store.now());
+        let (policy, now) = (self.server.policy(tenant), self.store.now());
         let hinted = (tool, policy.tool(tool).retryable);
         Ok(is_known.then(|| profiles.profile(&policy.retry, hinted, kind, state, now).into()))
     }
@@ -147,7 +147,7 @@ impl Gate {
     /// # Errors
     /// [`NoAnswer`] when it cannot be read.
     pub async fn retry_history(&self, tenant: TenantId, of: Retried<'_>) -> Result<RetryHistory, NoAnswer> {
-        let known = self.read_profiles(tenant).await?;
+        let known = self.decisions.read_profiles(tenant).await?;
         let mut self_corrections = known.self_corrections.counts();
         self_corrections.retain(|known| of.tool.is_none_or(|tool| known.count.tool == *tool));
         let days = self.store.trial_days(tenant, of).await?;
@@ -161,7 +161,7 @@ impl Gate {
     /// [`NoAnswer`]: the rollups are as before.
     pub async fn rebuild_profiles(&self) -> Result<u64, NoAnswer> {
         // What waits goes to the logistic layer too, which a recount does not touch.
-        self.learn().await?;
+        self.decisions.learn().await?;
         Ok(self.store.recount_trials().await?)
     }
 }

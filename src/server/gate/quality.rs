@@ -12,7 +12,7 @@ use lru::LruCache;
 use parking_lot::Mutex;
 use tokio::time::timeout;
 
-use super::{Gate, NoAnswer};
+use super::{Insight, NoAnswer};
 use callgate_core::domain::{
     finding::Level,
     ids::{TenantId, ToolName},
@@ -135,7 +135,7 @@ impl Kept {
     }
 }
 
-impl Gate {
+impl Insight {
     /// How well tools suit agents, over the last days; one tool, or all. What is not counted yet is counted on after
     /// the answer.
     ///
@@ -235,18 +235,18 @@ fn quality(tool: &ToolName, hour: &ToolHour) -> ToolQuality {
 
 /// Counts what is open, where that was not done since `now`; then what is missing of the hours since `first`.
 async fn count(
-    gate: Weak<Gate>,
+    insight: Weak<Insight>,
     shared: Arc<Shared>,
     tenant: TenantId,
     (first, now): (i64, Timestamp),
 ) -> Result<(), StoreError> {
     let _turn = shared.turn.lock().await;
     let today = i64::from(now.day());
-    if let Some(gate) = gate.upgrade() {
-        gate.count_open(&shared, tenant, now).await?;
+    if let Some(insight) = insight.upgrade() {
+        insight.count_open(&shared, tenant, now).await?;
     }
     loop {
-        let Some(gate) = gate.upgrade() else { return Ok(()) };
+        let Some(insight) = insight.upgrade() else { return Ok(()) };
         let missing = {
             let kept = shared.kept.lock();
             kept.missing((first, kept.open))
@@ -254,10 +254,10 @@ async fn count(
         let Some(hour) = missing else { return Ok(()) };
         let day = hour.div_euclid(HOURS) * HOURS;
         // A day that nobody called in is known at once.
-        let is_empty = !gate.store.has_calls(tenant, (begin(day), begin(hour + 1))).await?;
+        let is_empty = !insight.store.has_calls(tenant, (begin(day), begin(hour + 1))).await?;
         let counted = match is_empty {
             true => QualityHour::default(),
-            false => gate.store.quality_hour(tenant, (begin(hour), begin(hour + 1))).await?,
+            false => insight.store.quality_hour(tenant, (begin(hour), begin(hour + 1))).await?,
         };
         let mut kept = shared.kept.lock();
         if is_empty {
@@ -269,28 +269,28 @@ async fn count(
     }
 }
 
-impl Gate {
+impl Insight {
     /// Counts the open hours, and those that were open when it was done last, if it is time.
     async fn count_open(&self, shared: &Shared, tenant: TenantId, now: Timestamp) -> Result<(), StoreError> {
         let (was_open, counted) = {
             let kept = shared.kept.lock();
             (kept.open, kept.counted)
         };
-        let rests = |last: Counted| last.took > CHEAP && self.clock.elapsed(last.began) < last.took * REST;
+        let rests = |last: Counted| last.took > CHEAP && self.server.clock.elapsed(last.began) < last.took * REST;
         if counted.is_some_and(|last| last.at >= now || rests(last)) {
             return Ok(());
         }
         let open = hour(Timestamp::from_millis(now.as_millis() - LATE_MS));
         let last = counted.map(|last| was_open..=hour(last.at));
         let hours: BTreeSet<i64> = last.into_iter().flatten().chain(open..=hour(now)).collect();
-        let (began, mut anew) = (self.clock.tick(), Vec::new());
+        let (began, mut anew) = (self.server.clock.tick(), Vec::new());
         for hour in hours.into_iter().rev() {
             anew.push((hour, self.store.quality_hour(tenant, (begin(hour), begin(hour + 1))).await?));
         }
         let mut kept = shared.kept.lock();
         kept.hours.extend(anew);
         kept.open = open;
-        kept.counted = Some(Counted { at: now, began, took: self.clock.elapsed(began) });
+        kept.counted = Some(Counted { at: now, began, took: self.server.clock.elapsed(began) });
         kept.fold(i64::from(now.day()));
         Ok(())
     }

@@ -1,22 +1,21 @@
 //! What a tenant may use of the plane, and what it is told past that. Counts of what is stored are some seconds old; no
 //! report is ever refused for them, since it ends what was let through.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
 
-use super::{Gate, NoAnswer};
+use super::{Decisions, NoAnswer};
 use callgate_core::domain::{
     ids::TenantId,
-    tenant::{Quota, Quotas, TenantState},
+    tenant::{Quota, Quotas},
 };
 use callgate_net::clock::{Clock, Tick};
 
-/// The calls of each tenant whose calls are limited, and the deleted tenants of which nothing is left.
+/// The calls of each tenant whose calls are limited.
 #[derive(Debug, Default)]
 pub(super) struct Used {
     calls: Mutex<BTreeMap<TenantId, Bucket>>,
-    erased: Mutex<BTreeSet<TenantId>>,
 }
 
 /// What a tenant may still ask for: as many as in a second at most, earned back by time.
@@ -51,45 +50,26 @@ pub(super) struct Room {
     pub(super) no_question: bool,
 }
 
-impl Gate {
+impl Decisions {
     /// Room for `calls` more of a tenant.
     ///
     /// # Errors
     /// [`NoAnswer::Quota`] when it has none for calls, or for what they would store.
     pub(super) async fn room(&self, tenant: TenantId, calls: usize) -> Result<Room, NoAnswer> {
-        let Some(known) = self.tenant(tenant).filter(|known| known.quotas != Quotas::default()) else {
+        let Some(known) = self.server.tenant(tenant).filter(|known| known.quotas != Quotas::default()) else {
             return Ok(Room::default());
         };
         let (quotas, used) = (known.quotas, known.used);
-        if quotas.calls_per_second.is_some_and(|most| !self.used.take(tenant, most, calls, &self.clock)) {
+        if quotas.calls_per_second.is_some_and(|most| !self.used.take(tenant, most, calls, &self.server.clock)) {
             return Err(NoAnswer::Quota(Quota::CallsPerSecond));
         }
         if quotas.stored_bytes.is_some_and(|most| used.stored_bytes >= most) {
             return Err(NoAnswer::Quota(Quota::StoredBytes));
         }
         let no_question = match quotas.approvals_open {
-            Some(most) => Box::pin(self.open_questions(tenant)).await?.len() as u64 >= most,
+            Some(most) => Box::pin(self.looked_at(tenant, None)).await?.len() as u64 >= most,
             None => false,
         };
         Ok(Room { no_session: quotas.sessions.is_some_and(|most| used.sessions >= most), no_question })
-    }
-
-    /// Counts what tenants have stored whose stored things are limited, and erases what deleted ones have left, a part
-    /// at a time. To be called now and then, by every replica: one of them counts.
-    ///
-    /// # Errors
-    /// [`NoAnswer`]: the rest is done the next time.
-    pub async fn look_after_tenants(&self) -> Result<(), NoAnswer> {
-        self.drop_marks().await?;
-        for tenant in self.tenants() {
-            if tenant.state == TenantState::Deleted && !self.used.erased.lock().contains(&tenant.id) {
-                if self.store.erase_tenant(tenant.id).await? {
-                    self.used.erased.lock().insert(tenant.id);
-                }
-            } else if tenant.quotas.sessions.is_some() || tenant.quotas.stored_bytes.is_some() {
-                self.store.count_used(tenant.id).await?;
-            }
-        }
-        Ok(())
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    Gate, NoAnswer, RecordError,
+    Decisions, NoAnswer, RecordError,
     decide::{Access, Decided, Subject, Unheard},
     fair_semaphore::{INLINE_BYTES_MAX, offload},
 };
@@ -35,7 +35,7 @@ pub struct RecordAnswer {
     pub replayed: bool,
 }
 
-impl Gate {
+impl Decisions {
     /// Takes in what came of a call. `observed` is what a question about it would have been; it counts for a call that
     /// nobody asked about.
     ///
@@ -47,9 +47,9 @@ impl Gate {
         report: Report,
         observed: Option<Request>,
     ) -> Result<RecordAnswer, RecordError> {
-        let started = self.clock.tick();
-        self.admits_report(tenant, observed.is_some())?;
-        let policy = self.policy(tenant);
+        let started = self.server.clock.tick();
+        self.server.admits_report(tenant, observed.is_some())?;
+        let policy = self.server.policy(tenant);
         // What happened is taken in without a turn: the door has let in what it ends.
         let is_long = is_long(&report, observed.as_ref());
         let observed = observed.map(|request| Box::new(offload(is_long, || policy.propose(request))));
@@ -93,10 +93,10 @@ impl Gate {
             return Ok(Box::pin(self.with_arguments(tenant, &report, answer)).await?);
         }
         let settled = &answer.recorded.settled;
-        let took = self.clock.elapsed(started);
-        self.metrics.recorded(settled, (&answer.tool, policy.is_declared(&answer.tool)), took);
-        answer.recorded.trial.iter().for_each(|trial| self.metrics.retried(trial));
-        self.metrics.redacted(&answer.recorded.secrets);
+        let took = self.server.clock.elapsed(started);
+        self.server.metrics.recorded(settled, (&answer.tool, policy.is_declared(&answer.tool)), took);
+        answer.recorded.trial.iter().for_each(|trial| self.server.metrics.retried(trial));
+        self.server.metrics.redacted(&answer.recorded.secrets);
         telemetry::verdict::recorded(settled);
         self.creations.recorded(tenant, &answer.recorded);
         if let Some((tool, observation)) = &answer.recorded.observation {

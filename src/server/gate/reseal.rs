@@ -8,7 +8,7 @@ use tokio::{
     time::{Duration, sleep},
 };
 
-use super::{Gate, NoAnswer, PrivacyError};
+use super::{NoAnswer, Privacy, PrivacyError, privacy::patiently};
 use callgate_core::domain::{
     audit::{Actor, Event, Kind},
     ids::TenantId,
@@ -37,7 +37,7 @@ pub struct Resealed {
     pub percent: u8,
 }
 
-impl Gate {
+impl Privacy {
     /// Tells how many rows need which key.
     ///
     /// # Errors
@@ -89,13 +89,13 @@ impl Gate {
         let mut so_far = Resealed { here, ..Resealed::default() };
         let mut begun = false;
         for part in 0..PARTS {
-            let (mut uses, older) = self.patiently(|| self.store.key_uses(tenant, part, newest)).await?;
+            let (mut uses, older) = patiently(|| self.store.key_uses(tenant, part, newest)).await?;
             if let Some((reseal, by)) = sealing.filter(|_| !older.is_empty()) {
                 self.tell_reseal(tenant, by, newest, &mut begun).await?;
                 for shard in older {
-                    so_far.rows += self.patiently(|| self.store.reseal_shard(reseal, shard)).await?;
+                    so_far.rows += patiently(|| self.store.reseal_shard(reseal, shard)).await?;
                 }
-                uses = self.patiently(|| self.store.key_uses(tenant, part, newest)).await?.0;
+                uses = patiently(|| self.store.key_uses(tenant, part, newest)).await?.0;
             }
             add(&mut so_far.uses, uses);
             so_far.percent = u8::try_from(u32::from(part + 1) * 99 / u32::from(PARTS)).unwrap_or(99);
@@ -103,24 +103,24 @@ impl Gate {
                 return Ok(so_far);
             }
         }
-        let mut uses = self.patiently(|| self.store.key_uses_of_audit(tenant)).await?;
+        let mut uses = patiently(|| self.store.key_uses_of_audit(tenant)).await?;
         if let Some((reseal, by)) = sealing.filter(|_| uses.keys().any(|key| key != newest)) {
             self.tell_reseal(tenant, by, newest, &mut begun).await?;
             so_far.rows += self.reseal_audit(reseal).await?;
-            uses = self.patiently(|| self.store.key_uses_of_audit(tenant)).await?;
+            uses = patiently(|| self.store.key_uses_of_audit(tenant)).await?;
         }
         add(&mut so_far.uses, uses);
         if let Some((_, by)) = sealing.filter(|_| begun) {
             let what = format!("all that is stored was sealed anew with the key {newest}: {} rows", so_far.rows);
             let event = Event::new(Kind::KeyRotated, by.clone(), what);
-            self.patiently(|| self.store.tell(tenant, &event)).await?;
+            patiently(|| self.store.tell(tenant, &event)).await?;
         }
         Ok(Resealed { percent: 100, ..so_far })
     }
 
     async fn reseal_audit(&self, reseal: &Reseal) -> Result<u64, NoAnswer> {
         let (mut after, mut rows) = (0, 0);
-        while let Some((last, done)) = self.patiently(|| self.store.reseal_audit(reseal, after)).await? {
+        while let Some((last, done)) = patiently(|| self.store.reseal_audit(reseal, after)).await? {
             (after, rows) = (last, rows + done);
         }
         Ok(rows)

@@ -2,18 +2,18 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use super::{Gate, NoAnswer};
-use callgate_core::domain::{ids::TenantId, time::Timestamp};
+use super::{NoAnswer, Privacy};
+use callgate_core::domain::{ids::TenantId, tenant::TenantState, time::Timestamp};
 use callgate_store::Clocks;
 
-impl Gate {
+impl Privacy {
     /// The database's time, and this machine's.
     #[must_use]
     pub fn times(&self) -> (Timestamp, Timestamp) {
-        (self.now(), self.clock.now())
+        (self.server.now(), self.server.clock.now())
     }
 
-    /// Deletes what is past its term by these [`Gate::times`], if it is time for that, the clocks agree, and no other
+    /// Deletes what is past its term by these [`Privacy::times`], if it is time for that, the clocks agree, and no other
     /// replica does; true when this one did. To be called now and then, by every replica. It may take long: it goes
     /// slowly, so that agents do not feel it.
     ///
@@ -23,7 +23,7 @@ impl Gate {
         let Some(deleted) = self.store.delete_old(now, server).await? else { return Ok(false) };
         let mut told: BTreeMap<TenantId, Vec<String>> = BTreeMap::new();
         for ((tenant, kind), rows) in deleted {
-            self.metrics.deleted(kind, rows);
+            self.server.metrics.deleted(kind, rows);
             told.entry(tenant).or_default().push(format!("{kind} {rows}"));
         }
         for (tenant, kinds) in told {
@@ -40,7 +40,7 @@ impl Gate {
     pub async fn look_at_clocks(&self, (now, server): (Timestamp, Timestamp)) -> Result<Clocks, NoAnswer> {
         let clocks = self.store.look_at_clocks(now, server).await?;
         let held_back = Duration::from_millis(clocks.gap_ms);
-        self.metrics.clocks(Duration::from_millis(clocks.apart_ms.unsigned_abs()), held_back);
+        self.server.metrics.clocks(Duration::from_millis(clocks.apart_ms.unsigned_abs()), held_back);
         if !clocks.agree() {
             let apart = clocks.apart_ms / 1_000;
             tracing::error!("this server's clock is {apart} s from the database's: it deletes nothing past its term");
@@ -48,10 +48,29 @@ impl Gate {
         Ok(clocks)
     }
 
+    /// Counts what tenants have stored whose stored things are limited, and erases what deleted ones have left, a part
+    /// at a time. To be called now and then, by every replica: one of them counts.
+    ///
+    /// # Errors
+    /// [`NoAnswer`]: the rest is done the next time.
+    pub async fn look_after_tenants(&self) -> Result<(), NoAnswer> {
+        self.drop_marks().await?;
+        for tenant in self.server.tenants() {
+            if tenant.state == TenantState::Deleted && !self.erased.lock().contains(&tenant.id) {
+                if self.store.erase_tenant(tenant.id).await? {
+                    self.erased.lock().insert(tenant.id);
+                }
+            } else if tenant.quotas.sessions.is_some() || tenant.quotas.stored_bytes.is_some() {
+                self.store.count_used(tenant.id).await?;
+            }
+        }
+        Ok(())
+    }
+
     /// How many of the tenants that are served have terms, and how many there are.
     #[must_use]
     pub fn with_terms(&self) -> (usize, usize) {
-        let tenants = self.tenants();
+        let tenants = self.server.tenants();
         let has_terms = tenants.iter().filter(|tenant| tenant.terms != Default::default()).count();
         (has_terms, tenants.len())
     }

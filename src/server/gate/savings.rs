@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Gate, NoAnswer,
+    Insight, NoAnswer,
     fleet::{LATE_MS, earlier, first},
 };
 use callgate_core::domain::{fleet::Saved, ids::TenantId, time::Timestamp};
@@ -55,7 +55,7 @@ impl Savings {
     }
 }
 
-impl Gate {
+impl Insight {
     /// What refusals saved of late, and today.
     pub(super) async fn savings(
         &self,

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, time::Duration};
 use parking_lot::Mutex;
 
 use super::{
-    Gate, NoAnswer,
+    Insight, NoAnswer,
     fleet::{MINUTES, floor},
 };
 use callgate_core::domain::{
@@ -85,29 +85,29 @@ impl Sight {
     }
 }
 
-impl Gate {
+impl Insight {
     /// Counts the budgets that are near their end, of all tenants, once a minute.
     pub(super) async fn count_near_budgets(&self) -> Result<(), NoAnswer> {
-        let now = self.now();
-        if self.sight.has_near_budgets(now) {
+        let now = self.server.now();
+        if self.server.sight.has_near_budgets(now) {
             return Ok(());
         }
         let mut limits = Vec::new();
-        for tenant in self.tenants() {
-            let policy = self.policy(tenant.id);
+        for tenant in self.server.tenants() {
+            let policy = self.server.policy(tenant.id);
             let shared = fleet::shared_limits(policy.rules.get::<Budgets>(), &SHARED_BUDGETS);
             limits.extend(shared.into_iter().map(|limit| (tenant.id, limit)));
         }
         let near = self.store.count_near_their_end(&limits, now.day()).await?;
-        self.sight.note(now, |minute| minute.near_budgets = Some(near));
+        self.server.sight.note(now, |minute| minute.near_budgets = Some(near));
         Ok(())
     }
 
     /// Notes how this server stands, and how many tools are left alone.
     pub(super) fn note_standing(&self, Load { queued, .. }: &Load) {
-        let now = self.now();
-        self.sight.loaded(now, self.door.load(), *queued);
-        self.sight.cooling(now, &self.tools.cooling(now));
+        let now = self.server.now();
+        self.server.sight.loaded(now, self.server.door.load(), *queued);
+        self.server.sight.cooling(now, &self.decisions.tools.cooling(now));
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Gate, SessionError, decide::nothing};
+use super::{Decisions, SessionError, decide::nothing};
 use callgate_core::{
     domain::{
         grant::Grant,
@@ -14,7 +14,7 @@ use callgate_core::{
     engine,
 };
 
-impl Gate {
+impl Decisions {
     /// The state of a session.
     ///
     /// # Errors
@@ -25,10 +25,10 @@ impl Gate {
         session: &SessionId,
         extent: Extent,
     ) -> Result<SessionState, SessionError> {
-        self.admits(tenant)?;
+        self.server.admits(tenant)?;
         #[cfg(feature = "break-invariants")]
         let tenant = super::broken::looked_at(tenant);
-        let policy = self.policy(tenant);
+        let policy = self.server.policy(tenant);
         let read = |slot: Arc<_>| {
             let policy = Arc::clone(&policy);
             async move {
@@ -49,7 +49,7 @@ impl Gate {
     /// # Errors
     /// [`SessionError`] when the session is unknown or cannot be read.
     pub async fn grants(&self, tenant: TenantId, session: &SessionId) -> Result<Vec<(Grant, u64)>, SessionError> {
-        let now = self.now();
+        let now = self.server.now();
         self.look(tenant, session, nothing, |tree, (), _| {
             let used = |grant: &Grant| tree.uses.get(&grant.key()).map_or(0, |used| used.used);
             let open = tree.grants.iter().filter(|grant| now < grant.expires_at);
@@ -63,7 +63,7 @@ impl Gate {
     /// # Errors
     /// [`SessionError`] when the session is unknown or cannot be read.
     pub async fn halt_of(&self, tenant: TenantId, session: &SessionId) -> Result<Option<Halt>, SessionError> {
-        let halts: Arc<[Halt]> = self.halts(tenant);
+        let halts: Arc<[Halt]> = self.server.halts(tenant);
         if halts.is_empty() {
             return Ok(None);
         }

@@ -3,28 +3,28 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use super::{Gate, NoAnswer};
+use super::{Insight, NoAnswer};
 use callgate_core::domain::{halt::Halted, ids::TenantId};
 use callgate_store::{Load, Pool, Questions};
 
-impl Gate {
+impl Insight {
     /// Tells how this replica stands. To be called each second, whether or not the database answers.
     pub fn tell_load(&self) {
         let load = self.store.load();
         self.note_standing(&load);
         let Load { queued, pools } = load;
-        self.metrics.queued(queued);
+        self.server.metrics.queued(queued);
         for Pool { name, used, idle, max } in pools {
-            self.metrics.connected(name, (used, idle, max));
+            self.server.metrics.connected(name, (used, idle, max));
         }
-        self.metrics.cached(self.slots.size());
-        self.metrics.admitted(self.door.load());
-        self.metrics.profiles(self.learned.age(&self.clock));
+        self.server.metrics.cached(self.server.slots.size());
+        self.server.metrics.admitted(self.server.door.load());
+        self.server.metrics.profiles(self.decisions.learned.age(&self.server.clock));
         let mut halts: BTreeMap<&str, u64> = Halted::KINDS.into_iter().map(|kind| (kind, 0)).collect();
-        for kind in self.halts.kinds() {
+        for kind in self.server.halts.kinds() {
             *halts.entry(kind).or_default() += 1;
         }
-        self.metrics.halted(halts);
+        self.server.metrics.halted(halts);
     }
 
     /// Tells what people were asked and have not answered, and how many sessions were stopped, of all tenants. Counts
@@ -33,11 +33,11 @@ impl Gate {
     /// # Errors
     /// [`NoAnswer`] when that cannot be read: what was told before stands.
     pub async fn take_stock(&self) -> Result<(), NoAnswer> {
-        let tenants: Vec<TenantId> = self.tenants().iter().map(|tenant| tenant.id).collect();
+        let tenants: Vec<TenantId> = self.server.tenants().iter().map(|tenant| tenant.id).collect();
         let Questions { open, sessions, oldest } = self.store.open_questions(&tenants).await?;
-        let oldest = oldest.map_or(0, |asked| self.now().since_ms(asked));
-        self.metrics.asked_of_people(open, sessions, Duration::from_millis(oldest));
-        self.metrics.stopped(self.store.stopped_sessions(&tenants).await?);
+        let oldest = oldest.map_or(0, |asked| self.server.now().since_ms(asked));
+        self.server.metrics.asked_of_people(open, sessions, Duration::from_millis(oldest));
+        self.server.metrics.stopped(self.store.stopped_sessions(&tenants).await?);
         self.count_near_budgets().await
     }
 }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
 
-use super::{Gate, NoAnswer, PolicyProblem};
+use super::{Identities, NoAnswer, PolicyProblem, ServerState};
 use callgate_core::{
     domain::{
         audit::Actor,
@@ -81,7 +81,7 @@ impl From<Option<Tenant>> for TenantChange {
     }
 }
 
-impl Gate {
+impl ServerState {
     /// Is the tenant served? Asked before anything is done for it, and again whenever something takes long.
     ///
     /// # Errors
@@ -103,7 +103,7 @@ impl Gate {
     /// The policy that judges a tenant, if it is served.
     ///
     /// # Errors
-    /// [`NoAnswer`]: as [`Gate::admits`], and where this build cannot read the tenant's policy and has judged by none
+    /// [`NoAnswer`]: as [`ServerState::admits`], and where this build cannot read the tenant's policy and has judged by none
     /// before.
     pub(super) fn judges(&self, tenant: TenantId) -> Result<Arc<Policy>, NoAnswer> {
         self.admits(tenant)?;
@@ -133,27 +133,29 @@ impl Gate {
     pub fn tenants(&self) -> Vec<Arc<Tenant>> {
         self.tenants.0.load().tenants.values().cloned().collect()
     }
+}
 
+impl Identities {
     /// Reads who there is, and which policy is active for each. A tenant is known here once its policy is. Gives what
     /// is wrong with the policy of the plane's own tenant, when that is new.
     ///
     /// # Errors
     /// [`NoAnswer`]: what was known holds.
     pub async fn read_tenants(&self) -> Result<Vec<PolicyProblem>, NoAnswer> {
-        let asked = self.clock.tick();
+        let asked = self.server.clock.tick();
         let mut known = self.store.tenants().await?;
         let mut problems = Vec::new();
         for (tenant, active) in &mut known {
             self.know_keys(tenant).await?;
             // What is not served needs no policy, which takes long to compile.
             if let Some(active) = active.as_ref().filter(|_| tenant.state == TenantState::Active) {
-                let found = self.follow_policy(tenant.id, active).await?;
+                let found = self.policies.follow_policy(tenant.id, active).await?;
                 if tenant.id == DEFAULT_TENANT {
                     problems = found;
                 }
             }
         }
-        self.tenants.set(known.into_iter().map(|(tenant, _)| tenant).collect(), asked);
+        self.server.tenants.set(known.into_iter().map(|(tenant, _)| tenant).collect(), asked);
         Ok(problems)
     }
 

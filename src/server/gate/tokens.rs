@@ -1,6 +1,6 @@
 //! API tokens: made, listed, ended, replaced.
 
-use super::{Gate, NoAnswer};
+use super::{Identities, NoAnswer};
 use crate::auth::token::{self, RANDOM_BYTES};
 use callgate_core::domain::{audit::Actor, identity::Mapped, ids::TenantId, time::Timestamp, token::Token};
 
@@ -18,7 +18,7 @@ pub enum TokenError {
     NoAnswer(#[from] NoAnswer),
 }
 
-impl Gate {
+impl Identities {
     /// The tenant of this name, if there is one.
     ///
     /// # Errors
@@ -38,7 +38,7 @@ impl Gate {
         ttl_ms: Option<u64>,
         by: &Actor,
     ) -> Result<(String, Token), NoAnswer> {
-        let (text, token) = minted(tenant, is, ttl_ms, self.now(), by)?;
+        let (text, token) = minted(tenant, is, ttl_ms, self.server.now(), by)?;
         self.store.put_token(&token, None, by).await?;
         self.credentials.made_one();
         Ok((text, token))
@@ -76,7 +76,7 @@ impl Gate {
     ) -> Result<(String, Token), TokenError> {
         let (known, _) = self.store.tokens_by_id(&[id.to_owned()]).await.map_err(NoAnswer::from)?;
         let old = known.into_iter().find(|token| token.tenant == tenant).ok_or(TokenError::Unknown)?;
-        let now: Timestamp = self.now();
+        let now: Timestamp = self.server.now();
         if let Some(why) = old.refused(now) {
             return Err(TokenError::Ended(why));
         }

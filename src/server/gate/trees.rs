@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use tracing::Instrument as _;
 
 use super::{
-    Gate, GateError, NoAnswer,
+    Decisions, GateError, NoAnswer,
     decide::{Subject, Unheard},
 };
 use crate::telemetry::database::load_span;
@@ -21,12 +21,12 @@ use callgate_core::{
 };
 use callgate_store::{Found, Slot, StoreError, Turn, for_all};
 
-impl Gate {
+impl Decisions {
     /// The slot of a session's tree, which may not exist yet, and whether it was known here where the session belongs.
     /// For a new session the database is asked once.
     pub(super) async fn slot<R: Clone>(&self, subject: &Subject<'_, R>) -> Result<(Arc<Slot>, bool), GateError<R>> {
         let Subject { tenant, session, .. } = *subject;
-        match self.slots.root(tenant, session) {
+        match self.server.slots.root(tenant, session) {
             Some(root) => Ok((self.slot_of(tenant, &root).await?, true)),
             None => Ok((Box::pin(self.slot_unheard(subject)).await?, false)),
         }
@@ -55,15 +55,15 @@ impl Gate {
     ) -> Result<Option<Found>, NoAnswer> {
         let found = self.store.find(tenant, session, parent).await?;
         if let Some(Found { root, by_parent: false, .. }) = &found {
-            self.slots.set_root(tenant, session, root);
+            self.server.slots.set_root(tenant, session, root);
         }
         Ok(found)
     }
 
     /// A tree that has no event yet, as far as the database says; if somebody is faster, its first change is refused.
     fn new_slot(&self, tenant: TenantId, root: &SessionId) -> Arc<Slot> {
-        let known = self.slots.get(tenant, root);
-        known.unwrap_or_else(|| self.slots.put(CallTree::new(tenant, root.clone(), self.store.now())))
+        let known = self.server.slots.get(tenant, root);
+        known.unwrap_or_else(|| self.server.slots.put(CallTree::new(tenant, root.clone(), self.store.now())))
     }
 
     pub(super) async fn known_root(
@@ -71,7 +71,7 @@ impl Gate {
         tenant: TenantId,
         session: &SessionId,
     ) -> Result<Option<SessionId>, NoAnswer> {
-        if let Some(root) = self.slots.root(tenant, session) {
+        if let Some(root) = self.server.slots.root(tenant, session) {
             return Ok(Some(root));
         }
         Ok(self.find(tenant, session, None).await?.map(|found| found.root))
@@ -85,19 +85,19 @@ impl Gate {
     async fn slot_born(&self, tenant: TenantId, root: &SessionId, epoch: Option<i32>) -> Result<Arc<Slot>, NoAnswer> {
         let mut was_there = true;
         loop {
-            if let Some(slot) = self.slots.get(tenant, root) {
-                self.metrics.looked_up(was_there);
+            if let Some(slot) = self.server.slots.get(tenant, root) {
+                self.server.metrics.looked_up(was_there);
                 return Ok(slot);
             }
             was_there = false;
-            match self.slots.turn(tenant, root) {
+            match self.server.slots.turn(tenant, root) {
                 Turn::Load(loading) => {
                     let load = self.load(tenant, root, epoch).instrument(load_span(self.store.namespace()));
                     let loaded = for_all(Box::pin(load)).await;
                     let tree = loaded.inspect_err(|error| loading.fail(error))?;
-                    tree.sessions.keys().for_each(|session| self.slots.set_root(tenant, session, root));
-                    self.metrics.looked_up(was_there);
-                    return Ok(self.slots.put(tree));
+                    tree.sessions.keys().for_each(|session| self.server.slots.set_root(tenant, session, root));
+                    self.server.metrics.looked_up(was_there);
+                    return Ok(self.server.slots.put(tree));
                 }
                 // Whoever loads may also be called off; then somebody else does.
                 Turn::Wait(mut other) => {
@@ -113,7 +113,7 @@ impl Gate {
 
     /// The tree as it was last committed.
     async fn load(&self, tenant: TenantId, root: &SessionId, epoch: Option<i32>) -> Result<CallTree, StoreError> {
-        let known = match self.slots.take_stored(tenant, root) {
+        let known = match self.server.slots.take_stored(tenant, root) {
             Some(stored) => self.store.catch_up(*stored).await?,
             None => None,
         };
@@ -134,7 +134,7 @@ impl Gate {
         let mut forgotten = Vec::new();
         for call_id in subject.calls {
             let is_there = |tree: &mut CallTree| tree.sessions.get(subject.session)?.call(call_id).map(drop);
-            if self.slots.is_missed(subject.tenant, slot.root(), subject.session, call_id)
+            if self.server.slots.is_missed(subject.tenant, slot.root(), subject.session, call_id)
                 && slot.advance(is_there).flatten().is_none()
             {
                 forgotten.push(self.store.call(subject.tenant, subject.session, call_id).await?);
@@ -170,7 +170,7 @@ impl Gate {
     ) -> Result<(), NoAnswer> {
         let events = self.store.call(tenant, session, call_id).await?;
         if !events.is_empty() {
-            self.slots.miss(tenant, slot.root(), session, call_id);
+            self.server.slots.miss(tenant, slot.root(), session, call_id);
             slot.advance(|tree| tree.recall(session, &events));
         }
         Ok(())

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use tokio::time::sleep;
 
-use super::{EvaluateAnswer, EvaluateError, Gate, LOOK_EVERY, NoAnswer, OPEN_MAX};
+use super::{Decisions, EvaluateAnswer, EvaluateError, LOOK_EVERY, NoAnswer, OPEN_MAX, approvals::read_question};
 use callgate_core::domain::{
     call::{Approval, Request},
     finding::Decision,
@@ -27,7 +27,7 @@ enum Awaited {
     Pause(Duration),
 }
 
-impl Gate {
+impl Decisions {
     /// May these calls of one session run? Where none may yet, and some may later, waits until one of those is judged
     /// otherwise, `most` at the longest. What may run is told at once: it need not wait for the others. Who has
     /// less time `left` than a judgement would take is told so.
@@ -43,13 +43,13 @@ impl Gate {
         if most.is_zero() {
             return self.evaluate_in(requests, left).await;
         }
-        let started = self.clock.tick();
+        let started = self.server.clock.tick();
         let mut questions: Option<BTreeSet<String>> = None;
         loop {
-            let judged = self.clock.tick();
-            let in_time = left.map(|left| left.saturating_sub(self.clock.elapsed(started)));
+            let judged = self.server.clock.tick();
+            let in_time = left.map(|left| left.saturating_sub(self.server.clock.elapsed(started)));
             let answers = self.evaluate_in(requests.clone(), in_time).await?;
-            let left = most.saturating_sub(self.clock.elapsed(started));
+            let left = most.saturating_sub(self.server.clock.elapsed(started));
             let mut awaited = awaited(&answers, left);
             let asked = awaited.iter().filter_map(|awaited| match awaited {
                 Awaited::Answer(question) => Some(question.id.clone()),
@@ -62,7 +62,7 @@ impl Gate {
             } else {
                 awaited.clear();
             }
-            if awaited.is_empty() || self.clock.elapsed(started) >= most {
+            if awaited.is_empty() || self.server.clock.elapsed(started) >= most {
                 return Ok(answers);
             }
         }
@@ -78,9 +78,9 @@ impl Gate {
         left: Duration,
     ) -> Result<(), NoAnswer> {
         let Some(request) = requests.first() else { return Ok(()) };
-        let began = self.clock.tick();
+        let began = self.server.clock.tick();
         while !awaited.is_empty() {
-            let waited = self.clock.elapsed(began);
+            let waited = self.server.clock.elapsed(began);
             if waited >= left {
                 awaited.clear();
                 return Ok(());
@@ -88,7 +88,7 @@ impl Gate {
             let people_only = awaited.iter().all(|one| matches!(one, Awaited::Answer(_)));
             let pause = if people_only { LOOK_EVERY } else { (waited / 4).clamp(LOOK_AFTER, LOOK_EVERY) };
             sleep(pause.min(left - waited)).await;
-            self.admits(request.tenant)?;
+            self.server.admits(request.tenant)?;
             for one in awaited.iter() {
                 if self.has_come(request, one, judged).await? {
                     return Ok(());
@@ -101,11 +101,11 @@ impl Gate {
     async fn has_come(&self, request: &Request, awaited: &Awaited, judged: Tick) -> Result<bool, NoAnswer> {
         Ok(match awaited {
             // Nobody answers faster, and whoever waits shares one look.
-            Awaited::Answer(_) if self.clock.elapsed(judged) < LOOK_EVERY => false,
+            Awaited::Answer(_) if self.server.clock.elapsed(judged) < LOOK_EVERY => false,
             Awaited::Answer(question) => !self.is_open(request, question, judged).await?,
-            Awaited::Pause(pause) => self.clock.elapsed(judged) >= *pause,
+            Awaited::Pause(pause) => self.server.clock.elapsed(judged) >= *pause,
             Awaited::Twin(twin, recheck) => {
-                self.clock.elapsed(judged) >= *recheck || !self.is_running(request, *twin).await?
+                self.server.clock.elapsed(judged) >= *recheck || !self.is_running(request, *twin).await?
             }
         })
     }
@@ -113,20 +113,20 @@ impl Gate {
     /// True while an execution of the call may be running, as far as this replica knows.
     async fn is_running(&self, request: &Request, twin: Fingerprint) -> Result<bool, NoAnswer> {
         let Some(root) = self.known_root(request.tenant, &request.session).await? else { return Ok(false) };
-        let Some(slot) = self.slots.get(request.tenant, &root) else { return Ok(true) };
+        let Some(slot) = self.server.slots.get(request.tenant, &root) else { return Ok(true) };
         let runs = slot.advance(|tree| tree.calls_of(twin).any(|(_, _, call)| call.is_open()));
         Ok(runs.unwrap_or(true))
     }
 
     async fn is_open(&self, request: &Request, asked: &Approval, since: Tick) -> Result<bool, NoAnswer> {
-        if self.now() >= asked.expires_at {
+        if self.server.now() >= asked.expires_at {
             return Ok(false);
         }
         let open = self.looked_at(request.tenant, Some(since)).await?;
         if open.len() < OPEN_MAX || open.iter().any(|question| question.approval_id == asked.id) {
             return Ok(open.iter().any(|question| question.approval_id == asked.id));
         }
-        let question = self.question(request.tenant, &asked.id).await?;
+        let question = read_question(&self.store, request.tenant, &asked.id).await?;
         Ok(question.is_some_and(|question| question.resolution.is_none()))
     }
 }

@@ -18,7 +18,7 @@ use super::{
     watch::{Look, Watched, watch},
 };
 use crate::{
-    gate::{Choice, Gate, Reply},
+    gate::{Approvals, Choice, Reply},
     grpc::{FromWire, ToWire},
 };
 use callgate_core::domain::{
@@ -42,16 +42,16 @@ const RISKS: [Risk; 3] = [Risk::Low, Risk::Medium, Risk::High];
 /// Pages of questions that are looked at for one answer, where only a group's are wanted.
 const LOOKS_MAX: usize = 20;
 
-/// The service over a gate.
+/// The service.
 #[derive(Debug, Clone)]
 pub(super) struct ApprovalService {
-    gate: Arc<Gate>,
+    approvals: Arc<Approvals>,
     stop: Stop,
 }
 
 impl ApprovalService {
-    pub(super) fn new(gate: Arc<Gate>, stop: Stop) -> Self {
-        Self { gate, stop }
+    pub(super) fn new(approvals: Arc<Approvals>, stop: Stop) -> Self {
+        Self { approvals, stop }
     }
 
     /// May they answer it by now, as far as groups go?
@@ -59,7 +59,7 @@ impl ApprovalService {
         if whom.group.is_none() && whom.person.is_none() {
             return true;
         }
-        let (route, now) = (self.gate.route(tenant, question), self.gate.now());
+        let (route, now) = (self.approvals.route(tenant, question), self.approvals.server.now());
         let groups = route.groups(question.asked_at, now);
         whom.group.as_deref().is_none_or(|group| groups.is_empty() || groups.contains(&group))
             && whom.person.as_ref().is_none_or(|person| route.admits(person, question.asked_at, now))
@@ -77,14 +77,14 @@ impl ApprovalService {
             let risk = RISKS.into_iter().find(|known| known.as_str() == risk)?;
             Some((Reverse(risk), Timestamp::from_millis(page::millis(asked_ms)?), id.to_owned()))
         })?;
-        let open = self.gate.open_questions(tenant).await.map_err(status::gate)?;
-        let (now, gate) = (self.gate.now(), &self.gate);
+        let open = self.approvals.open_questions(tenant).await.map_err(status::gate)?;
+        let (now, approvals) = (self.approvals.server.now(), &self.approvals);
         let is_wanted = |question: &&Question| {
             question.state(now) == QuestionState::Pending
                 && session.is_none_or(|id| id.as_str() == question.session)
                 && self.is_for(tenant, whom, question)
         };
-        let weighed = |question: &Question| (risk_of(question, gate, tenant), question.clone());
+        let weighed = |question: &Question| (risk_of(question, approvals, tenant), question.clone());
         let mut found: Vec<Weighed> = open.iter().filter(is_wanted).map(weighed).collect();
         found.sort_by_cached_key(weight);
         let total_size = u32::try_from(found.len()).unwrap_or(u32::MAX);
@@ -92,12 +92,12 @@ impl ApprovalService {
         let (found, next_page_token) = page::cut(rest.collect(), size, |last| {
             page::token([last.0.as_str(), &last.1.asked_at.as_millis().to_string(), &last.1.approval_id])
         });
-        let approvals = found.into_iter().map(|(_, question)| encoded(question, gate, tenant)).collect();
+        let approvals = found.into_iter().map(|(_, question)| encoded(question, approvals, tenant)).collect();
         Ok(Response::new(v1::ListApprovalsResponse { approvals, next_page_token, total_size }))
     }
 
     async fn question(&self, tenant: TenantId, approval_id: &str) -> Result<Question, Status> {
-        let found = service::for_people(self.gate.question(tenant, approval_id)).await?;
+        let found = service::for_people(self.approvals.question(tenant, approval_id)).await?;
         found.ok_or_else(status::approval_unknown)
     }
 }
@@ -116,8 +116,8 @@ fn weight((risk, question): &Weighed) -> (Reverse<Risk>, Timestamp, String) {
     (Reverse(*risk), question.asked_at, question.approval_id.clone())
 }
 
-fn risk_of(question: &Question, gate: &Gate, tenant: TenantId) -> Risk {
-    risk::of(question, gate.declared(tenant, question).0, &gate.route(tenant, question)).0
+fn risk_of(question: &Question, approvals: &Approvals, tenant: TenantId) -> Risk {
+    risk::of(question, approvals.declared(tenant, question).0, &approvals.route(tenant, question)).0
 }
 
 /// Where a question stands in a list.
@@ -125,9 +125,9 @@ fn place(question: &Question) -> (Timestamp, String) {
     (question.asked_at, question.approval_id.clone())
 }
 
-fn encoded(question: Question, gate: &Gate, tenant: TenantId) -> v1::Approval {
-    let (now, route) = (gate.now(), gate.route(tenant, &question));
-    let (declared, tier) = gate.declared(tenant, &question);
+fn encoded(question: Question, approvals: &Approvals, tenant: TenantId) -> v1::Approval {
+    let (now, route) = (approvals.server.now(), approvals.route(tenant, &question));
+    let (declared, tier) = approvals.declared(tenant, &question);
     let (risk, risk_reasons) = risk::of(&question, declared, &route);
     let asked_at = question.asked_at;
     let (resolution, edited) = (question.resolution.as_ref(), question.edited.as_ref());
@@ -235,7 +235,7 @@ fn edited(message: &v1::ResolveApprovalRequest) -> Decoded<Option<Choice>> {
 
 /// Questions as they come up, each again when it is answered, is withdrawn or expires.
 struct Questions {
-    gate: Arc<Gate>,
+    approvals: Arc<Approvals>,
     tenant: TenantId,
     session: Option<SessionId>,
     /// Those that were told as open, with how many groups may answer and how many have said yes.
@@ -247,13 +247,13 @@ impl Look for Questions {
 
     async fn look(&mut self) -> Result<Vec<Self::Told>, Status> {
         // One look serves all who watch, and all who wait for an answer.
-        let found = self.gate.open_questions(self.tenant).await.map_err(status::gate)?;
-        let now = self.gate.now();
+        let found = self.approvals.open_questions(self.tenant).await.map_err(status::gate)?;
+        let now = self.approvals.server.now();
         let listed: BTreeSet<&String> = found.iter().map(|question| &question.approval_id).collect();
         let gone: Vec<String> = self.open.keys().filter(|id| !listed.contains(id)).cloned().collect();
         let mut told = Vec::new();
         for id in gone {
-            let closed = service::for_people(self.gate.question(self.tenant, &id)).await?;
+            let closed = service::for_people(self.approvals.question(self.tenant, &id)).await?;
             // Beyond the longest page a question may be open and not listed.
             if closed.as_ref().is_some_and(|question| question.state(now) == QuestionState::Pending) {
                 continue;
@@ -264,7 +264,7 @@ impl Look for Questions {
         let is_watched = |question: &&Question| self.session.as_ref().is_none_or(|id| id.as_str() == question.session);
         let listed = found.iter().filter(is_watched);
         let stands = |question: &Question| {
-            let groups = self.gate.route(self.tenant, question).groups(question.asked_at, now).len();
+            let groups = self.approvals.route(self.tenant, question).groups(question.asked_at, now).len();
             (groups, question.seconded_by.len())
         };
         let is_news = |question: &&Question| {
@@ -273,7 +273,8 @@ impl Look for Questions {
         };
         told.extend(listed.filter(is_news).cloned());
         let tenant = self.tenant;
-        let response = |question| v1::WatchApprovalsResponse { approval: Some(encoded(question, &self.gate, tenant)) };
+        let response =
+            |question| v1::WatchApprovalsResponse { approval: Some(encoded(question, &self.approvals, tenant)) };
         Ok(told.into_iter().map(response).collect())
     }
 }
@@ -309,7 +310,7 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
             Wanted { session, state: QuestionState::from_wire(state).ok(), after, max: size + 1, approval_id: None };
         let (mut found, mut looks) = (Vec::new(), 0);
         let rest = loop {
-            let read = service::for_people(self.gate.questions(tenant, &wanted)).await?;
+            let read = service::for_people(self.approvals.questions(tenant, &wanted)).await?;
             let last = read.last().filter(|_| read.len() == wanted.max).map(place);
             found.extend(read.into_iter().filter(|question| self.is_for(tenant, &whom, question)));
             looks += 1;
@@ -323,7 +324,7 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
         let (found, next) = page::cut(found, size, |last| token(place(last)));
         // Where it was looked long enough, the next page begins behind what was looked at.
         let next_page_token = if is_whole { next } else { rest.map(token).unwrap_or_default() };
-        let approvals = found.into_iter().map(|question| encoded(question, &self.gate, tenant)).collect();
+        let approvals = found.into_iter().map(|question| encoded(question, &self.approvals, tenant)).collect();
         Ok(Response::new(v1::ListApprovalsResponse { approvals, next_page_token, total_size: 0 }))
     }
 
@@ -334,8 +335,9 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
         let tenant = identity::tenant(&request)?;
         let id = required_text("approval_id", &request.into_inner().approval_id)?;
         let question = self.question(tenant, &id).await?;
-        let ran = service::for_people(Box::pin(self.gate.ran_instead(tenant, &question))).await?;
-        let approval = v1::Approval { ran_call_id: ran.unwrap_or_default(), ..encoded(question, &self.gate, tenant) };
+        let ran = service::for_people(Box::pin(self.approvals.ran_instead(tenant, &question))).await?;
+        let approval =
+            v1::Approval { ran_call_id: ran.unwrap_or_default(), ..encoded(question, &self.approvals, tenant) };
         Ok(Response::new(v1::GetApprovalResponse { approval: Some(approval) }))
     }
 
@@ -350,8 +352,8 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
         let reason = note("reason", &message.reason)?;
         let (clears, edited) = (clears(&message)?, edited(&message)?);
         let reply = Reply { approval_id, approve: message.approve, by, reason, clears, edited };
-        let question = service::within(Box::pin(self.gate.resolve(tenant, &reply))).await?;
-        let approval = Some(encoded(question, &self.gate, tenant));
+        let question = service::within(Box::pin(self.approvals.resolve(tenant, &reply))).await?;
+        let approval = Some(encoded(question, &self.approvals, tenant));
         Ok(Response::new(v1::ResolveApprovalResponse { approval }))
     }
 
@@ -364,8 +366,8 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
         let message = request.into_inner();
         let approval_id = required_text("approval_id", &message.approval_id)?;
         let reason = note("reason", &message.reason)?;
-        let question = service::within(Box::pin(self.gate.withdraw(tenant, &approval_id, by, reason))).await?;
-        let approval = Some(encoded(question, &self.gate, tenant));
+        let question = service::within(Box::pin(self.approvals.withdraw(tenant, &approval_id, by, reason))).await?;
+        let approval = Some(encoded(question, &self.approvals, tenant));
         Ok(Response::new(v1::WithdrawApprovalResponse { approval }))
     }
 
@@ -378,8 +380,8 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
         let tenant = identity::tenant(&request)?;
         let stop = self.stop.of(request.extensions());
         let session = maybe_session(&request.into_inner().session_id)?;
-        let gate = Arc::clone(&self.gate);
-        let questions = Questions { gate, tenant, session, open: BTreeMap::new() };
+        let approvals = Arc::clone(&self.approvals);
+        let questions = Questions { approvals, tenant, session, open: BTreeMap::new() };
         Ok(Response::new(watch(questions, stop)))
     }
 }

@@ -10,22 +10,22 @@ use super::{
     limits::PAGE_DEFAULT,
     page, service, status,
 };
-use crate::gate::{self, Gate};
+use crate::gate::{self, Privacy};
 use callgate_core::domain::audit::{Anchor, Entry};
 use callgate_proto::v1;
 
 /// Anchors that a chain is held against at once.
 const ANCHORS_MAX: usize = 100;
 
-/// The service over a gate.
+/// The service.
 #[derive(Debug, Clone)]
 pub(super) struct AuditService {
-    gate: Arc<Gate>,
+    privacy: Arc<Privacy>,
 }
 
 impl AuditService {
-    pub(super) fn new(gate: Arc<Gate>) -> Self {
-        Self { gate }
+    pub(super) fn new(privacy: Arc<Privacy>) -> Self {
+        Self { privacy }
     }
 }
 
@@ -68,7 +68,7 @@ impl v1::audit_service_server::AuditService for AuditService {
         let message = request.into_inner();
         let size = page_size(message.page_size, PAGE_DEFAULT)?;
         let before = page::after(&message.page_token, |[number]| number.parse::<u64>().ok())?;
-        let entries = service::for_people(Box::pin(self.gate.audit(tenant, before, size + 1))).await?;
+        let entries = service::for_people(Box::pin(self.privacy.audit(tenant, before, size + 1))).await?;
         let (entries, next_page_token) =
             page::cut(entries, size, |last: &Entry| page::token([&last.number.to_string()]));
         let entries = entries.into_iter().map(encoded).collect();
@@ -82,7 +82,7 @@ impl v1::audit_service_server::AuditService for AuditService {
         let tenant = identity::tenant(&request)?;
         let anchors = anchors(&request.into_inner().anchors)?;
         // It may take longer than an answer to an agent may; the store bounds it.
-        let checked = gate::for_people(self.gate.check_audit(tenant, anchors)).await.map_err(status::gate)?;
+        let checked = gate::for_people(self.privacy.check_audit(tenant, anchors)).await.map_err(status::gate)?;
         Ok(Response::new(v1::VerifyAuditResponse {
             problems: checked.problems,
             anchor: checked.last.map(|last| last.to_string()).unwrap_or_default(),

@@ -24,7 +24,7 @@ use super::{
     status,
 };
 use crate::{
-    gate::{Gate, Refused, Shown},
+    gate::{Identities, Refused, Shown},
     web::is_addressed_to_here,
 };
 use callgate_core::domain::identity::{Identity, Role};
@@ -39,13 +39,13 @@ const NOWHERE: &str = "nothing is served under this path";
 #[derive(Debug, Clone)]
 pub(super) struct Authenticated<S> {
     service: S,
-    gate: Arc<Gate>,
+    identities: Arc<Identities>,
     local: Arc<Identity>,
 }
 
 impl<S> Authenticated<S> {
-    pub(super) fn new(service: S, gate: Arc<Gate>) -> Self {
-        Self { service, gate, local: Arc::new(Identity::local()) }
+    pub(super) fn new(service: S, identities: Arc<Identities>) -> Self {
+        Self { service, identities, local: Arc::new(Identity::local()) }
     }
 }
 
@@ -74,15 +74,18 @@ where
         let (shown, from) = (shown(request.headers(), peer), peer.and_then(|peer| peer.from(request.headers())));
         // Where other machines can get at it, nobody is let in without a credential.
         let is_local = peer.is_some_and(|peer| !peer.is_public);
-        if matches!(shown, Shown::Nothing | Shown::Certificate { .. }) && is_local && !self.gate.wants_credentials() {
+        if matches!(shown, Shown::Nothing | Shown::Certificate { .. })
+            && is_local
+            && !self.identities.wants_credentials()
+        {
             if peer.is_some_and(|peer| peer.address.is_some()) && !is_addressed_to_here(&request) {
                 return Box::pin(ready(Ok(answer(status::name_refused(), request.headers()))));
             }
             let local = Arc::clone(&self.local);
-            return admitted(&mut self.service, &self.gate, request, local, allowed);
+            return admitted(&mut self.service, &self.identities, request, local, allowed);
         }
-        match self.gate.identity(shown, from) {
-            Some(Ok(identity)) => admitted(&mut self.service, &self.gate, request, identity, allowed),
+        match self.identities.identity(shown, from) {
+            Some(Ok(identity)) => admitted(&mut self.service, &self.identities, request, identity, allowed),
             known => self.doubted(request, known.and_then(Result::err), allowed),
         }
     }
@@ -97,20 +100,20 @@ where
 {
     /// Looks up what is not known; refuses what does not hold, and not at once.
     fn doubted(&self, request: wire::Request<Body>, known: Option<Refused>, allowed: &'static [Role]) -> Answer {
-        let (gate, mut service) = (Arc::clone(&self.gate), self.service.clone());
+        let (identities, mut service) = (Arc::clone(&self.identities), self.service.clone());
         Box::pin(async move {
             let slow = sleep(SLOW);
             let peer = request.extensions().get::<Arc<Peer>>().map(AsRef::as_ref);
             let from = peer.and_then(|peer| peer.from(request.headers()));
             let refused = match (known, shown(request.headers(), peer)) {
-                (None, Shown::Bearer(text)) => match gate.looked_up(text, from).await {
-                    Ok(identity) => return admitted(&mut service, &gate, request, identity, allowed).await,
+                (None, Shown::Bearer(text)) => match identities.looked_up(text, from).await {
+                    Ok(identity) => return admitted(&mut service, &identities, request, identity, allowed).await,
                     Err(refused) => refused,
                 },
                 (refused, _) => refused.unwrap_or(Refused::Unknown("no credential was shown")),
             };
             if let Refused::Unknown(why) = refused {
-                gate.refused(from);
+                identities.refused(from);
                 status::tell_refused(why, from);
                 slow.await;
             }
@@ -122,7 +125,7 @@ where
 /// Goes on as this identity, if it may.
 fn admitted<S>(
     service: &mut S,
-    gate: &Arc<Gate>,
+    identities: &Arc<Identities>,
     mut request: wire::Request<Body>,
     identity: Arc<Identity>,
     allowed: &'static [Role],
@@ -136,7 +139,7 @@ where
     let lasts = roles::lasts(request.uri().path());
     request.extensions_mut().insert(Arc::clone(&identity));
     let answer = service.call(request);
-    if lasts { guard::guarded(answer, Arc::clone(gate), identity) } else { answer }
+    if lasts { guard::guarded(answer, Arc::clone(identities), identity) } else { answer }
 }
 
 /// What a request shows. A token counts for more than a certificate: a proxy has one of its own.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tonic::{Request, Response, Status};
 
 use super::{encode, identity, service, sessions::halt_state, time::timestamp};
-use crate::{gate::Gate, grpc::ToWire};
+use crate::{gate::Insight, grpc::ToWire};
 use callgate_core::domain::{
     fleet::{BudgetUsed, Decided, Minute, PlaneMinute, Saved, ToolTrouble},
     ids::{DEFAULT_TENANT, TenantId},
@@ -13,19 +13,19 @@ use callgate_core::domain::{
 };
 use callgate_proto::{time::duration, v1};
 
-/// The service over a gate.
+/// The service.
 #[derive(Debug, Clone)]
 pub(super) struct FleetService {
-    gate: Arc<Gate>,
+    insight: Arc<Insight>,
 }
 
 impl FleetService {
-    pub(super) fn new(gate: Arc<Gate>) -> Self {
-        Self { gate }
+    pub(super) fn new(insight: Arc<Insight>) -> Self {
+        Self { insight }
     }
 
     fn plane(&self, tenant: TenantId, database_ms: u64) -> v1::PlaneHealth {
-        let (health, policy) = (self.gate.plane_health(tenant), self.gate.policy(tenant));
+        let (health, policy) = (self.insight.plane_health(tenant), self.insight.server.policy(tenant));
         // How busy a server is tells what others do.
         let load = |of: usize| (tenant == DEFAULT_TENANT).then_some(of as u64);
         v1::PlaneHealth {
@@ -113,7 +113,7 @@ fn savings(saved: &Saved, from: Timestamp, until: Timestamp) -> v1::Savings {
 impl v1::fleet_service_server::FleetService for FleetService {
     async fn get_fleet(&self, request: Request<v1::GetFleetRequest>) -> Result<Response<v1::GetFleetResponse>, Status> {
         let tenant = identity::tenant(&request)?;
-        let fleet = service::for_people(Box::pin(self.gate.fleet(tenant))).await?;
+        let fleet = service::for_people(Box::pin(self.insight.fleet(tenant))).await?;
         let fleet = v1::Fleet {
             as_of_time: Some(timestamp(fleet.at)),
             minutes: fleet.minutes.iter().map(|each| minute(each, tenant)).collect(),
@@ -123,7 +123,7 @@ impl v1::fleet_service_server::FleetService for FleetService {
             active_trees: fleet.calling.active_trees,
             held_sessions: fleet.held,
             stopped_sessions: fleet.stopped,
-            halts: self.gate.halts(tenant).iter().map(halt_state).collect(),
+            halts: self.insight.server.halts(tenant).iter().map(halt_state).collect(),
             open_approvals: fleet.open_approvals,
             oldest_approval_time: fleet.oldest_approval.map(timestamp),
             tools: fleet.tools.iter().map(trouble).collect(),

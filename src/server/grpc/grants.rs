@@ -11,7 +11,7 @@ use super::{
     page, service,
     time::{span, timestamp},
 };
-use crate::gate::{Gate, new_id};
+use crate::gate::{Decisions, new_id};
 use callgate_core::domain::{
     audit::Actor,
     control::{Command, Control, Operation},
@@ -20,15 +20,15 @@ use callgate_core::domain::{
 };
 use callgate_proto::v1;
 
-/// The service over a gate.
+/// The service.
 #[derive(Debug, Clone)]
 pub(super) struct GrantService {
-    gate: Arc<Gate>,
+    decisions: Arc<Decisions>,
 }
 
 impl GrantService {
-    pub(super) fn new(gate: Arc<Gate>) -> Self {
-        Self { gate }
+    pub(super) fn new(decisions: Arc<Decisions>) -> Self {
+        Self { decisions }
     }
 }
 
@@ -63,7 +63,7 @@ impl v1::grant_service_server::GrantService for GrantService {
         let tenant = identity::tenant(&request)?;
         let by = identity::actor(&request)?;
         let command = creation(&request.into_inner(), by)?;
-        let grant = match service::within(Box::pin(self.gate.control(tenant, &command))).await?.control {
+        let grant = match service::within(Box::pin(self.decisions.control(tenant, &command))).await?.control {
             Control::Granted(grant) => Some(encoded(&grant, 0)),
             _ => None,
         };
@@ -79,7 +79,7 @@ impl v1::grant_service_server::GrantService for GrantService {
         let message = request.into_inner();
         let operation = Operation::Revoke { id: required_text("grant_id", &message.grant_id)? };
         let command = command(&message.session_id, by, &message.reason, operation)?;
-        service::within(Box::pin(self.gate.control(tenant, &command))).await?;
+        service::within(Box::pin(self.decisions.control(tenant, &command))).await?;
         Ok(Response::new(v1::RevokeGrantResponse {}))
     }
 
@@ -91,7 +91,7 @@ impl v1::grant_service_server::GrantService for GrantService {
         let message = request.into_inner();
         let (session, size) = (session(&message.session_id)?, page_size(message.page_size, PAGE_DEFAULT)?);
         let after = page::after(&message.page_token, |[id]| Some(id.to_owned()))?;
-        let mut grants = service::for_people(Box::pin(self.gate.grants(tenant, &session))).await?;
+        let mut grants = service::for_people(Box::pin(self.decisions.grants(tenant, &session))).await?;
         // By its id a grant is as old as it is.
         grants.sort_by(|(one, _), (other, _)| one.id.cmp(&other.id));
         grants.retain(|(grant, _)| after.as_ref().is_none_or(|after| *after < grant.id));

@@ -13,7 +13,7 @@ use tokio::time::sleep;
 use tonic::{Status, body::Body, codegen::http};
 
 use super::{shortcut::Answer, status};
-use crate::gate::{Gate, Refused};
+use crate::gate::{Identities, Refused};
 use callgate_core::domain::identity::Identity;
 
 /// How often a credential is looked at: with the age of what is known of it, a revocation holds within two seconds.
@@ -29,21 +29,21 @@ struct Guarded {
 }
 
 /// The answer, for as long as the credential holds.
-pub(super) fn guarded(answer: Answer, gate: Arc<Gate>, identity: Arc<Identity>) -> Answer {
+pub(super) fn guarded(answer: Answer, identities: Arc<Identities>, identity: Arc<Identity>) -> Answer {
     Box::pin(async move {
         let Ok::<_, Infallible>(response) = answer.await;
         let (parts, body) = response.into_parts();
-        let end = async move { ended(&gate, &identity).await };
+        let end = async move { ended(&identities, &identity).await };
         let guarded = Guarded { body: Some(body), end: Box::pin(end) };
         Ok(http::Response::from_parts(parts, Body::new(guarded)))
     })
 }
 
 /// Done once the credential does not hold any more.
-pub(super) async fn ended(gate: &Gate, identity: &Identity) -> Status {
+pub(super) async fn ended(identities: &Identities, identity: &Identity) -> Status {
     loop {
         sleep(LOOK_EVERY).await;
-        if let Err(refused) = gate.still(identity).await {
+        if let Err(refused) = identities.still(identity).await {
             if let Refused::Unknown(why) = refused {
                 tracing::info!(credential = ?identity.credential, "a stream or a wait was ended: {why}");
             }

@@ -9,7 +9,7 @@ use tokio::{
 use tonic_health::{ServingStatus, server::HealthReporter};
 
 use crate::{
-    gate::{Gate, NoAnswer},
+    gate::{NoAnswer, ServerState},
     web::Readiness,
 };
 
@@ -57,12 +57,12 @@ impl Reporter {
 }
 
 /// Asks the database every second, and says what it found whenever that changes, until the task is dropped.
-pub(super) async fn watch(gate: Arc<Gate>, reporter: Reporter, mut told: ServingStatus) {
+pub(super) async fn watch(server: Arc<ServerState>, reporter: Reporter, mut told: ServingStatus) {
     let mut tick = interval(EVERY);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tick.tick().await;
-        let found = gate.ping().await;
+        let found = server.ping().await;
         let status = status(&found);
         if status == told {
             continue;
@@ -77,8 +77,8 @@ pub(super) async fn watch(gate: Arc<Gate>, reporter: Reporter, mut told: Serving
 }
 
 /// Asks the database, and says what it found.
-pub(super) async fn look(gate: &Gate, reporter: &Reporter) -> ServingStatus {
-    let status = status(&gate.ping().await);
+pub(super) async fn look(server: &ServerState, reporter: &Reporter) -> ServingStatus {
+    let status = status(&server.ping().await);
     reporter.set(status).await;
     status
 }

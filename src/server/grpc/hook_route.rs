@@ -28,7 +28,7 @@ use super::{
     status,
     stop::Stop,
 };
-use crate::{gate::Gate, web::CLAUDE_CODE};
+use crate::{gate::Approvals, web::CLAUDE_CODE};
 use callgate_agent::{
     hooks::{Installed, Memory, Plane, answered, is_away, leave},
     hosts::{self, Event, File, Host, Said},
@@ -48,7 +48,7 @@ const BEFORE: &str = "PreToolUse";
 /// What answers the route.
 #[derive(Debug, Clone)]
 pub(super) struct Hooks {
-    pub(super) gate: Arc<Gate>,
+    pub(super) approvals: Arc<Approvals>,
     pub(super) calls: GateService,
     pub(super) sessions: SessionService,
     pub(super) stop: Stop,
@@ -104,7 +104,7 @@ async fn claude_code(State(hooks): State<Hooks>, request: Request) -> Response {
     };
     let Some(identity) = head.extensions.get::<Arc<Identity>>().cloned() else { return denied("nobody is known") };
     let (tenant, now, handed) =
-        (identity.tenant, hooks.gate.now().as_millis(), CancelOnDrop::new(&hooks.calls, &identity));
+        (identity.tenant, hooks.approvals.server.now().as_millis(), CancelOnDrop::new(&hooks.calls, &identity));
     let remembered = Remembered { known: &hooks.known, tenant, now, handed: &handed };
     let (name, is_before) = (seen.name.clone(), matches!(seen.event, Event::Before(_)));
     let installed = installed(head.uri.query().unwrap_or_default());
@@ -204,7 +204,7 @@ impl Own<'_> {
 
     /// A tenant that is not served is told so.
     fn is_served(&self) -> Result<(), Status> {
-        self.hooks.gate.admits(self.identity.tenant).map_err(status::gate)
+        self.hooks.approvals.server.admits(self.identity.tenant).map_err(status::gate)
     }
 }
 
@@ -226,7 +226,7 @@ impl Plane for Own<'_> {
     async fn withdraw(&self, session: &str, approval_id: String) -> Result<(), Status> {
         self.is_served()?;
         let (by, reason) = (Actor::of(&self.identity, session), "no yes at the host's prompt".to_owned());
-        let withdrawn = self.hooks.gate.withdraw(self.identity.tenant, &approval_id, by, Some(reason));
+        let withdrawn = self.hooks.approvals.withdraw(self.identity.tenant, &approval_id, by, Some(reason));
         service::within(Box::pin(withdrawn)).await.map(drop)
     }
 

@@ -9,7 +9,7 @@ use super::{
     limits::{ERROR_BYTES_MAX, MESSAGE_BYTES_MAX, METADATA_BYTES_MAX, NOTE_BYTES_MAX, PAGE_MAX, WAIT_MS_MAX},
     tokens::role_code,
 };
-use crate::gate::{BATCH_MAX, Gate};
+use crate::gate::{BATCH_MAX, ServerState};
 use callgate_core::domain::{
     identity::Credential,
     ids::NAME_BYTES_MAX,
@@ -21,15 +21,15 @@ use callgate_proto::{BY, v1};
 /// What came after the first contract.
 const FEATURES: [&str; 3] = ["connect", "describe_tools", "get_caller"];
 
-/// The service over a gate.
+/// The service.
 #[derive(Debug, Clone)]
 pub(super) struct ServerService {
-    gate: Arc<Gate>,
+    server: Arc<ServerState>,
 }
 
 impl ServerService {
-    pub(super) fn new(gate: Arc<Gate>) -> Self {
-        Self { gate }
+    pub(super) fn new(server: Arc<ServerState>) -> Self {
+        Self { server }
     }
 }
 
@@ -56,7 +56,7 @@ impl v1::server_service_server::ServerService for ServerService {
         &self,
         request: Request<v1::GetServerInfoRequest>,
     ) -> Result<Response<v1::GetServerInfoResponse>, Status> {
-        let policy = self.gate.policy(identity::tenant(&request)?);
+        let policy = self.server.policy(identity::tenant(&request)?);
         let server = v1::ServerInfo {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             policy_version: policy.version.to_string(),
@@ -83,7 +83,7 @@ impl v1::server_service_server::ServerService for ServerService {
             name: if is_named { identity::by(&request)? } else { String::new() },
             roles: identity.roles.iter().map(|role| role_code(*role).into()).collect(),
             groups: identity.groups.clone(),
-            tenant: self.gate.tenant(identity.tenant).map(|tenant| tenant.name.clone()).unwrap_or_default(),
+            tenant: self.server.tenant(identity.tenant).map(|tenant| tenant.name.clone()).unwrap_or_default(),
             credential: credential.into(),
         };
         let mut response = Response::new(v1::GetCallerResponse { caller: Some(caller) });

@@ -15,27 +15,27 @@ use super::{
     streamed::{Answers, streamed},
     time::timestamp,
 };
-use crate::gate::{Activated, Applied, Apply, Author, Gate};
+use crate::gate::{Activated, Applied, Apply, Author, Policies};
 use callgate_core::domain::{audit::Actor, ids::TenantId, revision::Revision};
 use callgate_proto::v1::{self, backtest_policy_request::Policy as Tried};
 
 /// Digits of a whole hash.
 const HASH_DIGITS: usize = 64;
 
-/// The service over a gate.
+/// The service.
 #[derive(Debug, Clone)]
 pub(super) struct PolicyService {
-    gate: Arc<Gate>,
+    policies: Arc<Policies>,
     stop: Stop,
 }
 
 impl PolicyService {
-    pub(super) fn new(gate: Arc<Gate>, stop: Stop) -> Self {
-        Self { gate, stop }
+    pub(super) fn new(policies: Arc<Policies>, stop: Stop) -> Self {
+        Self { policies, stop }
     }
 
     async fn stored(&self, tenant: TenantId, prefix: &str) -> Result<(String, String), Status> {
-        let found = service::for_people(self.gate.stored_policy(tenant, prefix)).await?;
+        let found = service::for_people(self.policies.stored_policy(tenant, prefix)).await?;
         found.ok_or_else(|| status::policy_unknown(prefix))
     }
 
@@ -44,7 +44,7 @@ impl PolicyService {
         if !hash.is_empty() {
             return Ok(Some(self.stored(tenant, &hash.to_ascii_lowercase()).await?.1));
         }
-        let active = service::for_people(self.gate.policy_revisions(tenant, None, 1)).await?;
+        let active = service::for_people(self.policies.policy_revisions(tenant, None, 1)).await?;
         let Some(active) = active.into_iter().next() else { return Ok(None) };
         Ok(Some(self.stored(tenant, &active.hash).await?.1))
     }
@@ -109,7 +109,7 @@ impl v1::policy_service_server::PolicyService for PolicyService {
         };
         let note = why(&message.note)?;
         let author = Author { by: &by, note: &note, expected: message.expected_revision };
-        let applied = self.gate.apply_policy(tenant, &message.text, &author, apply);
+        let applied = self.policies.apply_policy(tenant, &message.text, &author, apply);
         match service::within(Box::pin(applied)).await? {
             Applied::Stored { hash, revision, warnings } => Ok(Response::new(v1::ApplyPolicyResponse {
                 hash,
@@ -127,7 +127,7 @@ impl v1::policy_service_server::PolicyService for PolicyService {
     ) -> Result<Response<v1::GetPolicyResponse>, Status> {
         let tenant = identity::tenant(&request)?;
         let hash = request.into_inner().hash;
-        let all = service::for_people(self.gate.policy_revisions(tenant, None, PAGE_MAX as usize)).await?;
+        let all = service::for_people(self.policies.policy_revisions(tenant, None, PAGE_MAX as usize)).await?;
         if hash.is_empty() {
             let Some(active) = all.into_iter().next() else {
                 return Ok(Response::new(v1::GetPolicyResponse::default()));
@@ -149,7 +149,7 @@ impl v1::policy_service_server::PolicyService for PolicyService {
         let message = request.into_inner();
         let size = page_size(message.page_size, SHORT_PAGE_DEFAULT)?;
         let before = page::after(&message.page_token, |[number]| number.parse().ok())?;
-        let revisions = service::for_people(self.gate.policy_revisions(tenant, before, size + 1)).await?;
+        let revisions = service::for_people(self.policies.policy_revisions(tenant, before, size + 1)).await?;
         let token = |last: &Revision| page::token([&last.number.to_string()]);
         let (revisions, next_page_token) = page::cut(revisions, size, token);
         let revisions = revisions.into_iter().map(encoded).collect();
@@ -167,7 +167,7 @@ impl v1::policy_service_server::PolicyService for PolicyService {
         let note = why(&message.note)?;
         let (hash, _) = self.stored(tenant, &message.hash.to_ascii_lowercase()).await?;
         let author = Author { by: &by, note: &note, expected: message.expected_revision };
-        let activation = self.gate.activate_policy(tenant, &hash, &author);
+        let activation = self.policies.activate_policy(tenant, &hash, &author);
         let activation = service::within(Box::pin(activation)).await?;
         let revision = Some(activated(activation, || status::policy_unknown(&hash))?);
         Ok(Response::new(v1::ActivatePolicyResponse { revision }))
@@ -182,7 +182,7 @@ impl v1::policy_service_server::PolicyService for PolicyService {
         let message = request.into_inner();
         let note = why(&message.note)?;
         let author = Author { by: &by, note: &note, expected: message.expected_revision };
-        let activation = service::within(Box::pin(self.gate.rollback_policy(tenant, &author))).await?;
+        let activation = service::within(Box::pin(self.policies.rollback_policy(tenant, &author))).await?;
         let revision = Some(activated(activation, status::no_policy_before)?);
         Ok(Response::new(v1::RollbackPolicyResponse { revision }))
     }
@@ -194,7 +194,7 @@ impl v1::policy_service_server::PolicyService for PolicyService {
         let tenant = identity::tenant(&request)?;
         let text = request.into_inner().text;
         is_text(&text)?;
-        let checked = service::for_people(Box::pin(self.gate.check_policy(tenant, &text))).await?;
+        let checked = service::for_people(Box::pin(self.policies.check_policy(tenant, &text))).await?;
         Ok(Response::new(backtest::checked(checked, encoded)))
     }
 
@@ -207,7 +207,7 @@ impl v1::policy_service_server::PolicyService for PolicyService {
         let tenant = identity::tenant(&request)?;
         let stop = self.stop.of(request.extensions());
         let message = request.into_inner();
-        let wanted = backtest::wanted(&message, self.gate.now())?;
+        let wanted = backtest::wanted(&message, self.policies.server.now())?;
         let tried = required("policy", message.policy.clone())?;
         match &tried {
             Tried::Text(text) => is_text(text)?,
@@ -216,17 +216,17 @@ impl v1::policy_service_server::PolicyService for PolicyService {
         if !message.against_hash.is_empty() {
             prefix("against_hash", &message.against_hash)?;
         }
-        let Some(slot) = self.gate.backtest_slot(tenant) else { return Err(status::backtest_running()) };
+        let Some(slot) = self.policies.backtest_slot(tenant) else { return Err(status::backtest_running()) };
         let text = match tried {
             Tried::Text(text) => text,
             Tried::Hash(hash) => self.stored(tenant, &hash.to_ascii_lowercase()).await?.1,
         };
         let against = Box::pin(self.against(tenant, &message.against_hash)).await?;
-        let compared = self.gate.compared(tenant, &text, against.as_deref()).await;
+        let compared = self.policies.compared(tenant, &text, against.as_deref()).await;
         let compared = compared.map_err(|errors| status::invalid_policy(&errors))?;
-        let gate = Arc::clone(&self.gate);
+        let policies = Arc::clone(&self.policies);
         let answers =
-            streamed(stop, move |told| async move { gate.backtest(tenant, compared, &wanted, slot, &told).await });
+            streamed(stop, move |told| async move { policies.backtest(tenant, compared, &wanted, slot, &told).await });
         Ok(Response::new(Box::pin(answers.map(|answer| answer.map(backtest::told)))))
     }
 }

@@ -14,7 +14,7 @@ use super::{
     stop::Stop,
     streamed::{Answers, streamed},
 };
-use crate::gate::{Gate, Resealed, Row};
+use crate::gate::{Privacy, Resealed, Row};
 use callgate_core::domain::{
     forgetting::{Forgot, Whom},
     ids::{AgentId, SessionId, TenantId, UserId},
@@ -23,26 +23,26 @@ use callgate_proto::v1::{
     self, privacy_service_client::PrivacyServiceClient, privacy_service_server::PrivacyServiceServer, subject::Subject,
 };
 
-/// The service over a gate.
+/// The service.
 #[derive(Debug, Clone)]
 pub struct PrivacyService {
-    gate: Arc<Gate>,
+    privacy: Arc<Privacy>,
     stop: Stop,
 }
 
 impl PrivacyService {
-    pub(super) const fn new(gate: Arc<Gate>, stop: Stop) -> Self {
-        Self { gate, stop }
+    pub(super) const fn new(privacy: Arc<Privacy>, stop: Stop) -> Self {
+        Self { privacy, stop }
     }
 }
 
 /// The service without a server, for whoever has the database: as an admin of this tenant.
 #[must_use]
 pub fn privacy_of(
-    gate: Arc<Gate>,
+    privacy: Arc<Privacy>,
     tenant: TenantId,
 ) -> PrivacyServiceClient<InterceptedService<PrivacyServiceServer<PrivacyService>, impl Interceptor + Clone>> {
-    let service = PrivacyService::new(gate, Stop::default());
+    let service = PrivacyService::new(privacy, Stop::default());
     PrivacyServiceClient::new(PrivacyServiceServer::with_interceptor(service, identity::admin_of(tenant)))
 }
 
@@ -81,12 +81,12 @@ impl v1::privacy_service_server::PrivacyService for PrivacyService {
         if whom.is_named_in(&why) {
             return Ok(wrong("reason", "names whom it is about, and is kept; say why without the name")?);
         }
-        let gate = Arc::clone(&self.gate);
+        let privacy = Arc::clone(&self.privacy);
         let forgot = streamed(stop, move |told| async move {
             if message.validate_only {
-                return gate.would_forget(tenant, &whom, &told).await.map(Some);
+                return privacy.would_forget(tenant, &whom, &told).await.map(Some);
             }
-            gate.forget(tenant, &whom, (&by, &why), &told).await.map(Some)
+            privacy.forget(tenant, &whom, (&by, &why), &told).await.map(Some)
         });
         Ok(Response::new(Box::pin(forgot.map(|forgot| forgot.map(encoded)))))
     }
@@ -101,9 +101,9 @@ impl v1::privacy_service_server::PrivacyService for PrivacyService {
         let stop = self.stop.of(request.extensions());
         let message = request.into_inner();
         let (whom, why) = (whom(message.subject.as_ref())?, note("reason", &message.reason)?.unwrap_or_default());
-        let gate = Arc::clone(&self.gate);
+        let privacy = Arc::clone(&self.privacy);
         let rows = streamed(stop, move |rows| async move {
-            gate.export(tenant, &whom, (&by, &why), &rows).await.map(|()| None::<Row>)
+            privacy.export(tenant, &whom, (&by, &why), &rows).await.map(|()| None::<Row>)
         });
         let encoded = |row: Row| v1::ExportSubjectResponse { kind: row.kind.to_owned(), row_json: row.json };
         Ok(Response::new(Box::pin(rows.map(move |row| row.map(encoded)))))
@@ -115,9 +115,10 @@ impl v1::privacy_service_server::PrivacyService for PrivacyService {
         let (tenant, by) = (identity::tenant(&request)?, identity::actor(&request)?);
         let stop = self.stop.of(request.extensions());
         let is_dry = request.into_inner().validate_only;
-        let gate = Arc::clone(&self.gate);
+        let privacy = Arc::clone(&self.privacy);
         let answers = streamed(stop, move |told| async move {
-            let done = if is_dry { gate.key_uses(tenant, &told).await } else { gate.reseal(tenant, &by, &told).await };
+            let done =
+                if is_dry { privacy.key_uses(tenant, &told).await } else { privacy.reseal(tenant, &by, &told).await };
             done.map(Some)
         });
         Ok(Response::new(Box::pin(answers.map(|answer| answer.map(resealed)))))

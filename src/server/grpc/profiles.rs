@@ -15,7 +15,7 @@ use super::{
     tenants::of_the_plane,
 };
 use crate::{
-    gate::{Gate, RetryProfile},
+    gate::{Insight, RetryProfile},
     grpc::FromWire,
 };
 use callgate_core::domain::{
@@ -26,15 +26,15 @@ use callgate_core::domain::{
 };
 use callgate_proto::v1;
 
-/// The service over a gate.
+/// The service.
 #[derive(Debug, Clone)]
 pub(super) struct ProfileService {
-    gate: Arc<Gate>,
+    insight: Arc<Insight>,
 }
 
 impl ProfileService {
-    pub(super) fn new(gate: Arc<Gate>) -> Self {
-        Self { gate }
+    pub(super) fn new(insight: Arc<Insight>) -> Self {
+        Self { insight }
     }
 }
 
@@ -72,7 +72,7 @@ impl v1::profile_service_server::ProfileService for ProfileService {
         let message = request.into_inner();
         let size = page_size(message.page_size, PAGE_DEFAULT)?;
         let (tool, kind, after) = (tool(&message.tool)?, failure(message.failure)?, place(&message.page_token)?);
-        let all = self.gate.retry_profiles(tenant, tool.as_ref(), kind, after.as_ref());
+        let all = self.insight.retry_profiles(tenant, tool.as_ref(), kind, after.as_ref());
         let token = |last: &RetryProfile| page::token([last.tool.as_str(), last.kind.as_str()]);
         let (profiles, next_page_token) = page::cut(service::for_people(all).await?, size, token);
         let profiles = profiles.iter().map(encode::profile).collect();
@@ -87,7 +87,7 @@ impl v1::profile_service_server::ProfileService for ProfileService {
         let message = request.into_inner();
         let tool = required("tool", tool(&message.tool)?)?;
         let (kind, state) = (required("failure", failure(message.failure)?)?, state(&message)?);
-        let profile = service::for_people(self.gate.retry_profile(tenant, &tool, kind, state)).await?;
+        let profile = service::for_people(self.insight.retry_profile(tenant, &tool, kind, state)).await?;
         let profile = profile.ok_or_else(|| status::profile_unknown(tool.as_str(), kind.as_str()))?;
         Ok(Response::new(v1::GetRetryProfileResponse { profile: Some(encode::profile(&profile)) }))
     }
@@ -101,7 +101,7 @@ impl v1::profile_service_server::ProfileService for ProfileService {
         let (tool, failure) = (tool(&message.tool)?, failure(message.failure)?);
         let days = i32::try_from(count("days", message.days, DAYS_DEFAULT, DAYS_MAX)?).unwrap_or(i32::MAX);
         let of = Retried { tool: tool.as_ref(), failure, days };
-        let history = service::for_people(self.gate.retry_history(tenant, of)).await?;
+        let history = service::for_people(self.insight.retry_history(tenant, of)).await?;
         Ok(Response::new(history::told(&history)))
     }
 
@@ -113,7 +113,7 @@ impl v1::profile_service_server::ProfileService for ProfileService {
         let message = request.into_inner();
         let (tool, days) = (tool(&message.tool)?, count("days", message.days, DAYS_DEFAULT, DAYS_MAX)?);
         let days = i32::try_from(days).unwrap_or(i32::MAX);
-        let report = service::for_people(self.gate.quality(tenant, tool.as_ref(), days)).await?;
+        let report = service::for_people(self.insight.quality(tenant, tool.as_ref(), days)).await?;
         Ok(Response::new(encode::quality(&report)))
     }
 
@@ -124,7 +124,7 @@ impl v1::profile_service_server::ProfileService for ProfileService {
         // It counts for all tenants at once.
         of_the_plane(&request)?;
         // It may take longer than an answer to an agent may.
-        let trials = self.gate.rebuild_profiles().await.map_err(status::gate)?;
+        let trials = self.insight.rebuild_profiles().await.map_err(status::gate)?;
         Ok(Response::new(v1::RebuildRetryProfilesResponse { trials }))
     }
 }

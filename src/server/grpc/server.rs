@@ -36,7 +36,7 @@ use super::{
     tokens::TokenService,
 };
 use crate::{
-    gate::{Gate, NoAnswer},
+    gate::{Approvals, Gate, Identities, Insight, NoAnswer},
     telemetry::Scrape,
     web::{self, Sources},
 };
@@ -77,7 +77,7 @@ pub struct Settings {
 }
 
 /// Makes the pages for people; what they tell and do goes through the services, as whoever looks at them.
-pub type Pages = fn(Inside, Arc<Gate>) -> axum::Router;
+pub type Pages = fn(Inside, Arc<Identities>) -> axum::Router;
 
 /// Serves on all of these while the database is waited for, until `opened` is done: health is NOT_SERVING, and whoever
 /// else asks is told that the database gives no answer. Gives the listeners back, with what came of it.
@@ -129,8 +129,8 @@ pub async fn serve(
 ) -> Result<(), ServeError> {
     let (reporter, health_service) = tonic_health::server::health_reporter();
     let reporter = health::Reporter::new(reporter);
-    let told = health::look(&gate, &reporter).await;
-    let watcher = tokio::spawn(health::watch(Arc::clone(&gate), reporter.clone(), told));
+    let told = health::look(&gate.server, &reporter).await;
+    let watcher = tokio::spawn(health::watch(Arc::clone(&gate.server), reporter.clone(), told));
     // All listeners have the same.
     let tls = listeners.iter().find_map(Listener::tls).cloned();
     let follower = tls.map(|tls| tokio::spawn(async move { tls.follow().await }));
@@ -141,7 +141,7 @@ pub async fn serve(
     let web = web.merge(hook_route::router(hooks(&gate, &ending)));
     let pages = settings.pages.map(|pages| {
         let inside = Inside(inner(Routes::default(), &gate, &ending));
-        pages(inside, Arc::clone(&gate))
+        pages(inside, Arc::clone(&gate.identities))
     });
     for listener in listeners {
         if let Some(operations) = listener.operations() {
@@ -212,34 +212,34 @@ type Services = Dialects<Inner>;
 /// As they are asked by gRPC.
 pub(super) type Inner = Observed<Authenticated<Served<Shortcut<Counted<GateServiceServer<GateService>>>>>>;
 
-fn services(others: Routes, gate: &Arc<Gate>, ending: &Stop, origins: &[HeaderValue]) -> Services {
+fn services(others: Routes, gate: &Gate, ending: &Stop, origins: &[HeaderValue]) -> Services {
     Dialects::new(inner(others, gate, ending), origins)
 }
 
-fn inner(others: Routes, gate: &Arc<Gate>, ending: &Stop) -> Inner {
-    let gate = || Arc::clone(gate);
+fn inner(others: Routes, gate: &Gate, ending: &Stop) -> Inner {
+    let Gate { server, decisions, policies, approvals, identities, privacy, insight, .. } = gate;
     let others = others
-        .add_service(ending.counts(ServerServiceServer::new(ServerService::new(gate()))))
-        .add_service(ending.counts(profile_service(gate())))
-        .add_service(ending.counts(PolicyServiceServer::new(PolicyService::new(gate(), ending.clone()))))
-        .add_service(ending.counts(approval_service(gate(), ending.clone())))
-        .add_service(ending.counts(AuditServiceServer::new(AuditService::new(gate()))))
-        .add_service(ending.counts(FleetServiceServer::new(FleetService::new(gate()))))
-        .add_service(ending.counts(PrivacyServiceServer::new(PrivacyService::new(gate(), ending.clone()))))
-        .add_service(ending.counts(TokenServiceServer::new(TokenService::new(gate()))))
-        .add_service(ending.counts(GrantServiceServer::new(GrantService::new(gate()))))
-        .add_service(ending.counts(TenantServiceServer::new(TenantService::new(gate()))))
-        .add_service(ending.counts(session_service(gate(), ending.clone())));
-    let front = ending.counts(gate_service(gate(), ending.clone()));
-    let served = Served::new(Shortcut { front, others: others.prepare() }, gate());
-    Observed::new(Authenticated::new(served, gate()), gate().metrics().clone())
+        .add_service(ending.counts(ServerServiceServer::new(ServerService::new(Arc::clone(server)))))
+        .add_service(ending.counts(profile_service(Arc::clone(insight))))
+        .add_service(ending.counts(PolicyServiceServer::new(PolicyService::new(Arc::clone(policies), ending.clone()))))
+        .add_service(ending.counts(approval_service(Arc::clone(approvals), ending.clone())))
+        .add_service(ending.counts(AuditServiceServer::new(AuditService::new(Arc::clone(privacy)))))
+        .add_service(ending.counts(FleetServiceServer::new(FleetService::new(Arc::clone(insight)))))
+        .add_service(ending.counts(PrivacyServiceServer::new(PrivacyService::new(Arc::clone(privacy), ending.clone()))))
+        .add_service(ending.counts(TokenServiceServer::new(TokenService::new(Arc::clone(identities)))))
+        .add_service(ending.counts(GrantServiceServer::new(GrantService::new(Arc::clone(decisions)))))
+        .add_service(ending.counts(TenantServiceServer::new(TenantService::new(Arc::clone(identities)))))
+        .add_service(ending.counts(session_service(gate, ending.clone())));
+    let front = ending.counts(gate_service(gate, ending.clone()));
+    let served = Served::new(Shortcut { front, others: others.prepare() }, Arc::clone(server));
+    Observed::new(Authenticated::new(served, Arc::clone(identities)), server.metrics().clone())
 }
 
-fn hooks(gate: &Arc<Gate>, ending: &Stop) -> hook_route::Hooks {
+fn hooks(gate: &Gate, ending: &Stop) -> hook_route::Hooks {
     hook_route::Hooks {
-        gate: Arc::clone(gate),
-        calls: GateService::new(Arc::clone(gate), ending.clone()),
-        sessions: SessionService::new(Arc::clone(gate), ending.clone()),
+        approvals: Arc::clone(&gate.approvals),
+        calls: GateService::new(gate, ending.clone()),
+        sessions: sessions(gate, ending.clone()),
         stop: ending.clone(),
         known: hook_route::Known::default(),
     }
@@ -251,22 +251,26 @@ fn reflection() -> tonic_reflection::server::Builder<'static> {
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
 }
 
-fn approval_service(gate: Arc<Gate>, stop: Stop) -> ApprovalServiceServer<ApprovalService> {
-    ApprovalServiceServer::new(ApprovalService::new(gate, stop))
+fn approval_service(approvals: Arc<Approvals>, stop: Stop) -> ApprovalServiceServer<ApprovalService> {
+    ApprovalServiceServer::new(ApprovalService::new(approvals, stop))
 }
 
-fn session_service(gate: Arc<Gate>, stop: Stop) -> SessionServiceServer<SessionService> {
-    SessionServiceServer::new(SessionService::new(gate, stop))
+fn session_service(gate: &Gate, stop: Stop) -> SessionServiceServer<SessionService> {
+    SessionServiceServer::new(sessions(gate, stop))
 }
 
-fn profile_service(gate: Arc<Gate>) -> ProfileServiceServer<ProfileService> {
-    ProfileServiceServer::new(ProfileService::new(gate))
+fn sessions(gate: &Gate, stop: Stop) -> SessionService {
+    SessionService::new(Arc::clone(&gate.decisions), Arc::clone(&gate.insight), stop)
+}
+
+fn profile_service(insight: Arc<Insight>) -> ProfileServiceServer<ProfileService> {
+    ProfileServiceServer::new(ProfileService::new(insight))
         .max_encoding_message_size(MESSAGE_BYTES_MAX)
         .accept_compressed(CompressionEncoding::Gzip)
         .send_compressed(CompressionEncoding::Gzip)
 }
 
-fn gate_service(gate: Arc<Gate>, stop: Stop) -> GateServiceServer<GateService> {
+fn gate_service(gate: &Gate, stop: Stop) -> GateServiceServer<GateService> {
     GateServiceServer::new(GateService::new(gate, stop))
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX)

@@ -13,7 +13,7 @@ use super::{
     stop::Stop,
 };
 use crate::{
-    gate::{self, Gate},
+    gate::{self, Approvals, Decisions, Gate, Identities},
     telemetry,
 };
 use callgate_core::domain::{
@@ -39,24 +39,27 @@ const COMPRESSED_FROM_BYTES: usize = 4 << 10;
 /// Who has answered at a host's own prompt.
 const HOST_USER: &str = "host user";
 
-/// The service over a gate.
+/// The service.
 #[derive(Debug, Clone)]
 pub(super) struct GateService {
-    gate: Arc<Gate>,
+    decisions: Arc<Decisions>,
+    approvals: Arc<Approvals>,
+    identities: Arc<Identities>,
     stop: Stop,
     large: Large,
 }
 
 impl GateService {
-    pub(super) fn new(gate: Arc<Gate>, stop: Stop) -> Self {
-        Self { gate, stop, large: Large::default() }
+    pub(super) fn new(gate: &Gate, stop: Stop) -> Self {
+        let (decisions, approvals) = (Arc::clone(&gate.decisions), Arc::clone(&gate.approvals));
+        Self { decisions, approvals, identities: Arc::clone(&gate.identities), stop, large: Large::default() }
     }
 }
 
 impl GateService {
     /// Refuses who works in somebody else's session.
     async fn works_in(&self, identity: &Identity, asked: &call::Request, opens: bool) -> Result<(), Status> {
-        within(Box::pin(self.gate.works_in(identity, &asked.session, asked.parent.as_ref(), opens))).await
+        within(Box::pin(self.decisions.works_in(identity, &asked.session, asked.parent.as_ref(), opens))).await
     }
 
     /// The answer. Who waits can wait elsewhere once the server ends, and is told when their credential holds no more;
@@ -74,7 +77,7 @@ impl GateService {
             tokio::select! {
                 biased;
                 answer = answer => answer,
-                ended = guard::ended(&self.gate, identity) => Err(ended),
+                ended = guard::ended(&self.identities, identity) => Err(ended),
             }
         };
         self.stop.or(answer).await
@@ -150,9 +153,9 @@ impl GateService {
         // Boxed as it is made: what is put around it is moved, it is not.
         let answer = Box::pin(async {
             if message.dry_run {
-                return Box::pin(self.gate.dry_run(asked)).await.map(|answer| vec![answer]);
+                return Box::pin(self.decisions.dry_run(asked)).await.map(|answer| vec![answer]);
             }
-            self.gate.evaluate_and_wait(vec![asked], wait, left).await
+            self.decisions.evaluate_and_wait(vec![asked], wait, left).await
         });
         let answer = within_more(wait, left, answer);
         let answers = span.around(self.or_elsewhere(wait, identity, answer)).await?;
@@ -180,7 +183,7 @@ impl GateService {
             self.works_in(identity, first, true).await?;
         }
         let call_ids: Vec<String> = asked.iter().map(|request| request.call_id.to_string()).collect();
-        let answer = within_more(wait, left, Box::pin(self.gate.evaluate_and_wait(asked, wait, left)));
+        let answer = within_more(wait, left, Box::pin(self.decisions.evaluate_and_wait(asked, wait, left)));
         let answers = span.around(self.or_elsewhere(wait, identity, answer)).await?;
         let verdict = |(answer, call_id)| encode::verdict(answer, call_id, message.include_budgets);
         let verdicts = answers.into_iter().zip(call_ids).map(verdict);
@@ -196,23 +199,23 @@ impl GateService {
     ) -> Result<v1::RecordResponse, Status> {
         let _room = self.large.hold(&message)?;
         let span = telemetry::record_span(headers);
-        let now = self.gate.now().as_millis();
+        let now = self.decisions.server.now().as_millis();
         let (report, observed) = decode::record(&message, identity.tenant, now)?;
         asks_for(identity, message.caller.as_ref(), observed.is_some())?;
         let parent = observed.as_ref().and_then(|observed| observed.parent.as_ref());
-        let works = self.gate.works_in(identity, &report.session, parent, observed.is_some());
+        let works = self.decisions.works_in(identity, &report.session, parent, observed.is_some());
         within(Box::pin(works)).await?;
         if message.host_approved && observed.is_some() {
             let (session, call_id) = (report.session.clone(), report.call_id.clone());
             let by = Actor { name: HOST_USER.to_owned(), groups: Vec::new(), ..Actor::of(identity, HOST_USER) };
-            within(Box::pin(self.gate.host_approved(identity.tenant, session, call_id, by))).await?;
+            within(Box::pin(self.approvals.host_approved(identity.tenant, session, call_id, by))).await?;
             // What is approved is permitted once it is asked for again.
             let call =
                 message.observed_call.clone().map(|call| v1::ToolCall { call_id: message.call_id.clone(), ..call });
             let again = v1::EvaluateRequest { caller: message.caller.clone(), call, ..v1::EvaluateRequest::default() };
             Box::pin(self.evaluated(identity, again, headers, left)).await?;
         }
-        let answer = Box::pin(self.gate.record(identity.tenant, report, observed));
+        let answer = Box::pin(self.decisions.record(identity.tenant, report, observed));
         let answer = span.around(within_more(Duration::ZERO, left, answer)).await?;
         Ok(encode::recorded(answer, message.include_budgets))
     }
@@ -224,9 +227,9 @@ impl GateService {
     ) -> Result<v1::GetSessionStateResponse, Status> {
         let (session, extent) = decode::session_state(&message)?;
         if !identity.is_one_of(&[Role::Approver, Role::Analyst]) {
-            within(Box::pin(self.gate.works_in(identity, &session, None, false))).await?;
+            within(Box::pin(self.decisions.works_in(identity, &session, None, false))).await?;
         }
-        let state = within(Box::pin(self.gate.session_state(identity.tenant, &session, extent))).await?;
+        let state = within(Box::pin(self.decisions.session_state(identity.tenant, &session, extent))).await?;
         let state = Some(encode::session_state(message.session_id, state));
         Ok(v1::GetSessionStateResponse { state })
     }
@@ -289,7 +292,7 @@ impl v1::gate_service_server::GateService for GateService {
         &self,
         request: Request<v1::DescribeToolsRequest>,
     ) -> Result<Response<v1::DescribeToolsResponse>, Status> {
-        let policy = self.gate.policy(identity::tenant(&request)?);
+        let policy = self.decisions.server.policy(identity::tenant(&request)?);
         let describe = |tool: ToolName| v1::ToolDescription {
             is_declared: policy.is_declared(&tool),
             needs_justification: policy.needs_justification(&tool),

@@ -18,7 +18,7 @@ use super::{
     watch::{Shared, Watched},
 };
 use crate::{
-    gate::{self, Gate, SessionError},
+    gate::{self, Decisions, Insight, SessionError},
     grpc::{FromWire, ToWire},
 };
 use callgate_core::domain::{
@@ -36,27 +36,28 @@ use callgate_core::domain::{
 };
 use callgate_proto::{time::duration, v1};
 
-/// The service over a gate.
+/// The service.
 #[derive(Debug, Clone)]
 pub(super) struct SessionService {
-    gate: Arc<Gate>,
+    decisions: Arc<Decisions>,
+    insight: Arc<Insight>,
     stop: Stop,
     states: Shared<v1::WatchSessionResponse>,
 }
 
 impl SessionService {
-    pub(super) fn new(gate: Arc<Gate>, stop: Stop) -> Self {
-        Self { gate, stop, states: Shared::default() }
+    pub(super) fn new(decisions: Arc<Decisions>, insight: Arc<Insight>, stop: Stop) -> Self {
+        Self { decisions, insight, stop, states: Shared::default() }
     }
 
     /// Refuses an agent that works in somebody else's session.
     async fn works_in<T>(&self, request: &Request<T>, session: &str, opens: bool) -> Result<(), Status> {
         let (identity, session) = (identity::of(request)?, decode::session(session)?);
-        service::within(Box::pin(self.gate.works_in(&identity, &session, None, opens))).await
+        service::within(Box::pin(self.decisions.works_in(&identity, &session, None, opens))).await
     }
 
     async fn command(&self, tenant: TenantId, command: &Command) -> Result<(), Status> {
-        service::within(Box::pin(self.gate.control(tenant, command))).await.map(drop)
+        service::within(Box::pin(self.decisions.control(tenant, command))).await.map(drop)
     }
 }
 
@@ -107,13 +108,13 @@ pub(super) fn halt_state(halt: &Halt) -> v1::HaltState {
 }
 
 async fn now(
-    gate: &Gate,
+    decisions: &Decisions,
     tenant: TenantId,
     session: &SessionId,
     extent: Extent,
 ) -> Result<v1::WatchSessionResponse, SessionError> {
-    let state = gate.session_state(tenant, session, extent).await?;
-    let halt = gate.halt_of(tenant, session).await?.as_ref().map(halt_state);
+    let state = decisions.session_state(tenant, session, extent).await?;
+    let halt = decisions.halt_of(tenant, session).await?.as_ref().map(halt_state);
     let state = Some(encode::session_state(session.to_string(), state));
     Ok(v1::WatchSessionResponse { state, halt })
 }
@@ -191,7 +192,7 @@ impl v1::session_service_server::SessionService for SessionService {
         let message = request.into_inner();
         let what = halted(message.scope(), &message.name)?;
         let reason = note("reason", &message.reason)?.unwrap_or_default();
-        let halt = service::within(self.gate.halt(tenant, &what, by, &reason)).await?;
+        let halt = service::within(self.decisions.halt(tenant, &what, by, &reason)).await?;
         Ok(Response::new(v1::HaltResponse { halt: Some(halt_state(&halt)) }))
     }
 
@@ -201,7 +202,7 @@ impl v1::session_service_server::SessionService for SessionService {
         let message = request.into_inner();
         let what = halted(message.scope(), &message.name)?;
         let reason = note("reason", &message.reason)?.unwrap_or_default();
-        let was_halted = service::within(self.gate.resume(tenant, &what, by, &reason)).await?;
+        let was_halted = service::within(self.decisions.resume(tenant, &what, by, &reason)).await?;
         Ok(Response::new(v1::ResumeResponse { was_halted }))
     }
 
@@ -214,8 +215,8 @@ impl v1::session_service_server::SessionService for SessionService {
         let size = page_size(message.page_size, PAGE_DEFAULT)?;
         let after =
             page::after(&message.page_token, |[scope, name]| Some((scope.parse::<i32>().ok()?, name.to_owned())))?;
-        service::for_people(self.gate.read_halts()).await?;
-        let mut halts: Vec<v1::HaltState> = self.gate.halts(tenant).iter().map(halt_state).collect();
+        service::for_people(self.decisions.server.read_halts()).await?;
+        let mut halts: Vec<v1::HaltState> = self.decisions.server.halts(tenant).iter().map(halt_state).collect();
         let place = |halt: &v1::HaltState| (halt.scope, halt.name.clone());
         halts.sort_by_key(place);
         halts.retain(|halt| after.as_ref().is_none_or(|after| *after < place(halt)));
@@ -235,7 +236,7 @@ impl v1::session_service_server::SessionService for SessionService {
         let command = command(&message.session_id, by, &message.reason, operation)?;
         self.works_in(&request, &message.session_id, false).await?;
         // A session that is nobody's yet becomes theirs only with a phase that is set.
-        service::within(Box::pin(self.gate.may_control(tenant, &command))).await?;
+        service::within(Box::pin(self.decisions.may_control(tenant, &command))).await?;
         self.works_in(&request, &message.session_id, true).await?;
         self.command(tenant, &command).await?;
         Ok(Response::new(v1::SetPhaseResponse { phase: request.into_inner().phase }))
@@ -248,7 +249,7 @@ impl v1::session_service_server::SessionService for SessionService {
         let tenant = identity::tenant(&request)?;
         let by = identity::actor(&request)?;
         let report = decode::settled(request.get_ref(), by)?;
-        let answer = service::within(Box::pin(self.gate.record(tenant, report, None))).await?;
+        let answer = service::within(Box::pin(self.decisions.record(tenant, report, None))).await?;
         let status = encode::status(answer.recorded.settled.status);
         Ok(Response::new(v1::SettleOutcomeResponse { status }))
     }
@@ -265,7 +266,7 @@ impl v1::session_service_server::SessionService for SessionService {
         let command = command(&request.get_ref().session_id, by, "", Operation::MarkCompacted)?;
         self.command(tenant, &command).await?;
         let extent = Extent { summary_tokens, ..Extent::default() };
-        let state = service::within(Box::pin(now(&self.gate, tenant, &command.session, extent))).await?.state;
+        let state = service::within(Box::pin(now(&self.decisions, tenant, &command.session, extent))).await?.state;
         Ok(Response::new(v1::MarkCompactedResponse { state }))
     }
 
@@ -276,7 +277,7 @@ impl v1::session_service_server::SessionService for SessionService {
         let tenant = identity::tenant(&request)?;
         let command = raise(request.get_ref(), identity::actor(&request)?)?;
         self.command(tenant, &command).await?;
-        let state = now(&self.gate, tenant, &command.session, Extent::default());
+        let state = now(&self.decisions, tenant, &command.session, Extent::default());
         let state = service::within(Box::pin(state)).await?.state;
         Ok(Response::new(v1::RaiseBudgetResponse { budgets: state.unwrap_or_default().budgets }))
     }
@@ -287,8 +288,8 @@ impl v1::session_service_server::SessionService for SessionService {
     ) -> Result<Response<v1::ListSessionsResponse>, Status> {
         let tenant = identity::tenant(&request)?;
         let wanted = calls::sessions_wanted(&request.into_inner())?;
-        let looked = service::for_people(self.gate.sessions(tenant, &wanted)).await?;
-        let halts = self.gate.halts(tenant);
+        let looked = service::for_people(self.insight.sessions(tenant, &wanted)).await?;
+        let halts = self.decisions.server.halts(tenant);
         let is_halted = |id: &str| {
             halts.iter().any(|halt| matches!(&halt.what, Halted::Session(session) if session.as_str() == id))
         };
@@ -301,7 +302,7 @@ impl v1::session_service_server::SessionService for SessionService {
     ) -> Result<Response<v1::ListCallsResponse>, Status> {
         let tenant = identity::tenant(&request)?;
         let wanted = calls::calls_wanted(&request.into_inner())?;
-        let looked = service::for_people(self.gate.calls(tenant, &wanted)).await?;
+        let looked = service::for_people(self.insight.calls(tenant, &wanted)).await?;
         Ok(Response::new(calls::calls(looked)))
     }
 
@@ -314,10 +315,10 @@ impl v1::session_service_server::SessionService for SessionService {
         let message = request.into_inner();
         let session = session(&message.session_id)?;
         let call_id = calls::call_id(&message.call_id)?;
-        let whole = self.gate.whole_call(tenant, &session, &call_id, with_rows);
+        let whole = self.insight.whole_call(tenant, &session, &call_id, with_rows);
         let (call, told) = service::for_people(Box::pin(whole)).await?;
         let chosen_by = match call.line.judgement.attempt {
-            Some(_) => service::for_people(Box::pin(self.gate.chosen_by(tenant, &session, &call_id))).await?,
+            Some(_) => service::for_people(Box::pin(self.insight.chosen_by(tenant, &session, &call_id))).await?,
             None => None,
         };
         let chosen_by_approval_id = chosen_by.map(|yes| yes.approval_id).unwrap_or_default();
@@ -332,7 +333,7 @@ impl v1::session_service_server::SessionService for SessionService {
         let message = request.into_inner();
         let session = session(&message.session_id)?;
         let call_id = calls::call_id(&message.call_id)?;
-        let explained = self.gate.explain_call(tenant, &session, &call_id);
+        let explained = self.insight.explain_call(tenant, &session, &call_id);
         Ok(Response::new(calls::explained(service::for_people(Box::pin(explained)).await?)))
     }
 
@@ -348,7 +349,7 @@ impl v1::session_service_server::SessionService for SessionService {
         let call_id = optional(&message.call_id, |id| CallId::parse("call_id", id))?;
         let since = point_in_time("start_time", message.start_time.as_ref())?;
         // It may take longer than an answer to an agent may; the store bounds it.
-        let calls = self.gate.stored_calls(tenant, since, session.as_ref(), call_id.as_ref());
+        let calls = self.insight.stored_calls(tenant, since, session.as_ref(), call_id.as_ref());
         let calls = gate::for_people(calls).await.map_err(status::gate)?;
         // They are owed until the last one is sent.
         let owed = self.stop.owe();
@@ -368,10 +369,10 @@ impl v1::session_service_server::SessionService for SessionService {
         let tenant = identity::tenant(&request)?;
         let stop = self.stop.of(request.extensions());
         let session = session(&request.into_inner().session_id)?;
-        let (gate, watched) = (Arc::clone(&self.gate), session.clone());
+        let (decisions, watched) = (Arc::clone(&self.decisions), session.clone());
         let look = move || {
-            let (gate, session) = (Arc::clone(&gate), watched.clone());
-            async move { service::for_people(Box::pin(now(&gate, tenant, &session, WATCHED))).await }
+            let (decisions, session) = (Arc::clone(&decisions), watched.clone());
+            async move { service::for_people(Box::pin(now(&decisions, tenant, &session, WATCHED))).await }
         };
         Ok(Response::new(self.states.watch((tenant, session), look, differs, stop)))
     }

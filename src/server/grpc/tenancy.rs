@@ -15,7 +15,7 @@ use tonic::{
 };
 
 use super::status;
-use crate::gate::Gate;
+use crate::gate::ServerState;
 use callgate_core::domain::identity::Identity;
 
 /// Our own services; health and reflection tell nothing of a tenant.
@@ -27,12 +27,12 @@ const BY_THEMSELVES: [&str; 2] = ["GateService/Record", "GateService/Connect"];
 #[derive(Debug, Clone)]
 pub(super) struct Served<S> {
     service: S,
-    gate: Arc<Gate>,
+    server: Arc<ServerState>,
 }
 
 impl<S> Served<S> {
-    pub(super) const fn new(service: S, gate: Arc<Gate>) -> Self {
-        Self { service, gate }
+    pub(super) const fn new(service: S, server: Arc<ServerState>) -> Self {
+        Self { service, server }
     }
 }
 
@@ -54,7 +54,7 @@ where
         let is_checked = request.uri().path().strip_prefix(OURS).is_some_and(|method| !BY_THEMSELVES.contains(&method));
         if is_checked
             && let Some(identity) = request.extensions().get::<Arc<Identity>>()
-            && let Err(not_served) = self.gate.admits(identity.tenant)
+            && let Err(not_served) = self.server.admits(identity.tenant)
         {
             return Box::pin(ready(Ok(status::gate(not_served).into_http())));
         }

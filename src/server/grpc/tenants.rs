@@ -11,7 +11,7 @@ use super::{
     page, service, status,
     time::timestamp,
 };
-use crate::gate::{Gate, TenantChange};
+use crate::gate::{Identities, TenantChange};
 use callgate_core::domain::{
     audit::Actor,
     identity::Role,
@@ -20,21 +20,21 @@ use callgate_core::domain::{
 };
 use callgate_proto::v1;
 
-/// The service over a gate.
+/// The service.
 #[derive(Debug, Clone)]
 pub(super) struct TenantService {
-    gate: Arc<Gate>,
+    identities: Arc<Identities>,
 }
 
 impl TenantService {
-    pub(super) const fn new(gate: Arc<Gate>) -> Self {
-        Self { gate }
+    pub(super) const fn new(identities: Arc<Identities>) -> Self {
+        Self { identities }
     }
 
     async fn set_state(&self, by: Actor, name: &str, reason: &str, state: TenantState) -> Result<v1::Tenant, Status> {
         let name = named(name)?;
         let reason = note("reason", reason)?.unwrap_or_default();
-        done(service::within(self.gate.set_tenant_state(&name, state, &by, &reason)).await?)
+        done(service::within(self.identities.set_tenant_state(&name, state, &by, &reason)).await?)
     }
 }
 
@@ -122,7 +122,7 @@ impl v1::tenant_service_server::TenantService for TenantService {
         let message = request.into_inner();
         let name = named(&message.name)?;
         let quotas = quotas(message.quotas.as_ref())?;
-        let tenant = done(service::within(self.gate.create_tenant(&name, &quotas, &by)).await?)?;
+        let tenant = done(service::within(self.identities.create_tenant(&name, &quotas, &by)).await?)?;
         Ok(Response::new(v1::CreateTenantResponse { tenant: Some(tenant) }))
     }
 
@@ -134,8 +134,8 @@ impl v1::tenant_service_server::TenantService for TenantService {
         let message = request.into_inner();
         let size = page_size(message.page_size, PAGE_DEFAULT)?;
         let after = page::after(&message.page_token, |[id]| id.parse::<i64>().ok())?;
-        service::for_people(Box::pin(self.gate.read_tenants())).await?;
-        let mut tenants = self.gate.tenants();
+        service::for_people(Box::pin(self.identities.read_tenants())).await?;
+        let mut tenants = self.identities.server.tenants();
         tenants.retain(|tenant| after.is_none_or(|after| after < tenant.id.0));
         let (tenants, next_page_token) = page::cut(tenants, size, |last| page::token([&last.id.0.to_string()]));
         let tenants = tenants.iter().map(|tenant| encoded(tenant)).collect();
@@ -151,7 +151,7 @@ impl v1::tenant_service_server::TenantService for TenantService {
         let message = request.into_inner();
         let name = named(&message.name)?;
         let quotas = quotas(message.quotas.as_ref())?;
-        let tenant = done(service::within(self.gate.set_tenant_quotas(&name, &quotas, &by)).await?)?;
+        let tenant = done(service::within(self.identities.set_tenant_quotas(&name, &quotas, &by)).await?)?;
         Ok(Response::new(v1::SetTenantQuotasResponse { tenant: Some(tenant) }))
     }
 
@@ -164,7 +164,7 @@ impl v1::tenant_service_server::TenantService for TenantService {
         let message = request.into_inner();
         let name = named(&message.name)?;
         let terms = terms(&name, message.retention.as_ref())?;
-        let tenant = done(service::within(self.gate.set_tenant_terms(&name, &terms, &by)).await?)?;
+        let tenant = done(service::within(self.identities.set_tenant_terms(&name, &terms, &by)).await?)?;
         Ok(Response::new(v1::SetTenantRetentionResponse { tenant: Some(tenant) }))
     }
 

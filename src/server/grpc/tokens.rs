@@ -14,7 +14,7 @@ use super::{
     page, service, status,
     time::{span, timestamp},
 };
-use crate::{auth::file::who, gate::Gate};
+use crate::{auth::file::who, gate::Identities};
 use callgate_core::domain::{
     identity::{Mapped, Role},
     ids::TenantId,
@@ -26,25 +26,28 @@ use callgate_proto::v1::{self, token_service_client::TokenServiceClient, token_s
 /// How long a token may hold, where that is limited.
 const TTL_MS_MAX: u64 = 3_650 * DAY_MS;
 
-/// The token service over a gate.
+/// The token service.
 #[derive(Debug, Clone)]
 pub struct TokenService {
-    gate: Arc<Gate>,
+    identities: Arc<Identities>,
 }
 
 impl TokenService {
-    pub(super) fn new(gate: Arc<Gate>) -> Self {
-        Self { gate }
+    pub(super) fn new(identities: Arc<Identities>) -> Self {
+        Self { identities }
     }
 }
 
 /// The service without a server, for whoever has the database: as an admin of this tenant.
 #[must_use]
 pub fn tokens_of(
-    gate: Arc<Gate>,
+    identities: Arc<Identities>,
     tenant: TenantId,
 ) -> TokenServiceClient<InterceptedService<TokenServiceServer<TokenService>, impl Interceptor + Clone>> {
-    TokenServiceClient::new(TokenServiceServer::with_interceptor(TokenService::new(gate), identity::admin_of(tenant)))
+    TokenServiceClient::new(TokenServiceServer::with_interceptor(
+        TokenService::new(identities),
+        identity::admin_of(tenant),
+    ))
 }
 
 fn encoded(token: Token) -> v1::Token {
@@ -105,10 +108,10 @@ impl v1::token_service_server::TokenService for TokenService {
         let (tenant, by) = (identity::tenant(&request)?, identity::actor(&request)?);
         let message = request.into_inner();
         let (is, ttl_ms) = (creation(&message)?, ttl("ttl", message.ttl.as_ref())?);
-        if !self.gate.wants_credentials() && (!is.roles.contains(&Role::Admin) || ttl_ms.is_some()) {
+        if !self.identities.wants_credentials() && (!is.roles.contains(&Role::Admin) || ttl_ms.is_some()) {
             return Err(status::first_token());
         }
-        let (secret, token) = service::within(Box::pin(self.gate.create_token(tenant, is, ttl_ms, &by))).await?;
+        let (secret, token) = service::within(Box::pin(self.identities.create_token(tenant, is, ttl_ms, &by))).await?;
         Ok(Response::new(v1::CreateTokenResponse { token: Some(encoded(token)), secret }))
     }
 
@@ -120,7 +123,7 @@ impl v1::token_service_server::TokenService for TokenService {
         let message = request.into_inner();
         let size = page_size(message.page_size, PAGE_DEFAULT)?;
         let after = page::after(&message.page_token, |[id]| Some(id.to_owned()))?.unwrap_or_default();
-        let tokens = service::for_people(self.gate.tokens(tenant, &after, size + 1)).await?;
+        let tokens = service::for_people(self.identities.tokens(tenant, &after, size + 1)).await?;
         let (tokens, next_page_token) = page::cut(tokens, size, |last| page::token([&last.id]));
         Ok(Response::new(v1::ListTokensResponse { tokens: tokens.into_iter().map(encoded).collect(), next_page_token }))
     }
@@ -131,7 +134,7 @@ impl v1::token_service_server::TokenService for TokenService {
     ) -> Result<Response<v1::RevokeTokenResponse>, Status> {
         let (tenant, by) = (identity::tenant(&request)?, identity::actor(&request)?);
         let id = required_text("token_id", &request.get_ref().token_id)?;
-        let token = service::within(Box::pin(self.gate.revoke_token(tenant, &id, &by))).await?;
+        let token = service::within(Box::pin(self.identities.revoke_token(tenant, &id, &by))).await?;
         Ok(Response::new(v1::RevokeTokenResponse { token: Some(encoded(token)) }))
     }
 
@@ -144,7 +147,7 @@ impl v1::token_service_server::TokenService for TokenService {
         let id = required_text("token_id", &message.token_id)?;
         let ttl_ms = ttl("ttl", message.ttl.as_ref())?;
         let overlap_ms = span("overlap", message.overlap.as_ref(), 0..=TTL_DAYS_MAX * DAY_MS)?.unwrap_or(DAY_MS);
-        let rotated = self.gate.rotate_token(tenant, &id, (ttl_ms, overlap_ms), &by);
+        let rotated = self.identities.rotate_token(tenant, &id, (ttl_ms, overlap_ms), &by);
         let (secret, token) = service::within(Box::pin(rotated)).await?;
         Ok(Response::new(v1::RotateTokenResponse { token: Some(encoded(token)), secret }))
     }

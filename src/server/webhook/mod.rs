@@ -57,8 +57,8 @@ pub(super) async fn run(webhook: Webhook, gate: Arc<Gate>) {
 
 /// Tells what is to be told now. `done` is what this replica knows to have been told.
 async fn round(webhook: &Webhook, gate: &Gate, done: &mut std::collections::BTreeSet<String>) -> Result<(), NoAnswer> {
-    let Some(tenant) = gate.tenant_named(&webhook.tenant).await? else { return Ok(()) };
-    let (open, now) = (gate.open_questions(tenant).await?, gate.now());
+    let Some(tenant) = gate.identities.tenant_named(&webhook.tenant).await? else { return Ok(()) };
+    let (open, now) = (gate.approvals.open_questions(tenant).await?, gate.server.now());
     done.retain(|id| open.iter().any(|question| question.approval_id == *id));
     let is_new =
         |question: &&Question| question.state(now) == QuestionState::Pending && !done.contains(&question.approval_id);
@@ -67,7 +67,7 @@ async fn round(webhook: &Webhook, gate: &Gate, done: &mut std::collections::BTre
     if new.is_empty() {
         return Ok(());
     }
-    let claims = gate.claim_notices(tenant, &new, (ROUND, CLAIM)).await?;
+    let claims = gate.approvals.claim_notices(tenant, &new, (ROUND, CLAIM)).await?;
     done.extend(claims.told);
     let claimed = claims.mine.into_iter().filter_map(|claim| {
         let question = new.iter().find(|question| question.approval_id == claim.approval_id)?;
@@ -83,7 +83,7 @@ async fn round(webhook: &Webhook, gate: &Gate, done: &mut std::collections::BTre
                 Some(wait)
             }
         };
-        let noted = gate.note_notice(tenant, &question.approval_id, again).await;
+        let noted = gate.approvals.note_notice(tenant, &question.approval_id, again).await;
         noted.map(|()| again.is_none().then(|| question.approval_id.clone()))
     });
     let tell: Vec<_> = tell.collect();
@@ -102,9 +102,10 @@ fn wait(attempts: u32) -> Duration {
 
 /// Tells one question. What goes wrong is told without the address, which may be a secret.
 async fn tell(webhook: &Webhook, gate: &Gate, tenant: TenantId, question: &Question) -> Result<(), String> {
-    let (risk, because) = gate.risk(tenant, question);
-    let body = message::body(webhook, &Told { question, route: &gate.route(tenant, question), risk, because });
-    let (id, at_s) = (&question.approval_id, gate.now().as_millis() / 1_000);
+    let (risk, because) = gate.approvals.risk(tenant, question);
+    let body =
+        message::body(webhook, &Told { question, route: &gate.approvals.route(tenant, question), risk, because });
+    let (id, at_s) = (&question.approval_id, gate.server.now().as_millis() / 1_000);
     let header = |text: &str| HeaderValue::from_str(text).map_err(|_| "its id is no header".to_owned());
     let mut ask = Ask::post(&webhook.url, HeaderValue::from_static("application/json"), body.clone())
         .header(ID, header(id)?)

@@ -71,7 +71,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use sqlx::{ConnectOptions as _, PgConnection, postgres::PgConnectOptions};
 use tokio::{
-    sync::{Mutex, mpsc},
+    sync::{Mutex, Notify, mpsc},
     task::JoinHandle,
 };
 
@@ -173,6 +173,8 @@ pub struct Store {
     pulse: Arc<Pulse>,
     queue: mpsc::Sender<Job>,
     writer: Mutex<Option<JoinHandle<()>>>,
+    /// Tells the writer to end.
+    closing: Arc<Notify>,
     time: Arc<DbTime>,
     counters: Arc<Counters>,
     commits: Arc<Commits>,
@@ -210,12 +212,14 @@ impl Store {
         let pulse = Arc::new(Pulse::new(readers("callgate health", (1, PULSE), None), Arc::clone(&time)));
         let commits = Arc::new(Commits::default());
         let (queue, jobs) = mpsc::channel(writer::QUEUE_MAX);
+        let closing = Arc::new(Notify::new());
         let writer = writer::Writer {
             options: writer::writer_options(options.clone(), is_distributed),
             connector: Arc::clone(&connector),
             time: Arc::clone(&time),
             counters: Arc::clone(&counters),
             commits: Arc::clone(&commits),
+            closing: Arc::clone(&closing),
             on_commit: settings.on_commit,
             traced: settings.traced,
             is_distributed,
@@ -241,6 +245,7 @@ impl Store {
             pulse,
             queue,
             writer,
+            closing,
             time,
             counters,
             commits,
@@ -344,13 +349,13 @@ impl Store {
         self.commits.check(self.pulse.connections()).await
     }
 
-    /// Writes what is queued, then closes all connections. To be called when nobody asks any more.
-    pub async fn close(self) {
-        drop(self.queue);
-        if let Some(writer) = self.writer.into_inner() {
+    /// Takes no more changes, writes what is queued, then closes all connections.
+    pub async fn close(&self) {
+        self.closing.notify_one();
+        if let Some(writer) = self.writer.lock().await.take() {
             let _ = writer.await;
         }
-        for readers in [self.readers, self.gatherers, self.slow] {
+        for readers in [&self.readers, &self.gatherers, &self.slow] {
             readers.close().await;
         }
         self.pulse.close().await;

@@ -4,13 +4,14 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
+    pin::pin,
     sync::Arc,
     time::Duration,
 };
 
 use sqlx::postgres::PgConnectOptions;
 use tokio::{
-    sync::{mpsc, oneshot},
+    sync::{Notify, mpsc, oneshot},
     time::{Instant, sleep, timeout, timeout_at},
 };
 use tracing::Span;
@@ -100,6 +101,7 @@ pub(super) struct Writer {
     pub(super) time: Arc<DbTime>,
     pub(super) counters: Arc<super::counters::Counters>,
     pub(super) commits: Arc<Commits>,
+    pub(super) closing: Arc<Notify>,
     pub(super) on_commit: OnCommit,
     pub(super) traced: Arc<dyn Traced>,
     /// True when the trees are spread over many nodes, by their shards.
@@ -126,14 +128,23 @@ pub(super) fn writer_options(options: PgConnectOptions, is_distributed: bool) ->
 }
 
 impl Writer {
-    /// Writes until every sender is gone and the queue is empty.
+    /// Writes until every sender is gone, or the store closes, and the queue is empty.
     pub(super) async fn run(self, mut queue: mpsc::Receiver<Job>) {
         let mut seats: Vec<Seat> = Vec::new();
         seats.resize_with(if self.is_distributed { SEATS_DISTRIBUTED } else { 1 }, Seat::default);
         let (mut waiting, mut last) = (VecDeque::new(), 1);
+        let mut closing = pin!(self.closing.notified());
         loop {
             if waiting.is_empty() {
-                let Some(job) = queue.recv().await else { return };
+                let job = tokio::select! {
+                    biased;
+                    job = queue.recv() => job,
+                    () = &mut closing => {
+                        queue.close();
+                        queue.recv().await
+                    }
+                };
+                let Some(job) = job else { return };
                 waiting.push_back(job);
             }
             gather(&mut queue, &mut waiting, last).await;

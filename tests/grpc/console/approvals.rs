@@ -161,12 +161,12 @@ async fn tenants_do_not_see_each_others_questions() {
     token(&plane.gate, who("root", &[Role::Admin])).await;
     let root = Actor::from("root");
     let TenantChange::Done(acme) =
-        plane.gate.create_tenant("acme", &Quotas::default(), &root).await.expect("an answer")
+        plane.gate.identities.create_tenant("acme", &Quotas::default(), &root).await.expect("an answer")
     else {
         panic!("there was no such tenant")
     };
     let hank = who("hank", &[Role::Admin]);
-    let (stranger, _) = plane.gate.create_token(acme.id, hank, None, &root).await.expect("a token");
+    let (stranger, _) = plane.gate.identities.create_token(acme.id, hank, None, &root).await.expect("a token");
     let mut stranger = Browser::with_token(&plane, &stranger).await;
     let list = stranger.get("/approvals?state=all").await.ok();
     assert!(!list.contains(&path), "{list}");

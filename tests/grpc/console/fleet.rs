@@ -97,10 +97,10 @@ async fn an_empty_fleet_needs_nobody_and_knows_no_money() {
 async fn what_a_server_saw_is_told_with_since_when() {
     let plane = served(&policy::compile(POLICY).expect("a good policy")).await;
     story(&mut plane.client().await).await;
-    plane.gate.share_health().await.expect("told");
-    plane.gate.read_tenants().await.expect("known");
-    plane.gate.take_stock().await.expect("counted");
-    plane.gate.tell_load();
+    plane.gate.decisions.share_health().await.expect("told");
+    plane.gate.identities.read_tenants().await.expect("known");
+    plane.gate.insight.take_stock().await.expect("counted");
+    plane.gate.insight.tell_load();
     let html = Browser::named(&plane, "ada").await.get("/").await.ok();
     assert!(html.contains("As this server saw it, since ") && html.contains("it knows of nothing before."), "{html}");
     let minutes = minutes(&html);
@@ -156,7 +156,7 @@ async fn the_page_of_tools_says_which_are_in_trouble_now() {
     assert!(ada.get("/tools").await.ok().contains("No tool is left alone, and none keeps failing."));
     evaluate(&mut client, question("s", call("c1", "a&b", "{}"))).await;
     record(&mut client, v1::RecordRequest { error: Some(limited), ..outcome("s", "c1", OutcomeStatus::Error) }).await;
-    plane.gate.share_health().await.expect("told");
+    plane.gate.decisions.share_health().await.expect("told");
     crate::common::until("an answer that is not shared any more", async || {
         ada.get("/tools?part=now").await.ok().contains("<code>a&amp;b</code>")
     })

@@ -51,15 +51,15 @@ impl Scene {
             )
         };
         let auth = format!("issuers:\n{}{}", of(&urls[0]), of(&urls[1]));
-        plane.gate.map(file::read(&auth).expect("a mapping")).await.expect("its tenant");
+        plane.gate.identities.map(file::read(&auth).expect("a mapping")).await.expect("its tenant");
         for (place, issuer) in issuers.iter().enumerate() {
-            plane.gate.set_keys(place, Keys::read(&key_set(&[issuer])).expect("a key set"));
+            plane.gate.identities.set_keys(place, Keys::read(&key_set(&[issuer])).expect("a key set"));
         }
         Self { plane, urls, desks: desks.map(|(_, desk)| desk), issuers }
     }
 
     fn now_s(&self) -> i64 {
-        self.plane.gate.now().as_millis() / 1_000
+        self.plane.gate.server.now().as_millis() / 1_000
     }
 
     /// The first issuer gives a token of this one, for this sign-in.

@@ -93,10 +93,10 @@ async fn people_sign_in_by_an_issuer_and_nobody_by_what_was_begun_elsewhere() {
          client_secret_file: {}}}\n",
         secret.path().display()
     );
-    plane.gate.map(file::read(&auth).expect("a mapping")).await.expect("its tenant");
+    plane.gate.identities.map(file::read(&auth).expect("a mapping")).await.expect("its tenant");
     let issuer = Issuer::es256("k1");
-    plane.gate.set_keys(0, Keys::read(&key_set(&[&issuer])).expect("a key set"));
-    let now = plane.gate.now().as_millis() / 1_000;
+    plane.gate.identities.set_keys(0, Keys::read(&key_set(&[&issuer])).expect("a key set"));
+    let now = plane.gate.server.now().as_millis() / 1_000;
     let claims = |nonce: &str, email: &str| {
         let exp = now + 600;
         json!({"iss": url, "aud": "console", "exp": exp, "sub": "ada", "email": email, "nonce": nonce})

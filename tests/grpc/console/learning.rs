@@ -43,7 +43,7 @@ async fn retried(plane: &Plane, sessions: usize, mended: usize) {
         let report = if n < mended { success(&session, "retry", "12.50") } else { failed("retry") };
         record_as(Some(&agent), &mut client, report).await;
     }
-    plane.gate.learn().await.expect("counted");
+    plane.gate.decisions.learn().await.expect("counted");
 }
 
 async fn history(plane: &Plane, token: &str, asked: GetRetryHistoryRequest) -> GetRetryHistoryResponse {
@@ -83,12 +83,12 @@ async fn what_retries_came_to_is_told_to_their_own_tenant_alone() {
 
     let root = Actor::from("root");
     let TenantChange::Done(acme) =
-        plane.gate.create_tenant("acme", &Quotas::default(), &root).await.expect("an answer")
+        plane.gate.identities.create_tenant("acme", &Quotas::default(), &root).await.expect("an answer")
     else {
         panic!("there was no such tenant")
     };
     let (stranger, _) =
-        plane.gate.create_token(acme.id, who("hank", &[Role::Admin]), None, &root).await.expect("a token");
+        plane.gate.identities.create_token(acme.id, who("hank", &[Role::Admin]), None, &root).await.expect("a token");
     assert_eq!(count(&history(&plane, &stranger, GetRetryHistoryRequest::default()).await), (0, 0));
     let mut stranger = Browser::with_token(&plane, &stranger).await;
     assert!(stranger.get("/learning").await.ok().contains("No call was made again"));

@@ -122,9 +122,11 @@ async fn a_backtest_goes_on_beside_is_seen_by_its_tenant_alone_and_ends_when_it_
     let mut ann = Browser::of(&plane, "ann", &[Role::Analyst]).await;
     let mut otto = Browser::of(&plane, "otto", &[Role::Operator]).await;
     let mut eve = Browser::of(&plane, "eve", &[Role::Approver]).await;
-    let made = plane.gate.create_tenant("acme", &Default::default(), &"root".into()).await.expect("an answer");
+    let made =
+        plane.gate.identities.create_tenant("acme", &Default::default(), &"root".into()).await.expect("an answer");
     let TenantChange::Done(acme) = made else { panic!("{made:?}") };
-    let theirs = plane.gate.create_token(acme.id, who("mallory", &[Role::Analyst]), None, &"root".into()).await;
+    let theirs =
+        plane.gate.identities.create_token(acme.id, who("mallory", &[Role::Analyst]), None, &"root".into()).await;
     let mut mallory = Browser::with_token(&plane, &theirs.expect("a token").0).await;
     for browser in [&mut ann, &mut otto, &mut eve, &mut mallory] {
         browser.get("/policy").await.ok();
@@ -152,7 +154,7 @@ async fn a_backtest_goes_on_beside_is_seen_by_its_tenant_alone_and_ends_when_it_
     }
     assert!(otto.get("/policy").await.ok().contains(&path), "a colleague sees it");
     assert_eq!(otto.post(&path, &[]).await.location(), path);
-    until("the slot to be free", async || plane.gate.backtest_slot(DEFAULT_TENANT).is_some()).await;
+    until("the slot to be free", async || plane.gate.policies.backtest_slot(DEFAULT_TENANT).is_some()).await;
     assert!(ann.get(&path).await.ok().contains("Cancelled."));
     sqlx::raw_sql("rollback").execute(&mut lock).await.expect("given back");
 

@@ -244,12 +244,12 @@ async fn tenants_do_not_find_each_others_sessions() {
     let _ = work(&plane).await;
     let root = Actor::from("root");
     let TenantChange::Done(acme) =
-        plane.gate.create_tenant("acme", &Quotas::default(), &root).await.expect("an answer")
+        plane.gate.identities.create_tenant("acme", &Quotas::default(), &root).await.expect("an answer")
     else {
         panic!("there was no such tenant")
     };
     let (stranger, _) =
-        plane.gate.create_token(acme.id, who("hank", &[Role::Admin]), None, &root).await.expect("a token");
+        plane.gate.identities.create_token(acme.id, who("hank", &[Role::Admin]), None, &root).await.expect("a token");
     let mut stranger = Browser::with_token(&plane, &stranger).await;
     for search in ["", "?q=desk", "?state=quiet", "?agent=robot"] {
         let list = stranger.get(&format!("/sessions{search}")).await.ok();

@@ -51,6 +51,7 @@ async fn what_does_not_hold_signs_nobody_in_and_nobody_is_led_elsewhere() {
     assert_eq!(page.location(), "/");
     plane
         .gate
+        .identities
         .revoke_token(
             callgate_core::domain::ids::DEFAULT_TENANT,
             &known.id,

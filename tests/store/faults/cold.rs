@@ -95,8 +95,9 @@ async fn a_batch_reads_its_ledger_rows_at_once() {
     let batch = |turn: usize| -> Vec<Request> {
         (0..64).map(|n| ask("s", &format!("c{turn}-{n}"), "save", &numbered(64 * turn + n))).collect()
     };
-    drop(Box::pin(gate.evaluate(batch(0))).await.expect("judged"));
-    let reads = least(&proxy, 3, async |turn| drop(Box::pin(gate.evaluate(batch(turn + 1))).await.expect("judged")));
+    drop(Box::pin(gate.decisions.evaluate(batch(0))).await.expect("judged"));
+    let reads =
+        least(&proxy, 3, async |turn| drop(Box::pin(gate.decisions.evaluate(batch(turn + 1))).await.expect("judged")));
     assert_eq!(reads.await, 1);
 }
 

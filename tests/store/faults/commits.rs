@@ -93,7 +93,7 @@ async fn a_caller_who_never_learns_of_a_commit_is_told_by_another_replica() {
     let report = success("known", "reported", "paid");
     let (asked, reported) = tokio::join!(
         try_evaluate(asks, request.clone()),
-        Box::pin(reports.record(DEFAULT_TENANT, report.clone(), None))
+        Box::pin(reports.decisions.record(DEFAULT_TENANT, report.clone(), None))
     );
     for proxy in &replicas.proxies[..2] {
         proxy.sprung(1).await;

@@ -39,7 +39,7 @@ async fn cut_off(replicas: Replicas) {
         for request in replicas.of_each(&before) {
             let tenant = request.tenant;
             client([(); 3].map(|()| Arc::clone(gate)), 0, request, Arc::clone(&history)).await;
-            gate.session_state(tenant, &session("known"), extent(1)).await.expect("in memory now");
+            gate.decisions.session_state(tenant, &session("known"), extent(1)).await.expect("in memory now");
         }
     }
     replicas.proxies[0].hole();
@@ -81,7 +81,7 @@ async fn cut_off(replicas: Replicas) {
             let again = insist(&away, &Request { tenant, ..late }).await;
             assert_eq!(said(&again), "REUSE duplicate_call_blocked", "order {n} was done elsewhere");
         }
-        let state = away.session_state(tenant, &session("known"), extent(64)).await.expect("known");
+        let state = away.decisions.session_state(tenant, &session("known"), extent(64)).await.expect("known");
         assert_eq!(state.calls.len(), 33, "all that the others did meanwhile");
     }
     check(&replicas.postgres, &history).await;
@@ -117,7 +117,7 @@ async fn callers_who_give_up_on_a_replica_in_a_black_hole_do_not_keep_it_there()
         let away = Arc::clone(away);
         asked.push(tokio::spawn(async move {
             if n < READERS {
-                drop(away.read_halts().await);
+                drop(away.server.read_halts().await);
             } else {
                 drop(try_evaluate(&away, ask(&format!("s{n}"), "c", "look", "{}")).await);
             }

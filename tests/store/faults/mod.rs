@@ -95,17 +95,18 @@ impl Replicas {
         let (gate, root) = (&replicas.gates[0], Actor::from("root"));
         let acme = create(gate, "acme").await.id;
         let (author, text) = (Author { by: &root, note: "", expected: None }, policy_text(rules, budgets));
-        let applied = Box::pin(gate.apply_policy(acme, &text, &author, Apply::Activate)).await.expect("stored");
+        let applied =
+            Box::pin(gate.policies.apply_policy(acme, &text, &author, Apply::Activate)).await.expect("stored");
         assert!(matches!(applied, Applied::Stored { .. }), "{applied:?}");
         for tenant in [DEFAULT_TENANT, acme] {
             let fleet = Mapped { name: "fleet".into(), roles: vec![Role::Agent], ..Mapped::default() };
-            let (token, _) = gate.create_token(tenant, fleet, None, &root).await.expect("a token");
+            let (token, _) = gate.identities.create_token(tenant, fleet, None, &root).await.expect("a token");
             replicas.tokens.insert(tenant, token);
         }
         for gate in &replicas.gates {
-            assert_eq!(gate.read_tenants().await, Ok(Vec::new()));
-            gate.read_credentials().await.expect("readable");
-            assert!(gate.wants_credentials());
+            assert_eq!(gate.identities.read_tenants().await, Ok(Vec::new()));
+            gate.identities.read_credentials().await.expect("readable");
+            assert!(gate.identities.wants_credentials());
         }
         let gates = replicas.gates.clone();
         replicas.reading.spawn(async move {
@@ -114,7 +115,7 @@ impl Replicas {
                 for gate in &gates {
                     let gate = Arc::clone(gate);
                     // As a server does; one that waits in vain keeps no other from it.
-                    tokio::spawn(async move { drop(gate.read_credentials().await) });
+                    tokio::spawn(async move { drop(gate.identities.read_credentials().await) });
                 }
             }
         });
@@ -196,9 +197,9 @@ impl History {
     /// False while nobody can say.
     async fn is_let_in(&self, gate: &Gate, tenant: TenantId, request: Option<&Request>) -> bool {
         let Some(token) = self.tokens.get(&tenant) else { return true };
-        let known = match gate.identity(Shown::Bearer(token), None) {
+        let known = match gate.identities.identity(Shown::Bearer(token), None) {
             Some(known) => known,
-            None => gate.looked_up(token, None).await,
+            None => gate.identities.looked_up(token, None).await,
         };
         let identity = match known {
             Ok(identity) => identity,
@@ -208,7 +209,7 @@ impl History {
         assert_eq!(identity.tenant, tenant, "a token is its own tenant's");
         let Some(request) = request else { return true };
         let since = Instant::now();
-        let works = Box::pin(gate.works_in(&identity, &request.session, request.parent.as_ref(), true)).await;
+        let works = Box::pin(gate.decisions.works_in(&identity, &request.session, request.parent.as_ref(), true)).await;
         let works = works.map_err(|error| match error {
             WorkError::NoAnswer(error) => GateError::<()>::NoAnswer(error),
             WorkError::NotTheirs => panic!("the session of {tenant:?} is somebody else's: {request:?}"),
@@ -256,7 +257,8 @@ async fn report_until_heard(
             let gate = &gates[n % 3];
             if history.is_let_in(gate, tenant, None).await {
                 let since = Instant::now();
-                if let Some(answer) = history.passing(gate.record(tenant, report.clone(), None).await, since) {
+                if let Some(answer) = history.passing(gate.decisions.record(tenant, report.clone(), None).await, since)
+                {
                     return answer;
                 }
             }

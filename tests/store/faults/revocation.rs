@@ -21,15 +21,16 @@ const TOKENS: usize = 24;
 /// A new token: what its holder shows, and its id.
 async fn token(gate: &Gate, n: usize) -> (String, String) {
     let holder = Mapped { name: format!("desk-{n}"), roles: vec![Role::Agent], ..Mapped::default() };
-    let (text, token) = gate.create_token(DEFAULT_TENANT, holder, None, &Actor::from("root")).await.expect("a token");
+    let (text, token) =
+        gate.identities.create_token(DEFAULT_TENANT, holder, None, &Actor::from("root")).await.expect("a token");
     (text, token.id)
 }
 
 /// As the way in asks.
 async fn shown(gate: &Gate, token: &str) -> Result<(), Refused> {
-    match gate.identity(Shown::Bearer(token), None) {
+    match gate.identities.identity(Shown::Bearer(token), None) {
         Some(known) => known.map(drop),
-        None => gate.looked_up(token, None).await.map(drop),
+        None => gate.identities.looked_up(token, None).await.map(drop),
     }
 }
 
@@ -42,13 +43,13 @@ async fn a_replica_cut_off_from_the_database_lets_nobody_in_whom_another_has_rev
         shown(away, token).await.expect("it holds");
     }
     replicas.proxies[0].hole();
-    one.revoke_token(DEFAULT_TENANT, &id, &Actor::from("root")).await.expect("revoked");
+    one.identities.revoke_token(DEFAULT_TENANT, &id, &Actor::from("root")).await.expect("revoked");
     let revoked = Instant::now();
     assert!(matches!(shown(one, &gone).await, Err(Refused::Unknown(_))), "here at once");
     // What was read a moment ago may hold for two seconds. Then nobody can say, whoever it is.
     let mut unchecked = false;
     while revoked.elapsed() < HOLDS_BY * 2 {
-        let known = away.identity(Shown::Bearer(&gone), None);
+        let known = away.identities.identity(Shown::Bearer(&gone), None);
         assert!(revoked.elapsed() < HOLDS_BY || known.is_none(), "{known:?} after {:?}", revoked.elapsed());
         unchecked |= known.is_none();
         tokio::time::sleep(STEP).await;
@@ -73,7 +74,7 @@ async fn a_database_that_crashes_forgets_no_revocation_that_was_acknowledged() {
         let (gate, id) = (Arc::clone(&replicas.gates[n % 3]), id.clone());
         async move {
             tokio::time::sleep(STEP * n as u32).await;
-            gate.revoke_token(DEFAULT_TENANT, &id, &Actor::from("root")).await.is_ok()
+            gate.identities.revoke_token(DEFAULT_TENANT, &id, &Actor::from("root")).await.is_ok()
         }
     });
     let revoked = "select count(*) from token where revoked_at is not null";

@@ -159,7 +159,7 @@ async fn gone_away(replicas: Replicas) {
     // Reports are given up as well, and heard in the end.
     let given_up = calls(&replicas, is_hasty).into_iter().map(|(tenant, n)| {
         let gate = Arc::clone(&replicas.gates[n % 3]);
-        async move { timeout(deadline(n), Box::pin(gate.record(tenant, outcome(n), None))).await.is_err() }
+        async move { timeout(deadline(n), Box::pin(gate.decisions.record(tenant, outcome(n), None))).await.is_err() }
     });
     gone(&replicas.postgres, given_up).await;
     drained(&replicas, "reports").await;

@@ -74,7 +74,7 @@ fn keeps_counting(gate: &Arc<Gate>, stop: &Arc<AtomicBool>) -> tokio::task::Join
     let (gate, stop) = (Arc::clone(gate), Arc::clone(stop));
     tokio::spawn(async move {
         while !stop.load(Ordering::Relaxed) {
-            match gate.learn().await {
+            match gate.decisions.learn().await {
                 Ok(()) | Err(NoAnswer::OutOfReach(_)) => {}
                 Err(error) => panic!("{error}"),
             }
@@ -138,7 +138,7 @@ async fn a_crash_in_the_middle_of_counting_loses_and_doubles_nothing() {
     let gate = gate(&postgres, &policy(&[])).await;
     let gates = [gate];
     make(&gates, "before", 2, 3).await;
-    gates[0].learn().await.expect("counted");
+    gates[0].decisions.learn().await.expect("counted");
     good([counted(&postgres).await]);
     let before = rollups(&postgres).await;
     make(&gates, "after", 2, 3).await;
@@ -148,7 +148,7 @@ async fn a_crash_in_the_middle_of_counting_loses_and_doubles_nothing() {
     sqlx::raw_sql("begin; select from retry_recent for update").execute(&mut locked).await.expect("a lock");
     let counting = tokio::spawn({
         let gate = Arc::clone(&gates[0]);
-        async move { gate.learn().await }
+        async move { gate.decisions.learn().await }
     });
     let broken = match citus::is_wanted() {
         // There it waits on a node.
@@ -168,7 +168,7 @@ async fn a_crash_in_the_middle_of_counting_loses_and_doubles_nothing() {
     assert_eq!((rollups(&postgres).await, waiting(&postgres).await), (before, 6));
     assert!(counted(&postgres).await.is_err());
 
-    gates[0].learn().await.expect("counted");
+    gates[0].decisions.learn().await.expect("counted");
     good([counted(&postgres).await]);
 }
 
@@ -178,7 +178,7 @@ async fn counting_all_anew_comes_to_the_same_also_while_trials_keep_coming() {
     let gates = two_gates(&postgres, &policy(&[])).await;
     make(&gates, "first", 4, 5).await;
     for gate in &gates {
-        gate.learn().await.expect("counted");
+        gate.decisions.learn().await.expect("counted");
     }
     let counted_once = rollups(&postgres).await;
     let store = store(&postgres).await;
@@ -214,7 +214,7 @@ async fn a_recount_goes_on_when_its_caller_goes_away_and_waits_for_no_reader() {
     let postgres = Postgres::start().await;
     let gates = [gate(&postgres, &policy(&[])).await];
     make(&gates, "s", 4, 5).await;
-    gates[0].learn().await.expect("counted");
+    gates[0].decisions.learn().await.expect("counted");
     let (right, store) = (rollups(&postgres).await, Arc::new(store(&postgres).await));
     postgres.tamper("update retry_hourly set trials = trials + 100").await;
     // A look at the job, as a dump of the database takes one, stops nobody.

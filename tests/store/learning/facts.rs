@@ -63,7 +63,10 @@ async fn a_follow_up_of_which_nobody_can_tell_is_censored_until_somebody_can() {
     record(&gate, report("cancelled", "second", OutcomeStatus::Cancelled)).await;
     fails(&gate, "expired", "one", "search", ASKED).await;
     evaluate(&gate, ask("expired", "two", "search", ASKED)).await;
-    until("the lease to run out", async || Box::pin(gate.expire_leases(gate.now())).await.expect("readable") > 0).await;
+    until("the lease to run out", async || {
+        Box::pin(gate.decisions.expire_leases(gate.server.now())).await.expect("readable") > 0
+    })
+    .await;
     let mut rows = follow_ups(&postgres).await;
     rows.sort();
     assert_eq!(rows, ["(second,first,0,)", "(two,one,0,)"]);

@@ -18,7 +18,7 @@ use crate::common::{
 async fn two_seconds(seen_by: &Gate, others: &[&Gate]) {
     for _ in 0..2 {
         for gate in others.iter().chain([&seen_by]) {
-            gate.share_health().await.expect("shared");
+            gate.decisions.share_health().await.expect("shared");
         }
     }
 }

@@ -21,7 +21,7 @@ async fn cooled_down(postgres: &Postgres, gates: &[Arc<Gate>; 2]) {
         now() - interval '1 second', 10, clock_timestamp(), clock_timestamp())";
     assert_eq!(postgres.tamper(limited).await, 1);
     for gate in gates {
-        gate.share_health().await.expect("shared");
+        gate.decisions.share_health().await.expect("shared");
     }
 }
 
@@ -29,6 +29,7 @@ async fn cooled_down(postgres: &Postgres, gates: &[Arc<Gate>; 2]) {
 async fn search_and_lose_once(postgres: &Postgres, [one, other]: &[Arc<Gate>; 2]) -> String {
     done(one, ask("s", "before", "look", "{}"), "row").await;
     other
+        .decisions
         .session_state(DEFAULT_TENANT, &session("s"), Extent { last_calls: 1, ..Extent::default() })
         .await
         .expect("both gates have the tree in memory now");
@@ -60,7 +61,7 @@ async fn a_call_that_lost_a_race_earns_one_retry_and_not_two() {
     let gates = two_gates(&postgres, &earning(&[])).await;
     cooled_down(&postgres, &gates).await;
     assert_eq!(search_and_lose_once(&postgres, &gates).await, "ALLOW");
-    gates[0].share_health().await.expect("shared");
+    gates[0].decisions.share_health().await.expect("shared");
     let used = "select retries_used::int8 from tool_health where tool = 'search'";
     assert_eq!(postgres.number(used).await, 9);
 }
@@ -79,7 +80,7 @@ async fn a_claim_of_a_call_that_is_refused_is_anothers_at_once() {
     let postgres = Postgres::start().await;
     let gates = two_gates(&postgres, &policy(&["cooldown", "halted"])).await;
     cooled_down(&postgres, &gates).await;
-    gates[0].halt(DEFAULT_TENANT, &Halted::Tenant, "eve", "a drill").await.expect("a halt");
+    gates[0].decisions.halt(DEFAULT_TENANT, &Halted::Tenant, "eve", "a drill").await.expect("a halt");
     assert_ne!(said(&evaluate(&gates[0], ask("s", "c", "search", "{}")).await), "ALLOW");
     let claims = "select count(*) from tool_health where probe_until is not null";
     assert_eq!(postgres.number(claims).await, 0);
@@ -92,7 +93,7 @@ async fn a_dry_run_writes_nothing() {
     cooled_down(&postgres, &gates).await;
     let row = "select xmin, t.* from tool_health t";
     let before = postgres.rows(row).await;
-    let tried = Box::pin(gates[0].dry_run(ask("s", "c", "search", "{}"))).await.expect("a verdict");
+    let tried = Box::pin(gates[0].decisions.dry_run(ask("s", "c", "search", "{}"))).await.expect("a verdict");
     assert_eq!(said(&tried), "ALLOW");
     assert_eq!(postgres.rows(row).await, before);
     assert_eq!(postgres.number("select count(*) from call_tree").await, 0);

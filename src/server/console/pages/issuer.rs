@@ -38,7 +38,7 @@ pub(super) fn router() -> Router<Console> {
 
 /// Those by which people sign in, with their places.
 pub(super) fn all(console: &Console) -> Vec<(usize, String)> {
-    let issuers = console.gate.issuers().into_iter().enumerate();
+    let issuers = console.identities.issuers().into_iter().enumerate();
     issuers.filter_map(|(at, issuer)| Some((at, issuer.sign_in?.label))).collect()
 }
 
@@ -87,7 +87,7 @@ fn is_for(url: &str, endpoint: &str) -> bool {
 }
 
 fn issuer(console: &Console, place: usize) -> Result<(Issuer, SignIn), Fault> {
-    let issuer = console.gate.issuers().into_iter().nth(place);
+    let issuer = console.identities.issuers().into_iter().nth(place);
     let found = issuer.and_then(|issuer| issuer.sign_in.clone().map(|way| (issuer, way)));
     found.ok_or_else(|| Fault::new(StatusCode::NOT_FOUND, "nobody signs in by such an issuer"))
 }
@@ -108,9 +108,9 @@ async fn leave(
     let (issuer, sign_in) = issuer(&console, place)?;
     may_sign_in(&console, &shown)?;
     let found = endpoints(&issuer, &sign_in).await?;
-    let secret = Secret::new(console.gate.console_key())?;
+    let secret = Secret::new(console.identities.console_key())?;
     let next = if is_here(&way.next) { way.next.as_str() } else { "/" };
-    let now = console.gate.now();
+    let now = console.identities.server.now();
     let mut to = Url::parse(&found.authorization_endpoint).map_err(|error| away(&issuer, &error))?;
     to.query_pairs_mut()
         .append_pair("response_type", "code")
@@ -129,7 +129,7 @@ async fn leave(
 fn may_sign_in(console: &Console, shown: &Shown) -> Result<(), Fault> {
     let from = shown.peer.as_ref().and_then(|peer| peer.from(&shown.headers));
     let message = "too many sign-ins came from your address: try again in a minute, or sign in with a token";
-    console.gate.may_sign_in(from).map_err(|_| Fault::new(StatusCode::TOO_MANY_REQUESTS, message))
+    console.identities.may_sign_in(from).map_err(|_| Fault::new(StatusCode::TOO_MANY_REQUESTS, message))
 }
 
 /// What the issuer leads back with, made of when that was begun: a browser that keeps that for longer than it was told
@@ -185,8 +185,8 @@ impl FromRequestParts<Console> for Led {
 async fn back(State(console): State<Console>, Led(shown): Led, Query(back): Query<Back>) -> Result<Response, Fault> {
     let again = || Fault::new(StatusCode::BAD_REQUEST, "this sign-in was not begun in your browser, or took too long");
     let Begun { secret, place, at, next } =
-        Secret::begun(&shown.headers, console.gate.console_key()).ok_or_else(again)?;
-    let since = console.gate.now().as_millis().abs_diff(at.as_millis());
+        Secret::begun(&shown.headers, console.identities.console_key()).ok_or_else(again)?;
+    let since = console.identities.server.now().as_millis().abs_diff(at.as_millis());
     if !same(&state(&secret, at), &back.state) || u128::from(since) > SIGN_IN.as_millis() {
         return Err(again());
     }
@@ -207,7 +207,7 @@ async fn back(State(console): State<Console>, Led(shown): Led, Query(back): Quer
     }
     let showed = Showed::Bearer(token);
     let known = Known::by(&shown.calls(&console, &showed)?).await?;
-    let session = session::begin(&console.gate, &showed, &known).await?;
+    let session = session::begin(&console.identities, &showed, &known).await?;
     let mut headers = HeaderMap::new();
     for cookie in [Secret::cookie(Some(&session)), Secret::no_sign_in()].into_iter().flatten() {
         headers.append(header::SET_COOKIE, cookie);

@@ -109,7 +109,8 @@ async fn page(console: &Console, shown: &Shown, way: &Way, fault: Option<&Fault>
         .map(|known| known.caller)
         .filter(|caller| caller.credential() == CredentialKind::Certificate)
         .map(|caller| caller.name);
-    let wants_credentials = console.gate.wants_credentials() || shown.peer.as_ref().is_none_or(|peer| peer.is_public);
+    let wants_credentials =
+        console.identities.wants_credentials() || shown.peer.as_ref().is_none_or(|peer| peer.is_public);
     let (message, certificate) = (fault.map(Fault::message), named.as_deref());
     let html =
         Page { next: way.next(), message, wants_credentials, certificate, issuers: issuer::all(console) }.render()?;
@@ -162,10 +163,10 @@ async fn sign_in(
             return page(&console, &shown, &way, Some(&unknown.unwrap_or(fault))).await;
         }
     };
-    let secret = session::begin(&console.gate, &showed, &known).await?;
+    let secret = session::begin(&console.identities, &showed, &known).await?;
     // The browser forgets who was signed in before, so nobody shall be by what it kept.
     if let Ok(Some(before)) = before
-        && let Err(error) = session::end(&console.gate, &before.secret, &before.known).await
+        && let Err(error) = session::end(&console.identities, &before.secret, &before.known).await
     {
         tracing::warn!(%error, "the console session before a new sign-in goes on until it expires");
     }
@@ -173,7 +174,7 @@ async fn sign_in(
 }
 
 async fn sign_out(State(console): State<Console>, Posted { visitor, .. }: Posted<Nothing>) -> Result<Response, Fault> {
-    session::end(&console.gate, &visitor.secret, &visitor.known).await?;
+    session::end(&console.identities, &visitor.secret, &visitor.known).await?;
     leave(None, "/sign-in")
 }
 

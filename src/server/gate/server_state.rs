@@ -1,0 +1,65 @@
+//! State of this server that its services share: cached call trees, admission control, policies, tenants, halts.
+
+use std::sync::Arc;
+
+use super::{
+    NoAnswer, admission::Door, halts::Halts, owners::Owners, policies::ActivePolicy, seen::Sight, tenants::Tenants,
+};
+use crate::telemetry::Metrics;
+use callgate_core::{domain::time::Timestamp, policy::Policy};
+use callgate_net::clock::Clock;
+use callgate_store::{Slots, Store};
+
+/// State of this server that its services share.
+#[derive(Debug)]
+pub struct ServerState {
+    pub(super) store: Arc<Store>,
+    pub(super) slots: Slots,
+    pub(super) door: Arc<Door>,
+    pub(super) policy: ActivePolicy,
+    pub(super) tenants: Tenants,
+    pub(super) owners: Owners,
+    pub(super) halts: Halts,
+    pub(super) sight: Sight,
+    pub(super) metrics: Metrics,
+    pub(super) clock: Clock,
+}
+
+impl ServerState {
+    pub(super) fn new(policy: Arc<Policy>, store: Arc<Store>, metrics: Metrics, clock: Clock) -> Arc<Self> {
+        Arc::new(Self {
+            store,
+            slots: Slots::default(),
+            door: Door::new(clock.clone(), metrics.clone()),
+            policy: ActivePolicy::new(policy),
+            tenants: Tenants::default(),
+            owners: Owners::default(),
+            halts: Halts::default(),
+            sight: Sight::default(),
+            metrics,
+            clock,
+        })
+    }
+
+    /// What is counted.
+    #[must_use]
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// Does the database answer, and store what it is given?
+    ///
+    /// # Errors
+    /// [`NoAnswer`] when it does not.
+    pub async fn ping(&self) -> Result<(), NoAnswer> {
+        let found = self.store.ping().await;
+        self.metrics.store_up(found.is_ok());
+        Ok(found?)
+    }
+
+    /// The database's time.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.store.now()
+    }
+}
