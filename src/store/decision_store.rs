@@ -1,10 +1,10 @@
 //! The contract between decisions and what stores them.
 
-use std::{collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use futures_util::future::BoxFuture;
 
-use crate::{Counted, DueTree, DueTrees, Found, Learn, QueueSlot, StoreError};
+use crate::{Counted, DueTree, DueTrees, Found, Learn, QueueSlot, StoreError, sealing::Keyring};
 use callgate_core::domain::{
     audit::Actor,
     budget::CounterKey,
@@ -49,6 +49,9 @@ pub trait DecisionStore: fmt::Debug + Send + Sync {
 
     /// Moves [`Self::now`] ahead, in milliseconds, for this replica: for tests of what takes hours.
     fn skip(&self, ms: u64);
+
+    /// The keys with which tenants' values are encrypted.
+    fn keyring(&self) -> &Arc<Keyring>;
 
     /// Where the store is, for traces.
     fn namespace(&self) -> &str;
@@ -182,7 +185,7 @@ pub trait DecisionStore: fmt::Debug + Send + Sync {
 
     /// What the rollups say now about a tenant's retries.
     fn profiles(&self, _: TenantId) -> Answer<'_, (Counts, Vec<ResidualState>)> {
-        answered(Default::default())
+        answered((Counts { as_of: self.now(), cells: Vec::new(), recent: Vec::new() }, Vec::new()))
     }
 
     /// What became of refusals for arguments.

@@ -10,7 +10,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use tokio::{sync::mpsc, task::JoinHandle};
+use tokio::sync::mpsc;
 use tracing::Span;
 
 use crate::{
@@ -56,7 +56,6 @@ pub struct MemoryStore {
     stored: Arc<Mutex<Stored>>,
     queue: mpsc::Sender<Job>,
     keyring: Arc<Keyring>,
-    writer: JoinHandle<()>,
     clock: Clock,
     skipped_ms: AtomicU64,
 }
@@ -84,14 +83,8 @@ impl MemoryStore {
 
     fn of(stored: Arc<Mutex<Stored>>, clock: Clock) -> Self {
         let (queue, jobs) = mpsc::channel(QUEUE_MAX);
-        let writer = tokio::spawn(write(Arc::clone(&stored), jobs));
-        Self { stored, queue, keyring: Arc::default(), writer, clock, skipped_ms: AtomicU64::new(0) }
-    }
-
-    /// Writes what is queued.
-    pub async fn close(self) {
-        drop(self.queue);
-        let _ = self.writer.await;
+        tokio::spawn(write(Arc::clone(&stored), jobs));
+        Self { stored, queue, keyring: Arc::default(), clock, skipped_ms: AtomicU64::new(0) }
     }
 
     fn read<'a, T: Send + 'a>(&self, read: impl FnOnce(&mut Stored) -> T) -> Answer<'a, T> {
@@ -221,6 +214,10 @@ impl DecisionStore for MemoryStore {
 
     fn skip(&self, ms: u64) {
         self.skipped_ms.fetch_add(ms, Ordering::Relaxed);
+    }
+
+    fn keyring(&self) -> &Arc<Keyring> {
+        &self.keyring
     }
 
     fn namespace(&self) -> &str {

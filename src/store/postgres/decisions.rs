@@ -1,9 +1,12 @@
 //! What decisions read and append, as their contract has it.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use super::{Counted, DueTree, DueTrees, Found, Learn, QueueSlot, Store};
-use crate::decision_store::{Answer, DecisionStore};
+use crate::{
+    decision_store::{Answer, DecisionStore},
+    sealing::Keyring,
+};
 use callgate_core::domain::{
     audit::Actor,
     budget::CounterKey,
@@ -34,6 +37,10 @@ impl DecisionStore for Store {
 
     fn skip(&self, ms: u64) {
         self.skip(ms);
+    }
+
+    fn keyring(&self) -> &Arc<Keyring> {
+        self.keyring()
     }
 
     fn namespace(&self) -> &str {

@@ -128,20 +128,7 @@ impl Store {
         Ok(head.map(|(version, _, started_at)| (version, started_at)))
     }
 
-    /// The ledger's row of a write that a tree asks for; none when there was no permit yet.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the database cannot be read.
-    pub async fn ledger(
-        &self,
-        tenant: TenantId,
-        root: &SessionId,
-        key: LedgerKey,
-    ) -> Result<Option<LedgerRow>, StoreError> {
-        self.gathers.ledger.ask((tenant, root.clone(), key)).await
-    }
-
-    /// The same for several writes, at once; none where there is no key.
+    /// The ledger's rows of writes that a tree asks for, at once; none where there was no permit yet, or is no key.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
@@ -149,9 +136,8 @@ impl Store {
         &self,
         tenant: TenantId,
         root: &SessionId,
-        keys: impl IntoIterator<Item = Option<LedgerKey>>,
+        keys: Vec<Option<LedgerKey>>,
     ) -> Result<Vec<Option<LedgerRow>>, StoreError> {
-        let keys: Vec<Option<LedgerKey>> = keys.into_iter().collect();
         let wanted = keys.iter().flatten().map(|key| (tenant, root.clone(), *key)).collect();
         let mut rows = self.gathers.ledger.ask_all(wanted).await?.into_iter();
         Ok(keys.into_iter().map(|key| key.and_then(|_| rows.next().flatten())).collect())
