@@ -1,4 +1,4 @@
-//! The corpus of business stories: what the rules make of honest and of wasteful work, over gRPC. `README.md` has the
+//! The corpus of business stories: what the rules make of honest and of wasteful work. `README.md` has the
 //! language of the stories.
 
 #[path = "../common/mod.rs"]

@@ -130,7 +130,7 @@ pub(super) async fn append_loses_by_its_first_conflict([one, other]: &Replicas) 
     all.events.push(Event::Judged(Box::new(taken)));
     let stale = new(&Slots::default(), "s", at);
     assert_eq!(append(&**other, &stale, Change { ..all.clone() }).await, Err(Lost::Version));
-    let mut expect = async |change: &Change, lost| {
+    let expect = async |change: &Change, lost| {
         assert_eq!(append(&**other, &load(&**other, "s").await, change.clone()).await, Err(lost));
     };
     expect(&all, Lost::Session).await;
