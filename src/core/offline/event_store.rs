@@ -226,8 +226,10 @@ impl EventStore {
                 Event::Settled(settled) => (&settled.session, &settled.call_id),
                 Event::Controlled(_) => continue,
             };
+            let rounds = |round| (session.clone(), call_id.clone(), round);
+            let is_stored = |log: &EventLog| log.rounds.range(rounds(0)..=rounds(u32::MAX)).next().is_some();
             let known = self.trees.get(&append.root).and_then(|tree| tree.sessions.get(session));
-            if known.is_some_and(|known| known.call(call_id).is_none()) {
+            if known.is_some_and(|known| known.call(call_id).is_none()) && self.log.as_ref().is_some_and(is_stored) {
                 let events: Vec<Event> = self.call(session, call_id).cloned().collect();
                 self.trees.get_mut(&append.root).into_iter().for_each(|tree| tree.recall(session, &events));
             }

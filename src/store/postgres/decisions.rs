@@ -1,8 +1,12 @@
 //! What decisions read and append, as their contract has it.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, future::ready, sync::Arc};
 
-use super::{Counted, DueTree, DueTrees, Found, Learn, QueueSlot, Store};
+use sqlx::PgConnection;
+
+use super::{
+    Counted, DueTree, DueTrees, Found, Learn, QueueSlot, Store, counters::Counter, edits, leases, past, recalled,
+};
 use crate::{
     decision_store::{Answer, DecisionStore},
     sealing::Keyring,
@@ -57,23 +61,34 @@ impl DecisionStore for Store {
         session: &'a SessionId,
         parent: Option<&'a SessionId>,
     ) -> Answer<'a, Option<Found>> {
-        Box::pin(self.find(tenant, session, parent))
+        Box::pin(self.gathers.sessions.ask((tenant, session.clone(), parent.cloned())))
     }
 
     fn tree<'a>(&'a self, tenant: TenantId, root: &'a SessionId, epoch: Option<i32>) -> Answer<'a, Option<CallTree>> {
-        Box::pin(self.tree(tenant, root, epoch))
+        Box::pin(self.gathers.trees.ask((tenant, root.clone(), epoch, self.opener(tenant))))
     }
 
     fn catch_up(&self, known: CallTree) -> Answer<'_, Option<CallTree>> {
-        Box::pin(self.catch_up(known))
+        Box::pin(async {
+            let (version, opener) = ((known.version, known.started_at), self.opener(known.tenant));
+            let since =
+                self.gathers.since.ask((known.tenant, known.root.clone(), known.epoch, version, opener)).await?;
+            Ok(since.and_then(|since| since.fold(known)))
+        })
     }
 
     fn head<'a>(&'a self, tenant: TenantId, root: &'a SessionId) -> Answer<'a, Option<(u64, Timestamp)>> {
-        Box::pin(self.head(tenant, root))
+        Box::pin(async move {
+            let head = self.gathers.heads.ask((tenant, root.clone())).await?;
+            Ok(head.map(|(version, _, started_at)| (version, started_at)))
+        })
     }
 
     fn call<'a>(&'a self, tenant: TenantId, session: &'a SessionId, call_id: &'a CallId) -> Answer<'a, Vec<Event>> {
-        Box::pin(self.call(tenant, session, call_id))
+        let read = async move |conn: &mut PgConnection| {
+            recalled::call(conn, tenant, session, call_id, &self.opener(tenant)).await
+        };
+        Box::pin(async move { self.readers.read_of(&[tenant], read).await })
     }
 
     fn result<'a>(
@@ -91,7 +106,10 @@ impl DecisionStore for Store {
         session: &'a SessionId,
         call_id: &'a CallId,
     ) -> Answer<'a, Option<String>> {
-        Box::pin(self.arguments(tenant, session, call_id))
+        let read = async move |conn: &mut PgConnection| {
+            past::arguments(conn, tenant, session, call_id, &self.opener(tenant)).await
+        };
+        Box::pin(async move { self.readers.read_of(&[tenant], read).await })
     }
 
     fn edited<'a>(
@@ -100,11 +118,16 @@ impl DecisionStore for Store {
         session: &'a SessionId,
         call_id: &'a CallId,
     ) -> Answer<'a, Option<Edited>> {
-        Box::pin(self.edited(tenant, session, call_id))
+        let read = async move |conn: &mut PgConnection| {
+            edits::edited(conn, tenant, session, call_id, &self.opener(tenant)).await
+        };
+        Box::pin(async move { self.readers.read_of(&[tenant], read).await })
     }
 
     fn past_calls<'a>(&'a self, tenant: TenantId, session: &'a SessionId, most: usize) -> Answer<'a, Vec<PastCall>> {
-        Box::pin(self.past_calls(tenant, session, most))
+        let read =
+            async move |conn: &mut PgConnection| past::read(conn, tenant, session, most, &self.opener(tenant)).await;
+        Box::pin(async move { self.readers.read_of(&[tenant], read).await })
     }
 
     fn ledger_rows<'a>(
@@ -113,11 +136,24 @@ impl DecisionStore for Store {
         root: &'a SessionId,
         keys: Vec<Option<LedgerKey>>,
     ) -> Answer<'a, Vec<Option<LedgerRow>>> {
-        Box::pin(self.ledger_rows(tenant, root, keys))
+        Box::pin(async move {
+            let wanted = keys.iter().flatten().map(|key| (tenant, root.clone(), *key)).collect();
+            let mut rows = self.gathers.ledger.ask_all(wanted).await?.into_iter();
+            Ok(keys.into_iter().map(|key| key.and_then(|_| rows.next().flatten())).collect())
+        })
     }
 
     fn counters(&self, tenant: TenantId, keys: BTreeMap<CounterKey, u64>) -> Answer<'_, BTreeMap<CounterKey, u64>> {
-        Box::pin(self.counters(tenant, keys))
+        if let Some(known) = self.counters.known(tenant, &keys) {
+            return Box::pin(ready(Ok(known)));
+        }
+        Box::pin(async move {
+            let keys: Vec<Counter> = keys.into_keys().map(|key| (tenant, key)).collect();
+            let used = self.gathers.counters.ask_all(keys.clone()).await?;
+            self.counters.learn(&keys, &used);
+            let used = used.into_iter().map(|used| u64::try_from(used).unwrap_or(0));
+            Ok(keys.into_iter().map(|(_, key)| key).zip(used).collect())
+        })
     }
 
     fn queue_slot(&self) -> Answer<'_, QueueSlot> {
@@ -125,19 +161,22 @@ impl DecisionStore for Store {
     }
 
     fn take_due(&self, now: Timestamp) -> Answer<'_, DueTrees> {
-        Box::pin(self.take_due(now))
+        Box::pin(self.slow.read(async move |conn| leases::take(conn, now, self.is_distributed).await))
     }
 
     fn put_off<'a>(&'a self, tree: &'a DueTree, due: Option<Timestamp>) -> Answer<'a, ()> {
-        Box::pin(self.put_off(tree, due))
+        Box::pin(self.slow.read(async move |conn| leases::put_off(conn, tree, due).await))
     }
 
     fn owner<'a>(&'a self, tenant: TenantId, root: &'a SessionId) -> Answer<'a, Option<String>> {
-        Box::pin(self.owner(tenant, root))
+        Box::pin(self.gathers.owners.ask((tenant, root.clone(), None)))
     }
 
     fn own<'a>(&'a self, tenant: TenantId, root: &'a SessionId, name: &'a str) -> Answer<'a, String> {
-        Box::pin(self.own(tenant, root, name))
+        Box::pin(async move {
+            let owner = self.gathers.owners.ask((tenant, root.clone(), Some(name.to_owned()))).await?;
+            Ok(owner.unwrap_or_else(|| unreachable!("it was asked until there was one")))
+        })
     }
 
     fn halt<'a>(&'a self, tenant: TenantId, what: &'a Halted, by: &'a Actor, reason: &'a str) -> Answer<'a, Halt> {

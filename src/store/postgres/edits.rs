@@ -20,22 +20,6 @@ use callgate_core::domain::{
     tree::{EDITS_MAX, StoredPermit, StoredYes},
 };
 
-impl Store {
-    /// What a person has approved instead of a call; none where nobody has. Its arguments are absent past their term.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the database cannot be read.
-    pub async fn edited(
-        &self,
-        tenant: TenantId,
-        session: &SessionId,
-        call_id: &CallId,
-    ) -> Result<Option<Edited>, StoreError> {
-        let opener = self.opener(tenant);
-        self.readers.read_of(&[tenant], async |conn| edited(conn, tenant, session, call_id, &opener).await).await
-    }
-}
-
 /// Permits that are looked through after the oldest yes of a session.
 const PERMITS_MAX: usize = 1_000;
 
@@ -110,7 +94,7 @@ fn permit(row: &PgRow) -> Loaded<StoredPermit> {
     })
 }
 
-async fn edited(
+pub(super) async fn edited(
     conn: &mut PgConnection,
     tenant: TenantId,
     session: &SessionId,

@@ -4,11 +4,9 @@
 use sqlx::{AssertSqlSafe, PgConnection, Row as _, postgres::PgRow};
 
 use super::{
-    Store,
     decode::{Loaded, count, name},
     row::big,
 };
-use crate::error::StoreError;
 use callgate_core::domain::{
     ids::{SessionId, TenantId},
     shard::Shard,
@@ -40,27 +38,8 @@ pub struct DueTrees {
     pub is_full: bool,
 }
 
-impl Store {
-    /// Takes on trees that are due at `now`, the longest due first: no replica is given them again for the next 20 s.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the database cannot be used.
-    pub async fn take_due(&self, now: Timestamp) -> Result<DueTrees, StoreError> {
-        self.slow.read(async |conn| take(conn, now, self.is_distributed).await).await
-    }
-
-    /// Nobody has to look after the tree before `due`; not at all, without one. Does nothing for a tree that has moved:
-    /// what moved it has said when it is due.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the database cannot be used.
-    pub async fn put_off(&self, tree: &DueTree, due: Option<Timestamp>) -> Result<(), StoreError> {
-        self.slow.read(async |conn| put_off(conn, tree, due).await).await
-    }
-}
-
 /// Never waits for a row that somebody else has locked: whoever has it locked moves the tree, or takes it on.
-async fn take(conn: &mut PgConnection, now: Timestamp, is_distributed: bool) -> Loaded<DueTrees> {
+pub(super) async fn take(conn: &mut PgConnection, now: Timestamp, is_distributed: bool) -> Loaded<DueTrees> {
     // Over many nodes rows can neither be limited nor skipped: all that are due are taken at once.
     let due = match is_distributed {
         true => "due <= to_timestamp($1 / 1000.0) and $3 > 0",
@@ -94,7 +73,7 @@ async fn take(conn: &mut PgConnection, now: Timestamp, is_distributed: bool) -> 
     Ok(DueTrees { trees: readable.collect(), is_full: !is_distributed && rows.len() >= TAKEN_MAX })
 }
 
-async fn put_off(conn: &mut PgConnection, tree: &DueTree, due: Option<Timestamp>) -> Loaded<()> {
+pub(super) async fn put_off(conn: &mut PgConnection, tree: &DueTree, due: Option<Timestamp>) -> Loaded<()> {
     let put_off = sqlx::query(
         "update call_tree set due = to_timestamp($4 / 1000.0)
          where shard = $5 and tenant_id = $1 and root_id = $2 and version = $3",

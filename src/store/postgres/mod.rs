@@ -82,7 +82,6 @@ use self::{
 use super::error::{OpenError, StoreError};
 use crate::sealing::Keyring;
 use callgate_core::domain::{
-    event::Event,
     ids::{CallId, SessionId, TenantId},
     previous::Given,
 };
@@ -273,30 +272,6 @@ impl Store {
         Opener::new(tenant, self.keyring.of(tenant))
     }
 
-    /// A slot in the writer's queue.
-    ///
-    /// # Errors
-    /// [`StoreError::Overloaded`] when there is none for 200 ms.
-    pub async fn queue_slot(&self) -> Result<QueueSlot, StoreError> {
-        QueueSlot::reserve(&self.queue, &self.keyring).await
-    }
-
-    /// All events of one call_id, oldest first; empty for one that nobody has heard of.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the database cannot be read.
-    pub async fn call(
-        &self,
-        tenant: TenantId,
-        session: &SessionId,
-        call_id: &CallId,
-    ) -> Result<Vec<Event>, StoreError> {
-        let opener = self.opener(tenant);
-        self.readers
-            .read_of(&[tenant], async |conn| recalled::call(conn, tenant, session, call_id, &opener).await)
-            .await
-    }
-
     /// What the last success of a call gave; none when there was none.
     ///
     /// # Errors
@@ -309,22 +284,6 @@ impl Store {
     ) -> Result<Option<Given>, StoreError> {
         let opener = self.opener(tenant);
         self.readers.read_of(&[tenant], async |conn| past::result(conn, tenant, session, call_id, &opener).await).await
-    }
-
-    /// The canonical arguments of a call, as it was judged last; none for one that nobody has heard of.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the database cannot be read.
-    pub async fn arguments(
-        &self,
-        tenant: TenantId,
-        session: &SessionId,
-        call_id: &CallId,
-    ) -> Result<Option<String>, StoreError> {
-        let opener = self.opener(tenant);
-        self.readers
-            .read_of(&[tenant], async |conn| past::arguments(conn, tenant, session, call_id, &opener).await)
-            .await
     }
 
     /// Makes the partitions of this month and the next two.

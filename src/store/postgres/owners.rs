@@ -2,8 +2,7 @@
 
 use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 
-use super::{Store, decode::Loaded, load::Cut, look_up};
-use crate::error::StoreError;
+use super::{decode::Loaded, load::Cut, look_up};
 use callgate_core::domain::{
     ids::{SessionId, TenantId},
     shard::Shard,
@@ -11,25 +10,6 @@ use callgate_core::domain::{
 
 /// A tree, and whose it becomes if it is nobody's.
 pub(super) type Asked = (TenantId, SessionId, Option<String>);
-
-impl Store {
-    /// Whose a tree is; none while nobody has worked in it with a credential.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the database cannot be read.
-    pub async fn owner(&self, tenant: TenantId, root: &SessionId) -> Result<Option<String>, StoreError> {
-        self.gathers.owners.ask((tenant, root.clone(), None)).await
-    }
-
-    /// Makes a tree this one's, unless it is somebody's already; gives whose it is.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the database cannot be used.
-    pub async fn own(&self, tenant: TenantId, root: &SessionId, name: &str) -> Result<String, StoreError> {
-        let owner = self.gathers.owners.ask((tenant, root.clone(), Some(name.to_owned()))).await?;
-        Ok(owner.unwrap_or_else(|| unreachable!("it was asked until there was one")))
-    }
-}
 
 /// Whose trees are, those that were nobody's being of who asks first.
 pub(super) async fn own(conn: &mut PgConnection, asked: &[Asked], cut: Cut) -> Loaded<Vec<Loaded<Option<String>>>> {

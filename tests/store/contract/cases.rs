@@ -5,10 +5,12 @@ use std::{collections::BTreeMap, sync::Arc};
 use callgate_core::domain::{
     call::ApprovalStatus,
     control::{Control, Controlled, Edit, Edited},
-    event::{Change, Event, Judged},
-    fingerprint::ArgsDigest,
+    event::{Change, Event, Judged, Settled},
+    fingerprint::{ArgsDigest, ResultDigest},
     halt::Halted,
     ids::{DEFAULT_TENANT, TenantId},
+    outcome::OutcomeStatus,
+    tree::CALLS_MAX,
 };
 use callgate_store::{Lost, Slots};
 
@@ -273,6 +275,32 @@ pub(super) async fn calls_are_read_back([one, other]: &Replicas) {
     let told: Vec<_> = all.iter().map(|call| (call.seq, call.outcome.as_ref().map(|outcome| outcome.at))).collect();
     assert_eq!(told, [(1, Some(at.plus_ms(3))), (5, None)]);
     assert_eq!(last, all[1..]);
+}
+
+pub(super) async fn report_on_a_forgotten_call_is_remembered([one, other]: &Replicas) {
+    let (at, slot) = (now(&**one), new(&Slots::default(), "s", now(&**one)));
+    let (call, digest) = (permitted("s", "c1", 1, at, at.plus_ms(60_000)), ResultDigest([9; 32]));
+    let unknown = Settled { status: OutcomeStatus::Unknown, by_lease: true, result: None, ..settled(&call, 2, at, "") };
+    append(&**one, &slot, of(call.clone())).await.expect("stored");
+    append(&**one, &slot, change(vec![Event::Settled(Box::new(unknown))])).await.expect("stored");
+    let last = 3 + CALLS_MAX as u64;
+    for n in 3..=last {
+        append(&**one, &slot, of(judged("s", &format!("c{n}"), n, at))).await.expect("stored");
+    }
+    let events = other.call(DEFAULT_TENANT, &session("s"), &call_id("c1")).await.expect("readable");
+    let slot = load(&**other, "s").await;
+    let recalled = slot.advance(|tree| {
+        let is_forgotten = tree.sessions[&session("s")].call(&call_id("c1")).is_none();
+        tree.recall(&session("s"), &events);
+        is_forgotten
+    });
+    assert_eq!(recalled, Some(true));
+    let late = Settled { digest: Some(digest), ..settled(&call, last + 1, at, "late") };
+    append(&**other, &slot, change(vec![Event::Settled(Box::new(late))])).await.expect("stored");
+    for store in [one, other] {
+        let tree = tree(&**store, "s").await;
+        assert!(!tree.sessions[&session("s")].is_new(&call.fingerprint, &digest));
+    }
 }
 
 pub(super) async fn tenants_see_nothing_of_each_other([one, other]: &Replicas) {

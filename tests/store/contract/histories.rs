@@ -41,6 +41,8 @@ use crate::common::{
 /// Steps of a history, and histories of a usual run.
 const STEPS: usize = 60;
 const HISTORIES: u32 = 24;
+/// Two roots, and sessions below them.
+const NAMES: [&str; 5] = ["root", "other", "child", "sibling", "grandchild"];
 /// Histories are played on so many days, for which there are partitions.
 const DAYS: usize = 40;
 
@@ -74,8 +76,8 @@ fn step() -> impl Strategy<Value = (usize, Step)> {
 struct Replica {
     store: Arc<dyn DecisionStore>,
     slots: Slots,
-    roots: BTreeMap<SessionId, Option<SessionId>>,
-    ledger: BTreeMap<LedgerKey, Option<LedgerRow>>,
+    roots: BTreeMap<SessionId, SessionId>,
+    ledger: BTreeMap<LedgerKey, LedgerRow>,
     counters: BTreeMap<CounterKey, u64>,
 }
 
@@ -100,15 +102,6 @@ impl Replica {
         Self { store: Arc::clone(store), slots: Slots::default(), roots, ledger, counters }
     }
 
-    async fn root(&mut self, of: &SessionId, parent: Option<&SessionId>) -> Option<SessionId> {
-        if let Some(known) = self.roots.get(of) {
-            return known.clone();
-        }
-        let found = self.store.find(DEFAULT_TENANT, of, parent).await.expect("readable").map(|found| found.root);
-        self.roots.insert(of.clone(), found.clone());
-        found
-    }
-
     /// The tree as it was read last: of one that was lost, only what happened since is read.
     async fn slot(&self, root: &SessionId, now: Timestamp) -> Arc<Slot> {
         if let Some(slot) = self.slots.get(DEFAULT_TENANT, root) {
@@ -125,12 +118,8 @@ impl Replica {
         self.slots.put(read.unwrap_or_else(|| CallTree::new(DEFAULT_TENANT, root.clone(), now)))
     }
 
-    async fn shared(&mut self, root: &SessionId, key: Option<LedgerKey>) -> Shared {
-        if let Some(key) = key.filter(|key| !self.ledger.contains_key(key)) {
-            let rows = self.store.ledger_rows(DEFAULT_TENANT, root, vec![Some(key)]).await.expect("readable");
-            self.ledger.extend(rows.into_iter().map(|row| (key, row)));
-        }
-        let ledger = key.and_then(|key| self.ledger[&key].clone());
+    fn shared(&self, key: Option<LedgerKey>) -> Shared {
+        let ledger = key.and_then(|key| self.ledger.get(&key).cloned());
         Shared { counters: self.counters.clone(), ledger, ..Shared::default() }
     }
 }
@@ -138,7 +127,7 @@ impl Replica {
 impl Play {
     fn new(no: usize, replicas: &Replicas, at: Timestamp) -> Self {
         let mut policy = policy(&["same_call", "budget"]);
-        policy.rules.get_mut::<Budgets>().agent = Limits::new([(Dimension::ToolCalls, 9)]);
+        policy.rules.get_mut::<Budgets>().agent = Limits::new([(Dimension::ToolCalls, 5)]);
         let replicas = [0, 1].map(|n| Replica::new(&replicas[n]));
         let now = at.plus_ms((no % DAYS) as u64 * 86_400_000);
         let (counters, asked, permitted, keys, lost) = Default::default();
@@ -153,7 +142,8 @@ impl Play {
         self.now = self.now.plus_ms(1_000);
         match *step {
             Step::Refresh => {
-                self.refresh(*who);
+                self.refresh(*who).await;
+                self.replicas[*who].counters.clone_from(&self.counters);
                 String::new()
             }
             Step::Ask { session, under, tool, arguments, again } => {
@@ -173,11 +163,10 @@ impl Play {
 
     /// Sessions 0 and 1 are roots, and the others begin below one of them, or a child of it.
     fn request(&mut self, of: usize, under: usize, tool: usize, arguments: usize) -> Request {
-        let names = ["root", "other", "child", "sibling", "grandchild"];
         let parents = [["root"; 2], ["other"; 2], ["root", "other"], ["root", "other"], ["child", "sibling"]];
         let (tool, call) = (["pay", "save", "put", "look"][tool], format!("c{}", self.asked.len()));
         let arguments = format!(r#"{{"n":{arguments},"history":{}}}"#, self.no);
-        let request = ask(self.name(names[of]).as_str(), &call, tool, &arguments);
+        let request = ask(self.name(NAMES[of]).as_str(), &call, tool, &arguments);
         let parent = (of > 1).then(|| self.name(parents[of][under]));
         let agent = agent(&format!("{}-{}", ["ann", "bob"][under], self.no));
         let request = Request { parent, agent, ..request };
@@ -189,13 +178,13 @@ impl Play {
         let (policy, now) = (self.policy.clone(), self.now);
         let proposal: Proposal = policy.propose(request);
         let Request { session, parent, call_id, .. } = &proposal.request;
-        let replica = &mut self.replicas[who];
-        let known = replica.root(session, parent.as_ref()).await;
-        let root = known.or_else(|| parent.clone()).unwrap_or_else(|| session.clone());
+        let replica = &self.replicas[who];
+        let known = replica.roots.get(session).or_else(|| parent.as_ref().and_then(|parent| replica.roots.get(parent)));
+        let root = known.or(parent.as_ref()).unwrap_or(session).clone();
         let slot = replica.slot(&root, now).await;
         let key = engine::ledger_key(&root, &proposal);
         self.keys.extend(key.map(|key| (root.clone(), key)));
-        let shared = replica.shared(&root, key).await;
+        let shared = replica.shared(key);
         let judge = |tree: &CallTree| engine::evaluate(&policy, tree, &shared, &proposal, None, now);
         match slot.advance(|tree| judge(tree)).expect("whole") {
             Err(rejection) => format!("{rejection:?}"),
@@ -212,13 +201,13 @@ impl Play {
 
     async fn report(&mut self, who: usize, at: usize, status: OutcomeStatus) -> String {
         let ((of, call), now) = (self.permitted[at].clone(), self.now);
-        let replica = &mut self.replicas[who];
-        let Some(root) = replica.root(&of, None).await else { return "unknown".to_owned() };
+        let replica = &self.replicas[who];
+        let Some(root) = replica.roots.get(&of).cloned() else { return "unknown".to_owned() };
         let slot = replica.slot(&root, now).await;
         let known = slot.advance(|tree| {
             tree.sessions.get(&of).and_then(|session| engine::ledger_key_of(&root, session.reported(&call)?))
         });
-        let shared = replica.shared(&root, known.expect("whole")).await;
+        let shared = replica.shared(known.expect("whole"));
         let mut report = report(of.as_str(), call.as_str(), status);
         report.result = (status == OutcomeStatus::Success).then(|| format!("result of {call}"));
         match slot.advance(|tree| engine::record(&self.policy, tree, &shared, &report, now)).expect("whole") {
@@ -237,7 +226,10 @@ impl Play {
         if let Err(lost) = pending.committed().await {
             replica.slots.invalidate(DEFAULT_TENANT, slot);
             self.lost.insert(lost.as_str());
-            self.refresh(who);
+            if lost == Lost::Counter {
+                replica.counters.clone_from(&self.counters);
+            }
+            self.refresh(who).await;
             return Err(lost);
         }
         for add in &change.counters {
@@ -246,23 +238,30 @@ impl Play {
                 *used = used.saturating_add_signed(add.amount);
             }
         }
-        replica.ledger.extend(change.ledger.into_iter().map(|change| (change.key, Some(change.row))));
+        replica.ledger.extend(change.ledger.into_iter().map(|change| (change.key, change.row)));
         let sessions = slot.advance(|tree| tree.sessions.keys().cloned().collect::<Vec<_>>());
-        replica.roots.extend(sessions.into_iter().flatten().map(|of| (of, Some(slot.root().clone()))));
+        replica.roots.extend(sessions.into_iter().flatten().map(|of| (of, slot.root().clone())));
         Ok(())
     }
 
-    /// Trees stay: only a lost change makes a replica read them anew.
-    fn refresh(&mut self, who: usize) {
-        let replica = &mut self.replicas[who];
-        (replica.roots, replica.ledger) = Default::default();
-        replica.counters.clone_from(&self.counters);
+    /// Reads anew where sessions belong, and the ledger. Trees stay: only a lost change makes a replica load them.
+    async fn refresh(&mut self, who: usize) {
+        let names = NAMES.map(|name| self.name(name));
+        let Replica { store, roots, ledger, .. } = &mut self.replicas[who];
+        for name in names {
+            let found = store.find(DEFAULT_TENANT, &name, None).await.expect("readable");
+            roots.extend(found.map(|found| (name, found.root)));
+        }
+        for (root, key) in &self.keys {
+            let rows = store.ledger_rows(DEFAULT_TENANT, root, vec![Some(*key)]).await.expect("readable");
+            ledger.extend(rows.into_iter().flatten().map(|row| (*key, row)));
+        }
     }
 
     /// Everything that the store says in the end.
     async fn stored(&self, store: &dyn DecisionStore) -> Vec<String> {
         let mut said = Vec::new();
-        for name in ["root", "other", "child", "sibling", "grandchild"].map(|name| self.name(name)) {
+        for name in NAMES.map(|name| self.name(name)) {
             let Some(found) = store.find(DEFAULT_TENANT, &name, None).await.expect("readable") else {
                 said.push(format!("{name} is unknown"));
                 continue;
@@ -315,9 +314,10 @@ fn histories_end_alike_on_postgres_and_in_memory() {
     let (stored, in_memory) = (runtime.block_on(on_postgres(&postgres)), runtime.block_on(async { in_memory() }));
     let at = now(&*stored[0]);
     let config = Config { failure_persistence: None, max_shrink_time: 60_000, ..Config::default() };
-    let config = match std::env::var_os("PROPTEST_CASES") {
-        Some(_) => config,
-        None => Config { cases: HISTORIES, rng_seed: RngSeed::Fixed(2_026), ..config },
+    let is_usual = std::env::var_os("PROPTEST_CASES").is_none();
+    let config = match is_usual {
+        true => Config { cases: HISTORIES, rng_seed: RngSeed::Fixed(2_026), ..config },
+        false => config,
     };
     let (no, lost) = (AtomicUsize::new(0), std::cell::RefCell::new(BTreeSet::new()));
     let played = TestRunner::new(config).run(&vec(step(), 20..=STEPS), |steps| {
@@ -334,6 +334,6 @@ fn histories_end_alike_on_postgres_and_in_memory() {
     });
     played.unwrap_or_else(|failed| panic!("{failed}"));
     let lost: Vec<_> = lost.into_inner().into_iter().collect();
-    assert_eq!(lost, ["counter", "ledger", "session", "version"], "each was lost by somebody");
+    assert!(!is_usual || lost == ["counter", "ledger", "session", "version"], "somebody lost by {lost:?} alone");
     runtime.block_on(async { drop((stored, in_memory)) });
 }

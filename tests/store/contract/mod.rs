@@ -52,6 +52,7 @@ contract! {
     appends_at_once_are_each_stored_once
     known_tree_catches_up
     calls_are_read_back
+    report_on_a_forgotten_call_is_remembered
     tenants_see_nothing_of_each_other
     due_trees_are_taken_by_one
     owner_is_who_came_first
