@@ -1,5 +1,5 @@
-//! A plane in memory: an event store, and what the engine is told beside it. Replays, simulations and stories run on it.
-//! Nobody else moves its trees, so nothing is ever decided on a stale part.
+//! A plane in memory: an event store, and what the engine is told beside it. Replays, simulations and stories run on
+//! it. Nobody else moves its trees, so nothing is ever decided on a stale part.
 
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
