@@ -64,7 +64,7 @@ use callgate_core::{
     retry::classify,
 };
 use callgate_net::clock::Clock;
-use callgate_store::{Lane, Store};
+use callgate_store::{DecisionStore, Store};
 
 pub use approvals::{LOOK_EVERY, OPEN_MAX, Reply};
 pub use backtest::{BacktestError, BacktestSlot, BacktestTold, BacktestWanted, Backtested, Compared};
@@ -123,7 +123,7 @@ pub struct EvaluateAnswer {
 #[derive(Debug)]
 pub struct Decisions {
     pub(crate) server: Arc<ServerState>,
-    pub(crate) store: Arc<Store>,
+    store: Arc<dyn DecisionStore>,
     long_texts: FairSemaphore,
     tools: Arc<ToolHealth>,
     learned: Learned,
@@ -131,6 +131,24 @@ pub struct Decisions {
     call_buckets: CallBuckets,
     open: OpenQuestions,
     waits: Waits,
+}
+
+impl Decisions {
+    /// Decisions on a store, by `policy` in the default tenant, and by the built-in one elsewhere.
+    #[must_use]
+    pub fn new(policy: Arc<Policy>, store: Arc<dyn DecisionStore>, metrics: Metrics, clock: Clock) -> Self {
+        Self {
+            server: ServerState::new(policy, Arc::clone(&store), metrics, clock),
+            store,
+            long_texts: FairSemaphore::of_cores(),
+            tools: Arc::default(),
+            learned: Learned::default(),
+            creations: Creations::default(),
+            used: Used::default(),
+            open: OpenQuestions::default(),
+            waits: Waits::default(),
+        }
+    }
 }
 
 /// Applies, checks, tries and follows policies.
@@ -216,31 +234,13 @@ impl Gate {
     /// tenant begins with the built-in one.
     #[must_use]
     pub fn new(policy: Arc<Policy>, store: Store, metrics: Metrics, clock: Clock) -> Self {
-        let (store, operators) = (Arc::new(store.on(Lane::Agents)), Arc::new(store.on(Lane::Operators)));
-        let server = ServerState::new(policy, Arc::clone(&store), metrics, clock);
-        let decisions = Arc::new(Decisions {
-            server: Arc::clone(&server),
-            store: Arc::clone(&store),
-            long_texts: FairSemaphore::of_cores(),
-            tools: Arc::default(),
-            learned: Learned::default(),
-            creations: Creations::default(),
-            call_buckets: CallBuckets::default(),
-            open: OpenQuestions::default(),
-            waits: Waits::default(),
-        });
-        let policies = Arc::new(Policies {
-            server: Arc::clone(&server),
-            store: Arc::clone(&store),
-            operators: Arc::clone(&operators),
-            trials: Trials::default(),
-        });
-        let approvals = Approvals {
-            server: Arc::clone(&server),
-            store: Arc::clone(&store),
-            operators: Arc::clone(&operators),
-            decisions: Arc::clone(&decisions),
-        };
+        let store = Arc::new(store);
+        let decisions = Arc::new(Decisions::new(policy, Arc::clone(&store) as _, metrics, clock));
+        let server = Arc::clone(&decisions.server);
+        let policies =
+            Arc::new(Policies { server: Arc::clone(&server), store: Arc::clone(&store), trials: Trials::default() });
+        let approvals =
+            Approvals { server: Arc::clone(&server), store: Arc::clone(&store), decisions: Arc::clone(&decisions) };
         let identities = Identities {
             server: Arc::clone(&server),
             store: Arc::clone(&store),

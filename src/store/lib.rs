@@ -8,14 +8,18 @@
 #[cfg(feature = "break-invariants")]
 mod broken;
 mod cache;
+mod decision_store;
 mod error;
+mod memory;
 mod postgres;
 pub mod sealing;
 
 #[cfg(feature = "break-invariants")]
 pub use broken::is_broken;
 pub use cache::{Slot, Slots, Turn};
+pub use decision_store::{Answer, DecisionStore};
 pub use error::{Busy, Lost, OpenError, StoreError};
+pub use memory::MemoryStore;
 pub use postgres::{
     CONNECTIONS_MAX, Carried, Claimed, Claims, Clocks, Commit, Committed, Contents, Counted, Deleted, Distributed,
     DueTree, DueTrees, Exported, FORGOTTEN_TREES, Forgetting, Found, Inspection, Judged, Lane, Learn, Load, PARTS,

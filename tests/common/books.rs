@@ -9,7 +9,7 @@ use callgate_core::domain::{
     tree::CallTree,
 };
 use callgate_server::gate::EvaluateAnswer;
-use callgate_store::Store;
+use callgate_store::{DecisionStore as _, Store};
 use sqlx::Row as _;
 
 use super::{

@@ -19,7 +19,7 @@ use callgate_core::{
 };
 use callgate_net::clock::Clock;
 use callgate_server::{
-    gate::{EvaluateAnswer, EvaluateError, Gate, GateError, NoAnswer, QualityReport, RecordAnswer},
+    gate::{Decisions, EvaluateAnswer, EvaluateError, Gate, GateError, NoAnswer, QualityReport, RecordAnswer},
     telemetry::Metrics,
 };
 use callgate_store::{
@@ -148,7 +148,11 @@ pub(crate) fn failure(in_session: &str, call: &str, kind: &str) -> Report {
 }
 
 pub(crate) async fn try_evaluate(gate: &Gate, request: Request) -> Result<EvaluateAnswer, EvaluateError> {
-    let mut answers = Box::pin(gate.decisions.evaluate(vec![request])).await?;
+    try_evaluate_on(&gate.decisions, request).await
+}
+
+pub(crate) async fn try_evaluate_on(decisions: &Decisions, request: Request) -> Result<EvaluateAnswer, EvaluateError> {
+    let mut answers = Box::pin(decisions.evaluate(vec![request])).await?;
     assert_eq!(answers.len(), 1, "one answer a question");
     Ok(answers.remove(0))
 }

@@ -38,7 +38,7 @@ fn limited(policy: Policy, limits: [u64; 4]) -> Policy {
 fn counter(world: &World, asked: &Asked, of_agent: bool, dimension: Dimension) -> u64 {
     let agent = asked.proposal.request.agent.clone().filter(|_| of_agent);
     let key = CounterKey { agent, day: asked.verdict.at.day(), dimension, tier: None };
-    world.counters.get(&key).copied().unwrap_or(0)
+    world.store.counters().get(&key).copied().unwrap_or(0)
 }
 
 /// Right after a permit: all reservations and bookings fit.
@@ -83,23 +83,23 @@ fn check_limits(world: &World, asked: &Asked) -> Result<(), TestCaseError> {
 /// Reservations equal those of open permits, and the trees' spending equals the tenant's counters.
 fn check_books(world: &World) -> Result<(), TestCaseError> {
     let (mut costs, mut calls) = (0, 0);
-    for grown in world.trees.values() {
-        let spent = grown.tree.spent;
-        let unsettled = grown
-            .tree
+    for (root, tree) in &world.trees {
+        let spent = tree.spent;
+        let unsettled = tree
             .calls()
             .filter(|call| call.outcome.as_ref().is_none_or(|outcome| outcome.status == OutcomeStatus::Unknown));
         let reserved: u64 =
             unsettled.filter_map(|call| call.permit.as_ref()).map(|permit| permit.reserved_micros).sum();
         prop_assert_eq!(spent.reserved_micros, reserved);
-        let open = grown.tree.calls().filter(|call| call.is_open()).count();
-        prop_assert_eq!(grown.tree.open_calls as usize, open);
+        let open = tree.calls().filter(|call| call.is_open()).count();
+        prop_assert_eq!(tree.open_calls as usize, open);
         costs += spent.cost_micros + spent.reserved_micros;
         let executed = |event: &&Event| matches!(event, Event::Judged(e) if e.permit.is_some());
-        calls += grown.events.iter().filter(executed).count() as u64;
+        calls += world.store.events(root).iter().filter(executed).count() as u64;
     }
     let counted = |dimension| {
-        let tenants = world.counters.iter().filter(|(key, _)| key.agent.is_none() && key.dimension == dimension);
+        let tenants =
+            world.store.counters().iter().filter(|(key, _)| key.agent.is_none() && key.dimension == dimension);
         tenants.map(|(_, used)| used).sum::<u64>()
     };
     prop_assert_eq!(counted(Dimension::Cost), costs);
@@ -119,7 +119,7 @@ fn check_all(policy: Policy, history: &[Step], counters_lag: bool) -> Result<(),
         report.and_then(|report| world.step(&report));
         check_books(&world)?;
         if matches!(step, Step::Pass(_)) {
-            world.seen_counters = world.counters.clone();
+            world.seen_counters = world.store.counters().clone();
         }
     }
     Ok(())

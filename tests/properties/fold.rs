@@ -6,6 +6,7 @@ use callgate_core::domain::{
     control::Controlled,
     effect::EffectKind,
     event::{Event, Judged},
+    ids::SessionId,
     json::Json,
     outcome::OutcomeStatus,
     tree::{CallTree, RunTotals, Totals},
@@ -15,22 +16,32 @@ use proptest::{collection::vec, prelude::*, sample::select};
 use crate::{
     alphabet::{Ask, Ending, Step, ask, ending, history, policy},
     cases,
-    world::{Grown, World},
+    world::World,
 };
 
 /// Judgments of a session that a cold tree is folded from; the store reads as many.
 const ROWS_MAX: usize = 160;
 
-/// The last judgments of each session, all that are open and all that a person is asked about, with their reports.
-fn last_events(grown: &Grown, rows: usize) -> Vec<Event> {
+/// One tree as it is stored.
+struct Grown<'a> {
+    fold: &'a CallTree,
+    events: &'a [Event],
+}
+
+fn grown<'a>(world: &'a World, root: &SessionId) -> Grown<'a> {
+    Grown { fold: world.store.tree(root).expect("stored"), events: world.store.events(root) }
+}
+
+/// The last judgements of each session, all that are open and all that a person is asked about, with their reports.
+fn last_events(grown: &Grown<'_>, rows: usize) -> Vec<Event> {
     let mut judged: BTreeMap<_, Vec<&Judged>> = BTreeMap::new();
-    for event in &grown.events {
+    for event in grown.events {
         if let Event::Judged(event) = event {
             judged.entry(&event.session).or_default().push(event);
         }
     }
     let open =
-        |seq: u64| grown.tree.calls().any(|call| call.is_open() && call.permit.as_ref().is_some_and(|p| p.seq == seq));
+        |seq: u64| grown.fold.calls().any(|call| call.is_open() && call.permit.as_ref().is_some_and(|p| p.seq == seq));
     let held = |event: &Judged| {
         let used_up = |later: &Judged| later.fingerprint == event.fingerprint && later.permit.is_some();
         let mut newer = judged[&event.session].iter().rev().take_while(|later| later.seq > event.seq);
@@ -49,10 +60,10 @@ fn last_events(grown: &Grown, rows: usize) -> Vec<Event> {
     grown.events.iter().filter(is_kept).cloned().collect()
 }
 
-/// Totals as the store computes them over all rows. The tree's own sums are taken from it; a test with a database
-/// checks the store's.
-fn totals(grown: &Grown, given: &[Event]) -> Totals {
-    let tree = &grown.fold;
+/// The sums over all rows, as the store makes them. What the tree itself sums up is taken from it: that the store's
+/// sums agree is for a test with a database.
+fn totals(grown: &Grown<'_>, given: &[Event]) -> Totals {
+    let tree = grown.fold;
     let judged = grown.events.iter().filter_map(|event| match event {
         Event::Judged(event) => Some((event.seq, event.fingerprint)),
         Event::Settled(_) | Event::Controlled(_) => None,
@@ -107,7 +118,7 @@ fn controlled(event: &Event) -> Option<Controlled> {
 }
 
 /// When a call may have changed the world, by its rows; 0 when it did not.
-fn changed_at(grown: &Grown, call: &Judged) -> u64 {
+fn changed_at(grown: &Grown<'_>, call: &Judged) -> u64 {
     let reports = grown.events.iter().rev().filter_map(|event| match event {
         Event::Settled(event) if event.permit_seq == call.seq => Some(event),
         _ => None,
@@ -132,10 +143,10 @@ fn settled() -> impl Strategy<Value = Step> {
     )
 }
 
-fn restored(grown: &Grown, rows: usize) -> CallTree {
+fn restored(grown: &Grown<'_>, rows: usize) -> CallTree {
     let first = grown.events.first().map(Event::at).unwrap_or_default();
     let given = last_events(grown, rows);
-    let new = CallTree::new(grown.tree.tenant, grown.tree.root.clone(), first);
+    let new = CallTree::new(grown.fold.tenant, grown.fold.root.clone(), first);
     new.restore(&given, totals(grown, &given))
 }
 
@@ -145,10 +156,11 @@ proptest! {
     #[test]
     fn folding_all_events_gives_the_tree(policy in policy(), history in history(120)) {
         let world = World::after(&policy, &history);
-        for grown in world.trees.values() {
-            prop_assert_eq!(&grown.tree, &grown.fold);
-            prop_assert_eq!(&restored(grown, ROWS_MAX), &grown.fold);
-            let (due, end) = (grown.tree.due, grown.tree.first_lease_end());
+        for (root, tree) in &world.trees {
+            let grown = grown(&world, root);
+            prop_assert_eq!(tree, grown.fold);
+            prop_assert_eq!(&restored(&grown, ROWS_MAX), grown.fold);
+            let (due, end) = (tree.due, tree.first_lease_end());
             prop_assert!(end.is_none_or(|end| due.is_some_and(|due| due <= end)), "{:?} after {:?}", due, end);
         }
     }
@@ -165,8 +177,8 @@ proptest! {
     ) {
         let mut warm = World::after(&policy, &history);
         let mut cold = warm.clone();
-        for grown in cold.trees.values_mut() {
-            grown.tree = restored(grown, ROWS_MAX);
+        for (root, tree) in &mut cold.trees {
+            *tree = restored(&grown(&warm, root), ROWS_MAX);
         }
         for step in &next {
             let (warm, cold) = (warm.step(step), cold.step(step));

@@ -7,9 +7,8 @@ use callgate_core::{
         budget::{CounterKey, Dimension, Scope, Usage},
         call::{ApprovalStatus, Proposal, Request},
         control::{Command, Operation},
-        event::{Change, Event},
+        event::Change,
         failure::ErrorReport,
-        fingerprint::LedgerKey,
         halt::{Halt, Halted},
         health::Health,
         ids::{AgentId, CallId, DEFAULT_TENANT, RunId, SessionId, ToolName},
@@ -24,6 +23,7 @@ use callgate_core::{
         verdict::Verdict,
     },
     engine::{self, Judgement, Recorded, Shared},
+    offline::event_store::{Conflict, EventStore},
     policy::Policy,
 };
 
@@ -37,24 +37,16 @@ const SESSIONS: [(&str, Option<&str>, &str); 4] = [
     ("other", None, "other"),
 ];
 
-/// One tree as it is kept, and the same folded from its events.
-#[derive(Debug, Clone)]
-pub(crate) struct Grown {
-    pub(crate) tree: CallTree,
-    pub(crate) fold: CallTree,
-    pub(crate) events: Vec<Event>,
-}
-
 #[derive(Debug, Clone)]
 pub(crate) struct World {
     pub(crate) policy: Policy,
-    pub(crate) trees: BTreeMap<SessionId, Grown>,
-    pub(crate) ledger: BTreeMap<LedgerKey, LedgerRow>,
-    /// The counters as the store has them, and as the engine last saw them.
-    pub(crate) counters: BTreeMap<CounterKey, u64>,
-    /// Health of tools, by the reports.
+    /// As they were decided on, ahead of the store.
+    pub(crate) trees: BTreeMap<SessionId, CallTree>,
+    pub(crate) store: EventStore,
+    /// How tools fare, by what was reported.
     tools: BTreeMap<ToolName, Health>,
     halts: Vec<Halt>,
+    /// The counters as the engine last saw them.
     pub(crate) seen_counters: BTreeMap<CounterKey, u64>,
     /// True if the engine sees the counters only after a read.
     pub(crate) counters_lag: bool,
@@ -92,8 +84,7 @@ impl World {
         Self {
             policy,
             trees: BTreeMap::new(),
-            ledger: BTreeMap::new(),
-            counters: BTreeMap::new(),
+            store: EventStore::new(DEFAULT_TENANT).with_log(),
             tools: BTreeMap::new(),
             halts: Vec::new(),
             seen_counters: BTreeMap::new(),
@@ -177,15 +168,12 @@ impl World {
         self.turn(who);
         let root = root_id(who);
         // A session that has not called anything yet would become a root.
-        let Some(grown) = self.trees.get(&root).filter(|grown| grown.tree.sessions.contains_key(&session_id(who)))
-        else {
-            return;
-        };
+        let Some(tree) = self.tree(who).filter(|tree| tree.sessions.contains_key(&session_id(who))) else { return };
         let takes_back = matches!(operation, Operation::Withdraw { .. });
         let by = if takes_back { session_id(who).to_string() } else { "eve".to_owned() };
         let command = Command { session: session_id(who), by: by.as_str().into(), reason: None, operation };
-        if let Ok(change) = engine::control(&self.policy, &grown.tree, &command, self.now) {
-            assert!(self.commit(&root, change.into()), "a command takes no counter");
+        if let Ok(change) = engine::control(&self.policy, tree, &command, self.now) {
+            self.commit(&root, change.into()).expect("a command takes no counter");
         }
     }
 
@@ -196,11 +184,10 @@ impl World {
         let joins = ask.joins && ask.again.is_none();
         let open = self.batch.as_ref().filter(|(root, at, _)| joins && *root == root_id(who) && *at == self.now);
         let batch = open.map(|(_, _, first)| *first);
-        let judgement = self.judge(&self.policy, who, &proposal, batch, self.now);
-        let asked = match judgement {
+        let asked = match self.judge(&self.policy, who, &proposal, batch, self.now) {
             Ok(Judgement::Replay(verdict)) => Some(Asked { who, proposal, verdict, stored: true }),
             Ok(Judgement::New(verdict, change)) => {
-                let stored = self.commit(&root_id(who), *change);
+                let stored = self.commit(&root_id(who), *change).is_ok();
                 if stored {
                     self.batch = Some((root_id(who), self.now, batch.unwrap_or(verdict.seq)));
                     self.asked.push((who, proposal.clone()));
@@ -242,7 +229,7 @@ impl World {
         let tree = self.tree(who).unwrap_or(&new);
         let recorded = engine::record(&self.policy, tree, &shared, &report, self.now).expect("a fact is not refused");
         self.take_in(&recorded);
-        assert!(self.commit(&root, *recorded.change.expect("a new call")), "a report is a fact and is never refused");
+        self.commit(&root, *recorded.change.expect("a new call")).expect("a report is a fact and is never refused");
         self.permitted.push((who, call_id));
     }
 
@@ -285,15 +272,12 @@ impl World {
         batch: Option<u64>,
         now: Timestamp,
     ) -> Result<Judgement, EvaluateRejection> {
-        let root = root_id(who);
-        let ledger = engine::ledger_key(&root, proposal).and_then(|key| self.ledger.get(&key).cloned());
+        let ledger = self.row(who, proposal).cloned();
         let health = self.health(&proposal.request.tool);
         let halts = self.halts.as_slice().into();
         let shared = Shared { counters: self.seen_counters.clone(), ledger, health, halts, ..Shared::default() };
-        match self.trees.get(&root) {
-            Some(grown) => engine::evaluate(policy, &grown.tree, &shared, proposal, batch, now),
-            None => engine::evaluate(policy, &CallTree::new(DEFAULT_TENANT, root, now), &shared, proposal, batch, now),
-        }
+        let new = CallTree::new(DEFAULT_TENANT, root_id(who), now);
+        engine::evaluate(policy, self.tree(who).unwrap_or(&new), &shared, proposal, batch, now)
     }
 
     fn health(&self, tool: &ToolName) -> Health {
@@ -308,66 +292,50 @@ impl World {
     }
 
     pub(crate) fn tree(&self, who: usize) -> Option<&CallTree> {
-        self.trees.get(&root_id(who)).map(|grown| &grown.tree)
+        self.trees.get(&root_id(who))
     }
 
     /// The ledger's row of a proposed write.
     pub(crate) fn row(&self, who: usize, proposal: &Proposal) -> Option<&LedgerRow> {
-        engine::ledger_key(&root_id(who), proposal).and_then(|key| self.ledger.get(&key))
+        engine::ledger_key(&root_id(who), proposal).and_then(|key| self.store.ledger().get(&key))
     }
 
     fn report(&mut self, who: usize, call_id: &CallId, ending: &Ending) -> Result<Recorded, RecordRejection> {
         let session = session_id(who);
         let root = root_id(who);
-        let grown = self.trees.get(&root).ok_or(RecordRejection::UnknownCall)?;
-        let call = grown.tree.sessions.get(&session).and_then(|session| session.call(call_id));
+        let tree = self.trees.get(&root).ok_or(RecordRejection::UnknownCall)?;
+        let call = tree.sessions.get(&session).and_then(|session| session.call(call_id));
         let key = call.and_then(|call| engine::ledger_key_of(&root, call));
-        let ledger = key.and_then(|key| self.ledger.get(&key).cloned());
+        let ledger = key.and_then(|key| self.store.ledger().get(&key).cloned());
         let health = call.map(|call| self.health(&call.tool)).unwrap_or_default();
         let shared = Shared { counters: self.seen_counters.clone(), ledger, health, ..Shared::default() };
         let report = report_of(session, call_id.clone(), ending);
-        let recorded = engine::record(&self.policy, &grown.tree, &shared, &report, self.now)?;
+        let recorded = engine::record(&self.policy, tree, &shared, &report, self.now)?;
         if let Some(change) = recorded.change.clone() {
-            assert!(self.commit(&root, *change), "a report is a fact and is never refused");
+            self.commit(&root, *change).expect("a report is a fact and is never refused");
         }
         self.take_in(&recorded);
         Ok(recorded)
     }
 
-    /// Plays the store: everything of a change, or nothing when a counter would pass its limit.
-    fn commit(&mut self, root: &SessionId, change: Change) -> bool {
-        let mut counters = self.counters.clone();
-        for add in &change.counters {
-            let used = counters.entry(add.key.clone()).or_default();
-            let next = used.checked_add_signed(add.amount).expect("a counter never falls below 0");
-            if add.limit.is_some_and(|limit| next > limit) {
-                assert!(self.counters_lag, "a reservation that was let through on fresh counters passes {add:?}");
-                return false;
+    /// Folds a change in and stores it; a tree whose change was not stored is read anew.
+    fn commit(&mut self, root: &SessionId, change: Change) -> Result<(), Conflict> {
+        let new = || CallTree::new(DEFAULT_TENANT, root.clone(), self.now);
+        let tree = self.trees.entry(root.clone()).or_insert_with(new);
+        let append = engine::advance(tree, change);
+        assert_eq!(append.expected + append.change.events.len() as u64, tree.version);
+        let stored = self.store.append(append);
+        match stored {
+            Ok(()) if !self.counters_lag => self.seen_counters.clone_from(self.store.counters()),
+            Ok(()) => {}
+            Err(conflict) => {
+                let is_behind = self.counters_lag && conflict == Conflict::Counter;
+                assert!(is_behind, "{conflict:?}, though nobody else moves anything");
+                self.trees.remove(root);
+                self.trees.extend(self.store.tree(root).map(|tree| (root.clone(), tree.clone())));
             }
-            *used = next;
         }
-        for change in &change.ledger {
-            let revision = self.ledger.get(&change.key).map_or(0, |row| row.revision);
-            assert_eq!(revision, change.expected, "a ledger change was decided on another revision");
-            assert_eq!(change.row.revision, revision + 1);
-            self.ledger.insert(change.key, change.row.clone());
-        }
-        self.counters = counters;
-        if !self.counters_lag {
-            self.seen_counters.clone_from(&self.counters);
-        }
-        let now = self.now;
-        let grown = self.trees.entry(root.clone()).or_insert_with(|| Grown {
-            tree: CallTree::new(DEFAULT_TENANT, root.clone(), now),
-            fold: CallTree::new(DEFAULT_TENANT, root.clone(), now),
-            events: Vec::new(),
-        });
-        grown.events.extend(change.events.iter().cloned());
-        change.events.iter().for_each(|event| grown.fold.apply(event));
-        let append = engine::advance(&mut grown.tree, change);
-        assert_eq!(append.totals, grown.tree.spent);
-        assert_eq!(append.expected + append.change.events.len() as u64, grown.tree.version);
-        true
+        stored
     }
 }
 

@@ -13,7 +13,7 @@ use callgate_core::{
     policy::Policy,
 };
 use callgate_server::gate::{Gate, GateError};
-use callgate_store::Store;
+use callgate_store::{DecisionStore as _, Store};
 
 use crate::common::{
     books::{gapless, good, sums},

@@ -11,6 +11,7 @@ mod budgets;
 mod canaries;
 mod clocks;
 mod connections;
+mod contract;
 mod corrections;
 mod distributed;
 mod door;

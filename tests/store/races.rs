@@ -13,6 +13,7 @@ use callgate_core::{
     policy::Policy,
 };
 use callgate_server::gate::{EvaluateAnswer, Gate};
+use callgate_store::DecisionStore as _;
 
 use tokio::time::sleep;
 

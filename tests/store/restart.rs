@@ -17,6 +17,7 @@ use callgate_core::{
     rules::Mode,
 };
 use callgate_server::gate::{EvaluateAnswer, Gate};
+use callgate_store::DecisionStore as _;
 
 use crate::common::{
     books::{gapless, good, sums},

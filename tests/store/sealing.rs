@@ -20,6 +20,7 @@ use callgate_core::{
     policy::{self, Policy},
 };
 use callgate_server::gate::{EvaluateError, Gate, NoAnswer, TenantChange};
+use callgate_store::DecisionStore as _;
 
 use crate::common::{
     gates::{

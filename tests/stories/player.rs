@@ -2,19 +2,30 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use callgate_core::policy::{self, Policy};
-use callgate_proto::v1::{
-    self, approval_service_client::ApprovalServiceClient, gate_service_client::GateServiceClient,
-    session_service_client::SessionServiceClient,
+use callgate_core::{
+    domain::{
+        call::Request,
+        control::{Command, Operation},
+        failure::ErrorReport,
+        finding::Decision,
+        ids::{AgentId, DEFAULT_TENANT, RunId, SessionId},
+        outcome::OutcomeStatus,
+        report::Report,
+        time::Timestamp,
+    },
+    policy::{self, Policy},
 };
-use callgate_server::gate::Gate;
-use tonic::transport::Channel;
+use callgate_net::clock::Clock;
+use callgate_server::gate::{Decisions, EvaluateAnswer};
+use callgate_store::MemoryStore;
 
 use crate::{
-    common::wire,
+    common::gates::{ask, metrics, report, session, success, try_evaluate_on},
     script::{Action, Call, Ending, Story, Values},
 };
 
+/// When the first story begins.
+const START: Timestamp = Timestamp::from_millis(1_795_219_200_000);
 /// The longest wait that a client waits out.
 const WAIT_MS_MAX: u64 = 600_000;
 /// Between two stories: longer than any cooldown.
@@ -31,149 +42,129 @@ pub(crate) struct Verdict {
     pub(crate) warned: bool,
 }
 
-/// A server for each policy.
+/// A plane for each policy.
 #[derive(Default)]
 pub(crate) struct Player {
-    planes: BTreeMap<String, wire::Plane>,
+    planes: BTreeMap<String, Arc<Plane>>,
     number: u64,
 }
 
+struct Plane {
+    decisions: Decisions,
+    clock: Clock,
+}
+
 impl Player {
-    async fn plane(&mut self, text: &str) -> &wire::Plane {
-        if !self.planes.contains_key(text) {
+    fn plane(&mut self, text: &str) -> Arc<Plane> {
+        let plane = self.planes.entry(text.to_owned()).or_insert_with(|| {
             let policy = match text {
                 "" => Policy::default(),
                 text => policy::compile(text).unwrap_or_else(|errors| panic!("{errors:?}")),
             };
-            let plane = wire::Plane::start(&policy).await;
-            self.planes.insert(text.to_owned(), plane);
-        }
-        &self.planes[text]
+            let clock = Clock::fake(START);
+            let store = Arc::new(MemoryStore::new(clock.clone()));
+            Arc::new(Plane { decisions: Decisions::new(Arc::new(policy), store, metrics(), clock.clone()), clock })
+        });
+        Arc::clone(plane)
     }
 
     /// Plays it to its end; gives what became of each call.
     pub(crate) async fn play(&mut self, story: &Story) -> Vec<Verdict> {
-        let plane = self.plane(&story.policy).await;
+        let plane = self.plane(&story.policy);
         let name: String = story.name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
-        let channel = plane.channel().await;
-        let gate = Arc::clone(&plane.gate);
-        let mut session = Session {
-            calls: GateServiceClient::new(channel.clone()),
-            sessions: SessionServiceClient::new(channel.clone()),
-            approvals: ApprovalServiceClient::new(channel),
-            gate: Arc::clone(&gate),
-            caller: v1::Caller { session_id: name.clone(), agent_id: name, ..v1::Caller::default() },
-            pace_ms: 2_000,
-        };
+        let agent = AgentId::parse("agent", &name).expect("a name");
+        let mut playing =
+            Playing { plane: Arc::clone(&plane), session: session(&name), agent, run: None, pace_ms: 2_000 };
         let mut verdicts = Vec::new();
         for step in &story.steps {
             match &step.action {
-                Action::Pace(ms) => session.pace_ms = *ms,
-                Action::Wait(ms) => gate.store.skip(*ms),
-                Action::Run(run) => session.caller.run_id = run.replace("$i", &step.round.to_string()),
-                Action::Compacted => session.compacted().await,
+                Action::Pace(ms) => playing.pace_ms = *ms,
+                Action::Wait(ms) => plane.clock.advance(*ms),
+                Action::Run(run) => {
+                    playing.run = RunId::parse("run", &run.replace("$i", &step.round.to_string())).ok();
+                }
+                Action::Compacted => playing.control("agent", Operation::MarkCompacted, None).await,
                 Action::Call(call) => {
                     self.number += 1;
-                    let now_ms = gate.store.now().as_millis();
+                    let now_ms = plane.clock.now().as_millis();
                     let values = Values { round: step.round, number: self.number, now_ms };
-                    verdicts.push(session.call(call, &values).await);
+                    verdicts.push(playing.call(call, &values).await);
                 }
             }
         }
         // What one story taught about a tool's health is none of the next one's business.
-        gate.store.skip(BETWEEN_MS);
+        plane.clock.advance(BETWEEN_MS);
         verdicts
     }
 }
 
-struct Session {
-    calls: wire::Client,
-    sessions: SessionServiceClient<Channel>,
-    approvals: ApprovalServiceClient<Channel>,
-    gate: Arc<Gate>,
-    caller: v1::Caller,
+/// A story's session.
+struct Playing {
+    plane: Arc<Plane>,
+    session: SessionId,
+    agent: AgentId,
+    run: Option<RunId>,
     pace_ms: u64,
 }
 
-impl Session {
-    async fn compacted(&mut self) {
-        let request = v1::MarkCompactedRequest {
-            session_id: self.caller.session_id.clone(),
-            ..v1::MarkCompactedRequest::default()
-        };
-        self.sessions.mark_compacted(request).await.expect("a known session");
+impl Playing {
+    async fn control(&self, by: &str, operation: Operation, reason: Option<String>) {
+        let command = Command { session: self.session.clone(), by: by.into(), reason, operation };
+        Box::pin(self.plane.decisions.control(DEFAULT_TENANT, &command)).await.expect("a known session");
     }
 
-    async fn evaluate(&mut self, call: &v1::ToolCall) -> v1::Verdict {
-        let request = v1::EvaluateRequest {
-            caller: Some(self.caller.clone()),
-            call: Some(call.clone()),
-            ..v1::EvaluateRequest::default()
-        };
-        let answer = self.calls.evaluate(request).await.expect("an answer");
-        answer.into_inner().verdict.expect("a verdict")
-    }
-
-    async fn call(&mut self, call: &Call, values: &Values) -> Verdict {
-        let asked = wire::call(&format!("c{}", values.number), &call.tool, &values.fill(&call.arguments));
-        let mut verdict = self.evaluate(&asked).await;
-        let first = refusal(&verdict);
-        let wait_ms = millis(verdict.retry_after.as_ref());
-        let waited = verdict.decision() == v1::Decision::Wait && wait_ms < WAIT_MS_MAX;
+    async fn call(&self, call: &Call, values: &Values) -> Verdict {
+        let call_id = format!("c{}", values.number);
+        let request = ask(self.session.as_str(), &call_id, &call.tool, &values.fill(&call.arguments));
+        let request = Request { agent: Some(self.agent.clone()), run: self.run.clone(), ..request };
+        let mut answer = try_evaluate_on(&self.plane.decisions, request.clone()).await.expect("an answer");
+        let first = refusal(&answer);
+        let wait_ms = answer.verdict.retry_after_ms().unwrap_or(0);
+        let waited = answer.verdict.decision == Decision::Wait && wait_ms < WAIT_MS_MAX;
         if waited {
-            self.gate.store.skip(wait_ms + 1);
-            verdict = self.evaluate(&asked).await;
+            self.plane.clock.advance(wait_ms + 1);
+            answer = try_evaluate_on(&self.plane.decisions, request).await.expect("an answer");
         }
-        match (verdict.decision(), &call.then) {
-            (v1::Decision::Allow, _) => self.record(&asked.call_id, call, values).await,
-            (v1::Decision::Ask, Ending::Denied(reason)) => {
-                let request = v1::ResolveApprovalRequest {
-                    approval_id: verdict.approval_id.clone(),
-                    approve: false,
-                    reason: reason.clone(),
-                    ..v1::ResolveApprovalRequest::default()
-                };
-                self.approvals.resolve_approval(wire::from("desk", request)).await.expect("an open question");
-                self.gate.store.skip(self.pace_ms);
+        let verdict = &answer.verdict;
+        match (verdict.decision, &call.then) {
+            (Decision::Allow, _) => self.record(&call_id, call, values).await,
+            (Decision::Ask, Ending::Denied(reason)) => {
+                let approval_id = verdict.approval.as_ref().expect("a question").id.clone();
+                let operation = Operation::Answer { approval_id, approve: false, clears: None, edited: None };
+                self.control("desk", operation, Some(reason.clone())).await;
+                self.plane.clock.advance(self.pace_ms);
                 // It was to be asked about.
                 return Verdict { decision: "ALLOW".to_owned(), ..Verdict::default() };
             }
             _ => {}
         }
-        self.gate.store.skip(self.pace_ms);
-        let decision = verdict.decision().as_str_name().trim_start_matches("DECISION_").to_owned();
-        let (rule, message) = if waited { first } else { refusal(&verdict) };
-        let warned = decision == "ALLOW" && !verdict.next_context_hint.is_empty();
-        Verdict { rule, message, waited, warned, decision }
+        self.plane.clock.advance(self.pace_ms);
+        let (rule, message) = if waited { first } else { refusal(&answer) };
+        let warned = verdict.decision == Decision::Allow && verdict.context_hint().is_some();
+        Verdict { rule, message, waited, warned, decision: verdict.decision.as_str().to_owned() }
     }
 
-    async fn record(&mut self, call_id: &str, call: &Call, values: &Values) {
-        let session = self.caller.session_id.clone();
-        let mut report = match &call.then {
-            Ending::Result(result) => wire::success(&session, call_id, &values.fill(result)),
+    async fn record(&self, call_id: &str, call: &Call, values: &Values) {
+        let session = self.session.as_str();
+        let report = match &call.then {
+            Ending::Result(result) => success(session, call_id, &values.fill(result)),
             Ending::Error { kind, message } => {
-                let error =
-                    v1::ToolError { r#type: kind.clone(), message: values.fill(message), ..v1::ToolError::default() };
-                let report = wire::outcome(&session, call_id, v1::OutcomeStatus::Error);
-                v1::RecordRequest { error: Some(error), ..report }
+                let (error_type, message) = (Some(kind.clone()), values.fill(message));
+                let error = Some(ErrorReport { error_type, message, ..ErrorReport::default() });
+                Report { error, ..report(session, call_id, OutcomeStatus::Error) }
             }
             Ending::Denied(_) => panic!("nobody was asked"),
         };
-        report.caller = Some(self.caller.clone());
-        self.calls.record(report).await.expect("a permitted call");
+        Box::pin(self.plane.decisions.record(DEFAULT_TENANT, report, None)).await.expect("a permitted call");
     }
 }
 
 /// The rule that decided, and its text for the model; of a permitted call the hint.
-fn refusal(verdict: &v1::Verdict) -> (String, String) {
-    let result: serde_json::Value = serde_json::from_str(&verdict.tool_result_json).unwrap_or_default();
+fn refusal(answer: &EvaluateAnswer) -> (String, String) {
+    let Some(text) = &answer.text else {
+        return (String::new(), answer.verdict.context_hint().unwrap_or_default());
+    };
+    let result: serde_json::Value = serde_json::from_str(&text.json).unwrap_or_default();
     let text = |name: &str| result[name].as_str().unwrap_or_default().to_owned();
-    let hint = || (String::new(), verdict.next_context_hint.clone());
-    if verdict.tool_result_json.is_empty() { hint() } else { (text("reason"), text("message")) }
-}
-
-fn millis(duration: Option<&prost_types::Duration>) -> u64 {
-    duration.map_or(0, |duration| {
-        duration.seconds.unsigned_abs() * 1_000 + u64::from(duration.nanos.unsigned_abs()) / 1_000_000
-    })
+    (text("reason"), text("message"))
 }

@@ -4,6 +4,7 @@
 pub mod backtest;
 pub mod closings;
 pub mod doubles;
+pub mod event_store;
 pub mod explain;
 pub mod judge;
 pub mod line;

@@ -1,21 +1,20 @@
 //! In-memory world: call trees, ledger and counters that change together, as in the store. Replays, simulations and
 //! stories run on it. With a single writer, no decision is stale.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
+
+use super::event_store::EventStore;
 
 use crate::{
     domain::{
-        budget::CounterKey,
-        call::{Permit, Proposal},
+        call::{Permit, Proposal, Request},
         control::Command,
         creation::{Creation, CreationKey},
         event::{Change, Event},
         fingerprint::LedgerKey,
         halt::{Halt, Halted},
         health::{Health, PROBE_CALL_MS},
-        history::PastCall,
         ids::{SessionId, TenantId, ToolName},
-        ledger::LedgerRow,
         rejection::{CommandRejection, EvaluateRejection, RecordRejection},
         report::Report,
         session_state::{Extent, SessionState},
@@ -32,16 +31,11 @@ use crate::{
 #[derive(Debug, Clone)]
 pub struct World {
     tenant: TenantId,
-    trees: BTreeMap<SessionId, CallTree>,
-    roots: BTreeMap<SessionId, SessionId>,
-    ledger: BTreeMap<LedgerKey, LedgerRow>,
-    counters: BTreeMap<CounterKey, u64>,
+    events: EventStore,
     tools: BTreeMap<ToolName, Health>,
     profiles: Arc<Profiles>,
     halts: Vec<Halt>,
     creations: BTreeMap<CreationKey, Creation>,
-    /// Past calls of each session, if kept.
-    past: Option<BTreeMap<SessionId, Vec<PastCall>>>,
 }
 
 /// A verdict, and its batch when it is new.
@@ -60,40 +54,36 @@ impl World {
     pub fn new(tenant: TenantId) -> Self {
         Self {
             tenant,
-            trees: BTreeMap::new(),
-            roots: BTreeMap::new(),
-            ledger: BTreeMap::new(),
-            counters: BTreeMap::new(),
+            events: EventStore::new(tenant),
             tools: BTreeMap::new(),
             profiles: Arc::default(),
             halts: Vec::new(),
             creations: BTreeMap::new(),
-            past: None,
         }
     }
 
     /// This world, keeping past calls.
     #[must_use]
     pub fn with_past(self) -> Self {
-        Self { past: Some(BTreeMap::new()), ..self }
+        Self { events: self.events.with_log(), ..self }
     }
 
     /// The state of a session; none without a tree.
     #[must_use]
     pub fn state(&self, policy: &Policy, session: &SessionId, extent: Extent, now: Timestamp) -> Option<SessionState> {
-        let past = self.past.as_ref().and_then(|past| past.get(session)).map_or(&[][..], Vec::as_slice);
-        engine::session_state(policy, self.tree(session)?, session, (&self.counters, past), extent, now)
+        let past = self.events.past_calls(session, usize::MAX);
+        engine::session_state(policy, self.tree(session)?, session, (self.events.counters(), &past), extent, now)
     }
 
     /// The tree of a session, if it has one.
     #[must_use]
     pub fn tree(&self, session: &SessionId) -> Option<&CallTree> {
-        self.roots.get(session).and_then(|root| self.trees.get(root))
+        self.events.root(session).and_then(|root| self.events.tree(root))
     }
 
     /// All trees, by root.
     pub fn trees(&self) -> impl Iterator<Item = &CallTree> {
-        self.trees.values()
+        self.events.trees()
     }
 
     /// Judges a call, and folds the judgment.
@@ -107,7 +97,7 @@ impl World {
         batch: Option<u64>,
         now: Timestamp,
     ) -> Result<Judged, EvaluateRejection> {
-        let root = self.settle_in(proposal, now);
+        let root = self.root_of(&proposal.request);
         match self.judge(policy, &root, proposal, batch, now)? {
             Judgement::Replay(verdict) => Ok((verdict, None)),
             Judgement::New(verdict, change) => {
@@ -119,7 +109,7 @@ impl World {
                 for of in judged.into_iter().flat_map(|judged| &judged.self_corrections) {
                     Arc::make_mut(&mut self.profiles).self_corrections.learn(&proposal.request.tool, of);
                 }
-                self.commit(&root, *change);
+                self.commit(&root, *change, now);
                 if let Some(permit) = &verdict.permit {
                     self.called(policy, &proposal.request.tool, permit);
                 }
@@ -133,14 +123,13 @@ impl World {
     /// # Errors
     /// [`EvaluateRejection`]: nothing could be decided.
     pub fn preview(
-        &mut self,
+        &self,
         policy: &Policy,
         proposal: &Proposal,
         batch: Option<u64>,
         now: Timestamp,
     ) -> Result<Verdict, EvaluateRejection> {
-        let root = self.settle_in(proposal, now);
-        match self.judge(policy, &root, proposal, batch, now)? {
+        match self.judge(policy, &self.root_of(&proposal.request), proposal, batch, now)? {
             Judgement::Replay(verdict) | Judgement::New(verdict, _) => Ok(verdict),
         }
     }
@@ -165,12 +154,12 @@ impl World {
         estimated: Option<(bool, u64)>,
         now: Timestamp,
     ) -> Result<Recorded, RecordRejection> {
-        let root = match (self.roots.get(&report.session), &report.observed) {
+        let root = match (self.events.root(&report.session), &report.observed) {
             (Some(root), _) => root.clone(),
-            (None, Some(proposal)) => self.settle_in(proposal, now),
+            (None, Some(proposal)) => self.root_of(&proposal.request),
             (None, None) => return Err(RecordRejection::UnknownCall),
         };
-        let tree = self.trees.get(&root).ok_or(RecordRejection::UnknownCall)?;
+        let tree = self.tree_of(&root, now);
         let call = tree.sessions.get(&report.session).and_then(|session| session.reported(&report.call_id));
         let observed = report.observed.as_deref();
         let key = match call {
@@ -178,12 +167,12 @@ impl World {
             None => observed.and_then(|proposal| ledger_key(&root, proposal)),
         };
         let tool = call.map(|call| &call.tool).or(observed.map(|proposal| &proposal.request.tool));
-        let mut recorded = record(policy, tree, &self.shared(key, tool), report, now)?;
+        let mut recorded = record(policy, &tree, &self.shared(key, tool), report, now)?;
         if let Some(mut change) = recorded.change.take() {
             if let Some(estimated) = estimated {
                 change.events.iter_mut().for_each(|event| advise(event, estimated));
             }
-            self.commit(&root, *change);
+            self.commit(&root, *change, now);
         }
         if let Some((tool, observation)) = &recorded.observation {
             self.tools.entry(tool.clone()).or_default().reported(observation, &policy.retry.allowance);
@@ -205,11 +194,9 @@ impl World {
     /// # Errors
     /// [`CommandRejection`]: nothing was done.
     pub fn control(&mut self, policy: &Policy, command: &Command, now: Timestamp) -> Result<(), CommandRejection> {
-        let root = self.roots.entry(command.session.clone()).or_insert_with(|| command.session.clone()).clone();
-        let tenant = self.tenant;
-        let tree = self.trees.entry(root.clone()).or_insert_with(|| CallTree::new(tenant, root.clone(), now));
-        let controlled = control(policy, tree, command, now)?;
-        self.commit(&root, controlled.into());
+        let root = self.events.root(&command.session).unwrap_or(&command.session).clone();
+        let controlled = control(policy, &self.tree_of(&root, now), command, now)?;
+        self.commit(&root, controlled.into(), now);
         Ok(())
     }
 
@@ -236,12 +223,11 @@ impl World {
         batch: Option<u64>,
         now: Timestamp,
     ) -> Result<Judgement, EvaluateRejection> {
-        let Some(tree) = self.trees.get(root) else { unreachable!("its session has settled in") };
         let shared = Shared {
             creation: self.creation(proposal),
             ..self.shared(ledger_key(root, proposal), Some(&proposal.request.tool))
         };
-        evaluate(policy, tree, &shared, proposal, batch, now)
+        evaluate(policy, &self.tree_of(root, now), &shared, proposal, batch, now)
     }
 
     fn creation(&self, proposal: &Proposal) -> Option<Creation> {
@@ -251,8 +237,8 @@ impl World {
 
     fn shared(&self, key: Option<LedgerKey>, tool: Option<&ToolName>) -> Shared {
         Shared {
-            counters: self.counters.clone(),
-            ledger: key.and_then(|key| self.ledger.get(&key).cloned()),
+            counters: self.events.counters().clone(),
+            ledger: key.and_then(|key| self.events.ledger().get(&key).cloned()),
             health: tool.and_then(|tool| self.tools.get(tool).cloned()).unwrap_or_default(),
             profiles: Arc::clone(&self.profiles),
             halts: self.halts.as_slice().into(),
@@ -261,50 +247,20 @@ impl World {
         }
     }
 
-    /// The root of the session, created if necessary.
-    fn settle_in(&mut self, proposal: &Proposal, now: Timestamp) -> SessionId {
-        let request = &proposal.request;
-        let root = self.roots.get(&request.session).cloned().unwrap_or_else(|| {
-            let parent = request.parent.as_ref();
-            let of_parent = parent.map(|parent| self.roots.get(parent).unwrap_or(parent).clone());
-            of_parent.unwrap_or_else(|| request.session.clone())
-        });
-        self.roots.insert(request.session.clone(), root.clone());
-        let tenant = self.tenant;
-        self.trees.entry(root.clone()).or_insert_with(|| CallTree::new(tenant, root.clone(), now));
-        root
+    /// The root of the asking session's tree.
+    fn root_of(&self, request: &Request) -> SessionId {
+        let of_parent = || request.parent.as_ref().map(|parent| self.events.root(parent).unwrap_or(parent));
+        self.events.root(&request.session).or_else(of_parent).unwrap_or(&request.session).clone()
     }
 
-    fn commit(&mut self, root: &SessionId, change: Change) {
-        for change in &change.ledger {
-            let revision = self.ledger.get(&change.key).map_or(0, |row| row.revision);
-            debug_assert_eq!(revision, change.expected, "a ledger change was decided on another revision");
-            self.ledger.insert(change.key, change.row.clone());
-        }
-        for add in &change.counters {
-            let used = self.counters.entry(add.key.clone()).or_default();
-            *used = used.saturating_add_signed(add.amount);
-            debug_assert!(
-                add.amount < 0 || add.limit.is_none_or(|limit| *used <= limit),
-                "a reservation passed its limit"
-            );
-        }
-        if let Some(past) = self.past.as_mut() {
-            change.events.iter().for_each(|event| remember(past, event));
-        }
-        if let Some(tree) = self.trees.get_mut(root) {
-            let _ = engine::advance(tree, change);
-        }
+    /// A tree, which begins `now` if nothing has happened in it.
+    fn tree_of(&self, root: &SessionId, now: Timestamp) -> Cow<'_, CallTree> {
+        let new = || Cow::Owned(CallTree::new(self.tenant, root.clone(), now));
+        self.events.tree(root).map_or_else(new, Cow::Borrowed)
     }
-}
 
-fn remember(past: &mut BTreeMap<SessionId, Vec<PastCall>>, event: &Event) {
-    match event {
-        Event::Judged(judged) => past.entry(judged.session.clone()).or_default().push(PastCall::of(judged)),
-        Event::Settled(settled) => {
-            let calls = past.get_mut(&settled.session).into_iter().flatten();
-            calls.filter(|call| call.seq == settled.permit_seq).for_each(|call| call.settle(settled));
-        }
-        Event::Controlled(_) => {}
+    fn commit(&mut self, root: &SessionId, change: Change, now: Timestamp) {
+        let stored = self.events.advance(root, change, now);
+        debug_assert_eq!(stored, Ok(()), "it was decided on what is stored");
     }
 }

@@ -18,7 +18,7 @@ use callgate_core::domain::{
     tool::Risk,
 };
 use callgate_net::clock::Tick;
-use callgate_store::{Store, StoreError};
+use callgate_store::{DecisionStore, StoreError};
 
 /// How often open questions are looked at while somebody waits.
 pub const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -102,7 +102,7 @@ impl Approvals {
     /// # Errors
     /// [`NoAnswer`] when it cannot be read.
     pub async fn question(&self, tenant: TenantId, approval_id: &str) -> Result<Option<Question>, NoAnswer> {
-        Ok(read_question(&self.operators, tenant, approval_id).await?)
+        Ok(read_question(&*self.store, tenant, approval_id).await?)
     }
 
     /// Answers a question; gives it with the answer that holds. The same answer by the same person may be sent again,
@@ -114,7 +114,7 @@ impl Approvals {
         let Reply { approval_id, approve, by, reason, clears, edited } = reply.clone();
         let edited = match edited.filter(|_| approve) {
             Some(choice) => {
-                let question = read_question(&self.store, tenant, &approval_id).await?;
+                let question = read_question(&*self.store, tenant, &approval_id).await?;
                 let question = question.ok_or(GateError::Rejected(CommandRejection::UnknownApproval))?;
                 let only_looks = choice.only_looks;
                 let edited = Box::pin(self.choose(tenant, &question, choice)).await?;
@@ -178,7 +178,7 @@ impl Approvals {
         (state, by, reason): (QuestionState, Actor, Option<String>),
         operation: Operation,
     ) -> Result<Question, CommandError> {
-        let Some(question) = read_question(&self.store, tenant, approval_id).await? else {
+        let Some(question) = read_question(&*self.store, tenant, approval_id).await? else {
             return Err(GateError::Rejected(CommandRejection::UnknownApproval));
         };
         let digest = match &operation {
@@ -199,7 +199,7 @@ impl Approvals {
         match self.decisions.control(tenant, &command).await {
             // Another yes is needed: it stays open.
             Ok(Controlled { control: Control::Seconded { .. }, .. }) => {
-                let question = read_question(&self.store, tenant, approval_id).await?;
+                let question = read_question(&*self.store, tenant, approval_id).await?;
                 question.ok_or(GateError::Rejected(CommandRejection::UnknownApproval))
             }
             Ok(done) => {
@@ -212,7 +212,7 @@ impl Approvals {
             }
             Err(GateError::Rejected(rejection)) => {
                 // The call tree remembers a call only as it stands; who answered it is in its past.
-                match read_question(&self.store, tenant, approval_id).await? {
+                match read_question(&*self.store, tenant, approval_id).await? {
                     Some(question) if question.resolution.is_some() => as_closed(question, (state, digest), &by.name),
                     Some(question) if rejection == CommandRejection::SaidBefore => Ok(question),
                     _ => Err(GateError::Rejected(rejection)),
@@ -224,7 +224,7 @@ impl Approvals {
 }
 
 pub(super) async fn read_question(
-    store: &Store,
+    store: &dyn DecisionStore,
     tenant: TenantId,
     approval_id: &str,
 ) -> Result<Option<Question>, StoreError> {

@@ -204,7 +204,7 @@ impl Decisions {
         if !slot.wait_for(version).await {
             return Ok(false);
         }
-        let stored = Box::pin(self.store.head(tenant, slot.root())).await?;
+        let stored = self.store.head(tenant, slot.root()).await?;
         // A tree of which nothing is stored any more was forgotten; one that began at another time only has its name.
         let Some((stored, began)) = stored else { return Ok(version == 0) };
         let is_it = slot.advance(|tree| tree.started_at == began).unwrap_or(false);

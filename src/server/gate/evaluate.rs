@@ -205,7 +205,7 @@ impl Decisions {
             |request: &Request| engine::counter_keys(policy, request.agent.as_ref(), Some(&request.tool), now);
         let keys: BTreeMap<CounterKey, u64> =
             proposals.iter().flat_map(|proposal| keys_of(&proposal.request)).collect();
-        let writes = proposals.iter().map(|proposal| engine::ledger_key(root, proposal));
+        let writes = proposals.iter().map(|proposal| engine::ledger_key(root, proposal)).collect();
         let (counters, ledger) =
             tokio::try_join!(self.store.counters(tenant, keys), self.store.ledger_rows(tenant, root, writes))?;
         let health = proposals.iter().map(|proposal| self.tools.health(tenant, &proposal.request.tool)).collect();

@@ -209,7 +209,7 @@ impl Decisions {
         let (key, until) = ((tenant, tool.clone()), now.plus_ms(PROBE_CALL_MS));
         self.tools.probing(&key, Some(until));
         let claim = Claim { tools: Arc::clone(&self.tools), key, until, kept: false };
-        if Box::pin(self.store.claim_probe(tenant, tool, until)).await? {
+        if self.store.claim_probe(tenant, tool, until).await? {
             return Ok(Some(claim));
         }
         claim.keep();
@@ -221,7 +221,7 @@ impl Decisions {
     pub(super) async fn give_back_claims(&self) {
         let unused = std::mem::take(&mut *self.tools.unused.lock());
         for ((tenant, tool), until) in unused {
-            if let Err(error) = Box::pin(self.store.release_probe(tenant, &tool, until)).await {
+            if let Err(error) = self.store.release_probe(tenant, &tool, until).await {
                 tracing::debug!(%error, %tool, "a claim was not given back; it runs out by itself");
             }
         }

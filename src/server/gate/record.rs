@@ -135,10 +135,7 @@ impl Decisions {
         let counters = engine::counter_keys(policy, agent.as_ref(), None, self.store.now()).into_iter().collect();
         Ok(Shared {
             counters: self.store.counters(tenant, counters).await?,
-            ledger: match key {
-                Some(key) => self.store.ledger(tenant, slot.root(), key).await?,
-                None => None,
-            },
+            ledger: self.store.ledger_rows(tenant, slot.root(), vec![key]).await?.pop().flatten(),
             health: self.tools.health(tenant, &tool),
             creation: None,
             halts: Arc::default(),

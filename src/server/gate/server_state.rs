@@ -9,12 +9,12 @@ use super::{
 use crate::telemetry::Metrics;
 use callgate_core::policy::Policy;
 use callgate_net::clock::Clock;
-use callgate_store::{Slots, Store};
+use callgate_store::{DecisionStore, Slots};
 
 /// State of this server that its services share.
 #[derive(Debug)]
 pub struct ServerState {
-    pub(super) store: Arc<Store>,
+    pub(super) store: Arc<dyn DecisionStore>,
     pub(super) slots: Slots,
     pub(super) admission: Arc<Admission>,
     pub(super) policy: ActivePolicy,
@@ -27,7 +27,7 @@ pub struct ServerState {
 }
 
 impl ServerState {
-    pub(super) fn new(policy: Arc<Policy>, store: Arc<Store>, metrics: Metrics, clock: Clock) -> Arc<Self> {
+    pub(super) fn new(policy: Arc<Policy>, store: Arc<dyn DecisionStore>, metrics: Metrics, clock: Clock) -> Arc<Self> {
         Arc::new(Self {
             store,
             slots: Slots::default(),

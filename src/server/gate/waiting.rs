@@ -126,7 +126,7 @@ impl Decisions {
         if open.len() < OPEN_MAX || open.iter().any(|question| question.approval_id == asked.id) {
             return Ok(open.iter().any(|question| question.approval_id == asked.id));
         }
-        let question = read_question(&self.store, request.tenant, &asked.id).await?;
+        let question = read_question(&*self.store, request.tenant, &asked.id).await?;
         Ok(question.is_some_and(|question| question.resolution.is_none()))
     }
 }

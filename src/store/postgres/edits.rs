@@ -20,23 +20,7 @@ use callgate_core::domain::{
     tree::{EDITS_MAX, StoredPermit, StoredYes},
 };
 
-impl Store {
-    /// The edit of a call's approval, if any. Its arguments are absent after their retention period.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the database cannot be read.
-    pub async fn edited(
-        &self,
-        tenant: TenantId,
-        session: &SessionId,
-        call_id: &CallId,
-    ) -> Result<Option<Edited>, StoreError> {
-        let opener = self.opener(tenant);
-        self.readers.read_of(&[tenant], async |conn| edited(conn, tenant, session, call_id, &opener).await).await
-    }
-}
-
-/// Maximum number of permits scanned after the oldest edit of a session.
+/// Permits that are looked through after the oldest yes of a session.
 const PERMITS_MAX: usize = 1_000;
 
 impl Store {
@@ -109,7 +93,7 @@ fn permit(row: &PgRow) -> Loaded<StoredPermit> {
     })
 }
 
-async fn edited(
+pub(super) async fn edited(
     conn: &mut PgConnection,
     tenant: TenantId,
     session: &SessionId,

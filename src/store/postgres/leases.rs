@@ -4,21 +4,19 @@
 use sqlx::{AssertSqlSafe, PgConnection, Row as _, postgres::PgRow};
 
 use super::{
-    Store,
     decode::{Loaded, count, name},
     row::big,
 };
-use crate::error::StoreError;
 use callgate_core::domain::{
     ids::{SessionId, TenantId},
     shard::Shard,
     time::Timestamp,
 };
 
-/// Maximum number of trees per claim.
-const TAKEN_MAX: usize = 128;
-/// Duration of a claim, in milliseconds; another replica takes over a dead one's trees after it.
-const TAKEN_MS: u64 = 20_000;
+/// Trees that are taken on at once.
+pub(crate) const TAKEN_MAX: usize = 128;
+/// How long nobody else looks after a tree that was taken on, in milliseconds. Whoever has taken it on may die.
+pub(crate) const TAKEN_MS: u64 = 20_000;
 
 /// A due tree with open calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,27 +38,8 @@ pub struct DueTrees {
     pub is_full: bool,
 }
 
-impl Store {
-    /// Claims trees that are due at `now`, the longest due first, for 20 s.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the database cannot be used.
-    pub async fn take_due(&self, now: Timestamp) -> Result<DueTrees, StoreError> {
-        self.slow.read(async |conn| take(conn, now, self.is_distributed).await).await
-    }
-
-    /// Moves the sweep time of a tree to `due`; none removes it. No effect on a tree that has moved, whose new event
-    /// has set it.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the database cannot be used.
-    pub async fn put_off(&self, tree: &DueTree, due: Option<Timestamp>) -> Result<(), StoreError> {
-        self.slow.read(async |conn| put_off(conn, tree, due).await).await
-    }
-}
-
-/// Skips locked rows: the holder of the lock moves or claims the tree.
-async fn take(conn: &mut PgConnection, now: Timestamp, is_distributed: bool) -> Loaded<DueTrees> {
+/// Never waits for a row that somebody else has locked: whoever has it locked moves the tree, or takes it on.
+pub(super) async fn take(conn: &mut PgConnection, now: Timestamp, is_distributed: bool) -> Loaded<DueTrees> {
     // Over many nodes rows can neither be limited nor skipped: all that are due are taken at once.
     let due = match is_distributed {
         true => "due <= to_timestamp($1 / 1000.0) and $3 > 0",
@@ -94,7 +73,7 @@ async fn take(conn: &mut PgConnection, now: Timestamp, is_distributed: bool) -> 
     Ok(DueTrees { trees: readable.collect(), is_full: !is_distributed && rows.len() >= TAKEN_MAX })
 }
 
-async fn put_off(conn: &mut PgConnection, tree: &DueTree, due: Option<Timestamp>) -> Loaded<()> {
+pub(super) async fn put_off(conn: &mut PgConnection, tree: &DueTree, due: Option<Timestamp>) -> Loaded<()> {
     let put_off = sqlx::query(
         "update call_tree set due = to_timestamp($4 / 1000.0)
          where shard = $5 and tenant_id = $1 and root_id = $2 and version = $3",

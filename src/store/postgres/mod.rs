@@ -13,6 +13,7 @@ mod connect;
 mod console;
 mod controls;
 mod counters;
+mod decisions;
 mod decode;
 mod distribute;
 mod edits;
@@ -72,17 +73,15 @@ use sqlx::{ConnectOptions as _, PgConnection, postgres::PgConnectOptions};
 use tokio::{
     sync::{Mutex, Notify, mpsc},
     task::JoinHandle,
-    time::timeout,
 };
 
 use self::{
     commits::Commits, connect::Connector, counters::Counters, pulse::Pulse, read::Readers, reads::Gathers,
-    sealed::Opener, time::DbTime, writer::Job,
+    sealed::Opener, time::DbTime,
 };
-use super::error::{Busy, OpenError, StoreError};
+use super::error::{OpenError, StoreError};
 use crate::sealing::Keyring;
 use callgate_core::domain::{
-    event::Event,
     ids::{CallId, SessionId, TenantId},
     previous::Given,
 };
@@ -112,6 +111,10 @@ pub use retention::{RETAIN_DAYS_MIN, Retained, retain};
 pub use stock::{Load, Pool, Questions};
 pub use traced::{Traced, namespace};
 pub use writer::Committed;
+pub(crate) use {
+    leases::{TAKEN_MAX, TAKEN_MS},
+    writer::{Job, QUEUE_MAX},
+};
 
 /// Maximum connections for reading.
 const READERS_MAX: usize = 8;
@@ -132,10 +135,9 @@ const OPERATORS_WAIT: Duration = Duration::from_secs(2);
 pub const CONNECTIONS_MAX: usize = READERS_MAX + reads::GATHERERS_MAX + SLOW_MAX + OPERATORS_MAX + EXPORTS_MAX + 3;
 /// Longest time for the answer to whether the database answers.
 const PULSE: Duration = Duration::from_secs(1);
-/// Timeout of a slot in the writer's queue.
-const QUEUE_WAIT: Duration = Duration::from_millis(200);
-/// Idle-in-transaction timeout, in milliseconds: a vanished replica would otherwise hold its locks until TCP notices.
-/// Shorter than a step of the writer, so that waiters for its locks are in time.
+/// Longest pause in a transaction, in milliseconds, after which the server ends it: a replica that vanishes in the
+/// middle of one would hold its locks until TCP notices. Shorter than a step of the writer, so that who waits for them
+/// is in time.
 const IDLE_MS: &str = "2000";
 /// Schema of all tables.
 const SCHEMA: &str = "callgate";
@@ -280,35 +282,7 @@ impl Store {
         Opener::new(tenant, self.keyring.of(tenant))
     }
 
-    /// A slot in the writer's queue.
-    ///
-    /// # Errors
-    /// [`StoreError::Overloaded`] without a free slot for 200 ms.
-    pub async fn queue_slot(&self) -> Result<QueueSlot, StoreError> {
-        match timeout(QUEUE_WAIT, self.queue.clone().reserve_owned()).await {
-            Ok(Ok(permit)) => Ok(QueueSlot(permit, Arc::clone(&self.keyring))),
-            Ok(Err(_)) => Err(StoreError::Stopped),
-            Err(_) => Err(StoreError::Overloaded(Busy::WriteQueue)),
-        }
-    }
-
-    /// All events of one call_id, oldest first; empty for an unknown one.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the database cannot be read.
-    pub async fn call(
-        &self,
-        tenant: TenantId,
-        session: &SessionId,
-        call_id: &CallId,
-    ) -> Result<Vec<Event>, StoreError> {
-        let opener = self.opener(tenant);
-        self.readers
-            .read_of(&[tenant], async |conn| recalled::call(conn, tenant, session, call_id, &opener).await)
-            .await
-    }
-
-    /// The result of a call's last success; none without one.
+    /// What the last success of a call gave; none when there was none.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
@@ -322,23 +296,7 @@ impl Store {
         self.readers.read_of(&[tenant], async |conn| past::result(conn, tenant, session, call_id, &opener).await).await
     }
 
-    /// The canonical arguments at a call's last judgment; none for an unknown call.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the database cannot be read.
-    pub async fn arguments(
-        &self,
-        tenant: TenantId,
-        session: &SessionId,
-        call_id: &CallId,
-    ) -> Result<Option<String>, StoreError> {
-        let opener = self.opener(tenant);
-        self.readers
-            .read_of(&[tenant], async |conn| past::arguments(conn, tenant, session, call_id, &opener).await)
-            .await
-    }
-
-    /// Creates the partitions of this month and the next two.
+    /// Makes the partitions of this month and the next two.
     ///
     /// # Errors
     /// [`StoreError`] when the database rejects it.

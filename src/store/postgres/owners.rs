@@ -2,8 +2,7 @@
 
 use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 
-use super::{Store, decode::Loaded, load::Cut, look_up};
-use crate::error::StoreError;
+use super::{decode::Loaded, load::Cut, look_up};
 use callgate_core::domain::{
     ids::{SessionId, TenantId},
     shard::Shard,
@@ -12,26 +11,7 @@ use callgate_core::domain::{
 /// A tree, and its owner if it has none yet.
 pub(super) type Asked = (TenantId, SessionId, Option<String>);
 
-impl Store {
-    /// The owner of a tree; none before the first authenticated request.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the database cannot be read.
-    pub async fn owner(&self, tenant: TenantId, root: &SessionId) -> Result<Option<String>, StoreError> {
-        self.gathers.owners.ask((tenant, root.clone(), None)).await
-    }
-
-    /// Sets the owner of a tree, unless it has one; returns the owner.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the database cannot be used.
-    pub async fn own(&self, tenant: TenantId, root: &SessionId, name: &str) -> Result<String, StoreError> {
-        let owner = self.gathers.owners.ask((tenant, root.clone(), Some(name.to_owned()))).await?;
-        Ok(owner.unwrap_or_else(|| unreachable!("it was asked until there was one")))
-    }
-}
-
-/// The owners of trees; unowned ones get the first requester.
+/// Whose trees are, those that were nobody's being of who asks first.
 pub(super) async fn own(conn: &mut PgConnection, asked: &[Asked], cut: Cut) -> Loaded<Vec<Loaded<Option<String>>>> {
     // A row may be dropped between the two: then there is room for this one.
     loop {

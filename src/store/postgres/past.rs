@@ -3,13 +3,12 @@
 use sqlx::{AssertSqlSafe, PgConnection, Row as _, postgres::PgRow};
 
 use super::{
-    Store,
     codes::{RUNNING, SUCCESS},
     decode::{Loaded, at, count, effect, flag, hash, maybe_at, member, name, whole},
     look_up, marks,
     sealed::{self, Opener},
 };
-use crate::{error::StoreError, sealing::MARK};
+use crate::sealing::MARK;
 use callgate_core::domain::{
     failure::FailureKind,
     finding::Decision,
@@ -23,23 +22,7 @@ use callgate_core::domain::{
     shard::Shard,
 };
 
-impl Store {
-    /// The newest `most` judgments of a session with their outcomes, oldest first.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the database cannot be read.
-    pub async fn past_calls(
-        &self,
-        tenant: TenantId,
-        session: &SessionId,
-        most: usize,
-    ) -> Result<Vec<PastCall>, StoreError> {
-        let opener = self.opener(tenant);
-        self.readers.read_of(&[tenant], async |conn| read(conn, tenant, session, most, &opener).await).await
-    }
-}
-
-/// The canonical arguments at the last judgment of a call.
+/// The canonical arguments of a call, as it was judged last.
 pub(super) async fn arguments(
     conn: &mut PgConnection,
     tenant: TenantId,
@@ -97,7 +80,7 @@ pub(super) async fn result(
     }))
 }
 
-async fn read(
+pub(super) async fn read(
     conn: &mut PgConnection,
     tenant: TenantId,
     session: &SessionId,

@@ -1,10 +1,10 @@
 //! Write queue: hands changes to the writer.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use tokio::{
     sync::{mpsc, oneshot},
-    time::Instant,
+    time::{Instant, timeout},
 };
 
 use super::{
@@ -13,21 +13,32 @@ use super::{
 };
 use crate::{
     cache::Slot,
-    error::Lost,
+    error::{Busy, Lost, StoreError},
     sealing::{Access, Keyring},
 };
 use callgate_core::domain::event::Append;
 
-/// A reserved slot of the queue, acquired before a tree is locked, so that sending never waits.
+/// Longest wait for a slot in the writer's queue.
+const WAIT: Duration = Duration::from_millis(200);
+
+/// A slot in the writer's queue, taken before a tree is locked: whoever has one can send without waiting.
 #[derive(Debug)]
-pub struct QueueSlot(pub(super) mpsc::OwnedPermit<Job>, pub(super) Arc<Keyring>);
+pub struct QueueSlot(mpsc::OwnedPermit<Job>, Arc<Keyring>);
 
 /// A queued change.
 #[derive(Debug)]
 pub struct Pending(oneshot::Receiver<Result<Committed, Lost>>);
 
 impl QueueSlot {
-    /// Queues a change that was decided on the tree of `slot`.
+    pub(crate) async fn reserve(queue: &mpsc::Sender<Job>, keyring: &Arc<Keyring>) -> Result<Self, StoreError> {
+        match timeout(WAIT, queue.clone().reserve_owned()).await {
+            Ok(Ok(permit)) => Ok(Self(permit, Arc::clone(keyring))),
+            Ok(Err(_)) => Err(StoreError::Stopped),
+            Err(_) => Err(StoreError::Overloaded(Busy::WriteQueue)),
+        }
+    }
+
+    /// Sends a change that was decided on the tree of `slot`.
     #[must_use]
     pub fn send(self, append: Append, slot: &Arc<Slot>) -> Pending {
         let (reply, committed) = oneshot::channel();
@@ -43,8 +54,10 @@ impl QueueSlot {
             }
             // A change that cannot be encrypted is not stored.
             None => {
-                slot.invalidate();
                 let _ = reply.send(Err(Lost::Rejected));
+                // Whoever sends has its tree locked.
+                let slot = Arc::clone(slot);
+                tokio::spawn(async move { slot.invalidate() });
             }
         }
         Pending(committed)
@@ -58,5 +71,35 @@ impl Pending {
     /// [`Lost`]: the change was rejected, or the result is unknown.
     pub async fn committed(self) -> Result<Committed, Lost> {
         self.0.await.unwrap_or(Err(Lost::Unreachable))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::Slots;
+    use callgate_core::{
+        domain::{
+            control::{Control, Controlled},
+            ids::{DEFAULT_TENANT, SessionId},
+            time::Timestamp,
+            tree::CallTree,
+        },
+        engine,
+    };
+
+    #[tokio::test]
+    async fn change_without_its_key_is_refused_while_its_tree_is_locked() {
+        let (keyring, session) = (Arc::new(Keyring::default()), SessionId::parse("session", "s").expect("valid"));
+        let Access::Locked = keyring.know(DEFAULT_TENANT, "default", Some([1; 8])) else { panic!("it has no key") };
+        let (jobs, _queue) = mpsc::channel(1);
+        let queue = QueueSlot::reserve(&jobs, &keyring).await.expect("a slot");
+        let slot = Slots::default().put(CallTree::new(DEFAULT_TENANT, session.clone(), Timestamp::default()));
+        let (by, reason, control) = (None, None, Control::Compacted);
+        let compacted = Controlled { seq: 1, at: Timestamp::default(), session, by, reason, control };
+        let pending = slot.advance(|tree| queue.send(engine::advance(tree, compacted.into()), &slot)).expect("whole");
+        assert_eq!(pending.committed().await.map(drop), Err(Lost::Rejected));
+        tokio::task::yield_now().await;
+        assert!(slot.is_invalidated());
     }
 }

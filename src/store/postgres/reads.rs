@@ -1,11 +1,8 @@
 //! Batched reads for decisions.
 
-use std::collections::BTreeMap;
-
 use sqlx::postgres::PgConnectOptions;
 
 use super::{
-    Store,
     catch_up::{self, Known, Since},
     counters::{self, Counter},
     gathered::{GATHERED_MAX, Gathered, TREES_MAX},
@@ -14,13 +11,10 @@ use super::{
     owners,
     read::Readers,
 };
-use crate::error::StoreError;
 use callgate_core::domain::{
-    budget::CounterKey,
     fingerprint::LedgerKey,
     ids::{SessionId, TenantId},
     ledger::LedgerRow,
-    time::Timestamp,
     tree::CallTree,
 };
 
@@ -44,12 +38,12 @@ pub(super) fn gatherer_options(options: PgConnectOptions, is_distributed: bool) 
 /// Queues of each kind.
 #[derive(Debug)]
 pub(super) struct Gathers {
-    sessions: Gathered<Sought, Option<Found>>,
-    trees: Gathered<Wanted, Option<CallTree>>,
-    since: Gathered<Known, Option<Since>>,
-    heads: Gathered<(TenantId, SessionId), Option<Head>>,
-    ledger: Gathered<(TenantId, SessionId, LedgerKey), Option<LedgerRow>>,
-    counters: Gathered<Counter, i64>,
+    pub(super) sessions: Gathered<Sought, Option<Found>>,
+    pub(super) trees: Gathered<Wanted, Option<CallTree>>,
+    pub(super) since: Gathered<Known, Option<Since>>,
+    pub(super) heads: Gathered<(TenantId, SessionId), Option<Head>>,
+    pub(super) ledger: Gathered<(TenantId, SessionId, LedgerKey), Option<LedgerRow>>,
+    pub(super) counters: Gathered<Counter, i64>,
     pub(super) owners: Gathered<owners::Asked, Option<String>>,
 }
 
@@ -76,100 +70,5 @@ impl Gathers {
                 Box::pin(owners::own(conn, asked, cut))
             }),
         }
-    }
-}
-
-impl Store {
-    /// The tree of a session, or of its parent if the session is unknown; none if both are.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the database cannot be read.
-    pub async fn find(
-        &self,
-        tenant: TenantId,
-        session: &SessionId,
-        parent: Option<&SessionId>,
-    ) -> Result<Option<Found>, StoreError> {
-        self.gathers.sessions.ask((tenant, session.clone(), parent.cloned())).await
-    }
-
-    /// A tree as last committed; none without an event. A known day of birth saves one read.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the database cannot be read.
-    pub async fn tree(
-        &self,
-        tenant: TenantId,
-        root: &SessionId,
-        epoch: Option<i32>,
-    ) -> Result<Option<CallTree>, StoreError> {
-        self.gathers.trees.ask((tenant, root.clone(), epoch, self.opener(tenant))).await
-    }
-
-    /// A known tree advanced to the last commit: only new events are read. None when it must be reloaded.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the database cannot be read.
-    pub async fn catch_up(&self, known: CallTree) -> Result<Option<CallTree>, StoreError> {
-        let (version, opener) = ((known.version, known.started_at), self.opener(known.tenant));
-        let since = self.gathers.since.ask((known.tenant, known.root.clone(), known.epoch, version, opener)).await?;
-        Ok(since.and_then(|since| since.fold(known)))
-    }
-
-    /// The last committed version of a tree, and its start; none without an event.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the database cannot be read.
-    pub async fn head(&self, tenant: TenantId, root: &SessionId) -> Result<Option<(u64, Timestamp)>, StoreError> {
-        let head = self.gathers.heads.ask((tenant, root.clone())).await?;
-        Ok(head.map(|(version, _, started_at)| (version, started_at)))
-    }
-
-    /// The ledger row of a tree's write; none without a permit.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the database cannot be read.
-    pub async fn ledger(
-        &self,
-        tenant: TenantId,
-        root: &SessionId,
-        key: LedgerKey,
-    ) -> Result<Option<LedgerRow>, StoreError> {
-        self.gathers.ledger.ask((tenant, root.clone(), key)).await
-    }
-
-    /// The ledger rows of several writes at once; none without a key.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the database cannot be read.
-    pub async fn ledger_rows(
-        &self,
-        tenant: TenantId,
-        root: &SessionId,
-        keys: impl IntoIterator<Item = Option<LedgerKey>>,
-    ) -> Result<Vec<Option<LedgerRow>>, StoreError> {
-        let keys: Vec<Option<LedgerKey>> = keys.into_iter().collect();
-        let wanted = keys.iter().flatten().map(|key| (tenant, root.clone(), *key)).collect();
-        let mut rows = self.gathers.ledger.ask_all(wanted).await?.into_iter();
-        Ok(keys.into_iter().map(|key| key.and_then(|_| rows.next().flatten())).collect())
-    }
-
-    /// Shared counters, each with its limit: cached values, or read where uncached, or old and near the limit.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the database cannot be read.
-    pub async fn counters(
-        &self,
-        tenant: TenantId,
-        keys: BTreeMap<CounterKey, u64>,
-    ) -> Result<BTreeMap<CounterKey, u64>, StoreError> {
-        if let Some(known) = self.counters.known(tenant, &keys) {
-            return Ok(known);
-        }
-        let keys: Vec<Counter> = keys.into_keys().map(|key| (tenant, key)).collect();
-        let used = self.gathers.counters.ask_all(keys.clone()).await?;
-        self.counters.learn(&keys, &used);
-        let used = used.into_iter().map(|used| u64::try_from(used).unwrap_or(0));
-        Ok(keys.into_iter().map(|(_, key)| key).zip(used).collect())
     }
 }

@@ -33,9 +33,9 @@ use callgate_core::domain::{
     shard::Shard,
 };
 
-/// Capacity of the queue; beyond it callers get an overload error.
-pub(super) const QUEUE_MAX: usize = 4_096;
-/// Number of yields to other tasks before a batch closes.
+/// Changes that may wait for the writer; past that callers are told to come back.
+pub(crate) const QUEUE_MAX: usize = 4_096;
+/// Times that others are let run before a batch closes.
 const GATHER_TURNS: usize = 3;
 /// Maximum number of changes per batch.
 const BATCH_MAX: usize = 512;
@@ -60,12 +60,12 @@ pub struct Committed {
 
 /// A queued change.
 #[derive(Debug)]
-pub(super) struct Job {
-    pub(super) append: Append,
-    /// Its stored form, if its tenant's values are encrypted.
+pub(crate) struct Job {
+    pub(crate) append: Append,
+    /// As it is stored, where its tenant's values are sealed.
     pub(super) sealed: Option<Box<Append>>,
-    pub(super) slot: Arc<Slot>,
-    /// Span of its request.
+    pub(crate) slot: Arc<Slot>,
+    /// Of whoever wants it.
     pub(super) span: Span,
     pub(super) reply: oneshot::Sender<Result<Committed, Lost>>,
     /// Time of queueing.
@@ -77,9 +77,9 @@ impl Job {
         self.sealed.as_deref().unwrap_or(&self.append)
     }
 
-    /// Notifies the slot, then the waiter. The slot is notified here, because the waiter may be cancelled while its
-    /// change stands and others wait for it.
-    fn answer(self, outcome: Result<Committed, Lost>) {
+    /// Tells the slot, then whoever waits. The slot is told here and not by the waiter, who may have gone away: its
+    /// change stands all the same, and others wait for it.
+    pub(crate) fn answer(self, outcome: Result<Committed, Lost>) {
         match (&outcome, self.append.change.events.last()) {
             (Ok(_), Some(last)) => {
                 self.slot.committed(&self.append.change.events, last.seq());

@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use callgate_core::domain::{call::Request, ids::DEFAULT_TENANT};
 use callgate_server::gate::{Gate, GateError, NoAnswer};
+use callgate_store::DecisionStore as _;
 
 use tokio::time::sleep;
 
