@@ -1,12 +1,12 @@
 //! What call trees share: rows of the ledger, which stay without a name, so that nothing is done twice; and the
 //! findings of other trees that point to a call of the one that is forgotten.
 
-use sqlx::{AssertSqlSafe, PgConnection, Row as _};
+use sqlx::{AssertSqlSafe, PgConnection};
 
 use super::{
     super::{
         codes::OF_TREE,
-        decode::{Loaded, hash, member, name},
+        decode::{Loaded, field},
     },
     Forgetting, Trees, before, mark, shards,
 };
@@ -28,10 +28,9 @@ pub(super) async fn unname(conn: &mut PgConnection, of: &Forgetting<'_>, roots: 
     let calls = calls.bind(&trees.shards).bind(of.tenant.0).bind(&trees.roots).fetch_all(&mut *conn).await?;
     let (mut places, mut keys, mut fingerprints) = (Vec::new(), Vec::new(), Vec::new());
     for call in &calls {
-        let fingerprint = Fingerprint(hash(call.try_get("fingerprint")?)?);
-        let agent = call.try_get::<Option<String>, _>("agent_id")?;
-        let agent = agent.map(|agent| name(AgentId::parse, &agent)).transpose()?;
-        let reach = match (member(&Share::ALL, call.try_get("share")?)?, &agent) {
+        let fingerprint: Fingerprint = field(call, "fingerprint")?;
+        let agent: Option<AgentId> = field(call, "agent_id")?;
+        let reach = match (field(call, "share")?, &agent) {
             (Share::Tenant, _) => Reach::Tenant,
             (Share::Agent, Some(agent)) => Reach::Agent(agent),
             // It is in the tree's own shard, and goes with it.
