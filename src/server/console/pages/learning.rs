@@ -13,7 +13,6 @@ use http::StatusCode;
 use prost_types::Duration;
 use serde::Deserialize;
 use tokio::try_join;
-use url::form_urlencoded::byte_serialize;
 
 use super::retries::{DAYS, History};
 use crate::{
@@ -43,8 +42,8 @@ struct Row {
 impl Row {
     fn new(profile: RetryProfile) -> Self {
         let kind = words::failure(profile.failure());
-        let tool: String = byte_serialize(profile.tool.as_bytes()).collect::<String>().replace('+', "%20");
-        Self { path: format!("{PATH}/{tool}/{}", profile.failure().as_str_name()), kind, profile }
+        let path = format!("{PATH}/{}/{}", super::session::part(&profile.tool), profile.failure().as_str_name());
+        Self { path, kind, profile }
     }
 
     /// The best chance, with its interval and its wait.

@@ -39,9 +39,12 @@ pub(super) fn router() -> Router<Console> {
 
 /// Where the page of a session is.
 pub(super) fn path(session: &str) -> String {
-    let name: String = byte_serialize(session.as_bytes()).collect();
-    // A form's space is a plus, which a path would take for one.
-    format!("/sessions/{}", name.replace('+', "%20"))
+    format!("/sessions/{}", part(session))
+}
+
+/// A name as a part of a path. A form's space is a plus, which a path would take for one.
+pub(super) fn part(name: &str) -> String {
+    byte_serialize(name.as_bytes()).collect::<String>().replace('+', "%20")
 }
 
 #[derive(Debug, Default, Deserialize)]

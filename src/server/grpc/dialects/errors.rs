@@ -1,7 +1,7 @@
 //! Errors as the Connect protocol tells them: a status of HTTP, and code, message and details in JSON.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD_NO_PAD};
-use http::{HeaderMap, HeaderValue, header};
+use http::{HeaderValue, header};
 use prost::Message as _;
 use serde_json::{Value, json};
 use tonic::{Code, Status, body::Body, codegen::http as wire};
@@ -25,14 +25,8 @@ pub(super) fn response(status: &Status) -> wire::Response<Body> {
         // Whole seconds, of which none is too few.
         headers.insert(header::RETRY_AFTER, (pause.as_millis().div_ceil(1_000) as u64).into());
     }
-    guard(headers);
+    headers.extend(crate::web::guarded());
     response
-}
-
-/// Nothing that is told is kept on the way, or taken for something else.
-pub(super) fn guard(headers: &mut HeaderMap) {
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
 }
 
 /// Each detail with its type and its bytes, and in `debug` as text.

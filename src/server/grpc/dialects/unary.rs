@@ -155,7 +155,7 @@ async fn told(
     *response.status_mut() = StatusCode::OK;
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, encoding.kind());
-    errors::guard(headers);
+    headers.extend(crate::web::guarded());
     Ok(response)
 }
 
