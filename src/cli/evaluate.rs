@@ -202,7 +202,7 @@ pub(super) async fn judged(
 }
 
 /// The decision of a verdict, and how it looks on a terminal.
-pub(super) fn decision(verdict: &Verdict) -> (&'static str, Style) {
+pub(super) fn style_decision(verdict: &Verdict) -> (&'static str, Style) {
     let (word, color) = match verdict.decision() {
         Decision::Allow | Decision::Unspecified => ("ALLOW", AnsiColor::Green),
         Decision::Ask => ("ASK", AnsiColor::Magenta),
@@ -216,7 +216,7 @@ pub(super) fn decision(verdict: &Verdict) -> (&'static str, Style) {
 
 /// A verdict for people; what the model is to see comes last, as it is.
 fn told(verdict: &Verdict) {
-    let (word, style) = decision(verdict);
+    let (word, style) = style_decision(verdict);
     let why = if verdict.reason.is_empty() { String::new() } else { format!(" {}", verdict.reason) };
     outln!("{style}{word}{style:#}{why}");
     outln!("  call       {}", verdict.call_id);

@@ -81,7 +81,7 @@ pub struct Marks {
 impl Marks {
     /// Those of a result of whose parts nothing is known.
     #[must_use]
-    pub fn bare(frame: u64, says: Says, failed: bool) -> Self {
+    pub fn without_parts(frame: u64, says: Says, failed: bool) -> Self {
         Self {
             frame,
             inside: 0,
@@ -153,7 +153,7 @@ impl Answer {
     #[must_use]
     pub fn of_digest(digest: &str, bytes: Option<u64>) -> Self {
         let says = if bytes.is_none_or(|bytes| bytes >= LONG_BYTES as u64) { Says::Much } else { Says::Little };
-        let marks = Marks::bare(eight(&[digest]), says, false);
+        let marks = Marks::without_parts(eight(&[digest]), says, false);
         Self { digest: ResultDigest::of_success(digest), marks }
     }
 }

@@ -7,7 +7,7 @@ use tonic::{Code, Status};
 use url::form_urlencoded::byte_serialize;
 
 use super::{filters, visitor};
-use crate::{gate::NoAnswer, grpc::http_code};
+use crate::{gate::NoAnswer, grpc::to_http_status};
 
 /// What cannot be had, and why.
 #[derive(Debug)]
@@ -62,7 +62,7 @@ impl From<Status> for Fault {
         let code = match status.code() {
             Code::FailedPrecondition => StatusCode::CONFLICT,
             Code::DeadlineExceeded | Code::Cancelled => StatusCode::SERVICE_UNAVAILABLE,
-            code => http_code(code),
+            code => to_http_status(code),
         };
         let is_unauthenticated = status.code() == Code::Unauthenticated;
         Self::Told { code, message: status.message().to_owned(), is_unauthenticated }

@@ -28,10 +28,10 @@ const NOWHERE: &str = "nothing is served under this path";
 
 impl Services {
     /// Goes on with the identity of who sends a request, if it may; answers it here otherwise.
-    pub(super) fn authenticated(&self, request: wire::Request<Body>) -> Answer {
+    pub(super) fn authenticate(&self, request: wire::Request<Body>) -> Answer {
         let allowed = match roles::access(request.uri().path()) {
             Some(Access::Roles(roles)) => roles,
-            Some(Access::Anybody) => return self.served(request),
+            Some(Access::Anybody) => return self.check_tenant(request),
             None => return Box::pin(ready(Ok(answer(Status::unimplemented(NOWHERE), request.headers())))),
         };
         let peer = request.extensions().get::<Arc<Peer>>().map(AsRef::as_ref);
@@ -42,16 +42,21 @@ impl Services {
             if peer.is_some_and(|peer| peer.address.is_some()) && !is_addressed_to_here(&request) {
                 return Box::pin(ready(Ok(answer(status::name_refused(), request.headers()))));
             }
-            return self.admitted(request, Arc::clone(&self.0.local), allowed);
+            return self.admit(request, Arc::clone(&self.0.local), allowed);
         }
         match self.0.gate.identity(shown, from) {
-            Some(Ok(identity)) => self.admitted(request, identity, allowed),
-            known => self.doubted(request, known.and_then(Result::err), allowed),
+            Some(Ok(identity)) => self.admit(request, identity, allowed),
+            known => self.look_up_credential(request, known.and_then(Result::err), allowed),
         }
     }
 
     /// Looks up what is not known; refuses what does not hold, and not at once.
-    fn doubted(&self, request: wire::Request<Body>, known: Option<Refused>, allowed: &'static [Role]) -> Answer {
+    fn look_up_credential(
+        &self,
+        request: wire::Request<Body>,
+        known: Option<Refused>,
+        allowed: &'static [Role],
+    ) -> Answer {
         let services = self.clone();
         Box::pin(async move {
             let slow = sleep(SLOW);
@@ -60,7 +65,7 @@ impl Services {
             let from = peer.and_then(|peer| peer.from(request.headers()));
             let refused = match (known, shown(request.headers(), peer)) {
                 (None, Shown::Bearer(text)) => match gate.looked_up(text, from).await {
-                    Ok(identity) => return services.admitted(request, identity, allowed).await,
+                    Ok(identity) => return services.admit(request, identity, allowed).await,
                     Err(refused) => refused,
                 },
                 (refused, _) => refused.unwrap_or(Refused::Unknown("no credential was shown")),
@@ -75,13 +80,13 @@ impl Services {
     }
 
     /// Goes on as this identity, if it may.
-    fn admitted(&self, mut request: wire::Request<Body>, identity: Arc<Identity>, allowed: &'static [Role]) -> Answer {
+    fn admit(&self, mut request: wire::Request<Body>, identity: Arc<Identity>, allowed: &'static [Role]) -> Answer {
         if !roles::may(&identity, allowed) {
             return Box::pin(ready(Ok(answer(status::role_missing(allowed), request.headers()))));
         }
         let lasts = roles::lasts(request.uri().path());
         request.extensions_mut().insert(Arc::clone(&identity));
-        let answer = self.served(request);
+        let answer = self.check_tenant(request);
         if lasts { guard::guarded(answer, Arc::clone(&self.0.gate), identity) } else { answer }
     }
 }
@@ -110,7 +115,7 @@ pub(super) fn answer(status: Status, headers: &HeaderMap) -> wire::Response<Body
     let code = match status.code() {
         // No method of this path, and no page either.
         Code::Unimplemented => StatusCode::NOT_FOUND,
-        code => status::http_code(code),
+        code => status::to_http_status(code),
     };
     let mut response = wire::Response::new(Body::new(format!("{}\n", status.message())));
     *response.status_mut() = code;

@@ -68,6 +68,6 @@ impl Service<wire::Request<Body>> for Insider {
         if let Some(peer) = &self.peer {
             request.extensions_mut().insert(Arc::clone(peer));
         }
-        self.services.observed(request)
+        self.services.observe(request)
     }
 }

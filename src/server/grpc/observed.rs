@@ -16,12 +16,12 @@ use callgate_net::clock::{Clock, Tick};
 
 impl Services {
     /// Tells of the call, and asks for its answer.
-    pub(super) fn observed(&self, mut request: wire::Request<Body>) -> Answer {
-        let Some(method) = roles::method(request.uri().path()) else { return self.authenticated(request) };
+    pub(super) fn observe(&self, mut request: wire::Request<Body>) -> Answer {
+        let Some(method) = roles::method(request.uri().path()) else { return self.authenticate(request) };
         let call = ServerCall::begun(method, request.headers_mut(), Arc::clone(&self.0.metrics));
         let traced = call.traced().clone();
         let open = Open(Some((call, Clock::System.tick())));
-        let answer = traced.in_scope(|| self.authenticated(request));
+        let answer = traced.in_scope(|| self.authenticate(request));
         let observed = async move {
             let Ok(answer) = answer.await;
             Ok(observed(answer, open))
@@ -50,7 +50,7 @@ struct Open(Option<(ServerCall, Tick)>);
 impl Open {
     fn ended(&mut self, code: Code) {
         if let Some((call, begun)) = self.0.take() {
-            call.ended(status::code_name(code), is_the_servers_fault(code), Clock::System.elapsed(begun));
+            call.ended(status::to_code_name(code), is_the_servers_fault(code), Clock::System.elapsed(begun));
         }
     }
 }

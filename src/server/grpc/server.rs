@@ -209,11 +209,11 @@ fn beside(web: axum::Router, pages: Option<axum::Router>) -> Routes {
 /// The services, behind what every request passes on its way to one of them: it is observed (`observed.rs`), of a known
 /// caller (`authentication.rs`), for a tenant that is served (`tenancy.rs`), and then finds its service (`shortcut.rs`).
 #[derive(Debug, Clone)]
-pub(super) struct Services(pub(super) Arc<Shared>);
+pub(super) struct Services(pub(super) Arc<ServiceParts>);
 
 /// What all requests need.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct ServiceParts {
     pub(super) gate: Arc<Gate>,
     pub(super) metrics: Arc<Metrics>,
     /// Who asks where no credential is needed.
@@ -239,7 +239,7 @@ impl Services {
             .add_service(GrantServiceServer::new(GrantService::new(gate())))
             .add_service(TenantServiceServer::new(TenantService::new(gate())))
             .add_service(SessionServiceServer::new(SessionService::new(gate(), stop())));
-        Self(Arc::new(Shared {
+        Self(Arc::new(ServiceParts {
             gate: gate(),
             metrics: Arc::new(gate().metrics().clone()),
             local: Arc::new(Identity::local()),

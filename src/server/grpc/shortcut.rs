@@ -26,7 +26,7 @@ pub(super) type Answer = Pin<Box<dyn Future<Output = Result<http::Response<Body>
 
 impl Services {
     /// Asks the service of the path. An answer of our own services is owed until it begins.
-    pub(super) fn routed(&self, mut request: http::Request<Body>) -> Answer {
+    pub(super) fn route(&self, mut request: http::Request<Body>) -> Answer {
         let limit = limit(request.headers());
         let ours = request.uri().path().strip_prefix(OURS);
         let owed = ours.map(|_| self.0.stop.owe());

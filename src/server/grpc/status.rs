@@ -17,8 +17,8 @@ use parking_lot::Mutex;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
-pub(super) use self::codes::code_name;
-pub use self::codes::http_code;
+pub(super) use self::codes::to_code_name;
+pub use self::codes::to_http_status;
 pub(super) use self::dialects::{
     body_too_large, encoding_unknown, name_refused, not_json, origin_refused, streams, timeout_unreadable,
 };

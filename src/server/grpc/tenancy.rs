@@ -17,7 +17,7 @@ const BY_THEMSELVES: [&str; 2] = ["GateService/Record", "GateService/Connect"];
 
 impl Services {
     /// Goes on for a tenant that is served. Health and reflection tell nothing of one.
-    pub(super) fn served(&self, request: http::Request<Body>) -> Answer {
+    pub(super) fn check_tenant(&self, request: http::Request<Body>) -> Answer {
         let is_checked = request.uri().path().strip_prefix(OURS).is_some_and(|method| !BY_THEMSELVES.contains(&method));
         if is_checked
             && let Some(identity) = request.extensions().get::<Arc<Identity>>()
@@ -25,6 +25,6 @@ impl Services {
         {
             return Box::pin(ready(Ok(status::gate(not_served).into_http())));
         }
-        self.routed(request)
+        self.route(request)
     }
 }

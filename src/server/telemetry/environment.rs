@@ -194,7 +194,7 @@ fn cannot(values: &mut Values<'_>) {
         ),
     ];
     for (name, words, why) in words {
-        values.one_of(name, words, why);
+        values.warn_unless_one_of(name, words, why);
     }
     for name in values.ending_in("_INSECURE") {
         values.ignored(&name, "the endpoint says it itself: https:// with TLS, http:// without");

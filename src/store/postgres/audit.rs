@@ -4,7 +4,7 @@ use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Postgres, Row as _, Tra
 
 use super::{
     Store,
-    decode::{Loaded, corrupt, count, field},
+    decode::{Loaded, corrupt, count, decode},
     row::big,
     sealed::Opener,
 };
@@ -272,7 +272,7 @@ fn entry(row: &PgRow) -> Loaded<Entry> {
         at_us: row.try_get("at_us")?,
         kind: row.try_get("kind")?,
         words: [(); WORDS].map(word),
-        erased_by: field(row, "erased_by")?,
+        erased_by: decode(row, "erased_by")?,
         previous: row.try_get("previous")?,
         hash: row.try_get("hash")?,
     })

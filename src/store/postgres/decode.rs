@@ -58,40 +58,40 @@ pub(super) fn member<T: Copy>(all: &[T], code: i16) -> Loaded<T> {
 }
 
 /// A noun of the domain that one column holds.
-pub(super) trait Field: Sized {
+pub(super) trait ColumnValue: Sized {
     /// As the database has it.
     type Stored<'r>: Decode<'r, Postgres> + Type<Postgres>;
 
-    fn of(stored: Self::Stored<'_>) -> Loaded<Self>;
+    fn from_stored(stored: Self::Stored<'_>) -> Loaded<Self>;
 }
 
 /// The noun in a column; none for null, where it is an option.
-pub(super) fn field<T: Field>(row: &PgRow, column: &str) -> Loaded<T> {
-    T::of(row.try_get(column)?)
+pub(super) fn decode<T: ColumnValue>(row: &PgRow, column: &str) -> Loaded<T> {
+    T::from_stored(row.try_get(column)?)
 }
 
-impl<T: Field> Field for Option<T> {
+impl<T: ColumnValue> ColumnValue for Option<T> {
     type Stored<'r> = Option<T::Stored<'r>>;
 
-    fn of(stored: Self::Stored<'_>) -> Loaded<Self> {
-        stored.map(T::of).transpose()
+    fn from_stored(stored: Self::Stored<'_>) -> Loaded<Self> {
+        stored.map(T::from_stored).transpose()
     }
 }
 
-macro_rules! fields {
-    ($(($($noun:ty),+): $stored:ty => $of:expr,)+) => {$($(
-        impl Field for $noun {
+macro_rules! column_values {
+    ($(($($noun:ty),+): $stored:ty => $from_stored:expr,)+) => {$($(
+        impl ColumnValue for $noun {
             type Stored<'r> = $stored;
 
-            fn of(stored: Self::Stored<'_>) -> Loaded<Self> {
-                let of: fn(Self::Stored<'_>) -> Loaded<Self> = $of;
-                of(stored)
+            fn from_stored(stored: Self::Stored<'_>) -> Loaded<Self> {
+                let from_stored: fn(Self::Stored<'_>) -> Loaded<Self> = $from_stored;
+                from_stored(stored)
             }
         }
     )+)+};
 }
 
-fields! {
+column_values! {
     (Timestamp): i64 => |ms| Ok(Self::from_millis(ms)),
     (u32): i32 => |count| Self::try_from(count).map_err(|_| corrupt("a negative count")),
     (u64): i64 => |count| Self::try_from(count).map_err(|_| corrupt("a negative count")),
@@ -116,14 +116,14 @@ pub(super) fn usage(row: &PgRow, words: &str) -> Loaded<Usage> {
 
 pub(super) fn effect(row: &PgRow) -> Loaded<Effect> {
     Ok(Effect {
-        kind: field(row, "effect")?,
+        kind: decode(row, "effect")?,
         resource: row.try_get::<Option<String>, _>("resource")?.map(Resource::new),
         once: row.try_get("once")?,
         idempotent: row.try_get("idempotent")?,
         key_honoured: row.try_get("key_honoured")?,
         repeatable: row.try_get("repeatable")?,
         in_steps: row.try_get("in_steps")?,
-        share: field(row, "share")?,
+        share: decode(row, "share")?,
     })
 }
 
@@ -145,23 +145,23 @@ pub(super) fn judged(row: &PgRow, opener: &Opener) -> Loaded<Judged> {
         seq,
         at,
         session: name(SessionId::parse, session)?,
-        parent: field(row, "parent_id")?,
-        depth: field(row, "depth")?,
-        run: field(row, "run_id")?,
+        parent: decode(row, "parent_id")?,
+        depth: decode(row, "depth")?,
+        run: decode(row, "run_id")?,
         run_from: count(row, "run_from")?,
         user: None,
         host: None,
-        agent: field(row, "agent_id")?,
-        call_id: field(row, "call_id")?,
-        round: field(row, "round")?,
+        agent: decode(row, "agent_id")?,
+        call_id: decode(row, "call_id")?,
+        round: decode(row, "round")?,
         batch: count(row, "batch")?,
-        tool: field(row, "tool")?,
-        fingerprint: field(row, "fingerprint")?,
-        args_digest: field(row, "args_digest")?,
+        tool: decode(row, "tool")?,
+        fingerprint: decode(row, "fingerprint")?,
+        args_digest: decode(row, "args_digest")?,
         effect,
-        witness: field(row, "witness")?,
-        decision: field(row, "decision")?,
-        would: field(row, "would")?,
+        witness: decode(row, "witness")?,
+        decision: decode(row, "decision")?,
+        would: decode(row, "would")?,
         reason: text("reason")?.and_then(|reason| Reason::from_name(&reason)),
         findings: findings.into(),
         permit: permit(
@@ -194,14 +194,14 @@ pub(super) fn settled(row: &PgRow, opener: &Opener) -> Loaded<Settled> {
     opener.settled(Settled {
         seq: count(row, "seq")?,
         at: at(row, "at_ms")?,
-        session: field(row, "session_id")?,
-        call_id: field(row, "call_id")?,
+        session: decode(row, "session_id")?,
+        call_id: decode(row, "call_id")?,
         permit_seq: count(row, "permit_seq")?,
-        status: field(row, "status")?,
-        failure: field(row, "failure")?,
+        status: decode(row, "status")?,
+        failure: decode(row, "failure")?,
         error_signature: row.try_get("error_signature")?,
-        digest: field(row, "digest")?,
-        witness: field(row, "witness")?,
+        digest: decode(row, "digest")?,
+        witness: decode(row, "witness")?,
         kept: row.try_get("kept")?,
         marks: row.try_get::<Option<String>, _>("marks")?.as_deref().map(marks::read).transpose()?.map(Arc::new),
         news: row.try_get("news")?,
@@ -210,15 +210,15 @@ pub(super) fn settled(row: &PgRow, opener: &Opener) -> Loaded<Settled> {
         circumstances: circumstances(row)?,
         follow_up_ok: row.try_get("follow_up_ok")?,
         by_lease: row.try_get("by_lease")?,
-        lease_until: field(row, "lease_ms")?,
+        lease_until: decode(row, "lease_ms")?,
         ledger_revision: 0,
         usage: usage(row, "")?,
-        duration_ms: field(row, "duration_ms")?,
+        duration_ms: decode(row, "duration_ms")?,
         is_complete: row.try_get("is_complete")?,
-        total_matches: field(row, "total_matches")?,
+        total_matches: decode(row, "total_matches")?,
         progress_note: row.try_get("progress_note")?,
         result: None,
-        result_bytes: field(row, "result_bytes")?,
+        result_bytes: decode(row, "result_bytes")?,
         whole: whole(row)?,
         gist: None,
         error_line: row.try_get::<Option<String>, _>("error_line")?.map(Into::into),
@@ -243,11 +243,11 @@ pub(super) fn whole(row: &PgRow) -> Loaded<Option<Whole>> {
 }
 
 fn circumstances(row: &PgRow) -> Loaded<Option<Circumstances>> {
-    let Some(tool) = field(row, "tool_state")? else { return Ok(None) };
+    let Some(tool) = decode(row, "tool_state")? else { return Ok(None) };
     Ok(Some(Circumstances {
         tool,
         failure_share: row.try_get("failure_share")?,
-        failures: field(row, "failures")?,
+        failures: decode(row, "failures")?,
         failing_ms: count(row, "failing_ms")?,
     }))
 }
@@ -260,7 +260,7 @@ pub(super) fn advice(row: &PgRow) -> Loaded<Option<Advice>> {
     Ok(Some(Advice {
         retryable,
         retry_after_ms: count(row, "retry_after_ms")?,
-        max_retries_remaining: field::<Option<_>>(row, "retries_remaining")?.unwrap_or(0),
+        max_retries_remaining: decode::<Option<_>>(row, "retries_remaining")?.unwrap_or(0),
         p_success: row.try_get::<Option<f64>, _>("p_success")?.unwrap_or(0.0),
         interval: (
             row.try_get::<Option<f64>, _>("p_low")?.unwrap_or(0.0),
@@ -273,11 +273,11 @@ pub(super) fn advice(row: &PgRow) -> Loaded<Option<Advice>> {
         },
         basis: member(&Basis::ALL, row.try_get::<Option<i16>, _>("basis")?.unwrap_or(0))?,
         trials: row.try_get::<Option<f64>, _>("trials")?.unwrap_or(0.0),
-        as_of: field(row, "as_of_ms")?,
+        as_of: decode(row, "as_of_ms")?,
         probe: row.try_get::<Option<bool>, _>("probe")?.unwrap_or(false),
-        guard: field(row, "guard")?,
+        guard: decode(row, "guard")?,
         // What was stored before somebody said who may: nobody is told to.
-        repeat: field::<Option<_>>(row, "repeat")?.unwrap_or(Repeat::Never),
+        repeat: decode::<Option<_>>(row, "repeat")?.unwrap_or(Repeat::Never),
     }))
 }
 
@@ -285,22 +285,22 @@ pub(super) fn advice(row: &PgRow) -> Loaded<Option<Advice>> {
 pub(super) fn ledger(row: &PgRow) -> Loaded<LedgerRow> {
     Ok(LedgerRow {
         revision: count(row, "revision")?,
-        state: field(row, "state")?,
-        root: field(row, "root_id")?,
-        session: field(row, "session_id")?,
-        call_id: field(row, "call_id")?,
-        fingerprint: field(row, "fingerprint")?,
+        state: decode(row, "state")?,
+        root: decode(row, "root_id")?,
+        session: decode(row, "session_id")?,
+        call_id: decode(row, "call_id")?,
+        fingerprint: decode(row, "fingerprint")?,
         seq: count(row, "seq")?,
         occurrence: count(row, "occurrence")?,
-        attempt: field(row, "attempt")?,
+        attempt: decode(row, "attempt")?,
         permitted_at: at(row, "permitted_ms")?,
         lease_until: at(row, "lease_ms")?,
-        settled_at: field(row, "settled_ms")?,
-        digest: field(row, "digest")?,
+        settled_at: decode(row, "settled_ms")?,
+        digest: decode(row, "digest")?,
         retryable: row.try_get("retryable")?,
         retry_after_ms: count(row, "retry_after_ms")?,
-        retries_remaining: field(row, "retries_remaining")?,
-        guard: field(row, "guard")?,
+        retries_remaining: decode(row, "retries_remaining")?,
+        guard: decode(row, "guard")?,
         key_sent: flag(row, "key_sent")?,
     })
 }

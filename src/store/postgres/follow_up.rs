@@ -5,7 +5,7 @@ use sqlx::{Row as _, postgres::PgRow};
 
 use super::{
     columns::Column,
-    decode::{Loaded, corrupt, count, field},
+    decode::{Loaded, corrupt, count, decode},
     row::code,
 };
 use callgate_core::domain::{
@@ -96,10 +96,10 @@ pub(super) fn read(row: &PgRow) -> Loaded<Option<FollowUp>> {
     let features: Vec<f32> = row.try_get("features")?;
     Ok(Some(FollowUp {
         of: count(row, "retry_of")?,
-        kind: field(row, "retry_kind")?,
-        decided_by: field(row, "decided_by")?,
-        failure: field(row, "retry_failure")?,
-        state: RetryState { attempt: field(row, "retry_attempt")?, tool: field(row, "tool_state")? },
+        kind: decode(row, "retry_kind")?,
+        decided_by: decode(row, "decided_by")?,
+        failure: decode(row, "retry_failure")?,
+        state: RetryState { attempt: decode(row, "retry_attempt")?, tool: decode(row, "tool_state")? },
         waited_ms: count(row, "waited_ms")?,
         p_predicted: row.try_get("p_predicted")?,
         retryable_said: row.try_get("retryable_said")?,

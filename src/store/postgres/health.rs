@@ -7,7 +7,7 @@ use sqlx::{PgConnection, Row as _, postgres::PgRow};
 use super::{
     Store,
     columns::{FLOAT8, INT2, INT4, INT8, TEXT, columns, unnest},
-    decode::{Loaded, at, field},
+    decode::{Loaded, at, decode},
     row::code,
 };
 use crate::error::StoreError;
@@ -149,19 +149,19 @@ async fn release(conn: &mut PgConnection, tenant: TenantId, tool: &ToolName, unt
 }
 
 fn row(row: &PgRow) -> Loaded<HealthRow> {
-    let cooldown = field::<Option<_>>(row, "cooldown_failure")?.map(|failure| -> Loaded<Cooldown> {
+    let cooldown = decode::<Option<_>>(row, "cooldown_failure")?.map(|failure| -> Loaded<Cooldown> {
         Ok(Cooldown {
             failure,
             since: at(row, "cooldown_since")?,
             until: at(row, "cooldown_until")?,
-            probe_until: field(row, "probe_until")?,
+            probe_until: decode(row, "probe_until")?,
         })
     });
     Ok(HealthRow {
         tenant: TenantId(row.try_get("tenant_id")?),
-        tool: field(row, "tool")?,
-        failures: field(row, "failures")?,
-        failing_since: field(row, "failing_since")?,
+        tool: decode(row, "tool")?,
+        failures: decode(row, "failures")?,
+        failing_since: decode(row, "failing_since")?,
         cooldown: cooldown.transpose()?,
         retries_used: row.try_get("retries_used")?,
         used_at: at(row, "used_at")?,

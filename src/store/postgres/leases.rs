@@ -5,7 +5,7 @@ use sqlx::{AssertSqlSafe, PgConnection, Row as _, postgres::PgRow};
 
 use super::{
     Store,
-    decode::{Loaded, count, field},
+    decode::{Loaded, count, decode},
     row::big,
 };
 use crate::error::StoreError;
@@ -78,7 +78,7 @@ async fn take(conn: &mut PgConnection, now: Timestamp, is_distributed: bool) -> 
     let tree = |row: &PgRow| -> Loaded<DueTree> {
         Ok(DueTree {
             tenant: TenantId(row.try_get("tenant_id")?),
-            root: field(row, "root_id")?,
+            root: decode(row, "root_id")?,
             version: count(row, "version")?,
         })
     };

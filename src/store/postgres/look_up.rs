@@ -6,7 +6,7 @@ use sqlx::{AssertSqlSafe, PgConnection, Row as _, postgres::PgRow};
 
 use super::{
     columns,
-    decode::{self, Loaded, at, count, field},
+    decode::{self, Loaded, at, count, decode},
     load::Cut,
     row::LedgerRowOut,
 };
@@ -72,7 +72,7 @@ pub(super) async fn find(conn: &mut PgConnection, sought: &[Sought], cut: Cut) -
         let (at, _, session) = names[place(row)?];
         let by_parent = *session != sought[at].1;
         found[at] =
-            field(row, "root_id").and_then(|root| Ok(Some(Found { root, by_parent, epoch: row.try_get("day")? })));
+            decode(row, "root_id").and_then(|root| Ok(Some(Found { root, by_parent, epoch: row.try_get("day")? })));
     }
     Ok(found)
 }

@@ -6,7 +6,7 @@ use sqlx::Row as _;
 
 use super::{
     Store,
-    decode::{Loaded, field},
+    decode::{Loaded, decode},
 };
 use crate::error::StoreError;
 use callgate_core::domain::{ids::TenantId, time::Timestamp};
@@ -61,7 +61,7 @@ impl Store {
         let claim = sqlx::query(claim).bind(tenant.0).bind(ids).bind(ends).bind(seconds(lasts));
         let claim = claim.bind(i64::try_from(max).unwrap_or(i64::MAX));
         let claimed = |row: &sqlx::postgres::PgRow| {
-            Ok(Claimed { approval_id: row.try_get("approval_id")?, attempts: field(row, "attempts")? })
+            Ok(Claimed { approval_id: row.try_get("approval_id")?, attempts: decode(row, "attempts")? })
         };
         self.readers
             .read(async |conn| {

@@ -5,7 +5,7 @@ use sqlx::{AssertSqlSafe, PgConnection, Row as _, postgres::PgRow};
 use super::{
     Store,
     codes::{RUNNING, SUCCESS},
-    decode::{Loaded, at, count, effect, field, flag, whole},
+    decode::{Loaded, at, count, decode, effect, flag, whole},
     look_up, marks,
     sealed::{self, Opener},
 };
@@ -85,9 +85,9 @@ pub(super) async fn result(
         is_gone: flag(&row, "is_gone")?,
         is_inferred: flag(&row, "inferred")?,
         text: opener.maybe(sealed::RESULT, session.as_str(), count(&row, "seq")?, row.try_get("result")?)?,
-        bytes: field(&row, "result_bytes")?,
+        bytes: decode(&row, "result_bytes")?,
         whole: whole(&row)?,
-        total_matches: field(&row, "total_matches")?,
+        total_matches: decode(&row, "total_matches")?,
         is_complete: row.try_get("is_complete")?,
     }))
 }
@@ -140,28 +140,28 @@ fn past_call(row: &PgRow, session: &SessionId, opener: &Opener) -> Loaded<PastCa
     effect.resource = opener.resource(session, seq, effect.resource.take())?;
     Ok(PastCall {
         seq,
-        call_id: field(row, "call_id")?,
-        tool: field(row, "tool")?,
-        fingerprint: field(row, "fingerprint")?,
+        call_id: decode(row, "call_id")?,
+        tool: decode(row, "tool")?,
+        fingerprint: decode(row, "fingerprint")?,
         effect,
         arguments: arguments.map(|text| text.chars().take(PAST_TEXT_MAX).collect()),
         at: at(row, "at_ms")?,
-        decision: field(row, "decision")?,
+        decision: decode(row, "decision")?,
         reason: text("reason")?.and_then(|reason| Reason::from_name(&reason)),
-        lease_until: field(row, "lease_ms")?,
+        lease_until: decode(row, "lease_ms")?,
         outcome: past_outcome(row, session, opener)?,
     })
 }
 
 fn past_outcome(row: &PgRow, session: &str, opener: &Opener) -> Loaded<Option<PastOutcome>> {
-    let Some(status) = field(row, "status")? else { return Ok(None) };
+    let Some(status) = decode(row, "status")? else { return Ok(None) };
     let seq = count(row, "settled_seq")?;
     let open = |what: &str, column: &str| opener.maybe(what, session, seq, row.try_get(column)?);
     let made = open(sealed::MADE, "made")?;
     let marks = row.try_get::<Option<String>, _>("marks")?.as_deref().map(marks::read).transpose()?;
     Ok(Some(PastOutcome {
         status,
-        failure: field(row, "failure")?,
+        failure: decode(row, "failure")?,
         at: at(row, "settled_ms")?,
         // Of sealed marks, how much the answer says is all that can be read here.
         is_act: made.is_some() || marks.is_some_and(|marks| marks.is_of_an_act()),
@@ -169,10 +169,10 @@ fn past_outcome(row: &PgRow, session: &str, opener: &Opener) -> Loaded<Option<Pa
         is_inferred: flag(row, "inferred")?,
         is_double: flag(row, "double_effect")?,
         gist: open(sealed::GIST, "gist")?.map(|says| Gist { made, says }),
-        result_bytes: field(row, "result_bytes")?,
+        result_bytes: decode(row, "result_bytes")?,
         is_cut: row.try_get("is_cut")?,
         is_complete: row.try_get("is_complete")?,
-        total_matches: field(row, "total_matches")?,
+        total_matches: decode(row, "total_matches")?,
         error: open(sealed::ERROR_LINE, "error")?,
         retryable: row.try_get("retryable")?,
         retry_after_ms: count(row, "retry_after_ms")?,

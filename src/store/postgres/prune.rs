@@ -11,7 +11,7 @@ use tokio::{
 
 use super::{
     Job, Store, clocks,
-    decode::{Loaded, field},
+    decode::{Loaded, decode},
     retention,
     tables::{TABLES, Table},
     trees, words,
@@ -161,7 +161,7 @@ impl Pass<'_> {
                 tenant: TenantId(row.try_get("tenant_id")?),
                 words_days: row.try_get("words_days")?,
                 calls_days: row.try_get("calls_days")?,
-                words_gone_before: field(row, "words_ms")?,
+                words_gone_before: decode(row, "words_ms")?,
             })
         };
         terms.iter().map(term).collect()

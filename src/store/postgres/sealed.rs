@@ -207,7 +207,7 @@ pub(super) fn finding_at(at: usize) -> String {
 
 /// Marks with their sealed words in the place of these.
 pub(super) fn with_sealed(marks: &Marks, sealed: String) -> Marks {
-    Marks { named: Named::stored(sealed), ..Marks::bare(0, marks.says, marks.failed) }
+    Marks { named: Named::stored(sealed), ..Marks::without_parts(0, marks.says, marks.failed) }
 }
 
 /// A change as it is stored; none where it cannot be sealed, and so must not be stored.

@@ -4,7 +4,7 @@ use sqlx::{Connection as _, PgConnection, Row as _, postgres::PgRow};
 
 use super::{
     Store, audit,
-    decode::{Loaded, at, corrupt, count, field},
+    decode::{Loaded, at, corrupt, count, decode},
     policies,
     row::big,
 };
@@ -233,20 +233,20 @@ fn tenant(row: &PgRow) -> Loaded<Tenant> {
         state,
         since: (at(row, "state_ms")?, row.try_get("state_by")?, row.try_get("state_reason")?),
         quotas: Quotas {
-            calls_per_second: field(row, "calls_per_second")?,
-            sessions: field(row, "sessions")?,
-            stored_bytes: field(row, "stored_bytes")?,
-            approvals_open: field(row, "approvals_open")?,
+            calls_per_second: decode(row, "calls_per_second")?,
+            sessions: decode(row, "sessions")?,
+            stored_bytes: decode(row, "stored_bytes")?,
+            approvals_open: decode(row, "approvals_open")?,
         },
         used: Used {
             sessions: count(row, "used_sessions")?,
             stored_bytes: count(row, "used_bytes")?,
-            at: field(row, "used_ms")?,
+            at: decode(row, "used_ms")?,
         },
         terms: Terms {
-            words: field(row, "words_days")?,
-            calls: field(row, "calls_days")?,
-            months: field(row, "months_days")?,
+            words: decode(row, "words_days")?,
+            calls: decode(row, "calls_days")?,
+            months: decode(row, "months_days")?,
         },
         mark: mark.map(|mark| mark.try_into().map_err(|_| corrupt("a mark of a key has not 8 bytes"))).transpose()?,
         created_at: at(row, "created_ms")?,

@@ -42,7 +42,8 @@ struct Row {
 impl Row {
     fn new(profile: RetryProfile) -> Self {
         let kind = words::failure(profile.failure());
-        let path = format!("{PATH}/{}/{}", super::session::part(&profile.tool), profile.failure().as_str_name());
+        let path =
+            format!("{PATH}/{}/{}", super::session::encode_segment(&profile.tool), profile.failure().as_str_name());
         Self { path, kind, profile }
     }
 

@@ -39,11 +39,11 @@ pub(super) fn router() -> Router<Console> {
 
 /// Where the page of a session is.
 pub(super) fn path(session: &str) -> String {
-    format!("/sessions/{}", part(session))
+    format!("/sessions/{}", encode_segment(session))
 }
 
 /// A name as a part of a path. A form's space is a plus, which a path would take for one.
-pub(super) fn part(name: &str) -> String {
+pub(super) fn encode_segment(name: &str) -> String {
     byte_serialize(name.as_bytes()).collect::<String>().replace('+', "%20")
 }
 

@@ -52,7 +52,7 @@ const DEPTH_MAX: u32 = 6;
 /// Where the page of a call is.
 pub(super) fn path(session: &str, call_id: &str) -> String {
     let session = super::session::path(session).replacen("/sessions/", "/calls/", 1);
-    format!("{session}/{}", super::session::part(call_id))
+    format!("{session}/{}", super::session::encode_segment(call_id))
 }
 
 /// What the rules had to say, in their order.

@@ -8,17 +8,17 @@ use tonic::{Code, Status, body::Body, codegen::http as wire};
 use tonic_types::{StatusExt as _, pb};
 
 use super::unary::seconds;
-use crate::grpc::status::{code_name, http_code};
+use crate::grpc::status::{to_code_name, to_http_status};
 
 /// The response of an error.
 pub(super) fn response(status: &Status) -> wire::Response<Body> {
-    let mut error = json!({"code": connect_name(status.code()), "message": status.message()});
+    let mut error = json!({"code": to_connect_name(status.code()), "message": status.message()});
     let details = details(status);
     if !details.is_empty() {
         error["details"] = details.into();
     }
     let mut response = wire::Response::new(Body::new(error.to_string()));
-    *response.status_mut() = http_code(status.code());
+    *response.status_mut() = to_http_status(status.code());
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     if let Some(pause) = status.get_details_retry_info().and_then(|info| info.retry_delay) {
@@ -58,9 +58,9 @@ fn details(status: &Status) -> Vec<Value> {
 }
 
 /// The name of a code, which is not quite that of gRPC.
-fn connect_name(code: Code) -> String {
+fn to_connect_name(code: Code) -> String {
     match code {
         Code::Cancelled => "canceled".to_owned(),
-        code => code_name(code).to_ascii_lowercase(),
+        code => to_code_name(code).to_ascii_lowercase(),
     }
 }

@@ -47,13 +47,13 @@ impl Dialects {
         Self { services, messages: Messages::new(), origins: Arc::new(Origins::new(origins)) }
     }
 
-    fn spoken(&self, request: wire::Request<Body>) -> Answer {
+    fn translate(&self, request: wire::Request<Body>) -> Answer {
         if is_hook(&request) {
-            return always_an_answer(self.services.observed(request));
+            return always_an_answer(self.services.observe(request));
         }
         let kind = request.headers().get(header::CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
         if kind.starts_with(b"application/grpc") && !kind.starts_with(b"application/grpc-web") {
-            return self.services.observed(request);
+            return self.services.observe(request);
         }
         let is_post = request.method() == Method::POST;
         match (self.messages.of(request.uri().path()), Encoding::of(kind)) {
@@ -62,7 +62,7 @@ impl Dialects {
             }
             // What any page of a browser may send without asking is no call: it is not read.
             (Some(_), _) => Box::pin(ready(Ok(no_call(is_post)))),
-            (None, _) => self.services.observed(request),
+            (None, _) => self.services.observe(request),
         }
     }
 }
@@ -78,10 +78,10 @@ impl Service<wire::Request<Body>> for Dialects {
 
     fn call(&mut self, request: wire::Request<Body>) -> Answer {
         match self.origins.asks(request.headers()) {
-            None | Some(Page::Local) => self.spoken(request),
+            None | Some(Page::Local) => self.translate(request),
             Some(Page::Listed) => {
                 let dialects = self.clone();
-                Box::pin(self.origins.layer.layer(service_fn(move |request| dialects.spoken(request))).call(request))
+                Box::pin(self.origins.layer.layer(service_fn(move |request| dialects.translate(request))).call(request))
             }
             Some(Page::Foreign) => Box::pin(ready(Ok(errors::response(&status::origin_refused())))),
         }

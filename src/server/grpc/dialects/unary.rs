@@ -69,7 +69,7 @@ pub(super) async fn answered(
         Ok(asked) => asked,
         Err(wrong) => return Ok(errors::response(&wrong)),
     };
-    let Ok(response) = services.observed(asked).await;
+    let Ok(response) = services.observe(asked).await;
     Ok(told(response, &method, encoding).await.unwrap_or_else(|wrong| errors::response(&wrong)))
 }
 

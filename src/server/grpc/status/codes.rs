@@ -27,11 +27,11 @@ const fn code(code: Code) -> (&'static str, u16) {
 }
 
 /// The name of a code: `DEADLINE_EXCEEDED`.
-pub(in crate::grpc) const fn code_name(of: Code) -> &'static str {
+pub(in crate::grpc) const fn to_code_name(of: Code) -> &'static str {
     code(of).0
 }
 
 /// The status of HTTP that an error of this code has.
-pub fn http_code(of: Code) -> StatusCode {
+pub fn to_http_status(of: Code) -> StatusCode {
     StatusCode::from_u16(code(of).1).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
 }

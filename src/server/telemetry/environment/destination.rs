@@ -144,7 +144,7 @@ pub(super) fn read(
     if let Some(headers) = headers {
         check_headers(&headers_name, &headers)?;
     }
-    values.one_of(&compression, &["gzip", "none"], "it should be gzip or none");
+    values.warn_unless_one_of(&compression, &["gzip", "none"], "it should be gzip or none");
     let tls = (endpoint.scheme_str() == Some("https")).then(|| -> Result<_, TelemetryError> {
         let authorities = ca.map(|path| file(&ca_name, &path)).transpose()?;
         let identity = match (certificate, key) {

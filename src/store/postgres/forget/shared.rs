@@ -6,7 +6,7 @@ use sqlx::{AssertSqlSafe, PgConnection};
 use super::{
     super::{
         codes::OF_TREE,
-        decode::{Loaded, field},
+        decode::{Loaded, decode},
     },
     Forgetting, Trees, before, mark, shards,
 };
@@ -28,9 +28,9 @@ pub(super) async fn unname(conn: &mut PgConnection, of: &Forgetting<'_>, roots: 
     let calls = calls.bind(&trees.shards).bind(of.tenant.0).bind(&trees.roots).fetch_all(&mut *conn).await?;
     let (mut places, mut keys, mut fingerprints) = (Vec::new(), Vec::new(), Vec::new());
     for call in &calls {
-        let fingerprint: Fingerprint = field(call, "fingerprint")?;
-        let agent: Option<AgentId> = field(call, "agent_id")?;
-        let reach = match (field(call, "share")?, &agent) {
+        let fingerprint: Fingerprint = decode(call, "fingerprint")?;
+        let agent: Option<AgentId> = decode(call, "agent_id")?;
+        let reach = match (decode(call, "share")?, &agent) {
             (Share::Tenant, _) => Reach::Tenant,
             (Share::Agent, Some(agent)) => Reach::Agent(agent),
             // It is in the tree's own shard, and goes with it.

@@ -6,7 +6,7 @@ use super::{
     super::{
         Store,
         codes::RUNNING,
-        decode::{self, Loaded, at, count, field, whole},
+        decode::{self, Loaded, at, count, decode, whole},
         export, look_up,
         sealed::{self, Opener},
     },
@@ -167,11 +167,11 @@ fn report(row: &PgRow, session: &str, opener: &Opener) -> Loaded<CallReport> {
     Ok(CallReport {
         seq,
         at: at(row, "at_ms")?,
-        status: field(row, "status")?,
-        failure: field(row, "failure")?,
+        status: decode(row, "status")?,
+        failure: decode(row, "failure")?,
         error: open(sealed::ERROR_LINE, "error_line")?,
         by_lease: row.try_get("by_lease")?,
-        duration_ms: field(row, "duration_ms")?,
+        duration_ms: decode(row, "duration_ms")?,
         advice: decode::advice(row)?,
         note: open(sealed::NOTE, "progress_note")?,
         trace: row.try_get("trace_id")?,

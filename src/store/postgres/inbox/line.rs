@@ -5,7 +5,7 @@ use sqlx::{PgConnection, Row as _, postgres::PgRow};
 use super::{
     super::{
         codes::RUNNING,
-        decode::{Loaded, at, count, field, member, usage},
+        decode::{Loaded, at, count, decode, member, usage},
         findings,
         sealed::{self, Opener},
     },
@@ -53,15 +53,15 @@ pub(super) fn judgement(row: &PgRow, session: &str, opener: &Opener) -> Loaded<J
     Ok(Judgement {
         seq,
         at: at(row, "at_ms")?,
-        decision: field(row, "decision")?,
-        would: field(row, "would")?,
+        decision: decode(row, "decision")?,
+        would: decode(row, "would")?,
         rule: row.try_get("rule")?,
         reason: row.try_get("reason")?,
         findings: findings::read(row.try_get("findings")?, opener, session, seq)?,
-        attempt: field(row, "attempt")?,
-        lease_until: field(row, "lease_ms")?,
+        attempt: decode(row, "attempt")?,
+        lease_until: decode(row, "lease_ms")?,
         approval: row.try_get("approval_id")?,
-        approval_until: field(row, "approval_ms")?,
+        approval_until: decode(row, "approval_ms")?,
         policy: row.try_get("policy_version")?,
         trace: row.try_get("trace_id")?,
     })
@@ -146,7 +146,7 @@ fn line(row: &PgRow, opener: &Opener) -> Loaded<CallLine> {
     let asked: Option<String> = row.try_get("asked")?;
     let last = judgement(row, &session, opener)?;
     let retry: Option<String> = row.try_get("retry_call")?;
-    let kind = field(row, "retry_kind")?;
+    let kind = decode(row, "retry_kind")?;
     Ok(CallLine {
         place: CallPlace {
             last_us: row.try_get("last_us")?,
@@ -154,7 +154,7 @@ fn line(row: &PgRow, opener: &Opener) -> Loaded<CallLine> {
             seq: count(row, "first_seq")?,
         },
         parent: row.try_get("parent_id")?,
-        depth: field(row, "depth")?,
+        depth: decode(row, "depth")?,
         batch: count(row, "batch")?,
         call_id: row.try_get("call_id")?,
         run: row.try_get("run_id")?,
@@ -162,23 +162,23 @@ fn line(row: &PgRow, opener: &Opener) -> Loaded<CallLine> {
         tool: row.try_get("tool")?,
         arguments: arguments.map(shortened),
         first_at: at(row, "first_ms")?,
-        rounds: field(row, "round")?,
-        judgement: Judgement { approval: asked, attempt: field(row, "permitted")?, ..last },
+        rounds: decode(row, "round")?,
+        judgement: Judgement { approval: asked, attempt: decode(row, "permitted")?, ..last },
         status: code_of(row)?.map(|code| member(&OutcomeStatus::ALL, code)).transpose()?,
-        failure: field(row, "failure")?,
+        failure: decode(row, "failure")?,
         error: report(sealed::ERROR_LINE, "error_line")?,
         gist: report(sealed::GIST, "gist")?,
-        recorded_at: field(row, "recorded_ms")?,
-        duration_ms: field(row, "duration_ms")?,
+        recorded_at: decode(row, "recorded_ms")?,
+        duration_ms: decode(row, "duration_ms")?,
         usage: usage(row, "")?,
         retry_of: retry.zip(kind),
-        waited_ms: field(row, "waited_ms")?,
+        waited_ms: decode(row, "waited_ms")?,
         observed: row.try_get("observed")?,
         fingerprint: row.try_get("fingerprint")?,
         report_trace: row.try_get("report_trace")?,
-        effect: field::<EffectKind>(row, "effect")?.as_str(),
+        effect: decode::<EffectKind>(row, "effect")?.as_str(),
         resource: opener.maybe(sealed::RESOURCE, &session, seq, row.try_get("resource")?)?,
-        result_bytes: field(row, "result_bytes")?,
+        result_bytes: decode(row, "result_bytes")?,
         session,
     })
 }

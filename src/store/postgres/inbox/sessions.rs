@@ -6,7 +6,7 @@ use super::{
     super::{
         Store,
         codes::{RUNNING, STOP},
-        decode::{Loaded, at, count, field},
+        decode::{Loaded, at, count, decode},
         row::code,
         sealed::Opener,
     },
@@ -209,13 +209,13 @@ fn line(row: &PgRow) -> Loaded<SessionLine> {
         created_at: at(row, "created_ms")?,
         steps: count(row, "steps")?,
         calls: count(row, "calls")?,
-        open_calls: field(row, "open_calls")?,
+        open_calls: decode(row, "open_calls")?,
         cost_micros: count(row, "cost_micros")?,
         parent: row.try_get("parent_id")?,
-        standing: field(row, "standing")?,
+        standing: decode(row, "standing")?,
         agent: row.try_get("agent_id")?,
         last_tool: row.try_get("tool")?,
-        last_decision: field(row, "decision")?,
+        last_decision: decode(row, "decision")?,
         last_reason: row.try_get("reason")?,
     })
 }

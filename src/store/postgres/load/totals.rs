@@ -9,7 +9,7 @@ use crate::postgres::{
     codes::{CANCELLED, CHECK, ERROR, READ, RUNNING, SUCCESS, WRITE},
     columns::Column,
     controls::{self, EVENTS_MAX},
-    decode::{Loaded, at, corrupt, count, field, name},
+    decode::{Loaded, at, corrupt, count, decode, name},
     sealed::{self, Opener, within},
     wide::Part,
 };
@@ -245,7 +245,7 @@ pub(super) fn read(head: &PgRow, rows: &Rows, opener: &Opener) -> Loaded<Totals>
         spent: spent(head)?,
         by_tool: of(BY_TOOL).iter().map(by_tool_of).collect::<Loaded<_>>()?,
         open_calls: open_calls(head)?,
-        due: field(head, "due_ms")?,
+        due: decode(head, "due_ms")?,
         sessions: of(SESSIONS).iter().map(session_totals).collect::<Loaded<_>>()?,
         seen: in_order(of(SEEN), usize::MAX, seen_of)?,
         forgotten_change: forgotten.into_iter().max().unwrap_or(0),
@@ -281,15 +281,15 @@ pub(in crate::postgres) fn spent(head: &PgRow) -> Loaded<Spent> {
 
 /// Calls of a tree that have a permit and no outcome, from its row.
 pub(in crate::postgres) fn open_calls(head: &PgRow) -> Loaded<u32> {
-    field(head, "open_calls")
+    decode(head, "open_calls")
 }
 
 fn by_tool_of(row: &PgRow) -> Loaded<(ToolName, u64)> {
-    Ok((field(row, "tool")?, count(row, "calls")?))
+    Ok((decode(row, "tool")?, count(row, "calls")?))
 }
 
 fn seen_of(row: &PgRow) -> Loaded<(SessionId, Fingerprint, ResultDigest)> {
-    Ok((field(row, "session_id")?, field(row, "fingerprint")?, field(row, "digest")?))
+    Ok((decode(row, "session_id")?, decode(row, "fingerprint")?, decode(row, "digest")?))
 }
 
 fn changed(row: &PgRow, opener: &Opener) -> Loaded<Changed> {
@@ -297,8 +297,8 @@ fn changed(row: &PgRow, opener: &Opener) -> Loaded<Changed> {
     let resource = row.try_get::<String, _>("resource")?;
     Ok(Changed {
         resource: Resource::new(opener.text(sealed::RESOURCE, row.try_get("session_id")?, seq, resource)?),
-        tool: field(row, "tool")?,
-        fingerprint: field(row, "fingerprint")?,
+        tool: decode(row, "tool")?,
+        fingerprint: decode(row, "fingerprint")?,
         seq,
     })
 }
@@ -307,7 +307,7 @@ fn kept_of(row: &PgRow, opener: &Opener) -> Loaded<KeptText> {
     let (seq, id) = (count(row, "seq")?, row.try_get("session_id")?);
     let arguments = opener.maybe(sealed::ARGUMENTS, id, count(row, "permit_seq")?, row.try_get("arguments")?)?;
     let result = opener.maybe(sealed::RESULT, id, seq, row.try_get("result")?)?;
-    Ok((seq, field(row, "session_id")?, field(row, "tool")?, arguments, result))
+    Ok((seq, decode(row, "session_id")?, decode(row, "tool")?, arguments, result))
 }
 
 fn session_totals(row: &PgRow) -> Loaded<(SessionId, Option<SessionId>, u32, RunTotals)> {
@@ -329,5 +329,5 @@ fn session_totals(row: &PgRow) -> Loaded<(SessionId, Option<SessionId>, u32, Run
         },
         by_tool: by_tool.into_iter().map(|(tool, n)| Ok((name(ToolName::parse, &tool)?, n))).collect::<Loaded<_>>()?,
     };
-    Ok((field(row, "session_id")?, field(row, "parent_id")?, field(row, "depth")?, run))
+    Ok((decode(row, "session_id")?, decode(row, "parent_id")?, decode(row, "depth")?, run))
 }
