@@ -206,8 +206,8 @@ fn beside(web: axum::Router, pages: Option<axum::Router>) -> Routes {
     routes
 }
 
-/// The services, behind what every request passes on its way to one of them: it is observed (`observed.rs`), of a known
-/// caller (`authentication.rs`), for a tenant that is served (`tenancy.rs`), and then finds its service (`shortcut.rs`).
+/// The services, behind the steps of every request: it is observed (`observed.rs`), authenticated
+/// (`authentication.rs`), held to a tenant that is served (`tenancy.rs`), and then routed (`shortcut.rs`).
 #[derive(Debug, Clone)]
 pub(super) struct Services(pub(super) Arc<ServiceParts>);
 
