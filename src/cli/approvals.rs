@@ -4,11 +4,14 @@ use anstyle::{AnsiColor, Style};
 use anyhow::bail;
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::evaluate::text;
+use super::{
+    evaluate::text,
+    server_args::{ReadArgs, WriteArgs},
+};
 use callgate_client::{
     json::Form,
     out,
-    remote::{By, Remote, Wire, asked, at, reason, refusal},
+    remote::{Remote, Wire, asked, at, reason, refusal},
 };
 use callgate_proto::{
     time::duration,
@@ -41,18 +44,14 @@ enum Action {
         #[arg(long, value_name = "GROUP", default_value = "", hide_default_value = true)]
         group: String,
         #[command(flatten)]
-        form: Form,
-        #[command(flatten)]
-        remote: Remote,
+        server: ReadArgs,
     },
     /// Show one question with its arguments and reasons
     Show {
         /// The question's id, as `approvals list` shows it
         approval_id: String,
         #[command(flatten)]
-        form: Form,
-        #[command(flatten)]
-        remote: Remote,
+        server: ReadArgs,
     },
     /// Let the call run: once, unless --for says more
     Approve {
@@ -80,9 +79,7 @@ enum Action {
     /// Show questions as they come up, until Ctrl-C
     Watch {
         #[command(flatten)]
-        form: Form,
-        #[command(flatten)]
-        remote: Remote,
+        server: ReadArgs,
     },
 }
 
@@ -104,18 +101,16 @@ struct ResolveArgs {
     #[arg(long, default_value = "", hide_default_value = true)]
     reason: String,
     #[command(flatten)]
-    by: By,
-    #[command(flatten)]
-    form: Form,
-    #[command(flatten)]
-    remote: Remote,
+    server: WriteArgs,
 }
 
 /// Runs it.
 pub(super) async fn run(args: ApprovalsArgs) -> anyhow::Result<()> {
     match args.action {
-        Action::List { all, group, form, remote } => list(all, group, form, client(&remote).await?).await,
-        Action::Show { approval_id, form, remote } => {
+        Action::List { all, group, server: ReadArgs { form, remote } } => {
+            list(all, group, form, client(&remote).await?).await
+        }
+        Action::Show { approval_id, server: ReadArgs { form, remote } } => {
             let mut client = client(&remote).await?;
             let found = asked(client.get_approval(GetApprovalRequest { approval_id }).await)?;
             form.each(found.approval.as_slice(), whole)
@@ -143,12 +138,12 @@ pub(super) async fn run(args: ApprovalsArgs) -> anyhow::Result<()> {
             resolve(answer, yes).await
         }
         Action::Deny(answer) => resolve(answer, ResolveApprovalRequest::default()).await,
-        Action::Withdraw(ResolveArgs { approval_id, reason, by, form, remote }) => {
+        Action::Withdraw(ResolveArgs { approval_id, reason, server: WriteArgs { by, form, remote } }) => {
             let mut client = client(&remote).await?;
             let request = by.signed(WithdrawApprovalRequest { approval_id, reason })?;
             form.each(asked(client.withdraw_approval(request).await)?.approval.as_slice(), line)
         }
-        Action::Watch { form, remote } => watch(form, client(&remote).await?).await,
+        Action::Watch { server: ReadArgs { form, remote } } => watch(form, client(&remote).await?).await,
     }
 }
 
@@ -178,15 +173,15 @@ async fn list(all: bool, group: String, form: Form, mut client: ApprovalServiceC
 }
 
 async fn resolve(answer: ResolveArgs, what: ResolveApprovalRequest) -> anyhow::Result<()> {
-    let mut client = client(&answer.remote).await?;
+    let mut client = client(&answer.server.remote).await?;
     let request = ResolveApprovalRequest { approval_id: answer.approval_id, reason: answer.reason, ..what };
-    let resolved = client.resolve_approval(answer.by.signed(request)?).await;
+    let resolved = client.resolve_approval(answer.server.by.signed(request)?).await;
     if resolved.as_ref().is_err_and(|status| reason(status).as_deref() == Some("REASON_MISSING")) {
         bail!("nothing was answered: the policy wants a reason with it (require_reason), so give one with --reason");
     }
     let resolved = asked(resolved)?;
     let is_edited = resolved.approval.as_ref().is_some_and(|approval| !approval.edited_args_digest.is_empty());
-    answer.form.each(resolved.approval.as_slice(), if is_edited { whole } else { line })
+    answer.server.form.each(resolved.approval.as_slice(), if is_edited { whole } else { line })
 }
 
 async fn watch(form: Form, mut client: ApprovalServiceClient<Wire>) -> anyhow::Result<()> {

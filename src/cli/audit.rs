@@ -4,9 +4,10 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
+use super::server_args::ReadArgs;
 use callgate_client::{
     json::Form,
-    remote::{Remote, Wire, asked, at},
+    remote::{Wire, asked, at},
 };
 use callgate_proto::v1::{
     AuditEntry, ListAuditEntriesRequest, VerifyAuditRequest, audit_service_client::AuditServiceClient,
@@ -32,9 +33,7 @@ enum Action {
         #[arg(long)]
         all: bool,
         #[command(flatten)]
-        form: Form,
-        #[command(flatten)]
-        remote: Remote,
+        server: ReadArgs,
     },
     /// Check that no entry was changed or taken away; the exit code is 1 if one was
     Verify {
@@ -42,17 +41,17 @@ enum Action {
         #[arg(long = "anchor", value_name = "NUMBER:HASH")]
         anchors: Vec<String>,
         #[command(flatten)]
-        form: Form,
-        #[command(flatten)]
-        remote: Remote,
+        server: ReadArgs,
     },
 }
 
 /// Runs it.
 pub(super) async fn run(args: AuditArgs) -> anyhow::Result<ExitCode> {
     match args.action {
-        Action::List { all, form, remote } => list(all, form, AuditServiceClient::new(remote.connect().await?)).await,
-        Action::Verify { anchors, form, remote } => {
+        Action::List { all, server: ReadArgs { form, remote } } => {
+            list(all, form, AuditServiceClient::new(remote.connect().await?)).await
+        }
+        Action::Verify { anchors, server: ReadArgs { form, remote } } => {
             verify(anchors, form, AuditServiceClient::new(remote.connect().await?)).await
         }
     }

@@ -8,10 +8,8 @@ use clap::Args;
 use tokio::time::{Instant, sleep};
 use tonic::Request;
 
-use callgate_client::{
-    json::Form,
-    remote::{Remote, Wire, at, is_passing, refusal},
-};
+use super::server_args::ReadArgs;
+use callgate_client::remote::{Wire, at, is_passing, refusal};
 use callgate_core::domain::time::wait_in_words;
 use callgate_proto::{
     time::{duration, millis},
@@ -60,9 +58,7 @@ pub(super) struct EvaluateArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=86_400))]
     wait: u64,
     #[command(flatten)]
-    form: Form,
-    #[command(flatten)]
-    remote: Remote,
+    server: ReadArgs,
 }
 
 /// Whose call it is.
@@ -152,13 +148,13 @@ pub(super) async fn evaluate(args: EvaluateArgs) -> anyhow::Result<ExitCode> {
         dry_run: args.dry_run,
         ..EvaluateRequest::default()
     };
-    let client = client(args.remote.connect().await?);
+    let client = client(args.server.remote.connect().await?);
     let call_id = request.call.as_ref().map(|call| call.call_id.clone()).unwrap_or_default();
     let answer = judged(client, request, Duration::from_secs(args.wait)).await;
     // Whether it was stored may be unknown; only under its id can the same be asked again.
     let answer = answer.with_context(|| format!("the call is {call_id:?} (--call-id, to ask again)"))?;
     let decision = answer.verdict.as_ref().context("the server gave no verdict")?.decision();
-    args.form.tell(&answer, |answer| answer.verdict.iter().for_each(told))?;
+    args.server.form.tell(&answer, |answer| answer.verdict.iter().for_each(told))?;
     Ok(ExitCode::from(code(decision)))
 }
 
@@ -204,9 +200,9 @@ pub(super) async fn judged(
     }
 }
 
-/// Prints a verdict; the model's text comes last, unmodified.
-fn told(verdict: &Verdict) {
-    let (word, colour) = match verdict.decision() {
+/// The decision of a verdict, and how it looks on a terminal.
+pub(super) fn style_decision(verdict: &Verdict) -> (&'static str, Style) {
+    let (word, color) = match verdict.decision() {
         Decision::Allow | Decision::Unspecified => ("ALLOW", AnsiColor::Green),
         Decision::Ask => ("ASK", AnsiColor::Magenta),
         Decision::Wait => ("WAIT", AnsiColor::Yellow),
@@ -214,7 +210,12 @@ fn told(verdict: &Verdict) {
         Decision::Deny => ("DENY", AnsiColor::Red),
         Decision::Stop => ("STOP", AnsiColor::BrightRed),
     };
-    let style = Style::new().bold().fg_color(Some(colour.into()));
+    (word, Style::new().bold().fg_color(Some(color.into())))
+}
+
+/// A verdict for people; what the model is to see comes last, as it is.
+fn told(verdict: &Verdict) {
+    let (word, style) = style_decision(verdict);
     let why = if verdict.reason.is_empty() { String::new() } else { format!(" {}", verdict.reason) };
     outln!("{style}{word}{style:#}{why}");
     outln!("  call       {}", verdict.call_id);

@@ -5,9 +5,9 @@ use anyhow::bail;
 use clap::{Args, builder::NonEmptyStringValueParser};
 use serde_json::{Value, json};
 
-use super::{approvals, recorded::stored};
+use super::{approvals, recorded::stored, server_args::ReadArgs};
 use callgate_client::{
-    json::{self, Form},
+    json::{self},
     remote::{Remote, asked, at, named},
 };
 use callgate_core::{
@@ -40,19 +40,17 @@ pub(super) struct ExplainArgs {
     #[arg(long)]
     session: Option<String>,
     #[command(flatten)]
-    form: Form,
-    #[command(flatten)]
-    remote: Remote,
+    server: ReadArgs,
 }
 
 /// Runs it.
 pub(super) async fn run(args: ExplainArgs) -> anyhow::Result<()> {
     let call = found(&args).await?;
-    let questions = questions(&args.remote, &call).await?;
-    let mut client = SessionServiceClient::new(args.remote.connect().await?);
+    let questions = questions(&args.server.remote, &call).await?;
+    let mut client = SessionServiceClient::new(args.server.remote.connect().await?);
     let (session_id, call_id) = (call.session_id.clone(), call.call_id.clone());
     let explained = asked(client.explain_call(ExplainCallRequest { session_id, call_id }).await)?;
-    if args.form.json {
+    if args.server.form.json {
         let rules: Vec<Value> = explained.rules.iter().map(rule_as_json).collect();
         let approvals = questions.iter().map(json::value).collect::<anyhow::Result<Vec<_>>>()?;
         outln!("{}", json!({"call": json::value(&call)?, "approvals": approvals, "rules": rules}));
@@ -92,8 +90,8 @@ fn rule_as_json(one: &ExplainedRule) -> Value {
 async fn found(args: &ExplainArgs) -> anyhow::Result<ExportCallsResponse> {
     let session_id = args.session.clone().unwrap_or_default();
     let wanted = ExportCallsRequest { session_id, call_id: args.call_id.clone(), start_time: None };
-    let mut found = stored(&args.remote, wanted).await?;
-    // The search by session returns its whole call tree.
+    let mut found = stored(&args.server.remote, wanted).await?;
+    // A session is looked for with its whole call tree.
     found.retain(|call| args.session.as_ref().is_none_or(|session| call.session_id == *session));
     match found.len() {
         0 => {

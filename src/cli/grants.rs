@@ -2,10 +2,8 @@
 
 use clap::{Args, Subcommand};
 
-use callgate_client::{
-    json::Form,
-    remote::{By, Remote, asked, at},
-};
+use super::server_args::{ReadArgs, WriteArgs};
+use callgate_client::remote::{asked, at};
 use callgate_proto::{
     time::duration,
     v1::{CreateGrantRequest, Grant, ListGrantsRequest, RevokeGrantRequest, grant_service_client::GrantServiceClient},
@@ -38,20 +36,14 @@ enum Action {
         #[arg(long, default_value = "")]
         reason: String,
         #[command(flatten)]
-        by: By,
-        #[command(flatten)]
-        form: Form,
-        #[command(flatten)]
-        remote: Remote,
+        server: WriteArgs,
     },
     /// List the grants of a session's call tree
     List {
         /// The session's id
         session: String,
         #[command(flatten)]
-        form: Form,
-        #[command(flatten)]
-        remote: Remote,
+        server: ReadArgs,
     },
     /// Take a grant back
     Revoke {
@@ -60,18 +52,14 @@ enum Action {
         /// The grant's id, as `grants list` shows it
         grant_id: String,
         #[command(flatten)]
-        by: By,
-        #[command(flatten)]
-        form: Form,
-        #[command(flatten)]
-        remote: Remote,
+        server: WriteArgs,
     },
 }
 
 /// Runs `callgate grants`.
 pub(super) async fn run(args: GrantsArgs) -> anyhow::Result<()> {
     match args.action {
-        Action::Create { session, tools, ceiling, minutes, reason, by, form, remote } => {
+        Action::Create { session, tools, ceiling, minutes, reason, server: WriteArgs { by, form, remote } } => {
             let mut client = GrantServiceClient::new(remote.connect().await?);
             let ttl = Some(duration(minutes.saturating_mul(60_000)));
             let request = CreateGrantRequest { session_id: session, tool_pattern: tools, ceiling, ttl, reason };
@@ -82,7 +70,7 @@ pub(super) async fn run(args: GrantsArgs) -> anyhow::Result<()> {
                 outln!("{grant_id}: {ceiling} calls of {tool_pattern} for session {session_id}, until {until}");
             })
         }
-        Action::List { session, form, remote } => {
+        Action::List { session, server: ReadArgs { form, remote } } => {
             let mut client = GrantServiceClient::new(remote.connect().await?);
             let mut request = ListGrantsRequest { session_id: session, page_size: PAGE, ..Default::default() };
             loop {
@@ -101,7 +89,7 @@ pub(super) async fn run(args: GrantsArgs) -> anyhow::Result<()> {
                 request.page_token = page.next_page_token;
             }
         }
-        Action::Revoke { session, grant_id, by, form, remote } => {
+        Action::Revoke { session, grant_id, server: WriteArgs { by, form, remote } } => {
             let mut client = GrantServiceClient::new(remote.connect().await?);
             let done = format!("{grant_id} is taken back");
             let request = RevokeGrantRequest { session_id: session, grant_id, reason: String::new() };

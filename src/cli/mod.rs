@@ -24,6 +24,7 @@ mod report;
 mod reseal;
 mod retain;
 mod run;
+mod server_args;
 mod sessions;
 #[cfg(test)]
 mod settings;

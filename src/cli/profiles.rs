@@ -3,10 +3,8 @@
 use anstyle::{AnsiColor, Style};
 use clap::{Args, Subcommand};
 
-use callgate_client::{
-    json::Form,
-    remote::{Remote, Wire, asked, named},
-};
+use super::server_args::ReadArgs;
+use callgate_client::remote::{Wire, asked, named};
 use callgate_core::domain::{failure::FailureKind, profile::WAITS_MS, time::wait_in_words};
 use callgate_proto::{
     time::millis,
@@ -25,9 +23,7 @@ pub(super) struct ProfilesArgs {
     /// Only this tool
     tool: Option<String>,
     #[command(flatten)]
-    form: Form,
-    #[command(flatten)]
-    remote: Remote,
+    server: ReadArgs,
 }
 
 #[derive(Debug, Subcommand)]
@@ -35,23 +31,21 @@ enum Action {
     /// Count again from the calls of the last forty days
     Rebuild {
         #[command(flatten)]
-        form: Form,
-        #[command(flatten)]
-        remote: Remote,
+        server: ReadArgs,
     },
 }
 
 /// Prints or rebuilds profiles.
 pub(super) async fn run(args: ProfilesArgs) -> anyhow::Result<()> {
-    if let Some(Action::Rebuild { form, remote }) = &args.action {
+    if let Some(Action::Rebuild { server: ReadArgs { form, remote } }) = &args.action {
         let mut client = ProfileServiceClient::new(remote.connect().await?);
         let rebuilt = asked(client.rebuild_retry_profiles(RebuildRetryProfilesRequest {}).await)?;
         return form.tell(&rebuilt, |rebuilt| outln!("{} follow-ups on failures were counted anew", rebuilt.trials));
     }
-    let mut client = ProfileServiceClient::new(args.remote.connect().await?);
+    let mut client = ProfileServiceClient::new(args.server.remote.connect().await?);
     let profiles = all(&mut client, args.tool.as_deref().unwrap_or_default()).await?;
-    if args.form.json {
-        args.form.each(&profiles, |_| ())?;
+    if args.server.form.json {
+        args.server.form.each(&profiles, |_| ())?;
     } else if profiles.is_empty() {
         outln!("Nothing was learned yet: no call has followed up on a failure{}.", of(args.tool.as_deref()));
     } else {

@@ -4,11 +4,11 @@ use clap::{Args, ValueEnum};
 use tokio::time::{Instant, sleep};
 use tonic::Request;
 
-use super::evaluate::{AWAY, GRACE, PAUSE, client, text};
-use callgate_client::{
-    json::Form,
-    remote::{Remote, asked, is_passing, named},
+use super::{
+    evaluate::{AWAY, GRACE, PAUSE, client, text},
+    server_args::ReadArgs,
 };
+use callgate_client::remote::{asked, is_passing, named};
 use callgate_core::domain::{outcome::Repeat, time::wait_in_words};
 use callgate_proto::{
     time::{duration, millis},
@@ -62,9 +62,7 @@ pub(super) struct RecordArgs {
     #[arg(long, value_name = "MICROS")]
     cost: Option<u64>,
     #[command(flatten)]
-    form: Form,
-    #[command(flatten)]
-    remote: Remote,
+    server: ReadArgs,
 }
 
 /// What came of a call.
@@ -113,7 +111,7 @@ pub(super) async fn record(args: RecordArgs) -> anyhow::Result<()> {
         duration: args.duration_ms.map(duration),
         ..RecordRequest::default()
     };
-    let mut client = client(args.remote.connect().await?);
+    let mut client = client(args.server.remote.connect().await?);
     let began = Instant::now();
     let answer = loop {
         let mut message = Request::new(request.clone());
@@ -123,7 +121,7 @@ pub(super) async fn record(args: RecordArgs) -> anyhow::Result<()> {
             answer => break asked(answer)?,
         }
     };
-    args.form.tell(&answer, recorded)
+    args.server.form.tell(&answer, recorded)
 }
 
 fn recorded(answer: &RecordResponse) {

@@ -6,10 +6,8 @@ use anstyle::{AnsiColor, Style};
 use chrono::DateTime;
 use clap::Args;
 
-use callgate_client::{
-    json::Form,
-    remote::{Remote, asked},
-};
+use super::server_args::ReadArgs;
+use callgate_client::remote::asked;
 use callgate_proto::{
     time::unix_ms,
     v1::{
@@ -27,9 +25,7 @@ pub(super) struct ReportArgs {
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=90))]
     days: u32,
     #[command(flatten)]
-    form: Form,
-    #[command(flatten)]
-    remote: Remote,
+    server: ReadArgs,
 }
 
 /// Poll interval while the server counts.
@@ -56,7 +52,7 @@ const BOLD: Style = Style::new().bold();
 
 /// Prints the quality of tools.
 pub(super) async fn run(args: ReportArgs) -> anyhow::Result<()> {
-    let mut client = ProfileServiceClient::new(args.remote.connect().await?);
+    let mut client = ProfileServiceClient::new(args.server.remote.connect().await?);
     let request = GetToolQualityRequest { tool: args.tool.clone().unwrap_or_default(), days: args.days };
     let mut progress = Progress::default();
     let report = loop {
@@ -65,8 +61,8 @@ pub(super) async fn run(args: ReportArgs) -> anyhow::Result<()> {
         progress.tell(unix_ms(Some(from)));
         tokio::time::sleep(PAUSE).await;
     };
-    if args.form.json {
-        return args.form.tell(&report, |_| ());
+    if args.server.form.json {
+        return args.server.form.tell(&report, |_| ());
     }
     if report.tools.is_empty() && report.unknown_tools.is_empty() {
         let of = args.tool.map(|tool| format!(" of {tool}")).unwrap_or_default();

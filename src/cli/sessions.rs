@@ -4,6 +4,7 @@ use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use tonic::{Code, Response};
 
+use super::server_args::{ReadArgs, WriteArgs};
 use callgate_client::{
     json::Form,
     remote::{By, Remote, Wire, asked, at},
@@ -109,25 +110,19 @@ enum Action {
         #[command(flatten)]
         like: Like,
         #[command(flatten)]
-        form: Form,
-        #[command(flatten)]
-        remote: Remote,
+        server: ReadArgs,
     },
     /// List what is halted
     Halts {
         #[command(flatten)]
-        form: Form,
-        #[command(flatten)]
-        remote: Remote,
+        server: ReadArgs,
     },
     /// Show what a session has done and may still do
     Show {
         /// The session's id
         session: String,
         #[command(flatten)]
-        form: Form,
-        #[command(flatten)]
-        remote: Remote,
+        server: ReadArgs,
     },
     /// Stop a session, an agent, a tool, or everything, on every replica
     Halt {
@@ -140,11 +135,7 @@ enum Action {
         #[arg(long, default_value = "", hide_default_value = true)]
         reason: String,
         #[command(flatten)]
-        by: By,
-        #[command(flatten)]
-        form: Form,
-        #[command(flatten)]
-        remote: Remote,
+        server: WriteArgs,
     },
     /// End a halt
     Resume {
@@ -157,11 +148,7 @@ enum Action {
         #[arg(long, default_value = "", hide_default_value = true)]
         reason: String,
         #[command(flatten)]
-        by: By,
-        #[command(flatten)]
-        form: Form,
-        #[command(flatten)]
-        remote: Remote,
+        server: WriteArgs,
     },
     /// Move a session to a phase, perhaps with the order of the writes to come
     Phase {
@@ -172,11 +159,7 @@ enum Action {
         /// The tools of the writes to come, in their order
         plan: Vec<String>,
         #[command(flatten)]
-        by: By,
-        #[command(flatten)]
-        form: Form,
-        #[command(flatten)]
-        remote: Remote,
+        server: WriteArgs,
     },
     /// Say what came of a call of which nobody knows whether it happened, after having looked
     Settle {
@@ -193,11 +176,7 @@ enum Action {
         #[arg(long, default_value = "", hide_default_value = true)]
         reason: String,
         #[command(flatten)]
-        by: By,
-        #[command(flatten)]
-        form: Form,
-        #[command(flatten)]
-        remote: Remote,
+        server: WriteArgs,
     },
     /// Give a session more than a budget of the policy, and let it go on that was stopped by it
     Raise(raise::RaiseArgs),
@@ -206,11 +185,7 @@ enum Action {
         /// The session's id
         session: String,
         #[command(flatten)]
-        by: By,
-        #[command(flatten)]
-        form: Form,
-        #[command(flatten)]
-        remote: Remote,
+        server: WriteArgs,
     },
 }
 
@@ -235,16 +210,18 @@ fn what(scope: Scope, name: Option<String>) -> anyhow::Result<(i32, String)> {
 /// Runs it.
 pub(super) async fn run(args: SessionsArgs) -> anyhow::Result<()> {
     match args.action {
-        Action::List { all, like, form, remote } => list(all, &like, form, client(&remote).await?).await,
-        Action::Halts { form, remote } => {
+        Action::List { all, like, server: ReadArgs { form, remote } } => {
+            list(all, &like, form, client(&remote).await?).await
+        }
+        Action::Halts { server: ReadArgs { form, remote } } => {
             let halts = halts(&mut client(&remote).await?).await?;
             if halts.is_empty() && !form.json {
                 outln!("Nothing is halted.");
             }
             form.each(&halts, |halt| outln!("{}", of_halt(halt)))
         }
-        Action::Show { session, form, remote } => {
-            // The first message of a watch, because a state alone does not include halts.
+        Action::Show { session, server: ReadArgs { form, remote } } => {
+            // The first message of a watch: a state alone does not tell of a halt.
             let request = WatchSessionRequest { session_id: session };
             let mut states = asked(client(&remote).await?.watch_session(request).await)?;
             let now = asked(states.message().await.map(Response::new))?.unwrap_or_default();
@@ -253,11 +230,11 @@ pub(super) async fn run(args: SessionsArgs) -> anyhow::Result<()> {
                 now.state.iter().for_each(|state| outln!("{}", state.summary_for_model));
             })
         }
-        Action::Halt { scope, name, reason, by, form, remote } => {
+        Action::Halt { scope, name, reason, server: WriteArgs { by, form, remote } } => {
             let (scope, name) = what(scope, name)?;
             halt(HaltRequest { scope, name, reason }, form, &by, &remote).await
         }
-        Action::Resume { scope, name, reason, by, form, remote } => {
+        Action::Resume { scope, name, reason, server: WriteArgs { by, form, remote } } => {
             let (scope, name) = what(scope, name)?;
             let request = ResumeRequest { scope, name, reason };
             let what = in_words(request.scope(), &request.name);
@@ -266,12 +243,12 @@ pub(super) async fn run(args: SessionsArgs) -> anyhow::Result<()> {
                 outln!("{what} {}", if resumed.was_halted { "goes on" } else { "was not halted" });
             })
         }
-        Action::Phase { session, phase, plan, by, form, remote } => {
+        Action::Phase { session, phase, plan, server: WriteArgs { by, form, remote } } => {
             let request = SetPhaseRequest { session_id: session, phase, plan, reason: String::new() };
             let set = asked(client(&remote).await?.set_phase(by.signed(request)?).await)?;
             form.tell(&set, |set| outln!("the session is in phase {}", set.phase))
         }
-        Action::Settle { session, call, outcome, with, reason, by, form, remote } => {
+        Action::Settle { session, call, outcome, with, reason, server: WriteArgs { by, form, remote } } => {
             let request = settlement((session, call), outcome, with, reason);
             let call = request.call_id.clone();
             let settled = asked(client(&remote).await?.settle_outcome(by.signed(request)?).await)?;
@@ -283,7 +260,7 @@ pub(super) async fn run(args: SessionsArgs) -> anyhow::Result<()> {
             form.tell(&settled, |_| outln!("{call} {what}"))
         }
         Action::Raise(args) => raise::run(args).await,
-        Action::Compacted { session, by, form, remote } => {
+        Action::Compacted { session, server: WriteArgs { by, form, remote } } => {
             let request = MarkCompactedRequest { session_id: session, summary_tokens: 0 };
             let state = asked(client(&remote).await?.mark_compacted(by.signed(request)?).await)?.state;
             form.each(state.as_slice(), |state| outln!("{}", state.summary_for_model))

@@ -3,9 +3,10 @@
 use anyhow::bail;
 use clap::{Args, Subcommand};
 
+use super::server_args::{ReadArgs, WriteArgs};
 use callgate_client::{
     json::Form,
-    remote::{By, Remote, asked, at, named},
+    remote::{Remote, asked, at, named},
 };
 use callgate_proto::v1::{
     CreateTenantRequest, DeleteTenantRequest, ListTenantsRequest, ResumeTenantRequest, SetTenantQuotasRequest,
@@ -32,9 +33,7 @@ enum TenantsCommand {
     /// List the tenants, deleted ones too
     List {
         #[command(flatten)]
-        form: Form,
-        #[command(flatten)]
-        remote: Remote,
+        server: ReadArgs,
     },
     /// Set all quotas of a tenant anew: those that are not given are lifted
     Quotas {
@@ -67,9 +66,9 @@ enum TenantsCommand {
 impl TenantsCommand {
     fn form(&self) -> Form {
         match self {
-            Self::List { form, .. } => *form,
-            Self::Create { one, .. } | Self::Quotas { one, .. } | Self::Retention { one, .. } => one.form,
-            Self::Suspend(change) | Self::Resume(change) | Self::Delete { change, .. } => change.one.form,
+            Self::List { server } => server.form,
+            Self::Create { one, .. } | Self::Quotas { one, .. } | Self::Retention { one, .. } => one.server.form,
+            Self::Suspend(change) | Self::Resume(change) | Self::Delete { change, .. } => change.one.server.form,
         }
     }
 }
@@ -81,11 +80,7 @@ struct One {
     #[arg(value_name = "NAME")]
     name: String,
     #[command(flatten)]
-    by: By,
-    #[command(flatten)]
-    form: Form,
-    #[command(flatten)]
-    remote: Remote,
+    server: WriteArgs,
 }
 
 #[derive(Debug, Args)]
@@ -138,40 +133,40 @@ impl From<Quotas> for TenantQuotas {
 pub(super) async fn run(args: TenantsArgs) -> anyhow::Result<()> {
     let form = args.command.form();
     let changed = match args.command {
-        TenantsCommand::List { form, remote } => return list(form, &remote).await,
+        TenantsCommand::List { server: ReadArgs { form, remote } } => return list(form, &remote).await,
         TenantsCommand::Create { one, quotas } => {
             let request = CreateTenantRequest { name: one.name, quotas: Some(quotas.into()) };
-            let mut client = TenantServiceClient::new(one.remote.connect().await?);
-            asked(client.create_tenant(one.by.signed(request)?).await)?.tenant
+            let mut client = TenantServiceClient::new(one.server.remote.connect().await?);
+            asked(client.create_tenant(one.server.by.signed(request)?).await)?.tenant
         }
         TenantsCommand::Quotas { one, quotas } => {
             let request = SetTenantQuotasRequest { name: one.name, quotas: Some(quotas.into()) };
-            let mut client = TenantServiceClient::new(one.remote.connect().await?);
-            asked(client.set_tenant_quotas(one.by.signed(request)?).await)?.tenant
+            let mut client = TenantServiceClient::new(one.server.remote.connect().await?);
+            asked(client.set_tenant_quotas(one.server.by.signed(request)?).await)?.tenant
         }
         TenantsCommand::Retention { one, terms: Terms { words_days, calls_days, months_days } } => {
             let retention = Some(TenantRetention { words_days, calls_days, months_days });
             let request = SetTenantRetentionRequest { name: one.name, retention };
-            let mut client = TenantServiceClient::new(one.remote.connect().await?);
-            asked(client.set_tenant_retention(one.by.signed(request)?).await)?.tenant
+            let mut client = TenantServiceClient::new(one.server.remote.connect().await?);
+            asked(client.set_tenant_retention(one.server.by.signed(request)?).await)?.tenant
         }
         TenantsCommand::Suspend(Change { one, reason }) => {
             let request = SuspendTenantRequest { name: one.name, reason };
-            let mut client = TenantServiceClient::new(one.remote.connect().await?);
-            asked(client.suspend_tenant(one.by.signed(request)?).await)?.tenant
+            let mut client = TenantServiceClient::new(one.server.remote.connect().await?);
+            asked(client.suspend_tenant(one.server.by.signed(request)?).await)?.tenant
         }
         TenantsCommand::Resume(Change { one, reason }) => {
             let request = ResumeTenantRequest { name: one.name, reason };
-            let mut client = TenantServiceClient::new(one.remote.connect().await?);
-            asked(client.resume_tenant(one.by.signed(request)?).await)?.tenant
+            let mut client = TenantServiceClient::new(one.server.remote.connect().await?);
+            asked(client.resume_tenant(one.server.by.signed(request)?).await)?.tenant
         }
         TenantsCommand::Delete { change: Change { one, reason }, yes } => {
             if !yes {
                 bail!("`tenants delete` ends {} for good; give --yes if that is meant", one.name);
             }
             let request = DeleteTenantRequest { name: one.name, reason };
-            let mut client = TenantServiceClient::new(one.remote.connect().await?);
-            asked(client.delete_tenant(one.by.signed(request)?).await)?.tenant
+            let mut client = TenantServiceClient::new(one.server.remote.connect().await?);
+            asked(client.delete_tenant(one.server.by.signed(request)?).await)?.tenant
         }
     };
     form.each(changed.as_slice(), told)

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use anstyle::{AnsiColor, Style};
 use serde_json::Value;
 
+use crate::cli::evaluate::style_decision;
 use callgate_client::remote::named;
 use callgate_core::domain::time::wait_in_words;
 use callgate_proto::{
@@ -52,15 +53,7 @@ impl Show {
     }
 
     pub(super) fn verdict(&self, tool: &str, args: &Value, verdict: &Verdict) {
-        let (word, colour) = match verdict.decision() {
-            Decision::Allow | Decision::Unspecified => ("ALLOW", AnsiColor::Green),
-            Decision::Ask => ("ASK", AnsiColor::Magenta),
-            Decision::Wait => ("WAIT", AnsiColor::Yellow),
-            Decision::Reuse => ("REUSE", AnsiColor::Cyan),
-            Decision::Deny => ("DENY", AnsiColor::Red),
-            Decision::Stop => ("STOP", AnsiColor::BrightRed),
-        };
-        let style = Style::new().bold().fg_color(Some(colour.into()));
+        let (word, style) = style_decision(verdict);
         let attempt = verdict.permit.as_ref().filter(|permit| permit.attempt > 1);
         let attempt = attempt.map(|permit| format!(" attempt {}", permit.attempt)).unwrap_or_default();
         let reason = match verdict.decision() {

@@ -11,7 +11,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use callgate_client::{json::Form, remote::Remote};
+use super::server_args::ReadArgs;
+use callgate_client::json::Form;
 
 /// What `callgate policy` takes.
 #[derive(Debug, Args)]
@@ -37,9 +38,7 @@ enum Action {
         /// The same
         after: String,
         #[command(flatten)]
-        form: Form,
-        #[command(flatten)]
-        remote: Remote,
+        server: ReadArgs,
     },
     /// Try a policy on recorded calls: what it would change, by rule and tool
     Backtest(backtest::BacktestArgs),
@@ -61,18 +60,14 @@ enum Action {
     /// Show what was active when
     List {
         #[command(flatten)]
-        form: Form,
-        #[command(flatten)]
-        remote: Remote,
+        server: ReadArgs,
     },
     /// Print a stored policy
     Show {
         /// The beginning of its hash; the active one when absent
         hash: Option<String>,
         #[command(flatten)]
-        form: Form,
-        #[command(flatten)]
-        remote: Remote,
+        server: ReadArgs,
     },
     /// Make a stored policy the active one
     Activate {
@@ -89,15 +84,19 @@ enum Action {
 pub(super) async fn run(args: PolicyArgs) -> anyhow::Result<u8> {
     match args.action {
         Action::Check { files, form } => check::check(&files, form),
-        Action::Diff { before, after, form, remote } => diff::diff(&before, &after, form, &remote).await,
+        Action::Diff { before, after, server: ReadArgs { form, remote } } => {
+            diff::diff(&before, &after, form, &remote).await
+        }
         Action::Backtest(args) => backtest::backtest(&args).await.map(|()| 0),
         Action::Test(args) => doubles::test(&args).await,
         Action::Suggest(args) => suggest::suggest(&args).await.map(|()| 0),
         Action::Schema => check::schema().map(|()| 0),
         Action::Init { file } => check::init(&file).map(|()| 0),
         Action::Apply(args) => stored::apply(&args).await.map(|()| 0),
-        Action::List { form, remote } => stored::list(form, &remote).await.map(|()| 0),
-        Action::Show { hash, form, remote } => stored::show(hash.as_deref(), form, &remote).await.map(|()| 0),
+        Action::List { server: ReadArgs { form, remote } } => stored::list(form, &remote).await.map(|()| 0),
+        Action::Show { hash, server: ReadArgs { form, remote } } => {
+            stored::show(hash.as_deref(), form, &remote).await.map(|()| 0)
+        }
         Action::Activate { hash, change } => stored::activate(&hash, &change).await.map(|()| 0),
         Action::Rollback(change) => stored::rollback(&change).await.map(|()| 0),
     }

@@ -6,6 +6,7 @@ use anyhow::bail;
 use clap::Args;
 use tonic_types::StatusExt as _;
 
+use crate::cli::server_args::ReadArgs;
 use callgate_client::{
     json::Form,
     remote::{By, Remote, asked, at},
@@ -31,9 +32,7 @@ pub(super) struct Change {
     #[arg(long, value_name = "REVISION")]
     expect: Option<u64>,
     #[command(flatten)]
-    form: Form,
-    #[command(flatten)]
-    remote: Remote,
+    server: ReadArgs,
 }
 
 /// What `callgate policy apply` takes.
@@ -67,7 +66,7 @@ pub(super) async fn apply(args: &ApplyArgs) -> anyhow::Result<()> {
     let text = read_policy(&args.file)?;
     let mode = if args.store_only { ApplyMode::Store } else { ApplyMode::Activate };
     let change = &args.change;
-    let mut client = PolicyServiceClient::new(change.remote.connect().await?);
+    let mut client = PolicyServiceClient::new(change.server.remote.connect().await?);
     let request =
         ApplyPolicyRequest { text, note: change.note.clone(), expected_revision: change.expect, mode: mode.into() };
     let answer = client.apply_policy(change.by.signed(request)?).await;
@@ -76,7 +75,7 @@ pub(super) async fn apply(args: &ApplyArgs) -> anyhow::Result<()> {
         problems.iter().for_each(|problem| errln!("{}: {}", args.file.display(), problem.description));
     }
     let applied = asked(answer)?;
-    change.form.tell(&applied, |applied| {
+    change.server.form.tell(&applied, |applied| {
         applied.warnings.iter().for_each(|warning| outln!("warning: {warning}"));
         match &applied.revision {
             Some(revision) => told(revision),
@@ -134,16 +133,16 @@ pub(super) async fn show(hash: Option<&str>, form: Form, remote: &Remote) -> any
 }
 
 pub(super) async fn activate(hash: &str, change: &Change) -> anyhow::Result<()> {
-    let mut client = PolicyServiceClient::new(change.remote.connect().await?);
+    let mut client = PolicyServiceClient::new(change.server.remote.connect().await?);
     let request =
         ActivatePolicyRequest { hash: hash.to_owned(), note: change.note.clone(), expected_revision: change.expect };
     let activated = asked(client.activate_policy(change.by.signed(request)?).await)?;
-    change.form.each(activated.revision.as_slice(), told)
+    change.server.form.each(activated.revision.as_slice(), told)
 }
 
 pub(super) async fn rollback(change: &Change) -> anyhow::Result<()> {
-    let mut client = PolicyServiceClient::new(change.remote.connect().await?);
+    let mut client = PolicyServiceClient::new(change.server.remote.connect().await?);
     let request = RollbackPolicyRequest { note: change.note.clone(), expected_revision: change.expect };
     let activated = asked(client.rollback_policy(change.by.signed(request)?).await)?;
-    change.form.each(activated.revision.as_slice(), told)
+    change.server.form.each(activated.revision.as_slice(), told)
 }

@@ -3,11 +3,8 @@
 use anyhow::Context as _;
 use clap::{Args, ValueEnum, builder::PossibleValuesParser};
 
-use super::client;
-use callgate_client::{
-    json::Form,
-    remote::{By, Remote, asked},
-};
+use super::{WriteArgs, client};
+use callgate_client::remote::asked;
 use callgate_core::domain::budget::{Dimension, micros};
 use callgate_proto::v1::{BudgetLeft, BudgetScope, RaiseBudgetRequest};
 use callgate_server::grpc::{FromWire, ToWire};
@@ -39,11 +36,7 @@ pub(super) struct RaiseArgs {
     #[arg(long, default_value = "", hide_default_value = true)]
     reason: String,
     #[command(flatten)]
-    by: By,
-    #[command(flatten)]
-    form: Form,
-    #[command(flatten)]
-    remote: Remote,
+    server: WriteArgs,
 }
 
 impl RaiseArgs {
@@ -72,9 +65,9 @@ impl RaiseArgs {
 pub(super) async fn run(args: RaiseArgs) -> anyhow::Result<()> {
     let request = args.request()?;
     let (scope, dimension, budget) = (request.scope, request.dimension(), args.budget);
-    let raised = asked(client(&args.remote).await?.raise_budget(args.by.signed(request)?).await)?;
+    let raised = asked(client(&args.server.remote).await?.raise_budget(args.server.by.signed(request)?).await)?;
     let is_it = |left: &&BudgetLeft| left.scope == scope && left.dimension() == dimension;
-    args.form.tell(&raised, |raised| match raised.budgets.iter().find(is_it) {
+    args.server.form.tell(&raised, |raised| match raised.budgets.iter().find(is_it) {
         Some(BudgetLeft { used, limit, extra, .. }) => {
             let in_words = |amount: u64| match Dimension::from_wire(dimension) {
                 Ok(dimension) => dimension.in_words(amount),

@@ -79,7 +79,24 @@ pub struct Marks {
 }
 
 impl Marks {
-    /// True for a result that acknowledges, names something outside lists, or contains a recent creation time.
+    /// Those of a result of whose parts nothing is known.
+    #[must_use]
+    pub fn without_parts(frame: u64, says: Says, failed: bool) -> Self {
+        Self {
+            frame,
+            inside: 0,
+            inside_frame: 0,
+            names: Box::default(),
+            numbers: Box::default(),
+            named: Named::default(),
+            made_now: false,
+            lapses: None,
+            says,
+            failed,
+        }
+    }
+
+    /// It acknowledges, names something outside lists, or tells that something was made just then.
     #[must_use]
     pub fn is_of_an_act(&self) -> bool {
         self.says == Says::Little || !self.names.is_empty() || self.made_now
@@ -136,20 +153,7 @@ impl Answer {
     #[must_use]
     pub fn of_digest(digest: &str, bytes: Option<u64>) -> Self {
         let says = if bytes.is_none_or(|bytes| bytes >= LONG_BYTES as u64) { Says::Much } else { Says::Little };
-        let (frame, inside, inside_frame) = (eight(&[digest]), 0, 0);
-        let (names, numbers, named) = (Box::default(), Box::default(), Named::default());
-        let marks = Marks {
-            frame,
-            inside,
-            inside_frame,
-            names,
-            numbers,
-            named,
-            made_now: false,
-            lapses: None,
-            says,
-            failed: false,
-        };
+        let marks = Marks::without_parts(eight(&[digest]), says, false);
         Self { digest: ResultDigest::of_success(digest), marks }
     }
 }

@@ -146,15 +146,11 @@ impl Rule {
         fn defaults<P: Judge + Default>() -> Arc<dyn Judge> {
             Arc::new(P::default())
         }
-        Self {
-            id,
-            section: id,
-            closes: Closes::Nothing,
-            per_tool: false,
-            reach: Reach::Window,
-            source: "",
-            defaults: Defaults::Of(defaults::<P>),
-        }
+        Self::with(id, Defaults::Of(defaults::<P>))
+    }
+
+    const fn with(id: &'static str, defaults: Defaults) -> Self {
+        Self { id, section: id, closes: Closes::Nothing, per_tool: false, reach: Reach::Window, source: "", defaults }
     }
 
     /// A loop detector, whose parameters are its levels. Most use [`Levels::silent`] as `silent`.
@@ -165,15 +161,7 @@ impl Rule {
         check: fn(&Levels, &Context<'_>) -> Option<Finding>,
         silent: fn(&Levels, &Asked<'_>) -> String,
     ) -> Self {
-        Self {
-            id,
-            section: id,
-            closes: Closes::Nothing,
-            per_tool: false,
-            reach: Reach::Window,
-            source: "",
-            defaults: Defaults::Detector(Detector { id, levels, check, silent }),
-        }
+        Self::with(id, Defaults::Detector(Detector { id, levels, check, silent }))
     }
 
     /// Sets the policy key of its parameters, instead of its id.

@@ -7,7 +7,7 @@ use tonic::{Code, Status};
 use url::form_urlencoded::byte_serialize;
 
 use super::{filters, visitor};
-use crate::gate::NoAnswer;
+use crate::{gate::NoAnswer, grpc::to_http_status};
 
 /// What cannot be had, and why.
 #[derive(Debug)]
@@ -60,14 +60,9 @@ impl Fault {
 impl From<Status> for Fault {
     fn from(status: Status) -> Self {
         let code = match status.code() {
-            Code::InvalidArgument | Code::OutOfRange => StatusCode::BAD_REQUEST,
-            Code::Unauthenticated => StatusCode::UNAUTHORIZED,
-            Code::PermissionDenied => StatusCode::FORBIDDEN,
-            Code::NotFound => StatusCode::NOT_FOUND,
-            Code::AlreadyExists | Code::Aborted | Code::FailedPrecondition => StatusCode::CONFLICT,
-            Code::ResourceExhausted => StatusCode::TOO_MANY_REQUESTS,
-            Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled => StatusCode::SERVICE_UNAVAILABLE,
-            _ => StatusCode::INTERNAL_SERVER_ERROR,
+            Code::FailedPrecondition => StatusCode::CONFLICT,
+            Code::DeadlineExceeded | Code::Cancelled => StatusCode::SERVICE_UNAVAILABLE,
+            code => to_http_status(code),
         };
         let is_unauthenticated = status.code() == Code::Unauthenticated;
         Self::Told { code, message: status.message().to_owned(), is_unauthenticated }

@@ -1,30 +1,21 @@
 //! The way in: every request of every service goes on with the identity of who sends it, or is answered here. What a
 //! credential may not do it may not do here; what holds long is looked at again while it lasts.
 
-use std::{
-    convert::Infallible,
-    future::ready,
-    sync::Arc,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::{future::ready, sync::Arc, time::Duration};
 
 use http::{HeaderMap, StatusCode, header};
 use tokio::time::sleep;
-use tonic::{
-    Code, Status,
-    body::Body,
-    codegen::{Service, http as wire},
-};
+use tonic::{Code, Status, body::Body, codegen::http as wire};
 
 use super::{
     guard,
     roles::{self, Access},
+    server::Services,
     shortcut::Answer,
     status,
 };
 use crate::{
-    gate::{Identities, Refused, Shown},
+    gate::{Refused, Shown},
     web::is_addressed_to_here,
 };
 use callgate_core::domain::identity::{Identity, Role};
@@ -35,79 +26,46 @@ const SLOW: Duration = Duration::from_millis(300);
 /// What is said of a path that nothing is served under; people mistype addresses too.
 const NOWHERE: &str = "nothing is served under this path";
 
-/// A service that knows who asks.
-#[derive(Debug, Clone)]
-pub(super) struct Authenticated<S> {
-    service: S,
-    identities: Arc<Identities>,
-    local: Arc<Identity>,
-}
-
-impl<S> Authenticated<S> {
-    pub(super) fn new(service: S, identities: Arc<Identities>) -> Self {
-        Self { service, identities, local: Arc::new(Identity::local()) }
-    }
-}
-
-impl<S> Service<wire::Request<Body>> for Authenticated<S>
-where
-    S: Service<wire::Request<Body>, Response = wire::Response<Body>, Error = Infallible, Future = Answer>
-        + Clone
-        + Send
-        + 'static,
-{
-    type Response = wire::Response<Body>;
-    type Error = Infallible;
-    type Future = Answer;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        self.service.poll_ready(context)
-    }
-
-    fn call(&mut self, request: wire::Request<Body>) -> Answer {
+impl Services {
+    /// Goes on with the identity of who sends a request, if it may; answers it here otherwise.
+    pub(super) fn authenticate(&self, request: wire::Request<Body>) -> Answer {
         let allowed = match roles::access(request.uri().path()) {
             Some(Access::Roles(roles)) => roles,
-            Some(Access::Anybody) => return self.service.call(request),
+            Some(Access::Anybody) => return self.check_tenant(request),
             None => return Box::pin(ready(Ok(answer(Status::unimplemented(NOWHERE), request.headers())))),
         };
         let peer = request.extensions().get::<Arc<Peer>>().map(AsRef::as_ref);
         let (shown, from) = (shown(request.headers(), peer), peer.and_then(|peer| peer.from(request.headers())));
         // Where other machines can get at it, nobody is let in without a credential.
         let is_local = peer.is_some_and(|peer| !peer.is_public);
-        if matches!(shown, Shown::Nothing | Shown::Certificate { .. })
-            && is_local
-            && !self.identities.wants_credentials()
-        {
+        if matches!(shown, Shown::Nothing | Shown::Certificate { .. }) && is_local && !self.0.identities.wants_credentials() {
             if peer.is_some_and(|peer| peer.address.is_some()) && !is_addressed_to_here(&request) {
                 return Box::pin(ready(Ok(answer(status::name_refused(), request.headers()))));
             }
-            let local = Arc::clone(&self.local);
-            return admitted(&mut self.service, &self.identities, request, local, allowed);
+            return self.admit(request, Arc::clone(&self.0.local), allowed);
         }
-        match self.identities.identity(shown, from) {
-            Some(Ok(identity)) => admitted(&mut self.service, &self.identities, request, identity, allowed),
-            known => self.doubted(request, known.and_then(Result::err), allowed),
+        match self.0.identities.identity(shown, from) {
+            Some(Ok(identity)) => self.admit(request, identity, allowed),
+            known => self.look_up_credential(request, known.and_then(Result::err), allowed),
         }
     }
-}
 
-impl<S> Authenticated<S>
-where
-    S: Service<wire::Request<Body>, Response = wire::Response<Body>, Error = Infallible, Future = Answer>
-        + Clone
-        + Send
-        + 'static,
-{
     /// Looks up what is not known; refuses what does not hold, and not at once.
-    fn doubted(&self, request: wire::Request<Body>, known: Option<Refused>, allowed: &'static [Role]) -> Answer {
-        let (identities, mut service) = (Arc::clone(&self.identities), self.service.clone());
+    fn look_up_credential(
+        &self,
+        request: wire::Request<Body>,
+        known: Option<Refused>,
+        allowed: &'static [Role],
+    ) -> Answer {
+        let services = self.clone();
         Box::pin(async move {
             let slow = sleep(SLOW);
+            let gate = &services.0.gate;
             let peer = request.extensions().get::<Arc<Peer>>().map(AsRef::as_ref);
             let from = peer.and_then(|peer| peer.from(request.headers()));
             let refused = match (known, shown(request.headers(), peer)) {
-                (None, Shown::Bearer(text)) => match identities.looked_up(text, from).await {
-                    Ok(identity) => return admitted(&mut service, &identities, request, identity, allowed).await,
+                (None, Shown::Bearer(text)) => match gate.looked_up(text, from).await {
+                    Ok(identity) => return services.admit(request, identity, allowed).await,
                     Err(refused) => refused,
                 },
                 (refused, _) => refused.unwrap_or(Refused::Unknown("no credential was shown")),
@@ -120,26 +78,17 @@ where
             Ok(answer(status::refused(refused), request.headers()))
         })
     }
-}
 
-/// Goes on as this identity, if it may.
-fn admitted<S>(
-    service: &mut S,
-    identities: &Arc<Identities>,
-    mut request: wire::Request<Body>,
-    identity: Arc<Identity>,
-    allowed: &'static [Role],
-) -> Answer
-where
-    S: Service<wire::Request<Body>, Response = wire::Response<Body>, Error = Infallible, Future = Answer>,
-{
-    if !roles::may(&identity, allowed) {
-        return Box::pin(ready(Ok(answer(status::role_missing(allowed), request.headers()))));
+    /// Goes on as this identity, if it may.
+    fn admit(&self, mut request: wire::Request<Body>, identity: Arc<Identity>, allowed: &'static [Role]) -> Answer {
+        if !roles::may(&identity, allowed) {
+            return Box::pin(ready(Ok(answer(status::role_missing(allowed), request.headers()))));
+        }
+        let lasts = roles::lasts(request.uri().path());
+        request.extensions_mut().insert(Arc::clone(&identity));
+        let answer = self.check_tenant(request);
+        if lasts { guard::guarded(answer, Arc::clone(&self.0.identities), identity) } else { answer }
     }
-    let lasts = roles::lasts(request.uri().path());
-    request.extensions_mut().insert(Arc::clone(&identity));
-    let answer = service.call(request);
-    if lasts { guard::guarded(answer, Arc::clone(identities), identity) } else { answer }
 }
 
 /// What a request shows. A token counts for more than a certificate: a proxy has one of its own.
@@ -164,11 +113,9 @@ pub(super) fn answer(status: Status, headers: &HeaderMap) -> wire::Response<Body
         return status.into_http();
     }
     let code = match status.code() {
-        Code::Unauthenticated => StatusCode::UNAUTHORIZED,
-        Code::PermissionDenied => StatusCode::FORBIDDEN,
-        Code::ResourceExhausted => StatusCode::TOO_MANY_REQUESTS,
+        // No method of this path, and no page either.
         Code::Unimplemented => StatusCode::NOT_FOUND,
-        _ => StatusCode::SERVICE_UNAVAILABLE,
+        code => status::to_http_status(code),
     };
     let mut response = wire::Response::new(Body::new(format!("{}\n", status.message())));
     *response.status_mut() = code;

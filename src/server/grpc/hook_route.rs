@@ -152,12 +152,7 @@ fn installed(query: &str) -> Installed {
 
 fn json_of(out: String) -> Response {
     let out = if out.is_empty() { "{}".to_owned() } else { out };
-    let headers = [
-        (header::CONTENT_TYPE, "application/json"),
-        (header::CACHE_CONTROL, "no-store"),
-        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-    ];
-    (headers, out).into_response()
+    ([(header::CONTENT_TYPE, "application/json")], crate::web::guarded(), out).into_response()
 }
 
 /// The tool must not run.

@@ -13,13 +13,13 @@ use tonic::{
     codegen::{Service, http as wire},
 };
 
-use super::{server::Inner, shortcut::Answer};
+use super::{server::Services, shortcut::Answer};
 use callgate_net::listener::Peer;
 use callgate_proto::BY;
 
 /// The services, without a network between.
 #[derive(Debug, Clone)]
-pub struct Inside(pub(super) Inner);
+pub struct Inside(pub(super) Services);
 
 impl Inside {
     /// As whoever sends a request from this peer, with these headers, and shows this token.
@@ -38,7 +38,7 @@ const FORWARDED: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// The services as one caller asks them: what generated clients take for a connection.
 #[derive(Debug, Clone)]
 pub struct Insider {
-    services: Inner,
+    services: Services,
     peer: Option<Arc<Peer>>,
     shown: HeaderMap,
 }
@@ -57,8 +57,8 @@ impl Service<wire::Request<Body>> for Insider {
     type Error = Infallible;
     type Future = Answer;
 
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        self.services.poll_ready(context)
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, mut request: wire::Request<Body>) -> Answer {
@@ -68,6 +68,6 @@ impl Service<wire::Request<Body>> for Insider {
         if let Some(peer) = &self.peer {
             request.extensions_mut().insert(Arc::clone(peer));
         }
-        self.services.call(request)
+        self.services.observe(request)
     }
 }

@@ -1,7 +1,6 @@
 //! What is told of every call of every service: a span, and how long it took to the end of its answer.
 
 use std::{
-    convert::Infallible,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
@@ -9,47 +8,20 @@ use std::{
 
 use http::{HeaderMap, header::HeaderValue};
 use http_body::{Body as HttpBody, Frame, SizeHint};
-use tonic::{
-    Code, Status,
-    body::Body,
-    codegen::{Service, http as wire},
-};
+use tonic::{Code, Status, body::Body, codegen::http as wire};
 
-use super::{roles, shortcut::Answer};
-use crate::telemetry::{Metrics, rpc::ServerCall};
+use super::{roles, server::Services, shortcut::Answer, status};
+use crate::telemetry::rpc::ServerCall;
 use callgate_net::clock::{Clock, Tick};
 
-/// A service whose calls are told of.
-#[derive(Debug, Clone)]
-pub(super) struct Observed<S> {
-    service: S,
-    metrics: Arc<Metrics>,
-}
-
-impl<S> Observed<S> {
-    pub(super) fn new(service: S, metrics: Metrics) -> Self {
-        Self { service, metrics: Arc::new(metrics) }
-    }
-}
-
-impl<S> Service<wire::Request<Body>> for Observed<S>
-where
-    S: Service<wire::Request<Body>, Response = wire::Response<Body>, Error = Infallible, Future = Answer>,
-{
-    type Response = wire::Response<Body>;
-    type Error = Infallible;
-    type Future = Answer;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        self.service.poll_ready(context)
-    }
-
-    fn call(&mut self, mut request: wire::Request<Body>) -> Answer {
-        let Some(method) = roles::method(request.uri().path()) else { return self.service.call(request) };
-        let call = ServerCall::begun(method, request.headers_mut(), Arc::clone(&self.metrics));
+impl Services {
+    /// Tells of the call, and asks for its answer.
+    pub(super) fn observe(&self, mut request: wire::Request<Body>) -> Answer {
+        let Some(method) = roles::method(request.uri().path()) else { return self.authenticate(request) };
+        let call = ServerCall::begun(method, request.headers_mut(), Arc::clone(&self.0.metrics));
         let traced = call.traced().clone();
         let open = Open(Some((call, Clock::System.tick())));
-        let answer = traced.in_scope(|| self.service.call(request));
+        let answer = traced.in_scope(|| self.authenticate(request));
         let observed = async move {
             let Ok(answer) = answer.await;
             Ok(observed(answer, open))
@@ -78,7 +50,7 @@ struct Open(Option<(ServerCall, Tick)>);
 impl Open {
     fn ended(&mut self, code: Code) {
         if let Some((call, begun)) = self.0.take() {
-            call.ended(name(code), is_the_servers_fault(code), Clock::System.elapsed(begun));
+            call.ended(status::to_code_name(code), is_the_servers_fault(code), Clock::System.elapsed(begun));
         }
     }
 }
@@ -139,26 +111,4 @@ impl HttpBody for Watched {
 fn is_the_servers_fault(code: Code) -> bool {
     use Code::{DataLoss, DeadlineExceeded, Internal, Unavailable, Unimplemented, Unknown};
     matches!(code, Unknown | DeadlineExceeded | Unimplemented | Internal | Unavailable | DataLoss)
-}
-
-fn name(code: Code) -> &'static str {
-    match code {
-        Code::Ok => "OK",
-        Code::Cancelled => "CANCELLED",
-        Code::Unknown => "UNKNOWN",
-        Code::InvalidArgument => "INVALID_ARGUMENT",
-        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
-        Code::NotFound => "NOT_FOUND",
-        Code::AlreadyExists => "ALREADY_EXISTS",
-        Code::PermissionDenied => "PERMISSION_DENIED",
-        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
-        Code::FailedPrecondition => "FAILED_PRECONDITION",
-        Code::Aborted => "ABORTED",
-        Code::OutOfRange => "OUT_OF_RANGE",
-        Code::Unimplemented => "UNIMPLEMENTED",
-        Code::Internal => "INTERNAL",
-        Code::Unavailable => "UNAVAILABLE",
-        Code::DataLoss => "DATA_LOSS",
-        Code::Unauthenticated => "UNAUTHENTICATED",
-    }
 }

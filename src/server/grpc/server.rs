@@ -13,7 +13,7 @@ use tonic::{codec::CompressionEncoding, service::Routes};
 use super::{
     approvals::ApprovalService,
     audit::AuditService,
-    authentication::{self, Authenticated},
+    authentication,
     dialects::Dialects,
     fleet::FleetService,
     front::{Front, Pinned},
@@ -22,24 +22,22 @@ use super::{
     info::ServerService,
     inside::Inside,
     limits::MESSAGE_BYTES_MAX,
-    observed::Observed,
     policies::PolicyService,
     privacy::PrivacyService,
     profiles::ProfileService,
     service::GateService,
     sessions::SessionService,
-    shortcut::Shortcut,
     status,
-    stop::{Counted, Stop},
-    tenancy::Served,
+    stop::Stop,
     tenants::TenantService,
     tokens::TokenService,
 };
 use crate::{
-    gate::{Approvals, Gate, Identities, Insight, NoAnswer},
-    telemetry::Scrape,
+    gate::{Gate, Identities, Insight, NoAnswer, ServerState},
+    telemetry::{Metrics, Scrape},
     web::{self, Sources},
 };
+use callgate_core::domain::identity::Identity;
 use callgate_net::listener::{self, Limits, Listener};
 use callgate_proto::v1::{
     self, approval_service_server::ApprovalServiceServer, audit_service_server::AuditServiceServer,
@@ -137,12 +135,16 @@ pub async fn serve(
     let ending = Stop::default();
     let (server, mut servers) = (listener::Server::new(settings.limits), JoinSet::new());
     let sources = Sources { scrape: settings.scrape, readiness: reporter.readiness() };
-    let web = web::router(sources.clone());
-    let web = web.merge(hook_route::router(hooks(&gate, &ending)));
+    let web = web::router(sources.clone()).merge(hook_route::router(hooks(&gate, &ending)));
     let pages = settings.pages.map(|pages| {
-        let inside = Inside(inner(Routes::default(), &gate, &ending));
+        let inside = Inside(Services::new(Routes::default(), &gate, &ending));
         pages(inside, Arc::clone(&gate.identities))
     });
+    let others = beside(web, pages)
+        .add_service(health_service)
+        .add_service(reflection().build_v1()?)
+        .add_service(reflection().build_v1alpha()?);
+    let services = Dialects::new(Services::new(others, &gate, &ending), &settings.origins);
     for listener in listeners {
         if let Some(operations) = listener.operations() {
             let routes =
@@ -152,15 +154,11 @@ pub async fn serve(
             servers.spawn(async move { server.serve(listener, front, ending).await });
             continue;
         }
-        let others = beside(web.clone(), pages.clone())
-            .add_service(health_service.clone())
-            .add_service(reflection().build_v1()?)
-            .add_service(reflection().build_v1alpha()?);
-        let (server, front) = (server.clone(), Front(services(others, &gate, &ending, &settings.origins)));
+        let (server, front) = (server.clone(), Front(services.clone()));
         let ending = ending.subscribed();
         servers.spawn(async move { server.serve(listener, front, ending).await });
     }
-    drop(gate);
+    drop((gate, services));
     let end = {
         let ending = ending.clone();
         async move {
@@ -208,31 +206,51 @@ fn beside(web: axum::Router, pages: Option<axum::Router>) -> Routes {
     routes
 }
 
-type Services = Dialects<Inner>;
-/// As they are asked by gRPC.
-pub(super) type Inner = Observed<Authenticated<Served<Shortcut<Counted<GateServiceServer<GateService>>>>>>;
+/// The services, behind the steps of every request: it is observed (`observed.rs`), authenticated
+/// (`authentication.rs`), held to a tenant that is served (`tenancy.rs`), and then routed (`shortcut.rs`).
+#[derive(Debug, Clone)]
+pub(super) struct Services(pub(super) Arc<ServiceParts>);
 
-fn services(others: Routes, gate: &Gate, ending: &Stop, origins: &[HeaderValue]) -> Services {
-    Dialects::new(inner(others, gate, ending), origins)
+/// What all requests need.
+#[derive(Debug)]
+pub(super) struct ServiceParts {
+    pub(super) server: Arc<ServerState>,
+    pub(super) identities: Arc<Identities>,
+    pub(super) metrics: Arc<Metrics>,
+    /// Who asks where no credential is needed.
+    pub(super) local: Arc<Identity>,
+    pub(super) stop: Stop,
+    /// Nearly all calls are its.
+    pub(super) front: GateServiceServer<GateService>,
+    pub(super) others: Routes,
 }
 
-fn inner(others: Routes, gate: &Gate, ending: &Stop) -> Inner {
-    let Gate { server, decisions, policies, approvals, identities, privacy, insight, .. } = gate;
-    let others = others
-        .add_service(ending.counts(ServerServiceServer::new(ServerService::new(Arc::clone(server)))))
-        .add_service(ending.counts(profile_service(Arc::clone(insight))))
-        .add_service(ending.counts(PolicyServiceServer::new(PolicyService::new(Arc::clone(policies), ending.clone()))))
-        .add_service(ending.counts(approval_service(Arc::clone(approvals), ending.clone())))
-        .add_service(ending.counts(AuditServiceServer::new(AuditService::new(Arc::clone(privacy)))))
-        .add_service(ending.counts(FleetServiceServer::new(FleetService::new(Arc::clone(insight)))))
-        .add_service(ending.counts(PrivacyServiceServer::new(PrivacyService::new(Arc::clone(privacy), ending.clone()))))
-        .add_service(ending.counts(TokenServiceServer::new(TokenService::new(Arc::clone(identities)))))
-        .add_service(ending.counts(GrantServiceServer::new(GrantService::new(Arc::clone(decisions)))))
-        .add_service(ending.counts(TenantServiceServer::new(TenantService::new(Arc::clone(identities)))))
-        .add_service(ending.counts(session_service(gate, ending.clone())));
-    let front = ending.counts(gate_service(gate, ending.clone()));
-    let served = Served::new(Shortcut { front, others: others.prepare() }, Arc::clone(server));
-    Observed::new(Authenticated::new(served, Arc::clone(identities)), server.metrics().clone())
+impl Services {
+    fn new(others: Routes, gate: &Gate, ending: &Stop) -> Self {
+        let Gate { server, decisions, policies, approvals, identities, privacy, insight, .. } = gate;
+        let stop = || ending.clone();
+        let others = others
+            .add_service(ServerServiceServer::new(ServerService::new(Arc::clone(server))))
+            .add_service(profile_service(Arc::clone(insight)))
+            .add_service(PolicyServiceServer::new(PolicyService::new(Arc::clone(policies), stop())))
+            .add_service(ApprovalServiceServer::new(ApprovalService::new(Arc::clone(approvals), stop())))
+            .add_service(AuditServiceServer::new(AuditService::new(Arc::clone(privacy))))
+            .add_service(FleetServiceServer::new(FleetService::new(Arc::clone(insight))))
+            .add_service(PrivacyServiceServer::new(PrivacyService::new(Arc::clone(privacy), stop())))
+            .add_service(TokenServiceServer::new(TokenService::new(Arc::clone(identities))))
+            .add_service(GrantServiceServer::new(GrantService::new(Arc::clone(decisions))))
+            .add_service(TenantServiceServer::new(TenantService::new(Arc::clone(identities))))
+            .add_service(SessionServiceServer::new(sessions(gate, stop())));
+        Self(Arc::new(ServiceParts {
+            server: Arc::clone(server),
+            identities: Arc::clone(identities),
+            metrics: Arc::new(server.metrics().clone()),
+            local: Arc::new(Identity::local()),
+            stop: stop(),
+            front: gate_service(gate, stop()),
+            others: others.prepare(),
+        }))
+    }
 }
 
 fn hooks(gate: &Gate, ending: &Stop) -> hook_route::Hooks {
@@ -249,14 +267,6 @@ fn reflection() -> tonic_reflection::server::Builder<'static> {
     tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(v1::DESCRIPTORS)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-}
-
-fn approval_service(approvals: Arc<Approvals>, stop: Stop) -> ApprovalServiceServer<ApprovalService> {
-    ApprovalServiceServer::new(ApprovalService::new(approvals, stop))
-}
-
-fn session_service(gate: &Gate, stop: Stop) -> SessionServiceServer<SessionService> {
-    SessionServiceServer::new(sessions(gate, stop))
 }
 
 fn sessions(gate: &Gate, stop: Stop) -> SessionService {

@@ -3,67 +3,44 @@
 //!
 //! Nobody waits for ever for the beginning of an answer, either way.
 
-use std::{
-    convert::Infallible,
-    future::Future,
-    pin::Pin,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::{convert::Infallible, future::Future, pin::Pin, time::Duration};
 
 use tokio::time::timeout;
 
 use tonic::{
     body::Body,
-    codegen::{Service, http},
-    server::NamedService,
-    service::Routes,
+    codegen::{Service as _, http},
 };
 
-use super::{hook_route::is_hook, service::left, status};
+use super::{hook_route::is_hook, server::Services, service::left, status, stop::Owed};
+
+/// With which the paths of our own services begin.
+pub(super) const OURS: &str = "/callgate.v1.";
 
 /// Longest time until an answer begins: the longest wait that may be asked for, the answer after it, and some for the
 /// message to come in. A method that needs less is told in its own words, and sooner.
 const BEGINS_WITHIN: Duration = Duration::from_secs(75);
 
-/// One service at the front, and all that are looked up.
-#[derive(Debug, Clone)]
-pub(super) struct Shortcut<S> {
-    pub(super) front: S,
-    pub(super) others: Routes,
-}
-
 /// What a service answers.
 pub(super) type Answer = Pin<Box<dyn Future<Output = Result<http::Response<Body>, Infallible>> + Send>>;
 
-impl<S> Service<http::Request<Body>> for Shortcut<S>
-where
-    S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible> + NamedService,
-    S::Future: Send + 'static,
-{
-    type Response = http::Response<Body>;
-    type Error = Infallible;
-    type Future = Answer;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        let others = Service::<http::Request<Body>>::poll_ready(&mut self.others, context);
-        if others.is_pending() { others } else { self.front.poll_ready(context) }
-    }
-
-    fn call(&mut self, mut request: http::Request<Body>) -> Answer {
+impl Services {
+    /// Asks the service of the path. An answer of our own services is owed until it begins.
+    pub(super) fn route(&self, mut request: http::Request<Body>) -> Answer {
         let limit = limit(request.headers());
-        let path = request.uri().path().strip_prefix('/').and_then(|path| path.strip_prefix(S::NAME));
-        if let Some(method) = path.and_then(|method| method.strip_prefix('/')) {
+        let ours = request.uri().path().strip_prefix(OURS);
+        let owed = ours.map(|_| self.0.stop.owe());
+        if let Some(method) = ours.and_then(|method| method.strip_prefix("GateService/")) {
             // tonic compresses every message of a stream or none, and most are short.
             if method == "Connect" {
                 request.headers_mut().remove("grpc-accept-encoding");
             }
-            Box::pin(within(limit, self.front.call(request)))
+            Box::pin(within(limit, owed, self.0.front.clone().call(request)))
         } else if is_hook(&request) {
             // It waits as long as its host does, and says so itself.
-            Box::pin(self.others.call(request))
+            Box::pin(self.0.others.clone().call(request))
         } else {
-            Box::pin(within(limit, self.others.call(request)))
+            Box::pin(within(limit, owed, self.0.others.clone().call(request)))
         }
     }
 }
@@ -75,6 +52,7 @@ fn limit(headers: &http::HeaderMap) -> Duration {
 
 async fn within(
     limit: Duration,
+    _owed: Option<Owed>,
     answer: impl Future<Output = Result<http::Response<Body>, Infallible>>,
 ) -> Result<http::Response<Body>, Infallible> {
     timeout(limit, answer).await.unwrap_or_else(|_| Ok(status::deadline().into_http()))
@@ -96,10 +74,10 @@ mod tests {
 
     #[tokio::test]
     async fn an_answer_that_does_not_begin_in_time_is_given_up() {
-        let Ok(told) = within(Duration::from_millis(5), std::future::pending()).await;
+        let Ok(told) = within(Duration::from_millis(5), None, std::future::pending()).await;
         let status = tonic::Status::from_header_map(told.headers()).expect("a status");
         assert_eq!(status.code(), tonic::Code::DeadlineExceeded);
-        let Ok(in_time) = within(BEGINS_WITHIN, async { Ok(http::Response::new(Body::empty())) }).await;
+        let Ok(in_time) = within(BEGINS_WITHIN, None, async { Ok(http::Response::new(Body::empty())) }).await;
         assert!(tonic::Status::from_header_map(in_time.headers()).is_none());
     }
 }

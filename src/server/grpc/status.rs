@@ -1,6 +1,7 @@
 //! Errors on the wire: one place, documented pairs of code and reason (proto/callgate/v1/gate_service.proto), and no
 //! word of the database's.
 
+mod codes;
 mod commands;
 mod dialects;
 mod edits;
@@ -16,6 +17,8 @@ use parking_lot::Mutex;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
+pub(super) use self::codes::to_code_name;
+pub use self::codes::to_http_status;
 pub(super) use self::dialects::{
     body_too_large, encoding_unknown, name_refused, not_json, origin_refused, streams, timeout_unreadable,
 };

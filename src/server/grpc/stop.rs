@@ -1,24 +1,16 @@
 //! The end of a server: who only waits is told at once, calls in progress are answered, and nobody else is waited for.
 
 use std::{
-    convert::Infallible,
     future::Future,
-    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
-    task::{Context, Poll},
     time::Duration,
 };
 
 use tokio::{sync::watch, time::sleep};
-use tonic::{
-    Extensions, Status,
-    body::Body,
-    codegen::{Service, http},
-    server::NamedService,
-};
+use tonic::{Extensions, Status};
 
 use super::status;
 use callgate_net::listener::Peer;
@@ -85,11 +77,6 @@ impl Stop {
         self.owed.fetch_add(1, Ordering::AcqRel);
         Owed(Arc::clone(&self.owed))
     }
-
-    /// A service whose calls are counted until they are answered.
-    pub(super) fn counts<S>(&self, service: S) -> Counted<S> {
-        Counted { service, stop: self.clone() }
-    }
 }
 
 /// An answer that is owed.
@@ -99,53 +86,5 @@ pub(super) struct Owed(Arc<AtomicUsize>);
 impl Drop for Owed {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
-/// A service whose calls are counted.
-#[derive(Debug, Clone)]
-pub(super) struct Counted<S> {
-    service: S,
-    stop: Stop,
-}
-
-impl<S: NamedService> NamedService for Counted<S> {
-    const NAME: &'static str = S::NAME;
-}
-
-impl<S> Service<http::Request<Body>> for Counted<S>
-where
-    S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible>,
-    S::Future: Unpin,
-{
-    type Response = S::Response;
-    type Error = Infallible;
-    type Future = Owing<S::Future>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        self.service.poll_ready(context)
-    }
-
-    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        Owing { owed: Some(self.stop.owe()), answer: self.service.call(request) }
-    }
-}
-
-/// An answer on its way. It is owed until it is there.
-#[derive(Debug)]
-pub(super) struct Owing<F> {
-    owed: Option<Owed>,
-    answer: F,
-}
-
-impl<F: Future + Unpin> Future for Owing<F> {
-    type Output = F::Output;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        let answer = Pin::new(&mut self.answer).poll(context);
-        if answer.is_ready() {
-            self.owed = None;
-        }
-        answer
     }
 }

@@ -7,7 +7,7 @@
 
 use std::{collections::BTreeMap, env, time::Duration};
 
-use opentelemetry_sdk::{metrics::Temporality, trace::Sampler};
+use opentelemetry_sdk::trace::Sampler;
 
 use super::{setup::TelemetryError, share, watch::Signal};
 
@@ -62,7 +62,6 @@ pub(super) struct Plan {
     pub(super) spans: Batches,
     pub(super) lines: Batches,
     pub(super) metrics_every: Duration,
-    pub(super) temporality: Temporality,
     /// What was asked for and is not done: whole sentences.
     pub(super) warnings: Vec<String>,
 }
@@ -94,7 +93,6 @@ pub(super) fn read(environment: &Environment, endpoint: Option<&str>) -> Result<
         spans: Batches { queue: QUEUE, batch: BATCH, every: SPANS_EVERY },
         lines: Batches { queue: QUEUE, batch: BATCH, every: LINES_EVERY },
         metrics_every: METRICS_EVERY,
-        temporality: Temporality::Cumulative,
         warnings: Vec::new(),
     };
     if values.flag("OTEL_SDK_DISABLED") {
@@ -116,7 +114,6 @@ pub(super) fn read(environment: &Environment, endpoint: Option<&str>) -> Result<
     plan.lines = batches(&mut values, "OTEL_BLRP", plan.lines, plan.logs.as_mut());
     plan.metrics_every = values.millis("OTEL_METRIC_EXPORT_INTERVAL", METRICS_EVERY);
     limit(plan.metrics.as_mut(), values.millis("OTEL_METRIC_EXPORT_TIMEOUT", BATCH_EXPORT_MAX));
-    plan.temporality = temporality(&mut values);
     cannot(&mut values);
     plan.warnings = values.warnings;
     Ok(plan)
@@ -176,35 +173,28 @@ fn ratio(values: &mut Values<'_>) -> f64 {
     }
 }
 
-fn temporality(values: &mut Values<'_>) -> Temporality {
-    const NAME: &str = "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE";
-    match values.text(NAME).map(str::to_ascii_lowercase).as_deref() {
-        None | Some("cumulative") => Temporality::Cumulative,
-        Some("delta") => Temporality::Delta,
-        Some("lowmemory") => Temporality::LowMemory,
-        Some(_) => {
-            values.ignored(NAME, "it should be cumulative, delta or lowmemory; cumulative applies");
-            Temporality::Cumulative
-        }
-    }
-}
-
-/// What stands in the environment and nobody here does.
+/// What stands in the environment and nobody does, here or in the SDK.
 fn cannot(values: &mut Values<'_>) {
-    let harmless = [
-        ("OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION", &["explicit_bucket_histogram"][..]),
-        ("OTEL_METRICS_EXEMPLAR_FILTER", &["always_off"]),
-        ("OTEL_PROPAGATORS", &["tracecontext", "tracecontext,baggage", "baggage,tracecontext"]),
+    let words = [
+        (
+            "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE",
+            &["cumulative", "delta", "lowmemory"][..],
+            "it should be cumulative, delta or lowmemory; it is cumulative",
+        ),
+        (
+            "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION",
+            &["explicit_bucket_histogram"],
+            "histograms have fixed bounds",
+        ),
+        ("OTEL_METRICS_EXEMPLAR_FILTER", &["always_off"], "this SDK records no exemplars"),
+        (
+            "OTEL_PROPAGATORS",
+            &["tracecontext", "tracecontext,baggage", "baggage,tracecontext"],
+            "callers' traces are read from traceparent and tracestate",
+        ),
     ];
-    let why = [
-        "histograms have fixed bounds",
-        "this SDK records no exemplars",
-        "callers' traces are read from traceparent and tracestate",
-    ];
-    for ((name, done), why) in harmless.into_iter().zip(why) {
-        if values.text(name).is_some_and(|value| !done.contains(&value.to_ascii_lowercase().as_str())) {
-            values.ignored(name, why);
-        }
+    for (name, words, why) in words {
+        values.warn_unless_one_of(name, words, why);
     }
     for name in values.ending_in("_INSECURE") {
         values.ignored(&name, "the scheme of the endpoint decides: https:// with TLS, http:// without");

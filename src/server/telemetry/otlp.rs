@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use opentelemetry::{Key, KeyValue};
 use opentelemetry_otlp::{
-    Compression, ExporterBuildError, LogExporter, MetricExporter, Protocol as Spoken, RetryPolicy, SpanExporter,
+    ExporterBuildError, LogExporter, MetricExporter, Protocol as Spoken, RetryPolicy, SpanExporter,
     WithExportConfig as _, WithHttpConfig as _, WithTonicConfig as _,
 };
 use opentelemetry_sdk::{
@@ -74,21 +74,16 @@ impl Lines {
 
 /// The exporter of one signal, by the protocol of its destination.
 macro_rules! exporter {
-    ($signal:expr, $exporter:ty, $to:expr, $lines:expr $(, $with:ident($value:expr))?) => {{
+    ($signal:expr, $exporter:ty, $to:expr, $lines:expr) => {{
         let to: &Destination = $to;
         let refused = |error: ExporterBuildError| unusable(to, error.to_string());
         let line = $lines.to(to);
         let cause = Cause::default();
-        let (endpoint, compression) = (to.endpoint.to_string(), to.gzip.then_some(Compression::Gzip));
-        let builder = <$exporter>::builder()$(.$with($value))?;
+        let (endpoint, builder) = (to.endpoint.to_string(), <$exporter>::builder());
         let exporter = match to.protocol {
             Protocol::Grpc => {
                 let builder = builder.with_tonic().with_endpoint(endpoint).with_timeout(to.timeout);
                 let builder = builder.with_retry_policy(RetryPolicy::disabled());
-                let builder = match compression {
-                    Some(compression) => builder.with_compression(compression),
-                    None => builder,
-                };
                 match &to.tls {
                     Some(given) => builder.with_tls_config(tls(given)).build(),
                     None => builder.build(),
@@ -99,10 +94,6 @@ macro_rules! exporter {
                 let client = client.map_err(|why| unusable(to, why))?;
                 let builder = builder.with_http().with_endpoint(endpoint).with_timeout(to.timeout);
                 let builder = builder.with_retry_policy(RetryPolicy::disabled()).with_protocol(Spoken::HttpBinary);
-                let builder = match compression {
-                    Some(compression) => builder.with_compression(compression),
-                    None => builder,
-                };
                 builder.with_http_client(client).build()
             }
         };
@@ -138,7 +129,7 @@ pub(super) fn start(plan: &Plan, meters: MeterProviderBuilder) -> Result<(Otlp, 
     let meters = match &plan.metrics {
         None => meters,
         Some(to) => {
-            let exporter = exporter!(Signal::Metrics, MetricExporter, to, lines, with_temporality(plan.temporality));
+            let exporter = exporter!(Signal::Metrics, MetricExporter, to, lines);
             meters.with_reader(PeriodicReader::builder(exporter).with_interval(plan.metrics_every).build())
         }
     };
@@ -164,7 +155,7 @@ pub(super) async fn probe(plan: &Plan) -> Result<Vec<Probed>, TelemetryError> {
         told(Signal::Traces, to, exporter.export(Vec::new()).await);
     }
     if let Some(to) = &plan.metrics {
-        let exporter = exporter!(Signal::Metrics, MetricExporter, to, lines, with_temporality(plan.temporality));
+        let exporter = exporter!(Signal::Metrics, MetricExporter, to, lines);
         told(Signal::Metrics, to, exporter.export(&ResourceMetrics::default()).await);
     }
     if let Some(to) = &plan.logs {

@@ -5,4 +5,6 @@ mod addressed;
 mod routes;
 
 pub use addressed::is_addressed_to_here;
-pub use routes::{CLAUDE_CODE, PAGES, ROUTES, Readiness, Route, Sources, is_page, operations, router, starting};
+pub use routes::{
+    CLAUDE_CODE, PAGES, ROUTES, Readiness, Route, Sources, guarded, is_page, operations, router, starting,
+};

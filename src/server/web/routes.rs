@@ -8,7 +8,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
-use http::{HeaderName, StatusCode, header};
+use http::{HeaderName, HeaderValue, StatusCode, header};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 
@@ -181,6 +181,8 @@ fn text(code: StatusCode, text: String) -> Response {
 }
 
 /// Nothing that is told is kept on the way, or taken for something else.
-fn guarded() -> [(HeaderName, &'static str); 2] {
+#[must_use]
+pub fn guarded() -> [(HeaderName, HeaderValue); 2] {
     [(header::CACHE_CONTROL, "no-store"), (header::X_CONTENT_TYPE_OPTIONS, "nosniff")]
+        .map(|(name, value)| (name, HeaderValue::from_static(value)))
 }

@@ -4,7 +4,7 @@ use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Postgres, Row as _, Tra
 
 use super::{
     Store,
-    decode::{Loaded, corrupt, count},
+    decode::{Loaded, corrupt, count, decode},
     row::big,
     sealed::Opener,
 };
@@ -273,7 +273,7 @@ fn entry(row: &PgRow) -> Loaded<Entry> {
         at_us: row.try_get("at_us")?,
         kind: row.try_get("kind")?,
         words: [(); WORDS].map(word),
-        erased_by: row.try_get::<Option<i64>, _>("erased_by")?.and_then(|by| u64::try_from(by).ok()),
+        erased_by: decode(row, "erased_by")?,
         previous: row.try_get("previous")?,
         hash: row.try_get("hash")?,
     })

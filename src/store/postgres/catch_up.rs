@@ -7,7 +7,7 @@ use sqlx::{PgConnection, Row as _, postgres::PgRow};
 use super::{
     columns::{self, Column},
     controls,
-    decode::{Loaded, at, count, maybe_at},
+    decode::{Loaded, at, count, decode},
     load::{self, Cut, HEAD, OUTCOMES, Rows, TREES, numbered, same},
     row::{CallRow, OutcomeRow},
     sealed::{self, Opener},
@@ -87,7 +87,7 @@ fn of_tree((_, _, epoch, (_, began), opener): &Known, rows: &Rows) -> Loaded<Opt
         version: count(head, "version")?,
         spent: load::spent(head)?,
         open_calls: load::open_calls(head)?,
-        due: maybe_at(head, "due_ms")?,
+        due: decode(head, "due_ms")?,
         events,
     }))
 }

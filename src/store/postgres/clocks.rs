@@ -4,7 +4,11 @@
 
 use sqlx::{Connection as _, PgConnection, Row as _};
 
-use super::{Store, connect, decode::Loaded, row::big};
+use super::{
+    Store, connect,
+    decode::{Loaded, decode},
+    row::big,
+};
 use crate::error::{OpenError, StoreError};
 use callgate_core::domain::{ids::DEFAULT_TENANT, time::Timestamp};
 
@@ -117,7 +121,7 @@ async fn read(conn: &mut PgConnection, database: Timestamp, server: Timestamp, h
     let row = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(DEFAULT_TENANT.0).fetch_one(conn).await?;
     Ok(Clocks {
         database,
-        seen: row.try_get::<Option<i64>, _>("seen_ms")?.map(Timestamp::from_millis),
+        seen: decode(&row, "seen_ms")?,
         gap_ms: row.try_get::<Option<i64>, _>("clock_gap_ms")?.map_or(0, i64::unsigned_abs),
         apart_ms: server.as_millis() - database.as_millis(),
     })

@@ -6,7 +6,7 @@ use sqlx::{Row as _, postgres::PgRow};
 use super::{
     append::encode::rows,
     columns::{DAY, INT2, INT8, JSON, Kind, TEXT},
-    decode::{Loaded, at, corrupt, count, hash, name},
+    decode::{Loaded, at, corrupt, count, decode, hash, name},
     edits::StoredEdit,
     row::big,
     sealed::{CLEARED, Opener, REASON, WHY},
@@ -308,7 +308,7 @@ pub(super) fn read(rows: &[PgRow], opener: &Opener) -> Loaded<Vec<Controlled>> {
 }
 
 fn controlled(row: &PgRow, opener: &Opener) -> Loaded<Controlled> {
-    let session = name(SessionId::parse, row.try_get("session_id")?)?;
+    let session: SessionId = decode(row, "session_id")?;
     let detail: String = row.try_get("detail")?;
     let detail: Detail = serde_json::from_str(&detail).map_err(|error| corrupt(&error.to_string()))?;
     let by: Option<String> = row.try_get("actor")?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sqlx::{Row as _, postgres::PgRow};
+use sqlx::{Decode, Postgres, Row as _, Type, postgres::PgRow};
 
 use super::{
     findings, follow_up, marks,
@@ -11,16 +11,17 @@ use super::{
 };
 use crate::error::StoreError;
 use callgate_core::domain::{
-    budget::Usage,
+    budget::{Dimension, Scope, Usage},
+    calls::Standing,
     effect::{Effect, EffectKind, Resource, Share},
     event::{Judged, Settled},
     failure::FailureKind,
-    finding::Decision,
+    finding::{Decision, Level},
     fingerprint::{ArgsDigest, Fingerprint, ResultDigest, Witness},
     ids::{AgentId, CallId, RunId, SessionId, ToolName},
     ledger::{LedgerRow, LedgerState},
     outcome::{Advice, Basis, Confidence, Guard, OutcomeStatus, Repeat},
-    profile::{Circumstances, ToolState},
+    profile::{Circumstances, DecidedBy, FollowUpKind, ToolState},
     reason::Reason,
     similarity::Shape,
     time::Timestamp,
@@ -48,22 +49,57 @@ pub(super) fn at(row: &PgRow, column: &str) -> Loaded<Timestamp> {
     Ok(Timestamp::from_millis(row.try_get::<Option<i64>, _>(column)?.unwrap_or(0)))
 }
 
-pub(super) fn maybe_at(row: &PgRow, column: &str) -> Loaded<Option<Timestamp>> {
-    Ok(row.try_get::<Option<i64>, _>(column)?.map(Timestamp::from_millis))
-}
-
-pub(super) fn hash(bytes: &[u8]) -> Loaded<[u8; 32]> {
-    bytes.try_into().map_err(|_| corrupt("a hash has not 32 bytes"))
-}
-
-fn witness(row: &PgRow) -> Loaded<Option<Witness>> {
-    let digest: Option<Vec<u8>> = row.try_get("witness")?;
-    let sixteen = |digest: Vec<u8>| digest.try_into().map_err(|_| corrupt("a witness has not 16 bytes"));
-    digest.map(sixteen).transpose().map(|digest| digest.map(Witness))
+pub(super) fn hash<const N: usize>(bytes: &[u8]) -> Loaded<[u8; N]> {
+    bytes.try_into().map_err(|_| StoreError::Corrupt(format!("a hash has not {N} bytes")))
 }
 
 pub(super) fn member<T: Copy>(all: &[T], code: i16) -> Loaded<T> {
     usize::try_from(code).ok().and_then(|at| all.get(at)).copied().ok_or_else(|| corrupt("an unknown code"))
+}
+
+/// A noun of the domain that one column holds.
+pub(super) trait ColumnValue: Sized {
+    /// As the database has it.
+    type Stored<'r>: Decode<'r, Postgres> + Type<Postgres>;
+
+    fn from_stored(stored: Self::Stored<'_>) -> Loaded<Self>;
+}
+
+/// The noun in a column; none for null, where it is an option.
+pub(super) fn decode<T: ColumnValue>(row: &PgRow, column: &str) -> Loaded<T> {
+    T::from_stored(row.try_get(column)?)
+}
+
+impl<T: ColumnValue> ColumnValue for Option<T> {
+    type Stored<'r> = Option<T::Stored<'r>>;
+
+    fn from_stored(stored: Self::Stored<'_>) -> Loaded<Self> {
+        stored.map(T::from_stored).transpose()
+    }
+}
+
+macro_rules! column_values {
+    ($(($($noun:ty),+): $stored:ty => $from_stored:expr,)+) => {$($(
+        impl ColumnValue for $noun {
+            type Stored<'r> = $stored;
+
+            fn from_stored(stored: Self::Stored<'_>) -> Loaded<Self> {
+                let from_stored: fn(Self::Stored<'_>) -> Loaded<Self> = $from_stored;
+                from_stored(stored)
+            }
+        }
+    )+)+};
+}
+
+column_values! {
+    (Timestamp): i64 => |ms| Ok(Self::from_millis(ms)),
+    (u32): i32 => |count| Self::try_from(count).map_err(|_| corrupt("a negative count")),
+    (u64): i64 => |count| Self::try_from(count).map_err(|_| corrupt("a negative count")),
+    (AgentId, CallId, RunId, SessionId, ToolName): &'r str => |text| name(Self::parse, text),
+    (ArgsDigest, Fingerprint, ResultDigest, Witness): &'r [u8] => |bytes| hash(bytes).map(Self),
+    (Decision, DecidedBy, Dimension, EffectKind, FailureKind, FollowUpKind, LedgerState, OutcomeStatus, Scope, Share,
+     Standing, ToolState): i16 => |code| member(&Self::ALL, code),
+    (Guard, Level, Repeat): i16 => |code| member(&Self::ALL, code - 1),
 }
 
 /// From columns with this prefix.
@@ -80,14 +116,14 @@ pub(super) fn usage(row: &PgRow, words: &str) -> Loaded<Usage> {
 
 pub(super) fn effect(row: &PgRow) -> Loaded<Effect> {
     Ok(Effect {
-        kind: member(&EffectKind::ALL, row.try_get("effect")?)?,
+        kind: decode(row, "effect")?,
         resource: row.try_get::<Option<String>, _>("resource")?.map(Resource::new),
         once: row.try_get("once")?,
         idempotent: row.try_get("idempotent")?,
         key_honoured: row.try_get("key_honoured")?,
         repeatable: row.try_get("repeatable")?,
         in_steps: row.try_get("in_steps")?,
-        share: member(&Share::ALL, row.try_get("share")?)?,
+        share: decode(row, "share")?,
     })
 }
 
@@ -109,23 +145,23 @@ pub(super) fn judged(row: &PgRow, opener: &Opener) -> Loaded<Judged> {
         seq,
         at,
         session: name(SessionId::parse, session)?,
-        parent: text("parent_id")?.map(|parent| name(SessionId::parse, &parent)).transpose()?,
-        depth: u32::try_from(row.try_get::<i32, _>("depth")?).unwrap_or(0),
-        run: text("run_id")?.map(|run| name(RunId::parse, &run)).transpose()?,
+        parent: decode(row, "parent_id")?,
+        depth: decode(row, "depth")?,
+        run: decode(row, "run_id")?,
         run_from: count(row, "run_from")?,
         user: None,
         host: None,
-        agent: text("agent_id")?.map(|agent| name(AgentId::parse, &agent)).transpose()?,
-        call_id: name(CallId::parse, row.try_get("call_id")?)?,
-        round: u32::try_from(row.try_get::<i32, _>("round")?).unwrap_or(1),
+        agent: decode(row, "agent_id")?,
+        call_id: decode(row, "call_id")?,
+        round: decode(row, "round")?,
         batch: count(row, "batch")?,
-        tool: name(ToolName::parse, row.try_get("tool")?)?,
-        fingerprint: Fingerprint(hash(row.try_get("fingerprint")?)?),
-        args_digest: ArgsDigest(hash(row.try_get("args_digest")?)?),
+        tool: decode(row, "tool")?,
+        fingerprint: decode(row, "fingerprint")?,
+        args_digest: decode(row, "args_digest")?,
         effect,
-        witness: witness(row)?,
-        decision: member(&Decision::ALL, row.try_get("decision")?)?,
-        would: member(&Decision::ALL, row.try_get("would")?)?,
+        witness: decode(row, "witness")?,
+        decision: decode(row, "decision")?,
+        would: decode(row, "would")?,
         reason: text("reason")?.and_then(|reason| Reason::from_name(&reason)),
         findings: findings.into(),
         permit: permit(
@@ -155,19 +191,17 @@ pub(super) fn judged(row: &PgRow, opener: &Opener) -> Loaded<Judged> {
 }
 
 pub(super) fn settled(row: &PgRow, opener: &Opener) -> Loaded<Settled> {
-    let code = |column: &str| row.try_get::<Option<i16>, _>(column);
-    let digest: Option<Vec<u8>> = row.try_get("digest")?;
     opener.settled(Settled {
         seq: count(row, "seq")?,
         at: at(row, "at_ms")?,
-        session: name(SessionId::parse, row.try_get("session_id")?)?,
-        call_id: name(CallId::parse, row.try_get("call_id")?)?,
+        session: decode(row, "session_id")?,
+        call_id: decode(row, "call_id")?,
         permit_seq: count(row, "permit_seq")?,
-        status: member(&OutcomeStatus::ALL, row.try_get("status")?)?,
-        failure: code("failure")?.map(|code| member(&FailureKind::ALL, code)).transpose()?,
+        status: decode(row, "status")?,
+        failure: decode(row, "failure")?,
         error_signature: row.try_get("error_signature")?,
-        digest: digest.map(|digest| hash(&digest)).transpose()?.map(ResultDigest),
-        witness: witness(row)?,
+        digest: decode(row, "digest")?,
+        witness: decode(row, "witness")?,
         kept: row.try_get("kept")?,
         marks: row.try_get::<Option<String>, _>("marks")?.as_deref().map(marks::read).transpose()?.map(Arc::new),
         news: row.try_get("news")?,
@@ -176,15 +210,15 @@ pub(super) fn settled(row: &PgRow, opener: &Opener) -> Loaded<Settled> {
         circumstances: circumstances(row)?,
         follow_up_ok: row.try_get("follow_up_ok")?,
         by_lease: row.try_get("by_lease")?,
-        lease_until: maybe_at(row, "lease_ms")?,
+        lease_until: decode(row, "lease_ms")?,
         ledger_revision: 0,
         usage: usage(row, "")?,
-        duration_ms: row.try_get::<Option<i64>, _>("duration_ms")?.and_then(|ms| u64::try_from(ms).ok()),
+        duration_ms: decode(row, "duration_ms")?,
         is_complete: row.try_get("is_complete")?,
-        total_matches: row.try_get::<Option<i64>, _>("total_matches")?.and_then(|n| u64::try_from(n).ok()),
+        total_matches: decode(row, "total_matches")?,
         progress_note: row.try_get("progress_note")?,
         result: None,
-        result_bytes: row.try_get::<Option<i64>, _>("result_bytes")?.and_then(|n| u64::try_from(n).ok()),
+        result_bytes: decode(row, "result_bytes")?,
         whole: whole(row)?,
         gist: None,
         error_line: row.try_get::<Option<String>, _>("error_line")?.map(Into::into),
@@ -203,17 +237,17 @@ pub(super) fn flag(row: &PgRow, column: &str) -> Loaded<bool> {
 
 /// Original size and digest of a truncated result.
 pub(super) fn whole(row: &PgRow) -> Loaded<Option<Whole>> {
-    let sha256: Option<Vec<u8>> = row.try_get("whole_sha256")?;
-    let whole = |sha256: Vec<u8>| Ok(Whole { bytes: count(row, "whole_bytes")?, sha256: hash(&sha256)? });
+    let sha256: Option<&[u8]> = row.try_get("whole_sha256")?;
+    let whole = |sha256: &[u8]| Ok(Whole { bytes: count(row, "whole_bytes")?, sha256: hash(sha256)? });
     sha256.map(whole).transpose()
 }
 
 fn circumstances(row: &PgRow) -> Loaded<Option<Circumstances>> {
-    let Some(state) = row.try_get::<Option<i16>, _>("tool_state")? else { return Ok(None) };
+    let Some(tool) = decode(row, "tool_state")? else { return Ok(None) };
     Ok(Some(Circumstances {
-        tool: member(&ToolState::ALL, state)?,
+        tool,
         failure_share: row.try_get("failure_share")?,
-        failures: u32::try_from(row.try_get::<i32, _>("failures")?).unwrap_or(0),
+        failures: decode(row, "failures")?,
         failing_ms: count(row, "failing_ms")?,
     }))
 }
@@ -226,8 +260,7 @@ pub(super) fn advice(row: &PgRow) -> Loaded<Option<Advice>> {
     Ok(Some(Advice {
         retryable,
         retry_after_ms: count(row, "retry_after_ms")?,
-        max_retries_remaining: u32::try_from(row.try_get::<Option<i32>, _>("retries_remaining")?.unwrap_or(0))
-            .unwrap_or(0),
+        max_retries_remaining: decode::<Option<_>>(row, "retries_remaining")?.unwrap_or(0),
         p_success: row.try_get::<Option<f64>, _>("p_success")?.unwrap_or(0.0),
         interval: (
             row.try_get::<Option<f64>, _>("p_low")?.unwrap_or(0.0),
@@ -240,40 +273,34 @@ pub(super) fn advice(row: &PgRow) -> Loaded<Option<Advice>> {
         },
         basis: member(&Basis::ALL, row.try_get::<Option<i16>, _>("basis")?.unwrap_or(0))?,
         trials: row.try_get::<Option<f64>, _>("trials")?.unwrap_or(0.0),
-        as_of: maybe_at(row, "as_of_ms")?,
+        as_of: decode(row, "as_of_ms")?,
         probe: row.try_get::<Option<bool>, _>("probe")?.unwrap_or(false),
-        guard: guard(row)?,
-        // Rows from before this column: never repeat.
-        repeat: member(&Repeat::ALL, row.try_get::<Option<i16>, _>("repeat")?.unwrap_or(4) - 1)?,
+        guard: decode(row, "guard")?,
+        // What was stored before somebody said who may: nobody is told to.
+        repeat: decode::<Option<_>>(row, "repeat")?.unwrap_or(Repeat::Never),
     }))
 }
 
-pub(super) fn guard(row: &PgRow) -> Loaded<Option<Guard>> {
-    let code: Option<i16> = row.try_get("guard")?;
-    code.map(|code| member(&Guard::ALL, code - 1)).transpose()
-}
-
-/// A ledger row.
+/// A row of the ledger.
 pub(super) fn ledger(row: &PgRow) -> Loaded<LedgerRow> {
-    let digest: Option<Vec<u8>> = row.try_get("digest")?;
     Ok(LedgerRow {
         revision: count(row, "revision")?,
-        state: member(&LedgerState::ALL, row.try_get("state")?)?,
-        root: name(SessionId::parse, row.try_get("root_id")?)?,
-        session: name(SessionId::parse, row.try_get("session_id")?)?,
-        call_id: name(CallId::parse, row.try_get("call_id")?)?,
-        fingerprint: Fingerprint(hash(row.try_get("fingerprint")?)?),
+        state: decode(row, "state")?,
+        root: decode(row, "root_id")?,
+        session: decode(row, "session_id")?,
+        call_id: decode(row, "call_id")?,
+        fingerprint: decode(row, "fingerprint")?,
         seq: count(row, "seq")?,
         occurrence: count(row, "occurrence")?,
-        attempt: u32::try_from(row.try_get::<i32, _>("attempt")?).unwrap_or(1),
+        attempt: decode(row, "attempt")?,
         permitted_at: at(row, "permitted_ms")?,
         lease_until: at(row, "lease_ms")?,
-        settled_at: maybe_at(row, "settled_ms")?,
-        digest: digest.map(|digest| hash(&digest)).transpose()?.map(ResultDigest),
+        settled_at: decode(row, "settled_ms")?,
+        digest: decode(row, "digest")?,
         retryable: row.try_get("retryable")?,
         retry_after_ms: count(row, "retry_after_ms")?,
-        retries_remaining: u32::try_from(row.try_get::<i32, _>("retries_remaining")?).unwrap_or(0),
-        guard: guard(row)?,
+        retries_remaining: decode(row, "retries_remaining")?,
+        guard: decode(row, "guard")?,
         key_sent: flag(row, "key_sent")?,
     })
 }

@@ -5,7 +5,7 @@ use sqlx::{PgConnection, Row as _, postgres::PgRow};
 
 use super::{
     Store,
-    decode::{Loaded, at, corrupt, count, hash},
+    decode::{Loaded, at, corrupt, count, decode, hash},
     look_up,
     row::big,
     sealed::{EDITED, Opener},
@@ -88,7 +88,7 @@ fn permit(row: &PgRow) -> Loaded<StoredPermit> {
         seq: count(row, "seq")?,
         at: at(row, "at_ms")?,
         call_id: row.try_get("call_id")?,
-        digest: ArgsDigest(hash(row.try_get("args_digest")?)?),
+        digest: decode(row, "args_digest")?,
         policy: row.try_get("policy_version")?,
     })
 }

@@ -9,7 +9,7 @@ use sqlx::{AssertSqlSafe, PgConnection, Row as _, postgres::PgRow};
 use super::{
     Store,
     columns::given,
-    decode::{Loaded, corrupt, member, name},
+    decode::{Loaded, corrupt, decode, member},
     forget::shards,
     look_up,
     row::{CallRow, OutcomeRow},
@@ -130,10 +130,7 @@ async fn places(conn: &mut PgConnection, tenant: TenantId, whom: &Whom, part: u1
         column(whom)
     );
     let places = sqlx::query(AssertSqlSafe(sql)).bind(shards(part)).bind(tenant.0).bind(whom.name());
-    let place = |row: &PgRow| {
-        let read = |column| name(SessionId::parse, row.try_get(column)?);
-        Ok(Place { root: read("root_id")?, session: read("session_id")? })
-    };
+    let place = |row: &PgRow| Ok(Place { root: decode(row, "root_id")?, session: decode(row, "session_id")? });
     places.fetch_all(conn).await?.iter().map(place).collect()
 }
 

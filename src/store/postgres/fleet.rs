@@ -8,7 +8,7 @@ use sqlx::{AssertSqlSafe, PgConnection, Row as _, postgres::PgRow};
 use super::{
     Store,
     codes::{DENY, REUSE, STOP, SUCCESS},
-    decode::{Loaded, at, count, maybe_at, member},
+    decode::{Loaded, at, count, decode},
     row::code,
     stock,
 };
@@ -135,7 +135,7 @@ async fn judged(conn: &mut PgConnection, tenant: TenantId, (from, now): (Timesta
     let judged = |row: &PgRow| {
         Ok(Judged {
             minute: Timestamp::from_millis(row.try_get::<i64, _>("minute")? * MINUTE_MS),
-            decision: member(&Decision::ALL, row.try_get("decision")?)?,
+            decision: decode(row, "decision")?,
             count: count(row, "calls")?,
             lately: count(row, "lately")?,
         })
@@ -258,13 +258,12 @@ async fn troubled(conn: &mut PgConnection, tenant: TenantId) -> Loaded<Vec<ToolT
     let few = i32::try_from(FAILURES_FEW).unwrap_or(i32::MAX);
     let rows = rows.bind(tenant.0).bind(few).bind(TOLD_MAX).fetch_all(conn).await?;
     let one = |row: &PgRow| {
-        let failure: Option<i16> = row.try_get("cooldown_failure")?;
-        let failure = failure.map(|code| member(&FailureKind::ALL, code)).transpose()?;
+        let failure: Option<FailureKind> = decode(row, "cooldown_failure")?;
         Ok(ToolTrouble {
             tool: row.try_get("tool")?,
-            failures: u32::try_from(row.try_get::<i32, _>("failures")?).unwrap_or(0),
-            failing_since: maybe_at(row, "failing_ms")?,
-            cooldown: failure.zip(maybe_at(row, "until_ms")?),
+            failures: decode(row, "failures")?,
+            failing_since: decode(row, "failing_ms")?,
+            cooldown: failure.zip(decode(row, "until_ms")?),
         })
     };
     rows.iter().map(one).collect()
@@ -327,9 +326,9 @@ async fn near(
     let rows = near_rows(conn, &limits, today, &listed).await?;
     let one = |row: &PgRow| {
         Ok(BudgetUsed {
-            scope: member(&Scope::ALL, row.try_get("scope")?)?,
+            scope: decode(row, "scope")?,
             name: row.try_get("name")?,
-            dimension: member(&Dimension::ALL, row.try_get("dimension")?)?,
+            dimension: decode(row, "dimension")?,
             used: count(row, "used")?,
             limit: count(row, "allowed")?,
         })

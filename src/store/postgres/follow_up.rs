@@ -5,7 +5,7 @@ use sqlx::{Row as _, postgres::PgRow};
 
 use super::{
     columns::Column,
-    decode::{Loaded, corrupt, count, member},
+    decode::{Loaded, corrupt, count, decode},
     row::code,
 };
 use callgate_core::domain::{
@@ -94,16 +94,12 @@ pub(super) fn read(row: &PgRow) -> Loaded<Option<FollowUp>> {
         return Ok(None);
     }
     let features: Vec<f32> = row.try_get("features")?;
-    let decided_by: Option<i16> = row.try_get("decided_by")?;
     Ok(Some(FollowUp {
         of: count(row, "retry_of")?,
-        kind: member(&FollowUpKind::ALL, row.try_get("retry_kind")?)?,
-        decided_by: decided_by.map(|code| member(&DecidedBy::ALL, code)).transpose()?,
-        failure: member(&FailureKind::ALL, row.try_get("retry_failure")?)?,
-        state: RetryState {
-            attempt: u32::try_from(row.try_get::<i32, _>("retry_attempt")?).unwrap_or(1),
-            tool: member(&ToolState::ALL, row.try_get("tool_state")?)?,
-        },
+        kind: decode(row, "retry_kind")?,
+        decided_by: decode(row, "decided_by")?,
+        failure: decode(row, "retry_failure")?,
+        state: RetryState { attempt: decode(row, "retry_attempt")?, tool: decode(row, "tool_state")? },
         waited_ms: count(row, "waited_ms")?,
         p_predicted: row.try_get("p_predicted")?,
         retryable_said: row.try_get("retryable_said")?,

@@ -6,7 +6,7 @@ use sqlx::{Connection as _, PgConnection, Row as _, postgres::PgRow};
 
 use super::{
     Store, audit,
-    decode::{Loaded, at, corrupt, maybe_at, name},
+    decode::{Loaded, at, corrupt, decode, name},
 };
 use crate::error::StoreError;
 use callgate_core::domain::{
@@ -119,7 +119,7 @@ async fn spans(conn: &mut PgConnection, tenant: TenantId, since: Timestamp) -> L
          from halt h where h.tenant_id = $1 and h.resumed_at > to_timestamp($2 / 1000.0)",
     );
     let rows = rows.bind(tenant.0).bind(since.as_millis()).fetch_all(conn).await?;
-    rows.iter().map(|row| Ok(Span { from: at(row, "from_ms")?, until: maybe_at(row, "until_ms")? })).collect()
+    rows.iter().map(|row| Ok(Span { from: at(row, "from_ms")?, until: decode(row, "until_ms")? })).collect()
 }
 
 fn read(row: &PgRow) -> Loaded<Halt> {

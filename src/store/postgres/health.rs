@@ -7,7 +7,7 @@ use sqlx::{PgConnection, Row as _, postgres::PgRow};
 use super::{
     Store,
     columns::{FLOAT8, INT2, INT4, INT8, TEXT, columns, unnest},
-    decode::{Loaded, at, maybe_at, member, name},
+    decode::{Loaded, at, decode},
     row::code,
 };
 use crate::error::StoreError;
@@ -148,20 +148,19 @@ async fn release(conn: &mut PgConnection, tenant: TenantId, tool: &ToolName, unt
 }
 
 fn row(row: &PgRow) -> Loaded<HealthRow> {
-    let cooldown: Option<i16> = row.try_get("cooldown_failure")?;
-    let cooldown = cooldown.map(|failure| -> Loaded<Cooldown> {
+    let cooldown = decode::<Option<_>>(row, "cooldown_failure")?.map(|failure| -> Loaded<Cooldown> {
         Ok(Cooldown {
-            failure: member(&FailureKind::ALL, failure)?,
+            failure,
             since: at(row, "cooldown_since")?,
             until: at(row, "cooldown_until")?,
-            probe_until: maybe_at(row, "probe_until")?,
+            probe_until: decode(row, "probe_until")?,
         })
     });
     Ok(HealthRow {
         tenant: TenantId(row.try_get("tenant_id")?),
-        tool: name(ToolName::parse, row.try_get("tool")?)?,
-        failures: u32::try_from(row.try_get::<i32, _>("failures")?).unwrap_or(0),
-        failing_since: maybe_at(row, "failing_since")?,
+        tool: decode(row, "tool")?,
+        failures: decode(row, "failures")?,
+        failing_since: decode(row, "failing_since")?,
         cooldown: cooldown.transpose()?,
         retries_used: row.try_get("retries_used")?,
         used_at: at(row, "used_at")?,

@@ -13,7 +13,7 @@ pub use self::tried::TriedTree;
 use super::{
     Store,
     codes::RUNNING,
-    decode::{Loaded, at, count, effect, guard, hash, member, usage, whole},
+    decode::{Loaded, at, count, decode, effect, usage, whole},
     edits::chosen,
     findings,
     sealed::{self, Opener},
@@ -21,12 +21,9 @@ use super::{
 use crate::error::StoreError;
 use callgate_core::domain::{
     effect::Resource,
-    failure::FailureKind,
-    finding::Decision,
-    fingerprint::ArgsDigest,
     ids::{CallId, SessionId, TenantId},
     inbox::{Question, QuestionState, Resolution, StoredCall, Wanted},
-    outcome::{OutcomeStatus, Repeat},
+    outcome::Guard,
     shard::Shard,
     time::Timestamp,
 };
@@ -129,7 +126,6 @@ async fn stored(
 }
 
 fn call(row: &PgRow, opener: &Opener) -> Loaded<StoredCall> {
-    let (status, failure): (Option<i16>, Option<i16>) = (row.try_get("status")?, row.try_get("failure")?);
     let (session, seq, settled) = (row.try_get("session_id")?, count(row, "seq")?, count(row, "settled_seq")?);
     let result = match opener.maybe(sealed::RESULT, session, settled, row.try_get("result")?)? {
         None => opener.maybe(sealed::ERROR, session, settled, row.try_get("error_message")?)?,
@@ -146,20 +142,20 @@ fn call(row: &PgRow, opener: &Opener) -> Loaded<StoredCall> {
         arguments: opener.text(sealed::ARGUMENTS, session, seq, row.try_get("arguments")?)?,
         justification: opener.maybe(sealed::JUSTIFICATION, session, seq, row.try_get("justification")?)?,
         at: at(row, "at_ms")?,
-        decision: member(&Decision::ALL, row.try_get("decision")?)?,
+        decision: decode(row, "decision")?,
         findings: findings::read(row.try_get("findings")?, opener, session, seq)?,
         policy: row.try_get("policy_version")?,
         usage: usage(row, "")?,
-        status: status.map(|status| member(&OutcomeStatus::ALL, status)).transpose()?,
-        failure: failure.map(|failure| member(&FailureKind::ALL, failure)).transpose()?,
+        status: decode(row, "status")?,
+        failure: decode(row, "failure")?,
         reported: usage(row, "reported_")?,
-        estimated: match (row.try_get("retryable")?, guard(row)?) {
+        estimated: match (row.try_get("retryable")?, decode::<Option<Guard>>(row, "guard")?) {
             (Some(retryable), None) => Some((retryable, count(row, "retry_after_ms")?)),
             _ => None,
         },
-        repeat: row.try_get::<Option<i16>, _>("repeat")?.map(|code| member(&Repeat::ALL, code - 1)).transpose()?,
+        repeat: decode(row, "repeat")?,
         is_complete: row.try_get("is_complete")?,
-        total_matches: row.try_get::<Option<i64>, _>("total_matches")?.and_then(|n| u64::try_from(n).ok()),
+        total_matches: decode(row, "total_matches")?,
         result,
         witness: row.try_get("witness")?,
         witness_after: row.try_get("witness_after")?,
@@ -256,7 +252,7 @@ fn question(row: &PgRow, opener: &Opener) -> Loaded<Question> {
                 }
                 None => None,
             },
-            edited_until: row.try_get::<Option<i64>, _>("edited_until_ms")?.map(Timestamp::from_millis),
+            edited_until: decode(row, "edited_until_ms")?,
         }),
         false => None,
     };
@@ -277,7 +273,7 @@ fn question(row: &PgRow, opener: &Opener) -> Loaded<Question> {
         call_id: row.try_get("call_id")?,
         tool: row.try_get("tool")?,
         arguments: opener.text(sealed::ARGUMENTS, session, seq, row.try_get("arguments")?)?,
-        args_digest: ArgsDigest(hash(row.try_get("args_digest")?)?),
+        args_digest: decode(row, "args_digest")?,
         effect,
         justification: opener.maybe(sealed::JUSTIFICATION, session, seq, row.try_get("justification")?)?,
         findings: findings::read(row.try_get("findings")?, opener, session, seq)?,

@@ -4,7 +4,8 @@
 use sqlx::{AssertSqlSafe, PgConnection, Row as _, postgres::PgRow};
 
 use super::{
-    decode::{Loaded, count, name},
+    Store,
+    decode::{Loaded, count, decode},
     row::big,
 };
 use callgate_core::domain::{
@@ -57,7 +58,7 @@ pub(super) async fn take(conn: &mut PgConnection, now: Timestamp, is_distributed
     let tree = |row: &PgRow| -> Loaded<DueTree> {
         Ok(DueTree {
             tenant: TenantId(row.try_get("tenant_id")?),
-            root: name(SessionId::parse, row.try_get("root_id")?)?,
+            root: decode(row, "root_id")?,
             version: count(row, "version")?,
         })
     };

@@ -6,7 +6,7 @@ use sqlx::{AssertSqlSafe, PgConnection, Row as _, postgres::PgRow};
 
 use super::{
     columns,
-    decode::{self, Loaded, at, count, name},
+    decode::{self, Loaded, at, count, decode},
     load::Cut,
     row::LedgerRowOut,
 };
@@ -72,8 +72,8 @@ pub(super) async fn find(conn: &mut PgConnection, sought: &[Sought], cut: Cut) -
     for row in &rows {
         let (at, _, session) = names[place(row)?];
         let by_parent = *session != sought[at].1;
-        found[at] = name(SessionId::parse, row.try_get("root_id")?)
-            .and_then(|root| Ok(Some(Found { root, by_parent, epoch: row.try_get("day")? })));
+        found[at] =
+            decode(row, "root_id").and_then(|root| Ok(Some(Found { root, by_parent, epoch: row.try_get("day")? })));
     }
     Ok(found)
 }

@@ -57,21 +57,7 @@ pub(super) fn json(marks: &Marks) -> String {
 pub(super) fn read(text: &str) -> Loaded<Marks> {
     let hash = |hex: &str| u64::from_str_radix(hex, 16).map_err(|error| corrupt(&error.to_string()));
     if let Ok(FormerMarks { shape, says, failed }) = serde_json::from_str(text) {
-        let (frame, says) = (hash(&shape)?, member(&Says::ALL, says)?);
-        let (names, numbers, named) = (Box::default(), Box::default(), Named::default());
-        let (inside, inside_frame) = (0, 0);
-        return Ok(Marks {
-            frame,
-            inside,
-            inside_frame,
-            names,
-            numbers,
-            named,
-            made_now: false,
-            lapses: None,
-            says,
-            failed,
-        });
+        return Ok(Marks::without_parts(hash(&shape)?, member(&Says::ALL, says)?, failed));
     }
     let stored: StoredMarks = serde_json::from_str(text).map_err(|error| corrupt(&error.to_string()))?;
     Ok(Marks {

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use sqlx::Row as _;
 
-use super::{Store, decode::Loaded};
+use super::{
+    Store,
+    decode::{Loaded, decode},
+};
 use crate::error::StoreError;
 use callgate_core::domain::{ids::TenantId, time::Timestamp};
 
@@ -58,8 +61,7 @@ impl Store {
         let claim = sqlx::query(claim).bind(tenant.0).bind(ids).bind(ends).bind(seconds(lasts));
         let claim = claim.bind(i64::try_from(max).unwrap_or(i64::MAX));
         let claimed = |row: &sqlx::postgres::PgRow| {
-            let attempts = u32::try_from(row.try_get::<i32, _>("attempts")?).unwrap_or(1);
-            Ok(Claimed { approval_id: row.try_get("approval_id")?, attempts })
+            Ok(Claimed { approval_id: row.try_get("approval_id")?, attempts: decode(row, "attempts")? })
         };
         self.readers
             .read(async |conn| {

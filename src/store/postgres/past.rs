@@ -4,19 +4,15 @@ use sqlx::{AssertSqlSafe, PgConnection, Row as _, postgres::PgRow};
 
 use super::{
     codes::{RUNNING, SUCCESS},
-    decode::{Loaded, at, count, effect, flag, hash, maybe_at, member, name, whole},
+    decode::{Loaded, at, count, decode, effect, flag, whole},
     look_up, marks,
     sealed::{self, Opener},
 };
 use crate::sealing::MARK;
 use callgate_core::domain::{
-    failure::FailureKind,
-    finding::Decision,
-    fingerprint::Fingerprint,
     gist::Gist,
     history::{PAST_TEXT_MAX, PastCall, PastOutcome},
-    ids::{CallId, SessionId, TenantId, ToolName},
-    outcome::OutcomeStatus,
+    ids::{CallId, SessionId, TenantId},
     previous::Given,
     reason::Reason,
     shard::Shard,
@@ -68,14 +64,13 @@ pub(super) async fn result(
     let result = result.bind(tenant.0).bind(session.as_str()).bind(call_id.as_str());
     let result = result.bind(Shard::of(tenant, &root).0).bind(root.as_str());
     let Some(row) = result.fetch_optional(conn).await? else { return Ok(Some(gone)) };
-    let number = |column: &str| row.try_get::<Option<i64>, _>(column).map(|n| n.and_then(|n| u64::try_from(n).ok()));
     Ok(Some(Given {
         is_gone: flag(&row, "is_gone")?,
         is_inferred: flag(&row, "inferred")?,
         text: opener.maybe(sealed::RESULT, session.as_str(), count(&row, "seq")?, row.try_get("result")?)?,
-        bytes: number("result_bytes")?,
+        bytes: decode(&row, "result_bytes")?,
         whole: whole(&row)?,
-        total_matches: number("total_matches")?,
+        total_matches: decode(&row, "total_matches")?,
         is_complete: row.try_get("is_complete")?,
     }))
 }
@@ -128,30 +123,28 @@ fn past_call(row: &PgRow, session: &SessionId, opener: &Opener) -> Loaded<PastCa
     effect.resource = opener.resource(session, seq, effect.resource.take())?;
     Ok(PastCall {
         seq,
-        call_id: name(CallId::parse, row.try_get("call_id")?)?,
-        tool: name(ToolName::parse, row.try_get("tool")?)?,
-        fingerprint: Fingerprint(hash(row.try_get("fingerprint")?)?),
+        call_id: decode(row, "call_id")?,
+        tool: decode(row, "tool")?,
+        fingerprint: decode(row, "fingerprint")?,
         effect,
         arguments: arguments.map(|text| text.chars().take(PAST_TEXT_MAX).collect()),
         at: at(row, "at_ms")?,
-        decision: member(&Decision::ALL, row.try_get("decision")?)?,
+        decision: decode(row, "decision")?,
         reason: text("reason")?.and_then(|reason| Reason::from_name(&reason)),
-        lease_until: maybe_at(row, "lease_ms")?,
+        lease_until: decode(row, "lease_ms")?,
         outcome: past_outcome(row, session, opener)?,
     })
 }
 
 fn past_outcome(row: &PgRow, session: &str, opener: &Opener) -> Loaded<Option<PastOutcome>> {
-    let Some(status) = row.try_get::<Option<i16>, _>("status")? else { return Ok(None) };
-    let failure: Option<i16> = row.try_get("failure")?;
-    let number = |column: &str| row.try_get::<Option<i64>, _>(column).map(|n| n.and_then(|n| u64::try_from(n).ok()));
+    let Some(status) = decode(row, "status")? else { return Ok(None) };
     let seq = count(row, "settled_seq")?;
     let open = |what: &str, column: &str| opener.maybe(what, session, seq, row.try_get(column)?);
     let made = open(sealed::MADE, "made")?;
     let marks = row.try_get::<Option<String>, _>("marks")?.as_deref().map(marks::read).transpose()?;
     Ok(Some(PastOutcome {
-        status: member(&OutcomeStatus::ALL, status)?,
-        failure: failure.map(|code| member(&FailureKind::ALL, code)).transpose()?,
+        status,
+        failure: decode(row, "failure")?,
         at: at(row, "settled_ms")?,
         // Of encrypted marks only the amount of information is readable here.
         is_act: made.is_some() || marks.is_some_and(|marks| marks.is_of_an_act()),
@@ -159,10 +152,10 @@ fn past_outcome(row: &PgRow, session: &str, opener: &Opener) -> Loaded<Option<Pa
         is_inferred: flag(row, "inferred")?,
         is_double: flag(row, "double_effect")?,
         gist: open(sealed::GIST, "gist")?.map(|says| Gist { made, says }),
-        result_bytes: number("result_bytes")?,
+        result_bytes: decode(row, "result_bytes")?,
         is_cut: row.try_get("is_cut")?,
         is_complete: row.try_get("is_complete")?,
-        total_matches: number("total_matches")?,
+        total_matches: decode(row, "total_matches")?,
         error: open(sealed::ERROR_LINE, "error")?,
         retryable: row.try_get("retryable")?,
         retry_after_ms: count(row, "retry_after_ms")?,

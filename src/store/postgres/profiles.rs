@@ -8,17 +8,17 @@ use tokio::time::timeout;
 
 use super::{
     Store,
-    decode::{Loaded, at, corrupt, count, member, name},
+    decode::{Loaded, at, corrupt, count, decode},
     follow_up, load, rebuild,
     row::code,
 };
 use crate::error::StoreError;
 use callgate_core::domain::{
     failure::FailureKind,
-    ids::{TenantId, ToolName},
+    ids::TenantId,
     profile::{
-        CellCount, Counts, FollowUpKind, HALF_LIFE_MS, HALF_LIVES_KEPT, RECENT_HALF_LIFE_MS, RecentCount,
-        ResidualState, RetryState, ToolState, Trial, WEIGHTS,
+        CellCount, Counts, HALF_LIFE_MS, HALF_LIVES_KEPT, RECENT_HALF_LIFE_MS, RecentCount, ResidualState, RetryState,
+        Trial, WEIGHTS,
     },
 };
 
@@ -209,7 +209,7 @@ async fn learn_from(conn: &mut PgConnection, rows: &[PgRow], learn: Learn<'_>) -
 
 fn trial(row: &PgRow) -> Loaded<Trial> {
     Ok(Trial {
-        tool: name(ToolName::parse, row.try_get("tool")?)?,
+        tool: decode(row, "tool")?,
         follow_up: follow_up::read(row)?.ok_or_else(|| corrupt("a trial that follows up on nothing"))?,
         ok: row.try_get("follow_up_ok")?,
         at: at(row, "at_ms")?,
@@ -250,13 +250,13 @@ async fn counts(conn: &mut PgConnection, tenant: TenantId) -> Loaded<(Counts, Ve
 
 fn cell(row: &PgRow) -> Loaded<CellCount> {
     Ok(CellCount {
-        tool: name(ToolName::parse, row.try_get("tool")?)?,
-        failure: member(&FailureKind::ALL, row.try_get("failure")?)?,
-        kind: member(&FollowUpKind::ALL, row.try_get("kind")?)?,
+        tool: decode(row, "tool")?,
+        failure: decode(row, "failure")?,
+        kind: decode(row, "kind")?,
         wait: usize::try_from(row.try_get::<i16, _>("wait")?).unwrap_or(0),
         state: RetryState {
             attempt: u32::try_from(row.try_get::<i16, _>("attempt")?).unwrap_or(1),
-            tool: member(&ToolState::ALL, row.try_get("tool_state")?)?,
+            tool: decode(row, "tool_state")?,
         },
         n: row.try_get("n")?,
         k: row.try_get("k")?,
@@ -265,8 +265,8 @@ fn cell(row: &PgRow) -> Loaded<CellCount> {
 
 fn recent_count(row: &PgRow) -> Loaded<RecentCount> {
     Ok(RecentCount {
-        tool: name(ToolName::parse, row.try_get("tool")?)?,
-        failure: member(&FailureKind::ALL, row.try_get("failure")?)?,
+        tool: decode(row, "tool")?,
+        failure: decode(row, "failure")?,
         n: row.try_get("n")?,
         k: row.try_get("k")?,
         expected: row.try_get("e")?,
@@ -285,7 +285,7 @@ fn residual(row: &PgRow) -> Loaded<ResidualState> {
     };
     let losses = |column: &str| row.try_get::<Vec<f32>, _>(column);
     Ok(ResidualState {
-        kind: member(&FailureKind::ALL, row.try_get("failure")?)?,
+        kind: decode(row, "failure")?,
         weights: numbers("weights")?,
         squares: numbers("squares")?,
         losses: losses("losses_estimate")?.into_iter().zip(losses("losses_layer")?).collect(),

@@ -11,7 +11,7 @@ use tokio::{
 
 use super::{
     Job, Store, clocks,
-    decode::Loaded,
+    decode::{Loaded, decode},
     retention,
     tables::{TABLES, Table},
     trees, words,
@@ -159,7 +159,7 @@ impl Pass<'_> {
                 tenant: TenantId(row.try_get("tenant_id")?),
                 words_days: row.try_get("words_days")?,
                 calls_days: row.try_get("calls_days")?,
-                words_gone_before: row.try_get::<Option<i64>, _>("words_ms")?.map(Timestamp::from_millis),
+                words_gone_before: decode(row, "words_ms")?,
             })
         };
         terms.iter().map(term).collect()

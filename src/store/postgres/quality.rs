@@ -12,7 +12,7 @@ use sqlx::{
 use super::{
     Store,
     codes::{ALLOW, ERROR, INVALID_ARGUMENT, RUNNING, SUCCESS, UNKNOWN},
-    decode::{Loaded, corrupt, count, member, name},
+    decode::{Loaded, corrupt, count, decode, name},
     sealed::{ARGUMENTS, Opener, within},
 };
 use crate::error::StoreError;
@@ -96,7 +96,7 @@ async fn self_corrections(conn: &mut PgConnection, tenant: TenantId) -> Loaded<V
     let rows = rows.bind(tenant.0).bind(FIELDS_MAX).fetch_all(conn).await?;
     let counts = rows.iter().map(|row| {
         Ok(SelfCorrectionCount {
-            tool: name(ToolName::parse, row.try_get("tool")?)?,
+            tool: decode(row, "tool")?,
             field: row.try_get("field")?,
             rule: row.try_get("rule")?,
             refusals: count(row, "refusals")?,
@@ -173,7 +173,7 @@ static TOOLS: LazyLock<String> = LazyLock::new(|| {
 
 async fn tools(conn: &mut PgConnection, tenant: TenantId, span: Span) -> Loaded<BTreeMap<ToolName, ToolHour>> {
     let rows = of_span(&TOOLS, tenant, span).bind(TOOLS_MAX).bind(EVIDENCE_MAX as i64).fetch_all(conn).await?;
-    rows.iter().map(|row| Ok((name(ToolName::parse, row.try_get("tool")?)?, tool(row)?))).collect()
+    rows.iter().map(|row| Ok((decode(row, "tool")?, tool(row)?))).collect()
 }
 
 /// An example call, with the flaw's index.
@@ -260,7 +260,7 @@ async fn equal_results(
             Ok((place, opener.text(ARGUMENTS, session, count(row, seq)?, row.try_get(arguments)?)?))
         };
         Ok(EqualResults {
-            tool: name(ToolName::parse, row.try_get("tool")?)?,
+            tool: decode(row, "tool")?,
             first: one("first_id", "first_seq", "first")?,
             second: one("second_id", "second_seq", "second")?,
         })
@@ -278,9 +278,7 @@ async fn unknown_tools(
          where tenant_id = $1 and judged_at >= to_timestamp($2 / 1000.0) and judged_at < to_timestamp($3 / 1000.0)
            and rule = 'unknown_tool'
          group by tool order by calls desc, tool limit $4";
-    let one = |row: &PgRow| {
-        Ok((name(ToolName::parse, row.try_get("tool")?)?, (count(row, "calls")?, count(row, "sessions")?)))
-    };
+    let one = |row: &PgRow| Ok((decode(row, "tool")?, (count(row, "calls")?, count(row, "sessions")?)));
     of_span(sql, tenant, span).bind(UNKNOWN_MAX).fetch_all(conn).await?.iter().map(one).collect()
 }
 
@@ -292,7 +290,7 @@ async fn loop_ends(conn: &mut PgConnection, tenant: TenantId, span: Span) -> Loa
            group by root_id, session_id, run_from, rule) x
          group by level";
     let rows = of_span(sql, tenant, span).fetch_all(conn).await?;
-    let one = |row: &PgRow| Ok((member(&Level::ALL, row.try_get::<i16, _>("level")? - 1)?, count(row, "loops")?));
+    let one = |row: &PgRow| Ok((decode(row, "level")?, count(row, "loops")?));
     rows.iter().map(one).collect()
 }
 

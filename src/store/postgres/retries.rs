@@ -5,7 +5,7 @@ use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 use super::{
     Store,
     codes::{ERROR, RUNNING, UNKNOWN},
-    decode::{Loaded, at, count, maybe_at, member, name},
+    decode::{Loaded, at, count, decode},
     row::code,
 };
 use crate::error::StoreError;
@@ -103,15 +103,12 @@ async fn retries(
         .bind(of.days)
         .bind(i64::from(RETRIES_MAX));
     let rows = rows.fetch_all(conn).await?;
-    let back_to = match rows.first() {
-        Some(row) => maybe_at(row, "back_to")?,
-        None => None,
-    };
+    let back_to = rows.first().map_or(Ok(None), |row| decode(row, "back_to"))?;
     let one = |row: &sqlx::postgres::PgRow| {
         let tenth: Option<i16> = row.try_get("tenth")?;
         Ok(Retries {
-            tool: name(ToolName::parse, row.try_get("tool")?)?,
-            failure: member(&FailureKind::ALL, row.try_get("failure")?)?,
+            tool: decode(row, "tool")?,
+            failure: decode(row, "failure")?,
             probe: row.try_get("probe")?,
             tenth: tenth.and_then(|tenth| u8::try_from(tenth).ok()),
             retries: count(row, "retries")?,

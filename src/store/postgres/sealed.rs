@@ -207,10 +207,7 @@ pub(super) fn finding_at(at: usize) -> String {
 
 /// Marks with encrypted texts in place of the plain ones.
 pub(super) fn with_sealed(marks: &Marks, sealed: String) -> Marks {
-    let named = Named::stored(sealed);
-    let (names, numbers) = (Box::default(), Box::default());
-    let Marks { says, failed, .. } = *marks;
-    Marks { frame: 0, inside: 0, inside_frame: 0, names, numbers, named, made_now: false, lapses: None, says, failed }
+    Marks { named: Named::stored(sealed), ..Marks::without_parts(0, marks.says, marks.failed) }
 }
 
 /// A change in its stored form; none if encryption fails, so that it must not be stored.

@@ -4,7 +4,7 @@ use sqlx::{Connection as _, PgConnection, Row as _, postgres::PgRow};
 
 use super::{
     Store, audit,
-    decode::{Loaded, at, corrupt, count, maybe_at},
+    decode::{Loaded, at, corrupt, count, decode},
     policies,
     row::big,
 };
@@ -224,10 +224,6 @@ async fn create(conn: &mut PgConnection, name: &str, quotas: &Quotas, by: &Actor
 }
 
 fn tenant(row: &PgRow) -> Loaded<Tenant> {
-    let limit =
-        |column| Ok::<_, StoreError>(row.try_get::<Option<i64>, _>(column)?.map(|n| u64::try_from(n).unwrap_or(0)));
-    let days =
-        |column| Ok::<_, StoreError>(row.try_get::<Option<i32>, _>(column)?.and_then(|days| u32::try_from(days).ok()));
     let state = TenantState::from_name(row.try_get("state")?).ok_or_else(|| corrupt("an unknown state of a tenant"))?;
     let mark: Option<Vec<u8>> = row.try_get("fingerprint_mark")?;
     Ok(Tenant {
@@ -236,17 +232,21 @@ fn tenant(row: &PgRow) -> Loaded<Tenant> {
         state,
         since: (at(row, "state_ms")?, row.try_get("state_by")?, row.try_get("state_reason")?),
         quotas: Quotas {
-            calls_per_second: limit("calls_per_second")?,
-            sessions: limit("sessions")?,
-            stored_bytes: limit("stored_bytes")?,
-            approvals_open: limit("approvals_open")?,
+            calls_per_second: decode(row, "calls_per_second")?,
+            sessions: decode(row, "sessions")?,
+            stored_bytes: decode(row, "stored_bytes")?,
+            approvals_open: decode(row, "approvals_open")?,
         },
         used: Used {
             sessions: count(row, "used_sessions")?,
             stored_bytes: count(row, "used_bytes")?,
-            at: maybe_at(row, "used_ms")?,
+            at: decode(row, "used_ms")?,
         },
-        terms: Terms { words: days("words_days")?, calls: days("calls_days")?, months: days("months_days")? },
+        terms: Terms {
+            words: decode(row, "words_days")?,
+            calls: decode(row, "calls_days")?,
+            months: decode(row, "months_days")?,
+        },
         mark: mark.map(|mark| mark.try_into().map_err(|_| corrupt("a mark of a key has not 8 bytes"))).transpose()?,
         created_at: at(row, "created_ms")?,
     })

@@ -6,7 +6,7 @@ use sqlx::{Connection as _, PgConnection, Row as _, postgres::PgRow};
 
 use super::{
     Store, audit,
-    decode::{Loaded, at, corrupt, hash, maybe_at},
+    decode::{Loaded, at, corrupt, decode, hash},
 };
 use crate::error::StoreError;
 use callgate_core::domain::{
@@ -165,8 +165,8 @@ fn read(row: &PgRow) -> Loaded<Token> {
         digest: hash(row.try_get("digest")?)?,
         created_at: at(row, "created_ms")?,
         created_by: row.try_get("created_by")?,
-        expires_at: maybe_at(row, "expires_ms")?,
-        used_at: maybe_at(row, "used_ms")?,
-        revoked_at: maybe_at(row, "revoked_ms")?,
+        expires_at: decode(row, "expires_ms")?,
+        used_at: decode(row, "used_ms")?,
+        revoked_at: decode(row, "revoked_ms")?,
     })
 }

@@ -5,7 +5,7 @@ use sqlx::{AssertSqlSafe, PgConnection, Row as _, postgres::PgRow};
 
 use super::{
     codes::UNKNOWN,
-    decode::{Loaded, name},
+    decode::{Loaded, decode, name},
     tables::{self, Ends},
 };
 use callgate_core::domain::{
@@ -74,8 +74,8 @@ pub(super) async fn page(conn: &mut PgConnection, after: &Place) -> Loaded<Vec<H
                 root: row.try_get("root_id")?,
             },
             epoch: row.try_get("day")?,
-            last_at: Timestamp::from_millis(row.try_get("last_ms")?),
-            steps: u64::try_from(row.try_get::<i64, _>("steps")?).unwrap_or(0),
+            last_at: decode(row, "last_ms")?,
+            steps: decode(row, "steps")?,
         })
     };
     page.fetch_all(conn).await?.iter().map(head).collect()

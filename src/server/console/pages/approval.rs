@@ -310,22 +310,9 @@ fn said(question: &Approval) -> Vec<Said> {
         asks: finding.decision() == Decision::Ask,
         enforced: finding.enforced,
         message: message.clone(),
-        decision: word(finding.decision()),
+        decision: words::decision(finding.decision()).text,
     };
     let mut said: Vec<Said> = question.findings.iter().zip(&question.reasons).map(one).collect();
     said.sort_by_key(|one| !one.asks);
     said
-}
-
-/// A decision as people read it.
-pub(super) fn word(decision: Decision) -> &'static str {
-    match decision {
-        Decision::Unspecified => "",
-        Decision::Allow => "ALLOW",
-        Decision::Ask => "ASK",
-        Decision::Wait => "WAIT",
-        Decision::Reuse => "REUSE",
-        Decision::Deny => "DENY",
-        Decision::Stop => "STOP",
-    }
 }

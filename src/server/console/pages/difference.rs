@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use askama::Template;
 use axum::{Router, extract::Query, response::Html, routing::get};
 use serde::Deserialize;
+use tokio::try_join;
 
 use super::policy;
 use crate::console::{Console, fault::Fault, filters, frame::Frame, visitor::Visitor};
@@ -93,8 +94,8 @@ pub(super) async fn versions(visitor: &Visitor) -> Result<Vec<PolicyRevision>, F
 async fn show(visitor: Visitor, Query(wanted): Query<Wanted>) -> Result<Html<String>, Fault> {
     let revisions = versions(&visitor).await?;
     let nth = |n: usize| revisions.get(n).map(|one| one.hash.clone()).unwrap_or_default();
-    let from = text(&visitor, &wanted.from.unwrap_or_else(|| nth(1))).await?;
-    let to = text(&visitor, &wanted.to.unwrap_or_else(|| nth(0))).await?;
+    let (from, to) = (wanted.from.unwrap_or_else(|| nth(1)), wanted.to.unwrap_or_else(|| nth(0)));
+    let (from, to) = try_join!(text(&visitor, &from), text(&visitor, &to))?;
     let page = Page {
         frame: Frame::new(&visitor, policy::PATH, "Policy comparison"),
         difference: difference(&from.1, &to.1),

@@ -12,7 +12,7 @@ use axum::{
 use http::StatusCode;
 use prost_types::Duration;
 use serde::Deserialize;
-use url::form_urlencoded::byte_serialize;
+use tokio::try_join;
 
 use super::retries::{DAYS, History};
 use crate::{
@@ -42,8 +42,9 @@ struct Row {
 impl Row {
     fn new(profile: RetryProfile) -> Self {
         let kind = words::failure(profile.failure());
-        let tool: String = byte_serialize(profile.tool.as_bytes()).collect::<String>().replace('+', "%20");
-        Self { path: format!("{PATH}/{tool}/{}", profile.failure().as_str_name()), kind, profile }
+        let path =
+            format!("{PATH}/{}/{}", super::session::encode_segment(&profile.tool), profile.failure().as_str_name());
+        Self { path, kind, profile }
     }
 
     /// The best chance, with its interval and its wait.
@@ -140,14 +141,16 @@ impl Wanted {
 
 async fn list(visitor: Visitor, Query(wanted): Query<Wanted>) -> Result<Html<String>, Fault> {
     let (tool, failure) = (wanted.tool.trim().to_owned(), wanted.failure()?);
-    let history = History::read(&visitor, (&tool, failure), wanted.days_or(7)).await?;
+    let history = History::read(&visitor, (&tool, failure), wanted.days_or(7));
     let asked = ListRetryProfilesRequest {
         tool: tool.clone(),
         failure: failure.into(),
         page_size: 50,
         page_token: wanted.after,
     };
-    let found = ProfileServiceClient::new(visitor.calls.clone()).list_retry_profiles(asked).await?.into_inner();
+    let mut profiles = ProfileServiceClient::new(visitor.calls.clone());
+    let found = async { Ok(profiles.list_retry_profiles(asked).await?.into_inner()) };
+    let (history, found) = try_join!(history, found)?;
     let rows = found.profiles.into_iter().map(Row::new).collect();
     let frame = Frame::new(&visitor, PATH, "Retries");
     let kinds = failure::FailureKind::ALL
@@ -178,14 +181,19 @@ async fn one(
     let failure = FailureKind::from_str_name(&kind)
         .ok_or_else(|| Fault::new(StatusCode::NOT_FOUND, "unknown kind of failure"))?;
     let mut profiles = ProfileServiceClient::new(visitor.calls.clone());
-    let mut attempts = Vec::new();
-    for attempt in 1..=ATTEMPTS {
-        let request = GetRetryProfileRequest { tool: tool.clone(), failure: failure.into(), attempt, tool_state: 0 };
-        let found = profiles.get_retry_profile(request).await?.into_inner().profile;
-        attempts.push(Row::new(found.unwrap_or_default()));
-    }
+    let attempts = async {
+        let mut attempts = Vec::new();
+        for attempt in 1..=ATTEMPTS {
+            let (tool, failure) = (tool.clone(), failure.into());
+            let request = GetRetryProfileRequest { tool, failure, attempt, tool_state: 0 };
+            let found = profiles.get_retry_profile(request).await?.into_inner().profile;
+            attempts.push(Row::new(found.unwrap_or_default()));
+        }
+        Ok(attempts)
+    };
+    let history = History::read(&visitor, (&tool, failure), wanted.days_or(30));
+    let (mut attempts, history) = try_join!(attempts, history)?;
     let row = attempts.remove(0);
     let title = format!("{tool}: {}", row.kind);
-    let history = History::read(&visitor, (&tool, failure), wanted.days_or(30)).await?;
     Ok(Html(One { frame: Frame::new(&visitor, PATH, title), row, attempts, history }.render()?))
 }

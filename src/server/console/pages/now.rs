@@ -17,7 +17,7 @@ use serde::Deserialize;
 use url::form_urlencoded::byte_serialize;
 
 use self::{cards::Card, charts::Hour};
-use super::{LINKS, troubles::Trouble};
+use super::{LINKS, session::encode_segment, troubles::Trouble};
 use crate::{
     console::{Console, fault::Fault, filters, frame::Frame, visitor::Visitor},
     grpc::FromWire,
@@ -229,7 +229,7 @@ impl Budget {
                 (format!("agent {}, today (UTC)", budget.name), path)
             }
             _ => {
-                let path = link(frame, "/sessions", &format!("/{}", encoded(&budget.name).replace('+', "%20")));
+                let path = link(frame, "/sessions", &format!("/{}", encode_segment(&budget.name)));
                 (format!("session {} and its sub-agents", budget.name), path)
             }
         };

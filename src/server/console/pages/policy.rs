@@ -9,6 +9,7 @@ use axum::{
 };
 use http::StatusCode;
 use serde::Deserialize;
+use tokio::try_join;
 
 use super::{
     backtest::{CALLS, DAYS},
@@ -109,9 +110,12 @@ async fn show(
 
 async fn page(console: &Console, visitor: &Visitor, wanted: Wanted, told: Told) -> Result<Response, Fault> {
     let mut policies = PolicyServiceClient::new(visitor.calls.clone());
-    let active = policies.get_policy(GetPolicyRequest::default()).await?.into_inner();
-    let listed = ListPoliciesRequest { page_size: 20, page_token: wanted.after };
-    let listed = policies.list_policies(listed).await?.into_inner();
+    let mut revisions = policies.clone();
+    let (active, listed) = try_join!(
+        policies.get_policy(GetPolicyRequest::default()),
+        revisions.list_policies(ListPoliciesRequest { page_size: 20, page_token: wanted.after }),
+    )?;
+    let (active, listed) = (active.into_inner(), listed.into_inner());
     let shown = match wanted.hash.as_str() {
         "" => active.clone(),
         hash => policies.get_policy(GetPolicyRequest { hash: hash.to_owned() }).await?.into_inner(),

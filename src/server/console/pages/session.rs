@@ -10,6 +10,7 @@ use axum::{
 use http::StatusCode;
 use prost_types::Duration;
 use serde::Deserialize;
+use tokio::try_join;
 use url::form_urlencoded::byte_serialize;
 
 use super::{
@@ -38,9 +39,12 @@ pub(super) fn router() -> Router<Console> {
 
 /// Where the page of a session is.
 pub(super) fn path(session: &str) -> String {
-    let name: String = byte_serialize(session.as_bytes()).collect();
-    // A form's space is a plus, which a path would take for one.
-    format!("/sessions/{}", name.replace('+', "%20"))
+    format!("/sessions/{}", encode_segment(session))
+}
+
+/// A name as a part of a path. A form's space is a plus, which a path would take for one.
+pub(super) fn encode_segment(name: &str) -> String {
+    byte_serialize(name.as_bytes()).collect::<String>().replace('+', "%20")
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -172,15 +176,16 @@ async fn page(
     let mut sessions = SessionServiceClient::new(visitor.calls.clone());
     let watched = WatchSessionRequest { session_id: id.clone() };
     let now = sessions.watch_session(watched).await?.into_inner().message().await?.unwrap_or_default();
-    let state = match place.part.as_str() {
-        "now" => now.state,
-        // What is watched may be half a second old, and who looks may just have changed something.
-        _ => {
-            let asked = GetSessionStateRequest { session_id: id.clone(), ..GetSessionStateRequest::default() };
-            GateServiceClient::new(visitor.calls.clone()).get_session_state(asked).await?.into_inner().state
+    let is_part = place.part == "now";
+    let state = async {
+        if is_part {
+            return Ok(now.state.clone());
         }
+        // What is watched may be half a second old, and who looks may just have changed something.
+        let asked = GetSessionStateRequest { session_id: id.clone(), ..GetSessionStateRequest::default() };
+        let mut gate = GateServiceClient::new(visitor.calls.clone());
+        gate.get_session_state(asked).await.map(|found| found.into_inner().state)
     };
-    let state = state.unwrap_or_default();
     let is_oldest_first = place.order == "oldest";
     let asked = ListCallsRequest {
         session_id: id.clone(),
@@ -189,22 +194,26 @@ async fn page(
         page_token: place.after.clone(),
         ..ListCallsRequest::default()
     };
-    let found = sessions.list_calls(asked).await?.into_inner();
-    let of_chart = match place.part.as_str() {
-        "now" => Vec::new(),
-        _ => {
-            let newest = ListCallsRequest { session_id: id.clone(), page_size: CHARTED, ..Default::default() };
-            sessions.list_calls(newest).await?.into_inner().calls
-        }
-    };
+    let grants = ListGrantsRequest { session_id: id.clone(), ..ListGrantsRequest::default() };
+    let mut granted = GrantServiceClient::new(visitor.calls.clone());
+    // Two at a time: there are few connections for people.
+    let (state, found, grants) = try_join!(state, sessions.list_calls(asked), granted.list_grants(grants))?;
+    let (state, found) = (state.unwrap_or_default(), found.into_inner());
     let mut agents: Vec<String> =
         found.calls.iter().map(|call| call.agent_id.clone()).filter(|agent| !agent.is_empty()).collect();
     agents.sort_unstable();
     agents.dedup();
-    let halts = halts(&mut sessions, (&agents, &found.calls), (now.halt.as_ref(), &id)).await?;
+    let of_chart = async {
+        if is_part {
+            return Ok(Vec::new());
+        }
+        let newest = ListCallsRequest { session_id: id.clone(), page_size: CHARTED, ..Default::default() };
+        let mut sessions = sessions.clone();
+        sessions.list_calls(newest).await.map(|found| found.into_inner().calls).map_err(Fault::from)
+    };
+    let halts = halts(sessions.clone(), (&agents, &found.calls), (now.halt.as_ref(), &id));
+    let (of_chart, halts) = try_join!(of_chart, halts)?;
     let questions = questions(visitor, &id, &found.calls).await?;
-    let grants = ListGrantsRequest { session_id: id.clone(), ..ListGrantsRequest::default() };
-    let grants = GrantServiceClient::new(visitor.calls.clone()).list_grants(grants).await?.into_inner();
     let path = path(&id);
     let next = match found.next_page_token.as_str() {
         "" => String::new(),
@@ -216,7 +225,7 @@ async fn page(
         chart: Chart::new(&state.budgets, &of_chart),
         halts,
         questions,
-        grants: grants.grants,
+        grants: grants.into_inner().grants,
         raisable: raise::choices(&state.budgets),
         segments: segments(found.calls),
         is_oldest_first,
@@ -231,7 +240,7 @@ async fn page(
         id,
         path,
     };
-    let html = if place.part == "now" { page.as_now().render()? } else { page.render()? };
+    let html = if is_part { page.as_now().render()? } else { page.render()? };
     Ok((fault.map_or(StatusCode::OK, |fault| fault.code()), Html(html)).into_response())
 }
 
@@ -253,7 +262,7 @@ async fn questions(visitor: &Visitor, id: &str, calls: &[CallEntry]) -> Result<V
 
 /// What stops it, or some of the calls that are shown.
 async fn halts(
-    sessions: &mut SessionServiceClient<Insider>,
+    mut sessions: SessionServiceClient<Insider>,
     (agents, calls): (&[String], &[CallEntry]),
     (own, id): (Option<&HaltState>, &str),
 ) -> Result<Vec<Stopped>, Fault> {

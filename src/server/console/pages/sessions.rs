@@ -9,6 +9,7 @@ use axum::{
 };
 use prost_types::Timestamp;
 use serde::Deserialize;
+use tokio::try_join;
 use tonic::Code;
 
 use crate::console::{
@@ -201,10 +202,13 @@ async fn list(visitor: Visitor, Query(search): Query<Search>) -> Result<Response
 
 async fn page(visitor: &Visitor, search: Search, fault: Option<Fault>, halting: Halting) -> Result<Response, Fault> {
     let mut sessions = SessionServiceClient::new(visitor.calls.clone());
-    let found = sessions.list_sessions(search.request(visitor.now.as_millis())?).await?.into_inner();
+    let mut stopped = sessions.clone();
+    let (found, halts) = try_join!(
+        sessions.list_sessions(search.request(visitor.now.as_millis())?),
+        stopped.list_halts(ListHaltsRequest { page_size: 500, ..Default::default() }),
+    )?;
+    let (found, halts) = (found.into_inner(), halts.into_inner().halts);
     let searched = found.searched.unwrap_or_default();
-    let halts =
-        sessions.list_halts(ListHaltsRequest { page_size: 500, ..Default::default() }).await?.into_inner().halts;
     let row = |session: SessionSummary| Row {
         standing: words::standing(session.standing()),
         decision: words::decision(session.last_decision()),

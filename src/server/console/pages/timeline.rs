@@ -52,8 +52,7 @@ const DEPTH_MAX: u32 = 6;
 /// Where the page of a call is.
 pub(super) fn path(session: &str, call_id: &str) -> String {
     let session = super::session::path(session).replacen("/sessions/", "/calls/", 1);
-    let call: String = url::form_urlencoded::byte_serialize(call_id.as_bytes()).collect();
-    format!("{session}/{}", call.replace('+', "%20"))
+    format!("{session}/{}", super::session::encode_segment(call_id))
 }
 
 /// What the rules had to say, in their order.

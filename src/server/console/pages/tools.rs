@@ -3,6 +3,7 @@
 use askama::Template;
 use axum::{Router, extract::Query, response::Html, routing::get};
 use serde::Deserialize;
+use tokio::try_join;
 use tonic::Code;
 
 use super::troubles::Trouble;
@@ -78,12 +79,15 @@ struct Part {
 async fn show(visitor: Visitor, Query(asked): Query<Asked>) -> Result<Html<String>, Fault> {
     let (days, tool) = (asked.days.filter(|days| *days > 0).unwrap_or(7), asked.tool.trim().to_owned());
     let frame = Frame::new(&visitor, PATH, "Tools");
-    let now = Present::read(&visitor, &frame, &tool).await?;
+    let now = Present::read(&visitor, &frame, &tool);
     if asked.part == "now" {
+        let now = now.await?;
         return Ok(Html(Part { now, tool }.render()?));
     }
     let wanted = GetToolQualityRequest { tool: tool.clone(), days };
-    let report = ProfileServiceClient::new(visitor.calls.clone()).get_tool_quality(wanted).await?.into_inner();
+    let mut profiles = ProfileServiceClient::new(visitor.calls.clone());
+    let report = async { Ok(profiles.get_tool_quality(wanted).await?.into_inner()) };
+    let (now, report) = try_join!(now, report)?;
     let page = Page { frame, coerced: coerced(&report), report, days, tool, now };
     Ok(Html(if asked.part == "report" { page.as_report().render()? } else { page.render()? }))
 }

@@ -1,38 +1,32 @@
 //! Errors as the Connect protocol tells them: a status of HTTP, and code, message and details in JSON.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD_NO_PAD};
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http::{HeaderValue, header};
 use prost::Message as _;
 use serde_json::{Value, json};
 use tonic::{Code, Status, body::Body, codegen::http as wire};
 use tonic_types::{StatusExt as _, pb};
 
 use super::unary::seconds;
+use crate::grpc::status::{to_code_name, to_http_status};
 
 /// The response of an error.
 pub(super) fn response(status: &Status) -> wire::Response<Body> {
-    let (code, name) = told(status.code());
-    let mut error = json!({"code": name, "message": status.message()});
+    let mut error = json!({"code": to_connect_name(status.code()), "message": status.message()});
     let details = details(status);
     if !details.is_empty() {
         error["details"] = details.into();
     }
     let mut response = wire::Response::new(Body::new(error.to_string()));
-    *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    *response.status_mut() = to_http_status(status.code());
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     if let Some(pause) = status.get_details_retry_info().and_then(|info| info.retry_delay) {
         // Whole seconds, of which none is too few.
         headers.insert(header::RETRY_AFTER, (pause.as_millis().div_ceil(1_000) as u64).into());
     }
-    guard(headers);
+    headers.extend(crate::web::guarded());
     response
-}
-
-/// Nothing that is told is kept on the way, or taken for something else.
-pub(super) fn guard(headers: &mut HeaderMap) {
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
 }
 
 /// Each detail with its type and its bytes, and in `debug` as text.
@@ -63,24 +57,10 @@ fn details(status: &Status) -> Vec<Value> {
     all.collect()
 }
 
-/// The status of HTTP, and the name of a code. (<https://connectrpc.com/docs/protocol#error-codes>)
-const fn told(code: Code) -> (u16, &'static str) {
+/// The name of a code, which is not quite that of gRPC.
+fn to_connect_name(code: Code) -> String {
     match code {
-        Code::Ok | Code::Unknown => (500, "unknown"),
-        Code::Cancelled => (499, "canceled"),
-        Code::InvalidArgument => (400, "invalid_argument"),
-        Code::DeadlineExceeded => (504, "deadline_exceeded"),
-        Code::NotFound => (404, "not_found"),
-        Code::AlreadyExists => (409, "already_exists"),
-        Code::PermissionDenied => (403, "permission_denied"),
-        Code::ResourceExhausted => (429, "resource_exhausted"),
-        Code::FailedPrecondition => (400, "failed_precondition"),
-        Code::Aborted => (409, "aborted"),
-        Code::OutOfRange => (400, "out_of_range"),
-        Code::Unimplemented => (501, "unimplemented"),
-        Code::Internal => (500, "internal"),
-        Code::Unavailable => (503, "unavailable"),
-        Code::DataLoss => (500, "data_loss"),
-        Code::Unauthenticated => (401, "unauthenticated"),
+        Code::Cancelled => "canceled".to_owned(),
+        code => to_code_name(code).to_ascii_lowercase(),
     }
 }

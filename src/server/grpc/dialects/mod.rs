@@ -10,6 +10,7 @@ mod unary;
 use std::{
     convert::Infallible,
     future::ready,
+    sync::Arc,
     task::{Context, Poll},
 };
 
@@ -18,7 +19,7 @@ use tonic::{
     body::Body,
     codegen::{Service, http as wire},
 };
-use tower_layer::Layer as _;
+use tower::{Layer as _, service_fn};
 
 use self::{
     messages::Messages,
@@ -27,86 +28,62 @@ use self::{
 };
 use super::{
     hook_route::{always_an_answer, is_hook},
+    server::Services,
     shortcut::Answer,
     status,
 };
 
-/// A service that is also asked in other dialects.
+/// The services, which are also asked in other dialects.
 #[derive(Debug, Clone)]
-pub(super) struct Dialects<S> {
-    spoken: Spoken<S>,
-    origins: Origins,
-}
-
-/// The same, for whoever may ask.
-#[derive(Debug, Clone)]
-struct Spoken<S> {
-    service: S,
+pub(super) struct Dialects {
+    services: Services,
     messages: Messages,
+    origins: Arc<Origins>,
 }
 
-impl<S> Dialects<S> {
+impl Dialects {
     /// Pages of these origins may ask.
-    pub(super) fn new(service: S, origins: &[HeaderValue]) -> Self {
-        Self { spoken: Spoken { service, messages: Messages::new() }, origins: Origins::new(origins) }
-    }
-}
-
-impl<S> Service<wire::Request<Body>> for Dialects<S>
-where
-    S: Service<wire::Request<Body>, Response = wire::Response<Body>, Error = Infallible, Future = Answer>
-        + Clone
-        + Send
-        + 'static,
-{
-    type Response = wire::Response<Body>;
-    type Error = Infallible;
-    type Future = Answer;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        self.spoken.poll_ready(context)
+    pub(super) fn new(services: Services, origins: &[HeaderValue]) -> Self {
+        Self { services, messages: Messages::new(), origins: Arc::new(Origins::new(origins)) }
     }
 
-    fn call(&mut self, request: wire::Request<Body>) -> Answer {
-        match self.origins.asks(request.headers()) {
-            None | Some(Page::Local) => self.spoken.call(request),
-            Some(Page::Listed) => Box::pin(self.origins.layer.layer(self.spoken.clone()).call(request)),
-            Some(Page::Foreign) => Box::pin(ready(Ok(errors::response(&status::origin_refused())))),
-        }
-    }
-}
-
-impl<S> Service<wire::Request<Body>> for Spoken<S>
-where
-    S: Service<wire::Request<Body>, Response = wire::Response<Body>, Error = Infallible, Future = Answer>
-        + Clone
-        + Send
-        + 'static,
-{
-    type Response = wire::Response<Body>;
-    type Error = Infallible;
-    type Future = Answer;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        self.service.poll_ready(context)
-    }
-
-    fn call(&mut self, request: wire::Request<Body>) -> Answer {
+    fn translate(&self, request: wire::Request<Body>) -> Answer {
         if is_hook(&request) {
-            return always_an_answer(self.service.call(request));
+            return always_an_answer(self.services.observe(request));
         }
         let kind = request.headers().get(header::CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
         if kind.starts_with(b"application/grpc") && !kind.starts_with(b"application/grpc-web") {
-            return self.service.call(request);
+            return self.services.observe(request);
         }
         let is_post = request.method() == Method::POST;
         match (self.messages.of(request.uri().path()), Encoding::of(kind)) {
             (Some(method), Some(encoding)) if is_post => {
-                Box::pin(unary::answered(self.service.clone(), request, method, encoding))
+                Box::pin(unary::answered(self.services.clone(), request, method, encoding))
             }
             // What any page of a browser may send without asking is no call: it is not read.
             (Some(_), _) => Box::pin(ready(Ok(no_call(is_post)))),
-            (None, _) => self.service.call(request),
+            (None, _) => self.services.observe(request),
+        }
+    }
+}
+
+impl Service<wire::Request<Body>> for Dialects {
+    type Response = wire::Response<Body>;
+    type Error = Infallible;
+    type Future = Answer;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: wire::Request<Body>) -> Answer {
+        match self.origins.asks(request.headers()) {
+            None | Some(Page::Local) => self.translate(request),
+            Some(Page::Listed) => {
+                let dialects = self.clone();
+                Box::pin(self.origins.layer.layer(service_fn(move |request| dialects.translate(request))).call(request))
+            }
+            Some(Page::Foreign) => Box::pin(ready(Ok(errors::response(&status::origin_refused())))),
         }
     }
 }

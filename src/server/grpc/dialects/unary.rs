@@ -8,14 +8,10 @@ use futures_util::stream;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, Collected, LengthLimitError, Limited, StreamBody};
-use tonic::{
-    Code, Status,
-    body::Body,
-    codegen::{Service, http as wire},
-};
+use tonic::{Code, Status, body::Body, codegen::http as wire};
 
 use super::{errors, messages::Method};
-use crate::grpc::{limits::MESSAGE_BYTES_MAX, status};
+use crate::grpc::{limits::MESSAGE_BYTES_MAX, server::Services, status};
 
 /// The caller's deadline, in milliseconds.
 const TIMEOUT: HeaderName = HeaderName::from_static("connect-timeout-ms");
@@ -60,15 +56,12 @@ impl Encoding {
 }
 
 /// Asks a service of gRPC, and tells what it says as Connect does.
-pub(super) async fn answered<S>(
-    mut service: S,
+pub(super) async fn answered(
+    services: Services,
     request: wire::Request<Body>,
     method: Method,
     encoding: Encoding,
-) -> Result<wire::Response<Body>, Infallible>
-where
-    S: Service<wire::Request<Body>, Response = wire::Response<Body>, Error = Infallible>,
-{
+) -> Result<wire::Response<Body>, Infallible> {
     if method.streams {
         return Ok(errors::response(&status::streams()));
     }
@@ -76,7 +69,7 @@ where
         Ok(asked) => asked,
         Err(wrong) => return Ok(errors::response(&wrong)),
     };
-    let Ok(response) = service.call(asked).await;
+    let Ok(response) = services.observe(asked).await;
     Ok(told(response, &method, encoding).await.unwrap_or_else(|wrong| errors::response(&wrong)))
 }
 
@@ -162,7 +155,7 @@ async fn told(
     *response.status_mut() = StatusCode::OK;
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, encoding.kind());
-    errors::guard(headers);
+    headers.extend(crate::web::guarded());
     Ok(response)
 }
 

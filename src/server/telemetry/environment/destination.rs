@@ -53,7 +53,6 @@ pub(in crate::telemetry) struct Destination {
     pub(in crate::telemetry) endpoint: Uri,
     /// Longest time for one export, connecting included.
     pub(in crate::telemetry) timeout: Duration,
-    pub(in crate::telemetry) gzip: bool,
     /// None: in the clear.
     pub(in crate::telemetry) tls: Option<Tls>,
 }
@@ -115,7 +114,7 @@ pub(super) fn read(
     let (protocol_name, protocol_text) = of_signal(values, "PROTOCOL");
     let (headers_name, headers) = of_signal(values, "HEADERS");
     let (timeout_name, _) = of_signal(values, "TIMEOUT");
-    let (compression_name, compression) = of_signal(values, "COMPRESSION");
+    let (compression, _) = of_signal(values, "COMPRESSION");
     let (ca_name, ca) = of_signal(values, "CERTIFICATE");
     let (certificate_name, certificate) = of_signal(values, "CLIENT_CERTIFICATE");
     let (key_name, key) = of_signal(values, "CLIENT_KEY");
@@ -145,14 +144,7 @@ pub(super) fn read(
     if let Some(headers) = headers {
         check_headers(&headers_name, &headers)?;
     }
-    let gzip = match compression.as_deref() {
-        None | Some("none") => false,
-        Some("gzip") => true,
-        Some(_) => {
-            values.ignored(&compression_name, "it should be gzip or none; none applies");
-            false
-        }
-    };
+    values.warn_unless_one_of(&compression, &["gzip", "none"], "it should be gzip or none");
     let tls = (endpoint.scheme_str() == Some("https")).then(|| -> Result<_, TelemetryError> {
         let authorities = ca.map(|path| file(&ca_name, &path)).transpose()?;
         let identity = match (certificate, key) {
@@ -165,7 +157,7 @@ pub(super) fn read(
     });
     let tls = tls.transpose()?;
     let timeout = values.millis(&timeout_name, EXPORT_MAX);
-    Ok(Some(Destination { protocol, endpoint, timeout, gzip, tls }))
+    Ok(Some(Destination { protocol, endpoint, timeout, tls }))
 }
 
 /// Whether a signal's exporter is named, and is ours. None: nothing is said of it.

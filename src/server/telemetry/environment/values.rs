@@ -28,6 +28,15 @@ impl<'a> Values<'a> {
         self.warnings.push(format!("{name}={value} is ignored: {why}"));
     }
 
+    /// Warns of a word that the SDK would leave out in silence. It takes none with spaces around it.
+    pub(super) fn warn_unless_one_of(&mut self, name: &str, words: &[&str], why: &str) {
+        let is_set = self.text(name).is_some();
+        let is_word = |value: &String| words.contains(&value.to_ascii_lowercase().as_str());
+        if is_set && !self.environment.get(name).is_some_and(is_word) {
+            self.ignored(name, why);
+        }
+    }
+
     pub(super) fn flag(&mut self, name: &str) -> bool {
         match self.text(name).map(str::to_ascii_lowercase).as_deref() {
             Some("true") => true,

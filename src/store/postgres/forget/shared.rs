@@ -1,12 +1,12 @@
 //! Erasure of shared data: ledger rows, which stay anonymized for duplicate protection; and findings of other trees
 //! that refer to an erased call.
 
-use sqlx::{AssertSqlSafe, PgConnection, Row as _};
+use sqlx::{AssertSqlSafe, PgConnection};
 
 use super::{
     super::{
         codes::OF_TREE,
-        decode::{Loaded, hash, member, name},
+        decode::{Loaded, decode},
     },
     Forgetting, Trees, before, mark, shards,
 };
@@ -28,10 +28,9 @@ pub(super) async fn unname(conn: &mut PgConnection, of: &Forgetting<'_>, roots: 
     let calls = calls.bind(&trees.shards).bind(of.tenant.0).bind(&trees.roots).fetch_all(&mut *conn).await?;
     let (mut places, mut keys, mut fingerprints) = (Vec::new(), Vec::new(), Vec::new());
     for call in &calls {
-        let fingerprint = Fingerprint(hash(call.try_get("fingerprint")?)?);
-        let agent = call.try_get::<Option<String>, _>("agent_id")?;
-        let agent = agent.map(|agent| name(AgentId::parse, &agent)).transpose()?;
-        let reach = match (member(&Share::ALL, call.try_get("share")?)?, &agent) {
+        let fingerprint: Fingerprint = decode(call, "fingerprint")?;
+        let agent: Option<AgentId> = decode(call, "agent_id")?;
+        let reach = match (decode(call, "share")?, &agent) {
             (Share::Tenant, _) => Reach::Tenant,
             (Share::Agent, Some(agent)) => Reach::Agent(agent),
             // It is in the tree's own shard, and goes with it.

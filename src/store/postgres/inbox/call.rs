@@ -6,7 +6,7 @@ use super::{
     super::{
         Store,
         codes::RUNNING,
-        decode::{self, Loaded, at, count, member, whole},
+        decode::{self, Loaded, at, count, decode, whole},
         export, look_up,
         sealed::{self, Opener},
     },
@@ -15,9 +15,7 @@ use super::{
 use crate::error::StoreError;
 use callgate_core::domain::{
     calls::{CallAnswer, CallPlace, CallReport, Judgement, WholeCall},
-    failure::FailureKind,
     ids::{CallId, SessionId, TenantId},
-    outcome::OutcomeStatus,
     shard::Shard,
 };
 
@@ -165,16 +163,15 @@ async fn reports(conn: &mut PgConnection, place: &Place<'_>, opener: &Opener) ->
 
 fn report(row: &PgRow, session: &str, opener: &Opener) -> Loaded<CallReport> {
     let seq = count(row, "seq")?;
-    let failure: Option<i16> = row.try_get("failure")?;
     let open = |what: &str, column: &str| opener.maybe(what, session, seq, row.try_get(column)?);
     Ok(CallReport {
         seq,
         at: at(row, "at_ms")?,
-        status: member(&OutcomeStatus::ALL, row.try_get("status")?)?,
-        failure: failure.map(|code| member(&FailureKind::ALL, code)).transpose()?,
+        status: decode(row, "status")?,
+        failure: decode(row, "failure")?,
         error: open(sealed::ERROR_LINE, "error_line")?,
         by_lease: row.try_get("by_lease")?,
-        duration_ms: row.try_get::<Option<i64>, _>("duration_ms")?.and_then(|ms| u64::try_from(ms).ok()),
+        duration_ms: decode(row, "duration_ms")?,
         advice: decode::advice(row)?,
         note: open(sealed::NOTE, "progress_note")?,
         trace: row.try_get("trace_id")?,

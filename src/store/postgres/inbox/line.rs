@@ -5,7 +5,7 @@ use sqlx::{PgConnection, Row as _, postgres::PgRow};
 use super::{
     super::{
         codes::RUNNING,
-        decode::{Loaded, at, count, maybe_at, member, usage},
+        decode::{Loaded, at, count, decode, member, usage},
         findings,
         sealed::{self, Opener},
     },
@@ -15,10 +15,7 @@ use crate::sealing::MARK;
 use callgate_core::domain::{
     calls::{CallLine, CallPlace, Judgement},
     effect::EffectKind,
-    failure::FailureKind,
-    finding::Decision,
     outcome::OutcomeStatus,
-    profile::FollowUpKind,
 };
 
 /// Maximum length of a summary's arguments, in characters.
@@ -56,15 +53,15 @@ pub(super) fn judgement(row: &PgRow, session: &str, opener: &Opener) -> Loaded<J
     Ok(Judgement {
         seq,
         at: at(row, "at_ms")?,
-        decision: member(&Decision::ALL, row.try_get("decision")?)?,
-        would: member(&Decision::ALL, row.try_get("would")?)?,
+        decision: decode(row, "decision")?,
+        would: decode(row, "would")?,
         rule: row.try_get("rule")?,
         reason: row.try_get("reason")?,
         findings: findings::read(row.try_get("findings")?, opener, session, seq)?,
-        attempt: row.try_get::<Option<i32>, _>("attempt")?.and_then(|attempt| u32::try_from(attempt).ok()),
-        lease_until: maybe_at(row, "lease_ms")?,
+        attempt: decode(row, "attempt")?,
+        lease_until: decode(row, "lease_ms")?,
         approval: row.try_get("approval_id")?,
-        approval_until: maybe_at(row, "approval_ms")?,
+        approval_until: decode(row, "approval_ms")?,
         policy: row.try_get("policy_version")?,
         trace: row.try_get("trace_id")?,
     })
@@ -144,16 +141,12 @@ pub(super) async fn lines(conn: &mut PgConnection, opener: &Opener, keys: &[Key]
 fn line(row: &PgRow, opener: &Opener) -> Loaded<CallLine> {
     let session: String = row.try_get("session_id")?;
     let (seq, settled) = (count(row, "seq")?, count(row, "settled_seq")?);
-    let number = |column: &str| row.try_get::<Option<i64>, _>(column).map(|n| n.and_then(|n| u64::try_from(n).ok()));
-    let code = |column: &str| row.try_get::<Option<i16>, _>(column);
     let report = |what: &str, column: &str| opener.maybe(what, &session, settled, row.try_get(column)?);
     let arguments = opener.maybe(sealed::ARGUMENTS, &session, seq, row.try_get("arguments")?)?;
     let asked: Option<String> = row.try_get("asked")?;
     let last = judgement(row, &session, opener)?;
-    let permitted: Option<i32> = row.try_get("permitted")?;
     let retry: Option<String> = row.try_get("retry_call")?;
-    let kind = code("retry_kind")?.map(|code| member(&FollowUpKind::ALL, code)).transpose()?;
-    let rounds: i32 = row.try_get("round")?;
+    let kind = decode(row, "retry_kind")?;
     Ok(CallLine {
         place: CallPlace {
             last_us: row.try_get("last_us")?,
@@ -161,7 +154,7 @@ fn line(row: &PgRow, opener: &Opener) -> Loaded<CallLine> {
             seq: count(row, "first_seq")?,
         },
         parent: row.try_get("parent_id")?,
-        depth: u32::try_from(row.try_get::<i32, _>("depth")?).unwrap_or(0),
+        depth: decode(row, "depth")?,
         batch: count(row, "batch")?,
         call_id: row.try_get("call_id")?,
         run: row.try_get("run_id")?,
@@ -169,27 +162,23 @@ fn line(row: &PgRow, opener: &Opener) -> Loaded<CallLine> {
         tool: row.try_get("tool")?,
         arguments: arguments.map(shortened),
         first_at: at(row, "first_ms")?,
-        rounds: u32::try_from(rounds).unwrap_or(1),
-        judgement: Judgement {
-            approval: asked,
-            attempt: permitted.and_then(|attempt| u32::try_from(attempt).ok()),
-            ..last
-        },
+        rounds: decode(row, "round")?,
+        judgement: Judgement { approval: asked, attempt: decode(row, "permitted")?, ..last },
         status: code_of(row)?.map(|code| member(&OutcomeStatus::ALL, code)).transpose()?,
-        failure: code("failure")?.map(|code| member(&FailureKind::ALL, code)).transpose()?,
+        failure: decode(row, "failure")?,
         error: report(sealed::ERROR_LINE, "error_line")?,
         gist: report(sealed::GIST, "gist")?,
-        recorded_at: maybe_at(row, "recorded_ms")?,
-        duration_ms: number("duration_ms")?,
+        recorded_at: decode(row, "recorded_ms")?,
+        duration_ms: decode(row, "duration_ms")?,
         usage: usage(row, "")?,
         retry_of: retry.zip(kind),
-        waited_ms: number("waited_ms")?,
+        waited_ms: decode(row, "waited_ms")?,
         observed: row.try_get("observed")?,
         fingerprint: row.try_get("fingerprint")?,
         report_trace: row.try_get("report_trace")?,
-        effect: member(&EffectKind::ALL, row.try_get("effect")?)?.as_str(),
+        effect: decode::<EffectKind>(row, "effect")?.as_str(),
         resource: opener.maybe(sealed::RESOURCE, &session, seq, row.try_get("resource")?)?,
-        result_bytes: number("result_bytes")?,
+        result_bytes: decode(row, "result_bytes")?,
         session,
     })
 }

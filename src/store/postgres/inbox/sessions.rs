@@ -6,7 +6,7 @@ use super::{
     super::{
         Store,
         codes::{RUNNING, STOP},
-        decode::{Loaded, at, count, member},
+        decode::{Loaded, at, count, decode},
         row::code,
         sealed::Opener,
     },
@@ -15,7 +15,6 @@ use super::{
 use crate::error::StoreError;
 use callgate_core::domain::{
     calls::{HaltedNames, Looked, SessionsWanted, Standing},
-    finding::Decision,
     ids::TenantId,
     inbox::{SessionLine, SessionPlace},
 };
@@ -200,7 +199,6 @@ fn condition_of_all() -> String {
 }
 
 fn line(row: &PgRow) -> Loaded<SessionLine> {
-    let decision: Option<i16> = row.try_get("decision")?;
     Ok(SessionLine {
         place: SessionPlace {
             last_us: row.try_get("last_us")?,
@@ -211,13 +209,13 @@ fn line(row: &PgRow) -> Loaded<SessionLine> {
         created_at: at(row, "created_ms")?,
         steps: count(row, "steps")?,
         calls: count(row, "calls")?,
-        open_calls: u32::try_from(row.try_get::<i32, _>("open_calls")?).unwrap_or(0),
+        open_calls: decode(row, "open_calls")?,
         cost_micros: count(row, "cost_micros")?,
         parent: row.try_get("parent_id")?,
-        standing: member(&Standing::ALL, row.try_get("standing")?)?,
+        standing: decode(row, "standing")?,
         agent: row.try_get("agent_id")?,
         last_tool: row.try_get("tool")?,
-        last_decision: decision.map(|code| member(&Decision::ALL, code)).transpose()?,
+        last_decision: decode(row, "decision")?,
         last_reason: row.try_get("reason")?,
     })
 }

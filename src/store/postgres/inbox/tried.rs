@@ -5,7 +5,7 @@ use sqlx::{PgConnection, Row as _};
 use super::{
     super::{
         Store,
-        decode::{Loaded, count, name},
+        decode::{Loaded, count, decode},
         sealed::Opener,
     },
     JUDGED_LAST, STORED, call, outcome,
@@ -87,7 +87,7 @@ async fn trees(
     for row in &rows {
         is_more = row.try_get("is_more")?;
         since_us = since_us.min(row.try_get("first_us")?);
-        trees.push(TriedTree { root: name(SessionId::parse, row.try_get("root_id")?)?, calls: count(row, "calls")? });
+        trees.push(TriedTree { root: decode(row, "root_id")?, calls: count(row, "calls")? });
     }
     Ok((trees, is_more, since_us))
 }

@@ -9,7 +9,7 @@ use crate::postgres::{
     codes::{CANCELLED, CHECK, ERROR, READ, RUNNING, SUCCESS, WRITE},
     columns::Column,
     controls::{self, EVENTS_MAX},
-    decode::{Loaded, at, corrupt, count, hash, maybe_at, name},
+    decode::{Loaded, at, corrupt, count, decode, name},
     sealed::{self, Opener, within},
     wide::Part,
 };
@@ -245,7 +245,7 @@ pub(super) fn read(head: &PgRow, rows: &Rows, opener: &Opener) -> Loaded<Totals>
         spent: spent(head)?,
         by_tool: of(BY_TOOL).iter().map(by_tool_of).collect::<Loaded<_>>()?,
         open_calls: open_calls(head)?,
-        due: maybe_at(head, "due_ms")?,
+        due: decode(head, "due_ms")?,
         sessions: of(SESSIONS).iter().map(session_totals).collect::<Loaded<_>>()?,
         seen: in_order(of(SEEN), usize::MAX, seen_of)?,
         forgotten_change: forgotten.into_iter().max().unwrap_or(0),
@@ -281,24 +281,15 @@ pub(in crate::postgres) fn spent(head: &PgRow) -> Loaded<Spent> {
 
 /// Open calls of a tree, from its row.
 pub(in crate::postgres) fn open_calls(head: &PgRow) -> Loaded<u32> {
-    Ok(u32::try_from(head.try_get::<i32, _>("open_calls")?).unwrap_or(0))
-}
-
-fn session(row: &PgRow) -> Loaded<SessionId> {
-    name(SessionId::parse, row.try_get("session_id")?)
-}
-
-fn tool(row: &PgRow) -> Loaded<ToolName> {
-    name(ToolName::parse, row.try_get("tool")?)
+    decode(head, "open_calls")
 }
 
 fn by_tool_of(row: &PgRow) -> Loaded<(ToolName, u64)> {
-    Ok((tool(row)?, count(row, "calls")?))
+    Ok((decode(row, "tool")?, count(row, "calls")?))
 }
 
 fn seen_of(row: &PgRow) -> Loaded<(SessionId, Fingerprint, ResultDigest)> {
-    let fingerprint = Fingerprint(hash(row.try_get("fingerprint")?)?);
-    Ok((session(row)?, fingerprint, ResultDigest(hash(row.try_get("digest")?)?)))
+    Ok((decode(row, "session_id")?, decode(row, "fingerprint")?, decode(row, "digest")?))
 }
 
 fn changed(row: &PgRow, opener: &Opener) -> Loaded<Changed> {
@@ -306,8 +297,8 @@ fn changed(row: &PgRow, opener: &Opener) -> Loaded<Changed> {
     let resource = row.try_get::<String, _>("resource")?;
     Ok(Changed {
         resource: Resource::new(opener.text(sealed::RESOURCE, row.try_get("session_id")?, seq, resource)?),
-        tool: tool(row)?,
-        fingerprint: Fingerprint(hash(row.try_get("fingerprint")?)?),
+        tool: decode(row, "tool")?,
+        fingerprint: decode(row, "fingerprint")?,
         seq,
     })
 }
@@ -316,7 +307,7 @@ fn kept_of(row: &PgRow, opener: &Opener) -> Loaded<KeptText> {
     let (seq, id) = (count(row, "seq")?, row.try_get("session_id")?);
     let arguments = opener.maybe(sealed::ARGUMENTS, id, count(row, "permit_seq")?, row.try_get("arguments")?)?;
     let result = opener.maybe(sealed::RESULT, id, seq, row.try_get("result")?)?;
-    Ok((seq, session(row)?, tool(row)?, arguments, result))
+    Ok((seq, decode(row, "session_id")?, decode(row, "tool")?, arguments, result))
 }
 
 fn session_totals(row: &PgRow) -> Loaded<(SessionId, Option<SessionId>, u32, RunTotals)> {
@@ -326,7 +317,6 @@ fn session_totals(row: &PgRow) -> Loaded<(SessionId, Option<SessionId>, u32, Run
         .transpose()
         .map_err(|e| corrupt(&e.to_string()))?
         .unwrap_or_default();
-    let parent: Option<String> = row.try_get("parent_id")?;
     let run = RunTotals {
         started_at: at(row, "started_ms")?,
         idle_ms: count(row, "idle_ms")?,
@@ -339,6 +329,5 @@ fn session_totals(row: &PgRow) -> Loaded<(SessionId, Option<SessionId>, u32, Run
         },
         by_tool: by_tool.into_iter().map(|(tool, n)| Ok((name(ToolName::parse, &tool)?, n))).collect::<Loaded<_>>()?,
     };
-    let parent = parent.map(|parent| name(SessionId::parse, &parent)).transpose()?;
-    Ok((session(row)?, parent, u32::try_from(row.try_get::<i32, _>("depth")?).unwrap_or(0), run))
+    Ok((decode(row, "session_id")?, decode(row, "parent_id")?, decode(row, "depth")?, run))
 }

@@ -1,0 +1,28 @@
+//! Arguments that commands over a server have in common.
+
+use clap::Args;
+
+use callgate_client::{
+    json::Form,
+    remote::{By, Remote},
+};
+
+/// Of a command that reads.
+#[derive(Debug, Args)]
+pub(super) struct ReadArgs {
+    #[command(flatten)]
+    pub(super) form: Form,
+    #[command(flatten)]
+    pub(super) remote: Remote,
+}
+
+/// Of a command that changes something.
+#[derive(Debug, Args)]
+pub(super) struct WriteArgs {
+    #[command(flatten)]
+    pub(super) by: By,
+    #[command(flatten)]
+    pub(super) form: Form,
+    #[command(flatten)]
+    pub(super) remote: Remote,
+}
