@@ -43,7 +43,7 @@ impl fmt::Display for Drift {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.members.as_slice() {
             [] => write!(f, "{:?} is new", self.tool),
-            members => write!(f, "{:?} has another {} than before", self.tool, members.join(" and another ")),
+            members => write!(f, "{:?} has a changed {}", self.tool, members.join(" and a changed ")),
         }
     }
 }
