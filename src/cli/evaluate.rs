@@ -259,6 +259,6 @@ mod tests {
         assert_eq!(text("--arguments", &format!("@{}", path.display())).expect("read"), "{\"a\": 1}");
         assert_eq!(text("--arguments", "{}").expect("as it is"), "{}");
         let missing = text("--arguments", "@/nonexistent").expect_err("no file");
-        assert!(missing.to_string().contains("--arguments: /nonexistent cannot be opened"), "{missing}");
+        assert!(missing.to_string().contains("--arguments: cannot open /nonexistent"), "{missing}");
     }
 }

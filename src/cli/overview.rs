@@ -17,6 +17,8 @@ const GROUPS: [(&str, &[&str]); 7] = [
 
 /// Columns of the longest name of a command.
 const NAME_WIDTH: usize = 11;
+/// Columns of a terminal.
+const COLUMNS_MAX: usize = 80;
 
 /// The command line, with help that lists the commands by task.
 pub(super) fn grouped(command: Command) -> Command {
@@ -41,7 +43,15 @@ pub(super) fn grouped(command: Command) -> Command {
 pub(super) fn page() -> String {
     let mut groups = String::new();
     for (heading, names) in GROUPS {
-        let _ = writeln!(groups, "  {heading:<22}  {}", names.join(", "));
+        let mut line = format!("  {heading:<22} ");
+        for (at, name) in names.iter().enumerate() {
+            if line.len() + name.len() + 2 > COLUMNS_MAX {
+                let _ = writeln!(groups, "{line}");
+                line = format!("{:<25}", "");
+            }
+            let _ = write!(line, " {name}{}", if at + 1 < names.len() { "," } else { "" });
+        }
+        let _ = writeln!(groups, "{line}");
     }
     let version = env!("CARGO_PKG_VERSION");
     format!(
@@ -75,6 +85,6 @@ mod tests {
     fn page_fits_a_terminal_of_24_lines_and_80_columns() {
         let page = page();
         assert!(page.lines().count() <= 22, "{page}");
-        assert!(page.lines().all(|line| line.chars().count() <= 80), "{page}");
+        assert!(page.lines().all(|line| line.chars().count() <= COLUMNS_MAX), "{page}");
     }
 }
