@@ -23,7 +23,7 @@ const PAGE: u32 = 500;
 /// Characters of arguments in a line.
 const ARGUMENTS: usize = 80;
 
-/// What `callgate approvals` takes.
+/// Arguments of `callgate approvals`.
 #[derive(Debug, Args)]
 pub(super) struct ApprovalsArgs {
     #[command(subcommand)]
@@ -57,7 +57,7 @@ enum Action {
     /// Approve the call: once, or for a time with --for
     Approve {
         /// Approve later calls of the tool too: on the call's resource, or all of the session
-        #[arg(long = "for", value_name = "WHAT")]
+        #[arg(long = "for", value_name = "SCOPE")]
         scope: Option<Scope>,
         /// Minutes that --for lasts [default: 60]
         #[arg(long, requires = "scope")]

@@ -17,7 +17,7 @@ const PAGE: u32 = 500;
 /// Entries that are shown unless more are wanted.
 const SHOWN: u32 = 50;
 
-/// What `callgate audit` takes.
+/// Arguments of `callgate audit`.
 #[derive(Debug, Args)]
 pub(super) struct AuditArgs {
     #[command(subcommand)]

@@ -6,14 +6,14 @@ use anyhow::Context as _;
 use clap::Args;
 use clap_complete::Shell;
 
-/// What `callgate completions` takes.
+/// Arguments of `callgate completions`.
 #[derive(Debug, Args)]
 pub(super) struct CompletionsArgs {
     /// The shell
     shell: Shell,
 }
 
-/// What `callgate man` takes.
+/// Arguments of `callgate man`.
 #[derive(Debug, Args)]
 pub(super) struct ManArgs {
     /// The directory for the pages; created if missing

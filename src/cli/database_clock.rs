@@ -11,7 +11,7 @@ use callgate_postgres::find_running;
 use callgate_server::database;
 use callgate_store::{Clocks, clocks, parse_url};
 
-/// What `callgate database clock` takes.
+/// Arguments of `callgate database clock`.
 #[derive(Debug, Args)]
 pub(super) struct ClockArgs {
     /// The servers' database

@@ -32,7 +32,7 @@ use callgate_server::{config::DatabaseConfig, grpc, plane::Plane, telemetry::Met
 /// How long the server is asked to wait where it says WAIT; it says so at once where that is not enough.
 const WAIT_MAX: Duration = Duration::from_secs(3);
 
-/// What `callgate demo` takes.
+/// Arguments of `callgate demo`.
 #[derive(Debug, Clone, Args)]
 pub(super) struct DemoArgs {
     /// A running server; by default one is started in a temporary directory

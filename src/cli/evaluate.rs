@@ -31,7 +31,7 @@ pub(super) const PAUSE: Duration = Duration::from_millis(200);
 /// The largest file that is read: more than a server takes.
 const INPUT_BYTES_MAX: u64 = 4 << 20;
 
-/// What `callgate evaluate` takes.
+/// Arguments of `callgate evaluate`.
 #[derive(Debug, Args)]
 pub(super) struct EvaluateArgs {
     #[command(flatten)]

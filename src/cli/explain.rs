@@ -30,7 +30,7 @@ const QUESTIONS_MAX: u32 = 500;
 const SESSIONS_MAX: usize = 10;
 const DIM: Style = Style::new().dimmed();
 
-/// What `callgate explain` takes.
+/// Arguments of `callgate explain`.
 #[derive(Debug, Args)]
 pub(super) struct ExplainArgs {
     /// The call's id

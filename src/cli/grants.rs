@@ -14,7 +14,7 @@ use callgate_proto::{
 /// Grants that are asked for at a time: as many as a server gives.
 const PAGE: u32 = 500;
 
-/// What `callgate grants` takes.
+/// Arguments of `callgate grants`.
 #[derive(Debug, Args)]
 pub(super) struct GrantsArgs {
     #[command(subcommand)]

@@ -17,7 +17,7 @@ use callgate_server::config::{LISTEN_DEFAULT, Listen, listen};
 /// Pause between two looks.
 const EVERY: Duration = Duration::from_millis(200);
 
-/// What `callgate health` takes.
+/// Arguments of `callgate health`.
 #[derive(Debug, Args)]
 pub(super) struct HealthArgs {
     /// Accept any answer, also from a server without its database: for a liveness probe

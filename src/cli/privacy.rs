@@ -29,7 +29,7 @@ use callgate_server::{
     tenant_keys::{KeyFile, Named},
 };
 
-/// What `callgate forget` takes.
+/// Arguments of `callgate forget`.
 #[derive(Debug, Args)]
 pub(super) struct ForgetArgs {
     #[command(flatten)]
@@ -47,7 +47,7 @@ pub(super) struct ForgetArgs {
     place: Place,
 }
 
-/// What `callgate export` takes.
+/// Arguments of `callgate export`.
 #[derive(Debug, Args)]
 pub(super) struct ExportArgs {
     #[command(flatten)]

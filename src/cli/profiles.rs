@@ -16,7 +16,7 @@ use callgate_proto::{
     },
 };
 
-/// What `callgate profiles` takes.
+/// Arguments of `callgate profiles`.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(super) struct ProfilesArgs {

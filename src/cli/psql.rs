@@ -14,7 +14,7 @@ use clap::Args;
 use callgate_postgres::find_running;
 use callgate_server::database;
 
-/// What `callgate psql` takes.
+/// Arguments of `callgate psql`.
 #[derive(Debug, Args)]
 pub(super) struct PsqlArgs {
     /// The data directory of the server [default: as for serve]

@@ -15,7 +15,7 @@ use callgate_proto::{
     v1::{AdviceGuard, Caller, OutcomeStatus, RecordRequest, RecordResponse, ToolError, Usage},
 };
 
-/// What `callgate record` takes.
+/// Arguments of `callgate record`.
 #[derive(Debug, Args)]
 pub(super) struct RecordArgs {
     /// The evaluated call's id

@@ -18,7 +18,7 @@ use callgate_proto::{
     },
 };
 
-/// What `callgate report` takes.
+/// Arguments of `callgate report`.
 #[derive(Debug, Args)]
 pub(super) struct ReportArgs {
     /// Report on this tool only

@@ -14,7 +14,7 @@ use callgate_client::{
 use callgate_proto::v1::{ResealRequest, ResealResponse, StorageKey, privacy_service_client::PrivacyServiceClient};
 use callgate_server::grpc;
 
-/// What `callgate keys` takes.
+/// Arguments of `callgate keys`.
 #[derive(Debug, Args)]
 pub(super) struct KeysArgs {
     #[command(subcommand)]

@@ -8,7 +8,7 @@ use callgate_core::domain::time::wait_in_words;
 use callgate_net::clock::Clock;
 use callgate_store::{RETAIN_DAYS_MIN, Retained, parse_url, retain};
 
-/// What `callgate database retain` takes.
+/// Arguments of `callgate database retain`.
 #[derive(Debug, Args)]
 pub(super) struct RetainArgs {
     /// The servers' database

@@ -55,7 +55,7 @@ const FORWARDED: [Forwarded; 6] = [
     ("USR2", SignalKind::user_defined2, false),
 ];
 
-/// What `callgate run` takes.
+/// Arguments of `callgate run`.
 #[derive(Debug, Args)]
 pub(super) struct RunArgs {
     #[command(flatten)]

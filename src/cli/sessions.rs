@@ -20,7 +20,7 @@ mod raise;
 /// Sessions and halts that are asked for at a time, where all are wanted: as many as a server gives.
 const PAGE: u32 = 500;
 
-/// What `callgate sessions` takes.
+/// Arguments of `callgate sessions`.
 #[derive(Debug, Args)]
 pub(super) struct SessionsArgs {
     #[command(subcommand)]

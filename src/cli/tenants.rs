@@ -13,7 +13,7 @@ use callgate_proto::v1::{
     tenant_service_client::TenantServiceClient,
 };
 
-/// What `callgate tenants` takes.
+/// Arguments of `callgate tenants`.
 #[derive(Debug, Args)]
 pub(super) struct TenantsArgs {
     #[command(subcommand)]

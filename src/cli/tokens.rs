@@ -32,7 +32,7 @@ use callgate_server::grpc;
 const PAGE: u32 = 500;
 const DAY_MS: u64 = 86_400_000;
 
-/// What `callgate tokens` takes.
+/// Arguments of `callgate tokens`.
 #[derive(Debug, Args)]
 pub(super) struct TokensArgs {
     #[command(subcommand)]

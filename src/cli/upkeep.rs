@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use super::{database_clock, retain};
 use callgate_store::{distribute, parse_url};
 
-/// What `callgate database` takes.
+/// Arguments of `callgate database`.
 #[derive(Debug, Args)]
 pub(super) struct DatabaseArgs {
     #[command(subcommand)]
@@ -23,7 +23,7 @@ enum DatabaseCommand {
     Clock(database_clock::ClockArgs),
 }
 
-/// What `callgate database distribute` takes.
+/// Arguments of `callgate database distribute`.
 #[derive(Debug, Args)]
 struct DistributeArgs {
     /// The cluster's coordinator, which the servers use too

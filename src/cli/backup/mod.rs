@@ -24,7 +24,7 @@ use callgate_postgres::{
 use callgate_server::database;
 use callgate_store::{Carried, SchemaState, analyze, carried, make_roles, parse_url};
 
-/// What `callgate backup` takes.
+/// Arguments of `callgate backup`.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(super) struct BackupArgs {
@@ -58,7 +58,7 @@ enum Action {
     Verify(VerifyArgs),
 }
 
-/// What `callgate restore` takes.
+/// Arguments of `callgate restore`.
 #[derive(Debug, Args)]
 pub(super) struct RestoreArgs {
     /// The directory of the backup

@@ -12,7 +12,7 @@ use callgate_store::{Contents, look_over, parse_url};
 /// The scratch database's folder.
 const SCRATCH: &str = "callgate-verifying";
 
-/// What `callgate backup verify` takes.
+/// Arguments of `callgate backup verify`.
 #[derive(Debug, Args)]
 pub(super) struct VerifyArgs {
     /// The directory of the backup

@@ -21,7 +21,7 @@ use callgate_net::clock::Clock;
 use callgate_server::config::ServeConfig;
 use callgate_store::{Inspection, inspect, parse_url};
 
-/// What `callgate doctor` takes.
+/// Arguments of `callgate doctor`.
 #[derive(Debug, Args)]
 pub(super) struct DoctorArgs {
     /// What the server is given, or would be: the same flags, and the same environment.

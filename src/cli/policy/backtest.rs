@@ -18,7 +18,7 @@ use callgate_core::{
 };
 use callgate_server::policy_file::load_policy;
 
-/// What `callgate policy backtest` takes.
+/// Arguments of `callgate policy backtest`.
 #[derive(Debug, Args)]
 pub(super) struct BacktestArgs {
     /// The policy to test

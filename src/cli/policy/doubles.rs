@@ -10,7 +10,7 @@ use callgate_client::json::Form;
 use callgate_core::offline::doubles::{Doubles, doubles};
 use callgate_server::policy_file::load_policy;
 
-/// What `callgate policy test` takes.
+/// Arguments of `callgate policy test`.
 #[derive(Debug, Args)]
 pub(super) struct TestArgs {
     /// The policy

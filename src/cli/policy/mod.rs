@@ -13,7 +13,7 @@ use clap::{Args, Subcommand};
 
 use callgate_client::{json::Form, remote::Remote};
 
-/// What `callgate policy` takes.
+/// Arguments of `callgate policy`.
 #[derive(Debug, Args)]
 pub(super) struct PolicyArgs {
     #[command(subcommand)]

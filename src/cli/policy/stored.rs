@@ -36,7 +36,7 @@ pub(super) struct Change {
     remote: Remote,
 }
 
-/// What `callgate policy apply` takes.
+/// Arguments of `callgate policy apply`.
 #[derive(Debug, Args)]
 pub(super) struct ApplyArgs {
     /// The policy file

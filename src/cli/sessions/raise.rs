@@ -21,7 +21,7 @@ enum Whose {
     Run,
 }
 
-/// What `callgate sessions raise` takes.
+/// Arguments of `callgate sessions raise`.
 #[derive(Debug, Args)]
 pub(super) struct RaiseArgs {
     /// The session's id

@@ -23,7 +23,7 @@ use callgate_core::{
 };
 use callgate_proto::v1::{GetPolicyRequest, policy_service_client::PolicyServiceClient};
 
-/// What `callgate tools` takes.
+/// Arguments of `callgate tools`.
 #[derive(Debug, Args)]
 pub(super) struct ToolsArgs {
     #[command(subcommand)]
