@@ -104,7 +104,7 @@ async fn a_key_is_rotated_sealed_over_and_taken_away_while_nothing_tells_it() {
     let mut agent = server.client().await;
     evaluate(&mut agent, question("s", call("a", "look", r#"{"of":"wagtail"}"#))).await;
     record(&mut agent, success("s", "a", "redstart")).await;
-    assert_eq!(typed(&server, "list").await, "old: 2 rows; seals\n");
+    assert_eq!(typed(&server, "list").await, "old: 2 rows; encrypts new values\n");
 
     // A file that cannot be used any more changes nothing, and is told once.
     fs::write(&file, "tenants: {default: {}}").expect("written");

@@ -67,7 +67,7 @@ enum Action {
     },
     /// Print a stored policy
     Show {
-        /// The beginning of its hash [default: the active policy]
+        /// The policy's hash, or its beginning [default: the active policy]
         hash: Option<String>,
         #[command(flatten)]
         form: Form,
@@ -76,7 +76,7 @@ enum Action {
     },
     /// Activate a stored policy
     Activate {
-        /// The beginning of its hash
+        /// The policy's hash, or its beginning
         hash: String,
         #[command(flatten)]
         change: stored::Change,
