@@ -27,8 +27,8 @@ impl ValueEnum for Host {
 /// What runs although nobody could be asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum FailOpen {
-    /// Every tool
+    /// All tools
     All,
-    /// The host's own tools that read; no line of a shell
+    /// The host's own reading tools, without shell commands
     Reads,
 }

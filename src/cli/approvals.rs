@@ -26,7 +26,7 @@ const PAGE: u32 = 500;
 /// Maximum characters of arguments in a line.
 const ARGUMENTS: usize = 80;
 
-/// What `callgate approvals` takes.
+/// Arguments of `callgate approvals`.
 #[derive(Debug, Args)]
 pub(super) struct ApprovalsArgs {
     #[command(subcommand)]
@@ -35,48 +35,47 @@ pub(super) struct ApprovalsArgs {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// List the open questions
+    /// List the open approval requests
     List {
-        /// List answered and expired questions too
+        /// List answered and expired requests too
         #[arg(long)]
         all: bool,
-        /// Only those that members of this group may answer by now
+        /// Only requests that members of this group may answer now
         #[arg(long, value_name = "GROUP", default_value = "", hide_default_value = true)]
         group: String,
         #[command(flatten)]
         server: ReadArgs,
     },
-    /// Show one question with its arguments and reasons
+    /// Show one request with its arguments and reasons
     Show {
-        /// The question's id, as `approvals list` shows it
+        /// The request's id, from `approvals list`
         approval_id: String,
         #[command(flatten)]
         server: ReadArgs,
     },
-    /// Let the call run: once, unless --for says more
+    /// Approve the call: once, or for a time with --for
     Approve {
-        /// Let more calls of the tool through for a time: those on the thing that the call names, or all of the session
-        #[arg(long = "for", value_name = "WHAT")]
+        /// Approve later calls of the tool too: on the call's resource, or all of the session
+        #[arg(long = "for", value_name = "SCOPE")]
         scope: Option<Scope>,
-        /// For how many minutes, with --for [default: 60]
+        /// Minutes that --for lasts [default: 60]
         #[arg(long, requires = "scope")]
         minutes: Option<u64>,
-        /// Approve it with these arguments instead, one JSON object: as text, of a file (@FILE), or of standard input
-        /// (-). The call that was asked about then never runs; its agent is told these, and a call with exactly these
-        /// runs once
+        /// Approve other arguments, one JSON object: text, a file (@FILE), or standard input (-). The held call then
+        /// never runs. The agent gets these arguments, and a call with exactly these runs once
         #[arg(long, value_name = "JSON", conflicts_with = "scope")]
         arguments: Option<String>,
-        /// With --arguments: answer nothing, and show how they would execute, or what is wrong with them
+        /// Check --arguments without answering: print them as they would execute, or their errors
         #[arg(long, requires = "arguments")]
         dry_run: bool,
         #[command(flatten)]
         answer: ResolveArgs,
     },
-    /// Refuse the call; the model is told why
+    /// Deny the call; the model gets the reason
     Deny(ResolveArgs),
-    /// Take a question back, as the agent or session that asked it: --by names that
+    /// Withdraw a request as its requester: --by names the agent or session
     Withdraw(ResolveArgs),
-    /// Show questions as they come up, until Ctrl-C
+    /// Print requests as they arrive, until Ctrl-C
     Watch {
         #[command(flatten)]
         server: ReadArgs,
@@ -86,18 +85,18 @@ enum Action {
 /// What a yes lets through beside the call.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Scope {
-    /// The session's calls of the tool on the same thing
+    /// The session's calls of the tool on the same resource
     Resource,
-    /// All of the session's calls of the tool
+    /// All calls of the tool in the session
     Tool,
 }
 
 #[derive(Debug, Args)]
 struct ResolveArgs {
-    /// The question's id, as `approvals list` shows it
+    /// The request's id, from `approvals list`
     approval_id: String,
-    /// Why: stored with what is done, and told to the model when the call is denied. May be left out, unless the
-    /// policy wants one (require_reason)
+    /// Reason, stored in the audit log; after a denial the model gets it. Required where the policy sets
+    /// require_reason
     #[arg(long, default_value = "", hide_default_value = true)]
     reason: String,
     #[command(flatten)]
@@ -163,11 +162,11 @@ async fn list(all: bool, group: String, form: Form, mut client: ApprovalServiceC
     }
     let approvals = page.approvals;
     if approvals.is_empty() && !form.json {
-        outln!("No question {}.", if all { "was ever asked" } else { "is open" });
+        outln!("No approval requests{}.", if all { "" } else { " are open" });
     }
     form.each(&approvals, line)?;
     if !page.next_page_token.is_empty() {
-        errln!("note: only the newest {PAGE} are shown");
+        errln!("note: only the newest {PAGE} requests are shown");
     }
     Ok(())
 }
@@ -177,7 +176,7 @@ async fn resolve(answer: ResolveArgs, what: ResolveApprovalRequest) -> anyhow::R
     let request = ResolveApprovalRequest { approval_id: answer.approval_id, reason: answer.reason, ..what };
     let resolved = client.resolve_approval(answer.server.by.signed(request)?).await;
     if resolved.as_ref().is_err_and(|status| reason(status).as_deref() == Some("REASON_MISSING")) {
-        bail!("nothing was answered: the policy wants a reason with it (require_reason), so give one with --reason");
+        bail!("the request is still open: the policy requires a reason (require_reason). Add --reason TEXT");
     }
     let resolved = asked(resolved)?;
     let is_edited = resolved.approval.as_ref().is_some_and(|approval| !approval.edited_args_digest.is_empty());
@@ -239,14 +238,14 @@ fn whom(approval: &Approval) -> Option<String> {
 fn asked_of(approval: &Approval) -> String {
     let mut whom = if approval.people > 1 { "two people" } else { "one person" }.to_owned();
     whom += &match approval.group.as_str() {
-        "" => ", anybody who may answer".to_owned(),
+        "" => ", any approver".to_owned(),
         group => format!(" of group {group}"),
     };
     if !approval.escalate_group.is_empty() {
-        whom += &format!(", from {} on of group {} too", at(approval.escalate_time.as_ref()), approval.escalate_group);
+        whom += &format!(", from {} also of group {}", at(approval.escalate_time.as_ref()), approval.escalate_group);
     }
     if !approval.seconded_by.is_empty() {
-        whom += &format!("; {} has said yes", approval.seconded_by.join(", "));
+        whom += &format!("; approved by {} so far", approval.seconded_by.join(", "));
     }
     whom
 }
@@ -263,7 +262,7 @@ fn whole(approval: &Approval) {
     outln!("  call       {} of session {}", approval.call_id, approval.session_id);
     outln!("  agent      {}", of(&approval.agent_id));
     if !approval.host.is_empty() {
-        outln!("  host       {}, as it names itself", approval.host);
+        outln!("  host       {} (its own claim)", approval.host);
     }
     outln!("  tool       {}", approval.tool);
     outln!("  arguments  {}", of(&approval.arguments_json));
@@ -271,23 +270,23 @@ fn whole(approval: &Approval) {
         let what = if approval.state() == ApprovalState::Edited { "approved " } else { "chosen   " };
         outln!("  {what}  {}", of(&approval.edited_arguments_json));
         if approval.edited_expire_time.is_some() {
-            outln!("  good till  {}, once; the call itself never runs", at(approval.edited_expire_time.as_ref()));
+            outln!("  valid to   {}, for one call; the held call never runs", at(approval.edited_expire_time.as_ref()));
         }
         if !approval.ran_call_id.is_empty() {
             outln!("  ran as     {}", approval.ran_call_id);
         }
     }
-    outln!("  because    {}", of(&approval.justification));
-    approval.reasons.iter().for_each(|reason| outln!("  rules say  {}", of(reason)));
+    outln!("  purpose    {}", of(&approval.justification));
+    approval.reasons.iter().for_each(|reason| outln!("  rule       {}", of(reason)));
     outln!("  for        {}", asked_of(approval));
-    outln!("  asked      {}, expires {}", at(approval.create_time.as_ref()), at(approval.expire_time.as_ref()));
+    outln!("  created    {}, expires {}", at(approval.create_time.as_ref()), at(approval.expire_time.as_ref()));
     if approval.resolve_time.is_some() {
         let done = if approval.state() == ApprovalState::Withdrawn { "withdrawn " } else { "answered  " };
         outln!("  {done} {} by {}", at(approval.resolve_time.as_ref()), approval.resolved_by);
         outln!("  reason     {}", of(&approval.resolution_reason));
         if let Some(until) = &approval.scope_expire_time {
             let on = if approval.resource.is_empty() { String::new() } else { format!(" on {}", approval.resource) };
-            outln!("  clears     {} of session {}{on}, until {}", approval.tool, approval.session_id, at(Some(until)));
+            outln!("  approves   {} of session {}{on}, until {}", approval.tool, approval.session_id, at(Some(until)));
         }
     }
 }

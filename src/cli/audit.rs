@@ -18,7 +18,7 @@ const PAGE: u32 = 500;
 /// Default number of shown entries.
 const SHOWN: u32 = 50;
 
-/// What `callgate audit` takes.
+/// Arguments of `callgate audit`.
 #[derive(Debug, Args)]
 pub(super) struct AuditArgs {
     #[command(subcommand)]
@@ -27,17 +27,17 @@ pub(super) struct AuditArgs {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// List what people and administrators did, the newest first
+    /// List entries, the newest first
     List {
-        /// List all of it
+        /// List all entries
         #[arg(long)]
         all: bool,
         #[command(flatten)]
         server: ReadArgs,
     },
-    /// Check that no entry was changed or taken away; the exit code is 1 if one was
+    /// Verify the chain of entries; exit code 1 if one was changed or removed
     Verify {
-        /// An anchor that an earlier check gave and that was kept elsewhere: finds an end that was cut off
+        /// Anchor printed by an earlier verification: detects removed entries at the end
         #[arg(long = "anchor", value_name = "NUMBER:HASH")]
         anchors: Vec<String>,
         #[command(flatten)]
@@ -62,13 +62,13 @@ async fn list(all: bool, form: Form, mut client: AuditServiceClient<Wire>) -> an
     loop {
         let page = asked(client.list_audit_entries(request.clone()).await)?;
         if page.entries.is_empty() && !form.json && request.page_token.is_empty() {
-            outln!("Nobody has done anything.");
+            outln!("The audit log is empty.");
         }
         form.each(&page.entries, line)?;
         match page.next_page_token {
             end if end.is_empty() => return Ok(ExitCode::SUCCESS),
             _ if !all => {
-                errln!("note: only the newest {SHOWN} are shown; --all shows the others");
+                errln!("note: only the newest {SHOWN} entries are shown; --all shows all");
                 return Ok(ExitCode::SUCCESS);
             }
             next => request.page_token = next,
@@ -78,7 +78,7 @@ async fn list(all: bool, form: Form, mut client: AuditServiceClient<Wire>) -> an
 
 fn line(entry: &AuditEntry) {
     let with = |label: &str, text: &str| if text.is_empty() { String::new() } else { format!("{label}{text}") };
-    let erased = if entry.erased_by == 0 { String::new() } else { format!("  (words erased by {})", entry.erased_by) };
+    let erased = if entry.erased_by == 0 { String::new() } else { format!("  (texts erased by {})", entry.erased_by) };
     outln!(
         "{:>6}  {}  {:<16}  {}{}{}{}{}{erased}",
         entry.number,
@@ -103,26 +103,24 @@ async fn verify(anchors: Vec<String>, form: Form, mut client: AuditServiceClient
     form.tell(&found, |found| {
         found.problems.iter().for_each(|problem| outln!("{problem}"));
         if found.anchor.is_empty() {
-            outln!("No entry was written yet.");
+            outln!("The audit log is empty.");
         } else {
             outln!("anchor {}", found.anchor);
         }
         if found.erased_words > 0 {
-            outln!("{} words were erased, each with an entry that tells of it", found.erased_words);
+            outln!("{} texts were erased, each with its own audit entry", found.erased_words);
         }
     })?;
     if !found.problems.is_empty() {
-        errln!("callgate: the audit was tampered with, see above");
+        errln!("callgate: the audit log was tampered with; the problems are listed above");
         return Ok(ExitCode::FAILURE);
     }
     if form.json {
         return Ok(ExitCode::SUCCESS);
     }
-    outln!("The chain holds.");
+    outln!("The audit chain is intact.");
     if held == 0 {
-        errln!(
-            "note: keep the anchor where nobody can change it with the database, and give it with --anchor next time"
-        );
+        errln!("note: store the anchor outside the database, and pass it to the next verification with --anchor");
     }
     Ok(ExitCode::SUCCESS)
 }

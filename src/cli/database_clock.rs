@@ -11,16 +11,16 @@ use callgate_postgres::find_running;
 use callgate_server::database;
 use callgate_store::{Clocks, clocks, parse_url};
 
-/// What `callgate database clock` takes.
+/// Arguments of `callgate database clock`.
 #[derive(Debug, Args)]
 pub(super) struct ClockArgs {
-    /// The database that the servers are given
+    /// The servers' database
     #[arg(long, value_name = "URL", env = "CALLGATE_DATABASE_URL", hide_env_values = true)]
     database_url: Option<String>,
-    /// Instead of a URL: the data directory of a server that runs on a private database [default: as for serve]
+    /// The data directory of a running server with a private database [default: as for serve]
     #[arg(long, value_name = "DIR", env = "CALLGATE_DATA_DIR", conflicts_with = "database_url")]
     data_dir: Option<PathBuf>,
-    /// The database's clock is right: delete at the term again what lived through a gap
+    /// Confirm the database's clock: end the delay of retention after a gap
     #[arg(long)]
     confirm: bool,
 }
@@ -34,14 +34,14 @@ pub(super) async fn run(args: ClockArgs) -> anyhow::Result<()> {
     let found = clocks(options.clone(), Clock::System.now(), false).await?;
     if args.confirm && !found.agree() {
         let apart = wait_in_words(found.apart_ms.unsigned_abs());
-        bail!("nothing is confirmed: the clocks of this machine and of the database are {apart} apart; 5 min may be");
+        bail!("not confirmed: the clocks of machine and database differ by {apart}; at most 5 min are allowed");
     }
     if args.confirm {
         clocks(options, Clock::System.now(), true).await?;
     }
     outln!("Database: {}", found.database);
     outln!("This machine: {}", Timestamp::from_millis(found.database.as_millis() + found.apart_ms));
-    outln!("Last looked at by a server: {}", found.seen.map_or("never".to_owned(), |seen| seen.to_string()));
+    outln!("Last read by a server: {}", found.seen.map_or("never".to_owned(), |seen| seen.to_string()));
     outln!("{}", delay(&found, args.confirm));
     Ok(())
 }
@@ -49,14 +49,14 @@ pub(super) async fn run(args: ClockArgs) -> anyhow::Result<()> {
 /// The delay of retention, as text.
 pub(super) fn delay(clocks: &Clocks, is_confirmed: bool) -> String {
     if clocks.gap_ms == 0 {
-        return "Retention deletes at the term.".to_owned();
+        return "Retention deletes on time.".to_owned();
     }
     let gap = wait_in_words(clocks.gap_ms);
     if is_confirmed {
-        return format!("Retention deletes at the term again; it was {gap} later.");
+        return format!("Retention deletes on time again; the delay was {gap}.");
     }
     format!(
-        "Retention deletes {gap} later than at the term: no server saw the database's clock pass that time. If the \
-         clock is right now, say so with callgate database clock --confirm."
+        "Retention is delayed by {gap}: no server read the database's clock in that time. If the clock is right \
+         now, run callgate database clock --confirm."
     )
 }

@@ -32,13 +32,13 @@ use callgate_server::{config::DatabaseConfig, grpc, plane::Plane, telemetry::Met
 /// Maximum wait requested from the server after WAIT; it responds at once if that does not suffice.
 const WAIT_MAX: Duration = Duration::from_secs(3);
 
-/// What `callgate demo` takes.
+/// Arguments of `callgate demo`.
 #[derive(Debug, Clone, Args)]
 pub(super) struct DemoArgs {
-    /// A running server to play against; without it one is started in a temporary directory
+    /// A running server; by default one is started in a temporary directory
     #[arg(long, value_name = "URL", conflicts_with = "context")]
     server: Option<String>,
-    /// A running server by its name in the file of contexts, with its credential
+    /// A running server by its context, with its credential
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
     #[command(flatten)]
@@ -46,7 +46,7 @@ pub(super) struct DemoArgs {
     /// Pause before each call, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 60)]
     pace_ms: u64,
-    /// The folder of PostgreSQL's programs, for a server of the demo's own
+    /// The directory of PostgreSQL's programs, for the demo's own server
     #[arg(long, value_name = "DIR", env = "CALLGATE_PG_BIN", conflicts_with_all = ["server", "context"])]
     pg_bin: Option<std::path::PathBuf>,
 }
@@ -65,7 +65,7 @@ pub(super) async fn run(args: DemoArgs) -> anyhow::Result<()> {
     if !remote.is_named() {
         return on_own_server(&args).await;
     }
-    let otherwise = "; start one with `callgate serve`, or name no server";
+    let otherwise = "; start one with `callgate serve`, or omit --server";
     let (url, shown) = (remote.server()?, remote.credential()?);
     let wire = shown.connect(url, shown.bearer()?, otherwise).await?;
     let session = play(url, wire, args.pace_ms).await?;
@@ -74,9 +74,10 @@ pub(super) async fn run(args: DemoArgs) -> anyhow::Result<()> {
 }
 
 async fn on_own_server(args: &DemoArgs) -> anyhow::Result<()> {
-    let folder = tempfile::Builder::new().prefix("callgate-demo-").tempdir().context("no temporary directory")?;
+    let folder = tempfile::Builder::new().prefix("callgate-demo-").tempdir();
+    let folder = folder.context("cannot create a temporary directory")?;
     open_folder(folder.path()).context("cannot open the temporary directory")?;
-    outln!("Starting a server of the demo's own, with its database in {} …", folder.path().display());
+    outln!("Starting the demo's own server, with its database in {} …", folder.path().display());
     let database =
         DatabaseConfig { database_url: None, data_dir: Some(folder.path().join("data")), pg_bin: args.pg_bin.clone() };
     let listen = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
@@ -122,7 +123,7 @@ async fn play(url: &str, wire: Wire, pace_ms: u64) -> anyhow::Result<String> {
     stage.the_same_search_again().await?;
     stage.a_timeout().await?;
     stage.rate_limits().await?;
-    fleet.await.context("the fleet died")??;
+    fleet.await.context("the simulated agents failed")??;
     stage.what_a_fleet_learns(&tool).await?;
     stage.money().await?;
     stage.memory().await?;
@@ -160,7 +161,7 @@ impl Stage {
     async fn recorded_session(&mut self) -> anyhow::Result<()> {
         self.scene("recorded", "A recorded session: gpt-4o changes a flight (tau-bench airline, task 13)");
         for line in include_str!("demo/session.jsonl").lines() {
-            let call: RecordedCall = serde_json::from_str(line).context("the recorded session cannot be read")?;
+            let call: RecordedCall = serde_json::from_str(line).context("cannot read the recorded session")?;
             let outcome = if call.is_error { Outcome::error(&call.result) } else { Outcome::success(&call.result) };
             self.call(&call.tool, &call.args, outcome).await?;
         }
@@ -169,10 +170,7 @@ impl Stage {
     }
 
     async fn the_same_search_again(&mut self) -> anyhow::Result<()> {
-        self.scene(
-            "insisting",
-            "Staged: the agent cannot believe a complete, empty answer, and searches again and again",
-        );
+        self.scene("insisting", "Staged: the agent repeats a search whose complete result is empty");
         let query = json!({"origin": "SFO", "destination": "ORD", "date": "2024-05-13"});
         for _ in 0..5 {
             self.call("search_direct_flight", &query, Outcome::complete("[]")).await?;
@@ -184,7 +182,7 @@ impl Stage {
     }
 
     async fn a_timeout(&mut self) -> anyhow::Result<()> {
-        self.scene("timeout", "Staged: the provider times out, and is back a second later");
+        self.scene("timeout", "Staged: the provider times out, and recovers a second later");
         let query = json!({"reservation_id": "XEWRD9", "fields": ["flights", "payment"]});
         self.call("get_reservation_details", &query, Outcome::failure(504, "504 Gateway Timeout")).await?;
         self.call("get_reservation_details", &query, Outcome::success("{\"flights\": 2}")).await?;
@@ -193,7 +191,7 @@ impl Stage {
     }
 
     async fn rate_limits(&mut self) -> anyhow::Result<()> {
-        self.scene("rate-limited", "Staged: the provider limits the rate, and the agent asks again at once");
+        self.scene("rate-limited", "Staged: the provider limits the rate, and the agent repeats the call at once");
         let query = json!({"airport": "ATL"});
         for outcome in [Outcome::failure(429, "429 Too Many Requests"), Outcome::success("sunny")] {
             self.call("get_weather", &query, outcome).await?;
@@ -203,7 +201,7 @@ impl Stage {
     }
 
     async fn money(&mut self) -> anyhow::Result<()> {
-        self.scene("money", "Staged: a call that is expected to cost $12, and a model that has used $10");
+        self.scene("money", "Staged: a call with an estimated cost of $12, and a model that has used $10");
         self.client.cost_estimate_micros = Some(12_000_000);
         self.call("generate_report", &json!({"pages": 4000}), Outcome::success("done")).await?;
         self.client.cost_estimate_micros = None;
@@ -216,15 +214,14 @@ impl Stage {
     }
 
     async fn memory(&mut self) -> anyhow::Result<()> {
-        self.show.title("After a compaction: GetSessionState gives the model its memory back");
+        self.show.title("After a compaction: GetSessionState returns the summary of the session");
         let state = self.client.state().await?;
         self.show.memory(&state.summary_for_model);
         Ok(())
     }
 
     async fn what_a_fleet_learns(&mut self, tool: &str) -> anyhow::Result<()> {
-        let (agents, did) =
-            (fleet::AGENTS, "have called a new API that never heals, retried as told, and failed again");
+        let (agents, did) = (fleet::AGENTS, "called a new API that stays down, retried as advised, and failed again");
         let title = format!("Staged: meanwhile {agents} agents {did}. The next agent calls it");
         self.scene("learned", &title);
         for item in 1..4 {

@@ -28,33 +28,33 @@ pub(super) const PAUSE: Duration = Duration::from_millis(200);
 /// Maximum size of an input file: more than the server accepts.
 const INPUT_BYTES_MAX: u64 = 4 << 20;
 
-/// What `callgate evaluate` takes.
+/// Arguments of `callgate evaluate`.
 #[derive(Debug, Args)]
 pub(super) struct EvaluateArgs {
     #[command(flatten)]
     who: Who,
-    /// The tool
+    /// The tool's name
     #[arg(long, value_name = "NAME")]
     tool: String,
-    /// Its arguments, one JSON object: as text, of a file (@FILE), or of standard input (-)
+    /// The call's arguments, one JSON object: text, a file (@FILE), or standard input (-)
     #[arg(long, value_name = "JSON", default_value = "{}")]
     arguments: String,
     /// The call's id [default: a new one, which is printed]
     #[arg(long, value_name = "ID")]
     call_id: Option<String>,
-    /// Why the call is made, where the policy wants to know
+    /// The call's justification, where the policy requires one
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     justification: String,
-    /// Say that a repetition is meant
+    /// Declare that the repetition is intended
     #[arg(long)]
     repeat_intended: bool,
-    /// What the call is expected to cost, in millionths of a dollar
+    /// Estimated cost, in millionths of a dollar
     #[arg(long, value_name = "MICROS")]
     cost_estimate: Option<u64>,
-    /// Judge only: nothing is stored, and nothing permitted
+    /// Dry run: stores nothing, and permits nothing
     #[arg(long)]
     dry_run: bool,
-    /// How many seconds a WAIT is waited out and a person's answer waited for
+    /// Seconds to wait in all for the end of a WAIT and for an approval
     #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=86_400))]
     wait: u64,
     #[command(flatten)]
@@ -64,19 +64,19 @@ pub(super) struct EvaluateArgs {
 /// Whose call it is.
 #[derive(Debug, Args)]
 pub(super) struct Who {
-    /// The session
+    /// The session's id
     #[arg(long, value_name = "ID", env = "CALLGATE_SESSION")]
     pub(super) session: String,
-    /// The session that opened this one
+    /// The parent session's id
     #[arg(long, value_name = "ID", default_value = "", hide_default_value = true)]
     parent_session: String,
-    /// The agent's name, for its budget and its approvals
+    /// The agent's name, for budgets and approvals
     #[arg(long, value_name = "NAME", env = "CALLGATE_AGENT", default_value = "", hide_default_value = true)]
     agent: String,
-    /// The run within the session
+    /// The run's id within the session
     #[arg(long, value_name = "ID", default_value = "", hide_default_value = true)]
     run: String,
-    /// The person whom the agent works for
+    /// The id of the agent's user
     #[arg(long, value_name = "ID", default_value = "", hide_default_value = true)]
     user: String,
 }
@@ -111,7 +111,7 @@ pub(super) const fn code(decision: Decision) -> u8 {
 pub(super) fn text(flag: &str, given: &str) -> anyhow::Result<String> {
     let (name, mut from): (&str, Box<dyn std::io::Read>) = match given.strip_prefix('@') {
         Some(path) => {
-            let file = std::fs::File::open(path).with_context(|| format!("{flag}: {path} cannot be opened"))?;
+            let file = std::fs::File::open(path).with_context(|| format!("{flag}: cannot open {path}"))?;
             (path, Box::new(file))
         }
         None if given == "-" => ("standard input", Box::new(std::io::stdin().lock())),
@@ -119,9 +119,9 @@ pub(super) fn text(flag: &str, given: &str) -> anyhow::Result<String> {
     };
     let mut text = String::new();
     let read = from.by_ref().take(INPUT_BYTES_MAX + 1).read_to_string(&mut text);
-    read.with_context(|| format!("{flag}: {name} cannot be read as text"))?;
+    read.with_context(|| format!("{flag}: cannot read {name} as text"))?;
     if text.len() as u64 > INPUT_BYTES_MAX {
-        bail!("{flag}: {name} is larger than {INPUT_BYTES_MAX} bytes, more than a server takes");
+        bail!("{flag}: {name} exceeds the server's limit of {INPUT_BYTES_MAX} bytes");
     }
     Ok(text)
 }
@@ -152,7 +152,7 @@ pub(super) async fn evaluate(args: EvaluateArgs) -> anyhow::Result<ExitCode> {
     let call_id = request.call.as_ref().map(|call| call.call_id.clone()).unwrap_or_default();
     let answer = judged(client, request, Duration::from_secs(args.wait)).await;
     // Whether it was stored may be unknown; only under its id can the same be asked again.
-    let answer = answer.with_context(|| format!("the call is {call_id:?} (--call-id, to ask again)"))?;
+    let answer = answer.with_context(|| format!("call {call_id:?} got no decision; repeat it with --call-id"))?;
     let decision = answer.verdict.as_ref().context("the server gave no verdict")?.decision();
     args.server.form.tell(&answer, |answer| answer.verdict.iter().for_each(told))?;
     Ok(ExitCode::from(code(decision)))
@@ -189,7 +189,7 @@ pub(super) async fn judged(
             return Ok(answer);
         }
         if !std::mem::replace(&mut is_said, true) && verdict.decision() == Decision::Ask {
-            errln!("waiting for a person: callgate approvals approve {}", verdict.approval_id);
+            errln!("waiting for approval: callgate approvals approve {}", verdict.approval_id);
         }
         // A pause that is longer than a server waits is waited out here.
         if verdict.decision() == Decision::Wait && pause > WAIT_MAX {
@@ -227,11 +227,11 @@ fn told(verdict: &Verdict) {
         }
     }
     if let Some(wait) = &verdict.retry_after {
-        outln!("  again      after {}", wait_in_words(millis(Some(wait))));
+        outln!("  retry      after {}", wait_in_words(millis(Some(wait))));
     }
     if !verdict.approval_id.is_empty() {
         let until = at(verdict.approval_expire_time.as_ref());
-        outln!("  question   {}, until {until}", verdict.approval_id);
+        outln!("  approval   {}, until {until}", verdict.approval_id);
     }
     if !verdict.next_context_hint.is_empty() {
         outln!("  warning    {}", verdict.next_context_hint);
@@ -259,6 +259,6 @@ mod tests {
         assert_eq!(text("--arguments", &format!("@{}", path.display())).expect("read"), "{\"a\": 1}");
         assert_eq!(text("--arguments", "{}").expect("as it is"), "{}");
         let missing = text("--arguments", "@/nonexistent").expect_err("no file");
-        assert!(missing.to_string().contains("--arguments: /nonexistent cannot be opened"), "{missing}");
+        assert!(missing.to_string().contains("--arguments: cannot open /nonexistent"), "{missing}");
     }
 }

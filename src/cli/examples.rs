@@ -4,27 +4,24 @@ use clap::Command;
 
 /// Examples by command, each with its purpose.
 const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
-    (
-        "",
-        &[("callgate serve", "serve on 127.0.0.1:7600"), ("callgate demo", "see what a plane says, without any agent")],
-    ),
+    ("", &[("callgate serve", "serve on 127.0.0.1:7600"), ("callgate demo", "show decisions, without an agent")]),
     (
         "serve",
         &[
             ("callgate serve --policy callgate.yaml", "on 127.0.0.1:7600, with a private PostgreSQL"),
             (
                 "callgate serve --listen unix:/run/callgate/socket --database-url postgres://db/callgate",
-                "beside others",
+                "one of several replicas",
             ),
         ],
     ),
-    ("health", &[("callgate health", "exit code 0 while calls are answered")]),
-    ("doctor", &[("callgate doctor --policy callgate.yaml", "with what the server is given")]),
+    ("health", &[("callgate health", "exit code 0 while the server is ready")]),
+    ("doctor", &[("callgate doctor --policy callgate.yaml", "with the server's flags")]),
     (
         "backup",
         &[
             ("callgate backup /backup/callgate-monday", ""),
-            ("callgate backup --in /backup --keep 14 --verify", "each night: verified, and the last 14 are kept"),
+            ("callgate backup --in /backup --keep 14 --verify", "every night: verify it, and keep the newest 14"),
         ],
     ),
     ("backup verify", &[("callgate backup verify /backup/callgate-monday", "")]),
@@ -35,7 +32,10 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         "database clock",
         &[
             ("callgate database clock --data-dir /var/lib/callgate", ""),
-            ("callgate database clock --confirm --database-url postgres://db/callgate", "after a time without servers"),
+            (
+                "callgate database clock --confirm --database-url postgres://db/callgate",
+                "after a time without a server",
+            ),
         ],
     ),
     ("psql", &[("callgate psql -- -c 'select count(*) from callgate.tool_call'", "")]),
@@ -45,8 +45,8 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     (
         "policy backtest",
         &[
-            ("callgate policy backtest callgate.yaml --since 7d", "on the calls of the last week"),
-            ("callgate policy backtest callgate.yaml calls.jsonl.gz", "on recorded ones"),
+            ("callgate policy backtest callgate.yaml --since 7d", "on the stored calls of 7 days"),
+            ("callgate policy backtest callgate.yaml calls.jsonl.gz", "on recorded calls"),
         ],
     ),
     ("policy test", &[("callgate policy test callgate.yaml --inject-duplicates --since 24h", "")]),
@@ -56,10 +56,10 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     ("policy apply", &[("callgate policy apply callgate.yaml --note 'ceilings as agreed' --expect 7", "")]),
     ("policy list", &[("callgate policy list --json | jq -r .hash", "")]),
     ("policy show", &[("callgate policy show 9f2c", "by the beginning of its hash")]),
-    ("policy activate", &[("callgate policy activate 9f2c --note 'back to before'", "")]),
+    ("policy activate", &[("callgate policy activate 9f2c --note 'previous version'", "")]),
     ("policy rollback", &[("callgate policy rollback --note 'refuses too much'", "")]),
     ("explain", &[("callgate explain call-17 --session s-42", "")]),
-    ("agents install", &[("callgate agents install claude-code --dry-run", "show the change, and write nothing")]),
+    ("agents install", &[("callgate agents install claude-code --dry-run", "show the change without writing")]),
     ("agents list", &[("callgate agents list", "")]),
     ("agents uninstall", &[("callgate agents uninstall codex", "")]),
     ("hook", &[("callgate hook claude-code < event.json", "as the host calls it")]),
@@ -82,7 +82,7 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         "sessions list",
         &[
             ("callgate sessions list", ""),
-            ("callgate sessions list --tool create_order --decision deny", "with a call like that"),
+            ("callgate sessions list --tool create_order --decision deny", "with a matching call"),
             ("callgate sessions list --all --json > sessions.jsonl", ""),
         ],
     ),
@@ -113,10 +113,10 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     ("grants list", &[("callgate grants list s-42", "")]),
     ("grants revoke", &[("callgate grants revoke s-42 0195f2c4", "")]),
     ("audit list", &[("callgate audit list --all --json > audit.jsonl", "")]),
-    ("audit verify", &[("callgate audit verify", "keep the anchor that it prints for the next time")]),
+    ("audit verify", &[("callgate audit verify", "keep the printed anchor for the next verification")]),
     ("tenants create", &[("callgate tenants create acme --calls-per-second 50", "")]),
     ("tenants list", &[("callgate tenants list", "")]),
-    ("tenants quotas", &[("callgate tenants quotas acme --sessions 10000", "all others are lifted")]),
+    ("tenants quotas", &[("callgate tenants quotas acme --sessions 10000", "removes all other quotas")]),
     ("tenants retention", &[("callgate tenants retention acme --words-days 30 --calls-days 365", "")]),
     ("tenants suspend", &[("callgate tenants suspend acme --reason 'unpaid'", "")]),
     ("tenants resume", &[("callgate tenants resume acme", "")]),
@@ -125,13 +125,16 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         "tokens create",
         &[
             ("callgate tokens create desk --role agent --days 90 > desk.token", ""),
-            ("callgate tokens create ann --role admin --data-dir /var/lib/callgate", "the first one, on the database"),
+            (
+                "callgate tokens create ann --role admin --data-dir /var/lib/callgate",
+                "the first token, on the database",
+            ),
         ],
     ),
     ("tokens list", &[("callgate tokens list --all", "")]),
     ("tokens revoke", &[("callgate tokens revoke 0195f2c4", "")]),
     ("tokens rotate", &[("callgate tokens rotate 0195f2c4 --overlap-hours 48 > desk.token", "")]),
-    ("forget", &[("callgate forget user ann", "how much that would be"), ("callgate forget user ann --yes", "")]),
+    ("forget", &[("callgate forget user ann", "show the amount"), ("callgate forget user ann --yes", "")]),
     ("export", &[("callgate export user ann --out ann.jsonl", "")]),
     ("keys list", &[("callgate keys list", "")]),
     ("keys reseal", &[("callgate keys reseal", "")]),
@@ -166,8 +169,8 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     (
         "run",
         &[
-            ("callgate run --session nightly -- ./reindex orders", "its exit code is the command's"),
-            ("callgate run --session s-42 --tool deploy --max-wait 3600 -- make release", "waits for a person"),
+            ("callgate run --session nightly -- ./reindex orders", "the exit code is the command's"),
+            ("callgate run --session s-42 --tool deploy --max-wait 3600 -- make release", "waits for an approval"),
         ],
     ),
     (
@@ -281,7 +284,7 @@ mod tests {
 
     #[test]
     fn help_fits_into_eighty_columns_but_for_examples() {
-        let help = shown(Cli::command()).term_width(80).render_long_help().to_string();
+        let help = crate::cli::command().term_width(80).render_long_help().to_string();
         let wide: Vec<&str> = help.lines().filter(|line| line.chars().count() > 80).collect();
         assert!(wide.is_empty(), "{wide:?}");
     }

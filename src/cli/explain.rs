@@ -30,13 +30,13 @@ const QUESTIONS_MAX: u32 = 500;
 const SESSIONS_MAX: usize = 10;
 const DIM: Style = Style::new().dimmed();
 
-/// What `callgate explain` takes.
+/// Arguments of `callgate explain`.
 #[derive(Debug, Args)]
 pub(super) struct ExplainArgs {
-    /// The call
+    /// The call's id
     #[arg(value_parser = NonEmptyStringValueParser::new())]
     call_id: String,
-    /// Its session, when other sessions have a call of that id too
+    /// The session's id, when several sessions have a call of that id
     #[arg(long)]
     session: Option<String>,
     #[command(flatten)]
@@ -60,12 +60,12 @@ pub(super) async fn run(args: ExplainArgs) -> anyhow::Result<()> {
     questions.iter().for_each(question);
     let bold = Style::new().bold();
     if explained.unseen.is_empty() {
-        outln!("\n{bold}what they saw{bold:#}");
+        outln!("\n{bold}facts{bold:#}");
         explained.seen.iter().for_each(|fact| outln!("  {:<10} {}", fact.name, fact.text));
     } else {
-        outln!("\nWhat the rules saw cannot be shown: {}.", explained.unseen);
+        outln!("\nThe facts cannot be shown: {}.", explained.unseen);
     }
-    outln!("\n{bold}rules, in their order{bold:#}");
+    outln!("\n{bold}rules, in order{bold:#}");
     for one in &explained.rules {
         match &one.finding {
             Some(finding) => said(&one.rule, finding),
@@ -104,7 +104,7 @@ async fn found(args: &ExplainArgs) -> anyhow::Result<ExportCallsResponse> {
             let rest = several - sessions.len();
             let more = if rest == 0 { String::new() } else { format!(" and {rest} more") };
             let (id, sessions) = (&args.call_id, sessions.join(", "));
-            bail!("several sessions have a call {id}: say which with --session: {sessions}{more}")
+            bail!("several sessions have a call {id}: choose one with --session: {sessions}{more}")
         }
     }
 }
@@ -119,7 +119,7 @@ fn told(call: &ExportCallsResponse) {
     outln!("  judged     {} by policy {}", at(call.judge_time.as_ref()), call.policy_version);
     outln!("  arguments  {}", call.arguments_json);
     if !call.justification.is_empty() {
-        outln!("  because    {}", call.justification);
+        outln!("  purpose    {}", call.justification);
     }
     for (what, trace) in [("trace", &call.trace_id), ("reported", &call.report_trace_id)] {
         if !trace.is_empty() {
@@ -131,7 +131,7 @@ fn told(call: &ExportCallsResponse) {
     }
     if !call.reason.is_empty() {
         outln!("  reason     {}", call.reason);
-        outln!("  told       {}", call.message);
+        outln!("  message    {}", call.message);
     }
 }
 
@@ -159,7 +159,7 @@ async fn questions(remote: &Remote, call: &ExportCallsResponse) -> anyhow::Resul
 
 fn question(approval: &Approval) {
     let (state, style) = approvals::state(approval);
-    out!("  question   {} {style}{state}{style:#}", approval.approval_id);
+    out!("  approval   {} {style}{state}{style:#}", approval.approval_id);
     if approval.resolve_time.is_some() {
         out!(" {} by {}", at(approval.resolve_time.as_ref()), approval.resolved_by);
     }

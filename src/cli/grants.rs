@@ -12,7 +12,7 @@ use callgate_proto::{
 /// Page size: the server's maximum.
 const PAGE: u32 = 500;
 
-/// What `callgate grants` takes.
+/// Arguments of `callgate grants`.
 #[derive(Debug, Args)]
 pub(super) struct GrantsArgs {
     #[command(subcommand)]
@@ -21,18 +21,18 @@ pub(super) struct GrantsArgs {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Permit a session a number of calls of some tools
+    /// Grant a session a number of calls
     Create {
         /// The session's id
         session: String,
-        /// Which tools, as a pattern: `create_*|update_*`
+        /// Pattern of the granted tools: `create_*|update_*`
         tools: String,
-        /// How many calls are permitted
+        /// The number of calls
         ceiling: u64,
-        /// For how many minutes the permission holds
+        /// Minutes until the grant expires
         #[arg(long, default_value_t = 60)]
         minutes: u64,
-        /// Why: stored with the grant
+        /// Reason, stored with the grant
         #[arg(long, default_value = "")]
         reason: String,
         #[command(flatten)]
@@ -45,11 +45,11 @@ enum Action {
         #[command(flatten)]
         server: ReadArgs,
     },
-    /// Take a grant back
+    /// Revoke a grant
     Revoke {
         /// The session's id
         session: String,
-        /// The grant's id, as `grants list` shows it
+        /// The grant's id, from `grants list`
         grant_id: String,
         #[command(flatten)]
         server: WriteArgs,
@@ -76,7 +76,7 @@ pub(super) async fn run(args: GrantsArgs) -> anyhow::Result<()> {
             loop {
                 let page = asked(client.list_grants(request.clone()).await)?;
                 if page.grants.is_empty() && request.page_token.is_empty() && !form.json {
-                    outln!("No grant is open.");
+                    outln!("No grants are open.");
                 }
                 form.each(&page.grants, |grant| {
                     let Grant { grant_id, tool_pattern, used, ceiling, expire_time, .. } = grant;
@@ -91,7 +91,7 @@ pub(super) async fn run(args: GrantsArgs) -> anyhow::Result<()> {
         }
         Action::Revoke { session, grant_id, server: WriteArgs { by, form, remote } } => {
             let mut client = GrantServiceClient::new(remote.connect().await?);
-            let done = format!("{grant_id} is taken back");
+            let done = format!("{grant_id} is revoked");
             let request = RevokeGrantRequest { session_id: session, grant_id, reason: String::new() };
             let revoked = asked(client.revoke_grant(by.signed(request)?).await)?;
             form.tell(&revoked, |_| outln!("{done}"))

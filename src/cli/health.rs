@@ -16,16 +16,16 @@ use callgate_server::config::{LISTEN_DEFAULT, Listen, listen};
 /// Poll interval.
 const EVERY: Duration = Duration::from_millis(200);
 
-/// What `callgate health` takes.
+/// Arguments of `callgate health`.
 #[derive(Debug, Args)]
 pub(super) struct HealthArgs {
-    /// Any answer will do, also that the database does not store: for who restarts a server that hangs
+    /// Accept any answer, also from a server without its database: for a liveness probe
     #[arg(long)]
     live: bool,
-    /// Ask again for up to so many seconds until the server serves
+    /// Seconds to keep asking until the server is ready
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     wait: u32,
-    /// How many seconds one answer may take
+    /// Seconds to wait for one answer
     #[arg(long, value_name = "SECONDS", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     timeout: u32,
     #[command(flatten)]
@@ -76,9 +76,9 @@ async fn look(args: &HealthArgs, own: Option<&str>) -> anyhow::Result<String> {
         bail!("{url} did not answer within {} s", args.timeout);
     };
     match answer?.status() {
-        ServingStatus::Serving => Ok(format!("{url} serves")),
-        _ if args.live => Ok(format!("{url} answers, and does not serve")),
-        _ => bail!("{url} answers, and does not serve: its database does not store, or it ends"),
+        ServingStatus::Serving => Ok(format!("{url} is ready")),
+        _ if args.live => Ok(format!("{url} answers, but is not ready")),
+        _ => bail!("{url} answers, but is not ready: its database is unavailable, or it is shutting down"),
     }
 }
 
@@ -100,7 +100,7 @@ fn own(listens: &str) -> anyhow::Result<String> {
         Listen::Tcp(address) => Some(format!("http://{address}")),
         Listen::Unix(_) => None,
     });
-    socket.or(port).ok_or_else(|| anyhow::anyhow!("CALLGATE_LISTEN names no address"))
+    socket.or(port).ok_or_else(|| anyhow::anyhow!("CALLGATE_LISTEN has no address"))
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ mod examples;
 mod explain;
 mod grants;
 mod health;
+mod overview;
 mod place;
 mod policy;
 mod privacy;
@@ -50,7 +51,7 @@ use callgate_server::{config::ServeConfig, serve};
 
 /// The policy plane between a fleet of LLM agents and their tools.
 #[derive(Debug, Parser)]
-#[command(version, about, arg_required_else_help = true)]
+#[command(version, about)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -58,80 +59,83 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve the gate over gRPC, with a private PostgreSQL unless --database-url names one
+    /// Serve the gate, with a private PostgreSQL or --database-url
     Serve(ServeConfig),
-    /// Say whether a server serves: exit code 0 if it does, else 1
+    /// Check that a server is ready: exit code 0, else 1
     Health(health::HealthArgs),
-    /// Spread the database of a fleet over many machines, or drop what is old
+    /// Maintain the database: retention, clocks, distribution
     Database(upkeep::DatabaseArgs),
-    /// Look at a deployment, and say of what is not as it should be how to mend it; exit code 1 when anything is wrong
+    /// Diagnose a deployment and suggest fixes; exit code 1 on an error
     Doctor(Box<doctor::DoctorArgs>),
-    /// Write the private database into a folder, while its server runs or not
+    /// Back up the private database, also while its server runs
     Backup(backup::BackupArgs),
-    /// Make a private database of such a folder, on the same version of PostgreSQL or a newer one
+    /// Restore a backup, on the same PostgreSQL version or a newer one
     Restore(backup::RestoreArgs),
-    /// Open psql on the private PostgreSQL of a server that runs
+    /// Open psql on the private PostgreSQL of a running server
     Psql(psql::PsqlArgs),
-    /// Play a recorded session against a server and show what the gate says
+    /// Play a recorded session, and show the decisions
     Demo(demo::DemoArgs),
-    /// Write, check, compare and activate policies
+    /// Write, check, test and activate policies
     Policy(policy::PolicyArgs),
-    /// Say why a stored call was judged as it was, rule by rule
+    /// Explain the decision on a stored call, rule by rule
     Explain(explain::ExplainArgs),
-    /// Put callgate's hooks into the settings of coding agents, list them, or take them away
+    /// Install, list and remove hooks of coding agents
     Agents(agents::AgentsArgs),
     #[command(flatten)]
     AgentSide(AgentSide),
-    /// Ask whether a call may run: for scripts, with the decision as the exit code
+    /// Request a decision on a call; the exit code is the decision
     Evaluate(evaluate::EvaluateArgs),
-    /// Run a command if its call may run, and report what came of it
+    /// Run a command as a call: evaluate, execute, record
     Run(run::RunArgs),
-    /// Report what came of a call
+    /// Record the outcome of a call
     Record(record::RecordArgs),
-    /// Watch a fleet on a terminal: what is decided, who waits, what is refused
+    /// Show decisions, sessions, approval requests and refusals
     Top(top::TopArgs),
-    /// List and answer the questions that calls wait for
+    /// List and answer approval requests
     Approvals(approvals::ApprovalsArgs),
-    /// List and show sessions, halt and resume them, and set their phases
+    /// List, show, halt, resume and settle sessions
     Sessions(sessions::SessionsArgs),
-    /// Permit a session a number of calls of some tools
+    /// Grant a session a number of calls
     Grants(grants::GrantsArgs),
-    /// Show what people and administrators did, and check that nobody has changed the record of it
+    /// List and verify the audit log
     Audit(audit::AuditArgs),
-    /// Make, list, limit, suspend and delete tenants
+    /// Create, list, limit, suspend and delete tenants
     Tenants(tenants::TenantsArgs),
-    /// Make, list, replace and revoke the API tokens of callers
+    /// Create, list, rotate and revoke API tokens
     Tokens(tokens::TokensArgs),
-    /// Forget a session, an agent or a person: delete what is stored of them
+    /// Delete the data of a session, an agent or a user
     Forget(privacy::ForgetArgs),
-    /// Write what is stored of a session, an agent or a person, one JSON object a line
+    /// Export the data of a session, an agent or a user, in JSON lines
     Export(privacy::ExportArgs),
-    /// Show which keys the stored values need, and seal them anew with the newest one
+    /// List encryption keys, and re-encrypt with the newest one
     Keys(reseal::KeysArgs),
-    /// Show what a running server has learned of retries, by tool and kind of failure
+    /// Show learned chances of retries, by tool and failure kind
     Profiles(profiles::ProfilesArgs),
-    /// Show which tools make agents retry, loop and ask again, and what to mend in them
+    /// Report tools that cause retries and loops, and suggest fixes
     Report(report::ReportArgs),
-    /// Judge recorded sessions offline, without a database
+    /// Judge recorded traces without a server
     Replay(replay::ReplayArgs),
-    /// List the servers that the file of contexts names, and choose one
+    /// List and select contexts: named servers with credentials
     Contexts(contexts::ContextsArgs),
-    /// Import a list of tools into a policy file, or lint it
+    /// Lint tool lists, and import them into a policy file
     Tools(tools::ToolsArgs),
-    /// Put the MCP servers of a host's settings behind the gate, and look at what they say of their tools
+    /// Put MCP servers behind the gate, and approve their tools
     Mcp(proxy::McpArgs),
-    /// Print the script by which a shell completes command lines
+    /// Print a shell's completion script
     Completions(completions::CompletionsArgs),
     /// Write manual pages
     Man(completions::ManArgs),
 }
 
+/// The exit code of a wrong command line, as clap has it.
+const WRONG_COMMAND_LINE: u8 = 2;
+
 /// Commands that start with each action of an agent.
 #[derive(Debug, Subcommand)]
 enum AgentSide {
-    /// Answer the hooks of a coding agent: its event on standard input, its dialect on standard output
+    /// Answer a coding agent's hook, from stdin to stdout
     Hook(hook::HookArgs),
-    /// Run an MCP server behind the gate: all passes as it is, but calls of tools, which are judged first
+    /// Run an MCP server behind the gate, which judges its tool calls
     McpProxy(proxy::ProxyArgs),
 }
 
@@ -143,18 +147,19 @@ struct AgentSideCli {
     command: AgentSide,
 }
 
-/// The command line with its examples.
+/// The command line with its examples, and with its commands by task.
 fn command() -> clap::Command {
-    examples::shown(Cli::command())
+    overview::grouped(examples::shown(Cli::command()))
 }
 
-/// Parses the command line; an invalid one ends the process with help.
-fn typed() -> Command {
-    let first = std::env::args_os().nth(1);
-    if first.as_ref().and_then(|first| first.to_str()).is_some_and(AgentSide::has_subcommand) {
-        return Command::AgentSide(read::<AgentSideCli>(|| examples::shown(AgentSideCli::command())).command);
+/// The typed command, none without arguments. An invalid one ends the process with help.
+fn typed() -> Option<Command> {
+    let first = std::env::args_os().nth(1)?;
+    if first.to_str().is_some_and(AgentSide::has_subcommand) {
+        let read = read::<AgentSideCli>(|| examples::shown(AgentSideCli::command()));
+        return Some(Command::AgentSide(read.command));
     }
-    read::<Cli>(command).command
+    Some(read::<Cli>(command).command)
 }
 
 fn read<C: FromArgMatches>(command: impl Fn() -> clap::Command) -> C {
@@ -172,9 +177,13 @@ pub fn is_command(name: &str) -> bool {
 /// invalid command line, and for `callgate evaluate` the decision's (docs/cli.md#exit-codes).
 #[must_use]
 pub fn main() -> ExitCode {
-    let code = run(typed());
+    let Some(command) = typed() else {
+        errln!("{}", overview::page());
+        return ExitCode::from(WRONG_COMMAND_LINE);
+    };
+    let code = run(command);
     match out::failure() {
-        Some(error) => failed(&anyhow!("the output cannot be written: {error}")),
+        Some(error) => failed(&anyhow!("cannot write the output: {error}")),
         None => code,
     }
 }

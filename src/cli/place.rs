@@ -22,13 +22,13 @@ pub(super) struct Place {
     pub(super) remote: Remote,
     #[command(flatten)]
     pub(super) by: By,
-    /// Do it on this database, not over a server
+    /// Use this database directly, without a server
     #[arg(long, value_name = "URL", env = "CALLGATE_ADMIN_DATABASE_URL", hide_env_values = true, global = true)]
     database_url: Option<String>,
-    /// Do it on the private database of the server that runs with this data directory
+    /// Use the private database of the running server with this data directory
     #[arg(long, value_name = "DIR", conflicts_with = "database_url", global = true)]
     data_dir: Option<PathBuf>,
-    /// Whose, on a database [default: default]; over a server it is the tenant of who asks
+    /// The tenant, with a database [default: default]; over a server the credential names it
     #[arg(long, value_name = "NAME", global = true)]
     tenant: Option<String>,
 }
@@ -44,8 +44,8 @@ impl Place {
         let Some(url) = self.database_url().await? else {
             if let Some(tenant) = &self.tenant {
                 bail!(
-                    "--tenant {tenant} is for a database, by --database-url or --data-dir; over a server it is the \
-                     tenant of who asks: leave it out, or show a credential of that tenant"
+                    "--tenant {tenant} needs --database-url or --data-dir; over a server the credential names the \
+                     tenant: omit --tenant, or use a credential of that tenant"
                 );
             }
             return Ok(None);

@@ -29,12 +29,12 @@ use callgate_server::{
     tenant_keys::{KeyFile, Named},
 };
 
-/// What `callgate forget` takes.
+/// Arguments of `callgate forget`.
 #[derive(Debug, Args)]
 pub(super) struct ForgetArgs {
     #[command(flatten)]
     whom: Whom,
-    /// Say that this is meant: nothing brings it back. Without it, it is only told how much it would be
+    /// Confirm the deletion, which cannot be undone. Without it, only the amount is printed
     #[arg(long)]
     yes: bool,
     #[command(flatten)]
@@ -47,12 +47,12 @@ pub(super) struct ForgetArgs {
     place: Place,
 }
 
-/// What `callgate export` takes.
+/// Arguments of `callgate export`.
 #[derive(Debug, Args)]
 pub(super) struct ExportArgs {
     #[command(flatten)]
     whom: Whom,
-    /// Write to this file, which must not be there yet [default: standard output]
+    /// Write to this new file [default: standard output]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     #[command(flatten)]
@@ -66,7 +66,7 @@ pub(super) struct ExportArgs {
 /// What opens texts, where it is done on a database.
 #[derive(Debug, Args)]
 pub(super) struct Opening {
-    /// With --database-url or --data-dir: the file of `callgate serve --keys`; a server has its own
+    /// The file of `callgate serve --keys`, with --database-url or --data-dir
     #[arg(long, value_name = "FILE", env = "CALLGATE_KEYS")]
     keys: Option<PathBuf>,
 }
@@ -83,7 +83,7 @@ impl Opening {
 
 #[derive(Debug, Args)]
 struct Why {
-    /// Why: stored in the audit, and so without the name
+    /// Reason, stored in the audit log: do not name the subject in it
     #[arg(long, default_value = "")]
     reason: String,
 }
@@ -91,19 +91,19 @@ struct Why {
 /// Whose data it is.
 #[derive(Debug, Args)]
 struct Whom {
-    /// What they are
+    /// The subject's kind
     kind: Kind,
-    /// Their name, as callers give it
+    /// The subject's id, as callers send it
     name: String,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Kind {
-    /// A session (caller.session_id); it is forgotten with its whole call tree
+    /// A session (caller.session_id), with its whole call tree
     Session,
     /// An agent (caller.agent_id), with its counters and halts
     Agent,
-    /// A person whom agents worked for (caller.user_id)
+    /// A user of agents (caller.user_id)
     User,
 }
 
@@ -155,7 +155,7 @@ where
         let next = tokio::select! {
             next = answers.message() => next,
             _ = tokio::signal::ctrl_c() => {
-                bail!("ended in the middle: {}. Run it again to finish", so_far(&last, is_dry));
+                bail!("interrupted: {}. Run it again to finish", so_far(&last, is_dry));
             }
         };
         match next.map_err(|status| refusal(&status))? {
@@ -169,23 +169,23 @@ where
         }
     }
     if last.percent < 100 {
-        bail!("the server ended it in the middle: {}. Run it again to finish", so_far(&last, is_dry));
+        bail!("the server interrupted it: {}. Run it again to finish", so_far(&last, is_dry));
     }
     if form.json {
         return form.tell(&last, |_| ());
     }
     if is_dry {
-        outln!("Of {named} this would forget {}.", trees(&last));
-        outln!("Nothing was forgotten; give --yes if that is meant.");
+        outln!("This would delete {} of {named}.", trees(&last));
+        outln!("Nothing was deleted; add --yes to delete.");
     } else {
-        outln!("Of {named} {} were forgotten, and {} beside them.", trees(&last), others(last.others));
-        outln!("Every server forgets it within two seconds.");
+        outln!("Deleted {} of {named}, and {} of other data.", trees(&last), others(last.others));
+        outln!("Every replica drops it from its cache within two seconds.");
     }
     Ok(())
 }
 
 fn so_far(told: &ForgetResponse, is_dry: bool) -> String {
-    format!("{} {} until now", trees(told), if is_dry { "found" } else { "forgotten" })
+    format!("{} {} so far", trees(told), if is_dry { "found" } else { "deleted" })
 }
 
 fn trees(told: &ForgetResponse) -> String {
@@ -204,7 +204,7 @@ pub(super) async fn export(args: ExportArgs) -> anyhow::Result<()> {
     let (_, subject) = whom.subject();
     let request = ExportSubjectRequest { subject: Some(subject), reason: why.reason };
     let file = match &out {
-        Some(path) => Some(File::create_new(path).with_context(|| format!("cannot make {}", path.display()))?),
+        Some(path) => Some(File::create_new(path).with_context(|| format!("cannot create {}", path.display()))?),
         None => None,
     };
     let Some((gate, tenant)) = place.database().await? else {
@@ -234,7 +234,7 @@ where
     let (mut written, mut sealed, mut keys) = (0_u64, 0_u64, BTreeSet::new());
     while let Some(row) = rows.message().await.map_err(|status| refusal(&status))? {
         match &mut file {
-            Some(file) => writeln!(file, "{}", row.row_json).context("the file cannot be written")?,
+            Some(file) => writeln!(file, "{}", row.row_json).context("cannot write the file")?,
             None => outln!("{}", row.row_json),
         }
         written += 1;
@@ -246,15 +246,15 @@ where
         }
     }
     if let Some(file) = &mut file {
-        file.flush().context("the file cannot be written")?;
+        file.flush().context("cannot write the file")?;
         errln!("{written} rows.");
     }
     if sealed > 0 {
         let keys: Vec<String> = keys.into_iter().collect();
         bail!(
-            "{sealed} of these rows have texts that are still sealed, and say so in `sealed_with`: the tenant's keys \
-             {} \
-             are needed for them. Name their file with --keys, or ask a server that has them",
+            "{sealed} of these rows have texts that are still encrypted, marked by `sealed_with`: they need the \
+             tenant's keys {}. \
+             Pass their file with --keys, or export from a server that has them",
             keys.join(", ")
         );
     }

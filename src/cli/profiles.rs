@@ -14,13 +14,13 @@ use callgate_proto::{
     },
 };
 
-/// What `callgate profiles` takes.
+/// Arguments of `callgate profiles`.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(super) struct ProfilesArgs {
     #[command(subcommand)]
     action: Option<Action>,
-    /// Only this tool
+    /// Show this tool only
     tool: Option<String>,
     #[command(flatten)]
     server: ReadArgs,
@@ -28,7 +28,7 @@ pub(super) struct ProfilesArgs {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Count again from the calls of the last forty days
+    /// Rebuild the profiles from the calls of the last 40 days
     Rebuild {
         #[command(flatten)]
         server: ReadArgs,
@@ -40,14 +40,15 @@ pub(super) async fn run(args: ProfilesArgs) -> anyhow::Result<()> {
     if let Some(Action::Rebuild { server: ReadArgs { form, remote } }) = &args.action {
         let mut client = ProfileServiceClient::new(remote.connect().await?);
         let rebuilt = asked(client.rebuild_retry_profiles(RebuildRetryProfilesRequest {}).await)?;
-        return form.tell(&rebuilt, |rebuilt| outln!("{} follow-ups on failures were counted anew", rebuilt.trials));
+        return form
+            .tell(&rebuilt, |rebuilt| outln!("Profiles rebuilt from {} follow-ups on failures", rebuilt.trials));
     }
     let mut client = ProfileServiceClient::new(args.server.remote.connect().await?);
     let profiles = all(&mut client, args.tool.as_deref().unwrap_or_default()).await?;
     if args.server.form.json {
         args.server.form.each(&profiles, |_| ())?;
     } else if profiles.is_empty() {
-        outln!("Nothing was learned yet: no call has followed up on a failure{}.", of(args.tool.as_deref()));
+        outln!("No profiles yet: no call followed up on a failure{}.", of(args.tool.as_deref()));
     } else {
         show(&profiles);
     }
@@ -112,7 +113,7 @@ fn show(profiles: &[RetryProfile]) {
     }
     let waits: Vec<String> = WAITS_MS.iter().map(|ms| wait_in_words(*ms)).collect();
     outln!(
-        "\n{DIM}waits: the chance of a retry after {}, of a first failure of a tool that works; p: the best of them.\n\
+        "\n{DIM}waits: the chance of a retry after {}, after a first failure of a healthy tool; p: the best of them.\n\
          trials: retries counted, older ones less. corrected: follow-ups with changed arguments that worked.{DIM:#}",
         waits.join(", ")
     );

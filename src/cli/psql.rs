@@ -14,13 +14,13 @@ use clap::Args;
 use callgate_postgres::find_running;
 use callgate_server::database;
 
-/// What `callgate psql` takes.
+/// Arguments of `callgate psql`.
 #[derive(Debug, Args)]
 pub(super) struct PsqlArgs {
     /// The data directory of the server [default: as for serve]
     #[arg(long, value_name = "DIR", env = "CALLGATE_DATA_DIR")]
     data_dir: Option<PathBuf>,
-    /// Arguments of psql: `callgate psql -- -c 'select 1'`
+    /// Arguments for psql: `callgate psql -- -c 'select 1'`
     #[arg(value_name = "ARGS", trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<OsString>,
 }
@@ -31,7 +31,7 @@ pub(super) async fn run(args: &PsqlArgs) -> anyhow::Result<()> {
     let running = match find_running(&data_dir).await {
         Ok(running) => running,
         Err(error) if error.is_permission_denied() => {
-            bail!("{error}: run this as the user that runs `callgate serve`")
+            bail!("{error}: run this as the user of `callgate serve`")
         }
         Err(error) => return Err(error.into()),
     };
@@ -42,10 +42,10 @@ pub(super) async fn run(args: &PsqlArgs) -> anyhow::Result<()> {
     let error = Command::new(program).envs(running.connection.environment()).args(&args.arguments).exec();
     Err(match error.kind() {
         io::ErrorKind::NotFound => anyhow!(
-            "psql was found neither in {} nor on PATH: install PostgreSQL's client (`apt-get install \
+            "psql is neither in {} nor on PATH: install PostgreSQL's client (`apt-get install \
              postgresql-client`), then try again",
             running.bin_dir.display()
         ),
-        _ => anyhow!("{} cannot be run: {error}", program.display()),
+        _ => anyhow!("cannot run {}: {error}", program.display()),
     })
 }

@@ -15,50 +15,50 @@ use callgate_proto::{
     v1::{AdviceGuard, Caller, OutcomeStatus, RecordRequest, RecordResponse, ToolError, Usage},
 };
 
-/// What `callgate record` takes.
+/// Arguments of `callgate record`.
 #[derive(Debug, Args)]
 pub(super) struct RecordArgs {
-    /// The call, as it was evaluated
+    /// The evaluated call's id
     call_id: String,
-    /// What came of it
+    /// The outcome
     outcome: Came,
-    /// Its session
+    /// The session's id
     #[arg(long, value_name = "ID", env = "CALLGATE_SESSION")]
     session: String,
-    /// What a success gave: as text, of a file (@FILE), or of standard input (-)
+    /// The result of a success: text, a file (@FILE), or standard input (-)
     #[arg(long, value_name = "TEXT")]
     result: Option<String>,
-    /// Whether the result holds everything there is
+    /// Whether the result is complete
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     complete: Option<bool>,
-    /// What went wrong, in words: for an error, or an unknown outcome
+    /// The error message of an error or an unknown outcome
     #[arg(long, value_name = "TEXT", required_if_eq("outcome", "error"))]
     error: Option<String>,
-    /// The kind of the error, as the tool names it: TimeoutError
+    /// The tool's name for the error, such as TimeoutError
     #[arg(long, value_name = "NAME", requires = "error", default_value = "", hide_default_value = true)]
     error_type: String,
-    /// The status of HTTP that came with the error
+    /// The error's HTTP status
     #[arg(long, value_name = "STATUS", requires = "error")]
     http_status: Option<u32>,
-    /// The error's code, as the tool's provider writes it
+    /// The provider's error code
     #[arg(long, value_name = "CODE", requires = "error", default_value = "", hide_default_value = true)]
     error_code: String,
-    /// The header Retry-After that came with the error
+    /// The error's Retry-After header
     #[arg(long, value_name = "TEXT", requires = "error", default_value = "", hide_default_value = true)]
     retry_after: String,
-    /// The call was never begun: for a cancelled one
+    /// The cancelled call never started
     #[arg(long)]
     not_started: bool,
-    /// The execution received the idempotency key
+    /// The provider received the idempotency key
     #[arg(long)]
     key_sent: bool,
-    /// How far it has come: for a running one
+    /// The progress of a running call
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     progress: String,
-    /// How many milliseconds it took
+    /// Duration in milliseconds
     #[arg(long, value_name = "MS")]
     duration_ms: Option<u64>,
-    /// What it cost, in millionths of a dollar
+    /// Cost, in millionths of a dollar
     #[arg(long, value_name = "MICROS")]
     cost: Option<u64>,
     #[command(flatten)]
@@ -68,15 +68,15 @@ pub(super) struct RecordArgs {
 /// What came of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Came {
-    /// It did what it should
+    /// The call succeeded
     Success,
-    /// It failed
+    /// The call failed
     Error,
-    /// It was called off
+    /// The call was cancelled
     Cancelled,
-    /// Nobody can say whether it happened
+    /// Whether the call took effect is unknown
     Unknown,
-    /// It still runs: keeps its permit alive
+    /// The call still runs: extends its lease
     Running,
 }
 
@@ -125,7 +125,7 @@ pub(super) async fn record(args: RecordArgs) -> anyhow::Result<()> {
 }
 
 fn recorded(answer: &RecordResponse) {
-    let replayed = if answer.replayed { ", as it was before" } else { "" };
+    let replayed = if answer.replayed { " (already recorded)" } else { "" };
     outln!("recorded   {}{replayed}", named(answer.status().as_str_name(), "OUTCOME_STATUS_"));
     if let Some(advice) = &answer.advice {
         let kind = named(answer.failure().as_str_name(), "FAILURE_KIND_");

@@ -31,10 +31,10 @@ use callgate_server::grpc::{FromWire, time::timestamp};
 #[derive(Debug, Clone, Args)]
 #[command(group = ArgGroup::new("calls").required(true).args(["since", "traces"]))]
 pub(super) struct RecordedArgs {
-    /// Stored calls of a running server since then: 90m, 24h, 7d
+    /// Use the server's stored calls of this period: 90m, 24h, 7d
     #[arg(long, value_name = "TIME")]
     since: Option<String>,
-    /// Recorded traces in JSON lines, plain or gzipped
+    /// Use recorded traces in JSON lines, plain or gzipped
     #[arg(value_name = "TRACE")]
     traces: Vec<PathBuf>,
     #[command(flatten)]
@@ -78,9 +78,9 @@ fn duration_ms(text: &str) -> anyhow::Result<i64> {
         "m" => 60_000,
         "h" => 3_600_000,
         "d" => 86_400_000,
-        _ => bail!("--since {text}: give a number with m, h or d, like 7d"),
+        _ => bail!("--since {text}: expected a number with m, h or d, such as 7d"),
     };
-    let amount: i64 = text[..at].parse().with_context(|| format!("--since {text} is no time"))?;
+    let amount: i64 = text[..at].parse().with_context(|| format!("--since {text} is not a period such as 7d"))?;
     Ok(amount.saturating_mul(unit))
 }
 
@@ -89,7 +89,7 @@ pub(super) async fn stored(remote: &Remote, wanted: ExportCallsRequest) -> anyho
     let mut client = SessionServiceClient::new(remote.connect().await?);
     let mut calls = asked(client.export_calls(wanted).await)?;
     let mut all = Vec::new();
-    while let Some(call) = calls.message().await.map_err(|status| refusal(&status).context("the export broke"))? {
+    while let Some(call) = calls.message().await.map_err(|status| refusal(&status).context("the export ended early"))? {
         all.push(call);
     }
     Ok(all)

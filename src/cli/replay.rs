@@ -19,14 +19,14 @@ use callgate_core::{
 /// Judge recorded traces offline: one JSON line a call on standard output, a summary on standard error
 #[derive(Debug, Clone, clap::Args)]
 pub struct ReplayArgs {
-    /// Let refusals hold, whatever mode the policy names: a refused call has no outcome. Without it every recorded
-    /// outcome counts, and the decision is what the policy would say
+    /// Enforce the policy whatever its mode: a refused call has no outcome. By default every recorded outcome
+    /// counts
     #[arg(long)]
     pub enforce: bool,
-    /// The policy to judge by; the built-in default when absent
+    /// The policy [default: the built-in one]
     #[arg(long, value_name = "FILE")]
     pub policy: Option<PathBuf>,
-    /// Print the summary as one JSON object, and no lines
+    /// Print only the summary, as one JSON object
     #[arg(long)]
     pub json: bool,
     /// Recorded traces in JSON lines, plain or gzipped; `-` is standard input
@@ -60,7 +60,7 @@ pub fn run_to(args: &ReplayArgs, out: &mut dyn Write, err: &mut dyn Write) -> an
     let summary = match judged.map_err(|error| error.downcast::<io::Error>()) {
         Ok(summary) => summary,
         Err(Ok(error)) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
-        Err(Ok(error)) => bail!("the output cannot be written: {error}"),
+        Err(Ok(error)) => bail!("cannot write the output: {error}"),
         Err(Err(error)) => return Err(error),
     };
     // A closed standard error only drops the summary.

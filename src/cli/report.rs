@@ -16,12 +16,12 @@ use callgate_proto::{
     },
 };
 
-/// What `callgate report` takes.
+/// Arguments of `callgate report`.
 #[derive(Debug, Args)]
 pub(super) struct ReportArgs {
-    /// Only this tool
+    /// Report on this tool only
     tool: Option<String>,
-    /// Days to look back
+    /// The period in days
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=90))]
     days: u32,
     #[command(flatten)]
@@ -43,7 +43,7 @@ impl Progress {
         }
         self.0 = Some(hour);
         let at = DateTime::from_timestamp_millis(from_ms).unwrap_or_default();
-        errln!("the server counts: back to {} so far", at.format("%Y-%m-%d %H:%M UTC"));
+        errln!("the server is counting: back to {} so far", at.format("%Y-%m-%d %H:%M UTC"));
     }
 }
 
@@ -66,17 +66,17 @@ pub(super) async fn run(args: ReportArgs) -> anyhow::Result<()> {
     }
     if report.tools.is_empty() && report.unknown_tools.is_empty() {
         let of = args.tool.map(|tool| format!(" of {tool}")).unwrap_or_default();
-        outln!("Nothing to report: no call{of} was judged in the {}.", last(args.days));
+        outln!("Nothing to report: no calls{of} in the {}.", last(args.days));
         return Ok(());
     }
-    outln!("{BOLD}Tools, the worst first{BOLD:#} {DIM}({}){DIM:#}", last(args.days));
+    outln!("{BOLD}Tools, worst first{BOLD:#} {DIM}({}){DIM:#}", last(args.days));
     report.tools.iter().for_each(show_tool);
     if !report.unknown_tools.is_empty() {
-        outln!("\n{BOLD}Tools that do not exist, and are called{BOLD:#}");
+        outln!("\n{BOLD}Calls of unknown tools{BOLD:#}");
         report.unknown_tools.iter().for_each(show_unknown);
     }
     if !report.near_pairs.is_empty() {
-        outln!("\n{BOLD}Calls that differ in writing and not in result{BOLD:#}");
+        outln!("\n{BOLD}Calls with different arguments and the same result{BOLD:#}");
         report.near_pairs.iter().for_each(show_pair);
     }
     show_loops(&report);
@@ -107,7 +107,7 @@ fn show_tool(tool: &ToolQuality) {
     let shares: Vec<String> =
         shares.chain(of_budgets).map(|(name, rate)| format!("{name} {}", percent(rate))).collect();
     if shares.is_empty() {
-        outln!("    nothing to complain of");
+        outln!("    no problems");
         return;
     }
     outln!("    {}", shares.join(", "));
@@ -141,7 +141,7 @@ fn show_pair(pair: &NearPair) {
     let example = pair.first.as_ref().zip(pair.second.as_ref());
     let example = example.map(|(first, second)| format!("{} and {}", call(first), call(second))).unwrap_or_default();
     outln!(
-        "  {BOLD}{}{BOLD:#}  {} pairs; normalise {}  {DIM}{example}{DIM:#}",
+        "  {BOLD}{}{BOLD:#}  {} pairs; normalize {}  {DIM}{example}{DIM:#}",
         pair.tool,
         pair.pairs,
         pair.fields.join(", ")
@@ -157,7 +157,7 @@ fn show_loops(report: &GetToolQualityResponse) {
         let level = match end.level() {
             LoopLevel::Warning => "a warning",
             LoopLevel::Critical => "a refusal",
-            LoopLevel::Break => "a broken run",
+            LoopLevel::Break => "a stopped run",
             LoopLevel::Unspecified => "no level",
         };
         format!("{} at {level}", percent(end.loops as f64 / all as f64))

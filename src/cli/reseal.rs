@@ -14,7 +14,7 @@ use callgate_client::{
 use callgate_proto::v1::{ResealRequest, ResealResponse, StorageKey, privacy_service_client::PrivacyServiceClient};
 use callgate_server::grpc;
 
-/// What `callgate keys` takes.
+/// Arguments of `callgate keys`.
 #[derive(Debug, Args)]
 pub(super) struct KeysArgs {
     #[command(subcommand)]
@@ -23,9 +23,9 @@ pub(super) struct KeysArgs {
 
 #[derive(Debug, Subcommand)]
 enum KeysCommand {
-    /// List the keys of a tenant, each with the number of rows that cannot be read without it
+    /// List a tenant's keys, each with the number of rows encrypted with it
     List(Where),
-    /// Seal with the newest key what older ones have sealed, and what is in the clear
+    /// Re-encrypt values under older keys, and plaintext values, with the newest key
     Reseal(Where),
 }
 
@@ -76,28 +76,28 @@ where
         last = told;
     }
     if last.percent < 100 {
-        bail!("the server ended it in the middle; run it again to go on");
+        bail!("the server interrupted it; run it again to continue");
     }
     if form.json {
         return form.tell(&last, |_| ());
     }
     if !request.validate_only {
-        outln!("Rows that were sealed anew: {}.", last.rows);
+        outln!("Rows re-encrypted: {}.", last.rows);
     }
     for (place, key) in last.keys.iter().enumerate() {
         outln!("{}", told(key, place == 0));
     }
     if last.rows_in_the_clear > 0 {
-        outln!("In the clear: {} rows.", last.rows_in_the_clear);
+        outln!("Unencrypted: {} rows.", last.rows_in_the_clear);
     }
     Ok(())
 }
 
 fn told(StorageKey { key_id, rows, is_here }: &StorageKey, is_newest: bool) -> String {
     let what = match (is_here, rows) {
-        (false, _) => "is needed, and not on the server",
-        (true, _) if is_newest => "seals",
-        (true, 0) => "is needed by no row",
+        (false, _) => "is needed, but missing on the server",
+        (true, _) if is_newest => "encrypts new values",
+        (true, 0) => "is unused",
         (true, _) => "is needed",
     };
     format!("{key_id}: {rows} rows; {what}")

@@ -8,13 +8,13 @@ use callgate_core::domain::time::wait_in_words;
 use callgate_net::clock::Clock;
 use callgate_store::{RETAIN_DAYS_MIN, Retained, parse_url, retain};
 
-/// What `callgate database retain` takes.
+/// Arguments of `callgate database retain`.
 #[derive(Debug, Args)]
 pub(super) struct RetainArgs {
-    /// The database that the servers are given
+    /// The servers' database
     #[arg(long, value_name = "URL", env = "CALLGATE_DATABASE_URL", hide_env_values = true)]
     database_url: String,
-    /// Drop call trees that have been silent for more days than that, by whole months; at least 30
+    /// Drop call trees without calls for more than DAYS, by whole months; at least 30
     #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(i64::from(RETAIN_DAYS_MIN)..))]
     older_than: u32,
 }
@@ -24,11 +24,11 @@ pub(super) async fn run(args: RetainArgs) -> anyhow::Result<()> {
     let (clocks, retained) = retain(options, args.older_than, Clock::System.now()).await?;
     if !clocks.agree() {
         let apart = wait_in_words(clocks.apart_ms.unsigned_abs());
-        bail!("nothing was dropped: the clocks of this machine and of the database are {apart} apart; 5 min may be");
+        bail!("nothing was dropped: the clocks of machine and database differ by {apart}; at most 5 min are allowed");
     }
     let Retained { trees, moved, dropped } = retained;
     let dropped = if dropped.is_empty() { "none".to_owned() } else { dropped.join(", ") };
-    outln!("Call trees dropped: {trees}. Moved to this month, since they still live: {moved}.");
+    outln!("Call trees dropped: {trees}. Active ones moved to this month: {moved}.");
     outln!("Partitions dropped: {dropped}.");
     outln!("{}", delay(&clocks, false));
     Ok(())

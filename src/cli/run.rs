@@ -55,24 +55,24 @@ const FORWARDED: [Forwarded; 6] = [
     ("USR2", SignalKind::user_defined2, false),
 ];
 
-/// What `callgate run` takes.
+/// Arguments of `callgate run`.
 #[derive(Debug, Args)]
 pub(super) struct RunArgs {
     #[command(flatten)]
     who: Who,
-    /// The tool that the command counts as
+    /// The tool's name in the policy
     #[arg(long, value_name = "NAME", default_value = "shell.exec")]
     tool: String,
     /// The call's id [default: a new one]
     #[arg(long, value_name = "ID")]
     call_id: Option<String>,
-    /// Why the call is made, where the policy wants to know
+    /// The call's justification, where the policy requires one
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     justification: String,
-    /// Say that a repetition is meant
+    /// Declare that the repetition is intended
     #[arg(long)]
     repeat_intended: bool,
-    /// How many seconds a WAIT is waited out and a person's answer waited for
+    /// Seconds to wait in all for the end of a WAIT and for an approval
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     #[arg(value_parser = clap::value_parser!(u64).range(..=86_400))]
     max_wait: u64,
@@ -90,7 +90,7 @@ pub(super) fn main(args: RunArgs) -> ExitCode {
 
 async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     let RunArgs { who, tool, call_id, justification, repeat_intended, max_wait, remote, command } = args;
-    let words = command.iter().map(|word| word.to_str().context("a word of the command is no UTF-8"));
+    let words = command.iter().map(|word| word.to_str().context("the command is not UTF-8"));
     let words = words.collect::<anyhow::Result<Vec<&str>>>()?;
     let call_id = call_id.unwrap_or_else(|| uuid::Uuid::now_v7().to_string());
     let call = ToolCall {
@@ -104,8 +104,8 @@ async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     let request = EvaluateRequest { caller: Some(who.caller()), call: Some(call), ..EvaluateRequest::default() };
     let client = client(remote.connect().await?);
     let answer = judged(client.clone(), request, Duration::from_secs(max_wait)).await;
-    let answer =
-        answer.with_context(|| format!("nothing was run; the call is {call_id:?} (--call-id, to ask again)"))?;
+    let answer = answer
+        .with_context(|| format!("nothing was run: call {call_id:?} got no decision; repeat it with --call-id"))?;
     let verdict = answer.verdict.context("the server gave no verdict")?;
     if verdict.decision() != Decision::Allow {
         return Ok(refused(&verdict));
@@ -131,11 +131,11 @@ async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
 
 /// The command in arguments repaired by the policy.
 fn command_of(arguments: &str) -> anyhow::Result<Vec<OsString>> {
-    let arguments: Value = serde_json::from_str(arguments).context("the server's arguments cannot be read")?;
+    let arguments: Value = serde_json::from_str(arguments).context("cannot read the server's arguments")?;
     let words = arguments["argv"].as_array().into_iter().flatten().map(|word| word.as_str().map(OsString::from));
     match words.collect::<Option<Vec<_>>>() {
         Some(words) if !words.is_empty() => Ok(words),
-        _ => bail!("nothing was run: the policy made something else of the command's words than a list of texts"),
+        _ => bail!("nothing was run: the policy repaired argv to a value that is not a list of strings"),
     }
 }
 
@@ -145,7 +145,7 @@ fn refused(verdict: &Verdict) -> ExitCode {
     let name = decision.as_str_name().trim_start_matches("DECISION_");
     errln!("callgate: {name} {}", verdict.reason);
     if !verdict.approval_id.is_empty() {
-        errln!("callgate: a person is asked: callgate approvals show {}", verdict.approval_id);
+        errln!("callgate: waiting for approval: callgate approvals show {}", verdict.approval_id);
     }
     if !verdict.tool_result_json.is_empty() {
         errln!("{}", verdict.tool_result_json);
@@ -166,7 +166,7 @@ fn started(command: &[OsString], permit: Option<&Permit>) -> io::Result<Child> {
 
 fn not_started(command: &[OsString], error: &io::Error) -> ExitCode {
     let program = command.first().map(|word| word.to_string_lossy()).unwrap_or_default();
-    errln!("callgate: {program} cannot be started: {error}");
+    errln!("callgate: cannot start {program}: {error}");
     ExitCode::from(if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_RUNNABLE })
 }
 
@@ -177,8 +177,8 @@ impl Signals {
     fn heard() -> anyhow::Result<Self> {
         let is_on_terminal = io::stdin().is_terminal();
         let heard = |(name, kind, is_of_terminal): Forwarded| {
-            let heard = signal(kind()).context("signals cannot be heard")?;
-            // The command receives a terminal's signal directly; here it only must not end the process.
+            let heard = signal(kind()).context("cannot handle signals")?;
+            // What a terminal sends, the command hears by itself: here it only ends nothing.
             Ok((if is_on_terminal && is_of_terminal { "0" } else { name }, heard))
         };
         FORWARDED.into_iter().map(heard).collect::<anyhow::Result<_>>().map(Self)
@@ -202,7 +202,7 @@ impl Signals {
             ended = child.wait() => ended,
             () = &mut beside => child.wait().await,
         };
-        ended.context("the end of the command cannot be known")
+        ended.context("cannot wait for the command")
     }
 }
 
@@ -261,8 +261,8 @@ impl Report {
                 Err(status) => {
                     let error = refusal(&status);
                     let word = if outcome.error.is_some() { "error --error TEXT" } else { "success" };
-                    errln!("callgate: what came of call {id} was not recorded: {error}");
-                    errln!("callgate: record it by `callgate record {id} {word} --session {}`", self.session);
+                    errln!("callgate: the outcome of call {id} was not recorded: {error}");
+                    errln!("callgate: record it with `callgate record {id} {word} --session {}`", self.session);
                     return;
                 }
             }

@@ -21,7 +21,7 @@ mod raise;
 /// Page size when all are requested: the server's maximum.
 const PAGE: u32 = 500;
 
-/// What `callgate sessions` takes.
+/// Arguments of `callgate sessions`.
 #[derive(Debug, Args)]
 pub(super) struct SessionsArgs {
     #[command(subcommand)]
@@ -31,24 +31,24 @@ pub(super) struct SessionsArgs {
 /// What a halt stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Scope {
-    /// One session and all sub-agents below it
+    /// One session and its child sessions
     Session,
     /// Every call of one agent
     Agent,
-    /// Every call of one tool; others go on
+    /// Every call of one tool
     Tool,
-    /// Everything
+    /// Every call of the tenant
     All,
 }
 
 /// What came of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Came {
-    /// It did what it should
+    /// The call succeeded
     Happened,
-    /// It did nothing, and may be made
+    /// The call had no effect and may be repeated
     NotHappened,
-    /// It failed, and did nothing
+    /// The call failed without an effect
     Failed,
 }
 
@@ -61,19 +61,19 @@ struct Like {
     /// Only sessions with a call of this agent
     #[arg(long)]
     agent: Option<String>,
-    /// Only sessions with a call of this tool, by its whole name
+    /// Only sessions with a call of this tool, by its full name
     #[arg(long)]
     tool: Option<String>,
-    /// Only sessions with a call that was decided so
+    /// Only sessions with a call of this decision
     #[arg(long, ignore_case = true, value_parser = ["ALLOW", "ASK", "WAIT", "REUSE", "DENY", "STOP"])]
     decision: Option<String>,
-    /// Only sessions with a call that this rule decided
+    /// Only sessions with a call decided by this rule
     #[arg(long)]
     rule: Option<String>,
-    /// Only sessions with a call that was decided for this reason
+    /// Only sessions with a call of this reason
     #[arg(long)]
     reason: Option<String>,
-    /// Only sessions with a call that has this text in its arguments or ids
+    /// Only sessions with a call that contains this text in its arguments or ids
     #[arg(long)]
     text: Option<String>,
 }
@@ -83,7 +83,7 @@ impl Like {
     fn calls(&self) -> anyhow::Result<Option<CallFilter>> {
         let decision = match &self.decision {
             Some(decision) => Decision::from_str_name(&format!("DECISION_{}", decision.to_uppercase()))
-                .context("the decision is none that this version knows")?,
+                .context("this version does not know the decision")?,
             None => Decision::Unspecified,
         };
         let given = |field: &Option<String>| field.clone().unwrap_or_default();
@@ -102,9 +102,9 @@ impl Like {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// List the sessions that were heard of last, and what is halted
+    /// List the sessions with the newest calls, and all halts
     List {
-        /// List all that are stored
+        /// List all stored sessions
         #[arg(long)]
         all: bool,
         #[command(flatten)]
@@ -112,75 +112,75 @@ enum Action {
         #[command(flatten)]
         server: ReadArgs,
     },
-    /// List what is halted
+    /// List all halts
     Halts {
         #[command(flatten)]
         server: ReadArgs,
     },
-    /// Show what a session has done and may still do
+    /// Show a session's calls, loops and budgets
     Show {
         /// The session's id
         session: String,
         #[command(flatten)]
         server: ReadArgs,
     },
-    /// Stop a session, an agent, a tool, or everything, on every replica
+    /// Halt a session, an agent, a tool, or all calls, on every replica
     Halt {
-        /// What to stop
+        /// The scope of the halt
         scope: Scope,
-        /// Its id or name; left out for `all`
+        /// The id or name; omit it for `all`
         #[arg(required_if_eq_any(NAMED))]
         name: Option<String>,
-        /// Why: models and people are told, and it is kept in the audit; without it they hear only that it was halted
+        /// Reason, shown to models and users and stored in the audit log; without it they see only the halt
         #[arg(long, default_value = "", hide_default_value = true)]
         reason: String,
         #[command(flatten)]
         server: WriteArgs,
     },
-    /// End a halt
+    /// Resume after a halt
     Resume {
-        /// What was halted
+        /// The scope of the halt
         scope: Scope,
-        /// Its id or name; left out for `all`
+        /// The id or name; omit it for `all`
         #[arg(required_if_eq_any(NAMED))]
         name: Option<String>,
-        /// Why: kept in the audit; may be left out
+        /// Reason, stored in the audit log
         #[arg(long, default_value = "", hide_default_value = true)]
         reason: String,
         #[command(flatten)]
         server: WriteArgs,
     },
-    /// Move a session to a phase, perhaps with the order of the writes to come
+    /// Move a session to a phase, and optionally fix the order of its next writes
     Phase {
         /// The session's id
         session: String,
-        /// A phase of the policy that the present one leads to
+        /// A phase that may follow the current one
         phase: String,
-        /// The tools of the writes to come, in their order
+        /// The tools of the next writes, in order
         plan: Vec<String>,
         #[command(flatten)]
         server: WriteArgs,
     },
-    /// Say what came of a call of which nobody knows whether it happened, after having looked
+    /// Settle the outcome of a call whose outcome is unknown
     Settle {
         /// The session's id
         session: String,
         /// The call's id
         call: String,
-        /// What came of it
+        /// The outcome
         outcome: Came,
-        /// What it answered, or what went wrong
+        /// The result or the error message
         #[arg(long, required_if_eq("outcome", "failed"))]
         with: Option<String>,
-        /// How you know: kept in the audit; may be left out
+        /// Evidence for the outcome, stored in the audit log
         #[arg(long, default_value = "", hide_default_value = true)]
         reason: String,
         #[command(flatten)]
         server: WriteArgs,
     },
-    /// Give a session more than a budget of the policy, and let it go on that was stopped by it
+    /// Raise a session's budget above the policy's limit, and let it continue
     Raise(raise::RaiseArgs),
-    /// Tell that the model's context was compacted; prints the text to put back into it
+    /// Record a compaction of the model's context, and print the summary to put back into it
     Compacted {
         /// The session's id
         session: String,
@@ -202,7 +202,7 @@ fn what(scope: Scope, name: Option<String>) -> anyhow::Result<(i32, String)> {
         Scope::All => HaltScope::Tenant,
     };
     match (scope, name) {
-        (Scope::All, Some(name)) => bail!("`all` takes no name; leave out {name}"),
+        (Scope::All, Some(name)) => bail!("`all` takes no name; omit {name}"),
         (_, name) => Ok((encoded.into(), name.unwrap_or_default())),
     }
 }
@@ -216,7 +216,7 @@ pub(super) async fn run(args: SessionsArgs) -> anyhow::Result<()> {
         Action::Halts { server: ReadArgs { form, remote } } => {
             let halts = halts(&mut client(&remote).await?).await?;
             if halts.is_empty() && !form.json {
-                outln!("Nothing is halted.");
+                outln!("No halts.");
             }
             form.each(&halts, |halt| outln!("{}", of_halt(halt)))
         }
@@ -240,7 +240,7 @@ pub(super) async fn run(args: SessionsArgs) -> anyhow::Result<()> {
             let what = in_words(request.scope(), &request.name);
             let resumed = asked(client(&remote).await?.resume(by.signed(request)?).await)?;
             form.tell(&resumed, |resumed| {
-                outln!("{what} {}", if resumed.was_halted { "goes on" } else { "was not halted" });
+                outln!("{what} {}", if resumed.was_halted { "is resumed" } else { "was not halted" });
             })
         }
         Action::Phase { session, phase, plan, server: WriteArgs { by, form, remote } } => {
@@ -253,8 +253,8 @@ pub(super) async fn run(args: SessionsArgs) -> anyhow::Result<()> {
             let call = request.call_id.clone();
             let settled = asked(client(&remote).await?.settle_outcome(by.signed(request)?).await)?;
             let what = match outcome {
-                Came::Happened => "succeeded: asked for again, it is answered from memory",
-                Came::NotHappened => "did not happen: it may be made",
+                Came::Happened => "succeeded: a repetition returns its result",
+                Came::NotHappened => "did not happen: it may be repeated",
                 Came::Failed => "failed",
             };
             form.tell(&settled, |_| outln!("{call} {what}"))
@@ -294,9 +294,9 @@ async fn list(all: bool, like: &Like, form: Form, mut client: SessionServiceClie
         let sessions = page.sessions;
         if sessions.is_empty() && request.page_token.is_empty() && !form.json {
             match (&request.calls, page.next_page_token.is_empty()) {
-                (None, _) => outln!("No session has called anything yet."),
-                (Some(_), true) => outln!("No session has a call like that."),
-                (Some(_), false) => outln!("No session has a call like that among those that were heard of last."),
+                (None, _) => outln!("No sessions have calls yet."),
+                (Some(_), true) => outln!("No sessions have a matching call."),
+                (Some(_), false) => outln!("No sessions have a matching call among those with the newest calls."),
             }
         }
         let widest = sessions.iter().map(|session| session.session_id.chars().count()).max().unwrap_or(0);
@@ -306,8 +306,8 @@ async fn list(all: bool, like: &Like, form: Form, mut client: SessionServiceClie
             _ if !all => {
                 let since = page.searched.and_then(|searched| searched.since_time);
                 match &request.calls {
-                    None => errln!("note: only the newest {} are shown; --all shows the others", sessions.len()),
-                    Some(_) => errln!("note: looked back to {}; --all looks through all", at(since.as_ref())),
+                    None => errln!("note: only the newest {} sessions are shown; --all shows all", sessions.len()),
+                    Some(_) => errln!("note: searched back to {}; --all searches everything", at(since.as_ref())),
                 }
                 return Ok(());
             }
@@ -355,7 +355,7 @@ async fn halt(request: HaltRequest, form: Form, by: &By, remote: &Remote) -> any
         let request = GetSessionStateRequest { session_id: name.clone(), last_calls: 1, summary_tokens: 0 };
         let known = GateServiceClient::new(remote.connect().await?).get_session_state(request).await;
         if known.is_err_and(|status| status.code() == Code::NotFound) {
-            errln!("note: session {name} has not asked for any call yet; is that its name?");
+            errln!("note: session {name} has no calls yet; check its id");
         }
     }
     Ok(())

@@ -11,9 +11,9 @@ const FILE: &str = ".env.example";
 const COLUMNS_MAX: usize = 118;
 const HEAD: &str = "\
 # Settings of `callgate serve`, one NAME=value a line: for a unit (EnvironmentFile), a container (--env-file) or a
-# shell. What stands here are the defaults; take the # away before what you change. A flag counts for more. How calls
-# are judged is the policy's business, and never set here. The standard variables of OpenTelemetry (OTEL_…) are read
-# beside OTEL_EXPORTER_OTLP_ENDPOINT: docs/telemetry.md#setting-it-up.
+# shell. The values are the defaults: remove the # of a line to change it. A flag precedes its variable. Decisions on
+# calls depend on the policy, not on these settings. Other standard variables of OpenTelemetry (OTEL_…) work too:
+# docs/telemetry.md#setting-it-up.
 ";
 
 fn serve() -> Command {

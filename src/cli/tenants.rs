@@ -14,7 +14,7 @@ use callgate_proto::v1::{
     tenant_service_client::TenantServiceClient,
 };
 
-/// What `callgate tenants` takes.
+/// Arguments of `callgate tenants`.
 #[derive(Debug, Args)]
 pub(super) struct TenantsArgs {
     #[command(subcommand)]
@@ -23,41 +23,41 @@ pub(super) struct TenantsArgs {
 
 #[derive(Debug, Subcommand)]
 enum TenantsCommand {
-    /// Make a tenant
+    /// Create a tenant
     Create {
         #[command(flatten)]
         one: One,
         #[command(flatten)]
         quotas: Quotas,
     },
-    /// List the tenants, deleted ones too
+    /// List the tenants, also deleted ones
     List {
         #[command(flatten)]
         server: ReadArgs,
     },
-    /// Set all quotas of a tenant anew: those that are not given are lifted
+    /// Replace all quotas of a tenant: an omitted quota is removed
     Quotas {
         #[command(flatten)]
         one: One,
         #[command(flatten)]
         quotas: Quotas,
     },
-    /// Set anew how long what a tenant has stored is kept: what is not given is kept for ever
+    /// Replace a tenant's retention periods: without a period, data is kept forever
     Retention {
         #[command(flatten)]
         one: One,
         #[command(flatten)]
         terms: Terms,
     },
-    /// Serve a tenant no longer; nothing of it is lost
+    /// Suspend a tenant; its data is kept
     Suspend(Change),
-    /// Serve a suspended tenant again
+    /// Resume a suspended tenant
     Resume(Change),
-    /// End a suspended tenant for good
+    /// Delete a suspended tenant for good
     Delete {
         #[command(flatten)]
         change: Change,
-        /// Say that this is meant: nothing brings it back
+        /// Confirm the deletion, which cannot be undone
         #[arg(long)]
         yes: bool,
     },
@@ -76,7 +76,7 @@ impl TenantsCommand {
 /// Which tenant, and who does it.
 #[derive(Debug, Args)]
 struct One {
-    /// Its name: small letters, digits and hyphens
+    /// The tenant's name: lowercase letters, digits and hyphens
     #[arg(value_name = "NAME")]
     name: String,
     #[command(flatten)]
@@ -87,7 +87,7 @@ struct One {
 struct Change {
     #[command(flatten)]
     one: One,
-    /// Why: stored with it
+    /// Reason, stored with the tenant
     #[arg(long, default_value = "")]
     reason: String,
 }
@@ -96,16 +96,16 @@ struct Change {
 #[derive(Debug, Clone, Copy, Args)]
 #[group(id = "quotas_of_a_tenant")]
 struct Quotas {
-    /// Calls that it may ask each replica for in a second
+    /// Calls per second on each replica
     #[arg(long, value_name = "CALLS")]
     calls_per_second: Option<u64>,
-    /// Call trees that it may have stored
+    /// Stored call trees
     #[arg(long, value_name = "SESSIONS")]
     sessions: Option<u64>,
-    /// Bytes that its calls and outcomes may take
+    /// Stored bytes of calls and outcomes
     #[arg(long, value_name = "BYTES")]
     stored_bytes: Option<u64>,
-    /// Questions to people that it may have open
+    /// Open approval requests
     #[arg(long, value_name = "QUESTIONS")]
     approvals_open: Option<u64>,
 }
@@ -113,13 +113,13 @@ struct Quotas {
 /// How long something is kept.
 #[derive(Debug, Clone, Copy, Args)]
 struct Terms {
-    /// Days that the words of its calls are kept: arguments, results, errors, notes
+    /// Days until the texts of calls are deleted: arguments, results, errors, notes
     #[arg(long, value_name = "DAYS")]
     words_days: Option<u32>,
-    /// Days of silence after which its call trees are deleted
+    /// Days without calls until a call tree is deleted
     #[arg(long, value_name = "DAYS")]
     calls_days: Option<u32>,
-    /// Of the tenant default alone: days after which whole months are dropped, those of all tenants
+    /// Days until whole months of all tenants are dropped; for the tenant default only
     #[arg(long, value_name = "DAYS")]
     months_days: Option<u32>,
 }
@@ -162,7 +162,7 @@ pub(super) async fn run(args: TenantsArgs) -> anyhow::Result<()> {
         }
         TenantsCommand::Delete { change: Change { one, reason }, yes } => {
             if !yes {
-                bail!("`tenants delete` ends {} for good; give --yes if that is meant", one.name);
+                bail!("`tenants delete` deletes {} for good; add --yes to confirm", one.name);
             }
             let request = DeleteTenantRequest { name: one.name, reason };
             let mut client = TenantServiceClient::new(one.server.remote.connect().await?);
@@ -202,10 +202,10 @@ fn told(tenant: &Tenant) {
 fn limits(tenant: &Tenant) -> String {
     let quotas = tenant.quotas.unwrap_or_default();
     let limits = [
-        quotas.calls_per_second.map(|n| format!("{n} calls a second")),
+        quotas.calls_per_second.map(|n| format!("{n} calls per second")),
         quotas.sessions.map(|n| format!("{n} sessions ({} stored)", tenant.used_sessions)),
         quotas.stored_bytes.map(|n| format!("{n} bytes ({} stored)", tenant.used_bytes)),
-        quotas.approvals_open.map(|n| format!("{n} open questions")),
+        quotas.approvals_open.map(|n| format!("{n} open approval requests")),
     ];
     let limits: Vec<String> = limits.into_iter().flatten().collect();
     if limits.is_empty() { String::new() } else { format!("\n       at most {}", limits.join(", ")) }
@@ -215,7 +215,7 @@ fn limits(tenant: &Tenant) -> String {
 fn terms(tenant: &Tenant) -> String {
     let retention = tenant.retention.unwrap_or_default();
     let terms = [
-        retention.words_days.map(|days| format!("words {days} days")),
+        retention.words_days.map(|days| format!("texts {days} days")),
         retention.calls_days.map(|days| format!("call trees {days} days")),
         retention.months_days.map(|days| format!("months of all tenants {days} days")),
     ];

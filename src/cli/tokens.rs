@@ -32,7 +32,7 @@ use callgate_server::grpc;
 const PAGE: u32 = 500;
 const DAY_MS: u64 = 86_400_000;
 
-/// What `callgate tokens` takes.
+/// Arguments of `callgate tokens`.
 #[derive(Debug, Args)]
 pub(super) struct TokensArgs {
     #[command(subcommand)]
@@ -46,45 +46,44 @@ pub(super) struct TokensArgs {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Make a token; it is printed once, alone on standard output
+    /// Create a token; it is printed once, alone on standard output
     Create {
-        /// Who shows it: a person, a service, an agent; stored with what is done
+        /// The holder's name (a person, a service, an agent), stored with its actions
         name: String,
-        /// What its holder may do: agent, approver, operator, analyst, admin; more than once or with commas for several
+        /// Roles: agent, approver, operator, analyst, admin; repeatable or comma-separated
         #[arg(long, required = true, value_delimiter = ',', value_parser = role)]
         role: Vec<Role>,
-        /// A group of people whose questions its holder answers; more than once or with commas for several
+        /// Approver groups of the holder; repeatable or comma-separated
         #[arg(long, value_delimiter = ',')]
         group: Vec<String>,
-        /// The agents that its holder may ask for: 'desk-*|planner' [default: any]
+        /// Pattern of the agents that the holder may name: 'desk-*|planner' [default: any]
         #[arg(long, value_name = "PATTERN", default_value = "", hide_default_value = true)]
         agents: String,
-        /// Let it work in sessions that others have opened
+        /// Allow calls in sessions that other credentials opened
         #[arg(long)]
         any_session: bool,
-        /// Write the token to this file, for its owner alone, instead of to standard output; where there is such a file
-        /// already, no token is made
+        /// Write the token to this new file, readable by its owner only, instead of to standard output
         #[arg(long, value_name = "FILE")]
         file: Option<PathBuf>,
         #[command(flatten)]
         term: Term,
     },
-    /// List the tokens of the tenant
+    /// List the tenant's tokens
     List {
-        /// Those that have ended, too
+        /// Also list expired and revoked tokens
         #[arg(long)]
         all: bool,
     },
-    /// End a token, on every replica within two seconds
+    /// Revoke a token, on every replica within two seconds
     Revoke {
-        /// Its id, as `tokens list` shows it
+        /// The token's id, from `tokens list`
         id: String,
     },
-    /// Make a token like another, which goes on for a while; the new one is printed once
+    /// Replace a token by a new one, which is printed once; the old one stays valid for a while
     Rotate {
-        /// The id of the old one
+        /// The old token's id
         id: String,
-        /// How many hours the old one goes on
+        /// Hours that the old token stays valid
         #[arg(long, default_value = "24")]
         overlap_hours: u64,
         #[command(flatten)]
@@ -95,7 +94,7 @@ enum Action {
 /// How long a token holds.
 #[derive(Debug, Args)]
 struct Term {
-    /// How many days it holds [default: for ever]
+    /// Days until the token expires [default: never]
     #[arg(long, value_name = "DAYS")]
     days: Option<u64>,
 }
@@ -117,7 +116,7 @@ pub(super) async fn run(args: TokensArgs) -> anyhow::Result<()> {
     if let Action::Create { file: Some(file), .. } = &action
         && file.exists()
     {
-        errln!("{} is there already: no token is made.", file.display());
+        errln!("{} already exists: no token was created.", file.display());
         return Ok(());
     }
     let Some((gate, tenant)) = place.database().await? else {
@@ -163,7 +162,8 @@ where
                 None => form.tell(&made, |made| told(made.token.as_ref(), &made.secret))?,
                 Some((mut file, path)) => {
                     let written = file.write_all(made.secret.as_bytes()).and_then(|()| file.sync_all());
-                    written.with_context(|| format!("--file {}: the token was made, and is lost", path.display()))?;
+                    written
+                        .with_context(|| format!("--file {}: created, not saved; revoke the token", path.display()))?;
                     errln!("{}", made.token.as_ref().map(line).unwrap_or_default());
                 }
             }
@@ -172,7 +172,7 @@ where
         Action::Revoke { id } => {
             let request = by.signed(RevokeTokenRequest { token_id: id.clone() })?;
             let revoked = asked(client.revoke_token(request).await)?;
-            form.tell(&revoked, |_| outln!("{id} is revoked: it holds nowhere from two seconds on."))?;
+            form.tell(&revoked, |_| outln!("{id} is revoked, on every replica within two seconds."))?;
         }
         Action::Rotate { id, overlap_hours, term } => {
             let overlap = Some(duration(overlap_hours.saturating_mul(3_600_000)));
@@ -194,7 +194,7 @@ fn create(path: &Path) -> anyhow::Result<File> {
 fn told(token: Option<&Token>, secret: &str) {
     if let Some(token) = token {
         errln!("{}", line(token));
-        errln!("The token is shown this once. Callers send it by CALLGATE_TOKEN, or as `authorization: Bearer …`.");
+        errln!("The token is shown only once. Callers pass it in CALLGATE_TOKEN, or as `authorization: Bearer …`.");
     }
     outln!("{secret}");
 }
@@ -220,7 +220,7 @@ where
         }
     }
     if shown == 0 && !form.json {
-        outln!("There is no token.");
+        outln!("No tokens.");
     }
     Ok(())
 }
@@ -233,8 +233,8 @@ fn line(token: &Token) -> String {
         (!token.groups.is_empty()).then(|| format!("groups {}", token.groups.join(","))),
         (!token.agent_pattern.is_empty()).then(|| format!("agents {}", token.agent_pattern)),
         token.any_session.then(|| "any session".to_owned()),
-        Some(format!("made {} by {}", at(token.create_time.as_ref()), token.created_by)),
-        token.expire_time.as_ref().map(|time| format!("ends {}", at(Some(time)))),
+        Some(format!("created {} by {}", at(token.create_time.as_ref()), token.created_by)),
+        token.expire_time.as_ref().map(|time| format!("expires {}", at(Some(time)))),
         token.last_use_time.as_ref().map(|time| format!("used {}", at(Some(time)))),
         token.revoke_time.as_ref().map(|time| format!("revoked {}", at(Some(time)))),
     ];

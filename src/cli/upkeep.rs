@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use super::{database_clock, retain};
 use callgate_store::{distribute, parse_url};
 
-/// What `callgate database` takes.
+/// Arguments of `callgate database`.
 #[derive(Debug, Args)]
 pub(super) struct DatabaseArgs {
     #[command(subcommand)]
@@ -15,19 +15,18 @@ pub(super) struct DatabaseArgs {
 
 #[derive(Debug, Subcommand)]
 enum DatabaseCommand {
-    /// Spread the tables over the workers of a Citus cluster, to try it: deploy/citus/README.md says what does not run
-    /// there yet
+    /// Distribute the tables over a Citus cluster (experimental: deploy/citus/README.md)
     Distribute(DistributeArgs),
-    /// Drop call trees that have been silent for long, and the months that nobody lives in any more
+    /// Drop call trees without recent calls, and empty months
     Retain(retain::RetainArgs),
-    /// Tell what retention knows of the clocks; confirm that the database's is right
+    /// Show the clocks that retention compares, and confirm the database's
     Clock(database_clock::ClockArgs),
 }
 
-/// What `callgate database distribute` takes.
+/// Arguments of `callgate database distribute`.
 #[derive(Debug, Args)]
 struct DistributeArgs {
-    /// The coordinator of the cluster, which servers are given too
+    /// The cluster's coordinator, which the servers use too
     #[arg(long, value_name = "URL", env = "CALLGATE_DATABASE_URL", hide_env_values = true)]
     database_url: String,
 }

@@ -40,16 +40,16 @@ enum Action {
         #[command(flatten)]
         form: Form,
     },
-    /// Show a context: its server, and where its credential comes from
+    /// Show a context: its server, and the source of its credential
     Show {
-        /// Its name [default: the current one]
+        /// The context's name [default: the current one]
         name: Option<String>,
         #[command(flatten)]
         form: Form,
     },
-    /// Make a context the current one
+    /// Select the current context
     Use {
-        /// Its name
+        /// The context's name
         name: String,
         #[command(flatten)]
         form: Form,
@@ -108,7 +108,7 @@ fn file() -> anyhow::Result<Option<(PathBuf, String, File)>> {
     let name = path.display();
     let text = match fs::read_to_string(&path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && !is_named => return Ok(None),
-        text => text.with_context(|| format!("the file of contexts {name} cannot be read"))?,
+        text => text.with_context(|| format!("cannot read the file of contexts {name}"))?,
     };
     let file = read(&text).with_context(|| name.to_string())?;
     let mode = fs::metadata(&path).with_context(|| name.to_string())?.permissions().mode();
@@ -134,10 +134,10 @@ fn read(text: &str) -> anyhow::Result<File> {
         let ContextForm { token, token_file, token_command, certificate, key, .. } = context;
         let tokens = [token.is_some(), token_file.is_some(), token_command.is_some()];
         if tokens.into_iter().filter(|is_given| *is_given).count() > 1 {
-            bail!("contexts.{name}: give one of token, token_file and token_command");
+            bail!("contexts.{name}: set only one of token, token_file and token_command");
         }
         if certificate.is_some() != key.is_some() {
-            bail!("contexts.{name}: certificate and key belong together");
+            bail!("contexts.{name}: set both certificate and key");
         }
     }
     Ok(file)
@@ -147,8 +147,8 @@ fn read(text: &str) -> anyhow::Result<File> {
 fn exposed(file: &File, mode: u32) -> Option<&'static str> {
     let has_token = file.contexts.values().any(|context| context.token.is_some());
     match mode {
-        mode if has_token && mode & OTHERS != 0 => Some("a token is in it, and others may read it"),
-        mode if mode & OTHERS_WRITE != 0 => Some("others may write it, and so say where tokens go"),
+        mode if has_token && mode & OTHERS != 0 => Some("it contains a token, and others may read it"),
+        mode if mode & OTHERS_WRITE != 0 => Some("others may write it, and so redirect tokens"),
         _ => None,
     }
 }
@@ -157,7 +157,7 @@ fn exposed(file: &File, mode: u32) -> Option<&'static str> {
 pub fn named(name: &str) -> anyhow::Result<Context> {
     let Some((path, _, file)) = file()? else {
         let path = path().map_or_else(|| "config.yaml".to_owned(), |(path, _)| path.display().to_string());
-        bail!("--context {name}: there is no file of contexts, which would be {path}");
+        bail!("--context {name}: there is no file of contexts at {path}");
     };
     of(&path, file, name)
 }
@@ -179,12 +179,12 @@ fn of(path: &Path, mut file: File, name: &str) -> anyhow::Result<Context> {
 /// The message about an unknown name.
 fn unknown(path: &Path, file: &File, name: &str) -> String {
     if !path.exists() {
-        return format!("there is no file of contexts, which would be {} (docs/cli.md#contexts)", path.display());
+        return format!("there is no file of contexts at {} (docs/cli.md#contexts)", path.display());
     }
     let known: Vec<&str> = file.contexts.keys().map(String::as_str).collect();
     let known = match known.as_slice() {
-        [] => "it names none".to_owned(),
-        known => format!("it names {}", known.join(", ")),
+        [] => "it has none".to_owned(),
+        known => format!("it has {}", known.join(", ")),
     };
     format!("{} has no context {name:?}: {known}", path.display())
 }
@@ -206,9 +206,9 @@ impl ContextForm {
     /// Its credential for display, without secrets.
     fn shows(&self) -> String {
         let token = match self {
-            Self { token: Some(_), .. } => Some("a token of the file"),
-            Self { token_file: Some(_), .. } => Some("the token of a file"),
-            Self { token_command: Some(_), .. } => Some("a command's token"),
+            Self { token: Some(_), .. } => Some("a token in the file"),
+            Self { token_file: Some(_), .. } => Some("a token file"),
+            Self { token_command: Some(_), .. } => Some("a token command"),
             _ => None,
         };
         let certificate = self.certificate.as_ref().map(|_| "a certificate");
@@ -260,7 +260,7 @@ pub fn run(args: &ContextsArgs) -> anyhow::Result<()> {
         }
         Action::List { .. } => {
             if file.contexts.is_empty() {
-                outln!("No context is known: {place} would name them (docs/cli.md#contexts).");
+                outln!("No contexts: add them to {place} (docs/cli.md#contexts).");
             }
             let widest = file.contexts.keys().map(|name| name.chars().count()).max().unwrap_or_default();
             for (name, context) in &file.contexts {
@@ -270,7 +270,7 @@ pub fn run(args: &ContextsArgs) -> anyhow::Result<()> {
         }
         Action::Show { name, form } => {
             let name = name.as_deref().or(current).with_context(|| {
-                format!("{place} names no current context: name one, or choose it by `callgate contexts use NAME`")
+                format!("{place} has no current context: pass a name, or select one with `callgate contexts use NAME`")
             })?;
             let context = file.contexts.get(name).with_context(|| unknown(&path, &file, name))?;
             if form.json {
@@ -308,7 +308,7 @@ fn with_current(text: &str, name: &str) -> anyhow::Result<String> {
         None => format!("{line}\n{text}"),
     };
     if read(&changed)?.current.as_deref() != Some(name) {
-        bail!("the line `current:` is not where this program can change it: change it by hand");
+        bail!("cannot find the line `current:`: change it by hand");
     }
     Ok(changed)
 }
@@ -319,13 +319,13 @@ fn replace(path: &Path, text: &str) -> anyhow::Result<()> {
     // The target of a link is changed, not the link.
     let path = fs::canonicalize(path).with_context(|| path.display().to_string())?;
     let written = || -> anyhow::Result<()> {
-        let mut file = tempfile::NamedTempFile::new_in(path.parent().context("it is no file")?)?;
+        let mut file = tempfile::NamedTempFile::new_in(path.parent().context("it is not a file")?)?;
         file.write_all(text.as_bytes())?;
         file.as_file().set_permissions(fs::metadata(&path)?.permissions())?;
         file.persist(&path)?;
         Ok(())
     };
-    written().with_context(|| format!("{} cannot be written", path.display()))
+    written().with_context(|| format!("cannot write {}", path.display()))
 }
 
 #[cfg(test)]
@@ -342,8 +342,8 @@ mod tests {
         for (text, why) in [
             ("contexts: {a: {servr: x}}", "servr"),
             ("contexts: {a: {token: cg_s3cret}}", "server"),
-            ("contexts: {a: {server: x, token: cg_s3cret, token_file: f}}", "contexts.a: give one of"),
-            ("contexts: {a: {server: x, key: f}}", "contexts.a: certificate and key"),
+            ("contexts: {a: {server: x, token: cg_s3cret, token_file: f}}", "contexts.a: set only one of"),
+            ("contexts: {a: {server: x, key: f}}", "contexts.a: set both certificate and key"),
             ("contexts: {a: {server: x, token: [cg_s3cret]}}", "line 1"),
         ] {
             let error = format!("{:#}", read(text).expect_err(text));

@@ -81,9 +81,9 @@ impl Token {
 
 /// The output of a program.
 fn printed(words: &[String]) -> anyhow::Result<String> {
-    let (program, args) = words.split_first().context("token_command names no program")?;
+    let (program, args) = words.split_first().context("token_command is empty")?;
     let started = Command::new(program).args(args).stdout(Stdio::piped()).spawn();
-    let mut child = started.with_context(|| format!("token_command: {program} cannot be started"))?;
+    let mut child = started.with_context(|| format!("token_command: cannot start {program}"))?;
     let mut out = child.stdout.take().with_context(|| format!("token_command: {program} has no output"))?;
     let (done, text) = mpsc::channel();
     std::thread::spawn(move || {
@@ -94,12 +94,12 @@ fn printed(words: &[String]) -> anyhow::Result<String> {
     let Ok(text) = text.recv_timeout(COMMAND_MAX) else {
         let _ = child.kill();
         let _ = child.wait();
-        bail!("token_command: {program} gave no token within {} s", COMMAND_MAX.as_secs());
+        bail!("token_command: {program} printed no token within {} s", COMMAND_MAX.as_secs());
     };
-    let text = text.with_context(|| format!("token_command: what {program} printed cannot be read"))?;
+    let text = text.with_context(|| format!("token_command: cannot read the output of {program}"))?;
     let status = child.wait().with_context(|| format!("token_command: {program}"))?;
     if !status.success() || text.trim().is_empty() {
-        bail!("token_command: {program} gave no token ({status})");
+        bail!("token_command: {program} printed no token ({status})");
     }
     Ok(text)
 }
@@ -130,7 +130,7 @@ impl Credential {
     pub fn endpoint(&self, url: &str, bearer: &Bearer) -> anyhow::Result<Endpoint> {
         let endpoint = Endpoint::from_shared(url.to_owned()).with_context(|| format!("--server {url} is not a URL"))?;
         if bearer.0.is_some() && is_overheard(url) {
-            bail!("--server {url}: a token would travel there for everybody to read; use https://");
+            bail!("--server {url}: the token would be sent unencrypted; use https://");
         }
         // A server that hangs, or a network that swallows all, is noticed also while an answer is waited for.
         let endpoint = endpoint.http2_keep_alive_interval(KEEPALIVE).keep_alive_timeout(KEEPALIVE_ANSWER);
@@ -150,7 +150,7 @@ impl Credential {
         if let Some((certificate, key)) = &self.identity {
             tls = tls.identity(Identity::from_pem(read(certificate)?, read(key)?));
         }
-        endpoint.tls_config(tls).context("the certificates for --server cannot be used")
+        endpoint.tls_config(tls).context("cannot use the certificates for --server")
     }
 }
 
@@ -181,7 +181,7 @@ impl Bearer {
         }
         // The error would contain the token.
         let value = format!("Bearer {token}").parse::<MetadataValue<Ascii>>();
-        let mut value = value.map_err(|_| anyhow!("the token has other characters than those of ASCII"))?;
+        let mut value = value.map_err(|_| anyhow!("the token has characters outside ASCII"))?;
         value.set_sensitive(true);
         Ok(Self(Some(value)))
     }
@@ -231,7 +231,7 @@ mod tests {
         let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
         assert_eq!(printed(&words("echo cg_1")).expect("a token").trim(), "cg_1");
         for (line, why) in
-            [("false", "gave no token (exit status: 1)"), ("true", "gave no token"), ("no-such", "start")]
+            [("false", "printed no token (exit status: 1)"), ("true", "printed no token"), ("no-such", "start")]
         {
             let error = format!("{:#}", printed(&words(line)).expect_err(line));
             assert!(error.contains(why), "{error}");

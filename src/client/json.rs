@@ -45,9 +45,9 @@ pub fn value<M: Name>(message: &M) -> anyhow::Result<Value> {
     let message = DynamicMessage::decode(descriptor, message.encode_to_vec().as_slice());
     let options = SerializeOptions::new().skip_default_fields(false);
     message
-        .context("the answer does not fit the contract")?
+        .context("the answer does not match the contract")?
         .serialize_with_options(serde_json::value::Serializer, &options)
-        .context("the answer cannot be written as JSON")
+        .context("cannot write the answer as JSON")
 }
 
 fn descriptor(name: &str) -> anyhow::Result<MessageDescriptor> {

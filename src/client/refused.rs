@@ -28,30 +28,30 @@ fn in_words(error: &rustls::Error) -> String {
     use rustls::Error as Tls;
     match error {
         Tls::InvalidMessage(InvalidMessage::InvalidContentType) => {
-            "what listens there does not speak TLS: say http://, or have it serve with a certificate".to_owned()
+            "the server does not use TLS: use http://, or configure its certificate".to_owned()
         }
         Tls::InvalidCertificate(Bad::UnknownIssuer) => {
-            "its certificate is of no authority that is known here: name that authority's certificate".to_owned()
+            "the authority of its certificate is unknown: pass the authority's certificate".to_owned()
         }
         Tls::InvalidCertificate(Bad::Expired | Bad::ExpiredContext { .. }) => {
-            "its certificate has ended: put a new one in its place there".to_owned()
+            "its certificate has expired: replace it on the server".to_owned()
         }
         Tls::InvalidCertificate(Bad::NotValidYet | Bad::NotValidYetContext { .. }) => {
-            "its certificate does not hold yet: look at the clocks of both machines".to_owned()
+            "its certificate is not valid yet: check the clocks of both machines".to_owned()
         }
         Tls::InvalidCertificate(Bad::NotValidForName | Bad::NotValidForNameContext { .. }) => {
-            "its certificate is for other names: say the host as the certificate has it".to_owned()
+            "its certificate is for other names: use a host name of the certificate".to_owned()
         }
         Tls::AlertReceived(Alert::CertificateRequired | Alert::HandshakeFailure | Alert::BadCertificate) => {
-            "it wants a certificate: show one, with its key".to_owned()
+            "it requires a client certificate: pass one, with its key".to_owned()
         }
         Tls::AlertReceived(Alert::UnknownCA | Alert::DecryptError | Alert::CertificateUnknown) => {
-            "it does not know the authority of the certificate that it was shown: show another".to_owned()
+            "it does not trust the authority of the client certificate: pass another".to_owned()
         }
         Tls::AlertReceived(Alert::CertificateExpired | Alert::CertificateRevoked) => {
-            "the certificate that it was shown has ended or was revoked: show a new one".to_owned()
+            "the client certificate has expired or was revoked: pass a new one".to_owned()
         }
-        other => format!("no connection by TLS comes about: {other}"),
+        other => format!("the TLS handshake failed: {other}"),
     }
 }
 
@@ -64,7 +64,7 @@ mod tests {
         let tls = rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType);
         let wrapped = anyhow::Error::new(io::Error::new(io::ErrorKind::InvalidData, tls)).context("connect");
         let told = by_tls(wrapped.as_ref()).expect("TLS");
-        assert!(told.contains("does not speak TLS: say http://"), "{told}");
+        assert!(told.contains("does not use TLS: use http://"), "{told}");
         let refused = io::Error::from(io::ErrorKind::ConnectionRefused);
         assert_eq!(by_tls(&refused), None);
     }

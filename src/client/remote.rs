@@ -25,7 +25,7 @@ pub struct Remote {
     /// [default: the current context's, else http://127.0.0.1:7600]
     #[arg(long, value_name = "URL", conflicts_with = "context", global = true)]
     server: Option<String>,
-    /// A server by its name in the file of contexts, with its credential [env: CALLGATE_CONTEXT]
+    /// A context: a server and its credential, by name [env: CALLGATE_CONTEXT]
     #[arg(long, value_name = "NAME", global = true)]
     context: Option<String>,
     #[command(flatten)]
@@ -37,16 +37,16 @@ pub struct Remote {
 /// What is shown to a server.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 pub struct Shown {
-    /// A file with the token to show; else the token is taken from CALLGATE_TOKEN [env: CALLGATE_TOKEN_FILE]
+    /// The file of the token, which precedes CALLGATE_TOKEN [env: CALLGATE_TOKEN_FILE]
     #[arg(long, value_name = "FILE", hide_short_help = true, global = true)]
     token_file: Option<PathBuf>,
-    /// The certificate of the authority that the server's is of [env: CALLGATE_CA] [default: the public authorities]
+    /// The certificate of the server's authority [env: CALLGATE_CA] [default: the public authorities]
     #[arg(long, value_name = "FILE", hide_short_help = true, global = true)]
     ca: Option<PathBuf>,
-    /// The certificate to show, with --key [env: CALLGATE_CERT]
+    /// The client certificate, with --key [env: CALLGATE_CERT]
     #[arg(long, value_name = "FILE", hide_short_help = true, global = true)]
     certificate: Option<PathBuf>,
-    /// Its key [env: CALLGATE_KEY]
+    /// The key of the client certificate [env: CALLGATE_KEY]
     #[arg(long, value_name = "FILE", hide_short_help = true, global = true)]
     key: Option<PathBuf>,
 }
@@ -106,7 +106,7 @@ impl Remote {
         let url = match (&self.server, variable("CALLGATE_SERVER"), &named) {
             (Some(url), ..) => Some(url.clone()),
             (None, Some(_), Some(_)) => {
-                bail!("CALLGATE_SERVER and CALLGATE_CONTEXT both name a server; unset one, or give --context")
+                bail!("CALLGATE_SERVER and CALLGATE_CONTEXT are both set; unset one, or pass --context")
             }
             (None, url, _) => url,
         };
@@ -185,7 +185,7 @@ impl Remote {
         } else if url != DEFAULT_SERVER {
             let host = url.split_once("://").and_then(|(_, rest)| rest.split('/').next());
             if host.is_some_and(|host| host.contains('@')) {
-                bail!("--server: a URL with a name or a password in it would be written for others to read");
+                bail!("--server: remove the user and password from the URL, which others could read");
             }
             args.extend(["--server".to_owned(), url.clone()]);
         }
@@ -197,7 +197,7 @@ impl Remote {
         for (name, file) in files {
             let Some(file) = file else { continue };
             let file = std::path::absolute(file).with_context(|| format!("{name} {}", file.display()))?;
-            let file = file.to_str().with_context(|| format!("{name} {} is no text", file.display()))?;
+            let file = file.to_str().with_context(|| format!("{name} {} is not UTF-8", file.display()))?;
             args.extend([name.to_owned(), file.to_owned()]);
         }
         Ok(args)
@@ -213,8 +213,8 @@ fn identity(
     match (certificate, key) {
         (Some(certificate), Some(key)) => Ok(Some((certificate, key))),
         (None, None) => Ok(None),
-        (Some(_), None) => bail!("{} is given without {}", names[0], names[1]),
-        (None, Some(_)) => bail!("{} is given without {}", names[1], names[0]),
+        (Some(_), None) => bail!("{} also needs {}", names[0], names[1]),
+        (None, Some(_)) => bail!("{} also needs {}", names[1], names[0]),
     }
 }
 
@@ -265,7 +265,7 @@ pub fn asked<T>(answer: Result<Response<T>, Status>) -> anyhow::Result<T> {
 pub fn refusal(status: &Status) -> Error {
     let text = match (reason(status), status.message()) {
         (Some(reason), message) if reason == "UNAUTHENTICATED" => {
-            format!("{message}; this command shows the token of --token-file, of {TOKEN} or of the context [{reason}]")
+            format!("{message}; set the token with --token-file, {TOKEN} or a context [{reason}]")
         }
         (Some(reason), message) => format!("{message} [{reason}]"),
         // It comes from something between, or from a server that knows no such request.
@@ -283,7 +283,7 @@ pub fn reason(status: &Status) -> Option<String> {
 /// Who does it.
 #[derive(Debug, Clone, Args)]
 pub struct By {
-    /// Who does it: stored with what is done [default: the user's name]
+    /// The name stored with the action [default: the user's name]
     #[arg(long, value_name = "NAME", env = "CALLGATE_BY", global = true)]
     by: Option<String>,
 }
@@ -292,7 +292,7 @@ impl By {
     /// A request with the caller's name.
     pub fn signed<T>(&self, message: T) -> anyhow::Result<Request<T>> {
         let (name, mut request) = (self.name(), Request::new(message));
-        let value = name.parse().with_context(|| format!("--by {name:?} has other characters than those of ASCII"))?;
+        let value = name.parse().with_context(|| format!("--by {name:?} has characters outside ASCII"))?;
         request.metadata_mut().insert(BY, value);
         Ok(request)
     }

@@ -13,7 +13,7 @@ pub async fn stop() {
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}
     }
-    errln!("callgate: stopping; a second signal ends it at once");
+    errln!("callgate: stopping; a second signal stops it at once");
     tokio::spawn(async move {
         tokio::select! {
             _ = interrupt.recv() => {}

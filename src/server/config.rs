@@ -18,7 +18,7 @@ const THREADS_MAX: u16 = 1_024;
 /// How log lines are written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
-    /// For people.
+    /// Text.
     #[default]
     Text,
     /// One JSON object a line.
@@ -46,15 +46,15 @@ pub struct Owner {
 /// What every command that logs takes.
 #[derive(Debug, Clone, Args)]
 pub struct LogConfig {
-    /// How log lines are written, to standard error
+    /// Format of the log on standard error
     #[arg(long, value_enum, default_value_t, env = "CALLGATE_LOG_FORMAT")]
     pub log_format: LogFormat,
-    /// What is logged, in the syntax of tracing's EnvFilter: info, callgate=debug, …
+    /// Filter of the log, in the syntax of tracing's EnvFilter: info, callgate=debug, …
     #[arg(long, value_name = "FILTER", env = "CALLGATE_LOG")]
     pub log: Option<String>,
-    /// Send spans, metrics and log lines to this OpenTelemetry collector: http://HOST:PORT or https://HOST:PORT. By
-    /// gRPC (commonly port 4317), or with OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf over HTTP (commonly port 4318). The
-    /// standard's other OTEL_* variables are followed, too: see docs/telemetry.md#setting-it-up
+    /// OpenTelemetry collector for spans, metrics and log lines: http://HOST:PORT or https://HOST:PORT. Over gRPC
+    /// (commonly port 4317), or with OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf over HTTP (commonly port 4318). Other
+    /// standard OTEL_* variables work too: docs/telemetry.md#setting-it-up
     #[arg(long, value_name = "URL", env = "OTEL_EXPORTER_OTLP_ENDPOINT")]
     pub otlp_endpoint: Option<String>,
 }
@@ -62,14 +62,13 @@ pub struct LogConfig {
 /// Where the database is.
 #[derive(Debug, Clone, Args)]
 pub struct DatabaseConfig {
-    /// A PostgreSQL server of your own, version 14 or newer; without it callgate runs a private one
+    /// URL of your own PostgreSQL server, version 14 or newer [default: a private PostgreSQL]
     #[arg(long, value_name = "URL", env = "CALLGATE_DATABASE_URL", hide_env_values = true)]
     pub database_url: Option<String>,
-    /// Where the private PostgreSQL keeps its data [default: callgate in the user's data home; /var/lib/callgate for
-    /// root]
+    /// Data directory of the private PostgreSQL [default: callgate in the user's data home; /var/lib/callgate for root]
     #[arg(long, value_name = "DIR", env = "CALLGATE_DATA_DIR", conflicts_with = "database_url")]
     pub data_dir: Option<PathBuf>,
-    /// The folder of PostgreSQL's programs, if they are not on PATH or in a usual place
+    /// Directory of PostgreSQL's programs [default: PATH, then the usual directories]
     #[arg(long, value_name = "DIR", env = "CALLGATE_PG_BIN", conflicts_with = "database_url")]
     pub pg_bin: Option<PathBuf>,
 }
@@ -78,22 +77,22 @@ pub struct DatabaseConfig {
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "TLS")]
 pub struct TlsConfig {
-    /// The server's certificate and those between it and its authority, in PEM; read again when it changes
+    /// Server certificate and its intermediate certificates, in PEM; reloaded when it changes
     #[arg(long, value_name = "FILE", env = "CALLGATE_TLS_CERT", requires = "tls_key")]
     pub tls_cert: Option<PathBuf>,
-    /// The key of the certificate, in PEM; read again when it changes
+    /// Key of the certificate, in PEM; reloaded when it changes
     #[arg(long, value_name = "FILE", env = "CALLGATE_TLS_KEY", requires = "tls_cert")]
     pub tls_key: Option<PathBuf>,
-    /// The authorities of clients' certificates, in PEM; read again when it changes. Who shows no certificate needs
+    /// Authorities of client certificates, in PEM; reloaded when it changes. A caller without a certificate needs
     /// another credential
     #[arg(long, value_name = "FILE", env = "CALLGATE_CLIENT_CA", requires = "tls_cert")]
     pub client_ca: Option<PathBuf>,
-    /// Lists of what these authorities have revoked, in PEM, one of each; read again when it changes. Who is of an
-    /// authority without a list, or whose list has ended, is not let in by a certificate
+    /// Revocation lists (CRL) of these authorities, in PEM, one of each; reloaded when it changes. Certificates that
+    /// no current list covers are rejected
     #[arg(long, value_name = "FILE", env = "CALLGATE_CLIENT_CRL", requires = "client_ca")]
     pub client_crl: Option<PathBuf>,
-    /// A proxy ends TLS, and nobody else can reach this server: serve other machines in the clear, and believe the
-    /// proxy (x-forwarded-for) whom it asks for
+    /// Serve other machines without TLS, and trust x-forwarded-for: only behind a proxy that terminates TLS, where
+    /// nothing else can reach this server
     #[arg(long, env = "CALLGATE_INSECURE_BEHIND_PROXY")]
     pub insecure_behind_proxy: bool,
 }
@@ -102,11 +101,10 @@ pub struct TlsConfig {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Limits of connections")]
 pub struct ConnectionConfig {
-    /// Connections at a time, over all addresses; never more than the process may open files, with some left for the
-    /// database
+    /// Maximum number of connections; also bounded by the process's open files, less some for the database
     #[arg(long, value_name = "N", default_value_t = 10000, env = "CALLGATE_CONNECTIONS_MAX", value_parser = from_1)]
     pub connections_max: u32,
-    /// Connections at a time from one address; of IPv6 from one network of 64 bits. Raise it for a proxy
+    /// Maximum number of connections from one address, for IPv6 from one /64 network. Raise it for a proxy
     #[arg(
         long,
         value_name = "N",
@@ -115,17 +113,17 @@ pub struct ConnectionConfig {
         value_parser = from_1
     )]
     pub connections_per_address: u32,
-    /// An origin of pages in browsers that may ask, as https://console.example; may be given several times
+    /// Allowed origin of browser pages (CORS), such as https://console.example; repeatable
     #[arg(long = "origin", value_name = "ORIGIN", env = "CALLGATE_ORIGINS")]
     #[arg(value_delimiter = ',', value_parser = origin)]
     pub origins: Vec<HeaderValue>,
-    /// Requests at a time on one connection
+    /// Maximum number of concurrent requests on one connection
     #[arg(long, value_name = "N", default_value_t = 200, env = "CALLGATE_STREAMS_MAX", value_parser = from_1)]
     pub streams_max: u32,
-    /// Requests that a connection may take back before they are looked at
+    /// Maximum number of requests that a connection may reset before they are read
     #[arg(long, value_name = "N", default_value_t = 1024, env = "CALLGATE_RESETS_MAX", value_parser = from_1)]
     pub resets_max: u32,
-    /// Largest head of a request, in bytes, from 8192
+    /// Maximum size of a request's headers in bytes, from 8192
     #[arg(
         long,
         value_name = "BYTES",
@@ -134,7 +132,7 @@ pub struct ConnectionConfig {
         value_parser = clap::value_parser!(u32).range(8_192..=1 << 20)
     )]
     pub header_bytes_max: u32,
-    /// Largest frame of HTTP/2, in bytes, from 16384
+    /// Maximum size of an HTTP/2 frame in bytes, from 16384
     #[arg(
         long,
         value_name = "BYTES",
@@ -143,10 +141,10 @@ pub struct ConnectionConfig {
         value_parser = clap::value_parser!(u32).range(16_384..(1 << 24))
     )]
     pub frame_bytes_max: u32,
-    /// Longest time for TLS, for the first words after it, and for the head of a request over HTTP/1, in seconds
+    /// Timeout for the TLS handshake, for the first bytes after it, and for the headers of HTTP/1, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 10, env = "CALLGATE_HANDSHAKE_S", value_parser = from_1)]
     pub handshake_s: u32,
-    /// A connection without any request open is ended in order after so many seconds
+    /// Seconds until a connection without open requests is closed gracefully
     #[arg(
         long,
         value_name = "SECONDS",
@@ -155,11 +153,11 @@ pub struct ConnectionConfig {
         value_parser = from_1
     )]
     pub connection_idle_s: u32,
-    /// Every connection is ended in order after so many seconds, or up to a tenth sooner [default: 3600 where other
-    /// machines can connect, else never]
+    /// Seconds until any connection is closed gracefully, less up to a tenth [default: 3600 where other machines can
+    /// connect, else never]
     #[arg(long, value_name = "SECONDS", env = "CALLGATE_CONNECTION_AGE_S", value_parser = from_1)]
     pub connection_age_s: Option<u32>,
-    /// What is open on a connection that was ended in order is cut off after so many seconds
+    /// Seconds until the open requests of a gracefully closed connection are aborted
     #[arg(
         long,
         value_name = "SECONDS",
@@ -171,14 +169,14 @@ pub struct ConnectionConfig {
 }
 
 fn from_1(text: &str) -> Result<u32, String> {
-    text.parse().ok().filter(|number| *number > 0).ok_or_else(|| format!("{text:?} is no number from 1 on"))
+    text.parse().ok().filter(|number| *number > 0).ok_or_else(|| format!("{text:?} is not a number of 1 or more"))
 }
 
 /// What `callgate serve` takes.
 #[derive(Debug, Clone, Args)]
 pub struct ServeConfig {
-    /// Where to serve, more than once or with commas for several: HOST:PORT (port 0 takes a free one), or unix:PATH;
-    /// what other machines can reach needs TLS, and lets in nobody without a credential
+    /// Address to serve on, repeatable or comma-separated: HOST:PORT (port 0: a free one) or unix:PATH. An address that
+    /// other machines can reach needs TLS, and requires a credential
     #[arg(
         long,
         value_name = "HOST:PORT|unix:PATH",
@@ -188,20 +186,20 @@ pub struct ServeConfig {
         value_parser = listen
     )]
     pub listen: Vec<Listen>,
-    /// Where health, readiness and metrics are served besides, in the clear and without callgate's credentials, so that
-    /// they are told while the database is away
+    /// Extra address for health, readiness and metrics, without TLS and callgate's credentials, so that it also works
+    /// while the database is unavailable
     #[arg(long, value_name = "HOST:PORT", env = "CALLGATE_OPS_LISTEN")]
     pub ops_listen: Option<SocketAddr>,
-    /// The token that is shown there for metrics, in a file
+    /// File of the token that metrics require there
     #[arg(long, value_name = "FILE", env = "CALLGATE_OPS_TOKEN_FILE", requires = "ops_listen")]
     pub ops_token_file: Option<PathBuf>,
-    /// Let other machines read metrics there without a token: where a network's own rules keep strangers out
+    /// Serve metrics to other machines there without a token: only on a network with its own access rules
     #[arg(long, env = "CALLGATE_OPS_OPEN", requires = "ops_listen", conflicts_with = "ops_token_file")]
     pub ops_open: bool,
-    /// Who may use a Unix socket: its permissions, in octal
+    /// Permissions of a Unix socket, in octal
     #[arg(long, value_name = "MODE", default_value = "0660", env = "CALLGATE_SOCKET_MODE", value_parser = mode)]
     pub socket_mode: u32,
-    /// Whose a Unix socket becomes: USER, USER:GROUP or :GROUP, by name or number [default: the process's own]
+    /// Owner of a Unix socket: USER, USER:GROUP or :GROUP, by name or number [default: the process's own]
     #[arg(long, value_name = "USER:GROUP", env = "CALLGATE_SOCKET_OWNER", value_parser = owner)]
     pub socket_owner: Option<Owner>,
     /// How callers reach it.
@@ -210,18 +208,18 @@ pub struct ServeConfig {
     /// What it may take up.
     #[command(flatten)]
     pub connections: ConnectionConfig,
-    /// Who callers are by their certificates, and by tokens of issuers (JWT), in YAML
+    /// File that maps client certificates and issuers' tokens (JWT) to callers, in YAML
     #[arg(long, value_name = "FILE", env = "CALLGATE_AUTH")]
     pub auth: Option<PathBuf>,
-    /// Keys of tenants, in YAML: arguments and results of tenants that it names are encrypted at rest; read again when
-    /// it changes
+    /// File of tenants' keys, in YAML: arguments and results of these tenants are encrypted at rest; reloaded when it
+    /// changes
     #[arg(long, value_name = "FILE", env = "CALLGATE_KEYS")]
     pub keys: Option<PathBuf>,
-    /// The policy file, applied at start and whenever it changes (SIGHUP: at once); without it the stored active policy
-    /// holds, or else nothing is known about any tool, and every limit is wide
+    /// Policy file, applied at start and whenever it changes (SIGHUP: at once) [default: the stored active policy, else
+    /// the built-in one, which declares no tools and has wide limits]
     #[arg(long, value_name = "FILE", env = "CALLGATE_POLICY")]
     pub policy: Option<PathBuf>,
-    /// How many threads answer calls, 1 to 1024 [default: one less than there are cores, for the database's sake]
+    /// Threads that answer calls, 1 to 1024 [default: one less than cores, which leaves one for the database]
     #[arg(
         long,
         value_name = "N",
@@ -229,10 +227,10 @@ pub struct ServeConfig {
         value_parser = clap::value_parser!(u16).range(1..=i64::from(THREADS_MAX))
     )]
     pub threads: Option<u16>,
-    /// Who is told of questions to people as they are asked, in YAML: see docs/console.md#the-webhook
+    /// File of the webhook that notifies of new approval requests, in YAML: docs/console.md#the-webhook
     #[arg(long, value_name = "FILE", env = "CALLGATE_APPROVALS_WEBHOOK")]
     pub approvals_webhook: Option<PathBuf>,
-    /// Serve no console: calls alone, and what is asked over HTTP beside them
+    /// Turn the console off
     #[arg(long, env = "CALLGATE_NO_CONSOLE")]
     pub no_console: bool,
     /// Where the database is.
@@ -257,14 +255,14 @@ pub fn listen(text: &str) -> Result<Listen, String> {
 
 fn mode(text: &str) -> Result<u32, String> {
     let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
-    mode.ok_or_else(|| format!("{text:?} is no permissions in octal, such as 0660"))
+    mode.ok_or_else(|| format!("{text:?} is not an octal mode such as 0660"))
 }
 
 fn owner(text: &str) -> Result<Owner, String> {
     let (user, group) = text.split_once(':').unwrap_or((text, ""));
     let named = |name: &str| (!name.is_empty()).then(|| name.to_owned());
     match (named(user), named(group)) {
-        (None, None) => Err("it has to be USER, USER:GROUP or :GROUP".to_owned()),
+        (None, None) => Err("expected USER, USER:GROUP or :GROUP".to_owned()),
         (user, group) => Ok(Owner { user, group }),
     }
 }
@@ -273,9 +271,9 @@ fn owner(text: &str) -> Result<Owner, String> {
 fn address(text: &str) -> Result<SocketAddr, String> {
     let known = text.to_socket_addrs().map_err(|error| match text.rsplit_once(':') {
         Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => {
-            format!("the host {host:?} cannot be resolved: {error}")
+            format!("cannot resolve the host {host:?}: {error}")
         }
-        _ => "it has to be HOST:PORT, as in 127.0.0.1:7600, localhost:7600 or [::1]:7600, or unix:PATH".to_owned(),
+        _ => "expected HOST:PORT, as in 127.0.0.1:7600, localhost:7600 or [::1]:7600, or unix:PATH".to_owned(),
     })?;
     let known: Vec<SocketAddr> = known.collect();
     let of_v4 = known.iter().find(|address| address.is_ipv4());
@@ -284,8 +282,11 @@ fn address(text: &str) -> Result<SocketAddr, String> {
 
 /// An origin as browsers send it: scheme, host and port.
 fn origin(text: &str) -> Result<HeaderValue, String> {
-    let problem =
-        || format!("{text:?} is no origin: it has a scheme, a host and perhaps a port, as https://console.example");
+    let problem = || {
+        format!(
+            "{text:?} is not an origin: expected a scheme, a host and an optional port, as in https://console.example"
+        )
+    };
     let url = Url::parse(text).map_err(|_| problem())?;
     let origin = url.origin();
     let is_origin = origin.is_tuple() && origin.ascii_serialization() == text.trim_end_matches('/');
@@ -343,9 +344,9 @@ mod tests {
     fn what_names_no_address_is_told_in_words() {
         for text in ["localhost", "7600", ":7600", "localhost:", "localhost:70000", ""] {
             let error = address(text).expect_err(text);
-            assert!(error.starts_with("it has to be HOST:PORT"), "{text}: {error}");
+            assert!(error.starts_with("expected HOST:PORT"), "{text}: {error}");
         }
         let error = address("no-such-host.invalid:7600").expect_err("no host");
-        assert!(error.starts_with("the host \"no-such-host.invalid\" cannot be resolved: "), "{error}");
+        assert!(error.starts_with("cannot resolve the host \"no-such-host.invalid\": "), "{error}");
     }
 }

@@ -123,7 +123,7 @@ pub struct EvaluateAnswer {
 #[derive(Debug)]
 pub struct Decisions {
     pub(crate) server: Arc<ServerState>,
-    store: Arc<dyn DecisionStore>,
+    pub(crate) store: Arc<dyn DecisionStore>,
     long_texts: FairSemaphore,
     tools: Arc<ToolHealth>,
     learned: Learned,
@@ -144,7 +144,7 @@ impl Decisions {
             tools: Arc::default(),
             learned: Learned::default(),
             creations: Creations::default(),
-            used: Used::default(),
+            call_buckets: CallBuckets::default(),
             open: OpenQuestions::default(),
             waits: Waits::default(),
         }
@@ -234,13 +234,21 @@ impl Gate {
     /// tenant begins with the built-in one.
     #[must_use]
     pub fn new(policy: Arc<Policy>, store: Store, metrics: Metrics, clock: Clock) -> Self {
-        let store = Arc::new(store);
+        let (store, operators) = (Arc::new(store.on(Lane::Agents)), Arc::new(store.on(Lane::Operators)));
         let decisions = Arc::new(Decisions::new(policy, Arc::clone(&store) as _, metrics, clock));
         let server = Arc::clone(&decisions.server);
-        let policies =
-            Arc::new(Policies { server: Arc::clone(&server), store: Arc::clone(&store), trials: Trials::default() });
-        let approvals =
-            Approvals { server: Arc::clone(&server), store: Arc::clone(&store), decisions: Arc::clone(&decisions) };
+        let policies = Arc::new(Policies {
+            server: Arc::clone(&server),
+            store: Arc::clone(&store),
+            operators: Arc::clone(&operators),
+            trials: Trials::default(),
+        });
+        let approvals = Approvals {
+            server: Arc::clone(&server),
+            store: Arc::clone(&store),
+            operators: Arc::clone(&operators),
+            decisions: Arc::clone(&decisions),
+        };
         let identities = Identities {
             server: Arc::clone(&server),
             store: Arc::clone(&store),

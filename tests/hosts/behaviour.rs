@@ -118,7 +118,7 @@ async fn without_a_server_no_tool_runs(agent: Agent) {
     stage.kill();
     let told = stage.tell("Send the mail.", &json!([call(agent, "send", "hello ada")])).await;
     assert_eq!(stage.ran(), [""; 0]);
-    assert!(news(&told[1]).contains("must not run, since callgate could not be asked"), "{}", news(&told[1]));
+    assert!(news(&told[1]).contains("was refused, because callgate is unavailable"), "{}", news(&told[1]));
 }
 
 async fn without_a_server_tools_run_where_the_owner_wants_that(agent: Agent) {

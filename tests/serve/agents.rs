@@ -118,11 +118,11 @@ fn a_file_comes_back_to_the_byte_with_its_link_and_its_permissions() {
     assert_eq!(fs::metadata(&memories[0]).expect("a file").mode() & 0o777, 0o600);
 
     let (went, said) = person.install("claude-code --no-test");
-    assert!(went && said.contains("all hooks are there") && !said.contains("written"), "{said}");
+    assert!(went && said.contains("all hooks are installed") && !said.contains("written"), "{said}");
     assert_eq!(read(&real), installed);
     let (went, said) = person.says("list");
     let expected =
-        format!("user     {}: installed by callgate, runs {}", link.display(), person.path("bin/callgate").display());
+        format!("user     {}: callgate's hooks, runs {}", link.display(), person.path("bin/callgate").display());
     assert!(went && said.contains(&expected) && said.contains("no server answers at"), "{said}");
 
     let (went, said) = person.says("uninstall claude-code --dry-run");
@@ -168,7 +168,7 @@ fn a_file_that_cannot_be_read_is_left_alone() {
     fs::remove_file(&path).expect("its owner");
     symlink(person.path("nowhere"), &path).expect("a link");
     let (went, said) = person.install("claude-code --no-test");
-    assert!(!went && said.contains("a link that leads nowhere"), "{said}");
+    assert!(!went && said.contains("a broken symbolic link"), "{said}");
 }
 
 #[test]
@@ -181,10 +181,10 @@ fn the_test_of_a_hook_says_what_its_host_would_see() {
         ),
         (
             format!("{heard}; echo 'not now' >&2; exit 2"),
-            "refused, since the server is out of reach: no server answers",
+            "refused, because the server is unavailable: no server answers",
         ),
-        (format!("{heard}; echo 'oh' >&2; exit 1"), "the hook failed: it ended with exit code 1: oh"),
-        (format!("{heard}; echo 'all is well'"), "the hook failed: what it said is no JSON: all is well"),
+        (format!("{heard}; echo 'oh' >&2; exit 1"), "the hook failed: exit code 1: oh"),
+        (format!("{heard}; echo 'all is well'"), "the hook failed: its output is not JSON: all is well"),
     ] {
         let person = Person::new(&hook);
         let (went, said) = person.install("claude-code");
@@ -204,9 +204,9 @@ fn http_hooks_want_a_version_that_blocks_when_they_fail() {
     let person = Person::new("exit 0");
     let install = "install claude-code --http --no-test --server https://plane.example:7600";
     for (version, expected) in [
-        ("", "does not tell its version"),
+        ("", "prints no version"),
         ("2.1.197 (Claude Code)", "Claude Code 2.1.197 ignores `onFailure`"),
-        ("2.1.250 (Claude Code)", "it was not tried whether Claude Code 2.1.250"),
+        ("2.1.250 (Claude Code)", "Claude Code 2.1.250 is untested"),
     ] {
         person.script("claude", &format!("echo '{version}'"));
         let (went, said) = person.says(install);
@@ -214,13 +214,13 @@ fn http_hooks_want_a_version_that_blocks_when_they_fail() {
     }
     person.script("claude", "echo '2.1.329 (Claude Code)'");
     let (went, said) = person.says(install);
-    assert!(went && said.contains("no HTTP hook hears of SessionStart"), "{said}");
+    assert!(went && said.contains("HTTP hooks get no SessionStart"), "{said}");
     let text = read(&person.path(".claude/settings.json"));
     assert!(text.contains("https://plane.example:7600/hooks/claude-code") && text.contains("Bearer $CALLGATE_TOKEN"));
     assert!(!text.contains(SECRET) && !text.contains("SessionStart"), "{text}");
     person.script("other", "exit 0");
     let (went, said) = person.says(&format!("install codex --command {}", person.path("bin/other").display()));
-    assert!(!went && said.contains("the program must be called callgate"), "{said}");
+    assert!(!went && said.contains("the program must be named callgate"), "{said}");
     let (went, said) = person.says("install codex --http");
     assert!(!went && said.contains("Codex has no HTTP hooks"), "{said}");
     person.script("claude", "echo '2.1.197 (Claude Code)'");

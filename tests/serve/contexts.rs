@@ -25,7 +25,7 @@ async fn a_context_is_a_server_with_its_credential() {
     assert!(error.contains("Tenant: default") && error.contains("operator,admin"), "{error}");
     let elsewhere = ["tokens", "create", "x", "--role", "agent", "--tenant", "acme", "--server", &url];
     let (code, _, error) = ran(&elsewhere).await;
-    assert!(code == Some(1) && error.contains("--tenant acme is for a database"), "{error}");
+    assert!(code == Some(1) && error.contains("--tenant acme needs --database-url"), "{error}");
     closed(&home.file("ops.token", &token));
     let text = format!(
         "contexts:\n  here: {{server: '{url}', token_file: ops.token}}\n  inline: {{server: '{url}', token: {}}}\n  \
@@ -45,7 +45,7 @@ async fn a_context_is_a_server_with_its_credential() {
         assert!(error.contains(why), "{why}: {error}");
     };
     refused(with(&config, &[], "tokens list --context bare").await, "[UNAUTHENTICATED]");
-    refused(with(&config, &[], "tokens list --context nowhere").await, "has no context \"nowhere\": it names ");
+    refused(with(&config, &[], "tokens list --context nowhere").await, "has no context \"nowhere\": it has ");
 
     // Chosen once, it is the one that is meant; its credential does not go to a server that is named otherwise.
     assert_eq!(with(&config, &[], "contexts use here").await.1, "here is the current context\n");
@@ -57,12 +57,12 @@ async fn a_context_is_a_server_with_its_credential() {
     refused(with(&config, &wrong, "tokens list").await, "[UNAUTHENTICATED]");
     assert_eq!(with(&config, &wrong, "tokens list --context here").await.0, Some(0));
     let both = [("CALLGATE_SERVER", "http://127.0.0.1:1"), ("CALLGATE_CONTEXT", "here")];
-    refused(with(&config, &both, "tokens list").await, "both name a server");
+    refused(with(&config, &both, "tokens list").await, "are both set");
     assert_eq!(with(&config, &both, "tokens list --context here").await.0, Some(0));
 
     let (_, listed, _) = with(&config, &[], "contexts list").await;
     let (_, shown, _) = with(&config, &[], "contexts show inline --json").await;
-    assert!(listed.contains(&format!("* here    {url}  (the token of a file)")), "{listed}");
+    assert!(listed.contains(&format!("* here    {url}  (a token file)")), "{listed}");
     assert!(shown.contains("\"token\":\"TEXT\"") && !shown.contains(token.trim()), "{shown}");
 
     // Others than the owner may neither read a token nor change its target.

@@ -117,10 +117,10 @@ async fn who_may_not_migrate_and_files_that_cannot_be_used_are_told() {
     let (code, checks) = looked(&args).await;
     assert_eq!(code, Some(1));
     assert_is(&checks, "migrate", "wrong", "grant create on database");
-    assert_is(&checks, "certificates", "wrong", "its own first");
-    assert_is(&checks, "certificate_end", "wrong", "put a new one");
+    assert_is(&checks, "certificates", "wrong", "intermediate certificates");
+    assert_is(&checks, "certificate_end", "wrong", "replace the file");
     assert_is(&checks, "client_crl_end", "wrong", "next list");
-    assert_is(&checks, "auth", "wrong", "mend the file");
+    assert_is(&checks, "auth", "wrong", "fix the file");
 
     // One cause is reported once, without a library's name, and never with a password.
     let plain = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -141,8 +141,8 @@ async fn who_may_not_migrate_and_files_that_cannot_be_used_are_told() {
     let once = |part: &str| assert_eq!(told.iter().filter(|found| found.contains(part)).count(), 1, "{part}: {told:?}");
     once("/nowhere.crt cannot be read");
     once("the database is out of reach: 127.0.0.1:9: Connection refused");
-    once("http://127.0.0.1:9 takes no traces, no metrics, no logs: Connection refused");
-    once("what listens there does not speak TLS: say http://");
+    once("http://127.0.0.1:9 accepts no traces, no metrics, no logs: Connection refused");
+    once("the server does not use TLS: use http://");
     let all = format!("{checks:?}");
     for part in ["InvalidContentType", "Tonic", "s3cret", "transport error"] {
         assert!(!all.contains(part), "{part}: {all}");

@@ -104,7 +104,7 @@ async fn a_key_is_rotated_sealed_over_and_taken_away_while_nothing_tells_it() {
     let mut agent = server.client().await;
     evaluate(&mut agent, question("s", call("a", "look", r#"{"of":"wagtail"}"#))).await;
     record(&mut agent, success("s", "a", "redstart")).await;
-    assert_eq!(typed(&server, "list").await, "old: 2 rows; seals\n");
+    assert_eq!(typed(&server, "list").await, "old: 2 rows; encrypts new values\n");
 
     // A file that becomes unusable changes nothing, and is logged once.
     fs::write(&file, "tenants: {default: {}}").expect("written");
@@ -112,10 +112,13 @@ async fn a_key_is_rotated_sealed_over_and_taken_away_while_nothing_tells_it() {
     until("the word", async || fs::read_to_string(&log).expect("a log").contains(troubled)).await;
     evaluate(&mut agent, question("s", call("b", "look", r#"{"of":"siskin"}"#))).await;
     keys(&home, &[new.clone(), old.clone()]);
-    until("the new key", async || Box::pin(typed(&server, "list")).await.starts_with("new: 0 rows; seals")).await;
-    assert_eq!(typed(&server, "list").await, "new: 0 rows; seals\nold: 3 rows; is needed\n");
+    until("the new key", async || {
+        Box::pin(typed(&server, "list")).await.starts_with("new: 0 rows; encrypts new values")
+    })
+    .await;
+    assert_eq!(typed(&server, "list").await, "new: 0 rows; encrypts new values\nold: 3 rows; is needed\n");
     let sealed = typed(&server, "reseal").await;
-    assert_eq!(sealed, "Rows that were sealed anew: 3.\nnew: 3 rows; seals\nold: 0 rows; is needed by no row\n");
+    assert_eq!(sealed, "Rows re-encrypted: 3.\nnew: 3 rows; encrypts new values\nold: 0 rows; is unused\n");
     let arguments = fs::read(format!("/proc/{}/cmdline", server.pid())).expect("a process");
     says_no_key(&String::from_utf8_lossy(&arguments));
     says_no_key(&server.greeting);
@@ -132,7 +135,10 @@ async fn a_key_is_rotated_sealed_over_and_taken_away_while_nothing_tells_it() {
     let refused = told(&server, "s", "d").await;
     assert_eq!(refused, Err((Code::FailedPrecondition, "KEY_MISSING".to_owned())));
     assert_eq!(told(&server, "t", "a").await, Ok(v1::Decision::Allow), "what needs no other key goes on");
-    assert_eq!(typed(&server, "list").await, "old: 1 rows; seals\nnew: 4 rows; is needed, and not on the server\n");
+    assert_eq!(
+        typed(&server, "list").await,
+        "old: 1 rows; encrypts new values\nnew: 4 rows; is needed, but missing on the server\n"
+    );
     let text = fs::read_to_string(&log).expect("a log");
     assert!(text.contains("the key \"new\" of tenant 1 is not on this server"), "{text}");
     says_no_key(&text);

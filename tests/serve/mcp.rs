@@ -319,7 +319,7 @@ async fn what_a_dead_server_leaves_open_is_unknown_and_told_once() {
     for (answer, id) in answers.iter().zip([1, 2]) {
         assert_eq!(answer["id"], id, "{answer}");
         let message = answer["error"]["message"].as_str().expect("a message");
-        assert!(message.starts_with("The MCP server ended with exit code 3, and answers no more."), "{message}");
+        assert!(message.starts_with("The MCP server ended with exit code 3."), "{message}");
         assert!(message.contains("may have taken effect"), "{message}");
     }
     let (code, said) = client.leaves().await;
@@ -365,17 +365,14 @@ async fn a_tool_that_changes_is_told_and_refused_until_it_is_approved() {
         String::from_utf8(output.stdout).expect("UTF-8")
     };
     let shown = types(&["tools", "t"]).await;
-    assert!(
-        shown.contains("not approved: \"look\" has another description than before\n  before: Looks.\n"),
-        "{shown}"
-    );
-    assert_eq!(types(&["approve", "t"]).await, "1 tools of t are approved as they are now.\n");
+    assert!(shown.contains("not approved: \"look\" has a changed description\n  before: Looks.\n"), "{shown}");
+    assert_eq!(types(&["approve", "t"]).await, "1 changed tools of t are approved.\n");
     let effects = types(&["effects", "t"]).await;
     assert!(effects.contains("    mcp__t__look:\n"), "{effects}");
     assert_eq!(client.calls(4, "look", json!({"n": 1})).await["isError"], Value::Null);
     let (_, said) = client.leaves().await;
-    let line = "callgate: mcp-proxy t: the tool \"look\" has another description than before; calls of it are refused \
-                until `callgate mcp approve t`\n";
+    let line = "callgate: mcp-proxy t: the tool \"look\" has a changed description; calls of it are refused until \
+                 `callgate mcp approve t`\n";
     assert!(said.contains(line), "{said}");
 }
 

@@ -95,7 +95,7 @@ fn says(said: &str, parts: &[&str]) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_question_is_listed_and_approved_once_and_the_call_runs() {
     let mut desk = Desk::open(Some(POLICY)).await;
-    assert_eq!(desk.does("approvals list").await, "No question is open.\n");
+    assert_eq!(desk.does("approvals list").await, "No approval requests are open.\n");
     let asked = desk.asks("s1", "c1", "delete_order", r#"{"id":3}"#).await;
     assert_eq!(asked.decision(), Decision::Ask, "{asked:?}");
     let id = asked.approval_id;
@@ -104,7 +104,7 @@ async fn a_question_is_listed_and_approved_once_and_the_call_runs() {
     let said = desk.does(&format!("approvals show {id}")).await;
     says(
         &said,
-        &["call       c1 of session s1", "because    the user said so", "rules say  delete_order needs a person's"],
+        &["call       c1 of session s1", "purpose    the user said so", "rule       delete_order needs a person's"],
     );
 
     let (code, said) = desk.types(&format!("approvals approve {id} --by s1")).await;
@@ -114,13 +114,13 @@ async fn a_question_is_listed_and_approved_once_and_the_call_runs() {
     let (code, said) = desk.types(&format!("approvals deny {id} --by bob --reason no")).await;
     assert_eq!(code, Some(1), "{said}");
     assert_eq!(said, "callgate: eve approved it before; the first answer holds [APPROVAL_ANSWERED]\n");
-    assert_eq!(desk.does("approvals list").await, "No question is open.\n");
+    assert_eq!(desk.does("approvals list").await, "No approval requests are open.\n");
     says(&desk.does("approvals list --all").await, &[&format!("{id}  approved")]);
     says(&desk.does(&format!("approvals show {id}")).await, &["by eve"]);
 
     desk.calls("s1", "c1", "delete_order", r#"{"id":3}"#, "gone").await;
     let said = desk.does("explain c1").await;
-    says(&said, &["ALLOW delete_order c1", &format!("question   {id} approved "), "by eve"]);
+    says(&said, &["ALLOW delete_order c1", &format!("approval   {id} approved "), "by eve"]);
     says(&said, &["tier drops: hitl; eve approved it", "outcome    success"]);
     let (code, said) = desk.types(&format!("approvals approve {id} --by bob")).await;
     assert_eq!(code, Some(1), "the approval is used up: {said}");
@@ -151,7 +151,7 @@ async fn a_denial_needs_a_reason_and_the_model_is_told_it() {
     let id = desk.asks("s1", "c1", "delete_order", r#"{"id":4}"#).await.approval_id;
     let (code, said) = desk.types(&format!("approvals deny {id} --by eve")).await;
     assert_eq!(code, Some(1), "{said}");
-    says(&said, &["so give one with --reason"]);
+    says(&said, &["Add --reason TEXT"]);
     let words = ["approvals", "deny", &id, "--by", "eve", "--reason", "order 4 is shipped"];
     let (code, said) = desk.types_words(&words).await;
     assert_eq!(code, Some(0), "{said}");
@@ -159,13 +159,13 @@ async fn a_denial_needs_a_reason_and_the_model_is_told_it() {
     let refused = desk.asks("s1", "c1", "delete_order", r#"{"id":4}"#).await;
     assert_eq!((refused.decision(), refused.reason.as_str()), (Decision::Deny, "approval_denied"));
     says(&refused.tool_result_json, &["order 4 is shipped"]);
-    says(&desk.does("explain c1").await, &[&format!("question   {id} denied "), "by eve: order 4 is shipped"]);
+    says(&desk.does("explain c1").await, &[&format!("approval   {id} denied "), "by eve: order 4 is shipped"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_halted_session_is_refused_with_its_reason_until_it_is_resumed() {
     let mut desk = Desk::open(Some(POLICY)).await;
-    assert_eq!(desk.does("sessions list").await, "No session has called anything yet.\n");
+    assert_eq!(desk.does("sessions list").await, "No sessions have calls yet.\n");
     desk.calls("s1", "c0", "get_order", r#"{"id":0}"#, "open").await;
     let said = desk.does("sessions halt session s1 --by eve --reason drill").await;
     says(&said, &["halted: session s1, since ", " by eve: drill"]);
@@ -184,15 +184,15 @@ async fn a_halted_session_is_refused_with_its_reason_until_it_is_resumed() {
     says(&said, &["halted: session s1, since "]);
     says(&desk.does("sessions show s1").await, &["halted: session s1, since ", "- {id: 0}: \"open\""]);
     says(&desk.does("sessions halt session s1 --by bob").await, &["halted before: session s1, ", "by eve: drill"]);
-    says(&desk.does("sessions halt session s7 --by bob").await, &["note: session s7 has not asked for any call yet"]);
+    says(&desk.does("sessions halt session s7 --by bob").await, &["note: session s7 has no calls yet"]);
 
-    assert_eq!(desk.does("sessions resume session s1 --by eve").await, "session s1 goes on\n");
+    assert_eq!(desk.does("sessions resume session s1 --by eve").await, "session s1 is resumed\n");
     desk.calls("s1", "c1", "get_order", r#"{"id":1}"#, "open").await;
     assert_eq!(desk.does("sessions resume session s1 --by eve").await, "session s1 was not halted\n");
     let said = desk.does("audit list").await;
     says(&said, &["resumed           session s1  session s1  by eve", "session s1  by eve: drill"]);
     let said = desk.does("audit verify").await;
-    says(&said, &["The chain holds.", "note: keep the anchor"]);
+    says(&said, &["The audit chain is intact.", "note: store the anchor"]);
     let (code, said) = desk.types(&format!("audit verify --anchor 9:{}", "0".repeat(64))).await;
     assert_eq!(code, Some(1), "{said}");
     says(&said, &["entry 9 is missing, and an anchor was taken of it"]);
@@ -210,7 +210,7 @@ async fn a_tool_that_needs_a_grant_runs_as_often_as_was_granted() {
     let create = |n: u64| (format!("c{n}"), format!(r#"{{"n":{n}}}"#));
     let (id, arguments) = create(0);
     assert_eq!(desk.asks("s1", &id, "create_order", &arguments).await.reason, "grant_exceeded");
-    assert_eq!(desk.does("grants list s1").await, "No grant is open.\n");
+    assert_eq!(desk.does("grants list s1").await, "No grants are open.\n");
     let said = desk.does("grants create s1 create_* 1 --by eve --reason trusted").await;
     says(&said, &[": 1 calls of create_* for session s1, until "]);
     let first = said.split(':').next().expect("an id").to_owned();
@@ -224,7 +224,7 @@ async fn a_tool_that_needs_a_grant_runs_as_often_as_was_granted() {
     let said = desk.does("grants create s1 create_* 5 --by eve").await;
     let second = said.split(':').next().expect("an id").to_owned();
     let said = desk.does(&format!("grants revoke s1 {second} --by eve")).await;
-    assert_eq!(said, format!("{second} is taken back\n"));
+    assert_eq!(said, format!("{second} is revoked\n"));
     let (id, arguments) = create(3);
     assert_eq!(desk.asks("s1", &id, "create_order", &arguments).await.reason, "grant_exceeded");
     let (code, said) = desk.types(&format!("grants revoke s1 {second} --by eve")).await;
@@ -236,7 +236,7 @@ async fn a_tool_that_needs_a_grant_runs_as_often_as_was_granted() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_activated_policy_judges_the_next_call_and_a_rollback_takes_it_back() {
     let mut desk = Desk::open(None).await;
-    says(&desk.does("policy list").await, &["No policy was ever applied: the built-in one is active"]);
+    says(&desk.does("policy list").await, &["No policy was applied yet: the built-in one is active"]);
     for (line, why) in [
         ("policy rollback", "no other policy was active before this one: apply another file instead"),
         ("policy activate 12345678", "no stored policy has a hash that begins with 12345678, or more than one has"),

@@ -59,5 +59,5 @@ fn what_cannot_be_written_for_another_reason_is_told() {
     let output = schema.args(["policy", "schema"]).stdout(full).stderr(Stdio::piped()).output().expect("it runs");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1));
-    assert!(said.starts_with("callgate: the output cannot be written: No space left on device"), "{said}");
+    assert!(said.starts_with("callgate: cannot write the output: No space left on device"), "{said}");
 }

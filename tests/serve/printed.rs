@@ -170,7 +170,7 @@ async fn what_files_tell_keeps_its_names() {
     }
     held.end();
     let (code, _, error) = with("contexts use zz").await;
-    assert!(code == Some(1) && error.contains("has no context \"zz\": it names here"), "{error}");
+    assert!(code == Some(1) && error.contains("has no context \"zz\": it has here"), "{error}");
 }
 
 #[test]

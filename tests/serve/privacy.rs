@@ -34,12 +34,12 @@ async fn a_person_is_given_out_and_forgotten_as_it_is_typed() {
 
     let (code, said) = types("forget user account-7", &over).await;
     assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("would forget 1 call tree with 1 session.") && said.contains("--yes"), "{said}");
+    assert!(said.contains("would delete 1 call tree with 1 session of ") && said.contains("--yes"), "{said}");
     let (code, said) = types("forget user account-7 --yes --reason for-account-7", &over).await;
     assert!(code == Some(1) && said.contains("names whom it is about"), "{said}");
     let (code, said) = types("forget user account-7 --yes --reason asked", &over).await;
     assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("1 call tree with 1 session were forgotten"), "{said}");
+    assert!(said.contains("Deleted 1 call tree with 1 session of "), "{said}");
     for line in ["forget user account-7 --yes", "export user account-7"] {
         let (code, said) = types(line, &over).await;
         assert!(code == Some(1) && said.contains("[SUBJECT_UNKNOWN]"), "{line}: {said}");
@@ -48,7 +48,7 @@ async fn a_person_is_given_out_and_forgotten_as_it_is_typed() {
     let data_dir = home.data_dir();
     let on_database = ["--data-dir", path(&data_dir)];
     let (code, said) = types("forget session two --yes", &on_database).await;
-    assert!(code == Some(0) && said.contains("were forgotten"), "{said}");
+    assert!(code == Some(0) && said.contains("Deleted 1 "), "{said}");
     let (code, said) = types("audit verify", &over).await;
     assert_eq!(code, Some(0), "{said}");
     let (_, said) = types("audit list", &over).await;

@@ -70,7 +70,7 @@ async fn a_shell_branches_on_what_is_decided_of_its_call() {
 
     let (code, said, error) = desk.types("evaluate --session s2 --tool delete_order --call-id d1 --wait 1").await;
     assert_eq!(code, Some(10), "{said}{error}");
-    assert!(said.starts_with("ASK ") && error.contains("waiting for a person: callgate approvals approve "), "{error}");
+    assert!(said.starts_with("ASK ") && error.contains("waiting for approval: callgate approvals approve "), "{error}");
     let (_, open) = desk.json("approvals list").await;
     let id = open[0]["approvalId"].as_str().expect("an id").to_owned();
     let waiting = desk.types("evaluate --session s2 --tool delete_order --call-id d1 --wait 60");

@@ -70,7 +70,7 @@ async fn a_socket_that_cannot_be_is_refused_before_anything_is_started() {
     }
     let (code, said) = refused(&["--listen", "unix:s", "--socket-mode", "rw", "--data-dir", path(&data_dir)]).await;
     assert_eq!(code, Some(2));
-    assert!(said.contains("no permissions in octal, such as 0660"), "{said}");
+    assert!(said.contains("not an octal mode such as 0660"), "{said}");
     assert!(!data_dir.exists(), "no database is created");
     assert_eq!(fs::read_to_string(file).expect("it is there"), "text");
 }

@@ -40,7 +40,7 @@ fn an_input_that_cannot_be_read_is_named_and_nothing_is_printed() {
     let usable = tools(&["import", &no_schema, "--no-schemas"]);
     assert_eq!(usable.code, Some(0), "{}", usable.err);
     for (words, expected) in [
-        (vec!["import", &no_schema], format!("callgate: {no_schema}:1: the schema of pay cannot be used: ")),
+        (vec!["import", &no_schema], format!("callgate: {no_schema}:1: invalid schema of pay: ")),
         (vec!["lint", "absent.json"], "callgate: absent.json: cannot be read: ".to_owned()),
         (vec!["import", "absent.json"], "callgate: absent.json: cannot be read: ".to_owned()),
         (
@@ -56,8 +56,8 @@ fn an_input_that_cannot_be_read_is_named_and_nothing_is_printed() {
             format!("callgate: {two}: line 2: a: is also a tool of {one}, line 1: names must be distinct\n"),
         ),
         (vec!["lint", &one, "--policy", &policy], "callgate: the policy cannot be used, 1 problem(s):".to_owned()),
-        (vec!["lint", &one, "--allow", "undoo"], "callgate: \"undoo\" is no lint; did you mean undo? ".to_owned()),
-        (vec!["lint", "--explain", "zzz"], "callgate: \"zzz\" is no lint (`callgate".to_owned()),
+        (vec!["lint", &one, "--allow", "undoo"], "callgate: unknown lint \"undoo\"; did you mean undo? ".to_owned()),
+        (vec!["lint", "--explain", "zzz"], "callgate: unknown lint \"zzz\" (`callgate".to_owned()),
         (vec!["import", &one, "-o", "/absent/x.yaml"], "callgate: /absent/x.yaml: cannot be written: ".to_owned()),
         (vec!["lint"], "error: the following required arguments".to_owned()),
     ] {
@@ -77,7 +77,7 @@ fn manuals_are_printed() {
     let manual = tools(&["lint", "--explain", "undo"]);
     let expected = "undo: a write that does not say whether and how long it can be undone.\n\nReports a write";
     assert!(manual.code == Some(0) && manual.out.starts_with(expected), "{}", manual.out);
-    assert!(manual.out.ends_with("\n\nIts reports are of severity warning.\n"), "{}", manual.out);
+    assert!(manual.out.ends_with("\n\nSeverity: warning.\n"), "{}", manual.out);
 }
 
 #[test]

@@ -56,7 +56,7 @@ fn a_fair_list_gets_one_warning_and_guesses_are_notes() {
         .collect();
     assert_eq!(told, ["warning free_text_enum set_ticket_priority/input_schema/properties/priority 41"]);
     assert_eq!(said.code, Some(0));
-    assert_eq!(said.err, "callgate: left out, since they have no schema: web_search_20250305\n");
+    assert_eq!(said.err, "callgate: omitted, without a schema: web_search_20250305\n");
     let summary = &document["summary"];
     assert_eq!((&summary["tools"], &summary["warnings"]), (&Value::from(5), &Value::from(1)));
     let all: u64 =

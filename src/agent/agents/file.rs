@@ -77,7 +77,10 @@ impl File {
     /// Fails if the host changed the file since it was read.
     fn unchanged(&self) -> anyhow::Result<()> {
         if read(&self.path)? != self.text {
-            bail!("{}: somebody else has changed it meanwhile; nothing was written, say it again", self.path.display());
+            bail!(
+                "{}: another program changed it meanwhile; nothing was written, run the command again",
+                self.path.display()
+            );
         }
         Ok(())
     }
@@ -101,7 +104,7 @@ fn replace(path: &Path, text: &str, mode: u32) -> anyhow::Result<()> {
         // A symlink stays; its target is written.
         let path = match fs::canonicalize(path) {
             Ok(path) => path,
-            Err(_) if path.is_symlink() => bail!("it is a link that leads nowhere"),
+            Err(_) if path.is_symlink() => bail!("it is a broken symbolic link"),
             Err(_) => path.to_owned(),
         };
         let folder = path.parent().unwrap_or(Path::new("."));
@@ -137,7 +140,7 @@ mod tests {
             fs::write(&path, "{\"theirs\": 1}").expect("writable");
             for done in [file.install(None, "{\"ours\": 1}"), file.uninstall(None)] {
                 let error = done.expect_err("a change").to_string();
-                assert!(error.contains("somebody else has changed it meanwhile"), "{error}");
+                assert!(error.contains("another program changed it meanwhile"), "{error}");
             }
             assert_eq!(fs::read_to_string(&path).expect("readable"), "{\"theirs\": 1}");
             assert!(!state.exists(), "something was remembered");

@@ -73,7 +73,7 @@ const CLAUDE_CODE: Facts = Facts {
         tell("SubagentStop"),
         tell("SessionEnd"),
     ],
-    caution: "sessions that run already take the hooks up when they are started again",
+    caution: "restart running sessions: they load the hooks at their start",
 };
 
 const CODEX: Facts = Facts {
@@ -91,8 +91,8 @@ const CODEX: Facts = Facts {
         tell("PostCompact"),
         tell("Stop"),
     ],
-    caution: "Codex runs a hook only after you have trusted it: open Codex and say /hooks. A hook that runs out of \
-              time there lets the tool run",
+    caution: "Codex runs a hook only after you have trusted it: open Codex and enter /hooks. After a hook's timeout \
+              Codex runs the tool",
 };
 
 const GEMINI: Facts = Facts {
@@ -110,8 +110,8 @@ const GEMINI: Facts = Facts {
         tell("PreCompress"),
         tell("SessionEnd"),
     ],
-    caution: "a hook that runs out of time there lets the tool run; hooks of a project run only in a folder that \
-              Gemini trusts",
+    caution: "after a hook's timeout Gemini runs the tool; hooks of a project run only in a folder that Gemini \
+              trusts",
 };
 
 const CURSOR: Facts = Facts {
@@ -128,8 +128,8 @@ const CURSOR: Facts = Facts {
         tell("stop"),
         tell("sessionEnd"),
     ],
-    caution: "Cursor also runs the hooks of Claude Code where its setting for third-party hooks is on: install into \
-              one of both. No hook hears of its compactions: that event is not in its documentation",
+    caution: "Cursor also runs Claude Code's hooks when its setting for third-party hooks is on: install into one of \
+              both. Its hooks get no compaction event: none is documented",
 };
 
 impl Host {

@@ -36,7 +36,7 @@ pub(super) async fn list(form: Form, remote: &Remote) -> anyhow::Result<()> {
     for host in Host::ALL {
         let facts = host.facts();
         let told = version::told_by(facts.program).await;
-        let version = told.unwrap_or_else(|| format!("`{} --version` tells nothing", facts.program));
+        let version = told.unwrap_or_else(|| format!("`{} --version` prints no version", facts.program));
         outln!("{} ({}): {version}", host.as_str(), host.title());
         for (scope, name) in [(Scope::User, "user"), (Scope::Project, "project")] {
             outln!("  {name:<8} {}", of_file(host, &places, scope));
@@ -45,7 +45,7 @@ pub(super) async fn list(form: Form, remote: &Remote) -> anyhow::Result<()> {
     match remote.connect().await {
         Ok(_) => outln!("a server answers at {}", remote.server()?),
         Err(error) => {
-            outln!("{error:#}: hooks that ask it refuse every tool, unless they were installed with --fail-open")
+            outln!("{error:#}: its hooks refuse every tool, unless installed with --fail-open")
         }
     }
     Ok(())
@@ -66,7 +66,7 @@ fn of_file(host: Host, places: &Places, scope: Scope) -> String {
         settings.handlers().into_iter().partition(|handler| handler.is_ours);
     let others = match others.len() {
         0 => String::new(),
-        count => format!("; hooks of others: {count}"),
+        count => format!("; other hooks: {count}"),
     };
     let obstacle = settings.obstacle().map_or_else(String::new, |obstacle| format!("; {obstacle}"));
     format!("{name}: {}{others}{obstacle}", of_ours(host, &ours))
@@ -79,7 +79,7 @@ fn of_ours(host: Host, ours: &[Handler]) -> String {
         (Some(url), _) => format!("asks {url}"),
         (None, Some(command)) => match program(host, command) {
             program if Path::new(program).is_file() => format!("runs {program}"),
-            program => format!("runs {program}, which is not there: install it again"),
+            program => format!("runs {program}, which does not exist: install the hooks again"),
         },
         (None, None) => return "no hooks of callgate".to_owned(),
     };
@@ -93,8 +93,8 @@ fn of_ours(host: Host, ours: &[Handler]) -> String {
             ours.iter().any(|handler| handler.event == guard.name && handler.value["onFailure"] != "block")
         });
     let missing = if missing.is_empty() { String::new() } else { format!("; not for {}", missing.join(", ")) };
-    let lets_run = if lets_run { "; a tool runs when the hook fails" } else { "" };
-    format!("installed by callgate, {way}{missing}{lets_run}")
+    let lets_run = if lets_run { "; tools run when the hook fails" } else { "" };
+    format!("callgate's hooks, {way}{missing}{lets_run}")
 }
 
 /// The program of a command line; quoted if it has special characters. Without arguments the line is the program.

@@ -48,18 +48,18 @@ pub struct AgentsArgs {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Write the hooks into the host's settings, and test them with a harmless call
+    /// Install hooks in a host's settings, and test them with a harmless call
     Install(InstallArgs),
-    /// List the hosts that are here, and which hooks their settings have
+    /// List the installed hosts and the hooks in their settings
     List {
         #[command(flatten)]
         form: Form,
         #[command(flatten)]
         remote: Remote,
     },
-    /// Take the hooks away again; a file that nobody else has changed gets its old bytes back
+    /// Remove the hooks; an otherwise unchanged file gets its original bytes back
     Uninstall {
-        /// Whose settings [default: those of every host]
+        /// The host [default: every host]
         host: Option<Host>,
         #[command(flatten)]
         target: Target,
@@ -69,13 +69,13 @@ enum Action {
 /// Which of the host's files.
 #[derive(Debug, Clone, Copy, Args)]
 struct Target {
-    /// The settings of the user, for all projects: the default
+    /// Use the user's settings, for all projects (default)
     #[arg(long, conflicts_with = "project")]
     user: bool,
-    /// The settings of the project that this folder is in
+    /// Use the settings of the current project
     #[arg(long)]
     project: bool,
-    /// Show the difference, and write nothing
+    /// Show the change without writing
     #[arg(long)]
     dry_run: bool,
 }
@@ -88,26 +88,26 @@ impl Target {
 
 #[derive(Debug, Args)]
 struct InstallArgs {
-    /// Whose settings
+    /// The host
     host: Host,
     #[command(flatten)]
     target: Target,
-    /// Let the host ask the server itself, without a program on this machine: Claude Code alone
+    /// Install HTTP hooks, which need no program on this machine: Claude Code only
     #[arg(long, conflicts_with_all = ["agent", "fail_open", "grant"])]
     http: bool,
-    /// Install HTTP hooks though the host's version is unknown, or runs a tool when the server is out of reach
+    /// Install HTTP hooks even if the host's version is unknown, or runs tools while the server is unavailable
     #[arg(long, requires = "http")]
     any_version: bool,
-    /// Write the hooks without testing them
+    /// Skip the test of the hooks
     #[arg(long)]
     no_test: bool,
-    /// The agent's name, for its budgets and its approvals
+    /// The agent's name, for budgets and approvals
     #[arg(long, value_name = "NAME")]
     agent: Option<String>,
-    /// Let tools run while the server is out of reach: all of them, or only what reads
+    /// Run tools while the server is unavailable: all of them, or only reads
     #[arg(long, value_name = "WHICH", num_args = 0..=1, default_missing_value = "all", value_enum)]
     fail_open: Option<FailOpen>,
-    /// What callgate permits runs without the host's own prompt
+    /// Skip the host's own prompt for calls that callgate allows
     #[arg(long)]
     grant: bool,
     /// The program to install instead of this one
@@ -130,7 +130,7 @@ async fn install(args: &InstallArgs) -> anyhow::Result<()> {
     let host = args.host;
     let plan = Plan::new(host, &way(args).await?);
     if !plan.handlers.iter().all(|(_, json)| is_ours(host, &plan::value(json))) {
-        bail!("the hooks could not be told from those of others: the program must be called callgate");
+        bail!("callgate's hooks could not be recognized later: the program must be named callgate");
     }
     let places = places()?;
     let path = places.file(host, args.target.scope());
@@ -139,7 +139,7 @@ async fn install(args: &InstallArgs) -> anyhow::Result<()> {
     let changed = change::with(&plan, file.text.as_deref(), file.memory.as_ref()).with_context(named)?;
     match &changed {
         Some((_, after)) => show(&path, file.text.as_deref(), Some(after)),
-        None => outln!("{}: all hooks are there", path.display()),
+        None => outln!("{}: all hooks are installed", path.display()),
     }
     if args.target.dry_run {
         outln!("nothing was written (--dry-run)");
@@ -174,20 +174,20 @@ async fn way(args: &InstallArgs) -> anyhow::Result<Way> {
             None => hook_program(own_path()?),
         };
         let program = program.into_os_string().into_string();
-        let program = program.map_err(|path| anyhow::anyhow!("{} is no text", path.display()))?;
+        let program = program.map_err(|path| anyhow::anyhow!("{} is not UTF-8", path.display()))?;
         return Ok(Way::Command { program, args: hook_args(args)? });
     }
     if args.host != Host::ClaudeCode {
-        bail!("--http: {} has no HTTP hooks; leave --http out", args.host.title());
+        bail!("--http: {} has no HTTP hooks; omit --http", args.host.title());
     }
     let told = version::told_by(args.host.facts().program).await;
     if let Some(objection) = version::objection(told.as_deref()).filter(|_| !args.any_version) {
-        bail!("--http: {objection}; install the command's hooks (without --http), or say --any-version");
+        bail!("--http: {objection}; omit --http to install command hooks, or add --any-version");
     }
     let server = args.remote.server()?.trim_end_matches('/');
     if !server.starts_with("http") || !args.remote.shows_no_file()? {
         bail!(
-            "--http: an HTTP hook reaches http:// and https:// alone, by public authorities, with the token in {TOKEN}"
+            "--http: HTTP hooks need an http:// or https:// server with a public authority, and the token in {TOKEN}"
         );
     }
     let shows_token = args.remote.is_elsewhere()? || args.remote.is_named_by_credential()?;
@@ -220,11 +220,10 @@ fn cautions(args: &InstallArgs, places: &Places) -> anyhow::Result<Vec<String>> 
     }
     let is_twice = settings(&other).is_some_and(|settings| settings.handlers().iter().any(|handler| handler.is_ours));
     if is_twice && path != other {
-        cautions.push(format!("{} has callgate's hooks as well: each call is asked about twice", other.display()));
+        cautions.push(format!("{} has callgate's hooks too: each call is judged twice", other.display()));
     }
     if args.http {
-        cautions
-            .push("no HTTP hook hears of SessionStart: the summary after a compaction comes with the next call".into());
+        cautions.push("HTTP hooks get no SessionStart: the summary after a compaction comes with the next call".into());
         let token = format!("Claude Code must be started with the token in {TOKEN}");
         cautions.extend((args.remote.is_elsewhere()? || args.remote.is_named_by_credential()?).then_some(token));
     } else if args.remote.needs_environment()? {
@@ -250,7 +249,7 @@ fn uninstall(host: Option<Host>, target: Target) -> anyhow::Result<()> {
             continue;
         }
         file.uninstall(left.as_deref())?;
-        outln!("{}: {}", path.display(), if left.is_some() { "written" } else { "taken away" });
+        outln!("{}: {}", path.display(), if left.is_some() { "written" } else { "removed" });
     }
     Ok(())
 }
@@ -269,10 +268,10 @@ fn show(path: &Path, before: Option<&str>, after: Option<&str>) {
 
 fn places() -> anyhow::Result<Places> {
     let set = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let here = env::current_dir().context("the present folder")?;
+    let here = env::current_dir().context("cannot find the current directory")?;
     let project = here.ancestors().find(|folder| folder.join(".git").exists()).unwrap_or(&here);
     Ok(Places {
-        home: etcetera::home_dir().context("no home folder is known; set HOME")?,
+        home: etcetera::home_dir().context("the home directory is unknown; set HOME")?,
         project: project.to_owned(),
         claude: set("CLAUDE_CONFIG_DIR"),
         codex: set("CODEX_HOME"),
@@ -282,7 +281,7 @@ fn places() -> anyhow::Result<Places> {
 
 /// The folder of memories.
 fn state() -> anyhow::Result<PathBuf> {
-    let base = etcetera::choose_base_strategy().context("no home folder is known; set HOME")?;
+    let base = etcetera::choose_base_strategy().context("the home directory is unknown; set HOME")?;
     Ok(base.state_dir().unwrap_or_else(|| base.data_dir()).join("callgate/agents"))
 }
 
@@ -296,7 +295,7 @@ fn hook_program(own: PathBuf) -> PathBuf {
 
 /// The program's path as invoked: a name on the search path survives an upgrade, its target may not.
 fn own_path() -> anyhow::Result<PathBuf> {
-    let own = env::current_exe().context("this program does not know its own path")?;
+    let own = env::current_exe().context("cannot find this program's own path")?;
     let folders = env::var_os("PATH").unwrap_or_default();
     let mut named = env::split_paths(&folders).map(|folder| folder.join("callgate")).filter(|path| path.is_absolute());
     let canonical = own.canonicalize().ok();

@@ -47,7 +47,7 @@ pub(super) async fn probe(host: Host, path: &Path, folder: &Path, remote: &Remot
     let of_event = |name: &str| handlers.iter().find(|handler| handler.is_ours && handler.event == name);
     let fire = async |(event, input): &(&str, String)| match of_event(event) {
         Some(handler) => fired(host, &handler.value, input, folder, remote).await,
-        None => Saw::Broken(format!("no hook of callgate hears of {event}")),
+        None => Saw::Broken(format!("callgate has no hook for {event}")),
     };
     let saw = fire(&before).await;
     let connected = remote.connect().await;
@@ -60,22 +60,20 @@ pub(super) async fn probe(host: Host, path: &Path, folder: &Path, remote: &Remot
             let state = asked(GateServiceClient::new(wire).get_session_state(request).await);
             match (state, rest.into_iter().find(|saw| matches!(saw, Saw::Broken(_)))) {
                 (_, Some(Saw::Broken(why))) => {
-                    told(format!("allowed, but its outcome could not be told: {why}"), false)
+                    told(format!("allowed, but its outcome could not be reported: {why}"), false)
                 }
                 (Ok(state), _) if state.state.as_ref().is_some_and(|state| !state.calls.is_empty()) => {
                     told(format!("allowed, and recorded by the server as session {session}"), true)
                 }
                 (Ok(_), _) => {
-                    told("allowed, but the server has no record of it: the hook asks another one".into(), false)
+                    told("allowed, but the server has no record of it: the hook uses another server".into(), false)
                 }
-                (Err(error), _) => {
-                    told(format!("allowed; the server did not let its record be looked at: {error}"), true)
-                }
+                (Err(error), _) => told(format!("allowed, but its record could not be read: {error}"), true),
             }
         }
         (Saw::Allowed, Err(error)) => told(format!("allowed without a record: {error}"), false),
         (Saw::Refused(why), Ok(_)) => told(format!("refused: {why}"), false),
-        (Saw::Refused(_), Err(error)) => told(format!("refused, since the server is out of reach: {error}"), false),
+        (Saw::Refused(_), Err(error)) => told(format!("refused, because the server is unavailable: {error}"), false),
         (Saw::Broken(why), _) => told(format!("the hook failed: {why}"), false),
     }
 }
@@ -94,7 +92,7 @@ async fn fired(host: Host, handler: &Value, input: &str, folder: &Path, remote: 
     match timeout(LIMIT, saw).await {
         Ok(Ok(saw)) => saw,
         Ok(Err(error)) => Saw::Broken(format!("{error:#}")),
-        Err(_) => Saw::Broken(format!("it said nothing within {} s", LIMIT.as_secs())),
+        Err(_) => Saw::Broken(format!("no output within {} s", LIMIT.as_secs())),
     }
 }
 
@@ -114,7 +112,7 @@ async fn ran(handler: &Value, input: &str, folder: &Path) -> anyhow::Result<Outp
         }
     };
     command.current_dir(folder).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
-    let mut child = command.spawn().with_context(|| format!("{line} does not start"))?;
+    let mut child = command.spawn().with_context(|| format!("cannot start {line}"))?;
     if let Some(mut stdin) = child.stdin.take() {
         // A hook that does not read its input reports that itself.
         let _ = stdin.write_all(input.as_bytes()).await;
@@ -132,6 +130,6 @@ async fn posted(input: &str, remote: &Remote) -> anyhow::Result<(u16, String)> {
     let response = wire.call(request).await?;
     let status = response.status().as_u16();
     let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
-    let body = body.map_err(|error| anyhow!("its answer cannot be read: {error}"))?.to_bytes();
+    let body = body.map_err(|error| anyhow!("cannot read its answer: {error}"))?.to_bytes();
     Ok((status, String::from_utf8_lossy(&body).into_owned()))
 }

@@ -76,7 +76,7 @@ pub(super) fn of_command(host: Host, code: Option<i32>, out: &str, error: &str) 
     match code {
         Some(0) => of_output(host, out),
         Some(2) => Saw::Refused(words(error)),
-        Some(code) => Saw::Broken(format!("it ended with exit code {code}: {}", words(error))),
+        Some(code) => Saw::Broken(format!("exit code {code}: {}", words(error))),
         None => Saw::Broken(format!("it was killed: {}", words(error))),
     }
 }
@@ -85,7 +85,7 @@ pub(super) fn of_command(host: Host, code: Option<i32>, out: &str, error: &str) 
 pub(super) fn of_http(status: u16, body: &str) -> Saw {
     match status {
         200..300 => of_output(Host::ClaudeCode, body),
-        _ => Saw::Broken(format!("the server answered with HTTP status {status}: {}", words(body))),
+        _ => Saw::Broken(format!("the server returned HTTP status {status}: {}", words(body))),
     }
 }
 
@@ -95,7 +95,7 @@ fn of_output(host: Host, out: &str) -> Saw {
         return Saw::Allowed;
     }
     let Ok(said) = serde_json::from_str::<Value>(out) else {
-        return Saw::Broken(format!("what it said is no JSON: {}", words(out)));
+        return Saw::Broken(format!("its output is not JSON: {}", words(out)));
     };
     let (decision, reason) = match host {
         Host::ClaudeCode | Host::Codex => {
@@ -114,5 +114,5 @@ fn of_output(host: Host, out: &str) -> Saw {
 /// The text in one line.
 fn words(text: &str) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
-    if words.is_empty() { "it said nothing".to_owned() } else { words.join(" ") }
+    if words.is_empty() { "no output".to_owned() } else { words.join(" ") }
 }

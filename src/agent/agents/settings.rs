@@ -36,12 +36,12 @@ impl Settings {
     /// Parses with the host's rules; an empty text is a new file.
     pub(super) fn read(host: Host, text: &str) -> anyhow::Result<Self> {
         let text = if text.trim().is_empty() { "{\n}\n" } else { text };
-        let unread = |place: String| anyhow!("{place}; {} loads no hook of a file that it cannot read", host.title());
+        let unread = |place: String| anyhow!("{place}; {} loads no hooks from an invalid file", host.title());
         if !host.facts().has_comments {
             serde_json::from_str::<IgnoredAny>(text).map_err(|error| unread(error.to_string()))?;
         }
         let root = CstRootNode::parse(text, &STRICT).map_err(|error| unread(error.to_string()))?;
-        let Some(object) = root.object_value() else { bail!("line 1: the settings are no object") };
+        let Some(object) = root.object_value() else { bail!("line 1: the settings are not an object") };
         let settings = Self { host, root, object };
         settings.check()?;
         Ok(settings)
@@ -51,13 +51,13 @@ impl Settings {
     fn check(&self) -> anyhow::Result<()> {
         once(&self.object, HOOKS)?;
         let Some(hooks) = self.object.get(HOOKS) else { return Ok(()) };
-        let Some(hooks) = hooks.object_value() else { bail!("{HOOKS}: is no object") };
+        let Some(hooks) = hooks.object_value() else { bail!("{HOOKS}: is not an object") };
         for property in hooks.properties() {
             let event = property.decoded_name().unwrap_or_default();
             once(&hooks, &event)?;
             let is_wanted = self.host.facts().events.iter().any(|known| known.name == event);
             if is_wanted && property.array_value().is_none() {
-                bail!("{HOOKS}.{event}: is no list");
+                bail!("{HOOKS}.{event}: is not a list");
             }
         }
         Ok(())
@@ -174,7 +174,7 @@ impl Settings {
 fn once(object: &CstObject, name: &str) -> anyhow::Result<()> {
     let count = object.properties().iter().filter(|property| property.decoded_name().as_deref() == Some(name)).count();
     if count > 1 {
-        bail!("{name}: stands there {count} times");
+        bail!("{name}: occurs {count} times");
     }
     Ok(())
 }

@@ -155,11 +155,11 @@ fn comments_stay_where_a_host_reads_them() {
 fn what_cannot_be_read_is_refused_with_its_place() {
     for (text, expected) in [
         ("{\n  \"a\": 1,\n}\n", "line 3 column 1"),
-        ("[]", "the settings are no object"),
-        ("{\"hooks\": []}", "hooks: is no object"),
-        ("{\"hooks\": {\"PreToolUse\": {}}}", "hooks.PreToolUse: is no list"),
-        ("{\"hooks\": {}, \"hooks\": {}}", "hooks: stands there 2 times"),
-        ("{\"hooks\": {\"Stop\": [], \"Stop\": []}}", "Stop: stands there 2 times"),
+        ("[]", "the settings are not an object"),
+        ("{\"hooks\": []}", "hooks: is not an object"),
+        ("{\"hooks\": {\"PreToolUse\": {}}}", "hooks.PreToolUse: is not a list"),
+        ("{\"hooks\": {}, \"hooks\": {}}", "hooks: occurs 2 times"),
+        ("{\"hooks\": {\"Stop\": [], \"Stop\": []}}", "Stop: occurs 2 times"),
         ("{\"a\": 1", "line 1 column 7"),
         ("\u{feff}{}", "line 1 column 1"),
     ] {

@@ -36,18 +36,15 @@ pub(super) fn parse(line: &str) -> Option<Version> {
 /// The reason why an HTTP hook may not block a tool in this version of Claude Code.
 pub(super) fn objection(told: Option<&str>) -> Option<String> {
     let Some(version) = told.and_then(parse) else {
-        return Some("`claude --version` does not tell its version".to_owned());
+        return Some("`claude --version` prints no version".to_owned());
     };
     let [a, b, c] = version;
     if version <= IGNORES {
-        return Some(format!(
-            "Claude Code {a}.{b}.{c} ignores `onFailure`: a tool runs when the server is out of reach"
-        ));
+        return Some(format!("Claude Code {a}.{b}.{c} ignores `onFailure`: tools run while the server is unavailable"));
     }
     let is_untried = version < HONOURS;
-    is_untried.then(|| {
-        format!("it was not tried whether Claude Code {a}.{b}.{c} honours `onFailure`; 2.1.197 does not, 2.1.329 does")
-    })
+    is_untried
+        .then(|| format!("Claude Code {a}.{b}.{c} is untested for `onFailure`; 2.1.197 ignores it, 2.1.329 honors it"))
 }
 
 #[cfg(test)]
@@ -61,9 +58,9 @@ mod tests {
         for (told, expected) in [
             (Some("2.1.197 (Claude Code)"), "Claude Code 2.1.197 ignores `onFailure`"),
             (Some("1.0.128 (Claude Code)"), "Claude Code 1.0.128 ignores"),
-            (Some("2.1.300 (Claude Code)"), "it was not tried whether Claude Code 2.1.300"),
-            (Some("a beta"), "does not tell"),
-            (None, "does not tell"),
+            (Some("2.1.300 (Claude Code)"), "Claude Code 2.1.300 is untested"),
+            (Some("a beta"), "prints no version"),
+            (None, "prints no version"),
         ] {
             let objection = objection(told).unwrap_or_default();
             assert!(objection.contains(expected), "{told:?}: {objection}");

@@ -39,21 +39,21 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// What `callgate hook` takes.
 #[derive(Debug, Args)]
 pub struct HookArgs {
-    /// Whose hook it is
+    /// The host of the hook
     host: Host,
-    /// The agent's name, for its budget and its approvals
+    /// The agent's name, for budgets and approvals
     #[arg(long, value_name = "NAME", env = "CALLGATE_AGENT", default_value = "")]
     agent: String,
-    /// Let tools run while the server is out of reach: all of them, or only what reads
+    /// Run tools while the server is unavailable: all of them, or only reads
     #[arg(long, value_name = "WHICH", num_args = 0..=1, default_missing_value = "all", value_enum)]
     fail_open: Option<FailOpen>,
-    /// What callgate permits runs without the host's own prompt
+    /// Skip the host's own prompt for calls that callgate allows
     #[arg(long)]
     grant: bool,
-    /// How long the host waits for its hook, in seconds [default: as the host does unless its settings say otherwise]
+    /// Seconds that the host waits for its hook [default: the host's own default]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     timeout: Option<u64>,
-    /// Call off a call that no answer came to: a hook starts this for itself
+    /// Cancel a call that got no answer: a hook starts this itself
     #[arg(long, value_name = "FILE", hide = true)]
     give_up: Option<PathBuf>,
     #[command(flatten)]
@@ -91,7 +91,7 @@ fn hooked(args: &HookArgs) -> Said {
     let host = args.host;
     let mut text = Vec::new();
     if let Err(error) = std::io::stdin().take(INPUT_BYTES_MAX).read_to_end(&mut text) {
-        return blocked(&format!("what {} sent to its hook cannot be read: {error}", host.as_str()));
+        return blocked(&format!("cannot read the hook's input from {}: {error}", host.as_str()));
     }
     let seen = match host.read(&String::from_utf8_lossy(&text)) {
         Ok(seen) => seen,
@@ -126,7 +126,7 @@ async fn ask(args: &HookArgs, host: Host, memory: &Remembered, seen: Seen) -> Re
     let began = clock.tick();
     let answer = async {
         let connecting = timeout(CONNECT, args.remote.connect());
-        let wire = connecting.await.map_err(|_| Failed::Away("the server takes no connection".to_owned()))?;
+        let wire = connecting.await.map_err(|_| Failed::Away("the server accepts no connection".to_owned()))?;
         let wire = wire.map_err(|error| match args.remote.is_named_by_credential() {
             Ok(_) => Failed::Away(format!("{error:#}")),
             Err(unusable) => Failed::Refused(format!("{unusable:#}")),
@@ -166,11 +166,14 @@ fn unasked(args: &HookArgs, memory: &Remembered, seen: &Seen, failed: Failed) ->
     if is_away && opens {
         // It runs, and its outcome will be reported.
         memory.is_answered();
-        return Said { error: format!("{} runs unasked (--fail-open): {problem}", call.tool), ..Said::default() };
+        return Said {
+            error: format!("{} runs without a decision (--fail-open): {problem}", call.tool),
+            ..Said::default()
+        };
     }
     if let Some(mut asked) = memory.unanswered_call() {
         asked.add(&RecordRequest { not_started: true, ..RecordRequest::default() });
         give_up::start(args, asked);
     }
-    blocked(&format!("{} must not run, since callgate could not be asked: {problem}", call.tool))
+    blocked(&format!("{} was refused, because callgate is unavailable: {problem}", call.tool))
 }

@@ -224,7 +224,8 @@ async fn asked<P: Plane, M: Memory>(
             v1::Decision::Wait if wait.is_zero() => wait = SHORT,
             v1::Decision::Ask if !left.is_zero() => wait = LONG,
             decision if verdict.tool_result_json.is_empty() => {
-                let told = format!("{} was refused ({}); the server gave no reason", call.tool, decision.as_str_name());
+                let told =
+                    format!("{} was refused ({}); the server returned no reason", call.tool, decision.as_str_name());
                 return Ok(Answer::Refuse(told));
             }
             _ => return Ok(Answer::Refuse(refusal(&verdict.tool_result_json))),
@@ -260,7 +261,7 @@ async fn run<P: Plane, M: Memory>(
 fn ask(memory: &impl Memory, messages: &Messages<'_>, call: &Call, verdict: &v1::Verdict) -> Answer {
     let id = call.id.as_deref().unwrap_or_default();
     memory.ask(&messages.seen.session, id, &verdict.approval_id);
-    Answer::Ask(format!("callgate: the policy wants a person's yes to {}. Your answer is recorded as it.", call.tool))
+    Answer::Ask(format!("callgate: the policy requires your approval of {}. Your answer is recorded.", call.tool))
 }
 
 /// The answer with a needed summary and kept texts.

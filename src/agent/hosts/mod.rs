@@ -216,10 +216,7 @@ impl Host {
         let input: Input = serde_json::from_str(text).map_err(|error| {
             let name = input::event_of(text);
             let is_before = name.is_none_or(|name| name == self.before());
-            Unreadable {
-                is_before,
-                problem: format!("what {} sent to its hook is not readable: {error}", self.title()),
-            }
+            Unreadable { is_before, problem: format!("cannot read the hook's input from {}: {error}", self.title()) }
         })?;
         let event = match self {
             Self::ClaudeCode => claude_code::event(&input),
@@ -231,7 +228,7 @@ impl Host {
         let is_before = name.is_empty() || name == self.before();
         let missing = |field: &str| Unreadable {
             is_before,
-            problem: format!("what {} sent to its hook has no {field}", self.title()),
+            problem: format!("the hook's input from {} has no {field}", self.title()),
         };
         if name.is_empty() {
             return Err(missing("hook_event_name"));

@@ -32,9 +32,9 @@ impl Call {
     pub fn read(message: &Message<'_>) -> Result<Self, &'static str> {
         let id = message.id.clone().ok_or("it has no id that an answer could carry")?;
         let params = message.member("params").and_then(Members::read);
-        let params = params.ok_or("its params are no object, or have a name twice")?;
+        let params = params.ok_or("its params are not an object, or have a duplicate name")?;
         if !params.is_exact(&["name", "arguments", "_meta"]) {
-            return Err("a name of its params is written in another case");
+            return Err("a name in its params differs in case");
         }
         let tool = params.get("name").and_then(text).ok_or("its params name no tool")?;
         let arguments = params.get("arguments").filter(|raw| *raw != "null").unwrap_or_default().to_owned();

@@ -46,13 +46,13 @@ pub fn wrap(text: &str, program: &str, options: &[String]) -> Result<Changed, St
         let Some(command) = server.get_string("command") else {
             return Err(match URLS.iter().any(|name| server.get_string(name).is_some()) {
                 true => {
-                    "it is reached by a URL: run `callgate mcp-proxy --url` before it, and give its host that address"
+                    "it has a URL: run `callgate mcp-proxy --url` in front of it, and give the host the proxy's address"
                 }
-                false => "it is not started by a command",
+                false => "it has no command",
             });
         };
         if proxied(command, server.get_array("args")).is_some() {
-            return Err("it is behind the proxy already");
+            return Err("it is already behind the proxy");
         }
         let mut words = vec![PROXY.to_owned(), "--server-name".to_owned(), name.to_owned()];
         words.extend(options.iter().cloned().chain([THEN.to_owned()]));
@@ -109,13 +109,13 @@ fn proxied(command: &StringLit<'_>, args: Option<&Array<'_>>) -> Option<usize> {
 fn change(text: &str, edits: impl Fn(&str, &Object<'_>) -> Result<Vec<Edit>, &'static str>) -> Result<Changed, String> {
     let strict = ParseOptions { allow_missing_commas: false, ..ParseOptions::default() };
     let parsed = parse_to_ast(text, &CollectOptions::default(), &strict).map_err(|error| error.to_string())?;
-    let root = parsed.value.as_ref().and_then(Value::as_object).ok_or("it is no JSON object")?;
+    let root = parsed.value.as_ref().and_then(Value::as_object).ok_or("it is not a JSON object")?;
     let servers = SERVERS.iter().find_map(|name| root.get_object(name)).ok_or("it has no object \"mcpServers\"")?;
     let mut changed = Changed { text: text.to_owned(), servers: Vec::new(), left: Vec::new() };
     let mut all = Vec::new();
     for server in &servers.properties {
         let name = server.name.as_str();
-        match server.value.as_object().ok_or("it is no object").and_then(|value| edits(name, value)) {
+        match server.value.as_object().ok_or("it is not an object").and_then(|value| edits(name, value)) {
             Ok(edits) => {
                 all.extend(edits);
                 changed.servers.push(name.to_owned());

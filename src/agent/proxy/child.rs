@@ -38,7 +38,7 @@ pub(super) struct Server {
 impl Server {
     /// Starts it; returns both pipes. Its standard error is the proxy's.
     pub(super) fn start(command: &[OsString]) -> anyhow::Result<(Self, ChildStdin, ChildStdout)> {
-        let (program, args) = command.split_first().context("no command is given")?;
+        let (program, args) = command.split_first().context("the command is empty")?;
         let mut command = Command::new(program);
         // Ctrl-C in a terminal goes to the whole foreground group; the proxy decides when its server stops.
         command.args(args).process_group(0).kill_on_drop(true);
@@ -46,7 +46,7 @@ impl Server {
         for name in OURS {
             command.env_remove(name);
         }
-        let failed = || format!("the MCP server {} cannot be started", program.to_string_lossy());
+        let failed = || format!("cannot start the MCP server {}", program.to_string_lossy());
         let mut child = command.spawn().with_context(failed)?;
         let (stdin, stdout, pid) = (child.stdin.take(), child.stdout.take(), child.id());
         let (stdin, stdout) = (stdin.context("it has no input")?, stdout.context("it has no output")?);

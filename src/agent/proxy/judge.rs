@@ -193,14 +193,14 @@ impl Proxy {
             Err(Failure::Away(why))
                 if self.fails_open(&waiting.call.tool) && self.plane.starts(&waiting.asked.call_id) =>
             {
-                self.say(&format!("{} runs unjudged, as --fail-open says: {why}", waiting.asked.tool));
+                self.say(&format!("{} runs without a decision (--fail-open): {why}", waiting.asked.tool));
                 self.run_unjudged(waiting, true)
             }
             Err(Failure::Away(why)) => {
                 self.say(&format!("{} was not executed: {why}", waiting.asked.tool));
                 self.plane.give_up(&waiting.asked.call_id);
-                let text = "callgate is out of reach, so that nobody can say whether this call may run. It was not \
-                            executed. Tell the user, who can start it with `callgate serve`.";
+                let text = "callgate is unavailable, so this call was not judged and not executed. Ask the user to \
+                            start it with `callgate serve`.";
                 self.unjudged(waiting, "callgate_unavailable", text)
             }
         }
@@ -213,8 +213,8 @@ impl Proxy {
         {
             let server = self.options.server_name.as_deref().unwrap_or_default();
             let text = format!(
-                "The tool {drift}, and the user has not approved that: the call was not executed. Ask the user to look \
-                 at `callgate mcp tools {server}` and to run `callgate mcp approve {server}`."
+                "The tool {drift}, and the change is not approved: the call was not executed. Ask the user to read \
+                 `callgate mcp tools {server}` and to run `callgate mcp approve {server}`."
             );
             return Some(self.unjudged(waiting, "tool_drift", &text));
         }
@@ -284,7 +284,7 @@ impl Proxy {
         let message = executed(waiting, &permit).ok().filter(|_| self.plane.starts(&waiting.asked.call_id));
         let Some(message) = message else {
             self.plane.give_up(&waiting.asked.call_id);
-            let text = "The arguments that the policy wants cannot be written into the call, or its start cannot be \
+            let text = "The policy's arguments could not be written into the call, or its start could not be \
                         stored. It was not executed.";
             return self.unjudged(waiting, "not_judged", text);
         };

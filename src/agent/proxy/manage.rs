@@ -18,31 +18,31 @@ pub struct McpArgs {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Rewrite a host's settings so that each of its MCP servers runs behind the gate, and back
+    /// Put a host's MCP servers behind the gate in its settings, or undo that
     ///
-    /// Prints the lines that change. What is after `--` goes to each `callgate mcp-proxy`.
+    /// Prints the lines that change. Options after `--` go to each `callgate mcp-proxy`.
     Wrap(wrap::WrapArgs),
-    /// Show the tools that a server has listed, and which are not as they were approved
+    /// List a server's tools, and changes since their approval
     Tools {
         #[command(flatten)]
         server: ServerArgs,
         #[command(flatten)]
         form: Form,
     },
-    /// Take the tools of a server as they are now
+    /// Approve a server's tools as they are now
     Approve {
         #[command(flatten)]
         server: ServerArgs,
         #[command(flatten)]
         form: Form,
     },
-    /// Print a policy for the tools of a server, with what it says of their effects
+    /// Print a policy for a server's tools, with the effects from its annotations
     Effects(EffectsArgs),
 }
 
 #[derive(Debug, Args)]
 struct ServerArgs {
-    /// The server, by the name that its proxy was given
+    /// The server's name, as in --server-name of its proxy
     server: String,
 }
 
@@ -50,7 +50,7 @@ struct ServerArgs {
 struct EffectsArgs {
     #[command(flatten)]
     server: ServerArgs,
-    /// What the server's annotations say is in force; without it, it is only proposed
+    /// Activate the effects from the annotations; by default they are comments
     #[arg(long)]
     trust_annotations: bool,
 }
@@ -68,7 +68,7 @@ pub fn run(args: &McpArgs) -> anyhow::Result<()> {
 fn kept(server: &str) -> anyhow::Result<(Seen, Inventory)> {
     let seen = Seen::of(server)?;
     let inventory = seen.load()?.with_context(|| {
-        format!("no tools of {server} were seen yet: they are once its host has listed them through the proxy")
+        format!("no tools of {server} are known yet: its host has to list them through the proxy first")
     })?;
     Ok((seen, inventory))
 }
@@ -78,7 +78,7 @@ fn listed(server: &str, inventory: &Inventory) -> anyhow::Result<ToolList> {
     let list = inventory.list(|tool| named(server, tool));
     tool_list::read(server, &list).map_err(|problems| {
         let problems: Vec<String> = problems.iter().map(|bad| format!("{}: {}", bad.field, bad.problem)).collect();
-        anyhow!("the tools of {server} cannot be read: {}", problems.join("; "))
+        anyhow!("cannot read the tools of {server}: {}", problems.join("; "))
     })
 }
 
@@ -111,7 +111,7 @@ fn tools(server: &str, form: Form) -> anyhow::Result<()> {
         }
     }
     if !drifts.is_empty() {
-        outln!("Take them as they are now: callgate mcp approve {server}");
+        outln!("Approve the changes: callgate mcp approve {server}");
     }
     Ok(())
 }
@@ -128,8 +128,8 @@ fn approve(server: &str, form: Form) -> anyhow::Result<()> {
         return Ok(());
     }
     match drifts.len() {
-        0 => outln!("All tools of {server} are as they were approved."),
-        count => outln!("{count} tools of {server} are approved as they are now."),
+        0 => outln!("No tools of {server} have changed since their approval."),
+        count => outln!("{count} changed tools of {server} are approved."),
     }
     Ok(())
 }

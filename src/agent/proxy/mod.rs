@@ -43,10 +43,10 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 pub struct ProxyArgs {
     #[command(flatten)]
     options: ProxyOptions,
-    /// The session that the calls are of [default: Claude Code's, else one for each connection]
+    /// The session's id [default: Claude Code's, else one for each connection]
     #[arg(long, value_name = "NAME", env = "CALLGATE_SESSION")]
     session: Option<String>,
-    /// The agent's name, for its budget and its approvals
+    /// The agent's name, for budgets and approvals
     #[arg(long, value_name = "NAME", env = "CALLGATE_AGENT", default_value = "")]
     agent: String,
     #[command(flatten)]
@@ -61,22 +61,23 @@ pub struct ProxyArgs {
 /// How the proxy behaves.
 #[derive(Debug, Clone, Args)]
 struct ProxyOptions {
-    /// The server's name in the host's settings: the policy knows its tools as mcp__NAME__TOOL [default: as TOOL]
+    /// The server's name in the host's settings; names its tools mcp__NAME__TOOL in the policy [default: TOOL]
     #[arg(long, value_name = "NAME")]
     server_name: Option<String>,
-    /// Let tools run while callgate is out of reach: all of them, or only what reads, by --trust-annotations
+    /// Run tools while callgate is unavailable: all of them, or only reads by --trust-annotations
     #[arg(long, value_name = "WHICH", num_args = 0..=1, default_missing_value = "all", value_enum)]
     fail_open: Option<FailOpen>,
-    /// Believe the server when it says that a tool only reads
+    /// Trust the server's annotation that a tool only reads
     #[arg(long)]
     trust_annotations: bool,
-    /// Refuse tools whose name, description or schema is not as it was first seen, until `callgate mcp approve NAME`
+    /// Refuse tools whose name, description or schema changed since they were first seen, until
+    /// `callgate mcp approve NAME`
     #[arg(long, requires = "server_name")]
     refuse_drift: bool,
-    /// Let pass what Claude Code's own hook has judged: calls that carry its id
+    /// Pass calls that Claude Code's own hook has judged: those with its id
     #[arg(long)]
     hooked: bool,
-    /// How long a call waits for a person, in seconds; a client that takes no progress waits 50 at most
+    /// Seconds that a call waits for approval; at most 50 for a client without progress notifications
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     #[arg(value_parser = clap::value_parser!(u64).range(..=86_400))]
     max_wait_s: u64,
@@ -150,7 +151,7 @@ impl Setup {
 async fn serve(args: ProxyArgs) -> anyhow::Result<ExitCode> {
     let ProxyArgs { options, session, agent, remote, http, command } = args;
     if options.fail_open == Some(FailOpen::Reads) && !options.trust_annotations {
-        bail!("--fail-open reads needs --trust-annotations: what reads is known from the MCP server alone");
+        bail!("--fail-open reads needs --trust-annotations: only the MCP server marks tools that read");
     }
     // A proxy with the same server and credential may cancel the pending calls of a killed one.
     let place = format!("{}\n{}", remote.server()?, remote.args().unwrap_or_default().join("\n"));

@@ -120,7 +120,7 @@ async fn between(
     if matches!(end, End::Server) {
         pipes.proxy.say(&format!("the MCP server {how}"));
     }
-    for answer in pipes.proxy.gone(&format!("The MCP server {how}, and answers no more.")) {
+    for answer in pipes.proxy.gone(&format!("The MCP server {how}.")) {
         pipes.answer(&answer).await;
     }
     let _ = pipes.to_client.send(Out::End).await;
@@ -193,7 +193,7 @@ impl Pipes {
         let is_call = |message: &Message<'_>| message.is(TOOLS_CALL);
         match message::read(&text) {
             Line::Unreadable => {
-                self.answer(&self.proxy.unreadable("it is not one JSON value, or has a name twice")).await;
+                self.answer(&self.proxy.unreadable("it is not one JSON value, or has a duplicate name")).await;
             }
             Line::One(message) if is_call(&message) => match Call::read(&message) {
                 Ok(call) => {

@@ -24,17 +24,17 @@ impl Seen {
     pub(super) fn load(&self) -> anyhow::Result<Option<Inventory>> {
         let path = self.0.display();
         match fs::read_to_string(&self.0) {
-            Ok(text) => serde_json::from_str(&text).map(Some).with_context(|| {
-                format!("{path} cannot be read; remove it, and the tools of this server count as never seen")
-            }),
+            Ok(text) => serde_json::from_str(&text)
+                .map(Some)
+                .with_context(|| format!("cannot read {path}; remove it to start without known tools of this server")),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error).with_context(|| format!("{path} cannot be read")),
+            Err(error) => Err(error).with_context(|| format!("cannot read {path}")),
         }
     }
 
     /// Stores the inventory atomically.
     pub(super) fn save(&self, inventory: &Inventory) -> anyhow::Result<()> {
-        let written = || format!("{} cannot be written", self.0.display());
+        let written = || format!("cannot write {}", self.0.display());
         let folder = self.0.parent().with_context(written)?;
         fs::create_dir_all(folder).with_context(written)?;
         let mut file = tempfile::NamedTempFile::new_in(folder).with_context(written)?;

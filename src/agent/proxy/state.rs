@@ -186,7 +186,7 @@ impl Proxy {
         let (drifts, is_news) = inventory.observe(result);
         let server = self.options.server_name.as_deref().unwrap_or_default();
         for drift in drifts {
-            let consequence = if self.options.refuse_drift { "calls of it are refused" } else { "nobody has read it" };
+            let consequence = if self.options.refuse_drift { "calls of it are refused" } else { "it is not approved" };
             self.say(&format!("the tool {drift}; {consequence} until `callgate mcp approve {server}`"));
         }
         if let (Some(seen), true) = (&self.seen, is_news)

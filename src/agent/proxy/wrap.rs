@@ -16,13 +16,13 @@ pub(super) struct WrapArgs {
     /// The settings: claude_desktop_config.json, .mcp.json, .cursor/mcp.json, .gemini/settings.json
     #[arg(value_name = "CONFIG")]
     config: PathBuf,
-    /// Give the settings back as they were
+    /// Restore the original settings
     #[arg(long, conflicts_with = "options")]
     undo: bool,
-    /// Only say what would change
+    /// Show the change without writing
     #[arg(long)]
     dry_run: bool,
-    /// For each proxy, after `--`: --fail-open reads
+    /// Options of each proxy, after `--`, such as --fail-open reads
     #[arg(last = true, value_name = "OPTION")]
     options: Vec<String>,
 }
@@ -31,20 +31,20 @@ pub(super) struct WrapArgs {
 pub(super) fn run(args: &WrapArgs) -> anyhow::Result<()> {
     let name = args.config.display();
     // The target of a link is changed, not the link.
-    let path = fs::canonicalize(&args.config).with_context(|| format!("{name} cannot be read"))?;
-    let text = fs::read_to_string(&path).with_context(|| format!("{name} cannot be read"))?;
+    let path = fs::canonicalize(&args.config).with_context(|| format!("cannot read {name}"))?;
+    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {name}"))?;
     if args.options.iter().any(|option| option == "--") {
-        bail!("-- is no option of the proxy");
+        bail!("-- is not an option of the proxy");
     }
     let changed = if args.undo { config::unwrap(&text) } else { config::wrap(&text, &program()?, &args.options) };
     let changed = changed.map_err(|problem| anyhow!("{name}: {problem}"))?;
     show(&text, &changed);
     if changed.servers.is_empty() {
-        outln!("{name} stays as it is.");
+        outln!("{name} is unchanged.");
     } else if args.dry_run {
         outln!("{name} would change: {}.", changed.servers.join(", "));
     } else {
-        write(&path, &changed.text).with_context(|| format!("{name} cannot be written"))?;
+        write(&path, &changed.text).with_context(|| format!("cannot write {name}"))?;
         outln!("{name} has changed: {}. Restart its host.", changed.servers.join(", "));
     }
     Ok(())
@@ -52,8 +52,8 @@ pub(super) fn run(args: &WrapArgs) -> anyhow::Result<()> {
 
 /// This program's path for a host, independent of its search path.
 fn program() -> anyhow::Result<String> {
-    let path = std::env::current_exe().context("this program's own path is not known")?;
-    path.into_os_string().into_string().map_err(|_| anyhow!("this program's own path is no UTF-8"))
+    let path = std::env::current_exe().context("cannot find this program's own path")?;
+    path.into_os_string().into_string().map_err(|_| anyhow!("this program's own path is not UTF-8"))
 }
 
 /// Prints the changed lines; their number stays.
@@ -62,13 +62,13 @@ fn show(before: &str, changed: &Changed) {
         outln!("- {old}\n+ {new}");
     }
     for (server, reason) in &changed.left {
-        outln!("{server} stays as it is: {reason}.");
+        outln!("{server} is unchanged: {reason}.");
     }
 }
 
 /// Replaces the file atomically, with the same permissions.
 fn write(path: &Path, text: &str) -> anyhow::Result<()> {
-    let mut file = tempfile::NamedTempFile::new_in(path.parent().context("it is no file")?)?;
+    let mut file = tempfile::NamedTempFile::new_in(path.parent().context("it is not a file")?)?;
     file.write_all(text.as_bytes())?;
     file.as_file().set_permissions(fs::metadata(path)?.permissions())?;
     file.as_file().sync_all()?;

@@ -76,7 +76,7 @@ impl Manifest {
         match opened(&folder.join(MANIFEST)).and_then(|file| file.take(MANIFEST_BYTES_MAX).read_to_end(&mut text)) {
             Ok(_) => {}
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-                bail!("{shown} is no backup: it has no {MANIFEST}, which a backup that was interrupted lacks, too")
+                bail!("{shown} is not a complete backup: {MANIFEST} is missing. Use another backup")
             }
             Err(error) => return Err(error).with_context(|| format!("{shown}/{MANIFEST} cannot be read")),
         }
@@ -86,7 +86,7 @@ impl Manifest {
         }
         let form: Form = serde_json::from_slice(&text).with_context(|| format!("{shown}/{MANIFEST} is damaged"))?;
         if form.form != FORM {
-            bail!("{shown} is a backup of another form ({}): restore it by a newer build of callgate", form.form);
+            bail!("{shown} has the unknown format {}: restore it with a newer build of callgate", form.form);
         }
         let read: Self = serde_json::from_slice(&text).with_context(|| format!("{shown}/{MANIFEST} is damaged"))?;
         let names: Vec<&str> = read.files.iter().map(|part| part.name.as_str()).collect();
@@ -95,7 +95,7 @@ impl Manifest {
         }
         for known in &read.files {
             if part(folder, &known.name)? != *known {
-                bail!("{shown}/{} is damaged: it is not what {MANIFEST} says. Use another backup", known.name);
+                bail!("{shown}/{} is damaged: it differs from {MANIFEST}. Use another backup", known.name);
             }
         }
         Ok(read)
@@ -111,7 +111,10 @@ impl Manifest {
 fn opened(path: &Path) -> io::Result<File> {
     let kind = fs::symlink_metadata(path)?.file_type();
     if !kind.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no file, and links are not followed"));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "it is not a regular file, and links are not followed",
+        ));
     }
     File::open(path)
 }
@@ -157,7 +160,7 @@ pub(super) fn parent(folder: &Path) -> &Path {
 pub(super) fn has_place(folder: &Path) -> anyhow::Result<()> {
     let parent = parent(folder);
     if !parent.is_dir() {
-        bail!("{} is no folder that is there, and the backup would stand in it: make it first", parent.display());
+        bail!("the parent directory {} does not exist: create it first", parent.display());
     }
     Ok(())
 }
@@ -171,7 +174,7 @@ pub(super) fn unfinished(folder: &Path) -> anyhow::Result<Unfinished> {
         .prefix(&format!("{name}{UNFINISHED}"))
         .permissions(Permissions::from_mode(0o700))
         .tempdir_in(parent);
-    let made = made.with_context(|| format!("cannot make a folder in {}", parent.display()))?;
+    let made = made.with_context(|| format!("cannot create a directory in {}", parent.display()))?;
     let held = File::open(made.path()).and_then(|held| held.lock().map(|()| held));
     let held = held.with_context(|| format!("cannot lock {}", made.path().display()))?;
     Ok(Unfinished { made, _held: held })
@@ -243,14 +246,14 @@ pub(super) fn write(path: &Path, text: &[u8]) -> anyhow::Result<()> {
 /// Writes the manifest, which completes the folder.
 pub(super) fn seal(unfinished: &Unfinished, manifest: &Manifest) -> anyhow::Result<()> {
     sync(&unfinished.path().join(DUMP))?;
-    let text = serde_json::to_vec_pretty(manifest).context("the manifest cannot be written")?;
+    let text = serde_json::to_vec_pretty(manifest).context("cannot write the manifest")?;
     write(&unfinished.path().join(MANIFEST), &text)?;
     sync(unfinished.path())
 }
 
 /// Renames a complete folder.
 pub(super) fn finish(unfinished: Unfinished, folder: &Path) -> anyhow::Result<()> {
-    fs::rename(unfinished.path(), folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    fs::rename(unfinished.path(), folder).with_context(|| format!("cannot create {}", folder.display()))?;
     // Renamed: nothing is left to remove under the old name.
     let _ = unfinished.made.keep();
     sync(parent(folder))
@@ -292,10 +295,10 @@ mod tests {
         fs::write(folder.join(MANIFEST), &whole[..whole.len() / 2]).expect("written");
         assert!(refused(&folder).contains("manifest.json is damaged"));
         fs::write(folder.join(MANIFEST), whole.replace("\"form\": 1", "\"form\": 2")).expect("written");
-        assert!(refused(&folder).contains("of another form (2)"));
+        assert!(refused(&folder).contains("the unknown format 2"));
         fs::remove_file(folder.join(MANIFEST)).expect("removed");
-        assert!(refused(&folder).contains("is no backup"));
-        assert!(refused(Path::new("/nowhere")).contains("is no backup"));
+        assert!(refused(&folder).contains("is not a complete backup"));
+        assert!(refused(Path::new("/nowhere")).contains("is not a complete backup"));
     }
 
     #[test]
@@ -322,7 +325,7 @@ mod tests {
             assert!(refused().contains("links are not followed"), "{part}: {}", refused());
             fs::remove_file(&path).expect("removed");
             fs::create_dir(&path).expect("made");
-            assert!(refused().contains("it is no file"), "{part}: {}", refused());
+            assert!(refused().contains("it is not a regular file"), "{part}: {}", refused());
             fs::remove_dir(&path).expect("removed");
             fs::rename(&kept, &path).expect("moved");
             Manifest::read(&folder).expect("whole again");
@@ -333,7 +336,7 @@ mod tests {
     fn the_folder_around_it_has_to_be_there() {
         let dir = tempfile::tempdir().expect("a folder");
         let refused = unfinished(&dir.path().join("none/backup")).expect_err("no folder").to_string();
-        assert!(refused.ends_with("/none is no folder that is there, and the backup would stand in it: make it first"));
+        assert!(refused.ends_with("/none does not exist: create it first"));
         assert_eq!(fs::read_dir(dir.path()).expect("a folder").count(), 0);
     }
 

@@ -24,22 +24,22 @@ use callgate_postgres::{
 use callgate_server::database;
 use callgate_store::{Carried, SchemaState, analyze, carried, make_roles, parse_url};
 
-/// What `callgate backup` takes.
+/// Arguments of `callgate backup`.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(super) struct BackupArgs {
     #[command(subcommand)]
     action: Option<Action>,
-    /// The folder to make; it must not be there yet
+    /// The new directory for the backup
     #[arg(value_name = "FOLDER", required_unless_present = "shelf")]
     folder: Option<PathBuf>,
-    /// Make a folder in DIR, called by its time; DIR is for the backups of one database
+    /// Create a directory in DIR, named by the time; use one DIR for each database
     #[arg(long = "in", id = "shelf", value_name = "DIR", conflicts_with = "folder")]
     shelf: Option<PathBuf>,
-    /// Once it is whole, remove the oldest in DIR that were made so, all but N
+    /// Keep the newest N backups in DIR, and remove older ones once this one is complete
     #[arg(long, value_name = "N", requires = "shelf", value_parser = clap::value_parser!(u16).range(1..))]
     keep: Option<u16>,
-    /// Verify it before it gets its name, and before others are removed
+    /// Verify the backup before it gets its name and before others are removed
     #[arg(long)]
     verify: bool,
     #[command(flatten)]
@@ -47,27 +47,27 @@ pub(super) struct BackupArgs {
     /// The data directory of the server [default: as for serve]
     #[arg(long, value_name = "DIR", env = "CALLGATE_DATA_DIR")]
     data_dir: Option<PathBuf>,
-    /// The folder of PostgreSQL's programs, where no server runs
+    /// The directory of PostgreSQL's programs, when the server does not run
     #[arg(long, value_name = "DIR", env = "CALLGATE_PG_BIN")]
     pg_bin: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Read a backup into a scratch database, count what is in it, check the audit, and remove it again
+    /// Restore a backup into a scratch database, count its contents, and verify its audit log
     Verify(VerifyArgs),
 }
 
-/// What `callgate restore` takes.
+/// Arguments of `callgate restore`.
 #[derive(Debug, Args)]
 pub(super) struct RestoreArgs {
-    /// The folder that `callgate backup` has made
+    /// The directory of the backup
     #[arg(value_name = "FOLDER")]
     folder: PathBuf,
-    /// Where the data is to live; nothing may be there yet [default: as for serve]
+    /// The data directory to create; empty or missing [default: as for serve]
     #[arg(long, value_name = "DIR", env = "CALLGATE_DATA_DIR")]
     data_dir: Option<PathBuf>,
-    /// The folder of PostgreSQL's programs, of the version that the backup is of, or newer
+    /// The directory of PostgreSQL's programs, of the backup's version or newer
     #[arg(long, value_name = "DIR", env = "CALLGATE_PG_BIN")]
     pg_bin: Option<PathBuf>,
 }
@@ -84,7 +84,7 @@ pub(super) async fn backup(args: BackupArgs) -> anyhow::Result<()> {
     };
     let folder = &std::path::absolute(&folder).context("FOLDER")?;
     if folder.symlink_metadata().is_ok() {
-        bail!("{} is there already, and a backup never overwrites: name another folder", folder.display());
+        bail!("{} already exists, and a backup never overwrites: choose another directory", folder.display());
     }
     folder::has_place(folder)?;
     match (&args.shelf, folder.file_name().and_then(|name| name.to_str())) {
@@ -101,7 +101,7 @@ pub(super) async fn backup(args: BackupArgs) -> anyhow::Result<()> {
             written?
         }
         Err(error) if error.is_permission_denied() => {
-            bail!("{error}: run this as the user that runs `callgate serve`")
+            bail!("{error}: run this as the user of `callgate serve`")
         }
         Err(error) => return Err(error.into()),
     };
@@ -112,7 +112,7 @@ pub(super) async fn backup(args: BackupArgs) -> anyhow::Result<()> {
     folder::finish(unfinished, folder)?;
     outln!("{} holds the database of {}, {} bytes.", folder.display(), manifest.made_at, manifest.bytes());
     if let Some(said) = said {
-        outln!("It is whole: {said}");
+        outln!("Verified: {said}");
     }
     if let (Some(shelf), Some(keep)) = (&args.shelf, args.keep) {
         for removed in shelf::prune(shelf, usize::from(keep), folder)? {
@@ -137,7 +137,7 @@ async fn write(connection: &Connection, beside: &Path, folder: &Path) -> anyhow:
     let tools = DumpTools::find(beside, major).await?;
     let unfinished = folder::unfinished(folder)?;
     let options = parse_url(&connection.url()).context("the private PostgreSQL's own URL")?;
-    let Carried { roles, newest, schema, .. } = carried(options).await.context("the database cannot be read")?;
+    let Carried { roles, newest, schema, .. } = carried(options).await.context("cannot read the database")?;
     tools.dump(connection, &unfinished.path().join(DUMP)).await?;
     folder::write(&unfinished.path().join(ROLES), (roles.join(";\n") + ";\n").as_bytes())?;
     let manifest = Manifest::of(unfinished.path(), major, newest, schema.floor)?;
@@ -151,7 +151,7 @@ pub(super) async fn restore(args: RestoreArgs) -> anyhow::Result<()> {
     let data_dir = std::path::absolute(&data_dir).context("--data-dir")?;
     if !is_vacant(&data_dir)? {
         bail!(
-            "{} holds something already, and a restore never overwrites: move it away, or name another --data-dir",
+            "{} is not empty, and a restore never overwrites: move it away, or choose another --data-dir",
             data_dir.display()
         );
     }
@@ -185,8 +185,8 @@ pub(super) async fn restore(args: RestoreArgs) -> anyhow::Result<()> {
         .with_context(|| format!("cannot rename {} to {}", staging.display(), data_dir.display()))?;
     outln!("{} holds the database of {}, on PostgreSQL {version}.", data_dir.display(), manifest.made_at);
     outln!(
-        "What was permitted and recorded after that is not in it: docs/operations.md#backup-and-restore says what \
-         to look at before agents go on."
+        "It lacks everything that was permitted and recorded later: read docs/operations.md#backup-and-restore \
+         before agents continue."
     );
     Ok(())
 }
@@ -197,7 +197,7 @@ fn newer_than(version: &ServerVersion, manifest: &Manifest) -> anyhow::Result<()
         return Ok(());
     }
     bail!(
-        "the backup is of PostgreSQL {}, and {version} is older: point --pg-bin at the programs of that version, or a \
+        "the backup is of PostgreSQL {}, and {version} is older: set --pg-bin to the programs of that version or a \
          newer one",
         manifest.postgres_major
     )
@@ -210,8 +210,8 @@ fn refusal(manifest: &Manifest) -> Option<String> {
     let floor = manifest.schema_floor.unwrap_or(newest);
     (is_newer && !SchemaState::has(floor)).then(|| {
         format!(
-            "its schema is newer than this build of callgate: restore it by one that has migration {floor} (this one \
-             ends at {})",
+            "its schema is newer than this build of callgate: restore it with a build that has migration {floor} \
+             (this one ends at {})",
             SchemaState::newest()
         )
     })
@@ -221,9 +221,9 @@ fn refusal(manifest: &Manifest) -> Option<String> {
 async fn fill(private: &PrivatePostgres, folder: &Path, dumped_by: u32) -> anyhow::Result<()> {
     let tools = DumpTools::find(private.bin_dir(), dumped_by).await?;
     let options = || parse_url(&private.connection().url()).context("the private PostgreSQL's own URL");
-    let roles = std::fs::read_to_string(folder.join(ROLES)).context("the roles cannot be read")?;
+    let roles = std::fs::read_to_string(folder.join(ROLES)).context("cannot read the roles")?;
     let roles: Vec<String> = roles.split(";\n").filter(|role| !role.is_empty()).map(str::to_owned).collect();
-    make_roles(options()?, &roles).await.context("the roles cannot be made")?;
+    make_roles(options()?, &roles).await.context("cannot create the roles")?;
     tools.restore(private.connection(), &folder.join(DUMP)).await?;
-    analyze(options()?).await.context("the restored database cannot be used")
+    analyze(options()?).await.context("cannot use the restored database")
 }

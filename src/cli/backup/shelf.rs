@@ -15,10 +15,10 @@ const TIME: &str = "%Y%m%dT%H%M%SZ";
 /// The name of a new backup.
 pub(super) fn next(shelf: &Path) -> anyhow::Result<PathBuf> {
     if !shelf.is_dir() {
-        bail!("{} is no folder: make it, for the user that makes backups alone", shelf.display());
+        bail!("{} is not a directory: create it, accessible only to the user that makes backups", shelf.display());
     }
     let now = chrono::DateTime::from_timestamp(Clock::System.now().as_millis() / 1_000, 0);
-    let now = now.context("the clock gives no time that has a name")?;
+    let now = now.context("the clock's time is out of range")?;
     Ok(shelf.join(format!("{PREFIX}{}", now.format(TIME))))
 }
 

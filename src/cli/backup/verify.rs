@@ -12,15 +12,15 @@ use callgate_store::{Contents, look_over, parse_url};
 /// Folder name of the scratch database.
 const SCRATCH: &str = "callgate-verifying";
 
-/// What `callgate backup verify` takes.
+/// Arguments of `callgate backup verify`.
 #[derive(Debug, Args)]
 pub(super) struct VerifyArgs {
-    /// The folder that `callgate backup` has made
+    /// The directory of the backup
     #[arg(value_name = "FOLDER")]
     folder: PathBuf,
     #[command(flatten)]
     scratch: Scratch,
-    /// The folder of PostgreSQL's programs, of the version that the backup is of, or newer
+    /// The directory of PostgreSQL's programs, of the backup's version or newer
     #[arg(long, value_name = "DIR", env = "CALLGATE_PG_BIN")]
     pg_bin: Option<PathBuf>,
 }
@@ -28,8 +28,8 @@ pub(super) struct VerifyArgs {
 /// Where the scratch database lives meanwhile.
 #[derive(Debug, Clone, Args)]
 pub(super) struct Scratch {
-    /// Where a scratch database is made to verify a backup, and removed again: it takes as much as the database itself
-    /// [default: beside the backup]
+    /// The directory for the scratch database, which takes as much space as the database itself
+    /// [default: next to the backup]
     #[arg(long = "scratch", value_name = "DIR")]
     dir: Option<PathBuf>,
 }
@@ -38,7 +38,7 @@ pub(super) struct Scratch {
 pub(super) async fn run(args: VerifyArgs) -> anyhow::Result<()> {
     let folder = std::path::absolute(&args.folder).context("FOLDER")?;
     let said = verify(&folder, folder::parent(&folder), &args.scratch, args.pg_bin).await?;
-    outln!("{} is whole: {said}", args.folder.display());
+    outln!("{} is verified: {said}", args.folder.display());
     Ok(())
 }
 
@@ -55,7 +55,7 @@ pub(super) async fn verify(
     }
     let scratch = scratch.dir.as_deref().unwrap_or(beside).join(SCRATCH);
     let place = || {
-        format!("the scratch database in {} cannot be made: --scratch names another place for it", scratch.display())
+        format!("cannot create the scratch database in {}: choose another directory with --scratch", scratch.display())
     };
     // An interrupted run has left it.
     clear(&scratch).await.with_context(place)?;
@@ -70,24 +70,24 @@ pub(super) async fn verify(
     let version = private.server_version().clone();
     let found = async {
         super::newer_than(&version, &manifest)?;
-        super::fill(&private, folder, manifest.postgres_major).await.context("the backup does not restore")?;
+        super::fill(&private, folder, manifest.postgres_major).await.context("the backup cannot be restored")?;
         let options = parse_url(&private.connection().url()).context("the private PostgreSQL's own URL")?;
-        look_over(options).await.context("what was restored cannot be read")
+        look_over(options).await.context("cannot read the restored database")
     };
     let found = found.await;
     private.stop().await?;
     clear(&scratch).await?;
     let made_at = &manifest.made_at;
     match found? {
-        None => Ok(format!("PostgreSQL {version} has read the database of {made_at}. No server has used it yet.")),
+        None => Ok(format!("PostgreSQL {version} restored the database of {made_at}. No server has used it yet.")),
         Some(Contents { problems, .. }) if !problems.is_empty() => bail!(
-            "{} restores, and its audit was tampered with, as that of the database may be (callgate audit verify):\n{}",
+            "{} can be restored, but its audit log was tampered with; run callgate audit verify as well:\n{}",
             folder.display(),
             problems.join("\n")
         ),
         Some(Contents { sessions, calls, outcomes, audited, .. }) => Ok(format!(
-            "PostgreSQL {version} has read the database of {made_at}. Sessions: {sessions}. Calls: {calls}. Outcomes: \
-             {outcomes}. The chain of the audit holds, with {audited} entries."
+            "PostgreSQL {version} restored the database of {made_at}. Sessions: {sessions}. Calls: {calls}. Outcomes: \
+             {outcomes}. The audit chain is intact, with {audited} entries."
         )),
     }
 }

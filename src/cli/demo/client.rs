@@ -132,7 +132,7 @@ impl Client {
     pub(super) async fn server(&self) -> anyhow::Result<ServerInfo> {
         let mut servers = ServerServiceClient::new(self.channel.clone());
         let answer = again!(servers.get_server_info(GetServerInfoRequest {}))?;
-        answer.server.context("the server does not say what it is")
+        answer.server.context("the server did not describe itself")
     }
 
     /// Number of counted retries after a tool's failures.
@@ -175,7 +175,7 @@ async fn pause(status: &Status, tries: &mut u32) -> anyhow::Result<()> {
         return Err(refusal(status));
     }
     if *tries == 0 && !overloaded {
-        outln!("    … the server is away; the same call is asked for again until it is back");
+        outln!("    … the server is unavailable; the same call is repeated until it answers");
     }
     *tries += 1;
     tokio::time::sleep(PAUSE).await;

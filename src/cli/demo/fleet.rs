@@ -27,7 +27,7 @@ pub(super) async fn retry_in_vain(client: Client, tool: String, broken: Outcome)
     }
     let mut retried = 0.0;
     while let Some(done) = agents.join_next().await {
-        retried += done.context("an agent died")??;
+        retried += done.context("an agent failed")??;
     }
     let counted = async {
         // Counts grow old by the second, so that they are never quite as many as there were.

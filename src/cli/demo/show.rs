@@ -27,10 +27,10 @@ impl Show {
     /// Prints the server and its policy.
     pub(super) fn server(&self, url: &str, server: &ServerInfo) {
         let policy = match server.policy_version.as_str() {
-            "default" => "the built-in policy, which knows no tool".to_owned(),
+            "default" => "the built-in policy, which declares no tools".to_owned(),
             hash => format!("policy {hash}"),
         };
-        let holds = if server.enforced { "" } else { " It only watches (shadow): every call runs." };
+        let holds = if server.enforced { "" } else { " Shadow mode: every call runs." };
         outln!("callgate {} at {url} judges by {policy}.{holds}", server.version);
     }
 
@@ -38,9 +38,9 @@ impl Show {
     pub(super) fn ends(&self, ends: &BTreeMap<Decision, u32>) {
         let told = ends.iter().map(|(decision, n)| match decision {
             Decision::Allow | Decision::Unspecified => format!("{n} ran"),
-            Decision::Ask => format!("{n} for a person to approve"),
-            Decision::Wait => format!("{n} told to wait for longer than the demo does"),
-            Decision::Reuse => format!("{n} answered with the earlier result"),
+            Decision::Ask => format!("{n} held for approval"),
+            Decision::Wait => format!("{n} deferred for longer than the demo waits"),
+            Decision::Reuse => format!("{n} answered with the previous result"),
             Decision::Deny => format!("{n} refused"),
             Decision::Stop => format!("{n} stopped"),
         });
@@ -102,8 +102,8 @@ impl Show {
     /// Prints that the demo's own server has ended.
     pub(super) fn gone(&self) {
         outln!(
-            "\nThis server ends now, and its database with it. To keep what is played, and look at it in SQL: callgate \
-             serve, and then callgate demo --server URL"
+            "\nThis server and its database end now. To keep the calls and query them in SQL, run callgate serve, then \
+             callgate demo --server URL"
         );
     }
 

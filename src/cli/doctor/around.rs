@@ -32,10 +32,10 @@ pub(super) fn clock(found: &Inspection) -> Check {
             Area::Clock,
             "database",
             format!(
-                "{text}: leases and budgets go by the database's, log lines, certificates and tokens of issuers by \
-                     this one's"
+                "{text}: leases and budgets use the database's clock; log lines, certificates and issuers' tokens use \
+                     this machine's"
             ),
-            "set both by NTP (timedatectl set-ntp true)",
+            "synchronize both by NTP (timedatectl set-ntp true)",
         ),
     }
 }
@@ -52,14 +52,14 @@ pub(super) async fn server(
     let (url, shown) = match remote.server().and_then(|url| Ok((url, remote.credential()?))) {
         Ok(found) => found,
         Err(error) => {
-            let cure = "name the server by --server or --context, and what is shown to it by files that can be read";
+            let cure = "set --server or --context, and pass readable credential files";
             return vec![Check::wrong(Area::Server, "settings", format!("{error:#}"), cure)];
         }
     };
     let looked = timeout(LIMIT, ask(url, shown)).await;
     looked.unwrap_or_else(|_| {
-        let cure = "look at its log and at its database; more than one answer in five seconds is expected of it";
-        vec![Check::wrong(Area::Server, "answers", format!("nothing from {url} within {} s", LIMIT.as_secs()), cure)]
+        let cure = "read its log, and check its database: it should answer within a few seconds";
+        vec![Check::wrong(Area::Server, "answers", format!("no answer from {url} within {} s", LIMIT.as_secs()), cure)]
     })
 }
 
@@ -81,30 +81,29 @@ async fn ask(url: &str, shown: &Credential) -> Vec<Check> {
         Ok(wire) => wire,
         // An unavailable server is a result, too.
         Err(error) if error.is::<Unanswered>() => {
-            return vec![Check::not(Area::Server, "all", format!("{error:#}; start it, or name it by --server"))];
+            return vec![Check::not(Area::Server, "all", format!("{error:#}; start it, or set --server"))];
         }
         Err(error) => {
-            let (found, cure) =
-                (format!("{error:#}"), "mend that, or what --server, --context, --ca or --token-file say");
+            let (found, cure) = (format!("{error:#}"), "fix that, or --server, --context, --ca or --token-file");
             return vec![Check::wrong(Area::Server, "connection", found, cure)];
         }
     };
     let health = HealthClient::new(wire.clone()).check(HealthCheckRequest::default()).await;
     let health = match health.map(|answer| answer.into_inner().status()) {
-        Ok(ServingStatus::Serving) => Check::ok(Area::Server, "health", format!("{url} serves")),
+        Ok(ServingStatus::Serving) => Check::ok(Area::Server, "health", format!("{url} is ready")),
         Ok(status) => Check::wrong(
             Area::Server,
             "health",
-            format!("{url} says {}", status.as_str_name()),
-            "its database does not answer it: look at its log, and at what is said of the database above",
+            format!("{url} reports {}", status.as_str_name()),
+            "its database is unavailable: read its log, and the database checks above",
         ),
         Err(_) => {
             let cure = if url.starts_with("http://") {
-                "if it serves with a certificate, name it as https://; else look what it is that listens there"
+                "if it serves TLS, use https://; else check which program listens there"
             } else {
-                "look what it is that listens there: it does not answer as callgate does"
+                "check which program listens there: it is not callgate"
             };
-            return vec![Check::wrong(Area::Server, "health", format!("{url} gives no answer to gRPC"), cure)];
+            return vec![Check::wrong(Area::Server, "health", format!("{url} does not answer gRPC"), cure)];
         }
     };
     let own = env!("CARGO_PKG_VERSION");
@@ -114,10 +113,10 @@ async fn ask(url: &str, shown: &Credential) -> Vec<Check> {
         Ok(version) => Check::warning(
             Area::Server,
             "version",
-            format!("{version}, and this is {own}: what is said here is what {own} would do"),
-            "run the doctor of the build that serves, or finish the upgrade",
+            format!("{version}, but this program is {own}: the checks are those of {own}"),
+            "run the doctor of the server's build, or finish the upgrade",
         ),
-        Err(error) => Check::not(Area::Server, "version", format!("{error:#}: show a credential (CALLGATE_TOKEN)")),
+        Err(error) => Check::not(Area::Server, "version", format!("{error:#}: set a credential (CALLGATE_TOKEN)")),
     };
     vec![health, version]
 }

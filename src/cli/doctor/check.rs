@@ -61,7 +61,7 @@ impl Status {
             Self::Ok => ("ok", Some(AnsiColor::Green)),
             Self::Warning => ("warning", Some(AnsiColor::Yellow)),
             Self::Wrong => ("wrong", Some(AnsiColor::Red)),
-            Self::NotLookedAt => ("not seen", None),
+            Self::NotLookedAt => ("skipped", None),
         }
     }
 }
@@ -106,7 +106,7 @@ fn count(checks: &[Check], status: Status) -> usize {
 /// One JSON line per check.
 pub(super) fn json(checks: &[Check]) -> anyhow::Result<String> {
     let lines = checks.iter().map(|check| serde_json::to_string(check).map(|line| line + "\n"));
-    lines.collect::<Result<String, _>>().context("the findings cannot be written")
+    lines.collect::<Result<String, _>>().context("cannot write the findings")
 }
 
 /// For people.
@@ -131,9 +131,9 @@ pub(super) fn text(checks: &[Check]) -> String {
     let (wrong, warnings) = (count(checks, Status::Wrong), count(checks, Status::Warning));
     let unseen = match count(checks, Status::NotLookedAt) {
         0 => String::new(),
-        unseen => format!(", {unseen} not looked at"),
+        unseen => format!(", {unseen} skipped"),
     };
-    let _ = writeln!(text, "{} looked at: {wrong} wrong, {warnings} to think about{unseen}", checks.len());
+    let _ = writeln!(text, "{} checks: {wrong} wrong, {warnings} warnings{unseen}", checks.len());
     text
 }
 
@@ -169,7 +169,7 @@ mod tests {
         assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
         assert!(text.contains("  ok         version: PostgreSQL 15.18\n  wrong      fsync: off\n"), "{text}");
         assert!(text.contains("\n             -> alter system"), "{text}");
-        assert!(text.ends_with("3 looked at: 1 wrong, 0 to think about, 1 not looked at\n"), "{text}");
+        assert!(text.ends_with("3 checks: 1 wrong, 0 warnings, 1 skipped\n"), "{text}");
     }
 
     #[test]

@@ -12,24 +12,24 @@ pub(super) async fn looked_at(endpoint: Option<&str>) -> Vec<Check> {
     let (probed, warnings) = match probe(endpoint).await {
         Ok(probed) => probed,
         Err(error) => {
-            let cure = "mend it, or unset it: docs/telemetry.md#setting-it-up has all of them";
+            let cure = "fix or unset it: docs/telemetry.md#setting-it-up lists all variables";
             return vec![Check::wrong(AREA, "settings", error, cure)];
         }
     };
     let mut checks: Vec<Check> = warnings
         .into_iter()
         .map(|warning| {
-            let cure = "docs/telemetry.md#setting-it-up says what is followed";
+            let cure = "docs/telemetry.md#setting-it-up lists the supported variables";
             Check::warning(AREA, "settings", warning, cure)
         })
         .collect();
     if probed.is_empty() {
-        checks.push(Check::not(AREA, "all", "no collector is named: --otlp-endpoint, or OTEL_EXPORTER_OTLP_ENDPOINT"));
+        checks.push(Check::not(AREA, "all", "no collector is set: --otlp-endpoint, or OTEL_EXPORTER_OTLP_ENDPOINT"));
     }
     let mut refusals: Vec<Refusal> = Vec::new();
     for Probed { signal, endpoint, refused } in probed {
         let Some(why) = refused else {
-            checks.push(Check::ok(AREA, signal, format!("{endpoint} takes them")));
+            checks.push(Check::ok(AREA, signal, format!("{endpoint} accepts them")));
             continue;
         };
         let place = Url::parse(&endpoint).map_or(endpoint, |url| url.origin().ascii_serialization());
@@ -58,9 +58,9 @@ impl Refusal {
         Check::warning(
             AREA,
             name,
-            format!("{place} takes no {}: {why}", signals.join(", no ")),
-            "start the collector, or mend its address, protocol, certificate or headers (OTEL_EXPORTER_OTLP_*); a \
-             signal that nobody wants is turned off by OTEL_{TRACES,METRICS,LOGS}_EXPORTER=none",
+            format!("{place} accepts no {}: {why}", signals.join(", no ")),
+            "start the collector, or fix its address, protocol, certificate or headers (OTEL_EXPORTER_OTLP_*); \
+             OTEL_{TRACES,METRICS,LOGS}_EXPORTER=none turns a signal off",
         )
     }
 }

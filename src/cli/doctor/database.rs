@@ -55,8 +55,8 @@ fn version(found: &Inspection) -> Check {
 
 fn role(found: &Inspection) -> Check {
     if found.state.is_standby {
-        let cure = "name the primary in --database-url, or promote this one: select pg_promote()";
-        return Check::wrong(AREA, "writable", "it follows another server, and only reads", cure);
+        let cure = "set --database-url to the primary, or promote this server: select pg_promote()";
+        return Check::wrong(AREA, "writable", "it is a read-only standby", cure);
     }
     if said(found, "default_transaction_read_only") == "on" {
         let cure = "alter database … reset default_transaction_read_only (or the role, or the server: wherever it is \
@@ -71,13 +71,12 @@ fn on(found: &Inspection, name: &'static str, is_needed: bool) -> Check {
     match (said(found, name), is_needed) {
         ("on", _) => Check::ok(AREA, name, "on"),
         (value, true) => {
-            let text =
-                format!("{value}: a crash of the machine loses rows that were acknowledged; no server starts on it");
+            let text = format!("{value}: a crash of the machine loses acknowledged rows; no server starts on it");
             Check::wrong(AREA, name, text, cure)
         }
         (value, false) => {
             let text =
-                format!("{value}: a crash of the machine may destroy pages, unless its file system writes them whole");
+                format!("{value}: a crash of the machine may destroy pages, unless its file system writes whole pages");
             Check::warning(AREA, name, text, cure)
         }
     }
@@ -86,13 +85,13 @@ fn on(found: &Inspection, name: &'static str, is_needed: bool) -> Check {
 fn synchronous_commit(found: &Inspection) -> Check {
     let (name, value) = ("synchronous_commit", said(found, "synchronous_commit"));
     if !DURABLE.contains(&value) {
-        let text = format!("{value}: a crash loses rows that were acknowledged; no server starts on it");
+        let text = format!("{value}: a crash loses acknowledged rows; no server starts on it");
         let cure = "alter database … reset synchronous_commit; alter role … reset synchronous_commit; alter system \
                     set synchronous_commit = on; select pg_reload_conf()";
         return Check::wrong(AREA, name, text, cure);
     }
     let standbys = match said(found, "synchronous_standby_names") {
-        "" => "no other server has a row when it is acknowledged".to_owned(),
+        "" => "no standby has a row when it is acknowledged".to_owned(),
         names => format!("a row is acknowledged once {names} has it"),
     };
     Check::ok(AREA, name, format!("{value}; {standbys}"))
@@ -104,7 +103,7 @@ fn checksums(found: &Inspection) -> Check {
         _ => Check::warning(
             AREA,
             "data_checksums",
-            "off: pages that a disk has changed are taken for what was written",
+            "off: pages corrupted by the disk go undetected",
             "stop the server, pg_checksums --enable -D DATA, start it (initdb --data-checksums for a new one)",
         ),
     }
@@ -116,8 +115,8 @@ fn encoding(found: &Inspection) -> Check {
         other => Check::wrong(
             AREA,
             "encoding",
-            format!("{other}: not every text of an agent can be stored"),
-            "make the database anew: createdb --encoding UTF8 --template template0",
+            format!("{other}: some texts of agents cannot be stored"),
+            "recreate the database: createdb --encoding UTF8 --template template0",
         ),
     }
 }
@@ -130,8 +129,8 @@ fn connections(found: &Inspection) -> Check {
     let (others, writers) = (found.state.others, found.state.writers);
     let room = max - reserved - others;
     let text = format!(
-        "max_connections = {max}, of which {reserved} are kept for administrators, and others than callgate use \
-         {others}; a server takes up to {own}, and {writers} are connected"
+        "max_connections = {max}; {reserved} are reserved for administrators, and other programs use {others}. A \
+         server uses up to {own}, and {writers} are connected"
     );
     let cure = |servers: i64| {
         format!(
@@ -142,7 +141,7 @@ fn connections(found: &Inspection) -> Check {
     match room / own {
         0 => Check::wrong(AREA, "connections", text, cure(2)),
         servers if servers < writers + 1 => {
-            let text = format!("{text}: too few for one more, as at a restart by turns");
+            let text = format!("{text}: too few for one more, as in a rolling restart");
             Check::warning(AREA, "connections", text, cure(writers + 1))
         }
         servers => Check::ok(AREA, "connections", format!("{text}: enough for {servers} servers")),
@@ -156,18 +155,17 @@ fn idle(found: &Inspection) -> Check {
     if value != wanted {
         let user = &found.rights.user;
         let text = format!(
-            "{value} ms, though callgate asks for {wanted} with each connection: something in between (a pooler) \
-             leaves that out, and a server that vanishes holds its locks"
+            "{value} ms, though callgate sets {wanted} on each connection: a pooler in between drops the \
+             setting, and a crashed server keeps its locks"
         );
         return Check::warning(AREA, name, text, format!("alter role {user} set {name} = {wanted}"));
     }
     if said(found, "search_path") != found.schema_wanted {
         let (user, schema) = (&found.rights.user, found.schema_wanted);
-        let text =
-            "the schema that callgate asks for with each connection is left out by something in between (a pooler)";
+        let text = "a pooler in between drops the schema that callgate sets on each connection";
         return Check::wrong(AREA, "search_path", text, format!("alter role {user} set search_path = {schema}"));
     }
-    Check::ok(AREA, name, format!("{value} ms, set with each connection"))
+    Check::ok(AREA, name, format!("{value} ms, set on each connection"))
 }
 
 fn isolation(found: &Inspection) -> Check {
@@ -177,7 +175,7 @@ fn isolation(found: &Inspection) -> Check {
         _ => Check::warning(
             AREA,
             name,
-            format!("{value}: it holds, and costs lost races that are tried again"),
+            format!("{value}: it is safe, but causes conflicts that are retried"),
             format!("alter role {} set {name} = 'read committed'", found.rights.user),
         ),
     }
@@ -188,18 +186,18 @@ fn statements(found: &Inspection) -> Check {
     for name in ["statement_timeout", "transaction_timeout"] {
         let value = number(found, name);
         if (1..STATEMENT_MS).contains(&value) {
-            let text = format!("{name} = {value} ms cuts off what callgate gives up to {STATEMENT_MS} ms itself");
+            let text = format!("{name} = {value} ms aborts statements to which callgate gives up to {STATEMENT_MS} ms");
             return Check::warning(AREA, "timeouts", text, format!("alter role {user} set {name} = 0"));
         }
     }
     match number(found, "idle_session_timeout") {
-        0 => Check::ok(AREA, "timeouts", "callgate's own hold"),
+        0 => Check::ok(AREA, "timeouts", "callgate's own apply"),
         value => Check::warning(
             AREA,
             "timeouts",
             format!(
-                "idle_session_timeout = {value} ms ends connections that wait for work; the next caller waits for \
-                     a new one"
+                "idle_session_timeout = {value} ms closes idle connections; the next caller waits for a new \
+                     one"
             ),
             format!("alter role {user} set idle_session_timeout = 0"),
         ),
@@ -208,9 +206,9 @@ fn statements(found: &Inspection) -> Check {
 
 fn freezing(found: &Inspection) -> Check {
     let age = found.state.xid_age;
-    let text = format!("the oldest transaction that is not frozen lies {} million back", age / 1_000_000);
-    let cure = "let autovacuum work: look for old transactions (pg_stat_activity.xact_start), prepared transactions \
-                and replication slots that hold it up; then vacuum freeze";
+    let text = format!("the oldest unfrozen transaction is {} million transactions old", age / 1_000_000);
+    let cure = "unblock autovacuum: end old transactions (pg_stat_activity.xact_start), prepared transactions and \
+                replication slots that block it; then vacuum freeze";
     match age {
         XID_AGE_WRONG.. => Check::wrong(AREA, "freezing", text, cure),
         XID_AGE_WARNED.. => Check::warning(AREA, "freezing", text, cure),
@@ -224,25 +222,25 @@ fn archive(found: &Inspection) -> Check {
         return Check::ok(
             AREA,
             "archive",
-            "archive_mode = off: no restore to a point in time, unless whoever runs this server has another way",
+            "archive_mode = off: no point-in-time recovery, unless the server has another backup method",
         );
     }
     if found.state.archive_fails {
-        let cure = "see last_failed_wal in pg_stat_archiver and the server's log, and mend archive_command or its \
-                    place: until then its log fills the disk, and nothing after the last segment can be restored";
-        return Check::wrong(AREA, "archive", "the last attempt to archive its log failed", cure);
+        let cure = "read last_failed_wal in pg_stat_archiver and the server's log, and fix archive_command or its \
+                    target: until then the log fills the disk, and nothing after the last segment can be restored";
+        return Check::wrong(AREA, "archive", "the last attempt to archive the log failed", cure);
     }
     Check::ok(AREA, "archive", format!("archive_mode = {mode}"))
 }
 
 fn slots(found: &Inspection) -> Check {
     match found.state.idle_slots.as_slice() {
-        [] => Check::ok(AREA, "replication_slots", "none without a reader"),
+        [] => Check::ok(AREA, "replication_slots", "none is inactive"),
         idle => Check::warning(
             AREA,
             "replication_slots",
-            format!("nobody reads {}: the server's log grows until the disk is full", idle.join(", ")),
-            "start its reader, or select pg_drop_replication_slot('NAME')",
+            format!("inactive: {}; the server's log grows until the disk is full", idle.join(", ")),
+            "start its consumer, or select pg_drop_replication_slot('NAME')",
         ),
     }
 }
@@ -256,11 +254,11 @@ fn encrypted(found: &Inspection, options: &PgConnectOptions) -> Check {
     let is_verified = matches!(options.get_ssl_mode(), PgSslMode::VerifyCa | PgSslMode::VerifyFull);
     match (is_here, found.state.is_encrypted, is_verified) {
         (true, ..) => Check::ok(AREA, "encryption", "it is on this machine"),
-        (_, true, true) => Check::ok(AREA, "encryption", "TLS, and its certificate is verified"),
+        (_, true, true) => Check::ok(AREA, "encryption", "TLS with a verified certificate"),
         (_, is_encrypted, _) => {
-            let how = if is_encrypted { "TLS, and its certificate is not verified" } else { "in the clear" };
-            let cure = "say sslmode=verify-full&sslrootcert=FILE in --database-url";
-            Check::warning(AREA, "encryption", format!("{how}: anybody in between could be the database"), cure)
+            let how = if is_encrypted { "TLS without verification of the certificate" } else { "unencrypted" };
+            let cure = "set sslmode=verify-full&sslrootcert=FILE in --database-url";
+            Check::warning(AREA, "encryption", format!("{how}: a third party could impersonate the database"), cure)
         }
     }
 }

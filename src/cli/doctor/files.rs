@@ -18,22 +18,20 @@ const DAYS_LEFT: i64 = 14;
 /// Minimum remaining validity of a revocation list, in hours.
 const HOURS_LEFT: i64 = 12;
 
-const FORM: &str = "mend the file: docs/security.md#the---auth-file has its form";
+const FORM: &str = "fix the file: docs/security.md#the---auth-file has its format";
 const KEY_BACK: &str =
-    "bring the key back: what is sealed with a lost one can never be read (docs/security.md#encryption-at-rest)";
+    "restore the key: values encrypted with a lost key are unreadable (docs/security.md#encryption-at-rest)";
 
 /// All files but the policy, which is compared with the stored one.
 pub(super) async fn looked_at(config: &ServeConfig) -> Vec<Check> {
     let mut checks = certificates(config);
     checks.push(match (keys::load(config.auth.as_deref()), &config.auth) {
-        (_, None) => {
-            Check::not(AREA, "auth", "no --auth is given: nobody is known by a certificate or an issuer's token")
-        }
+        (_, None) => Check::not(AREA, "auth", "--auth is not set: certificates and issuers' tokens identify no caller"),
         (Ok(_), Some(path)) => Check::ok(AREA, "auth", path.display()),
         (Err(error), Some(_)) => Check::wrong(AREA, "auth", format!("{error:#}"), FORM),
     });
     checks.push(match &config.keys {
-        None => Check::not(AREA, "keys", "no --keys is given: no tenant's values are sealed"),
+        None => Check::not(AREA, "keys", "--keys is not set: no tenant's values are encrypted"),
         Some(path) => match KeyFile::read(path).await {
             Ok(keys) => Check::ok(AREA, "keys", format!("keys of {} tenants in {}", keys.named.len(), path.display())),
             Err(error) => Check::wrong(AREA, "keys", format!("{error:#}"), KEY_BACK),
@@ -48,19 +46,19 @@ fn certificates(config: &ServeConfig) -> Vec<Check> {
         return vec![Check::not(
             AREA,
             "certificates",
-            "no --tls-cert is given: what other machines can reach needs one",
+            "--tls-cert is not set: addresses that other machines can reach need it",
         )];
     };
     let opened = serve::way(tls);
     let is_usable = opened.is_ok();
     let mut checks = vec![match opened {
-        Ok(_) => Check::ok(AREA, "certificates", "the key fits its certificate, and every file can be used"),
+        Ok(_) => Check::ok(AREA, "certificates", "the key matches its certificate, and every file is usable"),
         Err(error) => Check::wrong(
             AREA,
             "certificates",
             format!("{error:#}"),
-            "name files that are there and that the server's user can read, in PEM: the certificate with those \
-             between it and its authority, its own first, and its key",
+            "pass PEM files that the server's user can read: the certificate followed by its intermediate \
+             certificates, and its key",
         ),
     }];
     let shown = [("certificate_end", Some(certificate)), ("client_ca_end", tls.client_ca.as_ref())];
@@ -77,17 +75,17 @@ type End = Option<(bool, Check)>;
 fn end(name: &'static str, path: &PathBuf) -> End {
     let (shown, text) = (path.display(), std::fs::read(path).ok()?);
     let Some(end) = first_end(&text) else {
-        let cure = "it has to be a certificate of X.509 version 3 in PEM";
-        let found = format!("{shown} has no certificate that can be read");
+        let cure = "use an X.509 version 3 certificate in PEM";
+        let found = format!("{shown} has no readable certificate");
         return Some((false, Check::wrong(AREA, name, found, cure)));
     };
     let now = Clock::System.now().as_millis() / 1_000;
     let days = i64::try_from(end).unwrap_or(i64::MAX).saturating_sub(now).div_euclid(DAY_S);
-    let cure = "put a new one in its place; a running server takes it over by itself";
+    let cure = "replace the file; a running server reloads it";
     let check = match days {
-        ..0 => Check::wrong(AREA, name, format!("{shown} has ended"), cure),
-        0..DAYS_LEFT => Check::warning(AREA, name, format!("{shown} ends in {days} days"), cure),
-        _ => Check::ok(AREA, name, format!("{shown} ends in {days} days")),
+        ..0 => Check::wrong(AREA, name, format!("{shown} has expired"), cure),
+        0..DAYS_LEFT => Check::warning(AREA, name, format!("{shown} expires in {days} days"), cure),
+        _ => Check::ok(AREA, name, format!("{shown} expires in {days} days")),
     };
     Some((true, check))
 }
@@ -97,14 +95,14 @@ fn list_end(path: &Path) -> End {
     let (name, shown, text) = ("client_crl_end", path.display(), std::fs::read(path).ok()?);
     let now = Clock::System.now().as_millis() / 1_000;
     let Some(hours) = first_list_end(&text).map(|end| (end - now).div_euclid(3_600)) else {
-        let cure = "have the authority say when its next list comes (nextUpdate)";
-        return Some((false, Check::wrong(AREA, name, format!("{shown} does not say when it ends"), cure)));
+        let cure = "have the authority set the date of its next list (nextUpdate)";
+        return Some((false, Check::wrong(AREA, name, format!("{shown} has no expiry date"), cure)));
     };
-    let cure = "fetch the authority's next list into this file; a running server takes it over by itself";
+    let cure = "replace the file with the authority's next list; a running server reloads it";
     let check = match hours {
-        ..0 => Check::wrong(AREA, name, format!("{shown} has ended: nobody is let in by a certificate"), cure),
-        0..HOURS_LEFT => Check::warning(AREA, name, format!("{shown} ends in {hours} hours"), cure),
-        _ => Check::ok(AREA, name, format!("{shown} ends in {hours} hours")),
+        ..0 => Check::wrong(AREA, name, format!("{shown} has expired: all client certificates are rejected"), cure),
+        0..HOURS_LEFT => Check::warning(AREA, name, format!("{shown} expires in {hours} hours"), cure),
+        _ => Check::ok(AREA, name, format!("{shown} expires in {hours} hours")),
     };
     Some((true, check))
 }
@@ -124,7 +122,7 @@ fn of_database(stored: Option<&(String, String)>) -> Check {
         return Check::warning(
             Area::Policy,
             "policy",
-            "no --policy is given, and none is stored: nothing is declared about any tool",
+            "--policy is not set, and no policy is stored: no tool is declared",
             "callgate policy init, then serve --policy FILE, or callgate policy apply FILE",
         );
     };
@@ -133,8 +131,8 @@ fn of_database(stored: Option<&(String, String)>) -> Check {
         Err(errors) => Check::wrong(
             Area::Policy,
             "policy",
-            format!("this build cannot use the stored active one ({hash}): {}", some(&errors)),
-            "serve --policy FILE with one that it can use, or start the build that stored it",
+            format!("this build cannot use the stored active policy ({hash}): {}", some(&errors)),
+            "pass a usable policy with serve --policy FILE, or start the build that stored it",
         ),
     }
 }
@@ -144,35 +142,30 @@ fn of_file(path: &Path, stored: Option<&(String, String)>) -> Check {
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
         Err(error) => {
-            let text = format!("{} cannot be read: {error}", path.display());
-            return Check::wrong(area, "policy", text, "name a file that the server's user can read in --policy");
+            let text = format!("cannot read {}: {error}", path.display());
+            return Check::wrong(area, "policy", text, "set --policy to a file that the server's user can read");
         }
     };
     let shown = path.display();
     match policy::compile(&text) {
         Err(errors) => {
-            let cure = format!("callgate policy check {shown} says all of it, each with its line");
+            let cure = format!("callgate policy check {shown} lists all errors with their lines");
             Check::wrong(area, "policy", format!("{shown}: {}", some(&errors)), cure)
         }
         Ok(policy) if !policy.warnings.is_empty() => {
-            let cure = format!("callgate policy check {shown} says all of it");
-            Check::warning(
-                area,
-                "policy",
-                format!("{shown} may not do what its owner meant: {}", some(&policy.warnings)),
-                cure,
-            )
+            let cure = format!("callgate policy check {shown} lists all warnings");
+            Check::warning(area, "policy", format!("{shown} has warnings: {}", some(&policy.warnings)), cure)
         }
         Ok(policy) => match stored {
             Some((_, active)) if *active != text => Check::warning(
                 area,
                 "policy",
                 format!(
-                    "{shown} ({}) is not the stored active policy: a start of a server makes it that",
+                    "{shown} ({}) is not the stored active policy: a server that starts activates it",
                     policy.version
                 ),
-                "callgate policy diff active FILE shows the difference; start the server without --policy to keep \
-                 the stored one",
+                "compare them: callgate policy diff active FILE; start the server without --policy to keep the \
+                 stored one",
             ),
             _ => Check::ok(area, "policy", format!("{shown}, {}", policy.version)),
         },

@@ -21,7 +21,7 @@ use callgate_net::clock::Clock;
 use callgate_server::config::ServeConfig;
 use callgate_store::{Inspection, inspect, parse_url};
 
-/// What `callgate doctor` takes.
+/// Arguments of `callgate doctor`.
 #[derive(Debug, Args)]
 pub(super) struct DoctorArgs {
     /// What the server is given, or would be: the same flags, and the same environment.
@@ -30,12 +30,12 @@ pub(super) struct DoctorArgs {
     /// The URL of the running server [default: the first --listen]
     #[arg(long, value_name = "URL", env = "CALLGATE_SERVER", conflicts_with = "context")]
     server: Option<String>,
-    /// The running server by its name in the file of contexts, with its credential
+    /// The running server by its context, with its credential
     #[arg(long, value_name = "NAME", env = "CALLGATE_CONTEXT")]
     context: Option<String>,
     #[command(flatten)]
     shown: Shown,
-    /// A JSON object a line for each thing that was looked at
+    /// Print JSON, one object a line for each check
     #[arg(long)]
     json: bool,
 }
@@ -62,8 +62,8 @@ async fn database_of(config: &ServeConfig) -> (Vec<Check>, Option<Inspection>) {
         None => private::looked_at(&config.database).await,
     };
     let Some(url) = url else {
-        let why = "the private database does not run, and is not started for a look: settings, schema, rights, \
-                   clock and the stored policy are looked at while `callgate serve` runs";
+        let why = "the private database does not run: settings, schema, rights, clock and the stored policy \
+                   can be checked while `callgate serve` runs";
         checks.push(Check::not(Area::Database, "all", why));
         return (checks, None);
     };
@@ -71,7 +71,7 @@ async fn database_of(config: &ServeConfig) -> (Vec<Check>, Option<Inspection>) {
     let options = match parse_url(&url) {
         Ok(options) => options,
         Err(error) => {
-            let cure = "name it as postgres://USER@HOST:5432/DATABASE in --database-url (CALLGATE_DATABASE_URL)";
+            let cure = "set --database-url (CALLGATE_DATABASE_URL) to postgres://USER@HOST:5432/DATABASE";
             checks.push(Check::wrong(Area::Database, "url", error, cure));
             return (checks, None);
         }
@@ -85,12 +85,12 @@ async fn database_of(config: &ServeConfig) -> (Vec<Check>, Option<Inspection>) {
         }
         Err(error) => {
             let cure = if is_private {
-                "see the end of its log in the data directory, then start `callgate serve` again: it stops what hangs"
+                "read the end of its log in the data directory, then restart `callgate serve`: it stops a hung one"
             } else {
-                "start it, or mend host, port, user, password and database in --database-url; its pg_hba.conf has to \
-                 let this machine in"
+                "start it, or fix host, port, user, password and database in --database-url; its pg_hba.conf must \
+                 admit this machine"
             };
-            let found = format!("{error}; schema, rights, clock and the stored policy cannot be looked at without it");
+            let found = format!("{error}; schema, rights, clock and the stored policy cannot be checked without it");
             checks.push(Check::wrong(Area::Database, "reachable", found, cure));
             (checks, None)
         }

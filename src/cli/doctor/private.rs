@@ -15,27 +15,27 @@ const BYTES_WARNED: u64 = 5 << 30;
 pub(super) async fn looked_at(config: &DatabaseConfig) -> (Vec<Check>, Option<String>) {
     let data_dir = match database::data_dir(config.data_dir.as_deref()) {
         Ok(data_dir) => data_dir,
-        Err(error) => return (vec![Check::wrong(AREA, "data", error, "say --data-dir DIR (CALLGATE_DATA_DIR)")], None),
+        Err(error) => return (vec![Check::wrong(AREA, "data", error, "set --data-dir DIR (CALLGATE_DATA_DIR)")], None),
     };
     let shown = data_dir.display();
     let free = disk(&data_dir);
     match examine(&Settings { data_dir: data_dir.clone(), pg_bin: config.pg_bin.clone() }).await {
         Err(error) if error.is_permission_denied() => {
-            let cure = "run this as the user that runs `callgate serve`";
+            let cure = "run this as the user of `callgate serve`";
             (vec![Check::wrong(AREA, "data", error, cure), free], None)
         }
         Err(error) => {
-            let cure = "do what it says, or use a server of your own with --database-url";
+            let cure = "follow the message, or use your own server with --database-url";
             (vec![Check::wrong(AREA, "data", error, cure), free], None)
         }
         Ok(Examined { cluster_major: None, programs, .. }) => {
-            let data = Check::ok(AREA, "data", format!("nothing in {shown} yet; the first start makes it"));
+            let data = Check::ok(AREA, "data", format!("{shown} is empty; the first start creates the database"));
             (vec![programs_of(programs), data, free], None)
         }
         Ok(Examined { cluster_major: Some(major), programs, running }) => {
             let data = match &running {
                 Some(_) => format!("PostgreSQL {major} runs in {shown}"),
-                None => format!("of PostgreSQL {major} in {shown}; it does not run"),
+                None => format!("PostgreSQL {major} in {shown}; it does not run"),
             };
             let data = Check::ok(AREA, "data", data);
             (vec![programs_of(programs), data, free], running.map(|running| running.connection.url()))
@@ -46,7 +46,7 @@ pub(super) async fn looked_at(config: &DatabaseConfig) -> (Vec<Check>, Option<St
 fn programs_of(found: Result<String, callgate_postgres::PrivatePostgresError>) -> Check {
     match found {
         Ok(found) => Check::ok(AREA, "programs", found),
-        Err(error) => Check::wrong(AREA, "programs", error, "do what it says"),
+        Err(error) => Check::wrong(AREA, "programs", error, "follow the message"),
     }
 }
 
@@ -59,8 +59,8 @@ fn disk(data_dir: &Path) -> Check {
     };
     let free = stat.f_bavail.saturating_mul(stat.f_frsize);
     let text = format!("{} free at {}, for data and write-ahead log", gib(free), there.display());
-    let cure = "free some space or enlarge it: with none left the database stops, and with it every answer; \
-                callgate tenants retention, or callgate database retain, bound what is kept";
+    let cure = "free some space or enlarge it: without space the database stops, and every answer with it; \
+                callgate tenants retention and callgate database retain limit the stored data";
     match free {
         ..BYTES_WRONG => Check::wrong(Area::Disk, "data", text, cure),
         BYTES_WRONG..BYTES_WARNED => Check::warning(Area::Disk, "data", text, cure),

@@ -24,16 +24,16 @@ fn migrations(found: &Inspection) -> Check {
     }
     let newer = match schema.newer.as_slice() {
         [] => String::new(),
-        newer => format!("; a newer build has applied more ({}), and left what this one needs", listed(newer)),
+        newer => format!("; a newer build applied more ({}), compatible with this one", listed(newer)),
     };
     match (schema.applied, schema.pending.as_slice()) {
-        (0, _) => Check::ok(area, "migrations", "there is no schema yet; the first server makes it"),
-        (_, []) => Check::ok(area, "migrations", format!("all that this build has, up to {newest}{newer}")),
+        (0, _) => Check::ok(area, "migrations", "there is no schema yet; the first server creates it"),
+        (_, []) => Check::ok(area, "migrations", format!("all of this build are applied, up to {newest}{newer}")),
         (_, pending) => Check::warning(
             area,
             "migrations",
             format!("not applied yet: {}{newer}", listed(pending)),
-            "start a server of this build, which applies them beside those that run; take a backup first",
+            "take a backup, then start a server of this build, which applies them while other servers run",
         ),
     }
 }
@@ -42,12 +42,12 @@ fn partitions(found: &Inspection) -> Check {
     let area = Area::Schema;
     match (found.schema.applied, found.has_partitions) {
         (0, _) => Check::not(area, "partitions", "there is no schema yet"),
-        (_, true) => Check::ok(area, "partitions", "this month's are there"),
+        (_, true) => Check::ok(area, "partitions", "this month's exist"),
         (_, false) => Check::warning(
             area,
             "partitions",
             "this month's are missing: no server has run for two months",
-            "start a server, which makes them first",
+            "start a server, which creates them first",
         ),
     }
 }
@@ -62,7 +62,7 @@ fn migrating(found: &Inspection) -> Check {
     let (area, rights, name) = (Area::Rights, &found.rights, "migrate");
     let user = &rights.user;
     let lacks = if !rights.has_schema && !rights.may_make_schema {
-        Some((format!("{user} may not make the schema"), format!("grant create on database … to {user}")))
+        Some((format!("{user} may not create the schema"), format!("grant create on database … to {user}")))
     } else if !rights.owns_schema || !rights.not_owned.is_empty() {
         let of_others = match rights.not_owned.as_slice() {
             [] => "the schema".to_owned(),
@@ -78,7 +78,7 @@ fn migrating(found: &Inspection) -> Check {
         Some((text, cure)) if !found.schema.pending.is_empty() => Check::wrong(
             area,
             name,
-            format!("{text}, and migrations are pending: no server of this build starts"),
+            format!("{text}, and migrations are pending: no server of this build can start"),
             cure,
         ),
         Some((text, cure)) => Check::warning(area, name, format!("{text}: the next release cannot migrate"), cure),
@@ -106,26 +106,23 @@ fn bound(found: &Inspection) -> Check {
         return Check::not(area, name, "there is no schema yet");
     }
     let cure =
-        format!("create role callgate_reader nologin; grant callgate_reader to {user}; then start the servers anew");
+        format!("create role callgate_reader nologin; grant callgate_reader to {user}; then restart the servers");
     match (rights.has_reader, rights.acts_as_reader) {
         (true, true) => {
-            let analysts = if rights.has_analyst { "" } else { "; there is no role callgate_analyst for people" };
-            Check::ok(area, name, format!("reads are bound to their tenants by callgate_reader{analysts}"))
+            let analysts = if rights.has_analyst { "" } else { "; there is no role callgate_analyst for analysts" };
+            Check::ok(area, name, format!("callgate_reader limits reads to their tenant{analysts}"))
         }
         (false, _) => Check::warning(
             area,
             name,
-            "there is no role callgate_reader: that tenants read their own rows alone rests on callgate's statements",
+            "there is no role callgate_reader: only callgate's statements limit reads to their tenant",
             cure,
         ),
         (true, false) => Check::warning(
             area,
             name,
-            format!(
-                "{user} may not act as callgate_reader: that tenants read their own rows alone rests on callgate's \
-                     statements"
-            ),
-            format!("grant callgate_reader to {user}; then start the servers anew"),
+            format!("{user} may not act as callgate_reader: only callgate's statements limit reads to their tenant"),
+            format!("grant callgate_reader to {user}; then restart the servers"),
         ),
     }
 }

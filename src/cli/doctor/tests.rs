@@ -123,7 +123,7 @@ fn each_state_of_a_database_is_told_with_its_cure() {
         (|found| found.state.archive_fails = true, "archive", Status::Wrong, "archive_command"),
         (|found| found.state.idle_slots = vec!["s".into()], "replication_slots", Status::Warning, "drop_replication"),
         (|found| found.state.is_encrypted = false, "encryption", Status::Warning, "sslmode=verify-full"),
-        (|found| found.schema.pending = vec![130], "migrations", Status::Warning, "backup first"),
+        (|found| found.schema.pending = vec![130], "migrations", Status::Warning, "take a backup"),
         (|found| found.schema.is_foreign = true, "migrations", Status::Wrong, "empty database"),
         (
             |found| (found.schema.newer, found.schema.floor) = (vec![9_999], Some(9_999)),

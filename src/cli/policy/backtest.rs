@@ -18,16 +18,16 @@ use callgate_core::{
 };
 use callgate_server::policy_file::load_policy;
 
-/// What `callgate policy backtest` takes.
+/// Arguments of `callgate policy backtest`.
 #[derive(Debug, Args)]
 pub(super) struct BacktestArgs {
-    /// The policy to try
+    /// The policy to test
     #[arg(value_name = "NEW")]
     new: PathBuf,
-    /// The policy to compare with; without it the active one of the server (with --since), else the built-in one
+    /// The policy to compare with [default: with --since the server's active one, else the built-in one]
     #[arg(long, value_name = "FILE")]
     against: Option<PathBuf>,
-    /// Examples that are shown of each change
+    /// Number of examples of each change
     #[arg(long, default_value_t = 3)]
     examples: usize,
     #[command(flatten)]
@@ -58,9 +58,9 @@ pub(super) async fn backtest(args: &BacktestArgs) -> anyhow::Result<()> {
         return Ok(());
     }
     let calls = rows.len();
-    outln!("{calls} calls of {sessions} sessions: policy {} against {}\n", names.1, names.0);
+    outln!("{calls} calls of {sessions} sessions: policy {} compared with {}\n", names.1, names.0);
     if calls == 0 {
-        outln!("There is no call to try it on.");
+        outln!("There are no calls to test it on.");
     } else {
         show(&changes);
     }
@@ -73,7 +73,7 @@ async fn active(remote: &Remote) -> anyhow::Result<Policy> {
     policy::compile(&text).map_err(|errors| {
         let problems: Vec<String> = errors.iter().map(|error| format!("\n  {error}")).collect();
         let (hash, problems) = (stored::short(&hash), problems.concat());
-        anyhow!("the active policy {hash} cannot be read by this build; name a file with --against:{problems}")
+        anyhow!("this build cannot read the active policy {hash}; pass a file with --against:{problems}")
     })
 }
 
@@ -81,7 +81,7 @@ fn show(changes: &Changes) {
     const DIM: Style = Style::new().dimmed();
     const BOLD: Style = Style::new().bold();
     if changes.is_empty() {
-        outln!("Nothing would change.");
+        outln!("No decision would change.");
         return;
     }
     outln!("{BOLD}{:>7}  {:<18} {:<16} tool{BOLD:#}", "calls", "change", "rule");
@@ -97,11 +97,11 @@ fn show(changes: &Changes) {
     let lost: u64 = changes.values().map(|change| change.lost).sum();
     let approved: u64 = changes.values().map(|change| change.approved).sum();
     let (refused, asked) = (of(What::NewlyRefused), of(What::NewlyAsked));
-    let first = if lost > 0 { ": look at those first" } else { "" };
+    let first = if lost > 0 { ": check those first" } else { "" };
     outln!(
-        "\nOf {refused} newly refused calls, {lost} had succeeded with a new result{first}; a person had approved \
+        "\nOf {refused} newly refused calls, {lost} had succeeded with a new result{first}; approvers had approved \
          {approved} of them. \
-         A person would be asked {asked} times more, and {} calls would be allowed that are not allowed now.",
+         There would be {asked} more approval requests, and {} calls would be newly allowed.",
         of(What::NewlyAllowed)
     );
 }

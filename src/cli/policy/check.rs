@@ -59,10 +59,7 @@ pub(super) fn check(files: &[PathBuf], form: Form) -> anyhow::Result<u8> {
                         more => format!(" and {more} more"),
                     };
                     let named: Vec<&str> = waiting.into_iter().take(NAMED_MAX).collect();
-                    outln!(
-                        "  in no tier and without a risk_level, so that a person is asked (ASK): {}{more}",
-                        named.join(", ")
-                    );
+                    outln!("  held for approval (ASK), without a tier or risk_level: {}{more}", named.join(", "));
                 }
             }
             Err(errors) => {
@@ -123,7 +120,7 @@ fn counted(count: usize, what: &str) -> String {
 }
 
 pub(super) fn schema() -> anyhow::Result<()> {
-    let schema = serde_json::to_string_pretty(&policy::schema()).context("the schema cannot be written")?;
+    let schema = serde_json::to_string_pretty(&policy::schema()).context("cannot write the schema")?;
     outln!("{schema}");
     Ok(())
 }
@@ -131,7 +128,7 @@ pub(super) fn schema() -> anyhow::Result<()> {
 pub(super) fn init(file: &Path) -> anyhow::Result<()> {
     let name = file.display();
     let made = OpenOptions::new().write(true).create_new(true).open(file);
-    let mut made = made.with_context(|| format!("{name} cannot be made (it is never overwritten)"))?;
+    let mut made = made.with_context(|| format!("cannot create {name} (an existing file is never overwritten)"))?;
     made.write_all(STARTER.as_bytes()).with_context(|| format!("cannot write {name}"))?;
     outln!("{name} is written. Next: callgate policy check {name}; callgate serve --policy {name}");
     Ok(())

@@ -35,7 +35,7 @@ pub(super) async fn diff(before: &str, after: &str, form: Form, remote: &Remote)
         outln!("{style}{change}{style:#}");
     }
     if changes.is_empty() {
-        outln!("the two policies say the same");
+        outln!("the policies are equal");
     }
     Ok(u8::from(!changes.is_empty()))
 }
@@ -47,12 +47,12 @@ async fn keys(named: &str, remote: &Remote) -> anyhow::Result<BTreeMap<String, S
     } else {
         let hash = if named == "active" { "" } else { named };
         let found = stored::text(hash, remote).await;
-        found.with_context(|| format!("there is no file {named}, and no stored policy has such a hash"))?
+        found.with_context(|| format!("{named} is neither a file nor the hash of a stored policy"))?
     };
     if let Err(errors) = policy::compile(&text) {
-        bail!("{named} is not a valid policy, {} problem(s): see callgate policy check", errors.len());
+        bail!("{named} is not a valid policy, {} problem(s): run callgate policy check", errors.len());
     }
-    differences::keys(&text).map_err(|error| anyhow!("{named} cannot be read as YAML: {error}"))
+    differences::keys(&text).map_err(|error| anyhow!("{named} is not valid YAML: {error}"))
 }
 
 fn changes(before: &BTreeMap<String, String>, after: &BTreeMap<String, String>) -> Vec<String> {

@@ -10,13 +10,13 @@ use callgate_client::json::Form;
 use callgate_core::offline::doubles::{Doubles, doubles};
 use callgate_server::policy_file::load_policy;
 
-/// What `callgate policy test` takes.
+/// Arguments of `callgate policy test`.
 #[derive(Debug, Args)]
 pub(super) struct TestArgs {
     /// The policy
     #[arg(value_name = "POLICY")]
     policy: PathBuf,
-    /// Ask for each recorded success a second time, and show what becomes of the doubles
+    /// Repeat each recorded success, and count the repetitions that are refused
     #[arg(long, required = true)]
     inject_duplicates: bool,
     #[command(flatten)]
@@ -40,7 +40,7 @@ pub(super) async fn test(args: &TestArgs) -> anyhow::Result<u8> {
         return Ok(u8::from(doubles.is_empty() || !is_good));
     }
     if doubles.is_empty() {
-        outln!("There is nothing to double, so nothing was tested: no recorded call succeeded.");
+        outln!("Nothing was tested: no recorded call succeeded.");
         return Ok(1);
     }
     let mut code = 0;
@@ -49,8 +49,8 @@ pub(super) async fn test(args: &TestArgs) -> anyhow::Result<u8> {
         let refused = doubles.asked - doubles.let_through;
         let note = match (doubles.let_through, doubles.is_write) {
             (0, _) => "",
-            (_, true) => "  a declared write: this must not be",
-            (_, false) => "  not declared as a read or write, or a poll: it may look again",
+            (_, true) => "  a declared write is allowed twice: an error",
+            (_, false) => "  a poll, or without a declared effect: repetitions may run",
         };
         code |= u8::from(doubles.is_write && doubles.let_through > 0);
         outln!("{:>8} {refused:>8}  {tool}{note}", doubles.asked);
@@ -59,7 +59,7 @@ pub(super) async fn test(args: &TestArgs) -> anyhow::Result<u8> {
     let through: u64 = doubles.values().map(|doubles| doubles.let_through).sum();
     outln!("\n{} of {all} doubles are refused", all - through);
     if doubles.values().all(|doubles| !doubles.is_write) {
-        outln!("None of them is of a declared write, so this test could not fail.");
+        outln!("None of them is a declared write, so this test could not fail.");
     }
     Ok(code)
 }

@@ -14,7 +14,7 @@ use clap::{Args, Subcommand};
 use super::server_args::ReadArgs;
 use callgate_client::json::Form;
 
-/// What `callgate policy` takes.
+/// Arguments of `callgate policy`.
 #[derive(Debug, Args)]
 pub(super) struct PolicyArgs {
     #[command(subcommand)]
@@ -23,9 +23,9 @@ pub(super) struct PolicyArgs {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Say everything that is wrong with policy files; exit code 1 when anything is
+    /// Check policy files; exit code 1 when one has errors
     Check {
-        /// The files
+        /// The policy files
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
         #[command(flatten)]
@@ -33,50 +33,50 @@ enum Action {
     },
     /// Compare two policies key by key; exit code 1 when they differ
     Diff {
-        /// A file, `active`, or the beginning of a stored policy's hash
+        /// The old policy: a file, `active`, or the beginning of a stored policy's hash
         before: String,
-        /// The same
+        /// The new policy, in the same forms
         after: String,
         #[command(flatten)]
         server: ReadArgs,
     },
-    /// Try a policy on recorded calls: what it would change, by rule and tool
+    /// Test a policy on recorded calls: changes of decisions, by rule and tool
     Backtest(backtest::BacktestArgs),
-    /// Try a policy on doubled calls; exit code 1 when the double of a declared write gets through, or when no recorded
-    /// call succeeded, so that nothing could be doubled
+    /// Test a policy on repeated calls; exit code 1 when a repeated declared write is allowed, or when no recorded
+    /// call succeeded
     Test(doubles::TestArgs),
-    /// Propose ceilings, thresholds and effects from recorded calls, each with its evidence
+    /// Suggest limits, thresholds and effects from recorded calls, each with its evidence
     Suggest(suggest::SuggestArgs),
     /// Print the JSON Schema of policy files
     Schema,
-    /// Write a policy to begin with
+    /// Write a first policy
     Init {
-        /// Where; it must not be there yet
+        /// The new file
         #[arg(default_value = "callgate.yaml", value_name = "FILE")]
         file: PathBuf,
     },
-    /// Store a policy and make it the active one, on every replica
+    /// Store a policy and activate it, on every replica
     Apply(stored::ApplyArgs),
-    /// Show what was active when
+    /// List the activated policies
     List {
         #[command(flatten)]
         server: ReadArgs,
     },
     /// Print a stored policy
     Show {
-        /// The beginning of its hash; the active one when absent
+        /// The policy's hash, or its beginning [default: the active policy]
         hash: Option<String>,
         #[command(flatten)]
         server: ReadArgs,
     },
-    /// Make a stored policy the active one
+    /// Activate a stored policy
     Activate {
-        /// The beginning of its hash
+        /// The policy's hash, or its beginning
         hash: String,
         #[command(flatten)]
         change: stored::Change,
     },
-    /// Make the policy before the present one active again
+    /// Activate the previous policy again
     Rollback(stored::Change),
 }
 

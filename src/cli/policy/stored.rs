@@ -25,7 +25,7 @@ const PAGE: u32 = 500;
 pub(super) struct Change {
     #[command(flatten)]
     by: By,
-    /// Why: stored with the revision
+    /// Note, stored with the revision
     #[arg(long, default_value = "")]
     note: String,
     /// Fail unless this revision is the active one
@@ -35,13 +35,13 @@ pub(super) struct Change {
     server: ReadArgs,
 }
 
-/// What `callgate policy apply` takes.
+/// Arguments of `callgate policy apply`.
 #[derive(Debug, Args)]
 pub(super) struct ApplyArgs {
-    /// The file
+    /// The policy file
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Store it without activating it
+    /// Store the policy without activating it
     #[arg(long)]
     store_only: bool,
     #[command(flatten)]
@@ -91,7 +91,7 @@ pub(super) async fn list(form: Form, remote: &Remote) -> anyhow::Result<()> {
     loop {
         let page = asked(client.list_policies(request.clone()).await)?;
         if page.revisions.is_empty() && request.page_token.is_empty() && !form.json {
-            outln!("No policy was ever applied: the built-in one is active, which knows no tool.");
+            outln!("No policy was applied yet: the built-in one is active, which declares no tools.");
         }
         form.each(&page.revisions, |revision| {
             let state = std::mem::take(&mut state);
@@ -117,7 +117,7 @@ pub(super) async fn policy(hash: &str, remote: &Remote) -> anyhow::Result<Option
 pub(super) async fn text(hash: &str, remote: &Remote) -> anyhow::Result<String> {
     match policy(hash, remote).await? {
         Some((_, text)) => Ok(text),
-        None => bail!("no policy was ever applied: the built-in one is active, which has no text"),
+        None => bail!("no policy was applied yet: the built-in one is active, which has no text"),
     }
 }
 

@@ -7,7 +7,7 @@ use crate::cli::recorded::RecordedArgs;
 use callgate_client::json::Form;
 use callgate_core::offline::{backtest::session_count, suggest::suggestion};
 
-/// What `callgate policy suggest` takes.
+/// Arguments of `callgate policy suggest`.
 #[derive(Debug, Args)]
 pub(super) struct SuggestArgs {
     #[command(flatten)]

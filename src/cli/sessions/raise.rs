@@ -12,27 +12,26 @@ use callgate_server::grpc::{FromWire, ToWire};
 /// Whose budget is raised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Whose {
-    /// That of the session with all its sub-agents
+    /// The budget of the session with its child sessions
     CallTree,
-    /// That of its present run, until it ends
+    /// The budget of its current run, until the run ends
     Run,
 }
 
-/// What `callgate sessions raise` takes.
+/// Arguments of `callgate sessions raise`.
 #[derive(Debug, Args)]
 pub(super) struct RaiseArgs {
     /// The session's id
     session: String,
-    /// Which budget, by its key in the policy
+    /// The budget, by its key in the policy
     #[arg(value_parser = PossibleValuesParser::new(Dimension::ALL.map(Dimension::as_str)))]
     budget: String,
-    /// How much more than the policy's limit, in all: US dollars of cost, milliseconds of time, else a number; 0 takes
-    /// it back
+    /// The total above the policy's limit: US dollars of cost, milliseconds of time, else a count; 0 removes it
     extra: String,
-    /// Whose budget
+    /// The budget's scope
     #[arg(long, default_value = "call-tree")]
     of: Whose,
-    /// Why: kept in the audit
+    /// Reason, stored in the audit log
     #[arg(long, default_value = "", hide_default_value = true)]
     reason: String,
     #[command(flatten)]
@@ -42,7 +41,7 @@ pub(super) struct RaiseArgs {
 impl RaiseArgs {
     fn request(&self) -> anyhow::Result<RaiseBudgetRequest> {
         let dimension = Dimension::ALL.into_iter().find(|known| known.as_str() == self.budget);
-        let dimension = dimension.context("no such budget")?;
+        let dimension = dimension.context("unknown budget")?;
         let extra = match dimension {
             Dimension::Cost => self.extra.parse().ok().and_then(micros),
             _ => self.extra.parse().ok(),
@@ -55,7 +54,7 @@ impl RaiseArgs {
             session_id: self.session.clone(),
             scope: scope.into(),
             dimension: dimension.to_wire().into(),
-            extra: extra.with_context(|| format!("{} is raised by a number of 0 or more", self.budget))?,
+            extra: extra.with_context(|| format!("{}: the amount must be a number of 0 or more", self.budget))?,
             reason: self.reason.clone(),
         })
     }
@@ -74,7 +73,7 @@ pub(super) async fn run(args: RaiseArgs) -> anyhow::Result<()> {
                 Err(_) => amount.to_string(),
             };
             let (used, limit, extra) = (in_words(*used), in_words(*limit), in_words(*extra));
-            outln!("{budget}: {used} of {limit} used; {extra} of it given");
+            outln!("{budget}: {used} of {limit} used; {extra} above the policy");
         }
         None => outln!("{budget} is raised"),
     })

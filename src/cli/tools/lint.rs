@@ -16,40 +16,40 @@ const ALIKE_MIN: f64 = 0.7;
 
 #[derive(Debug, Args)]
 pub(super) struct LintArgs {
-    /// Lists of tools in the shape of OpenAI, Anthropic or MCP, judged together; `-` is standard input
+    /// Tool lists in the format of OpenAI, Anthropic or MCP, checked together; `-` is standard input
     #[arg(required_unless_present_any = ["explain", "list"], value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// What this policy declares of effects counts more than annotations and names
+    /// A policy whose declared effects precede annotations and names
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
-    /// How to write reports
+    /// The output format
     #[arg(long, value_enum, default_value_t)]
     format: Format,
-    /// Do not run this lint
+    /// Skip this lint
     #[arg(long, value_name = "LINT")]
     allow: Vec<String>,
-    /// Take reports of this lint for errors, or all `warnings`; what is guessed from a name stays a note
+    /// Treat this lint, or all `warnings`, as errors; a guess from a name stays a note
     #[arg(long, value_name = "LINT")]
     deny: Vec<String>,
-    /// Print what this lint reports, why, and its known problems
+    /// Explain this lint: its reports, the reason, its known problems
     #[arg(long, value_name = "LINT", exclusive = true)]
     explain: Option<String>,
-    /// Print all lints
+    /// List all lints
     #[arg(long, conflicts_with_all = ["files", "policy", "format", "allow", "deny", "explain"])]
     list: bool,
-    /// Print JSON, one object a line: a report each, or a lint each with --list
+    /// Print JSON, one object a line: a report, or with --list a lint
     #[arg(long, conflicts_with = "format")]
     json: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default, ValueEnum)]
 enum Format {
-    /// For people
+    /// Text
     #[default]
     Text,
-    /// For programs
+    /// One JSON document
     Json,
-    /// For code scanners: SARIF 2.1.0
+    /// SARIF 2.1.0, for code scanners
     Sarif,
 }
 
@@ -74,7 +74,7 @@ impl Outcome<'_> {
 pub(super) fn run(args: &LintArgs) -> anyhow::Result<ExitCode> {
     if let Some(id) = &args.explain {
         let Some(lint) = lint::find(id) else { bail!(unknown(id)) };
-        outln!("{}\n\nIts reports are of severity {}.", lint.manual(), lint.severity.as_str());
+        outln!("{}\n\nSeverity: {}.", lint.manual(), lint.severity.as_str());
         return Ok(ExitCode::SUCCESS);
     }
     if args.list && args.json {
@@ -125,5 +125,5 @@ fn unknown(id: &str) -> String {
     let alike = |lint: &lint::Lint| strsim::jaro_winkler(id, lint.id);
     let near = LINTS.iter().max_by(|a, b| alike(a).total_cmp(&alike(b))).filter(|lint| alike(lint) >= ALIKE_MIN);
     let near = near.map_or(String::new(), |lint| format!("; did you mean {}?", lint.id));
-    format!("{id:?} is no lint{near} (`callgate tools lint --list` prints all)")
+    format!("unknown lint {id:?}{near} (`callgate tools lint --list` prints all)")
 }

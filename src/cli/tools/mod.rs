@@ -23,7 +23,7 @@ use callgate_core::{
 };
 use callgate_proto::v1::{GetPolicyRequest, policy_service_client::PolicyServiceClient};
 
-/// What `callgate tools` takes.
+/// Arguments of `callgate tools`.
 #[derive(Debug, Args)]
 pub(super) struct ToolsArgs {
     #[command(subcommand)]
@@ -32,19 +32,19 @@ pub(super) struct ToolsArgs {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Write a policy file that names every tool; what is proposed of risk and effect is commented out until you agree
+    /// Write a policy file that names every tool, with proposed risks and effects as comments
     Import(ImportArgs),
-    /// Report what in a list of tools leads models astray, each with the better text
+    /// Report texts and schemas that mislead models, each with a better text
     ///
-    /// The exit code is 0 when there is no error, 1 when there is one, 2 when an input cannot be read.
+    /// Exit code 0: no error, 1: errors, 2: unreadable input.
     Lint(lint::LintArgs),
-    /// Print what belongs into the system prompt of an agent behind the gate, from the policy that judges it
+    /// Print instructions for an agent's system prompt, made from its policy
     Prompt(PromptArgs),
 }
 
 #[derive(Debug, Args)]
 struct PromptArgs {
-    /// A policy file; without it the active policy of the server
+    /// A policy file [default: the server's active policy]
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
     #[command(flatten)]
@@ -53,13 +53,13 @@ struct PromptArgs {
 
 #[derive(Debug, Args)]
 struct ImportArgs {
-    /// Lists of tools in the shape of OpenAI, Anthropic or MCP; `-` is standard input
+    /// Tool lists in the format of OpenAI, Anthropic or MCP; `-` is standard input
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Write to this file instead of standard output
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Leave out the schemas of arguments
+    /// Omit the schemas of arguments
     #[arg(long)]
     no_schemas: bool,
 }
@@ -80,7 +80,7 @@ async fn active(remote: &Remote) -> anyhow::Result<Policy> {
     if found.hash.is_empty() {
         return Ok(Policy::default());
     }
-    policy::compile(&found.text).map_err(|_| anyhow!("the active policy cannot be read by this build"))
+    policy::compile(&found.text).map_err(|_| anyhow!("this build cannot read the active policy"))
 }
 
 /// Exit code for unusable input.
@@ -119,19 +119,13 @@ fn check_schemas(list: &ToolList) -> anyhow::Result<()> {
     let problem = |tool: &tool_list::ToolDoc| {
         let error = jsonschema::options().should_validate_formats(true).build(&tool.input_schema).err()?;
         let problem: Vec<String> = error.to_string().split_whitespace().map(str::to_owned).collect();
-        Some(format!(
-            "{}:{}: the schema of {} cannot be used: {}",
-            tool.source,
-            tool.line,
-            tool.name,
-            problem.join(" ")
-        ))
+        Some(format!("{}:{}: invalid schema of {}: {}", tool.source, tool.line, tool.name, problem.join(" ")))
     };
     let problems: Vec<String> = list.tools.iter().filter_map(problem).collect();
     if problems.is_empty() {
         return Ok(());
     }
-    bail!("{}\ncallgate: mend it, or leave schemas out with --no-schemas", problems.join("\ncallgate: "))
+    bail!("{}\ncallgate: fix it, or omit schemas with --no-schemas", problems.join("\ncallgate: "))
 }
 
 /// The tools of all files together.
@@ -148,7 +142,7 @@ fn read(files: &[PathBuf]) -> anyhow::Result<ToolList> {
         })?;
     }
     if !all.built_in.is_empty() {
-        errln!("callgate: left out, since they have no schema: {}", all.built_in.join(", "));
+        errln!("callgate: omitted, without a schema: {}", all.built_in.join(", "));
     }
     Ok(all)
 }

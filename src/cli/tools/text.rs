@@ -56,7 +56,7 @@ fn summary(text: &mut String, outcome: &Outcome<'_>) {
     let (choice, rest) = costs.fold((0, 0), |(choice, rest), cost| (choice + cost.choice, rest + cost.rest));
     let _ = writeln!(
         text,
-        "{DIM}descriptions: {} tokens a turn, {choice} of which say when to use a tool{DIM:#}",
+        "{DIM}descriptions: {} tokens a turn, {choice} of them on the choice of a tool{DIM:#}",
         choice + rest
     );
     if let Some(found) = outcome.found.first() {

@@ -90,7 +90,7 @@ impl Asker {
         let mut fleet = Fleet { at: Clock::System.now(), url: self.url.clone(), server, is_ready, ..Fleet::default() };
         match self.page("/metrics").await? {
             (200, text) => fleet.figures = Some(Figures::read(&text)),
-            (status, text) if text.trim().is_empty() => fleet.without_figures = format!("/metrics answered {status}"),
+            (status, text) if text.trim().is_empty() => fleet.without_figures = format!("/metrics returned {status}"),
             (_, text) => fleet.without_figures = text.trim().to_owned(),
         }
         fleet.compare(before);
@@ -115,7 +115,7 @@ impl Asker {
     async fn state_of(&self, session: &str) -> anyhow::Result<SessionState> {
         let mut gate = GateServiceClient::new(self.wire.clone());
         let request = GetSessionStateRequest { session_id: session.to_owned(), last_calls: 1, summary_tokens: 0 };
-        asked(gate.get_session_state(within(request)).await)?.state.context("the server gave no state")
+        asked(gate.get_session_state(within(request)).await)?.state.context("the server returned no state")
     }
 
     /// Status and text of an HTTP path.
@@ -127,7 +127,7 @@ impl Asker {
             let response = wire.call(request).await?;
             let status = response.status().as_u16();
             let body = Limited::new(response.into_body(), FIGURES_BYTES_MAX).collect().await;
-            let body = body.map_err(|error| anyhow!("{path} cannot be read: {error}"))?.to_bytes();
+            let body = body.map_err(|error| anyhow!("cannot read {path}: {error}"))?.to_bytes();
             anyhow::Ok((status, String::from_utf8_lossy(&body).into_owned()))
         };
         match tokio::time::timeout(ANSWER_MAX, answer).await {

@@ -36,7 +36,7 @@ impl List {
             Self::Sessions => "Sessions",
             Self::Approvals => "Approvals",
             Self::Refusals => "Refusals",
-            Self::Cooldowns => "Cooldowns",
+            Self::Cooldowns => "Open circuit breakers",
             Self::Budgets => "Budgets",
             Self::Halts => "Halts",
         }
@@ -45,10 +45,10 @@ impl List {
     /// Column names.
     pub(super) const fn columns(self) -> &'static [&'static str] {
         match self {
-            Self::Sessions => &["session", "heard", "calls", "open", "cost", "state"],
-            Self::Approvals => &["asked", "ends in", "tool", "session", "for"],
+            Self::Sessions => &["session", "active", "calls", "open", "cost", "state"],
+            Self::Approvals => &["age", "expires", "tool", "session", "for"],
             Self::Refusals => &["tool", "decision", "rule", "reason", "/s", "all"],
-            Self::Cooldowns => &["tool", "failure", "ends in", "seen in"],
+            Self::Cooldowns => &["tool", "failure", "ends in", "session"],
             Self::Budgets => &["session", "scope", "limit on", "used", "of", ""],
             Self::Halts => &["what", "name", "since", "by", "reason"],
         }
@@ -58,7 +58,7 @@ impl List {
     pub(super) fn note(self, rows: &[Vec<String>]) -> Option<&'static str> {
         let has_others = rows.iter().any(|row| row.first().is_some_and(|tool| tool == OTHER_TOOLS));
         (self == Self::Refusals && has_others)
-            .then_some("(others): tools that the policy does not declare, or past a hundred, counted together")
+            .then_some("(others): undeclared tools, and those beyond the first hundred, in one row")
     }
 
     pub(super) fn rows(self, fleet: &Fleet) -> Vec<Vec<String>> {
@@ -136,7 +136,7 @@ fn approvals(fleet: &Fleet) -> Vec<Vec<String>> {
             ahead(fleet, approval.expire_time.as_ref()),
             approval.tool.clone(),
             approval.session_id.clone(),
-            if approval.group.is_empty() { "anybody".to_owned() } else { approval.group.clone() },
+            if approval.group.is_empty() { "any approver".to_owned() } else { approval.group.clone() },
         ]
     };
     all.into_iter().map(row).collect()

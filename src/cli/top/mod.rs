@@ -16,7 +16,7 @@ use tokio::time::{sleep, timeout};
 use self::fleet::{Asker, Fleet};
 use callgate_client::{out, remote::Remote};
 
-/// What `callgate top` takes.
+/// Arguments of `callgate top`.
 #[derive(Debug, Args)]
 pub(super) struct TopArgs {
     /// Redraw the table until it is interrupted

@@ -42,9 +42,9 @@ pub(super) fn text(fleet: &Fleet) -> String {
 /// The text in place of a table while the server gives no answer.
 pub(super) fn unavailable(problem: &str, last: Option<&Fleet>) -> String {
     let red = colored(AnsiColor::Red);
-    let mut text = format!("{red}No answer, asking again: {problem}{red:#}");
+    let mut text = format!("{red}No answer, retrying: {problem}{red:#}");
     if let Some(last) = last {
-        let _ = write!(text, "\nThe last answer of {} came at {}.", last.url, at(Some(&moment(last))));
+        let _ = write!(text, "\nLast answer from {}: {}.", last.url, at(Some(&moment(last))));
     }
     text
 }
@@ -64,7 +64,7 @@ fn summary(fleet: &Fleet) -> String {
         hash => format!("policy {hash}"),
     };
     let revision = fleet.revision.as_ref().map(|one| format!(" rev {}", one.revision)).unwrap_or_default();
-    let mode = if fleet.server.enforced { "" } else { "  only watching (shadow)" };
+    let mode = if fleet.server.enforced { "" } else { "  shadow" };
     let (bold, yellow) = (Style::new().bold(), colored(AnsiColor::Yellow));
     let now = at(Some(&moment(fleet)));
     format!(
@@ -108,7 +108,7 @@ fn health(fleet: &Fleet) -> String {
         let _ = write!(text, "  commit {ms:.1} ms");
     }
     if fleet.turned_away > 0.0 {
-        let _ = write!(text, "  {red}turned away {:.1}/s{red:#}", fleet.turned_away);
+        let _ = write!(text, "  {red}shed {:.1}/s{red:#}", fleet.turned_away);
     }
     let _ = if figures.policy_behind > 0.0 {
         write!(text, "  {red}policy {:.0} behind{red:#}", figures.policy_behind)

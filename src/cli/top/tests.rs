@@ -104,9 +104,9 @@ fn top_shows_the_summary_and_every_list_that_is_not_empty() {
         "calls/s   ALLOW 12.0  ASK 0.0  WAIT 0.0  REUSE 0.0  DENY 0.5  STOP 0.0\n",
         "server    ready  judging 0  waiting 0  policy current\n",
         "sessions  2, calls open 1, held 1, stopped 0, halted 1  approvals 1, oldest 4m\n",
-        "  desk-1   1m     12     1     $1.23  held\n",
-        "  desk-2   1m     40     0     $1.23  halted\n",
-        "  4m     1h       pay   desk-1   anybody\n",
+        "  desk-1   1m      12     1     $1.23  held\n",
+        "  desk-2   1m      40     0     $1.23  halted\n",
+        "  4m   1h       pay   desk-1   any approver\n",
         "  pay     DENY      same_call  duplicate_call_blocked  0.5  7\n",
         "  get_weather  rate_limited  1m       desk-1\n",
         "  desk-1   call_tree  cost_micros  $45.00  $50.00  90%\n",
@@ -122,8 +122,8 @@ fn top_shows_the_summary_and_every_list_that_is_not_empty() {
 fn top_shows_no_old_figure_while_the_server_is_away() {
     let text = render::unavailable("connection refused", Some(&fleet()));
     let text = anstream::adapter::strip_str(&text).to_string();
-    let expected = "No answer, asking again: connection refused\n\
-        The last answer of http://127.0.0.1:7600 came at 2023-11-14 22:13:20Z.";
+    let expected = "No answer, retrying: connection refused\n\
+        Last answer from http://127.0.0.1:7600: 2023-11-14 22:13:20Z.";
     assert_eq!(text, expected);
 }
 
@@ -134,5 +134,5 @@ fn top_explains_the_row_of_tools_without_a_metric_of_their_own() {
     let others = figures.verdicts.keys().find(|verdict| verdict.decision == "DENY").cloned().expect("one");
     figures.verdicts = BTreeMap::from([(Verdict { tool: "_OTHER".into(), ..others }, 3.0)]);
     let text = shown(&fleet);
-    assert!(text.contains("(others): tools that the policy does not declare") && !text.contains("_OTHER"), "{text}");
+    assert!(text.contains("(others): undeclared tools") && !text.contains("_OTHER"), "{text}");
 }

@@ -23,7 +23,7 @@ use callgate_core::{
     engine::{self, Judgement},
     policy::Policy,
 };
-use callgate_store::Store;
+use callgate_store::DecisionStore;
 
 /// Fields that are named.
 const NAMED_MAX: usize = 20;
@@ -151,7 +151,12 @@ impl Insight {
 
 impl Decisions {
     /// What a person has approved instead of a refused call. Where it cannot be read now, whoever asks again is told.
-    pub(super) async fn approved_instead(&self, store: &Store, tenant: TenantId, verdict: &Verdict) -> Option<Edited> {
+    pub(super) async fn approved_instead(
+        &self,
+        store: &dyn DecisionStore,
+        tenant: TenantId,
+        verdict: &Verdict,
+    ) -> Option<Edited> {
         let winner = verdict.winner().filter(|winner| winner.reason == Reason::ApprovalEdited)?;
         let call = winner.reuse.as_ref()?;
         store.edited(tenant, &call.session, &call.call_id).await.unwrap_or_default()

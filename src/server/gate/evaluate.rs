@@ -235,7 +235,7 @@ impl Decisions {
     async fn answer(&self, policy: &Policy, proposal: &Proposal, verdict: Verdict) -> EvaluateAnswer {
         let executes = proposal.repaired.then(|| proposal.canonical.to_string());
         let inject_as = proposal.spec.inject_as.clone();
-        let edited = self.approved_instead(&self.store, proposal.request.tenant, &verdict).await;
+        let edited = self.approved_instead(&*self.store, proposal.request.tenant, &verdict).await;
         let text = match verdict.decision {
             Decision::Allow => None,
             _ => Box::pin(self.refusal(policy, proposal, &verdict, edited.as_ref())).await,

@@ -10,7 +10,7 @@ use callgate_core::domain::{
     halt::{Halt, Halted},
     ids::TenantId,
 };
-use callgate_store::Store;
+use callgate_store::DecisionStore;
 
 /// What is halted, as it was read last.
 #[derive(Debug, Default)]
@@ -43,10 +43,10 @@ impl ServerState {
     /// # Errors
     /// [`NoAnswer`]: what was known holds.
     pub async fn read_halts(&self) -> Result<(), NoAnswer> {
-        self.read_halts_from(&self.store).await
+        self.read_halts_from(&*self.store).await
     }
 
-    pub(super) async fn read_halts_from(&self, store: &Store) -> Result<(), NoAnswer> {
+    pub(super) async fn read_halts_from(&self, store: &dyn DecisionStore) -> Result<(), NoAnswer> {
         self.halts.set(store.halts().await?);
         Ok(())
     }
@@ -94,6 +94,6 @@ impl Insight {
     /// # Errors
     /// [`NoAnswer`]: what was known holds.
     pub async fn read_halts(&self) -> Result<(), NoAnswer> {
-        self.server.read_halts_from(&self.operators).await
+        self.server.read_halts_from(&*self.operators).await
     }
 }

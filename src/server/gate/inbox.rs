@@ -89,7 +89,7 @@ impl Insight {
         let call = call.ok_or(RecordError::Rejected(RecordRejection::UnknownCall))?;
         let Some(last) = call.judgements.last() else { return Ok((call, Told::default())) };
         let verdict = again(last);
-        let edited = self.decisions.approved_instead(&self.operators, tenant, &verdict).await;
+        let edited = self.decisions.approved_instead(&*self.operators, tenant, &verdict).await;
         let previous = match reused(&verdict) {
             Some(reused) => self.operators.result(tenant, &reused.session, &reused.call_id).await?,
             None => None,

@@ -14,7 +14,7 @@ use callgate_core::{
     retry::{estimate::Estimate, layer::Layer, profiles::Profiles, self_correction::SelfCorrections},
 };
 use callgate_net::clock::{Clock, Tick};
-use callgate_store::{Counted, Store};
+use callgate_store::{Counted, DecisionStore};
 
 /// Rounds of counting without a pause.
 const ROUNDS_MAX: usize = 50;
@@ -66,7 +66,7 @@ impl Decisions {
         }
         let version = self.store.profiles_version().await?;
         for tenant in self.learned.outdated(version) {
-            self.load_profiles(&self.store, tenant, version).await?;
+            self.load_profiles(&*self.store, tenant, version).await?;
         }
         *self.learned.looked_at.lock() = Some(self.server.clock.tick());
         Ok(())
@@ -87,17 +87,26 @@ impl Decisions {
 
     /// What was learned of a tenant's retries. While it cannot be read, the priors speak.
     pub(super) async fn profiles(&self, tenant: TenantId) -> Arc<Profiles> {
-        self.read_profiles(&self.store, tenant).await.unwrap_or_default()
+        self.read_profiles(&*self.store, tenant).await.unwrap_or_default()
     }
 
-    pub(super) async fn read_profiles(&self, store: &Store, tenant: TenantId) -> Result<Arc<Profiles>, NoAnswer> {
+    pub(super) async fn read_profiles(
+        &self,
+        store: &dyn DecisionStore,
+        tenant: TenantId,
+    ) -> Result<Arc<Profiles>, NoAnswer> {
         match self.learned.known(tenant) {
             Some(profiles) => Ok(profiles),
             None => Box::pin(self.load_profiles(store, tenant, 0)).await,
         }
     }
 
-    async fn load_profiles(&self, store: &Store, tenant: TenantId, version: u64) -> Result<Arc<Profiles>, NoAnswer> {
+    async fn load_profiles(
+        &self,
+        store: &dyn DecisionStore,
+        tenant: TenantId,
+        version: u64,
+    ) -> Result<Arc<Profiles>, NoAnswer> {
         let (counts, residuals) = store.profiles(tenant).await?;
         // They have a pace of their own, since they are counted over days each time.
         let self_corrections = match self.learned.known(tenant) {

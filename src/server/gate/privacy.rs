@@ -155,7 +155,7 @@ impl Privacy {
         }
         forgot.others = patiently(|| self.operators.forget_name(&of)).await?;
         // If it cannot be read here, it is within a second.
-        let _ = self.server.read_halts_from(&self.operators).await;
+        let _ = self.server.read_halts_from(&*self.operators).await;
         let _ = self.read_forgotten_from(&self.operators).await;
         if forgot.trees == 0 && forgot.others == 0 {
             return Err(PrivacyError::Unknown);

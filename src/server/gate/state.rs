@@ -13,7 +13,7 @@ use callgate_core::{
     },
     engine,
 };
-use callgate_store::Store;
+use callgate_store::DecisionStore;
 
 impl Decisions {
     /// The state of a session.
@@ -26,12 +26,12 @@ impl Decisions {
         session: &SessionId,
         extent: Extent,
     ) -> Result<SessionState, SessionError> {
-        self.session_state_from(&self.store, tenant, session, extent).await
+        self.session_state_from(&*self.store, tenant, session, extent).await
     }
 
     async fn session_state_from(
         &self,
-        store: &Store,
+        store: &dyn DecisionStore,
         tenant: TenantId,
         session: &SessionId,
         extent: Extent,
@@ -100,6 +100,6 @@ impl Insight {
         session: &SessionId,
         extent: Extent,
     ) -> Result<SessionState, SessionError> {
-        self.decisions.session_state_from(&self.operators, tenant, session, extent).await
+        self.decisions.session_state_from(&*self.operators, tenant, session, extent).await
     }
 }

@@ -38,7 +38,10 @@ impl Services {
         let (shown, from) = (shown(request.headers(), peer), peer.and_then(|peer| peer.from(request.headers())));
         // Where other machines can get at it, nobody is let in without a credential.
         let is_local = peer.is_some_and(|peer| !peer.is_public);
-        if matches!(shown, Shown::Nothing | Shown::Certificate { .. }) && is_local && !self.0.identities.wants_credentials() {
+        if matches!(shown, Shown::Nothing | Shown::Certificate { .. })
+            && is_local
+            && !self.0.identities.wants_credentials()
+        {
             if peer.is_some_and(|peer| peer.address.is_some()) && !is_addressed_to_here(&request) {
                 return Box::pin(ready(Ok(answer(status::name_refused(), request.headers()))));
             }
@@ -60,11 +63,11 @@ impl Services {
         let services = self.clone();
         Box::pin(async move {
             let slow = sleep(SLOW);
-            let gate = &services.0.gate;
+            let identities = &services.0.identities;
             let peer = request.extensions().get::<Arc<Peer>>().map(AsRef::as_ref);
             let from = peer.and_then(|peer| peer.from(request.headers()));
             let refused = match (known, shown(request.headers(), peer)) {
-                (None, Shown::Bearer(text)) => match gate.looked_up(text, from).await {
+                (None, Shown::Bearer(text)) => match identities.looked_up(text, from).await {
                     Ok(identity) => return services.admit(request, identity, allowed).await,
                     Err(refused) => refused,
                 },

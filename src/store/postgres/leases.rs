@@ -4,7 +4,6 @@
 use sqlx::{AssertSqlSafe, PgConnection, Row as _, postgres::PgRow};
 
 use super::{
-    Store,
     decode::{Loaded, count, decode},
     row::big,
 };

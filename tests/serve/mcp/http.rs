@@ -334,7 +334,7 @@ async fn a_signal_ends_it_in_order_and_it_listens_on_this_machine_alone() {
 
     for (options, problem) in [
         (["--listen", "0.0.0.0:0", "--url", "http://127.0.0.1:9/mcp"], "can be reached from other machines"),
-        (["--listen", "127.0.0.1:0", "--url", "http://me:secret@localhost/mcp"], "who else is on this machine"),
+        (["--listen", "127.0.0.1:0", "--url", "http://me:secret@localhost/mcp"], "other users of this machine"),
     ] {
         let output = Command::from(program()).arg("mcp-proxy").args(options).output();
         let output = in_time("an end", output).await.expect("it runs");

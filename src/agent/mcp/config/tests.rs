@@ -70,7 +70,7 @@ fn the_way_back_gives_it_byte_for_byte_and_both_are_done_once() {
 
 #[test]
 fn what_is_no_config_is_said() {
-    assert_eq!(unwrap("[]"), Err("it is no JSON object".to_owned()));
+    assert_eq!(unwrap("[]"), Err("it is not a JSON object".to_owned()));
     assert_eq!(unwrap("{}"), Err("it has no object \"mcpServers\"".to_owned()));
     assert!(wrap(r#"{"mcpServers": {"#, "callgate", &[]).is_err());
 }

@@ -31,7 +31,7 @@ impl Exchange {
         if head.status.is_redirection() && head.headers.contains_key(header::LOCATION) {
             // A client that follows a redirect asks the server itself.
             let to = head.headers.get(header::LOCATION).map(|to| String::from_utf8_lossy(to.as_bytes()).into_owned());
-            let why = format!("The MCP server redirects to {}: give that as --url.", to.unwrap_or_default());
+            let why = format!("The MCP server redirects to {}: use that as --url.", to.unwrap_or_default());
             let is_unseen = head.status != StatusCode::FOUND && head.status != StatusCode::SEE_OTHER;
             return self.fail(&why, is_unseen, answers, reply).await;
         }
@@ -122,7 +122,7 @@ impl Exchange {
                 Next::Data(data) => bytes.extend_from_slice(&data),
                 Next::End => return self.finish(head, bytes, answers, reply).await,
                 Next::Broken(error) => {
-                    let why = format!("{} broke off: {error}.", shown(&self.site));
+                    let why = format!("{} closed the connection: {error}.", shown(&self.site));
                     return self.fail(&why, false, answers, reply).await;
                 }
                 Next::Left => return self.left(),
@@ -131,7 +131,7 @@ impl Exchange {
                 if is_alone {
                     return self.stream(head, bytes, body, reply).await;
                 }
-                let why = format!("{} answers with more than {} MiB.", shown(&self.site), LINE_BYTES_MAX >> 20);
+                let why = format!("{} returned more than {} MiB.", shown(&self.site), LINE_BYTES_MAX >> 20);
                 return self.fail(&why, false, answers, reply).await;
             }
         }

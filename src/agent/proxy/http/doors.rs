@@ -28,12 +28,12 @@ pub(super) fn enter(request: &Parts, server: &Url) -> Result<(), Refusal> {
     if !host.is_some_and(|host| is_local(&format!("http://{host}"))) {
         return refused(
             StatusCode::FORBIDDEN,
-            "it is asked by a name of this machine alone, as 127.0.0.1 and localhost",
+            "it accepts only names of this machine, such as 127.0.0.1 and localhost",
         );
     }
     let mut origins = request.headers.get_all(header::ORIGIN).iter();
     if !origins.all(|origin| origin.to_str().is_ok_and(is_local)) {
-        return refused(StatusCode::FORBIDDEN, "pages of other origins than this machine may not ask it");
+        return refused(StatusCode::FORBIDDEN, "it rejects pages from origins other than this machine");
     }
     if request.uri.path() != server.path() {
         let text = format!("only {} is behind it, the path of --url", server.path());
@@ -43,12 +43,12 @@ pub(super) fn enter(request: &Parts, server: &Url) -> Result<(), Refusal> {
         Method::POST => {}
         Method::GET | Method::DELETE | Method::OPTIONS if has_no_body(&request.headers) => return Ok(()),
         Method::GET | Method::DELETE | Method::OPTIONS => {
-            return refused(StatusCode::BAD_REQUEST, "only a POST has a body, which is judged");
+            return refused(StatusCode::BAD_REQUEST, "only a POST may have a body");
         }
         _ => return refused(StatusCode::METHOD_NOT_ALLOWED, "MCP has no such method"),
     }
     if !is_plain(&request.headers) {
-        return refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, "what cannot be read cannot be judged: send JSON in UTF-8");
+        return refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the body is unreadable: send JSON in UTF-8");
     }
     Ok(())
 }

@@ -51,7 +51,7 @@ impl Exchange {
         let told = Some(told).filter(|_| doors::takes(&self.request.headers, EVENTS));
         let client = Client { number: self.client, told };
         let Some(batch) = self.read(&body, &client) else {
-            let answer = self.proxy.unreadable("it is no message in UTF-8, or has a name twice");
+            let answer = self.proxy.unreadable("it is not a message in UTF-8, or has a duplicate name");
             return reply.whole(head(StatusCode::BAD_REQUEST, JSON), Bytes::from(answer));
         };
         let Some(decided) = self.decide(batch, progress, &mut reply).await else { return };
@@ -190,7 +190,7 @@ impl Exchange {
             });
             return Vec::new();
         }
-        let why = "The MCP server has ended its answer without a result.";
+        let why = "The MCP server ended its answer without a result.";
         self.take_open().into_iter().map(|open| self.proxy.lost(open, why)).collect()
     }
 

@@ -34,13 +34,13 @@ use callgate_net::listener::{Bound, Limits, Server, Way};
 /// Where the proxy listens, and what for.
 #[derive(Debug, Args)]
 pub(super) struct HttpArgs {
-    /// The MCP server's URL, for one that is reached over HTTP: the proxy listens on this machine in its place
+    /// The URL of an MCP server over HTTP: the proxy listens on this machine in its place
     #[arg(long, value_name = "URL")]
     pub(super) url: Option<String>,
-    /// Where the proxy listens for --url; its host is given http://ADDRESS with the path of --url
+    /// The proxy's address for --url: give the host http://ADDRESS with the path of --url
     #[arg(long, value_name = "ADDRESS", requires = "url", default_value = "127.0.0.1:7610")]
     listen: SocketAddr,
-    /// The certificate of the authority that the MCP server's is of [default: the public authorities]
+    /// The certificate of the MCP server's authority [default: the public authorities]
     #[arg(long, value_name = "FILE", requires = "url", hide_short_help = true)]
     url_ca: Option<PathBuf>,
 }
@@ -58,7 +58,7 @@ pub(super) async fn run(setup: Setup, args: &HttpArgs) -> anyhow::Result<ExitCod
     let upstream = Upstream::new(args.url.as_deref().unwrap_or_default(), args.url_ca.as_deref())?;
     let bound = Bound::bind(args.listen, &Way::default())?;
     let (address, listener) = (bound.address().url(), bound.listen()?);
-    setup.options.say(&format!("{address}{} is {} behind the gate", upstream.url().path(), upstream.shown()));
+    setup.options.say(&format!("{address}{} serves {} behind the gate", upstream.url().path(), upstream.shown()));
     let (end, ending) = watch::channel(false);
     let site = Arc::new(Site { upstream, sessions: Sessions::new(setup), ending: ending.clone() });
     let served = Arc::clone(&site);

@@ -26,10 +26,10 @@ impl Upstream {
     pub(super) fn new(url: &str, ca: Option<&Path>) -> anyhow::Result<Self> {
         let url = Url::parse(url).context("--url is not a URL")?;
         if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
-            bail!("--url takes http://… and https://…");
+            bail!("--url must begin with http:// or https://");
         }
         if !url.username().is_empty() || url.password().is_some() {
-            bail!("--url: who else is on this machine can read it; its host sends the credential, as a header");
+            bail!("--url: other users of this machine can read it; let the host send the credential as a header");
         }
         let tls = tls(ca).map_err(anyhow::Error::msg)?;
         Ok(Self { url, client: client(GaiResolver::new(), tls, KEPT) })

@@ -242,7 +242,8 @@ fn the_effect_of_a_line_is_read_from_the_line() {
 fn reads_of_coding_agents_are_the_presets_reads() {
     let policy = compile("policy_engine: {presets: [coding_agents]}\n").expect("a good policy");
     for (name, _) in policy.tools() {
-        let (effect, _) = policy.of(&ToolName::parse("tool", name).expect("valid")).effect_of(&json::parse("{}").expect("valid"));
+        let (effect, _) =
+            policy.of(&ToolName::parse("tool", name).expect("valid")).effect_of(&json::parse("{}").expect("valid"));
         let reads = matches!(effect.kind, EffectKind::Read | EffectKind::Poll) && !effect.in_steps;
         assert_eq!(is_coding_agent_read(name), reads, "{name}");
     }
