@@ -52,9 +52,9 @@ use std::{collections::BTreeSet, sync::Arc};
 use parking_lot::Mutex;
 
 use self::{
-    approvals::OpenQuestions, backtest::Trials, creations::Creations, credentials::Credentials,
+    approvals::OpenApprovals, backtest::Trials, creations::Creations, credentials::Credentials,
     fair_semaphore::FairSemaphore, fleet::Fleets, health::ToolHealth, keys::KeyProblems, learned::Learned,
-    privacy::Forgotten, quality::Qualities, quotas::CallBuckets,
+    privacy::ForgettingMarks, quality::Qualities, quotas::CallBuckets,
 };
 use crate::telemetry::{Metrics, Waits};
 use callgate_core::{
@@ -69,12 +69,12 @@ use callgate_store::{DecisionStore, Store};
 pub use approvals::{LOOK_EVERY, OPEN_MAX, Reply};
 pub use backtest::{BacktestError, BacktestSlot, BacktestTold, BacktestWanted, Backtested, Compared};
 pub use callgate_store::StoreError;
-pub use credentials::{Refused, Shown};
+pub use credentials::{PresentedCredential, Refused};
 pub use edits::Choice;
 pub use error::{CommandError, EvaluateError, GateError, NoAnswer, RecordError, SessionError};
 pub use explain::{BEFORE_MAX, CallExplained, RuleExplained};
 pub use fleet::PlaneHealth;
-pub use inbox::Told;
+pub use inbox::ModelResponse;
 pub use owners::WorkError;
 pub use policies::{Activated, Applied, Apply, Author, compiled};
 pub use policy_check::{CheckedPolicy, PolicyProblem};
@@ -129,7 +129,7 @@ pub struct Decisions {
     learned: Learned,
     creations: Creations,
     call_buckets: CallBuckets,
-    open: OpenQuestions,
+    open: OpenApprovals,
     waits: Waits,
 }
 
@@ -145,7 +145,7 @@ impl Decisions {
             learned: Learned::default(),
             creations: Creations::default(),
             call_buckets: CallBuckets::default(),
-            open: OpenQuestions::default(),
+            open: OpenApprovals::default(),
             waits: Waits::default(),
         }
     }
@@ -190,7 +190,7 @@ pub struct Privacy {
     store: Arc<Store>,
     /// The store on the operators' lane.
     pub(crate) operators: Arc<Store>,
-    forgotten: Forgotten,
+    forgotten: ForgettingMarks,
     /// Deleted tenants of which nothing is left.
     erased: Mutex<BTreeSet<TenantId>>,
 }
@@ -261,7 +261,7 @@ impl Gate {
             server: Arc::clone(&server),
             store: Arc::clone(&store),
             operators: Arc::clone(&operators),
-            forgotten: Forgotten::default(),
+            forgotten: ForgettingMarks::default(),
             erased: Mutex::default(),
         };
         let insight = Insight {

@@ -11,7 +11,7 @@ use callgate_net::listener::Way;
 use callgate_proto::v1::{GetServerInfoRequest, server_service_client::ServerServiceClient};
 use callgate_server::{
     auth::token::{RANDOM_BYTES, mint},
-    gate::Shown,
+    gate::PresentedCredential,
     grpc::Settings,
 };
 
@@ -128,13 +128,13 @@ async fn refusals_take_the_same_time_however_much_of_a_token_is_right() {
     let held: Vec<_> = held.chain(std::iter::once((&"all of it", &whole))).collect();
     let mut looks: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
     for _ in 0..LOOKS {
-        drop(plane.gate.identities.identity(Shown::Bearer(&whole), None));
+        drop(plane.gate.identities.identity(PresentedCredential::Bearer(&whole), None));
         for (what, token) in &held {
             let began = Instant::now();
-            drop(black_box(plane.gate.identities.identity(Shown::Bearer(black_box(token)), None)));
+            drop(black_box(plane.gate.identities.identity(PresentedCredential::Bearer(black_box(token)), None)));
             looks.entry(what).or_default().push(began.elapsed().as_nanos() as u64);
         }
-        if plane.gate.identities.identity(Shown::Bearer(&whole), None).is_none() {
+        if plane.gate.identities.identity(PresentedCredential::Bearer(&whole), None).is_none() {
             plane.gate.identities.looked_up(&whole, None).await.expect("it holds");
         }
     }

@@ -1,15 +1,15 @@
 //! Admission control: how many Evaluates are at work at once, which is next, and which are shed since they would be
 //! answered too late.
 //!
-//! Reports are not admitted one by one. A report ends what was admitted, so there are never more than that asks for; and
-//! since no more Evaluates are at work than one batch of the writer takes, none stands in front of a report for longer
-//! than a commit.
+//! Reports are not admitted one by one. A report ends what was admitted, so there are never more than that asks for;
+//! and since no more Evaluates are at work than one batch of the writer takes, none stands in front of a report for
+//! longer than a commit.
 //!
 //! Little's law, at work = rate × time, gives both limits from one figure that is measured while requests are queued:
 //! the rate at which Evaluates are answered. At work are as many as are answered within [`WORK`]. Queued are only those
 //! whose turn comes within [`WAIT`], or within the time that their callers still have; others are shed at once, and not
-//! after the wait. Turns go round the tenants, one each, and in each tenant round its call trees: a tenant that asks for
-//! more than its share waits for itself, and so does a tree in its tenant.
+//! after the wait. Turns go round the tenants, one each, and in each tenant round its call trees: a tenant that asks
+//! for more than its share waits for itself, and so does a tree in its tenant.
 
 use std::{
     collections::{BTreeMap, VecDeque},

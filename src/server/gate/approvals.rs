@@ -25,12 +25,12 @@ pub const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Open questions that are looked at; of more, the newest.
 pub const OPEN_MAX: usize = 10_000;
 
-/// The open questions of a tenant, as they were read last: one look serves everybody who waits.
+/// Open approval requests by tenant, as they were read last: one read serves everybody who waits.
 #[derive(Debug, Default)]
-pub(super) struct OpenQuestions(Mutex<BTreeMap<TenantId, Looked>>);
+pub(super) struct OpenApprovals(Mutex<BTreeMap<TenantId, LastRead>>);
 
 /// When the look was begun, and what it found.
-type Looked = (Tick, Arc<[Question]>);
+type LastRead = (Tick, Arc<[Question]>);
 
 /// A person's answer to a question.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -42,9 +42,9 @@ const NO_SUCH: &str = "there is no such token";
 /// How often it is noted when a token was used last.
 const NOTE_EVERY: Duration = Duration::from_secs(10);
 
-/// What somebody shows.
+/// A credential as a caller presents it.
 #[derive(Debug, Clone, Copy)]
-pub enum Shown<'a> {
+pub enum PresentedCredential<'a> {
     /// No credential.
     Nothing,
     /// Something that is none, such as two at once.
@@ -162,12 +162,16 @@ impl Identities {
     /// Who that is, as far as it is known without reading; none when it has to be looked up. `from` is the address
     /// of who asks.
     #[must_use]
-    pub fn identity(&self, shown: Shown<'_>, from: Option<IpAddr>) -> Option<Result<Arc<Identity>, Refused>> {
+    pub fn identity(
+        &self,
+        shown: PresentedCredential<'_>,
+        from: Option<IpAddr>,
+    ) -> Option<Result<Arc<Identity>, Refused>> {
         match shown {
-            Shown::Nothing => Some(Err(Refused::Unknown("no credential was shown"))),
-            Shown::Wrong => Some(Err(Refused::Unknown("what was shown is no credential"))),
-            Shown::Certificate { dns, uris } => Some(self.by_certificate(dns, uris, from)),
-            Shown::Bearer(text) => self.by_token(text, from),
+            PresentedCredential::Nothing => Some(Err(Refused::Unknown("no credential was shown"))),
+            PresentedCredential::Wrong => Some(Err(Refused::Unknown("what was shown is no credential"))),
+            PresentedCredential::Certificate { dns, uris } => Some(self.by_certificate(dns, uris, from)),
+            PresentedCredential::Bearer(text) => self.by_token(text, from),
         }
     }
 

@@ -84,10 +84,10 @@ impl Insight {
         session: &SessionId,
         call_id: &CallId,
         with_rows: bool,
-    ) -> Result<(WholeCall, Told), RecordError> {
+    ) -> Result<(WholeCall, ModelResponse), RecordError> {
         let call = self.operators.whole_call(tenant, session, call_id, with_rows).await?;
         let call = call.ok_or(RecordError::Rejected(RecordRejection::UnknownCall))?;
-        let Some(last) = call.judgements.last() else { return Ok((call, Told::default())) };
+        let Some(last) = call.judgements.last() else { return Ok((call, ModelResponse::default())) };
         let verdict = again(last);
         let edited = self.decisions.approved_instead(&*self.operators, tenant, &verdict).await;
         let previous = match reused(&verdict) {
@@ -102,13 +102,13 @@ impl Insight {
         };
         let instead = engine::envelope::refusal(&verdict, &beside).map(|text| text.json);
         let hint = verdict.context_hint().filter(|_| verdict.decision == Decision::Allow);
-        Ok((call, Told { instead, hint }))
+        Ok((call, ModelResponse { instead, hint }))
     }
 }
 
-/// What a model was told of a call, as far as that can be made anew from what is stored.
+/// The response that a model got to a call, regenerated from what is stored.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Told {
+pub struct ModelResponse {
     /// Instead of a result, when it was refused.
     pub instead: Option<String>,
     /// With a permit.

@@ -1,5 +1,5 @@
-//! In-memory per-minute metrics of this replica for the last hour: its load, tools whose circuit breaker is open, budgets
-//! near their end. A replica that was not running has none, and reports a gap.
+//! In-memory per-minute metrics of this replica for the last hour: its load, tools whose circuit breaker is open,
+//! budgets near their end. A replica that was not running has none, and reports a gap.
 
 use std::{collections::BTreeMap, time::Duration};
 

@@ -50,11 +50,11 @@ pub enum PrivacyError {
     NoAnswer(#[from] NoAnswer),
 }
 
-/// Marks that were read: since when each is known here, and when it was looked last.
+/// Forgetting marks that were read: when each became known here, and when they were read last.
 #[derive(Debug, Default)]
-pub(super) struct Forgotten(Mutex<(BTreeMap<i64, Tick>, Option<Tick>)>);
+pub(super) struct ForgettingMarks(Mutex<(BTreeMap<i64, Tick>, Option<Tick>)>);
 
-impl Forgotten {
+impl ForgettingMarks {
     /// How far back is to be looked; none for a replica that has not looked for so long that marks may be gone.
     fn back(&self, clock: &Clock) -> Option<Duration> {
         let silent = self.0.lock().1.map_or(Duration::ZERO, |last| clock.elapsed(last));
@@ -74,9 +74,9 @@ impl Forgotten {
 
 /// Marks by whose they are and what they are salted with, each with when it was made.
 #[derive(Debug, Default)]
-struct Gone(BTreeMap<TenantId, BTreeMap<Vec<u8>, BTreeMap<Mark, Timestamp>>>);
+struct ForgottenNames(BTreeMap<TenantId, BTreeMap<Vec<u8>, BTreeMap<Mark, Timestamp>>>);
 
-impl Gone {
+impl ForgottenNames {
     fn of(all: Vec<Marks>) -> Self {
         let mut gone = Self::default();
         for Marks { tenant, salt, marks, at, .. } in all {
@@ -248,7 +248,7 @@ impl Privacy {
         let known = store.forgotten(back).await?;
         let applying = self.forgotten.applying(known, asked, &self.server.clock);
         if !applying.is_empty() {
-            let gone = Gone::of(applying);
+            let gone = ForgottenNames::of(applying);
             self.forget_in_memory(|tenant, name, began| gone.has(tenant, name, began));
         }
         Ok(())

@@ -159,14 +159,14 @@ impl Insight {
             let as_of = kept.counted.map(|counted| counted.at);
             let missing = kept.missing((first, hour(as_of.unwrap_or(now)) + 1));
             let counted_from = missing.map(|hour| begin(hour + 1).min(now));
-            Told::new(&kept.since(first), tool, (as_of, counted_from))
+            ReportDraft::new(&kept.since(first), tool, (as_of, counted_from))
         };
         self.leave_out_what_is_gone(tenant, &mut told).await?;
         Ok(told.report)
     }
 
     /// Calls may have been forgotten since they were counted.
-    async fn leave_out_what_is_gone(&self, tenant: TenantId, told: &mut Told) -> Result<(), NoAnswer> {
+    async fn leave_out_what_is_gone(&self, tenant: TenantId, told: &mut ReportDraft) -> Result<(), NoAnswer> {
         let pairs = told.report.near_pairs.iter().flat_map(|pair| [&pair.example.0, &pair.example.1]);
         let shown: Vec<&StoredName> = told.shown.iter().flatten().chain(pairs).collect();
         let stored = match shown.is_empty() {
@@ -187,13 +187,13 @@ impl Insight {
 }
 
 /// A report, and the calls that would show it.
-struct Told {
+struct ReportDraft {
     report: QualityReport,
     /// Of each tool.
     shown: Vec<Vec<StoredName>>,
 }
 
-impl Told {
+impl ReportDraft {
     fn new(
         counted: &QualityHour,
         only: Option<&ToolName>,

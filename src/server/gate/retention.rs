@@ -13,9 +13,9 @@ impl Privacy {
         (self.store.now(), self.server.clock.now())
     }
 
-    /// Deletes what is past its term by these [`Privacy::times`], if it is time for that, the clocks agree, and no other
-    /// replica does; true when this one did. To be called now and then, by every replica. It may take long: it goes
-    /// slowly, so that agents do not feel it.
+    /// Deletes what is past its term by these [`Privacy::times`], if it is time for that, the clocks agree, and no
+    /// other replica does; true when this one did. To be called now and then, by every replica. It may take long: it
+    /// goes slowly, so that agents do not feel it.
     ///
     /// # Errors
     /// [`NoAnswer`]: the rest is deleted the next time.

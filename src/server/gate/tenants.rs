@@ -104,8 +104,8 @@ impl ServerState {
     /// The policy that judges a tenant, if it is served.
     ///
     /// # Errors
-    /// [`NoAnswer`]: as [`ServerState::admits`], and where this build cannot read the tenant's policy and has judged by none
-    /// before.
+    /// [`NoAnswer`]: as [`ServerState::admits`], and where this build cannot read the tenant's policy and has judged by
+    /// none before.
     pub(super) fn judges(&self, tenant: TenantId) -> Result<Arc<Policy>, NoAnswer> {
         self.admits(tenant)?;
         self.policy.of(tenant).ok_or(NoAnswer::PolicyUnreadable)

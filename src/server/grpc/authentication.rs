@@ -15,7 +15,7 @@ use super::{
     status,
 };
 use crate::{
-    gate::{Refused, Shown},
+    gate::{PresentedCredential, Refused},
     web::is_addressed_to_here,
 };
 use callgate_core::domain::identity::{Identity, Role};
@@ -38,7 +38,7 @@ impl Services {
         let (shown, from) = (shown(request.headers(), peer), peer.and_then(|peer| peer.from(request.headers())));
         // Where other machines can get at it, nobody is let in without a credential.
         let is_local = peer.is_some_and(|peer| !peer.is_public);
-        if matches!(shown, Shown::Nothing | Shown::Certificate { .. })
+        if matches!(shown, PresentedCredential::Nothing | PresentedCredential::Certificate { .. })
             && is_local
             && !self.0.identities.wants_credentials()
         {
@@ -67,7 +67,7 @@ impl Services {
             let peer = request.extensions().get::<Arc<Peer>>().map(AsRef::as_ref);
             let from = peer.and_then(|peer| peer.from(request.headers()));
             let refused = match (known, shown(request.headers(), peer)) {
-                (None, Shown::Bearer(text)) => match identities.looked_up(text, from).await {
+                (None, PresentedCredential::Bearer(text)) => match identities.looked_up(text, from).await {
                     Ok(identity) => return services.admit(request, identity, allowed).await,
                     Err(refused) => refused,
                 },
@@ -95,17 +95,17 @@ impl Services {
 }
 
 /// What a request shows. A token counts for more than a certificate: a proxy has one of its own.
-fn shown<'a>(headers: &'a HeaderMap, peer: Option<&'a Peer>) -> Shown<'a> {
+fn shown<'a>(headers: &'a HeaderMap, peer: Option<&'a Peer>) -> PresentedCredential<'a> {
     let mut given = headers.get_all(header::AUTHORIZATION).iter();
     match (given.next(), given.next(), peer.and_then(|peer| peer.names.as_ref())) {
-        (None, _, Some(Names { dns, uris })) => Shown::Certificate { dns, uris },
-        (None, _, None) => Shown::Nothing,
+        (None, _, Some(Names { dns, uris })) => PresentedCredential::Certificate { dns, uris },
+        (None, _, None) => PresentedCredential::Nothing,
         (Some(value), None, _) => {
             let bearer = value.to_str().ok().and_then(|text| text.split_once(' '));
             let bearer = bearer.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
-            bearer.map_or(Shown::Wrong, |(_, token)| Shown::Bearer(token.trim()))
+            bearer.map_or(PresentedCredential::Wrong, |(_, token)| PresentedCredential::Bearer(token.trim()))
         }
-        (Some(_), Some(_), _) => Shown::Wrong,
+        (Some(_), Some(_), _) => PresentedCredential::Wrong,
     }
 }
 

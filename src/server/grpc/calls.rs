@@ -8,7 +8,7 @@ use super::{
     time::{point_in_time, timestamp},
 };
 use crate::{
-    gate::{CallExplained, RuleExplained, Told},
+    gate::{CallExplained, ModelResponse, RuleExplained},
     grpc::{FromWire, ToWire},
 };
 use callgate_core::domain::{
@@ -246,7 +246,7 @@ pub(super) fn explained(call: CallExplained) -> v1::ExplainCallResponse {
     }
 }
 
-pub(super) fn whole_call(call: WholeCall, told: Told) -> v1::GetCallResponse {
+pub(super) fn whole_call(call: WholeCall, told: ModelResponse) -> v1::GetCallResponse {
     v1::GetCallResponse {
         call: Some(entry(call.line)),
         arguments_json: call.arguments.unwrap_or_default(),

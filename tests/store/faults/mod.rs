@@ -30,7 +30,8 @@ use callgate_core::{
     policy::Policy,
 };
 use callgate_server::gate::{
-    Applied, Apply, Author, EvaluateAnswer, Gate, GateError, NoAnswer, RecordAnswer, Refused, Shown, WorkError,
+    Applied, Apply, Author, EvaluateAnswer, Gate, GateError, NoAnswer, PresentedCredential, RecordAnswer, Refused,
+    WorkError,
 };
 use sqlx::Row as _;
 use tokio::{
@@ -197,7 +198,7 @@ impl History {
     /// session. False while it cannot be verified.
     async fn is_let_in(&self, gate: &Gate, tenant: TenantId, request: Option<&Request>) -> bool {
         let Some(token) = self.tokens.get(&tenant) else { return true };
-        let known = match gate.identities.identity(Shown::Bearer(token), None) {
+        let known = match gate.identities.identity(PresentedCredential::Bearer(token), None) {
             Some(known) => known,
             None => gate.identities.looked_up(token, None).await,
         };

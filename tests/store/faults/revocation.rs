@@ -8,7 +8,7 @@ use callgate_core::domain::{
     identity::{Mapped, Role},
     ids::DEFAULT_TENANT,
 };
-use callgate_server::gate::{Gate, Refused, Shown};
+use callgate_server::gate::{Gate, PresentedCredential, Refused};
 use tokio::time::Instant;
 
 use super::Replicas;
@@ -28,7 +28,7 @@ async fn token(gate: &Gate, n: usize) -> (String, String) {
 
 /// As the way in asks.
 async fn shown(gate: &Gate, token: &str) -> Result<(), Refused> {
-    match gate.identities.identity(Shown::Bearer(token), None) {
+    match gate.identities.identity(PresentedCredential::Bearer(token), None) {
         Some(known) => known.map(drop),
         None => gate.identities.looked_up(token, None).await.map(drop),
     }
@@ -49,7 +49,7 @@ async fn a_replica_cut_off_from_the_database_lets_nobody_in_whom_another_has_rev
     // A recent result is valid for two seconds; then no token can be verified.
     let mut unchecked = false;
     while revoked.elapsed() < HOLDS_BY * 2 {
-        let known = away.identities.identity(Shown::Bearer(&gone), None);
+        let known = away.identities.identity(PresentedCredential::Bearer(&gone), None);
         assert!(revoked.elapsed() < HOLDS_BY || known.is_none(), "{known:?} after {:?}", revoked.elapsed());
         unchecked |= known.is_none();
         tokio::time::sleep(STEP).await;
