@@ -64,7 +64,7 @@ use callgate_core::{
     retry::classify,
 };
 use callgate_net::clock::Clock;
-use callgate_store::{DecisionStore, Store};
+use callgate_store::{DecisionStore, Lane, Store};
 
 pub use approvals::{LOOK_EVERY, OPEN_MAX, Reply};
 pub use backtest::{BacktestError, BacktestSlot, BacktestTold, BacktestWanted, Backtested, Compared};
