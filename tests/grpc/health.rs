@@ -163,7 +163,8 @@ async fn a_call_in_progress_is_answered_before_the_server_ends() {
     let asked = tokio::spawn(async move { client.evaluate(question("s", call("c2", "look", r#"{"n":2}"#))).await });
     tokio::time::sleep(Duration::from_millis(300)).await;
     let (stopped, answer) = tokio::join!(plane.stop(), async {
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        // Longer than a server waits that owes no answer.
+        tokio::time::sleep(Duration::from_millis(1_500)).await;
         drop(frozen);
         in_time("an answer", asked).await.expect("no panic")
     });

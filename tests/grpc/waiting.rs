@@ -153,7 +153,7 @@ async fn who_waits_is_told_that_their_tenant_is_suspended() {
     plane.gate.identities.set_tenant_state("acme", TenantState::Suspended, &root, "a drill").await.expect("suspended");
     let told = within(SOON, "the end of the wait", twin).await.expect("no panic").expect_err("suspended");
     assert_eq!(pair(&told), (Code::PermissionDenied, "TENANT_SUSPENDED".into()), "{told:?}");
-    let state = v1::GetSessionStateRequest { session_id: "s".into(), ..Default::default() };
-    let told = plane.client().await.get_session_state(bearer(&text, state)).await.expect_err("suspended");
+    let tools = bearer(&text, v1::DescribeToolsRequest::default());
+    let told = plane.client().await.describe_tools(tools).await.expect_err("suspended");
     assert_eq!(pair(&told), (Code::PermissionDenied, "TENANT_SUSPENDED".into()), "{told:?}");
 }
