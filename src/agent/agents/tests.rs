@@ -185,10 +185,10 @@ fn a_handler_is_written_as_its_host_reads_it() {
     assert_eq!(args, ["hook", "claude-code", "--agent", "desk one", "--timeout", "600"]);
     assert_eq!((&claude["timeout"], &claude["onFailure"]), (&600.into(), &"block".into()));
     let small = Way::Command { program: "/opt/callgate-hook".to_owned(), args: Vec::new() };
-    let small = Plan::new(Host::Codex, &small).handlers.iter().map(|(_, json)| plan::value(json)["command"].clone());
-    assert!(
-        small.into_iter().all(|line| line.as_str().is_some_and(|line| line.starts_with("/opt/callgate-hook codex ")))
-    );
+    for (_, json) in Plan::new(Host::Codex, &small).handlers {
+        let line = plan::value(&json)["command"].clone();
+        assert!(line.as_str().is_some_and(|line| line.starts_with("/opt/callgate-hook codex ")), "{line}");
+    }
     let line = "'/opt/my tools/callgate' hook codex --agent 'desk one' --timeout 600";
     let codex = guard(Host::Codex, "PreToolUse");
     assert_eq!((&codex["command"], &codex["timeout"]), (&line.into(), &600.into()));
