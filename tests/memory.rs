@@ -14,7 +14,7 @@ use callgate_core::{
         time::Timestamp,
         tree::CallTree,
     },
-    engine::{self, Judgement, Shared},
+    engine::{self, Evaluation, SharedState},
     policy::Policy,
 };
 use callgate_store::Slots;
@@ -34,13 +34,13 @@ fn pair(policy: &Policy, tree: &mut CallTree, n: usize) {
     let arguments = json::parse(&arguments).expect("valid");
     let request = Request::new(DEFAULT_TENANT, tree.root.clone(), call_id.clone(), tool, arguments);
     let proposal = policy.propose(request);
-    let judged = engine::evaluate(policy, tree, &Shared::default(), &proposal, None, now).expect("judged");
-    let Judgement::New(verdict, change) = judged else { panic!("a new call") };
+    let judged = engine::evaluate(policy, tree, &SharedState::default(), &proposal, None, now).expect("judged");
+    let Evaluation::New(verdict, change) = judged else { panic!("a new call") };
     assert!(verdict.permit.is_some(), "{:?}", verdict.findings);
     drop(engine::advance(tree, *change));
     let result = Some(format!(r#"{{"id":"P-{n}","state":"on its way","stops":[{n},{}]}}"#, 3 * n));
     let report = Report { result, ..Report::new(tree.root.clone(), call_id, OutcomeStatus::Success) };
-    let recorded = engine::record(policy, tree, &Shared::default(), &report, now.plus_ms(500)).expect("recorded");
+    let recorded = engine::record(policy, tree, &SharedState::default(), &report, now.plus_ms(500)).expect("recorded");
     drop(engine::advance(tree, *recorded.change.expect("news")));
 }
 

@@ -13,7 +13,7 @@ use std::io::Cursor;
 
 use callgate::cli::{replay::run_on, source::Source};
 use callgate_core::{
-    offline::summary::{NO_RULE, Refused, Repeats, Summary},
+    offline::summary::{NO_RULE, RefusalCounts, Repeats, Summary},
     policy::{self, Policy},
 };
 use serde_json::Value;
@@ -56,7 +56,7 @@ fn a_thought_that_nobody_declared_frees_what_failed() {
     let (lines, summary) = replay(EXCERPT, "", false);
     let refused: Vec<_> = lines.iter().filter(|line| line["decision"] != "ALLOW").collect();
     assert_eq!(refused.iter().map(|line| line["seq"].as_u64()).collect::<Vec<_>>(), [Some(11)]);
-    assert_eq!(summary.refused, Refused { rightly: 1, ..Refused::default() });
+    assert_eq!(summary.refused, RefusalCounts { rightly: 1, ..RefusalCounts::default() });
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn a_real_trace_is_judged_call_by_call() {
     let told = refused[0]["findings"][0]["message"].as_str().unwrap_or_default();
     assert!(told.starts_with("book_reservation was not run: with these arguments it failed"), "{told}");
     assert_eq!((summary.calls, summary.sessions, summary.waits.calls), (36, 2, 0));
-    assert_eq!(summary.refused, Refused { rightly: 6, ..Refused::default() });
+    assert_eq!(summary.refused, RefusalCounts { rightly: 6, ..RefusalCounts::default() });
     assert_eq!(summary.repeats, Repeats { same: 8, new: 0 });
     assert_eq!((summary.decisions[NO_RULE]["ALLOW"], summary.decisions["same_call"]["DENY"]), (30, 4));
 }
@@ -147,7 +147,7 @@ fn without_enforce_what_was_refused_still_happened() {
     assert_eq!(decisions(&lines), ["ALLOW", "DENY not_retryable", "ALLOW"]);
     assert_eq!((&lines[0]["retryable"], &lines[1]["retryable"]), (&Value::Bool(false), &Value::Null));
     assert!(lines[1]["idempotency_key"].is_string(), "it ran");
-    assert_eq!(summary.refused, Refused { wrongly: 1, ..Refused::default() });
+    assert_eq!(summary.refused, RefusalCounts { wrongly: 1, ..RefusalCounts::default() });
     let (lines, summary) = replay(&calls, "", true);
     assert_eq!(decisions(&lines), ["ALLOW", "DENY not_retryable", "DENY not_retryable"]);
     assert!(lines[1]["idempotency_key"].is_null(), "it did not run");
@@ -173,7 +173,7 @@ fn a_call_without_a_result_stays_open() {
     let calls = rows("t", &[("get", r#""result":null"#), ("get", r#""result":"x""#), ("get", r#""result":"x""#)]);
     let (lines, summary) = replay(&calls, "", false);
     assert_eq!(decisions(&lines), ["ALLOW", "WAIT call_in_flight", "ALLOW"]);
-    assert_eq!((summary.waits.calls, summary.refused, summary.repeats.same), (1, Refused::default(), 1));
+    assert_eq!((summary.waits.calls, summary.refused, summary.repeats.same), (1, RefusalCounts::default(), 1));
 }
 
 #[test]
@@ -224,5 +224,5 @@ fn traces_are_worlds_of_their_own() {
         lines.iter().filter(|line| line["decision"] == "STOP").map(|line| line["tool"].as_str()).collect();
     assert_eq!(spent, [Some("c")]);
     // A stop by a budget also refuses calls that would have succeeded.
-    assert_eq!(summary.refused, Refused { wrongly: 1, ..Refused::default() });
+    assert_eq!(summary.refused, RefusalCounts { wrongly: 1, ..RefusalCounts::default() });
 }

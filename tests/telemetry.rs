@@ -30,11 +30,11 @@ use callgate_core::{
         tree::CallTree,
         verdict::Verdict,
     },
-    engine::{self, Judgement, Shared},
+    engine::{self, Evaluation, SharedState},
     policy::Policy,
 };
 use callgate_net::clock::Clock;
-use callgate_server::telemetry::{self, LogFormat, Settings, Telemetry, names, verdict};
+use callgate_server::telemetry::{self, LineFormat, Settings, Telemetry, names, verdict};
 use certificates::Authority;
 use collector::{Attribute, Got, Logs, Metrics, Traces};
 use serde_json::Value;
@@ -58,8 +58,8 @@ fn allowed() -> (Proposal, Verdict) {
     ));
     let now = Timestamp::from_millis(0);
     let tree = CallTree::new(DEFAULT_TENANT, session, now);
-    match engine::evaluate(&policy, &tree, &Shared::default(), &proposal, None, now) {
-        Ok(Judgement::New(verdict, _)) => (proposal, verdict),
+    match engine::evaluate(&policy, &tree, &SharedState::default(), &proposal, None, now) {
+        Ok(Evaluation::New(verdict, _)) => (proposal, verdict),
         other => panic!("{other:?}"),
     }
 }
@@ -71,7 +71,7 @@ fn other_process() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let telemetry = Telemetry::start(&Settings {
-            log_format: LogFormat::Json,
+            log_format: LineFormat::Json,
             log_filter: Some("warn,callgate=debug".to_owned()),
             otlp_endpoint: Some(endpoint),
         })

@@ -11,7 +11,7 @@ use super::{
 use callgate_client::{
     json::Form,
     out,
-    remote::{Remote, Wire, asked, at, reason, refusal},
+    remote::{AuthenticatedChannel, Remote, asked, at, reason, refusal},
 };
 use callgate_proto::{
     time::duration,
@@ -146,11 +146,16 @@ pub(super) async fn run(args: ApprovalsArgs) -> anyhow::Result<()> {
     }
 }
 
-async fn client(remote: &Remote) -> anyhow::Result<ApprovalServiceClient<Wire>> {
+async fn client(remote: &Remote) -> anyhow::Result<ApprovalServiceClient<AuthenticatedChannel>> {
     Ok(ApprovalServiceClient::new(remote.connect().await?))
 }
 
-async fn list(all: bool, group: String, form: Form, mut client: ApprovalServiceClient<Wire>) -> anyhow::Result<()> {
+async fn list(
+    all: bool,
+    group: String,
+    form: Form,
+    mut client: ApprovalServiceClient<AuthenticatedChannel>,
+) -> anyhow::Result<()> {
     let state = if all { ApprovalState::Unspecified } else { ApprovalState::Pending };
     let (state, page_size) = (state.into(), PAGE);
     let mut request = ListApprovalsRequest { state, page_size, group, ..ListApprovalsRequest::default() };
@@ -183,7 +188,7 @@ async fn resolve(answer: ResolveArgs, what: ResolveApprovalRequest) -> anyhow::R
     answer.server.form.each(resolved.approval.as_slice(), if is_edited { whole } else { line })
 }
 
-async fn watch(form: Form, mut client: ApprovalServiceClient<Wire>) -> anyhow::Result<()> {
+async fn watch(form: Form, mut client: ApprovalServiceClient<AuthenticatedChannel>) -> anyhow::Result<()> {
     let mut questions = asked(client.watch_approvals(WatchApprovalsRequest::default()).await)?;
     while !out::is_closed() {
         let told = tokio::select! {

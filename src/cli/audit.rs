@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use super::server_args::ReadArgs;
 use callgate_client::{
     json::Form,
-    remote::{Wire, asked, at},
+    remote::{AuthenticatedChannel, asked, at},
 };
 use callgate_proto::v1::{
     AuditEntry, ListAuditEntriesRequest, VerifyAuditRequest, audit_service_client::AuditServiceClient,
@@ -57,7 +57,7 @@ pub(super) async fn run(args: AuditArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-async fn list(all: bool, form: Form, mut client: AuditServiceClient<Wire>) -> anyhow::Result<ExitCode> {
+async fn list(all: bool, form: Form, mut client: AuditServiceClient<AuthenticatedChannel>) -> anyhow::Result<ExitCode> {
     let mut request = ListAuditEntriesRequest { page_size: if all { PAGE } else { SHOWN }, ..Default::default() };
     loop {
         let page = asked(client.list_audit_entries(request.clone()).await)?;
@@ -97,7 +97,11 @@ fn line(entry: &AuditEntry) {
     );
 }
 
-async fn verify(anchors: Vec<String>, form: Form, mut client: AuditServiceClient<Wire>) -> anyhow::Result<ExitCode> {
+async fn verify(
+    anchors: Vec<String>,
+    form: Form,
+    mut client: AuditServiceClient<AuthenticatedChannel>,
+) -> anyhow::Result<ExitCode> {
     let held = anchors.len();
     let found = asked(client.verify_audit(VerifyAuditRequest { anchors }).await)?;
     form.tell(&found, |found| {

@@ -21,10 +21,10 @@ use self::{
 };
 use callgate_client::{
     credential::Credential,
-    remote::{Bearer, Remote, Shown, Wire},
+    remote::{AuthenticatedChannel, Bearer, Remote, Shown},
 };
 use callgate_core::policy::Policy;
-use callgate_net::listener::{Address, Bound, Way};
+use callgate_net::listener::{Address, BoundListener, TransportSettings};
 use callgate_postgres::open_folder;
 use callgate_proto::v1::{Decision, RecordResponse};
 use callgate_server::{config::DatabaseConfig, grpc, plane::Plane, telemetry::Metrics};
@@ -81,7 +81,7 @@ async fn on_own_server(args: &DemoArgs) -> anyhow::Result<()> {
     let database =
         DatabaseConfig { database_url: None, data_dir: Some(folder.path().join("data")), pg_bin: args.pg_bin.clone() };
     let listen = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
-    let bound = vec![Bound::bind(listen, &Way::default())?];
+    let bound = vec![BoundListener::bind(listen, &TransportSettings::default())?];
     let plane = Plane::start(
         bound,
         &database,
@@ -111,7 +111,7 @@ async fn on_it(url: &str, pace_ms: u64) -> anyhow::Result<()> {
 }
 
 /// Plays all scenes; returns the session.
-async fn play(url: &str, wire: Wire, pace_ms: u64) -> anyhow::Result<String> {
+async fn play(url: &str, wire: AuthenticatedChannel, pace_ms: u64) -> anyhow::Result<String> {
     let session = format!("demo-{}", uuid::Uuid::now_v7());
     let client = Client::of(wire, &session);
     let mut stage = Stage { client, show: Show, pace: Duration::from_millis(pace_ms), said: 0, ends: BTreeMap::new() };

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 use tonic::Request;
 
 use super::server_args::ReadArgs;
-use callgate_client::remote::{Wire, at, is_passing, refusal};
+use callgate_client::remote::{AuthenticatedChannel, at, is_passing, refusal};
 use callgate_core::domain::time::wait_in_words;
 use callgate_proto::{
     time::{duration, millis},
@@ -126,7 +126,7 @@ pub(super) fn text(flag: &str, given: &str) -> anyhow::Result<String> {
     Ok(text)
 }
 
-pub(super) fn client(wire: Wire) -> GateServiceClient<Wire> {
+pub(super) fn client(wire: AuthenticatedChannel) -> GateServiceClient<AuthenticatedChannel> {
     // A previous result may be as large as the original, with escapes.
     GateServiceClient::new(wire).max_decoding_message_size(16 << 20)
 }
@@ -160,7 +160,7 @@ pub(super) async fn evaluate(args: EvaluateArgs) -> anyhow::Result<ExitCode> {
 
 /// Evaluates, and again while it must wait and may.
 pub(super) async fn judged(
-    mut client: GateServiceClient<Wire>,
+    mut client: GateServiceClient<AuthenticatedChannel>,
     mut request: EvaluateRequest,
     patience: Duration,
 ) -> anyhow::Result<EvaluateResponse> {

@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
 
 use callgate_client::{
-    credential::{Bearer, Credential, Wire},
+    credential::{AuthenticatedChannel, Bearer, Credential},
     remote::{Remote, asked},
 };
 use callgate_server::config::{LISTEN_DEFAULT, Listen, listen};
@@ -41,7 +41,7 @@ impl HealthArgs {
         }
     }
 
-    async fn connect(&self, own: Option<&str>) -> anyhow::Result<Wire> {
+    async fn connect(&self, own: Option<&str>) -> anyhow::Result<AuthenticatedChannel> {
         match own {
             Some(url) => Credential::default().connect(url, Bearer::default(), "").await,
             None => self.remote.connect().await,

@@ -4,7 +4,7 @@ use anstyle::{AnsiColor, Style};
 use clap::{Args, Subcommand};
 
 use super::server_args::ReadArgs;
-use callgate_client::remote::{Wire, asked, named};
+use callgate_client::remote::{AuthenticatedChannel, asked, named};
 use callgate_core::domain::{failure::FailureKind, profile::WAITS_MS, time::wait_in_words};
 use callgate_proto::{
     time::millis,
@@ -59,7 +59,7 @@ fn of(tool: Option<&str>) -> String {
     tool.map(|tool| format!(" of {tool}")).unwrap_or_default()
 }
 
-async fn all(client: &mut ProfileServiceClient<Wire>, tool: &str) -> anyhow::Result<Vec<RetryProfile>> {
+async fn all(client: &mut ProfileServiceClient<AuthenticatedChannel>, tool: &str) -> anyhow::Result<Vec<RetryProfile>> {
     let mut request = ListRetryProfilesRequest { tool: tool.to_owned(), ..ListRetryProfilesRequest::default() };
     let mut profiles = Vec::new();
     loop {

@@ -6,7 +6,7 @@ use clap::Args;
 use super::database_clock::delay;
 use callgate_core::domain::time::wait_in_words;
 use callgate_net::clock::Clock;
-use callgate_store::{RETAIN_DAYS_MIN, Retained, parse_url, retain};
+use callgate_store::{RETAIN_DAYS_MIN, RetentionResult, parse_url, retain};
 
 /// Arguments of `callgate database retain`.
 #[derive(Debug, Args)]
@@ -26,7 +26,7 @@ pub(super) async fn run(args: RetainArgs) -> anyhow::Result<()> {
         let apart = wait_in_words(clocks.apart_ms.unsigned_abs());
         bail!("nothing was dropped: the clocks of machine and database differ by {apart}; at most 5 min are allowed");
     }
-    let Retained { trees, moved, dropped } = retained;
+    let RetentionResult { trees, moved, dropped } = retained;
     let dropped = if dropped.is_empty() { "none".to_owned() } else { dropped.join(", ") };
     outln!("Call trees dropped: {trees}. Active ones moved to this month: {moved}.");
     outln!("Partitions dropped: {dropped}.");

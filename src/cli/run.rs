@@ -22,7 +22,7 @@ use tonic::Request;
 use super::evaluate::{AWAY, GRACE, PAUSE, Who, client, code, judged};
 use callgate_client::{
     process::{failed, runtime},
-    remote::{Remote, Wire, is_passing, refusal},
+    remote::{AuthenticatedChannel, Remote, is_passing, refusal},
 };
 use callgate_net::clock::Clock;
 use callgate_proto::{
@@ -43,10 +43,10 @@ const RENEWALS: u32 = 3;
 const RENEWAL_MIN: Duration = Duration::from_secs(1);
 
 /// Name and constructor of a signal, and whether terminals also send it to the command.
-type Forwarded = (&'static str, fn() -> SignalKind, bool);
+type ForwardedSignal = (&'static str, fn() -> SignalKind, bool);
 
 /// Signals forwarded to the command.
-const FORWARDED: [Forwarded; 6] = [
+const FORWARDED: [ForwardedSignal; 6] = [
     ("TERM", SignalKind::terminate, false),
     ("HUP", SignalKind::hangup, true),
     ("INT", SignalKind::interrupt, true),
@@ -176,7 +176,7 @@ struct Signals(Vec<(&'static str, Signal)>);
 impl Signals {
     fn heard() -> anyhow::Result<Self> {
         let is_on_terminal = io::stdin().is_terminal();
-        let heard = |(name, kind, is_of_terminal): Forwarded| {
+        let heard = |(name, kind, is_of_terminal): ForwardedSignal| {
             let heard = signal(kind()).context("cannot handle signals")?;
             // What a terminal sends, the command hears by itself: here it only ends nothing.
             Ok((if is_on_terminal && is_of_terminal { "0" } else { name }, heard))
@@ -213,7 +213,7 @@ fn exit_code(status: ExitStatus) -> ExitCode {
 
 /// Target of the report.
 struct Report {
-    client: GateServiceClient<Wire>,
+    client: GateServiceClient<AuthenticatedChannel>,
     session: String,
     call_id: String,
 }

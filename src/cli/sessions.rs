@@ -7,7 +7,7 @@ use tonic::{Code, Response};
 use super::server_args::{ReadArgs, WriteArgs};
 use callgate_client::{
     json::Form,
-    remote::{By, Remote, Wire, asked, at},
+    remote::{AuthenticatedChannel, By, Remote, asked, at},
 };
 use callgate_proto::v1::{
     CallFilter, Decision, GetSessionStateRequest, HaltRequest, HaltScope, HaltState, ListHaltsRequest,
@@ -189,7 +189,7 @@ enum Action {
     },
 }
 
-async fn client(remote: &Remote) -> anyhow::Result<SessionServiceClient<Wire>> {
+async fn client(remote: &Remote) -> anyhow::Result<SessionServiceClient<AuthenticatedChannel>> {
     Ok(SessionServiceClient::new(remote.connect().await?))
 }
 
@@ -283,7 +283,12 @@ fn settlement(
     SettleOutcomeRequest { session_id, call_id, status: status.into(), result, error_message, reason }
 }
 
-async fn list(all: bool, like: &Like, form: Form, mut client: SessionServiceClient<Wire>) -> anyhow::Result<()> {
+async fn list(
+    all: bool,
+    like: &Like,
+    form: Form,
+    mut client: SessionServiceClient<AuthenticatedChannel>,
+) -> anyhow::Result<()> {
     if !form.json {
         halts(&mut client).await?.iter().for_each(|halt| outln!("halted: {}", of_halt(halt)));
     }
@@ -316,7 +321,7 @@ async fn list(all: bool, like: &Like, form: Form, mut client: SessionServiceClie
     }
 }
 
-async fn halts(client: &mut SessionServiceClient<Wire>) -> anyhow::Result<Vec<HaltState>> {
+async fn halts(client: &mut SessionServiceClient<AuthenticatedChannel>) -> anyhow::Result<Vec<HaltState>> {
     let (mut all, mut request) = (Vec::new(), ListHaltsRequest { page_size: PAGE, ..ListHaltsRequest::default() });
     loop {
         let page = asked(client.list_halts(request.clone()).await)?;

@@ -18,10 +18,10 @@ use tonic::{
     transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity},
 };
 
-use crate::{refused, remote::Unanswered};
+use crate::{refused, remote::NoResponse};
 
 /// A connection that sends the caller's token with each request.
-pub type Wire = InterceptedService<Channel, Bearer>;
+pub type AuthenticatedChannel = InterceptedService<Channel, Bearer>;
 
 /// Timeout of a token command.
 const COMMAND_MAX: Duration = Duration::from_secs(10);
@@ -117,12 +117,12 @@ impl Credential {
     }
 
     /// Connects with this token; `otherwise` is advice in the error if no server answers.
-    pub async fn connect(&self, url: &str, bearer: Bearer, otherwise: &str) -> anyhow::Result<Wire> {
+    pub async fn connect(&self, url: &str, bearer: Bearer, otherwise: &str) -> anyhow::Result<AuthenticatedChannel> {
         let endpoint = self.endpoint(url, &bearer)?;
         let channel = endpoint.connect().await;
         let channel = channel.map_err(|error| match refused::by_tls(&error) {
             Some(why) => anyhow!("{url}: {why}"),
-            None => Unanswered(format!("no server answers at {url}{otherwise}")).into(),
+            None => NoResponse(format!("no server answers at {url}{otherwise}")).into(),
         })?;
         Ok(InterceptedService::new(channel, bearer))
     }

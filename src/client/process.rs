@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 
-use crate::remote::Unanswered;
+use crate::remote::NoResponse;
 
 /// Exit code when no server answered: `EX_TEMPFAIL` of `sysexits.h`.
 const UNANSWERED: u8 = 75;
@@ -13,7 +13,7 @@ const UNANSWERED: u8 = 75;
 #[must_use]
 pub fn failed(error: &anyhow::Error) -> ExitCode {
     errln!("callgate: {error:#}");
-    match error.downcast_ref::<Unanswered>() {
+    match error.downcast_ref::<NoResponse>() {
         Some(_) => ExitCode::from(UNANSWERED),
         None => ExitCode::FAILURE,
     }

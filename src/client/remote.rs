@@ -11,7 +11,7 @@ use prost_types::Timestamp;
 use tonic::{Code, Request, Response, Status, service::interceptor::InterceptedService};
 use tonic_types::StatusExt as _;
 
-pub use crate::credential::{Bearer, Wire};
+pub use crate::credential::{AuthenticatedChannel, Bearer};
 use crate::{
     contexts,
     credential::{Credential, Token, has_tls, is_overheard},
@@ -127,7 +127,7 @@ impl Remote {
         })
     }
 
-    pub async fn connect(&self) -> anyhow::Result<Wire> {
+    pub async fn connect(&self) -> anyhow::Result<AuthenticatedChannel> {
         let Way { url, shown, context, .. } = self.way()?;
         let otherwise = match context {
             Some(name) => format!(", the server of context {name}"),
@@ -137,7 +137,7 @@ impl Remote {
     }
 
     /// A lazy connection, made with the first request, for callers that continue without a server.
-    pub fn connect_later(&self) -> anyhow::Result<Wire> {
+    pub fn connect_later(&self) -> anyhow::Result<AuthenticatedChannel> {
         let Way { url, shown, .. } = self.way()?;
         let bearer = shown.bearer()?;
         Ok(InterceptedService::new(shown.endpoint(url, &bearer)?.connect_lazy(), bearer))
@@ -239,7 +239,7 @@ impl Shown {
 /// retried.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct Unanswered(pub String);
+pub struct NoResponse(pub String);
 
 /// True for a transient error.
 pub fn is_passing(status: &Status) -> bool {
@@ -272,7 +272,7 @@ pub fn refusal(status: &Status) -> Error {
         (None, "") => format!("no answer: {}", status.code()),
         (None, message) => format!("no answer: {message} ({})", status.code()),
     };
-    if is_passing(status) { Unanswered(text).into() } else { anyhow!(text) }
+    if is_passing(status) { NoResponse(text).into() } else { anyhow!(text) }
 }
 
 /// The reason in a status of this contract.

@@ -19,12 +19,12 @@ pub struct Tick(Duration);
 
 /// Rate limiter of a log line about a frequent event.
 #[derive(Debug, Default)]
-pub struct Seldom {
+pub struct LogLimiter {
     said: Option<Tick>,
     kept: u64,
 }
 
-impl Seldom {
+impl LogLimiter {
     /// Minimum interval of the line.
     pub const EVERY: Duration = Duration::from_secs(10);
 
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn what_happens_often_is_said_at_once_and_then_seldom() {
-        let (clock, mut seldom) = (Clock::fake(Timestamp::from_millis(0)), Seldom::default());
+        let (clock, mut seldom) = (Clock::fake(Timestamp::from_millis(0)), LogLimiter::default());
         let said: Vec<Option<u64>> = (0..5)
             .map(|_| {
                 clock.advance(4_000);

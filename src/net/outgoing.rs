@@ -25,7 +25,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// Failure of a request, with the address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{url}: {problem}")]
-pub struct Failed {
+pub struct RequestError {
     url: String,
     /// Problem.
     pub problem: String,
@@ -42,7 +42,7 @@ pub struct Answer {
 
 /// Request.
 #[derive(Debug, Clone)]
-pub struct Ask {
+pub struct HttpRequest {
     url: String,
     method: Method,
     headers: Vec<(HeaderName, HeaderValue)>,
@@ -50,7 +50,7 @@ pub struct Ask {
     authority: Option<PathBuf>,
 }
 
-impl Ask {
+impl HttpRequest {
     /// GET.
     #[must_use]
     pub fn get(url: &str) -> Self {
@@ -80,13 +80,13 @@ impl Ask {
     /// Sends it; `max` is the maximum size of the response, in bytes.
     ///
     /// # Errors
-    /// [`Failed`] without a response within ten seconds; any status is a response.
-    pub async fn send(&self, max: usize) -> Result<Answer, Failed> {
+    /// [`RequestError`] without a response within ten seconds; any status is a response.
+    pub async fn send(&self, max: usize) -> Result<Answer, RequestError> {
         let answer = timeout(LIMIT, self.answer(max)).await;
         let answer = answer.unwrap_or_else(|_| Err(format!("no answer within {} s", LIMIT.as_secs())));
         // The query may be a secret.
         let told = self.url.split(['?', '#']).next().unwrap_or_default();
-        answer.map_err(|problem| Failed { url: told.to_owned(), problem })
+        answer.map_err(|problem| RequestError { url: told.to_owned(), problem })
     }
 
     async fn answer(&self, max: usize) -> Result<Answer, String> {
@@ -209,7 +209,7 @@ mod tests {
     }
 
     async fn problem(url: &str) -> String {
-        Ask::get(url).send(1_000).await.expect_err(url).problem
+        HttpRequest::get(url).send(1_000).await.expect_err(url).problem
     }
 
     #[tokio::test]
@@ -253,7 +253,7 @@ mod tests {
             assert!(told.ends_with("use https://"), "{host}: {told}");
         }
         for url in ["file:///etc/passwd", "ftp://localhost.example/", "gopher://10.0.0.1:70/"] {
-            assert!(Ask::get(url).send(1_000).await.is_err(), "{url}");
+            assert!(HttpRequest::get(url).send(1_000).await.is_err(), "{url}");
         }
     }
 
@@ -276,7 +276,7 @@ mod tests {
         for status in [301, 302, 303, 307, 308] {
             let head = format!("HTTP/1.1 {status} x\r\nlocation: {there}/\r\ncontent-length: 2\r\n\r\n{{}}");
             let (here, _) = answers(head).await;
-            let answer = Ask::get(&here).send(1_000).await.expect("an answer");
+            let answer = HttpRequest::get(&here).send(1_000).await.expect("an answer");
             assert_eq!((answer.status.as_u16(), answer.status.is_success()), (status, false));
         }
         assert_eq!(asked.load(Ordering::SeqCst), 0);

@@ -31,7 +31,7 @@ const READABLE: u32 = 0o644;
 
 /// Connection parameters, for this process and its user alone.
 #[derive(Clone)]
-pub struct Connection {
+pub struct ConnectionParams {
     /// The directory of the server's socket.
     pub socket_dir: PathBuf,
     /// The number in the socket's name.
@@ -43,7 +43,7 @@ pub struct Connection {
     password: String,
 }
 
-impl std::fmt::Debug for Connection {
+impl std::fmt::Debug for ConnectionParams {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Connection")
             .field("socket_dir", &self.socket_dir)
@@ -52,7 +52,7 @@ impl std::fmt::Debug for Connection {
     }
 }
 
-impl Connection {
+impl ConnectionParams {
     /// From the server's socket, and the password of the data directory.
     pub(super) fn read(layout: &Layout, socket_dir: &Path) -> Result<Self, PrivatePostgresError> {
         let path = &layout.password;

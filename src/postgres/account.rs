@@ -72,7 +72,7 @@ pub(super) fn effective_uid() -> Option<u32> {
 
 /// The account to drop to.
 #[derive(Debug)]
-pub(super) struct Choice {
+pub(super) struct AccountChoice {
     /// `None` when callgate is not root and everything runs as its own user.
     pub(super) account: Option<Account>,
     /// Current owner of the cluster, if different.
@@ -81,9 +81,9 @@ pub(super) struct Choice {
 
 /// A new cluster gets callgate's own account, created if possible. An existing cluster keeps its owner, unless that is
 /// a shared account.
-pub(super) async fn choose(pgdata: &Path) -> Result<Choice, PrivatePostgresError> {
+pub(super) async fn choose(pgdata: &Path) -> Result<AccountChoice, PrivatePostgresError> {
     if !is_root() {
-        return Ok(Choice { account: None, former: None });
+        return Ok(AccountChoice { account: None, former: None });
     }
     let owner = match fs::metadata(pgdata) {
         Ok(meta) if meta.uid() != 0 => Some(account_of(&meta).await),
@@ -92,10 +92,10 @@ pub(super) async fn choose(pgdata: &Path) -> Result<Choice, PrivatePostgresError
     if let Some(owner) = &owner
         && !SHARED.contains(&owner.name.as_str())
     {
-        return Ok(Choice { account: Some(owner.clone()), former: None });
+        return Ok(AccountChoice { account: Some(owner.clone()), former: None });
     }
     if let Some(own) = own().await {
-        return Ok(Choice { account: Some(own), former: owner });
+        return Ok(AccountChoice { account: Some(own), former: owner });
     }
     let account = match owner {
         Some(owner) => owner,
@@ -105,7 +105,7 @@ pub(super) async fn choose(pgdata: &Path) -> Result<Choice, PrivatePostgresError
         account = account.name,
         "the private PostgreSQL runs as an account that other programs share: create a user `{OWN}` for it"
     );
-    Ok(Choice { account: Some(account), former: None })
+    Ok(AccountChoice { account: Some(account), former: None })
 }
 
 async fn account_of(meta: &Metadata) -> Account {

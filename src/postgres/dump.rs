@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::access::Connection;
+use super::access::ConnectionParams;
 use super::binaries::{self, ServerVersion};
 use super::error::PrivatePostgresError;
 use super::process::{self, last_lines};
@@ -57,7 +57,7 @@ impl DumpTools {
     /// # Errors
     ///
     /// [`PrivatePostgresError::Tool`] with the program's output.
-    pub async fn dump(&self, connection: &Connection, file: &Path) -> Result<(), PrivatePostgresError> {
+    pub async fn dump(&self, connection: &ConnectionParams, file: &Path) -> Result<(), PrivatePostgresError> {
         let mut command = self.command("pg_dump", connection);
         command.args(["--format=custom", LOCK_WAIT, "--file"]).arg(absolute(file)?);
         run("pg_dump", command).await
@@ -68,13 +68,13 @@ impl DumpTools {
     /// # Errors
     ///
     /// [`PrivatePostgresError::Tool`] with the program's output.
-    pub async fn restore(&self, connection: &Connection, file: &Path) -> Result<(), PrivatePostgresError> {
+    pub async fn restore(&self, connection: &ConnectionParams, file: &Path) -> Result<(), PrivatePostgresError> {
         let mut command = self.command("pg_restore", connection);
         command.args(["--exit-on-error", "--dbname", connection.database]).arg(absolute(file)?);
         run("pg_restore", command).await
     }
 
-    fn command(&self, program: &str, connection: &Connection) -> Command {
+    fn command(&self, program: &str, connection: &ConnectionParams) -> Command {
         let mut command = process::command(self.dir.join(program), None);
         command.envs(connection.environment()).arg("--no-password");
         command

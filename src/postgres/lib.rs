@@ -31,7 +31,7 @@ use etcetera::BaseStrategy;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
-pub use access::Connection;
+pub use access::ConnectionParams;
 pub use account::open_folder;
 pub use binaries::ServerVersion;
 pub use dump::DumpTools;
@@ -48,7 +48,7 @@ const ROOT_DATA_DIR: &str = "/var/lib/callgate";
 
 /// Settings of a private PostgreSQL.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct PostgresSettings {
     /// The data directory; created where it does not exist. See [`default_data_dir`].
     pub data_dir: PathBuf,
     /// The directory of PostgreSQL's programs; searched for when `None`.
@@ -71,9 +71,9 @@ pub fn default_data_dir() -> Result<PathBuf, PrivatePostgresError> {
 
 /// A server that some process runs.
 #[derive(Debug)]
-pub struct Running {
+pub struct RunningServer {
     /// How to reach it.
-    pub connection: Connection,
+    pub connection: ConnectionParams,
     /// The directory of its programs.
     pub bin_dir: PathBuf,
 }
@@ -83,25 +83,25 @@ pub struct Running {
 /// # Errors
 ///
 /// [`PrivatePostgresError::NotRunning`], or what keeps this user from looking.
-pub async fn find_running(data_dir: &Path) -> Result<Running, PrivatePostgresError> {
+pub async fn find_running(data_dir: &Path) -> Result<RunningServer, PrivatePostgresError> {
     let not_running = || PrivatePostgresError::NotRunning { data_dir: data_dir.to_owned() };
     if !data_dir.is_dir() {
         return Err(not_running());
     }
     let layout = Layout::open(data_dir)?;
     let (socket_dir, bin_dir) = takeover::running(&layout.pgdata).await?.ok_or_else(not_running)?;
-    Ok(Running { connection: Connection::read(&layout, &socket_dir)?, bin_dir })
+    Ok(RunningServer { connection: ConnectionParams::read(&layout, &socket_dir)?, bin_dir })
 }
 
 /// A data directory as it is found. See [`examine`].
 #[derive(Debug)]
-pub struct Examined {
+pub struct DataDirectory {
     /// The major version that made the cluster; none where there is none yet.
     pub cluster_major: Option<u32>,
     /// The programs that would be used: their version and directory, or why none can be.
     pub programs: Result<String, PrivatePostgresError>,
     /// The server that runs on it, if one does.
-    pub running: Option<Running>,
+    pub running: Option<RunningServer>,
 }
 
 /// Examines a data directory for [`PrivatePostgres::start`] without changes.
@@ -109,7 +109,7 @@ pub struct Examined {
 /// # Errors
 ///
 /// A permission problem, or a directory that is not callgate's.
-pub async fn examine(settings: &Settings) -> Result<Examined, PrivatePostgresError> {
+pub async fn examine(settings: &PostgresSettings) -> Result<DataDirectory, PrivatePostgresError> {
     let data_dir = &settings.data_dir;
     let (cluster, running) = if data_dir.is_dir() {
         let layout = Layout::open(data_dir)?;
@@ -126,7 +126,7 @@ pub async fn examine(settings: &Settings) -> Result<Examined, PrivatePostgresErr
     let wanted = cluster.as_ref().map(|(pgdata, major)| (pgdata.as_path(), *major));
     let programs = binaries::find(settings.pg_bin.as_deref(), wanted, None).await;
     let programs = programs.map(|found| format!("PostgreSQL {} in {}", found.version, found.dir.display()));
-    Ok(Examined { cluster_major: cluster.map(|(_, major)| major), programs, running })
+    Ok(DataDirectory { cluster_major: cluster.map(|(_, major)| major), programs, running })
 }
 
 /// The major version of the server's programs in a directory.
@@ -147,7 +147,7 @@ pub struct PrivatePostgres {
     data_dir: PathBuf,
     bin_dir: PathBuf,
     version: ServerVersion,
-    connection: Connection,
+    connection: ConnectionParams,
     phase: watch::Receiver<Phase>,
     stop: oneshot::Sender<()>,
     supervisor: JoinHandle<Result<(), PrivatePostgresError>>,
@@ -162,7 +162,7 @@ impl PrivatePostgres {
     /// # Errors
     ///
     /// Every [`PrivatePostgresError`] about finding, creating or starting; its text contains advice.
-    pub async fn start(settings: &Settings) -> Result<Self, PrivatePostgresError> {
+    pub async fn start(settings: &PostgresSettings) -> Result<Self, PrivatePostgresError> {
         let server = Server::prepare(settings).await?;
         let postmaster = supervisor::first_start(&server).await?;
         let pid = postmaster.pid();
@@ -180,7 +180,7 @@ impl PrivatePostgres {
 
     /// How to connect, as the owner of the database `callgate`. Stays valid when the server is restarted.
     #[must_use]
-    pub fn connection(&self) -> &Connection {
+    pub fn connection(&self) -> &ConnectionParams {
         &self.connection
     }
 

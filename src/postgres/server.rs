@@ -6,8 +6,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::access::{self, Connection};
-use super::account::{self, Account, Choice};
+use super::access::{self, ConnectionParams};
+use super::account::{self, Account, AccountChoice};
 use super::binaries::{self, Binaries};
 use super::cluster;
 use super::error::PrivatePostgresError;
@@ -15,7 +15,7 @@ use super::layout::{self, DirLock, Layout, PORT, SocketDir};
 use super::log::ServerLog;
 use super::postmaster::Postmaster;
 use super::process::{self, TOOL_MAX};
-use super::{Settings, takeover};
+use super::{PostgresSettings, takeover};
 
 /// Timeout of a server's start, which includes crash recovery from its log.
 const RECOVERY_MAX: Duration = Duration::from_secs(300);
@@ -42,14 +42,14 @@ pub(super) struct Server {
 
 impl Server {
     /// Takes the data directory, finds the programs, and creates the cluster where there is none.
-    pub(super) async fn prepare(settings: &Settings) -> Result<Self, PrivatePostgresError> {
+    pub(super) async fn prepare(settings: &PostgresSettings) -> Result<Self, PrivatePostgresError> {
         if !settings.data_dir.exists() {
             // Where there are no programs, as in a container, nothing is made either: it may not be allowed.
             binaries::find(settings.pg_bin.as_deref(), None, None).await?;
         }
         let layout = Layout::prepare(&settings.data_dir)?;
         let lock = DirLock::take(&layout)?;
-        let Choice { account, former } = account::choose(&layout.pgdata).await?;
+        let AccountChoice { account, former } = account::choose(&layout.pgdata).await?;
         let cluster = cluster::major_of(&layout.pgdata)?.map(|major| (layout.pgdata.as_path(), major));
         let binaries = binaries::find(settings.pg_bin.as_deref(), cluster, account.as_ref()).await?;
         let account = take_over_account(&layout, &binaries, account, former).await?;
@@ -100,8 +100,8 @@ impl Server {
     }
 
     /// How to reach the database.
-    pub(super) fn connection(&self) -> Result<Connection, PrivatePostgresError> {
-        Connection::read(&self.layout, self.socket.path())
+    pub(super) fn connection(&self) -> Result<ConnectionParams, PrivatePostgresError> {
+        ConnectionParams::read(&self.layout, self.socket.path())
     }
 
     /// The end of the server's log since the last start.

@@ -34,7 +34,7 @@ impl Database {
             return Ok(Self { options, described, private: None });
         }
         let data_dir = data_dir(config.data_dir.as_deref())?;
-        let settings = callgate_postgres::Settings { data_dir, pg_bin: config.pg_bin.clone() };
+        let settings = callgate_postgres::PostgresSettings { data_dir, pg_bin: config.pg_bin.clone() };
         let private = PrivatePostgres::start(&settings).await?;
         let version = private.server_version();
         let described = format!("PostgreSQL {version}, private, in {}", private.data_dir().display());

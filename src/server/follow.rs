@@ -19,7 +19,7 @@ use tokio::{
 };
 
 use crate::{
-    gate::{Applied, Apply, Author, Policies, compiled},
+    gate::{Apply, ApplyOutcome, Author, Policies, compiled},
     policy_file::read_policy,
 };
 use callgate_core::{
@@ -38,11 +38,11 @@ pub(super) async fn apply(policies: &Policies, path: &Path, text: &str) -> anyho
     let note = format!("serve --policy {name}");
     let author = Author { by: &Actor::from("serve"), note: &note, expected: None };
     match policies.apply_policy(DEFAULT_TENANT, text, &author, Apply::Activate).await {
-        Ok(Applied::Stored { .. }) => Ok(()),
-        Ok(Applied::Invalid(errors)) => {
+        Ok(ApplyOutcome::Stored { .. }) => Ok(()),
+        Ok(ApplyOutcome::Invalid(errors)) => {
             bail!("the policy cannot be used, {} problem(s): {}", errors.len(), listed(path, &errors))
         }
-        Ok(Applied::Changed { .. }) => bail!(
+        Ok(ApplyOutcome::Changed { .. }) => bail!(
             "the policy could not be activated, because other policies were activated at the same time \
              again and again; start again"
         ),

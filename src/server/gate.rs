@@ -53,12 +53,12 @@ use parking_lot::Mutex;
 
 use self::{
     approvals::OpenApprovals, backtest::Trials, creations::Creations, credentials::Credentials,
-    fair_semaphore::FairSemaphore, fleet::Fleets, health::ToolHealth, keys::KeyProblems, learned::Learned,
+    fair_semaphore::FairSemaphore, fleet::Fleets, health::ToolHealth, keys::KeyProblems, learned::LearnedProfiles,
     privacy::ForgettingMarks, quality::Qualities, quotas::CallBuckets,
 };
 use crate::telemetry::{Metrics, Waits};
 use callgate_core::{
-    domain::{control::Edited, ids::TenantId, tool::InjectAs, verdict::Verdict},
+    domain::{control::EditedArguments, ids::TenantId, tool::InjectAs, verdict::Verdict},
     engine::envelope::ToolResult,
     policy::Policy,
     retry::classify,
@@ -67,22 +67,22 @@ use callgate_net::clock::Clock;
 use callgate_store::{DecisionStore, Lane, Store};
 
 pub use approvals::{LOOK_EVERY, OPEN_MAX, Reply};
-pub use backtest::{BacktestError, BacktestSlot, BacktestTold, BacktestWanted, Backtested, Compared};
+pub use backtest::{BacktestError, BacktestOutcome, BacktestQuery, BacktestSlot, BacktestTold, Compared};
 pub use callgate_store::StoreError;
 pub use credentials::{PresentedCredential, Refused};
 pub use edits::Choice;
 pub use error::{CommandError, EvaluateError, GateError, NoAnswer, RecordError, SessionError};
-pub use explain::{BEFORE_MAX, CallExplained, RuleExplained};
+pub use explain::{BEFORE_MAX, RuleExplanation, StoredCallExplanation};
 pub use fleet::PlaneHealth;
 pub use inbox::ModelResponse;
 pub use owners::WorkError;
-pub use policies::{Activated, Applied, Apply, Author, compiled};
+pub use policies::{ActivationOutcome, Apply, ApplyOutcome, Author, compiled};
 pub use policy_check::{CheckedPolicy, PolicyProblem};
 pub use privacy::{PrivacyError, Row};
 pub use profiles::{RetryChance, RetryLayer, RetryProfile};
 pub use quality::{QualityReport, UNKNOWN_TOOLS_MAX};
 pub use record::RecordAnswer;
-pub use reseal::Resealed;
+pub use reseal::ResealProgress;
 pub use server_state::ServerState;
 pub use tenants::TenantChange;
 pub use tokens::TokenError;
@@ -116,7 +116,7 @@ pub struct EvaluateAnswer {
     /// For ASK: the user of the agent's host may answer, at the host's own prompt.
     pub host_may_approve: bool,
     /// What a person has approved instead of the call.
-    pub edited: Option<Edited>,
+    pub edited: Option<EditedArguments>,
 }
 
 /// Judges calls, takes in their outcomes, and carries out commands: changes of call trees, decided on one at a time.
@@ -126,7 +126,7 @@ pub struct Decisions {
     pub(crate) store: Arc<dyn DecisionStore>,
     long_texts: FairSemaphore,
     tools: Arc<ToolHealth>,
-    learned: Learned,
+    learned: LearnedProfiles,
     creations: Creations,
     call_buckets: CallBuckets,
     open: OpenApprovals,
@@ -142,7 +142,7 @@ impl Decisions {
             store,
             long_texts: FairSemaphore::of_cores(),
             tools: Arc::default(),
-            learned: Learned::default(),
+            learned: LearnedProfiles::default(),
             creations: Creations::default(),
             call_buckets: CallBuckets::default(),
             open: OpenApprovals::default(),

@@ -15,7 +15,7 @@ use crate::{
     },
     gate::Identities,
 };
-use callgate_net::outgoing::Ask;
+use callgate_net::outgoing::HttpRequest;
 
 /// How often keys are read: a file costs nothing, an address is somebody else's.
 const FILES_EVERY: Duration = Duration::from_secs(5);
@@ -78,7 +78,7 @@ async fn read(source: &Source) -> anyhow::Result<Keys> {
             tokio::fs::read_to_string(path).await.with_context(|| path.display().to_string())?
         }
         Source::Url { url, ca, bearer } => {
-            let mut ask = Ask::get(url).authority(ca.as_deref());
+            let mut ask = HttpRequest::get(url).authority(ca.as_deref());
             if let Some(path) = bearer {
                 let token = tokio::fs::read_to_string(path).await.with_context(|| path.display().to_string())?;
                 let shown = HeaderValue::from_str(&format!("Bearer {}", token.trim()));

@@ -14,14 +14,14 @@ use crate::{
     grpc,
     telemetry::Metrics,
     tenant_keys::{KeyFile, Named},
-    traced::Batches,
+    traced::BatchTracer,
     webhook::{self, Webhook},
     workers,
 };
 use callgate_core::{domain::ids::DEFAULT_TENANT, policy::Policy};
 use callgate_net::{
     clock::Clock,
-    listener::{Address, Bound, Listener},
+    listener::{Address, BoundListener, Listener},
 };
 use callgate_store::{Commit, OpenError, Store, StoreError, StoreSettings};
 
@@ -47,7 +47,7 @@ impl Plane {
     /// Starts everything, or nothing. What can fail without a trace comes first: addresses, which are taken already,
     /// then the database, and at last the policy, which is active on every other replica from then on.
     pub async fn start(
-        bound: Vec<Bound>,
+        bound: Vec<BoundListener>,
         database: &DatabaseConfig,
         policy: Arc<Policy>,
         file: Option<(&Path, &str)>,
@@ -56,7 +56,8 @@ impl Plane {
         settings: grpc::Settings,
     ) -> anyhow::Result<Self> {
         let of = |operations| bound.iter().filter(move |bound| bound.is_for_operations() == operations);
-        let (addresses, operations) = (of(false).map(Bound::address).collect(), of(true).map(Bound::address).next());
+        let (addresses, operations) =
+            (of(false).map(BoundListener::address).collect(), of(true).map(BoundListener::address).next());
         let follow = file.map(|(path, text)| Follow::new(path, text)).transpose()?;
         let database = Database::open(database).await?;
         let named = keys.as_ref().map(|keys| keys.named.clone());
@@ -151,7 +152,7 @@ impl Plane {
 
 /// A gate that judges by its policy, and the listeners through which it will be asked.
 async fn judging(
-    bound: Vec<Bound>,
+    bound: Vec<BoundListener>,
     database: &Database,
     policy: Arc<Policy>,
     file: Option<(&Path, &str)>,
@@ -160,7 +161,8 @@ async fn judging(
 ) -> anyhow::Result<(Arc<Gate>, Vec<Listener>)> {
     let open = || opened(database, &policy, (file.is_some(), named.as_ref()), &metrics);
     let before = database.phase();
-    let listen = |bound: Vec<Bound>| bound.into_iter().map(Bound::listen).collect::<Result<Vec<_>, _>>();
+    let listen =
+        |bound: Vec<BoundListener>| bound.into_iter().map(BoundListener::listen).collect::<Result<Vec<_>, _>>();
     let (listeners, gate) = match open().await {
         Err(error) if is_passing(&error) || database.was_restarted(before).await => {
             let waited = waited_for(database, error, open);
@@ -215,7 +217,7 @@ async fn opened(
     let commits = metrics.clone();
     let on_commit = Arc::new(move |Commit { changes, took, waited }| commits.committed(changes, took, waited));
     let options = database.options.clone();
-    let traced = Arc::new(Batches { namespace: callgate_store::namespace(&options) });
+    let traced = Arc::new(BatchTracer { namespace: callgate_store::namespace(&options) });
     let settings = StoreSettings { options, on_commit, traced };
     let store = Store::open(settings).await.context("cannot use the database")?;
     let gate = Arc::new(Gate::new(Arc::clone(policy), store, metrics.clone(), Clock::System));

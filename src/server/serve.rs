@@ -14,12 +14,14 @@ use crate::{
     webhook::Webhook,
 };
 use callgate_core::{
-    domain::budget::{Budgets, Scope},
+    domain::budget::{BudgetScope, Budgets},
     policy::Policy,
 };
 use callgate_net::{
     clock::Clock,
-    listener::{Access, Address, Bound, Limits, Operations, Tls, TlsFiles, Way, first_end},
+    listener::{
+        Address, BoundListener, Limits, Operations, SocketPermissions, Tls, TlsFiles, TransportSettings, first_end,
+    },
 };
 
 /// How many threads answer calls, unless somebody says: one less than there are cores, since the database's work is on
@@ -35,8 +37,8 @@ pub async fn run(config: ServeConfig) -> anyhow::Result<()> {
     current(&config.tls)?;
     let telemetry = Telemetry::start(&telemetry::Settings {
         log_format: match config.log.log_format {
-            LogFormat::Text => telemetry::LogFormat::Text,
-            LogFormat::Json => telemetry::LogFormat::Json,
+            LogFormat::Text => telemetry::LineFormat::Text,
+            LogFormat::Json => telemetry::LineFormat::Json,
         },
         log_filter: config.log.log.clone(),
         otlp_endpoint: config.log.otlp_endpoint.clone(),
@@ -74,19 +76,19 @@ pub async fn run(config: ServeConfig) -> anyhow::Result<()> {
 const OPS_TOKEN_MIN: usize = 24;
 
 /// Takes every address, or none.
-fn bound(config: &ServeConfig) -> anyhow::Result<Vec<Bound>> {
+fn bound(config: &ServeConfig) -> anyhow::Result<Vec<BoundListener>> {
     let Owner { user, group } = config.socket_owner.clone().unwrap_or_default();
-    let access = Access { mode: config.socket_mode, user, group };
+    let access = SocketPermissions { mode: config.socket_mode, user, group };
     let way = way(&config.tls)?;
     let bind = |listen: &Listen| match listen {
-        Listen::Tcp(address) => Bound::bind(*address, &way),
-        Listen::Unix(path) => Bound::socket(path, &access, &way),
+        Listen::Tcp(address) => BoundListener::bind(*address, &way),
+        Listen::Unix(path) => BoundListener::socket(path, &access, &way),
     };
-    let mut bound: Vec<Bound> = config.listen.iter().map(bind).collect::<Result<_, _>>()?;
+    let mut bound: Vec<BoundListener> = config.listen.iter().map(bind).collect::<Result<_, _>>()?;
     if let Some(address) = config.ops_listen {
         let token = config.ops_token_file.as_deref().map(ops_token).transpose()?;
         let operations = Some(Operations { token, is_open: config.ops_open });
-        bound.push(Bound::bind(address, &Way { operations, ..Way::default() })?);
+        bound.push(BoundListener::bind(address, &TransportSettings { operations, ..TransportSettings::default() })?);
     }
     Ok(bound)
 }
@@ -144,7 +146,7 @@ fn current(config: &TlsConfig) -> anyhow::Result<()> {
 }
 
 /// What lies between this server and its callers.
-pub fn way(config: &TlsConfig) -> anyhow::Result<Way> {
+pub fn way(config: &TlsConfig) -> anyhow::Result<TransportSettings> {
     let tls = match (&config.tls_cert, &config.tls_key) {
         (Some(certificate), Some(key)) => {
             let (client_ca, client_crl) = (config.client_ca.clone(), config.client_crl.clone());
@@ -153,7 +155,7 @@ pub fn way(config: &TlsConfig) -> anyhow::Result<Way> {
         }
         _ => None,
     };
-    Ok(Way { tls, is_behind_proxy: config.insecure_behind_proxy, operations: None })
+    Ok(TransportSettings { tls, is_behind_proxy: config.insecure_behind_proxy, operations: None })
 }
 
 fn greeting(plane: &Plane, policy: &Policy, config: &ServeConfig) -> String {
@@ -192,11 +194,11 @@ fn greeting(plane: &Plane, policy: &Policy, config: &ServeConfig) -> String {
         None => "default: nothing is declared about any tool (--policy FILE)".to_owned(),
     };
     let _ = writeln!(text, "  policy    {from}");
-    for scope in Scope::ALL {
+    for scope in BudgetScope::ALL {
         let limits = policy.rules.get::<Budgets>().of(scope).iter();
         let limits: Vec<String> = limits.map(|(dimension, limit)| dimension.in_words(limit)).collect();
         if !limits.is_empty() {
-            let day = if matches!(scope, Scope::Agent | Scope::Tenant) { " a day" } else { "" };
+            let day = if matches!(scope, BudgetScope::Agent | BudgetScope::Tenant) { " a day" } else { "" };
             let _ = writeln!(text, "  budget    {}{day}: {}", scope.as_str().replace('_', " "), limits.join(", "));
         }
     }

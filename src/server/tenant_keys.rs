@@ -22,7 +22,7 @@ use zeroize::Zeroizing;
 use crate::gate::Identities;
 use callgate_store::sealing::{
     Key, TenantKeys,
-    file::{self, Source, Sources},
+    file::{self, Source, TenantKeySources},
 };
 
 /// How often files are looked at.
@@ -129,13 +129,16 @@ impl KeyFile {
 }
 
 /// All keys of a tenant: what each is, for people, and where.
-fn wanted<'a>(tenant: &'a str, of: &'a Sources) -> impl Iterator<Item = (String, &'a Source)> + Clone {
+fn wanted<'a>(tenant: &'a str, of: &'a TenantKeySources) -> impl Iterator<Item = (String, &'a Source)> + Clone {
     let named = of.keys.iter().map(move |(id, source)| (format!("tenant {tenant:?}, key {id:?}"), source));
     named.chain(std::iter::once((format!("tenant {tenant:?}, its fingerprint key"), &of.fingerprint)))
 }
 
 /// A key for hashes that also seals values, of whichever tenant: both by what they are.
-fn of_two_purposes(tenants: &BTreeMap<String, Sources>, keys: &BTreeMap<Source, Key>) -> Option<(String, String)> {
+fn of_two_purposes(
+    tenants: &BTreeMap<String, TenantKeySources>,
+    keys: &BTreeMap<Source, Key>,
+) -> Option<(String, String)> {
     let sealing = || tenants.iter().flat_map(|(tenant, of)| wanted(tenant, of).take(of.keys.len()));
     tenants.iter().find_map(|(tenant, of)| {
         let (what, source) = wanted(tenant, of).last()?;
@@ -145,7 +148,7 @@ fn of_two_purposes(tenants: &BTreeMap<String, Sources>, keys: &BTreeMap<Source, 
     })
 }
 
-fn held(of: &Sources, keys: &BTreeMap<Source, Key>) -> Option<TenantKeys> {
+fn held(of: &TenantKeySources, keys: &BTreeMap<Source, Key>) -> Option<TenantKeys> {
     let named = of.keys.iter().map(|(id, source)| Some((id.clone(), keys.get(source)?.clone())));
     Some(TenantKeys::new(named.collect::<Option<_>>()?, keys.get(&of.fingerprint)?, of.anew))
 }

@@ -3,16 +3,16 @@
 use tracing::Span;
 
 use crate::telemetry::database;
-use callgate_store::Traced;
+use callgate_store::BatchSpans;
 
 /// Makes them for one database.
 #[derive(Debug)]
-pub(super) struct Batches {
+pub(super) struct BatchTracer {
     /// The database and its schema.
     pub namespace: String,
 }
 
-impl Traced for Batches {
+impl BatchSpans for BatchTracer {
     fn begun(&self, calls: &mut dyn Iterator<Item = &Span>, changes: usize) -> Span {
         database::batch_span(calls, changes, &self.namespace)
     }

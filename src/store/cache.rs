@@ -104,7 +104,7 @@ impl Trees {
 
 /// Single-flight result for the load of a tree.
 #[derive(Debug)]
-pub enum Turn {
+pub enum LoadTurn {
     /// The caller loads it, until the value is dropped.
     Load(Loading),
     /// Another caller loads it: wait for its end. Its error is shared.
@@ -196,15 +196,15 @@ impl Slots {
 
     /// Starts or joins the load of a tree: a hundred concurrent misses are one load.
     #[must_use]
-    pub fn turn(&self, tenant: TenantId, root: &SessionId) -> Turn {
+    pub fn turn(&self, tenant: TenantId, root: &SessionId) -> LoadTurn {
         let key = (tenant, root.clone());
         let mut loads = self.loads.lock();
         if let Some(other) = loads.get(&key) {
-            return Turn::Wait(other.clone());
+            return LoadTurn::Wait(other.clone());
         }
         let (failed, end) = watch::channel(None);
         loads.insert(key.clone(), end);
-        Turn::Load(Loading { loads: Arc::clone(&self.loads), key, failed })
+        LoadTurn::Load(Loading { loads: Arc::clone(&self.loads), key, failed })
     }
 
     /// Adds a loaded tree; returns its slot, or one added concurrently.

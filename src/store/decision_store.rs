@@ -8,17 +8,17 @@ use crate::{Counted, DueTree, DueTrees, Found, Learn, QueueSlot, StoreError, sea
 use callgate_core::domain::{
     audit::Actor,
     budget::CounterKey,
-    control::Edited,
+    control::EditedArguments,
     event::Event,
     fingerprint::LedgerKey,
-    halt::{Halt, Halted},
+    halt::{Halt, HaltTarget},
     health::{HealthRow, Seen},
     history::PastCall,
     ids::{CallId, SessionId, TenantId, ToolName},
-    inbox::{Question, Wanted},
+    inbox::{ApprovalQuery, Question},
     ledger::LedgerRow,
-    previous::Given,
-    profile::{Counts, ResidualState},
+    previous::StoredResult,
+    profile::{ProfileCounts, ResidualState},
     time::Timestamp,
     tree::CallTree,
     violation::SelfCorrectionCount,
@@ -83,8 +83,12 @@ pub trait DecisionStore: fmt::Debug + Send + Sync {
     fn call<'a>(&'a self, tenant: TenantId, session: &'a SessionId, call_id: &'a CallId) -> Answer<'a, Vec<Event>>;
 
     /// What the last success of a call gave; none when there was none.
-    fn result<'a>(&'a self, tenant: TenantId, session: &'a SessionId, call_id: &'a CallId)
-    -> Answer<'a, Option<Given>>;
+    fn result<'a>(
+        &'a self,
+        tenant: TenantId,
+        session: &'a SessionId,
+        call_id: &'a CallId,
+    ) -> Answer<'a, Option<StoredResult>>;
 
     /// The canonical arguments of a call, as it was judged last; none for one that nobody has heard of.
     fn arguments<'a>(
@@ -100,7 +104,7 @@ pub trait DecisionStore: fmt::Debug + Send + Sync {
         tenant: TenantId,
         session: &'a SessionId,
         call_id: &'a CallId,
-    ) -> Answer<'a, Option<Edited>>;
+    ) -> Answer<'a, Option<EditedArguments>>;
 
     /// The newest judgements of a session's calls, `most` of them, with what came of each; the oldest first.
     fn past_calls<'a>(&'a self, tenant: TenantId, session: &'a SessionId, most: usize) -> Answer<'a, Vec<PastCall>>;
@@ -135,16 +139,17 @@ pub trait DecisionStore: fmt::Debug + Send + Sync {
     fn own<'a>(&'a self, tenant: TenantId, root: &'a SessionId, name: &'a str) -> Answer<'a, String>;
 
     /// Halts something; gives the halt that holds, an earlier one where there was one.
-    fn halt<'a>(&'a self, tenant: TenantId, what: &'a Halted, by: &'a Actor, reason: &'a str) -> Answer<'a, Halt>;
+    fn halt<'a>(&'a self, tenant: TenantId, what: &'a HaltTarget, by: &'a Actor, reason: &'a str) -> Answer<'a, Halt>;
 
     /// Lets go on what was halted; false when it was not.
-    fn resume<'a>(&'a self, tenant: TenantId, what: &'a Halted, by: &'a Actor, reason: &'a str) -> Answer<'a, bool>;
+    fn resume<'a>(&'a self, tenant: TenantId, what: &'a HaltTarget, by: &'a Actor, reason: &'a str)
+    -> Answer<'a, bool>;
 
     /// Everything that is halted, by tenant.
     fn halts(&self) -> Answer<'_, BTreeMap<TenantId, Vec<Halt>>>;
 
     /// Approval requests, the newest first. Where none are told of, whoever waits for one is judged again now and then.
-    fn questions<'a>(&'a self, _: TenantId, _: &'a Wanted) -> Answer<'a, Vec<Question>> {
+    fn questions<'a>(&'a self, _: TenantId, _: &'a ApprovalQuery) -> Answer<'a, Vec<Question>> {
         answered(Vec::new())
     }
 
@@ -184,8 +189,8 @@ pub trait DecisionStore: fmt::Debug + Send + Sync {
     }
 
     /// What the rollups say now about a tenant's retries.
-    fn profiles(&self, _: TenantId) -> Answer<'_, (Counts, Vec<ResidualState>)> {
-        answered((Counts { as_of: self.now(), cells: Vec::new(), recent: Vec::new() }, Vec::new()))
+    fn profiles(&self, _: TenantId) -> Answer<'_, (ProfileCounts, Vec<ResidualState>)> {
+        answered((ProfileCounts { as_of: self.now(), cells: Vec::new(), recent: Vec::new() }, Vec::new()))
     }
 
     /// What became of refusals for arguments.

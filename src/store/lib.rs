@@ -16,14 +16,15 @@ pub mod sealing;
 
 #[cfg(feature = "break-invariants")]
 pub use broken::is_broken;
-pub use cache::{Slot, Slots, Turn};
+pub use cache::{LoadTurn, Slot, Slots};
 pub use decision_store::{Answer, DecisionStore};
 pub use error::{Busy, Lost, OpenError, StoreError};
 pub use memory::MemoryStore;
 pub use postgres::{
-    CONNECTIONS_MAX, Carried, Claimed, Claims, Clocks, Commit, Committed, Contents, Counted, Deleted, Distributed,
-    DueTree, DueTrees, Exported, FORGOTTEN_TREES, Forgetting, Found, Inspection, Judged, Lane, Learn, Load, PARTS,
-    Pending, Place, Pool, Questions, QueueSlot, RETAIN_DAYS_MIN, Refusals, Reseal, Retained, Rights, SchemaState,
-    SignedIn, State, Store, StoreSettings, Traced, TriedTree, Uses, analyze, audit, carried, clocks, distribute,
-    inspect, look_over, make_roles, namespace, parse_url, reached_at, retain,
+    BatchSpans, CONNECTIONS_MAX, CarriedState, ClaimedNotification, Claims, Clocks, Commit, CommittedChange, Contents,
+    Counted, DeletedRows, DistributionResult, DueTree, DueTrees, ExportedRow, FORGOTTEN_TREES, Forgetting, Found,
+    Inspection, Judged, Lane, Learn, Load, PARTS, Pending, Place, Pool, Questions, QueueSlot, RETAIN_DAYS_MIN,
+    Refusals, Reseal, RetentionResult, Rights, SchemaState, SignedIn, State, Store, StoreSettings, TriedTree, Uses,
+    analyze, audit, carried, clocks, distribute, inspect, look_over, make_roles, namespace, parse_url, reached_at,
+    retain,
 };

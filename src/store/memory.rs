@@ -14,23 +14,23 @@ use tokio::sync::mpsc;
 use tracing::Span;
 
 use crate::{
-    Committed, DueTree, DueTrees, Found, Lost, QueueSlot,
+    CommittedChange, DueTree, DueTrees, Found, Lost, QueueSlot,
     decision_store::{Answer, DecisionStore},
-    postgres::{Job, QUEUE_MAX, TAKEN_MAX, TAKEN_MS},
+    postgres::{QUEUE_MAX, QueuedChange, TAKEN_MAX, TAKEN_MS},
     sealing::Keyring,
 };
 use callgate_core::{
     domain::{
         audit::Actor,
         budget::CounterKey,
-        control::{Control, Edited},
+        control::{Control, EditedArguments},
         event::{Append, Event},
         fingerprint::LedgerKey,
-        halt::{HALTS_MAX, Halt, Halted},
+        halt::{HALTS_MAX, Halt, HaltTarget},
         history::PastCall,
         ids::{CallId, SessionId, TenantId},
         ledger::LedgerRow,
-        previous::Given,
+        previous::StoredResult,
         time::Timestamp,
         tree::CallTree,
     },
@@ -54,7 +54,7 @@ impl From<Conflict> for Lost {
 #[derive(Debug)]
 pub struct MemoryStore {
     stored: Arc<Mutex<Stored>>,
-    queue: mpsc::Sender<Job>,
+    queue: mpsc::Sender<QueuedChange>,
     keyring: Arc<Keyring>,
     clock: Clock,
     skipped_ms: AtomicU64,
@@ -102,13 +102,13 @@ impl MemoryStore {
 }
 
 /// Writes one change after the other, until every sender is gone.
-async fn write(stored: Arc<Mutex<Stored>>, mut queue: mpsc::Receiver<Job>) {
+async fn write(stored: Arc<Mutex<Stored>>, mut queue: mpsc::Receiver<QueuedChange>) {
     while let Some(job) = queue.recv().await {
         let written = match job.slot.is_invalidated() {
             true => Err(Lost::Version),
             false => stored.lock().append(job.append.clone()).map_err(Lost::from),
         };
-        job.answer(written.map(|()| Committed { batch: Span::none() }));
+        job.answer(written.map(|()| CommittedChange { batch: Span::none() }));
     }
 }
 
@@ -151,7 +151,7 @@ impl Stored {
         halt
     }
 
-    fn resume(&mut self, tenant: TenantId, what: &Halted) -> bool {
+    fn resume(&mut self, tenant: TenantId, what: &HaltTarget) -> bool {
         let halts = self.halts.entry(tenant).or_default();
         let before = halts.len();
         halts.retain(|halt| halt.what != *what);
@@ -192,7 +192,7 @@ fn catch_up(events: &EventStore, mut known: CallTree) -> Option<CallTree> {
     (is_whole && is_stored).then_some(known)
 }
 
-fn edited(events: &EventStore, session: &SessionId, call: &CallId) -> Option<Edited> {
+fn edited(events: &EventStore, session: &SessionId, call: &CallId) -> Option<EditedArguments> {
     let of_tree = events.root(session).map_or(&[][..], |root| events.events(root));
     of_tree.iter().rev().find_map(|event| match event {
         Event::Controlled(event) if event.session == *session => match &event.control {
@@ -258,8 +258,8 @@ impl DecisionStore for MemoryStore {
         tenant: TenantId,
         session: &'a SessionId,
         call_id: &'a CallId,
-    ) -> Answer<'a, Option<Given>> {
-        let gone = || Given { is_gone: true, ..Given::default() };
+    ) -> Answer<'a, Option<StoredResult>> {
+        let gone = || StoredResult { is_gone: true, ..StoredResult::default() };
         self.read(|stored| {
             let events = stored.tenants.get(&tenant);
             Some(events.map_or_else(gone, |events| events.result(session, call_id)))
@@ -286,7 +286,7 @@ impl DecisionStore for MemoryStore {
         tenant: TenantId,
         session: &'a SessionId,
         call_id: &'a CallId,
-    ) -> Answer<'a, Option<Edited>> {
+    ) -> Answer<'a, Option<EditedArguments>> {
         self.of_tenant(tenant, |events| edited(events, session, call_id))
     }
 
@@ -334,13 +334,13 @@ impl DecisionStore for MemoryStore {
         self.read(|stored| stored.owners.entry((tenant, root.clone())).or_insert_with(|| name.to_owned()).clone())
     }
 
-    fn halt<'a>(&'a self, tenant: TenantId, what: &'a Halted, by: &'a Actor, reason: &'a str) -> Answer<'a, Halt> {
+    fn halt<'a>(&'a self, tenant: TenantId, what: &'a HaltTarget, by: &'a Actor, reason: &'a str) -> Answer<'a, Halt> {
         let (what, by, reason) = (what.clone(), by.name.clone(), reason.to_owned());
         let halt = Halt { what, by, reason, at: self.now() };
         self.read(|stored| stored.halt(tenant, halt))
     }
 
-    fn resume<'a>(&'a self, tenant: TenantId, what: &'a Halted, _: &'a Actor, _: &'a str) -> Answer<'a, bool> {
+    fn resume<'a>(&'a self, tenant: TenantId, what: &'a HaltTarget, _: &'a Actor, _: &'a str) -> Answer<'a, bool> {
         self.read(|stored| stored.resume(tenant, what))
     }
 

@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use callgate_postgres::{PrivatePostgres, Settings};
+use callgate_postgres::{PostgresSettings, PrivatePostgres};
 use futures_util::future::join_all;
 use sqlx::{AssertSqlSafe, ConnectOptions as _, PgConnection};
 use tempfile::TempDir;
@@ -64,7 +64,8 @@ impl Node {
         let dir = folder();
         let data_dir = dir.path().join("data");
         seed(seeded, &data_dir);
-        let server = PrivatePostgres::start(&Settings { data_dir, pg_bin: bin() }).await.expect("a node starts");
+        let server =
+            PrivatePostgres::start(&PostgresSettings { data_dir, pg_bin: bin() }).await.expect("a node starts");
         Self { server, _dir: dir }
     }
 }

@@ -10,7 +10,7 @@ use std::{
     thread::JoinHandle,
 };
 
-use callgate_postgres::{Phase, PrivatePostgres, PrivatePostgresError, Settings};
+use callgate_postgres::{Phase, PostgresSettings, PrivatePostgres, PrivatePostgresError};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, PgConnection, postgres::PgConnectOptions};
 use tempfile::TempDir;
 use tokio::sync::{oneshot, watch};
@@ -208,7 +208,7 @@ pub(crate) async fn writers_waiting(postgres: &Postgres, writers: i64) {
 async fn start(data_dir: &Path) -> PrivatePostgres {
     let template = template().await;
     seed(&template, data_dir);
-    let settings = Settings { data_dir: data_dir.to_owned(), pg_bin: citus::bin() };
+    let settings = PostgresSettings { data_dir: data_dir.to_owned(), pg_bin: citus::bin() };
     match PrivatePostgres::start(&settings).await {
         // Another version is installed than the one that made the template.
         Err(PrivatePostgresError::MajorMismatch { .. }) => {
@@ -250,7 +250,7 @@ pub(crate) async fn template() -> PathBuf {
         let _ = fs::remove_dir_all(&unfinished);
         fs::create_dir(&unfinished).expect("a folder");
         let dir = folder();
-        let settings = Settings { data_dir: dir.path().join("data"), pg_bin: citus::bin() };
+        let settings = PostgresSettings { data_dir: dir.path().join("data"), pg_bin: citus::bin() };
         let private = PrivatePostgres::start(&settings).await.expect("PostgreSQL starts");
         // Unused databases are half of the data to copy.
         let mut owner = options(&private).connect().await.expect("a connection");

@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, sync::Arc};
 
 use callgate_core::policy::Policy;
-use callgate_net::listener::{Address, Bound, Listener, Way};
+use callgate_net::listener::{Address, BoundListener, Listener, TransportSettings};
 use callgate_proto::v1::{self, gate_service_client::GateServiceClient};
 use callgate_server::{
     gate::Gate,
@@ -37,11 +37,11 @@ pub(crate) struct Plane {
 
 impl Plane {
     pub(crate) async fn start(policy: &Policy) -> Self {
-        Self::served(policy, &Way::default(), Settings::default()).await
+        Self::served(policy, &TransportSettings::default(), Settings::default()).await
     }
 
     /// One that is reached in this way.
-    pub(crate) async fn served(policy: &Policy, way: &Way, settings: Settings) -> Self {
+    pub(crate) async fn served(policy: &Policy, way: &TransportSettings, settings: Settings) -> Self {
         let postgres = Postgres::start().await;
         let gate = gates::gate(&postgres, policy).await;
         let (stop, stopped) = oneshot::channel::<()>();
@@ -64,7 +64,7 @@ impl Plane {
     #[allow(dead_code, reason = "not every test has two")]
     pub(crate) async fn postgres_gate(&self, policy: &Policy) -> Channel {
         let gate = gates::gate(&self.postgres, policy).await;
-        let (address, listener) = listener(&Way::default());
+        let (address, listener) = listener(&TransportSettings::default());
         tokio::spawn(
             async move { grpc::serve(vec![listener], gate, Settings::default(), std::future::pending()).await },
         );
@@ -91,8 +91,8 @@ impl Plane {
 }
 
 /// A free port, listened on.
-fn listener(way: &Way) -> (SocketAddr, Listener) {
-    let bound = Bound::bind(SocketAddr::from(([127, 0, 0, 1], 0)), way).expect("a free port");
+fn listener(way: &TransportSettings) -> (SocketAddr, Listener) {
+    let bound = BoundListener::bind(SocketAddr::from(([127, 0, 0, 1], 0)), way).expect("a free port");
     let (Address::Tcp(address) | Address::Tls(address)) = bound.address() else { unreachable!("it is a port") };
     (address, bound.listen().expect("nobody else has it"))
 }

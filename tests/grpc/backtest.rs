@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use callgate_core::{
     domain::{
-        identity::{Mapped, Role},
+        identity::{MappedIdentity, Role},
         ids::{DEFAULT_TENANT, TenantId},
     },
     policy,
@@ -248,7 +248,7 @@ async fn calls_of_another_tenant_are_never_tried_and_agents_try_nothing() {
     let made =
         plane.gate.identities.create_tenant("acme", &Default::default(), &"root".into()).await.expect("an answer");
     let TenantChange::Done(acme) = made else { panic!("{made:?}") };
-    let is = |name: &str, roles: &[Role]| Mapped { any_session: true, ..who(name, roles) };
+    let is = |name: &str, roles: &[Role]| MappedIdentity { any_session: true, ..who(name, roles) };
     let roles = [Role::Agent, Role::Analyst];
     let (theirs, _) = plane
         .gate

@@ -1,6 +1,6 @@
 //! Responses of the four methods.
 
-use callgate_core::domain::budget::{Budgets, Dimension, Limits};
+use callgate_core::domain::budget::{BudgetLimits, Budgets, Dimension};
 use callgate_proto::{
     time::duration,
     v1::{self, BudgetDimension, BudgetScope, CallState, Decision, FailureKind, OutcomeStatus},
@@ -161,7 +161,7 @@ fn refusal(verdict: &v1::Verdict, decision: Decision, status: &str, rule: &str) 
 async fn every_refusal_carries_a_text_for_the_model() {
     let mut policy = policy(&["same_call", "budget"]);
     // One of the eight calls repeats one that was told to wait.
-    policy.rules.get_mut::<Budgets>().run = Limits::new([(Dimension::Steps, 7)]);
+    policy.rules.get_mut::<Budgets>().run = BudgetLimits::new([(Dimension::Steps, 7)]);
     let plane = Plane::start(&policy).await;
     let mut client = plane.client().await;
     let mut ask = async |id: &str, tool: &str, arguments: &str| {

@@ -4,7 +4,7 @@ use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use callgate_net::{
     clock::Clock,
-    listener::{Limits, Tls, TlsFiles, Way},
+    listener::{Limits, Tls, TlsFiles, TransportSettings},
 };
 use tempfile::TempDir;
 use tokio::{
@@ -22,7 +22,7 @@ use crate::{
     edge::{asked, serve},
 };
 
-pub(crate) fn tls(pair: &Pair, client_ca: Option<&Authority>, crl: Option<&str>) -> (Way, TempDir) {
+pub(crate) fn tls(pair: &Pair, client_ca: Option<&Authority>, crl: Option<&str>) -> (TransportSettings, TempDir) {
     let folder = tempfile::tempdir().expect("a folder");
     let (certificate, key) = pair.write(folder.path());
     let client_ca = client_ca.map(|authority| put(folder.path(), "client.ca", &authority.pem));
@@ -30,7 +30,7 @@ pub(crate) fn tls(pair: &Pair, client_ca: Option<&Authority>, crl: Option<&str>)
     let tls = Arc::new(Tls::open(TlsFiles { certificate, key, client_ca, client_crl }).expect("good files"));
     let following = Arc::clone(&tls);
     tokio::spawn(async move { following.follow().await });
-    (Way { tls: Some(tls), ..Way::default() }, folder)
+    (TransportSettings { tls: Some(tls), ..TransportSettings::default() }, folder)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

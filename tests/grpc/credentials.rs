@@ -5,9 +5,9 @@ use std::{sync::Arc, time::Duration};
 use callgate_core::{
     domain::{
         audit::Actor,
-        identity::{Mapped, Role},
+        identity::{MappedIdentity, Role},
         ids::DEFAULT_TENANT,
-        token::Token,
+        token::StoredToken,
     },
     policy::Policy,
 };
@@ -31,11 +31,11 @@ use crate::{
 /// A revocation holds everywhere by then.
 const HOLDS_BY: Duration = Duration::from_secs(2);
 
-pub(crate) fn who(name: &str, roles: &[Role]) -> Mapped {
-    Mapped { name: name.into(), roles: roles.to_vec(), ..Mapped::default() }
+pub(crate) fn who(name: &str, roles: &[Role]) -> MappedIdentity {
+    MappedIdentity { name: name.into(), roles: roles.to_vec(), ..MappedIdentity::default() }
 }
 
-pub(crate) async fn token(gate: &Gate, is: Mapped) -> (String, Token) {
+pub(crate) async fn token(gate: &Gate, is: MappedIdentity) -> (String, StoredToken) {
     gate.identities.create_token(DEFAULT_TENANT, is, None, &Actor::from("root")).await.expect("a token")
 }
 
@@ -304,7 +304,7 @@ async fn an_agent_works_in_its_own_sessions_and_for_the_agents_that_it_is_for() 
     let (planner, _) = token(&plane.gate, who("planner", &[Role::Agent])).await;
     let (search, _) = token(&plane.gate, who("planner/search", &[Role::Agent])).await;
     let (other, _) = token(&plane.gate, who("other", &[Role::Agent])).await;
-    let (proxy, _) = token(&plane.gate, Mapped { any_session: true, ..who("proxy", &[Role::Agent]) }).await;
+    let (proxy, _) = token(&plane.gate, MappedIdentity { any_session: true, ..who("proxy", &[Role::Agent]) }).await;
     ask(&here, bearer(&planner, asked("s"))).await.expect("nobody's yet");
     let below = |session: &str, parent: &str| {
         let mut request = asked(session);
@@ -328,7 +328,7 @@ async fn an_agent_works_in_its_own_sessions_and_for_the_agents_that_it_is_for() 
     }
     ask(&there, bearer(&search, below("u", "s"))).await.expect("a sub-agent's own session, below");
     let agents = callgate_core::domain::pattern::Pattern::parse("agents", "desk-*").ok();
-    let (desk, _) = token(&plane.gate, Mapped { agents, ..who("desk", &[Role::Agent]) }).await;
+    let (desk, _) = token(&plane.gate, MappedIdentity { agents, ..who("desk", &[Role::Agent]) }).await;
     for (agent, is_refused) in [("desk-1", false), ("pay", true), ("", true)] {
         let mut request = asked("d");
         request.caller.as_mut().expect("a caller").agent_id = agent.into();

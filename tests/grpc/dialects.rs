@@ -3,7 +3,7 @@
 use std::{io::Write as _, net::SocketAddr};
 
 use bytes::Bytes;
-use callgate_net::listener::Way;
+use callgate_net::listener::TransportSettings;
 use callgate_proto::v1;
 use callgate_server::grpc::Settings;
 use flate2::{Compression, write::GzEncoder};
@@ -148,7 +148,7 @@ async fn protobuf_gzip_deadlines_and_grpc_web_are_understood() {
 async fn pages_of_listed_origins_may_ask_and_others_may_not() {
     let origins = vec![HeaderValue::from_static("https://console.example")];
     let settings = Settings { origins, ..Settings::default() };
-    let plane = Plane::served(&policy(&["same_call"]), &Way::default(), settings).await;
+    let plane = Plane::served(&policy(&["same_call"]), &TransportSettings::default(), settings).await;
     let (at, path) = (plane.address, "/callgate.v1.GateService/Evaluate");
     let asked = async |origin: &str, id: &str| {
         let (status, headers, body) = post(at, path, &[JSON, ("origin", origin)], evaluation(id).to_string()).await;

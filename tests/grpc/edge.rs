@@ -2,7 +2,7 @@
 
 use std::{convert::Infallible, future::pending, net::SocketAddr, pin::Pin, sync::Arc, time::Duration};
 
-use callgate_net::listener::{Address, Bound, Limits, Peer, Server, Tls, TlsFiles, Way};
+use callgate_net::listener::{Address, BoundListener, Limits, ListenerContext, Peer, Tls, TlsFiles, TransportSettings};
 use callgate_proto::v1::{self, session_service_client::SessionServiceClient};
 use callgate_server::grpc::Settings;
 use http::{Request, Response};
@@ -46,12 +46,12 @@ impl Service<Request<Incoming>> for Told {
 }
 
 /// A server within these limits, for as long as the sender lives.
-pub(crate) async fn serve(limits: Limits, way: &Way) -> (SocketAddr, watch::Sender<bool>) {
-    let bound = Bound::bind(([127, 0, 0, 1], 0).into(), way).expect("a port");
+pub(crate) async fn serve(limits: Limits, way: &TransportSettings) -> (SocketAddr, watch::Sender<bool>) {
+    let bound = BoundListener::bind(([127, 0, 0, 1], 0).into(), way).expect("a port");
     let (Address::Tcp(address) | Address::Tls(address)) = bound.address() else { unreachable!("it is a port") };
     let listener = bound.listen().expect("it is ours");
     let (end, ending) = watch::channel(false);
-    tokio::spawn(async move { Server::new(limits).serve(listener, Told, ending).await });
+    tokio::spawn(async move { ListenerContext::new(limits).serve(listener, Told, ending).await });
     (address, end)
 }
 
@@ -144,7 +144,7 @@ async fn an_address_and_all_together_have_so_many_connections() {
     for limits in
         [Limits { connections_per_address: 2, ..Limits::default() }, Limits { connections: 2, ..Limits::default() }]
     {
-        let (address, _server) = serve(limits, &Way::default()).await;
+        let (address, _server) = serve(limits, &TransportSettings::default()).await;
         let (mut first, mut second) = (connect(address).await, connect(address).await);
         for stream in [&mut first, &mut second] {
             assert!(asked(stream, "").await.starts_with("HTTP/1.1 200"));
@@ -162,7 +162,7 @@ async fn who_says_nothing_or_not_enough_is_closed() {
     let limits = || Limits { handshake, ..Limits::default() };
     let authority = Authority::new("ours");
     let (way, _folder) = tls(&authority.server(), None, None);
-    let (clear, _clear) = serve(limits(), &Way::default()).await;
+    let (clear, _clear) = serve(limits(), &TransportSettings::default()).await;
     let (encrypted, _encrypted) = serve(limits(), &way).await;
     for (address, said) in [(clear, ""), (clear, "PRI * HT"), (clear, "GET / HTTP/1.1\r\nhost: "), (encrypted, "")] {
         let mut stream = connect(address).await;
@@ -186,7 +186,7 @@ async fn a_connection_on_which_nothing_is_asked_is_ended_in_order_and_one_that_w
         grace: Duration::from_millis(200),
         ..Limits::default()
     };
-    let (address, _server) = serve(limits, &Way::default()).await;
+    let (address, _server) = serve(limits, &TransportSettings::default()).await;
     let (mut quiet, mut waiting) = (Http2::connect(address).await, Http2::connect(address).await);
     quiet.send(&request(1, "/")).await;
     waiting.send(&request(1, "/slow")).await;
@@ -199,7 +199,7 @@ async fn a_connection_on_which_nothing_is_asked_is_ended_in_order_and_one_that_w
 async fn an_old_connection_is_ended_in_order_and_then_cut_off() {
     let limits =
         Limits { age: Some(Duration::from_millis(500)), grace: Duration::from_millis(500), ..Limits::default() };
-    let (address, _server) = serve(limits, &Way::default()).await;
+    let (address, _server) = serve(limits, &TransportSettings::default()).await;
     let mut old = Http2::connect(address).await;
     old.send(&request(1, "/slow")).await;
     assert_eq!(old.goaway().await, Some(0), "no error");
@@ -211,7 +211,7 @@ async fn an_old_connection_is_ended_in_order_and_then_cut_off() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn heads_frames_streams_and_resets_are_bounded() {
     let limits = Limits { header_bytes: 16 << 10, streams: 7, resets: 20, ..Limits::default() };
-    let (address, _server) = serve(limits, &Way::default()).await;
+    let (address, _server) = serve(limits, &TransportSettings::default()).await;
     let long = format!("x-long: {}\r\n", "x".repeat(20 << 10));
     let answer = asked(&mut connect(address).await, &long).await;
     assert!(answer.starts_with("HTTP/1.1 431"), "{answer:?}");
@@ -298,7 +298,7 @@ async fn files_that_do_not_fit_together_are_not_used() {
 async fn a_stream_on_an_old_connection_says_so_and_calls_go_on() {
     let limits = Limits { age: Some(Duration::from_secs(2)), ..Limits::default() };
     let settings = Settings { limits, ..Settings::default() };
-    let plane = Plane::served(&policy(&["same_call"]), &Way::default(), settings).await;
+    let plane = Plane::served(&policy(&["same_call"]), &TransportSettings::default(), settings).await;
     let mut client = plane.client().await;
     evaluate(&mut client, question("s", call("c", "look", "{}"))).await;
     let request = v1::WatchSessionRequest { session_id: "s".to_owned() };

@@ -1,7 +1,7 @@
 //! Fleet overview: counts equal events, tenants are separated, and concurrent readers share one query.
 
 use callgate_core::{
-    domain::identity::{Mapped, Role},
+    domain::identity::{MappedIdentity, Role},
     policy,
 };
 use callgate_proto::v1::{
@@ -167,7 +167,7 @@ async fn a_fleet_is_its_tenants_and_of_people_alone() {
     let made =
         plane.gate.identities.create_tenant("acme", &Default::default(), &"root".into()).await.expect("an answer");
     let TenantChange::Done(acme) = made else { panic!("{made:?}") };
-    let is = Mapped { name: "mallory".into(), roles: vec![Role::Operator], ..Mapped::default() };
+    let is = MappedIdentity { name: "mallory".into(), roles: vec![Role::Operator], ..MappedIdentity::default() };
     let (theirs, _) = plane.gate.identities.create_token(acme.id, is, None, &"root".into()).await.expect("a token");
     let (ours, _) = token(&plane.gate, who("ada", &[Role::Approver])).await;
     let mut fleets = Fleets::new(plane.channel().await);

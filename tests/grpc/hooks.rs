@@ -2,7 +2,7 @@
 //! any other response.
 
 use callgate_core::{
-    domain::identity::{Mapped, Role},
+    domain::identity::{MappedIdentity, Role},
     policy::{self, Policy},
 };
 use http::StatusCode;
@@ -116,7 +116,7 @@ async fn who_may_not_ask_is_denied_by_json_and_an_agent_is_who_its_credential_sa
     let (agent, _) = token(&plane.gate, who("desk", &[Role::Agent])).await;
     let (reader, _) = token(&plane.gate, who("eve", &[Role::Analyst])).await;
     let pattern = callgate_core::domain::pattern::Pattern::parse("agents", "desk-*").expect("a pattern");
-    let bound = Mapped { agents: Some(pattern), ..who("bound", &[Role::Agent]) };
+    let bound = MappedIdentity { agents: Some(pattern), ..who("bound", &[Role::Agent]) };
     let (bound, _) = token(&plane.gate, bound).await;
     let tell = async |query: &str, token: Option<&str>, session: &str| {
         let bearer = format!("Bearer {}", token.unwrap_or_default());

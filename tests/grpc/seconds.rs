@@ -6,7 +6,7 @@ use std::time::Duration;
 use callgate_core::{
     domain::{
         audit::Actor,
-        identity::{Mapped, Role},
+        identity::{MappedIdentity, Role},
         ids::DEFAULT_TENANT,
     },
     policy::{self, Policy},
@@ -69,9 +69,14 @@ impl Scene {
         Self { plane, clients, approvals: channels.map(ApprovalServiceClient::new) }
     }
 
-    async fn token(&self, name: &str, role: Role, groups: &[&str]) -> (String, callgate_core::domain::token::Token) {
+    async fn token(
+        &self,
+        name: &str,
+        role: Role,
+        groups: &[&str],
+    ) -> (String, callgate_core::domain::token::StoredToken) {
         let groups = groups.iter().map(|group| (*group).to_owned()).collect();
-        token(&self.plane.gate, Mapped { groups, ..who(name, &[role]) }).await
+        token(&self.plane.gate, MappedIdentity { groups, ..who(name, &[role]) }).await
     }
 }
 

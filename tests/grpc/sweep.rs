@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use callgate_core::domain::{
     audit::Actor,
-    identity::{Mapped, Role},
+    identity::{MappedIdentity, Role},
     ids::DEFAULT_TENANT,
 };
 use callgate_proto::v1::{
@@ -111,7 +111,7 @@ async fn furnish(plane: &Plane) -> Ids {
         let apply = v1::ApplyPolicyRequest { text, note: SECRET.into(), ..Default::default() };
         policy = policies.apply_policy(from("eve", apply)).await.expect("a policy").into_inner().hash;
     }
-    let is = Mapped { name: SECRET.into(), roles: vec![Role::Admin], ..Mapped::default() };
+    let is = MappedIdentity { name: SECRET.into(), roles: vec![Role::Admin], ..MappedIdentity::default() };
     let (_, token) =
         plane.gate.identities.create_token(DEFAULT_TENANT, is, None, &Actor::from("root")).await.expect("a token");
     Ids { approval, grant: grant.into_inner().grant.expect("a grant").grant_id, policy, token: token.id }
@@ -138,7 +138,12 @@ impl Sweep {
             .await
             .expect("an answer");
         let callgate_server::gate::TenantChange::Done(acme) = made else { panic!("{made:?}") };
-        let is = Mapped { name: "mallory".into(), roles: Role::ALL.to_vec(), any_session: true, ..Mapped::default() };
+        let is = MappedIdentity {
+            name: "mallory".into(),
+            roles: Role::ALL.to_vec(),
+            any_session: true,
+            ..MappedIdentity::default()
+        };
         let (token, _) =
             plane.gate.identities.create_token(acme.id, is, None, &Actor::from("root")).await.expect("a token");
         let before = stored(&plane).await;

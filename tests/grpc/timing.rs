@@ -7,7 +7,7 @@ use callgate_core::{
     domain::{audit::Actor, identity::Role, ids::DEFAULT_TENANT},
     policy::Policy,
 };
-use callgate_net::listener::Way;
+use callgate_net::listener::TransportSettings;
 use callgate_proto::v1::{GetServerInfoRequest, server_service_client::ServerServiceClient};
 use callgate_server::{
     auth::token::{RANDOM_BYTES, mint},
@@ -78,7 +78,7 @@ fn mean_and_error(times: &[f64]) -> (f64, f64) {
 #[allow(clippy::print_stdout, clippy::disallowed_methods, reason = "figures")]
 async fn refusals_take_the_same_time_however_much_of_a_token_is_right() {
     // Behind a proxy, so that each comes from an address of its own.
-    let way = Way { is_behind_proxy: true, ..Way::default() };
+    let way = TransportSettings { is_behind_proxy: true, ..TransportSettings::default() };
     let plane = Plane::served(&Policy::default(), &way, Settings::default()).await;
     let (whole, _) = token(&plane.gate, who("desk", &[Role::Agent])).await;
     let (revoked, known) = token(&plane.gate, who("gone", &[Role::Agent])).await;

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use callgate_net::listener::{Tls, TlsFiles, Way};
+use callgate_net::listener::{Tls, TlsFiles, TransportSettings};
 use callgate_proto::v1::gate_service_client::GateServiceClient;
 use callgate_server::grpc::Settings;
 use tempfile::TempDir;
@@ -34,7 +34,7 @@ async fn plane(pair: &Pair, client_ca: Option<&Authority>) -> (Plane, TempDir) {
     let (certificate, key) = pair.write(folder.path());
     let client_ca = client_ca.map(|authority| put(folder.path(), "client.ca", &authority.pem));
     let tls = Tls::open(TlsFiles { certificate, key, client_ca, client_crl: None }).expect("good files");
-    let way = Way { tls: Some(Arc::new(tls)), ..Way::default() };
+    let way = TransportSettings { tls: Some(Arc::new(tls)), ..TransportSettings::default() };
     (Plane::served(&policy(&["same_call"]), &way, Settings::default()).await, folder)
 }
 
@@ -114,7 +114,7 @@ async fn certificates_are_exchanged_under_load_without_a_failed_call() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_is_let_in_without_a_credential_where_other_machines_can_get_at_it() {
-    let way = Way { is_behind_proxy: true, ..Way::default() };
+    let way = TransportSettings { is_behind_proxy: true, ..TransportSettings::default() };
     let plane = Plane::served(&policy(&["same_call"]), &way, Settings::default()).await;
     let asked = plane.client().await.evaluate(question("s", call("c1", "look", "{}"))).await;
     assert_eq!(pair(&asked.expect_err("nobody is known")).0, Code::Unauthenticated);

@@ -8,14 +8,15 @@
 
 use callgate_core::{
     domain::{finding::Finding, reason::Reason},
-    rules::{Closes, Context, Rule, levels::Levels},
+    rules::{Closes, Rule, RuleContext, levels::DetectorLevels},
 };
 
 /// The rule.
-pub(crate) const RULE: Rule =
-    Rule::detector("same_tool", Levels::new(5, 8, 12), check, Levels::silent).closes(Closes::Tool).per_tool();
+pub(crate) const RULE: Rule = Rule::detector("same_tool", DetectorLevels::new(5, 8, 12), check, DetectorLevels::silent)
+    .closes(Closes::Tool)
+    .per_tool();
 
-fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
+fn check(levels: &DetectorLevels, cx: &RuleContext<'_>) -> Option<Finding> {
     let streak: Vec<_> = cx.calls().take_while(|call| call.tool.as_str() == cx.tool()).collect();
     let (count, tool) = (streak.len() as u32, cx.tool());
     levels.finding(&RULE, Reason::NoProgress, count, streak.into_iter(), |_| {

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use callgate_postgres::{Phase, PrivatePostgres, PrivatePostgresError, Settings};
+use callgate_postgres::{Phase, PostgresSettings, PrivatePostgres, PrivatePostgresError};
 use sqlx::PgPool;
 
 use crate::{Home, in_time, is_alive, log_of, notes, options, signal, until, write_note};
@@ -95,7 +95,7 @@ async fn a_server_that_finds_the_disk_full_waits_for_space() {
     let real = first.bin_dir().to_owned();
     first.stop().await.unwrap();
     let is_full = home.dir.path().join("full");
-    let settings = Settings { pg_bin: Some(programs(&home, &real, &is_full)), ..home.settings() };
+    let settings = PostgresSettings { pg_bin: Some(programs(&home, &real, &is_full)), ..home.settings() };
     let private = PrivatePostgres::start(&settings).await.unwrap();
     let mut phase = private.phase();
 

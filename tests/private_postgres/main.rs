@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use callgate_postgres::{PrivatePostgres, Settings};
+use callgate_postgres::{PostgresSettings, PrivatePostgres};
 use sqlx::{Connection, PgConnection, postgres::PgConnectOptions};
 use tempfile::TempDir;
 
@@ -45,8 +45,8 @@ impl Home {
         self.data_dir().join("pg")
     }
 
-    fn settings(&self) -> Settings {
-        Settings { data_dir: self.data_dir(), pg_bin: None }
+    fn settings(&self) -> PostgresSettings {
+        PostgresSettings { data_dir: self.data_dir(), pg_bin: None }
     }
 
     async fn start(&self) -> PrivatePostgres {

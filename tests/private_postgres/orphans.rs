@@ -6,7 +6,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use callgate_postgres::{PrivatePostgres, Settings};
+use callgate_postgres::{PostgresSettings, PrivatePostgres};
 
 use crate::{Helper, Home, is_alive, log_of, notes, signal, until, write_note};
 
@@ -20,7 +20,7 @@ async fn victim() {
     let Some(data_dir) = std::env::var_os(VICTIM_DIR).map(PathBuf::from) else {
         return;
     };
-    let private = PrivatePostgres::start(&Settings { data_dir: data_dir.clone(), pg_bin: None }).await.unwrap();
+    let private = PrivatePostgres::start(&PostgresSettings { data_dir: data_dir.clone(), pg_bin: None }).await.unwrap();
     write_note(&private, "committed").await;
     fs::write(data_dir.join("victim.ready"), "").unwrap();
     std::future::pending::<()>().await;

@@ -7,7 +7,7 @@ use std::{
     process::Command,
 };
 
-use callgate_postgres::{PrivatePostgres, PrivatePostgresError, Settings};
+use callgate_postgres::{PostgresSettings, PrivatePostgres, PrivatePostgresError};
 use sqlx::{Connection as _, PgConnection};
 
 use crate::{Home, is_alive, log_of, notes, options, until, write_note};
@@ -73,12 +73,12 @@ async fn missing_programs_are_named() {
     let home = Home::new();
     let empty = home.dir.path().join("empty");
     fs::create_dir(&empty).unwrap();
-    let settings = Settings { pg_bin: Some(empty.clone()), ..home.settings() };
+    let settings = PostgresSettings { pg_bin: Some(empty.clone()), ..home.settings() };
     let text = PrivatePostgres::start(&settings).await.unwrap_err().to_string();
     for part in ["--pg-bin", empty.to_str().unwrap(), "postgres", "initdb", "pg_ctl"] {
         assert!(text.contains(part), "{part} is missing in: {text}");
     }
-    let nowhere = Settings { pg_bin: Some(home.dir.path().join("nowhere")), ..home.settings() };
+    let nowhere = PostgresSettings { pg_bin: Some(home.dir.path().join("nowhere")), ..home.settings() };
     let text = PrivatePostgres::start(&nowhere).await.unwrap_err().to_string();
     assert!(text.contains("--pg-bin") && text.contains("nowhere"), "{text}");
     assert!(!home.pgdata().exists());
@@ -113,7 +113,7 @@ async fn an_interrupted_creation_is_done_again() {
 async fn a_long_and_odd_path_works() {
     let home = Home::new();
     for name in ["with space, comma".to_owned(), "d".repeat(100)] {
-        let settings = Settings { data_dir: home.data_dir().join(&name), pg_bin: None };
+        let settings = PostgresSettings { data_dir: home.data_dir().join(&name), pg_bin: None };
         let private = PrivatePostgres::start(&settings).await.unwrap();
         write_note(&private, &name).await;
         assert_eq!(notes(&private).await, [name]);
@@ -133,7 +133,7 @@ async fn a_directory_out_of_reach_is_named() {
     // Root's own closed directory keeps the database's account out; an ordinary user is kept out by a missing bit.
     let mode = if as_root { 0o700 } else { 0o600 };
     fs::set_permissions(&closed, fs::Permissions::from_mode(mode)).unwrap();
-    let outcome = PrivatePostgres::start(&Settings { data_dir: closed.join("data"), pg_bin: None }).await;
+    let outcome = PrivatePostgres::start(&PostgresSettings { data_dir: closed.join("data"), pg_bin: None }).await;
     fs::set_permissions(&closed, fs::Permissions::from_mode(0o755)).unwrap();
     let error = outcome.unwrap_err();
     let text = error.to_string();

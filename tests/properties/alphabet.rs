@@ -3,14 +3,14 @@
 
 use callgate_core::{
     domain::{
-        budget::{Budgets, Dimension, Limits},
+        budget::{BudgetLimits, Budgets, Dimension},
         effect::{EffectKind, ResourceTemplate},
         failure::FailureKind,
         outcome::OutcomeStatus,
         tool::ToolSpec,
     },
     policy::{Policy, compile_with},
-    rules::{Mode, RULES, Rule, growth, levels::Levels},
+    rules::{Mode, RULES, Rule, growth, levels::DetectorLevels},
 };
 use proptest::{collection::vec, option, prelude::*, sample::select};
 
@@ -241,12 +241,12 @@ fn tool() -> BoxedStrategy<ToolSpec> {
         .boxed()
 }
 
-fn levels() -> BoxedStrategy<Levels> {
+fn levels() -> BoxedStrategy<DetectorLevels> {
     (option::of(1..4_u32), option::of(0..4_u32), option::of(0..4_u32))
         .prop_map(|(warning, critical, break_at)| {
             let base = warning.unwrap_or(2);
             let critical = critical.map(|more| base + 1 + more);
-            Levels { warning, critical, break_at: break_at.map(|more| critical.unwrap_or(base) + 1 + more) }
+            DetectorLevels { warning, critical, break_at: break_at.map(|more| critical.unwrap_or(base) + 1 + more) }
         })
         .boxed()
 }
@@ -262,7 +262,7 @@ fn rates() -> BoxedStrategy<growth::Params> {
         .boxed()
 }
 
-pub(crate) fn limits() -> BoxedStrategy<Limits> {
+pub(crate) fn limits() -> BoxedStrategy<BudgetLimits> {
     let limit = |dimension| {
         let amount = match dimension {
             Dimension::Cost => 2_000..40_000_u64,
@@ -274,7 +274,7 @@ pub(crate) fn limits() -> BoxedStrategy<Limits> {
         };
         prop::option::weighted(0.25, amount).prop_map(move |amount| amount.map(|amount| (dimension, amount)))
     };
-    Dimension::ALL.map(limit).prop_map(|limits| Limits::new(limits.into_iter().flatten())).boxed()
+    Dimension::ALL.map(limit).prop_map(|limits| BudgetLimits::new(limits.into_iter().flatten())).boxed()
 }
 
 fn budgets() -> BoxedStrategy<Budgets> {
@@ -316,10 +316,10 @@ pub(crate) fn policy_of(rules: &[Rule]) -> BoxedStrategy<Policy> {
 }
 
 /// A detector that warns of nothing by itself refuses as soon as others warn.
-fn shaped(rule: &Rule, levels: Levels) -> Levels {
+fn shaped(rule: &Rule, levels: DetectorLevels) -> DetectorLevels {
     match rule.defaults().levels() {
-        Some(Levels { warning: None, .. }) => {
-            Levels { warning: None, critical: levels.warning.or(Some(1)), break_at: None }
+        Some(DetectorLevels { warning: None, .. }) => {
+            DetectorLevels { warning: None, critical: levels.warning.or(Some(1)), break_at: None }
         }
         _ => levels,
     }

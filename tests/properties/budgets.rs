@@ -2,7 +2,7 @@
 
 use callgate_core::{
     domain::{
-        budget::{Budgets, CounterKey, Dimension, Limits},
+        budget::{BudgetLimits, Budgets, CounterKey, Dimension},
         event::Event,
         finding::Decision,
         outcome::OutcomeStatus,
@@ -23,7 +23,7 @@ fn limited(policy: Policy, limits: [u64; 4]) -> Policy {
     let mut policy = policy;
     policy.rules.only(&[budget::RULE.id]);
     let [run, call_tree, agent, tenant] = limits.map(|cost| {
-        Limits::new([
+        BudgetLimits::new([
             (Dimension::Steps, 8 + cost / 1_000),
             (Dimension::Cost, cost),
             (Dimension::ToolCalls, 5 + cost / 900),

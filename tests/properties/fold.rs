@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use callgate_core::domain::{
-    control::Controlled,
+    control::ControlEvent,
     effect::EffectKind,
     event::{Event, Judged},
     ids::SessionId,
@@ -110,7 +110,7 @@ fn totals(grown: &Grown<'_>, given: &[Event]) -> Totals {
     }
 }
 
-fn controlled(event: &Event) -> Option<Controlled> {
+fn controlled(event: &Event) -> Option<ControlEvent> {
     match event {
         Event::Controlled(event) => Some((**event).clone()),
         Event::Judged(_) | Event::Settled(_) => None,

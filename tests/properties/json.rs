@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use callgate_core::{
     domain::{
-        answer::Answer,
+        answer::ComparableResult,
         call::{Proposal, Request},
         fingerprint::ResultDigest,
         ids::{CallId, DEFAULT_TENANT, SessionId, ToolName},
@@ -296,7 +296,7 @@ proptest! {
     ) {
         let error = ResultDigest::of_error(&kind, &signature);
         for success in [&result, &signature, &kind, &format!("{kind}{signature}"), &written(&doc, &pen)] {
-            prop_assert_ne!(Answer::of(success, &[], Timestamp::default()).digest, error);
+            prop_assert_ne!(ComparableResult::of(success, &[], Timestamp::default()).digest, error);
             prop_assert_ne!(ResultDigest::of_success(success), error);
         }
     }
@@ -305,7 +305,7 @@ proptest! {
     fn a_result_is_known_again_however_it_is_written(doc in doc(), one in pen(), other in pen()) {
         let text = |pen| written(&Doc::List(vec![doc.clone()]), pen);
         prop_assert!(text(&one).len() < json::BYTES_MAX);
-        let digest = |pen| Answer::of(&text(pen), &[], Timestamp::default()).digest;
+        let digest = |pen| ComparableResult::of(&text(pen), &[], Timestamp::default()).digest;
         prop_assert_eq!(digest(&one), digest(&other));
     }
 }

@@ -1,7 +1,7 @@
 //! Masking laws: it removes names, times and places of occurrences, and no information of a result.
 
 use callgate_core::domain::{
-    answer::{Answer, Compared, Marks},
+    answer::{ComparableResult, Compared, ResultMarkers},
     time::Timestamp,
 };
 use proptest::{collection::vec, prelude::*, sample::Index};
@@ -72,11 +72,11 @@ fn says() -> impl Strategy<Value = String> {
     ]
 }
 
-fn read(result: &str) -> Answer {
-    Answer::of(result, &[], Timestamp::from_millis(1_795_600_000_000))
+fn read(result: &str) -> ComparableResult {
+    ComparableResult::of(result, &[], Timestamp::from_millis(1_795_600_000_000))
 }
 
-fn compared(later: &Marks, earlier: &Marks) -> Compared {
+fn compared(later: &ResultMarkers, earlier: &ResultMarkers) -> Compared {
     later.compared_with(earlier, &[])
 }
 

@@ -7,13 +7,13 @@ use std::collections::BTreeSet;
 
 use callgate_core::{
     domain::{
-        budget::{Budgets, Dimension, Limits, Scope},
+        budget::{BudgetLimits, BudgetScope, Budgets, Dimension},
         call::Proposal,
         finding::Decision,
     },
-    engine::Judgement,
+    engine::Evaluation,
     policy::Policy,
-    rules::{Mode, RULES, Rule, budget, growth, levels::Levels},
+    rules::{Mode, RULES, Rule, budget, growth, levels::DetectorLevels},
 };
 use proptest::{collection::vec, prelude::*};
 
@@ -26,7 +26,7 @@ use crate::{
 /// The verdict of a call that is judged now, and not stored; none for one that was answered before.
 fn decide(world: &World, policy: &Policy, who: usize, proposal: &Proposal) -> Option<(Decision, Option<u64>)> {
     match world.judge(policy, who, proposal, None, world.now) {
-        Ok(Judgement::New(verdict, _)) => Some((verdict.decision, verdict.retry_after_ms())),
+        Ok(Evaluation::New(verdict, _)) => Some((verdict.decision, verdict.retry_after_ms())),
         _ => None,
     }
 }
@@ -44,7 +44,7 @@ struct Screws {
     calls_per_second: Option<u32>,
     patience: u32,
     tokens: Option<u64>,
-    limits: [Limits; 4],
+    limits: [BudgetLimits; 4],
 }
 
 fn screws() -> impl Strategy<Value = Screws> {
@@ -73,7 +73,7 @@ fn tightened(policy: &Policy, screws: &Screws) -> Policy {
     let rules = &mut policy.rules;
     let detectors = rules.iter().filter_map(|slot| Some((slot.rule.id, *slot.levels()?))).collect::<Vec<_>>();
     for ((id, mut levels), by) in detectors.into_iter().zip(&screws.levels) {
-        let Levels { warning, critical, break_at } = &mut levels;
+        let DetectorLevels { warning, critical, break_at } = &mut levels;
         for level in [warning, &mut *critical, &mut *break_at] {
             *level = level.map(|count| count.saturating_sub(*by).max(1));
         }
@@ -86,7 +86,7 @@ fn tightened(policy: &Policy, screws: &Screws) -> Policy {
     growth.patience = growth.patience.min(screws.patience);
     lower(&mut growth.tokens_per_minute, screws.tokens);
     lower(&mut growth.tokens_per_minute_stop, screws.tokens.map(|tokens| tokens * 2));
-    for (scope, asked) in Scope::ALL.into_iter().zip(&screws.limits) {
+    for (scope, asked) in BudgetScope::ALL.into_iter().zip(&screws.limits) {
         let limits = rules.get_mut::<Budgets>().of_mut(scope);
         for dimension in Dimension::ALL {
             let mut limit = limits.of(dimension);
@@ -95,7 +95,7 @@ fn tightened(policy: &Policy, screws: &Screws) -> Policy {
         }
     }
     assert!(
-        Scope::ALL.iter().all(|scope| policy.rules.get::<Budgets>().of(*scope) != &Limits::default())
+        BudgetScope::ALL.iter().all(|scope| policy.rules.get::<Budgets>().of(*scope) != &BudgetLimits::default())
             || !screws.limits.is_empty()
     );
     policy
@@ -171,7 +171,7 @@ proptest! {
             let (who, proposal) = world.propose(probe);
             let shadow = world.judge(&shadowed, who, &proposal, None, world.now);
             let decided = decide(&world, &policy, who, &proposal);
-            if let (Ok(Judgement::New(shadow, _)), Some((decision, _))) = (shadow, decided) {
+            if let (Ok(Evaluation::New(shadow, _)), Some((decision, _))) = (shadow, decided) {
                 prop_assert_eq!((shadow.decision, shadow.would), (Decision::Allow, decision));
                 prop_assert!(shadow.permit.is_some() && !shadow.tools_disabled);
             }

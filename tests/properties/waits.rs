@@ -10,7 +10,7 @@ use callgate_core::{
         reason::Reason,
         time::Timestamp,
     },
-    engine::Judgement,
+    engine::Evaluation,
     policy::Policy,
     rules::{Mode, growth},
 };
@@ -31,7 +31,7 @@ fn only(policy: Policy, rules: &[&str]) -> Policy {
 
 /// The same finding of the rule on the same call at `now`, if nothing else has happened.
 fn says(world: &World, who: usize, proposal: &Proposal, finding: &Finding, now: Timestamp) -> Option<Decision> {
-    let Ok(Judgement::New(verdict, _)) = world.judge(&world.policy, who, proposal, None, now) else {
+    let Ok(Evaluation::New(verdict, _)) = world.judge(&world.policy, who, proposal, None, now) else {
         return None;
     };
     let same = verdict.findings.iter().find(|f| f.rule == finding.rule && f.reason == finding.reason);

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use callgate_core::{
     domain::{
-        budget::{CounterKey, Dimension, Scope, Usage},
+        budget::{BudgetScope, CounterKey, Dimension, Usage},
         call::{ApprovalStatus, Proposal, Request},
         control::{Command, Operation},
         event::Change,
         failure::ErrorReport,
-        halt::{Halt, Halted},
+        halt::{Halt, HaltTarget},
         health::Health,
         ids::{AgentId, CallId, DEFAULT_TENANT, RunId, SessionId, ToolName},
         json,
@@ -22,7 +22,7 @@ use callgate_core::{
         tree::CallTree,
         verdict::Verdict,
     },
-    engine::{self, Judgement, Recorded, Shared},
+    engine::{self, Evaluation, RecordResult, SharedState},
     offline::event_store::{Conflict, EventStore},
     policy::Policy,
 };
@@ -130,7 +130,7 @@ impl World {
         let operation = match what {
             Control::Halt { tool, on } => {
                 let named = |tool: usize| ToolName::parse("tool", &format!("tool{tool}")).expect("valid");
-                let what = tool.map_or_else(|| Halted::Session(session), |tool| Halted::Tool(named(tool)));
+                let what = tool.map_or_else(|| HaltTarget::Session(session), |tool| HaltTarget::Tool(named(tool)));
                 self.halts.retain(|halt| halt.what != what);
                 let halt = Halt { what, by: "eve".to_owned(), reason: String::new(), at: self.now };
                 self.halts.extend(on.then_some(halt));
@@ -155,7 +155,7 @@ impl World {
             }
             Control::Compacted => Operation::MarkCompacted,
             Control::Raise { of_run, extra } => Operation::RaiseBudget {
-                scope: if *of_run { Scope::Run } else { Scope::CallTree },
+                scope: if *of_run { BudgetScope::Run } else { BudgetScope::CallTree },
                 dimension: Dimension::Steps,
                 extra: u64::from(*extra),
             },
@@ -185,8 +185,8 @@ impl World {
         let open = self.batch.as_ref().filter(|(root, at, _)| joins && *root == root_id(who) && *at == self.now);
         let batch = open.map(|(_, _, first)| *first);
         let asked = match self.judge(&self.policy, who, &proposal, batch, self.now) {
-            Ok(Judgement::Replay(verdict)) => Some(Asked { who, proposal, verdict, stored: true }),
-            Ok(Judgement::New(verdict, change)) => {
+            Ok(Evaluation::Replay(verdict)) => Some(Asked { who, proposal, verdict, stored: true }),
+            Ok(Evaluation::New(verdict, change)) => {
                 let stored = self.commit(&root_id(who), *change).is_ok();
                 if stored {
                     self.batch = Some((root_id(who), self.now, batch.unwrap_or(verdict.seq)));
@@ -216,11 +216,11 @@ impl World {
         let (who, proposal) = self.propose(ask);
         self.turn(who);
         let root = root_id(who);
-        let shared = Shared {
+        let shared = SharedState {
             counters: self.seen_counters.clone(),
             ledger: self.row(who, &proposal).cloned(),
             health: self.health(&proposal.request.tool),
-            ..Shared::default()
+            ..SharedState::default()
         };
         let call_id = proposal.request.call_id.clone();
         let report =
@@ -271,11 +271,12 @@ impl World {
         proposal: &Proposal,
         batch: Option<u64>,
         now: Timestamp,
-    ) -> Result<Judgement, EvaluateRejection> {
+    ) -> Result<Evaluation, EvaluateRejection> {
         let ledger = self.row(who, proposal).cloned();
         let health = self.health(&proposal.request.tool);
         let halts = self.halts.as_slice().into();
-        let shared = Shared { counters: self.seen_counters.clone(), ledger, health, halts, ..Shared::default() };
+        let shared =
+            SharedState { counters: self.seen_counters.clone(), ledger, health, halts, ..SharedState::default() };
         let new = CallTree::new(DEFAULT_TENANT, root_id(who), now);
         engine::evaluate(policy, self.tree(who).unwrap_or(&new), &shared, proposal, batch, now)
     }
@@ -284,7 +285,7 @@ impl World {
         self.tools.get(tool).cloned().unwrap_or_default()
     }
 
-    fn take_in(&mut self, recorded: &Recorded) {
+    fn take_in(&mut self, recorded: &RecordResult) {
         if let Some((tool, observation)) = &recorded.observation {
             let allowance = self.policy.retry.allowance;
             self.tools.entry(tool.clone()).or_default().reported(observation, &allowance);
@@ -300,7 +301,7 @@ impl World {
         engine::ledger_key(&root_id(who), proposal).and_then(|key| self.store.ledger().get(&key))
     }
 
-    fn report(&mut self, who: usize, call_id: &CallId, ending: &Ending) -> Result<Recorded, RecordRejection> {
+    fn report(&mut self, who: usize, call_id: &CallId, ending: &Ending) -> Result<RecordResult, RecordRejection> {
         let session = session_id(who);
         let root = root_id(who);
         let tree = self.trees.get(&root).ok_or(RecordRejection::UnknownCall)?;
@@ -308,7 +309,7 @@ impl World {
         let key = call.and_then(|call| engine::ledger_key_of(&root, call));
         let ledger = key.and_then(|key| self.store.ledger().get(&key).cloned());
         let health = call.map(|call| self.health(&call.tool)).unwrap_or_default();
-        let shared = Shared { counters: self.seen_counters.clone(), ledger, health, ..Shared::default() };
+        let shared = SharedState { counters: self.seen_counters.clone(), ledger, health, ..SharedState::default() };
         let report = report_of(session, call_id.clone(), ending);
         let recorded = engine::record(&self.policy, tree, &shared, &report, self.now)?;
         if let Some(change) = recorded.change.clone() {

@@ -11,7 +11,7 @@ use callgate::cli::{
     source::Source,
 };
 use callgate_core::{
-    offline::summary::Refused,
+    offline::summary::RefusalCounts,
     policy::{self, Policy},
 };
 use clap::Parser as _;
@@ -109,7 +109,7 @@ fn declared_tools_let_most_futile_repeats_be_refused_and_none_wrongly() {
     let policy = policy::compile(include_str!("../../deploy/policy.airline.yaml")).expect("a good policy");
     let file = fs::File::open(folder.join("taubench_airline_gpt4o.jsonl.gz")).expect("readable");
     let summary = run_on([Source::new("airline", file)], policy, false, &mut io::sink()).expect("good rows");
-    assert_eq!(Refused { rightly: 0, ..summary.refused }, Refused::default(), "{summary}");
+    assert_eq!(RefusalCounts { rightly: 0, ..summary.refused }, RefusalCounts::default(), "{summary}");
     assert!(summary.refused.rightly >= 25, "at least 80 % of 31: {summary}");
 }
 

@@ -2,7 +2,7 @@
 
 use callgate_core::offline::{
     closings::ClosingCounts,
-    summary::{Refused, Waits},
+    summary::{RefusalCounts, WaitCounts},
 };
 
 use super::{decisions, replay, rows};
@@ -12,9 +12,9 @@ fn reuse_is_scored_by_its_record() {
     let once = "policy_engine: {tool_schemas: {pay: {effect: write, once: true}}}";
     let paid = r#""result":"paid""#;
     for (second, expected) in [
-        (paid, Refused { rightly: 1, ..Refused::default() }),
-        (r#""result":"paid again""#, Refused { answer_differed: 1, ..Refused::default() }),
-        (r#""result":null"#, Refused { unknown: 1, ..Refused::default() }),
+        (paid, RefusalCounts { rightly: 1, ..RefusalCounts::default() }),
+        (r#""result":"paid again""#, RefusalCounts { answer_differed: 1, ..RefusalCounts::default() }),
+        (r#""result":null"#, RefusalCounts { unknown: 1, ..RefusalCounts::default() }),
     ] {
         let (lines, summary) = replay(&rows("t", &[("pay", paid), ("pay", second)]), once, false);
         assert_eq!(decisions(&lines)[1], "REUSE duplicate_call_blocked");
@@ -28,11 +28,11 @@ fn ask_is_no_refusal_and_a_wait_counts_by_its_answer() {
     let asked = "policy_engine: {authorization: {tiers: [{name: money, pattern: pay, action: hitl}]}}";
     let (lines, summary) = replay(&rows("t", &[("pay", ok)]), asked, false);
     assert_eq!((decisions(&lines)[0].split(' ').next(), summary.asks), (Some("ASK"), 1));
-    assert_eq!(summary.refused, Refused::default());
+    assert_eq!(summary.refused, RefusalCounts::default());
     let slow = r#""result":"503 Service Unavailable","is_error":true"#;
     for (second, changed) in [(slow, 0), (other, 1)] {
         let (_, summary) = replay(&rows("t", &[("get", slow), ("get", second)]), "", false);
-        assert_eq!(summary.waits, Waits { calls: 1, changed }, "{second}");
+        assert_eq!(summary.waits, WaitCounts { calls: 1, changed }, "{second}");
     }
 }
 
@@ -45,7 +45,7 @@ fn closed_run_counts_once_with_the_new_results_after_it() {
     let calls: Vec<_> = calls.iter().chain(&next).map(|(tool, rest)| (*tool, rest.as_str())).collect();
     let (_, summary) = replay(&rows("t", &calls), budget, false);
     assert_eq!(summary.closed.runs, ClosingCounts { closed: 1, productive: 1, new_results: 1 });
-    assert_eq!(summary.refused_by_rule["budget"], Refused { wrongly: 2, ..Refused::default() });
+    assert_eq!(summary.refused_by_rule["budget"], RefusalCounts { wrongly: 2, ..RefusalCounts::default() });
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 
 use callgate::cli::replay::run_on;
-use callgate_core::{offline::summary::Refused, policy::Policy};
+use callgate_core::{offline::summary::RefusalCounts, policy::Policy};
 
 use super::{EXCERPT, decisions, replay, rows, source};
 
@@ -17,12 +17,15 @@ fn problem(text: &str) -> (String, String) {
 fn results_are_compared_by_the_hash_of_the_whole() {
     let declared = "policy_engine: {tool_schemas: {get: {effect: read}}}";
     for (second, expected) in [
-        (r#""result":"beginn","result_sha256":"AA","result_len":9000"#, Refused { rightly: 1, ..Refused::default() }),
+        (
+            r#""result":"beginn","result_sha256":"AA","result_len":9000"#,
+            RefusalCounts { rightly: 1, ..RefusalCounts::default() },
+        ),
         (
             r#""result":"begin","result_sha256":"bb","result_len":9000"#,
-            Refused { answer_differed: 1, ..Refused::default() },
+            RefusalCounts { answer_differed: 1, ..RefusalCounts::default() },
         ),
-        (r#""result":null"#, Refused { unknown: 1, ..Refused::default() }),
+        (r#""result":null"#, RefusalCounts { unknown: 1, ..RefusalCounts::default() }),
     ] {
         let calls = [("get", r#""result":"begin","result_sha256":"aa","result_len":9000"#), ("get", second)];
         assert_eq!(replay(&rows("t", &calls), declared, false).1.refused, expected, "{second}");

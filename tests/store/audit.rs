@@ -2,10 +2,10 @@
 
 use callgate_core::{
     domain::{
-        audit::{Actor, Anchor, Checked, Event, Kind},
+        audit::{Actor, Anchor, AuditEvent, Checked, Kind},
         control::{Command, Operation},
-        halt::Halted,
-        identity::Credential,
+        halt::HaltTarget,
+        identity::CredentialId,
         ids::DEFAULT_TENANT,
         outcome::OutcomeStatus,
         pattern::Pattern,
@@ -25,7 +25,7 @@ use crate::common::{
 fn max() -> Actor {
     Actor {
         name: "max".to_owned(),
-        credential: Credential::Token("cg_1".to_owned()),
+        credential: CredentialId::Token("cg_1".to_owned()),
         from: Some("192.0.2.7".to_owned()),
         groups: Vec::new(),
     }
@@ -33,7 +33,7 @@ fn max() -> Actor {
 
 /// Halts and resumes a session, and activates a policy: four entries.
 async fn work(gate: &Gate) {
-    let what = Halted::Session(session("s"));
+    let what = HaltTarget::Session(session("s"));
     gate.decisions.halt(DEFAULT_TENANT, &what, max(), "customer Doe complained").await.expect("a halt");
     gate.decisions.halt(DEFAULT_TENANT, &what, "eve", "the same again").await.expect("the halt that holds");
     gate.decisions.resume(DEFAULT_TENANT, &what, max(), "solved").await.expect("a resume");
@@ -92,7 +92,7 @@ async fn entries_of_two_replicas_at_once_have_no_gap() {
         let gate = gates[n % 2].clone();
         async move {
             for round in 0..20 {
-                let what = Halted::Session(session(&format!("s{n}-{round}")));
+                let what = HaltTarget::Session(session(&format!("s{n}-{round}")));
                 gate.decisions.halt(DEFAULT_TENANT, &what, max(), "a drill").await.expect("a halt");
             }
         }
@@ -109,7 +109,7 @@ async fn what_was_forgotten_leaves_no_word_and_the_chain_holds() {
     let store = store(&postgres).await;
     let anchor = checked(&store, &[]).await.last.expect("entries");
     let mut conn = postgres.connect().await;
-    let event = Event::new(Kind::Forgotten, "ada".into(), "a session").because("they asked for it");
+    let event = AuditEvent::new(Kind::Forgotten, "ada".into(), "a session").because("they asked for it");
     let erased = audit::erase(&mut conn, DEFAULT_TENANT, &event, &["s"], &["FIRST"]).await.expect("erased");
     assert_eq!(erased, 4);
     let told = "select number, who, session_id, what, why, erased_by from audit_log order by number";

@@ -5,7 +5,7 @@ use callgate_core::{
     domain::ids::{DEFAULT_TENANT, TenantId},
     policy::Policy,
 };
-use callgate_server::gate::{Applied, Apply, Author};
+use callgate_server::gate::{Apply, ApplyOutcome, Author};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, PgConnection, Row as _};
 
 use crate::{
@@ -36,7 +36,7 @@ async fn two_tenants(postgres: &Postgres) -> (std::sync::Arc<callgate_server::ga
     let author = Author { by: &"olga".into(), note: "", expected: None };
     for tenant in [DEFAULT_TENANT, acme] {
         let applied = Box::pin(gate.policies.apply_policy(tenant, "policy_engine: {}", &author, Apply::Activate)).await;
-        assert!(matches!(applied, Ok(Applied::Stored { .. })), "{applied:?}");
+        assert!(matches!(applied, Ok(ApplyOutcome::Stored { .. })), "{applied:?}");
         evaluate(&gate, asking(tenant, "c1")).await;
         gate.decisions.record(tenant, success("s", "c1", "ok"), None).await.expect("stored");
     }

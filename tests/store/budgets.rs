@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use callgate_core::{
     domain::{
-        budget::{Budgets, Dimension, Limits, Usage},
+        budget::{BudgetLimits, Budgets, Dimension, Usage},
         call::Request,
         outcome::OutcomeStatus,
         report::Report,
@@ -24,8 +24,8 @@ use crate::common::{
 /// A policy with these daily limits and no other rule.
 fn limited(per_agent: &[(Dimension, u64)], per_tenant: &[(Dimension, u64)]) -> Policy {
     let mut policy = policy(&["budget"]);
-    policy.rules.get_mut::<Budgets>().agent = Limits::new(per_agent.iter().copied());
-    policy.rules.get_mut::<Budgets>().tenant = Limits::new(per_tenant.iter().copied());
+    policy.rules.get_mut::<Budgets>().agent = BudgetLimits::new(per_agent.iter().copied());
+    policy.rules.get_mut::<Budgets>().tenant = BudgetLimits::new(per_tenant.iter().copied());
     policy.declare("costly", ToolSpec { cost_micros: 30_000, ..ToolSpec::default() });
     policy
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use callgate_core::domain::{
-    budget::{Budgets, Dimension, Limits},
+    budget::{BudgetLimits, Budgets, Dimension},
     call::Request,
     ids::DEFAULT_TENANT,
     outcome::OutcomeStatus,
@@ -149,7 +149,7 @@ async fn past_the_budget(postgres: &Postgres, gate: &Gate, name: &str) -> usize 
 async fn a_counter_without_its_limit_is_overspent_and_that_is_seen() {
     let postgres = Postgres::start().await;
     let mut policy = policy(&["budget"]);
-    policy.rules.get_mut::<Budgets>().agent = Limits::new([(Dimension::ToolCalls, 4)]);
+    policy.rules.get_mut::<Budgets>().agent = BudgetLimits::new([(Dimension::ToolCalls, 4)]);
     let [gate, _] = two_gates(&postgres, &policy).await;
     assert_eq!(past_the_budget(&postgres, &gate, "checked").await, 0);
     without(&postgres, "x.room is null or k.used <= x.room", "true").await;

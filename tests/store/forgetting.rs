@@ -6,12 +6,12 @@ use callgate_core::{
     domain::{
         audit::Actor,
         call::Request,
-        control::{Command, Edited, Operation},
+        control::{Command, EditedArguments, Operation},
         failure::ErrorReport,
         fingerprint::ArgsDigest,
         forgetting::{Forgot, Whom},
-        halt::Halted,
-        identity::{Credential, Identity, Role},
+        halt::HaltTarget,
+        identity::{CredentialId, Identity, Role},
         ids::{DEFAULT_TENANT, UserId},
         outcome::OutcomeStatus,
         pattern::Pattern,
@@ -91,7 +91,8 @@ async fn work(gate: &Gate, other: &Gate, word: &str, of: impl Fn(Request) -> Req
     let more = callgate_core::domain::json::parse(&format!(r#"{{"of":"{word}","n":9}}"#)).expect("JSON");
     let more = Request { arguments: more, ..asked(&root, "more", "reset") };
     let approval_id = evaluate(gate, more).await.verdict.approval.expect("a question").id;
-    let chosen = Edited { digest: ArgsDigest([7; 32]), arguments: Some(format!(r#"{{"of":"{word}"}}"#).into()) };
+    let chosen =
+        EditedArguments { digest: ArgsDigest([7; 32]), arguments: Some(format!(r#"{{"of":"{word}"}}"#).into()) };
     let operation = Operation::Answer { approval_id, approve: true, clears: None, edited: Some(chosen) };
     let command = Command { session: session(&root), by: Actor::from("eve"), reason: Some(named("less")), operation };
     gate.decisions.control(DEFAULT_TENANT, &command).await.expect("an answer that is taken");
@@ -121,7 +122,7 @@ async fn work(gate: &Gate, other: &Gate, word: &str, of: impl Fn(Request) -> Req
         Request { arguments, ..request }
     });
     Box::pin(gate.decisions.evaluate(batch.collect())).await.expect("answers");
-    for what in [Halted::Session(session(&child)), Halted::Session(session(&root))] {
+    for what in [HaltTarget::Session(session(&child)), HaltTarget::Session(session(&root))] {
         gate.decisions.halt(DEFAULT_TENANT, &what, "eve", &named("stopped")).await.expect("a halt");
         gate.decisions.resume(DEFAULT_TENANT, &what, "eve", &named("go on")).await.expect("resumed");
     }
@@ -153,7 +154,7 @@ async fn leaves_no_word(is_encrypted: bool) {
     // Another agent was refused because of the subject's payment.
     let told = evaluate(&other, ask("stays", "c2", "pay", r#"{"bill":7}"#)).await;
     assert_eq!(said(&told), "REUSE duplicate_call_blocked");
-    let what = Halted::Agent(agent("agent-luciane").expect("a name"));
+    let what = HaltTarget::Agent(agent("agent-luciane").expect("a name"));
     gate.decisions.halt(DEFAULT_TENANT, &what, "eve", "as user-charlotte says").await.expect("a halt");
     for (whom, words) in [
         (Whom::Session(session("child-ottilie")), ["ottilie", "ottilie"]),
@@ -197,7 +198,7 @@ async fn leaves_no_word(is_encrypted: bool) {
 
 /// An identity with a credential of that name.
 fn known_as(name: &str) -> Identity {
-    let (roles, credential) = (vec![Role::Agent], Credential::Token(name.to_owned()));
+    let (roles, credential) = (vec![Role::Agent], CredentialId::Token(name.to_owned()));
     Identity { name: name.to_owned(), roles, any_session: false, credential, ..Identity::local() }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use callgate_core::domain::{call::Request, halt::Halted, ids::DEFAULT_TENANT};
+use callgate_core::domain::{call::Request, halt::HaltTarget, ids::DEFAULT_TENANT};
 use callgate_server::gate::{EvaluateAnswer, EvaluateError, Gate, GateError, NoAnswer};
 use tokio::time::Instant;
 
@@ -133,7 +133,7 @@ async fn only_reads_that_the_policy_names_run_while_the_database_is_away() {
     drop(frozen);
     assert_eq!(postgres.number("select count(*) from call").await, 0);
     // The kill switch, and what a policy says of arguments, hold without a database too.
-    gates[0].decisions.halt(DEFAULT_TENANT, &Halted::Tenant, "eve", "a drill").await.expect("a halt");
+    gates[0].decisions.halt(DEFAULT_TENANT, &HaltTarget::Tenant, "eve", "a drill").await.expect("a halt");
     let frozen = postgres.freeze();
     let halted = try_evaluate(&gates[0], ask("s", "halted", "look", "{}")).await;
     assert!(matches!(halted, Err(GateError::NoAnswer(NoAnswer::OutOfReach(_)))), "{halted:?}");

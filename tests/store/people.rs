@@ -5,7 +5,7 @@ use std::sync::Arc;
 use callgate_core::{
     domain::{
         control::{Command, Operation},
-        halt::Halted,
+        halt::HaltTarget,
         ids::DEFAULT_TENANT,
     },
     rules::Mode,
@@ -51,9 +51,9 @@ async fn a_new_gate_knows_questions_that_were_asked_long_ago() {
     assert!(reset(&old, "uses", 3).await.0.verdict.permit.is_some(), "it was approved");
     record(&old, success("s", "uses", "done")).await;
     // Judged again while something else stands against it: the row tells the question as it was asked.
-    old.decisions.halt(DEFAULT_TENANT, &Halted::Session(session("s")), "eve", "a drill").await.expect("a halt");
+    old.decisions.halt(DEFAULT_TENANT, &HaltTarget::Session(session("s")), "eve", "a drill").await.expect("a halt");
     assert!(reset(&old, "approved", 2).await.0.verdict.permit.is_none(), "it is halted");
-    old.decisions.resume(DEFAULT_TENANT, &Halted::Session(session("s")), "eve", "").await.expect("a resume");
+    old.decisions.resume(DEFAULT_TENANT, &HaltTarget::Session(session("s")), "eve", "").await.expect("a resume");
     for n in 0..200 {
         let call = format!("look-{n}");
         let looked = evaluate(&old, ask("s", &call, "look", &format!(r#"{{"n":{n}}}"#))).await;
@@ -77,9 +77,9 @@ async fn a_halt_beside_a_resume_of_the_same_name_is_no_outage() {
         async move {
             for _ in 0..100 {
                 if n < 2 {
-                    gate.decisions.halt(DEFAULT_TENANT, &Halted::Tenant, "eve", "a drill").await.expect("a halt");
+                    gate.decisions.halt(DEFAULT_TENANT, &HaltTarget::Tenant, "eve", "a drill").await.expect("a halt");
                 } else {
-                    gate.decisions.resume(DEFAULT_TENANT, &Halted::Tenant, "eve", "").await.expect("a resume");
+                    gate.decisions.resume(DEFAULT_TENANT, &HaltTarget::Tenant, "eve", "").await.expect("a resume");
                 }
             }
         }

@@ -6,7 +6,7 @@ use callgate_core::{
     domain::{audit::Actor, ids::DEFAULT_TENANT, revision::Revision},
     policy::{self, Policy},
 };
-use callgate_server::gate::{Activated, Applied, Apply, Author, Gate};
+use callgate_server::gate::{ActivationOutcome, Apply, ApplyOutcome, Author, Gate};
 
 use crate::common::{
     all,
@@ -25,7 +25,7 @@ fn text(n: usize) -> String {
     format!("# {n}\npolicy_engine: {{tool_schemas: {{look: {{effect: read}}}}}}\n")
 }
 
-async fn apply_as(gate: &Gate, text: &str, author: &Author<'_>) -> Applied {
+async fn apply_as(gate: &Gate, text: &str, author: &Author<'_>) -> ApplyOutcome {
     Box::pin(gate.policies.apply_policy(DEFAULT_TENANT, text, author, Apply::Activate))
         .await
         .expect("the database answers")
@@ -34,18 +34,18 @@ async fn apply_as(gate: &Gate, text: &str, author: &Author<'_>) -> Applied {
 /// Applies it unconditionally; returns its revision.
 async fn apply(gate: &Gate, text: &str) -> u64 {
     match apply_as(gate, text, &anybody()).await {
-        Applied::Stored { hash, revision: Some(revision), .. } if hash == policy::hash(text) => revision.number,
+        ApplyOutcome::Stored { hash, revision: Some(revision), .. } if hash == policy::hash(text) => revision.number,
         other => panic!("{other:?}"),
     }
 }
 
-async fn activate(gate: &Gate, text: &str, expected: Option<u64>) -> Activated {
+async fn activate(gate: &Gate, text: &str, expected: Option<u64>) -> ActivationOutcome {
     let author = Author { expected, ..anybody() };
     let activated = Box::pin(gate.policies.activate_policy(DEFAULT_TENANT, &policy::hash(text), &author)).await;
     activated.expect("the database answers")
 }
 
-async fn rollback(gate: &Gate) -> Activated {
+async fn rollback(gate: &Gate) -> ActivationOutcome {
     Box::pin(gate.policies.rollback_policy(DEFAULT_TENANT, &anybody())).await.expect("the database answers")
 }
 
@@ -99,8 +99,8 @@ async fn of_two_activations_on_one_revision_one_wins() {
         let came = all(racing).await;
         let won = came
             .iter()
-            .filter(|came| matches!(came, Activated::Active(Revision { number, .. }) if *number == 3 + round));
-        let lost = came.iter().filter(|came| **came == Activated::Changed { revision: 3 + round });
+            .filter(|came| matches!(came, ActivationOutcome::Active(Revision { number, .. }) if *number == 3 + round));
+        let lost = came.iter().filter(|came| **came == ActivationOutcome::Changed { revision: 3 + round });
         assert_eq!((won.count(), lost.count()), (1, 1), "{came:?}");
     }
     assert_eq!(postgres.number("select max(revision) from policy_activation").await, 32);
@@ -111,11 +111,11 @@ async fn an_expected_revision_is_asked_of_the_active_policy_too() {
     let postgres = Postgres::start().await;
     let gate = gate(&postgres, &Policy::default()).await;
     let expecting = |revision: u64| Author { expected: Some(revision), ..anybody() };
-    assert_eq!(apply_as(&gate, &text(1), &expecting(1)).await, Applied::Changed { revision: 0 });
+    assert_eq!(apply_as(&gate, &text(1), &expecting(1)).await, ApplyOutcome::Changed { revision: 0 });
     let applied = apply_as(&gate, &text(1), &expecting(0)).await;
-    assert!(matches!(applied, Applied::Stored { revision: Some(Revision { number: 1, .. }), .. }), "{applied:?}");
-    assert_eq!(apply_as(&gate, &text(1), &expecting(0)).await, Applied::Changed { revision: 1 });
-    assert_eq!(activate(&gate, &text(1), Some(7)).await, Activated::Changed { revision: 1 });
+    assert!(matches!(applied, ApplyOutcome::Stored { revision: Some(Revision { number: 1, .. }), .. }), "{applied:?}");
+    assert_eq!(apply_as(&gate, &text(1), &expecting(0)).await, ApplyOutcome::Changed { revision: 1 });
+    assert_eq!(activate(&gate, &text(1), Some(7)).await, ActivationOutcome::Changed { revision: 1 });
     assert_eq!(apply(&gate, &text(1)).await, 1, "what is active stays so");
     assert_eq!(history(&postgres).await, [row(1, &text(1))]);
 }
@@ -150,7 +150,7 @@ async fn what_is_no_policy_is_refused_whole_and_not_stored() {
     let gate = gate(&postgres, &Policy::default()).await;
     apply(&gate, &text(1)).await;
     let bad = "policy_engine:\n  mode: loud\n  loops: {windw: 3}\n";
-    let Applied::Invalid(errors) = apply_as(&gate, bad, &anybody()).await else { panic!("applied") };
+    let ApplyOutcome::Invalid(errors) = apply_as(&gate, bad, &anybody()).await else { panic!("applied") };
     let places: Vec<_> = errors.iter().map(|error| (error.line, error.path.as_str())).collect();
     assert_eq!(places.len(), 2, "{errors:?}");
     assert!(places.iter().all(|(line, path)| line.is_some() && path.starts_with("policy_engine.")), "{errors:?}");
@@ -170,7 +170,7 @@ async fn a_stored_policy_that_this_build_cannot_read_never_judges() {
         policy::hash(newer)
     );
     postgres.tamper(&store).await;
-    let Activated::Invalid(errors) = activate(&gate, newer, None).await else { panic!("activated") };
+    let ActivationOutcome::Invalid(errors) = activate(&gate, newer, None).await else { panic!("activated") };
     assert!(errors[0].to_string().contains("of_a_newer_build"), "{errors:?}");
     assert_eq!(history(&postgres).await, [row(1, &text(1))]);
 
@@ -205,13 +205,13 @@ async fn a_late_look_does_not_bring_an_older_policy_back() {
 async fn a_rollback_activates_the_previous_different_policy() {
     let postgres = Postgres::start().await;
     let gate = gate(&postgres, &Policy::default()).await;
-    assert_eq!(rollback(&gate).await, Activated::Unknown, "nothing is active");
+    assert_eq!(rollback(&gate).await, ActivationOutcome::Unknown, "nothing is active");
     apply(&gate, &text(1)).await;
-    assert_eq!(rollback(&gate).await, Activated::Unknown, "nothing was before");
+    assert_eq!(rollback(&gate).await, ActivationOutcome::Unknown, "nothing was before");
     apply(&gate, &text(2)).await;
     activate(&gate, &text(2), None).await;
     for (revision, n) in [(4, 1), (5, 2)] {
-        let Activated::Active(active) = rollback(&gate).await else { panic!("not active") };
+        let ActivationOutcome::Active(active) = rollback(&gate).await else { panic!("not active") };
         assert_eq!((active.number, active.hash), (revision, policy::hash(&text(n))));
         assert_eq!(*gate.server.policy(DEFAULT_TENANT).version, *version(&text(n)));
     }

@@ -6,9 +6,9 @@ use callgate_core::{
         call::Request,
         control::{Command, Operation},
         failure::ErrorReport,
-        halt::Halted,
+        halt::HaltTarget,
         ids::DEFAULT_TENANT,
-        inbox::Wanted,
+        inbox::ApprovalQuery,
         json::Json,
         outcome::OutcomeStatus,
         report::Report,
@@ -126,7 +126,7 @@ async fn no_secret_is_in_a_dump_of_the_database() {
     };
     gate.decisions.control(DEFAULT_TENANT, &command).await.expect("an answer that is taken");
     gate.decisions
-        .halt(DEFAULT_TENANT, &Halted::Session(session("s4")), "eve", "leaked 4111111111111111")
+        .halt(DEFAULT_TENANT, &HaltTarget::Session(session("s4")), "eve", "leaked 4111111111111111")
         .await
         .expect("a halt");
     secrets.extend(["4111 1111 1111 1111", "4111-1111-1111-1111", "4111111111111111"].map(str::to_owned));
@@ -169,7 +169,7 @@ async fn calls_are_told_apart_by_the_true_value() {
     let charge = |call: &str, card: &str| ask("s", call, "charge", &format!(r#"{{"card":"{card}"}}"#));
     let asked = evaluate(&warm, charge("pay1", "4111111111111111")).await;
     let approval_id = asked.verdict.approval.expect("a question").id;
-    let question = warm.store.questions(DEFAULT_TENANT, &Wanted { max: 9, ..Wanted::default() }).await;
+    let question = warm.store.questions(DEFAULT_TENANT, &ApprovalQuery { max: 9, ..ApprovalQuery::default() }).await;
     assert!(!format!("{question:?}").contains("4111"), "{question:?}");
     let operation = Operation::Answer { approval_id, approve: true, clears: None, edited: None };
     let command = Command { session: session("s"), by: Actor::from("eve"), reason: None, operation };

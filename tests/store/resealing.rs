@@ -9,7 +9,7 @@ use callgate_core::domain::{
     forgetting::Whom,
     ids::{DEFAULT_TENANT, UserId},
 };
-use callgate_server::gate::{Gate, PrivacyError, Resealed};
+use callgate_server::gate::{Gate, PrivacyError, ResealProgress};
 use serde_json::Value;
 use tokio::sync::mpsc;
 
@@ -27,7 +27,7 @@ const BOTH: &[(&str, u8)] = &[("new", 2), ("old", 1)];
 const NEW: &[(&str, u8)] = &[("new", 2)];
 const OLD: &[(&str, u8)] = &[("old", 1)];
 
-async fn reseal(gate: &Gate) -> Resealed {
+async fn reseal(gate: &Gate) -> ResealProgress {
     let (told, _told) = mpsc::channel(500);
     Box::pin(gate.privacy.reseal(DEFAULT_TENANT, &Actor::from("officer"), &told)).await.expect("sealed anew")
 }

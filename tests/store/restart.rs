@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use callgate_core::{
     domain::{
-        budget::{Budgets, Dimension, Limits, Scope, Usage},
+        budget::{BudgetLimits, BudgetScope, Budgets, Dimension, Usage},
         call::Request,
         control::{Command, Operation},
         finding::Decision,
@@ -43,7 +43,7 @@ impl Dice {
 fn rules() -> Policy {
     let mut policy = policy(&["same_call", "repeat", "poll", "cycle", "breaker", "refused", "budget"]);
     policy.rules.get_mut::<Budgets>().agent =
-        Limits::new([(Dimension::ToolCalls, 100_000), (Dimension::Cost, 1_000_000_000)]);
+        BudgetLimits::new([(Dimension::ToolCalls, 100_000), (Dimension::Cost, 1_000_000_000)]);
     policy
 }
 
@@ -229,8 +229,8 @@ async fn a_tree_that_catches_up_is_the_tree_that_is_stored() {
         for operation in [
             Operation::SetPhase { phase: ["ACT", "REST"][round % 2].to_owned(), plan },
             Operation::MarkCompacted,
-            raise(Scope::Run, 1_000 + round as u64),
-            raise(Scope::CallTree, 2_000 * (round as u64 % 2)),
+            raise(BudgetScope::Run, 1_000 + round as u64),
+            raise(BudgetScope::CallTree, 2_000 * (round as u64 % 2)),
         ] {
             let command = Command { session: session("root"), by: "eve".into(), reason: None, operation };
             gate.decisions.control(DEFAULT_TENANT, &command).await.expect("stored");

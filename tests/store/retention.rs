@@ -7,7 +7,7 @@ use std::sync::{
 
 use callgate_core::domain::call::Request;
 use callgate_net::clock::Clock;
-use callgate_store::{OpenError, Retained};
+use callgate_store::{OpenError, RetentionResult};
 
 use crate::common::{
     all,
@@ -36,7 +36,7 @@ pub(crate) async fn backdate(postgres: &Postgres, roots: &str, last_at: &str) {
     sqlx::raw_sql(sqlx::AssertSqlSafe(sql + "commit")).execute(&mut postgres.connect().await).await.expect("moved");
 }
 
-async fn retain(postgres: &Postgres, days: u32) -> Result<Retained, OpenError> {
+async fn retain(postgres: &Postgres, days: u32) -> Result<RetentionResult, OpenError> {
     let (clocks, retained) = callgate_store::retain(postgres.options.clone(), days, Clock::System.now()).await?;
     assert!(clocks.agree(), "{clocks:?}");
     Ok(retained)
@@ -71,7 +71,7 @@ async fn old_months_are_dropped_under_load_and_what_still_lives_moves_on() {
     assert_eq!((first.trees, first.moved, first.dropped), (2, 1, partitions));
     let left = "select count(*) from session where root_id like 'old-%' or session_id like 'old-%'";
     assert_eq!(postgres.number(left).await, 0);
-    assert_eq!(retain(&postgres, 90).await.expect("nothing"), Retained::default());
+    assert_eq!(retain(&postgres, 90).await.expect("nothing"), RetentionResult::default());
     is_over.store(true, Ordering::Relaxed);
     stream.await.expect("no panic");
 

@@ -7,7 +7,7 @@ use callgate_core::{
         audit::Actor,
         call::Request,
         control::{ClearanceScope, Clears, Command, Control, Operation},
-        identity::Credential,
+        identity::CredentialId,
         ids::DEFAULT_TENANT,
         rejection::CommandRejection,
     },
@@ -38,7 +38,7 @@ async fn plane(postgres: &Postgres) -> Arc<Gate> {
 
 /// A person who shows a credential, of this group.
 fn person(name: &str, group: &str) -> Actor {
-    Actor { credential: Credential::Token("t".to_owned()), groups: vec![group.to_owned()], ..Actor::from(name) }
+    Actor { credential: CredentialId::Token("t".to_owned()), groups: vec![group.to_owned()], ..Actor::from(name) }
 }
 
 /// Requests with the credential of `billing`; returns the approval request.

@@ -7,11 +7,11 @@ use callgate_core::{
     domain::{
         audit::Actor,
         call::Request,
-        control::{ClearanceScope, Clears, Command, Edited, Operation},
+        control::{ClearanceScope, Clears, Command, EditedArguments, Operation},
         failure::ErrorReport,
         fingerprint::{ArgsDigest, Fingerprint, ResultDigest},
         ids::{DEFAULT_TENANT, ToolName},
-        inbox::Wanted,
+        inbox::ApprovalQuery,
         outcome::OutcomeStatus,
         report::Report,
         session_state::Extent,
@@ -105,7 +105,7 @@ pub(crate) async fn story(gate: &Gate) {
     done(gate, ask("s", "c9", "unlock", r#"{"pin":"4711"}"#), "0815").await;
     let asked = evaluate(gate, ask("s", "c10", "charge", r#"{"nest":"n2"}"#)).await;
     let approval_id = asked.verdict.approval.expect("a question").id;
-    let edited = Some(Edited { digest: ArgsDigest([7; 32]), arguments: Some(r#"{"nest":"fulmar"}"#.into()) });
+    let edited = Some(EditedArguments { digest: ArgsDigest([7; 32]), arguments: Some(r#"{"nest":"fulmar"}"#.into()) });
     let operation = Operation::Answer { approval_id, approve: true, clears: None, edited };
     let command = Command { session: session("s"), by: Actor::from("eve"), reason: None, operation };
     gate.decisions.control(DEFAULT_TENANT, &command).await.expect("an answer that is taken");
@@ -173,8 +173,11 @@ pub(crate) async fn look_back(gate: &Gate) -> String {
     // Another tree: `once` goes over all of them.
     let elsewhere = evaluate(gate, ask("t", "d9", "pay", r#"{"to":"ouzel"}"#)).await;
     told.push(format!("{} {:?}", said(&elsewhere), elsewhere.text.map(|text| format!("{text:?}").contains("twite"))));
-    let questions =
-        gate.store.questions(DEFAULT_TENANT, &Wanted { max: 10, ..Wanted::default() }).await.expect("readable");
+    let questions = gate
+        .store
+        .questions(DEFAULT_TENANT, &ApprovalQuery { max: 10, ..ApprovalQuery::default() })
+        .await
+        .expect("readable");
     for question in questions.iter().filter(|question| question.call_id == "c6") {
         let resolution = question.resolution.as_ref().expect("answered");
         told.push(format!(

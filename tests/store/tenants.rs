@@ -10,7 +10,7 @@ use callgate_core::{
     },
     policy::{self, Policy},
 };
-use callgate_server::gate::{Applied, Apply, Author, Gate, GateError, NoAnswer, TenantChange};
+use callgate_server::gate::{Apply, ApplyOutcome, Author, Gate, GateError, NoAnswer, TenantChange};
 
 use crate::common::{
     gates::{ask, evaluate, gate, policy, session, success, try_evaluate, two_gates},
@@ -111,7 +111,7 @@ async fn each_tenant_is_judged_by_its_own_policy() {
     for (tenant, text) in [(acme, text("deny")), (DEFAULT_TENANT, text("allowlist"))] {
         let applied =
             Box::pin(one.policies.apply_policy(tenant, &text, &author, Apply::Activate)).await.expect("stored");
-        assert!(matches!(applied, Applied::Stored { revision: Some(_), .. }), "{applied:?}");
+        assert!(matches!(applied, ApplyOutcome::Stored { revision: Some(_), .. }), "{applied:?}");
     }
     other.identities.read_tenants().await.expect("readable");
     for (n, gate) in [&one, &other].into_iter().enumerate() {
@@ -135,7 +135,7 @@ async fn a_tenant_whose_policy_this_build_cannot_read_is_judged_by_no_other() {
     let acme = create(&one, "acme").await.id;
     let good = "policy_engine: {}";
     let applied = Box::pin(one.policies.apply_policy(acme, good, &author, Apply::Activate)).await.expect("stored");
-    assert!(matches!(applied, Applied::Stored { .. }));
+    assert!(matches!(applied, ApplyOutcome::Stored { .. }));
     // As a newer build would have stored it.
     let newer = "insert into policy (tenant_id, hash, text, applied_by, note)
         values (2, repeat('a', 64), 'policy_engine: {of_tomorrow: 1}', 'eve', '')";
@@ -150,7 +150,7 @@ async fn a_tenant_whose_policy_this_build_cannot_read_is_judged_by_no_other() {
     assert_eq!(*one.server.policy(acme).version, policy::hash(good)[..16], "what judged before goes on");
     assert!(one.policies.watch_policies(), "which is an alarm");
     let rolled = Box::pin(one.policies.rollback_policy(acme, &author)).await.expect("stored");
-    assert!(matches!(rolled, callgate_server::gate::Activated::Active(_)), "{rolled:?}");
+    assert!(matches!(rolled, callgate_server::gate::ActivationOutcome::Active(_)), "{rolled:?}");
     assert!(!one.policies.watch_policies(), "until it is over");
     assert_eq!(refused(&other, asking(acme, "c2")).await, NoAnswer::PolicyUnreadable);
     assert!(other.policies.watch_policies());

@@ -8,7 +8,7 @@ use std::sync::{
 use callgate_core::{
     domain::{
         call::Request,
-        control::{Command, Edited, Operation},
+        control::{Command, EditedArguments, Operation},
         fingerprint::ArgsDigest,
         ids::{DEFAULT_TENANT, TenantId},
         outcome::OutcomeStatus,
@@ -341,7 +341,7 @@ async fn arguments_that_a_person_chose_go_at_the_term_and_what_was_asked_stays_r
     let warm = gate(&postgres, &strict()).await;
     let asks = || ask("s", "c1", "charge", r#"{"of":"word-asked"}"#);
     let approval_id = evaluate(&warm, asks()).await.verdict.approval.expect("a question").id;
-    let chosen = Edited { digest: ArgsDigest([7; 32]), arguments: Some(r#"{"of":"word-chosen"}"#.into()) };
+    let chosen = EditedArguments { digest: ArgsDigest([7; 32]), arguments: Some(r#"{"of":"word-chosen"}"#.into()) };
     let operation = Operation::Answer { approval_id, approve: true, clears: None, edited: Some(chosen) };
     let command = Command { session: session("s"), by: "eve".into(), reason: None, operation };
     warm.decisions.control(DEFAULT_TENANT, &command).await.expect("an answer that is taken");

@@ -6,7 +6,7 @@ use callgate_core::{
         budget::Usage,
         call::Request,
         control::{Command, Operation},
-        halt::Halted,
+        halt::HaltTarget,
         ids::DEFAULT_TENANT,
         report::Report,
     },
@@ -51,7 +51,7 @@ async fn a_call_says_why_and_who_let_it_through() {
     assert_eq!(said(&evaluate(&gate, reset("c1")).await), "ALLOW");
     record(&gate, failure("s", "c1", "conflict")).await;
     evaluate(&gate, ask("s", "c2", "look", "{}")).await;
-    gate.decisions.halt(DEFAULT_TENANT, &Halted::Session(session("s")), "max", "a drill").await.expect("a halt");
+    gate.decisions.halt(DEFAULT_TENANT, &HaltTarget::Session(session("s")), "max", "a drill").await.expect("a halt");
     let why = "select call_id, rounds, justification, approved_by, deciding_finding ->> 'rule', message is not null,
         input_tokens, output_tokens, first_judged_at < judged_at, earlier_attempts from tool_call order by batch";
     let expected = ["(bare,1,,,tier,t,0,0,f,0)", r#"(c1,2,"It hangs.",eve,,f,40,2,t,0)"#, "(c2,1,,,,f,0,0,f,0)"];

@@ -12,7 +12,7 @@ use callgate_core::{
         json,
         reason::Reason,
         time::Timestamp,
-        tool::{Risk, ToolSpec},
+        tool::{RiskLevel, ToolSpec},
         verdict::Verdict,
     },
     offline::world::World,
@@ -192,8 +192,8 @@ fn what_is_proposed_of_risk_and_effect_holds_only_once_it_is_confirmed() {
     let confirm = |line: &str| if line.contains("# proposed: ") { line.replacen("# ", "", 1) } else { line.to_owned() };
     let policy = compiled(&text.lines().map(confirm).collect::<Vec<_>>().join("\n"));
     let told = |tool: &str| policy.tools().find(|(name, _)| *name == tool).map(|(_, spec)| (spec.risk, spec.effect));
-    assert_eq!(told("delete_branch"), Some((Some(Risk::High), EffectKind::Write)));
-    assert_eq!(told("list_branches"), Some((Some(Risk::Low), EffectKind::Read)));
+    assert_eq!(told("delete_branch"), Some((Some(RiskLevel::High), EffectKind::Write)));
+    assert_eq!(told("list_branches"), Some((Some(RiskLevel::Low), EffectKind::Read)));
     let verdict = judged(&policy, "delete_branch", drop);
     assert_eq!(verdict.decision, Decision::Ask, "{:?}", verdict.findings);
     let refused = judged(&policy, "delete_branch", r#"{"branch_id":0}"#);

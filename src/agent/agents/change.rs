@@ -9,7 +9,7 @@ use callgate_core::domain::digest;
 
 /// Memory of a written file, for an exact restore.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Memory {
+pub(super) struct FileBackup {
     /// Path of the file, for people.
     pub(super) file: String,
     /// Text without callgate.
@@ -21,7 +21,7 @@ pub(super) struct Memory {
 }
 
 /// The text without callgate: the original if unchanged since, otherwise the current one without callgate's parts.
-pub(super) fn without(host: Host, text: Option<&str>, memory: Option<&Memory>) -> anyhow::Result<Option<String>> {
+pub(super) fn without(host: Host, text: Option<&str>, memory: Option<&FileBackup>) -> anyhow::Result<Option<String>> {
     let Some(text) = text else { return Ok(None) };
     if let Some(memory) = memory.filter(|memory| memory.after == digest::of_text(text)) {
         return Ok(memory.before.clone());
@@ -38,7 +38,7 @@ pub(super) fn without(host: Host, text: Option<&str>, memory: Option<&Memory>) -
 pub(super) fn with(
     plan: &Plan,
     text: Option<&str>,
-    memory: Option<&Memory>,
+    memory: Option<&FileBackup>,
 ) -> anyhow::Result<Option<(Option<String>, String)>> {
     if Settings::read(plan.host, text.unwrap_or_default())?.holds(plan) {
         return Ok(None);

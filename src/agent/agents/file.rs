@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context as _, bail};
 use tempfile::Builder;
 
-use super::change::Memory;
+use super::change::FileBackup;
 use callgate_core::domain::digest;
 
 /// Mode of a new file, before the umask.
@@ -25,7 +25,7 @@ pub(super) struct File {
     /// Path as given.
     pub(super) path: PathBuf,
     pub(super) text: Option<String>,
-    pub(super) memory: Option<Memory>,
+    pub(super) memory: Option<FileBackup>,
     memory_path: PathBuf,
 }
 
@@ -45,7 +45,7 @@ impl File {
     pub(super) fn install(&self, before: Option<String>, text: &str) -> anyhow::Result<()> {
         let folder = self.path.parent().unwrap_or(Path::new("."));
         let made = self.memory.as_ref().is_some_and(|memory| memory.has_made_folder);
-        let memory = Memory {
+        let memory = FileBackup {
             file: self.path.display().to_string(),
             before,
             after: digest::of_text(text),

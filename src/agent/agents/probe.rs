@@ -15,7 +15,7 @@ use tonic::{body::Body, client::GrpcService as _, codegen::Bytes};
 
 use super::{
     plan::HTTP_PATH,
-    sample::{Sample, Saw, of_command, of_http},
+    sample::{HookEffect, Sample, of_command, of_http},
     settings::Settings,
 };
 use crate::hosts::Host;
@@ -47,19 +47,19 @@ pub(super) async fn probe(host: Host, path: &Path, folder: &Path, remote: &Remot
     let of_event = |name: &str| handlers.iter().find(|handler| handler.is_ours && handler.event == name);
     let fire = async |(event, input): &(&str, String)| match of_event(event) {
         Some(handler) => fired(host, &handler.value, input, folder, remote).await,
-        None => Saw::Broken(format!("callgate has no hook for {event}")),
+        None => HookEffect::Broken(format!("callgate has no hook for {event}")),
     };
     let saw = fire(&before).await;
     let connected = remote.connect().await;
     let told = |words: String, works: bool| Ok(Shown { words: format!("{}: {words}", sample.words()), works });
     match (saw, connected) {
-        (Saw::Allowed, Ok(wire)) => {
+        (HookEffect::Allowed, Ok(wire)) => {
             // Only a permitted call has an outcome.
             let rest = [fire(&after).await, fire(&end).await];
             let request = GetSessionStateRequest { session_id: session.clone(), ..Default::default() };
             let state = asked(GateServiceClient::new(wire).get_session_state(request).await);
-            match (state, rest.into_iter().find(|saw| matches!(saw, Saw::Broken(_)))) {
-                (_, Some(Saw::Broken(why))) => {
+            match (state, rest.into_iter().find(|saw| matches!(saw, HookEffect::Broken(_)))) {
+                (_, Some(HookEffect::Broken(why))) => {
                     told(format!("allowed, but its outcome could not be reported: {why}"), false)
                 }
                 (Ok(state), _) if state.state.as_ref().is_some_and(|state| !state.calls.is_empty()) => {
@@ -71,15 +71,17 @@ pub(super) async fn probe(host: Host, path: &Path, folder: &Path, remote: &Remot
                 (Err(error), _) => told(format!("allowed, but its record could not be read: {error}"), true),
             }
         }
-        (Saw::Allowed, Err(error)) => told(format!("allowed without a record: {error}"), false),
-        (Saw::Refused(why), Ok(_)) => told(format!("refused: {why}"), false),
-        (Saw::Refused(_), Err(error)) => told(format!("refused, because the server is unavailable: {error}"), false),
-        (Saw::Broken(why), _) => told(format!("the hook failed: {why}"), false),
+        (HookEffect::Allowed, Err(error)) => told(format!("allowed without a record: {error}"), false),
+        (HookEffect::Refused(why), Ok(_)) => told(format!("refused: {why}"), false),
+        (HookEffect::Refused(_), Err(error)) => {
+            told(format!("refused, because the server is unavailable: {error}"), false)
+        }
+        (HookEffect::Broken(why), _) => told(format!("the hook failed: {why}"), false),
     }
 }
 
 /// The hook's response to an input.
-async fn fired(host: Host, handler: &Value, input: &str, folder: &Path, remote: &Remote) -> Saw {
+async fn fired(host: Host, handler: &Value, input: &str, folder: &Path, remote: &Remote) -> HookEffect {
     let saw = async {
         if handler.get("url").is_some() {
             let (status, body) = posted(input, remote).await?;
@@ -91,8 +93,8 @@ async fn fired(host: Host, handler: &Value, input: &str, folder: &Path, remote: 
     };
     match timeout(LIMIT, saw).await {
         Ok(Ok(saw)) => saw,
-        Ok(Err(error)) => Saw::Broken(format!("{error:#}")),
-        Err(_) => Saw::Broken(format!("no output within {} s", LIMIT.as_secs())),
+        Ok(Err(error)) => HookEffect::Broken(format!("{error:#}")),
+        Err(_) => HookEffect::Broken(format!("no output within {} s", LIMIT.as_secs())),
     }
 }
 

@@ -19,7 +19,7 @@ pub(super) struct Sample<'a> {
 
 /// Effect of a hook's output in the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Saw {
+pub(super) enum HookEffect {
     /// The call continues as without a hook.
     Allowed,
     /// The call is refused, with a reason for the model.
@@ -72,30 +72,30 @@ impl Sample<'_> {
 }
 
 /// Effect of a command's output before a call.
-pub(super) fn of_command(host: Host, code: Option<i32>, out: &str, error: &str) -> Saw {
+pub(super) fn of_command(host: Host, code: Option<i32>, out: &str, error: &str) -> HookEffect {
     match code {
         Some(0) => of_output(host, out),
-        Some(2) => Saw::Refused(words(error)),
-        Some(code) => Saw::Broken(format!("exit code {code}: {}", words(error))),
-        None => Saw::Broken(format!("it was killed: {}", words(error))),
+        Some(2) => HookEffect::Refused(words(error)),
+        Some(code) => HookEffect::Broken(format!("exit code {code}: {}", words(error))),
+        None => HookEffect::Broken(format!("it was killed: {}", words(error))),
     }
 }
 
 /// Effect of a server's response before a call.
-pub(super) fn of_http(status: u16, body: &str) -> Saw {
+pub(super) fn of_http(status: u16, body: &str) -> HookEffect {
     match status {
         200..300 => of_output(Host::ClaudeCode, body),
-        _ => Saw::Broken(format!("the server returned HTTP status {status}: {}", words(body))),
+        _ => HookEffect::Broken(format!("the server returned HTTP status {status}: {}", words(body))),
     }
 }
 
 /// Effect of an output, which must be an object or empty: no host parses prose.
-fn of_output(host: Host, out: &str) -> Saw {
+fn of_output(host: Host, out: &str) -> HookEffect {
     if out.trim().is_empty() {
-        return Saw::Allowed;
+        return HookEffect::Allowed;
     }
     let Ok(said) = serde_json::from_str::<Value>(out) else {
-        return Saw::Broken(format!("its output is not JSON: {}", words(out)));
+        return HookEffect::Broken(format!("its output is not JSON: {}", words(out)));
     };
     let (decision, reason) = match host {
         Host::ClaudeCode | Host::Codex => {
@@ -106,8 +106,8 @@ fn of_output(host: Host, out: &str) -> Saw {
     };
     let text = |pointer: &str| said.pointer(pointer).and_then(Value::as_str);
     match text(decision) {
-        None | Some("allow") => Saw::Allowed,
-        Some(decision) => Saw::Refused(words(text(reason).unwrap_or(decision))),
+        None | Some("allow") => HookEffect::Allowed,
+        Some(decision) => HookEffect::Refused(words(text(reason).unwrap_or(decision))),
     }
 }
 

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::{
-    change::{Memory, with, without},
+    change::{FileBackup, with, without},
     host::{Places, Scope},
     plan::{self, Plan, Way, is_ours},
-    sample::{Sample, Saw, of_command, of_http},
+    sample::{HookEffect, Sample, of_command, of_http},
     settings::Settings,
 };
 use crate::hosts::Host;
@@ -19,10 +19,10 @@ fn plan(host: Host) -> Plan {
     Plan::new(host, &Way::Command { program: "/opt/my tools/callgate".to_owned(), args })
 }
 
-fn installed(plan: &Plan, text: Option<&str>) -> (String, Memory) {
+fn installed(plan: &Plan, text: Option<&str>) -> (String, FileBackup) {
     let (before, after) = with(plan, text, None).expect("readable").expect("a change");
     let memory =
-        Memory { file: String::new(), before, after: digest::of_text(&after), has_made_folder: text.is_none() };
+        FileBackup { file: String::new(), before, after: digest::of_text(&after), has_made_folder: text.is_none() };
     (after, memory)
 }
 
@@ -215,7 +215,7 @@ fn a_token_is_named_and_never_written() {
 #[test]
 fn what_a_hook_says_is_read_as_its_host_reads_it() {
     let deny = |host, out: &str| of_command(host, Some(0), out, "");
-    let refused = |why: &str| Saw::Refused(why.to_owned());
+    let refused = |why: &str| HookEffect::Refused(why.to_owned());
     let claude = r#"{"hookSpecificOutput": {
         "hookEventName": "PreToolUse", "permissionDecision": "deny", "permissionDecisionReason": "no\nmore"
     }}"#;
@@ -225,7 +225,7 @@ fn what_a_hook_says_is_read_as_its_host_reads_it() {
     assert_eq!(deny(Host::Cursor, r#"{"permission":"ask","agent_message":"who?"}"#), refused("who?"));
     assert_eq!(of_http(200, claude), refused("no more"));
     for out in ["", "{}\n"] {
-        assert_eq!(deny(Host::Gemini, out), Saw::Allowed);
+        assert_eq!(deny(Host::Gemini, out), HookEffect::Allowed);
     }
     assert_eq!(of_command(Host::Codex, Some(2), "", "callgate: no server\n"), refused("callgate: no server"));
     for broken in [
@@ -234,7 +234,7 @@ fn what_a_hook_says_is_read_as_its_host_reads_it() {
         deny(Host::Gemini, "all is well"),
         of_http(404, ""),
     ] {
-        assert!(matches!(broken, Saw::Broken(_)), "{broken:?}");
+        assert!(matches!(broken, HookEffect::Broken(_)), "{broken:?}");
     }
 }
 

@@ -14,7 +14,7 @@ use tonic::Status;
 
 use super::{CONNECT, HookArgs, plane::Server};
 use crate::{
-    hooks::{Plane as _, until_called_off},
+    hooks::{HookServer as _, until_called_off},
     host::is_hook_program,
     pending_call::PendingCall,
 };

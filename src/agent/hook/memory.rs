@@ -16,7 +16,7 @@ use crate::{
 use callgate_net::clock::Clock;
 
 /// State files of one host's sessions.
-pub(super) struct Remembered {
+pub(super) struct SessionFiles {
     folder: Option<PathBuf>,
     /// The pending call of this hook.
     asked: Mutex<Option<PendingCall>>,
@@ -37,7 +37,7 @@ struct Known {
     at_prompt: Vec<String>,
 }
 
-impl Remembered {
+impl SessionFiles {
     pub(super) fn of(host: Host) -> Self {
         let folder = pending_call::folder("hooks").map(|folder| folder.join(host.as_str()));
         Self { folder, asked: Mutex::default() }
@@ -78,7 +78,7 @@ impl Remembered {
     }
 }
 
-impl Memory for Remembered {
+impl Memory for SessionFiles {
     fn run(&self, session: &str) -> Option<String> {
         let runs = self.known(session).runs;
         (runs > 0).then(|| format!("turn-{runs}"))

@@ -19,9 +19,9 @@ use clap::Args;
 use tokio::time::timeout;
 use tonic::Status;
 
-use self::{memory::Remembered, plane::Server};
+use self::{memory::SessionFiles, plane::Server};
 use crate::{
-    hooks::{Installed, Memory as _, answered, is_away},
+    hooks::{HookSettings, Memory as _, answered, is_away},
     host::FailOpen,
     hosts::{Event, Host, Said, Seen, blocked},
 };
@@ -101,7 +101,7 @@ fn hooked(args: &HookArgs) -> Said {
     if seen.event == Event::Other {
         return Said::default();
     }
-    let memory = Remembered::of(host);
+    let memory = SessionFiles::of(host);
     // A finished call is reported by its own outcome.
     let but = if let Event::After(call, _) = &seen.event { call.id.as_deref() } else { None };
     memory.left(&seen.session, but).into_iter().for_each(|asked| give_up::start(args, asked));
@@ -119,7 +119,7 @@ fn hooked(args: &HookArgs) -> Said {
 }
 
 /// Asks the server within the host's timeout.
-async fn ask(args: &HookArgs, host: Host, memory: &Remembered, seen: Seen) -> Result<Said, Failed> {
+async fn ask(args: &HookArgs, host: Host, memory: &SessionFiles, seen: Seen) -> Result<Said, Failed> {
     let seconds = args.timeout.unwrap_or_else(|| host.patience_s());
     let patience = Duration::from_secs(seconds.saturating_sub(SOONER_S).max(1));
     let (clock, name) = (Clock::System, seen.name.clone());
@@ -134,8 +134,15 @@ async fn ask(args: &HookArgs, host: Host, memory: &Remembered, seen: Seen) -> Re
         let (never_restarts, hears_before) = (matches!(host, Host::Gemini | Host::Cursor), host.hears_before());
         let (agent, grant) = (args.agent.clone(), args.grant);
         let left = patience.saturating_sub(clock.elapsed(began));
-        let installed =
-            Installed { host, agent, grant, never_restarts, hears_before, prompts: host.has_prompt(), patience: left };
+        let installed = HookSettings {
+            host,
+            agent,
+            grant,
+            never_restarts,
+            hears_before,
+            prompts: host.has_prompt(),
+            patience: left,
+        };
         answered(&Server(wire), memory, &installed, seen).await.map_err(|status| failed(&status))
     };
     let answer = timeout(patience, answer).await.map_err(|_| Failed::Away("no answer in time".to_owned()))??;
@@ -148,7 +155,7 @@ fn failed(status: &Status) -> Failed {
 }
 
 /// The answer without a server: before a tool, a refusal, unless the owner configured otherwise.
-fn unasked(args: &HookArgs, memory: &Remembered, seen: &Seen, failed: Failed) -> Said {
+fn unasked(args: &HookArgs, memory: &SessionFiles, seen: &Seen, failed: Failed) -> Said {
     let (problem, is_away) = match failed {
         Failed::Away(problem) => (problem, true),
         Failed::Refused(problem) => (problem, false),

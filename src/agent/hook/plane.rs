@@ -5,8 +5,8 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tonic::{Request, Response, Status};
 
-use crate::hooks::Plane;
-use callgate_client::remote::Wire;
+use crate::hooks::HookServer;
+use callgate_client::remote::AuthenticatedChannel;
 use callgate_proto::{
     BY,
     v1::{
@@ -23,7 +23,7 @@ const ANSWER: Duration = Duration::from_secs(8);
 const OUTCOME: Duration = Duration::from_secs(5);
 
 /// A connection.
-pub(super) struct Server(pub(super) Wire);
+pub(super) struct Server(pub(super) AuthenticatedChannel);
 
 /// The answer within the timeout.
 async fn within<T>(limit: Duration, answer: impl Future<Output = Result<Response<T>, Status>>) -> Result<T, Status> {
@@ -32,13 +32,13 @@ async fn within<T>(limit: Duration, answer: impl Future<Output = Result<Response
 }
 
 impl Server {
-    fn gate(&self) -> GateServiceClient<Wire> {
+    fn gate(&self) -> GateServiceClient<AuthenticatedChannel> {
         // A whole result may be handed back.
         GateServiceClient::new(self.0.clone())
     }
 }
 
-impl Plane for Server {
+impl HookServer for Server {
     async fn evaluate(&self, ask: EvaluateRequest) -> Result<EvaluateResponse, Status> {
         let asked = ask.max_wait.as_ref().and_then(|wait| Duration::try_from(*wait).ok()).unwrap_or_default();
         within(asked + ANSWER, self.gate().evaluate(ask)).await

@@ -1,9 +1,9 @@
 //! Reads that may run without a server: built-in tools of the host, classified by the preset for coding agents.
 
-use crate::hosts::Call;
+use crate::hosts::HostCall;
 
 /// True for a known read. The preset's list alone is read: a compiled policy would triple the size of `callgate-hook`.
-pub(super) fn is_read(call: &Call) -> bool {
+pub(super) fn is_read(call: &HostCall) -> bool {
     callgate_core::policy::is_coding_agent_read(&call.tool)
 }
 

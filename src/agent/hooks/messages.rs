@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
 
-use super::{Installed, v1};
-use crate::hosts::{Call, Came, Seen};
+use super::{HookSettings, v1};
+use crate::hosts::{CallResult, HostCall, Seen};
 use callgate_proto::time::duration;
 
 /// Maximum size of an unmodified result, in bytes: the server's own limit.
@@ -16,7 +16,7 @@ const ERROR_BYTES_MAX: usize = 64 << 10;
 /// Builder of the requests of one event, with the caller's identity.
 pub(super) struct Messages<'a> {
     pub(super) seen: &'a Seen,
-    pub(super) installed: &'a Installed,
+    pub(super) installed: &'a HookSettings,
 }
 
 impl Messages<'_> {
@@ -31,7 +31,7 @@ impl Messages<'_> {
         }
     }
 
-    fn call(call: &Call, witness: Option<String>) -> v1::ToolCall {
+    fn call(call: &HostCall, witness: Option<String>) -> v1::ToolCall {
         v1::ToolCall {
             call_id: call.id.clone().unwrap_or_default(),
             tool: call.tool.clone(),
@@ -43,7 +43,7 @@ impl Messages<'_> {
     }
 
     /// The evaluation request.
-    pub(super) fn question(&self, call: &Call, witness: Option<String>, wait: Duration) -> v1::EvaluateRequest {
+    pub(super) fn question(&self, call: &HostCall, witness: Option<String>, wait: Duration) -> v1::EvaluateRequest {
         v1::EvaluateRequest {
             caller: Some(self.caller()),
             call: Some(Self::call(call, witness)),
@@ -53,9 +53,15 @@ impl Messages<'_> {
     }
 
     /// The report on a call; for an unrequested one, with the call itself.
-    pub(super) fn report(&self, id: &str, call: Option<&Call>, came: Came, host_approved: bool) -> v1::RecordRequest {
+    pub(super) fn report(
+        &self,
+        id: &str,
+        call: Option<&HostCall>,
+        came: CallResult,
+        host_approved: bool,
+    ) -> v1::RecordRequest {
         use v1::OutcomeStatus::{Cancelled, Error, Success};
-        let ran = call.filter(|_| host_approved || !matches!(came, Came::Cancelled { .. }));
+        let ran = call.filter(|_| host_approved || !matches!(came, CallResult::Cancelled { .. }));
         let report = v1::RecordRequest {
             caller: Some(self.caller()),
             call_id: id.to_owned(),
@@ -64,24 +70,26 @@ impl Messages<'_> {
             ..v1::RecordRequest::default()
         };
         match came {
-            Came::Success(text) if text.len() > RESULT_BYTES_MAX => v1::RecordRequest {
+            CallResult::Success(text) if text.len() > RESULT_BYTES_MAX => v1::RecordRequest {
                 status: Success.into(),
                 result_digest: hex::encode(Sha256::digest(&text)),
                 result_bytes: Some(text.len() as u64),
                 ..report
             },
-            Came::Success(text) => v1::RecordRequest { status: Success.into(), result: Some(text), ..report },
-            Came::Error(text) => {
+            CallResult::Success(text) => v1::RecordRequest { status: Success.into(), result: Some(text), ..report },
+            CallResult::Error(text) => {
                 let message = text[..text.floor_char_boundary(ERROR_BYTES_MAX)].to_owned();
                 let error = Some(v1::ToolError { message, ..v1::ToolError::default() });
                 v1::RecordRequest { status: Error.into(), error, ..report }
             }
-            Came::Cancelled { not_started } => v1::RecordRequest { status: Cancelled.into(), not_started, ..report },
+            CallResult::Cancelled { not_started } => {
+                v1::RecordRequest { status: Cancelled.into(), not_started, ..report }
+            }
         }
     }
 
     /// Prefix of generated ids, for hosts without call ids: by tool and arguments within the run.
-    pub(super) fn stem(&self, call: &Call) -> String {
+    pub(super) fn stem(&self, call: &HostCall) -> String {
         let told = serde_json::json!([self.seen.run, call.tool, call.arguments]).to_string();
         format!("hook-{}-", &hex::encode(Sha256::digest(told))[..16])
     }

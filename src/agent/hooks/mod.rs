@@ -14,7 +14,7 @@ use self::{
     errors::{is_settled, is_unknown},
     messages::Messages,
 };
-use crate::hosts::{Answer, Call, Came, Event, File, Host, Seen, cut, refusal};
+use crate::hosts::{Answer, CallResult, Event, File, Host, HostCall, Seen, cut, refusal};
 use callgate_net::clock::Clock;
 use callgate_proto::v1;
 
@@ -31,7 +31,7 @@ const AWAY_MAX: Duration = Duration::from_secs(30);
 const OPEN: i32 = v1::CallState::InFlight as i32;
 
 /// Server interface of hooks.
-pub trait Plane: Sync {
+pub trait HookServer: Sync {
     /// Evaluates a call.
     fn evaluate(&self, ask: v1::EvaluateRequest) -> impl Future<Output = Result<v1::EvaluateResponse, Status>> + Send;
     /// Records an outcome.
@@ -97,7 +97,7 @@ pub fn leave(at_prompt: &mut Vec<String>, tool: &str) {
 
 /// Settings of an installed hook.
 #[derive(Debug, Clone)]
-pub struct Installed {
+pub struct HookSettings {
     /// Host.
     pub host: Host,
     /// Agent name; empty for none.
@@ -118,10 +118,10 @@ pub struct Installed {
 ///
 /// # Errors
 /// The server's: nothing was decided, or nothing stored.
-pub async fn answered<P: Plane, M: Memory>(
+pub async fn answered<P: HookServer, M: Memory>(
     plane: &P,
     memory: &M,
-    installed: &Installed,
+    installed: &HookSettings,
     mut seen: Seen,
 ) -> Result<Answer, Status> {
     if matches!(seen.event, Event::Other) {
@@ -172,16 +172,16 @@ pub async fn answered<P: Plane, M: Memory>(
 }
 
 /// Evaluates a call; waits for an approval until the timeout, and waits out a short WAIT.
-async fn before<P: Plane, M: Memory>(
+async fn before<P: HookServer, M: Memory>(
     plane: &P,
     memory: &M,
     messages: &Messages<'_>,
-    mut call: Call,
+    mut call: HostCall,
 ) -> Result<Answer, Status> {
     let stem = messages.stem(&call);
     call.id.get_or_insert_with(|| format!("{stem}{}", memory.stamp()));
     let id = call.id.as_deref().unwrap_or_default();
-    memory.begins(&messages.report(id, None, Came::Cancelled { not_started: true }, false));
+    memory.begins(&messages.report(id, None, CallResult::Cancelled { not_started: true }, false));
     let answer = asked(plane, memory, messages, &call).await;
     if !answer.as_ref().is_err_and(is_away) {
         memory.is_answered();
@@ -189,11 +189,11 @@ async fn before<P: Plane, M: Memory>(
     answer
 }
 
-async fn asked<P: Plane, M: Memory>(
+async fn asked<P: HookServer, M: Memory>(
     plane: &P,
     memory: &M,
     messages: &Messages<'_>,
-    call: &Call,
+    call: &HostCall,
 ) -> Result<Answer, Status> {
     let witness = call.file.as_ref().and_then(|file| memory.witness(file));
     let (clock, patience) = (Clock::System, messages.installed.patience);
@@ -233,11 +233,11 @@ async fn asked<P: Plane, M: Memory>(
     }
 }
 
-async fn run<P: Plane, M: Memory>(
+async fn run<P: HookServer, M: Memory>(
     plane: &P,
     memory: &M,
     messages: &Messages<'_>,
-    call: &Call,
+    call: &HostCall,
     verdict: &v1::Verdict,
 ) -> Result<Answer, Status> {
     let mended = verdict.permit.as_ref().map(|permit| permit.arguments_json.as_str()).filter(|json| !json.is_empty());
@@ -258,14 +258,14 @@ async fn run<P: Plane, M: Memory>(
 }
 
 /// Opens the host's own prompt, and records that.
-fn ask(memory: &impl Memory, messages: &Messages<'_>, call: &Call, verdict: &v1::Verdict) -> Answer {
+fn ask(memory: &impl Memory, messages: &Messages<'_>, call: &HostCall, verdict: &v1::Verdict) -> Answer {
     let id = call.id.as_deref().unwrap_or_default();
     memory.ask(&messages.seen.session, id, &verdict.approval_id);
     Answer::Ask(format!("callgate: the policy requires your approval of {}. Your answer is recorded.", call.tool))
 }
 
 /// The answer with a needed summary and kept texts.
-async fn told<P: Plane, M: Memory>(
+async fn told<P: HookServer, M: Memory>(
     plane: &P,
     memory: &M,
     session: &str,
@@ -277,12 +277,12 @@ async fn told<P: Plane, M: Memory>(
 }
 
 /// Reports an outcome; returns the model's text.
-async fn after<P: Plane, M: Memory>(
+async fn after<P: HookServer, M: Memory>(
     plane: &P,
     memory: &M,
     messages: &Messages<'_>,
-    mut call: Call,
-    came: Came,
+    mut call: HostCall,
+    came: CallResult,
 ) -> Result<Option<String>, Status> {
     if call.id.is_none() {
         // It is the one that is open with the same arguments.
@@ -293,7 +293,7 @@ async fn after<P: Plane, M: Memory>(
     let Some(id) = call.id.clone() else { return Ok(None) };
     let session = &messages.seen.session;
     let asked = memory.asked(session, &id);
-    if let Some(question) = asked.as_ref().filter(|_| came == Came::Cancelled { not_started: true }) {
+    if let Some(question) = asked.as_ref().filter(|_| came == CallResult::Cancelled { not_started: true }) {
         return take_back(plane, session, question.clone()).await.map(|()| None);
     }
     let witness = call.file.as_ref().and_then(|file| memory.witness(file)).unwrap_or_default();
@@ -306,7 +306,7 @@ async fn after<P: Plane, M: Memory>(
 }
 
 /// Cancels calls whose outcomes will never be reported.
-async fn settle<P: Plane, M: Memory>(plane: &P, memory: &M, messages: &Messages<'_>) -> Result<(), Status> {
+async fn settle<P: HookServer, M: Memory>(plane: &P, memory: &M, messages: &Messages<'_>) -> Result<(), Status> {
     for question in memory.unanswered(&messages.seen.session) {
         take_back(plane, &messages.seen.session, question).await?;
     }
@@ -315,7 +315,7 @@ async fn settle<P: Plane, M: Memory>(plane: &P, memory: &M, messages: &Messages<
     for (id, tool) in open(plane, messages).await? {
         let place = at_prompt.iter().position(|waiting| *waiting == tool);
         let not_started = place.map(|place| at_prompt.swap_remove(place)).is_some();
-        match plane.record(messages.report(&id, None, Came::Cancelled { not_started }, false)).await {
+        match plane.record(messages.report(&id, None, CallResult::Cancelled { not_started }, false)).await {
             Err(status) if !is_settled(&status) => return Err(status),
             _ => {}
         }
@@ -324,7 +324,7 @@ async fn settle<P: Plane, M: Memory>(plane: &P, memory: &M, messages: &Messages<
 }
 
 /// Withdraws the approval request after the host's user denied or ignored it.
-async fn take_back<P: Plane>(plane: &P, session: &str, question: String) -> Result<(), Status> {
+async fn take_back<P: HookServer>(plane: &P, session: &str, question: String) -> Result<(), Status> {
     match plane.withdraw(session, question).await {
         Err(status) if !is_settled(&status) => Err(status),
         _ => Ok(()),
@@ -332,7 +332,7 @@ async fn take_back<P: Plane>(plane: &P, session: &str, question: String) -> Resu
 }
 
 /// Ids and tools of the session's calls without an outcome.
-async fn open<P: Plane>(plane: &P, messages: &Messages<'_>) -> Result<Vec<(String, String)>, Status> {
+async fn open<P: HookServer>(plane: &P, messages: &Messages<'_>) -> Result<Vec<(String, String)>, Status> {
     let ask = v1::GetSessionStateRequest {
         session_id: messages.seen.session.clone(),
         last_calls: 1,
@@ -347,7 +347,7 @@ async fn open<P: Plane>(plane: &P, messages: &Messages<'_>) -> Result<Vec<(Strin
 }
 
 /// The summary to restore a context.
-async fn compacted<P: Plane>(plane: &P, session: &str) -> Result<Option<String>, Status> {
+async fn compacted<P: HookServer>(plane: &P, session: &str) -> Result<Option<String>, Status> {
     let told = v1::MarkCompactedRequest { session_id: session.to_owned(), summary_tokens: 0 };
     match plane.mark_compacted(told).await {
         Ok(answer) => Ok(answer.state.map(|state| cut(&state.summary_for_model))),
@@ -356,7 +356,7 @@ async fn compacted<P: Plane>(plane: &P, session: &str) -> Result<Option<String>,
     }
 }
 
-async fn summary<P: Plane>(plane: &P, session: &str) -> Result<Option<String>, Status> {
+async fn summary<P: HookServer>(plane: &P, session: &str) -> Result<Option<String>, Status> {
     let ask = v1::GetSessionStateRequest { session_id: session.to_owned(), ..v1::GetSessionStateRequest::default() };
     match plane.session_state(ask).await {
         Ok(answer) => Ok(answer.state.map(|state| state.summary_for_model)),

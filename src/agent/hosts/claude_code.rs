@@ -6,7 +6,7 @@
 use serde_json::{Map, Value, json};
 
 use super::{
-    Answer, Came, Event,
+    Answer, CallResult, Event,
     input::{Input, text_of},
 };
 
@@ -18,7 +18,7 @@ pub(super) fn event(input: &Input) -> Option<Event> {
         "PermissionRequest" => Event::AtPrompt(input.call()?.tool),
         // It has no id where a human was asked.
         "PermissionDenied" => match input.call()? {
-            call if call.id.is_some() => Event::After(call, Came::Cancelled { not_started: true }),
+            call if call.id.is_some() => Event::After(call, CallResult::Cancelled { not_started: true }),
             _ => Event::Other,
         },
         "UserPromptSubmit" => Event::Prompted,
@@ -30,20 +30,20 @@ pub(super) fn event(input: &Input) -> Option<Event> {
     })
 }
 
-fn failed(input: &Input) -> Came {
+fn failed(input: &Input) -> CallResult {
     match input.is_interrupt {
-        Some(true) => Came::Cancelled { not_started: false },
-        _ => Came::Error(input.error.clone().unwrap_or_default()),
+        Some(true) => CallResult::Cancelled { not_started: false },
+        _ => CallResult::Error(input.error.clone().unwrap_or_default()),
     }
 }
 
 /// The result of a tool, with the parts that the model sees: a line's output, a file's text.
-fn came(response: &Value) -> Came {
+fn came(response: &Value) -> CallResult {
     let part = |name: &str| response.get(name).and_then(Value::as_str);
     if response.get("interrupted").and_then(Value::as_bool) == Some(true) {
-        return Came::Cancelled { not_started: false };
+        return CallResult::Cancelled { not_started: false };
     }
-    Came::Success(match (part("stdout"), part("stderr")) {
+    CallResult::Success(match (part("stdout"), part("stderr")) {
         (Some(out), Some(error)) if !error.is_empty() => format!("{out}\n{error}"),
         (Some(out), _) => out.to_owned(),
         _ => match response.pointer("/file/content").and_then(Value::as_str) {

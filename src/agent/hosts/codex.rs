@@ -7,7 +7,7 @@
 use serde_json::{Value, json};
 
 use super::{
-    Answer, Came, Event, claude_code,
+    Answer, CallResult, Event, claude_code,
     input::{Input, text_of},
 };
 
@@ -35,7 +35,7 @@ pub(super) fn event(input: &Input) -> Option<Event> {
 }
 
 /// The outcome inferred from a text: an error if its last line, or all of it, is one.
-fn inferred(text: String) -> Came {
+fn inferred(text: String) -> CallResult {
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let (first, last) = (lines.next(), lines.next_back());
     let is_error = |line: &str| {
@@ -47,7 +47,7 @@ fn inferred(text: String) -> Came {
         (Some(first), Some(last)) => is_error(first) || is_error(last),
         _ => false,
     };
-    if is_failure { Came::Error(text) } else { Came::Success(text) }
+    if is_failure { CallResult::Error(text) } else { CallResult::Success(text) }
 }
 
 pub(super) fn said(name: &str, answer: &Answer) -> Option<Value> {

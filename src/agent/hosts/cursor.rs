@@ -6,14 +6,14 @@
 use serde_json::{Value, json};
 
 use super::{
-    Answer, Came, Event,
+    Answer, CallResult, Event,
     input::{Input, text_of},
 };
 
 pub(super) fn event(input: &Input) -> Option<Event> {
     Some(match input.hook_event_name.as_str() {
         "preToolUse" => Event::Before(input.call()?),
-        "postToolUse" => Event::After(input.call()?, Came::Success(text_of(&input.tool_output))),
+        "postToolUse" => Event::After(input.call()?, CallResult::Success(text_of(&input.tool_output))),
         "postToolUseFailure" => Event::After(input.call()?, failed(input)),
         "beforeSubmitPrompt" => Event::Prompted,
         "stop" => Event::TurnEnded,
@@ -23,11 +23,11 @@ pub(super) fn event(input: &Input) -> Option<Event> {
     })
 }
 
-fn failed(input: &Input) -> Came {
+fn failed(input: &Input) -> CallResult {
     match (input.is_interrupt, input.failure_type.as_deref()) {
-        (_, Some("permission_denied")) => Came::Cancelled { not_started: true },
-        (Some(true), _) => Came::Cancelled { not_started: false },
-        _ => Came::Error(input.error_message.clone().or_else(|| input.error.clone()).unwrap_or_default()),
+        (_, Some("permission_denied")) => CallResult::Cancelled { not_started: true },
+        (Some(true), _) => CallResult::Cancelled { not_started: false },
+        _ => CallResult::Error(input.error_message.clone().or_else(|| input.error.clone()).unwrap_or_default()),
     }
 }
 

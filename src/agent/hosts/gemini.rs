@@ -6,7 +6,7 @@
 use serde_json::{Value, json};
 
 use super::{
-    Answer, Came, Event,
+    Answer, CallResult, Event,
     input::{Input, text_of},
 };
 
@@ -24,11 +24,11 @@ pub(super) fn event(input: &Input) -> Option<Event> {
     })
 }
 
-fn came(response: &Value) -> Came {
+fn came(response: &Value) -> CallResult {
     match response.get("error").filter(|error| !error.is_null()) {
-        Some(Value::Object(error)) => Came::Error(text_of(error.get("message").unwrap_or(&Value::Null))),
-        Some(error) => Came::Error(text_of(error)),
-        None => Came::Success(text_of(response.get("llmContent").unwrap_or(response))),
+        Some(Value::Object(error)) => CallResult::Error(text_of(error.get("message").unwrap_or(&Value::Null))),
+        Some(error) => CallResult::Error(text_of(error)),
+        None => CallResult::Success(text_of(response.get("llmContent").unwrap_or(response))),
     }
 }
 

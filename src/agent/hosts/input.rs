@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{Call, File, words::cut_bytes};
+use super::{File, HostCall, words::cut_bytes};
 
 /// Maximum length of a justification, in bytes.
 const JUSTIFICATION_BYTES_MAX: usize = 2_000;
@@ -72,7 +72,7 @@ impl Input {
     }
 
     /// The call of the event.
-    pub(super) fn call(&self) -> Option<Call> {
+    pub(super) fn call(&self) -> Option<HostCall> {
         let tool = said(self.tool_name.as_ref())?.to_owned();
         let mut arguments = self.arguments();
         let folder = said(self.cwd.as_ref()).or(self.workspace_roots.first().map(String::as_str));
@@ -84,7 +84,7 @@ impl Input {
             }
         }
         let justification = justification.filter(|text| !text.is_empty());
-        Some(Call {
+        Some(HostCall {
             id: said(self.tool_use_id.as_ref()).map(str::to_owned),
             file: file(&tool, &arguments, folder),
             justification: justification.map(|text| cut_bytes(&text, JUSTIFICATION_BYTES_MAX).to_owned()),
@@ -118,7 +118,7 @@ fn file(tool: &str, arguments: &Map<String, Value>, folder: Option<&str>) -> Opt
     of(&READS).map(File::Read).or_else(|| of(&WRITES).map(File::Written))
 }
 
-impl Call {
+impl HostCall {
     /// Repaired arguments in the host's form: without added ones, with removed ones.
     #[must_use]
     pub fn mended(&self, mut arguments: Map<String, Value>) -> Map<String, Value> {

@@ -50,9 +50,9 @@ pub struct Seen {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
     /// A tool is about to run.
-    Before(Call),
+    Before(HostCall),
     /// A tool has ended, or will never run.
-    After(Call, Came),
+    After(HostCall, CallResult),
     /// The host's prompt asks the user about a call of this tool, which has not started.
     AtPrompt(String),
     /// User input: a new run starts.
@@ -74,7 +74,7 @@ pub enum Event {
 
 /// A tool call in a host.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Call {
+pub struct HostCall {
     /// The host's id, if any.
     pub id: Option<String>,
     /// Name for the model.
@@ -98,7 +98,7 @@ pub enum File {
 
 /// Outcome of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Came {
+pub enum CallResult {
     /// Success, as far as the host shows.
     Success(String),
     /// Failure.

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Answer, Call, Came, Event, File, Host, words::cut};
+use super::{Answer, CallResult, Event, File, Host, HostCall, words::cut};
 
 fn sent(event: &str, more: &Value) -> String {
     let mut sent = json!({
@@ -18,14 +18,14 @@ fn event(host: Host, name: &str, more: &Value) -> Event {
     host.read(&sent(name, more)).unwrap_or_else(|unreadable| panic!("{name}: {unreadable:?}")).event
 }
 
-fn call(host: Host, name: &str, more: &Value) -> Call {
+fn call(host: Host, name: &str, more: &Value) -> HostCall {
     match event(host, name, more) {
         Event::Before(call) | Event::After(call, _) => call,
         other => panic!("no call: {other:?}"),
     }
 }
 
-fn came(host: Host, name: &str, more: &Value) -> Came {
+fn came(host: Host, name: &str, more: &Value) -> CallResult {
     match event(host, name, more) {
         Event::After(_, came) => came,
         other => panic!("no outcome: {other:?}"),
@@ -58,7 +58,7 @@ fn a_call_of_claude_code_is_read_with_its_folder_its_file_and_its_reason() {
     assert_eq!(call_of_file("Read", &json!({})).file, None);
 }
 
-fn call_of_file(tool: &str, input: &Value) -> Call {
+fn call_of_file(tool: &str, input: &Value) -> HostCall {
     call(Host::ClaudeCode, "PreToolUse", &json!({"tool_name": tool, "tool_use_id": "t", "tool_input": input}))
 }
 
@@ -75,10 +75,10 @@ fn a_sub_agent_is_a_session_below_its_own() {
 fn what_claude_code_says_of_the_end_of_a_call_is_its_outcome() {
     let host = Host::ClaudeCode;
     let after = |response: Value| came(host, "PostToolUse", &bash(&json!({"tool_response": response})));
-    let success = |text: &str| Came::Success(text.to_owned());
+    let success = |text: &str| CallResult::Success(text.to_owned());
     assert_eq!(after(json!({"stdout": "a\nb", "stderr": "", "interrupted": false})), success("a\nb"));
     assert_eq!(after(json!({"stdout": "a", "stderr": "warning", "isImage": false})), success("a\nwarning"));
-    assert_eq!(after(json!({"stdout": "", "interrupted": true})), Came::Cancelled { not_started: false });
+    assert_eq!(after(json!({"stdout": "", "interrupted": true})), CallResult::Cancelled { not_started: false });
     assert_eq!(after(json!({"type": "text", "file": {"filePath": "/a", "content": "text"}})), success("text"));
     assert_eq!(after(json!("of an MCP server")), success("of an MCP server"));
     assert_eq!(after(json!([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}])), success("a\nb"));
@@ -88,17 +88,17 @@ fn what_claude_code_says_of_the_end_of_a_call_is_its_outcome() {
 
     let failure = |more: Value| came(host, "PostToolUseFailure", &bash(&more));
     let error = "Exit code 1\nno such test";
-    assert_eq!(failure(json!({"error": error, "is_interrupt": false})), Came::Error(error.to_owned()));
-    assert_eq!(failure(json!({"error": "", "is_interrupt": true})), Came::Cancelled { not_started: false });
+    assert_eq!(failure(json!({"error": error, "is_interrupt": false})), CallResult::Error(error.to_owned()));
+    assert_eq!(failure(json!({"error": "", "is_interrupt": true})), CallResult::Cancelled { not_started: false });
     let denied = came(host, "PermissionDenied", &bash(&json!({"reason": "auto mode"})));
-    assert_eq!(denied, Came::Cancelled { not_started: true });
+    assert_eq!(denied, CallResult::Cancelled { not_started: true });
 }
 
 #[test]
 fn codex_shows_no_failure_so_that_a_text_tells_it() {
     let after = |text: &str| came(Host::Codex, "PostToolUse", &bash(&json!({"tool_response": text, "turn_id": "t"})));
     for text in ["", "ok", "3 files\nerror: in a log\ndone", "the error: none", "test result: FAILED. 1 failed"] {
-        assert_eq!(after(text), Came::Success(text.to_owned()));
+        assert_eq!(after(text), CallResult::Success(text.to_owned()));
     }
     for text in [
         "fatal: not a git repository",
@@ -107,7 +107,7 @@ fn codex_shows_no_failure_so_that_a_text_tells_it() {
         "cat: x: No such file or directory",
         "Traceback (most recent call last)\n  File\nValueError: x",
     ] {
-        assert_eq!(after(text), Came::Error(text.to_owned()));
+        assert_eq!(after(text), CallResult::Error(text.to_owned()));
     }
 }
 
@@ -153,9 +153,12 @@ fn gemini_and_cursor_have_names_of_their_own() {
     let after = |response: Value| {
         came(Host::Gemini, "AfterTool", &json!({"tool_name": "t", "tool_input": {}, "tool_response": response}))
     };
-    assert_eq!(after(json!({"llmContent": "found", "returnDisplay": "f"})), Came::Success("found".into()));
-    assert_eq!(after(json!({"llmContent": [{"text": "a"}]})), Came::Success("a".into()));
-    assert_eq!(after(json!({"llmContent": "", "error": {"message": "no", "type": "x"}})), Came::Error("no".into()));
+    assert_eq!(after(json!({"llmContent": "found", "returnDisplay": "f"})), CallResult::Success("found".into()));
+    assert_eq!(after(json!({"llmContent": [{"text": "a"}]})), CallResult::Success("a".into()));
+    assert_eq!(
+        after(json!({"llmContent": "", "error": {"message": "no", "type": "x"}})),
+        CallResult::Error("no".into())
+    );
 
     let text = r#"{"conversation_id":"c","session_id":"c","generation_id":"g","hook_event_name":"preToolUse",
         "workspace_roots":["/w"],"tool_name":"Read","tool_input":"{\"file_path\":\"a\"}","tool_use_id":"u"}"#;
@@ -164,8 +167,8 @@ fn gemini_and_cursor_have_names_of_their_own() {
     let Event::Before(call_of) = seen.event else { panic!("a call") };
     assert_eq!((call_of.file, call_of.id.as_deref()), (Some(File::Read("/w/a".to_owned())), Some("u")));
     let failure = |more: Value| came(Host::Cursor, "postToolUseFailure", &bash(&more));
-    assert_eq!(failure(json!({"error_message": "x", "failure_type": "error"})), Came::Error("x".into()));
-    let refused = Came::Cancelled { not_started: true };
+    assert_eq!(failure(json!({"error_message": "x", "failure_type": "error"})), CallResult::Error("x".into()));
+    let refused = CallResult::Cancelled { not_started: true };
     assert_eq!(failure(json!({"error_message": "x", "failure_type": "permission_denied"})), refused);
 }
 

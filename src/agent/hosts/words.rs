@@ -9,7 +9,7 @@ const CUT: &str = "\n[cut here: the rest does not fit into a hook's answer]";
 
 /// Approved arguments, with every digit as stored.
 #[derive(serde::Deserialize)]
-struct Approved<'a> {
+struct ApprovedArguments<'a> {
     #[serde(borrow, default)]
     approved_arguments: Option<&'a RawValue>,
 }
@@ -36,7 +36,7 @@ pub fn refusal(tool_result_json: &str) -> String {
     lines.extend(errors);
     lines.extend(more);
     lines.extend(next.map(|next| format!("What may help: {next}")));
-    if let Ok(Approved { approved_arguments: Some(approved) }) = serde_json::from_str(tool_result_json) {
+    if let Ok(ApprovedArguments { approved_arguments: Some(approved) }) = serde_json::from_str(tool_result_json) {
         let approved = format!("approved_arguments: {}", approved.get());
         // Half of them would be other ones.
         let fits = lines.iter().chain([&approved]).map(|line| line.encode_utf16().count() + 1).sum::<usize>();

@@ -6,7 +6,7 @@ use super::message::{Members, Message};
 
 /// Outcome in a response.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ResponseOutcome {
     /// Success with its result: JSON or plain text.
     Success(String),
     /// Failure.
@@ -24,34 +24,34 @@ pub enum Outcome {
 
 /// Reads the response to a call.
 #[must_use]
-pub fn read(response: &Message<'_>) -> Outcome {
+pub fn read(response: &Message<'_>) -> ResponseOutcome {
     if let Some(error) = response.member("error") {
         let member = |name| Members::read(error).and_then(|members| members.get(name).map(str::to_owned));
         let message = member("message").and_then(|raw| serde_json::from_str(&raw).ok());
-        return Outcome::Error { message: message.unwrap_or_else(|| error.to_owned()), code: member("code") };
+        return ResponseOutcome::Error { message: message.unwrap_or_else(|| error.to_owned()), code: member("code") };
     }
     let raw = response.member("result").unwrap_or("null");
-    let Some(result) = Members::read(raw) else { return Outcome::Success(raw.to_owned()) };
+    let Some(result) = Members::read(raw) else { return ResponseOutcome::Success(raw.to_owned()) };
     let kind = result.get("resultType").map(|raw| raw.trim_matches('"'));
     let task = result.get("task").and_then(Members::read);
     let task = task.and_then(|task| serde_json::from_str(task.get("taskId")?).ok());
     if let Some(task) = task.or_else(|| serde_json::from_str(result.get("taskId")?).ok()) {
-        return Outcome::Task(task);
+        return ResponseOutcome::Task(task);
     }
     if kind.is_some_and(|kind| kind != "complete") {
-        return Outcome::Asks;
+        return ResponseOutcome::Asks;
     }
     let content = result.get("content");
     let texts = content.and_then(texts);
     match result.get("isError") {
         Some("true") => {
             let message = texts.or_else(|| content.map(str::to_owned)).unwrap_or_else(|| raw.to_owned());
-            Outcome::Error { message, code: None }
+            ResponseOutcome::Error { message, code: None }
         }
         _ => {
             let structured = result.get("structuredContent").filter(|raw| *raw != "null").map(str::to_owned);
             let given = structured.or(texts).or_else(|| content.map(str::to_owned));
-            Outcome::Success(given.unwrap_or_else(|| raw.to_owned()))
+            ResponseOutcome::Success(given.unwrap_or_else(|| raw.to_owned()))
         }
     }
 }
@@ -70,7 +70,7 @@ fn texts(content: &str) -> Option<String> {
 mod tests {
     use super::{super::message, *};
 
-    fn outcome(text: &str) -> Outcome {
+    fn outcome(text: &str) -> ResponseOutcome {
         match message::read(text) {
             message::Line::One(message) => read(&message),
             other => panic!("{other:?}"),
@@ -80,7 +80,7 @@ mod tests {
     #[test]
     fn a_success_gives_what_the_model_reads() {
         let success = |text| match outcome(text) {
-            Outcome::Success(text) => text,
+            ResponseOutcome::Success(text) => text,
             other => panic!("{other:?}"),
         };
         assert_eq!(success(r#"{"id":1,"result":{"content":[{"type":"text","text":"{\"a\":1}"}]}}"#), r#"{"a":1}"#);
@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn a_failure_says_what_the_server_says() {
         let error = |text| match outcome(text) {
-            Outcome::Error { message, code } => (message, code),
+            ResponseOutcome::Error { message, code } => (message, code),
             other => panic!("{other:?}"),
         };
         let told = error(r#"{"id":1,"result":{"content":[{"type":"text","text":"ENOENT"}],"isError":true}}"#);
@@ -109,8 +109,11 @@ mod tests {
 
     #[test]
     fn what_is_not_complete_is_no_outcome() {
-        assert_eq!(outcome(r#"{"id":1,"result":{"resultType":"input_required","inputRequests":{}}}"#), Outcome::Asks);
-        let task = Outcome::Task("t".to_owned());
+        assert_eq!(
+            outcome(r#"{"id":1,"result":{"resultType":"input_required","inputRequests":{}}}"#),
+            ResponseOutcome::Asks
+        );
+        let task = ResponseOutcome::Task("t".to_owned());
         assert_eq!(outcome(r#"{"id":1,"result":{"task":{"taskId":"t","status":"working"}}}"#), task);
         assert_eq!(outcome(r#"{"id":1,"result":{"resultType":"task","taskId":"t","status":"working"}}"#), task);
     }

@@ -9,9 +9,9 @@ use tokio::{
 
 use super::{
     FailOpen,
-    lines::Out,
+    lines::OutputItem,
     outcomes,
-    plane::Failure,
+    plane::VerdictFailure,
     state::{Key, Kind, Open, Proxy, Running},
 };
 use crate::mcp::{
@@ -44,21 +44,21 @@ pub(super) struct Waiting {
     message: String,
     /// True once its client has cancelled it.
     off: watch::Receiver<bool>,
-    client: Client,
+    client: ProxyClient,
 }
 
 /// A client.
 #[derive(Debug, Clone)]
-pub(super) struct Client {
+pub(super) struct ProxyClient {
     /// Number, as in [`Key`].
     pub(super) number: u64,
     /// Sender of progress notifications, if possible.
-    pub(super) told: Option<mpsc::Sender<Out>>,
+    pub(super) told: Option<mpsc::Sender<OutputItem>>,
 }
 
 /// Messages of one line, some of them calls.
 #[derive(Debug)]
-pub(super) struct Batch {
+pub(super) struct MessageBatch {
     parts: Vec<Part>,
     line: Vec<u8>,
     /// True for one message, false for a list.
@@ -84,7 +84,7 @@ enum Part {
 }
 
 /// Result for a call.
-pub(super) enum Fate {
+pub(super) enum JudgedCall {
     /// Forwarded, with this message if modified.
     Runs(Option<String>),
     Answered(String),
@@ -95,7 +95,7 @@ pub(super) enum Fate {
 }
 
 impl Proxy {
-    pub(super) fn waiting(&self, client: &Client, call: Call, message: String) -> Waiting {
+    pub(super) fn waiting(&self, client: &ProxyClient, call: Call, message: String) -> Waiting {
         let tool = self.options.tool(&call.tool);
         let (off, called_off) = watch::channel(false);
         let key = Key { client: client.number, id: call.id.clone() };
@@ -107,7 +107,13 @@ impl Proxy {
         Waiting { call, key, asked, message, off: called_off, client: client.clone() }
     }
 
-    pub(super) fn batch(&self, client: &Client, messages: &[Message<'_>], line: Vec<u8>, is_one: bool) -> Batch {
+    pub(super) fn batch(
+        &self,
+        client: &ProxyClient,
+        messages: &[Message<'_>],
+        line: Vec<u8>,
+        is_one: bool,
+    ) -> MessageBatch {
         let part = |message: &Message<'_>| {
             let raw = message.raw.to_owned();
             if !message.is(TOOLS_CALL) {
@@ -118,19 +124,19 @@ impl Proxy {
                 Err(problem) => Part::Answered(self.unjudgeable(message.id.as_ref(), problem)),
             }
         };
-        Batch { parts: messages.iter().map(part).collect(), line, is_one }
+        MessageBatch { parts: messages.iter().map(part).collect(), line, is_one }
     }
 
     /// The verdict on a call, after all waits.
-    pub(super) async fn decide(self: &Arc<Self>, waiting: &Waiting) -> Fate {
+    pub(super) async fn decide(self: &Arc<Self>, waiting: &Waiting) -> JudgedCall {
         match self.first(waiting).await {
-            Fate::Held(verdict) => self.hold(waiting, *verdict).await,
+            JudgedCall::Held(verdict) => self.hold(waiting, *verdict).await,
             fate => fate,
         }
     }
 
     /// Forwards a batch unchanged, or its permitted rest, with responses for the others.
-    pub(super) async fn decide_batch(self: &Arc<Self>, batch: Batch) -> Decided {
+    pub(super) async fn decide_batch(self: &Arc<Self>, batch: MessageBatch) -> Decided {
         let (mut kept, mut answers, mut is_whole) = (Vec::new(), Vec::new(), true);
         for part in batch.parts {
             let waiting = match part {
@@ -150,15 +156,15 @@ impl Proxy {
                 }
             };
             match self.decide(&waiting).await {
-                Fate::Runs(message) => {
+                JudgedCall::Runs(message) => {
                     is_whole &= message.is_none();
                     kept.push(message.unwrap_or(waiting.message));
                 }
-                Fate::Answered(answer) => {
+                JudgedCall::Answered(answer) => {
                     is_whole = false;
                     answers.push(answer);
                 }
-                Fate::Off | Fate::Held(_) => is_whole = false,
+                JudgedCall::Off | JudgedCall::Held(_) => is_whole = false,
             }
         }
         let line = match kept.as_slice() {
@@ -171,32 +177,32 @@ impl Proxy {
     }
 
     /// The current verdict on a call, without waiting.
-    pub(super) async fn first(self: &Arc<Self>, waiting: &Waiting) -> Fate {
+    pub(super) async fn first(self: &Arc<Self>, waiting: &Waiting) -> JudgedCall {
         self.fate(waiting, Duration::ZERO).await
     }
 
     /// Requests the verdict on a call, with a maximum wait.
-    async fn fate(self: &Arc<Self>, waiting: &Waiting, wait: Duration) -> Fate {
+    async fn fate(self: &Arc<Self>, waiting: &Waiting, wait: Duration) -> JudgedCall {
         if let Some(hooked) = self.unasked(waiting) {
             return hooked;
         }
         match self.plane.ask(&waiting.asked, wait).await {
             Ok(verdict) => match verdict.decision() {
                 Decision::Allow => self.run(waiting, verdict),
-                Decision::Ask | Decision::Wait => Fate::Held(Box::new(verdict)),
+                Decision::Ask | Decision::Wait => JudgedCall::Held(Box::new(verdict)),
                 _ => self.refused(waiting, &verdict),
             },
-            Err(Failure::Refused(why)) => {
+            Err(VerdictFailure::Refused(why)) => {
                 let text = format!("callgate did not judge this call, so it was not executed: {why}");
                 self.unjudged(waiting, "not_judged", &text)
             }
-            Err(Failure::Away(why))
+            Err(VerdictFailure::Away(why))
                 if self.fails_open(&waiting.call.tool) && self.plane.starts(&waiting.asked.call_id) =>
             {
                 self.say(&format!("{} runs without a decision (--fail-open): {why}", waiting.asked.tool));
                 self.run_unjudged(waiting, true)
             }
-            Err(Failure::Away(why)) => {
+            Err(VerdictFailure::Away(why)) => {
                 self.say(&format!("{} was not executed: {why}", waiting.asked.tool));
                 self.plane.give_up(&waiting.asked.call_id);
                 let text = "callgate is unavailable, so this call was not judged and not executed. Ask the user to \
@@ -207,7 +213,7 @@ impl Proxy {
     }
 
     /// Local decision without the server.
-    fn unasked(&self, waiting: &Waiting) -> Option<Fate> {
+    fn unasked(&self, waiting: &Waiting) -> Option<JudgedCall> {
         if self.options.refuse_drift
             && let Some(drift) = self.known().drift(&waiting.call.tool)
         {
@@ -230,23 +236,23 @@ impl Proxy {
         }
     }
 
-    fn unjudged(&self, waiting: &Waiting, status: &str, text: &str) -> Fate {
+    fn unjudged(&self, waiting: &Waiting, status: &str, text: &str) -> JudgedCall {
         self.answered(waiting, answer::unjudged(status, text, false), true)
     }
 
     /// The server's text as the result. Only a previous result is no error, unless the tool has an output schema.
-    fn refused(&self, waiting: &Waiting, verdict: &Verdict) -> Fate {
+    fn refused(&self, waiting: &Waiting, verdict: &Verdict) -> JudgedCall {
         let is_result = verdict.decision() == Decision::Reuse && !verdict.is_error;
         let is_error = !is_result || self.state().inventory.promises_structure(&waiting.call.tool);
         self.answered(waiting, verdict.tool_result_json.clone(), is_error)
     }
 
-    fn answered(&self, waiting: &Waiting, text: String, is_error: bool) -> Fate {
+    fn answered(&self, waiting: &Waiting, text: String, is_error: bool) -> JudgedCall {
         self.plane.forget(&waiting.asked.call_id);
         if !self.release(waiting, None) {
-            return Fate::Off;
+            return JudgedCall::Off;
         }
-        Fate::Answered(answer::result(&waiting.call.id, &text, is_error))
+        JudgedCall::Answered(answer::result(&waiting.call.id, &text, is_error))
     }
 
     /// Releases a call to its server as `kind`; false if its client has cancelled it.
@@ -262,23 +268,23 @@ impl Proxy {
         true
     }
 
-    fn run_unjudged(&self, waiting: &Waiting, is_observed: bool) -> Fate {
+    fn run_unjudged(&self, waiting: &Waiting, is_observed: bool) -> JudgedCall {
         let running = self.running(waiting, String::new(), true);
         let kind = if is_observed { Kind::Call(Box::new(running)) } else { Kind::Other };
         if self.release(waiting, Some(kind)) {
-            return Fate::Runs(None);
+            return JudgedCall::Runs(None);
         }
         if is_observed {
             self.plane.give_up(&waiting.asked.call_id);
         }
-        Fate::Off
+        JudgedCall::Off
     }
 
     fn running(&self, waiting: &Waiting, hint: String, is_unjudged: bool) -> Running {
         Running { asked: waiting.asked.clone(), is_unjudged, key_sent: false, hint, began: Instant::now() }
     }
 
-    fn run(self: &Arc<Self>, waiting: &Waiting, verdict: Verdict) -> Fate {
+    fn run(self: &Arc<Self>, waiting: &Waiting, verdict: Verdict) -> JudgedCall {
         let mut running = self.running(waiting, verdict.next_context_hint, false);
         let permit = verdict.permit.unwrap_or_default();
         let message = executed(waiting, &permit).ok().filter(|_| self.plane.starts(&waiting.asked.call_id));
@@ -291,14 +297,14 @@ impl Proxy {
         running.key_sent = !permit.idempotency_argument.is_empty();
         if !self.release(waiting, Some(Kind::Call(Box::new(running.clone())))) {
             self.plane.give_up(&waiting.asked.call_id);
-            return Fate::Off;
+            return JudgedCall::Off;
         }
         tokio::spawn(Arc::clone(self).beat(running, lease(&permit)));
-        Fate::Runs(message)
+        JudgedCall::Runs(message)
     }
 
     /// Waits for an approval or a short time, with progress notifications.
-    pub(super) async fn hold(self: &Arc<Self>, waiting: &Waiting, mut verdict: Verdict) -> Fate {
+    pub(super) async fn hold(self: &Arc<Self>, waiting: &Waiting, mut verdict: Verdict) -> JudgedCall {
         let told_of = waiting.client.told.as_ref().zip(waiting.call.progress_token.as_ref());
         let limit = match verdict.decision() {
             Decision::Ask if told_of.is_some() => self.options.max_wait(),
@@ -319,22 +325,22 @@ impl Proxy {
                     fate = &mut fate => break fate,
                     () = called_off(&mut off) => {
                         self.take_back(waiting, &verdict).await;
-                        return Fate::Off;
+                        return JudgedCall::Off;
                     }
                     _ = told.tick() => {
                         count += 1;
                         if let Some((client, token)) = told_of {
                             let text = "callgate: the call waits for a person's approval";
-                            let _ = client.send(Out::line(&answer::progress(token, count, text))).await;
+                            let _ = client.send(OutputItem::line(&answer::progress(token, count, text))).await;
                         }
                     }
                 }
             };
             match fate {
-                Fate::Held(next) if next.decision() == Decision::Wait && verdict.decision() == Decision::Wait => {
+                JudgedCall::Held(next) if next.decision() == Decision::Wait && verdict.decision() == Decision::Wait => {
                     return self.refused(waiting, &next);
                 }
-                Fate::Held(next) => verdict = *next,
+                JudgedCall::Held(next) => verdict = *next,
                 fate => return fate,
             }
             if asked.elapsed() < AGAIN {

@@ -14,7 +14,7 @@ pub(super) const WAITING_MAX: usize = 64;
 
 /// Output item.
 #[derive(Debug)]
-pub(super) enum Out {
+pub(super) enum OutputItem {
     /// A line with its terminator.
     Line(Vec<u8>),
     /// A line in parts, until its sender is dropped.
@@ -23,7 +23,7 @@ pub(super) enum Out {
     End,
 }
 
-impl Out {
+impl OutputItem {
     /// A message as a line.
     pub(super) fn line(message: &str) -> Self {
         Self::Line(format!("{message}\n").into_bytes())
@@ -32,7 +32,7 @@ impl Out {
 
 /// Input item.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Piece {
+pub(super) enum InputItem {
     /// A line, with its terminator if present.
     Line(Vec<u8>),
     /// A part of a line that is too long.
@@ -58,7 +58,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
     }
 
     /// The next line or part; none at the end.
-    pub(super) async fn next(&mut self) -> io::Result<Option<Piece>> {
+    pub(super) async fn next(&mut self) -> io::Result<Option<InputItem>> {
         let mut bytes = Vec::new();
         loop {
             let more = self.reader.fill_buf().await?;
@@ -72,26 +72,26 @@ impl<R: AsyncRead + Unpin> Lines<R> {
             self.reader.consume(taken);
             if self.is_within || bytes.len() > self.max {
                 self.is_within = !is_last;
-                return Ok(Some(Piece::Part { bytes, is_last }));
+                return Ok(Some(InputItem::Part { bytes, is_last }));
             }
             if is_last {
-                return Ok(Some(Piece::Line(bytes)));
+                return Ok(Some(InputItem::Line(bytes)));
             }
         }
     }
 }
 
 /// Writes items in order until the end or a closed pipe.
-pub(super) async fn write(mut pipe: impl AsyncWrite + Unpin, mut lines: mpsc::Receiver<Out>) -> io::Result<()> {
+pub(super) async fn write(mut pipe: impl AsyncWrite + Unpin, mut lines: mpsc::Receiver<OutputItem>) -> io::Result<()> {
     while let Some(out) = lines.recv().await {
         match out {
-            Out::Line(line) => pipe.write_all(&line).await?,
-            Out::Parts(mut parts) => {
+            OutputItem::Line(line) => pipe.write_all(&line).await?,
+            OutputItem::Parts(mut parts) => {
                 while let Some(part) = parts.recv().await {
                     pipe.write_all(&part).await?;
                 }
             }
-            Out::End => break,
+            OutputItem::End => break,
         }
         if lines.is_empty() {
             pipe.flush().await?;
@@ -109,11 +109,11 @@ mod tests {
     async fn lines_come_as_they_are_and_a_long_one_in_parts() {
         let text = b"a\r\n\n\xff\nlong line\nb".as_slice();
         let mut lines = Lines::new(text, 4);
-        let line = |bytes: &[u8]| Some(Piece::Line(bytes.to_vec()));
+        let line = |bytes: &[u8]| Some(InputItem::Line(bytes.to_vec()));
         assert_eq!(lines.next().await.expect("read"), line(b"a\r\n"));
         assert_eq!(lines.next().await.expect("read"), line(b"\n"));
         assert_eq!(lines.next().await.expect("read"), line(b"\xff\n"));
-        let long = Piece::Part { bytes: b"long line\n".to_vec(), is_last: true };
+        let long = InputItem::Part { bytes: b"long line\n".to_vec(), is_last: true };
         assert_eq!(lines.next().await.expect("read"), Some(long));
         assert_eq!(lines.next().await.expect("read"), line(b"b"));
         assert_eq!(lines.next().await.expect("read"), None);
@@ -122,7 +122,7 @@ mod tests {
     #[tokio::test]
     async fn parts_have_an_end_also_where_the_line_has_none() {
         let mut lines = Lines::new(tokio::io::AsyncReadExt::chain(b"12345".as_slice(), b"67".as_slice()), 4);
-        let part = |bytes: &[u8], is_last| Some(Piece::Part { bytes: bytes.to_vec(), is_last });
+        let part = |bytes: &[u8], is_last| Some(InputItem::Part { bytes: bytes.to_vec(), is_last });
         assert_eq!(lines.next().await.expect("read"), part(b"12345", false));
         assert_eq!(lines.next().await.expect("read"), part(b"67", false));
         assert_eq!(lines.next().await.expect("read"), part(b"", true));

@@ -25,12 +25,12 @@ use self::{
     http::HttpArgs,
     plane::Plane,
     seen::{Seen, normalized},
-    state::{Proxy, State},
+    state::{MessageState, Proxy},
 };
 use crate::{host::FailOpen, pending_call};
 use callgate_client::{
     process::failed,
-    remote::{Remote, Wire},
+    remote::{AuthenticatedChannel, Remote},
 };
 use callgate_core::domain::digest;
 use callgate_proto::v1::Caller;
@@ -128,7 +128,7 @@ struct Setup {
     options: ProxyOptions,
     session: Option<String>,
     agent: String,
-    wire: Wire,
+    wire: AuthenticatedChannel,
     /// Folder of pending calls.
     asked: Option<PathBuf>,
 }
@@ -143,7 +143,7 @@ impl Setup {
         plane.take_over();
         let seen = self.options.server_name.as_deref().map(Seen::of).transpose()?;
         let inventory = seen.as_ref().map(Seen::load).transpose()?.flatten().unwrap_or_default();
-        let state = Mutex::new(State::new(inventory));
+        let state = Mutex::new(MessageState::new(inventory));
         Ok(Proxy { options: self.options.clone(), plane, connection, seen, state })
     }
 }

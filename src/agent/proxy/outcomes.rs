@@ -1,7 +1,7 @@
 //! Reports on proxied calls.
 
 use crate::{
-    mcp::{message::Members, outcome::Outcome},
+    mcp::{message::Members, outcome::ResponseOutcome},
     proxy::state::Running,
 };
 use callgate_core::domain::digest;
@@ -16,25 +16,25 @@ const RESULT_BYTES_MAX: usize = 1 << 20;
 const ERROR_BYTES_MAX: usize = 64 << 10;
 
 /// The report on a call, by its response.
-pub(super) fn report(running: &Running, outcome: Outcome) -> RecordRequest {
+pub(super) fn report(running: &Running, outcome: ResponseOutcome) -> RecordRequest {
     let base = |status| ended(running, status);
     match outcome {
-        Outcome::Success(text) if text.len() > RESULT_BYTES_MAX => RecordRequest {
+        ResponseOutcome::Success(text) if text.len() > RESULT_BYTES_MAX => RecordRequest {
             result_digest: digest::of_text(&text),
             result_bytes: Some(text.len() as u64),
             ..base(OutcomeStatus::Success)
         },
         // PostgreSQL's texts cannot contain NUL; the server rejects it.
-        Outcome::Success(text) => {
+        ResponseOutcome::Success(text) => {
             RecordRequest { result: Some(text.replace('\0', "\u{fffd}")), ..base(OutcomeStatus::Success) }
         }
-        Outcome::Error { message, code } => {
+        ResponseOutcome::Error { message, code } => {
             let message = message.replace('\0', "\u{fffd}");
             let message = message[..message.floor_char_boundary(ERROR_BYTES_MAX)].to_owned();
             let error = ToolError { message, provider_code: code.unwrap_or_default(), ..ToolError::default() };
             RecordRequest { error: Some(error), ..base(OutcomeStatus::Error) }
         }
-        Outcome::Asks | Outcome::Task(_) => base(OutcomeStatus::Running),
+        ResponseOutcome::Asks | ResponseOutcome::Task(_) => base(OutcomeStatus::Running),
     }
 }
 

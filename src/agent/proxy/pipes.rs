@@ -15,8 +15,8 @@ use tokio::{
 use super::{
     LAST_WORDS,
     child::Server,
-    judge::{Batch, Client, Fate, Waiting},
-    lines::{self, LINE_BYTES_MAX, Lines, Out, Piece, WAITING_MAX},
+    judge::{JudgedCall, MessageBatch, ProxyClient, Waiting},
+    lines::{self, InputItem, LINE_BYTES_MAX, Lines, OutputItem, WAITING_MAX},
     state::Proxy,
 };
 use crate::mcp::{
@@ -32,7 +32,7 @@ const ASKED_MAX: usize = 64;
 enum Work {
     /// A call with its original line.
     Call(Box<Waiting>, Vec<u8>),
-    Batch(Batch),
+    Batch(MessageBatch),
     /// End of input.
     End,
 }
@@ -40,8 +40,8 @@ enum Work {
 /// A proxy with its pipes.
 struct Pipes {
     proxy: Arc<Proxy>,
-    to_client: mpsc::Sender<Out>,
-    to_server: mpsc::Sender<Out>,
+    to_client: mpsc::Sender<OutputItem>,
+    to_server: mpsc::Sender<OutputItem>,
     to_judge: mpsc::Sender<Work>,
 }
 
@@ -99,7 +99,7 @@ async fn between(
         for (_, off) in pipes.proxy.state().held.drain(..) {
             off.send_replace(true);
         }
-        let _ = pipes.to_server.send(Out::End).await;
+        let _ = pipes.to_server.send(OutputItem::End).await;
         tokio::select! {
             _ = &mut down => {}
             _ = server.ended() => {}
@@ -123,7 +123,7 @@ async fn between(
     for answer in pipes.proxy.gone(&format!("The MCP server {how}.")) {
         pipes.answer(&answer).await;
     }
-    let _ = pipes.to_client.send(Out::End).await;
+    let _ = pipes.to_client.send(OutputItem::End).await;
     if !writers.client.is_finished() {
         let _ = timeout(LAST_WORDS, writers.client).await;
     }
@@ -138,8 +138,8 @@ async fn up(pipes: Arc<Pipes>) {
     let mut is_within = false;
     while let Ok(Some(piece)) = lines.next().await {
         match piece {
-            Piece::Line(line) => pipes.client_says(line).await,
-            Piece::Part { is_last, .. } => {
+            InputItem::Line(line) => pipes.client_says(line).await,
+            InputItem::Part { is_last, .. } => {
                 if !is_within {
                     let problem = format!("it is longer than {} MiB", LINE_BYTES_MAX >> 20);
                     pipes.answer(&pipes.proxy.unreadable(&problem)).await;
@@ -156,11 +156,11 @@ async fn down(pipes: Arc<Pipes>, output: impl AsyncRead + Unpin) {
     let mut parts: Option<mpsc::Sender<Vec<u8>>> = None;
     while let Ok(Some(piece)) = lines.next().await {
         match piece {
-            Piece::Line(line) => pipes.server_says(line).await,
-            Piece::Part { bytes, is_last } => {
+            InputItem::Line(line) => pipes.server_says(line).await,
+            InputItem::Part { bytes, is_last } => {
                 if parts.is_none() {
                     let (sender, receiver) = mpsc::channel(1);
-                    let _ = pipes.to_client.send(Out::Parts(receiver)).await;
+                    let _ = pipes.to_client.send(OutputItem::Parts(receiver)).await;
                     parts = Some(sender);
                 }
                 if let Some(sender) = &parts {
@@ -175,16 +175,16 @@ async fn down(pipes: Arc<Pipes>, output: impl AsyncRead + Unpin) {
 }
 
 impl Pipes {
-    fn client(&self) -> Client {
-        Client { number: 0, told: Some(self.to_client.clone()) }
+    fn client(&self) -> ProxyClient {
+        ProxyClient { number: 0, told: Some(self.to_client.clone()) }
     }
 
     async fn answer(&self, message: &str) {
-        let _ = self.to_client.send(Out::line(message)).await;
+        let _ = self.to_client.send(OutputItem::line(message)).await;
     }
 
     async fn forward(&self, line: Vec<u8>) {
-        let _ = self.to_server.send(Out::Line(line)).await;
+        let _ = self.to_server.send(OutputItem::Line(line)).await;
     }
 
     /// Handles a client's line: passes it, or queues it for a verdict.
@@ -224,7 +224,7 @@ impl Pipes {
     /// Passes a server's line.
     async fn server_says(&self, line: Vec<u8>) {
         let noted = self.proxy.heard(0, &String::from_utf8_lossy(&line));
-        let _ = self.to_client.send(noted.map_or(Out::Line(line), |noted| Out::line(&noted))).await;
+        let _ = self.to_client.send(noted.map_or(OutputItem::Line(line), |noted| OutputItem::line(&noted))).await;
     }
 
     /// Judges queued items in order.
@@ -242,7 +242,7 @@ impl Pipes {
                     Some(Work::End) | None => is_ended = true,
                 },
                 Some((fate, waiting, line)) = asked.next(), if !asked.is_empty() => match fate {
-                    Fate::Held(verdict) => {
+                    JudgedCall::Held(verdict) => {
                         let pipes = Arc::clone(&self);
                         tokio::spawn(async move {
                             let fate = pipes.proxy.hold(&waiting, *verdict).await;
@@ -255,18 +255,18 @@ impl Pipes {
         }
     }
 
-    async fn act(&self, fate: Fate, line: Vec<u8>) {
+    async fn act(&self, fate: JudgedCall, line: Vec<u8>) {
         match fate {
-            Fate::Runs(message) => {
+            JudgedCall::Runs(message) => {
                 let line = message.map_or(line, |message| format!("{message}\n").into_bytes());
                 self.forward(line).await;
             }
-            Fate::Answered(answer) => self.answer(&answer).await,
-            Fate::Off | Fate::Held(_) => {}
+            JudgedCall::Answered(answer) => self.answer(&answer).await,
+            JudgedCall::Off | JudgedCall::Held(_) => {}
         }
     }
 
-    async fn batch(self: Arc<Self>, batch: Batch) {
+    async fn batch(self: Arc<Self>, batch: MessageBatch) {
         let decided = self.proxy.decide_batch(batch).await;
         if !decided.answers.is_empty() {
             self.answer(&format!("[{}]", decided.answers.join(","))).await;

@@ -15,7 +15,7 @@ use crate::{
     hooks::{is_away, until_called_off},
     pending_call::PendingCall,
 };
-use callgate_client::remote::{Wire, reason, refusal};
+use callgate_client::remote::{AuthenticatedChannel, reason, refusal};
 use callgate_proto::{
     time::duration,
     v1::{
@@ -34,7 +34,7 @@ const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// Failure to get a verdict.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(super) enum VerdictFailure {
     /// The server is unreachable.
     Away(String),
     /// The server rejects the request.
@@ -44,8 +44,8 @@ pub(super) enum Failure {
 /// A connection to the server.
 #[derive(Debug)]
 pub(super) struct Plane {
-    gate: GateServiceClient<Wire>,
-    approvals: ApprovalServiceClient<Wire>,
+    gate: GateServiceClient<AuthenticatedChannel>,
+    approvals: ApprovalServiceClient<AuthenticatedChannel>,
     caller: Caller,
     reports: watch::Sender<Reports>,
     /// Folder of pending calls, if any.
@@ -63,7 +63,7 @@ struct Reports {
 }
 
 impl Plane {
-    pub(super) fn new(wire: Wire, caller: Caller, folder: Option<PathBuf>) -> Self {
+    pub(super) fn new(wire: AuthenticatedChannel, caller: Caller, folder: Option<PathBuf>) -> Self {
         let (gate, approvals) = (GateServiceClient::new(wire.clone()), ApprovalServiceClient::new(wire));
         // A previous result may be as large as the original, with escapes.
         let gate = gate.max_decoding_message_size(16 << 20);
@@ -72,7 +72,7 @@ impl Plane {
     }
 
     /// Evaluates a call, after the reports on earlier calls are stored.
-    pub(super) async fn ask(&self, call: &ToolCall, wait: Duration) -> Result<Verdict, Failure> {
+    pub(super) async fn ask(&self, call: &ToolCall, wait: Duration) -> Result<Verdict, VerdictFailure> {
         let (began, mut reports) = (Instant::now(), self.reports.subscribe());
         self.note(&call.call_id);
         let _ = reports.wait_for(|reports| reports.first == 0).await;
@@ -87,15 +87,15 @@ impl Plane {
             let status = match self.gate.clone().evaluate(within(wait + AWAY, message.clone())).await {
                 Ok(answer) => {
                     let verdict = answer.into_inner().verdict;
-                    return verdict.ok_or_else(|| Failure::Refused("the server gave no verdict".to_owned()));
+                    return verdict.ok_or_else(|| VerdictFailure::Refused("the server gave no verdict".to_owned()));
                 }
                 Err(status) => status,
             };
             if !is_passing(&status) && !is_away(&status) {
-                return Err(Failure::Refused(refusal(&status).to_string()));
+                return Err(VerdictFailure::Refused(refusal(&status).to_string()));
             }
             if began.elapsed() >= AWAY || !is_passing(&status) {
-                return Err(Failure::Away(refusal(&status).to_string()));
+                return Err(VerdictFailure::Away(refusal(&status).to_string()));
             }
             sleep(PAUSE).await;
         }

@@ -11,7 +11,7 @@ use crate::mcp::{
     call::Call,
     inventory::Inventory,
     message::{self, Id, Line, Message, TOOLS_LIST},
-    outcome::{self, Outcome},
+    outcome::{self, ResponseOutcome},
 };
 use callgate_proto::v1::{OutcomeStatus, RecordRequest, ToolCall};
 
@@ -29,7 +29,7 @@ pub(super) struct Proxy {
     pub(super) connection: String,
     /// Inventory file; none for a server without a name.
     pub(super) seen: Option<Seen>,
-    pub(super) state: Mutex<State>,
+    pub(super) state: Mutex<MessageState>,
 }
 
 /// Request key: id and client. Each client without an MCP session has its own ids.
@@ -42,7 +42,7 @@ pub(super) struct Key {
 
 /// State of messages.
 #[derive(Debug, Default)]
-pub(super) struct State {
+pub(super) struct MessageState {
     /// Requests without a response.
     pub(super) open: Vec<Open>,
     /// Held calls, which the server never received; their clients cancel them here.
@@ -84,7 +84,7 @@ pub(super) struct Running {
 }
 
 impl Proxy {
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, MessageState> {
         self.state.lock()
     }
 
@@ -173,8 +173,8 @@ impl Proxy {
             Kind::Other => return None,
         };
         match outcome::read(message) {
-            Outcome::Asks => state.pause_asking((*running).clone()),
-            Outcome::Task(name) => state.pause_task(name, (*running).clone()),
+            ResponseOutcome::Asks => state.pause_asking((*running).clone()),
+            ResponseOutcome::Task(name) => state.pause_task(name, (*running).clone()),
             outcome => self.plane.report(outcomes::report(&running, outcome)),
         }
         Some(running.hint)
@@ -231,7 +231,7 @@ impl Proxy {
     pub(super) fn failed(&self, open: Open, status: u16) -> String {
         let why = format!("The MCP server answered with the HTTP status {status}.");
         if let Kind::Call(running) = &open.kind {
-            let outcome = Outcome::Error { message: why.clone(), code: None };
+            let outcome = ResponseOutcome::Error { message: why.clone(), code: None };
             let mut report = outcomes::report(running, outcome);
             report.error.get_or_insert_default().http_status = Some(status.into());
             self.plane.report(report);
@@ -252,7 +252,7 @@ impl Proxy {
     }
 }
 
-impl State {
+impl MessageState {
     pub(super) fn new(inventory: Inventory) -> Self {
         Self { inventory, ..Self::default() }
     }

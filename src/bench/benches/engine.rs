@@ -27,7 +27,7 @@ use callgate_core::{
         time::Timestamp,
         tree::{CALLS_MAX, CallTree},
     },
-    engine::{self, Judgement, Shared},
+    engine::{self, Evaluation, SharedState},
     policy::{self, Policy},
     retry::{
         advice::{FailedAttempt, Params, advise},
@@ -45,7 +45,7 @@ const TOOLS: [(&str, EffectKind, &str); 4] = [
 
 struct Bench {
     policy: Policy,
-    shared: Shared,
+    shared: SharedState,
     tree: CallTree,
     now: Timestamp,
 }
@@ -266,7 +266,7 @@ impl Bench {
         let now = Timestamp::from_millis(1_790_000_000_000);
         let root = SessionId::parse("session", "conversation-7b0d3f2e").expect("valid");
         let tree = CallTree::new(DEFAULT_TENANT, root, now);
-        let mut bench = Self { policy, shared: Shared::default(), tree, now };
+        let mut bench = Self { policy, shared: SharedState::default(), tree, now };
         for i in 0..=CALLS_MAX {
             let proposal = bench.propose(i, i % TOOLS.len());
             let change = bench.allowed(&proposal);
@@ -312,13 +312,13 @@ impl Bench {
         self.policy.propose(self.request(i, tool))
     }
 
-    fn judge(&self, proposal: &Proposal) -> Judgement {
+    fn judge(&self, proposal: &Proposal) -> Evaluation {
         engine::evaluate(&self.policy, &self.tree, &self.shared, proposal, None, self.now).expect("no caller_error")
     }
 
     fn allowed(&self, proposal: &Proposal) -> Change {
         match self.judge(proposal) {
-            Judgement::New(verdict, change) if verdict.permit.is_some() => *change,
+            Evaluation::New(verdict, change) if verdict.permit.is_some() => *change,
             other => panic!("{other:?}"),
         }
     }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use uuid::Uuid;
 
-use super::load::{Load, Mix, falls_on};
+use super::load::{LoadShape, Mix, falls_on};
 use callgate_proto::v1::{Caller, EvaluateRequest, OutcomeStatus, RecordRequest, ToolCall, ToolError, Usage};
 
 /// Tool of all calls except declared writes.
@@ -42,7 +42,7 @@ pub(super) struct Call {
 
 impl Agent {
     /// The agent with index `place` of those of `load`.
-    pub(super) fn new(load: &Load, place: usize) -> Self {
+    pub(super) fn new(load: &LoadShape, place: usize) -> Self {
         let count = (load.sessions / load.workers()).max(1);
         let sessions = (0..count).map(|n| {
             // The first ones end early, one after the other, so that as many begin at any time as later.
@@ -58,7 +58,7 @@ impl Agent {
     }
 
     /// The next call of the next session.
-    pub(super) fn call(&mut self, load: &Load) -> Call {
+    pub(super) fn call(&mut self, load: &LoadShape) -> Call {
         let n = self.n;
         self.n += 1;
         self.sessions.rotate_left(1);
@@ -78,7 +78,7 @@ impl Agent {
 }
 
 impl Session {
-    fn new(load: &Load, place: usize, ends_at: Option<u32>) -> Self {
+    fn new(load: &LoadShape, place: usize, ends_at: Option<u32>) -> Self {
         let session_id = Uuid::now_v7().to_string();
         let agent_id = format!("agent-{}", place % load.agents);
         let caller = Caller { session_id, agent_id, ..Caller::default() };
@@ -153,9 +153,9 @@ mod tests {
     use super::*;
     use crate::pairs::link::Transport;
 
-    fn load() -> Load {
+    fn load() -> LoadShape {
         let mix = Mix { argument_bytes: 300, result_bytes: 500, ..Mix::default() };
-        Load {
+        LoadShape {
             connections: 1,
             in_flight: 2,
             sessions: 6,

@@ -8,9 +8,9 @@ use super::{
     BenchArgs, Preset,
     agent::{TOOL, WRITE},
     link::Transport,
-    load::{Load, Mix},
+    load::{LoadShape, Mix},
     run::{Case, Entrant, Held},
-    server::{Policy, Which},
+    server::{Policy, ServerKind},
 };
 use callgate_client::credential::Credential;
 
@@ -40,9 +40,9 @@ pub(super) fn policies(cases: &[Case]) -> Vec<String> {
     let mut told: Vec<String> = Vec::new();
     for entrant in cases.iter().flat_map(|case| &case.entrants) {
         let line = match &entrant.which {
-            Which::Own { policy, .. } => format!("{} is judged by {}", entrant.name, policy.described()),
-            Which::Running { .. } => format!("{} is judged by its own policy", entrant.name),
-            Which::Yardstick(..) => continue,
+            ServerKind::Own { policy, .. } => format!("{} is judged by {}", entrant.name, policy.described()),
+            ServerKind::Running { .. } => format!("{} is judged by its own policy", entrant.name),
+            ServerKind::Yardstick(..) => continue,
         };
         if !told.contains(&line) {
             told.push(line);
@@ -77,8 +77,8 @@ impl<'a> Bench<'a> {
         }
     }
 
-    fn load(&self, (connections, in_flight): (usize, usize)) -> Load {
-        Load {
+    fn load(&self, (connections, in_flight): (usize, usize)) -> LoadShape {
+        LoadShape {
             connections,
             in_flight,
             sessions: self.args.sessions as usize,
@@ -93,9 +93,9 @@ impl<'a> Bench<'a> {
     }
 
     /// The measured server; its policy declares the tools of the calls.
-    fn server(&self, mix: &Mix) -> Which {
+    fn server(&self, mix: &Mix) -> ServerKind {
         if let Some((url, shown)) = self.running.clone() {
-            return Which::Running { url, shown, database_url: self.args.database_url.clone() };
+            return ServerKind::Running { url, shown, database_url: self.args.database_url.clone() };
         }
         let policy = match &self.args.policy {
             Some(path) => Policy::File(path.clone()),
@@ -105,11 +105,11 @@ impl<'a> Bench<'a> {
         self.own(&self.program, policy, 0)
     }
 
-    fn own(&self, program: &Path, policy: Policy, stored: u64) -> Which {
+    fn own(&self, program: &Path, policy: Policy, stored: u64) -> ServerKind {
         let database_url = self.args.database_url.clone();
         let unix = self.args.transport == Transport::Unix;
         let (tenants, encrypted) = (self.tenants(), self.args.encrypted);
-        Which::Own {
+        ServerKind::Own {
             program: program.to_owned(),
             policy,
             stored,
@@ -126,7 +126,7 @@ impl<'a> Bench<'a> {
         self.args.tenants.map_or(usize::from(self.args.with_token), usize::from)
     }
 
-    fn entrant(&self, name: &str, which: Which, load: Load) -> Entrant {
+    fn entrant(&self, name: &str, which: ServerKind, load: LoadShape) -> Entrant {
         Entrant { name: name.to_owned(), which, load }
     }
 
@@ -148,18 +148,18 @@ impl<'a> Bench<'a> {
         if self.args.encrypted {
             entrants.push(self.entrant("in the clear", which.clone().in_the_clear(), load.clone()));
         }
-        if let (Some(program), Which::Own { policy, .. }) = (&self.args.against, which) {
+        if let (Some(program), ServerKind::Own { policy, .. }) = (&self.args.against, which) {
             entrants.push(self.entrant("against", self.own(program, policy, 0), load.clone()));
         }
         let sizes = (load.mix.argument_bytes, load.mix.result_bytes);
-        let load = Load { transport: Transport::Unary, tenants: 0, ..load };
+        let load = LoadShape { transport: Transport::Unary, tenants: 0, ..load };
         let held = self.args.yardsticks.iter().filter_map(|held| held.yardstick());
-        entrants.extend(held.map(|kind| self.entrant(kind.name(), Which::Yardstick(kind, sizes), load.clone())));
+        entrants.extend(held.map(|kind| self.entrant(kind.name(), ServerKind::Yardstick(kind, sizes), load.clone())));
         Case { title, entrants, rate: self.args.rate, held: Held::FirstToEach }
     }
 
     /// Servers with telemetry, each compared with one without.
-    fn telemetry(&self, title: String, load: &Load) -> Case {
+    fn telemetry(&self, title: String, load: &LoadShape) -> Case {
         let silent = self.server(&load.mix);
         let telling = self.args.telemetry.iter();
         let mut entrants: Vec<Entrant> = telling
@@ -170,16 +170,16 @@ impl<'a> Bench<'a> {
         Case { title, entrants, rate: self.args.rate, held: Held::EachToLast }
     }
 
-    fn stored(&self, title: String, load: &Load, stored: u64) -> Case {
+    fn stored(&self, title: String, load: &LoadShape, stored: u64) -> Case {
         let entrants = [("many stored", stored), ("few stored", FEW_STORED)]
             .map(|(name, stored)| self.entrant(name, self.own(&self.program, Policy::Default, stored), load.clone()));
         let title = format!("{title}, {stored} calls stored against {FEW_STORED}");
         Case { title, entrants: entrants.to_vec(), rate: self.args.rate, held: Held::FirstToEach }
     }
 
-    fn grown(&self, title: String, load: &Load, calls: u32) -> Case {
+    fn grown(&self, title: String, load: &LoadShape, calls: u32) -> Case {
         let which = self.own(&self.program, Policy::Long, 0);
-        let of = |sessions: usize, grown| Load { sessions, grown, calls_per_session: None, ..load.clone() };
+        let of = |sessions: usize, grown| LoadShape { sessions, grown, calls_per_session: None, ..load.clone() };
         let entrants = vec![
             self.entrant("long sessions", which.clone(), of(GROWN_SESSIONS, calls)),
             self.entrant("short ones", which, of(SMALL_SESSIONS, FEW_GROWN)),
@@ -196,9 +196,9 @@ impl<'a> Bench<'a> {
     fn show(&self) -> Vec<Case> {
         let mut cases: Vec<Case> = [(1, 1), (8, 1), (8, 8), (8, 64), (8, 512)].map(|crowd| self.case(crowd)).into();
         let plain = self.load((8, 8));
-        let of = |mix: Mix| Load { mix, ..plain.clone() };
+        let of = |mix: Mix| LoadShape { mix, ..plain.clone() };
         let mixes = [
-            ("new sessions", Load { calls_per_session: Some(1), ..plain.clone() }),
+            ("new sessions", LoadShape { calls_per_session: Some(1), ..plain.clone() }),
             ("reported costs", of(Mix { costs: 1.0, ..plain.mix })),
             ("declared writes", of(Mix { writes: 1.0, ..plain.mix })),
             ("failures", of(Mix { failures: 0.2, ..plain.mix })),

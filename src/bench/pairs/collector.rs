@@ -27,7 +27,7 @@ use tonic::{
 };
 use tonic_prost::ProstCodec;
 
-use callgate_net::listener::{Bound, Limits, Server, Way};
+use callgate_net::listener::{BoundListener, Limits, ListenerContext, TransportSettings};
 use callgate_server::grpc::Front;
 
 /// Paths of each signal, by gRPC and HTTP.
@@ -81,12 +81,12 @@ struct OfScope {
 
 /// Serves until stopped.
 pub(crate) async fn run() -> anyhow::Result<()> {
-    let bound = Bound::bind(([127, 0, 0, 1], 0).into(), &Way::default())?;
+    let bound = BoundListener::bind(([127, 0, 0, 1], 0).into(), &TransportSettings::default())?;
     let address = bound.address();
     let listener = bound.listen()?;
     outln!("the collector serves gRPC on {address}");
     let (_end, ending) = watch::channel(false);
-    let server = Server::new(Limits::default());
+    let server = ListenerContext::new(Limits::default());
     tokio::select! {
         () = server.serve(listener, Front(Collector::default()), ending) => anyhow::bail!("the collector ended"),
         () = callgate_client::signal::stop() => Ok(()),
@@ -177,9 +177,9 @@ impl UnaryService<()> for Told {
 
 /// Client of the counts query.
 #[derive(Debug)]
-pub(super) struct Asker(client::Grpc<Channel>);
+pub(super) struct CollectorProbe(client::Grpc<Channel>);
 
-impl Asker {
+impl CollectorProbe {
     pub(super) async fn connect(url: &str) -> anyhow::Result<Self> {
         let channel = Endpoint::from_shared(url.to_owned())?.connect().await.context("the collector")?;
         Ok(Self(client::Grpc::new(channel)))

@@ -17,8 +17,8 @@ use tokio::{
 
 use super::{
     agent::Agent,
-    link::{Link, Way, named, pause},
-    load::Load,
+    link::{SharedConnection, Way, named, pause},
+    load::LoadShape,
     tally::Tally,
 };
 use callgate_proto::v1::Decision;
@@ -31,15 +31,15 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Agents of one load on one server, with connections and sessions kept across rounds.
 #[derive(Debug)]
 pub(super) struct Crew {
-    load: Arc<Load>,
+    load: Arc<LoadShape>,
     /// Each with its connection's index.
-    seats: Vec<(usize, Link, Agent)>,
+    seats: Vec<(usize, SharedConnection, Agent)>,
 }
 
 /// State shared by the agents of a round.
 #[derive(Debug)]
 struct Round {
-    load: Arc<Load>,
+    load: Arc<LoadShape>,
     over: AtomicBool,
     cold: AtomicUsize,
     begun: Instant,
@@ -51,14 +51,14 @@ struct Round {
 #[derive(Debug)]
 pub(super) struct Running {
     round: Arc<Round>,
-    agents: JoinSet<(usize, Link, Agent, u64)>,
+    agents: JoinSet<(usize, SharedConnection, Agent, u64)>,
 }
 
 impl Crew {
-    pub(super) async fn new(load: &Load, way: &Way) -> anyhow::Result<Self> {
+    pub(super) async fn new(load: &LoadShape, way: &Way) -> anyhow::Result<Self> {
         let mut seats = Vec::with_capacity(load.workers());
         for connection in 0..load.connections {
-            let link = Link::connect(way, load.transport, connection).await?;
+            let link = SharedConnection::connect(way, load.transport, connection).await?;
             seats.extend((0..load.in_flight).map(|place| {
                 let agent = Agent::new(load, connection * load.in_flight + place);
                 (connection, link.clone(), agent)
@@ -67,13 +67,13 @@ impl Crew {
         Ok(Self { load: Arc::new(load.clone()), seats })
     }
 
-    pub(super) fn load(&self) -> Load {
+    pub(super) fn load(&self) -> LoadShape {
         (*self.load).clone()
     }
 
     /// Sets the intended rate, in pairs per second.
     pub(super) fn keep_to(&mut self, rate: f64) {
-        self.load = Arc::new(Load { rate: Some(rate), ..(*self.load).clone() });
+        self.load = Arc::new(LoadShape { rate: Some(rate), ..(*self.load).clone() });
     }
 
     /// Starts the agents; returns once every session is warm and `warm_up` has passed.
@@ -146,7 +146,13 @@ impl Running {
 
 /// One agent, until the round ends. With a rate, its calls are spaced evenly with an offset of `phase` of an interval;
 /// a call delayed by the previous one is measured from its intended start.
-async fn work(round: Arc<Round>, connection: usize, mut link: Link, mut agent: Agent, phase: f64) -> Ended {
+async fn work(
+    round: Arc<Round>,
+    connection: usize,
+    mut link: SharedConnection,
+    mut agent: Agent,
+    phase: f64,
+) -> RoundResult {
     let interval = round.load.rate.map(|rate| Duration::from_secs_f64(round.load.workers() as f64 / rate));
     let mut next = round.begun + interval.map_or(Duration::ZERO, |interval| interval.mul_f64(phase));
     let mut cold = true;
@@ -173,9 +179,9 @@ async fn work(round: Arc<Round>, connection: usize, mut link: Link, mut agent: A
     (connection, link, agent, behind as u64)
 }
 
-type Ended = (usize, Link, Agent, u64);
+type RoundResult = (usize, SharedConnection, Agent, u64);
 
-async fn pair(round: &Round, connection: usize, link: &mut Link, agent: &mut Agent, intended: Instant) {
+async fn pair(round: &Round, connection: usize, link: &mut SharedConnection, agent: &mut Agent, intended: Instant) {
     let note = |write: &dyn Fn(&mut Tally)| {
         write(&mut round.tallies[connection].lock());
     };

@@ -7,10 +7,10 @@ use serde::Serialize;
 use tonic::Status;
 use tonic_types::StatusExt as _;
 
-use super::stream::Stream;
+use super::stream::SharedStream;
 use callgate_client::{
     credential::Credential,
-    remote::{Bearer, Wire, reason},
+    remote::{AuthenticatedChannel, Bearer, reason},
 };
 use callgate_proto::v1::{
     EvaluateRequest, RecordRequest, RecordResponse, Verdict, gate_service_client::GateServiceClient,
@@ -50,7 +50,7 @@ impl Way {
     }
 
     /// The connection of that index.
-    async fn connect(&self, connection: usize) -> anyhow::Result<Wire> {
+    async fn connect(&self, connection: usize) -> anyhow::Result<AuthenticatedChannel> {
         let bearer = self.tokens.get(connection % self.tokens.len().max(1)).cloned();
         self.shown.connect(&self.url, bearer.unwrap_or_default(), "").await
     }
@@ -58,17 +58,17 @@ impl Way {
 
 /// A connection, shared by its agents.
 #[derive(Debug, Clone)]
-pub(super) enum Link {
-    Calls(Box<GateServiceClient<Wire>>),
-    Stream(Stream),
+pub(super) enum SharedConnection {
+    Calls(Box<GateServiceClient<AuthenticatedChannel>>),
+    Stream(SharedStream),
 }
 
-impl Link {
+impl SharedConnection {
     pub(super) async fn connect(way: &Way, transport: Transport, connection: usize) -> anyhow::Result<Self> {
         let gate = GateServiceClient::new(way.connect(connection).await?);
         Ok(match transport {
             Transport::Unary | Transport::Unix => Self::Calls(Box::new(gate)),
-            Transport::Stream => Self::Stream(Stream::open(gate).await?),
+            Transport::Stream => Self::Stream(SharedStream::open(gate).await?),
         })
     }
 

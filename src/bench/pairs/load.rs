@@ -6,7 +6,7 @@ use super::link::Transport;
 
 /// One load.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct Load {
+pub(super) struct LoadShape {
     /// Number of connections.
     pub(super) connections: usize,
     /// Concurrent agents per connection.
@@ -46,7 +46,7 @@ pub(super) struct Mix {
     pub(super) result_bytes: usize,
 }
 
-impl Load {
+impl LoadShape {
     /// Number of concurrent agents.
     pub(super) fn workers(&self) -> usize {
         self.connections * self.in_flight

@@ -36,7 +36,7 @@ use self::{
     read::{Rate, count, crowd, rate, share, time},
     run::Plan,
     server::Servers,
-    telemetry::Telling,
+    telemetry::TelemetryLevel,
     yardstick::Yardstick,
 };
 use callgate_client::{
@@ -73,7 +73,7 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_enum, value_name = "HOW", value_delimiter = ',', num_args = 0..=1,
           default_missing_values = ["default", "grpc"],
           conflicts_with_all = ["server", "context", "preset", "stored", "grown", "against", "database_url"])]
-    telemetry: Vec<Telling>,
+    telemetry: Vec<TelemetryLevel>,
     /// The folder of PostgreSQL's programs
     #[arg(long, value_name = "DIR", env = "CALLGATE_PG_BIN")]
     pg_bin: Option<PathBuf>,

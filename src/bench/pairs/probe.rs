@@ -5,7 +5,7 @@ use sqlx::{ConnectOptions as _, PgConnection, Row as _, postgres::PgConnectOptio
 
 use super::{
     child::Process,
-    collector::{Asker, Counts},
+    collector::{CollectorProbe, Counts},
     cpu::{self, Micros},
 };
 
@@ -20,7 +20,7 @@ pub(super) struct Probe {
     server: Option<u32>,
     database: Option<Database>,
     /// Process of the server's collector.
-    collector: Option<(u32, Asker)>,
+    collector: Option<(u32, CollectorProbe)>,
 }
 
 #[derive(Debug)]
@@ -58,7 +58,7 @@ impl Probe {
 
     /// Adds the server's collector to the probe.
     pub(super) async fn look_at(&mut self, collector: &Process) -> anyhow::Result<()> {
-        self.collector = Some((collector.pid, Asker::connect(&collector.url).await?));
+        self.collector = Some((collector.pid, CollectorProbe::connect(&collector.url).await?));
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{
-    run::{Figures, Held, Measured, Outcome},
+    run::{EntrantRounds, Held, Outcome, RoundFigures},
     tally::Percentiles,
 };
 
@@ -61,9 +61,9 @@ pub(super) fn table(outcome: &Outcome) -> String {
     text
 }
 
-fn row(entrant: &Measured, width: usize) -> String {
-    let of = |what: fn(&Figures) -> f64| median(entrant.rounds.iter().map(what).collect());
-    let known = |what: fn(&Figures) -> Option<f64>| {
+fn row(entrant: &EntrantRounds, width: usize) -> String {
+    let of = |what: fn(&RoundFigures) -> f64| median(entrant.rounds.iter().map(what).collect());
+    let known = |what: fn(&RoundFigures) -> Option<f64>| {
         let known: Vec<f64> = entrant.rounds.iter().filter_map(what).collect();
         if known.is_empty() { "-".to_owned() } else { format!("{:.0}", median(known)) }
     };
@@ -79,8 +79,8 @@ fn row(entrant: &Measured, width: usize) -> String {
         of(|round| round.record_us.p50 as f64 / 1_000.0),
         of(|round| round.record_us.p99 as f64 / 1_000.0),
         known(|round| round.cpu(|kind| kind == "client")),
-        known(Figures::server),
-        known(Figures::postgres),
+        known(RoundFigures::server),
+        known(RoundFigures::postgres),
         known(|round| round.wal_bytes_per_pair),
     )
 }
@@ -96,14 +96,14 @@ fn disk(outcome: &Outcome) -> String {
 
 /// Comparisons: median and spread of the rounds' ratios.
 fn ratios(outcome: &Outcome) -> String {
-    let pairs: Vec<(&Measured, &Measured)> = match (outcome.held, outcome.entrants.as_slice()) {
+    let pairs: Vec<(&EntrantRounds, &EntrantRounds)> = match (outcome.held, outcome.entrants.as_slice()) {
         (Held::FirstToEach, [first, others @ ..]) => others.iter().map(|other| (first, other)).collect(),
         (Held::EachToLast, [others @ .., last]) => others.iter().map(|other| (other, last)).collect(),
         (_, []) => Vec::new(),
     };
     let mut text = String::new();
     for (first, other) in pairs {
-        let ratio = |what: fn(&Figures) -> Option<f64>| {
+        let ratio = |what: fn(&RoundFigures) -> Option<f64>| {
             let rounds = first.rounds.iter().zip(&other.rounds);
             let ratios = rounds.filter_map(|(a, b)| Some(what(a)? / what(b)?));
             // A round in which the machine stood still has no ratio.
@@ -115,7 +115,7 @@ fn ratios(outcome: &Outcome) -> String {
         let told = [
             ("pairs/s", ratio(|round| Some(round.pairs_per_s))),
             ("Evaluate p50", ratio(|round| Some(round.evaluate_us.p50 as f64))),
-            ("server", ratio(Figures::server)),
+            ("server", ratio(RoundFigures::server)),
             ("server + Postgres", ratio(|round| Some(round.server()? + round.postgres().unwrap_or_default()))),
         ];
         let told: Vec<String> =
@@ -126,7 +126,7 @@ fn ratios(outcome: &Outcome) -> String {
 }
 
 /// Details beside the table.
-fn more(entrant: &Measured) -> String {
+fn more(entrant: &EntrantRounds) -> String {
     let mut text = String::new();
     let mut kinds: Vec<&str> = Vec::new();
     for round in &entrant.rounds {
@@ -135,7 +135,7 @@ fn more(entrant: &Measured) -> String {
     kinds.sort_unstable();
     kinds.dedup();
     let of = |kind: &str| {
-        let of = |round: &Figures| round.cpu_us_per_pair.as_ref().and_then(|cpu| cpu.get(kind)).copied();
+        let of = |round: &RoundFigures| round.cpu_us_per_pair.as_ref().and_then(|cpu| cpu.get(kind)).copied();
         median(entrant.rounds.iter().map(|round| of(round).unwrap_or_default()).collect())
     };
     let mut kinds: Vec<(&str, f64)> = kinds.iter().map(|kind| (*kind, of(kind))).collect();
@@ -163,9 +163,9 @@ fn more(entrant: &Measured) -> String {
 }
 
 /// Telemetry received by a server's collector, and its cost.
-fn told(entrant: &Measured) -> String {
+fn told(entrant: &EntrantRounds) -> String {
     let of = |kind: &str| {
-        let of = |round: &Figures| round.told_per_pair.as_ref()?.get(kind).copied();
+        let of = |round: &RoundFigures| round.told_per_pair.as_ref()?.get(kind).copied();
         let known: Vec<f64> = entrant.rounds.iter().filter_map(of).collect();
         (!known.is_empty()).then(|| median(known))
     };

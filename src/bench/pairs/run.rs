@@ -9,14 +9,14 @@ use tokio::time::{Instant, sleep};
 use super::{
     agent::Agent,
     drive::{Crew, Running},
-    link::{Link, Transport, Way},
-    load::{Load, Mix},
+    link::{SharedConnection, Transport, Way},
+    load::{LoadShape, Mix},
     probe::Spent,
     read::Rate,
     report::median,
-    server::{Servers, Which},
+    server::{ServerKind, Servers},
     tally::{Percentiles, Tally},
-    yardstick::Answers,
+    yardstick::PairAnswers,
 };
 use callgate_proto::v1::{EvaluateResponse, Verdict};
 
@@ -24,7 +24,7 @@ use callgate_proto::v1::{EvaluateResponse, Verdict};
 const PEAK_ROUNDS: usize = 3;
 
 /// Index of a server, and its agents, except while a round has them.
-pub(super) type Seat = (usize, Option<Crew>);
+pub(super) type ServerAgents = (usize, Option<Crew>);
 
 /// Durations and number of rounds.
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -57,8 +57,8 @@ pub(super) struct Case {
 #[derive(Debug, Clone)]
 pub(super) struct Entrant {
     pub(super) name: String,
-    pub(super) which: Which,
-    pub(super) load: Load,
+    pub(super) which: ServerKind,
+    pub(super) load: LoadShape,
 }
 
 /// Result of a case.
@@ -67,20 +67,20 @@ pub(super) struct Outcome {
     pub(super) title: String,
     pub(super) plan: Plan,
     pub(super) held: Held,
-    pub(super) entrants: Vec<Measured>,
+    pub(super) entrants: Vec<EntrantRounds>,
 }
 
 /// Result of an entrant, by round.
 #[derive(Debug, Serialize)]
-pub(super) struct Measured {
+pub(super) struct EntrantRounds {
     pub(super) name: String,
-    pub(super) load: Load,
-    pub(super) rounds: Vec<Figures>,
+    pub(super) load: LoadShape,
+    pub(super) rounds: Vec<RoundFigures>,
 }
 
 /// Figures of one round. Times are microseconds.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Figures {
+pub(super) struct RoundFigures {
     pub(super) seconds: f64,
     pub(super) pairs_per_s: f64,
     pub(super) evaluate_us: Percentiles,
@@ -115,11 +115,12 @@ impl Case {
                 rounds[n].push(measure(servers, &mut seats[n], plan).await?);
             }
         }
-        let measured = self.entrants.iter().zip(seats).zip(rounds).map(|((entrant, (_, crew)), rounds)| Measured {
-            name: entrant.name.clone(),
-            load: crew.map_or_else(|| entrant.load.clone(), |crew| crew.load()),
-            rounds,
-        });
+        let measured =
+            self.entrants.iter().zip(seats).zip(rounds).map(|((entrant, (_, crew)), rounds)| EntrantRounds {
+                name: entrant.name.clone(),
+                load: crew.map_or_else(|| entrant.load.clone(), |crew| crew.load()),
+                rounds,
+            });
         Ok(Outcome { title: self.title.clone(), plan, held: self.held, entrants: measured.collect() })
     }
 
@@ -127,7 +128,7 @@ impl Case {
     pub(super) async fn intended(
         rate: Rate,
         servers: &mut Servers,
-        seat: &mut Seat,
+        seat: &mut ServerAgents,
         plan: Plan,
     ) -> anyhow::Result<f64> {
         let share = match rate {
@@ -142,7 +143,7 @@ impl Case {
     }
 
     /// Starts the servers and their agents.
-    pub(super) async fn start(&self, servers: &mut Servers) -> anyhow::Result<Vec<Seat>> {
+    pub(super) async fn start(&self, servers: &mut Servers) -> anyhow::Result<Vec<ServerAgents>> {
         let (mut seats, mut answers) = (Vec::new(), None);
         for entrant in &self.entrants {
             let n = servers.of(&entrant.which, answers.as_ref()).await?;
@@ -157,20 +158,21 @@ impl Case {
 }
 
 /// The server's responses to a plain pair of these sizes, for yardsticks.
-async fn sample(way: &Way, load: &Load) -> anyhow::Result<Answers> {
+async fn sample(way: &Way, load: &LoadShape) -> anyhow::Result<PairAnswers> {
     let sizes = Mix { argument_bytes: load.mix.argument_bytes, result_bytes: load.mix.result_bytes, ..Mix::default() };
-    let load = Load { connections: 1, in_flight: 1, sessions: 1, calls_per_session: None, mix: sizes, ..load.clone() };
-    let (mut link, mut agent) = (Link::connect(way, Transport::Unary, 0).await?, Agent::new(&load, 0));
+    let load =
+        LoadShape { connections: 1, in_flight: 1, sessions: 1, calls_per_session: None, mix: sizes, ..load.clone() };
+    let (mut link, mut agent) = (SharedConnection::connect(way, Transport::Unary, 0).await?, Agent::new(&load, 0));
     let (mut verdict, mut told) = (Verdict::default(), None);
     for _ in 0..3 {
         let call = agent.call(&load);
         verdict = link.evaluate(call.question).await.context("a first Evaluate")?;
         told = Some(link.record(call.report).await.context("a first Record")?);
     }
-    Ok(Answers { evaluate: EvaluateResponse { verdict: Some(verdict) }, record: told.unwrap_or_default() })
+    Ok(PairAnswers { evaluate: EvaluateResponse { verdict: Some(verdict) }, record: told.unwrap_or_default() })
 }
 
-async fn measure(servers: &mut Servers, seat: &mut Seat, plan: Plan) -> anyhow::Result<Figures> {
+async fn measure(servers: &mut Servers, seat: &mut ServerAgents, plan: Plan) -> anyhow::Result<RoundFigures> {
     let crew = seat.1.take().context("the agents are still away")?;
     let running = crew.begin(plan.warm_up).await?;
     let mut figures = window(servers, seat.0, &running, plan.round).await?;
@@ -186,7 +188,7 @@ pub(super) async fn window(
     n: usize,
     running: &Running,
     length: Duration,
-) -> anyhow::Result<Figures> {
+) -> anyhow::Result<RoundFigures> {
     let before = servers.get(n).probe.look().await?;
     running.take();
     servers.disk().take();
@@ -195,10 +197,10 @@ pub(super) async fn window(
     let (tally, seconds) = (running.take(), began.elapsed().as_secs_f64());
     let disk = servers.disk().take();
     let spent = servers.get(n).probe.look().await?.since(&before);
-    Ok(Figures::of(tally, seconds, spent, disk))
+    Ok(RoundFigures::of(tally, seconds, spent, disk))
 }
 
-impl Figures {
+impl RoundFigures {
     fn of(tally: Tally, seconds: f64, spent: Spent, disk: Percentiles) -> Self {
         let pair_us = tally.pair.percentiles();
         let pairs = pair_us.count as f64;

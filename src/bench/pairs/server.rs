@@ -13,17 +13,17 @@ use super::{
     link::Way,
     probe::Probe,
     stored,
-    telemetry::Telling,
+    telemetry::TelemetryLevel,
     tokens,
-    yardstick::{Answers, DATABASE, Yardstick},
+    yardstick::{DATABASE, PairAnswers, Yardstick},
 };
 use callgate_client::credential::Credential;
-use callgate_postgres::{PrivatePostgres, Settings};
+use callgate_postgres::{PostgresSettings, PrivatePostgres};
 use callgate_store::parse_url;
 
 /// Kind of a server.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Which {
+pub(super) enum ServerKind {
     /// A running one, with its credential, and its database if known.
     Running { url: String, shown: Credential, database_url: Option<String> },
     /// A started one of this program or another build. Each of its tenants has a token.
@@ -36,7 +36,7 @@ pub(super) enum Which {
         tenants: usize,
         encrypted: bool,
         /// Telemetry to its own collector, if any.
-        telling: Option<Telling>,
+        telling: Option<TelemetryLevel>,
     },
     /// A yardstick with responses to calls of these sizes.
     Yardstick(Yardstick, (usize, usize)),
@@ -55,7 +55,7 @@ pub(super) enum Policy {
     File(PathBuf),
 }
 
-impl Which {
+impl ServerKind {
     /// Number of tenants with a token each.
     pub(super) const fn tenants(&self) -> usize {
         match self {
@@ -73,7 +73,7 @@ impl Which {
     }
 
     /// This server with a collector.
-    pub(super) const fn telling(mut self, what: Telling) -> Self {
+    pub(super) const fn telling(mut self, what: TelemetryLevel) -> Self {
         if let Self::Own { telling, .. } = &mut self {
             *telling = Some(what);
         }
@@ -102,7 +102,7 @@ const POLICY: &str = "policy.yaml";
 /// A running server.
 #[derive(Debug)]
 pub(super) struct Server {
-    pub(super) which: Which,
+    pub(super) which: ServerKind,
     pub(super) way: Way,
     pub(super) probe: Probe,
     process: Option<Process>,
@@ -130,7 +130,7 @@ impl Servers {
     }
 
     /// Index of the server, started if necessary.
-    pub(super) async fn of(&mut self, which: &Which, answers: Option<&Answers>) -> anyhow::Result<usize> {
+    pub(super) async fn of(&mut self, which: &ServerKind, answers: Option<&PairAnswers>) -> anyhow::Result<usize> {
         if let Some(n) = self.running.iter().position(|server| server.which == *which) {
             return Ok(n);
         }
@@ -151,32 +151,32 @@ impl Servers {
         &self.running
     }
 
-    async fn start(&mut self, which: Which, answers: Option<&Answers>) -> anyhow::Result<Server> {
+    async fn start(&mut self, which: ServerKind, answers: Option<&PairAnswers>) -> anyhow::Result<Server> {
         self.started += 1;
         let folder = self.folder.path().join(format!("server-{}", self.started));
         std::fs::create_dir(&folder).with_context(|| format!("{} cannot be made", folder.display()))?;
         callgate_postgres::open_folder(&folder)?;
         let given = match &which {
-            Which::Running { url, shown, database_url } => {
+            ServerKind::Running { url, shown, database_url } => {
                 let options = database_url.as_deref().map(parse_url).transpose().context("--database-url")?;
                 let probe = Probe::new(None, options.as_ref()).await?;
                 let way = Way { url: url.clone(), tokens: vec![shown.bearer()?], shown: shown.clone() };
                 return Ok(Server { way, probe, process: None, collector: None, database: None, which });
             }
-            Which::Own { database_url, .. } => database_url.clone(),
-            Which::Yardstick(..) => None,
+            ServerKind::Own { database_url, .. } => database_url.clone(),
+            ServerKind::Yardstick(..) => None,
         };
         let database = match (&given, &which) {
-            (Some(_), _) | (_, Which::Yardstick(Yardstick::Echo, _)) => None,
+            (Some(_), _) | (_, ServerKind::Yardstick(Yardstick::Echo, _)) => None,
             _ => {
-                let settings = Settings { data_dir: folder.join("data"), pg_bin: self.pg_bin.clone() };
+                let settings = PostgresSettings { data_dir: folder.join("data"), pg_bin: self.pg_bin.clone() };
                 Some(PrivatePostgres::start(&settings).await?)
             }
         };
         let url = given.or_else(|| database.as_ref().map(|database| database.connection().url()));
         let mut variables: Vec<(&str, String)> = url.iter().map(|url| (DATABASE, url.clone())).collect();
         let collector = match &which {
-            Which::Own { telling: Some(telling), .. } => {
+            ServerKind::Own { telling: Some(telling), .. } => {
                 let collector = collecting(&folder).await?;
                 variables.extend(telling.variables(collector.url.clone()));
                 Some(collector)
@@ -194,13 +194,13 @@ impl Servers {
         };
         let options = url.as_deref().map(parse_url).transpose().context("the database")?;
         let options: Option<PgConnectOptions> = options.map(|options| options.options([("search_path", "callgate")]));
-        if let (Which::Own { stored, .. }, Some(options)) = (&which, &options)
+        if let (ServerKind::Own { stored, .. }, Some(options)) = (&which, &options)
             && *stored > 0
         {
             stored::fill(&process.url, options, *stored).await.context("calls to begin with")?;
         }
         let mut way = Way::to(&process.url);
-        if let (Which::Own { program, policy, tenants: 1.., .. }, Some(url)) = (&which, &url) {
+        if let (ServerKind::Own { program, policy, tenants: 1.., .. }, Some(url)) = (&which, &url) {
             let policy = policy.text()?.map(|_| folder.join(POLICY));
             way.tokens = tokens::make(program, &way.url, url, policy.as_deref(), which.tenants()).await?;
         }
@@ -240,14 +240,14 @@ async fn collecting(folder: &Path) -> anyhow::Result<Process> {
 }
 
 async fn serving(
-    which: &Which,
+    which: &ServerKind,
     folder: &Path,
     variables: &[(&str, String)],
-    answers: Option<&Answers>,
+    answers: Option<&PairAnswers>,
 ) -> anyhow::Result<Process> {
     let log = folder.join("log");
     match which {
-        Which::Own { program, policy, unix, tenants, encrypted, .. } => {
+        ServerKind::Own { program, policy, unix, tenants, encrypted, .. } => {
             let socket = format!("unix:{}", folder.join("socket").display());
             let mut args = vec!["serve", "--listen", if *unix { &socket } else { "127.0.0.1:0" }];
             let path = folder.join(POLICY);
@@ -261,13 +261,13 @@ async fn serving(
             }
             Process::start(program, &args, variables, log).await
         }
-        Which::Yardstick(kind, _) => {
+        ServerKind::Yardstick(kind, _) => {
             answers.context("no answers are known yet")?.write(folder)?;
             let program = std::env::current_exe().context("this program cannot be found")?;
             let answers = folder.to_str().context("a path that is no text")?;
             let args = ["bench-yardstick", kind.name(), "--answers", answers];
             Process::start(&program, &args, variables, log).await
         }
-        Which::Running { .. } => anyhow::bail!("it runs already"),
+        ServerKind::Running { .. } => anyhow::bail!("it runs already"),
     }
 }

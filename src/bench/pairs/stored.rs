@@ -9,7 +9,7 @@ use sqlx::{AssertSqlSafe, ConnectOptions as _, Executor as _, PgConnection, post
 use super::{
     drive::Crew,
     link::{Transport, Way},
-    load::{Load, Mix},
+    load::{LoadShape, Mix},
 };
 
 const SESSIONS: usize = 400;
@@ -62,7 +62,7 @@ pub(super) async fn fill(url: &str, database: &PgConnectOptions, count: u64) -> 
 
 /// Makes sessions that end after their calls.
 async fn make(url: &str) -> anyhow::Result<()> {
-    let load = Load {
+    let load = LoadShape {
         connections: 4,
         in_flight: 5,
         sessions: SESSIONS,

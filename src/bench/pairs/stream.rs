@@ -8,7 +8,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, Streaming};
 
-use callgate_client::remote::Wire;
+use callgate_client::remote::AuthenticatedChannel;
 use callgate_proto::v1::{
     ConnectRequest, ConnectResponse, TaggedRequest, gate_service_client::GateServiceClient, tagged_answer::Answer,
     tagged_request::Request,
@@ -21,10 +21,10 @@ type Reply = oneshot::Sender<Answer>;
 
 /// A stream, shared by its agents.
 #[derive(Debug, Clone)]
-pub(super) struct Stream(mpsc::UnboundedSender<(Request, Reply)>);
+pub(super) struct SharedStream(mpsc::UnboundedSender<(Request, Reply)>);
 
-impl Stream {
-    pub(super) async fn open(mut gate: GateServiceClient<Wire>) -> anyhow::Result<Self> {
+impl SharedStream {
+    pub(super) async fn open(mut gate: GateServiceClient<AuthenticatedChannel>) -> anyhow::Result<Self> {
         // One: while the transport still has a frame to send, requests gather for the next one.
         let (to, frames) = mpsc::channel(1);
         let opened = gate.connect(ReceiverStream::new(frames)).await;

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use serde::Serialize;
 
 use super::{
-    run::{Case, Figures, Plan, window},
+    run::{Case, Plan, RoundFigures, window},
     server::Servers,
 };
 
@@ -15,12 +15,12 @@ const MINUTE: Duration = Duration::from_secs(60);
 
 /// Result of a sustained run.
 #[derive(Debug, Serialize)]
-pub(super) struct Sustained {
+pub(super) struct SustainedResult {
     title: String,
     entrant: String,
-    load: super::load::Load,
+    load: super::load::LoadShape,
     /// Figures by minute.
-    minutes: Vec<Figures>,
+    minutes: Vec<RoundFigures>,
     /// Ratio of the pairs' p99 in the last minute to the first.
     p99_last_to_first: f64,
 }
@@ -31,7 +31,7 @@ pub(super) async fn run(
     servers: &mut Servers,
     plan: Plan,
     duration: Duration,
-) -> anyhow::Result<Sustained> {
+) -> anyhow::Result<SustainedResult> {
     let first = case.entrants.first().context("nobody to run")?.clone();
     let alone = Case { entrants: vec![first.clone()], ..case.clone() };
     let mut seats = alone.start(servers).await?;
@@ -63,15 +63,15 @@ pub(super) async fn run(
     if let Some(last) = minutes.last_mut() {
         last.not_begun = not_begun;
     }
-    let p99 = |minute: Option<&Figures>| minute.map_or(0.0, |minute| minute.pair_us.p99 as f64);
+    let p99 = |minute: Option<&RoundFigures>| minute.map_or(0.0, |minute| minute.pair_us.p99 as f64);
     let p99_last_to_first = p99(minutes.last()) / p99(minutes.first()).max(1.0);
     outln!(
         "p99 of pairs, the last minute to the first: {p99_last_to_first:.2}; {not_begun} pairs are overdue at the end"
     );
-    Ok(Sustained { title: case.title.clone(), entrant: first.name, load, minutes, p99_last_to_first })
+    Ok(SustainedResult { title: case.title.clone(), entrant: first.name, load, minutes, p99_last_to_first })
 }
 
-fn line(n: usize, minute: &Figures) -> String {
+fn line(n: usize, minute: &RoundFigures) -> String {
     let ms = |micros: u64| micros as f64 / 1_000.0;
     let known = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.0}"));
     let mut text = format!(

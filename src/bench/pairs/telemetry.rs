@@ -9,7 +9,7 @@ const SEND_EVERY: Duration = Duration::from_secs(1);
 
 /// How much is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum Telling {
+pub(super) enum TelemetryLevel {
     /// What a server sends that is told nothing but the collector's address: spans of some hundred calls a second,
     /// metrics and log lines, by gRPC
     Default,
@@ -21,7 +21,7 @@ pub(super) enum Telling {
     Tenth,
 }
 
-impl Telling {
+impl TelemetryLevel {
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Default => "by default",

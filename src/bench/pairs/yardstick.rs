@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use tonic::{Request, Response, Status, Streaming};
 
 use self::calls::Calls;
-use callgate_net::listener::{Bound, Limits, Server, Way};
+use callgate_net::listener::{BoundListener, Limits, ListenerContext, TransportSettings};
 use callgate_proto::v1::{
     BatchEvaluateRequest, BatchEvaluateResponse, ConnectRequest, ConnectResponse, DescribeToolsRequest,
     DescribeToolsResponse, EvaluateRequest, EvaluateResponse, GetSessionStateRequest, GetSessionStateResponse,
@@ -68,12 +68,12 @@ pub(crate) struct YardstickArgs {
 
 /// Responses to a pair.
 #[derive(Debug, Clone)]
-pub(super) struct Answers {
+pub(super) struct PairAnswers {
     pub(super) evaluate: EvaluateResponse,
     pub(super) record: RecordResponse,
 }
 
-impl Answers {
+impl PairAnswers {
     pub(super) fn write(&self, folder: &Path) -> anyhow::Result<()> {
         let written = fs::write(folder.join(EVALUATE), self.evaluate.encode_to_vec());
         written.and_then(|()| fs::write(folder.join(RECORD), self.record.encode_to_vec())).context("the answers")
@@ -93,13 +93,13 @@ pub(crate) async fn run(args: YardstickArgs) -> anyhow::Result<()> {
         (kind, Some(url)) => Some(Calls::open(kind == Yardstick::Cte, url).await?),
         (kind, None) => anyhow::bail!("{} needs --database-url", kind.name()),
     };
-    let bound = Bound::bind(([127, 0, 0, 1], 0).into(), &Way::default())?;
+    let bound = BoundListener::bind(([127, 0, 0, 1], 0).into(), &TransportSettings::default())?;
     let address = bound.address();
-    let service = GateServiceServer::new(Service { answers: Answers::read(&args.answers)?, calls });
+    let service = GateServiceServer::new(Service { answers: PairAnswers::read(&args.answers)?, calls });
     let listener = bound.listen()?;
     outln!("{} serves gRPC on {address}", args.kind.name());
     let (_end, ending) = watch::channel(false);
-    let server = Server::new(Limits::default());
+    let server = ListenerContext::new(Limits::default());
     tokio::select! {
         () = server.serve(listener, Front(service), ending) => anyhow::bail!("the yardstick ended"),
         () = callgate_client::signal::stop() => Ok(()),
@@ -108,7 +108,7 @@ pub(crate) async fn run(args: YardstickArgs) -> anyhow::Result<()> {
 
 #[derive(Debug)]
 struct Service {
-    answers: Answers,
+    answers: PairAnswers,
     calls: Option<Calls>,
 }
 

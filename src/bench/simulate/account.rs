@@ -4,7 +4,7 @@ use serde::Serialize;
 
 /// Counts of one run; figures of several runs are their means.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
-pub(crate) struct Account {
+pub(crate) struct RunCounts {
     /// Total value of all retries: successes less costs of retries and waits.
     pub(crate) utility: f64,
     /// Number of decided failures.
@@ -25,7 +25,7 @@ pub(crate) struct Account {
     pub(crate) waited_s: f64,
 }
 
-impl Account {
+impl RunCounts {
     /// `best` is the value of the best wait; `retry` is the decision, and whether it is exploratory.
     pub(crate) fn decided(&mut self, best: f64, retry: Option<bool>) {
         let count = |is: bool| f64::from(u8::from(is));
@@ -66,18 +66,18 @@ mod tests {
 
     #[test]
     fn what_was_decided_is_held_against_what_could_be() {
-        let mut account = Account::default();
+        let mut account = RunCounts::default();
         account.decided(0.5, None);
         account.decided(-0.1, None);
         account.decided(0.5, Some(false));
         account.decided(-0.1, Some(true));
         account.retried(true, 4_000, 0.85);
         account.retried(false, 1_000, -0.15);
-        let Account { decisions, missed, futile, probes, retries, wasted, recovered, waited_s, utility } = account;
+        let RunCounts { decisions, missed, futile, probes, retries, wasted, recovered, waited_s, utility } = account;
         assert_eq!([decisions, missed, futile, probes], [4.0, 1.0, 1.0, 1.0]);
         assert_eq!([retries, wasted, recovered, waited_s], [2.0, 1.0, 1.0, 5.0]);
         assert!((utility - 0.7).abs() < 1e-12);
-        let mean = Account::mean(&[account, Account::default()]);
+        let mean = RunCounts::mean(&[account, RunCounts::default()]);
         assert_eq!([mean.decisions, mean.waited_s], [2.0, 2.5]);
     }
 }

@@ -7,18 +7,18 @@
 use serde::Serialize;
 
 use super::{
-    account::Account,
-    environment::{Environment, Setting},
+    account::RunCounts,
+    environment::{Setting, SimulatedFleet},
     fleet,
     learner::Learner,
-    policies::{Policy, RETRIES_MAX},
+    policies::{RETRIES_MAX, RetryPolicy},
 };
 use callgate_core::{domain::health::RetryAllowance, retry::advice::Params};
 
 /// Compared policies, in the order of the table.
 pub(crate) const CONTENDERS: [Contender; 6] = [
-    Contender { name: "oracle", policy: || Policy::Oracle },
-    Contender { name: "static flag, three retries", policy: || Policy::Flag },
+    Contender { name: "oracle", policy: || RetryPolicy::Oracle },
+    Contender { name: "static flag, three retries", policy: || RetryPolicy::Flag },
     Contender {
         name: "the estimate, no probes",
         policy: || advice(Params { explore: 0.0, ..without_guards() }, false),
@@ -32,7 +32,7 @@ pub(crate) const CONTENDERS: [Contender; 6] = [
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Contender {
     pub(crate) name: &'static str,
-    policy: fn() -> Policy,
+    policy: fn() -> RetryPolicy,
 }
 
 /// Row of the table.
@@ -42,29 +42,29 @@ pub(crate) struct Row {
     /// Utility as a share of the oracle's.
     pub(crate) of_oracle: f64,
     #[serde(flatten)]
-    pub(crate) account: Account,
+    pub(crate) account: RunCounts,
 }
 
 /// Runs each policy on each seed's fleet.
 pub(crate) fn run(seeds: &[u64], setting: Setting, progress: &dyn Fn(u64)) -> Vec<Row> {
-    let mut runs: [Vec<Account>; CONTENDERS.len()] = Default::default();
+    let mut runs: [Vec<RunCounts>; CONTENDERS.len()] = Default::default();
     for seed in seeds {
-        let environment = Environment::new(*seed, setting);
+        let environment = SimulatedFleet::new(*seed, setting);
         for (contender, runs) in CONTENDERS.iter().zip(&mut runs) {
             runs.push(fleet::run(&environment, *seed, &mut (contender.policy)(), progress));
         }
     }
-    let best = Account::mean(&runs[0]).utility;
-    let row = |(contender, runs): (&Contender, &Vec<Account>)| {
-        let account = Account::mean(runs);
+    let best = RunCounts::mean(&runs[0]).utility;
+    let row = |(contender, runs): (&Contender, &Vec<RunCounts>)| {
+        let account = RunCounts::mean(runs);
         let of_oracle = if best > 0.0 { account.utility / best } else { 0.0 };
         Row { policy: contender.name, of_oracle, account }
     };
     CONTENDERS.iter().zip(&runs).map(row).collect()
 }
 
-fn advice(params: Params, layer: bool) -> Policy {
-    Policy::Advice(Box::new(Learner::new(params, layer)))
+fn advice(params: Params, layer: bool) -> RetryPolicy {
+    RetryPolicy::Advice(Box::new(Learner::new(params, layer)))
 }
 
 /// Parameters whose guards never forbid an allowed retry.

@@ -49,7 +49,7 @@ pub(crate) struct Setting {
 
 /// A failure with its hidden state.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Fault {
+pub(crate) struct SimulatedFault {
     pub(crate) kind: FailureKind,
     /// Time from which a retry may succeed.
     pub(crate) mends_at: f64,
@@ -59,7 +59,7 @@ pub(crate) struct Fault {
 
 /// A value before and after the drift.
 #[derive(Debug, Clone, Copy)]
-struct Drifting {
+struct DriftingValue {
     before: f64,
     after: f64,
 }
@@ -76,18 +76,18 @@ struct Tool {
     quota_share: f64,
     rates: [f64; KINDS.len()],
     /// Probability that an internal failure recurs.
-    fails_again: Drifting,
+    fails_again: DriftingValue,
     /// Probability that a missing thing appears later.
     appears: f64,
     appears_mean_s: f64,
     lock_mean_s: f64,
     /// Probability that credentials are refreshed by the next call.
-    refreshes: Drifting,
+    refreshes: DriftingValue,
 }
 
 /// Tools of a fleet.
 #[derive(Debug)]
-pub(crate) struct Environment {
+pub(crate) struct SimulatedFleet {
     pub(crate) setting: Setting,
     tools: Vec<Tool>,
     drift_at: f64,
@@ -106,13 +106,13 @@ impl Setting {
     }
 }
 
-impl Drifting {
+impl DriftingValue {
     const fn steady(value: f64) -> Self {
         Self { before: value, after: value }
     }
 }
 
-impl Environment {
+impl SimulatedFleet {
     /// The fleet of that seed.
     pub(crate) fn new(seed: u64, setting: Setting) -> Self {
         let dice = &mut Dice::new(seed, 0);
@@ -146,15 +146,15 @@ impl Environment {
     }
 
     /// The failure of a call, if any.
-    pub(crate) fn call(&self, tool: usize, at: f64, bad_credentials: bool, dice: &mut Dice) -> Option<Fault> {
+    pub(crate) fn call(&self, tool: usize, at: f64, bad_credentials: bool, dice: &mut Dice) -> Option<SimulatedFault> {
         let tool = &self.tools[tool];
         if bad_credentials {
-            return Some(Fault::final_of(FailureKind::Auth));
+            return Some(SimulatedFault::final_of(FailureKind::Auth));
         }
         if let Some(end) = tool.outage_end(at)
             && dice.is(0.95)
         {
-            return Some(Fault { kind: FailureKind::Timeout, mends_at: end, chance: 0.96 });
+            return Some(SimulatedFault { kind: FailureKind::Timeout, mends_at: end, chance: 0.96 });
         }
         if dice.is(tool.limit_rate) {
             return Some(tool.limited(at, dice));
@@ -168,7 +168,7 @@ impl Environment {
     }
 }
 
-impl Fault {
+impl SimulatedFault {
     /// A failure that no retry fixes.
     const fn final_of(kind: FailureKind) -> Self {
         Self { kind, mends_at: f64::INFINITY, chance: 0.0 }
@@ -185,11 +185,11 @@ impl Tool {
             limit_window_s: dice.one_of(&[2.0, 10.0, 60.0, 60.0, HOUR_S]),
             quota_share: dice.between(0.0, 0.5),
             rates: RATES.map(|rate| rate * (dice.normal() * RATES_SPREAD).exp()),
-            fails_again: Drifting::steady(dice.beta(1.2, 2.0)),
+            fails_again: DriftingValue::steady(dice.beta(1.2, 2.0)),
             appears: if dice.is(0.25) { dice.between(0.5, 0.95) } else { 0.02 },
             appears_mean_s: dice.log_between(1.0, 20.0),
             lock_mean_s: dice.log_between(1.0, 60.0),
-            refreshes: Drifting::steady(0.0),
+            refreshes: DriftingValue::steady(0.0),
         }
     }
 
@@ -198,7 +198,7 @@ impl Tool {
         let down = dice.log_between(3.0, 900.0);
         let up = dice.log_between(HOUR_S / 2.0, 6.0 * HOUR_S);
         let drifted = if down < 60.0 { down * 60.0 } else { down / 60.0 };
-        let mean = Drifting { before: down, after: if drifts { drifted } else { down } };
+        let mean = DriftingValue { before: down, after: if drifts { drifted } else { down } };
         let mut at = self.born_at;
         while at < setting.span_s() {
             at += dice.exponential(up);
@@ -215,26 +215,30 @@ impl Tool {
         (at < end).then_some(end)
     }
 
-    fn limited(&self, at: f64, dice: &mut Dice) -> Fault {
+    fn limited(&self, at: f64, dice: &mut Dice) -> SimulatedFault {
         let kind = FailureKind::RateLimited;
         if dice.is(self.quota_share) {
-            return Fault { kind, mends_at: at + dice.exponential(2.0 * HOUR_S), chance: 0.95 };
+            return SimulatedFault { kind, mends_at: at + dice.exponential(2.0 * HOUR_S), chance: 0.95 };
         }
         let window = (at / self.limit_window_s).floor() + 1.0;
-        Fault { kind, mends_at: window * self.limit_window_s, chance: 0.9 }
+        SimulatedFault { kind, mends_at: window * self.limit_window_s, chance: 0.9 }
     }
 
-    fn fails(&self, kind: FailureKind, at: f64, drifted: bool, dice: &mut Dice) -> Fault {
-        let of = |value: Drifting| if drifted { value.after } else { value.before };
+    fn fails(&self, kind: FailureKind, at: f64, drifted: bool, dice: &mut Dice) -> SimulatedFault {
+        let of = |value: DriftingValue| if drifted { value.after } else { value.before };
         match kind {
-            FailureKind::Timeout => Fault { kind, mends_at: at, chance: 0.85 },
-            FailureKind::Internal => Fault { kind, mends_at: at, chance: 1.0 - of(self.fails_again) },
-            FailureKind::Auth if dice.is(of(self.refreshes)) => Fault { kind, mends_at: at + 2.0, chance: 0.95 },
-            FailureKind::NotFound if dice.is(self.appears) => {
-                Fault { kind, mends_at: at + dice.exponential(self.appears_mean_s), chance: 0.97 }
+            FailureKind::Timeout => SimulatedFault { kind, mends_at: at, chance: 0.85 },
+            FailureKind::Internal => SimulatedFault { kind, mends_at: at, chance: 1.0 - of(self.fails_again) },
+            FailureKind::Auth if dice.is(of(self.refreshes)) => {
+                SimulatedFault { kind, mends_at: at + 2.0, chance: 0.95 }
             }
-            FailureKind::Conflict => Fault { kind, mends_at: at + dice.exponential(self.lock_mean_s), chance: 0.9 },
-            _ => Fault::final_of(kind),
+            FailureKind::NotFound if dice.is(self.appears) => {
+                SimulatedFault { kind, mends_at: at + dice.exponential(self.appears_mean_s), chance: 0.97 }
+            }
+            FailureKind::Conflict => {
+                SimulatedFault { kind, mends_at: at + dice.exponential(self.lock_mean_s), chance: 0.9 }
+            }
+            _ => SimulatedFault::final_of(kind),
         }
     }
 }
@@ -247,14 +251,14 @@ mod tests {
 
     #[test]
     fn five_tools_appear_late() {
-        let fleet = Environment::new(1, SETTING);
+        let fleet = SimulatedFleet::new(1, SETTING);
         let there = |day: f64| fleet.popularity(day * DAY_S).iter().filter(|share| **share > 0.0).count();
         assert_eq!((there(0.0), there(8.3), there(8.5)), (19, 19, 24));
     }
 
     #[test]
     fn a_quarter_of_the_tools_changes_its_faults_at_the_drift() {
-        let fleet = Environment::new(2, SETTING);
+        let fleet = SimulatedFleet::new(2, SETTING);
         let drifts = |tool: &&Tool| (tool.fails_again.before - tool.fails_again.after).abs() > 1e-9;
         assert_eq!(fleet.tools.iter().filter(drifts).count(), 6);
         let refreshing = |tool: &&Tool| tool.refreshes.before + tool.refreshes.after > 0.0;
@@ -263,24 +267,24 @@ mod tests {
 
     #[test]
     fn calls_fail_by_time_outs_in_an_outage_until_it_ends() {
-        let fleet = Environment::new(3, SETTING);
+        let fleet = SimulatedFleet::new(3, SETTING);
         let (start, end) = *fleet.tools[0].outages.iter().find(|(start, end)| end - start > 10.0).expect("one is long");
         assert_eq!(fleet.tools[0].outage_end(start - 1e-3), None);
         assert_eq!(fleet.tools[0].outage_end(end), None);
         let dice = &mut Dice::new(3, 1);
-        let of_outage = Fault { kind: FailureKind::Timeout, mends_at: end, chance: 0.96 };
+        let of_outage = SimulatedFault { kind: FailureKind::Timeout, mends_at: end, chance: 0.96 };
         let hits = (0..1_000).filter(|_| fleet.call(0, start + 1.0, false, dice) == Some(of_outage)).count();
         assert!((930..970).contains(&hits), "{hits}");
-        let refused = Some(Fault::final_of(FailureKind::Auth));
+        let refused = Some(SimulatedFault::final_of(FailureKind::Auth));
         assert_eq!(fleet.call(0, start + 1.0, true, dice), refused);
     }
 
     #[test]
     fn windows_end_on_whole_multiples() {
-        let fleet = Environment::new(4, SETTING);
+        let fleet = SimulatedFleet::new(4, SETTING);
         let tool = fleet.tools.iter().find(|tool| tool.quota_share < 0.4).expect("one is hardly limited by quotas");
         let dice = &mut Dice::new(4, 1);
-        let faults: Vec<Fault> = (0..50).map(|_| tool.limited(1_234.5, dice)).collect();
+        let faults: Vec<SimulatedFault> = (0..50).map(|_| tool.limited(1_234.5, dice)).collect();
         let windows: Vec<f64> = faults.iter().filter(|fault| fault.chance < 0.92).map(|fault| fault.mends_at).collect();
         assert!(windows.len() > 20);
         for end in windows {

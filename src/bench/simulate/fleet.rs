@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 
 use super::{
-    account::Account,
+    account::RunCounts,
     dice::Dice,
-    environment::{DAY_S, Environment, Fault},
+    environment::{DAY_S, SimulatedFault, SimulatedFleet},
     learner::{Failed, Told},
-    policies::{Choice, Decision, Policy},
-    queue::Queue,
+    policies::{Choice, RetryCase, RetryPolicy},
+    queue::EventQueue,
 };
 use callgate_core::{
     domain::{
@@ -34,17 +34,29 @@ const BAD_ATTEMPTS: u32 = 2;
 const THINKS_S: f64 = 8.0;
 
 /// Runs the policy on a fleet, deterministically. `progress` is called per completed day.
-pub(crate) fn run(environment: &Environment, seed: u64, policy: &mut Policy, progress: &dyn Fn(u64)) -> Account {
+pub(crate) fn run(
+    environment: &SimulatedFleet,
+    seed: u64,
+    policy: &mut RetryPolicy,
+    progress: &dyn Fn(u64),
+) -> RunCounts {
     let setting = environment.setting;
     let name = |i: usize| ToolName::parse("tool", &format!("tool_{i:03}")).ok();
     let tools: Vec<ToolName> = (0..setting.tools).filter_map(name).collect();
     let allowance = match policy {
-        Policy::Advice(learner) => learner.params.allowance,
+        RetryPolicy::Advice(learner) => learner.params.allowance,
         _ => RetryAllowance::default(),
     };
     let health = vec![Health::default(); tools.len()];
-    let mut fleet =
-        Fleet { environment, policy, allowance, tools, health, queue: Queue::new(), account: Account::default() };
+    let mut fleet = Fleet {
+        environment,
+        policy,
+        allowance,
+        tools,
+        health,
+        queue: EventQueue::new(),
+        account: RunCounts::default(),
+    };
     let starts = &mut Dice::new(seed, 1);
     let sessions = u64::from(setting.days) * u64::from(setting.sessions_per_day);
     for session in 0..sessions {
@@ -76,13 +88,13 @@ pub(crate) fn stamp(at: f64) -> Timestamp {
 }
 
 struct Fleet<'a> {
-    environment: &'a Environment,
-    policy: &'a mut Policy,
+    environment: &'a SimulatedFleet,
+    policy: &'a mut RetryPolicy,
     allowance: RetryAllowance,
     tools: Vec<ToolName>,
     health: Vec<Health>,
-    queue: Queue<Event>,
-    account: Account,
+    queue: EventQueue<Event>,
+    account: RunCounts,
 }
 
 enum Event {
@@ -109,7 +121,7 @@ struct Session {
 struct Chain {
     session: Box<Session>,
     tool: usize,
-    fault: Fault,
+    fault: SimulatedFault,
     attempt: u32,
     dice: Dice,
 }
@@ -123,7 +135,7 @@ struct Retry {
 }
 
 impl Session {
-    fn new(environment: &Environment, at: f64, mut dice: Dice) -> Box<Self> {
+    fn new(environment: &SimulatedFleet, at: f64, mut dice: Dice) -> Box<Self> {
         let popularity = environment.popularity(at);
         Box::new(Self {
             began_at: at,
@@ -183,7 +195,7 @@ impl Fleet<'_> {
 
     /// Handles a failure: asks the policy for a retry.
     fn fail(&mut self, at: f64, mut chain: Box<Chain>, probe_of: Option<FailureKind>) {
-        let Fault { kind, mends_at, chance } = chain.fault;
+        let SimulatedFault { kind, mends_at, chance } = chain.fault;
         let (tool, attempt) = (chain.tool, chain.attempt);
         chain.session.failed(tool, kind);
         let seen = seen(at, Some(kind), probe_of);
@@ -213,7 +225,7 @@ impl Fleet<'_> {
             let may_succeed = is_allowed && at + seconds(ms) + latency_s >= mends_at;
             worth(if may_succeed { chance } else { 0.0 }, ms)
         });
-        let decision = Decision { tool: &self.tools[tool], failed: &failed, health: &health, worth };
+        let decision = RetryCase { tool: &self.tools[tool], failed: &failed, health: &health, worth };
         let choice = self.policy.decide(&decision, &mut chain.dice).filter(|_| is_allowed);
         let choice = choice.map(|choice| Choice { wait_ms: choice.wait_ms.max(thinks_ms), ..choice });
         let told = choice.map(|choice| choice.told);

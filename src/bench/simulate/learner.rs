@@ -11,7 +11,7 @@ use callgate_core::{
         time::Timestamp,
     },
     retry::{
-        advice::{Advised, FailedAttempt, Params, advise},
+        advice::{AdviceWithCircuit, FailedAttempt, Params, advise},
         estimate::{Odds, prior},
         layer::Traits,
         profiles::Profiles,
@@ -68,7 +68,7 @@ impl Learner {
     }
 
     /// The advice on a failure; `health` includes it.
-    pub(crate) fn advise(&self, tool: &ToolName, failed: &Failed, health: &Health) -> Advised {
+    pub(crate) fn advise(&self, tool: &ToolName, failed: &Failed, health: &Health) -> AdviceWithCircuit {
         let case = FailedAttempt {
             effect_open: failed.effect_open,
             tool,

@@ -24,7 +24,7 @@ const BEHAVED_WAITS: [f64; WAITS_MS.len()] = [0.35, 0.25, 0.2, 0.13, 0.07];
 
 /// Retry policy.
 #[derive(Debug)]
-pub(crate) enum Policy {
+pub(crate) enum RetryPolicy {
     /// Random decisions; forecasts are made and compared with outcomes.
     Behaviour(Box<Forecasts>),
     /// Knows the outcome of each wait.
@@ -37,7 +37,7 @@ pub(crate) enum Policy {
 
 /// A failure to decide on.
 #[derive(Debug)]
-pub(crate) struct Decision<'a> {
+pub(crate) struct RetryCase<'a> {
     pub(crate) tool: &'a ToolName,
     pub(crate) failed: &'a Failed,
     /// Health of the tool, this failure included.
@@ -60,10 +60,10 @@ pub(crate) const fn flag(kind: FailureKind) -> bool {
     kind.may_pass()
 }
 
-impl Policy {
+impl RetryPolicy {
     /// The retry to make, if any.
-    pub(crate) fn decide(&self, decision: &Decision<'_>, dice: &mut Dice) -> Option<Choice> {
-        let Decision { tool, failed, health, worth } = decision;
+    pub(crate) fn decide(&self, decision: &RetryCase<'_>, dice: &mut Dice) -> Option<Choice> {
+        let RetryCase { tool, failed, health, worth } = decision;
         let after = |wait_ms: u64| {
             let told = Told { p: 0.0, retryable: true, probe: false };
             Choice { wait_ms, told, forecasts: None }

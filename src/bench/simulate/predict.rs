@@ -4,11 +4,11 @@
 use serde::Serialize;
 
 use super::{
-    environment::{Environment, Setting},
+    environment::{Setting, SimulatedFleet},
     fleet,
     learner::{Failed, Learner},
     metrics::Score,
-    policies::{Policy, flag},
+    policies::{RetryPolicy, flag},
 };
 use callgate_core::{
     domain::{
@@ -67,10 +67,10 @@ fn log_of(seed: u64, setting: Setting, progress: &dyn Fn(u64)) -> Vec<([f64; FOR
         counted_from: fleet::stamp(COUNTED_FROM * setting.span_s()),
         log: Vec::new(),
     };
-    let mut policy = Policy::Behaviour(Box::new(forecasts));
-    let _ = fleet::run(&Environment::new(seed, setting), seed, &mut policy, progress);
+    let mut policy = RetryPolicy::Behaviour(Box::new(forecasts));
+    let _ = fleet::run(&SimulatedFleet::new(seed, setting), seed, &mut policy, progress);
     match policy {
-        Policy::Behaviour(forecasts) => forecasts.log,
+        RetryPolicy::Behaviour(forecasts) => forecasts.log,
         _ => Vec::new(),
     }
 }

@@ -4,7 +4,7 @@ use std::{cmp::Ordering, collections::BinaryHeap};
 
 /// Future events; simultaneous ones in order of insertion.
 #[derive(Debug)]
-pub(crate) struct Queue<T> {
+pub(crate) struct EventQueue<T> {
     heap: BinaryHeap<Entry<T>>,
     pushed: u64,
 }
@@ -16,7 +16,7 @@ struct Entry<T> {
     what: T,
 }
 
-impl<T> Queue<T> {
+impl<T> EventQueue<T> {
     pub(crate) fn new() -> Self {
         Self { heap: BinaryHeap::new(), pushed: 0 }
     }
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn earliest_first_and_equals_in_their_order() {
-        let mut queue = Queue::new();
+        let mut queue = EventQueue::new();
         [(2.0, 'c'), (1.0, 'a'), (2.0, 'd'), (1.5, 'b')].into_iter().for_each(|(at, what)| queue.push(at, what));
         let order: String = std::iter::from_fn(|| queue.pop()).map(|(_, what)| what).collect();
         assert_eq!(order, "abcd");

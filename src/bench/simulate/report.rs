@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::{closed, environment::Setting, metrics::Part, predict, trap::Trapped};
+use super::{closed, environment::Setting, metrics::Part, predict, trap::TrapResult};
 
 /// Plan and results of a simulation; parts that were not requested are absent.
 #[derive(Debug, Clone, Serialize)]
@@ -13,7 +13,7 @@ pub(crate) struct Report {
     pub(crate) seeds: Vec<u64>,
     pub(crate) predict: Option<Vec<predict::Row>>,
     pub(crate) closed: Option<Vec<closed::Row>>,
-    pub(crate) trap: Option<Trapped>,
+    pub(crate) trap: Option<TrapResult>,
 }
 
 impl fmt::Display for Report {
@@ -72,8 +72,8 @@ fn decided(f: &mut fmt::Formatter<'_>, rows: &[closed::Row]) -> fmt::Result {
     writeln!(f, "All but the last line run with up to six retries, an unlimited allowance and no escalation.")
 }
 
-fn write_trap(f: &mut fmt::Formatter<'_>, trapped: &Trapped) -> fmt::Result {
-    let Trapped { errors, wasted, hours_until_back, hours_at_worst } = trapped;
+fn write_trap(f: &mut fmt::Formatter<'_>, trapped: &TrapResult) -> fmt::Result {
+    let TrapResult { errors, wasted, hours_until_back, hours_at_worst } = trapped;
     writeln!(f, "\nA tool is broken for two days and mended, the product's defaults\n")?;
     writeln!(f, "{:27} {wasted:9.0} of {errors:.0} errors", "retries wasted meanwhile")?;
     writeln!(f, "{:27} {hours_until_back:9.2} mean, {hours_at_worst:.2} at worst", "hours until advice is back")

@@ -8,7 +8,7 @@ use super::{
     environment::DAY_S,
     fleet::{seen, stamp},
     learner::{Failed, Learner, Told},
-    queue::Queue,
+    queue::EventQueue,
 };
 use callgate_core::{
     domain::{
@@ -30,7 +30,7 @@ const DECISIONS: usize = 20;
 
 /// Results; of several runs the means.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
-pub(crate) struct Trapped {
+pub(crate) struct TrapResult {
     /// Errors during the failure.
     pub(crate) errors: f64,
     /// Retries during the failure, all in vain.
@@ -57,19 +57,19 @@ struct Trap {
     learner: Learner,
     health: Health,
     dice: Dice,
-    queue: Queue<Event>,
-    trapped: Trapped,
+    queue: EventQueue<Event>,
+    trapped: TrapResult,
     /// Decisions since the tool's recovery, oldest first; true for a retry.
     decisions: Vec<bool>,
     back_at: Option<f64>,
 }
 
 /// Runs the scenario for each seed.
-pub(crate) fn run(seeds: &[u64]) -> Trapped {
-    let runs: Vec<Trapped> = seeds.iter().filter_map(|seed| spring(*seed)).collect();
+pub(crate) fn run(seeds: &[u64]) -> TrapResult {
+    let runs: Vec<TrapResult> = seeds.iter().filter_map(|seed| spring(*seed)).collect();
     let n = runs.len().max(1) as f64;
-    let mean = |of: fn(&Trapped) -> f64| runs.iter().map(of).sum::<f64>() / n;
-    Trapped {
+    let mean = |of: fn(&TrapResult) -> f64| runs.iter().map(of).sum::<f64>() / n;
+    TrapResult {
         errors: mean(|run| run.errors),
         wasted: mean(|run| run.wasted),
         hours_until_back: mean(|run| run.hours_until_back),
@@ -77,14 +77,14 @@ pub(crate) fn run(seeds: &[u64]) -> Trapped {
     }
 }
 
-fn spring(seed: u64) -> Option<Trapped> {
+fn spring(seed: u64) -> Option<TrapResult> {
     let mut trap = Trap {
         tool: ToolName::parse("tool", "tool").ok()?,
         learner: Learner::new(Params::default(), true),
         health: Health::default(),
         dice: Dice::new(seed, 0),
-        queue: Queue::new(),
-        trapped: Trapped::default(),
+        queue: EventQueue::new(),
+        trapped: TrapResult::default(),
         decisions: Vec::new(),
         back_at: None,
     };
@@ -98,7 +98,7 @@ fn spring(seed: u64) -> Option<Trapped> {
         }
     }
     let hours = (trap.back_at.unwrap_or(ENDS_AT) - MENDS_AT) / 3_600.0;
-    Some(Trapped { hours_until_back: hours, hours_at_worst: hours, ..trap.trapped })
+    Some(TrapResult { hours_until_back: hours, hours_at_worst: hours, ..trap.trapped })
 }
 
 fn is_broken(at: f64) -> bool {

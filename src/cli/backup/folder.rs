@@ -139,13 +139,13 @@ fn part(folder: &Path, name: &str) -> anyhow::Result<Part> {
 
 /// A folder in creation, removed unless finished.
 #[derive(Debug)]
-pub(super) struct Unfinished {
+pub(super) struct UnfinishedFolder {
     made: TempDir,
     /// Locked until this process ends.
     _held: File,
 }
 
-impl Unfinished {
+impl UnfinishedFolder {
     pub(super) fn path(&self) -> &Path {
         self.made.path()
     }
@@ -166,7 +166,7 @@ pub(super) fn has_place(folder: &Path) -> anyhow::Result<()> {
 }
 
 /// A folder for its owner alone, to be renamed to `folder` when complete.
-pub(super) fn unfinished(folder: &Path) -> anyhow::Result<Unfinished> {
+pub(super) fn unfinished(folder: &Path) -> anyhow::Result<UnfinishedFolder> {
     let parent = parent(folder);
     has_place(folder)?;
     let name = folder.file_name().context("the backup needs a name")?.to_string_lossy().into_owned();
@@ -177,7 +177,7 @@ pub(super) fn unfinished(folder: &Path) -> anyhow::Result<Unfinished> {
     let made = made.with_context(|| format!("cannot create a directory in {}", parent.display()))?;
     let held = File::open(made.path()).and_then(|held| held.lock().map(|()| held));
     let held = held.with_context(|| format!("cannot lock {}", made.path().display()))?;
-    Ok(Unfinished { made, _held: held })
+    Ok(UnfinishedFolder { made, _held: held })
 }
 
 /// Removes unfinished folders of such names, left by interruptions.
@@ -244,7 +244,7 @@ pub(super) fn write(path: &Path, text: &[u8]) -> anyhow::Result<()> {
 }
 
 /// Writes the manifest, which completes the folder.
-pub(super) fn seal(unfinished: &Unfinished, manifest: &Manifest) -> anyhow::Result<()> {
+pub(super) fn seal(unfinished: &UnfinishedFolder, manifest: &Manifest) -> anyhow::Result<()> {
     sync(&unfinished.path().join(DUMP))?;
     let text = serde_json::to_vec_pretty(manifest).context("cannot write the manifest")?;
     write(&unfinished.path().join(MANIFEST), &text)?;
@@ -252,7 +252,7 @@ pub(super) fn seal(unfinished: &Unfinished, manifest: &Manifest) -> anyhow::Resu
 }
 
 /// Renames a complete folder.
-pub(super) fn finish(unfinished: Unfinished, folder: &Path) -> anyhow::Result<()> {
+pub(super) fn finish(unfinished: UnfinishedFolder, folder: &Path) -> anyhow::Result<()> {
     fs::rename(unfinished.path(), folder).with_context(|| format!("cannot create {}", folder.display()))?;
     // Renamed: nothing is left to remove under the old name.
     let _ = unfinished.made.keep();

@@ -18,11 +18,11 @@ use self::{
     verify::{Scratch, VerifyArgs},
 };
 use callgate_postgres::{
-    Connection, DumpTools, PrivatePostgres, PrivatePostgresError, ServerVersion, Settings, clear, find_running,
-    is_vacant,
+    ConnectionParams, DumpTools, PostgresSettings, PrivatePostgres, PrivatePostgresError, ServerVersion, clear,
+    find_running, is_vacant,
 };
 use callgate_server::database;
-use callgate_store::{Carried, SchemaState, analyze, carried, make_roles, parse_url};
+use callgate_store::{CarriedState, SchemaState, analyze, carried, make_roles, parse_url};
 
 /// Arguments of `callgate backup`.
 #[derive(Debug, Args)]
@@ -95,7 +95,7 @@ pub(super) async fn backup(args: BackupArgs) -> anyhow::Result<()> {
     let Written { unfinished, manifest, bin_dir } = match find_running(&data_dir).await {
         Ok(running) => write(&running.connection, &running.bin_dir, folder).await?,
         Err(PrivatePostgresError::NotRunning { .. }) if data_dir.join("pg").is_dir() => {
-            let private = PrivatePostgres::start(&Settings { data_dir, pg_bin: args.pg_bin }).await?;
+            let private = PrivatePostgres::start(&PostgresSettings { data_dir, pg_bin: args.pg_bin }).await?;
             let written = write(private.connection(), private.bin_dir(), folder).await;
             private.stop().await?;
             written?
@@ -125,19 +125,19 @@ pub(super) async fn backup(args: BackupArgs) -> anyhow::Result<()> {
 /// A complete backup without its final name.
 #[derive(Debug)]
 struct Written {
-    unfinished: folder::Unfinished,
+    unfinished: folder::UnfinishedFolder,
     manifest: Manifest,
     /// Programs of its server.
     bin_dir: PathBuf,
 }
 
 /// Writes the dump, the roles, and the manifest.
-async fn write(connection: &Connection, beside: &Path, folder: &Path) -> anyhow::Result<Written> {
+async fn write(connection: &ConnectionParams, beside: &Path, folder: &Path) -> anyhow::Result<Written> {
     let major = callgate_postgres::major_of_programs(beside).await?;
     let tools = DumpTools::find(beside, major).await?;
     let unfinished = folder::unfinished(folder)?;
     let options = parse_url(&connection.url()).context("the private PostgreSQL's own URL")?;
-    let Carried { roles, newest, schema, .. } = carried(options).await.context("cannot read the database")?;
+    let CarriedState { roles, newest, schema, .. } = carried(options).await.context("cannot read the database")?;
     tools.dump(connection, &unfinished.path().join(DUMP)).await?;
     folder::write(&unfinished.path().join(ROLES), (roles.join(";\n") + ";\n").as_bytes())?;
     let manifest = Manifest::of(unfinished.path(), major, newest, schema.floor)?;
@@ -164,7 +164,7 @@ pub(super) async fn restore(args: RestoreArgs) -> anyhow::Result<()> {
     staging.push(".restoring");
     let staging = PathBuf::from(staging);
     clear(&staging).await?;
-    let private = PrivatePostgres::start(&Settings { data_dir: staging.clone(), pg_bin: args.pg_bin }).await?;
+    let private = PrivatePostgres::start(&PostgresSettings { data_dir: staging.clone(), pg_bin: args.pg_bin }).await?;
     let version = private.server_version().clone();
     let filled = match newer_than(&version, &manifest) {
         Ok(()) => fill(&private, &args.folder, manifest.postgres_major).await,

@@ -6,7 +6,7 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 
 use super::{folder, refusal};
-use callgate_postgres::{PrivatePostgres, Settings, clear};
+use callgate_postgres::{PostgresSettings, PrivatePostgres, clear};
 use callgate_store::{Contents, look_over, parse_url};
 
 /// Folder name of the scratch database.
@@ -59,7 +59,7 @@ pub(super) async fn verify(
     };
     // An interrupted run has left it.
     clear(&scratch).await.with_context(place)?;
-    let settings = Settings { data_dir: scratch.clone(), pg_bin };
+    let settings = PostgresSettings { data_dir: scratch.clone(), pg_bin };
     let private = match PrivatePostgres::start(&settings).await {
         Ok(private) => private,
         Err(error) => {

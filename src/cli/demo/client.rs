@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use serde_json::Value;
 use tonic::{Code, Status};
 
-use callgate_client::remote::{Wire, reason, refusal};
+use callgate_client::remote::{AuthenticatedChannel, reason, refusal};
 use callgate_proto::{
     time::duration,
     v1::{
@@ -69,8 +69,8 @@ impl Outcome {
 
 #[derive(Debug, Clone)]
 pub(super) struct Client {
-    gate: GateServiceClient<Wire>,
-    channel: Wire,
+    gate: GateServiceClient<AuthenticatedChannel>,
+    channel: AuthenticatedChannel,
     caller: Caller,
     /// Cost estimate of the next calls.
     pub(super) cost_estimate_micros: Option<u64>,
@@ -79,7 +79,7 @@ pub(super) struct Client {
 }
 
 impl Client {
-    pub(super) fn of(channel: Wire, session: &str) -> Self {
+    pub(super) fn of(channel: AuthenticatedChannel, session: &str) -> Self {
         let caller = Caller { session_id: session.to_owned(), agent_id: "demo".to_owned(), ..Caller::default() };
         let gate = GateServiceClient::new(channel.clone());
         Self { gate, channel, caller, cost_estimate_micros: None, used_cost_micros: 0 }

@@ -8,7 +8,7 @@ use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus,
 use super::check::{Area, Check};
 use callgate_client::{
     credential::Credential,
-    remote::{Remote, Shown, Unanswered, asked},
+    remote::{NoResponse, Remote, Shown, asked},
 };
 use callgate_proto::v1::{GetServerInfoRequest, server_service_client::ServerServiceClient};
 use callgate_server::config::{Listen, ServeConfig};
@@ -80,7 +80,7 @@ async fn ask(url: &str, shown: &Credential) -> Vec<Check> {
     let wire = match connected.await {
         Ok(wire) => wire,
         // An unavailable server is a result, too.
-        Err(error) if error.is::<Unanswered>() => {
+        Err(error) if error.is::<NoResponse>() => {
             return vec![Check::not(Area::Server, "all", format!("{error:#}; start it, or set --server"))];
         }
         Err(error) => {

@@ -3,7 +3,7 @@
 use super::check::{Area, Check};
 use url::Url;
 
-use callgate_server::telemetry::{Probed, probe};
+use callgate_server::telemetry::{ProbeOutcome, probe};
 
 const AREA: Area = Area::Collector;
 
@@ -27,7 +27,7 @@ pub(super) async fn looked_at(endpoint: Option<&str>) -> Vec<Check> {
         checks.push(Check::not(AREA, "all", "no collector is set: --otlp-endpoint, or OTEL_EXPORTER_OTLP_ENDPOINT"));
     }
     let mut refusals: Vec<Refusal> = Vec::new();
-    for Probed { signal, endpoint, refused } in probed {
+    for ProbeOutcome { signal, endpoint, refused } in probed {
         let Some(why) = refused else {
             checks.push(Check::ok(AREA, signal, format!("{endpoint} accepts them")));
             continue;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::check::{Area, Check};
-use callgate_postgres::{Examined, Settings, examine};
+use callgate_postgres::{DataDirectory, PostgresSettings, examine};
 use callgate_server::{config::DatabaseConfig, database};
 
 const AREA: Area = Area::Private;
@@ -19,7 +19,7 @@ pub(super) async fn looked_at(config: &DatabaseConfig) -> (Vec<Check>, Option<St
     };
     let shown = data_dir.display();
     let free = disk(&data_dir);
-    match examine(&Settings { data_dir: data_dir.clone(), pg_bin: config.pg_bin.clone() }).await {
+    match examine(&PostgresSettings { data_dir: data_dir.clone(), pg_bin: config.pg_bin.clone() }).await {
         Err(error) if error.is_permission_denied() => {
             let cure = "run this as the user of `callgate serve`";
             (vec![Check::wrong(AREA, "data", error, cure), free], None)
@@ -28,11 +28,11 @@ pub(super) async fn looked_at(config: &DatabaseConfig) -> (Vec<Check>, Option<St
             let cure = "follow the message, or use your own server with --database-url";
             (vec![Check::wrong(AREA, "data", error, cure), free], None)
         }
-        Ok(Examined { cluster_major: None, programs, .. }) => {
+        Ok(DataDirectory { cluster_major: None, programs, .. }) => {
             let data = Check::ok(AREA, "data", format!("{shown} is empty; the first start creates the database"));
             (vec![programs_of(programs), data, free], None)
         }
-        Ok(Examined { cluster_major: Some(major), programs, running }) => {
+        Ok(DataDirectory { cluster_major: Some(major), programs, running }) => {
             let data = match &running {
                 Some(_) => format!("PostgreSQL {major} runs in {shown}"),
                 None => format!("PostgreSQL {major} in {shown}; it does not run"),

@@ -13,7 +13,7 @@ use crate::cli::recorded::RecordedArgs;
 use callgate_client::{json::Form, remote::Remote};
 use callgate_core::{
     domain::difference::What,
-    offline::backtest::{Change, Changes, backtest as compare, session_count},
+    offline::backtest::{Changes, DecisionChange, backtest as compare, session_count},
     policy::{self, Policy},
 };
 use callgate_server::policy_file::load_policy;
@@ -47,7 +47,7 @@ pub(super) async fn backtest(args: &BacktestArgs) -> anyhow::Result<()> {
     let (names, sessions) = ((old.version.clone(), new.version.clone()), session_count(&rows));
     let changes = compare(&rows, old, new.as_ref().clone(), args.examples).map_err(|problem| anyhow!(problem))?;
     if args.form.json {
-        for ((what, rule, tool), Change { calls, lost, approved, examples }) in &changes {
+        for ((what, rule, tool), DecisionChange { calls, lost, approved, examples }) in &changes {
             let examples: Vec<String> = examples.iter().map(ToString::to_string).collect();
             outln!(
                 "{}",

@@ -15,7 +15,7 @@ use callgate_core::{
     domain::effect::EffectKind,
     policy::{
         self, Policy, PolicyError,
-        unlisted::{Unlisted, without_tier},
+        unlisted::{UnlistedToolDecision, without_tier},
     },
     rules::{Mode, tier},
 };
@@ -33,7 +33,7 @@ pub(super) fn check(files: &[PathBuf], form: Form) -> anyhow::Result<u8> {
         if form.json {
             let (version, unlisted, warnings, errors) = match policy::compile(&text) {
                 Ok(policy) => {
-                    let unlisted = Some(Unlisted::by(&policy));
+                    let unlisted = Some(UnlistedToolDecision::by(&policy));
                     (Some(policy.version.to_string()), unlisted, problems(&policy.warnings), Vec::new())
                 }
                 Err(errors) => (None, None, Vec::new(), problems(&errors)),
@@ -51,7 +51,7 @@ pub(super) fn check(files: &[PathBuf], form: Form) -> anyhow::Result<u8> {
                 policy.warnings.iter().for_each(|warning| said(file, warning, "warning", AnsiColor::Yellow));
                 let good = Style::new().fg_color(Some(AnsiColor::Green.into()));
                 outln!("{}: {good}good{good:#}, {}", file.display(), summary(&policy));
-                outln!("  {}", Unlisted::by(&policy).in_words());
+                outln!("  {}", UnlistedToolDecision::by(&policy).in_words());
                 let waiting = without_tier(&policy);
                 if !waiting.is_empty() {
                     let more = match waiting.len().saturating_sub(NAMED_MAX) {

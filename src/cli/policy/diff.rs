@@ -10,7 +10,7 @@ use super::stored;
 use callgate_client::{json::Form, remote::Remote};
 use callgate_core::policy::{
     self,
-    differences::{self, Changed, changed},
+    differences::{self, KeyDifference, changed},
 };
 use callgate_server::policy_file::read_policy;
 
@@ -56,7 +56,7 @@ async fn keys(named: &str, remote: &Remote) -> anyhow::Result<BTreeMap<String, S
 }
 
 fn changes(before: &BTreeMap<String, String>, after: &BTreeMap<String, String>) -> Vec<String> {
-    let line = |(name, old, new): Changed<'_>| match (old, new) {
+    let line = |(name, old, new): KeyDifference<'_>| match (old, new) {
         (Some(old), Some(new)) => format!("~ {name}: {old} -> {new}"),
         (Some(old), None) => format!("- {name}: {old}"),
         (None, new) => format!("+ {name}: {}", new.map_or("", String::as_str)),

@@ -6,7 +6,7 @@ use anyhow::bail;
 use clap::{Args, ValueEnum};
 
 use super::{json, read, sarif, text};
-use callgate_core::tool_list::lint::{self, Declared, Facts, Found, LINTS, Levels, Severity};
+use callgate_core::tool_list::lint::{self, Declared, Found, LINTS, Levels, ListFacts, Severity};
 use callgate_server::policy_file::load_policy;
 
 /// Name of all warnings in `--deny`.
@@ -56,7 +56,7 @@ enum Format {
 /// Judged tools and their reports.
 #[derive(Debug)]
 pub(super) struct Outcome<'a> {
-    pub(super) facts: &'a Facts<'a>,
+    pub(super) facts: &'a ListFacts<'a>,
     pub(super) found: &'a [Found],
 }
 
@@ -100,7 +100,7 @@ pub(super) fn run(args: &LintArgs) -> anyhow::Result<ExitCode> {
         None => BTreeMap::new(),
     };
     let list = read(&args.files)?;
-    let facts = Facts::new(&list, &declared);
+    let facts = ListFacts::new(&list, &declared);
     let found = lint::check(&facts, &levels);
     let outcome = Outcome { facts: &facts, found: &found };
     let text = match args.format {

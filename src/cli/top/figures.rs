@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Figures {
     /// Verdicts by decision, rule, reason and tool.
-    pub(super) verdicts: BTreeMap<Verdict, f64>,
+    pub(super) verdicts: BTreeMap<VerdictLabels, f64>,
     /// Evaluates in execution and in the queue.
     pub(super) at_work: f64,
     pub(super) waiting: f64,
@@ -22,7 +22,7 @@ pub(super) struct Figures {
 
 /// Labels of verdicts.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Verdict {
+pub(super) struct VerdictLabels {
     pub(super) decision: String,
     pub(super) rule: String,
     pub(super) reason: String,
@@ -37,7 +37,7 @@ impl Figures {
             match name {
                 "callgate_evaluations_total" => {
                     let mut label = |name: &str| labels.remove(name).unwrap_or_default();
-                    let verdict = Verdict {
+                    let verdict = VerdictLabels {
                         decision: label("callgate_decision"),
                         rule: label("callgate_rule"),
                         reason: label("callgate_reason"),
@@ -114,7 +114,7 @@ mod tests {
             callgate_rule=\"budget\",gen_ai_tool_name=\"pay\",callgate_mode=\"shadow\"} 2 1700000000\n\
             callgate_admission_waiting 7\nnonsense\ncallgate_policy_behind{x=\"1} 2\n";
         let figures = Figures::read(text);
-        let verdict = Verdict {
+        let verdict = VerdictLabels {
             decision: "DENY".into(),
             rule: "budget".into(),
             reason: "a \"b\", c}".into(),

@@ -6,8 +6,8 @@ use anyhow::{Context as _, anyhow, bail};
 use http_body_util::{BodyExt as _, Limited};
 use tonic::{Request, body::Body, client::GrpcService as _};
 
-use super::figures::{Figures, Verdict};
-use callgate_client::remote::{Wire, asked};
+use super::figures::{Figures, VerdictLabels};
+use callgate_client::remote::{AuthenticatedChannel, asked};
 use callgate_core::domain::time::Timestamp;
 use callgate_net::clock::Clock;
 use callgate_proto::v1::{
@@ -52,7 +52,7 @@ pub(super) struct Fleet {
     /// True after a previous snapshot.
     pub(super) has_rates: bool,
     /// Verdicts per second since the previous snapshot.
-    pub(super) rates: BTreeMap<Verdict, f64>,
+    pub(super) rates: BTreeMap<VerdictLabels, f64>,
     /// Shed Evaluates per second.
     pub(super) turned_away: f64,
     /// Mean commit duration since the previous snapshot, in milliseconds.
@@ -62,7 +62,7 @@ pub(super) struct Fleet {
 /// A connection to the server.
 #[derive(Debug)]
 pub(super) struct Asker {
-    wire: Wire,
+    wire: AuthenticatedChannel,
     url: String,
 }
 
@@ -73,7 +73,7 @@ fn within<T>(message: T) -> Request<T> {
 }
 
 impl Asker {
-    pub(super) fn new(wire: Wire, url: String) -> Self {
+    pub(super) fn new(wire: AuthenticatedChannel, url: String) -> Self {
         Self { wire, url }
     }
 
@@ -147,7 +147,7 @@ impl Fleet {
         if seconds <= 0.0 || all(now) < all(then) {
             return;
         }
-        let since = |verdict: &Verdict, count: f64| {
+        let since = |verdict: &VerdictLabels, count: f64| {
             (count - then.verdicts.get(verdict).copied().unwrap_or_default()).max(0.0) / seconds
         };
         self.rates = now.verdicts.iter().map(|(verdict, count)| (verdict.clone(), since(verdict, *count))).collect();

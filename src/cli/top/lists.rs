@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{figures::Verdict, fleet::Fleet};
+use super::{figures::VerdictLabels, fleet::Fleet};
 use callgate_client::remote::named;
 use callgate_core::domain::time::Timestamp;
 use callgate_proto::{
@@ -143,9 +143,9 @@ fn approvals(fleet: &Fleet) -> Vec<Vec<String>> {
 }
 
 /// Refusals, the currently most frequent first.
-pub(super) fn refused(fleet: &Fleet) -> Vec<(&Verdict, f64, f64)> {
+pub(super) fn refused(fleet: &Fleet) -> Vec<(&VerdictLabels, f64, f64)> {
     let counted = fleet.figures.iter().flat_map(|figures| &figures.verdicts);
-    let mut all: Vec<(&Verdict, f64, f64)> = counted
+    let mut all: Vec<(&VerdictLabels, f64, f64)> = counted
         .filter(|(verdict, count)| verdict.decision != "ALLOW" && **count > 0.0)
         .map(|(verdict, count)| (verdict, fleet.rates.get(verdict).copied().unwrap_or_default(), *count))
         .collect();
@@ -154,7 +154,7 @@ pub(super) fn refused(fleet: &Fleet) -> Vec<(&Verdict, f64, f64)> {
 }
 
 fn refusals(fleet: &Fleet) -> Vec<Vec<String>> {
-    let row = |(verdict, rate, count): (&Verdict, f64, f64)| {
+    let row = |(verdict, rate, count): (&VerdictLabels, f64, f64)| {
         vec![
             if verdict.tool == names::OTHER { OTHER_TOOLS.to_owned() } else { verdict.tool.clone() },
             verdict.decision.clone(),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{
-    figures::{Figures, Verdict},
+    figures::{Figures, VerdictLabels},
     fleet::Fleet,
     render,
 };
@@ -46,7 +46,7 @@ fn fleet() -> Fleet {
         budgets: vec![budget(45_000_000), budget(1)],
         ..SessionState::default()
     };
-    let verdict = |decision: &str, rule: &str, tool: &str| Verdict {
+    let verdict = |decision: &str, rule: &str, tool: &str| VerdictLabels {
         decision: decision.into(),
         rule: rule.into(),
         reason: "duplicate_call_blocked".into(),
@@ -132,7 +132,7 @@ fn top_explains_the_row_of_tools_without_a_metric_of_their_own() {
     let mut fleet = fleet();
     let figures = fleet.figures.as_mut().expect("some");
     let others = figures.verdicts.keys().find(|verdict| verdict.decision == "DENY").cloned().expect("one");
-    figures.verdicts = BTreeMap::from([(Verdict { tool: "_OTHER".into(), ..others }, 3.0)]);
+    figures.verdicts = BTreeMap::from([(VerdictLabels { tool: "_OTHER".into(), ..others }, 3.0)]);
     let text = shown(&fleet);
     assert!(text.contains("(others): undeclared tools") && !text.contains("_OTHER"), "{text}");
 }

@@ -55,7 +55,7 @@ impl Says {
 /// Features of a successful result that loop rules compare. A word that differs between two results is in none of them,
 /// and counts as news ([`Compared`]).
 #[derive(Debug, Clone, PartialEq)]
-pub struct Marks {
+pub struct ResultMarkers {
     /// Hash (eight bytes) of the text outside lists and multi-line texts, without the parts below.
     pub frame: u64,
     /// Hash (eight bytes) of the text inside them; 0 when there is none.
@@ -78,7 +78,7 @@ pub struct Marks {
     pub failed: bool,
 }
 
-impl Marks {
+impl ResultMarkers {
     /// Those of a result of whose parts nothing is known.
     #[must_use]
     pub fn without_parts(frame: u64, says: Says, failed: bool) -> Self {
@@ -115,14 +115,14 @@ impl Marks {
 
 /// A successful result in comparable form.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Answer {
+pub struct ComparableResult {
     /// Digest for equality.
     pub digest: ResultDigest,
     /// For the loop rules.
-    pub marks: Marks,
+    pub marks: ResultMarkers,
 }
 
-impl Answer {
+impl ComparableResult {
     /// Reads a result reported at `now` after removing the `volatile` fields (JSON pointers, `*` for any key).
     #[must_use]
     pub fn of(result: &str, volatile: &[String], now: Timestamp) -> Self {
@@ -145,7 +145,7 @@ impl Answer {
         let (names, numbers, named) = reading.parts();
         Self {
             digest,
-            marks: Marks { frame, inside, inside_frame, names, numbers, named, made_now, lapses, says, failed },
+            marks: ResultMarkers { frame, inside, inside_frame, names, numbers, named, made_now, lapses, says, failed },
         }
     }
 
@@ -153,7 +153,7 @@ impl Answer {
     #[must_use]
     pub fn of_digest(digest: &str, bytes: Option<u64>) -> Self {
         let says = if bytes.is_none_or(|bytes| bytes >= LONG_BYTES as u64) { Says::Much } else { Says::Little };
-        let marks = Marks::without_parts(eight(&[digest]), says, false);
+        let marks = ResultMarkers::without_parts(eight(&[digest]), says, false);
         Self { digest: ResultDigest::of_success(digest), marks }
     }
 }

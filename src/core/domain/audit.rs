@@ -9,9 +9,9 @@ use std::fmt;
 use super::{
     budget::Raise,
     call::ApprovalStatus,
-    control::{Control, Controlled},
+    control::{Control, ControlEvent},
     grant::Grant,
-    identity::{Credential, Identity},
+    identity::{CredentialId, Identity},
     ids::SessionId,
 };
 
@@ -115,7 +115,7 @@ pub struct Actor {
     /// Display name.
     pub name: String,
     /// Credential used.
-    pub credential: Credential,
+    pub credential: CredentialId,
     /// Source address; none over a Unix socket, or on the machine of the database.
     pub from: Option<String>,
     /// Approver groups of the actor. Not stored.
@@ -126,7 +126,7 @@ impl Actor {
     /// The actor of an identity; `name` where the identity has none.
     #[must_use]
     pub fn of(identity: &Identity, name: &str) -> Self {
-        let name = if identity.credential == Credential::Local { name } else { identity.name.as_str() };
+        let name = if identity.credential == CredentialId::Local { name } else { identity.name.as_str() };
         let (credential, from) = (identity.credential.clone(), identity.from.clone());
         Self { name: name.to_owned(), credential, from, groups: identity.groups.clone() }
     }
@@ -135,11 +135,11 @@ impl Actor {
 impl From<&str> for Actor {
     /// An actor who is identified by a self-given name alone.
     fn from(name: &str) -> Self {
-        Self { name: name.to_owned(), credential: Credential::Local, from: None, groups: Vec::new() }
+        Self { name: name.to_owned(), credential: CredentialId::Local, from: None, groups: Vec::new() }
     }
 }
 
-impl fmt::Display for Credential {
+impl fmt::Display for CredentialId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Local => f.write_str("local"),
@@ -152,7 +152,7 @@ impl fmt::Display for Credential {
 
 /// An audited operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Event {
+pub struct AuditEvent {
     /// Its kind.
     pub kind: Kind,
     /// Its actor.
@@ -165,11 +165,11 @@ pub struct Event {
     pub why: Option<String>,
 }
 
-impl Event {
+impl AuditEvent {
     /// The audit event of a control event with a responsible person or system; none for a compaction, which is the
     /// agent's own.
     #[must_use]
-    pub fn of(controlled: &Controlled) -> Option<Self> {
+    pub fn of(controlled: &ControlEvent) -> Option<Self> {
         let by = controlled.by.clone()?;
         let (kind, what) = match &controlled.control {
             Control::Answered { approval_id, call_id, edit: Some(edit), .. } => {
@@ -224,7 +224,7 @@ impl Event {
 /// Number of texts in an entry.
 pub const WORDS: usize = 6;
 
-impl Event {
+impl AuditEvent {
     /// An operation of an actor.
     #[must_use]
     pub fn new(kind: Kind, by: Actor, what: impl Into<String>) -> Self {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{
-    budget::{Budgets, CounterKey, Dimension, Left, Scope, Spent},
+    budget::{BudgetScope, BudgetSpend, Budgets, CounterKey, Dimension, Left},
     ids::{AgentId, ToolName},
     time::Timestamp,
     tree::{CallTree, Run, Session},
@@ -47,13 +47,13 @@ impl<'a> Books<'a> {
 
     /// The amount spent; none where the scope does not apply.
     #[must_use]
-    pub fn used(&self, scope: Scope, dimension: Dimension) -> Option<u64> {
+    pub fn used(&self, scope: BudgetScope, dimension: Dimension) -> Option<u64> {
         let fresh = Run::default();
         let run = self.run.unwrap_or(&fresh);
         let (spent, by_tool, elapsed_ms) = match scope {
-            Scope::Run => (&run.spent, &run.by_tool, self.run.map_or(0, |run| run.active_ms(self.now))),
-            Scope::CallTree => (&self.tree.spent, &self.tree.by_tool, self.now.since_ms(self.tree.started_at)),
-            Scope::Agent | Scope::Tenant => return self.counted(scope, dimension),
+            BudgetScope::Run => (&run.spent, &run.by_tool, self.run.map_or(0, |run| run.active_ms(self.now))),
+            BudgetScope::CallTree => (&self.tree.spent, &self.tree.by_tool, self.now.since_ms(self.tree.started_at)),
+            BudgetScope::Agent | BudgetScope::Tenant => return self.counted(scope, dimension),
         };
         Some(match dimension {
             Dimension::Steps => spent.steps,
@@ -67,9 +67,9 @@ impl<'a> Books<'a> {
         })
     }
 
-    fn counted(&self, scope: Scope, dimension: Dimension) -> Option<u64> {
+    fn counted(&self, scope: BudgetScope, dimension: Dimension) -> Option<u64> {
         let agent = match scope {
-            Scope::Agent => Some(self.agent?.clone()),
+            BudgetScope::Agent => Some(self.agent?.clone()),
             _ => None,
         };
         let key = CounterKey { agent, day: self.now.day(), dimension, tier: None };
@@ -83,15 +83,15 @@ impl<'a> Books<'a> {
 
     /// The remainder of each applicable limit after spending `extra` on top.
     #[must_use]
-    pub fn left(&self, budgets: &Budgets, extra: &Spent) -> Vec<Left> {
-        let mut left = Vec::with_capacity(Scope::ALL.map(|scope| budgets.of(scope).iter().len()).iter().sum());
+    pub fn left(&self, budgets: &Budgets, extra: &BudgetSpend) -> Vec<Left> {
+        let mut left = Vec::with_capacity(BudgetScope::ALL.map(|scope| budgets.of(scope).iter().len()).iter().sum());
         left.extend(self.each_left(budgets, extra));
         left
     }
 
     /// [`Self::left`] as an iterator.
-    pub fn each_left(&self, budgets: &Budgets, extra: &Spent) -> impl Iterator<Item = Left> {
-        let limits = Scope::ALL
+    pub fn each_left(&self, budgets: &Budgets, extra: &BudgetSpend) -> impl Iterator<Item = Left> {
+        let limits = BudgetScope::ALL
             .into_iter()
             .flat_map(|scope| budgets.of(scope).iter().map(move |(dimension, limit)| (scope, dimension, limit)));
         limits.filter_map(|(scope, dimension, limit)| {
@@ -109,10 +109,10 @@ impl<'a> Books<'a> {
 
     /// The amount granted beyond the policy's limit.
     #[must_use]
-    pub fn extra(&self, scope: Scope, dimension: Dimension) -> u64 {
+    pub fn extra(&self, scope: BudgetScope, dimension: Dimension) -> u64 {
         let run = match scope {
-            Scope::Run if self.run.is_some() => self.run.map(|run| run.from),
-            Scope::CallTree => None,
+            BudgetScope::Run if self.run.is_some() => self.run.map(|run| run.from),
+            BudgetScope::CallTree => None,
             _ => return 0,
         };
         let raise = self.tree.raised.iter().find(|raise| (raise.run, raise.dimension) == (run, dimension));

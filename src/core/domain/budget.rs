@@ -39,7 +39,7 @@ pub fn micros(usd: f64) -> Option<u64> {
 
 /// Scope of a budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Scope {
+pub enum BudgetScope {
     /// One run of one session.
     Run,
     /// A root session and all sub-agents below it.
@@ -50,7 +50,7 @@ pub enum Scope {
     Tenant,
 }
 
-impl Scope {
+impl BudgetScope {
     /// Every scope, the narrowest first.
     pub const ALL: [Self; 4] = [Self::Run, Self::CallTree, Self::Agent, Self::Tenant];
 
@@ -163,9 +163,9 @@ fn count(amount: u64, one: &str, more: &str) -> String {
 
 /// The limits of one scope; absent is unlimited.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Limits(Vec<(Dimension, u64)>);
+pub struct BudgetLimits(Vec<(Dimension, u64)>);
 
-impl Limits {
+impl BudgetLimits {
     /// These limits; the last of two for one dimension holds.
     #[must_use]
     pub fn new(limits: impl IntoIterator<Item = (Dimension, u64)>) -> Self {
@@ -197,13 +197,13 @@ impl Limits {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Budgets {
     /// Per run.
-    pub run: Limits,
+    pub run: BudgetLimits,
     /// Per call tree.
-    pub call_tree: Limits,
+    pub call_tree: BudgetLimits,
     /// Per agent and UTC day.
-    pub agent: Limits,
+    pub agent: BudgetLimits,
     /// Per tenant and UTC day.
-    pub tenant: Limits,
+    pub tenant: BudgetLimits,
 }
 
 impl Default for Budgets {
@@ -213,16 +213,16 @@ impl Default for Budgets {
         const DOLLAR: u64 = 1_000_000;
         const HOUR_MS: u64 = 3_600_000;
         Self {
-            run: Limits::new([(Steps, 1_000), (Cost, 10 * DOLLAR), (Elapsed, 6 * HOUR_MS)]),
-            call_tree: Limits::new([
+            run: BudgetLimits::new([(Steps, 1_000), (Cost, 10 * DOLLAR), (Elapsed, 6 * HOUR_MS)]),
+            call_tree: BudgetLimits::new([
                 (Steps, 10_000),
                 (ToolCalls, 5_000),
                 (Cost, 50 * DOLLAR),
                 (Tokens, 100_000_000),
                 (SessionDepth, 8),
             ]),
-            agent: Limits::new([(Cost, 200 * DOLLAR)]),
-            tenant: Limits::new([(Cost, 1_000 * DOLLAR)]),
+            agent: BudgetLimits::new([(Cost, 200 * DOLLAR)]),
+            tenant: BudgetLimits::new([(Cost, 1_000 * DOLLAR)]),
         }
     }
 }
@@ -230,22 +230,22 @@ impl Default for Budgets {
 impl Budgets {
     /// The limits of one scope.
     #[must_use]
-    pub fn of(&self, scope: Scope) -> &Limits {
+    pub fn of(&self, scope: BudgetScope) -> &BudgetLimits {
         match scope {
-            Scope::Run => &self.run,
-            Scope::CallTree => &self.call_tree,
-            Scope::Agent => &self.agent,
-            Scope::Tenant => &self.tenant,
+            BudgetScope::Run => &self.run,
+            BudgetScope::CallTree => &self.call_tree,
+            BudgetScope::Agent => &self.agent,
+            BudgetScope::Tenant => &self.tenant,
         }
     }
 
     /// The limits of one scope, to be changed.
-    pub fn of_mut(&mut self, scope: Scope) -> &mut Limits {
+    pub fn of_mut(&mut self, scope: BudgetScope) -> &mut BudgetLimits {
         match scope {
-            Scope::Run => &mut self.run,
-            Scope::CallTree => &mut self.call_tree,
-            Scope::Agent => &mut self.agent,
-            Scope::Tenant => &mut self.tenant,
+            BudgetScope::Run => &mut self.run,
+            BudgetScope::CallTree => &mut self.call_tree,
+            BudgetScope::Agent => &mut self.agent,
+            BudgetScope::Tenant => &mut self.tenant,
         }
     }
 
@@ -255,7 +255,7 @@ impl Budgets {
         agent: Option<&'a AgentId>,
         day: i32,
     ) -> impl Iterator<Item = (CounterKey, u64)> + 'a {
-        let keys = move |limits: &'a Limits, agent: Option<AgentId>| {
+        let keys = move |limits: &'a BudgetLimits, agent: Option<AgentId>| {
             let shared = limits.iter().filter(|(dimension, _)| dimension.is_shared());
             shared
                 .map(move |(dimension, limit)| (CounterKey { agent: agent.clone(), day, dimension, tier: None }, limit))
@@ -267,7 +267,7 @@ impl Budgets {
 
 /// Amounts spent by a run or a call tree.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Spent {
+pub struct BudgetSpend {
     /// New call ids.
     pub steps: u64,
     /// Permitted calls.
@@ -321,8 +321,8 @@ pub struct Raise {
 impl Raise {
     /// Scope of the raised limit.
     #[must_use]
-    pub const fn scope(&self) -> Scope {
-        if self.run.is_some() { Scope::Run } else { Scope::CallTree }
+    pub const fn scope(&self) -> BudgetScope {
+        if self.run.is_some() { BudgetScope::Run } else { BudgetScope::CallTree }
     }
 
     /// True when the later of the two replaces the other.
@@ -336,7 +336,7 @@ impl Raise {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Left {
     /// Scope.
-    pub scope: Scope,
+    pub scope: BudgetScope,
     /// Dimension.
     pub dimension: Dimension,
     /// Amount spent and reserved.

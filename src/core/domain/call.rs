@@ -251,7 +251,7 @@ pub struct Call {
 
 /// State of a call at a given time.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Standing<'a> {
+pub enum CallStatus<'a> {
     /// It was never permitted.
     Refused,
     /// It waits for a person.
@@ -300,18 +300,18 @@ impl Call {
 
     /// The state of the call at `now`: an expired lease makes it unknown, without a report.
     #[must_use]
-    pub fn standing(&self, now: Timestamp) -> Standing<'_> {
+    pub fn standing(&self, now: Timestamp) -> CallStatus<'_> {
         let Some(permit) = &self.permit else {
-            return self.approval.as_deref().map_or(Standing::Refused, Standing::Held);
+            return self.approval.as_deref().map_or(CallStatus::Refused, CallStatus::Held);
         };
         match &self.outcome {
-            None if now < permit.lease_until => Standing::InFlight,
-            None => Standing::Unknown,
+            None if now < permit.lease_until => CallStatus::InFlight,
+            None => CallStatus::Unknown,
             Some(outcome) => match outcome.status {
-                OutcomeStatus::Success => Standing::Succeeded(outcome),
-                OutcomeStatus::Error => Standing::Failed(outcome),
-                OutcomeStatus::Cancelled => Standing::Cancelled,
-                OutcomeStatus::Running | OutcomeStatus::Unknown => Standing::Unknown,
+                OutcomeStatus::Success => CallStatus::Succeeded(outcome),
+                OutcomeStatus::Error => CallStatus::Failed(outcome),
+                OutcomeStatus::Cancelled => CallStatus::Cancelled,
+                OutcomeStatus::Running | OutcomeStatus::Unknown => CallStatus::Unknown,
             },
         }
     }

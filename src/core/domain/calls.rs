@@ -9,7 +9,7 @@ use super::{
     outcome::{Advice, OutcomeStatus},
     profile::FollowUpKind,
     time::Timestamp,
-    whole::Whole,
+    whole::FullText,
 };
 
 /// Filter of calls; a field that is `None` matches all.
@@ -71,7 +71,7 @@ pub struct HaltedNames {
 
 /// Query for sessions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct SessionsWanted {
+pub struct SessionQuery {
     /// Sessions with a matching call.
     pub calls: CallFilter,
     /// State of the sessions.
@@ -84,7 +84,7 @@ pub struct SessionsWanted {
 
 /// Query for calls.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct CallsWanted {
+pub struct CallQuery {
     /// Of this session's call tree.
     pub session: Option<SessionId>,
     /// Of the session itself, not of its tree.
@@ -110,7 +110,7 @@ pub struct CallPlace {
 
 /// A page of results, with the extent of the search.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Looked<T, P> {
+pub struct SearchPage<T, P> {
     pub found: Vec<T>,
     /// Cursor to the rest, where there may be more.
     pub next: Option<P>,
@@ -219,7 +219,7 @@ pub struct WholeCall {
     /// The answer of a success, as it is stored.
     pub result: Option<String>,
     /// Original size and digest of an answer that was truncated for storage.
-    pub whole: Option<Whole>,
+    pub whole: Option<FullText>,
     /// The raw error of a failure.
     pub error: Option<String>,
     /// The newest judgments, oldest first.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{
     audit::Actor,
-    budget::{Dimension, Raise, Scope},
+    budget::{BudgetScope, Dimension, Raise},
     call::ApprovalStatus,
     effect::Resource,
     fingerprint::{ArgsDigest, Fingerprint},
@@ -44,7 +44,7 @@ pub enum Control {
         approval_id: String,
         call_id: CallId,
         /// The edited arguments of this approval, if any.
-        edited: Option<Edited>,
+        edited: Option<EditedArguments>,
     },
     /// The requester withdrew an approval request.
     Withdrawn {
@@ -106,7 +106,7 @@ impl Control {
 
 /// A control event of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Controlled {
+pub struct ControlEvent {
     /// `seq` in its tree; equals the tree's version after it.
     pub seq: u64,
     /// Time, by the database's clock.
@@ -123,7 +123,7 @@ pub struct Controlled {
 
 /// Arguments that an approver chose in place of the requested ones.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Edited {
+pub struct EditedArguments {
     /// Digest of the tool and all arguments, as they will execute.
     pub digest: ArgsDigest,
     /// Whole canonical form. Absent when read back into a call tree, and after the retention period.
@@ -135,7 +135,7 @@ pub struct Edited {
 pub struct Edit {
     /// Digest of the requested arguments.
     pub asked: ArgsDigest,
-    pub edited: Edited,
+    pub edited: EditedArguments,
     /// Expiry.
     pub until: Timestamp,
     /// Version of the policy that required the approval.
@@ -194,7 +194,7 @@ pub fn is_same_side(one: &str, other: &str) -> bool {
     one == other || is_below(&one, &other) || is_below(&other, &one)
 }
 
-impl Controlled {
+impl ControlEvent {
     /// The clearance of an approval: its resource (none: all of the tool's calls) and its expiry.
     #[must_use]
     pub fn clears(&self) -> Option<(Option<Resource>, Timestamp)> {
@@ -235,7 +235,7 @@ pub enum Operation {
         /// Additional clearance of an approval.
         clears: Option<Clears>,
         /// Edited arguments, if any.
-        edited: Option<Edited>,
+        edited: Option<EditedArguments>,
     },
     /// Approve a call's request on behalf of the user of the agent's host.
     HostApprove {
@@ -275,7 +275,7 @@ pub enum Operation {
     /// Raise a budget of the session's run, or of its call tree.
     RaiseBudget {
         /// Run or call tree.
-        scope: Scope,
+        scope: BudgetScope,
         /// Dimension.
         dimension: Dimension,
         /// Total amount above the policy's limit; 0 withdraws the raise.

@@ -156,7 +156,7 @@ impl ResourceTemplate {
 
 /// Scope of duplicate protection: the sessions among which an effect is not repeated.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Share {
+pub enum DuplicateScope {
     /// A call tree.
     #[default]
     Tree,
@@ -166,7 +166,7 @@ pub enum Share {
     Tenant,
 }
 
-impl Share {
+impl DuplicateScope {
     /// Every share, in the order of its stored code.
     pub const ALL: [Self; 3] = [Self::Tree, Self::Agent, Self::Tenant];
 }
@@ -203,14 +203,14 @@ pub struct Effect {
     /// Executed in steps, like a line of a shell: a failure does not exclude partial effects.
     pub in_steps: bool,
     /// Scope of duplicate protection; the tenant, for `once`.
-    pub share: Share,
+    pub share: DuplicateScope,
 }
 
 impl Effect {
     /// True for effects with a ledger row. Declared repeatable ones have none.
     #[must_use]
     pub fn is_in_ledger(&self) -> bool {
-        !self.repeatable && (self.kind == EffectKind::Write || self.share != Share::Tree)
+        !self.repeatable && (self.kind == EffectKind::Write || self.share != DuplicateScope::Tree)
     }
 
     /// True for a write whose failure leaves open whether it happened, where that matters.

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use super::{
-    answer::Marks,
-    budget::{CounterAdd, Spent, Usage},
+    answer::ResultMarkers,
+    budget::{BudgetSpend, CounterAdd, Usage},
     call::{Approval, Permit, Proposal},
-    control::Controlled,
+    control::ControlEvent,
     effect::Effect,
     failure::FailureKind,
     finding::{Decision, Finding},
     fingerprint::{ArgsDigest, Fingerprint, ResultDigest, Witness},
-    gist::Gist,
+    gist::SuccessSummary,
     grant::Use,
     ids::{AgentId, CallId, HostName, RunId, SessionId, TenantId, ToolName, TraceId, UserId},
     ledger::LedgerChange,
@@ -22,7 +22,7 @@ use super::{
     similarity::Shape,
     time::Timestamp,
     violation::SelfCorrection,
-    whole::Whole,
+    whole::FullText,
 };
 
 /// A judgment of a call. A call_id is judged again after a wait, or when it is sent again.
@@ -104,7 +104,7 @@ pub struct Judged {
 
 /// A report on a permitted call.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Settled {
+pub struct SettledEvent {
     /// `seq` in its tree; equals the tree's version after it.
     pub seq: u64,
     /// Time, by the database's clock.
@@ -127,7 +127,7 @@ pub struct Settled {
     /// True when the result is remembered, because later calls may depend on it.
     pub kept: bool,
     /// Marks of a successful result, for loop rules.
-    pub marks: Option<Arc<Marks>>,
+    pub marks: Option<Arc<ResultMarkers>>,
     /// True for a new result.
     pub news: bool,
     /// True when it is more than another name or number in the previous result.
@@ -167,9 +167,9 @@ pub struct Settled {
     /// Size of the whole answer, in bytes.
     pub result_bytes: Option<u64>,
     /// Original size and digest of an answer that was truncated for storage.
-    pub whole: Option<Whole>,
+    pub whole: Option<FullText>,
     /// Gist of the stored answer. Absent when read back.
-    pub gist: Option<Gist>,
+    pub gist: Option<SuccessSummary>,
     /// The redacted error in one line.
     pub error_line: Option<Arc<str>>,
     /// The raw error, for people. Absent when read back.
@@ -182,9 +182,9 @@ pub enum Event {
     /// A call was judged.
     Judged(Box<Judged>),
     /// A permitted call was reported on.
-    Settled(Box<Settled>),
+    Settled(Box<SettledEvent>),
     /// A control event of a session.
-    Controlled(Box<Controlled>),
+    Controlled(Box<ControlEvent>),
 }
 
 impl Event {
@@ -234,7 +234,7 @@ pub struct Append {
     /// When the tree began.
     pub started_at: Timestamp,
     /// The tree's totals after the change.
-    pub totals: Spent,
+    pub totals: BudgetSpend,
     /// Calls that are open after the change.
     pub open_calls: u32,
     /// Time of the next sweep that these calls need.
@@ -246,8 +246,8 @@ pub struct Append {
     pub change: Change,
 }
 
-impl From<Controlled> for Change {
-    fn from(controlled: Controlled) -> Self {
+impl From<ControlEvent> for Change {
+    fn from(controlled: ControlEvent) -> Self {
         Self { events: vec![Event::Controlled(Box::new(controlled))], ledger: Vec::new(), counters: Vec::new() }
     }
 }

@@ -5,7 +5,7 @@ use std::{fmt, sync::LazyLock};
 use sha2::{Digest as _, Sha256};
 
 use super::{
-    answer::Answer,
+    answer::ComparableResult,
     digest::in_hexadecimal,
     hashing::Hashing,
     ids::{AgentId, SessionId, TenantId, ToolName},
@@ -133,7 +133,7 @@ impl fmt::Debug for Witness {
 
 /// The digests of bare empty results.
 static EMPTY: LazyLock<[ResultDigest; 5]> = LazyLock::new(|| {
-    ["", "null", "[]", "{}", "\"\""].map(|nothing| Answer::of(nothing, &[], Timestamp::default()).digest)
+    ["", "null", "[]", "{}", "\"\""].map(|nothing| ComparableResult::of(nothing, &[], Timestamp::default()).digest)
 });
 
 /// True for the digest of an empty result, in any of the usual forms.

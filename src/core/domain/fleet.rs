@@ -1,7 +1,7 @@
 //! Fleet overview: counts of decisions, waits, halts and health per minute.
 
 use super::{
-    budget::{Budgets, Dimension, Scope},
+    budget::{BudgetScope, Budgets, Dimension},
     failure::FailureKind,
     finding::Decision,
     time::Timestamp,
@@ -12,9 +12,9 @@ pub const MINUTE_MS: i64 = 60_000;
 
 /// Number of judgments per decision.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Decided([u64; Decision::ALL.len()]);
+pub struct DecisionCounts([u64; Decision::ALL.len()]);
 
-impl Decided {
+impl DecisionCounts {
     /// As many more of one decision.
     pub fn add(&mut self, decision: Decision, count: u64) {
         self.0[decision as usize] += count;
@@ -75,8 +75,8 @@ pub struct ToolTrouble {
 
 /// A budget near its limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BudgetUsed {
-    pub scope: Scope,
+pub struct BudgetNearLimit {
+    pub scope: BudgetScope,
     /// The agent or the root session; empty for the tenant.
     pub name: String,
     pub dimension: Dimension,
@@ -89,8 +89,8 @@ pub const NEAR_PERCENT: u64 = 80;
 
 /// The shared limits of the given scopes.
 #[must_use]
-pub fn shared_limits(budgets: &Budgets, scopes: &[Scope]) -> Vec<(Scope, Dimension, u64)> {
-    let of = |scope: &Scope| {
+pub fn shared_limits(budgets: &Budgets, scopes: &[BudgetScope]) -> Vec<(BudgetScope, Dimension, u64)> {
+    let of = |scope: &BudgetScope| {
         let scope = *scope;
         budgets.of(scope).iter().filter(|(dimension, _)| dimension.is_shared()).map(move |(d, limit)| (scope, d, limit))
     };
@@ -99,7 +99,7 @@ pub fn shared_limits(budgets: &Budgets, scopes: &[Scope]) -> Vec<(Scope, Dimensi
 
 /// Savings by refusals.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Saved {
+pub struct RefusalSavings {
     /// Calls answered with a previous result.
     pub reused: u64,
     pub denied: u64,
@@ -112,7 +112,7 @@ pub struct Saved {
     pub tokens: u64,
 }
 
-impl Saved {
+impl RefusalSavings {
     /// The sum of both.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
@@ -134,7 +134,7 @@ pub struct Minute {
     pub start: Timestamp,
     /// End of the minute; now, for the current one.
     pub end: Timestamp,
-    pub decided: Decided,
+    pub decided: DecisionCounts,
     /// Approval requests open at its end.
     pub open_approvals: u64,
     /// Sessions that waited for one of them.
@@ -146,7 +146,7 @@ pub struct Minute {
     /// Halts that held at its end.
     pub halts: u64,
     /// Savings within it; none while not counted yet.
-    pub saved: Option<Saved>,
+    pub saved: Option<RefusalSavings>,
     /// In-memory metrics of this replica; none where it took none.
     pub seen: Seen,
 }
@@ -179,13 +179,13 @@ pub struct PlaneMinute {
 
 /// A time for which something held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Span {
+pub struct TimeSpan {
     pub from: Timestamp,
     /// None while it holds.
     pub until: Option<Timestamp>,
 }
 
-impl Span {
+impl TimeSpan {
     /// True when it held at that time.
     #[must_use]
     pub fn covers(&self, at: Timestamp) -> bool {
@@ -195,12 +195,12 @@ impl Span {
 
 /// The overview at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Fleet {
+pub struct FleetOverview {
     pub at: Timestamp,
     /// The last hour, the oldest first.
     pub minutes: Vec<Minute>,
     /// The last minute up to this moment.
-    pub lately: Decided,
+    pub lately: DecisionCounts,
     pub calling: Calling,
     /// Sessions that wait for a person.
     pub held: u64,
@@ -209,8 +209,8 @@ pub struct Fleet {
     pub open_approvals: u64,
     pub oldest_approval: Option<Timestamp>,
     pub tools: Vec<ToolTrouble>,
-    pub budgets: Vec<BudgetUsed>,
-    pub saved: Saved,
+    pub budgets: Vec<BudgetNearLimit>,
+    pub saved: RefusalSavings,
     /// Time range of the savings.
     pub saved_from: Timestamp,
     pub saved_until: Timestamp,

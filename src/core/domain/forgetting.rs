@@ -71,7 +71,7 @@ pub struct Forgot {
 
 /// One erasure run: the salt of its marks, and the pseudonym that replaces the name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Run {
+pub struct ErasureRun {
     /// Kept with the marks.
     pub salt: Vec<u8>,
     /// Pseudonym in the ledger rows that remain.

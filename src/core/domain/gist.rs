@@ -21,14 +21,14 @@ const OF_THE_ANSWER: [&str; 4] = ["request_id", "trace_id", "correlation_id", "s
 
 /// Summary of a success.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Gist {
+pub struct SuccessSummary {
     /// Names of possible creations: those of the result that its arguments do not hold.
     pub made: Option<String>,
     /// Summary of the result.
     pub says: String,
 }
 
-impl Gist {
+impl SuccessSummary {
     /// The gist of the result of a call with these canonical arguments. `read` is the result as JSON, if it parses.
     #[must_use]
     pub fn of(result: &str, read: Option<&Json>, arguments: Option<&str>) -> Self {
@@ -284,7 +284,7 @@ mod tests {
     #[test]
     fn results_are_told_by_what_they_are_about() {
         let asked = Some(r#"{"order_id":17,"title":"Q3"}"#);
-        let gist = |result: &str| Gist::of(result, json::parse(result).ok().as_ref(), asked);
+        let gist = |result: &str| SuccessSummary::of(result, json::parse(result).ok().as_ref(), asked);
         for (result, says, made) in [
             (r#"{"id":"doc_1","status":"open"}"#, "{id: doc_1, status: open}", Some("doc_1")),
             (r#"{"document":{"id":"doc_1"}}"#, "{document: {id: doc_1}}", Some("doc_1")),
@@ -298,7 +298,7 @@ mod tests {
             ("sent", "\"sent\"", None),
             ("42", "42", None),
         ] {
-            let expected = Gist { made: made.map(str::to_owned), says: says.to_owned() };
+            let expected = SuccessSummary { made: made.map(str::to_owned), says: says.to_owned() };
             assert_eq!(gist(result), expected, "{result}");
         }
         let file = "fn main() {}\n".repeat(100);

@@ -63,7 +63,7 @@ pub struct Burst {
 
 /// Rate limit: calls per sliding window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Rate {
+pub struct CallRate {
     /// Maximum number of calls.
     pub calls: u64,
     /// Length of the window, in milliseconds.
@@ -73,7 +73,7 @@ pub struct Rate {
 /// Parts of a window: calls within one of them form one burst, which counts until its last call leaves the window.
 const PARTS: u64 = 16;
 
-impl Rate {
+impl CallRate {
     /// The wait, in milliseconds, after the calls of `recent`; 0 when the call may go.
     #[must_use]
     pub fn wait_ms(self, recent: &[Burst], now: Timestamp) -> u64 {
@@ -124,7 +124,7 @@ pub enum Per {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RateLimit {
     /// Calls per window.
-    pub rate: Rate,
+    pub rate: CallRate,
     /// Sharing scope.
     pub per: Per,
 }
@@ -179,7 +179,7 @@ mod tests {
     }
 
     /// Times at which calls go that are tried at the given times.
-    fn gone(rate: Rate, tried: impl IntoIterator<Item = u64>) -> Vec<u64> {
+    fn gone(rate: CallRate, tried: impl IntoIterator<Item = u64>) -> Vec<u64> {
         let (mut recent, mut gone) = (Vec::new(), Vec::new());
         for ms in tried {
             if rate.wait_ms(&recent, at(ms)) == 0 {
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn a_hundred_a_minute_are_a_hundred_however_they_are_tried() {
-        let rate = Rate { calls: 100, per_ms: 60_000 };
+        let rate = CallRate { calls: 100, per_ms: 60_000 };
         assert_eq!(gone(rate, (0..8_000).step_by(10)).len(), 100, "the bucket refilled to 113 in eight seconds");
         let all = gone(rate, (0..600_000).step_by(100));
         assert!(all.len() > 900, "{} in ten minutes", all.len());
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn a_wait_ends_when_there_is_room() {
-        let rate = Rate { calls: 3, per_ms: 60_000 };
+        let rate = CallRate { calls: 3, per_ms: 60_000 };
         let mut recent = Vec::new();
         for ms in [0, 10_000, 20_000] {
             assert_eq!(rate.wait_ms(&recent, at(ms)), 0);
@@ -213,7 +213,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_window_has_more_than_the_rate(steps in prop::collection::vec(0u64..2_000, 1..400), calls in 1u64..20) {
-            let rate = Rate { calls, per_ms: 10_000 };
+            let rate = CallRate { calls, per_ms: 10_000 };
             let times: Vec<u64> = steps.iter().scan(0, |t, step| { *t += step; Some(*t) }).collect();
             let own = gone(rate, times.iter().copied());
             for per in [Per::Session, Per::Tenant] {

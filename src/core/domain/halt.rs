@@ -10,7 +10,7 @@ pub const HALTS_MAX: usize = 1_000;
 
 /// Target of a halt.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Halted {
+pub enum HaltTarget {
     /// One session and all sub-agents below it.
     Session(SessionId),
     /// Every session's calls of one agent.
@@ -21,7 +21,7 @@ pub enum Halted {
     Tenant,
 }
 
-impl Halted {
+impl HaltTarget {
     /// Every kind's name.
     pub const KINDS: [&'static str; 4] = ["session", "agent", "tool", "tenant"];
 
@@ -61,7 +61,7 @@ impl Halted {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Halt {
     /// Target.
-    pub what: Halted,
+    pub what: HaltTarget,
     /// Actor.
     pub by: String,
     /// Reason, for the model and for people; may be empty.

@@ -2,13 +2,13 @@
 //! the tree itself holds only the last calls.
 
 use super::{
-    answer::Marks,
+    answer::ResultMarkers,
     effect::Effect,
-    event::{Judged, Settled},
+    event::{Judged, SettledEvent},
     failure::FailureKind,
     finding::Decision,
     fingerprint::Fingerprint,
-    gist::Gist,
+    gist::SuccessSummary,
     ids::{CallId, ToolName},
     outcome::OutcomeStatus,
     reason::Reason,
@@ -56,7 +56,7 @@ pub struct PastOutcome {
     /// Time of its record.
     pub at: Timestamp,
     /// For a success whose result is stored.
-    pub gist: Option<Gist>,
+    pub gist: Option<SuccessSummary>,
     /// The answer is that of a write: an acknowledgment, or the name of a creation.
     pub is_act: bool,
     /// The execution received the idempotency key.
@@ -101,7 +101,7 @@ impl PastCall {
     }
 
     /// Adds the outcome.
-    pub fn settle(&mut self, event: &Settled) {
+    pub fn settle(&mut self, event: &SettledEvent) {
         if event.status == OutcomeStatus::Running {
             self.lease_until = event.lease_until.or(self.lease_until);
             return;
@@ -112,7 +112,7 @@ impl PastCall {
             failure: event.failure,
             at: event.at,
             gist: event.gist.clone(),
-            is_act: event.marks.as_deref().is_some_and(Marks::is_of_an_act),
+            is_act: event.marks.as_deref().is_some_and(ResultMarkers::is_of_an_act),
             key_sent: event.key_sent,
             is_inferred: event.inferred,
             is_double: event.double_effect,

@@ -46,7 +46,7 @@ impl Role {
 
 /// Kind of a credential, with its public id.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Credential {
+pub enum CredentialId {
     /// None: the server requires no credentials, and serves this machine only.
     Local,
     /// An API token, by its public id.
@@ -59,7 +59,7 @@ pub enum Credential {
 
 /// Identity that a token or a line of configuration maps a credential to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Mapped {
+pub struct MappedIdentity {
     /// The tenant's name; empty where the tenant is determined otherwise.
     pub tenant: String,
     /// As in [`Identity`], and the same below.
@@ -74,7 +74,7 @@ pub struct Mapped {
     pub any_session: bool,
 }
 
-impl Mapped {
+impl MappedIdentity {
     /// With this name, if the mapping has none.
     #[must_use]
     pub fn or_named(mut self, name: &str) -> Self {
@@ -86,7 +86,7 @@ impl Mapped {
 
     /// The identity in a tenant.
     #[must_use]
-    pub fn identity(&self, tenant: TenantId, credential: Credential, from: Option<String>) -> Identity {
+    pub fn identity(&self, tenant: TenantId, credential: CredentialId, from: Option<String>) -> Identity {
         let Self { name, roles, groups, agents, any_session, .. } = self.clone();
         Identity { tenant, name, roles, groups, agents, any_session, credential, from, until: None }
     }
@@ -108,7 +108,7 @@ pub struct Identity {
     /// True for access to sessions opened by others; otherwise only to the caller's own, and those below.
     pub any_session: bool,
     /// Credential.
-    pub credential: Credential,
+    pub credential: CredentialId,
     /// Source address; none over a Unix socket.
     pub from: Option<String>,
     /// Expiry of the credential, if it has one.
@@ -126,7 +126,7 @@ impl Identity {
             groups: Vec::new(),
             agents: None,
             any_session: true,
-            credential: Credential::Local,
+            credential: CredentialId::Local,
             from: None,
             until: None,
         }
@@ -135,7 +135,7 @@ impl Identity {
     /// Owner of the sessions that the caller opens; none where sessions have no owner.
     #[must_use]
     pub fn owner(&self) -> Option<&str> {
-        (self.credential != Credential::Local).then_some(self.name.as_str())
+        (self.credential != CredentialId::Local).then_some(self.name.as_str())
     }
 
     /// True for access to all sessions.
@@ -179,8 +179,8 @@ mod tests {
     }
 
     fn planner() -> Identity {
-        let is = Mapped { name: "planner".into(), roles: vec![Role::Agent], ..Mapped::default() };
-        is.identity(DEFAULT_TENANT, Credential::Token("t".into()), None)
+        let is = MappedIdentity { name: "planner".into(), roles: vec![Role::Agent], ..MappedIdentity::default() };
+        is.identity(DEFAULT_TENANT, CredentialId::Token("t".into()), None)
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::{
     budget::Usage,
     calls::Standing,
-    control::Edited,
+    control::EditedArguments,
     effect::{Effect, Resource},
     failure::FailureKind,
     finding::{Decision, Finding},
@@ -11,7 +11,7 @@ use super::{
     ids::SessionId,
     outcome::{OutcomeStatus, Repeat},
     time::Timestamp,
-    whole::Whole,
+    whole::FullText,
 };
 
 /// An approval request with its call and their outcomes.
@@ -52,7 +52,7 @@ pub struct Question {
     /// Approvers so far, where another approval is needed.
     pub seconded_by: Vec<String>,
     /// Edited arguments, approved finally or by one of two approvers.
-    pub edited: Option<Edited>,
+    pub edited: Option<EditedArguments>,
     /// Answer or withdrawal.
     pub resolution: Option<Resolution>,
 }
@@ -164,7 +164,7 @@ pub struct StoredCall {
     pub witness: Option<String>,
     pub witness_after: Option<String>,
     /// Original size and digest of an answer that was truncated for storage.
-    pub whole: Option<Whole>,
+    pub whole: Option<FullText>,
     /// True for a call that a person approved.
     pub approved: bool,
     /// Trace ids of the judgment and of the report, hexadecimal.
@@ -219,7 +219,7 @@ impl SessionPlace {
 
 /// Query for approval requests.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct ApprovalQuery {
     /// Only this one.
     pub approval_id: Option<String>,
     /// Only those of this session.

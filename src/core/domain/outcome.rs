@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    answer::{Marks, Says},
+    answer::{ResultMarkers, Says},
     failure::FailureKind,
     fingerprint::ResultDigest,
     profile::Circumstances,
@@ -247,7 +247,7 @@ pub struct Outcome {
     /// Digest of the result.
     pub digest: Option<ResultDigest>,
     /// Marks for loop rules, for a success.
-    pub marks: Option<Arc<Marks>>,
+    pub marks: Option<Arc<ResultMarkers>>,
     /// True when it brought something new (docs/semantics.md#news-and-progress).
     pub news: bool,
     /// True when the news is more than another name or number in the previous result.

@@ -6,8 +6,8 @@ mod changes;
 use std::sync::Arc;
 
 use super::{
-    answer::{Marks, Says},
-    call::{Approval, ApprovalStatus, Call, Permit, Proposal, Standing},
+    answer::{ResultMarkers, Says},
+    call::{Approval, ApprovalStatus, Call, CallStatus, Permit, Proposal},
     failure::FailureKind,
     finding::CallRef,
     fingerprint::{Fingerprint, Witness, is_of_nothing},
@@ -16,7 +16,7 @@ use super::{
     outcome::Guard,
     time::Timestamp,
     tree::{CallTree, Denial},
-    whole::Whole,
+    whole::FullText,
 };
 
 /// Idle time after which attempts start again, in milliseconds (docs/semantics.md#attempts-and-occurrences).
@@ -24,7 +24,7 @@ pub const IDLE_MS: u64 = 600_000;
 
 /// Previous result, as far as it is stored.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Given {
+pub struct StoredResult {
     /// Deleted after its retention period.
     pub is_gone: bool,
     /// The success was inferred, not reported.
@@ -34,7 +34,7 @@ pub struct Given {
     /// Size of the result, in bytes.
     pub bytes: Option<u64>,
     /// Original size and digest, where the text is truncated.
-    pub whole: Option<Whole>,
+    pub whole: Option<FullText>,
     /// Total number of matches.
     pub total_matches: Option<u64>,
     /// Completeness.
@@ -54,7 +54,7 @@ pub struct Retry {
 
 /// Status of the same call's approval request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Held {
+pub enum RequestStatus {
     /// Pending.
     Pending(Approval),
     /// Approved for this call, and not used yet.
@@ -150,7 +150,13 @@ impl CallTree {
     /// The approval request of the proposed call, if it is still valid under this policy. A later permit, here or in
     /// the ledger, supersedes a request, but never a denial.
     #[must_use]
-    pub fn held(&self, proposal: &Proposal, policy: &str, previous: Option<&Previous>, now: Timestamp) -> Option<Held> {
+    pub fn held(
+        &self,
+        proposal: &Proposal,
+        policy: &str,
+        previous: Option<&Previous>,
+        now: Timestamp,
+    ) -> Option<RequestStatus> {
         let (request, fingerprint) = (&proposal.request, proposal.fingerprint);
         let opens_root_run = request.session == self.root
             && self
@@ -159,11 +165,11 @@ impl CallTree {
                 .and_then(|root| root.current_run())
                 .is_none_or(|run| run.id != request.run);
         if let Some(edit) = self.edited(proposal, opens_root_run) {
-            return Some(Held::Edited { call: edit.call.clone(), reason: edit.reason.clone() });
+            return Some(RequestStatus::Edited { call: edit.call.clone(), reason: edit.reason.clone() });
         }
         let is_denied = |denial: &&Denial| denial.fingerprint == fingerprint && denial.root_run == self.root_run();
         if let Some(denial) = self.denials.iter().rev().filter(|_| !opens_root_run).find(is_denied) {
-            return Some(Held::Denied { reason: denial.reason.clone() });
+            return Some(RequestStatus::Denied { reason: denial.reason.clone() });
         }
         let asked = self.calls_of(fingerprint).filter(|(_, _, call)| call.permit.is_none());
         let asked = asked.filter_map(|(id, session, call)| Some((id, session, call, call.approval.as_deref()?)));
@@ -182,18 +188,20 @@ impl CallTree {
         match approval.answer {
             ApprovalStatus::Approved => {
                 let is_this = is_mine && call.args_digest == proposal.args_digest && *approval.policy == *policy;
-                is_this.then(|| Held::Approved(call.reference(id)))
+                is_this.then(|| RequestStatus::Approved(call.reference(id)))
             }
-            ApprovalStatus::Pending if now < approval.expires_at => Some(Held::Pending(approval.clone())),
+            ApprovalStatus::Pending if now < approval.expires_at => Some(RequestStatus::Pending(approval.clone())),
             ApprovalStatus::Pending => {
                 let same_run = call.run_from == session.run.from && (!is_mine || session.run.id == request.run);
                 let last_at = session.calls.iter().map(|call| call.at).max().unwrap_or_default();
                 // The requester sees the answer in any case; idle expiry applies to new calls.
                 let holds = is_own(id, call) || now.since_ms(last_at) < IDLE_MS;
-                (same_run && holds).then_some(Held::Expired)
+                (same_run && holds).then_some(RequestStatus::Expired)
             }
-            ApprovalStatus::Withdrawn => Some(Held::Withdrawn),
-            ApprovalStatus::Edited => Some(Held::Edited { call: call.reference(id), reason: approval.reason.clone() }),
+            ApprovalStatus::Withdrawn => Some(RequestStatus::Withdrawn),
+            ApprovalStatus::Edited => {
+                Some(RequestStatus::Edited { call: call.reference(id), reason: approval.reason.clone() })
+            }
             ApprovalStatus::Denied => None,
         }
     }
@@ -209,12 +217,12 @@ impl CallTree {
         let (id, call, permit) =
             permitted().filter(is_settled).max_by_key(|(_, _, permit)| permit.seq).unwrap_or(newest);
         let past = match call.standing(now) {
-            Standing::Refused | Standing::Held(_) => return None,
-            Standing::InFlight => Past::InFlight,
-            Standing::Unknown => Past::Unknown,
-            Standing::Succeeded(_) => Past::Succeeded,
-            Standing::Cancelled => Past::Cancelled,
-            Standing::Failed(outcome) => {
+            CallStatus::Refused | CallStatus::Held(_) => return None,
+            CallStatus::InFlight => Past::InFlight,
+            CallStatus::Unknown => Past::Unknown,
+            CallStatus::Succeeded(_) => Past::Succeeded,
+            CallStatus::Cancelled => Past::Cancelled,
+            CallStatus::Failed(outcome) => {
                 let advice = outcome.advice.as_deref();
                 Past::Failed(Retry {
                     retryable: advice.is_some_and(|advice| advice.retryable),
@@ -242,7 +250,10 @@ impl CallTree {
             is_inferred: call.success().is_some_and(|outcome| outcome.is_inferred),
             result_bytes: call.outcome.as_ref().map_or(0, |outcome| outcome.result_bytes),
             says: call.outcome.as_ref().and_then(|outcome| outcome.marks.as_deref()).map(|marks| marks.says),
-            is_act: call.success().and_then(|outcome| outcome.marks.as_deref()).is_some_and(Marks::is_of_an_act),
+            is_act: call
+                .success()
+                .and_then(|outcome| outcome.marks.as_deref())
+                .is_some_and(ResultMarkers::is_of_an_act),
             is_empty: call
                 .outcome
                 .as_ref()

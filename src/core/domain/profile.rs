@@ -235,7 +235,7 @@ pub struct RecentCount {
 
 /// Counts of a tenant at a time.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Counts {
+pub struct ProfileCounts {
     /// That time.
     pub as_of: Timestamp,
     pub cells: Vec<CellCount>,

@@ -12,7 +12,7 @@ use std::{borrow::Cow, collections::BTreeSet};
 
 use regex::Regex;
 
-use self::names::Named;
+use self::names::NameSecrecy;
 use super::{
     effect::Resource,
     finding::Finding,
@@ -200,26 +200,26 @@ impl Redaction {
     }
 
     /// The policy's rule for a name, if any.
-    fn own(&self, name: &str) -> Option<Option<Named>> {
+    fn own(&self, name: &str) -> Option<Option<NameSecrecy>> {
         if self.also.is_empty() && self.keep.is_empty() {
             return None;
         }
         let plain = names::plain(name);
         match (self.also.contains(&plain), self.keep.contains(&plain)) {
-            (true, _) => Some(Some(Named::Secret)),
+            (true, _) => Some(Some(NameSecrecy::Secret)),
             (_, true) => Some(None),
             _ => None,
         }
     }
 
-    fn named(&self, name: &str) -> Option<Named> {
+    fn named(&self, name: &str) -> Option<NameSecrecy> {
         self.own(name).unwrap_or_else(|| names::named(name))
     }
 
     /// True for a name whose texts are always redacted.
     #[must_use]
     pub fn is_secret(&self, name: &str) -> bool {
-        matches!(self.named(name), Some(Named::Secret | Named::SecretText))
+        matches!(self.named(name), Some(NameSecrecy::Secret | NameSecrecy::SecretText))
     }
 
     /// The redacted text.
@@ -311,7 +311,7 @@ fn echoes(value: &Json, secrets: &Secrets) -> Option<Json> {
 }
 
 /// The redacted value of a secret name; none when unchanged.
-fn by_name(meaning: Named, value: &Json, secrets: &mut Secrets) -> Option<Json> {
+fn by_name(meaning: NameSecrecy, value: &Json, secrets: &mut Secrets) -> Option<Json> {
     let (text, is_number) = match value {
         Json::Null | Json::Bool(_) => return None,
         Json::Array(items) => return replaced(items, |item| by_name(meaning, item, secrets)).map(Json::Array),
@@ -325,10 +325,10 @@ fn by_name(meaning: Named, value: &Json, secrets: &mut Secrets) -> Option<Json> 
         Json::String(text) => (text, false),
     };
     let is_secret = match meaning {
-        Named::Secret => true,
-        Named::SecretText => !is_number,
-        Named::Code => is_code(text),
-        Named::Perhaps => forms::is_drawn_by_lot(text),
+        NameSecrecy::Secret => true,
+        NameSecrecy::SecretText => !is_number,
+        NameSecrecy::Code => is_code(text),
+        NameSecrecy::Perhaps => forms::is_drawn_by_lot(text),
     };
     (is_secret && !is_masked(text)).then(|| {
         secrets.add(Kind::Name, text);

@@ -2,7 +2,7 @@
 //! variant has one code and reason of the contract.
 
 use super::{
-    budget::{Dimension, Scope},
+    budget::{BudgetScope, Dimension},
     ids::SessionId,
     tenant::Quota,
     time::Timestamp,
@@ -61,7 +61,7 @@ pub enum CommandRejection {
     /// Unknown grant.
     UnknownGrant,
     /// The budget cannot be raised.
-    NotRaised(NotRaised),
+    NotRaised(BudgetNotRaised),
     /// Unknown approval request.
     UnknownApproval,
     /// The call names no resource for a clearance.
@@ -105,11 +105,11 @@ pub enum CommandRejection {
 
 /// A budget cannot be raised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NotRaised {
+pub enum BudgetNotRaised {
     /// The policy has no such limit.
     NoSuchLimit {
         /// Scope.
-        scope: Scope,
+        scope: BudgetScope,
         /// Dimension.
         dimension: Dimension,
     },

@@ -9,7 +9,7 @@ pub const CORRECTIONS_MAX: usize = 100;
 
 /// Filter of retries.
 #[derive(Debug, Clone, Copy)]
-pub struct Retried<'a> {
+pub struct RetryFilter<'a> {
     /// Only of this tool.
     pub tool: Option<&'a ToolName>,
     /// Only after this kind of failure.
@@ -31,7 +31,7 @@ pub struct TrialDay {
 
 /// Retries of one tool after one kind of failure, with similar predictions.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Retries {
+pub struct RetryGroup {
     /// The tool.
     pub tool: ToolName,
     /// Kind of the earlier failure.
@@ -64,7 +64,7 @@ pub struct Retries {
 
 /// Self-corrections after refusals for one field.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SelfCorrected {
+pub struct FieldCorrections {
     /// Refusals and corrections.
     pub count: SelfCorrectionCount,
     /// True when corrections are so rare that the user is asked instead.
@@ -77,9 +77,9 @@ pub struct RetryHistory {
     /// By day, oldest first; days without a retry are omitted.
     pub days: Vec<TrialDay>,
     /// The newest retries.
-    pub retries: Vec<Retries>,
+    pub retries: Vec<RetryGroup>,
     /// Start of the covered period of `retries`; none: the whole requested period.
     pub back_to: Option<Timestamp>,
     /// Self-corrections of models, the most refused first.
-    pub self_corrections: Vec<SelfCorrected>,
+    pub self_corrections: Vec<FieldCorrections>,
 }

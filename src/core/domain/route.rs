@@ -1,13 +1,13 @@
 //! Approval route: the approver group, the escalation group, and the number of required approvals.
 
-use super::{audit::Actor, identity::Credential, time::Timestamp};
+use super::{audit::Actor, identity::CredentialId, time::Timestamp};
 
 /// Maximum number of required approvals.
 pub const PEOPLE_MAX: u32 = 2;
 
 /// Route of an approval request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Route {
+pub struct ApprovalRoute {
     /// Approver group; none for every approver.
     pub group: Option<String>,
     /// Escalation, which adds a second group.
@@ -25,7 +25,7 @@ pub struct Escalation {
     pub group: String,
 }
 
-impl Route {
+impl ApprovalRoute {
     /// One approval by any approver.
     pub const ANYBODY: Self = Self { group: None, escalation: None, people: 1 };
 
@@ -42,7 +42,7 @@ impl Route {
     pub fn admits(&self, by: &Actor, asked_at: Timestamp, now: Timestamp) -> bool {
         let groups = self.groups(asked_at, now);
         let is_in = |group: &&str| by.groups.iter().any(|own| own == group);
-        groups.is_empty() || by.credential == Credential::Local || groups.iter().any(is_in)
+        groups.is_empty() || by.credential == CredentialId::Local || groups.iter().any(is_in)
     }
 
     /// Description: `a person`, `two people of the group finance`.
@@ -58,14 +58,14 @@ mod tests {
     use super::*;
 
     fn member(group: &str) -> Actor {
-        let credential = Credential::Token("t".to_owned());
+        let credential = CredentialId::Token("t".to_owned());
         Actor { credential, groups: vec![group.to_owned()], ..Actor::from("eve") }
     }
 
     #[test]
     fn a_question_is_for_its_group_and_after_a_time_for_another_one_too() {
         let escalation = Some(Escalation { after_ms: 1_000, group: "heads".to_owned() });
-        let route = Route { group: Some("finance".to_owned()), escalation, people: 2 };
+        let route = ApprovalRoute { group: Some("finance".to_owned()), escalation, people: 2 };
         let at = Timestamp::from_millis;
         for (group, now, may) in [
             ("finance", 5_000, true),
@@ -78,8 +78,8 @@ mod tests {
             assert_eq!(route.admits(&member(group), at(5_000), at(now)), may, "{group} at {now}");
         }
         assert!(route.admits(&Actor::from("eve"), at(5_000), at(5_000)), "nobody is known to be in a group");
-        assert!(Route::ANYBODY.admits(&member("finance"), at(5_000), at(5_000)));
+        assert!(ApprovalRoute::ANYBODY.admits(&member("finance"), at(5_000), at(5_000)));
         assert_eq!(route.whom(), "two people of the group finance");
-        assert_eq!(Route::ANYBODY.whom(), "a person");
+        assert_eq!(ApprovalRoute::ANYBODY.whom(), "a person");
     }
 }

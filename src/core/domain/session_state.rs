@@ -1,8 +1,8 @@
 //! Session state: the response to a state query.
 
 use super::{
-    budget::{Left, Spent},
-    call::{Call, Standing},
+    budget::{BudgetSpend, Left},
+    call::{Call, CallStatus},
     finding::Level,
     health::Cooldown,
     history::PAST_MAX,
@@ -61,13 +61,13 @@ impl CallState {
     #[must_use]
     pub fn of(call: &Call, now: Timestamp) -> Self {
         match call.standing(now) {
-            Standing::Refused => Self::Refused,
-            Standing::Held(_) => Self::Held,
-            Standing::InFlight => Self::InFlight,
-            Standing::Unknown => Self::Unknown,
-            Standing::Succeeded(_) => Self::Succeeded,
-            Standing::Failed(_) => Self::Failed,
-            Standing::Cancelled => Self::Cancelled,
+            CallStatus::Refused => Self::Refused,
+            CallStatus::Held(_) => Self::Held,
+            CallStatus::InFlight => Self::InFlight,
+            CallStatus::Unknown => Self::Unknown,
+            CallStatus::Succeeded(_) => Self::Succeeded,
+            CallStatus::Failed(_) => Self::Failed,
+            CallStatus::Cancelled => Self::Cancelled,
         }
     }
 }
@@ -105,9 +105,9 @@ pub struct SessionState {
     /// Remainder of each limit.
     pub left: Vec<Left>,
     /// Spending of the current run.
-    pub run_spent: Spent,
+    pub run_spent: BudgetSpend,
     /// Spending of the call tree.
-    pub tree_spent: Spent,
+    pub tree_spent: BudgetSpend,
     /// Loops in the current run: rule, level and count of the last warning, refusal or break of each.
     pub loops: Vec<(String, Level, u32)>,
     /// Last calls, newest first, including all open and held ones.

@@ -12,7 +12,7 @@ use std::{cmp::Ordering, collections::BTreeSet};
 use serde_json::{Map, Value};
 
 pub use self::identity::differ_in_identities;
-use self::look::{Field, Look, Looks};
+use self::look::{Field, LeafValue, Looks};
 pub use self::near_duplicate::NearDuplicate;
 use super::{
     content::{self, Content},
@@ -132,9 +132,9 @@ impl Shape {
     fn place(&self, name: &str) -> Option<f64> {
         let field = self.value(name)?;
         match field.value {
-            Look::Number(number) => Some(number),
-            Look::Text(..) => place_in(field.text()?),
-            Look::Other(_) => None,
+            LeafValue::Number(number) => Some(number),
+            LeafValue::Text(..) => place_in(field.text()?),
+            LeafValue::Other(_) => None,
         }
     }
 

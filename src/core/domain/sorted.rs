@@ -4,15 +4,15 @@ use std::{borrow::Borrow, ops::Index};
 
 /// A map from `K` to `V` without spare capacity; insertion is linear.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sorted<K, V>(Vec<(K, V)>);
+pub struct SortedMap<K, V>(Vec<(K, V)>);
 
-impl<K, V> Default for Sorted<K, V> {
+impl<K, V> Default for SortedMap<K, V> {
     fn default() -> Self {
         Self(Vec::new())
     }
 }
 
-impl<K: Ord, V> Sorted<K, V> {
+impl<K: Ord, V> SortedMap<K, V> {
     fn place<Q: Ord + ?Sized>(&self, key: &Q) -> Result<usize, usize>
     where
         K: Borrow<Q>,
@@ -95,7 +95,7 @@ impl<K: Ord, V> Sorted<K, V> {
     }
 }
 
-impl<K, V> Sorted<K, V> {
+impl<K, V> SortedMap<K, V> {
     /// Number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -134,7 +134,7 @@ impl<K, V> Sorted<K, V> {
     }
 }
 
-impl<K: Ord, V> FromIterator<(K, V)> for Sorted<K, V> {
+impl<K: Ord, V> FromIterator<(K, V)> for SortedMap<K, V> {
     fn from_iter<I: IntoIterator<Item = (K, V)>>(entries: I) -> Self {
         let mut map = Self::default();
         entries.into_iter().for_each(|(key, value)| map.insert(key, value));
@@ -142,7 +142,7 @@ impl<K: Ord, V> FromIterator<(K, V)> for Sorted<K, V> {
     }
 }
 
-impl<K: Borrow<Q> + Ord, Q: Ord + ?Sized, V> Index<&Q> for Sorted<K, V> {
+impl<K: Borrow<Q> + Ord, Q: Ord + ?Sized, V> Index<&Q> for SortedMap<K, V> {
     type Output = V;
 
     fn index(&self, key: &Q) -> &V {
@@ -159,7 +159,7 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn it_is_the_map_that_a_tree_would_be(steps in proptest::collection::vec((0_u8..4, 0_u8..9, 0_u8..), 0..60)) {
-            let (mut sorted, mut tree) = (Sorted::default(), BTreeMap::new());
+            let (mut sorted, mut tree) = (SortedMap::default(), BTreeMap::new());
             for (step, key, value) in steps {
                 match step {
                     0 => drop((sorted.insert(key, value), tree.insert(key, value))),

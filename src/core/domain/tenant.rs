@@ -100,7 +100,7 @@ impl Quota {
 
 /// Usage of a tenant at the last count.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Used {
+pub struct TenantUsage {
     /// Call trees.
     pub sessions: u64,
     /// Bytes of calls and outcomes.
@@ -123,7 +123,7 @@ pub struct Tenant {
     /// Quotas.
     pub quotas: Quotas,
     /// Usage.
-    pub used: Used,
+    pub used: TenantUsage,
     /// Retention periods.
     pub terms: Terms,
     /// Identifier of its hashing key; none for unkeyed hashes and unencrypted values.

@@ -1,7 +1,7 @@
 //! API tokens as they are stored: everything but the token.
 
 use super::{
-    identity::{Credential, Identity, Mapped},
+    identity::{CredentialId, Identity, MappedIdentity},
     ids::TenantId,
     time::Timestamp,
 };
@@ -11,13 +11,13 @@ pub type Digest = [u8; 32];
 
 /// A stored token.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Token {
+pub struct StoredToken {
     /// Public id.
     pub id: String,
     /// Tenant.
     pub tenant: TenantId,
     /// Mapped identity. Its tenant is given by `tenant`.
-    pub is: Mapped,
+    pub is: MappedIdentity,
     /// Digest of the token.
     pub digest: Digest,
     /// Creation time.
@@ -32,7 +32,7 @@ pub struct Token {
     pub revoked_at: Option<Timestamp>,
 }
 
-impl Token {
+impl StoredToken {
     /// The reason of its rejection; none while valid.
     #[must_use]
     pub fn refused(&self, now: Timestamp) -> Option<&'static str> {
@@ -45,7 +45,7 @@ impl Token {
     /// The identity of its holder.
     #[must_use]
     pub fn identity(&self, from: Option<String>) -> Identity {
-        self.is.identity(self.tenant, Credential::Token(self.id.clone()), from)
+        self.is.identity(self.tenant, CredentialId::Token(self.id.clone()), from)
     }
 }
 
@@ -56,10 +56,10 @@ mod tests {
     #[test]
     fn it_holds_until_the_instant_that_it_expires_or_is_revoked() {
         let at = |ms| Timestamp::from_millis(ms);
-        let token = Token {
+        let token = StoredToken {
             id: "t".into(),
             tenant: TenantId(7),
-            is: Mapped::default(),
+            is: MappedIdentity::default(),
             digest: [0; 32],
             created_at: at(0),
             created_by: "eve".into(),
@@ -69,7 +69,7 @@ mod tests {
         };
         assert_eq!((token.refused(at(9)), token.identity(None).tenant), (None, TenantId(7)));
         assert!(token.refused(at(10)).is_some());
-        assert!(Token { revoked_at: Some(at(1)), ..token.clone() }.refused(at(2)).is_some());
-        assert_eq!(Token { expires_at: None, ..token }.refused(at(1 << 40)), None);
+        assert!(StoredToken { revoked_at: Some(at(1)), ..token.clone() }.refused(at(2)).is_some());
+        assert_eq!(StoredToken { expires_at: None, ..token }.refused(at(1 << 40)), None);
     }
 }

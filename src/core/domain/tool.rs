@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    effect::{Effect, EffectKind, Fresh, ResourceTemplate, Share},
+    effect::{DuplicateScope, Effect, EffectKind, Fresh, ResourceTemplate},
     json::Json,
 };
 
@@ -12,7 +12,7 @@ pub const LEASE_MS_DEFAULT: u64 = 600_000;
 
 /// Risk of a tool without a tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Risk {
+pub enum RiskLevel {
     /// Allowed, as on an allowlist.
     Low,
     /// Needs a grant per conversation.
@@ -21,7 +21,7 @@ pub enum Risk {
     High,
 }
 
-impl Risk {
+impl RiskLevel {
     /// The name used in the policy file.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -44,7 +44,7 @@ pub enum EmptyMeans {
 
 /// Storage mode of a text.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Stored {
+pub enum StorageMode {
     /// Whole, with secrets.
     Raw,
     /// Redacted.
@@ -83,9 +83,9 @@ pub struct ToolSpec {
     /// A write whose identical repetition is intended: scroll, append, take from a queue.
     pub repeatable: bool,
     /// Scope of duplicate protection.
-    pub share: Share,
+    pub share: DuplicateScope,
     /// Risk, without a tier.
-    pub risk: Option<Risk>,
+    pub risk: Option<RiskLevel>,
     /// Terminal: never refused nor charged, as `final_answer`.
     pub terminal: bool,
     /// Lease of a permitted call, after which its outcome is unknown, in milliseconds.
@@ -107,7 +107,7 @@ pub struct ToolSpec {
     /// Place of its idempotency key.
     pub inject_as: Option<InjectAs>,
     /// Storage modes of its arguments and of its results.
-    pub stored: (Stored, Stored),
+    pub stored: (StorageMode, StorageMode),
     /// Shadow mode: refusals are only recorded.
     pub shadow: bool,
     /// True for calls that may run while the store is unavailable; default: none.
@@ -124,7 +124,7 @@ impl Default for ToolSpec {
             idempotent: false,
             key_honoured: false,
             repeatable: false,
-            share: Share::Tree,
+            share: DuplicateScope::Tree,
             risk: None,
             terminal: false,
             lease_ms: LEASE_MS_DEFAULT,
@@ -136,7 +136,7 @@ impl Default for ToolSpec {
             retryable: None,
             suggested_next: Vec::new(),
             inject_as: None,
-            stored: (Stored::Full, Stored::Full),
+            stored: (StorageMode::Full, StorageMode::Full),
             shadow: false,
             runs_without_store: false,
         }
@@ -161,7 +161,7 @@ impl ToolSpec {
             key_honoured: self.key_honoured,
             repeatable: self.repeatable,
             in_steps: false,
-            share: if self.once { Share::Tenant } else { self.share },
+            share: if self.once { DuplicateScope::Tenant } else { self.share },
         }
     }
 }

@@ -12,8 +12,8 @@ mod restore;
 use std::{borrow::Cow, collections::VecDeque, sync::Arc};
 
 use super::{
-    budget::{Raise, Spent},
-    call::{Call, Proposal, Standing},
+    budget::{BudgetSpend, Raise},
+    call::{Call, CallStatus, Proposal},
     control::Clearance,
     effect::Resource,
     finding::Decision,
@@ -22,7 +22,7 @@ use super::{
     ids::{CallId, RunId, SessionId, TenantId, ToolName},
     json::Json,
     previous::IDLE_MS,
-    sorted::Sorted,
+    sorted::SortedMap,
     time::Timestamp,
 };
 
@@ -76,27 +76,27 @@ pub struct CallTree {
     /// Time of its last event.
     pub last_at: Timestamp,
     /// Spending.
-    pub spent: Spent,
+    pub spent: BudgetSpend,
     /// Permitted calls by tool.
-    pub by_tool: Sorted<ToolName, u64>,
+    pub by_tool: SortedMap<ToolName, u64>,
     /// Calls without an outcome.
     pub open_calls: u32,
     /// Time of the next sweep: no later than the first expiry of a lease.
     pub due: Option<Timestamp>,
     /// Its sessions, including the root after the first event.
-    pub sessions: Sorted<SessionId, Box<Session>>,
+    pub sessions: SortedMap<SessionId, Box<Session>>,
     /// Rate of judgments and tokens.
     pub pace: Pace,
     /// `seq` of the latest possible change among dropped events.
     pub forgotten_change: u64,
     /// Uses of tiers and grants.
-    pub uses: Sorted<String, Use>,
+    pub uses: SortedMap<String, Use>,
     /// Grants, oldest first.
     pub grants: Vec<Grant>,
     /// Resources changed by writes, oldest first; at least the last [`CHANGES_MAX`].
     pub changes: VecDeque<Changed>,
     /// Answers for dependent calls, oldest first.
-    pub kept: VecDeque<Kept>,
+    pub kept: VecDeque<RetainedSuccess>,
     /// Denials, oldest first.
     pub denials: VecDeque<Denial>,
     /// Clearances, oldest first.
@@ -150,7 +150,7 @@ pub struct Changed {
 
 /// A success that later calls may depend on.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Kept {
+pub struct RetainedSuccess {
     /// `seq` of its outcome.
     pub seq: u64,
     /// Session.
@@ -165,7 +165,7 @@ pub struct Kept {
 
 /// Planned writes, in order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Plan {
+pub struct WritePlan {
     /// The tools.
     pub order: Vec<ToolName>,
     /// Number of those that have succeeded.
@@ -188,7 +188,7 @@ pub struct Session {
     /// Its phase, if set.
     pub phase: Option<String>,
     /// Its plan, if set.
-    pub plan: Option<Plan>,
+    pub plan: Option<WritePlan>,
     /// `seq` of the last compaction of its context; 0 without one.
     pub compacted: u64,
     /// Hashes of the known (fingerprint, result) pairs, oldest first.
@@ -205,11 +205,11 @@ pub struct Run {
     /// Start.
     pub started_at: Timestamp,
     /// Spending.
-    pub spent: Spent,
+    pub spent: BudgetSpend,
     /// Permitted calls by tool.
-    pub by_tool: Sorted<ToolName, u64>,
+    pub by_tool: SortedMap<ToolName, u64>,
     /// Parts that a loop has closed, until the run ends.
-    pub closed: Vec<Closed>,
+    pub closed: Vec<RunBreak>,
     /// Idle time, in milliseconds: gaps of more than [`IDLE_MS`], and waits of repeated calls.
     pub idle_ms: u64,
     /// Time of its last event.
@@ -218,7 +218,7 @@ pub struct Run {
 
 /// A break, which holds for the rest of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Closed {
+pub struct RunBreak {
     /// Rule.
     pub rule: Cow<'static, str>,
     /// Decision.
@@ -255,14 +255,14 @@ impl CallTree {
             version: 0,
             started_at: now,
             last_at: now,
-            spent: Spent::default(),
-            by_tool: Sorted::default(),
+            spent: BudgetSpend::default(),
+            by_tool: SortedMap::default(),
             open_calls: 0,
             due: None,
-            sessions: Sorted::default(),
+            sessions: SortedMap::default(),
             pace: Pace::default(),
             forgotten_change: 0,
-            uses: Sorted::default(),
+            uses: SortedMap::default(),
             grants: Vec::new(),
             changes: VecDeque::new(),
             kept: VecDeque::new(),
@@ -299,7 +299,7 @@ impl CallTree {
         now: Timestamp,
     ) -> impl Iterator<Item = (&SessionId, &Call)> {
         let is_open = move |(_, call): &(&SessionId, &Call)| {
-            call.outcome.as_ref().map_or(call.standing(now) == Standing::Unknown, |outcome| outcome.effect_open)
+            call.outcome.as_ref().map_or(call.standing(now) == CallStatus::Unknown, |outcome| outcome.effect_open)
         };
         self.attempts(fingerprint, occurrence).filter(is_open)
     }
@@ -363,7 +363,7 @@ impl Session {
     #[must_use]
     pub fn resumes(&self, run: Option<&RunId>, idle_ms: u64, now: Timestamp) -> bool {
         let last = self.calls.iter().map(|call| call.outcome.as_ref().map_or(call.at, |o| o.at.max(call.at))).max();
-        let runs = self.calls.iter().any(|call| matches!(call.standing(now), Standing::InFlight));
+        let runs = self.calls.iter().any(|call| matches!(call.standing(now), CallStatus::InFlight));
         let is_idle = last.is_some_and(|last| now.since_ms(last) >= idle_ms);
         run.is_none() && self.run.id.is_none() && is_idle && !runs
     }

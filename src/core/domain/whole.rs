@@ -9,14 +9,14 @@ pub const RESULT_BYTES_MAX_DEFAULT: usize = 256 << 10;
 
 /// Original size and digest of a truncated text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Whole {
+pub struct FullText {
     /// Its size, in bytes.
     pub bytes: u64,
     /// SHA-256 of the original; under the fingerprint key of a tenant that has one.
     pub sha256: [u8; 32],
 }
 
-impl Whole {
+impl FullText {
     /// Under the tenant's key, if there is one, so that the hash reveals nothing.
     #[must_use]
     pub fn keyed(self, hashing: &Hashing) -> Self {
@@ -26,11 +26,11 @@ impl Whole {
 
 /// Truncates a text to at most `bytes_max`, by whole characters; returns the original's size and digest if it did.
 #[must_use]
-pub fn cut(text: &mut String, bytes_max: usize) -> Option<Whole> {
+pub fn cut(text: &mut String, bytes_max: usize) -> Option<FullText> {
     if text.len() <= bytes_max {
         return None;
     }
-    let whole = Whole { bytes: text.len() as u64, sha256: Sha256::digest(text.as_bytes()).into() };
+    let whole = FullText { bytes: text.len() as u64, sha256: Sha256::digest(text.as_bytes()).into() };
     text.truncate(text.floor_char_boundary(bytes_max));
     text.shrink_to_fit();
     Some(whole)

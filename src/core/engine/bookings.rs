@@ -2,16 +2,16 @@
 
 use crate::{
     domain::{
-        budget::{self as books, CounterAdd, CounterKey, Dimension, Left, Spent},
+        budget::{self as books, BudgetSpend, CounterAdd, CounterKey, Dimension, Left},
         finding::Decision,
         grant::{Per, RateLimit, Use},
         ids::{AgentId, ToolName},
         time::Timestamp,
-        tool::{Risk, ToolSpec},
+        tool::{RiskLevel, ToolSpec},
     },
     policy::Policy,
     rules::{
-        Context, Rule, budget,
+        Rule, RuleContext, budget,
         tier::{self, Action},
     },
 };
@@ -33,9 +33,9 @@ pub fn counter_keys(
 }
 
 /// The uses of tiers and grants by a permit.
-pub(super) fn uses(params: &tier::Params, cx: &Context<'_>) -> Vec<Use> {
+pub(super) fn uses(params: &tier::Params, cx: &RuleContext<'_>) -> Vec<Use> {
     let tier = params.tier(cx.tool());
-    let medium = tier.is_none() && cx.proposal.spec.risk == Some(Risk::Medium);
+    let medium = tier.is_none() && cx.proposal.spec.risk == Some(RiskLevel::Medium);
     let grants = medium || tier.is_some_and(|tier| tier.action == Action::Grant);
     let explicit = grants.then(|| cx.grant()).flatten();
     let mut uses = Vec::new();
@@ -61,7 +61,7 @@ pub(super) fn uses(params: &tier::Params, cx: &Context<'_>) -> Vec<Use> {
 }
 
 /// Facts are added unconditionally; a reservation must fit its limit.
-pub(super) fn counters(policy: &Policy, cx: &Context<'_>, extra: &Spent) -> Vec<CounterAdd> {
+pub(super) fn counters(policy: &Policy, cx: &RuleContext<'_>, extra: &BudgetSpend) -> Vec<CounterAdd> {
     let mut adds = Vec::new();
     let holds = |rule: &Rule| policy.holds(rule.id, &cx.proposal.spec);
     let enforced = holds(&budget::RULE);

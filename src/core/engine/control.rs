@@ -2,16 +2,16 @@
 
 use crate::{
     domain::{
-        budget::{Dimension, RAISED_MAX, Raise, Scope},
+        budget::{BudgetScope, Dimension, RAISED_MAX, Raise},
         call::{Approval, ApprovalStatus, Call},
         control::{
-            Clearance, ClearanceScope, Clears, Command, Control, Controlled, Edit, Edited, Operation, PLAN_MAX,
-            is_same_name, is_same_side,
+            Clearance, ClearanceScope, Clears, Command, Control, ControlEvent, Edit, EditedArguments, Operation,
+            PLAN_MAX, is_same_name, is_same_side,
         },
         finding::Decision,
         grant::{GRANTS_MAX, Grant},
         ids::{AgentId, CallId, SessionId},
-        rejection::{CommandRejection, EditRejection, NotRaised},
+        rejection::{BudgetNotRaised, CommandRejection, EditRejection},
         time::Timestamp,
         tree::CallTree,
     },
@@ -28,12 +28,12 @@ pub fn control(
     tree: &CallTree,
     command: &Command,
     now: Timestamp,
-) -> Result<Controlled, CommandRejection> {
+) -> Result<ControlEvent, CommandRejection> {
     let now = now.max(tree.last_at);
     let phase = tree.sessions.get(&command.session).and_then(|session| session.phase.as_deref());
     let control = match &command.operation {
         Operation::Answer { approval_id, approve, clears, edited } => {
-            let said = Said { approve: *approve, clears: *clears, edited: edited.as_ref() };
+            let said = ApproverDecision { approve: *approve, clears: *clears, edited: edited.as_ref() };
             answer(policy, tree, command, (approval_id, said), now)?
         }
         Operation::HostApprove { call_id } => host_approve(policy, tree, command, call_id, now)?,
@@ -67,7 +67,7 @@ pub fn control(
             Control::BudgetRaised(raised.map_err(CommandRejection::NotRaised)?)
         }
     };
-    Ok(Controlled {
+    Ok(ControlEvent {
         seq: tree.version + 1,
         at: now,
         session: command.session.clone(),
@@ -81,39 +81,39 @@ fn raise(
     policy: &Policy,
     tree: &CallTree,
     command: &Command,
-    (scope, dimension, extra): (Scope, Dimension, u64),
-) -> Result<Raise, NotRaised> {
+    (scope, dimension, extra): (BudgetScope, Dimension, u64),
+) -> Result<Raise, BudgetNotRaised> {
     if policy.rules.get::<budget::Params>().of(scope).of(dimension).is_none() {
-        return Err(NotRaised::NoSuchLimit { scope, dimension });
+        return Err(BudgetNotRaised::NoSuchLimit { scope, dimension });
     }
     let run = match scope {
-        Scope::Run => {
+        BudgetScope::Run => {
             let session = tree.sessions.get(&command.session);
-            Some(session.and_then(|session| session.current_run()).ok_or(NotRaised::NoRun)?.from)
+            Some(session.and_then(|session| session.current_run()).ok_or(BudgetNotRaised::NoRun)?.from)
         }
-        Scope::CallTree | Scope::Agent | Scope::Tenant => None,
+        BudgetScope::CallTree | BudgetScope::Agent | BudgetScope::Tenant => None,
     };
     let raise = Raise { run, dimension, extra };
     let is_further = extra > 0 && !tree.raised.iter().any(|known| known.is_of_same(&raise));
     if is_further && tree.raised.len() >= RAISED_MAX {
-        return Err(NotRaised::TooMany);
+        return Err(BudgetNotRaised::TooMany);
     }
     Ok(raise)
 }
 
 /// A person's answer.
 #[derive(Clone, Copy)]
-struct Said<'a> {
+struct ApproverDecision<'a> {
     approve: bool,
     clears: Option<Clears>,
-    edited: Option<&'a Edited>,
+    edited: Option<&'a EditedArguments>,
 }
 
 fn answer(
     policy: &Policy,
     tree: &CallTree,
     command: &Command,
-    (id, Said { approve, clears, edited }): (&str, Said<'_>),
+    (id, ApproverDecision { approve, clears, edited }): (&str, ApproverDecision<'_>),
     now: Timestamp,
 ) -> Result<Control, CommandRejection> {
     let call = waiting(tree, command, id, now)?;
@@ -169,7 +169,7 @@ fn answer(
 }
 
 /// Number of other approvers of the same arguments: each of two approvers must have seen them.
-fn seconds(approval: &Approval, by: &str, edited: Option<&Edited>) -> Result<usize, CommandRejection> {
+fn seconds(approval: &Approval, by: &str, edited: Option<&EditedArguments>) -> Result<usize, CommandRejection> {
     let digest = edited.map(|edited| edited.digest);
     let (same, differ): (Vec<_>, Vec<_>) = approval.seconded_by.iter().partition(|(_, said)| *said == digest);
     let is_own = |known: &str| is_same_name(known, by);

@@ -5,11 +5,11 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use super::{Recorded, instead::instead};
+use super::{RecordResult, instead::instead};
 use crate::{
     domain::{
         call::Call,
-        control::Edited,
+        control::EditedArguments,
         digest,
         effect::EffectKind,
         failure::FailureKind,
@@ -17,14 +17,14 @@ use crate::{
         gist::{self, size},
         json as strict,
         outcome::{Advice, Confidence, OutcomeStatus, Repeat},
-        previous::Given,
+        previous::StoredResult,
         reason::Reason,
         redaction::{self, REDACTED},
         time::wait_in_words,
         tool::EmptyMeans,
         verdict::Verdict,
         violation::OnViolation,
-        whole::Whole,
+        whole::FullText,
     },
     retry::next_step::{MADE_EARLIER, next_step},
 };
@@ -77,11 +77,11 @@ pub struct Beside<'a> {
     /// Suggested alternatives.
     pub suggested_next: &'a [String],
     /// Previous result that the refusal returns; none when unknown.
-    pub previous: Option<&'a Given>,
+    pub previous: Option<&'a StoredResult>,
     /// Maximum size of the returned part, in bytes.
     pub previous_max: usize,
     /// Edited arguments that were approved in place of the call.
-    pub edited: Option<&'a Edited>,
+    pub edited: Option<&'a EditedArguments>,
 }
 
 /// The envelope of a call that does not run; none for ALLOW.
@@ -150,16 +150,16 @@ pub fn refusal(verdict: &Verdict, beside: &Beside<'_>) -> Option<ToolResult> {
 }
 
 /// Original size of a previous result, which may be stored truncated.
-fn whole_bytes(text: &str, whole: Option<&Whole>) -> u64 {
+fn whole_bytes(text: &str, whole: Option<&FullText>) -> u64 {
     whole.map_or(text.len() as u64, |whole| whole.bytes)
 }
 
-fn sha256(text: &str, whole: Option<&Whole>) -> String {
+fn sha256(text: &str, whole: Option<&FullText>) -> String {
     whole.map_or_else(|| digest::of_text(text), |whole| digest::in_hexadecimal(&whole.sha256))
 }
 
 /// The fields about a previous result.
-fn about_previous(whose: &str, previous: Option<&Given>, left_out: &[String], max: usize) -> String {
+fn about_previous(whose: &str, previous: Option<&StoredResult>, left_out: &[String], max: usize) -> String {
     let stored = previous.map(|given| (given.text.as_deref(), given.whole.as_ref(), given.is_gone));
     let given = match stored.unwrap_or_default() {
         (None, _, true) => {
@@ -228,7 +228,7 @@ fn invalid(winner: &Finding, disabled: bool, warning: Option<String>) -> ToolRes
 
 /// The envelope after a report, which replaces the raw answer.
 #[must_use]
-pub fn recorded(call: &Call, empty_means: Option<EmptyMeans>, recorded: &Recorded) -> ToolResult {
+pub fn recorded(call: &Call, empty_means: Option<EmptyMeans>, recorded: &RecordResult) -> ToolResult {
     match recorded.settled.status {
         OutcomeStatus::Success => {
             success(call.arguments.as_deref(), (empty_means, call.effect.kind == EffectKind::Poll), recorded)
@@ -245,7 +245,7 @@ pub fn recorded(call: &Call, empty_means: Option<EmptyMeans>, recorded: &Recorde
 pub fn success(
     arguments: Option<&str>,
     (empty_means, is_poll): (Option<EmptyMeans>, bool),
-    recorded: &Recorded,
+    recorded: &RecordResult,
 ) -> ToolResult {
     let settled = &recorded.settled;
     let hint = found(empty_means, is_poll, recorded);
@@ -263,7 +263,7 @@ pub fn success(
 }
 
 /// The state after a success, with the known numbers.
-fn found(empty_means: Option<EmptyMeans>, is_poll: bool, recorded: &Recorded) -> Option<String> {
+fn found(empty_means: Option<EmptyMeans>, is_poll: bool, recorded: &RecordResult) -> Option<String> {
     let settled = &recorded.settled;
     let is_empty = settled.result.as_deref().is_some_and(|text| gist::is_empty(text, recorded.read.as_ref()));
     let matches = |n: u64| if n == 1 { "1 match".to_owned() } else { format!("{n} matches") };
@@ -297,7 +297,7 @@ fn found(empty_means: Option<EmptyMeans>, is_poll: bool, recorded: &Recorded) ->
     })
 }
 
-fn running(recorded: &Recorded) -> ToolResult {
+fn running(recorded: &RecordResult) -> ToolResult {
     let members = vec![
         ("status", "running".into()),
         ("progress", recorded.settled.progress_note.as_deref().map_or(Value::Null, Value::from)),
@@ -306,7 +306,7 @@ fn running(recorded: &Recorded) -> ToolResult {
     ToolResult { json: object(members, Vec::new()), is_error: false }
 }
 
-fn error(call: &Call, recorded: &Recorded) -> ToolResult {
+fn error(call: &Call, recorded: &RecordResult) -> ToolResult {
     let settled = &recorded.settled;
     let disabled = recorded.tools_disabled;
     let advice = recorded.advice.as_ref();
@@ -380,7 +380,7 @@ fn cancelled(call: &Call, effect_open: bool) -> ToolResult {
     ToolResult { json: object(members, Vec::new()), is_error: true }
 }
 
-fn unknown(call: &Call, recorded: &Recorded) -> ToolResult {
+fn unknown(call: &Call, recorded: &RecordResult) -> ToolResult {
     let retryable = !call.effect.is_unsafe_to_repeat(recorded.settled.key_sent);
     let hint = if retryable {
         "It may be called again; check first what the earlier call did."

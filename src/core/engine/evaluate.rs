@@ -1,7 +1,7 @@
 //! Judgment of a call: runs the rules, applies the strictest finding, and builds the change.
 
 use super::{
-    Judgement, Shared,
+    Evaluation, SharedState,
     bookings::{counters, tools_disabled, uses},
     follow_up::follow_up,
     ledger_key, reach,
@@ -10,24 +10,24 @@ use super::{
 };
 use crate::{
     domain::{
-        budget::Spent,
+        budget::BudgetSpend,
         call::{Approval, ApprovalStatus, Call, Permit, Proposal},
-        control::{Control, Controlled},
+        control::{Control, ControlEvent},
         creation::Creation,
-        effect::Share,
+        effect::DuplicateScope,
         event::{Change, Event, Judged},
         finding::{Decision, Finding},
         fingerprint::{LedgerKey, Reach, idempotency_key},
         ids::SessionId,
         ledger::{LedgerChange, LedgerRow, LedgerState},
-        previous::{Held, Past, Previous},
+        previous::{Past, Previous, RequestStatus},
         rejection::{EvaluateRejection, SessionRejection},
         time::Timestamp,
         tree::{CallTree, OPEN_MAX, SESSIONS_MAX, Session},
         verdict::{Verdict, winner},
     },
     policy::Policy,
-    rules::{self, Context, phase, same_call},
+    rules::{self, RuleContext, phase, same_call},
 };
 
 /// Judges a call. `batch` is the `seq` of the first call in the same batch, unless this is the first.
@@ -37,11 +37,11 @@ use crate::{
 pub fn evaluate(
     policy: &Policy,
     tree: &CallTree,
-    shared: &Shared,
+    shared: &SharedState,
     proposal: &Proposal,
     batch: Option<u64>,
     now: Timestamp,
-) -> Result<Judgement, EvaluateRejection> {
+) -> Result<Evaluation, EvaluateRejection> {
     let of_leases = Timestamp::from_millis(now.as_millis().saturating_sub_unsigned(shared.step_ms));
     let now = now.max(tree.last_at);
     let request = &proposal.request;
@@ -55,7 +55,7 @@ pub fn evaluate(
         .filter(|call| is_final(call, of_leases))
         .map(|call| (call, replay(policy, tree, shared, proposal, call, now)));
     if let Some((_, verdict)) = replayed.as_ref().filter(|(call, _)| call.permit.is_none() || shared.halts.is_empty()) {
-        return Ok(Judgement::Replay(verdict.clone()));
+        return Ok(Evaluation::Replay(verdict.clone()));
     }
     // A call that is asked for again belongs to the turn that it came with, and is not counted against itself.
     let batch = known.map(|call| call.batch).or(batch);
@@ -63,7 +63,7 @@ pub fn evaluate(
     let held = tree.held(proposal, &policy.version, previous.as_ref(), now);
     let resumes = session.is_some_and(|session| session.resumes(request.run.as_ref(), policy.rules.run_idle_ms, now));
     let past = rules::past(session, proposal, known.is_none(), resumes);
-    let cx = Context {
+    let cx = RuleContext {
         tree,
         session,
         past: &past,
@@ -83,7 +83,7 @@ pub fn evaluate(
         now,
     };
     if let Some((_, verdict)) = replayed {
-        return Ok(Judgement::Replay(unless_halted(policy, &cx, verdict)));
+        return Ok(Evaluation::Replay(unless_halted(policy, &cx, verdict)));
     }
     let findings = objections(policy, &cx);
     let strictest = |enforced: bool| {
@@ -98,9 +98,9 @@ pub fn evaluate(
     let event = judged(policy, &cx, shared, known, (decision, would), findings);
     let judgement = judgement(policy, &cx, shared, event);
     Ok(match (judgement, moved) {
-        (Judgement::New(verdict, mut change), Some(moved)) => {
+        (Evaluation::New(verdict, mut change), Some(moved)) => {
             change.events.push(moved);
-            Judgement::New(verdict, change)
+            Evaluation::New(verdict, change)
         }
         (judgement, _) => judgement,
     })
@@ -115,8 +115,8 @@ pub fn is_recent(policy: &Policy, creation: &Creation, now: Timestamp) -> bool {
 /// The event of a judgment.
 fn judged(
     policy: &Policy,
-    cx: &Context<'_>,
-    shared: &Shared,
+    cx: &RuleContext<'_>,
+    shared: &SharedState,
     known: Option<&Call>,
     (decision, would): (Decision, Decision),
     findings: Vec<Finding>,
@@ -144,7 +144,7 @@ fn judged(
 }
 
 /// The findings that no approval has settled.
-fn objections(policy: &Policy, cx: &Context<'_>) -> Vec<Finding> {
+fn objections(policy: &Policy, cx: &RuleContext<'_>) -> Vec<Finding> {
     let mut findings = policy.rules.check(cx);
     for finding in &mut findings {
         finding.enforced &= policy.holds(&finding.rule, &cx.proposal.spec);
@@ -157,14 +157,14 @@ fn objections(policy: &Policy, cx: &Context<'_>) -> Vec<Finding> {
     let open = findings.len();
     findings.retain(|finding| !asks(finding) || !cleared(&finding.rule));
     // When no rule asks any more, its own open request is obsolete.
-    if findings.len() < open && matches!(cx.held, Some(Held::Pending(_))) {
+    if findings.len() < open && matches!(cx.held, Some(RequestStatus::Pending(_))) {
         let only_waits =
             findings.iter().filter(|finding| asks(finding)).all(|finding| finding.rule == same_call::RULE.id);
         findings.retain(|finding| !(only_waits && asks(finding)));
     }
     if let Some(rules) = approved(cx, &policy.version) {
         // The person saw the findings of that time; a new asking rule needs a new request.
-        let is_pending = matches!(cx.held, Some(Held::Pending(_)));
+        let is_pending = matches!(cx.held, Some(RequestStatus::Pending(_)));
         let was_asked = |rule: &str| rules.contains(&rule) || (is_pending && rule == same_call::RULE.id);
         let is_covered = findings.iter().filter(|finding| asks(finding)).all(|finding| was_asked(&finding.rule));
         // While another rule refuses the call, its request stays recorded.
@@ -177,8 +177,8 @@ fn objections(policy: &Policy, cx: &Context<'_>) -> Vec<Finding> {
 }
 
 /// The rules behind an unused approval of this call, direct or as an edit of another one.
-pub(super) fn approved<'a>(cx: &Context<'a>, policy: &str) -> Option<Vec<&'a str>> {
-    if let Some(Held::Approved(call)) = cx.held {
+pub(super) fn approved<'a>(cx: &RuleContext<'a>, policy: &str) -> Option<Vec<&'a str>> {
+    if let Some(RequestStatus::Approved(call)) = cx.held {
         let asked = cx.tree.sessions.get(&call.session)?.call(&call.call_id)?;
         let asks = asked.findings.iter().filter(|finding| finding.decision == Decision::Ask);
         return Some(asks.map(|finding| finding.rule.as_ref()).collect());
@@ -193,12 +193,12 @@ fn is_open(asked: &Approval, policy: &Policy) -> bool {
 }
 
 /// The event of a phase change that the caller reports, if the current phase leads there.
-fn phase_set(policy: &Policy, cx: &Context<'_>) -> Option<Event> {
+fn phase_set(policy: &Policy, cx: &RuleContext<'_>) -> Option<Event> {
     let phase = cx.proposal.request.phase.as_ref()?;
     let known = cx.session().and_then(|session| session.phase.as_ref());
     let forbidden = || policy.rules.get::<phase::Params>().forbids(known.map(String::as_str), phase).is_some();
     (known != Some(phase) && !forbidden()).then(|| {
-        Event::Controlled(Box::new(Controlled {
+        Event::Controlled(Box::new(ControlEvent {
             seq: cx.tree.version + 2,
             at: cx.now,
             session: cx.session_id().clone(),
@@ -226,9 +226,9 @@ pub(super) fn place(
 }
 
 /// The permit: attempt, occurrence and key.
-fn permit(cx: &Context<'_>, shared: &Shared, seq: u64) -> Permit {
+fn permit(cx: &RuleContext<'_>, shared: &SharedState, seq: u64) -> Permit {
     let (proposal, tree) = (cx.proposal, cx.tree);
-    let once = proposal.effect.share != Share::Tree;
+    let once = proposal.effect.share != DuplicateScope::Tree;
     let fresh = |before: Option<&Previous>| {
         if once { before.map_or(0, |p| p.occurrence) + 1 } else { seq }
     };
@@ -259,14 +259,14 @@ fn permit(cx: &Context<'_>, shared: &Shared, seq: u64) -> Permit {
 }
 
 /// The ledger row's revision: as read, or as moved by this tree's uncommitted changes.
-fn revision(cx: &Context<'_>, shared: &Shared) -> u64 {
+fn revision(cx: &RuleContext<'_>, shared: &SharedState) -> u64 {
     let moved = cx.tree.calls_of(cx.fingerprint()).filter_map(|(_, _, call)| call.permit.as_ref());
     let moved = moved.map(|permit| permit.ledger_revision).max().unwrap_or(0);
     moved.max(shared.ledger.as_ref().map_or(0, |row| row.revision))
 }
 
 /// The approval request of the call. It stays open even if another rule refuses the call.
-fn question(policy: &Policy, cx: &Context<'_>, known: Option<&Call>, event: &Judged) -> Option<Box<Approval>> {
+fn question(policy: &Policy, cx: &RuleContext<'_>, known: Option<&Call>, event: &Judged) -> Option<Box<Approval>> {
     match event.decision {
         Decision::Ask => Some(Box::new(approval(policy, cx, event.seq))),
         Decision::Allow => None,
@@ -275,9 +275,9 @@ fn question(policy: &Policy, cx: &Context<'_>, known: Option<&Call>, event: &Jud
 }
 
 /// The approval request: the open one of this call, or a new one.
-fn approval(policy: &Policy, cx: &Context<'_>, seq: u64) -> Approval {
+fn approval(policy: &Policy, cx: &RuleContext<'_>, seq: u64) -> Approval {
     match cx.held {
-        Some(Held::Pending(open)) if open.policy == policy.version => {
+        Some(RequestStatus::Pending(open)) if open.policy == policy.version => {
             Approval { asked_by: cx.proposal.request.asked_by.clone(), ..open.clone() }
         }
         _ => {
@@ -291,8 +291,8 @@ fn approval(policy: &Policy, cx: &Context<'_>, seq: u64) -> Approval {
     }
 }
 
-fn judgement(policy: &Policy, cx: &Context<'_>, shared: &Shared, event: Judged) -> Judgement {
-    let extra = Spent {
+fn judgement(policy: &Policy, cx: &RuleContext<'_>, shared: &SharedState, event: Judged) -> Evaluation {
+    let extra = BudgetSpend {
         steps: event.steps(),
         calls: u64::from(event.permit.is_some() && !event.terminal),
         cost_micros: event.usage.cost_micros,
@@ -322,10 +322,10 @@ fn judgement(policy: &Policy, cx: &Context<'_>, shared: &Shared, event: Judged) 
             .unwrap_or_default(),
         events: vec![Event::Judged(Box::new(event))],
     };
-    Judgement::New(verdict, Box::new(change))
+    Evaluation::New(verdict, Box::new(change))
 }
 
-fn ledger_change(key: LedgerKey, cx: &Context<'_>, shared: &Shared, permit: &Permit) -> LedgerChange {
+fn ledger_change(key: LedgerKey, cx: &RuleContext<'_>, shared: &SharedState, permit: &Permit) -> LedgerChange {
     let request = &cx.proposal.request;
     let row = LedgerRow {
         revision: permit.ledger_revision,

@@ -1,7 +1,7 @@
 //! Follow-ups: the relation of a permitted call to an earlier failure, as input of profiles
 //! (docs/learning.md#failures-and-follow-ups).
 
-use super::{Shared, evaluate::approved};
+use super::{SharedState, evaluate::approved};
 use crate::{
     domain::{
         call::Call,
@@ -17,11 +17,11 @@ use crate::{
     },
     policy::Policy,
     retry::{estimate::prior_of, layer::Traits, next_step::exists_already},
-    rules::Context,
+    rules::RuleContext,
 };
 
 /// The follow-up of a permitted call on a failure of its session, with its features.
-pub(super) fn follow_up(policy: &Policy, cx: &Context<'_>, shared: &Shared) -> Option<Box<FollowUp>> {
+pub(super) fn follow_up(policy: &Policy, cx: &RuleContext<'_>, shared: &SharedState) -> Option<Box<FollowUp>> {
     let session = cx.session()?;
     let (failed, kind) = followed(session, cx)?;
     let (outcome, permit) = (failed.outcome.as_ref()?, failed.permit.as_ref()?);
@@ -53,7 +53,7 @@ pub(super) fn follow_up(policy: &Policy, cx: &Context<'_>, shared: &Shared) -> O
 }
 
 /// The deciding party: a program repeats a call under its `call_id`, a model makes another call.
-fn decided_by(policy: &Policy, cx: &Context<'_>, failed: &Call) -> DecidedBy {
+fn decided_by(policy: &Policy, cx: &RuleContext<'_>, failed: &Call) -> DecidedBy {
     match () {
         () if approved(cx, &policy.version).is_some() => DecidedBy::Person,
         () if failed.call_id == cx.proposal.request.call_id => DecidedBy::Client,
@@ -62,7 +62,7 @@ fn decided_by(policy: &Policy, cx: &Context<'_>, failed: &Call) -> DecidedBy {
 }
 
 /// The newest recent failure of the session without a follow-up of this kind: with the same arguments, or with others.
-fn followed<'a>(session: &'a Session, cx: &Context<'_>) -> Option<(&'a Call, FollowUpKind)> {
+fn followed<'a>(session: &'a Session, cx: &RuleContext<'_>) -> Option<(&'a Call, FollowUpKind)> {
     let proposal = cx.proposal;
     let recent = || session.calls.iter().rev().filter(|call| call.permit.is_some()).take(FOLLOW_UP_CALLS);
     let is_fresh = |call: &Call| {

@@ -3,10 +3,10 @@
 use serde_json::Value;
 
 use super::envelope::{DISABLED, ToolResult, object};
-use crate::domain::{control::Edited, finding::Finding};
+use crate::domain::{control::EditedArguments, finding::Finding};
 
 /// The envelope with the complete edited arguments.
-pub(super) fn instead(winner: &Finding, disabled: bool, edited: Option<&Edited>) -> ToolResult {
+pub(super) fn instead(winner: &Finding, disabled: bool, edited: Option<&EditedArguments>) -> ToolResult {
     let arguments = edited.and_then(|edited| edited.arguments.as_deref());
     let next = match (arguments, edited) {
         _ if disabled => DISABLED,

@@ -32,8 +32,8 @@ use crate::{
         budget::{CounterKey, Left},
         call::{Call, Proposal},
         creation::{Creation, CreationKey},
-        effect::Share,
-        event::{Append, Change, Event, Settled},
+        effect::DuplicateScope,
+        event::{Append, Change, Event, SettledEvent},
         fingerprint::{LedgerKey, Reach},
         halt::Halt,
         health::{Health, Observation},
@@ -51,7 +51,7 @@ use crate::{
 
 /// Snapshot of state beyond the call tree. It may be stale: the store rejects changes decided on a stale part.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Shared {
+pub struct SharedState {
     /// Shared counters.
     pub counters: BTreeMap<CounterKey, u64>,
     /// Ledger row of the proposed write.
@@ -70,7 +70,7 @@ pub struct Shared {
 
 /// Result of an Evaluate.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Judgement {
+pub enum Evaluation {
     /// The stored verdict of the same call_id; nothing to store.
     Replay(Verdict),
     /// A new verdict, valid once the change is stored.
@@ -79,9 +79,9 @@ pub enum Judgement {
 
 /// Result of a Record.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Recorded {
+pub struct RecordResult {
     /// The stored settlement, new or existing.
-    pub settled: Settled,
+    pub settled: SettledEvent,
     /// Remainder of each limit.
     pub left: Vec<Left>,
     /// Retry advice, for failures.
@@ -109,11 +109,11 @@ pub struct Recorded {
 }
 
 /// Exclusion scope of an execution. Without an agent's name, `agent` scope is the tree.
-fn reach<'a>(root: &'a SessionId, agent: Option<&'a AgentId>, share: Share) -> Reach<'a> {
+fn reach<'a>(root: &'a SessionId, agent: Option<&'a AgentId>, share: DuplicateScope) -> Reach<'a> {
     match (share, agent) {
-        (Share::Tenant, _) => Reach::Tenant,
-        (Share::Agent, Some(agent)) => Reach::Agent(agent),
-        (Share::Agent, None) | (Share::Tree, _) => Reach::Tree(root),
+        (DuplicateScope::Tenant, _) => Reach::Tenant,
+        (DuplicateScope::Agent, Some(agent)) => Reach::Agent(agent),
+        (DuplicateScope::Agent, None) | (DuplicateScope::Tree, _) => Reach::Tree(root),
     }
 }
 

@@ -10,17 +10,17 @@ use self::{
     change::{change, is_superseded, observed_counts, observed_write},
     settle::{Settlement, settle},
 };
-use super::{Recorded, Shared, bookings::is_spent, evaluate::place, reach};
+use super::{RecordResult, SharedState, bookings::is_spent, evaluate::place, reach};
 use crate::{
     domain::{
         books::Books,
-        budget::{Dimension, Left, Spent, Usage},
+        budget::{BudgetSpend, Dimension, Left, Usage},
         call::{Call, Permit, Proposal},
         content::Content,
-        control::{Control, Controlled},
+        control::{Control, ControlEvent},
         creation::{Creation, CreationKey},
-        effect::{EffectKind, Share},
-        event::{Change, Event, Judged, Settled},
+        effect::{DuplicateScope, EffectKind},
+        event::{Change, Event, Judged, SettledEvent},
         fingerprint::idempotency_key,
         outcome::{Advice, OutcomeStatus},
         rejection::RecordRejection,
@@ -39,10 +39,10 @@ use crate::{
 pub fn record(
     policy: &Policy,
     tree: &CallTree,
-    shared: &Shared,
+    shared: &SharedState,
     report: &Report,
     now: Timestamp,
-) -> Result<Recorded, RecordRejection> {
+) -> Result<RecordResult, RecordRejection> {
     let now = now.max(tree.last_at);
     let Some(first) = infer_success(policy, tree, shared, report, now) else {
         return record_report(policy, tree, shared, report, now);
@@ -55,10 +55,10 @@ pub fn record(
 fn record_report(
     policy: &Policy,
     tree: &CallTree,
-    shared: &Shared,
+    shared: &SharedState,
     report: &Report,
     now: Timestamp,
-) -> Result<Recorded, RecordRejection> {
+) -> Result<RecordResult, RecordRejection> {
     let Some(call) = reported(tree, report, now) else {
         let proposal = report.observed.as_deref().ok_or(RecordRejection::UnknownCall)?;
         return observe(policy, tree, shared, report, proposal, now);
@@ -73,7 +73,7 @@ fn record_report(
     if let Some(outcome) = &call.outcome {
         let same = outcome.status == settled.status && outcome.digest == settled.digest;
         if same {
-            let settled = Settled {
+            let settled = SettledEvent {
                 advice: outcome.advice.as_deref().copied(),
                 seq: outcome.seq,
                 at: outcome.at,
@@ -115,9 +115,9 @@ fn reported<'a>(tree: &'a CallTree, report: &Report, now: Timestamp) -> Option<&
 }
 
 /// The control event of a settlement by an operator.
-fn told_by(policy: &Policy, report: &Report, settled: &Settled, events: usize) -> Option<Event> {
+fn told_by(policy: &Policy, report: &Report, settled: &SettledEvent, events: usize) -> Option<Event> {
     let by = report.by.as_ref()?;
-    Some(Event::Controlled(Box::new(Controlled {
+    Some(Event::Controlled(Box::new(ControlEvent {
         seq: settled.seq + events as u64,
         at: settled.at,
         session: settled.session.clone(),
@@ -128,11 +128,11 @@ fn told_by(policy: &Policy, report: &Report, settled: &Settled, events: usize) -
 }
 
 /// The event of a phase change after a final failure of a write, where the policy has one.
-fn back_to_the_plan(policy: &Policy, call: &Call, settled: &Settled) -> Option<Event> {
+fn back_to_the_plan(policy: &Policy, call: &Call, settled: &SettledEvent) -> Option<Event> {
     let phase = policy.rules.get::<phase::Params>().after_failed_write.as_ref()?;
     let failed = settled.status == OutcomeStatus::Error && settled.advice.is_none_or(|advice| !advice.retryable);
     (failed && call.effect.kind == EffectKind::Write).then(|| {
-        Event::Controlled(Box::new(Controlled {
+        Event::Controlled(Box::new(ControlEvent {
             seq: settled.seq + 1,
             at: settled.at,
             session: settled.session.clone(),
@@ -148,11 +148,11 @@ fn back_to_the_plan(policy: &Policy, call: &Call, settled: &Settled) -> Option<E
 fn observe(
     policy: &Policy,
     tree: &CallTree,
-    shared: &Shared,
+    shared: &SharedState,
     report: &Report,
     proposal: &Proposal,
     now: Timestamp,
-) -> Result<Recorded, RecordRejection> {
+) -> Result<RecordResult, RecordRejection> {
     let request = &proposal.request;
     let session = tree.sessions.get(&report.session).map(Box::as_ref);
     let mut event = Judged::of(proposal, tree.version + 1, now);
@@ -163,7 +163,7 @@ fn observe(
     event.usage = Usage::default();
     event.observed = true;
     event.policy.clone_from(&policy.version);
-    let once = proposal.effect.share != Share::Tree;
+    let once = proposal.effect.share != DuplicateScope::Tree;
     let done = shared.ledger.as_ref().map_or(0, |row| row.occurrence);
     let occurrence = if once { done + 1 } else { event.seq };
     event.permit = Some(Permit {
@@ -186,7 +186,7 @@ fn observe(
     after.apply(&judged);
     let report = Report { observed: None, ..report.clone() };
     // It happened, regardless of the ledger row's holder; the row is taken over below.
-    let alone = Shared { ledger: None, ..shared.clone() };
+    let alone = SharedState { ledger: None, ..shared.clone() };
     let mut recorded = record(policy, &after, &alone, &report, now)?;
     if let Some(change) = recorded.change.as_mut() {
         change.events.insert(0, judged);
@@ -202,16 +202,16 @@ fn observe(
 fn answer(
     policy: &Policy,
     tree: &CallTree,
-    shared: &Shared,
+    shared: &SharedState,
     call: &Call,
     settlement: Settlement,
     change: Option<Box<Change>>,
-) -> Recorded {
+) -> RecordResult {
     let Settlement { settled, read, secrets, observation, trial, corrected, .. } = settlement;
     let session = tree.sessions.get(&settled.session).map(Box::as_ref);
     let books = Books::of(tree, session, call.agent.as_ref(), &call.tool, &shared.counters, settled.at);
     let booked = if change.is_some() { settled.usage } else { Usage::default() };
-    let extra = Spent { cost_micros: booked.cost_micros, tokens: booked.tokens(), ..Spent::default() };
+    let extra = BudgetSpend { cost_micros: booked.cost_micros, tokens: booked.tokens(), ..BudgetSpend::default() };
     let mut left = books.left(policy.rules.get(), &extra);
     let released = change.is_some() && !matches!(settled.status, OutcomeStatus::Running | OutcomeStatus::Unknown);
     if let Some(permit) = call.permit.as_ref().filter(|_| released) {
@@ -219,7 +219,7 @@ fn answer(
         cost.for_each(|left| left.used = left.used.saturating_sub(permit.reserved_micros));
     }
     let tools_disabled = is_spent(policy, policy.tool(&call.tool), &left);
-    Recorded {
+    RecordResult {
         advice: settled.advice.map(|advice| {
             let holds = policy.holds(budget::RULE.id, policy.tool(&call.tool));
             if holds { within(advice, &left) } else { advice }
@@ -241,7 +241,7 @@ fn answer(
 }
 
 /// The creation by a call with composed content.
-fn creation(call: &Call, settled: &Settled) -> Option<(CreationKey, Creation)> {
+fn creation(call: &Call, settled: &SettledEvent) -> Option<(CreationKey, Creation)> {
     let is_act = matches!(call.effect.kind, EffectKind::Unknown | EffectKind::Write) && !call.effect.repeatable;
     let has_content = call.shape.as_deref().is_some_and(|shape| shape.content() == Content::Written);
     let marks = settled.marks.as_deref().filter(|marks| is_act && has_content && names_something(marks))?;
@@ -259,7 +259,7 @@ fn within(advice: Advice, left: &[Left]) -> Advice {
     Advice { max_retries_remaining: advice.max_retries_remaining.min(least), ..advice }
 }
 
-fn context_hint(tree: &CallTree, call: &Call, settled: &Settled, disabled: bool, left: &[Left]) -> Option<String> {
+fn context_hint(tree: &CallTree, call: &Call, settled: &SettledEvent, disabled: bool, left: &[Left]) -> Option<String> {
     if disabled {
         let spent = left.iter().find(|left| left.remaining() == 0)?;
         let budget = spent.dimension.in_words(spent.limit);

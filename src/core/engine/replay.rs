@@ -1,11 +1,11 @@
 //! Stored verdicts for repeated call_ids.
 
-use super::{Shared, bookings::tools_disabled};
+use super::{SharedState, bookings::tools_disabled};
 use crate::{
     domain::{
         books::Books,
-        budget::Spent,
-        call::{Call, Proposal, Standing},
+        budget::BudgetSpend,
+        call::{Call, CallStatus, Proposal},
         finding::Decision,
         reason::Reason,
         time::Timestamp,
@@ -13,16 +13,16 @@ use crate::{
         verdict::Verdict,
     },
     policy::Policy,
-    rules::{Context, halted},
+    rules::{RuleContext, halted},
 };
 
 /// True when the same call_id gets the stored verdict. A refusal for an unknown outcome holds until that is settled.
 pub(super) fn is_final(call: &Call, now: Timestamp) -> bool {
     let is_unsettled = || call.findings.iter().any(|f| f.enforced && f.reason == Reason::OutcomeUnknown);
     match call.standing(now) {
-        Standing::InFlight => true,
-        Standing::Refused if call.decision == Decision::Deny => !is_unsettled(),
-        Standing::Refused => matches!(call.decision, Decision::Reuse | Decision::Stop),
+        CallStatus::InFlight => true,
+        CallStatus::Refused if call.decision == Decision::Deny => !is_unsettled(),
+        CallStatus::Refused => matches!(call.decision, Decision::Reuse | Decision::Stop),
         _ => false,
     }
 }
@@ -31,7 +31,7 @@ pub(super) fn is_final(call: &Call, now: Timestamp) -> bool {
 pub(super) fn replay(
     policy: &Policy,
     tree: &CallTree,
-    shared: &Shared,
+    shared: &SharedState,
     proposal: &Proposal,
     call: &Call,
     now: Timestamp,
@@ -39,7 +39,7 @@ pub(super) fn replay(
     let session = tree.sessions.get(&proposal.request.session).map(Box::as_ref);
     let agent = proposal.request.agent.as_ref();
     let books = Books::of(tree, session, agent, &call.tool, &shared.counters, now);
-    let left = books.left(policy.rules.get(), &Spent::default());
+    let left = books.left(policy.rules.get(), &BudgetSpend::default());
     Verdict {
         decision: call.decision,
         would: call.findings.iter().map(|finding| finding.decision).max().unwrap_or(Decision::Allow),
@@ -58,7 +58,7 @@ pub(super) fn replay(
 
 /// The stored verdict of an open permit, unless a halt is active: a repeated request has not begun its execution, or
 /// would begin anew. The lease stays, and a report is accepted.
-pub(super) fn unless_halted(policy: &Policy, cx: &Context<'_>, stored: Verdict) -> Verdict {
+pub(super) fn unless_halted(policy: &Policy, cx: &RuleContext<'_>, stored: Verdict) -> Verdict {
     let Some(mut halt) = policy.rules.find(halted::RULE.id).and_then(|slot| slot.check(cx)) else { return stored };
     halt.enforced &= policy.holds(&halt.rule, &cx.proposal.spec);
     if !halt.enforced {

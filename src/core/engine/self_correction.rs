@@ -6,13 +6,13 @@ use crate::{
         profile::{FOLLOW_UP_CALLS, FOLLOW_UP_MS},
         violation::{CONDITION, OnViolation, SelfCorrection, Violation, any_item},
     },
-    rules::{Context, schema},
+    rules::{RuleContext, schema},
 };
 
 /// The self-corrections that this call shows. Only violations for the model count, and only its first call of another
 /// turn after the first such refusal, no later than a retry must come to count: an agent that insists counts no more
 /// than one that retries once.
-pub(super) fn self_corrections(cx: &Context<'_>, findings: &[Finding]) -> Vec<SelfCorrection> {
+pub(super) fn self_corrections(cx: &RuleContext<'_>, findings: &[Finding]) -> Vec<SelfCorrection> {
     if !cx.is_new {
         return Vec::new();
     }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use crate::{
     domain::{
         books::Books,
-        budget::{CounterKey, Left, Spent},
-        call::{ApprovalStatus, Call, Standing},
+        budget::{BudgetSpend, CounterKey, Left},
+        call::{ApprovalStatus, Call, CallStatus},
         finding::Level,
         gist,
         history::PastCall,
@@ -15,11 +15,11 @@ use crate::{
         session_state::{CallState, CallTold, Extent, SessionState},
         time::Timestamp,
         tool::ToolSpec,
-        tree::{CallTree, Closed, Session},
+        tree::{CallTree, RunBreak, Session},
     },
     engine::{
         bookings::is_spent,
-        summary::{ARGUMENTS_MAX, Past, Told, came_of, summary},
+        summary::{ARGUMENTS_MAX, SessionHistory, SummaryInput, came_of, summary},
     },
     policy::Policy,
     rules::{Closes, budget},
@@ -41,7 +41,7 @@ pub fn session_state(
     let anything = ToolName::parse("tool", newest.map_or("-", |call| call.tool.as_str())).ok()?;
     let agent = newest.and_then(|call| call.agent.as_ref());
     let books = Books::of(tree, Some(session), agent, &anything, counters, now);
-    let left = books.left(policy.rules.get(), &Spent::default());
+    let left = books.left(policy.rules.get(), &BudgetSpend::default());
     let stops = Stops::of(policy, session, &left);
     let listed = session.calls.iter().rev().enumerate();
     let listed = listed.filter(|(i, call)| *i < extent.last_calls || call.is_open() || is_held(call, now));
@@ -56,7 +56,7 @@ pub fn session_state(
         calls: listed.map(|(_, call)| told(call, past, &policy.redaction, now)).collect(),
         cooldowns: Vec::new(),
         summary_for_model: summary(
-            &Told { session, past, stops: &stops, left: &left, redaction: &policy.redaction, now },
+            &SummaryInput { session, past, stops: &stops, left: &left, redaction: &policy.redaction, now },
             extent.summary_tokens,
         ),
         left,
@@ -71,13 +71,13 @@ pub(super) struct Stops {
     /// Tools in shadow mode, whose calls are permitted.
     shadowed: Vec<String>,
     /// Closed tools and calls.
-    parts: Vec<(Closes, Closed)>,
+    parts: Vec<(Closes, RunBreak)>,
 }
 
 impl Stops {
     fn of(policy: &Policy, session: &Session, left: &[Left]) -> Self {
-        let closes = |closed: &Closed| policy.rules.find(&closed.rule).map(|slot| slot.rule.closes);
-        let ends_run = |closed: &Closed| closes(closed) == Some(Closes::Run);
+        let closes = |closed: &RunBreak| policy.rules.find(&closed.rule).map(|slot| slot.rule.closes);
+        let ends_run = |closed: &RunBreak| closes(closed) == Some(Closes::Run);
         let any = ToolSpec::default();
         let broken = session.run.closed.iter().any(|closed| policy.holds(&closed.rule, &any) && ends_run(closed));
         let of_tool = session.run.closed.iter().filter(|closed| policy.holds(&closed.rule, policy.tool(&closed.tool)));
@@ -97,12 +97,12 @@ impl Stops {
     }
 
     /// The lines for the model.
-    pub(super) fn lines(&self, past: &Past<'_>) -> Vec<String> {
+    pub(super) fn lines(&self, past: &SessionHistory<'_>) -> Vec<String> {
         let run = self.run.then(|| match self.shadowed.join(", ") {
             none if none.is_empty() => "Tools are disabled for this turn: give the final answer.".to_owned(),
             some => format!("Tools are disabled for this turn, except {some}: finish with what you have."),
         });
-        let part = |(closes, closed): &(Closes, Closed)| match closes {
+        let part = |(closes, closed): &(Closes, RunBreak)| match closes {
             Closes::Tool => Some(format!("{} is disabled for the rest of this turn.", closed.tool)),
             Closes::Call => Some(format!(
                 "{} is refused for the rest of this turn with {}; other arguments are not.",
@@ -136,7 +136,7 @@ fn told(call: &Call, past: &[PastCall], redaction: &Redaction, now: Timestamp) -
 }
 
 fn is_held(call: &Call, now: Timestamp) -> bool {
-    matches!(call.standing(now), Standing::Held(approval) if approval.answer == ApprovalStatus::Pending)
+    matches!(call.standing(now), CallStatus::Held(approval) if approval.answer == ApprovalStatus::Pending)
 }
 
 fn loops(session: &Session) -> Vec<(String, Level, u32)> {

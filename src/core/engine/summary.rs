@@ -11,8 +11,8 @@ mod past;
 
 #[cfg(test)]
 pub(crate) use self::fit::tokens;
-use self::fit::{Line, Part, fit};
-pub(super) use self::past::{ARGUMENTS_MAX, Past, came_of};
+use self::fit::{Part, SummaryLine, fit};
+pub(super) use self::past::{ARGUMENTS_MAX, SessionHistory, came_of};
 use super::state::Stops;
 use crate::domain::{
     budget::Left,
@@ -24,7 +24,7 @@ use crate::domain::{
 };
 
 /// Input of a summary.
-pub(super) struct Told<'a> {
+pub(super) struct SummaryInput<'a> {
     pub(super) session: &'a Session,
     /// Its past calls, oldest first.
     pub(super) past: &'a [PastCall],
@@ -39,9 +39,9 @@ pub(super) struct Told<'a> {
 const ACTS: &str = "Done, as far as the answers tell. Check before you do these again with the same arguments:";
 
 /// The summary, in about this many tokens.
-pub(super) fn summary(told: &Told<'_>, tokens: usize) -> String {
-    let past = Past::of(told.past, told.redaction, told.now);
-    let mut parts = vec![Part::fixed("", told.stops.lines(&past).into_iter().map(Line::fixed).collect())];
+pub(super) fn summary(told: &SummaryInput<'_>, tokens: usize) -> String {
+    let past = SessionHistory::of(told.past, told.redaction, told.now);
+    let mut parts = vec![Part::fixed("", told.stops.lines(&past).into_iter().map(SummaryLine::fixed).collect())];
     parts.push(Part::fixed("", lines::plan(told.session)));
     parts.push(Part::fixed("Open:", lines::open(told.session, &past, told.now)));
     parts.push(Part::fixed("Done twice:", lines::doubled(&past)));
@@ -52,7 +52,10 @@ pub(super) fn summary(told: &Told<'_>, tokens: usize) -> String {
     parts.push(Part::fixed("Refused, not run:", lines::refused(told.session, &past, told.now)));
     parts.push(Part::fixed("", lines::budget(told.left, told.stops)));
     if past.is_empty() && told.session.calls.is_empty() {
-        parts.insert(0, Part::fixed("", vec![Line::fixed("No tool calls were made in this session.".to_owned())]));
+        parts.insert(
+            0,
+            Part::fixed("", vec![SummaryLine::fixed("No tool calls were made in this session.".to_owned())]),
+        );
     }
     fit(parts, tokens.clamp(SUMMARY_TOKENS_MIN, SUMMARY_TOKENS_MAX))
 }

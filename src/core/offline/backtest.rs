@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    judge::{Assessed, Compared, Judge},
+    judge::{CallAssessment, Judge, RecordedComparison},
     trace::Row,
 };
 use crate::{
@@ -21,7 +21,7 @@ const EXAMPLES_MAX: usize = 5_000;
 
 /// Change of a decision, with its count.
 #[derive(Debug, Default)]
-pub struct Change {
+pub struct DecisionChange {
     /// Number of calls.
     pub calls: u64,
     /// Newly refused, although the call succeeded with a new result.
@@ -33,10 +33,10 @@ pub struct Change {
 }
 
 /// Kind of the difference, deciding rule, tool.
-pub type Key = (What, String, String);
+pub type ChangeKey = (What, String, String);
 
 /// All changes.
-pub type Changes = BTreeMap<Key, Change>;
+pub type Changes = BTreeMap<ChangeKey, DecisionChange>;
 
 /// Number of sessions of the calls.
 #[must_use]
@@ -137,8 +137,8 @@ fn what(before: Decision, after: Decision) -> Option<What> {
     }
 }
 
-fn brought_something(row: &Row, assessed: &Assessed) -> bool {
-    row.result.as_ref().is_some_and(|result| !result.is_error) && assessed.compared != Compared::Same
+fn brought_something(row: &Row, assessed: &CallAssessment) -> bool {
+    row.result.as_ref().is_some_and(|result| !result.is_error) && assessed.compared != RecordedComparison::Same
 }
 
 #[cfg(test)]
@@ -207,7 +207,7 @@ mod tests {
         );
         let new = new.expect("a good policy");
         let mut judge = Judge::new(new, false);
-        let judged: Vec<Assessed> = rows.iter().map(|row| judge.judge(row).expect("a good row")).collect();
+        let judged: Vec<CallAssessment> = rows.iter().map(|row| judge.judge(row).expect("a good row")).collect();
         assert_eq!(judged[0].decision, Decision::Deny, "it gives no reason");
         let last = judged.last().expect("some");
         assert_eq!(last.decision, Decision::Allow, "{:?}", last.verdict.findings);

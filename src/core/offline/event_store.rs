@@ -13,7 +13,7 @@ use crate::{
         ids::{CallId, SessionId, TenantId},
         ledger::LedgerRow,
         outcome::OutcomeStatus,
-        previous::Given,
+        previous::StoredResult,
         time::Timestamp,
         tree::CallTree,
     },
@@ -134,13 +134,13 @@ impl EventStore {
 
     /// What the last success of a call gave.
     #[must_use]
-    pub fn result(&self, session: &SessionId, call_id: &CallId) -> Given {
+    pub fn result(&self, session: &SessionId, call_id: &CallId) -> StoredResult {
         let success = self.call(session, call_id).rev().find_map(|event| match event {
             Event::Settled(settled) if settled.status == OutcomeStatus::Success => Some(settled),
             Event::Judged(_) | Event::Settled(_) | Event::Controlled(_) => None,
         });
-        let Some(success) = success else { return Given { is_gone: true, ..Given::default() } };
-        Given {
+        let Some(success) = success else { return StoredResult { is_gone: true, ..StoredResult::default() } };
+        StoredResult {
             is_gone: false,
             is_inferred: success.inferred,
             text: success.result.clone(),

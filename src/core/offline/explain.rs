@@ -11,13 +11,13 @@ use crate::{
         call::{Call, Proposal},
         effect::EffectKind,
         ids::{DEFAULT_TENANT, ToolName},
-        previous::{Held, Past, Previous},
+        previous::{Past, Previous, RequestStatus},
         time::{Timestamp, wait_in_words},
         tree::{CallTree, Session},
     },
-    engine::Shared,
+    engine::SharedState,
     policy::Policy,
-    rules::{self, Asked, Context, Mode, same_call},
+    rules::{self, Mode, RecordedCall, RuleContext, same_call},
 };
 
 /// Explanation of one rule without a finding.
@@ -33,7 +33,7 @@ pub struct Silence {
 
 /// Explanation of a call, rule by rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Explained {
+pub struct CallExplanation {
     /// The rules in their order.
     pub rules: Vec<Silence>,
     /// Input of the rules, as names and texts; or why it is unknown.
@@ -55,11 +55,11 @@ pub struct Explain<'a> {
 
 /// Explains a call. `calls` are those of its tree up to it, itself the last; or why they are unknown.
 #[must_use]
-pub fn explain(asked: &Explain<'_>, calls: Result<&[Row], String>) -> Explained {
+pub fn explain(asked: &Explain<'_>, calls: Result<&[Row], String>) -> CallExplanation {
     let Explain { policy, tool, spoke, approved_by } = *asked;
     let seen = calls.and_then(|calls| Seen::again(policy, calls));
     let past = seen.as_ref().ok().map(Seen::past);
-    let of_call = Asked {
+    let of_call = RecordedCall {
         tool: tool.as_str(),
         spec: policy.tool(tool),
         declared: policy.tools().any(|(declared, _)| declared == tool.as_str()),
@@ -67,7 +67,7 @@ pub fn explain(asked: &Explain<'_>, calls: Result<&[Row], String>) -> Explained 
         approved_by,
         cx: seen.as_ref().ok().zip(past.as_ref()).map(|(seen, past)| seen.context(policy, past)),
     };
-    let silence = |slot: &rules::Slot| Silence {
+    let silence = |slot: &rules::RuleSlot| Silence {
         rule: slot.rule.id,
         mode: slot.mode,
         why: match slot.mode {
@@ -77,7 +77,7 @@ pub fn explain(asked: &Explain<'_>, calls: Result<&[Row], String>) -> Explained 
         },
     };
     let rules = policy.rules.iter().map(silence).collect();
-    Explained { rules, seen: seen.map(|seen| seen.facts(policy, spoke)) }
+    CallExplanation { rules, seen: seen.map(|seen| seen.facts(policy, spoke)) }
 }
 
 /// Input of the rules: the call tree before the call, and its proposal.
@@ -85,10 +85,10 @@ pub fn explain(asked: &Explain<'_>, calls: Result<&[Row], String>) -> Explained 
 struct Seen {
     tree: CallTree,
     proposal: Proposal,
-    held: Option<Held>,
+    held: Option<RequestStatus>,
     previous: Option<Previous>,
     /// State beyond the call tree, which stored calls lack.
-    shared: Shared,
+    shared: SharedState,
     now: Timestamp,
 }
 
@@ -113,7 +113,7 @@ impl Seen {
         let proposal = policy.propose(request(it));
         let previous = tree.previous(proposal.fingerprint, None, now);
         let held = tree.held(&proposal, &policy.version, previous.as_ref(), now);
-        Ok(Self { tree, proposal, held, previous, shared: Shared::default(), now })
+        Ok(Self { tree, proposal, held, previous, shared: SharedState::default(), now })
     }
 
     fn session(&self) -> Option<&Session> {
@@ -124,8 +124,8 @@ impl Seen {
         rules::past(self.session(), &self.proposal, true, false)
     }
 
-    fn context<'a>(&'a self, policy: &Policy, past: &'a [&'a Call]) -> Context<'a> {
-        Context {
+    fn context<'a>(&'a self, policy: &Policy, past: &'a [&'a Call]) -> RuleContext<'a> {
+        RuleContext {
             tree: &self.tree,
             session: self.session(),
             past,

@@ -31,7 +31,7 @@ pub(super) const STEP_MS: u64 = 1_000;
 
 /// A call's recorded result compared with that of the same call before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Compared {
+pub enum RecordedComparison {
     /// No earlier call, or no result.
     Unknown,
     Same,
@@ -40,18 +40,18 @@ pub enum Compared {
 
 /// Assessment of one recorded call.
 #[derive(Debug)]
-pub struct Assessed {
+pub struct CallAssessment {
     /// Decision of the policy, without the softening of shadow mode.
     pub decision: Decision,
     pub verdict: Verdict,
     pub advice: Option<Advice>,
-    pub compared: Compared,
+    pub compared: RecordedComparison,
     /// True for a recorded success.
     pub succeeded: bool,
     is_enforced: bool,
 }
 
-impl Assessed {
+impl CallAssessment {
     /// The deciding finding; with `--enforce`, shadowed rules do not decide.
     pub fn winner(&self) -> Option<&Finding> {
         strictest(self.counted_findings())
@@ -69,7 +69,7 @@ impl Assessed {
 
     /// True for a new recorded result, or the first success of its call: refusing it would have lost something.
     pub fn is_new(&self) -> bool {
-        self.compared == Compared::New || self.compared == Compared::Unknown && self.succeeded
+        self.compared == RecordedComparison::New || self.compared == RecordedComparison::Unknown && self.succeeded
     }
 
     /// The applied decision.
@@ -130,7 +130,7 @@ impl Judge {
     /// # Errors
     ///
     /// The problem of the row.
-    pub fn judge(&mut self, row: &Row) -> Result<Assessed, String> {
+    pub fn judge(&mut self, row: &Row) -> Result<CallAssessment, String> {
         let trace = self.traces.entry(row.root().clone()).or_insert_with(Trace::new);
         trace.world.swap_profiles(&mut self.profiles);
         let judged = trace.judge(if row.refused { &self.holding } else { &self.policy }, row);
@@ -142,7 +142,7 @@ impl Judge {
         }
         let decision = if self.is_enforced { verdict.decision } else { verdict.would };
         let succeeded = row.result.as_ref().is_some_and(|result| !result.is_error);
-        let assessed = Assessed { decision, verdict, advice, compared, succeeded, is_enforced: self.is_enforced };
+        let assessed = CallAssessment { decision, verdict, advice, compared, succeeded, is_enforced: self.is_enforced };
         self.summary.count(&assessed);
         let closes = |finding: &Finding| self.own.rules.find(&finding.rule).map(|slot| slot.rule.closes);
         let findings = assessed.counted_findings().map(|finding| (finding, closes(finding)));
@@ -165,7 +165,7 @@ impl Trace {
         Self { world: World::new(DEFAULT_TENANT), last_seq: None, last_at: None, results: BTreeMap::new() }
     }
 
-    fn judge(&mut self, policy: &Policy, row: &Row) -> Result<(Verdict, Compared, Option<Advice>), String> {
+    fn judge(&mut self, policy: &Policy, row: &Row) -> Result<(Verdict, RecordedComparison, Option<Advice>), String> {
         let now = self.advance(row)?;
         let proposal = policy.propose(request(row));
         let judged = self.world.evaluate(policy, &proposal, None, now);
@@ -192,14 +192,14 @@ impl Trace {
         Ok(at)
     }
 
-    fn compare(&mut self, fingerprint: Fingerprint, result: Option<&RecordedResult>) -> Compared {
+    fn compare(&mut self, fingerprint: Fingerprint, result: Option<&RecordedResult>) -> RecordedComparison {
         let Some(identity) = result.map(RecordedResult::identity) else {
-            return Compared::Unknown;
+            return RecordedComparison::Unknown;
         };
         match self.results.insert(fingerprint, identity.clone()) {
-            None => Compared::Unknown,
-            Some(before) if before == identity => Compared::Same,
-            Some(_) => Compared::New,
+            None => RecordedComparison::Unknown,
+            Some(before) if before == identity => RecordedComparison::Same,
+            Some(_) => RecordedComparison::New,
         }
     }
 }

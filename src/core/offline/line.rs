@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::judge::Assessed;
+use super::judge::CallAssessment;
 use crate::{domain::finding::Finding, offline::trace::Row};
 
 #[derive(Debug, Serialize)]
@@ -37,7 +37,7 @@ struct FindingLine<'a> {
 impl<'a> Line<'a> {
     /// The line of a call and its assessment.
     #[must_use]
-    pub fn new(row: &'a Row, assessed: &'a Assessed) -> Self {
+    pub fn new(row: &'a Row, assessed: &'a CallAssessment) -> Self {
         let (verdict, winner) = (&assessed.verdict, assessed.winner());
         let (permit, advice) = (verdict.permit.as_ref(), assessed.advice);
         Self {

@@ -5,7 +5,7 @@ mod evidence;
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
-use self::evidence::{Evidence, Shown};
+use self::evidence::{Evidence, SuggestedEffect};
 use crate::{domain::ids::ToolName, offline::trace::Row};
 
 /// Minimum number of sessions for a suggested limit.
@@ -108,11 +108,11 @@ fn quoted(tool: &ToolName) -> serde_json::Value {
 }
 
 /// Ceilings, one tier per tool. The last tier permits the others, as without tiers.
-fn tiers(tools: &BTreeMap<ToolName, Seen>, shown: &BTreeMap<ToolName, Shown>) -> String {
+fn tiers(tools: &BTreeMap<ToolName, Seen>, shown: &BTreeMap<ToolName, SuggestedEffect>) -> String {
     let mut text = String::new();
     // In a pattern these are wildcards.
     let bounded = tools.iter().filter(|(tool, _)| !tool.as_str().contains(['*', '?', '|']));
-    let writes = bounded.filter(|(tool, _)| matches!(shown.get(*tool), Some(Shown::Write(_))));
+    let writes = bounded.filter(|(tool, _)| matches!(shown.get(*tool), Some(SuggestedEffect::Write(_))));
     for (tool, seen, ceiling) in writes.filter_map(|(tool, seen)| Some((tool, seen, ceiling(seen)?))) {
         let (usual, most) = (quantile(&seen.a_session, 0.99), seen.a_session.iter().max().copied().unwrap_or(0));
         let name = quoted(tool);
@@ -131,19 +131,19 @@ fn tiers(tools: &BTreeMap<ToolName, Seen>, shown: &BTreeMap<ToolName, Shown>) ->
     )
 }
 
-fn effect(shown: &Shown) -> &'static str {
+fn effect(shown: &SuggestedEffect) -> &'static str {
     match shown {
-        Shown::Write(_) => "write",
-        Shown::Harmless { .. } => "read",
-        Shown::Poll { .. } => "poll",
+        SuggestedEffect::Write(_) => "write",
+        SuggestedEffect::Harmless { .. } => "read",
+        SuggestedEffect::Poll { .. } => "poll",
     }
 }
 
 /// The evidence, in a sentence: `get_order: 412 repetitions, changed 3 times unless update_order ran between: then 36
 /// of 40`.
-fn why(tool: &ToolName, shown: &Shown) -> String {
+fn why(tool: &ToolName, shown: &SuggestedEffect) -> String {
     match shown {
-        Shown::Write(seen) => format!(
+        SuggestedEffect::Write(seen) => format!(
             "{}: {}, changed {} unless {tool} ran between: then {} of {}",
             seen.of,
             counted(seen.without as u64, "repetition"),
@@ -151,13 +151,13 @@ fn why(tool: &ToolName, shown: &Shown) -> String {
             seen.changed,
             seen.chances
         ),
-        Shown::Harmless { chances, changed } => {
+        SuggestedEffect::Harmless { chances, changed } => {
             format!(
                 "it ran between {}, and {changed} of them changed",
                 counted(*chances as u64, "repetition of other tools")
             )
         }
-        Shown::Poll { looks, changed } => {
+        SuggestedEffect::Poll { looks, changed } => {
             format!(
                 "{} with nothing between, and {changed} of them showed something new",
                 counted(*looks as u64, "look")

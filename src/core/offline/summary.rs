@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{
     closings::Closings,
-    judge::{Assessed, Compared},
+    judge::{CallAssessment, RecordedComparison},
 };
 use crate::domain::finding::{Decision, Level};
 
@@ -29,13 +29,13 @@ pub struct Summary {
     /// Number of decisions by rule; [`NO_RULE`] for calls without a finding.
     pub decisions: BTreeMap<String, BTreeMap<&'static str, u64>>,
     /// Refused calls: REUSE, DENY and STOP.
-    pub refused: Refused,
+    pub refused: RefusalCounts,
     /// `refused` by deciding rule.
-    pub refused_by_rule: BTreeMap<String, Refused>,
+    pub refused_by_rule: BTreeMap<String, RefusalCounts>,
     /// Calls that needed approval.
     pub asks: u64,
     /// Calls told to wait: neither right nor wrong, because they may be repeated.
-    pub waits: Waits,
+    pub waits: WaitCounts,
     /// Closings and later new results.
     pub closed: Closings,
     /// Warnings of loop detectors, on permitted and refused calls.
@@ -46,7 +46,7 @@ pub struct Summary {
 
 /// Refused calls compared with their recording.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Refused {
+pub struct RefusalCounts {
     /// The recorded result equals the previous one of the same call.
     pub rightly: u64,
     /// Stale REUSE: the recorded result differs from the previous one.
@@ -60,7 +60,7 @@ pub struct Refused {
 
 /// Calls told to wait.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Waits {
+pub struct WaitCounts {
     /// All of them.
     pub calls: u64,
     /// Those whose recorded result differs from the previous one: the answer had changed already.
@@ -86,11 +86,11 @@ struct Rates {
     warnings_per_thousand: BTreeMap<String, f64>,
 }
 
-impl Refused {
-    fn count(&mut self, decision: Decision, assessed: &Assessed) {
+impl RefusalCounts {
+    fn count(&mut self, decision: Decision, assessed: &CallAssessment) {
         let counter = match (decision, assessed.compared) {
-            (_, Compared::Same) => &mut self.rightly,
-            (Decision::Reuse, Compared::New) => &mut self.answer_differed,
+            (_, RecordedComparison::Same) => &mut self.rightly,
+            (Decision::Reuse, RecordedComparison::New) => &mut self.answer_differed,
             (Decision::Deny | Decision::Stop, _) if assessed.is_new() => &mut self.wrongly,
             _ => &mut self.unknown,
         };
@@ -103,7 +103,7 @@ impl Summary {
         Self { policy: policy.to_owned(), enforced, ..Self::default() }
     }
 
-    pub(super) fn count(&mut self, assessed: &Assessed) {
+    pub(super) fn count(&mut self, assessed: &CallAssessment) {
         self.calls += 1;
         let decision = assessed.decision;
         let rule = assessed.winner().map_or(NO_RULE, |finding| &finding.rule);
@@ -112,16 +112,16 @@ impl Summary {
             *self.warnings.entry(warning.rule.to_string()).or_default() += 1;
         }
         match assessed.compared {
-            Compared::Same => self.repeats.same += 1,
-            Compared::New => self.repeats.new += 1,
-            Compared::Unknown => {}
+            RecordedComparison::Same => self.repeats.same += 1,
+            RecordedComparison::New => self.repeats.new += 1,
+            RecordedComparison::Unknown => {}
         }
         match decision {
             Decision::Allow => {}
             Decision::Ask => self.asks += 1,
             Decision::Wait => {
                 self.waits.calls += 1;
-                self.waits.changed += u64::from(assessed.compared == Compared::New);
+                self.waits.changed += u64::from(assessed.compared == RecordedComparison::New);
             }
             Decision::Reuse | Decision::Deny | Decision::Stop => {
                 self.refused.count(decision, assessed);

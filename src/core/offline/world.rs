@@ -12,7 +12,7 @@ use crate::{
         creation::{Creation, CreationKey},
         event::{Change, Event},
         fingerprint::LedgerKey,
-        halt::{Halt, Halted},
+        halt::{Halt, HaltTarget},
         health::{Health, PROBE_CALL_MS},
         ids::{SessionId, TenantId, ToolName},
         rejection::{CommandRejection, EvaluateRejection, RecordRejection},
@@ -22,7 +22,7 @@ use crate::{
         tree::CallTree,
         verdict::Verdict,
     },
-    engine::{self, Judgement, Recorded, Shared, control, evaluate, ledger_key, ledger_key_of, record},
+    engine::{self, Evaluation, RecordResult, SharedState, control, evaluate, ledger_key, ledger_key_of, record},
     policy::Policy,
     retry::profiles::Profiles,
 };
@@ -39,7 +39,7 @@ pub struct World {
 }
 
 /// A verdict, and its batch when it is new.
-pub type Judged = (Verdict, Option<u64>);
+pub type BatchVerdict = (Verdict, Option<u64>);
 
 fn advise(event: &mut Event, (retryable, retry_after_ms): (bool, u64)) {
     let Event::Settled(settled) = event else { return };
@@ -96,11 +96,11 @@ impl World {
         proposal: &Proposal,
         batch: Option<u64>,
         now: Timestamp,
-    ) -> Result<Judged, EvaluateRejection> {
+    ) -> Result<BatchVerdict, EvaluateRejection> {
         let root = self.root_of(&proposal.request);
         match self.judge(policy, &root, proposal, batch, now)? {
-            Judgement::Replay(verdict) => Ok((verdict, None)),
-            Judgement::New(verdict, change) => {
+            Evaluation::Replay(verdict) => Ok((verdict, None)),
+            Evaluation::New(verdict, change) => {
                 let judged = change.events.iter().find_map(|event| match event {
                     Event::Judged(judged) => Some(judged),
                     Event::Settled(_) | Event::Controlled(_) => None,
@@ -130,7 +130,7 @@ impl World {
         now: Timestamp,
     ) -> Result<Verdict, EvaluateRejection> {
         match self.judge(policy, &self.root_of(&proposal.request), proposal, batch, now)? {
-            Judgement::Replay(verdict) | Judgement::New(verdict, _) => Ok(verdict),
+            Evaluation::Replay(verdict) | Evaluation::New(verdict, _) => Ok(verdict),
         }
     }
 
@@ -138,7 +138,12 @@ impl World {
     ///
     /// # Errors
     /// [`RecordRejection`]: nothing was folded.
-    pub fn record(&mut self, policy: &Policy, report: &Report, now: Timestamp) -> Result<Recorded, RecordRejection> {
+    pub fn record(
+        &mut self,
+        policy: &Policy,
+        report: &Report,
+        now: Timestamp,
+    ) -> Result<RecordResult, RecordRejection> {
         self.record_as(policy, report, None, now)
     }
 
@@ -153,7 +158,7 @@ impl World {
         report: &Report,
         estimated: Option<(bool, u64)>,
         now: Timestamp,
-    ) -> Result<Recorded, RecordRejection> {
+    ) -> Result<RecordResult, RecordRejection> {
         let root = match (self.events.root(&report.session), &report.observed) {
             (Some(root), _) => root.clone(),
             (None, Some(proposal)) => self.root_of(&proposal.request),
@@ -201,7 +206,7 @@ impl World {
     }
 
     /// Sets or lifts a halt.
-    pub fn halt(&mut self, what: Halted, halt: Option<Halt>) {
+    pub fn halt(&mut self, what: HaltTarget, halt: Option<Halt>) {
         self.halts.retain(|known| known.what != what);
         self.halts.extend(halt);
     }
@@ -222,8 +227,8 @@ impl World {
         proposal: &Proposal,
         batch: Option<u64>,
         now: Timestamp,
-    ) -> Result<Judgement, EvaluateRejection> {
-        let shared = Shared {
+    ) -> Result<Evaluation, EvaluateRejection> {
+        let shared = SharedState {
             creation: self.creation(proposal),
             ..self.shared(ledger_key(root, proposal), Some(&proposal.request.tool))
         };
@@ -235,8 +240,8 @@ impl World {
         self.creations.get(&(agent, proposal.fingerprint)).cloned()
     }
 
-    fn shared(&self, key: Option<LedgerKey>, tool: Option<&ToolName>) -> Shared {
-        Shared {
+    fn shared(&self, key: Option<LedgerKey>, tool: Option<&ToolName>) -> SharedState {
+        SharedState {
             counters: self.events.counters().clone(),
             ledger: key.and_then(|key| self.events.ledger().get(&key).cloned()),
             health: tool.and_then(|tool| self.tools.get(tool).cloned()).unwrap_or_default(),

@@ -17,7 +17,7 @@ use jsonschema::Validator;
 use serde_json::{Map, Number, Value};
 
 pub(in crate::policy) use self::malformed::malformed;
-use self::shape::{Shape, Unknown};
+use self::shape::{SchemaFields, UnknownField};
 use crate::domain::{
     json::Json,
     violation::{CoercedField, OnViolation, Violation},
@@ -57,7 +57,7 @@ pub enum Coercion {
 /// A compiled schema. Cloning is cheap.
 #[derive(Debug, Clone)]
 pub struct ArgumentSchema {
-    compiled: Arc<Compiled>,
+    compiled: Arc<CompiledSchema>,
     unknown: UnknownFields,
     coercion: Coercion,
     /// A top-level field with its default value equals an absent one.
@@ -65,17 +65,17 @@ pub struct ArgumentSchema {
 }
 
 #[derive(Debug)]
-struct Compiled {
+struct CompiledSchema {
     /// Defaults of top-level fields.
     defaults: BTreeMap<String, Json>,
     schema: Value,
     validator: Validator,
-    shape: Shape,
+    shape: SchemaFields,
 }
 
 /// Result of a validation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Checked {
+pub struct ArgumentCheck {
     /// Violations by field, at most [`VIOLATIONS_MAX`], with the number of the others.
     pub violations: Vec<Violation>,
     /// Coerced values, by field.
@@ -119,7 +119,7 @@ impl ArgumentSchema {
 
     /// Validates the arguments.
     #[must_use]
-    pub fn check(&self, arguments: &Json) -> Checked {
+    pub fn check(&self, arguments: &Json) -> ArgumentCheck {
         let (value, unknown) = self.read(arguments);
         if self.compiled.validator.is_valid(&value) {
             return self.told(unknown, Vec::new());
@@ -134,7 +134,7 @@ impl ArgumentSchema {
         let (value, unknown) = self.read(&repaired);
         let violations =
             if self.compiled.validator.is_valid(&value) { Vec::new() } else { self.violations(&repaired, &value) };
-        let mut checked = Checked { coerced, ..self.told(unknown, violations) };
+        let mut checked = ArgumentCheck { coerced, ..self.told(unknown, violations) };
         if checked.violations.is_empty() {
             let kept = if self.coercion == Coercion::Repair { &mut checked.repaired } else { &mut checked.accepted };
             *kept = Some(repaired);
@@ -144,7 +144,7 @@ impl ArgumentSchema {
 
     /// The arguments in the validator's form, and the unknown fields. Those judged already are removed, so that each is
     /// reported once.
-    fn read(&self, arguments: &Json) -> (Value, Vec<Unknown>) {
+    fn read(&self, arguments: &Json) -> (Value, Vec<UnknownField>) {
         let mut value = as_value(arguments);
         let unknown = self.compiled.shape.unknown(&value);
         for unknown in unknown.iter().filter(|unknown| self.unknown != UnknownFields::BySchema || unknown.is_refused) {
@@ -153,9 +153,9 @@ impl ArgumentSchema {
         (value, unknown)
     }
 
-    fn told(&self, unknown: Vec<Unknown>, mut violations: Vec<Violation>) -> Checked {
+    fn told(&self, unknown: Vec<UnknownField>, mut violations: Vec<Violation>) -> ArgumentCheck {
         let mut told = Vec::new();
-        for Unknown { field, near, is_refused, .. } in unknown {
+        for UnknownField { field, near, is_refused, .. } in unknown {
             let is_refused = match self.unknown {
                 UnknownFields::BySchema => is_refused,
                 UnknownFields::Refuse => true,
@@ -173,7 +173,7 @@ impl ArgumentSchema {
             }
         }
         told.sort();
-        Checked { violations: bounded(violations), unknown: told, ..Checked::default() }
+        ArgumentCheck { violations: bounded(violations), unknown: told, ..ArgumentCheck::default() }
     }
 
     fn violations(&self, arguments: &Json, value: &Value) -> Vec<Violation> {

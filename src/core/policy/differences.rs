@@ -37,11 +37,14 @@ fn flatten(path: String, value: &Value, keys: &mut BTreeMap<String, String>) {
 }
 
 /// A differing key with its old and new value.
-pub type Changed<'a> = (&'a String, Option<&'a String>, Option<&'a String>);
+pub type KeyDifference<'a> = (&'a String, Option<&'a String>, Option<&'a String>);
 
 /// The keys that differ.
 #[must_use]
-pub fn changed<'a>(before: &'a BTreeMap<String, String>, after: &'a BTreeMap<String, String>) -> Vec<Changed<'a>> {
+pub fn changed<'a>(
+    before: &'a BTreeMap<String, String>,
+    after: &'a BTreeMap<String, String>,
+) -> Vec<KeyDifference<'a>> {
     let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
     let all = names.into_iter().map(|name| (name, before.get(name), after.get(name)));
     all.filter(|(_, old, new)| old != new).collect()

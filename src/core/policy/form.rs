@@ -10,10 +10,10 @@ use std::{collections::BTreeMap, sync::LazyLock};
 use jsonschema::{Validator, error::ValidationErrorKind};
 use serde_json::{Map, Value};
 
-use self::node::Node;
+use self::node::YamlNode;
 use super::{
     PolicyError,
-    file::{File, PolicyEngine},
+    file::{PolicyEngine, PolicyFile},
     schema::schema_with,
 };
 pub(super) use words::{a_kind, unknown};
@@ -26,10 +26,10 @@ use crate::rules::{RULES, Rule};
 const EDITS_MAX: usize = 3;
 
 /// The form with the parameters of the built-in rules.
-pub(super) static BUILT_IN: LazyLock<Form> = LazyLock::new(|| Form::of(RULES));
+pub(super) static BUILT_IN: LazyLock<PolicyForm> = LazyLock::new(|| PolicyForm::of(RULES));
 
 /// The form of a policy file.
-pub(super) struct Form {
+pub(super) struct PolicyForm {
     schema: Value,
     validator: Option<Validator>,
 }
@@ -56,9 +56,9 @@ pub(super) type Position = (u64, u64);
 
 /// Positions of keys, by path.
 #[derive(Debug, Default)]
-pub(super) struct Lines(BTreeMap<String, Position>);
+pub(super) struct KeyPositions(BTreeMap<String, Position>);
 
-impl Lines {
+impl KeyPositions {
     /// A problem at a key's position, or at that of the nearest enclosing one.
     pub(super) fn problem(&self, path: String, problem: String) -> PolicyError {
         let (line, column) = self.of(&path).unzip();
@@ -76,7 +76,7 @@ impl Lines {
     }
 }
 
-impl Form {
+impl PolicyForm {
     /// The published JSON Schema.
     pub(super) fn schema(&self) -> &Value {
         &self.schema
@@ -92,10 +92,10 @@ impl Form {
     ///
     /// # Errors
     /// Invalid YAML, or all deviations from the form.
-    pub(super) fn read(&self, text: &str) -> Result<(Value, Lines), Vec<PolicyError>> {
+    pub(super) fn read(&self, text: &str) -> Result<(Value, KeyPositions), Vec<PolicyError>> {
         // `off` is a word here, not a boolean.
         let options = serde_saphyr::options! { strict_booleans: true };
-        let node: Node = serde_saphyr::from_str_with_options(text, options).map_err(|error| {
+        let node: YamlNode = serde_saphyr::from_str_with_options(text, options).map_err(|error| {
             let place = error.location().map(|location| (location.line(), location.column()));
             let (line, column) = place.unzip();
             vec![PolicyError {
@@ -105,7 +105,7 @@ impl Form {
                 problem: words::of_yaml(&error.without_snippet().to_string()),
             }]
         })?;
-        let mut lines = Lines::default();
+        let mut lines = KeyPositions::default();
         let mut value = node.value(String::new(), &mut lines);
         durations::resolve(&mut value);
         let mut errors = self.misfits(&value, &lines);
@@ -116,7 +116,7 @@ impl Form {
         Err(errors)
     }
 
-    fn misfits(&self, value: &Value, lines: &Lines) -> Vec<PolicyError> {
+    fn misfits(&self, value: &Value, lines: &KeyPositions) -> Vec<PolicyError> {
         let Some(validator) = &self.validator else {
             return vec![anywhere("the policy's own JSON Schema is broken, which is a fault of callgate".to_owned())];
         };
@@ -192,7 +192,7 @@ impl Form {
 /// # Errors
 /// A number that is too large for its type; its position is unknown.
 pub(super) fn rest(file: Value) -> Result<PolicyEngine, Vec<PolicyError>> {
-    let file: Result<File, _> = serde_json::from_value(file);
+    let file: Result<PolicyFile, _> = serde_json::from_value(file);
     file.map(|file| file.policy_engine).map_err(|_| vec![anywhere("a number is too large for its key".to_owned())])
 }
 

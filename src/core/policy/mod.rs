@@ -24,20 +24,20 @@ pub use compile::{compile, compile_with, hash, is_coding_agent_read};
 pub use error::PolicyError;
 pub use schema::{schema, schema_with};
 
-use self::{arguments::Checked, tool::Declared};
+use self::{arguments::ArgumentCheck, tool::DeclaredTool};
 use crate::{
     domain::{
         call::{Proposal, Request},
-        effect::{Effect, EffectKind, Fresh, ResourceTemplate, Share},
+        effect::{DuplicateScope, Effect, EffectKind, Fresh, ResourceTemplate},
         fingerprint::{ArgsDigest, Fingerprint, Witness},
         hashing::Hashing,
         ids::ToolName,
         json::Json,
         redaction::{Redaction, Secrets},
-        route::Route,
+        route::ApprovalRoute,
         similarity::Shape,
         time::Timestamp,
-        tool::{InjectAs, Stored, ToolSpec},
+        tool::{InjectAs, StorageMode, ToolSpec},
         violation::CoercedField,
         whole::RESULT_BYTES_MAX_DEFAULT,
     },
@@ -80,8 +80,8 @@ pub struct Policy {
     /// Warnings: suspicious parts of the file, perhaps intended.
     pub warnings: Vec<PolicyError>,
     /// Declared tools, by name.
-    tools: BTreeMap<String, Declared>,
-    undeclared: Declared,
+    tools: BTreeMap<String, DeclaredTool>,
+    undeclared: DeclaredTool,
 }
 
 impl Default for Policy {
@@ -98,7 +98,7 @@ impl Default for Policy {
             hashing: Hashing::default(),
             warnings: Vec::new(),
             tools: BTreeMap::new(),
-            undeclared: Declared::default(),
+            undeclared: DeclaredTool::default(),
         }
     }
 }
@@ -106,26 +106,31 @@ impl Default for Policy {
 impl Policy {
     /// Declares a tool.
     pub fn declare(&mut self, tool: &str, spec: ToolSpec) {
-        self.declared(tool, Declared { spec: Arc::new(spec), ..Declared::default() });
+        self.declared(tool, DeclaredTool { spec: Arc::new(spec), ..DeclaredTool::default() });
     }
 
-    fn declared(&mut self, tool: &str, declared: Declared) {
+    fn declared(&mut self, tool: &str, declared: DeclaredTool) {
         self.tools.insert(tool.to_owned(), declared);
     }
 
     /// Declares the defaults for undeclared tools.
-    fn declare_others(&mut self, stored: &(Stored, Stored), inject_as: Option<&InjectAs>, share: Share) {
+    fn declare_others(
+        &mut self,
+        stored: &(StorageMode, StorageMode),
+        inject_as: Option<&InjectAs>,
+        share: DuplicateScope,
+    ) {
         let spec = ToolSpec { stored: *stored, inject_as: inject_as.cloned(), share, ..ToolSpec::default() };
         self.undeclared.spec = Arc::new(spec);
     }
 
-    fn of(&self, name: &ToolName) -> &Declared {
+    fn of(&self, name: &ToolName) -> &DeclaredTool {
         self.tools.get(name.as_str()).unwrap_or(&self.undeclared)
     }
 
     /// The approval route of a tool's calls.
     #[must_use]
-    pub fn route(&self, tool: &ToolName) -> &Route {
+    pub fn route(&self, tool: &ToolName) -> &ApprovalRoute {
         self.rules.get::<tier::Params>().route(tool.as_str(), self.tool(tool).risk)
     }
 
@@ -139,7 +144,7 @@ impl Policy {
     #[must_use]
     pub fn host_may_approve(&self, tool: &ToolName) -> bool {
         let tier = self.rules.get::<tier::Params>().tier(tool.as_str());
-        tier.is_some_and(|tier| tier.host_may_approve) && *self.route(tool) == Route::ANYBODY
+        tier.is_some_and(|tier| tier.host_may_approve) && *self.route(tool) == ApprovalRoute::ANYBODY
     }
 
     /// Time of an approval request that expires at `expires_at`.
@@ -223,7 +228,7 @@ impl Policy {
 
     /// Declared tools without any declared effect.
     fn silent_tools(&self) -> impl Iterator<Item = &str> {
-        let is_silent = |known: &Declared| {
+        let is_silent = |known: &DeclaredTool| {
             known.spec.kind() == EffectKind::Unknown && known.cases.is_empty() && known.command_line.is_none()
         };
         let silent = self.tools.iter().filter(move |(_, known)| is_silent(known) && !known.spec.terminal);
@@ -231,7 +236,7 @@ impl Policy {
     }
 
     /// Effect of a call. Built-in reads and shell lines of coding agents' hosts need no declaration.
-    fn effect_of(&self, known: &Declared, request: &Request) -> (Effect, Fresh) {
+    fn effect_of(&self, known: &DeclaredTool, request: &Request) -> (Effect, Fresh) {
         let mut of_call = known.effect_of(&request.arguments);
         if is_coding_host(request) && !self.is_declared(&request.tool) {
             let (built_in, fresh) = HOST_TOOLS.of(&request.tool).effect_of(&request.arguments);
@@ -252,9 +257,9 @@ impl Policy {
         let known = self.of(&request.tool);
         let dropped = drop_key(&known.spec, &mut request.arguments);
         let mut checked = match (arguments::malformed(&request.arguments), &known.schema) {
-            (Some(malformed), _) => Checked { violations: vec![malformed], ..Checked::default() },
+            (Some(malformed), _) => ArgumentCheck { violations: vec![malformed], ..ArgumentCheck::default() },
             (None, Some(schema)) => schema.check(&request.arguments),
-            (None, None) => Checked::default(),
+            (None, None) => ArgumentCheck::default(),
         };
         let repaired = checked.repaired.is_some() || dropped.is_some();
         checked.coerced.extend(dropped);

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use super::Policy;
 use crate::{
-    domain::{budget::Scope, time::wait_in_words, tool::ToolSpec},
+    domain::{budget::BudgetScope, time::wait_in_words, tool::ToolSpec},
     rules::{
         Rule, budget, phase, requires, same_call,
         side_effects::{self, SecondChange},
@@ -68,7 +68,7 @@ impl Policy {
     }
 
     fn limits(&self, text: &mut String) {
-        let run = self.rules.get::<budget::Params>().of(Scope::Run).iter();
+        let run = self.rules.get::<budget::Params>().of(BudgetScope::Run).iter();
         let limits: Vec<String> = run.map(|(dimension, limit)| dimension.in_words(limit)).collect();
         if limits.is_empty() {
             return;

@@ -6,7 +6,7 @@ use crate::{
     domain::{
         json::{self, Json},
         redaction::Secrets,
-        tool::{Stored, ToolSpec},
+        tool::{StorageMode, ToolSpec},
     },
     policy::Policy,
 };
@@ -20,12 +20,12 @@ impl Policy {
         canonical: &Arc<str>,
         secrets: &mut Secrets,
     ) -> Arc<str> {
-        if spec.stored.0 == Stored::Raw {
+        if spec.stored.0 == StorageMode::Raw {
             return Arc::clone(canonical);
         }
         let left_out = self.redaction.json(arguments, secrets);
         match (spec.stored.0, left_out) {
-            (Stored::Hash, _) => self.hashed(canonical).into(),
+            (StorageMode::Hash, _) => self.hashed(canonical).into(),
             (_, Some(left_out)) => left_out.canonical().into(),
             (_, None) => Arc::clone(canonical),
         }
@@ -43,15 +43,15 @@ impl Policy {
     ) -> Option<String> {
         let how = spec.stored.1;
         match how {
-            Stored::Hash => None,
-            Stored::Raw => Some(result.to_owned()),
-            Stored::Full | Stored::Redacted => {
+            StorageMode::Hash => None,
+            StorageMode::Raw => Some(result.to_owned()),
+            StorageMode::Full | StorageMode::Redacted => {
                 let anew = if read.is_none() { json::parse(result.trim()).ok() } else { None };
                 let read = read.or(anew.as_ref());
                 let left_out = self.redaction.stored(result, read, secrets);
                 // A text has no fields, so its secrets are unknown.
                 let is_text = matches!(read, None | Some(Json::String(_)));
-                Some(if how == Stored::Redacted && is_text { self.hashed(result) } else { left_out.into_owned() })
+                Some(if how == StorageMode::Redacted && is_text { self.hashed(result) } else { left_out.into_owned() })
             }
         }
     }
@@ -59,14 +59,14 @@ impl Policy {
     /// A text of a person, redacted.
     #[must_use]
     pub fn without_secrets(&self, text: &str) -> String {
-        self.stored_text(Stored::Full, text, &mut Secrets::default()).into_owned()
+        self.stored_text(StorageMode::Full, text, &mut Secrets::default()).into_owned()
     }
 
     /// The stored form of a text beside a call or its result: a reason, a note, an error.
     #[must_use]
-    pub fn stored_text<'t>(&self, how: Stored, text: &'t str, secrets: &mut Secrets) -> Cow<'t, str> {
+    pub fn stored_text<'t>(&self, how: StorageMode, text: &'t str, secrets: &mut Secrets) -> Cow<'t, str> {
         match how {
-            Stored::Raw => Cow::Borrowed(text),
+            StorageMode::Raw => Cow::Borrowed(text),
             _ => {
                 let is_json = text.trim_start().starts_with(['{', '[']);
                 let read = if is_json { json::parse(text.trim()).ok() } else { None };
@@ -97,12 +97,12 @@ mod tests {
         };
         let text = r#"{"to":[{"IBAN":"DE1","name":"Anna","password":"sesame"}],"n":1}"#;
         let left_out = r#"{"n":1,"to":[{"IBAN":"[redacted]","name":"Anna","password":"[redacted]"}]}"#;
-        for how in [Stored::Full, Stored::Redacted] {
+        for how in [StorageMode::Full, StorageMode::Redacted] {
             assert_eq!(stored(how, text).as_deref(), Some(left_out));
         }
-        assert_eq!(stored(Stored::Raw, text).as_deref(), Some(text));
-        assert_eq!(stored(Stored::Hash, text), None);
-        assert_eq!(stored(Stored::Full, "plain words").as_deref(), Some("plain words"));
-        assert!(stored(Stored::Redacted, "plain words").is_some_and(|text| text.starts_with("{\"sha256\":\"")));
+        assert_eq!(stored(StorageMode::Raw, text).as_deref(), Some(text));
+        assert_eq!(stored(StorageMode::Hash, text), None);
+        assert_eq!(stored(StorageMode::Full, "plain words").as_deref(), Some("plain words"));
+        assert!(stored(StorageMode::Redacted, "plain words").is_some_and(|text| text.starts_with("{\"sha256\":\"")));
     }
 }

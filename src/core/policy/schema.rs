@@ -4,7 +4,7 @@ use schemars::SchemaGenerator;
 use serde_json::{Map, Value};
 
 use super::{
-    file::File,
+    file::PolicyFile,
     form::{BUILT_IN, publish},
 };
 use crate::rules::{Part, Rule};
@@ -29,7 +29,7 @@ pub fn schema_with(rules: &[Rule]) -> Value {
             parts.push((part.at, schema.to_value()));
         }
     }
-    let mut schema = generator.into_root_schema_for::<File>().to_value();
+    let mut schema = generator.into_root_schema_for::<PolicyFile>().to_value();
     parts.into_iter().for_each(|(at, part)| graft(&mut schema, &at, part));
     simplify(&mut schema);
     publish(&mut schema);

@@ -21,7 +21,7 @@ pub(super) const CASES_MAX: usize = 32;
 
 /// A declared tool.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Declared {
+pub(super) struct DeclaredTool {
     pub(super) spec: Arc<ToolSpec>,
     /// Canonicalization for the fingerprint; none is all arguments, unchanged.
     pub(super) canonical: Option<Canonical>,
@@ -65,7 +65,7 @@ pub(super) enum Applies {
     Matches { field: String, regex: Regex },
 }
 
-impl Declared {
+impl DeclaredTool {
     /// Effect of a call with these arguments: of the first case that applies, otherwise the general one. A case that
     /// cannot be evaluated does not apply, so the general effect should be the stricter one.
     pub(super) fn effect_of(&self, arguments: &Json) -> (Effect, Fresh) {

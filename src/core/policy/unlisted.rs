@@ -13,14 +13,14 @@ use crate::{
 
 /// Decision on a tool that is neither declared, nor in a tier, nor in a phase, with its cause.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Unlisted {
+pub struct UnlistedToolDecision {
     /// `allow`, `grant`, `ask` or `deny`; stable.
     pub becomes: &'static str,
     /// The responsible part of the policy.
     pub why: String,
 }
 
-impl Unlisted {
+impl UnlistedToolDecision {
     /// The decision of this policy.
     #[must_use]
     pub fn by(policy: &Policy) -> Self {
@@ -113,7 +113,7 @@ mod tests {
             (format!("{}\n  unknown_tools: ask", all("allowlist")), "ask"),
         ] {
             let compiled = compile(&format!("policy_engine:\n  {policy}\n")).expect(&policy);
-            let unlisted = Unlisted::by(&compiled);
+            let unlisted = UnlistedToolDecision::by(&compiled);
             assert_eq!(unlisted.becomes, becomes, "{policy}: {}", unlisted.why);
         }
     }

@@ -96,7 +96,7 @@ pub struct FailedAttempt<'a> {
 
 /// The advice, and the open time of the circuit.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Advised {
+pub struct AdviceWithCircuit {
     pub advice: Advice,
     /// Time for which the circuit should open, in milliseconds, whether a retry is worthwhile or not: the provider's
     /// wait, otherwise the smallest good one. Without jitter, because there is one probe at a time.
@@ -105,12 +105,12 @@ pub struct Advised {
 
 /// The advice on a failure.
 #[must_use]
-pub fn advise(params: &Params, profiles: &Profiles, case: &FailedAttempt<'_>) -> Advised {
+pub fn advise(params: &Params, profiles: &Profiles, case: &FailedAttempt<'_>) -> AdviceWithCircuit {
     let prior_p = prior_of(case.kind, case.hint);
     let view = profiles.estimate.view((case.tool, case.kind), prior_p, case.hint.is_some(), case.now);
     let state = |attempt| RetryState { attempt, tool: case.tool_state };
     let layer = profiles.layer.speaks_for(case.kind).map(|residual| (residual, case.traits.known()));
-    let weigh = |attempt| Weighed::of(params, layer.as_ref(), case, &view, state(attempt));
+    let weigh = |attempt| AttemptValue::of(params, layer.as_ref(), case, &view, state(attempt));
     let weighed = weigh(case.attempt);
     let worth_it = weighed.best >= 0.0;
     let guard = guard(params, case, worth_it);
@@ -136,11 +136,11 @@ pub fn advise(params: &Params, profiles: &Profiles, case: &FailedAttempt<'_>) ->
         probe,
         repeat: repeat(case, retryable),
     };
-    Advised { advice, leave_alone_ms: case.asked_ms.unwrap_or(WAITS_MS[weighed.wait]) }
+    AdviceWithCircuit { advice, leave_alone_ms: case.asked_ms.unwrap_or(WAITS_MS[weighed.wait]) }
 }
 
 /// Cost and benefit of one attempt.
-struct Weighed {
+struct AttemptValue {
     odds: Odds,
     /// The smallest good wait.
     wait: usize,
@@ -152,7 +152,7 @@ struct Weighed {
     best: f64,
 }
 
-impl Weighed {
+impl AttemptValue {
     fn of(
         params: &Params,
         layer: Option<&(&Residual, FailureFeatures)>,

@@ -16,7 +16,9 @@ use crate::domain::{
     failure::FailureKind,
     ids::ToolName,
     outcome::Basis,
-    profile::{CELLS, CellCount, Counts, FollowUpKind, HALF_LIFE_MS, RecentCount, RetryState, Trial, WAITS_MS, bucket},
+    profile::{
+        CELLS, CellCount, FollowUpKind, HALF_LIFE_MS, ProfileCounts, RecentCount, RetryState, Trial, WAITS_MS, bucket,
+    },
     time::Timestamp,
 };
 
@@ -131,7 +133,7 @@ pub const fn prior_of(kind: FailureKind, hint: Option<bool>) -> f64 {
 impl Estimate {
     /// The estimate of these counts.
     #[must_use]
-    pub fn restore(counts: &Counts) -> Self {
+    pub fn restore(counts: &ProfileCounts) -> Self {
         let mut estimate = Self { reference: counts.as_of, as_of: Some(counts.as_of), ..Self::default() };
         for cell in &counts.cells {
             let at = cell.wait.min(WAITS - 1) * STATES + cell.state.index();
@@ -151,7 +153,7 @@ impl Estimate {
 
     /// The counts as of `now`.
     #[must_use]
-    pub fn counts(&self, now: Timestamp) -> Counts {
+    pub fn counts(&self, now: Timestamp) -> ProfileCounts {
         let fade = self.fade(now);
         let (mut cells, mut recent) = (Vec::new(), Vec::new());
         let profiles = self.tools.iter().flat_map(|(tool, kinds)| kinds.iter().map(move |(kind, p)| (tool, *kind, p)));
@@ -169,7 +171,7 @@ impl Estimate {
                 recent.push(RecentCount { tool: tool.clone(), failure, n, k, expected });
             }
         }
-        Counts { as_of: now, cells, recent }
+        ProfileCounts { as_of: now, cells, recent }
     }
 
     /// Time of the counts' load or of the last trial; none without trials.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::advice::wilson;
 use crate::domain::{
     ids::ToolName,
-    retries::SelfCorrected,
+    retries::FieldCorrections,
     violation::{SelfCorrection, SelfCorrectionCount},
 };
 
@@ -52,9 +52,9 @@ impl SelfCorrections {
 
     /// The counts, the most refused first.
     #[must_use]
-    pub fn counts(&self) -> Vec<SelfCorrected> {
+    pub fn counts(&self) -> Vec<FieldCorrections> {
         let all = self.0.iter().flat_map(|(tool, fields)| fields.iter().map(move |(of, tally)| (tool, of, *tally)));
-        let told = |(tool, (field, rule), tally): (&ToolName, &(String, String), Tally)| SelfCorrected {
+        let told = |(tool, (field, rule), tally): (&ToolName, &(String, String), Tally)| FieldCorrections {
             count: SelfCorrectionCount {
                 tool: tool.clone(),
                 field: field.clone(),
@@ -64,7 +64,7 @@ impl SelfCorrections {
             },
             is_for_the_user: tally.is_hopeless(),
         };
-        let mut counts: Vec<SelfCorrected> = all.map(told).collect();
+        let mut counts: Vec<FieldCorrections> = all.map(told).collect();
         counts.sort_by_key(|known| std::cmp::Reverse(known.count.refusals));
         counts
     }

@@ -15,16 +15,17 @@ use crate::domain::{
     reason::Reason,
 };
 
-use super::{Context, Reach, Rule, evidence::handing_back, levels::Levels};
+use super::{CountCeiling, Rule, RuleContext, evidence::handing_back, levels::DetectorLevels};
 
 /// The rule.
-pub const RULE: Rule = Rule::detector("after_compaction", LEVELS, check, Levels::silent).reach(Reach::Calls(OUTCOMES));
+pub const RULE: Rule =
+    Rule::detector("after_compaction", LEVELS, check, DetectorLevels::silent).reach(CountCeiling::Calls(OUTCOMES));
 /// Number of outcomes after a compaction that are compared.
 const OUTCOMES: u32 = 3;
 /// No warning precedes it.
-const LEVELS: Levels = Levels { warning: None, critical: Some(OUTCOMES), break_at: None };
+const LEVELS: DetectorLevels = DetectorLevels { warning: None, critical: Some(OUTCOMES), break_at: None };
 
-fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
+fn check(levels: &DetectorLevels, cx: &RuleContext<'_>) -> Option<Finding> {
     let critical = levels.critical? as usize;
     let session = cx.session()?;
     if session.compacted == 0 || cx.proposal.effect.kind == EffectKind::Poll {

@@ -1,6 +1,6 @@
 //! Input of a rule's explanation: a stored call on which it had no finding.
 
-use super::Context;
+use super::RuleContext;
 use crate::domain::{effect::EffectKind, tool::ToolSpec};
 
 /// Default explanation.
@@ -8,7 +8,7 @@ pub(super) const NOTHING: &str = "nothing to say";
 
 /// A stored call.
 #[derive(Debug, Clone, Copy)]
-pub struct Asked<'a> {
+pub struct RecordedCall<'a> {
     /// Its tool.
     pub tool: &'a str,
     /// Facts about the tool.
@@ -20,10 +20,10 @@ pub struct Asked<'a> {
     /// Approver, whose approval settles the rules that ask.
     pub approved_by: Option<&'a str>,
     /// Input of the rules, rebuilt from stored calls; none when that is impossible.
-    pub cx: Option<Context<'a>>,
+    pub cx: Option<RuleContext<'a>>,
 }
 
-impl Asked<'_> {
+impl RecordedCall<'_> {
     /// Effect kind of the call, if known.
     #[must_use]
     pub fn kind(&self) -> Option<EffectKind> {
@@ -61,7 +61,7 @@ mod tests {
         let name = ToolName::parse("tool", tool).expect("a good name");
         let declared = policy.tools().any(|(known, _)| known == tool);
         let (spec, has_schema) = (policy.tool(&name), policy.has_schema(&name));
-        policy.rules.find(rule).expect("a rule").silent(&Asked {
+        policy.rules.find(rule).expect("a rule").silent(&RecordedCall {
             tool,
             spec,
             declared,

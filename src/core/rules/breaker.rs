@@ -21,20 +21,20 @@ use crate::domain::{
 };
 
 use super::{
-    Closes, Context, Rule,
-    levels::{Levels, still_broken},
+    Closes, Rule, RuleContext,
+    levels::{DetectorLevels, still_broken},
 };
 
 /// The rule.
-pub const RULE: Rule = Rule::detector("breaker", LEVELS, check, Levels::silent).closes(Closes::Run);
+pub const RULE: Rule = Rule::detector("breaker", LEVELS, check, DetectorLevels::silent).closes(Closes::Run);
 /// Minimum number of tools: other detectors cover one tool, or two calls in turn.
 const TOOLS_MIN: usize = 2;
 const CALLS_MIN: usize = 3;
 /// Number of other calls that make a sweep.
 const SWEEP_MIN: usize = 2;
-const LEVELS: Levels = Levels { warning: Some(15), critical: None, break_at: Some(30) };
+const LEVELS: DetectorLevels = DetectorLevels { warning: Some(15), critical: None, break_at: Some(30) };
 
-fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
+fn check(levels: &DetectorLevels, cx: &RuleContext<'_>) -> Option<Finding> {
     if let Some(broken) = still_broken(&RULE, Reason::CircuitBreak, cx) {
         return Some(broken);
     }
@@ -66,7 +66,7 @@ fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
 }
 
 /// True for calls without evidence of a loop: polls, declared repetitions, the first repetition.
-fn is_left_alone(cx: &Context<'_>, call: &Call) -> bool {
+fn is_left_alone(cx: &RuleContext<'_>, call: &Call) -> bool {
     if call.effect.kind == EffectKind::Poll || call.effect.repeatable {
         return true;
     }

@@ -15,13 +15,13 @@ use serde_json::Value;
 
 pub use crate::domain::budget::Budgets as Params;
 use crate::domain::{
-    budget::{Dimension, Left, Scope, Spent, Usage, micros},
+    budget::{BudgetScope, BudgetSpend, Dimension, Left, Usage, micros},
     finding::{Decision, Finding, Level, Wording},
     reason::Reason,
     time::wait_in_words,
 };
 
-use super::{Asked, Context, Judge, Part, Problem, Rule, asked::NOTHING, take_in};
+use super::{Part, RecordedCall, Rule, RuleContext, RuleLogic, SectionProblem, asked::NOTHING, take_in};
 
 /// The rule.
 pub const RULE: Rule = Rule::of::<Params>("budget").section("budgets");
@@ -69,9 +69,9 @@ struct LimitKeys {
 
 impl LimitKeys {
     /// Sets the given limits; returns their problems.
-    fn set(&self, params: &mut Params, scope: Scope) -> Vec<Problem> {
+    fn set(&self, params: &mut Params, scope: BudgetScope) -> Vec<SectionProblem> {
         let mut problems = Vec::new();
-        let mut wrong = |key: &str, what| problems.push(Problem::of(format!("{}.{key}", scope.as_str()), what));
+        let mut wrong = |key: &str, what| problems.push(SectionProblem::of(format!("{}.{key}", scope.as_str()), what));
         let cost = self.max_total_cost_usd.and_then(|usd| {
             let micros = micros(usd);
             if micros.is_none() {
@@ -90,7 +90,7 @@ impl LimitKeys {
             ("max_session_depth", Dimension::SessionDepth, self.max_session_depth),
         ];
         for (key, dimension, limit) in given.into_iter().filter_map(|(key, of, limit)| Some((key, of, limit?))) {
-            if matches!(scope, Scope::Agent | Scope::Tenant) && !dimension.is_shared() {
+            if matches!(scope, BudgetScope::Agent | BudgetScope::Tenant) && !dimension.is_shared() {
                 wrong(key, "cannot be counted over many call trees");
             }
             params.of_mut(scope).set(dimension, (limit > 0).then_some(limit));
@@ -99,20 +99,20 @@ impl LimitKeys {
     }
 }
 
-impl Judge for Params {
-    fn check(&self, cx: &Context<'_>) -> Option<Finding> {
+impl RuleLogic for Params {
+    fn check(&self, cx: &RuleContext<'_>) -> Option<Finding> {
         check(self, cx)
     }
 
     /// Explains without costs and the spending of others, which stored calls lack.
-    fn silent(&self, asked: &Asked<'_>) -> String {
+    fn silent(&self, asked: &RecordedCall<'_>) -> String {
         use Dimension::{CallsPerTool, ConsecutiveSameTool, Steps, ToolCalls};
         let Some(cx) = asked.cx else { return NOTHING.to_owned() };
         let is_counted = |left: &Left| {
-            matches!(left.scope, Scope::Run | Scope::CallTree)
+            matches!(left.scope, BudgetScope::Run | BudgetScope::CallTree)
                 && matches!(left.dimension, Steps | ToolCalls | CallsPerTool | ConsecutiveSameTool)
         };
-        let left = cx.books().left(self, &Spent::default());
+        let left = cx.books().left(self, &BudgetSpend::default());
         let nearest = left.into_iter().filter(is_counted).min_by_key(Left::remaining);
         nearest.map_or_else(
             || "no limit of steps or calls".to_owned(),
@@ -127,20 +127,20 @@ impl Judge for Params {
         vec![Part::section::<Keys>(RULE.section)]
     }
 
-    fn read(&mut self, _at: &str, part: Value) -> Vec<Problem> {
+    fn read(&mut self, _at: &str, part: Value) -> Vec<SectionProblem> {
         let mut keys = Keys::default();
         let mut problems = take_in(&mut keys, part);
         let Keys { run, call_tree, agent, tenant } = keys;
-        let of = Scope::ALL.into_iter().zip([run, call_tree, agent, tenant]);
+        let of = BudgetScope::ALL.into_iter().zip([run, call_tree, agent, tenant]);
         problems.extend(of.flat_map(|(scope, keys)| keys.set(self, scope)));
         problems
     }
 }
 
-fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
+fn check(params: &Params, cx: &RuleContext<'_>) -> Option<Finding> {
     let usage = cx.usage();
     // Usage is a fact and counts even if the call is refused.
-    let facts = Spent { cost_micros: usage.cost_micros, tokens: usage.tokens(), ..Spent::default() };
+    let facts = BudgetSpend { cost_micros: usage.cost_micros, tokens: usage.tokens(), ..BudgetSpend::default() };
     let books = cx.books();
     let refusals = books.each_left(params, &facts).filter_map(|left| refusal(cx, &left));
     // Among equals the narrowest scope.
@@ -148,7 +148,7 @@ fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
     refusal.or_else(|| hint(params, cx, usage))
 }
 
-fn refusal(cx: &Context<'_>, left: &Left) -> Option<Finding> {
+fn refusal(cx: &RuleContext<'_>, left: &Left) -> Option<Finding> {
     let Left { scope, dimension, used, limit, .. } = *left;
     let (what, whose) = (|| dimension.in_words(limit), scope_in_words(scope));
     let cost = cx.proposal.cost_micros;
@@ -177,7 +177,7 @@ fn refusal(cx: &Context<'_>, left: &Left) -> Option<Finding> {
             let reason =
                 if dimension == Dimension::Steps { Reason::StepBudgetExceeded } else { Reason::BudgetExceeded };
             // The spending of other agents is hidden from the model.
-            let of = if scope == Scope::Tenant { String::new() } else { format!(" of {}", what()) };
+            let of = if scope == BudgetScope::Tenant { String::new() } else { format!(" of {}", what()) };
             let message = Wording::new(
                 format!("Tools are disabled: the budget{of} {whose} is used up."),
                 format!("Give the final answer with what you have, and say what is missing.{}", raise(cx, left)),
@@ -185,7 +185,7 @@ fn refusal(cx: &Context<'_>, left: &Left) -> Option<Finding> {
             Some(Finding::new(RULE.id, Decision::Stop, reason, message))
         }
         Dimension::Cost if used.saturating_add(cost) > limit => {
-            let rest = if scope == Scope::Tenant {
+            let rest = if scope == BudgetScope::Tenant {
                 "more than is left".to_owned()
             } else {
                 format!("and {} of {} is left", dimension.in_words(left.remaining()), what())
@@ -206,11 +206,11 @@ fn refusal(cx: &Context<'_>, left: &Left) -> Option<Finding> {
 }
 
 /// For the user: the command that raises the limit. Daily limits of agents and tenants are raised in the policy alone.
-fn raise(cx: &Context<'_>, left: &Left) -> String {
+fn raise(cx: &RuleContext<'_>, left: &Left) -> String {
     let of = match left.scope {
-        Scope::Run => " --of run",
-        Scope::CallTree => "",
-        Scope::Agent | Scope::Tenant => return String::new(),
+        BudgetScope::Run => " --of run",
+        BudgetScope::CallTree => "",
+        BudgetScope::Agent | BudgetScope::Tenant => return String::new(),
     };
     // Doubles the current limit, including earlier raises.
     let more = left.limit.saturating_add(left.extra);
@@ -219,17 +219,17 @@ fn raise(cx: &Context<'_>, left: &Left) -> String {
     format!(" The user can raise it: `callgate sessions raise {session} {budget} {more}{of}`.")
 }
 
-fn scope_in_words(scope: Scope) -> &'static str {
+fn scope_in_words(scope: BudgetScope) -> &'static str {
     match scope {
-        Scope::Run => "for this turn",
-        Scope::CallTree => "for this task",
-        Scope::Agent => "for this agent today",
-        Scope::Tenant => "for all agents today",
+        BudgetScope::Run => "for this turn",
+        BudgetScope::CallTree => "for this task",
+        BudgetScope::Agent => "for this agent today",
+        BudgetScope::Tenant => "for all agents today",
     }
 }
 
-fn hint(params: &Params, cx: &Context<'_>, usage: Usage) -> Option<Finding> {
-    let extra = Spent {
+fn hint(params: &Params, cx: &RuleContext<'_>, usage: Usage) -> Option<Finding> {
+    let extra = BudgetSpend {
         steps: u64::from(cx.is_step()),
         calls: 1,
         cost_micros: usage.cost_micros,

@@ -22,15 +22,16 @@ use crate::domain::{
 };
 
 use super::{
-    Asked, Closes, Context, Rule,
+    Closes, RecordedCall, Rule, RuleContext,
     evidence::{Weight, gave_the_same, weight},
-    levels::{Levels, still_broken},
+    levels::{DetectorLevels, still_broken},
 };
 
 /// The rule.
-pub const RULE: Rule = Rule::detector("churn", Levels::new(3, 20, 30), check, silent).closes(Closes::Tool).per_tool();
+pub const RULE: Rule =
+    Rule::detector("churn", DetectorLevels::new(3, 20, 30), check, silent).closes(Closes::Tool).per_tool();
 
-fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
+fn check(levels: &DetectorLevels, cx: &RuleContext<'_>) -> Option<Finding> {
     // Polls and writes have detectors of their own.
     if matches!(cx.proposal.effect.kind, EffectKind::Poll | EffectKind::Write) {
         return None;
@@ -78,7 +79,7 @@ fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
     })
 }
 
-fn silent(levels: &Levels, asked: &Asked<'_>) -> String {
+fn silent(levels: &DetectorLevels, asked: &RecordedCall<'_>) -> String {
     match asked.kind() {
         Some(EffectKind::Poll | EffectKind::Write) => "looks at neither writes nor polls".to_owned(),
         _ => levels.silent(asked),
@@ -86,7 +87,7 @@ fn silent(levels: &Levels, asked: &Asked<'_>) -> String {
 }
 
 /// True for an exact repetition, which other rules cover.
-fn is_repetition(streak: &[&Call], cx: &Context<'_>) -> bool {
+fn is_repetition(streak: &[&Call], cx: &RuleContext<'_>) -> bool {
     streak.iter().all(|call| cx.is_same(call))
 }
 
@@ -96,7 +97,7 @@ fn are_empty(streak: &[&Call]) -> bool {
     streak.iter().all(|call| says(call) == Some(Says::NoMatches))
 }
 
-fn sweeps(streak: &[&Call], cx: &Context<'_>) -> bool {
+fn sweeps(streak: &[&Call], cx: &RuleContext<'_>) -> bool {
     let shapes = std::iter::once(&*cx.proposal.shape).chain(streak.iter().filter_map(|call| call.shape.as_deref()));
     is_sweep(&shapes.collect::<Vec<_>>())
 }

@@ -29,8 +29,8 @@ pub use kinds::{Kind, Misfit};
 pub use words::{nearest, no_regex};
 
 use self::{
-    check::{Fields, Wants},
-    functions::{ENV, Pattern},
+    check::{ReadFields, Wants},
+    functions::{CompiledPattern, ENV},
 };
 use crate::domain::{json::Json, time::Timestamp};
 
@@ -157,7 +157,7 @@ impl Condition {
         let too_much = || self.broken(&format!("it would read more than {VALUES_MAX} values"));
         let mut left = VALUES_MAX;
         let mut context = Context::with_env(Arc::clone(&ENV));
-        if wants.args != Fields::default() {
+        if wants.args != ReadFields::default() {
             let args = values::fields(known.args, &wants.args, &mut left).ok_or_else(too_much)?;
             context.add_variable_as_val("args", args);
         }
@@ -175,7 +175,7 @@ impl Condition {
             }
         }
         for (i, pattern) in wants.patterns.iter().enumerate() {
-            context.add_variable_as_val(check::pattern_name(i), Box::new(Pattern(pattern.clone())));
+            context.add_variable_as_val(check::pattern_name(i), Box::new(CompiledPattern(pattern.clone())));
         }
         match Value::resolve_val(&self.compiled.expression, &context) {
             Ok(value) => match value.downcast_ref::<CelBool>() {

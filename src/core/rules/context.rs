@@ -8,7 +8,7 @@ use crate::domain::{
     call::{Call, Proposal, Sayable},
     content::Content,
     creation::Creation,
-    effect::Share,
+    effect::DuplicateScope,
     finding::{Decision, Finding},
     fingerprint::{Fingerprint, Witness},
     grant::Grant,
@@ -16,11 +16,11 @@ use crate::domain::{
     health::Cooldown,
     ids::SessionId,
     json::Json,
-    previous::{Held, Previous},
+    previous::{Previous, RequestStatus},
     reason::Reason,
     similarity::{Shape, differ_in_identities},
     time::Timestamp,
-    tree::{CallTree, Closed, Run, Session},
+    tree::{CallTree, Run, RunBreak, Session},
 };
 use crate::retry::self_correction::SelfCorrections;
 
@@ -40,7 +40,7 @@ const MODEL_WAITS: &str = "Call it again then.";
 
 /// Input of a judgment.
 #[derive(Debug, Clone, Copy)]
-pub struct Context<'a> {
+pub struct RuleContext<'a> {
     /// The call tree before this call.
     pub tree: &'a CallTree,
     /// The session, unless new.
@@ -50,7 +50,7 @@ pub struct Context<'a> {
     /// The proposed call.
     pub proposal: &'a Proposal,
     /// The approval request of the same call.
-    pub held: Option<&'a Held>,
+    pub held: Option<&'a RequestStatus>,
     /// The newest execution of the same call.
     pub previous: Option<&'a Previous>,
     /// The agent's creation by the same call in any call tree, within the deduplication window.
@@ -108,7 +108,7 @@ fn differ(one: Option<Witness>, other: Option<Witness>) -> bool {
     one.zip(other).is_some_and(|(one, other)| one != other)
 }
 
-impl<'a> Context<'a> {
+impl<'a> RuleContext<'a> {
     /// Parameters for statements of the model beyond the arguments.
     #[must_use]
     pub fn sayable(&self) -> Option<&Sayable> {
@@ -264,8 +264,8 @@ impl<'a> Context<'a> {
 
     /// The break by `rule` that holds for this call in this run.
     #[must_use]
-    pub fn closed(&self, rule: &Rule) -> Option<&'a Closed> {
-        let concerns = |closed: &&Closed| match rule.closes {
+    pub fn closed(&self, rule: &Rule) -> Option<&'a RunBreak> {
+        let concerns = |closed: &&RunBreak| match rule.closes {
             Closes::Nothing => false,
             Closes::Call => closed.fingerprint == self.fingerprint() && !(self.looks() && self.is_another_state()),
             Closes::Tool => closed.tool == self.proposal.request.tool,
@@ -312,7 +312,7 @@ impl<'a> Context<'a> {
     /// share extends this to all its sessions.
     #[must_use]
     pub fn is_in_context(&self, previous: &Previous) -> bool {
-        if self.proposal.effect.share != Share::Tree {
+        if self.proposal.effect.share != DuplicateScope::Tree {
             return true;
         }
         let run = self.run().filter(|_| !self.resumes);

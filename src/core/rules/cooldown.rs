@@ -20,7 +20,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Asked, Context, Judge, Part, Problem, Rule, take_in};
+use super::{Part, RecordedCall, Rule, RuleContext, RuleLogic, SectionProblem, take_in};
 
 /// The rule.
 pub const RULE: Rule = Rule::of::<Params>("cooldown");
@@ -42,12 +42,12 @@ impl Default for Params {
     }
 }
 
-impl Judge for Params {
-    fn check(&self, cx: &Context<'_>) -> Option<Finding> {
+impl RuleLogic for Params {
+    fn check(&self, cx: &RuleContext<'_>) -> Option<Finding> {
         check(cx)
     }
 
-    fn silent(&self, asked: &Asked<'_>) -> String {
+    fn silent(&self, asked: &RecordedCall<'_>) -> String {
         format!("no cooldown of {} held", asked.tool)
     }
 
@@ -55,12 +55,12 @@ impl Judge for Params {
         vec![Part::section::<Self>(RULE.section)]
     }
 
-    fn read(&mut self, _at: &str, part: Value) -> Vec<Problem> {
+    fn read(&mut self, _at: &str, part: Value) -> Vec<SectionProblem> {
         take_in(self, part)
     }
 }
 
-fn check(cx: &Context<'_>) -> Option<Finding> {
+fn check(cx: &RuleContext<'_>) -> Option<Finding> {
     let cooldown = cx.cooldown?;
     let (tool, failure) = (cx.tool(), cooldown.failure.as_str());
     let waits = cx.who_waits();

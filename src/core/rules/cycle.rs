@@ -21,14 +21,14 @@ use crate::domain::{
 };
 
 use super::{
-    Closes, Context, Reach, Rule,
-    levels::{Levels, still_broken},
+    Closes, CountCeiling, Rule, RuleContext,
+    levels::{DetectorLevels, still_broken},
 };
 
 /// The rule.
-pub const RULE: Rule = Rule::detector("cycle", Levels::new(10, 20, 30), check, Levels::silent)
+pub const RULE: Rule = Rule::detector("cycle", DetectorLevels::new(10, 20, 30), check, DetectorLevels::silent)
     .closes(Closes::Call)
-    .reach(Reach::WindowAndProposed)
+    .reach(CountCeiling::WindowAndProposed)
     .per_tool();
 /// Maximum period, in calls.
 pub const PERIOD_MAX: usize = 5;
@@ -36,7 +36,7 @@ pub const PERIOD_MAX: usize = 5;
 /// A call with its result, if known.
 type Step = (Fingerprint, Option<ResultDigest>);
 
-fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
+fn check(levels: &DetectorLevels, cx: &RuleContext<'_>) -> Option<Finding> {
     if let Some(broken) = still_broken(&RULE, Reason::Cycle, cx) {
         return Some(broken);
     }

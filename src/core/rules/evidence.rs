@@ -1,6 +1,6 @@
 //! Evidence helpers of loop detectors: weights, equality, pace and streaks.
 
-use super::{Context, Rule, levels::Levels};
+use super::{Rule, RuleContext, levels::DetectorLevels};
 use crate::domain::{
     answer::{Compared, Says},
     call::Call,
@@ -43,7 +43,7 @@ pub(super) fn gave_the_same(a: &Call, b: &Call) -> bool {
 
 /// True when the last two failures of this call are of a kind that tools state in their own words, and the words
 /// differ: its subject moves.
-pub(super) fn errors_move(cx: &Context<'_>) -> bool {
+pub(super) fn errors_move(cx: &RuleContext<'_>) -> bool {
     let failed = cx.tree.calls_of(cx.fingerprint()).filter_map(|(_, _, call)| call.outcome.as_ref());
     let mut failed: Vec<_> = failed.filter(|outcome| outcome.status == OutcomeStatus::Error).collect();
     failed.sort_by_key(|outcome| outcome.seq);
@@ -65,14 +65,14 @@ const STEADY_MS_MIN: u64 = 30_000;
 
 /// Pace of an undeclared poll.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Pace {
+pub(super) struct PollPace {
     /// Median interval of executions in this run, in milliseconds.
     usual_ms: u64,
     /// Rest of that interval since the newest execution, in milliseconds.
     pub(super) left_ms: u64,
 }
 
-impl Pace {
+impl PollPace {
     /// True for a pace that needs no slowing.
     pub(super) const fn is_slow(self) -> bool {
         self.usual_ms >= PACE_MS_MIN
@@ -81,7 +81,7 @@ impl Pace {
 
 /// The pace of an undeclared poll: a result that was equal three times changed at the next execution, or arguments
 /// without content come at a steady pace of half a minute or more. None for other calls.
-pub(super) fn pace(cx: &Context<'_>) -> Option<Pace> {
+pub(super) fn pace(cx: &RuleContext<'_>) -> Option<PollPace> {
     if cx.proposal.effect.kind != EffectKind::Unknown {
         return None;
     }
@@ -102,7 +102,7 @@ pub(super) fn pace(cx: &Context<'_>) -> Option<Pace> {
     let held = |row: &[(Timestamp, &Outcome)]| row.windows(2).all(|pair| pair[0].1.digest == pair[1].1.digest);
     let has_moved = looks.windows(4).any(|row| held(&row[1..]) && is_news(row[0].1, row[1].1));
     let polls = has_moved || is_steady && usual_ms >= STEADY_MS_MIN && !cx.has_content();
-    polls.then(|| Pace { usual_ms, left_ms: looks[0].0.plus_ms(usual_ms).since_ms(cx.now) })
+    polls.then(|| PollPace { usual_ms, left_ms: looks[0].0.plus_ms(usual_ms).since_ms(cx.now) })
 }
 
 /// True for a refusal with a retry time.
@@ -136,7 +136,7 @@ pub(super) fn in_words(named: &[(&str, &str)]) -> String {
 /// The finding with the last result of these calls (newest first), returned where it refuses.
 pub(super) fn handing_back<'a>(
     finding: Finding,
-    cx: &Context<'_>,
+    cx: &RuleContext<'_>,
     mut calls: impl Iterator<Item = &'a Call>,
 ) -> Finding {
     match calls.find(|call| call.success().is_some()) {
@@ -162,7 +162,7 @@ pub(super) fn unchanged<'a>(calls: impl Iterator<Item = &'a Call>) -> Vec<&'a Ca
 
 /// A success that may have changed the proposed call's result: an overlapping declared write, or an undeclared call
 /// with news.
-pub(super) fn may_have_changed(cx: &Context<'_>, call: &Call) -> bool {
+pub(super) fn may_have_changed(cx: &RuleContext<'_>, call: &Call) -> bool {
     let Some(outcome) = call.success() else { return false };
     match call.effect.kind {
         EffectKind::Write => call.effect.overlaps(&cx.proposal.effect),
@@ -171,7 +171,7 @@ pub(super) fn may_have_changed(cx: &Context<'_>, call: &Call) -> bool {
     }
 }
 
-impl Levels {
+impl DetectorLevels {
     /// The finding for two counts: one that can refuse, and one that only warns.
     pub(super) fn weighed<'a, M: Into<Wording>>(
         &self,

@@ -21,7 +21,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Asked, Closes, Context, Judge, Part, Problem, Rule, take_in};
+use super::{Closes, Part, RecordedCall, Rule, RuleContext, RuleLogic, SectionProblem, take_in};
 
 /// The rule.
 pub const RULE: Rule = Rule::of::<Params>("growth").closes(Closes::Run);
@@ -57,8 +57,8 @@ impl Default for Params {
     }
 }
 
-impl Judge for Params {
-    fn check(&self, cx: &Context<'_>) -> Option<Finding> {
+impl RuleLogic for Params {
+    fn check(&self, cx: &RuleContext<'_>) -> Option<Finding> {
         if let Some(closed) = cx.closed(&RULE) {
             return Some(stop("it was stopped before for going too fast", closed.count));
         }
@@ -66,7 +66,7 @@ impl Judge for Params {
         findings.max_by_key(|finding| (finding.decision, finding.retry_after_ms))
     }
 
-    fn silent(&self, _asked: &Asked<'_>) -> String {
+    fn silent(&self, _asked: &RecordedCall<'_>) -> String {
         let calls = self.calls_per_second.map(|limit| format!("{limit} calls a second"));
         let tokens = self.tokens_per_minute.or(self.tokens_per_minute_stop);
         let tokens = tokens.map(|limit| format!("{} a minute", Dimension::Tokens.in_words(limit)));
@@ -78,19 +78,19 @@ impl Judge for Params {
         vec![Part::section::<Self>(RULE.section)]
     }
 
-    fn read(&mut self, _at: &str, part: Value) -> Vec<Problem> {
+    fn read(&mut self, _at: &str, part: Value) -> Vec<SectionProblem> {
         let mut problems = take_in(self, part);
         let max = CALLS_PER_SECOND_MAX;
         for (key, count) in [("calls_per_second", self.calls_per_second.unwrap_or(1)), ("patience", self.patience)] {
             if !(1..=max).contains(&count) {
-                problems.push(Problem::of(key, format!("is {count}; it must lie between 1 and {max}")));
+                problems.push(SectionProblem::of(key, format!("is {count}; it must lie between 1 and {max}")));
             }
         }
         problems
     }
 }
 
-fn calls(params: &Params, cx: &Context<'_>) -> Option<Finding> {
+fn calls(params: &Params, cx: &RuleContext<'_>) -> Option<Finding> {
     let limit = params.calls_per_second?.min(CALLS_PER_SECOND_MAX) as usize;
     let judged = cx.tree.pace.judged.iter();
     // The first call of a batch counts for all, unless the batch is large: then each counts.
@@ -114,7 +114,7 @@ fn calls(params: &Params, cx: &Context<'_>) -> Option<Finding> {
     Some(finding.at_level(Level::Critical, count))
 }
 
-fn tokens(params: &Params, cx: &Context<'_>) -> Option<Finding> {
+fn tokens(params: &Params, cx: &RuleContext<'_>) -> Option<Finding> {
     let known = cx.tree.pace.tokens.iter().filter(|(at, _)| cx.now.since_ms(*at) < PACE_TOKENS_MS).copied();
     // Tokens of this call are booked to its second, and leave the window with it.
     let recent: Vec<(Timestamp, u64)> = known.chain([(cx.now.second(), cx.usage().tokens())]).collect();

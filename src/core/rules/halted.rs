@@ -14,11 +14,11 @@
 
 use crate::domain::{
     finding::{Decision, Finding, Wording},
-    halt::{Halt, Halted},
+    halt::{Halt, HaltTarget},
     reason::Reason,
 };
 
-use super::{Asked, Context, Judge, Rule};
+use super::{RecordedCall, Rule, RuleContext, RuleLogic};
 
 /// The rule. It has no parameters; its mode and text are under `rules`.
 pub const RULE: Rule = Rule::of::<Params>("halted").section("rules");
@@ -27,29 +27,29 @@ pub const RULE: Rule = Rule::of::<Params>("halted").section("rules");
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Params;
 
-impl Judge for Params {
-    fn check(&self, cx: &Context<'_>) -> Option<Finding> {
+impl RuleLogic for Params {
+    fn check(&self, cx: &RuleContext<'_>) -> Option<Finding> {
         check(cx)
     }
 
-    fn silent(&self, _asked: &Asked<'_>) -> String {
+    fn silent(&self, _asked: &RecordedCall<'_>) -> String {
         "nothing that it belongs to was halted".to_owned()
     }
 }
 
-fn check(cx: &Context<'_>) -> Option<Finding> {
+fn check(cx: &RuleContext<'_>) -> Option<Finding> {
     let halt = cx.halts.iter().find(|halt| concerns(&halt.what, cx))?;
     let why = reason(halt);
     let finding = match &halt.what {
-        Halted::Tool(tool) => {
+        HaltTarget::Tool(tool) => {
             let situation = format!("{tool} was halted by an operator{why}");
             let message = Wording::new(situation, "Use another tool, or tell the user.");
             Finding::new(RULE.id, Decision::Deny, Reason::SessionHalted, message)
         }
         what => {
             let whom = match what {
-                Halted::Agent(_) => "This agent",
-                Halted::Tenant => "Every agent",
+                HaltTarget::Agent(_) => "This agent",
+                HaltTarget::Tenant => "Every agent",
                 _ => "This session",
             };
             let message = Wording::new(
@@ -63,13 +63,13 @@ fn check(cx: &Context<'_>) -> Option<Finding> {
 }
 
 /// True when a halt stops this call.
-fn concerns(what: &Halted, cx: &Context<'_>) -> bool {
+fn concerns(what: &HaltTarget, cx: &RuleContext<'_>) -> bool {
     let request = &cx.proposal.request;
     match what {
-        Halted::Tenant => true,
-        Halted::Agent(agent) => request.agent.as_ref() == Some(agent),
-        Halted::Tool(tool) => request.tool == *tool,
-        Halted::Session(id) => cx.line().any(|session| session == id),
+        HaltTarget::Tenant => true,
+        HaltTarget::Agent(agent) => request.agent.as_ref() == Some(agent),
+        HaltTarget::Tool(tool) => request.tool == *tool,
+        HaltTarget::Session(id) => cx.line().any(|session| session == id),
     }
 }
 

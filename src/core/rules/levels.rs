@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{Asked, Closes, Context, Part, Reach, Rule, asked::NOTHING};
+use super::{Closes, CountCeiling, Part, RecordedCall, Rule, RuleContext, asked::NOTHING};
 use crate::domain::{
     call::Call,
     finding::{Decision, Finding, Level, Wording},
@@ -14,7 +14,7 @@ use crate::domain::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "LevelKeys")]
-pub struct Levels {
+pub struct DetectorLevels {
     /// The call is let through, and the model is told, once per multiple of this count.
     pub warning: Option<u32>,
     /// The call is refused.
@@ -24,7 +24,7 @@ pub struct Levels {
     pub break_at: Option<u32>,
 }
 
-impl Levels {
+impl DetectorLevels {
     /// Warning, critical and break at these counts.
     #[must_use]
     pub const fn new(warning: u32, critical: u32, break_at: u32) -> Self {
@@ -41,9 +41,9 @@ impl Levels {
     #[must_use]
     pub fn problems(&self, rule: &Rule, window: usize) -> Vec<String> {
         let (holds, reach) = match rule.reach {
-            Reach::Window => ("the window holds", window),
-            Reach::WindowAndProposed => ("the window holds", window + 1),
-            Reach::Calls(calls) => ("it looks at", calls as usize),
+            CountCeiling::Window => ("the window holds", window),
+            CountCeiling::WindowAndProposed => ("the window holds", window + 1),
+            CountCeiling::Calls(calls) => ("it looks at", calls as usize),
         };
         let steps: Vec<u32> = [self.warning, self.critical, self.break_at].into_iter().flatten().collect();
         let highest = steps.iter().copied().max().unwrap_or(0);
@@ -59,7 +59,7 @@ impl Levels {
 
     /// Explanation of a silent detector: its count is below its levels.
     #[must_use]
-    pub fn silent(&self, _asked: &Asked<'_>) -> String {
+    pub fn silent(&self, _asked: &RecordedCall<'_>) -> String {
         match (self.warning, self.critical, self.break_at) {
             (Some(at), ..) => format!("{NOTHING}; it warns from {at} on"),
             (None, Some(at), _) => format!("{NOTHING}; it refuses from {at} on"),
@@ -111,7 +111,7 @@ impl Levels {
 }
 
 /// The finding of a break that still holds for this call, with the scope of the break.
-pub(super) fn still_broken(rule: &Rule, reason: Reason, cx: &Context<'_>) -> Option<Finding> {
+pub(super) fn still_broken(rule: &Rule, reason: Reason, cx: &RuleContext<'_>) -> Option<Finding> {
     let (count, tool) = (cx.closed(rule)?.count, cx.tool());
     let message = match rule.closes {
         Closes::Call => format!("{tool} with these arguments was stopped for this turn after {count} calls."),
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn the_most_severe_level_wins() {
-        let levels = Levels { warning: Some(2), critical: None, break_at: Some(5) };
+        let levels = DetectorLevels { warning: Some(2), critical: None, break_at: Some(5) };
         let reached: Vec<_> = [1, 2, 4, 5, 9].map(|count| levels.reached(count)).into();
         assert_eq!(reached, [None, Some(Level::Warning), Some(Level::Warning), Some(Level::Break), Some(Level::Break)]);
     }

@@ -39,10 +39,10 @@ pub mod tamper_protection;
 pub mod tier;
 pub mod unknown_tool;
 
-pub use asked::Asked;
-pub use context::{Context, past};
-pub use rule::{Closes, Judge, Part, Problem, Reach, Rule, take_in};
-pub use set::{Mode, PLACEHOLDERS, RuleSet, Slot, WINDOW_DEFAULT};
+pub use asked::RecordedCall;
+pub use context::{RuleContext, past};
+pub use rule::{Closes, CountCeiling, Part, Rule, RuleLogic, SectionProblem, take_in};
+pub use set::{Mode, PLACEHOLDERS, RuleSet, RuleSlot, WINDOW_DEFAULT};
 
 macro_rules! rule {
     ($id:ident) => {

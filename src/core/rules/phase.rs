@@ -15,14 +15,14 @@ use crate::domain::{
     reason::Reason,
 };
 
-use super::{Asked, Context, Judge, Rule};
+use super::{RecordedCall, Rule, RuleContext, RuleLogic};
 
 /// The rule.
 pub const RULE: Rule = Rule::of::<Params>("phase").section("phases");
 
 /// Phase of a session.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Phase {
+pub struct SessionPhase {
     /// Its name.
     pub name: String,
     /// Permitted tools; none permits no tool.
@@ -35,7 +35,7 @@ pub struct Phase {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Params {
     /// The phases; the first is initial. Empty: no phases.
-    pub phases: Vec<Phase>,
+    pub phases: Vec<SessionPhase>,
     /// The phase after a final failure of a write.
     pub after_failed_write: Option<String>,
 }
@@ -43,13 +43,13 @@ pub struct Params {
 impl Params {
     /// The phase of that name.
     #[must_use]
-    pub fn phase(&self, name: &str) -> Option<&Phase> {
+    pub fn phase(&self, name: &str) -> Option<&SessionPhase> {
         self.phases.iter().find(|phase| phase.name == name)
     }
 
     /// The names of the phases that permit a tool.
     fn allowing<'a>(&'a self, tool: &'a str) -> impl Iterator<Item = &'a str> {
-        let allows = move |phase: &&Phase| phase.tools.as_ref().is_some_and(|tools| tools.matches(tool));
+        let allows = move |phase: &&SessionPhase| phase.tools.as_ref().is_some_and(|tools| tools.matches(tool));
         self.phases.iter().filter(allows).map(|phase| phase.name.as_str())
     }
 
@@ -72,12 +72,12 @@ impl Params {
     }
 }
 
-impl Judge for Params {
-    fn check(&self, cx: &Context<'_>) -> Option<Finding> {
+impl RuleLogic for Params {
+    fn check(&self, cx: &RuleContext<'_>) -> Option<Finding> {
         check(self, cx)
     }
 
-    fn silent(&self, asked: &Asked<'_>) -> String {
+    fn silent(&self, asked: &RecordedCall<'_>) -> String {
         let names: Vec<&str> = self.allowing(asked.tool).collect();
         match (self.phases.is_empty(), names.as_slice()) {
             (true, _) => "no phases in the policy".to_owned(),
@@ -87,7 +87,7 @@ impl Judge for Params {
     }
 }
 
-fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
+fn check(params: &Params, cx: &RuleContext<'_>) -> Option<Finding> {
     let first = params.phases.first()?;
     let known = cx.session().and_then(|session| session.phase.as_deref());
     let asked = cx.proposal.request.phase.as_deref();
@@ -102,7 +102,7 @@ fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
     out_of_order(cx).and_then(|message| deny(Reason::PlanOrder, message))
 }
 
-fn not_here(params: &Params, phase: &Phase, tool: &str) -> Wording {
+fn not_here(params: &Params, phase: &SessionPhase, tool: &str) -> Wording {
     let where_it_is: Vec<&str> = params.allowing(tool).collect();
     let name = &phase.name;
     match (where_it_is.as_slice(), &phase.tools) {
@@ -123,7 +123,7 @@ fn not_here(params: &Params, phase: &Phase, tool: &str) -> Wording {
 }
 
 /// The objection to a write that is not the plan's next.
-fn out_of_order(cx: &Context<'_>) -> Option<Wording> {
+fn out_of_order(cx: &RuleContext<'_>) -> Option<Wording> {
     let plan = cx.session()?.plan.as_ref()?;
     let tool = cx.tool();
     let planned = plan.order.iter().any(|step| step.as_str() == tool);

@@ -18,15 +18,16 @@ use crate::domain::{
 };
 
 use super::{
-    Asked, Closes, Context, Rule,
+    Closes, RecordedCall, Rule, RuleContext,
     evidence::{handing_back, pace, recheck_ms, unchanged},
-    levels::{Levels, still_broken},
+    levels::{DetectorLevels, still_broken},
 };
 
 /// The rule.
-pub const RULE: Rule = Rule::detector("poll", Levels::new(10, 20, 30), check, silent).closes(Closes::Call).per_tool();
+pub const RULE: Rule =
+    Rule::detector("poll", DetectorLevels::new(10, 20, 30), check, silent).closes(Closes::Call).per_tool();
 
-fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
+fn check(levels: &DetectorLevels, cx: &RuleContext<'_>) -> Option<Finding> {
     if let Some(broken) = still_broken(&RULE, Reason::NoProgress, cx) {
         return Some(broken);
     }
@@ -36,7 +37,7 @@ fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
     }
     // That it polls is no declaration: it is slowed, and never closed.
     let closing = levels.break_at;
-    let levels = Levels { break_at: closing.filter(|_| pace.is_none()), ..*levels };
+    let levels = DetectorLevels { break_at: closing.filter(|_| pace.is_none()), ..*levels };
     let streak = unchanged(cx.calls().filter(|call| call.fingerprint == cx.fingerprint()));
     let (count, tool) = (streak.len() as u32, cx.tool());
     let last = streak.first().and_then(|call| call.outcome.as_ref()).map(|outcome| outcome.at);
@@ -77,7 +78,7 @@ fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
     }
 }
 
-fn silent(levels: &Levels, asked: &Asked<'_>) -> String {
+fn silent(levels: &DetectorLevels, asked: &RecordedCall<'_>) -> String {
     match asked.kind() {
         None | Some(EffectKind::Poll) => levels.silent(asked),
         Some(_) => "not declared as a poll".to_owned(),

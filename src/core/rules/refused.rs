@@ -17,18 +17,18 @@ use crate::domain::{
 };
 
 use super::{
-    Closes, Context, Rule,
+    Closes, Rule, RuleContext,
     evidence::names_a_time,
-    levels::{Levels, still_broken},
+    levels::{DetectorLevels, still_broken},
 };
 
 /// The rule.
-pub const RULE: Rule = Rule::detector("refused", LEVELS, check, Levels::silent).closes(Closes::Run);
-const LEVELS: Levels = Levels { warning: Some(3), critical: None, break_at: Some(10) };
+pub const RULE: Rule = Rule::detector("refused", LEVELS, check, DetectorLevels::silent).closes(Closes::Run);
+const LEVELS: DetectorLevels = DetectorLevels { warning: Some(3), critical: None, break_at: Some(10) };
 /// Number of answers with a previous result that do not count.
 const REUSED_FREE: usize = 2;
 
-fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
+fn check(levels: &DetectorLevels, cx: &RuleContext<'_>) -> Option<Finding> {
     if !cx.is_new {
         return None;
     }
@@ -53,7 +53,7 @@ fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
 }
 
 /// The streak of refused calls, newest first.
-fn row<'a>(cx: &Context<'a>) -> Vec<&'a Call> {
+fn row<'a>(cx: &RuleContext<'a>) -> Vec<&'a Call> {
     let all: Vec<&Call> = cx.calls().take_while(|call| call.was_refused()).collect();
     let mut reused = 0;
     let mut row = Vec::new();

@@ -16,9 +16,9 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
-    Asked, Closes, Context, Judge, Part, Problem, Rule,
+    Closes, Part, RecordedCall, Rule, RuleContext, RuleLogic, SectionProblem,
     evidence::{gave_the_same, handing_back, in_words, named, pace, unchanged},
-    levels::{Levels, still_broken},
+    levels::{DetectorLevels, still_broken},
     take_in,
 };
 use crate::domain::{
@@ -33,13 +33,13 @@ use crate::domain::{
 /// The rule.
 pub const RULE: Rule = Rule::of::<Params>("repeat").closes(Closes::Call).per_tool();
 
-const LEVELS: Levels = Levels::new(10, 20, 30);
+const LEVELS: DetectorLevels = DetectorLevels::new(10, 20, 30);
 
 /// Thresholds of repetitions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Params {
     /// For calls with an unchanged result.
-    pub levels: Levels,
+    pub levels: DetectorLevels,
     /// For calls regardless of their results.
     pub plain: Plain,
 }
@@ -62,8 +62,8 @@ impl Default for Params {
     }
 }
 
-impl Judge for Params {
-    fn check(&self, cx: &Context<'_>) -> Option<Finding> {
+impl RuleLogic for Params {
+    fn check(&self, cx: &RuleContext<'_>) -> Option<Finding> {
         if cx.proposal.effect.kind == EffectKind::Poll {
             return None;
         }
@@ -74,7 +74,7 @@ impl Judge for Params {
             .or_else(|| drifting(&self.levels, cx))
     }
 
-    fn silent(&self, asked: &Asked<'_>) -> String {
+    fn silent(&self, asked: &RecordedCall<'_>) -> String {
         match asked.kind() {
             Some(EffectKind::Poll) => "left to poll".to_owned(),
             _ => self.levels.silent(asked),
@@ -82,10 +82,10 @@ impl Judge for Params {
     }
 
     fn parts(&self) -> Vec<Part> {
-        vec![Levels::part(RULE.id), Part::keys::<Plain>("deduplication")]
+        vec![DetectorLevels::part(RULE.id), Part::keys::<Plain>("deduplication")]
     }
 
-    fn read(&mut self, at: &str, part: Value) -> Vec<Problem> {
+    fn read(&mut self, at: &str, part: Value) -> Vec<SectionProblem> {
         if at != "deduplication" {
             return take_in(&mut self.levels, part);
         }
@@ -94,48 +94,48 @@ impl Judge for Params {
         let counts = [("loop_threshold", loop_threshold), ("max_repeat", max_repeat), ("last_n", last_n)];
         for (key, count) in counts.into_iter().filter_map(|(key, count)| Some((key, count?))) {
             if count == 0 {
-                problems.push(Problem::of(key, "must be 1 or more"));
+                problems.push(SectionProblem::of(key, "must be 1 or more"));
             }
             if let Some(last_n) = last_n.filter(|last_n| count > *last_n) {
                 let what = format!("is {count}, and last_n looks back {last_n} calls: it would never fire");
-                problems.push(Problem::of(key, what));
+                problems.push(SectionProblem::of(key, what));
             }
         }
         problems
     }
 
-    fn levels(&self) -> Option<&Levels> {
+    fn levels(&self) -> Option<&DetectorLevels> {
         Some(&self.levels)
     }
 
-    fn with_levels(&self, levels: Levels) -> Option<Arc<dyn Judge>> {
+    fn with_levels(&self, levels: DetectorLevels) -> Option<Arc<dyn RuleLogic>> {
         Some(Arc::new(Self { levels, ..self.clone() }))
     }
 }
 
 impl Params {
     /// True for an undeclared poll without levels of its tool.
-    fn is_left_to_poll(&self, cx: &Context<'_>) -> bool {
+    fn is_left_to_poll(&self, cx: &RuleContext<'_>) -> bool {
         self.levels == LEVELS && pace(cx).is_some()
     }
 }
 
 /// True for results of an undeclared call without information.
-fn acknowledges(cx: &Context<'_>, streak: &[&Call]) -> bool {
+fn acknowledges(cx: &RuleContext<'_>, streak: &[&Call]) -> bool {
     let says = streak.iter().find_map(|call| call.success()?.marks.as_deref()).map(|marks| marks.says);
     cx.proposal.effect.kind == EffectKind::Unknown && says == Some(Says::Little)
 }
 
-fn without_progress(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
+fn without_progress(levels: &DetectorLevels, cx: &RuleContext<'_>) -> Option<Finding> {
     let is_same = |call: &Call| cx.is_same(call);
     let made_progress = |call: &Call| call.outcome.as_ref().is_some_and(|outcome| outcome.progress);
     let since = cx.calls().take_while(|call| is_same(call) || !made_progress(call));
     let streak = unchanged(since.filter(|call| is_same(call)));
     let (count, tool) = (streak.len() as u32, cx.tool());
     let levels = match cx.proposal.effect.repeatable {
-        true => Levels { critical: None, break_at: None, ..*levels },
+        true => DetectorLevels { critical: None, break_at: None, ..*levels },
         // Unknown effects: `same_success` acts earlier.
-        _ if acknowledges(cx, &streak) && *levels == LEVELS => Levels { critical: levels.break_at, ..*levels },
+        _ if acknowledges(cx, &streak) && *levels == LEVELS => DetectorLevels { critical: levels.break_at, ..*levels },
         _ => *levels,
     };
     let finding = levels.finding(&RULE, Reason::NoProgress, count, streak.iter().copied(), |level| match level {
@@ -153,7 +153,7 @@ fn without_progress(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
 }
 
 /// Repetitions with changing results: warned of once, because they may be intended.
-fn drifting(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
+fn drifting(levels: &DetectorLevels, cx: &RuleContext<'_>) -> Option<Finding> {
     let same: Vec<&Call> = cx.calls().filter(|call| cx.is_same(call) && call.success().is_some()).collect();
     let (count, tool) = (same.len() as u32, cx.tool());
     let was_told = cx.run_calls().any(|call| cx.is_same(call) && call.told(RULE.id).next().is_some());
@@ -161,7 +161,7 @@ fn drifting(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
     if was_told || changes * 2 < same.len() || cx.proposal.effect.repeatable {
         return None;
     }
-    let once = Levels { critical: None, break_at: None, ..*levels };
+    let once = DetectorLevels { critical: None, break_at: None, ..*levels };
     once.finding(&RULE, Reason::NoProgress, count, std::iter::empty(), |_| {
         format!(
             "{tool} was called {count} times with these arguments, and the results keep changing. If you are waiting \
@@ -170,7 +170,7 @@ fn drifting(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
     })
 }
 
-fn plainly(plain: &Plain, cx: &Context<'_>) -> Option<Finding> {
+fn plainly(plain: &Plain, cx: &RuleContext<'_>) -> Option<Finding> {
     let last_n = plain.last_n.map_or(cx.window, |last_n| last_n as usize);
     let same: Vec<&Call> =
         cx.calls().take(last_n).filter(|call| call.fingerprint == cx.fingerprint() && call.permit.is_some()).collect();

@@ -14,16 +14,16 @@ mod values;
 use std::collections::BTreeMap;
 
 use crate::domain::{
-    call::{Call, Standing},
+    call::{Call, CallStatus},
     finding::{Decision, Finding, Wording},
     json::Json,
     pattern::Pattern,
     reason::Reason,
-    tree::{Changed, Kept},
+    tree::{Changed, RetainedSuccess},
 };
 
 use super::{
-    Asked, Context, Judge, Rule,
+    RecordedCall, Rule, RuleContext, RuleLogic,
     condition::{Condition, ConditionError},
 };
 
@@ -34,7 +34,7 @@ const RECHECK_MS: u64 = 1_000;
 
 /// Source of a value in an earlier call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Source {
+pub enum ValueSource {
     /// One of its arguments.
     Argument(String),
     /// A JSON pointer into its result; `*` is any element.
@@ -47,7 +47,7 @@ pub struct Requirement {
     /// Tools with an accepted success.
     pub tools: Pattern,
     /// Arguments of the call, and the sources of equal values in the earlier one.
-    pub matching: Vec<(String, Source)>,
+    pub matching: Vec<(String, ValueSource)>,
     /// Condition over the result.
     pub condition: Option<Condition>,
     /// Message when unmet; `{values}` is replaced by the compared values.
@@ -71,12 +71,12 @@ impl Params {
     }
 }
 
-impl Judge for Params {
-    fn check(&self, cx: &Context<'_>) -> Option<Finding> {
+impl RuleLogic for Params {
+    fn check(&self, cx: &RuleContext<'_>) -> Option<Finding> {
         self.by_tool.get(cx.tool())?.iter().find_map(|requirement| unmet(requirement, cx))
     }
 
-    fn silent(&self, asked: &Asked<'_>) -> String {
+    fn silent(&self, asked: &RecordedCall<'_>) -> String {
         let requirements = self.by_tool.get(asked.tool).into_iter().flatten();
         let steps: Vec<&str> = requirements.map(|requirement| requirement.tools.as_str()).collect();
         if steps.is_empty() {
@@ -86,10 +86,11 @@ impl Judge for Params {
     }
 }
 
-fn unmet(requirement: &Requirement, cx: &Context<'_>) -> Option<Finding> {
+fn unmet(requirement: &Requirement, cx: &RuleContext<'_>) -> Option<Finding> {
     let arguments = &cx.proposal.request.arguments;
     let of_tools = || cx.tree.kept.iter().rev().filter(|kept| requirement.tools.matches(kept.tool.as_str()));
-    let matches = |kept: &&Kept| requirement.matching.iter().all(|(field, at)| has(kept, at, arguments.get(field)));
+    let matches =
+        |kept: &&RetainedSuccess| requirement.matching.iter().all(|(field, at)| has(kept, at, arguments.get(field)));
     let Some(kept) = of_tools().find(matches) else {
         return Some(missing(requirement, cx, of_tools().next().is_some()));
     };
@@ -120,14 +121,14 @@ fn unmet(requirement: &Requirement, cx: &Context<'_>) -> Option<Finding> {
 }
 
 /// The write of the same resource that was permitted after `kept` was read.
-fn changed_since<'a>(cx: &Context<'a>, kept: &Kept) -> Option<&'a Changed> {
+fn changed_since<'a>(cx: &RuleContext<'a>, kept: &RetainedSuccess) -> Option<&'a Changed> {
     let resource = cx.proposal.effect.resource.as_ref()?;
     let later = |changed: &&Changed| changed.seq > kept.seq && changed.fingerprint != cx.fingerprint();
     cx.tree.changes.iter().rev().filter(later).find(|changed| changed.resource.overlaps(resource))
 }
 
 /// The policy's message, if there is one.
-fn refused(requirement: &Requirement, cx: &Context<'_>, problem: &str, values: &str, next: &str) -> Finding {
+fn refused(requirement: &Requirement, cx: &RuleContext<'_>, problem: &str, values: &str, next: &str) -> Finding {
     let next = requirement.user_facing_hint.as_deref().unwrap_or(next);
     let finding = |message: Wording| Finding::new(RULE.id, Decision::Deny, Reason::MissingPrerequisite, message);
     match &requirement.message {
@@ -138,8 +139,8 @@ fn refused(requirement: &Requirement, cx: &Context<'_>, problem: &str, values: &
     }
 }
 
-fn missing(requirement: &Requirement, cx: &Context<'_>, was_called: bool) -> Finding {
-    let is_running = |call: &&Call| matches!(call.standing(cx.now), Standing::InFlight);
+fn missing(requirement: &Requirement, cx: &RuleContext<'_>, was_called: bool) -> Finding {
+    let is_running = |call: &&Call| matches!(call.standing(cx.now), CallStatus::InFlight);
     let running = cx.tree.calls().filter(is_running).find(|call| requirement.tools.matches(call.tool.as_str()));
     let waits = cx.who_waits();
     let tool = cx.tool();
@@ -154,8 +155,8 @@ fn missing(requirement: &Requirement, cx: &Context<'_>, was_called: bool) -> Fin
     for (field, source) in &requirement.matching {
         let Some(value) = arguments.get(field) else { continue };
         match source {
-            Source::Argument(_) => named.push(format!("{field} {}", in_words(value))),
-            Source::Result(_) => looked_for.push(format!("{field} {}", in_words(value))),
+            ValueSource::Argument(_) => named.push(format!("{field} {}", in_words(value))),
+            ValueSource::Result(_) => looked_for.push(format!("{field} {}", in_words(value))),
         }
     }
     let values = [named.clone(), looked_for.clone()].concat().join(", ");
@@ -176,11 +177,13 @@ fn in_words(value: &Json) -> String {
     if text.chars().count() > 80 { format!("{}…", text.chars().take(80).collect::<String>()) } else { text }
 }
 
-fn has(kept: &Kept, source: &Source, value: Option<&Json>) -> bool {
+fn has(kept: &RetainedSuccess, source: &ValueSource, value: Option<&Json>) -> bool {
     let Some(value) = value else { return false };
     match source {
-        Source::Argument(name) => kept.arguments.as_deref().and_then(|arguments| arguments.get(name)) == Some(value),
-        Source::Result(pointer) => kept.result.as_deref().is_some_and(|result| {
+        ValueSource::Argument(name) => {
+            kept.arguments.as_deref().and_then(|arguments| arguments.get(name)) == Some(value)
+        }
+        ValueSource::Result(pointer) => kept.result.as_deref().is_some_and(|result| {
             let parts: Vec<&str> = pointer.split('/').skip(1).collect();
             holds(result, &parts, value)
         }),

@@ -7,7 +7,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{Asked, Context, levels::Levels};
+use super::{RecordedCall, RuleContext, levels::DetectorLevels};
 use crate::domain::finding::Finding;
 
 /// A rule.
@@ -22,7 +22,7 @@ pub struct Rule {
     /// True when a tool may have levels of its own.
     pub per_tool: bool,
     /// Maximum count of its levels.
-    pub reach: Reach,
+    pub reach: CountCeiling,
     source: &'static str,
     defaults: Defaults,
 }
@@ -42,7 +42,7 @@ pub enum Closes {
 
 /// Maximum number of calls that a detector can count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reach {
+pub enum CountCeiling {
     /// The window.
     Window,
     /// The window and the proposed call.
@@ -53,12 +53,12 @@ pub enum Reach {
 
 /// Parameters and logic of a rule. They are built in by `Default` or [`Rule::detector`]; a policy changes them part by
 /// part.
-pub trait Judge: Any + Debug + Send + Sync {
+pub trait RuleLogic: Any + Debug + Send + Sync {
     /// The finding about the call.
-    fn check(&self, cx: &Context<'_>) -> Option<Finding>;
+    fn check(&self, cx: &RuleContext<'_>) -> Option<Finding>;
 
     /// One-line explanation for people of having no finding.
-    fn silent(&self, asked: &Asked<'_>) -> String;
+    fn silent(&self, asked: &RecordedCall<'_>) -> String;
 
     /// The parts of the policy that it reads.
     fn parts(&self) -> Vec<Part> {
@@ -66,17 +66,17 @@ pub trait Judge: Any + Debug + Send + Sync {
     }
 
     /// Reads the part `at`; returns its problems beyond its schema.
-    fn read(&mut self, _at: &str, _part: Value) -> Vec<Problem> {
+    fn read(&mut self, _at: &str, _part: Value) -> Vec<SectionProblem> {
         Vec::new()
     }
 
     /// Its levels, if it is a detector.
-    fn levels(&self) -> Option<&Levels> {
+    fn levels(&self) -> Option<&DetectorLevels> {
         None
     }
 
     /// A copy with other levels; none if it has no levels.
-    fn with_levels(&self, _levels: Levels) -> Option<Arc<dyn Judge>> {
+    fn with_levels(&self, _levels: DetectorLevels) -> Option<Arc<dyn RuleLogic>> {
         None
     }
 }
@@ -108,14 +108,14 @@ impl Part {
 
 /// Problem of a part of the policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
+pub struct SectionProblem {
     /// The key, below the part; empty for the part itself.
     pub key: String,
     /// The problem and its fix.
     pub what: String,
 }
 
-impl Problem {
+impl SectionProblem {
     /// A problem of one key.
     pub fn of(key: impl Into<String>, what: impl Into<String>) -> Self {
         Self { key: key.into(), what: what.into() }
@@ -123,43 +123,51 @@ impl Problem {
 }
 
 /// Reads a part of valid form. Only a number that is too large for its type can still be a problem.
-pub fn take_in<P: DeserializeOwned>(target: &mut P, part: Value) -> Vec<Problem> {
+pub fn take_in<P: DeserializeOwned>(target: &mut P, part: Value) -> Vec<SectionProblem> {
     match serde_json::from_value(part) {
         Ok(read) => {
             *target = read;
             Vec::new()
         }
-        Err(error) => vec![Problem::of("", error.to_string())],
+        Err(error) => vec![SectionProblem::of("", error.to_string())],
     }
 }
 
 #[derive(Debug, Clone, Copy)]
 enum Defaults {
     Detector(Detector),
-    Of(fn() -> Arc<dyn Judge>),
+    Of(fn() -> Arc<dyn RuleLogic>),
 }
 
 impl Rule {
     /// A rule with parameters of its own.
     #[must_use]
-    pub const fn of<P: Judge + Default>(id: &'static str) -> Self {
-        fn defaults<P: Judge + Default>() -> Arc<dyn Judge> {
+    pub const fn of<P: RuleLogic + Default>(id: &'static str) -> Self {
+        fn defaults<P: RuleLogic + Default>() -> Arc<dyn RuleLogic> {
             Arc::new(P::default())
         }
         Self::with(id, Defaults::Of(defaults::<P>))
     }
 
     const fn with(id: &'static str, defaults: Defaults) -> Self {
-        Self { id, section: id, closes: Closes::Nothing, per_tool: false, reach: Reach::Window, source: "", defaults }
+        Self {
+            id,
+            section: id,
+            closes: Closes::Nothing,
+            per_tool: false,
+            reach: CountCeiling::Window,
+            source: "",
+            defaults,
+        }
     }
 
     /// A loop detector, whose parameters are its levels. Most use [`Levels::silent`] as `silent`.
     #[must_use]
     pub const fn detector(
         id: &'static str,
-        levels: Levels,
-        check: fn(&Levels, &Context<'_>) -> Option<Finding>,
-        silent: fn(&Levels, &Asked<'_>) -> String,
+        levels: DetectorLevels,
+        check: fn(&DetectorLevels, &RuleContext<'_>) -> Option<Finding>,
+        silent: fn(&DetectorLevels, &RecordedCall<'_>) -> String,
     ) -> Self {
         Self::with(id, Defaults::Detector(Detector { id, levels, check, silent }))
     }
@@ -184,7 +192,7 @@ impl Rule {
 
     /// Sets the maximum count of its levels.
     #[must_use]
-    pub const fn reach(self, reach: Reach) -> Self {
+    pub const fn reach(self, reach: CountCeiling) -> Self {
         Self { reach, ..self }
     }
 
@@ -196,7 +204,7 @@ impl Rule {
 
     /// Its built-in parameters.
     #[must_use]
-    pub fn defaults(&self) -> Arc<dyn Judge> {
+    pub fn defaults(&self) -> Arc<dyn RuleLogic> {
         match self.defaults {
             Defaults::Detector(detector) => Arc::new(detector),
             Defaults::Of(defaults) => defaults(),
@@ -215,33 +223,33 @@ impl Rule {
 #[derive(Debug, Clone, Copy)]
 struct Detector {
     id: &'static str,
-    levels: Levels,
-    check: fn(&Levels, &Context<'_>) -> Option<Finding>,
-    silent: fn(&Levels, &Asked<'_>) -> String,
+    levels: DetectorLevels,
+    check: fn(&DetectorLevels, &RuleContext<'_>) -> Option<Finding>,
+    silent: fn(&DetectorLevels, &RecordedCall<'_>) -> String,
 }
 
-impl Judge for Detector {
-    fn check(&self, cx: &Context<'_>) -> Option<Finding> {
+impl RuleLogic for Detector {
+    fn check(&self, cx: &RuleContext<'_>) -> Option<Finding> {
         (self.check)(&self.levels, cx)
     }
 
-    fn silent(&self, asked: &Asked<'_>) -> String {
+    fn silent(&self, asked: &RecordedCall<'_>) -> String {
         (self.silent)(&self.levels, asked)
     }
 
     fn parts(&self) -> Vec<Part> {
-        vec![Levels::part(self.id)]
+        vec![DetectorLevels::part(self.id)]
     }
 
-    fn read(&mut self, _at: &str, part: Value) -> Vec<Problem> {
+    fn read(&mut self, _at: &str, part: Value) -> Vec<SectionProblem> {
         take_in(&mut self.levels, part)
     }
 
-    fn levels(&self) -> Option<&Levels> {
+    fn levels(&self) -> Option<&DetectorLevels> {
         Some(&self.levels)
     }
 
-    fn with_levels(&self, levels: Levels) -> Option<Arc<dyn Judge>> {
+    fn with_levels(&self, levels: DetectorLevels) -> Option<Arc<dyn RuleLogic>> {
         Some(Arc::new(Self { levels, ..*self }))
     }
 }

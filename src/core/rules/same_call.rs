@@ -23,7 +23,7 @@ use crate::domain::{
     effect::{EffectKind, Fresh},
     finding::{Decision, Finding, Wording},
     outcome::OPEN_ATTEMPTS_MAX,
-    previous::{Held, Past, Previous},
+    previous::{Past, Previous, RequestStatus},
     reason::Reason,
     time::wait_in_words,
 };
@@ -38,7 +38,9 @@ use self::{
     forgotten::forgotten,
     reads::{read, unchanged_by_witness},
 };
-use super::{Asked, Context, Judge, Part, Problem, Rule, asked::NOTHING, context::ASKED_FOR, take_in};
+use super::{
+    Part, RecordedCall, Rule, RuleContext, RuleLogic, SectionProblem, asked::NOTHING, context::ASKED_FOR, take_in,
+};
 
 /// The rule.
 pub const RULE: Rule = Rule::of::<Params>("same_call").section("deduplication");
@@ -100,12 +102,12 @@ impl Default for Params {
     }
 }
 
-impl Judge for Params {
-    fn check(&self, cx: &Context<'_>) -> Option<Finding> {
+impl RuleLogic for Params {
+    fn check(&self, cx: &RuleContext<'_>) -> Option<Finding> {
         check(self, cx)
     }
 
-    fn silent(&self, asked: &Asked<'_>) -> String {
+    fn silent(&self, asked: &RecordedCall<'_>) -> String {
         match asked.cx.map(|cx| cx.previous) {
             None => NOTHING,
             Some(None) => "not made before in this call tree",
@@ -118,23 +120,23 @@ impl Judge for Params {
         vec![Part::keys::<Self>(RULE.section)]
     }
 
-    fn read(&mut self, _at: &str, part: Value) -> Vec<Problem> {
+    fn read(&mut self, _at: &str, part: Value) -> Vec<SectionProblem> {
         let sets_window = part.get("window_ms").is_some();
         let mut problems = take_in(self, part);
         if sets_window {
             self.fresh_ms = self.window_ms;
         }
         if self.same_results < 2 {
-            problems.push(Problem::of("same_results", "must be 2 or more: one result equals nothing"));
+            problems.push(SectionProblem::of("same_results", "must be 2 or more: one result equals nothing"));
         }
         problems
     }
 }
 
-fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
+fn check(params: &Params, cx: &RuleContext<'_>) -> Option<Finding> {
     match cx.held {
         // Independent of the rule's mode.
-        Some(Held::Approved(_) | Held::Edited { .. }) => return None,
+        Some(RequestStatus::Approved(_) | RequestStatus::Edited { .. }) => return None,
         Some(held) => return Some(asked(cx, held)),
         None => {}
     }
@@ -150,21 +152,21 @@ fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
     Some(if finding.decision == Decision::Reuse { finding.reusing(previous.call.clone()) } else { finding })
 }
 
-fn changed(cx: &Context<'_>, previous: &Previous) -> bool {
+fn changed(cx: &RuleContext<'_>, previous: &Previous) -> bool {
     cx.is_another_state() || cx.tree.world_changed_since(previous, cx.fingerprint(), &cx.proposal.effect)
 }
 
-fn asked(cx: &Context<'_>, held: &Held) -> Finding {
+fn asked(cx: &RuleContext<'_>, held: &RequestStatus) -> Finding {
     let tool = cx.tool();
     let (reason, what, why) = match held {
-        Held::Pending(approval) => {
+        RequestStatus::Pending(approval) => {
             let message = Wording::new(
                 format!("{tool} waits for a person's approval ({}).", approval.id),
                 "Do not ask for it again: go on with other work, or tell the user that it is pending.",
             );
             return Finding::new(RULE.id, Decision::Ask, Reason::ApprovalRequired, message);
         }
-        Held::Withdrawn => {
+        RequestStatus::Withdrawn => {
             let message = Wording::new(
                 format!(
                     "The request for a person's approval of {tool} was withdrawn before anybody answered, so {tool} \
@@ -174,8 +176,8 @@ fn asked(cx: &Context<'_>, held: &Held) -> Finding {
             );
             return Finding::new(RULE.id, Decision::Deny, Reason::ApprovalWithdrawn, message);
         }
-        Held::Denied { reason } => (Reason::ApprovalDenied, "A person refused", they_say(reason.as_deref())),
-        Held::Approved(_) | Held::Edited { .. } | Held::Expired => {
+        RequestStatus::Denied { reason } => (Reason::ApprovalDenied, "A person refused", they_say(reason.as_deref())),
+        RequestStatus::Approved(_) | RequestStatus::Edited { .. } | RequestStatus::Expired => {
             (Reason::ApprovalExpired, "Nobody approved in time:", String::new())
         }
     };
@@ -193,8 +195,8 @@ fn they_say(reason: Option<&str>) -> String {
 
 /// The finding for an approval with edited arguments. It holds in every mode: a person did not want this call.
 #[must_use]
-pub fn edited(cx: &Context<'_>) -> Option<Finding> {
-    let Some(Held::Edited { call, reason }) = cx.held else { return None };
+pub fn edited(cx: &RuleContext<'_>) -> Option<Finding> {
+    let Some(RequestStatus::Edited { call, reason }) = cx.held else { return None };
     let (tool, why) = (cx.tool(), they_say(reason.as_deref()));
     let message = format!("A person approved {tool} with other arguments than these: this call was not run.{why}");
     let finding = Finding::new(RULE.id, Decision::Deny, Reason::ApprovalEdited, message);
@@ -203,7 +205,7 @@ pub fn edited(cx: &Context<'_>) -> Option<Finding> {
 
 /// The finding for a double effect since the session's last judgment. It holds in every mode.
 #[must_use]
-pub fn doubled(cx: &Context<'_>) -> Option<Finding> {
+pub fn doubled(cx: &RuleContext<'_>) -> Option<Finding> {
     let session = cx.session()?;
     let judged = session.calls.iter().map(|call| call.seq).max()?;
     let is_untold =
@@ -218,7 +220,7 @@ pub fn doubled(cx: &Context<'_>) -> Option<Finding> {
     Some(Finding::new(RULE.id, Decision::Allow, Reason::DoubleEffect, message))
 }
 
-fn in_flight(params: &Params, cx: &Context<'_>, previous: &Previous) -> Finding {
+fn in_flight(params: &Params, cx: &RuleContext<'_>, previous: &Previous) -> Finding {
     let age_ms = cx.now.since_ms(previous.call.at);
     let wait_ms = (age_ms / 2).clamp(params.in_flight_ms, params.in_flight_ms_max);
     let waits = cx.who_waits();
@@ -232,7 +234,7 @@ fn in_flight(params: &Params, cx: &Context<'_>, previous: &Previous) -> Finding 
 }
 
 /// True when a declared read takes more than twice as long as before: its caller is gone, and another one does no harm.
-fn has_vanished(cx: &Context<'_>, previous: &Previous) -> bool {
+fn has_vanished(cx: &RuleContext<'_>, previous: &Previous) -> bool {
     if !cx.proposal.effect.kind.is_look() || previous.foreign {
         return false;
     }
@@ -242,7 +244,7 @@ fn has_vanished(cx: &Context<'_>, previous: &Previous) -> bool {
     cx.now.since_ms(previous.call.at) >= usual_ms.saturating_mul(2)
 }
 
-fn unknown(cx: &Context<'_>, previous: &Previous) -> Option<Finding> {
+fn unknown(cx: &RuleContext<'_>, previous: &Previous) -> Option<Finding> {
     let (tool, effect) = (cx.tool(), &cx.proposal.effect);
     if effect.in_steps {
         // It ends with the user's next turn, after the model has seen the outcome.
@@ -272,7 +274,7 @@ fn unknown(cx: &Context<'_>, previous: &Previous) -> Option<Finding> {
 }
 
 /// The refusal until the outcome is settled by a late report, an operator, or the user's next turn.
-fn refused_while_open(cx: &Context<'_>, previous: &Previous) -> Option<Finding> {
+fn refused_while_open(cx: &RuleContext<'_>, previous: &Previous) -> Option<Finding> {
     let is_undeclared = cx.proposal.effect.kind == EffectKind::Unknown && cx.has_content();
     (is_undeclared && previous.open_attempts >= OPEN_ATTEMPTS_MAX).then(|| {
         let (tool, check) = (cx.tool(), check_first(cx));
@@ -285,7 +287,7 @@ fn refused_while_open(cx: &Context<'_>, previous: &Previous) -> Option<Finding> 
     })
 }
 
-fn hint_to_check(cx: &Context<'_>) -> Finding {
+fn hint_to_check(cx: &RuleContext<'_>) -> Finding {
     let message = format!(
         "An earlier {} with these arguments got no clear answer and may have taken effect; check what it did before \
          you rely on this one.",
@@ -294,7 +296,7 @@ fn hint_to_check(cx: &Context<'_>) -> Finding {
     Finding::new(RULE.id, Decision::Allow, Reason::OutcomeUnknown, message)
 }
 
-fn check_first(cx: &Context<'_>) -> String {
+fn check_first(cx: &RuleContext<'_>) -> String {
     match (cx.proposal.spec.suggested_next.first(), &cx.proposal.effect.resource) {
         (Some(tool), _) => format!("Check with {tool} whether it happened, or ask the user."),
         (None, Some(resource)) => format!("Look at {} to see whether it happened, or ask the user.", resource.as_str()),
@@ -302,7 +304,7 @@ fn check_first(cx: &Context<'_>) -> String {
     }
 }
 
-fn succeeded(params: &Params, cx: &Context<'_>, previous: &Previous) -> Option<Finding> {
+fn succeeded(params: &Params, cx: &RuleContext<'_>, previous: &Previous) -> Option<Finding> {
     let effect = &cx.proposal.effect;
     let age_ms = cx.now.since_ms(previous.last_at);
     let intended = cx.proposal.request.repeat_intended;
@@ -354,7 +356,7 @@ fn succeeded(params: &Params, cx: &Context<'_>, previous: &Previous) -> Option<F
     }
 }
 
-fn reuse(cx: &Context<'_>, age_ms: u64, why: &str) -> Finding {
+fn reuse(cx: &RuleContext<'_>, age_ms: u64, why: &str) -> Finding {
     let message = format!("{} was not run: this exact call succeeded {} ago. {why}", cx.tool(), wait_in_words(age_ms));
     let is_inferred = cx.previous.is_some_and(|previous| previous.is_inferred);
     let next = if is_inferred { "Use what is there." } else { "Use the previous result." };
@@ -362,7 +364,7 @@ fn reuse(cx: &Context<'_>, age_ms: u64, why: &str) -> Finding {
         .next(format!("{next} If you need something else, change the arguments."))
 }
 
-fn ask_to_repeat(cx: &Context<'_>) -> Finding {
+fn ask_to_repeat(cx: &RuleContext<'_>) -> Finding {
     ask(format!(
         "{} with these arguments was done before. Doing it a second time needs a person's approval.",
         cx.tool()

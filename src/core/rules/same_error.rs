@@ -26,14 +26,15 @@ use crate::domain::{
 };
 
 use super::{
-    Closes, Context, Rule,
+    Closes, Rule, RuleContext,
     evidence::may_have_changed,
-    levels::{Levels, still_broken},
+    levels::{DetectorLevels, still_broken},
 };
 
 /// The rule.
-pub const RULE: Rule =
-    Rule::detector("same_error", Levels::new(3, 5, 10), check, Levels::silent).closes(Closes::Tool).per_tool();
+pub const RULE: Rule = Rule::detector("same_error", DetectorLevels::new(3, 5, 10), check, DetectorLevels::silent)
+    .closes(Closes::Tool)
+    .per_tool();
 
 /// Warning interval: consecutive `not_found` errors of different things are answers.
 const NOT_FOUND_EACH: u32 = 25;
@@ -42,7 +43,7 @@ const NUMBER_DIGITS_MAX: usize = 7;
 /// Search fields, where each value is another question.
 const SEARCHES: [&str; 9] = ["path", "file", "query", "command", "cmd", "sql", "url", "pattern", "search"];
 
-fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
+fn check(levels: &DetectorLevels, cx: &RuleContext<'_>) -> Option<Finding> {
     let mut error: Option<&Outcome> = None;
     let mut streak: Vec<&Call> = Vec::new();
     for call in cx.calls() {
@@ -77,10 +78,10 @@ fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
     let is_sweep = cx.sweeps(&streak);
     let not_found = error.is_some_and(|outcome| outcome.failure == Some(FailureKind::NotFound));
     let levels = match (is_sweep, cx.proposal.effect.in_steps) {
-        (true, _) if not_found => Levels { warning: Some(NOT_FOUND_EACH), critical: None, break_at: None },
+        (true, _) if not_found => DetectorLevels { warning: Some(NOT_FOUND_EACH), critical: None, break_at: None },
         (true, _) if levels.was_warned_at(count) => return None,
-        (true, _) => Levels { critical: None, break_at: None, ..*levels },
-        (false, true) => Levels { break_at: None, ..*levels },
+        (true, _) => DetectorLevels { critical: None, break_at: None, ..*levels },
+        (false, true) => DetectorLevels { break_at: None, ..*levels },
         (false, false) => *levels,
     };
     levels.finding(&RULE, Reason::SameError, count, streak.into_iter(), |level| match level {
@@ -123,7 +124,7 @@ fn has_moved(newest: &Outcome, older: &Outcome, older_call: &Call) -> bool {
 }
 
 /// True when the call differs from a failed one in a field that the error names.
-fn changes_what_is_named(cx: &Context<'_>, failed: &Call) -> bool {
+fn changes_what_is_named(cx: &RuleContext<'_>, failed: &Call) -> bool {
     let line = failed.outcome.as_ref().and_then(|outcome| outcome.error_line.as_deref());
     let (Some(line), Some(shape)) = (line, failed.shape.as_deref()) else { return false };
     let line = line.to_ascii_lowercase();
@@ -142,7 +143,7 @@ fn failed(outcome: &Outcome) -> bool {
 }
 
 /// A near duplicate; or one of several fields differs, outside search fields.
-fn is_variant(cx: &Context<'_>, call: &Call, failure: Option<FailureKind>) -> bool {
+fn is_variant(cx: &RuleContext<'_>, call: &Call, failure: Option<FailureKind>) -> bool {
     let differs = || {
         let shape = call.shape.as_deref()?;
         let field = cx.proposal.shape.only_difference(shape)?;

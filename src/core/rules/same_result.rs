@@ -23,20 +23,20 @@ use crate::domain::{
 };
 
 use super::{
-    Asked, Closes, Context, Rule,
+    Closes, RecordedCall, Rule, RuleContext,
     evidence::{Weight, gave_the_same, weight},
-    levels::{Levels, still_broken},
+    levels::{DetectorLevels, still_broken},
 };
 
 /// The rule.
 pub const RULE: Rule =
-    Rule::detector("same_result", Levels::new(4, 12, 30), check, silent).closes(Closes::Tool).per_tool();
+    Rule::detector("same_result", DetectorLevels::new(4, 12, 30), check, silent).closes(Closes::Tool).per_tool();
 
 fn is_exempt(kind: EffectKind) -> bool {
     matches!(kind, EffectKind::Write | EffectKind::Poll)
 }
 
-fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
+fn check(levels: &DetectorLevels, cx: &RuleContext<'_>) -> Option<Finding> {
     if is_exempt(cx.proposal.effect.kind) || cx.proposal.effect.repeatable {
         return None;
     }
@@ -82,14 +82,14 @@ fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
 }
 
 /// The only varied field, as text.
-fn varied(row: &[&Call], cx: &Context<'_>) -> String {
+fn varied(row: &[&Call], cx: &RuleContext<'_>) -> String {
     let fields = row.iter().map(|call| cx.proposal.shape.only_difference(call.shape.as_deref()?));
     let fields: Option<Vec<&str>> = fields.collect();
     let one = fields.and_then(|fields| fields.first().copied().filter(|first| fields.iter().all(|f| f == first)));
     one.map(|field| format!(" that differ in {field}")).unwrap_or_default()
 }
 
-fn silent(levels: &Levels, asked: &Asked<'_>) -> String {
+fn silent(levels: &DetectorLevels, asked: &RecordedCall<'_>) -> String {
     match asked.kind() {
         Some(kind) if is_exempt(kind) => "looks at neither writes nor polls".to_owned(),
         _ => levels.silent(asked),

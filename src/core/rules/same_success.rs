@@ -23,7 +23,7 @@
 mod made_before;
 
 use crate::domain::{
-    answer::{Compared, Marks, Says},
+    answer::{Compared, ResultMarkers, Says},
     call::Call,
     content::{self, Content},
     effect::EffectKind,
@@ -36,27 +36,27 @@ use crate::domain::{
 use self::made_before::made_before;
 pub(crate) use self::made_before::names_something;
 use super::{
-    Asked, Closes, Context, Reach, Rule,
+    Closes, CountCeiling, RecordedCall, Rule, RuleContext,
     evidence::{gave_the_same, handing_back, in_words, named, pace, recheck_ms},
-    levels::{Levels, still_broken},
+    levels::{DetectorLevels, still_broken},
 };
 
 /// The rule.
 pub const RULE: Rule = Rule::detector("same_success", LEVELS, check, silent)
     .closes(Closes::Call)
-    .reach(Reach::Calls(CALLS_MAX as u32))
+    .reach(CountCeiling::Calls(CALLS_MAX as u32))
     .per_tool();
-const LEVELS: Levels = Levels::new(3, 5, 10);
+const LEVELS: DetectorLevels = DetectorLevels::new(3, 5, 10);
 /// Thresholds: the count from which a repetition waits, and the levels. The policy's levels are those of arguments with
 /// content.
 struct Brake {
-    levels: Levels,
+    levels: DetectorLevels,
     waits_from: Option<u32>,
 }
 
 impl Brake {
     /// For receipts; `is_sure` where they contain a recent creation time.
-    fn of_receipts(levels: &Levels, cx: &Context<'_>, is_sure: bool) -> Self {
+    fn of_receipts(levels: &DetectorLevels, cx: &RuleContext<'_>, is_sure: bool) -> Self {
         // Levels set by the policy apply to all arguments.
         match cx.content() {
             _ if *levels != LEVELS || is_sure => Self { levels: *levels, waits_from: None },
@@ -67,21 +67,22 @@ impl Brake {
     }
 
     /// For identical acknowledgments, which are weaker evidence.
-    fn of_acknowledgements(levels: &Levels, cx: &Context<'_>) -> Self {
+    fn of_acknowledgements(levels: &DetectorLevels, cx: &RuleContext<'_>) -> Self {
         if cx.has_content() { Self::weak(levels, 3, 5, 10) } else { Self::weak(levels, 10, 20, 30) }
     }
 
     /// Disabled if the policy disables the levels.
-    fn weak(levels: &Levels, warning: u32, wait: u32, critical: u32) -> Self {
+    fn weak(levels: &DetectorLevels, warning: u32, wait: u32, critical: u32) -> Self {
         let is_on = levels.critical.is_some();
         let set = |count| is_on.then_some(count);
-        let weak = Levels { warning: levels.warning.and(Some(warning)), critical: set(critical), break_at: None };
+        let weak =
+            DetectorLevels { warning: levels.warning.and(Some(warning)), critical: set(critical), break_at: None };
         Self { levels: weak, waits_from: set(wait) }
     }
 
     /// The finding as WAIT, for a count between warning and refusal: until a time after the last success that doubles
     /// with each further one. A later call passes.
-    fn slowed(&self, cx: &Context<'_>, count: u32, newest: &Call) -> Option<Finding> {
+    fn slowed(&self, cx: &RuleContext<'_>, count: u32, newest: &Call) -> Option<Finding> {
         let beyond = count.checked_sub(self.waits_from?)?;
         if self.levels.critical.is_some_and(|critical| count >= critical) {
             return None;
@@ -101,7 +102,7 @@ impl Brake {
     }
 }
 
-fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
+fn check(levels: &DetectorLevels, cx: &RuleContext<'_>) -> Option<Finding> {
     if cx.proposal.effect.kind.is_look() || cx.proposal.effect.repeatable {
         return None;
     }
@@ -117,7 +118,7 @@ fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
     })
 }
 
-fn silent(levels: &Levels, asked: &Asked<'_>) -> String {
+fn silent(levels: &DetectorLevels, asked: &RecordedCall<'_>) -> String {
     match asked.kind() {
         Some(kind) if kind.is_look() => format!("left alone, as a declared {}", kind.as_str()),
         _ => levels.silent(asked),
@@ -126,7 +127,7 @@ fn silent(levels: &Levels, asked: &Asked<'_>) -> String {
 
 /// The successes of this call in the call tree's run, newest first, up to a change of its resource; and the number of
 /// those after another undeclared call or a declared write of this session.
-fn successes<'a>(cx: &Context<'a>) -> (Vec<(&'a Call, &'a Marks)>, usize) {
+fn successes<'a>(cx: &RuleContext<'a>) -> (Vec<(&'a Call, &'a ResultMarkers)>, usize) {
     let (mut found, mut undisturbed) = (Vec::new(), None);
     for call in cx.tree_run_calls() {
         let (is_same, kind) = (cx.is_same(call), call.effect.kind);
@@ -162,7 +163,7 @@ struct Receipts<'a> {
     lapse: bool,
 }
 
-fn receipts<'a>(cx: &Context<'a>) -> Option<Receipts<'a>> {
+fn receipts<'a>(cx: &RuleContext<'a>) -> Option<Receipts<'a>> {
     let (all, undisturbed) = successes(cx);
     let (newest, marks) = *all.first()?;
     // A page is scrolled by as much as it moves.
@@ -190,7 +191,7 @@ fn receipts<'a>(cx: &Context<'a>) -> Option<Receipts<'a>> {
     (found.calls.len() > 1).then_some(found)
 }
 
-fn made_again(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
+fn made_again(levels: &DetectorLevels, cx: &RuleContext<'_>) -> Option<Finding> {
     let Receipts { calls, full, are_sure, lapse } = receipts(cx)?;
     let successes = calls.len() as u32;
     let (full, all, tool) = (full + 1, successes + 1, cx.tool());
@@ -201,7 +202,7 @@ fn made_again(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
         return Some(slowed);
     }
     let levels = match lapse {
-        true => Levels { critical: None, break_at: None, ..brake.levels },
+        true => DetectorLevels { critical: None, break_at: None, ..brake.levels },
         false => brake.levels,
     };
     let names = named(&calls);
@@ -232,7 +233,7 @@ fn made_again(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
 }
 
 /// A repeated insertion of a multi-line text: only numbers differ, and rise by the same step.
-fn inserted_again(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
+fn inserted_again(levels: &DetectorLevels, cx: &RuleContext<'_>) -> Option<Finding> {
     if cx.proposal.effect.in_steps || !content::has_lines(&cx.proposal.request.arguments) {
         return None;
     }
@@ -241,10 +242,11 @@ fn inserted_again(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
     let step = pairs.next().flatten()?;
     let row = 2 + pairs.take_while(|other| other.as_ref() == Some(&step)).count();
     let (count, tool) = (row as u32 + 1, cx.tool());
-    let levels = Levels { warning: levels.warning.and(Some(4)), ..*levels };
+    let levels = DetectorLevels { warning: levels.warning.and(Some(4)), ..*levels };
     let calls = all.iter().take(row).map(|(call, _)| *call);
-    let numbers =
-        |marks: &Marks| marks.numbers.iter().map(|number| number.value.to_string()).collect::<Vec<_>>().join(", ");
+    let numbers = |marks: &ResultMarkers| {
+        marks.numbers.iter().map(|number| number.value.to_string()).collect::<Vec<_>>().join(", ")
+    };
     let (first, last) = (numbers(all[row - 1].1), numbers(all[0].1));
     levels.finding(&RULE, Reason::RepeatedSuccess, count, calls, |level| match level {
         Level::Warning => format!(
@@ -262,7 +264,7 @@ fn inserted_again(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
     })
 }
 
-fn acknowledged(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
+fn acknowledged(levels: &DetectorLevels, cx: &RuleContext<'_>) -> Option<Finding> {
     let is_act = cx.proposal.effect.kind == EffectKind::Unknown && !cx.proposal.effect.writes_a_named_thing();
     if !is_act || pace(cx).is_some() {
         return None;

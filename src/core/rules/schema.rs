@@ -20,7 +20,7 @@ use crate::domain::{
 };
 
 use super::{
-    Asked, Context, Judge, Rule,
+    RecordedCall, Rule, RuleContext, RuleLogic,
     condition::{Condition, ConditionError},
 };
 
@@ -29,7 +29,7 @@ pub const RULE: Rule = Rule::of::<Params>("schema");
 
 /// A condition on arguments.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Check {
+pub struct ArgumentCondition {
     /// Condition.
     pub condition: Condition,
     /// The field to name in the violation.
@@ -46,15 +46,15 @@ pub struct Check {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Params {
     /// By tool.
-    pub by_tool: BTreeMap<String, Vec<Check>>,
+    pub by_tool: BTreeMap<String, Vec<ArgumentCondition>>,
 }
 
-impl Judge for Params {
-    fn check(&self, cx: &Context<'_>) -> Option<Finding> {
+impl RuleLogic for Params {
+    fn check(&self, cx: &RuleContext<'_>) -> Option<Finding> {
         check(self, cx)
     }
 
-    fn silent(&self, asked: &Asked<'_>) -> String {
+    fn silent(&self, asked: &RecordedCall<'_>) -> String {
         match (asked.has_schema, self.by_tool.contains_key(asked.tool)) {
             (false, false) => "no schema is declared for this tool",
             (true, false) => "the arguments are valid",
@@ -65,7 +65,7 @@ impl Judge for Params {
     }
 }
 
-fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
+fn check(params: &Params, cx: &RuleContext<'_>) -> Option<Finding> {
     let mut violations = cx.proposal.violations.clone();
     let checks = params.by_tool.get(cx.tool()).map_or(&[][..], Vec::as_slice);
     // Arguments of invalid form cannot be checked by conditions.
@@ -101,7 +101,7 @@ fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
     Some(Finding::new(RULE.id, Decision::Deny, Reason::ValidationError, message).violating(violations))
 }
 
-fn broken(check: &Check, cx: &Context<'_>) -> Result<Option<Violation>, ConditionError> {
+fn broken(check: &ArgumentCondition, cx: &RuleContext<'_>) -> Result<Option<Violation>, ConditionError> {
     if check.condition.evaluate(&cx.known(&|_| None))? {
         return Ok(None);
     }

@@ -5,7 +5,7 @@ use std::{any::Any, collections::BTreeMap, sync::Arc};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{Asked, Context, Judge, RULES, Rule, levels::Levels};
+use super::{RULES, RecordedCall, Rule, RuleContext, RuleLogic, levels::DetectorLevels};
 use crate::domain::{finding::Finding, previous::IDLE_MS};
 
 /// What becomes of a rule's findings.
@@ -41,44 +41,44 @@ pub const PLACEHOLDERS: [&str; 5] = ["{message}", "{tool}", "{reason}", "{count}
 
 /// A rule in a policy.
 #[derive(Debug, Clone)]
-pub struct Slot {
+pub struct RuleSlot {
     /// The rule.
     pub rule: Rule,
     /// Enforcement mode of its findings.
     pub mode: Mode,
     /// The policy's message for the model, with [`PLACEHOLDERS`].
     pub message: Option<String>,
-    params: Arc<dyn Judge>,
+    params: Arc<dyn RuleLogic>,
     /// Parameters that differ for one tool.
-    by_tool: BTreeMap<String, Arc<dyn Judge>>,
+    by_tool: BTreeMap<String, Arc<dyn RuleLogic>>,
 }
 
-impl Slot {
+impl RuleSlot {
     fn new(rule: Rule) -> Self {
         let (mode, params) = (Mode::default(), rule.defaults());
         Self { rule, mode, message: None, params, by_tool: BTreeMap::new() }
     }
 
     /// The parameters for one tool.
-    fn params(&self, tool: &str) -> &dyn Judge {
+    fn params(&self, tool: &str) -> &dyn RuleLogic {
         let own = if self.by_tool.is_empty() { None } else { self.by_tool.get(tool) };
         &**own.unwrap_or(&self.params)
     }
 
     /// The mutable parameters; none while shared.
-    pub fn params_mut(&mut self) -> Option<&mut dyn Judge> {
+    pub fn params_mut(&mut self) -> Option<&mut dyn RuleLogic> {
         Arc::get_mut(&mut self.params)
     }
 
     /// Its levels, if it is a detector.
     #[must_use]
-    pub fn levels(&self) -> Option<&Levels> {
+    pub fn levels(&self) -> Option<&DetectorLevels> {
         self.params.levels()
     }
 
     /// Explanation of having no finding on a stored call, in one line.
     #[must_use]
-    pub fn silent(&self, asked: &Asked<'_>) -> String {
+    pub fn silent(&self, asked: &RecordedCall<'_>) -> String {
         if asked.spec.terminal {
             return format!("not asked: {} is a way out, which is never blocked", asked.tool);
         }
@@ -87,14 +87,14 @@ impl Slot {
 
     /// The finding about the call. Terminal tools are never refused.
     #[must_use]
-    pub fn check(&self, cx: &Context<'_>) -> Option<Finding> {
+    pub fn check(&self, cx: &RuleContext<'_>) -> Option<Finding> {
         let is_asked = self.mode != Mode::Off && !cx.proposal.spec.terminal;
         let finding = is_asked.then(|| self.params(cx.tool()).check(cx)).flatten()?;
         Some(self.worded(finding, cx))
     }
 
     /// The finding with the policy's message, if there is one.
-    fn worded(&self, finding: Finding, cx: &Context<'_>) -> Finding {
+    fn worded(&self, finding: Finding, cx: &RuleContext<'_>) -> Finding {
         let Some(template) = &self.message else { return finding };
         let count = finding.count.map(|count| count.to_string()).unwrap_or_default();
         let next = finding.next_action.as_deref().unwrap_or_default();
@@ -112,7 +112,7 @@ pub struct RuleSet {
     pub window: usize,
     /// Idle time, in milliseconds, after which breaks in a session without runs end.
     pub run_idle_ms: u64,
-    slots: Vec<Slot>,
+    slots: Vec<RuleSlot>,
 }
 
 impl Default for RuleSet {
@@ -125,27 +125,27 @@ impl RuleSet {
     /// These rules with their built-in parameters.
     #[must_use]
     pub fn new(rules: &[Rule]) -> Self {
-        Self { window: WINDOW_DEFAULT, run_idle_ms: IDLE_MS, slots: rules.iter().copied().map(Slot::new).collect() }
+        Self { window: WINDOW_DEFAULT, run_idle_ms: IDLE_MS, slots: rules.iter().copied().map(RuleSlot::new).collect() }
     }
 
     /// Iterates over all rules.
-    pub fn iter(&self) -> impl Iterator<Item = &Slot> {
+    pub fn iter(&self) -> impl Iterator<Item = &RuleSlot> {
         self.slots.iter()
     }
 
     /// Iterates mutably over all rules.
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Slot> {
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut RuleSlot> {
         self.slots.iter_mut()
     }
 
     /// The rule of that name.
     #[must_use]
-    pub fn find(&self, id: &str) -> Option<&Slot> {
+    pub fn find(&self, id: &str) -> Option<&RuleSlot> {
         self.slots.iter().find(|slot| slot.rule.id == id)
     }
 
     /// The mutable rule of that name.
-    pub fn find_mut(&mut self, id: &str) -> Option<&mut Slot> {
+    pub fn find_mut(&mut self, id: &str) -> Option<&mut RuleSlot> {
         self.slots.iter_mut().find(|slot| slot.rule.id == id)
     }
 
@@ -168,7 +168,7 @@ impl RuleSet {
     }
 
     /// Sets the levels of a detector, for all tools or one; false without such a detector.
-    pub fn set_levels(&mut self, id: &str, tool: Option<&str>, levels: Levels) -> bool {
+    pub fn set_levels(&mut self, id: &str, tool: Option<&str>, levels: DetectorLevels) -> bool {
         let Some(slot) = self.find_mut(id) else { return false };
         let Some(params) = slot.params.with_levels(levels) else { return false };
         match tool {
@@ -183,7 +183,7 @@ impl RuleSet {
     /// # Panics
     /// Without a rule with such parameters: only for those of [`RULES`].
     #[must_use]
-    pub fn get<P: Judge>(&self) -> &P {
+    pub fn get<P: RuleLogic>(&self) -> &P {
         let mut params = self.slots.iter().map(|slot| &*slot.params as &dyn Any);
         params.find_map(<dyn Any>::downcast_ref).expect("parameters of a rule of this set")
     }
@@ -192,8 +192,8 @@ impl RuleSet {
     ///
     /// # Panics
     /// Without a rule with such parameters: only for those of [`RULES`].
-    pub fn get_mut<P: Judge + Clone>(&mut self) -> &mut P {
-        let is_it = |slot: &&mut Slot| (&*slot.params as &dyn Any).is::<P>();
+    pub fn get_mut<P: RuleLogic + Clone>(&mut self) -> &mut P {
+        let is_it = |slot: &&mut RuleSlot| (&*slot.params as &dyn Any).is::<P>();
         let slot = self.slots.iter_mut().find(is_it).expect("parameters of a rule of this set");
         if Arc::get_mut(&mut slot.params).is_none() {
             let shared = (&*slot.params as &dyn Any).downcast_ref::<P>().expect("looked for");
@@ -205,7 +205,7 @@ impl RuleSet {
 
     /// The findings of all rules about the call, in order.
     #[must_use]
-    pub fn check(&self, cx: &Context<'_>) -> Vec<Finding> {
+    pub fn check(&self, cx: &RuleContext<'_>) -> Vec<Finding> {
         self.slots.iter().filter_map(|slot| slot.check(cx)).collect()
     }
 }

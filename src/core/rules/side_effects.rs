@@ -23,7 +23,9 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Asked, Context, Judge, Part, Problem, Rule, asked::NOTHING, context::ASKED_FOR, take_in};
+use super::{
+    Part, RecordedCall, Rule, RuleContext, RuleLogic, SectionProblem, asked::NOTHING, context::ASKED_FOR, take_in,
+};
 
 /// The rule.
 pub const RULE: Rule = Rule::of::<Params>("side_effects");
@@ -53,12 +55,12 @@ pub struct Params {
     pub by_tool: BTreeMap<String, SecondChange>,
 }
 
-impl Judge for Params {
-    fn check(&self, cx: &Context<'_>) -> Option<Finding> {
+impl RuleLogic for Params {
+    fn check(&self, cx: &RuleContext<'_>) -> Option<Finding> {
         check(self, cx)
     }
 
-    fn silent(&self, asked: &Asked<'_>) -> String {
+    fn silent(&self, asked: &RecordedCall<'_>) -> String {
         let Some(effect) = asked.cx.map(|cx| &cx.proposal.effect) else { return NOTHING.to_owned() };
         let named = effect.resource.as_ref().filter(|it| it.is_named() && effect.kind == EffectKind::Write);
         let Some(resource) = named else { return "no declared write of a named thing".to_owned() };
@@ -73,7 +75,7 @@ impl Judge for Params {
         vec![Part::section::<Self>(RULE.section)]
     }
 
-    fn read(&mut self, _at: &str, part: Value) -> Vec<Problem> {
+    fn read(&mut self, _at: &str, part: Value) -> Vec<SectionProblem> {
         take_in(self, part)
     }
 }
@@ -84,7 +86,7 @@ impl Params {
     }
 }
 
-fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
+fn check(params: &Params, cx: &RuleContext<'_>) -> Option<Finding> {
     let effect = &cx.proposal.effect;
     let resource = effect.resource.as_ref().filter(|resource| effect.kind == EffectKind::Write && resource.is_named());
     let resource = resource.filter(|_| cx.proposal.declared)?;

@@ -18,7 +18,7 @@ use crate::domain::{
     reason::Reason,
 };
 
-use super::{Asked, Context, Judge, Rule, asked::NOTHING, context::ASKED_FOR};
+use super::{RecordedCall, Rule, RuleContext, RuleLogic, asked::NOTHING, context::ASKED_FOR};
 
 /// The rule. It has no keys: the preset enables it, its mode is under `rules`.
 pub const RULE: Rule = Rule::of::<Params>("tamper_protection").section("rules");
@@ -64,14 +64,14 @@ pub struct Params {
     pub(crate) lines: BTreeMap<String, String>,
 }
 
-impl Judge for Params {
-    fn check(&self, cx: &Context<'_>) -> Option<Finding> {
+impl RuleLogic for Params {
+    fn check(&self, cx: &RuleContext<'_>) -> Option<Finding> {
         let what = self.is_on.then(|| self.touched(cx)).flatten()?;
         let situation = format!("{} was not run: it would {what}. A person must approve it.", cx.tool());
         Some(Finding::new(RULE.id, Decision::Ask, Reason::ApprovalRequired, Wording::new(situation, ASKED_FOR)))
     }
 
-    fn silent(&self, asked: &Asked<'_>) -> String {
+    fn silent(&self, asked: &RecordedCall<'_>) -> String {
         if self.is_on {
             asked.approved().unwrap_or_else(|| NOTHING.to_owned())
         } else {
@@ -82,7 +82,7 @@ impl Judge for Params {
 
 impl Params {
     /// The protected thing that the call would change; none if it changes none.
-    fn touched(&self, cx: &Context<'_>) -> Option<&'static str> {
+    fn touched(&self, cx: &RuleContext<'_>) -> Option<&'static str> {
         let effect = &cx.proposal.effect;
         if effect.kind.is_look() {
             return None;
@@ -104,7 +104,7 @@ fn guarded(path: &str) -> Option<&'static str> {
 
 /// The protected thing that a shell line changes, in one pass over its words.
 fn in_line(line: &str) -> Option<&'static str> {
-    let mut words = Words { rest: line };
+    let mut words = LineWords { rest: line };
     let (mut is_first, mut before) = (true, "");
     while let Some(word) = words.next() {
         let is_command = is_first || LINES.contains(&before);
@@ -136,7 +136,7 @@ fn in_line(line: &str) -> Option<&'static str> {
 }
 
 /// True for `git config` with a setting other than `user.*`; consumes the words it reads.
-fn sets_configuration(words: &mut Words<'_>) -> bool {
+fn sets_configuration(words: &mut LineWords<'_>) -> bool {
     if words.next_if(|word| word == "config").is_none() {
         return false;
     }
@@ -155,11 +155,11 @@ fn sets_configuration(words: &mut Words<'_>) -> bool {
 
 /// Words of a line without quotes; an empty one separates commands.
 #[derive(Clone)]
-struct Words<'a> {
+struct LineWords<'a> {
     rest: &'a str,
 }
 
-impl<'a> Words<'a> {
+impl<'a> LineWords<'a> {
     fn next_if(&mut self, holds: impl FnOnce(&str) -> bool) -> Option<&'a str> {
         let mut next = self.clone();
         let word = next.next().filter(|word| holds(word))?;
@@ -179,7 +179,7 @@ impl<'a> Words<'a> {
     }
 }
 
-impl<'a> Iterator for Words<'a> {
+impl<'a> Iterator for LineWords<'a> {
     type Item = &'a str;
 
     fn next(&mut self) -> Option<&'a str> {
@@ -254,7 +254,7 @@ mod tests {
     fn each_word_takes_a_part_of_its_line() {
         for unit in ["git config ", "callgat", ".git/hook", "'\"", "$(", "a=", "-c ", "-m '", "\u{e9}"] {
             let line = unit.repeat(1_000);
-            let mut words = Words { rest: &line };
+            let mut words = LineWords { rest: &line };
             while let left @ 1.. = words.rest.len() {
                 words.next();
                 assert!(words.rest.len() < left, "{unit:?}");

@@ -18,23 +18,25 @@ use crate::domain::{
     finding::{Decision, Finding, Wording},
     grant::{Per, RateLimit},
     reason::Reason,
-    route::Route,
+    route::ApprovalRoute,
     time::wait_in_words,
-    tool::Risk,
+    tool::RiskLevel,
 };
 
-use super::{Asked, Context, Judge, Rule, condition::ConditionError, context::ASKED_FOR};
-pub use params::{Action, CEILING_DEFAULT, Effects, GRANT_TTL_MS_DEFAULT, GrantTerms, Params, Routed, Tier, When};
+use super::{RecordedCall, Rule, RuleContext, RuleLogic, condition::ConditionError, context::ASKED_FOR};
+pub use params::{
+    Action, CEILING_DEFAULT, Effects, GRANT_TTL_MS_DEFAULT, GrantTerms, Params, SelectedRoute, Tier, When,
+};
 
 /// The rule.
 pub const RULE: Rule = Rule::of::<Params>("tier").section("authorization");
 
-impl Judge for Params {
-    fn check(&self, cx: &Context<'_>) -> Option<Finding> {
+impl RuleLogic for Params {
+    fn check(&self, cx: &RuleContext<'_>) -> Option<Finding> {
         check(self, cx)
     }
 
-    fn silent(&self, asked: &Asked<'_>) -> String {
+    fn silent(&self, asked: &RecordedCall<'_>) -> String {
         let what = match (self.tier(asked.tool), asked.spec.risk) {
             (Some(tier), _) => {
                 let action = match tier.action {
@@ -47,14 +49,14 @@ impl Judge for Params {
             }
             (None, None) if self.tiers.is_empty() => "no tiers in the policy".to_owned(),
             (None, None) => "no tier and no risk level".to_owned(),
-            (None, Some(Risk::Medium)) => "no tier; risk level MEDIUM: a grant, and not used up".to_owned(),
+            (None, Some(RiskLevel::Medium)) => "no tier; risk level MEDIUM: a grant, and not used up".to_owned(),
             (None, Some(risk)) => format!("no tier; risk level {}", risk.as_str()),
         };
         asked.approved().map_or_else(|| what.clone(), |approved| format!("{what}; {approved}"))
     }
 }
 
-fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
+fn check(params: &Params, cx: &RuleContext<'_>) -> Option<Finding> {
     let mut risk = cx.proposal.spec.risk;
     let mut asks = None;
     for when in params.conditions.get(cx.tool()).into_iter().flatten() {
@@ -72,12 +74,12 @@ fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
     let found = match (tier, risk) {
         // A risk raised to HIGH by a condition is not lowered by a milder tier.
         (Some(tier), risk) => by_tier(params, tier, cx).or_else(|| {
-            let raised = risk == Some(Risk::High) && cx.proposal.spec.risk != Some(Risk::High);
+            let raised = risk == Some(RiskLevel::High) && cx.proposal.spec.risk != Some(RiskLevel::High);
             raised.then(|| hitl(params, cx, "These arguments make it a high risk"))
         }),
-        (None, Some(Risk::Low)) => None,
-        (None, Some(Risk::Medium)) => granted(&GrantTerms::default(), "risk:MEDIUM", cx),
-        (None, Some(Risk::High)) => Some(hitl(params, cx, "It is a high risk")),
+        (None, Some(RiskLevel::Low)) => None,
+        (None, Some(RiskLevel::Medium)) => granted(&GrantTerms::default(), "risk:MEDIUM", cx),
+        (None, Some(RiskLevel::High)) => Some(hitl(params, cx, "It is a high risk")),
         (None, None) if params.tiers.is_empty() => None,
         (None, None) => {
             let situation = format!("{} has no tier and no risk level: a person must approve it.", cx.tool());
@@ -93,7 +95,7 @@ fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
     }
 }
 
-fn by_tier(params: &Params, tier: &Tier, cx: &Context<'_>) -> Option<Finding> {
+fn by_tier(params: &Params, tier: &Tier, cx: &RuleContext<'_>) -> Option<Finding> {
     let tool = cx.tool();
     if tier.require_reason && cx.proposal.request.justification.as_ref().is_none_or(|text| text.trim().is_empty()) {
         let parameter = cx.sayable().and_then(|sayable| sayable.justification.as_ref());
@@ -132,7 +134,7 @@ fn by_tier(params: &Params, tier: &Tier, cx: &Context<'_>) -> Option<Finding> {
     by_action.or_else(|| tier.rate.as_ref().and_then(|rate| too_fast(tier, rate, cx)))
 }
 
-fn applies(when: &When, cx: &Context<'_>) -> Result<bool, ConditionError> {
+fn applies(when: &When, cx: &RuleContext<'_>) -> Result<bool, ConditionError> {
     when.condition.evaluate(&cx.known(&|_| None))
 }
 
@@ -140,13 +142,13 @@ fn ask(message: impl Into<Wording>) -> Finding {
     Finding::new(RULE.id, Decision::Ask, Reason::ApprovalRequired, message)
 }
 
-fn asks_for(cx: &Context<'_>, message: Option<&str>) -> String {
+fn asks_for(cx: &RuleContext<'_>, message: Option<&str>) -> String {
     message.map_or_else(|| format!("{} with these arguments needs a person's approval.", cx.tool()), str::to_owned)
 }
 
-fn hitl(params: &Params, cx: &Context<'_>, why: &str) -> Finding {
+fn hitl(params: &Params, cx: &RuleContext<'_>, why: &str) -> Finding {
     let route = params.route(cx.tool(), cx.proposal.spec.risk);
-    let approval = if *route == Route::ANYBODY {
+    let approval = if *route == ApprovalRoute::ANYBODY {
         "a person's approval".to_owned()
     } else {
         format!("the approval of {}", route.whom())
@@ -155,7 +157,7 @@ fn hitl(params: &Params, cx: &Context<'_>, why: &str) -> Finding {
     ask(Wording::new(people.as_str(), ASKED_FOR)).telling_people(people)
 }
 
-fn denied(cx: &Context<'_>, message: Option<&str>) -> Finding {
+fn denied(cx: &RuleContext<'_>, message: Option<&str>) -> Finding {
     let text = message.map_or_else(
         || {
             let situation = format!("{} was not run: the policy does not allow it.", cx.tool());
@@ -166,7 +168,7 @@ fn denied(cx: &Context<'_>, message: Option<&str>) -> Finding {
     Finding::new(RULE.id, Decision::Deny, Reason::ToolDenied, text)
 }
 
-fn granted(terms: &GrantTerms, key: &str, cx: &Context<'_>) -> Option<Finding> {
+fn granted(terms: &GrantTerms, key: &str, cx: &RuleContext<'_>) -> Option<Finding> {
     if cx.grant().is_some() {
         return None;
     }
@@ -193,7 +195,7 @@ fn granted(terms: &GrantTerms, key: &str, cx: &Context<'_>) -> Option<Finding> {
     Some(Finding::new(RULE.id, decision, Reason::GrantExceeded, Wording::new(message, next)))
 }
 
-fn too_fast(tier: &Tier, rate: &RateLimit, cx: &Context<'_>) -> Option<Finding> {
+fn too_fast(tier: &Tier, rate: &RateLimit, cx: &RuleContext<'_>) -> Option<Finding> {
     let wait_ms = match rate.per {
         Per::Session => {
             let recent = cx.tree.uses.get(&tier.key()).map(|used| used.recent.as_slice()).unwrap_or_default();

@@ -22,10 +22,13 @@ use crate::domain::{
     reason::Reason,
 };
 
-use super::{Asked, Context, Judge, Part, Problem, Reach, Rule, asked::NOTHING, levels::Levels, take_in};
+use super::{
+    CountCeiling, Part, RecordedCall, Rule, RuleContext, RuleLogic, SectionProblem, asked::NOTHING,
+    levels::DetectorLevels, take_in,
+};
 
 /// The rule.
-pub const RULE: Rule = Rule::of::<Params>("unknown_tool").reach(Reach::WindowAndProposed);
+pub const RULE: Rule = Rule::of::<Params>("unknown_tool").reach(CountCeiling::WindowAndProposed);
 /// Policy key for the handling of unknown tools.
 const KEY: &str = "unknown_tools";
 /// Maximum edit distance of a misspelled name.
@@ -53,21 +56,21 @@ pub struct Params {
     /// Patterns of tools in tiers and phases.
     pub patterns: Vec<Pattern>,
     /// Loop levels.
-    pub levels: Levels,
+    pub levels: DetectorLevels,
 }
 
 impl Default for Params {
     fn default() -> Self {
-        Self { unknown: None, tools: Vec::new(), patterns: Vec::new(), levels: Levels::new(2, 5, 10) }
+        Self { unknown: None, tools: Vec::new(), patterns: Vec::new(), levels: DetectorLevels::new(2, 5, 10) }
     }
 }
 
-impl Judge for Params {
-    fn check(&self, cx: &Context<'_>) -> Option<Finding> {
+impl RuleLogic for Params {
+    fn check(&self, cx: &RuleContext<'_>) -> Option<Finding> {
         check(self, cx)
     }
 
-    fn silent(&self, asked: &Asked<'_>) -> String {
+    fn silent(&self, asked: &RecordedCall<'_>) -> String {
         let tool = asked.tool;
         if asked.declared {
             format!("{tool} is declared")
@@ -81,18 +84,18 @@ impl Judge for Params {
     }
 
     fn parts(&self) -> Vec<Part> {
-        vec![Part::section::<Unknown>(KEY), Levels::part(RULE.id)]
+        vec![Part::section::<Unknown>(KEY), DetectorLevels::part(RULE.id)]
     }
 
-    fn read(&mut self, at: &str, part: Value) -> Vec<Problem> {
+    fn read(&mut self, at: &str, part: Value) -> Vec<SectionProblem> {
         if at == KEY { take_in(&mut self.unknown, part) } else { take_in(&mut self.levels, part) }
     }
 
-    fn levels(&self) -> Option<&Levels> {
+    fn levels(&self) -> Option<&DetectorLevels> {
         Some(&self.levels)
     }
 
-    fn with_levels(&self, levels: Levels) -> Option<Arc<dyn Judge>> {
+    fn with_levels(&self, levels: DetectorLevels) -> Option<Arc<dyn RuleLogic>> {
         Some(Arc::new(Self { levels, ..self.clone() }))
     }
 }
@@ -114,7 +117,7 @@ impl Params {
     }
 }
 
-fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
+fn check(params: &Params, cx: &RuleContext<'_>) -> Option<Finding> {
     let tool = cx.tool();
     if params.unknown() == Unknown::Allow || cx.proposal.declared || params.is_named(tool) {
         return None;

@@ -1,12 +1,12 @@
 //! Effect of one command.
 
 use super::{
-    DEPTH_MAX, Kind,
-    path::{Found, Touched, resolved},
+    DEPTH_MAX, EffectLevel,
+    path::{PartEffect, PathSet, resolved},
     scripts,
     statement::{self, Reader},
-    table::{Does, Fit, Operands, Row, TABLE, Then},
-    word::Word,
+    table::{CommandRow, Does, Fit, Operands, TABLE, Then},
+    word::ShellWord,
 };
 
 /// Folders with standard programs.
@@ -14,9 +14,9 @@ const FOLDERS: [&str; 7] =
     ["/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin", "/opt/homebrew/bin", "/usr/local/sbin"];
 
 /// The effect of a command; none if unknown.
-pub(super) fn read(reader: &mut Reader<'_>, words: &[Word]) -> Option<Found> {
+pub(super) fn read(reader: &mut Reader<'_>, words: &[ShellWord]) -> Option<PartEffect> {
     // Nothing but redirections and assignments.
-    let Some((name, arguments)) = words.split_first() else { return Some(Found::of(Kind::Read)) };
+    let Some((name, arguments)) = words.split_first() else { return Some(PartEffect::of(EffectLevel::Read)) };
     let name = name.plain()?;
     let name = match name.rsplit_once('/') {
         Some((folder, name)) => FOLDERS.contains(&folder).then_some(name)?,
@@ -25,11 +25,11 @@ pub(super) fn read(reader: &mut Reader<'_>, words: &[Word]) -> Option<Found> {
     match name {
         "cd" => {
             reader.cwd = entered(reader, arguments);
-            return Some(Found::of(Kind::Read));
+            return Some(PartEffect::of(EffectLevel::Read));
         }
         "pushd" | "popd" => {
             reader.cwd = None;
-            return Some(Found::of(Kind::Read));
+            return Some(PartEffect::of(EffectLevel::Read));
         }
         "read" => return variables(arguments),
         _ => {}
@@ -41,27 +41,27 @@ pub(super) fn read(reader: &mut Reader<'_>, words: &[Word]) -> Option<Found> {
     }
 }
 
-fn entered(reader: &Reader<'_>, arguments: &[Word]) -> Option<String> {
+fn entered(reader: &Reader<'_>, arguments: &[ShellWord]) -> Option<String> {
     let [folder] = arguments else { return None };
     resolved(folder.plain().filter(|folder| !folder.starts_with('-'))?, reader.cwd.as_deref())
 }
 
 /// `read -r name`.
-fn variables(arguments: &[Word]) -> Option<Found> {
-    let may_be = |word: &Word| {
+fn variables(arguments: &[ShellWord]) -> Option<PartEffect> {
+    let may_be = |word: &ShellWord| {
         word.plain().is_some_and(|text| text == "-r" || text == "-d" || text.is_empty() || TABLE.may_set(text))
     };
-    arguments.iter().all(may_be).then(|| Found::of(Kind::Read))
+    arguments.iter().all(may_be).then(|| PartEffect::of(EffectLevel::Read))
 }
 
-fn plain(reader: &Reader<'_>, row: &Row, fit: &Fit<'_>) -> Found {
-    let path = |word: &Word| resolved(word.plain()?, reader.cwd.as_deref());
-    let touched = |words: &[&Word]| {
-        let mut touched = Touched::nothing();
-        words.iter().for_each(|word| touched.and(Touched::path(path(word))));
+fn plain(reader: &Reader<'_>, row: &CommandRow, fit: &Fit<'_>) -> PartEffect {
+    let path = |word: &ShellWord| resolved(word.plain()?, reader.cwd.as_deref());
+    let touched = |words: &[&ShellWord]| {
+        let mut touched = PathSet::nothing();
+        words.iter().for_each(|word| touched.and(PathSet::path(path(word))));
         touched
     };
-    let mut found = Found { kind: row.does.into(), ..Found::of(Kind::Read) };
+    let mut found = PartEffect { kind: row.does.into(), ..PartEffect::of(EffectLevel::Read) };
     let operands = fit.operands.as_slice();
     match (row.operands, operands) {
         (Operands::None | Operands::Text | Operands::Format, _) => {}
@@ -72,27 +72,27 @@ fn plain(reader: &Reader<'_>, row: &Row, fit: &Fit<'_>) -> Found {
             found.writes = touched(&[written]);
         }
         (Operands::TextRead | Operands::TextWrite | Operands::ReadWrite, []) => {}
-        (Operands::Thing, _) => found.writes = Touched::Anything,
+        (Operands::Thing, _) => found.writes = PathSet::Anything,
     }
-    let written: Vec<&Word> = fit.written.iter().map(AsRef::as_ref).collect();
+    let written: Vec<&ShellWord> = fit.written.iter().map(AsRef::as_ref).collect();
     found.writes.and(touched(&written));
-    if row.here && found.reads == Touched::nothing() {
-        found.reads = Touched::path(reader.cwd.clone());
+    if row.here && found.reads == PathSet::nothing() {
+        found.reads = PathSet::path(reader.cwd.clone());
     }
-    if row.does == Does::Write && found.writes == Touched::nothing() {
-        found.writes = Touched::Anything;
+    if row.does == Does::Write && found.writes == PathSet::nothing() {
+        found.writes = PathSet::Anything;
     }
     found
 }
 
 /// A command inside a command.
-fn follow(reader: &mut Reader<'_>, then: Then, row: &Row, fit: &Fit<'_>) -> Option<Found> {
+fn follow(reader: &mut Reader<'_>, then: Then, row: &CommandRow, fit: &Fit<'_>) -> Option<PartEffect> {
     reader.depth += 1;
     let found = match then {
         _ if reader.depth > DEPTH_MAX => None,
         Then::Command => read(reader, fit.rest),
         Then::CommandAndMore => {
-            let more: Vec<Word> = fit.rest.iter().map(scripts::filled).chain([Word::Opaque]).collect();
+            let more: Vec<ShellWord> = fit.rest.iter().map(scripts::filled).chain([ShellWord::Opaque]).collect();
             read(reader, &more)
         }
         Then::Line => statement::read(fit.rest.first()?.plain()?, reader.cwd.as_deref(), reader.depth),
@@ -104,13 +104,13 @@ fn follow(reader: &mut Reader<'_>, then: Then, row: &Row, fit: &Fit<'_>) -> Opti
     found
 }
 
-fn files_of(reader: &Reader<'_>, row: &Row, files: &[Word]) -> Found {
-    let mut touched = Touched::nothing();
+fn files_of(reader: &Reader<'_>, row: &CommandRow, files: &[ShellWord]) -> PartEffect {
+    let mut touched = PathSet::nothing();
     for file in files {
-        touched.and(Touched::path(file.plain().and_then(|path| resolved(path, reader.cwd.as_deref()))));
+        touched.and(PathSet::path(file.plain().and_then(|path| resolved(path, reader.cwd.as_deref()))));
     }
     match row.does {
-        Does::Write => Found { kind: Kind::Write, writes: touched, ..Found::of(Kind::Read) },
-        does => Found { kind: does.into(), reads: touched, ..Found::of(Kind::Read) },
+        Does::Write => PartEffect { kind: EffectLevel::Write, writes: touched, ..PartEffect::of(EffectLevel::Read) },
+        does => PartEffect { kind: does.into(), reads: touched, ..PartEffect::of(EffectLevel::Read) },
     }
 }

@@ -33,7 +33,7 @@ const READS_MIN: usize = 64;
 
 /// Effect of a part of a line, from the least to the greatest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
+enum EffectLevel {
     Read,
     Poll,
     Check,
@@ -57,10 +57,10 @@ pub fn read(line: &str, cwd: Option<&str>) -> Reading {
         return Reading { kind: EffectKind::Unknown, path: None };
     };
     let kind = match found.kind {
-        Kind::Read => EffectKind::Read,
-        Kind::Poll => EffectKind::Poll,
-        Kind::Check => EffectKind::Check,
-        Kind::Write => EffectKind::Write,
+        EffectLevel::Read => EffectKind::Read,
+        EffectLevel::Poll => EffectKind::Poll,
+        EffectLevel::Check => EffectKind::Check,
+        EffectLevel::Write => EffectKind::Write,
     };
     Reading { kind, path: found.path() }
 }

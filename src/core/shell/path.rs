@@ -1,23 +1,23 @@
 //! Paths of a shell line.
 
-use super::Kind;
+use super::EffectLevel;
 
 /// Effect of one part of a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Found {
-    pub(super) kind: Kind,
-    pub(super) reads: Touched,
-    pub(super) writes: Touched,
+pub(super) struct PartEffect {
+    pub(super) kind: EffectLevel,
+    pub(super) reads: PathSet,
+    pub(super) writes: PathSet,
 }
 
 /// Paths, or an unknown one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Touched {
+pub(super) enum PathSet {
     These(Vec<String>),
     Anything,
 }
 
-impl Touched {
+impl PathSet {
     pub(super) const fn nothing() -> Self {
         Self::These(Vec::new())
     }
@@ -46,17 +46,17 @@ impl Touched {
     }
 }
 
-impl Found {
-    pub(super) const fn of(kind: Kind) -> Self {
-        Self { kind, reads: Touched::nothing(), writes: Touched::nothing() }
+impl PartEffect {
+    pub(super) const fn of(kind: EffectLevel) -> Self {
+        Self { kind, reads: PathSet::nothing(), writes: PathSet::nothing() }
     }
 
     pub(super) fn reading(path: Option<String>) -> Self {
-        Self { reads: Touched::path(path), ..Self::of(Kind::Read) }
+        Self { reads: PathSet::path(path), ..Self::of(EffectLevel::Read) }
     }
 
     pub(super) fn writing(path: Option<String>) -> Self {
-        Self { writes: Touched::path(path), ..Self::of(Kind::Write) }
+        Self { writes: PathSet::path(path), ..Self::of(EffectLevel::Write) }
     }
 
     /// Combines both effects.
@@ -69,9 +69,9 @@ impl Found {
     /// The affected path.
     pub(super) fn path(&self) -> Option<String> {
         match self.kind {
-            Kind::Read | Kind::Poll => self.reads.common(),
-            Kind::Write => self.writes.common(),
-            Kind::Check => None,
+            EffectLevel::Read | EffectLevel::Poll => self.reads.common(),
+            EffectLevel::Write => self.writes.common(),
+            EffectLevel::Check => None,
         }
     }
 }

@@ -1,17 +1,17 @@
 //! Embedded scripts: sed, awk, and the expression of find.
 
 use super::{
-    Kind, call,
-    path::{Found, Touched, resolved},
+    EffectLevel, call,
+    path::{PartEffect, PathSet, resolved},
     statement::Reader,
-    word::Word,
+    word::ShellWord,
 };
 
 /// The files after a printing sed script; none for one that may write or run something.
 ///
 /// Known are addresses, `p`, `d`, `q`, `=`, `n`, and `s` with the flags g, i, I, p and a number; not `w`, `e`, `r` and
 /// others.
-pub(super) fn sed(words: &[Word]) -> Option<&[Word]> {
+pub(super) fn sed(words: &[ShellWord]) -> Option<&[ShellWord]> {
     let (script, files) = words.split_first()?;
     let script = script.plain()?;
     // A flag behind the script counts as one before it.
@@ -22,10 +22,10 @@ pub(super) fn sed(words: &[Word]) -> Option<&[Word]> {
 }
 
 /// A word that cannot be a flag.
-fn is_operand(word: &Word) -> bool {
+fn is_operand(word: &ShellWord) -> bool {
     match word {
-        Word::Plain(text) | Word::Begins(text) => !text.starts_with('-') || text == "-",
-        Word::Opaque => false,
+        ShellWord::Plain(text) | ShellWord::Begins(text) => !text.starts_with('-') || text == "-",
+        ShellWord::Opaque => false,
     }
 }
 
@@ -78,7 +78,7 @@ fn cut(text: &str, by: char) -> Option<(&str, &str)> {
 
 /// The files after a printing awk script: without a pipe, an output file or a system call. Quoted text is not
 /// distinguished from code, so a script with such a text is unknown.
-pub(super) fn awk(words: &[Word]) -> Option<&[Word]> {
+pub(super) fn awk(words: &[ShellWord]) -> Option<&[ShellWord]> {
     let (script, files) = words.split_first()?;
     let script = script.plain()?;
     let is_harmless = !script.contains(['>', '|', '@', '`'])
@@ -96,15 +96,15 @@ const FIND_WORDS: &str = "\
     -or -not ! ( ) ,";
 
 /// The expression of find: tests, and commands for its matches.
-pub(super) fn find(reader: &mut Reader<'_>, words: &[Word]) -> Option<Found> {
-    let mut found = Found::of(Kind::Read);
+pub(super) fn find(reader: &mut Reader<'_>, words: &[ShellWord]) -> Option<PartEffect> {
+    let mut found = PartEffect::of(EffectLevel::Read);
     let begins = words.iter().position(|word| !is_start(word)).unwrap_or(words.len());
     let (starts, expression) = words.split_at(begins);
     for start in starts {
-        found.reads.and(Touched::path(start.plain().and_then(|path| resolved(path, reader.cwd.as_deref()))));
+        found.reads.and(PathSet::path(start.plain().and_then(|path| resolved(path, reader.cwd.as_deref()))));
     }
     if starts.is_empty() {
-        found.reads = Touched::path(reader.cwd.clone());
+        found.reads = PathSet::path(reader.cwd.clone());
     }
     let has = |list: &str, word: &str| list.split_ascii_whitespace().any(|one| one == word);
     let mut at = 0;
@@ -113,20 +113,24 @@ pub(super) fn find(reader: &mut Reader<'_>, words: &[Word]) -> Option<Found> {
         at += 1;
         if has(FIND_TESTS, word) {
             // Its value must be one known word, or flags and values cannot be told apart.
-            if matches!(expression.get(at)?, Word::Opaque) {
+            if matches!(expression.get(at)?, ShellWord::Opaque) {
                 return None;
             }
             at += 1;
         } else if matches!(word, "-exec" | "-execdir" | "-ok" | "-okdir") {
             let end = expression[at..].iter().position(|word| matches!(word.plain(), Some(";" | "+")))?;
-            let command: Vec<Word> = expression[at..at + end].iter().map(filled).collect();
+            let command: Vec<ShellWord> = expression[at..at + end].iter().map(filled).collect();
             let cwd = reader.cwd.take();
             let inner = call::read(reader, &command);
             reader.cwd = cwd;
             found.and(inner?);
             at += end + 1;
         } else if word == "-delete" {
-            found.and(Found { kind: Kind::Write, writes: found.reads.clone(), ..Found::of(Kind::Read) });
+            found.and(PartEffect {
+                kind: EffectLevel::Write,
+                writes: found.reads.clone(),
+                ..PartEffect::of(EffectLevel::Read)
+            });
         } else if !has(FIND_WORDS, word) {
             return None;
         }
@@ -134,15 +138,15 @@ pub(super) fn find(reader: &mut Reader<'_>, words: &[Word]) -> Option<Found> {
     Some(found)
 }
 
-fn is_start(word: &Word) -> bool {
+fn is_start(word: &ShellWord) -> bool {
     match word {
-        Word::Plain(text) => !text.starts_with('-') && !matches!(text.as_str(), "(" | ")" | "!" | ","),
-        Word::Begins(text) => !text.starts_with(['-', '(', '!', ',']),
-        Word::Opaque => false,
+        ShellWord::Plain(text) => !text.starts_with('-') && !matches!(text.as_str(), "(" | ")" | "!" | ","),
+        ShellWord::Begins(text) => !text.starts_with(['-', '(', '!', ',']),
+        ShellWord::Opaque => false,
     }
 }
 
 /// A word after substitution: with `{}` it is opaque.
-pub(super) fn filled(word: &Word) -> Word {
-    if word.plain().is_some_and(|text| text.contains("{}")) { Word::Opaque } else { word.clone() }
+pub(super) fn filled(word: &ShellWord) -> ShellWord {
+    if word.plain().is_some_and(|text| text.contains("{}")) { ShellWord::Opaque } else { word.clone() }
 }

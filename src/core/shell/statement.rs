@@ -5,15 +5,15 @@ use std::ops::ControlFlow;
 use tree_sitter::{Node, ParseOptions, ParseState, Parser, Tree};
 
 use super::{
-    DEPTH_MAX, Kind, LINE_BYTES_MAX, OPERATORS, OPERATORS_MAX, PIECE_BYTES, PROGRESS_MAX, READS_MIN, READS_PER_PIECE,
-    call,
-    path::{Found, resolved},
+    DEPTH_MAX, EffectLevel, LINE_BYTES_MAX, OPERATORS, OPERATORS_MAX, PIECE_BYTES, PROGRESS_MAX, READS_MIN,
+    READS_PER_PIECE, call,
+    path::{PartEffect, resolved},
     table::TABLE,
-    word::{self, Word},
+    word::{self, ShellWord},
 };
 
 /// Analyzes a line; none if some part is unknown. `depth` is its nesting.
-pub(super) fn read(line: &str, cwd: Option<&str>, depth: usize) -> Option<Found> {
+pub(super) fn read(line: &str, cwd: Option<&str>, depth: usize) -> Option<PartEffect> {
     let is_odd =
         |char: char| char.is_control() && !matches!(char, '\n' | '\t') || char.is_whitespace() && !char.is_ascii();
     if line.len() > LINE_BYTES_MAX || depth > DEPTH_MAX || line.contains(is_odd) {
@@ -29,7 +29,7 @@ pub(super) fn read(line: &str, cwd: Option<&str>, depth: usize) -> Option<Found>
     if root.has_error() {
         return None;
     }
-    let mut reader = Reader { line, cwd: cwd.map(str::to_owned), depth, found: Found::of(Kind::Read) };
+    let mut reader = Reader { line, cwd: cwd.map(str::to_owned), depth, found: PartEffect::of(EffectLevel::Read) };
     reader.gapless(root)?;
     reader.statement(root)?;
     Some(reader.found)
@@ -62,7 +62,7 @@ pub(super) struct Reader<'a> {
     /// The folder of the next command.
     pub(super) cwd: Option<String>,
     pub(super) depth: usize,
-    found: Found,
+    found: PartEffect,
 }
 
 impl Reader<'_> {
@@ -233,7 +233,7 @@ impl Reader<'_> {
             }
             None => None,
         };
-        let path = word.as_ref().and_then(Word::plain);
+        let path = word.as_ref().and_then(ShellWord::plain);
         let found = match (self.text(operator), path) {
             _ if !is_one => return None,
             (">&-" | "<&-", None) if word.is_none() => return Some(()),
@@ -241,9 +241,9 @@ impl Reader<'_> {
             // The network, as bash has it.
             (_, Some(path)) if path.starts_with("/dev/tcp") || path.starts_with("/dev/udp") => return None,
             (_, Some("/dev/null" | "/dev/stdout" | "/dev/stderr" | "/dev/stdin")) => return Some(()),
-            ("<", path) => Found::reading(path.and_then(|path| resolved(path, self.cwd.as_deref()))),
+            ("<", path) => PartEffect::reading(path.and_then(|path| resolved(path, self.cwd.as_deref()))),
             (">" | ">>" | "&>" | "&>>" | ">|" | ">&", path) => {
-                Found::writing(path.and_then(|path| resolved(path, self.cwd.as_deref())))
+                PartEffect::writing(path.and_then(|path| resolved(path, self.cwd.as_deref())))
             }
             _ => return None,
         };

@@ -4,10 +4,10 @@ use std::{borrow::Cow, collections::BTreeMap, sync::LazyLock};
 
 use serde::Deserialize;
 
-use super::{Kind, word::Word};
+use super::{EffectLevel, word::ShellWord};
 
 /// Known commands.
-pub(super) static TABLE: LazyLock<Table> = LazyLock::new(|| Table::read(include_str!("commands.yaml")));
+pub(super) static TABLE: LazyLock<CommandTable> = LazyLock::new(|| CommandTable::read(include_str!("commands.yaml")));
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -16,13 +16,13 @@ struct File {
     variables: String,
     /// Lowercase variables that shells or programs read; `*` at an end matches any text.
     special_variables: String,
-    commands: Vec<Row>,
+    commands: Vec<CommandRow>,
 }
 
 /// A command with some of its flags, and their effect. The first matching row applies.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Row {
+pub(super) struct CommandRow {
     /// Its names.
     command: String,
     /// Subcommands: alternatives, each of one or more words joined by `/`.
@@ -93,7 +93,7 @@ pub(super) enum Does {
     Write,
 }
 
-impl From<Does> for Kind {
+impl From<Does> for EffectLevel {
     fn from(does: Does) -> Self {
         match does {
             Does::Read => Self::Read,
@@ -150,14 +150,14 @@ pub(super) enum Then {
 /// A command's words, matched by a row.
 #[derive(Debug, Default)]
 pub(super) struct Fit<'a> {
-    pub(super) operands: Vec<&'a Word>,
-    pub(super) written: Vec<Cow<'a, Word>>,
-    pub(super) rest: &'a [Word],
+    pub(super) operands: Vec<&'a ShellWord>,
+    pub(super) written: Vec<Cow<'a, ShellWord>>,
+    pub(super) rest: &'a [ShellWord],
 }
 
 #[derive(Debug)]
-pub(super) struct Table {
-    pub(super) rows: Vec<Row>,
+pub(super) struct CommandTable {
+    pub(super) rows: Vec<CommandRow>,
     by_command: BTreeMap<String, Vec<usize>>,
     variables: Vec<String>,
     special: Vec<String>,
@@ -167,7 +167,7 @@ fn has(list: &str, word: &str) -> bool {
     list.split_ascii_whitespace().any(|one| one == word)
 }
 
-impl Table {
+impl CommandTable {
     fn read(text: &str) -> Self {
         let file: File = serde_saphyr::from_str(text).expect("the table is tested");
         let mut by_command: BTreeMap<String, Vec<usize>> = BTreeMap::new();
@@ -192,17 +192,17 @@ impl Table {
     }
 
     /// The first row that matches these words of a command.
-    pub(super) fn find<'a>(&self, name: &str, words: &'a [Word]) -> Option<(&Row, Fit<'a>)> {
+    pub(super) fn find<'a>(&self, name: &str, words: &'a [ShellWord]) -> Option<(&CommandRow, Fit<'a>)> {
         let rows = self.by_command.get(name)?.iter().map(|at| &self.rows[*at]);
         rows.filter_map(|row| Some((row, row.fits(words)?))).next()
     }
 }
 
-impl Row {
-    fn fits<'a>(&self, words: &'a [Word]) -> Option<Fit<'a>> {
+impl CommandRow {
+    fn fits<'a>(&self, words: &'a [ShellWord]) -> Option<Fit<'a>> {
         let mut fit = Fit::default();
-        let holds = |word: &Word| {
-            let (Word::Plain(text) | Word::Begins(text)) = word else { return false };
+        let holds = |word: &ShellWord| {
+            let (ShellWord::Plain(text) | ShellWord::Begins(text)) = word else { return false };
             self.never.split_ascii_whitespace().any(|never| text.contains(never))
         };
         if words.iter().any(holds) {
@@ -210,7 +210,7 @@ impl Row {
         }
         let words = if self.sub.is_empty() { words } else { self.after_sub(words)? };
         if self.then == Some(Then::Find) {
-            let is_link_flag = |word: &&Word| matches!(word.plain(), Some("-H" | "-L" | "-P"));
+            let is_link_flag = |word: &&ShellWord| matches!(word.plain(), Some("-H" | "-L" | "-P"));
             return Some(Fit { rest: &words[words.iter().take_while(is_link_flag).count()..], ..fit });
         }
         let (mut at, mut is_with, mut flags_end) = (0, self.with.is_empty(), false);
@@ -222,9 +222,9 @@ impl Row {
             at += 1;
             match word {
                 _ if flags_end => fit.operands.push(word),
-                Word::Plain(text) if text == "--" => flags_end = true,
+                ShellWord::Plain(text) if text == "--" => flags_end = true,
                 // Where the count of operands matters, a flag behind one may be one more of them.
-                Word::Plain(text) if text.len() > 1 && text.starts_with('-') => {
+                ShellWord::Plain(text) if text.len() > 1 && text.starts_with('-') => {
                     if self.most != usize::MAX && !fit.operands.is_empty() {
                         return None;
                     }
@@ -232,14 +232,14 @@ impl Row {
                     is_with |= flag.is_with;
                     let value = match &flag.takes {
                         Takes::Nothing => None,
-                        Takes::Attached(value) => Some(Cow::Owned(Word::Plain(value.clone()))),
+                        Takes::Attached(value) => Some(Cow::Owned(ShellWord::Plain(value.clone()))),
                         Takes::Next => {
                             at += 1;
                             Some(Cow::Borrowed(words.get(at - 1).filter(|value| self.is_value(value))?))
                         }
                     };
                     if let Some(fixed) = flag.fixed
-                        && value.as_deref().and_then(Word::plain) != Some(fixed)
+                        && value.as_deref().and_then(ShellWord::plain) != Some(fixed)
                     {
                         return None;
                     }
@@ -247,18 +247,18 @@ impl Row {
                         fit.written.push(value);
                     }
                 }
-                Word::Opaque if self.flags != "any" => return None,
-                Word::Begins(text) if text.starts_with('-') && self.flags != "any" => return None,
+                ShellWord::Opaque if self.flags != "any" => return None,
+                ShellWord::Begins(text) if text.starts_with('-') && self.flags != "any" => return None,
                 _ => fit.operands.push(word),
             }
         }
         let is_complete = self.then.is_none() || !fit.rest.is_empty();
         let count = fit.operands.len();
-        let is_format = |word: &&Word| matches!(word, Word::Plain(text) | Word::Begins(text) if text.starts_with('+'));
+        let is_format = |word: &&ShellWord| matches!(word, ShellWord::Plain(text) | ShellWord::Begins(text) if text.starts_with('+'));
         if self.operands == Operands::Format && !fit.operands.iter().all(is_format) {
             return None;
         }
-        let begins = |word: &&Word| {
+        let begins = |word: &&ShellWord| {
             let mut texts = self.begins.split_ascii_whitespace();
             word.plain().is_some_and(|text| texts.any(|begin| text.starts_with(begin)))
         };
@@ -274,14 +274,14 @@ impl Row {
     }
 
     /// True for a separate value, not a flag: if the program takes it as an operand, it has no effect.
-    fn is_value(&self, word: &Word) -> bool {
+    fn is_value(&self, word: &ShellWord) -> bool {
         match word {
-            Word::Plain(text) | Word::Begins(text) => !text.starts_with('-') || self.flags == "any",
-            Word::Opaque => self.flags == "any",
+            ShellWord::Plain(text) | ShellWord::Begins(text) => !text.starts_with('-') || self.flags == "any",
+            ShellWord::Opaque => self.flags == "any",
         }
     }
 
-    fn after_sub<'a>(&self, words: &'a [Word]) -> Option<&'a [Word]> {
+    fn after_sub<'a>(&self, words: &'a [ShellWord]) -> Option<&'a [ShellWord]> {
         if let Some(rest) = self.behind_sub(words) {
             return Some(rest);
         }
@@ -299,7 +299,7 @@ impl Row {
         self.behind_sub(words)
     }
 
-    fn behind_sub<'a>(&self, words: &'a [Word]) -> Option<&'a [Word]> {
+    fn behind_sub<'a>(&self, words: &'a [ShellWord]) -> Option<&'a [ShellWord]> {
         self.sub.split_ascii_whitespace().find_map(|sub| {
             let mut rest = words;
             for part in sub.split('/') {
@@ -356,7 +356,7 @@ impl Row {
         Some(all)
     }
 
-    fn kind_of(&self, name: &str) -> Option<Known<'_>> {
+    fn kind_of(&self, name: &str) -> Option<KnownCommand<'_>> {
         let is_written = has(&self.writes, name);
         let with_value = format!("{name}=");
         let is_with = has(&self.with, name) || has(&self.with, &with_value);
@@ -364,15 +364,15 @@ impl Row {
         let is_plain = has(&self.flags, name) || has(&self.with, name);
         let has_value = !is_plain && (is_written || fixed.is_some() || has(&self.values, name) || is_with);
         (has_value || is_plain)
-            .then_some(Known { has_value, flag: Flag { is_with, is_written, fixed, takes: Takes::Nothing } })
+            .then_some(KnownCommand { has_value, flag: Flag { is_with, is_written, fixed, takes: Takes::Nothing } })
     }
 }
 
-fn is_flag(word: &Word) -> bool {
-    matches!(word, Word::Plain(text) if text.starts_with('-') && text.len() > 1)
+fn is_flag(word: &ShellWord) -> bool {
+    matches!(word, ShellWord::Plain(text) if text.starts_with('-') && text.len() > 1)
 }
 
-struct Known<'a> {
+struct KnownCommand<'a> {
     has_value: bool,
     flag: Flag<'a>,
 }

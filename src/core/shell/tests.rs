@@ -12,10 +12,10 @@ fn each_row_has_lines_that_are_what_it_says() {
     let mut wrong = Vec::new();
     for row in &TABLE.rows {
         let does = match row.does.into() {
-            Kind::Read => EffectKind::Read,
-            Kind::Poll => EffectKind::Poll,
-            Kind::Check => EffectKind::Check,
-            Kind::Write => EffectKind::Write,
+            EffectLevel::Read => EffectKind::Read,
+            EffectLevel::Poll => EffectKind::Poll,
+            EffectLevel::Check => EffectKind::Check,
+            EffectLevel::Write => EffectKind::Write,
         };
         let such = row.such.iter().map(|line| (line, does));
         let lines = such.chain(row.unknown.iter().map(|line| (line, EffectKind::Unknown)));

@@ -4,7 +4,7 @@ use tree_sitter::Node;
 
 /// A word, or its expansion to several.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Word {
+pub(super) enum ShellWord {
     /// Exactly this text.
     Plain(String),
     /// One or more words, each with this non-empty prefix.
@@ -13,7 +13,7 @@ pub(super) enum Word {
     Opaque,
 }
 
-impl Word {
+impl ShellWord {
     /// The text, if known entirely.
     pub(super) fn plain(&self) -> Option<&str> {
         match self {
@@ -36,29 +36,31 @@ enum Part {
 }
 
 /// Parses a word; none if unsupported.
-pub(super) fn read(node: Node<'_>, source: &str) -> Option<Word> {
+pub(super) fn read(node: Node<'_>, source: &str) -> Option<ShellWord> {
     let mut parts = Vec::new();
     parts_of(node, source, &mut parts)?;
     Some(joined(&parts, node, source))
 }
 
-fn joined(parts: &[Part], node: Node<'_>, source: &str) -> Word {
+fn joined(parts: &[Part], node: Node<'_>, source: &str) -> ShellWord {
     let mut text = String::new();
     for (at, part) in parts.iter().enumerate() {
         match part {
             Part::Text(char) => text.push(*char),
             Part::Brace if matches!(parts.get(at + 1), Some(Part::Text('}'))) => text.push('{'),
-            _ if text.is_empty() || parts[at..].iter().any(|part| matches!(part, Part::Split)) => return Word::Opaque,
-            _ => return Word::Begins(text),
+            _ if text.is_empty() || parts[at..].iter().any(|part| matches!(part, Part::Split)) => {
+                return ShellWord::Opaque;
+            }
+            _ => return ShellWord::Begins(text),
         }
     }
     // A home folder.
     if node.kind() == "word" && source[node.byte_range()].starts_with('~')
         || node.kind() == "concatenation" && source[node.byte_range()].starts_with('~')
     {
-        return Word::Begins("~".to_owned());
+        return ShellWord::Begins("~".to_owned());
     }
-    Word::Plain(text)
+    ShellWord::Plain(text)
 }
 
 fn parts_of(node: Node<'_>, source: &str, parts: &mut Vec<Part>) -> Option<()> {

@@ -13,14 +13,14 @@ const ASPECTS: &[&str] = &["detail", "info", "status", "content", "history", "su
 
 /// An argument that identifies one thing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Identity {
+pub struct IdentityArgument {
     /// The argument: `order_id`.
     pub field: String,
     /// Noun of the thing, singular: `order`; empty for a bare `id`.
     pub noun: String,
 }
 
-impl Identity {
+impl IdentityArgument {
     /// The identity by the argument's name: `order_id`, `orderId`, `issue_number`, `id`. None for other names.
     #[must_use]
     pub fn of(field: &str) -> Option<Self> {
@@ -49,7 +49,7 @@ pub fn proposed_resource(tool: &ToolDoc, words: &[String]) -> Option<String> {
         return path;
     }
     let named = required.into_iter().filter_map(|field| {
-        let identity = Identity::of(field)?;
+        let identity = IdentityArgument::of(field)?;
         let noun = if identity.noun.is_empty() {
             nouns.iter().rfind(|noun| !ASPECTS.contains(&noun.as_str()))?.clone()
         } else {
@@ -93,7 +93,7 @@ fn path(tool: &ToolDoc, required: &[&str]) -> Option<Option<String>> {
         .filter_map(|node| node.name)
         .filter(|f| is_path(f))
         .collect();
-    let is_file = |field: &str| Identity::of(field).is_none();
+    let is_file = |field: &str| IdentityArgument::of(field).is_none();
     match all.as_slice() {
         [] => None,
         [only] if required.contains(only) && required.iter().all(|field| is_file(field)) => {
@@ -132,7 +132,7 @@ mod tests {
             ("number", None),
             ("paid", None),
         ] {
-            assert_eq!(Identity::of(field).map(|identity| identity.noun).as_deref(), expected, "{field}");
+            assert_eq!(IdentityArgument::of(field).map(|identity| identity.noun).as_deref(), expected, "{field}");
         }
     }
 

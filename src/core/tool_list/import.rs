@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use super::{Hints, Identity, Told, ToolDoc, ToolList, forms, nodes, proposed_resource, types, words};
+use super::{Hints, IdentityArgument, Told, ToolDoc, ToolList, forms, nodes, proposed_resource, types, words};
 use crate::domain::effect::EffectKind;
 
 /// Header above the tools.
@@ -146,7 +146,7 @@ fn canonical(tool: &ToolDoc) -> Option<Proposal> {
     };
     let (wording, rest): (Vec<&str>, Vec<&str>) =
         fields.into_iter().partition(|field| WORDING.contains(field) && is_free(field));
-    let names_a_thing = rest.iter().any(|field| Identity::of(field).is_some());
+    let names_a_thing = rest.iter().any(|field| IdentityArgument::of(field).is_some());
     if wording.is_empty() || !names_a_thing || !rest.iter().all(|field| is_plain(field)) {
         return None;
     }

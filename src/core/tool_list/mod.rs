@@ -12,11 +12,11 @@ pub mod words;
 use serde_json::Value;
 
 pub use self::{
-    identity::{Identity, proposed_resource},
+    identity::{IdentityArgument, proposed_resource},
     import::{import, import_trusting},
     params::{Node, forms, is_bound, is_only, nodes, types},
     read::read,
-    told::{By, Told},
+    told::{EffectSource, Told},
 };
 use crate::domain::ids::Invalid;
 

@@ -54,7 +54,7 @@ pub fn read(source: &str, text: &str) -> Result<ToolList, Vec<Invalid>> {
 
 /// Wrappers of a list.
 #[derive(Deserialize)]
-struct Wrapped<'a> {
+struct ListWrapper<'a> {
     #[serde(borrow)]
     tools: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -78,7 +78,7 @@ fn array(whole: &RawValue, depth: usize) -> Option<Result<Vec<&RawValue>, Invali
         let entries = serde_json::from_str(whole.get());
         return Some(entries.map_err(|error| Invalid::new("the list", format!("is no JSON: {error}"))));
     }
-    let wrapped: Wrapped<'_> = serde_json::from_str(whole.get()).ok()?;
+    let wrapped: ListWrapper<'_> = serde_json::from_str(whole.get()).ok()?;
     if let Some(tools) = wrapped.tools.or(wrapped.functions) {
         let problem = || Err(Invalid::new("tools", "must be an array of tools"));
         return Some(array(tools, 2).unwrap_or_else(problem));

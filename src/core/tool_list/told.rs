@@ -14,12 +14,12 @@ pub struct Told {
     /// Effect; never unknown.
     pub effect: EffectKind,
     /// Source.
-    pub by: By,
+    pub by: EffectSource,
 }
 
 /// Source of an effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum By {
+pub enum EffectSource {
     /// The policy declares it.
     Policy,
     /// Annotations of its MCP server; the name of the annotation.
@@ -39,13 +39,13 @@ impl Told {
             (None, _) => None,
         };
         if let Some((effect, annotation)) = annotated {
-            return Some(Self { effect, by: By::Annotation(annotation) });
+            return Some(Self { effect, by: EffectSource::Annotation(annotation) });
         }
         if words::is_way_out(words) {
             return None;
         }
         if let Some(word) = words::checks(words) {
-            return Some(Self { effect: EffectKind::Check, by: By::Name(word.to_owned()) });
+            return Some(Self { effect: EffectKind::Check, by: EffectSource::Name(word.to_owned()) });
         }
         let (verb, hint) = words::verb(words)?;
         let effect = match hint {
@@ -53,23 +53,23 @@ impl Told {
             Hint::Reads => EffectKind::Read,
             Hint::Writes => EffectKind::Write,
         };
-        Some(Self { effect, by: By::Name(verb.to_owned()) })
+        Some(Self { effect, by: EffectSource::Name(verb.to_owned()) })
     }
 
     /// True for a guess.
     #[must_use]
     pub fn is_guess(&self) -> bool {
-        matches!(self.by, By::Name(_))
+        matches!(self.by, EffectSource::Name(_))
     }
 
     /// True when the policy declares that effect.
     #[must_use]
     pub fn is_declared(&self) -> bool {
-        self.by == By::Policy
+        self.by == EffectSource::Policy
     }
 }
 
-impl fmt::Display for By {
+impl fmt::Display for EffectSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Policy => f.write_str("the policy declares it"),

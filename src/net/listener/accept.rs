@@ -19,39 +19,39 @@ use super::{
     Limits, Listener, Names, Peer, Tls,
     address::Stream,
     certificate::Shown,
-    connection::{self, Ends},
-    places::{Full, Place, Places},
+    connection::{self, EndConditions},
+    places::{ConnectionSlot, ConnectionSlots, LimitExceeded},
 };
-use crate::clock::{Clock, Seldom};
+use crate::clock::{Clock, LogLimiter};
 
 /// Pause after a failed accept, usually for lack of file descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// State shared by all listeners of a server.
 #[derive(Debug, Clone)]
-pub struct Server(Arc<Shared>);
+pub struct ListenerContext(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
     limits: Limits,
     builder: Builder<TokioExecutor>,
-    places: Places,
-    said: Mutex<BTreeMap<Trouble, Seldom>>,
+    places: ConnectionSlots,
+    said: Mutex<BTreeMap<Trouble, LogLimiter>>,
 }
 
 /// Subject of a log line; each is logged at most once in ten seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Trouble {
     Accept,
-    Full(Full),
+    Full(LimitExceeded),
     Handshake,
 }
 
-impl Server {
+impl ListenerContext {
     /// A server within these limits.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
-        let (builder, places) = (limits.builder(), Places::new(&limits));
+        let (builder, places) = (limits.builder(), ConnectionSlots::new(&limits));
         Self(Arc::new(Shared { limits, builder, places, said: Mutex::default() }))
     }
 
@@ -116,7 +116,7 @@ impl Server {
         tls: Option<Arc<Tls>>,
         service: S,
         server: watch::Receiver<bool>,
-        _place: Place,
+        _place: ConnectionSlot,
     ) where
         S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Send + 'static,
         S::Future: Unpin + Send + 'static,
@@ -125,7 +125,7 @@ impl Server {
         B::Error: Into<Box<dyn Error + Send + Sync>>,
     {
         let Shared { limits, builder, .. } = &*self.0;
-        let mut ends = Ends { server, certificate: None };
+        let mut ends = EndConditions { server, certificate: None };
         match (stream, tls) {
             (Stream::Unix(stream), _) => {
                 connection::serve(stream, Arc::new(peer), service, builder, limits, ends).await;
@@ -168,14 +168,14 @@ impl Server {
         None
     }
 
-    fn place(&self, address: Option<IpAddr>) -> Option<Place> {
+    fn place(&self, address: Option<IpAddr>) -> Option<ConnectionSlot> {
         match self.0.places.take(address) {
             Ok(place) => Some(place),
             Err(full) => {
                 let Limits { connections, connections_per_address, .. } = self.0.limits;
                 let max = match full {
-                    Full::Address => connections_per_address,
-                    Full::Total => connections,
+                    LimitExceeded::Address => connections_per_address,
+                    LimitExceeded::Total => connections,
                 };
                 self.say(Trouble::Full(full), |times| {
                     let address = address.map(tracing::field::display);

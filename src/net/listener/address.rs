@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
 
 use super::{
     Peer, Tls,
-    socket::{Access, Files, Taken},
+    socket::{BoundPath, SocketFiles, SocketPermissions},
 };
 
 /// Accept backlog.
@@ -94,7 +94,7 @@ impl fmt::Display for Address {
 
 /// Transport settings of a listener.
 #[derive(Debug, Clone, Default)]
-pub struct Way {
+pub struct TransportSettings {
     /// TLS for every port; a Unix socket needs none.
     pub tls: Option<Arc<Tls>>,
     /// True behind a proxy that ends TLS: no caller is local then, whatever the address.
@@ -121,8 +121,8 @@ impl fmt::Debug for Operations {
 /// A listening address.
 #[derive(Debug)]
 pub struct Listener {
-    pub(super) listening: Listening,
-    pub(super) way: Way,
+    pub(super) listening: ListeningSocket,
+    pub(super) way: TransportSettings,
     is_public: bool,
 }
 
@@ -146,10 +146,10 @@ impl Listener {
 }
 
 #[derive(Debug)]
-pub(super) enum Listening {
+pub(super) enum ListeningSocket {
     Tcp(TcpListener),
     /// With its files.
-    Unix(UnixListener, Files),
+    Unix(UnixListener, SocketFiles),
 }
 
 /// An accepted connection.
@@ -159,7 +159,7 @@ pub(super) enum Stream {
     Unix(UnixStream),
 }
 
-impl Listening {
+impl ListeningSocket {
     /// The next connection with its source address.
     pub(super) async fn accept(&self) -> io::Result<(Stream, Option<IpAddr>)> {
         match self {
@@ -174,7 +174,7 @@ impl Listening {
     }
 
     /// Stops accepting; the returned files are to be removed at the end.
-    pub(super) fn close(self) -> Option<Files> {
+    pub(super) fn close(self) -> Option<SocketFiles> {
         match self {
             Self::Tcp(_) => None,
             Self::Unix(_, files) => Some(files),
@@ -184,23 +184,23 @@ impl Listening {
 
 /// A bound address, not listening yet: connections are refused.
 #[derive(Debug)]
-pub struct Bound {
+pub struct BoundListener {
     held: Held,
-    way: Way,
+    way: TransportSettings,
 }
 
 #[derive(Debug)]
 enum Held {
     Tcp(TcpSocket, SocketAddr),
-    Unix(Taken),
+    Unix(BoundPath),
 }
 
-impl Bound {
+impl BoundListener {
     /// Binds `address`; port 0 chooses a free one.
     ///
     /// # Errors
     /// [`ListenError`].
-    pub fn bind(address: SocketAddr, way: &Way) -> Result<Self, ListenError> {
+    pub fn bind(address: SocketAddr, way: &TransportSettings) -> Result<Self, ListenError> {
         let is_elsewhere = !address.ip().to_canonical().is_loopback();
         match &way.operations {
             None if is_elsewhere && way.tls.is_none() && !way.is_behind_proxy => {
@@ -226,9 +226,9 @@ impl Bound {
     ///
     /// # Errors
     /// [`ListenError`].
-    pub fn socket(path: &Path, access: &Access, way: &Way) -> Result<Self, ListenError> {
-        let way = Way { tls: None, ..way.clone() };
-        Ok(Self { held: Held::Unix(Taken::bind(path, access)?), way })
+    pub fn socket(path: &Path, access: &SocketPermissions, way: &TransportSettings) -> Result<Self, ListenError> {
+        let way = TransportSettings { tls: None, ..way.clone() };
+        Ok(Self { held: Held::Unix(BoundPath::bind(path, access)?), way })
     }
 
     /// True for a listener of operational endpoints.
@@ -256,11 +256,11 @@ impl Bound {
         let (listening, is_local) = match self.held {
             Held::Tcp(socket, address) => {
                 let listener = socket.listen(BACKLOG_MAX).map_err(|error| refused(address, error))?;
-                (Listening::Tcp(listener), address.ip().to_canonical().is_loopback())
+                (ListeningSocket::Tcp(listener), address.ip().to_canonical().is_loopback())
             }
             Held::Unix(taken) => {
                 let (listener, files) = taken.listen()?;
-                (Listening::Unix(listener, files), true)
+                (ListeningSocket::Unix(listener, files), true)
             }
         };
         let is_public = !is_local || way.is_behind_proxy;
@@ -282,18 +282,18 @@ mod tests {
     #[tokio::test]
     async fn other_machines_are_served_by_tls_or_a_proxy_alone() {
         for address in ["0.0.0.0:0", "[::]:0", "[::ffff:192.0.2.7]:0", "192.0.2.7:0"] {
-            let error = Bound::bind(address.parse().unwrap(), &Way::default()).unwrap_err();
+            let error = BoundListener::bind(address.parse().unwrap(), &TransportSettings::default()).unwrap_err();
             let expected = format!("--listen {address} can be reached from other machines");
             assert!(error.to_string().starts_with(&expected), "{error}");
         }
-        let proxy = Way { is_behind_proxy: true, ..Way::default() };
+        let proxy = TransportSettings { is_behind_proxy: true, ..TransportSettings::default() };
         for (address, way, is_public) in [
             ("0.0.0.0:0", &proxy, true),
             ("127.0.0.1:0", &proxy, true),
-            ("127.0.0.1:0", &Way::default(), false),
-            ("[::1]:0", &Way::default(), false),
+            ("127.0.0.1:0", &TransportSettings::default(), false),
+            ("[::1]:0", &TransportSettings::default(), false),
         ] {
-            let listener = Bound::bind(address.parse().unwrap(), way).unwrap().listen().unwrap();
+            let listener = BoundListener::bind(address.parse().unwrap(), way).unwrap().listen().unwrap();
             let peer = listener.peer(None);
             assert_eq!((peer.is_public, peer.is_proxy), (is_public, way.is_behind_proxy), "{address}");
         }
@@ -302,14 +302,16 @@ mod tests {
     #[tokio::test]
     async fn whoever_comes_second_is_told_once_and_in_words() {
         let free = "127.0.0.1:0".parse().unwrap();
-        let first = Bound::bind(free, &Way::default()).unwrap();
+        let first = BoundListener::bind(free, &TransportSettings::default()).unwrap();
         let Address::Tcp(address) = first.address() else { panic!("a port") };
-        let late = Bound::bind(address, &Way::default()).unwrap();
+        let late = BoundListener::bind(address, &TransportSettings::default()).unwrap();
         let _listening = first.listen().unwrap();
         let expected = format!(
             "cannot listen on {address}: another process listens there; stop it, or choose another port with --listen"
         );
-        for error in [late.listen().unwrap_err(), Bound::bind(address, &Way::default()).unwrap_err()] {
+        for error in
+            [late.listen().unwrap_err(), BoundListener::bind(address, &TransportSettings::default()).unwrap_err()]
+        {
             assert_eq!(format!("{:#}", anyhow::Error::from(error)), expected);
         }
     }

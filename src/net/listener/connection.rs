@@ -18,7 +18,7 @@ use tokio::{
 use super::{
     Limits, Peer,
     certificate::Shown,
-    vitals::{Heard, Requests, Vitals},
+    vitals::{FirstByteStream, RequestTracker, Vitals},
 };
 
 /// Number of idle checks within the idle limit.
@@ -26,7 +26,7 @@ const LOOKS: u32 = 4;
 
 /// End conditions of a connection.
 #[derive(Debug)]
-pub(super) struct Ends {
+pub(super) struct EndConditions {
     /// True during shutdown; connections are not cut off then.
     pub(super) server: watch::Receiver<bool>,
     /// Client certificate, which must stay valid.
@@ -50,7 +50,7 @@ pub(super) async fn serve<IO, S, B>(
     service: S,
     builder: &Builder<TokioExecutor>,
     limits: &Limits,
-    ends: Ends,
+    ends: EndConditions,
 ) where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Send + 'static,
@@ -61,8 +61,8 @@ pub(super) async fn serve<IO, S, B>(
 {
     let vitals = Arc::new(Vitals::default());
     let is_leaving = peer.is_leaving.clone();
-    let io = TokioIo::new(Heard { io, vitals: Arc::clone(&vitals), lingers: None });
-    let requests = Requests { service, peer, vitals: Arc::clone(&vitals) };
+    let io = TokioIo::new(FirstByteStream { io, vitals: Arc::clone(&vitals), lingers: None });
+    let requests = RequestTracker { service, peer, vitals: Arc::clone(&vitals) };
     let mut connection = pin!(builder.serve_connection(io, requests));
     let end = tokio::select! {
         // A client's protocol error is not logged.
@@ -81,7 +81,7 @@ pub(super) async fn serve<IO, S, B>(
 }
 
 /// Completes when the connection has to end.
-async fn end(vitals: &Vitals, limits: &Limits, mut ends: Ends) -> End {
+async fn end(vitals: &Vitals, limits: &Limits, mut ends: EndConditions) -> End {
     let revoked = async {
         match &mut ends.certificate {
             Some(certificate) => certificate.ended().await,

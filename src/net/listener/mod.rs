@@ -13,11 +13,11 @@ mod socket;
 mod tls;
 mod vitals;
 
-pub use accept::Server;
-pub use address::{Address, Bound, ListenError, Listener, Operations, Way};
+pub use accept::ListenerContext;
+pub use address::{Address, BoundListener, ListenError, Listener, Operations, TransportSettings};
 pub use certificate::{ends_at, first_end};
 pub use limits::Limits;
 pub use peer::{Names, Peer};
 pub use revocation::first_list_end;
-pub use socket::Access;
+pub use socket::SocketPermissions;
 pub use tls::{Tls, TlsError, TlsFiles};

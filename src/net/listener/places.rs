@@ -12,7 +12,7 @@ use super::Limits;
 
 /// Current counts, shared by clones.
 #[derive(Debug, Clone)]
-pub(super) struct Places {
+pub(super) struct ConnectionSlots {
     total_max: usize,
     per_address_max: usize,
     taken: Arc<Mutex<Taken>>,
@@ -26,7 +26,7 @@ struct Taken {
 
 /// Exceeded limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Full {
+pub(super) enum LimitExceeded {
     /// Per address.
     Address,
     /// Total.
@@ -35,32 +35,32 @@ pub(super) enum Full {
 
 /// A slot, taken until dropped.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct ConnectionSlot {
     address: Option<IpAddr>,
-    places: Places,
+    places: ConnectionSlots,
 }
 
-impl Places {
+impl ConnectionSlots {
     pub(super) fn new(limits: &Limits) -> Self {
         Self { total_max: limits.connections, per_address_max: limits.connections_per_address, taken: Arc::default() }
     }
 
     /// Takes a slot for a connection from `address`; a Unix socket has only the total limit.
-    pub(super) fn take(&self, address: Option<IpAddr>) -> Result<Place, Full> {
+    pub(super) fn take(&self, address: Option<IpAddr>) -> Result<ConnectionSlot, LimitExceeded> {
         let address = address.map(machine);
         let mut taken = self.taken();
         if taken.total >= self.total_max {
-            return Err(Full::Total);
+            return Err(LimitExceeded::Total);
         }
         if let Some(address) = address {
             let of_address = taken.by_address.entry(address).or_default();
             if *of_address >= self.per_address_max {
-                return Err(Full::Address);
+                return Err(LimitExceeded::Address);
             }
             *of_address += 1;
         }
         taken.total += 1;
-        Ok(Place { address, places: self.clone() })
+        Ok(ConnectionSlot { address, places: self.clone() })
     }
 
     fn taken(&self) -> MutexGuard<'_, Taken> {
@@ -68,7 +68,7 @@ impl Places {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         let mut taken = self.places.taken();
         taken.total -= 1;
@@ -101,17 +101,17 @@ mod tests {
     #[test]
     fn places_are_taken_by_address_and_altogether_and_given_back() {
         let limits = Limits { connections: 4, connections_per_address: 2, ..Limits::default() };
-        let places = Places::new(&limits);
+        let places = ConnectionSlots::new(&limits);
         let take = |address: &str| places.take(Some(address.parse().unwrap()));
         let first = take("192.0.2.1").unwrap();
         let _second = take("::ffff:192.0.2.1").unwrap();
-        assert_eq!(take("192.0.2.1").unwrap_err(), Full::Address, "however it is written");
+        assert_eq!(take("192.0.2.1").unwrap_err(), LimitExceeded::Address, "however it is written");
         drop(first);
         let _third = take("192.0.2.1").unwrap();
         let _fourth = take("2001:db8::1").unwrap();
         let fifth = take("2001:db8::ffff:2").unwrap();
-        assert_eq!(take("198.51.100.1").unwrap_err(), Full::Total);
-        assert_eq!(places.take(None).unwrap_err(), Full::Total, "a socket's callers too");
+        assert_eq!(take("198.51.100.1").unwrap_err(), LimitExceeded::Total);
+        assert_eq!(places.take(None).unwrap_err(), LimitExceeded::Total, "a socket's callers too");
         drop(fifth);
         let _socket = places.take(None).unwrap();
         drop((_second, _third, _fourth, _socket));
@@ -122,9 +122,9 @@ mod tests {
     #[test]
     fn a_network_of_ipv6_counts_as_one_machine() {
         let limits = Limits { connections_per_address: 1, ..Limits::default() };
-        let places = Places::new(&limits);
+        let places = ConnectionSlots::new(&limits);
         let _first = places.take(Some("2001:db8::1".parse().unwrap())).unwrap();
-        assert_eq!(places.take(Some("2001:db8::2".parse().unwrap())).unwrap_err(), Full::Address);
+        assert_eq!(places.take(Some("2001:db8::2".parse().unwrap())).unwrap_err(), LimitExceeded::Address);
         places.take(Some("2001:db8:0:1::1".parse().unwrap())).unwrap();
     }
 }

@@ -18,7 +18,7 @@ use super::address::{BACKLOG_MAX, ListenError};
 
 /// Permissions of a socket.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Access {
+pub struct SocketPermissions {
     /// File mode.
     pub mode: u32,
     /// Owner and group, each by name or number; default: those of the process.
@@ -29,20 +29,20 @@ pub struct Access {
 
 /// A bound path, not listening yet: connections are refused.
 #[derive(Debug)]
-pub(super) struct Taken {
+pub(super) struct BoundPath {
     socket: UnixSocket,
-    files: Files,
+    files: SocketFiles,
 }
 
 /// The socket and its lock, removed on drop.
 #[derive(Debug)]
-pub(super) struct Files {
+pub(super) struct SocketFiles {
     path: PathBuf,
     lock: PathBuf,
     _held: File,
 }
 
-impl Drop for Files {
+impl Drop for SocketFiles {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.path);
         // Last, while the lock is held, so that the path is not taken in between.
@@ -64,9 +64,9 @@ fn failed(path: &Path, doing: &str, error: &io::Error) -> ListenError {
     refused(path, format!("cannot {doing}: {error}{remedy}"))
 }
 
-impl Taken {
+impl BoundPath {
     /// Binds `path`, replacing the socket of a dead server.
-    pub(super) fn bind(path: &Path, access: &Access) -> Result<Self, ListenError> {
+    pub(super) fn bind(path: &Path, access: &SocketPermissions) -> Result<Self, ListenError> {
         if SocketAddr::from_pathname(path).is_err() {
             return Err(refused(path, "is empty, or longer than the path of a socket may be: choose a shorter one"));
         }
@@ -75,7 +75,7 @@ impl Taken {
         let held = locked(path, &lock)?;
         // The lock is removed on any failure from here on; the socket only once it is ours.
         make_way(path).inspect_err(|_| drop(fs::remove_file(&lock)))?;
-        let files = Files { path: path.to_owned(), lock, _held: held };
+        let files = SocketFiles { path: path.to_owned(), lock, _held: held };
         let socket = UnixSocket::new_stream().map_err(|error| failed(path, "be made", &error))?;
         socket.bind(path).map_err(|error| failed(path, "be made", &error))?;
         fs::set_permissions(path, Permissions::from_mode(access.mode))
@@ -91,7 +91,7 @@ impl Taken {
     }
 
     /// Starts listening.
-    pub(super) fn listen(self) -> Result<(UnixListener, Files), ListenError> {
+    pub(super) fn listen(self) -> Result<(UnixListener, SocketFiles), ListenError> {
         let Self { socket, files } = self;
         let listener = socket.listen(BACKLOG_MAX).map_err(|error| failed(&files.path, "be listened on", &error))?;
         Ok((listener, files))
@@ -138,7 +138,7 @@ fn make_way(path: &Path) -> Result<(), ListenError> {
 }
 
 /// The ids of the socket's owner and group.
-fn owner(path: &Path, access: &Access) -> Result<(Option<u32>, Option<u32>), ListenError> {
+fn owner(path: &Path, access: &SocketPermissions) -> Result<(Option<u32>, Option<u32>), ListenError> {
     let id = |name: &Option<String>, list: &str| {
         let Some(name) = name else { return Ok(None) };
         let known = || {
@@ -158,17 +158,17 @@ fn owner(path: &Path, access: &Access) -> Result<(Option<u32>, Option<u32>), Lis
 mod tests {
     use super::*;
 
-    const OWN: Access = Access { mode: 0o600, user: None, group: None };
+    const OWN: SocketPermissions = SocketPermissions { mode: 0o600, user: None, group: None };
 
-    fn told(path: &Path, access: &Access) -> String {
-        Taken::bind(path, access).expect_err("it cannot be taken").to_string()
+    fn told(path: &Path, access: &SocketPermissions) -> String {
+        BoundPath::bind(path, access).expect_err("it cannot be taken").to_string()
     }
 
     #[tokio::test]
     async fn a_socket_has_one_owner_and_goes_with_it() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
-        let taken = Taken::bind(&path, &OWN).unwrap();
+        let taken = BoundPath::bind(&path, &OWN).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
         let theirs = format!("cannot listen on unix:{}: another process listens there", path.display());
         assert!(UnixStream::connect(&path).is_err(), "nobody listens yet");
@@ -189,7 +189,7 @@ mod tests {
         assert!(told(&path, &OWN).contains("another process listens there"));
         UnixStream::connect(&path).unwrap();
         drop(other);
-        let taken = Taken::bind(&path, &Access { mode: 0o666, ..OWN }).unwrap();
+        let taken = BoundPath::bind(&path, &SocketPermissions { mode: 0o666, ..OWN }).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o666);
         drop(taken);
         fs::write(&path, "precious").unwrap();
@@ -208,7 +208,7 @@ mod tests {
             let told = told(&path, &OWN);
             assert!(told.contains(words) && told.contains(&path.display().to_string()), "{told}");
         }
-        let nobody = Access { user: Some("no such user".into()), ..OWN };
+        let nobody = SocketPermissions { user: Some("no such user".into()), ..OWN };
         assert!(told(&dir.path().join("s"), &nobody).contains("/etc/passwd has no \"no such user\""));
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }
@@ -218,11 +218,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
         let ours = fs::metadata(dir.path()).unwrap();
-        let given = Access { user: Some(ours.uid().to_string()), group: Some(ours.gid().to_string()), ..OWN };
-        let _taken = Taken::bind(&path, &given).unwrap();
+        let given =
+            SocketPermissions { user: Some(ours.uid().to_string()), group: Some(ours.gid().to_string()), ..OWN };
+        let _taken = BoundPath::bind(&path, &given).unwrap();
         let there = fs::metadata(&path).unwrap();
         assert_eq!((there.uid(), there.gid()), (ours.uid(), ours.gid()));
-        let root = Access { user: Some("root".into()), group: Some("root".into()), ..OWN };
+        let root = SocketPermissions { user: Some("root".into()), group: Some("root".into()), ..OWN };
         assert_eq!(owner(&path, &root).unwrap(), (Some(0), Some(0)));
     }
 }

@@ -54,9 +54,9 @@ impl Vitals {
 
 /// An open request, until dropped.
 #[derive(Debug)]
-pub(super) struct Open(Arc<Vitals>);
+pub(super) struct ActiveRequest(Arc<Vitals>);
 
-impl Open {
+impl ActiveRequest {
     fn new(vitals: &Arc<Vitals>) -> Self {
         vitals.begun.fetch_add(1, Ordering::Relaxed);
         vitals.open.fetch_add(1, Ordering::Relaxed);
@@ -64,7 +64,7 @@ impl Open {
     }
 }
 
-impl Drop for Open {
+impl Drop for ActiveRequest {
     fn drop(&mut self) {
         self.0.open.fetch_sub(1, Ordering::Relaxed);
     }
@@ -72,54 +72,54 @@ impl Drop for Open {
 
 /// Service wrapper that adds the peer to each request, and keeps it open until its response is sent.
 #[derive(Debug)]
-pub(super) struct Requests<S> {
+pub(super) struct RequestTracker<S> {
     pub(super) service: S,
     pub(super) peer: Arc<Peer>,
     pub(super) vitals: Arc<Vitals>,
 }
 
-impl<S, B> Service<Request<Incoming>> for Requests<S>
+impl<S, B> Service<Request<Incoming>> for RequestTracker<S>
 where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
     S::Future: Unpin,
 {
-    type Response = Response<Counted<B>>;
+    type Response = Response<TrackedBody<B>>;
     type Error = Infallible;
-    type Future = Answering<S::Future>;
+    type Future = PendingResponse<S::Future>;
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         request.extensions_mut().insert(Arc::clone(&self.peer));
-        Answering { open: Some(Open::new(&self.vitals)), answer: self.service.call(request) }
+        PendingResponse { open: Some(ActiveRequest::new(&self.vitals)), answer: self.service.call(request) }
     }
 }
 
 /// A response in progress.
 #[derive(Debug)]
-pub(super) struct Answering<F> {
-    open: Option<Open>,
+pub(super) struct PendingResponse<F> {
+    open: Option<ActiveRequest>,
     answer: F,
 }
 
-impl<F, B> Future for Answering<F>
+impl<F, B> Future for PendingResponse<F>
 where
     F: Future<Output = Result<Response<B>, Infallible>> + Unpin,
 {
-    type Output = Result<Response<Counted<B>>, Infallible>;
+    type Output = Result<Response<TrackedBody<B>>, Infallible>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let answer = Pin::new(&mut self.answer).poll(context);
-        answer.map(|Ok(response)| Ok(response.map(|body| Counted { body, _open: self.open.take() })))
+        answer.map(|Ok(response)| Ok(response.map(|body| TrackedBody { body, _open: self.open.take() })))
     }
 }
 
 /// A response body that keeps its request open until dropped.
 #[derive(Debug)]
-pub(super) struct Counted<B> {
+pub(super) struct TrackedBody<B> {
     body: B,
-    _open: Option<Open>,
+    _open: Option<ActiveRequest>,
 }
 
-impl<B: Body + Unpin> Body for Counted<B> {
+impl<B: Body + Unpin> Body for TrackedBody<B> {
     type Data = B::Data;
     type Error = B::Error;
 
@@ -141,14 +141,14 @@ impl<B: Body + Unpin> Body for Counted<B> {
 
 /// A connection that notices its first bytes.
 #[derive(Debug)]
-pub(super) struct Heard<IO> {
+pub(super) struct FirstByteStream<IO> {
     pub(super) io: IO,
     pub(super) vitals: Arc<Vitals>,
     /// End of the linger time, once the write side is closed.
     pub(super) lingers: Option<Pin<Box<Sleep>>>,
 }
 
-impl<IO: AsyncRead + Unpin> AsyncRead for Heard<IO> {
+impl<IO: AsyncRead + Unpin> AsyncRead for FirstByteStream<IO> {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         let read = Pin::new(&mut self.io).poll_read(context, buf);
@@ -161,7 +161,7 @@ impl<IO: AsyncRead + Unpin> AsyncRead for Heard<IO> {
     }
 }
 
-impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Heard<IO> {
+impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncWrite for FirstByteStream<IO> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.io).poll_write(context, bytes)
     }

@@ -1,20 +1,20 @@
 //! Client certificates: the names in one, and who that is by the mapping of the server's configuration. That the
 //! certificate is good, and of an authority that this server trusts, is what the listener has checked before.
 
-use callgate_core::domain::{identity::Mapped, pattern::Pattern};
+use callgate_core::domain::{identity::MappedIdentity, pattern::Pattern};
 
 /// One line of the mapping.
 #[derive(Debug, Clone)]
-pub struct Rule {
+pub struct CertificateRule {
     /// Which names: `uri:spiffe://fleet.example/agent/*`.
     pub san: Pattern,
     /// Who that is; a name that is empty is that in the certificate.
-    pub is: Mapped,
+    pub is: MappedIdentity,
 }
 
 /// Who shows this certificate, and by which of its names: the first line of the mapping that knows one of them.
 #[must_use]
-pub fn mapped(rules: &[Rule], dns: &[String], uris: &[String]) -> Option<(Mapped, String)> {
+pub fn mapped(rules: &[CertificateRule], dns: &[String], uris: &[String]) -> Option<(MappedIdentity, String)> {
     let dns = dns.iter().map(|name| format!("dns:{}", name.to_ascii_lowercase()));
     let names: Vec<String> = dns.chain(uris.iter().map(|uri| format!("uri:{uri}"))).collect();
     rules.iter().find_map(|rule| {
@@ -29,9 +29,9 @@ mod tests {
     use super::*;
     use callgate_core::domain::identity::Role;
 
-    fn rule(san: &str, name: &str) -> Rule {
-        let is = Mapped { name: name.into(), roles: vec![Role::Agent], ..Mapped::default() };
-        Rule { san: Pattern::parse("san", san).expect("a pattern"), is }
+    fn rule(san: &str, name: &str) -> CertificateRule {
+        let is = MappedIdentity { name: name.into(), roles: vec![Role::Agent], ..MappedIdentity::default() };
+        CertificateRule { san: Pattern::parse("san", san).expect("a pattern"), is }
     }
 
     #[test]

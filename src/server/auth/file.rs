@@ -10,7 +10,7 @@ use super::{
     jwt::{self, Issuer, SignIn, Source},
 };
 use callgate_core::domain::{
-    identity::{Mapped, Role},
+    identity::{MappedIdentity, Role},
     ids::{Invalid, NAME_BYTES_MAX},
     pattern::Pattern,
 };
@@ -24,7 +24,7 @@ const RULES_MAX: usize = 1_000;
 #[derive(Debug, Clone, Default)]
 pub struct Auth {
     /// Client certificates, by their names.
-    pub certificates: Vec<certificate::Rule>,
+    pub certificates: Vec<certificate::CertificateRule>,
     /// Issuers of tokens.
     pub issuers: Vec<Issuer>,
 }
@@ -108,7 +108,7 @@ pub(super) struct WhoForm {
 }
 
 impl WhoForm {
-    pub(super) fn read(self, path: &str) -> Result<Mapped, Invalid> {
+    pub(super) fn read(self, path: &str) -> Result<MappedIdentity, Invalid> {
         let tenant = self.tenant.unwrap_or_else(|| "default".to_owned());
         who(path, tenant, self.name, &self.roles, self.groups, self.agents.as_deref(), self.any_session)
     }
@@ -126,7 +126,7 @@ pub fn who(
     groups: Vec<String>,
     agents: Option<&str>,
     any_session: bool,
-) -> Result<Mapped, Invalid> {
+) -> Result<MappedIdentity, Invalid> {
     let at = |field: &str| if path.is_empty() { field.to_owned() } else { format!("{path}.{field}") };
     let is_name = |field: &str, name: &str| match name {
         name if name.len() > NAME_BYTES_MAX => {
@@ -150,7 +150,7 @@ pub fn who(
         return Err(Invalid::new(at("roles"), format!("is empty; roles are {}", known())));
     }
     let agents = agents.map(|agents| Pattern::parse(&at("agents"), agents)).transpose()?;
-    Ok(Mapped { tenant, name, roles, groups, agents, any_session })
+    Ok(MappedIdentity { tenant, name, roles, groups, agents, any_session })
 }
 
 /// Reads the file.
@@ -171,7 +171,7 @@ pub fn read(text: &str) -> Result<Auth, Invalid> {
                 "has to begin with `dns:` or `uri:`, and so each alternative",
             ));
         }
-        Ok(certificate::Rule { san, is: form.is.read(&format!("{path}.as"))? })
+        Ok(certificate::CertificateRule { san, is: form.is.read(&format!("{path}.as"))? })
     };
     let certificates = form.certificates.into_iter().enumerate().map(rule).collect::<Result<_, _>>()?;
     let issuers = form.issuers.into_iter().enumerate().map(|(i, form)| issuer(&format!("issuers[{i}]"), form));

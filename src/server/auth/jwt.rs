@@ -13,7 +13,7 @@ use jsonwebtoken::{
 use serde_json::{Map, Value, value::RawValue};
 
 use super::provider;
-use callgate_core::domain::{identity::Mapped, json, pattern::Pattern, time::Timestamp};
+use callgate_core::domain::{identity::MappedIdentity, json, pattern::Pattern, time::Timestamp};
 
 /// The longest that is read.
 pub const BYTES_MAX: usize = 16 << 10;
@@ -83,7 +83,7 @@ pub struct Rule {
     /// The claims that a token must have: a path (`kubernetes.io/namespace`), and what stands there.
     pub claims: BTreeMap<String, Pattern>,
     /// Who that is; a name that is empty is its `sub`.
-    pub is: Mapped,
+    pub is: MappedIdentity,
 }
 
 /// An issuer's keys.
@@ -130,7 +130,7 @@ impl Keys {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Known {
     /// Who.
-    pub is: Mapped,
+    pub is: MappedIdentity,
     /// Its `sub`.
     pub subject: String,
     /// Its `exp`.

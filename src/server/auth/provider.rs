@@ -33,21 +33,21 @@ fn verifier(algorithm: &Algorithm, key: &DecodingKey) -> Result<Box<dyn JwtVerif
     if key.family() != family {
         return Err(ErrorKind::InvalidKeyFormat.into());
     }
-    Ok(Box::new(Signed { algorithm: *algorithm, key: key.clone() }))
+    Ok(Box::new(SignedState { algorithm: *algorithm, key: key.clone() }))
 }
 
-struct Signed {
+struct SignedState {
     algorithm: Algorithm,
     key: DecodingKey,
 }
 
-impl JwtVerifier for Signed {
+impl JwtVerifier for SignedState {
     fn algorithm(&self) -> Algorithm {
         self.algorithm
     }
 }
 
-impl Verifier<Vec<u8>> for Signed {
+impl Verifier<Vec<u8>> for SignedState {
     fn verify(&self, message: &[u8], signed: &Vec<u8>) -> Result<(), signature::Error> {
         let plain = |algorithm: &'static dyn rings::VerificationAlgorithm| match self.key.kind() {
             DecodingKeyKind::SecretOrDer(key) => {

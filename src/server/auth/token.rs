@@ -22,7 +22,7 @@ pub const RANDOM_BYTES: usize = ID_BYTES + SECRET_BYTES;
 const CHARS_MAX: usize = 3 + 8 + 1 + ID_CHARS + 1 + SECRET_CHARS + CHECK_CHARS;
 
 /// A new token. Its text is shown once, and has no `Debug`.
-pub struct Minted {
+pub struct NewToken {
     /// What its holder shows.
     pub text: String,
     /// Its public name.
@@ -31,7 +31,7 @@ pub struct Minted {
     pub digest: Digest,
 }
 
-impl std::fmt::Debug for Minted {
+impl std::fmt::Debug for NewToken {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Minted").field("id", &self.id).finish_non_exhaustive()
     }
@@ -48,14 +48,14 @@ pub struct Shown<'a> {
 
 /// Makes a token for the strongest of these roles.
 #[must_use]
-pub fn mint(roles: &[Role], random: &[u8; RANDOM_BYTES]) -> Minted {
+pub fn mint(roles: &[Role], random: &[u8; RANDOM_BYTES]) -> NewToken {
     let kind = roles.iter().max().unwrap_or(&Role::Agent).as_str();
     let (id, secret) = random.split_at(ID_BYTES);
     let (id, secret) = (base62(id, ID_CHARS), base62(secret, SECRET_CHARS));
     let mut text = format!("{PREFIX}_{kind}_{id}_{secret}");
     text.push_str(&checksum(&text));
     let digest = Sha256::digest(text.as_bytes()).into();
-    Minted { text, id, digest }
+    NewToken { text, id, digest }
 }
 
 /// Reads a token; none for what is not one, or has a letter wrong.
@@ -103,7 +103,7 @@ fn base62(bytes: &[u8], digits: usize) -> String {
 mod tests {
     use super::*;
 
-    fn minted(byte: u8) -> Minted {
+    fn minted(byte: u8) -> NewToken {
         mint(&[Role::Agent, Role::Approver], &[byte; RANDOM_BYTES])
     }
 

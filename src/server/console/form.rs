@@ -10,7 +10,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 use super::{Console, fault::Fault, visitor::Visitor};
 
 /// What a form of ours says, and who sends it.
-pub(super) struct Posted<T> {
+pub(super) struct FormPost<T> {
     pub(super) visitor: Visitor,
     pub(super) form: T,
 }
@@ -26,7 +26,7 @@ struct Guarded<T> {
     form: T,
 }
 
-impl<T: DeserializeOwned> FromRequest<Console> for Posted<T> {
+impl<T: DeserializeOwned> FromRequest<Console> for FormPost<T> {
     type Rejection = Fault;
 
     async fn from_request(request: Request, console: &Console) -> Result<Self, Fault> {

@@ -20,7 +20,7 @@ use zeroize::Zeroizing;
 use super::visitor::Known;
 use crate::gate::{Identities, NoAnswer};
 use callgate_core::domain::{
-    audit::{Event, Kind},
+    audit::{AuditEvent, Kind},
     time::Timestamp,
 };
 
@@ -47,7 +47,7 @@ const NONCE_BYTES: usize = 24;
 /// What was shown at the sign-in, and is shown with each request since.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Showed {
+pub(super) enum SignInCredential {
     /// An API token, or an issuer's.
     Bearer(String),
     /// A name, to a server that knows no credentials.
@@ -146,7 +146,7 @@ impl Secret {
         XChaCha20Poly1305::new((&self.derived(b"credential")).into())
     }
 
-    fn seal(&self, showed: &Showed) -> Option<Vec<u8>> {
+    fn seal(&self, showed: &SignInCredential) -> Option<Vec<u8>> {
         let text = Zeroizing::new(serde_json::to_vec(showed).ok()?);
         let mut nonce = [0; NONCE_BYTES];
         getrandom::fill(&mut nonce).ok()?;
@@ -155,7 +155,7 @@ impl Secret {
         Some([&nonce[..], &sealed].concat())
     }
 
-    fn open(&self, sealed: &[u8]) -> Option<Showed> {
+    fn open(&self, sealed: &[u8]) -> Option<SignInCredential> {
         let (nonce, sealed) = sealed.split_first_chunk::<NONCE_BYTES>()?;
         let payload = Payload { msg: sealed, aad: &self.id() };
         let text = Zeroizing::new(self.cipher().decrypt(&XNonce::from(*nonce), payload).ok()?);
@@ -196,11 +196,15 @@ pub(super) fn text(bytes: &[u8]) -> String {
 }
 
 /// Signs somebody in who showed this, and is known for it.
-pub(super) async fn begin(identities: &Identities, showed: &Showed, known: &Known) -> Result<Secret, NoAnswer> {
+pub(super) async fn begin(
+    identities: &Identities,
+    showed: &SignInCredential,
+    known: &Known,
+) -> Result<Secret, NoAnswer> {
     let secret = Secret::new(identities.store.console_key())?;
     let sealed = secret.seal(showed).ok_or_else(|| NoAnswer::Fault("a session could not be encrypted".to_owned()))?;
     let (tenant, by) = known.actor();
-    let event = Event::new(Kind::SignedIn, by, CONSOLE);
+    let event = AuditEvent::new(Kind::SignedIn, by, CONSOLE);
     identities.store.put_console_session((&secret.id(), &sealed, LASTS), tenant, &event).await?;
     Ok(secret)
 }
@@ -211,7 +215,7 @@ pub(super) async fn find(
     identities: &Identities,
     secret: &Secret,
     is_active: bool,
-) -> Result<Option<Showed>, NoAnswer> {
+) -> Result<Option<SignInCredential>, NoAnswer> {
     let (store, id) = (&identities.operators, secret.id());
     let found = store.console_session(&id, IDLE).await?;
     if is_active && found.as_ref().is_some_and(|found| found.is_quiet) {
@@ -223,7 +227,7 @@ pub(super) async fn find(
 /// Signs them out, on every replica.
 pub(super) async fn end(identities: &Identities, secret: &Secret, known: &Known) -> Result<(), NoAnswer> {
     let (tenant, by) = known.actor();
-    let event = Event::new(Kind::SignedOut, by, CONSOLE);
+    let event = AuditEvent::new(Kind::SignedOut, by, CONSOLE);
     Ok(identities.store.end_console_session(&secret.id(), tenant, &event).await?)
 }
 
@@ -242,7 +246,7 @@ mod tests {
     #[test]
     fn what_was_shown_is_opened_by_the_secret_of_its_session_alone() {
         let (one, other) = (Secret::new(KEY).unwrap(), Secret::new(KEY).unwrap());
-        let showed = Showed::Bearer("cg_admin_x".to_owned());
+        let showed = SignInCredential::Bearer("cg_admin_x".to_owned());
         let sealed = one.seal(&showed).unwrap();
         assert!(!sealed.windows(8).any(|part| part == b"cg_admin"), "in the clear");
         assert_eq!(one.open(&sealed), Some(showed));

@@ -9,7 +9,7 @@ use super::{
     Console,
     fault::Fault,
     live,
-    session::{self, Secret, Showed},
+    session::{self, Secret, SignInCredential},
 };
 use crate::grpc::Insider;
 use callgate_core::domain::{audit::Actor, identity::Identity, ids::TenantId, time::Timestamp};
@@ -52,17 +52,17 @@ impl Shown {
     }
 
     /// The services as somebody asks them who showed this.
-    pub(super) fn calls(&self, console: &Console, showed: &Showed) -> Result<Insider, Fault> {
+    pub(super) fn calls(&self, console: &Console, showed: &SignInCredential) -> Result<Insider, Fault> {
         let asked_by = |bearer| console.inside.asked_by(self.peer.clone(), &self.headers, bearer);
         let no_text = || Fault::field("the token or name has invalid characters");
         Ok(match showed {
-            Showed::Bearer(token) => {
+            SignInCredential::Bearer(token) => {
                 let mut bearer = HeaderValue::from_str(&format!("Bearer {token}")).map_err(|_| no_text())?;
                 bearer.set_sensitive(true);
                 asked_by(Some(bearer))
             }
-            Showed::Name(name) => asked_by(None).named(HeaderValue::from_str(name).map_err(|_| no_text())?),
-            Showed::Certificate => asked_by(None),
+            SignInCredential::Name(name) => asked_by(None).named(HeaderValue::from_str(name).map_err(|_| no_text())?),
+            SignInCredential::Certificate => asked_by(None),
         })
     }
 }

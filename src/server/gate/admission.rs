@@ -23,7 +23,7 @@ use tokio::{sync::oneshot, time::timeout};
 use super::NoAnswer;
 use crate::telemetry::Metrics;
 use callgate_core::domain::ids::{SessionId, TenantId};
-use callgate_net::clock::{Clock, Seldom, Tick};
+use callgate_net::clock::{Clock, LogLimiter, Tick};
 
 /// Most at work: what one batch of the writer takes. More would not be written sooner.
 const WORKING_MAX: usize = 512;
@@ -108,7 +108,7 @@ struct Queue {
     /// Since when it is measured, and how many were answered since.
     since: Tick,
     answered: usize,
-    shed: Seldom,
+    shed: LogLimiter,
 }
 
 impl Queue {
@@ -244,7 +244,7 @@ impl Admission {
             rate: None,
             since: clock.tick(),
             answered: 0,
-            shed: Seldom::default(),
+            shed: LogLimiter::default(),
         };
         Arc::new(Self { clock, metrics, queue: Mutex::new(queue) })
     }

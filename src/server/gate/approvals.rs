@@ -8,14 +8,14 @@ use tokio::sync::Mutex;
 use super::{Approvals, Choice, CommandError, Decisions, GateError, NoAnswer};
 use callgate_core::domain::{
     audit::Actor,
-    control::{Clears, Command, Control, Controlled, Operation, is_same_name},
+    control::{Clears, Command, Control, ControlEvent, Operation, is_same_name},
     fingerprint::ArgsDigest,
     ids::{CallId, SessionId, TenantId, ToolName},
-    inbox::{Question, QuestionState, Resolution, Wanted},
+    inbox::{ApprovalQuery, Question, QuestionState, Resolution},
     rejection::CommandRejection,
     risk,
-    route::Route,
-    tool::Risk,
+    route::ApprovalRoute,
+    tool::RiskLevel,
 };
 use callgate_net::clock::Tick;
 use callgate_store::{DecisionStore, StoreError};
@@ -60,7 +60,7 @@ impl Decisions {
             return Ok(Arc::clone(open));
         }
         let looked = self.server.clock.tick();
-        let wanted = Wanted { state: Some(QuestionState::Pending), max: OPEN_MAX, ..Wanted::default() };
+        let wanted = ApprovalQuery { state: Some(QuestionState::Pending), max: OPEN_MAX, ..ApprovalQuery::default() };
         let open: Arc<[Question]> = self.store.questions(tenant, &wanted).await?.into();
         known.insert(tenant, (looked, Arc::clone(&open)));
         Ok(open)
@@ -78,14 +78,14 @@ impl Approvals {
 
     /// Who is asked, by the policy that judges now.
     #[must_use]
-    pub fn route(&self, tenant: TenantId, question: &Question) -> Route {
+    pub fn route(&self, tenant: TenantId, question: &Question) -> ApprovalRoute {
         let tool = ToolName::parse("tool", &question.tool);
-        tool.map_or(Route::ANYBODY, |tool| self.server.policy(tenant).route(&tool).clone())
+        tool.map_or(ApprovalRoute::ANYBODY, |tool| self.server.policy(tenant).route(&tool).clone())
     }
 
     /// What the policy that judges now says of a question's tool: its risk, and the first tier that names it.
     #[must_use]
-    pub fn declared(&self, tenant: TenantId, question: &Question) -> (Option<Risk>, Option<String>) {
+    pub fn declared(&self, tenant: TenantId, question: &Question) -> (Option<RiskLevel>, Option<String>) {
         let Ok(tool) = ToolName::parse("tool", &question.tool) else { return (None, None) };
         let policy = self.server.policy(tenant);
         (policy.tool(&tool).risk, policy.tier(&tool).map(str::to_owned))
@@ -93,7 +93,7 @@ impl Approvals {
 
     /// How much a yes may do harm, by the policy that judges now, and why.
     #[must_use]
-    pub fn risk(&self, tenant: TenantId, question: &Question) -> (Risk, Vec<&'static str>) {
+    pub fn risk(&self, tenant: TenantId, question: &Question) -> (RiskLevel, Vec<&'static str>) {
         risk::of(question, self.declared(tenant, question).0, &self.route(tenant, question))
     }
 
@@ -198,7 +198,7 @@ impl Approvals {
         let command = Command { session, by: by.clone(), reason: reason.clone(), operation };
         match self.decisions.control(tenant, &command).await {
             // Another yes is needed: it stays open.
-            Ok(Controlled { control: Control::Seconded { .. }, .. }) => {
+            Ok(ControlEvent { control: Control::Seconded { .. }, .. }) => {
                 let question = read_question(&*self.store, tenant, approval_id).await?;
                 question.ok_or(GateError::Rejected(CommandRejection::UnknownApproval))
             }
@@ -228,7 +228,7 @@ pub(super) async fn read_question(
     tenant: TenantId,
     approval_id: &str,
 ) -> Result<Option<Question>, StoreError> {
-    let wanted = Wanted { approval_id: Some(approval_id.to_owned()), max: 1, ..Wanted::default() };
+    let wanted = ApprovalQuery { approval_id: Some(approval_id.to_owned()), max: 1, ..ApprovalQuery::default() };
     Ok(store.questions(tenant, &wanted).await?.pop())
 }
 

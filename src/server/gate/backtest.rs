@@ -92,7 +92,7 @@ pub struct Compared {
 
 /// On which calls.
 #[derive(Debug, Clone, Copy)]
-pub struct BacktestWanted {
+pub struct BacktestQuery {
     /// Calls that were judged then or later.
     pub since: Timestamp,
     /// And before.
@@ -112,12 +112,12 @@ pub enum BacktestTold {
         total: u64,
     },
     /// What it came to.
-    Done(Box<Backtested>),
+    Done(Box<BacktestOutcome>),
 }
 
 /// What it came to.
 #[derive(Debug, Default)]
-pub struct Backtested {
+pub struct BacktestOutcome {
     /// The policy that was tried.
     pub hash: String,
     /// What it was compared with; empty for the built-in one.
@@ -163,7 +163,7 @@ struct Trial {
     backtest: Backtest,
     /// The version of the policy that is compared with.
     against: Arc<str>,
-    done: Backtested,
+    done: BacktestOutcome,
     sessions: BTreeSet<SessionId>,
     changed: BTreeSet<SessionId>,
     max: u64,
@@ -176,7 +176,7 @@ impl Trial {
         Self {
             against: Arc::clone(&against.version),
             backtest: Backtest::new(against, tried, EXAMPLES),
-            done: Backtested { hash, against_hash, is_more, ..Backtested::default() },
+            done: BacktestOutcome { hash, against_hash, is_more, ..BacktestOutcome::default() },
             sessions: BTreeSet::new(),
             changed: BTreeSet::new(),
             max,
@@ -184,8 +184,8 @@ impl Trial {
         }
     }
 
-    fn end(self) -> Backtested {
-        Backtested { changes: self.backtest.changes, decisions: self.backtest.decisions, ..self.done }
+    fn end(self) -> BacktestOutcome {
+        BacktestOutcome { changes: self.backtest.changes, decisions: self.backtest.decisions, ..self.done }
     }
 
     const fn seen(&self) -> u64 {
@@ -273,7 +273,7 @@ impl Policies {
         &self,
         tenant: TenantId,
         compared: Compared,
-        wanted: &BacktestWanted,
+        wanted: &BacktestQuery,
         slot: BacktestSlot,
         told: &mpsc::Sender<BacktestTold>,
     ) -> Result<Option<BacktestTold>, BacktestError> {
@@ -290,10 +290,10 @@ impl Policies {
         &self,
         tenant: TenantId,
         compared: Compared,
-        wanted: &BacktestWanted,
+        wanted: &BacktestQuery,
         slot: BacktestSlot,
         told: &mpsc::Sender<BacktestTold>,
-    ) -> Result<Backtested, BacktestError> {
+    ) -> Result<BacktestOutcome, BacktestError> {
         let window = (wanted.since, wanted.until);
         let turns = Arc::clone(&slot.0.all);
         let turn = turns.acquire().await;

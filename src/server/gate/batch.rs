@@ -21,7 +21,7 @@ use callgate_core::{
         tree::CallTree,
         verdict::Verdict,
     },
-    engine::{self, Judgement, Shared},
+    engine::{self, Evaluation, SharedState},
     policy::Policy,
     retry::profiles::Profiles,
 };
@@ -43,8 +43,8 @@ pub(super) struct SharedBatch {
 
 impl SharedBatch {
     /// What the first proposal depends on. What is said of the others one by one stays.
-    pub(super) fn first(&mut self) -> Shared {
-        Shared {
+    pub(super) fn first(&mut self) -> SharedState {
+        SharedState {
             counters: std::mem::take(&mut self.counters),
             ledger: self.ledger.first_mut().and_then(Option::take),
             health: self.health.first_mut().map(std::mem::take).unwrap_or_default(),
@@ -75,8 +75,8 @@ pub(super) fn judge_all(
             known.health = shared.health.get_mut(i).map(std::mem::take).unwrap_or_default();
         }
         match engine::evaluate(policy, &draft, &known, proposal, batch, now)? {
-            Judgement::Replay(verdict) => verdicts.push(verdict),
-            Judgement::New(verdict, change) => {
+            Evaluation::Replay(verdict) => verdicts.push(verdict),
+            Evaluation::New(verdict, change) => {
                 for add in &change.counters {
                     let used = known.counters.entry(add.key.clone()).or_default();
                     *used = used.saturating_add_signed(add.amount);
@@ -112,17 +112,22 @@ pub(super) fn unrecorded(
     halts: &Arc<[Halt]>,
     now: Timestamp,
 ) -> Option<Vec<EvaluateAnswer>> {
-    let shared = Shared { halts: Arc::clone(halts), ..Shared::default() };
+    let shared = SharedState { halts: Arc::clone(halts), ..SharedState::default() };
     proposals.iter().map(|proposal| unrecorded_read(policy, proposal, &shared, now)).collect()
 }
 
-fn unrecorded_read(policy: &Policy, proposal: &Proposal, shared: &Shared, now: Timestamp) -> Option<EvaluateAnswer> {
+fn unrecorded_read(
+    policy: &Policy,
+    proposal: &Proposal,
+    shared: &SharedState,
+    now: Timestamp,
+) -> Option<EvaluateAnswer> {
     if !proposal.spec.runs_without_store || proposal.effect.kind != EffectKind::Read {
         return None;
     }
     let request = &proposal.request;
     let tree = CallTree::new(request.tenant, request.session.clone(), now);
-    let Ok(Judgement::New(mut verdict, _)) = engine::evaluate(policy, &tree, shared, proposal, None, now) else {
+    let Ok(Evaluation::New(mut verdict, _)) = engine::evaluate(policy, &tree, shared, proposal, None, now) else {
         return None;
     };
     if verdict.decision != Decision::Allow {

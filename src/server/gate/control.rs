@@ -2,11 +2,11 @@
 
 use super::{
     CommandError, Decisions,
-    decide::{Access, Decided, Subject, Unheard, nothing},
+    decide::{Access, Decided, Subject, UnknownSession, nothing},
 };
 use callgate_core::{
     domain::{
-        control::{Command, Controlled, Operation},
+        control::{Command, ControlEvent, Operation},
         ids::TenantId,
         rejection::CommandRejection,
     },
@@ -18,7 +18,7 @@ impl Decisions {
     ///
     /// # Errors
     /// [`CommandError`]: nothing was done.
-    pub async fn control(&self, tenant: TenantId, command: &Command) -> Result<Controlled, CommandError> {
+    pub async fn control(&self, tenant: TenantId, command: &Command) -> Result<ControlEvent, CommandError> {
         self.controlled(tenant, command, true).await
     }
 
@@ -30,17 +30,22 @@ impl Decisions {
         self.controlled(tenant, command, false).await.map(drop)
     }
 
-    async fn controlled(&self, tenant: TenantId, command: &Command, stores: bool) -> Result<Controlled, CommandError> {
+    async fn controlled(
+        &self,
+        tenant: TenantId,
+        command: &Command,
+        stores: bool,
+    ) -> Result<ControlEvent, CommandError> {
         let policy = self.server.judges(tenant)?;
         let unheard = match &command.operation {
             Operation::MarkCompacted | Operation::Grant { .. } | Operation::RaiseBudget { .. } => {
-                Unheard::Rejected(CommandRejection::UnknownSession)
+                UnknownSession::Rejected(CommandRejection::UnknownSession)
             }
             Operation::SetPhase { .. }
             | Operation::Answer { .. }
             | Operation::HostApprove { .. }
             | Operation::Withdraw { .. }
-            | Operation::Revoke { .. } => Unheard::Begins(None),
+            | Operation::Revoke { .. } => UnknownSession::Begins(None),
         };
         let access = if stores { Access::Append } else { Access::Read };
         let subject = Subject { access, tenant, session: &command.session, unheard, calls: &[] };

@@ -9,12 +9,12 @@ use parking_lot::Mutex;
 use super::Decisions;
 use callgate_core::{
     domain::{
-        answer::Answer,
+        answer::ComparableResult,
         call::Proposal,
         creation::{Creation, CreationKey},
         ids::TenantId,
     },
-    engine::{self, Recorded},
+    engine::{self, RecordResult},
     policy::Policy,
 };
 
@@ -33,7 +33,7 @@ impl Default for Creations {
 
 impl Creations {
     /// Remembers what a report that was stored tells.
-    pub(super) fn recorded(&self, tenant: TenantId, recorded: &Recorded) {
+    pub(super) fn recorded(&self, tenant: TenantId, recorded: &RecordResult) {
         let Some((key, creation)) = &recorded.creation else { return };
         self.0.lock().put((tenant, key.clone()), Creation { name: None, ..creation.clone() });
     }
@@ -48,7 +48,7 @@ impl Decisions {
         let known = known.filter(is_recent).filter(|known| known.call.session != proposal.request.session)?;
         let given = self.store.result(tenant, &known.call.session, &known.call.call_id).await.ok()??;
         let text = given.text.filter(|_| !given.is_gone)?;
-        let named = Answer::of(&text, &[], known.at).marks.named;
+        let named = ComparableResult::of(&text, &[], known.at).marks.named;
         let name = named.iter().next().map(|(_, name)| name.to_owned());
         Some(Creation { name, ..known })
     }

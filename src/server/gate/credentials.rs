@@ -20,9 +20,9 @@ use tokio::{sync::Semaphore, time::timeout};
 use super::{Identities, NoAnswer, failures::Failures, jwts::Jwts};
 use crate::auth::{certificate, file::Auth, jwt, token};
 use callgate_core::domain::{
-    identity::{Credential, Identity},
+    identity::{CredentialId, Identity},
     ids::TenantId,
-    token::Token,
+    token::StoredToken,
 };
 use callgate_net::clock::{Clock, Tick};
 
@@ -116,7 +116,7 @@ pub(super) struct Mapping {
 
 #[derive(Debug)]
 struct Known {
-    token: Token,
+    token: StoredToken,
     seen: Mutex<Seen>,
 }
 
@@ -224,18 +224,18 @@ impl Identities {
     /// [`Refused`].
     pub async fn still(&self, identity: &Identity) -> Result<(), Refused> {
         match &identity.credential {
-            Credential::Local if self.wants_credentials() => Err(Refused::Unknown("credentials are needed by now")),
-            Credential::Token(id) => {
+            CredentialId::Local if self.wants_credentials() => Err(Refused::Unknown("credentials are needed by now")),
+            CredentialId::Token(id) => {
                 if self.held(id).is_none() {
                     self.read_tokens(Some(id)).await.map_err(|_| Refused::Unchecked)?;
                 }
                 let known = self.held(id).ok_or(Refused::Unknown(NO_SUCH))?;
                 known.token.refused(self.store.now()).map_or(Ok(()), |why| Err(Refused::Unknown(why)))
             }
-            Credential::Jwt(_) if identity.until.is_none_or(|until| until <= self.store.now()) => {
+            CredentialId::Jwt(_) if identity.until.is_none_or(|until| until <= self.store.now()) => {
                 Err(Refused::Unknown("the JWT has expired"))
             }
-            Credential::Local | Credential::Certificate(_) | Credential::Jwt(_) => Ok(()),
+            CredentialId::Local | CredentialId::Certificate(_) | CredentialId::Jwt(_) => Ok(()),
         }
     }
 
@@ -246,7 +246,7 @@ impl Identities {
         let (is, by) = certificate::mapped(&auth.certificates, dns, uris)
             .ok_or(Refused::Unknown("no name in the certificate is mapped"))?;
         let tenant = tenants.get(&is.tenant).ok_or(Refused::Unknown("the certificate's tenant does not exist"))?;
-        Ok(Arc::new(is.identity(*tenant, Credential::Certificate(by), told(from))))
+        Ok(Arc::new(is.identity(*tenant, CredentialId::Certificate(by), told(from))))
     }
 
     fn by_token(&self, text: &str, from: Option<IpAddr>) -> Option<Result<Arc<Identity>, Refused>> {
@@ -319,7 +319,7 @@ impl Identities {
         ids.extend(also.filter(|also| !ids.iter().any(|id| id == also)).map(str::to_owned));
         let (read, any) = self.store.tokens_by_id(&ids).await?;
         self.credentials.any.fetch_or(any, Ordering::AcqRel);
-        let mut read: BTreeMap<String, Token> = read.into_iter().map(|token| (token.id.clone(), token)).collect();
+        let mut read: BTreeMap<String, StoredToken> = read.into_iter().map(|token| (token.id.clone(), token)).collect();
         let mut known = self.credentials.tokens.write();
         for id in ids {
             match (read.remove(&id), known.get(&id)) {
@@ -356,8 +356,8 @@ impl Identities {
 }
 
 /// But for when it was used, which changes all the time.
-fn is_as_before(token: &Token, before: &Token) -> bool {
-    Token { used_at: before.used_at, ..token.clone() } == *before
+fn is_as_before(token: &StoredToken, before: &StoredToken) -> bool {
+    StoredToken { used_at: before.used_at, ..token.clone() } == *before
 }
 
 fn told(from: Option<IpAddr>) -> Option<String> {

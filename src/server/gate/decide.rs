@@ -43,14 +43,14 @@ pub(super) struct Subject<'a, R> {
     pub(super) tenant: TenantId,
     pub(super) session: &'a SessionId,
     /// What becomes of a session that nobody has heard of.
-    pub(super) unheard: Unheard<'a, R>,
+    pub(super) unheard: UnknownSession<'a, R>,
     /// Calls that the decision may create.
     pub(super) calls: &'a [&'a CallId],
 }
 
 /// What becomes of a session that nobody has heard of.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Unheard<'a, R> {
+pub(super) enum UnknownSession<'a, R> {
     /// It is the caller's error.
     Rejected(R),
     /// It begins, below its parent, if it has one.
@@ -160,7 +160,7 @@ impl Decisions {
     where
         F: Future<Output = Result<B, NoAnswer>>,
     {
-        let unheard = Unheard::Rejected(SessionUnknown);
+        let unheard = UnknownSession::Rejected(SessionUnknown);
         let subject = Subject { access: Access::Read, tenant, session, unheard, calls: &[] };
         let says = |tree: &CallTree, basis, now| Decided::Unchanged(says(tree, basis, now));
         Ok(self.decide(subject, read, says).await?.answer)

@@ -3,12 +3,12 @@
 
 use super::{
     Approvals, CommandError, Decisions, GateError, Insight, NoAnswer,
-    decide::{Access, Subject, Unheard},
+    decide::{Access, Subject, UnknownSession},
 };
 use callgate_core::{
     domain::{
         call::{Proposal, Request},
-        control::Edited,
+        control::EditedArguments,
         finding::{CallRef, Decision, Finding},
         fingerprint::ArgsDigest,
         ids::{AgentId, CallId, SessionId, TenantId, ToolName},
@@ -20,7 +20,7 @@ use callgate_core::{
         tree::{StoredYes, let_through},
         verdict::Verdict,
     },
-    engine::{self, Judgement},
+    engine::{self, Evaluation},
     policy::Policy,
 };
 use callgate_store::DecisionStore;
@@ -55,7 +55,7 @@ impl Approvals {
         tenant: TenantId,
         question: &Question,
         choice: Choice,
-    ) -> Result<Option<Edited>, CommandError> {
+    ) -> Result<Option<EditedArguments>, CommandError> {
         let policy = self.server.judges(tenant)?;
         let proposal = policy.propose(proposed(tenant, question, choice.arguments)?);
         if choice.seen.is_some_and(|seen| seen != proposal.args_digest) {
@@ -65,7 +65,7 @@ impl Approvals {
         if proposal.args_digest == question.args_digest {
             return Ok(None);
         }
-        let chosen = Edited { digest: proposal.args_digest, arguments: Some(proposal.stored.clone()) };
+        let chosen = EditedArguments { digest: proposal.args_digest, arguments: Some(proposal.stored.clone()) };
         if question.resolution.is_some() {
             return Ok(Some(chosen));
         }
@@ -92,7 +92,7 @@ impl Approvals {
     /// Why a call would be refused now; none where it would not, or only for what may pass.
     async fn objection(&self, policy: &Policy, mut proposal: Proposal) -> Result<Option<Finding>, NoAnswer> {
         let (tenant, session) = (proposal.request.tenant, proposal.request.session.clone());
-        let unheard = Unheard::<()>::Begins(None);
+        let unheard = UnknownSession::<()>::Begins(None);
         let subject = Subject { access: Access::Read, tenant, session: &session, unheard, calls: &[] };
         let (slot, _) = match self.decisions.slot(&subject).await {
             Ok(found) => found,
@@ -108,7 +108,7 @@ impl Approvals {
         });
         // What the call tree has no room for has it when the call is made.
         let Ok(judged) = judged.ok_or(NoAnswer::Contention)? else { return Ok(None) };
-        let (Judgement::New(verdict, _) | Judgement::Replay(verdict)) = judged;
+        let (Evaluation::New(verdict, _) | Evaluation::Replay(verdict)) = judged;
         let refuses = |finding: &Finding| {
             let is_final = matches!(finding.decision, Decision::Deny | Decision::Reuse | Decision::Stop);
             is_final && finding.enforced && OF_ARGUMENTS.contains(&&*finding.rule)
@@ -156,7 +156,7 @@ impl Decisions {
         store: &dyn DecisionStore,
         tenant: TenantId,
         verdict: &Verdict,
-    ) -> Option<Edited> {
+    ) -> Option<EditedArguments> {
         let winner = verdict.winner().filter(|winner| winner.reason == Reason::ApprovalEdited)?;
         let call = winner.reuse.as_ref()?;
         store.edited(tenant, &call.session, &call.call_id).await.unwrap_or_default()

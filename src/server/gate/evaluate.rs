@@ -6,18 +6,18 @@ use super::{
     Decisions, EvaluateAnswer, EvaluateError, GateError, NoAnswer,
     admission::Tree,
     batch::{self, SharedBatch, evidence, judge_all},
-    decide::{Access, Decided, Subject, Unheard},
+    decide::{Access, Decided, Subject, UnknownSession},
     edits::reused,
     fair_semaphore::{INLINE_BYTES_MAX, offload},
     health::Claim,
-    quotas::Room,
+    quotas::QuotaRoom,
 };
 use crate::telemetry;
 use callgate_core::{
     domain::{
         budget::CounterKey,
         call::{Proposal, Request},
-        control::Edited,
+        control::EditedArguments,
         finding::Decision,
         ids::{SessionId, TenantId},
         rejection::EvaluateRejection,
@@ -25,7 +25,7 @@ use callgate_core::{
         verdict::Verdict,
     },
     engine::{
-        self, Judgement,
+        self, Evaluation,
         envelope::{Beside, ToolResult},
     },
     policy::Policy,
@@ -110,10 +110,10 @@ impl Decisions {
         policy: &Policy,
         first: &Request,
         proposals: &[Proposal],
-        room: Room,
+        room: QuotaRoom,
     ) -> Result<(Vec<Verdict>, Arc<Slot>), EvaluateError> {
         let calls: Vec<_> = proposals.iter().map(|proposal| &proposal.request.call_id).collect();
-        let unheard = Unheard::Begins(first.parent.as_ref());
+        let unheard = UnknownSession::Begins(first.parent.as_ref());
         let (access, tenant, session) = (Access::Append, first.tenant, &first.session);
         let subject = Subject { access, tenant, session, unheard, calls: &calls };
         let shared = |slot: Arc<Slot>| async move {
@@ -180,14 +180,14 @@ impl Decisions {
         let policy = self.server.judges(request.tenant)?;
         let proposal = policy.propose(request);
         let Request { tenant, session, parent, .. } = &proposal.request;
-        let unheard = Unheard::Begins(parent.as_ref());
+        let unheard = UnknownSession::Begins(parent.as_ref());
         let subject = Subject { access: Access::Read, tenant: *tenant, session, unheard, calls: &[] };
         let (slot, _) = self.slot(&subject).await?;
         let shared = self.shared(&policy, *tenant, slot.root(), std::slice::from_ref(&proposal)).await?.first();
         let now = self.store.now();
         let judged = slot.advance(|tree| engine::evaluate(&policy, tree, &shared, &proposal, None, now));
         let verdict = match judged.ok_or(NoAnswer::Contention)?.map_err(GateError::Rejected)? {
-            Judgement::Replay(verdict) | Judgement::New(verdict, _) => Verdict { permit: None, ..verdict },
+            Evaluation::Replay(verdict) | Evaluation::New(verdict, _) => Verdict { permit: None, ..verdict },
         };
         Ok(self.answer(&policy, &proposal, verdict).await)
     }
@@ -249,7 +249,7 @@ impl Decisions {
         policy: &Policy,
         proposal: &Proposal,
         verdict: &Verdict,
-        edited: Option<&Edited>,
+        edited: Option<&EditedArguments>,
     ) -> Option<ToolResult> {
         let previous = match reused(verdict) {
             // Without the text the model is told when it was done: still an answer.

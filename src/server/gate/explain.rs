@@ -14,7 +14,7 @@ use callgate_core::{
         rejection::RecordRejection,
     },
     offline::{
-        explain::{Explain, Explained, Silence, explain},
+        explain::{CallExplanation, Explain, Silence, explain},
         trace::Row,
     },
     policy::Policy,
@@ -27,7 +27,7 @@ const BYTES_MAX: usize = 32 << 20;
 
 /// A rule, and what it had to say.
 #[derive(Debug)]
-pub struct RuleExplained {
+pub struct RuleExplanation {
     /// Its name.
     pub rule: String,
     /// What becomes of its findings, as a policy names it; none where the policy cannot be read.
@@ -40,31 +40,31 @@ pub struct RuleExplained {
 
 /// A call, rule by rule.
 #[derive(Debug)]
-pub struct CallExplained {
+pub struct StoredCallExplanation {
     /// The policy that judged it last.
     pub policy: String,
     /// Its rules, in their order; where it cannot be read, those that found something.
-    pub rules: Vec<RuleExplained>,
+    pub rules: Vec<RuleExplanation>,
     /// What they looked at: a name and a text each; or why that is not known.
     pub seen: Result<Vec<(&'static str, String)>, String>,
 }
 
-impl CallExplained {
-    fn new(last: Judgement, explained: Result<Explained, String>) -> Self {
+impl StoredCallExplanation {
+    fn new(last: Judgement, explained: Result<CallExplanation, String>) -> Self {
         let Judgement { policy, findings, .. } = last;
         let of = |rule: &str| findings.iter().find(|finding| finding.rule == rule).cloned();
         let (rules, seen) = match explained {
-            Ok(Explained { rules, seen }) => {
+            Ok(CallExplanation { rules, seen }) => {
                 let rule = |Silence { rule, mode, why }: Silence| {
                     let mode = Some(mode.as_str());
-                    RuleExplained { rule: rule.to_owned(), mode, finding: of(rule), silence: why }
+                    RuleExplanation { rule: rule.to_owned(), mode, finding: of(rule), silence: why }
                 };
                 (rules.into_iter().map(rule).collect(), seen)
             }
             Err(why) => {
                 let rule = |finding: &Finding| {
                     let (rule, finding) = (finding.rule.to_string(), Some(finding.clone()));
-                    RuleExplained { rule, mode: None, finding, silence: None }
+                    RuleExplanation { rule, mode: None, finding, silence: None }
                 };
                 (findings.iter().map(rule).collect(), Err(why))
             }
@@ -83,7 +83,7 @@ impl Insight {
         tenant: TenantId,
         session: &SessionId,
         call_id: &CallId,
-    ) -> Result<CallExplained, RecordError> {
+    ) -> Result<StoredCallExplanation, RecordError> {
         let call = self.operators.whole_call(tenant, session, call_id, false).await?;
         let mut call = call.ok_or(RecordError::Rejected(RecordRejection::UnknownCall))?;
         let Some(last) = call.judgements.pop() else {
@@ -91,7 +91,7 @@ impl Insight {
         };
         let Some(policy) = self.that_judged(tenant, &last.policy).await? else {
             let why = format!("policy {} is not stored any more, or cannot be read by this build", last.policy);
-            return Ok(CallExplained::new(last, Err(why)));
+            return Ok(StoredCallExplanation::new(last, Err(why)));
         };
         // An approved call is let through as if no rule had asked.
         let approved = call.answers.iter().rfind(|answer| answer.approved && answer.kind == "answered");
@@ -106,7 +106,7 @@ impl Insight {
         let explained = spawn_blocking(move || {
             let _turn = turn;
             let explained = explained(&policy, &call, &last, approved_by.as_deref(), calls);
-            CallExplained::new(last, explained)
+            StoredCallExplanation::new(last, explained)
         });
         let explained = explained.await;
         explained.map_err(|died| NoAnswer::Fault(format!("a call could not be explained: {died}")).into())
@@ -174,7 +174,7 @@ fn explained(
     last: &Judgement,
     approved_by: Option<&str>,
     calls: Result<Vec<Row>, String>,
-) -> Result<Explained, String> {
+) -> Result<CallExplanation, String> {
     let tool = ToolName::parse("tool", &call.line.tool);
     let tool = tool.map_err(|invalid| format!("the name of its tool {}", invalid.problem))?;
     let spoke: Vec<&str> = last.findings.iter().map(|finding| &*finding.rule).collect();

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use super::{Insight, NoAnswer, minute_metrics::SHARED_BUDGETS, savings::Savings};
 use callgate_core::domain::{
     budget::Budgets,
-    fleet::{self, Asked, BudgetUsed, Decided, Fleet, MINUTE_MS, Minute, Seen, Span},
+    fleet::{self, Asked, BudgetNearLimit, DecisionCounts, FleetOverview, MINUTE_MS, Minute, Seen, TimeSpan},
     ids::TenantId,
     time::Timestamp,
 };
@@ -47,15 +47,15 @@ impl Default for Fleets {
 /// Of one fleet.
 #[derive(Debug, Default)]
 struct Kept {
-    answer: Option<(Arc<Fleet>, Tick)>,
+    answer: Option<(Arc<FleetOverview>, Tick)>,
     /// Minutes that are over.
-    minutes: BTreeMap<Timestamp, Decided>,
+    minutes: BTreeMap<Timestamp, DecisionCounts>,
     /// From when on minutes are counted again.
     counted: Timestamp,
     /// Sessions that were stopped at the end of minutes that are over.
     stopped: BTreeMap<Timestamp, u64>,
     savings: Savings,
-    trees: Option<(u64, Vec<BudgetUsed>, Tick)>,
+    trees: Option<(u64, Vec<BudgetNearLimit>, Tick)>,
 }
 
 /// How the server is that answers.
@@ -99,10 +99,10 @@ impl Kept {
         from: Timestamp,
         now: Timestamp,
         judged: &[Judged],
-    ) -> (BTreeMap<Timestamp, Decided>, Decided) {
+    ) -> (BTreeMap<Timestamp, DecisionCounts>, DecisionCounts) {
         let (first, over) = (first(now), floor(earlier(now, LATE_MS)));
         self.minutes.retain(|minute, _| *minute >= first && *minute < from);
-        let (mut all, mut lately) = (self.minutes.clone(), Decided::default());
+        let (mut all, mut lately) = (self.minutes.clone(), DecisionCounts::default());
         for one in judged {
             all.entry(one.minute).or_default().add(one.decision, one.count);
             lately.add(one.decision, one.lately);
@@ -122,9 +122,9 @@ pub(super) fn first(now: Timestamp) -> Timestamp {
 
 /// What the minutes are made of.
 struct Past<'a> {
-    judged: &'a BTreeMap<Timestamp, Decided>,
+    judged: &'a BTreeMap<Timestamp, DecisionCounts>,
     asked: &'a [Asked],
-    halted: &'a [Span],
+    halted: &'a [TimeSpan],
     stopped: &'a BTreeMap<Timestamp, u64>,
     saved: &'a Savings,
     seen: &'a dyn Fn(Timestamp) -> Seen,
@@ -170,7 +170,7 @@ impl Insight {
     ///
     /// # Errors
     /// [`NoAnswer`] when that cannot be read.
-    pub async fn fleet(&self, tenant: TenantId) -> Result<Arc<Fleet>, NoAnswer> {
+    pub async fn fleet(&self, tenant: TenantId) -> Result<Arc<FleetOverview>, NoAnswer> {
         let shared = Arc::clone(self.fleets.0.lock().get_or_insert_mut(tenant, Shared::default));
         // Whoever comes while it is read waits for that, and asks nobody.
         let mut kept = shared.lock().await;
@@ -185,7 +185,7 @@ impl Insight {
         Ok(fleet)
     }
 
-    async fn read_fleet(&self, tenant: TenantId, kept: &mut Kept) -> Result<Fleet, NoAnswer> {
+    async fn read_fleet(&self, tenant: TenantId, kept: &mut Kept) -> Result<FleetOverview, NoAnswer> {
         let (began, now) = (self.server.clock.tick(), self.store.now());
         let from = kept.from(now);
         let judged = self.operators.judged(tenant, from, now).await?;
@@ -214,7 +214,7 @@ impl Insight {
             saved: &saved,
             seen: &|minute| self.server.minute_metrics.of(tenant, minute),
         };
-        Ok(Fleet {
+        Ok(FleetOverview {
             at: now,
             minutes: past.minutes(now),
             lately,
@@ -280,7 +280,11 @@ mod tests {
 
     static NOTHING: LazyLock<(BTreeMap<Timestamp, u64>, Savings)> = LazyLock::new(Default::default);
 
-    fn past<'a>(judged: &'a BTreeMap<Timestamp, Decided>, asked: &'a [Asked], halted: &'a [Span]) -> Past<'a> {
+    fn past<'a>(
+        judged: &'a BTreeMap<Timestamp, DecisionCounts>,
+        asked: &'a [Asked],
+        halted: &'a [TimeSpan],
+    ) -> Past<'a> {
         Past { judged, asked, halted, stopped: &NOTHING.0, saved: &NOTHING.1, seen: &|_| Seen::default() }
     }
 
@@ -321,9 +325,9 @@ mod tests {
         let asked = |from, until| Asked { session: "a".into(), at: from, until };
         let asked = [asked(at(1_000, 10), at(1_003, 0)), asked(at(1_001, 5), at(1_009, 0))];
         let halted = [
-            Span { from: at(900, 0), until: Some(at(1_002, 30)) },
-            Span { from: at(1_001, 1), until: None },
-            Span { from: at(1_003, 1), until: Some(at(1_003, 50)) },
+            TimeSpan { from: at(900, 0), until: Some(at(1_002, 30)) },
+            TimeSpan { from: at(1_001, 1), until: None },
+            TimeSpan { from: at(1_003, 1), until: Some(at(1_003, 50)) },
         ];
         let told = past(&BTreeMap::new(), &asked, &halted).minutes(at(1_005, 30));
         let last: Vec<_> = told[53..].iter().map(|minute| (minute.oldest_approval, minute.halts)).collect();

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use super::{Decisions, Insight, NoAnswer, ServerState};
 use callgate_core::domain::{
     audit::Actor,
-    halt::{Halt, Halted},
+    halt::{Halt, HaltTarget},
     ids::TenantId,
 };
 use callgate_store::DecisionStore;
@@ -61,7 +61,7 @@ impl Decisions {
     pub async fn halt(
         &self,
         tenant: TenantId,
-        what: &Halted,
+        what: &HaltTarget,
         by: impl Into<Actor>,
         reason: &str,
     ) -> Result<Halt, NoAnswer> {
@@ -78,7 +78,7 @@ impl Decisions {
     pub async fn resume(
         &self,
         tenant: TenantId,
-        what: &Halted,
+        what: &HaltTarget,
         by: impl Into<Actor>,
         reason: &str,
     ) -> Result<bool, NoAnswer> {

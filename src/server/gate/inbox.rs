@@ -6,10 +6,10 @@ use super::{Insight, NoAnswer, RecordError, SessionError, edits::reused};
 use callgate_core::{
     domain::{
         call::{Approval, ApprovalStatus},
-        calls::{CallLine, CallPlace, CallsWanted, HaltedNames, Judgement, Looked, SessionsWanted, WholeCall},
+        calls::{CallLine, CallPlace, CallQuery, HaltedNames, Judgement, SearchPage, SessionQuery, WholeCall},
         finding::Decision,
         fingerprint::Fingerprint,
-        halt::Halted,
+        halt::HaltTarget,
         ids::{CallId, SessionId, TenantId},
         inbox::{SessionLine, SessionPlace, StoredCall},
         rejection::{RecordRejection, SessionUnknown},
@@ -47,16 +47,16 @@ impl Insight {
     pub async fn sessions(
         &self,
         tenant: TenantId,
-        wanted: &SessionsWanted,
-    ) -> Result<Looked<SessionLine, SessionPlace>, NoAnswer> {
+        wanted: &SessionQuery,
+    ) -> Result<SearchPage<SessionLine, SessionPlace>, NoAnswer> {
         let mut halted = HaltedNames::default();
         for halt in self.server.halts(tenant).iter() {
             match &halt.what {
-                Halted::Tenant => halted.all = true,
-                Halted::Session(session) => halted.sessions.push(session.to_string()),
-                Halted::Agent(agent) => halted.agents.push(agent.to_string()),
+                HaltTarget::Tenant => halted.all = true,
+                HaltTarget::Session(session) => halted.sessions.push(session.to_string()),
+                HaltTarget::Agent(agent) => halted.agents.push(agent.to_string()),
                 // Its sessions go on with other tools.
-                Halted::Tool(_) => {}
+                HaltTarget::Tool(_) => {}
             }
         }
         Ok(self.operators.sessions(tenant, wanted, &halted).await?)
@@ -69,8 +69,8 @@ impl Insight {
     pub async fn calls(
         &self,
         tenant: TenantId,
-        wanted: &CallsWanted,
-    ) -> Result<Looked<CallLine, CallPlace>, SessionError> {
+        wanted: &CallQuery,
+    ) -> Result<SearchPage<CallLine, CallPlace>, SessionError> {
         self.operators.calls(tenant, wanted).await?.ok_or(SessionError::Rejected(SessionUnknown))
     }
 

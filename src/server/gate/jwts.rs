@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 use super::{Identities, credentials::Refused};
 use crate::auth::jwt::{self, Issuer, Keys};
 use callgate_core::domain::{
-    identity::{Credential, Identity},
+    identity::{CredentialId, Identity},
     token::Digest,
 };
 use callgate_net::clock::Tick;
@@ -107,7 +107,7 @@ impl Identities {
         let known = jwt::verify(&mapping.auth.issuers[place], &keys, text, now).map_err(Refused::Unknown)?;
         let tenant =
             mapping.tenants.get(&known.is.tenant).ok_or(Refused::Unknown("the JWT's tenant does not exist"))?;
-        let credential = Credential::Jwt(format!("{} {}", mapping.auth.issuers[place].issuer, known.subject));
+        let credential = CredentialId::Jwt(format!("{} {}", mapping.auth.issuers[place].issuer, known.subject));
         let from_text = from.map(|from| from.to_canonical().to_string());
         let identity = Identity { until: Some(known.until), ..known.is.identity(*tenant, credential, from_text) };
         let identity = Arc::new(identity);

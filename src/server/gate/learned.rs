@@ -21,13 +21,13 @@ const ROUNDS_MAX: usize = 50;
 
 /// What was read back last: by tenant, with the rollups' version.
 #[derive(Debug, Default)]
-pub(super) struct Learned {
+pub(super) struct LearnedProfiles {
     tenants: Mutex<BTreeMap<TenantId, (u64, Arc<Profiles>)>>,
     /// When it was last looked for news; none since the start.
     looked_at: Mutex<Option<Tick>>,
 }
 
-impl Learned {
+impl LearnedProfiles {
     /// How long ago it was last looked for news; since the start, where that never was.
     pub(super) fn age(&self, clock: &Clock) -> Duration {
         clock.elapsed(self.looked_at.lock().unwrap_or_default())

@@ -10,7 +10,7 @@ use super::{
     fleet::{MINUTES, floor},
 };
 use callgate_core::domain::{
-    budget::{Budgets, Scope},
+    budget::{BudgetScope, Budgets},
     fleet::{self, MINUTE_MS, PlaneMinute, Seen},
     ids::TenantId,
     time::Timestamp,
@@ -112,7 +112,7 @@ impl Insight {
 }
 
 /// Budgets that many sessions share.
-pub(super) const SHARED_BUDGETS: [Scope; 3] = [Scope::CallTree, Scope::Agent, Scope::Tenant];
+pub(super) const SHARED_BUDGETS: [BudgetScope; 3] = [BudgetScope::CallTree, BudgetScope::Agent, BudgetScope::Tenant];
 
 #[cfg(test)]
 mod tests {

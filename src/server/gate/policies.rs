@@ -21,7 +21,7 @@ use callgate_core::{
     },
     policy::{self, Policy, PolicyError},
 };
-use callgate_net::clock::Seldom;
+use callgate_net::clock::LogLimiter;
 use callgate_store::{Store, StoreError};
 
 /// The policy of a text. It is compiled beside the threads that answer calls: a large one takes as long as thousands of
@@ -44,7 +44,7 @@ async fn stored_policy(store: &Store, tenant: TenantId, prefix: &str) -> Result<
 
 /// What came of applying a policy.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Applied {
+pub enum ApplyOutcome {
     /// It is stored, and active when it was to be.
     Stored {
         /// Its hash.
@@ -65,7 +65,7 @@ pub enum Applied {
 
 /// What came of activating a stored policy.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Activated {
+pub enum ActivationOutcome {
     /// It is active.
     Active(Revision),
     /// This build cannot read it: another one has stored it. Nothing was activated.
@@ -115,7 +115,7 @@ pub(super) struct ActivePolicy {
     /// The revisions that were read last.
     pub(super) revisions: Mutex<BTreeMap<TenantId, Read>>,
     /// Whether the alarm is on, and when it was said last.
-    alarm: Mutex<Option<Seldom>>,
+    alarm: Mutex<Option<LogLimiter>>,
 }
 
 /// For how long the active policies may go unread before that is an alarm: as long as a replica may know of a new one
@@ -212,17 +212,17 @@ impl Policies {
         text: &str,
         author: &Author<'_>,
         apply: Apply,
-    ) -> Result<Applied, NoAnswer> {
+    ) -> Result<ApplyOutcome, NoAnswer> {
         let compiled = match compiled(text).await {
             Ok(compiled) => compiled,
-            Err(errors) => return Ok(Applied::Invalid(problems(errors))),
+            Err(errors) => return Ok(ApplyOutcome::Invalid(problems(errors))),
         };
         let (hash, warnings) = (policy::hash(text), problems(compiled.warnings));
         if apply != Apply::Check {
             self.store.put_policy(tenant, &hash, text, author.by, author.note).await?;
         }
         if apply != Apply::Activate {
-            return Ok(Applied::Stored { hash, revision: None, warnings });
+            return Ok(ApplyOutcome::Stored { hash, revision: None, warnings });
         }
         // Others may activate theirs meanwhile: the last one wins, unless this one was to follow a certain revision.
         let mut revision = 0;
@@ -230,21 +230,21 @@ impl Policies {
             let active = self.store.active_revision(tenant).await?;
             revision = active.as_ref().map_or(0, |active| active.number);
             if author.expected.is_some_and(|expected| expected != revision) {
-                return Ok(Applied::Changed { revision });
+                return Ok(ApplyOutcome::Changed { revision });
             }
             if let Some(active) = active.filter(|active| active.hash == hash) {
                 self.take_over(tenant).await;
-                return Ok(Applied::Stored { hash, revision: Some(active), warnings });
+                return Ok(ApplyOutcome::Stored { hash, revision: Some(active), warnings });
             }
             match self.activate(tenant, &hash, &Author { expected: Some(revision), ..*author }).await? {
                 Activation::Active(revision) => {
-                    return Ok(Applied::Stored { hash, revision: Some(revision), warnings });
+                    return Ok(ApplyOutcome::Stored { hash, revision: Some(revision), warnings });
                 }
                 Activation::Changed { .. } => {}
                 Activation::Unknown => return Err(NoAnswer::Fault("a policy that was just stored is gone".to_owned())),
             }
         }
-        Ok(Applied::Changed { revision })
+        Ok(ApplyOutcome::Changed { revision })
     }
 
     /// Activates a stored policy, if this build can read it.
@@ -256,23 +256,25 @@ impl Policies {
         tenant: TenantId,
         hash: &str,
         author: &Author<'_>,
-    ) -> Result<Activated, NoAnswer> {
-        let Some((_, text)) = stored_policy(&self.store, tenant, hash).await? else { return Ok(Activated::Unknown) };
+    ) -> Result<ActivationOutcome, NoAnswer> {
+        let Some((_, text)) = stored_policy(&self.store, tenant, hash).await? else {
+            return Ok(ActivationOutcome::Unknown);
+        };
         if let Err(errors) = compiled(&text).await {
-            return Ok(Activated::Invalid(problems(errors)));
+            return Ok(ActivationOutcome::Invalid(problems(errors)));
         }
         let mut revision = 0;
         for _ in 0..TRIES_MAX {
             match self.activate(tenant, hash, author).await? {
-                Activation::Active(revision) => return Ok(Activated::Active(revision)),
-                Activation::Unknown => return Ok(Activated::Unknown),
+                Activation::Active(revision) => return Ok(ActivationOutcome::Active(revision)),
+                Activation::Unknown => return Ok(ActivationOutcome::Unknown),
                 Activation::Changed { revision } if author.expected.is_some() => {
-                    return Ok(Activated::Changed { revision });
+                    return Ok(ActivationOutcome::Changed { revision });
                 }
                 Activation::Changed { revision: active } => revision = active,
             }
         }
-        Ok(Activated::Changed { revision })
+        Ok(ActivationOutcome::Changed { revision })
     }
 
     async fn activate(&self, tenant: TenantId, hash: &str, author: &Author<'_>) -> Result<Activation, NoAnswer> {
@@ -291,12 +293,12 @@ impl Policies {
     ///
     /// # Errors
     /// [`NoAnswer`] when the database cannot be used.
-    pub async fn rollback_policy(&self, tenant: TenantId, author: &Author<'_>) -> Result<Activated, NoAnswer> {
+    pub async fn rollback_policy(&self, tenant: TenantId, author: &Author<'_>) -> Result<ActivationOutcome, NoAnswer> {
         const LOOK_BACK_MAX: usize = 500;
         let history = self.store.revisions(tenant, None, LOOK_BACK_MAX).await?;
-        let Some(active) = history.first() else { return Ok(Activated::Unknown) };
+        let Some(active) = history.first() else { return Ok(ActivationOutcome::Unknown) };
         let Some(before) = history.iter().find(|revision| revision.hash != active.hash) else {
-            return Ok(Activated::Unknown);
+            return Ok(ActivationOutcome::Unknown);
         };
         // Who rolls back means this very activation.
         let author = Author { expected: author.expected.or(Some(active.number)), ..*author };

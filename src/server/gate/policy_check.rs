@@ -7,7 +7,7 @@ use callgate_core::{
     domain::{ids::TenantId, revision::Revision},
     policy::{
         self, PolicyError,
-        unlisted::{Unlisted, without_tier},
+        unlisted::{UnlistedToolDecision, without_tier},
     },
 };
 
@@ -58,7 +58,7 @@ pub struct CheckedPolicy {
     /// What is odd about it.
     pub warnings: Vec<PolicyProblem>,
     /// What it does with tools that it does not list; none where it is no policy.
-    pub unlisted: Option<Unlisted>,
+    pub unlisted: Option<UnlistedToolDecision>,
     /// Declared tools that wait for a person since neither a tier nor a risk level is theirs.
     pub without_tier: Vec<String>,
     /// This very text is stored.
@@ -97,7 +97,7 @@ impl Policies {
         };
         Ok(match compiled {
             Ok(policy) => CheckedPolicy {
-                unlisted: Some(Unlisted::by(&policy)),
+                unlisted: Some(UnlistedToolDecision::by(&policy)),
                 without_tier: without_tier(&policy).into_iter().map(str::to_owned).collect(),
                 warnings: problems(policy.warnings),
                 ..checked

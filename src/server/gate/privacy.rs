@@ -12,12 +12,12 @@ use tokio::{sync::mpsc, time::sleep};
 use super::{NoAnswer, Privacy, new_id};
 use callgate_core::domain::{
     audit::Actor,
-    forgetting::{Forgot, Mark, Marks, Run, Whom},
+    forgetting::{ErasureRun, Forgot, Mark, Marks, Whom},
     ids::{SessionId, TenantId},
     time::Timestamp,
 };
 use callgate_net::clock::{Clock, Tick};
-use callgate_store::{Exported, FORGOTTEN_TREES, Forgetting, PARTS, Place, Store, StoreError};
+use callgate_store::{ExportedRow, FORGOTTEN_TREES, Forgetting, PARTS, Place, Store, StoreError};
 
 /// How often a batch is tried that others were in the way of.
 const TRIES: u32 = 5;
@@ -34,7 +34,7 @@ pub(super) const KEPT: Duration = Duration::from_secs(3_600);
 const TOLD_EVERY: u16 = 16;
 
 /// A row that is given out.
-pub type Row = Exported;
+pub type Row = ExportedRow;
 
 /// Why nothing was forgotten or given out.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -133,7 +133,7 @@ impl Privacy {
         told: &mpsc::Sender<Forgot>,
     ) -> Result<Forgot, PrivacyError> {
         let salt = new_id("").into_bytes();
-        let run = Run { salt, nobody: new_id("forgotten"), at: self.store.now() };
+        let run = ErasureRun { salt, nobody: new_id("forgotten"), at: self.store.now() };
         let of = Forgetting { tenant, whom, by, why, run: &run };
         let mut forgot = Forgot::default();
         for part in 0..parts(whom) {

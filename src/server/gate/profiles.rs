@@ -7,7 +7,7 @@ use callgate_core::{
         ids::{TenantId, ToolName},
         outcome::{Advice, Confidence},
         profile::RetryState,
-        retries::{Retried, RetryHistory},
+        retries::{RetryFilter, RetryHistory},
     },
     retry::profiles::Profile,
 };
@@ -146,7 +146,7 @@ impl Insight {
     ///
     /// # Errors
     /// [`NoAnswer`] when it cannot be read.
-    pub async fn retry_history(&self, tenant: TenantId, of: Retried<'_>) -> Result<RetryHistory, NoAnswer> {
+    pub async fn retry_history(&self, tenant: TenantId, of: RetryFilter<'_>) -> Result<RetryHistory, NoAnswer> {
         let known = self.decisions.read_profiles(&*self.operators, tenant).await?;
         let mut self_corrections = known.self_corrections.counts();
         self_corrections.retain(|known| of.tool.is_none_or(|tool| known.count.tool == *tool));

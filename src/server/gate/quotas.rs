@@ -41,7 +41,7 @@ impl CallBuckets {
 
 /// What a judgement may still begin for its tenant.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Room {
+pub(super) struct QuotaRoom {
     /// No call tree may begin.
     pub(super) no_session: bool,
     /// No question may be asked.
@@ -53,9 +53,9 @@ impl Decisions {
     ///
     /// # Errors
     /// [`NoAnswer::Quota`] when it has none for calls, or for what they would store.
-    pub(super) async fn room(&self, tenant: TenantId, calls: usize) -> Result<Room, NoAnswer> {
+    pub(super) async fn room(&self, tenant: TenantId, calls: usize) -> Result<QuotaRoom, NoAnswer> {
         let Some(known) = self.server.tenant(tenant).filter(|known| known.quotas != Quotas::default()) else {
-            return Ok(Room::default());
+            return Ok(QuotaRoom::default());
         };
         let (quotas, used) = (known.quotas, known.used);
         if quotas.calls_per_second.is_some_and(|most| !self.call_buckets.take(tenant, most, calls, &self.server.clock))
@@ -69,6 +69,6 @@ impl Decisions {
             Some(most) => Box::pin(self.looked_at(tenant, None)).await?.len() as u64 >= most,
             None => false,
         };
-        Ok(Room { no_session: quotas.sessions.is_some_and(|most| used.sessions >= most), no_question })
+        Ok(QuotaRoom { no_session: quotas.sessions.is_some_and(|most| used.sessions >= most), no_question })
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{
     Decisions, NoAnswer, RecordError,
-    decide::{Access, Decided, Subject, Unheard},
+    decide::{Access, Decided, Subject, UnknownSession},
     fair_semaphore::{INLINE_BYTES_MAX, offload},
 };
 use crate::telemetry;
@@ -17,7 +17,7 @@ use callgate_core::{
         report::Report,
         tree::CallTree,
     },
-    engine::{self, Recorded, Shared, envelope::ToolResult},
+    engine::{self, RecordResult, SharedState, envelope::ToolResult},
     policy::Policy,
 };
 use callgate_store::Slot;
@@ -28,7 +28,7 @@ pub struct RecordAnswer {
     /// The call's tool.
     pub tool: ToolName,
     /// What was stored and advised.
-    pub recorded: Recorded,
+    pub recorded: RecordResult,
     /// What to tell the model.
     pub text: ToolResult,
     /// True when the same report was stored before.
@@ -55,8 +55,8 @@ impl Decisions {
         let observed = observed.map(|request| Box::new(offload(is_long, || policy.propose(request))));
         let report = Report { observed, ..report };
         let unheard = match report.observed.as_deref() {
-            Some(proposal) => Unheard::Begins(proposal.request.parent.as_ref()),
-            None => Unheard::Rejected(RecordRejection::UnknownCall),
+            Some(proposal) => UnknownSession::Begins(proposal.request.parent.as_ref()),
+            None => UnknownSession::Rejected(RecordRejection::UnknownCall),
         };
         let (session, calls) = (&report.session, [&report.call_id]);
         let subject = Subject { access: Access::Report, tenant, session, unheard, calls: &calls };
@@ -112,7 +112,7 @@ impl Decisions {
         tenant: TenantId,
         slot: Arc<Slot>,
         report: &Report,
-    ) -> Result<Shared, NoAnswer> {
+    ) -> Result<SharedState, NoAnswer> {
         let known = || {
             slot.advance(|tree| {
                 let call = reported(tree, report)?;
@@ -131,9 +131,11 @@ impl Decisions {
             (engine::ledger_key(slot.root(), proposal), agent.clone(), tool.clone())
         });
         // Without any, the report is refused.
-        let Some((key, agent, tool)) = call.map(|(facts, _)| facts).or(observed) else { return Ok(Shared::default()) };
+        let Some((key, agent, tool)) = call.map(|(facts, _)| facts).or(observed) else {
+            return Ok(SharedState::default());
+        };
         let counters = engine::counter_keys(policy, agent.as_ref(), None, self.store.now()).into_iter().collect();
-        Ok(Shared {
+        Ok(SharedState {
             counters: self.store.counters(tenant, counters).await?,
             ledger: self.store.ledger_rows(tenant, slot.root(), vec![key]).await?.pop().flatten(),
             health: self.tools.health(tenant, &tool),

@@ -10,7 +10,7 @@ use tokio::{
 
 use super::{NoAnswer, Privacy, PrivacyError, privacy::patiently};
 use callgate_core::domain::{
-    audit::{Actor, Event, Kind},
+    audit::{Actor, AuditEvent, Kind},
     ids::TenantId,
 };
 use callgate_store::{
@@ -26,7 +26,7 @@ const TOLD_EVERY: u16 = 16;
 
 /// How far it has come.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Resealed {
+pub struct ResealProgress {
     /// Rows that were sealed anew.
     pub rows: u64,
     /// Rows that need each key, of what was looked through; without a name, those with something in the clear.
@@ -42,7 +42,11 @@ impl Privacy {
     ///
     /// # Errors
     /// [`PrivacyError`]: nobody can say.
-    pub async fn key_uses(&self, tenant: TenantId, told: &mpsc::Sender<Resealed>) -> Result<Resealed, PrivacyError> {
+    pub async fn key_uses(
+        &self,
+        tenant: TenantId,
+        told: &mpsc::Sender<ResealProgress>,
+    ) -> Result<ResealProgress, PrivacyError> {
         let keys = self.keys_of(tenant)?;
         self.looked_through(tenant, &keys, None, told).await
     }
@@ -56,14 +60,14 @@ impl Privacy {
         &self,
         tenant: TenantId,
         by: &Actor,
-        told: &mpsc::Sender<Resealed>,
-    ) -> Result<Resealed, PrivacyError> {
+        told: &mpsc::Sender<ResealProgress>,
+    ) -> Result<ResealProgress, PrivacyError> {
         let keys = self.keys_of(tenant)?;
         let reseal = loop {
             let reseal = self.operators.reseal(tenant, Arc::clone(&keys)).await.map_err(NoAnswer::from)?;
             match reseal {
                 Some(reseal) => break reseal,
-                None if told.is_closed() => return Ok(Resealed::default()),
+                None if told.is_closed() => return Ok(ResealProgress::default()),
                 None => sleep(AGAIN).await,
             }
         };
@@ -82,11 +86,11 @@ impl Privacy {
         tenant: TenantId,
         keys: &TenantKeys,
         sealing: Option<(&Reseal, &Actor)>,
-        told: &mpsc::Sender<Resealed>,
-    ) -> Result<Resealed, PrivacyError> {
+        told: &mpsc::Sender<ResealProgress>,
+    ) -> Result<ResealProgress, PrivacyError> {
         let newest = keys.newest();
         let here = keys.ids().map(str::to_owned).collect();
-        let mut so_far = Resealed { here, ..Resealed::default() };
+        let mut so_far = ResealProgress { here, ..ResealProgress::default() };
         let mut begun = false;
         for part in 0..PARTS {
             let (mut uses, older) = patiently(|| self.operators.key_uses(tenant, part, newest)).await?;
@@ -112,10 +116,10 @@ impl Privacy {
         add(&mut so_far.uses, uses);
         if let Some((_, by)) = sealing.filter(|_| begun) {
             let what = format!("all that is stored was sealed anew with the key {newest}: {} rows", so_far.rows);
-            let event = Event::new(Kind::KeyRotated, by.clone(), what);
+            let event = AuditEvent::new(Kind::KeyRotated, by.clone(), what);
             patiently(|| self.operators.tell(tenant, &event)).await?;
         }
-        Ok(Resealed { percent: 100, ..so_far })
+        Ok(ResealProgress { percent: 100, ..so_far })
     }
 
     async fn reseal_audit(&self, reseal: &Reseal) -> Result<u64, NoAnswer> {
@@ -130,7 +134,7 @@ impl Privacy {
     async fn tell_reseal(&self, tenant: TenantId, by: &Actor, newest: &str, begun: &mut bool) -> Result<(), NoAnswer> {
         if !*begun {
             let what = format!("what is stored is sealed anew with the key {newest}");
-            self.operators.tell(tenant, &Event::new(Kind::KeyRotated, by.clone(), what)).await?;
+            self.operators.tell(tenant, &AuditEvent::new(Kind::KeyRotated, by.clone(), what)).await?;
             *begun = true;
         }
         Ok(())

@@ -6,7 +6,7 @@ use super::{
     Insight, NoAnswer,
     fleet::{LATE_MS, earlier, first},
 };
-use callgate_core::domain::{fleet::Saved, ids::TenantId, time::Timestamp};
+use callgate_core::domain::{fleet::RefusalSavings, ids::TenantId, time::Timestamp};
 use callgate_store::Refusals;
 
 /// Of one fleet.
@@ -14,9 +14,9 @@ use callgate_store::Refusals;
 pub(super) struct Savings {
     /// When the day began.
     pub(super) day: Timestamp,
-    pub(super) today: Saved,
+    pub(super) today: RefusalSavings,
     /// Those of the last hour.
-    minutes: BTreeMap<Timestamp, Saved>,
+    minutes: BTreeMap<Timestamp, RefusalSavings>,
     /// Up to when it is counted.
     until: Timestamp,
 }
@@ -26,7 +26,7 @@ impl Savings {
         let (first, day) = (first(now), earlier(now.next_day(), 86_400_000));
         if self.day != day {
             let of_day = self.minutes.range(day..).map(|(_, saved)| *saved);
-            (self.day, self.today) = (day, of_day.fold(Saved::default(), Saved::and));
+            (self.day, self.today) = (day, of_day.fold(RefusalSavings::default(), RefusalSavings::and));
         }
         // The last hour may have begun yesterday.
         self.until = self.until.max(day.min(first));
@@ -50,7 +50,7 @@ impl Savings {
     }
 
     /// What was saved in the minute that began and ended then; none where it is not counted yet.
-    pub(super) fn within(&self, start: Timestamp, end: Timestamp) -> Option<Saved> {
+    pub(super) fn within(&self, start: Timestamp, end: Timestamp) -> Option<RefusalSavings> {
         (end <= self.until).then(|| self.minutes.get(&start).copied().unwrap_or_default())
     }
 }
@@ -89,8 +89,8 @@ mod tests {
         Timestamp::from_millis(minute * MINUTE_MS)
     }
 
-    fn denied(denied: u64) -> Saved {
-        Saved { denied, ..Saved::default() }
+    fn denied(denied: u64) -> RefusalSavings {
+        RefusalSavings { denied, ..RefusalSavings::default() }
     }
 
     fn counted(minutes: &[(i64, u64)], until: i64) -> Refusals {
@@ -108,7 +108,7 @@ mod tests {
         savings.add(counted(&[(DAY + 10, 2), (DAY + 590, 3)], DAY + 595));
         assert_eq!(savings.today, denied(5));
         assert_eq!(savings.within(at(DAY + 590), at(DAY + 591)), Some(denied(3)));
-        assert_eq!(savings.within(at(DAY + 591), at(DAY + 592)), Some(Saved::default()), "counted, and none");
+        assert_eq!(savings.within(at(DAY + 591), at(DAY + 592)), Some(RefusalSavings::default()), "counted, and none");
         assert_eq!(savings.within(at(DAY + 595), at(DAY + 596)), None, "nobody knows yet");
     }
 

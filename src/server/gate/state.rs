@@ -6,7 +6,7 @@ use super::{Decisions, Insight, SessionError, decide::nothing};
 use callgate_core::{
     domain::{
         grant::Grant,
-        halt::{Halt, Halted},
+        halt::{Halt, HaltTarget},
         ids::{SessionId, TenantId},
         rejection::SessionUnknown,
         session_state::{Extent, SessionState},
@@ -81,9 +81,9 @@ impl Decisions {
         let line: Vec<SessionId> =
             self.look(tenant, session, nothing, |tree, (), _| tree.line(session).cloned().collect()).await?;
         let stops = |halt: &&Halt| match &halt.what {
-            Halted::Tenant => true,
-            Halted::Session(halted) => line.contains(halted),
-            Halted::Agent(_) | Halted::Tool(_) => false,
+            HaltTarget::Tenant => true,
+            HaltTarget::Session(halted) => line.contains(halted),
+            HaltTarget::Agent(_) | HaltTarget::Tool(_) => false,
         };
         Ok(halts.iter().find(stops).cloned())
     }

@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use super::{Insight, NoAnswer};
-use callgate_core::domain::{halt::Halted, ids::TenantId};
+use callgate_core::domain::{halt::HaltTarget, ids::TenantId};
 use callgate_store::{Load, Pool, Questions};
 
 impl Insight {
@@ -20,7 +20,7 @@ impl Insight {
         self.server.metrics.cached(self.server.slots.size());
         self.server.metrics.admitted(self.server.admission.load());
         self.server.metrics.profiles(self.decisions.learned.age(&self.server.clock));
-        let mut halts: BTreeMap<&str, u64> = Halted::KINDS.into_iter().map(|kind| (kind, 0)).collect();
+        let mut halts: BTreeMap<&str, u64> = HaltTarget::KINDS.into_iter().map(|kind| (kind, 0)).collect();
         for kind in self.server.halts.kinds() {
             *halts.entry(kind).or_default() += 1;
         }

@@ -2,7 +2,9 @@
 
 use super::{Identities, NoAnswer};
 use crate::auth::token::{self, RANDOM_BYTES};
-use callgate_core::domain::{audit::Actor, identity::Mapped, ids::TenantId, time::Timestamp, token::Token};
+use callgate_core::domain::{
+    audit::Actor, identity::MappedIdentity, ids::TenantId, time::Timestamp, token::StoredToken,
+};
 
 /// Why nothing became of a token.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -26,10 +28,10 @@ impl Identities {
     pub async fn create_token(
         &self,
         tenant: TenantId,
-        is: Mapped,
+        is: MappedIdentity,
         ttl_ms: Option<u64>,
         by: &Actor,
-    ) -> Result<(String, Token), NoAnswer> {
+    ) -> Result<(String, StoredToken), NoAnswer> {
         let (text, token) = minted(tenant, is, ttl_ms, self.store.now(), by)?;
         self.store.put_token(&token, None, by).await?;
         self.credentials.made_one();
@@ -40,7 +42,7 @@ impl Identities {
     ///
     /// # Errors
     /// [`TokenError`].
-    pub async fn revoke_token(&self, tenant: TenantId, id: &str, by: &Actor) -> Result<Token, TokenError> {
+    pub async fn revoke_token(&self, tenant: TenantId, id: &str, by: &Actor) -> Result<StoredToken, TokenError> {
         let ended = self.store.revoke_token(tenant, id, by).await.map_err(NoAnswer::from)?;
         self.credentials.forget(id);
         ended.ok_or(TokenError::Unknown)
@@ -57,7 +59,7 @@ impl Identities {
         id: &str,
         (ttl_ms, overlap_ms): (Option<u64>, u64),
         by: &Actor,
-    ) -> Result<(String, Token), TokenError> {
+    ) -> Result<(String, StoredToken), TokenError> {
         let (known, _) = self.store.tokens_by_id(&[id.to_owned()]).await.map_err(NoAnswer::from)?;
         let old = known.into_iter().find(|token| token.tenant == tenant).ok_or(TokenError::Unknown)?;
         let now: Timestamp = self.store.now();
@@ -74,18 +76,18 @@ impl Identities {
 
 fn minted(
     tenant: TenantId,
-    is: Mapped,
+    is: MappedIdentity,
     ttl_ms: Option<u64>,
     now: Timestamp,
     by: &Actor,
-) -> Result<(String, Token), NoAnswer> {
+) -> Result<(String, StoredToken), NoAnswer> {
     let mut random = [0; RANDOM_BYTES];
     getrandom::fill(&mut random).map_err(|error| NoAnswer::Fault(format!("no random bytes: {error}")))?;
     let minted = token::mint(&is.roles, &random);
-    let token = Token {
+    let token = StoredToken {
         id: minted.id,
         tenant,
-        is: Mapped { tenant: String::new(), ..is },
+        is: MappedIdentity { tenant: String::new(), ..is },
         digest: minted.digest,
         created_at: now,
         created_by: by.name.clone(),

@@ -6,7 +6,7 @@ use tracing::Instrument as _;
 
 use super::{
     Decisions, GateError, NoAnswer,
-    decide::{Subject, Unheard},
+    decide::{Subject, UnknownSession},
 };
 use crate::telemetry::database::load_span;
 use callgate_core::{
@@ -19,7 +19,7 @@ use callgate_core::{
     engine,
     policy::Policy,
 };
-use callgate_store::{Found, Slot, StoreError, Turn};
+use callgate_store::{Found, LoadTurn, Slot, StoreError};
 
 impl Decisions {
     /// The slot of a session's tree, which may not exist yet, and whether it was known here where the session belongs.
@@ -35,14 +35,14 @@ impl Decisions {
     async fn slot_unheard<R: Clone>(&self, subject: &Subject<'_, R>) -> Result<Arc<Slot>, GateError<R>> {
         let Subject { tenant, session, ref unheard, .. } = *subject;
         let parent = match unheard {
-            Unheard::Rejected(_) => None,
-            Unheard::Begins(parent) => *parent,
+            UnknownSession::Rejected(_) => None,
+            UnknownSession::Begins(parent) => *parent,
         };
         match (self.find(tenant, session, parent).await?, unheard) {
             (Some(Found { root, epoch, .. }), _) => Ok(self.slot_born(tenant, &root, epoch).await?),
-            (None, Unheard::Rejected(rejection)) => Err(GateError::Rejected(rejection.clone())),
+            (None, UnknownSession::Rejected(rejection)) => Err(GateError::Rejected(rejection.clone())),
             // A parent that nobody has heard of becomes a root.
-            (None, Unheard::Begins(parent)) => Ok(self.new_slot(tenant, parent.unwrap_or(session))),
+            (None, UnknownSession::Begins(parent)) => Ok(self.new_slot(tenant, parent.unwrap_or(session))),
         }
     }
 
@@ -91,7 +91,7 @@ impl Decisions {
             }
             was_there = false;
             match self.server.slots.turn(tenant, root) {
-                Turn::Load(loading) => {
+                LoadTurn::Load(loading) => {
                     let load = self.load(tenant, root, epoch).instrument(load_span(self.store.namespace()));
                     let loaded = Box::pin(load).await;
                     let tree = loaded.inspect_err(|error| loading.fail(error))?;
@@ -100,7 +100,7 @@ impl Decisions {
                     return Ok(self.server.slots.put(tree));
                 }
                 // Whoever loads may also be called off; then somebody else does.
-                Turn::Wait(mut other) => {
+                LoadTurn::Wait(mut other) => {
                     if let Ok(failed) = other.wait_for(Option::is_some).await
                         && let Some(error) = failed.clone()
                     {

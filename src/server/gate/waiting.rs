@@ -18,7 +18,7 @@ use callgate_net::clock::Tick;
 const LOOK_AFTER: Duration = Duration::from_millis(2);
 
 /// What one call waits for.
-enum Awaited {
+enum WaitTarget {
     /// A person's answer.
     Answer(Approval),
     /// The end of another execution of the same call, and a re-check at the latest then.
@@ -52,7 +52,7 @@ impl Decisions {
             let left = most.saturating_sub(self.server.clock.elapsed(started));
             let mut awaited = awaited(&answers, left);
             let asked = awaited.iter().filter_map(|awaited| match awaited {
-                Awaited::Answer(question) => Some(question.id.clone()),
+                WaitTarget::Answer(question) => Some(question.id.clone()),
                 _ => None,
             });
             let asked: BTreeSet<String> = asked.collect();
@@ -73,7 +73,7 @@ impl Decisions {
     async fn until_moved(
         &self,
         requests: &[Request],
-        awaited: &mut Vec<Awaited>,
+        awaited: &mut Vec<WaitTarget>,
         judged: Tick,
         left: Duration,
     ) -> Result<(), NoAnswer> {
@@ -85,7 +85,7 @@ impl Decisions {
                 awaited.clear();
                 return Ok(());
             }
-            let people_only = awaited.iter().all(|one| matches!(one, Awaited::Answer(_)));
+            let people_only = awaited.iter().all(|one| matches!(one, WaitTarget::Answer(_)));
             let pause = if people_only { LOOK_EVERY } else { (waited / 4).clamp(LOOK_AFTER, LOOK_EVERY) };
             sleep(pause.min(left - waited)).await;
             self.server.admits(request.tenant)?;
@@ -98,13 +98,13 @@ impl Decisions {
         Ok(())
     }
 
-    async fn has_come(&self, request: &Request, awaited: &Awaited, judged: Tick) -> Result<bool, NoAnswer> {
+    async fn has_come(&self, request: &Request, awaited: &WaitTarget, judged: Tick) -> Result<bool, NoAnswer> {
         Ok(match awaited {
             // Nobody answers faster, and whoever waits shares one look.
-            Awaited::Answer(_) if self.server.clock.elapsed(judged) < LOOK_EVERY => false,
-            Awaited::Answer(question) => !self.is_open(request, question, judged).await?,
-            Awaited::Pause(pause) => self.server.clock.elapsed(judged) >= *pause,
-            Awaited::Twin(twin, recheck) => {
+            WaitTarget::Answer(_) if self.server.clock.elapsed(judged) < LOOK_EVERY => false,
+            WaitTarget::Answer(question) => !self.is_open(request, question, judged).await?,
+            WaitTarget::Pause(pause) => self.server.clock.elapsed(judged) >= *pause,
+            WaitTarget::Twin(twin, recheck) => {
                 self.server.clock.elapsed(judged) >= *recheck || !self.is_running(request, *twin).await?
             }
         })
@@ -132,7 +132,7 @@ impl Decisions {
 }
 
 /// What the calls wait for; nothing when one may run. A pause that is over too late is not waited for.
-fn awaited(answers: &[EvaluateAnswer], left: Duration) -> Vec<Awaited> {
+fn awaited(answers: &[EvaluateAnswer], left: Duration) -> Vec<WaitTarget> {
     if left.is_zero() || answers.iter().any(|answer| answer.verdict.decision == Decision::Allow) {
         return Vec::new();
     }
@@ -140,11 +140,11 @@ fn awaited(answers: &[EvaluateAnswer], left: Duration) -> Vec<Awaited> {
         let verdict = &answer.verdict;
         let pause = Duration::from_millis(verdict.retry_after_ms().unwrap_or(0));
         match verdict.decision {
-            Decision::Ask => verdict.approval.as_deref().cloned().map(Awaited::Answer),
+            Decision::Ask => verdict.approval.as_deref().cloned().map(WaitTarget::Answer),
             Decision::Wait if verdict.decided_by().is_some_and(|by| by.reason == Reason::CallInFlight) => {
-                Some(Awaited::Twin(verdict.fingerprint, pause))
+                Some(WaitTarget::Twin(verdict.fingerprint, pause))
             }
-            Decision::Wait if pause <= left => Some(Awaited::Pause(pause)),
+            Decision::Wait if pause <= left => Some(WaitTarget::Pause(pause)),
             _ => None,
         }
     };

@@ -9,7 +9,7 @@ use std::{
 use tonic::{Request, Response, Status};
 
 use super::{
-    decode::{Decoded, arguments, maybe_session, maybe_text, note, page_size, required_text, wrong},
+    decode::{DecodeResult, arguments, maybe_session, maybe_text, note, page_size, required_text, wrong},
     encode, identity,
     limits::{DAY_MS, PAGE_DEFAULT, TTL_DAYS_MAX, TTL_MS_DEFAULT},
     page, service, status,
@@ -26,11 +26,11 @@ use callgate_core::domain::{
     control::{ClearanceScope, Clears},
     fingerprint::ArgsDigest,
     ids::{SessionId, TenantId},
-    inbox::{Question, QuestionState, Wanted},
+    inbox::{ApprovalQuery, Question, QuestionState},
     json::{self, Json},
     risk,
     time::Timestamp,
-    tool::Risk,
+    tool::RiskLevel,
 };
 use callgate_proto::v1;
 
@@ -38,7 +38,7 @@ use callgate_proto::v1;
 pub(super) const EDITED: &str = "edited_arguments_json";
 
 /// All risks, for pages.
-const RISKS: [Risk; 3] = [Risk::Low, Risk::Medium, Risk::High];
+const RISKS: [RiskLevel; 3] = [RiskLevel::Low, RiskLevel::Medium, RiskLevel::High];
 /// Pages of questions that are looked at for one answer, where only a group's are wanted.
 const LOOKS_MAX: usize = 20;
 
@@ -109,10 +109,10 @@ struct Whom {
 }
 
 /// The risk of a question in a list, as it is ordered there.
-type Weighed = (Risk, Question);
+type Weighed = (RiskLevel, Question);
 
 /// Where a question stands among open ones that are ordered by risk: the highest first, then who waits longest.
-fn weight((risk, question): &Weighed) -> (Reverse<Risk>, Timestamp, String) {
+fn weight((risk, question): &Weighed) -> (Reverse<RiskLevel>, Timestamp, String) {
     (Reverse(*risk), question.asked_at, question.approval_id.clone())
 }
 
@@ -179,7 +179,7 @@ fn encoded(question: Question, approvals: &Approvals, tenant: TenantId) -> v1::A
 }
 
 /// What else a yes lets through.
-fn clears(message: &v1::ResolveApprovalRequest) -> Decoded<Option<Clears>> {
+fn clears(message: &v1::ResolveApprovalRequest) -> DecodeResult<Option<Clears>> {
     let ttl_ms = span("ttl", message.ttl.as_ref(), 1..=TTL_DAYS_MAX * DAY_MS)?;
     let scope = match v1::ApprovalScope::try_from(message.scope) {
         Ok(v1::ApprovalScope::Unspecified | v1::ApprovalScope::Call) if ttl_ms.is_some() => {
@@ -195,7 +195,7 @@ fn clears(message: &v1::ResolveApprovalRequest) -> Decoded<Option<Clears>> {
 }
 
 /// The arguments that a yes is for instead of those that were asked about.
-fn edited(message: &v1::ResolveApprovalRequest) -> Decoded<Option<Choice>> {
+fn edited(message: &v1::ResolveApprovalRequest) -> DecodeResult<Option<Choice>> {
     if message.edited_arguments_json.is_empty() {
         return match (message.validate_only, message.edited_args_digest.is_empty()) {
             (true, _) => wrong("validate_only", "goes with edited arguments only"),
@@ -302,8 +302,13 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
         let after = page::after(&message.page_token, |[asked_ms, id]| {
             Some((Timestamp::from_millis(page::millis(asked_ms)?), id.to_owned()))
         })?;
-        let mut wanted =
-            Wanted { session, state: QuestionState::from_wire(state).ok(), after, max: size + 1, approval_id: None };
+        let mut wanted = ApprovalQuery {
+            session,
+            state: QuestionState::from_wire(state).ok(),
+            after,
+            max: size + 1,
+            approval_id: None,
+        };
         let (mut found, mut looks) = (Vec::new(), 0);
         let rest = loop {
             let read = service::within(self.approvals.operators.questions(tenant, &wanted)).await?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tonic::{Request, Response, Status};
 
 use super::{
-    decode::{Decoded, page_size, wrong},
+    decode::{DecodeResult, page_size, wrong},
     identity,
     limits::PAGE_DEFAULT,
     page, service, status,
@@ -47,7 +47,7 @@ fn encoded(entry: Entry) -> v1::AuditEntry {
     }
 }
 
-fn anchors(given: &[String]) -> Decoded<Vec<Anchor>> {
+fn anchors(given: &[String]) -> DecodeResult<Vec<Anchor>> {
     if given.len() > ANCHORS_MAX {
         return wrong("anchors", format!("has {} anchors; at most {ANCHORS_MAX} are allowed", given.len()));
     }

@@ -1,13 +1,13 @@
 //! A policy that is checked, or tried on stored calls: what is asked, and what is told.
 
 use super::{
-    decode::{Decoded, count, wrong},
+    decode::{DecodeResult, count, wrong},
     limits::{BACKTEST_CALLS_DEFAULT, BACKTEST_CALLS_MAX, CHANGES_MAX, DAY_MS, PROBLEMS_MAX},
     status::clipped,
     time::{point_in_time, timestamp},
 };
 use crate::{
-    gate::{BacktestTold, BacktestWanted, Backtested, CheckedPolicy, PolicyProblem},
+    gate::{BacktestOutcome, BacktestQuery, BacktestTold, CheckedPolicy, PolicyProblem},
     grpc::ToWire,
 };
 use callgate_core::domain::{
@@ -60,7 +60,7 @@ pub(super) fn checked(
 }
 
 /// Which calls.
-pub(super) fn wanted(message: &v1::BacktestPolicyRequest, now: Timestamp) -> Decoded<BacktestWanted> {
+pub(super) fn wanted(message: &v1::BacktestPolicyRequest, now: Timestamp) -> DecodeResult<BacktestQuery> {
     let until = match &message.end_time {
         None => now,
         given => point_in_time("end_time", given.as_ref())?,
@@ -73,7 +73,7 @@ pub(super) fn wanted(message: &v1::BacktestPolicyRequest, now: Timestamp) -> Dec
         return wrong("start_time", "is not before `end_time`, so there are no calls between them");
     }
     let calls_max = count("max_calls", message.max_calls, BACKTEST_CALLS_DEFAULT, BACKTEST_CALLS_MAX)?;
-    Ok(BacktestWanted { since, until, calls_max })
+    Ok(BacktestQuery { since, until, calls_max })
 }
 
 const fn kind(what: What) -> v1::BacktestChangeKind {
@@ -109,7 +109,7 @@ pub(super) fn told(told: BacktestTold) -> v1::BacktestPolicyResponse {
     v1::BacktestPolicyResponse { told: Some(told) }
 }
 
-fn result(done: Backtested) -> v1::BacktestResult {
+fn result(done: BacktestOutcome) -> v1::BacktestResult {
     let mut changes: Vec<v1::BacktestChange> = Vec::new();
     for ((what, rule, tool), change) in done.changes {
         changes.push(v1::BacktestChange {

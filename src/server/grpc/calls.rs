@@ -1,19 +1,19 @@
 //! Sessions and calls that people look for: the filters, and what was found.
 
 use super::{
-    decode::{Decoded, maybe_session, maybe_text, page_size, wrong},
+    decode::{DecodeResult, maybe_session, maybe_text, page_size, wrong},
     encode,
     limits::SHORT_PAGE_DEFAULT,
     page,
     time::{point_in_time, timestamp},
 };
 use crate::{
-    gate::{CallExplained, ModelResponse, RuleExplained},
+    gate::{ModelResponse, RuleExplanation, StoredCallExplanation},
     grpc::{FromWire, ToWire},
 };
 use callgate_core::domain::{
     calls::{
-        CallAnswer, CallFilter, CallLine, CallPlace, CallReport, CallsWanted, Judgement, Looked, SessionsWanted,
+        CallAnswer, CallFilter, CallLine, CallPlace, CallQuery, CallReport, Judgement, SearchPage, SessionQuery,
         WholeCall,
     },
     digest,
@@ -24,7 +24,7 @@ use callgate_core::domain::{
 use callgate_proto::{time::duration, v1};
 
 /// One of a closed set; none where it is left open.
-fn member<M, T>(field: &str, given: i32) -> Decoded<Option<T>>
+fn member<M, T>(field: &str, given: i32) -> DecodeResult<Option<T>>
 where
     M: TryFrom<i32> + Default + PartialEq,
     T: FromWire<M>,
@@ -39,7 +39,7 @@ where
     }
 }
 
-fn filter(field: &str, filter: Option<&v1::CallFilter>) -> Decoded<CallFilter> {
+fn filter(field: &str, filter: Option<&v1::CallFilter>) -> DecodeResult<CallFilter> {
     let Some(filter) = filter else { return Ok(CallFilter::default()) };
     let name = |part: &str| format!("{field}.{part}");
     let text = |part: &str, text: &str| maybe_text(&name(part), text);
@@ -59,12 +59,12 @@ fn filter(field: &str, filter: Option<&v1::CallFilter>) -> Decoded<CallFilter> {
     })
 }
 
-pub(super) fn sessions_wanted(message: &v1::ListSessionsRequest) -> Decoded<SessionsWanted> {
+pub(super) fn sessions_wanted(message: &v1::ListSessionsRequest) -> DecodeResult<SessionQuery> {
     let after = page::after(&message.page_token, |[last_us, root, depth, session]| {
         let (root, session) = (root.to_owned(), session.to_owned());
         Some(SessionPlace { last_us: page::micros(last_us)?, root, depth: depth.parse().ok()?, session })
     })?;
-    Ok(SessionsWanted {
+    Ok(SessionQuery {
         calls: filter("calls", message.calls.as_ref())?,
         standing: member::<v1::SessionStanding, _>("standing", message.standing)?,
         after,
@@ -72,7 +72,7 @@ pub(super) fn sessions_wanted(message: &v1::ListSessionsRequest) -> Decoded<Sess
     })
 }
 
-pub(super) fn calls_wanted(message: &v1::ListCallsRequest) -> Decoded<CallsWanted> {
+pub(super) fn calls_wanted(message: &v1::ListCallsRequest) -> DecodeResult<CallQuery> {
     let after = page::after(&message.page_token, |[last_us, root, seq]| {
         Some(CallPlace { last_us: page::micros(last_us)?, root: root.to_owned(), seq: seq.parse().ok()? })
     })?;
@@ -80,7 +80,7 @@ pub(super) fn calls_wanted(message: &v1::ListCallsRequest) -> Decoded<CallsWante
     if session.is_none() && (message.oldest_first || message.alone) {
         return wrong("session_id", "is required with `alone` and `oldest_first`, which are about one call tree");
     }
-    Ok(CallsWanted {
+    Ok(CallQuery {
         session,
         alone: message.alone,
         filter: filter("filter", message.filter.as_ref())?,
@@ -90,7 +90,7 @@ pub(super) fn calls_wanted(message: &v1::ListCallsRequest) -> Decoded<CallsWante
     })
 }
 
-pub(super) fn call_id(given: &str) -> Decoded<CallId> {
+pub(super) fn call_id(given: &str) -> DecodeResult<CallId> {
     Ok(CallId::parse("call_id", given)?)
 }
 
@@ -100,7 +100,7 @@ fn searched(since_us: Option<i64>, is_sealed: bool) -> v1::Searched {
 }
 
 pub(super) fn sessions(
-    looked: Looked<SessionLine, SessionPlace>,
+    looked: SearchPage<SessionLine, SessionPlace>,
     is_halted: impl Fn(&str) -> bool,
 ) -> v1::ListSessionsResponse {
     let token = |place: SessionPlace| {
@@ -131,7 +131,7 @@ pub(super) fn sessions(
     }
 }
 
-pub(super) fn calls(looked: Looked<CallLine, CallPlace>) -> v1::ListCallsResponse {
+pub(super) fn calls(looked: SearchPage<CallLine, CallPlace>) -> v1::ListCallsResponse {
     let token = |place: CallPlace| page::token([&place.last_us.to_string(), &place.root, &place.seq.to_string()]);
     v1::ListCallsResponse {
         searched: Some(searched(looked.since_us, looked.is_sealed)),
@@ -229,8 +229,8 @@ fn answer(answer: CallAnswer) -> v1::CallAnswer {
     }
 }
 
-pub(super) fn explained(call: CallExplained) -> v1::ExplainCallResponse {
-    let rule = |explained: RuleExplained| v1::ExplainedRule {
+pub(super) fn explained(call: StoredCallExplanation) -> v1::ExplainCallResponse {
+    let rule = |explained: RuleExplanation| v1::ExplainedRule {
         rule: explained.rule,
         mode: explained.mode.unwrap_or_default().to_owned(),
         finding: explained.finding.as_ref().map(encode::finding),

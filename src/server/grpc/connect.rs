@@ -17,9 +17,9 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
 
 use super::{
-    decode::Decoded,
+    decode::DecodeResult,
     limits::{MESSAGE_BYTES_MAX, STREAM_BYTES_MAX, STREAM_REQUESTS_MAX},
-    malformed::Malformed,
+    malformed::MalformedField,
     service::GateService,
     status,
     stop::Stop,
@@ -198,7 +198,7 @@ async fn answered(
     (place, answer)
 }
 
-fn limit(request: &v1::TaggedRequest) -> Decoded<Option<Duration>> {
+fn limit(request: &v1::TaggedRequest) -> DecodeResult<Option<Duration>> {
     let limit = span("timeout", request.timeout.as_ref(), 0..=TIMEOUT_MS_MAX)?;
     Ok(limit.map(Duration::from_millis))
 }
@@ -212,7 +212,7 @@ async fn asked(
 ) -> Result<Answer, Status> {
     let headers = headers(&request);
     let Some(request) = request.request else {
-        return Err(Malformed::new("request", "is required, and of a kind that this server knows").into());
+        return Err(MalformedField::new("request", "is required, and of a kind that this server knows").into());
     };
     Ok(match request {
         Request::Evaluate(message) => Answer::Evaluate(service.evaluated(identity, message, &headers, left).await?),

@@ -7,7 +7,7 @@ use super::{
         AMOUNT_MAX, DESCRIBED_MAX, DIGEST_BYTES_MAX, ERROR_BYTES_MAX, GRPC_STATUS, HTTP_STATUS, LAST_CALLS_MAX,
         NOTE_BYTES_MAX, PAGE_MAX, TEXT_BYTES_MAX, WAIT_MS_MAX, WITNESS_BYTES_MAX,
     },
-    malformed::Malformed,
+    malformed::MalformedField,
     time::span,
 };
 use crate::{
@@ -28,33 +28,33 @@ use callgate_core::domain::{
 };
 use callgate_proto::v1;
 
-pub(super) type Decoded<T> = Result<T, Malformed>;
+pub(super) type DecodeResult<T> = Result<T, MalformedField>;
 
-pub(super) fn wrong<T>(field: &str, problem: impl Into<String>) -> Decoded<T> {
-    Err(Malformed::new(field, problem))
+pub(super) fn wrong<T>(field: &str, problem: impl Into<String>) -> DecodeResult<T> {
+    Err(MalformedField::new(field, problem))
 }
 
 /// A value that must be there.
-pub(super) fn required<T>(field: &str, value: Option<T>) -> Decoded<T> {
-    value.ok_or_else(|| Malformed::new(field, "is required"))
+pub(super) fn required<T>(field: &str, value: Option<T>) -> DecodeResult<T> {
+    value.ok_or_else(|| MalformedField::new(field, "is required"))
 }
 
 /// The empty string is how proto3 says that a text is absent.
-pub(super) fn optional<T>(text: &str, parse: impl FnOnce(&str) -> Result<T, Invalid>) -> Decoded<Option<T>> {
+pub(super) fn optional<T>(text: &str, parse: impl FnOnce(&str) -> Result<T, Invalid>) -> DecodeResult<Option<T>> {
     if text.is_empty() { Ok(None) } else { Ok(Some(parse(text)?)) }
 }
 
-pub(super) fn session(id: &str) -> Decoded<SessionId> {
+pub(super) fn session(id: &str) -> DecodeResult<SessionId> {
     Ok(SessionId::parse("session_id", id)?)
 }
 
 /// The session that a list is about; none for all.
-pub(super) fn maybe_session(id: &str) -> Decoded<Option<SessionId>> {
+pub(super) fn maybe_session(id: &str) -> DecodeResult<Option<SessionId>> {
     optional(id, |id| SessionId::parse("session_id", id))
 }
 
 /// A number between these two.
-pub(super) fn between(field: &str, given: u64, allowed: RangeInclusive<u64>) -> Decoded<u64> {
+pub(super) fn between(field: &str, given: u64, allowed: RangeInclusive<u64>) -> DecodeResult<u64> {
     if allowed.contains(&given) {
         return Ok(given);
     }
@@ -62,21 +62,21 @@ pub(super) fn between(field: &str, given: u64, allowed: RangeInclusive<u64>) -> 
 }
 
 /// How many; 0 is how proto3 says that a number is absent.
-pub(super) fn count(field: &str, given: u32, default: u32, max: u32) -> Decoded<u32> {
+pub(super) fn count(field: &str, given: u32, default: u32, max: u32) -> DecodeResult<u32> {
     between(field, given.into(), 0..=max.into())?;
     Ok(if given == 0 { default } else { given })
 }
 
-pub(super) fn page_size(given: u32, default: u32) -> Decoded<usize> {
+pub(super) fn page_size(given: u32, default: u32) -> DecodeResult<usize> {
     Ok(count("page_size", given, default, PAGE_MAX)? as usize)
 }
 
 /// What somebody does to a session.
-pub(super) fn command(session_id: &str, by: Actor, reason: &str, operation: Operation) -> Decoded<Command> {
+pub(super) fn command(session_id: &str, by: Actor, reason: &str, operation: Operation) -> DecodeResult<Command> {
     Ok(Command { session: session(session_id)?, by, reason: note("reason", reason)?, operation })
 }
 
-fn is_short(field: &str, text: &str, max: usize) -> Decoded<()> {
+fn is_short(field: &str, text: &str, max: usize) -> DecodeResult<()> {
     if text.len() > max {
         return wrong(field, format!("is {} bytes long; at most {max} are allowed", text.len()));
     }
@@ -88,7 +88,7 @@ fn storable(text: &str) -> String {
     text.replace('\0', "\u{2400}")
 }
 
-fn bounded(field: &str, text: &str, max: usize) -> Decoded<Option<String>> {
+fn bounded(field: &str, text: &str, max: usize) -> DecodeResult<Option<String>> {
     is_short(field, text, max)?;
     if text.contains('\0') {
         return wrong(field, "contains NUL, which cannot be stored");
@@ -97,45 +97,45 @@ fn bounded(field: &str, text: &str, max: usize) -> Decoded<Option<String>> {
 }
 
 /// A text that its caller did not write.
-fn told(field: &str, text: &str, max: usize) -> Decoded<Option<String>> {
+fn told(field: &str, text: &str, max: usize) -> DecodeResult<Option<String>> {
     bounded(field, &storable(text), max)
 }
 
 /// A text that must be there.
-pub(super) fn required_text(field: &str, text: &str) -> Decoded<String> {
+pub(super) fn required_text(field: &str, text: &str) -> DecodeResult<String> {
     required(field, bounded(field, text.trim(), TEXT_BYTES_MAX)?)
 }
 
 /// A name that may be left out.
-pub(super) fn maybe_text(field: &str, text: &str) -> Decoded<Option<String>> {
+pub(super) fn maybe_text(field: &str, text: &str) -> DecodeResult<Option<String>> {
     bounded(field, text, TEXT_BYTES_MAX)
 }
 
 /// Free text that people read.
-pub(super) fn note(field: &str, text: &str) -> Decoded<Option<String>> {
+pub(super) fn note(field: &str, text: &str) -> DecodeResult<Option<String>> {
     bounded(field, text, NOTE_BYTES_MAX)
 }
 
 /// How long a caller waits.
-pub(super) fn max_wait(given: Option<&prost_types::Duration>) -> Decoded<Duration> {
+pub(super) fn max_wait(given: Option<&prost_types::Duration>) -> DecodeResult<Duration> {
     Ok(Duration::from_millis(span("max_wait", given, 0..=WAIT_MS_MAX)?.unwrap_or(0)))
 }
 
-fn amount(field: &str, amount: u64) -> Decoded<u64> {
+fn amount(field: &str, amount: u64) -> DecodeResult<u64> {
     between(field, amount, 0..=AMOUNT_MAX)
 }
 
-fn maybe_amount(field: &str, given: Option<u64>) -> Decoded<Option<u64>> {
+fn maybe_amount(field: &str, given: Option<u64>) -> DecodeResult<Option<u64>> {
     given.map(|given| amount(field, given)).transpose()
 }
 
-pub(super) fn evaluate(request: &v1::EvaluateRequest, tenant: TenantId) -> Decoded<Request> {
+pub(super) fn evaluate(request: &v1::EvaluateRequest, tenant: TenantId) -> DecodeResult<Request> {
     let caller = required("caller", request.caller.as_ref())?;
     let call = required("call", request.call.as_ref())?;
     requested(tenant, caller, call, "call", usage("usage", request.usage.as_ref())?)
 }
 
-pub(super) fn batch(batch: &v1::BatchEvaluateRequest, tenant: TenantId) -> Decoded<Vec<Request>> {
+pub(super) fn batch(batch: &v1::BatchEvaluateRequest, tenant: TenantId) -> DecodeResult<Vec<Request>> {
     let (caller, calls) = (required("caller", batch.caller.as_ref())?, &batch.calls);
     if !(1..=BATCH_MAX).contains(&calls.len()) {
         return wrong("calls", format!("has {} calls; 1 to {BATCH_MAX} are allowed", calls.len()));
@@ -160,7 +160,7 @@ fn requested(
     call: &v1::ToolCall,
     field: &str,
     usage: Usage,
-) -> Decoded<Request> {
+) -> DecodeResult<Request> {
     let session = SessionId::parse("caller.session_id", &caller.session_id)?;
     let parent = optional(&caller.parent_session_id, |id| SessionId::parse("caller.parent_session_id", id))?;
     if parent.as_ref() == Some(&session) {
@@ -196,7 +196,7 @@ fn file_state(arguments: &mut Json) -> Option<Box<str>> {
 }
 
 /// The tools that somebody offers to a model.
-pub(super) fn tools(names: &[String]) -> Decoded<Vec<ToolName>> {
+pub(super) fn tools(names: &[String]) -> DecodeResult<Vec<ToolName>> {
     if names.len() > DESCRIBED_MAX {
         return wrong("tools", format!("has {} names; at most {DESCRIBED_MAX} are allowed", names.len()));
     }
@@ -204,7 +204,7 @@ pub(super) fn tools(names: &[String]) -> Decoded<Vec<ToolName>> {
 }
 
 /// What a call says of itself.
-fn called(tenant: TenantId, call: &v1::ToolCall, session: SessionId) -> Decoded<Request> {
+fn called(tenant: TenantId, call: &v1::ToolCall, session: SessionId) -> DecodeResult<Request> {
     let call_id = CallId::parse("call_id", &call.call_id)?;
     let tool = ToolName::parse("tool", &call.tool)?;
     let arguments = arguments("arguments_json", &call.arguments_json)?;
@@ -219,12 +219,12 @@ fn called(tenant: TenantId, call: &v1::ToolCall, session: SessionId) -> Decoded<
 }
 
 /// The state of what a call reads, by its caller's program.
-fn witness(field: &str, value: &str) -> Decoded<Option<Box<str>>> {
+fn witness(field: &str, value: &str) -> DecodeResult<Option<Box<str>>> {
     is_short(field, value, WITNESS_BYTES_MAX)?;
     Ok((!value.is_empty()).then(|| value.into()))
 }
 
-fn sayable(call: &v1::ToolCall) -> Decoded<Option<Box<Sayable>>> {
+fn sayable(call: &v1::ToolCall) -> DecodeResult<Option<Box<Sayable>>> {
     let named = |field, name: &str| optional(name, |name| ParameterName::parse(field, name));
     let sayable = Sayable {
         justification: named("justification_parameter", &call.justification_parameter)?,
@@ -234,7 +234,7 @@ fn sayable(call: &v1::ToolCall) -> Decoded<Option<Box<Sayable>>> {
 }
 
 /// What the model wrote. Where nobody can read it, the text goes on, for a verdict that says so to the model.
-pub(super) fn arguments(field: &str, text: &str) -> Decoded<Json> {
+pub(super) fn arguments(field: &str, text: &str) -> DecodeResult<Json> {
     is_short(field, text, BYTES_MAX)?;
     Ok(match json::parse(if text.is_empty() { "{}" } else { text }) {
         Ok(arguments @ Json::Object(_)) => arguments,
@@ -242,7 +242,7 @@ pub(super) fn arguments(field: &str, text: &str) -> Decoded<Json> {
     })
 }
 
-fn usage(field: &str, usage: Option<&v1::Usage>) -> Decoded<Usage> {
+fn usage(field: &str, usage: Option<&v1::Usage>) -> DecodeResult<Usage> {
     let Some(usage) = usage else {
         return Ok(Usage::default());
     };
@@ -261,7 +261,7 @@ pub(super) fn record(
     request: &v1::RecordRequest,
     tenant: TenantId,
     now_unix_ms: i64,
-) -> Decoded<(Report, Option<Request>)> {
+) -> DecodeResult<(Report, Option<Request>)> {
     let caller = required("caller", request.caller.as_ref())?;
     let observed = request.observed_call.as_ref();
     let mut observed =
@@ -310,7 +310,7 @@ pub(super) fn record(
 }
 
 /// What an operator says of a call.
-pub(super) fn settled(request: &v1::SettleOutcomeRequest, by: Actor) -> Decoded<Report> {
+pub(super) fn settled(request: &v1::SettleOutcomeRequest, by: Actor) -> DecodeResult<Report> {
     let (session, call_id) = (session(&request.session_id)?, CallId::parse("call_id", &request.call_id)?);
     let status = status(request.status)?;
     if !matches!(status, OutcomeStatus::Success | OutcomeStatus::Cancelled | OutcomeStatus::Error) {
@@ -332,14 +332,14 @@ pub(super) fn settled(request: &v1::SettleOutcomeRequest, by: Actor) -> Decoded<
     })
 }
 
-fn status(code: i32) -> Decoded<OutcomeStatus> {
+fn status(code: i32) -> DecodeResult<OutcomeStatus> {
     let Ok(status) = v1::OutcomeStatus::try_from(code) else {
         return wrong("status", format!("is {code}, which is no outcome status"));
     };
     required("status", OutcomeStatus::from_wire(status).ok())
 }
 
-fn tool_error(error: &v1::ToolError, now_unix_ms: i64) -> Decoded<ErrorReport> {
+fn tool_error(error: &v1::ToolError, now_unix_ms: i64) -> DecodeResult<ErrorReport> {
     let http = error.http_status.map(|status| between("error.http_status", status.into(), HTTP_STATUS)).transpose()?;
     let grpc = error.grpc_status.map(|status| between("error.grpc_status", status.into(), GRPC_STATUS)).transpose()?;
     let header = bounded("error.retry_after_header", &error.retry_after_header, DIGEST_BYTES_MAX)?;
@@ -355,14 +355,14 @@ fn tool_error(error: &v1::ToolError, now_unix_ms: i64) -> Decoded<ErrorReport> {
 }
 
 /// The session that is asked about, and how much of it.
-pub(super) fn session_state(request: &v1::GetSessionStateRequest) -> Decoded<(SessionId, Extent)> {
+pub(super) fn session_state(request: &v1::GetSessionStateRequest) -> DecodeResult<(SessionId, Extent)> {
     let last_calls = count("last_calls", request.last_calls, LAST_CALLS_DEFAULT as u32, LAST_CALLS_MAX)?;
     let summary_tokens = summary_tokens(request.summary_tokens)?;
     Ok((session(&request.session_id)?, Extent { last_calls: last_calls as usize, summary_tokens, ..Extent::default() }))
 }
 
 /// How long a summary may be.
-pub(super) fn summary_tokens(tokens: u32) -> Decoded<usize> {
+pub(super) fn summary_tokens(tokens: u32) -> DecodeResult<usize> {
     let tokens = count("summary_tokens", tokens, SUMMARY_TOKENS_DEFAULT as u32, SUMMARY_TOKENS_MAX as u32)?;
     if (tokens as usize) < SUMMARY_TOKENS_MIN {
         return wrong("summary_tokens", format!("must be {SUMMARY_TOKENS_MIN} or more, or 0 for the default"));

@@ -7,7 +7,7 @@ use tonic::{Request, Response, Status};
 use super::{encode, identity, service, sessions::halt_state, time::timestamp};
 use crate::{gate::Insight, grpc::ToWire};
 use callgate_core::domain::{
-    fleet::{BudgetUsed, Decided, Minute, PlaneMinute, Saved, ToolTrouble},
+    fleet::{BudgetNearLimit, DecisionCounts, Minute, PlaneMinute, RefusalSavings, ToolTrouble},
     ids::{DEFAULT_TENANT, TenantId},
     time::Timestamp,
 };
@@ -43,7 +43,7 @@ impl FleetService {
     }
 }
 
-fn decided(decided: &Decided) -> Vec<v1::DecisionCount> {
+fn decided(decided: &DecisionCounts) -> Vec<v1::DecisionCount> {
     let one = |(decision, count)| v1::DecisionCount { decision: encode::decision(decision), count };
     decided.iter().map(one).collect()
 }
@@ -84,7 +84,7 @@ fn trouble(trouble: &ToolTrouble) -> v1::ToolTrouble {
     }
 }
 
-fn budget(budget: &BudgetUsed) -> v1::BudgetUsed {
+fn budget(budget: &BudgetNearLimit) -> v1::BudgetUsed {
     v1::BudgetUsed {
         scope: budget.scope.to_wire().into(),
         name: budget.name.clone(),
@@ -94,8 +94,8 @@ fn budget(budget: &BudgetUsed) -> v1::BudgetUsed {
     }
 }
 
-fn savings(saved: &Saved, from: Timestamp, until: Timestamp) -> v1::Savings {
-    let Saved { reused, denied, stopped, priced, cost_micros, with_tokens, tokens } = *saved;
+fn savings(saved: &RefusalSavings, from: Timestamp, until: Timestamp) -> v1::Savings {
+    let RefusalSavings { reused, denied, stopped, priced, cost_micros, with_tokens, tokens } = *saved;
     v1::Savings {
         start_time: Some(timestamp(from)),
         end_time: Some(timestamp(until)),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tonic::{Request, Response, Status};
 
 use super::{
-    decode::{Decoded, between, command, page_size, required_text, session},
+    decode::{DecodeResult, between, command, page_size, required_text, session},
     identity,
     limits::{CEILING_MAX, DAY_MS, PAGE_DEFAULT, TTL_DAYS_MAX, TTL_MS_DEFAULT},
     page, service,
@@ -44,7 +44,7 @@ fn encoded(grant: &Grant, used: u64) -> v1::Grant {
     }
 }
 
-fn creation(message: &v1::CreateGrantRequest, by: Actor) -> Decoded<Command> {
+fn creation(message: &v1::CreateGrantRequest, by: Actor) -> DecodeResult<Command> {
     let operation = Operation::Grant {
         id: new_id("grn"),
         tools: Pattern::parse("tool_pattern", &message.tool_pattern)?,

@@ -22,7 +22,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 type End = Pin<Box<dyn Future<Output = Status> + Send>>;
 
 /// An answer that ends with its caller's credential.
-struct Guarded {
+struct ExpiringBody {
     /// None once it has ended.
     body: Option<Body>,
     end: End,
@@ -34,7 +34,7 @@ pub(super) fn guarded(answer: Answer, identities: Arc<Identities>, identity: Arc
         let Ok::<_, Infallible>(response) = answer.await;
         let (parts, body) = response.into_parts();
         let end = async move { ended(&identities, &identity).await };
-        let guarded = Guarded { body: Some(body), end: Box::pin(end) };
+        let guarded = ExpiringBody { body: Some(body), end: Box::pin(end) };
         Ok(http::Response::from_parts(parts, Body::new(guarded)))
     })
 }
@@ -52,7 +52,7 @@ pub(super) async fn ended(identities: &Identities, identity: &Identity) -> Statu
     }
 }
 
-impl HttpBody for Guarded {
+impl HttpBody for ExpiringBody {
     type Data = <Body as HttpBody>::Data;
     type Error = Status;
 

@@ -30,7 +30,7 @@ use super::{
 };
 use crate::{gate::Approvals, web::CLAUDE_CODE};
 use callgate_agent::{
-    hooks::{Installed, Memory, Plane, answered, is_away, leave},
+    hooks::{HookServer, HookSettings, Memory, answered, is_away, leave},
     hosts::{self, Event, File, Host, Said},
 };
 use callgate_core::domain::{audit::Actor, identity::Identity, ids::TenantId};
@@ -60,10 +60,10 @@ pub(super) struct Hooks {
 pub(super) struct Known(Arc<Mutex<BySession>>);
 
 /// By tenant and session.
-type BySession = LruCache<(TenantId, String), OfSession>;
+type BySession = LruCache<(TenantId, String), SessionEntry>;
 
 #[derive(Debug, Default, Clone)]
-struct OfSession {
+struct SessionEntry {
     /// User turns so far.
     runs: u64,
     /// True while the model is owed a summary.
@@ -127,9 +127,9 @@ fn unrecorded(name: &str, status: &Status) -> String {
 }
 
 /// How the hook is installed, by the query of its URL: `?agent=NAME&timeout=SECONDS&grant`.
-fn installed(query: &str) -> Installed {
+fn installed(query: &str) -> HookSettings {
     let mut seconds = Host::ClaudeCode.patience_s();
-    let mut installed = Installed {
+    let mut installed = HookSettings {
         host: Host::ClaudeCode,
         agent: String::new(),
         grant: false,
@@ -203,7 +203,7 @@ impl Own<'_> {
     }
 }
 
-impl Plane for Own<'_> {
+impl HookServer for Own<'_> {
     async fn evaluate(&self, ask: v1::EvaluateRequest) -> Result<v1::EvaluateResponse, Status> {
         self.is_served()?;
         self.hooks.calls.evaluated(&self.identity, ask, &self.headers, None).await
@@ -239,13 +239,13 @@ struct Remembered<'a> {
 }
 
 impl Remembered<'_> {
-    fn with<T>(&self, session: &str, change: impl FnOnce(&mut OfSession) -> T) -> T {
+    fn with<T>(&self, session: &str, change: impl FnOnce(&mut SessionEntry) -> T) -> T {
         let mut known = self.known.0.lock();
         change(known.get_or_insert_mut((self.tenant, session.to_owned()), Default::default))
     }
 
     /// What is known of it; nothing of one that is not.
-    fn seen<T: Default>(&self, session: &str, look: impl FnOnce(&OfSession) -> T) -> T {
+    fn seen<T: Default>(&self, session: &str, look: impl FnOnce(&SessionEntry) -> T) -> T {
         let known = self.known.0.lock();
         known.peek(&(self.tenant, session.to_owned())).map(look).unwrap_or_default()
     }

@@ -9,7 +9,7 @@ use tonic::{Request, Status, service::Interceptor};
 use super::{limits::TEXT_BYTES_MAX, status};
 use callgate_core::domain::{
     audit::Actor,
-    identity::{Credential, Identity},
+    identity::{CredentialId, Identity},
     ids::TenantId,
 };
 use callgate_proto::BY;
@@ -36,7 +36,7 @@ pub(super) fn tenant<T>(request: &Request<T>) -> Result<TenantId, Status> {
 /// The name of who sends this request.
 pub(super) fn by<T>(request: &Request<T>) -> Result<String, Status> {
     let identity = of(request)?;
-    if identity.credential != Credential::Local {
+    if identity.credential != CredentialId::Local {
         return Ok(identity.name.clone());
     }
     let Some(value) = request.metadata().get(BY) else { return Err(status::caller_unknown("is missing")) };
@@ -58,6 +58,6 @@ pub(super) fn actor<T>(request: &Request<T>) -> Result<Actor, Status> {
 /// Who sends this request; by the name `otherwise` where nobody says.
 pub(super) fn actor_or<T>(request: &Request<T>, otherwise: &str) -> Result<Actor, Status> {
     let identity = of(request)?;
-    let is_said = request.metadata().contains_key(BY) || identity.credential != Credential::Local;
+    let is_said = request.metadata().contains_key(BY) || identity.credential != CredentialId::Local;
     if is_said { actor(request) } else { Ok(Actor::of(&identity, otherwise)) }
 }

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::gate::{BATCH_MAX, ServerState};
 use callgate_core::domain::{
-    identity::Credential,
+    identity::CredentialId,
     ids::NAME_BYTES_MAX,
     json::{BYTES_MAX, DEPTH_MAX},
     tree::{OPEN_MAX, SESSIONS_MAX},
@@ -73,12 +73,12 @@ impl v1::server_service_server::ServerService for ServerService {
     ) -> Result<Response<v1::GetCallerResponse>, Status> {
         let identity = identity::of(&request)?;
         let credential = match identity.credential {
-            Credential::Local => v1::CredentialKind::None,
-            Credential::Token(_) => v1::CredentialKind::Token,
-            Credential::Certificate(_) => v1::CredentialKind::Certificate,
-            Credential::Jwt(_) => v1::CredentialKind::Jwt,
+            CredentialId::Local => v1::CredentialKind::None,
+            CredentialId::Token(_) => v1::CredentialKind::Token,
+            CredentialId::Certificate(_) => v1::CredentialKind::Certificate,
+            CredentialId::Jwt(_) => v1::CredentialKind::Jwt,
         };
-        let is_named = identity.credential != Credential::Local || request.metadata().contains_key(BY);
+        let is_named = identity.credential != CredentialId::Local || request.metadata().contains_key(BY);
         let caller = v1::CallerIdentity {
             name: if is_named { identity::by(&request)? } else { String::new() },
             roles: identity.roles.iter().map(|role| role_code(*role).into()).collect(),

@@ -10,14 +10,14 @@ use callgate_core::domain::ids::Invalid;
 
 /// A malformed field.
 #[derive(Debug)]
-pub(super) struct Malformed {
+pub(super) struct MalformedField {
     /// As a path in the request: `call.arguments_json`.
     pub(super) field: String,
     /// What is wrong with it, and what would be right; it completes a sentence that begins with the field.
     pub(super) problem: String,
 }
 
-impl Malformed {
+impl MalformedField {
     pub(super) fn new(field: impl Into<String>, problem: impl Into<String>) -> Self {
         Self { field: field.into(), problem: problem.into() }
     }
@@ -28,14 +28,14 @@ impl Malformed {
     }
 }
 
-impl From<Invalid> for Malformed {
+impl From<Invalid> for MalformedField {
     fn from(Invalid { field, problem }: Invalid) -> Self {
         Self { field, problem }
     }
 }
 
-impl From<Malformed> for Status {
-    fn from(Malformed { field, problem }: Malformed) -> Self {
+impl From<MalformedField> for Status {
+    fn from(MalformedField { field, problem }: MalformedField) -> Self {
         let info: HashMap<String, String> = [("field".to_owned(), field.clone())].into();
         let mut details = ErrorDetails::with_error_info("INVALID_FIELD", DOMAIN, info);
         details.add_bad_request_violation(&field, &problem);

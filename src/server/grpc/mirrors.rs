@@ -1,7 +1,7 @@
 //! Closed sets on both sides of the wire, each pair of members once.
 
 use callgate_core::domain::{
-    budget::{Dimension, Scope},
+    budget::{BudgetScope, Dimension},
     calls::Standing,
     failure::FailureKind,
     finding::{Decision, Level},
@@ -9,7 +9,7 @@ use callgate_core::domain::{
     outcome::{Basis, Confidence, Guard, OutcomeStatus, Repeat},
     profile::{FollowUpKind, ToolState},
     session_state::CallState,
-    tool::Risk,
+    tool::RiskLevel,
 };
 use callgate_proto::v1;
 
@@ -89,12 +89,12 @@ mirrors! {
         Internal = Internal,
         Other = Other,
     }
-    Risk = ApprovalRisk {
+    RiskLevel = ApprovalRisk {
         Low = Low,
         Medium = Medium,
         High = High,
     }
-    Scope = BudgetScope {
+    BudgetScope = BudgetScope {
         Run = Run,
         CallTree = CallTree,
         Agent = Agent,

@@ -35,7 +35,7 @@ fn observed(answer: wire::Response<Body>, mut open: Open) -> wire::Response<Body
         open.ended(code(status));
         return answer;
     }
-    answer.map(|body| Body::new(Watched { body, open }))
+    answer.map(|body| Body::new(ObservedBody { body, open }))
 }
 
 const STATUS: &str = "grpc-status";
@@ -62,19 +62,19 @@ impl Drop for Open {
 }
 
 /// An answer whose end is waited for: its status is in what comes last.
-struct Watched {
+struct ObservedBody {
     body: Body,
     open: Open,
 }
 
-impl Watched {
+impl ObservedBody {
     fn ends(&mut self, trailers: Option<&HeaderMap>) {
         // What does not say how it went, nobody knows.
         self.open.ended(trailers.and_then(|trailers| trailers.get(STATUS)).map_or(Code::Unknown, code));
     }
 }
 
-impl HttpBody for Watched {
+impl HttpBody for ObservedBody {
     type Data = <Body as HttpBody>::Data;
     type Error = Status;
 

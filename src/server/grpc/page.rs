@@ -3,7 +3,7 @@
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 
-use super::decode::{Decoded, wrong};
+use super::decode::{DecodeResult, wrong};
 
 /// What is wrong with a token.
 const UNKNOWN_PAGE: &str = "is not a token that this method has given";
@@ -18,7 +18,10 @@ pub(super) fn token<const N: usize>(parts: [&str; N]) -> String {
 }
 
 /// The parts of a token, read; none for the first page.
-pub(super) fn after<const N: usize, T>(token: &str, read: impl FnOnce([&str; N]) -> Option<T>) -> Decoded<Option<T>> {
+pub(super) fn after<const N: usize, T>(
+    token: &str,
+    read: impl FnOnce([&str; N]) -> Option<T>,
+) -> DecodeResult<Option<T>> {
     if token.is_empty() {
         return Ok(None);
     }

@@ -7,7 +7,7 @@ use tonic::{Request, Response, Status};
 
 use super::{
     backtest,
-    decode::{Decoded, note, page_size, required, wrong},
+    decode::{DecodeResult, note, page_size, required, wrong},
     identity,
     limits::{HASH_DIGITS_MIN, PAGE_MAX, POLICY_BYTES_MAX, SHORT_PAGE_DEFAULT},
     page, service, status,
@@ -15,7 +15,7 @@ use super::{
     streamed::{Answers, streamed},
     time::timestamp,
 };
-use crate::gate::{Activated, Applied, Apply, Author, Policies};
+use crate::gate::{ActivationOutcome, Apply, ApplyOutcome, Author, Policies};
 use callgate_core::domain::{audit::Actor, ids::TenantId, revision::Revision};
 use callgate_proto::v1::{self, backtest_policy_request::Policy as Tried};
 
@@ -60,14 +60,14 @@ fn encoded(revision: Revision) -> v1::PolicyRevision {
     }
 }
 
-fn is_text(text: &str) -> Decoded<()> {
+fn is_text(text: &str) -> DecodeResult<()> {
     if text.is_empty() || text.len() > POLICY_BYTES_MAX {
         return wrong("text", format!("must be 1 to {POLICY_BYTES_MAX} bytes of YAML"));
     }
     Ok(())
 }
 
-fn prefix(field: &str, hash: &str) -> Decoded<()> {
+fn prefix(field: &str, hash: &str) -> DecodeResult<()> {
     let is_hash = (HASH_DIGITS_MIN..=HASH_DIGITS).contains(&hash.len()) && hash.bytes().all(|b| b.is_ascii_hexdigit());
     if is_hash {
         Ok(())
@@ -76,17 +76,17 @@ fn prefix(field: &str, hash: &str) -> Decoded<()> {
     }
 }
 
-fn activated(activated: Activated, unknown: impl FnOnce() -> Status) -> Result<v1::PolicyRevision, Status> {
+fn activated(activated: ActivationOutcome, unknown: impl FnOnce() -> Status) -> Result<v1::PolicyRevision, Status> {
     match activated {
-        Activated::Active(revision) => Ok(encoded(revision)),
-        Activated::Invalid(errors) => Err(status::invalid_policy(&errors)),
-        Activated::Changed { revision } => Err(status::revision_changed(revision)),
-        Activated::Unknown => Err(unknown()),
+        ActivationOutcome::Active(revision) => Ok(encoded(revision)),
+        ActivationOutcome::Invalid(errors) => Err(status::invalid_policy(&errors)),
+        ActivationOutcome::Changed { revision } => Err(status::revision_changed(revision)),
+        ActivationOutcome::Unknown => Err(unknown()),
     }
 }
 
 /// Why somebody activates it.
-fn why(given: &str) -> Decoded<String> {
+fn why(given: &str) -> DecodeResult<String> {
     Ok(note("note", given)?.unwrap_or_default())
 }
 
@@ -111,13 +111,13 @@ impl v1::policy_service_server::PolicyService for PolicyService {
         let author = Author { by: &by, note: &note, expected: message.expected_revision };
         let applied = self.policies.apply_policy(tenant, &message.text, &author, apply);
         match service::within(Box::pin(applied)).await? {
-            Applied::Stored { hash, revision, warnings } => Ok(Response::new(v1::ApplyPolicyResponse {
+            ApplyOutcome::Stored { hash, revision, warnings } => Ok(Response::new(v1::ApplyPolicyResponse {
                 hash,
                 revision: revision.map(encoded),
                 warnings: warnings.iter().map(ToString::to_string).collect(),
             })),
-            Applied::Invalid(errors) => Err(status::invalid_policy(&errors)),
-            Applied::Changed { revision } => Err(status::revision_changed(revision)),
+            ApplyOutcome::Invalid(errors) => Err(status::invalid_policy(&errors)),
+            ApplyOutcome::Changed { revision } => Err(status::revision_changed(revision)),
         }
     }
 

@@ -9,12 +9,12 @@ use tonic::{
 };
 
 use super::{
-    decode::{Decoded, note, required, wrong},
+    decode::{DecodeResult, note, required, wrong},
     identity,
     stop::Stop,
     streamed::{Answers, streamed},
 };
-use crate::gate::{Privacy, Resealed, Row};
+use crate::gate::{Privacy, ResealProgress, Row};
 use callgate_core::domain::{
     forgetting::{Forgot, Whom},
     ids::{AgentId, SessionId, TenantId, UserId},
@@ -46,7 +46,7 @@ pub fn privacy_of(
     PrivacyServiceClient::new(PrivacyServiceServer::with_interceptor(service, identity::admin_of(tenant)))
 }
 
-fn whom(subject: Option<&v1::Subject>) -> Decoded<Whom> {
+fn whom(subject: Option<&v1::Subject>) -> DecodeResult<Whom> {
     Ok(match required("subject", subject.and_then(|subject| subject.subject.as_ref()))? {
         Subject::SessionId(name) => Whom::Session(SessionId::parse("subject.session_id", name)?),
         Subject::AgentId(name) => Whom::Agent(AgentId::parse("subject.agent_id", name)?),
@@ -59,8 +59,8 @@ const fn encoded(forgot: Forgot) -> v1::ForgetResponse {
     v1::ForgetResponse { call_trees: trees, sessions, others, percent: percent as u32 }
 }
 
-fn resealed(resealed: Resealed) -> v1::ResealResponse {
-    let Resealed { rows, mut uses, here, percent } = resealed;
+fn resealed(resealed: ResealProgress) -> v1::ResealResponse {
+    let ResealProgress { rows, mut uses, here, percent } = resealed;
     let rows_in_the_clear = uses.remove("").unwrap_or_default();
     let here: Vec<_> = here.into_iter().map(|key| (uses.remove(&key).unwrap_or_default(), key, true)).collect();
     let missing = uses.into_iter().map(|(key, rows)| (rows, key, false));

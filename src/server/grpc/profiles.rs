@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tonic::{Request, Response, Status};
 
 use super::{
-    decode::{Decoded, between, count, optional, page_size, required, wrong},
+    decode::{DecodeResult, between, count, optional, page_size, required, wrong},
     identity,
     limits::{ATTEMPT_MAX, DAYS_DEFAULT, DAYS_MAX, PAGE_DEFAULT},
     page, service, status,
@@ -22,7 +22,7 @@ use callgate_core::domain::{
     failure::FailureKind,
     ids::ToolName,
     profile::{RetryState, ToolState},
-    retries::Retried,
+    retries::RetryFilter,
 };
 use callgate_proto::v1;
 
@@ -38,18 +38,18 @@ impl ProfileService {
     }
 }
 
-fn tool(text: &str) -> Decoded<Option<ToolName>> {
+fn tool(text: &str) -> DecodeResult<Option<ToolName>> {
     optional(text, |text| ToolName::parse("tool", text))
 }
 
-fn failure(code: i32) -> Decoded<Option<FailureKind>> {
+fn failure(code: i32) -> DecodeResult<Option<FailureKind>> {
     match v1::FailureKind::try_from(code) {
         Ok(kind) => Ok(FailureKind::from_wire(kind).ok()),
         Err(_) => wrong("failure", format!("is {code}, which is no kind of failure")),
     }
 }
 
-fn state(request: &v1::GetRetryProfileRequest) -> Decoded<RetryState> {
+fn state(request: &v1::GetRetryProfileRequest) -> DecodeResult<RetryState> {
     let Ok(tool) = v1::ToolState::try_from(request.tool_state) else {
         return wrong("tool_state", format!("is {}, which is no state of a tool", request.tool_state));
     };
@@ -58,7 +58,7 @@ fn state(request: &v1::GetRetryProfileRequest) -> Decoded<RetryState> {
 }
 
 /// Where the page before ended.
-fn place(token: &str) -> Decoded<Option<(ToolName, FailureKind)>> {
+fn place(token: &str) -> DecodeResult<Option<(ToolName, FailureKind)>> {
     page::after(token, |[tool, kind]| Some((ToolName::parse("page_token", tool).ok()?, FailureKind::from_name(kind)?)))
 }
 
@@ -100,7 +100,7 @@ impl v1::profile_service_server::ProfileService for ProfileService {
         let message = request.into_inner();
         let (tool, failure) = (tool(&message.tool)?, failure(message.failure)?);
         let days = i32::try_from(count("days", message.days, DAYS_DEFAULT, DAYS_MAX)?).unwrap_or(i32::MAX);
-        let of = Retried { tool: tool.as_ref(), failure, days };
+        let of = RetryFilter { tool: tool.as_ref(), failure, days };
         let history = service::within(self.insight.retry_history(tenant, of)).await?;
         Ok(Response::new(history::told(&history)))
     }

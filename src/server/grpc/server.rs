@@ -88,7 +88,7 @@ pub async fn starting<T>(
     let reporter = health::Reporter::new(reporter);
     reporter.start().await;
     let (server, ending, mut servers) =
-        (listener::Server::new(settings.limits.clone()), Stop::default(), JoinSet::new());
+        (listener::ListenerContext::new(settings.limits.clone()), Stop::default(), JoinSet::new());
     let sources = Sources { scrape: settings.scrape.clone(), readiness: reporter.readiness() };
     for listener in listeners {
         let web = match listener.operations() {
@@ -133,7 +133,7 @@ pub async fn serve(
     let tls = listeners.iter().find_map(Listener::tls).cloned();
     let follower = tls.map(|tls| tokio::spawn(async move { tls.follow().await }));
     let ending = Stop::default();
-    let (server, mut servers) = (listener::Server::new(settings.limits), JoinSet::new());
+    let (server, mut servers) = (listener::ListenerContext::new(settings.limits), JoinSet::new());
     let sources = Sources { scrape: settings.scrape, readiness: reporter.readiness() };
     let web = web::router(sources.clone()).merge(hook_route::router(hooks(&gate, &ending)));
     let pages = settings.pages.map(|pages| {

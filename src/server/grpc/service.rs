@@ -19,7 +19,7 @@ use crate::{
 use callgate_core::domain::{
     audit::Actor,
     call,
-    identity::{Credential, Identity, Role},
+    identity::{CredentialId, Identity, Role},
     ids::ToolName,
     tool::InjectAs,
 };
@@ -242,7 +242,7 @@ fn response<M: prost::Message>(message: M, asked: &MetadataMap) -> Response<M> {
 
 /// A request in the name of who sends it, where that is known.
 fn asks(identity: &Identity, request: call::Request) -> call::Request {
-    let asked_by = (identity.credential != Credential::Local).then(|| Arc::from(identity.name.as_str()));
+    let asked_by = (identity.credential != CredentialId::Local).then(|| Arc::from(identity.name.as_str()));
     call::Request { asked_by, ..request }
 }
 

@@ -8,7 +8,7 @@ use tonic::{Request, Response, Status};
 use super::{
     calls,
     decode::{
-        self, Decoded, between, command, maybe_session, note, optional, page_size, required_text, session, wrong,
+        self, DecodeResult, between, command, maybe_session, note, optional, page_size, required_text, session, wrong,
     },
     encode, identity,
     limits::{AMOUNT_MAX, PAGE_DEFAULT},
@@ -23,10 +23,10 @@ use crate::{
 };
 use callgate_core::domain::{
     audit::Actor,
-    budget::{Dimension, Scope, Usage},
+    budget::{BudgetScope, Dimension, Usage},
     control::{Command, Operation},
     digest,
-    halt::{Halt, Halted},
+    halt::{Halt, HaltTarget},
     identity::Role,
     ids::{AgentId, CallId, SessionId, TenantId, ToolName},
     inbox::StoredCall,
@@ -67,21 +67,21 @@ impl SessionService {
     }
 }
 
-fn halted(scope: v1::HaltScope, name: &str) -> Decoded<Halted> {
+fn halted(scope: v1::HaltScope, name: &str) -> DecodeResult<HaltTarget> {
     Ok(match scope {
         v1::HaltScope::Unspecified => return wrong("scope", "is required: session, agent, tool or tenant"),
-        v1::HaltScope::Session => Halted::Session(SessionId::parse("name", name)?),
-        v1::HaltScope::Agent => Halted::Agent(AgentId::parse("name", name)?),
-        v1::HaltScope::Tool => Halted::Tool(ToolName::parse("name", name)?),
-        v1::HaltScope::Tenant if name.is_empty() => Halted::Tenant,
+        v1::HaltScope::Session => HaltTarget::Session(SessionId::parse("name", name)?),
+        v1::HaltScope::Agent => HaltTarget::Agent(AgentId::parse("name", name)?),
+        v1::HaltScope::Tool => HaltTarget::Tool(ToolName::parse("name", name)?),
+        v1::HaltScope::Tenant if name.is_empty() => HaltTarget::Tenant,
         v1::HaltScope::Tenant => return wrong("name", "must be empty: the scope is everything"),
     })
 }
 
-fn raise(message: &v1::RaiseBudgetRequest, by: Actor) -> Decoded<Command> {
+fn raise(message: &v1::RaiseBudgetRequest, by: Actor) -> DecodeResult<Command> {
     let scope = match message.scope() {
-        v1::BudgetScope::Run => Scope::Run,
-        v1::BudgetScope::CallTree => Scope::CallTree,
+        v1::BudgetScope::Run => BudgetScope::Run,
+        v1::BudgetScope::CallTree => BudgetScope::CallTree,
         v1::BudgetScope::Unspecified => return wrong("scope", "is required: run or call tree"),
         v1::BudgetScope::Agent | v1::BudgetScope::Tenant => {
             return wrong(
@@ -99,10 +99,10 @@ fn raise(message: &v1::RaiseBudgetRequest, by: Actor) -> Decoded<Command> {
 
 pub(super) fn halt_state(halt: &Halt) -> v1::HaltState {
     let scope = match halt.what {
-        Halted::Session(_) => v1::HaltScope::Session,
-        Halted::Agent(_) => v1::HaltScope::Agent,
-        Halted::Tool(_) => v1::HaltScope::Tool,
-        Halted::Tenant => v1::HaltScope::Tenant,
+        HaltTarget::Session(_) => v1::HaltScope::Session,
+        HaltTarget::Agent(_) => v1::HaltScope::Agent,
+        HaltTarget::Tool(_) => v1::HaltScope::Tool,
+        HaltTarget::Tenant => v1::HaltScope::Tenant,
     };
     v1::HaltState {
         scope: scope.into(),
@@ -235,7 +235,7 @@ impl v1::session_service_server::SessionService for SessionService {
         let by = identity::actor(&request)?;
         let message = request.get_ref();
         let tool = |(i, tool): (usize, &String)| Ok(ToolName::parse(&format!("plan[{i}]"), tool)?);
-        let plan: Vec<ToolName> = message.plan.iter().enumerate().map(tool).collect::<Decoded<_>>()?;
+        let plan: Vec<ToolName> = message.plan.iter().enumerate().map(tool).collect::<DecodeResult<_>>()?;
         let plan = (!plan.is_empty()).then_some(plan);
         let operation = Operation::SetPhase { phase: required_text("phase", &message.phase)?, plan };
         let command = command(&message.session_id, by, &message.reason, operation)?;
@@ -295,7 +295,7 @@ impl v1::session_service_server::SessionService for SessionService {
         let looked = service::within(self.insight.sessions(tenant, &wanted)).await?;
         let halts = self.decisions.server.halts(tenant);
         let is_halted = |id: &str| {
-            halts.iter().any(|halt| matches!(&halt.what, Halted::Session(session) if session.as_str() == id))
+            halts.iter().any(|halt| matches!(&halt.what, HaltTarget::Session(session) if session.as_str() == id))
         };
         Ok(Response::new(calls::sessions(looked, is_halted)))
     }

@@ -32,7 +32,7 @@ use callgate_core::domain::{
     rejection::{EvaluateRejection, RecordRejection, SessionRejection, SessionUnknown},
     tree::{OPEN_MAX, SESSIONS_MAX},
 };
-use callgate_net::clock::{Clock, Seldom};
+use callgate_net::clock::{Clock, LogLimiter};
 use callgate_proto::BY;
 
 pub(super) const DOMAIN: &str = "callgate";
@@ -330,7 +330,7 @@ impl Told for NoAnswer {
 
 /// Callers who were told this since the log last said so, if it is to say so now: when the database is away, all are.
 fn seldom(reason: &'static str) -> Option<u64> {
-    static TOLD: Mutex<BTreeMap<&str, Seldom>> = Mutex::new(BTreeMap::new());
+    static TOLD: Mutex<BTreeMap<&str, LogLimiter>> = Mutex::new(BTreeMap::new());
     TOLD.lock().entry(reason).or_default().happened(&Clock::System)
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tonic::{Request, Response, Status};
 
 use super::{
-    decode::{Decoded, between, note, page_size, wrong},
+    decode::{DecodeResult, between, note, page_size, wrong},
     identity,
     limits::{AMOUNT_MAX, PAGE_DEFAULT},
     page, service, status,
@@ -47,7 +47,7 @@ pub(super) fn of_the_plane<T>(request: &Request<T>) -> Result<(), Status> {
     Err(status::not_of_the_plane())
 }
 
-fn named(name: &str) -> Decoded<String> {
+fn named(name: &str) -> DecodeResult<String> {
     Ok(tenant_name("name", name)?)
 }
 
@@ -82,7 +82,7 @@ fn encoded(tenant: &Tenant) -> v1::Tenant {
     }
 }
 
-fn quotas(given: Option<&v1::TenantQuotas>) -> Decoded<Quotas> {
+fn quotas(given: Option<&v1::TenantQuotas>) -> DecodeResult<Quotas> {
     let Some(given) = given else { return Ok(Quotas::default()) };
     let limit = |field: &str, limit: Option<u64>| limit.map(|n| between(field, n, 0..=AMOUNT_MAX)).transpose();
     Ok(Quotas {
@@ -94,11 +94,11 @@ fn quotas(given: Option<&v1::TenantQuotas>) -> Decoded<Quotas> {
 }
 
 /// Months are the plane's, and belong to no other tenant.
-fn terms(name: &str, given: Option<&v1::TenantRetention>) -> Decoded<Terms> {
+fn terms(name: &str, given: Option<&v1::TenantRetention>) -> DecodeResult<Terms> {
     let Some(given) = given else { return Ok(Terms::default()) };
     let days = |field: &str, days: Option<u32>, least: u32| {
         let days = days.map(|days| between(field, days.into(), least.into()..=TERM_DAYS_MAX.into())).transpose()?;
-        Decoded::Ok(days.and_then(|days| u32::try_from(days).ok()))
+        DecodeResult::Ok(days.and_then(|days| u32::try_from(days).ok()))
     };
     let months = days("retention.months_days", given.months_days, MONTHS_DAYS_MIN)?;
     if months.is_some() && name != DEFAULT_TENANT_NAME {

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use super::{
-    decode::{Decoded, between, wrong},
+    decode::{DecodeResult, between, wrong},
     limits::UNIX_MS_MAX,
 };
 use callgate_core::domain::time::Timestamp;
@@ -16,7 +16,7 @@ pub fn timestamp(at: Timestamp) -> prost_types::Timestamp {
 }
 
 /// A point in time of a request, from 1970 to the end of 9999: what a calendar of four digits can name.
-pub(super) fn point_in_time(field: &str, at: Option<&prost_types::Timestamp>) -> Decoded<Timestamp> {
+pub(super) fn point_in_time(field: &str, at: Option<&prost_types::Timestamp>) -> DecodeResult<Timestamp> {
     let Some(at) = at else { return Ok(Timestamp::from_millis(0)) };
     let is_normal = (0..1_000_000_000).contains(&at.nanos);
     match u64::try_from(unix_ms(Some(at))) {
@@ -30,7 +30,7 @@ pub(super) fn span(
     field: &str,
     given: Option<&prost_types::Duration>,
     allowed: RangeInclusive<u64>,
-) -> Decoded<Option<u64>> {
+) -> DecodeResult<Option<u64>> {
     let Some(given) = given else { return Ok(None) };
     if given.seconds < 0 || !(0..1_000_000_000).contains(&given.nanos) {
         return wrong(field, "is no duration: seconds must not be negative, and nanos be 0 to 999999999");

@@ -8,7 +8,7 @@ use tonic::{
 };
 
 use super::{
-    decode::{Decoded, page_size, required_text, wrong},
+    decode::{DecodeResult, page_size, required_text, wrong},
     identity,
     limits::{DAY_MS, PAGE_DEFAULT, TTL_DAYS_MAX},
     page, service, status,
@@ -16,10 +16,10 @@ use super::{
 };
 use crate::{auth::file::who, gate::Identities};
 use callgate_core::domain::{
-    identity::{Mapped, Role},
+    identity::{MappedIdentity, Role},
     ids::TenantId,
     pattern::Pattern,
-    token::Token,
+    token::StoredToken,
 };
 use callgate_proto::v1::{self, token_service_client::TokenServiceClient, token_service_server::TokenServiceServer};
 
@@ -50,8 +50,8 @@ pub fn tokens_of(
     ))
 }
 
-fn encoded(token: Token) -> v1::Token {
-    let Mapped { name, roles, groups, agents, any_session, .. } = token.is;
+fn encoded(token: StoredToken) -> v1::Token {
+    let MappedIdentity { name, roles, groups, agents, any_session, .. } = token.is;
     v1::Token {
         token_id: token.id,
         name,
@@ -77,7 +77,7 @@ pub(super) fn role_code(role: Role) -> v1::Role {
     }
 }
 
-fn roles(codes: &[i32]) -> Decoded<Vec<String>> {
+fn roles(codes: &[i32]) -> DecodeResult<Vec<String>> {
     let role = |code: &i32| {
         let known = Role::ALL.into_iter().find(|role| i32::from(role_code(*role)) == *code);
         known.map_or_else(
@@ -88,14 +88,14 @@ fn roles(codes: &[i32]) -> Decoded<Vec<String>> {
     codes.iter().map(role).collect()
 }
 
-fn creation(message: &v1::CreateTokenRequest) -> Decoded<Mapped> {
+fn creation(message: &v1::CreateTokenRequest) -> DecodeResult<MappedIdentity> {
     let name = required_text("name", &message.name)?;
     let agents = (!message.agent_pattern.is_empty()).then_some(message.agent_pattern.as_str());
     let groups = message.groups.clone();
     Ok(who("", String::new(), name, &roles(&message.roles)?, groups, agents, message.any_session)?)
 }
 
-fn ttl(field: &str, given: Option<&prost_types::Duration>) -> Decoded<Option<u64>> {
+fn ttl(field: &str, given: Option<&prost_types::Duration>) -> DecodeResult<Option<u64>> {
     span(field, given, 1..=TTL_MS_MAX)
 }
 

@@ -21,7 +21,7 @@ use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 use super::{context, share::Share};
 
 /// Who decides, in this process. Nobody: every span is made that somebody wants.
-static DOOR: OnceLock<Door> = OnceLock::new();
+static DOOR: OnceLock<TraceSampler> = OnceLock::new();
 
 task_local! {
     /// The caller's place in its trace, where that is not kept.
@@ -30,13 +30,13 @@ task_local! {
 
 /// Which calls are traced.
 #[derive(Debug, Clone)]
-pub(super) struct Door {
+pub(super) struct TraceSampler {
     pub(super) sampler: Sampler,
     /// How many of those that it keeps; none: all.
     pub(super) share: Option<Arc<Share>>,
 }
 
-impl Door {
+impl TraceSampler {
     /// From now on it decides for this process.
     pub(super) fn guard(self) {
         if let Some(share) = self.share.clone() {
@@ -194,8 +194,8 @@ mod tests {
         assert!(!keeps(&Sampler::AlwaysOff, Some(&parent("01"))));
     }
 
-    fn door(sampler: Sampler) -> Door {
-        Door { sampler, share: None }
+    fn door(sampler: Sampler) -> TraceSampler {
+        TraceSampler { sampler, share: None }
     }
 
     fn root_keeps(root: &Sampler) -> bool {
@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn no_more_are_traced_than_may_be_and_what_nobody_wants_counts_for_none() {
         let share = Arc::new(Share::of(5));
-        let door = Door { share: Some(share), ..door(Sampler::ParentBased(Box::new(Sampler::AlwaysOn))) };
+        let door = TraceSampler { share: Some(share), ..door(Sampler::ParentBased(Box::new(Sampler::AlwaysOn))) };
         assert_eq!((0..100).filter(|_| door.keeps(Some(&parent("00")))).count(), 0);
         assert_eq!((0..100).filter(|_| door.keeps(None)).count(), 10);
         assert!(!door.keeps(Some(&parent("01"))));

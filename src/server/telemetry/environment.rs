@@ -14,7 +14,7 @@ use super::{setup::TelemetryError, share, watch::Signal};
 mod destination;
 mod values;
 
-pub(super) use destination::{Destination, Protocol, Tls};
+pub(super) use destination::{Destination, DestinationTls, Protocol};
 use values::Values;
 
 /// Spans, and lines, that wait to be sent, unless a variable says otherwise; more are dropped.

@@ -18,7 +18,7 @@ use opentelemetry_sdk::metrics::{Instrument, Stream};
 use self::{make::Make, plane::Plane, retries::Retries};
 use super::{few::Few, names};
 use callgate_core::domain::{
-    call::Proposal, event::Settled, failure::FailureKind, ids::ToolName, profile::Trial, redaction::Secrets,
+    call::Proposal, event::SettledEvent, failure::FailureKind, ids::ToolName, profile::Trial, redaction::Secrets,
     verdict::Verdict,
 };
 
@@ -175,7 +175,7 @@ impl Metrics {
 
     /// A call of a tool, which the policy declares or not, was reported on, and the report answered after `took`,
     /// commit included.
-    pub fn recorded(&self, settled: &Settled, (tool, is_declared): (&ToolName, bool), took: Duration) {
+    pub fn recorded(&self, settled: &SettledEvent, (tool, is_declared): (&ToolName, bool), took: Duration) {
         let failure = KeyValue::new(names::FAILURE_KIND, settled.failure.map_or(names::NONE, FailureKind::as_str));
         let labels = [
             KeyValue::new(names::OUTCOME, settled.status.as_str()),

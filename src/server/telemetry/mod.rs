@@ -50,8 +50,8 @@ mod waits;
 mod watch;
 
 pub use metrics::Metrics;
-pub use otlp::Probed;
+pub use otlp::ProbeOutcome;
 pub use scrape::Scrape;
-pub use setup::{LogFormat, Settings, Telemetry, TelemetryError, probe};
+pub use setup::{LineFormat, Settings, Telemetry, TelemetryError, probe};
 pub use spans::{batch_span, evaluate_span, record_span};
 pub use waits::Waits;

@@ -30,7 +30,7 @@ use tokio::{
 use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
 use super::{
-    environment::{Destination, Plan, Protocol, Tls},
+    environment::{Destination, DestinationTls, Plan, Protocol},
     names,
     plain::plain,
     post::{Cause, Client},
@@ -140,7 +140,7 @@ pub(super) fn start(plan: &Plan, meters: MeterProviderBuilder) -> Result<(Otlp, 
 
 /// Sends nothing of each signal, by the way that [`start`] would take: the signal, its endpoint, and what the collector
 /// said against it.
-pub(super) async fn probe(plan: &Plan) -> Result<Vec<Probed>, TelemetryError> {
+pub(super) async fn probe(plan: &Plan) -> Result<Vec<ProbeOutcome>, TelemetryError> {
     let runtime = Handle::try_current().map_err(|_| TelemetryError::NoRuntime)?;
     let (_hang_up, hung_up) = watch::channel(false);
     let mut lines = Lines { runtime, hung_up, lines: Vec::new() };
@@ -148,7 +148,7 @@ pub(super) async fn probe(plan: &Plan) -> Result<Vec<Probed>, TelemetryError> {
     let mut told = |signal: Signal, to: &Destination, said: OTelSdkResult| {
         let hint = to.hint().map_or_else(String::new, |hint| format!("; {hint}"));
         let refused = said.err().map(|error| format!("{}{hint}", plain(&error.to_string())));
-        probed.push(Probed { signal: signal.as_str(), endpoint: to.endpoint.to_string(), refused });
+        probed.push(ProbeOutcome { signal: signal.as_str(), endpoint: to.endpoint.to_string(), refused });
     };
     if let Some(to) = &plan.traces {
         let exporter = exporter!(Signal::Traces, SpanExporter, to, lines);
@@ -167,7 +167,7 @@ pub(super) async fn probe(plan: &Plan) -> Result<Vec<Probed>, TelemetryError> {
 
 /// What came of a look at where a signal goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Probed {
+pub struct ProbeOutcome {
     /// `traces`, `metrics` or `logs`.
     pub signal: &'static str,
     /// Where it goes.
@@ -204,7 +204,7 @@ fn unusable(to: &Destination, why: String) -> TelemetryError {
 }
 
 /// How a collector behind `https` is known, and knows us.
-fn tls(given: &Tls) -> ClientTlsConfig {
+fn tls(given: &DestinationTls) -> ClientTlsConfig {
     let mut tls = ClientTlsConfig::new().with_enabled_roots();
     if let Some(authorities) = &given.authorities {
         tls = tls.ca_certificate(Certificate::from_pem(authorities));

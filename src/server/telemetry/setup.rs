@@ -17,12 +17,12 @@ use tracing_subscriber::{
 
 use super::{
     Metrics, Scrape,
-    door::Door,
+    door::TraceSampler,
     environment::{self, Environment},
     lines::{self, Lines},
     logs::Records,
     metrics, names,
-    otlp::{self, Otlp, Probed},
+    otlp::{self, Otlp, ProbeOutcome},
     scrape,
     share::Share,
 };
@@ -32,7 +32,7 @@ const FILTER_DEFAULT: &str = "warn,callgate=info";
 
 /// How log lines look.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum LogFormat {
+pub enum LineFormat {
     /// For people; coloured on a terminal.
     #[default]
     Text,
@@ -45,7 +45,7 @@ pub enum LogFormat {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Settings {
     /// How log lines look.
-    pub log_format: LogFormat,
+    pub log_format: LineFormat,
     /// Directives as `tracing_subscriber::EnvFilter` reads them: `info,callgate::decision=debug`. None: warnings of
     /// all, and what callgate has to say for itself.
     pub log_filter: Option<String>,
@@ -102,7 +102,7 @@ pub struct Telemetry {
     otlp: Option<Otlp>,
     warnings: Vec<String>,
     /// Which calls are traced; none where there are no spans.
-    door: Option<Door>,
+    door: Option<TraceSampler>,
     /// Who counts; dropped, nothing more is told.
     _meters: SdkMeterProvider,
     /// Who writes log lines; none where a test does.
@@ -121,7 +121,7 @@ impl Telemetry {
         let (subscriber, telemetry) = build(settings, &environment, writer, std::io::stderr().is_terminal())?;
         subscriber.try_init()?;
         let telemetry = Self { lines: Some(lines), ..telemetry };
-        telemetry.door.iter().cloned().for_each(Door::guard);
+        telemetry.door.iter().cloned().for_each(TraceSampler::guard);
         telemetry.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
         Ok(telemetry)
     }
@@ -153,7 +153,7 @@ impl Telemetry {
 ///
 /// # Errors
 /// [`TelemetryError`] when a server would not start with it.
-pub async fn probe(endpoint: Option<&str>) -> Result<(Vec<Probed>, Vec<String>), TelemetryError> {
+pub async fn probe(endpoint: Option<&str>) -> Result<(Vec<ProbeOutcome>, Vec<String>), TelemetryError> {
     let plan = environment::read(&environment::of_process(), endpoint)?;
     Ok((otlp::probe(&plan).await?, plan.warnings))
 }
@@ -199,7 +199,7 @@ where
         Box::new(Registry::default().with(lines_to(writer, format, ansi)).with(events).with(filter))
     };
     let share = plan.traced_per_second.map(|calls| Arc::new(Share::of(calls)));
-    let door = plan.traces.is_some().then(|| Door { sampler: plan.sampler.clone(), share });
+    let door = plan.traces.is_some().then(|| TraceSampler { sampler: plan.sampler.clone(), share });
     let metrics = Metrics::new(&meters);
     metrics::process::observe(&meters);
     if let Some(share) = door.as_ref().and_then(|door| door.share.clone()) {
@@ -218,15 +218,15 @@ fn filter(directives: Option<&str>) -> Result<EnvFilter, TelemetryError> {
     Ok(filter.add_directive(quiet))
 }
 
-fn lines_to<S, W>(writer: W, format: LogFormat, ansi: bool) -> Box<dyn Layer<S> + Send + Sync>
+fn lines_to<S, W>(writer: W, format: LineFormat, ansi: bool) -> Box<dyn Layer<S> + Send + Sync>
 where
     S: Subscriber + for<'a> LookupSpan<'a> + Send + Sync,
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
     let lines = fmt::layer().with_writer(writer).with_ansi(ansi);
     match format {
-        LogFormat::Text => lines.boxed(),
-        LogFormat::Json => lines.json().flatten_event(true).with_current_span(false).with_span_list(false).boxed(),
+        LineFormat::Text => lines.boxed(),
+        LineFormat::Json => lines.json().flatten_event(true).with_current_span(false).with_span_list(false).boxed(),
     }
 }
 
@@ -275,7 +275,7 @@ mod tests {
     }
 
     fn json(filter: Option<&str>) -> Settings {
-        Settings { log_format: LogFormat::Json, log_filter: filter.map(str::to_owned), otlp_endpoint: None }
+        Settings { log_format: LineFormat::Json, log_filter: filter.map(str::to_owned), otlp_endpoint: None }
     }
 
     #[test]

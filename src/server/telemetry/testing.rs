@@ -16,7 +16,7 @@ use tracing_subscriber::{Layer, Registry, fmt::MakeWriter, layer::Context, prelu
 use callgate_core::domain::{
     call::{Permit, Proposal, Request},
     effect::{Effect, Fresh},
-    event::Settled,
+    event::SettledEvent,
     failure::FailureKind,
     finding::{Decision, Finding, Level},
     fingerprint::{ArgsDigest, Fingerprint},
@@ -114,8 +114,8 @@ pub(super) fn shadowed(verdict: Verdict) -> Verdict {
 }
 
 /// A report; `retry` is what is advised: whether, and after how many milliseconds.
-pub(super) fn settled(status: OutcomeStatus, failure: Option<FailureKind>, retry: Option<(bool, u64)>) -> Settled {
-    Settled {
+pub(super) fn settled(status: OutcomeStatus, failure: Option<FailureKind>, retry: Option<(bool, u64)>) -> SettledEvent {
+    SettledEvent {
         kept: false,
         seq: 42,
         at: Timestamp::from_millis(0),

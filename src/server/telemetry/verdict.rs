@@ -15,7 +15,7 @@ use tracing::{Level as LogLevel, Span, field};
 use super::{door, names, spans, waits::is_worth_a_line};
 use callgate_core::domain::{
     call::Proposal,
-    event::Settled,
+    event::SettledEvent,
     finding::{Decision, Level},
     fingerprint::{Fingerprint, ResultDigest},
     outcome::OutcomeStatus,
@@ -120,7 +120,7 @@ pub fn coerced(proposal: &Proposal) {
 }
 
 /// Says what came of a call, once, and puts it on the current report's span.
-pub fn recorded(settled: &Settled) {
+pub fn recorded(settled: &SettledEvent) {
     let span = Span::current();
     note_report(&span, settled);
     let level = match settled.status {
@@ -151,13 +151,13 @@ fn note_verdict(span: &Span, verdict: &Verdict, proposal: &Proposal) {
     }
 }
 
-fn note_report(span: &Span, settled: &Settled) {
+fn note_report(span: &Span, settled: &SettledEvent) {
     if spans::is_kept(span) {
         report_attributes!(noted [span] settled);
     }
 }
 
-fn retry_after_ms(settled: &Settled) -> Option<u64> {
+fn retry_after_ms(settled: &SettledEvent) -> Option<u64> {
     settled.advice.filter(|advice| advice.retryable).map(|advice| advice.retry_after_ms)
 }
 
@@ -209,7 +209,7 @@ const fn verb(decision: Decision) -> &'static str {
 }
 
 /// `error of call_7: rate_limited, retry after 40 s`.
-struct Told<'a>(&'a Settled);
+struct Told<'a>(&'a SettledEvent);
 
 impl fmt::Display for Told<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use sha2::Sha256;
 
 use super::file::{Format, Webhook};
-use callgate_core::domain::{inbox::Question, route::Route, tool::Risk, visible::is_visible};
+use callgate_core::domain::{inbox::Question, route::ApprovalRoute, tool::RiskLevel, visible::is_visible};
 
 /// The longest name in a text for people, in characters.
 const NAME: usize = 120;
@@ -14,8 +14,8 @@ const NAME: usize = 120;
 /// What is known of a question.
 pub(super) struct Told<'a> {
     pub(super) question: &'a Question,
-    pub(super) route: &'a Route,
-    pub(super) risk: Risk,
+    pub(super) route: &'a ApprovalRoute,
+    pub(super) risk: RiskLevel,
     pub(super) because: Vec<&'static str>,
 }
 

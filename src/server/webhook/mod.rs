@@ -17,7 +17,7 @@ use callgate_core::domain::{
     ids::TenantId,
     inbox::{Question, QuestionState},
 };
-use callgate_net::outgoing::Ask;
+use callgate_net::outgoing::HttpRequest;
 
 pub(super) use file::Webhook;
 
@@ -111,7 +111,7 @@ async fn tell(webhook: &Webhook, gate: &Gate, tenant: TenantId, question: &Quest
         message::body(webhook, &Told { question, route: &gate.approvals.route(tenant, question), risk, because });
     let (id, at_s) = (&question.approval_id, gate.store.now().as_millis() / 1_000);
     let header = |text: &str| HeaderValue::from_str(text).map_err(|_| "its id is no header".to_owned());
-    let mut ask = Ask::post(&webhook.url, HeaderValue::from_static("application/json"), body.clone())
+    let mut ask = HttpRequest::post(&webhook.url, HeaderValue::from_static("application/json"), body.clone())
         .header(ID, header(id)?)
         .header(TIMESTAMP, HeaderValue::from(at_s))
         .authority(webhook.ca.as_deref());

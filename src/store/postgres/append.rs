@@ -92,7 +92,7 @@ pub(super) struct Batch {
 
 /// Result of a batch.
 #[derive(Debug)]
-pub(super) enum Appended {
+pub(super) enum BatchResult {
     /// Stored completely.
     Stored {
         /// Database time.
@@ -194,15 +194,15 @@ impl Batch {
     }
 
     /// Appends the batch atomically.
-    pub(super) async fn append(&self, conn: &mut Connection) -> Result<Appended, sqlx::Error> {
+    pub(super) async fn append(&self, conn: &mut Connection) -> Result<BatchResult, sqlx::Error> {
         let row = self.bind(conn.functions.append.as_str(), &conn.types).fetch_one(&mut conn.conn).await?;
         if let Some(mut used) = row.try_get::<Option<Vec<i64>>, _>(0)? {
             let now = if used.is_empty() { 0 } else { used.remove(0) };
-            return Ok(Appended::Stored { now: Timestamp::from_millis(now), used });
+            return Ok(BatchResult::Stored { now: Timestamp::from_millis(now), used });
         }
         let row = self.bind(conn.functions.lost.as_str(), &conn.types).fetch_one(&mut conn.conn).await?;
         let used: Vec<i64> = row.try_get("used")?;
-        Ok(Appended::Undone { lost: self.blame(&row, used.clone())?, used })
+        Ok(BatchResult::Undone { lost: self.blame(&row, used.clone())?, used })
     }
 
     fn bind<'q>(&'q self, sql: &'q str, types: &[Oid]) -> sqlx::query::Query<'q, sqlx::Postgres, PgArguments> {

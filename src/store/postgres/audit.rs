@@ -4,7 +4,7 @@ use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Postgres, Row as _, Tra
 
 use super::{
     Store,
-    decode::{Loaded, corrupt, count, decode},
+    decode::{LoadedRow, corrupt, count, decode},
     row::big,
     sealed::Opener,
 };
@@ -13,7 +13,7 @@ use crate::{
     sealing::{Access, MARK},
 };
 use callgate_core::domain::{
-    audit::{Anchor, Check, Checked, Entry, Event, WORDS, Word},
+    audit::{Anchor, AuditEvent, Check, Checked, Entry, WORDS, Word},
     event,
     forgetting::{WORD_BYTES_MIN, holds},
     ids::TenantId,
@@ -29,7 +29,7 @@ const NAMES: usize = 100;
 ///
 /// # Errors
 /// [`StoreError`]: the transaction cannot be committed any more.
-pub async fn append(conn: &mut PgConnection, tenant: TenantId, event: &Event) -> Loaded<u64> {
+pub async fn append(conn: &mut PgConnection, tenant: TenantId, event: &AuditEvent) -> LoadedRow<u64> {
     let number = sqlx::query_scalar("select audit_append($1, $2, $3)").bind(tenant.0).bind(event.kind.as_str());
     let number: i64 = number.bind(event.words().to_vec()).fetch_one(conn).await?;
     u64::try_from(number).map_err(|_| corrupt("an entry of the audit has no number"))
@@ -40,7 +40,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`]: it was not recorded.
-    pub async fn tell(&self, tenant: TenantId, event: &Event) -> Result<(), StoreError> {
+    pub async fn tell(&self, tenant: TenantId, event: &AuditEvent) -> Result<(), StoreError> {
         self.readers.read_of(&[tenant], async |conn| commit(conn.begin().await?, tenant, event).await).await
     }
 }
@@ -49,7 +49,7 @@ impl Store {
 ///
 /// # Errors
 /// [`StoreError`]: nothing was done, or the result is unknown.
-pub async fn commit(mut tx: Transaction<'_, Postgres>, tenant: TenantId, event: &Event) -> Loaded<()> {
+pub async fn commit(mut tx: Transaction<'_, Postgres>, tenant: TenantId, event: &AuditEvent) -> LoadedRow<()> {
     append(&mut tx, tenant, event).await?;
     tx.commit().await?;
     log(tenant, event);
@@ -57,8 +57,8 @@ pub async fn commit(mut tx: Transaction<'_, Postgres>, tenant: TenantId, event: 
 }
 
 /// Logs a committed operation.
-pub fn log(tenant: TenantId, event: &Event) {
-    let Event { kind, by, session, what, why } = event;
+pub fn log(tenant: TenantId, event: &AuditEvent) {
+    let AuditEvent { kind, by, session, what, why } = event;
     tracing::event!(
         target: "callgate::audit",
         tracing::Level::INFO,
@@ -80,7 +80,7 @@ pub fn log(tenant: TenantId, event: &Event) {
 pub(super) fn log_events(tenant: TenantId, events: &[event::Event]) {
     for event in events {
         if let event::Event::Controlled(controlled) = event
-            && let Some(told) = Event::of(controlled)
+            && let Some(told) = AuditEvent::of(controlled)
         {
             log(tenant, &told);
         }
@@ -100,10 +100,10 @@ pub(super) fn log_events(tenant: TenantId, events: &[event::Event]) {
 pub async fn erase(
     conn: &mut PgConnection,
     tenant: TenantId,
-    event: &Event,
+    event: &AuditEvent,
     sessions: &[&str],
     names: &[&str],
-) -> Loaded<u64> {
+) -> LoadedRow<u64> {
     let opener = Opener::new(tenant, Access::Plain);
     let found = find(conn, &opener, sessions, names).await?;
     erase_found(conn, &opener, event, (sessions, names), found).await
@@ -123,7 +123,12 @@ const HOLDS: &str = "(a.words[4] = any($2) or exists (
     select from unnest(a.words[4:6]) word, unnest($3::text[]) p where word ~* p))";
 
 /// Finds the entries for [`erase`], before anything is locked.
-pub(super) async fn find(conn: &mut PgConnection, opener: &Opener, sessions: &[&str], names: &[&str]) -> Loaded<Found> {
+pub(super) async fn find(
+    conn: &mut PgConnection,
+    opener: &Opener,
+    sessions: &[&str],
+    names: &[&str],
+) -> LoadedRow<Found> {
     let tenant = opener.tenant();
     let newest = sqlx::query_scalar("select coalesce(max(number), 0) from audit where tenant_id = $1");
     let newest: i64 = newest.bind(tenant.0).fetch_one(&mut *conn).await?;
@@ -135,7 +140,7 @@ pub(super) async fn find(conn: &mut PgConnection, opener: &Opener, sessions: &[&
 
 /// Entries after a number with an encrypted reason that contains a name. Values of lost keys are skipped. Without any
 /// of the tenant's keys this is an error.
-async fn sealed(conn: &mut PgConnection, opener: &Opener, names: &[&str], after: i64) -> Loaded<Vec<i64>> {
+async fn sealed(conn: &mut PgConnection, opener: &Opener, names: &[&str], after: i64) -> LoadedRow<Vec<i64>> {
     let (mut last, mut found) = (after, Vec::new());
     while !opener.is_plain() {
         let page = format!(
@@ -162,10 +167,10 @@ async fn sealed(conn: &mut PgConnection, opener: &Opener, names: &[&str], after:
 pub(super) async fn erase_found(
     conn: &mut PgConnection,
     opener: &Opener,
-    event: &Event,
+    event: &AuditEvent,
     (sessions, names): (&[&str], &[&str]),
     mut found: Found,
-) -> Loaded<u64> {
+) -> LoadedRow<u64> {
     let tenant = opener.tenant();
     let by = append(conn, tenant, event).await?;
     found.sealed.extend(sealed(conn, opener, names, found.newest).await?);
@@ -237,7 +242,7 @@ impl Store {
 }
 
 /// Verifies a tenant's whole audit log in one snapshot.
-pub(super) async fn check(conn: &mut PgConnection, tenant: TenantId, anchors: Vec<Anchor>) -> Loaded<Checked> {
+pub(super) async fn check(conn: &mut PgConnection, tenant: TenantId, anchors: Vec<Anchor>) -> LoadedRow<Checked> {
     // Of one moment: an entry may be added, and words erased, meanwhile.
     let mut tx = conn.begin_with("begin isolation level repeatable read read only").await?;
     let mut check = Check::new(tenant, anchors);
@@ -263,7 +268,7 @@ pub(super) async fn check(conn: &mut PgConnection, tenant: TenantId, anchors: Ve
     Ok(check.end(head.as_ref()))
 }
 
-fn entry(row: &PgRow) -> Loaded<Entry> {
+fn entry(row: &PgRow) -> LoadedRow<Entry> {
     let mut texts = row.try_get::<Vec<Option<String>>, _>("words")?.into_iter();
     let mut salts = row.try_get::<Vec<Option<Vec<u8>>>, _>("salts")?.into_iter();
     let mut marks = row.try_get::<Vec<Option<Vec<u8>>>, _>("marks")?.into_iter();

@@ -25,7 +25,7 @@ const MEMBERS: &str = "
 
 /// Data to carry over beside a dump.
 #[derive(Debug, Clone)]
-pub struct Carried {
+pub struct CarriedState {
     /// Statements that make the roles.
     pub roles: Vec<String>,
     /// Schema state relative to this build.
@@ -38,7 +38,7 @@ pub struct Carried {
 ///
 /// # Errors
 /// [`OpenError`] when the database cannot be read, or not as a superuser.
-pub async fn carried(options: PgConnectOptions) -> Result<Carried, OpenError> {
+pub async fn carried(options: PgConnectOptions) -> Result<CarriedState, OpenError> {
     let (mut conn, _) = connect::first(usual(options).application_name("callgate backup")).await?;
     let mut roles: Vec<String> = sqlx::query_scalar(ROLES).fetch_all(&mut conn).await?;
     roles.extend(sqlx::query_scalar::<_, String>(MEMBERS).fetch_all(&mut conn).await?);
@@ -47,7 +47,7 @@ pub async fn carried(options: PgConnectOptions) -> Result<Carried, OpenError> {
         0 => None,
         _ => sqlx::query_scalar("select max(version) from _sqlx_migrations").fetch_one(&mut conn).await?,
     };
-    Ok(Carried { roles, schema, newest })
+    Ok(CarriedState { roles, schema, newest })
 }
 
 /// Creates the roles in a new cluster atomically.

@@ -7,14 +7,14 @@ use sqlx::{PgConnection, Row as _, postgres::PgRow};
 use super::{
     columns::{self, Column},
     controls,
-    decode::{Loaded, at, count, decode},
-    load::{self, Cut, HEAD, OUTCOMES, Rows, TREES, numbered, same},
+    decode::{LoadedRow, at, count, decode},
+    load::{self, HEAD, OUTCOMES, ShardSplit, TREES, TreeRows, numbered, same},
     row::{CallRow, OutcomeRow},
     sealed::{self, Opener},
     wide::{self, Part},
 };
 use callgate_core::domain::{
-    budget::Spent,
+    budget::BudgetSpend,
     event::Event,
     ids::{SessionId, TenantId},
     time::Timestamp,
@@ -29,9 +29,9 @@ pub(super) type Known = (TenantId, SessionId, i32, (u64, Timestamp), Opener);
 
 /// Events since then, and the tree's current row.
 #[derive(Debug)]
-pub(super) struct Since {
+pub(super) struct TreeUpdate {
     version: u64,
-    spent: Spent,
+    spent: BudgetSpend,
     open_calls: u32,
     due: Option<Timestamp>,
     events: Vec<Event>,
@@ -61,8 +61,12 @@ static SINCE: LazyLock<String> = LazyLock::new(|| {
 });
 
 /// The events since the trees were known; none for one that must be reloaded.
-pub(super) async fn since(conn: &mut PgConnection, known: &[Known], cut: Cut) -> Loaded<Vec<Loaded<Option<Since>>>> {
-    let mut all: Vec<Loaded<Option<Since>>> = known.iter().map(|_| Ok(None)).collect();
+pub(super) async fn since(
+    conn: &mut PgConnection,
+    known: &[Known],
+    cut: ShardSplit,
+) -> LoadedRow<Vec<LoadedRow<Option<TreeUpdate>>>> {
+    let mut all: Vec<LoadedRow<Option<TreeUpdate>>> = known.iter().map(|_| Ok(None)).collect();
     for (day, born) in load::by_month(known.iter().map(|(_, _, day, ..)| Some(*day))) {
         let keys: Vec<_> = born.iter().map(|at| (known[*at].0, &known[*at].1, known[*at].3.0)).collect();
         let rows = load::read(conn, &load::born_in(&SINCE, day), &keys, cut).await?;
@@ -73,7 +77,7 @@ pub(super) async fn since(conn: &mut PgConnection, known: &[Known], cut: Cut) ->
     Ok(all)
 }
 
-fn of_tree((_, _, epoch, (_, began), opener): &Known, rows: &Rows) -> Loaded<Option<Since>> {
+fn of_tree((_, _, epoch, (_, began), opener): &Known, rows: &TreeRows) -> LoadedRow<Option<TreeUpdate>> {
     let Some(head) = rows.get(&HEAD).and_then(|head| head.first()) else { return Ok(None) };
     // One that began at another time only has the name of the one that is known.
     if head.try_get::<i32, _>("day")? != *epoch || at(head, "started_ms")? != *began {
@@ -83,7 +87,7 @@ fn of_tree((_, _, epoch, (_, began), opener): &Known, rows: &Rows) -> Loaded<Opt
     let controls = controls::read(rows.get(&CONTROLS).map(Vec::as_slice).unwrap_or_default(), opener)?;
     events.extend(controls.into_iter().map(|event| Event::Controlled(Box::new(event))));
     events.sort_by_key(Event::seq);
-    Ok(Some(Since {
+    Ok(Some(TreeUpdate {
         version: count(head, "version")?,
         spent: load::spent(head)?,
         open_calls: load::open_calls(head)?,
@@ -93,7 +97,7 @@ fn of_tree((_, _, epoch, (_, began), opener): &Known, rows: &Rows) -> Loaded<Opt
 }
 
 /// Adds the fields that a full load takes from other rows.
-fn whole(event: &mut Event, row: &PgRow, opener: &Opener) -> Loaded<()> {
+fn whole(event: &mut Event, row: &PgRow, opener: &Opener) -> LoadedRow<()> {
     match event {
         Event::Judged(judged) => judged.uses = controls::uses_of(row.try_get("uses")?)?,
         Event::Settled(settled) => {
@@ -105,7 +109,7 @@ fn whole(event: &mut Event, row: &PgRow, opener: &Opener) -> Loaded<()> {
     Ok(())
 }
 
-impl Since {
+impl TreeUpdate {
     /// The tree as stored now; none when it must be reloaded.
     pub(super) fn fold(self, mut tree: CallTree) -> Option<CallTree> {
         let is_whole = tree.catch_up(&self.events);

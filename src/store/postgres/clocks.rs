@@ -6,7 +6,7 @@ use sqlx::{Connection as _, PgConnection, Row as _};
 
 use super::{
     Store, connect,
-    decode::{Loaded, decode},
+    decode::{LoadedRow, decode},
     row::big,
 };
 use crate::error::{OpenError, StoreError};
@@ -73,7 +73,7 @@ impl Store {
 }
 
 /// Checks and records.
-pub(super) async fn look(conn: &mut PgConnection, database: Timestamp, server: Timestamp) -> Loaded<Clocks> {
+pub(super) async fn look(conn: &mut PgConnection, database: Timestamp, server: Timestamp) -> LoadedRow<Clocks> {
     let mut tx = conn.begin().await?;
     // Serialized, or the later check would take the earlier one for a gap.
     let clocks = read(&mut tx, database, server, "for update").await?;
@@ -89,7 +89,7 @@ pub(super) async fn of_retention(
     conn: &mut PgConnection,
     database: Timestamp,
     server: Timestamp,
-) -> Loaded<Option<Timestamp>> {
+) -> LoadedRow<Option<Timestamp>> {
     Ok(read(conn, database, server, "").await?.of_retention())
 }
 
@@ -112,7 +112,7 @@ pub async fn clocks(
     Ok(clocks)
 }
 
-async fn read(conn: &mut PgConnection, database: Timestamp, server: Timestamp, how: &str) -> Loaded<Clocks> {
+async fn read(conn: &mut PgConnection, database: Timestamp, server: Timestamp, how: &str) -> LoadedRow<Clocks> {
     // Earlier builds recorded the time of their retention runs.
     let sql = format!(
         "select (extract(epoch from coalesce(clock_seen_at, retained_at)) * 1000)::bigint as seen_ms, clock_gap_ms
@@ -127,7 +127,7 @@ async fn read(conn: &mut PgConnection, database: Timestamp, server: Timestamp, h
     })
 }
 
-async fn write(conn: &mut PgConnection, clocks: &Clocks) -> Loaded<()> {
+async fn write(conn: &mut PgConnection, clocks: &Clocks) -> LoadedRow<()> {
     let sql = "update tenant set clock_seen_at = to_timestamp($2 / 1000.0), clock_gap_ms = $3 where tenant_id = $1";
     let seen = clocks.seen.map(Timestamp::as_millis);
     sqlx::query(sql).bind(DEFAULT_TENANT.0).bind(seen).bind(big(clocks.gap_ms)).execute(conn).await?;

@@ -1,7 +1,7 @@
 //! SQL names of closed sets' stored codes: a code is the index of a member in its set's `ALL`.
 
 use callgate_core::domain::{
-    effect::EffectKind, effect::Share, failure::FailureKind, finding::Decision, outcome::OutcomeStatus,
+    effect::DuplicateScope, effect::EffectKind, failure::FailureKind, finding::Decision, outcome::OutcomeStatus,
 };
 
 macro_rules! codes {
@@ -29,5 +29,5 @@ codes! {
     WRITE = EffectKind::Write;
     CHECK = EffectKind::Check;
     INVALID_ARGUMENT = FailureKind::InvalidArgument;
-    OF_TREE = Share::Tree;
+    OF_TREE = DuplicateScope::Tree;
 }

@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use sqlx::PgConnection;
 use tokio::time::Instant;
 
-use super::{decode::Loaded, read::Readers};
+use super::{decode::LoadedRow, read::Readers};
 use crate::error::StoreError;
 
 /// Time after a failed commit during which only a successful commit counts: a trial write may fit where a change does
@@ -46,7 +46,7 @@ impl Commits {
     }
 
     /// Fails while commits fail; tries a write when none was tried for long.
-    pub(super) async fn check(&self, connections: &Readers) -> Loaded<()> {
+    pub(super) async fn check(&self, connections: &Readers) -> LoadedRow<()> {
         let Some(failed) = self.last_failed() else { return Ok(()) };
         if failed.elapsed() < QUIET {
             return Err(StoreError::Unreachable("the last commit failed, and none has succeeded since".to_owned()));
@@ -62,7 +62,7 @@ impl Commits {
 }
 
 /// Allocates a disk page and commits, leaving nothing behind. One message, so one transaction.
-async fn try_write(conn: &mut PgConnection) -> Loaded<()> {
+async fn try_write(conn: &mut PgConnection) -> LoadedRow<()> {
     let write = "create temp table callgate_trial on commit drop as select 1 as n; select n from callgate_trial";
     sqlx::raw_sql(write).execute(conn).await?;
     Ok(())

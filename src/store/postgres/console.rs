@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use sqlx::{Connection as _, PgConnection, Row as _};
 
-use super::{Store, audit, decode::Loaded};
+use super::{Store, audit, decode::LoadedRow};
 use crate::error::StoreError;
 use callgate_core::domain::{
-    audit::Event,
+    audit::AuditEvent,
     ids::{DEFAULT_TENANT, TenantId},
 };
 
@@ -21,7 +21,7 @@ pub struct SignedIn {
 }
 
 /// Signing key of cookies.
-pub(super) async fn key(conn: &mut PgConnection) -> Loaded<Vec<u8>> {
+pub(super) async fn key(conn: &mut PgConnection) -> LoadedRow<Vec<u8>> {
     let key = sqlx::query_scalar("select coalesce(console_key, '') from tenant where tenant_id = $1");
     Ok(key.bind(DEFAULT_TENANT.0).fetch_one(conn).await?)
 }
@@ -41,7 +41,7 @@ impl Store {
         &self,
         (id, sealed, lasts): (&[u8], &[u8], Duration),
         tenant: TenantId,
-        event: &Event,
+        event: &AuditEvent,
     ) -> Result<(), StoreError> {
         self.readers
             .read(async |conn| {
@@ -84,7 +84,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be used: it may continue.
-    pub async fn end_console_session(&self, id: &[u8], tenant: TenantId, event: &Event) -> Result<(), StoreError> {
+    pub async fn end_console_session(&self, id: &[u8], tenant: TenantId, event: &AuditEvent) -> Result<(), StoreError> {
         let delete = sqlx::query("delete from console_session where session_id = $1").bind(id);
         self.readers
             .read(async |conn| {

@@ -6,7 +6,7 @@ use sqlx::{Row as _, postgres::PgRow};
 use super::{
     append::encode::rows,
     columns::{DAY, INT2, INT8, JSON, Kind, TEXT},
-    decode::{Loaded, at, corrupt, count, decode, hash, name},
+    decode::{LoadedRow, at, corrupt, count, decode, hash, name},
     edits::StoredEdit,
     row::big,
     sealed::{CLEARED, Opener, REASON, WHY},
@@ -15,7 +15,7 @@ use callgate_core::domain::{
     audit::{self, Actor},
     budget::{Dimension, Raise},
     call::ApprovalStatus,
-    control::{Clearance, Control, Controlled},
+    control::{Clearance, Control, ControlEvent},
     effect::Resource,
     event::Append,
     fingerprint::Fingerprint,
@@ -31,8 +31,8 @@ pub(super) const EVENTS_MAX: i64 = 2_000;
 
 rows! {
     /// One row per control event.
-    ControlRow<'a>(append: &'a Append, event: &'a Controlled) {
-        let told = audit::Event::of(event);
+    ControlRow<'a>(append: &'a Append, event: &'a ControlEvent) {
+        let told = audit::AuditEvent::of(event);
         let by = told.as_ref().map(|told| &told.by);
     } => {
         shard: i16 = append.shard().0 => INT2,
@@ -133,7 +133,7 @@ impl From<&Clearance> for StoredClearance {
 }
 
 impl StoredClearance {
-    fn restore(self, session: &SessionId) -> Loaded<Clearance> {
+    fn restore(self, session: &SessionId) -> LoadedRow<Clearance> {
         Ok(Clearance {
             session: session.clone(),
             tool: name(ToolName::parse, &self.tool)?,
@@ -197,7 +197,7 @@ impl From<&Control> for Detail {
 }
 
 impl Detail {
-    fn control(self, kind: &str, by: Option<&str>, session: &SessionId) -> Loaded<Control> {
+    fn control(self, kind: &str, by: Option<&str>, session: &SessionId) -> LoadedRow<Control> {
         let lacks = || corrupt("a session event lacks a part");
         let id = self.grant_id.ok_or_else(lacks);
         Ok(match kind {
@@ -228,7 +228,7 @@ impl Detail {
             },
             "phase_set" => {
                 let step = |tool: String| name(ToolName::parse, &tool);
-                let plan = self.plan.map(|plan| plan.into_iter().map(step).collect::<Loaded<_>>());
+                let plan = self.plan.map(|plan| plan.into_iter().map(step).collect::<LoadedRow<_>>());
                 Control::PhaseSet { phase: self.phase.ok_or_else(lacks)?, plan: plan.transpose()? }
             }
             "compacted" => Control::Compacted,
@@ -258,7 +258,7 @@ impl Detail {
     }
 }
 
-fn bytes(hexadecimal: &str) -> Loaded<Vec<u8>> {
+fn bytes(hexadecimal: &str) -> LoadedRow<Vec<u8>> {
     hex::decode(hexadecimal).map_err(|_| corrupt("a hash is not hexadecimal"))
 }
 
@@ -301,13 +301,13 @@ pub(super) fn uses_json(uses: &[Use]) -> Option<String> {
 }
 
 /// The control events of a tree, oldest first.
-pub(super) fn read(rows: &[PgRow], opener: &Opener) -> Loaded<Vec<Controlled>> {
-    let mut events: Vec<Controlled> = rows.iter().map(|row| controlled(row, opener)).collect::<Loaded<_>>()?;
+pub(super) fn read(rows: &[PgRow], opener: &Opener) -> LoadedRow<Vec<ControlEvent>> {
+    let mut events: Vec<ControlEvent> = rows.iter().map(|row| controlled(row, opener)).collect::<LoadedRow<_>>()?;
     events.sort_by_key(|event| event.seq);
     Ok(events)
 }
 
-fn controlled(row: &PgRow, opener: &Opener) -> Loaded<Controlled> {
+fn controlled(row: &PgRow, opener: &Opener) -> LoadedRow<ControlEvent> {
     let session: SessionId = decode(row, "session_id")?;
     let detail: String = row.try_get("detail")?;
     let detail: Detail = serde_json::from_str(&detail).map_err(|error| corrupt(&error.to_string()))?;
@@ -320,7 +320,7 @@ fn controlled(row: &PgRow, opener: &Opener) -> Loaded<Controlled> {
     if let Control::Answered { edit: Some(edit), .. } = &mut control {
         edit.is_used = row.try_get::<Option<bool>, _>("is_used")?.unwrap_or(true);
     }
-    Ok(Controlled {
+    Ok(ControlEvent {
         seq,
         at: at(row, "at_ms")?,
         control,
@@ -331,13 +331,13 @@ fn controlled(row: &PgRow, opener: &Opener) -> Loaded<Controlled> {
 }
 
 /// The use of a tier or grant.
-pub(super) fn used(row: &PgRow) -> Loaded<Use> {
+pub(super) fn used(row: &PgRow) -> LoadedRow<Use> {
     let text: String = row.try_get("used")?;
     Ok(serde_json::from_str::<StoredUse>(&text).map_err(|error| corrupt(&error.to_string()))?.into())
 }
 
 /// The uses in a `uses` column.
-pub(super) fn uses_of(column: Option<String>) -> Loaded<Vec<Use>> {
+pub(super) fn uses_of(column: Option<String>) -> LoadedRow<Vec<Use>> {
     let Some(text) = column else { return Ok(Vec::new()) };
     let stored: Vec<StoredUse> = serde_json::from_str(&text).map_err(|error| corrupt(&error.to_string()))?;
     Ok(stored.into_iter().map(Use::from).collect())

@@ -13,7 +13,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use super::{decode::Loaded, gathered::tenants, load::Cut, read::Readers};
+use super::{decode::LoadedRow, gathered::tenants, load::ShardSplit, read::Readers};
 use callgate_core::domain::{
     budget::CounterKey,
     ids::{AgentId, TenantId},
@@ -103,7 +103,12 @@ impl Counters {
 }
 
 /// Refreshes requested counters until the cache is dropped. A failed one is requested again by the next caller.
-pub(super) async fn refresh(counters: Weak<Counters>, readers: Readers, cut: Cut, mut old: mpsc::Receiver<Counter>) {
+pub(super) async fn refresh(
+    counters: Weak<Counters>,
+    readers: Readers,
+    cut: ShardSplit,
+    mut old: mpsc::Receiver<Counter>,
+) {
     let mut keys = Vec::new();
     while old.recv_many(&mut keys, AT_ONCE).await > 0 {
         sleep(GATHER).await;
@@ -122,7 +127,7 @@ pub(super) async fn refresh(counters: Weak<Counters>, readers: Readers, cut: Cut
 }
 
 /// The stored values of `keys`, in order; 0 without a row.
-pub(super) async fn read(conn: &mut sqlx::PgConnection, keys: &[Counter], cut: Cut) -> Loaded<Vec<i64>> {
+pub(super) async fn read(conn: &mut sqlx::PgConnection, keys: &[Counter], cut: ShardSplit) -> LoadedRow<Vec<i64>> {
     let agents: Vec<&str> = keys.iter().map(|(_, key)| key.agent.as_ref().map_or("", AgentId::as_str)).collect();
     let days: Vec<i32> = keys.iter().map(|(_, key)| key.day).collect();
     let dimensions: Vec<i16> = keys.iter().map(|(_, key)| super::append::dimension(key.dimension)).collect();

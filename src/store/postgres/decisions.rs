@@ -14,17 +14,17 @@ use crate::{
 use callgate_core::domain::{
     audit::Actor,
     budget::CounterKey,
-    control::Edited,
+    control::EditedArguments,
     event::Event,
     fingerprint::LedgerKey,
-    halt::{Halt, Halted},
+    halt::{Halt, HaltTarget},
     health::{HealthRow, Seen},
     history::PastCall,
     ids::{CallId, SessionId, TenantId, ToolName},
-    inbox::{Question, Wanted},
+    inbox::{ApprovalQuery, Question},
     ledger::LedgerRow,
-    previous::Given,
-    profile::{Counts, ResidualState},
+    previous::StoredResult,
+    profile::{ProfileCounts, ResidualState},
     time::Timestamp,
     tree::CallTree,
     violation::SelfCorrectionCount,
@@ -96,7 +96,7 @@ impl DecisionStore for Store {
         tenant: TenantId,
         session: &'a SessionId,
         call_id: &'a CallId,
-    ) -> Answer<'a, Option<Given>> {
+    ) -> Answer<'a, Option<StoredResult>> {
         Box::pin(self.result(tenant, session, call_id))
     }
 
@@ -117,7 +117,7 @@ impl DecisionStore for Store {
         tenant: TenantId,
         session: &'a SessionId,
         call_id: &'a CallId,
-    ) -> Answer<'a, Option<Edited>> {
+    ) -> Answer<'a, Option<EditedArguments>> {
         let read = async move |conn: &mut PgConnection| {
             edits::edited(conn, tenant, session, call_id, &self.opener(tenant)).await
         };
@@ -179,11 +179,17 @@ impl DecisionStore for Store {
         })
     }
 
-    fn halt<'a>(&'a self, tenant: TenantId, what: &'a Halted, by: &'a Actor, reason: &'a str) -> Answer<'a, Halt> {
+    fn halt<'a>(&'a self, tenant: TenantId, what: &'a HaltTarget, by: &'a Actor, reason: &'a str) -> Answer<'a, Halt> {
         Box::pin(self.halt(tenant, what, by, reason))
     }
 
-    fn resume<'a>(&'a self, tenant: TenantId, what: &'a Halted, by: &'a Actor, reason: &'a str) -> Answer<'a, bool> {
+    fn resume<'a>(
+        &'a self,
+        tenant: TenantId,
+        what: &'a HaltTarget,
+        by: &'a Actor,
+        reason: &'a str,
+    ) -> Answer<'a, bool> {
         Box::pin(self.resume(tenant, what, by, reason))
     }
 
@@ -191,7 +197,7 @@ impl DecisionStore for Store {
         Box::pin(self.halts())
     }
 
-    fn questions<'a>(&'a self, tenant: TenantId, wanted: &'a Wanted) -> Answer<'a, Vec<Question>> {
+    fn questions<'a>(&'a self, tenant: TenantId, wanted: &'a ApprovalQuery) -> Answer<'a, Vec<Question>> {
         Box::pin(self.questions(tenant, wanted))
     }
 
@@ -219,7 +225,7 @@ impl DecisionStore for Store {
         Box::pin(self.profiles_version())
     }
 
-    fn profiles(&self, tenant: TenantId) -> Answer<'_, (Counts, Vec<ResidualState>)> {
+    fn profiles(&self, tenant: TenantId) -> Answer<'_, (ProfileCounts, Vec<ResidualState>)> {
         Box::pin(self.profiles(tenant))
     }
 

@@ -11,10 +11,10 @@ use super::{
 };
 use crate::error::StoreError;
 use callgate_core::domain::{
-    budget::{Dimension, Scope, Usage},
+    budget::{BudgetScope, Dimension, Usage},
     calls::Standing,
-    effect::{Effect, EffectKind, Resource, Share},
-    event::{Judged, Settled},
+    effect::{DuplicateScope, Effect, EffectKind, Resource},
+    event::{Judged, SettledEvent},
     failure::FailureKind,
     finding::{Decision, Level},
     fingerprint::{ArgsDigest, Fingerprint, ResultDigest, Witness},
@@ -25,10 +25,10 @@ use callgate_core::domain::{
     reason::Reason,
     similarity::Shape,
     time::Timestamp,
-    whole::Whole,
+    whole::FullText,
 };
 
-pub(super) type Loaded<T> = Result<T, StoreError>;
+pub(super) type LoadedRow<T> = Result<T, StoreError>;
 
 pub(super) fn corrupt(what: &str) -> StoreError {
     StoreError::Corrupt(what.to_owned())
@@ -37,23 +37,23 @@ pub(super) fn corrupt(what: &str) -> StoreError {
 pub(super) fn name<T>(
     parse: impl Fn(&str, &str) -> Result<T, callgate_core::domain::ids::Invalid>,
     text: &str,
-) -> Loaded<T> {
+) -> LoadedRow<T> {
     parse("name", text).map_err(|invalid| corrupt(&invalid.problem))
 }
 
-pub(super) fn count(row: &PgRow, column: &str) -> Loaded<u64> {
+pub(super) fn count(row: &PgRow, column: &str) -> LoadedRow<u64> {
     Ok(u64::try_from(row.try_get::<Option<i64>, _>(column)?.unwrap_or(0)).unwrap_or(0))
 }
 
-pub(super) fn at(row: &PgRow, column: &str) -> Loaded<Timestamp> {
+pub(super) fn at(row: &PgRow, column: &str) -> LoadedRow<Timestamp> {
     Ok(Timestamp::from_millis(row.try_get::<Option<i64>, _>(column)?.unwrap_or(0)))
 }
 
-pub(super) fn hash<const N: usize>(bytes: &[u8]) -> Loaded<[u8; N]> {
+pub(super) fn hash<const N: usize>(bytes: &[u8]) -> LoadedRow<[u8; N]> {
     bytes.try_into().map_err(|_| StoreError::Corrupt(format!("a hash has not {N} bytes")))
 }
 
-pub(super) fn member<T: Copy>(all: &[T], code: i16) -> Loaded<T> {
+pub(super) fn member<T: Copy>(all: &[T], code: i16) -> LoadedRow<T> {
     usize::try_from(code).ok().and_then(|at| all.get(at)).copied().ok_or_else(|| corrupt("an unknown code"))
 }
 
@@ -62,18 +62,18 @@ pub(super) trait ColumnValue: Sized {
     /// As the database has it.
     type Stored<'r>: Decode<'r, Postgres> + Type<Postgres>;
 
-    fn from_stored(stored: Self::Stored<'_>) -> Loaded<Self>;
+    fn from_stored(stored: Self::Stored<'_>) -> LoadedRow<Self>;
 }
 
 /// The noun in a column; none for null, where it is an option.
-pub(super) fn decode<T: ColumnValue>(row: &PgRow, column: &str) -> Loaded<T> {
+pub(super) fn decode<T: ColumnValue>(row: &PgRow, column: &str) -> LoadedRow<T> {
     T::from_stored(row.try_get(column)?)
 }
 
 impl<T: ColumnValue> ColumnValue for Option<T> {
     type Stored<'r> = Option<T::Stored<'r>>;
 
-    fn from_stored(stored: Self::Stored<'_>) -> Loaded<Self> {
+    fn from_stored(stored: Self::Stored<'_>) -> LoadedRow<Self> {
         stored.map(T::from_stored).transpose()
     }
 }
@@ -83,8 +83,8 @@ macro_rules! column_values {
         impl ColumnValue for $noun {
             type Stored<'r> = $stored;
 
-            fn from_stored(stored: Self::Stored<'_>) -> Loaded<Self> {
-                let from_stored: fn(Self::Stored<'_>) -> Loaded<Self> = $from_stored;
+            fn from_stored(stored: Self::Stored<'_>) -> LoadedRow<Self> {
+                let from_stored: fn(Self::Stored<'_>) -> LoadedRow<Self> = $from_stored;
                 from_stored(stored)
             }
         }
@@ -97,13 +97,13 @@ column_values! {
     (u64): i64 => |count| Self::try_from(count).map_err(|_| corrupt("a negative count")),
     (AgentId, CallId, RunId, SessionId, ToolName): &'r str => |text| name(Self::parse, text),
     (ArgsDigest, Fingerprint, ResultDigest, Witness): &'r [u8] => |bytes| hash(bytes).map(Self),
-    (Decision, DecidedBy, Dimension, EffectKind, FailureKind, FollowUpKind, LedgerState, OutcomeStatus, Scope, Share,
+    (Decision, DecidedBy, Dimension, EffectKind, FailureKind, FollowUpKind, LedgerState, OutcomeStatus, BudgetScope, DuplicateScope,
      Standing, ToolState): i16 => |code| member(&Self::ALL, code),
     (Guard, Level, Repeat): i16 => |code| member(&Self::ALL, code - 1),
 }
 
 /// From columns with this prefix.
-pub(super) fn usage(row: &PgRow, words: &str) -> Loaded<Usage> {
+pub(super) fn usage(row: &PgRow, words: &str) -> LoadedRow<Usage> {
     let part = |name: &str| count(row, &format!("{words}{name}"));
     Ok(Usage {
         input_tokens: part("input_tokens")?,
@@ -114,7 +114,7 @@ pub(super) fn usage(row: &PgRow, words: &str) -> Loaded<Usage> {
     })
 }
 
-pub(super) fn effect(row: &PgRow) -> Loaded<Effect> {
+pub(super) fn effect(row: &PgRow) -> LoadedRow<Effect> {
     Ok(Effect {
         kind: decode(row, "effect")?,
         resource: row.try_get::<Option<String>, _>("resource")?.map(Resource::new),
@@ -127,7 +127,7 @@ pub(super) fn effect(row: &PgRow) -> Loaded<Effect> {
     })
 }
 
-pub(super) fn judged(row: &PgRow, opener: &Opener) -> Loaded<Judged> {
+pub(super) fn judged(row: &PgRow, opener: &Opener) -> LoadedRow<Judged> {
     let (seq, at) = (count(row, "seq")?, at(row, "at_ms")?);
     let session: &str = row.try_get("session_id")?;
     let findings = findings::read(row.try_get("findings")?, opener, session, seq)?;
@@ -190,8 +190,8 @@ pub(super) fn judged(row: &PgRow, opener: &Opener) -> Loaded<Judged> {
     })
 }
 
-pub(super) fn settled(row: &PgRow, opener: &Opener) -> Loaded<Settled> {
-    opener.settled(Settled {
+pub(super) fn settled(row: &PgRow, opener: &Opener) -> LoadedRow<SettledEvent> {
+    opener.settled(SettledEvent {
         seq: count(row, "seq")?,
         at: at(row, "at_ms")?,
         session: decode(row, "session_id")?,
@@ -231,18 +231,18 @@ pub(super) fn settled(row: &PgRow, opener: &Opener) -> Loaded<Settled> {
 }
 
 /// A boolean column that is null, meaning false, in rows of earlier builds.
-pub(super) fn flag(row: &PgRow, column: &str) -> Loaded<bool> {
+pub(super) fn flag(row: &PgRow, column: &str) -> LoadedRow<bool> {
     Ok(row.try_get::<Option<bool>, _>(column)?.unwrap_or(false))
 }
 
 /// Original size and digest of a truncated result.
-pub(super) fn whole(row: &PgRow) -> Loaded<Option<Whole>> {
+pub(super) fn whole(row: &PgRow) -> LoadedRow<Option<FullText>> {
     let sha256: Option<&[u8]> = row.try_get("whole_sha256")?;
-    let whole = |sha256: &[u8]| Ok(Whole { bytes: count(row, "whole_bytes")?, sha256: hash(sha256)? });
+    let whole = |sha256: &[u8]| Ok(FullText { bytes: count(row, "whole_bytes")?, sha256: hash(sha256)? });
     sha256.map(whole).transpose()
 }
 
-fn circumstances(row: &PgRow) -> Loaded<Option<Circumstances>> {
+fn circumstances(row: &PgRow) -> LoadedRow<Option<Circumstances>> {
     let Some(tool) = decode(row, "tool_state")? else { return Ok(None) };
     Ok(Some(Circumstances {
         tool,
@@ -252,7 +252,7 @@ fn circumstances(row: &PgRow) -> Loaded<Option<Circumstances>> {
     }))
 }
 
-pub(super) fn advice(row: &PgRow) -> Loaded<Option<Advice>> {
+pub(super) fn advice(row: &PgRow) -> LoadedRow<Option<Advice>> {
     let Some(retryable) = row.try_get::<Option<bool>, _>("retryable")? else {
         return Ok(None);
     };
@@ -282,7 +282,7 @@ pub(super) fn advice(row: &PgRow) -> Loaded<Option<Advice>> {
 }
 
 /// A row of the ledger.
-pub(super) fn ledger(row: &PgRow) -> Loaded<LedgerRow> {
+pub(super) fn ledger(row: &PgRow) -> LoadedRow<LedgerRow> {
     Ok(LedgerRow {
         revision: count(row, "revision")?,
         state: decode(row, "state")?,

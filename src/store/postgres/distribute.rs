@@ -11,7 +11,7 @@ use crate::error::{OpenError, StoreError};
 
 /// Result of `callgate database distribute`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Distributed {
+pub struct DistributionResult {
     /// Nodes that hold shards.
     pub workers: u32,
     /// Newly distributed tables.
@@ -23,7 +23,7 @@ pub struct Distributed {
 /// # Errors
 /// [`OpenError::Citus`] without the extension or a worker, or with connected servers: nothing was changed then. Others
 /// as for opening a store.
-pub async fn distribute(options: PgConnectOptions) -> Result<Distributed, OpenError> {
+pub async fn distribute(options: PgConnectOptions) -> Result<DistributionResult, OpenError> {
     let (mut conn, _) = super::connect::first(super::usual(options)).await?;
     let workers = workers(&mut conn).await?;
     // A server that wrote to one database would go on doing so.
@@ -35,7 +35,7 @@ pub async fn distribute(options: PgConnectOptions) -> Result<Distributed, OpenEr
     }
     maintain::prepare(&mut conn).await?;
     let tables = all(&mut conn).await?;
-    Ok(Distributed { workers, tables })
+    Ok(DistributionResult { workers, tables })
 }
 
 async fn workers(conn: &mut PgConnection) -> Result<u32, OpenError> {

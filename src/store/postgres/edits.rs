@@ -5,14 +5,14 @@ use sqlx::{PgConnection, Row as _, postgres::PgRow};
 
 use super::{
     Store,
-    decode::{Loaded, at, corrupt, count, decode, hash},
+    decode::{LoadedRow, at, corrupt, count, decode, hash},
     look_up,
     row::big,
     sealed::{EDITED, Opener},
 };
 use crate::error::StoreError;
 use callgate_core::domain::{
-    control::{Edit, Edited},
+    control::{Edit, EditedArguments},
     fingerprint::ArgsDigest,
     ids::{CallId, SessionId, TenantId},
     shard::Shard,
@@ -41,7 +41,7 @@ async fn chosen_since(
     conn: &mut PgConnection,
     tenant: TenantId,
     session: &SessionId,
-) -> Loaded<(Vec<StoredYes>, Vec<StoredPermit>)> {
+) -> LoadedRow<(Vec<StoredYes>, Vec<StoredPermit>)> {
     let Some(root) = look_up::root(&mut *conn, tenant, session).await? else { return Ok(Default::default()) };
     let answers = format!(
         "select e.seq, e.detail ->> 'approval_id' as approval_id, e.actor, e.detail #>> '{{edit,digest}}' as digest,
@@ -56,7 +56,7 @@ async fn chosen_since(
     let shard = Shard::of(tenant, &root).0;
     let query = sqlx::query(sqlx::AssertSqlSafe(answers)).bind(shard).bind(tenant.0);
     let rows = query.bind(root.as_str()).bind(session.as_str()).fetch_all(&mut *conn).await?;
-    let answers: Vec<StoredYes> = rows.iter().rev().map(yes).collect::<Loaded<_>>()?;
+    let answers: Vec<StoredYes> = rows.iter().rev().map(yes).collect::<LoadedRow<_>>()?;
     let Some(first) = answers.first() else { return Ok(Default::default()) };
     let digests: Vec<&[u8]> = answers.iter().map(|yes| &yes.approved.0[..]).collect();
     let permits = format!(
@@ -68,11 +68,11 @@ async fn chosen_since(
     );
     let query = sqlx::query(sqlx::AssertSqlSafe(permits)).bind(shard).bind(tenant.0).bind(root.as_str());
     let query = query.bind(session.as_str()).bind(big(first.seq)).bind(digests);
-    let permits = query.fetch_all(conn).await?.iter().map(permit).collect::<Loaded<_>>()?;
+    let permits = query.fetch_all(conn).await?.iter().map(permit).collect::<LoadedRow<_>>()?;
     Ok((answers, permits))
 }
 
-fn yes(row: &PgRow) -> Loaded<StoredYes> {
+fn yes(row: &PgRow) -> LoadedRow<StoredYes> {
     Ok(StoredYes {
         seq: count(row, "seq")?,
         approval_id: row.try_get("approval_id")?,
@@ -83,7 +83,7 @@ fn yes(row: &PgRow) -> Loaded<StoredYes> {
     })
 }
 
-fn permit(row: &PgRow) -> Loaded<StoredPermit> {
+fn permit(row: &PgRow) -> LoadedRow<StoredPermit> {
     Ok(StoredPermit {
         seq: count(row, "seq")?,
         at: at(row, "at_ms")?,
@@ -99,7 +99,7 @@ pub(super) async fn edited(
     session: &SessionId,
     call_id: &CallId,
     opener: &Opener,
-) -> Loaded<Option<Edited>> {
+) -> LoadedRow<Option<EditedArguments>> {
     let Some(root) = look_up::root(&mut *conn, tenant, session).await? else { return Ok(None) };
     let found = sqlx::query(
         "select e.seq, e.detail #>> '{edit,digest}' as digest, e.detail #>> '{edit,arguments}' as arguments
@@ -122,9 +122,9 @@ pub(super) fn chosen(
     session: &str,
     seq: u64,
     opener: &Opener,
-) -> Loaded<Edited> {
+) -> LoadedRow<EditedArguments> {
     let arguments = opener.maybe(EDITED, session, seq, arguments)?;
-    Ok(Edited { digest: self::digest(digest)?, arguments: arguments.map(Into::into) })
+    Ok(EditedArguments { digest: self::digest(digest)?, arguments: arguments.map(Into::into) })
 }
 
 /// Edited arguments in the `detail` of an answer. Builds without this feature read such an answer as a denial, and such
@@ -149,8 +149,8 @@ pub(super) struct StoredEdit {
     rules: Vec<String>,
 }
 
-impl From<&Edited> for StoredEdit {
-    fn from(edited: &Edited) -> Self {
+impl From<&EditedArguments> for StoredEdit {
+    fn from(edited: &EditedArguments) -> Self {
         let arguments = edited.arguments.as_deref().map(str::to_owned);
         Self { digest: hex::encode(edited.digest.0), arguments, ..Self::default() }
     }
@@ -174,11 +174,11 @@ impl StoredEdit {
         Self { approval_id: Some(approval_id.to_owned()), ..self }
     }
 
-    pub(super) fn edited(&self) -> Loaded<Edited> {
-        Ok(Edited { digest: digest(&self.digest)?, arguments: self.arguments.as_deref().map(Into::into) })
+    pub(super) fn edited(&self) -> LoadedRow<EditedArguments> {
+        Ok(EditedArguments { digest: digest(&self.digest)?, arguments: self.arguments.as_deref().map(Into::into) })
     }
 
-    pub(super) fn restore(self) -> Loaded<Edit> {
+    pub(super) fn restore(self) -> LoadedRow<Edit> {
         let lacks = || corrupt("an answer with other arguments lacks a part");
         Ok(Edit {
             asked: digest(self.asked.as_deref().ok_or_else(lacks)?)?,
@@ -191,7 +191,7 @@ impl StoredEdit {
     }
 }
 
-fn digest(hexadecimal: &str) -> Loaded<ArgsDigest> {
+fn digest(hexadecimal: &str) -> LoadedRow<ArgsDigest> {
     let bytes = hex::decode(hexadecimal).map_err(|_| corrupt("a digest of chosen arguments is not hexadecimal"))?;
     Ok(ArgsDigest(hash(&bytes)?))
 }

@@ -9,7 +9,7 @@ use sqlx::{AssertSqlSafe, PgConnection, Row as _, postgres::PgRow};
 use super::{
     Store,
     columns::given,
-    decode::{Loaded, corrupt, decode, member},
+    decode::{LoadedRow, corrupt, decode, member},
     forget::shards,
     look_up,
     row::{CallRow, OutcomeRow},
@@ -18,7 +18,7 @@ use super::{
 };
 use crate::error::StoreError;
 use callgate_core::domain::{
-    audit::{Actor, Event, Kind},
+    audit::{Actor, AuditEvent, Kind},
     budget::Dimension,
     effect::EffectKind,
     failure::FailureKind,
@@ -34,7 +34,7 @@ const PAGE: i64 = 16;
 
 /// An exported row: its kind and the row as a JSON object.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Exported {
+pub struct ExportedRow {
     /// `session`, `call`, `outcome`, `event`, `owner`, `halt`, `counter`, `audit`.
     pub kind: &'static str,
     /// The row.
@@ -61,7 +61,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
-    pub async fn export_name(&self, tenant: TenantId, whom: &Whom) -> Result<Vec<Exported>, StoreError> {
+    pub async fn export_name(&self, tenant: TenantId, whom: &Whom) -> Result<Vec<ExportedRow>, StoreError> {
         let opener = self.opener(tenant);
         self.slow.read_of(&[tenant], async |conn| beside(conn, &opener, whom).await).await
     }
@@ -75,7 +75,7 @@ impl Store {
         tenant: TenantId,
         whom: &Whom,
         place: &Place,
-    ) -> Result<Vec<Exported>, StoreError> {
+    ) -> Result<Vec<ExportedRow>, StoreError> {
         let opener = self.opener(tenant);
         self.slow.read_of(&[tenant], async |conn| session(conn, &opener, whom, place).await).await
     }
@@ -91,7 +91,7 @@ impl Store {
         whom: &Whom,
         place: &Place,
         after: i64,
-    ) -> Result<(Vec<Exported>, Option<i64>), StoreError> {
+    ) -> Result<(Vec<ExportedRow>, Option<i64>), StoreError> {
         let opener = self.opener(tenant);
         self.slow.read_of(&[tenant], async |conn| calls(conn, &opener, whom, place, after).await).await
     }
@@ -102,7 +102,7 @@ impl Store {
     /// [`StoreError`]: it was not recorded.
     pub async fn tell_export(&self, tenant: TenantId, whom: &Whom, by: &Actor, why: &str) -> Result<(), StoreError> {
         let what = format!("{} {}", whom.kind(), whom.name());
-        let mut event = Event::new(Kind::Exported, by.clone(), what).because(why);
+        let mut event = AuditEvent::new(Kind::Exported, by.clone(), what).because(why);
         if let Whom::Session(session) = whom {
             event = event.about(session);
         }
@@ -119,7 +119,7 @@ const fn column(whom: &Whom) -> &'static str {
     }
 }
 
-async fn places(conn: &mut PgConnection, tenant: TenantId, whom: &Whom, part: u16) -> Loaded<Vec<Place>> {
+async fn places(conn: &mut PgConnection, tenant: TenantId, whom: &Whom, part: u16) -> LoadedRow<Vec<Place>> {
     if let Whom::Session(session) = whom {
         let root = if part == 0 { look_up::root(conn, tenant, session).await? } else { None };
         return Ok(root.map(|root| Place { root, session: session.clone() }).into_iter().collect());
@@ -150,7 +150,7 @@ async fn calls(
     whom: &Whom,
     place: &Place,
     after: i64,
-) -> Loaded<(Vec<Exported>, Option<i64>)> {
+) -> LoadedRow<(Vec<ExportedRow>, Option<i64>)> {
     let tenant = opener.tenant();
     let shard = Shard::of(tenant, &place.root).0;
     let sql = format!(
@@ -164,7 +164,8 @@ async fn calls(
     let rows = query.bind(whom.name()).bind(after).fetch_all(&mut *conn).await?;
     let Some(last) = rows.last() else { return Ok((Vec::new(), None)) };
     let last: i64 = last.try_get("seq")?;
-    let mut exported: Vec<Exported> = rows.iter().map(|row| of_row("call", row, opener)).collect::<Loaded<_>>()?;
+    let mut exported: Vec<ExportedRow> =
+        rows.iter().map(|row| of_row("call", row, opener)).collect::<LoadedRow<_>>()?;
     let permits: Vec<i64> = rows.iter().map(|row| row.try_get("seq")).collect::<Result<_, _>>()?;
     let sql = format!(
         "select to_jsonb(q)::text as json from outcome o, lateral (select {}) q
@@ -184,7 +185,7 @@ pub(super) async fn rows_of(
     opener: &Opener,
     shard: i16,
     (session, call_id): (&str, &str),
-) -> Loaded<Vec<String>> {
+) -> LoadedRow<Vec<String>> {
     let parts = [
         ("call", given(CallRow::LIST, "c", NOT_OF_CALL), "c", "round"),
         ("outcome", given(OutcomeRow::LIST, "o", NOT_OF_OUTCOME), "o", "seq"),
@@ -205,7 +206,7 @@ pub(super) async fn rows_of(
     Ok(rows)
 }
 
-async fn session(conn: &mut PgConnection, opener: &Opener, whom: &Whom, place: &Place) -> Loaded<Vec<Exported>> {
+async fn session(conn: &mut PgConnection, opener: &Opener, whom: &Whom, place: &Place) -> LoadedRow<Vec<ExportedRow>> {
     let (shard, tenant) = (Shard::of(opener.tenant(), &place.root).0, opener.tenant().0);
     let mut exported = Vec::new();
     for table in &TABLES {
@@ -224,7 +225,7 @@ async fn session(conn: &mut PgConnection, opener: &Opener, whom: &Whom, place: &
     Ok(exported)
 }
 
-async fn beside(conn: &mut PgConnection, opener: &Opener, whom: &Whom) -> Loaded<Vec<Exported>> {
+async fn beside(conn: &mut PgConnection, opener: &Opener, whom: &Whom) -> LoadedRow<Vec<ExportedRow>> {
     // Operations of people are exported for their calls only: the audit log is about its actors.
     let tables = TABLES.iter().filter(|_| !matches!(whom, Whom::User(_)));
     let mut exported = Vec::new();
@@ -241,7 +242,7 @@ async fn beside(conn: &mut PgConnection, opener: &Opener, whom: &Whom) -> Loaded
 
 /// Conversion of a stored row to its exported form: codes become names, and JSON stored as text stays text, as its
 /// caller sent it.
-fn of_row(kind: &'static str, row: &PgRow, opener: &Opener) -> Loaded<Exported> {
+fn of_row(kind: &'static str, row: &PgRow, opener: &Opener) -> LoadedRow<ExportedRow> {
     let text: String = row.try_get("json")?;
     let mut object: Map<String, Value> = serde_json::from_str(&text).map_err(|error| corrupt(&error.to_string()))?;
     object.retain(|_, value| !value.is_null());
@@ -254,11 +255,11 @@ fn of_row(kind: &'static str, row: &PgRow, opener: &Opener) -> Loaded<Exported> 
         }
     }
     object.insert("record".to_owned(), Value::from(kind));
-    Ok(Exported { kind, json: Value::Object(object).to_string() })
+    Ok(ExportedRow { kind, json: Value::Object(object).to_string() })
 }
 
 /// Name of a closed set's code.
-fn named(column: &str, code: i16) -> Loaded<Option<&'static str>> {
+fn named(column: &str, code: i16) -> LoadedRow<Option<&'static str>> {
     Ok(Some(match column {
         "decision" | "would" => member(&Decision::ALL, code)?.as_str(),
         "effect" => member(&EffectKind::ALL, code)?.as_str(),

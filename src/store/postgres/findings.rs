@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
-    decode::{Loaded, corrupt},
+    decode::{LoadedRow, corrupt},
     sealed::{Opener, words_of},
 };
 use crate::sealing::is_sealed;
@@ -122,7 +122,7 @@ impl StoredFinding {
 }
 
 /// The findings of a `findings` column.
-pub(super) fn read(column: Option<String>, opener: &Opener, session: &str, seq: u64) -> Loaded<Vec<Finding>> {
+pub(super) fn read(column: Option<String>, opener: &Opener, session: &str, seq: u64) -> LoadedRow<Vec<Finding>> {
     let Some(text) = column else { return Ok(Vec::new()) };
     let stored: Vec<StoredFinding> = serde_json::from_str(&text).map_err(|error| corrupt(&error.to_string()))?;
     let stored = stored.into_iter().map(StoredFinding::restore).enumerate();
@@ -130,7 +130,7 @@ pub(super) fn read(column: Option<String>, opener: &Opener, session: &str, seq: 
 }
 
 /// A stored finding, decrypted; none for a plain one.
-pub(super) fn opened(json: Value, at: usize, opener: &Opener, session: &str, seq: u64) -> Loaded<Option<Value>> {
+pub(super) fn opened(json: Value, at: usize, opener: &Opener, session: &str, seq: u64) -> LoadedRow<Option<Value>> {
     let unreadable = |error: serde_json::Error| corrupt(&error.to_string());
     if !json.get("message").and_then(Value::as_str).is_some_and(is_sealed) {
         return Ok(None);
@@ -142,7 +142,7 @@ pub(super) fn opened(json: Value, at: usize, opener: &Opener, session: &str, seq
 }
 
 /// A stored finding split into its JSON without texts, and the texts; none for a later build's.
-pub(super) fn parted(json: Value) -> Loaded<Option<(Value, String)>> {
+pub(super) fn parted(json: Value) -> LoadedRow<Option<(Value, String)>> {
     let unreadable = |error: serde_json::Error| corrupt(&error.to_string());
     let stored: StoredFinding = serde_json::from_value(json).map_err(unreadable)?;
     let Some(mut finding) = stored.restore() else { return Ok(None) };

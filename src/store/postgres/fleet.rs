@@ -8,16 +8,16 @@ use sqlx::{AssertSqlSafe, PgConnection, Row as _, postgres::PgRow};
 use super::{
     Store,
     codes::{DENY, REUSE, STOP, SUCCESS},
-    decode::{Loaded, at, count, decode},
+    decode::{LoadedRow, at, count, decode},
     row::code,
     stock,
 };
 use crate::error::StoreError;
 use callgate_core::domain::{
-    budget::{Dimension, Scope},
+    budget::{BudgetScope, Dimension},
     failure::FailureKind,
     finding::Decision,
-    fleet::{Asked, BudgetUsed, Calling, MINUTE_MS, NEAR_PERCENT, Saved, ToolTrouble},
+    fleet::{Asked, BudgetNearLimit, Calling, MINUTE_MS, NEAR_PERCENT, RefusalSavings, ToolTrouble},
     health::FAILURES_FEW,
     ids::TenantId,
     time::Timestamp,
@@ -43,7 +43,7 @@ pub struct Judged {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusals {
     /// By start of the minute; minutes without a refusal are omitted.
-    pub saved: BTreeMap<Timestamp, Saved>,
+    pub saved: BTreeMap<Timestamp, RefusalSavings>,
     /// End of the evaluated period, earlier than requested with many refusals.
     pub until: Timestamp,
 }
@@ -93,9 +93,9 @@ impl Store {
     pub async fn near_their_end(
         &self,
         tenant: TenantId,
-        limits: &[(Scope, Dimension, u64)],
+        limits: &[(BudgetScope, Dimension, u64)],
         today: i32,
-    ) -> Result<(u64, Vec<BudgetUsed>), StoreError> {
+    ) -> Result<(u64, Vec<BudgetNearLimit>), StoreError> {
         let read = async |conn: &mut PgConnection| {
             let active = "select count(*) from call_tree where tenant_id = $1 and last_at > now() - interval '1 hour'";
             let active: i64 = sqlx::query_scalar(active).bind(tenant.0).fetch_one(&mut *conn).await?;
@@ -121,9 +121,13 @@ impl Store {
 }
 
 /// Limit of a tenant's policy.
-type TenantLimit = (TenantId, (Scope, Dimension, u64));
+type TenantLimit = (TenantId, (BudgetScope, Dimension, u64));
 
-async fn judged(conn: &mut PgConnection, tenant: TenantId, (from, now): (Timestamp, Timestamp)) -> Loaded<Vec<Judged>> {
+async fn judged(
+    conn: &mut PgConnection,
+    tenant: TenantId,
+    (from, now): (Timestamp, Timestamp),
+) -> LoadedRow<Vec<Judged>> {
     let rows = sqlx::query(
         "select floor(extract(epoch from c.at) / 60)::bigint as minute, c.decision, count(*) as calls,
            count(*) filter (where c.at > to_timestamp($3 / 1000.0) - interval '1 minute') as lately
@@ -149,7 +153,7 @@ async fn refusals(
     conn: &mut PgConnection,
     tenant: TenantId,
     (from, until): (Timestamp, Timestamp),
-) -> Loaded<Refusals> {
+) -> LoadedRow<Refusals> {
     let cut: Option<i64> = sqlx::query_scalar(AssertSqlSafe(format!(
         "select (extract(epoch from c.at) * 1000)::bigint from call c
          where c.tenant_id = $1 and c.decision >= {REUSE} and not c.observed
@@ -199,7 +203,7 @@ async fn refusals(
     )));
     let rows = rows.bind(tenant.0).bind(from.as_millis()).bind(until.as_millis()).fetch_all(conn).await?;
     let saved = |row: &PgRow| {
-        let saved = Saved {
+        let saved = RefusalSavings {
             reused: count(row, "reused")?,
             denied: count(row, "denied")?,
             stopped: count(row, "stopped")?,
@@ -210,11 +214,11 @@ async fn refusals(
         };
         Ok((Timestamp::from_millis(row.try_get::<i64, _>("minute")? * MINUTE_MS), saved))
     };
-    Ok(Refusals { saved: rows.iter().map(saved).collect::<Loaded<_>>()?, until })
+    Ok(Refusals { saved: rows.iter().map(saved).collect::<LoadedRow<_>>()?, until })
 }
 
 /// Later rounds of a call repeat its approval request; the first has its time.
-async fn asked(conn: &mut PgConnection, tenant: TenantId, since: Timestamp) -> Loaded<Vec<Asked>> {
+async fn asked(conn: &mut PgConnection, tenant: TenantId, since: Timestamp) -> LoadedRow<Vec<Asked>> {
     let rows = sqlx::query(
         "select q.session_id, q.asked_ms, least(q.expires_ms, (
              select (extract(epoch from min(e.at)) * 1000)::bigint from session_event e
@@ -236,7 +240,7 @@ async fn asked(conn: &mut PgConnection, tenant: TenantId, since: Timestamp) -> L
     rows.iter().map(one).collect()
 }
 
-async fn calling(conn: &mut PgConnection, tenant: TenantId) -> Loaded<Calling> {
+async fn calling(conn: &mut PgConnection, tenant: TenantId) -> LoadedRow<Calling> {
     // Open calls have a sweep time, which is indexed.
     let row = sqlx::query(
         "select sum(open_calls)::bigint as open_calls, count(*) as trees from call_tree
@@ -246,7 +250,7 @@ async fn calling(conn: &mut PgConnection, tenant: TenantId) -> Loaded<Calling> {
     Ok(Calling { open_calls: count(&row, "open_calls")?, trees: count(&row, "trees")?, active_trees: 0 })
 }
 
-async fn troubled(conn: &mut PgConnection, tenant: TenantId) -> Loaded<Vec<ToolTrouble>> {
+async fn troubled(conn: &mut PgConnection, tenant: TenantId) -> LoadedRow<Vec<ToolTrouble>> {
     let rows = sqlx::query(
         "select h.tool, h.failures, (extract(epoch from h.failing_since) * 1000)::bigint as failing_ms,
            h.cooldown_failure, (extract(epoch from h.cooldown_until) * 1000)::bigint as until_ms
@@ -298,17 +302,23 @@ const NEAR: &str = "with allowed as (
      near as (select * from raised where used::numeric * 100 >= allowed::numeric * $8)";
 
 /// Runs [`NEAR`] over those limits, with a following statement.
-async fn near_rows(conn: &mut PgConnection, limits: &[TenantLimit], today: i32, followed: &str) -> Loaded<Vec<PgRow>> {
+async fn near_rows(
+    conn: &mut PgConnection,
+    limits: &[TenantLimit],
+    today: i32,
+    followed: &str,
+) -> LoadedRow<Vec<PgRow>> {
     let sql = format!("{NEAR} {followed}");
     let (mut tenants, mut scopes, mut dimensions, mut allowed) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for (tenant, (scope, dimension, limit)) in limits {
         tenants.push(tenant.0);
-        scopes.push(code(&Scope::ALL, scope));
+        scopes.push(code(&BudgetScope::ALL, scope));
         dimensions.push(code(&Dimension::ALL, dimension));
         allowed.push(i64::try_from(*limit).unwrap_or(i64::MAX));
     }
     let rows = sqlx::query(AssertSqlSafe(sql)).bind(tenants).bind(scopes).bind(dimensions).bind(allowed).bind(today);
-    let rows = rows.bind(code(&Scope::ALL, &Scope::Tenant)).bind(code(&Scope::ALL, &Scope::CallTree));
+    let rows =
+        rows.bind(code(&BudgetScope::ALL, &BudgetScope::Tenant)).bind(code(&BudgetScope::ALL, &BudgetScope::CallTree));
     let rows = rows.bind(i64::try_from(NEAR_PERCENT).unwrap_or(100));
     Ok(rows.bind(Dimension::ALL.map(Dimension::as_str).as_slice()).fetch_all(conn).await?)
 }
@@ -316,16 +326,16 @@ async fn near_rows(conn: &mut PgConnection, limits: &[TenantLimit], today: i32, 
 async fn near(
     conn: &mut PgConnection,
     tenant: TenantId,
-    limits: &[(Scope, Dimension, u64)],
+    limits: &[(BudgetScope, Dimension, u64)],
     today: i32,
-) -> Loaded<Vec<BudgetUsed>> {
+) -> LoadedRow<Vec<BudgetNearLimit>> {
     let limits: Vec<TenantLimit> = limits.iter().map(|limit| (tenant, *limit)).collect();
     let listed = format!(
         "select * from near order by used::float8 / greatest(allowed, 1) desc, scope desc, name limit {TOLD_MAX}"
     );
     let rows = near_rows(conn, &limits, today, &listed).await?;
     let one = |row: &PgRow| {
-        Ok(BudgetUsed {
+        Ok(BudgetNearLimit {
             scope: decode(row, "scope")?,
             name: row.try_get("name")?,
             dimension: decode(row, "dimension")?,
@@ -336,7 +346,7 @@ async fn near(
     rows.iter().map(one).collect()
 }
 
-async fn count_near(conn: &mut PgConnection, limits: &[TenantLimit], today: i32) -> Loaded<BTreeMap<TenantId, u64>> {
+async fn count_near(conn: &mut PgConnection, limits: &[TenantLimit], today: i32) -> LoadedRow<BTreeMap<TenantId, u64>> {
     let counted = "select tenant_id, count(*) as budgets from near group by tenant_id";
     let rows = near_rows(conn, limits, today, counted).await?;
     rows.iter().map(|row| Ok((TenantId(row.try_get("tenant_id")?), count(row, "budgets")?))).collect()

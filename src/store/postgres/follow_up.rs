@@ -5,7 +5,7 @@ use sqlx::{Row as _, postgres::PgRow};
 
 use super::{
     columns::Column,
-    decode::{Loaded, corrupt, count, decode},
+    decode::{LoadedRow, corrupt, count, decode},
     row::code,
 };
 use callgate_core::domain::{
@@ -89,7 +89,7 @@ pub(super) fn json(follow_up: &FollowUp) -> String {
 }
 
 /// The follow-up of a row, if it is one.
-pub(super) fn read(row: &PgRow) -> Loaded<Option<FollowUp>> {
+pub(super) fn read(row: &PgRow) -> LoadedRow<Option<FollowUp>> {
     if row.try_get::<Option<i64>, _>("retry_of")?.is_none() {
         return Ok(None);
     }

@@ -9,15 +9,15 @@ use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _, postgres::PgR
 
 use super::{
     Store, audit,
-    decode::{Loaded, at, name},
+    decode::{LoadedRow, at, name},
     look_up,
     sealed::Opener,
-    tables::{Owner, TABLES, Table},
+    tables::{RowOwner, TABLES, Table},
 };
 use crate::error::StoreError;
 use callgate_core::domain::{
-    audit::{Actor, Event, Kind},
-    forgetting::{Forgot, Mark, Marks, Run, WORD_BYTES_MIN, Whom, holds},
+    audit::{Actor, AuditEvent, Kind},
+    forgetting::{ErasureRun, Forgot, Mark, Marks, WORD_BYTES_MIN, Whom, holds},
     ids::{AgentId, SessionId, TenantId},
     shard::{SHARDS, Shard},
 };
@@ -46,7 +46,7 @@ pub struct Forgetting<'a> {
     pub whom: &'a Whom,
     pub by: &'a Actor,
     pub why: &'a str,
-    pub run: &'a Run,
+    pub run: &'a ErasureRun,
 }
 
 impl Store {
@@ -136,7 +136,7 @@ impl Store {
     }
 }
 
-fn marks(row: &PgRow) -> Loaded<Marks> {
+fn marks(row: &PgRow) -> LoadedRow<Marks> {
     Ok(Marks {
         tenant: TenantId(row.try_get("tenant_id")?),
         id: row.try_get("forgotten_id")?,
@@ -146,7 +146,7 @@ fn marks(row: &PgRow) -> Loaded<Marks> {
     })
 }
 
-async fn roots(conn: &mut PgConnection, tenant: TenantId, whom: &Whom, part: u16) -> Loaded<Vec<SessionId>> {
+async fn roots(conn: &mut PgConnection, tenant: TenantId, whom: &Whom, part: u16) -> LoadedRow<Vec<SessionId>> {
     let by = match whom {
         Whom::Session(_) if part > 0 => return Ok(Vec::new()),
         Whom::Session(session) => return Ok(look_up::root(conn, tenant, session).await?.into_iter().collect()),
@@ -175,7 +175,7 @@ impl<'a> Trees<'a> {
     }
 }
 
-async fn sessions_in(conn: &mut PgConnection, tenant: TenantId, roots: &[SessionId]) -> Loaded<u64> {
+async fn sessions_in(conn: &mut PgConnection, tenant: TenantId, roots: &[SessionId]) -> LoadedRow<u64> {
     let trees = Trees::of(tenant, roots);
     let count = sqlx::query_scalar(
         "select count(distinct session_id) from session
@@ -187,12 +187,17 @@ async fn sessions_in(conn: &mut PgConnection, tenant: TenantId, roots: &[Session
 
 /// Deletes the rows of call trees. Calls outlive their tree's row and sessions until their month is dropped
 /// (`retention.rs`), and have texts like others.
-async fn delete_trees(conn: &mut PgConnection, tenant: TenantId, trees: &Trees<'_>, sessions: &[String]) -> Loaded<()> {
+async fn delete_trees(
+    conn: &mut PgConnection,
+    tenant: TenantId,
+    trees: &Trees<'_>,
+    sessions: &[String],
+) -> LoadedRow<()> {
     for Table { name, owner, forget, .. } in &TABLES {
         let (column, whose) = match owner {
-            Owner::Tree => ("root_id", trees.roots.clone()),
-            Owner::Session => ("session_id", named(sessions, None)),
-            Owner::Tenant | Owner::Server => continue,
+            RowOwner::Tree => ("root_id", trees.roots.clone()),
+            RowOwner::Session => ("session_id", named(sessions, None)),
+            RowOwner::Tenant | RowOwner::Server => continue,
         };
         #[cfg(feature = "break-invariants")]
         if crate::is_broken("forgotten") && *name == "outcome" {
@@ -210,7 +215,7 @@ async fn forget_trees(
     of: &Forgetting<'_>,
     roots: &[SessionId],
     opener: &Opener,
-) -> Loaded<Forgot> {
+) -> LoadedRow<Forgot> {
     let Forgetting { tenant, whom, run, .. } = *of;
     let trees = Trees::of(tenant, roots);
     let mut tx = conn.begin().await?;
@@ -235,7 +240,7 @@ async fn forget_trees(
     Ok(forgot)
 }
 
-async fn sessions_of(conn: &mut PgConnection, tenant: TenantId, trees: &Trees<'_>) -> Loaded<Vec<String>> {
+async fn sessions_of(conn: &mut PgConnection, tenant: TenantId, trees: &Trees<'_>) -> LoadedRow<Vec<String>> {
     let sessions = sqlx::query_scalar(
         "select session_id from session where shard = any($1) and tenant_id = $2 and root_id = any($3)
          union select session_id from call where shard = any($1) and tenant_id = $2 and root_id = any($3)",
@@ -250,9 +255,9 @@ fn named<'a>(sessions: &'a [String], whom: Option<&'a Whom>) -> Vec<&'a str> {
 
 impl Forgetting<'_> {
     /// The audit event, without names of erased subjects.
-    fn event(&self, what: String, names: &[&str]) -> Event {
+    fn event(&self, what: String, names: &[&str]) -> AuditEvent {
         let is_said = names.iter().any(|name| holds(self.why, name));
-        Event::new(Kind::Forgotten, self.by.clone(), what).because(if is_said { "" } else { self.why })
+        AuditEvent::new(Kind::Forgotten, self.by.clone(), what).because(if is_said { "" } else { self.why })
     }
 }
 
@@ -262,9 +267,9 @@ async fn forget_sessions(
     tenant: TenantId,
     trees: &Trees<'_>,
     sessions: &[String],
-) -> Loaded<()> {
+) -> LoadedRow<()> {
     let shard = |session: &String| Ok(Shard::of(tenant, &name(SessionId::parse, session)?).0);
-    let own: Vec<i16> = sessions.iter().map(shard).collect::<Loaded<_>>()?;
+    let own: Vec<i16> = sessions.iter().map(shard).collect::<LoadedRow<_>>()?;
     let by_name = sqlx::query(
         "delete from session s using unnest($1::int2[], $2::text[]) as x(shard, session_id)
          where s.shard = x.shard and s.tenant_id = $3 and s.session_id = x.session_id and s.root_id = any($4)",
@@ -276,7 +281,12 @@ async fn forget_sessions(
 }
 
 /// Publishes marks to every replica.
-async fn mark(conn: &mut PgConnection, tenant: TenantId, run: &Run, names: impl Iterator<Item = &str>) -> Loaded<()> {
+async fn mark(
+    conn: &mut PgConnection,
+    tenant: TenantId,
+    run: &ErasureRun,
+    names: impl Iterator<Item = &str>,
+) -> LoadedRow<()> {
     let marks: Vec<i64> = names.map(|name| Mark::of(&run.salt, name).0).collect();
     if !marks.is_empty() {
         let insert = sqlx::query("insert into forgotten (tenant_id, salt, marks) values ($1, $2, $3)");
@@ -285,7 +295,7 @@ async fn mark(conn: &mut PgConnection, tenant: TenantId, run: &Run, names: impl 
     Ok(())
 }
 
-async fn forget_name(conn: &mut PgConnection, of: &Forgetting<'_>, opener: &Opener) -> Loaded<u64> {
+async fn forget_name(conn: &mut PgConnection, of: &Forgetting<'_>, opener: &Opener) -> LoadedRow<u64> {
     let Forgetting { tenant, whom, run, .. } = *of;
     let mut tx = conn.begin().await?;
     let names = [whom.name()];

@@ -7,8 +7,8 @@ use sqlx::PgConnection;
 use tokio::sync::{Mutex, mpsc, oneshot};
 
 use super::{
-    decode::{Loaded, corrupt},
-    load::Cut,
+    decode::{LoadedRow, corrupt},
+    load::ShardSplit,
     read::Readers,
 };
 use crate::error::{Busy, StoreError};
@@ -24,56 +24,56 @@ pub(super) const TREES_MAX: usize = 16;
 const WAITING_MAX: usize = 4_096;
 
 /// Results in request order; an invalid row is an error of its request only.
-pub(super) type Answers<'a, A> = Pin<Box<dyn Future<Output = Loaded<Vec<Loaded<A>>>> + Send + 'a>>;
+pub(super) type Answers<'a, A> = Pin<Box<dyn Future<Output = LoadedRow<Vec<LoadedRow<A>>>> + Send + 'a>>;
 /// Executor of requests on one connection.
-pub(super) type Work<Q, A> = for<'a> fn(&'a mut PgConnection, &'a [Q], Cut) -> Answers<'a, A>;
+pub(super) type Work<Q, A> = for<'a> fn(&'a mut PgConnection, &'a [Q], ShardSplit) -> Answers<'a, A>;
 
 /// Queue of requests of one kind, those of one caller together, with their reply channels.
 #[derive(Debug)]
-pub(super) struct Gathered<Q, A>(mpsc::Sender<Waiting<Q, A>>);
+pub(super) struct BatchReader<Q, A>(mpsc::Sender<Waiting<Q, A>>);
 
-type Waiting<Q, A> = (Vec<Q>, oneshot::Sender<Loaded<Vec<A>>>);
+type Waiting<Q, A> = (Vec<Q>, oneshot::Sender<LoadedRow<Vec<A>>>);
 type Queue<Q, A> = Arc<Mutex<mpsc::Receiver<Waiting<Q, A>>>>;
 
 /// A request for a tenant's rows.
-pub(super) trait OfTenant {
+pub(super) trait TenantQuery {
     fn tenant(&self) -> TenantId;
 }
 
-impl<B> OfTenant for (TenantId, B) {
+impl<B> TenantQuery for (TenantId, B) {
     fn tenant(&self) -> TenantId {
         self.0
     }
 }
 
-impl<B, C> OfTenant for (TenantId, B, C) {
+impl<B, C> TenantQuery for (TenantId, B, C) {
     fn tenant(&self) -> TenantId {
         self.0
     }
 }
 
-impl<B, C, D> OfTenant for (TenantId, B, C, D) {
+impl<B, C, D> TenantQuery for (TenantId, B, C, D) {
     fn tenant(&self) -> TenantId {
         self.0
     }
 }
 
-impl<B, C, D, E> OfTenant for (TenantId, B, C, D, E) {
+impl<B, C, D, E> TenantQuery for (TenantId, B, C, D, E) {
     fn tenant(&self) -> TenantId {
         self.0
     }
 }
 
 /// The distinct tenants of these requests, sorted.
-pub(super) fn tenants<Q: OfTenant>(questions: &[Q]) -> Vec<TenantId> {
-    let mut tenants: Vec<TenantId> = questions.iter().map(OfTenant::tenant).collect();
+pub(super) fn tenants<Q: TenantQuery>(questions: &[Q]) -> Vec<TenantId> {
+    let mut tenants: Vec<TenantId> = questions.iter().map(TenantQuery::tenant).collect();
     tenants.sort_unstable();
     tenants.dedup();
     tenants
 }
 
-impl<Q: OfTenant + Send + Sync + 'static, A: Send + 'static> Gathered<Q, A> {
-    pub(super) fn new(readers: &Readers, most: usize, cut: Cut, work: Work<Q, A>) -> Self {
+impl<Q: TenantQuery + Send + Sync + 'static, A: Send + 'static> BatchReader<Q, A> {
+    pub(super) fn new(readers: &Readers, most: usize, cut: ShardSplit, work: Work<Q, A>) -> Self {
         let (asked, queue) = mpsc::channel(WAITING_MAX);
         let queue = Arc::new(Mutex::new(queue));
         for _ in 0..AT_ONCE {
@@ -86,7 +86,7 @@ impl<Q: OfTenant + Send + Sync + 'static, A: Send + 'static> Gathered<Q, A> {
     ///
     /// # Errors
     /// Errors of the execution; [`StoreError::Overloaded`] for a full queue.
-    pub(super) async fn ask(&self, question: Q) -> Loaded<A> {
+    pub(super) async fn ask(&self, question: Q) -> LoadedRow<A> {
         let answer = self.ask_all(vec![question]).await?.pop();
         answer.ok_or_else(|| corrupt("a question without an answer"))
     }
@@ -95,7 +95,7 @@ impl<Q: OfTenant + Send + Sync + 'static, A: Send + 'static> Gathered<Q, A> {
     ///
     /// # Errors
     /// The first error of the execution; [`StoreError::Overloaded`] for a full queue.
-    pub(super) async fn ask_all(&self, questions: Vec<Q>) -> Loaded<Vec<A>> {
+    pub(super) async fn ask_all(&self, questions: Vec<Q>) -> LoadedRow<Vec<A>> {
         if questions.is_empty() {
             return Ok(Vec::new());
         }
@@ -109,11 +109,11 @@ impl<Q: OfTenant + Send + Sync + 'static, A: Send + 'static> Gathered<Q, A> {
 }
 
 /// Serves requests until all senders are dropped.
-async fn answer<Q: OfTenant + Send + Sync + 'static, A: Send + 'static>(
+async fn answer<Q: TenantQuery + Send + Sync + 'static, A: Send + 'static>(
     readers: Readers,
     queue: Queue<Q, A>,
     most: usize,
-    (cut, work): (Cut, Work<Q, A>),
+    (cut, work): (ShardSplit, Work<Q, A>),
 ) {
     let mut waiting = Vec::with_capacity(most);
     while queue.lock().await.recv_many(&mut waiting, most).await > 0 {

@@ -6,13 +6,13 @@ use sqlx::{Connection as _, PgConnection, Row as _, postgres::PgRow};
 
 use super::{
     Store, audit,
-    decode::{Loaded, at, corrupt, decode, name},
+    decode::{LoadedRow, at, corrupt, decode, name},
 };
 use crate::error::StoreError;
 use callgate_core::domain::{
-    audit::{Actor, Event, Kind},
-    fleet::Span,
-    halt::{HALTS_MAX, Halt, Halted},
+    audit::{Actor, AuditEvent, Kind},
+    fleet::TimeSpan,
+    halt::{HALTS_MAX, Halt, HaltTarget},
     ids::{AgentId, SessionId, TenantId, ToolName},
     time::Timestamp,
 };
@@ -25,7 +25,13 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be used: nothing was halted, or the result is unknown.
-    pub async fn halt(&self, tenant: TenantId, what: &Halted, by: &Actor, reason: &str) -> Result<Halt, StoreError> {
+    pub async fn halt(
+        &self,
+        tenant: TenantId,
+        what: &HaltTarget,
+        by: &Actor,
+        reason: &str,
+    ) -> Result<Halt, StoreError> {
         self.readers.read_of(&[tenant], async |conn| halt(conn, tenant, what, by, reason).await).await
     }
 
@@ -33,7 +39,13 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be used.
-    pub async fn resume(&self, tenant: TenantId, what: &Halted, by: &Actor, reason: &str) -> Result<bool, StoreError> {
+    pub async fn resume(
+        &self,
+        tenant: TenantId,
+        what: &HaltTarget,
+        by: &Actor,
+        reason: &str,
+    ) -> Result<bool, StoreError> {
         self.readers.read_of(&[tenant], async |conn| resume(conn, tenant, what, by, reason).await).await
     }
 
@@ -49,17 +61,23 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
-    pub async fn halted_since(&self, tenant: TenantId, since: Timestamp) -> Result<Vec<Span>, StoreError> {
+    pub async fn halted_since(&self, tenant: TenantId, since: Timestamp) -> Result<Vec<TimeSpan>, StoreError> {
         self.readers.read_of(&[tenant], async |conn| spans(conn, tenant, since).await).await
     }
 }
 
-fn event(kind: Kind, what: &Halted, by: &Actor, reason: &str) -> Event {
-    let event = Event::new(kind, by.clone(), what.in_words()).because(reason);
-    if let Halted::Session(session) = what { event.about(session) } else { event }
+fn event(kind: Kind, what: &HaltTarget, by: &Actor, reason: &str) -> AuditEvent {
+    let event = AuditEvent::new(kind, by.clone(), what.in_words()).because(reason);
+    if let HaltTarget::Session(session) = what { event.about(session) } else { event }
 }
 
-async fn halt(conn: &mut PgConnection, tenant: TenantId, what: &Halted, by: &Actor, reason: &str) -> Loaded<Halt> {
+async fn halt(
+    conn: &mut PgConnection,
+    tenant: TenantId,
+    what: &HaltTarget,
+    by: &Actor,
+    reason: &str,
+) -> LoadedRow<Halt> {
     let insert = format!(
         "insert into halt (tenant_id, kind, name, halted_by, reason) values ($1, $2, $3, $4, $5)
          on conflict (tenant_id, kind, name) where resumed_at is null do nothing returning {ROW}"
@@ -82,7 +100,13 @@ async fn halt(conn: &mut PgConnection, tenant: TenantId, what: &Halted, by: &Act
     }
 }
 
-async fn resume(conn: &mut PgConnection, tenant: TenantId, what: &Halted, by: &Actor, reason: &str) -> Loaded<bool> {
+async fn resume(
+    conn: &mut PgConnection,
+    tenant: TenantId,
+    what: &HaltTarget,
+    by: &Actor,
+    reason: &str,
+) -> LoadedRow<bool> {
     let mut tx = conn.begin().await?;
     let update = sqlx::query(
         "update halt set resumed_at = now(), resumed_by = $4
@@ -96,7 +120,7 @@ async fn resume(conn: &mut PgConnection, tenant: TenantId, what: &Halted, by: &A
     Ok(true)
 }
 
-async fn halts(conn: &mut PgConnection) -> Loaded<BTreeMap<TenantId, Vec<Halt>>> {
+async fn halts(conn: &mut PgConnection) -> LoadedRow<BTreeMap<TenantId, Vec<Halt>>> {
     let query = format!(
         "select {ROW} from (select *, row_number() over (partition by tenant_id order by halt_id desc) as n from halt
            where resumed_at is null) h where n <= $1 order by tenant_id, kind, name"
@@ -109,7 +133,7 @@ async fn halts(conn: &mut PgConnection) -> Loaded<BTreeMap<TenantId, Vec<Halt>>>
     Ok(halts)
 }
 
-async fn spans(conn: &mut PgConnection, tenant: TenantId, since: Timestamp) -> Loaded<Vec<Span>> {
+async fn spans(conn: &mut PgConnection, tenant: TenantId, since: Timestamp) -> LoadedRow<Vec<TimeSpan>> {
     // Two statements in one, so that each is by an index.
     let rows = sqlx::query(
         "select (extract(epoch from h.halted_at) * 1000)::bigint as from_ms, null::bigint as until_ms
@@ -119,16 +143,16 @@ async fn spans(conn: &mut PgConnection, tenant: TenantId, since: Timestamp) -> L
          from halt h where h.tenant_id = $1 and h.resumed_at > to_timestamp($2 / 1000.0)",
     );
     let rows = rows.bind(tenant.0).bind(since.as_millis()).fetch_all(conn).await?;
-    rows.iter().map(|row| Ok(Span { from: at(row, "from_ms")?, until: decode(row, "until_ms")? })).collect()
+    rows.iter().map(|row| Ok(TimeSpan { from: at(row, "from_ms")?, until: decode(row, "until_ms")? })).collect()
 }
 
-fn read(row: &PgRow) -> Loaded<Halt> {
+fn read(row: &PgRow) -> LoadedRow<Halt> {
     let named: String = row.try_get("name")?;
     let what = match row.try_get::<String, _>("kind")?.as_str() {
-        "session" => Halted::Session(name(SessionId::parse, &named)?),
-        "agent" => Halted::Agent(name(AgentId::parse, &named)?),
-        "tool" => Halted::Tool(name(ToolName::parse, &named)?),
-        "tenant" => Halted::Tenant,
+        "session" => HaltTarget::Session(name(SessionId::parse, &named)?),
+        "agent" => HaltTarget::Agent(name(AgentId::parse, &named)?),
+        "tool" => HaltTarget::Tool(name(ToolName::parse, &named)?),
+        "tenant" => HaltTarget::Tenant,
         _ => return Err(corrupt("an unknown kind of halt")),
     };
     Ok(Halt { what, by: row.try_get("halted_by")?, reason: row.try_get("reason")?, at: at(row, "at_ms")? })

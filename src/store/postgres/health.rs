@@ -7,7 +7,7 @@ use sqlx::{PgConnection, Row as _, postgres::PgRow};
 use super::{
     Store,
     columns::{FLOAT8, INT2, INT4, INT8, TEXT, columns, unnest},
-    decode::{Loaded, at, decode},
+    decode::{LoadedRow, at, decode},
     row::code,
 };
 use crate::error::StoreError;
@@ -71,7 +71,7 @@ static ROW: LazyLock<String> = LazyLock::new(|| {
     format!("h.tenant_id, h.tool, h.failures, h.cooldown_failure, h.retries_used, {}", times.join(", "))
 });
 
-async fn add(conn: &mut PgConnection, seen: &[Seen], per_minute: f64) -> Loaded<Vec<HealthRow>> {
+async fn add(conn: &mut PgConnection, seen: &[Seen], per_minute: f64) -> LoadedRow<Vec<HealthRow>> {
     let mut rows = SeenColumns::default();
     let mut seen: Vec<&Seen> = seen.iter().collect();
     // In one order for all replicas, so that they cannot wait for each other in a circle.
@@ -124,12 +124,12 @@ async fn add(conn: &mut PgConnection, seen: &[Seen], per_minute: f64) -> Loaded<
     query.fetch_all(conn).await?.iter().map(row).collect()
 }
 
-async fn changed(conn: &mut PgConnection, since: Timestamp) -> Loaded<Vec<HealthRow>> {
+async fn changed(conn: &mut PgConnection, since: Timestamp) -> LoadedRow<Vec<HealthRow>> {
     let sql = format!("select {} from tool_health h where h.changed_at > to_timestamp($1 / 1000.0)", *ROW);
     sqlx::query(sqlx::AssertSqlSafe(sql)).bind(since.as_millis()).fetch_all(conn).await?.iter().map(row).collect()
 }
 
-async fn claim(conn: &mut PgConnection, tenant: TenantId, tool: &ToolName, until: Timestamp) -> Loaded<bool> {
+async fn claim(conn: &mut PgConnection, tenant: TenantId, tool: &ToolName, until: Timestamp) -> LoadedRow<bool> {
     let claimed = sqlx::query_scalar(
         "with claimed as (
            update tool_health set probe_until = to_timestamp($3 / 1000.0), changed_at = now()
@@ -140,15 +140,15 @@ async fn claim(conn: &mut PgConnection, tenant: TenantId, tool: &ToolName, until
     Ok(claimed.bind(tenant.0).bind(tool.as_str()).bind(until.as_millis()).fetch_one(conn).await?)
 }
 
-async fn release(conn: &mut PgConnection, tenant: TenantId, tool: &ToolName, until: Timestamp) -> Loaded<()> {
+async fn release(conn: &mut PgConnection, tenant: TenantId, tool: &ToolName, until: Timestamp) -> LoadedRow<()> {
     let release = "update tool_health set probe_until = null, changed_at = now()
         where tenant_id = $1 and tool = $2 and probe_until = to_timestamp($3 / 1000.0)";
     sqlx::query(release).bind(tenant.0).bind(tool.as_str()).bind(until.as_millis()).execute(conn).await?;
     Ok(())
 }
 
-fn row(row: &PgRow) -> Loaded<HealthRow> {
-    let cooldown = decode::<Option<_>>(row, "cooldown_failure")?.map(|failure| -> Loaded<Cooldown> {
+fn row(row: &PgRow) -> LoadedRow<HealthRow> {
+    let cooldown = decode::<Option<_>>(row, "cooldown_failure")?.map(|failure| -> LoadedRow<Cooldown> {
         Ok(Cooldown {
             failure,
             since: at(row, "cooldown_since")?,

@@ -13,7 +13,7 @@ pub use self::tried::TriedTree;
 use super::{
     Store,
     codes::RUNNING,
-    decode::{Loaded, at, count, decode, effect, usage, whole},
+    decode::{LoadedRow, at, count, decode, effect, usage, whole},
     edits::chosen,
     findings,
     sealed::{self, Opener},
@@ -22,7 +22,7 @@ use crate::error::StoreError;
 use callgate_core::domain::{
     effect::Resource,
     ids::{CallId, SessionId, TenantId},
-    inbox::{Question, QuestionState, Resolution, StoredCall, Wanted},
+    inbox::{ApprovalQuery, Question, QuestionState, Resolution, StoredCall},
     outcome::Guard,
     shard::Shard,
     time::Timestamp,
@@ -36,7 +36,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
-    pub async fn questions(&self, tenant: TenantId, wanted: &Wanted) -> Result<Vec<Question>, StoreError> {
+    pub async fn questions(&self, tenant: TenantId, wanted: &ApprovalQuery) -> Result<Vec<Question>, StoreError> {
         let opener = self.opener(tenant);
         self.readers.read_of(&[tenant], async |conn| questions(conn, tenant, wanted, &opener).await).await
     }
@@ -105,7 +105,7 @@ async fn stored(
     since: Timestamp,
     (root, call_id): (Option<&SessionId>, Option<&CallId>),
     opener: &Opener,
-) -> Loaded<Vec<StoredCall>> {
+) -> LoadedRow<Vec<StoredCall>> {
     // Only given filters are compared, so that the planner can use indexes.
     let of_root = root.map_or("$3::text is null and $6::int2 is null", |_| "c.shard = $6 and c.root_id = $3");
     let of_call = call_id.map_or("$4::text is null", |_| "c.call_id = $4");
@@ -125,7 +125,7 @@ async fn stored(
     rows.fetch_all(conn).await?.iter().map(|row| call(row, opener)).collect()
 }
 
-fn call(row: &PgRow, opener: &Opener) -> Loaded<StoredCall> {
+fn call(row: &PgRow, opener: &Opener) -> LoadedRow<StoredCall> {
     let (session, seq, settled) = (row.try_get("session_id")?, count(row, "seq")?, count(row, "settled_seq")?);
     let result = match opener.maybe(sealed::RESULT, session, settled, row.try_get("result")?)? {
         None => opener.maybe(sealed::ERROR, session, settled, row.try_get("error_message")?)?,
@@ -175,9 +175,9 @@ const STATE: &str = "case when e.kind = 'withdrawn' then 'withdrawn' when e.deta
 async fn questions(
     conn: &mut PgConnection,
     tenant: TenantId,
-    wanted: &Wanted,
+    wanted: &ApprovalQuery,
     opener: &Opener,
-) -> Loaded<Vec<Question>> {
+) -> LoadedRow<Vec<Question>> {
     // Only given filters are compared, so that the planner can use indexes.
     let of_id = wanted.approval_id.as_ref().map_or("$2::text is null", |_| "c.approval_id = $2");
     let of_session = wanted.session.as_ref().map_or("$3::text is null", |_| "c.session_id = $3");
@@ -231,7 +231,7 @@ async fn questions(
     rows.fetch_all(conn).await?.iter().map(|row| question(row, opener)).collect()
 }
 
-fn question(row: &PgRow, opener: &Opener) -> Loaded<Question> {
+fn question(row: &PgRow, opener: &Opener) -> LoadedRow<Question> {
     let (session, seq) = (row.try_get("session_id")?, count(row, "seq")?);
     let resolution = match row.try_get("closed")? {
         true => Some(Resolution {

@@ -3,7 +3,7 @@
 
 use sqlx::{AssertSqlSafe, Executor as _, PgConnection, Row as _};
 
-use super::{SCHEMA, decode::Loaded};
+use super::{SCHEMA, decode::LoadedRow};
 
 /// Advisory lock of the builder: `callgate` and a number, as a key.
 const LOCK: i64 = 0x6361_6c6c_0002;
@@ -21,7 +21,7 @@ const MISSING: &str = "select p.relname as partition, i.relname as index, h.inhr
     order by 1, 2";
 
 /// Builds missing indexes, unless another replica does; returns their number. Slow.
-pub(super) async fn build(conn: &mut PgConnection) -> Loaded<usize> {
+pub(super) async fn build(conn: &mut PgConnection) -> LoadedRow<usize> {
     conn.execute("set statement_timeout = 0").await?;
     // The lock ends with the connection.
     if !sqlx::query_scalar("select pg_try_advisory_lock($1)").bind(LOCK).fetch_one(&mut *conn).await? {

@@ -4,7 +4,7 @@
 use sqlx::{AssertSqlSafe, PgConnection, Row as _, postgres::PgRow};
 
 use super::{
-    decode::{Loaded, count, decode},
+    decode::{LoadedRow, count, decode},
     row::big,
 };
 use callgate_core::domain::{
@@ -39,7 +39,7 @@ pub struct DueTrees {
 }
 
 /// Never waits for a row that somebody else has locked: whoever has it locked moves the tree, or takes it on.
-pub(super) async fn take(conn: &mut PgConnection, now: Timestamp, is_distributed: bool) -> Loaded<DueTrees> {
+pub(super) async fn take(conn: &mut PgConnection, now: Timestamp, is_distributed: bool) -> LoadedRow<DueTrees> {
     // Over many nodes rows can neither be limited nor skipped: all that are due are taken at once.
     let due = match is_distributed {
         true => "due <= to_timestamp($1 / 1000.0) and $3 > 0",
@@ -54,7 +54,7 @@ pub(super) async fn take(conn: &mut PgConnection, now: Timestamp, is_distributed
     )));
     let taken = taken.bind(now.as_millis()).bind(now.plus_ms(TAKEN_MS).as_millis()).bind(TAKEN_MAX as i64);
     let rows = taken.fetch_all(conn).await?;
-    let tree = |row: &PgRow| -> Loaded<DueTree> {
+    let tree = |row: &PgRow| -> LoadedRow<DueTree> {
         Ok(DueTree {
             tenant: TenantId(row.try_get("tenant_id")?),
             root: decode(row, "root_id")?,
@@ -73,7 +73,7 @@ pub(super) async fn take(conn: &mut PgConnection, now: Timestamp, is_distributed
     Ok(DueTrees { trees: readable.collect(), is_full: !is_distributed && rows.len() >= TAKEN_MAX })
 }
 
-pub(super) async fn put_off(conn: &mut PgConnection, tree: &DueTree, due: Option<Timestamp>) -> Loaded<()> {
+pub(super) async fn put_off(conn: &mut PgConnection, tree: &DueTree, due: Option<Timestamp>) -> LoadedRow<()> {
     let put_off = sqlx::query(
         "update call_tree set due = to_timestamp($4 / 1000.0)
          where shard = $5 and tenant_id = $1 and root_id = $2 and version = $3",

@@ -12,7 +12,7 @@ pub(super) use self::totals::{controlled, open_calls, spent};
 use super::{
     codes::RUNNING,
     columns::{self, Column},
-    decode::{Loaded, at, corrupt, judged, settled},
+    decode::{LoadedRow, at, corrupt, judged, settled},
     look_up,
     maintain::{month, partition},
     row::{CallRow, OutcomeRow, big},
@@ -66,12 +66,12 @@ static ONE_SHARD: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\b(\w+
 
 /// Whether requests are split by shard: a distributed database routes a statement to the node of the shard it names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Cut {
+pub(super) enum ShardSplit {
     Not,
     ByShard,
 }
 
-impl Cut {
+impl ShardSplit {
     /// Condition that the rows of the table `alias` are in the shards of the array `shards`.
     pub(super) fn bound(self, alias: &str, shards: &str) -> String {
         match self {
@@ -208,14 +208,14 @@ static LOAD: LazyLock<String> = LazyLock::new(|| {
 pub(super) async fn trees(
     conn: &mut PgConnection,
     wanted: &[Wanted],
-    cut: Cut,
-) -> Loaded<Vec<Loaded<Option<CallTree>>>> {
-    let mut trees: Vec<Loaded<Option<CallTree>>> = wanted.iter().map(|_| Ok(None)).collect();
+    cut: ShardSplit,
+) -> LoadedRow<Vec<LoadedRow<Option<CallTree>>>> {
+    let mut trees: Vec<LoadedRow<Option<CallTree>>> = wanted.iter().map(|_| Ok(None)).collect();
     let mut days: Vec<Option<i32>> = wanted.iter().map(|(_, _, day, _)| *day).collect();
     if days.contains(&None) {
         let roots: Vec<_> = wanted.iter().map(|(tenant, root, ..)| (*tenant, root.clone())).collect();
         let heads = look_up::heads(conn, &roots, cut).await?;
-        days = heads.into_iter().map(|head| Ok(head?.map(|(_, day, _)| day))).collect::<Loaded<_>>()?;
+        days = heads.into_iter().map(|head| Ok(head?.map(|(_, day, _)| day))).collect::<LoadedRow<_>>()?;
     }
     for (day, born) in by_month(days) {
         let keys: Vec<_> = born.iter().map(|at| (wanted[*at].0, &wanted[*at].1, 0)).collect();
@@ -239,16 +239,16 @@ pub(super) fn by_month(days: impl IntoIterator<Item = Option<i32>>) -> BTreeMap<
 }
 
 /// The rows of a statement over several trees, by tree and part index.
-pub(super) type Rows = BTreeMap<i32, Vec<PgRow>>;
+pub(super) type TreeRows = BTreeMap<i32, Vec<PgRow>>;
 
 /// Runs a statement on [`TREES`], with tenant, root and last known event of each.
 pub(super) async fn read(
     conn: &mut PgConnection,
     sql: &str,
     trees: &[(TenantId, &SessionId, u64)],
-    cut: Cut,
-) -> Loaded<Vec<Rows>> {
-    let mut parts: Vec<Rows> = trees.iter().map(|_| Rows::new()).collect();
+    cut: ShardSplit,
+) -> LoadedRow<Vec<TreeRows>> {
+    let mut parts: Vec<TreeRows> = trees.iter().map(|_| TreeRows::new()).collect();
     for (sql, places) in cut.apart(sql, trees) {
         let together: Vec<_> = places.iter().map(|at| trees[*at]).collect();
         for (at, rows) in places.into_iter().zip(read_together(conn, &sql, &together).await?) {
@@ -258,13 +258,17 @@ pub(super) async fn read(
     Ok(parts)
 }
 
-async fn read_together(conn: &mut PgConnection, sql: &str, trees: &[(TenantId, &SessionId, u64)]) -> Loaded<Vec<Rows>> {
+async fn read_together(
+    conn: &mut PgConnection,
+    sql: &str,
+    trees: &[(TenantId, &SessionId, u64)],
+) -> LoadedRow<Vec<TreeRows>> {
     let shards: Vec<i16> = trees.iter().map(|(tenant, root, _)| Shard::of(*tenant, root).0).collect();
     let tenants: Vec<i64> = trees.iter().map(|(tenant, _, _)| tenant.0).collect();
     let roots: Vec<&str> = trees.iter().map(|(_, root, _)| root.as_str()).collect();
     let known: Vec<i64> = trees.iter().map(|(_, _, known)| big(*known)).collect();
     let rows = sqlx::query(AssertSqlSafe(sql)).bind(shards).bind(tenants).bind(roots).bind(known);
-    let mut parts: Vec<Rows> = trees.iter().map(|_| Rows::new()).collect();
+    let mut parts: Vec<TreeRows> = trees.iter().map(|_| TreeRows::new()).collect();
     let rows = match rows.fetch_all(conn).await {
         // Their month was dropped meanwhile: what still lives is in another one.
         Err(sqlx::Error::Database(error)) if error.code().as_deref() == Some(UNDEFINED_TABLE) => Vec::new(),
@@ -279,7 +283,7 @@ async fn read_together(conn: &mut PgConnection, sql: &str, trees: &[(TenantId, &
     Ok(parts)
 }
 
-fn tree((tenant, root, _, opener): &Wanted, rows: &Rows) -> Option<Loaded<CallTree>> {
+fn tree((tenant, root, _, opener): &Wanted, rows: &TreeRows) -> Option<LoadedRow<CallTree>> {
     let head = rows.get(&HEAD)?.first()?;
     let restored = || {
         let mut tree = CallTree::new(*tenant, root.clone(), at(head, "started_ms")?);
@@ -291,10 +295,10 @@ fn tree((tenant, root, _, opener): &Wanted, rows: &Rows) -> Option<Loaded<CallTr
 }
 
 /// Reader of an event's additional fields.
-pub(super) type Whole = fn(&mut Event, &PgRow, &Opener) -> Loaded<()>;
+pub(super) type Whole = fn(&mut Event, &PgRow, &Opener) -> LoadedRow<()>;
 
 /// The calls and reports among the rows, in order, completed by `whole`.
-pub(super) fn events(rows: &Rows, opener: &Opener, whole: Whole) -> Loaded<Vec<Event>> {
+pub(super) fn events(rows: &TreeRows, opener: &Opener, whole: Whole) -> LoadedRow<Vec<Event>> {
     let of = |part: i32| rows.get(&part).map(Vec::as_slice).unwrap_or_default();
     let mut events = Vec::with_capacity(of(CALLS).len() + of(OUTCOMES).len());
     for row in of(CALLS) {

@@ -6,8 +6,8 @@ use sqlx::{AssertSqlSafe, PgConnection, Row as _, postgres::PgRow};
 
 use super::{
     columns,
-    decode::{self, Loaded, at, count, decode},
-    load::Cut,
+    decode::{self, LoadedRow, at, count, decode},
+    load::ShardSplit,
     row::LedgerRowOut,
 };
 use callgate_core::domain::{
@@ -34,19 +34,27 @@ pub struct Found {
 }
 
 /// The root of a session; none for an unknown session.
-pub(super) async fn root(conn: &mut PgConnection, tenant: TenantId, session: &SessionId) -> Loaded<Option<SessionId>> {
-    let found = find(conn, &[(tenant, session.clone(), None)], Cut::ByShard).await?;
+pub(super) async fn root(
+    conn: &mut PgConnection,
+    tenant: TenantId,
+    session: &SessionId,
+) -> LoadedRow<Option<SessionId>> {
+    let found = find(conn, &[(tenant, session.clone(), None)], ShardSplit::ByShard).await?;
     Ok(found.into_iter().next().transpose()?.flatten().map(|found| found.root))
 }
 
 /// The request index of a row: `no`, from 1.
-pub(super) fn place(row: &PgRow) -> Loaded<usize> {
+pub(super) fn place(row: &PgRow) -> LoadedRow<usize> {
     let no = usize::try_from(row.try_get::<i64, _>("no")?).unwrap_or(0);
     no.checked_sub(1).ok_or_else(|| decode::corrupt("an answer that nobody asked for"))
 }
 
 /// Roots of sessions with the data for loading their trees; none where session and parent are unknown.
-pub(super) async fn find(conn: &mut PgConnection, sought: &[Sought], cut: Cut) -> Loaded<Vec<Loaded<Option<Found>>>> {
+pub(super) async fn find(
+    conn: &mut PgConnection,
+    sought: &[Sought],
+    cut: ShardSplit,
+) -> LoadedRow<Vec<LoadedRow<Option<Found>>>> {
     let names: Vec<(usize, TenantId, &SessionId)> = sought
         .iter()
         .enumerate()
@@ -67,7 +75,7 @@ pub(super) async fn find(conn: &mut PgConnection, sought: &[Sought], cut: Cut) -
          order by x.no desc",
     )));
     let rows = rows.bind(shards).bind(tenants).bind(sessions).fetch_all(conn).await?;
-    let mut found: Vec<Loaded<Option<Found>>> = sought.iter().map(|_| Ok(None)).collect();
+    let mut found: Vec<LoadedRow<Option<Found>>> = sought.iter().map(|_| Ok(None)).collect();
     // The session's own row comes after its parent's.
     for row in &rows {
         let (at, _, session) = names[place(row)?];
@@ -79,14 +87,14 @@ pub(super) async fn find(conn: &mut PgConnection, sought: &[Sought], cut: Cut) -
 }
 
 /// Row of a tree: version, day of birth, and start, which distinguishes a recreated tree from an erased one.
-pub(super) type Head = (u64, i32, Timestamp);
+pub(super) type TreeHead = (u64, i32, Timestamp);
 
 /// Rows of trees; none without an event.
 pub(super) async fn heads(
     conn: &mut PgConnection,
     trees: &[(TenantId, SessionId)],
-    cut: Cut,
-) -> Loaded<Vec<Loaded<Option<Head>>>> {
+    cut: ShardSplit,
+) -> LoadedRow<Vec<LoadedRow<Option<TreeHead>>>> {
     let shards: Vec<i16> = trees.iter().map(|(tenant, root)| Shard::of(*tenant, root).0).collect();
     let tenants: Vec<i64> = trees.iter().map(|(tenant, _)| tenant.0).collect();
     let roots: Vec<&str> = trees.iter().map(|(_, root)| root.as_str()).collect();
@@ -97,7 +105,7 @@ pub(super) async fn heads(
          join call_tree t on t.shard = x.shard and t.tenant_id = x.tenant_id and t.root_id = x.root_id{}",
         cut.bound("t", "$1")
     )));
-    let mut heads: Vec<Loaded<Option<Head>>> = trees.iter().map(|_| Ok(None)).collect();
+    let mut heads: Vec<LoadedRow<Option<TreeHead>>> = trees.iter().map(|_| Ok(None)).collect();
     for row in rows.bind(shards).bind(tenants).bind(roots).fetch_all(conn).await? {
         heads[place(&row)?] = Ok(Some((count(&row, "version")?, row.try_get("day")?, at(&row, "started_ms")?)));
     }
@@ -118,14 +126,14 @@ static LEDGER: LazyLock<String> = LazyLock::new(|| {
 pub(super) async fn ledger(
     conn: &mut PgConnection,
     keys: &[(TenantId, SessionId, LedgerKey)],
-    cut: Cut,
-) -> Loaded<Vec<Loaded<Option<LedgerRow>>>> {
+    cut: ShardSplit,
+) -> LoadedRow<Vec<LoadedRow<Option<LedgerRow>>>> {
     let shards: Vec<i16> = keys.iter().map(|(tenant, root, key)| Shard::of_ledger(*tenant, root, key).0).collect();
     let tenants: Vec<i64> = keys.iter().map(|(tenant, _, _)| tenant.0).collect();
     let wanted: Vec<&[u8]> = keys.iter().map(|(_, _, key)| &key.0[..]).collect();
     let rows =
         sqlx::query(AssertSqlSafe(LEDGER.clone() + &cut.bound("l", "$1"))).bind(shards).bind(tenants).bind(wanted);
-    let mut ledger: Vec<Loaded<Option<LedgerRow>>> = keys.iter().map(|_| Ok(None)).collect();
+    let mut ledger: Vec<LoadedRow<Option<LedgerRow>>> = keys.iter().map(|_| Ok(None)).collect();
     for row in rows.fetch_all(conn).await? {
         ledger[place(&row)?] = decode::ledger(&row).map(Some);
     }

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::decode::{Loaded, corrupt, member};
-use callgate_core::domain::answer::{Marks, Named, Number, Says};
+use super::decode::{LoadedRow, corrupt, member};
+use callgate_core::domain::answer::{Named, Number, ResultMarkers, Says};
 
 #[derive(Debug, Serialize, Deserialize)]
 struct StoredMarks {
@@ -37,7 +37,7 @@ struct FormerMarks {
     failed: bool,
 }
 
-pub(super) fn json(marks: &Marks) -> String {
+pub(super) fn json(marks: &ResultMarkers) -> String {
     let hex = |hash: &u64| format!("{hash:016x}");
     let stored = StoredMarks {
         frame: hex(&marks.frame),
@@ -54,17 +54,17 @@ pub(super) fn json(marks: &Marks) -> String {
     serde_json::to_string(&stored).unwrap_or_default()
 }
 
-pub(super) fn read(text: &str) -> Loaded<Marks> {
+pub(super) fn read(text: &str) -> LoadedRow<ResultMarkers> {
     let hash = |hex: &str| u64::from_str_radix(hex, 16).map_err(|error| corrupt(&error.to_string()));
     if let Ok(FormerMarks { shape, says, failed }) = serde_json::from_str(text) {
-        return Ok(Marks::without_parts(hash(&shape)?, member(&Says::ALL, says)?, failed));
+        return Ok(ResultMarkers::without_parts(hash(&shape)?, member(&Says::ALL, says)?, failed));
     }
     let stored: StoredMarks = serde_json::from_str(text).map_err(|error| corrupt(&error.to_string()))?;
-    Ok(Marks {
+    Ok(ResultMarkers {
         frame: hash(&stored.frame)?,
         inside: stored.inside.as_deref().map_or(Ok(0), hash)?,
         inside_frame: stored.inside_frame.as_deref().map_or(Ok(0), hash)?,
-        names: stored.names.iter().map(|name| hash(name)).collect::<Loaded<_>>()?,
+        names: stored.names.iter().map(|name| hash(name)).collect::<LoadedRow<_>>()?,
         numbers: stored.numbers.into_iter().map(|(value, counts)| Number { value, counts }).collect(),
         named: Named::stored(stored.named),
         made_now: stored.made_now,

@@ -83,16 +83,16 @@ use super::error::{OpenError, StoreError};
 use crate::sealing::Keyring;
 use callgate_core::domain::{
     ids::{CallId, SessionId, TenantId},
-    previous::Given,
+    previous::StoredResult,
 };
 
-pub use carry::{Carried, analyze, carried, make_roles};
+pub use carry::{CarriedState, analyze, carried, make_roles};
 pub use clocks::{Clocks, clocks};
 pub use commits::Commit;
 pub use connect::{parse_url, reached_at};
 pub use console::SignedIn;
-pub use distribute::{Distributed, distribute};
-pub use export::{Exported, Place};
+pub use distribute::{DistributionResult, distribute};
+pub use export::{ExportedRow, Place};
 pub use fleet::{Judged, Refusals};
 pub use forget::{FORGOTTEN_TREES, Forgetting, PARTS};
 pub use inbox::TriedTree;
@@ -101,19 +101,19 @@ pub use leases::{DueTree, DueTrees};
 pub use look_over::{Contents, look_over};
 pub use look_up::Found;
 pub use migrations::SchemaState;
-pub use notices::{Claimed, Claims};
+pub use notices::{ClaimedNotification, Claims};
 pub use profiles::{Counted, Learn};
-pub use prune::Deleted;
+pub use prune::DeletedRows;
 pub use queue::{Pending, QueueSlot};
 pub use read::Lane;
 pub use reseal::{Reseal, Uses};
-pub use retention::{RETAIN_DAYS_MIN, Retained, retain};
+pub use retention::{RETAIN_DAYS_MIN, RetentionResult, retain};
 pub use stock::{Load, Pool, Questions};
-pub use traced::{Traced, namespace};
-pub use writer::Committed;
+pub use traced::{BatchSpans, namespace};
+pub use writer::CommittedChange;
 pub(crate) use {
     leases::{TAKEN_MAX, TAKEN_MS},
-    writer::{Job, QUEUE_MAX},
+    writer::{QUEUE_MAX, QueuedChange},
 };
 
 /// Maximum connections for reading.
@@ -149,7 +149,7 @@ pub struct StoreSettings {
     /// Called after every commit.
     pub on_commit: Arc<dyn Fn(Commit) + Send + Sync>,
     /// Creates spans of batches; `Arc::new(())` creates none.
-    pub traced: Arc<dyn Traced>,
+    pub traced: Arc<dyn BatchSpans>,
 }
 
 impl fmt::Debug for StoreSettings {
@@ -172,7 +172,7 @@ pub struct Store {
     /// True when the trees are spread over many nodes, by their shards.
     is_distributed: bool,
     pulse: Arc<Pulse>,
-    queue: mpsc::Sender<Job>,
+    queue: mpsc::Sender<QueuedChange>,
     writer: Arc<Mutex<Option<JoinHandle<()>>>>,
     /// Tells the writer to end.
     closing: Arc<Notify>,
@@ -196,7 +196,7 @@ impl Store {
         maintain::prepare(&mut conn).await?;
         let is_distributed = distribute::is_distributed(&mut conn).await?;
         let is_bound = bind::is_bound(&mut conn, is_distributed).await?;
-        let cut = if is_distributed { load::Cut::ByShard } else { load::Cut::Not };
+        let cut = if is_distributed { load::ShardSplit::ByShard } else { load::ShardSplit::Not };
         let now = maintain::now(&mut conn).await?;
         let replica = sqlx::query_scalar("select gen_random_uuid()::text").fetch_one(&mut conn).await?;
         let console_key = console::key(&mut conn).await?;
@@ -291,7 +291,7 @@ impl Store {
         tenant: TenantId,
         session: &SessionId,
         call_id: &CallId,
-    ) -> Result<Option<Given>, StoreError> {
+    ) -> Result<Option<StoredResult>, StoreError> {
         let opener = self.opener(tenant);
         self.readers.read_of(&[tenant], async |conn| past::result(conn, tenant, session, call_id, &opener).await).await
     }

@@ -6,14 +6,14 @@ use sqlx::Row as _;
 
 use super::{
     Store,
-    decode::{Loaded, decode},
+    decode::{LoadedRow, decode},
 };
 use crate::error::StoreError;
 use callgate_core::domain::{ids::TenantId, time::Timestamp};
 
 /// A claimed notification.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Claimed {
+pub struct ClaimedNotification {
     /// The approval request.
     pub approval_id: String,
     /// Number of attempts, this one included.
@@ -24,7 +24,7 @@ pub struct Claimed {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Claims {
     /// Notifications for this replica to send.
-    pub mine: Vec<Claimed>,
+    pub mine: Vec<ClaimedNotification>,
     /// Notifications sent before, by any replica.
     pub told: Vec<String>,
 }
@@ -61,12 +61,13 @@ impl Store {
         let claim = sqlx::query(claim).bind(tenant.0).bind(ids).bind(ends).bind(seconds(lasts));
         let claim = claim.bind(i64::try_from(max).unwrap_or(i64::MAX));
         let claimed = |row: &sqlx::postgres::PgRow| {
-            Ok(Claimed { approval_id: row.try_get("approval_id")?, attempts: decode(row, "attempts")? })
+            Ok(ClaimedNotification { approval_id: row.try_get("approval_id")?, attempts: decode(row, "attempts")? })
         };
         self.readers
             .read(async |conn| {
                 let told = told.fetch_all(&mut *conn).await?;
-                let mine: Loaded<Vec<Claimed>> = claim.fetch_all(conn).await?.iter().map(claimed).collect();
+                let mine: LoadedRow<Vec<ClaimedNotification>> =
+                    claim.fetch_all(conn).await?.iter().map(claimed).collect();
                 Ok(Claims { mine: mine?, told })
             })
             .await

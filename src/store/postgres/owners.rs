@@ -2,7 +2,7 @@
 
 use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 
-use super::{decode::Loaded, load::Cut, look_up};
+use super::{decode::LoadedRow, load::ShardSplit, look_up};
 use callgate_core::domain::{
     ids::{SessionId, TenantId},
     shard::Shard,
@@ -12,7 +12,11 @@ use callgate_core::domain::{
 pub(super) type Asked = (TenantId, SessionId, Option<String>);
 
 /// Whose trees are, those that were nobody's being of who asks first.
-pub(super) async fn own(conn: &mut PgConnection, asked: &[Asked], cut: Cut) -> Loaded<Vec<Loaded<Option<String>>>> {
+pub(super) async fn own(
+    conn: &mut PgConnection,
+    asked: &[Asked],
+    cut: ShardSplit,
+) -> LoadedRow<Vec<LoadedRow<Option<String>>>> {
     // A row may be dropped between the two: then there is room for this one.
     loop {
         insert(conn, asked).await?;
@@ -23,7 +27,7 @@ pub(super) async fn own(conn: &mut PgConnection, asked: &[Asked], cut: Cut) -> L
     }
 }
 
-async fn insert(conn: &mut PgConnection, asked: &[Asked]) -> Loaded<()> {
+async fn insert(conn: &mut PgConnection, asked: &[Asked]) -> LoadedRow<()> {
     let named: Vec<_> = asked.iter().filter_map(|(tenant, root, name)| Some((*tenant, root, name.as_ref()?))).collect();
     if named.is_empty() {
         return Ok(());
@@ -45,7 +49,7 @@ async fn insert(conn: &mut PgConnection, asked: &[Asked]) -> Loaded<()> {
     Ok(())
 }
 
-async fn owners(conn: &mut PgConnection, asked: &[Asked], cut: Cut) -> Loaded<Vec<Option<String>>> {
+async fn owners(conn: &mut PgConnection, asked: &[Asked], cut: ShardSplit) -> LoadedRow<Vec<Option<String>>> {
     let shards: Vec<i16> = asked.iter().map(|(tenant, root, _)| Shard::of(*tenant, root).0).collect();
     let tenants: Vec<i64> = asked.iter().map(|(tenant, _, _)| tenant.0).collect();
     let roots: Vec<&str> = asked.iter().map(|(_, root, _)| root.as_str()).collect();

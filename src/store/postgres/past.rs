@@ -4,16 +4,16 @@ use sqlx::{AssertSqlSafe, PgConnection, Row as _, postgres::PgRow};
 
 use super::{
     codes::{RUNNING, SUCCESS},
-    decode::{Loaded, at, count, decode, effect, flag, whole},
+    decode::{LoadedRow, at, count, decode, effect, flag, whole},
     look_up, marks,
     sealed::{self, Opener},
 };
 use crate::sealing::MARK;
 use callgate_core::domain::{
-    gist::Gist,
+    gist::SuccessSummary,
     history::{PAST_TEXT_MAX, PastCall, PastOutcome},
     ids::{CallId, SessionId, TenantId},
-    previous::Given,
+    previous::StoredResult,
     reason::Reason,
     shard::Shard,
 };
@@ -25,7 +25,7 @@ pub(super) async fn arguments(
     session: &SessionId,
     call_id: &CallId,
     opener: &Opener,
-) -> Loaded<Option<String>> {
+) -> LoadedRow<Option<String>> {
     let Some(root) = look_up::root(&mut *conn, tenant, session).await? else { return Ok(None) };
     let arguments = sqlx::query(
         "select c.seq, c.arguments from call_tree t join call c on c.shard = t.shard and c.tenant_id = t.tenant_id
@@ -46,9 +46,9 @@ pub(super) async fn result(
     session: &SessionId,
     call_id: &CallId,
     opener: &Opener,
-) -> Loaded<Option<Given>> {
+) -> LoadedRow<Option<StoredResult>> {
     // The call is known to exist: a missing row was deleted.
-    let gone = Given { is_gone: true, ..Given::default() };
+    let gone = StoredResult { is_gone: true, ..StoredResult::default() };
     let Some(root) = look_up::root(&mut *conn, tenant, session).await? else { return Ok(Some(gone)) };
     let result = sqlx::query(AssertSqlSafe(format!(
         "select o.seq, o.inferred, o.result, o.result_bytes, o.total_matches, o.is_complete,
@@ -64,7 +64,7 @@ pub(super) async fn result(
     let result = result.bind(tenant.0).bind(session.as_str()).bind(call_id.as_str());
     let result = result.bind(Shard::of(tenant, &root).0).bind(root.as_str());
     let Some(row) = result.fetch_optional(conn).await? else { return Ok(Some(gone)) };
-    Ok(Some(Given {
+    Ok(Some(StoredResult {
         is_gone: flag(&row, "is_gone")?,
         is_inferred: flag(&row, "inferred")?,
         text: opener.maybe(sealed::RESULT, session.as_str(), count(&row, "seq")?, row.try_get("result")?)?,
@@ -81,7 +81,7 @@ pub(super) async fn read(
     session: &SessionId,
     most: usize,
     opener: &Opener,
-) -> Loaded<Vec<PastCall>> {
+) -> LoadedRow<Vec<PastCall>> {
     let Some(root) = look_up::root(&mut *conn, tenant, session).await? else { return Ok(Vec::new()) };
     let sql = format!(
         "select c.seq, c.call_id, c.tool, c.fingerprint, c.effect, c.resource, c.once, c.idempotent,
@@ -115,7 +115,7 @@ pub(super) async fn read(
     rows.fetch_all(conn).await?.iter().map(|row| past_call(row, session, opener)).collect()
 }
 
-fn past_call(row: &PgRow, session: &SessionId, opener: &Opener) -> Loaded<PastCall> {
+fn past_call(row: &PgRow, session: &SessionId, opener: &Opener) -> LoadedRow<PastCall> {
     let text = |column: &str| row.try_get::<Option<String>, _>(column);
     let (session, seq) = (session.as_str(), count(row, "seq")?);
     let arguments = opener.maybe(sealed::ARGUMENTS, session, seq, text("arguments")?)?;
@@ -136,7 +136,7 @@ fn past_call(row: &PgRow, session: &SessionId, opener: &Opener) -> Loaded<PastCa
     })
 }
 
-fn past_outcome(row: &PgRow, session: &str, opener: &Opener) -> Loaded<Option<PastOutcome>> {
+fn past_outcome(row: &PgRow, session: &str, opener: &Opener) -> LoadedRow<Option<PastOutcome>> {
     let Some(status) = decode(row, "status")? else { return Ok(None) };
     let seq = count(row, "settled_seq")?;
     let open = |what: &str, column: &str| opener.maybe(what, session, seq, row.try_get(column)?);
@@ -151,7 +151,7 @@ fn past_outcome(row: &PgRow, session: &str, opener: &Opener) -> Loaded<Option<Pa
         key_sent: flag(row, "key_sent")?,
         is_inferred: flag(row, "inferred")?,
         is_double: flag(row, "double_effect")?,
-        gist: open(sealed::GIST, "gist")?.map(|says| Gist { made, says }),
+        gist: open(sealed::GIST, "gist")?.map(|says| SuccessSummary { made, says }),
         result_bytes: decode(row, "result_bytes")?,
         is_cut: row.try_get("is_cut")?,
         is_complete: row.try_get("is_complete")?,

@@ -4,12 +4,12 @@ use sqlx::{Connection as _, PgConnection, Row as _, postgres::PgRow};
 
 use super::{
     Store, audit,
-    decode::{Loaded, at, count},
+    decode::{LoadedRow, at, count},
     row::big,
 };
 use crate::error::StoreError;
 use callgate_core::domain::{
-    audit::{Actor, Event, Kind},
+    audit::{Actor, AuditEvent, Kind},
     ids::TenantId,
     revision::{Activation, Revision},
 };
@@ -102,9 +102,9 @@ impl Store {
 }
 
 /// Uses the policy's name in verdicts.
-fn event(kind: Kind, by: &Actor, hash: &str, note: &str) -> Event {
+fn event(kind: Kind, by: &Actor, hash: &str, note: &str) -> AuditEvent {
     let version: String = hash.chars().take(16).collect();
-    Event::new(kind, by.clone(), format!("policy {version}")).because(note)
+    AuditEvent::new(kind, by.clone(), format!("policy {version}")).because(note)
 }
 
 /// A concurrent activation conflicts on the revision number. The number is passed as a value, because each node of a
@@ -116,7 +116,7 @@ async fn activate(
     expected: Option<u64>,
     by: &Actor,
     note: &str,
-) -> Loaded<Activation> {
+) -> LoadedRow<Activation> {
     let insert = format!(
         "insert into policy_activation as v (tenant_id, revision, hash, activated_by, note)
          values ($1, $2, $3, $4, $5) on conflict do nothing returning {REVISION}"
@@ -145,13 +145,13 @@ async fn activate(
             }
             let event = event(Kind::PolicyActivated, by, hash, note);
             let what = format!("{} as revision {}", event.what, revision.number);
-            audit::commit(tx, tenant, &Event { what, ..event }).await?;
+            audit::commit(tx, tenant, &AuditEvent { what, ..event }).await?;
             return Ok(Activation::Active(revision));
         }
     }
 }
 
-pub(super) fn revision(row: &PgRow) -> Loaded<Revision> {
+pub(super) fn revision(row: &PgRow) -> LoadedRow<Revision> {
     Ok(Revision {
         number: count(row, "revision")?,
         hash: row.try_get("hash")?,

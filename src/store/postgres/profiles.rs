@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use super::{
     Store,
-    decode::{Loaded, at, corrupt, count, decode},
+    decode::{LoadedRow, at, corrupt, count, decode},
     follow_up, load, rebuild,
     row::code,
 };
@@ -17,8 +17,8 @@ use callgate_core::domain::{
     failure::FailureKind,
     ids::TenantId,
     profile::{
-        CellCount, Counts, HALF_LIFE_MS, HALF_LIVES_KEPT, RECENT_HALF_LIFE_MS, RecentCount, ResidualState, RetryState,
-        Trial, WEIGHTS,
+        CellCount, HALF_LIFE_MS, HALF_LIVES_KEPT, ProfileCounts, RECENT_HALF_LIFE_MS, RecentCount, ResidualState,
+        RetryState, Trial, WEIGHTS,
     },
 };
 
@@ -90,7 +90,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
-    pub async fn profiles(&self, tenant: TenantId) -> Result<(Counts, Vec<ResidualState>), StoreError> {
+    pub async fn profiles(&self, tenant: TenantId) -> Result<(ProfileCounts, Vec<ResidualState>), StoreError> {
         self.readers.read_of(&[tenant], async |conn| counts(conn, tenant).await).await
     }
 }
@@ -165,7 +165,7 @@ fn take(is_distributed: bool) -> String {
     )
 }
 
-async fn count_trials(conn: &mut PgConnection, holder: &str, take: &str, learn: Learn<'_>) -> Loaded<Counted> {
+async fn count_trials(conn: &mut PgConnection, holder: &str, take: &str, learn: Learn<'_>) -> LoadedRow<Counted> {
     let mut tx = conn.begin().await?;
     let held = sqlx::query(
         "update retry_job set holder = $1, held_until = now() + interval '15 seconds'
@@ -184,7 +184,7 @@ async fn count_trials(conn: &mut PgConnection, holder: &str, take: &str, learn: 
     Ok(Counted::Trials(rows.len() as u64))
 }
 
-async fn learn_from(conn: &mut PgConnection, rows: &[PgRow], learn: Learn<'_>) -> Loaded<()> {
+async fn learn_from(conn: &mut PgConnection, rows: &[PgRow], learn: Learn<'_>) -> LoadedRow<()> {
     let mut tenants: BTreeMap<i64, Vec<Trial>> = BTreeMap::new();
     for row in rows {
         tenants.entry(row.try_get("tenant_id")?).or_default().push(trial(row)?);
@@ -207,7 +207,7 @@ async fn learn_from(conn: &mut PgConnection, rows: &[PgRow], learn: Learn<'_>) -
     Ok(())
 }
 
-fn trial(row: &PgRow) -> Loaded<Trial> {
+fn trial(row: &PgRow) -> LoadedRow<Trial> {
     Ok(Trial {
         tool: decode(row, "tool")?,
         follow_up: follow_up::read(row)?.ok_or_else(|| corrupt("a trial that follows up on nothing"))?,
@@ -216,12 +216,12 @@ fn trial(row: &PgRow) -> Loaded<Trial> {
     })
 }
 
-async fn version(conn: &mut PgConnection) -> Loaded<u64> {
+async fn version(conn: &mut PgConnection) -> LoadedRow<u64> {
     let row = sqlx::query("select version from retry_job where id = 1").fetch_one(conn).await?;
     count(&row, "version")
 }
 
-async fn counts(conn: &mut PgConnection, tenant: TenantId) -> Loaded<(Counts, Vec<ResidualState>)> {
+async fn counts(conn: &mut PgConnection, tenant: TenantId) -> LoadedRow<(ProfileCounts, Vec<ResidualState>)> {
     let mut tx = conn.begin_with("begin isolation level repeatable read read only").await?;
     let now = sqlx::query("select (extract(epoch from now()) * 1000)::bigint as now_ms").fetch_one(&mut *tx).await?;
     let cells = sqlx::query(
@@ -240,15 +240,15 @@ async fn counts(conn: &mut PgConnection, tenant: TenantId) -> Loaded<(Counts, Ve
     let recent = recent.bind(tenant.0).bind(RECENT_HALF_LIFE_S).bind(KEPT).fetch_all(&mut *tx).await?;
     let residuals = residuals(&mut tx, tenant).await?;
     tx.commit().await?;
-    let counts = Counts {
+    let counts = ProfileCounts {
         as_of: at(&now, "now_ms")?,
-        cells: cells.iter().map(cell).collect::<Loaded<_>>()?,
-        recent: recent.iter().map(recent_count).collect::<Loaded<_>>()?,
+        cells: cells.iter().map(cell).collect::<LoadedRow<_>>()?,
+        recent: recent.iter().map(recent_count).collect::<LoadedRow<_>>()?,
     };
     Ok((counts, residuals))
 }
 
-fn cell(row: &PgRow) -> Loaded<CellCount> {
+fn cell(row: &PgRow) -> LoadedRow<CellCount> {
     Ok(CellCount {
         tool: decode(row, "tool")?,
         failure: decode(row, "failure")?,
@@ -263,7 +263,7 @@ fn cell(row: &PgRow) -> Loaded<CellCount> {
     })
 }
 
-fn recent_count(row: &PgRow) -> Loaded<RecentCount> {
+fn recent_count(row: &PgRow) -> LoadedRow<RecentCount> {
     Ok(RecentCount {
         tool: decode(row, "tool")?,
         failure: decode(row, "failure")?,
@@ -273,13 +273,13 @@ fn recent_count(row: &PgRow) -> Loaded<RecentCount> {
     })
 }
 
-async fn residuals(conn: &mut PgConnection, tenant: TenantId) -> Loaded<Vec<ResidualState>> {
+async fn residuals(conn: &mut PgConnection, tenant: TenantId) -> LoadedRow<Vec<ResidualState>> {
     let rows = sqlx::query("select * from retry_layer where tenant_id = $1 order by failure").bind(tenant.0);
     rows.fetch_all(conn).await?.iter().map(residual).collect()
 }
 
-fn residual(row: &PgRow) -> Loaded<ResidualState> {
-    let numbers = |column: &str| -> Loaded<[f64; WEIGHTS]> {
+fn residual(row: &PgRow) -> LoadedRow<ResidualState> {
+    let numbers = |column: &str| -> LoadedRow<[f64; WEIGHTS]> {
         let numbers: Vec<f64> = row.try_get(column)?;
         numbers.try_into().map_err(|_| corrupt("a residual has another number of weights"))
     };

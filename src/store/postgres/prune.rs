@@ -10,8 +10,8 @@ use tokio::{
 };
 
 use super::{
-    Job, Store, clocks,
-    decode::{Loaded, decode},
+    QueuedChange, Store, clocks,
+    decode::{LoadedRow, decode},
     retention,
     tables::{TABLES, Table},
     trees, words,
@@ -43,7 +43,7 @@ const ROWS: i64 = 2_000;
 const STATEMENT: &str = "set statement_timeout = '10min'; set lock_timeout = 5000; set client_min_messages = error";
 
 /// Number of deleted rows by tenant and kind.
-pub type Deleted = BTreeMap<(TenantId, &'static str), u64>;
+pub type DeletedRows = BTreeMap<(TenantId, &'static str), u64>;
 
 /// Retention period of a tenant.
 #[derive(Debug)]
@@ -56,7 +56,7 @@ struct Term {
 
 /// Pauses between parts.
 pub(super) struct Pace<'s> {
-    queue: &'s mpsc::Sender<Job>,
+    queue: &'s mpsc::Sender<QueuedChange>,
 }
 
 impl<'s> Pace<'s> {
@@ -78,7 +78,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be used: deleted rows stay deleted, and the next run continues.
-    pub async fn delete_old(&self, now: Timestamp, server: Timestamp) -> Result<Option<Deleted>, StoreError> {
+    pub async fn delete_old(&self, now: Timestamp, server: Timestamp) -> Result<Option<DeletedRows>, StoreError> {
         // On a connection of its own, which takes its lock with it.
         let mut conn = self.slow.separate().await?;
         sqlx::raw_sql(STATEMENT).execute(&mut conn).await?;
@@ -91,8 +91,13 @@ impl Store {
         if !is_due(&mut conn, now).await? {
             return Ok(None);
         }
-        let mut pass =
-            Pass { conn, now: by, pace: Pace::of(self), deleted: Deleted::new(), is_distributed: self.is_distributed };
+        let mut pass = Pass {
+            conn,
+            now: by,
+            pace: Pace::of(self),
+            deleted: DeletedRows::new(),
+            is_distributed: self.is_distributed,
+        };
         pass.run().await?;
         // At the end, so that an interrupted run is continued by the next.
         let done = sqlx::query("update tenant set retained_at = to_timestamp($2 / 1000.0) where tenant_id = $1");
@@ -102,7 +107,7 @@ impl Store {
 }
 
 /// True unless a run completed within the hour. A completion in the future, by a clock since set back, does not count.
-async fn is_due(conn: &mut PgConnection, now: Timestamp) -> Loaded<bool> {
+async fn is_due(conn: &mut PgConnection, now: Timestamp) -> LoadedRow<bool> {
     let is_due = sqlx::query_scalar(
         "select coalesce(retained_at, '-infinity') <= to_timestamp(($2 - $3) / 1000.0)
            or retained_at > to_timestamp(($2 + $3) / 1000.0) from tenant where tenant_id = $1",
@@ -115,12 +120,12 @@ struct Pass<'s> {
     conn: PgConnection,
     now: Timestamp,
     pace: Pace<'s>,
-    deleted: Deleted,
+    deleted: DeletedRows,
     is_distributed: bool,
 }
 
 impl Pass<'_> {
-    async fn run(&mut self) -> Loaded<()> {
+    async fn run(&mut self) -> LoadedRow<()> {
         let terms = self.terms().await?;
         for term in &terms {
             self.words(term).await?;
@@ -147,7 +152,7 @@ impl Pass<'_> {
     }
 
     /// Retention periods of active tenants; data of suspended tenants is kept.
-    async fn terms(&mut self) -> Loaded<Vec<Term>> {
+    async fn terms(&mut self) -> LoadedRow<Vec<Term>> {
         let terms = sqlx::query(
             "select tenant_id, words_days, calls_days,
                (extract(epoch from words_gone_before) * 1000)::bigint as words_ms
@@ -166,7 +171,7 @@ impl Pass<'_> {
     }
 
     /// Erases texts in time ranges, whose length adapts to their contents.
-    async fn words(&mut self, term: &Term) -> Loaded<()> {
+    async fn words(&mut self, term: &Term) -> LoadedRow<()> {
         let (tenant, Some(days)) = (term.tenant, term.words_days) else { return Ok(()) };
         let (to, now) = (self.before(days), self.now);
         let mut from = match term.words_gone_before {
@@ -197,7 +202,7 @@ impl Pass<'_> {
     }
 
     /// Scans all trees once, in key order.
-    async fn trees(&mut self, terms: &[Term]) -> Loaded<()> {
+    async fn trees(&mut self, terms: &[Term]) -> LoadedRow<()> {
         let mut before = BTreeMap::new();
         for (tenant, days) in terms.iter().filter_map(|term| Some((term.tenant, term.calls_days?))) {
             let silent = self.before(days);
@@ -229,12 +234,12 @@ impl Pass<'_> {
     }
 
     /// Records the time before which a tenant's data may be deleted: rebuilds start there.
-    async fn gone_before(&mut self, tenants: &[TenantId], silent: Timestamp) -> Loaded<()> {
+    async fn gone_before(&mut self, tenants: &[TenantId], silent: Timestamp) -> LoadedRow<()> {
         let tenants: Vec<i64> = tenants.iter().map(|tenant| tenant.0).collect();
         retention::gone_before(&mut self.conn, Some(&tenants), silent).await
     }
 
-    async fn small(&mut self, kind: &'static str, table: &str, which: &str) -> Loaded<()> {
+    async fn small(&mut self, kind: &'static str, table: &str, which: &str) -> LoadedRow<()> {
         let which = format!("n.tenant_id = d.tenant_id and n.state = 'active' and {which}");
         let sql = match self.is_distributed {
             // Over many nodes rows have no place of their own; what goes there goes at once.
@@ -263,7 +268,7 @@ impl Pass<'_> {
     }
 
     /// Drops expired monthly partitions.
-    async fn months(&mut self) -> Loaded<()> {
+    async fn months(&mut self) -> LoadedRow<()> {
         let days = sqlx::query_scalar("select months_days from tenant where tenant_id = $1").bind(DEFAULT_TENANT.0);
         let days: Option<i32> = days.fetch_one(&mut self.conn).await?;
         let Some(days) = days.and_then(|days| u32::try_from(days).ok()) else { return Ok(()) };

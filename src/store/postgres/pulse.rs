@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::{sync::Mutex, time::Instant};
 
-use super::{decode::Loaded, maintain, read::Readers, time::DbTime};
+use super::{decode::LoadedRow, maintain, read::Readers, time::DbTime};
 
 /// Time for which a result is shared.
 const HOLDS: Duration = Duration::from_millis(500);
@@ -16,7 +16,7 @@ pub(super) struct Pulse {
     readers: Readers,
     time: Arc<DbTime>,
     /// The last result and its time.
-    last: Mutex<Option<(Instant, Loaded<()>)>>,
+    last: Mutex<Option<(Instant, LoadedRow<()>)>>,
 }
 
 impl Pulse {
@@ -25,7 +25,7 @@ impl Pulse {
     }
 
     /// True if the database responds. Concurrent callers share one ping.
-    pub(super) async fn ask(&self) -> Loaded<()> {
+    pub(super) async fn ask(&self) -> LoadedRow<()> {
         let mut last = self.last.lock().await;
         if let Some((_, known)) = last.as_ref().filter(|(at, _)| at.elapsed() < HOLDS) {
             return known.clone();

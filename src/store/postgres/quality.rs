@@ -12,7 +12,7 @@ use sqlx::{
 use super::{
     Store,
     codes::{ALLOW, ERROR, INVALID_ARGUMENT, RUNNING, SUCCESS, UNKNOWN},
-    decode::{Loaded, corrupt, count, decode, name},
+    decode::{LoadedRow, corrupt, count, decode, name},
     sealed::{ARGUMENTS, Opener, within},
 };
 use crate::error::StoreError;
@@ -88,7 +88,7 @@ impl Store {
     }
 }
 
-async fn self_corrections(conn: &mut PgConnection, tenant: TenantId) -> Loaded<Vec<SelfCorrectionCount>> {
+async fn self_corrections(conn: &mut PgConnection, tenant: TenantId) -> LoadedRow<Vec<SelfCorrectionCount>> {
     let rows = sqlx::query(
         "select tool, field, rule, refusals, corrected from self_corrections
          where tenant_id = $1 order by refusals desc, tool, field, rule limit $2",
@@ -171,7 +171,7 @@ static TOOLS: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-async fn tools(conn: &mut PgConnection, tenant: TenantId, span: Span) -> Loaded<BTreeMap<ToolName, ToolHour>> {
+async fn tools(conn: &mut PgConnection, tenant: TenantId, span: Span) -> LoadedRow<BTreeMap<ToolName, ToolHour>> {
     let rows = of_span(&TOOLS, tenant, span).bind(TOOLS_MAX).bind(EVIDENCE_MAX as i64).fetch_all(conn).await?;
     rows.iter().map(|row| Ok((decode(row, "tool")?, tool(row)?))).collect()
 }
@@ -180,7 +180,7 @@ async fn tools(conn: &mut PgConnection, tenant: TenantId, span: Span) -> Loaded<
 #[derive(Deserialize)]
 struct Shown(usize, i16, i32, String, String);
 
-fn tool(row: &PgRow) -> Loaded<ToolHour> {
+fn tool(row: &PgRow) -> LoadedRow<ToolHour> {
     let counts = ToolCounts {
         calls: count(row, "calls")?,
         permitted: count(row, "permitted")?,
@@ -205,7 +205,7 @@ fn tool(row: &PgRow) -> Loaded<ToolHour> {
     Ok(ToolHour { counts, evidence, coerced: read(row.try_get("coerced")?)? })
 }
 
-fn read<T: for<'de> Deserialize<'de> + Default>(json: Option<&str>) -> Loaded<T> {
+fn read<T: for<'de> Deserialize<'de> + Default>(json: Option<&str>) -> LoadedRow<T> {
     let read = |json| serde_json::from_str(json).map_err(|error| corrupt(&error.to_string()));
     json.map_or_else(|| Ok(T::default()), read)
 }
@@ -214,7 +214,7 @@ fn of_span(sql: &str, tenant: TenantId, (from, until): Span) -> Query<'static, P
     sqlx::query(sqlx::AssertSqlSafe(sql.to_owned())).bind(tenant.0).bind(from.as_millis()).bind(until.as_millis())
 }
 
-fn call_name(session: &str, call_id: &str) -> Loaded<CallName> {
+fn call_name(session: &str, call_id: &str) -> LoadedRow<CallName> {
     Ok(CallName { session: name(SessionId::parse, session)?, call_id: name(CallId::parse, call_id)? })
 }
 
@@ -224,7 +224,7 @@ async fn equal_results(
     tenant: TenantId,
     span: Span,
     opener: &Opener,
-) -> Loaded<Vec<EqualResults>> {
+) -> LoadedRow<Vec<EqualResults>> {
     let sql = format!(
         "with done as (
            select c.shard, c.epoch, c.session_id, c.seq, c.fingerprint, lag(c.seq) over w as before,
@@ -251,7 +251,7 @@ async fn equal_results(
     );
     let pair = |row: &PgRow| {
         let session = row.try_get("session_id")?;
-        let one = |id: &str, seq: &str, arguments: &str| -> Loaded<(StoredName, String)> {
+        let one = |id: &str, seq: &str, arguments: &str| -> LoadedRow<(StoredName, String)> {
             let place = StoredName {
                 name: call_name(session, row.try_get(id)?)?,
                 shard: Shard(row.try_get("shard")?),
@@ -272,7 +272,7 @@ async fn unknown_tools(
     conn: &mut PgConnection,
     tenant: TenantId,
     span: Span,
-) -> Loaded<BTreeMap<ToolName, (u64, u64)>> {
+) -> LoadedRow<BTreeMap<ToolName, (u64, u64)>> {
     let sql = "select tool, count(distinct (session_id, call_id)) as calls, count(distinct session_id) as sessions
          from findings
          where tenant_id = $1 and judged_at >= to_timestamp($2 / 1000.0) and judged_at < to_timestamp($3 / 1000.0)
@@ -282,7 +282,7 @@ async fn unknown_tools(
     of_span(sql, tenant, span).bind(UNKNOWN_MAX).fetch_all(conn).await?.iter().map(one).collect()
 }
 
-async fn loop_ends(conn: &mut PgConnection, tenant: TenantId, span: Span) -> Loaded<BTreeMap<Level, u64>> {
+async fn loop_ends(conn: &mut PgConnection, tenant: TenantId, span: Span) -> LoadedRow<BTreeMap<Level, u64>> {
     let sql = "select level, count(*) as loops from (
            select max(array_position(array['warning', 'critical', 'break'], level))::int2 as level from findings
            where tenant_id = $1 and judged_at >= to_timestamp($2 / 1000.0) and judged_at < to_timestamp($3 / 1000.0)
@@ -294,7 +294,7 @@ async fn loop_ends(conn: &mut PgConnection, tenant: TenantId, span: Span) -> Loa
     rows.iter().map(one).collect()
 }
 
-async fn still_stored(conn: &mut PgConnection, tenant: TenantId, calls: &[&StoredName]) -> Loaded<Vec<bool>> {
+async fn still_stored(conn: &mut PgConnection, tenant: TenantId, calls: &[&StoredName]) -> LoadedRow<Vec<bool>> {
     // The day is a column of its own: row-level security lets no expression choose rows by an index.
     let sql = "with x as materialized (
            select no, shard, date '1970-01-01' + day as epoch, session_id, call_id

@@ -9,7 +9,7 @@ use tokio::{
 
 use super::{
     sealed,
-    writer::{Committed, Job},
+    writer::{CommittedChange, QueuedChange},
 };
 use crate::{
     cache::Slot,
@@ -23,14 +23,17 @@ const WAIT: Duration = Duration::from_millis(200);
 
 /// A slot in the writer's queue, taken before a tree is locked: whoever has one can send without waiting.
 #[derive(Debug)]
-pub struct QueueSlot(mpsc::OwnedPermit<Job>, Arc<Keyring>);
+pub struct QueueSlot(mpsc::OwnedPermit<QueuedChange>, Arc<Keyring>);
 
 /// A queued change.
 #[derive(Debug)]
-pub struct Pending(oneshot::Receiver<Result<Committed, Lost>>);
+pub struct Pending(oneshot::Receiver<Result<CommittedChange, Lost>>);
 
 impl QueueSlot {
-    pub(crate) async fn reserve(queue: &mpsc::Sender<Job>, keyring: &Arc<Keyring>) -> Result<Self, StoreError> {
+    pub(crate) async fn reserve(
+        queue: &mpsc::Sender<QueuedChange>,
+        keyring: &Arc<Keyring>,
+    ) -> Result<Self, StoreError> {
         match timeout(WAIT, queue.clone().reserve_owned()).await {
             Ok(Ok(permit)) => Ok(Self(permit, Arc::clone(keyring))),
             Ok(Err(_)) => Err(StoreError::Stopped),
@@ -50,7 +53,7 @@ impl QueueSlot {
         match stored {
             Some(sealed) => {
                 let (slot, since, span) = (Arc::clone(slot), Instant::now(), tracing::Span::current());
-                drop(self.0.send(Job { append, sealed, slot, span, reply, since }));
+                drop(self.0.send(QueuedChange { append, sealed, slot, span, reply, since }));
             }
             // A change that cannot be encrypted is not stored.
             None => {
@@ -69,7 +72,7 @@ impl Pending {
     ///
     /// # Errors
     /// [`Lost`]: the change was rejected, or the result is unknown.
-    pub async fn committed(self) -> Result<Committed, Lost> {
+    pub async fn committed(self) -> Result<CommittedChange, Lost> {
         self.0.await.unwrap_or(Err(Lost::Unreachable))
     }
 }
@@ -80,7 +83,7 @@ mod tests {
     use crate::cache::Slots;
     use callgate_core::{
         domain::{
-            control::{Control, Controlled},
+            control::{Control, ControlEvent},
             ids::{DEFAULT_TENANT, SessionId},
             time::Timestamp,
             tree::CallTree,
@@ -96,7 +99,7 @@ mod tests {
         let queue = QueueSlot::reserve(&jobs, &keyring).await.expect("a slot");
         let slot = Slots::default().put(CallTree::new(DEFAULT_TENANT, session.clone(), Timestamp::default()));
         let (by, reason, control) = (None, None, Control::Compacted);
-        let compacted = Controlled { seq: 1, at: Timestamp::default(), session, by, reason, control };
+        let compacted = ControlEvent { seq: 1, at: Timestamp::default(), session, by, reason, control };
         let pending = slot.advance(|tree| queue.send(engine::advance(tree, compacted.into()), &slot)).expect("whole");
         assert_eq!(pending.committed().await.map(drop), Err(Lost::Rejected));
         tokio::task::yield_now().await;

@@ -14,7 +14,7 @@ use tokio::{
 use super::{
     bind,
     connect::{Connector, reached_at},
-    decode::Loaded,
+    decode::LoadedRow,
     pulse::Pulse,
     stock::Pool,
 };
@@ -120,8 +120,8 @@ impl Readers {
     pub(super) async fn read_of<T>(
         &self,
         whose: &[TenantId],
-        work: impl AsyncFnOnce(&mut PgConnection) -> Loaded<T>,
-    ) -> Loaded<T> {
+        work: impl AsyncFnOnce(&mut PgConnection) -> LoadedRow<T>,
+    ) -> LoadedRow<T> {
         let whose = if self.0.binds { whose } else { &[] };
         self.read_for(whose, work).await
     }
@@ -131,15 +131,15 @@ impl Readers {
     /// # Errors
     /// [`StoreError::Overloaded`] when no connection was free, or the work took too long, and the database responds;
     /// [`StoreError::Timeout`] and [`StoreError::Unreachable`] when it does not.
-    pub(super) async fn read<T>(&self, work: impl AsyncFnOnce(&mut PgConnection) -> Loaded<T>) -> Loaded<T> {
+    pub(super) async fn read<T>(&self, work: impl AsyncFnOnce(&mut PgConnection) -> LoadedRow<T>) -> LoadedRow<T> {
         self.read_for(&[], work).await
     }
 
     async fn read_for<T>(
         &self,
         whose: &[TenantId],
-        work: impl AsyncFnOnce(&mut PgConnection) -> Loaded<T>,
-    ) -> Loaded<T> {
+        work: impl AsyncFnOnce(&mut PgConnection) -> LoadedRow<T>,
+    ) -> LoadedRow<T> {
         let mut lent = match self.acquire(whose).await {
             Err(StoreError::Timeout(_)) => return Err(self.late(self.0.wait, self.0.busy).await),
             lent => lent?,
@@ -151,8 +151,8 @@ impl Readers {
         let done = timeout(self.0.work, work(lent.idle_mut())).await;
         let done = done.unwrap_or_else(|_| Err(StoreError::timeout(self.0.work)));
         match &done {
-            Err(error) if error.ends_connection() => lent.end = End::Closed,
-            _ => lent.end = End::GivenBack,
+            Err(error) if error.ends_connection() => lent.end = ConnectionReturn::Closed,
+            _ => lent.end = ConnectionReturn::GivenBack,
         }
         if let Err(StoreError::Timeout(_)) = done {
             drop(lent);
@@ -181,7 +181,7 @@ impl Readers {
     }
 
     /// A new connection outside the pool.
-    pub(super) async fn separate(&self) -> Loaded<PgConnection> {
+    pub(super) async fn separate(&self) -> LoadedRow<PgConnection> {
         self.0.connector.connect(&self.0.options).await
     }
 
@@ -199,7 +199,7 @@ impl Readers {
         if self.is_answered().await { StoreError::Overloaded(busy) } else { StoreError::timeout(limit) }
     }
 
-    async fn acquire(&self, whose: &[TenantId]) -> Loaded<Lent> {
+    async fn acquire(&self, whose: &[TenantId]) -> LoadedRow<Lent> {
         let limit = self.0.wait;
         let seat = match timeout(limit, Arc::clone(&self.0.seats).acquire_owned()).await {
             Ok(Ok(seat)) => seat,
@@ -211,12 +211,12 @@ impl Readers {
             Some(idle) => (idle, seat),
             None => self.connected(seat).await?,
         };
-        Ok(Lent { idle: Some(idle), end: End::Abandoned, shared: Arc::clone(&self.0), seat: Some(seat) })
+        Ok(Lent { idle: Some(idle), end: ConnectionReturn::Abandoned, shared: Arc::clone(&self.0), seat: Some(seat) })
     }
 
     /// A new connection. A busy machine is slow to connect; the wait continues while the database responds on another
     /// connection.
-    async fn connected(&self, seat: OwnedSemaphorePermit) -> Loaded<(Idle, OwnedSemaphorePermit)> {
+    async fn connected(&self, seat: OwnedSemaphorePermit) -> LoadedRow<(Idle, OwnedSemaphorePermit)> {
         let limit = self.0.wait;
         let mut connecting = pin!(self.connect(seat));
         match timeout(limit, &mut connecting).await {
@@ -243,7 +243,7 @@ impl Readers {
 
     /// A new connection, completed even if its caller is cancelled, for the next one. It holds its permit meanwhile,
     /// which bounds their number.
-    async fn connect(&self, seat: OwnedSemaphorePermit) -> Loaded<(Idle, OwnedSemaphorePermit)> {
+    async fn connect(&self, seat: OwnedSemaphorePermit) -> LoadedRow<(Idle, OwnedSemaphorePermit)> {
         let (give, connected) = oneshot::channel();
         let shared = Arc::clone(&self.0);
         tokio::spawn(async move {
@@ -266,7 +266,7 @@ impl Idle {
     }
 
     /// Restricts the connection to these tenants, unless it already is: with one tenant, once per connection.
-    async fn bind(&mut self, whose: &[TenantId]) -> Loaded<()> {
+    async fn bind(&mut self, whose: &[TenantId]) -> LoadedRow<()> {
         if self.is_for(whose) {
             return Ok(());
         }
@@ -311,7 +311,7 @@ impl Shared {
 
 /// State of a connection after use.
 #[derive(Debug)]
-enum End {
+enum ConnectionReturn {
     GivenBack,
     Closed,
     /// Cancelled during work.
@@ -322,7 +322,7 @@ enum End {
 #[derive(Debug)]
 struct Lent {
     idle: Option<Idle>,
-    end: End,
+    end: ConnectionReturn,
     shared: Arc<Shared>,
     seat: Option<OwnedSemaphorePermit>,
 }
@@ -337,12 +337,12 @@ impl Drop for Lent {
     fn drop(&mut self) {
         let (Some(mut idle), seat) = (self.idle.take(), self.seat.take()) else { return };
         match self.end {
-            End::GivenBack => self.shared.put_back(idle),
+            ConnectionReturn::GivenBack => self.shared.put_back(idle),
             // The other idle connections are probably broken, too.
-            End::Closed => self.shared.idle.lock().clear(),
+            ConnectionReturn::Closed => self.shared.idle.lock().clear(),
             // It may be in the middle of a response, or in a transaction unknown to sqlx: `begin` cannot be cancelled.
             // It keeps its permit until the server has confirmed neither.
-            End::Abandoned => {
+            ConnectionReturn::Abandoned => {
                 let shared = Arc::clone(&self.shared);
                 tokio::spawn(async move {
                     let _seat = seat;

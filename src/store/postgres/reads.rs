@@ -3,11 +3,11 @@
 use sqlx::postgres::PgConnectOptions;
 
 use super::{
-    catch_up::{self, Known, Since},
+    catch_up::{self, Known, TreeUpdate},
     counters::{self, Counter},
-    gathered::{GATHERED_MAX, Gathered, TREES_MAX},
-    load::{self, Cut, Wanted},
-    look_up::{self, Found, Head, Sought},
+    gathered::{BatchReader, GATHERED_MAX, TREES_MAX},
+    load::{self, ShardSplit, Wanted},
+    look_up::{self, Found, Sought, TreeHead},
     owners,
     read::Readers,
 };
@@ -38,35 +38,37 @@ pub(super) fn gatherer_options(options: PgConnectOptions, is_distributed: bool) 
 /// Queues of each kind.
 #[derive(Debug)]
 pub(super) struct Gathers {
-    pub(super) sessions: Gathered<Sought, Option<Found>>,
-    pub(super) trees: Gathered<Wanted, Option<CallTree>>,
-    pub(super) since: Gathered<Known, Option<Since>>,
-    pub(super) heads: Gathered<(TenantId, SessionId), Option<Head>>,
-    pub(super) ledger: Gathered<(TenantId, SessionId, LedgerKey), Option<LedgerRow>>,
-    pub(super) counters: Gathered<Counter, i64>,
-    pub(super) owners: Gathered<owners::Asked, Option<String>>,
+    pub(super) sessions: BatchReader<Sought, Option<Found>>,
+    pub(super) trees: BatchReader<Wanted, Option<CallTree>>,
+    pub(super) since: BatchReader<Known, Option<TreeUpdate>>,
+    pub(super) heads: BatchReader<(TenantId, SessionId), Option<TreeHead>>,
+    pub(super) ledger: BatchReader<(TenantId, SessionId, LedgerKey), Option<LedgerRow>>,
+    pub(super) counters: BatchReader<Counter, i64>,
+    pub(super) owners: BatchReader<owners::Asked, Option<String>>,
 }
 
 impl Gathers {
-    pub(super) fn new(readers: &Readers, cut: Cut) -> Self {
+    pub(super) fn new(readers: &Readers, cut: ShardSplit) -> Self {
         Self {
-            sessions: Gathered::new(readers, GATHERED_MAX, cut, |conn, sought, cut| {
+            sessions: BatchReader::new(readers, GATHERED_MAX, cut, |conn, sought, cut| {
                 Box::pin(look_up::find(conn, sought, cut))
             }),
-            trees: Gathered::new(readers, TREES_MAX, cut, |conn, wanted, cut| Box::pin(load::trees(conn, wanted, cut))),
-            since: Gathered::new(readers, TREES_MAX, cut, |conn, known, cut| {
+            trees: BatchReader::new(readers, TREES_MAX, cut, |conn, wanted, cut| {
+                Box::pin(load::trees(conn, wanted, cut))
+            }),
+            since: BatchReader::new(readers, TREES_MAX, cut, |conn, known, cut| {
                 Box::pin(catch_up::since(conn, known, cut))
             }),
-            heads: Gathered::new(readers, GATHERED_MAX, cut, |conn, trees, cut| {
+            heads: BatchReader::new(readers, GATHERED_MAX, cut, |conn, trees, cut| {
                 Box::pin(look_up::heads(conn, trees, cut))
             }),
-            ledger: Gathered::new(readers, GATHERED_MAX, cut, |conn, keys, cut| {
+            ledger: BatchReader::new(readers, GATHERED_MAX, cut, |conn, keys, cut| {
                 Box::pin(look_up::ledger(conn, keys, cut))
             }),
-            counters: Gathered::new(readers, GATHERED_MAX, cut, |conn, keys, cut| {
+            counters: BatchReader::new(readers, GATHERED_MAX, cut, |conn, keys, cut| {
                 Box::pin(async move { Ok(counters::read(conn, keys, cut).await?.into_iter().map(Ok).collect()) })
             }),
-            owners: Gathered::new(readers, GATHERED_MAX, cut, |conn, asked, cut| {
+            owners: BatchReader::new(readers, GATHERED_MAX, cut, |conn, asked, cut| {
                 Box::pin(owners::own(conn, asked, cut))
             }),
         }

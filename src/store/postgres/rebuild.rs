@@ -7,7 +7,7 @@ use std::{sync::LazyLock, time::Duration};
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
 
 use super::{
-    decode::Loaded,
+    decode::LoadedRow,
     profiles::{add_to, facts},
 };
 use crate::error::{Busy, StoreError};
@@ -45,7 +45,7 @@ fn add_day(is_distributed: bool) -> String {
 
 /// Rebuilds the rollups of the last forty days, as far as their calls are stored; older ones stay. Returns the number
 /// of trials.
-pub(super) async fn rebuild(conn: &mut PgConnection, is_distributed: bool) -> Loaded<u64> {
+pub(super) async fn rebuild(conn: &mut PgConnection, is_distributed: bool) -> LoadedRow<u64> {
     let holder = format!("rebuild {}", uuid::Uuid::now_v7());
     if !hold(conn, &holder).await? {
         return Err(StoreError::Overloaded(Busy::Rebuild));
@@ -58,7 +58,7 @@ pub(super) async fn rebuild(conn: &mut PgConnection, is_distributed: bool) -> Lo
 }
 
 /// Takes or extends the lease; false while another rebuild holds it.
-async fn hold(conn: &mut PgConnection, holder: &str) -> Loaded<bool> {
+async fn hold(conn: &mut PgConnection, holder: &str) -> LoadedRow<bool> {
     let hold = sqlx::query(
         "update retry_job set holder = $1, held_until = now() + make_interval(secs => $2)
          where id = 1 and (holder is null or holder = $1 or held_until < now() or holder not like 'rebuild %')",
@@ -66,7 +66,7 @@ async fn hold(conn: &mut PgConnection, holder: &str) -> Loaded<bool> {
     Ok(hold.bind(holder).bind(f64::from(LEASE_S)).execute(conn).await?.rows_affected() > 0)
 }
 
-async fn aside(conn: &mut PgConnection, holder: &str, add_day: &str) -> Loaded<u64> {
+async fn aside(conn: &mut PgConnection, holder: &str, add_day: &str) -> LoadedRow<u64> {
     for table in ROLLUPS {
         let aside = format!("create temp table new_{table} (like {table} including all)");
         conn.execute(AssertSqlSafe(aside)).await?;
@@ -85,7 +85,7 @@ async fn aside(conn: &mut PgConnection, holder: &str, add_day: &str) -> Loaded<u
     Ok(trials)
 }
 
-async fn exchange(conn: &mut PgConnection, holder: &str) -> Loaded<()> {
+async fn exchange(conn: &mut PgConnection, holder: &str) -> LoadedRow<()> {
     let mut tx = conn.begin().await?;
     // Counting locks this row first, so the exchange is strictly before or after it.
     if !hold(&mut tx, holder).await? {

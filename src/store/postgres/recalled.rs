@@ -4,7 +4,7 @@ use sqlx::{AssertSqlSafe, PgConnection};
 
 use super::{
     columns,
-    decode::{Loaded, judged, settled},
+    decode::{LoadedRow, judged, settled},
     load::{call_columns, outcome_columns, same},
     look_up,
     sealed::Opener,
@@ -22,7 +22,7 @@ pub(super) async fn call(
     session: &SessionId,
     call_id: &CallId,
     opener: &Opener,
-) -> Loaded<Vec<Event>> {
+) -> LoadedRow<Vec<Event>> {
     let Some(root) = look_up::root(&mut *conn, tenant, session).await? else { return Ok(Vec::new()) };
     let of_call = "session s join call_tree t on t.shard = s.shard and t.tenant_id = s.tenant_id and t.root_id = $2
           join call c on c.shard = s.shard and c.tenant_id = s.tenant_id and c.epoch = t.epoch
@@ -45,7 +45,7 @@ pub(super) async fn call(
     let outcomes = bound(outcomes).fetch_all(&mut *conn).await?;
     let calls = calls.iter().map(|row| Ok(Event::Judged(Box::new(judged(row, opener)?))));
     let outcomes = outcomes.iter().map(|row| Ok(Event::Settled(Box::new(settled(row, opener)?))));
-    let mut events: Vec<Event> = calls.chain(outcomes).collect::<Loaded<_>>()?;
+    let mut events: Vec<Event> = calls.chain(outcomes).collect::<LoadedRow<_>>()?;
     events.sort_by_key(Event::seq);
     Ok(events)
 }

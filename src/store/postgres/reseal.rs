@@ -14,7 +14,7 @@ use super::{
     Store,
     columns::{Kind, sealed},
     controls::ControlRow,
-    decode::{Loaded, corrupt},
+    decode::{LoadedRow, corrupt},
     forget::shards,
     prune::{PART, Pace},
     row::{CallRow, OutcomeRow},
@@ -254,7 +254,7 @@ impl Store {
     }
 }
 
-fn object(row: &PgRow) -> Loaded<Map<String, Value>> {
+fn object(row: &PgRow) -> LoadedRow<Map<String, Value>> {
     serde_json::from_str(row.try_get(0)?).map_err(|error| corrupt(&error.to_string()))
 }
 
@@ -266,7 +266,7 @@ async fn page(
     shard: i16,
     after: &Value,
     rows: i64,
-) -> Loaded<Option<(Value, u64)>> {
+) -> LoadedRow<Option<(Value, u64)>> {
     let mut tx = conn.begin().await?;
     let found = sqlx::query(AssertSqlSafe(table.page())).bind(shard).bind(of.tenant.0).bind(after.to_string());
     let found = found.bind(of.keys.newest()).bind(rows).fetch_all(&mut *tx).await?;
@@ -276,12 +276,12 @@ async fn page(
         bytes += row.try_get(0).map_or(0, str::len);
         is_first
     };
-    let found: Vec<Map<String, Value>> = found.iter().take_while(fits).map(object).collect::<Loaded<_>>()?;
+    let found: Vec<Map<String, Value>> = found.iter().take_while(fits).map(object).collect::<LoadedRow<_>>()?;
     let Some(last) = found.last() else { return Ok(None) };
     let last = table.key.iter().map(|(column, _, _)| ((*column).to_owned(), last[*column].clone())).collect();
     let mut resealer = Resealer::new(&of.opener, &of.keys)?;
     let changed: Vec<Value> =
-        found.into_iter().filter_map(|row| resealer.row(table.kind, row).transpose()).collect::<Loaded<_>>()?;
+        found.into_iter().filter_map(|row| resealer.row(table.kind, row).transpose()).collect::<LoadedRow<_>>()?;
     let count = changed.len() as u64;
     let update = sqlx::query(AssertSqlSafe(table.update())).bind(shard).bind(of.tenant.0);
     update.bind(Value::Array(changed).to_string()).execute(&mut *tx).await?;
@@ -289,7 +289,7 @@ async fn page(
     Ok(Some((Value::Object(last), count)))
 }
 
-async fn audit_page(conn: &mut PgConnection, of: &Reseal, after: u64) -> Loaded<Option<(u64, u64)>> {
+async fn audit_page(conn: &mut PgConnection, of: &Reseal, after: u64) -> LoadedRow<Option<(u64, u64)>> {
     let mut tx = conn.begin().await?;
     let page = format!(
         "select to_jsonb(q)::text from (
@@ -300,7 +300,7 @@ async fn audit_page(conn: &mut PgConnection, of: &Reseal, after: u64) -> Loaded<
     );
     let found = sqlx::query(AssertSqlSafe(page)).bind(of.tenant.0).bind(super::row::big(after));
     let found = found.bind(of.keys.newest()).fetch_all(&mut *tx).await?;
-    let found: Vec<Map<String, Value>> = found.iter().map(object).collect::<Loaded<_>>()?;
+    let found: Vec<Map<String, Value>> = found.iter().map(object).collect::<LoadedRow<_>>()?;
     let number = |row: &Map<String, Value>| row.get("number").and_then(Value::as_u64).unwrap_or_default();
     let Some(last) = found.last().map(number) else { return Ok(None) };
     let mut resealer = Resealer::new(&of.opener, &of.keys)?;

@@ -15,7 +15,7 @@ use super::{
     clocks::Clocks,
     connect, distribute,
     maintain::{self, month, partition},
-    tables::{self, Ends, Owner, TABLES},
+    tables::{self, Ends, RowOwner, TABLES},
     trees,
 };
 use crate::error::{OpenError, StoreError};
@@ -25,7 +25,7 @@ use callgate_core::domain::{tenant::MONTHS_DAYS_MIN, time::Timestamp};
 pub const RETAIN_DAYS_MIN: u32 = MONTHS_DAYS_MIN;
 /// Result of a retention run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Retained {
+pub struct RetentionResult {
     /// Dropped call trees.
     pub trees: u64,
     /// Active call trees moved to the current month.
@@ -41,7 +41,11 @@ pub struct Retained {
 ///
 /// # Errors
 /// [`OpenError`] when the database cannot be used; dropped data stays dropped, and the next run continues.
-pub async fn retain(options: PgConnectOptions, days: u32, server: Timestamp) -> Result<(Clocks, Retained), OpenError> {
+pub async fn retain(
+    options: PgConnectOptions,
+    days: u32,
+    server: Timestamp,
+) -> Result<(Clocks, RetentionResult), OpenError> {
     let options = options
         .options([("search_path", SCHEMA), ("lock_timeout", "5000"), ("idle_in_transaction_session_timeout", "2000")])
         .application_name("callgate retention")
@@ -53,7 +57,7 @@ pub async fn retain(options: PgConnectOptions, days: u32, server: Timestamp) -> 
     let clocks = clocks::look(&mut conn, now, server).await?;
     Ok(match clocks.of_retention() {
         Some(by) => (clocks, drop_months(&mut conn, days, by, is_distributed).await?),
-        None => (clocks, Retained::default()),
+        None => (clocks, RetentionResult::default()),
     })
 }
 
@@ -63,7 +67,7 @@ pub(super) async fn drop_months(
     days: u32,
     now: Timestamp,
     is_distributed: bool,
-) -> Result<Retained, StoreError> {
+) -> Result<RetentionResult, StoreError> {
     let silent = NaiveDate::from_epoch_days(now.day())
         .and_then(|today| today.checked_sub_days(Days::new(days.max(RETAIN_DAYS_MIN).into())))
         .unwrap_or_default();
@@ -72,7 +76,7 @@ pub(super) async fn drop_months(
     let midnight = Timestamp::from_millis(i64::from(silent.to_epoch_days()) * 86_400_000);
     gone_before(conn, None, midnight).await?;
     let trees = drop_trees(conn, before, midnight, now).await?;
-    let mut retained = Retained { trees, ..Retained::default() };
+    let mut retained = RetentionResult { trees, ..RetentionResult::default() };
     for first in months(conn, before).await? {
         retained.moved += move_on(conn, first).await?;
         for table in tables::ending(Ends::WithMonth) {
@@ -128,7 +132,7 @@ async fn move_on(conn: &mut PgConnection, first: NaiveDate) -> Result<u64, Store
         // First, as by who appends; a statement after it sees all that was appended before.
         for (table, found_by) in TABLES.iter().filter_map(|table| Some((table.name, table.epoch?))) {
             let of_tree = match found_by {
-                Owner::Session => {
+                RowOwner::Session => {
                     "session_id in (select session_id from session
                        where shard = $1 and tenant_id = $2 and root_id = $3)"
                 }

@@ -5,14 +5,14 @@ use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 use super::{
     Store,
     codes::{ERROR, RUNNING, UNKNOWN},
-    decode::{Loaded, at, count, decode},
+    decode::{LoadedRow, at, count, decode},
     row::code,
 };
 use crate::error::StoreError;
 use callgate_core::domain::{
     failure::FailureKind,
     ids::{TenantId, ToolName},
-    retries::{RETRIES_MAX, Retried, Retries, TrialDay},
+    retries::{RETRIES_MAX, RetryFilter, RetryGroup, TrialDay},
     time::Timestamp,
 };
 
@@ -21,7 +21,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
-    pub async fn trial_days(&self, tenant: TenantId, of: Retried<'_>) -> Result<Vec<TrialDay>, StoreError> {
+    pub async fn trial_days(&self, tenant: TenantId, of: RetryFilter<'_>) -> Result<Vec<TrialDay>, StoreError> {
         self.readers.read_of(&[tenant], async |conn| days(conn, tenant, of).await).await
     }
 
@@ -33,13 +33,13 @@ impl Store {
     pub async fn retries(
         &self,
         tenant: TenantId,
-        of: Retried<'_>,
-    ) -> Result<(Vec<Retries>, Option<Timestamp>), StoreError> {
+        of: RetryFilter<'_>,
+    ) -> Result<(Vec<RetryGroup>, Option<Timestamp>), StoreError> {
         self.readers.read_of(&[tenant], async |conn| retries(conn, tenant, of).await).await
     }
 }
 
-async fn days(conn: &mut PgConnection, tenant: TenantId, of: Retried<'_>) -> Loaded<Vec<TrialDay>> {
+async fn days(conn: &mut PgConnection, tenant: TenantId, of: RetryFilter<'_>) -> LoadedRow<Vec<TrialDay>> {
     let rows = sqlx::query(
         "select (extract(epoch from date_trunc('day', hour, 'UTC')) * 1000)::bigint as day,
            sum(trials)::bigint as trials, sum(successes)::bigint as successes
@@ -60,8 +60,8 @@ async fn days(conn: &mut PgConnection, tenant: TenantId, of: Retried<'_>) -> Loa
 async fn retries(
     conn: &mut PgConnection,
     tenant: TenantId,
-    of: Retried<'_>,
-) -> Loaded<(Vec<Retries>, Option<Timestamp>)> {
+    of: RetryFilter<'_>,
+) -> LoadedRow<(Vec<RetryGroup>, Option<Timestamp>)> {
     let rows = sqlx::query(AssertSqlSafe(format!(
         "with newest as materialized (
            select c.* from call c
@@ -106,7 +106,7 @@ async fn retries(
     let back_to = rows.first().map_or(Ok(None), |row| decode(row, "back_to"))?;
     let one = |row: &sqlx::postgres::PgRow| {
         let tenth: Option<i16> = row.try_get("tenth")?;
-        Ok(Retries {
+        Ok(RetryGroup {
             tool: decode(row, "tool")?,
             failure: decode(row, "failure")?,
             probe: row.try_get("probe")?,
@@ -125,5 +125,5 @@ async fn retries(
     };
     // The covered period is returned even without results, in a row of its own.
     let found = rows.iter().filter(|row| !matches!(row.try_get::<Option<&str>, _>("tool"), Ok(None)));
-    Ok((found.map(one).collect::<Loaded<_>>()?, back_to))
+    Ok((found.map(one).collect::<LoadedRow<_>>()?, back_to))
 }

@@ -12,8 +12,8 @@ use super::{
 use callgate_core::domain::{
     budget::CounterKey,
     call::{Approval, ApprovalStatus, Permit},
-    effect::{EffectKind, Resource, Share},
-    event::{Append, Event, Judged, Settled},
+    effect::{DuplicateScope, EffectKind, Resource},
+    event::{Append, Event, Judged, SettledEvent},
     failure::FailureKind,
     finding::{Decision, Level},
     ids::{AgentId, HostName, RunId, SessionId, TenantId, UserId},
@@ -117,7 +117,7 @@ rows! {
         uses: Option<String> = controls::uses_json(&event.uses) => JSON.rare(),
         terminal: bool = event.terminal => BOOL,
         waited: bool = event.waited => BOOL,
-        share: i16 = code(&Share::ALL, &event.effect.share) => INT2,
+        share: i16 = code(&DuplicateScope::ALL, &event.effect.share) => INT2,
         coerced: Option<String> =
             (!event.coerced.is_empty()).then(|| serde_json::to_string(&event.coerced).unwrap_or_default())
                 => JSON.rare(),
@@ -135,7 +135,7 @@ rows! {
 
 rows! {
     /// One row per report.
-    OutcomeRow<'a>(append: &'a Append, event: &'a Settled) {
+    OutcomeRow<'a>(append: &'a Append, event: &'a SettledEvent) {
         let advice: Option<&Advice> = event.advice.as_ref();
         let circumstances = event.circumstances.as_ref();
     } => {

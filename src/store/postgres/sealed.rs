@@ -6,18 +6,18 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    decode::{Loaded, corrupt},
+    decode::{LoadedRow, corrupt},
     marks,
 };
 use crate::{
     error::StoreError,
-    sealing::{Access, Place, Sealer, TenantKeys, Unopened, is_sealed, key_id},
+    sealing::{Access, DecryptError, Place, Sealer, TenantKeys, is_sealed, key_id},
 };
 use callgate_core::domain::{
-    answer::{Marks, Named},
+    answer::{Named, ResultMarkers},
     control::Control,
     effect::Resource,
-    event::{Append, Event, Judged, Settled},
+    event::{Append, Event, Judged, SettledEvent},
     finding::Finding,
     ids::TenantId,
 };
@@ -79,7 +79,7 @@ impl Opener {
     }
 
     /// A stored value, decrypted.
-    pub(super) fn text(&self, what: &str, session: &str, seq: u64, stored: String) -> Loaded<String> {
+    pub(super) fn text(&self, what: &str, session: &str, seq: u64, stored: String) -> LoadedRow<String> {
         let missing = |key: &str| StoreError::KeyMissing { tenant: self.tenant, key: key.to_owned() };
         match &self.access {
             Access::Plain => Ok(stored),
@@ -90,8 +90,8 @@ impl Opener {
             Access::Keys(keys) => {
                 let place = Place { tenant: self.tenant, session, seq, what };
                 keys.open(stored, &place).map_err(|why| match why {
-                    Unopened::KeyMissing(key) => missing(&key),
-                    Unopened::Changed => corrupt(&format!(
+                    DecryptError::KeyMissing(key) => missing(&key),
+                    DecryptError::Changed => corrupt(&format!(
                         "{what} of event {seq} of session {session:?} does not open: it was changed, or put where it \
                          does not belong"
                     )),
@@ -101,7 +101,13 @@ impl Opener {
     }
 
     /// [`Self::text`] of an optional value.
-    pub(super) fn maybe(&self, what: &str, session: &str, seq: u64, stored: Option<String>) -> Loaded<Option<String>> {
+    pub(super) fn maybe(
+        &self,
+        what: &str,
+        session: &str,
+        seq: u64,
+        stored: Option<String>,
+    ) -> LoadedRow<Option<String>> {
         stored.map(|stored| self.text(what, session, seq, stored)).transpose()
     }
 
@@ -112,14 +118,14 @@ impl Opener {
         number: u64,
         written: Option<String>,
         resealed: Option<String>,
-    ) -> Loaded<Option<String>> {
+    ) -> LoadedRow<Option<String>> {
         match resealed {
             Some(_) => self.maybe(AUDITED, session, number, resealed),
             None => self.maybe(REASON, session, WHY, written),
         }
     }
 
-    pub(super) fn resource(&self, session: &str, seq: u64, stored: Option<Resource>) -> Loaded<Option<Resource>> {
+    pub(super) fn resource(&self, session: &str, seq: u64, stored: Option<Resource>) -> LoadedRow<Option<Resource>> {
         match (&self.access, stored) {
             (Access::Plain, stored) => Ok(stored),
             (_, None) => Ok(None),
@@ -131,7 +137,7 @@ impl Opener {
     }
 
     /// A finding, by its index in its judgment.
-    pub(super) fn finding(&self, session: &str, seq: u64, at: usize, mut finding: Finding) -> Loaded<Finding> {
+    pub(super) fn finding(&self, session: &str, seq: u64, at: usize, mut finding: Finding) -> LoadedRow<Finding> {
         if matches!(self.access, Access::Plain) || !is_sealed(&finding.message) {
             return Ok(finding);
         }
@@ -142,7 +148,7 @@ impl Opener {
     }
 
     /// A loaded report.
-    pub(super) fn settled(&self, mut settled: Settled) -> Loaded<Settled> {
+    pub(super) fn settled(&self, mut settled: SettledEvent) -> LoadedRow<SettledEvent> {
         if matches!(self.access, Access::Plain) {
             return Ok(settled);
         }
@@ -206,8 +212,8 @@ pub(super) fn finding_at(at: usize) -> String {
 }
 
 /// Marks with encrypted texts in place of the plain ones.
-pub(super) fn with_sealed(marks: &Marks, sealed: String) -> Marks {
-    Marks { named: Named::stored(sealed), ..Marks::without_parts(0, marks.says, marks.failed) }
+pub(super) fn with_sealed(marks: &ResultMarkers, sealed: String) -> ResultMarkers {
+    ResultMarkers { named: Named::stored(sealed), ..ResultMarkers::without_parts(0, marks.says, marks.failed) }
 }
 
 /// A change in its stored form; none if encryption fails, so that it must not be stored.
@@ -275,7 +281,7 @@ impl Row<'_> {
         Some(())
     }
 
-    fn settled(&mut self, settled: &mut Settled) -> Option<()> {
+    fn settled(&mut self, settled: &mut SettledEvent) -> Option<()> {
         let (session, seq) = (settled.session.clone(), settled.seq);
         let session = session.as_str();
         self.maybe(SIGNATURE, session, seq, &mut settled.error_signature)?;

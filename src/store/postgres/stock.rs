@@ -7,7 +7,7 @@ use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 use super::{
     Store,
     codes::STOP,
-    decode::{Loaded, at, count},
+    decode::{LoadedRow, at, count},
     read::Readers,
     writer::QUEUE_MAX,
 };
@@ -89,7 +89,7 @@ impl Store {
 }
 
 /// A later round of a call repeats its request: the first has its time.
-async fn questions(conn: &mut PgConnection, tenants: &[TenantId]) -> Loaded<Questions> {
+async fn questions(conn: &mut PgConnection, tenants: &[TenantId]) -> LoadedRow<Questions> {
     let row = sqlx::query(
         "select count(distinct (c.tenant_id, c.approval_id)) as open,
            count(distinct (c.tenant_id, c.session_id)) as sessions,
@@ -112,7 +112,7 @@ async fn questions(conn: &mut PgConnection, tenants: &[TenantId]) -> Loaded<Ques
 
 /// Sessions whose newest judgment is a STOP of the last hour. It reads one row per session beside its STOPs, and at
 /// most [`STOPS_MAX`] STOPs per tenant, which bounds its cost.
-pub(super) async fn stopped(conn: &mut PgConnection, tenants: &[TenantId]) -> Loaded<u64> {
+pub(super) async fn stopped(conn: &mut PgConnection, tenants: &[TenantId]) -> LoadedRow<u64> {
     let row = sqlx::query(AssertSqlSafe(format!(
         "select count(*) as stopped from (
            select distinct c.shard, c.tenant_id, c.epoch, c.session_id from unnest($1::int8[]) t(id)
@@ -136,7 +136,7 @@ async fn stopped_at(
     conn: &mut PgConnection,
     tenant: TenantId,
     times: &[Timestamp],
-) -> Loaded<BTreeMap<Timestamp, u64>> {
+) -> LoadedRow<BTreeMap<Timestamp, u64>> {
     let rows = sqlx::query(AssertSqlSafe(format!(
         "with stops as materialized (
            select s.session_id, s.at, least(s.at + interval '1 hour', n.at) as until

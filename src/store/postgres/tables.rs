@@ -1,10 +1,10 @@
 //! Table registry: location, ownership, erasure, export and retention of each table's rows.
 
-use self::{Ends::*, Owner::*};
+use self::{Ends::*, RowOwner::*};
 
 /// Owner of a table's rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Owner {
+pub(super) enum RowOwner {
     /// A call tree's, by their `root_id`.
     Tree,
     /// A session's, by their `session_id`.
@@ -37,12 +37,12 @@ pub(super) enum Export {
 #[derive(Debug)]
 pub(super) struct Table {
     pub(super) name: &'static str,
-    pub(super) owner: Owner,
+    pub(super) owner: RowOwner,
     /// Distributed by `shard`; otherwise replicated to every node.
     pub(super) shard: bool,
     pub(super) ends: Ends,
     /// Rows have their tree's epoch and move with it; the key to find them.
-    pub(super) epoch: Option<Owner>,
+    pub(super) epoch: Option<RowOwner>,
     /// Restriction of the rows to erase.
     pub(super) forget: &'static str,
     /// Free text that may contain a name to erase.
@@ -55,7 +55,7 @@ pub(super) struct Table {
     pub(super) export: Option<Export>,
 }
 
-const fn table(owner: Owner, name: &'static str) -> Table {
+const fn table(owner: RowOwner, name: &'static str) -> Table {
     let (shard, ends) = (matches!(owner, Tree | Session), if matches!(owner, Tree) { WithTree } else { Apart });
     Table { name, owner, shard, ends, epoch: None, forget: "", note: None, expire: None, export: None }
 }

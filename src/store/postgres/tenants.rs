@@ -4,17 +4,17 @@ use sqlx::{Connection as _, PgConnection, Row as _, postgres::PgRow};
 
 use super::{
     Store, audit,
-    decode::{Loaded, at, corrupt, count, decode},
+    decode::{LoadedRow, at, corrupt, count, decode},
     policies,
     row::big,
 };
 use crate::error::StoreError;
 use callgate_core::domain::{
-    audit::{Actor, Event, Kind},
+    audit::{Actor, AuditEvent, Kind},
     hashing::KeyMark,
     ids::{DEFAULT_TENANT, TenantId},
     revision::Revision,
-    tenant::{Quota, Quotas, Tenant, TenantState, Terms, Used},
+    tenant::{Quota, Quotas, Tenant, TenantState, TenantUsage, Terms},
 };
 
 const ROW: &str = "t.tenant_id, t.name, t.state, t.state_by, t.state_reason, t.calls_per_second, t.sessions,
@@ -64,7 +64,7 @@ impl Store {
         );
         let update = sqlx::query(sqlx::AssertSqlSafe(update)).bind(name).bind(state.as_str()).bind(&by.name);
         let update = update.bind(reason).bind(self.now().as_millis());
-        let event = Event::new(kind, by.clone(), name).because(reason);
+        let event = AuditEvent::new(kind, by.clone(), name).because(reason);
         self.readers.read(async |conn| changed(conn, update, &event).await).await
     }
 
@@ -80,7 +80,7 @@ impl Store {
         );
         let adopt = sqlx::query(sqlx::AssertSqlSafe(adopt)).bind(tenant.id.0).bind(mark.to_vec());
         let what = format!("{}: its arguments and results are encrypted from now on", tenant.name);
-        let event = Event::new(Kind::TenantChanged, Actor::from("serve"), what);
+        let event = AuditEvent::new(Kind::TenantChanged, Actor::from("serve"), what);
         let adopted = async |conn: &mut PgConnection| {
             // Separate: a distributed database does not check writes while it changes a replicated table.
             let wrote = sqlx::query_scalar("select exists (select 1 from ledger where tenant_id = $1)");
@@ -111,7 +111,7 @@ impl Store {
              where name = $1 and state <> 'deleted' returning {ROW}"
         );
         let update = bound(sqlx::query(sqlx::AssertSqlSafe(update)).bind(name), quotas);
-        let event = Event::new(Kind::TenantChanged, by.clone(), format!("{name}: {}", limits(quotas)));
+        let event = AuditEvent::new(Kind::TenantChanged, by.clone(), format!("{name}: {}", limits(quotas)));
         self.readers.read(async |conn| changed(conn, update, &event).await).await
     }
 }
@@ -130,7 +130,7 @@ impl Store {
         let days = [terms.words, terms.calls, terms.months].map(|days| days.and_then(|days| i32::try_from(days).ok()));
         let update = sqlx::query(sqlx::AssertSqlSafe(update)).bind(name);
         let update = days.into_iter().fold(update, |update, days| update.bind(days));
-        let event = Event::new(Kind::RetentionChanged, by.clone(), format!("{name}: {}", kept(terms)));
+        let event = AuditEvent::new(Kind::RetentionChanged, by.clone(), format!("{name}: {}", kept(terms)));
         self.readers
             .read(async |conn| {
                 let mut tx = conn.begin().await?;
@@ -163,7 +163,7 @@ fn bound<'q>(query: Query<'q>, quotas: &Quotas) -> Query<'q> {
 }
 
 /// One statement per second for all tenants, with the newest activation of each.
-async fn all(conn: &mut PgConnection) -> Loaded<Vec<(Tenant, Option<Revision>)>> {
+async fn all(conn: &mut PgConnection) -> LoadedRow<Vec<(Tenant, Option<Revision>)>> {
     let sql = format!(
         "select {ROW}, {} from tenant t left join lateral (
            select a.* from policy_activation a where a.tenant_id = t.tenant_id order by a.revision desc limit 1
@@ -178,7 +178,7 @@ async fn all(conn: &mut PgConnection) -> Loaded<Vec<(Tenant, Option<Revision>)>>
 }
 
 /// A change with its entry in the audit log of the deployment's own tenant, because operators make it.
-async fn changed(conn: &mut PgConnection, change: Query<'_>, event: &Event) -> Loaded<Option<Tenant>> {
+async fn changed(conn: &mut PgConnection, change: Query<'_>, event: &AuditEvent) -> LoadedRow<Option<Tenant>> {
     let mut tx = conn.begin().await?;
     let Some(row) = change.fetch_optional(&mut *tx).await? else { return Ok(None) };
     let changed = tenant(&row)?;
@@ -202,7 +202,7 @@ fn limits(quotas: &Quotas) -> String {
 
 /// The id is passed as a value, because each node of a distributed database would compute its own. A concurrent
 /// creation conflicts and takes the next.
-async fn create(conn: &mut PgConnection, name: &str, quotas: &Quotas, by: &Actor) -> Loaded<Option<Tenant>> {
+async fn create(conn: &mut PgConnection, name: &str, quotas: &Quotas, by: &Actor) -> LoadedRow<Option<Tenant>> {
     let insert = format!(
         "insert into tenant as t (tenant_id, name, state_by, calls_per_second, sessions, stored_bytes, approvals_open)
          values ($1, $2, $3, $4, $5, $6, $7) on conflict do nothing returning {ROW}"
@@ -216,14 +216,14 @@ async fn create(conn: &mut PgConnection, name: &str, quotas: &Quotas, by: &Actor
         }
         let insert = sqlx::query(sqlx::AssertSqlSafe(insert.as_str())).bind(row.try_get::<i64, _>("next")?);
         let insert = bound(insert.bind(name).bind(&by.name), quotas);
-        let event = Event::new(Kind::TenantCreated, by.clone(), format!("{name}: {}", limits(quotas)));
+        let event = AuditEvent::new(Kind::TenantCreated, by.clone(), format!("{name}: {}", limits(quotas)));
         if let Some(made) = changed(&mut *conn, insert, &event).await? {
             return Ok(Some(made));
         }
     }
 }
 
-fn tenant(row: &PgRow) -> Loaded<Tenant> {
+fn tenant(row: &PgRow) -> LoadedRow<Tenant> {
     let state = TenantState::from_name(row.try_get("state")?).ok_or_else(|| corrupt("an unknown state of a tenant"))?;
     let mark: Option<Vec<u8>> = row.try_get("fingerprint_mark")?;
     Ok(Tenant {
@@ -237,7 +237,7 @@ fn tenant(row: &PgRow) -> Loaded<Tenant> {
             stored_bytes: decode(row, "stored_bytes")?,
             approvals_open: decode(row, "approvals_open")?,
         },
-        used: Used {
+        used: TenantUsage {
             sessions: count(row, "used_sessions")?,
             stored_bytes: count(row, "used_bytes")?,
             at: decode(row, "used_ms")?,

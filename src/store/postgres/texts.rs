@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::{
     columns::sealed,
-    decode::Loaded,
+    decode::LoadedRow,
     row::{CallRow, OutcomeRow},
     sealed::{AUDITED, CLEARED, EDITED, REASON, WHY},
 };
@@ -16,8 +16,8 @@ pub(super) fn each(
     kind: &str,
     row: &mut Map<String, Value>,
     seq: u64,
-    f: &mut impl FnMut(&str, u64, &mut String) -> Loaded<()>,
-) -> Loaded<()> {
+    f: &mut impl FnMut(&str, u64, &mut String) -> LoadedRow<()>,
+) -> LoadedRow<()> {
     match kind {
         "call" => {
             sealed(CallRow::LIST).try_for_each(|(column, _)| texts(row, &[(column, &format!("call.{column}"))], seq, f))
@@ -47,8 +47,8 @@ fn texts(
     row: &mut Map<String, Value>,
     columns: &[(&str, &str)],
     seq: u64,
-    f: &mut impl FnMut(&str, u64, &mut String) -> Loaded<()>,
-) -> Loaded<()> {
+    f: &mut impl FnMut(&str, u64, &mut String) -> LoadedRow<()>,
+) -> LoadedRow<()> {
     for (column, what) in columns {
         if let Some(Value::String(stored)) = row.get_mut(*column) {
             f(what, seq, stored)?;

@@ -6,16 +6,16 @@ use sqlx::{Connection as _, PgConnection, Row as _, postgres::PgRow};
 
 use super::{
     Store, audit,
-    decode::{Loaded, at, corrupt, decode, hash},
+    decode::{LoadedRow, at, corrupt, decode, hash},
 };
 use crate::error::StoreError;
 use callgate_core::domain::{
-    audit::{Actor, Event, Kind},
-    identity::{Mapped, Role},
+    audit::{Actor, AuditEvent, Kind},
+    identity::{MappedIdentity, Role},
     ids::TenantId,
     pattern::Pattern,
     time::Timestamp,
-    token::Token,
+    token::StoredToken,
 };
 
 const ROW: &str = "token_id, tenant_id, name, digest, roles, groups, agents, any_session, created_by,
@@ -29,7 +29,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
-    pub async fn tokens_by_id(&self, ids: &[String]) -> Result<(Vec<Token>, bool), StoreError> {
+    pub async fn tokens_by_id(&self, ids: &[String]) -> Result<(Vec<StoredToken>, bool), StoreError> {
         self.readers.read(async |conn| by_id(conn, ids).await).await
     }
 
@@ -37,7 +37,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
-    pub async fn tokens(&self, tenant: TenantId, after: &str, max: usize) -> Result<Vec<Token>, StoreError> {
+    pub async fn tokens(&self, tenant: TenantId, after: &str, max: usize) -> Result<Vec<StoredToken>, StoreError> {
         let select =
             format!("select {ROW} from token where tenant_id = $1 and token_id > $2 order by token_id limit $3");
         let max = i64::try_from(max).unwrap_or(i64::MAX);
@@ -51,7 +51,7 @@ impl Store {
     /// [`StoreError`] when the database cannot be used: none was stored, or the result is unknown.
     pub async fn put_token(
         &self,
-        token: &Token,
+        token: &StoredToken,
         replaced: Option<(&str, Timestamp)>,
         by: &Actor,
     ) -> Result<(), StoreError> {
@@ -62,7 +62,12 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be used.
-    pub async fn revoke_token(&self, tenant: TenantId, id: &str, by: &Actor) -> Result<Option<Token>, StoreError> {
+    pub async fn revoke_token(
+        &self,
+        tenant: TenantId,
+        id: &str,
+        by: &Actor,
+    ) -> Result<Option<StoredToken>, StoreError> {
         self.readers.read(async |conn| revoke(conn, tenant, id, by).await).await
     }
 
@@ -86,7 +91,7 @@ impl Store {
     }
 }
 
-async fn by_id(conn: &mut PgConnection, ids: &[String]) -> Loaded<(Vec<Token>, bool)> {
+async fn by_id(conn: &mut PgConnection, ids: &[String]) -> LoadedRow<(Vec<StoredToken>, bool)> {
     let any: bool = sqlx::query_scalar("select exists (select 1 from token)").fetch_one(&mut *conn).await?;
     if ids.is_empty() || !any {
         return Ok((Vec::new(), any));
@@ -97,11 +102,16 @@ async fn by_id(conn: &mut PgConnection, ids: &[String]) -> Loaded<(Vec<Token>, b
          and exists (select 1 from tenant where tenant.tenant_id = token.tenant_id)"
     );
     let rows = sqlx::query(sqlx::AssertSqlSafe(select)).bind(ids).fetch_all(conn).await?;
-    Ok((rows.iter().map(read).collect::<Loaded<_>>()?, any))
+    Ok((rows.iter().map(read).collect::<LoadedRow<_>>()?, any))
 }
 
-async fn put(conn: &mut PgConnection, token: &Token, replaced: Option<(&str, Timestamp)>, by: &Actor) -> Loaded<()> {
-    let Mapped { name, roles, groups, agents, any_session, .. } = &token.is;
+async fn put(
+    conn: &mut PgConnection,
+    token: &StoredToken,
+    replaced: Option<(&str, Timestamp)>,
+    by: &Actor,
+) -> LoadedRow<()> {
+    let MappedIdentity { name, roles, groups, agents, any_session, .. } = &token.is;
     let roles: Vec<&str> = roles.iter().map(|role| role.as_str()).collect();
     let mut what = format!("token {} for {name}: {}", token.id, roles.join(", "));
     let insert = sqlx::query(
@@ -124,10 +134,10 @@ async fn put(conn: &mut PgConnection, token: &Token, replaced: Option<(&str, Tim
         kind = Kind::TokenRotated;
         what = format!("{what}, in the place of {id}");
     }
-    audit::commit(tx, token.tenant, &Event::new(kind, by.clone(), what)).await
+    audit::commit(tx, token.tenant, &AuditEvent::new(kind, by.clone(), what)).await
 }
 
-async fn revoke(conn: &mut PgConnection, tenant: TenantId, id: &str, by: &Actor) -> Loaded<Option<Token>> {
+async fn revoke(conn: &mut PgConnection, tenant: TenantId, id: &str, by: &Actor) -> LoadedRow<Option<StoredToken>> {
     let mut tx = conn.begin().await?;
     let update = format!(
         "update token set revoked_at = now(), revoked_by = $3
@@ -137,7 +147,7 @@ async fn revoke(conn: &mut PgConnection, tenant: TenantId, id: &str, by: &Actor)
     if let Some(row) = update.fetch_optional(&mut *tx).await? {
         let token = read(&row)?;
         let what = format!("token {id} of {}", token.is.name);
-        audit::commit(tx, tenant, &Event::new(Kind::TokenRevoked, by.clone(), what)).await?;
+        audit::commit(tx, tenant, &AuditEvent::new(Kind::TokenRevoked, by.clone(), what)).await?;
         return Ok(Some(token));
     }
     let known = format!("select {ROW} from token where tenant_id = $1 and token_id = $2");
@@ -145,16 +155,16 @@ async fn revoke(conn: &mut PgConnection, tenant: TenantId, id: &str, by: &Actor)
     known.fetch_optional(&mut *tx).await?.as_ref().map(read).transpose()
 }
 
-fn read(row: &PgRow) -> Loaded<Token> {
+fn read(row: &PgRow) -> LoadedRow<StoredToken> {
     let roles: Vec<String> = row.try_get("roles")?;
     // A role that a later version knows gives nothing here.
     let roles = roles.iter().filter_map(|role| Role::from_name(role)).collect();
     let agents: Option<String> = row.try_get("agents")?;
     let agents = agents.map(|agents| Pattern::parse("agents", &agents).map_err(|_| corrupt("a pattern of agents")));
-    Ok(Token {
+    Ok(StoredToken {
         id: row.try_get("token_id")?,
         tenant: TenantId(row.try_get("tenant_id")?),
-        is: Mapped {
+        is: MappedIdentity {
             tenant: String::new(),
             name: row.try_get("name")?,
             roles,

@@ -5,10 +5,10 @@ use std::fmt;
 use sqlx::postgres::PgConnectOptions;
 use tracing::Span;
 
-use super::{SCHEMA, writer::Job};
+use super::{SCHEMA, writer::QueuedChange};
 
 /// Creates a span for each batch.
-pub trait Traced: Send + Sync + fmt::Debug {
+pub trait BatchSpans: Send + Sync + fmt::Debug {
     /// Starts the span of a batch of `changes` changes, linked to these spans. It ends with the batch, or its last
     /// holder.
     fn begun(&self, calls: &mut dyn Iterator<Item = &Span>, changes: usize) -> Span;
@@ -17,7 +17,7 @@ pub trait Traced: Send + Sync + fmt::Debug {
     fn failed(&self, batch: &Span, why: &'static str, code: Option<&str>);
 }
 
-impl Traced for () {
+impl BatchSpans for () {
     fn begun(&self, _: &mut dyn Iterator<Item = &Span>, _: usize) -> Span {
         Span::none()
     }
@@ -32,7 +32,7 @@ pub fn namespace(options: &PgConnectOptions) -> String {
 }
 
 /// The span of a batch, one chain per tree.
-pub(super) fn begun(traced: &dyn Traced, chains: &[Vec<Job>]) -> Span {
+pub(super) fn begun(traced: &dyn BatchSpans, chains: &[Vec<QueuedChange>]) -> Span {
     let mut calls = chains.iter().flatten().map(|job| &job.span).filter(|span| !span.is_disabled());
     traced.begun(&mut calls, chains.iter().map(Vec::len).sum())
 }

@@ -5,7 +5,7 @@ use sqlx::{AssertSqlSafe, PgConnection, Row as _, postgres::PgRow};
 
 use super::{
     codes::UNKNOWN,
-    decode::{Loaded, decode, name},
+    decode::{LoadedRow, decode, name},
     tables::{self, Ends},
 };
 use callgate_core::domain::{
@@ -59,7 +59,7 @@ pub(super) struct Gone {
 }
 
 /// The next trees after a position; empty at the end.
-pub(super) async fn page(conn: &mut PgConnection, after: &Place) -> Loaded<Vec<Head>> {
+pub(super) async fn page(conn: &mut PgConnection, after: &Place) -> LoadedRow<Vec<Head>> {
     let page = sqlx::query(
         "select shard, tenant_id, root_id, epoch - date '1970-01-01' as day, steps,
            (extract(epoch from last_at) * 1000)::bigint as last_ms
@@ -113,7 +113,7 @@ pub(super) async fn delete_silent(
     heads: &[(&Head, Timestamp)],
     now: Timestamp,
     with_calls: bool,
-) -> Loaded<Gone> {
+) -> LoadedRow<Gone> {
     let mut tx = sqlx::Connection::begin(conn).await?;
     let delete = format!(
         "delete from call_tree t using unnest($1::int2[], $2::int8[], $3::text[], $4::int8[])
@@ -136,18 +136,18 @@ pub(super) async fn delete_silent(
     let tree = |row: &PgRow| {
         Ok((row.try_get("shard")?, row.try_get("tenant_id")?, row.try_get("root_id")?, row.try_get("day")?))
     };
-    let gone: Vec<Tree> = gone.iter().map(tree).collect::<Loaded<_>>()?;
+    let gone: Vec<DeletedTree> = gone.iter().map(tree).collect::<LoadedRow<_>>()?;
     let rows = delete_below(&mut tx, &gone, with_calls).await?;
     tx.commit().await?;
     Ok(Gone { trees: gone.len() as u64, rows })
 }
 
 /// A tree with a deleted row: shard, tenant, root, epoch in days since the Unix epoch.
-pub(super) type Tree = (i16, i64, String, i32);
+pub(super) type DeletedTree = (i16, i64, String, i32);
 
 /// Deletes everything below trees whose rows were deleted in this transaction, so that no call can join them. Returns
 /// the number of judgments and reports.
-pub(super) async fn delete_below(conn: &mut PgConnection, trees: &[Tree], with_calls: bool) -> Loaded<u64> {
+pub(super) async fn delete_below(conn: &mut PgConnection, trees: &[DeletedTree], with_calls: bool) -> LoadedRow<u64> {
     let (shards, tenants): (Vec<i16>, Vec<i64>) = trees.iter().map(|tree| (tree.0, tree.1)).unzip();
     let (roots, days): (Vec<&str>, Vec<i32>) = trees.iter().map(|tree| (tree.2.as_str(), tree.3)).unzip();
     for table in tables::ending(Ends::WithTree) {
@@ -202,7 +202,7 @@ struct Sessions {
 }
 
 impl Sessions {
-    fn push(&mut self, row: &PgRow) -> Loaded<()> {
+    fn push(&mut self, row: &PgRow) -> LoadedRow<()> {
         let (tenant, session): (i64, String) = (row.try_get("tenant_id")?, row.try_get("session_id")?);
         self.own_shards.push(Shard::of(TenantId(tenant), &name(SessionId::parse, &session)?).0);
         self.shards.push(row.try_get("shard")?);

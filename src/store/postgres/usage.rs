@@ -3,7 +3,7 @@
 use sqlx::{AssertSqlSafe, PgConnection};
 use tokio::time::Instant;
 
-use super::{Store, decode::Loaded};
+use super::{Store, decode::LoadedRow};
 use crate::error::StoreError;
 use callgate_core::domain::ids::TenantId;
 
@@ -36,7 +36,7 @@ impl Store {
     }
 }
 
-async fn count(conn: &mut PgConnection, tenant: TenantId) -> Loaded<()> {
+async fn count(conn: &mut PgConnection, tenant: TenantId) -> LoadedRow<()> {
     let claim = "update tenant set used_at = now() where tenant_id = $1
         and coalesce(used_at, '-infinity') < now() - interval '15 seconds' and state = 'active'";
     if sqlx::query(claim).bind(tenant.0).execute(&mut *conn).await?.rows_affected() == 0 {
@@ -57,7 +57,7 @@ async fn count(conn: &mut PgConnection, tenant: TenantId) -> Loaded<()> {
     Ok(())
 }
 
-async fn erase(conn: &mut PgConnection, tenant: TenantId, is_distributed: bool) -> Loaded<bool> {
+async fn erase(conn: &mut PgConnection, tenant: TenantId, is_distributed: bool) -> LoadedRow<bool> {
     let tables: Vec<String> = sqlx::query_scalar(TABLES).fetch_all(&mut *conn).await?;
     let mut is_done = true;
     for table in tables {

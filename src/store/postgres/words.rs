@@ -3,7 +3,7 @@
 
 use sqlx::{AssertSqlSafe, PgConnection};
 
-use super::{codes::RUNNING, columns::sealed, decode::Loaded, row::OutcomeRow};
+use super::{codes::RUNNING, columns::sealed, decode::LoadedRow, row::OutcomeRow};
 use callgate_core::domain::{ids::TenantId, time::Timestamp};
 
 /// Replacement of a rule's message.
@@ -30,7 +30,7 @@ const HAS_WORDS: &str = "(c.arguments is not null or c.justification is not null
 const IS_ASKED: &str = "(c.approval_id is not null and c.approval_expires_at > to_timestamp($4 / 1000.0))";
 
 /// Start of a tenant's oldest call tree.
-pub(super) async fn first(conn: &mut PgConnection, tenant: TenantId) -> Loaded<Option<Timestamp>> {
+pub(super) async fn first(conn: &mut PgConnection, tenant: TenantId) -> LoadedRow<Option<Timestamp>> {
     let first = "select (extract(epoch from min(started_at)) * 1000)::bigint from call_tree where tenant_id = $1";
     let first: Option<i64> = sqlx::query_scalar(first).bind(tenant.0).fetch_one(conn).await?;
     Ok(first.map(Timestamp::from_millis))
@@ -44,7 +44,7 @@ pub(super) async fn erase(
     (from, to): (Timestamp, Timestamp),
     now: Timestamp,
     is_distributed: bool,
-) -> Loaded<u64> {
+) -> LoadedRow<u64> {
     let within = |alias: &str| {
         format!(
             "{alias}.tenant_id = $1 and {alias}.at >= to_timestamp($2 / 1000.0)
@@ -94,7 +94,7 @@ pub(super) async fn erase_asked(
     before: Timestamp,
     now: Timestamp,
     is_distributed: bool,
-) -> Loaded<u64> {
+) -> LoadedRow<u64> {
     let erase = format!(
         "update call c set {} where c.tenant_id = $1 and c.approval_id is not null and c.attempt is null
            and c.at >= to_timestamp($2 / 1000.0) and c.at < to_timestamp($3 / 1000.0)

@@ -17,13 +17,13 @@ use tokio::{
 use tracing::Span;
 
 use super::{
-    append::{Appended, Batch, Connection},
+    append::{Batch, BatchResult, Connection},
     audit,
     commits::{Commit, Commits},
     connect::{Connector, jittered},
     problem::{Failure, Problem},
     time::DbTime,
-    traced::{self, Traced},
+    traced::{self, BatchSpans},
 };
 use crate::{cache::Slot, error::Lost};
 use callgate_core::domain::{
@@ -53,33 +53,33 @@ const BLAMELESS_MAX: u32 = 5;
 
 /// A committed change.
 #[derive(Debug, Clone)]
-pub struct Committed {
+pub struct CommittedChange {
     /// The batch's span; disabled if unwanted.
     pub batch: Span,
 }
 
 /// A queued change.
 #[derive(Debug)]
-pub(crate) struct Job {
+pub(crate) struct QueuedChange {
     pub(crate) append: Append,
     /// As it is stored, where its tenant's values are sealed.
     pub(super) sealed: Option<Box<Append>>,
     pub(crate) slot: Arc<Slot>,
     /// Of whoever wants it.
     pub(super) span: Span,
-    pub(super) reply: oneshot::Sender<Result<Committed, Lost>>,
+    pub(super) reply: oneshot::Sender<Result<CommittedChange, Lost>>,
     /// Time of queueing.
     pub(super) since: Instant,
 }
 
-impl Job {
+impl QueuedChange {
     fn stored(&self) -> &Append {
         self.sealed.as_deref().unwrap_or(&self.append)
     }
 
     /// Tells the slot, then whoever waits. The slot is told here and not by the waiter, who may have gone away: its
     /// change stands all the same, and others wait for it.
-    pub(crate) fn answer(self, outcome: Result<Committed, Lost>) {
+    pub(crate) fn answer(self, outcome: Result<CommittedChange, Lost>) {
         match (&outcome, self.append.change.events.last()) {
             (Ok(_), Some(last)) => {
                 self.slot.committed(&self.append.change.events, last.seq());
@@ -102,7 +102,7 @@ pub(super) struct Writer {
     pub(super) commits: Arc<Commits>,
     pub(super) closing: Arc<Notify>,
     pub(super) on_commit: OnCommit,
-    pub(super) traced: Arc<dyn Traced>,
+    pub(super) traced: Arc<dyn BatchSpans>,
     /// True for a distributed database.
     pub(super) is_distributed: bool,
 }
@@ -128,7 +128,7 @@ pub(super) fn writer_options(options: PgConnectOptions, is_distributed: bool) ->
 
 impl Writer {
     /// Writes until every sender is dropped and the queue is empty.
-    pub(super) async fn run(self, mut queue: mpsc::Receiver<Job>) {
+    pub(super) async fn run(self, mut queue: mpsc::Receiver<QueuedChange>) {
         let mut seats: Vec<Seat> = Vec::new();
         seats.resize_with(if self.is_distributed { SEATS_DISTRIBUTED } else { 1 }, Seat::default);
         let (mut waiting, mut last) = (VecDeque::new(), 1);
@@ -154,11 +154,11 @@ impl Writer {
     }
 
     /// Writes a batch, split by shard over several connections if there are any.
-    async fn write_all(&self, seats: &mut [Seat], chains: Vec<Vec<Job>>, deadline: Instant) {
+    async fn write_all(&self, seats: &mut [Seat], chains: Vec<Vec<QueuedChange>>, deadline: Instant) {
         if let [seat] = seats {
             return self.write(seat, chains, deadline).await;
         }
-        let mut shards: BTreeMap<Option<Shard>, Vec<Vec<Job>>> = BTreeMap::new();
+        let mut shards: BTreeMap<Option<Shard>, Vec<Vec<QueuedChange>>> = BTreeMap::new();
         for chain in chains {
             shards.entry(chain.first().map(|job| job.append.shard())).or_default().push(chain);
         }
@@ -175,7 +175,7 @@ impl Writer {
     }
 
     /// Writes a batch, with retries, by one deadline.
-    async fn write(&self, seat: &mut Seat, chains: Vec<Vec<Job>>, deadline: Instant) {
+    async fn write(&self, seat: &mut Seat, chains: Vec<Vec<QueuedChange>>, deadline: Instant) {
         let started = Instant::now();
         let span = traced::begun(&*self.traced, &chains);
         let appended = self.append(seat, &chains, deadline).await;
@@ -223,7 +223,7 @@ impl Writer {
     async fn append(
         &self,
         seat: &mut Seat,
-        chains: &[Vec<Job>],
+        chains: &[Vec<QueuedChange>],
         deadline: Instant,
     ) -> Result<Vec<Option<Lost>>, Failure> {
         let mut lost: Vec<Option<Lost>> = vec![None; chains.len()];
@@ -233,12 +233,12 @@ impl Writer {
         let mut error = "no answer in time".to_owned();
         while Instant::now() < deadline {
             match timeout_at(deadline, self.try_append(seat)).await {
-                Ok(Ok(Appended::Stored { now, used })) => {
+                Ok(Ok(BatchResult::Stored { now, used })) => {
                     self.time.observe(now);
                     self.counters.learn(&seat.batch.counter_keys, &used);
                     return Ok(lost);
                 }
-                Ok(Ok(Appended::Undone { lost: why, used })) => {
+                Ok(Ok(BatchResult::Undone { lost: why, used })) => {
                     self.counters.learn(&seat.batch.counter_keys, &used);
                     let found = why.iter().any(Option::is_some);
                     for (chain, why) in racing.iter().zip(&why) {
@@ -275,7 +275,7 @@ impl Writer {
         Err(Failure::Passing(error))
     }
 
-    async fn try_append(&self, seat: &mut Seat) -> Result<Appended, Problem> {
+    async fn try_append(&self, seat: &mut Seat) -> Result<BatchResult, Problem> {
         // The connection is taken out while it is used: a step that is given up drops it, and so closes it.
         let mut open = match seat.conn.take() {
             Some(open) => open,
@@ -308,9 +308,9 @@ struct Seat {
 
 impl Seat {
     /// Fills the batch with those chains.
-    fn fill(&mut self, is_distributed: bool, chains: &[Vec<Job>], racing: &[usize]) {
+    fn fill(&mut self, is_distributed: bool, chains: &[Vec<QueuedChange>], racing: &[usize]) {
         let shard = racing.first().and_then(|chain| chains[*chain].first()).map(|job| job.append.shard());
-        let appends = |chain: &usize| chains[*chain].iter().map(Job::stored).collect();
+        let appends = |chain: &usize| chains[*chain].iter().map(QueuedChange::stored).collect();
         self.batch.fill(shard.filter(|_| is_distributed), &racing.iter().map(appends).collect::<Vec<Vec<&Append>>>());
     }
 }
@@ -318,7 +318,7 @@ impl Seat {
 /// Takes queued changes. Callers woken by the last commit will queue more at once, so the task yields to them before
 /// the batch closes, without waiting. Once half as many as in the `last` batch are queued, it does not yield: the
 /// others' responses are built while these are written.
-async fn gather(queue: &mut mpsc::Receiver<Job>, waiting: &mut VecDeque<Job>, last: usize) {
+async fn gather(queue: &mut mpsc::Receiver<QueuedChange>, waiting: &mut VecDeque<QueuedChange>, last: usize) {
     for turn in 0..=GATHER_TURNS {
         if turn > 0 {
             if 2 * waiting.len() >= last {
@@ -333,16 +333,16 @@ async fn gather(queue: &mut mpsc::Receiver<Job>, waiting: &mut VecDeque<Job>, la
     }
 }
 
-fn answer(chain: Vec<Job>, lost: Option<Lost>, batch: &Span) {
+fn answer(chain: Vec<QueuedChange>, lost: Option<Lost>, batch: &Span) {
     for job in chain {
-        job.answer(lost.map_or_else(|| Ok(Committed { batch: batch.clone() }), Err));
+        job.answer(lost.map_or_else(|| Ok(CommittedChange { batch: batch.clone() }), Err));
     }
 }
 
 /// Takes from `waiting` the changes of one batch: one chain per tree, each change decided on the one before it, ledger
 /// keys unique. Others stay, in order; a change decided on a missing one is rejected.
-fn chains(waiting: &mut VecDeque<Job>) -> Vec<Vec<Job>> {
-    let mut chains: BTreeMap<(Shard, TenantId, SessionId), Vec<Job>> = BTreeMap::new();
+fn chains(waiting: &mut VecDeque<QueuedChange>) -> Vec<Vec<QueuedChange>> {
+    let mut chains: BTreeMap<(Shard, TenantId, SessionId), Vec<QueuedChange>> = BTreeMap::new();
     let mut keys: BTreeSet<(TenantId, LedgerKey)> = BTreeSet::new();
     let mut held: BTreeSet<(Shard, TenantId, SessionId)> = BTreeSet::new();
     let mut later = VecDeque::new();

@@ -22,7 +22,7 @@ pub enum Source {
 
 /// Keys of one tenant.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sources {
+pub struct TenantKeySources {
     /// By name; the first encrypts, the others only decrypt.
     pub keys: Vec<(String, Source)>,
     /// Source of the hashing key, which never changes.
@@ -84,7 +84,7 @@ fn id(field: &str, id: String) -> Result<String, Invalid> {
 ///
 /// # Errors
 /// [`Invalid`] with the problem.
-pub fn read(text: &str) -> Result<BTreeMap<String, Sources>, Invalid> {
+pub fn read(text: &str) -> Result<BTreeMap<String, TenantKeySources>, Invalid> {
     let file: File = serde_saphyr::from_str(text).map_err(|error| Invalid::new("the file", error.to_string()))?;
     let mut tenants = BTreeMap::new();
     for (name, tenant) in file.tenants {
@@ -102,7 +102,7 @@ pub fn read(text: &str) -> Result<BTreeMap<String, Sources>, Invalid> {
             keys.push((id, source(&field, key.file, key.command)?));
         }
         let fingerprint = source(&at("fingerprint"), tenant.fingerprint.file, tenant.fingerprint.command)?;
-        tenants.insert(name, Sources { keys, fingerprint, anew: tenant.anew });
+        tenants.insert(name, TenantKeySources { keys, fingerprint, anew: tenant.anew });
     }
     Ok(tenants)
 }

@@ -7,7 +7,9 @@ mod keyring;
 mod seal;
 
 pub use keyring::{Access, Keyring};
-pub use seal::{BadKey, Key, Opened, Place, Sealer, TenantKeys, Unopened, is_sealed, key_id, sealed_length};
+pub use seal::{
+    BadKey, DecryptError, DecryptedValue, Key, Place, Sealer, TenantKeys, is_sealed, key_id, sealed_length,
+};
 
 /// Prefix of every encrypted value, readable in tables, with the format's version.
 pub const MARK: &str = "encrypted:1:";

@@ -151,7 +151,7 @@ impl Place<'_> {
 
 /// Failure to decrypt a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Unopened {
+pub enum DecryptError {
     /// The key of that name is missing.
     KeyMissing(String),
     /// Modified, moved or truncated.
@@ -159,21 +159,21 @@ pub enum Unopened {
 }
 
 /// A decrypted value.
-pub type Opened<T> = Result<T, Unopened>;
+pub type DecryptedValue<T> = Result<T, DecryptError>;
 
 impl TenantKeys {
     /// The value of a stored text; a plain one, from before encryption, is returned unchanged.
     ///
     /// # Errors
-    /// [`Unopened`].
-    pub fn open(&self, stored: String, place: &Place<'_>) -> Opened<String> {
+    /// [`DecryptError`].
+    pub fn open(&self, stored: String, place: &Place<'_>) -> DecryptedValue<String> {
         let Some((id, sealed)) = parts(&stored) else { return Ok(stored) };
-        let key = self.of(id).ok_or_else(|| Unopened::KeyMissing(id.to_owned()))?;
-        let sealed = BASE64.decode(sealed).map_err(|_| Unopened::Changed)?;
-        let (nonce, sealed) = sealed.split_first_chunk::<NONCE_BYTES>().ok_or(Unopened::Changed)?;
+        let key = self.of(id).ok_or_else(|| DecryptError::KeyMissing(id.to_owned()))?;
+        let sealed = BASE64.decode(sealed).map_err(|_| DecryptError::Changed)?;
+        let (nonce, sealed) = sealed.split_first_chunk::<NONCE_BYTES>().ok_or(DecryptError::Changed)?;
         let payload = Payload { msg: sealed, aad: &place.bytes() };
-        let opened = key.cipher().decrypt(&XNonce::from(*nonce), payload).map_err(|_| Unopened::Changed)?;
-        String::from_utf8(opened).map_err(|_| Unopened::Changed)
+        let opened = key.cipher().decrypt(&XNonce::from(*nonce), payload).map_err(|_| DecryptError::Changed)?;
+        String::from_utf8(opened).map_err(|_| DecryptError::Changed)
     }
 }
 

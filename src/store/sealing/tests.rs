@@ -31,7 +31,7 @@ fn a_value_opens_in_its_place_alone() {
         Place { seq: 8, ..PLACE },
         Place { what: "outcome.result", ..PLACE },
     ] {
-        assert_eq!(keys.open(stored.clone(), &elsewhere), Err(Unopened::Changed), "{elsewhere:?}");
+        assert_eq!(keys.open(stored.clone(), &elsewhere), Err(DecryptError::Changed), "{elsewhere:?}");
     }
 }
 
@@ -42,10 +42,10 @@ fn a_value_that_was_changed_does_not_open() {
     for at in "encrypted:1:k:".len()..stored.len() {
         let other = if stored.as_bytes()[at] == b'A' { "B" } else { "A" };
         let changed = format!("{}{other}{}", &stored[..at], &stored[at + 1..]);
-        assert_eq!(keys.open(changed, &PLACE), Err(Unopened::Changed), "{at}");
+        assert_eq!(keys.open(changed, &PLACE), Err(DecryptError::Changed), "{at}");
     }
     for cut in ["encrypted:1:k:", "encrypted:1:k:AAAA", &stored[..stored.len() - 3]] {
-        assert_eq!(keys.open(cut.to_owned(), &PLACE), Err(Unopened::Changed), "{cut}");
+        assert_eq!(keys.open(cut.to_owned(), &PLACE), Err(DecryptError::Changed), "{cut}");
     }
 }
 
@@ -54,7 +54,7 @@ fn an_old_key_opens_what_it_has_sealed_and_a_missing_one_is_named() {
     let (old, both) = (keys(&[("old", 1)]), keys(&[("new", 2), ("old", 1)]));
     let stored = sealed(&old, "wren");
     assert_eq!(both.open(stored.clone(), &PLACE).as_deref(), Ok("wren"));
-    assert_eq!(keys(&[("new", 2)]).open(stored, &PLACE), Err(Unopened::KeyMissing("old".to_owned())));
+    assert_eq!(keys(&[("new", 2)]).open(stored, &PLACE), Err(DecryptError::KeyMissing("old".to_owned())));
     assert_eq!(both.open("from before".to_owned(), &PLACE).as_deref(), Ok("from before"));
     assert_eq!(key_id(&sealed(&both, "wren")), Some("new"));
 }

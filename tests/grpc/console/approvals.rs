@@ -3,7 +3,7 @@
 use callgate_core::{
     domain::{
         audit::Actor,
-        identity::{Mapped, Role},
+        identity::{MappedIdentity, Role},
         tenant::Quotas,
     },
     policy,
@@ -138,7 +138,7 @@ async fn whoever_is_late_is_told_who_was_first_and_two_people_are_two() {
     assert!(outside.contains("Only members of the group finance may answer."), "{outside}");
     let mut people = Vec::new();
     for name in ["fay", "kim"] {
-        let person = Mapped { groups: vec!["finance".into()], ..who(name, &[Role::Approver]) };
+        let person = MappedIdentity { groups: vec!["finance".into()], ..who(name, &[Role::Approver]) };
         people.push(Browser::with_token(&plane, &token(&plane.gate, person).await.0).await);
     }
     let mine = people[0].get("/approvals?whose=mine").await.ok();
@@ -247,7 +247,7 @@ async fn the_second_person_is_shown_what_the_first_one_chose() {
     token(&plane.gate, who("root", &[Role::Admin])).await;
     let mut people = Vec::new();
     for name in ["fay", "kim"] {
-        let person = Mapped { groups: vec!["finance".into()], ..who(name, &[Role::Approver]) };
+        let person = MappedIdentity { groups: vec!["finance".into()], ..who(name, &[Role::Approver]) };
         people.push(Browser::with_token(&plane, &token(&plane.gate, person).await.0).await);
     }
     let [fay, kim] = &mut people[..] else { panic!("two") };

@@ -12,7 +12,7 @@ mod sign_in;
 use std::{collections::BTreeMap, net::SocketAddr};
 
 use callgate_core::{domain::identity::Role, policy::Policy};
-use callgate_net::listener::Way;
+use callgate_net::listener::TransportSettings;
 use callgate_server::{console, grpc::Settings};
 use http::{HeaderMap, Method, Request, StatusCode, header};
 use http_body_util::{BodyExt as _, Full};
@@ -30,7 +30,12 @@ use crate::{
 
 /// A server with its console.
 pub(crate) async fn served(policy: &Policy) -> Plane {
-    Plane::served(policy, &Way::default(), Settings { pages: Some(console::router), ..Settings::default() }).await
+    Plane::served(
+        policy,
+        &TransportSettings::default(),
+        Settings { pages: Some(console::router), ..Settings::default() },
+    )
+    .await
 }
 
 /// A browser.

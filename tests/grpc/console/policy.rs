@@ -2,7 +2,7 @@
 
 use callgate_core::{
     domain::{
-        identity::{Mapped, Role},
+        identity::{MappedIdentity, Role},
         ids::DEFAULT_TENANT,
     },
     policy::{self, Policy},
@@ -122,7 +122,7 @@ async fn ask(plane: &Plane, token: &str, session: &str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_backtest_goes_on_beside_is_seen_by_its_tenant_alone_and_ends_when_it_is_cancelled() {
     let plane = served(&Policy::default()).await;
-    let agent = Mapped { any_session: true, ..who("desk", &[Role::Agent, Role::Admin]) };
+    let agent = MappedIdentity { any_session: true, ..who("desk", &[Role::Agent, Role::Admin]) };
     let (agent, _) = token(&plane.gate, agent).await;
     for session in ["s1", "s2"] {
         ask(&plane, &agent, session).await;

@@ -104,7 +104,7 @@ fn judged(tool: &str, arguments: Json) -> u64 {
     let request = request(tool, arguments);
     count(|| {
         let (proposal, tree) = (POLICY.propose(request), CallTree::new(DEFAULT_TENANT, session(), NOW));
-        engine::evaluate(&POLICY, &tree, &engine::Shared::default(), &proposal, None, NOW).is_ok()
+        engine::evaluate(&POLICY, &tree, &engine::SharedState::default(), &proposal, None, NOW).is_ok()
     })
 }
 
@@ -116,10 +116,10 @@ fn session() -> SessionId {
 fn recorded(report: report::Report) -> u64 {
     let (proposal, mut tree) =
         (POLICY.propose(request("look", json("{\"q\":1}"))), CallTree::new(DEFAULT_TENANT, session(), NOW));
-    let judged = engine::evaluate(&POLICY, &tree, &engine::Shared::default(), &proposal, None, NOW);
-    let Ok(engine::Judgement::New(_, change)) = judged else { panic!("a new call") };
+    let judged = engine::evaluate(&POLICY, &tree, &engine::SharedState::default(), &proposal, None, NOW);
+    let Ok(engine::Evaluation::New(_, change)) = judged else { panic!("a new call") };
     drop(engine::advance(&mut tree, *change));
-    count(|| engine::record(&POLICY, &tree, &engine::Shared::default(), &report, NOW.plus_ms(5)).is_ok())
+    count(|| engine::record(&POLICY, &tree, &engine::SharedState::default(), &report, NOW.plus_ms(5)).is_ok())
 }
 
 fn reported(status: OutcomeStatus) -> report::Report {
@@ -199,10 +199,10 @@ rows! {
         (POLICY.stored_result(spec, t, Some(value), &mut secrets), POLICY.without_secrets(t))
     });
     "domain/answer.rs: of of_read of_digest" <= 420 ANSWERS, |t|
-        count(|| answer::Answer::of(t, &["/items/*/id".to_owned()], NOW));
+        count(|| answer::ComparableResult::of(t, &["/items/*/id".to_owned()], NOW));
     "domain/answer.rs: is_echo" <= 410 ANSWERS, |t| of_json(t, |value| answer::is_echo(value, value));
     "domain/gist.rs: of cut is_empty" <= 450 &[w::REMARKS, w::CONTENT, w::OBJECTS, w::LINES, w::BLANKS], |t|
-        of_json(t, |value| (gist::Gist::of(t, Some(value), Some(t)), gist::cut(t, 80), gist::is_empty(t, Some(value))));
+        of_json(t, |value| (gist::SuccessSummary::of(t, Some(value), Some(t)), gist::cut(t, 80), gist::is_empty(t, Some(value))));
     "domain/gist.rs: arguments" <= 760 JSONS, |t| count(|| gist::arguments(t, &REDACTION, 100));
     "engine/envelope.rs: success" <= 710 JSONS, |t| recorded(report::Report { result: Some(t.to_owned()),
         ..reported(OutcomeStatus::Success) });
@@ -274,7 +274,7 @@ rows! {
         let Ok(list) = tool_list::read("list", &listed(t)) else { return 0 };
         count(|| {
             let declared = std::collections::BTreeMap::new();
-            let facts = tool_list::lint::Facts::new(&list, &declared);
+            let facts = tool_list::lint::ListFacts::new(&list, &declared);
             (tool_list::lint::check(&facts, &tool_list::lint::Levels::default()).len(), tool_list::import(&list, true))
         })
     };

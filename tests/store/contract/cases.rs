@@ -4,10 +4,10 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use callgate_core::domain::{
     call::ApprovalStatus,
-    control::{Control, Controlled, Edit, Edited},
-    event::{Change, Event, Judged, Settled},
+    control::{Control, ControlEvent, Edit, EditedArguments},
+    event::{Change, Event, Judged, SettledEvent},
     fingerprint::{ArgsDigest, ResultDigest},
-    halt::Halted,
+    halt::HaltTarget,
     ids::{DEFAULT_TENANT, TenantId},
     outcome::OutcomeStatus,
     tree::CALLS_MAX,
@@ -236,7 +236,7 @@ pub(super) async fn calls_are_read_back([one, other]: &Replicas) {
     let report = |seq, result| Event::Settled(Box::new(settled(&call, seq, at.plus_ms(seq), result)));
     append(&**one, &slot, change(vec![report(2, "first")])).await.expect("stored");
     append(&**one, &slot, change(vec![report(3, "second")])).await.expect("stored");
-    let edited = Edited { digest: ArgsDigest([7; 32]), arguments: Some(r#"{"n":2}"#.into()) };
+    let edited = EditedArguments { digest: ArgsDigest([7; 32]), arguments: Some(r#"{"n":2}"#.into()) };
     let edit = Edit {
         asked: call.args_digest,
         edited: edited.clone(),
@@ -255,7 +255,7 @@ pub(super) async fn calls_are_read_back([one, other]: &Replicas) {
         edit: Some(Box::new(edit)),
     };
     let by = Some("eve".into());
-    let controlled = Controlled { seq: 4, at, session: session("s"), by, reason: None, control };
+    let controlled = ControlEvent { seq: 4, at, session: session("s"), by, reason: None, control };
     append(&**one, &slot, controlled.into()).await.expect("stored");
 
     let (tenant, s, c1, unknown) = (DEFAULT_TENANT, session("s"), call_id("c1"), call_id("unknown"));
@@ -280,7 +280,8 @@ pub(super) async fn calls_are_read_back([one, other]: &Replicas) {
 pub(super) async fn report_on_a_forgotten_call_is_remembered([one, other]: &Replicas) {
     let (at, slot) = (now(&**one), new(&Slots::default(), "s", now(&**one)));
     let (call, digest) = (permitted("s", "c1", 1, at, at.plus_ms(60_000)), ResultDigest([9; 32]));
-    let unknown = Settled { status: OutcomeStatus::Unknown, by_lease: true, result: None, ..settled(&call, 2, at, "") };
+    let unknown =
+        SettledEvent { status: OutcomeStatus::Unknown, by_lease: true, result: None, ..settled(&call, 2, at, "") };
     append(&**one, &slot, of(call.clone())).await.expect("stored");
     append(&**one, &slot, change(vec![Event::Settled(Box::new(unknown))])).await.expect("stored");
     let last = 3 + CALLS_MAX as u64;
@@ -295,7 +296,7 @@ pub(super) async fn report_on_a_forgotten_call_is_remembered([one, other]: &Repl
         is_forgotten
     });
     assert_eq!(recalled, Some(true));
-    let late = Settled { digest: Some(digest), ..settled(&call, last + 1, at, "late") };
+    let late = SettledEvent { digest: Some(digest), ..settled(&call, last + 1, at, "late") };
     append(&**other, &slot, change(vec![Event::Settled(Box::new(late))])).await.expect("stored");
     for store in [one, other] {
         let tree = tree(&**store, "s").await;
@@ -361,9 +362,9 @@ pub(super) async fn owner_is_who_came_first([one, other]: &Replicas) {
 }
 
 pub(super) async fn halts_hold_until_they_are_lifted([one, other]: &Replicas) {
-    let (tenant, robot) = (DEFAULT_TENANT, Halted::Agent(agent("robot").expect("valid")));
-    let first = one.halt(tenant, &Halted::Session(session("s")), &"eve".into(), "a drill").await.expect("halted");
-    let again = other.halt(tenant, &Halted::Session(session("s")), &"bob".into(), "late").await;
+    let (tenant, robot) = (DEFAULT_TENANT, HaltTarget::Agent(agent("robot").expect("valid")));
+    let first = one.halt(tenant, &HaltTarget::Session(session("s")), &"eve".into(), "a drill").await.expect("halted");
+    let again = other.halt(tenant, &HaltTarget::Session(session("s")), &"bob".into(), "late").await;
     assert_eq!((first.by.as_str(), again), ("eve", Ok(first.clone())));
     let second = other.halt(tenant, &robot, &"bob".into(), "").await.expect("halted");
     for store in [one, other] {

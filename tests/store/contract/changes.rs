@@ -6,7 +6,7 @@ use callgate_core::{
     domain::{
         budget::{CounterAdd, CounterKey, Dimension},
         call::Permit,
-        event::{Change, Event, Judged, Settled},
+        event::{Change, Event, Judged, SettledEvent},
         fingerprint::LedgerKey,
         ids::{DEFAULT_TENANT, TenantId},
         ledger::{LedgerChange, LedgerRow, LedgerState},
@@ -51,8 +51,8 @@ pub(super) fn permitted(in_session: &str, call: &str, seq: u64, at: Timestamp, l
 }
 
 /// A report on the permit `permit_seq`.
-pub(super) fn settled(of: &Judged, seq: u64, at: Timestamp, result: &str) -> Settled {
-    Settled {
+pub(super) fn settled(of: &Judged, seq: u64, at: Timestamp, result: &str) -> SettledEvent {
+    SettledEvent {
         seq,
         at,
         session: of.session.clone(),

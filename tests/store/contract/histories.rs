@@ -11,7 +11,7 @@ use std::{
 
 use callgate_core::{
     domain::{
-        budget::{Budgets, CounterKey, Dimension, Limits},
+        budget::{BudgetLimits, Budgets, CounterKey, Dimension},
         call::{Proposal, Request},
         event::Change,
         fingerprint::LedgerKey,
@@ -21,7 +21,7 @@ use callgate_core::{
         time::Timestamp,
         tree::CallTree,
     },
-    engine::{self, Judgement, Shared},
+    engine::{self, Evaluation, SharedState},
     policy::Policy,
 };
 use callgate_store::{DecisionStore, Lost, Slot, Slots};
@@ -118,16 +118,16 @@ impl Replica {
         self.slots.put(read.unwrap_or_else(|| CallTree::new(DEFAULT_TENANT, root.clone(), now)))
     }
 
-    fn shared(&self, key: Option<LedgerKey>) -> Shared {
+    fn shared(&self, key: Option<LedgerKey>) -> SharedState {
         let ledger = key.and_then(|key| self.ledger.get(&key).cloned());
-        Shared { counters: self.counters.clone(), ledger, ..Shared::default() }
+        SharedState { counters: self.counters.clone(), ledger, ..SharedState::default() }
     }
 }
 
 impl Play {
     fn new(no: usize, replicas: &Replicas, at: Timestamp) -> Self {
         let mut policy = policy(&["same_call", "budget"]);
-        policy.rules.get_mut::<Budgets>().agent = Limits::new([(Dimension::ToolCalls, 5)]);
+        policy.rules.get_mut::<Budgets>().agent = BudgetLimits::new([(Dimension::ToolCalls, 5)]);
         let replicas = [0, 1].map(|n| Replica::new(&replicas[n]));
         let now = at.plus_ms((no % DAYS) as u64 * 86_400_000);
         let (counters, asked, permitted, keys, lost) = Default::default();
@@ -188,8 +188,8 @@ impl Play {
         let judge = |tree: &CallTree| engine::evaluate(&policy, tree, &shared, &proposal, None, now);
         match slot.advance(|tree| judge(tree)).expect("whole") {
             Err(rejection) => format!("{rejection:?}"),
-            Ok(Judgement::Replay(verdict)) => format!("{:?} again", verdict.decision),
-            Ok(Judgement::New(verdict, change)) => {
+            Ok(Evaluation::Replay(verdict)) => format!("{:?} again", verdict.decision),
+            Ok(Evaluation::New(verdict, change)) => {
                 let stored = self.append(who, &slot, *change).await;
                 if stored.is_ok() && verdict.permit.is_some() {
                     self.permitted.push((session.clone(), call_id.clone()));

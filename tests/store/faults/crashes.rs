@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use callgate_core::{
     domain::{
-        budget::{Budgets, Dimension, Limits},
+        budget::{BudgetLimits, Budgets, Dimension},
         call::Request,
     },
     policy::Policy,
@@ -43,7 +43,7 @@ const RULES: [&str; 2] = ["same_call", "budget"];
 
 fn limited() -> Policy {
     let mut policy = policy(&RULES);
-    policy.rules.get_mut::<Budgets>().agent = Limits::new([(Dimension::ToolCalls, LIMIT as u64)]);
+    policy.rules.get_mut::<Budgets>().agent = BudgetLimits::new([(Dimension::ToolCalls, LIMIT as u64)]);
     policy
 }
 

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use callgate_core::domain::{
-    budget::{Budgets, Dimension, Limits},
+    budget::{BudgetLimits, Budgets, Dimension},
     call::Request,
     session_state::Extent,
 };
@@ -137,7 +137,7 @@ async fn callers_who_give_up_on_a_replica_in_a_black_hole_do_not_keep_it_there()
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_that_vanishes_before_its_commit_does_not_hold_up_the_others() {
     let mut policy = policy(&["same_call", "budget"]);
-    policy.rules.get_mut::<Budgets>().agent = Limits::new([(Dimension::ToolCalls, 1_000)]);
+    policy.rules.get_mut::<Budgets>().agent = BudgetLimits::new([(Dimension::ToolCalls, 1_000)]);
     let replicas = Replicas::start(&policy).await;
     let [vanishes, one, other] = replicas.gates.clone();
     let request =

@@ -23,14 +23,14 @@ use callgate_core::{
     domain::{
         audit::Actor,
         call::Request,
-        identity::{Mapped, Role},
+        identity::{MappedIdentity, Role},
         ids::{DEFAULT_TENANT, TenantId},
         report::Report,
     },
     policy::Policy,
 };
 use callgate_server::gate::{
-    Applied, Apply, Author, EvaluateAnswer, Gate, GateError, NoAnswer, PresentedCredential, RecordAnswer, Refused,
+    Apply, ApplyOutcome, Author, EvaluateAnswer, Gate, GateError, NoAnswer, PresentedCredential, RecordAnswer, Refused,
     WorkError,
 };
 use sqlx::Row as _;
@@ -98,9 +98,9 @@ impl Replicas {
         let (author, text) = (Author { by: &root, note: "", expected: None }, policy_text(rules, budgets));
         let applied =
             Box::pin(gate.policies.apply_policy(acme, &text, &author, Apply::Activate)).await.expect("stored");
-        assert!(matches!(applied, Applied::Stored { .. }), "{applied:?}");
+        assert!(matches!(applied, ApplyOutcome::Stored { .. }), "{applied:?}");
         for tenant in [DEFAULT_TENANT, acme] {
-            let fleet = Mapped { name: "fleet".into(), roles: vec![Role::Agent], ..Mapped::default() };
+            let fleet = MappedIdentity { name: "fleet".into(), roles: vec![Role::Agent], ..MappedIdentity::default() };
             let (token, _) = gate.identities.create_token(tenant, fleet, None, &root).await.expect("a token");
             replicas.tokens.insert(tenant, token);
         }

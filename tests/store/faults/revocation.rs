@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use callgate_core::domain::{
     audit::Actor,
-    identity::{Mapped, Role},
+    identity::{MappedIdentity, Role},
     ids::DEFAULT_TENANT,
 };
 use callgate_server::gate::{Gate, PresentedCredential, Refused};
@@ -20,7 +20,7 @@ const TOKENS: usize = 24;
 
 /// A new token: what its holder shows, and its id.
 async fn token(gate: &Gate, n: usize) -> (String, String) {
-    let holder = Mapped { name: format!("desk-{n}"), roles: vec![Role::Agent], ..Mapped::default() };
+    let holder = MappedIdentity { name: format!("desk-{n}"), roles: vec![Role::Agent], ..MappedIdentity::default() };
     let (text, token) =
         gate.identities.create_token(DEFAULT_TENANT, holder, None, &Actor::from("root")).await.expect("a token");
     (text, token.id)

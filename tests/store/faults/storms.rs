@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use callgate_core::{
     domain::{
-        budget::{Budgets, Dimension, Limits, Usage},
+        budget::{BudgetLimits, Budgets, Dimension, Usage},
         call::Request,
         ids::{DEFAULT_TENANT, TenantId},
         report::Report,
@@ -34,7 +34,7 @@ const RULES: [&str; 2] = ["same_call", "budget"];
 fn costly() -> Policy {
     let mut policy = policy(&RULES);
     policy.rules.get_mut::<Budgets>().agent =
-        Limits::new([(Dimension::ToolCalls, 10_000), (Dimension::Cost, 1_000_000_000)]);
+        BudgetLimits::new([(Dimension::ToolCalls, 10_000), (Dimension::Cost, 1_000_000_000)]);
     policy.declare("pay", ToolSpec { once: true, cost_micros: 300, ..ToolSpec::default() });
     policy
 }

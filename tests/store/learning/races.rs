@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use callgate_core::{
-    domain::{halt::Halted, ids::DEFAULT_TENANT, session_state::Extent},
+    domain::{halt::HaltTarget, ids::DEFAULT_TENANT, session_state::Extent},
     policy::Policy,
 };
 use callgate_server::gate::Gate;
@@ -80,7 +80,7 @@ async fn a_claim_of_a_call_that_is_refused_is_anothers_at_once() {
     let postgres = Postgres::start().await;
     let gates = two_gates(&postgres, &policy(&["cooldown", "halted"])).await;
     cooled_down(&postgres, &gates).await;
-    gates[0].decisions.halt(DEFAULT_TENANT, &Halted::Tenant, "eve", "a drill").await.expect("a halt");
+    gates[0].decisions.halt(DEFAULT_TENANT, &HaltTarget::Tenant, "eve", "a drill").await.expect("a halt");
     assert_ne!(said(&evaluate(&gates[0], ask("s", "c", "search", "{}")).await), "ALLOW");
     let claims = "select count(*) from tool_health where probe_until is not null";
     assert_eq!(postgres.number(claims).await, 0);

@@ -8,8 +8,8 @@ use callgate_core::{
         ids::{TenantId, ToolName},
         outcome::Confidence,
         profile::{
-            ATTEMPTS, CELLS, Counts, FollowUpKind, HALF_LIFE_MS, HALF_LIVES_KEPT, RECENT_HALF_LIFE_MS, RetryState,
-            ToolState, WAITS_MS,
+            ATTEMPTS, CELLS, FollowUpKind, HALF_LIFE_MS, HALF_LIVES_KEPT, ProfileCounts, RECENT_HALF_LIFE_MS,
+            RetryState, ToolState, WAITS_MS,
         },
         time::Timestamp,
     },
@@ -83,7 +83,7 @@ struct Engine {
 }
 
 impl Engine {
-    fn of(counts: &Counts) -> Self {
+    fn of(counts: &ProfileCounts) -> Self {
         let cells = counts.cells.iter().filter(|cell| cell.kind == FollowUpKind::Same);
         let successes = cells.map(|cell| ((cell.tool.clone(), cell.failure, cell.wait, cell.state), cell.k));
         Self { estimate: Estimate::restore(counts), as_of: counts.as_of, successes: successes.collect() }

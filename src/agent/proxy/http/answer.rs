@@ -7,7 +7,7 @@ use hyper::body::{Bytes, Incoming};
 use super::{
     Site, doors,
     exchange::Exchange,
-    reply::{EVENTS, JSON, Reply},
+    reply::{EVENTS, JSON, ResponseSender},
 };
 use crate::{
     mcp::events::{self, Events, Piece},
@@ -26,7 +26,7 @@ enum Next {
 
 impl Exchange {
     /// Passes the server's response, after the replacement responses.
-    pub(super) async fn pass(self, response: Response<Incoming>, answers: Vec<String>, reply: Reply) {
+    pub(super) async fn pass(self, response: Response<Incoming>, answers: Vec<String>, reply: ResponseSender) {
         let (mut head, body) = response.into_parts();
         if head.status.is_redirection() && head.headers.contains_key(header::LOCATION) {
             // A client that follows a redirect asks the server itself.
@@ -47,7 +47,7 @@ impl Exchange {
         }
     }
 
-    async fn next(&self, body: &mut Incoming, reply: &mut Reply) -> Next {
+    async fn next(&self, body: &mut Incoming, reply: &mut ResponseSender) -> Next {
         let mut ending = self.site.ending.clone();
         loop {
             let frame = tokio::select! {
@@ -67,7 +67,7 @@ impl Exchange {
         }
     }
 
-    async fn events(mut self, mut head: Parts, mut body: Incoming, answers: Vec<String>, mut reply: Reply) {
+    async fn events(mut self, mut head: Parts, mut body: Incoming, answers: Vec<String>, mut reply: ResponseSender) {
         head.headers.remove(header::CONTENT_LENGTH);
         if !reply.is_open() {
             reply.open(head);
@@ -114,7 +114,7 @@ impl Exchange {
     }
 
     /// A response parsed as a whole, up to the maximum size.
-    async fn message(self, head: Parts, mut body: Incoming, answers: Vec<String>, mut reply: Reply) {
+    async fn message(self, head: Parts, mut body: Incoming, answers: Vec<String>, mut reply: ResponseSender) {
         let (mut bytes, is_alone) = (Vec::new(), answers.is_empty() && !reply.is_open());
         let shown = |site: &Site| format!("The MCP server at {}", site.upstream.shown());
         loop {
@@ -137,7 +137,7 @@ impl Exchange {
         }
     }
 
-    async fn finish(self, mut head: Parts, bytes: Vec<u8>, mut answers: Vec<String>, mut reply: Reply) {
+    async fn finish(self, mut head: Parts, bytes: Vec<u8>, mut answers: Vec<String>, mut reply: ResponseSender) {
         let (text, was_open) = (String::from_utf8_lossy(&bytes), self.is_open());
         let noted = self.proxy.heard(self.client, &text);
         let (status, is_answer) = (head.status, was_open && !self.is_open());
@@ -167,7 +167,7 @@ impl Exchange {
     }
 
     /// Passes an unparsed body through.
-    async fn stream(self, head: Parts, first: Vec<u8>, mut body: Incoming, mut reply: Reply) {
+    async fn stream(self, head: Parts, first: Vec<u8>, mut body: Incoming, mut reply: ResponseSender) {
         let status = head.status;
         reply.open(head);
         reply.part(Bytes::from(first)).await;

@@ -8,14 +8,14 @@ use tokio::{sync::mpsc, time::sleep};
 
 use super::{
     Site, doors, is_sessionless,
-    reply::{EVENTS, JSON, Reply, head},
+    reply::{EVENTS, JSON, ResponseSender, head},
     upstream::Unanswered,
 };
 use crate::{
     mcp::message::{self, Line, Message},
     proxy::{
-        judge::{Batch, Client, Decided},
-        lines::{Out, WAITING_MAX},
+        judge::{Decided, MessageBatch, ProxyClient},
+        lines::{OutputItem, WAITING_MAX},
         state::{Key, Open, Proxy},
     },
 };
@@ -43,13 +43,13 @@ impl Exchange {
     }
 
     /// Runs the exchange.
-    pub(super) async fn run(mut self, body: Bytes, mut reply: Reply) {
+    pub(super) async fn run(mut self, body: Bytes, mut reply: ResponseSender) {
         if body.is_empty() {
             return self.forward(body, Vec::new(), reply).await;
         }
         let (told, progress) = mpsc::channel(WAITING_MAX);
         let told = Some(told).filter(|_| doors::takes(&self.request.headers, EVENTS));
-        let client = Client { number: self.client, told };
+        let client = ProxyClient { number: self.client, told };
         let Some(batch) = self.read(&body, &client) else {
             let answer = self.proxy.unreadable("it is not a message in UTF-8, or has a duplicate name");
             return reply.whole(head(StatusCode::BAD_REQUEST, JSON), Bytes::from(answer));
@@ -61,7 +61,7 @@ impl Exchange {
         }
     }
 
-    fn read(&mut self, body: &Bytes, client: &Client) -> Option<Batch> {
+    fn read(&mut self, body: &Bytes, client: &ProxyClient) -> Option<MessageBatch> {
         let messages = match message::read(std::str::from_utf8(body).ok()?) {
             Line::One(message) => vec![message],
             Line::Batch(messages) => {
@@ -80,7 +80,12 @@ impl Exchange {
     }
 
     /// The verdict on its messages; none if its client disconnected.
-    async fn decide(&self, batch: Batch, mut progress: mpsc::Receiver<Out>, reply: &mut Reply) -> Option<Decided> {
+    async fn decide(
+        &self,
+        batch: MessageBatch,
+        mut progress: mpsc::Receiver<OutputItem>,
+        reply: &mut ResponseSender,
+    ) -> Option<Decided> {
         let mut deciding = pin!(self.proxy.decide_batch(batch));
         let mut is_gone = false;
         loop {
@@ -91,7 +96,7 @@ impl Exchange {
                     self.call_off();
                 }
                 decided = &mut deciding => return Some(decided).filter(|_| !is_gone),
-                Some(Out::Line(line)) = progress.recv() => reply.event(&String::from_utf8_lossy(&line)).await,
+                Some(OutputItem::Line(line)) = progress.recv() => reply.event(&String::from_utf8_lossy(&line)).await,
             }
         }
     }
@@ -104,7 +109,7 @@ impl Exchange {
     }
 
     /// Responds in place of the server.
-    async fn answer(&self, answers: &[String], mut reply: Reply) {
+    async fn answer(&self, answers: &[String], mut reply: ResponseSender) {
         if answers.is_empty() && !reply.is_open() {
             return reply.whole(head(StatusCode::ACCEPTED, JSON), Bytes::new());
         }
@@ -121,7 +126,7 @@ impl Exchange {
     }
 
     /// Forwards the permitted messages, and returns the response with the replacements.
-    async fn forward(self, body: Bytes, answers: Vec<String>, mut reply: Reply) {
+    async fn forward(self, body: Bytes, answers: Vec<String>, mut reply: ResponseSender) {
         let sent = tokio::select! {
             biased;
             () = reply.gone() => return self.left(),
@@ -142,7 +147,7 @@ impl Exchange {
     }
 
     /// Handles a missing response: open calls are unknown, unless the server never received them.
-    pub(super) async fn fail(&self, why: &str, is_unseen: bool, mut answers: Vec<String>, reply: Reply) {
+    pub(super) async fn fail(&self, why: &str, is_unseen: bool, mut answers: Vec<String>, reply: ResponseSender) {
         for open in self.take_open() {
             answers.push(if is_unseen { self.proxy.unseen(open, why) } else { self.proxy.lost(open, why) });
         }

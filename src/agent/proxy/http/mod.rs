@@ -23,13 +23,13 @@ use tokio::{sync::watch, time::timeout};
 use self::{
     doors::Refusal,
     exchange::Exchange,
-    reply::{Body, JSON, Reply, head, whole},
+    reply::{Body, JSON, ResponseSender, head, whole},
     sessions::Sessions,
     upstream::Upstream,
 };
 use super::{LAST_WORDS, Setup, lines::LINE_BYTES_MAX, state::Proxy};
 use callgate_client::signal;
-use callgate_net::listener::{Bound, Limits, Server, Way};
+use callgate_net::listener::{BoundListener, Limits, ListenerContext, TransportSettings};
 
 /// Where the proxy listens, and what for.
 #[derive(Debug, Args)]
@@ -56,14 +56,14 @@ struct Site {
 /// Serves until a signal.
 pub(super) async fn run(setup: Setup, args: &HttpArgs) -> anyhow::Result<ExitCode> {
     let upstream = Upstream::new(args.url.as_deref().unwrap_or_default(), args.url_ca.as_deref())?;
-    let bound = Bound::bind(args.listen, &Way::default())?;
+    let bound = BoundListener::bind(args.listen, &TransportSettings::default())?;
     let (address, listener) = (bound.address().url(), bound.listen()?);
     setup.options.say(&format!("{address}{} serves {} behind the gate", upstream.url().path(), upstream.shown()));
     let (end, ending) = watch::channel(false);
     let site = Arc::new(Site { upstream, sessions: Sessions::new(setup), ending: ending.clone() });
     let served = Arc::clone(&site);
     let service = service_fn(move |request| answered(Arc::clone(&served), request).boxed());
-    let server = Server::new(Limits::default());
+    let server = ListenerContext::new(Limits::default());
     let serving = server.serve(listener, service, ending);
     tokio::pin!(serving);
     tokio::select! {
@@ -93,7 +93,7 @@ async fn answer(site: Arc<Site>, request: Request<Incoming>) -> Result<Response<
         Method::POST => read(body, &proxy).await?,
         _ => Bytes::new(),
     };
-    let (reply, answer) = Reply::new();
+    let (reply, answer) = ResponseSender::new();
     let exchange = Exchange::new(site, proxy, client, request);
     // Detached: requests complete even if their client disconnects.
     tokio::spawn(exchange.run(body, reply));

@@ -23,12 +23,12 @@ pub(super) type Body = UnsyncBoxBody<Bytes, Broken>;
 
 /// Sender of a response.
 #[derive(Debug)]
-pub(super) struct Reply {
+pub(super) struct ResponseSender {
     head: Option<oneshot::Sender<Response<Body>>>,
     parts: Option<mpsc::Sender<Result<Frame<Bytes>, Broken>>>,
 }
 
-impl Reply {
+impl ResponseSender {
     /// A sender with the receiver of its response.
     pub(super) fn new() -> (Self, oneshot::Receiver<Response<Body>>) {
         let (head, answer) = oneshot::channel();

@@ -1,6 +1,6 @@
 //! Comparison of two results of one call: receipt for the same effect, risen counter, or news.
 
-use super::{Marks, Number};
+use super::{Number, ResultMarkers};
 
 /// Difference between a result and an earlier one of the same call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub enum Compared {
     News,
 }
 
-impl Marks {
+impl ResultMarkers {
     /// The difference from an `earlier` result of the same call, whose arguments hold these `amounts`.
     #[must_use]
     pub fn compared_with(&self, earlier: &Self, amounts: &[f64]) -> Compared {

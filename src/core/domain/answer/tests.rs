@@ -2,8 +2,8 @@ use super::*;
 
 const NOW: Timestamp = Timestamp::from_millis(1_795_600_000_000);
 
-fn of(text: &str) -> Answer {
-    Answer::of(text, &[], NOW)
+fn of(text: &str) -> ComparableResult {
+    ComparableResult::of(text, &[], NOW)
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn what_was_made_just_now_is_told_by_its_time_or_its_verb() {
 #[test]
 fn volatile_fields_do_not_count() {
     let volatile = ["/elapsed_total".to_owned(), "/rows/*/rank".to_owned()];
-    let digest = |text| Answer::of(text, &volatile, NOW).digest;
+    let digest = |text| ComparableResult::of(text, &volatile, NOW).digest;
     assert_eq!(
         digest(r#"{"elapsed_total":1,"rows":[{"id":7,"rank":1}]}"#),
         digest(r#"{"elapsed_total":2,"rows":[{"id":7,"rank":2}]}"#)
@@ -214,7 +214,7 @@ fn an_unmistakable_failure_is_seen_and_a_test_that_fails_is_none() {
 /// They are stored: a build that makes others takes every result for a new one.
 #[test]
 fn digests_and_frames_are_those_of_earlier_builds() {
-    let Answer { digest, marks } = of(r#"{"took_ms": 12, "id": "doc_17", "url": "https://x.org/d/a",
+    let ComparableResult { digest, marks } = of(r#"{"took_ms": 12, "id": "doc_17", "url": "https://x.org/d/a",
             "rows": [{"n": 1.50, "text": "row 2 of 3 at 2026-11-21T10:00:00Z"}, null]}"#);
     assert_eq!(digest.to_hex()[..16], *"b46b873f5020a49e");
     assert_eq!((marks.frame, marks.inside), (0x89b1_591d_2807_e79d, 0xb479_56f2_6e1c_c87d));

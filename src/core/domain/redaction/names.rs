@@ -2,7 +2,7 @@
 
 /// Secrecy of a value by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Named {
+pub(super) enum NameSecrecy {
     /// Always a secret, also as a number: a password.
     Secret,
     /// A secret as text; a number is a count or a position: a token.
@@ -64,13 +64,13 @@ const PLACES: [&str; 14] = [
 const PUBLIC: [&str; 6] = ["publickey", "primarykey", "foreignkey", "sortkey", "cachekey", "idempotencykey"];
 
 /// The name in lowercase without separators, and the start of its last word.
-struct Squashed {
+struct SquashedName {
     bytes: [u8; NAME_MAX],
     length: usize,
     last_word: usize,
 }
 
-impl Squashed {
+impl SquashedName {
     fn of(name: &str) -> Option<Self> {
         if name.is_empty() || name.len() > NAME_MAX {
             return None;
@@ -95,22 +95,22 @@ impl Squashed {
 }
 
 /// The secrecy by name; none for most.
-pub(super) fn named(name: &str) -> Option<Named> {
-    let squashed = Squashed::of(name)?;
+pub(super) fn named(name: &str) -> Option<NameSecrecy> {
+    let squashed = SquashedName::of(name)?;
     let whole = squashed.as_str();
     let last = &whole[squashed.last_word..];
     let ends = |ends: &[&str]| ends.iter().any(|end| whole.ends_with(end));
     if ends(&SECRETS) {
-        return Some(Named::Secret);
+        return Some(NameSecrecy::Secret);
     }
     if ends(&SECRET_TEXTS) {
         let is_place = last.starts_with("token") || whole.ends_with("token");
-        return (!is_place || !PLACES.iter().any(|place| whole.contains(place))).then_some(Named::SecretText);
+        return (!is_place || !PLACES.iter().any(|place| whole.contains(place))).then_some(NameSecrecy::SecretText);
     }
     match last {
-        _ if SECRET_WORDS.contains(&last) => Some(Named::Secret),
-        _ if CODES.contains(&last) => Some(Named::Code),
-        _ if PERHAPS.contains(&last) && !ends(&PUBLIC) => Some(Named::Perhaps),
+        _ if SECRET_WORDS.contains(&last) => Some(NameSecrecy::Secret),
+        _ if CODES.contains(&last) => Some(NameSecrecy::Code),
+        _ if PERHAPS.contains(&last) && !ends(&PUBLIC) => Some(NameSecrecy::Perhaps),
         _ => None,
     }
 }
@@ -129,13 +129,13 @@ mod tests {
         for name in
             ["password", "dbPassword", "PGPASSWORD", "user-passwd", "client_secret", "X-Api-Key", "apikey", "pwd"]
         {
-            assert_eq!(named(name), Some(Named::Secret), "{name}");
+            assert_eq!(named(name), Some(NameSecrecy::Secret), "{name}");
         }
         for name in ["token", "accessToken", "refresh_token", "Authorization", "Set-Cookie", "GITHUB_TOKEN"] {
-            assert_eq!(named(name), Some(Named::SecretText), "{name}");
+            assert_eq!(named(name), Some(NameSecrecy::SecretText), "{name}");
         }
-        assert_eq!(["pin", "card_cvv", "userPin"].map(named), [Some(Named::Code); 3]);
-        assert_eq!(["key", "ssh_key", "auth"].map(named), [Some(Named::Perhaps); 3]);
+        assert_eq!(["pin", "card_cvv", "userPin"].map(named), [Some(NameSecrecy::Code); 3]);
+        assert_eq!(["key", "ssh_key", "auth"].map(named), [Some(NameSecrecy::Perhaps); 3]);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::{
     Kind, forms,
-    names::{self, NAME_MAX, Named},
+    names::{self, NAME_MAX, NameSecrecy},
 };
 
 /// Maximum length of a value behind a name in a text, in bytes.
@@ -19,7 +19,7 @@ const STEPS_BESIDES: usize = 1_024;
 /// policy's rule for a name.
 pub(super) fn each(
     text: &str,
-    own: impl Fn(&str) -> Option<Option<Named>>,
+    own: impl Fn(&str) -> Option<Option<NameSecrecy>>,
     mut tell: impl FnMut(Range<usize>, Kind),
 ) -> usize {
     let bytes = text.as_bytes();
@@ -145,7 +145,12 @@ fn user(text: &str, from: usize, runs: &mut Runs) -> Option<Range<usize>> {
 }
 
 /// `--password hunter2`; with `=` it is like any other value.
-fn option(text: &str, at: usize, named: &impl Fn(&str) -> Option<Named>, runs: &mut Runs) -> Option<Range<usize>> {
+fn option(
+    text: &str,
+    at: usize,
+    named: &impl Fn(&str) -> Option<NameSecrecy>,
+    runs: &mut Runs,
+) -> Option<Range<usize>> {
     let name = text[at..].strip_prefix("--")?;
     let length = Some(runs.length(text, at + 2, Class::Dashed)).filter(|length| *length <= NAME_MAX)?;
     let meaning = named(&name[..runs.seen(length)])?;
@@ -155,7 +160,12 @@ fn option(text: &str, at: usize, named: &impl Fn(&str) -> Option<Named>, runs: &
 }
 
 /// The value assigned at `at`, a `=` or `:`.
-fn assigned(text: &str, at: usize, named: &impl Fn(&str) -> Option<Named>, runs: &mut Runs) -> Option<Range<usize>> {
+fn assigned(
+    text: &str,
+    at: usize,
+    named: &impl Fn(&str) -> Option<NameSecrecy>,
+    runs: &mut Runs,
+) -> Option<Range<usize>> {
     let before = text[..at].trim_end_matches([' ', '\t']);
     let unquoted = before.trim_end_matches(['"', '\'', '`', '\\']);
     let is_of_name = |b: &u8| is_word(*b) || b"-.".contains(b);
@@ -170,7 +180,7 @@ fn assigned(text: &str, at: usize, named: &impl Fn(&str) -> Option<Named>, runs:
     let from = at + 1 + runs.count(&text[at + 1..], |b| b == b' ' || b == b'\t');
     // `==` compares, `:=` assigns.
     let from = if text[at + 1..].starts_with('=') { return None } else { from };
-    let is_header = text.as_bytes()[at] == b':' && !is_member && meaning == Named::SecretText;
+    let is_header = text.as_bytes()[at] == b':' && !is_member && meaning == NameSecrecy::SecretText;
     let value = value(text, from, if is_header { Class::Header } else { Class::Bare }, runs)?;
     let is_quoted = text[..value.start].ends_with(['"', '\'', '`']);
     let found = &text[value.clone()];
@@ -223,7 +233,7 @@ fn quoted(text: &str, quote: u8, escapes: usize) -> Option<usize> {
 }
 
 /// True for a secret value by its name. An unquoted one must not be more likely an expression or a word of a sentence.
-fn is_secret(meaning: Named, value: &str, is_quoted: bool) -> bool {
+fn is_secret(meaning: NameSecrecy, value: &str, is_quoted: bool) -> bool {
     let digits = value.bytes().filter(u8::is_ascii_digit).count();
     let is_reference = value.starts_with(['$', '{', '<', '*', '%', '[']) || value.starts_with("process.env");
     let is_word = value.bytes().all(|b| b.is_ascii_alphabetic() || b"_.-:/".contains(&b));
@@ -231,11 +241,11 @@ fn is_secret(meaning: Named, value: &str, is_quoted: bool) -> bool {
         return false;
     }
     match meaning {
-        Named::Secret => (is_quoted && value.len() >= 3) || (value.len() >= 4 && !is_word),
-        Named::SecretText => {
+        NameSecrecy::Secret => (is_quoted && value.len() >= 3) || (value.len() >= 4 && !is_word),
+        NameSecrecy::SecretText => {
             (is_quoted && value.len() >= 8) || (value.len() >= 8 && digits > 0 && digits < value.len())
         }
-        Named::Code => super::is_code(value),
-        Named::Perhaps => forms::is_drawn_by_lot(value),
+        NameSecrecy::Code => super::is_code(value),
+        NameSecrecy::Perhaps => forms::is_drawn_by_lot(value),
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{
     Shape,
-    look::{Field, Look, is_date},
+    look::{Field, LeafValue, is_date},
 };
 
 /// Maximum length of an identity, in bytes.
@@ -55,9 +55,9 @@ fn are_identities(values: &[Field<'_>]) -> bool {
 /// A whole number, as one or in digits.
 fn number(field: &Field<'_>) -> Option<u64> {
     match field.value {
-        Look::Number(number) => (number >= 0.0 && number.fract() == 0.0 && number < 1e15).then_some(number as u64),
-        Look::Text(..) => field.text()?.parse().ok(),
-        Look::Other(_) => None,
+        LeafValue::Number(number) => (number >= 0.0 && number.fract() == 0.0 && number < 1e15).then_some(number as u64),
+        LeafValue::Text(..) => field.text()?.parse().ok(),
+        LeafValue::Other(_) => None,
     }
 }
 

@@ -21,12 +21,12 @@ pub(super) struct Looks(Box<[u8]>);
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Field<'a> {
     name: &'a [u8],
-    pub(super) value: Look<'a>,
+    pub(super) value: LeafValue<'a>,
 }
 
 /// The value of a leaf.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Look<'a> {
+pub(super) enum LeafValue<'a> {
     Number(f64),
     /// Text, truncated, with a hash of each distinct word if it has several, sorted.
     Text(&'a [u8], &'a [[u8; 4]]),
@@ -144,9 +144,9 @@ impl<'a> Iterator for Fields<'a> {
         let (words, rest) = rest.split_at_checked(length(8))?;
         self.0 = rest;
         let value = match head[12] {
-            NUMBER => Look::Number(f64::from_le_bytes(*text.first_chunk()?)),
-            TEXT => Look::Text(text, words.as_chunks().0),
-            _ => Look::Other(text),
+            NUMBER => LeafValue::Number(f64::from_le_bytes(*text.first_chunk()?)),
+            TEXT => LeafValue::Text(text, words.as_chunks().0),
+            _ => LeafValue::Other(text),
         };
         Some(Field { name, value })
     }
@@ -169,8 +169,8 @@ impl<'a> Field<'a> {
     /// Its value, where that is a text.
     pub(super) fn text(&self) -> Option<&'a str> {
         match self.value {
-            Look::Text(text, _) => str::from_utf8(text).ok(),
-            Look::Number(_) | Look::Other(_) => None,
+            LeafValue::Text(text, _) => str::from_utf8(text).ok(),
+            LeafValue::Number(_) | LeafValue::Other(_) => None,
         }
     }
 
@@ -180,7 +180,7 @@ impl<'a> Field<'a> {
     }
 }
 
-impl Look<'_> {
+impl LeafValue<'_> {
     /// Similarity: 1 for equal values; for two texts of several words the share of common words.
     pub(super) fn alike(&self, other: &Self) -> f64 {
         match (self, other) {
@@ -252,7 +252,7 @@ mod tests {
             ("é", Some("é")),
         ];
         assert_eq!(told, expected);
-        assert!(looks.fields().any(|field| field.value == Look::Number(-2.5)));
+        assert!(looks.fields().any(|field| field.value == LeafValue::Number(-2.5)));
     }
 
     #[test]

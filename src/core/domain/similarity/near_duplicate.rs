@@ -2,7 +2,7 @@
 
 use super::{
     Shape,
-    look::{Field, Look, TEXT_MAX},
+    look::{Field, LeafValue, TEXT_MAX},
 };
 
 /// Maximum number of omitted settings.
@@ -50,8 +50,8 @@ fn is_setting(field: &Field<'_>) -> bool {
     let is_named = !field.name().is_empty() && !field.name().split('.').any(is_place);
     is_named
         && match field.value {
-            Look::Number(_) | Look::Other(_) => true,
-            Look::Text(..) => field.text().is_some_and(|text| !text.trim().contains(char::is_whitespace)),
+            LeafValue::Number(_) | LeafValue::Other(_) => true,
+            LeafValue::Text(..) => field.text().is_some_and(|text| !text.trim().contains(char::is_whitespace)),
         }
 }
 

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use super::{
-    BATCH_CALLS, CALLS_MAX, CHANGES_MAX, CallTree, Changed, Closed, FAILED_ARGUMENTS_MAX, HELD_MAX, PACE_MAX,
-    PACE_TOKENS_MS, Pace, Run, SHAPES_MAX, Session,
+    BATCH_CALLS, CALLS_MAX, CHANGES_MAX, CallTree, Changed, FAILED_ARGUMENTS_MAX, HELD_MAX, PACE_MAX, PACE_TOKENS_MS,
+    Pace, Run, RunBreak, SHAPES_MAX, Session,
 };
 use crate::domain::{
-    budget::Spent,
+    budget::BudgetSpend,
     call::Call,
     effect::{EffectKind, Resource},
-    event::{Event, Judged, Settled},
+    event::{Event, Judged, SettledEvent},
     finding::{Decision, Finding, Level},
     ids::ToolName,
     outcome::{Outcome, OutcomeStatus},
@@ -83,7 +83,7 @@ impl CallTree {
         }
     }
 
-    fn settled(&mut self, event: &Settled) {
+    fn settled(&mut self, event: &SettledEvent) {
         self.pace.tokens(event.at, event.usage.tokens());
         let Some(session) = self.sessions.get_mut(&event.session) else {
             return;
@@ -224,7 +224,9 @@ impl Session {
     fn forget(&mut self) -> u64 {
         let mut change = 0;
         while self.calls.len() > CALLS_MAX {
-            let beyond = self.beyond(Owed::Answer, HELD_MAX).or_else(|| self.beyond(Owed::Nothing, CALLS_MAX));
+            let beyond = self
+                .beyond(OutstandingInput::Answer, HELD_MAX)
+                .or_else(|| self.beyond(OutstandingInput::Nothing, CALLS_MAX));
             let Some(call) = beyond.and_then(|at| self.calls.remove(at)) else { break };
             change = change.max(call.changed_the_world_at());
         }
@@ -232,29 +234,29 @@ impl Session {
     }
 
     /// The oldest call in this state, where more than `max` are.
-    fn beyond(&self, owed: Owed, max: usize) -> Option<usize> {
+    fn beyond(&self, owed: OutstandingInput, max: usize) -> Option<usize> {
         let mut found = (0..self.calls.len()).filter(|at| self.owed(*at) == owed);
         let oldest = found.next()?;
         (found.count() >= max).then_some(oldest)
     }
 
-    fn owed(&self, at: usize) -> Owed {
+    fn owed(&self, at: usize) -> OutstandingInput {
         let call = &self.calls[at];
         if call.is_open() {
-            return Owed::Outcome;
+            return OutstandingInput::Outcome;
         }
         let is_asked = call.was_refused() && call.approval.as_ref().is_some_and(|asked| asked.answer.is_open());
         // The executed call used up the approval, and must not be evicted before the request.
         let used_up = |call: &Call| {
             self.calls.range(at + 1..).any(|later| later.permit.is_some() && later.fingerprint == call.fingerprint)
         };
-        if is_asked && !used_up(call) { Owed::Answer } else { Owed::Nothing }
+        if is_asked && !used_up(call) { OutstandingInput::Answer } else { OutstandingInput::Nothing }
     }
 }
 
 /// Outstanding input of a call.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Owed {
+enum OutstandingInput {
     /// Its outcome, by the caller.
     Outcome,
     /// An approver's answer, or the caller's next poll.
@@ -276,13 +278,13 @@ impl Run {
     /// Records a break; one of the same rule and call keeps its first count.
     fn close(&mut self, finding: &Finding, event: &Judged) {
         let (fingerprint, tool) = (event.fingerprint, event.tool.clone());
-        let is_known = |closed: &Closed| {
+        let is_known = |closed: &RunBreak| {
             closed.rule == finding.rule && closed.fingerprint == fingerprint && closed.decision == finding.decision
         };
         if !self.closed.iter().any(is_known) {
             let count = finding.count.unwrap_or(0);
             let (rule, decision) = (finding.rule.clone(), finding.decision);
-            self.closed.push(Closed { rule, decision, count, tool, fingerprint });
+            self.closed.push(RunBreak { rule, decision, count, tool, fingerprint });
         }
     }
 }
@@ -301,7 +303,7 @@ impl Call {
     }
 }
 
-impl Spent {
+impl BudgetSpend {
     fn judged(&mut self, event: &Judged) {
         self.steps += event.steps();
         self.used(event.usage.cost_micros, event.usage.tokens());

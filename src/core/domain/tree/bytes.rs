@@ -1,7 +1,7 @@
 //! Memory accounting of trees, for the bound of their cache. The estimate is compared with real allocations in
 //! `tests/memory.rs`.
 
-use super::{CallTree, Changed, Closed, Denial, Kept, Session};
+use super::{CallTree, Changed, Denial, RetainedSuccess, RunBreak, Session};
 use crate::domain::{
     budget::Raise,
     call::{Approval, Call},
@@ -11,7 +11,7 @@ use crate::domain::{
     json::Json,
     outcome::Advice,
     profile::Circumstances,
-    sorted::Sorted,
+    sorted::SortedMap,
     tree::EditedCall,
 };
 
@@ -28,7 +28,7 @@ fn shared(of: &str) -> usize {
     of.len() + COUNTS + ALLOCATION
 }
 
-fn entries<K, V>(map: &Sorted<K, V>) -> usize {
+fn entries<K, V>(map: &SortedMap<K, V>) -> usize {
     if map.is_empty() { 0 } else { ALLOCATION + map.capacity() * size_of::<(K, V)>() }
 }
 
@@ -44,7 +44,7 @@ impl CallTree {
         let paces = [pace.judged.capacity(), pace.batches.capacity(), pace.slowed.capacity(), pace.tokens.capacity()];
         let rings = paces.into_iter().sum::<usize>() * size_of::<(u64, u64)>()
             + self.changes.capacity() * size_of::<Changed>()
-            + self.kept.capacity() * size_of::<Kept>()
+            + self.kept.capacity() * size_of::<RetainedSuccess>()
             + self.grants.capacity() * size_of::<Grant>()
             + self.raised.capacity() * size_of::<Raise>()
             + self.denials.capacity() * size_of::<Denial>()
@@ -63,7 +63,7 @@ impl CallTree {
     }
 }
 
-fn kept(kept: &Kept) -> usize {
+fn kept(kept: &RetainedSuccess) -> usize {
     let values = [&kept.arguments, &kept.result].into_iter().flatten();
     values.map(|value| COUNTS + json(value)).sum::<usize>()
 }
@@ -90,7 +90,7 @@ impl Session {
             + ALLOCATION
             + self.calls.capacity() * size_of::<Call>()
             + self.seen.capacity() * size_of::<u64>()
-            + self.run.closed.capacity() * size_of::<Closed>()
+            + self.run.closed.capacity() * size_of::<RunBreak>()
             + self.phase.as_deref().map_or(0, text)
             + calls
             + entries(&self.run.by_tool)

@@ -2,18 +2,20 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use super::{CLEARANCES_MAX, CallTree, DENIALS_MAX, Denial, KEPT_BYTES_MAX, KEPT_MAX, Kept, Plan, Session};
+use super::{
+    CLEARANCES_MAX, CallTree, DENIALS_MAX, Denial, KEPT_BYTES_MAX, KEPT_MAX, RetainedSuccess, Session, WritePlan,
+};
 use crate::domain::{
     call::ApprovalStatus,
-    control::{Control, Controlled, is_same_name},
-    event::Settled,
+    control::{Control, ControlEvent, is_same_name},
+    event::SettledEvent,
     grant::GRANTS_MAX,
     ids::ToolName,
     json,
 };
 
 impl CallTree {
-    pub(super) fn controlled(&mut self, event: &Controlled) {
+    pub(super) fn controlled(&mut self, event: &ControlEvent) {
         let session = self.sessions.or_insert_with(&event.session, Box::default);
         match &event.control {
             Control::Answered { approval_id: _, call_id: _, answer, fingerprint, root_run, clears, edit } => {
@@ -31,7 +33,7 @@ impl CallTree {
             Control::PhaseSet { phase, plan } => {
                 session.phase = Some(phase.clone());
                 if let Some(order) = plan {
-                    session.plan = Some(Plan { order: order.clone(), done: 0, seq: event.seq });
+                    session.plan = Some(WritePlan { order: order.clone(), done: 0, seq: event.seq });
                 }
             }
             Control::Compacted => session.compacted = event.seq,
@@ -59,7 +61,7 @@ impl CallTree {
     }
 
     /// An approval request was answered, withdrawn or partially approved; several call_ids may share it. Idempotent.
-    pub(super) fn closed(&mut self, event: &Controlled) {
+    pub(super) fn closed(&mut self, event: &ControlEvent) {
         let (id, answer, edited) = match &event.control {
             Control::Answered { approval_id, answer, .. } => (approval_id, Some(*answer), None),
             Control::Withdrawn { approval_id, .. } => (approval_id, Some(ApprovalStatus::Withdrawn), None),
@@ -85,8 +87,8 @@ impl CallTree {
     }
 
     /// Keeps a success for dependent calls.
-    pub(super) fn keep(&mut self, event: &Settled, tool: ToolName, arguments: Option<&str>) {
-        self.kept.push_back(Kept {
+    pub(super) fn keep(&mut self, event: &SettledEvent, tool: ToolName, arguments: Option<&str>) {
+        self.kept.push_back(RetainedSuccess {
             seq: event.seq,
             session: event.session.clone(),
             tool,

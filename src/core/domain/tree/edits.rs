@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use super::CallTree;
 use crate::domain::{
     call::Proposal,
-    control::{Control, Controlled, Edit},
+    control::{Control, ControlEvent, Edit},
     event::Judged,
     finding::CallRef,
     fingerprint::ArgsDigest,
@@ -110,7 +110,7 @@ impl CallTree {
     }
 
     /// Records the edit; idempotent.
-    pub(super) fn edit(&mut self, event: &Controlled, root_run: u64, edit: &Edit) {
+    pub(super) fn edit(&mut self, event: &ControlEvent, root_run: u64, edit: &Edit) {
         let Control::Answered { call_id, .. } = &event.control else { return };
         if self.edits.iter().any(|known| known.seq == event.seq) {
             return;

@@ -1,14 +1,14 @@
 //! Restore of a cold tree from its last events and stored totals.
 
-use super::{CallTree, Changed, Kept, Session, controls::kept_json};
+use super::{CallTree, Changed, RetainedSuccess, Session, controls::kept_json};
 use crate::domain::{
-    budget::Spent,
-    control::Controlled,
+    budget::BudgetSpend,
+    control::ControlEvent,
     event::Event,
     fingerprint::{Fingerprint, ResultDigest},
     grant::Use,
     ids::{SessionId, ToolName},
-    sorted::Sorted,
+    sorted::SortedMap,
     time::Timestamp,
 };
 
@@ -20,9 +20,9 @@ pub struct RunTotals {
     /// Idle time, in milliseconds.
     pub idle_ms: u64,
     /// Spending.
-    pub spent: Spent,
+    pub spent: BudgetSpend,
     /// Permitted calls by tool.
-    pub by_tool: Sorted<ToolName, u64>,
+    pub by_tool: SortedMap<ToolName, u64>,
 }
 
 /// A kept answer as text: `seq`, session, tool, arguments and result.
@@ -36,9 +36,9 @@ pub struct Totals {
     /// Time of the last event.
     pub last_at: Timestamp,
     /// Spending of the tree.
-    pub spent: Spent,
+    pub spent: BudgetSpend,
     /// Permitted calls by tool.
-    pub by_tool: Sorted<ToolName, u64>,
+    pub by_tool: SortedMap<ToolName, u64>,
     /// Calls without an outcome.
     pub open_calls: u32,
     /// Time of the next sweep.
@@ -50,7 +50,7 @@ pub struct Totals {
     /// `seq` of the latest possible change among the omitted events.
     pub forgotten_change: u64,
     /// Control events, oldest first.
-    pub controls: Vec<Controlled>,
+    pub controls: Vec<ControlEvent>,
     /// Uses of tiers and grants.
     pub uses: Vec<Use>,
     /// Resources changed by writes, oldest first.
@@ -95,7 +95,7 @@ impl CallTree {
     }
 
     /// Folds the last events and all control events, by `seq`.
-    fn replay(&mut self, last_events: &[Event], all: &[Controlled]) {
+    fn replay(&mut self, last_events: &[Event], all: &[ControlEvent]) {
         let mut controls = all.iter().peekable();
         for event in last_events {
             while let Some(control) = controls.next_if(|control| control.seq < event.seq()) {
@@ -119,7 +119,13 @@ impl CallTree {
                 session.advance_plan(&tool, seq);
             }
             let value = |text: Option<String>| text.as_deref().and_then(kept_json);
-            self.kept.push_back(Kept { seq, session, tool, arguments: value(arguments), result: value(result) });
+            self.kept.push_back(RetainedSuccess {
+                seq,
+                session,
+                tool,
+                arguments: value(arguments),
+                result: value(result),
+            });
         }
     }
 

@@ -12,7 +12,7 @@ use crate::{
         time::Timestamp,
         tree::CallTree,
     },
-    engine::Shared,
+    engine::SharedState,
     policy::Policy,
     retry::next_step::exists_already,
 };
@@ -38,7 +38,7 @@ pub(super) fn made_earlier(tree: &CallTree, call: &Call, permit: &Permit) -> boo
 /// tree that the ledger names. If both executions received a key that the provider honors, they are one effect.
 pub(super) fn is_double(
     tree: &CallTree,
-    shared: &Shared,
+    shared: &SharedState,
     (call, permit): (&Call, &Permit),
     report: &Report,
     status: OutcomeStatus,
@@ -72,7 +72,7 @@ fn find_open_attempt<'a>(
 pub(super) fn infer_success(
     policy: &Policy,
     tree: &CallTree,
-    shared: &Shared,
+    shared: &SharedState,
     report: &Report,
     now: Timestamp,
 ) -> Option<Change> {

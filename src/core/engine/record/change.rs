@@ -1,7 +1,7 @@
 //! Changes of a report beside its tree: ledger rows and shared counters.
 
 use super::{
-    super::{Shared, ledger_key_of},
+    super::{SharedState, ledger_key_of},
     attempts::has_succeeded,
     settle::Settlement,
 };
@@ -9,15 +9,15 @@ use crate::{
     domain::{
         budget::{CounterAdd, Dimension},
         call::{Call, Permit},
-        event::{Change, Event, Settled},
-        gist::Gist,
+        event::{Change, Event, SettledEvent},
+        gist::SuccessSummary,
         ids::AgentId,
         json,
         ledger::{LedgerChange, LedgerRow, LedgerState},
         outcome::OutcomeStatus,
         redaction::Secrets,
         time::Timestamp,
-        tool::Stored,
+        tool::StorageMode,
         tree::CallTree,
         whole,
     },
@@ -25,7 +25,7 @@ use crate::{
     rules::budget,
 };
 
-pub(super) fn is_superseded(tree: &CallTree, shared: &Shared, call: &Call, permit: &Permit) -> bool {
+pub(super) fn is_superseded(tree: &CallTree, shared: &SharedState, call: &Call, permit: &Permit) -> bool {
     let newer = tree.calls_of(call.fingerprint).filter_map(|(_, _, other)| other.permit.as_ref());
     let newer = newer.filter(|other| other.seq > permit.seq && other.occurrence == permit.occurrence).count() > 0;
     let elsewhere = shared
@@ -38,7 +38,7 @@ pub(super) fn is_superseded(tree: &CallTree, shared: &Shared, call: &Call, permi
 pub(super) fn change(
     policy: &Policy,
     tree: &CallTree,
-    shared: &Shared,
+    shared: &SharedState,
     (call, permit): (&Call, &Permit),
     settlement: &Settlement,
 ) -> Change {
@@ -48,15 +48,15 @@ pub(super) fn change(
     settled.gist = stored.map(|result| {
         // A result stored in full without secrets is reused as parsed; one stored with its secrets is read again for
         // redacted texts.
-        let is_read = how == Stored::Full && settlement.secrets.is_empty();
-        let result = if how == Stored::Raw {
-            policy.stored_text(Stored::Full, result, &mut Secrets::default())
+        let is_read = how == StorageMode::Full && settlement.secrets.is_empty();
+        let result = if how == StorageMode::Raw {
+            policy.stored_text(StorageMode::Full, result, &mut Secrets::default())
         } else {
             result.into()
         };
         let anew = if is_read { None } else { json::parse(result.trim()).ok() };
         let read = anew.as_ref().or(settlement.read.as_ref().filter(|_| is_read));
-        Gist::of(&result, read, call.arguments.as_deref())
+        SuccessSummary::of(&result, read, call.arguments.as_deref())
     });
     settled.whole = settled.result.as_mut().and_then(|result| whole::cut(result, policy.result_bytes_max));
     settled.whole = settled.whole.map(|whole| whole.keyed(&policy.hashing));
@@ -77,7 +77,7 @@ pub(super) fn change(
 /// occurrence: as moved by uncommitted changes, or as read.
 fn ledger_revision(
     tree: &CallTree,
-    shared: &Shared,
+    shared: &SharedState,
     call: &Call,
     permit: &Permit,
     status: OutcomeStatus,
@@ -96,14 +96,19 @@ fn ledger_revision(
 }
 
 /// The ledger change of an unrequested write: permit and outcome in one.
-pub(super) fn observed_write(tree: &CallTree, call: &Call, settled: &Settled, revision: u64) -> Option<LedgerChange> {
+pub(super) fn observed_write(
+    tree: &CallTree,
+    call: &Call,
+    settled: &SettledEvent,
+    revision: u64,
+) -> Option<LedgerChange> {
     let (key, permit) = (ledger_key_of(&tree.root, call)?, call.permit.as_ref()?);
-    let settled = Settled { ledger_revision: revision + 1, ..settled.clone() };
+    let settled = SettledEvent { ledger_revision: revision + 1, ..settled.clone() };
     Some(LedgerChange { key, expected: revision, row: ledger_row(tree, call, permit, &settled) })
 }
 
 /// The row of the newest permit; a success of another attempt of its occurrence stays.
-fn ledger_row(tree: &CallTree, call: &Call, permit: &Permit, settled: &Settled) -> LedgerRow {
+fn ledger_row(tree: &CallTree, call: &Call, permit: &Permit, settled: &SettledEvent) -> LedgerRow {
     let advice = settled.advice.as_ref();
     let permits = tree.attempts(call.fingerprint, permit.occurrence).filter_map(|(_, other)| other.permit.as_ref());
     let newest = permits.max_by_key(|other| other.seq).unwrap_or(permit);
@@ -144,7 +149,7 @@ pub(super) fn observed_counts(policy: &Policy, agent: Option<&AgentId>, now: Tim
 }
 
 /// Books the actual cost on the day of the permit, and releases the reservation.
-fn counters(policy: &Policy, call: &Call, permit: &Permit, settled: &Settled) -> Vec<CounterAdd> {
+fn counters(policy: &Policy, call: &Call, permit: &Permit, settled: &SettledEvent) -> Vec<CounterAdd> {
     let keeps = matches!(settled.status, OutcomeStatus::Running | OutcomeStatus::Unknown);
     let reserved = if keeps { 0 } else { permit.reserved_micros };
     let signed = |amount: u64| i64::try_from(amount).unwrap_or(i64::MAX);

@@ -16,7 +16,7 @@ use crate::{
     engine::{follow_up::traits, record::attempts::has_succeeded},
     policy::Policy,
     retry::{
-        advice::{self, Advised},
+        advice::{self, AdviceWithCircuit},
         classify,
         profiles::Profiles,
     },
@@ -36,7 +36,7 @@ pub(super) struct FailedCall<'a> {
 }
 
 impl FailedCall<'_> {
-    pub(super) fn advised(&self, policy: &Policy, profiles: &Profiles, health: &Health) -> Advised {
+    pub(super) fn advised(&self, policy: &Policy, profiles: &Profiles, health: &Health) -> AdviceWithCircuit {
         let Self { call, permit, kind, now, .. } = *self;
         let spec = policy.tool(&call.tool);
         let error = self.report.error.as_ref();

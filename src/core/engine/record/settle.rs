@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use crate::{
     domain::{
-        answer::{self, Answer, Compared, Marks, Says},
+        answer::{self, ComparableResult, Compared, ResultMarkers, Says},
         call::{Call, Permit},
         effect::EffectKind,
-        event::Settled,
+        event::SettledEvent,
         failure::FailureKind,
         fingerprint::{ResultDigest, Witness},
         gist,
@@ -19,16 +19,16 @@ use crate::{
         redaction::Secrets,
         report::Report,
         time::Timestamp,
-        tool::{Stored, ToolSpec},
+        tool::{StorageMode, ToolSpec},
         tree::{CallTree, Session},
     },
     engine::{
-        Shared,
+        SharedState,
         follow_up::{follow_up_ok, is_censored, trial},
         record::{attempts::is_double, failed_call::FailedCall},
     },
     policy::Policy,
-    retry::{advice::Advised, classify, profiles::Profiles},
+    retry::{advice::AdviceWithCircuit, classify, profiles::Profiles},
     rules::{cooldown, requires},
 };
 
@@ -39,7 +39,7 @@ const CORRECTIONS_MIN: f64 = 8.0;
 
 /// Evaluated report.
 pub(super) struct Settlement {
-    pub(super) settled: Settled,
+    pub(super) settled: SettledEvent,
     /// The result of a success as JSON, if it parses.
     pub(super) read: Option<Json>,
     pub(super) observation: Option<(ToolName, Observation)>,
@@ -55,7 +55,7 @@ pub(super) struct Settlement {
 pub(super) fn settle(
     policy: &Policy,
     tree: &CallTree,
-    shared: &Shared,
+    shared: &SharedState,
     call: &Call,
     permit: &Permit,
     report: &Report,
@@ -90,7 +90,7 @@ pub(super) fn settle(
     });
     let kept = marks.is_some() && is_built_on(policy, session, call);
     let (is_complete, total_matches) = completeness(spec, report);
-    let settled = Settled {
+    let settled = SettledEvent {
         kept,
         seq: tree.version + 1,
         at: now,
@@ -181,11 +181,11 @@ fn answered(
     read: Option<&Json>,
     spec: &ToolSpec,
     (secrets, now): (&Secrets, Timestamp),
-) -> (ResultDigest, Marks) {
+) -> (ResultDigest, ResultMarkers) {
     let bytes = report.result_bytes;
-    let Answer { digest, mut marks } = match &report.result {
-        Some(result) => Answer::of_read(result, read, &spec.volatile, now),
-        None => Answer::of_digest(report.result_digest.as_deref().unwrap_or_default(), bytes),
+    let ComparableResult { digest, mut marks } = match &report.result {
+        Some(result) => ComparableResult::of_read(result, read, &spec.volatile, now),
+        None => ComparableResult::of_digest(report.result_digest.as_deref().unwrap_or_default(), bytes),
     };
     if let Some(pointer) = &spec.failure_at {
         let result = report.result.as_deref().and_then(|text| serde_json::from_str::<serde_json::Value>(text).ok());
@@ -196,8 +196,8 @@ fn answered(
         let echoes = read.is_some_and(|read| asked().is_some_and(|asked| answer::is_echo(read, &asked)));
         marks.says = if echoes { Says::Little } else { Says::Much };
     }
-    let is_hidden = matches!(spec.stored.1, Stored::Redacted | Stored::Hash);
-    if is_hidden || spec.stored.1 == Stored::Full && !secrets.is_empty() {
+    let is_hidden = matches!(spec.stored.1, StorageMode::Redacted | StorageMode::Hash);
+    if is_hidden || spec.stored.1 == StorageMode::Full && !secrets.is_empty() {
         marks.named = marks.named.filtered(|name| !is_hidden && *secrets.without(name) == *name);
         marks.hide_numbers();
     }
@@ -218,7 +218,7 @@ fn tells_failure(value: &serde_json::Value) -> bool {
 }
 
 /// Progress: more than another name or number in the call's last result, and no failure.
-fn is_progress(marks: &Marks, call: &Call, session: Option<&Session>) -> bool {
+fn is_progress(marks: &ResultMarkers, call: &Call, session: Option<&Session>) -> bool {
     let calls = session.into_iter().flat_map(|session| session.calls.iter().rev());
     let same = calls.filter(|other| other.fingerprint == call.fingerprint).filter_map(|other| other.outcome.as_ref());
     let last = same.filter_map(|outcome| outcome.marks.as_deref().map(|marks| (outcome.seq, marks)));
@@ -299,7 +299,7 @@ fn observed(call: &Call, status: OutcomeStatus, failure: Option<FailureKind>, at
 }
 
 /// The observation with the advice: rate limits and outages open the circuit for all sessions.
-fn with_advice(policy: &Policy, health: &Health, seen: Observation, advised: Option<Advised>) -> Observation {
+fn with_advice(policy: &Policy, health: &Health, seen: Observation, advised: Option<AdviceWithCircuit>) -> Observation {
     use FailureKind::{Network, RateLimited, Timeout, Unavailable};
     let down = || health.state(seen.at) != ToolState::Working;
     let is_everybodys = match seen.failure {

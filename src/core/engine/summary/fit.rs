@@ -8,7 +8,7 @@ const COUNT_TOKENS: usize = 14;
 
 /// Priority of a line, the lowest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Class {
+pub(super) enum LinePriority {
     Read,
     Failure,
     /// An undeclared call that may have created something.
@@ -18,22 +18,22 @@ pub(super) enum Class {
 }
 
 /// A line of the summary.
-pub(super) struct Line {
+pub(super) struct SummaryLine {
     text: String,
     /// Priority and age; none for a line that is never omitted.
-    cut: Option<(Class, u64)>,
+    cut: Option<(LinePriority, u64)>,
     /// Group of the line.
     of: Option<String>,
 }
 
-impl Line {
+impl SummaryLine {
     /// A line that is never omitted.
     pub(super) fn fixed(text: String) -> Self {
         Self { text, cut: None, of: None }
     }
 
     /// A line that can be omitted.
-    pub(super) fn cut(class: Class, seq: u64, text: String) -> Self {
+    pub(super) fn cut(class: LinePriority, seq: u64, text: String) -> Self {
         Self { text, cut: Some((class, seq)), of: None }
     }
 
@@ -46,21 +46,21 @@ impl Line {
 /// Lines under a heading.
 pub(super) struct Part {
     heading: &'static str,
-    lines: Vec<Line>,
+    lines: Vec<SummaryLine>,
     by_tool: bool,
 }
 
 impl Part {
-    pub(super) fn of(heading: &'static str, lines: Vec<Line>) -> Self {
+    pub(super) fn of(heading: &'static str, lines: Vec<SummaryLine>) -> Self {
         Self { heading, lines, by_tool: false }
     }
 
-    pub(super) fn fixed(heading: &'static str, lines: Vec<Line>) -> Self {
+    pub(super) fn fixed(heading: &'static str, lines: Vec<SummaryLine>) -> Self {
         Self::of(heading, lines)
     }
 
     /// Groups lines by tool, in the order of each tool's newest line.
-    pub(super) fn by_tool(heading: &'static str, lines: Vec<Line>) -> Self {
+    pub(super) fn by_tool(heading: &'static str, lines: Vec<SummaryLine>) -> Self {
         Self { heading, lines, by_tool: true }
     }
 
@@ -100,7 +100,7 @@ pub(super) fn fit(mut parts: Vec<Part>, budget: usize) -> String {
     // Reserves room for the counts of omitted lines.
     let budget = budget.saturating_sub(40);
     if cost(&parts) > budget {
-        for class in [Class::Write, Class::Once] {
+        for class in [LinePriority::Write, LinePriority::Once] {
             if cost_of_writes(&parts) > budget / 2 {
                 fold(&mut parts, class);
             }
@@ -120,15 +120,15 @@ fn cost(parts: &[Part]) -> usize {
 
 fn cost_of_writes(parts: &[Part]) -> usize {
     let lines = parts.iter().flat_map(|part| &part.lines);
-    let writes = lines.filter(|line| line.cut.is_some_and(|(class, _)| class >= Class::Write));
+    let writes = lines.filter(|line| line.cut.is_some_and(|(class, _)| class >= LinePriority::Write));
     writes.map(|line| tokens(&line.text) + 1).sum()
 }
 
 /// Folds writes of one tool and kind of resource into one line with their number and the newest.
-fn fold(parts: &mut [Part], of: Class) {
+fn fold(parts: &mut [Part], of: LinePriority) {
     for part in parts {
         let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-        let is_of = |line: &Line| line.cut.is_some_and(|(class, _)| class == of);
+        let is_of = |line: &SummaryLine| line.cut.is_some_and(|(class, _)| class == of);
         for line in part.lines.iter().filter(|line| is_of(line)) {
             *counts.entry(line.of.clone().unwrap_or_default()).or_default() += 1;
         }
@@ -149,7 +149,7 @@ fn fold(parts: &mut [Part], of: Class) {
 }
 
 /// Omits lines by priority, then the oldest first; returns the number per class.
-fn leave_out(parts: &mut [Part], budget: usize) -> BTreeMap<Class, usize> {
+fn leave_out(parts: &mut [Part], budget: usize) -> BTreeMap<LinePriority, usize> {
     let mut left_out = BTreeMap::new();
     let mut all = cost(parts);
     if all <= budget {
@@ -160,7 +160,7 @@ fn leave_out(parts: &mut [Part], budget: usize) -> BTreeMap<Class, usize> {
     let counted: Vec<String> = counted.collect::<BTreeSet<_>>().into_iter().take(COUNTED_MAX).collect();
     let budget = budget.saturating_sub(counted.len() * COUNT_TOKENS).max(budget / 2);
     let lines = parts.iter().flat_map(|part| &part.lines);
-    let mut order: Vec<((Class, u64), usize)> =
+    let mut order: Vec<((LinePriority, u64), usize)> =
         lines.filter_map(|line| Some((line.cut?, tokens(&line.text) + 1))).collect();
     order.sort_unstable();
     let mut last = None;
@@ -173,7 +173,7 @@ fn leave_out(parts: &mut [Part], budget: usize) -> BTreeMap<Class, usize> {
     }
     for part in parts {
         let mut of_tools: BTreeMap<&String, usize> = BTreeMap::new();
-        let is_kept = |line: &Line| line.cut.is_none_or(|cut| Some(cut) > last);
+        let is_kept = |line: &SummaryLine| line.cut.is_none_or(|cut| Some(cut) > last);
         for line in part.lines.iter().filter(|line| !is_kept(line)) {
             let tool = line.of.as_ref().filter(|_| part.by_tool).and_then(|of| counted.iter().find(|tool| *tool == of));
             match (tool, line.cut) {
@@ -187,22 +187,22 @@ fn leave_out(parts: &mut [Part], budget: usize) -> BTreeMap<Class, usize> {
             0..0,
             of_tools.into_iter().map(|(tool, count)| {
                 let calls = if count == 1 { "earlier call" } else { "earlier calls" };
-                Line::fixed(format!("  - {count} {calls} with other arguments succeeded")).of(tool.clone())
+                SummaryLine::fixed(format!("  - {count} {calls} with other arguments succeeded")).of(tool.clone())
             }),
         );
     }
     left_out
 }
 
-fn said(left_out: &BTreeMap<Class, usize>) -> Option<String> {
-    let one = |(class, count): (&Class, &usize)| {
+fn said(left_out: &BTreeMap<LinePriority, usize>) -> Option<String> {
+    let one = |(class, count): (&LinePriority, &usize)| {
         let what = match (class, *count == 1) {
-            (Class::Read | Class::Made, true) => "earlier call that succeeded",
-            (Class::Read | Class::Made, false) => "earlier calls that succeeded",
-            (Class::Failure, true) => "earlier failure",
-            (Class::Failure, false) => "earlier failures",
-            (Class::Write | Class::Once, true) => "earlier write",
-            (Class::Write | Class::Once, false) => "earlier writes",
+            (LinePriority::Read | LinePriority::Made, true) => "earlier call that succeeded",
+            (LinePriority::Read | LinePriority::Made, false) => "earlier calls that succeeded",
+            (LinePriority::Failure, true) => "earlier failure",
+            (LinePriority::Failure, false) => "earlier failures",
+            (LinePriority::Write | LinePriority::Once, true) => "earlier write",
+            (LinePriority::Write | LinePriority::Once, false) => "earlier writes",
         };
         format!("{count} {what}")
     };

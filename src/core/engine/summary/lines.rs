@@ -1,13 +1,13 @@
 //! Lines of a summary, part by part.
 
 use super::{
-    fit::{Class, Line},
-    past::{Entry, Past, came_of, error_line},
+    fit::{LinePriority, SummaryLine},
+    past::{CallHistory, SessionHistory, came_of, error_line},
 };
 use crate::{
     domain::{
         budget::Left,
-        call::{ApprovalStatus, Call, Standing},
+        call::{ApprovalStatus, Call, CallStatus},
         content::{self, Content},
         effect::EffectKind,
         history::PastCall,
@@ -23,7 +23,7 @@ use crate::{
 /// Maximum number of listed open calls and refusal reasons.
 const LISTED_MAX: usize = 12;
 
-pub(super) fn plan(session: &Session) -> Vec<Line> {
+pub(super) fn plan(session: &Session) -> Vec<SummaryLine> {
     let phase = session.phase.as_ref().map(|phase| format!("Phase: {phase}."));
     let plan = session.plan.as_ref().filter(|plan| !plan.order.is_empty()).map(|plan| {
         let step = |(i, tool): (usize, &crate::domain::ids::ToolName)| match i {
@@ -35,11 +35,11 @@ pub(super) fn plan(session: &Session) -> Vec<Line> {
         let rest = if plan.done >= plan.order.len() { " All of it is done." } else { "" };
         format!("Plan: {}.{rest}", steps.join(", "))
     });
-    phase.into_iter().chain(plan).map(Line::fixed).collect()
+    phase.into_iter().chain(plan).map(SummaryLine::fixed).collect()
 }
 
 /// Calls that wait for approval, run, or have an unknown outcome.
-pub(super) fn open(session: &Session, past: &Past<'_>, now: Timestamp) -> Vec<Line> {
+pub(super) fn open(session: &Session, past: &SessionHistory<'_>, now: Timestamp) -> Vec<SummaryLine> {
     let held = session.calls.iter().filter_map(|call| {
         let state = question(call, now)?;
         let arguments = past.arguments_of(call.fingerprint).unwrap_or_default();
@@ -68,14 +68,14 @@ pub(super) fn open(session: &Session, past: &Past<'_>, now: Timestamp) -> Vec<Li
         lines.drain(..beyond);
         lines.insert(0, format!("- {beyond} more that began earlier"));
     }
-    lines.into_iter().map(Line::fixed).collect()
+    lines.into_iter().map(SummaryLine::fixed).collect()
 }
 
 /// Calls with a double effect.
-pub(super) fn doubled(past: &Past<'_>) -> Vec<Line> {
+pub(super) fn doubled(past: &SessionHistory<'_>) -> Vec<SummaryLine> {
     let twice = past.entries().filter(|entry| entry.is_double).map(|entry| {
         let named = past.named(entry.newest);
-        Line::fixed(match entry.newest.effect.kind {
+        SummaryLine::fixed(match entry.newest.effect.kind {
             EffectKind::Write => format!("- {named} succeeded in two attempts. Undo one of them, or tell the user."),
             _ => format!(
                 "- {named} succeeded in two attempts. If it changes something, undo one of them, or tell the user."
@@ -87,7 +87,7 @@ pub(super) fn doubled(past: &Past<'_>) -> Vec<Line> {
 
 /// The status of an approval request, while the call may still run.
 fn question(call: &Call, now: Timestamp) -> Option<String> {
-    let Standing::Held(approval) = call.standing(now) else { return None };
+    let CallStatus::Held(approval) = call.standing(now) else { return None };
     match approval.answer {
         ApprovalStatus::Pending if now < approval.expires_at => {
             let since = wait_in_words(now.since_ms(call.at));
@@ -108,11 +108,11 @@ fn is_done(call: &PastCall) -> bool {
 }
 
 /// The declared writes that succeeded.
-pub(super) fn done(past: &Past<'_>) -> Vec<Line> {
+pub(super) fn done(past: &SessionHistory<'_>) -> Vec<SummaryLine> {
     let writes = past.entries().filter_map(|entry| {
         let call = entry.success.filter(|call| is_done(call))?;
-        let class = if call.effect.once { Class::Once } else { Class::Write };
-        Some(Line::cut(class, call.seq, format!("- {}", succeeded(entry, call, past))).of(kind_of(call)))
+        let class = if call.effect.once { LinePriority::Once } else { LinePriority::Write };
+        Some(SummaryLine::cut(class, call.seq, format!("- {}", succeeded(entry, call, past))).of(kind_of(call)))
     });
     writes.collect()
 }
@@ -129,25 +129,28 @@ fn is_act(call: &PastCall) -> bool {
 }
 
 /// The undeclared successes that seem to be writes.
-pub(super) fn acts(past: &Past<'_>) -> Vec<Line> {
+pub(super) fn acts(past: &SessionHistory<'_>) -> Vec<SummaryLine> {
     let acts = past.entries().filter_map(|entry| {
         let call = entry.success.filter(|call| is_act(call))?;
         let text = format!("- {}", succeeded(entry, call, past));
-        Some(Line::cut(Class::Made, call.seq, text).of(call.tool.to_string()))
+        Some(SummaryLine::cut(LinePriority::Made, call.seq, text).of(call.tool.to_string()))
     });
     acts.collect()
 }
 
 /// The other successes, by tool.
-pub(super) fn called(past: &Past<'_>) -> Vec<Line> {
+pub(super) fn called(past: &SessionHistory<'_>) -> Vec<SummaryLine> {
     let others = past.entries().filter_map(|entry| {
         let call = entry.success.filter(|call| !is_done(call) && !is_act(call))?;
         // A possible creation has a higher priority than a read.
-        let class =
-            if call.effect.kind == EffectKind::Unknown && !entry.made.is_empty() { Class::Made } else { Class::Read };
+        let class = if call.effect.kind == EffectKind::Unknown && !entry.made.is_empty() {
+            LinePriority::Made
+        } else {
+            LinePriority::Read
+        };
         let text =
             format!("  - {}", succeeded(entry, call, past).strip_prefix(call.tool.as_str()).unwrap_or_default().trim());
-        Some(Line::cut(class, call.seq, text).of(call.tool.to_string()))
+        Some(SummaryLine::cut(class, call.seq, text).of(call.tool.to_string()))
     });
     others.collect()
 }
@@ -160,7 +163,7 @@ fn kind_of(call: &PastCall) -> String {
 }
 
 /// `create_document {title: Q3} made doc_1`; `search {q: a}: 2 items: #1, #2`.
-fn succeeded(entry: &Entry<'_>, call: &PastCall, past: &Past<'_>) -> String {
+fn succeeded(entry: &CallHistory<'_>, call: &PastCall, past: &SessionHistory<'_>) -> String {
     let times = if entry.successes > 1 { format!(" ×{}", entry.successes) } else { String::new() };
     let named = format!("{}{times}", past.named(call));
     let outcome = call.outcome.as_ref();
@@ -172,7 +175,7 @@ fn succeeded(entry: &Entry<'_>, call: &PastCall, past: &Past<'_>) -> String {
     }
 }
 
-pub(super) fn failed(past: &Past<'_>, now: Timestamp) -> Vec<Line> {
+pub(super) fn failed(past: &SessionHistory<'_>, now: Timestamp) -> Vec<SummaryLine> {
     let failed = past.entries().filter_map(|entry| {
         let call = entry.newest;
         let outcome = call.outcome.as_ref().filter(|_| entry.state == CallState::Failed)?;
@@ -187,13 +190,13 @@ pub(super) fn failed(past: &Past<'_>, now: Timestamp) -> Vec<Line> {
             _ => "The same call again is not worth it.".to_owned(),
         };
         let text = format!("- {} failed{times}: {error}. {next}", past.named(call));
-        Some(Line::cut(Class::Failure, call.seq, text))
+        Some(SummaryLine::cut(LinePriority::Failure, call.seq, text))
     });
     failed.collect()
 }
 
 /// One line per reason, with the newest refused call.
-pub(super) fn refused(session: &Session, past: &Past<'_>, now: Timestamp) -> Vec<Line> {
+pub(super) fn refused(session: &Session, past: &SessionHistory<'_>, now: Timestamp) -> Vec<SummaryLine> {
     let held: Vec<_> = session.calls.iter().filter(|call| question(call, now).is_some()).collect();
     let mut reasons: Vec<(Reason, u32, &PastCall)> = Vec::new();
     for call in past.refused() {
@@ -208,7 +211,7 @@ pub(super) fn refused(session: &Session, past: &Past<'_>, now: Timestamp) -> Vec
     let line = |(reason, times, newest): (Reason, u32, &PastCall)| {
         let meaning = reason.meaning().trim_end_matches('.');
         let named = past.named(newest);
-        Line::fixed(match times {
+        SummaryLine::fixed(match times {
             1 => format!("- {named}: {meaning}."),
             n => format!("- {meaning}: {n} calls, the last {named}."),
         })
@@ -217,11 +220,11 @@ pub(super) fn refused(session: &Session, past: &Past<'_>, now: Timestamp) -> Vec
 }
 
 /// The remainder of the nearest limit.
-pub(super) fn budget(left: &[Left], stops: &Stops) -> Vec<Line> {
+pub(super) fn budget(left: &[Left], stops: &Stops) -> Vec<SummaryLine> {
     let tight = left.iter().filter(|left| left.limit > 0).min_by_key(|left| left.remaining() * 100 / left.limit);
     let line = tight.filter(|_| !stops.is_run()).map(|tight| {
         let left = tight.dimension.left_in_words(tight.remaining(), tight.limit);
-        Line::fixed(format!("Budget left: {left}."))
+        SummaryLine::fixed(format!("Budget left: {left}."))
     });
     line.into_iter().collect()
 }

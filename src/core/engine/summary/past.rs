@@ -21,7 +21,7 @@ const GIST_MAX: usize = 140;
 const NAMES_MAX: usize = 6;
 
 /// All executions of one call.
-pub(super) struct Entry<'a> {
+pub(super) struct CallHistory<'a> {
     /// The newest permitted judgment.
     pub(super) newest: &'a PastCall,
     /// Its state.
@@ -38,23 +38,23 @@ pub(super) struct Entry<'a> {
 }
 
 /// Known calls of a session.
-pub(crate) struct Past<'a> {
-    entries: Vec<Entry<'a>>,
+pub(crate) struct SessionHistory<'a> {
+    entries: Vec<CallHistory<'a>>,
     refused: Vec<&'a PastCall>,
     calls: &'a [PastCall],
     redaction: &'a Redaction,
 }
 
-impl<'a> Past<'a> {
+impl<'a> SessionHistory<'a> {
     /// Folds calls, oldest first; the entries are in the order of their newest execution.
     pub(super) fn of(calls: &'a [PastCall], redaction: &'a Redaction, now: Timestamp) -> Self {
-        let mut found: BTreeMap<Fingerprint, Entry<'a>> = BTreeMap::new();
+        let mut found: BTreeMap<Fingerprint, CallHistory<'a>> = BTreeMap::new();
         for call in calls {
             let state = call.state(now);
             if state == CallState::Refused {
                 continue;
             }
-            let fresh = Entry {
+            let fresh = CallHistory {
                 newest: call,
                 state,
                 success: None,
@@ -80,7 +80,7 @@ impl<'a> Past<'a> {
         // The outcome of an execution outweighs a later refusal.
         let is_refused = |call: &&PastCall| call.lease_until.is_none() && !found.contains_key(&call.fingerprint);
         let refused = calls.iter().filter(is_refused).collect();
-        let mut entries: Vec<Entry<'a>> = found.into_values().collect();
+        let mut entries: Vec<CallHistory<'a>> = found.into_values().collect();
         entries.sort_by_key(|entry| entry.newest.seq);
         Self { entries, refused, calls, redaction }
     }
@@ -89,7 +89,7 @@ impl<'a> Past<'a> {
         self.calls.is_empty()
     }
 
-    pub(super) fn entries(&self) -> impl DoubleEndedIterator<Item = &Entry<'a>> {
+    pub(super) fn entries(&self) -> impl DoubleEndedIterator<Item = &CallHistory<'a>> {
         self.entries.iter()
     }
 
@@ -121,7 +121,7 @@ fn made(outcome: &PastOutcome) -> Option<&str> {
     outcome.gist.as_ref()?.made.as_deref()
 }
 
-impl Entry<'_> {
+impl CallHistory<'_> {
     /// `doc_1, doc_2`.
     pub(super) fn names(&self) -> Option<String> {
         let mut names = self.made.clone();

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     domain::{
-        answer::{Answer, Compared, Marks},
+        answer::{ComparableResult, Compared, ResultMarkers},
         ids::ToolName,
         time::Timestamp,
     },
@@ -38,7 +38,7 @@ struct Repetition {
 
 /// Effect of a tool on the repetitions of another.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Witness {
+pub(super) struct RepetitionEvidence {
     /// Tool whose result changed.
     pub(super) of: ToolName,
     /// Number of changes with the tool in between.
@@ -53,8 +53,8 @@ pub(super) struct Witness {
 
 /// Suggested effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Shown {
-    Write(Witness),
+pub(super) enum SuggestedEffect {
+    Write(RepetitionEvidence),
     /// Repetitions of other tools around it, and the number that changed.
     Harmless {
         chances: usize,
@@ -73,7 +73,7 @@ pub(super) struct Evidence(BTreeMap<ToolName, Vec<Repetition>>);
 
 impl Evidence {
     pub(super) fn of(rows: &[Row]) -> Self {
-        type Last = BTreeMap<(ToolName, String), (String, Marks, BTreeSet<ToolName>)>;
+        type Last = BTreeMap<(ToolName, String), (String, ResultMarkers, BTreeSet<ToolName>)>;
         let mut sessions: BTreeMap<String, (usize, Last)> = BTreeMap::new();
         let mut found = Self::default();
         for row in rows.iter().filter(|row| !row.refused) {
@@ -81,7 +81,7 @@ impl Evidence {
             let number = sessions.len();
             let (session, last) = sessions.entry(row.trace.to_string()).or_insert_with(|| (number, Last::new()));
             let key = (row.tool.clone(), row.arguments.canonical());
-            let marks = Answer::of(&result.text, &[], Timestamp::default()).marks;
+            let marks = ComparableResult::of(&result.text, &[], Timestamp::default()).marks;
             let before = last.insert(key, (result.identity(), marks.clone(), BTreeSet::new()));
             for ((tool, _), (_, _, since)) in last.iter_mut().filter(|((tool, _), _)| *tool != row.tool) {
                 debug_assert!(*tool != row.tool, "its own calls are no other cause");
@@ -104,10 +104,10 @@ impl Evidence {
     }
 
     /// Suggested effect by tool; none with too little evidence.
-    pub(super) fn shown(&self, tools: &BTreeSet<ToolName>) -> BTreeMap<ToolName, Shown> {
-        let mut shown: BTreeMap<ToolName, Shown> = BTreeMap::new();
+    pub(super) fn shown(&self, tools: &BTreeSet<ToolName>) -> BTreeMap<ToolName, SuggestedEffect> {
+        let mut shown: BTreeMap<ToolName, SuggestedEffect> = BTreeMap::new();
         for tool in tools {
-            shown.extend(self.witness(tool).map(|witness| (tool.clone(), Shown::Write(witness))));
+            shown.extend(self.witness(tool).map(|witness| (tool.clone(), SuggestedEffect::Write(witness))));
         }
         let writes: BTreeSet<ToolName> = shown.keys().cloned().collect();
         for tool in tools.difference(&writes) {
@@ -118,12 +118,12 @@ impl Evidence {
     }
 
     /// The strongest evidence that `tool` changed another's result.
-    fn witness(&self, tool: &ToolName) -> Option<Witness> {
+    fn witness(&self, tool: &ToolName) -> Option<RepetitionEvidence> {
         let others = self.0.keys().filter(|of| *of != tool);
         others.filter_map(|of| self.case(tool, of)).max_by_key(|witness| witness.changed)
     }
 
-    fn case(&self, tool: &ToolName, of: &ToolName) -> Option<Witness> {
+    fn case(&self, tool: &ToolName, of: &ToolName) -> Option<RepetitionEvidence> {
         let (with, without): (Vec<&Repetition>, Vec<&Repetition>) =
             self.0.get(of)?.iter().partition(|one| one.between.contains(tool));
         let changes: Vec<&&Repetition> = with.iter().filter(|one| one.changed).collect();
@@ -143,24 +143,30 @@ impl Evidence {
         // Two tools that change each other are two polls that take turns.
         let back = self.0.get(tool).into_iter().flatten();
         let back = back.filter(|one| one.changed && one.between.contains(of)).count();
-        let witness =
-            Witness { of: of.clone(), changed: changes.len(), chances: with.len(), otherwise, without: without.len() };
+        let witness = RepetitionEvidence {
+            of: of.clone(),
+            changed: changes.len(),
+            chances: with.len(),
+            otherwise,
+            without: without.len(),
+        };
         (is_enough && back * BY_CHANCE <= witness.changed).then_some(witness)
     }
 
     /// Evidence of a harmless tool: many repetitions around it, of which hardly any changed, without writes in between.
-    fn harmless(&self, tool: &ToolName, writes: &BTreeSet<ToolName>) -> Option<Shown> {
+    fn harmless(&self, tool: &ToolName, writes: &BTreeSet<ToolName>) -> Option<SuggestedEffect> {
         let steady = self.0.iter().filter(|(of, _)| *of != tool && self.poll(of).is_none());
         let all = steady.flat_map(|(_, repetitions)| repetitions);
         let stood = all.filter(|one| one.between.contains(tool) && one.between.is_disjoint(writes));
         let stood: Vec<&Repetition> = stood.collect();
         let (chances, changed) = (stood.len(), stood.iter().filter(|one| one.changed).count());
-        (chances >= CHANCES_MIN && changed * BY_CHANCE <= chances).then_some(Shown::Harmless { chances, changed })
+        (chances >= CHANCES_MIN && changed * BY_CHANCE <= chances)
+            .then_some(SuggestedEffect::Harmless { chances, changed })
     }
 
     /// Evidence of a poll: its result changes by itself, but not at every call; a tool with always new results may
     /// create them.
-    fn poll(&self, tool: &ToolName) -> Option<Shown> {
+    fn poll(&self, tool: &ToolName) -> Option<SuggestedEffect> {
         let alone: Vec<&Repetition> = self.0.get(tool)?.iter().filter(|one| one.between.is_empty()).collect();
         let (looks, changed) = (alone.len(), alone.iter().filter(|one| one.changed).count());
         let is_poll = looks >= LOOKS_MIN
@@ -168,6 +174,6 @@ impl Evidence {
             && changed < looks
             && changed * 5 >= looks
             && !alone.iter().any(|one| one.names_another);
-        is_poll.then_some(Shown::Poll { looks, changed })
+        is_poll.then_some(SuggestedEffect::Poll { looks, changed })
     }
 }

@@ -47,7 +47,7 @@ impl ArgumentSchema {
             let round = Coercions { schema: self, kept: &kept };
             let (read, coerced) = round.run(arguments);
             // A list of one value that does not fit either would only make the message harder to understand.
-            let wrapped = |coerced: &Coerced| {
+            let wrapped = |coerced: &CoercedValue| {
                 (coerced.is_wrap && self.is_wrong(&read, &coerced.pointer)).then(|| coerced.pointer.clone())
             };
             let wrong: Vec<String> = coerced.iter().filter_map(wrapped).collect();
@@ -68,7 +68,7 @@ impl ArgumentSchema {
     }
 }
 
-struct Coerced {
+struct CoercedValue {
     pointer: String,
     is_wrap: bool,
     field: CoercedField,
@@ -81,9 +81,9 @@ struct Coercions<'a> {
 }
 
 impl Coercions<'_> {
-    fn run(&self, arguments: &Json) -> (Json, Vec<Coerced>) {
+    fn run(&self, arguments: &Json) -> (Json, Vec<CoercedValue>) {
         let mut arguments = arguments.clone();
-        let mut done: Vec<Coerced> = Vec::new();
+        let mut done: Vec<CoercedValue> = Vec::new();
         for _ in 0..ROUNDS_MAX {
             let mut reads = BTreeMap::new();
             let (value, _) = self.schema.read(&arguments);
@@ -165,7 +165,7 @@ impl Coercions<'_> {
     }
 }
 
-fn put(arguments: &mut Json, pointer: String, read: Read) -> Option<Coerced> {
+fn put(arguments: &mut Json, pointer: String, read: Read) -> Option<CoercedValue> {
     let steps: Vec<String> = pointer.split('/').skip(1).map(plain).collect();
     let at = reach_mut(arguments, &steps)?;
     let is_wrap = matches!(&read, Some(Json::Array(items)) if items.first() == Some(&*at));
@@ -175,7 +175,7 @@ fn put(arguments: &mut Json, pointer: String, read: Read) -> Option<Coerced> {
         None => arguments.remove(&pointer),
     }
     let field = CoercedField { field: words::dotted(&pointer), from, to };
-    Some(Coerced { pointer, is_wrap, field })
+    Some(CoercedValue { pointer, is_wrap, field })
 }
 
 fn text_of(read: Option<&Json>) -> String {

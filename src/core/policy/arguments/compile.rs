@@ -8,7 +8,7 @@ use jsonschema::{
 };
 use serde_json::Value;
 
-use super::{Compiled, SCHEMA_BYTES_MAX, shape::Shape, words};
+use super::{CompiledSchema, SCHEMA_BYTES_MAX, shape::SchemaFields, words};
 use crate::{
     domain::json::{self, Json},
     policy::form::a_kind,
@@ -26,7 +26,7 @@ const VALUES: [&str; 4] = ["const", "default", "enum", "examples"];
 /// Default dialect.
 const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
 
-pub(super) fn compile(schema: &Value) -> Result<Compiled, Vec<String>> {
+pub(super) fn compile(schema: &Value) -> Result<CompiledSchema, Vec<String>> {
     if is_deeper(schema, DEPTH_MAX) {
         return Err(vec![format!("is nested deeper than {DEPTH_MAX} levels; name parts of it under $defs")]);
     }
@@ -52,7 +52,12 @@ pub(super) fn compile(schema: &Value) -> Result<Compiled, Vec<String>> {
         .offline();
     let validator =
         options.build(schema).map_err(|error| vec![placed(error.instance_path().as_str(), &in_words(&error))])?;
-    Ok(Compiled { validator, shape: Shape::of(schema), defaults: defaults(schema), schema: schema.clone() })
+    Ok(CompiledSchema {
+        validator,
+        shape: SchemaFields::of(schema),
+        defaults: defaults(schema),
+        schema: schema.clone(),
+    })
 }
 
 fn defaults(schema: &Value) -> BTreeMap<String, Json> {

@@ -17,7 +17,7 @@ const APPLIED_MAX: usize = 200;
 
 /// A field outside the schema.
 #[derive(Debug)]
-pub(super) struct Unknown {
+pub(super) struct UnknownField {
     pub(super) steps: Vec<String>,
     /// Path: `items[0].sku`.
     pub(super) field: String,
@@ -29,13 +29,13 @@ pub(super) struct Unknown {
 
 /// The fields of a schema; the first part is its root.
 #[derive(Debug, Default)]
-pub(super) struct Shape {
-    parts: Vec<Part>,
+pub(super) struct SchemaFields {
+    parts: Vec<Subschema>,
 }
 
 /// A subschema with all others that apply in its place.
 #[derive(Debug, Default)]
-struct Part {
+struct Subschema {
     properties: BTreeMap<String, Vec<usize>>,
     /// Subschemas of array items: by index, and of the rest.
     items: Vec<usize>,
@@ -48,7 +48,7 @@ struct Part {
     is_closed: bool,
 }
 
-impl Shape {
+impl SchemaFields {
     pub(super) fn of(schema: &Value) -> Self {
         let mut reader = Reader { schema, places: BTreeMap::new(), parts: Vec::new() };
         reader.part("");
@@ -56,13 +56,13 @@ impl Shape {
     }
 
     /// The unknown fields of a value.
-    pub(super) fn unknown(&self, value: &Value) -> Vec<Unknown> {
+    pub(super) fn unknown(&self, value: &Value) -> Vec<UnknownField> {
         let mut found = Vec::new();
         self.walk(&[0], value, &mut Vec::new(), &mut found);
         found
     }
 
-    fn walk<'a>(&self, parts: &[usize], value: &'a Value, path: &mut Vec<Step<'a>>, found: &mut Vec<Unknown>) {
+    fn walk<'a>(&self, parts: &[usize], value: &'a Value, path: &mut Vec<Step<'a>>, found: &mut Vec<UnknownField>) {
         match value {
             Value::Object(members) => {
                 let is_open = parts.iter().any(|part| self.parts[*part].is_open)
@@ -112,7 +112,7 @@ impl Shape {
         }
     }
 
-    fn tell(&self, parts: &[usize], name: &str, path: &[Step<'_>], found: &mut Vec<Unknown>) {
+    fn tell(&self, parts: &[usize], name: &str, path: &[Step<'_>], found: &mut Vec<UnknownField>) {
         if found.len() == UNKNOWN_MAX {
             return;
         }
@@ -131,7 +131,7 @@ impl Shape {
         });
         let near = nearest(name, &known).map(str::to_owned);
         let is_refused = parts.iter().any(|part| self.parts[*part].is_closed);
-        found.push(Unknown { steps: steps.collect(), field, near, is_refused });
+        found.push(UnknownField { steps: steps.collect(), field, near, is_refused });
     }
 }
 
@@ -144,7 +144,7 @@ struct Reader<'a> {
     schema: &'a Value,
     /// Index of a part by the pointer to its subschema, because schemas can be recursive.
     places: BTreeMap<String, usize>,
-    parts: Vec<Part>,
+    parts: Vec<Subschema>,
 }
 
 impl Reader<'_> {
@@ -154,7 +154,7 @@ impl Reader<'_> {
         }
         let part = self.parts.len();
         self.places.insert(pointer.to_owned(), part);
-        self.parts.push(Part::default());
+        self.parts.push(Subschema::default());
         let mut pointers = vec![(pointer.to_owned(), true)];
         let mut at = 0;
         // Subschemas that apply in the same place, each once.

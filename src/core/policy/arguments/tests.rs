@@ -41,7 +41,7 @@ fn compile(schema: &Value, unknown: UnknownFields, coercion: Coercion) -> Argume
     ArgumentSchema::compile(schema, unknown, coercion).unwrap_or_else(|problems| panic!("{schema}: {problems:?}"))
 }
 
-fn check(arguments: &str, unknown: UnknownFields, coercion: Coercion) -> Checked {
+fn check(arguments: &str, unknown: UnknownFields, coercion: Coercion) -> ArgumentCheck {
     compile(&schema(), unknown, coercion).check(&parse(arguments).expect("valid"))
 }
 
@@ -51,7 +51,7 @@ fn with(members: &str) -> String {
     format!(r#"{{"check_in":"2026-11-20","guests":1{comma}{members}}}"#)
 }
 
-fn messages(checked: Checked) -> Vec<String> {
+fn messages(checked: ArgumentCheck) -> Vec<String> {
     checked.violations.into_iter().map(|violation| violation.message).collect()
 }
 
@@ -334,7 +334,7 @@ fn the_schemas_of_every_tool_list_load() {
     ] {
         for unknown in [UnknownFields::BySchema, UnknownFields::Refuse, UnknownFields::Log] {
             let checked = compile(&schema, unknown, Coercion::Repair).check(&parse(arguments).expect("valid"));
-            assert_eq!(checked, Checked::default(), "{schema}");
+            assert_eq!(checked, ArgumentCheck::default(), "{schema}");
         }
     }
 }
@@ -384,7 +384,7 @@ fn schemas_that_refer_to_themselves_end() {
     {
         let checked =
             compile(&schema, UnknownFields::Refuse, Coercion::Repair).check(&parse("{\"a\":1}").expect("valid"));
-        assert_eq!(checked, Checked::default(), "{schema}");
+        assert_eq!(checked, ArgumentCheck::default(), "{schema}");
     }
     let nested = |levels: usize| (0..levels).fold(json!({}), |schema, _| json!({"properties": {"a": schema}}));
     compile(&nested(47), UnknownFields::Refuse, Coercion::Repair);

@@ -3,13 +3,13 @@
 use super::{Compiler, nearest, unknown};
 use crate::{
     domain::{
-        grant::{Per, Rate, RateLimit},
+        grant::{CallRate, Per, RateLimit},
         ids::Invalid,
         pattern::Pattern,
     },
     policy::file::{ActionKey, ApproverKey, ExceededKey, PerKey, PhaseKeys, PolicyMode, TierKeys},
     rules::{
-        phase::{self, Phase},
+        phase::{self, SessionPhase},
         requires,
         tier::{self, Action, GrantTerms, Tier},
         unknown_tool::{self, Unknown},
@@ -120,11 +120,11 @@ impl Compiler {
         })
     }
 
-    fn rate(&mut self, path: &str, text: &str) -> Option<Rate> {
+    fn rate(&mut self, path: &str, text: &str) -> Option<CallRate> {
         let parsed = text.split_once('/').and_then(|(calls, unit)| {
             let calls = calls.trim().parse().ok().filter(|calls| (1..=RATE_CALLS_MAX).contains(calls))?;
             let per_ms = UNITS.iter().find(|(name, _)| *name == unit.trim())?.1;
-            Some(Rate { calls, per_ms })
+            Some(CallRate { calls, per_ms })
         });
         if parsed.is_none() {
             self.wrong(path, format!("is {text:?}; it must be like 100/min, with s, min, h or day"));
@@ -160,7 +160,7 @@ impl Compiler {
             }
             let tools = phase.tools.and_then(|text| self.pattern(&format!("phases[{i}].tools"), &text));
             let phases = &mut self.policy.rules.get_mut::<phase::Params>().phases;
-            phases.push(Phase { name: phase.name, tools, next: phase.next });
+            phases.push(SessionPhase { name: phase.name, tools, next: phase.next });
         }
         if let Some(name) = after_failed_write.as_ref().filter(|name| !names.contains(name)) {
             self.wrong("after_failed_write", unknown("phase", name, &known));

@@ -1,11 +1,11 @@
 //! Compiler of tools that run shell lines.
 
 use super::Compiler;
-use crate::policy::{file::Tool, tool::CommandLine};
+use crate::policy::{file::ToolSection, tool::CommandLine};
 
 impl Compiler {
     /// The argument of a tool that holds a shell line.
-    pub(super) fn command_line(&mut self, path: &str, keys: &Tool) -> Option<CommandLine> {
+    pub(super) fn command_line(&mut self, path: &str, keys: &ToolSection) -> Option<CommandLine> {
         let Some(line) = keys.command_line.clone() else {
             if keys.working_directory.is_some() {
                 self.wrong(format!("{path}.working_directory"), "has no effect without command_line");

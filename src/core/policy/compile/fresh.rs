@@ -4,16 +4,16 @@ use super::{Common, Compiler, stored};
 use crate::{
     domain::{
         effect::{EffectKind, Fresh},
-        tool::Stored,
+        tool::StorageMode,
     },
-    policy::file::{CaseKeys, EffectKey, FreshKey, Tool},
+    policy::file::{CaseKeys, EffectKey, FreshKey, ToolSection},
 };
 
 /// Maximum freshness, in milliseconds: a year.
 const FRESH_MS_MAX: u64 = 366 * 86_400_000;
 
 impl Compiler {
-    pub(super) fn fresh(&mut self, path: &str, common: &Common, keys: &Tool, effect: EffectKind) -> Fresh {
+    pub(super) fn fresh(&mut self, path: &str, common: &Common, keys: &ToolSection, effect: EffectKind) -> Fresh {
         let reads = effect == EffectKind::Read || keys.effects.iter().any(|case| case.effect == EffectKey::Read);
         for key in [("fresh_ms", keys.fresh_ms.is_some()), ("by_session", keys.by_session)] {
             if key.1 && !reads {
@@ -30,7 +30,9 @@ impl Compiler {
         };
         // A model without the context needs the result itself.
         let results = keys.storage.results.map_or(common.stored.1, |key| stored(Some(key)));
-        if matches!(fresh, Fresh::BySession | Fresh::Always) && matches!(results, Stored::Redacted | Stored::Hash) {
+        if matches!(fresh, Fresh::BySession | Fresh::Always)
+            && matches!(results, StorageMode::Redacted | StorageMode::Hash)
+        {
             let problem = "must be full: results of a read by_session or always are given again to other runs";
             self.wrong(format!("{path}.storage.results"), problem);
         }

@@ -1,10 +1,10 @@
 //! Compiler of amounts, budgets and retry limits.
 
 use super::{Compiler, set};
-use crate::{domain::budget, policy::file::Retry};
+use crate::{domain::budget, policy::file::RetrySection};
 
 impl Compiler {
-    pub(super) fn retry(&mut self, keys: &Retry) {
+    pub(super) fn retry(&mut self, keys: &RetrySection) {
         let retry = &mut self.policy.retry;
         set(&mut retry.attempts, keys.attempts);
         set(&mut retry.rate_limit_run, keys.rate_limit_run);

@@ -19,14 +19,14 @@ use regex::Regex;
 use super::{
     Policy, PolicyError,
     file::{self, InjectKey, PolicyEngine, PolicyMode, ShareKey, Strategy},
-    form::{self, Lines, nearest, unknown},
+    form::{self, KeyPositions, nearest, unknown},
 };
 use crate::{
     domain::{
         digest,
-        effect::Share,
+        effect::DuplicateScope,
         redaction::Redaction,
-        tool::{InjectAs, Stored},
+        tool::{InjectAs, StorageMode},
     },
     rules::{
         Mode, RULES, Rule, RuleSet, phase, same_call, tamper_protection, tier,
@@ -56,10 +56,10 @@ pub fn compile(text: &str) -> Result<Policy, Vec<PolicyError>> {
 /// # Errors
 /// As [`compile`].
 pub fn compile_with(text: &str, rules: &[Rule]) -> Result<Policy, Vec<PolicyError>> {
-    compile_by(text, rules, &form::Form::of(rules))
+    compile_by(text, rules, &form::PolicyForm::of(rules))
 }
 
-fn compile_by(text: &str, rules: &[Rule], form: &form::Form) -> Result<Policy, Vec<PolicyError>> {
+fn compile_by(text: &str, rules: &[Rule], form: &form::PolicyForm) -> Result<Policy, Vec<PolicyError>> {
     let (mut file, lines) = form.read(text)?;
     let policy = Policy { rules: RuleSet::new(rules), ..Policy::default() };
     let mut compiler = Compiler { policy, errors: Vec::new(), lines, seen: Vec::new() };
@@ -84,18 +84,18 @@ pub fn hash(text: &str) -> String {
 struct Compiler {
     policy: Policy,
     errors: Vec<PolicyError>,
-    lines: Lines,
+    lines: KeyPositions,
     /// Facts about each tool, for checks across parts of the file.
     seen: Vec<sense::SeenTool>,
 }
 
 /// Defaults that all tools share.
 struct Common {
-    share: Share,
+    share: DuplicateScope,
     /// Canonical fields and normalizers apply.
     semantic: bool,
     inject_as: Option<InjectAs>,
-    stored: (Stored, Stored),
+    stored: (StorageMode, StorageMode),
     validation: file::Validation,
 }
 
@@ -105,7 +105,7 @@ fn set<T>(target: &mut T, value: Option<T>) {
     }
 }
 
-impl From<file::StoredKey> for Stored {
+impl From<file::StoredKey> for StorageMode {
     fn from(key: file::StoredKey) -> Self {
         match key {
             file::StoredKey::Raw => Self::Raw,
@@ -146,9 +146,9 @@ impl Compiler {
         self.routes(keys.approvals.routes);
         let common = Common {
             share: match keys.deduplication.scope {
-                None | Some(ShareKey::CallTree) => Share::Tree,
-                Some(ShareKey::Agent) => Share::Agent,
-                Some(ShareKey::Tenant) => Share::Tenant,
+                None | Some(ShareKey::CallTree) => DuplicateScope::Tree,
+                Some(ShareKey::Agent) => DuplicateScope::Agent,
+                Some(ShareKey::Tenant) => DuplicateScope::Tenant,
             },
             semantic: !matches!(keys.deduplication.strategy, Some(Strategy::ByteHash)),
             inject_as: self.inject_as(&keys.idempotency),
@@ -233,7 +233,7 @@ impl Compiler {
 
     /// The arguments that are shell lines, for the rule that reads them.
     fn command_lines(&mut self) {
-        let line = |(name, tool): (&String, &super::tool::Declared)| {
+        let line = |(name, tool): (&String, &super::tool::DeclaredTool)| {
             Some((name.clone(), tool.command_line.as_ref()?.line.clone()))
         };
         let lines = self.policy.tools.iter().filter_map(line).collect();
@@ -254,8 +254,8 @@ impl Compiler {
     }
 }
 
-fn stored(key: Option<file::StoredKey>) -> Stored {
-    key.map_or(Stored::Full, Into::into)
+fn stored(key: Option<file::StoredKey>) -> StorageMode {
+    key.map_or(StorageMode::Full, Into::into)
 }
 
 #[cfg(test)]

@@ -3,19 +3,22 @@
 use serde_json::Value;
 
 use crate::{
-    domain::budget::{Budgets, Dimension, Scope},
-    policy::file::{CaseKeys, EffectKey, FreshKey, PresetKey, Tool},
+    domain::budget::{BudgetScope, Budgets, Dimension},
+    policy::file::{CaseKeys, EffectKey, FreshKey, PresetKey, ToolSection},
     rules::{RuleSet, same_call, side_effects::SecondChange, tamper_protection},
 };
 
 /// Tools of a preset, by name.
-pub(super) fn tools(preset: PresetKey) -> Vec<(String, Tool)> {
+pub(super) fn tools(preset: PresetKey) -> Vec<(String, ToolSection)> {
     match preset {
         PresetKey::CommandPolls => vec![
-            ("command_status".to_owned(), Tool { effect: Some(EffectKey::Poll), ..Tool::default() }),
-            ("process.poll".to_owned(), Tool { effect: Some(EffectKey::Poll), ..Tool::default() }),
-            ("process.log".to_owned(), Tool { effect: Some(EffectKey::Poll), ..Tool::default() }),
-            ("process".to_owned(), Tool { effects: vec![polls("action", "^(poll|log)$")], ..Tool::default() }),
+            ("command_status".to_owned(), ToolSection { effect: Some(EffectKey::Poll), ..ToolSection::default() }),
+            ("process.poll".to_owned(), ToolSection { effect: Some(EffectKey::Poll), ..ToolSection::default() }),
+            ("process.log".to_owned(), ToolSection { effect: Some(EffectKey::Poll), ..ToolSection::default() }),
+            (
+                "process".to_owned(),
+                ToolSection { effects: vec![polls("action", "^(poll|log)$")], ..ToolSection::default() },
+            ),
         ],
         PresetKey::CodingAgents => coding_agents(),
         PresetKey::Strict => Vec::new(),
@@ -29,10 +32,10 @@ pub(super) fn set(rules: &mut RuleSet, presets: &Value) {
         rules.get_mut::<tamper_protection::Params>().is_on = true;
         let budgets = rules.get_mut::<Budgets>();
         for (scope, dimension) in [
-            (Scope::Run, Dimension::Steps),
-            (Scope::CallTree, Dimension::Steps),
-            (Scope::CallTree, Dimension::ToolCalls),
-            (Scope::CallTree, Dimension::CallsPerTool),
+            (BudgetScope::Run, Dimension::Steps),
+            (BudgetScope::CallTree, Dimension::Steps),
+            (BudgetScope::CallTree, Dimension::ToolCalls),
+            (BudgetScope::CallTree, Dimension::CallsPerTool),
         ] {
             budgets.of_mut(scope).set(dimension, None);
         }
@@ -114,30 +117,34 @@ pub fn is_coding_agent_read(tool: &str) -> bool {
     READS.iter().any(|(name, _)| *name == tool) || POLLS.contains(&tool)
 }
 
-fn coding_agents() -> Vec<(String, Tool)> {
+fn coding_agents() -> Vec<(String, ToolSection)> {
     let tool = |name: &str, effect, resource: &str| {
         let (effect, resource) = (Some(effect), Some(resource.to_owned()));
         // A file is changed many times, and that is the work.
         let second_change = Some(SecondChange::Allow);
-        (name.to_owned(), Tool { effect, side_effect_resource: resource, second_change, ..Tool::default() })
+        (
+            name.to_owned(),
+            ToolSection { effect, side_effect_resource: resource, second_change, ..ToolSection::default() },
+        )
     };
     let reads = READS.iter().map(|(name, resource)| {
         let (name, tool) = tool(name, EffectKey::Read, resource);
-        (name, Tool { fresh_ms: Some(FreshKey::Ms(0)), ..tool })
+        (name, ToolSection { fresh_ms: Some(FreshKey::Ms(0)), ..tool })
     });
     // A repetition changes nothing, or fails because its target is gone.
     let writes = WRITES.iter().map(|(name, resource)| {
         let (name, tool) = tool(name, EffectKey::Write, resource);
-        (name, Tool { idempotent: true, ..tool })
+        (name, ToolSection { idempotent: true, ..tool })
     });
     let never_blocked =
-        NEVER_BLOCKED.iter().map(|name| ((*name).to_owned(), Tool { terminal: true, ..Tool::default() }));
+        NEVER_BLOCKED.iter().map(|name| ((*name).to_owned(), ToolSection { terminal: true, ..ToolSection::default() }));
     let shells = SHELLS.iter().map(|(name, line, folder)| {
         let (command_line, working_directory) = (Some((*line).to_owned()), Some((*folder).to_owned()));
         let second_change = Some(SecondChange::Allow);
-        ((*name).to_owned(), Tool { command_line, working_directory, second_change, ..Tool::default() })
+        ((*name).to_owned(), ToolSection { command_line, working_directory, second_change, ..ToolSection::default() })
     });
     let polls = POLLS.iter();
-    let polls = polls.map(|name| ((*name).to_owned(), Tool { effect: Some(EffectKey::Poll), ..Tool::default() }));
+    let polls =
+        polls.map(|name| ((*name).to_owned(), ToolSection { effect: Some(EffectKey::Poll), ..ToolSection::default() }));
     reads.chain(writes).chain(never_blocked).chain(shells).chain(polls).collect()
 }

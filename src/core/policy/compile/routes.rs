@@ -2,11 +2,11 @@
 
 use super::Compiler;
 use crate::{
-    domain::route::{Escalation, PEOPLE_MAX, Route},
+    domain::route::{ApprovalRoute, Escalation, PEOPLE_MAX},
     policy::file::RouteKeys,
     rules::{
         same_call,
-        tier::{self, Routed},
+        tier::{self, SelectedRoute},
     },
 };
 
@@ -37,13 +37,13 @@ impl Compiler {
                 && tools != Some(None)
             {
                 let routes = &mut self.policy.rules.get_mut::<tier::Params>().routes;
-                routes.push(Routed { tools: tools.flatten(), risk, route });
+                routes.push(SelectedRoute { tools: tools.flatten(), risk, route });
                 self.policy.rules.get_mut::<same_call::Params>().has_approvers = true;
             }
         }
     }
 
-    fn route(&mut self, path: &str, keys: RouteKeys) -> Option<Route> {
+    fn route(&mut self, path: &str, keys: RouteKeys) -> Option<ApprovalRoute> {
         let people = keys.people.unwrap_or(1);
         if !(1..=PEOPLE_MAX).contains(&people) {
             self.wrong(format!("{path}.people"), format!("must be 1 or {PEOPLE_MAX}"));
@@ -80,6 +80,6 @@ impl Compiler {
                 None
             }
         };
-        Some(Route { group: keys.group, escalation, people })
+        Some(ApprovalRoute { group: keys.group, escalation, people })
     }
 }

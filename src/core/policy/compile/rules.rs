@@ -6,7 +6,7 @@ use super::{Compiler, unknown};
 use crate::{
     domain::tree::CALLS_MAX,
     policy::{file::RuleKeys, schema::take},
-    rules::{PLACEHOLDERS, Problem, levels::Levels},
+    rules::{PLACEHOLDERS, SectionProblem, levels::DetectorLevels},
 };
 
 impl Compiler {
@@ -17,7 +17,7 @@ impl Compiler {
             for part in params.parts() {
                 let Some(value) = take(engine, &part) else { continue };
                 let found = params.read(&part.at, value).into_iter();
-                problems.extend(found.map(|Problem { key, what }| match key.as_str() {
+                problems.extend(found.map(|SectionProblem { key, what }| match key.as_str() {
                     "" => (part.at.clone(), what),
                     key => (format!("{}.{key}", part.at), what),
                 }));
@@ -41,7 +41,7 @@ impl Compiler {
     }
 
     /// A tool's levels of a detector.
-    pub(super) fn levels_of_tool(&mut self, path: &str, tool: &str, detector: &str, levels: Levels) {
+    pub(super) fn levels_of_tool(&mut self, path: &str, tool: &str, detector: &str, levels: DetectorLevels) {
         let rules = &mut self.policy.rules;
         let Some(rule) = rules.find(detector).map(|slot| slot.rule).filter(|rule| rule.per_tool) else {
             let known: Vec<&str> = rules.iter().map(|slot| slot.rule).filter(|r| r.per_tool).map(|r| r.id).collect();

@@ -10,11 +10,11 @@ use crate::{
         effect::{EffectKind, ResourceTemplate},
         pattern::Pattern,
     },
-    policy::file::Tool,
+    policy::file::ToolSection,
     rules::{
         condition::{Condition, Kind, Misfit},
         phase,
-        requires::{self, Requirement, Source},
+        requires::{self, Requirement, ValueSource},
         tier::{self, Action},
     },
 };
@@ -32,7 +32,7 @@ pub(super) struct SeenTool {
 }
 
 impl SeenTool {
-    pub(super) fn new(name: &str, path: &str, keys: &Tool) -> Self {
+    pub(super) fn new(name: &str, path: &str, keys: &ToolSection) -> Self {
         let pointers =
             [(&keys.result_map.is_complete, Kind::Bool), (&keys.result_map.total_matches, Kind::Number)].into_iter();
         let pointers = pointers.filter_map(|(pointer, kind)| Some((pointer.as_deref()?, kind)));
@@ -109,8 +109,8 @@ impl Compiler {
         let pointers: Vec<(Pattern, String)> = built_on
             .flat_map(|need| need.matching.iter().map(|(_, source)| (need.tools.clone(), source.clone())))
             .filter_map(|(tools, source)| match source {
-                Source::Result(pointer) => Some((tools, pointer)),
-                Source::Argument(_) => None,
+                ValueSource::Result(pointer) => Some((tools, pointer)),
+                ValueSource::Argument(_) => None,
             })
             .collect();
         let known = |name: &str| {
@@ -135,7 +135,7 @@ impl Compiler {
                     if let Some((lacks, is_certain)) = tool.lacks(field) {
                         self.say(is_certain, path.clone(), format!("names an argument, {lacks}"));
                     }
-                    let Source::Argument(name) = source else { continue };
+                    let ValueSource::Argument(name) = source else { continue };
                     let other = seen.iter().find(|other| other.name == need.tools.as_str());
                     if let Some((lacks, is_certain)) = other.and_then(|other| other.lacks(name)) {
                         self.say(is_certain, path, format!("names args.{name} of {}, {lacks}", need.tools.as_str()));

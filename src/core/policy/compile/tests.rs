@@ -11,7 +11,7 @@ use crate::{
         ids::{CallId, DEFAULT_TENANT, SessionId, ToolName},
         json,
     },
-    rules::{cooldown, levels::Levels, repeat},
+    rules::{cooldown, levels::DetectorLevels, repeat},
 };
 
 /// The documents' own block, word for word.
@@ -96,7 +96,7 @@ fn a_file_changes_what_it_names_and_nothing_else() {
     assert!(policy.tool(&tool).once);
     assert_eq!(policy.tool(&tool).cost_micros, 250_000);
     assert_eq!(policy.rules.get::<same_call::Params>().window_ms, 60_000);
-    assert_eq!(policy.rules.get::<repeat::Params>().levels, Levels::new(2, 4, 6));
+    assert_eq!(policy.rules.get::<repeat::Params>().levels, DetectorLevels::new(2, 4, 6));
     let budgets = policy.rules.get::<Budgets>();
     assert_eq!(budgets.run.of(Dimension::Steps), Some(12));
     assert_eq!(budgets.run.of(Dimension::Cost), None);

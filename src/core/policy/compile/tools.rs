@@ -10,22 +10,22 @@ use crate::{
     domain::{
         effect::{EffectKind, ResourceTemplate},
         ids::ToolName,
-        tool::{EmptyMeans, InjectAs, LEASE_MS_DEFAULT, Risk, Stored, ToolSpec},
+        tool::{EmptyMeans, InjectAs, LEASE_MS_DEFAULT, RiskLevel, StorageMode, ToolSpec},
         violation::OnViolation,
     },
     policy::{
         arguments::{self, ArgumentSchema},
         file::{
-            CaseKeys, Coercion, ConditionKeys, EffectKey, EmptyKey, OnViolationKey, PolicyMode, Requires, RiskKey,
-            Then, Tool, UnavailableKey, UnknownFieldsKey,
+            CaseKeys, CoercionSetting, ConditionKeys, EffectKey, EmptyKey, OnViolationKey, PolicyMode, Requires,
+            RiskKey, ThenSection, ToolSection, UnavailableKey, UnknownFieldsKey,
         },
         normalizers::{Canonical, Normalizer},
-        tool::{Applies, CASES_MAX, Declared, EffectCase},
+        tool::{Applies, CASES_MAX, DeclaredTool, EffectCase},
     },
     rules::{
         condition::{Condition, no_regex},
-        requires::{self, Requirement, Source},
-        schema::{self, Check},
+        requires::{self, Requirement, ValueSource},
+        schema::{self, ArgumentCondition},
         side_effects,
         tier::{self, Effects, When},
     },
@@ -46,7 +46,7 @@ impl From<EffectKey> for EffectKind {
     }
 }
 
-impl From<RiskKey> for Risk {
+impl From<RiskKey> for RiskLevel {
     fn from(key: RiskKey) -> Self {
         match key {
             RiskKey::Low => Self::Low,
@@ -67,12 +67,12 @@ fn without(schema: &mut Value, key: &str) {
 }
 
 /// True for a tool with canonical fields: duplicates are then unwanted.
-fn names_identity(keys: &Tool) -> bool {
+fn names_identity(keys: &ToolSection) -> bool {
     !keys.canonical_fields.is_empty() && keys.effects.is_empty() && keys.command_line.is_none()
 }
 
 impl Compiler {
-    pub(super) fn tool(&mut self, common: &Common, name: &str, keys: Tool) {
+    pub(super) fn tool(&mut self, common: &Common, name: &str, keys: ToolSection) {
         let path = format!("tool_schemas.{name}");
         if let Err(invalid) = ToolName::parse(&path, name) {
             return self.wrong(invalid.field, format!("the name {}", invalid.problem));
@@ -100,11 +100,11 @@ impl Compiler {
         }
         self.conditions(&path, name, keys.conditions);
         self.requires(&path, name, keys.requires);
-        let declared = Declared { spec: Arc::new(spec), canonical, schema, cases, command_line };
+        let declared = DeclaredTool { spec: Arc::new(spec), canonical, schema, cases, command_line };
         self.policy.declared(name, declared);
     }
 
-    fn spec(&mut self, path: &str, common: &Common, keys: &Tool) -> ToolSpec {
+    fn spec(&mut self, path: &str, common: &Common, keys: &ToolSection) -> ToolSpec {
         let resource = self.template(&format!("{path}.side_effect_resource"), keys.side_effect_resource.as_deref());
         let effect = match keys.effect {
             Some(effect) => effect.into(),
@@ -184,11 +184,11 @@ impl Compiler {
         Some(template)
     }
 
-    fn schema(&mut self, path: &str, common: &Common, keys: &Tool) -> Option<ArgumentSchema> {
+    fn schema(&mut self, path: &str, common: &Common, keys: &ToolSection) -> Option<ArgumentSchema> {
         let coercion = match keys.coercion.or(common.validation.coercion) {
-            None | Some(Coercion::Reject) => arguments::Coercion::Reject,
-            Some(Coercion::AcceptAndLog) => arguments::Coercion::AcceptAndLog,
-            Some(Coercion::Repair) => arguments::Coercion::Repair,
+            None | Some(CoercionSetting::Reject) => arguments::Coercion::Reject,
+            Some(CoercionSetting::AcceptAndLog) => arguments::Coercion::AcceptAndLog,
+            Some(CoercionSetting::Repair) => arguments::Coercion::Repair,
         };
         let unknown = match keys.unknown_fields.or(common.validation.unknown_fields) {
             None => arguments::UnknownFields::BySchema,
@@ -206,7 +206,13 @@ impl Compiler {
             .ok()
     }
 
-    fn canonical(&mut self, path: &str, common: &Common, keys: &Tool, properties: Option<&Value>) -> Option<Canonical> {
+    fn canonical(
+        &mut self,
+        path: &str,
+        common: &Common,
+        keys: &ToolSection,
+        properties: Option<&Value>,
+    ) -> Option<Canonical> {
         let mut normalizers = BTreeMap::new();
         let region = common.validation.phone_region.as_deref();
         for (field, name) in &keys.normalizers {
@@ -281,7 +287,7 @@ impl Compiler {
             match (&keys.check, &keys.when, keys.then) {
                 (Some(text), None, None) => {
                     let Some(condition) = self.condition(&format!("{at}.check"), text) else { continue };
-                    let check = Check {
+                    let check = ArgumentCondition {
                         field: keys.field.unwrap_or_else(|| "arguments".to_owned()),
                         message: keys.message,
                         on_violation: match keys.on_violation {
@@ -308,11 +314,11 @@ impl Compiler {
                     }
                     let Some(condition) = self.condition(&format!("{at}.when"), text) else { continue };
                     let then = match then {
-                        Then::Deny => Effects::Deny,
-                        Then::Ask => Effects::Ask,
-                        Then::Low => Effects::Risk(Risk::Low),
-                        Then::Medium => Effects::Risk(Risk::Medium),
-                        Then::High => Effects::Risk(Risk::High),
+                        ThenSection::Deny => Effects::Deny,
+                        ThenSection::Ask => Effects::Ask,
+                        ThenSection::Low => Effects::Risk(RiskLevel::Low),
+                        ThenSection::Medium => Effects::Risk(RiskLevel::Medium),
+                        ThenSection::High => Effects::Risk(RiskLevel::High),
                     };
                     let when = When { condition, then, message: keys.message };
                     let conditions = &mut self.policy.rules.get_mut::<tier::Params>().conditions;
@@ -330,8 +336,8 @@ impl Compiler {
             let mut matching = Vec::new();
             for (field, source) in keys.matching {
                 match source.strip_prefix("args.") {
-                    Some(argument) => matching.push((field, Source::Argument(argument.to_owned()))),
-                    None if source.starts_with('/') => matching.push((field, Source::Result(source))),
+                    Some(argument) => matching.push((field, ValueSource::Argument(argument.to_owned()))),
+                    None if source.starts_with('/') => matching.push((field, ValueSource::Result(source))),
                     None => {
                         let problem = format!("is {source:?}; it must be a JSON pointer (/id) or args.NAME");
                         self.wrong(format!("{at}.match.{field}"), problem);
@@ -354,23 +360,23 @@ impl Compiler {
     pub(super) fn answers_that_are_needed(&mut self) {
         let requires = self.policy.rules.get::<requires::Params>();
         let needed = |name: &str| requires.builds_on(name);
-        let is_partly = |spec: &ToolSpec| matches!(spec.stored.1, Stored::Redacted | Stored::Hash);
+        let is_partly = |spec: &ToolSpec| matches!(spec.stored.1, StorageMode::Redacted | StorageMode::Hash);
         let partly = self.policy.tools().filter(|(_, spec)| is_partly(spec));
         let names: Vec<String> = partly.filter(|(name, _)| needed(name)).map(|(name, _)| name.to_owned()).collect();
         // A secret is not there to be compared.
-        let secret = |source: &Source, (arguments, results): (Stored, Stored)| match source {
-            Source::Argument(name) => arguments != Stored::Raw && self.policy.redaction.is_secret(name),
-            Source::Result(pointer) => {
+        let secret = |source: &ValueSource, (arguments, results): (StorageMode, StorageMode)| match source {
+            ValueSource::Argument(name) => arguments != StorageMode::Raw && self.policy.redaction.is_secret(name),
+            ValueSource::Result(pointer) => {
                 let name = pointer.rsplit('/').find(|part| *part != "*" && part.parse::<usize>().is_err());
-                results != Stored::Raw && name.is_some_and(|name| self.policy.redaction.is_secret(name))
+                results != StorageMode::Raw && name.is_some_and(|name| self.policy.redaction.is_secret(name))
             }
         };
         let mut compared = Vec::new();
         for (tool, requirements) in &requires.by_tool {
             for requirement in requirements {
                 let stored = self.policy.tools().filter(|(name, _)| requirement.tools.matches(name));
-                let stored: Vec<(Stored, Stored)> = stored.map(|(_, spec)| spec.stored).collect();
-                let is_secret = |source: &Source| stored.iter().any(|stored| secret(source, *stored));
+                let stored: Vec<(StorageMode, StorageMode)> = stored.map(|(_, spec)| spec.stored).collect();
+                let is_secret = |source: &ValueSource| stored.iter().any(|stored| secret(source, *stored));
                 let fields = requirement.matching.iter().filter(|(_, source)| is_secret(source));
                 compared.extend(
                     fields.map(|(field, _)| (tool.clone(), field.clone(), requirement.tools.as_str().to_owned())),

@@ -11,15 +11,15 @@ use serde::Deserialize;
 use crate::rules::Mode;
 
 pub(super) use tools::{
-    CaseKeys, Coercion, ConditionKeys, EffectKey, EmptyKey, FreshKey, OnViolationKey, Requires, RiskKey, StoredKey,
-    Then, Tool, UnavailableKey, UnknownFieldsKey,
+    CaseKeys, CoercionSetting, ConditionKeys, EffectKey, EmptyKey, FreshKey, OnViolationKey, Requires, RiskKey,
+    StoredKey, ThenSection, ToolSection, UnavailableKey, UnknownFieldsKey,
 };
 
 /// A policy of callgate: what the owner of a fleet has decided about its tools.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "callgate policy")]
-pub(super) struct File {
+pub(super) struct PolicyFile {
     /// Everything stands below this key.
     pub(super) policy_engine: PolicyEngine,
 }
@@ -45,7 +45,7 @@ pub(super) struct PolicyEngine {
     /// Loop detectors.
     pub(super) loops: Loops,
     /// When a retry is worth it.
-    pub(super) retry: Retry,
+    pub(super) retry: RetrySection,
     /// How arguments are checked, unless a tool says otherwise.
     pub(super) validation: Validation,
     /// How much is stored, unless a tool says otherwise.
@@ -55,7 +55,7 @@ pub(super) struct PolicyEngine {
     /// Sets of well-known tools; what tool_schemas says of one of them replaces it.
     pub(super) presets: Vec<PresetKey>,
     /// What is known about tools, by name.
-    pub(super) tool_schemas: BTreeMap<String, Tool>,
+    pub(super) tool_schemas: BTreeMap<String, ToolSection>,
 }
 
 /// Whether refusals hold.
@@ -253,7 +253,7 @@ pub(super) struct Loops {
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct Retry {
+pub(super) struct RetrySection {
     /// Tries of one execution, the first included.
     pub(super) attempts: Option<u32>,
     /// Rate limits in a row that are worth a retry.
@@ -274,7 +274,7 @@ pub(super) struct Retry {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Validation {
     /// What becomes of a value of another type that can be read as the right one: reject by default.
-    pub(super) coercion: Option<Coercion>,
+    pub(super) coercion: Option<CoercionSetting>,
     /// What becomes of fields that a schema does not know; what the schema says by default.
     pub(super) unknown_fields: Option<UnknownFieldsKey>,
     /// The region of phone numbers without a country code, for `e164`: `US`.

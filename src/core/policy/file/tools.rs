@@ -7,12 +7,12 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::PolicyMode;
-use crate::rules::{levels::Levels, side_effects::SecondChange};
+use crate::rules::{levels::DetectorLevels, side_effects::SecondChange};
 
 /// What is known about one tool.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(in crate::policy) struct Tool {
+pub(in crate::policy) struct ToolSection {
     /// How dangerous it is, where no tier names it: LOW passes, MEDIUM needs a grant, HIGH a person.
     pub(in crate::policy) risk_level: Option<RiskKey>,
     /// What it does to its resource. One that names a resource and no effect writes it.
@@ -51,7 +51,7 @@ pub(in crate::policy) struct Tool {
     /// JSON Schema (2020-12) of its arguments.
     pub(in crate::policy) schema: Option<Value>,
     /// What becomes of a value of another type that can be read as the right one.
-    pub(in crate::policy) coercion: Option<Coercion>,
+    pub(in crate::policy) coercion: Option<CoercionSetting>,
     /// What becomes of fields that the schema does not know.
     pub(in crate::policy) unknown_fields: Option<UnknownFieldsKey>,
     /// Conditions over the arguments, in CEL.
@@ -73,7 +73,7 @@ pub(in crate::policy) struct Tool {
     /// What to call instead when it is refused.
     pub(in crate::policy) suggested_next: Vec<String>,
     /// Levels of loop detectors for this tool, by detector.
-    pub(in crate::policy) loops: BTreeMap<String, Levels>,
+    pub(in crate::policy) loops: BTreeMap<String, DetectorLevels>,
     /// How much of its arguments and results is stored.
     pub(in crate::policy) storage: ToolStorage,
     /// What becomes of its calls while the database is away: deny by default; only a read may be allowed.
@@ -134,7 +134,7 @@ pub(in crate::policy) enum AlwaysKey {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub(in crate::policy) enum Coercion {
+pub(in crate::policy) enum CoercionSetting {
     Reject,
     AcceptAndLog,
     Repair,
@@ -162,7 +162,7 @@ pub(in crate::policy) struct ConditionKeys {
     /// When it holds …
     pub(in crate::policy) when: Option<String>,
     /// … the call is refused, a person is asked, or it counts as at least that dangerous.
-    pub(in crate::policy) then: Option<Then>,
+    pub(in crate::policy) then: Option<ThenSection>,
     /// What is said to the model.
     pub(in crate::policy) message: Option<String>,
 }
@@ -175,7 +175,7 @@ pub(in crate::policy) enum OnViolationKey {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
-pub(in crate::policy) enum Then {
+pub(in crate::policy) enum ThenSection {
     #[serde(rename = "deny")]
     Deny,
     #[serde(rename = "ask")]

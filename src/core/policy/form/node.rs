@@ -9,18 +9,18 @@ use serde::{
 use serde_json::{Map, Value};
 use serde_saphyr::Spanned;
 
-use super::{Lines, Position, joined};
+use super::{KeyPositions, Position, joined};
 
 /// A YAML value with the places of its keys.
 #[derive(Debug)]
-pub(super) enum Node {
+pub(super) enum YamlNode {
     Scalar(Value),
-    List(Vec<Node>),
-    Map(Vec<(String, Position, Node)>),
+    List(Vec<YamlNode>),
+    Map(Vec<(String, Position, YamlNode)>),
 }
 
-impl Node {
-    pub(super) fn value(self, path: String, lines: &mut Lines) -> Value {
+impl YamlNode {
+    pub(super) fn value(self, path: String, lines: &mut KeyPositions) -> Value {
         match self {
             Self::Scalar(value) => value,
             Self::List(items) => {
@@ -48,7 +48,7 @@ impl Node {
     }
 }
 
-impl<'de> Deserialize<'de> for Node {
+impl<'de> Deserialize<'de> for YamlNode {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(NodeVisitor)
     }
@@ -57,58 +57,58 @@ impl<'de> Deserialize<'de> for Node {
 struct NodeVisitor;
 
 impl<'de> Visitor<'de> for NodeVisitor {
-    type Value = Node;
+    type Value = YamlNode;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a value")
     }
 
-    fn visit_bool<E>(self, value: bool) -> Result<Node, E> {
-        Ok(Node::Scalar(value.into()))
+    fn visit_bool<E>(self, value: bool) -> Result<YamlNode, E> {
+        Ok(YamlNode::Scalar(value.into()))
     }
 
-    fn visit_i64<E>(self, value: i64) -> Result<Node, E> {
-        Ok(Node::Scalar(value.into()))
+    fn visit_i64<E>(self, value: i64) -> Result<YamlNode, E> {
+        Ok(YamlNode::Scalar(value.into()))
     }
 
-    fn visit_u64<E>(self, value: u64) -> Result<Node, E> {
-        Ok(Node::Scalar(value.into()))
+    fn visit_u64<E>(self, value: u64) -> Result<YamlNode, E> {
+        Ok(YamlNode::Scalar(value.into()))
     }
 
-    fn visit_f64<E>(self, value: f64) -> Result<Node, E> {
-        Ok(Node::Scalar(value.into()))
+    fn visit_f64<E>(self, value: f64) -> Result<YamlNode, E> {
+        Ok(YamlNode::Scalar(value.into()))
     }
 
-    fn visit_str<E>(self, value: &str) -> Result<Node, E> {
-        Ok(Node::Scalar(value.into()))
+    fn visit_str<E>(self, value: &str) -> Result<YamlNode, E> {
+        Ok(YamlNode::Scalar(value.into()))
     }
 
-    fn visit_unit<E>(self) -> Result<Node, E> {
-        Ok(Node::Scalar(Value::Null))
+    fn visit_unit<E>(self) -> Result<YamlNode, E> {
+        Ok(YamlNode::Scalar(Value::Null))
     }
 
-    fn visit_none<E>(self) -> Result<Node, E> {
-        Ok(Node::Scalar(Value::Null))
+    fn visit_none<E>(self) -> Result<YamlNode, E> {
+        Ok(YamlNode::Scalar(Value::Null))
     }
 
-    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Node, D::Error> {
-        Node::deserialize(deserializer)
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<YamlNode, D::Error> {
+        YamlNode::deserialize(deserializer)
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Node, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<YamlNode, A::Error> {
         let mut items = Vec::new();
         while let Some(item) = seq.next_element()? {
             items.push(item);
         }
-        Ok(Node::List(items))
+        Ok(YamlNode::List(items))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Node, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<YamlNode, A::Error> {
         let mut members = Vec::new();
         while let Some(key) = map.next_key::<Spanned<String>>()? {
             let place = (key.referenced.line(), key.referenced.column());
             members.push((key.value, place, map.next_value()?));
         }
-        Ok(Node::Map(members))
+        Ok(YamlNode::Map(members))
     }
 }

@@ -1,6 +1,6 @@
 use super::*;
 use crate::{
-    domain::profile::{CellCount, Counts, FollowUpKind},
+    domain::profile::{CellCount, FollowUpKind, ProfileCounts},
     retry::estimate::Estimate,
 };
 
@@ -122,7 +122,7 @@ fn an_owners_no_is_not_overruled_by_other_tools() {
     };
     let seen = |tools: &[&ToolName]| {
         let cells = tools.iter().flat_map(|tool| (0..WAITS_MS.len()).map(|wait| cell(tool, wait))).collect();
-        let estimate = Estimate::restore(&Counts { as_of: now, cells, recent: Vec::new() });
+        let estimate = Estimate::restore(&ProfileCounts { as_of: now, cells, recent: Vec::new() });
         Profiles { estimate, ..Profiles::default() }
     };
     let case = FailedAttempt { hint: Some(false), now, ..case(&mine, FailureKind::Timeout) };

@@ -8,13 +8,13 @@ use crate::domain::failure::FailureKind::{
 };
 
 use super::{
-    codes::Reading::{AskStatus, AskText, Sure},
+    codes::NameCertainty::{AskStatus, AskText, Sure},
     names, sqlstate, status,
 };
 
 /// Certainty of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reading {
+pub(super) enum NameCertainty {
     /// Decides alone.
     Sure,
     /// The message may refine it.
@@ -27,11 +27,11 @@ pub(super) enum Reading {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Meaning {
     pub(super) kind: FailureKind,
-    pub(super) reading: Reading,
+    pub(super) reading: NameCertainty,
 }
 
 /// Synonymous names.
-pub(super) type Group = (FailureKind, Reading, &'static [&'static str]);
+pub(super) type Group = (FailureKind, NameCertainty, &'static [&'static str]);
 
 #[rustfmt::skip]
 const OPENAI: &[Group] = &[

@@ -25,7 +25,7 @@ pub use reduce::{message_in_json, one_line};
 pub use sent::may_have_taken_effect;
 pub use wait::{retry_after_in_message, retry_after_ms};
 
-use codes::{Meaning, Reading};
+use codes::{Meaning, NameCertainty};
 
 use crate::domain::failure::{ErrorReport, FailureKind};
 
@@ -76,9 +76,9 @@ fn from_message(message: &Message) -> Option<FailureKind> {
 
 fn settle(known: Meaning, status: Option<FailureKind>, message: &Message) -> FailureKind {
     match known.reading {
-        Reading::Sure => known.kind,
-        Reading::AskText => narrow(known.kind, message),
-        Reading::AskStatus => narrow(status.unwrap_or(known.kind), message),
+        NameCertainty::Sure => known.kind,
+        NameCertainty::AskText => narrow(known.kind, message),
+        NameCertainty::AskStatus => narrow(status.unwrap_or(known.kind), message),
     }
 }
 
@@ -86,7 +86,7 @@ fn settle(known: Meaning, status: Option<FailureKind>, message: &Message) -> Fai
 fn narrow(kind: FailureKind, message: &Message) -> FailureKind {
     let may_be = |other: FailureKind| other == kind || stands_for(kind).contains(&other);
     text::named_in(&message.whole)
-        .filter(|known| known.reading == Reading::Sure && may_be(known.kind))
+        .filter(|known| known.reading == NameCertainty::Sure && may_be(known.kind))
         .map(|known| known.kind)
         .or_else(|| message.first(may_be))
         .unwrap_or(kind)

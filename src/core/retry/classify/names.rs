@@ -7,7 +7,7 @@ use crate::domain::failure::FailureKind::{
 
 use super::codes::{
     Group,
-    Reading::{AskStatus, AskText, Sure},
+    NameCertainty::{AskStatus, AskText, Sure},
 };
 
 // Exception classes of HTTP clients, SDKs and languages, and the plain words that callers use. The endings Error and

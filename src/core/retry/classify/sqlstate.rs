@@ -4,7 +4,7 @@ use crate::domain::failure::FailureKind::{
     self, Auth, Conflict, Internal, InvalidArgument, Network, NotFound, Permission, Timeout, Unavailable,
 };
 
-use super::codes::{Meaning, Reading};
+use super::codes::{Meaning, NameCertainty};
 
 /// Code prefixes; the first match decides. Classes 22, 23, 42 and 53 are listed narrowly, because other providers use
 /// five-digit codes, too.
@@ -71,8 +71,8 @@ pub(super) fn known(code: &str) -> Option<Meaning> {
         return None;
     }
     if code == "57014" {
-        return Some(Meaning { kind: Timeout, reading: Reading::AskText });
+        return Some(Meaning { kind: Timeout, reading: NameCertainty::AskText });
     }
     let (_, kind) = STATES.iter().find(|(prefix, _)| code.starts_with(prefix))?;
-    Some(Meaning { kind: *kind, reading: Reading::Sure })
+    Some(Meaning { kind: *kind, reading: NameCertainty::Sure })
 }

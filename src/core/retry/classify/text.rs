@@ -9,7 +9,7 @@ use crate::domain::failure::FailureKind::{
     Timeout, Unavailable,
 };
 
-use super::codes::{self, Meaning, Reading};
+use super::codes::{self, Meaning, NameCertainty};
 
 // Case-insensitive; the first matching row decides. `Other` marks words that resemble a later row without meaning it.
 // Words with business meanings ("not available", "overloaded", "try again later", "insufficient balance") count only
@@ -208,7 +208,7 @@ pub(super) fn named_in(message: &str) -> Option<Meaning> {
         // A seat is "unavailable" as well; only a server spells it in capitals.
         let known = codes::known(name.as_str()).filter(|_| name.as_str() != "unavailable");
         match known {
-            Some(known) if known.reading == Reading::Sure => return Some(known),
+            Some(known) if known.reading == NameCertainty::Sure => return Some(known),
             Some(known) => unsure = unsure.or(Some(known)),
             None => {}
         }

@@ -70,19 +70,19 @@ pub(super) const FUNCTIONS: [&str; 41] = [
 
 /// Members of a value that a condition reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Fields {
+pub(super) enum ReadFields {
     All,
     /// By name; none at all if the value is not read.
     Named(Vec<String>),
 }
 
-impl Default for Fields {
+impl Default for ReadFields {
     fn default() -> Self {
         Self::Named(Vec::new())
     }
 }
 
-impl Fields {
+impl ReadFields {
     fn add(&mut self, name: &str) {
         if let Self::Named(names) = self
             && !names.iter().any(|known| known == name)
@@ -95,10 +95,10 @@ impl Fields {
 /// Inputs of a condition's evaluation.
 #[derive(Debug, Default)]
 pub(super) struct Wants {
-    pub(super) args: Fields,
+    pub(super) args: ReadFields,
     pub(super) now: bool,
     pub(super) session: bool,
-    pub(super) last: Vec<(String, Fields)>,
+    pub(super) last: Vec<(String, ReadFields)>,
     pub(super) patterns: Vec<Regex>,
 }
 
@@ -197,7 +197,7 @@ impl Check<'_> {
     fn variable(&mut self, name: &str) -> Result<(), String> {
         match name {
             name if self.is_bound(name) => {}
-            "args" => self.wants.args = Fields::All,
+            "args" => self.wants.args = ReadFields::All,
             "now" => self.wants.now = true,
             "session" => self.wants.session = true,
             name if TYPES.contains(&name) => {}
@@ -236,7 +236,7 @@ impl Check<'_> {
     fn call(&mut self, at: &mut IdedExpr, in_macro: bool) -> Result<(), String> {
         if self.is_answer(at) {
             let answer = self.answer(at)?;
-            self.wants.last[answer].1 = Fields::All;
+            self.wants.last[answer].1 = ReadFields::All;
             return Ok(());
         }
         let Expr::Call(call) = &mut at.expr else { return Ok(()) };
@@ -300,7 +300,7 @@ impl Check<'_> {
         };
         let known = self.wants.last.iter().position(|(known, _)| *known == tool);
         let i = known.unwrap_or_else(|| {
-            self.wants.last.push((tool, Fields::default()));
+            self.wants.last.push((tool, ReadFields::default()));
             self.wants.last.len() - 1
         });
         at.expr = Expr::Ident(answer_name(i));

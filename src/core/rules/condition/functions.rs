@@ -42,9 +42,9 @@ static PATTERN: types::Type = types::Type::new_unspecified_type("pattern");
 
 /// A pattern, compiled with its condition.
 #[derive(Debug)]
-pub(super) struct Pattern(pub(super) Regex);
+pub(super) struct CompiledPattern(pub(super) Regex);
 
-impl Val for Pattern {
+impl Val for CompiledPattern {
     fn get_type(&self) -> &types::Type {
         &PATTERN
     }
@@ -62,7 +62,7 @@ impl Val for Pattern {
     }
 }
 
-impl StaticVal for Pattern {}
+impl StaticVal for CompiledPattern {}
 
 type FunctionResult<'b, 'v> = Result<CowVal<'b, 'v>, ExecutionError>;
 
@@ -93,7 +93,7 @@ fn items_of_map<'b, 'v>(values: Vec<CowVal<'b, 'v>>) -> FunctionResult<'b, 'v> {
 
 fn matches<'b, 'v>(values: Vec<CowVal<'b, 'v>>) -> FunctionResult<'b, 'v> {
     let text = argument(&values, 0)?.downcast_ref::<CelString<'_>>().map_or("", |text| text.inner());
-    let pattern = argument(&values, 1)?.downcast_ref::<Pattern>();
+    let pattern = argument(&values, 1)?.downcast_ref::<CompiledPattern>();
     Ok(CowVal::owned(CelBool::from(pattern.is_some_and(|pattern| pattern.0.is_match(text)))))
 }
 

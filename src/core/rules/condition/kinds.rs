@@ -80,12 +80,12 @@ pub(super) struct Known<'a> {
 
 /// A value in an expression: its type, and its schema if there is one.
 #[derive(Clone, Copy)]
-struct Seen<'a> {
+struct TypedValue<'a> {
     kind: Kind,
     schema: Option<&'a Value>,
 }
 
-const ANY: Seen<'static> = Seen { kind: Kind::Any, schema: None };
+const ANY: TypedValue<'static> = TypedValue { kind: Kind::Any, schema: None };
 
 pub(super) fn misfits(expression: &IdedExpr, known: &Known<'_>) -> Vec<Misfit> {
     let mut check = Check { known, asked: Vec::new(), found: Vec::new() };
@@ -145,8 +145,8 @@ impl<'a> Check<'a> {
         self.found.push(Misfit { problem, is_certain: false });
     }
 
-    fn seen(&mut self, at: &IdedExpr) -> Seen<'a> {
-        let of = |kind| Seen { kind, schema: None };
+    fn seen(&mut self, at: &IdedExpr) -> TypedValue<'a> {
+        let of = |kind| TypedValue { kind, schema: None };
         match &at.expr {
             Expr::Literal(literal) => of(match literal {
                 LiteralValue::Boolean(_) => Kind::Bool,
@@ -154,7 +154,7 @@ impl<'a> Check<'a> {
                 LiteralValue::String(_) => Kind::Text,
                 LiteralValue::Bytes(_) | LiteralValue::Null => Kind::Any,
             }),
-            Expr::Ident(name) if name == "args" => Seen { kind: Kind::Map, schema: self.known.args },
+            Expr::Ident(name) if name == "args" => TypedValue { kind: Kind::Map, schema: self.known.args },
             Expr::Ident(name) if name == "now" => of(Kind::Time),
             Expr::Select(select) => self.select(at, select),
             Expr::Call(call) => self.call(call),
@@ -175,11 +175,11 @@ impl<'a> Check<'a> {
         }
     }
 
-    fn select(&mut self, at: &IdedExpr, select: &SelectExpr) -> Seen<'a> {
+    fn select(&mut self, at: &IdedExpr, select: &SelectExpr) -> TypedValue<'a> {
         let field = select.field.as_str();
         let found = match &select.operand.expr {
             Expr::Ident(name) if name == "session" => {
-                Seen { kind: if field == "phase" { Kind::Text } else { Kind::Number }, schema: None }
+                TypedValue { kind: if field == "phase" { Kind::Text } else { Kind::Number }, schema: None }
             }
             Expr::Ident(name) if answer_place(name).is_some() => self.answer(name, field),
             _ => {
@@ -187,16 +187,16 @@ impl<'a> Check<'a> {
                 self.member(around, at, field)
             }
         };
-        if select.test { Seen { kind: Kind::Bool, schema: None } } else { found }
+        if select.test { TypedValue { kind: Kind::Bool, schema: None } } else { found }
     }
 
     /// A member of an earlier answer: only misspellings of known members can be reported.
-    fn answer(&mut self, name: &str, field: &str) -> Seen<'a> {
+    fn answer(&mut self, name: &str, field: &str) -> TypedValue<'a> {
         let Some((tool, members)) = answer_place(name).and_then(|place| self.known.answers.get(place)) else {
             return ANY;
         };
         if let Some((_, kind)) = members.iter().find(|(member, _)| member == field) {
-            return Seen { kind: *kind, schema: None };
+            return TypedValue { kind: *kind, schema: None };
         }
         let names: Vec<&str> = members.iter().map(|(member, _)| member.as_str()).collect();
         if let Some(meant) = nearest(field, &names) {
@@ -205,7 +205,7 @@ impl<'a> Check<'a> {
         ANY
     }
 
-    fn member(&mut self, around: Seen<'a>, at: &IdedExpr, field: &str) -> Seen<'a> {
+    fn member(&mut self, around: TypedValue<'a>, at: &IdedExpr, field: &str) -> TypedValue<'a> {
         let Some(schema) = around.schema else { return ANY };
         let Some(known) = schema.get("properties").and_then(Value::as_object) else { return ANY };
         let path = path_of(at).unwrap_or_else(|| field.to_owned());
@@ -217,7 +217,7 @@ impl<'a> Check<'a> {
                 let problem = format!("reads args.{path}, which may be missing: write has(args.{path}) && … first");
                 self.doubtful(problem);
             }
-            return Seen { kind: Kind::of(member), schema: Some(member) };
+            return TypedValue { kind: Kind::of(member), schema: Some(member) };
         }
         let names: Vec<&str> = known.keys().map(String::as_str).collect();
         let is_closed = schema.get("additionalProperties").is_some_and(|more| *more == Value::Bool(false));
@@ -231,8 +231,8 @@ impl<'a> Check<'a> {
         ANY
     }
 
-    fn call(&mut self, call: &CallExpr) -> Seen<'a> {
-        let parts: Vec<Seen<'a>> =
+    fn call(&mut self, call: &CallExpr) -> TypedValue<'a> {
+        let parts: Vec<TypedValue<'a>> =
             call.target.as_deref().into_iter().chain(&call.args).map(|part| self.seen(part)).collect();
         let kinds: Vec<Kind> = parts.iter().map(|part| part.kind).collect();
         let kind = match (call.func_name.as_str(), kinds.as_slice()) {
@@ -272,7 +272,7 @@ impl<'a> Check<'a> {
             ("!_" | "@in" | "bool" | "hasValue", _) => Kind::Bool,
             _ => Kind::Any,
         };
-        Seen { kind, schema: None }
+        TypedValue { kind, schema: None }
     }
 
     fn compared(&mut self, operator: &str, a: Kind, b: Kind) {
@@ -293,7 +293,7 @@ impl<'a> Check<'a> {
     }
 
     /// Compares with a literal outside the schema's `enum`, which no argument equals.
-    fn options(&mut self, args: &[IdedExpr], parts: &[Seen<'a>]) {
+    fn options(&mut self, args: &[IdedExpr], parts: &[TypedValue<'a>]) {
         for (literal, other) in args.iter().zip(parts.iter().rev()) {
             let Expr::Literal(LiteralValue::String(text)) = &literal.expr else { continue };
             let options = other.schema.and_then(|schema| schema.get("enum")).and_then(Value::as_array);

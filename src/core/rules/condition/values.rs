@@ -5,15 +5,15 @@ use cel::common::{
     value::Val,
 };
 
-use super::{Bindings, check::Fields};
+use super::{Bindings, check::ReadFields};
 use crate::domain::json::Json;
 
-type Boxed<'a> = Box<dyn Val + 'a>;
+type BoxedValue<'a> = Box<dyn Val + 'a>;
 
 /// The value with the named members; none if it exceeds `left`.
-pub(super) fn fields<'a>(json: &'a Json, fields: &Fields, left: &mut usize) -> Option<Boxed<'a>> {
+pub(super) fn fields<'a>(json: &'a Json, fields: &ReadFields, left: &mut usize) -> Option<BoxedValue<'a>> {
     match (json, fields) {
-        (Json::Object(members), Fields::Named(names)) => {
+        (Json::Object(members), ReadFields::Named(names)) => {
             object(members.iter().filter(|(name, _)| names.contains(name)), left)
         }
         _ => value(json, left),
@@ -21,10 +21,10 @@ pub(super) fn fields<'a>(json: &'a Json, fields: &Fields, left: &mut usize) -> O
 }
 
 /// The session variables of a condition.
-pub(super) fn session<'a>(known: &Bindings<'a>) -> Boxed<'a> {
-    let int = |count: u64| -> Boxed<'a> { Box::new(CelInt::from(i64::try_from(count).unwrap_or(i64::MAX))) };
+pub(super) fn session<'a>(known: &Bindings<'a>) -> BoxedValue<'a> {
+    let int = |count: u64| -> BoxedValue<'a> { Box::new(CelInt::from(i64::try_from(count).unwrap_or(i64::MAX))) };
     let phase = known.phase.unwrap_or_default();
-    let members: [(&str, Boxed<'a>); 4] = [
+    let members: [(&str, BoxedValue<'a>); 4] = [
         ("steps", int(known.steps)),
         ("calls", int(known.calls)),
         ("cost_usd", Box::new(CelDouble::from(known.cost_micros as f64 / 1e6))),
@@ -35,7 +35,7 @@ pub(super) fn session<'a>(known: &Bindings<'a>) -> Boxed<'a> {
     Box::new(CelMap::from(entries))
 }
 
-fn object<'a>(members: impl Iterator<Item = &'a (String, Json)>, left: &mut usize) -> Option<Boxed<'a>> {
+fn object<'a>(members: impl Iterator<Item = &'a (String, Json)>, left: &mut usize) -> Option<BoxedValue<'a>> {
     let mut entries = CelMap::default().into_inner();
     for (name, member) in members {
         entries.insert(CelMapKey::from(name.as_str()), value(member, left)?);
@@ -43,7 +43,7 @@ fn object<'a>(members: impl Iterator<Item = &'a (String, Json)>, left: &mut usiz
     Some(Box::new(CelMap::from(entries)))
 }
 
-fn value<'a>(json: &'a Json, left: &mut usize) -> Option<Boxed<'a>> {
+fn value<'a>(json: &'a Json, left: &mut usize) -> Option<BoxedValue<'a>> {
     *left = left.checked_sub(1)?;
     Some(match json {
         Json::Null => Box::new(CelNull),
@@ -51,14 +51,14 @@ fn value<'a>(json: &'a Json, left: &mut usize) -> Option<Boxed<'a>> {
         Json::Number(text) => number(text),
         Json::String(text) => Box::new(CelString::from(text.as_str())),
         Json::Array(items) => {
-            let items: Option<Vec<Boxed<'a>>> = items.iter().map(|item| value(item, left)).collect();
+            let items: Option<Vec<BoxedValue<'a>>> = items.iter().map(|item| value(item, left)).collect();
             Box::new(CelList::from(items?))
         }
         Json::Object(members) => object(members.iter(), left)?,
     })
 }
 
-fn number<'a>(text: &str) -> Boxed<'a> {
+fn number<'a>(text: &str) -> BoxedValue<'a> {
     if let Ok(integer) = text.parse::<i64>() {
         return Box::new(CelInt::from(integer));
     }

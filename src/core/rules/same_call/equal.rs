@@ -12,18 +12,18 @@ use crate::{
         tool::EmptyMeans,
     },
     rules::{
-        Context,
+        RuleContext,
         evidence::{gave_the_same, pace},
     },
 };
 
 /// True for a result that can be returned whole; otherwise the call runs.
-pub(super) fn fits(cx: &Context<'_>, previous: &Previous) -> bool {
+pub(super) fn fits(cx: &RuleContext<'_>, previous: &Previous) -> bool {
     previous.result_bytes as usize <= cx.proposal.answer_bytes_max
 }
 
 /// True for an informative result: no acknowledgment, and an empty one only where declared.
-fn says_something(cx: &Context<'_>, previous: &Previous) -> bool {
+fn says_something(cx: &RuleContext<'_>, previous: &Previous) -> bool {
     let no_matches = previous.is_empty || previous.says == Some(Says::NoMatches);
     matches!(previous.says, Some(Says::Much | Says::Lists))
         || (no_matches && cx.proposal.spec.empty_means == Some(EmptyMeans::NoMatches))
@@ -31,7 +31,7 @@ fn says_something(cx: &Context<'_>, previous: &Previous) -> bool {
 
 /// The newest successes of the call in this context with equal results, names included, newest first. The row ends
 /// where `ends` holds for another call.
-fn equal_row<'a>(cx: &Context<'a>, ends: impl Fn(&Call) -> bool) -> Vec<&'a Call> {
+fn equal_row<'a>(cx: &RuleContext<'a>, ends: impl Fn(&Call) -> bool) -> Vec<&'a Call> {
     let compacted = cx.session().map_or(0, |session| session.compacted);
     let mut row: Vec<&Call> = Vec::new();
     for call in cx.run_calls().take_while(|call| call.seq > compacted) {
@@ -50,7 +50,7 @@ fn equal_row<'a>(cx: &Context<'a>, ends: impl Fn(&Call) -> bool) -> Vec<&'a Call
 
 /// The rest of `wait_ms` since the newest result of a row, in milliseconds, at most the time for which results have
 /// been equal.
-fn left_ms(cx: &Context<'_>, row: &[&Call], wait_ms: u64) -> Option<u64> {
+fn left_ms(cx: &RuleContext<'_>, row: &[&Call], wait_ms: u64) -> Option<u64> {
     let at = |call: &&Call| call.success().map_or(call.at, |outcome| outcome.at);
     let (newest, oldest) = (row.first().map(at)?, row.last().map(at)?);
     let left = wait_ms.min(newest.since_ms(oldest)).checked_sub(cx.now.since_ms(newest))?;
@@ -59,7 +59,7 @@ fn left_ms(cx: &Context<'_>, row: &[&Call], wait_ms: u64) -> Option<u64> {
 
 /// An undeclared call with equal results and no other success in between is answered with the previous result for a
 /// while.
-pub(super) fn remembered(params: &Params, cx: &Context<'_>, previous: &Previous) -> Option<Finding> {
+pub(super) fn remembered(params: &Params, cx: &RuleContext<'_>, previous: &Previous) -> Option<Finding> {
     let is_given = cx.is_in_context(previous) && fits(cx, previous);
     let is_known = is_given && says_something(cx, previous) && !changed(cx, previous);
     if cx.proposal.request.repeat_intended || !is_known {
@@ -78,7 +78,7 @@ pub(super) fn remembered(params: &Params, cx: &Context<'_>, previous: &Previous)
 }
 
 /// A check with equal results is delayed, never answered: the world may have changed.
-pub(super) fn rechecked(params: &Params, cx: &Context<'_>, previous: &Previous) -> Option<Finding> {
+pub(super) fn rechecked(params: &Params, cx: &RuleContext<'_>, previous: &Previous) -> Option<Finding> {
     if changed(cx, previous) {
         return None;
     }

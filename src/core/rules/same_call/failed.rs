@@ -10,10 +10,10 @@ use crate::{
         time::wait_in_words,
     },
     retry::next_step::next_step,
-    rules::{Context, evidence::errors_move},
+    rules::{RuleContext, evidence::errors_move},
 };
 
-pub(super) fn failed(cx: &Context<'_>, previous: &Previous, retry: Retry) -> Option<Finding> {
+pub(super) fn failed(cx: &RuleContext<'_>, previous: &Previous, retry: Retry) -> Option<Finding> {
     // A failed line may succeed after an unreported change of the world; loop rules cover it.
     if cx.proposal.effect.in_steps {
         return None;
@@ -62,7 +62,7 @@ pub(super) fn failed(cx: &Context<'_>, previous: &Previous, retry: Retry) -> Opt
 }
 
 /// ` 3 min ago: "no such order" (not_found)`.
-fn what_failed(cx: &Context<'_>, previous: &Previous) -> String {
+fn what_failed(cx: &RuleContext<'_>, previous: &Previous) -> String {
     let ago = wait_in_words(cx.now.since_ms(previous.last_at));
     match &previous.failure {
         Some((kind, Some(line))) if !line.is_empty() => format!(" {ago} ago: \"{line}\" ({})", kind.as_str()),

@@ -3,11 +3,11 @@
 use super::{Params, UNCHANGED, equal::fits, reuse};
 use crate::{
     domain::{effect::Fresh, finding::Finding, previous::Previous, time::wait_in_words},
-    rules::Context,
+    rules::RuleContext,
 };
 
 /// A read of the same state as the previous execution: its witness was equal before it, after it, and now.
-pub(super) fn unchanged_by_witness(cx: &Context<'_>, previous: &Previous) -> bool {
+pub(super) fn unchanged_by_witness(cx: &RuleContext<'_>, previous: &Previous) -> bool {
     cx.looks_at_the_same()
         && cx.is_in_context(previous)
         && fits(cx, previous)
@@ -15,7 +15,7 @@ pub(super) fn unchanged_by_witness(cx: &Context<'_>, previous: &Previous) -> boo
 }
 
 /// A read without a known change, within the declared freshness.
-pub(super) fn read(params: &Params, cx: &Context<'_>, previous: &Previous) -> Option<Finding> {
+pub(super) fn read(params: &Params, cx: &RuleContext<'_>, previous: &Previous) -> Option<Finding> {
     // Its result was as of some time while it ran.
     let (asked_at, now) = (previous.call.at, cx.now);
     let age_ms = now.since_ms(asked_at);

@@ -1,7 +1,7 @@
 //! Hints at earlier creations: by a near duplicate, or by the same agent in another call tree.
 
 use crate::domain::{
-    answer::Marks,
+    answer::ResultMarkers,
     creation::Creation,
     effect::EffectKind,
     finding::{Decision, Finding, Level},
@@ -10,11 +10,11 @@ use crate::domain::{
     time::wait_in_words,
 };
 
-use super::{Context, RULE};
+use super::{RULE, RuleContext};
 
 /// For the first call of an undeclared tool with content: the tool succeeded in this run with near-duplicate arguments,
 /// or the same agent made the same call elsewhere.
-pub(super) fn made_before(cx: &Context<'_>) -> Option<Finding> {
+pub(super) fn made_before(cx: &RuleContext<'_>) -> Option<Finding> {
     let effect = &cx.proposal.effect;
     let is_act = matches!(effect.kind, EffectKind::Unknown | EffectKind::Write) && !effect.writes_a_named_thing();
     if !is_act || !cx.has_content() || cx.tree.calls_of(cx.fingerprint()).any(|(_, _, call)| call.permit.is_some()) {
@@ -23,7 +23,7 @@ pub(super) fn made_before(cx: &Context<'_>) -> Option<Finding> {
     near_duplicate(cx).or_else(|| by_the_same_agent(cx))
 }
 
-fn near_duplicate(cx: &Context<'_>) -> Option<Finding> {
+fn near_duplicate(cx: &RuleContext<'_>) -> Option<Finding> {
     let tool = &cx.proposal.request.tool;
     let mut earlier = cx.run_calls().filter(|call| call.tool == *tool && !cx.is_same(call));
     let (outcome, near) = earlier.find_map(|call| {
@@ -44,7 +44,7 @@ fn near_duplicate(cx: &Context<'_>) -> Option<Finding> {
     Some(hint(&situation, name.map(|(_, name)| name)))
 }
 
-fn by_the_same_agent(cx: &Context<'_>) -> Option<Finding> {
+fn by_the_same_agent(cx: &RuleContext<'_>) -> Option<Finding> {
     let Creation { call, at, name } = cx.creation.filter(|it| !cx.tree.sessions.contains_key(&it.call.session))?;
     let situation = format!(
         "{} succeeded {} ago with these arguments, for the same agent in session {}{}.",
@@ -63,7 +63,7 @@ fn hint(situation: &str, name: Option<&str>) -> Finding {
 }
 
 /// True when the result names something, or contains a recent creation time.
-pub(crate) fn names_something(marks: &Marks) -> bool {
+pub(crate) fn names_something(marks: &ResultMarkers) -> bool {
     marks.made_now || !marks.names.is_empty()
 }
 

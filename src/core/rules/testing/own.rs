@@ -8,7 +8,7 @@ use super::play_with;
 use crate::{
     domain::tool::ToolSpec,
     policy::{self, Policy},
-    rules::{Asked, Mode, RULES, Rule, levels::Levels},
+    rules::{Mode, RULES, RecordedCall, Rule, levels::DetectorLevels},
 };
 
 /// The one line.
@@ -32,10 +32,10 @@ fn its_levels_mode_and_text_are_keys_of_the_policy() {
     );
     let policy = policy.expect("a good policy");
     let slot = policy.rules.find("same_tool").expect("registered");
-    assert_eq!(slot.levels(), Some(&Levels { warning: Some(2), critical: None, break_at: Some(4) }));
+    assert_eq!(slot.levels(), Some(&DetectorLevels { warning: Some(2), critical: None, break_at: Some(4) }));
     assert_eq!((slot.mode, slot.message.as_deref()), (Mode::Shadow, Some("{count} of {tool}")));
     let built_in = compiled("policy_engine: {}").expect("a good policy");
-    assert_eq!(built_in.rules.find("same_tool").and_then(|slot| slot.levels()), Some(&Levels::new(5, 8, 12)));
+    assert_eq!(built_in.rules.find("same_tool").and_then(|slot| slot.levels()), Some(&DetectorLevels::new(5, 8, 12)));
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn the_schema_publishes_it_with_its_summary() {
 fn explain_asks_it_why_it_was_silent() {
     let policy = compiled("policy_engine: {loops: {same_tool: {critical: 7}}}").expect("a good policy");
     let (tool, spec) = ("list_orders", ToolSpec::default());
-    let asked = Asked { tool, spec: &spec, declared: false, has_schema: false, approved_by: None, cx: None };
+    let asked = RecordedCall { tool, spec: &spec, declared: false, has_schema: false, approved_by: None, cx: None };
     let told: Vec<_> = policy.rules.iter().map(|slot| (slot.rule.id, slot.silent(&asked))).collect();
     assert_eq!(told.last(), Some(&("same_tool", "nothing to say; it refuses from 7 on".to_owned())));
 }

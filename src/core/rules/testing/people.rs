@@ -9,8 +9,8 @@ use super::{
 use crate::{
     domain::{
         call::{Approval, ApprovalStatus, Call, Request},
-        control::{ClearanceScope, Clears, Command, Edited, Operation},
-        halt::{Halt, Halted},
+        control::{ClearanceScope, Clears, Command, EditedArguments, Operation},
+        halt::{Halt, HaltTarget},
         ids::{AgentId, SessionId, ToolName},
         json,
         pattern::Pattern,
@@ -60,7 +60,7 @@ impl Stage {
         })
     }
 
-    fn halt(&mut self, what: Halted, on: bool) {
+    fn halt(&mut self, what: HaltTarget, on: bool) {
         let halt = Halt { what: what.clone(), by: "operator".to_owned(), reason: "a drill".to_owned(), at: self.now };
         self.world.halt(what, on.then_some(halt));
     }
@@ -85,7 +85,7 @@ impl Stage {
         let arguments = json::parse(arguments).map_err(|error| error.to_string())?;
         let request = Request::new(tree.tenant, session.clone(), asked.call_id.clone(), asked.tool.clone(), arguments);
         let chosen = self.policy.propose(request);
-        let edited = Edited { digest: chosen.args_digest, arguments: Some(chosen.canonical.clone()) };
+        let edited = EditedArguments { digest: chosen.args_digest, arguments: Some(chosen.canonical.clone()) };
         self.edited = Some(edited.clone());
         self.command(Operation::Answer { approval_id, approve: true, clears: None, edited: Some(edited) }, None)
     }
@@ -118,12 +118,12 @@ fn named(tool: &str) -> ToolName {
     ToolName::parse("tool", tool).expect("a name")
 }
 
-fn halted(words: &[&str]) -> Result<Halted, String> {
+fn halted(words: &[&str]) -> Result<HaltTarget, String> {
     Ok(match words {
-        ["session", id] => Halted::Session(SessionId::parse("session", id).expect("a name")),
-        ["agent", id] => Halted::Agent(AgentId::parse("agent", id).expect("a name")),
-        ["tool", name] => Halted::Tool(named(name)),
-        ["tenant"] => Halted::Tenant,
+        ["session", id] => HaltTarget::Session(SessionId::parse("session", id).expect("a name")),
+        ["agent", id] => HaltTarget::Agent(AgentId::parse("agent", id).expect("a name")),
+        ["tool", name] => HaltTarget::Tool(named(name)),
+        ["tenant"] => HaltTarget::Tenant,
         _ => return Err("what is to be halted?".to_owned()),
     })
 }

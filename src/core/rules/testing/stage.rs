@@ -9,9 +9,9 @@ use super::{
 use crate::{
     domain::{
         audit::Actor,
-        budget::{Budgets, Dimension, Limits, Scope, Usage},
+        budget::{BudgetLimits, BudgetScope, Budgets, Dimension, Usage},
         call::{Proposal, Request},
-        control::Edited,
+        control::EditedArguments,
         effect::{EffectKind, Fresh, ResourceTemplate},
         failure::{ErrorReport, FailureKind},
         finding::Decision,
@@ -19,17 +19,17 @@ use crate::{
         ids::{AgentId, CallId, DEFAULT_TENANT, RunId, SessionId, ToolName},
         json,
         outcome::OutcomeStatus,
-        previous::Given,
+        previous::StoredResult,
         rejection::{EvaluateRejection, RecordRejection},
         report::{Operator, Report},
         time::Timestamp,
         tool::{InjectAs, ToolSpec},
         verdict::Verdict,
     },
-    engine::Recorded,
+    engine::RecordResult,
     offline::world::World,
     policy::Policy,
-    rules::{Mode, Rule, RuleSet, levels::Levels},
+    rules::{Mode, Rule, RuleSet, levels::DetectorLevels},
 };
 
 pub(super) struct Stage {
@@ -50,9 +50,9 @@ pub(super) struct Stage {
     pub(super) said: Vec<Verdict>,
     /// The last text for the model, about a call or a report.
     pub(super) told: String,
-    pub(super) results: BTreeMap<String, Given>,
+    pub(super) results: BTreeMap<String, StoredResult>,
     /// The last edited arguments.
-    pub(super) edited: Option<Edited>,
+    pub(super) edited: Option<EditedArguments>,
     pub(super) log: String,
 }
 
@@ -180,10 +180,10 @@ impl Stage {
     fn limit(&mut self, scope: &str, dimension: &str, limit: &str) -> Step {
         let budget = self.policy.rules.get_mut::<Budgets>();
         if !self.limits_cleared {
-            Scope::ALL.into_iter().for_each(|scope| *budget.of_mut(scope) = Limits::default());
+            BudgetScope::ALL.into_iter().for_each(|scope| *budget.of_mut(scope) = BudgetLimits::default());
             self.limits_cleared = true;
         }
-        let scope = Scope::ALL.into_iter().find(|s| s.as_str() == scope).ok_or("unknown scope")?;
+        let scope = BudgetScope::ALL.into_iter().find(|s| s.as_str() == scope).ok_or("unknown scope")?;
         let dimension = Dimension::ALL.into_iter().find(|d| d.as_str() == dimension).ok_or("unknown dimension")?;
         let limit = if dimension == Dimension::Cost { micros(limit)? } else { number(limit)? };
         budget.of_mut(scope).set(dimension, Some(limit));
@@ -204,7 +204,7 @@ impl Stage {
 
     fn levels(&mut self, rule: &str, levels: &[&str]) -> Step {
         let at = |i: usize| levels.get(i).and_then(|n| n.parse::<u32>().ok());
-        let levels = Levels { warning: at(0), critical: at(1), break_at: at(2) };
+        let levels = DetectorLevels { warning: at(0), critical: at(1), break_at: at(2) };
         known(self.policy.rules.set_levels(rule, None, levels), "detector", rule)
     }
 
@@ -331,11 +331,12 @@ impl Stage {
         recorded.map(drop).map_err(|caller_error| format!("{caller_error:?}"))
     }
 
-    fn record(&mut self, call_id: &str, outcome: &str) -> Result<Recorded, RecordRejection> {
+    fn record(&mut self, call_id: &str, outcome: &str) -> Result<RecordResult, RecordRejection> {
         let report = self.report(call_id, outcome);
         let recorded = self.world.record(&self.policy, &report, self.now)?;
         if let Some(text) = &report.result {
-            self.results.insert(call_id.to_owned(), Given { text: Some(text.clone()), ..Given::default() });
+            self.results
+                .insert(call_id.to_owned(), StoredResult { text: Some(text.clone()), ..StoredResult::default() });
         }
         self.told = self.text_of_report(&report, &recorded);
         Ok(recorded)

@@ -4,9 +4,9 @@ use std::sync::LazyLock;
 
 use super::stage::Stage;
 use crate::{
-    domain::{call::Proposal, finding::CallRef, previous::Given, report::Report, verdict::Verdict},
+    domain::{call::Proposal, finding::CallRef, previous::StoredResult, report::Report, verdict::Verdict},
     engine::{
-        Recorded,
+        RecordResult,
         envelope::{self, Beside, ToolResult},
     },
     policy::Policy,
@@ -27,15 +27,16 @@ impl Stage {
         format!("{}\n{}", verdict.decision.as_str(), said.join("\n"))
     }
 
-    fn given(&self, call: &CallRef) -> Option<&Given> {
-        static INFERRED: LazyLock<Given> = LazyLock::new(|| Given { is_inferred: true, ..Given::default() });
+    fn given(&self, call: &CallRef) -> Option<&StoredResult> {
+        static INFERRED: LazyLock<StoredResult> =
+            LazyLock::new(|| StoredResult { is_inferred: true, ..StoredResult::default() });
         let session = self.world.tree(&call.session).and_then(|tree| tree.sessions.get(&call.session));
         let mut same = session.into_iter().flat_map(|session| &session.calls).filter(|one| one.call_id == call.call_id);
         let is_inferred = same.any(|one| one.success().is_some_and(|outcome| outcome.is_inferred));
         if is_inferred { Some(&INFERRED) } else { self.results.get(call.call_id.as_str()) }
     }
 
-    pub(super) fn text_of_report(&self, report: &Report, recorded: &Recorded) -> String {
+    pub(super) fn text_of_report(&self, report: &Report, recorded: &RecordResult) -> String {
         let tree = self.world.tree(&report.session);
         let call = tree.and_then(|tree| tree.sessions.get(&report.session)?.reported(&report.call_id));
         let Some(call) = call else { return String::new() };

@@ -7,8 +7,8 @@ use crate::{
         grant::RateLimit,
         ids::ParameterName,
         pattern::Pattern,
-        route::Route,
-        tool::Risk,
+        route::ApprovalRoute,
+        tool::RiskLevel,
         violation::{OnViolation, Violation},
     },
     rules::condition::Condition,
@@ -88,7 +88,7 @@ pub enum Effects {
     /// The call needs approval.
     Ask,
     /// The tool has at least this risk.
-    Risk(Risk),
+    Risk(RiskLevel),
 }
 
 /// A condition of a tool with its consequence.
@@ -104,20 +104,20 @@ pub struct When {
 
 /// Approval route with its selectors.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Routed {
+pub struct SelectedRoute {
     /// Tools; none for all.
     pub tools: Option<Pattern>,
     /// Minimum declared risk; none for any.
-    pub risk: Option<Risk>,
+    pub risk: Option<RiskLevel>,
     /// Route.
-    pub route: Route,
+    pub route: ApprovalRoute,
 }
 
 /// Tiers, routes, and conditions of tools.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Params {
     /// Routes; the first match applies, otherwise every approver may answer.
-    pub routes: Vec<Routed>,
+    pub routes: Vec<SelectedRoute>,
     /// Tiers; the first matching pattern decides.
     pub tiers: Vec<Tier>,
     /// By tool.
@@ -133,12 +133,12 @@ impl Params {
 
     /// The approval route of a tool's calls.
     #[must_use]
-    pub fn route(&self, tool: &str, risk: Option<Risk>) -> &Route {
-        let fits = |routed: &&Routed| {
+    pub fn route(&self, tool: &str, risk: Option<RiskLevel>) -> &ApprovalRoute {
+        let fits = |routed: &&SelectedRoute| {
             routed.tools.as_ref().is_none_or(|tools| tools.matches(tool))
                 && routed.risk.is_none_or(|at| risk >= Some(at))
         };
-        self.routes.iter().find(fits).map_or(&Route::ANYBODY, |routed| &routed.route)
+        self.routes.iter().find(fits).map_or(&ApprovalRoute::ANYBODY, |routed| &routed.route)
     }
 
     /// The tier and rate limit of a tool.

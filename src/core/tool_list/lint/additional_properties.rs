@@ -11,17 +11,17 @@
 
 use serde_json::Value;
 
-use super::{Facts, Report, Tool};
+use super::{LintReport, ListFacts, Tool};
 use crate::tool_list::{Node, types};
 
 const REASON: &str = "a misspelt or invented argument is dropped without a word, and the call does something else";
 
 /// One report a tool.
-pub(super) fn check(facts: &Facts<'_>) -> Vec<Report> {
+pub(super) fn check(facts: &ListFacts<'_>) -> Vec<LintReport> {
     facts.tools.iter().filter_map(of_tool).collect()
 }
 
-fn of_tool(tool: &Tool<'_>) -> Option<Report> {
+fn of_tool(tool: &Tool<'_>) -> Option<LintReport> {
     let open: Vec<&str> = tool.nodes.iter().filter(|node| is_open(node)).map(|node| node.pointer.as_str()).collect();
     let [first, deeper @ ..] = open.as_slice() else { return None };
     let message = match deeper.len() {

@@ -8,17 +8,17 @@
 //!
 //! Known problems: a thing of which there is only one (`settings`) needs no hole; name it so that its tool does not.
 
-use super::{Facts, Report, Tool};
-use crate::{domain::effect::EffectKind, tool_list::Identity};
+use super::{LintReport, ListFacts, Tool};
+use crate::{domain::effect::EffectKind, tool_list::IdentityArgument};
 
 const REASON: &str = "a type is no identity: changes of different things then look like changes of one";
 
 /// One report a tool.
-pub(super) fn check(facts: &Facts<'_>) -> Vec<Report> {
+pub(super) fn check(facts: &ListFacts<'_>) -> Vec<LintReport> {
     facts.tools.iter().filter_map(of_tool).collect()
 }
 
-fn of_tool(tool: &Tool<'_>) -> Option<Report> {
+fn of_tool(tool: &Tool<'_>) -> Option<LintReport> {
     const MAKES: &[&str] =
         &["create", "add", "insert", "book", "place", "make", "register", "send", "post", "schedule"];
     let declared = tool.declared.filter(|declared| declared.effect == EffectKind::Write)?;
@@ -29,7 +29,7 @@ fn of_tool(tool: &Tool<'_>) -> Option<Report> {
     let kind = resource.to_string();
     let kind = kind.trim_matches('/');
     let required = tool.properties().filter(|(node, _)| node.top && node.required);
-    let identities: Vec<Identity> = required.filter_map(|(_, field)| Identity::of(field)).collect();
+    let identities: Vec<IdentityArgument> = required.filter_map(|(_, field)| IdentityArgument::of(field)).collect();
     let own = identities.iter().find(|identity| identity.noun == kind).or(identities.first());
     let better = match own {
         Some(identity) => format!("`side_effect_resource: \"{kind}/{{{}}}\"`", identity.field),

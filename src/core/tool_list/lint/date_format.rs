@@ -13,7 +13,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use super::{Facts, Report, prose};
+use super::{LintReport, ListFacts, prose};
 use crate::tool_list::{forms, is_bound, is_only, words};
 
 const REASON: &str = "03/04/2025 is two days and 10:00 is twenty-four moments; nothing checks what the model meant";
@@ -27,7 +27,7 @@ static WITHOUT_ZONE: LazyLock<Regex> =
     LazyLock::new(|| prose::pattern(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d+)?)?(?:[^0-9:.Z+\-]|\.$|\.\s|$)"));
 
 /// One report an argument.
-pub(super) fn check(facts: &Facts<'_>) -> Vec<Report> {
+pub(super) fn check(facts: &ListFacts<'_>) -> Vec<LintReport> {
     let mut reports = Vec::new();
     for tool in &facts.tools {
         for (node, field) in tool.properties().filter(|(node, _)| is_only(node.schema, "string")) {

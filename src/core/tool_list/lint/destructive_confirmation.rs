@@ -16,8 +16,8 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use super::{Facts, Report, Tool, prose};
-use crate::tool_list::{By, Told, is_bound, words};
+use super::{LintReport, ListFacts, Tool, prose};
+use crate::tool_list::{EffectSource, Told, is_bound, words};
 
 const REASON: &str =
     "one wrong id is enough to destroy something; a choice from a closed list has to be made on purpose";
@@ -30,7 +30,7 @@ static LOSS: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 /// One report a tool.
-pub(super) fn check(facts: &Facts<'_>) -> Vec<Report> {
+pub(super) fn check(facts: &ListFacts<'_>) -> Vec<LintReport> {
     let mut reports = Vec::new();
     for tool in &facts.tools {
         let Some(told) = destructive(tool) else { continue };
@@ -39,7 +39,7 @@ pub(super) fn check(facts: &Facts<'_>) -> Vec<Report> {
             continue;
         }
         let why = match &told.by {
-            By::Policy => format!("`{}`, and the policy declares it a write", tool.verb()),
+            EffectSource::Policy => format!("`{}`, and the policy declares it a write", tool.verb()),
             by => by.to_string(),
         };
         let message = format!("destroys ({why}), and no required argument is a choice from a closed list");
@@ -67,13 +67,13 @@ fn destructive(tool: &Tool<'_>) -> Option<Told> {
     let loses = words::destroys(tool.verb()) || tool.verb() == "clear" || LOSS.is_match(&tool.doc.description);
     if tool.doc.hints.destructive == Some(true) && tool.doc.hints.read_only != Some(true) && loses {
         let told = tool.as_write()?;
-        return Some(Told { effect: told.effect, by: By::Annotation("destructiveHint: true") });
+        return Some(Told { effect: told.effect, by: EffectSource::Annotation("destructiveHint: true") });
     }
     let destroys = words::destroys(tool.verb()) && tool.doc.hints.destructive.is_none();
     // A write by annotation is not yet destructive.
     tool.as_write().filter(|_| destroys).map(|told| match told.by {
-        By::Policy => told.clone(),
-        _ => Told { effect: told.effect, by: By::Name(tool.verb().to_owned()) },
+        EffectSource::Policy => told.clone(),
+        _ => Told { effect: told.effect, by: EffectSource::Name(tool.verb().to_owned()) },
     })
 }
 

@@ -14,8 +14,8 @@ use std::{collections::BTreeMap, sync::LazyLock};
 
 use regex::Regex;
 
-use super::{Facts, Report, Tool, prose};
-use crate::tool_list::Identity;
+use super::{LintReport, ListFacts, Tool, prose};
+use crate::tool_list::IdentityArgument;
 
 /// Minimum size of a long list, in tools.
 const TOOLS_MANY: usize = 50;
@@ -34,7 +34,7 @@ static PATH: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 /// One report per sign.
-pub(super) fn check(facts: &Facts<'_>) -> Vec<Report> {
+pub(super) fn check(facts: &ListFacts<'_>) -> Vec<LintReport> {
     let paths = facts.tools.iter().filter(|tool| PATH.is_match(tool.name()));
     let paths: Vec<&Tool<'_>> = paths.collect();
     let mut reports = Vec::new();
@@ -67,12 +67,12 @@ fn names(tools: &[&Tool<'_>]) -> String {
 }
 
 /// Tools that read one thing by its identity alone, by that thing.
-fn parts<'a, 'b>(facts: &'b Facts<'a>) -> BTreeMap<(String, &'a str), Vec<&'b Tool<'a>>> {
+fn parts<'a, 'b>(facts: &'b ListFacts<'a>) -> BTreeMap<(String, &'a str), Vec<&'b Tool<'a>>> {
     let mut parts: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for tool in facts.tools.iter().filter(|tool| tool.is_reader()) {
         let mut arguments = tool.properties().filter(|(node, _)| node.top);
         let (Some((node, field)), None) = (arguments.next(), arguments.next()) else { continue };
-        let Some(identity) = Identity::of(field).filter(|_| node.required) else { continue };
+        let Some(identity) = IdentityArgument::of(field).filter(|_| node.required) else { continue };
         if tool.nouns.contains(&identity.noun) {
             parts.entry((identity.noun, field)).or_default().push(tool);
         }

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::{Report, prose};
+use super::{LintReport, prose};
 use crate::{
     domain::{
         effect::{EffectKind, ResourceTemplate},
         tool::ToolSpec,
     },
-    tool_list::{By, Node, Told, ToolDoc, ToolList, nodes, words},
+    tool_list::{EffectSource, Node, Told, ToolDoc, ToolList, nodes, words},
 };
 
 /// Declaration of a tool, as far as lints need it.
@@ -45,7 +45,7 @@ impl From<&ToolSpec> for Declared {
 
 /// Facts about a list.
 #[derive(Debug)]
-pub struct Facts<'a> {
+pub struct ListFacts<'a> {
     /// The tools, in the order of the list.
     pub tools: Vec<Tool<'a>>,
     /// Their names.
@@ -71,7 +71,7 @@ pub struct Tool<'a> {
     pub nodes: Vec<Node<'a>>,
 }
 
-impl<'a> Facts<'a> {
+impl<'a> ListFacts<'a> {
     /// The facts of a list with the declarations of its tools, by name.
     #[must_use]
     pub fn new(list: &'a ToolList, declared: &'a BTreeMap<String, Declared>) -> Self {
@@ -83,7 +83,7 @@ impl<'a> Facts<'a> {
                 doc,
                 declared,
                 told: by_policy
-                    .map(|declared| Told { effect: declared.effect, by: By::Policy })
+                    .map(|declared| Told { effect: declared.effect, by: EffectSource::Policy })
                     .or_else(|| Told::of(doc, &words)),
                 nouns: nouns_of(&words),
                 words,
@@ -94,8 +94,8 @@ impl<'a> Facts<'a> {
     }
 
     /// A report about the whole list.
-    pub(super) fn report(&self, message: String, reason: &'static str, better: String) -> Report {
-        Report { tool: None, pointer: String::new(), message, reason, better, guessed: false }
+    pub(super) fn report(&self, message: String, reason: &'static str, better: String) -> LintReport {
+        LintReport { tool: None, pointer: String::new(), message, reason, better, guessed: false }
     }
 }
 
@@ -154,8 +154,8 @@ impl<'a> Tool<'a> {
     }
 
     /// A report about a part of it.
-    pub(super) fn report(&self, pointer: &str, message: String, reason: &'static str, better: String) -> Report {
-        Report { tool: Some(self.index), pointer: pointer.to_owned(), message, reason, better, guessed: false }
+    pub(super) fn report(&self, pointer: &str, message: String, reason: &'static str, better: String) -> LintReport {
+        LintReport { tool: Some(self.index), pointer: pointer.to_owned(), message, reason, better, guessed: false }
     }
 }
 
@@ -163,7 +163,7 @@ fn nouns_of(words: &[String]) -> Vec<String> {
     words::nouns(words).into_iter().filter(|noun| !matches!(noun.as_str(), "detail" | "info")).collect()
 }
 
-impl Report {
+impl LintReport {
     /// The report, reduced to a note when `told` is a guess.
     pub(super) fn by(self, told: &Told) -> Self {
         Self { guessed: told.is_guess(), ..self }

@@ -14,7 +14,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use super::{Facts, Report, prose};
+use super::{LintReport, ListFacts, prose};
 use crate::tool_list::{is_bound, is_only, words};
 
 /// Maximum number of values in a report.
@@ -49,7 +49,7 @@ static ITEM: LazyLock<Regex> =
 static VALUE: LazyLock<Regex> = LazyLock::new(|| prose::pattern(r#"['"`]([\w.-]+)['"`]"#));
 
 /// One report an argument.
-pub(super) fn check(facts: &Facts<'_>) -> Vec<Report> {
+pub(super) fn check(facts: &ListFacts<'_>) -> Vec<LintReport> {
     let mut reports = Vec::new();
     for tool in &facts.tools {
         for (node, field) in tool.properties() {

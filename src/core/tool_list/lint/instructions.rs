@@ -17,7 +17,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 use serde_json::Value;
 
-use super::{Facts, Report, Tool, prose};
+use super::{LintReport, ListFacts, Tool, prose};
 
 const REASON: &str = "models obey descriptions: this one speaks for somebody else, or says what people cannot see";
 /// Maximum characters of a suspicious text in a report.
@@ -68,7 +68,7 @@ static ORDERS: LazyLock<Vec<(&str, Regex)>> = LazyLock::new(|| {
 });
 
 /// One report a text.
-pub(super) fn check(facts: &Facts<'_>) -> Vec<Report> {
+pub(super) fn check(facts: &ListFacts<'_>) -> Vec<LintReport> {
     let mut reports = Vec::new();
     for tool in &facts.tools {
         let mut look = |pointer: &str, said: &str| reports.extend(problem(tool, pointer, said));
@@ -96,7 +96,7 @@ fn texts(at: &Value, pointer: &str, look: &mut impl FnMut(&str, &str)) {
     }
 }
 
-fn problem(tool: &Tool<'_>, pointer: &str, said: &str) -> Option<Report> {
+fn problem(tool: &Tool<'_>, pointer: &str, said: &str) -> Option<LintReport> {
     if let Some(hidden) = said.chars().find(|c| is_hidden(*c)) {
         let message = format!("holds a character that nobody sees (U+{:04X})", u32::from(hidden));
         return Some(tool.report(pointer, message, REASON, "the same text without it".to_owned()));

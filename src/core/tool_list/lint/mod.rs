@@ -37,7 +37,7 @@ use std::{
 };
 
 pub use self::{
-    facts::{Declared, Facts, Tool},
+    facts::{Declared, ListFacts, Tool},
     token_waste::{Cost, cost},
 };
 
@@ -79,7 +79,7 @@ impl Severity {
 
 /// Report of a lint.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Report {
+pub struct LintReport {
     /// Index of the tool in the list; none for the list itself.
     pub tool: Option<usize>,
     /// JSON pointer in the tool's document: `/input_schema/properties/amount`; empty for all of it. The schema is
@@ -103,7 +103,7 @@ pub struct Lint {
     /// Default severity, unless [`Levels`] override it.
     pub severity: Severity,
     source: &'static str,
-    check: fn(&Facts<'_>) -> Vec<Report>,
+    check: fn(&ListFacts<'_>) -> Vec<LintReport>,
 }
 
 impl Lint {
@@ -179,7 +179,7 @@ pub struct Found {
     /// Severity.
     pub severity: Severity,
     /// Report.
-    pub report: Report,
+    pub report: LintReport,
 }
 
 /// The lint of that id.
@@ -191,7 +191,7 @@ pub fn find(id: &str) -> Option<&'static Lint> {
 /// Runs all lints. Reports are grouped by tool, worst first, the list itself last; at most [`REPORTS_MAX`]. A report on
 /// most of the list is merged into one, unless its lint is an error.
 #[must_use]
-pub fn check(facts: &Facts<'_>, levels: &Levels) -> Vec<Found> {
+pub fn check(facts: &ListFacts<'_>, levels: &Levels) -> Vec<Found> {
     let names = |ids: &[String], lint: &Lint| ids.iter().any(|id| id == lint.id);
     let mut found = Vec::new();
     for lint in LINTS.iter().filter(|lint| !names(&levels.allowed, lint)) {
@@ -225,7 +225,7 @@ pub fn check(facts: &Facts<'_>, levels: &Levels) -> Vec<Found> {
 }
 
 /// One report for a problem of most tools, which would hide the others.
-fn told_once(lint: &Lint, reports: &[Report], facts: &Facts<'_>) -> Option<Report> {
+fn told_once(lint: &Lint, reports: &[LintReport], facts: &ListFacts<'_>) -> Option<LintReport> {
     let tools: BTreeSet<usize> = reports.iter().filter_map(|report| report.tool).collect();
     let all = facts.tools.len();
     let is_common = COMMON.contains(&lint.id) && tools.len() >= COMMON_MIN;
@@ -237,7 +237,7 @@ fn told_once(lint: &Lint, reports: &[Report], facts: &Facts<'_>) -> Option<Repor
     let message = format!("{} of {all} tools: {} ({}{more})", tools.len(), lint.summary(), names.join(", "));
     let better = format!("`--deny {}` tells each with its better text", lint.id);
     let guessed = reports.iter().all(|report| report.guessed);
-    Some(Report { guessed, ..facts.report(message, reports.first()?.reason, better) })
+    Some(LintReport { guessed, ..facts.report(message, reports.first()?.reason, better) })
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 use serde_json::Value;
 
-use super::{Facts, Report, Tool, prose};
+use super::{LintReport, ListFacts, Tool, prose};
 use crate::tool_list::{Node, is_bound, is_only, words};
 
 const REASON: &str = "fractions round and strings have many readings; cents taken for dollars are a hundredfold charge";
@@ -33,7 +33,7 @@ static MINOR: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 /// One report an argument.
-pub(super) fn check(facts: &Facts<'_>) -> Vec<Report> {
+pub(super) fn check(facts: &ListFacts<'_>) -> Vec<LintReport> {
     let mut reports = Vec::new();
     for tool in &facts.tools {
         for (node, field) in tool.properties() {

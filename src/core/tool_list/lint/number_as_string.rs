@@ -12,8 +12,8 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use super::{Facts, Report, prose};
-use crate::tool_list::{Identity, is_bound, is_only, words};
+use super::{LintReport, ListFacts, prose};
+use crate::tool_list::{IdentityArgument, is_bound, is_only, words};
 
 const REASON: &str = "models write \"two\" or \"2,5\", which some code parses and some does not; a number has one form";
 
@@ -26,13 +26,13 @@ static COUNTS: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 /// One report an argument.
-pub(super) fn check(facts: &Facts<'_>) -> Vec<Report> {
+pub(super) fn check(facts: &ListFacts<'_>) -> Vec<LintReport> {
     let mut reports = Vec::new();
     for tool in &facts.tools {
         for (node, field) in tool.properties() {
             let is_free = is_only(node.schema, "string")
                 && !is_bound(node.schema, &["enum", "const", "pattern", "format"])
-                && Identity::of(field).is_none();
+                && IdentityArgument::of(field).is_none();
             let said = tool.said_of(node.schema);
             if !is_free || !(is_number(field) || COUNTS.is_match(said)) || said.contains("ISO 8601") {
                 continue;

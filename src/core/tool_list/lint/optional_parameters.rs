@@ -11,7 +11,7 @@
 
 use serde_json::Value;
 
-use super::{Facts, Report, Tool, prose};
+use super::{LintReport, ListFacts, Tool, prose};
 use crate::tool_list::words;
 
 /// Number of optional arguments that any tool may have.
@@ -21,11 +21,11 @@ const NAMED_MAX: usize = 6;
 const REASON: &str = "each optional argument doubles the ways to say the same; models fill some in with guesses";
 
 /// One report a tool.
-pub(super) fn check(facts: &Facts<'_>) -> Vec<Report> {
+pub(super) fn check(facts: &ListFacts<'_>) -> Vec<LintReport> {
     facts.tools.iter().filter_map(of_tool).collect()
 }
 
-fn of_tool(tool: &Tool<'_>) -> Option<Report> {
+fn of_tool(tool: &Tool<'_>) -> Option<LintReport> {
     let arguments = tool.properties().filter(|(node, field)| node.top && !is_paging(field));
     let (required, optional): (Vec<_>, Vec<_>) =
         arguments.partition(|(node, _)| node.required && !may_be_null(node.schema));

@@ -12,7 +12,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Facts, Report, Tool, prose};
+use super::{LintReport, ListFacts, Tool, prose};
 use crate::tool_list::words;
 
 /// Minimum share of common words of two descriptions whose tool names differ in one word.
@@ -33,7 +33,7 @@ const KINDS: &[&[&str]] = &[
 ];
 
 /// One report a tool, which names all siblings that its description leaves out.
-pub(super) fn check(facts: &Facts<'_>) -> Vec<Report> {
+pub(super) fn check(facts: &ListFacts<'_>) -> Vec<LintReport> {
     let known: Vec<Sibling> = facts.tools.iter().map(Sibling::of).collect();
     let mut reports = Vec::new();
     for (tool, me) in facts.tools.iter().zip(&known) {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::{Declared, Facts, Found, LINTS, Levels, check};
+use super::{Declared, Found, LINTS, Levels, ListFacts, check};
 use crate::{
     domain::effect::{EffectKind, ResourceTemplate},
     tool_list,
@@ -42,7 +42,7 @@ pub(super) fn run(list: &str, levels: &Levels) -> Vec<(String, String)> {
         }
     }
     let list = tool_list::read("list.json", &tools.to_string()).expect("a good list");
-    let facts = Facts::new(&list, &declared);
+    let facts = ListFacts::new(&list, &declared);
     let text = |Found { lint, severity, report }: Found| {
         let tool = report.tool.map_or("-", |tool| facts.tools[tool].name());
         let head = format!("{} {tool} {}", severity.as_str(), report.pointer);

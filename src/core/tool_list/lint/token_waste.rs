@@ -13,7 +13,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use super::{Facts, Report, Tool, prose};
+use super::{LintReport, ListFacts, Tool, prose};
 
 /// Maximum tokens of a tool's purpose and behavior; the rest belongs in the arguments' descriptions or the
 /// documentation.
@@ -44,7 +44,7 @@ pub struct Cost {
 
 /// The cost of a tool's description.
 #[must_use]
-pub fn cost(facts: &Facts<'_>, tool: &Tool<'_>) -> Cost {
+pub fn cost(facts: &ListFacts<'_>, tool: &Tool<'_>) -> Cost {
     let mut cost = Cost::default();
     for sentence in prose::sentences(&tool.doc.description) {
         let is_edge = |c: char| !c.is_alphanumeric();
@@ -62,7 +62,7 @@ pub fn cost(facts: &Facts<'_>, tool: &Tool<'_>) -> Cost {
 }
 
 /// One report a tool.
-pub(super) fn check(facts: &Facts<'_>) -> Vec<Report> {
+pub(super) fn check(facts: &ListFacts<'_>) -> Vec<LintReport> {
     let mut reports = Vec::new();
     for tool in facts.tools.iter().filter(|tool| !tool.doc.description.is_empty()) {
         let cost = cost(facts, tool);

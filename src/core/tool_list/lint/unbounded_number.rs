@@ -10,17 +10,19 @@
 
 use serde_json::Value;
 
-use super::{Facts, Report};
-use crate::tool_list::{Identity, forms, is_only, types, words};
+use super::{LintReport, ListFacts};
+use crate::tool_list::{IdentityArgument, forms, is_only, types, words};
 
 const REASON: &str = "a slip of a digit or a sign runs as it stands; a bound refuses it and names the field";
 
 /// One report an argument.
-pub(super) fn check(facts: &Facts<'_>) -> Vec<Report> {
+pub(super) fn check(facts: &ListFacts<'_>) -> Vec<LintReport> {
     let mut reports = Vec::new();
     for tool in &facts.tools {
         for (node, field) in tool.properties() {
-            if !is_only(node.schema, "integer") && !is_only(node.schema, "number") || Identity::of(field).is_some() {
+            if !is_only(node.schema, "integer") && !is_only(node.schema, "number")
+                || IdentityArgument::of(field).is_some()
+            {
                 continue;
             }
             let has =

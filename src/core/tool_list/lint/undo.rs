@@ -12,7 +12,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use super::{Facts, Report, Tool, prose};
+use super::{LintReport, ListFacts, Tool, prose};
 
 const REASON: &str = "who knows that a step is final asks first; who knows how to take it back mends a mistake in time";
 
@@ -44,7 +44,7 @@ const PAIRS: &[(&str, &str)] = &[
 ];
 
 /// One report a tool.
-pub(super) fn check(facts: &Facts<'_>) -> Vec<Report> {
+pub(super) fn check(facts: &ListFacts<'_>) -> Vec<LintReport> {
     let mut reports = Vec::new();
     for tool in &facts.tools {
         let Some(told) = tool.as_write().filter(|_| !SAYS.is_match(&tool.doc.description)) else { continue };
@@ -61,7 +61,7 @@ pub(super) fn check(facts: &Facts<'_>) -> Vec<Report> {
 }
 
 /// The inverse tool of the list.
-fn inverse(facts: &Facts<'_>, tool: &Tool<'_>) -> Option<String> {
+fn inverse(facts: &ListFacts<'_>, tool: &Tool<'_>) -> Option<String> {
     let (verb, nouns) = (tool.verb(), &tool.nouns);
     let takes_back = |other: &&Tool<'_>| {
         let is_pair = |(one, two): &(&str, &str)| {

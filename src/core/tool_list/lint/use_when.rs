@@ -9,13 +9,13 @@
 //!
 //! Known problems: only English is read.
 
-use super::{Facts, Report, Tool, prose};
+use super::{LintReport, ListFacts, Tool, prose};
 
 const REASON: &str =
     "a model chooses by the description alone: it must say when this tool is right, and what is right otherwise";
 
 /// One report a tool.
-pub(super) fn check(facts: &Facts<'_>) -> Vec<Report> {
+pub(super) fn check(facts: &ListFacts<'_>) -> Vec<LintReport> {
     let mut reports = Vec::new();
     for tool in facts.tools.iter().filter(|tool| !tool.is_deprecated()) {
         let said = &tool.doc.description;
@@ -45,7 +45,7 @@ pub(super) fn check(facts: &Facts<'_>) -> Vec<Report> {
 }
 
 /// A sentence that refers to the most similar tool.
-fn not_for(facts: &Facts<'_>, tool: &Tool<'_>) -> String {
+fn not_for(facts: &ListFacts<'_>, tool: &Tool<'_>) -> String {
     let nouns = &tool.nouns;
     let effect = |tool: &Tool<'_>| tool.told.as_ref().map(|told| told.effect);
     let is_other = |other: &&Tool<'_>| other.index != tool.index && !other.is_way_out() && !other.is_deprecated();

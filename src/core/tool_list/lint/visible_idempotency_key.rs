@@ -7,14 +7,14 @@
 //!
 //! Known problems: names are all there is to go by; a key under another name is not seen.
 
-use super::{Facts, Report};
+use super::{LintReport, ListFacts};
 use crate::tool_list::words;
 
 const REASON: &str =
     "a model makes a new key for each try, so a retry runs twice, or copies an old one, so a new call is lost";
 
 /// One report an argument.
-pub(super) fn check(facts: &Facts<'_>) -> Vec<Report> {
+pub(super) fn check(facts: &ListFacts<'_>) -> Vec<LintReport> {
     let mut reports = Vec::new();
     for tool in facts.tools.iter().filter(|tool| !tool.is_reader()) {
         for (node, field) in tool.properties().filter(|(_, field)| is_key(field)) {

@@ -9,14 +9,14 @@
 //! Known problems: the list of one MCP server is a part of what the model sees; allow this lint there and let it judge
 //! all lists together. An agent whose answers need no tool has its way out in the conversation.
 
-use super::{Facts, Report};
+use super::{LintReport, ListFacts};
 
 /// Minimum number of tools in a judged list.
 const TOOLS_MIN: usize = 3;
 const REASON: &str = "a model without a right tool calls a wrong one with invented arguments";
 
 /// One report a list.
-pub(super) fn check(facts: &Facts<'_>) -> Vec<Report> {
+pub(super) fn check(facts: &ListFacts<'_>) -> Vec<LintReport> {
     if facts.tools.len() < TOOLS_MIN || facts.tools.iter().any(super::Tool::is_way_out) {
         return Vec::new();
     }

@@ -13,7 +13,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use super::{Facts, Report, Tool, prose};
+use super::{LintReport, ListFacts, Tool, prose};
 use crate::tool_list::words;
 
 const REASON: &str = "after a timeout somebody has to know whether it may be sent again";
@@ -27,7 +27,7 @@ static SAYS: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 /// One report a tool.
-pub(super) fn check(facts: &Facts<'_>) -> Vec<Report> {
+pub(super) fn check(facts: &ListFacts<'_>) -> Vec<LintReport> {
     let mut reports = Vec::new();
     for tool in &facts.tools {
         let Some(told) = tool.as_write() else { continue };

@@ -13,7 +13,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Facts, Report, Tool, prose};
+use super::{LintReport, ListFacts, Tool, prose};
 use crate::{domain::effect::EffectKind, tool_list::words};
 
 /// Verbs whose effect on a thing can be read.
@@ -23,7 +23,7 @@ const LEAVES: &[&str] = &[
 const REASON: &str = "after a timeout it may have happened, and nothing here can find out whether it did";
 
 /// One report a tool.
-pub(super) fn check(facts: &Facts<'_>) -> Vec<Report> {
+pub(super) fn check(facts: &ListFacts<'_>) -> Vec<LintReport> {
     let readers: Vec<&Tool<'_>> = facts.tools.iter().filter(|tool| tool.is_reader()).collect();
     let seen: BTreeSet<String> = readers.iter().flat_map(|tool| touched(tool)).collect();
     let mut reports = Vec::new();
@@ -47,7 +47,7 @@ pub(super) fn check(facts: &Facts<'_>) -> Vec<Report> {
         );
         let is_guess = declared.is_none() || readers.iter().all(|reader| own_resource(reader).is_none());
         let report = tool.report("", message, REASON, better);
-        reports.push(Report { guessed: is_guess, ..report });
+        reports.push(LintReport { guessed: is_guess, ..report });
     }
     reports
 }

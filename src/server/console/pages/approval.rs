@@ -17,7 +17,9 @@ use super::{
     before::{Before, before},
     edit::{Chosen, editable, hidden},
 };
-use crate::console::{Console, arguments, fault::Fault, filters, form::Posted, frame::Frame, visitor::Visitor, words};
+use crate::console::{
+    Console, arguments, fault::Fault, filters, form::FormPost, frame::Frame, visitor::Visitor, words,
+};
 use callgate_proto::v1::{
     Approval, ApprovalScope, ApprovalState, CallEntry, CredentialKind, Decision, Finding, GetApprovalRequest,
     ResolveApprovalRequest, Role, approval_service_client::ApprovalServiceClient,
@@ -129,7 +131,7 @@ async fn show(visitor: Visitor, Path(id): Path<String>, Query(place): Query<Plac
 }
 
 /// Answers, and goes back to the question as it then stands. What is refused is told there too.
-async fn answer(Path(id): Path<String>, Posted { visitor, form }: Posted<Answer>) -> Result<Response, Fault> {
+async fn answer(Path(id): Path<String>, FormPost { visitor, form }: FormPost<Answer>) -> Result<Response, Fault> {
     if form.what == "look" {
         return look(&id, &visitor, form).await;
     }

@@ -4,7 +4,7 @@ use askama::Template;
 use axum::{Router, extract::Query, response::Html, routing::get};
 use serde::Deserialize;
 
-use crate::console::{Console, fault::Fault, filters, form::Posted, frame::Frame, visitor::Visitor};
+use crate::console::{Console, fault::Fault, filters, form::FormPost, frame::Frame, visitor::Visitor};
 use callgate_proto::v1::{
     AuditEntry, ListAuditEntriesRequest, VerifyAuditRequest, VerifyAuditResponse,
     audit_service_client::AuditServiceClient,
@@ -43,7 +43,7 @@ struct Verify {
     anchor: String,
 }
 
-async fn verify(Posted { visitor, form }: Posted<Verify>) -> Result<Html<String>, Fault> {
+async fn verify(FormPost { visitor, form }: FormPost<Verify>) -> Result<Html<String>, Fault> {
     let anchors = form.anchor.split_whitespace().map(str::to_owned).collect();
     let asked = VerifyAuditRequest { anchors };
     let verified = AuditServiceClient::new(visitor.calls.clone()).verify_audit(asked).await?.into_inner();

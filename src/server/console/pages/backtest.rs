@@ -18,7 +18,7 @@ use crate::{
         Console,
         fault::Fault,
         filters,
-        form::Posted,
+        form::FormPost,
         frame::Frame,
         jobs::{Job, Standing},
         visitor::Visitor,
@@ -105,7 +105,7 @@ fn others(result: &BacktestResult) -> Vec<(words::Word, u64)> {
     all.into_iter().map(|of| (kind(of), count(result, of).0)).filter(|(_, calls)| *calls > 0).collect()
 }
 
-async fn begin(State(console): State<Console>, Posted { visitor, form }: Posted<Wish>) -> Result<Response, Fault> {
+async fn begin(State(console): State<Console>, FormPost { visitor, form }: FormPost<Wish>) -> Result<Response, Fault> {
     let request = request(&form, visitor.now)?;
     match console.jobs.begin(&visitor, request, timestamp(visitor.now)).await {
         Ok(id) => Ok(Redirect::to(&format!("/policy/backtests/{id}")).into_response()),
@@ -159,7 +159,7 @@ struct Nothing {}
 async fn cancel(
     State(console): State<Console>,
     Path(id): Path<String>,
-    Posted { visitor, form: Nothing {} }: Posted<Nothing>,
+    FormPost { visitor, form: Nothing {} }: FormPost<Nothing>,
 ) -> Result<Redirect, Fault> {
     console.jobs.cancel(&visitor, &id)?;
     Ok(Redirect::to(&format!("/policy/backtests/{id}")))

@@ -19,7 +19,7 @@ use crate::console::{
     Console,
     fault::Fault,
     filters,
-    form::Posted,
+    form::FormPost,
     frame::Frame,
     visitor::Visitor,
     words::{self, Word},
@@ -262,7 +262,7 @@ struct Settling {
 
 async fn settle(
     Path((session_id, call_id)): Path<(String, String)>,
-    Posted { visitor, form }: Posted<Settling>,
+    FormPost { visitor, form }: FormPost<Settling>,
 ) -> Result<Response, Fault> {
     match settled(&visitor, (&session_id, &call_id), &form).await {
         Ok(()) => Ok(Redirect::to(&format!("{}?done=settled", path(&session_id, &call_id))).into_response()),

@@ -22,12 +22,12 @@ use crate::{
     console::{
         Console,
         fault::Fault,
-        session::{self, Begun, SIGN_IN, Secret, Showed, same},
+        session::{self, Begun, SIGN_IN, Secret, SignInCredential, same},
         visitor::{Known, Shown, is_here},
     },
 };
 use callgate_core::domain::time::Timestamp;
-use callgate_net::outgoing::{self, Ask};
+use callgate_net::outgoing::{self, HttpRequest};
 
 /// Longest answer of an issuer, in bytes.
 const ANSWER_BYTES_MAX: usize = 256 << 10;
@@ -58,7 +58,7 @@ fn away(issuer: &Issuer, why: &dyn std::fmt::Display) -> Fault {
 
 async fn endpoints(issuer: &Issuer, way: &SignIn) -> Result<Endpoints, Fault> {
     let url = format!("{}/.well-known/openid-configuration", issuer.issuer.trim_end_matches('/'));
-    let answer = Ask::get(&url).authority(way.ca.as_deref()).send(ANSWER_BYTES_MAX).await;
+    let answer = HttpRequest::get(&url).authority(way.ca.as_deref()).send(ANSWER_BYTES_MAX).await;
     let answer = answer.map_err(|failed| away(issuer, &failed))?;
     if !answer.status.is_success() {
         return Err(away(issuer, &format!("{url}: it answered {}", answer.status)));
@@ -206,7 +206,7 @@ async fn back(State(console): State<Console>, Led(shown): Led, Query(back): Quer
     if !is_ours || claimed(&token, "iss").as_deref() != Some(&issuer.issuer) {
         return Err(again());
     }
-    let showed = Showed::Bearer(token);
+    let showed = SignInCredential::Bearer(token);
     let known = Known::by(&shown.calls(&console, &showed)?).await?;
     let session = session::begin(&console.identities, &showed, &known).await?;
     let mut headers = HeaderMap::new();
@@ -228,7 +228,7 @@ async fn redeemed(issuer: &Issuer, way: &SignIn, secret: &Secret, code: &str) ->
         .append_pair("code_verifier", &secret.text(b"verifier"))
         .finish();
     let kind = HeaderValue::from_static("application/x-www-form-urlencoded");
-    let mut ask = Ask::post(&found.token_endpoint, kind, form).authority(way.ca.as_deref());
+    let mut ask = HttpRequest::post(&found.token_endpoint, kind, form).authority(way.ca.as_deref());
     if let Some(path) = &way.secret {
         let read = tokio::fs::read_to_string(path).await;
         let given = read.map_err(|error| away(issuer, &format!("{}: {error}", path.display())))?;

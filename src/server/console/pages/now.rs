@@ -17,7 +17,7 @@ use serde::Deserialize;
 use url::form_urlencoded::byte_serialize;
 
 use self::{cards::Card, charts::Hour};
-use super::{LINKS, session::encode_segment, troubles::Trouble};
+use super::{LINKS, session::encode_segment, troubles::TroubleRow};
 use crate::{
     console::{Console, fault::Fault, filters, frame::Frame, visitor::Visitor},
     grpc::FromWire,
@@ -64,7 +64,7 @@ struct Now {
     looks: Vec<String>,
     cards: Vec<Card>,
     hour: Hour,
-    tools: Vec<Trouble>,
+    tools: Vec<TroubleRow>,
     budgets: Vec<Budget>,
     halts: Vec<Halt>,
     saved: Option<Saved>,
@@ -163,7 +163,7 @@ impl Now {
             looks,
             cards,
             hour: Hour::of(&fleet, at),
-            tools: fleet.tools.iter().map(|tool| Trouble::new(frame, tool, at)).collect(),
+            tools: fleet.tools.iter().map(|tool| TroubleRow::new(frame, tool, at)).collect(),
             budgets: fleet.budgets.iter().map(|budget| Budget::new(frame, budget)).collect(),
             halts: fleet.halts.iter().map(Halt::new).collect(),
             saved: fleet.saved.map(|saved| Saved::new(&saved, at)),

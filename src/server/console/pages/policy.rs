@@ -19,7 +19,7 @@ use crate::console::{
     Console,
     fault::Fault,
     filters,
-    form::Posted,
+    form::FormPost,
     frame::Frame,
     jobs::{self, Job},
     visitor::Visitor,
@@ -188,7 +188,7 @@ struct Wish {
     sure: String,
 }
 
-async fn change(State(console): State<Console>, Posted { visitor, form }: Posted<Wish>) -> Result<Response, Fault> {
+async fn change(State(console): State<Console>, FormPost { visitor, form }: FormPost<Wish>) -> Result<Response, Fault> {
     // Browsers end lines by two characters, which would be another policy than the file's.
     let text = form.text.replace("\r\n", "\n");
     let done = match form.what.as_str() {

@@ -14,7 +14,7 @@ use super::{
     difference::{Change, difference, versions},
     policy,
 };
-use crate::console::{Console, fault::Fault, filters, form::Posted, frame::Frame, visitor::Visitor};
+use crate::console::{Console, fault::Fault, filters, form::FormPost, frame::Frame, visitor::Visitor};
 use callgate_proto::v1::{
     ActivatePolicyRequest, GetPolicyRequest, PolicyRevision, Role, RollbackPolicyRequest,
     policy_service_client::PolicyServiceClient,
@@ -95,7 +95,7 @@ async fn ask(visitor: Visitor, hash: Option<String>, refused: Refused) -> Result
     Ok((code.unwrap_or(StatusCode::OK), Html(page.render()?)).into_response())
 }
 
-async fn activate_one(Posted { visitor, form }: Posted<Wish>) -> Result<Response, Fault> {
+async fn activate_one(FormPost { visitor, form }: FormPost<Wish>) -> Result<Response, Fault> {
     let expected_revision = Some(policy::seen(&form.revision)?);
     let note = form.note.trim().to_owned();
     let asked = ActivatePolicyRequest { hash: form.hash.clone(), note, expected_revision };
@@ -103,7 +103,7 @@ async fn activate_one(Posted { visitor, form }: Posted<Wish>) -> Result<Response
     told(visitor, Some(form.hash), form.note, done).await
 }
 
-async fn roll_back(Posted { visitor, form }: Posted<Wish>) -> Result<Response, Fault> {
+async fn roll_back(FormPost { visitor, form }: FormPost<Wish>) -> Result<Response, Fault> {
     let expected_revision = Some(policy::seen(&form.revision)?);
     let asked = RollbackPolicyRequest { note: form.note.trim().to_owned(), expected_revision };
     let done = PolicyServiceClient::new(visitor.calls.clone()).rollback_policy(asked).await.map(drop);

@@ -15,11 +15,11 @@ use url::form_urlencoded::byte_serialize;
 
 use super::{
     raise::{self, Choice},
-    sessions::{self, Stopped, done},
+    sessions::{self, ActiveHalt, done},
     timeline::{Segment, segments},
 };
 use crate::{
-    console::{Console, fault::Fault, filters, form::Posted, frame::Frame, visitor::Visitor, words},
+    console::{Console, fault::Fault, filters, form::FormPost, frame::Frame, visitor::Visitor, words},
     grpc::Insider,
 };
 use callgate_proto::v1::{
@@ -65,7 +65,7 @@ struct Page {
     state: SessionState,
     budgets: Vec<Budget>,
     chart: Chart,
-    halts: Vec<Stopped>,
+    halts: Vec<ActiveHalt>,
     questions: Vec<Approval>,
     grants: Vec<Grant>,
     /// Budgets that may be raised.
@@ -265,7 +265,7 @@ async fn halts(
     mut sessions: SessionServiceClient<Insider>,
     (agents, calls): (&[String], &[CallEntry]),
     (own, id): (Option<&HaltState>, &str),
-) -> Result<Vec<Stopped>, Fault> {
+) -> Result<Vec<ActiveHalt>, Fault> {
     let asked = ListHaltsRequest { page_size: 500, ..ListHaltsRequest::default() };
     let all = sessions.list_halts(asked).await?.into_inner().halts;
     let stops = |halt: &HaltState| match halt.scope() {
@@ -274,7 +274,7 @@ async fn halts(
         HaltScope::Tenant => true,
         HaltScope::Session | HaltScope::Unspecified => own == Some(halt) || halt.name == id,
     };
-    Ok(all.into_iter().filter(stops).map(Stopped::new).collect())
+    Ok(all.into_iter().filter(stops).map(ActiveHalt::new).collect())
 }
 
 /// What a form of this page wants.
@@ -333,7 +333,7 @@ impl Change {
     }
 }
 
-async fn change(Path(id): Path<String>, Posted { visitor, form }: Posted<Change>) -> Result<Response, Fault> {
+async fn change(Path(id): Path<String>, FormPost { visitor, form }: FormPost<Change>) -> Result<Response, Fault> {
     match form.done(&visitor, &id).await {
         Ok(done) => Ok(Redirect::to(&format!("{}?done={done}", path(&id))).into_response()),
         Err(fault) => page(&visitor, id, Place::default(), Some(fault), form).await,

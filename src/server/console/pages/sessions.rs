@@ -16,7 +16,7 @@ use crate::console::{
     Console,
     fault::Fault,
     filters,
-    form::Posted,
+    form::FormPost,
     frame::Frame,
     visitor::{Visitor, is_here},
     words::{self, Word},
@@ -155,7 +155,7 @@ struct Page {
     is_sealed: bool,
     /// The page without a filter, which keeps itself up to date.
     is_live: bool,
-    halts: Vec<Stopped>,
+    halts: Vec<ActiveHalt>,
     is_operator: bool,
     done: &'static str,
     fault: Option<String>,
@@ -169,13 +169,13 @@ struct Row {
 }
 
 /// A halt that holds.
-pub(super) struct Stopped {
+pub(super) struct ActiveHalt {
     pub(super) halt: HaltState,
     pub(super) what: &'static str,
     pub(super) scope: i32,
 }
 
-impl Stopped {
+impl ActiveHalt {
     pub(super) fn new(halt: HaltState) -> Self {
         Self { what: words::halted(halt.scope()), scope: halt.scope, halt }
     }
@@ -224,7 +224,7 @@ async fn page(visitor: &Visitor, search: Search, fault: Option<Fault>, halting: 
         since: searched.since_time,
         is_sealed: searched.sealed,
         is_live: search.is_empty() && search.after.is_empty(),
-        halts: halts.into_iter().map(Stopped::new).collect(),
+        halts: halts.into_iter().map(ActiveHalt::new).collect(),
         is_operator: visitor.is_one_of(&[Role::Operator]),
         done: done(&search.done),
         fault: fault.as_ref().map(|fault| fault.message().to_owned()),
@@ -277,7 +277,7 @@ impl Halting {
     }
 }
 
-async fn stop(Posted { visitor, form }: Posted<Halting>) -> Result<Response, Fault> {
+async fn stop(FormPost { visitor, form }: FormPost<Halting>) -> Result<Response, Fault> {
     match form.done(&visitor).await {
         Ok(done) => {
             let back = if is_here(&form.back) { form.back.as_str() } else { PATH };

@@ -15,8 +15,8 @@ use crate::console::{
     Console,
     fault::Fault,
     filters,
-    form::{Posted, from_here},
-    session::{self, Secret, Showed},
+    form::{FormPost, from_here},
+    session::{self, Secret, SignInCredential},
     visitor::{Known, Shown, Visitor, is_here},
 };
 use callgate_proto::v1::CredentialKind;
@@ -102,7 +102,7 @@ async fn show(
 
 async fn page(console: &Console, shown: &Shown, way: &Way, fault: Option<&Fault>) -> Result<Response, Fault> {
     let named = match shown.peer.as_ref().is_some_and(|peer| peer.names.is_some()) {
-        true => Known::by(&shown.calls(console, &Showed::Certificate)?).await.ok(),
+        true => Known::by(&shown.calls(console, &SignInCredential::Certificate)?).await.ok(),
         false => None,
     };
     let named = named
@@ -139,18 +139,18 @@ async fn sign_in(
     from_here(&shown.headers)?;
     let Credential { token, name, certificate, way } = credential;
     let showed = match (token.trim(), name.trim()) {
-        _ if certificate == "yes" => Showed::Certificate,
-        ("", name) => Showed::Name(name.to_owned()),
-        (token, _) => Showed::Bearer(token.to_owned()),
+        _ if certificate == "yes" => SignInCredential::Certificate,
+        ("", name) => SignInCredential::Name(name.to_owned()),
+        (token, _) => SignInCredential::Bearer(token.to_owned()),
     };
     let known = match shown.calls(&console, &showed) {
         Ok(calls) => Known::by(&calls).await,
         Err(fault) => Err(fault),
     };
     let fits = |kind| match showed {
-        Showed::Bearer(_) => matches!(kind, CredentialKind::Token | CredentialKind::Jwt),
-        Showed::Name(_) => kind == CredentialKind::None,
-        Showed::Certificate => kind == CredentialKind::Certificate,
+        SignInCredential::Bearer(_) => matches!(kind, CredentialKind::Token | CredentialKind::Jwt),
+        SignInCredential::Name(_) => kind == CredentialKind::None,
+        SignInCredential::Certificate => kind == CredentialKind::Certificate,
     };
     let known = match known {
         Ok(known) if fits(known.caller.credential()) => known,
@@ -173,7 +173,10 @@ async fn sign_in(
     leave(Some(&secret), way.next())
 }
 
-async fn sign_out(State(console): State<Console>, Posted { visitor, .. }: Posted<Nothing>) -> Result<Response, Fault> {
+async fn sign_out(
+    State(console): State<Console>,
+    FormPost { visitor, .. }: FormPost<Nothing>,
+) -> Result<Response, Fault> {
     session::end(&console.identities, &visitor.secret, &visitor.known).await?;
     leave(None, "/sign-in")
 }

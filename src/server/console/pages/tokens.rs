@@ -5,7 +5,7 @@ use axum::{Router, extract::Query, response::Html, routing::get};
 use prost_types::Duration;
 use serde::Deserialize;
 
-use crate::console::{Console, fault::Fault, filters, form::Posted, frame::Frame, visitor::Visitor};
+use crate::console::{Console, fault::Fault, filters, form::FormPost, frame::Frame, visitor::Visitor};
 use callgate_proto::v1::{
     CreateTokenRequest, ListTokensRequest, RevokeTokenRequest, Role, RotateTokenRequest, Token,
     token_service_client::TokenServiceClient,
@@ -121,7 +121,7 @@ struct Told {
 }
 
 /// The answer is the page itself: a new token is told once, and nowhere kept.
-async fn change(Posted { visitor, form }: Posted<Change>) -> Result<Html<String>, Fault> {
+async fn change(FormPost { visitor, form }: FormPost<Change>) -> Result<Html<String>, Fault> {
     let told = match made(&visitor, &form).await {
         Ok(told) => told,
         Err(fault) => Told { fault: Some(fault.message().to_owned()), form, ..Told::default() },

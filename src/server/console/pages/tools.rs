@@ -6,7 +6,7 @@ use serde::Deserialize;
 use tokio::try_join;
 use tonic::Code;
 
-use super::troubles::Trouble;
+use super::troubles::TroubleRow;
 use crate::console::{Console, fault::Fault, filters, frame::Frame, visitor::Visitor};
 use callgate_proto::{
     time::unix_ms,
@@ -49,7 +49,7 @@ struct Page {
 struct Present {
     /// Why it is not known, where it is not.
     problem: Option<String>,
-    troubles: Vec<Trouble>,
+    troubles: Vec<TroubleRow>,
 }
 
 impl Present {
@@ -64,7 +64,7 @@ impl Present {
         };
         let at = unix_ms(fleet.as_of_time.as_ref());
         let wanted = fleet.tools.iter().filter(|trouble| tool.is_empty() || trouble.tool == tool);
-        Ok(Self { problem: None, troubles: wanted.map(|trouble| Trouble::new(frame, trouble, at)).collect() })
+        Ok(Self { problem: None, troubles: wanted.map(|trouble| TroubleRow::new(frame, trouble, at)).collect() })
     }
 }
 

@@ -5,7 +5,7 @@ use crate::console::frame::Frame;
 use callgate_proto::{time::unix_ms, v1::ToolTrouble};
 
 /// One of them, as a row of `troubles.html`.
-pub(super) struct Trouble {
+pub(super) struct TroubleRow {
     pub(super) name: String,
     pub(super) tone: &'static str,
     pub(super) state: String,
@@ -19,7 +19,7 @@ pub(super) fn is_cooling(tool: &ToolTrouble, at: i64) -> bool {
     tool.cooldown_end_time.as_ref().is_some_and(|end| unix_ms(Some(end)) > at)
 }
 
-impl Trouble {
+impl TroubleRow {
     pub(super) fn new(frame: &Frame, trouble: &ToolTrouble, at: i64) -> Self {
         let kind = trouble.cooldown_failure().as_str_name().trim_start_matches("FAILURE_KIND_").to_lowercase();
         let kind = kind.replace('_', " ");

@@ -13,7 +13,7 @@ use callgate_proto::v1;
 
 /// All methods, by their path.
 #[derive(Debug, Clone)]
-pub(super) struct Messages(Arc<BTreeMap<String, Method>>);
+pub(super) struct MethodMessages(Arc<BTreeMap<String, Method>>);
 
 /// What a method takes and gives.
 #[derive(Debug, Clone)]
@@ -31,7 +31,7 @@ impl From<MethodDescriptor> for Method {
     }
 }
 
-impl Messages {
+impl MethodMessages {
     /// Those of the contract.
     pub(super) fn new() -> Self {
         let pool = DescriptorPool::decode(v1::DESCRIPTORS).unwrap_or_default();

@@ -22,7 +22,7 @@ use tonic::{
 use tower::{Layer as _, service_fn};
 
 use self::{
-    messages::Messages,
+    messages::MethodMessages,
     origins::{Origins, Page},
     unary::Encoding,
 };
@@ -37,14 +37,14 @@ use super::{
 #[derive(Debug, Clone)]
 pub(super) struct Dialects {
     services: Services,
-    messages: Messages,
+    messages: MethodMessages,
     origins: Arc<Origins>,
 }
 
 impl Dialects {
     /// Pages of these origins may ask.
     pub(super) fn new(services: Services, origins: &[HeaderValue]) -> Self {
-        Self { services, messages: Messages::new(), origins: Arc::new(Origins::new(origins)) }
+        Self { services, messages: MethodMessages::new(), origins: Arc::new(Origins::new(origins)) }
     }
 
     fn translate(&self, request: wire::Request<Body>) -> Answer {

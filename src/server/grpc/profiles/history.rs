@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::grpc::{encode::failure, time::timestamp};
-use callgate_core::domain::retries::{CORRECTIONS_MAX, Retries, RetryHistory, SelfCorrected};
+use callgate_core::domain::retries::{CORRECTIONS_MAX, FieldCorrections, RetryGroup, RetryHistory};
 use callgate_proto::{time::duration, v1};
 
 pub(super) fn told(history: &RetryHistory) -> v1::GetRetryHistoryResponse {
@@ -24,7 +24,7 @@ pub(super) fn told(history: &RetryHistory) -> v1::GetRetryHistoryResponse {
     }
 }
 
-fn calibration(retries: &[Retries]) -> Vec<v1::RetryCalibration> {
+fn calibration(retries: &[RetryGroup]) -> Vec<v1::RetryCalibration> {
     let mut tenths: BTreeMap<u8, (u64, u64, f64)> = BTreeMap::new();
     for one in retries.iter().filter(|one| !one.probe && one.known > 0) {
         let Some(tenth) = one.tenth else { continue };
@@ -42,8 +42,8 @@ fn calibration(retries: &[Retries]) -> Vec<v1::RetryCalibration> {
     tenths.into_iter().map(told).collect()
 }
 
-fn worth(retries: &[Retries]) -> v1::RetryWorth {
-    let sum = |part: fn(&Retries) -> u64| retries.iter().map(part).fold(0, u64::saturating_add);
+fn worth(retries: &[RetryGroup]) -> v1::RetryWorth {
+    let sum = |part: fn(&RetryGroup) -> u64| retries.iter().map(part).fold(0, u64::saturating_add);
     v1::RetryWorth {
         retries: sum(|one| one.retries),
         succeeded: sum(|one| one.succeeded),
@@ -55,7 +55,7 @@ fn worth(retries: &[Retries]) -> v1::RetryWorth {
     }
 }
 
-fn probes(retries: &[Retries]) -> Vec<v1::RetryProbe> {
+fn probes(retries: &[RetryGroup]) -> Vec<v1::RetryProbe> {
     let mut probes: Vec<v1::RetryProbe> = Vec::new();
     // They come in the order of tools and kinds.
     for one in retries.iter().filter(|one| one.probe) {
@@ -75,7 +75,7 @@ fn probes(retries: &[Retries]) -> Vec<v1::RetryProbe> {
     probes
 }
 
-fn corrected(known: &SelfCorrected) -> v1::SelfCorrection {
+fn corrected(known: &FieldCorrections) -> v1::SelfCorrection {
     v1::SelfCorrection {
         tool: known.count.tool.to_string(),
         field: known.count.field.clone(),

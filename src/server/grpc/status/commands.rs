@@ -7,7 +7,7 @@ use crate::grpc::time::timestamp;
 use callgate_core::domain::{
     budget::RAISED_MAX,
     grant::GRANTS_MAX,
-    rejection::{CommandRejection, NotRaised, SessionUnknown},
+    rejection::{BudgetNotRaised, CommandRejection, SessionUnknown},
 };
 
 const SAID_BEFORE: &str = "you have said yes to it before, and another person has to";
@@ -86,7 +86,7 @@ impl Told for CommandRejection {
     }
 }
 
-impl Told for NotRaised {
+impl Told for BudgetNotRaised {
     fn told(self) -> Status {
         let (code, reason, message) = match self {
             Self::NoSuchLimit { scope, dimension } => {

@@ -3,21 +3,21 @@
 use tonic::{Code, Status};
 
 use super::status;
-use crate::grpc::{limits::MESSAGE_BYTES_MAX, malformed::Malformed};
+use crate::grpc::{limits::MESSAGE_BYTES_MAX, malformed::MalformedField};
 
 /// A body that is no message of this name; `error` says why, and where.
 pub(in crate::grpc) fn not_json(name: &str, error: &str) -> Status {
-    Malformed::new("body", format!("is no {name} in JSON: {error}")).into()
+    MalformedField::new("body", format!("is no {name} in JSON: {error}")).into()
 }
 
 /// A deadline that cannot be read.
 pub(in crate::grpc) fn timeout_unreadable() -> Status {
-    Malformed::new("connect-timeout-ms", "must be a number of milliseconds, of ten digits at most").into()
+    MalformedField::new("connect-timeout-ms", "must be a number of milliseconds, of ten digits at most").into()
 }
 
 /// A body that is compressed in a way that is not known, or not as it says.
 pub(in crate::grpc) fn encoding_unknown() -> Status {
-    Malformed::new("content-encoding", "must be identity or gzip, and what the body is in").into()
+    MalformedField::new("content-encoding", "must be identity or gzip, and what the body is in").into()
 }
 
 /// More than a message may have.

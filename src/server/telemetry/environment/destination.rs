@@ -54,7 +54,7 @@ pub(in crate::telemetry) struct Destination {
     /// Longest time for one export, connecting included.
     pub(in crate::telemetry) timeout: Duration,
     /// None: in the clear.
-    pub(in crate::telemetry) tls: Option<Tls>,
+    pub(in crate::telemetry) tls: Option<DestinationTls>,
 }
 
 impl Destination {
@@ -84,14 +84,14 @@ impl Destination {
 
 /// How a collector behind `https` is known, and knows us. In PEM.
 #[derive(Clone, Default)]
-pub(in crate::telemetry) struct Tls {
+pub(in crate::telemetry) struct DestinationTls {
     /// Beside the public ones.
     pub(in crate::telemetry) authorities: Option<Vec<u8>>,
     /// A certificate of ours and its key.
     pub(in crate::telemetry) identity: Option<(Vec<u8>, Vec<u8>)>,
 }
 
-impl fmt::Debug for Tls {
+impl fmt::Debug for DestinationTls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tls").finish_non_exhaustive()
     }
@@ -153,7 +153,7 @@ pub(super) fn read(
             (Some(_), None) => return Err(refused(&certificate_name, format!("it requires its key in {key_name}"))),
             (None, Some(_)) => return Err(refused(&key_name, format!("it requires {certificate_name}"))),
         };
-        Ok(Tls { authorities, identity })
+        Ok(DestinationTls { authorities, identity })
     });
     let tls = tls.transpose()?;
     let timeout = values.millis(&timeout_name, EXPORT_MAX);

@@ -17,7 +17,7 @@ use opentelemetry_sdk::{
 use super::*;
 use crate::telemetry::testing;
 use callgate_core::domain::{
-    budget::{Dimension, Left, Scope},
+    budget::{BudgetScope, Dimension, Left},
     finding::{Decision, Level},
     outcome::OutcomeStatus,
 };
@@ -139,14 +139,14 @@ fn everything_is_counted_by_bounded_labels() {
     let took = Duration::from_millis(500);
     let card = Proposal { declared: true, ..testing::proposal("charge_card") };
     let left = |scope, dimension, used, limit| Left { scope, dimension, used, limit, extra: 0 };
-    let spent = vec![left(Scope::Run, Dimension::Steps, 3, 4), left(Scope::Tenant, Dimension::Cost, 6, 4)];
+    let spent = vec![left(BudgetScope::Run, Dimension::Steps, 3, 4), left(BudgetScope::Tenant, Dimension::Cost, 6, 4)];
     metrics.evaluated(&Verdict { left: spent.clone(), ..testing::allow() }, &card, took);
     metrics.evaluated(&Verdict { left: spent, replayed: true, ..testing::allow() }, &card, took);
     metrics.clone().evaluated(&testing::allow(), &card, took);
     metrics.evaluated(&testing::loop_broken(Decision::Deny, Level::Critical, 20), &card, took);
     metrics.evaluated(&testing::shadowed(testing::loop_broken(Decision::Deny, Level::Critical, 20)), &card, took);
     metrics.recorded(&testing::settled(OutcomeStatus::Success, None, None), (&card.request.tool, true), took);
-    let double = Settled { double_effect: true, ..testing::settled(OutcomeStatus::Success, None, None) };
+    let double = SettledEvent { double_effect: true, ..testing::settled(OutcomeStatus::Success, None, None) };
     metrics.recorded(&double, (&card.request.tool, true), took);
     let limited = Some(FailureKind::RateLimited);
     metrics.recorded(

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::telemetry::testing::{self, Line, allow, heard, loop_broken, refused, settled, shadowed};
-use callgate_core::domain::{event::Settled, failure::FailureKind, finding::Finding};
+use callgate_core::domain::{event::SettledEvent, failure::FailureKind, finding::Finding};
 
 fn no_window() -> [(Fingerprint, Option<ResultDigest>); 0] {
     []
@@ -16,7 +16,7 @@ fn said(verdict: &Verdict) -> Line {
     line.clone()
 }
 
-fn told(settled: &Settled) -> Line {
+fn told(settled: &SettledEvent) -> Line {
     let lines = heard(|| recorded(settled));
     let [line] = lines.as_slice() else { panic!("{} lines", lines.len()) };
     line.clone()
@@ -156,12 +156,12 @@ fn a_report_is_one_line_that_is_readable_alone() {
             "unknown of c7: timeout, do not retry",
         ),
         (
-            Settled { by_lease: true, ..settled(OutcomeStatus::Unknown, None, None) },
+            SettledEvent { by_lease: true, ..settled(OutcomeStatus::Unknown, None, None) },
             LogLevel::INFO,
             "unknown of c7: its lease expired",
         ),
         (
-            Settled { double_effect: true, ..settled(OutcomeStatus::Success, None, None) },
+            SettledEvent { double_effect: true, ..settled(OutcomeStatus::Success, None, None) },
             LogLevel::WARN,
             "success of c7: another attempt of the same execution has succeeded too",
         ),

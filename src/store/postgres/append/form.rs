@@ -5,7 +5,7 @@ use super::{
     functions::ARGUMENTS,
 };
 
-pub(super) type List = &'static [(&'static str, Kind)];
+pub(super) type ParameterList = &'static [(&'static str, Kind)];
 
 /// Target of the functions. On a distributed database a call runs on the node of the shard it names, and every
 /// statement names one shard.
@@ -45,7 +45,7 @@ impl Form {
         match self {
             Self::OneServer => mixed,
             Self::Distributed => {
-                let other = |(argument, ..): (&str, List, bool)| {
+                let other = |(argument, ..): (&str, ParameterList, bool)| {
                     format!("exists (select from unnest({argument}) x where not {OF_TENANTS})")
                 };
                 mixed + &refuse(&ARGUMENTS.map(other).join("\n    or "))
@@ -79,7 +79,7 @@ impl Form {
     }
 
     /// An insert of rows `x` of `argument`.
-    pub(super) fn insert(self, argument: &str, list: List, table: &str, with_rare: bool) -> String {
+    pub(super) fn insert(self, argument: &str, list: ParameterList, table: &str, with_rare: bool) -> String {
         let insert = insert(list, table, with_rare);
         match self {
             Self::OneServer => insert + &self.from(argument) + " where " + OF_TENANTS,

@@ -13,12 +13,12 @@ use super::{
         controls::ControlRow,
         row::{CallRow, CounterRow, LedgerRowOut, OutcomeRow, SessionRow, TreeRow},
     },
-    form::{Form, List, OF_TENANTS},
+    form::{Form, OF_TENANTS, ParameterList},
 };
 
 /// Arguments of the append, in lock order: name, columns, and whether the rare ones are included. Trees precede
 /// counters, and counters the ledger.
-pub(super) const ARGUMENTS: [(&str, List, bool); 11] = [
+pub(super) const ARGUMENTS: [(&str, ParameterList, bool); 11] = [
     ("trees", TreeRow::LIST, true),
     ("new_trees", TreeRow::LIST, true),
     ("sessions", SessionRow::LIST, true),
@@ -48,10 +48,10 @@ const OF_CALL: &str = "c.shard = x.shard and c.tenant_id = x.tenant_id and c.epo
 /// Updates follow the array's order: the settings of the writer's connection force a nested loop from the array to the
 /// primary key.
 fn write(form: Form) -> String {
-    let new = |argument: &str, list: List, table: &str| {
+    let new = |argument: &str, list: ParameterList, table: &str| {
         form.part(argument, &(form.insert(argument, list, table, true) + " on conflict do nothing"), UNDO)
     };
-    let events = |argument: &str, list: List, table: &str, with_rare: bool| {
+    let events = |argument: &str, list: ParameterList, table: &str, with_rare: bool| {
         form.part(argument, &form.insert(argument, list, table, with_rare), UNDO)
     };
     let moved_trees = format!(
@@ -180,7 +180,7 @@ fn counter() -> String {
     )
 }
 
-fn names(list: List, with_rare: bool) -> String {
+fn names(list: ParameterList, with_rare: bool) -> String {
     let sent = list.iter().filter(|(_, kind)| with_rare || !kind.is_rare());
     sent.map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
 }

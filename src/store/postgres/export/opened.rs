@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use super::super::{decode::Loaded, findings, sealed::Opener, texts};
+use super::super::{decode::LoadedRow, findings, sealed::Opener, texts};
 use crate::{error::StoreError, sealing::is_sealed};
 
 /// Decrypts them, and removes the event's `seq`, which is not exported.
-pub(super) fn open(kind: &str, row: &mut Map<String, Value>, opener: &Opener) -> Loaded<()> {
+pub(super) fn open(kind: &str, row: &mut Map<String, Value>, opener: &Opener) -> LoadedRow<()> {
     let seq = row.remove("seq").as_ref().and_then(Value::as_u64).unwrap_or_default();
     // Of a call and of an entry of the audit alike.
     let session = row.get("session_id").and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -34,7 +34,7 @@ pub(super) fn open(kind: &str, row: &mut Map<String, Value>, opener: &Opener) ->
 }
 
 /// The decrypted value; without its key none, and the key's name is added to the missing ones.
-fn unless_missing<T>(opened: Loaded<T>, missing: &mut BTreeSet<String>) -> Loaded<Option<T>> {
+fn unless_missing<T>(opened: LoadedRow<T>, missing: &mut BTreeSet<String>) -> LoadedRow<Option<T>> {
     match opened {
         Err(StoreError::KeyMissing { key, .. }) => {
             missing.insert(key);

@@ -6,12 +6,12 @@ use sqlx::{AssertSqlSafe, PgConnection};
 use super::{
     super::{
         codes::OF_TREE,
-        decode::{Loaded, decode},
+        decode::{LoadedRow, decode},
     },
     Forgetting, Trees, before, mark, shards,
 };
 use callgate_core::domain::{
-    effect::Share,
+    effect::DuplicateScope,
     fingerprint::{Fingerprint, LedgerKey, Reach},
     ids::{AgentId, SessionId},
     shard::Shard,
@@ -19,7 +19,11 @@ use callgate_core::domain::{
 
 /// Anonymizes ledger rows of these trees that others share. Returns their calls, all of them, also after an interrupted
 /// run.
-pub(super) async fn unname(conn: &mut PgConnection, of: &Forgetting<'_>, roots: &[SessionId]) -> Loaded<Vec<[u8; 32]>> {
+pub(super) async fn unname(
+    conn: &mut PgConnection,
+    of: &Forgetting<'_>,
+    roots: &[SessionId],
+) -> LoadedRow<Vec<[u8; 32]>> {
     let trees = Trees::of(of.tenant, roots);
     let calls = sqlx::query(AssertSqlSafe(format!(
         "select distinct agent_id, share, fingerprint from call
@@ -31,10 +35,10 @@ pub(super) async fn unname(conn: &mut PgConnection, of: &Forgetting<'_>, roots: 
         let fingerprint: Fingerprint = decode(call, "fingerprint")?;
         let agent: Option<AgentId> = decode(call, "agent_id")?;
         let reach = match (decode(call, "share")?, &agent) {
-            (Share::Tenant, _) => Reach::Tenant,
-            (Share::Agent, Some(agent)) => Reach::Agent(agent),
+            (DuplicateScope::Tenant, _) => Reach::Tenant,
+            (DuplicateScope::Agent, Some(agent)) => Reach::Agent(agent),
             // It is in the tree's own shard, and goes with it.
-            (Share::Agent, None) | (Share::Tree, _) => continue,
+            (DuplicateScope::Agent, None) | (DuplicateScope::Tree, _) => continue,
         };
         let key = LedgerKey::of(reach, &fingerprint);
         let root = roots.first().map(|root| Shard::of_ledger(of.tenant, root, &key).0);
@@ -61,7 +65,7 @@ pub(super) async fn unquote(
     part: u16,
     fingerprints: &[[u8; 32]],
     roots: &[SessionId],
-) -> Loaded<()> {
+) -> LoadedRow<()> {
     let trees = Trees::of(of.tenant, roots);
     let sessions = sqlx::query_scalar(
         "select distinct session_id from session where shard = any($1) and tenant_id = $2 and root_id = any($3)",
@@ -92,7 +96,7 @@ pub(super) async fn unname_left(
     of: &Forgetting<'_>,
     part: u16,
     session: &SessionId,
-) -> Loaded<u64> {
+) -> LoadedRow<u64> {
     let mut gone = 0;
     let theirs = format!(
         "shard = any($1) and tenant_id = $2 and $3 in (root_id, session_id) and permitted_at < {}",

@@ -6,7 +6,7 @@ use super::{
     super::{
         Store,
         codes::RUNNING,
-        decode::{self, Loaded, at, count, decode, whole},
+        decode::{self, LoadedRow, at, count, decode, whole},
         export, look_up,
         sealed::{self, Opener},
     },
@@ -52,7 +52,7 @@ struct Place<'a> {
 const OF_CALL: &str = "select t.epoch from call_tree t where t.shard = $1 and t.tenant_id = $2 and t.root_id = $3";
 
 impl Place<'_> {
-    async fn rows(&self, conn: &mut PgConnection, sql: String) -> Loaded<Vec<PgRow>> {
+    async fn rows(&self, conn: &mut PgConnection, sql: String) -> LoadedRow<Vec<PgRow>> {
         let query = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(self.shard).bind(self.tenant.0);
         let query = query.bind(self.root.as_str()).bind(self.session).bind(self.call_id);
         Ok(query.fetch_all(conn).await?)
@@ -65,7 +65,7 @@ async fn whole_call(
     session: &SessionId,
     call_id: &CallId,
     with_rows: bool,
-) -> Loaded<Option<WholeCall>> {
+) -> LoadedRow<Option<WholeCall>> {
     let tenant = opener.tenant();
     let Some(root) = look_up::root(conn, tenant, session).await? else { return Ok(None) };
     let shard = Shard::of(tenant, &root).0;
@@ -98,7 +98,11 @@ async fn whole_call(
 }
 
 /// Arguments and justification at the last judgment.
-async fn said(conn: &mut PgConnection, place: &Place<'_>, opener: &Opener) -> Loaded<(Option<String>, Option<String>)> {
+async fn said(
+    conn: &mut PgConnection,
+    place: &Place<'_>,
+    opener: &Opener,
+) -> LoadedRow<(Option<String>, Option<String>)> {
     let sql = format!(
         "select c.seq, c.arguments, c.justification from call c where c.shard = $1 and c.tenant_id = $2
            and c.epoch = ({OF_CALL}) and c.session_id = $4 and c.call_id = $5 order by c.round desc limit 1"
@@ -110,7 +114,7 @@ async fn said(conn: &mut PgConnection, place: &Place<'_>, opener: &Opener) -> Lo
     Ok((open(sealed::ARGUMENTS, "arguments")?, open(sealed::JUSTIFICATION, "justification")?))
 }
 
-async fn judgements(conn: &mut PgConnection, place: &Place<'_>, opener: &Opener) -> Loaded<Vec<Judgement>> {
+async fn judgements(conn: &mut PgConnection, place: &Place<'_>, opener: &Opener) -> LoadedRow<Vec<Judgement>> {
     let sql = format!(
         "select {JUDGEMENT} from call c where c.shard = $1 and c.tenant_id = $2 and c.epoch = ({OF_CALL})
            and c.session_id = $4 and c.call_id = $5 order by c.round desc limit {JUDGEMENTS_MAX}"
@@ -123,11 +127,15 @@ async fn judgements(conn: &mut PgConnection, place: &Place<'_>, opener: &Opener)
 #[derive(Default)]
 struct GivenLast {
     result: Option<String>,
-    whole: Option<callgate_core::domain::whole::Whole>,
+    whole: Option<callgate_core::domain::whole::FullText>,
     error: Option<String>,
 }
 
-async fn reports(conn: &mut PgConnection, place: &Place<'_>, opener: &Opener) -> Loaded<(Vec<CallReport>, GivenLast)> {
+async fn reports(
+    conn: &mut PgConnection,
+    place: &Place<'_>,
+    opener: &Opener,
+) -> LoadedRow<(Vec<CallReport>, GivenLast)> {
     let sql = format!(
         "select o.seq, (extract(epoch from o.at) * 1000)::bigint as at_ms, o.status, o.failure, o.error_line,
            o.by_lease,
@@ -141,7 +149,7 @@ async fn reports(conn: &mut PgConnection, place: &Place<'_>, opener: &Opener) ->
            and c.attempt is not null order by o.seq desc limit {JUDGEMENTS_MAX}"
     );
     let rows = place.rows(conn, sql).await?;
-    let reports = rows.iter().rev().map(|row| report(row, place.session, opener)).collect::<Loaded<_>>()?;
+    let reports = rows.iter().rev().map(|row| report(row, place.session, opener)).collect::<LoadedRow<_>>()?;
     let sql = format!(
         "select o.seq, o.result, o.error_message, o.whole_bytes, o.whole_sha256
          from call c join outcome o on o.shard = c.shard and o.tenant_id = c.tenant_id and o.epoch = c.epoch
@@ -161,7 +169,7 @@ async fn reports(conn: &mut PgConnection, place: &Place<'_>, opener: &Opener) ->
     Ok((reports, given))
 }
 
-fn report(row: &PgRow, session: &str, opener: &Opener) -> Loaded<CallReport> {
+fn report(row: &PgRow, session: &str, opener: &Opener) -> LoadedRow<CallReport> {
     let seq = count(row, "seq")?;
     let open = |what: &str, column: &str| opener.maybe(what, session, seq, row.try_get(column)?);
     Ok(CallReport {
@@ -178,7 +186,7 @@ fn report(row: &PgRow, session: &str, opener: &Opener) -> Loaded<CallReport> {
     })
 }
 
-async fn answers(conn: &mut PgConnection, place: &Place<'_>, opener: &Opener) -> Loaded<Vec<CallAnswer>> {
+async fn answers(conn: &mut PgConnection, place: &Place<'_>, opener: &Opener) -> LoadedRow<Vec<CallAnswer>> {
     let sql = format!(
         "select (extract(epoch from e.at) * 1000)::bigint as at_ms, e.kind, e.actor, e.reason,
            coalesce((e.detail ->> 'approved')::boolean, false) as approved, e.detail -> 'edit' is not null as edited
@@ -199,7 +207,7 @@ async fn answers(conn: &mut PgConnection, place: &Place<'_>, opener: &Opener) ->
     place.rows(conn, sql).await?.iter().map(answer).collect()
 }
 
-async fn followed_by(conn: &mut PgConnection, place: &Place<'_>) -> Loaded<Vec<String>> {
+async fn followed_by(conn: &mut PgConnection, place: &Place<'_>) -> LoadedRow<Vec<String>> {
     let sql = format!(
         "select f.call_id, min(f.seq) as seq from call c
          join call f on f.shard = c.shard and f.tenant_id = c.tenant_id and f.epoch = c.epoch

@@ -3,13 +3,13 @@
 use sqlx::PgConnection;
 
 use super::{
-    super::{Store, decode::Loaded, look_up, sealed::Opener},
+    super::{Store, decode::LoadedRow, look_up, sealed::Opener},
     filter::{TREES_MAX, Tree, Trees, bound, condition, is_sealed},
     line::{self, Key},
 };
 use crate::error::StoreError;
 use callgate_core::domain::{
-    calls::{CallLine, CallPlace, CallsWanted, Looked},
+    calls::{CallLine, CallPlace, CallQuery, SearchPage},
     ids::{SessionId, TenantId},
     shard::Shard,
 };
@@ -25,8 +25,8 @@ impl Store {
     pub async fn calls(
         &self,
         tenant: TenantId,
-        wanted: &CallsWanted,
-    ) -> Result<Option<Looked<CallLine, CallPlace>>, StoreError> {
+        wanted: &CallQuery,
+    ) -> Result<Option<SearchPage<CallLine, CallPlace>>, StoreError> {
         let opener = self.opener(tenant);
         self.readers.read_of(&[tenant], async |conn| calls(conn, &opener, wanted).await).await
     }
@@ -35,8 +35,8 @@ impl Store {
 async fn calls(
     conn: &mut PgConnection,
     opener: &Opener,
-    wanted: &CallsWanted,
-) -> Loaded<Option<Looked<CallLine, CallPlace>>> {
+    wanted: &CallQuery,
+) -> LoadedRow<Option<SearchPage<CallLine, CallPlace>>> {
     let tenant = opener.tenant();
     let (trees, is_more) = match &wanted.session {
         Some(session) => {
@@ -68,7 +68,7 @@ async fn calls(
         (_, Some(tree)) if is_more => Some(CallPlace { last_us: tree.last_us, root: tree.root.clone(), seq: 0 }),
         _ => None,
     };
-    Ok(Some(Looked {
+    Ok(Some(SearchPage {
         found: line::lines(conn, opener, &keys).await?,
         since_us: next.as_ref().filter(|_| wanted.session.is_none()).map(|next| next.last_us),
         next,
@@ -80,9 +80,9 @@ async fn keys_of(
     conn: &mut PgConnection,
     tenant: TenantId,
     trees: &[Tree],
-    wanted: &CallsWanted,
+    wanted: &CallQuery,
     most: usize,
-) -> Loaded<Vec<Key>> {
+) -> LoadedRow<Vec<Key>> {
     let (behind, order) = if wanted.oldest_first { (">", "asc") } else { ("<", "desc") };
     let sql = format!(
         "select k.shard, k.root_id, k.last_us, c.session_id, c.call_id, c.seq

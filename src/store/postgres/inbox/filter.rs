@@ -4,7 +4,7 @@ use sqlx::{PgConnection, Postgres, Row as _, postgres::PgArguments, query::Query
 
 use super::super::{
     codes::{RUNNING, UNKNOWN},
-    decode::Loaded,
+    decode::LoadedRow,
     row::code,
     sealed::Opener,
 };
@@ -59,7 +59,7 @@ impl Trees<'_> {
         conn: &mut PgConnection,
         tenant: TenantId,
         max: usize,
-    ) -> Loaded<(Vec<Tree>, bool)> {
+    ) -> LoadedRow<(Vec<Tree>, bool)> {
         let query = sqlx::query(
             "select t.shard, t.root_id, (extract(epoch from t.last_at) * 1000000)::bigint as last_us, t.steps
              from call_tree t

@@ -5,7 +5,7 @@ use sqlx::{PgConnection, Row as _, postgres::PgRow};
 use super::{
     super::{
         codes::RUNNING,
-        decode::{Loaded, at, count, decode, member, usage},
+        decode::{LoadedRow, at, count, decode, member, usage},
         findings,
         sealed::{self, Opener},
     },
@@ -31,7 +31,7 @@ pub(super) struct Key {
 }
 
 /// Of a row that names it.
-pub(super) fn key(row: &PgRow) -> Loaded<Key> {
+pub(super) fn key(row: &PgRow) -> LoadedRow<Key> {
     Ok(Key {
         shard: row.try_get("shard")?,
         place: CallPlace { last_us: row.try_get("last_us")?, root: row.try_get("root_id")?, seq: count(row, "seq")? },
@@ -48,7 +48,7 @@ pub(super) const JUDGEMENT: &str = "c.seq, (extract(epoch from c.at) * 1000)::bi
     encode(c.trace_id, 'hex') as trace_id";
 
 /// One judgment of a call of this session.
-pub(super) fn judgement(row: &PgRow, session: &str, opener: &Opener) -> Loaded<Judgement> {
+pub(super) fn judgement(row: &PgRow, session: &str, opener: &Opener) -> LoadedRow<Judgement> {
     let seq = count(row, "seq")?;
     Ok(Judgement {
         seq,
@@ -68,7 +68,7 @@ pub(super) fn judgement(row: &PgRow, session: &str, opener: &Opener) -> Loaded<J
 }
 
 /// The calls of these keys, in their order.
-pub(super) async fn lines(conn: &mut PgConnection, opener: &Opener, keys: &[Key]) -> Loaded<Vec<CallLine>> {
+pub(super) async fn lines(conn: &mut PgConnection, opener: &Opener, keys: &[Key]) -> LoadedRow<Vec<CallLine>> {
     let same = |x: &str| {
         format!(
             "{x}.shard = c.shard and {x}.tenant_id = c.tenant_id and {x}.epoch = c.epoch
@@ -138,7 +138,7 @@ pub(super) async fn lines(conn: &mut PgConnection, opener: &Opener, keys: &[Key]
     rows.iter().map(|row| line(row, opener)).collect()
 }
 
-fn line(row: &PgRow, opener: &Opener) -> Loaded<CallLine> {
+fn line(row: &PgRow, opener: &Opener) -> LoadedRow<CallLine> {
     let session: String = row.try_get("session_id")?;
     let (seq, settled) = (count(row, "seq")?, count(row, "settled_seq")?);
     let report = |what: &str, column: &str| opener.maybe(what, &session, settled, row.try_get(column)?);
@@ -184,7 +184,7 @@ fn line(row: &PgRow, opener: &Opener) -> Loaded<CallLine> {
 }
 
 /// Code of the outcome, as an integer: the type of a choice between columns and numbers.
-fn code_of(row: &PgRow) -> Loaded<Option<i16>> {
+fn code_of(row: &PgRow) -> LoadedRow<Option<i16>> {
     Ok(row.try_get::<Option<i32>, _>("status")?.and_then(|code| i16::try_from(code).ok()))
 }
 

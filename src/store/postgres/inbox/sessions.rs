@@ -6,7 +6,7 @@ use super::{
     super::{
         Store,
         codes::{RUNNING, STOP},
-        decode::{Loaded, at, count, decode},
+        decode::{LoadedRow, at, count, decode},
         row::code,
         sealed::Opener,
     },
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::error::StoreError;
 use callgate_core::domain::{
-    calls::{HaltedNames, Looked, SessionsWanted, Standing},
+    calls::{HaltedNames, SearchPage, SessionQuery, Standing},
     ids::TenantId,
     inbox::{SessionLine, SessionPlace},
 };
@@ -30,9 +30,9 @@ impl Store {
     pub async fn sessions(
         &self,
         tenant: TenantId,
-        wanted: &SessionsWanted,
+        wanted: &SessionQuery,
         halted: &HaltedNames,
-    ) -> Result<Looked<SessionLine, SessionPlace>, StoreError> {
+    ) -> Result<SearchPage<SessionLine, SessionPlace>, StoreError> {
         let opener = self.opener(tenant);
         let read = async |conn: &mut PgConnection| sessions(conn, &opener, wanted, halted).await;
         self.readers.read_of(&[tenant], read).await
@@ -42,9 +42,9 @@ impl Store {
 async fn sessions(
     conn: &mut PgConnection,
     opener: &Opener,
-    wanted: &SessionsWanted,
+    wanted: &SessionQuery,
     halted: &HaltedNames,
-) -> Loaded<Looked<SessionLine, SessionPlace>> {
+) -> LoadedRow<SearchPage<SessionLine, SessionPlace>> {
     let tenant = opener.tenant();
     let halted = with_those_below(conn, tenant, halted).await?;
     let roots = match wanted.standing {
@@ -82,7 +82,7 @@ async fn sessions(
         }),
     };
     let next = last.filter(|_| is_more);
-    Ok(Looked {
+    Ok(SearchPage {
         since_us: next.as_ref().map(|next| next.last_us),
         found,
         next,
@@ -98,7 +98,7 @@ struct Halted {
     roots: Vec<String>,
 }
 
-async fn with_those_below(conn: &mut PgConnection, tenant: TenantId, halted: &HaltedNames) -> Loaded<Halted> {
+async fn with_those_below(conn: &mut PgConnection, tenant: TenantId, halted: &HaltedNames) -> LoadedRow<Halted> {
     let HaltedNames { all, sessions, agents } = halted.clone();
     let mut halted = Halted { all, sessions: Vec::new(), agents, roots: Vec::new() };
     if sessions.is_empty() {
@@ -129,7 +129,7 @@ async fn with_those_below(conn: &mut PgConnection, tenant: TenantId, halted: &Ha
 }
 
 /// The roots of trees that wait for approval.
-async fn held(conn: &mut PgConnection, tenant: TenantId) -> Loaded<Vec<String>> {
+async fn held(conn: &mut PgConnection, tenant: TenantId) -> LoadedRow<Vec<String>> {
     let roots = sqlx::query_scalar(
         "select distinct c.root_id from call c
          where c.tenant_id = $1 and c.approval_id is not null and c.approval_expires_at > now()",
@@ -141,9 +141,9 @@ async fn of_trees(
     conn: &mut PgConnection,
     tenant: TenantId,
     trees: &[Tree],
-    (wanted, most): (&SessionsWanted, usize),
+    (wanted, most): (&SessionQuery, usize),
     halted: &Halted,
-) -> Loaded<Vec<SessionLine>> {
+) -> LoadedRow<Vec<SessionLine>> {
     let of_session = "c.shard = t.shard and c.tenant_id = t.tenant_id and c.epoch = t.epoch
         and c.session_id = s.session_id";
     let has_call = match wanted.calls.is_all() {
@@ -198,7 +198,7 @@ fn condition_of_all() -> String {
     all.collect::<Vec<_>>().join(" and ")
 }
 
-fn line(row: &PgRow) -> Loaded<SessionLine> {
+fn line(row: &PgRow) -> LoadedRow<SessionLine> {
     Ok(SessionLine {
         place: SessionPlace {
             last_us: row.try_get("last_us")?,

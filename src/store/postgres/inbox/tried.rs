@@ -5,7 +5,7 @@ use sqlx::{PgConnection, Row as _};
 use super::{
     super::{
         Store,
-        decode::{Loaded, count, decode},
+        decode::{LoadedRow, count, decode},
         sealed::Opener,
     },
     JUDGED_LAST, STORED, call, outcome,
@@ -68,7 +68,7 @@ async fn trees(
     tenant: TenantId,
     (since, until): (Timestamp, Timestamp),
     max: u32,
-) -> Loaded<(Vec<TriedTree>, bool, i64)> {
+) -> LoadedRow<(Vec<TriedTree>, bool, i64)> {
     let sql = format!(
         "with newest as materialized (
            select c.root_id, c.at from call c
@@ -98,7 +98,7 @@ async fn calls(
     root: &SessionId,
     after: u64,
     (since_us, until): (i64, Timestamp),
-) -> Loaded<(Vec<StoredCall>, bool)> {
+) -> LoadedRow<(Vec<StoredCall>, bool)> {
     let tenant = opener.tenant();
     let sql = format!(
         "select {STORED}
@@ -120,6 +120,6 @@ async fn calls(
     let rows = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(Shard::of(tenant, root).0).bind(tenant.0).bind(root.as_str());
     let rows = rows.bind(i64::try_from(after).unwrap_or(i64::MAX)).bind(since_us).bind(until.as_millis()).bind(PAGE);
     let rows = rows.fetch_all(conn).await?;
-    let calls = rows.iter().map(|row| call(row, opener)).collect::<Loaded<_>>()?;
+    let calls = rows.iter().map(|row| call(row, opener)).collect::<LoadedRow<_>>()?;
     Ok((calls, rows.len() as i64 == PAGE))
 }

@@ -4,17 +4,17 @@ use std::collections::BTreeMap;
 
 use sqlx::{Row as _, postgres::PgRow};
 
-use super::{OUTCOMES, Rows, same};
+use super::{OUTCOMES, TreeRows, same};
 use crate::postgres::{
     codes::{CANCELLED, CHECK, ERROR, READ, RUNNING, SUCCESS, WRITE},
     columns::Column,
     controls::{self, EVENTS_MAX},
-    decode::{Loaded, at, corrupt, count, decode, name},
+    decode::{LoadedRow, at, corrupt, count, decode, name},
     sealed::{self, Opener, within},
     wide::Part,
 };
 use callgate_core::domain::{
-    budget::Spent,
+    budget::BudgetSpend,
     effect::Resource,
     fingerprint::{Fingerprint, ResultDigest},
     ids::{SessionId, ToolName},
@@ -236,21 +236,21 @@ fn kept() -> Part {
 }
 
 /// Totals of one tree's rows.
-pub(super) fn read(head: &PgRow, rows: &Rows, opener: &Opener) -> Loaded<Totals> {
+pub(super) fn read(head: &PgRow, rows: &TreeRows, opener: &Opener) -> LoadedRow<Totals> {
     let of = |part: i32| rows.get(&part).map(Vec::as_slice).unwrap_or_default();
-    let forgotten: Vec<u64> = of(FORGOTTEN).iter().map(|row| count(row, "seq")).collect::<Loaded<_>>()?;
+    let forgotten: Vec<u64> = of(FORGOTTEN).iter().map(|row| count(row, "seq")).collect::<LoadedRow<_>>()?;
     Ok(Totals {
         version: count(head, "version")?,
         last_at: at(head, "last_ms")?,
         spent: spent(head)?,
-        by_tool: of(BY_TOOL).iter().map(by_tool_of).collect::<Loaded<_>>()?,
+        by_tool: of(BY_TOOL).iter().map(by_tool_of).collect::<LoadedRow<_>>()?,
         open_calls: open_calls(head)?,
         due: decode(head, "due_ms")?,
-        sessions: of(SESSIONS).iter().map(session_totals).collect::<Loaded<_>>()?,
+        sessions: of(SESSIONS).iter().map(session_totals).collect::<LoadedRow<_>>()?,
         seen: in_order(of(SEEN), usize::MAX, seen_of)?,
         forgotten_change: forgotten.into_iter().max().unwrap_or(0),
         controls: controls::read(of(CONTROLS), opener)?,
-        uses: of(USES).iter().map(controls::used).collect::<Loaded<_>>()?,
+        uses: of(USES).iter().map(controls::used).collect::<LoadedRow<_>>()?,
         changes: in_order(of(CHANGES), CHANGES_MAX, |row| changed(row, opener))?
             .into_iter()
             .filter(|changed| changed.resource.is_named())
@@ -260,17 +260,17 @@ pub(super) fn read(head: &PgRow, rows: &Rows, opener: &Opener) -> Loaded<Totals>
 }
 
 /// The newest rows by their `seq`, oldest first.
-fn in_order<T>(rows: &[PgRow], max: usize, read: impl Fn(&PgRow) -> Loaded<T>) -> Loaded<Vec<T>> {
+fn in_order<T>(rows: &[PgRow], max: usize, read: impl Fn(&PgRow) -> LoadedRow<T>) -> LoadedRow<Vec<T>> {
     let numbered = rows.iter().map(|row| Ok((count(row, "seq")?, row)));
-    let mut numbered: Vec<(u64, &PgRow)> = numbered.collect::<Loaded<_>>()?;
+    let mut numbered: Vec<(u64, &PgRow)> = numbered.collect::<LoadedRow<_>>()?;
     numbered.sort_by_key(|(seq, _)| *seq);
     let older = numbered.len().saturating_sub(max);
     numbered.into_iter().skip(older).map(|(_, row)| read(row)).collect()
 }
 
 /// Spending of a tree, from its row.
-pub(in crate::postgres) fn spent(head: &PgRow) -> Loaded<Spent> {
-    Ok(Spent {
+pub(in crate::postgres) fn spent(head: &PgRow) -> LoadedRow<BudgetSpend> {
+    Ok(BudgetSpend {
         steps: count(head, "steps")?,
         calls: count(head, "calls")?,
         cost_micros: count(head, "cost_micros")?,
@@ -280,19 +280,19 @@ pub(in crate::postgres) fn spent(head: &PgRow) -> Loaded<Spent> {
 }
 
 /// Open calls of a tree, from its row.
-pub(in crate::postgres) fn open_calls(head: &PgRow) -> Loaded<u32> {
+pub(in crate::postgres) fn open_calls(head: &PgRow) -> LoadedRow<u32> {
     decode(head, "open_calls")
 }
 
-fn by_tool_of(row: &PgRow) -> Loaded<(ToolName, u64)> {
+fn by_tool_of(row: &PgRow) -> LoadedRow<(ToolName, u64)> {
     Ok((decode(row, "tool")?, count(row, "calls")?))
 }
 
-fn seen_of(row: &PgRow) -> Loaded<(SessionId, Fingerprint, ResultDigest)> {
+fn seen_of(row: &PgRow) -> LoadedRow<(SessionId, Fingerprint, ResultDigest)> {
     Ok((decode(row, "session_id")?, decode(row, "fingerprint")?, decode(row, "digest")?))
 }
 
-fn changed(row: &PgRow, opener: &Opener) -> Loaded<Changed> {
+fn changed(row: &PgRow, opener: &Opener) -> LoadedRow<Changed> {
     let seq = count(row, "seq")?;
     let resource = row.try_get::<String, _>("resource")?;
     Ok(Changed {
@@ -303,14 +303,14 @@ fn changed(row: &PgRow, opener: &Opener) -> Loaded<Changed> {
     })
 }
 
-fn kept_of(row: &PgRow, opener: &Opener) -> Loaded<KeptText> {
+fn kept_of(row: &PgRow, opener: &Opener) -> LoadedRow<KeptText> {
     let (seq, id) = (count(row, "seq")?, row.try_get("session_id")?);
     let arguments = opener.maybe(sealed::ARGUMENTS, id, count(row, "permit_seq")?, row.try_get("arguments")?)?;
     let result = opener.maybe(sealed::RESULT, id, seq, row.try_get("result")?)?;
     Ok((seq, decode(row, "session_id")?, decode(row, "tool")?, arguments, result))
 }
 
-fn session_totals(row: &PgRow) -> Loaded<(SessionId, Option<SessionId>, u32, RunTotals)> {
+fn session_totals(row: &PgRow) -> LoadedRow<(SessionId, Option<SessionId>, u32, RunTotals)> {
     let by_tool: Option<String> = row.try_get("by_tool")?;
     let by_tool: BTreeMap<String, u64> = by_tool
         .map(|text| serde_json::from_str(&text))
@@ -320,14 +320,17 @@ fn session_totals(row: &PgRow) -> Loaded<(SessionId, Option<SessionId>, u32, Run
     let run = RunTotals {
         started_at: at(row, "started_ms")?,
         idle_ms: count(row, "idle_ms")?,
-        spent: Spent {
+        spent: BudgetSpend {
             steps: count(row, "steps")?,
             calls: count(row, "calls")?,
             cost_micros: count(row, "cost_micros")? + count(row, "outcome_cost")?,
             reserved_micros: count(row, "unsettled")?,
             tokens: count(row, "tokens")? + count(row, "outcome_tokens")?,
         },
-        by_tool: by_tool.into_iter().map(|(tool, n)| Ok((name(ToolName::parse, &tool)?, n))).collect::<Loaded<_>>()?,
+        by_tool: by_tool
+            .into_iter()
+            .map(|(tool, n)| Ok((name(ToolName::parse, &tool)?, n)))
+            .collect::<LoadedRow<_>>()?,
     };
     Ok((decode(row, "session_id")?, decode(row, "parent_id")?, decode(row, "depth")?, run))
 }

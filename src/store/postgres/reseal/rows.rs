@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::super::{
-    decode::{Loaded, corrupt},
+    decode::{LoadedRow, corrupt},
     findings, marks,
     sealed::{AUDITED, MARKS, Opener, finding_at, with_sealed},
     texts,
@@ -28,13 +28,13 @@ struct At<'r> {
 }
 
 impl<'k> Resealer<'k> {
-    pub(super) fn new(opener: &'k Opener, keys: &'k TenantKeys) -> Loaded<Self> {
+    pub(super) fn new(opener: &'k Opener, keys: &'k TenantKeys) -> LoadedRow<Self> {
         let sealer = Sealer::new(keys).ok_or_else(|| StoreError::Rejected("it could not be sealed".to_owned()))?;
         Ok(Self { opener, sealer })
     }
 
     /// The row with all texts under the newest key; none if nothing could be changed.
-    pub(super) fn row(&mut self, kind: &str, mut row: Map<String, Value>) -> Loaded<Option<Value>> {
+    pub(super) fn row(&mut self, kind: &str, mut row: Map<String, Value>) -> LoadedRow<Option<Value>> {
         let seq = row.get("seq").and_then(Value::as_u64).unwrap_or_default();
         let session = row.get("session_id").and_then(Value::as_str).unwrap_or_default().to_owned();
         let mut at = At { session: &session, seq, is_changed: false };
@@ -53,20 +53,20 @@ impl<'k> Resealer<'k> {
     }
 
     /// The reason of an audit entry under the newest key; none if unchanged.
-    pub(super) fn reason(&mut self, number: u64, row: &Map<String, Value>) -> Loaded<Option<String>> {
+    pub(super) fn reason(&mut self, number: u64, row: &Map<String, Value>) -> LoadedRow<Option<String>> {
         let text = |column: &str| row.get(column).and_then(Value::as_str).map(str::to_owned);
         let session = text("session_id").unwrap_or_default();
         let opened = unless_unopened(self.opener.reason(&session, number, text("why"), text("resealed")))?;
         opened.flatten().map(|why| self.seal(AUDITED, &session, number, &why)).transpose()
     }
 
-    fn seal(&mut self, what: &str, session: &str, seq: u64, text: &str) -> Loaded<String> {
+    fn seal(&mut self, what: &str, session: &str, seq: u64, text: &str) -> LoadedRow<String> {
         let place = Place { tenant: self.opener.tenant(), session, seq, what };
         self.sealer.seal(text, &place).ok_or_else(|| StoreError::Rejected("it could not be sealed".to_owned()))
     }
 
     /// True for a re-encrypted text.
-    fn anew(&mut self, what: &str, session: &str, seq: u64, stored: &mut String) -> Loaded<bool> {
+    fn anew(&mut self, what: &str, session: &str, seq: u64, stored: &mut String) -> LoadedRow<bool> {
         if self.sealer.is_newest(stored) {
             return Ok(false);
         }
@@ -76,7 +76,7 @@ impl<'k> Resealer<'k> {
         Ok(true)
     }
 
-    fn finding(&mut self, at: &mut At<'_>, place: usize, finding: &mut Value) -> Loaded<()> {
+    fn finding(&mut self, at: &mut At<'_>, place: usize, finding: &mut Value) -> LoadedRow<()> {
         let what = finding_at(place);
         match finding.get_mut("message") {
             Some(Value::String(message)) if is_sealed(message) => {
@@ -94,7 +94,7 @@ impl<'k> Resealer<'k> {
         Ok(())
     }
 
-    fn marks(&mut self, at: &mut At<'_>, row: &mut Map<String, Value>) -> Loaded<()> {
+    fn marks(&mut self, at: &mut At<'_>, row: &mut Map<String, Value>) -> LoadedRow<()> {
         if let Some(Value::String(sealed)) = row["marks"].get_mut("named")
             && is_sealed(sealed)
         {
@@ -113,7 +113,7 @@ impl<'k> Resealer<'k> {
 }
 
 /// The decrypted value; none, with a log line, if that fails: the others continue.
-fn unless_unopened<T>(opened: Loaded<T>) -> Loaded<Option<T>> {
+fn unless_unopened<T>(opened: LoadedRow<T>) -> LoadedRow<Option<T>> {
     match opened {
         Ok(opened) => Ok(Some(opened)),
         // Counted by the rows that still need the key.

@@ -53,7 +53,7 @@ proptest! {
             prop_assert_eq!(first.repaired.is_some(), first.violations.is_empty() && !first.coerced.is_empty());
             if let Some(repaired) = &first.repaired {
                 let second = schema.check(repaired);
-                prop_assert_eq!(second, Checked { unknown: first.unknown, ..Checked::default() });
+                prop_assert_eq!(second, ArgumentCheck { unknown: first.unknown, ..ArgumentCheck::default() });
             }
         }
     }
@@ -65,7 +65,7 @@ proptest! {
         let repaired = compile(&schema(), UnknownFields::Refuse, Coercion::Repair).check(&arguments);
         prop_assert_eq!(&accepted.repaired, &None);
         prop_assert_eq!(&accepted.accepted, &repaired.repaired);
-        prop_assert_eq!(Checked { accepted: None, ..accepted }, Checked { repaired: None, ..repaired });
+        prop_assert_eq!(ArgumentCheck { accepted: None, ..accepted }, ArgumentCheck { repaired: None, ..repaired });
         let rejected = compile(&schema(), UnknownFields::Refuse, Coercion::Reject).check(&arguments);
         prop_assert!(rejected.coerced.is_empty());
     }
