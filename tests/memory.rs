@@ -10,7 +10,7 @@ use callgate_core::{
         ids::{CallId, DEFAULT_TENANT, SessionId, ToolName},
         json,
         outcome::OutcomeStatus,
-        report::Report,
+        report::OutcomeReport,
         time::Timestamp,
         tree::CallTree,
     },
@@ -39,7 +39,7 @@ fn pair(policy: &Policy, tree: &mut CallTree, n: usize) {
     assert!(verdict.permit.is_some(), "{:?}", verdict.findings);
     drop(engine::advance(tree, *change));
     let result = Some(format!(r#"{{"id":"P-{n}","state":"on its way","stops":[{n},{}]}}"#, 3 * n));
-    let report = Report { result, ..Report::new(tree.root.clone(), call_id, OutcomeStatus::Success) };
+    let report = OutcomeReport { result, ..OutcomeReport::new(tree.root.clone(), call_id, OutcomeStatus::Success) };
     let recorded = engine::record(policy, tree, &SharedState::default(), &report, now.plus_ms(500)).expect("recorded");
     drop(engine::advance(tree, *recorded.change.expect("news")));
 }

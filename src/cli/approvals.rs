@@ -9,7 +9,7 @@ use super::{
     server_args::{ReadArgs, WriteArgs},
 };
 use callgate_client::{
-    json::Form,
+    json::OutputFormat,
     out,
     remote::{AuthenticatedChannel, Remote, asked, at, reason, refusal},
 };
@@ -153,7 +153,7 @@ async fn client(remote: &Remote) -> anyhow::Result<ApprovalServiceClient<Authent
 async fn list(
     all: bool,
     group: String,
-    form: Form,
+    form: OutputFormat,
     mut client: ApprovalServiceClient<AuthenticatedChannel>,
 ) -> anyhow::Result<()> {
     let state = if all { ApprovalState::Unspecified } else { ApprovalState::Pending };
@@ -188,7 +188,7 @@ async fn resolve(answer: ResolveArgs, what: ResolveApprovalRequest) -> anyhow::R
     answer.server.form.each(resolved.approval.as_slice(), if is_edited { whole } else { line })
 }
 
-async fn watch(form: Form, mut client: ApprovalServiceClient<AuthenticatedChannel>) -> anyhow::Result<()> {
+async fn watch(form: OutputFormat, mut client: ApprovalServiceClient<AuthenticatedChannel>) -> anyhow::Result<()> {
     let mut questions = asked(client.watch_approvals(WatchApprovalsRequest::default()).await)?;
     while !out::is_closed() {
         let told = tokio::select! {

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 
 use super::server_args::ReadArgs;
 use callgate_client::{
-    json::Form,
+    json::OutputFormat,
     remote::{AuthenticatedChannel, asked, at},
 };
 use callgate_proto::v1::{
@@ -57,7 +57,11 @@ pub(super) async fn run(args: AuditArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-async fn list(all: bool, form: Form, mut client: AuditServiceClient<AuthenticatedChannel>) -> anyhow::Result<ExitCode> {
+async fn list(
+    all: bool,
+    form: OutputFormat,
+    mut client: AuditServiceClient<AuthenticatedChannel>,
+) -> anyhow::Result<ExitCode> {
     let mut request = ListAuditEntriesRequest { page_size: if all { PAGE } else { SHOWN }, ..Default::default() };
     loop {
         let page = asked(client.list_audit_entries(request.clone()).await)?;
@@ -99,7 +103,7 @@ fn line(entry: &AuditEntry) {
 
 async fn verify(
     anchors: Vec<String>,
-    form: Form,
+    form: OutputFormat,
     mut client: AuditServiceClient<AuthenticatedChannel>,
 ) -> anyhow::Result<ExitCode> {
     let held = anchors.len();

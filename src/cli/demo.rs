@@ -16,7 +16,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use self::{
-    client::{Client, Outcome},
+    client::{DemoClient, Outcome},
     show::Show,
 };
 use callgate_client::{
@@ -113,7 +113,7 @@ async fn on_it(url: &str, pace_ms: u64) -> anyhow::Result<()> {
 /// Plays all scenes; returns the session.
 async fn play(url: &str, wire: AuthenticatedChannel, pace_ms: u64) -> anyhow::Result<String> {
     let session = format!("demo-{}", uuid::Uuid::now_v7());
-    let client = Client::of(wire, &session);
+    let client = DemoClient::of(wire, &session);
     let mut stage = Stage { client, show: Show, pace: Duration::from_millis(pace_ms), said: 0, ends: BTreeMap::new() };
     stage.show.server(url, &stage.client.server().await?);
     // A tool that no earlier demo has taught the server about. Its fleet fails while the other scenes are played.
@@ -138,7 +138,7 @@ fn broken() -> Outcome {
 /// The client, and the screen.
 #[derive(Debug)]
 struct Stage {
-    client: Client,
+    client: DemoClient,
     show: Show,
     pace: Duration,
     said: u32,

@@ -5,7 +5,7 @@ use std::{path::PathBuf, sync::Arc};
 use anyhow::{Context as _, anyhow, bail};
 use clap::Args;
 
-use callgate_client::remote::{By, Remote};
+use callgate_client::remote::{ActorArgs, Remote};
 use callgate_core::{
     domain::{ids::TenantId, tenant::DEFAULT_TENANT_NAME},
     policy::Policy,
@@ -21,7 +21,7 @@ pub(super) struct Place {
     #[command(flatten)]
     pub(super) remote: Remote,
     #[command(flatten)]
-    pub(super) by: By,
+    pub(super) by: ActorArgs,
     /// Use this database directly, without a server
     #[arg(long, value_name = "URL", env = "CALLGATE_ADMIN_DATABASE_URL", hide_env_values = true, global = true)]
     database_url: Option<String>,

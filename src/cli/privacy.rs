@@ -14,9 +14,9 @@ use tonic::{body::Body, client::GrpcService, codegen::StdError};
 
 use super::place::Place;
 use callgate_client::{
-    json::Form,
+    json::OutputFormat,
     out,
-    remote::{By, asked, refusal},
+    remote::{ActorArgs, asked, refusal},
 };
 use callgate_core::domain::ids::TenantId;
 use callgate_proto::v1::{
@@ -40,7 +40,7 @@ pub(super) struct ForgetArgs {
     #[command(flatten)]
     why: Why,
     #[command(flatten)]
-    form: Form,
+    form: OutputFormat,
     #[command(flatten)]
     opening: Opening,
     #[command(flatten)]
@@ -139,8 +139,8 @@ pub(super) async fn forget(args: ForgetArgs) -> anyhow::Result<()> {
 async fn forgetting<S>(
     mut client: PrivacyServiceClient<S>,
     request: ForgetRequest,
-    (named, form): (&str, Form),
-    by: &By,
+    (named, form): (&str, OutputFormat),
+    by: &ActorArgs,
 ) -> anyhow::Result<()>
 where
     S: GrpcService<Body>,
@@ -221,7 +221,7 @@ async fn exporting<S>(
     mut client: PrivacyServiceClient<S>,
     request: ExportSubjectRequest,
     file: Option<File>,
-    by: &By,
+    by: &ActorArgs,
 ) -> anyhow::Result<()>
 where
     S: GrpcService<Body>,

@@ -21,7 +21,7 @@ pub(super) struct RecordArgs {
     /// The evaluated call's id
     call_id: String,
     /// The outcome
-    outcome: Came,
+    outcome: OutcomeArg,
     /// The session's id
     #[arg(long, value_name = "ID", env = "CALLGATE_SESSION")]
     session: String,
@@ -67,7 +67,7 @@ pub(super) struct RecordArgs {
 
 /// What came of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Came {
+enum OutcomeArg {
     /// The call succeeded
     Success,
     /// The call failed
@@ -83,11 +83,11 @@ enum Came {
 /// Runs `callgate record`.
 pub(super) async fn record(args: RecordArgs) -> anyhow::Result<()> {
     let status = match args.outcome {
-        Came::Success => OutcomeStatus::Success,
-        Came::Error => OutcomeStatus::Error,
-        Came::Cancelled => OutcomeStatus::Cancelled,
-        Came::Unknown => OutcomeStatus::Unknown,
-        Came::Running => OutcomeStatus::Running,
+        OutcomeArg::Success => OutcomeStatus::Success,
+        OutcomeArg::Error => OutcomeStatus::Error,
+        OutcomeArg::Cancelled => OutcomeStatus::Cancelled,
+        OutcomeArg::Unknown => OutcomeStatus::Unknown,
+        OutcomeArg::Running => OutcomeStatus::Running,
     };
     let error = args.error.map(|message| ToolError {
         message,

@@ -12,7 +12,7 @@ use super::source::Source;
 use anyhow::{anyhow, bail};
 use callgate_client::progress::Progress;
 use callgate_core::{
-    offline::{judge::Judge, line::Line, summary::Summary},
+    offline::{judge::OfflineJudge, line::ReplayLine, summary::Summary},
     policy::{self, Policy},
 };
 
@@ -81,12 +81,12 @@ pub fn run_on(
     out: &mut dyn Write,
 ) -> anyhow::Result<Summary> {
     let mut out = BufWriter::with_capacity(64 << 10, out);
-    let mut judge = Judge::new(policy, enforce);
+    let mut judge = OfflineJudge::new(policy, enforce);
     for source in sources {
         let mut source = source?;
         while let Some(row) = source.next_row()? {
             let assessed = judge.judge(&row).map_err(|problem| anyhow!("{}: {problem}", source.place()))?;
-            serde_json::to_writer(&mut out, &Line::new(&row, &assessed)).map_err(io::Error::from)?;
+            serde_json::to_writer(&mut out, &ReplayLine::new(&row, &assessed)).map_err(io::Error::from)?;
             out.write_all(b"\n")?;
         }
     }

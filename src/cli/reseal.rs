@@ -8,8 +8,8 @@ use tonic::{body::Body, client::GrpcService, codegen::StdError};
 
 use super::{place::Place, privacy::Opening};
 use callgate_client::{
-    json::Form,
-    remote::{By, asked, refusal},
+    json::OutputFormat,
+    remote::{ActorArgs, asked, refusal},
 };
 use callgate_proto::v1::{ResealRequest, ResealResponse, StorageKey, privacy_service_client::PrivacyServiceClient};
 use callgate_server::grpc;
@@ -34,7 +34,7 @@ struct Where {
     #[command(flatten)]
     opening: Opening,
     #[command(flatten)]
-    form: Form,
+    form: OutputFormat,
     #[command(flatten)]
     place: Place,
 }
@@ -58,8 +58,8 @@ pub(super) async fn run(args: KeysArgs) -> anyhow::Result<()> {
 async fn resealing<S>(
     mut client: PrivacyServiceClient<S>,
     request: ResealRequest,
-    form: Form,
-    by: &By,
+    form: OutputFormat,
+    by: &ActorArgs,
 ) -> anyhow::Result<()>
 where
     S: GrpcService<Body>,

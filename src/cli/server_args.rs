@@ -3,15 +3,15 @@
 use clap::Args;
 
 use callgate_client::{
-    json::Form,
-    remote::{By, Remote},
+    json::OutputFormat,
+    remote::{ActorArgs, Remote},
 };
 
 /// Of a command that reads.
 #[derive(Debug, Args)]
 pub(super) struct ReadArgs {
     #[command(flatten)]
-    pub(super) form: Form,
+    pub(super) form: OutputFormat,
     #[command(flatten)]
     pub(super) remote: Remote,
 }
@@ -20,9 +20,9 @@ pub(super) struct ReadArgs {
 #[derive(Debug, Args)]
 pub(super) struct WriteArgs {
     #[command(flatten)]
-    pub(super) by: By,
+    pub(super) by: ActorArgs,
     #[command(flatten)]
-    pub(super) form: Form,
+    pub(super) form: OutputFormat,
     #[command(flatten)]
     pub(super) remote: Remote,
 }

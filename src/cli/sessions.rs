@@ -6,8 +6,8 @@ use tonic::{Code, Response};
 
 use super::server_args::{ReadArgs, WriteArgs};
 use callgate_client::{
-    json::Form,
-    remote::{AuthenticatedChannel, By, Remote, asked, at},
+    json::OutputFormat,
+    remote::{ActorArgs, AuthenticatedChannel, Remote, asked, at},
 };
 use callgate_proto::v1::{
     CallFilter, Decision, GetSessionStateRequest, HaltRequest, HaltScope, HaltState, ListHaltsRequest,
@@ -286,7 +286,7 @@ fn settlement(
 async fn list(
     all: bool,
     like: &Like,
-    form: Form,
+    form: OutputFormat,
     mut client: SessionServiceClient<AuthenticatedChannel>,
 ) -> anyhow::Result<()> {
     if !form.json {
@@ -346,7 +346,7 @@ fn line(session: &SessionSummary, widest: usize) {
     );
 }
 
-async fn halt(request: HaltRequest, form: Form, by: &By, remote: &Remote) -> anyhow::Result<()> {
+async fn halt(request: HaltRequest, form: OutputFormat, by: &ActorArgs, remote: &Remote) -> anyhow::Result<()> {
     let (scope, name) = (request.scope(), request.name.clone());
     let reason = request.reason.clone();
     if let Some(halt) = asked(client(remote).await?.halt(by.signed(request)?).await)?.halt {

@@ -5,7 +5,7 @@ use clap::{Args, Subcommand};
 
 use super::server_args::{ReadArgs, WriteArgs};
 use callgate_client::{
-    json::Form,
+    json::OutputFormat,
     remote::{Remote, asked, at, named},
 };
 use callgate_proto::v1::{
@@ -64,7 +64,7 @@ enum TenantsCommand {
 }
 
 impl TenantsCommand {
-    fn form(&self) -> Form {
+    fn form(&self) -> OutputFormat {
         match self {
             Self::List { server } => server.form,
             Self::Create { one, .. } | Self::Quotas { one, .. } | Self::Retention { one, .. } => one.server.form,
@@ -172,7 +172,7 @@ pub(super) async fn run(args: TenantsArgs) -> anyhow::Result<()> {
     form.each(changed.as_slice(), told)
 }
 
-async fn list(form: Form, remote: &Remote) -> anyhow::Result<()> {
+async fn list(form: OutputFormat, remote: &Remote) -> anyhow::Result<()> {
     let mut client = TenantServiceClient::new(remote.connect().await?);
     let mut request = ListTenantsRequest::default();
     loop {

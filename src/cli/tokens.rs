@@ -15,8 +15,8 @@ use tonic::{body::Body, client::GrpcService, codegen::StdError};
 
 use super::place::Place;
 use callgate_client::{
-    json::Form,
-    remote::{By, asked, at},
+    json::OutputFormat,
+    remote::{ActorArgs, asked, at},
 };
 use callgate_core::domain::identity::Role;
 use callgate_proto::{
@@ -112,7 +112,7 @@ fn role(text: &str) -> Result<Role, String> {
 /// Runs `callgate tokens`.
 pub(super) async fn run(args: TokensArgs) -> anyhow::Result<()> {
     let TokensArgs { action, json, place } = args;
-    let form = Form { json };
+    let form = OutputFormat { json };
     if let Action::Create { file: Some(file), .. } = &action
         && file.exists()
     {
@@ -136,7 +136,12 @@ pub(super) async fn run(args: TokensArgs) -> anyhow::Result<()> {
     done
 }
 
-async fn act<S>(mut client: TokenServiceClient<S>, action: Action, form: Form, by: &By) -> anyhow::Result<()>
+async fn act<S>(
+    mut client: TokenServiceClient<S>,
+    action: Action,
+    form: OutputFormat,
+    by: &ActorArgs,
+) -> anyhow::Result<()>
 where
     S: GrpcService<Body>,
     S::Error: Into<StdError>,
@@ -199,7 +204,7 @@ fn told(token: Option<&Token>, secret: &str) {
     outln!("{secret}");
 }
 
-async fn list<S>(client: &mut TokenServiceClient<S>, all: bool, form: Form) -> anyhow::Result<()>
+async fn list<S>(client: &mut TokenServiceClient<S>, all: bool, form: OutputFormat) -> anyhow::Result<()>
 where
     S: GrpcService<Body>,
     S::Error: Into<StdError>,

@@ -15,8 +15,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::{
-    credential::{Credential, Token},
-    json::Form,
+    credential::{Credential, TokenSource},
+    json::OutputFormat,
 };
 
 /// Mode bits: writable by others than the owner.
@@ -38,27 +38,27 @@ enum Action {
     /// List the contexts of the file
     List {
         #[command(flatten)]
-        form: Form,
+        form: OutputFormat,
     },
     /// Show a context: its server, and the source of its credential
     Show {
         /// The context's name [default: the current one]
         name: Option<String>,
         #[command(flatten)]
-        form: Form,
+        form: OutputFormat,
     },
     /// Select the current context
     Use {
         /// The context's name
         name: String,
         #[command(flatten)]
-        form: Form,
+        form: OutputFormat,
     },
 }
 
 /// A server with its credential.
 #[derive(Debug)]
-pub struct Context {
+pub struct ServerContext {
     pub server: String,
     pub credential: Credential,
 }
@@ -154,7 +154,7 @@ fn exposed(file: &File, mode: u32) -> Option<&'static str> {
 }
 
 /// The context of this name.
-pub fn named(name: &str) -> anyhow::Result<Context> {
+pub fn named(name: &str) -> anyhow::Result<ServerContext> {
     let Some((path, _, file)) = file()? else {
         let path = path().map_or_else(|| "config.yaml".to_owned(), |(path, _)| path.display().to_string());
         bail!("--context {name}: there is no file of contexts at {path}");
@@ -163,17 +163,17 @@ pub fn named(name: &str) -> anyhow::Result<Context> {
 }
 
 /// The current context with its name, if the file names one.
-pub fn current() -> anyhow::Result<Option<(String, Context)>> {
+pub fn current() -> anyhow::Result<Option<(String, ServerContext)>> {
     let Some((path, _, mut file)) = file()? else { return Ok(None) };
     let Some(name) = file.current.take() else { return Ok(None) };
     let context = of(&path, file, &name)?;
     Ok(Some((name, context)))
 }
 
-fn of(path: &Path, mut file: File, name: &str) -> anyhow::Result<Context> {
+fn of(path: &Path, mut file: File, name: &str) -> anyhow::Result<ServerContext> {
     let Some(form) = file.contexts.remove(name) else { bail!(unknown(path, &file, name)) };
     let credential = form.credential(path).with_context(|| format!("{}: contexts.{name}", path.display()))?;
-    Ok(Context { server: form.server, credential })
+    Ok(ServerContext { server: form.server, credential })
 }
 
 /// The message about an unknown name.
@@ -193,9 +193,9 @@ impl ContextForm {
     fn credential(&self, file: &Path) -> anyhow::Result<Credential> {
         let at = |path: &PathBuf| beside(file, path);
         let token = match self {
-            Self { token: Some(Secret(text)), .. } => Some(Token::Text(text.clone())),
-            Self { token_file: Some(path), .. } => Some(Token::File(closed(at(path))?)),
-            Self { token_command: Some(words), .. } => Some(Token::Command(words.clone())),
+            Self { token: Some(Secret(text)), .. } => Some(TokenSource::Text(text.clone())),
+            Self { token_file: Some(path), .. } => Some(TokenSource::File(closed(at(path))?)),
+            Self { token_command: Some(words), .. } => Some(TokenSource::Command(words.clone())),
             _ => None,
         };
         let identity = self.certificate.as_ref().zip(self.key.as_ref());

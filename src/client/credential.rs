@@ -32,7 +32,7 @@ const KEEPALIVE_ANSWER: Duration = Duration::from_secs(10);
 /// Credential for a server, and the authority that its certificate must have.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Credential {
-    pub token: Option<Token>,
+    pub token: Option<TokenSource>,
     pub ca: Option<PathBuf>,
     /// Client certificate and its key.
     pub identity: Option<(PathBuf, PathBuf)>,
@@ -40,7 +40,7 @@ pub struct Credential {
 
 /// Source of a token.
 #[derive(Clone, PartialEq, Eq)]
-pub enum Token {
+pub enum TokenSource {
     /// A file.
     File(PathBuf),
     /// An environment variable.
@@ -51,13 +51,13 @@ pub enum Token {
     Command(Vec<String>),
 }
 
-impl fmt::Debug for Token {
+impl fmt::Debug for TokenSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.origin())
     }
 }
 
-impl Token {
+impl TokenSource {
     /// Description of the source, without the token.
     pub fn origin(&self) -> String {
         match self {
@@ -112,7 +112,7 @@ impl Credential {
 
     /// The token, if any.
     pub fn bearer(&self) -> anyhow::Result<Bearer> {
-        let token = self.token.as_ref().map(Token::read).transpose()?;
+        let token = self.token.as_ref().map(TokenSource::read).transpose()?;
         Bearer::of(token.as_deref().unwrap_or_default())
     }
 
@@ -222,7 +222,8 @@ mod tests {
             assert!(is_overheard(url), "{url}");
         }
         assert_eq!(format!("{:?}", Bearer(Some("Bearer s3cret".parse().expect("ASCII")))), "a token");
-        let told = format!("{:?}", Credential { token: Some(Token::Text("s3cret".into())), ..Credential::default() });
+        let told =
+            format!("{:?}", Credential { token: Some(TokenSource::Text("s3cret".into())), ..Credential::default() });
         assert!(!told.contains("s3cret"), "{told}");
     }
 

@@ -11,13 +11,13 @@ use callgate_proto::v1;
 
 /// For whom it is printed.
 #[derive(Debug, Clone, Copy, Default, Args)]
-pub struct Form {
+pub struct OutputFormat {
     /// Print JSON, one object a line
     #[arg(long)]
     pub json: bool,
 }
 
-impl Form {
+impl OutputFormat {
     /// Prints one item, as JSON or by `text`.
     pub fn tell<M: Name>(self, message: &M, text: impl FnOnce(&M)) -> anyhow::Result<()> {
         if self.json {

@@ -14,7 +14,7 @@ use tonic_types::StatusExt as _;
 pub use crate::credential::{AuthenticatedChannel, Bearer};
 use crate::{
     contexts,
-    credential::{Credential, Token, has_tls, is_overheard},
+    credential::{Credential, TokenSource, has_tls, is_overheard},
 };
 use callgate_proto::BY;
 
@@ -167,13 +167,13 @@ impl Remote {
 
     /// True when the token must come from the caller's environment.
     pub fn needs_environment(&self) -> anyhow::Result<bool> {
-        Ok(matches!(self.way()?.shown.token, Some(Token::Environment(_))))
+        Ok(matches!(self.way()?.shown.token, Some(TokenSource::Environment(_))))
     }
 
     /// True for a credential that is at most a token from the environment.
     pub fn shows_no_file(&self) -> anyhow::Result<bool> {
         let Credential { token, ca, identity } = &self.way()?.shown;
-        Ok(matches!(token, None | Some(Token::Environment(_))) && ca.is_none() && identity.is_none())
+        Ok(matches!(token, None | Some(TokenSource::Environment(_))) && ca.is_none() && identity.is_none())
     }
 
     /// Arguments for another command with the same server and credential: a context and files by name, never a token.
@@ -190,7 +190,7 @@ impl Remote {
             args.extend(["--server".to_owned(), url.clone()]);
         }
         let token =
-            given.token.as_ref().and_then(|token| if let Token::File(path) = token { Some(path) } else { None });
+            given.token.as_ref().and_then(|token| if let TokenSource::File(path) = token { Some(path) } else { None });
         let (certificate, key) = given.identity.as_ref().map_or((None, None), |(one, two)| (Some(one), Some(two)));
         let files =
             [("--token-file", token), ("--ca", given.ca.as_ref()), ("--certificate", certificate), ("--key", key)];
@@ -222,7 +222,8 @@ fn identity(
 fn environment() -> anyhow::Result<Credential> {
     let path = |name: &str| variable(name).map(PathBuf::from);
     let identity = identity(path("CALLGATE_CERT"), path("CALLGATE_KEY"), ["CALLGATE_CERT", "CALLGATE_KEY"])?;
-    let token = path("CALLGATE_TOKEN_FILE").map(Token::File).or_else(|| variable(TOKEN).map(Token::Environment));
+    let token =
+        path("CALLGATE_TOKEN_FILE").map(TokenSource::File).or_else(|| variable(TOKEN).map(TokenSource::Environment));
     Ok(Credential { token, ca: path("CALLGATE_CA"), identity })
 }
 
@@ -231,7 +232,7 @@ impl Shown {
     fn flags(&self) -> anyhow::Result<Credential> {
         let Self { token_file, ca, certificate, key } = self.clone();
         let identity = identity(certificate, key, ["--certificate", "--key"])?;
-        Ok(Credential { token: token_file.map(Token::File), ca, identity })
+        Ok(Credential { token: token_file.map(TokenSource::File), ca, identity })
     }
 }
 
@@ -282,13 +283,13 @@ pub fn reason(status: &Status) -> Option<String> {
 
 /// Who does it.
 #[derive(Debug, Clone, Args)]
-pub struct By {
+pub struct ActorArgs {
     /// The name stored with the action [default: the user's name]
     #[arg(long, value_name = "NAME", env = "CALLGATE_BY", global = true)]
     by: Option<String>,
 }
 
-impl By {
+impl ActorArgs {
     /// A request with the caller's name.
     pub fn signed<T>(&self, message: T) -> anyhow::Result<Request<T>> {
         let (name, mut request) = (self.name(), Request::new(message));

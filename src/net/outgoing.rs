@@ -33,7 +33,7 @@ pub struct RequestError {
 
 /// Response.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
+pub struct HttpResponse {
     /// Its status.
     pub status: StatusCode,
     /// Body.
@@ -81,7 +81,7 @@ impl HttpRequest {
     ///
     /// # Errors
     /// [`RequestError`] without a response within ten seconds; any status is a response.
-    pub async fn send(&self, max: usize) -> Result<Answer, RequestError> {
+    pub async fn send(&self, max: usize) -> Result<HttpResponse, RequestError> {
         let answer = timeout(LIMIT, self.answer(max)).await;
         let answer = answer.unwrap_or_else(|_| Err(format!("no answer within {} s", LIMIT.as_secs())));
         // The query may be a secret.
@@ -89,7 +89,7 @@ impl HttpRequest {
         answer.map_err(|problem| RequestError { url: told.to_owned(), problem })
     }
 
-    async fn answer(&self, max: usize) -> Result<Answer, String> {
+    async fn answer(&self, max: usize) -> Result<HttpResponse, String> {
         let url = Url::parse(&self.url).map_err(|error| error.to_string())?;
         let Some(host) = url.host() else { return Err("it names no host".to_owned()) };
         let is_here = is_here(&host);
@@ -121,7 +121,7 @@ impl HttpRequest {
         let body = Limited::new(response.into_body(), max).collect().await;
         let body = body.map_err(|error| format!("its answer cannot be read: {error}"))?.to_bytes();
         let body = String::from_utf8(body.to_vec()).map_err(|_| "its answer is no text".to_owned())?;
-        Ok(Answer { status, body })
+        Ok(HttpResponse { status, body })
     }
 }
 

@@ -36,11 +36,11 @@ pub use account::open_folder;
 pub use binaries::ServerVersion;
 pub use dump::DumpTools;
 pub use error::PrivatePostgresError;
-pub use supervisor::Phase;
+pub use supervisor::DatabasePhase;
 pub use vacant::{clear, is_vacant};
 
 use layout::Layout;
-use server::Server;
+use server::PreparedServer;
 use supervisor::Supervisor;
 
 /// Where the data lives when callgate runs as root: root's home is closed to the account the database runs as.
@@ -148,7 +148,7 @@ pub struct PrivatePostgres {
     bin_dir: PathBuf,
     version: ServerVersion,
     connection: ConnectionParams,
-    phase: watch::Receiver<Phase>,
+    phase: watch::Receiver<DatabasePhase>,
     stop: oneshot::Sender<()>,
     supervisor: JoinHandle<Result<(), PrivatePostgresError>>,
 }
@@ -163,10 +163,10 @@ impl PrivatePostgres {
     ///
     /// Every [`PrivatePostgresError`] about finding, creating or starting; its text contains advice.
     pub async fn start(settings: &PostgresSettings) -> Result<Self, PrivatePostgresError> {
-        let server = Server::prepare(settings).await?;
+        let server = PreparedServer::prepare(settings).await?;
         let postmaster = supervisor::first_start(&server).await?;
         let pid = postmaster.pid();
-        let (phase_sender, phase) = watch::channel(Phase::Running { pid });
+        let (phase_sender, phase) = watch::channel(DatabasePhase::Running { pid });
         let (stop, stopped) = oneshot::channel();
         let data_dir = server.layout.root.clone();
         let bin_dir = server.binaries.dir.clone();
@@ -204,16 +204,16 @@ impl PrivatePostgres {
 
     /// The state of the database, and its changes.
     #[must_use]
-    pub fn phase(&self) -> watch::Receiver<Phase> {
+    pub fn phase(&self) -> watch::Receiver<DatabasePhase> {
         self.phase.clone()
     }
 
     /// Waits until the server is down permanently, after several failed restarts in short order; returns the reason. A
     /// single crash is not reported: the server is restarted, and [`Self::phase`] shows it.
     pub async fn exited(&mut self) -> PrivatePostgresError {
-        let gave_up = self.phase.wait_for(|phase| matches!(phase, Phase::GaveUp { .. })).await;
+        let gave_up = self.phase.wait_for(|phase| matches!(phase, DatabasePhase::GaveUp { .. })).await;
         match gave_up.as_deref() {
-            Ok(Phase::GaveUp { failures, reason }) => PrivatePostgresError::GaveUp {
+            Ok(DatabasePhase::GaveUp { failures, reason }) => PrivatePostgresError::GaveUp {
                 data_dir: self.data_dir.clone(),
                 failures: *failures,
                 reason: reason.clone(),

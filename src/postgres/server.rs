@@ -29,7 +29,7 @@ const LINGERING_TEXT: &str = "pre-existing shared memory block";
 
 /// A prepared data directory, held by this process.
 #[derive(Debug)]
-pub(super) struct Server {
+pub(super) struct PreparedServer {
     pub(super) layout: Layout,
     pub(super) binaries: Binaries,
     account: Option<Account>,
@@ -40,7 +40,7 @@ pub(super) struct Server {
     _lock: DirLock,
 }
 
-impl Server {
+impl PreparedServer {
     /// Takes the data directory, finds the programs, and creates the cluster where there is none.
     pub(super) async fn prepare(settings: &PostgresSettings) -> Result<Self, PrivatePostgresError> {
         if !settings.data_dir.exists() {

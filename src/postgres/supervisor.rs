@@ -6,7 +6,7 @@ use tokio::sync::{oneshot, watch};
 
 use super::error::{PrivatePostgresError, says_disk_full};
 use super::postmaster::Postmaster;
-use super::server::Server;
+use super::server::PreparedServer;
 
 /// Failures without a calm period in between after which the server is given up.
 const FAILURES_MAX: u32 = 6;
@@ -22,7 +22,7 @@ const BACKOFF_FIRST: Duration = Duration::from_millis(100);
 
 /// State of the database.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Phase {
+pub enum DatabasePhase {
     /// The server accepts connections.
     Running {
         /// Its process id.
@@ -48,7 +48,7 @@ pub enum Phase {
 
 /// Starts a server for the first time. A killed or crashed one is restarted, and a full disk is waited out; other
 /// failures are final.
-pub(super) async fn first_start(server: &Server) -> Result<Postmaster, PrivatePostgresError> {
+pub(super) async fn first_start(server: &PreparedServer) -> Result<Postmaster, PrivatePostgresError> {
     let (mut failures, mut is_told) = (0, false);
     loop {
         let error = match server.launch().await {
@@ -74,7 +74,7 @@ fn backoff(failures: u32) -> Duration {
 }
 
 /// Logs it once, not at each attempt.
-fn tell_disk_full(server: &Server, is_told: &mut bool) {
+fn tell_disk_full(server: &PreparedServer, is_told: &mut bool) {
     if !std::mem::replace(is_told, true) {
         tracing::error!(
             data_dir = %server.layout.root.display(),
@@ -86,8 +86,8 @@ fn tell_disk_full(server: &Server, is_told: &mut bool) {
 
 /// Watches one server until it is stopped or given up.
 pub(super) struct Supervisor {
-    pub(super) server: Server,
-    pub(super) phase: watch::Sender<Phase>,
+    pub(super) server: PreparedServer,
+    pub(super) phase: watch::Sender<DatabasePhase>,
     /// Completes when the server should stop: by a message, or a dropped sender.
     pub(super) stop: oneshot::Receiver<()>,
 }
@@ -120,16 +120,16 @@ impl Supervisor {
         loop {
             let pause = if is_full {
                 tell_disk_full(&self.server, &mut is_told);
-                self.phase.send_replace(Phase::DiskFull);
+                self.phase.send_replace(DatabasePhase::DiskFull);
                 SPACE_EVERY
             } else {
                 *failures += 1;
                 if *failures >= FAILURES_MAX {
                     tracing::error!(failures = *failures, %reason, "PostgreSQL keeps failing and is not started again");
-                    self.phase.send_replace(Phase::GaveUp { failures: *failures, reason });
+                    self.phase.send_replace(DatabasePhase::GaveUp { failures: *failures, reason });
                     return Ok(None);
                 }
-                self.phase.send_replace(Phase::Restarting { attempt: *failures });
+                self.phase.send_replace(DatabasePhase::Restarting { attempt: *failures });
                 backoff(*failures)
             };
             let relaunch = async {
@@ -145,7 +145,7 @@ impl Supervisor {
                 Some(Ok(postmaster)) => {
                     let pid = postmaster.pid();
                     tracing::warn!(pid, "PostgreSQL runs again");
-                    self.phase.send_replace(Phase::Running { pid });
+                    self.phase.send_replace(DatabasePhase::Running { pid });
                     return Ok(Some(postmaster));
                 }
                 Some(Err(error)) if error.is_disk_full() => is_full = true,
@@ -171,7 +171,7 @@ impl Supervisor {
             None => drop(self.server.stop_orphan().await?),
         }
         tracing::info!(data_dir = %data_dir.display(), "the private PostgreSQL stopped");
-        self.phase.send_replace(Phase::Stopped);
+        self.phase.send_replace(DatabasePhase::Stopped);
         Ok(())
     }
 }

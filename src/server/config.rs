@@ -36,7 +36,7 @@ pub enum Listen {
 
 /// Whose a Unix socket becomes: `user`, `user:group` or `:group`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Owner {
+pub struct SocketOwner {
     /// By name or number.
     pub user: Option<String>,
     /// By name or number.
@@ -201,7 +201,7 @@ pub struct ServeConfig {
     pub socket_mode: u32,
     /// Owner of a Unix socket: USER, USER:GROUP or :GROUP, by name or number [default: the process's own]
     #[arg(long, value_name = "USER:GROUP", env = "CALLGATE_SOCKET_OWNER", value_parser = owner)]
-    pub socket_owner: Option<Owner>,
+    pub socket_owner: Option<SocketOwner>,
     /// How callers reach it.
     #[command(flatten)]
     pub tls: TlsConfig,
@@ -258,12 +258,12 @@ fn mode(text: &str) -> Result<u32, String> {
     mode.ok_or_else(|| format!("{text:?} is not an octal mode such as 0660"))
 }
 
-fn owner(text: &str) -> Result<Owner, String> {
+fn owner(text: &str) -> Result<SocketOwner, String> {
     let (user, group) = text.split_once(':').unwrap_or((text, ""));
     let named = |name: &str| (!name.is_empty()).then(|| name.to_owned());
     match (named(user), named(group)) {
         (None, None) => Err("expected USER, USER:GROUP or :GROUP".to_owned()),
-        (user, group) => Ok(Owner { user, group }),
+        (user, group) => Ok(SocketOwner { user, group }),
     }
 }
 
@@ -320,7 +320,7 @@ mod tests {
         }
         let own = |user: &str, group: &str| {
             let named = |name: &str| (!name.is_empty()).then(|| name.to_owned());
-            Ok(Owner { user: named(user), group: named(group) })
+            Ok(SocketOwner { user: named(user), group: named(group) })
         };
         for (text, owned) in [("a", own("a", "")), ("a:b", own("a", "b")), (":b", own("", "b")), ("a:", own("a", ""))] {
             assert_eq!(owner(text), owned, "{text}");

@@ -10,7 +10,7 @@ use sqlx::postgres::PgConnectOptions;
 use tokio::time::timeout;
 
 use crate::config::DatabaseConfig;
-use callgate_postgres::{Phase, PrivatePostgres, PrivatePostgresError};
+use callgate_postgres::{DatabasePhase, PrivatePostgres, PrivatePostgresError};
 use callgate_store::{parse_url, reached_at};
 
 /// How long the end of a server may go unnoticed after a connection to it broke.
@@ -43,20 +43,21 @@ impl Database {
     }
 
     /// What a private one is doing; none for somebody's own.
-    pub fn phase(&self) -> Option<Phase> {
+    pub fn phase(&self) -> Option<DatabasePhase> {
         self.private.as_ref().map(|private| private.phase().borrow().clone())
     }
 
     /// After something failed: true once a private server that was lost since `before` runs again.
-    pub async fn was_restarted(&self, before: Option<Phase>) -> bool {
+    pub async fn was_restarted(&self, before: Option<DatabasePhase>) -> bool {
         let (Some(private), Some(before)) = (&self.private, before) else { return false };
         let mut phase = private.phase();
         let is_noticed = timeout(NOTICED_MAX, phase.wait_for(|phase| *phase != before)).await.is_ok();
         if !is_noticed {
             return false;
         }
-        let settled = |phase: &Phase| !matches!(phase, Phase::Restarting { .. } | Phase::DiskFull);
-        phase.wait_for(settled).await.is_ok_and(|phase| matches!(*phase, Phase::Running { .. }))
+        let settled =
+            |phase: &DatabasePhase| !matches!(phase, DatabasePhase::Restarting { .. } | DatabasePhase::DiskFull);
+        phase.wait_for(settled).await.is_ok_and(|phase| matches!(*phase, DatabasePhase::Running { .. }))
     }
 
     /// The command that opens a shell on a private one.

@@ -56,7 +56,7 @@ use self::{
     fair_semaphore::FairSemaphore, fleet::Fleets, health::ToolHealth, keys::KeyProblems, learned::LearnedProfiles,
     privacy::ForgettingMarks, quality::Qualities, quotas::CallBuckets,
 };
-use crate::telemetry::{Metrics, Waits};
+use crate::telemetry::{Metrics, WaitTracker};
 use callgate_core::{
     domain::{control::EditedArguments, ids::TenantId, tool::InjectAs, verdict::Verdict},
     engine::envelope::ToolResult,
@@ -66,10 +66,10 @@ use callgate_core::{
 use callgate_net::clock::Clock;
 use callgate_store::{DecisionStore, Lane, Store};
 
-pub use approvals::{LOOK_EVERY, OPEN_MAX, Reply};
+pub use approvals::{ApproverReply, LOOK_EVERY, OPEN_MAX};
 pub use backtest::{BacktestError, BacktestOutcome, BacktestQuery, BacktestSlot, BacktestTold, Compared};
 pub use callgate_store::StoreError;
-pub use credentials::{PresentedCredential, Refused};
+pub use credentials::{CredentialRejection, PresentedCredential};
 pub use edits::Choice;
 pub use error::{CommandError, EvaluateError, GateError, NoAnswer, RecordError, SessionError};
 pub use explain::{BEFORE_MAX, RuleExplanation, StoredCallExplanation};
@@ -130,7 +130,7 @@ pub struct Decisions {
     creations: Creations,
     call_buckets: CallBuckets,
     open: OpenApprovals,
-    waits: Waits,
+    waits: WaitTracker,
 }
 
 impl Decisions {
@@ -146,7 +146,7 @@ impl Decisions {
             creations: Creations::default(),
             call_buckets: CallBuckets::default(),
             open: OpenApprovals::default(),
-            waits: Waits::default(),
+            waits: WaitTracker::default(),
         }
     }
 }

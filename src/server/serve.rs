@@ -5,7 +5,7 @@ use std::{fmt::Write as _, path::Path, sync::Arc, time::Duration};
 use anyhow::{Context as _, bail};
 
 use crate::{
-    config::{Listen, LogFormat, Owner, ServeConfig, TlsConfig},
+    config::{Listen, LogFormat, ServeConfig, SocketOwner, TlsConfig},
     console, expiry, grpc, keys,
     plane::Plane,
     policy_file::{load_policy, read_policy},
@@ -20,7 +20,8 @@ use callgate_core::{
 use callgate_net::{
     clock::Clock,
     listener::{
-        Address, BoundListener, Limits, Operations, SocketPermissions, Tls, TlsFiles, TransportSettings, first_end,
+        Address, BoundListener, ConnectionLimits, Operations, SocketPermissions, Tls, TlsFiles, TransportSettings,
+        first_end,
     },
 };
 
@@ -77,7 +78,7 @@ const OPS_TOKEN_MIN: usize = 24;
 
 /// Takes every address, or none.
 fn bound(config: &ServeConfig) -> anyhow::Result<Vec<BoundListener>> {
-    let Owner { user, group } = config.socket_owner.clone().unwrap_or_default();
+    let SocketOwner { user, group } = config.socket_owner.clone().unwrap_or_default();
     let access = SocketPermissions { mode: config.socket_mode, user, group };
     let way = way(&config.tls)?;
     let bind = |listen: &Listen| match listen {
@@ -107,7 +108,7 @@ fn ops_token(path: &Path) -> anyhow::Result<Arc<str>> {
 const AGE: Duration = Duration::from_secs(3_600);
 
 /// What connections may take up.
-fn limits(config: &ServeConfig) -> Limits {
+fn limits(config: &ServeConfig) -> ConnectionLimits {
     let is_here = |listen: &Listen| match listen {
         Listen::Tcp(address) => address.ip().to_canonical().is_loopback(),
         Listen::Unix(_) => true,
@@ -115,7 +116,7 @@ fn limits(config: &ServeConfig) -> Limits {
     let is_public = config.tls.insecure_behind_proxy || !config.listen.iter().all(is_here);
     let config = &config.connections;
     let seconds = |seconds: u32| Duration::from_secs(seconds.into());
-    let limits = Limits {
+    let limits = ConnectionLimits {
         connections: config.connections_max as usize,
         connections_per_address: config.connections_per_address as usize,
         streams: config.streams_max,

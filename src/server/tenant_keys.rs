@@ -22,7 +22,7 @@ use zeroize::Zeroizing;
 use crate::gate::Identities;
 use callgate_store::sealing::{
     Key, TenantKeys,
-    file::{self, Source, TenantKeySources},
+    file::{self, KeySource, TenantKeySources},
 };
 
 /// How often files are looked at.
@@ -48,7 +48,7 @@ pub struct KeyFile {
     /// How long a command may take.
     patience: Duration,
     /// What was read, by where it is.
-    keys: BTreeMap<Source, Key>,
+    keys: BTreeMap<KeySource, Key>,
     looks: BTreeMap<PathBuf, Look>,
     pub named: Named,
 }
@@ -75,20 +75,20 @@ impl KeyFile {
         let mut looks = BTreeMap::from([(self.path.clone(), look)]);
         let wanted = tenants.iter().flat_map(|(tenant, of)| wanted(tenant, of));
         for (_, source) in wanted.clone() {
-            if let Source::File(file) = source {
+            if let KeySource::File(file) = source {
                 looks.insert(file.clone(), self::look(file));
             }
         }
         let (known, patience) = (&self.keys, &self.patience);
         let read = wanted.map(async |(what, source)| {
-            let known = known.get(source).filter(|_| matches!(source, Source::Command(_)));
+            let known = known.get(source).filter(|_| matches!(source, KeySource::Command(_)));
             let key = match known {
                 Some(key) => key.clone(),
                 None => key(source, *patience).await.with_context(|| format!("--keys {path}: {what}"))?,
             };
             Ok::<_, anyhow::Error>((source.clone(), key))
         });
-        let keys: BTreeMap<Source, Key> = try_join_all(read).await?.into_iter().collect();
+        let keys: BTreeMap<KeySource, Key> = try_join_all(read).await?.into_iter().collect();
         if let Some((what, other)) = of_two_purposes(&tenants, &keys) {
             bail!("--keys {path}: {what} is also {other}: hashing and sealing each need a key of their own");
         }
@@ -129,7 +129,7 @@ impl KeyFile {
 }
 
 /// All keys of a tenant: what each is, for people, and where.
-fn wanted<'a>(tenant: &'a str, of: &'a TenantKeySources) -> impl Iterator<Item = (String, &'a Source)> + Clone {
+fn wanted<'a>(tenant: &'a str, of: &'a TenantKeySources) -> impl Iterator<Item = (String, &'a KeySource)> + Clone {
     let named = of.keys.iter().map(move |(id, source)| (format!("tenant {tenant:?}, key {id:?}"), source));
     named.chain(std::iter::once((format!("tenant {tenant:?}, its fingerprint key"), &of.fingerprint)))
 }
@@ -137,7 +137,7 @@ fn wanted<'a>(tenant: &'a str, of: &'a TenantKeySources) -> impl Iterator<Item =
 /// A key for hashes that also seals values, of whichever tenant: both by what they are.
 fn of_two_purposes(
     tenants: &BTreeMap<String, TenantKeySources>,
-    keys: &BTreeMap<Source, Key>,
+    keys: &BTreeMap<KeySource, Key>,
 ) -> Option<(String, String)> {
     let sealing = || tenants.iter().flat_map(|(tenant, of)| wanted(tenant, of).take(of.keys.len()));
     tenants.iter().find_map(|(tenant, of)| {
@@ -148,7 +148,7 @@ fn of_two_purposes(
     })
 }
 
-fn held(of: &TenantKeySources, keys: &BTreeMap<Source, Key>) -> Option<TenantKeys> {
+fn held(of: &TenantKeySources, keys: &BTreeMap<KeySource, Key>) -> Option<TenantKeys> {
     let named = of.keys.iter().map(|(id, source)| Some((id.clone(), keys.get(source)?.clone())));
     Some(TenantKeys::new(named.collect::<Option<_>>()?, keys.get(&of.fingerprint)?, of.anew))
 }
@@ -158,10 +158,10 @@ fn look(path: &Path) -> Look {
     Some((is.ino(), is.size(), is.mtime(), is.mtime_nsec()))
 }
 
-async fn key(source: &Source, patience: Duration) -> anyhow::Result<Key> {
+async fn key(source: &KeySource, patience: Duration) -> anyhow::Result<Key> {
     let mut text = Zeroizing::new(Vec::with_capacity(TEXT_BYTES_MAX + 1));
     let from = match source {
-        Source::File(path) => {
+        KeySource::File(path) => {
             let from = format!("the file {}", path.display());
             let file = tokio::fs::File::open(path).await.with_context(|| format!("{from} cannot be read"))?;
             if file.metadata().await.is_ok_and(|is| is.is_file() && is.mode() & OTHERS_READ != 0) {
@@ -171,7 +171,7 @@ async fn key(source: &Source, patience: Duration) -> anyhow::Result<Key> {
             read.with_context(|| format!("{from} cannot be read"))?;
             from
         }
-        Source::Command(words) => {
+        KeySource::Command(words) => {
             let from = format!("the command {:?}", words.first().map_or("", String::as_str));
             let said = timeout(patience, said(words, &mut text)).await;
             let said = said.map_err(|_| anyhow!("{from} did not end within {patience:?}"))?;

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use futures_util::future::BoxFuture;
 
-use crate::{Counted, DueTree, DueTrees, Found, Learn, QueueSlot, StoreError, sealing::Keyring};
+use crate::{CountingRound, DueTree, DueTrees, Found, Learn, QueueSlot, StoreError, sealing::Keyring};
 use callgate_core::domain::{
     audit::Actor,
     budget::CounterKey,
@@ -179,8 +179,8 @@ pub trait DecisionStore: fmt::Debug + Send + Sync {
     }
 
     /// Counts waiting trials into the rollups, if no other replica does; `learn` puts them on top of what is stored.
-    fn count_trials<'a>(&'a self, _learn: Learn<'a>) -> Answer<'a, Counted> {
-        answered(Counted::Elsewhere)
+    fn count_trials<'a>(&'a self, _learn: Learn<'a>) -> Answer<'a, CountingRound> {
+        answered(CountingRound::Elsewhere)
     }
 
     /// Moves whenever the rollups change.

@@ -11,7 +11,7 @@ use callgate_core::{
         ids::{AgentId, CallId, DEFAULT_TENANT, RunId, SessionId, TenantId, ToolName},
         json,
         outcome::OutcomeStatus,
-        report::Report,
+        report::OutcomeReport,
         tool::ToolSpec,
     },
     policy::Policy,
@@ -129,22 +129,22 @@ pub(crate) fn ask(in_session: &str, call: &str, tool: &str, arguments: &str) -> 
     )
 }
 
-pub(crate) fn report(in_session: &str, call: &str, status: OutcomeStatus) -> Report {
-    Report::new(session(in_session), call_id(call), status)
+pub(crate) fn report(in_session: &str, call: &str, status: OutcomeStatus) -> OutcomeReport {
+    OutcomeReport::new(session(in_session), call_id(call), status)
 }
 
-pub(crate) fn success(in_session: &str, call: &str, result: &str) -> Report {
-    Report { result: Some(result.to_owned()), ..report(in_session, call, OutcomeStatus::Success) }
+pub(crate) fn success(in_session: &str, call: &str, result: &str) -> OutcomeReport {
+    OutcomeReport { result: Some(result.to_owned()), ..report(in_session, call, OutcomeStatus::Success) }
 }
 
 /// An error of that kind, as a caller would report it.
-pub(crate) fn failure(in_session: &str, call: &str, kind: &str) -> Report {
+pub(crate) fn failure(in_session: &str, call: &str, kind: &str) -> OutcomeReport {
     let error = ErrorReport {
         error_type: Some(kind.to_owned()),
         message: format!("{kind} from the provider"),
         ..ErrorReport::default()
     };
-    Report { error: Some(error), ..report(in_session, call, OutcomeStatus::Error) }
+    OutcomeReport { error: Some(error), ..report(in_session, call, OutcomeStatus::Error) }
 }
 
 pub(crate) async fn try_evaluate(gate: &Gate, request: Request) -> Result<EvaluateAnswer, EvaluateError> {
@@ -176,11 +176,11 @@ pub(crate) async fn insist(gate: &Gate, request: &Request) -> EvaluateAnswer {
 }
 
 /// Reports like a client, with retries while the error is transient.
-pub(crate) async fn insist_on(gate: &Gate, report: &Report) -> RecordAnswer {
+pub(crate) async fn insist_on(gate: &Gate, report: &OutcomeReport) -> RecordAnswer {
     insist_on_of(gate, DEFAULT_TENANT, report).await
 }
 
-pub(crate) async fn insist_on_of(gate: &Gate, tenant: TenantId, report: &Report) -> RecordAnswer {
+pub(crate) async fn insist_on_of(gate: &Gate, tenant: TenantId, report: &OutcomeReport) -> RecordAnswer {
     let tries = async {
         loop {
             if let Some(answer) = unless_passing(gate.decisions.record(tenant, report.clone(), None).await) {
@@ -203,7 +203,7 @@ fn unless_passing<T, R: Debug>(outcome: Result<T, GateError<R>>) -> Option<T> {
 }
 
 /// A report, made as a client does.
-pub(crate) async fn record(gate: &Gate, report: Report) -> RecordAnswer {
+pub(crate) async fn record(gate: &Gate, report: OutcomeReport) -> RecordAnswer {
     insist_on(gate, &report).await
 }
 

@@ -10,7 +10,7 @@ use std::{
     thread::JoinHandle,
 };
 
-use callgate_postgres::{Phase, PostgresSettings, PrivatePostgres, PrivatePostgresError};
+use callgate_postgres::{DatabasePhase, PostgresSettings, PrivatePostgres, PrivatePostgresError};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, PgConnection, postgres::PgConnectOptions};
 use tempfile::TempDir;
 use tokio::sync::{oneshot, watch};
@@ -41,7 +41,7 @@ pub(crate) fn options(private: &PrivatePostgres) -> PgConnectOptions {
 pub(crate) struct Postgres {
     pub(crate) options: PgConnectOptions,
     url: String,
-    phase: watch::Receiver<Phase>,
+    phase: watch::Receiver<DatabasePhase>,
     stop: Option<oneshot::Sender<()>>,
     keeper: Option<JoinHandle<()>>,
     _dir: TempDir,
@@ -82,7 +82,7 @@ impl Postgres {
     /// The server's process, while it runs.
     pub(crate) fn pid(&self) -> Option<u32> {
         match *self.phase.borrow() {
-            Phase::Running { pid } => Some(pid),
+            DatabasePhase::Running { pid } => Some(pid),
             _ => None,
         }
     }
@@ -91,7 +91,7 @@ impl Postgres {
     pub(crate) async fn crash(&self) {
         let killed = self.pid().expect("it runs");
         assert!(signal(killed, "KILL"));
-        let runs_anew = |phase: &Phase| matches!(phase, Phase::Running { pid } if *pid != killed);
+        let runs_anew = |phase: &DatabasePhase| matches!(phase, DatabasePhase::Running { pid } if *pid != killed);
         let mut phase = self.phase.clone();
         in_time("the restart", phase.wait_for(runs_anew)).await.expect("a supervisor");
     }

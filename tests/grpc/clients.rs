@@ -4,7 +4,7 @@ use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use callgate_net::{
     clock::Clock,
-    listener::{Limits, Tls, TlsFiles, TransportSettings},
+    listener::{ConnectionLimits, Tls, TlsFiles, TransportSettings},
 };
 use tempfile::TempDir;
 use tokio::{
@@ -37,7 +37,7 @@ pub(crate) fn tls(pair: &Pair, client_ca: Option<&Authority>, crl: Option<&str>)
 async fn a_clients_certificate_is_verified_and_its_names_go_on() {
     let (ours, clients, strangers) = (Authority::new("ours"), Authority::new("clients"), Authority::new("strangers"));
     let (way, folder) = tls(&ours.server(), Some(&clients), None);
-    let (address, _server) = serve(Limits::default(), &way).await;
+    let (address, _server) = serve(ConnectionLimits::default(), &way).await;
     let pair = clients.client(&["agent.fleet"], &["spiffe://fleet/agent/7"]);
     let mut stream = handshake_as(address, &ours, Some(&pair)).await.expect("TLS");
     let answer = asked(&mut stream, "").await;
@@ -89,7 +89,7 @@ async fn shakes(address: SocketAddr, ours: &Authority, pair: &Pair) -> TlsStream
 async fn a_revoked_certificate_makes_no_connection_and_ends_those_that_it_has() {
     let (ours, clients) = (Authority::new("ours"), Authority::new("clients"));
     let (way, folder) = tls(&ours.server(), Some(&clients), Some(&clients.revoked(&[], 2999)));
-    let (address, _server) = serve(Limits::default(), &way).await;
+    let (address, _server) = serve(ConnectionLimits::default(), &way).await;
     let [lost, kept] = ["lost", "kept"].map(|name| clients.client(&[name], &[]));
     let (mut ends, mut stays) = (shakes(address, &ours, &lost).await, shakes(address, &ours, &kept).await);
     for (stream, name) in [(&mut ends, "lost"), (&mut stays, "kept")] {
@@ -116,7 +116,7 @@ async fn of_whom_no_list_tells_nobody_knows_whether_they_are_revoked() {
         [("a list that has ended", clients.revoked(&[], 2025)), ("another authority's", others.revoked(&[], 2999))]
     {
         let (way, _folder) = tls(&ours.server(), Some(&clients), Some(&list));
-        let (address, _server) = serve(Limits::default(), &way).await;
+        let (address, _server) = serve(ConnectionLimits::default(), &way).await;
         assert!(is_refused(handshake_as(address, &ours, Some(&pair)).await).await, "{what}");
     }
     let folder = tempfile::tempdir().expect("a folder");
@@ -131,7 +131,7 @@ async fn of_whom_no_list_tells_nobody_knows_whether_they_are_revoked() {
 async fn a_connection_ends_with_the_certificate_that_made_it() {
     let (ours, clients) = (Authority::new("ours"), Authority::new("clients"));
     let (way, _folder) = tls(&ours.server(), Some(&clients), None);
-    let (address, _server) = serve(Limits::default(), &way).await;
+    let (address, _server) = serve(ConnectionLimits::default(), &way).await;
     let now = u64::try_from(Clock::System.now().as_millis() / 1_000).expect("after 1970");
     let pair = clients.client_until(&["short"], &[], Some(now + 4));
     let config = client_config(&ours, Some(&pair));

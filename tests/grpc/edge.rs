@@ -2,7 +2,9 @@
 
 use std::{convert::Infallible, future::pending, net::SocketAddr, pin::Pin, sync::Arc, time::Duration};
 
-use callgate_net::listener::{Address, BoundListener, Limits, ListenerContext, Peer, Tls, TlsFiles, TransportSettings};
+use callgate_net::listener::{
+    Address, BoundListener, ConnectionLimits, ListenerContext, Peer, Tls, TlsFiles, TransportSettings,
+};
 use callgate_proto::v1::{self, session_service_client::SessionServiceClient};
 use callgate_server::grpc::Settings;
 use http::{Request, Response};
@@ -46,7 +48,7 @@ impl Service<Request<Incoming>> for Told {
 }
 
 /// A server within these limits, for as long as the sender lives.
-pub(crate) async fn serve(limits: Limits, way: &TransportSettings) -> (SocketAddr, watch::Sender<bool>) {
+pub(crate) async fn serve(limits: ConnectionLimits, way: &TransportSettings) -> (SocketAddr, watch::Sender<bool>) {
     let bound = BoundListener::bind(([127, 0, 0, 1], 0).into(), way).expect("a port");
     let (Address::Tcp(address) | Address::Tls(address)) = bound.address() else { unreachable!("it is a port") };
     let listener = bound.listen().expect("it is ours");
@@ -141,9 +143,10 @@ impl Http2 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_address_and_all_together_have_so_many_connections() {
-    for limits in
-        [Limits { connections_per_address: 2, ..Limits::default() }, Limits { connections: 2, ..Limits::default() }]
-    {
+    for limits in [
+        ConnectionLimits { connections_per_address: 2, ..ConnectionLimits::default() },
+        ConnectionLimits { connections: 2, ..ConnectionLimits::default() },
+    ] {
         let (address, _server) = serve(limits, &TransportSettings::default()).await;
         let (mut first, mut second) = (connect(address).await, connect(address).await);
         for stream in [&mut first, &mut second] {
@@ -159,7 +162,7 @@ async fn an_address_and_all_together_have_so_many_connections() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_says_nothing_or_not_enough_is_closed() {
     let handshake = Duration::from_millis(400);
-    let limits = || Limits { handshake, ..Limits::default() };
+    let limits = || ConnectionLimits { handshake, ..ConnectionLimits::default() };
     let authority = Authority::new("ours");
     let (way, _folder) = tls(&authority.server(), None, None);
     let (clear, _clear) = serve(limits(), &TransportSettings::default()).await;
@@ -180,11 +183,11 @@ async fn who_says_nothing_or_not_enough_is_closed() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_on_which_nothing_is_asked_is_ended_in_order_and_one_that_waits_is_not() {
-    let limits = Limits {
+    let limits = ConnectionLimits {
         idle: Duration::from_millis(600),
         handshake: Duration::from_millis(100),
         grace: Duration::from_millis(200),
-        ..Limits::default()
+        ..ConnectionLimits::default()
     };
     let (address, _server) = serve(limits, &TransportSettings::default()).await;
     let (mut quiet, mut waiting) = (Http2::connect(address).await, Http2::connect(address).await);
@@ -197,8 +200,11 @@ async fn a_connection_on_which_nothing_is_asked_is_ended_in_order_and_one_that_w
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_old_connection_is_ended_in_order_and_then_cut_off() {
-    let limits =
-        Limits { age: Some(Duration::from_millis(500)), grace: Duration::from_millis(500), ..Limits::default() };
+    let limits = ConnectionLimits {
+        age: Some(Duration::from_millis(500)),
+        grace: Duration::from_millis(500),
+        ..ConnectionLimits::default()
+    };
     let (address, _server) = serve(limits, &TransportSettings::default()).await;
     let mut old = Http2::connect(address).await;
     old.send(&request(1, "/slow")).await;
@@ -210,7 +216,7 @@ async fn an_old_connection_is_ended_in_order_and_then_cut_off() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn heads_frames_streams_and_resets_are_bounded() {
-    let limits = Limits { header_bytes: 16 << 10, streams: 7, resets: 20, ..Limits::default() };
+    let limits = ConnectionLimits { header_bytes: 16 << 10, streams: 7, resets: 20, ..ConnectionLimits::default() };
     let (address, _server) = serve(limits, &TransportSettings::default()).await;
     let long = format!("x-long: {}\r\n", "x".repeat(20 << 10));
     let answer = asked(&mut connect(address).await, &long).await;
@@ -267,7 +273,7 @@ async fn files_that_do_not_fit_together_are_not_used() {
     let authority = Authority::new("ours");
     let pair = authority.server();
     let (way, folder) = tls(&pair, None, None);
-    let (address, _server) = serve(Limits::default(), &way).await;
+    let (address, _server) = serve(ConnectionLimits::default(), &way).await;
     let other = authority.server();
     put(folder.path(), "tls.crt", &other.certificate);
     sleep(Duration::from_millis(2_500)).await;
@@ -296,7 +302,7 @@ async fn files_that_do_not_fit_together_are_not_used() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stream_on_an_old_connection_says_so_and_calls_go_on() {
-    let limits = Limits { age: Some(Duration::from_secs(2)), ..Limits::default() };
+    let limits = ConnectionLimits { age: Some(Duration::from_secs(2)), ..ConnectionLimits::default() };
     let settings = Settings { limits, ..Settings::default() };
     let plane = Plane::served(&policy(&["same_call"]), &TransportSettings::default(), settings).await;
     let mut client = plane.client().await;

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use callgate_postgres::{Phase, PostgresSettings, PrivatePostgres, PrivatePostgresError};
+use callgate_postgres::{DatabasePhase, PostgresSettings, PrivatePostgres, PrivatePostgresError};
 use sqlx::PgPool;
 
 use crate::{Home, in_time, is_alive, log_of, notes, options, signal, until, write_note};
@@ -20,10 +20,10 @@ async fn a_crashed_server_is_restarted_and_recovers_what_was_committed() {
     let pool = PgPool::connect_with(options(&private)).await.unwrap();
     let mut phase = private.phase();
     let killed = home.postmaster().unwrap();
-    assert_eq!(*phase.borrow(), Phase::Running { pid: killed });
+    assert_eq!(*phase.borrow(), DatabasePhase::Running { pid: killed });
 
     assert!(signal(killed, "KILL"));
-    let runs_anew = |phase: &Phase| matches!(phase, Phase::Running { pid } if *pid != killed);
+    let runs_anew = |phase: &DatabasePhase| matches!(phase, DatabasePhase::Running { pid } if *pid != killed);
     in_time("the restart", phase.wait_for(runs_anew)).await.unwrap();
     let counted: i64 = sqlx::query_scalar("select count(*) from notes").fetch_one(&pool).await.unwrap();
     assert_eq!(counted, 1, "the pool reconnects by itself");
@@ -47,7 +47,7 @@ async fn a_server_that_cannot_run_any_more_is_given_up() {
     let text = error.to_string();
     assert!(matches!(error, PrivatePostgresError::GaveUp { .. }), "{text}");
     assert!(text.contains("pg_control"), "the server's own words are missing: {text}");
-    assert!(matches!(*private.phase().borrow(), Phase::GaveUp { .. }));
+    assert!(matches!(*private.phase().borrow(), DatabasePhase::GaveUp { .. }));
     private.stop().await.unwrap();
 
     let text = PrivatePostgres::start(&home.settings()).await.unwrap_err().to_string();
@@ -101,12 +101,12 @@ async fn a_server_that_finds_the_disk_full_waits_for_space() {
 
     fs::write(&is_full, "").unwrap();
     assert!(signal(home.postmaster().unwrap(), "KILL"));
-    in_time("the full disk to be seen", phase.wait_for(|phase| *phase == Phase::DiskFull)).await.unwrap();
+    in_time("the full disk to be seen", phase.wait_for(|phase| *phase == DatabasePhase::DiskFull)).await.unwrap();
     // More attempts than the maximum without a full disk: one every five seconds, without giving up.
-    let given_up = phase.wait_for(|phase| !matches!(phase, Phase::DiskFull));
+    let given_up = phase.wait_for(|phase| !matches!(phase, DatabasePhase::DiskFull));
     assert!(tokio::time::timeout(Duration::from_secs(12), given_up).await.is_err());
     fs::remove_file(&is_full).unwrap();
-    in_time("the restart", phase.wait_for(|phase| matches!(phase, Phase::Running { .. }))).await.unwrap();
+    in_time("the restart", phase.wait_for(|phase| matches!(phase, DatabasePhase::Running { .. }))).await.unwrap();
     write_note(&private, "there is space").await;
     private.stop().await.unwrap();
 }
@@ -117,14 +117,16 @@ async fn a_stop_amid_restarts_is_obeyed() {
     let private = home.start().await;
     let mut phase = private.phase();
     for _ in 0..2 {
-        let running = in_time("the server", phase.wait_for(|phase| matches!(phase, Phase::Running { .. }))).await;
+        let running =
+            in_time("the server", phase.wait_for(|phase| matches!(phase, DatabasePhase::Running { .. }))).await;
         drop(running.unwrap());
         assert!(signal(home.postmaster().unwrap(), "KILL"));
-        let down = in_time("the crash", phase.wait_for(|phase| matches!(phase, Phase::Restarting { .. }))).await;
+        let down =
+            in_time("the crash", phase.wait_for(|phase| matches!(phase, DatabasePhase::Restarting { .. }))).await;
         drop(down.unwrap());
     }
     private.stop().await.unwrap();
-    assert_eq!(*phase.borrow(), Phase::Stopped);
+    assert_eq!(*phase.borrow(), DatabasePhase::Stopped);
     assert!(!home.postmaster().is_some_and(is_alive));
     home.start().await.stop().await.unwrap();
 }

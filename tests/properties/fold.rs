@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use callgate_core::domain::{
     control::ControlEvent,
     effect::EffectKind,
-    event::{Event, Judged},
+    event::{Event, JudgmentEvent},
     ids::SessionId,
     json::Json,
     outcome::OutcomeStatus,
@@ -34,7 +34,7 @@ fn grown<'a>(world: &'a World, root: &SessionId) -> Grown<'a> {
 
 /// The last judgements of each session, all that are open and all that a person is asked about, with their reports.
 fn last_events(grown: &Grown<'_>, rows: usize) -> Vec<Event> {
-    let mut judged: BTreeMap<_, Vec<&Judged>> = BTreeMap::new();
+    let mut judged: BTreeMap<_, Vec<&JudgmentEvent>> = BTreeMap::new();
     for event in grown.events {
         if let Event::Judged(event) = event {
             judged.entry(&event.session).or_default().push(event);
@@ -42,12 +42,12 @@ fn last_events(grown: &Grown<'_>, rows: usize) -> Vec<Event> {
     }
     let open =
         |seq: u64| grown.fold.calls().any(|call| call.is_open() && call.permit.as_ref().is_some_and(|p| p.seq == seq));
-    let held = |event: &Judged| {
-        let used_up = |later: &Judged| later.fingerprint == event.fingerprint && later.permit.is_some();
+    let held = |event: &JudgmentEvent| {
+        let used_up = |later: &JudgmentEvent| later.fingerprint == event.fingerprint && later.permit.is_some();
         let mut newer = judged[&event.session].iter().rev().take_while(|later| later.seq > event.seq);
         event.approval.is_some() && !newer.any(|later| later.call_id == event.call_id || used_up(later))
     };
-    let kept = |event: &Judged| {
+    let kept = |event: &JudgmentEvent| {
         let newer = judged[&event.session].iter().rev().take_while(|other| other.seq > event.seq).count();
         newer < rows || open(event.seq) || held(event)
     };
@@ -118,7 +118,7 @@ fn controlled(event: &Event) -> Option<ControlEvent> {
 }
 
 /// When a call may have changed the world, by its rows; 0 when it did not.
-fn changed_at(grown: &Grown<'_>, call: &Judged) -> u64 {
+fn changed_at(grown: &Grown<'_>, call: &JudgmentEvent) -> u64 {
     let reports = grown.events.iter().rev().filter_map(|event| match event {
         Event::Settled(event) if event.permit_seq == call.seq => Some(event),
         _ => None,

@@ -1,7 +1,7 @@
 //! Masking laws: it removes names, times and places of occurrences, and no information of a result.
 
 use callgate_core::domain::{
-    answer::{ComparableResult, Compared, ResultMarkers},
+    answer::{ComparableResult, ResultDifference, ResultMarkers},
     time::Timestamp,
 };
 use proptest::{collection::vec, prelude::*, sample::Index};
@@ -76,7 +76,7 @@ fn read(result: &str) -> ComparableResult {
     ComparableResult::of(result, &[], Timestamp::from_millis(1_795_600_000_000))
 }
 
-fn compared(later: &ResultMarkers, earlier: &ResultMarkers) -> Compared {
+fn compared(later: &ResultMarkers, earlier: &ResultMarkers) -> ResultDifference {
     later.compared_with(earlier, &[])
 }
 
@@ -101,7 +101,7 @@ proptest! {
             let [a, b] = [write(&one, 7), write(&two, 7)].map(|result| read(&result));
             prop_assert_ne!(a.digest, b.digest);
             for compared in [compared(&a.marks, &b.marks), compared(&b.marks, &a.marks)] {
-                let is_told = matches!(compared, Compared::Risen | Compared::News);
+                let is_told = matches!(compared, ResultDifference::Risen | ResultDifference::News);
                 prop_assert!(is_told, "{} / {}", write(&one, 7), write(&two, 7));
             }
         }
@@ -111,11 +111,11 @@ proptest! {
     fn what_tells_occurrences_apart_always_is(pieces in pieces(), n in 1..9_999_u64, m in 1..9_999_u64) {
         for write in [text, object] {
             let [a, b] = [n, m].map(|n| read(&write(&pieces, n)).marks);
-            prop_assert_ne!(compared(&a, &b), Compared::News, "{} / {}", write(&pieces, n), write(&pieces, m));
+            prop_assert_ne!(compared(&a, &b), ResultDifference::News, "{} / {}", write(&pieces, n), write(&pieces, m));
         }
         let is_named = n != m && pieces.iter().any(|piece| matches!(piece, Piece::Occurs(way) if way % 9 < 3));
         let [a, b] = [n, m].map(|n| read(&text(&pieces, n)).marks);
-        let expected = if is_named { Compared::Receipt { lapses: false } } else { Compared::Equal };
+        let expected = if is_named { ResultDifference::Receipt { lapses: false } } else { ResultDifference::Equal };
         prop_assert_eq!(compared(&a, &b), expected, "{} / {}", text(&pieces, n), text(&pieces, m));
     }
 }

@@ -17,7 +17,7 @@ use callgate_core::{
         outcome::OutcomeStatus,
         pattern::Pattern,
         rejection::{EvaluateRejection, RecordRejection},
-        report::Report,
+        report::OutcomeReport,
         time::Timestamp,
         tree::CallTree,
         verdict::Verdict,
@@ -224,7 +224,7 @@ impl World {
         };
         let call_id = proposal.request.call_id.clone();
         let report =
-            Report { observed: Some(Box::new(proposal)), ..report_of(session_id(who), call_id.clone(), ending) };
+            OutcomeReport { observed: Some(Box::new(proposal)), ..report_of(session_id(who), call_id.clone(), ending) };
         let new = CallTree::new(DEFAULT_TENANT, root.clone(), self.now);
         let tree = self.tree(who).unwrap_or(&new);
         let recorded = engine::record(&self.policy, tree, &shared, &report, self.now).expect("a fact is not refused");
@@ -340,17 +340,17 @@ impl World {
     }
 }
 
-fn report_of(session: SessionId, call_id: CallId, ending: &Ending) -> Report {
+fn report_of(session: SessionId, call_id: CallId, ending: &Ending) -> OutcomeReport {
     let error = (ending.status == OutcomeStatus::Error).then(|| ErrorReport {
         error_type: Some(ending.kind.as_str().to_owned()),
         message: format!("{} from the provider", ending.kind.as_str()),
         retry_after_ms: ending.after_ms,
         ..ErrorReport::default()
     });
-    Report {
+    OutcomeReport {
         error,
         result: (ending.status == OutcomeStatus::Success).then(|| RESULTS[ending.result].to_owned()),
         usage: Usage { cost_micros: ending.cost_micros, output_tokens: ending.tokens, ..Usage::default() },
-        ..Report::new(session, call_id, ending.status)
+        ..OutcomeReport::new(session, call_id, ending.status)
     }
 }

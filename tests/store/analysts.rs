@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fs, path::Path};
 
 use callgate_core::{
-    domain::{budget::Usage, call::Request, report::Report, tool::ToolSpec},
+    domain::{budget::Usage, call::Request, report::OutcomeReport, tool::ToolSpec},
     rules::Mode,
 };
 use sqlx::AssertSqlSafe;
@@ -182,7 +182,7 @@ async fn costs_and_failures(postgres: &Postgres) {
     let gate = gate(postgres, &policy).await;
     let spent = |cost_micros, input_tokens| Usage { cost_micros, input_tokens, ..Usage::default() };
     evaluate(&gate, Request { usage: spent(1_500_000, 900), ..ask("root", "c1", "think", "{}") }).await;
-    record(&gate, Report { usage: spent(500_000, 100), ..success("root", "c1", "thought") }).await;
+    record(&gate, OutcomeReport { usage: spent(500_000, 100), ..success("root", "c1", "thought") }).await;
     let sub = Request { parent: Some(session("root")), usage: spent(250_000, 50), ..ask("sub", "c1", "think", "{}") };
     done(&gate, sub, "thought").await;
     done(&gate, Request { usage: spent(1_000, 5), ..ask("cheap", "c1", "think", "{}") }, "thought").await;

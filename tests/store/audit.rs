@@ -2,14 +2,14 @@
 
 use callgate_core::{
     domain::{
-        audit::{Actor, Anchor, AuditEvent, Checked, Kind},
+        audit::{Actor, Anchor, AuditEvent, ChainVerification, Kind},
         control::{Command, Operation},
         halt::HaltTarget,
         identity::CredentialId,
         ids::DEFAULT_TENANT,
         outcome::OutcomeStatus,
         pattern::Pattern,
-        report::{Operator, Report},
+        report::{Operator, OutcomeReport},
     },
     policy::Policy,
 };
@@ -53,7 +53,7 @@ fn asking() -> Policy {
     callgate_core::policy::compile(text).expect("a good policy")
 }
 
-async fn checked(store: &Store, anchors: &[&Anchor]) -> Checked {
+async fn checked(store: &Store, anchors: &[&Anchor]) -> ChainVerification {
     let anchors = anchors.iter().map(|anchor| (*anchor).clone()).collect();
     store.check_audit(DEFAULT_TENANT, anchors).await.expect("checked")
 }
@@ -81,7 +81,7 @@ async fn what_people_did_is_told_with_who_from_where_what_and_why_and_nothing_el
 async fn an_empty_audit_holds() {
     let postgres = Postgres::start().await;
     let checked = checked(&store(&postgres).await, &[]).await;
-    assert_eq!(checked, Checked { last: None, erased: 0, problems: Vec::new() });
+    assert_eq!(checked, ChainVerification { last: None, erased: 0, problems: Vec::new() });
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -164,7 +164,7 @@ async fn what_people_do_to_a_session_is_told_by_the_commit_that_stores_it() {
     evaluate(&gate, ask("s", "c2", "save", "{}")).await;
     record(&gate, report("s", "c2", OutcomeStatus::Unknown)).await;
     let by = Some(Operator { by: max(), reason: Some("it is there".to_owned()) });
-    record(&gate, Report { by, ..report("s", "c2", OutcomeStatus::Success) }).await;
+    record(&gate, OutcomeReport { by, ..report("s", "c2", OutcomeStatus::Success) }).await;
     let taken_back = evaluate(&gate, ask("s", "c3", "reset", r#"{"n":3}"#)).await.verdict.approval.expect("asked").id;
     let operation = Operation::Withdraw { approval_id: taken_back.clone() };
     gate.decisions.control(DEFAULT_TENANT, &does(operation, "s")).await.expect("withdrawn");
@@ -225,7 +225,7 @@ async fn an_answer_that_cannot_be_told_is_not_stored_and_its_session_goes_on() {
 }
 
 /// Verification of an audit log of four entries after each tampering.
-async fn tampered(sql: &[&str]) -> (Checked, Vec<String>) {
+async fn tampered(sql: &[&str]) -> (ChainVerification, Vec<String>) {
     let postgres = Postgres::start().await;
     work(&*gate(&postgres, &policy(&[])).await).await;
     let store = store(&postgres).await;

@@ -7,7 +7,7 @@ use callgate_core::{
         budget::{BudgetLimits, Budgets, Dimension, Usage},
         call::Request,
         outcome::OutcomeStatus,
-        report::Report,
+        report::OutcomeReport,
         tool::ToolSpec,
     },
     policy::Policy,
@@ -104,7 +104,7 @@ async fn reservations_never_pass_a_cost_budget_and_actual_costs_are_booked_in_fu
         let told = match cost {
             Some(cost_micros) => {
                 let usage = Usage { cost_micros, ..Usage::default() };
-                Report { usage, ..success(&session, "c", "ok") }
+                OutcomeReport { usage, ..success(&session, "c", "ok") }
             }
             None => report(&session, "c", OutcomeStatus::Cancelled),
         };
@@ -142,7 +142,7 @@ async fn spends(gate: &Arc<Gate>, session: &str, cost_micros: u64) -> String {
     let answer = evaluate(gate, Request { agent: agent("robot"), ..ask(session, "c", "work", "{}") }).await;
     if answer.verdict.permit.is_some() {
         let usage = Usage { cost_micros, ..Usage::default() };
-        record(gate, Report { usage, ..success(session, "c", "ok") }).await;
+        record(gate, OutcomeReport { usage, ..success(session, "c", "ok") }).await;
     }
     said(&answer)
 }

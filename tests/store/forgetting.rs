@@ -16,7 +16,7 @@ use callgate_core::{
         outcome::OutcomeStatus,
         pattern::Pattern,
         rejection::RecordRejection,
-        report::{Operator, Report},
+        report::{Operator, OutcomeReport},
         session_state::Extent,
     },
     policy,
@@ -74,18 +74,20 @@ async fn work(gate: &Gate, other: &Gate, word: &str, of: impl Fn(Request) -> Req
     }
     done(gate, asked(&root, "look", "look"), &format!("seen by {word}")).await;
     evaluate(gate, asked(&root, "save", "save")).await;
-    let running =
-        Report { progress_note: Some(named("half way")), ..report(&root, &named("save"), OutcomeStatus::Running) };
+    let running = OutcomeReport {
+        progress_note: Some(named("half way")),
+        ..report(&root, &named("save"), OutcomeStatus::Running)
+    };
     record(gate, running).await;
     let error = ErrorReport { message: named("broken"), ..ErrorReport::default() };
-    record(gate, Report { error: Some(error), ..report(&root, &named("save"), OutcomeStatus::Error) }).await;
+    record(gate, OutcomeReport { error: Some(error), ..report(&root, &named("save"), OutcomeStatus::Error) }).await;
     let below = Request { parent: Some(session(&root)), ..asked(&child, "lost", "few") };
     evaluate(other, below).await;
     record(other, report(&child, &named("lost"), OutcomeStatus::Unknown)).await;
     let by = Some(Operator { by: Actor::from("eve"), reason: Some(named("found")) });
     record(
         other,
-        Report { by, result: Some(named("settled")), ..report(&child, &named("lost"), OutcomeStatus::Success) },
+        OutcomeReport { by, result: Some(named("settled")), ..report(&child, &named("lost"), OutcomeStatus::Success) },
     )
     .await;
     let more = callgate_core::domain::json::parse(&format!(r#"{{"of":"{word}","n":9}}"#)).expect("JSON");

@@ -7,7 +7,7 @@ use std::sync::{
 
 use callgate_core::{
     domain::{
-        effect::EffectKind, ids::DEFAULT_TENANT, outcome::OutcomeStatus, report::Report, time::Timestamp,
+        effect::EffectKind, ids::DEFAULT_TENANT, outcome::OutcomeStatus, report::OutcomeReport, time::Timestamp,
         tool::ToolSpec,
     },
     policy::Policy,
@@ -188,7 +188,7 @@ async fn a_late_heartbeat_goes_before_the_sweep_that_did_not_see_it() {
     sqlx::raw_sql(lock).execute(&mut locked).await.expect("a lock");
     let heartbeat = tokio::spawn(async move { record(&one, report("s", "c1", OutcomeStatus::Running)).await });
     writers_waiting(&postgres, 1).await;
-    let unknown = Report { by_lease: true, ..report("s", "c1", OutcomeStatus::Unknown) };
+    let unknown = OutcomeReport { by_lease: true, ..report("s", "c1", OutcomeStatus::Unknown) };
     let swept = tokio::spawn(async move { other.decisions.record(DEFAULT_TENANT, unknown, None).await });
     writers_waiting(&postgres, 2).await;
     sqlx::raw_sql("commit").execute(&mut locked).await.expect("unlocked");

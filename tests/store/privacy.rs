@@ -11,7 +11,7 @@ use callgate_core::{
         inbox::ApprovalQuery,
         json::Json,
         outcome::OutcomeStatus,
-        report::Report,
+        report::OutcomeReport,
     },
     policy,
 };
@@ -78,8 +78,10 @@ async fn calls_with(gate: &Gate, n: usize, named: &str, formed: &str) {
         ..ask(&s, &call("login"), "login", &login)
     };
     assert_eq!(said(&evaluate(gate, request).await), "ALLOW");
-    let running =
-        Report { progress_note: Some(format!("with {formed}")), ..report(&s, &call("login"), OutcomeStatus::Running) };
+    let running = OutcomeReport {
+        progress_note: Some(format!("with {formed}")),
+        ..report(&s, &call("login"), OutcomeStatus::Running)
+    };
     record(gate, running).await;
     let answer = format!(
         r#"{{"id":"u{n}","token":{},"echo":"it was {formed}","map":{{{}:1}},"maiden_name":{}}}"#,
@@ -96,7 +98,7 @@ async fn calls_with(gate: &Gate, n: usize, named: &str, formed: &str) {
         message: format!("{{\"authorization\": {}, \"because\": \"{formed} is stale\"}}", quoted(named)),
         ..ErrorReport::default()
     };
-    record(gate, Report { error: Some(error), ..report(&s, &call("bad"), OutcomeStatus::Error) }).await;
+    record(gate, OutcomeReport { error: Some(error), ..report(&s, &call("bad"), OutcomeStatus::Error) }).await;
     done(gate, ask(&s, &call("text"), "look", &format!(r#"{{"n":{n}}}"#)), &format!("API_KEY='{formed}'\nok")).await;
 }
 

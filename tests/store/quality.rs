@@ -1,7 +1,7 @@
 //! Tool quality: hourly counts equal the view's daily counts.
 
 use callgate_core::{
-    domain::{call::Request, quality::Flaw, report::Report},
+    domain::{call::Request, quality::Flaw, report::OutcomeReport},
     policy,
 };
 use callgate_server::gate::{Gate, QualityReport};
@@ -69,7 +69,7 @@ fn view(days: u32) -> String {
 }
 
 /// Asks, and reports where it may run.
-async fn call_it(gate: &Gate, request: Request, report: Report) {
+async fn call_it(gate: &Gate, request: Request, report: OutcomeReport) {
     if said(&evaluate(gate, request).await) == "ALLOW" {
         record(gate, report).await;
     }

@@ -8,7 +8,7 @@ use callgate_core::domain::{
     ids::DEFAULT_TENANT,
     outcome::OutcomeStatus,
     rejection::{EvaluateRejection, RecordRejection},
-    report::Report,
+    report::OutcomeReport,
 };
 use callgate_server::gate::{EvaluateAnswer, Gate, GateError};
 
@@ -22,7 +22,7 @@ use crate::common::{
     postgres::Postgres,
 };
 
-async fn rejected(gate: &Gate, report: Report) -> RecordRejection {
+async fn rejected(gate: &Gate, report: OutcomeReport) -> RecordRejection {
     match gate.decisions.record(DEFAULT_TENANT, report, None).await {
         Err(GateError::Rejected(rejection)) => rejection,
         other => panic!("{other:?}"),

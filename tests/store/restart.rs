@@ -10,7 +10,7 @@ use callgate_core::{
         finding::Decision,
         ids::{DEFAULT_TENANT, ToolName},
         outcome::OutcomeStatus,
-        report::Report,
+        report::OutcomeReport,
         session_state::{Extent, SessionState},
     },
     policy::Policy,
@@ -58,7 +58,7 @@ fn request(in_session: &str, call: &str, tool: &str, n: u64, stretch: u64) -> Re
 }
 
 /// Outcomes of permitted calls: mostly successes, every kind of failure, and some open calls.
-fn outcomes(dice: &mut Dice, in_session: &str, call: &str) -> Vec<Report> {
+fn outcomes(dice: &mut Dice, in_session: &str, call: &str) -> Vec<OutcomeReport> {
     let usage = Usage { cost_micros: dice.roll(900), output_tokens: dice.roll(90), ..Usage::default() };
     let told = match dice.roll(20) {
         0..11 => vec![success(in_session, call, &format!("result {}", dice.roll(5)))],
@@ -72,7 +72,7 @@ fn outcomes(dice: &mut Dice, in_session: &str, call: &str) -> Vec<Report> {
         18 => vec![report(in_session, call, OutcomeStatus::Running)],
         _ => vec![],
     };
-    told.into_iter().map(|told| Report { usage, ..told }).collect()
+    told.into_iter().map(|told| OutcomeReport { usage, ..told }).collect()
 }
 
 /// Makes `calls` calls, each in one of the sessions, and reports on most permitted ones.

@@ -13,7 +13,7 @@ use callgate_core::{
     },
     policy,
 };
-use callgate_server::gate::{CommandError, Gate, GateError, Reply};
+use callgate_server::gate::{ApproverReply, CommandError, Gate, GateError};
 
 use crate::common::{
     all,
@@ -137,7 +137,7 @@ async fn two_people_say_yes_before_the_call_runs_and_a_replica_that_comes_later_
     let again = || ask("s", "c1", "pay_it", r#"{"for":"c1"}"#);
     assert_eq!(said(&evaluate(&gate, again()).await), "ASK approval_required");
     let fresh = plane(&postgres).await;
-    let reply = Reply {
+    let reply = ApproverReply {
         approval_id: id.clone(),
         approve: true,
         by: person(" EVE ", "finance"),
@@ -213,8 +213,14 @@ async fn whose_credential_asks_does_not_answer_under_any_name_of_theirs() {
     }
     assert!(approved(&answers(&gate, person("billing2", "finance"), &id, true).await));
     let id = asked(&gate, "c2", "ask_it").await;
-    let reply =
-        Reply { approval_id: id, approve: true, by: person("billing", ""), reason: None, clears: None, edited: None };
+    let reply = ApproverReply {
+        approval_id: id,
+        approve: true,
+        by: person("billing", ""),
+        reason: None,
+        clears: None,
+        edited: None,
+    };
     let refused: Result<_, CommandError> = Box::pin(gate.approvals.resolve(DEFAULT_TENANT, &reply)).await;
     assert!(matches!(refused, Err(GateError::Rejected(CommandRejection::SelfApproval))), "{refused:?}");
 }

@@ -1,6 +1,8 @@
 //! Schema for people: comments, the analysts' view, and migrations.
 
-use callgate_core::domain::{call::Request, ids::DEFAULT_TENANT, outcome::OutcomeStatus, report::Report, shard::Shard};
+use callgate_core::domain::{
+    call::Request, ids::DEFAULT_TENANT, outcome::OutcomeStatus, report::OutcomeReport, shard::Shard,
+};
 use callgate_store::OpenError;
 
 use std::time::Duration;
@@ -161,7 +163,7 @@ async fn a_call_that_is_asked_for_again_keeps_its_row_and_what_came_of_it() {
     let gate = gate(&postgres, &policy(&["same_call"])).await;
     let usage = callgate_core::domain::budget::Usage { cost_micros: 700, ..Default::default() };
     evaluate(&gate, ask("s", "c1", "pay", "{}")).await;
-    record(&gate, Report { usage, ..success("s", "c1", "paid") }).await;
+    record(&gate, OutcomeReport { usage, ..success("s", "c1", "paid") }).await;
     assert_eq!(said(&evaluate(&gate, ask("s", "c1", "pay", "{}")).await), "REUSE duplicate_call_blocked");
     // The first try waits for the other call; the second one is permitted.
     evaluate(&gate, ask("s", "c2", "work", "{}")).await;

@@ -13,7 +13,7 @@ use callgate_core::{
         ids::{DEFAULT_TENANT, ToolName},
         inbox::ApprovalQuery,
         outcome::OutcomeStatus,
-        report::Report,
+        report::OutcomeReport,
         session_state::Extent,
         tenant::Quotas,
     },
@@ -84,10 +84,10 @@ pub(crate) async fn story(gate: &Gate) {
     evaluate(gate, ask("s", "c4", "look", r#"{"place":"dunnock"}"#)).await;
     let message = "no fieldfare at line 3\nwhinchat".to_owned();
     let error = ErrorReport { error_type: Some("internal".to_owned()), message, ..ErrorReport::default() };
-    record(gate, Report { error: Some(error), ..report("s", "c4", OutcomeStatus::Error) }).await;
+    record(gate, OutcomeReport { error: Some(error), ..report("s", "c4", OutcomeStatus::Error) }).await;
     evaluate(gate, ask("s", "c5", "move", r#"{"bird":"nuthatch"}"#)).await;
     let note = Some("at the goldcrest".to_owned());
-    record(gate, Report { progress_note: note, ..report("s", "c5", OutcomeStatus::Running) }).await;
+    record(gate, OutcomeReport { progress_note: note, ..report("s", "c5", OutcomeStatus::Running) }).await;
     record(gate, success("s", "c5", r#"{"moved":"chiffchaff","name":"brambling"}"#)).await;
     let asked = evaluate(gate, ask("s", "c6", "charge", r#"{"nest":"hawfinch"}"#)).await;
     let approval_id = asked.verdict.approval.expect("a question").id;

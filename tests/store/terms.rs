@@ -13,7 +13,7 @@ use callgate_core::{
         ids::{DEFAULT_TENANT, TenantId},
         outcome::OutcomeStatus,
         rejection::RecordRejection,
-        report::Report,
+        report::OutcomeReport,
         tenant::Terms,
         time::Timestamp,
     },
@@ -76,7 +76,7 @@ pub(crate) async fn finished(gate: &Gate, tenant: TenantId) {
         let request = Request { parent: parent.map(session), ..ask(name, call, "pay", &arguments) };
         assert_eq!(said(&evaluate(gate, of(tenant, request)).await), "ALLOW");
         let note = Some("word-note".to_owned());
-        let running = Report { progress_note: note, ..report(name, call, OutcomeStatus::Running) };
+        let running = OutcomeReport { progress_note: note, ..report(name, call, OutcomeStatus::Running) };
         gate.decisions.record(tenant, running, None).await.expect("stored");
         let result = format!(r#"{{"receipt":"word-result-{n}"}}"#);
         gate.decisions.record(tenant, success(name, call, &result), None).await.expect("stored");

@@ -8,7 +8,7 @@ use callgate_core::{
         control::{Command, Operation},
         halt::HaltTarget,
         ids::DEFAULT_TENANT,
-        report::Report,
+        report::OutcomeReport,
     },
     policy,
 };
@@ -138,7 +138,7 @@ async fn retries_that_fail_again_have_a_price() {
             "" => success(&in_session, "again", "rows"),
             kind => failure(&in_session, "again", kind),
         };
-        record(&gate, Report { usage: paid, duration_ms: Some(30), ..report }).await;
+        record(&gate, OutcomeReport { usage: paid, duration_ms: Some(30), ..report }).await;
     }
     let wasted = "select tool, failure, retries, wasted, cost_micros, tokens, lost_ms >= 60 from wasted_retries";
     assert_eq!(postgres.rows(wasted).await, ["(search,timeout,3,2,3000,20,t)"]);

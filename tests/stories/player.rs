@@ -10,7 +10,7 @@ use callgate_core::{
         finding::Decision,
         ids::{AgentId, DEFAULT_TENANT, RunId, SessionId},
         outcome::OutcomeStatus,
-        report::Report,
+        report::OutcomeReport,
         time::Timestamp,
     },
     policy::{self, Policy},
@@ -151,7 +151,7 @@ impl Playing {
             Ending::Error { kind, message } => {
                 let (error_type, message) = (Some(kind.clone()), values.fill(message));
                 let error = Some(ErrorReport { error_type, message, ..ErrorReport::default() });
-                Report { error, ..report(session, call_id, OutcomeStatus::Error) }
+                OutcomeReport { error, ..report(session, call_id, OutcomeStatus::Error) }
             }
             Ending::Denied(_) => panic!("nobody was asked"),
         };

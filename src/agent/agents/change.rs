@@ -3,7 +3,7 @@
 use imara_diff::{Algorithm, BasicLineDiffPrinter, Diff, InternedInput, UnifiedDiffConfig};
 use serde::{Deserialize, Serialize};
 
-use super::{plan::Plan, settings::Settings};
+use super::{plan::SettingsPlan, settings::HostSettings};
 use crate::hosts::Host;
 use callgate_core::domain::digest;
 
@@ -26,7 +26,7 @@ pub(super) fn without(host: Host, text: Option<&str>, memory: Option<&FileBackup
     if let Some(memory) = memory.filter(|memory| memory.after == digest::of_text(text)) {
         return Ok(memory.before.clone());
     }
-    let settings = Settings::read(host, text)?;
+    let settings = HostSettings::read(host, text)?;
     if !settings.take_away() {
         return Ok(Some(text.to_owned()));
     }
@@ -36,15 +36,15 @@ pub(super) fn without(host: Host, text: Option<&str>, memory: Option<&FileBackup
 
 /// The text with the plan, and the text without; none when the plan is installed.
 pub(super) fn with(
-    plan: &Plan,
+    plan: &SettingsPlan,
     text: Option<&str>,
     memory: Option<&FileBackup>,
 ) -> anyhow::Result<Option<(Option<String>, String)>> {
-    if Settings::read(plan.host, text.unwrap_or_default())?.holds(plan) {
+    if HostSettings::read(plan.host, text.unwrap_or_default())?.holds(plan) {
         return Ok(None);
     }
     let before = without(plan.host, text, memory)?;
-    let settings = Settings::read(plan.host, before.as_deref().unwrap_or_default())?;
+    let settings = HostSettings::read(plan.host, before.as_deref().unwrap_or_default())?;
     settings.add(plan);
     Ok(Some((before, settings.text())))
 }

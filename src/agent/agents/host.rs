@@ -6,14 +6,14 @@ use crate::hosts::Host;
 
 /// Scope of settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Scope {
+pub(super) enum SettingsScope {
     User,
     Project,
 }
 
 /// Hook settings for one event.
 #[derive(Debug)]
-pub(super) struct Event {
+pub(super) struct HookEvent {
     pub(super) name: &'static str,
     /// The host's timeout for the hook.
     pub(super) timeout_s: u32,
@@ -25,7 +25,7 @@ pub(super) struct Event {
 
 /// Facts about one host.
 #[derive(Debug)]
-pub(super) struct Facts {
+pub(super) struct HostFacts {
     /// Program with a version flag.
     pub(super) program: &'static str,
     pub(super) folder: &'static str,
@@ -34,7 +34,7 @@ pub(super) struct Facts {
     pub(super) has_comments: bool,
     /// True for hooks in groups with a matcher, false for hooks directly below their event.
     pub(super) is_grouped: bool,
-    pub(super) events: &'static [Event],
+    pub(super) events: &'static [HookEvent],
     /// Remaining step for the user.
     pub(super) caution: &'static str,
 }
@@ -44,15 +44,15 @@ const GUARD_TIMEOUT_S: u32 = 600;
 /// Timeout of a non-blocking hook, in seconds.
 const TELL_TIMEOUT_S: u32 = 30;
 
-const fn guard(name: &'static str) -> Event {
-    Event { name, timeout_s: GUARD_TIMEOUT_S, is_guard: true, has_http: true }
+const fn guard(name: &'static str) -> HookEvent {
+    HookEvent { name, timeout_s: GUARD_TIMEOUT_S, is_guard: true, has_http: true }
 }
 
-const fn tell(name: &'static str) -> Event {
-    Event { name, timeout_s: TELL_TIMEOUT_S, is_guard: false, has_http: true }
+const fn tell(name: &'static str) -> HookEvent {
+    HookEvent { name, timeout_s: TELL_TIMEOUT_S, is_guard: false, has_http: true }
 }
 
-const CLAUDE_CODE: Facts = Facts {
+const CLAUDE_CODE: HostFacts = HostFacts {
     program: "claude",
     folder: ".claude",
     file: "settings.json",
@@ -63,7 +63,7 @@ const CLAUDE_CODE: Facts = Facts {
         tell("PostToolUse"),
         tell("PostToolUseFailure"),
         tell("UserPromptSubmit"),
-        Event { has_http: false, ..tell("SessionStart") },
+        HookEvent { has_http: false, ..tell("SessionStart") },
         tell("PreCompact"),
         tell("PostCompact"),
         tell("PermissionRequest"),
@@ -76,7 +76,7 @@ const CLAUDE_CODE: Facts = Facts {
     caution: "restart running sessions: they load the hooks at their start",
 };
 
-const CODEX: Facts = Facts {
+const CODEX: HostFacts = HostFacts {
     program: "codex",
     folder: ".codex",
     file: "hooks.json",
@@ -95,7 +95,7 @@ const CODEX: Facts = Facts {
               Codex runs the tool",
 };
 
-const GEMINI: Facts = Facts {
+const GEMINI: HostFacts = HostFacts {
     program: "gemini",
     folder: ".gemini",
     file: "settings.json",
@@ -114,7 +114,7 @@ const GEMINI: Facts = Facts {
               trusts",
 };
 
-const CURSOR: Facts = Facts {
+const CURSOR: HostFacts = HostFacts {
     program: "cursor",
     folder: ".cursor",
     file: "hooks.json",
@@ -133,7 +133,7 @@ const CURSOR: Facts = Facts {
 };
 
 impl Host {
-    pub(super) const fn facts(self) -> &'static Facts {
+    pub(super) const fn facts(self) -> &'static HostFacts {
         match self {
             Self::ClaudeCode => &CLAUDE_CODE,
             Self::Codex => &CODEX,
@@ -145,7 +145,7 @@ impl Host {
 
 /// Settings folders.
 #[derive(Debug)]
-pub(super) struct Places {
+pub(super) struct SettingsFolders {
     pub(super) home: PathBuf,
     pub(super) project: PathBuf,
     /// `CLAUDE_CONFIG_DIR`
@@ -156,17 +156,17 @@ pub(super) struct Places {
     pub(super) gemini: Option<PathBuf>,
 }
 
-impl Places {
+impl SettingsFolders {
     /// The settings file with the host's hooks.
-    pub(super) fn file(&self, host: Host, scope: Scope) -> PathBuf {
+    pub(super) fn file(&self, host: Host, scope: SettingsScope) -> PathBuf {
         let facts = host.facts();
         let below = |folder: &Path| folder.join(facts.folder).join(facts.file);
         match (scope, host) {
-            (Scope::Project, _) => Some(below(&self.project)),
-            (Scope::User, Host::ClaudeCode) => self.claude.as_ref().map(|folder| folder.join(facts.file)),
-            (Scope::User, Host::Codex) => self.codex.as_ref().map(|folder| folder.join(facts.file)),
-            (Scope::User, Host::Gemini) => self.gemini.as_deref().map(below),
-            (Scope::User, Host::Cursor) => None,
+            (SettingsScope::Project, _) => Some(below(&self.project)),
+            (SettingsScope::User, Host::ClaudeCode) => self.claude.as_ref().map(|folder| folder.join(facts.file)),
+            (SettingsScope::User, Host::Codex) => self.codex.as_ref().map(|folder| folder.join(facts.file)),
+            (SettingsScope::User, Host::Gemini) => self.gemini.as_deref().map(below),
+            (SettingsScope::User, Host::Cursor) => None,
         }
         .unwrap_or_else(|| below(&self.home))
     }

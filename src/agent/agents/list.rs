@@ -5,23 +5,23 @@ use std::{fs, path::Path};
 use serde_json::json;
 
 use super::{
-    Form, Places, Remote,
-    host::Scope,
+    OutputFormat, Remote, SettingsFolders,
+    host::SettingsScope,
     places,
-    settings::{Handler, Settings},
+    settings::{Handler, HostSettings},
     version,
 };
 use crate::hosts::Host;
 
-pub(super) async fn list(form: Form, remote: &Remote) -> anyhow::Result<()> {
+pub(super) async fn list(form: OutputFormat, remote: &Remote) -> anyhow::Result<()> {
     let places = places()?;
     if form.json {
         for host in Host::ALL {
             let version = version::told_by(host.facts().program).await;
-            for (scope, name) in [(Scope::User, "user"), (Scope::Project, "project")] {
+            for (scope, name) in [(SettingsScope::User, "user"), (SettingsScope::Project, "project")] {
                 let path = places.file(host, scope);
                 let text = fs::read_to_string(&path).ok();
-                let settings = text.and_then(|text| Settings::read(host, &text).ok());
+                let settings = text.and_then(|text| HostSettings::read(host, &text).ok());
                 let is_installed =
                     settings.is_some_and(|settings| settings.handlers().iter().any(|handler| handler.is_ours));
                 outln!(
@@ -38,7 +38,7 @@ pub(super) async fn list(form: Form, remote: &Remote) -> anyhow::Result<()> {
         let told = version::told_by(facts.program).await;
         let version = told.unwrap_or_else(|| format!("`{} --version` prints no version", facts.program));
         outln!("{} ({}): {version}", host.as_str(), host.title());
-        for (scope, name) in [(Scope::User, "user"), (Scope::Project, "project")] {
+        for (scope, name) in [(SettingsScope::User, "user"), (SettingsScope::Project, "project")] {
             outln!("  {name:<8} {}", of_file(host, &places, scope));
         }
     }
@@ -52,13 +52,13 @@ pub(super) async fn list(form: Form, remote: &Remote) -> anyhow::Result<()> {
 }
 
 /// A line about one file.
-fn of_file(host: Host, places: &Places, scope: Scope) -> String {
+fn of_file(host: Host, places: &SettingsFolders, scope: SettingsScope) -> String {
     let path = places.file(host, scope);
     let name = path.display();
     let Ok(text) = fs::read_to_string(&path) else {
         return if path.exists() { format!("{name}: cannot be read") } else { format!("{name}: no such file") };
     };
-    let settings = match Settings::read(host, &text) {
+    let settings = match HostSettings::read(host, &text) {
         Ok(settings) => settings,
         Err(error) => return format!("{name}: {error}"),
     };

@@ -26,16 +26,16 @@ use etcetera::BaseStrategy as _;
 
 use self::{
     file::File,
-    host::{Places, Scope},
-    plan::{HTTP_PATH, Plan, Way, is_ours},
-    settings::Settings,
+    host::{SettingsFolders, SettingsScope},
+    plan::{HTTP_PATH, HookTransport, SettingsPlan, is_ours},
+    settings::HostSettings,
 };
 use crate::{
     host::{FailOpen, HOOK_PROGRAM},
     hosts::Host,
 };
 use callgate_client::{
-    json::Form,
+    json::OutputFormat,
     remote::{Remote, TOKEN},
 };
 
@@ -53,7 +53,7 @@ enum Action {
     /// List the installed hosts and the hooks in their settings
     List {
         #[command(flatten)]
-        form: Form,
+        form: OutputFormat,
         #[command(flatten)]
         remote: Remote,
     },
@@ -81,8 +81,8 @@ struct Target {
 }
 
 impl Target {
-    fn scope(self) -> Scope {
-        if self.project { Scope::Project } else { Scope::User }
+    fn scope(self) -> SettingsScope {
+        if self.project { SettingsScope::Project } else { SettingsScope::User }
     }
 }
 
@@ -128,7 +128,7 @@ pub async fn run(args: AgentsArgs) -> anyhow::Result<()> {
 
 async fn install(args: &InstallArgs) -> anyhow::Result<()> {
     let host = args.host;
-    let plan = Plan::new(host, &way(args).await?);
+    let plan = SettingsPlan::new(host, &way(args).await?);
     if !plan.handlers.iter().all(|(_, json)| is_ours(host, &plan::value(json))) {
         bail!("callgate's hooks could not be recognized later: the program must be named callgate");
     }
@@ -167,7 +167,7 @@ async fn install(args: &InstallArgs) -> anyhow::Result<()> {
 }
 
 /// The connection from hooks to callgate.
-async fn way(args: &InstallArgs) -> anyhow::Result<Way> {
+async fn way(args: &InstallArgs) -> anyhow::Result<HookTransport> {
     if !args.http {
         let program = match &args.command {
             Some(path) => std::path::absolute(path)?,
@@ -175,7 +175,7 @@ async fn way(args: &InstallArgs) -> anyhow::Result<Way> {
         };
         let program = program.into_os_string().into_string();
         let program = program.map_err(|path| anyhow::anyhow!("{} is not UTF-8", path.display()))?;
-        return Ok(Way::Command { program, args: hook_args(args)? });
+        return Ok(HookTransport::Command { program, args: hook_args(args)? });
     }
     if args.host != Host::ClaudeCode {
         bail!("--http: {} has no HTTP hooks; omit --http", args.host.title());
@@ -191,7 +191,7 @@ async fn way(args: &InstallArgs) -> anyhow::Result<Way> {
         );
     }
     let shows_token = args.remote.is_elsewhere()? || args.remote.is_named_by_credential()?;
-    Ok(Way::Http { url: format!("{server}{HTTP_PATH}"), shows_token })
+    Ok(HookTransport::Http { url: format!("{server}{HTTP_PATH}"), shows_token })
 }
 
 fn hook_args(args: &InstallArgs) -> anyhow::Result<Vec<String>> {
@@ -208,13 +208,14 @@ fn hook_args(args: &InstallArgs) -> anyhow::Result<Vec<String>> {
 }
 
 /// Warnings and remaining steps for the user.
-fn cautions(args: &InstallArgs, places: &Places) -> anyhow::Result<Vec<String>> {
+fn cautions(args: &InstallArgs, places: &SettingsFolders) -> anyhow::Result<Vec<String>> {
     let mut cautions = vec![args.host.facts().caution.to_owned()];
     let scope = args.target.scope();
-    let other = if scope == Scope::User { Scope::Project } else { Scope::User };
+    let other = if scope == SettingsScope::User { SettingsScope::Project } else { SettingsScope::User };
     let [path, other] = [scope, other].map(|scope| places.file(args.host, scope));
-    let settings =
-        |path: &Path| -> Option<Settings> { Settings::read(args.host, &std::fs::read_to_string(path).ok()?).ok() };
+    let settings = |path: &Path| -> Option<HostSettings> {
+        HostSettings::read(args.host, &std::fs::read_to_string(path).ok()?).ok()
+    };
     if let Some(obstacle) = settings(&path).and_then(|settings| settings.obstacle()) {
         cautions.push(obstacle.to_owned());
     }
@@ -266,11 +267,11 @@ fn show(path: &Path, before: Option<&str>, after: Option<&str>) {
     }
 }
 
-fn places() -> anyhow::Result<Places> {
+fn places() -> anyhow::Result<SettingsFolders> {
     let set = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let here = env::current_dir().context("cannot find the current directory")?;
     let project = here.ancestors().find(|folder| folder.join(".git").exists()).unwrap_or(&here);
-    Ok(Places {
+    Ok(SettingsFolders {
         home: etcetera::home_dir().context("the home directory is unknown; set HOME")?,
         project: project.to_owned(),
         claude: set("CLAUDE_CONFIG_DIR"),

@@ -5,12 +5,12 @@ use std::path::Path;
 use jsonc_parser::cst::CstInputValue as Json;
 use serde_json::Value;
 
-use super::host::{Event, Facts};
+use super::host::{HookEvent, HostFacts};
 use crate::{host::is_hook_program, hosts::Host};
 
 /// Connection from a hook to callgate.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum HookTransport {
     /// This program, by its absolute path, with the arguments beside host and timeout.
     Command { program: String, args: Vec<String> },
     /// HTTP to its server; the token comes from the host's environment.
@@ -24,16 +24,16 @@ const TOKEN: &str = "CALLGATE_TOKEN";
 
 /// Planned settings.
 #[derive(Debug)]
-pub(super) struct Plan {
+pub(super) struct SettingsPlan {
     pub(super) host: Host,
     /// Events, each with its handler.
     pub(super) handlers: Vec<(&'static str, Json)>,
 }
 
-impl Plan {
-    pub(super) fn new(host: Host, way: &Way) -> Self {
+impl SettingsPlan {
+    pub(super) fn new(host: Host, way: &HookTransport) -> Self {
         let facts = host.facts();
-        let heard = facts.events.iter().filter(|event| event.has_http || matches!(way, Way::Command { .. }));
+        let heard = facts.events.iter().filter(|event| event.has_http || matches!(way, HookTransport::Command { .. }));
         Self { host, handlers: heard.map(|event| (event.name, handler(host, facts, event, way))).collect() }
     }
 
@@ -46,10 +46,10 @@ impl Plan {
     }
 }
 
-fn handler(host: Host, facts: &Facts, event: &Event, way: &Way) -> Json {
+fn handler(host: Host, facts: &HostFacts, event: &HookEvent, way: &HookTransport) -> Json {
     let mut members: Vec<(&str, Json)> = Vec::new();
     match way {
-        Way::Http { url, shows_token } => {
+        HookTransport::Http { url, shows_token } => {
             members.extend([("type", "http".into()), ("url", url.as_str().into())]);
             if *shows_token {
                 members.push(("headers", object([("Authorization", format!("Bearer ${TOKEN}").into())])));
@@ -57,12 +57,12 @@ fn handler(host: Host, facts: &Facts, event: &Event, way: &Way) -> Json {
             }
         }
         // Without a shell between, nothing in a path is read as anything else.
-        Way::Command { program, args } if host == Host::ClaudeCode => {
+        HookTransport::Command { program, args } if host == Host::ClaudeCode => {
             let args = arguments(host, event, program, args).into_iter().map(Json::from).collect();
             members.extend([("type", "command".into()), ("command", program.as_str().into())]);
             members.push(("args", Json::Array(args)));
         }
-        Way::Command { program, args } => {
+        HookTransport::Command { program, args } => {
             if host == Host::Gemini {
                 members.push(("name", "callgate".into()));
             }
@@ -85,7 +85,7 @@ fn handler(host: Host, facts: &Facts, event: &Event, way: &Way) -> Json {
 }
 
 /// Arguments with the host's timeout, so that the hook answers in time.
-fn arguments(host: Host, event: &Event, program: &str, args: &[String]) -> Vec<String> {
+fn arguments(host: Host, event: &HookEvent, program: &str, args: &[String]) -> Vec<String> {
     let command = (!is_hook_program(Path::new(program))).then(|| "hook".to_owned());
     let timeout = ["--timeout".to_owned(), event.timeout_s.to_string()];
     command.into_iter().chain([host.as_str().to_owned()]).chain(args.iter().cloned()).chain(timeout).collect()

@@ -16,7 +16,7 @@ use tonic::{body::Body, client::GrpcService as _, codegen::Bytes};
 use super::{
     plan::HTTP_PATH,
     sample::{HookEffect, Sample, of_command, of_http},
-    settings::Settings,
+    settings::HostSettings,
 };
 use crate::hosts::Host;
 use callgate_client::remote::{Remote, asked};
@@ -41,7 +41,7 @@ pub(super) async fn probe(host: Host, path: &Path, folder: &Path, remote: &Remot
     let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
     let session = format!("callgate-install-test-{}", uuid::Uuid::now_v7());
     let sample = Sample { host, session: &session, file: path, folder };
-    let settings = Settings::read(host, &text)?;
+    let settings = HostSettings::read(host, &text)?;
     let [before, after, end] = sample.inputs();
     let handlers = settings.handlers();
     let of_event = |name: &str| handlers.iter().find(|handler| handler.is_ours && handler.event == name);

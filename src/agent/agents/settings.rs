@@ -8,7 +8,7 @@ use jsonc_parser::{
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
-use super::plan::{self, Plan, is_ours};
+use super::plan::{self, SettingsPlan, is_ours};
 use crate::hosts::Host;
 
 /// Key of all hooks.
@@ -18,7 +18,7 @@ const VERSION: &str = "version";
 
 /// Parsed settings.
 #[derive(Debug)]
-pub(super) struct Settings {
+pub(super) struct HostSettings {
     host: Host,
     root: CstRootNode,
     object: CstObject,
@@ -32,7 +32,7 @@ pub(super) struct Handler {
     pub(super) is_ours: bool,
 }
 
-impl Settings {
+impl HostSettings {
     /// Parses with the host's rules; an empty text is a new file.
     pub(super) fn read(host: Host, text: &str) -> anyhow::Result<Self> {
         let text = if text.trim().is_empty() { "{\n}\n" } else { text };
@@ -85,7 +85,7 @@ impl Settings {
     }
 
     /// True when callgate's handlers equal the plan's.
-    pub(super) fn holds(&self, plan: &Plan) -> bool {
+    pub(super) fn holds(&self, plan: &SettingsPlan) -> bool {
         let sorted = |mut all: Vec<(String, String)>| {
             all.sort();
             all
@@ -97,7 +97,7 @@ impl Settings {
     }
 
     /// Appends the plan's handlers.
-    pub(super) fn add(&self, plan: &Plan) {
+    pub(super) fn add(&self, plan: &SettingsPlan) {
         if self.host == Host::Cursor && self.object.get(VERSION).is_none() {
             self.object.insert(0, VERSION, 1_u32.into());
         }

@@ -6,20 +6,20 @@ use serde_json::Value;
 
 use super::{
     change::{FileBackup, with, without},
-    host::{Places, Scope},
-    plan::{self, Plan, Way, is_ours},
+    host::{SettingsFolders, SettingsScope},
+    plan::{self, HookTransport, SettingsPlan, is_ours},
     sample::{HookEffect, Sample, of_command, of_http},
-    settings::Settings,
+    settings::HostSettings,
 };
 use crate::hosts::Host;
 use callgate_core::domain::digest;
 
-fn plan(host: Host) -> Plan {
+fn plan(host: Host) -> SettingsPlan {
     let args = ["--agent", "desk one"].map(str::to_owned).to_vec();
-    Plan::new(host, &Way::Command { program: "/opt/my tools/callgate".to_owned(), args })
+    SettingsPlan::new(host, &HookTransport::Command { program: "/opt/my tools/callgate".to_owned(), args })
 }
 
-fn installed(plan: &Plan, text: Option<&str>) -> (String, FileBackup) {
+fn installed(plan: &SettingsPlan, text: Option<&str>) -> (String, FileBackup) {
     let (before, after) = with(plan, text, None).expect("readable").expect("a change");
     let memory =
         FileBackup { file: String::new(), before, after: digest::of_text(&after), has_made_folder: text.is_none() };
@@ -55,7 +55,7 @@ fn what_was_installed_is_taken_away_to_the_byte() {
         let plan = plan(host);
         for text in [None].into_iter().chain(WRITTEN.map(Some)) {
             let (after, memory) = installed(&plan, text);
-            assert!(Settings::read(host, &after).expect("readable").holds(&plan), "{after}");
+            assert!(HostSettings::read(host, &after).expect("readable").holds(&plan), "{after}");
             assert!(with(&plan, Some(&after), Some(&memory)).expect("readable").is_none(), "twice:\n{after}");
             let back = without(host, Some(&after), Some(&memory)).expect("readable");
             assert_eq!(back.as_deref(), text, "{host:?}");
@@ -92,10 +92,13 @@ fn foreign_hooks_keep_their_places_and_an_older_installation_is_replaced() {
     let list = lists["hooks"]["PreToolUse"].as_array().expect("a list");
     assert_eq!((list.len(), &list[0]["hooks"][0]["command"]), (2, &Value::from("lint")));
 
-    let other = Plan::new(host, &Way::Http { url: "https://plane/hooks/claude-code".to_owned(), shows_token: true });
+    let other = SettingsPlan::new(
+        host,
+        &HookTransport::Http { url: "https://plane/hooks/claude-code".to_owned(), shows_token: true },
+    );
     let (before, second) = with(&other, Some(&first), Some(&memory)).expect("readable").expect("a change");
     assert_eq!(before.as_deref(), Some(WRITTEN[6]));
-    let settings = Settings::read(host, &second).expect("readable");
+    let settings = HostSettings::read(host, &second).expect("readable");
     assert!(settings.holds(&other) && !second.contains("my tools") && !second.contains("SessionStart"), "{second}");
     assert_eq!(settings.handlers().iter().filter(|handler| !handler.is_ours).count(), 1);
 
@@ -184,8 +187,8 @@ fn a_handler_is_written_as_its_host_reads_it() {
     let args: Vec<&str> = claude["args"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     assert_eq!(args, ["hook", "claude-code", "--agent", "desk one", "--timeout", "600"]);
     assert_eq!((&claude["timeout"], &claude["onFailure"]), (&600.into(), &"block".into()));
-    let small = Way::Command { program: "/opt/callgate-hook".to_owned(), args: Vec::new() };
-    for (_, json) in Plan::new(Host::Codex, &small).handlers {
+    let small = HookTransport::Command { program: "/opt/callgate-hook".to_owned(), args: Vec::new() };
+    for (_, json) in SettingsPlan::new(Host::Codex, &small).handlers {
         let line = plan::value(&json)["command"].clone();
         assert!(line.as_str().is_some_and(|line| line.starts_with("/opt/callgate-hook codex ")), "{line}");
     }
@@ -204,7 +207,7 @@ fn a_handler_is_written_as_its_host_reads_it() {
 fn a_token_is_named_and_never_written() {
     let plan = |shows_token| {
         let url = "https://plane/hooks/claude-code".to_owned();
-        installed(&Plan::new(Host::ClaudeCode, &Way::Http { url, shows_token }), None).0
+        installed(&SettingsPlan::new(Host::ClaudeCode, &HookTransport::Http { url, shows_token }), None).0
     };
     let handler = value(&plan(true))["hooks"]["PreToolUse"][0]["hooks"][0].clone();
     assert_eq!(handler["headers"]["Authorization"], "Bearer $CALLGATE_TOKEN");
@@ -252,21 +255,21 @@ fn every_host_is_told_of_the_same_call_in_its_own_words() {
 
 #[test]
 fn folders_are_where_their_variables_say() {
-    let mut places = Places {
+    let mut places = SettingsFolders {
         home: PathBuf::from("/home/u"),
         project: PathBuf::from("/src/p"),
         claude: None,
         codex: None,
         gemini: None,
     };
-    let file = |places: &Places, host, scope| places.file(host, scope).display().to_string();
-    assert_eq!(file(&places, Host::ClaudeCode, Scope::User), "/home/u/.claude/settings.json");
-    assert_eq!(file(&places, Host::Gemini, Scope::Project), "/src/p/.gemini/settings.json");
+    let file = |places: &SettingsFolders, host, scope| places.file(host, scope).display().to_string();
+    assert_eq!(file(&places, Host::ClaudeCode, SettingsScope::User), "/home/u/.claude/settings.json");
+    assert_eq!(file(&places, Host::Gemini, SettingsScope::Project), "/src/p/.gemini/settings.json");
     (places.claude, places.codex) = (Some("/c".into()), Some("/x".into()));
     places.gemini = Some("/g".into());
-    assert_eq!(file(&places, Host::ClaudeCode, Scope::User), "/c/settings.json");
-    assert_eq!(file(&places, Host::Codex, Scope::User), "/x/hooks.json");
-    assert_eq!(file(&places, Host::Gemini, Scope::User), "/g/.gemini/settings.json");
-    assert_eq!(file(&places, Host::Codex, Scope::Project), "/src/p/.codex/hooks.json");
-    assert_eq!(file(&places, Host::Cursor, Scope::User), "/home/u/.cursor/hooks.json");
+    assert_eq!(file(&places, Host::ClaudeCode, SettingsScope::User), "/c/settings.json");
+    assert_eq!(file(&places, Host::Codex, SettingsScope::User), "/x/hooks.json");
+    assert_eq!(file(&places, Host::Gemini, SettingsScope::User), "/g/.gemini/settings.json");
+    assert_eq!(file(&places, Host::Codex, SettingsScope::Project), "/src/p/.codex/hooks.json");
+    assert_eq!(file(&places, Host::Cursor, SettingsScope::User), "/home/u/.cursor/hooks.json");
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use crate::{
-    hooks::{Memory, leave},
+    hooks::{HookMemory, leave},
     hosts::{File, Host},
     pending_call::{self, PendingCall},
 };
@@ -78,7 +78,7 @@ impl SessionFiles {
     }
 }
 
-impl Memory for SessionFiles {
+impl HookMemory for SessionFiles {
     fn run(&self, session: &str) -> Option<String> {
         let runs = self.known(session).runs;
         (runs > 0).then(|| format!("turn-{runs}"))

@@ -21,9 +21,9 @@ use tonic::Status;
 
 use self::{memory::SessionFiles, plane::Server};
 use crate::{
-    hooks::{HookSettings, Memory as _, answered, is_away},
+    hooks::{HookMemory as _, HookSettings, answered, is_away},
     host::FailOpen,
-    hosts::{Event, Host, Said, Seen, blocked},
+    hosts::{Event, HookOutput, Host, Seen, blocked},
 };
 use callgate_client::remote::{Remote, refusal};
 use callgate_net::clock::Clock;
@@ -61,7 +61,7 @@ pub struct HookArgs {
 }
 
 /// Failure to get an answer.
-enum Failed {
+enum AnswerFailure {
     /// No server was reachable.
     Away(String),
     /// The hook itself was rejected.
@@ -87,7 +87,7 @@ pub fn run(args: &HookArgs) -> ExitCode {
     ExitCode::from(said.code)
 }
 
-fn hooked(args: &HookArgs) -> Said {
+fn hooked(args: &HookArgs) -> HookOutput {
     let host = args.host;
     let mut text = Vec::new();
     if let Err(error) = std::io::stdin().take(INPUT_BYTES_MAX).read_to_end(&mut text) {
@@ -96,10 +96,10 @@ fn hooked(args: &HookArgs) -> Said {
     let seen = match host.read(&String::from_utf8_lossy(&text)) {
         Ok(seen) => seen,
         Err(unreadable) if unreadable.is_before => return blocked(&unreadable.problem),
-        Err(unreadable) => return Said { error: unreadable.problem, ..Said::default() },
+        Err(unreadable) => return HookOutput { error: unreadable.problem, ..HookOutput::default() },
     };
     if seen.event == Event::Other {
-        return Said::default();
+        return HookOutput::default();
     }
     let memory = SessionFiles::of(host);
     // A finished call is reported by its own outcome.
@@ -112,24 +112,24 @@ fn hooked(args: &HookArgs) -> Said {
         runtime.shutdown_background();
         answer
     });
-    match asked.unwrap_or_else(|error| Err(Failed::Refused(format!("{error:#}")))) {
+    match asked.unwrap_or_else(|error| Err(AnswerFailure::Refused(format!("{error:#}")))) {
         Ok(said) => said,
         Err(failed) => unasked(args, &memory, &seen, failed),
     }
 }
 
 /// Asks the server within the host's timeout.
-async fn ask(args: &HookArgs, host: Host, memory: &SessionFiles, seen: Seen) -> Result<Said, Failed> {
+async fn ask(args: &HookArgs, host: Host, memory: &SessionFiles, seen: Seen) -> Result<HookOutput, AnswerFailure> {
     let seconds = args.timeout.unwrap_or_else(|| host.patience_s());
     let patience = Duration::from_secs(seconds.saturating_sub(SOONER_S).max(1));
     let (clock, name) = (Clock::System, seen.name.clone());
     let began = clock.tick();
     let answer = async {
         let connecting = timeout(CONNECT, args.remote.connect());
-        let wire = connecting.await.map_err(|_| Failed::Away("the server accepts no connection".to_owned()))?;
+        let wire = connecting.await.map_err(|_| AnswerFailure::Away("the server accepts no connection".to_owned()))?;
         let wire = wire.map_err(|error| match args.remote.is_named_by_credential() {
-            Ok(_) => Failed::Away(format!("{error:#}")),
-            Err(unusable) => Failed::Refused(format!("{unusable:#}")),
+            Ok(_) => AnswerFailure::Away(format!("{error:#}")),
+            Err(unusable) => AnswerFailure::Refused(format!("{unusable:#}")),
         })?;
         let (never_restarts, hears_before) = (matches!(host, Host::Gemini | Host::Cursor), host.hears_before());
         let (agent, grant) = (args.agent.clone(), args.grant);
@@ -145,25 +145,29 @@ async fn ask(args: &HookArgs, host: Host, memory: &SessionFiles, seen: Seen) -> 
         };
         answered(&Server(wire), memory, &installed, seen).await.map_err(|status| failed(&status))
     };
-    let answer = timeout(patience, answer).await.map_err(|_| Failed::Away("no answer in time".to_owned()))??;
+    let answer = timeout(patience, answer).await.map_err(|_| AnswerFailure::Away("no answer in time".to_owned()))??;
     Ok(host.said(&name, &answer))
 }
 
-fn failed(status: &Status) -> Failed {
+fn failed(status: &Status) -> AnswerFailure {
     let told = format!("{:#}", refusal(status));
-    if is_away(status) { Failed::Away(told) } else { Failed::Refused(told) }
+    if is_away(status) { AnswerFailure::Away(told) } else { AnswerFailure::Refused(told) }
 }
 
 /// The answer without a server: before a tool, a refusal, unless the owner configured otherwise.
-fn unasked(args: &HookArgs, memory: &SessionFiles, seen: &Seen, failed: Failed) -> Said {
+fn unasked(args: &HookArgs, memory: &SessionFiles, seen: &Seen, failed: AnswerFailure) -> HookOutput {
     let (problem, is_away) = match failed {
-        Failed::Away(problem) => (problem, true),
-        Failed::Refused(problem) => (problem, false),
+        AnswerFailure::Away(problem) => (problem, true),
+        AnswerFailure::Refused(problem) => (problem, false),
     };
     let Event::Before(call) = &seen.event else {
         // The event is past: the user is informed, and nothing is blocked.
         let code = u8::from(!(is_away && args.fail_open.is_some()));
-        return Said { error: format!("{} was not recorded: {problem}", seen.name), code, ..Said::default() };
+        return HookOutput {
+            error: format!("{} was not recorded: {problem}", seen.name),
+            code,
+            ..HookOutput::default()
+        };
     };
     let opens = match args.fail_open {
         Some(FailOpen::All) => true,
@@ -173,9 +177,9 @@ fn unasked(args: &HookArgs, memory: &SessionFiles, seen: &Seen, failed: Failed) 
     if is_away && opens {
         // It runs, and its outcome will be reported.
         memory.is_answered();
-        return Said {
+        return HookOutput {
             error: format!("{} runs without a decision (--fail-open): {problem}", call.tool),
-            ..Said::default()
+            ..HookOutput::default()
         };
     }
     if let Some(mut asked) = memory.unanswered_call() {

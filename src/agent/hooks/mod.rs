@@ -51,7 +51,7 @@ pub trait HookServer: Sync {
 }
 
 /// State between events, and access to the local machine.
-pub trait Memory: Sync {
+pub trait HookMemory: Sync {
     /// The user's turn, for hosts that do not number them.
     fn run(&self, session: &str) -> Option<String>;
     /// Starts a new turn.
@@ -118,7 +118,7 @@ pub struct HookSettings {
 ///
 /// # Errors
 /// The server's: nothing was decided, or nothing stored.
-pub async fn answered<P: HookServer, M: Memory>(
+pub async fn answered<P: HookServer, M: HookMemory>(
     plane: &P,
     memory: &M,
     installed: &HookSettings,
@@ -172,7 +172,7 @@ pub async fn answered<P: HookServer, M: Memory>(
 }
 
 /// Evaluates a call; waits for an approval until the timeout, and waits out a short WAIT.
-async fn before<P: HookServer, M: Memory>(
+async fn before<P: HookServer, M: HookMemory>(
     plane: &P,
     memory: &M,
     messages: &Messages<'_>,
@@ -189,7 +189,7 @@ async fn before<P: HookServer, M: Memory>(
     answer
 }
 
-async fn asked<P: HookServer, M: Memory>(
+async fn asked<P: HookServer, M: HookMemory>(
     plane: &P,
     memory: &M,
     messages: &Messages<'_>,
@@ -233,7 +233,7 @@ async fn asked<P: HookServer, M: Memory>(
     }
 }
 
-async fn run<P: HookServer, M: Memory>(
+async fn run<P: HookServer, M: HookMemory>(
     plane: &P,
     memory: &M,
     messages: &Messages<'_>,
@@ -258,14 +258,14 @@ async fn run<P: HookServer, M: Memory>(
 }
 
 /// Opens the host's own prompt, and records that.
-fn ask(memory: &impl Memory, messages: &Messages<'_>, call: &HostCall, verdict: &v1::Verdict) -> Answer {
+fn ask(memory: &impl HookMemory, messages: &Messages<'_>, call: &HostCall, verdict: &v1::Verdict) -> Answer {
     let id = call.id.as_deref().unwrap_or_default();
     memory.ask(&messages.seen.session, id, &verdict.approval_id);
     Answer::Ask(format!("callgate: the policy requires your approval of {}. Your answer is recorded.", call.tool))
 }
 
 /// The answer with a needed summary and kept texts.
-async fn told<P: HookServer, M: Memory>(
+async fn told<P: HookServer, M: HookMemory>(
     plane: &P,
     memory: &M,
     session: &str,
@@ -277,7 +277,7 @@ async fn told<P: HookServer, M: Memory>(
 }
 
 /// Reports an outcome; returns the model's text.
-async fn after<P: HookServer, M: Memory>(
+async fn after<P: HookServer, M: HookMemory>(
     plane: &P,
     memory: &M,
     messages: &Messages<'_>,
@@ -306,7 +306,7 @@ async fn after<P: HookServer, M: Memory>(
 }
 
 /// Cancels calls whose outcomes will never be reported.
-async fn settle<P: HookServer, M: Memory>(plane: &P, memory: &M, messages: &Messages<'_>) -> Result<(), Status> {
+async fn settle<P: HookServer, M: HookMemory>(plane: &P, memory: &M, messages: &Messages<'_>) -> Result<(), Status> {
     for question in memory.unanswered(&messages.seen.session) {
         take_back(plane, &messages.seen.session, question).await?;
     }

@@ -134,7 +134,7 @@ pub enum Answer {
 
 /// Output of a hook process.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Said {
+pub struct HookOutput {
     /// Standard output; empty is no opinion.
     pub out: String,
     /// Standard error.
@@ -244,19 +244,19 @@ impl Host {
 
     /// The answer in the host's dialect, for this event.
     #[must_use]
-    pub fn said(self, name: &str, answer: &Answer) -> Said {
+    pub fn said(self, name: &str, answer: &Answer) -> HookOutput {
         let out = match self {
             Self::ClaudeCode => claude_code::said(name, answer),
             Self::Codex => codex::said(name, answer),
             Self::Gemini => gemini::said(name, answer),
             Self::Cursor => cursor::said(name, answer),
         };
-        Said { out: out.map_or_else(String::new, |out| out.to_string()), ..Said::default() }
+        HookOutput { out: out.map_or_else(String::new, |out| out.to_string()), ..HookOutput::default() }
     }
 }
 
 /// A refusal by exit code, which every host accepts.
 #[must_use]
-pub fn blocked(why: &str) -> Said {
-    Said { out: String::new(), error: why.to_owned(), code: 2 }
+pub fn blocked(why: &str) -> HookOutput {
+    HookOutput { out: String::new(), error: why.to_owned(), code: 2 }
 }

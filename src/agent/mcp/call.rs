@@ -7,7 +7,7 @@ const TOOL_USE_ID: &str = "claudecode/toolUseId";
 
 /// A `tools/call`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Call {
+pub struct ToolsCall {
     /// Id of the request.
     pub id: Id,
     /// Tool name on its server.
@@ -24,7 +24,7 @@ pub struct Call {
     pub is_task: bool,
 }
 
-impl Call {
+impl ToolsCall {
     /// Reads the parts to judge.
     ///
     /// # Errors
@@ -83,9 +83,9 @@ pub fn with_argument(arguments: &str, name: &str, value: &str) -> Option<String>
 mod tests {
     use super::{super::message, *};
 
-    fn call(text: &str) -> Result<Call, &'static str> {
+    fn call(text: &str) -> Result<ToolsCall, &'static str> {
         match message::read(text) {
-            message::Line::One(message) => Call::read(&message),
+            message::Line::One(message) => ToolsCall::read(&message),
             other => panic!("{other:?}"),
         }
     }

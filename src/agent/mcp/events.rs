@@ -14,7 +14,7 @@ pub struct Events {
 
 /// A piece of a stream, unmodified.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Piece {
+pub enum StreamPiece {
     /// An event with its empty line.
     Event(Vec<u8>),
     /// A part of an event that is too long to parse.
@@ -34,28 +34,28 @@ impl Events {
     }
 
     /// The next complete piece.
-    pub fn next_piece(&mut self) -> Option<Piece> {
+    pub fn next_piece(&mut self) -> Option<StreamPiece> {
         if let Some(end) = self.end() {
             let rest = self.buffer.split_off(end);
             let event = std::mem::replace(&mut self.buffer, rest);
             (self.looked_at, self.is_empty_line) = (0, true);
             let is_whole = !std::mem::take(&mut self.is_within) && event.len() <= self.max;
-            return Some(if is_whole { Piece::Event(event) } else { Piece::Part(event) });
+            return Some(if is_whole { StreamPiece::Event(event) } else { StreamPiece::Part(event) });
         }
         if self.buffer.len() <= self.max {
             return None;
         }
         (self.looked_at, self.is_within) = (0, true);
-        Some(Piece::Part(std::mem::take(&mut self.buffer)))
+        Some(StreamPiece::Part(std::mem::take(&mut self.buffer)))
     }
 
     /// The rest after the last event.
     #[must_use]
-    pub fn rest(self) -> Option<Piece> {
+    pub fn rest(self) -> Option<StreamPiece> {
         match (self.buffer.is_empty(), self.is_within) {
             (true, _) => None,
-            (false, true) => Some(Piece::Part(self.buffer)),
-            (false, false) => Some(Piece::Event(self.buffer)),
+            (false, true) => Some(StreamPiece::Part(self.buffer)),
+            (false, false) => Some(StreamPiece::Event(self.buffer)),
         }
     }
 
@@ -144,8 +144,8 @@ mod tests {
     /// The pieces of a stream that arrives in chunks of `size` bytes.
     fn pieces(stream: &str, size: usize, max: usize) -> Vec<(bool, String)> {
         let text = |piece| match piece {
-            Piece::Event(bytes) => (true, String::from_utf8(bytes).expect("UTF-8")),
-            Piece::Part(bytes) => (false, String::from_utf8(bytes).expect("UTF-8")),
+            StreamPiece::Event(bytes) => (true, String::from_utf8(bytes).expect("UTF-8")),
+            StreamPiece::Part(bytes) => (false, String::from_utf8(bytes).expect("UTF-8")),
         };
         let (mut events, mut pieces) = (Events::new(max), Vec::new());
         for part in stream.as_bytes().chunks(size) {

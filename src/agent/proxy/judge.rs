@@ -12,11 +12,11 @@ use super::{
     lines::OutputItem,
     outcomes,
     plane::VerdictFailure,
-    state::{Key, Kind, Open, Proxy, Running},
+    state::{Kind, OpenRequest, Proxy, RequestKey, RunningCall},
 };
 use crate::mcp::{
     answer,
-    call::{Call, with_argument, with_arguments},
+    call::{ToolsCall, with_argument, with_arguments},
     message::{Message, TOOLS_CALL},
 };
 use callgate_net::clock::Clock;
@@ -37,8 +37,8 @@ const AGAIN: Duration = Duration::from_millis(500);
 /// A call that waits for its verdict.
 #[derive(Debug)]
 pub(super) struct Waiting {
-    call: Call,
-    key: Key,
+    call: ToolsCall,
+    key: RequestKey,
     asked: ToolCall,
     /// Its message.
     message: String,
@@ -67,7 +67,7 @@ pub(super) struct MessageBatch {
 
 /// Result for a message or a batch.
 #[derive(Debug, Default)]
-pub(super) struct Decided {
+pub(super) struct JudgedMessages {
     /// Line to forward, if any.
     pub(super) line: Option<Vec<u8>>,
     /// Replacement responses.
@@ -95,10 +95,10 @@ pub(super) enum JudgedCall {
 }
 
 impl Proxy {
-    pub(super) fn waiting(&self, client: &ProxyClient, call: Call, message: String) -> Waiting {
+    pub(super) fn waiting(&self, client: &ProxyClient, call: ToolsCall, message: String) -> Waiting {
         let tool = self.options.tool(&call.tool);
         let (off, called_off) = watch::channel(false);
-        let key = Key { client: client.number, id: call.id.clone() };
+        let key = RequestKey { client: client.number, id: call.id.clone() };
         let mut state = self.state();
         state.held.push((key.clone(), off));
         let call_id = state.call_id(&call, &tool, &self.connection);
@@ -119,7 +119,7 @@ impl Proxy {
             if !message.is(TOOLS_CALL) {
                 return if self.passes(client.number, message) { Part::Other(raw) } else { Part::Done };
             }
-            match Call::read(message) {
+            match ToolsCall::read(message) {
                 Ok(call) => Part::Call(Box::new(self.waiting(client, call, raw))),
                 Err(problem) => Part::Answered(self.unjudgeable(message.id.as_ref(), problem)),
             }
@@ -136,7 +136,7 @@ impl Proxy {
     }
 
     /// Forwards a batch unchanged, or its permitted rest, with responses for the others.
-    pub(super) async fn decide_batch(self: &Arc<Self>, batch: MessageBatch) -> Decided {
+    pub(super) async fn decide_batch(self: &Arc<Self>, batch: MessageBatch) -> JudgedMessages {
         let (mut kept, mut answers, mut is_whole) = (Vec::new(), Vec::new(), true);
         for part in batch.parts {
             let waiting = match part {
@@ -173,7 +173,7 @@ impl Proxy {
             [message] if batch.is_one => Some(message.clone().into_bytes()),
             kept => Some(format!("[{}]\n", kept.join(",")).into_bytes()),
         };
-        Decided { line, answers }
+        JudgedMessages { line, answers }
     }
 
     /// The current verdict on a call, without waiting.
@@ -264,7 +264,7 @@ impl Proxy {
         if let Some(at) = state.held.iter().position(|(key, _)| *key == waiting.key) {
             state.held.remove(at);
         }
-        state.open.extend(kind.map(|kind| Open { key: waiting.key.clone(), kind }));
+        state.open.extend(kind.map(|kind| OpenRequest { key: waiting.key.clone(), kind }));
         true
     }
 
@@ -280,8 +280,8 @@ impl Proxy {
         JudgedCall::Off
     }
 
-    fn running(&self, waiting: &Waiting, hint: String, is_unjudged: bool) -> Running {
-        Running { asked: waiting.asked.clone(), is_unjudged, key_sent: false, hint, began: Instant::now() }
+    fn running(&self, waiting: &Waiting, hint: String, is_unjudged: bool) -> RunningCall {
+        RunningCall { asked: waiting.asked.clone(), is_unjudged, key_sent: false, hint, began: Instant::now() }
     }
 
     fn run(self: &Arc<Self>, waiting: &Waiting, verdict: Verdict) -> JudgedCall {
@@ -358,7 +358,7 @@ impl Proxy {
     }
 
     /// Extends the lease of a running call periodically.
-    async fn beat(self: Arc<Self>, running: Running, lease: Duration) {
+    async fn beat(self: Arc<Self>, running: RunningCall, lease: Duration) {
         loop {
             sleep((lease / 2).max(PAUSE_MAX)).await;
             if !self.state().works_on(&running.asked.call_id) {

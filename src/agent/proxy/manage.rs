@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::{named, seen::Seen, wrap};
 use crate::mcp::inventory::Inventory;
-use callgate_client::json::Form;
+use callgate_client::json::OutputFormat;
 use callgate_core::tool_list::{self, ToolList};
 
 /// What `callgate mcp` takes.
@@ -27,14 +27,14 @@ enum Command {
         #[command(flatten)]
         server: ServerArgs,
         #[command(flatten)]
-        form: Form,
+        form: OutputFormat,
     },
     /// Approve a server's tools as they are now
     Approve {
         #[command(flatten)]
         server: ServerArgs,
         #[command(flatten)]
-        form: Form,
+        form: OutputFormat,
     },
     /// Print a policy for a server's tools, with the effects from its annotations
     Effects(EffectsArgs),
@@ -82,7 +82,7 @@ fn listed(server: &str, inventory: &Inventory) -> anyhow::Result<ToolList> {
     })
 }
 
-fn tools(server: &str, form: Form) -> anyhow::Result<()> {
+fn tools(server: &str, form: OutputFormat) -> anyhow::Result<()> {
     let (_, inventory) = kept(server)?;
     let list = listed(server, &inventory)?;
     if form.json {
@@ -116,7 +116,7 @@ fn tools(server: &str, form: Form) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn approve(server: &str, form: Form) -> anyhow::Result<()> {
+fn approve(server: &str, form: OutputFormat) -> anyhow::Result<()> {
     let (seen, mut inventory) = kept(server)?;
     let drifts = inventory.drifts();
     inventory.approve();

@@ -23,7 +23,7 @@ use uuid::Uuid;
 pub use self::manage::{McpArgs, run};
 use self::{
     http::HttpArgs,
-    plane::Plane,
+    plane::ServerConnection,
     seen::{Seen, normalized},
     state::{MessageState, Proxy},
 };
@@ -139,7 +139,7 @@ impl Setup {
         let connection = Uuid::now_v7().to_string();
         let session_id = self.session.clone().unwrap_or_else(|| format!("mcp-{connection}"));
         let caller = Caller { session_id, agent_id: self.agent.clone(), ..Caller::default() };
-        let plane = Arc::new(Plane::new(self.wire.clone(), caller, self.asked.clone()));
+        let plane = Arc::new(ServerConnection::new(self.wire.clone(), caller, self.asked.clone()));
         plane.take_over();
         let seen = self.options.server_name.as_deref().map(Seen::of).transpose()?;
         let inventory = seen.as_ref().map(Seen::load).transpose()?.flatten().unwrap_or_default();

@@ -2,7 +2,7 @@
 
 use crate::{
     mcp::{message::Members, outcome::ResponseOutcome},
-    proxy::state::Running,
+    proxy::state::RunningCall,
 };
 use callgate_core::domain::digest;
 use callgate_proto::{
@@ -16,7 +16,7 @@ const RESULT_BYTES_MAX: usize = 1 << 20;
 const ERROR_BYTES_MAX: usize = 64 << 10;
 
 /// The report on a call, by its response.
-pub(super) fn report(running: &Running, outcome: ResponseOutcome) -> RecordRequest {
+pub(super) fn report(running: &RunningCall, outcome: ResponseOutcome) -> RecordRequest {
     let base = |status| ended(running, status);
     match outcome {
         ResponseOutcome::Success(text) if text.len() > RESULT_BYTES_MAX => RecordRequest {
@@ -39,7 +39,7 @@ pub(super) fn report(running: &Running, outcome: ResponseOutcome) -> RecordReque
 }
 
 /// The report on a call without a response.
-pub(super) fn ended(running: &Running, status: OutcomeStatus) -> RecordRequest {
+pub(super) fn ended(running: &RunningCall, status: OutcomeStatus) -> RecordRequest {
     let took = u64::try_from(running.began.elapsed().as_millis()).unwrap_or(u64::MAX);
     RecordRequest {
         call_id: running.asked.call_id.clone(),

@@ -20,7 +20,7 @@ use super::{
     state::Proxy,
 };
 use crate::mcp::{
-    call::Call,
+    call::ToolsCall,
     message::{self, Line, Message, TOOLS_CALL},
 };
 use callgate_client::signal;
@@ -195,7 +195,7 @@ impl Pipes {
             Line::Unreadable => {
                 self.answer(&self.proxy.unreadable("it is not one JSON value, or has a duplicate name")).await;
             }
-            Line::One(message) if is_call(&message) => match Call::read(&message) {
+            Line::One(message) if is_call(&message) => match ToolsCall::read(&message) {
                 Ok(call) => {
                     let waiting = self.proxy.waiting(&self.client(), call, message.raw.to_owned());
                     let _ = self.to_judge.send(Work::Call(Box::new(waiting), line)).await;

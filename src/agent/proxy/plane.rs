@@ -43,7 +43,7 @@ pub(super) enum VerdictFailure {
 
 /// A connection to the server.
 #[derive(Debug)]
-pub(super) struct Plane {
+pub(super) struct ServerConnection {
     gate: GateServiceClient<AuthenticatedChannel>,
     approvals: ApprovalServiceClient<AuthenticatedChannel>,
     caller: Caller,
@@ -62,7 +62,7 @@ struct Reports {
     all: usize,
 }
 
-impl Plane {
+impl ServerConnection {
     pub(super) fn new(wire: AuthenticatedChannel, caller: Caller, folder: Option<PathBuf>) -> Self {
         let (gate, approvals) = (GateServiceClient::new(wire.clone()), ApprovalServiceClient::new(wire));
         // A previous result may be as large as the original, with escapes.

@@ -5,10 +5,10 @@ use std::{collections::VecDeque, sync::Arc};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::{sync::watch, time::Instant};
 
-use super::{ProxyOptions, outcomes, plane::Plane, seen::Seen};
+use super::{ProxyOptions, outcomes, plane::ServerConnection, seen::Seen};
 use crate::mcp::{
     answer,
-    call::Call,
+    call::ToolsCall,
     inventory::Inventory,
     message::{self, Id, Line, Message, TOOLS_LIST},
     outcome::{self, ResponseOutcome},
@@ -24,7 +24,7 @@ const PAUSED_MAX: usize = 1_024;
 #[derive(Debug)]
 pub(super) struct Proxy {
     pub(super) options: ProxyOptions,
-    pub(super) plane: Arc<Plane>,
+    pub(super) plane: Arc<ServerConnection>,
     /// Unique prefix of call ids on this connection.
     pub(super) connection: String,
     /// Inventory file; none for a server without a name.
@@ -34,7 +34,7 @@ pub(super) struct Proxy {
 
 /// Request key: id and client. Each client without an MCP session has its own ids.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Key {
+pub(super) struct RequestKey {
     /// Client number; 0 for a proxy's only client.
     pub(super) client: u64,
     pub(super) id: Id,
@@ -44,13 +44,13 @@ pub(super) struct Key {
 #[derive(Debug, Default)]
 pub(super) struct MessageState {
     /// Requests without a response.
-    pub(super) open: Vec<Open>,
+    pub(super) open: Vec<OpenRequest>,
     /// Held calls, which the server never received; their clients cancel them here.
-    pub(super) held: Vec<(Key, watch::Sender<bool>)>,
+    pub(super) held: Vec<(RequestKey, watch::Sender<bool>)>,
     /// Calls that asked for input, and will be sent again with it.
-    asking: VecDeque<Running>,
+    asking: VecDeque<RunningCall>,
     /// Tasks by id.
-    tasks: VecDeque<(String, Running)>,
+    tasks: VecDeque<(String, RunningCall)>,
     remembered: VecDeque<String>,
     count: u64,
     pub(super) inventory: Inventory,
@@ -58,21 +58,21 @@ pub(super) struct MessageState {
 
 /// A request without a response.
 #[derive(Debug)]
-pub(super) struct Open {
-    pub(super) key: Key,
+pub(super) struct OpenRequest {
+    pub(super) key: RequestKey,
     pub(super) kind: Kind,
 }
 
 #[derive(Debug)]
 pub(super) enum Kind {
-    Call(Box<Running>),
+    Call(Box<RunningCall>),
     List,
     Other,
 }
 
 /// A call in execution.
 #[derive(Debug, Clone)]
-pub(super) struct Running {
+pub(super) struct RunningCall {
     pub(super) asked: ToolCall,
     /// True if it was not judged, because the server was unreachable.
     pub(super) is_unjudged: bool,
@@ -113,7 +113,7 @@ impl Proxy {
     /// Handles a message that is no call; false if the server need not receive it.
     pub(super) fn passes(&self, client: u64, message: &Message<'_>) -> bool {
         if let Some(id) = message.cancels() {
-            return !self.call_off(&Key { client, id });
+            return !self.call_off(&RequestKey { client, id });
         }
         let mut state = self.state();
         if let (Some(id), Some(method)) = (&message.id, message.method.as_deref()) {
@@ -124,13 +124,13 @@ impl Proxy {
                     .and_then(|task| state.take_task(&task))
                     .map_or(Kind::Other, |running| Kind::Call(Box::new(running))),
             };
-            state.open.push(Open { key: Key { client, id: id.clone() }, kind });
+            state.open.push(OpenRequest { key: RequestKey { client, id: id.clone() }, kind });
         }
         true
     }
 
     /// Cancels a held call; false for others.
-    pub(super) fn call_off(&self, key: &Key) -> bool {
+    pub(super) fn call_off(&self, key: &RequestKey) -> bool {
         let mut state = self.state();
         if let Some(at) = state.held.iter().position(|(held, _)| held == key) {
             state.held.swap_remove(at).1.send_replace(true);
@@ -163,7 +163,7 @@ impl Proxy {
     fn settle(&self, client: u64, message: &Message<'_>) -> Option<String> {
         let id = message.answers()?.clone();
         let mut state = self.state();
-        let running = match state.take(&Key { client, id })? {
+        let running = match state.take(&RequestKey { client, id })? {
             Kind::Call(running) => running,
             Kind::List => {
                 drop(state);
@@ -220,7 +220,7 @@ impl Proxy {
     }
 
     /// Handles a request that its server never received; returns the client's response.
-    pub(super) fn unseen(&self, open: Open, why: &str) -> String {
+    pub(super) fn unseen(&self, open: OpenRequest, why: &str) -> String {
         let Kind::Call(running) = open.kind else { return answer::gone(&open.key.id, why) };
         let cancelled = outcomes::ended(&running, OutcomeStatus::Cancelled);
         self.plane.report(RecordRequest { not_started: true, ..cancelled });
@@ -228,7 +228,7 @@ impl Proxy {
     }
 
     /// Handles a response that was only an HTTP status; returns the client's response.
-    pub(super) fn failed(&self, open: Open, status: u16) -> String {
+    pub(super) fn failed(&self, open: OpenRequest, status: u16) -> String {
         let why = format!("The MCP server answered with the HTTP status {status}.");
         if let Kind::Call(running) = &open.kind {
             let outcome = ResponseOutcome::Error { message: why.clone(), code: None };
@@ -240,7 +240,7 @@ impl Proxy {
     }
 
     /// Handles a lost request, whose outcome is unknown; returns the client's response.
-    pub(super) fn lost(&self, open: Open, why: &str) -> String {
+    pub(super) fn lost(&self, open: OpenRequest, why: &str) -> String {
         let more = match &open.kind {
             Kind::Call(running) => {
                 self.plane.report(outcomes::ended(running, OutcomeStatus::Unknown));
@@ -258,19 +258,20 @@ impl MessageState {
     }
 
     /// Takes a request with its kind.
-    pub(super) fn take(&mut self, key: &Key) -> Option<Kind> {
+    pub(super) fn take(&mut self, key: &RequestKey) -> Option<Kind> {
         let at = self.open.iter().position(|open| open.key == *key)?;
         Some(self.open.remove(at).kind)
     }
 
-    pub(super) fn is_open(&self, key: &Key) -> bool {
+    pub(super) fn is_open(&self, key: &RequestKey) -> bool {
         self.open.iter().any(|open| open.key == *key)
     }
 
     /// The id of a call: the host's own, shared with its hooks, otherwise a new one. A continued call keeps its id; a
     /// repeated one gets another.
-    pub(super) fn call_id(&mut self, call: &Call, tool: &str, connection: &str) -> String {
-        let is_same = |running: &Running| running.asked.tool == tool && running.asked.arguments_json == call.arguments;
+    pub(super) fn call_id(&mut self, call: &ToolsCall, tool: &str, connection: &str) -> String {
+        let is_same =
+            |running: &RunningCall| running.asked.tool == tool && running.asked.arguments_json == call.arguments;
         if let Some(at) = self.asking.iter().position(|running| call.continues && is_same(running))
             && let Some(running) = self.asking.remove(at)
         {
@@ -291,28 +292,28 @@ impl MessageState {
         id
     }
 
-    fn pause_asking(&mut self, running: Running) {
+    fn pause_asking(&mut self, running: RunningCall) {
         if self.asking.len() == PAUSED_MAX {
             self.asking.pop_front();
         }
         self.asking.push_back(running);
     }
 
-    fn pause_task(&mut self, name: String, running: Running) {
+    fn pause_task(&mut self, name: String, running: RunningCall) {
         if self.tasks.len() == PAUSED_MAX {
             self.tasks.pop_front();
         }
         self.tasks.push_back((name, running));
     }
 
-    fn take_task(&mut self, name: &str) -> Option<Running> {
+    fn take_task(&mut self, name: &str) -> Option<RunningCall> {
         let at = self.tasks.iter().position(|(known, _)| known == name)?;
         self.tasks.remove(at).map(|(_, running)| running)
     }
 
     /// True while the call is in execution.
     pub(super) fn works_on(&self, call_id: &str) -> bool {
-        let is_it = |running: &Running| running.asked.call_id == call_id;
+        let is_it = |running: &RunningCall| running.asked.call_id == call_id;
         let open = self.open.iter().any(|open| matches!(&open.kind, Kind::Call(running) if is_it(running)));
         open || self.tasks.iter().any(|(_, running)| is_it(running))
     }

@@ -23,7 +23,7 @@ use callgate_core::{
         json,
         outcome::OutcomeStatus,
         profile::{FEATURES, FollowUp, FollowUpKind, RetryState, ToolState, Trial, WAITS_MS},
-        report::Report,
+        report::OutcomeReport,
         time::Timestamp,
         tree::{CALLS_MAX, CallTree},
     },
@@ -127,13 +127,14 @@ fn record(bench: &Bench) {
     let proposal = bench.propose(CALLS_MAX + 1, 0);
     let mut tree = bench.tree.clone();
     let _ = engine::advance(&mut tree, bench.allowed(&proposal));
-    let report = |status| Report::new(proposal.request.session.clone(), proposal.request.call_id.clone(), status);
+    let report =
+        |status| OutcomeReport::new(proposal.request.session.clone(), proposal.request.call_id.clone(), status);
     let rows = (0..6).map(|i| format!(r#"{{"order_id":"A-10{i}","state":"shipped","total_cents":{}}}"#, 1_299 * i));
-    let success = Report {
+    let success = OutcomeReport {
         result: Some(format!(r#"{{"rows":[{}],"took_ms":12}}"#, rows.collect::<Vec<_>>().join(","))),
         ..report(OutcomeStatus::Success)
     };
-    let error = |error_type: Option<&str>, http_status, message: &str| Report {
+    let error = |error_type: Option<&str>, http_status, message: &str| OutcomeReport {
         error: Some(ErrorReport {
             error_type: error_type.map(str::to_owned),
             http_status,
@@ -273,9 +274,9 @@ impl Bench {
             let _ = engine::advance(&mut bench.tree, change);
             bench.now = bench.now.plus_ms(900);
             let (session, call_id) = (proposal.request.session, proposal.request.call_id);
-            let report = Report {
+            let report = OutcomeReport {
                 result: Some(format!(r#"{{"row":{i}}}"#)),
-                ..Report::new(session, call_id, OutcomeStatus::Success)
+                ..OutcomeReport::new(session, call_id, OutcomeStatus::Success)
             };
             let recorded = engine::record(&bench.policy, &bench.tree, &bench.shared, &report, bench.now);
             let change = recorded.expect("permitted").change.expect("new");

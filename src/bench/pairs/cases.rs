@@ -9,8 +9,8 @@ use super::{
     agent::{TOOL, WRITE},
     link::Transport,
     load::{LoadShape, Mix},
-    run::{Case, Entrant, Held},
-    server::{Policy, ServerKind},
+    run::{Baseline, Case, Entrant},
+    server::{PolicyPreset, ServerKind},
 };
 use callgate_client::credential::Credential;
 
@@ -98,14 +98,14 @@ impl<'a> Bench<'a> {
             return ServerKind::Running { url, shown, database_url: self.args.database_url.clone() };
         }
         let policy = match &self.args.policy {
-            Some(path) => Policy::File(path.clone()),
-            None if mix.writes + mix.duplicates > 0.0 => Policy::Declared { read: mix.duplicates > 0.0 },
-            None => Policy::Default,
+            Some(path) => PolicyPreset::File(path.clone()),
+            None if mix.writes + mix.duplicates > 0.0 => PolicyPreset::Declared { read: mix.duplicates > 0.0 },
+            None => PolicyPreset::Default,
         };
         self.own(&self.program, policy, 0)
     }
 
-    fn own(&self, program: &Path, policy: Policy, stored: u64) -> ServerKind {
+    fn own(&self, program: &Path, policy: PolicyPreset, stored: u64) -> ServerKind {
         let database_url = self.args.database_url.clone();
         let unix = self.args.transport == Transport::Unix;
         let (tenants, encrypted) = (self.tenants(), self.args.encrypted);
@@ -155,7 +155,7 @@ impl<'a> Bench<'a> {
         let load = LoadShape { transport: Transport::Unary, tenants: 0, ..load };
         let held = self.args.yardsticks.iter().filter_map(|held| held.yardstick());
         entrants.extend(held.map(|kind| self.entrant(kind.name(), ServerKind::Yardstick(kind, sizes), load.clone())));
-        Case { title, entrants, rate: self.args.rate, held: Held::FirstToEach }
+        Case { title, entrants, rate: self.args.rate, held: Baseline::FirstToEach }
     }
 
     /// Servers with telemetry, each compared with one without.
@@ -167,18 +167,19 @@ impl<'a> Bench<'a> {
             .collect();
         entrants.push(self.entrant("no collector", silent, load.clone()));
         let title = format!("{title}, telemetry to a collector");
-        Case { title, entrants, rate: self.args.rate, held: Held::EachToLast }
+        Case { title, entrants, rate: self.args.rate, held: Baseline::EachToLast }
     }
 
     fn stored(&self, title: String, load: &LoadShape, stored: u64) -> Case {
-        let entrants = [("many stored", stored), ("few stored", FEW_STORED)]
-            .map(|(name, stored)| self.entrant(name, self.own(&self.program, Policy::Default, stored), load.clone()));
+        let entrants = [("many stored", stored), ("few stored", FEW_STORED)].map(|(name, stored)| {
+            self.entrant(name, self.own(&self.program, PolicyPreset::Default, stored), load.clone())
+        });
         let title = format!("{title}, {stored} calls stored against {FEW_STORED}");
-        Case { title, entrants: entrants.to_vec(), rate: self.args.rate, held: Held::FirstToEach }
+        Case { title, entrants: entrants.to_vec(), rate: self.args.rate, held: Baseline::FirstToEach }
     }
 
     fn grown(&self, title: String, load: &LoadShape, calls: u32) -> Case {
-        let which = self.own(&self.program, Policy::Long, 0);
+        let which = self.own(&self.program, PolicyPreset::Long, 0);
         let of = |sessions: usize, grown| LoadShape { sessions, grown, calls_per_session: None, ..load.clone() };
         let entrants = vec![
             self.entrant("long sessions", which.clone(), of(GROWN_SESSIONS, calls)),
@@ -188,7 +189,7 @@ impl<'a> Bench<'a> {
             title: format!("{title}, sessions of {calls} calls against {FEW_GROWN}"),
             entrants,
             rate: None,
-            held: Held::FirstToEach,
+            held: Baseline::FirstToEach,
         }
     }
 
@@ -207,13 +208,18 @@ impl<'a> Bench<'a> {
             let which = self.server(&load.mix);
             let entrants =
                 vec![self.entrant(name, which.clone(), load), self.entrant("plain pairs", which, plain.clone())];
-            Case { title: format!("8 x 8, {name} against plain pairs"), entrants, rate: None, held: Held::FirstToEach }
+            Case {
+                title: format!("8 x 8, {name} against plain pairs"),
+                entrants,
+                rate: None,
+                held: Baseline::FirstToEach,
+            }
         }));
         cases
     }
 }
 
-impl Policy {
+impl PolicyPreset {
     /// The text of its file; none for the default one.
     pub(super) fn text(&self) -> anyhow::Result<Option<String>> {
         Ok(match self {

@@ -27,7 +27,7 @@ use tonic::{
 };
 use tonic_prost::ProstCodec;
 
-use callgate_net::listener::{BoundListener, Limits, ListenerContext, TransportSettings};
+use callgate_net::listener::{BoundListener, ConnectionLimits, ListenerContext, TransportSettings};
 use callgate_server::grpc::Front;
 
 /// Paths of each signal, by gRPC and HTTP.
@@ -41,7 +41,7 @@ const COUNTS: &str = "/callgate.bench.Collector/Counts";
 
 /// Counts of received signals, total or in a period.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message, Serialize)]
-pub(super) struct Counts {
+pub(super) struct ReceivedCounts {
     #[prost(uint64, tag = "1")]
     pub(super) spans: u64,
     #[prost(uint64, tag = "2")]
@@ -50,7 +50,7 @@ pub(super) struct Counts {
     pub(super) lines: u64,
 }
 
-impl Counts {
+impl ReceivedCounts {
     pub(super) fn since(self, before: Self) -> Self {
         Self {
             spans: self.spans.saturating_sub(before.spans),
@@ -86,7 +86,7 @@ pub(crate) async fn run() -> anyhow::Result<()> {
     let listener = bound.listen()?;
     outln!("the collector serves gRPC on {address}");
     let (_end, ending) = watch::channel(false);
-    let server = ListenerContext::new(Limits::default());
+    let server = ListenerContext::new(ConnectionLimits::default());
     tokio::select! {
         () = server.serve(listener, Front(Collector::default()), ending) => anyhow::bail!("the collector ended"),
         () = callgate_client::signal::stop() => Ok(()),
@@ -103,9 +103,9 @@ impl Collector {
         self.0[signal].fetch_add(count, Ordering::Relaxed);
     }
 
-    fn counts(&self) -> Counts {
+    fn counts(&self) -> ReceivedCounts {
         let [spans, metrics, lines] = [0, 1, 2].map(|n: usize| self.0[n].load(Ordering::Relaxed));
-        Counts { spans, metrics, lines }
+        ReceivedCounts { spans, metrics, lines }
     }
 }
 
@@ -123,12 +123,12 @@ impl Service<http::Request<Body>> for Collector {
         Box::pin(async move {
             let path = request.uri().path();
             if path == COUNTS {
-                let codec = ProstCodec::<Counts, ()>::default();
+                let codec = ProstCodec::<ReceivedCounts, ()>::default();
                 return Ok(server::Grpc::new(codec).unary(Told(collector.counts()), request).await);
             }
             if let Some(signal) = SIGNALS.iter().position(|(grpc, _)| *grpc == path) {
                 let codec = ProstCodec::<(), Export>::default();
-                return Ok(server::Grpc::new(codec).unary(Taken(collector, signal), request).await);
+                return Ok(server::Grpc::new(codec).unary(TakenExport(collector, signal), request).await);
             }
             let mut answer = http::Response::new(Body::empty());
             *answer.status_mut() = match SIGNALS.iter().position(|(_, http)| *http == path) {
@@ -152,9 +152,9 @@ async fn posted(collector: &Collector, signal: usize, body: Body) -> http::Statu
 }
 
 /// Export of the signal with that index.
-struct Taken(Collector, usize);
+struct TakenExport(Collector, usize);
 
-impl UnaryService<Export> for Taken {
+impl UnaryService<Export> for TakenExport {
     type Response = ();
     type Future = Ready<Result<Response<()>, Status>>;
 
@@ -164,11 +164,11 @@ impl UnaryService<Export> for Taken {
     }
 }
 
-struct Told(Counts);
+struct Told(ReceivedCounts);
 
 impl UnaryService<()> for Told {
-    type Response = Counts;
-    type Future = Ready<Result<Response<Counts>, Status>>;
+    type Response = ReceivedCounts;
+    type Future = Ready<Result<Response<ReceivedCounts>, Status>>;
 
     fn call(&mut self, _: Request<()>) -> Self::Future {
         ready(Ok(Response::new(self.0)))
@@ -185,9 +185,9 @@ impl CollectorProbe {
         Ok(Self(client::Grpc::new(channel)))
     }
 
-    pub(super) async fn counts(&mut self) -> anyhow::Result<Counts> {
+    pub(super) async fn counts(&mut self) -> anyhow::Result<ReceivedCounts> {
         self.0.ready().await.context("the collector")?;
-        let codec = ProstCodec::<(), Counts>::default();
+        let codec = ProstCodec::<(), ReceivedCounts>::default();
         let path = http::uri::PathAndQuery::from_static(COUNTS);
         let told = self.0.unary(Request::new(()), path, codec).await.context("what the collector got")?;
         Ok(told.into_inner())
@@ -212,7 +212,7 @@ mod tests {
         collector.take(0, &Export::decode(sent.encode_to_vec().as_slice()).expect("as it was sent"));
         let before = collector.counts();
         collector.take(2, &sent);
-        assert_eq!(before, Counts { spans: 7, metrics: 0, lines: 0 });
-        assert_eq!(collector.counts().since(before), Counts { spans: 0, metrics: 0, lines: 7 });
+        assert_eq!(before, ReceivedCounts { spans: 7, metrics: 0, lines: 0 });
+        assert_eq!(collector.counts().since(before), ReceivedCounts { spans: 0, metrics: 0, lines: 7 });
     }
 }

@@ -10,7 +10,7 @@ pub(super) type Micros = BTreeMap<&'static str, u64>;
 
 /// CPU time of one process.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Used {
+pub(super) struct CpuUsage {
     /// Its own.
     pub(super) own: u64,
     /// That of its ended children.
@@ -24,16 +24,16 @@ pub(super) fn is_known() -> bool {
 }
 
 /// Of the process `pid`, while it exists.
-pub(super) fn used(pid: u32) -> Option<Used> {
+pub(super) fn used(pid: u32) -> Option<CpuUsage> {
     read(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
 /// Counts fields after the process name, which may contain anything.
-fn read(stat: &str) -> Option<Used> {
+fn read(stat: &str) -> Option<CpuUsage> {
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let micros = |n: usize| Some(fields.get(n)?.parse::<u64>().ok()? * (1_000_000 / TICKS));
     let parent = fields.get(1)?.parse().ok()?;
-    Some(Used { own: micros(11)? + micros(12)?, ended: micros(13)? + micros(14)?, parent })
+    Some(CpuUsage { own: micros(11)? + micros(12)?, ended: micros(13)? + micros(14)?, parent })
 }
 
 /// True for a process with a PostgreSQL title.

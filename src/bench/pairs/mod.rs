@@ -33,7 +33,7 @@ use serde_json::json;
 
 use self::{
     link::Transport,
-    read::{Rate, count, crowd, rate, share, time},
+    read::{OfferedRate, count, crowd, rate, share, time},
     run::Plan,
     server::Servers,
     telemetry::TelemetryLevel,
@@ -89,7 +89,7 @@ pub(crate) struct BenchArgs {
     /// Pairs a second that are intended, as a number or a share of the peak: 900 or 70%. Times then count from when a
     /// call should have begun. Without it each agent goes on as soon as it is answered
     #[arg(long, value_name = "N|P%", value_parser = rate)]
-    rate: Option<Rate>,
+    rate: Option<OfferedRate>,
     /// One long run instead of rounds, told minute by minute
     #[arg(long, value_name = "TIME", value_parser = time)]
     duration: Option<Duration>,

@@ -5,7 +5,7 @@ use sqlx::{ConnectOptions as _, PgConnection, Row as _, postgres::PgConnectOptio
 
 use super::{
     child::Process,
-    collector::{CollectorProbe, Counts},
+    collector::{CollectorProbe, ReceivedCounts},
     cpu::{self, Micros},
 };
 
@@ -32,19 +32,19 @@ struct Database {
 
 /// A sample of cumulative values.
 #[derive(Debug, Default)]
-pub(super) struct Look {
+pub(super) struct ProbeSums {
     /// None where processes are not visible.
     pub(super) cpu: Option<Micros>,
     pub(super) wal: Option<u64>,
-    pub(super) told: Option<Counts>,
+    pub(super) told: Option<ReceivedCounts>,
 }
 
 /// Difference of two samples: CPU time by kind, bytes of write-ahead log, and collector counts.
 #[derive(Debug)]
-pub(super) struct Spent {
+pub(super) struct ResourceUse {
     pub(super) cpu: Option<Micros>,
     pub(super) wal: Option<u64>,
-    pub(super) told: Option<Counts>,
+    pub(super) told: Option<ReceivedCounts>,
 }
 
 impl Probe {
@@ -62,8 +62,8 @@ impl Probe {
         Ok(())
     }
 
-    pub(super) async fn look(&mut self) -> anyhow::Result<Look> {
-        let mut look = Look::default();
+    pub(super) async fn look(&mut self) -> anyhow::Result<ProbeSums> {
+        let mut look = ProbeSums::default();
         if let Some(database) = &mut self.database {
             let wal: i64 = sqlx::query_scalar(LSN).fetch_one(&mut database.conn).await.context("the WAL's position")?;
             look.wal = u64::try_from(wal).ok();
@@ -131,15 +131,15 @@ fn kind(backend: &str, name: &str) -> &'static str {
     }
 }
 
-impl Look {
-    pub(super) fn since(&self, before: &Self) -> Spent {
+impl ProbeSums {
+    pub(super) fn since(&self, before: &Self) -> ResourceUse {
         let cpu = self.cpu.as_ref().zip(before.cpu.as_ref()).map(|(now, before)| {
             let used = |(kind, sum): (&&'static str, &u64)| {
                 (*kind, sum.saturating_sub(before.get(kind).copied().unwrap_or_default()))
             };
             now.iter().map(used).collect()
         });
-        Spent {
+        ResourceUse {
             cpu,
             wal: self.wal.zip(before.wal).map(|(now, before)| now.saturating_sub(before)),
             told: self.told.zip(before.told).map(|(now, before)| now.since(before)),

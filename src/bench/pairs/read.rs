@@ -40,7 +40,7 @@ pub(super) fn count(text: &str) -> Result<u64, String> {
 
 /// Intended rate.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Rate {
+pub(super) enum OfferedRate {
     /// Pairs per second.
     Pairs(f64),
     /// Share of a preceding closed loop's peak.
@@ -48,14 +48,14 @@ pub(super) enum Rate {
 }
 
 /// `900` or `70%`.
-pub(super) fn rate(text: &str) -> Result<Rate, String> {
+pub(super) fn rate(text: &str) -> Result<OfferedRate, String> {
     let wrong = || format!("{text:?} is no rate; it has to be pairs a second, or a share of the peak: 900 or 70%");
     let (number, of_peak) = text.strip_suffix('%').map_or((text, false), |number| (number, true));
     let number: f64 = number.parse().map_err(|_| wrong())?;
     if !(number > 0.0 && number.is_finite()) {
         return Err(wrong());
     }
-    Ok(if of_peak { Rate::OfPeak(number / 100.0) } else { Rate::Pairs(number) })
+    Ok(if of_peak { OfferedRate::OfPeak(number / 100.0) } else { OfferedRate::Pairs(number) })
 }
 
 /// Connections and calls in flight per connection: `8x64`.
@@ -82,7 +82,7 @@ mod tests {
         assert_eq!(time("8"), Ok(Duration::from_secs(8)));
         assert_eq!((share("20%"), share("0.2"), share("100%")), (Ok(0.2), Ok(0.2), Ok(1.0)));
         assert_eq!((count("10k"), count("10m"), count("7")), (Ok(10_000), Ok(10_000_000), Ok(7)));
-        assert_eq!((rate("900"), rate("70%")), (Ok(Rate::Pairs(900.0)), Ok(Rate::OfPeak(0.7))));
+        assert_eq!((rate("900"), rate("70%")), (Ok(OfferedRate::Pairs(900.0)), Ok(OfferedRate::OfPeak(0.7))));
         assert_eq!(crowd("8x64"), Ok((8, 64)));
     }
 

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{
-    run::{EntrantRounds, Held, Outcome, RoundFigures},
+    run::{Baseline, CaseOutcome, EntrantRounds, RoundFigures},
     tally::Percentiles,
 };
 
@@ -14,7 +14,7 @@ pub(super) fn median(mut values: Vec<f64>) -> f64 {
 }
 
 /// The table of a case.
-pub(super) fn table(outcome: &Outcome) -> String {
+pub(super) fn table(outcome: &CaseOutcome) -> String {
     let mut text = String::new();
     let bold = anstyle::Style::new().bold();
     let (rounds, seconds) = (outcome.plan.rounds, outcome.plan.round.as_secs_f64());
@@ -86,7 +86,7 @@ fn row(entrant: &EntrantRounds, width: usize) -> String {
 }
 
 /// Disk sync latency over all entrants.
-fn disk(outcome: &Outcome) -> String {
+fn disk(outcome: &CaseOutcome) -> String {
     let rounds = || outcome.entrants.iter().flat_map(|entrant| &entrant.rounds).map(|round| round.disk_sync_us);
     let of = |what: fn(Percentiles) -> u64| median(rounds().map(|sync| what(sync) as f64 / 1_000.0).collect());
     let longest = rounds().map(|sync| sync.max).max().unwrap_or_default() as f64 / 1_000.0;
@@ -95,10 +95,10 @@ fn disk(outcome: &Outcome) -> String {
 }
 
 /// Comparisons: median and spread of the rounds' ratios.
-fn ratios(outcome: &Outcome) -> String {
+fn ratios(outcome: &CaseOutcome) -> String {
     let pairs: Vec<(&EntrantRounds, &EntrantRounds)> = match (outcome.held, outcome.entrants.as_slice()) {
-        (Held::FirstToEach, [first, others @ ..]) => others.iter().map(|other| (first, other)).collect(),
-        (Held::EachToLast, [others @ .., last]) => others.iter().map(|other| (other, last)).collect(),
+        (Baseline::FirstToEach, [first, others @ ..]) => others.iter().map(|other| (first, other)).collect(),
+        (Baseline::EachToLast, [others @ .., last]) => others.iter().map(|other| (other, last)).collect(),
         (_, []) => Vec::new(),
     };
     let mut text = String::new();

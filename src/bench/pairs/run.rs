@@ -11,8 +11,8 @@ use super::{
     drive::{Crew, Running},
     link::{SharedConnection, Transport, Way},
     load::{LoadShape, Mix},
-    probe::Spent,
-    read::Rate,
+    probe::ResourceUse,
+    read::OfferedRate,
     report::median,
     server::{ServerKind, Servers},
     tally::{Percentiles, Tally},
@@ -37,7 +37,7 @@ pub(super) struct Plan {
 /// Comparison of entrants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Held {
+pub(super) enum Baseline {
     /// The first entrant with each other one.
     FirstToEach,
     /// Each other one with the last.
@@ -49,8 +49,8 @@ pub(super) enum Held {
 pub(super) struct Case {
     pub(super) title: String,
     pub(super) entrants: Vec<Entrant>,
-    pub(super) rate: Option<Rate>,
-    pub(super) held: Held,
+    pub(super) rate: Option<OfferedRate>,
+    pub(super) held: Baseline,
 }
 
 /// A load on a server.
@@ -63,10 +63,10 @@ pub(super) struct Entrant {
 
 /// Result of a case.
 #[derive(Debug, Serialize)]
-pub(super) struct Outcome {
+pub(super) struct CaseOutcome {
     pub(super) title: String,
     pub(super) plan: Plan,
-    pub(super) held: Held,
+    pub(super) held: Baseline,
     pub(super) entrants: Vec<EntrantRounds>,
 }
 
@@ -100,7 +100,7 @@ pub(super) struct RoundFigures {
 }
 
 impl Case {
-    pub(super) async fn run(&self, servers: &mut Servers, plan: Plan) -> anyhow::Result<Outcome> {
+    pub(super) async fn run(&self, servers: &mut Servers, plan: Plan) -> anyhow::Result<CaseOutcome> {
         let mut seats = self.start(servers).await?;
         if let Some(rate) = self.rate {
             let rate = Self::intended(rate, servers, &mut seats[0], plan).await?;
@@ -121,19 +121,19 @@ impl Case {
                 load: crew.map_or_else(|| entrant.load.clone(), |crew| crew.load()),
                 rounds,
             });
-        Ok(Outcome { title: self.title.clone(), plan, held: self.held, entrants: measured.collect() })
+        Ok(CaseOutcome { title: self.title.clone(), plan, held: self.held, entrants: measured.collect() })
     }
 
     /// Intended pairs per second; a share refers to the current peak of a closed loop.
     pub(super) async fn intended(
-        rate: Rate,
+        rate: OfferedRate,
         servers: &mut Servers,
         seat: &mut ServerAgents,
         plan: Plan,
     ) -> anyhow::Result<f64> {
         let share = match rate {
-            Rate::Pairs(rate) => return Ok(rate),
-            Rate::OfPeak(share) => share,
+            OfferedRate::Pairs(rate) => return Ok(rate),
+            OfferedRate::OfPeak(share) => share,
         };
         let mut rates = Vec::new();
         for _ in 0..PEAK_ROUNDS {
@@ -201,7 +201,7 @@ pub(super) async fn window(
 }
 
 impl RoundFigures {
-    fn of(tally: Tally, seconds: f64, spent: Spent, disk: Percentiles) -> Self {
+    fn of(tally: Tally, seconds: f64, spent: ResourceUse, disk: Percentiles) -> Self {
         let pair_us = tally.pair.percentiles();
         let pairs = pair_us.count as f64;
         let each = |sum: u64| if pairs > 0.0 { sum as f64 / pairs } else { 0.0 };

@@ -29,7 +29,7 @@ pub(super) enum ServerKind {
     /// A started one of this program or another build. Each of its tenants has a token.
     Own {
         program: PathBuf,
-        policy: Policy,
+        policy: PolicyPreset,
         stored: u64,
         database_url: Option<String>,
         unix: bool,
@@ -44,7 +44,7 @@ pub(super) enum ServerKind {
 
 /// Policy of a started server.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Policy {
+pub(super) enum PolicyPreset {
     /// The built-in one.
     Default,
     /// The default one with one declared write, and a declared read, so that it is answered with previous results.
@@ -87,7 +87,7 @@ impl ServerKind {
             Self::Own { program, policy, stored, encrypted, telling, .. } => match (policy, stored, telling) {
                 (_, 0, Some(telling)) => format!("{} with a collector, {}", program.display(), telling.name()),
                 (_, 0, None) if *encrypted => format!("{} with keys", program.display()),
-                (Policy::Default, 0, None) => program.display().to_string(),
+                (PolicyPreset::Default, 0, None) => program.display().to_string(),
                 (_, 0, None) => format!("{} with another policy", program.display()),
                 (_, stored, _) => format!("{} with {stored} calls stored", program.display()),
             },

@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use tonic::{Request, Response, Status, Streaming};
 
 use self::calls::Calls;
-use callgate_net::listener::{BoundListener, Limits, ListenerContext, TransportSettings};
+use callgate_net::listener::{BoundListener, ConnectionLimits, ListenerContext, TransportSettings};
 use callgate_proto::v1::{
     BatchEvaluateRequest, BatchEvaluateResponse, ConnectRequest, ConnectResponse, DescribeToolsRequest,
     DescribeToolsResponse, EvaluateRequest, EvaluateResponse, GetSessionStateRequest, GetSessionStateResponse,
@@ -99,7 +99,7 @@ pub(crate) async fn run(args: YardstickArgs) -> anyhow::Result<()> {
     let listener = bound.listen()?;
     outln!("{} serves gRPC on {address}", args.kind.name());
     let (_end, ending) = watch::channel(false);
-    let server = ListenerContext::new(Limits::default());
+    let server = ListenerContext::new(ConnectionLimits::default());
     tokio::select! {
         () = server.serve(listener, Front(service), ending) => anyhow::bail!("the yardstick ended"),
         () = callgate_client::signal::stop() => Ok(()),

@@ -8,7 +8,7 @@ use super::{
     dice::Dice,
     environment::{DAY_S, SimulatedFault, SimulatedFleet},
     learner::{Failed, Told},
-    policies::{Choice, RetryCase, RetryPolicy},
+    policies::{ChosenRetry, RetryCase, RetryPolicy},
     queue::EventQueue,
 };
 use callgate_core::{
@@ -129,7 +129,7 @@ struct Chain {
 /// A scheduled retry.
 struct Retry {
     failed: Failed,
-    choice: Choice,
+    choice: ChosenRetry,
     latency_s: f64,
     follow_up: Option<FollowUp>,
 }
@@ -227,7 +227,7 @@ impl Fleet<'_> {
         });
         let decision = RetryCase { tool: &self.tools[tool], failed: &failed, health: &health, worth };
         let choice = self.policy.decide(&decision, &mut chain.dice).filter(|_| is_allowed);
-        let choice = choice.map(|choice| Choice { wait_ms: choice.wait_ms.max(thinks_ms), ..choice });
+        let choice = choice.map(|choice| ChosenRetry { wait_ms: choice.wait_ms.max(thinks_ms), ..choice });
         let told = choice.map(|choice| choice.told);
         let seen = Observation { retry_told: told.is_some(), probe_told: told.is_some_and(|told| told.probe), ..seen };
         self.health[tool].reported(&seen, &self.allowance);
@@ -252,7 +252,7 @@ impl Fleet<'_> {
     }
 
     fn result(&mut self, at: f64, mut chain: Box<Chain>, retry: Retry) {
-        let Retry { failed, choice: Choice { wait_ms, told, forecasts }, follow_up, .. } = retry;
+        let Retry { failed, choice: ChosenRetry { wait_ms, told, forecasts }, follow_up, .. } = retry;
         let tool = chain.tool;
         let ok = at >= chain.fault.mends_at && chain.dice.is(chain.fault.chance);
         self.account.retried(ok, wait_ms, worth(f64::from(u8::from(ok)), wait_ms));

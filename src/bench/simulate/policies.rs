@@ -48,7 +48,7 @@ pub(crate) struct RetryCase<'a> {
 
 /// A decided retry.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Choice {
+pub(crate) struct ChosenRetry {
     pub(crate) wait_ms: u64,
     pub(crate) told: Told,
     /// Forecast of each forecaster.
@@ -62,18 +62,18 @@ pub(crate) const fn flag(kind: FailureKind) -> bool {
 
 impl RetryPolicy {
     /// The retry to make, if any.
-    pub(crate) fn decide(&self, decision: &RetryCase<'_>, dice: &mut Dice) -> Option<Choice> {
+    pub(crate) fn decide(&self, decision: &RetryCase<'_>, dice: &mut Dice) -> Option<ChosenRetry> {
         let RetryCase { tool, failed, health, worth } = decision;
         let after = |wait_ms: u64| {
             let told = Told { p: 0.0, retryable: true, probe: false };
-            Choice { wait_ms, told, forecasts: None }
+            ChosenRetry { wait_ms, told, forecasts: None }
         };
         match self {
             Self::Behaviour(forecasts) => {
                 let again = if flag(failed.kind) { BEHAVED.0 } else { BEHAVED.1 };
                 let (retries, wait) = (dice.is(again), dice.weighted(&BEHAVED_WAITS));
                 let said = forecasts.said(tool, failed, WAITS_MS[wait]);
-                let choice = Choice { forecasts: Some(said), ..after(WAITS_MS[wait]) };
+                let choice = ChosenRetry { forecasts: Some(said), ..after(WAITS_MS[wait]) };
                 (retries && failed.attempt <= RETRIES_MAX).then_some(choice)
             }
             Self::Oracle => {
@@ -86,7 +86,7 @@ impl RetryPolicy {
             }
             Self::Advice(learner) => {
                 let advice = learner.advise(tool, failed, health).advice;
-                let choice = Choice { told: Told::of(&advice), ..after(advice.retry_after_ms) };
+                let choice = ChosenRetry { told: Told::of(&advice), ..after(advice.retry_after_ms) };
                 advice.retryable.then_some(choice)
             }
         }

@@ -68,7 +68,7 @@ impl Outcome {
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Client {
+pub(super) struct DemoClient {
     gate: GateServiceClient<AuthenticatedChannel>,
     channel: AuthenticatedChannel,
     caller: Caller,
@@ -78,7 +78,7 @@ pub(super) struct Client {
     pub(super) used_cost_micros: u64,
 }
 
-impl Client {
+impl DemoClient {
     pub(super) fn of(channel: AuthenticatedChannel, session: &str) -> Self {
         let caller = Caller { session_id: session.to_owned(), agent_id: "demo".to_owned(), ..Caller::default() };
         let gate = GateServiceClient::new(channel.clone());

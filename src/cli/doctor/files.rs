@@ -70,9 +70,9 @@ fn certificates(config: &ServeConfig) -> Vec<Check> {
 }
 
 /// Whether the file has an expiry, and the check of it; none if unreadable.
-type End = Option<(bool, Check)>;
+type ExpiryFinding = Option<(bool, Check)>;
 
-fn end(name: &'static str, path: &PathBuf) -> End {
+fn end(name: &'static str, path: &PathBuf) -> ExpiryFinding {
     let (shown, text) = (path.display(), std::fs::read(path).ok()?);
     let Some(end) = first_end(&text) else {
         let cure = "use an X.509 version 3 certificate in PEM";
@@ -91,7 +91,7 @@ fn end(name: &'static str, path: &PathBuf) -> End {
 }
 
 /// An expired list rejects all client certificates.
-fn list_end(path: &Path) -> End {
+fn list_end(path: &Path) -> ExpiryFinding {
     let (name, shown, text) = ("client_crl_end", path.display(), std::fs::read(path).ok()?);
     let now = Clock::System.now().as_millis() / 1_000;
     let Some(hours) = first_list_end(&text).map(|end| (end - now).div_euclid(3_600)) else {

@@ -5,7 +5,7 @@ use super::{
     database, rights,
 };
 use callgate_core::domain::time::Timestamp;
-use callgate_store::{Inspection, Rights, SchemaState, State, parse_url};
+use callgate_store::{DatabaseStatus, Inspection, Rights, SchemaState, parse_url};
 
 /// One in which nothing is wrong.
 fn good() -> Inspection {
@@ -46,7 +46,7 @@ fn good() -> Inspection {
             acts_as_reader: true,
             has_analyst: true,
         },
-        state: State {
+        state: DatabaseStatus {
             is_standby: false,
             now: Timestamp::from_millis(0),
             bytes: 1,

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::stored;
 use crate::cli::recorded::RecordedArgs;
-use callgate_client::{json::Form, remote::Remote};
+use callgate_client::{json::OutputFormat, remote::Remote};
 use callgate_core::{
     domain::difference::What,
     offline::backtest::{Changes, DecisionChange, backtest as compare, session_count},
@@ -31,7 +31,7 @@ pub(super) struct BacktestArgs {
     #[arg(long, default_value_t = 3)]
     examples: usize,
     #[command(flatten)]
-    form: Form,
+    form: OutputFormat,
     #[command(flatten)]
     recorded: RecordedArgs,
 }

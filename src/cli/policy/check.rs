@@ -10,7 +10,7 @@ use anstyle::{AnsiColor, Style};
 use anyhow::Context as _;
 use serde_json::{Value, json};
 
-use callgate_client::json::Form;
+use callgate_client::json::OutputFormat;
 use callgate_core::{
     domain::effect::EffectKind,
     policy::{
@@ -26,7 +26,7 @@ const STARTER: &str = include_str!("starter.yaml");
 /// Maximum number of tools in a line.
 const NAMED_MAX: usize = 5;
 
-pub(super) fn check(files: &[PathBuf], form: Form) -> anyhow::Result<u8> {
+pub(super) fn check(files: &[PathBuf], form: OutputFormat) -> anyhow::Result<u8> {
     let mut code = 0;
     for file in files {
         let text = read_policy(file)?;

@@ -7,14 +7,14 @@ use anyhow::{Context as _, anyhow, bail};
 use serde_json::{Value, json};
 
 use super::stored;
-use callgate_client::{json::Form, remote::Remote};
+use callgate_client::{json::OutputFormat, remote::Remote};
 use callgate_core::policy::{
     self,
     differences::{self, KeyDifference, changed},
 };
 use callgate_server::policy_file::read_policy;
 
-pub(super) async fn diff(before: &str, after: &str, form: Form, remote: &Remote) -> anyhow::Result<u8> {
+pub(super) async fn diff(before: &str, after: &str, form: OutputFormat, remote: &Remote) -> anyhow::Result<u8> {
     let (before, after) = (keys(before, remote).await?, keys(after, remote).await?);
     if form.json {
         let changed = changed(&before, &after);

@@ -6,7 +6,7 @@ use clap::Args;
 use serde_json::json;
 
 use crate::cli::recorded::RecordedArgs;
-use callgate_client::json::Form;
+use callgate_client::json::OutputFormat;
 use callgate_core::offline::doubles::{Doubles, doubles};
 use callgate_server::policy_file::load_policy;
 
@@ -20,7 +20,7 @@ pub(super) struct TestArgs {
     #[arg(long, required = true)]
     inject_duplicates: bool,
     #[command(flatten)]
-    form: Form,
+    form: OutputFormat,
     #[command(flatten)]
     recorded: RecordedArgs,
 }

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use super::server_args::ReadArgs;
-use callgate_client::json::Form;
+use callgate_client::json::OutputFormat;
 
 /// Arguments of `callgate policy`.
 #[derive(Debug, Args)]
@@ -29,7 +29,7 @@ enum Action {
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
         #[command(flatten)]
-        form: Form,
+        form: OutputFormat,
     },
     /// Compare two policies key by key; exit code 1 when they differ
     Diff {
@@ -74,10 +74,10 @@ enum Action {
         /// The policy's hash, or its beginning
         hash: String,
         #[command(flatten)]
-        change: stored::Change,
+        change: stored::ActivationArgs,
     },
     /// Activate the previous policy again
-    Rollback(stored::Change),
+    Rollback(stored::ActivationArgs),
 }
 
 /// Runs it; gives the exit code.

@@ -8,8 +8,8 @@ use tonic_types::StatusExt as _;
 
 use crate::cli::server_args::ReadArgs;
 use callgate_client::{
-    json::Form,
-    remote::{By, Remote, asked, at},
+    json::OutputFormat,
+    remote::{ActorArgs, Remote, asked, at},
 };
 use callgate_proto::v1::{
     ActivatePolicyRequest, ApplyMode, ApplyPolicyRequest, GetPolicyRequest, ListPoliciesRequest, PolicyRevision,
@@ -22,9 +22,9 @@ const PAGE: u32 = 500;
 
 /// Who changes what is active, why, and on what condition.
 #[derive(Debug, Args)]
-pub(super) struct Change {
+pub(super) struct ActivationArgs {
     #[command(flatten)]
-    by: By,
+    by: ActorArgs,
     /// Note, stored with the revision
     #[arg(long, default_value = "")]
     note: String,
@@ -45,7 +45,7 @@ pub(super) struct ApplyArgs {
     #[arg(long)]
     store_only: bool,
     #[command(flatten)]
-    change: Change,
+    change: ActivationArgs,
 }
 
 fn told(revision: &PolicyRevision) {
@@ -84,7 +84,7 @@ pub(super) async fn apply(args: &ApplyArgs) -> anyhow::Result<()> {
     })
 }
 
-pub(super) async fn list(form: Form, remote: &Remote) -> anyhow::Result<()> {
+pub(super) async fn list(form: OutputFormat, remote: &Remote) -> anyhow::Result<()> {
     let mut client = PolicyServiceClient::new(remote.connect().await?);
     let mut request = ListPoliciesRequest { page_size: PAGE, ..ListPoliciesRequest::default() };
     let mut state = "active";
@@ -121,7 +121,7 @@ pub(super) async fn text(hash: &str, remote: &Remote) -> anyhow::Result<String> 
     }
 }
 
-pub(super) async fn show(hash: Option<&str>, form: Form, remote: &Remote) -> anyhow::Result<()> {
+pub(super) async fn show(hash: Option<&str>, form: OutputFormat, remote: &Remote) -> anyhow::Result<()> {
     let hash = hash.unwrap_or_default();
     if form.json {
         let mut client = PolicyServiceClient::new(remote.connect().await?);
@@ -132,7 +132,7 @@ pub(super) async fn show(hash: Option<&str>, form: Form, remote: &Remote) -> any
     Ok(())
 }
 
-pub(super) async fn activate(hash: &str, change: &Change) -> anyhow::Result<()> {
+pub(super) async fn activate(hash: &str, change: &ActivationArgs) -> anyhow::Result<()> {
     let mut client = PolicyServiceClient::new(change.server.remote.connect().await?);
     let request =
         ActivatePolicyRequest { hash: hash.to_owned(), note: change.note.clone(), expected_revision: change.expect };
@@ -140,7 +140,7 @@ pub(super) async fn activate(hash: &str, change: &Change) -> anyhow::Result<()> 
     change.server.form.each(activated.revision.as_slice(), told)
 }
 
-pub(super) async fn rollback(change: &Change) -> anyhow::Result<()> {
+pub(super) async fn rollback(change: &ActivationArgs) -> anyhow::Result<()> {
     let mut client = PolicyServiceClient::new(change.server.remote.connect().await?);
     let request = RollbackPolicyRequest { note: change.note.clone(), expected_revision: change.expect };
     let activated = asked(client.rollback_policy(change.by.signed(request)?).await)?;

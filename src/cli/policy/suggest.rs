@@ -4,14 +4,14 @@ use clap::Args;
 use serde_json::json;
 
 use crate::cli::recorded::RecordedArgs;
-use callgate_client::json::Form;
+use callgate_client::json::OutputFormat;
 use callgate_core::offline::{backtest::session_count, suggest::suggestion};
 
 /// Arguments of `callgate policy suggest`.
 #[derive(Debug, Args)]
 pub(super) struct SuggestArgs {
     #[command(flatten)]
-    form: Form,
+    form: OutputFormat,
     #[command(flatten)]
     recorded: RecordedArgs,
 }

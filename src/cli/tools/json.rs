@@ -15,7 +15,7 @@
 use serde_json::{Value, json};
 
 use super::lint::Outcome;
-use callgate_core::tool_list::lint::{self, Found, Severity};
+use callgate_core::tool_list::lint::{self, LintFinding, Severity};
 
 /// Format version of the document.
 const VERSION: u32 = 1;
@@ -60,7 +60,7 @@ pub(super) fn lines(outcome: &Outcome<'_>) -> String {
     outcome.found.iter().map(|found| format!("{}\n", report(outcome, found))).collect()
 }
 
-fn report(outcome: &Outcome<'_>, found: &Found) -> Value {
+fn report(outcome: &Outcome<'_>, found: &LintFinding) -> Value {
     let report = &found.report;
     let doc = report.tool.and_then(|tool| outcome.facts.tools.get(tool)).map(|tool| tool.doc);
     json!({

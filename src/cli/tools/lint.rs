@@ -6,7 +6,9 @@ use anyhow::bail;
 use clap::{Args, ValueEnum};
 
 use super::{json, read, sarif, text};
-use callgate_core::tool_list::lint::{self, Declared, Found, LINTS, Levels, ListFacts, Severity};
+use callgate_core::tool_list::lint::{
+    self, LINTS, LintFinding, ListFacts, Severity, SeverityOverrides, ToolDeclaration,
+};
 use callgate_server::policy_file::load_policy;
 
 /// Name of all warnings in `--deny`.
@@ -57,7 +59,7 @@ enum Format {
 #[derive(Debug)]
 pub(super) struct Outcome<'a> {
     pub(super) facts: &'a ListFacts<'a>,
-    pub(super) found: &'a [Found],
+    pub(super) found: &'a [LintFinding],
 }
 
 impl Outcome<'_> {
@@ -95,7 +97,7 @@ pub(super) fn run(args: &LintArgs) -> anyhow::Result<ExitCode> {
     let declared = match &args.policy {
         Some(path) => {
             let policy = load_policy(Some(path))?;
-            policy.tools().map(|(name, spec)| (name.to_owned(), Declared::from(spec))).collect()
+            policy.tools().map(|(name, spec)| (name.to_owned(), ToolDeclaration::from(spec))).collect()
         }
         None => BTreeMap::new(),
     };
@@ -113,12 +115,12 @@ pub(super) fn run(args: &LintArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(u8::from(outcome.count(Severity::Error) > 0)))
 }
 
-fn levels(args: &LintArgs) -> anyhow::Result<Levels> {
+fn levels(args: &LintArgs) -> anyhow::Result<SeverityOverrides> {
     let denied: Vec<String> = args.deny.iter().filter(|id| *id != WARNINGS).cloned().collect();
     if let Some(id) = args.allow.iter().chain(&denied).find(|id| lint::find(id).is_none()) {
         bail!(unknown(id));
     }
-    Ok(Levels { allowed: args.allow.clone(), deny_warnings: denied.len() < args.deny.len(), denied })
+    Ok(SeverityOverrides { allowed: args.allow.clone(), deny_warnings: denied.len() < args.deny.len(), denied })
 }
 
 fn unknown(id: &str) -> String {

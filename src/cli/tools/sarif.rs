@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use super::lint::Outcome;
-use callgate_core::tool_list::lint::{Found, LINTS, Lint};
+use callgate_core::tool_list::lint::{LINTS, Lint, LintFinding};
 
 const SCHEMA: &str = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json";
 
@@ -41,7 +41,7 @@ fn rule(lint: &Lint) -> Value {
     })
 }
 
-fn result(outcome: &Outcome<'_>, found: &Found) -> Value {
+fn result(outcome: &Outcome<'_>, found: &LintFinding) -> Value {
     let report = &found.report;
     let tools = &outcome.facts.tools;
     let doc = report.tool.and_then(|tool| tools.get(tool)).map(|tool| tool.doc);

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use anstyle::{AnsiColor, Style};
 
 use super::lint::Outcome;
-use callgate_core::tool_list::lint::{self, Found, Severity};
+use callgate_core::tool_list::lint::{self, LintFinding, Severity};
 
 const BOLD: Style = Style::new().bold();
 const DIM: Style = Style::new().dimmed();
@@ -29,7 +29,7 @@ pub(super) fn write(outcome: &Outcome<'_>) -> String {
     text
 }
 
-fn report(text: &mut String, found: &Found) {
+fn report(text: &mut String, found: &LintFinding) {
     let color = match found.severity {
         Severity::Error => AnsiColor::Red,
         Severity::Warning => AnsiColor::Yellow,

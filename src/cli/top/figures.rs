@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 /// Metrics used by `callgate top`.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Figures {
+pub(super) struct ReplicaFigures {
     /// Verdicts by decision, rule, reason and tool.
     pub(super) verdicts: BTreeMap<VerdictLabels, f64>,
     /// Evaluates in execution and in the queue.
@@ -29,7 +29,7 @@ pub(super) struct VerdictLabels {
     pub(super) tool: String,
 }
 
-impl Figures {
+impl ReplicaFigures {
     /// Parses the text format of Prometheus.
     pub(super) fn read(text: &str) -> Self {
         let mut figures = Self::default();
@@ -113,7 +113,7 @@ mod tests {
             callgate_evaluations_total{callgate_decision=\"DENY\",callgate_reason=\"a \\\"b\\\", c}\",\
             callgate_rule=\"budget\",gen_ai_tool_name=\"pay\",callgate_mode=\"shadow\"} 2 1700000000\n\
             callgate_admission_waiting 7\nnonsense\ncallgate_policy_behind{x=\"1} 2\n";
-        let figures = Figures::read(text);
+        let figures = ReplicaFigures::read(text);
         let verdict = VerdictLabels {
             decision: "DENY".into(),
             rule: "budget".into(),

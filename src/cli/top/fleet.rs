@@ -6,7 +6,7 @@ use anyhow::{Context as _, anyhow, bail};
 use http_body_util::{BodyExt as _, Limited};
 use tonic::{Request, body::Body, client::GrpcService as _};
 
-use super::figures::{Figures, VerdictLabels};
+use super::figures::{ReplicaFigures, VerdictLabels};
 use callgate_client::remote::{AuthenticatedChannel, asked};
 use callgate_core::domain::time::Timestamp;
 use callgate_net::clock::Clock;
@@ -30,7 +30,7 @@ const FIGURES_BYTES_MAX: usize = 16 << 20;
 
 /// A fleet at one moment.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Fleet {
+pub(super) struct FleetSnapshot {
     pub(super) at: Timestamp,
     pub(super) url: String,
     pub(super) server: ServerInfo,
@@ -46,7 +46,7 @@ pub(super) struct Fleet {
     pub(super) halts: Vec<HaltState>,
     pub(super) approvals: Vec<Approval>,
     /// Metrics of the replica.
-    pub(super) figures: Option<Figures>,
+    pub(super) figures: Option<ReplicaFigures>,
     /// Reason of missing metrics.
     pub(super) without_figures: String,
     /// True after a previous snapshot.
@@ -61,7 +61,7 @@ pub(super) struct Fleet {
 
 /// A connection to the server.
 #[derive(Debug)]
-pub(super) struct Asker {
+pub(super) struct FleetClient {
     wire: AuthenticatedChannel,
     url: String,
 }
@@ -72,13 +72,13 @@ fn within<T>(message: T) -> Request<T> {
     request
 }
 
-impl Asker {
+impl FleetClient {
     pub(super) fn new(wire: AuthenticatedChannel, url: String) -> Self {
         Self { wire, url }
     }
 
     /// Takes a snapshot.
-    pub(super) async fn look(&self, before: Option<&Fleet>) -> anyhow::Result<Fleet> {
+    pub(super) async fn look(&self, before: Option<&FleetSnapshot>) -> anyhow::Result<FleetSnapshot> {
         let mut servers = ServerServiceClient::new(self.wire.clone());
         let mut sessions = SessionServiceClient::new(self.wire.clone());
         let mut approvals = ApprovalServiceClient::new(self.wire.clone());
@@ -87,9 +87,15 @@ impl Asker {
         let server = server.with_context(|| self.url.clone())?.server.unwrap_or_default();
         let (ready, _) = self.page("/readyz").await?;
         let is_ready = ready == 200;
-        let mut fleet = Fleet { at: Clock::System.now(), url: self.url.clone(), server, is_ready, ..Fleet::default() };
+        let mut fleet = FleetSnapshot {
+            at: Clock::System.now(),
+            url: self.url.clone(),
+            server,
+            is_ready,
+            ..FleetSnapshot::default()
+        };
         match self.page("/metrics").await? {
-            (200, text) => fleet.figures = Some(Figures::read(&text)),
+            (200, text) => fleet.figures = Some(ReplicaFigures::read(&text)),
             (status, text) if text.trim().is_empty() => fleet.without_figures = format!("/metrics returned {status}"),
             (_, text) => fleet.without_figures = text.trim().to_owned(),
         }
@@ -137,13 +143,13 @@ impl Asker {
     }
 }
 
-impl Fleet {
+impl FleetSnapshot {
     /// Computes rates since the previous snapshot; none after a restart of the replica.
     fn compare(&mut self, before: Option<&Self>) {
         let Some(before) = before else { return };
         let (Some(now), Some(then)) = (&self.figures, &before.figures) else { return };
         let seconds = self.at.since_ms(before.at) as f64 / 1_000.0;
-        let all = |figures: &Figures| figures.verdicts.values().sum::<f64>();
+        let all = |figures: &ReplicaFigures| figures.verdicts.values().sum::<f64>();
         if seconds <= 0.0 || all(now) < all(then) {
             return;
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{figures::VerdictLabels, fleet::Fleet};
+use super::{figures::VerdictLabels, fleet::FleetSnapshot};
 use callgate_client::remote::named;
 use callgate_core::domain::time::Timestamp;
 use callgate_proto::{
@@ -18,7 +18,7 @@ const NEAR: f64 = 0.8;
 
 /// Kind of list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum List {
+pub(super) enum ListKind {
     Sessions,
     Approvals,
     Refusals,
@@ -27,7 +27,7 @@ pub(super) enum List {
     Halts,
 }
 
-impl List {
+impl ListKind {
     pub(super) const ALL: [Self; 6] =
         [Self::Sessions, Self::Approvals, Self::Refusals, Self::Cooldowns, Self::Budgets, Self::Halts];
 
@@ -61,7 +61,7 @@ impl List {
             .then_some("(others): undeclared tools, and those beyond the first hundred, in one row")
     }
 
-    pub(super) fn rows(self, fleet: &Fleet) -> Vec<Vec<String>> {
+    pub(super) fn rows(self, fleet: &FleetSnapshot) -> Vec<Vec<String>> {
         match self {
             Self::Sessions => sessions(fleet),
             Self::Approvals => approvals(fleet),
@@ -88,12 +88,12 @@ fn moment(time: Option<&prost_types::Timestamp>) -> Timestamp {
 }
 
 /// Age.
-pub(super) fn ago(fleet: &Fleet, time: Option<&prost_types::Timestamp>) -> String {
+pub(super) fn ago(fleet: &FleetSnapshot, time: Option<&prost_types::Timestamp>) -> String {
     if time.is_some() { between(moment(time), fleet.at) } else { "-".to_owned() }
 }
 
 /// Remaining time.
-fn ahead(fleet: &Fleet, time: Option<&prost_types::Timestamp>) -> String {
+fn ahead(fleet: &FleetSnapshot, time: Option<&prost_types::Timestamp>) -> String {
     if time.is_some() { between(fleet.at, moment(time)) } else { "-".to_owned() }
 }
 
@@ -102,7 +102,7 @@ pub(super) fn dollars(micros: u64) -> String {
 }
 
 /// State of a session, unless simply active.
-pub(super) fn standing(fleet: &Fleet, session: &SessionSummary) -> &'static str {
+pub(super) fn standing(fleet: &FleetSnapshot, session: &SessionSummary) -> &'static str {
     let state = fleet.states.iter().find(|state| state.session_id == session.session_id);
     match state {
         _ if session.halted => "halted",
@@ -113,7 +113,7 @@ pub(super) fn standing(fleet: &Fleet, session: &SessionSummary) -> &'static str 
 }
 
 /// Most recently active first, in the server's order.
-fn sessions(fleet: &Fleet) -> Vec<Vec<String>> {
+fn sessions(fleet: &FleetSnapshot) -> Vec<Vec<String>> {
     let row = |session: &SessionSummary| {
         vec![
             session.session_id.clone(),
@@ -127,7 +127,7 @@ fn sessions(fleet: &Fleet) -> Vec<Vec<String>> {
     fleet.sessions.iter().map(row).collect()
 }
 
-fn approvals(fleet: &Fleet) -> Vec<Vec<String>> {
+fn approvals(fleet: &FleetSnapshot) -> Vec<Vec<String>> {
     let mut all: Vec<_> = fleet.approvals.iter().collect();
     all.sort_by_key(|approval| unix_ms(approval.create_time.as_ref()));
     let row = |approval: &callgate_proto::v1::Approval| {
@@ -143,7 +143,7 @@ fn approvals(fleet: &Fleet) -> Vec<Vec<String>> {
 }
 
 /// Refusals, the currently most frequent first.
-pub(super) fn refused(fleet: &Fleet) -> Vec<(&VerdictLabels, f64, f64)> {
+pub(super) fn refused(fleet: &FleetSnapshot) -> Vec<(&VerdictLabels, f64, f64)> {
     let counted = fleet.figures.iter().flat_map(|figures| &figures.verdicts);
     let mut all: Vec<(&VerdictLabels, f64, f64)> = counted
         .filter(|(verdict, count)| verdict.decision != "ALLOW" && **count > 0.0)
@@ -153,7 +153,7 @@ pub(super) fn refused(fleet: &Fleet) -> Vec<(&VerdictLabels, f64, f64)> {
     all
 }
 
-fn refusals(fleet: &Fleet) -> Vec<Vec<String>> {
+fn refusals(fleet: &FleetSnapshot) -> Vec<Vec<String>> {
     let row = |(verdict, rate, count): (&VerdictLabels, f64, f64)| {
         vec![
             if verdict.tool == names::OTHER { OTHER_TOOLS.to_owned() } else { verdict.tool.clone() },
@@ -171,7 +171,7 @@ fn refusals(fleet: &Fleet) -> Vec<Vec<String>> {
 pub(super) type Cooling<'a> = (&'a str, String, Option<&'a prost_types::Timestamp>, &'a str);
 
 /// Tools with an open circuit, each once.
-pub(super) fn cooling(fleet: &Fleet) -> Vec<Cooling<'_>> {
+pub(super) fn cooling(fleet: &FleetSnapshot) -> Vec<Cooling<'_>> {
     let mut all: BTreeMap<&str, Cooling<'_>> = BTreeMap::new();
     for state in &fleet.states {
         for cooldown in &state.cooldowns {
@@ -183,7 +183,7 @@ pub(super) fn cooling(fleet: &Fleet) -> Vec<Cooling<'_>> {
     all.into_values().collect()
 }
 
-fn cooldowns(fleet: &Fleet) -> Vec<Vec<String>> {
+fn cooldowns(fleet: &FleetSnapshot) -> Vec<Vec<String>> {
     let row = |(tool, kind, until, session): Cooling<'_>| {
         vec![tool.to_owned(), kind, ahead(fleet, until), session.to_owned()]
     };
@@ -194,7 +194,7 @@ fn cooldowns(fleet: &Fleet) -> Vec<Vec<String>> {
 pub(super) type Near<'a> = (&'a str, String, String, u64, u64);
 
 /// Budgets by usage, the fullest first.
-pub(super) fn near(fleet: &Fleet) -> Vec<Near<'_>> {
+pub(super) fn near(fleet: &FleetSnapshot) -> Vec<Near<'_>> {
     let mut all = Vec::new();
     for state in &fleet.states {
         for left in state.budgets.iter().filter(|left| left.limit > 0 && share(left.used, left.limit) >= NEAR) {
@@ -211,7 +211,7 @@ fn share(used: u64, limit: u64) -> f64 {
     used as f64 / limit as f64
 }
 
-fn budgets(fleet: &Fleet) -> Vec<Vec<String>> {
+fn budgets(fleet: &FleetSnapshot) -> Vec<Vec<String>> {
     let row = |(session, scope, dimension, used, limit): Near<'_>| {
         let amount = |n: u64| if dimension == "cost_micros" { dollars(n) } else { n.to_string() };
         let (used_up, of) = (amount(used), amount(limit));
@@ -221,7 +221,7 @@ fn budgets(fleet: &Fleet) -> Vec<Vec<String>> {
     near(fleet).into_iter().map(row).collect()
 }
 
-fn halts(fleet: &Fleet) -> Vec<Vec<String>> {
+fn halts(fleet: &FleetSnapshot) -> Vec<Vec<String>> {
     let row = |halt: &callgate_proto::v1::HaltState| {
         let what = named(halt.scope().as_str_name(), "HALT_SCOPE_");
         let name = if what == "tenant" { "everything".to_owned() } else { halt.name.clone() };
@@ -231,7 +231,7 @@ fn halts(fleet: &Fleet) -> Vec<Vec<String>> {
 }
 
 /// Age of the oldest open approval request.
-pub(super) fn oldest(fleet: &Fleet) -> Option<String> {
+pub(super) fn oldest(fleet: &FleetSnapshot) -> Option<String> {
     let oldest = fleet.approvals.iter().map(|approval| unix_ms(approval.create_time.as_ref())).min()?;
     Some(between(Timestamp::from_millis(oldest), fleet.at))
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use clap::Args;
 use tokio::time::{sleep, timeout};
 
-use self::fleet::{Asker, Fleet};
+use self::fleet::{FleetClient, FleetSnapshot};
 use callgate_client::{out, remote::Remote};
 
 /// Arguments of `callgate top`.
@@ -39,7 +39,7 @@ const READ_MAX: Duration = Duration::from_secs(10);
 
 /// Runs it.
 pub(super) async fn run(args: TopArgs) -> anyhow::Result<()> {
-    let asker = Asker::new(args.remote.connect_later()?, args.remote.server()?.to_owned());
+    let asker = FleetClient::new(args.remote.connect_later()?, args.remote.server()?.to_owned());
     if args.watch {
         watch(&asker, Duration::from_secs(args.interval)).await;
         return Ok(());
@@ -56,8 +56,8 @@ pub(super) async fn run(args: TopArgs) -> anyhow::Result<()> {
 
 /// Redraws the table until interrupted, or its output is closed. While the server is unavailable, the reason is shown
 /// in place of stale figures.
-async fn watch(asker: &Asker, interval: Duration) {
-    let mut before: Option<Fleet> = None;
+async fn watch(asker: &FleetClient, interval: Duration) {
+    let mut before: Option<FleetSnapshot> = None;
     while !out::is_closed() {
         let problem = match timeout(READ_MAX, asker.look(before.as_ref())).await {
             Ok(Ok(fleet)) => {

@@ -6,17 +6,17 @@ use anstyle::{AnsiColor, Style};
 use serde_json::{Map, Value, json};
 
 use super::{
-    fleet::Fleet,
-    lists::{self, List, dollars, oldest, standing},
+    fleet::FleetSnapshot,
+    lists::{self, ListKind, dollars, oldest, standing},
 };
 use callgate_client::remote::at;
 use callgate_proto::time::unix_ms;
 
 /// The summary, and each list that is not empty. Text from agents loses its control characters; colors are removed
 /// where standard output is no terminal.
-pub(super) fn text(fleet: &Fleet) -> String {
+pub(super) fn text(fleet: &FleetSnapshot) -> String {
     let mut text = summary(fleet);
-    for list in List::ALL {
+    for list in ListKind::ALL {
         let rows = list.rows(fleet);
         if rows.is_empty() {
             continue;
@@ -40,7 +40,7 @@ pub(super) fn text(fleet: &Fleet) -> String {
 }
 
 /// The text in place of a table while the server gives no answer.
-pub(super) fn unavailable(problem: &str, last: Option<&Fleet>) -> String {
+pub(super) fn unavailable(problem: &str, last: Option<&FleetSnapshot>) -> String {
     let red = colored(AnsiColor::Red);
     let mut text = format!("{red}No answer, retrying: {problem}{red:#}");
     if let Some(last) = last {
@@ -53,12 +53,12 @@ const fn colored(color: AnsiColor) -> Style {
     Style::new().fg_color(Some(anstyle::Color::Ansi(color)))
 }
 
-fn moment(fleet: &Fleet) -> prost_types::Timestamp {
+fn moment(fleet: &FleetSnapshot) -> prost_types::Timestamp {
     callgate_proto::time::timestamp(fleet.at.as_millis())
 }
 
 /// Four lines: the server, verdicts a second, its health, sessions.
-fn summary(fleet: &Fleet) -> String {
+fn summary(fleet: &FleetSnapshot) -> String {
     let policy = match fleet.server.policy_version.as_str() {
         "default" => "built-in policy".to_owned(),
         hash => format!("policy {hash}"),
@@ -78,7 +78,7 @@ fn summary(fleet: &Fleet) -> String {
     )
 }
 
-fn calls(fleet: &Fleet) -> String {
+fn calls(fleet: &FleetSnapshot) -> String {
     if !fleet.has_rates {
         let why = if fleet.figures.is_some() { "…" } else { &fleet.without_figures };
         return format!("calls/s   {why}");
@@ -99,7 +99,7 @@ fn calls(fleet: &Fleet) -> String {
     format!("calls/s   {}", cells.join("  "))
 }
 
-fn health(fleet: &Fleet) -> String {
+fn health(fleet: &FleetSnapshot) -> String {
     let (green, red) = (colored(AnsiColor::Green), colored(AnsiColor::Red));
     let ready = if fleet.is_ready { format!("{green}ready{green:#}") } else { format!("{red}not ready{red:#}") };
     let Some(figures) = &fleet.figures else { return format!("server    {ready}") };
@@ -120,7 +120,7 @@ fn health(fleet: &Fleet) -> String {
     text
 }
 
-fn sessions(fleet: &Fleet) -> String {
+fn sessions(fleet: &FleetSnapshot) -> String {
     let open: u64 = fleet.sessions.iter().map(|session| u64::from(session.open_calls)).sum();
     let are = |what: &str| fleet.sessions.iter().filter(|session| standing(fleet, session) == what).count();
     let more = if fleet.has_more { "+" } else { "" };
@@ -139,7 +139,7 @@ fn sessions(fleet: &Fleet) -> String {
 }
 
 /// As JSON; the names are promised (docs/cli.md#top).
-pub(super) fn json(fleet: &Fleet) -> Value {
+pub(super) fn json(fleet: &FleetSnapshot) -> Value {
     const DECISIONS: [&str; 6] = ["ALLOW", "ASK", "WAIT", "REUSE", "DENY", "STOP"];
     let time = |time: Option<&prost_types::Timestamp>| time.map(|time| at(Some(time)).replacen(' ', "T", 1));
     let rates: Map<String, Value> =

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::{
-    figures::{Figures, VerdictLabels},
-    fleet::Fleet,
+    figures::{ReplicaFigures, VerdictLabels},
+    fleet::FleetSnapshot,
     render,
 };
 use callgate_core::domain::time::Timestamp;
@@ -19,7 +19,7 @@ fn ago(seconds: i64) -> Option<prost_types::Timestamp> {
     Some(prost_types::Timestamp { seconds: NOW_S - seconds, nanos: 0 })
 }
 
-fn fleet() -> Fleet {
+fn fleet() -> FleetSnapshot {
     let session = |id: &str, calls, open_calls, halted| SessionSummary {
         session_id: id.into(),
         update_time: ago(75),
@@ -58,7 +58,7 @@ fn fleet() -> Fleet {
         (verdict("STOP", "budget", "search"), 9.0),
     ]);
     let rates = BTreeMap::from([(verdict("ALLOW", "none", "pay"), 12.0), (verdict("DENY", "same_call", "pay"), 0.5)]);
-    Fleet {
+    FleetSnapshot {
         at: Timestamp::from_millis(NOW_S * 1_000),
         url: "http://127.0.0.1:7600".into(),
         server: ServerInfo {
@@ -85,14 +85,14 @@ fn fleet() -> Fleet {
             expire_time: ago(-3_600),
             ..Approval::default()
         }],
-        figures: Some(Figures { verdicts, ..Figures::default() }),
+        figures: Some(ReplicaFigures { verdicts, ..ReplicaFigures::default() }),
         has_rates: true,
         rates,
-        ..Fleet::default()
+        ..FleetSnapshot::default()
     }
 }
 
-fn shown(fleet: &Fleet) -> String {
+fn shown(fleet: &FleetSnapshot) -> String {
     anstream::adapter::strip_str(&render::text(fleet)).to_string()
 }
 
@@ -115,7 +115,7 @@ fn top_shows_the_summary_and_every_list_that_is_not_empty() {
         assert!(text.contains(line), "{line:?} is not in\n{text}");
     }
     assert!(!text.contains('\u{1b}'), "text from agents has no control characters");
-    assert!(!shown(&Fleet { halts: vec![], ..fleet() }).contains("Halts"), "an empty list is left out");
+    assert!(!shown(&FleetSnapshot { halts: vec![], ..fleet() }).contains("Halts"), "an empty list is left out");
 }
 
 #[test]

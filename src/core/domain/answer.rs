@@ -13,8 +13,8 @@ use std::borrow::Cow;
 use sha2::{Digest as _, Sha256};
 
 pub use self::{
-    named::{Named, Number},
-    receipt::Compared,
+    named::{Number, PackedNames},
+    receipt::ResultDifference,
 };
 use self::{
     texts::{Reading, unwrapped},
@@ -67,7 +67,7 @@ pub struct ResultMarkers {
     /// The numbers outside them, in order.
     pub numbers: Box<[Number]>,
     /// Some of the names, for messages to the model; empty where results are not stored in full.
-    pub named: Named,
+    pub named: PackedNames,
     /// The result contains a creation time within a minute of its report.
     pub made_now: bool,
     /// Hash of the expiry times in the result that lie 5 s to 24 h ahead.
@@ -88,7 +88,7 @@ impl ResultMarkers {
             inside_frame: 0,
             names: Box::default(),
             numbers: Box::default(),
-            named: Named::default(),
+            named: PackedNames::default(),
             made_now: false,
             lapses: None,
             says,

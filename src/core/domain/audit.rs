@@ -15,7 +15,7 @@ use super::{
     ids::SessionId,
 };
 
-pub use chain::{Anchor, Check, Checked, Entry, PROBLEMS_MAX, Word};
+pub use chain::{Anchor, ChainVerification, ChainVerifier, Entry, HashedText, PROBLEMS_MAX};
 
 /// Operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

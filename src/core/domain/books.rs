@@ -6,7 +6,7 @@ use super::{
     budget::{BudgetScope, BudgetSpend, Budgets, CounterKey, Dimension, Left},
     ids::{AgentId, ToolName},
     time::Timestamp,
-    tree::{CallTree, Run, Session},
+    tree::{CallTree, Session, SessionRun},
 };
 
 /// Sources of spending.
@@ -15,7 +15,7 @@ pub struct Books<'a> {
     /// The tree.
     pub tree: &'a CallTree,
     /// The current run; none before its first call.
-    pub run: Option<&'a Run>,
+    pub run: Option<&'a SessionRun>,
     /// The session; none before its first call.
     pub session: Option<&'a Session>,
     /// How deep the session is nested.
@@ -48,7 +48,7 @@ impl<'a> Books<'a> {
     /// The amount spent; none where the scope does not apply.
     #[must_use]
     pub fn used(&self, scope: BudgetScope, dimension: Dimension) -> Option<u64> {
-        let fresh = Run::default();
+        let fresh = SessionRun::default();
         let run = self.run.unwrap_or(&fresh);
         let (spent, by_tool, elapsed_ms) = match scope {
             BudgetScope::Run => (&run.spent, &run.by_tool, self.run.map_or(0, |run| run.active_ms(self.now))),

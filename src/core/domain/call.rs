@@ -6,7 +6,7 @@ use super::{
     budget::Usage,
     effect::{Effect, Fresh},
     finding::{CallRef, Decision, Finding, Level},
-    fingerprint::{ArgsDigest, Fingerprint, Witness},
+    fingerprint::{ArgsDigest, Fingerprint, WitnessDigest},
     ids::{AgentId, CallId, HostName, ParameterName, RunId, SessionId, TenantId, ToolName, UserId},
     json::Json,
     outcome::{Outcome, OutcomeStatus},
@@ -116,7 +116,7 @@ pub struct Proposal {
     /// For a read: how long a previous result can replace a new one.
     pub fresh: Fresh,
     /// State of the read resource before execution.
-    pub witness: Option<Witness>,
+    pub witness: Option<WitnessDigest>,
     /// Expected cost, in micro-dollars.
     pub cost_micros: u64,
     /// Policy of the tool.
@@ -224,7 +224,7 @@ pub struct Call {
     pub effect: Effect,
     /// Witness of a read: its state before execution, kept only if it is unchanged after. For a write: the state after
     /// it.
-    pub witness: Option<Witness>,
+    pub witness: Option<WitnessDigest>,
     /// `seq` of its first judgment.
     pub seq: u64,
     /// Number of judgments of its call_id.

@@ -42,7 +42,7 @@ impl CallFilter {
 
 /// State of a session: the first variant that holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum SessionStatus {
     /// Halted by an operator.
     Halted,
     /// An approval request is pending.
@@ -55,7 +55,7 @@ pub enum Standing {
     Quiet,
 }
 
-impl Standing {
+impl SessionStatus {
     /// Every one, in the order of its code in SQL.
     pub const ALL: [Self; 5] = [Self::Halted, Self::Held, Self::Calling, Self::Stopped, Self::Quiet];
 }
@@ -75,7 +75,7 @@ pub struct SessionQuery {
     /// Sessions with a matching call.
     pub calls: CallFilter,
     /// State of the sessions.
-    pub standing: Option<Standing>,
+    pub standing: Option<SessionStatus>,
     /// Cursor: only those after it.
     pub after: Option<SessionPlace>,
     /// Maximum number of results.
@@ -139,7 +139,7 @@ pub struct CallLine {
     pub first_at: Timestamp,
     pub rounds: u32,
     /// The last one.
-    pub judgement: Judgement,
+    pub judgement: CallJudgment,
     pub status: Option<OutcomeStatus>,
     pub failure: Option<FailureKind>,
     /// In one line.
@@ -162,7 +162,7 @@ pub struct CallLine {
 
 /// One judgment of a call.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Judgement {
+pub struct CallJudgment {
     pub seq: u64,
     pub at: Timestamp,
     pub decision: Decision,
@@ -223,7 +223,7 @@ pub struct WholeCall {
     /// The raw error of a failure.
     pub error: Option<String>,
     /// The newest judgments, oldest first.
-    pub judgements: Vec<Judgement>,
+    pub judgements: Vec<CallJudgment>,
     pub reports: Vec<CallReport>,
     pub answers: Vec<CallAnswer>,
     /// Calls of its session that follow up on it.

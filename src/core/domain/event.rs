@@ -10,7 +10,7 @@ use super::{
     effect::Effect,
     failure::FailureKind,
     finding::{Decision, Finding},
-    fingerprint::{ArgsDigest, Fingerprint, ResultDigest, Witness},
+    fingerprint::{ArgsDigest, Fingerprint, ResultDigest, WitnessDigest},
     gist::SuccessSummary,
     grant::Use,
     ids::{AgentId, CallId, HostName, RunId, SessionId, TenantId, ToolName, TraceId, UserId},
@@ -27,7 +27,7 @@ use super::{
 
 /// A judgment of a call. A call_id is judged again after a wait, or when it is sent again.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Judged {
+pub struct JudgmentEvent {
     /// `seq` in its tree; equals the tree's version after it.
     pub seq: u64,
     /// Time, by the database's clock.
@@ -63,7 +63,7 @@ pub struct Judged {
     /// Effect.
     pub effect: Effect,
     /// Witness of the read resource, before execution.
-    pub witness: Option<Witness>,
+    pub witness: Option<WitnessDigest>,
     /// The decision as applied.
     pub decision: Decision,
     /// The decision that the policy would have made; differs in shadow mode only.
@@ -123,7 +123,7 @@ pub struct SettledEvent {
     /// Digest of the result.
     pub digest: Option<ResultDigest>,
     /// Witness of a read, if unchanged across the execution; for a write: the state after it.
-    pub witness: Option<Witness>,
+    pub witness: Option<WitnessDigest>,
     /// True when the result is remembered, because later calls may depend on it.
     pub kept: bool,
     /// Marks of a successful result, for loop rules.
@@ -180,7 +180,7 @@ pub struct SettledEvent {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
     /// A call was judged.
-    Judged(Box<Judged>),
+    Judged(Box<JudgmentEvent>),
     /// A permitted call was reported on.
     Settled(Box<SettledEvent>),
     /// A control event of a session.
@@ -273,7 +273,7 @@ impl Append {
     }
 }
 
-impl Judged {
+impl JudgmentEvent {
     /// The consumed steps, equal to the store's sum over its rows.
     #[must_use]
     pub fn steps(&self) -> u64 {

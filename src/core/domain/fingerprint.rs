@@ -114,9 +114,9 @@ impl ResultDigest {
 
 /// Digest of a witness: an opaque value of the caller's program for the state of a read resource.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Witness(pub [u8; 16]);
+pub struct WitnessDigest(pub [u8; 16]);
 
-impl Witness {
+impl WitnessDigest {
     /// The digest of that value, under the tenant's key, if there is one.
     #[must_use]
     pub fn of(value: &str, hashing: &Hashing) -> Self {
@@ -125,7 +125,7 @@ impl Witness {
     }
 }
 
-impl fmt::Debug for Witness {
+impl fmt::Debug for WitnessDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&in_hexadecimal(&self.0[..8]))
     }
@@ -144,7 +144,7 @@ pub fn is_of_nothing(digest: &ResultDigest) -> bool {
 
 /// Exclusion scope of an execution of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reach<'a> {
+pub enum ExclusionScope<'a> {
     /// One call tree.
     Tree(&'a SessionId),
     /// All sessions of one agent.
@@ -153,13 +153,13 @@ pub enum Reach<'a> {
     Tenant,
 }
 
-impl Reach<'_> {
+impl ExclusionScope<'_> {
     fn bytes(&self) -> Vec<u8> {
         match self {
-            Reach::Tree(root) => root.as_str().as_bytes().to_vec(),
+            ExclusionScope::Tree(root) => root.as_str().as_bytes().to_vec(),
             // No name holds a control character.
-            Reach::Agent(agent) => [b"\0agent\0", agent.as_str().as_bytes()].concat(),
-            Reach::Tenant => Vec::new(),
+            ExclusionScope::Agent(agent) => [b"\0agent\0", agent.as_str().as_bytes()].concat(),
+            ExclusionScope::Tenant => Vec::new(),
         }
     }
 }
@@ -170,9 +170,9 @@ const SHARED: u8 = 0x80;
 impl LedgerKey {
     /// The ledger row of a fingerprint within `reach`.
     #[must_use]
-    pub fn of(reach: Reach<'_>, fingerprint: &Fingerprint) -> Self {
+    pub fn of(reach: ExclusionScope<'_>, fingerprint: &Fingerprint) -> Self {
         let mut key = sha256("callgate/ledger/1", &[&reach.bytes(), &fingerprint.0]);
-        key[0] = if matches!(reach, Reach::Tree(_)) { key[0] & !SHARED } else { key[0] | SHARED };
+        key[0] = if matches!(reach, ExclusionScope::Tree(_)) { key[0] & !SHARED } else { key[0] | SHARED };
         Self(key)
     }
 
@@ -186,7 +186,12 @@ impl LedgerKey {
 /// The idempotency key of an execution: 32 hexadecimal characters, constant over all attempts of one occurrence, so
 /// that the provider can detect retries. The model neither sees nor creates it.
 #[must_use]
-pub fn idempotency_key(tenant: TenantId, reach: Reach<'_>, fingerprint: &Fingerprint, occurrence: u64) -> String {
+pub fn idempotency_key(
+    tenant: TenantId,
+    reach: ExclusionScope<'_>,
+    fingerprint: &Fingerprint,
+    occurrence: u64,
+) -> String {
     let parts: [&[u8]; 4] = [&tenant.0.to_be_bytes(), &reach.bytes(), &fingerprint.0, &occurrence.to_be_bytes()];
     in_hexadecimal(&sha256("callgate/idempotency/1", &parts)[..16])
 }

@@ -34,7 +34,7 @@ impl DecisionCounts {
 
 /// Lifetime of an approval request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Asked {
+pub struct ApprovalLifetime {
     /// Waiting session.
     pub session: String,
     pub at: Timestamp,
@@ -42,7 +42,7 @@ pub struct Asked {
     pub until: Timestamp,
 }
 
-impl Asked {
+impl ApprovalLifetime {
     /// Was it open then?
     #[must_use]
     pub fn is_open(&self, at: Timestamp) -> bool {

@@ -99,7 +99,7 @@ impl Mark {
 
 /// Marks of names that were erased together.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Marks {
+pub struct ErasureMarks {
     /// Tenant.
     pub tenant: TenantId,
     /// Unique id.

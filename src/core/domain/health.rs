@@ -65,13 +65,13 @@ pub struct Health {
     pub retries_used: f64,
     /// Time of that amount.
     pub used_at: Timestamp,
-    share: Share,
+    share: DecayedCounts,
     probing: Vec<(FailureKind, Timestamp)>,
 }
 
 /// Calls and failures of the last minutes, decayed.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-struct Share {
+struct DecayedCounts {
     calls: f64,
     failures: f64,
     at: Timestamp,
@@ -215,7 +215,7 @@ impl Health {
     pub fn reported(&mut self, seen: &Observation, allowance: &RetryAllowance) {
         let passing = seen.failure.is_some_and(FailureKind::may_pass);
         let fade = self.share.fade(seen.at);
-        self.share = Share {
+        self.share = DecayedCounts {
             calls: self.share.calls * fade + 1.0,
             failures: self.share.failures * fade + f64::from(u8::from(passing)),
             at: seen.at,
@@ -250,7 +250,7 @@ impl Health {
     }
 }
 
-impl Share {
+impl DecayedCounts {
     fn fade(&self, now: Timestamp) -> f64 {
         (-(now.since_ms(self.at) as f64) / SHARE_HALF_LIFE_MS).exp2()
     }

@@ -4,7 +4,7 @@
 use super::{
     answer::ResultMarkers,
     effect::Effect,
-    event::{Judged, SettledEvent},
+    event::{JudgmentEvent, SettledEvent},
     failure::FailureKind,
     finding::Decision,
     fingerprint::Fingerprint,
@@ -84,7 +84,7 @@ pub struct PastOutcome {
 impl PastCall {
     /// A judgment without an outcome.
     #[must_use]
-    pub fn of(event: &Judged) -> Self {
+    pub fn of(event: &JudgmentEvent) -> Self {
         Self {
             seq: event.seq,
             call_id: event.call_id.clone(),

@@ -2,7 +2,7 @@
 
 use super::{
     budget::Usage,
-    calls::Standing,
+    calls::SessionStatus,
     control::EditedArguments,
     effect::{Effect, Resource},
     failure::FailureKind,
@@ -189,7 +189,7 @@ pub struct SessionLine {
     pub cost_micros: u64,
     pub parent: Option<String>,
     /// State.
-    pub standing: Standing,
+    pub standing: SessionStatus,
     /// Agent, tool, decision and reason of its last call.
     pub agent: Option<String>,
     pub last_tool: Option<String>,

@@ -10,7 +10,7 @@ use super::{
     call::{Approval, ApprovalStatus, Call, CallStatus, Permit, Proposal},
     failure::FailureKind,
     finding::CallRef,
-    fingerprint::{Fingerprint, Witness, is_of_nothing},
+    fingerprint::{Fingerprint, WitnessDigest, is_of_nothing},
     ids::SessionId,
     ledger::{LedgerRow, LedgerState},
     outcome::Guard,
@@ -43,7 +43,7 @@ pub struct StoredResult {
 
 /// Retry advice of the failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Retry {
+pub struct PreviousAdvice {
     /// Is a retry worthwhile?
     pub retryable: bool,
     /// Earliest time of the retry.
@@ -79,7 +79,7 @@ pub enum RequestStatus {
 
 /// State of the previous execution.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Past {
+pub enum PreviousExecution {
     /// It may be running.
     InFlight,
     /// The outcome is unknown.
@@ -87,7 +87,7 @@ pub enum Past {
     /// It happened.
     Succeeded,
     /// It failed, and nothing happened.
-    Failed(Retry),
+    Failed(PreviousAdvice),
     /// It was called off.
     Cancelled,
 }
@@ -96,7 +96,7 @@ pub enum Past {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Previous {
     /// State.
-    pub past: Past,
+    pub past: PreviousExecution,
     /// Reference to the call.
     pub call: CallRef,
     /// `seq` of its permit.
@@ -117,7 +117,7 @@ pub struct Previous {
     /// Late success: reported after its effect was open, and not yet communicated to a call.
     pub is_late: bool,
     /// Witness of the read; none where none was taken, or it changed during the execution.
-    pub witness: Option<Witness>,
+    pub witness: Option<WitnessDigest>,
     /// The success was inferred, not reported.
     pub is_inferred: bool,
     /// Result size, in bytes; 0 if unknown to this tree.
@@ -218,13 +218,13 @@ impl CallTree {
             permitted().filter(is_settled).max_by_key(|(_, _, permit)| permit.seq).unwrap_or(newest);
         let past = match call.standing(now) {
             CallStatus::Refused | CallStatus::Held(_) => return None,
-            CallStatus::InFlight => Past::InFlight,
-            CallStatus::Unknown => Past::Unknown,
-            CallStatus::Succeeded(_) => Past::Succeeded,
-            CallStatus::Cancelled => Past::Cancelled,
+            CallStatus::InFlight => PreviousExecution::InFlight,
+            CallStatus::Unknown => PreviousExecution::Unknown,
+            CallStatus::Succeeded(_) => PreviousExecution::Succeeded,
+            CallStatus::Cancelled => PreviousExecution::Cancelled,
             CallStatus::Failed(outcome) => {
                 let advice = outcome.advice.as_deref();
-                Past::Failed(Retry {
+                PreviousExecution::Failed(PreviousAdvice {
                     retryable: advice.is_some_and(|advice| advice.retryable),
                     not_before: outcome.at.plus_ms(advice.map_or(0, |advice| advice.retry_after_ms)),
                     exhausted: advice.is_some_and(|advice| advice.guard == Some(Guard::Attempts)),
@@ -266,13 +266,15 @@ impl CallTree {
     fn as_the_ledger_has_it(&self, row: &LedgerRow, now: Timestamp) -> Previous {
         let settled_at = row.settled_at.unwrap_or(row.permitted_at);
         let past = match row.state {
-            LedgerState::Permitted if now < row.lease_until => Past::InFlight,
-            LedgerState::Vacant | LedgerState::Permitted | LedgerState::Unknown => Past::Unknown,
-            LedgerState::Succeeded => Past::Succeeded,
-            LedgerState::Cancelled => Past::Cancelled,
+            LedgerState::Permitted if now < row.lease_until => PreviousExecution::InFlight,
+            LedgerState::Vacant | LedgerState::Permitted | LedgerState::Unknown => PreviousExecution::Unknown,
+            LedgerState::Succeeded => PreviousExecution::Succeeded,
+            LedgerState::Cancelled => PreviousExecution::Cancelled,
             // Guards of another call tree that concern it alone do not bind this one.
-            LedgerState::Failed if row.root != self.root && row.guard.is_some_and(Guard::is_own) => Past::Cancelled,
-            LedgerState::Failed => Past::Failed(Retry {
+            LedgerState::Failed if row.root != self.root && row.guard.is_some_and(Guard::is_own) => {
+                PreviousExecution::Cancelled
+            }
+            LedgerState::Failed => PreviousExecution::Failed(PreviousAdvice {
                 retryable: row.retryable,
                 not_before: settled_at.plus_ms(row.retry_after_ms),
                 exhausted: row.guard == Some(Guard::Attempts),
@@ -307,7 +309,7 @@ impl Previous {
     pub fn is_stale(&self, session: &SessionId, run_from: Option<u64>, now: Timestamp) -> bool {
         // An advised wait is no idle time.
         let due_at = match &self.past {
-            Past::Failed(retry) if retry.retryable => retry.not_before,
+            PreviousExecution::Failed(retry) if retry.retryable => retry.not_before,
             _ => self.last_at,
         };
         let other_run = self.run.as_ref().is_some_and(|(id, from)| id == session && Some(*from) != run_from);

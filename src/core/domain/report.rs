@@ -11,7 +11,7 @@ use super::{
 
 /// A caller's report on a call.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Report {
+pub struct OutcomeReport {
     /// Session.
     pub session: SessionId,
     /// The call.
@@ -61,7 +61,7 @@ pub struct Operator {
     pub reason: Option<String>,
 }
 
-impl Report {
+impl OutcomeReport {
     /// A report with the required fields alone.
     #[must_use]
     pub fn new(session: SessionId, call_id: CallId, status: OutcomeStatus) -> Self {

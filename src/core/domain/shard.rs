@@ -44,7 +44,7 @@ impl Shard {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::fingerprint::{Fingerprint, Reach};
+    use crate::domain::fingerprint::{ExclusionScope, Fingerprint};
 
     fn session(name: &str) -> SessionId {
         SessionId::parse("session", name).expect("valid")
@@ -73,9 +73,9 @@ mod tests {
     fn a_write_of_one_tree_is_with_its_tree_and_what_is_shared_has_its_own_place() {
         let (tenant, root, other) = (TenantId(1), session("root"), session("other"));
         let fingerprint = Fingerprint([7; 32]);
-        let own = LedgerKey::of(Reach::Tree(&root), &fingerprint);
+        let own = LedgerKey::of(ExclusionScope::Tree(&root), &fingerprint);
         assert_eq!(Shard::of_ledger(tenant, &root, &own), Shard::of(tenant, &root));
-        let shared = LedgerKey::of(Reach::Tenant, &fingerprint);
+        let shared = LedgerKey::of(ExclusionScope::Tenant, &fingerprint);
         assert_eq!(Shard::of_ledger(tenant, &root, &shared), Shard::of_ledger(tenant, &other, &shared));
     }
 }

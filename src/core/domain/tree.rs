@@ -86,7 +86,7 @@ pub struct CallTree {
     /// Its sessions, including the root after the first event.
     pub sessions: SortedMap<SessionId, Box<Session>>,
     /// Rate of judgments and tokens.
-    pub pace: Pace,
+    pub pace: TreeRate,
     /// `seq` of the latest possible change among dropped events.
     pub forgotten_change: u64,
     /// Uses of tiers and grants.
@@ -94,7 +94,7 @@ pub struct CallTree {
     /// Grants, oldest first.
     pub grants: Vec<Grant>,
     /// Resources changed by writes, oldest first; at least the last [`CHANGES_MAX`].
-    pub changes: VecDeque<Changed>,
+    pub changes: VecDeque<ChangedResource>,
     /// Answers for dependent calls, oldest first.
     pub kept: VecDeque<RetainedSuccess>,
     /// Denials, oldest first.
@@ -137,7 +137,7 @@ pub struct Denial {
 
 /// A resource that a permitted write has changed, or may be changing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Changed {
+pub struct ChangedResource {
     /// Resource.
     pub resource: Resource,
     /// Tool.
@@ -182,7 +182,7 @@ pub struct Session {
     /// Depth; a root is 0.
     pub depth: u32,
     /// Its current run.
-    pub run: Run,
+    pub run: SessionRun,
     /// Its calls, oldest first; at least the last [`CALLS_MAX`].
     pub calls: VecDeque<Call>,
     /// Its phase, if set.
@@ -197,7 +197,7 @@ pub struct Session {
 
 /// A part of a session: one user turn, one heartbeat.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Run {
+pub struct SessionRun {
     /// Its name; absent when the caller names none.
     pub id: Option<RunId>,
     /// `seq` of its first event; 0 before it.
@@ -233,7 +233,7 @@ pub struct RunBreak {
 
 /// Rate of a tree.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Pace {
+pub struct TreeRate {
     /// New judgments, oldest first: batch and time. A batch counts once, and each call beyond its eighth once more.
     pub judged: VecDeque<(u64, Timestamp)>,
     /// Number of calls of the last batches.
@@ -260,7 +260,7 @@ impl CallTree {
             open_calls: 0,
             due: None,
             sessions: SortedMap::default(),
-            pace: Pace::default(),
+            pace: TreeRate::default(),
             forgotten_change: 0,
             uses: SortedMap::default(),
             grants: Vec::new(),
@@ -329,7 +329,7 @@ impl CallTree {
     }
 }
 
-impl Run {
+impl SessionRun {
     /// Active time until `now`, in milliseconds.
     #[must_use]
     pub fn active_ms(&self, now: Timestamp) -> u64 {
@@ -355,7 +355,7 @@ impl Session {
 
     /// The current run, once it has begun.
     #[must_use]
-    pub fn current_run(&self) -> Option<&Run> {
+    pub fn current_run(&self) -> Option<&SessionRun> {
         (self.run.from > 0).then_some(&self.run)
     }
 

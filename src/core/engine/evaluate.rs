@@ -15,12 +15,12 @@ use crate::{
         control::{Control, ControlEvent},
         creation::Creation,
         effect::DuplicateScope,
-        event::{Change, Event, Judged},
+        event::{Change, Event, JudgmentEvent},
         finding::{Decision, Finding},
-        fingerprint::{LedgerKey, Reach, idempotency_key},
+        fingerprint::{ExclusionScope, LedgerKey, idempotency_key},
         ids::SessionId,
         ledger::{LedgerChange, LedgerRow, LedgerState},
-        previous::{Past, Previous, RequestStatus},
+        previous::{Previous, PreviousExecution, RequestStatus},
         rejection::{EvaluateRejection, SessionRejection},
         time::Timestamp,
         tree::{CallTree, OPEN_MAX, SESSIONS_MAX, Session},
@@ -120,9 +120,9 @@ fn judged(
     known: Option<&Call>,
     (decision, would): (Decision, Decision),
     findings: Vec<Finding>,
-) -> Judged {
+) -> JudgmentEvent {
     let request = &cx.proposal.request;
-    let mut event = Judged::of(cx.proposal, cx.tree.version + 1, cx.now);
+    let mut event = JudgmentEvent::of(cx.proposal, cx.tree.version + 1, cx.now);
     event.parent = cx.session.map_or_else(|| request.parent.clone(), |session| session.parent.clone());
     event.depth = cx.depth;
     event.run_from = cx.run().map_or(event.seq, |run| run.from);
@@ -235,9 +235,12 @@ fn permit(cx: &RuleContext<'_>, shared: &SharedState, seq: u64) -> Permit {
     let (attempt, occurrence) = match cx.previous {
         None => (1, fresh(None)),
         Some(previous) => match previous.past {
-            Past::Succeeded => (1, fresh(Some(previous))),
-            Past::InFlight if proposal.effect.repeatable => (1, fresh(Some(previous))),
-            Past::InFlight | Past::Unknown | Past::Failed(_) | Past::Cancelled => {
+            PreviousExecution::Succeeded => (1, fresh(Some(previous))),
+            PreviousExecution::InFlight if proposal.effect.repeatable => (1, fresh(Some(previous))),
+            PreviousExecution::InFlight
+            | PreviousExecution::Unknown
+            | PreviousExecution::Failed(_)
+            | PreviousExecution::Cancelled => {
                 let anew = previous.foreign
                     || previous.is_stale(cx.session_id(), cx.attempts_run(), cx.now)
                     || tree.world_changed_since(previous, proposal.fingerprint, &proposal.effect);
@@ -266,7 +269,12 @@ fn revision(cx: &RuleContext<'_>, shared: &SharedState) -> u64 {
 }
 
 /// The approval request of the call. It stays open even if another rule refuses the call.
-fn question(policy: &Policy, cx: &RuleContext<'_>, known: Option<&Call>, event: &Judged) -> Option<Box<Approval>> {
+fn question(
+    policy: &Policy,
+    cx: &RuleContext<'_>,
+    known: Option<&Call>,
+    event: &JudgmentEvent,
+) -> Option<Box<Approval>> {
     match event.decision {
         Decision::Ask => Some(Box::new(approval(policy, cx, event.seq))),
         Decision::Allow => None,
@@ -281,7 +289,7 @@ fn approval(policy: &Policy, cx: &RuleContext<'_>, seq: u64) -> Approval {
             Approval { asked_by: cx.proposal.request.asked_by.clone(), ..open.clone() }
         }
         _ => {
-            let key = idempotency_key(cx.tree.tenant, Reach::Tree(&cx.tree.root), &cx.fingerprint(), seq);
+            let key = idempotency_key(cx.tree.tenant, ExclusionScope::Tree(&cx.tree.root), &cx.fingerprint(), seq);
             let expires_at = cx.now.plus_ms(policy.approval_ttl_ms);
             let (id, policy) = (format!("apr_{}", &key[..20]), policy.version.clone());
             let asked_by = cx.proposal.request.asked_by.clone();
@@ -291,7 +299,7 @@ fn approval(policy: &Policy, cx: &RuleContext<'_>, seq: u64) -> Approval {
     }
 }
 
-fn judgement(policy: &Policy, cx: &RuleContext<'_>, shared: &SharedState, event: Judged) -> Evaluation {
+fn judgement(policy: &Policy, cx: &RuleContext<'_>, shared: &SharedState, event: JudgmentEvent) -> Evaluation {
     let extra = BudgetSpend {
         steps: event.steps(),
         calls: u64::from(event.permit.is_some() && !event.terminal),

@@ -11,7 +11,7 @@ use crate::{
         profile::{
             Circumstances, DecidedBy, FOLLOW_UP_CALLS, FOLLOW_UP_MS, FollowUp, FollowUpKind, RetryState, Trial, bucket,
         },
-        report::Report,
+        report::OutcomeReport,
         time::Timestamp,
         tree::Session,
     },
@@ -129,7 +129,7 @@ pub(super) fn follow_up_ok(call: &Call, status: OutcomeStatus, failure: Option<F
 
 /// Censoring: "already exists" after an attempt with an open effect, which may have created it, leaves the retry's
 /// outcome undecidable.
-pub(super) fn is_censored(session: Option<&Session>, call: &Call, report: &Report) -> bool {
+pub(super) fn is_censored(session: Option<&Session>, call: &Call, report: &OutcomeReport) -> bool {
     let error = report.error.as_ref().filter(|error| exists_already(&error.message));
     let retry = call.follow_up.as_deref().filter(|retry| retry.kind == FollowUpKind::Same && error.is_some());
     let Some((follow_up, session)) = retry.zip(session) else { return false };

@@ -34,7 +34,7 @@ use crate::{
         creation::{Creation, CreationKey},
         effect::DuplicateScope,
         event::{Append, Change, Event, SettledEvent},
-        fingerprint::{LedgerKey, Reach},
+        fingerprint::{ExclusionScope, LedgerKey},
         halt::Halt,
         health::{Health, Observation},
         ids::{AgentId, SessionId, ToolName},
@@ -109,11 +109,11 @@ pub struct RecordResult {
 }
 
 /// Exclusion scope of an execution. Without an agent's name, `agent` scope is the tree.
-fn reach<'a>(root: &'a SessionId, agent: Option<&'a AgentId>, share: DuplicateScope) -> Reach<'a> {
+fn reach<'a>(root: &'a SessionId, agent: Option<&'a AgentId>, share: DuplicateScope) -> ExclusionScope<'a> {
     match (share, agent) {
-        (DuplicateScope::Tenant, _) => Reach::Tenant,
-        (DuplicateScope::Agent, Some(agent)) => Reach::Agent(agent),
-        (DuplicateScope::Agent, None) | (DuplicateScope::Tree, _) => Reach::Tree(root),
+        (DuplicateScope::Tenant, _) => ExclusionScope::Tenant,
+        (DuplicateScope::Agent, Some(agent)) => ExclusionScope::Agent(agent),
+        (DuplicateScope::Agent, None) | (DuplicateScope::Tree, _) => ExclusionScope::Tree(root),
     }
 }
 

@@ -20,11 +20,11 @@ use crate::{
         control::{Control, ControlEvent},
         creation::{Creation, CreationKey},
         effect::{DuplicateScope, EffectKind},
-        event::{Change, Event, Judged, SettledEvent},
+        event::{Change, Event, JudgmentEvent, SettledEvent},
         fingerprint::idempotency_key,
         outcome::{Advice, OutcomeStatus},
         rejection::RecordRejection,
-        report::Report,
+        report::OutcomeReport,
         time::Timestamp,
         tree::{CallTree, Session},
     },
@@ -40,7 +40,7 @@ pub fn record(
     policy: &Policy,
     tree: &CallTree,
     shared: &SharedState,
-    report: &Report,
+    report: &OutcomeReport,
     now: Timestamp,
 ) -> Result<RecordResult, RecordRejection> {
     let now = now.max(tree.last_at);
@@ -56,7 +56,7 @@ fn record_report(
     policy: &Policy,
     tree: &CallTree,
     shared: &SharedState,
-    report: &Report,
+    report: &OutcomeReport,
     now: Timestamp,
 ) -> Result<RecordResult, RecordRejection> {
     let Some(call) = reported(tree, report, now) else {
@@ -105,7 +105,7 @@ fn record_report(
 
 /// The call that a report is on. For an expired lease it is the oldest expired permit of the id: the id may have been
 /// permitted again before the sweep.
-fn reported<'a>(tree: &'a CallTree, report: &Report, now: Timestamp) -> Option<&'a Call> {
+fn reported<'a>(tree: &'a CallTree, report: &OutcomeReport, now: Timestamp) -> Option<&'a Call> {
     let session = tree.sessions.get(&report.session)?;
     let ran_out = |call: &&Call| {
         let is_over = call.permit.as_ref().is_some_and(|permit| permit.lease_until <= now);
@@ -115,7 +115,7 @@ fn reported<'a>(tree: &'a CallTree, report: &Report, now: Timestamp) -> Option<&
 }
 
 /// The control event of a settlement by an operator.
-fn told_by(policy: &Policy, report: &Report, settled: &SettledEvent, events: usize) -> Option<Event> {
+fn told_by(policy: &Policy, report: &OutcomeReport, settled: &SettledEvent, events: usize) -> Option<Event> {
     let by = report.by.as_ref()?;
     Some(Event::Controlled(Box::new(ControlEvent {
         seq: settled.seq + events as u64,
@@ -149,13 +149,13 @@ fn observe(
     policy: &Policy,
     tree: &CallTree,
     shared: &SharedState,
-    report: &Report,
+    report: &OutcomeReport,
     proposal: &Proposal,
     now: Timestamp,
 ) -> Result<RecordResult, RecordRejection> {
     let request = &proposal.request;
     let session = tree.sessions.get(&report.session).map(Box::as_ref);
-    let mut event = Judged::of(proposal, tree.version + 1, now);
+    let mut event = JudgmentEvent::of(proposal, tree.version + 1, now);
     let same_run = session.and_then(Session::current_run).filter(|run| run.id == request.run);
     event.parent = session.map_or_else(|| request.parent.clone(), |session| session.parent.clone());
     event.depth = place(tree, session, request.parent.as_ref())?;
@@ -184,7 +184,7 @@ fn observe(
     let judged = Event::Judged(Box::new(event));
     let mut after = tree.clone();
     after.apply(&judged);
-    let report = Report { observed: None, ..report.clone() };
+    let report = OutcomeReport { observed: None, ..report.clone() };
     // It happened, regardless of the ledger row's holder; the row is taken over below.
     let alone = SharedState { ledger: None, ..shared.clone() };
     let mut recorded = record(policy, &after, &alone, &report, now)?;

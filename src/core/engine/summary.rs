@@ -11,7 +11,7 @@ mod past;
 
 #[cfg(test)]
 pub(crate) use self::fit::tokens;
-use self::fit::{Part, SummaryLine, fit};
+use self::fit::{SummaryLine, SummarySection, fit};
 pub(super) use self::past::{ARGUMENTS_MAX, SessionHistory, came_of};
 use super::state::Stops;
 use crate::domain::{
@@ -41,20 +41,21 @@ const ACTS: &str = "Done, as far as the answers tell. Check before you do these 
 /// The summary, in about this many tokens.
 pub(super) fn summary(told: &SummaryInput<'_>, tokens: usize) -> String {
     let past = SessionHistory::of(told.past, told.redaction, told.now);
-    let mut parts = vec![Part::fixed("", told.stops.lines(&past).into_iter().map(SummaryLine::fixed).collect())];
-    parts.push(Part::fixed("", lines::plan(told.session)));
-    parts.push(Part::fixed("Open:", lines::open(told.session, &past, told.now)));
-    parts.push(Part::fixed("Done twice:", lines::doubled(&past)));
-    parts.push(Part::of("Done. Do not do these again with the same arguments:", lines::done(&past)));
-    parts.push(Part::of(ACTS, lines::acts(&past)));
-    parts.push(Part::by_tool("Called, with what came of it. Use these answers:", lines::called(&past)));
-    parts.push(Part::of("Failed:", lines::failed(&past, told.now)));
-    parts.push(Part::fixed("Refused, not run:", lines::refused(told.session, &past, told.now)));
-    parts.push(Part::fixed("", lines::budget(told.left, told.stops)));
+    let mut parts =
+        vec![SummarySection::fixed("", told.stops.lines(&past).into_iter().map(SummaryLine::fixed).collect())];
+    parts.push(SummarySection::fixed("", lines::plan(told.session)));
+    parts.push(SummarySection::fixed("Open:", lines::open(told.session, &past, told.now)));
+    parts.push(SummarySection::fixed("Done twice:", lines::doubled(&past)));
+    parts.push(SummarySection::of("Done. Do not do these again with the same arguments:", lines::done(&past)));
+    parts.push(SummarySection::of(ACTS, lines::acts(&past)));
+    parts.push(SummarySection::by_tool("Called, with what came of it. Use these answers:", lines::called(&past)));
+    parts.push(SummarySection::of("Failed:", lines::failed(&past, told.now)));
+    parts.push(SummarySection::fixed("Refused, not run:", lines::refused(told.session, &past, told.now)));
+    parts.push(SummarySection::fixed("", lines::budget(told.left, told.stops)));
     if past.is_empty() && told.session.calls.is_empty() {
         parts.insert(
             0,
-            Part::fixed("", vec![SummaryLine::fixed("No tool calls were made in this session.".to_owned())]),
+            SummarySection::fixed("", vec![SummaryLine::fixed("No tool calls were made in this session.".to_owned())]),
         );
     }
     fit(parts, tokens.clamp(SUMMARY_TOKENS_MIN, SUMMARY_TOKENS_MAX))

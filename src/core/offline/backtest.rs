@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    judge::{CallAssessment, Judge, RecordedComparison},
+    judge::{CallAssessment, OfflineJudge, RecordedComparison},
     trace::Row,
 };
 use crate::{
@@ -59,8 +59,8 @@ pub fn backtest(rows: &[Row], old: Policy, new: Policy, examples_max: usize) -> 
 /// A comparison of two policies on the same calls.
 #[derive(Debug)]
 pub struct Backtest {
-    old: Judge,
-    new: Judge,
+    old: OfflineJudge,
+    new: OfflineJudge,
     examples_max: usize,
     examples: usize,
     /// Changes.
@@ -74,8 +74,8 @@ impl Backtest {
     #[must_use]
     pub fn new(old: Policy, new: Policy, examples_max: usize) -> Self {
         Self {
-            old: Judge::new(old, false),
-            new: Judge::new(new, false),
+            old: OfflineJudge::new(old, false),
+            new: OfflineJudge::new(new, false),
             examples_max,
             examples: 0,
             changes: Changes::new(),
@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn an_exported_read_is_judged_by_its_witnesses() {
         let policy = crate::policy::compile("policy_engine: {tool_schemas: {page: {effect: read, fresh_ms: 0}}}");
-        let mut judge = Judge::new(policy.expect("a good policy"), false);
+        let mut judge = OfflineJudge::new(policy.expect("a good policy"), false);
         let mut decide = |seq, state: Option<&str>| {
             let witness = state.map(Into::into);
             let row = Row { witness_after: witness.clone(), witness, ..Row::success("s", seq, "page", "text") };
@@ -206,7 +206,7 @@ mod tests {
                {name: drops, pattern: drop, action: per_conversation_grant, ceiling: 301, require_reason: true}]}}",
         );
         let new = new.expect("a good policy");
-        let mut judge = Judge::new(new, false);
+        let mut judge = OfflineJudge::new(new, false);
         let judged: Vec<CallAssessment> = rows.iter().map(|row| judge.judge(row).expect("a good row")).collect();
         assert_eq!(judged[0].decision, Decision::Deny, "it gives no reason");
         let last = judged.last().expect("some");

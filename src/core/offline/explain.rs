@@ -11,7 +11,7 @@ use crate::{
         call::{Call, Proposal},
         effect::EffectKind,
         ids::{DEFAULT_TENANT, ToolName},
-        previous::{Past, Previous, RequestStatus},
+        previous::{Previous, PreviousExecution, RequestStatus},
         time::{Timestamp, wait_in_words},
         tree::{CallTree, Session},
     },
@@ -57,8 +57,8 @@ pub struct Explain<'a> {
 #[must_use]
 pub fn explain(asked: &Explain<'_>, calls: Result<&[Row], String>) -> CallExplanation {
     let Explain { policy, tool, spoke, approved_by } = *asked;
-    let seen = calls.and_then(|calls| Seen::again(policy, calls));
-    let past = seen.as_ref().ok().map(Seen::past);
+    let seen = calls.and_then(|calls| RuleInput::again(policy, calls));
+    let past = seen.as_ref().ok().map(RuleInput::past);
     let of_call = RecordedCall {
         tool: tool.as_str(),
         spec: policy.tool(tool),
@@ -82,7 +82,7 @@ pub fn explain(asked: &Explain<'_>, calls: Result<&[Row], String>) -> CallExplan
 
 /// Input of the rules: the call tree before the call, and its proposal.
 #[derive(Debug)]
-struct Seen {
+struct RuleInput {
     tree: CallTree,
     proposal: Proposal,
     held: Option<RequestStatus>,
@@ -92,7 +92,7 @@ struct Seen {
     now: Timestamp,
 }
 
-impl Seen {
+impl RuleInput {
     fn again(policy: &Policy, calls: &[Row]) -> Result<Self, String> {
         let Some((it, before)) = calls.split_last() else { return Err("its calls are not stored".to_owned()) };
         let mut world = World::new(DEFAULT_TENANT);
@@ -181,12 +181,12 @@ impl Seen {
     }
 }
 
-const fn stood(past: &Past) -> &'static str {
+const fn stood(past: &PreviousExecution) -> &'static str {
     match past {
-        Past::InFlight => "it was running",
-        Past::Unknown => "it may have happened",
-        Past::Succeeded => "it had succeeded",
-        Past::Failed(_) => "it had failed",
-        Past::Cancelled => "it had been called off",
+        PreviousExecution::InFlight => "it was running",
+        PreviousExecution::Unknown => "it may have happened",
+        PreviousExecution::Succeeded => "it had succeeded",
+        PreviousExecution::Failed(_) => "it had failed",
+        PreviousExecution::Cancelled => "it had been called off",
     }
 }

@@ -12,7 +12,7 @@ use crate::{
         ids::{DEFAULT_TENANT, SessionId},
         outcome::{Advice, OutcomeStatus},
         rejection::{EvaluateRejection, SessionRejection},
-        report::Report,
+        report::OutcomeReport,
         time::Timestamp,
         tree::{OPEN_MAX, SESSIONS_MAX},
         verdict::Verdict,
@@ -92,7 +92,7 @@ struct Trace {
 }
 
 #[derive(Debug)]
-pub struct Judge {
+pub struct OfflineJudge {
     policy: Policy,
     /// The enforcing policy for calls that did not run when they were recorded: their refusals stay.
     holding: Policy,
@@ -106,7 +106,7 @@ pub struct Judge {
     summary: Summary,
 }
 
-impl Judge {
+impl OfflineJudge {
     pub fn new(mut policy: Policy, enforce: bool) -> Self {
         let own = policy.clone();
         policy.mode = if enforce { Mode::Enforce } else { Mode::Shadow };
@@ -219,13 +219,13 @@ pub fn request(row: &Row) -> Request {
 }
 
 /// The report of a recorded call; none without an outcome.
-pub fn outcome(row: &Row) -> Option<Report> {
-    let report = |status| Report {
+pub fn outcome(row: &Row) -> Option<OutcomeReport> {
+    let report = |status| OutcomeReport {
         usage: row.reported,
         is_complete: row.is_complete,
         total_matches: row.total_matches,
         witness_after: row.witness_after.clone(),
-        ..Report::new(row.trace.clone(), row.call_id.clone(), status)
+        ..OutcomeReport::new(row.trace.clone(), row.call_id.clone(), status)
     };
     let Some(result) = &row.result else {
         // A refused call without an outcome would count as running.
@@ -235,13 +235,13 @@ pub fn outcome(row: &Row) -> Option<Report> {
     if result.is_error {
         let error_type = result.error_type.clone();
         let error = ErrorReport { error_type, message: result.text.clone(), ..ErrorReport::default() };
-        return Some(Report { error: Some(error), ..report(OutcomeStatus::Error) });
+        return Some(OutcomeReport { error: Some(error), ..report(OutcomeStatus::Error) });
     }
     // The server would have seen the whole result: a truncated one is compared by the whole's hash, or two that differ
     // only beyond the cut would be equal.
     let result_digest = result.sha256.clone().filter(|_| result.is_cut);
     let text = result_digest.is_none().then(|| result.text.clone());
-    Some(Report { result: text, result_digest, ..report(OutcomeStatus::Success) })
+    Some(OutcomeReport { result: text, result_digest, ..report(OutcomeStatus::Success) })
 }
 
 fn not_judged(row: &Row, rejection: &EvaluateRejection) -> String {

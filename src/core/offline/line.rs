@@ -7,7 +7,7 @@ use crate::{domain::finding::Finding, offline::trace::Row};
 
 #[derive(Debug, Serialize)]
 /// Output line of `callgate replay`.
-pub struct Line<'a> {
+pub struct ReplayLine<'a> {
     trace: &'a str,
     seq: u64,
     call_id: &'a str,
@@ -34,7 +34,7 @@ struct FindingLine<'a> {
     message: &'a str,
 }
 
-impl<'a> Line<'a> {
+impl<'a> ReplayLine<'a> {
     /// The line of a call and its assessment.
     #[must_use]
     pub fn new(row: &'a Row, assessed: &'a CallAssessment) -> Self {

@@ -74,7 +74,7 @@ impl Row {
         if !line.trim_ascii_start().starts_with('{') {
             return Err("is not a JSON object".to_owned());
         }
-        serde_json::from_str::<Fields<'_>>(line)
+        serde_json::from_str::<RawFields<'_>>(line)
             .map_err(|error| format!("{} (column {})", without_place(&error), error.column()))
             .and_then(row)
     }
@@ -118,7 +118,7 @@ impl RecordedResult {
 
 /// Raw fields of a line, for errors that name them.
 #[derive(Deserialize)]
-struct Fields<'a> {
+struct RawFields<'a> {
     #[serde(borrow)]
     trace: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -145,7 +145,7 @@ struct Fields<'a> {
     error_type: Option<&'a RawValue>,
 }
 
-fn row(fields: Fields<'_>) -> Result<Row, String> {
+fn row(fields: RawFields<'_>) -> Result<Row, String> {
     let seq: u64 = required("seq", fields.seq)?;
     let call_id = optional("call_id", fields.call_id)?.unwrap_or_else(|| seq.to_string());
     let run: Option<String> = optional("run", fields.run)?;
@@ -175,7 +175,7 @@ fn row(fields: Fields<'_>) -> Result<Row, String> {
     })
 }
 
-fn recorded_result(result: &RawValue, fields: &Fields<'_>) -> Result<RecordedResult, String> {
+fn recorded_result(result: &RawValue, fields: &RawFields<'_>) -> Result<RecordedResult, String> {
     // A recorder that keeps JSON results as JSON means their text.
     let is_text = result.get().starts_with('"');
     let text = if is_text { required("result", Some(result))? } else { result.get().to_owned() };

@@ -16,7 +16,7 @@ use crate::{
         health::{Health, PROBE_CALL_MS},
         ids::{SessionId, TenantId, ToolName},
         rejection::{CommandRejection, EvaluateRejection, RecordRejection},
-        report::Report,
+        report::OutcomeReport,
         session_state::{Extent, SessionState},
         time::Timestamp,
         tree::CallTree,
@@ -141,7 +141,7 @@ impl World {
     pub fn record(
         &mut self,
         policy: &Policy,
-        report: &Report,
+        report: &OutcomeReport,
         now: Timestamp,
     ) -> Result<RecordResult, RecordRejection> {
         self.record_as(policy, report, None, now)
@@ -155,7 +155,7 @@ impl World {
     pub fn record_as(
         &mut self,
         policy: &Policy,
-        report: &Report,
+        report: &OutcomeReport,
         estimated: Option<(bool, u64)>,
         now: Timestamp,
     ) -> Result<RecordResult, RecordRejection> {

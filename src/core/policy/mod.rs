@@ -29,7 +29,7 @@ use crate::{
     domain::{
         call::{Proposal, Request},
         effect::{DuplicateScope, Effect, EffectKind, Fresh, ResourceTemplate},
-        fingerprint::{ArgsDigest, Fingerprint, Witness},
+        fingerprint::{ArgsDigest, Fingerprint, WitnessDigest},
         hashing::Hashing,
         ids::ToolName,
         json::Json,
@@ -288,7 +288,7 @@ impl Policy {
             shape,
             effect,
             fresh,
-            witness: request.witness.as_deref().map(|value| Witness::of(value, &self.hashing)),
+            witness: request.witness.as_deref().map(|value| WitnessDigest::of(value, &self.hashing)),
             stored,
             secrets,
             cost_micros: request.cost_estimate_micros.unwrap_or(known.spec.cost_micros),

@@ -7,7 +7,7 @@ use crate::{
     rules::{
         Mode,
         tier::{self, Action},
-        unknown_tool::{self, Unknown},
+        unknown_tool::{self, UnknownToolMode},
     },
 };
 
@@ -29,9 +29,9 @@ impl UnlistedToolDecision {
         let unknown = policy.rules.get::<unknown_tool::Params>().unknown();
         let by_name = match unknown {
             _ if !is_enforced(unknown_tool::RULE.id) => None,
-            Unknown::Deny => return Self { becomes: "deny", why: "unknown_tools: deny".to_owned() },
-            Unknown::Ask => Some(Self { becomes: "ask", why: "unknown_tools: ask".to_owned() }),
-            Unknown::Allow => None,
+            UnknownToolMode::Deny => return Self { becomes: "deny", why: "unknown_tools: deny".to_owned() },
+            UnknownToolMode::Ask => Some(Self { becomes: "ask", why: "unknown_tools: ask".to_owned() }),
+            UnknownToolMode::Allow => None,
         };
         let tiers = &policy.rules.get::<tier::Params>().tiers;
         // Only a catch-all pattern matches the empty name.

@@ -13,7 +13,7 @@
 //! Known problems: the flag measures waste; it does not predict that the task will fail.
 
 use crate::domain::{
-    answer::{Compared, Says},
+    answer::{ResultDifference, Says},
     call::Call,
     effect::EffectKind,
     finding::{Finding, Level, Wording},
@@ -51,7 +51,7 @@ fn check(levels: &DetectorLevels, cx: &RuleContext<'_>) -> Option<Finding> {
         let marks = |call: &Call| call.success().and_then(|outcome| outcome.marks.clone());
         let same_result = streak.first().is_none_or(|newest| {
             let pair = marks(newest).zip(outcome.marks.clone());
-            pair.is_some_and(|(newest, marks)| newest.compared_with(&marks, &[]) != Compared::News)
+            pair.is_some_and(|(newest, marks)| newest.compared_with(&marks, &[]) != ResultDifference::News)
         });
         if !same_result {
             break;

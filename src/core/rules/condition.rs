@@ -25,7 +25,7 @@ use cel::{
     },
 };
 use chrono::DateTime;
-pub use kinds::{Kind, Misfit};
+pub use kinds::{Misfit, ValueType};
 pub use words::{nearest, no_regex};
 
 use self::{
@@ -44,10 +44,10 @@ pub const ITEMS_MAX: usize = 1_000;
 /// A compiled condition. Cloning is cheap.
 #[derive(Clone)]
 pub struct Condition {
-    compiled: Arc<Compiled>,
+    compiled: Arc<CompiledCondition>,
 }
 
-struct Compiled {
+struct CompiledCondition {
     text: String,
     expression: IdedExpr,
     wants: Wants,
@@ -120,7 +120,7 @@ impl Condition {
     /// The problem in one line, with the column.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (expression, wants) = check::compile(text)?;
-        Ok(Self { compiled: Arc::new(Compiled { text: text.to_owned(), expression, wants }) })
+        Ok(Self { compiled: Arc::new(CompiledCondition { text: text.to_owned(), expression, wants }) })
     }
 
     /// The condition as it was written.
@@ -140,11 +140,11 @@ impl Condition {
     pub fn misfits(
         &self,
         args: Option<&serde_json::Value>,
-        known: impl Fn(&str) -> Vec<(String, Kind)>,
+        known: impl Fn(&str) -> Vec<(String, ValueType)>,
     ) -> Vec<Misfit> {
-        let answers: Vec<(String, Vec<(String, Kind)>)> =
+        let answers: Vec<(String, Vec<(String, ValueType)>)> =
             self.tools().into_iter().map(|tool| (tool.clone(), known(&tool))).collect();
-        kinds::misfits(&self.compiled.expression, &kinds::Known { args, answers: &answers })
+        kinds::misfits(&self.compiled.expression, &kinds::KnownTypes { args, answers: &answers })
     }
 
     /// Evaluates it. A tool without an answer is an error only if the result depends on it: in `args.amount < 10 ||

@@ -10,7 +10,7 @@ use crate::domain::{
     creation::Creation,
     effect::DuplicateScope,
     finding::{Decision, Finding},
-    fingerprint::{Fingerprint, Witness},
+    fingerprint::{Fingerprint, WitnessDigest},
     grant::Grant,
     halt::Halt,
     health::Cooldown,
@@ -20,7 +20,7 @@ use crate::domain::{
     reason::Reason,
     similarity::{Shape, differ_in_identities},
     time::Timestamp,
-    tree::{CallTree, Run, RunBreak, Session},
+    tree::{CallTree, RunBreak, Session, SessionRun},
 };
 use crate::retry::self_correction::SelfCorrections;
 
@@ -104,7 +104,7 @@ pub fn past<'a>(session: Option<&'a Session>, proposal: &Proposal, is_new: bool,
 }
 
 /// True for two known and different states.
-fn differ(one: Option<Witness>, other: Option<Witness>) -> bool {
+fn differ(one: Option<WitnessDigest>, other: Option<WitnessDigest>) -> bool {
     one.zip(other).is_some_and(|(one, other)| one != other)
 }
 
@@ -209,7 +209,7 @@ impl<'a> RuleContext<'a> {
 
     /// The current run, unless this call opens one.
     #[must_use]
-    pub fn run(&self) -> Option<&'a Run> {
+    pub fn run(&self) -> Option<&'a SessionRun> {
         self.session()?.current_run().filter(|run| !self.resumes && run.id == self.proposal.request.run)
     }
 

@@ -2,7 +2,7 @@
 
 use super::{Rule, RuleContext, levels::DetectorLevels};
 use crate::domain::{
-    answer::{Compared, Says},
+    answer::{ResultDifference, Says},
     call::Call,
     effect::EffectKind,
     failure::FailureKind,
@@ -97,7 +97,8 @@ pub(super) fn pace(cx: &RuleContext<'_>) -> Option<PollPace> {
     let is_steady = gaps.iter().filter(is_usual).count() * 4 >= gaps.len() * 3;
     let is_news = |now: &Outcome, then: &Outcome| {
         let marks = now.marks.as_deref().zip(then.marks.as_deref());
-        now.digest != then.digest && marks.is_some_and(|(now, then)| now.compared_with(then, &[]) == Compared::News)
+        now.digest != then.digest
+            && marks.is_some_and(|(now, then)| now.compared_with(then, &[]) == ResultDifference::News)
     };
     let held = |row: &[(Timestamp, &Outcome)]| row.windows(2).all(|pair| pair[0].1.digest == pair[1].1.digest);
     let has_moved = looks.windows(4).any(|row| held(&row[1..]) && is_news(row[0].1, row[1].1));

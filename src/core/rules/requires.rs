@@ -19,7 +19,7 @@ use crate::domain::{
     json::Json,
     pattern::Pattern,
     reason::Reason,
-    tree::{Changed, RetainedSuccess},
+    tree::{ChangedResource, RetainedSuccess},
 };
 
 use super::{
@@ -121,9 +121,9 @@ fn unmet(requirement: &Requirement, cx: &RuleContext<'_>) -> Option<Finding> {
 }
 
 /// The write of the same resource that was permitted after `kept` was read.
-fn changed_since<'a>(cx: &RuleContext<'a>, kept: &RetainedSuccess) -> Option<&'a Changed> {
+fn changed_since<'a>(cx: &RuleContext<'a>, kept: &RetainedSuccess) -> Option<&'a ChangedResource> {
     let resource = cx.proposal.effect.resource.as_ref()?;
-    let later = |changed: &&Changed| changed.seq > kept.seq && changed.fingerprint != cx.fingerprint();
+    let later = |changed: &&ChangedResource| changed.seq > kept.seq && changed.fingerprint != cx.fingerprint();
     cx.tree.changes.iter().rev().filter(later).find(|changed| changed.resource.overlaps(resource))
 }
 

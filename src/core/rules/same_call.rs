@@ -23,7 +23,7 @@ use crate::domain::{
     effect::{EffectKind, Fresh},
     finding::{Decision, Finding, Wording},
     outcome::OPEN_ATTEMPTS_MAX,
-    previous::{Past, Previous, RequestStatus},
+    previous::{Previous, PreviousExecution, RequestStatus},
     reason::Reason,
     time::wait_in_words,
 };
@@ -142,12 +142,12 @@ fn check(params: &Params, cx: &RuleContext<'_>) -> Option<Finding> {
     }
     let previous = cx.previous?;
     let finding = match &previous.past {
-        Past::InFlight if cx.proposal.effect.repeatable || has_vanished(cx, previous) => None,
-        Past::InFlight => Some(in_flight(params, cx, previous)),
-        Past::Unknown => unknown(cx, previous),
-        Past::Succeeded => succeeded(params, cx, previous),
-        Past::Failed(retry) => failed(cx, previous, *retry),
-        Past::Cancelled => None,
+        PreviousExecution::InFlight if cx.proposal.effect.repeatable || has_vanished(cx, previous) => None,
+        PreviousExecution::InFlight => Some(in_flight(params, cx, previous)),
+        PreviousExecution::Unknown => unknown(cx, previous),
+        PreviousExecution::Succeeded => succeeded(params, cx, previous),
+        PreviousExecution::Failed(retry) => failed(cx, previous, *retry),
+        PreviousExecution::Cancelled => None,
     }?;
     Some(if finding.decision == Decision::Reuse { finding.reusing(previous.call.clone()) } else { finding })
 }

@@ -23,7 +23,7 @@
 mod made_before;
 
 use crate::domain::{
-    answer::{Compared, ResultMarkers, Says},
+    answer::{ResultDifference, ResultMarkers, Says},
     call::Call,
     content::{self, Content},
     effect::EffectKind,
@@ -175,15 +175,15 @@ fn receipts<'a>(cx: &RuleContext<'a>) -> Option<Receipts<'a>> {
         let is_new = |(now, then): (&u64, &u64)| now != then && !known.contains(then);
         let names_another = later.names.iter().zip(&marks.names).any(is_new);
         match later.compared_with(marks, &amounts) {
-            Compared::Receipt { lapses } if names_another || later.names == marks.names => {
+            ResultDifference::Receipt { lapses } if names_another || later.names == marks.names => {
                 found.lapse |= lapses;
                 found.are_sure &= marks.made_now;
                 found.calls.push(call);
                 found.full += u32::from(at < undisturbed);
             }
             // The same thing once more.
-            Compared::Equal | Compared::Receipt { .. } => {}
-            Compared::Risen | Compared::News => break,
+            ResultDifference::Equal | ResultDifference::Receipt { .. } => {}
+            ResultDifference::Risen | ResultDifference::News => break,
         }
         known.extend(&marks.names);
         later = marks;

@@ -16,7 +16,7 @@ use crate::domain::{
     effect::EffectKind,
     finding::{Decision, Finding, Wording},
     reason::Reason,
-    tree::Changed,
+    tree::ChangedResource,
 };
 
 use schemars::JsonSchema;
@@ -91,7 +91,7 @@ fn check(params: &Params, cx: &RuleContext<'_>) -> Option<Finding> {
     let resource = effect.resource.as_ref().filter(|resource| effect.kind == EffectKind::Write && resource.is_named());
     let resource = resource.filter(|_| cx.proposal.declared)?;
     let set = params.of(cx.tool());
-    let is_other = |changed: &&Changed| {
+    let is_other = |changed: &&ChangedResource| {
         changed.fingerprint != cx.fingerprint()
             && changed.resource.overlaps(resource)
             && params.of(changed.tool.as_str()) != SecondChange::Allow

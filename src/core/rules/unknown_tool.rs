@@ -37,7 +37,7 @@ const EDITS_MAX: usize = 3;
 /// What becomes of a tool that nobody declared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Unknown {
+pub enum UnknownToolMode {
     /// It is let through.
     Allow,
     /// A person is asked.
@@ -50,7 +50,7 @@ pub enum Unknown {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Params {
     /// Handling of other tools; none for the default, which depends on whether any tool is declared.
-    pub unknown: Option<Unknown>,
+    pub unknown: Option<UnknownToolMode>,
     /// Names of declared tools, sorted.
     pub tools: Vec<String>,
     /// Patterns of tools in tiers and phases.
@@ -76,7 +76,7 @@ impl RuleLogic for Params {
             format!("{tool} is declared")
         } else if self.is_named(tool) {
             format!("a tier or phase names {tool}")
-        } else if self.unknown() == Unknown::Allow {
+        } else if self.unknown() == UnknownToolMode::Allow {
             format!("{tool} is not declared, and the policy lets such tools pass")
         } else {
             asked.approved().unwrap_or_else(|| NOTHING.to_owned())
@@ -84,7 +84,7 @@ impl RuleLogic for Params {
     }
 
     fn parts(&self) -> Vec<Part> {
-        vec![Part::section::<Unknown>(KEY), DetectorLevels::part(RULE.id)]
+        vec![Part::section::<UnknownToolMode>(KEY), DetectorLevels::part(RULE.id)]
     }
 
     fn read(&mut self, at: &str, part: Value) -> Vec<SectionProblem> {
@@ -103,8 +103,8 @@ impl RuleLogic for Params {
 impl Params {
     /// Handling of an undeclared tool.
     #[must_use]
-    pub fn unknown(&self) -> Unknown {
-        self.unknown.unwrap_or(Unknown::Allow)
+    pub fn unknown(&self) -> UnknownToolMode {
+        self.unknown.unwrap_or(UnknownToolMode::Allow)
     }
 
     /// True when a tier or a phase names the tool. A wide pattern does not count, because it may match a misspelled
@@ -119,10 +119,10 @@ impl Params {
 
 fn check(params: &Params, cx: &RuleContext<'_>) -> Option<Finding> {
     let tool = cx.tool();
-    if params.unknown() == Unknown::Allow || cx.proposal.declared || params.is_named(tool) {
+    if params.unknown() == UnknownToolMode::Allow || cx.proposal.declared || params.is_named(tool) {
         return None;
     }
-    if params.unknown() == Unknown::Ask {
+    if params.unknown() == UnknownToolMode::Ask {
         let message = format!("{tool} is not among the tools that the policy knows: a person must approve it.");
         return Some(Finding::new(RULE.id, Decision::Ask, Reason::UnknownTool, message));
     }

@@ -5,7 +5,7 @@ use super::{
     path::{PartEffect, PathSet, resolved},
     scripts,
     statement::{self, Reader},
-    table::{CommandRow, Does, Fit, Operands, TABLE, Then},
+    table::{CommandRow, Does, Fit, OperandContinuation, Operands, TABLE},
     word::ShellWord,
 };
 
@@ -86,19 +86,19 @@ fn plain(reader: &Reader<'_>, row: &CommandRow, fit: &Fit<'_>) -> PartEffect {
 }
 
 /// A command inside a command.
-fn follow(reader: &mut Reader<'_>, then: Then, row: &CommandRow, fit: &Fit<'_>) -> Option<PartEffect> {
+fn follow(reader: &mut Reader<'_>, then: OperandContinuation, row: &CommandRow, fit: &Fit<'_>) -> Option<PartEffect> {
     reader.depth += 1;
     let found = match then {
         _ if reader.depth > DEPTH_MAX => None,
-        Then::Command => read(reader, fit.rest),
-        Then::CommandAndMore => {
+        OperandContinuation::Command => read(reader, fit.rest),
+        OperandContinuation::CommandAndMore => {
             let more: Vec<ShellWord> = fit.rest.iter().map(scripts::filled).chain([ShellWord::Opaque]).collect();
             read(reader, &more)
         }
-        Then::Line => statement::read(fit.rest.first()?.plain()?, reader.cwd.as_deref(), reader.depth),
-        Then::Sed => scripts::sed(fit.rest).map(|files| files_of(reader, row, files)),
-        Then::Awk => scripts::awk(fit.rest).map(|files| files_of(reader, row, files)),
-        Then::Find => scripts::find(reader, fit.rest),
+        OperandContinuation::Line => statement::read(fit.rest.first()?.plain()?, reader.cwd.as_deref(), reader.depth),
+        OperandContinuation::Sed => scripts::sed(fit.rest).map(|files| files_of(reader, row, files)),
+        OperandContinuation::Awk => scripts::awk(fit.rest).map(|files| files_of(reader, row, files)),
+        OperandContinuation::Find => scripts::find(reader, fit.rest),
     };
     reader.depth -= 1;
     found

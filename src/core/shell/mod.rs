@@ -42,7 +42,7 @@ enum EffectLevel {
 
 /// Effect of a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reading {
+pub struct LineEffect {
     /// Effect kind.
     pub kind: EffectKind,
     /// Its path, or a common ancestor of its paths; absent: any.
@@ -51,10 +51,10 @@ pub struct Reading {
 
 /// Analyzes a line that runs in the folder `cwd`; without one, a relative path is any.
 #[must_use]
-pub fn read(line: &str, cwd: Option<&str>) -> Reading {
+pub fn read(line: &str, cwd: Option<&str>) -> LineEffect {
     let cwd = cwd.filter(|cwd| cwd.starts_with('/'));
     let Some(found) = statement::read(line, cwd, 0) else {
-        return Reading { kind: EffectKind::Unknown, path: None };
+        return LineEffect { kind: EffectKind::Unknown, path: None };
     };
     let kind = match found.kind {
         EffectLevel::Read => EffectKind::Read,
@@ -62,7 +62,7 @@ pub fn read(line: &str, cwd: Option<&str>) -> Reading {
         EffectLevel::Check => EffectKind::Check,
         EffectLevel::Write => EffectKind::Write,
     };
-    Reading { kind, path: found.path() }
+    LineEffect { kind, path: found.path() }
 }
 
 #[cfg(test)]

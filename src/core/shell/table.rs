@@ -11,7 +11,7 @@ pub(super) static TABLE: LazyLock<CommandTable> = LazyLock::new(|| CommandTable:
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct TableFile {
     /// Uppercase variables that programs ignore, or that change only the output's format.
     variables: String,
     /// Lowercase variables that shells or programs read; `*` at an end matches any text.
@@ -64,7 +64,7 @@ pub(super) struct CommandRow {
     pub(super) here: bool,
     /// Role of the words after the operands.
     #[serde(default)]
-    pub(super) then: Option<Then>,
+    pub(super) then: Option<OperandContinuation>,
     #[serde(default)]
     pub(super) after: usize,
     /// Example lines with this row's effect.
@@ -132,7 +132,7 @@ pub(super) enum Operands {
 /// Continuation after the operands of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Then {
+pub(super) enum OperandContinuation {
     /// Another command.
     Command,
     /// Another command, with further unknown words.
@@ -169,7 +169,7 @@ fn has(list: &str, word: &str) -> bool {
 
 impl CommandTable {
     fn read(text: &str) -> Self {
-        let file: File = serde_saphyr::from_str(text).expect("the table is tested");
+        let file: TableFile = serde_saphyr::from_str(text).expect("the table is tested");
         let mut by_command: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         for (at, row) in file.commands.iter().enumerate() {
             for name in row.command.split_ascii_whitespace() {
@@ -209,7 +209,7 @@ impl CommandRow {
             return None;
         }
         let words = if self.sub.is_empty() { words } else { self.after_sub(words)? };
-        if self.then == Some(Then::Find) {
+        if self.then == Some(OperandContinuation::Find) {
             let is_link_flag = |word: &&ShellWord| matches!(word.plain(), Some("-H" | "-L" | "-P"));
             return Some(Fit { rest: &words[words.iter().take_while(is_link_flag).count()..], ..fit });
         }

@@ -3,7 +3,7 @@
 use super::{table::TABLE, *};
 
 fn told(line: &str) -> String {
-    let Reading { kind, path } = read(line, Some("/w"));
+    let LineEffect { kind, path } = read(line, Some("/w"));
     format!("{} {}", kind.as_str(), path.as_deref().unwrap_or("-"))
 }
 

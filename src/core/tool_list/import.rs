@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use super::{Hints, IdentityArgument, Told, ToolDoc, ToolList, forms, nodes, proposed_resource, types, words};
+use super::{Hints, IdentityArgument, SourcedEffect, ToolDoc, ToolList, forms, nodes, proposed_resource, types, words};
 use crate::domain::effect::EffectKind;
 
 /// Header above the tools.
@@ -76,7 +76,7 @@ fn proposals(tool: &ToolDoc, words: &[String]) -> Vec<Proposal> {
     if words::is_way_out(words) {
         return vec![propose("terminal: true", "its name reads like a way out, which is never blocked nor charged")];
     }
-    let told = Told::of(tool, words);
+    let told = SourcedEffect::of(tool, words);
     if let (Some(word), None | Some(EffectKind::Write)) = (words::repeats(words), told.as_ref().map(|told| told.effect))
     {
         let why = || format!("a guess from `{word}` in its name");
@@ -107,7 +107,7 @@ fn proposals(tool: &ToolDoc, words: &[String]) -> Vec<Proposal> {
     lines
 }
 
-fn risk(words: &[String], hints: Hints, told: &Told) -> (&'static str, String) {
+fn risk(words: &[String], hints: Hints, told: &SourcedEffect) -> (&'static str, String) {
     let verb = words::verb(words).map_or("", |(verb, _)| verb);
     match told.effect {
         EffectKind::Read | EffectKind::Poll => ("LOW", told.by.to_string()),

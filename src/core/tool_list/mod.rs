@@ -14,9 +14,9 @@ use serde_json::Value;
 pub use self::{
     identity::{IdentityArgument, proposed_resource},
     import::{import, import_trusting},
-    params::{Node, forms, is_bound, is_only, nodes, types},
+    params::{SchemaNode, forms, is_bound, is_only, nodes, types},
     read::read,
-    told::{EffectSource, Told},
+    told::{EffectSource, SourcedEffect},
 };
 use crate::domain::ids::Invalid;
 
@@ -56,7 +56,7 @@ pub struct ToolDoc {
     /// Annotations of an MCP server.
     pub hints: Hints,
     /// Format of the entry.
-    pub shape: Shape,
+    pub shape: EntryFormat,
     /// Source file, as given to [`read`].
     pub source: String,
     /// First line in that file, from 1.
@@ -78,7 +78,7 @@ pub struct Hints {
 
 /// Format of a tool entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shape {
+pub enum EntryFormat {
     /// `{"type":"function","function":{"name","description","parameters"}}`, or the same without the inner object.
     OpenAi,
     /// `{"name","description","input_schema"}`

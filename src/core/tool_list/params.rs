@@ -6,7 +6,7 @@ use super::NODES_MAX;
 
 /// One schema.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Node<'a> {
+pub struct SchemaNode<'a> {
     /// JSON pointer in the tool's document: `/input_schema/properties/amount`.
     pub pointer: String,
     /// The schema.
@@ -23,9 +23,15 @@ pub struct Node<'a> {
 
 /// The schema and its subschemas, sorted by name; at most [`NODES_MAX`].
 #[must_use]
-pub fn nodes(schema: &Value) -> Vec<Node<'_>> {
-    let root =
-        Node { pointer: "/input_schema".to_owned(), schema, name: None, required: false, top: false, partial: false };
+pub fn nodes(schema: &Value) -> Vec<SchemaNode<'_>> {
+    let root = SchemaNode {
+        pointer: "/input_schema".to_owned(),
+        schema,
+        name: None,
+        required: false,
+        top: false,
+        partial: false,
+    };
     let mut found = Vec::new();
     visit(root, 0, &mut found);
     found
@@ -67,7 +73,7 @@ pub fn is_bound(schema: &Value, keywords: &[&str]) -> bool {
     is_bound(schema) || forms(schema).into_iter().all(is_bound)
 }
 
-fn visit<'a>(node: Node<'a>, depth: usize, found: &mut Vec<Node<'a>>) {
+fn visit<'a>(node: SchemaNode<'a>, depth: usize, found: &mut Vec<SchemaNode<'a>>) {
     let Value::Object(fields) = node.schema else { return };
     if found.len() >= NODES_MAX {
         return;
@@ -80,7 +86,7 @@ fn visit<'a>(node: Node<'a>, depth: usize, found: &mut Vec<Node<'a>>) {
         .map(|names| names.iter().filter_map(Value::as_str).collect())
         .unwrap_or_default();
     for (name, schema) in members(fields, "properties") {
-        let node = Node {
+        let node = SchemaNode {
             pointer: format!("{pointer}/properties/{}", escaped(name)),
             schema,
             name: Some(name),
@@ -90,7 +96,7 @@ fn visit<'a>(node: Node<'a>, depth: usize, found: &mut Vec<Node<'a>>) {
         };
         visit(node, depth + 1, found);
     }
-    let part = |key: &str, schema, partial| Node {
+    let part = |key: &str, schema, partial| SchemaNode {
         pointer: format!("{pointer}/{key}"),
         schema,
         name: None,

@@ -6,7 +6,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value, value::RawValue};
 
 use super::{
-    DESCRIPTION_BYTES_MAX, Hints, LIST_BYTES_MAX, PROBLEMS_MAX, SCHEMA_BYTES_MAX, Shape, TOOLS_MAX, ToolDoc, ToolList,
+    DESCRIPTION_BYTES_MAX, EntryFormat, Hints, LIST_BYTES_MAX, PROBLEMS_MAX, SCHEMA_BYTES_MAX, TOOLS_MAX, ToolDoc,
+    ToolList,
 };
 use crate::domain::{
     ids::{Invalid, ToolName},
@@ -30,19 +31,19 @@ pub fn read(source: &str, text: &str) -> Result<ToolList, Vec<Invalid>> {
         return Err(vec![Invalid::new("tools", problem)]);
     }
     let mut list = ToolList::default();
-    let (mut problems, mut lines) = (Vec::new(), Lines { text, at: 0, line: 1 });
+    let (mut problems, mut lines) = (Vec::new(), LineCounter { text, at: 0, line: 1 });
     let mut names: BTreeMap<String, usize> = BTreeMap::new();
     for (index, raw) in entries.into_iter().enumerate() {
         let line = lines.of(raw.get());
         match entry(&format!("tools[{index}]"), raw.get(), source, line) {
-            Ok(Entry::Tool(tool)) => {
+            Ok(ListEntry::Tool(tool)) => {
                 if let Some(first) = names.insert(tool.name.clone(), index) {
                     let problem = format!("is {:?}, as tools[{first}] is: names must be distinct", tool.name);
                     problems.push(Invalid::new(format!("tools[{index}].name"), problem));
                 }
                 list.tools.push(tool);
             }
-            Ok(Entry::BuiltIn(kind)) => list.built_in.push(kind),
+            Ok(ListEntry::BuiltIn(kind)) => list.built_in.push(kind),
             Err(invalid) => problems.push(invalid),
         }
         if problems.len() >= PROBLEMS_MAX {
@@ -91,13 +92,13 @@ fn array(whole: &RawValue, depth: usize) -> Option<Result<Vec<&RawValue>, Invali
 }
 
 /// Incremental line counter, so that a long list is scanned once.
-struct Lines<'a> {
+struct LineCounter<'a> {
     text: &'a str,
     at: usize,
     line: u64,
 }
 
-impl Lines<'_> {
+impl LineCounter<'_> {
     /// The first line of `part`, which must be after the previous one.
     fn of(&mut self, part: &str) -> u64 {
         let at = (part.as_ptr() as usize).saturating_sub(self.text.as_ptr() as usize);
@@ -108,12 +109,12 @@ impl Lines<'_> {
     }
 }
 
-enum Entry {
+enum ListEntry {
     Tool(ToolDoc),
     BuiltIn(String),
 }
 
-fn entry(path: &str, raw: &str, source: &str, line: u64) -> Result<Entry, Invalid> {
+fn entry(path: &str, raw: &str, source: &str, line: u64) -> Result<ListEntry, Invalid> {
     json::parse(raw).map_err(|problem| Invalid::new(path, problem))?;
     let value: Value = serde_json::from_str(raw).map_err(|error| Invalid::new(path, error.to_string()))?;
     let Value::Object(outer) = &value else {
@@ -124,11 +125,11 @@ fn entry(path: &str, raw: &str, source: &str, line: u64) -> Result<Entry, Invali
     let fields = inner.unwrap_or(outer);
     let kind = outer.get("type").and_then(Value::as_str);
     let (shape, key) = match kind {
-        _ if inner.is_some() || fields.contains_key("parameters") => (Shape::OpenAi, "parameters"),
-        _ if fields.contains_key("input_schema") => (Shape::Anthropic, "input_schema"),
-        _ if fields.contains_key("inputSchema") => (Shape::Mcp, "inputSchema"),
-        Some("function") => (Shape::OpenAi, "parameters"),
-        Some(kind) => return Ok(Entry::BuiltIn(kind.to_owned())),
+        _ if inner.is_some() || fields.contains_key("parameters") => (EntryFormat::OpenAi, "parameters"),
+        _ if fields.contains_key("input_schema") => (EntryFormat::Anthropic, "input_schema"),
+        _ if fields.contains_key("inputSchema") => (EntryFormat::Mcp, "inputSchema"),
+        Some("function") => (EntryFormat::OpenAi, "parameters"),
+        Some(kind) => return Ok(ListEntry::BuiltIn(kind.to_owned())),
         None => {
             let problem = "has none of `function`, `parameters`, `input_schema`, `inputSchema`: it is no tool";
             return Err(Invalid::new(path, problem));
@@ -144,7 +145,7 @@ fn entry(path: &str, raw: &str, source: &str, line: u64) -> Result<Entry, Invali
         let problem = format!("is {} bytes long; at most {DESCRIPTION_BYTES_MAX} are allowed", description.len());
         return Err(Invalid::new(format!("{path}.description"), problem));
     }
-    Ok(Entry::Tool(ToolDoc {
+    Ok(ListEntry::Tool(ToolDoc {
         name: name.to_owned(),
         description: description.to_owned(),
         input_schema: schema(fields, &format!("{path}.{key}"), key)?,

@@ -10,7 +10,7 @@ use crate::domain::effect::EffectKind;
 
 /// Effect with its source.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Told {
+pub struct SourcedEffect {
     /// Effect; never unknown.
     pub effect: EffectKind,
     /// Source.
@@ -28,7 +28,7 @@ pub enum EffectSource {
     Name(String),
 }
 
-impl Told {
+impl SourcedEffect {
     /// The effect by annotations, otherwise by the words of the name; none for a way out.
     #[must_use]
     pub fn of(tool: &ToolDoc, words: &[String]) -> Option<Self> {

@@ -16,9 +16,9 @@ use tokio::{
 };
 
 use super::{
-    Limits, Listener, Names, Peer, Tls,
+    ConnectionLimits, Listener, Names, Peer, Tls,
     address::Stream,
-    certificate::Shown,
+    certificate::ClientCertificate,
     connection::{self, EndConditions},
     places::{ConnectionSlot, ConnectionSlots, LimitExceeded},
 };
@@ -33,7 +33,7 @@ pub struct ListenerContext(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    limits: Limits,
+    limits: ConnectionLimits,
     builder: Builder<TokioExecutor>,
     places: ConnectionSlots,
     said: Mutex<BTreeMap<Trouble, LogLimiter>>,
@@ -50,7 +50,7 @@ enum Trouble {
 impl ListenerContext {
     /// A server within these limits.
     #[must_use]
-    pub fn new(limits: Limits) -> Self {
+    pub fn new(limits: ConnectionLimits) -> Self {
         let (builder, places) = (limits.builder(), ConnectionSlots::new(&limits));
         Self(Arc::new(Shared { limits, builder, places, said: Mutex::default() }))
     }
@@ -139,7 +139,7 @@ impl ListenerContext {
                 let Some(stream) = self.shaken(stream, &tls, peer.address).await else { return };
                 if let Some(chain @ [certificate, ..]) = stream.get_ref().1.peer_certificates() {
                     peer.names = Some(Names::of(certificate));
-                    let shown = Shown::new(chain, tls, authorities);
+                    let shown = ClientCertificate::new(chain, tls, authorities);
                     if !shown.is_good() {
                         return;
                     }
@@ -172,7 +172,7 @@ impl ListenerContext {
         match self.0.places.take(address) {
             Ok(place) => Some(place),
             Err(full) => {
-                let Limits { connections, connections_per_address, .. } = self.0.limits;
+                let ConnectionLimits { connections, connections_per_address, .. } = self.0.limits;
                 let max = match full {
                     LimitExceeded::Address => connections_per_address,
                     LimitExceeded::Total => connections,

@@ -38,14 +38,14 @@ pub fn first_end(pem: &[u8]) -> Option<u64> {
 
 /// Client certificate of a connection.
 #[derive(Debug)]
-pub(super) struct Shown {
+pub(super) struct ClientCertificate {
     chain: Vec<CertificateDer<'static>>,
     tls: Arc<Tls>,
     /// Changes with client authorities and revocation lists.
     changed: watch::Receiver<u64>,
 }
 
-impl Shown {
+impl ClientCertificate {
     /// The certificate chain of a client, its own first.
     pub(super) fn new(chain: &[CertificateDer<'_>], tls: Arc<Tls>, changed: watch::Receiver<u64>) -> Self {
         let chain = chain.iter().map(|one| one.clone().into_owned()).collect();

@@ -16,8 +16,8 @@ use tokio::{
 };
 
 use super::{
-    Limits, Peer,
-    certificate::Shown,
+    ConnectionLimits, Peer,
+    certificate::ClientCertificate,
     vitals::{FirstByteStream, RequestTracker, Vitals},
 };
 
@@ -30,7 +30,7 @@ pub(super) struct EndConditions {
     /// True during shutdown; connections are not cut off then.
     pub(super) server: watch::Receiver<bool>,
     /// Client certificate, which must stay valid.
-    pub(super) certificate: Option<Shown>,
+    pub(super) certificate: Option<ClientCertificate>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub(super) async fn serve<IO, S, B>(
     peer: Arc<Peer>,
     service: S,
     builder: &Builder<TokioExecutor>,
-    limits: &Limits,
+    limits: &ConnectionLimits,
     ends: EndConditions,
 ) where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -81,7 +81,7 @@ pub(super) async fn serve<IO, S, B>(
 }
 
 /// Completes when the connection has to end.
-async fn end(vitals: &Vitals, limits: &Limits, mut ends: EndConditions) -> End {
+async fn end(vitals: &Vitals, limits: &ConnectionLimits, mut ends: EndConditions) -> End {
     let revoked = async {
         match &mut ends.certificate {
             Some(certificate) => certificate.ended().await,
@@ -104,7 +104,7 @@ async fn end(vitals: &Vitals, limits: &Limits, mut ends: EndConditions) -> End {
 }
 
 /// Completes after the idle limit, up to a quarter of it late.
-async fn idle(vitals: &Vitals, limits: &Limits) -> End {
+async fn idle(vitals: &Vitals, limits: &ConnectionLimits) -> End {
     sleep(limits.handshake).await;
     if !vitals.has_spoken() {
         return End::Silent;

@@ -9,7 +9,7 @@ use hyper_util::{
 
 /// Resource limits of connections.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Limits {
+pub struct ConnectionLimits {
     /// Maximum number of connections, over all addresses and listeners.
     pub connections: usize,
     /// Maximum number of connections per address; for IPv6 per /64 network, which belongs to one machine.
@@ -33,7 +33,7 @@ pub struct Limits {
     pub grace: Duration,
 }
 
-impl Default for Limits {
+impl Default for ConnectionLimits {
     fn default() -> Self {
         Self {
             connections: 10_000,
@@ -62,7 +62,7 @@ const HTTP1_HEADERS_MAX: usize = 100;
 /// Reserved file descriptors for the database, certificates and others.
 const FILES_LEFT: usize = 128;
 
-impl Limits {
+impl ConnectionLimits {
     /// Limited to the process's file descriptors.
     #[must_use]
     pub fn within_open_files(self) -> Self {
@@ -115,7 +115,7 @@ mod tests {
                       Max open files            1024                 524288               files     \n";
         assert_eq!(open_files(limits), Some(1_024));
         assert_eq!(open_files("Max open files            unlimited            unlimited            files"), None);
-        let few = Limits { connections: 3, ..Limits::default() };
+        let few = ConnectionLimits { connections: 3, ..ConnectionLimits::default() };
         assert_eq!(few.clone().within_open_files(), few);
     }
 }

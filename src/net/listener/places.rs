@@ -8,7 +8,7 @@ use std::{
 
 use parking_lot::{Mutex, MutexGuard};
 
-use super::Limits;
+use super::ConnectionLimits;
 
 /// Current counts, shared by clones.
 #[derive(Debug, Clone)]
@@ -41,7 +41,7 @@ pub(super) struct ConnectionSlot {
 }
 
 impl ConnectionSlots {
-    pub(super) fn new(limits: &Limits) -> Self {
+    pub(super) fn new(limits: &ConnectionLimits) -> Self {
         Self { total_max: limits.connections, per_address_max: limits.connections_per_address, taken: Arc::default() }
     }
 
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn places_are_taken_by_address_and_altogether_and_given_back() {
-        let limits = Limits { connections: 4, connections_per_address: 2, ..Limits::default() };
+        let limits = ConnectionLimits { connections: 4, connections_per_address: 2, ..ConnectionLimits::default() };
         let places = ConnectionSlots::new(&limits);
         let take = |address: &str| places.take(Some(address.parse().unwrap()));
         let first = take("192.0.2.1").unwrap();
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn a_network_of_ipv6_counts_as_one_machine() {
-        let limits = Limits { connections_per_address: 1, ..Limits::default() };
+        let limits = ConnectionLimits { connections_per_address: 1, ..ConnectionLimits::default() };
         let places = ConnectionSlots::new(&limits);
         let _first = places.take(Some("2001:db8::1".parse().unwrap())).unwrap();
         assert_eq!(places.take(Some("2001:db8::2".parse().unwrap())).unwrap_err(), LimitExceeded::Address);

@@ -202,7 +202,7 @@ fn issuer(path: &str, form: IssuerForm) -> Result<Issuer, Invalid> {
             Ok((name, pattern))
         };
         let claims = form.claims.into_iter().map(pattern).collect::<Result<_, Invalid>>()?;
-        Ok(jwt::Rule { claims, is: form.is.read(&format!("{path}.as"))? })
+        Ok(jwt::ClaimRule { claims, is: form.is.read(&format!("{path}.as"))? })
     };
     let rules = rules.into_iter().enumerate().map(rule).collect::<Result<_, _>>()?;
     Ok(Issuer { issuer, audience, keys, rules, sign_in: people })

@@ -57,7 +57,7 @@ pub struct Issuer {
     /// Its keys.
     pub keys: Source,
     /// Who its tokens are.
-    pub rules: Vec<Rule>,
+    pub rules: Vec<ClaimRule>,
     /// How people sign in by it to the console; none where they do not.
     pub sign_in: Option<SignIn>,
 }
@@ -79,7 +79,7 @@ pub struct SignIn {
 
 /// One line of an issuer's mapping.
 #[derive(Debug, Clone)]
-pub struct Rule {
+pub struct ClaimRule {
     /// The claims that a token must have: a path (`kubernetes.io/namespace`), and what stands there.
     pub claims: BTreeMap<String, Pattern>,
     /// Who that is; a name that is empty is its `sub`.
@@ -205,7 +205,7 @@ pub fn verify(issuer: &Issuer, keys: &Keys, token: &str, now: Timestamp) -> Resu
         _ => {}
     }
     let subject = text("sub").filter(|subject| !subject.is_empty()).ok_or("the JWT has no subject")?;
-    let fits = |rule: &&Rule| rule.claims.iter().all(|(path, wanted)| claims_at(&claims, path, wanted));
+    let fits = |rule: &&ClaimRule| rule.claims.iter().all(|(path, wanted)| claims_at(&claims, path, wanted));
     let rule = issuer.rules.iter().find(fits).ok_or("no line of the mapping fits the JWT's claims")?;
     let until = Timestamp::from_millis(until.saturating_mul(1_000));
     Ok(Known { is: rule.is.clone().or_named(subject), subject: subject.to_owned(), until })

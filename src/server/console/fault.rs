@@ -11,14 +11,14 @@ use crate::{gate::NoAnswer, grpc::to_http_status};
 
 /// What cannot be had, and why.
 #[derive(Debug)]
-pub(super) enum Fault {
+pub(super) enum PageError {
     /// They have to sign in first, and come back to this page then.
     SignIn { next: String, is_fragment: bool, is_unsent: bool },
     /// What the services say.
     Told { code: StatusCode, message: String, is_unauthenticated: bool },
 }
 
-impl Fault {
+impl PageError {
     pub(super) fn new(code: StatusCode, message: impl Into<String>) -> Self {
         Self::Told { code, message: message.into(), is_unauthenticated: false }
     }
@@ -57,7 +57,7 @@ impl Fault {
     }
 }
 
-impl From<Status> for Fault {
+impl From<Status> for PageError {
     fn from(status: Status) -> Self {
         let code = match status.code() {
             Code::FailedPrecondition => StatusCode::CONFLICT,
@@ -69,7 +69,7 @@ impl From<Status> for Fault {
     }
 }
 
-impl From<NoAnswer> for Fault {
+impl From<NoAnswer> for PageError {
     fn from(none: NoAnswer) -> Self {
         // Strangers can make it happen often.
         tracing::debug!(error = %none, "a session of the console could not be read");
@@ -82,7 +82,7 @@ impl From<NoAnswer> for Fault {
     }
 }
 
-impl From<askama::Error> for Fault {
+impl From<askama::Error> for PageError {
     fn from(error: askama::Error) -> Self {
         tracing::error!(%error, "a page could not be rendered");
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "the page could not be rendered; the server's log has the reason")
@@ -101,7 +101,7 @@ struct Page<'a> {
 /// Leads the whole page elsewhere, where htmx asked for a part of it.
 const HX_REDIRECT: HeaderName = HeaderName::from_static("hx-redirect");
 
-impl IntoResponse for Fault {
+impl IntoResponse for PageError {
     fn into_response(self) -> Response {
         match self {
             Self::SignIn { next, is_fragment, is_unsent } => {

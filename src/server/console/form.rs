@@ -7,7 +7,7 @@ use axum::{
 use http::{HeaderMap, header};
 use serde::{Deserialize, de::DeserializeOwned};
 
-use super::{Console, fault::Fault, visitor::Visitor};
+use super::{Console, fault::PageError, visitor::Visitor};
 
 /// What a form of ours says, and who sends it.
 pub(super) struct FormPost<T> {
@@ -19,7 +19,7 @@ pub(super) struct FormPost<T> {
 pub(super) const CSRF_HEADER: &str = "callgate-csrf";
 
 #[derive(Deserialize)]
-struct Guarded<T> {
+struct GuardedForm<T> {
     #[serde(default)]
     csrf: String,
     #[serde(flatten)]
@@ -27,18 +27,18 @@ struct Guarded<T> {
 }
 
 impl<T: DeserializeOwned> FromRequest<Console> for FormPost<T> {
-    type Rejection = Fault;
+    type Rejection = PageError;
 
-    async fn from_request(request: Request, console: &Console) -> Result<Self, Fault> {
+    async fn from_request(request: Request, console: &Console) -> Result<Self, PageError> {
         let (mut parts, body) = request.into_parts();
         from_here(&parts.headers)?;
         let visitor =
             <Visitor as axum::extract::FromRequestParts<Console>>::from_request_parts(&mut parts, console).await?;
         let header = parts.headers.get(CSRF_HEADER).and_then(|value| value.to_str().ok()).map(str::to_owned);
-        let form = Form::<Guarded<T>>::from_request(Request::from_parts(parts, body), console).await;
-        let Form(Guarded { csrf, form }) = form.map_err(|wrong| Fault::field(wrong.body_text()))?;
+        let form = Form::<GuardedForm<T>>::from_request(Request::from_parts(parts, body), console).await;
+        let Form(GuardedForm { csrf, form }) = form.map_err(|wrong| PageError::field(wrong.body_text()))?;
         if !visitor.secret.is_csrf(&header.unwrap_or(csrf)) {
-            return Err(Fault::new(
+            return Err(PageError::new(
                 http::StatusCode::FORBIDDEN,
                 "the form is not of your session, so nothing was changed; reload the page and send it again",
             ));
@@ -49,9 +49,10 @@ impl<T: DeserializeOwned> FromRequest<Console> for FormPost<T> {
 
 /// Refuses what another site makes a browser send. Cookies are not sent with such requests either; a sign-in comes
 /// without one.
-pub(super) fn from_here(headers: &HeaderMap) -> Result<(), Fault> {
-    let refused =
-        || Err(Fault::new(http::StatusCode::FORBIDDEN, "the request comes from another site, so nothing was changed"));
+pub(super) fn from_here(headers: &HeaderMap) -> Result<(), PageError> {
+    let refused = || {
+        Err(PageError::new(http::StatusCode::FORBIDDEN, "the request comes from another site, so nothing was changed"))
+    };
     // Every browser of today says it; where one does not, the origin does.
     if let Some(site) = headers.get("sec-fetch-site") {
         return if site == "same-origin" || site == "none" { Ok(()) } else { refused() };

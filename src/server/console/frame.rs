@@ -14,12 +14,12 @@ pub(super) struct Frame {
     pub(super) csrf: String,
     /// Nobody needs a credential here, so that who is signed in is a name alone.
     pub(super) is_open: bool,
-    pub(super) links: Vec<Link>,
+    pub(super) links: Vec<NavigationLink>,
 }
 
 /// Where else to go.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Link {
+pub(super) struct NavigationLink {
     pub(super) path: &'static str,
     pub(super) text: &'static str,
     /// `g` and this letter lead there.

@@ -9,7 +9,7 @@ use axum::{
 };
 use http::{HeaderName, HeaderValue, StatusCode, header};
 
-use super::fault::Fault;
+use super::fault::PageError;
 
 /// <https://developer.mozilla.org/docs/Web/HTTP/CSP>. No `unsafe-inline`, no `unsafe-eval`.
 pub(super) const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
@@ -47,5 +47,5 @@ async fn in_words(response: Response) -> Response {
     let text = to_bytes(response.into_body(), WORDS_MAX).await.unwrap_or_default();
     let why = String::from_utf8_lossy(&text);
     let message = if why.is_empty() { "the request is not supported here".to_owned() } else { why.into_owned() };
-    Fault::new(code, message).into_response()
+    PageError::new(code, message).into_response()
 }

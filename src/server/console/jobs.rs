@@ -8,7 +8,7 @@ use prost_types::Timestamp;
 use tokio::{sync::Notify, time::sleep};
 use tonic::{Status, Streaming};
 
-use super::{fault::Fault, session, visitor::Visitor};
+use super::{fault::PageError, session, visitor::Visitor};
 use callgate_proto::v1::{
     BacktestPolicyRequest, BacktestPolicyResponse, BacktestProgress, BacktestResult, Role,
     backtest_policy_request::Policy, backtest_policy_response::Told, policy_service_client::PolicyServiceClient,
@@ -35,7 +35,7 @@ pub(super) enum Standing {
 
 /// One that was begun.
 #[derive(Debug, Clone)]
-pub(super) struct Job {
+pub(super) struct BacktestJob {
     pub(super) id: String,
     tenant: String,
     pub(super) by: String,
@@ -50,10 +50,10 @@ pub(super) struct Job {
 
 /// All of them.
 #[derive(Debug, Default)]
-pub(super) struct Jobs(Mutex<BTreeMap<String, Job>>);
+pub(super) struct Jobs(Mutex<BTreeMap<String, BacktestJob>>);
 
 impl Jobs {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Job>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, BacktestJob>> {
         self.0.lock()
     }
 
@@ -63,15 +63,15 @@ impl Jobs {
         visitor: &Visitor,
         request: BacktestPolicyRequest,
         began: Timestamp,
-    ) -> Result<String, Fault> {
-        let Some(policy) = request.policy.clone() else { return Err(Fault::field("text: enter a policy")) };
+    ) -> Result<String, PageError> {
+        let Some(policy) = request.policy.clone() else { return Err(PageError::field("text: enter a policy")) };
         let mut policies = PolicyServiceClient::new(visitor.calls.clone());
         let told = policies.backtest_policy(request).await?.into_inner();
         let mut id = [0; ID_BYTES];
-        getrandom::fill(&mut id).map_err(|_| Fault::from(Status::internal("no random bytes can be had")))?;
+        getrandom::fill(&mut id).map_err(|_| PageError::from(Status::internal("no random bytes can be had")))?;
         let id = session::text(&id);
         let cancel = Arc::new(Notify::new());
-        let job = Job {
+        let job = BacktestJob {
             id: id.clone(),
             tenant: visitor.known.caller.tenant.clone(),
             by: visitor.known.caller.name.clone(),
@@ -95,11 +95,11 @@ impl Jobs {
         Ok(id)
     }
 
-    fn put(&self, job: Job) {
+    fn put(&self, job: BacktestJob) {
         let mut all = self.lock();
         let number = all.values().map(|job| job.number + 1).max().unwrap_or(0);
-        let oldest = |of: &dyn Fn(&&Job) -> bool, max: usize, all: &BTreeMap<String, Job>| {
-            let known: Vec<&Job> = all.values().filter(of).collect();
+        let oldest = |of: &dyn Fn(&&BacktestJob) -> bool, max: usize, all: &BTreeMap<String, BacktestJob>| {
+            let known: Vec<&BacktestJob> = all.values().filter(of).collect();
             let over = known.len() >= max;
             over.then(|| known.into_iter().min_by_key(|job| job.number).map(|job| job.id.clone())).flatten()
         };
@@ -108,7 +108,7 @@ impl Jobs {
         if let Some(gone) = gone.and_then(|id| all.remove(&id)) {
             gone.cancel.notify_one();
         }
-        all.insert(job.id.clone(), Job { number, ..job });
+        all.insert(job.id.clone(), BacktestJob { number, ..job });
     }
 
     /// Takes in what is told, until the end.
@@ -135,18 +135,18 @@ impl Jobs {
     }
 
     /// One of the visitor's tenant.
-    pub(super) fn find(&self, visitor: &Visitor, id: &str) -> Result<Job, Fault> {
+    pub(super) fn find(&self, visitor: &Visitor, id: &str) -> Result<BacktestJob, PageError> {
         let known = self.lock().get(id).cloned();
         let theirs = known.filter(|job| job.tenant == visitor.known.caller.tenant && visitor.is_one_of(ROLES));
         theirs.ok_or_else(|| {
             let message = "unknown backtest: a result is kept for an hour, in the memory of the replica that ran it, \
                            and a restart loses it";
-            Fault::new(http::StatusCode::NOT_FOUND, message)
+            PageError::new(http::StatusCode::NOT_FOUND, message)
         })
     }
 
     /// Ends one; one that is over stays as it is.
-    pub(super) fn cancel(&self, visitor: &Visitor, id: &str) -> Result<(), Fault> {
+    pub(super) fn cancel(&self, visitor: &Visitor, id: &str) -> Result<(), PageError> {
         let job = self.find(visitor, id)?;
         if job.is_running() {
             self.stands(id, Standing::Cancelled);
@@ -156,18 +156,18 @@ impl Jobs {
     }
 
     /// Those of the visitor's tenant, the newest first.
-    pub(super) fn of(&self, visitor: &Visitor) -> Vec<Job> {
+    pub(super) fn of(&self, visitor: &Visitor) -> Vec<BacktestJob> {
         if !visitor.is_one_of(ROLES) {
             return Vec::new();
         }
-        let mut jobs: Vec<Job> =
+        let mut jobs: Vec<BacktestJob> =
             self.lock().values().filter(|job| job.tenant == visitor.known.caller.tenant).cloned().collect();
         jobs.sort_by_key(|job| std::cmp::Reverse(job.number));
         jobs
     }
 }
 
-impl Job {
+impl BacktestJob {
     pub(super) const fn is_running(&self) -> bool {
         matches!(self.standing, Standing::Running(_))
     }

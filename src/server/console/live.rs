@@ -16,7 +16,7 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio_stream::wrappers::IntervalStream;
 
-use super::{Console, fault::Fault, session, visitor::Visitor};
+use super::{Console, fault::PageError, session, visitor::Visitor};
 use callgate_proto::v1::{
     ApprovalState, Role, WatchApprovalsRequest, WatchSessionRequest, approval_service_client::ApprovalServiceClient,
     session_service_client::SessionServiceClient,
@@ -46,7 +46,7 @@ async fn events(
     State(console): State<Console>,
     visitor: Visitor,
     Query(shown): Query<Shown>,
-) -> Result<Sse<Events>, Fault> {
+) -> Result<Sse<Events>, PageError> {
     // Those that were open before are no news.
     let began = visitor.now.as_millis();
     // Browsers tell nobody of an event without data.

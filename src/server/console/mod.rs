@@ -30,7 +30,7 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use tonic::Status;
 use tower_http::compression::CompressionLayer;
 
-use self::fault::Fault;
+use self::fault::PageError;
 use crate::{gate::Identities, grpc::Inside};
 
 /// What all pages share.
@@ -61,6 +61,6 @@ async fn nowhere(method: Method, uri: Uri, headers: HeaderMap) -> Response {
         // Calls that no service takes end here too.
         _ if kind.starts_with(b"application/grpc") => Status::unimplemented("").into_http(),
         Some(page) if method == Method::GET && !page.ends_with('/') => Redirect::to(page).into_response(),
-        _ => Fault::new(StatusCode::NOT_FOUND, "no page has this address").into_response(),
+        _ => PageError::new(StatusCode::NOT_FOUND, "no page has this address").into_response(),
     }
 }

@@ -7,7 +7,7 @@ use http::{HeaderMap, HeaderValue, Method, Uri, header, request::Parts};
 
 use super::{
     Console,
-    fault::Fault,
+    fault::PageError,
     live,
     session::{self, Secret, SignInCredential},
 };
@@ -52,9 +52,9 @@ impl Shown {
     }
 
     /// The services as somebody asks them who showed this.
-    pub(super) fn calls(&self, console: &Console, showed: &SignInCredential) -> Result<Insider, Fault> {
+    pub(super) fn calls(&self, console: &Console, showed: &SignInCredential) -> Result<Insider, PageError> {
         let asked_by = |bearer| console.inside.asked_by(self.peer.clone(), &self.headers, bearer);
-        let no_text = || Fault::field("the token or name has invalid characters");
+        let no_text = || PageError::field("the token or name has invalid characters");
         Ok(match showed {
             SignInCredential::Bearer(token) => {
                 let mut bearer = HeaderValue::from_str(&format!("Bearer {token}")).map_err(|_| no_text())?;
@@ -75,10 +75,10 @@ pub(super) struct Known {
 
 impl Known {
     /// Who that is to the server.
-    pub(super) async fn by(calls: &Insider) -> Result<Self, Fault> {
+    pub(super) async fn by(calls: &Insider) -> Result<Self, PageError> {
         let response = ServerServiceClient::new(calls.clone()).get_caller(GetCallerRequest {}).await?;
         let identity = response.extensions().get().cloned();
-        let identity = identity.ok_or_else(|| Fault::field("the server returned no identity"))?;
+        let identity = identity.ok_or_else(|| PageError::field("the server returned no identity"))?;
         Ok(Self { caller: response.into_inner().caller.unwrap_or_default(), identity })
     }
 
@@ -89,18 +89,18 @@ impl Known {
 }
 
 impl FromRequestParts<Console> for Visitor {
-    type Rejection = Fault;
+    type Rejection = PageError;
 
-    async fn from_request_parts(parts: &mut Parts, console: &Console) -> Result<Self, Fault> {
+    async fn from_request_parts(parts: &mut Parts, console: &Console) -> Result<Self, PageError> {
         let visitor = <Self as OptionalFromRequestParts<Console>>::from_request_parts(parts, console).await?;
-        visitor.ok_or_else(|| Fault::sign_in(&parts.method, &parts.uri, &parts.headers))
+        visitor.ok_or_else(|| PageError::sign_in(&parts.method, &parts.uri, &parts.headers))
     }
 }
 
 impl OptionalFromRequestParts<Console> for Visitor {
-    type Rejection = Fault;
+    type Rejection = PageError;
 
-    async fn from_request_parts(parts: &mut Parts, console: &Console) -> Result<Option<Self>, Fault> {
+    async fn from_request_parts(parts: &mut Parts, console: &Console) -> Result<Option<Self>, PageError> {
         let Some(secret) = Secret::shown(&parts.headers, console.identities.store.console_key()) else {
             return Ok(None);
         };

@@ -34,7 +34,7 @@ type LastRead = (Tick, Arc<[Question]>);
 
 /// A person's answer to a question.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reply {
+pub struct ApproverReply {
     /// The question.
     pub approval_id: String,
     /// Yes or no.
@@ -110,8 +110,8 @@ impl Approvals {
     ///
     /// # Errors
     /// [`CommandError`]: somebody else was first, or it cannot be answered.
-    pub async fn resolve(&self, tenant: TenantId, reply: &Reply) -> Result<Question, CommandError> {
-        let Reply { approval_id, approve, by, reason, clears, edited } = reply.clone();
+    pub async fn resolve(&self, tenant: TenantId, reply: &ApproverReply) -> Result<Question, CommandError> {
+        let ApproverReply { approval_id, approve, by, reason, clears, edited } = reply.clone();
         let edited = match edited.filter(|_| approve) {
             Some(choice) => {
                 let question = read_question(&*self.store, tenant, &approval_id).await?;

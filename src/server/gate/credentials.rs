@@ -62,7 +62,7 @@ pub enum PresentedCredential<'a> {
 
 /// Why somebody is not let in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum CredentialRejection {
     /// The credential does not hold; why is for the log.
     #[error("{0}")]
     Unknown(&'static str),
@@ -166,10 +166,10 @@ impl Identities {
         &self,
         shown: PresentedCredential<'_>,
         from: Option<IpAddr>,
-    ) -> Option<Result<Arc<Identity>, Refused>> {
+    ) -> Option<Result<Arc<Identity>, CredentialRejection>> {
         match shown {
-            PresentedCredential::Nothing => Some(Err(Refused::Unknown("no credential was shown"))),
-            PresentedCredential::Wrong => Some(Err(Refused::Unknown("what was shown is no credential"))),
+            PresentedCredential::Nothing => Some(Err(CredentialRejection::Unknown("no credential was shown"))),
+            PresentedCredential::Wrong => Some(Err(CredentialRejection::Unknown("what was shown is no credential"))),
             PresentedCredential::Certificate { dns, uris } => Some(self.by_certificate(dns, uris, from)),
             PresentedCredential::Bearer(text) => self.by_token(text, from),
         }
@@ -178,28 +178,30 @@ impl Identities {
     /// As [`Identities::identity`], for what has to be looked up.
     ///
     /// # Errors
-    /// [`Refused`].
-    pub async fn looked_up(&self, text: &str, from: Option<IpAddr>) -> Result<Arc<Identity>, Refused> {
-        let Some(shown) = token::read(text) else { return Err(Refused::Unknown("no token of callgate's was shown")) };
+    /// [`CredentialRejection`].
+    pub async fn looked_up(&self, text: &str, from: Option<IpAddr>) -> Result<Arc<Identity>, CredentialRejection> {
+        let Some(shown) = token::read(text) else {
+            return Err(CredentialRejection::Unknown("no token of callgate's was shown"));
+        };
         let failed = self.credentials.failures.wait(&self.server.clock, from);
         // Whoever has failed often takes turns with others who have, and keeps nobody else waiting. What holds is let
         // in all the same: an address may be that of many.
         let (looks, late) = match failed {
             Some(wait) if self.credentials.is_missing(&self.server.clock, shown.id) => {
-                return Err(Refused::TooMany(wait));
+                return Err(CredentialRejection::TooMany(wait));
             }
-            Some(wait) => (&self.credentials.suspected_looks, Refused::TooMany(wait)),
-            None => (&self.credentials.looks, Refused::Unchecked),
+            Some(wait) => (&self.credentials.suspected_looks, CredentialRejection::TooMany(wait)),
+            None => (&self.credentials.looks, CredentialRejection::Unchecked),
         };
         let _turn = timeout(LOOK_WAIT, looks.acquire()).await.map_err(|_| late)?;
         // Who had the turn before may have read it too.
         if let Some(known) = self.by_token(text, from) {
             return known;
         }
-        self.read_tokens(Some(shown.id)).await.map_err(|_| Refused::Unchecked)?;
+        self.read_tokens(Some(shown.id)).await.map_err(|_| CredentialRejection::Unchecked)?;
         self.by_token(text, from).unwrap_or_else(|| {
             self.credentials.missing.lock().put(shown.id.to_owned(), self.server.clock.tick());
-            Err(failed.map_or(Refused::Unknown(NO_SUCH), Refused::TooMany))
+            Err(failed.map_or(CredentialRejection::Unknown(NO_SUCH), CredentialRejection::TooMany))
         })
     }
 
@@ -211,56 +213,64 @@ impl Identities {
     /// Counts a sign-in by an issuer that is begun from there: nobody is known yet, and the issuer is asked.
     ///
     /// # Errors
-    /// [`Refused::TooMany`].
-    pub fn may_sign_in(&self, from: Option<IpAddr>) -> Result<(), Refused> {
+    /// [`CredentialRejection::TooMany`].
+    pub fn may_sign_in(&self, from: Option<IpAddr>) -> Result<(), CredentialRejection> {
         let wait = self.credentials.failures.wait(&self.server.clock, from);
         self.refused(from);
-        wait.map_or(Ok(()), |wait| Err(Refused::TooMany(wait)))
+        wait.map_or(Ok(()), |wait| Err(CredentialRejection::TooMany(wait)))
     }
 
     /// Does the credential still hold, of which this identity came?
     ///
     /// # Errors
-    /// [`Refused`].
-    pub async fn still(&self, identity: &Identity) -> Result<(), Refused> {
+    /// [`CredentialRejection`].
+    pub async fn still(&self, identity: &Identity) -> Result<(), CredentialRejection> {
         match &identity.credential {
-            CredentialId::Local if self.wants_credentials() => Err(Refused::Unknown("credentials are needed by now")),
+            CredentialId::Local if self.wants_credentials() => {
+                Err(CredentialRejection::Unknown("credentials are needed by now"))
+            }
             CredentialId::Token(id) => {
                 if self.held(id).is_none() {
-                    self.read_tokens(Some(id)).await.map_err(|_| Refused::Unchecked)?;
+                    self.read_tokens(Some(id)).await.map_err(|_| CredentialRejection::Unchecked)?;
                 }
-                let known = self.held(id).ok_or(Refused::Unknown(NO_SUCH))?;
-                known.token.refused(self.store.now()).map_or(Ok(()), |why| Err(Refused::Unknown(why)))
+                let known = self.held(id).ok_or(CredentialRejection::Unknown(NO_SUCH))?;
+                known.token.refused(self.store.now()).map_or(Ok(()), |why| Err(CredentialRejection::Unknown(why)))
             }
             CredentialId::Jwt(_) if identity.until.is_none_or(|until| until <= self.store.now()) => {
-                Err(Refused::Unknown("the JWT has expired"))
+                Err(CredentialRejection::Unknown("the JWT has expired"))
             }
             CredentialId::Local | CredentialId::Certificate(_) | CredentialId::Jwt(_) => Ok(()),
         }
     }
 
     /// Who that certificate is.
-    fn by_certificate(&self, dns: &[String], uris: &[String], from: Option<IpAddr>) -> Result<Arc<Identity>, Refused> {
-        let mapping = self.credentials.mapping().ok_or(Refused::Unknown("no certificate is mapped"))?;
+    fn by_certificate(
+        &self,
+        dns: &[String],
+        uris: &[String],
+        from: Option<IpAddr>,
+    ) -> Result<Arc<Identity>, CredentialRejection> {
+        let mapping = self.credentials.mapping().ok_or(CredentialRejection::Unknown("no certificate is mapped"))?;
         let Mapping { auth, tenants } = &*mapping;
         let (is, by) = certificate::mapped(&auth.certificates, dns, uris)
-            .ok_or(Refused::Unknown("no name in the certificate is mapped"))?;
-        let tenant = tenants.get(&is.tenant).ok_or(Refused::Unknown("the certificate's tenant does not exist"))?;
+            .ok_or(CredentialRejection::Unknown("no name in the certificate is mapped"))?;
+        let tenant =
+            tenants.get(&is.tenant).ok_or(CredentialRejection::Unknown("the certificate's tenant does not exist"))?;
         Ok(Arc::new(is.identity(*tenant, CredentialId::Certificate(by), told(from))))
     }
 
-    fn by_token(&self, text: &str, from: Option<IpAddr>) -> Option<Result<Arc<Identity>, Refused>> {
+    fn by_token(&self, text: &str, from: Option<IpAddr>) -> Option<Result<Arc<Identity>, CredentialRejection>> {
         let shown = match token::read(text) {
             Some(shown) => shown,
             None if jwt::is_one(text) => return Some(self.by_jwt(text, from)),
-            None => return Some(Err(Refused::Unknown("no token of callgate's was shown"))),
+            None => return Some(Err(CredentialRejection::Unknown("no token of callgate's was shown"))),
         };
         let known = self.held(shown.id)?;
         if !token::is_same(&known.token.digest, &shown.digest) {
-            return Some(Err(Refused::Unknown("the token's secret is wrong")));
+            return Some(Err(CredentialRejection::Unknown("the token's secret is wrong")));
         }
         if let Some(why) = known.token.refused(self.store.now()) {
-            return Some(Err(Refused::Unknown(why)));
+            return Some(Err(CredentialRejection::Unknown(why)));
         }
         let mut seen = known.seen.lock();
         seen.is_noted = false;

@@ -8,7 +8,7 @@ use tokio::task::spawn_blocking;
 use super::{Insight, NoAnswer, RecordError, backtest::row, policies::compiled};
 use callgate_core::{
     domain::{
-        calls::{Judgement, WholeCall},
+        calls::{CallJudgment, WholeCall},
         finding::{Decision, Finding},
         ids::{CallId, SessionId, TenantId, ToolName},
         rejection::RecordRejection,
@@ -50,8 +50,8 @@ pub struct StoredCallExplanation {
 }
 
 impl StoredCallExplanation {
-    fn new(last: Judgement, explained: Result<CallExplanation, String>) -> Self {
-        let Judgement { policy, findings, .. } = last;
+    fn new(last: CallJudgment, explained: Result<CallExplanation, String>) -> Self {
+        let CallJudgment { policy, findings, .. } = last;
         let of = |rule: &str| findings.iter().find(|finding| finding.rule == rule).cloned();
         let (rules, seen) = match explained {
             Ok(CallExplanation { rules, seen }) => {
@@ -130,7 +130,7 @@ impl Insight {
         &self,
         tenant: TenantId,
         call: &WholeCall,
-        last: &Judgement,
+        last: &CallJudgment,
     ) -> Result<Result<Vec<Row>, String>, NoAnswer> {
         let Some(root) = SessionId::parse("root", &call.line.place.root).ok() else {
             return Ok(Err("the name of its call tree cannot be read".to_owned()));
@@ -171,7 +171,7 @@ impl Insight {
 fn explained(
     policy: &Policy,
     call: &WholeCall,
-    last: &Judgement,
+    last: &CallJudgment,
     approved_by: Option<&str>,
     calls: Result<Vec<Row>, String>,
 ) -> Result<CallExplanation, String> {

@@ -31,12 +31,12 @@ const TENANTS_MAX: usize = 1_000;
 #[derive(Debug)]
 pub(super) struct FairSemaphore {
     threads: usize,
-    of_tenants: Mutex<BTreeMap<TenantId, Arc<OfTenant>>>,
+    of_tenants: Mutex<BTreeMap<TenantId, Arc<TenantWaiters>>>,
     all: Arc<Semaphore>,
 }
 
 #[derive(Debug)]
-struct OfTenant {
+struct TenantWaiters {
     turns: Arc<Semaphore>,
     waiting: AtomicUsize,
 }
@@ -47,7 +47,7 @@ pub(super) struct FairPermit {
     // Dropped first: the next tenant goes on before the next caller of this one asks.
     _all: OwnedSemaphorePermit,
     _own: OwnedSemaphorePermit,
-    _of: Arc<OfTenant>,
+    _of: Arc<TenantWaiters>,
 }
 
 /// Leave for work in parts, one at a time of each tenant, until it is dropped. Each part waits for a turn at `all`: so
@@ -56,7 +56,7 @@ pub(super) struct FairPermit {
 pub(super) struct FairSlot {
     pub(super) all: Arc<Semaphore>,
     _own: OwnedSemaphorePermit,
-    _of: Arc<OfTenant>,
+    _of: Arc<TenantWaiters>,
 }
 
 /// One who waits, until it is dropped.
@@ -109,12 +109,13 @@ impl FairSemaphore {
         Some(FairSlot { all: Arc::clone(&self.all), _own: own, _of: of })
     }
 
-    fn of(&self, tenant: TenantId) -> Arc<OfTenant> {
+    fn of(&self, tenant: TenantId) -> Arc<TenantWaiters> {
         let mut tenants = self.of_tenants.lock();
         if tenants.len() >= TENANTS_MAX {
             tenants.retain(|_, of| Arc::strong_count(of) > 1);
         }
-        let new = || Arc::new(OfTenant { turns: Arc::new(Semaphore::new(self.threads)), waiting: AtomicUsize::new(0) });
+        let new =
+            || Arc::new(TenantWaiters { turns: Arc::new(Semaphore::new(self.threads)), waiting: AtomicUsize::new(0) });
         Arc::clone(tenants.entry(tenant).or_insert_with(new))
     }
 }

@@ -14,12 +14,14 @@ use parking_lot::Mutex;
 use super::{Insight, NoAnswer, minute_metrics::SHARED_BUDGETS, savings::Savings};
 use callgate_core::domain::{
     budget::Budgets,
-    fleet::{self, Asked, BudgetNearLimit, DecisionCounts, FleetOverview, MINUTE_MS, Minute, Seen, TimeSpan},
+    fleet::{
+        self, ApprovalLifetime, BudgetNearLimit, DecisionCounts, FleetOverview, MINUTE_MS, Minute, Seen, TimeSpan,
+    },
     ids::TenantId,
     time::Timestamp,
 };
 use callgate_net::clock::Tick;
-use callgate_store::{Judged, Load};
+use callgate_store::{Judged, StoreLoad};
 
 /// How long an answer is shared. A little less than a page waits before it asks again, so that each sees the next one.
 const SHARED: Duration = Duration::from_millis(900);
@@ -32,7 +34,7 @@ pub(super) const LATE_MS: i64 = 10_000;
 /// Tenants of which something is kept; the one that nobody looked at for longest is counted anew.
 const TENANTS_MAX: NonZeroUsize = NonZeroUsize::new(1_000).unwrap();
 
-type Shared = Arc<tokio::sync::Mutex<Kept>>;
+type Shared = Arc<tokio::sync::Mutex<CachedFleet>>;
 
 /// What is known of the fleets that somebody looks at.
 #[derive(Debug)]
@@ -46,7 +48,7 @@ impl Default for Fleets {
 
 /// Of one fleet.
 #[derive(Debug, Default)]
-struct Kept {
+struct CachedFleet {
     answer: Option<(Arc<FleetOverview>, Tick)>,
     /// Minutes that are over.
     minutes: BTreeMap<Timestamp, DecisionCounts>,
@@ -87,7 +89,7 @@ fn end_of(minute: Timestamp) -> Timestamp {
     Timestamp::from_millis(minute.as_millis() + MINUTE_MS)
 }
 
-impl Kept {
+impl CachedFleet {
     /// From when on minutes have to be read.
     fn from(&self, now: Timestamp) -> Timestamp {
         self.counted.max(first(now))
@@ -123,7 +125,7 @@ pub(super) fn first(now: Timestamp) -> Timestamp {
 /// What the minutes are made of.
 struct Past<'a> {
     judged: &'a BTreeMap<Timestamp, DecisionCounts>,
-    asked: &'a [Asked],
+    asked: &'a [ApprovalLifetime],
     halted: &'a [TimeSpan],
     stopped: &'a BTreeMap<Timestamp, u64>,
     saved: &'a Savings,
@@ -154,14 +156,14 @@ impl Past<'_> {
 }
 
 /// Questions that were open then, and the sessions that waited for them.
-fn open(asked: &[Asked], at: Timestamp) -> (u64, u64) {
-    let open: Vec<&Asked> = asked.iter().filter(|one| one.is_open(at)).collect();
+fn open(asked: &[ApprovalLifetime], at: Timestamp) -> (u64, u64) {
+    let open: Vec<&ApprovalLifetime> = asked.iter().filter(|one| one.is_open(at)).collect();
     let sessions: BTreeSet<&str> = open.iter().map(|one| one.session.as_str()).collect();
     (open.len() as u64, sessions.len() as u64)
 }
 
 /// When the oldest question was asked that was open then.
-fn oldest(asked: &[Asked], at: Timestamp) -> Option<Timestamp> {
+fn oldest(asked: &[ApprovalLifetime], at: Timestamp) -> Option<Timestamp> {
     asked.iter().filter(|one| one.is_open(at)).map(|one| one.at).min()
 }
 
@@ -185,7 +187,7 @@ impl Insight {
         Ok(fleet)
     }
 
-    async fn read_fleet(&self, tenant: TenantId, kept: &mut Kept) -> Result<FleetOverview, NoAnswer> {
+    async fn read_fleet(&self, tenant: TenantId, kept: &mut CachedFleet) -> Result<FleetOverview, NoAnswer> {
         let (began, now) = (self.server.clock.tick(), self.store.now());
         let from = kept.from(now);
         let judged = self.operators.judged(tenant, from, now).await?;
@@ -253,7 +255,7 @@ impl Insight {
     /// How this server is, told from memory.
     #[must_use]
     pub fn plane_health(&self, tenant: TenantId) -> PlaneHealth {
-        let Load { queued, .. } = self.store.load();
+        let StoreLoad { queued, .. } = self.store.load();
         let (judging, waiting) = self.server.admission.load();
         let (revision, behind) = self.server.policy.standing(tenant);
         PlaneHealth {
@@ -282,7 +284,7 @@ mod tests {
 
     fn past<'a>(
         judged: &'a BTreeMap<Timestamp, DecisionCounts>,
-        asked: &'a [Asked],
+        asked: &'a [ApprovalLifetime],
         halted: &'a [TimeSpan],
     ) -> Past<'a> {
         Past { judged, asked, halted, stopped: &NOTHING.0, saved: &NOTHING.1, seen: &|_| Seen::default() }
@@ -294,7 +296,7 @@ mod tests {
 
     #[test]
     fn minutes_that_are_over_are_counted_once_and_open_ones_with_each_look() {
-        let mut kept = Kept::default();
+        let mut kept = CachedFleet::default();
         let now = at(1_000, 30);
         assert_eq!(kept.from(now), at(941, 0));
         let (all, _) = kept.judged(at(941, 0), now, &[one(950, 7), one(999, 3), one(1_000, 1)]);
@@ -314,7 +316,7 @@ mod tests {
 
     #[test]
     fn a_question_counts_while_it_is_open() {
-        let asked = |session: &str, from, until| Asked { session: session.into(), at: from, until };
+        let asked = |session: &str, from, until| ApprovalLifetime { session: session.into(), at: from, until };
         let all = [asked("a", at(1, 0), at(3, 0)), asked("a", at(2, 0), at(9, 0)), asked("b", at(2, 0), at(2, 30))];
         let open: Vec<(u64, u64)> = [at(0, 0), at(1, 0), at(2, 0), at(2, 30), at(3, 0)].map(|t| open(&all, t)).into();
         assert_eq!(open, [(0, 0), (1, 1), (3, 2), (2, 1), (1, 1)]);
@@ -322,7 +324,7 @@ mod tests {
 
     #[test]
     fn halts_and_the_oldest_question_are_those_of_the_end_of_the_minute() {
-        let asked = |from, until| Asked { session: "a".into(), at: from, until };
+        let asked = |from, until| ApprovalLifetime { session: "a".into(), at: from, until };
         let asked = [asked(at(1_000, 10), at(1_003, 0)), asked(at(1_001, 5), at(1_009, 0))];
         let halted = [
             TimeSpan { from: at(900, 0), until: Some(at(1_002, 30)) },

@@ -6,7 +6,7 @@ use super::{Insight, NoAnswer, RecordError, SessionError, edits::reused};
 use callgate_core::{
     domain::{
         call::{Approval, ApprovalStatus},
-        calls::{CallLine, CallPlace, CallQuery, HaltedNames, Judgement, SearchPage, SessionQuery, WholeCall},
+        calls::{CallJudgment, CallLine, CallPlace, CallQuery, HaltedNames, SearchPage, SessionQuery, WholeCall},
         finding::Decision,
         fingerprint::Fingerprint,
         halt::HaltTarget,
@@ -116,7 +116,7 @@ pub struct ModelResponse {
 }
 
 /// The verdict of a stored judgement.
-fn again(judgement: &Judgement) -> Verdict {
+fn again(judgement: &CallJudgment) -> Verdict {
     let policy: Arc<str> = judgement.policy.as_str().into();
     let approval = judgement.approval.clone().zip(judgement.approval_until).map(|(id, expires_at)| {
         Box::new(Approval {

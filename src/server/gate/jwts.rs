@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::Notify;
 
-use super::{Identities, credentials::Refused};
+use super::{Identities, credentials::CredentialRejection};
 use crate::auth::jwt::{self, Issuer, Keys};
 use callgate_core::domain::{
     identity::{CredentialId, Identity},
@@ -78,7 +78,7 @@ impl Identities {
         self.credentials.jwts.wanted.notified().await;
     }
 
-    pub(super) fn by_jwt(&self, text: &str, from: Option<IpAddr>) -> Result<Arc<Identity>, Refused> {
+    pub(super) fn by_jwt(&self, text: &str, from: Option<IpAddr>) -> Result<Arc<Identity>, CredentialRejection> {
         let jwts = &self.credentials.jwts;
         let digest: Digest = Sha256::digest(text.as_bytes()).into();
         let now = self.store.now();
@@ -86,27 +86,37 @@ impl Identities {
             && *last == from
         {
             let holds = identity.until.is_some_and(|until| now < until);
-            return if holds { Ok(Arc::clone(identity)) } else { Err(Refused::Unknown("the JWT has expired")) };
+            return if holds {
+                Ok(Arc::clone(identity))
+            } else {
+                Err(CredentialRejection::Unknown("the JWT has expired"))
+            };
         }
         // To verify costs time of the processor: for those who have failed often it is done now and then.
         if let Some(wait) = self.credentials.failures.wait(&self.server.clock, from) {
             let mut suspected = jwts.suspected.lock();
             if suspected.is_some_and(|last| self.server.clock.elapsed(last) < SUSPECTED_EVERY) {
-                return Err(Refused::TooMany(wait));
+                return Err(CredentialRejection::TooMany(wait));
             }
             *suspected = Some(self.server.clock.tick());
         }
-        let mapping = self.credentials.mapping().ok_or(Refused::Unknown("no issuer is known"))?;
-        let place =
-            jwt::issuer(&mapping.auth.issuers, text).ok_or(Refused::Unknown("the JWT's issuer is not known"))?;
+        let mapping = self.credentials.mapping().ok_or(CredentialRejection::Unknown("no issuer is known"))?;
+        let place = jwt::issuer(&mapping.auth.issuers, text)
+            .ok_or(CredentialRejection::Unknown("the JWT's issuer is not known"))?;
         let keys = jwts.keys.lock().get(place).cloned().flatten();
-        let keys = keys.filter(|(_, read)| self.server.clock.elapsed(*read) < KEYS_HOLD).ok_or(Refused::Unchecked)?.0;
+        let keys = keys
+            .filter(|(_, read)| self.server.clock.elapsed(*read) < KEYS_HOLD)
+            .ok_or(CredentialRejection::Unchecked)?
+            .0;
         if keys.lacks(text) {
             jwts.wanted.notify_waiters();
         }
-        let known = jwt::verify(&mapping.auth.issuers[place], &keys, text, now).map_err(Refused::Unknown)?;
-        let tenant =
-            mapping.tenants.get(&known.is.tenant).ok_or(Refused::Unknown("the JWT's tenant does not exist"))?;
+        let known =
+            jwt::verify(&mapping.auth.issuers[place], &keys, text, now).map_err(CredentialRejection::Unknown)?;
+        let tenant = mapping
+            .tenants
+            .get(&known.is.tenant)
+            .ok_or(CredentialRejection::Unknown("the JWT's tenant does not exist"))?;
         let credential = CredentialId::Jwt(format!("{} {}", mapping.auth.issuers[place].issuer, known.subject));
         let from_text = from.map(|from| from.to_canonical().to_string());
         let identity = Identity { until: Some(known.until), ..known.is.identity(*tenant, credential, from_text) };

@@ -13,7 +13,7 @@ use callgate_core::domain::{
     tenant::{Tenant, TenantState},
 };
 use callgate_store::Store;
-use callgate_store::sealing::{Access, TenantKeys};
+use callgate_store::sealing::{TenantKeys, TenantStorage};
 
 /// What is wrong with the keys of tenants, said once.
 #[derive(Debug, Default)]
@@ -102,11 +102,11 @@ impl Identities {
             }
         }
         match keyring.know(tenant.id, &name, tenant.mark) {
-            Access::Keys(keys) => self.server.policy.hash_by(tenant.id, keys.hashing()),
-            Access::Plain => self.server.policy.hash_by(tenant.id, &Hashing::default()),
-            Access::Locked if tenant.state == TenantState::Deleted => {}
-            Access::Locked if !self.key_problems.has(tenant.id) => self.key_problems.tell(tenant, locked(&name)),
-            Access::Locked => {}
+            TenantStorage::Keys(keys) => self.server.policy.hash_by(tenant.id, keys.hashing()),
+            TenantStorage::Plain => self.server.policy.hash_by(tenant.id, &Hashing::default()),
+            TenantStorage::Locked if tenant.state == TenantState::Deleted => {}
+            TenantStorage::Locked if !self.key_problems.has(tenant.id) => self.key_problems.tell(tenant, locked(&name)),
+            TenantStorage::Locked => {}
         }
         Ok(())
     }

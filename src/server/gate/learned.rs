@@ -14,7 +14,7 @@ use callgate_core::{
     retry::{estimate::Estimate, layer::Layer, profiles::Profiles, self_correction::SelfCorrections},
 };
 use callgate_net::clock::{Clock, Tick};
-use callgate_store::{Counted, DecisionStore};
+use callgate_store::{CountingRound, DecisionStore};
 
 /// Rounds of counting without a pause.
 const ROUNDS_MAX: usize = 50;
@@ -59,7 +59,7 @@ impl Decisions {
     /// [`NoAnswer`]: nothing is lost; it is counted the next time.
     pub async fn learn(&self) -> Result<(), NoAnswer> {
         for _ in 0..ROUNDS_MAX {
-            let counted: Counted = self.store.count_trials(&learn).await?;
+            let counted: CountingRound = self.store.count_trials(&learn).await?;
             if !counted.is_behind() {
                 break;
             }

@@ -8,7 +8,7 @@ use super::{Decisions, GateError, NoAnswer};
 use callgate_core::domain::{
     ids::{CallId, SessionId, TenantId},
     outcome::OutcomeStatus,
-    report::Report,
+    report::OutcomeReport,
     time::Timestamp,
     tree::CallTree,
 };
@@ -75,7 +75,8 @@ impl Decisions {
 
     async fn expire(self: Arc<Self>, call: RunOut) -> Result<bool, NoAnswer> {
         let session = call.session.clone();
-        let report = Report { by_lease: true, ..Report::new(call.session, call.call_id, OutcomeStatus::Unknown) };
+        let report =
+            OutcomeReport { by_lease: true, ..OutcomeReport::new(call.session, call.call_id, OutcomeStatus::Unknown) };
         // A late report that comes in between goes first; then there is nothing left to settle.
         match self.record(call.tenant, report, None).await {
             Ok(answer) => Ok(!answer.replayed),

@@ -15,7 +15,7 @@ use callgate_core::domain::{
     ids::TenantId,
     time::Timestamp,
 };
-use callgate_store::Load;
+use callgate_store::StoreLoad;
 
 /// What it saw, by the beginning of the minute.
 #[derive(Debug, Default)]
@@ -104,7 +104,7 @@ impl Insight {
     }
 
     /// Notes how this server stands, and how many tools are left alone.
-    pub(super) fn note_standing(&self, Load { queued, .. }: &Load) {
+    pub(super) fn note_standing(&self, StoreLoad { queued, .. }: &StoreLoad) {
         let now = self.store.now();
         self.server.minute_metrics.loaded(now, self.server.admission.load(), *queued);
         self.server.minute_metrics.cooling(now, &self.decisions.tools.cooling(now));

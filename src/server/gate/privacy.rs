@@ -12,12 +12,12 @@ use tokio::{sync::mpsc, time::sleep};
 use super::{NoAnswer, Privacy, new_id};
 use callgate_core::domain::{
     audit::Actor,
-    forgetting::{ErasureRun, Forgot, Mark, Marks, Whom},
+    forgetting::{ErasureMarks, ErasureRun, Forgot, Mark, Whom},
     ids::{SessionId, TenantId},
     time::Timestamp,
 };
 use callgate_net::clock::{Clock, Tick};
-use callgate_store::{ExportedRow, FORGOTTEN_TREES, Forgetting, PARTS, Place, Store, StoreError};
+use callgate_store::{ExportSession, ExportedRow, FORGOTTEN_TREES, Forgetting, PARTS, Store, StoreError};
 
 /// How often a batch is tried that others were in the way of.
 const TRIES: u32 = 5;
@@ -62,7 +62,7 @@ impl ForgettingMarks {
     }
 
     /// Those of `all` that are to be applied: new ones, and those that were new a moment ago.
-    fn applying(&self, all: Vec<Marks>, asked: Tick, clock: &Clock) -> Vec<Marks> {
+    fn applying(&self, all: Vec<ErasureMarks>, asked: Tick, clock: &Clock) -> Vec<ErasureMarks> {
         let mut known = self.0.lock();
         let (seen, last) = &mut *known;
         *last = Some(asked);
@@ -77,9 +77,9 @@ impl ForgettingMarks {
 struct ForgottenNames(BTreeMap<TenantId, BTreeMap<Vec<u8>, BTreeMap<Mark, Timestamp>>>);
 
 impl ForgottenNames {
-    fn of(all: Vec<Marks>) -> Self {
+    fn of(all: Vec<ErasureMarks>) -> Self {
         let mut gone = Self::default();
-        for Marks { tenant, salt, marks, at, .. } in all {
+        for ErasureMarks { tenant, salt, marks, at, .. } in all {
             let salted = gone.0.entry(tenant).or_default().entry(salt).or_default();
             salted.extend(marks.into_iter().map(|mark| (mark, at)));
         }
@@ -211,7 +211,7 @@ impl Privacy {
         &self,
         tenant: TenantId,
         whom: &Whom,
-        place: &Place,
+        place: &ExportSession,
         rows: &mpsc::Sender<Row>,
     ) -> Result<bool, NoAnswer> {
         if !give(rows, patiently(|| self.operators.export_session(tenant, whom, place)).await?).await {

@@ -14,7 +14,7 @@ use callgate_core::{
         ids::{TenantId, ToolName},
         outcome::OutcomeStatus,
         rejection::RecordRejection,
-        report::Report,
+        report::OutcomeReport,
         tree::CallTree,
     },
     engine::{self, RecordResult, SharedState, envelope::ToolResult},
@@ -44,7 +44,7 @@ impl Decisions {
     pub async fn record(
         &self,
         tenant: TenantId,
-        report: Report,
+        report: OutcomeReport,
         observed: Option<Request>,
     ) -> Result<RecordAnswer, RecordError> {
         let started = self.server.clock.tick();
@@ -53,7 +53,7 @@ impl Decisions {
         // What happened is taken in without a turn: admission control has admitted what it ends.
         let is_long = is_long(&report, observed.as_ref());
         let observed = observed.map(|request| Box::new(offload(is_long, || policy.propose(request))));
-        let report = Report { observed, ..report };
+        let report = OutcomeReport { observed, ..report };
         let unheard = match report.observed.as_deref() {
             Some(proposal) => UnknownSession::Begins(proposal.request.parent.as_ref()),
             None => UnknownSession::Rejected(RecordRejection::UnknownCall),
@@ -111,7 +111,7 @@ impl Decisions {
         policy: &Policy,
         tenant: TenantId,
         slot: Arc<Slot>,
-        report: &Report,
+        report: &OutcomeReport,
     ) -> Result<SharedState, NoAnswer> {
         let known = || {
             slot.advance(|tree| {
@@ -150,7 +150,7 @@ impl Decisions {
     async fn with_arguments(
         &self,
         tenant: TenantId,
-        report: &Report,
+        report: &OutcomeReport,
         mut answer: RecordAnswer,
     ) -> Result<RecordAnswer, NoAnswer> {
         if report.status == OutcomeStatus::Success {
@@ -162,19 +162,19 @@ impl Decisions {
 }
 
 /// True where a report has more foreign text than is read at once.
-fn is_long(report: &Report, observed: Option<&Request>) -> bool {
+fn is_long(report: &OutcomeReport, observed: Option<&Request>) -> bool {
     let texts = [report.result.as_deref(), report.error.as_ref().map(|error| error.message.as_str())];
     texts.iter().flatten().any(|text| text.len() > INLINE_BYTES_MAX)
         || observed.is_some_and(|request| request.arguments.is_longer_than(INLINE_BYTES_MAX))
 }
 
 /// The call that a report is on, as its tree remembers it.
-fn reported<'a>(tree: &'a CallTree, report: &Report) -> Option<&'a Call> {
+fn reported<'a>(tree: &'a CallTree, report: &OutcomeReport) -> Option<&'a Call> {
     tree.sessions.get(&report.session).and_then(|session| session.reported(&report.call_id))
 }
 
 /// A call that was only reported, as its text needs it.
-fn described(report: &Report) -> Call {
+fn described(report: &OutcomeReport) -> Call {
     let observed: Option<&Proposal> = report.observed.as_deref();
     observed.map_or_else(|| unreachable!("a report is on a known call, or says what it was"), Call::observed)
 }

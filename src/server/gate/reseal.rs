@@ -15,7 +15,7 @@ use callgate_core::domain::{
 };
 use callgate_store::{
     PARTS, Reseal, Uses,
-    sealing::{Access, TenantKeys},
+    sealing::{TenantKeys, TenantStorage},
 };
 
 /// How often it is looked whether another replica is done.
@@ -76,8 +76,8 @@ impl Privacy {
 
     fn keys_of(&self, tenant: TenantId) -> Result<Arc<TenantKeys>, PrivacyError> {
         match self.store.keyring().of(tenant) {
-            Access::Keys(keys) => Ok(keys),
-            Access::Plain | Access::Locked => Err(PrivacyError::WithoutKeys),
+            TenantStorage::Keys(keys) => Ok(keys),
+            TenantStorage::Plain | TenantStorage::Locked => Err(PrivacyError::WithoutKeys),
         }
     }
 

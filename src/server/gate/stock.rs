@@ -5,14 +5,14 @@ use std::{collections::BTreeMap, time::Duration};
 
 use super::{Insight, NoAnswer};
 use callgate_core::domain::{halt::HaltTarget, ids::TenantId};
-use callgate_store::{Load, Pool, Questions};
+use callgate_store::{Pool, Questions, StoreLoad};
 
 impl Insight {
     /// Tells how this replica stands. To be called each second, whether or not the database answers.
     pub fn tell_load(&self) {
         let load = self.store.load();
         self.note_standing(&load);
-        let Load { queued, pools } = load;
+        let StoreLoad { queued, pools } = load;
         self.server.metrics.queued(queued);
         for Pool { name, used, idle, max } in pools {
             self.server.metrics.connected(name, (used, idle, max));

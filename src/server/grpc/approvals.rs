@@ -15,10 +15,10 @@ use super::{
     page, service, status,
     stop::Stop,
     time::{span, timestamp},
-    watch::{Look, Watched, watch},
+    watch::{Look, WatchStream, watch},
 };
 use crate::{
-    gate::{Approvals, Choice, Reply},
+    gate::{Approvals, ApproverReply, Choice},
     grpc::{FromWire, ToWire},
 };
 use callgate_core::domain::{
@@ -85,7 +85,7 @@ impl ApprovalService {
                 && self.is_for(tenant, whom, question)
         };
         let weighed = |question: &Question| (approvals.risk(tenant, question).0, question.clone());
-        let mut found: Vec<Weighed> = open.iter().filter(is_wanted).map(weighed).collect();
+        let mut found: Vec<RankedRequest> = open.iter().filter(is_wanted).map(weighed).collect();
         found.sort_by_cached_key(weight);
         let total_size = u32::try_from(found.len()).unwrap_or(u32::MAX);
         let rest = found.into_iter().filter(|one| after.as_ref().is_none_or(|after| weight(one) > *after));
@@ -109,10 +109,10 @@ struct Whom {
 }
 
 /// The risk of a question in a list, as it is ordered there.
-type Weighed = (RiskLevel, Question);
+type RankedRequest = (RiskLevel, Question);
 
 /// Where a question stands among open ones that are ordered by risk: the highest first, then who waits longest.
-fn weight((risk, question): &Weighed) -> (Reverse<RiskLevel>, Timestamp, String) {
+fn weight((risk, question): &RankedRequest) -> (Reverse<RiskLevel>, Timestamp, String) {
     (Reverse(*risk), question.asked_at, question.approval_id.clone())
 }
 
@@ -352,7 +352,7 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
         let approval_id = required_text("approval_id", &message.approval_id)?;
         let reason = note("reason", &message.reason)?;
         let (clears, edited) = (clears(&message)?, edited(&message)?);
-        let reply = Reply { approval_id, approve: message.approve, by, reason, clears, edited };
+        let reply = ApproverReply { approval_id, approve: message.approve, by, reason, clears, edited };
         let question = service::within(Box::pin(self.approvals.resolve(tenant, &reply))).await?;
         let approval = Some(encoded(question, &self.approvals, tenant));
         Ok(Response::new(v1::ResolveApprovalResponse { approval }))
@@ -372,7 +372,7 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
         Ok(Response::new(v1::WithdrawApprovalResponse { approval }))
     }
 
-    type WatchApprovalsStream = Watched<v1::WatchApprovalsResponse>;
+    type WatchApprovalsStream = WatchStream<v1::WatchApprovalsResponse>;
 
     async fn watch_approvals(
         &self,

@@ -15,7 +15,7 @@ use super::{
     status,
 };
 use crate::{
-    gate::{PresentedCredential, Refused},
+    gate::{CredentialRejection, PresentedCredential},
     web::is_addressed_to_here,
 };
 use callgate_core::domain::identity::{Identity, Role};
@@ -57,7 +57,7 @@ impl Services {
     fn look_up_credential(
         &self,
         request: wire::Request<Body>,
-        known: Option<Refused>,
+        known: Option<CredentialRejection>,
         allowed: &'static [Role],
     ) -> Answer {
         let services = self.clone();
@@ -71,9 +71,9 @@ impl Services {
                     Ok(identity) => return services.admit(request, identity, allowed).await,
                     Err(refused) => refused,
                 },
-                (refused, _) => refused.unwrap_or(Refused::Unknown("no credential was shown")),
+                (refused, _) => refused.unwrap_or(CredentialRejection::Unknown("no credential was shown")),
             };
-            if let Refused::Unknown(why) = refused {
+            if let CredentialRejection::Unknown(why) = refused {
                 identities.refused(from);
                 status::tell_refused(why, from);
                 slow.await;

@@ -13,7 +13,7 @@ use crate::{
 };
 use callgate_core::domain::{
     calls::{
-        CallAnswer, CallFilter, CallLine, CallPlace, CallQuery, CallReport, Judgement, SearchPage, SessionQuery,
+        CallAnswer, CallFilter, CallJudgment, CallLine, CallPlace, CallQuery, CallReport, SearchPage, SessionQuery,
         WholeCall,
     },
     digest,
@@ -186,7 +186,7 @@ fn entry(line: CallLine) -> v1::CallEntry {
     }
 }
 
-fn judgement(judgement: Judgement) -> v1::Judgement {
+fn judgement(judgement: CallJudgment) -> v1::Judgement {
     v1::Judgement {
         seq: judgement.seq,
         judge_time: Some(timestamp(judgement.at)),

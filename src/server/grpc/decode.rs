@@ -23,7 +23,7 @@ use callgate_core::domain::{
     ids::{AgentId, CallId, HostName, Invalid, ParameterName, RunId, SessionId, TenantId, ToolName, UserId},
     json::{self, BYTES_MAX, Json},
     outcome::OutcomeStatus,
-    report::{Operator, Report},
+    report::{Operator, OutcomeReport},
     session_state::{Extent, LAST_CALLS_DEFAULT, SUMMARY_TOKENS_DEFAULT, SUMMARY_TOKENS_MAX, SUMMARY_TOKENS_MIN},
 };
 use callgate_proto::v1;
@@ -261,7 +261,7 @@ pub(super) fn record(
     request: &v1::RecordRequest,
     tenant: TenantId,
     now_unix_ms: i64,
-) -> DecodeResult<(Report, Option<Request>)> {
+) -> DecodeResult<(OutcomeReport, Option<Request>)> {
     let caller = required("caller", request.caller.as_ref())?;
     let observed = request.observed_call.as_ref();
     let mut observed =
@@ -290,7 +290,7 @@ pub(super) fn record(
     if request.not_started && status != OutcomeStatus::Cancelled {
         return wrong("not_started", "goes with a cancelled call only");
     }
-    let report = Report {
+    let report = OutcomeReport {
         not_started: request.not_started,
         read_only: request.read_only,
         witness_after: witness("witness_after", &request.witness_after)?.or(seen_after),
@@ -304,13 +304,13 @@ pub(super) fn record(
         progress_note: told("progress", &request.progress, NOTE_BYTES_MAX)?,
         usage: usage("usage", request.usage.as_ref())?,
         duration_ms: span("duration", request.duration.as_ref(), 0..=AMOUNT_MAX)?,
-        ..Report::new(session, call_id, status)
+        ..OutcomeReport::new(session, call_id, status)
     };
     Ok((report, observed))
 }
 
 /// What an operator says of a call.
-pub(super) fn settled(request: &v1::SettleOutcomeRequest, by: Actor) -> DecodeResult<Report> {
+pub(super) fn settled(request: &v1::SettleOutcomeRequest, by: Actor) -> DecodeResult<OutcomeReport> {
     let (session, call_id) = (session(&request.session_id)?, CallId::parse("call_id", &request.call_id)?);
     let status = status(request.status)?;
     if !matches!(status, OutcomeStatus::Success | OutcomeStatus::Cancelled | OutcomeStatus::Error) {
@@ -324,11 +324,11 @@ pub(super) fn settled(request: &v1::SettleOutcomeRequest, by: Actor) -> DecodeRe
         return wrong("result", "goes with a success only");
     }
     is_short("result", request.result.as_deref().unwrap_or_default(), BYTES_MAX)?;
-    Ok(Report {
+    Ok(OutcomeReport {
         error: message.map(|message| ErrorReport { message, ..ErrorReport::default() }),
         result: request.result.as_deref().map(storable),
         by: Some(Operator { by, reason: note("reason", &request.reason)? }),
-        ..Report::new(session, call_id, status)
+        ..OutcomeReport::new(session, call_id, status)
     })
 }
 

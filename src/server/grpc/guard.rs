@@ -13,7 +13,7 @@ use tokio::time::sleep;
 use tonic::{Status, body::Body, codegen::http};
 
 use super::{shortcut::Answer, status};
-use crate::gate::{Identities, Refused};
+use crate::gate::{CredentialRejection, Identities};
 use callgate_core::domain::identity::Identity;
 
 /// How often a credential is looked at: with the age of what is known of it, a revocation holds within two seconds.
@@ -44,7 +44,7 @@ pub(super) async fn ended(identities: &Identities, identity: &Identity) -> Statu
     loop {
         sleep(LOOK_EVERY).await;
         if let Err(refused) = identities.still(identity).await {
-            if let Refused::Unknown(why) = refused {
+            if let CredentialRejection::Unknown(why) = refused {
                 tracing::info!(credential = ?identity.credential, "a stream or a wait was ended: {why}");
             }
             return status::refused(refused);

@@ -30,8 +30,8 @@ use super::{
 };
 use crate::{gate::Approvals, web::CLAUDE_CODE};
 use callgate_agent::{
-    hooks::{HookServer, HookSettings, Memory, answered, is_away, leave},
-    hosts::{self, Event, File, Host, Said},
+    hooks::{HookMemory, HookServer, HookSettings, answered, is_away, leave},
+    hosts::{self, Event, File, HookOutput, Host},
 };
 use callgate_core::domain::{audit::Actor, identity::Identity, ids::TenantId};
 use callgate_proto::{v1, v1::session_service_server::SessionService as _};
@@ -105,7 +105,7 @@ async fn claude_code(State(hooks): State<Hooks>, request: Request) -> Response {
     let Some(identity) = head.extensions.get::<Arc<Identity>>().cloned() else { return denied("nobody is known") };
     let (tenant, now, handed) =
         (identity.tenant, hooks.approvals.store.now().as_millis(), CancelOnDrop::new(&hooks.calls, &identity));
-    let remembered = Remembered { known: &hooks.known, tenant, now, handed: &handed };
+    let remembered = RememberedCall { known: &hooks.known, tenant, now, handed: &handed };
     let (name, is_before) = (seen.name.clone(), matches!(seen.event, Event::Before(_)));
     let installed = installed(head.uri.query().unwrap_or_default());
     let plane = Own { hooks: &hooks, identity, headers: head.headers };
@@ -158,7 +158,7 @@ fn json_of(out: String) -> Response {
 /// The tool must not run.
 fn denied(why: &str) -> Response {
     let why = format!("The tool must not run, since callgate could not be asked: {why}");
-    let Said { out, .. } = Host::ClaudeCode.said(BEFORE, &hosts::Answer::Refuse(hosts::cut(&why)));
+    let HookOutput { out, .. } = Host::ClaudeCode.said(BEFORE, &hosts::Answer::Refuse(hosts::cut(&why)));
     json_of(out)
 }
 
@@ -231,14 +231,14 @@ impl HookServer for Own<'_> {
     }
 }
 
-struct Remembered<'a> {
+struct RememberedCall<'a> {
     known: &'a Known,
     tenant: TenantId,
     now: i64,
     handed: &'a CancelOnDrop,
 }
 
-impl Remembered<'_> {
+impl RememberedCall<'_> {
     fn with<T>(&self, session: &str, change: impl FnOnce(&mut SessionEntry) -> T) -> T {
         let mut known = self.known.0.lock();
         change(known.get_or_insert_mut((self.tenant, session.to_owned()), Default::default))
@@ -251,7 +251,7 @@ impl Remembered<'_> {
     }
 }
 
-impl Memory for Remembered<'_> {
+impl HookMemory for RememberedCall<'_> {
     fn run(&self, session: &str) -> Option<String> {
         let runs = self.seen(session, |known| known.runs);
         (runs > 0).then(|| format!("turn-{runs}"))

@@ -2,7 +2,7 @@
 
 use callgate_core::domain::{
     budget::{BudgetScope, Dimension},
-    calls::Standing,
+    calls::SessionStatus,
     failure::FailureKind,
     finding::{Decision, Level},
     inbox::QuestionState,
@@ -142,7 +142,7 @@ mirrors! {
         Failed = Failed,
         Cancelled = Cancelled,
     }
-    Standing = SessionStanding {
+    SessionStatus = SessionStanding {
         Halted = Halted,
         Held = Held,
         Calling = Calling,

@@ -35,10 +35,10 @@ use super::{
 use crate::{
     gate::{Gate, Identities, Insight, NoAnswer, ServerState},
     telemetry::{Metrics, Scrape},
-    web::{self, Sources},
+    web::{self, RouteSources},
 };
 use callgate_core::domain::identity::Identity;
-use callgate_net::listener::{self, Limits, Listener};
+use callgate_net::listener::{self, ConnectionLimits, Listener};
 use callgate_proto::v1::{
     self, approval_service_server::ApprovalServiceServer, audit_service_server::AuditServiceServer,
     fleet_service_server::FleetServiceServer, gate_service_server::GateServiceServer,
@@ -65,7 +65,7 @@ pub enum ServeError {
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
     /// What connections may take up.
-    pub limits: Limits,
+    pub limits: ConnectionLimits,
     /// What is counted, for `/metrics`.
     pub scrape: Option<Scrape>,
     /// Origins of pages in browsers that may ask.
@@ -89,7 +89,7 @@ pub async fn starting<T>(
     reporter.start().await;
     let (server, ending, mut servers) =
         (listener::ListenerContext::new(settings.limits.clone()), Stop::default(), JoinSet::new());
-    let sources = Sources { scrape: settings.scrape.clone(), readiness: reporter.readiness() };
+    let sources = RouteSources { scrape: settings.scrape.clone(), readiness: reporter.readiness() };
     for listener in listeners {
         let web = match listener.operations() {
             Some(operations) => web::operations(sources.clone(), operations.token.clone(), operations.is_open),
@@ -134,7 +134,7 @@ pub async fn serve(
     let follower = tls.map(|tls| tokio::spawn(async move { tls.follow().await }));
     let ending = Stop::default();
     let (server, mut servers) = (listener::ListenerContext::new(settings.limits), JoinSet::new());
-    let sources = Sources { scrape: settings.scrape, readiness: reporter.readiness() };
+    let sources = RouteSources { scrape: settings.scrape, readiness: reporter.readiness() };
     let web = web::router(sources.clone()).merge(hook_route::router(hooks(&gate, &ending)));
     let pages = settings.pages.map(|pages| {
         let inside = Inside(Services::new(Routes::default(), &gate, &ending));

@@ -15,7 +15,7 @@ use super::{
     page, service, status,
     stop::Stop,
     time::{point_in_time, timestamp},
-    watch::{Shared, Watched},
+    watch::{SharedWatches, WatchStream},
 };
 use crate::{
     gate::{Decisions, Insight, SessionError},
@@ -42,12 +42,12 @@ pub(super) struct SessionService {
     decisions: Arc<Decisions>,
     insight: Arc<Insight>,
     stop: Stop,
-    states: Shared<v1::WatchSessionResponse>,
+    states: SharedWatches<v1::WatchSessionResponse>,
 }
 
 impl SessionService {
     pub(super) fn new(decisions: Arc<Decisions>, insight: Arc<Insight>, stop: Stop) -> Self {
-        Self { decisions, insight, stop, states: Shared::default() }
+        Self { decisions, insight, stop, states: SharedWatches::default() }
     }
 
     /// Refuses an agent that works in somebody else's session.
@@ -364,7 +364,7 @@ impl v1::session_service_server::SessionService for SessionService {
         Ok(Response::new(Box::pin(tokio_stream::iter(calls))))
     }
 
-    type WatchSessionStream = Watched<v1::WatchSessionResponse>;
+    type WatchSessionStream = WatchStream<v1::WatchSessionResponse>;
 
     async fn watch_session(
         &self,

@@ -12,7 +12,7 @@ use tonic::{
     codegen::{Service as _, http},
 };
 
-use super::{hook_route::is_hook, server::Services, service::left, status, stop::Owed};
+use super::{hook_route::is_hook, server::Services, service::left, status, stop::PendingAnswer};
 
 /// With which the paths of our own services begin.
 pub(super) const OURS: &str = "/callgate.v1.";
@@ -52,7 +52,7 @@ fn limit(headers: &http::HeaderMap) -> Duration {
 
 async fn within(
     limit: Duration,
-    _owed: Option<Owed>,
+    _owed: Option<PendingAnswer>,
     answer: impl Future<Output = Result<http::Response<Body>, Infallible>>,
 ) -> Result<http::Response<Body>, Infallible> {
     timeout(limit, answer).await.unwrap_or_else(|_| Ok(status::deadline().into_http()))

@@ -25,7 +25,8 @@ pub(super) use self::dialects::{
 use self::tenancy::{key_missing, not_served, quota_exceeded};
 pub(super) use self::tenancy::{not_of_the_plane, tenant_unchanged};
 use crate::gate::{
-    BacktestError, GateError, NoAnswer, PolicyProblem, PrivacyError, Refused, StoreError, TokenError, WorkError,
+    BacktestError, CredentialRejection, GateError, NoAnswer, PolicyProblem, PrivacyError, StoreError, TokenError,
+    WorkError,
 };
 use callgate_core::domain::{
     identity::Role,
@@ -98,14 +99,14 @@ pub(super) fn first_token() -> Status {
 }
 
 /// Why nobody is let in with what was shown.
-pub(super) fn refused(refused: Refused) -> Status {
+pub(super) fn refused(refused: CredentialRejection) -> Status {
     match refused {
-        Refused::Unknown(_) => unauthenticated(),
-        Refused::Unchecked => {
+        CredentialRejection::Unknown(_) => unauthenticated(),
+        CredentialRejection::Unchecked => {
             let message = "the database is out of reach, and nobody is let in unchecked; send the same request again";
             status(Code::Unavailable, "CREDENTIALS_UNCHECKED", message, Some(Duration::from_secs(1)))
         }
-        Refused::TooMany(wait) => {
+        CredentialRejection::TooMany(wait) => {
             let message = "too many credentials from this address did not hold; wait before another is tried";
             status(Code::ResourceExhausted, "TOO_MANY_FAILURES", message, Some(wait))
         }

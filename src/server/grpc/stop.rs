@@ -73,17 +73,17 @@ impl Stop {
     }
 
     /// An answer is owed until this is dropped.
-    pub(super) fn owe(&self) -> Owed {
+    pub(super) fn owe(&self) -> PendingAnswer {
         self.owed.fetch_add(1, Ordering::AcqRel);
-        Owed(Arc::clone(&self.owed))
+        PendingAnswer(Arc::clone(&self.owed))
     }
 }
 
 /// An answer that is owed.
 #[derive(Debug)]
-pub(super) struct Owed(Arc<AtomicUsize>);
+pub(super) struct PendingAnswer(Arc<AtomicUsize>);
 
-impl Drop for Owed {
+impl Drop for PendingAnswer {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }

@@ -19,7 +19,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 const UNTAKEN_MAX: usize = 64;
 
 /// What a watcher gets.
-pub(super) type Watched<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+pub(super) type WatchStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 /// Something that is watched.
 pub(super) trait Look: Send + 'static {
@@ -31,7 +31,7 @@ pub(super) trait Look: Send + 'static {
 }
 
 /// Tells what is new until nobody listens, a look fails, or the server ends.
-pub(super) fn watch<L: Look>(watched: L, stop: Stop) -> Watched<L::Told> {
+pub(super) fn watch<L: Look>(watched: L, stop: Stop) -> WatchStream<L::Told> {
     let (to, from) = mpsc::channel(UNTAKEN_MAX);
     tokio::spawn(async move {
         if let Err(status) = stop.or(tell(watched, &to)).await {
@@ -57,26 +57,26 @@ async fn tell<L: Look>(mut watched: L, to: &mpsc::Sender<Result<L::Told, Status>
 
 /// What is watched of sessions, looked at once for all who watch the same one. Clones are one.
 #[derive(Debug)]
-pub(super) struct Shared<T>(Arc<Mutex<BTreeMap<Key, Seen<T>>>>);
+pub(super) struct SharedWatches<T>(Arc<Mutex<BTreeMap<Key, Seen<T>>>>);
 
 type Key = (TenantId, SessionId);
 
 /// What the last look found; none before the first.
 type Seen<T> = watch::Sender<Option<Result<T, Status>>>;
 
-impl<T> Clone for Shared<T> {
+impl<T> Clone for SharedWatches<T> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
     }
 }
 
-impl<T> Default for Shared<T> {
+impl<T> Default for SharedWatches<T> {
     fn default() -> Self {
         Self(Arc::default())
     }
 }
 
-impl<T: Clone + Send + Sync + 'static> Shared<T> {
+impl<T: Clone + Send + Sync + 'static> SharedWatches<T> {
     /// Tells what `look` finds whenever that `differs`, until nobody listens, a look fails, or the server ends. Whoever
     /// comes while others watch the same session joins them.
     pub(super) fn watch<F>(
@@ -85,7 +85,7 @@ impl<T: Clone + Send + Sync + 'static> Shared<T> {
         look: impl Fn() -> F + Send + 'static,
         differs: fn(&T, &T) -> bool,
         stop: Stop,
-    ) -> Watched<T>
+    ) -> WatchStream<T>
     where
         F: Future<Output = Result<T, Status>> + Send + 'static,
     {

@@ -77,12 +77,12 @@ async fn settle(share: Arc<Share>) {
 
 /// Where the work for a request stands: in a span, or only in its caller's trace.
 #[derive(Debug, Clone)]
-pub struct Traced {
+pub struct TraceContext {
     span: Span,
     caller: Option<SpanContext>,
 }
 
-impl Traced {
+impl TraceContext {
     /// The span that `make` makes, below the caller's if the headers name one, else below the current one; none where
     /// the trace is not kept.
     pub(super) fn begun(headers: &HeaderMap, make: impl FnOnce() -> Span) -> Self {
@@ -221,7 +221,7 @@ mod tests {
     #[tokio::test]
     async fn where_the_trace_is_not_kept_no_span_is_made_and_its_id_is_known() {
         let unmade = || panic!("a span was made");
-        let traced = Traced::placed(Some(parent("00")), false, unmade);
+        let traced = TraceContext::placed(Some(parent("00")), false, unmade);
         assert!(traced.span().is_disabled() && !traced.is_nowhere());
         let told = || trace_id(&Span::current()).map(|id| id.to_string());
         assert_eq!(traced.in_scope(told).as_deref(), Some(TRACE));
@@ -229,6 +229,6 @@ mod tests {
         assert_eq!(context.0.as_deref(), Some(TRACE));
         assert_eq!(context.1.span().span_context().trace_id().to_string(), TRACE);
         assert_eq!(told(), None, "outside there is none");
-        assert!(Traced::placed(None, false, unmade).is_nowhere());
+        assert!(TraceContext::placed(None, false, unmade).is_nowhere());
     }
 }

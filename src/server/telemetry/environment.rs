@@ -40,10 +40,10 @@ const OF_THE_SDK: [&str; 5] = [
 ];
 
 /// The process's variables of that name.
-pub(super) type Environment = BTreeMap<String, String>;
+pub(super) type OtelEnvironment = BTreeMap<String, String>;
 
 /// Those of this process that are set, and not to nothing.
-pub(super) fn of_process() -> Environment {
+pub(super) fn of_process() -> OtelEnvironment {
     env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned())))
         .filter(|(name, value)| name.starts_with("OTEL_") && !value.is_empty())
@@ -59,8 +59,8 @@ pub(super) struct Plan {
     pub(super) sampler: Sampler,
     /// Calls that are traced in a second, of those that the sampler keeps; none: all.
     pub(super) traced_per_second: Option<u64>,
-    pub(super) spans: Batches,
-    pub(super) lines: Batches,
+    pub(super) spans: BatchSettings,
+    pub(super) lines: BatchSettings,
     pub(super) metrics_every: Duration,
     /// What was asked for and is not done: whole sentences.
     pub(super) warnings: Vec<String>,
@@ -68,7 +68,7 @@ pub(super) struct Plan {
 
 /// How spans, or lines, wait to be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Batches {
+pub(super) struct BatchSettings {
     pub(super) queue: usize,
     pub(super) batch: usize,
     pub(super) every: Duration,
@@ -82,7 +82,7 @@ impl Plan {
 }
 
 /// What `environment` asks for; `endpoint` is the collector of the command line, before that of the environment.
-pub(super) fn read(environment: &Environment, endpoint: Option<&str>) -> Result<Plan, TelemetryError> {
+pub(super) fn read(environment: &OtelEnvironment, endpoint: Option<&str>) -> Result<Plan, TelemetryError> {
     let mut values = Values::new(environment);
     let mut plan = Plan {
         traces: None,
@@ -90,8 +90,8 @@ pub(super) fn read(environment: &Environment, endpoint: Option<&str>) -> Result<
         logs: None,
         sampler: Sampler::ParentBased(Box::new(Sampler::AlwaysOn)),
         traced_per_second: Some(share::PER_SECOND),
-        spans: Batches { queue: QUEUE, batch: BATCH, every: SPANS_EVERY },
-        lines: Batches { queue: QUEUE, batch: BATCH, every: LINES_EVERY },
+        spans: BatchSettings { queue: QUEUE, batch: BATCH, every: SPANS_EVERY },
+        lines: BatchSettings { queue: QUEUE, batch: BATCH, every: LINES_EVERY },
         metrics_every: METRICS_EVERY,
         warnings: Vec::new(),
     };
@@ -125,12 +125,17 @@ fn limit(destination: Option<&mut Destination>, export_max: Duration) {
     }
 }
 
-fn batches(values: &mut Values<'_>, prefix: &str, default: Batches, to: Option<&mut Destination>) -> Batches {
+fn batches(
+    values: &mut Values<'_>,
+    prefix: &str,
+    default: BatchSettings,
+    to: Option<&mut Destination>,
+) -> BatchSettings {
     let queue = values.count(&format!("{prefix}_MAX_QUEUE_SIZE"), default.queue, QUEUE_MAX);
     let batch = values.count(&format!("{prefix}_MAX_EXPORT_BATCH_SIZE"), default.batch.min(queue), queue);
     let every = values.millis(&format!("{prefix}_SCHEDULE_DELAY"), default.every);
     limit(to, values.millis(&format!("{prefix}_EXPORT_TIMEOUT"), BATCH_EXPORT_MAX));
-    Batches { queue, batch, every }
+    BatchSettings { queue, batch, every }
 }
 
 /// The sampler that is asked for.

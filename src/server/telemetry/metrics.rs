@@ -15,7 +15,7 @@ use opentelemetry::{
 
 use opentelemetry_sdk::metrics::{Instrument, Stream};
 
-use self::{make::Make, plane::Plane, retries::Retries};
+use self::{make::Make, plane::Plane, retries::RetryMetrics};
 use super::{few::Few, names};
 use callgate_core::domain::{
     call::Proposal, event::SettledEvent, failure::FailureKind, ids::ToolName, profile::Trial, redaction::Secrets,
@@ -40,7 +40,7 @@ pub struct Metrics {
     tenants: Few<i64>,
     records: Counter<u64>,
     advice: Counter<u64>,
-    retries: Retries,
+    retries: RetryMetrics,
     plane: Plane,
     coercions: Counter<u64>,
     evaluate_duration: Histogram<f64>,
@@ -88,7 +88,7 @@ impl Metrics {
             tenants: Few::new(TENANTS_MAX),
             records: counter(names::METRIC_RECORDS, "{report}", "Reports on calls."),
             advice: counter(names::METRIC_ADVICE, "{advice}", "Advice after failures."),
-            retries: Retries::new(&make),
+            retries: RetryMetrics::new(&make),
             plane: Plane::new(&make),
             coercions: counter(names::METRIC_COERCIONS, "{call}", "Calls with coerced arguments."),
             evaluate_duration: make

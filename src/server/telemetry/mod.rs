@@ -54,4 +54,4 @@ pub use otlp::ProbeOutcome;
 pub use scrape::Scrape;
 pub use setup::{LineFormat, Settings, Telemetry, TelemetryError, probe};
 pub use spans::{batch_span, evaluate_span, record_span};
-pub use waits::Waits;
+pub use waits::WaitTracker;

@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 use http::HeaderMap;
 use tracing::{Span, field::Empty, info_span};
 
-use super::{Metrics, context, door::Traced, names};
+use super::{Metrics, context, door::TraceContext, names};
 
 /// What a span's status is called that is an error.
 const ERROR: &str = "ERROR";
@@ -14,7 +14,7 @@ const ERROR: &str = "ERROR";
 /// A call of a service, from its coming in to the end of its answer.
 #[derive(Debug)]
 pub struct ServerCall {
-    traced: Traced,
+    traced: TraceContext,
     method: &'static str,
     /// Shared: a copy counts up, and down again, for every instrument.
     metrics: Arc<Metrics>,
@@ -25,14 +25,14 @@ impl ServerCall {
     /// below the caller's, which is taken out of the headers, so that what is begun for it hangs below its own.
     #[must_use]
     pub fn begun(method: &'static str, headers: &mut HeaderMap, metrics: Arc<Metrics>) -> Self {
-        let traced = Traced::begun(headers, || open(method));
+        let traced = TraceContext::begun(headers, || open(method));
         context::HEADERS.iter().for_each(|name| drop(headers.remove(*name)));
         Self { traced, method, metrics }
     }
 
     /// Where what is done for it stands.
     #[must_use]
-    pub fn traced(&self) -> &Traced {
+    pub fn traced(&self) -> &TraceContext {
         &self.traced
     }
 

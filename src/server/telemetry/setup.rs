@@ -18,7 +18,7 @@ use tracing_subscriber::{
 use super::{
     Metrics, Scrape,
     door::TraceSampler,
-    environment::{self, Environment},
+    environment::{self, OtelEnvironment},
     lines::{self, Lines},
     logs::Records,
     metrics, names,
@@ -161,7 +161,7 @@ pub async fn probe(endpoint: Option<&str>) -> Result<(Vec<ProbeOutcome>, Vec<Str
 /// What [`Telemetry::start`] installs, for a test to use on its own thread.
 fn build<W>(
     settings: &Settings,
-    environment: &Environment,
+    environment: &OtelEnvironment,
     writer: W,
     ansi: bool,
 ) -> Result<(Box<dyn Subscriber + Send + Sync>, Telemetry), TelemetryError>
@@ -258,7 +258,7 @@ mod tests {
 
     fn written(settings: &Settings) -> String {
         let paper = Paper::default();
-        let (subscriber, telemetry) = build(settings, &Environment::new(), paper.clone(), false).expect("built");
+        let (subscriber, telemetry) = build(settings, &OtelEnvironment::new(), paper.clone(), false).expect("built");
         tracing::subscriber::with_default(subscriber, || {
             let proposal = testing::proposal("charge_card");
             let span = crate::telemetry::evaluate_span(&http::HeaderMap::new());
@@ -316,7 +316,7 @@ mod tests {
     #[test]
     fn without_a_collector_no_span_is_made() {
         let (subscriber, _telemetry) =
-            build(&Settings::default(), &Environment::new(), std::io::sink, false).expect("built");
+            build(&Settings::default(), &OtelEnvironment::new(), std::io::sink, false).expect("built");
         tracing::subscriber::with_default(subscriber, || {
             let headers = http::HeaderMap::new();
             assert!(crate::telemetry::evaluate_span(&headers).span().is_disabled());
@@ -326,7 +326,7 @@ mod tests {
 
     #[test]
     fn a_wrong_setting_is_named() {
-        let none = Environment::new();
+        let none = OtelEnvironment::new();
         let error =
             |settings: Settings| build(&settings, &none, std::io::sink, false).map(|_| ()).unwrap_err().to_string();
         assert!(error(json(Some("callgate=loud"))).starts_with(r#"the log filter "callgate=loud" cannot be read: "#));

@@ -6,7 +6,7 @@ use opentelemetry::{KeyValue, trace::TraceContextExt as _};
 use tracing::{Span, field::Empty, info_span};
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
-use super::{door::Traced, names};
+use super::{door::TraceContext, names};
 use callgate_core::domain::finding::Finding;
 
 /// A span whose attributes get their values later.
@@ -20,20 +20,20 @@ macro_rules! declared {
 /// the current one, that of the call of the service. Instrument the gate's work with it, so that it
 /// is the current span when [`evaluated`](super::verdict::evaluated) is told the verdict.
 #[must_use]
-pub fn evaluate_span(headers: &HeaderMap) -> Traced {
-    Traced::below(headers, open_evaluate)
+pub fn evaluate_span(headers: &HeaderMap) -> TraceContext {
+    TraceContext::below(headers, open_evaluate)
 }
 
 /// The span of many Evaluates in one request. Each verdict told inside it gets a span of its own below it.
 #[must_use]
-pub fn batch_span(headers: &HeaderMap) -> Traced {
-    Traced::below(headers, || info_span!(names::SPAN_BATCH, { names::OTEL_KIND } = "internal"))
+pub fn batch_span(headers: &HeaderMap) -> TraceContext {
+    TraceContext::below(headers, || info_span!(names::SPAN_BATCH, { names::OTEL_KIND } = "internal"))
 }
 
 /// The span of one report, below the caller's if `headers` name one.
 #[must_use]
-pub fn record_span(headers: &HeaderMap) -> Traced {
-    Traced::below(headers, || report_attributes!(declared [names::SPAN_RECORD, "internal"] unsaid))
+pub fn record_span(headers: &HeaderMap) -> TraceContext {
+    TraceContext::below(headers, || report_attributes!(declared [names::SPAN_RECORD, "internal"] unsaid))
 }
 
 /// Where a verdict's attributes go: the current span if it is an Evaluate's, else a new one below it.

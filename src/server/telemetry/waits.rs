@@ -17,14 +17,14 @@ const WAITING_MAX: NonZeroUsize = NonZeroUsize::new(10_000).expect("some");
 
 /// The calls that were told to wait. A call is known by a hash: two of the same would share their count.
 #[derive(Debug)]
-pub struct Waits {
+pub struct WaitTracker {
     told: Mutex<LruCache<u64, u32>>,
     /// How many there are: mostly none, and then nothing is locked.
     len: AtomicUsize,
     hasher: RandomState,
 }
 
-impl Default for Waits {
+impl Default for WaitTracker {
     fn default() -> Self {
         Self {
             told: Mutex::new(LruCache::new(WAITING_MAX)),
@@ -34,7 +34,7 @@ impl Default for Waits {
     }
 }
 
-impl Waits {
+impl WaitTracker {
     /// How often this call was told to wait before this verdict.
     pub fn before(&self, verdict: &Verdict, request: &Request) -> u32 {
         let waits = verdict.decision == Decision::Wait;
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn waits_are_counted_until_the_call_hears_something_else() {
-        let (waits, request) = (Waits::default(), proposal("search").request);
+        let (waits, request) = (WaitTracker::default(), proposal("search").request);
         let wait = refused(Decision::Wait, "same_call", Reason::RetryTooEarly);
         assert_eq!(waits.before(&allow(), &request), 0);
         let counted: Vec<u32> = (0..3).map(|_| waits.before(&wait, &request)).collect();

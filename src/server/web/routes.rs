@@ -21,7 +21,7 @@ use callgate_core::domain::{
 
 /// A route, and who may take it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Route {
+pub struct RouteAccess {
     /// Its path.
     pub path: &'static str,
     /// One of these roles, or an admin; none is anybody, with or without a credential.
@@ -35,12 +35,12 @@ const METRICS: &str = "/metrics";
 pub const CLAUDE_CODE: &str = "/hooks/claude-code";
 
 /// All of them. What is not here is not served.
-pub const ROUTES: [Route; 4] = [
+pub const ROUTES: [RouteAccess; 4] = [
     // Who asks whether the server runs has no credential, and learns nothing else.
-    Route { path: HEALTH, roles: None },
-    Route { path: READY, roles: None },
-    Route { path: METRICS, roles: Some(&[Role::Operator, Role::Analyst]) },
-    Route { path: CLAUDE_CODE, roles: Some(&[Role::Agent]) },
+    RouteAccess { path: HEALTH, roles: None },
+    RouteAccess { path: READY, roles: None },
+    RouteAccess { path: METRICS, roles: Some(&[Role::Operator, Role::Analyst]) },
+    RouteAccess { path: CLAUDE_CODE, roles: Some(&[Role::Agent]) },
 ];
 
 /// The first parts of the paths of pages for people; all that is below them is of the same page. Anybody may ask for a
@@ -74,7 +74,7 @@ fn first(path: &str) -> &str {
 
 /// What the routes tell.
 #[derive(Debug, Clone)]
-pub struct Sources {
+pub struct RouteSources {
     /// What is counted; none is told where nobody counts.
     pub scrape: Option<Scrape>,
     /// Whether calls are answered.
@@ -107,12 +107,12 @@ impl Readiness {
 }
 
 /// What serves the routes.
-pub fn router(sources: Sources) -> Router {
+pub fn router(sources: RouteSources) -> Router {
     Router::new().route(METRICS, get(metrics)).with_state(sources.clone()).merge(starting(sources))
 }
 
 /// Those that tell how the server is; what else is asked is for the caller to answer.
-pub fn starting(sources: Sources) -> Router {
+pub fn starting(sources: RouteSources) -> Router {
     Router::new()
         .route(HEALTH, get(async || text(StatusCode::OK, "ok\n".to_owned())))
         .route(READY, get(ready))
@@ -121,8 +121,8 @@ pub fn starting(sources: Sources) -> Router {
 
 /// The same for whoever watches over servers, on a listener of its own that asks for no credential of callgate's, so
 /// that it needs no database: with a token for `/metrics`, where one is given.
-pub fn operations(sources: Sources, token: Option<Arc<str>>, is_open: bool) -> Router {
-    let figures = move |State(sources): State<Sources>, request: Request| {
+pub fn operations(sources: RouteSources, token: Option<Arc<str>>, is_open: bool) -> Router {
+    let figures = move |State(sources): State<RouteSources>, request: Request| {
         let shown = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         let shown = shown.and_then(|value| value.strip_prefix("Bearer "));
         let digest = |token: &str| Sha256::digest(token.as_bytes());
@@ -141,7 +141,7 @@ pub fn operations(sources: Sources, token: Option<Arc<str>>, is_open: bool) -> R
 }
 
 /// Whether calls are answered: whoever spreads them sends them elsewhere meanwhile.
-async fn ready(State(sources): State<Sources>) -> Response {
+async fn ready(State(sources): State<RouteSources>) -> Response {
     let readiness = *sources.readiness.borrow();
     let code = match readiness {
         Readiness::Ready => StatusCode::OK,
@@ -151,7 +151,7 @@ async fn ready(State(sources): State<Sources>) -> Response {
 }
 
 /// What this replica counts, of all its tenants: so it is for those of the plane's own tenant.
-async fn metrics(State(sources): State<Sources>, request: Request) -> Response {
+async fn metrics(State(sources): State<RouteSources>, request: Request) -> Response {
     let identity = request.extensions().get::<Arc<Identity>>();
     if identity.is_none_or(|identity| identity.tenant != DEFAULT_TENANT) {
         let message = "these figures are of the whole plane: they are for those of the tenant `default`\n";
@@ -160,7 +160,7 @@ async fn metrics(State(sources): State<Sources>, request: Request) -> Response {
     figures(&sources)
 }
 
-fn figures(sources: &Sources) -> Response {
+fn figures(sources: &RouteSources) -> Response {
     let Some(scrape) = &sources.scrape else {
         return text(StatusCode::NOT_FOUND, "nothing is counted here\n".to_owned());
     };

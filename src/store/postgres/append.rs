@@ -15,7 +15,7 @@ use sqlx::{
 
 pub(super) use self::functions::tidy;
 use self::{
-    encode::Rows,
+    encode::ArgumentRows,
     functions::{ARGUMENTS, Functions},
 };
 use super::{
@@ -46,13 +46,13 @@ const CONTROLS: usize = 10;
 
 /// Connection of a writer, with the types of its functions' arguments.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(super) struct WriterConnection {
     conn: PgConnection,
     functions: &'static Functions,
     types: Vec<Oid>,
 }
 
-impl Connection {
+impl WriterConnection {
     /// Creates the functions if missing.
     pub(super) async fn of(mut conn: PgConnection, is_distributed: bool) -> Result<Self, sqlx::Error> {
         let functions = Functions::needed(is_distributed);
@@ -78,8 +78,8 @@ struct Add {
 
 /// Batch of chains. A chain is all changes of one tree, in order, accepted or rejected together. Buffers are reused.
 #[derive(Debug, Default)]
-pub(super) struct Batch {
-    rows: [Rows; ARGUMENTS.len()],
+pub(super) struct AppendBatch {
+    rows: [ArgumentRows; ARGUMENTS.len()],
     adds: Vec<Add>,
     chains: usize,
     /// Tenants of the batch; rows of others are rejected.
@@ -109,7 +109,7 @@ pub(super) enum BatchResult {
     },
 }
 
-impl Batch {
+impl AppendBatch {
     /// Fills the batch with chains, which are sorted by shard, tenant and root, and not empty. On a distributed
     /// database they are all of one `shard`.
     pub(super) fn fill(&mut self, shard: Option<Shard>, chains: &[Vec<&Append>]) {
@@ -118,7 +118,7 @@ impl Batch {
         self.tenants.extend(chains.iter().filter_map(|appends| appends.first()).map(|append| append.tenant.0));
         self.tenants.sort_unstable();
         self.tenants.dedup();
-        self.rows.iter_mut().for_each(Rows::clear);
+        self.rows.iter_mut().for_each(ArgumentRows::clear);
         self.adds.clear();
         self.chains = chains.len();
         let mut ledger = Vec::new();
@@ -194,7 +194,7 @@ impl Batch {
     }
 
     /// Appends the batch atomically.
-    pub(super) async fn append(&self, conn: &mut Connection) -> Result<BatchResult, sqlx::Error> {
+    pub(super) async fn append(&self, conn: &mut WriterConnection) -> Result<BatchResult, sqlx::Error> {
         let row = self.bind(conn.functions.append.as_str(), &conn.types).fetch_one(&mut conn.conn).await?;
         if let Some(mut used) = row.try_get::<Option<Vec<i64>>, _>(0)? {
             let now = if used.is_empty() { 0 } else { used.remove(0) };
@@ -207,7 +207,7 @@ impl Batch {
 
     fn bind<'q>(&'q self, sql: &'q str, types: &[Oid]) -> sqlx::query::Query<'q, sqlx::Postgres, PgArguments> {
         let mut arguments = PgArguments::default();
-        arguments.reserve(ARGUMENTS.len() + 2, self.rows.iter().map(Rows::bytes).sum());
+        arguments.reserve(ARGUMENTS.len() + 2, self.rows.iter().map(ArgumentRows::bytes).sum());
         let query = sqlx::query_with(AssertSqlSafe(sql), arguments);
         let query = self.shard.iter().fold(query, |query, shard| query.bind(shard.0));
         let query = query.bind(self.tenants.as_slice());

@@ -10,10 +10,10 @@ use super::{
 };
 use crate::{
     error::StoreError,
-    sealing::{Access, MARK},
+    sealing::{MARK, TenantStorage},
 };
 use callgate_core::domain::{
-    audit::{Anchor, AuditEvent, Check, Checked, Entry, WORDS, Word},
+    audit::{Anchor, AuditEvent, ChainVerification, ChainVerifier, Entry, HashedText, WORDS},
     event,
     forgetting::{WORD_BYTES_MIN, holds},
     ids::TenantId,
@@ -104,7 +104,7 @@ pub async fn erase(
     sessions: &[&str],
     names: &[&str],
 ) -> LoadedRow<u64> {
-    let opener = Opener::new(tenant, Access::Plain);
+    let opener = Opener::new(tenant, TenantStorage::Plain);
     let found = find(conn, &opener, sessions, names).await?;
     erase_found(conn, &opener, event, (sessions, names), found).await
 }
@@ -236,16 +236,20 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
-    pub async fn check_audit(&self, tenant: TenantId, anchors: Vec<Anchor>) -> Result<Checked, StoreError> {
+    pub async fn check_audit(&self, tenant: TenantId, anchors: Vec<Anchor>) -> Result<ChainVerification, StoreError> {
         self.slow.read_of(&[tenant], async |conn| check(conn, tenant, anchors).await).await
     }
 }
 
 /// Verifies a tenant's whole audit log in one snapshot.
-pub(super) async fn check(conn: &mut PgConnection, tenant: TenantId, anchors: Vec<Anchor>) -> LoadedRow<Checked> {
+pub(super) async fn check(
+    conn: &mut PgConnection,
+    tenant: TenantId,
+    anchors: Vec<Anchor>,
+) -> LoadedRow<ChainVerification> {
     // Of one moment: an entry may be added, and words erased, meanwhile.
     let mut tx = conn.begin_with("begin isolation level repeatable read read only").await?;
-    let mut check = Check::new(tenant, anchors);
+    let mut check = ChainVerifier::new(tenant, anchors);
     let mut last = i64::MIN;
     loop {
         let page = sqlx::query(
@@ -272,7 +276,8 @@ fn entry(row: &PgRow) -> LoadedRow<Entry> {
     let mut texts = row.try_get::<Vec<Option<String>>, _>("words")?.into_iter();
     let mut salts = row.try_get::<Vec<Option<Vec<u8>>>, _>("salts")?.into_iter();
     let mut marks = row.try_get::<Vec<Option<Vec<u8>>>, _>("marks")?.into_iter();
-    let word = |_| Word { text: texts.next().flatten(), salt: salts.next().flatten(), mark: marks.next().flatten() };
+    let word =
+        |_| HashedText { text: texts.next().flatten(), salt: salts.next().flatten(), mark: marks.next().flatten() };
     Ok(Entry {
         number: count(row, "number")?,
         at_us: row.try_get("at_us")?,

@@ -7,13 +7,13 @@ use super::follow_up;
 pub(super) struct Kind {
     sql: &'static str,
     oid: u32,
-    stored: Stored,
+    stored: StoredColumn,
     is_rare: bool,
     is_sealed: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Stored {
+enum StoredColumn {
     /// Not stored; for the statement only.
     Not,
     AsIs,
@@ -30,44 +30,44 @@ enum Stored {
 
 /// Conversion of a value before it is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wire {
+pub(super) enum WireConversion {
     AsIs,
     Time,
     Day,
     Json,
 }
 
-const fn kind(sql: &'static str, oid: u32, stored: Stored) -> Kind {
+const fn kind(sql: &'static str, oid: u32, stored: StoredColumn) -> Kind {
     Kind { sql, oid, stored, is_rare: false, is_sealed: false }
 }
 
 // With the numbers by which Postgres has always known its own types.
-pub(super) const INT2: Kind = kind("int2", 21, Stored::AsIs);
-pub(super) const INT4: Kind = kind("int4", 23, Stored::AsIs);
-pub(super) const INT8: Kind = kind("int8", 20, Stored::AsIs);
-pub(super) const FLOAT4: Kind = kind("float4", 700, Stored::AsIs);
-pub(super) const FLOAT8: Kind = kind("float8", 701, Stored::AsIs);
-pub(super) const BOOL: Kind = kind("bool", 16, Stored::AsIs);
-pub(super) const TEXT: Kind = kind("text", 25, Stored::AsIs);
-pub(super) const BYTEA: Kind = kind("bytea", 17, Stored::AsIs);
-pub(super) const DAY: Kind = kind("date", 1_082, Stored::Day);
-pub(super) const JSON: Kind = kind("jsonb", 3_802, Stored::Json);
-pub(super) const FOLLOW_UP: Kind = kind("jsonb", 3_802, Stored::FollowUp);
+pub(super) const INT2: Kind = kind("int2", 21, StoredColumn::AsIs);
+pub(super) const INT4: Kind = kind("int4", 23, StoredColumn::AsIs);
+pub(super) const INT8: Kind = kind("int8", 20, StoredColumn::AsIs);
+pub(super) const FLOAT4: Kind = kind("float4", 700, StoredColumn::AsIs);
+pub(super) const FLOAT8: Kind = kind("float8", 701, StoredColumn::AsIs);
+pub(super) const BOOL: Kind = kind("bool", 16, StoredColumn::AsIs);
+pub(super) const TEXT: Kind = kind("text", 25, StoredColumn::AsIs);
+pub(super) const BYTEA: Kind = kind("bytea", 17, StoredColumn::AsIs);
+pub(super) const DAY: Kind = kind("date", 1_082, StoredColumn::Day);
+pub(super) const JSON: Kind = kind("jsonb", 3_802, StoredColumn::Json);
+pub(super) const FOLLOW_UP: Kind = kind("jsonb", 3_802, StoredColumn::FollowUp);
 
 impl Kind {
     /// Stored as a time in `column`.
     pub(super) const fn time(column: &'static str) -> Self {
-        kind("timestamptz", 1_184, Stored::Time(column))
+        kind("timestamptz", 1_184, StoredColumn::Time(column))
     }
 
     /// Stored in `column`.
     pub(super) const fn column(self, column: &'static str) -> Self {
-        Self { stored: Stored::As(column), ..self }
+        Self { stored: StoredColumn::As(column), ..self }
     }
 
     /// Not stored.
     pub(super) const fn only_sent(self) -> Self {
-        Self { stored: Stored::Not, ..self }
+        Self { stored: StoredColumn::Not, ..self }
     }
 
     /// Empty in most rows, which are sent without it.
@@ -92,29 +92,29 @@ impl Kind {
         self.oid
     }
 
-    pub(super) const fn wire(self) -> Wire {
+    pub(super) const fn wire(self) -> WireConversion {
         match self.stored {
-            Stored::Time(_) => Wire::Time,
-            Stored::Day => Wire::Day,
-            Stored::Json | Stored::FollowUp => Wire::Json,
-            Stored::Not | Stored::AsIs | Stored::As(_) => Wire::AsIs,
+            StoredColumn::Time(_) => WireConversion::Time,
+            StoredColumn::Day => WireConversion::Day,
+            StoredColumn::Json | StoredColumn::FollowUp => WireConversion::Json,
+            StoredColumn::Not | StoredColumn::AsIs | StoredColumn::As(_) => WireConversion::AsIs,
         }
     }
 
     /// Its name in the table.
     fn stored(self, name: &str) -> Option<String> {
         match self.stored {
-            Stored::Not => None,
-            Stored::AsIs | Stored::Day | Stored::Json => Some(name.to_owned()),
-            Stored::As(column) | Stored::Time(column) => Some(column.to_owned()),
-            Stored::FollowUp => Some(follow_up::columns("")),
+            StoredColumn::Not => None,
+            StoredColumn::AsIs | StoredColumn::Day | StoredColumn::Json => Some(name.to_owned()),
+            StoredColumn::As(column) | StoredColumn::Time(column) => Some(column.to_owned()),
+            StoredColumn::FollowUp => Some(follow_up::columns("")),
         }
     }
 
     /// The stored value of a sent row `x`.
     fn value(self, name: &str) -> String {
         match self.stored {
-            Stored::FollowUp => follow_up::values(),
+            StoredColumn::FollowUp => follow_up::values(),
             _ => format!("x.{name}"),
         }
     }
@@ -122,9 +122,9 @@ impl Kind {
     /// The type of what is read back.
     const fn read_sql(self) -> &'static str {
         match self.stored {
-            Stored::Time(_) => "int8",
-            Stored::Day => "int4",
-            Stored::Json => "text",
+            StoredColumn::Time(_) => "int8",
+            StoredColumn::Day => "int4",
+            StoredColumn::Json => "text",
             _ => self.sql,
         }
     }
@@ -133,10 +133,10 @@ impl Kind {
     fn read(self, table: &str, name: &'static str) -> Vec<Column> {
         let Some(column) = self.stored(name) else { return Vec::new() };
         let value = match self.stored {
-            Stored::FollowUp => return follow_up::read_columns(table),
-            Stored::Time(_) => format!("(extract(epoch from {table}.{column}) * 1000)::bigint"),
-            Stored::Day => format!("{table}.{column} - date '1970-01-01'"),
-            Stored::Json => format!("{table}.{column}::text"),
+            StoredColumn::FollowUp => return follow_up::read_columns(table),
+            StoredColumn::Time(_) => format!("(extract(epoch from {table}.{column}) * 1000)::bigint"),
+            StoredColumn::Day => format!("{table}.{column} - date '1970-01-01'"),
+            StoredColumn::Json => format!("{table}.{column}::text"),
             _ => format!("{table}.{column}"),
         };
         vec![Column::new(name, self.read_sql(), value)]

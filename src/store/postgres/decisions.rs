@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, future::ready, sync::Arc};
 use sqlx::PgConnection;
 
 use super::{
-    Counted, DueTree, DueTrees, Found, Learn, QueueSlot, Store, counters::Counter, edits, leases, past, recalled,
+    CountingRound, DueTree, DueTrees, Found, Learn, QueueSlot, Store, counters::Counter, edits, leases, past, recalled,
 };
 use crate::{
     decision_store::{Answer, DecisionStore},
@@ -217,7 +217,7 @@ impl DecisionStore for Store {
         Box::pin(self.changed_health(since))
     }
 
-    fn count_trials<'a>(&'a self, learn: Learn<'a>) -> Answer<'a, Counted> {
+    fn count_trials<'a>(&'a self, learn: Learn<'a>) -> Answer<'a, CountingRound> {
         Box::pin(self.count_trials(learn))
     }
 

@@ -12,12 +12,12 @@ use super::{
 use crate::error::StoreError;
 use callgate_core::domain::{
     budget::{BudgetScope, Dimension, Usage},
-    calls::Standing,
+    calls::SessionStatus,
     effect::{DuplicateScope, Effect, EffectKind, Resource},
-    event::{Judged, SettledEvent},
+    event::{JudgmentEvent, SettledEvent},
     failure::FailureKind,
     finding::{Decision, Level},
-    fingerprint::{ArgsDigest, Fingerprint, ResultDigest, Witness},
+    fingerprint::{ArgsDigest, Fingerprint, ResultDigest, WitnessDigest},
     ids::{AgentId, CallId, RunId, SessionId, ToolName},
     ledger::{LedgerRow, LedgerState},
     outcome::{Advice, Basis, Confidence, Guard, OutcomeStatus, Repeat},
@@ -96,9 +96,9 @@ column_values! {
     (u32): i32 => |count| Self::try_from(count).map_err(|_| corrupt("a negative count")),
     (u64): i64 => |count| Self::try_from(count).map_err(|_| corrupt("a negative count")),
     (AgentId, CallId, RunId, SessionId, ToolName): &'r str => |text| name(Self::parse, text),
-    (ArgsDigest, Fingerprint, ResultDigest, Witness): &'r [u8] => |bytes| hash(bytes).map(Self),
+    (ArgsDigest, Fingerprint, ResultDigest, WitnessDigest): &'r [u8] => |bytes| hash(bytes).map(Self),
     (Decision, DecidedBy, Dimension, EffectKind, FailureKind, FollowUpKind, LedgerState, OutcomeStatus, BudgetScope, DuplicateScope,
-     Standing, ToolState): i16 => |code| member(&Self::ALL, code),
+     SessionStatus, ToolState): i16 => |code| member(&Self::ALL, code),
     (Guard, Level, Repeat): i16 => |code| member(&Self::ALL, code - 1),
 }
 
@@ -127,7 +127,7 @@ pub(super) fn effect(row: &PgRow) -> LoadedRow<Effect> {
     })
 }
 
-pub(super) fn judged(row: &PgRow, opener: &Opener) -> LoadedRow<Judged> {
+pub(super) fn judged(row: &PgRow, opener: &Opener) -> LoadedRow<JudgmentEvent> {
     let (seq, at) = (count(row, "seq")?, at(row, "at_ms")?);
     let session: &str = row.try_get("session_id")?;
     let findings = findings::read(row.try_get("findings")?, opener, session, seq)?;
@@ -141,7 +141,7 @@ pub(super) fn judged(row: &PgRow, opener: &Opener) -> LoadedRow<Judged> {
     let mut effect = effect(row)?;
     effect.resource = opener.resource(session, seq, effect.resource.take())?;
     let policy: Arc<str> = row.try_get::<String, _>("policy_version")?.into();
-    Ok(Judged {
+    Ok(JudgmentEvent {
         seq,
         at,
         session: name(SessionId::parse, session)?,

@@ -43,7 +43,7 @@ pub struct ExportedRow {
 
 /// A session with calls of the subject, and its root.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct ExportSession {
     root: SessionId,
     session: SessionId,
 }
@@ -53,7 +53,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
-    pub async fn places_of(&self, tenant: TenantId, whom: &Whom, part: u16) -> Result<Vec<Place>, StoreError> {
+    pub async fn places_of(&self, tenant: TenantId, whom: &Whom, part: u16) -> Result<Vec<ExportSession>, StoreError> {
         self.slow.read_of(&[tenant], async |conn| places(conn, tenant, whom, part).await).await
     }
 
@@ -74,7 +74,7 @@ impl Store {
         &self,
         tenant: TenantId,
         whom: &Whom,
-        place: &Place,
+        place: &ExportSession,
     ) -> Result<Vec<ExportedRow>, StoreError> {
         let opener = self.opener(tenant);
         self.slow.read_of(&[tenant], async |conn| session(conn, &opener, whom, place).await).await
@@ -89,7 +89,7 @@ impl Store {
         &self,
         tenant: TenantId,
         whom: &Whom,
-        place: &Place,
+        place: &ExportSession,
         after: i64,
     ) -> Result<(Vec<ExportedRow>, Option<i64>), StoreError> {
         let opener = self.opener(tenant);
@@ -119,10 +119,10 @@ const fn column(whom: &Whom) -> &'static str {
     }
 }
 
-async fn places(conn: &mut PgConnection, tenant: TenantId, whom: &Whom, part: u16) -> LoadedRow<Vec<Place>> {
+async fn places(conn: &mut PgConnection, tenant: TenantId, whom: &Whom, part: u16) -> LoadedRow<Vec<ExportSession>> {
     if let Whom::Session(session) = whom {
         let root = if part == 0 { look_up::root(conn, tenant, session).await? } else { None };
-        return Ok(root.map(|root| Place { root, session: session.clone() }).into_iter().collect());
+        return Ok(root.map(|root| ExportSession { root, session: session.clone() }).into_iter().collect());
     }
     let sql = format!(
         "select distinct root_id, session_id from call
@@ -130,7 +130,7 @@ async fn places(conn: &mut PgConnection, tenant: TenantId, whom: &Whom, part: u1
         column(whom)
     );
     let places = sqlx::query(AssertSqlSafe(sql)).bind(shards(part)).bind(tenant.0).bind(whom.name());
-    let place = |row: &PgRow| Ok(Place { root: decode(row, "root_id")?, session: decode(row, "session_id")? });
+    let place = |row: &PgRow| Ok(ExportSession { root: decode(row, "root_id")?, session: decode(row, "session_id")? });
     places.fetch_all(conn).await?.iter().map(place).collect()
 }
 
@@ -148,7 +148,7 @@ async fn calls(
     conn: &mut PgConnection,
     opener: &Opener,
     whom: &Whom,
-    place: &Place,
+    place: &ExportSession,
     after: i64,
 ) -> LoadedRow<(Vec<ExportedRow>, Option<i64>)> {
     let tenant = opener.tenant();
@@ -206,7 +206,12 @@ pub(super) async fn rows_of(
     Ok(rows)
 }
 
-async fn session(conn: &mut PgConnection, opener: &Opener, whom: &Whom, place: &Place) -> LoadedRow<Vec<ExportedRow>> {
+async fn session(
+    conn: &mut PgConnection,
+    opener: &Opener,
+    whom: &Whom,
+    place: &ExportSession,
+) -> LoadedRow<Vec<ExportedRow>> {
     let (shard, tenant) = (Shard::of(opener.tenant(), &place.root).0, opener.tenant().0);
     let mut exported = Vec::new();
     for table in &TABLES {

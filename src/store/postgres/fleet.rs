@@ -17,7 +17,7 @@ use callgate_core::domain::{
     budget::{BudgetScope, Dimension},
     failure::FailureKind,
     finding::Decision,
-    fleet::{Asked, BudgetNearLimit, Calling, MINUTE_MS, NEAR_PERCENT, RefusalSavings, ToolTrouble},
+    fleet::{ApprovalLifetime, BudgetNearLimit, Calling, MINUTE_MS, NEAR_PERCENT, RefusalSavings, ToolTrouble},
     health::FAILURES_FEW,
     ids::TenantId,
     time::Timestamp,
@@ -69,7 +69,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
-    pub async fn asked_since(&self, tenant: TenantId, since: Timestamp) -> Result<Vec<Asked>, StoreError> {
+    pub async fn asked_since(&self, tenant: TenantId, since: Timestamp) -> Result<Vec<ApprovalLifetime>, StoreError> {
         self.readers.read_of(&[tenant], async |conn| asked(conn, tenant, since).await).await
     }
 
@@ -218,7 +218,7 @@ async fn refusals(
 }
 
 /// Later rounds of a call repeat its approval request; the first has its time.
-async fn asked(conn: &mut PgConnection, tenant: TenantId, since: Timestamp) -> LoadedRow<Vec<Asked>> {
+async fn asked(conn: &mut PgConnection, tenant: TenantId, since: Timestamp) -> LoadedRow<Vec<ApprovalLifetime>> {
     let rows = sqlx::query(
         "select q.session_id, q.asked_ms, least(q.expires_ms, (
              select (extract(epoch from min(e.at)) * 1000)::bigint from session_event e
@@ -235,7 +235,11 @@ async fn asked(conn: &mut PgConnection, tenant: TenantId, since: Timestamp) -> L
     );
     let rows = rows.bind(tenant.0).bind(since.as_millis()).fetch_all(conn).await?;
     let one = |row: &PgRow| {
-        Ok(Asked { session: row.try_get("session_id")?, at: at(row, "asked_ms")?, until: at(row, "until_ms")? })
+        Ok(ApprovalLifetime {
+            session: row.try_get("session_id")?,
+            at: at(row, "asked_ms")?,
+            until: at(row, "until_ms")?,
+        })
     };
     rows.iter().map(one).collect()
 }

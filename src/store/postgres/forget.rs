@@ -17,7 +17,7 @@ use super::{
 use crate::error::StoreError;
 use callgate_core::domain::{
     audit::{Actor, AuditEvent, Kind},
-    forgetting::{ErasureRun, Forgot, Mark, Marks, WORD_BYTES_MIN, Whom, holds},
+    forgetting::{ErasureMarks, ErasureRun, Forgot, Mark, WORD_BYTES_MIN, Whom, holds},
     ids::{AgentId, SessionId, TenantId},
     shard::{SHARDS, Shard},
 };
@@ -111,7 +111,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
-    pub async fn forgotten(&self, within: Duration) -> Result<Vec<Marks>, StoreError> {
+    pub async fn forgotten(&self, within: Duration) -> Result<Vec<ErasureMarks>, StoreError> {
         let rows = sqlx::query(
             "select tenant_id, forgotten_id, salt, marks, (extract(epoch from forgotten_at) * 1000)::bigint as at_ms
              from forgotten where forgotten_at > now() - make_interval(secs => $1) order by forgotten_at",
@@ -136,8 +136,8 @@ impl Store {
     }
 }
 
-fn marks(row: &PgRow) -> LoadedRow<Marks> {
-    Ok(Marks {
+fn marks(row: &PgRow) -> LoadedRow<ErasureMarks> {
+    Ok(ErasureMarks {
         tenant: TenantId(row.try_get("tenant_id")?),
         id: row.try_get("forgotten_id")?,
         salt: row.try_get("salt")?,

@@ -24,16 +24,16 @@ pub(super) const TREES_MAX: usize = 16;
 const WAITING_MAX: usize = 4_096;
 
 /// Results in request order; an invalid row is an error of its request only.
-pub(super) type Answers<'a, A> = Pin<Box<dyn Future<Output = LoadedRow<Vec<LoadedRow<A>>>> + Send + 'a>>;
+pub(super) type BatchAnswers<'a, A> = Pin<Box<dyn Future<Output = LoadedRow<Vec<LoadedRow<A>>>> + Send + 'a>>;
 /// Executor of requests on one connection.
-pub(super) type Work<Q, A> = for<'a> fn(&'a mut PgConnection, &'a [Q], ShardSplit) -> Answers<'a, A>;
+pub(super) type Work<Q, A> = for<'a> fn(&'a mut PgConnection, &'a [Q], ShardSplit) -> BatchAnswers<'a, A>;
 
 /// Queue of requests of one kind, those of one caller together, with their reply channels.
 #[derive(Debug)]
 pub(super) struct BatchReader<Q, A>(mpsc::Sender<Waiting<Q, A>>);
 
 type Waiting<Q, A> = (Vec<Q>, oneshot::Sender<LoadedRow<Vec<A>>>);
-type Queue<Q, A> = Arc<Mutex<mpsc::Receiver<Waiting<Q, A>>>>;
+type WaitingQueries<Q, A> = Arc<Mutex<mpsc::Receiver<Waiting<Q, A>>>>;
 
 /// A request for a tenant's rows.
 pub(super) trait TenantQuery {
@@ -111,7 +111,7 @@ impl<Q: TenantQuery + Send + Sync + 'static, A: Send + 'static> BatchReader<Q, A
 /// Serves requests until all senders are dropped.
 async fn answer<Q: TenantQuery + Send + Sync + 'static, A: Send + 'static>(
     readers: Readers,
-    queue: Queue<Q, A>,
+    queue: WaitingQueries<Q, A>,
     most: usize,
     (cut, work): (ShardSplit, Work<Q, A>),
 ) {

@@ -7,7 +7,7 @@ use tokio::time::timeout;
 
 use super::{
     IDLE_MS, SCHEMA, SchemaState, connect, maintain, migrations,
-    tables::{self, Ends},
+    tables::{self, RetentionRule},
     usual,
 };
 use crate::error::{OpenError, StoreError};
@@ -91,7 +91,7 @@ pub struct Inspection {
     /// Rights.
     pub rights: Rights,
     /// State.
-    pub state: State,
+    pub state: DatabaseStatus,
     /// The deployment's active policy: its hash and text.
     pub policy: Option<(String, String)>,
     /// Round-trip time, in milliseconds: the precision of the clock comparison.
@@ -127,7 +127,7 @@ pub struct Rights {
 
 /// State of a database.
 #[derive(Debug, Clone)]
-pub struct State {
+pub struct DatabaseStatus {
     /// True for a read-only standby.
     pub is_standby: bool,
     /// Its clock.
@@ -193,7 +193,7 @@ async fn look(options: PgConnectOptions, now: impl Fn() -> Timestamp) -> Result<
             acts_as_reader: rights.try_get("acts_as_reader")?,
             has_analyst: rights.try_get("has_analyst")?,
         },
-        state: State {
+        state: DatabaseStatus {
             is_standby: state.try_get("is_standby")?,
             now: Timestamp::from_millis(state.try_get("now_ms")?),
             bytes: state.try_get("bytes")?,
@@ -213,7 +213,7 @@ async fn has_partitions(conn: &mut PgConnection) -> Result<bool, sqlx::Error> {
     let today = "select (now() at time zone 'utc')::date - date '1970-01-01'";
     let today: i32 = sqlx::query_scalar(today).fetch_one(&mut *conn).await?;
     let name = |table| format!("{SCHEMA}.{}", maintain::partition(table, maintain::month(today, 0)));
-    let names: Vec<String> = tables::ending(Ends::WithMonth).map(name).collect();
+    let names: Vec<String> = tables::ending(RetentionRule::WithMonth).map(name).collect();
     let there = "select bool_and(to_regclass(name) is not null) from unnest($1) name";
     sqlx::query_scalar(there).bind(names).fetch_one(conn).await
 }

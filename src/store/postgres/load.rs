@@ -33,7 +33,7 @@ const UNDEFINED_TABLE: &str = "42P01";
 const ROWS_MAX: usize = 160;
 
 /// A requested tree: tenant, root, day of birth (if known), and the opener of its values.
-pub(super) type Wanted = (TenantId, SessionId, Option<i32>, Opener);
+pub(super) type TreeQuery = (TenantId, SessionId, Option<i32>, Opener);
 
 /// The trees of the statement, all born in the month `#born`. A tree that has moved too far since the `known` version
 /// (0: none) is excluded.
@@ -207,7 +207,7 @@ static LOAD: LazyLock<String> = LazyLock::new(|| {
 /// Loads trees, each in one snapshot; none for one without events.
 pub(super) async fn trees(
     conn: &mut PgConnection,
-    wanted: &[Wanted],
+    wanted: &[TreeQuery],
     cut: ShardSplit,
 ) -> LoadedRow<Vec<LoadedRow<Option<CallTree>>>> {
     let mut trees: Vec<LoadedRow<Option<CallTree>>> = wanted.iter().map(|_| Ok(None)).collect();
@@ -283,7 +283,7 @@ async fn read_together(
     Ok(parts)
 }
 
-fn tree((tenant, root, _, opener): &Wanted, rows: &TreeRows) -> Option<LoadedRow<CallTree>> {
+fn tree((tenant, root, _, opener): &TreeQuery, rows: &TreeRows) -> Option<LoadedRow<CallTree>> {
     let head = rows.get(&HEAD)?.first()?;
     let restored = || {
         let mut tree = CallTree::new(*tenant, root.clone(), at(head, "started_ms")?);
@@ -295,10 +295,10 @@ fn tree((tenant, root, _, opener): &Wanted, rows: &TreeRows) -> Option<LoadedRow
 }
 
 /// Reader of an event's additional fields.
-pub(super) type Whole = fn(&mut Event, &PgRow, &Opener) -> LoadedRow<()>;
+pub(super) type EventTexts = fn(&mut Event, &PgRow, &Opener) -> LoadedRow<()>;
 
 /// The calls and reports among the rows, in order, completed by `whole`.
-pub(super) fn events(rows: &TreeRows, opener: &Opener, whole: Whole) -> LoadedRow<Vec<Event>> {
+pub(super) fn events(rows: &TreeRows, opener: &Opener, whole: EventTexts) -> LoadedRow<Vec<Event>> {
     let of = |part: i32| rows.get(&part).map(Vec::as_slice).unwrap_or_default();
     let mut events = Vec::with_capacity(of(CALLS).len() + of(OUTCOMES).len());
     for row in of(CALLS) {

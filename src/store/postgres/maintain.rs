@@ -7,7 +7,7 @@ use super::{
     SCHEMA,
     connect::{DURABLE, be_durable},
     migrations,
-    tables::{self, Ends},
+    tables::{self, RetentionRule},
 };
 use crate::error::{OpenError, StoreError};
 use callgate_core::domain::time::Timestamp;
@@ -54,7 +54,7 @@ pub(super) async fn make_partitions(conn: &mut PgConnection) -> Result<(), Store
     for ahead in 0..=MONTHS_AHEAD {
         let first = month(today, ahead);
         let next = month(today, ahead + 1);
-        for table in tables::ending(Ends::WithMonth) {
+        for table in tables::ending(RetentionRule::WithMonth) {
             let partition = partition(table, first);
             let sql = format!(
                 "create table if not exists {SCHEMA}.{partition} partition of {SCHEMA}.{table}

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::decode::{LoadedRow, corrupt, member};
-use callgate_core::domain::answer::{Named, Number, ResultMarkers, Says};
+use callgate_core::domain::answer::{Number, PackedNames, ResultMarkers, Says};
 
 #[derive(Debug, Serialize, Deserialize)]
 struct StoredMarks {
@@ -66,7 +66,7 @@ pub(super) fn read(text: &str) -> LoadedRow<ResultMarkers> {
         inside_frame: stored.inside_frame.as_deref().map_or(Ok(0), hash)?,
         names: stored.names.iter().map(|name| hash(name)).collect::<LoadedRow<_>>()?,
         numbers: stored.numbers.into_iter().map(|(value, counts)| Number { value, counts }).collect(),
-        named: Named::stored(stored.named),
+        named: PackedNames::stored(stored.named),
         made_now: stored.made_now,
         lapses: stored.lapses.as_deref().map(hash).transpose()?,
         says: member(&Says::ALL, stored.says)?,

@@ -4,7 +4,7 @@ use crate::error::cause;
 
 /// Final failure of a batch.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(super) enum BatchFailure {
     Passing(String),
     /// The database rejects the statement.
     Permanent(String),
@@ -12,7 +12,7 @@ pub(super) enum Failure {
     Value(String),
 }
 
-impl Failure {
+impl BatchFailure {
     pub(super) const fn as_str(&self) -> &'static str {
         match self {
             Self::Passing(_) => "unreachable",
@@ -24,7 +24,7 @@ impl Failure {
 
 /// Failure of one attempt.
 #[derive(Debug)]
-pub(super) enum Problem {
+pub(super) enum AttemptProblem {
     /// Retry on a new connection.
     Connection(String),
     /// Retry: a conflict.
@@ -35,13 +35,13 @@ pub(super) enum Problem {
     Value(String),
 }
 
-impl Problem {
+impl AttemptProblem {
     pub(super) fn late() -> Self {
         Self::Connection("no answer within a step's time".into())
     }
 }
 
-impl From<sqlx::Error> for Problem {
+impl From<sqlx::Error> for AttemptProblem {
     fn from(error: sqlx::Error) -> Self {
         let text = cause(&error);
         let sqlx::Error::Database(database) = &error else {

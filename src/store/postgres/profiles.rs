@@ -31,14 +31,14 @@ const RECENT_HALF_LIFE_S: f64 = RECENT_HALF_LIFE_MS as f64 / 1_000.0;
 
 /// Result of a counting round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Counted {
+pub enum CountingRound {
     /// Another replica counts.
     Elsewhere,
     /// Number of counted trials; below the maximum, none are left.
     Trials(u64),
 }
 
-impl Counted {
+impl CountingRound {
     /// True when more trials may be queued.
     #[must_use]
     pub fn is_behind(self) -> bool {
@@ -55,7 +55,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be used; nothing was counted then.
-    pub async fn count_trials(&self, learn: Learn<'_>) -> Result<Counted, StoreError> {
+    pub async fn count_trials(&self, learn: Learn<'_>) -> Result<CountingRound, StoreError> {
         let take = &TAKE[usize::from(self.is_distributed)];
         // Planned for every shard and month of a distributed database, it takes its time.
         let readers = if self.is_distributed { &self.slow } else { &self.readers };
@@ -165,14 +165,14 @@ fn take(is_distributed: bool) -> String {
     )
 }
 
-async fn count_trials(conn: &mut PgConnection, holder: &str, take: &str, learn: Learn<'_>) -> LoadedRow<Counted> {
+async fn count_trials(conn: &mut PgConnection, holder: &str, take: &str, learn: Learn<'_>) -> LoadedRow<CountingRound> {
     let mut tx = conn.begin().await?;
     let held = sqlx::query(
         "update retry_job set holder = $1, held_until = now() + interval '15 seconds'
          where id = 1 and (holder is null or holder = $1 or held_until < now())",
     );
     if held.bind(holder).execute(&mut *tx).await?.rows_affected() == 0 {
-        return Ok(Counted::Elsewhere);
+        return Ok(CountingRound::Elsewhere);
     }
     let rows = sqlx::query(sqlx::AssertSqlSafe(take)).bind(TRIALS_MAX).fetch_all(&mut *tx).await?;
     if !rows.is_empty() {
@@ -181,7 +181,7 @@ async fn count_trials(conn: &mut PgConnection, holder: &str, take: &str, learn: 
         sqlx::query(moved).execute(&mut *tx).await?;
     }
     tx.commit().await?;
-    Ok(Counted::Trials(rows.len() as u64))
+    Ok(CountingRound::Trials(rows.len() as u64))
 }
 
 async fn learn_from(conn: &mut PgConnection, rows: &[PgRow], learn: Learn<'_>) -> LoadedRow<()> {

@@ -216,7 +216,7 @@ impl Pass<'_> {
             let Some(last) = page.last() else { return Ok(()) };
             place = last.place.clone();
             self.pace.rest(began).await;
-            let due: Vec<(&trees::Head, Timestamp)> = page
+            let due: Vec<(&trees::StoredTree, Timestamp)> = page
                 .iter()
                 .filter_map(|head| Some((head, *before.get(&head.tenant())?)))
                 .filter(|(head, before)| head.last_at < *before)
@@ -280,7 +280,9 @@ impl Pass<'_> {
 }
 
 /// Groups of trees of one tenant with a bounded sum of steps.
-fn parts<'a, 'h>(due: &'a [(&'h trees::Head, Timestamp)]) -> impl Iterator<Item = &'a [(&'h trees::Head, Timestamp)]> {
+fn parts<'a, 'h>(
+    due: &'a [(&'h trees::StoredTree, Timestamp)],
+) -> impl Iterator<Item = &'a [(&'h trees::StoredTree, Timestamp)]> {
     let mut steps = 0;
     due.chunk_by(move |(one, _), (next, _)| {
         steps += one.steps;

@@ -37,7 +37,7 @@ const ARGUMENTS_LONGEST: usize = 4_096;
 const UNKNOWN_MAX: i64 = 100;
 
 /// Half-open period.
-pub(super) type Span = (Timestamp, Timestamp);
+pub(super) type CountedHours = (Timestamp, Timestamp);
 
 impl Store {
     /// Recent self-correction counts, the most frequent first.
@@ -52,7 +52,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
-    pub async fn has_calls(&self, tenant: TenantId, span: Span) -> Result<bool, StoreError> {
+    pub async fn has_calls(&self, tenant: TenantId, span: CountedHours) -> Result<bool, StoreError> {
         let sql = "select exists (select from call c where c.tenant_id = $1 and c.at >= to_timestamp($2 / 1000.0)
            and c.at < to_timestamp($3 / 1000.0))";
         let (from, until) = (span.0.as_millis(), span.1.as_millis());
@@ -66,7 +66,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
-    pub async fn quality_hour(&self, tenant: TenantId, span: Span) -> Result<QualityHour, StoreError> {
+    pub async fn quality_hour(&self, tenant: TenantId, span: CountedHours) -> Result<QualityHour, StoreError> {
         let opener = self.opener(tenant);
         let read = async |conn: &mut PgConnection| {
             Ok(QualityHour {
@@ -171,7 +171,11 @@ static TOOLS: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-async fn tools(conn: &mut PgConnection, tenant: TenantId, span: Span) -> LoadedRow<BTreeMap<ToolName, ToolHour>> {
+async fn tools(
+    conn: &mut PgConnection,
+    tenant: TenantId,
+    span: CountedHours,
+) -> LoadedRow<BTreeMap<ToolName, ToolHour>> {
     let rows = of_span(&TOOLS, tenant, span).bind(TOOLS_MAX).bind(EVIDENCE_MAX as i64).fetch_all(conn).await?;
     rows.iter().map(|row| Ok((decode(row, "tool")?, tool(row)?))).collect()
 }
@@ -210,7 +214,7 @@ fn read<T: for<'de> Deserialize<'de> + Default>(json: Option<&str>) -> LoadedRow
     json.map_or_else(|| Ok(T::default()), read)
 }
 
-fn of_span(sql: &str, tenant: TenantId, (from, until): Span) -> Query<'static, Postgres, PgArguments> {
+fn of_span(sql: &str, tenant: TenantId, (from, until): CountedHours) -> Query<'static, Postgres, PgArguments> {
     sqlx::query(sqlx::AssertSqlSafe(sql.to_owned())).bind(tenant.0).bind(from.as_millis()).bind(until.as_millis())
 }
 
@@ -222,7 +226,7 @@ fn call_name(session: &str, call_id: &str) -> LoadedRow<CallName> {
 async fn equal_results(
     conn: &mut PgConnection,
     tenant: TenantId,
-    span: Span,
+    span: CountedHours,
     opener: &Opener,
 ) -> LoadedRow<Vec<EqualResults>> {
     let sql = format!(
@@ -271,7 +275,7 @@ async fn equal_results(
 async fn unknown_tools(
     conn: &mut PgConnection,
     tenant: TenantId,
-    span: Span,
+    span: CountedHours,
 ) -> LoadedRow<BTreeMap<ToolName, (u64, u64)>> {
     let sql = "select tool, count(distinct (session_id, call_id)) as calls, count(distinct session_id) as sessions
          from findings
@@ -282,7 +286,7 @@ async fn unknown_tools(
     of_span(sql, tenant, span).bind(UNKNOWN_MAX).fetch_all(conn).await?.iter().map(one).collect()
 }
 
-async fn loop_ends(conn: &mut PgConnection, tenant: TenantId, span: Span) -> LoadedRow<BTreeMap<Level, u64>> {
+async fn loop_ends(conn: &mut PgConnection, tenant: TenantId, span: CountedHours) -> LoadedRow<BTreeMap<Level, u64>> {
     let sql = "select level, count(*) as loops from (
            select max(array_position(array['warning', 'critical', 'break'], level))::int2 as level from findings
            where tenant_id = $1 and judged_at >= to_timestamp($2 / 1000.0) and judged_at < to_timestamp($3 / 1000.0)

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     cache::Slot,
     error::{Busy, Lost, StoreError},
-    sealing::{Access, Keyring},
+    sealing::{Keyring, TenantStorage},
 };
 use callgate_core::domain::event::Append;
 
@@ -46,9 +46,9 @@ impl QueueSlot {
     pub fn send(self, append: Append, slot: &Arc<Slot>) -> Pending {
         let (reply, committed) = oneshot::channel();
         let stored = match self.1.of(append.tenant) {
-            Access::Plain => Some(None),
-            Access::Keys(keys) => sealed::append(&append, &keys).map(|sealed| Some(Box::new(sealed))),
-            Access::Locked => None,
+            TenantStorage::Plain => Some(None),
+            TenantStorage::Keys(keys) => sealed::append(&append, &keys).map(|sealed| Some(Box::new(sealed))),
+            TenantStorage::Locked => None,
         };
         match stored {
             Some(sealed) => {
@@ -94,7 +94,9 @@ mod tests {
     #[tokio::test]
     async fn change_without_its_key_is_refused_while_its_tree_is_locked() {
         let (keyring, session) = (Arc::new(Keyring::default()), SessionId::parse("session", "s").expect("valid"));
-        let Access::Locked = keyring.know(DEFAULT_TENANT, "default", Some([1; 8])) else { panic!("it has no key") };
+        let TenantStorage::Locked = keyring.know(DEFAULT_TENANT, "default", Some([1; 8])) else {
+            panic!("it has no key")
+        };
         let (jobs, _queue) = mpsc::channel(1);
         let queue = QueueSlot::reserve(&jobs, &keyring).await.expect("a slot");
         let slot = Slots::default().put(CallTree::new(DEFAULT_TENANT, session.clone(), Timestamp::default()));

@@ -6,7 +6,7 @@ use super::{
     catch_up::{self, Known, TreeUpdate},
     counters::{self, Counter},
     gathered::{BatchReader, GATHERED_MAX, TREES_MAX},
-    load::{self, ShardSplit, Wanted},
+    load::{self, ShardSplit, TreeQuery},
     look_up::{self, Found, Sought, TreeHead},
     owners,
     read::Readers,
@@ -39,7 +39,7 @@ pub(super) fn gatherer_options(options: PgConnectOptions, is_distributed: bool) 
 #[derive(Debug)]
 pub(super) struct Gathers {
     pub(super) sessions: BatchReader<Sought, Option<Found>>,
-    pub(super) trees: BatchReader<Wanted, Option<CallTree>>,
+    pub(super) trees: BatchReader<TreeQuery, Option<CallTree>>,
     pub(super) since: BatchReader<Known, Option<TreeUpdate>>,
     pub(super) heads: BatchReader<(TenantId, SessionId), Option<TreeHead>>,
     pub(super) ledger: BatchReader<(TenantId, SessionId, LedgerKey), Option<LedgerRow>>,

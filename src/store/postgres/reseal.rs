@@ -41,7 +41,7 @@ const HEAD_BYTES: usize = MARK.len() + KEY_ID_BYTES_MAX + 1;
 pub type Uses = BTreeMap<String, u64>;
 
 /// A table with encrypted texts.
-struct Table {
+struct SealedTable {
     name: &'static str,
     /// Its kind in [`super::texts`].
     kind: &'static str,
@@ -52,8 +52,8 @@ struct Table {
     within: &'static str,
 }
 
-static TABLES: [Table; 3] = [
-    Table {
+static TABLES: [SealedTable; 3] = [
+    SealedTable {
         name: "call",
         kind: "call",
         key: &[("epoch", "date", "-infinity"), ("session_id", "text", ""), ("seq", "int8", "-1")],
@@ -61,7 +61,7 @@ static TABLES: [Table; 3] = [
         within: "array(select f ->> 'message' from jsonb_array_elements(case jsonb_typeof(t.findings)
             when 'array' then t.findings else '[]' end) f)",
     },
-    Table {
+    SealedTable {
         name: "outcome",
         kind: "outcome",
         key: &[
@@ -75,7 +75,7 @@ static TABLES: [Table; 3] = [
         within: "array[coalesce(t.marks ->> 'named',
             case when t.marks ->> 'frame' <> '0000000000000000' then '' end)]",
     },
-    Table {
+    SealedTable {
         name: "session_event",
         kind: "event",
         key: &[
@@ -94,7 +94,7 @@ fn key_of(head: &str) -> String {
     format!("case when starts_with({head}, '{MARK}') then split_part({head}, ':', 3) else '' end")
 }
 
-impl Table {
+impl SealedTable {
     /// The key names of a row `t`, as rows `h`.
     fn keys(&self) -> String {
         let texts = sealed(self.list).filter(|(_, sql)| *sql == "text");
@@ -130,7 +130,7 @@ impl Table {
         )
     }
 
-    /// `$1` shard, `$2` tenant, `$3` rows as from [`Table::page`].
+    /// `$1` shard, `$2` tenant, `$3` rows as from [`SealedTable::page`].
     fn update(&self) -> String {
         let key: Vec<(&str, &str)> = self.key.iter().map(|(column, sql, _)| (*column, *sql)).collect();
         let typed = key.iter().copied().chain(sealed(self.list)).map(|(column, sql)| format!("{column} {sql}"));
@@ -262,7 +262,7 @@ fn object(row: &PgRow) -> LoadedRow<Map<String, Value>> {
 async fn page(
     conn: &mut PgConnection,
     of: &Reseal,
-    table: &Table,
+    table: &SealedTable,
     shard: i16,
     after: &Value,
     rows: i64,

@@ -15,7 +15,7 @@ use super::{
     clocks::Clocks,
     connect, distribute,
     maintain::{self, month, partition},
-    tables::{self, Ends, RowOwner, TABLES},
+    tables::{self, RetentionRule, RowOwner, TABLES},
     trees,
 };
 use crate::error::{OpenError, StoreError};
@@ -79,7 +79,7 @@ pub(super) async fn drop_months(
     let mut retained = RetentionResult { trees, ..RetentionResult::default() };
     for first in months(conn, before).await? {
         retained.moved += move_on(conn, first).await?;
-        for table in tables::ending(Ends::WithMonth) {
+        for table in tables::ending(RetentionRule::WithMonth) {
             retained.dropped.extend(drop_partition(conn, table, first, is_distributed).await?);
         }
     }
@@ -113,7 +113,7 @@ async fn drop_trees(
         let page = trees::page(conn, &place).await?;
         let Some(last) = page.last() else { return Ok(dropped) };
         place = last.place.clone();
-        let is_old = |head: &&trees::Head| head.epoch < before.to_epoch_days() && head.last_at < silent;
+        let is_old = |head: &&trees::StoredTree| head.epoch < before.to_epoch_days() && head.last_at < silent;
         let old: Vec<_> = page.iter().filter(is_old).map(|head| (head, silent)).collect();
         dropped += trees::delete_silent(conn, &old, now, false).await?.trees;
     }
@@ -160,7 +160,7 @@ async fn months(conn: &mut PgConnection, before: NaiveDate) -> Result<Vec<NaiveD
          order by 1",
     )
     .bind(SCHEMA)
-    .bind(tables::ending(Ends::WithMonth).collect::<Vec<_>>().join("|"))
+    .bind(tables::ending(RetentionRule::WithMonth).collect::<Vec<_>>().join("|"))
     .fetch_all(conn)
     .await?;
     let months = names.iter().filter_map(|first| first.parse::<NaiveDate>().ok());

@@ -13,7 +13,7 @@ use callgate_core::domain::{
     budget::CounterKey,
     call::{Approval, ApprovalStatus, Permit},
     effect::{DuplicateScope, EffectKind, Resource},
-    event::{Append, Event, Judged, SettledEvent},
+    event::{Append, Event, JudgmentEvent, SettledEvent},
     failure::FailureKind,
     finding::{Decision, Level},
     ids::{AgentId, HostName, RunId, SessionId, TenantId, UserId},
@@ -60,7 +60,7 @@ rows! {
 
 rows! {
     /// One row per judgment.
-    CallRow<'a>(append: &'a Append, event: &'a Judged) {
+    CallRow<'a>(append: &'a Append, event: &'a JudgmentEvent) {
         let permit = event.permit.as_ref();
         let approval = event.approval.as_ref();
         let winner = callgate_core::domain::verdict::winner(&event.findings);

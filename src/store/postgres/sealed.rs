@@ -11,13 +11,13 @@ use super::{
 };
 use crate::{
     error::StoreError,
-    sealing::{Access, DecryptError, Place, Sealer, TenantKeys, is_sealed, key_id},
+    sealing::{DecryptError, Place, Sealer, TenantKeys, TenantStorage, is_sealed, key_id},
 };
 use callgate_core::domain::{
-    answer::{Named, ResultMarkers},
+    answer::{PackedNames, ResultMarkers},
     control::Control,
     effect::Resource,
-    event::{Append, Event, Judged, SettledEvent},
+    event::{Append, Event, JudgmentEvent, SettledEvent},
     finding::Finding,
     ids::TenantId,
 };
@@ -56,11 +56,11 @@ pub(super) fn within(column: &str, bytes: usize) -> String {
 #[derive(Debug, Clone)]
 pub(super) struct Opener {
     tenant: TenantId,
-    access: Access,
+    access: TenantStorage,
 }
 
 impl Opener {
-    pub(super) const fn new(tenant: TenantId, access: Access) -> Self {
+    pub(super) const fn new(tenant: TenantId, access: TenantStorage) -> Self {
         Self { tenant, access }
     }
 
@@ -70,24 +70,24 @@ impl Opener {
 
     /// True for a tenant without encryption.
     pub(super) const fn is_plain(&self) -> bool {
-        matches!(self.access, Access::Plain)
+        matches!(self.access, TenantStorage::Plain)
     }
 
     /// True for a tenant whose keys are missing.
     pub(super) const fn is_locked(&self) -> bool {
-        matches!(self.access, Access::Locked)
+        matches!(self.access, TenantStorage::Locked)
     }
 
     /// A stored value, decrypted.
     pub(super) fn text(&self, what: &str, session: &str, seq: u64, stored: String) -> LoadedRow<String> {
         let missing = |key: &str| StoreError::KeyMissing { tenant: self.tenant, key: key.to_owned() };
         match &self.access {
-            Access::Plain => Ok(stored),
-            Access::Locked => match key_id(&stored) {
+            TenantStorage::Plain => Ok(stored),
+            TenantStorage::Locked => match key_id(&stored) {
                 Some(key) => Err(missing(key)),
                 None => Ok(stored),
             },
-            Access::Keys(keys) => {
+            TenantStorage::Keys(keys) => {
                 let place = Place { tenant: self.tenant, session, seq, what };
                 keys.open(stored, &place).map_err(|why| match why {
                     DecryptError::KeyMissing(key) => missing(&key),
@@ -127,7 +127,7 @@ impl Opener {
 
     pub(super) fn resource(&self, session: &str, seq: u64, stored: Option<Resource>) -> LoadedRow<Option<Resource>> {
         match (&self.access, stored) {
-            (Access::Plain, stored) => Ok(stored),
+            (TenantStorage::Plain, stored) => Ok(stored),
             (_, None) => Ok(None),
             (_, Some(stored)) => {
                 let opened = self.text(RESOURCE, session, seq, stored.as_str().to_owned())?;
@@ -138,7 +138,7 @@ impl Opener {
 
     /// A finding, by its index in its judgment.
     pub(super) fn finding(&self, session: &str, seq: u64, at: usize, mut finding: Finding) -> LoadedRow<Finding> {
-        if matches!(self.access, Access::Plain) || !is_sealed(&finding.message) {
+        if matches!(self.access, TenantStorage::Plain) || !is_sealed(&finding.message) {
             return Ok(finding);
         }
         let opened = self.text(&finding_at(at), session, seq, std::mem::take(&mut finding.message))?;
@@ -149,7 +149,7 @@ impl Opener {
 
     /// A loaded report.
     pub(super) fn settled(&self, mut settled: SettledEvent) -> LoadedRow<SettledEvent> {
-        if matches!(self.access, Access::Plain) {
+        if matches!(self.access, TenantStorage::Plain) {
             return Ok(settled);
         }
         let (session, seq) = (settled.session.clone(), settled.seq);
@@ -213,7 +213,7 @@ pub(super) fn finding_at(at: usize) -> String {
 
 /// Marks with encrypted texts in place of the plain ones.
 pub(super) fn with_sealed(marks: &ResultMarkers, sealed: String) -> ResultMarkers {
-    ResultMarkers { named: Named::stored(sealed), ..ResultMarkers::without_parts(0, marks.says, marks.failed) }
+    ResultMarkers { named: PackedNames::stored(sealed), ..ResultMarkers::without_parts(0, marks.says, marks.failed) }
 }
 
 /// A change in its stored form; none if encryption fails, so that it must not be stored.
@@ -264,7 +264,7 @@ impl Row<'_> {
         Some(())
     }
 
-    fn judged(&mut self, judged: &mut Judged) -> Option<()> {
+    fn judged(&mut self, judged: &mut JudgmentEvent) -> Option<()> {
         let (session, seq) = (judged.session.clone(), judged.seq);
         let session = session.as_str();
         if let Some(arguments) = &mut judged.arguments {

@@ -19,7 +19,7 @@ const STOPS_MAX: i64 = 20_000;
 
 /// Queued work and connections of this replica.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Load {
+pub struct StoreLoad {
     /// Changes that wait for a commit.
     pub queued: usize,
     /// Connections by purpose.
@@ -53,10 +53,10 @@ pub struct Questions {
 impl Store {
     /// Current load.
     #[must_use]
-    pub fn load(&self) -> Load {
+    pub fn load(&self) -> StoreLoad {
         let lanes = self.lanes.iter().flat_map(|(readers, slow)| [readers, slow]);
         let pools = lanes.chain([&self.gatherers, self.pulse.connections()]).map(Readers::pool).collect();
-        Load { queued: QUEUE_MAX - self.queue.capacity(), pools }
+        StoreLoad { queued: QUEUE_MAX - self.queue.capacity(), pools }
     }
 
     /// Sessions of these tenants whose last judgment within the hour is a STOP.

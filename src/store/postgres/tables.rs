@@ -1,6 +1,6 @@
 //! Table registry: location, ownership, erasure, export and retention of each table's rows.
 
-use self::{Ends::*, RowOwner::*};
+use self::{RetentionRule::*, RowOwner::*};
 
 /// Owner of a table's rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub(super) enum RowOwner {
 
 /// Retention of a call tree's rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ends {
+pub(super) enum RetentionRule {
     WithTree,
     /// Dropped with the partition of the tree's month of birth.
     WithMonth,
@@ -40,7 +40,7 @@ pub(super) struct Table {
     pub(super) owner: RowOwner,
     /// Distributed by `shard`; otherwise replicated to every node.
     pub(super) shard: bool,
-    pub(super) ends: Ends,
+    pub(super) ends: RetentionRule,
     /// Rows have their tree's epoch and move with it; the key to find them.
     pub(super) epoch: Option<RowOwner>,
     /// Restriction of the rows to erase.
@@ -194,7 +194,7 @@ pub(super) static TABLES: [Table; 27] = [
 ];
 
 /// Names of the tables with this retention.
-pub(super) fn ending(ends: Ends) -> impl Iterator<Item = &'static str> {
+pub(super) fn ending(ends: RetentionRule) -> impl Iterator<Item = &'static str> {
     TABLES.iter().filter(move |table| table.ends == ends).map(|table| table.name)
 }
 

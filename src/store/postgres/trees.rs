@@ -6,7 +6,7 @@ use sqlx::{AssertSqlSafe, PgConnection, Row as _, postgres::PgRow};
 use super::{
     codes::UNKNOWN,
     decode::{LoadedRow, decode, name},
-    tables::{self, Ends},
+    tables::{self, RetentionRule},
 };
 use callgate_core::domain::{
     ids::{SessionId, TenantId},
@@ -34,7 +34,7 @@ impl Place {
 
 /// Row of a tree.
 #[derive(Debug, Clone)]
-pub(super) struct Head {
+pub(super) struct StoredTree {
     pub(super) place: Place,
     /// Epoch, in days since the Unix epoch.
     pub(super) epoch: i32,
@@ -44,7 +44,7 @@ pub(super) struct Head {
     pub(super) steps: u64,
 }
 
-impl Head {
+impl StoredTree {
     pub(super) const fn tenant(&self) -> TenantId {
         TenantId(self.place.tenant)
     }
@@ -59,7 +59,7 @@ pub(super) struct Gone {
 }
 
 /// The next trees after a position; empty at the end.
-pub(super) async fn page(conn: &mut PgConnection, after: &Place) -> LoadedRow<Vec<Head>> {
+pub(super) async fn page(conn: &mut PgConnection, after: &Place) -> LoadedRow<Vec<StoredTree>> {
     let page = sqlx::query(
         "select shard, tenant_id, root_id, epoch - date '1970-01-01' as day, steps,
            (extract(epoch from last_at) * 1000)::bigint as last_ms
@@ -67,7 +67,7 @@ pub(super) async fn page(conn: &mut PgConnection, after: &Place) -> LoadedRow<Ve
     );
     let page = page.bind(after.shard).bind(after.tenant).bind(&after.root).bind(PAGE);
     let head = |row: &PgRow| {
-        Ok(Head {
+        Ok(StoredTree {
             place: Place {
                 shard: row.try_get("shard")?,
                 tenant: row.try_get("tenant_id")?,
@@ -110,7 +110,7 @@ fn is_done(now: &str) -> String {
 /// `with_calls` includes their calls and outcomes, which otherwise go with their month.
 pub(super) async fn delete_silent(
     conn: &mut PgConnection,
-    heads: &[(&Head, Timestamp)],
+    heads: &[(&StoredTree, Timestamp)],
     now: Timestamp,
     with_calls: bool,
 ) -> LoadedRow<Gone> {
@@ -123,7 +123,7 @@ pub(super) async fn delete_silent(
          returning t.shard, t.tenant_id, t.root_id, t.epoch - date '1970-01-01' as day",
         is_done("$5::int8")
     );
-    let of = |head: &&Head| head.place.clone();
+    let of = |head: &&StoredTree| head.place.clone();
     let places: Vec<Place> = heads.iter().map(|(head, _)| of(head)).collect();
     let before: Vec<i64> = heads.iter().map(|(_, before)| before.as_millis()).collect();
     let delete = sqlx::query(AssertSqlSafe(delete))
@@ -150,7 +150,7 @@ pub(super) type DeletedTree = (i16, i64, String, i32);
 pub(super) async fn delete_below(conn: &mut PgConnection, trees: &[DeletedTree], with_calls: bool) -> LoadedRow<u64> {
     let (shards, tenants): (Vec<i16>, Vec<i64>) = trees.iter().map(|tree| (tree.0, tree.1)).unzip();
     let (roots, days): (Vec<&str>, Vec<i32>) = trees.iter().map(|tree| (tree.2.as_str(), tree.3)).unzip();
-    for table in tables::ending(Ends::WithTree) {
+    for table in tables::ending(RetentionRule::WithTree) {
         let sql = format!(
             "delete from {table} d using unnest($1::int2[], $2::int8[], $3::text[]) as x(shard, tenant_id, root_id)
              where d.shard = x.shard and d.tenant_id = x.tenant_id and d.root_id = x.root_id"
@@ -177,7 +177,7 @@ pub(super) async fn delete_below(conn: &mut PgConnection, trees: &[DeletedTree],
     );
     names.bind(&of.own_shards).bind(&of.tenants).bind(&of.names).bind(&of.roots).execute(&mut *conn).await?;
     let mut rows = 0;
-    for table in tables::ending(Ends::WithMonth).filter(|_| with_calls) {
+    for table in tables::ending(RetentionRule::WithMonth).filter(|_| with_calls) {
         let sql = format!(
             "delete from {table} d using unnest($1::int2[], $2::int8[], $3::int4[], $4::text[])
                as x(shard, tenant_id, day, session_id)

@@ -17,11 +17,11 @@ use tokio::{
 use tracing::Span;
 
 use super::{
-    append::{Batch, BatchResult, Connection},
+    append::{AppendBatch, BatchResult, WriterConnection},
     audit,
     commits::{Commit, Commits},
     connect::{Connector, jittered},
-    problem::{Failure, Problem},
+    problem::{AttemptProblem, BatchFailure},
     time::DbTime,
     traced::{self, BatchSpans},
 };
@@ -116,7 +116,7 @@ impl std::fmt::Debug for Writer {
 /// Planner settings of this connection only: a generic plan made on a small table would later scan everything. On a
 /// distributed database only a plan for a specific shard is routed to its node.
 pub(super) fn writer_options(options: PgConnectOptions, is_distributed: bool) -> PgConnectOptions {
-    options.application_name(&Connection::name(is_distributed)).options([
+    options.application_name(&WriterConnection::name(is_distributed)).options([
         ("plan_cache_mode", if is_distributed { "force_custom_plan" } else { "force_generic_plan" }),
         ("enable_seqscan", "off"),
         ("enable_hashjoin", "off"),
@@ -129,8 +129,8 @@ pub(super) fn writer_options(options: PgConnectOptions, is_distributed: bool) ->
 impl Writer {
     /// Writes until every sender is dropped and the queue is empty.
     pub(super) async fn run(self, mut queue: mpsc::Receiver<QueuedChange>) {
-        let mut seats: Vec<Seat> = Vec::new();
-        seats.resize_with(if self.is_distributed { SEATS_DISTRIBUTED } else { 1 }, Seat::default);
+        let mut seats: Vec<BusyConnection> = Vec::new();
+        seats.resize_with(if self.is_distributed { SEATS_DISTRIBUTED } else { 1 }, BusyConnection::default);
         let (mut waiting, mut last) = (VecDeque::new(), 1);
         let mut closing = pin!(self.closing.notified());
         loop {
@@ -154,7 +154,7 @@ impl Writer {
     }
 
     /// Writes a batch, split by shard over several connections if there are any.
-    async fn write_all(&self, seats: &mut [Seat], chains: Vec<Vec<QueuedChange>>, deadline: Instant) {
+    async fn write_all(&self, seats: &mut [BusyConnection], chains: Vec<Vec<QueuedChange>>, deadline: Instant) {
         if let [seat] = seats {
             return self.write(seat, chains, deadline).await;
         }
@@ -175,7 +175,7 @@ impl Writer {
     }
 
     /// Writes a batch, with retries, by one deadline.
-    async fn write(&self, seat: &mut Seat, chains: Vec<Vec<QueuedChange>>, deadline: Instant) {
+    async fn write(&self, seat: &mut BusyConnection, chains: Vec<Vec<QueuedChange>>, deadline: Instant) {
         let started = Instant::now();
         let span = traced::begun(&*self.traced, &chains);
         let appended = self.append(seat, &chains, deadline).await;
@@ -194,21 +194,22 @@ impl Writer {
                 }
             }
             // One of them cannot be stored: find it, and store the others.
-            Err(Failure::Permanent(_) | Failure::Value(_)) if chains.len() > 1 => {
+            Err(BatchFailure::Permanent(_) | BatchFailure::Value(_)) if chains.len() > 1 => {
                 for chain in chains {
                     Box::pin(self.write(seat, vec![chain], deadline)).await;
                 }
             }
-            Err(failure @ (Failure::Permanent(_) | Failure::Value(_))) => {
-                let (Failure::Permanent(error) | Failure::Value(error) | Failure::Passing(error)) = &failure;
+            Err(failure @ (BatchFailure::Permanent(_) | BatchFailure::Value(_))) => {
+                let (BatchFailure::Permanent(error) | BatchFailure::Value(error) | BatchFailure::Passing(error)) =
+                    &failure;
                 // A value error is no fault of the database.
-                if matches!(failure, Failure::Permanent(_)) {
+                if matches!(failure, BatchFailure::Permanent(_)) {
                     self.commits.failed();
                 }
                 tracing::error!(%error, "a change cannot be stored");
                 chains.into_iter().for_each(|chain| answer(chain, Some(Lost::Rejected), &span));
             }
-            Err(Failure::Passing(error)) => {
+            Err(BatchFailure::Passing(error)) => {
                 self.commits.failed();
                 let changes = chains.iter().map(Vec::len).sum::<usize>();
                 tracing::warn!(%error, changes, "changes could not be stored: the database did not respond in time");
@@ -222,10 +223,10 @@ impl Writer {
     /// finds its own row.
     async fn append(
         &self,
-        seat: &mut Seat,
+        seat: &mut BusyConnection,
         chains: &[Vec<QueuedChange>],
         deadline: Instant,
-    ) -> Result<Vec<Option<Lost>>, Failure> {
+    ) -> Result<Vec<Option<Lost>>, BatchFailure> {
         let mut lost: Vec<Option<Lost>> = vec![None; chains.len()];
         let mut racing: Vec<usize> = (0..chains.len()).collect();
         seat.fill(self.is_distributed, chains, &racing);
@@ -255,13 +256,13 @@ impl Writer {
                     // The conflict has vanished, or one change can never be stored.
                     blameless += 1;
                     if blameless >= BLAMELESS_MAX {
-                        return Err(Failure::Value("rows that are already there, though nobody has lost".into()));
+                        return Err(BatchFailure::Value("rows that are already there, though nobody has lost".into()));
                     }
                     "a race that nobody has lost".clone_into(&mut error);
                 }
-                Ok(Err(Problem::Permanent(error))) => return Err(Failure::Permanent(error)),
-                Ok(Err(Problem::Value(error))) => return Err(Failure::Value(error)),
-                Ok(Err(Problem::Race(why) | Problem::Connection(why))) => error = why,
+                Ok(Err(AttemptProblem::Permanent(error))) => return Err(BatchFailure::Permanent(error)),
+                Ok(Err(AttemptProblem::Value(error))) => return Err(BatchFailure::Value(error)),
+                Ok(Err(AttemptProblem::Race(why) | AttemptProblem::Connection(why))) => error = why,
                 Err(_) => seat.conn = None,
             }
             // Changes that another attempt cannot reach in time fail now.
@@ -272,25 +273,27 @@ impl Writer {
             sleep(wait).await;
             pause = (pause * 2).min(PAUSE_MAX);
         }
-        Err(Failure::Passing(error))
+        Err(BatchFailure::Passing(error))
     }
 
-    async fn try_append(&self, seat: &mut Seat) -> Result<BatchResult, Problem> {
+    async fn try_append(&self, seat: &mut BusyConnection) -> Result<BatchResult, AttemptProblem> {
         // The connection is taken out while it is used: a step that is given up drops it, and so closes it.
         let mut open = match seat.conn.take() {
             Some(open) => open,
             None => {
                 let conn = self.connector.connect(&self.options).await;
-                let conn = conn.map_err(|error| Problem::Connection(error.to_string()))?;
-                timeout(STEP, Connection::of(conn, self.is_distributed)).await.map_err(|_| Problem::late())??
+                let conn = conn.map_err(|error| AttemptProblem::Connection(error.to_string()))?;
+                timeout(STEP, WriterConnection::of(conn, self.is_distributed))
+                    .await
+                    .map_err(|_| AttemptProblem::late())??
             }
         };
-        let appended = timeout(STEP, seat.batch.append(&mut open)).await.map_err(|_| Problem::late())?;
+        let appended = timeout(STEP, seat.batch.append(&mut open)).await.map_err(|_| AttemptProblem::late())?;
         let appended = appended.map_err(|error| {
             seat.code = traced::code(&error);
-            Problem::from(error)
+            AttemptProblem::from(error)
         });
-        if !matches!(appended, Err(Problem::Connection(_))) {
+        if !matches!(appended, Err(AttemptProblem::Connection(_))) {
             seat.conn = Some(open);
         }
         appended
@@ -299,14 +302,14 @@ impl Writer {
 
 /// A connection and its current batch.
 #[derive(Debug, Default)]
-struct Seat {
-    conn: Option<Connection>,
-    batch: Batch,
+struct BusyConnection {
+    conn: Option<WriterConnection>,
+    batch: AppendBatch,
     /// SQLSTATE of the last error.
     code: Option<String>,
 }
 
-impl Seat {
+impl BusyConnection {
     /// Fills the batch with those chains.
     fn fill(&mut self, is_distributed: bool, chains: &[Vec<QueuedChange>], racing: &[usize]) {
         let shard = racing.first().and_then(|chain| chains[*chain].first()).map(|job| job.append.shard());

@@ -13,7 +13,7 @@ pub const KEYS_MAX: usize = 32;
 
 /// Source of a key: 32 bytes in base64 or hexadecimal.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Source {
+pub enum KeySource {
     /// A file.
     File(PathBuf),
     /// The output of a command, as of a key management service: the program and its arguments.
@@ -24,9 +24,9 @@ pub enum Source {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TenantKeySources {
     /// By name; the first encrypts, the others only decrypt.
-    pub keys: Vec<(String, Source)>,
+    pub keys: Vec<(String, KeySource)>,
     /// Source of the hashing key, which never changes.
-    pub fingerprint: Source,
+    pub fingerprint: KeySource,
     /// True to drop history that is known by unkeyed hashes.
     pub anew: bool,
 }
@@ -61,11 +61,11 @@ struct Place {
     command: Option<Vec<String>>,
 }
 
-fn source(field: &str, file: Option<PathBuf>, command: Option<Vec<String>>) -> Result<Source, Invalid> {
+fn source(field: &str, file: Option<PathBuf>, command: Option<Vec<String>>) -> Result<KeySource, Invalid> {
     match (file, command) {
-        (Some(file), None) => Ok(Source::File(file)),
+        (Some(file), None) => Ok(KeySource::File(file)),
         (None, Some(command)) if command.first().is_some_and(|program| !program.is_empty()) => {
-            Ok(Source::Command(command))
+            Ok(KeySource::Command(command))
         }
         _ => Err(Invalid::new(field, "has to have either `file`, or `command` with a program and its arguments")),
     }
@@ -92,7 +92,7 @@ pub fn read(text: &str) -> Result<BTreeMap<String, TenantKeySources>, Invalid> {
         if tenant.keys.is_empty() || tenant.keys.len() > KEYS_MAX {
             return Err(Invalid::new(at("keys"), format!("has to name 1 to {KEYS_MAX} keys, the newest first")));
         }
-        let mut keys: Vec<(String, Source)> = Vec::with_capacity(tenant.keys.len());
+        let mut keys: Vec<(String, KeySource)> = Vec::with_capacity(tenant.keys.len());
         for (place, key) in tenant.keys.into_iter().enumerate() {
             let field = at(&format!("keys[{place}]"));
             let id = id(&format!("{field}.id"), key.id)?;

@@ -9,7 +9,7 @@ use callgate_core::domain::{hashing::KeyMark, ids::TenantId};
 
 /// Storage of a tenant's values.
 #[derive(Debug, Clone)]
-pub enum Access {
+pub enum TenantStorage {
     /// Plain.
     Plain,
     /// Encrypted.
@@ -22,7 +22,7 @@ pub enum Access {
 #[derive(Debug, Default)]
 pub struct Keyring {
     named: ArcSwap<BTreeMap<String, Arc<TenantKeys>>>,
-    known: ArcSwap<BTreeMap<TenantId, Access>>,
+    known: ArcSwap<BTreeMap<TenantId, TenantStorage>>,
 }
 
 impl Keyring {
@@ -44,16 +44,16 @@ impl Keyring {
     }
 
     /// Records the storage of a tenant's values; `mark` identifies its hashing key, if any.
-    pub fn know(&self, tenant: TenantId, name: &str, mark: Option<KeyMark>) -> Access {
+    pub fn know(&self, tenant: TenantId, name: &str, mark: Option<KeyMark>) -> TenantStorage {
         let keys = self.named(name).filter(|keys| mark.is_some() && keys.hashing().mark() == mark);
         let access = match (mark, keys) {
-            (None, _) => Access::Plain,
-            (Some(_), Some(keys)) => Access::Keys(keys),
-            (Some(_), None) => Access::Locked,
+            (None, _) => TenantStorage::Plain,
+            (Some(_), Some(keys)) => TenantStorage::Keys(keys),
+            (Some(_), None) => TenantStorage::Locked,
         };
         let is_new = match (&access, self.of(tenant)) {
-            (Access::Plain, Access::Plain) | (Access::Locked, Access::Locked) => false,
-            (Access::Keys(keys), Access::Keys(before)) => !Arc::ptr_eq(keys, &before),
+            (TenantStorage::Plain, TenantStorage::Plain) | (TenantStorage::Locked, TenantStorage::Locked) => false,
+            (TenantStorage::Keys(keys), TenantStorage::Keys(before)) => !Arc::ptr_eq(keys, &before),
             _ => true,
         };
         if is_new {
@@ -68,14 +68,18 @@ impl Keyring {
 
     /// The storage of a tenant's values.
     #[must_use]
-    pub fn of(&self, tenant: TenantId) -> Access {
+    pub fn of(&self, tenant: TenantId) -> TenantStorage {
         let known = self.known.load();
-        if known.is_empty() { Access::Plain } else { known.get(&tenant).cloned().unwrap_or(Access::Plain) }
+        if known.is_empty() {
+            TenantStorage::Plain
+        } else {
+            known.get(&tenant).cloned().unwrap_or(TenantStorage::Plain)
+        }
     }
 
     /// True for a tenant with encrypted values and missing keys.
     #[must_use]
     pub fn is_locked(&self, tenant: TenantId) -> bool {
-        matches!(self.of(tenant), Access::Locked)
+        matches!(self.of(tenant), TenantStorage::Locked)
     }
 }

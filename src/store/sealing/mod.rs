@@ -6,7 +6,7 @@ pub mod file;
 mod keyring;
 mod seal;
 
-pub use keyring::{Access, Keyring};
+pub use keyring::{Keyring, TenantStorage};
 pub use seal::{
     BadKey, DecryptError, DecryptedValue, Key, Place, Sealer, TenantKeys, is_sealed, key_id, sealed_length,
 };

@@ -3,7 +3,7 @@ use std::{hint::black_box, time::Instant};
 use proptest::prelude::*;
 
 use super::*;
-use crate::sealing::file::{Source, read};
+use crate::sealing::file::{KeySource, read};
 
 fn key(byte: u8) -> Key {
     Key::parse(hex::encode([byte; KEY_BYTES]).as_bytes()).expect("a key")
@@ -88,8 +88,8 @@ fn the_file_names_keys_by_tenant() {
                 - {id: 2026-05, command: [kms, decrypt, x]}\n    fingerprint: {file: /run/secrets/f}\n";
     let read_back = read(text).expect("a file");
     let acme = &read_back["acme"];
-    assert_eq!(acme.keys[0], ("2026-11".to_owned(), Source::File("/run/secrets/a".into())));
-    assert_eq!(acme.keys[1].1, Source::Command(["kms", "decrypt", "x"].map(str::to_owned).into()));
+    assert_eq!(acme.keys[0], ("2026-11".to_owned(), KeySource::File("/run/secrets/a".into())));
+    assert_eq!(acme.keys[1].1, KeySource::Command(["kms", "decrypt", "x"].map(str::to_owned).into()));
     assert!(!acme.anew);
     for (wrong, field) in [
         ("keys: []\n    fingerprint: {file: f}", "tenants.acme.keys"),

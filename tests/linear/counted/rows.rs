@@ -113,7 +113,7 @@ fn session() -> SessionId {
 }
 
 /// Outcome of a recorded call.
-fn recorded(report: report::Report) -> u64 {
+fn recorded(report: report::OutcomeReport) -> u64 {
     let (proposal, mut tree) =
         (POLICY.propose(request("look", json("{\"q\":1}"))), CallTree::new(DEFAULT_TENANT, session(), NOW));
     let judged = engine::evaluate(&POLICY, &tree, &engine::SharedState::default(), &proposal, None, NOW);
@@ -122,8 +122,8 @@ fn recorded(report: report::Report) -> u64 {
     count(|| engine::record(&POLICY, &tree, &engine::SharedState::default(), &report, NOW.plus_ms(5)).is_ok())
 }
 
-fn reported(status: OutcomeStatus) -> report::Report {
-    report::Report::new(session(), CallId::parse("call_id", "c").expect("valid"), status)
+fn reported(status: OutcomeStatus) -> report::OutcomeReport {
+    report::OutcomeReport::new(session(), CallId::parse("call_id", "c").expect("valid"), status)
 }
 
 fn error(message: &str) -> failure::ErrorReport {
@@ -204,7 +204,7 @@ rows! {
     "domain/gist.rs: of cut is_empty" <= 450 &[w::REMARKS, w::CONTENT, w::OBJECTS, w::LINES, w::BLANKS], |t|
         of_json(t, |value| (gist::SuccessSummary::of(t, Some(value), Some(t)), gist::cut(t, 80), gist::is_empty(t, Some(value))));
     "domain/gist.rs: arguments" <= 760 JSONS, |t| count(|| gist::arguments(t, &REDACTION, 100));
-    "engine/envelope.rs: success" <= 710 JSONS, |t| recorded(report::Report { result: Some(t.to_owned()),
+    "engine/envelope.rs: success" <= 710 JSONS, |t| recorded(report::OutcomeReport { result: Some(t.to_owned()),
         ..reported(OutcomeStatus::Success) });
     "domain/similarity.rs: of of_json are_near differing_fields" <= 530 JSONS, |t| count(|| {
         let other = t.replace('1', "2");
@@ -265,7 +265,7 @@ rows! {
     "rules/tamper_protection.rs: check" <= 880 &[w::PATH, w::LETTERS, w::QUOTES, w::GROWING], |t|
         judged("Edit", member("file_path", t));
     "engine/record.rs: record, of an error; offline/world.rs: record record_as" <= 4_200 ERRORS, |t|
-        recorded(report::Report { error: Some(error(t)), ..reported(OutcomeStatus::Error) });
+        recorded(report::OutcomeReport { error: Some(error(t)), ..reported(OutcomeStatus::Error) });
     "tool_list/read.rs: read" <= 210 JSONS, |t| count(|| (tool_list::read("list", t).is_ok(),
         tool_list::read("list", &json!({"tools": value(t)}).to_string()).is_ok()));
     "tool_list/params.rs: nodes forms types is_only is_bound; policy/normalizers.rs: fits; \
@@ -275,7 +275,7 @@ rows! {
         count(|| {
             let declared = std::collections::BTreeMap::new();
             let facts = tool_list::lint::ListFacts::new(&list, &declared);
-            (tool_list::lint::check(&facts, &tool_list::lint::Levels::default()).len(), tool_list::import(&list, true))
+            (tool_list::lint::check(&facts, &tool_list::lint::SeverityOverrides::default()).len(), tool_list::import(&list, true))
         })
     };
     "offline/trace.rs: parse" <= 24 JSONS, |t| {

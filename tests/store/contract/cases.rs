@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use callgate_core::domain::{
     call::ApprovalStatus,
     control::{Control, ControlEvent, Edit, EditedArguments},
-    event::{Change, Event, Judged, SettledEvent},
+    event::{Change, Event, JudgmentEvent, SettledEvent},
     fingerprint::{ArgsDigest, ResultDigest},
     halt::HaltTarget,
     ids::{DEFAULT_TENANT, TenantId},
@@ -28,7 +28,7 @@ use crate::common::{
 
 pub(super) async fn append_is_stored_whole_and_seen_by_all([one, other]: &Replicas) {
     let (at, slots) = (now(&**one), Slots::default());
-    let child = Judged { parent: Some(session("root")), depth: 1, ..judged("child", "c", 1, at) };
+    let child = JudgmentEvent { parent: Some(session("root")), depth: 1, ..judged("child", "c", 1, at) };
     let slot = new(&slots, "root", at);
     let appended =
         Change { ledger: vec![ledger(key(0), 0, &child)], counters: vec![add(at.day(), 3, None)], ..of(child) };
@@ -82,7 +82,7 @@ fn conflicts(at: callgate_core::domain::time::Timestamp) -> Vec<(Change, Lost)> 
     let (day, lost) = (at.day(), || judged("s", "lost", 2, at));
     let with = |ledger, counters| Change { ledger, counters, ..of(lost()) };
     vec![
-        (of(Judged { parent: Some(session("s")), depth: 1, ..judged("taken", "lost", 2, at) }), Lost::Session),
+        (of(JudgmentEvent { parent: Some(session("s")), depth: 1, ..judged("taken", "lost", 2, at) }), Lost::Session),
         (with(vec![ledger(key(0), 0, &lost())], vec![]), Lost::Ledger),
         (with(vec![ledger(key(0), 2, &lost())], vec![]), Lost::Ledger),
         (with(vec![ledger(key(1), 1, &lost())], vec![]), Lost::Ledger),
@@ -126,7 +126,7 @@ pub(super) async fn append_loses_by_its_first_conflict([one, other]: &Replicas) 
     append(&**one, &new(&Slots::default(), "s", at), first).await.expect("stored");
     append(&**one, &new(&Slots::default(), "taken", at), of(judged("taken", "c", 1, at))).await.expect("stored");
     let lost = judged("s", "c1", 2, at);
-    let taken = Judged { parent: Some(session("s")), depth: 1, ..judged("taken", "x", 3, at) };
+    let taken = JudgmentEvent { parent: Some(session("s")), depth: 1, ..judged("taken", "x", 3, at) };
     let mut all =
         Change { ledger: vec![ledger(key(0), 0, &lost)], counters: vec![add(at.day(), 1, Some(1))], ..of(lost) };
     all.events.push(Event::Judged(Box::new(taken)));

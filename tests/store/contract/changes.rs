@@ -6,7 +6,7 @@ use callgate_core::{
     domain::{
         budget::{CounterAdd, CounterKey, Dimension},
         call::Permit,
-        event::{Change, Event, Judged, SettledEvent},
+        event::{Change, Event, JudgmentEvent, SettledEvent},
         fingerprint::LedgerKey,
         ids::{DEFAULT_TENANT, TenantId},
         ledger::{LedgerChange, LedgerRow, LedgerState},
@@ -27,16 +27,22 @@ pub(super) fn now(store: &dyn DecisionStore) -> Timestamp {
 }
 
 /// A judgement of a call in `in_session`, as the `seq`-th event.
-pub(super) fn judged(in_session: &str, call: &str, seq: u64, at: Timestamp) -> Judged {
+pub(super) fn judged(in_session: &str, call: &str, seq: u64, at: Timestamp) -> JudgmentEvent {
     let arguments = format!(r#"{{"call":"{call}"}}"#);
-    Judged {
+    JudgmentEvent {
         policy: "p".into(),
-        ..Judged::of(&Policy::default().propose(ask(in_session, call, "work", &arguments)), seq, at)
+        ..JudgmentEvent::of(&Policy::default().propose(ask(in_session, call, "work", &arguments)), seq, at)
     }
 }
 
 /// The same, permitted until `lease_until`.
-pub(super) fn permitted(in_session: &str, call: &str, seq: u64, at: Timestamp, lease_until: Timestamp) -> Judged {
+pub(super) fn permitted(
+    in_session: &str,
+    call: &str,
+    seq: u64,
+    at: Timestamp,
+    lease_until: Timestamp,
+) -> JudgmentEvent {
     let permit = Permit {
         attempt: 1,
         occurrence: seq,
@@ -47,11 +53,11 @@ pub(super) fn permitted(in_session: &str, call: &str, seq: u64, at: Timestamp, l
         reserved_micros: 0,
         ledger_revision: 0,
     };
-    Judged { permit: Some(permit), ..judged(in_session, call, seq, at) }
+    JudgmentEvent { permit: Some(permit), ..judged(in_session, call, seq, at) }
 }
 
 /// A report on the permit `permit_seq`.
-pub(super) fn settled(of: &Judged, seq: u64, at: Timestamp, result: &str) -> SettledEvent {
+pub(super) fn settled(of: &JudgmentEvent, seq: u64, at: Timestamp, result: &str) -> SettledEvent {
     SettledEvent {
         seq,
         at,
@@ -96,7 +102,7 @@ pub(super) fn key(byte: u8) -> LedgerKey {
 }
 
 /// The row after the revision that it was decided on.
-pub(super) fn ledger(key: LedgerKey, expected: u64, of: &Judged) -> LedgerChange {
+pub(super) fn ledger(key: LedgerKey, expected: u64, of: &JudgmentEvent) -> LedgerChange {
     let row = LedgerRow {
         revision: expected + 1,
         state: LedgerState::Permitted,
@@ -133,7 +139,7 @@ pub(super) fn change(events: Vec<Event>) -> Change {
     Change { events, ledger: Vec::new(), counters: Vec::new() }
 }
 
-pub(super) fn of(judged: Judged) -> Change {
+pub(super) fn of(judged: JudgmentEvent) -> Change {
     change(vec![Event::Judged(Box::new(judged))])
 }
 

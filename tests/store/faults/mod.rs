@@ -25,13 +25,13 @@ use callgate_core::{
         call::Request,
         identity::{MappedIdentity, Role},
         ids::{DEFAULT_TENANT, TenantId},
-        report::Report,
+        report::OutcomeReport,
     },
     policy::Policy,
 };
 use callgate_server::gate::{
-    Apply, ApplyOutcome, Author, EvaluateAnswer, Gate, GateError, NoAnswer, PresentedCredential, RecordAnswer, Refused,
-    WorkError,
+    Apply, ApplyOutcome, Author, CredentialRejection, EvaluateAnswer, Gate, GateError, NoAnswer, PresentedCredential,
+    RecordAnswer, WorkError,
 };
 use sqlx::Row as _;
 use tokio::{
@@ -204,7 +204,7 @@ impl History {
         };
         let identity = match known {
             Ok(identity) => identity,
-            Err(Refused::Unchecked) => return false,
+            Err(CredentialRejection::Unchecked) => return false,
             Err(refused) => panic!("the token of {tenant:?} holds, and is refused: {refused:?}"),
         };
         assert_eq!(identity.tenant, tenant, "a token is its own tenant's");
@@ -250,7 +250,7 @@ async fn ask_until_told(gates: &[Arc<Gate>; 3], first: usize, request: &Request,
 async fn report_until_heard(
     gates: &[Arc<Gate>; 3],
     first: usize,
-    (tenant, report): (TenantId, &Report),
+    (tenant, report): (TenantId, &OutcomeReport),
     history: &History,
 ) -> RecordAnswer {
     let reported = async {

@@ -8,7 +8,7 @@ use callgate_core::domain::{
     identity::{MappedIdentity, Role},
     ids::DEFAULT_TENANT,
 };
-use callgate_server::gate::{Gate, PresentedCredential, Refused};
+use callgate_server::gate::{CredentialRejection, Gate, PresentedCredential};
 use tokio::time::Instant;
 
 use super::Replicas;
@@ -27,7 +27,7 @@ async fn token(gate: &Gate, n: usize) -> (String, String) {
 }
 
 /// As the way in asks.
-async fn shown(gate: &Gate, token: &str) -> Result<(), Refused> {
+async fn shown(gate: &Gate, token: &str) -> Result<(), CredentialRejection> {
     match gate.identities.identity(PresentedCredential::Bearer(token), None) {
         Some(known) => known.map(drop),
         None => gate.identities.looked_up(token, None).await.map(drop),
@@ -45,7 +45,7 @@ async fn a_replica_cut_off_from_the_database_lets_nobody_in_whom_another_has_rev
     replicas.proxies[0].hole();
     one.identities.revoke_token(DEFAULT_TENANT, &id, &Actor::from("root")).await.expect("revoked");
     let revoked = Instant::now();
-    assert!(matches!(shown(one, &gone).await, Err(Refused::Unknown(_))), "here at once");
+    assert!(matches!(shown(one, &gone).await, Err(CredentialRejection::Unknown(_))), "here at once");
     // A recent result is valid for two seconds; then no token can be verified.
     let mut unchecked = false;
     while revoked.elapsed() < HOLDS_BY * 2 {
@@ -56,11 +56,11 @@ async fn a_replica_cut_off_from_the_database_lets_nobody_in_whom_another_has_rev
     }
     assert!(unchecked);
     for token in [&gone, &stays] {
-        assert_eq!(shown(away, token).await, Err(Refused::Unchecked));
+        assert_eq!(shown(away, token).await, Err(CredentialRejection::Unchecked));
     }
     replicas.proxies[0].heal_for_new_lines();
     until("the replica to know again", async || shown(away, &stays).await.is_ok()).await;
-    assert!(matches!(shown(away, &gone).await, Err(Refused::Unknown(_))));
+    assert!(matches!(shown(away, &gone).await, Err(CredentialRejection::Unknown(_))));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -87,13 +87,16 @@ async fn a_database_that_crashes_forgets_no_revocation_that_was_acknowledged() {
     for gate in &replicas.gates {
         for ((token, id), acknowledged) in tokens.iter().zip(&acknowledged) {
             // The others are in either state.
-            let mut told = Err(Refused::Unchecked);
+            let mut told = Err(CredentialRejection::Unchecked);
             until("the database", async || {
                 told = shown(gate, token).await;
-                told != Err(Refused::Unchecked)
+                told != Err(CredentialRejection::Unchecked)
             })
             .await;
-            assert!(!acknowledged || matches!(told, Err(Refused::Unknown(_))), "{id} was revoked: {told:?}");
+            assert!(
+                !acknowledged || matches!(told, Err(CredentialRejection::Unknown(_))),
+                "{id} was revoked: {told:?}"
+            );
         }
     }
     // Each has an audit entry, or did not happen.

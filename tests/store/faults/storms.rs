@@ -7,7 +7,7 @@ use callgate_core::{
         budget::{BudgetLimits, Budgets, Dimension, Usage},
         call::Request,
         ids::{DEFAULT_TENANT, TenantId},
-        report::Report,
+        report::OutcomeReport,
         tool::ToolSpec,
     },
     policy::Policy,
@@ -52,10 +52,10 @@ fn request(tenant: TenantId, n: usize) -> Request {
     Request { tenant, agent: agent("robot"), ..asked }
 }
 
-fn outcome(n: usize) -> Report {
+fn outcome(n: usize) -> OutcomeReport {
     let asked = request(DEFAULT_TENANT, n);
     let told = success(asked.session.as_str(), asked.call_id.as_str(), &format!("result {n}"));
-    Report { usage: Usage { cost_micros: 100 + n as u64, ..Usage::default() }, ..told }
+    OutcomeReport { usage: Usage { cost_micros: 100 + n as u64, ..Usage::default() }, ..told }
 }
 
 /// 1 to 5 ms, as if at random.

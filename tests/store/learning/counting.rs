@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use callgate_server::gate::{Gate, NoAnswer};
-use callgate_store::{Busy, Counted, StoreError};
+use callgate_store::{Busy, CountingRound, StoreError};
 
 use super::{trial, waiting};
 use crate::common::{
@@ -124,12 +124,12 @@ async fn a_job_has_one_holder_until_its_time_is_over() {
     let postgres = Postgres::start().await;
     let (one, other) = (store(&postgres).await, store(&postgres).await);
     let learn = |stored, _: &[_]| stored;
-    assert_eq!(one.count_trials(&learn).await.expect("counted"), Counted::Trials(0));
-    assert_eq!(other.count_trials(&learn).await.expect("refused"), Counted::Elsewhere);
-    assert_eq!(one.count_trials(&learn).await.expect("counted"), Counted::Trials(0), "it goes on");
+    assert_eq!(one.count_trials(&learn).await.expect("counted"), CountingRound::Trials(0));
+    assert_eq!(other.count_trials(&learn).await.expect("refused"), CountingRound::Elsewhere);
+    assert_eq!(one.count_trials(&learn).await.expect("counted"), CountingRound::Trials(0), "it goes on");
     postgres.tamper("update retry_job set held_until = now() - interval '1 second'").await;
-    assert_eq!(other.count_trials(&learn).await.expect("counted"), Counted::Trials(0));
-    assert_eq!(one.count_trials(&learn).await.expect("refused"), Counted::Elsewhere, "it has lost the job");
+    assert_eq!(other.count_trials(&learn).await.expect("counted"), CountingRound::Trials(0));
+    assert_eq!(one.count_trials(&learn).await.expect("refused"), CountingRound::Elsewhere, "it has lost the job");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use callgate_core::domain::{failure::ErrorReport, report::Report};
+use callgate_core::domain::{failure::ErrorReport, report::OutcomeReport};
 use callgate_server::gate::Gate;
 
 use super::fails;
@@ -42,14 +42,14 @@ async fn an_outage_that_one_replica_meets_is_known_to_the_other() {
 }
 
 /// A rate limit with this wait.
-fn limited(session: &str, call: &str, retry_after_ms: u64) -> Report {
+fn limited(session: &str, call: &str, retry_after_ms: u64) -> OutcomeReport {
     let error = ErrorReport {
         error_type: Some("rate_limited".to_owned()),
         message: "slow down".to_owned(),
         retry_after_ms: Some(retry_after_ms),
         ..ErrorReport::default()
     };
-    Report { error: Some(error), ..failure(session, call, "rate_limited") }
+    OutcomeReport { error: Some(error), ..failure(session, call, "rate_limited") }
 }
 
 /// Twenty sessions call at once, half on each gate; returns their verdicts and the permitted session.

@@ -10,7 +10,7 @@ use super::{
     reply::{EVENTS, JSON, ResponseSender},
 };
 use crate::{
-    mcp::events::{self, Events, Piece},
+    mcp::events::{self, Events, StreamPiece},
     proxy::lines::LINE_BYTES_MAX,
 };
 
@@ -101,10 +101,10 @@ impl Exchange {
     }
 
     /// A piece of the stream, with the server's hints added.
-    fn piece(&mut self, piece: Piece) -> Bytes {
+    fn piece(&mut self, piece: StreamPiece) -> Bytes {
         let bytes = match piece {
-            Piece::Event(bytes) => bytes,
-            Piece::Part(bytes) => return Bytes::from(bytes),
+            StreamPiece::Event(bytes) => bytes,
+            StreamPiece::Part(bytes) => return Bytes::from(bytes),
         };
         let event = String::from_utf8_lossy(&bytes);
         self.is_resumable |= events::has_id(&event);

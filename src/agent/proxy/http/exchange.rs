@@ -9,14 +9,14 @@ use tokio::{sync::mpsc, time::sleep};
 use super::{
     Site, doors, is_sessionless,
     reply::{EVENTS, JSON, ResponseSender, head},
-    upstream::Unanswered,
+    upstream::UpstreamFailure,
 };
 use crate::{
     mcp::message::{self, Line, Message},
     proxy::{
-        judge::{Decided, MessageBatch, ProxyClient},
+        judge::{JudgedMessages, MessageBatch, ProxyClient},
         lines::{OutputItem, WAITING_MAX},
-        state::{Key, Open, Proxy},
+        state::{OpenRequest, Proxy, RequestKey},
     },
 };
 
@@ -30,7 +30,7 @@ pub(super) struct Exchange {
     pub(super) client: u64,
     pub(super) request: Parts,
     /// Its request ids.
-    keys: Vec<Key>,
+    keys: Vec<RequestKey>,
     /// True for a single message, false for a list.
     is_one: bool,
     /// True if its client can resume the stream on another connection.
@@ -73,7 +73,7 @@ impl Exchange {
         };
         let key = |message: &Message<'_>| {
             let id = message.id.clone().filter(|_| message.method.is_some())?;
-            Some(Key { client: self.client, id })
+            Some(RequestKey { client: self.client, id })
         };
         self.keys = messages.iter().filter_map(key).collect();
         Some(self.proxy.batch(client, &messages, body.to_vec(), self.is_one))
@@ -85,7 +85,7 @@ impl Exchange {
         batch: MessageBatch,
         mut progress: mpsc::Receiver<OutputItem>,
         reply: &mut ResponseSender,
-    ) -> Option<Decided> {
+    ) -> Option<JudgedMessages> {
         let mut deciding = pin!(self.proxy.decide_batch(batch));
         let mut is_gone = false;
         loop {
@@ -139,7 +139,7 @@ impl Exchange {
                 }
                 self.pass(response, answers, reply).await;
             }
-            Err(Unanswered { why, is_unsent }) => {
+            Err(UpstreamFailure { why, is_unsent }) => {
                 let why = format!("The MCP server at {} does not answer: {why}.", self.site.upstream.shown());
                 self.fail(&why, is_unsent, answers, reply).await;
             }
@@ -161,9 +161,9 @@ impl Exchange {
     }
 
     /// Takes its requests without a response.
-    fn take_open(&self) -> Vec<Open> {
+    fn take_open(&self) -> Vec<OpenRequest> {
         let mut state = self.proxy.state();
-        self.keys.iter().filter_map(|key| Some(Open { key: key.clone(), kind: state.take(key)? })).collect()
+        self.keys.iter().filter_map(|key| Some(OpenRequest { key: key.clone(), kind: state.take(key)? })).collect()
     }
 
     /// True while a request has no response.

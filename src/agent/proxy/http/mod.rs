@@ -29,7 +29,7 @@ use self::{
 };
 use super::{LAST_WORDS, Setup, lines::LINE_BYTES_MAX, state::Proxy};
 use callgate_client::signal;
-use callgate_net::listener::{BoundListener, Limits, ListenerContext, TransportSettings};
+use callgate_net::listener::{BoundListener, ConnectionLimits, ListenerContext, TransportSettings};
 
 /// Where the proxy listens, and what for.
 #[derive(Debug, Args)]
@@ -63,7 +63,7 @@ pub(super) async fn run(setup: Setup, args: &HttpArgs) -> anyhow::Result<ExitCod
     let site = Arc::new(Site { upstream, sessions: Sessions::new(setup), ending: ending.clone() });
     let served = Arc::clone(&site);
     let service = service_fn(move |request| answered(Arc::clone(&served), request).boxed());
-    let server = ListenerContext::new(Limits::default());
+    let server = ListenerContext::new(ConnectionLimits::default());
     let serving = server.serve(listener, service, ending);
     tokio::pin!(serving);
     tokio::select! {

@@ -45,28 +45,28 @@ impl Upstream {
     }
 
     /// Forwards a request with this body.
-    pub(super) async fn send(&self, request: &Parts, body: Bytes) -> Result<Response<Incoming>, Unanswered> {
+    pub(super) async fn send(&self, request: &Parts, body: Bytes) -> Result<Response<Incoming>, UpstreamFailure> {
         let mut url = self.url.clone();
         if let Some(query) = request.uri.query() {
             url.set_query(Some(query));
         }
         let mut sent = Request::new(Full::new(body));
         *sent.method_mut() = request.method.clone();
-        *sent.uri_mut() = url.as_str().parse().map_err(|error| Unanswered::unsent(&error))?;
+        *sent.uri_mut() = url.as_str().parse().map_err(|error| UpstreamFailure::unsent(&error))?;
         *sent.headers_mut() = doors::forwarded(&request.headers);
-        self.client.request(sent).await.map_err(|error| Unanswered::of(&error))
+        self.client.request(sent).await.map_err(|error| UpstreamFailure::of(&error))
     }
 }
 
 /// Failure to get a response.
 #[derive(Debug)]
-pub(super) struct Unanswered {
+pub(super) struct UpstreamFailure {
     pub(super) why: String,
     /// True if the request was never sent.
     pub(super) is_unsent: bool,
 }
 
-impl Unanswered {
+impl UpstreamFailure {
     fn unsent(error: &dyn Error) -> Self {
         Self { why: cause(error), is_unsent: true }
     }

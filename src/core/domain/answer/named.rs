@@ -2,9 +2,9 @@
 
 /// Names, each with the key under which it stood, packed into one text to save memory in trees.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Named(Box<str>);
+pub struct PackedNames(Box<str>);
 
-impl Named {
+impl PackedNames {
     pub(super) fn of<'n>(names: impl Iterator<Item = (&'n str, &'n str)>) -> Self {
         let lines: String = names.map(|(member, name)| format!("{member}\t{name}\n")).collect();
         Self(lines.into())

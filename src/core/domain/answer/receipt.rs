@@ -4,7 +4,7 @@ use super::{Number, ResultMarkers};
 
 /// Difference between a result and an earlier one of the same call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Compared {
+pub enum ResultDifference {
     /// No difference beside volatile parts.
     Equal,
     /// Different names, or numbers that the arguments account for, and no news.
@@ -21,7 +21,7 @@ pub enum Compared {
 impl ResultMarkers {
     /// The difference from an `earlier` result of the same call, whose arguments hold these `amounts`.
     #[must_use]
-    pub fn compared_with(&self, earlier: &Self, amounts: &[f64]) -> Compared {
+    pub fn compared_with(&self, earlier: &Self, amounts: &[f64]) -> ResultDifference {
         let has_another_name = self.names != earlier.names;
         let is_told = has_another_name || self.made_now && earlier.made_now;
         let is_same_inside = self.inside == earlier.inside || is_told && self.inside_frame == earlier.inside_frame;
@@ -30,18 +30,18 @@ impl ResultMarkers {
             && self.names.len() == earlier.names.len()
             && self.numbers.len() == earlier.numbers.len();
         if !is_same_frame || !is_same_inside {
-            return Compared::News;
+            return ResultDifference::News;
         }
         let is_moved = |(now, then): (&Number, &Number)| is_among(now.value - then.value, amounts);
         if !pairs().all(|pair| pair.0 == pair.1 || has_counted(pair) || is_moved(pair)) {
-            return Compared::News;
+            return ResultDifference::News;
         }
         let lapses = self.lapses.zip(earlier.lapses).is_some_and(|(now, then)| now != then);
         match () {
-            () if has_another_name || pairs().any(is_moved) => Compared::Receipt { lapses },
-            () if self.numbers != earlier.numbers => Compared::Risen,
-            () if self.inside != earlier.inside => Compared::Receipt { lapses },
-            () => Compared::Equal,
+            () if has_another_name || pairs().any(is_moved) => ResultDifference::Receipt { lapses },
+            () if self.numbers != earlier.numbers => ResultDifference::Risen,
+            () if self.inside != earlier.inside => ResultDifference::Receipt { lapses },
+            () => ResultDifference::Equal,
         }
     }
 

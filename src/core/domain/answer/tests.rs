@@ -43,7 +43,7 @@ fn another_answer_has_another_digest() {
 
 #[test]
 fn two_answers_are_compared_by_their_parts() {
-    use Compared::{Equal, News, Receipt, Risen};
+    use ResultDifference::{Equal, News, Receipt, Risen};
     let receipt = Receipt { lapses: false };
     for (earlier, later, expected) in [
         (r#"{"id":"doc_1","title":"Q3"}"#, r#"{"id":"doc_2","title":"Q3"}"#, receipt),
@@ -85,8 +85,8 @@ fn hidden_numbers_are_told_apart_and_not_kept() {
     };
     let [one, other] = ["balance 100", "balance 101"].map(hidden);
     assert!(one.numbers.is_empty());
-    assert_eq!(one.compared_with(&other, &[1.0]), Compared::News);
-    assert_eq!(one.compared_with(&hidden("balance 100"), &[]), Compared::Equal);
+    assert_eq!(one.compared_with(&other, &[1.0]), ResultDifference::News);
+    assert_eq!(one.compared_with(&hidden("balance 100"), &[]), ResultDifference::Equal);
 }
 
 #[test]

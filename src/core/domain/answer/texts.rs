@@ -5,7 +5,7 @@ use super::{
     READ_BYTES_MAX, eight,
     inside::INSIDE_MAX,
     mcp_texts,
-    named::{Named, Number},
+    named::{Number, PackedNames},
     sentence::{self, NAME_MAX, Word},
     times::{time_of, timed},
     words::{Label, label, tells_of_making},
@@ -100,10 +100,10 @@ impl Reading {
     }
 
     /// Names and numbers outside lists, in order, and the few names most useful to the model: ids first.
-    pub(super) fn parts(mut self) -> (Box<[u64]>, Box<[Number]>, Named) {
+    pub(super) fn parts(mut self) -> (Box<[u64]>, Box<[Number]>, PackedNames) {
         self.named.sort_by_key(|(is_id, ..)| !is_id);
         let named = self.named.iter().take(NAMED_MAX).map(|(_, member, name)| (&**member, &**name));
-        (self.names.into(), self.numbers.into(), Named::of(named))
+        (self.names.into(), self.numbers.into(), PackedNames::of(named))
     }
 
     pub(super) fn both(&mut self, text: &str) {

@@ -9,7 +9,7 @@ use crate::domain::ids::TenantId;
 
 /// A text of an entry, with the salted hash that binds it into the chain.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Word {
+pub struct HashedText {
     /// The text; none where absent or erased.
     pub text: Option<String>,
     /// Salt, against guessing the text from its hash.
@@ -18,7 +18,7 @@ pub struct Word {
     pub mark: Option<Vec<u8>>,
 }
 
-impl Word {
+impl HashedText {
     /// True for a text that was erased.
     #[must_use]
     pub const fn is_erased(&self) -> bool {
@@ -47,7 +47,7 @@ pub struct Entry {
     /// Operation: the name of a [`Kind`], perhaps of a later build.
     pub kind: String,
     /// Name, credential, address, session, description, reason.
-    pub words: [Word; WORDS],
+    pub words: [HashedText; WORDS],
     /// The entry that records the last erasure of texts of this one.
     pub erased_by: Option<u64>,
     /// Hash of the previous entry.
@@ -99,7 +99,7 @@ impl Anchor {
 
 /// Verification of consecutive entries, from the first on.
 #[derive(Debug)]
-pub struct Check {
+pub struct ChainVerifier {
     tenant: TenantId,
     anchors: Vec<Anchor>,
     last: Anchor,
@@ -117,7 +117,7 @@ pub const PROBLEMS_MAX: usize = 100;
 
 /// Result of a verification.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Checked {
+pub struct ChainVerification {
     /// The newest entry, as an anchor to keep. None in an empty chain.
     pub last: Option<Anchor>,
     /// Number of erased texts, each covered by an entry that records the erasure.
@@ -126,7 +126,7 @@ pub struct Checked {
     pub problems: Vec<String>,
 }
 
-impl Check {
+impl ChainVerifier {
     /// Starts at the first entry. The chain must contain each of `anchors`.
     #[must_use]
     pub fn new(tenant: TenantId, anchors: Vec<Anchor>) -> Self {
@@ -180,7 +180,7 @@ impl Check {
 
     /// Ends the verification at the recorded head of the chain.
     #[must_use]
-    pub fn end(mut self, head: Option<&Anchor>) -> Checked {
+    pub fn end(mut self, head: Option<&Anchor>) -> ChainVerification {
         let last = (self.last.number > 0).then(|| self.last.clone());
         if head.map(|head| head.number).unwrap_or_default() > self.last.number {
             let head = head.map(|head| head.number).unwrap_or_default();
@@ -202,6 +202,6 @@ impl Check {
                 self.problem(format!("entry {number} has lost words, and entry {by} does not tell of forgetting them"));
             }
         }
-        Checked { last, erased: self.erased, problems: self.problems }
+        ChainVerification { last, erased: self.erased, problems: self.problems }
     }
 }

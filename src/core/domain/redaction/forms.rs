@@ -2,7 +2,7 @@
 
 use super::{
     Kind,
-    texts::{Class, Runs},
+    texts::{ByteClass, Runs},
 };
 
 /// Prefixes of known providers' keys, with the minimum number of following characters, and whether `-` is among them.
@@ -54,9 +54,9 @@ pub(super) fn at(text: &str, at: usize, runs: &mut Runs) -> Option<(usize, Kind)
             let (prefix, least, dashes) = *prefix;
             rest.strip_prefix(prefix)?;
             let from = at + prefix.len();
-            let length = runs.length(text, from, if dashes { Class::Dashed } else { Class::Word });
+            let length = runs.length(text, from, if dashes { ByteClass::Dashed } else { ByteClass::Word });
             // `sk-learn-contrib-of-somebody` is a name.
-            let has_digit = length >= least && runs.length(text, from, Class::NoDigit) < length;
+            let has_digit = length >= least && runs.length(text, from, ByteClass::NoDigit) < length;
             has_digit.then_some((prefix.len() + length, Kind::Key))
         }),
     }
@@ -80,17 +80,17 @@ pub(super) fn pem(text: &str, runs: &mut Runs) -> Option<usize> {
 /// `eyJ….….…`: a header, a payload and perhaps a signature.
 fn jwt(text: &str, at: usize, runs: &mut Runs) -> Option<usize> {
     text[at..].strip_prefix("eyJ")?;
-    let mut end = at + runs.length(text, at, Class::Dashed);
+    let mut end = at + runs.length(text, at, ByteClass::Dashed);
     if end - at < 12 || !text[end..].starts_with('.') {
         return None;
     }
-    let body = runs.length(text, end + 1, Class::Dashed);
+    let body = runs.length(text, end + 1, ByteClass::Dashed);
     if body < 8 {
         return None;
     }
     end += 1 + body;
     while text[end..].starts_with('.') {
-        let part = runs.length(text, end + 1, Class::Dashed);
+        let part = runs.length(text, end + 1, ByteClass::Dashed);
         if part == 0 {
             break;
         }

@@ -36,7 +36,7 @@ pub(super) fn each(
             byte if is_word(byte) => match forms::at(text, at, &mut runs) {
                 Some((length, kind)) => Some((at..at + length, kind)),
                 None => {
-                    at += runs.length(text, at, Class::Word);
+                    at += runs.length(text, at, ByteClass::Word);
                     continue;
                 }
             },
@@ -67,7 +67,7 @@ pub(super) fn each(
 
 /// Byte class of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Class {
+pub(super) enum ByteClass {
     /// Of words.
     Word,
     /// Of words that dashes join.
@@ -82,7 +82,7 @@ pub(super) enum Class {
     Header,
 }
 
-impl Class {
+impl ByteClass {
     const COUNT: usize = 6;
 
     fn has(self, b: u8) -> bool {
@@ -101,13 +101,13 @@ impl Class {
 /// however many names or prefixes a run contains.
 #[derive(Debug, Default)]
 pub(super) struct Runs {
-    known: [Range<usize>; Class::COUNT],
+    known: [Range<usize>; ByteClass::COUNT],
     steps: usize,
 }
 
 impl Runs {
     /// Length of the run of a class at `from`.
-    pub(super) fn length(&mut self, text: &str, from: usize, class: Class) -> usize {
+    pub(super) fn length(&mut self, text: &str, from: usize, class: ByteClass) -> usize {
         let known = &self.known[class as usize];
         self.steps += 1;
         if !known.contains(&from) {
@@ -136,7 +136,7 @@ fn is_word(byte: u8) -> bool {
 
 /// `https://name:password@host`: the text between the colon and the last `@` of the authority.
 fn user(text: &str, from: usize, runs: &mut Runs) -> Option<Range<usize>> {
-    let length = runs.length(text, from, Class::Authority);
+    let length = runs.length(text, from, ByteClass::Authority);
     let authority = &text[from..from + runs.seen(length)];
     let host = authority.rfind('@')?;
     let colon = authority[..host].find(':')?;
@@ -152,10 +152,10 @@ fn option(
     runs: &mut Runs,
 ) -> Option<Range<usize>> {
     let name = text[at..].strip_prefix("--")?;
-    let length = Some(runs.length(text, at + 2, Class::Dashed)).filter(|length| *length <= NAME_MAX)?;
+    let length = Some(runs.length(text, at + 2, ByteClass::Dashed)).filter(|length| *length <= NAME_MAX)?;
     let meaning = named(&name[..runs.seen(length)])?;
     let from = at + 2 + length + runs.count(&name[length..], |b| b == b' ');
-    let value = value(text, from, Class::Bare, runs)?;
+    let value = value(text, from, ByteClass::Bare, runs)?;
     (from > at + 2 + length && is_secret(meaning, &text[value.clone()], false)).then_some(value)
 }
 
@@ -181,7 +181,7 @@ fn assigned(
     // `==` compares, `:=` assigns.
     let from = if text[at + 1..].starts_with('=') { return None } else { from };
     let is_header = text.as_bytes()[at] == b':' && !is_member && meaning == NameSecrecy::SecretText;
-    let value = value(text, from, if is_header { Class::Header } else { Class::Bare }, runs)?;
+    let value = value(text, from, if is_header { ByteClass::Header } else { ByteClass::Bare }, runs)?;
     let is_quoted = text[..value.start].ends_with(['"', '\'', '`']);
     let found = &text[value.clone()];
     let is_one = is_member || !found.contains(char::is_whitespace) || is_header && is_header_value(found);
@@ -197,7 +197,7 @@ fn is_header_value(value: &str) -> bool {
 }
 
 /// The value at `from`: the contents of quotes (escaped, inside JSON text), otherwise a run of `open`.
-fn value(text: &str, from: usize, open: Class, runs: &mut Runs) -> Option<Range<usize>> {
+fn value(text: &str, from: usize, open: ByteClass, runs: &mut Runs) -> Option<Range<usize>> {
     let rest = text.get(from..)?;
     let escapes = runs.count(rest, |b| b == b'\\');
     let quote = rest.as_bytes().get(escapes).copied().filter(|b| b"\"'`".contains(b));

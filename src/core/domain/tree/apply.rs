@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use super::{
-    BATCH_CALLS, CALLS_MAX, CHANGES_MAX, CallTree, Changed, FAILED_ARGUMENTS_MAX, HELD_MAX, PACE_MAX, PACE_TOKENS_MS,
-    Pace, Run, RunBreak, SHAPES_MAX, Session,
+    BATCH_CALLS, CALLS_MAX, CHANGES_MAX, CallTree, ChangedResource, FAILED_ARGUMENTS_MAX, HELD_MAX, PACE_MAX,
+    PACE_TOKENS_MS, RunBreak, SHAPES_MAX, Session, SessionRun, TreeRate,
 };
 use crate::domain::{
     budget::BudgetSpend,
     call::Call,
     effect::{EffectKind, Resource},
-    event::{Event, Judged, SettledEvent},
+    event::{Event, JudgmentEvent, SettledEvent},
     finding::{Decision, Finding, Level},
     ids::ToolName,
     outcome::{Outcome, OutcomeStatus},
@@ -32,14 +32,14 @@ impl CallTree {
         self.keep_due(event);
     }
 
-    fn judged(&mut self, event: &Judged) {
+    fn judged(&mut self, event: &JudgmentEvent) {
         self.sessions.or_insert_with(&self.root, Box::default);
         let session = self.sessions.or_insert_with(&event.session, || {
             Box::new(Session { parent: event.parent.clone(), depth: event.depth, ..Session::default() })
         });
         if session.run.from != event.run_from {
             let (id, from) = (event.run.clone(), event.run_from);
-            session.run = Run { id, from, started_at: event.at, last_at: event.at, ..Run::default() };
+            session.run = SessionRun { id, from, started_at: event.at, last_at: event.at, ..SessionRun::default() };
         }
         // Releases before stored a session that went on after idleness in its old run.
         if event.resumes {
@@ -73,11 +73,11 @@ impl CallTree {
     }
 
     /// Records the resource that a permitted write changes.
-    fn changing(&mut self, event: &Judged) {
+    fn changing(&mut self, event: &JudgmentEvent) {
         let (EffectKind::Write, Some(permit)) = (event.effect.kind, &event.permit) else { return };
         let Some(resource) = event.effect.resource.clone().filter(Resource::is_named) else { return };
         let (tool, fingerprint) = (event.tool.clone(), event.fingerprint);
-        self.changes.push_back(Changed { resource, tool, fingerprint, seq: permit.seq });
+        self.changes.push_back(ChangedResource { resource, tool, fingerprint, seq: permit.seq });
         if self.changes.len() > CHANGES_MAX {
             self.changes.pop_front();
         }
@@ -159,7 +159,7 @@ impl CallTree {
 
 impl Session {
     /// Stores the judged call: replaces the open one of the same request, otherwise adds a new one.
-    fn put(&mut self, event: &Judged, tool: ToolName) {
+    fn put(&mut self, event: &JudgmentEvent, tool: ToolName) {
         let known = self.calls.iter_mut().rev().find(|call| call.call_id == event.call_id);
         if let Some(call) = known.filter(|call| call.was_refused()) {
             call.at = event.at;
@@ -265,7 +265,7 @@ enum OutstandingInput {
     Nothing,
 }
 
-impl Run {
+impl SessionRun {
     /// Adds the time of an event; `waited` for a repeated call after a wait.
     fn passed(&mut self, at: Timestamp, waited: bool) {
         let gap_ms = at.since_ms(self.last_at);
@@ -276,7 +276,7 @@ impl Run {
     }
 
     /// Records a break; one of the same rule and call keeps its first count.
-    fn close(&mut self, finding: &Finding, event: &Judged) {
+    fn close(&mut self, finding: &Finding, event: &JudgmentEvent) {
         let (fingerprint, tool) = (event.fingerprint, event.tool.clone());
         let is_known = |closed: &RunBreak| {
             closed.rule == finding.rule && closed.fingerprint == fingerprint && closed.decision == finding.decision
@@ -304,7 +304,7 @@ impl Call {
 }
 
 impl BudgetSpend {
-    fn judged(&mut self, event: &Judged) {
+    fn judged(&mut self, event: &JudgmentEvent) {
         self.steps += event.steps();
         self.used(event.usage.cost_micros, event.usage.tokens());
         if let Some(permit) = &event.permit {
@@ -319,8 +319,8 @@ impl BudgetSpend {
     }
 }
 
-impl Pace {
-    fn judged(&mut self, event: &Judged) {
+impl TreeRate {
+    fn judged(&mut self, event: &JudgmentEvent) {
         self.tokens(event.at, event.usage.tokens());
         if event.round > 1 || event.observed {
             return;

@@ -1,7 +1,7 @@
 //! Memory accounting of trees, for the bound of their cache. The estimate is compared with real allocations in
 //! `tests/memory.rs`.
 
-use super::{CallTree, Changed, Denial, RetainedSuccess, RunBreak, Session};
+use super::{CallTree, ChangedResource, Denial, RetainedSuccess, RunBreak, Session};
 use crate::domain::{
     budget::Raise,
     call::{Approval, Call},
@@ -43,7 +43,7 @@ impl CallTree {
         let pace = &self.pace;
         let paces = [pace.judged.capacity(), pace.batches.capacity(), pace.slowed.capacity(), pace.tokens.capacity()];
         let rings = paces.into_iter().sum::<usize>() * size_of::<(u64, u64)>()
-            + self.changes.capacity() * size_of::<Changed>()
+            + self.changes.capacity() * size_of::<ChangedResource>()
             + self.kept.capacity() * size_of::<RetainedSuccess>()
             + self.grants.capacity() * size_of::<Grant>()
             + self.raised.capacity() * size_of::<Raise>()

@@ -7,7 +7,7 @@ use super::CallTree;
 use crate::domain::{
     call::Proposal,
     control::{Control, ControlEvent, Edit},
-    event::Judged,
+    event::JudgmentEvent,
     finding::CallRef,
     fingerprint::ArgsDigest,
     ids::SessionId,
@@ -133,7 +133,7 @@ impl CallTree {
     }
 
     /// A permit uses up the oldest approval that covers it, even if it did not need one.
-    pub(super) fn use_up(&mut self, event: &Judged) {
+    pub(super) fn use_up(&mut self, event: &JudgmentEvent) {
         if event.permit.is_some()
             && let Some(edit) = unused(&mut self.edits, &event.session, event.args_digest, event.seq)
         {

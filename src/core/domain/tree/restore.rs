@@ -1,6 +1,6 @@
 //! Restore of a cold tree from its last events and stored totals.
 
-use super::{CallTree, Changed, RetainedSuccess, Session, controls::kept_json};
+use super::{CallTree, ChangedResource, RetainedSuccess, Session, controls::kept_json};
 use crate::domain::{
     budget::BudgetSpend,
     control::ControlEvent,
@@ -54,7 +54,7 @@ pub struct Totals {
     /// Uses of tiers and grants.
     pub uses: Vec<Use>,
     /// Resources changed by writes, oldest first.
-    pub changes: Vec<Changed>,
+    pub changes: Vec<ChangedResource>,
     /// Kept answers, oldest first.
     pub kept: Vec<KeptText>,
 }

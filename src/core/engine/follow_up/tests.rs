@@ -6,7 +6,7 @@ use crate::{
         ids::{CallId, DEFAULT_TENANT, SessionId},
         json,
         profile::ToolState,
-        report::Report,
+        report::OutcomeReport,
     },
     offline::world::World,
 };
@@ -61,7 +61,7 @@ impl Play {
     }
 
     fn report(&mut self, call_id: CallId, status: OutcomeStatus, error: Option<ErrorReport>) -> Option<Trial> {
-        let report = Report { error, ..Report::new(Self::session(), call_id, status) };
+        let report = OutcomeReport { error, ..OutcomeReport::new(Self::session(), call_id, status) };
         let recorded = self.world.record(&self.policy, &report, self.now).expect("a good report");
         recorded.trial
     }

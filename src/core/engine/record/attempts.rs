@@ -8,7 +8,7 @@ use crate::{
         ids::SessionId,
         ledger::LedgerState,
         outcome::{Outcome, OutcomeStatus},
-        report::Report,
+        report::OutcomeReport,
         time::Timestamp,
         tree::CallTree,
     },
@@ -40,7 +40,7 @@ pub(super) fn is_double(
     tree: &CallTree,
     shared: &SharedState,
     (call, permit): (&Call, &Permit),
-    report: &Report,
+    report: &OutcomeReport,
     status: OutcomeStatus,
 ) -> bool {
     let is_one = |key_sent| call.effect.key_honoured && report.key_sent && key_sent;
@@ -56,7 +56,7 @@ pub(super) fn is_double(
 /// The earliest attempt that may have created the thing that exists already.
 fn find_open_attempt<'a>(
     tree: &'a CallTree,
-    report: &Report,
+    report: &OutcomeReport,
     now: Timestamp,
 ) -> Option<(&'a SessionId, &'a Call, &'a Permit)> {
     let error = report.error.as_ref().filter(|error| exists_already(&error.message));
@@ -73,11 +73,11 @@ pub(super) fn infer_success(
     policy: &Policy,
     tree: &CallTree,
     shared: &SharedState,
-    report: &Report,
+    report: &OutcomeReport,
     now: Timestamp,
 ) -> Option<Change> {
     let (session, call, permit) = find_open_attempt(tree, report, now)?;
-    let success = Report::new(session.clone(), call.call_id.clone(), OutcomeStatus::Success);
+    let success = OutcomeReport::new(session.clone(), call.call_id.clone(), OutcomeStatus::Success);
     let mut settlement = settle(policy, tree, shared, call, permit, &success, now);
     let settled = &mut settlement.settled;
     (settled.inferred, settled.digest, settled.marks) = (true, None, None);

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use crate::{
     domain::{
-        answer::{self, ComparableResult, Compared, ResultMarkers, Says},
+        answer::{self, ComparableResult, ResultDifference, ResultMarkers, Says},
         call::{Call, Permit},
         effect::EffectKind,
         event::SettledEvent,
         failure::FailureKind,
-        fingerprint::{ResultDigest, Witness},
+        fingerprint::{ResultDigest, WitnessDigest},
         gist,
         health::{Health, Observation},
         ids::ToolName,
@@ -17,7 +17,7 @@ use crate::{
         outcome::OutcomeStatus,
         profile::{FollowUpKind, ToolState, Trial},
         redaction::Secrets,
-        report::Report,
+        report::OutcomeReport,
         time::Timestamp,
         tool::{StorageMode, ToolSpec},
         tree::{CallTree, Session},
@@ -58,7 +58,7 @@ pub(super) fn settle(
     shared: &SharedState,
     call: &Call,
     permit: &Permit,
-    report: &Report,
+    report: &OutcomeReport,
     now: Timestamp,
 ) -> Settlement {
     let spec = policy.tool(&call.tool);
@@ -141,8 +141,8 @@ fn is_built_on(policy: &Policy, session: Option<&Session>, call: &Call) -> bool 
 }
 
 /// The witness of a read, if unchanged across the execution; for a write, the state after it.
-fn witnessed(policy: &Policy, call: &Call, report: &Report) -> Option<Witness> {
-    let after = report.witness_after.as_deref().map(|value| Witness::of(value, &policy.hashing));
+fn witnessed(policy: &Policy, call: &Call, report: &OutcomeReport) -> Option<WitnessDigest> {
+    let after = report.witness_after.as_deref().map(|value| WitnessDigest::of(value, &policy.hashing));
     after.filter(|after| call.effect.kind == EffectKind::Write || call.witness == Some(*after))
 }
 
@@ -164,7 +164,7 @@ struct Texts {
 }
 
 impl Texts {
-    fn of(policy: &Policy, spec: &ToolSpec, report: &Report, read: Option<&Json>) -> Self {
+    fn of(policy: &Policy, spec: &ToolSpec, report: &OutcomeReport, read: Option<&Json>) -> Self {
         let mut secrets = Secrets::default();
         let mut said = |text: &String| policy.stored_text(spec.stored.1, text, &mut secrets).into_owned();
         let error = report.error.as_ref().map(|error| said(&error.message));
@@ -177,7 +177,7 @@ impl Texts {
 /// Digest and marks of a success. Names are kept only if the result is stored in full.
 fn answered(
     call: &Call,
-    report: &Report,
+    report: &OutcomeReport,
     read: Option<&Json>,
     spec: &ToolSpec,
     (secrets, now): (&Secrets, Timestamp),
@@ -223,7 +223,7 @@ fn is_progress(marks: &ResultMarkers, call: &Call, session: Option<&Session>) ->
     let same = calls.filter(|other| other.fingerprint == call.fingerprint).filter_map(|other| other.outcome.as_ref());
     let last = same.filter_map(|outcome| outcome.marks.as_deref().map(|marks| (outcome.seq, marks)));
     let last = last.max_by_key(|(seq, _)| *seq).map(|(_, marks)| marks);
-    !marks.failed && last.is_none_or(|last| marks.compared_with(last, &[]) == Compared::News)
+    !marks.failed && last.is_none_or(|last| marks.compared_with(last, &[]) == ResultDifference::News)
 }
 
 /// The error in one line for the model: without a traceback, and of a JSON object its message.
@@ -233,7 +233,7 @@ fn error_line(message: &str) -> Arc<str> {
 }
 
 /// Completeness by the report, otherwise by the policy's pointers into the result.
-fn completeness(spec: &ToolSpec, report: &Report) -> (Option<bool>, Option<u64>) {
+fn completeness(spec: &ToolSpec, report: &OutcomeReport) -> (Option<bool>, Option<u64>) {
     let (complete_at, total_at) = &spec.result_map;
     if complete_at.is_none() && total_at.is_none() {
         return (report.is_complete, report.total_matches);
@@ -244,7 +244,7 @@ fn completeness(spec: &ToolSpec, report: &Report) -> (Option<bool>, Option<u64>)
     (is_complete, report.total_matches.or_else(|| at(total_at)?.as_u64()))
 }
 
-fn came_to(call: &Call, report: &Report) -> (OutcomeStatus, Option<FailureKind>) {
+fn came_to(call: &Call, report: &OutcomeReport) -> (OutcomeStatus, Option<FailureKind>) {
     let failure = report.error.as_ref().map(classify::classify);
     let status = match report.status {
         // Settled by an operator, or known not to have started.
@@ -264,7 +264,7 @@ fn came_to(call: &Call, report: &Report) -> (OutcomeStatus, Option<FailureKind>)
 
 /// True for an open effect: not a success, and a timeout, an internal provider error, a cancellation or an expired
 /// lease.
-fn is_open(call: &Call, report: &Report, status: OutcomeStatus, failure: Option<FailureKind>) -> bool {
+fn is_open(call: &Call, report: &OutcomeReport, status: OutcomeStatus, failure: Option<FailureKind>) -> bool {
     let effect = &call.effect;
     let is_declared = effect.kind == EffectKind::Write;
     let declared_read = report.read_only && effect.kind == EffectKind::Unknown;

@@ -7,7 +7,7 @@ use crate::{
         ids::{CallId, DEFAULT_TENANT},
         json,
         outcome::OutcomeStatus,
-        report::Report,
+        report::OutcomeReport,
     },
     offline::world::World,
     policy::compile,
@@ -31,8 +31,10 @@ fn after(policy: &str, ran_by: &str, calls: &[(&str, &str)]) -> SessionState {
         let request = Request::new(DEFAULT_TENANT, session(), call_id.clone(), tool, arguments);
         let (verdict, _) = world.evaluate(&ran_by, &ran_by.propose(request), None, NOW).expect("a good question");
         if verdict.permit.is_some() {
-            let report =
-                Report { result: Some("[1]".to_owned()), ..Report::new(session(), call_id, OutcomeStatus::Success) };
+            let report = OutcomeReport {
+                result: Some("[1]".to_owned()),
+                ..OutcomeReport::new(session(), call_id, OutcomeStatus::Success)
+            };
             world.record(&ran_by, &report, NOW).expect("a good report");
         }
     }

@@ -44,13 +44,13 @@ impl SummaryLine {
 }
 
 /// Lines under a heading.
-pub(super) struct Part {
+pub(super) struct SummarySection {
     heading: &'static str,
     lines: Vec<SummaryLine>,
     by_tool: bool,
 }
 
-impl Part {
+impl SummarySection {
     pub(super) fn of(heading: &'static str, lines: Vec<SummaryLine>) -> Self {
         Self { heading, lines, by_tool: false }
     }
@@ -96,7 +96,7 @@ pub(crate) fn tokens(text: &str) -> usize {
 }
 
 /// The parts as one text of about `budget` tokens at most.
-pub(super) fn fit(mut parts: Vec<Part>, budget: usize) -> String {
+pub(super) fn fit(mut parts: Vec<SummarySection>, budget: usize) -> String {
     // Reserves room for the counts of omitted lines.
     let budget = budget.saturating_sub(40);
     if cost(&parts) > budget {
@@ -107,25 +107,25 @@ pub(super) fn fit(mut parts: Vec<Part>, budget: usize) -> String {
         }
     }
     let left_out = leave_out(&mut parts, budget);
-    let mut lines: Vec<&str> = parts.iter().flat_map(Part::text).collect();
+    let mut lines: Vec<&str> = parts.iter().flat_map(SummarySection::text).collect();
     let note = said(&left_out);
     lines.extend(note.as_deref());
     lines.join("\n")
 }
 
 /// Tokens including one for each line break.
-fn cost(parts: &[Part]) -> usize {
-    parts.iter().flat_map(Part::text).map(|line| tokens(line) + 1).sum()
+fn cost(parts: &[SummarySection]) -> usize {
+    parts.iter().flat_map(SummarySection::text).map(|line| tokens(line) + 1).sum()
 }
 
-fn cost_of_writes(parts: &[Part]) -> usize {
+fn cost_of_writes(parts: &[SummarySection]) -> usize {
     let lines = parts.iter().flat_map(|part| &part.lines);
     let writes = lines.filter(|line| line.cut.is_some_and(|(class, _)| class >= LinePriority::Write));
     writes.map(|line| tokens(&line.text) + 1).sum()
 }
 
 /// Folds writes of one tool and kind of resource into one line with their number and the newest.
-fn fold(parts: &mut [Part], of: LinePriority) {
+fn fold(parts: &mut [SummarySection], of: LinePriority) {
     for part in parts {
         let mut counts: BTreeMap<String, usize> = BTreeMap::new();
         let is_of = |line: &SummaryLine| line.cut.is_some_and(|(class, _)| class == of);
@@ -149,7 +149,7 @@ fn fold(parts: &mut [Part], of: LinePriority) {
 }
 
 /// Omits lines by priority, then the oldest first; returns the number per class.
-fn leave_out(parts: &mut [Part], budget: usize) -> BTreeMap<LinePriority, usize> {
+fn leave_out(parts: &mut [SummarySection], budget: usize) -> BTreeMap<LinePriority, usize> {
     let mut left_out = BTreeMap::new();
     let mut all = cost(parts);
     if all <= budget {

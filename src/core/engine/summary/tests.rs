@@ -1,12 +1,12 @@
 //! Summary laws: its size is independent of the session's length, and its text depends on stored data alone.
 
 use super::{
-    fit::{LinePriority, Part, SummaryLine, fit, tokens},
+    fit::{LinePriority, SummaryLine, SummarySection, fit, tokens},
     *,
 };
 use crate::domain::session_state::SUMMARY_TOKENS_DEFAULT;
 
-fn reads(count: u64) -> Vec<Part> {
+fn reads(count: u64) -> Vec<SummarySection> {
     let read = |n| {
         SummaryLine::cut(LinePriority::Read, n, format!("  - {{path: src/file_{n}.rs}}: text of 900 bytes"))
             .of("read_file".to_owned())
@@ -17,7 +17,7 @@ fn reads(count: u64) -> Vec<Part> {
     };
     let paid = SummaryLine::cut(LinePriority::Once, 1, "- pay {order: o-1} made p_1".to_owned()).of("pay".to_owned());
     let writes = (0..count).map(write).chain([paid]).collect();
-    vec![Part::of("Done:", writes), Part::by_tool("Called:", (0..count).map(read).collect())]
+    vec![SummarySection::of("Done:", writes), SummarySection::by_tool("Called:", (0..count).map(read).collect())]
 }
 
 #[test]
@@ -31,7 +31,7 @@ fn a_summary_is_never_longer_than_asked() {
                 let text = format!("  - {{path: src/file_{n}.rs}}: text of 900 bytes");
                 SummaryLine::cut(LinePriority::Read, n, text).of(format!("read_{}", n % 400))
             };
-            let text = fit(vec![Part::by_tool("Called:", (0..count).map(of_tools).collect())], budget);
+            let text = fit(vec![SummarySection::by_tool("Called:", (0..count).map(of_tools).collect())], budget);
             assert!(tokens(&text) <= budget, "{count} calls of many tools in {budget} tokens: {}", tokens(&text));
         }
     }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     domain::{
-        answer::{ComparableResult, Compared, ResultMarkers},
+        answer::{ComparableResult, ResultDifference, ResultMarkers},
         ids::ToolName,
         time::Timestamp,
     },
@@ -89,7 +89,7 @@ impl Evidence {
             }
             if let Some((identity, marks_before, between)) = before {
                 let changed = identity != result.identity();
-                let names_another = changed && marks.compared_with(&marks_before, &[]) != Compared::News;
+                let names_another = changed && marks.compared_with(&marks_before, &[]) != ResultDifference::News;
                 let repetition = Repetition { session: *session, changed, names_another, between };
                 found.0.entry(row.tool.clone()).or_default().push(repetition);
             }

@@ -12,7 +12,7 @@ use crate::{
         phase::{self, SessionPhase},
         requires,
         tier::{self, Action, GrantTerms, Tier},
-        unknown_tool::{self, Unknown},
+        unknown_tool::{self, UnknownToolMode},
     },
 };
 
@@ -177,7 +177,7 @@ impl Compiler {
         let matches_none = |pattern: &Pattern| !names.iter().any(|name| pattern.matches(name));
         let rules = &self.policy.rules;
         let (mut wrong, mut never) = (Vec::new(), Vec::new());
-        let are_refused = rules.get::<unknown_tool::Params>().unknown() == Unknown::Deny;
+        let are_refused = rules.get::<unknown_tool::Params>().unknown() == UnknownToolMode::Deny;
         for (i, tier) in
             rules.get::<tier::Params>().tiers.iter().enumerate().filter(|(_, tier)| matches_none(&tier.tools))
         {

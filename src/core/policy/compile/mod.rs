@@ -30,7 +30,7 @@ use crate::{
     },
     rules::{
         Mode, RULES, Rule, RuleSet, phase, same_call, tamper_protection, tier,
-        unknown_tool::{self, Unknown},
+        unknown_tool::{self, UnknownToolMode},
     },
 };
 
@@ -250,7 +250,7 @@ impl Compiler {
         let patterns = of_tiers.chain(of_phases).filter(|pattern| !pattern.matches("")).collect();
         let params = rules.get_mut::<unknown_tool::Params>();
         (params.tools, params.patterns) = (names, patterns);
-        params.unknown.get_or_insert(if is_declared { Unknown::Deny } else { Unknown::Allow });
+        params.unknown.get_or_insert(if is_declared { UnknownToolMode::Deny } else { UnknownToolMode::Allow });
     }
 }
 

@@ -12,7 +12,7 @@ use crate::{
     },
     policy::file::ToolSection,
     rules::{
-        condition::{Condition, Kind, Misfit},
+        condition::{Condition, Misfit, ValueType},
         phase,
         requires::{self, Requirement, ValueSource},
         tier::{self, Action},
@@ -26,7 +26,7 @@ pub(super) struct SeenTool {
     path: String,
     schema: Option<Value>,
     /// Known members of its results.
-    answers: Vec<(String, Kind)>,
+    answers: Vec<(String, ValueType)>,
     pub(super) conditions: Vec<(String, Condition)>,
     pub(super) templates: Vec<(String, ResourceTemplate)>,
 }
@@ -34,9 +34,10 @@ pub(super) struct SeenTool {
 impl SeenTool {
     pub(super) fn new(name: &str, path: &str, keys: &ToolSection) -> Self {
         let pointers =
-            [(&keys.result_map.is_complete, Kind::Bool), (&keys.result_map.total_matches, Kind::Number)].into_iter();
+            [(&keys.result_map.is_complete, ValueType::Bool), (&keys.result_map.total_matches, ValueType::Number)]
+                .into_iter();
         let pointers = pointers.filter_map(|(pointer, kind)| Some((pointer.as_deref()?, kind)));
-        let all = pointers.chain(keys.volatile.iter().map(|pointer| (pointer.as_str(), Kind::Any)));
+        let all = pointers.chain(keys.volatile.iter().map(|pointer| (pointer.as_str(), ValueType::Any)));
         let answers = all.filter_map(|(pointer, kind)| first_member(pointer, kind)).collect();
         let (name, path, schema) = (name.to_owned(), path.to_owned(), keys.schema.clone());
         Self { name, path, schema, answers, conditions: Vec::new(), templates: Vec::new() }
@@ -62,10 +63,10 @@ impl SeenTool {
     }
 }
 
-fn first_member(pointer: &str, kind: Kind) -> Option<(String, Kind)> {
+fn first_member(pointer: &str, kind: ValueType) -> Option<(String, ValueType)> {
     let mut parts = pointer.strip_prefix('/')?.split('/');
     let first = parts.next().filter(|first| !first.is_empty() && *first != "*")?;
-    Some((first.to_owned(), if parts.next().is_some() { Kind::Any } else { kind }))
+    Some((first.to_owned(), if parts.next().is_some() { ValueType::Any } else { kind }))
 }
 
 impl Compiler {
@@ -116,7 +117,7 @@ impl Compiler {
         let known = |name: &str| {
             let answers = seen.iter().filter(|tool| tool.name == name).flat_map(|tool| tool.answers.iter().cloned());
             let matched = pointers.iter().filter(|(tools, _)| tools.matches(name));
-            answers.chain(matched.filter_map(|(_, pointer)| first_member(pointer, Kind::Any))).collect()
+            answers.chain(matched.filter_map(|(_, pointer)| first_member(pointer, ValueType::Any))).collect()
         };
         for (path, condition) in &tool.conditions {
             for Misfit { problem, is_certain } in condition.misfits(tool.schema.as_ref(), known) {

@@ -255,10 +255,10 @@ fn a_preset_knows_tools_and_declares_none() {
     let policy = compile("policy_engine: {presets: [command_polls]}\n").expect("a good policy");
     let names: Vec<&str> = policy.tools().map(|(name, _)| name).collect();
     assert_eq!(names, ["command_status", "process", "process.log", "process.poll"]);
-    assert_eq!(policy.rules.get::<unknown_tool::Params>().unknown(), Unknown::Allow, "nothing was declared");
+    assert_eq!(policy.rules.get::<unknown_tool::Params>().unknown(), UnknownToolMode::Allow, "nothing was declared");
     let file = "policy_engine: {presets: [command_polls], tool_schemas: {process: {effect: read}}}\n";
     let policy = compile(file).expect("a good policy");
-    assert_eq!(policy.rules.get::<unknown_tool::Params>().unknown(), Unknown::Deny);
+    assert_eq!(policy.rules.get::<unknown_tool::Params>().unknown(), UnknownToolMode::Deny);
     let process = policy.tools().find(|(name, _)| *name == "process").expect("known");
     assert_eq!(process.1.effect, EffectKind::Read, "the owner's word counts");
 }

@@ -8,7 +8,7 @@ use super::{check::answer_place, words::nearest};
 
 /// Type of a value, as far as known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ValueType {
     /// True or false.
     Bool,
     /// Any number.
@@ -27,7 +27,7 @@ pub enum Kind {
     Any,
 }
 
-impl Kind {
+impl ValueType {
     fn in_words(self) -> &'static str {
         match self {
             Self::Bool => "true or false",
@@ -71,27 +71,27 @@ pub struct Misfit {
 }
 
 /// Known types of the values that a condition reads.
-pub(super) struct Known<'a> {
+pub(super) struct KnownTypes<'a> {
     /// The JSON Schema of the arguments.
     pub(super) args: Option<&'a Value>,
     /// The tools whose answers it reads, in order, with the known members of their answers.
-    pub(super) answers: &'a [(String, Vec<(String, Kind)>)],
+    pub(super) answers: &'a [(String, Vec<(String, ValueType)>)],
 }
 
 /// A value in an expression: its type, and its schema if there is one.
 #[derive(Clone, Copy)]
 struct TypedValue<'a> {
-    kind: Kind,
+    kind: ValueType,
     schema: Option<&'a Value>,
 }
 
-const ANY: TypedValue<'static> = TypedValue { kind: Kind::Any, schema: None };
+const ANY: TypedValue<'static> = TypedValue { kind: ValueType::Any, schema: None };
 
-pub(super) fn misfits(expression: &IdedExpr, known: &Known<'_>) -> Vec<Misfit> {
+pub(super) fn misfits(expression: &IdedExpr, known: &KnownTypes<'_>) -> Vec<Misfit> {
     let mut check = Check { known, asked: Vec::new(), found: Vec::new() };
     asked(expression, &mut check.asked);
     let whole = check.seen(expression);
-    if !matches!(whole.kind, Kind::Bool | Kind::Any) {
+    if !matches!(whole.kind, ValueType::Bool | ValueType::Any) {
         check.wrong(format!("gives {}, not true or false", whole.kind.in_words()));
     }
     let mut found = check.found;
@@ -131,7 +131,7 @@ fn each(at: &IdedExpr, visit: &mut dyn FnMut(&IdedExpr)) {
 }
 
 struct Check<'a> {
-    known: &'a Known<'a>,
+    known: &'a KnownTypes<'a>,
     asked: Vec<String>,
     found: Vec<Misfit>,
 }
@@ -149,22 +149,22 @@ impl<'a> Check<'a> {
         let of = |kind| TypedValue { kind, schema: None };
         match &at.expr {
             Expr::Literal(literal) => of(match literal {
-                LiteralValue::Boolean(_) => Kind::Bool,
-                LiteralValue::Double(_) | LiteralValue::Int(_) | LiteralValue::UInt(_) => Kind::Number,
-                LiteralValue::String(_) => Kind::Text,
-                LiteralValue::Bytes(_) | LiteralValue::Null => Kind::Any,
+                LiteralValue::Boolean(_) => ValueType::Bool,
+                LiteralValue::Double(_) | LiteralValue::Int(_) | LiteralValue::UInt(_) => ValueType::Number,
+                LiteralValue::String(_) => ValueType::Text,
+                LiteralValue::Bytes(_) | LiteralValue::Null => ValueType::Any,
             }),
-            Expr::Ident(name) if name == "args" => TypedValue { kind: Kind::Map, schema: self.known.args },
-            Expr::Ident(name) if name == "now" => of(Kind::Time),
+            Expr::Ident(name) if name == "args" => TypedValue { kind: ValueType::Map, schema: self.known.args },
+            Expr::Ident(name) if name == "now" => of(ValueType::Time),
             Expr::Select(select) => self.select(at, select),
             Expr::Call(call) => self.call(call),
             Expr::List(list) => {
                 list.elements.iter().for_each(|item| {
                     self.seen(item);
                 });
-                of(Kind::List)
+                of(ValueType::List)
             }
-            Expr::Map(_) => of(Kind::Map),
+            Expr::Map(_) => of(ValueType::Map),
             Expr::Comprehension(_) => {
                 each(at, &mut |part| {
                     self.seen(part);
@@ -179,7 +179,7 @@ impl<'a> Check<'a> {
         let field = select.field.as_str();
         let found = match &select.operand.expr {
             Expr::Ident(name) if name == "session" => {
-                TypedValue { kind: if field == "phase" { Kind::Text } else { Kind::Number }, schema: None }
+                TypedValue { kind: if field == "phase" { ValueType::Text } else { ValueType::Number }, schema: None }
             }
             Expr::Ident(name) if answer_place(name).is_some() => self.answer(name, field),
             _ => {
@@ -187,7 +187,7 @@ impl<'a> Check<'a> {
                 self.member(around, at, field)
             }
         };
-        if select.test { TypedValue { kind: Kind::Bool, schema: None } } else { found }
+        if select.test { TypedValue { kind: ValueType::Bool, schema: None } } else { found }
     }
 
     /// A member of an earlier answer: only misspellings of known members can be reported.
@@ -217,7 +217,7 @@ impl<'a> Check<'a> {
                 let problem = format!("reads args.{path}, which may be missing: write has(args.{path}) && … first");
                 self.doubtful(problem);
             }
-            return TypedValue { kind: Kind::of(member), schema: Some(member) };
+            return TypedValue { kind: ValueType::of(member), schema: Some(member) };
         }
         let names: Vec<&str> = known.keys().map(String::as_str).collect();
         let is_closed = schema.get("additionalProperties").is_some_and(|more| *more == Value::Bool(false));
@@ -234,62 +234,62 @@ impl<'a> Check<'a> {
     fn call(&mut self, call: &CallExpr) -> TypedValue<'a> {
         let parts: Vec<TypedValue<'a>> =
             call.target.as_deref().into_iter().chain(&call.args).map(|part| self.seen(part)).collect();
-        let kinds: Vec<Kind> = parts.iter().map(|part| part.kind).collect();
+        let kinds: Vec<ValueType> = parts.iter().map(|part| part.kind).collect();
         let kind = match (call.func_name.as_str(), kinds.as_slice()) {
             ("_&&_" | "_||_", sides) => {
-                for side in sides.iter().filter(|side| !matches!(side, Kind::Bool | Kind::Any)) {
+                for side in sides.iter().filter(|side| !matches!(side, ValueType::Bool | ValueType::Any)) {
                     let operator = call.func_name.trim_matches('_');
                     self.wrong(format!("gives {operator} {}, where it wants true or false", side.in_words()));
                 }
-                Kind::Bool
+                ValueType::Bool
             }
             ("_==_" | "_!=_" | "_<_" | "_<=_" | "_>_" | "_>=_", [a, b]) => {
                 self.compared(call.func_name.trim_matches('_'), *a, *b);
                 self.options(&call.args, &parts);
-                Kind::Bool
+                ValueType::Bool
             }
             ("_+_" | "_-_", [a, b]) => match (a, b) {
-                (Kind::Time, Kind::Time) => Kind::Span,
-                (Kind::Time, Kind::Span) | (Kind::Span, Kind::Time) => Kind::Time,
+                (ValueType::Time, ValueType::Time) => ValueType::Span,
+                (ValueType::Time, ValueType::Span) | (ValueType::Span, ValueType::Time) => ValueType::Time,
                 _ => self.computed(call.func_name.trim_matches('_'), *a, *b),
             },
             ("_*_" | "_/_" | "_%_", [a, b]) => self.computed(call.func_name.trim_matches('_'), *a, *b),
             ("startsWith" | "endsWith" | "contains" | "@matches" | "matches", [of, ..]) => {
-                if !matches!(of, Kind::Text | Kind::Any) {
+                if !matches!(of, ValueType::Text | ValueType::Any) {
                     let name = call.func_name.trim_start_matches('@');
                     self.wrong(format!("asks {} for {name}(), which only a text has", of.in_words()));
                 }
-                Kind::Bool
+                ValueType::Bool
             }
-            ("size", [Kind::Number | Kind::Bool | Kind::Time]) => {
+            ("size", [ValueType::Number | ValueType::Bool | ValueType::Time]) => {
                 self.wrong("asks for the size() of what has none".to_owned());
-                Kind::Number
+                ValueType::Number
             }
-            ("size" | "int" | "uint" | "double" | "-_", _) => Kind::Number,
-            ("string", _) => Kind::Text,
-            ("date" | "timestamp", _) => Kind::Time,
-            ("duration", _) => Kind::Span,
-            ("!_" | "@in" | "bool" | "hasValue", _) => Kind::Bool,
-            _ => Kind::Any,
+            ("size" | "int" | "uint" | "double" | "-_", _) => ValueType::Number,
+            ("string", _) => ValueType::Text,
+            ("date" | "timestamp", _) => ValueType::Time,
+            ("duration", _) => ValueType::Span,
+            ("!_" | "@in" | "bool" | "hasValue", _) => ValueType::Bool,
+            _ => ValueType::Any,
         };
         TypedValue { kind, schema: None }
     }
 
-    fn compared(&mut self, operator: &str, a: Kind, b: Kind) {
-        if a == b || [a, b].contains(&Kind::Any) {
+    fn compared(&mut self, operator: &str, a: ValueType, b: ValueType) {
+        if a == b || [a, b].contains(&ValueType::Any) {
             return;
         }
-        let is_time = [a, b].contains(&Kind::Time) && [a, b].contains(&Kind::Text);
+        let is_time = [a, b].contains(&ValueType::Time) && [a, b].contains(&ValueType::Text);
         let how = if is_time { "; date(…) and timestamp(…) read a text as a time" } else { "" };
         self.wrong(format!("compares {} with {} ({operator}), which never works{how}", a.in_words(), b.in_words()));
     }
 
-    fn computed(&mut self, operator: &str, a: Kind, b: Kind) -> Kind {
-        if a != b && ![a, b].contains(&Kind::Any) {
+    fn computed(&mut self, operator: &str, a: ValueType, b: ValueType) -> ValueType {
+        if a != b && ![a, b].contains(&ValueType::Any) {
             let how = "int(…), double(…) and string(…) convert";
             self.wrong(format!("computes {} {operator} {}, which never works; {how}", a.in_words(), b.in_words()));
         }
-        if a == Kind::Any { b } else { a }
+        if a == ValueType::Any { b } else { a }
     }
 
     /// Compares with a literal outside the schema's `enum`, which no argument equals.

@@ -5,7 +5,7 @@ use crate::{
     domain::{
         failure::FailureKind,
         finding::{Decision, Finding, Wording},
-        previous::{Previous, Retry},
+        previous::{Previous, PreviousAdvice},
         reason::Reason,
         time::wait_in_words,
     },
@@ -13,7 +13,7 @@ use crate::{
     rules::{RuleContext, evidence::errors_move},
 };
 
-pub(super) fn failed(cx: &RuleContext<'_>, previous: &Previous, retry: Retry) -> Option<Finding> {
+pub(super) fn failed(cx: &RuleContext<'_>, previous: &Previous, retry: PreviousAdvice) -> Option<Finding> {
     // A failed line may succeed after an unreported change of the world; loop rules cover it.
     if cx.proposal.effect.in_steps {
         return None;

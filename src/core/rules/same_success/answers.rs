@@ -17,19 +17,19 @@ const CALLS: u64 = 40;
 /// Start of a story.
 const BEGIN: i64 = 1_700_000_000;
 
-struct Row<'t> {
+struct ResultRow<'t> {
     name: &'t str,
     call: &'t str,
     answer: &'t str,
     expected: &'t str,
 }
 
-fn rows(file: &'static str) -> Vec<Row<'static>> {
+fn rows(file: &'static str) -> Vec<ResultRow<'static>> {
     let blocks = file.split("\n\n").skip(1);
     let row = |block: &'static str| {
         let lines: Vec<&str> = block.trim().lines().collect();
         let [name, call, answer, expected] = lines[..] else { panic!("{block}") };
-        Row { name, call, answer, expected: expected.trim_start_matches("=> ") }
+        ResultRow { name, call, answer, expected: expected.trim_start_matches("=> ") }
     };
     blocks.map(row).collect()
 }
@@ -128,7 +128,7 @@ fn formed(answer: &str, form: &str) -> String {
 }
 
 /// The first stop in a row, and its kind.
-fn stopped(row: &Row<'_>, form: &str) -> String {
+fn stopped(row: &ResultRow<'_>, form: &str) -> String {
     let mut lot = Lot(7);
     let mut story = "rules same_success same_call repeat\n".to_owned();
     for nth in 0..CALLS {

@@ -21,7 +21,7 @@ use crate::{
         outcome::OutcomeStatus,
         previous::StoredResult,
         rejection::{EvaluateRejection, RecordRejection},
-        report::{Operator, Report},
+        report::{Operator, OutcomeReport},
         time::Timestamp,
         tool::{InjectAs, ToolSpec},
         verdict::Verdict,
@@ -325,7 +325,7 @@ impl Stage {
         let (arguments, call_id) = (self.freshen(arguments), self.next_call_id());
         let request = self.request(tool, &arguments, &call_id, &Options::default())?;
         let observed = Some(Box::new(self.policy.propose(request)));
-        let report = Report { observed, ..self.report(&call_id, outcome.trim()) };
+        let report = OutcomeReport { observed, ..self.report(&call_id, outcome.trim()) };
         let recorded = self.world.record(&self.policy, &report, self.now);
         self.now = self.now.plus_ms(self.step_ms);
         recorded.map(drop).map_err(|caller_error| format!("{caller_error:?}"))
@@ -342,7 +342,7 @@ impl Stage {
         Ok(recorded)
     }
 
-    fn report(&mut self, call_id: &str, outcome: &str) -> Report {
+    fn report(&mut self, call_id: &str, outcome: &str) -> OutcomeReport {
         let options = Options::read(outcome).unwrap_or_default();
         let (word, text) = outcome.split_once(' ').unwrap_or((outcome, ""));
         let status = match word {
@@ -370,7 +370,7 @@ impl Stage {
             }
         });
         let session = SessionId::parse("session", &self.session).expect("valid");
-        Report {
+        OutcomeReport {
             not_started: word == "unstarted",
             witness_after: options.witness,
             key_sent: options.is_sent,
@@ -380,7 +380,7 @@ impl Stage {
             error,
             result,
             usage: Usage { cost_micros: options.cost_micros.unwrap_or(0), ..Usage::default() },
-            ..Report::new(session, CallId::parse("call_id", call_id).expect("valid"), status)
+            ..OutcomeReport::new(session, CallId::parse("call_id", call_id).expect("valid"), status)
         }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use super::stage::Stage;
 use crate::{
-    domain::{call::Proposal, finding::CallRef, previous::StoredResult, report::Report, verdict::Verdict},
+    domain::{call::Proposal, finding::CallRef, previous::StoredResult, report::OutcomeReport, verdict::Verdict},
     engine::{
         RecordResult,
         envelope::{self, Beside, ToolResult},
@@ -36,7 +36,7 @@ impl Stage {
         if is_inferred { Some(&INFERRED) } else { self.results.get(call.call_id.as_str()) }
     }
 
-    pub(super) fn text_of_report(&self, report: &Report, recorded: &RecordResult) -> String {
+    pub(super) fn text_of_report(&self, report: &OutcomeReport, recorded: &RecordResult) -> String {
         let tree = self.world.tree(&report.session);
         let call = tree.and_then(|tree| tree.sessions.get(&report.session)?.reported(&report.call_id));
         let Some(call) = call else { return String::new() };

@@ -11,8 +11,8 @@
 
 use serde_json::Value;
 
-use super::{LintReport, ListFacts, Tool};
-use crate::tool_list::{Node, types};
+use super::{LintReport, ListFacts, ToolFacts};
+use crate::tool_list::{SchemaNode, types};
 
 const REASON: &str = "a misspelt or invented argument is dropped without a word, and the call does something else";
 
@@ -21,7 +21,7 @@ pub(super) fn check(facts: &ListFacts<'_>) -> Vec<LintReport> {
     facts.tools.iter().filter_map(of_tool).collect()
 }
 
-fn of_tool(tool: &Tool<'_>) -> Option<LintReport> {
+fn of_tool(tool: &ToolFacts<'_>) -> Option<LintReport> {
     let open: Vec<&str> = tool.nodes.iter().filter(|node| is_open(node)).map(|node| node.pointer.as_str()).collect();
     let [first, deeper @ ..] = open.as_slice() else { return None };
     let message = match deeper.len() {
@@ -35,7 +35,7 @@ fn of_tool(tool: &Tool<'_>) -> Option<LintReport> {
     Some(tool.report(first, message, REASON, better))
 }
 
-fn is_open(node: &Node<'_>) -> bool {
+fn is_open(node: &SchemaNode<'_>) -> bool {
     let schema = node.schema;
     let says = |key: &str| schema.get(key);
     let is_root = node.pointer == "/input_schema";

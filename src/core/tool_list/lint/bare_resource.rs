@@ -8,7 +8,7 @@
 //!
 //! Known problems: a thing of which there is only one (`settings`) needs no hole; name it so that its tool does not.
 
-use super::{LintReport, ListFacts, Tool};
+use super::{LintReport, ListFacts, ToolFacts};
 use crate::{domain::effect::EffectKind, tool_list::IdentityArgument};
 
 const REASON: &str = "a type is no identity: changes of different things then look like changes of one";
@@ -18,7 +18,7 @@ pub(super) fn check(facts: &ListFacts<'_>) -> Vec<LintReport> {
     facts.tools.iter().filter_map(of_tool).collect()
 }
 
-fn of_tool(tool: &Tool<'_>) -> Option<LintReport> {
+fn of_tool(tool: &ToolFacts<'_>) -> Option<LintReport> {
     const MAKES: &[&str] =
         &["create", "add", "insert", "book", "place", "make", "register", "send", "post", "schedule"];
     let declared = tool.declared.filter(|declared| declared.effect == EffectKind::Write)?;

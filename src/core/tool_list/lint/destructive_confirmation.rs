@@ -16,8 +16,8 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use super::{LintReport, ListFacts, Tool, prose};
-use crate::tool_list::{EffectSource, Told, is_bound, words};
+use super::{LintReport, ListFacts, ToolFacts, prose};
+use crate::tool_list::{EffectSource, SourcedEffect, is_bound, words};
 
 const REASON: &str =
     "one wrong id is enough to destroy something; a choice from a closed list has to be made on purpose";
@@ -59,7 +59,7 @@ const SHORT_LIVED: &[&str] = &["cache", "cookie", "draft", "localstorage", "sess
 const DROPPED: &[&str] = &["collection", "column", "database", "index", "partition", "schema", "table", "view"];
 
 /// Source of the destructive effect, if any.
-fn destructive(tool: &Tool<'_>) -> Option<Told> {
+fn destructive(tool: &ToolFacts<'_>) -> Option<SourcedEffect> {
     let is_among = |things: &[&str]| tool.nouns.iter().any(|noun| things.contains(&noun.as_str()));
     if is_among(SHORT_LIVED) || (tool.verb() == "drop" && !is_among(DROPPED)) {
         return None;
@@ -67,13 +67,13 @@ fn destructive(tool: &Tool<'_>) -> Option<Told> {
     let loses = words::destroys(tool.verb()) || tool.verb() == "clear" || LOSS.is_match(&tool.doc.description);
     if tool.doc.hints.destructive == Some(true) && tool.doc.hints.read_only != Some(true) && loses {
         let told = tool.as_write()?;
-        return Some(Told { effect: told.effect, by: EffectSource::Annotation("destructiveHint: true") });
+        return Some(SourcedEffect { effect: told.effect, by: EffectSource::Annotation("destructiveHint: true") });
     }
     let destroys = words::destroys(tool.verb()) && tool.doc.hints.destructive.is_none();
     // A write by annotation is not yet destructive.
     tool.as_write().filter(|_| destroys).map(|told| match told.by {
         EffectSource::Policy => told.clone(),
-        _ => Told { effect: told.effect, by: EffectSource::Name(tool.verb().to_owned()) },
+        _ => SourcedEffect { effect: told.effect, by: EffectSource::Name(tool.verb().to_owned()) },
     })
 }
 

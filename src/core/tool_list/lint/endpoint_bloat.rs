@@ -14,7 +14,7 @@ use std::{collections::BTreeMap, sync::LazyLock};
 
 use regex::Regex;
 
-use super::{LintReport, ListFacts, Tool, prose};
+use super::{LintReport, ListFacts, ToolFacts, prose};
 use crate::tool_list::IdentityArgument;
 
 /// Minimum size of a long list, in tools.
@@ -36,7 +36,7 @@ static PATH: LazyLock<Regex> = LazyLock::new(|| {
 /// One report per sign.
 pub(super) fn check(facts: &ListFacts<'_>) -> Vec<LintReport> {
     let paths = facts.tools.iter().filter(|tool| PATH.is_match(tool.name()));
-    let paths: Vec<&Tool<'_>> = paths.collect();
+    let paths: Vec<&ToolFacts<'_>> = paths.collect();
     let mut reports = Vec::new();
     if paths.len() >= PARTS_MIN {
         let message = format!("{} tools are named by method and path: {}", paths.len(), names(&paths));
@@ -60,14 +60,14 @@ pub(super) fn check(facts: &ListFacts<'_>) -> Vec<LintReport> {
     reports
 }
 
-fn names(tools: &[&Tool<'_>]) -> String {
+fn names(tools: &[&ToolFacts<'_>]) -> String {
     let names: Vec<&str> = tools.iter().take(NAMED_MAX).map(|tool| tool.name()).collect();
     let more = tools.len() - names.len();
     if more == 0 { prose::listed(&names) } else { format!("{} and {more} more", prose::listed(&names)) }
 }
 
 /// Tools that read one thing by its identity alone, by that thing.
-fn parts<'a, 'b>(facts: &'b ListFacts<'a>) -> BTreeMap<(String, &'a str), Vec<&'b Tool<'a>>> {
+fn parts<'a, 'b>(facts: &'b ListFacts<'a>) -> BTreeMap<(String, &'a str), Vec<&'b ToolFacts<'a>>> {
     let mut parts: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for tool in facts.tools.iter().filter(|tool| tool.is_reader()) {
         let mut arguments = tool.properties().filter(|(node, _)| node.top);
@@ -81,7 +81,7 @@ fn parts<'a, 'b>(facts: &'b ListFacts<'a>) -> BTreeMap<(String, &'a str), Vec<&'
 }
 
 /// The part of the thing that a tool reads: `items` of `get_order_items`.
-fn part_of(tool: &Tool<'_>, noun: &str) -> Option<String> {
+fn part_of(tool: &ToolFacts<'_>, noun: &str) -> Option<String> {
     let rest = tool.words.iter().filter(|word| *word != tool.verb() && *word != noun && *word != "details");
     let rest: Vec<&str> = rest.map(String::as_str).collect();
     (!rest.is_empty()).then(|| rest.join("_"))

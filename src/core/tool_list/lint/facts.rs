@@ -10,12 +10,12 @@ use crate::{
         effect::{EffectKind, ResourceTemplate},
         tool::ToolSpec,
     },
-    tool_list::{EffectSource, Node, Told, ToolDoc, ToolList, nodes, words},
+    tool_list::{EffectSource, SchemaNode, SourcedEffect, ToolDoc, ToolList, nodes, words},
 };
 
 /// Declaration of a tool, as far as lints need it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Declared {
+pub struct ToolDeclaration {
     /// Effect on its resource.
     pub effect: EffectKind,
     /// A write whose repetition harms.
@@ -30,7 +30,7 @@ pub struct Declared {
     pub resource: Option<ResourceTemplate>,
 }
 
-impl From<&ToolSpec> for Declared {
+impl From<&ToolSpec> for ToolDeclaration {
     fn from(spec: &ToolSpec) -> Self {
         Self {
             effect: spec.kind(),
@@ -47,44 +47,44 @@ impl From<&ToolSpec> for Declared {
 #[derive(Debug)]
 pub struct ListFacts<'a> {
     /// The tools, in the order of the list.
-    pub tools: Vec<Tool<'a>>,
+    pub tools: Vec<ToolFacts<'a>>,
     /// Their names.
     pub names: BTreeSet<&'a str>,
 }
 
 /// Facts about a tool.
 #[derive(Debug)]
-pub struct Tool<'a> {
+pub struct ToolFacts<'a> {
     /// Index in the list.
     pub index: usize,
     /// Documentation in the list.
     pub doc: &'a ToolDoc,
     /// Declaration in the policy.
-    pub declared: Option<&'a Declared>,
+    pub declared: Option<&'a ToolDeclaration>,
     /// Effect, with its source.
-    pub told: Option<Told>,
+    pub told: Option<SourcedEffect>,
     /// The words of its name.
     pub words: Vec<String>,
     /// Nouns of its name, singular, without those of mere details.
     pub nouns: Vec<String>,
     /// Subschemas of its schema.
-    pub nodes: Vec<Node<'a>>,
+    pub nodes: Vec<SchemaNode<'a>>,
 }
 
 impl<'a> ListFacts<'a> {
     /// The facts of a list with the declarations of its tools, by name.
     #[must_use]
-    pub fn new(list: &'a ToolList, declared: &'a BTreeMap<String, Declared>) -> Self {
+    pub fn new(list: &'a ToolList, declared: &'a BTreeMap<String, ToolDeclaration>) -> Self {
         let tools = list.tools.iter().zip(list.words()).enumerate().map(|(index, (doc, words))| {
             let declared = declared.get(&doc.name);
             let by_policy = declared.filter(|declared| declared.effect != EffectKind::Unknown);
-            Tool {
+            ToolFacts {
                 index,
                 doc,
                 declared,
                 told: by_policy
-                    .map(|declared| Told { effect: declared.effect, by: EffectSource::Policy })
-                    .or_else(|| Told::of(doc, &words)),
+                    .map(|declared| SourcedEffect { effect: declared.effect, by: EffectSource::Policy })
+                    .or_else(|| SourcedEffect::of(doc, &words)),
                 nouns: nouns_of(&words),
                 words,
                 nodes: nodes(&doc.input_schema),
@@ -99,7 +99,7 @@ impl<'a> ListFacts<'a> {
     }
 }
 
-impl<'a> Tool<'a> {
+impl<'a> ToolFacts<'a> {
     /// Its name.
     pub(super) fn name(&self) -> &'a str {
         &self.doc.name
@@ -124,7 +124,7 @@ impl<'a> Tool<'a> {
     }
 
     /// Source of its effect, for a write; none for a way out, which changes nothing.
-    pub(super) fn as_write(&self) -> Option<&Told> {
+    pub(super) fn as_write(&self) -> Option<&SourcedEffect> {
         self.told.as_ref().filter(|told| told.effect == EffectKind::Write && !self.is_way_out())
     }
 
@@ -144,7 +144,7 @@ impl<'a> Tool<'a> {
     }
 
     /// Its arguments and their nested properties, each once.
-    pub(super) fn properties(&self) -> impl Iterator<Item = (&Node<'a>, &'a str)> {
+    pub(super) fn properties(&self) -> impl Iterator<Item = (&SchemaNode<'a>, &'a str)> {
         self.nodes.iter().filter_map(|node| Some((node, node.name?)))
     }
 
@@ -165,7 +165,7 @@ fn nouns_of(words: &[String]) -> Vec<String> {
 
 impl LintReport {
     /// The report, reduced to a note when `told` is a guess.
-    pub(super) fn by(self, told: &Told) -> Self {
+    pub(super) fn by(self, told: &SourcedEffect) -> Self {
         Self { guessed: told.is_guess(), ..self }
     }
 }

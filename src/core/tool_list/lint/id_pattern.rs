@@ -13,8 +13,8 @@ use std::sync::LazyLock;
 use regex::Regex;
 use serde_json::Value;
 
-use super::{LintReport, ListFacts, Tool, prose};
-use crate::tool_list::{IdentityArgument, Node, is_bound, is_only, words};
+use super::{LintReport, ListFacts, ToolFacts, prose};
+use crate::tool_list::{IdentityArgument, SchemaNode, is_bound, is_only, words};
 
 /// Maximum length of an example for a pattern, in characters.
 const EXAMPLE_CHARS_MAX: usize = 40;
@@ -32,7 +32,7 @@ pub(super) fn check(facts: &ListFacts<'_>) -> Vec<LintReport> {
     facts.tools.iter().flat_map(|tool| tool.properties().filter_map(|(node, field)| of(tool, node, field))).collect()
 }
 
-fn of(tool: &Tool<'_>, node: &Node<'_>, field: &str) -> Option<LintReport> {
+fn of(tool: &ToolFacts<'_>, node: &SchemaNode<'_>, field: &str) -> Option<LintReport> {
     let ends = words::words(field).pop()?;
     let identity = IdentityArgument::of(field).filter(|_| matches!(ends.as_str(), "id" | "ids" | "uuid" | "guid"))?;
     let items = node.schema.get("items").filter(|_| is_only(node.schema, "array"));

@@ -17,7 +17,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 use serde_json::Value;
 
-use super::{LintReport, ListFacts, Tool, prose};
+use super::{LintReport, ListFacts, ToolFacts, prose};
 
 const REASON: &str = "models obey descriptions: this one speaks for somebody else, or says what people cannot see";
 /// Maximum characters of a suspicious text in a report.
@@ -96,7 +96,7 @@ fn texts(at: &Value, pointer: &str, look: &mut impl FnMut(&str, &str)) {
     }
 }
 
-fn problem(tool: &Tool<'_>, pointer: &str, said: &str) -> Option<LintReport> {
+fn problem(tool: &ToolFacts<'_>, pointer: &str, said: &str) -> Option<LintReport> {
     if let Some(hidden) = said.chars().find(|c| is_hidden(*c)) {
         let message = format!("holds a character that nobody sees (U+{:04X})", u32::from(hidden));
         return Some(tool.report(pointer, message, REASON, "the same text without it".to_owned()));

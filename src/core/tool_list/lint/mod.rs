@@ -37,7 +37,7 @@ use std::{
 };
 
 pub use self::{
-    facts::{Declared, ListFacts, Tool},
+    facts::{ListFacts, ToolDeclaration, ToolFacts},
     token_waste::{Cost, cost},
 };
 
@@ -100,7 +100,7 @@ pub struct LintReport {
 pub struct Lint {
     /// Id.
     pub id: &'static str,
-    /// Default severity, unless [`Levels`] override it.
+    /// Default severity, unless [`SeverityOverrides`] override it.
     pub severity: Severity,
     source: &'static str,
     check: fn(&ListFacts<'_>) -> Vec<LintReport>,
@@ -162,7 +162,7 @@ pub const LINTS: &[Lint] = &[
 
 /// Severity overrides.
 #[derive(Debug, Clone, Default)]
-pub struct Levels {
+pub struct SeverityOverrides {
     /// Ids of disabled lints.
     pub allowed: Vec<String>,
     /// Ids of lints that are errors.
@@ -173,7 +173,7 @@ pub struct Levels {
 
 /// A report with its lint and severity.
 #[derive(Debug, Clone)]
-pub struct Found {
+pub struct LintFinding {
     /// Lint.
     pub lint: &'static Lint,
     /// Severity.
@@ -191,7 +191,7 @@ pub fn find(id: &str) -> Option<&'static Lint> {
 /// Runs all lints. Reports are grouped by tool, worst first, the list itself last; at most [`REPORTS_MAX`]. A report on
 /// most of the list is merged into one, unless its lint is an error.
 #[must_use]
-pub fn check(facts: &ListFacts<'_>, levels: &Levels) -> Vec<Found> {
+pub fn check(facts: &ListFacts<'_>, levels: &SeverityOverrides) -> Vec<LintFinding> {
     let names = |ids: &[String], lint: &Lint| ids.iter().any(|id| id == lint.id);
     let mut found = Vec::new();
     for lint in LINTS.iter().filter(|lint| !names(&levels.allowed, lint)) {
@@ -205,7 +205,7 @@ pub fn check(facts: &ListFacts<'_>, levels: &Levels) -> Vec<Found> {
         let once = is_told_once.then(|| told_once(lint, &reports, facts)).flatten();
         found.extend(once.map_or(reports, |once| vec![once]).into_iter().map(|report| {
             let severity = if report.guessed { Severity::Note } else { severity };
-            Found { lint, severity, report }
+            LintFinding { lint, severity, report }
         }));
     }
     let worst = |tool: Option<usize>| found.iter().filter(|one| one.report.tool == tool).map(|one| one.severity).max();

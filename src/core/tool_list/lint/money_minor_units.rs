@@ -14,8 +14,8 @@ use std::sync::LazyLock;
 use regex::Regex;
 use serde_json::Value;
 
-use super::{LintReport, ListFacts, Tool, prose};
-use crate::tool_list::{Node, is_bound, is_only, words};
+use super::{LintReport, ListFacts, ToolFacts, prose};
+use crate::tool_list::{SchemaNode, is_bound, is_only, words};
 
 const REASON: &str = "fractions round and strings have many readings; cents taken for dollars are a hundredfold charge";
 
@@ -65,7 +65,7 @@ fn problem(schema: &Value, told_unit: bool) -> Option<&'static str> {
     }
 }
 
-fn is_money(tool: &Tool<'_>, node: &Node<'_>, field: &str) -> bool {
+fn is_money(tool: &ToolFacts<'_>, node: &SchemaNode<'_>, field: &str) -> bool {
     const MONEY: &[&str] =
         &["price", "cost", "fee", "salary", "fare", "payment", "budget", "deposit", "cents", "usd", "eur"];
     const MAYBE: &[&str] = &["amount", "total", "subtotal", "balance", "refund", "charge", "tip", "discount", "tax"];

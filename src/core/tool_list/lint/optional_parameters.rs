@@ -11,7 +11,7 @@
 
 use serde_json::Value;
 
-use super::{LintReport, ListFacts, Tool, prose};
+use super::{LintReport, ListFacts, ToolFacts, prose};
 use crate::tool_list::words;
 
 /// Number of optional arguments that any tool may have.
@@ -25,7 +25,7 @@ pub(super) fn check(facts: &ListFacts<'_>) -> Vec<LintReport> {
     facts.tools.iter().filter_map(of_tool).collect()
 }
 
-fn of_tool(tool: &Tool<'_>) -> Option<LintReport> {
+fn of_tool(tool: &ToolFacts<'_>) -> Option<LintReport> {
     let arguments = tool.properties().filter(|(node, field)| node.top && !is_paging(field));
     let (required, optional): (Vec<_>, Vec<_>) =
         arguments.partition(|(node, _)| node.required && !may_be_null(node.schema));

@@ -12,7 +12,7 @@
 
 use serde_json::Value;
 
-use super::{LintReport, ListFacts, Tool, prose};
+use super::{LintReport, ListFacts, ToolFacts, prose};
 use crate::tool_list::words::{self, Hint};
 
 const REASON: &str = "it gets one risk, one approval and one rule of repetition, which is wrong for half of its calls";
@@ -22,7 +22,7 @@ pub(super) fn check(facts: &ListFacts<'_>) -> Vec<LintReport> {
     facts.tools.iter().flat_map(|tool| actions(tool).into_iter().chain(name(tool))).collect()
 }
 
-fn actions(tool: &Tool<'_>) -> Vec<LintReport> {
+fn actions(tool: &ToolFacts<'_>) -> Vec<LintReport> {
     const ACTIONS: &[&str] = &["action", "actions", "operation", "op", "method", "command", "mode", "verb"];
     let mut reports = Vec::new();
     for (node, field) in tool.properties() {
@@ -52,7 +52,7 @@ fn one_name(choice: &str, noun: &str) -> String {
     if words::words(choice).len() > 1 { choice.to_owned() } else { format!("{choice}_{noun}") }
 }
 
-fn name(tool: &Tool<'_>) -> Option<LintReport> {
+fn name(tool: &ToolFacts<'_>) -> Option<LintReport> {
     let told = tool.told.as_ref()?;
     let (verb, hint) = words::verb(&tool.words)?;
     if tool.doc.hints.read_only == Some(true) && words::destroys(verb) && !told.is_declared() {

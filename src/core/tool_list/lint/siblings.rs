@@ -12,7 +12,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{LintReport, ListFacts, Tool, prose};
+use super::{LintReport, ListFacts, ToolFacts, prose};
 use crate::tool_list::words;
 
 /// Minimum share of common words of two descriptions whose tool names differ in one word.
@@ -37,12 +37,12 @@ pub(super) fn check(facts: &ListFacts<'_>) -> Vec<LintReport> {
     let known: Vec<Sibling> = facts.tools.iter().map(Sibling::of).collect();
     let mut reports = Vec::new();
     for (tool, me) in facts.tools.iter().zip(&known) {
-        let is_left_out = |other: &&Tool<'_>| {
+        let is_left_out = |other: &&ToolFacts<'_>| {
             other.index != tool.index
                 && me.is_sibling(&known[other.index])
                 && !prose::mentions(&tool.doc.description, other.name())
         };
-        let left_out: Vec<&Tool<'_>> = facts.tools.iter().filter(is_left_out).take(SIBLINGS_MAX).collect();
+        let left_out: Vec<&ToolFacts<'_>> = facts.tools.iter().filter(is_left_out).take(SIBLINGS_MAX).collect();
         if left_out.is_empty() {
             continue;
         }
@@ -75,7 +75,7 @@ struct Sibling {
 }
 
 impl Sibling {
-    fn of(tool: &Tool<'_>) -> Self {
+    fn of(tool: &ToolFacts<'_>) -> Self {
         let said = words::words(&tool.doc.description).into_iter().filter(|word| word.len() > 3);
         let mut nouns = words::nouns(&tool.words);
         nouns.sort();

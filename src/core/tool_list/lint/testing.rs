@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::{Declared, Found, LINTS, Levels, ListFacts, check};
+use super::{LINTS, LintFinding, ListFacts, SeverityOverrides, ToolDeclaration, check};
 use crate::{
     domain::effect::{EffectKind, ResourceTemplate},
     tool_list,
@@ -17,7 +17,7 @@ use crate::{
 #[track_caller]
 pub(super) fn reports(lint: &str, list: &str, expected: &str) {
     let others = LINTS.iter().map(|other| other.id.to_owned()).filter(|id| id != lint);
-    let found = run(list, &Levels { allowed: others.collect(), ..Levels::default() });
+    let found = run(list, &SeverityOverrides { allowed: others.collect(), ..SeverityOverrides::default() });
     let told: Vec<String> = found.into_iter().filter(|(found, _)| found == lint).map(|(_, text)| text).collect();
     let lines = |text: &str| text.lines().map(|line| format!("{}\n", line.trim())).collect::<String>();
     let (told, expected) = (lines(told.join("\n").trim()), lines(expected.trim()));
@@ -31,7 +31,7 @@ pub(super) fn silent(lint: &str, list: &str) {
 }
 
 /// Each report with its lint, as text.
-pub(super) fn run(list: &str, levels: &Levels) -> Vec<(String, String)> {
+pub(super) fn run(list: &str, levels: &SeverityOverrides) -> Vec<(String, String)> {
     let mut tools: Value = serde_saphyr::from_str(list).expect("YAML");
     let mut declared = BTreeMap::new();
     for tool in tools.as_array_mut().expect("a list") {
@@ -43,7 +43,7 @@ pub(super) fn run(list: &str, levels: &Levels) -> Vec<(String, String)> {
     }
     let list = tool_list::read("list.json", &tools.to_string()).expect("a good list");
     let facts = ListFacts::new(&list, &declared);
-    let text = |Found { lint, severity, report }: Found| {
+    let text = |LintFinding { lint, severity, report }: LintFinding| {
         let tool = report.tool.map_or("-", |tool| facts.tools[tool].name());
         let head = format!("{} {tool} {}", severity.as_str(), report.pointer);
         (lint.id.to_owned(), format!("{}: {}\nbetter: {}", head.trim_end(), report.message, report.better))
@@ -51,10 +51,10 @@ pub(super) fn run(list: &str, levels: &Levels) -> Vec<(String, String)> {
     check(&facts, levels).into_iter().map(text).collect()
 }
 
-fn declaration(policy: &Value) -> Declared {
+fn declaration(policy: &Value) -> ToolDeclaration {
     let effect = policy["effect"].as_str().unwrap_or("unknown");
     let template = policy["resource"].as_str();
-    Declared {
+    ToolDeclaration {
         effect: *EffectKind::ALL.iter().find(|kind| kind.as_str() == effect).expect("an effect"),
         once: policy["once"] == true,
         idempotent: policy["idempotent"] == true,

@@ -6,7 +6,7 @@ const LIST: &str = "
 ";
 
 /// Reports as `severity lint tool`, in their order.
-fn told(levels: &Levels) -> Vec<String> {
+fn told(levels: &SeverityOverrides) -> Vec<String> {
     let brief = |(lint, text): (String, String)| {
         let mut words = text.split([' ', ':']);
         format!("{} {lint} {}", words.next().unwrap_or_default(), words.next().unwrap_or_default())
@@ -28,7 +28,7 @@ fn every_lint_has_its_id_its_manual_and_a_summary() {
 #[test]
 fn reports_come_by_tool_and_then_by_lint() {
     assert_eq!(
-        told(&Levels::default()),
+        told(&SeverityOverrides::default()),
         [
             "note destructive_confirmation delete_user",
             "error money_minor_units delete_user",
@@ -50,22 +50,25 @@ fn reports_come_by_tool_and_then_by_lint() {
 fn what_most_of_a_list_has_is_told_once_unless_it_is_denied() {
     let tools = (0..9).map(|n| format!("- {{name: show_page_{n}, description: Shows page {n}.}}\n"));
     let list = tools.collect::<String>();
-    let of = |levels: &Levels| -> Vec<String> {
+    let of = |levels: &SeverityOverrides| -> Vec<String> {
         let told = run(&list, levels).into_iter().filter(|(lint, _)| lint == "use_when");
         told.map(|(_, text)| text).collect()
     };
-    let once = of(&Levels::default());
+    let once = of(&SeverityOverrides::default());
     assert_eq!(once.len(), 1, "{once:?}");
     assert!(once[0].starts_with("warning -: 9 of 9 tools: a description that does not say when to use"), "{once:?}");
     assert!(once[0].ends_with("better: `--deny use_when` tells each with its better text"), "{once:?}");
-    assert_eq!(of(&Levels { denied: vec!["use_when".to_owned()], ..Levels::default() }).len(), 9);
+    assert_eq!(of(&SeverityOverrides { denied: vec!["use_when".to_owned()], ..SeverityOverrides::default() }).len(), 9);
 }
 
 #[test]
 fn the_caller_allows_and_denies_and_guesses_stay_notes() {
-    let all = told(&Levels::default());
-    let levels =
-        Levels { allowed: vec!["money_minor_units".to_owned()], denied: vec!["undo".to_owned()], deny_warnings: false };
+    let all = told(&SeverityOverrides::default());
+    let levels = SeverityOverrides {
+        allowed: vec!["money_minor_units".to_owned()],
+        denied: vec!["undo".to_owned()],
+        deny_warnings: false,
+    };
     let mut expected: Vec<String> = all
         .iter()
         .filter(|line| !line.contains("money_minor_units"))
@@ -75,7 +78,7 @@ fn the_caller_allows_and_denies_and_guesses_stay_notes() {
     let first = expected.iter().position(|line| line.ends_with(" pay")).expect("there");
     expected.rotate_left(first);
     assert_eq!(told(&levels), expected);
-    let strict = told(&Levels { deny_warnings: true, ..Levels::default() });
+    let strict = told(&SeverityOverrides { deny_warnings: true, ..SeverityOverrides::default() });
     let expected: Vec<String> = all.iter().map(|line| line.replace("warning", "error")).collect();
     assert_eq!(strict, expected);
     assert!(strict.iter().any(|line| line.starts_with("note")));

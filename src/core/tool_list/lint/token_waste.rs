@@ -13,7 +13,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use super::{LintReport, ListFacts, Tool, prose};
+use super::{LintReport, ListFacts, ToolFacts, prose};
 
 /// Maximum tokens of a tool's purpose and behavior; the rest belongs in the arguments' descriptions or the
 /// documentation.
@@ -44,7 +44,7 @@ pub struct Cost {
 
 /// The cost of a tool's description.
 #[must_use]
-pub fn cost(facts: &ListFacts<'_>, tool: &Tool<'_>) -> Cost {
+pub fn cost(facts: &ListFacts<'_>, tool: &ToolFacts<'_>) -> Cost {
     let mut cost = Cost::default();
     for sentence in prose::sentences(&tool.doc.description) {
         let is_edge = |c: char| !c.is_alphanumeric();
@@ -101,7 +101,7 @@ fn without_filler(said: &str) -> Option<String> {
     Some(format!("\"{shown}{cut}\""))
 }
 
-fn repeats_arguments(tool: &Tool<'_>) -> bool {
+fn repeats_arguments(tool: &ToolFacts<'_>) -> bool {
     let mut described = tool.properties().filter(|(node, _)| node.top);
     ARGUMENTS.is_match(&tool.doc.description) && described.any(|(node, _)| !tool.said_of(node.schema).is_empty())
 }

@@ -12,7 +12,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use super::{LintReport, ListFacts, Tool, prose};
+use super::{LintReport, ListFacts, ToolFacts, prose};
 
 const REASON: &str = "who knows that a step is final asks first; who knows how to take it back mends a mistake in time";
 
@@ -61,9 +61,9 @@ pub(super) fn check(facts: &ListFacts<'_>) -> Vec<LintReport> {
 }
 
 /// The inverse tool of the list.
-fn inverse(facts: &ListFacts<'_>, tool: &Tool<'_>) -> Option<String> {
+fn inverse(facts: &ListFacts<'_>, tool: &ToolFacts<'_>) -> Option<String> {
     let (verb, nouns) = (tool.verb(), &tool.nouns);
-    let takes_back = |other: &&Tool<'_>| {
+    let takes_back = |other: &&ToolFacts<'_>| {
         let is_pair = |(one, two): &(&str, &str)| {
             (*one == verb && *two == other.verb()) || (*two == verb && *one == other.verb() && verb != "cancel")
         };

@@ -9,7 +9,7 @@
 //!
 //! Known problems: only English is read.
 
-use super::{LintReport, ListFacts, Tool, prose};
+use super::{LintReport, ListFacts, ToolFacts, prose};
 
 const REASON: &str =
     "a model chooses by the description alone: it must say when this tool is right, and what is right otherwise";
@@ -45,16 +45,16 @@ pub(super) fn check(facts: &ListFacts<'_>) -> Vec<LintReport> {
 }
 
 /// A sentence that refers to the most similar tool.
-fn not_for(facts: &ListFacts<'_>, tool: &Tool<'_>) -> String {
+fn not_for(facts: &ListFacts<'_>, tool: &ToolFacts<'_>) -> String {
     let nouns = &tool.nouns;
-    let effect = |tool: &Tool<'_>| tool.told.as_ref().map(|told| told.effect);
-    let is_other = |other: &&Tool<'_>| other.index != tool.index && !other.is_way_out() && !other.is_deprecated();
-    let nearness = |other: &Tool<'_>| {
+    let effect = |tool: &ToolFacts<'_>| tool.told.as_ref().map(|told| told.effect);
+    let is_other = |other: &&ToolFacts<'_>| other.index != tool.index && !other.is_way_out() && !other.is_deprecated();
+    let nearness = |other: &ToolFacts<'_>| {
         let shared = other.nouns.iter().filter(|noun| nouns.contains(noun)).count();
         (shared, other.verb() == tool.verb(), effect(other) == effect(tool), usize::MAX - other.index)
     };
     let near = facts.tools.iter().filter(is_other).max_by_key(|other| nearness(other));
-    let is_alike = |other: &&Tool<'_>| nearness(other).0 > 0 && effect(other) == effect(tool);
+    let is_alike = |other: &&ToolFacts<'_>| nearness(other).0 > 0 && effect(other) == effect(tool);
     match near.filter(is_alike) {
         Some(other) => format!("DO NOT USE to {}: use `{}` instead.", other.task(), other.name()),
         None => "DO NOT USE when (the case that is mistaken for it): use (the right tool) instead.".to_owned(),

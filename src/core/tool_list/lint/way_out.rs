@@ -17,7 +17,7 @@ const REASON: &str = "a model without a right tool calls a wrong one with invent
 
 /// One report a list.
 pub(super) fn check(facts: &ListFacts<'_>) -> Vec<LintReport> {
-    if facts.tools.len() < TOOLS_MIN || facts.tools.iter().any(super::Tool::is_way_out) {
+    if facts.tools.len() < TOOLS_MIN || facts.tools.iter().any(super::ToolFacts::is_way_out) {
         return Vec::new();
     }
     let message = format!("none of the {} tools asks back or says that no tool is needed", facts.tools.len());

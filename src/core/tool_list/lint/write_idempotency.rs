@@ -13,7 +13,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use super::{LintReport, ListFacts, Tool, prose};
+use super::{LintReport, ListFacts, ToolFacts, prose};
 use crate::tool_list::words;
 
 const REASON: &str = "after a timeout somebody has to know whether it may be sent again";
@@ -43,7 +43,7 @@ pub(super) fn check(facts: &ListFacts<'_>) -> Vec<LintReport> {
     reports
 }
 
-fn better(tool: &Tool<'_>) -> String {
+fn better(tool: &ToolFacts<'_>) -> String {
     let verb = tool.verb();
     let line = |key: &str| format!("`{}: {{effect: write, {key}: true}}`", tool.name());
     if words::harms(verb) {

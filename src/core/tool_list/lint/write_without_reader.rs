@@ -13,7 +13,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{LintReport, ListFacts, Tool, prose};
+use super::{LintReport, ListFacts, ToolFacts, prose};
 use crate::{domain::effect::EffectKind, tool_list::words};
 
 /// Verbs whose effect on a thing can be read.
@@ -24,7 +24,7 @@ const REASON: &str = "after a timeout it may have happened, and nothing here can
 
 /// One report a tool.
 pub(super) fn check(facts: &ListFacts<'_>) -> Vec<LintReport> {
-    let readers: Vec<&Tool<'_>> = facts.tools.iter().filter(|tool| tool.is_reader()).collect();
+    let readers: Vec<&ToolFacts<'_>> = facts.tools.iter().filter(|tool| tool.is_reader()).collect();
     let seen: BTreeSet<String> = readers.iter().flat_map(|tool| touched(tool)).collect();
     let mut reports = Vec::new();
     for tool in &facts.tools {
@@ -53,7 +53,7 @@ pub(super) fn check(facts: &ListFacts<'_>) -> Vec<LintReport> {
 }
 
 /// True when a reader's description or arguments mention one of these things.
-fn speaks(reader: &Tool<'_>, things: &[String]) -> bool {
+fn speaks(reader: &ToolFacts<'_>, things: &[String]) -> bool {
     let said = words::words(&reader.doc.description)
         .into_iter()
         .chain(reader.properties().flat_map(|(_, name)| words::words(name)));
@@ -61,12 +61,12 @@ fn speaks(reader: &Tool<'_>, things: &[String]) -> bool {
 }
 
 /// The resources by declaration and by name.
-fn touched(tool: &Tool<'_>) -> Vec<String> {
+fn touched(tool: &ToolFacts<'_>) -> Vec<String> {
     own_resource(tool).into_iter().chain(tool.nouns.iter().cloned()).collect()
 }
 
 /// The first part of the declared resource.
-fn own_resource(tool: &Tool<'_>) -> Option<String> {
+fn own_resource(tool: &ToolFacts<'_>) -> Option<String> {
     let declared = tool.declared.filter(|declared| declared.effect != EffectKind::Unknown)?;
     let template = declared.resource.as_ref()?.to_string();
     template.split('/').next().filter(|part| !part.is_empty() && !part.contains('{')).map(str::to_owned)

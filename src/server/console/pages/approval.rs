@@ -13,12 +13,12 @@ use serde::Deserialize;
 use url::form_urlencoded::byte_serialize;
 
 use super::{
-    approvals::{self, Risk, risk, state},
+    approvals::{self, RiskBadge, risk, state},
     before::{Before, before},
     edit::{Chosen, editable, hidden},
 };
 use crate::console::{
-    Console, arguments, fault::Fault, filters, form::FormPost, frame::Frame, visitor::Visitor, words,
+    Console, arguments, fault::PageError, filters, form::FormPost, frame::Frame, visitor::Visitor, words,
 };
 use callgate_proto::v1::{
     Approval, ApprovalScope, ApprovalState, CallEntry, CredentialKind, Decision, Finding, GetApprovalRequest,
@@ -44,7 +44,7 @@ struct Page {
     question: Approval,
     path: String,
     state: &'static str,
-    risk: Option<Risk>,
+    risk: Option<RiskBadge>,
     /// When it counts as denied.
     until: Option<String>,
     arguments: String,
@@ -102,13 +102,13 @@ fn path(id: &str) -> String {
     format!("{}/{id}", approvals::PATH)
 }
 
-async fn question(visitor: &Visitor, id: String) -> Result<Approval, Fault> {
+async fn question(visitor: &Visitor, id: String) -> Result<Approval, PageError> {
     let asked = GetApprovalRequest { approval_id: id };
     let found = ApprovalServiceClient::new(visitor.calls.clone()).get_approval(asked).await?.into_inner();
     Ok(found.approval.unwrap_or_default())
 }
 
-async fn show(visitor: Visitor, Path(id): Path<String>, Query(place): Query<Place>) -> Result<Response, Fault> {
+async fn show(visitor: Visitor, Path(id): Path<String>, Query(place): Query<Place>) -> Result<Response, PageError> {
     let question = question(&visitor, id).await?;
     match place.part.as_str() {
         "edited" => {
@@ -131,19 +131,19 @@ async fn show(visitor: Visitor, Path(id): Path<String>, Query(place): Query<Plac
 }
 
 /// Answers, and goes back to the question as it then stands. What is refused is told there too.
-async fn answer(Path(id): Path<String>, FormPost { visitor, form }: FormPost<Answer>) -> Result<Response, Fault> {
+async fn answer(Path(id): Path<String>, FormPost { visitor, form }: FormPost<Answer>) -> Result<Response, PageError> {
     if form.what == "look" {
         return look(&id, &visitor, form).await;
     }
     let answered = match resolution(&id, &form) {
         Ok(asked) => {
             let mut approvals = ApprovalServiceClient::new(visitor.calls.clone());
-            approvals.resolve_approval(asked).await.map(|_| ()).map_err(Fault::from)
+            approvals.resolve_approval(asked).await.map(|_| ()).map_err(PageError::from)
         }
         Err(fault) => Err(fault),
     };
     let Err(fault) = answered else { return Ok(Redirect::to(&path(&id)).into_response()) };
-    let Fault::Told { code, message, .. } = fault else { return Err(fault) };
+    let PageError::Told { code, message, .. } = fault else { return Err(fault) };
     let question = question(&visitor, id).await?;
     let before = before(&visitor, &question).await?;
     let page = Page { fault: Some(message), ..Page::new(&visitor, question, before).with(form) };
@@ -152,10 +152,10 @@ async fn answer(Path(id): Path<String>, FormPost { visitor, form }: FormPost<Ans
 
 /// Shows what other arguments would change, before anybody says yes to them. What is wrong with them is told beside
 /// what was typed.
-async fn look(id: &str, visitor: &Visitor, form: Answer) -> Result<Response, Fault> {
+async fn look(id: &str, visitor: &Visitor, form: Answer) -> Result<Response, PageError> {
     let asked = ResolveApprovalRequest { validate_only: true, ..resolution(id, &form)? };
     let told = ApprovalServiceClient::new(visitor.calls.clone()).resolve_approval(asked).await;
-    let (code, confirm, fault) = match told.map_err(Fault::from) {
+    let (code, confirm, fault) = match told.map_err(PageError::from) {
         Ok(told) => {
             let told = told.into_inner().approval.unwrap_or_default();
             let same = "The arguments are unchanged: approve the call as it is.".to_owned();
@@ -165,7 +165,7 @@ async fn look(id: &str, visitor: &Visitor, form: Answer) -> Result<Response, Fau
             }
         }
         // The field has another name here.
-        Err(Fault::Told { code, message, .. }) => {
+        Err(PageError::Told { code, message, .. }) => {
             (code, None, Some(message.replacen("edited_arguments_json", "the input", 1)))
         }
         Err(fault) => return Err(fault),
@@ -176,22 +176,22 @@ async fn look(id: &str, visitor: &Visitor, form: Answer) -> Result<Response, Fau
     Ok((code, Html(page.render()?)).into_response())
 }
 
-fn resolution(id: &str, form: &Answer) -> Result<ResolveApprovalRequest, Fault> {
+fn resolution(id: &str, form: &Answer) -> Result<ResolveApprovalRequest, PageError> {
     let approve = match form.what.as_str() {
         "approve" => true,
         "look" | "edit" if form.edited.trim().is_empty() => {
-            return Err(Fault::field("edited: enter the arguments as a JSON object"));
+            return Err(PageError::field("edited: enter the arguments as a JSON object"));
         }
         "look" => true,
         "edit" if form.digest.is_empty() => {
-            return Err(Fault::field("digest: preview the arguments before you approve them"));
+            return Err(PageError::field("digest: preview the arguments before you approve them"));
         }
         "edit" => true,
         "deny" if form.reason.trim().is_empty() => {
-            return Err(Fault::field("reason: required for a denial; the model gets it"));
+            return Err(PageError::field("reason: required for a denial; the model gets it"));
         }
         "deny" => false,
-        _ => return Err(Fault::field("what: must be approve, deny, look or edit")),
+        _ => return Err(PageError::field("what: must be approve, deny, look or edit")),
     };
     let scope = match form.scope.as_str() {
         "resource" if approve => ApprovalScope::Resource,
@@ -202,7 +202,7 @@ fn resolution(id: &str, form: &Answer) -> Result<ResolveApprovalRequest, Fault> 
         ApprovalScope::Unspecified | ApprovalScope::Call => None,
         ApprovalScope::Resource | ApprovalScope::Tool => {
             let minutes = form.minutes.trim().parse::<u32>();
-            let minutes = minutes.map_err(|_| Fault::field("minutes: must be a whole number"))?;
+            let minutes = minutes.map_err(|_| PageError::field("minutes: must be a whole number"))?;
             Some(Duration { seconds: i64::from(minutes) * 60, nanos: 0 })
         }
     };

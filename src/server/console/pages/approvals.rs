@@ -10,7 +10,7 @@ use axum::{
 use serde::{Deserialize, Serialize};
 use url::form_urlencoded;
 
-use crate::console::{Console, arguments, fault::Fault, filters, frame::Frame, visitor::Visitor};
+use crate::console::{Console, arguments, fault::PageError, filters, frame::Frame, visitor::Visitor};
 use callgate_proto::v1::{
     Approval, ApprovalOrder, ApprovalRisk, ApprovalState, ListApprovalsRequest,
     approval_service_client::ApprovalServiceClient,
@@ -41,9 +41,9 @@ pub(super) struct Place {
 }
 
 impl Place {
-    fn state(&self) -> Result<ApprovalState, Fault> {
+    fn state(&self) -> Result<ApprovalState, PageError> {
         let known = STATES.iter().find(|(name, ..)| *name == self.state);
-        known.map(|(_, state, _)| *state).ok_or_else(|| Fault::field("state: unknown state of an approval request"))
+        known.map(|(_, state, _)| *state).ok_or_else(|| PageError::field("state: unknown state of an approval request"))
     }
 
     /// The address of this place, with another part or page.
@@ -103,7 +103,7 @@ impl Page {
 /// A question in the list.
 struct Row {
     question: Approval,
-    risk: Option<Risk>,
+    risk: Option<RiskBadge>,
     line: String,
     left_out: usize,
     until: Option<String>,
@@ -112,16 +112,16 @@ struct Row {
 
 /// How a risk is shown.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Risk {
+pub(super) struct RiskBadge {
     pub(super) text: &'static str,
     pub(super) class: &'static str,
 }
 
-pub(super) fn risk(question: &Approval) -> Option<Risk> {
+pub(super) fn risk(question: &Approval) -> Option<RiskBadge> {
     match question.risk() {
-        ApprovalRisk::High => Some(Risk { text: "high risk", class: "bad" }),
-        ApprovalRisk::Medium => Some(Risk { text: "medium risk", class: "warn" }),
-        ApprovalRisk::Low => Some(Risk { text: "low risk", class: "good" }),
+        ApprovalRisk::High => Some(RiskBadge { text: "high risk", class: "bad" }),
+        ApprovalRisk::Medium => Some(RiskBadge { text: "medium risk", class: "warn" }),
+        ApprovalRisk::Low => Some(RiskBadge { text: "low risk", class: "good" }),
         ApprovalRisk::Unspecified => None,
     }
 }
@@ -146,7 +146,7 @@ impl Row {
     }
 }
 
-async fn list(visitor: Visitor, Query(place): Query<Place>) -> Result<Response, Fault> {
+async fn list(visitor: Visitor, Query(place): Query<Place>) -> Result<Response, PageError> {
     let state = place.state()?;
     let is_open = state == ApprovalState::Pending;
     let order = if is_open { ApprovalOrder::Risk } else { ApprovalOrder::Unspecified };

@@ -4,7 +4,7 @@ use askama::Template;
 use axum::{Router, extract::Query, response::Html, routing::get};
 use serde::Deserialize;
 
-use crate::console::{Console, fault::Fault, filters, form::FormPost, frame::Frame, visitor::Visitor};
+use crate::console::{Console, fault::PageError, filters, form::FormPost, frame::Frame, visitor::Visitor};
 use callgate_proto::v1::{
     AuditEntry, ListAuditEntriesRequest, VerifyAuditRequest, VerifyAuditResponse,
     audit_service_client::AuditServiceClient,
@@ -33,7 +33,7 @@ struct Place {
     after: String,
 }
 
-async fn list(visitor: Visitor, Query(place): Query<Place>) -> Result<Html<String>, Fault> {
+async fn list(visitor: Visitor, Query(place): Query<Place>) -> Result<Html<String>, PageError> {
     page(&visitor, place.after, None).await
 }
 
@@ -43,7 +43,7 @@ struct Verify {
     anchor: String,
 }
 
-async fn verify(FormPost { visitor, form }: FormPost<Verify>) -> Result<Html<String>, Fault> {
+async fn verify(FormPost { visitor, form }: FormPost<Verify>) -> Result<Html<String>, PageError> {
     let anchors = form.anchor.split_whitespace().map(str::to_owned).collect();
     let asked = VerifyAuditRequest { anchors };
     let verified = AuditServiceClient::new(visitor.calls.clone()).verify_audit(asked).await?.into_inner();
@@ -54,7 +54,7 @@ async fn page(
     visitor: &Visitor,
     page_token: String,
     verified: Option<VerifyAuditResponse>,
-) -> Result<Html<String>, Fault> {
+) -> Result<Html<String>, PageError> {
     let asked = ListAuditEntriesRequest { page_size: 50, page_token };
     let found = AuditServiceClient::new(visitor.calls.clone()).list_audit_entries(asked).await?.into_inner();
     let frame = Frame::new(visitor, PATH, "Audit log");

@@ -16,11 +16,11 @@ use super::policy;
 use crate::{
     console::{
         Console,
-        fault::Fault,
+        fault::PageError,
         filters,
         form::FormPost,
         frame::Frame,
-        jobs::{Job, Standing},
+        jobs::{BacktestJob, Standing},
         visitor::Visitor,
         words,
     },
@@ -60,14 +60,14 @@ struct Wish {
 #[template(path = "backtest.html", blocks = ["standing"])]
 struct Page {
     frame: Frame,
-    job: Job,
+    job: BacktestJob,
     running: Option<BacktestProgress>,
     done: Option<Arc<BacktestResult>>,
     fault: Option<String>,
 }
 
 impl Page {
-    fn new(visitor: &Visitor, job: Job) -> Self {
+    fn new(visitor: &Visitor, job: BacktestJob) -> Self {
         let (mut running, mut done, mut fault) = (None, None, None);
         match &job.standing {
             Standing::Running(how_far) => running = Some(*how_far),
@@ -105,7 +105,10 @@ fn others(result: &BacktestResult) -> Vec<(words::Word, u64)> {
     all.into_iter().map(|of| (kind(of), count(result, of).0)).filter(|(_, calls)| *calls > 0).collect()
 }
 
-async fn begin(State(console): State<Console>, FormPost { visitor, form }: FormPost<Wish>) -> Result<Response, Fault> {
+async fn begin(
+    State(console): State<Console>,
+    FormPost { visitor, form }: FormPost<Wish>,
+) -> Result<Response, PageError> {
     let request = request(&form, visitor.now)?;
     match console.jobs.begin(&visitor, request, timestamp(visitor.now)).await {
         Ok(id) => Ok(Redirect::to(&format!("/policy/backtests/{id}")).into_response()),
@@ -115,10 +118,10 @@ async fn begin(State(console): State<Console>, FormPost { visitor, form }: FormP
     }
 }
 
-fn request(form: &Wish, now: Timestamp) -> Result<BacktestPolicyRequest, Fault> {
+fn request(form: &Wish, now: Timestamp) -> Result<BacktestPolicyRequest, PageError> {
     let days = form.days.parse().ok().filter(|days| (1..=365).contains(days));
-    let days: i64 = days.ok_or_else(|| Fault::field("days: must be 1 to 365"))?;
-    let max_calls = form.calls.parse().map_err(|_| Fault::field("calls: must be a whole number"))?;
+    let days: i64 = days.ok_or_else(|| PageError::field("days: must be 1 to 365"))?;
+    let max_calls = form.calls.parse().map_err(|_| PageError::field("calls: must be a whole number"))?;
     let policy = match form.hash.as_str() {
         // Browsers end lines by two characters, which would be another policy than the file's.
         "" => Policy::Text(form.text.replace("\r\n", "\n")),
@@ -143,7 +146,7 @@ async fn show(
     visitor: Visitor,
     Path(id): Path<String>,
     Query(place): Query<Place>,
-) -> Result<Response, Fault> {
+) -> Result<Response, PageError> {
     let page = Page::new(&visitor, console.jobs.find(&visitor, &id)?);
     match place.part.as_str() {
         // It is over: there is more to see than how far it is.
@@ -160,7 +163,7 @@ async fn cancel(
     State(console): State<Console>,
     Path(id): Path<String>,
     FormPost { visitor, form: Nothing {} }: FormPost<Nothing>,
-) -> Result<Redirect, Fault> {
+) -> Result<Redirect, PageError> {
     console.jobs.cancel(&visitor, &id)?;
     Ok(Redirect::to(&format!("/policy/backtests/{id}")))
 }

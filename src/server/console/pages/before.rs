@@ -2,7 +2,7 @@
 
 use crate::console::{
     arguments::{self, Other},
-    fault::Fault,
+    fault::PageError,
     visitor::Visitor,
 };
 use callgate_core::domain::effect::Resource;
@@ -42,7 +42,7 @@ pub(super) struct Similar {
     pub(super) other: Option<(Vec<Other>, usize)>,
 }
 
-pub(super) async fn before(visitor: &Visitor, question: &Approval) -> Result<Before, Fault> {
+pub(super) async fn before(visitor: &Visitor, question: &Approval) -> Result<Before, PageError> {
     let mut sessions = SessionServiceClient::new(visitor.calls.clone());
     let asked = ListCallsRequest {
         session_id: question.session_id.clone(),
@@ -68,7 +68,7 @@ pub(super) async fn before(visitor: &Visitor, question: &Approval) -> Result<Bef
 }
 
 /// The last call of the same tool that was let through: of the same call tree, else of the same agent.
-async fn similar(visitor: &Visitor, question: &Approval, calls: &[CallEntry]) -> Result<Option<Similar>, Fault> {
+async fn similar(visitor: &Visitor, question: &Approval, calls: &[CallEntry]) -> Result<Option<Similar>, PageError> {
     let mut sessions = SessionServiceClient::new(visitor.calls.clone());
     let fits = |call: &&CallEntry| {
         let is_other = call.root_session_id != question.root_session_id;

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::console::{
     Console,
-    fault::Fault,
+    fault::PageError,
     filters,
     form::FormPost,
     frame::Frame,
@@ -196,7 +196,7 @@ async fn show(
     visitor: Visitor,
     Path((session, call_id)): Path<(String, String)>,
     Query(place): Query<Place>,
-) -> Result<Response, Fault> {
+) -> Result<Response, PageError> {
     let explained = match place.explain.is_empty() {
         true => None,
         false => Some(explained(&visitor, &session, &call_id).await?),
@@ -208,7 +208,7 @@ async fn show(
     page(&visitor, (session, call_id), (done(&place.done), explained), None, Settling::default()).await
 }
 
-async fn explained(visitor: &Visitor, session: &str, call: &str) -> Result<ExplainCallResponse, Fault> {
+async fn explained(visitor: &Visitor, session: &str, call: &str) -> Result<ExplainCallResponse, PageError> {
     let asked = ExplainCallRequest { session_id: session.to_owned(), call_id: call.to_owned() };
     Ok(SessionServiceClient::new(visitor.calls.clone()).explain_call(asked).await?.into_inner())
 }
@@ -217,9 +217,9 @@ async fn page(
     visitor: &Visitor,
     (session_id, call_id): (String, String),
     (done, explained): (&'static str, Option<ExplainCallResponse>),
-    fault: Option<Fault>,
+    fault: Option<PageError>,
     form: Settling,
-) -> Result<Response, Fault> {
+) -> Result<Response, PageError> {
     let include_rows = visitor.is_one_of(&[Role::Operator, Role::Analyst]);
     let asked = GetCallRequest { session_id: session_id.clone(), call_id: call_id.clone(), include_rows };
     let mut sessions = SessionServiceClient::new(visitor.calls.clone()).max_decoding_message_size(MESSAGE_MAX);
@@ -263,20 +263,20 @@ struct Settling {
 async fn settle(
     Path((session_id, call_id)): Path<(String, String)>,
     FormPost { visitor, form }: FormPost<Settling>,
-) -> Result<Response, Fault> {
+) -> Result<Response, PageError> {
     match settled(&visitor, (&session_id, &call_id), &form).await {
         Ok(()) => Ok(Redirect::to(&format!("{}?done=settled", path(&session_id, &call_id))).into_response()),
         Err(fault) => page(&visitor, (session_id, call_id), ("", None), Some(fault), form).await,
     }
 }
 
-async fn settled(visitor: &Visitor, (session, call): (&str, &str), form: &Settling) -> Result<(), Fault> {
+async fn settled(visitor: &Visitor, (session, call): (&str, &str), form: &Settling) -> Result<(), PageError> {
     let with = form.with.trim();
     let (status, result, error) = match form.came.as_str() {
         "happened" => (OutcomeStatus::Success, (!with.is_empty()).then(|| with.to_owned()), String::new()),
         "not" => (OutcomeStatus::Cancelled, None, String::new()),
         "failed" => (OutcomeStatus::Error, None, with.to_owned()),
-        _ => return Err(Fault::field("came: choose the outcome")),
+        _ => return Err(PageError::field("came: choose the outcome")),
     };
     let asked = SettleOutcomeRequest {
         session_id: session.to_owned(),

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use tokio::try_join;
 
 use super::policy;
-use crate::console::{Console, fault::Fault, filters, frame::Frame, visitor::Visitor};
+use crate::console::{Console, fault::PageError, filters, frame::Frame, visitor::Visitor};
 use callgate_core::policy::differences::{changed, keys};
 use callgate_proto::v1::{
     GetPolicyRequest, ListPoliciesRequest, PolicyRevision, policy_service_client::PolicyServiceClient,
@@ -72,7 +72,7 @@ struct Wanted {
 }
 
 /// A stored policy; the built-in one, without a text, for an empty hash.
-async fn text(visitor: &Visitor, hash: &str) -> Result<(String, String), Fault> {
+async fn text(visitor: &Visitor, hash: &str) -> Result<(String, String), PageError> {
     if hash.is_empty() {
         return Ok((String::new(), String::new()));
     }
@@ -82,7 +82,7 @@ async fn text(visitor: &Visitor, hash: &str) -> Result<(String, String), Fault> 
 }
 
 /// Each policy once, where it was active last.
-pub(super) async fn versions(visitor: &Visitor) -> Result<Vec<PolicyRevision>, Fault> {
+pub(super) async fn versions(visitor: &Visitor) -> Result<Vec<PolicyRevision>, PageError> {
     let mut policies = PolicyServiceClient::new(visitor.calls.clone());
     let listed = ListPoliciesRequest { page_size: OFFERED, page_token: String::new() };
     let mut revisions = policies.list_policies(listed).await?.into_inner().revisions;
@@ -91,7 +91,7 @@ pub(super) async fn versions(visitor: &Visitor) -> Result<Vec<PolicyRevision>, F
     Ok(revisions)
 }
 
-async fn show(visitor: Visitor, Query(wanted): Query<Wanted>) -> Result<Html<String>, Fault> {
+async fn show(visitor: Visitor, Query(wanted): Query<Wanted>) -> Result<Html<String>, PageError> {
     let revisions = versions(&visitor).await?;
     let nth = |n: usize| revisions.get(n).map(|one| one.hash.clone()).unwrap_or_default();
     let (from, to) = (wanted.from.unwrap_or_else(|| nth(1)), wanted.to.unwrap_or_else(|| nth(0)));

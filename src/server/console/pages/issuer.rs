@@ -21,7 +21,7 @@ use crate::{
     },
     console::{
         Console,
-        fault::Fault,
+        fault::PageError,
         session::{self, Begun, SIGN_IN, Secret, SignInCredential, same},
         visitor::{Known, Shown, is_here},
     },
@@ -50,13 +50,13 @@ struct Endpoints {
     token_endpoint: String,
 }
 
-fn away(issuer: &Issuer, why: &dyn std::fmt::Display) -> Fault {
+fn away(issuer: &Issuer, why: &dyn std::fmt::Display) -> PageError {
     tracing::warn!(issuer = issuer.issuer, "sign-in by this issuer failed: {why}");
     let message = "the issuer is unavailable; the server's log has the reason. Sign in with a token";
-    Fault::new(StatusCode::BAD_GATEWAY, message)
+    PageError::new(StatusCode::BAD_GATEWAY, message)
 }
 
-async fn endpoints(issuer: &Issuer, way: &SignIn) -> Result<Endpoints, Fault> {
+async fn endpoints(issuer: &Issuer, way: &SignIn) -> Result<Endpoints, PageError> {
     let url = format!("{}/.well-known/openid-configuration", issuer.issuer.trim_end_matches('/'));
     let answer = HttpRequest::get(&url).authority(way.ca.as_deref()).send(ANSWER_BYTES_MAX).await;
     let answer = answer.map_err(|failed| away(issuer, &failed))?;
@@ -86,10 +86,10 @@ fn is_for(url: &str, endpoint: &str) -> bool {
     }
 }
 
-fn issuer(console: &Console, place: usize) -> Result<(Issuer, SignIn), Fault> {
+fn issuer(console: &Console, place: usize) -> Result<(Issuer, SignIn), PageError> {
     let issuer = console.identities.issuers().into_iter().nth(place);
     let found = issuer.and_then(|issuer| issuer.sign_in.clone().map(|way| (issuer, way)));
-    found.ok_or_else(|| Fault::new(StatusCode::NOT_FOUND, "unknown issuer"))
+    found.ok_or_else(|| PageError::new(StatusCode::NOT_FOUND, "unknown issuer"))
 }
 
 #[derive(Deserialize)]
@@ -104,7 +104,7 @@ async fn leave(
     Led(shown): Led,
     Path(place): Path<usize>,
     Query(way): Query<Next>,
-) -> Result<Response, Fault> {
+) -> Result<Response, PageError> {
     let (issuer, sign_in) = issuer(&console, place)?;
     may_sign_in(&console, &shown)?;
     let found = endpoints(&issuer, &sign_in).await?;
@@ -121,15 +121,15 @@ async fn leave(
         .append_pair("nonce", &secret.text(b"nonce"))
         .append_pair("code_challenge", &challenge(&secret))
         .append_pair("code_challenge_method", "S256");
-    let cookie = secret.of_sign_in(place, now, next).ok_or_else(|| Fault::field("no cookie could be made"))?;
+    let cookie = secret.of_sign_in(place, now, next).ok_or_else(|| PageError::field("no cookie could be made"))?;
     Ok(([(header::SET_COOKIE, cookie)], Redirect::to(to.as_str())).into_response())
 }
 
 /// Whoever asks an issuer often is told to wait: it is asked before anybody is known.
-fn may_sign_in(console: &Console, shown: &Shown) -> Result<(), Fault> {
+fn may_sign_in(console: &Console, shown: &Shown) -> Result<(), PageError> {
     let from = shown.peer.as_ref().and_then(|peer| peer.from(&shown.headers));
     let message = "too many sign-ins came from your address: try again in a minute, or sign in with a token";
-    console.identities.may_sign_in(from).map_err(|_| Fault::new(StatusCode::TOO_MANY_REQUESTS, message))
+    console.identities.may_sign_in(from).map_err(|_| PageError::new(StatusCode::TOO_MANY_REQUESTS, message))
 }
 
 /// What the issuer leads back with, made of when that was begun: a browser that keeps that for longer than it was told
@@ -175,16 +175,20 @@ struct Page {
 struct Led(Shown);
 
 impl FromRequestParts<Console> for Led {
-    type Rejection = Fault;
+    type Rejection = PageError;
 
-    async fn from_request_parts(parts: &mut Parts, _: &Console) -> Result<Self, Fault> {
+    async fn from_request_parts(parts: &mut Parts, _: &Console) -> Result<Self, PageError> {
         Ok(Self(Shown::of(parts)))
     }
 }
 
-async fn back(State(console): State<Console>, Led(shown): Led, Query(back): Query<Back>) -> Result<Response, Fault> {
+async fn back(
+    State(console): State<Console>,
+    Led(shown): Led,
+    Query(back): Query<Back>,
+) -> Result<Response, PageError> {
     let again =
-        || Fault::new(StatusCode::BAD_REQUEST, "sign-in begun in another browser, or too long ago; sign in again");
+        || PageError::new(StatusCode::BAD_REQUEST, "sign-in begun in another browser, or too long ago; sign in again");
     let Begun { secret, place, at, next } =
         Secret::begun(&shown.headers, console.identities.store.console_key()).ok_or_else(again)?;
     let since = console.identities.store.now().as_millis().abs_diff(at.as_millis());
@@ -198,7 +202,7 @@ async fn back(State(console): State<Console>, Led(shown): Led, Query(back): Quer
     }
     if !back.error.is_empty() {
         let message = format!("the issuer refused: {} {}", back.error, back.error_description);
-        return Err(Fault::new(StatusCode::UNAUTHORIZED, message.trim()));
+        return Err(PageError::new(StatusCode::UNAUTHORIZED, message.trim()));
     }
     may_sign_in(&console, &shown)?;
     let token = redeemed(&issuer, &way, &secret, &back.code).await?;
@@ -218,7 +222,7 @@ async fn back(State(console): State<Console>, Led(shown): Led, Query(back): Quer
 }
 
 /// The ID token for a code.
-async fn redeemed(issuer: &Issuer, way: &SignIn, secret: &Secret, code: &str) -> Result<String, Fault> {
+async fn redeemed(issuer: &Issuer, way: &SignIn, secret: &Secret, code: &str) -> Result<String, PageError> {
     let found = endpoints(issuer, way).await?;
     let form = form_urlencoded::Serializer::new(String::new())
         .append_pair("grant_type", "authorization_code")

@@ -16,7 +16,7 @@ use tokio::try_join;
 
 use super::retries::{DAYS, History};
 use crate::{
-    console::{Console, fault::Fault, filters, frame::Frame, visitor::Visitor, words},
+    console::{Console, fault::PageError, filters, frame::Frame, visitor::Visitor, words},
     grpc::ToWire,
 };
 use callgate_core::domain::failure;
@@ -131,15 +131,15 @@ impl Wanted {
         self.days.filter(|days| *days > 0).unwrap_or(default)
     }
 
-    fn failure(&self) -> Result<FailureKind, Fault> {
+    fn failure(&self) -> Result<FailureKind, PageError> {
         match self.kind.as_str() {
             "" => Ok(FailureKind::Unspecified),
-            kind => FailureKind::from_str_name(kind).ok_or_else(|| Fault::field("kind: unknown kind of failure")),
+            kind => FailureKind::from_str_name(kind).ok_or_else(|| PageError::field("kind: unknown kind of failure")),
         }
     }
 }
 
-async fn list(visitor: Visitor, Query(wanted): Query<Wanted>) -> Result<Html<String>, Fault> {
+async fn list(visitor: Visitor, Query(wanted): Query<Wanted>) -> Result<Html<String>, PageError> {
     let (tool, failure) = (wanted.tool.trim().to_owned(), wanted.failure()?);
     let history = History::read(&visitor, (&tool, failure), wanted.days_or(7));
     let asked = ListRetryProfilesRequest {
@@ -177,9 +177,9 @@ async fn one(
     visitor: Visitor,
     Path((tool, kind)): Path<(String, String)>,
     Query(wanted): Query<Wanted>,
-) -> Result<Html<String>, Fault> {
+) -> Result<Html<String>, PageError> {
     let failure = FailureKind::from_str_name(&kind)
-        .ok_or_else(|| Fault::new(StatusCode::NOT_FOUND, "unknown kind of failure"))?;
+        .ok_or_else(|| PageError::new(StatusCode::NOT_FOUND, "unknown kind of failure"))?;
     let mut profiles = ProfileServiceClient::new(visitor.calls.clone());
     let attempts = async {
         let mut attempts = Vec::new();

@@ -25,22 +25,22 @@ mod troubles;
 
 use axum::Router;
 
-use super::{Console, frame::Link};
+use super::{Console, frame::NavigationLink};
 use callgate_proto::v1::Role;
 
 /// Who looks after what agents do.
 const PEOPLE: &[Role] = &[Role::Approver, Role::Operator, Role::Analyst];
 
 /// Where one can go, in this order.
-pub(super) const LINKS: [Link; 8] = [
-    Link { path: now::PATH, text: "Overview", key: 'o', roles: now::ROLES },
-    Link { path: approvals::PATH, text: "Approvals", key: 'a', roles: PEOPLE },
-    Link { path: sessions::PATH, text: "Sessions", key: 's', roles: PEOPLE },
-    Link { path: learning::PATH, text: "Retries", key: 'r', roles: PEOPLE },
-    Link { path: tools::PATH, text: "Tools", key: 'l', roles: PEOPLE },
-    Link { path: policy::PATH, text: "Policy", key: 'p', roles: PEOPLE },
-    Link { path: audit::PATH, text: "Audit log", key: 'u', roles: &[Role::Analyst] },
-    Link { path: tokens::PATH, text: "Tokens", key: 't', roles: &[Role::Admin] },
+pub(super) const LINKS: [NavigationLink; 8] = [
+    NavigationLink { path: now::PATH, text: "Overview", key: 'o', roles: now::ROLES },
+    NavigationLink { path: approvals::PATH, text: "Approvals", key: 'a', roles: PEOPLE },
+    NavigationLink { path: sessions::PATH, text: "Sessions", key: 's', roles: PEOPLE },
+    NavigationLink { path: learning::PATH, text: "Retries", key: 'r', roles: PEOPLE },
+    NavigationLink { path: tools::PATH, text: "Tools", key: 'l', roles: PEOPLE },
+    NavigationLink { path: policy::PATH, text: "Policy", key: 'p', roles: PEOPLE },
+    NavigationLink { path: audit::PATH, text: "Audit log", key: 'u', roles: &[Role::Analyst] },
+    NavigationLink { path: tokens::PATH, text: "Tokens", key: 't', roles: &[Role::Admin] },
 ];
 
 pub(super) fn router() -> Router<Console> {

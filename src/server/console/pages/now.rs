@@ -19,7 +19,7 @@ use url::form_urlencoded::byte_serialize;
 use self::{cards::Card, charts::Hour};
 use super::{LINKS, session::encode_segment, troubles::TroubleRow};
 use crate::{
-    console::{Console, fault::Fault, filters, frame::Frame, visitor::Visitor},
+    console::{Console, fault::PageError, filters, frame::Frame, visitor::Visitor},
     grpc::FromWire,
 };
 use callgate_core::domain::{budget::Dimension, time::wait_in_words};
@@ -105,12 +105,12 @@ struct Asked {
     part: String,
 }
 
-async fn show(visitor: Result<Visitor, Fault>, Query(asked): Query<Asked>) -> Result<Response, Fault> {
+async fn show(visitor: Result<Visitor, PageError>, Query(asked): Query<Asked>) -> Result<Response, PageError> {
     let is_part = asked.part == "live";
     let visitor = match visitor {
         Ok(visitor) => visitor,
         // The page is there already, and of somebody who was known a second ago: it stays, says so, and asks again.
-        Err(Fault::Told { code: StatusCode::SERVICE_UNAVAILABLE, message, .. }) if is_part => {
+        Err(PageError::Told { code: StatusCode::SERVICE_UNAVAILABLE, message, .. }) if is_part => {
             return Ok(Html(Part { now: Now::unknown(&message) }.render()?).into_response());
         }
         Err(fault) => return Err(fault),
@@ -118,7 +118,7 @@ async fn show(visitor: Result<Visitor, Fault>, Query(asked): Query<Asked>) -> Re
     if !visitor.is_one_of(ROLES) {
         let first = LINKS.iter().find(|link| visitor.is_one_of(link.roles));
         let none = "no page of the console is for the roles of your credential; sign in with another one";
-        let first = first.ok_or_else(|| Fault::new(StatusCode::FORBIDDEN, none))?;
+        let first = first.ok_or_else(|| PageError::new(StatusCode::FORBIDDEN, none))?;
         return Ok(Redirect::to(first.path).into_response());
     }
     let frame = Frame::new(&visitor, PATH, "Overview");

@@ -17,11 +17,11 @@ use super::{
 };
 use crate::console::{
     Console,
-    fault::Fault,
+    fault::PageError,
     filters,
     form::FormPost,
     frame::Frame,
-    jobs::{self, Job},
+    jobs::{self, BacktestJob},
     visitor::Visitor,
 };
 use callgate_proto::v1::{
@@ -54,7 +54,7 @@ struct Page {
     is_admin: bool,
     /// May they try one on stored calls?
     tries: bool,
-    jobs: Vec<Job>,
+    jobs: Vec<BacktestJob>,
     difference: Vec<Change>,
     columns: (&'static str, &'static str),
     checked: Option<Checked>,
@@ -81,7 +81,7 @@ struct Checked {
 #[derive(Default)]
 struct Told {
     checked: Option<Checked>,
-    fault: Option<Fault>,
+    fault: Option<PageError>,
     note: String,
 }
 
@@ -98,7 +98,7 @@ async fn show(
     State(console): State<Console>,
     visitor: Visitor,
     Query(wanted): Query<Wanted>,
-) -> Result<Response, Fault> {
+) -> Result<Response, PageError> {
     let mut told = Told::default();
     if !wanted.r#try.is_empty()
         && let Policy::Text(text) = console.jobs.find(&visitor, &wanted.r#try)?.policy
@@ -108,7 +108,7 @@ async fn show(
     page(&console, &visitor, wanted, told).await
 }
 
-async fn page(console: &Console, visitor: &Visitor, wanted: Wanted, told: Told) -> Result<Response, Fault> {
+async fn page(console: &Console, visitor: &Visitor, wanted: Wanted, told: Told) -> Result<Response, PageError> {
     let mut policies = PolicyServiceClient::new(visitor.calls.clone());
     let mut revisions = policies.clone();
     let (active, listed) = try_join!(
@@ -146,7 +146,7 @@ fn of(found: GetPolicyResponse) -> Shown {
     Shown { hash: found.hash, lines: found.text.lines().map(str::to_owned).collect(), revision: found.revision }
 }
 
-async fn checked(visitor: &Visitor, text: String) -> Result<Checked, Fault> {
+async fn checked(visitor: &Visitor, text: String) -> Result<Checked, PageError> {
     let asked = CheckPolicyRequest { text: text.clone() };
     let found = PolicyServiceClient::new(visitor.calls.clone()).check_policy(asked).await?.into_inner();
     Ok(Checked { text, found })
@@ -158,14 +158,14 @@ pub(super) async fn refused(
     visitor: &Visitor,
     text: &str,
     hash: &str,
-    fault: Fault,
-) -> Result<Response, Fault> {
+    fault: PageError,
+) -> Result<Response, PageError> {
     let told = Told { checked: kept(visitor, text).await?, fault: Some(fault), note: String::new() };
     page(console, visitor, Wanted { hash: hash.to_owned(), ..Wanted::default() }, told).await
 }
 
 /// What they had written, checked; one that cannot be checked is kept as it is.
-async fn kept(visitor: &Visitor, text: &str) -> Result<Option<Checked>, Fault> {
+async fn kept(visitor: &Visitor, text: &str) -> Result<Option<Checked>, PageError> {
     if text.is_empty() {
         return Ok(None);
     }
@@ -188,7 +188,10 @@ struct Wish {
     sure: String,
 }
 
-async fn change(State(console): State<Console>, FormPost { visitor, form }: FormPost<Wish>) -> Result<Response, Fault> {
+async fn change(
+    State(console): State<Console>,
+    FormPost { visitor, form }: FormPost<Wish>,
+) -> Result<Response, PageError> {
     // Browsers end lines by two characters, which would be another policy than the file's.
     let text = form.text.replace("\r\n", "\n");
     let done = match form.what.as_str() {
@@ -200,7 +203,7 @@ async fn change(State(console): State<Console>, FormPost { visitor, form }: Form
             Err(fault) => Err(fault),
         },
         "apply" => apply(&visitor, &text, &form).await,
-        _ => Err(Fault::field("what: is no action of this form")),
+        _ => Err(PageError::field("what: is no action of this form")),
     };
     match done {
         Ok(()) => Ok(Redirect::to(PATH).into_response()),
@@ -212,9 +215,9 @@ async fn change(State(console): State<Console>, FormPost { visitor, form }: Form
     }
 }
 
-async fn apply(visitor: &Visitor, text: &str, form: &Wish) -> Result<(), Fault> {
+async fn apply(visitor: &Visitor, text: &str, form: &Wish) -> Result<(), PageError> {
     if form.sure.is_empty() {
-        return Err(Fault::field("sure: confirm that it applies to every agent at once"));
+        return Err(PageError::field("sure: confirm that it applies to every agent at once"));
     }
     let asked = ApplyPolicyRequest {
         text: text.to_owned(),
@@ -227,8 +230,8 @@ async fn apply(visitor: &Visitor, text: &str, form: &Wish) -> Result<(), Fault> 
 }
 
 /// The revision that was active when the form was made: who exchanges another one has not seen what they exchange.
-pub(super) fn seen(revision: &str) -> Result<u64, Fault> {
-    revision.parse().map_err(|_| Fault::field("revision: must be a whole number"))
+pub(super) fn seen(revision: &str) -> Result<u64, PageError> {
+    revision.parse().map_err(|_| PageError::field("revision: must be a whole number"))
 }
 
 impl Checked {

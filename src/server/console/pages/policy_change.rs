@@ -14,7 +14,7 @@ use super::{
     difference::{Change, difference, versions},
     policy,
 };
-use crate::console::{Console, fault::Fault, filters, form::FormPost, frame::Frame, visitor::Visitor};
+use crate::console::{Console, fault::PageError, filters, form::FormPost, frame::Frame, visitor::Visitor};
 use callgate_proto::v1::{
     ActivatePolicyRequest, GetPolicyRequest, PolicyRevision, Role, RollbackPolicyRequest,
     policy_service_client::PolicyServiceClient,
@@ -65,7 +65,7 @@ struct Page {
 }
 
 /// What would be exchanged, as it stands now. Without a hash: by the one before.
-async fn ask(visitor: Visitor, hash: Option<String>, refused: Refused) -> Result<Response, Fault> {
+async fn ask(visitor: Visitor, hash: Option<String>, refused: Refused) -> Result<Response, PageError> {
     let mut policies = PolicyServiceClient::new(visitor.calls.clone());
     let active = policies.get_policy(GetPolicyRequest::default()).await?.into_inner();
     let is_rollback = hash.is_none();
@@ -73,7 +73,7 @@ async fn ask(visitor: Visitor, hash: Option<String>, refused: Refused) -> Result
         Some(hash) => hash,
         None => {
             let before = versions(&visitor).await?.into_iter().find(|one| one.hash != active.hash);
-            let none = || Fault::new(StatusCode::NOT_FOUND, "no other policy was active before this one");
+            let none = || PageError::new(StatusCode::NOT_FOUND, "no other policy was active before this one");
             before.ok_or_else(none)?.hash
         }
     };
@@ -95,7 +95,7 @@ async fn ask(visitor: Visitor, hash: Option<String>, refused: Refused) -> Result
     Ok((code.unwrap_or(StatusCode::OK), Html(page.render()?)).into_response())
 }
 
-async fn activate_one(FormPost { visitor, form }: FormPost<Wish>) -> Result<Response, Fault> {
+async fn activate_one(FormPost { visitor, form }: FormPost<Wish>) -> Result<Response, PageError> {
     let expected_revision = Some(policy::seen(&form.revision)?);
     let note = form.note.trim().to_owned();
     let asked = ActivatePolicyRequest { hash: form.hash.clone(), note, expected_revision };
@@ -103,7 +103,7 @@ async fn activate_one(FormPost { visitor, form }: FormPost<Wish>) -> Result<Resp
     told(visitor, Some(form.hash), form.note, done).await
 }
 
-async fn roll_back(FormPost { visitor, form }: FormPost<Wish>) -> Result<Response, Fault> {
+async fn roll_back(FormPost { visitor, form }: FormPost<Wish>) -> Result<Response, PageError> {
     let expected_revision = Some(policy::seen(&form.revision)?);
     let asked = RollbackPolicyRequest { note: form.note.trim().to_owned(), expected_revision };
     let done = PolicyServiceClient::new(visitor.calls.clone()).rollback_policy(asked).await.map(drop);
@@ -116,9 +116,9 @@ async fn told(
     hash: Option<String>,
     note: String,
     done: Result<(), tonic::Status>,
-) -> Result<Response, Fault> {
+) -> Result<Response, PageError> {
     let Err(status) = done else { return Ok(Redirect::to(policy::PATH).into_response()) };
-    let fault = Fault::from(status);
+    let fault = PageError::from(status);
     if fault.is_unauthenticated() {
         return Err(fault);
     }

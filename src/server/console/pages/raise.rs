@@ -1,6 +1,6 @@
 //! Raising a budget of a session: what may be raised, and how much more is asked for.
 
-use super::super::{fault::Fault, words};
+use super::super::{fault::PageError, words};
 use callgate_core::domain::budget::micros;
 use callgate_proto::v1::{BudgetDimension, BudgetLeft, BudgetScope, RaiseBudgetRequest};
 
@@ -39,13 +39,18 @@ const fn unit(dimension: BudgetDimension) -> &'static str {
 }
 
 /// What the form asks for.
-pub(super) fn request(session: &str, budget: &str, more: &str, reason: String) -> Result<RaiseBudgetRequest, Fault> {
+pub(super) fn request(
+    session: &str,
+    budget: &str,
+    more: &str,
+    reason: String,
+) -> Result<RaiseBudgetRequest, PageError> {
     let place =
         budget.split_once('.').and_then(|(scope, dimension)| Some((scope.parse().ok()?, dimension.parse().ok()?)));
-    let (scope, dimension) = place.ok_or_else(|| Fault::field("budget: must be one of the session's own"))?;
+    let (scope, dimension) = place.ok_or_else(|| PageError::field("budget: must be one of the session's own"))?;
     let mut request = RaiseBudgetRequest { session_id: session.to_owned(), scope, dimension, extra: 0, reason };
     request.extra = amount(request.dimension(), more.trim()).ok_or_else(|| {
-        Fault::field("more: must be a number from 0 on, within the range of the budget; 0 removes the raise")
+        PageError::field("more: must be a number from 0 on, within the range of the budget; 0 removes the raise")
     })?;
     Ok(request)
 }

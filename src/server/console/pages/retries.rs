@@ -3,7 +3,7 @@
 use askama::{Template, filters::HtmlSafe};
 use prost_types::Timestamp;
 
-use crate::console::{fault::Fault, filters, visitor::Visitor, words};
+use crate::console::{fault::PageError, filters, visitor::Visitor, words};
 use callgate_proto::v1::{
     FailureKind, GetRetryHistoryRequest, GetRetryHistoryResponse, RetryDay, RetryProbe, RetryWorth,
     profile_service_client::ProfileServiceClient,
@@ -55,7 +55,7 @@ impl History {
         visitor: &Visitor,
         (tool, failure): (&str, FailureKind),
         days: u32,
-    ) -> Result<Self, Fault> {
+    ) -> Result<Self, PageError> {
         let asked = GetRetryHistoryRequest { tool: tool.to_owned(), failure: failure.into(), days };
         let told = ProfileServiceClient::new(visitor.calls.clone()).get_retry_history(asked).await?.into_inner();
         // A correction follows up on no kind of failure.

@@ -19,7 +19,7 @@ use super::{
     timeline::{Segment, segments},
 };
 use crate::{
-    console::{Console, fault::Fault, filters, form::FormPost, frame::Frame, visitor::Visitor, words},
+    console::{Console, fault::PageError, filters, form::FormPost, frame::Frame, visitor::Visitor, words},
     grpc::Insider,
 };
 use callgate_proto::v1::{
@@ -162,7 +162,7 @@ fn spent(dimension: BudgetDimension) -> Option<fn(&CallEntry) -> u64> {
     })
 }
 
-async fn show(visitor: Visitor, Path(id): Path<String>, Query(place): Query<Place>) -> Result<Response, Fault> {
+async fn show(visitor: Visitor, Path(id): Path<String>, Query(place): Query<Place>) -> Result<Response, PageError> {
     page(&visitor, id, place, None, Change::default()).await
 }
 
@@ -170,9 +170,9 @@ async fn page(
     visitor: &Visitor,
     id: String,
     place: Place,
-    fault: Option<Fault>,
+    fault: Option<PageError>,
     form: Change,
-) -> Result<Response, Fault> {
+) -> Result<Response, PageError> {
     let mut sessions = SessionServiceClient::new(visitor.calls.clone());
     let watched = WatchSessionRequest { session_id: id.clone() };
     let now = sessions.watch_session(watched).await?.into_inner().message().await?.unwrap_or_default();
@@ -209,7 +209,7 @@ async fn page(
         }
         let newest = ListCallsRequest { session_id: id.clone(), page_size: CHARTED, ..Default::default() };
         let mut sessions = sessions.clone();
-        sessions.list_calls(newest).await.map(|found| found.into_inner().calls).map_err(Fault::from)
+        sessions.list_calls(newest).await.map(|found| found.into_inner().calls).map_err(PageError::from)
     };
     let halts = halts(sessions.clone(), (&agents, &found.calls), (now.halt.as_ref(), &id));
     let (of_chart, halts) = try_join!(of_chart, halts)?;
@@ -245,7 +245,7 @@ async fn page(
 }
 
 /// Open questions of the session, and of those whose calls are shown.
-async fn questions(visitor: &Visitor, id: &str, calls: &[CallEntry]) -> Result<Vec<Approval>, Fault> {
+async fn questions(visitor: &Visitor, id: &str, calls: &[CallEntry]) -> Result<Vec<Approval>, PageError> {
     let waits = |call: &&CallEntry| call.decision() == Decision::Ask;
     let mut asking: Vec<&str> = calls.iter().filter(waits).map(|call| call.session_id.as_str()).chain([id]).collect();
     asking.sort_unstable();
@@ -265,7 +265,7 @@ async fn halts(
     mut sessions: SessionServiceClient<Insider>,
     (agents, calls): (&[String], &[CallEntry]),
     (own, id): (Option<&HaltState>, &str),
-) -> Result<Vec<ActiveHalt>, Fault> {
+) -> Result<Vec<ActiveHalt>, PageError> {
     let asked = ListHaltsRequest { page_size: 500, ..ListHaltsRequest::default() };
     let all = sessions.list_halts(asked).await?.into_inner().halts;
     let stops = |halt: &HaltState| match halt.scope() {
@@ -294,10 +294,10 @@ struct Change {
 }
 
 impl Change {
-    async fn done(&self, visitor: &Visitor, session: &str) -> Result<&'static str, Fault> {
+    async fn done(&self, visitor: &Visitor, session: &str) -> Result<&'static str, PageError> {
         let (session_id, reason) = (session.to_owned(), self.reason.trim().to_owned());
         let number = |field: &str, text: &str| {
-            text.trim().parse::<u32>().map_err(|_| Fault::field(format!("{field}: must be a whole number")))
+            text.trim().parse::<u32>().map_err(|_| PageError::field(format!("{field}: must be a whole number")))
         };
         let mut grants = GrantServiceClient::new(visitor.calls.clone());
         match self.what.as_str() {
@@ -328,12 +328,12 @@ impl Change {
                 SessionServiceClient::new(visitor.calls.clone()).raise_budget(asked).await?;
                 Ok("raised")
             }
-            _ => Err(Fault::field("what: is no action of this form")),
+            _ => Err(PageError::field("what: is no action of this form")),
         }
     }
 }
 
-async fn change(Path(id): Path<String>, FormPost { visitor, form }: FormPost<Change>) -> Result<Response, Fault> {
+async fn change(Path(id): Path<String>, FormPost { visitor, form }: FormPost<Change>) -> Result<Response, PageError> {
     match form.done(&visitor, &id).await {
         Ok(done) => Ok(Redirect::to(&format!("{}?done={done}", path(&id))).into_response()),
         Err(fault) => page(&visitor, id, Place::default(), Some(fault), form).await,

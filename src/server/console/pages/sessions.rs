@@ -14,7 +14,7 @@ use tonic::Code;
 
 use crate::console::{
     Console,
-    fault::Fault,
+    fault::PageError,
     filters,
     form::FormPost,
     frame::Frame,
@@ -79,12 +79,12 @@ const STATES: [(&str, SessionStanding); 5] = [
 const HOURS: [(&str, &str); 4] =
     [("1", "last hour"), ("24", "last day"), ("168", "last week"), ("720", "last 30 days")];
 
-fn named<T: Copy + Into<i32>>(field: &str, known: &[(&str, T)], name: &str) -> Result<i32, Fault> {
+fn named<T: Copy + Into<i32>>(field: &str, known: &[(&str, T)], name: &str) -> Result<i32, PageError> {
     if name.is_empty() {
         return Ok(0);
     }
     let found = known.iter().find(|(known, _)| *known == name).map(|(_, member)| (*member).into());
-    found.ok_or_else(|| Fault::field(format!("{field}: {name} is none of the choices")))
+    found.ok_or_else(|| PageError::field(format!("{field}: {name} is none of the choices")))
 }
 
 impl Search {
@@ -93,11 +93,11 @@ impl Search {
         [q, agent, tool, decision, rule, reason, outcome, state, hours].iter().all(|field| field.is_empty())
     }
 
-    fn request(&self, now_ms: i64) -> Result<ListSessionsRequest, Fault> {
+    fn request(&self, now_ms: i64) -> Result<ListSessionsRequest, PageError> {
         let start_time = match self.hours.as_str() {
             "" => None,
             hours => {
-                let hours: i64 = hours.parse().map_err(|_| Fault::field("hours: must be a whole number"))?;
+                let hours: i64 = hours.parse().map_err(|_| PageError::field("hours: must be a whole number"))?;
                 Some(Timestamp {
                     seconds: (now_ms / 1_000).saturating_sub(hours.saturating_mul(3_600)).max(0),
                     nanos: 0,
@@ -196,11 +196,16 @@ pub(super) fn done(word: &str) -> &'static str {
     }
 }
 
-async fn list(visitor: Visitor, Query(search): Query<Search>) -> Result<Response, Fault> {
+async fn list(visitor: Visitor, Query(search): Query<Search>) -> Result<Response, PageError> {
     page(&visitor, search, None, Halting::default()).await
 }
 
-async fn page(visitor: &Visitor, search: Search, fault: Option<Fault>, halting: Halting) -> Result<Response, Fault> {
+async fn page(
+    visitor: &Visitor,
+    search: Search,
+    fault: Option<PageError>,
+    halting: Halting,
+) -> Result<Response, PageError> {
     let mut sessions = SessionServiceClient::new(visitor.calls.clone());
     let mut stopped = sessions.clone();
     let (found, halts) = try_join!(
@@ -251,13 +256,13 @@ pub(super) struct Halting {
 }
 
 impl Halting {
-    async fn done(&self, visitor: &Visitor) -> Result<&'static str, Fault> {
-        let scope: i32 = self.scope.parse().map_err(|_| Fault::field("scope: choose what to halt"))?;
+    async fn done(&self, visitor: &Visitor) -> Result<&'static str, PageError> {
+        let scope: i32 = self.scope.parse().map_err(|_| PageError::field("scope: choose what to halt"))?;
         let (name, reason) = (self.name.trim().to_owned(), self.reason.trim().to_owned());
         let mut sessions = SessionServiceClient::new(visitor.calls.clone());
         match self.what.as_str() {
             // Everybody who is stopped reads it.
-            "halt" if reason.is_empty() => Err(Fault::field("reason: required; models and users get it")),
+            "halt" if reason.is_empty() => Err(PageError::field("reason: required; models and users get it")),
             "halt" => {
                 let what = HaltRequest { scope, name: name.clone(), reason };
                 sessions.halt(what).await?;
@@ -272,12 +277,12 @@ impl Halting {
                 sessions.resume(ResumeRequest { scope, name, reason }).await?;
                 Ok("resumed")
             }
-            _ => Err(Fault::field("what: is no action of this form")),
+            _ => Err(PageError::field("what: is no action of this form")),
         }
     }
 }
 
-async fn stop(FormPost { visitor, form }: FormPost<Halting>) -> Result<Response, Fault> {
+async fn stop(FormPost { visitor, form }: FormPost<Halting>) -> Result<Response, PageError> {
     match form.done(&visitor).await {
         Ok(done) => {
             let back = if is_here(&form.back) { form.back.as_str() } else { PATH };

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use super::issuer;
 use crate::console::{
     Console,
-    fault::Fault,
+    fault::PageError,
     filters,
     form::{FormPost, from_here},
     session::{self, Secret, SignInCredential},
@@ -59,9 +59,9 @@ impl Way {
 struct Stranger(Shown);
 
 impl FromRequestParts<Console> for Stranger {
-    type Rejection = Fault;
+    type Rejection = PageError;
 
-    async fn from_request_parts(parts: &mut Parts, _: &Console) -> Result<Self, Fault> {
+    async fn from_request_parts(parts: &mut Parts, _: &Console) -> Result<Self, PageError> {
         let shown = Shown::of(parts);
         is_by_its_name(&shown)?;
         Ok(Self(shown))
@@ -70,13 +70,13 @@ impl FromRequestParts<Console> for Stranger {
 
 /// Where nobody needs a credential, a page of somebody else's whose name leads to this machine could sign itself in: so
 /// the browser has to have asked for this machine by a name of its own.
-fn is_by_its_name(shown: &Shown) -> Result<(), Fault> {
+fn is_by_its_name(shown: &Shown) -> Result<(), PageError> {
     let is_open = shown.peer.as_ref().is_some_and(|peer| !peer.is_public && peer.address.is_some());
     if !is_open || names_this_machine(&shown.headers) {
         return Ok(());
     }
     let message = "this server accepts only local requests: open it as localhost or 127.0.0.1";
-    Err(Fault::new(StatusCode::FORBIDDEN, message))
+    Err(PageError::new(StatusCode::FORBIDDEN, message))
 }
 
 fn names_this_machine(headers: &HeaderMap) -> bool {
@@ -91,16 +91,16 @@ async fn show(
     visitor: Option<Visitor>,
     Stranger(shown): Stranger,
     Query(way): Query<Way>,
-) -> Result<Response, Fault> {
+) -> Result<Response, PageError> {
     if visitor.is_some() && way.anew.is_empty() {
         return Ok(Redirect::to(way.next()).into_response());
     }
     let unsent = "You were signed out, so the form was not accepted. Sign in, and send it again.";
-    let told = (!way.unsent.is_empty()).then(|| Fault::new(StatusCode::OK, unsent));
+    let told = (!way.unsent.is_empty()).then(|| PageError::new(StatusCode::OK, unsent));
     page(&console, &shown, &way, told.as_ref()).await
 }
 
-async fn page(console: &Console, shown: &Shown, way: &Way, fault: Option<&Fault>) -> Result<Response, Fault> {
+async fn page(console: &Console, shown: &Shown, way: &Way, fault: Option<&PageError>) -> Result<Response, PageError> {
     let named = match shown.peer.as_ref().is_some_and(|peer| peer.names.is_some()) {
         true => Known::by(&shown.calls(console, &SignInCredential::Certificate)?).await.ok(),
         false => None,
@@ -111,10 +111,10 @@ async fn page(console: &Console, shown: &Shown, way: &Way, fault: Option<&Fault>
         .map(|caller| caller.name);
     let wants_credentials =
         console.identities.wants_credentials() || shown.peer.as_ref().is_none_or(|peer| peer.is_public);
-    let (message, certificate) = (fault.map(Fault::message), named.as_deref());
+    let (message, certificate) = (fault.map(PageError::message), named.as_deref());
     let html =
         Page { next: way.next(), message, wants_credentials, certificate, issuers: issuer::all(console) }.render()?;
-    let code = fault.map_or(StatusCode::OK, Fault::code);
+    let code = fault.map_or(StatusCode::OK, PageError::code);
     Ok((code, Html(html)).into_response())
 }
 
@@ -132,10 +132,10 @@ struct Credential {
 
 async fn sign_in(
     State(console): State<Console>,
-    before: Result<Option<Visitor>, Fault>,
+    before: Result<Option<Visitor>, PageError>,
     Stranger(shown): Stranger,
     Form(credential): Form<Credential>,
-) -> Result<Response, Fault> {
+) -> Result<Response, PageError> {
     from_here(&shown.headers)?;
     let Credential { token, name, certificate, way } = credential;
     let showed = match (token.trim(), name.trim()) {
@@ -154,12 +154,12 @@ async fn sign_in(
     };
     let known = match known {
         Ok(known) if fits(known.caller.credential()) => known,
-        Ok(_) => return page(&console, &shown, &way, Some(&Fault::field("sign in with a token"))).await,
+        Ok(_) => return page(&console, &shown, &way, Some(&PageError::field("sign in with a token"))).await,
         Err(fault) => {
             let from = shown.peer.as_ref().and_then(|peer| peer.address).map(tracing::field::display);
             tracing::info!(from, "a sign-in to the console was refused: {}", fault.message());
             let unknown = "Credential rejected: mistyped, expired or revoked? The server's log has the reason.";
-            let unknown = fault.is_unauthenticated().then(|| Fault::new(fault.code(), unknown));
+            let unknown = fault.is_unauthenticated().then(|| PageError::new(fault.code(), unknown));
             return page(&console, &shown, &way, Some(&unknown.unwrap_or(fault))).await;
         }
     };
@@ -176,7 +176,7 @@ async fn sign_in(
 async fn sign_out(
     State(console): State<Console>,
     FormPost { visitor, .. }: FormPost<Nothing>,
-) -> Result<Response, Fault> {
+) -> Result<Response, PageError> {
     session::end(&console.identities, &visitor.secret, &visitor.known).await?;
     leave(None, "/sign-in")
 }
@@ -185,7 +185,7 @@ async fn sign_out(
 struct Nothing {}
 
 /// Goes on to a page, with another cookie.
-fn leave(secret: Option<&Secret>, to: &str) -> Result<Response, Fault> {
-    let cookie = Secret::cookie(secret).ok_or_else(|| Fault::field("no cookie could be made"))?;
+fn leave(secret: Option<&Secret>, to: &str) -> Result<Response, PageError> {
+    let cookie = Secret::cookie(secret).ok_or_else(|| PageError::field("no cookie could be made"))?;
     Ok(([(header::SET_COOKIE, cookie)], Redirect::to(to)).into_response())
 }

@@ -5,7 +5,7 @@ use axum::{Router, extract::Query, response::Html, routing::get};
 use prost_types::Duration;
 use serde::Deserialize;
 
-use crate::console::{Console, fault::Fault, filters, form::FormPost, frame::Frame, visitor::Visitor};
+use crate::console::{Console, fault::PageError, filters, form::FormPost, frame::Frame, visitor::Visitor};
 use callgate_proto::v1::{
     CreateTokenRequest, ListTokensRequest, RevokeTokenRequest, Role, RotateTokenRequest, Token,
     token_service_client::TokenServiceClient,
@@ -98,16 +98,16 @@ impl Change {
     }
 
     /// For how long; none for ever.
-    fn ttl(&self) -> Result<Option<Duration>, Fault> {
+    fn ttl(&self) -> Result<Option<Duration>, PageError> {
         if self.days.trim().is_empty() {
             return Ok(None);
         }
-        let days = self.days.trim().parse::<u16>().map_err(|_| Fault::field("days: must be a whole number"))?;
+        let days = self.days.trim().parse::<u16>().map_err(|_| PageError::field("days: must be a whole number"))?;
         Ok(Some(Duration { seconds: i64::from(days) * 86_400, nanos: 0 }))
     }
 }
 
-async fn list(visitor: Visitor, Query(place): Query<Place>) -> Result<Html<String>, Fault> {
+async fn list(visitor: Visitor, Query(place): Query<Place>) -> Result<Html<String>, PageError> {
     page(&visitor, place.after, Told::default()).await
 }
 
@@ -121,7 +121,7 @@ struct Told {
 }
 
 /// The answer is the page itself: a new token is told once, and nowhere kept.
-async fn change(FormPost { visitor, form }: FormPost<Change>) -> Result<Html<String>, Fault> {
+async fn change(FormPost { visitor, form }: FormPost<Change>) -> Result<Html<String>, PageError> {
     let told = match made(&visitor, &form).await {
         Ok(told) => told,
         Err(fault) => Told { fault: Some(fault.message().to_owned()), form, ..Told::default() },
@@ -129,7 +129,7 @@ async fn change(FormPost { visitor, form }: FormPost<Change>) -> Result<Html<Str
     page(&visitor, String::new(), told).await
 }
 
-async fn made(visitor: &Visitor, form: &Change) -> Result<Told, Fault> {
+async fn made(visitor: &Visitor, form: &Change) -> Result<Told, PageError> {
     let mut tokens = TokenServiceClient::new(visitor.calls.clone());
     match form.what.as_str() {
         "create" => {
@@ -156,11 +156,11 @@ async fn made(visitor: &Visitor, form: &Change) -> Result<Told, Fault> {
             let done = format!("Token {} of {name} revoked.", form.id);
             Ok(Told { done: Some(done), ..Told::default() })
         }
-        _ => Err(Fault::field("what: is no action of this form")),
+        _ => Err(PageError::field("what: is no action of this form")),
     }
 }
 
-async fn page(visitor: &Visitor, page_token: String, told: Told) -> Result<Html<String>, Fault> {
+async fn page(visitor: &Visitor, page_token: String, told: Told) -> Result<Html<String>, PageError> {
     let asked = ListTokensRequest { page_size: 50, page_token };
     let found = TokenServiceClient::new(visitor.calls.clone()).list_tokens(asked).await?.into_inner();
     let now = visitor.now.as_millis() / 1_000;

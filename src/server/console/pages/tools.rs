@@ -7,7 +7,7 @@ use tokio::try_join;
 use tonic::Code;
 
 use super::troubles::TroubleRow;
-use crate::console::{Console, fault::Fault, filters, frame::Frame, visitor::Visitor};
+use crate::console::{Console, fault::PageError, filters, frame::Frame, visitor::Visitor};
 use callgate_proto::{
     time::unix_ms,
     v1::{
@@ -54,7 +54,7 @@ struct Present {
 
 impl Present {
     /// Of all tools, or of one.
-    async fn read(visitor: &Visitor, frame: &Frame, tool: &str) -> Result<Self, Fault> {
+    async fn read(visitor: &Visitor, frame: &Frame, tool: &str) -> Result<Self, PageError> {
         let fleet = match FleetServiceClient::new(visitor.calls.clone()).get_fleet(GetFleetRequest {}).await {
             Ok(fleet) => fleet.into_inner().fleet.unwrap_or_default(),
             Err(status) if matches!(status.code(), Code::Unavailable | Code::ResourceExhausted) => {
@@ -76,7 +76,7 @@ struct Part {
     tool: String,
 }
 
-async fn show(visitor: Visitor, Query(asked): Query<Asked>) -> Result<Html<String>, Fault> {
+async fn show(visitor: Visitor, Query(asked): Query<Asked>) -> Result<Html<String>, PageError> {
     let (days, tool) = (asked.days.filter(|days| *days > 0).unwrap_or(7), asked.tool.trim().to_owned());
     let frame = Frame::new(&visitor, PATH, "Tools");
     let now = Present::read(&visitor, &frame, &tool);

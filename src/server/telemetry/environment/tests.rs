@@ -1,6 +1,6 @@
 use super::*;
 
-fn environment(pairs: &[(&str, &str)]) -> Environment {
+fn environment(pairs: &[(&str, &str)]) -> OtelEnvironment {
     pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
 }
 
@@ -81,8 +81,8 @@ fn what_tunes_is_followed() {
         ("OTEL_RESOURCE_ATTRIBUTES", "a=b"),
     ]);
     assert_eq!(plan.warnings, [""; 0]);
-    assert_eq!(plan.spans, Batches { queue: 100, batch: 100, every: Duration::from_millis(20) });
-    assert_eq!(plan.lines, Batches { queue: QUEUE, batch: 7, every: LINES_EVERY });
+    assert_eq!(plan.spans, BatchSettings { queue: 100, batch: 100, every: Duration::from_millis(20) });
+    assert_eq!(plan.lines, BatchSettings { queue: QUEUE, batch: 7, every: LINES_EVERY });
     assert_eq!(plan.metrics_every, Duration::from_millis(1_500));
     let told = [plan.traces, plan.metrics, plan.logs].map(|to| to.map(|to| to.timeout.as_millis()));
     assert_eq!(told, [Some(2_000), Some(3_000), Some(1_000)]);

@@ -2,17 +2,17 @@
 
 use std::{cell::RefCell, collections::BTreeSet, time::Duration};
 
-use super::Environment;
+use super::OtelEnvironment;
 
 /// The variables as they are read.
 pub(super) struct Values<'a> {
-    environment: &'a Environment,
+    environment: &'a OtelEnvironment,
     read: RefCell<BTreeSet<String>>,
     pub(super) warnings: Vec<String>,
 }
 
 impl<'a> Values<'a> {
-    pub(super) fn new(environment: &'a Environment) -> Self {
+    pub(super) fn new(environment: &'a OtelEnvironment) -> Self {
         Self { environment, read: RefCell::default(), warnings: Vec::new() }
     }
 

@@ -12,12 +12,12 @@ use callgate_core::domain::profile::{FollowUpKind, Trial};
 const CHANCES: [f64; 10] = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0];
 
 #[derive(Debug, Clone)]
-pub(super) struct Retries {
+pub(super) struct RetryMetrics {
     settled: Counter<u64>,
     predicted: Histogram<f64>,
 }
 
-impl Retries {
+impl RetryMetrics {
     pub(super) fn new(make: &Make<'_>) -> Self {
         let predicted = make.0.f64_histogram(names::METRIC_RETRY_PREDICTED);
         let predicted = predicted.with_description("Predicted chances of retries, by result.");

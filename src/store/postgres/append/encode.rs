@@ -8,7 +8,7 @@ use sqlx::{
     postgres::{PgArgumentBuffer, PgTypeInfo, types::Oid},
 };
 
-use super::super::columns::{Kind, Wire};
+use super::super::columns::{Kind, WireConversion};
 
 /// Milliseconds from 1970 to 2000, the epoch of Postgres.
 const MILLIS_TO_2000: i64 = 946_684_800_000;
@@ -17,14 +17,14 @@ const DAYS_TO_2000: i32 = 10_957;
 
 /// Rows of one argument of the append. The buffer is reused.
 #[derive(Debug, Default)]
-pub(in crate::postgres) struct Rows {
+pub(in crate::postgres) struct ArgumentRows {
     bytes: Vec<u8>,
     rows: i32,
     /// Index of each row's chain.
     pub(super) chains: Vec<usize>,
 }
 
-impl Rows {
+impl ArgumentRows {
     pub(super) fn clear(&mut self) {
         self.bytes.clear();
         self.chains.clear();
@@ -66,7 +66,7 @@ fn length(bytes: &mut [u8], begin: usize) {
 /// Rows as an array of their type.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sent<'a> {
-    rows: &'a Rows,
+    rows: &'a ArgumentRows,
     element: Oid,
 }
 
@@ -94,7 +94,7 @@ impl<'q> Encode<'q, Postgres> for Sent<'_> {
 /// A column value.
 pub(in crate::postgres) trait Value {
     /// Writes it with its length prefix.
-    fn write(&self, wire: Wire, bytes: &mut Vec<u8>);
+    fn write(&self, wire: WireConversion, bytes: &mut Vec<u8>);
 
     /// True when a rare column is empty.
     fn is_nothing(&self) -> bool {
@@ -126,52 +126,56 @@ pub(in crate::postgres) const fn columns(list: &[(&str, Kind)], with_rare: bool)
 }
 
 impl Value for bool {
-    fn write(&self, _: Wire, bytes: &mut Vec<u8>) {
+    fn write(&self, _: WireConversion, bytes: &mut Vec<u8>) {
         sized(bytes, &[u8::from(*self)]);
     }
 }
 
 impl Value for i16 {
-    fn write(&self, _: Wire, bytes: &mut Vec<u8>) {
+    fn write(&self, _: WireConversion, bytes: &mut Vec<u8>) {
         sized(bytes, &self.to_be_bytes());
     }
 }
 
 impl Value for i32 {
-    fn write(&self, wire: Wire, bytes: &mut Vec<u8>) {
-        let value = if wire == Wire::Day { self.saturating_sub(DAYS_TO_2000) } else { *self };
+    fn write(&self, wire: WireConversion, bytes: &mut Vec<u8>) {
+        let value = if wire == WireConversion::Day { self.saturating_sub(DAYS_TO_2000) } else { *self };
         sized(bytes, &value.to_be_bytes());
     }
 }
 
 impl Value for i64 {
-    fn write(&self, wire: Wire, bytes: &mut Vec<u8>) {
-        let value = if wire == Wire::Time { self.saturating_sub(MILLIS_TO_2000).saturating_mul(1_000) } else { *self };
+    fn write(&self, wire: WireConversion, bytes: &mut Vec<u8>) {
+        let value = if wire == WireConversion::Time {
+            self.saturating_sub(MILLIS_TO_2000).saturating_mul(1_000)
+        } else {
+            *self
+        };
         sized(bytes, &value.to_be_bytes());
     }
 }
 
 impl Value for f32 {
-    fn write(&self, _: Wire, bytes: &mut Vec<u8>) {
+    fn write(&self, _: WireConversion, bytes: &mut Vec<u8>) {
         sized(bytes, &self.to_be_bytes());
     }
 }
 
 impl Value for f64 {
-    fn write(&self, _: Wire, bytes: &mut Vec<u8>) {
+    fn write(&self, _: WireConversion, bytes: &mut Vec<u8>) {
         sized(bytes, &self.to_be_bytes());
     }
 }
 
 impl Value for &[u8] {
-    fn write(&self, _: Wire, bytes: &mut Vec<u8>) {
+    fn write(&self, _: WireConversion, bytes: &mut Vec<u8>) {
         sized(bytes, self);
     }
 }
 
 impl Value for &str {
-    fn write(&self, wire: Wire, bytes: &mut Vec<u8>) {
-        if wire != Wire::Json {
+    fn write(&self, wire: WireConversion, bytes: &mut Vec<u8>) {
+        if wire != WireConversion::Json {
             return sized(bytes, self.as_bytes());
         }
         let begin = bytes.len();
@@ -183,13 +187,13 @@ impl Value for &str {
 }
 
 impl Value for String {
-    fn write(&self, wire: Wire, bytes: &mut Vec<u8>) {
+    fn write(&self, wire: WireConversion, bytes: &mut Vec<u8>) {
         self.as_str().write(wire, bytes);
     }
 }
 
 impl<T: Value> Value for Option<T> {
-    fn write(&self, wire: Wire, bytes: &mut Vec<u8>) {
+    fn write(&self, wire: WireConversion, bytes: &mut Vec<u8>) {
         match self {
             Some(value) => value.write(wire, bytes),
             None => bytes.extend_from_slice(&(-1_i32).to_be_bytes()),
@@ -232,7 +236,7 @@ macro_rules! rows {
             /// Adds the row, with its rare columns or without.
             pub(super) fn write(
                 &self,
-                rows: &mut $crate::postgres::append::encode::Rows,
+                rows: &mut $crate::postgres::append::encode::ArgumentRows,
                 chain: usize,
                 with_rare: bool,
             ) {

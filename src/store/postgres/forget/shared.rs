@@ -12,7 +12,7 @@ use super::{
 };
 use callgate_core::domain::{
     effect::DuplicateScope,
-    fingerprint::{Fingerprint, LedgerKey, Reach},
+    fingerprint::{ExclusionScope, Fingerprint, LedgerKey},
     ids::{AgentId, SessionId},
     shard::Shard,
 };
@@ -35,8 +35,8 @@ pub(super) async fn unname(
         let fingerprint: Fingerprint = decode(call, "fingerprint")?;
         let agent: Option<AgentId> = decode(call, "agent_id")?;
         let reach = match (decode(call, "share")?, &agent) {
-            (DuplicateScope::Tenant, _) => Reach::Tenant,
-            (DuplicateScope::Agent, Some(agent)) => Reach::Agent(agent),
+            (DuplicateScope::Tenant, _) => ExclusionScope::Tenant,
+            (DuplicateScope::Agent, Some(agent)) => ExclusionScope::Agent(agent),
             // It is in the tree's own shard, and goes with it.
             (DuplicateScope::Agent, None) | (DuplicateScope::Tree, _) => continue,
         };

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::error::StoreError;
 use callgate_core::domain::{
-    calls::{CallAnswer, CallPlace, CallReport, Judgement, WholeCall},
+    calls::{CallAnswer, CallJudgment, CallPlace, CallReport, WholeCall},
     ids::{CallId, SessionId, TenantId},
     shard::Shard,
 };
@@ -114,7 +114,7 @@ async fn said(
     Ok((open(sealed::ARGUMENTS, "arguments")?, open(sealed::JUSTIFICATION, "justification")?))
 }
 
-async fn judgements(conn: &mut PgConnection, place: &Place<'_>, opener: &Opener) -> LoadedRow<Vec<Judgement>> {
+async fn judgements(conn: &mut PgConnection, place: &Place<'_>, opener: &Opener) -> LoadedRow<Vec<CallJudgment>> {
     let sql = format!(
         "select {JUDGEMENT} from call c where c.shard = $1 and c.tenant_id = $2 and c.epoch = ({OF_CALL})
            and c.session_id = $4 and c.call_id = $5 order by c.round desc limit {JUDGEMENTS_MAX}"

@@ -4,7 +4,7 @@ use sqlx::PgConnection;
 
 use super::{
     super::{Store, decode::LoadedRow, look_up, sealed::Opener},
-    filter::{TREES_MAX, Tree, Trees, bound, condition, is_sealed},
+    filter::{SearchedTree, TREES_MAX, Trees, bound, condition, is_sealed},
     line::{self, Key},
 };
 use crate::error::StoreError;
@@ -41,7 +41,7 @@ async fn calls(
     let (trees, is_more) = match &wanted.session {
         Some(session) => {
             let Some(root) = look_up::root(conn, tenant, session).await? else { return Ok(None) };
-            (vec![Tree::alone(Shard::of(tenant, &root), &root)], false)
+            (vec![SearchedTree::alone(Shard::of(tenant, &root), &root)], false)
         }
         None => {
             let trees = Trees {
@@ -79,7 +79,7 @@ async fn calls(
 async fn keys_of(
     conn: &mut PgConnection,
     tenant: TenantId,
-    trees: &[Tree],
+    trees: &[SearchedTree],
     wanted: &CallQuery,
     most: usize,
 ) -> LoadedRow<Vec<Key>> {

@@ -25,14 +25,14 @@ pub(super) const CALLS_MAX: u64 = 8_000;
 
 /// A tree to scan.
 #[derive(Debug, Clone)]
-pub(super) struct Tree {
+pub(super) struct SearchedTree {
     pub(super) shard: i16,
     pub(super) root: String,
     pub(super) last_us: i64,
     steps: u64,
 }
 
-impl Tree {
+impl SearchedTree {
     /// A single known tree, regardless of its activity.
     pub(super) fn alone(shard: Shard, root: &SessionId) -> Self {
         Self { shard: shard.0, root: root.to_string(), last_us: 0, steps: 0 }
@@ -59,7 +59,7 @@ impl Trees<'_> {
         conn: &mut PgConnection,
         tenant: TenantId,
         max: usize,
-    ) -> LoadedRow<(Vec<Tree>, bool)> {
+    ) -> LoadedRow<(Vec<SearchedTree>, bool)> {
         let query = sqlx::query(
             "select t.shard, t.root_id, (extract(epoch from t.last_at) * 1000000)::bigint as last_us, t.steps
              from call_tree t
@@ -76,7 +76,7 @@ impl Trees<'_> {
         let rows = query.bind(i64::try_from(max + 1).unwrap_or(i64::MAX)).fetch_all(conn).await?;
         let (mut trees, mut calls) = (Vec::with_capacity(rows.len()), 0);
         for row in &rows {
-            let tree = Tree {
+            let tree = SearchedTree {
                 shard: row.try_get("shard")?,
                 root: row.try_get("root_id")?,
                 last_us: row.try_get("last_us")?,

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::sealing::MARK;
 use callgate_core::domain::{
-    calls::{CallLine, CallPlace, Judgement},
+    calls::{CallJudgment, CallLine, CallPlace},
     effect::EffectKind,
     outcome::OutcomeStatus,
 };
@@ -48,9 +48,9 @@ pub(super) const JUDGEMENT: &str = "c.seq, (extract(epoch from c.at) * 1000)::bi
     encode(c.trace_id, 'hex') as trace_id";
 
 /// One judgment of a call of this session.
-pub(super) fn judgement(row: &PgRow, session: &str, opener: &Opener) -> LoadedRow<Judgement> {
+pub(super) fn judgement(row: &PgRow, session: &str, opener: &Opener) -> LoadedRow<CallJudgment> {
     let seq = count(row, "seq")?;
-    Ok(Judgement {
+    Ok(CallJudgment {
         seq,
         at: at(row, "at_ms")?,
         decision: decode(row, "decision")?,
@@ -163,7 +163,7 @@ fn line(row: &PgRow, opener: &Opener) -> LoadedRow<CallLine> {
         arguments: arguments.map(shortened),
         first_at: at(row, "first_ms")?,
         rounds: decode(row, "round")?,
-        judgement: Judgement { approval: asked, attempt: decode(row, "permitted")?, ..last },
+        judgement: CallJudgment { approval: asked, attempt: decode(row, "permitted")?, ..last },
         status: code_of(row)?.map(|code| member(&OutcomeStatus::ALL, code)).transpose()?,
         failure: decode(row, "failure")?,
         error: report(sealed::ERROR_LINE, "error_line")?,

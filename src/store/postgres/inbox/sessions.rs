@@ -10,11 +10,11 @@ use super::{
         row::code,
         sealed::Opener,
     },
-    filter::{TREES_MAX, Tree, Trees, bound, condition, is_sealed},
+    filter::{SearchedTree, TREES_MAX, Trees, bound, condition, is_sealed},
 };
 use crate::error::StoreError;
 use callgate_core::domain::{
-    calls::{HaltedNames, SearchPage, SessionQuery, Standing},
+    calls::{HaltedNames, SearchPage, SessionQuery, SessionStatus},
     ids::TenantId,
     inbox::{SessionLine, SessionPlace},
 };
@@ -48,8 +48,8 @@ async fn sessions(
     let tenant = opener.tenant();
     let halted = with_those_below(conn, tenant, halted).await?;
     let roots = match wanted.standing {
-        Some(Standing::Held) => Some(held(conn, tenant).await?),
-        Some(Standing::Halted) if !halted.all && halted.agents.is_empty() => Some(halted.roots.clone()),
+        Some(SessionStatus::Held) => Some(held(conn, tenant).await?),
+        Some(SessionStatus::Halted) if !halted.all && halted.agents.is_empty() => Some(halted.roots.clone()),
         _ => None,
     };
     let trees = Trees {
@@ -57,7 +57,7 @@ async fn sessions(
         since_ms: wanted.calls.since.map(|at| at.as_millis()),
         until_ms: wanted.calls.until.map(|at| at.as_millis()),
         roots,
-        open: wanted.standing == Some(Standing::Calling),
+        open: wanted.standing == Some(SessionStatus::Calling),
     };
     let is_plain = wanted.calls.is_all() && wanted.standing.is_none();
     let most = if is_plain { wanted.max + 1 } else { TREES_MAX };
@@ -91,16 +91,16 @@ async fn sessions(
 }
 
 /// Halts, with the sessions below.
-struct Halted {
+struct HaltedTrees {
     all: bool,
     sessions: Vec<String>,
     agents: Vec<String>,
     roots: Vec<String>,
 }
 
-async fn with_those_below(conn: &mut PgConnection, tenant: TenantId, halted: &HaltedNames) -> LoadedRow<Halted> {
+async fn with_those_below(conn: &mut PgConnection, tenant: TenantId, halted: &HaltedNames) -> LoadedRow<HaltedTrees> {
     let HaltedNames { all, sessions, agents } = halted.clone();
-    let mut halted = Halted { all, sessions: Vec::new(), agents, roots: Vec::new() };
+    let mut halted = HaltedTrees { all, sessions: Vec::new(), agents, roots: Vec::new() };
     if sessions.is_empty() {
         return Ok(halted);
     }
@@ -140,9 +140,9 @@ async fn held(conn: &mut PgConnection, tenant: TenantId) -> LoadedRow<Vec<String
 async fn of_trees(
     conn: &mut PgConnection,
     tenant: TenantId,
-    trees: &[Tree],
+    trees: &[SearchedTree],
     (wanted, most): (&SessionQuery, usize),
-    halted: &Halted,
+    halted: &HaltedTrees,
 ) -> LoadedRow<Vec<SessionLine>> {
     let of_session = "c.shard = t.shard and c.tenant_id = t.tenant_id and c.epoch = t.epoch
         and c.session_id = s.session_id";
@@ -185,7 +185,7 @@ async fn of_trees(
     let after = wanted.after.as_ref();
     let query = query.bind(after.map(|after| after.root.as_str())).bind(after.map(|after| after.depth));
     let query = query.bind(after.map(|after| after.session.as_str()));
-    let query = query.bind(wanted.standing.map(|standing| code(&Standing::ALL, &standing)));
+    let query = query.bind(wanted.standing.map(|standing| code(&SessionStatus::ALL, &standing)));
     let rows = query.bind(i64::try_from(most).unwrap_or(i64::MAX)).fetch_all(conn).await?;
     rows.iter().map(line).collect()
 }

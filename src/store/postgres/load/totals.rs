@@ -19,7 +19,7 @@ use callgate_core::domain::{
     fingerprint::{Fingerprint, ResultDigest},
     ids::{SessionId, ToolName},
     previous::IDLE_MS,
-    tree::{CHANGES_MAX, Changed, KEPT_BYTES_MAX, KEPT_MAX, KeptText, RunTotals, SEEN_MAX, Totals},
+    tree::{CHANGES_MAX, ChangedResource, KEPT_BYTES_MAX, KEPT_MAX, KeptText, RunTotals, SEEN_MAX, Totals},
 };
 
 /// Part indexes.
@@ -292,10 +292,10 @@ fn seen_of(row: &PgRow) -> LoadedRow<(SessionId, Fingerprint, ResultDigest)> {
     Ok((decode(row, "session_id")?, decode(row, "fingerprint")?, decode(row, "digest")?))
 }
 
-fn changed(row: &PgRow, opener: &Opener) -> LoadedRow<Changed> {
+fn changed(row: &PgRow, opener: &Opener) -> LoadedRow<ChangedResource> {
     let seq = count(row, "seq")?;
     let resource = row.try_get::<String, _>("resource")?;
-    Ok(Changed {
+    Ok(ChangedResource {
         resource: Resource::new(opener.text(sealed::RESOURCE, row.try_get("session_id")?, seq, resource)?),
         tool: decode(row, "tool")?,
         fingerprint: decode(row, "fingerprint")?,

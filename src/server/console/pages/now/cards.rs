@@ -38,20 +38,20 @@ pub(super) struct Card {
     pub(super) verdict: &'static str,
     pub(super) says: String,
     /// Since when that is so, where it counts up.
-    pub(super) since: Option<Since>,
+    pub(super) since: Option<ElapsedTime>,
     pub(super) link: Option<(String, &'static str)>,
 }
 
 /// A time that counts up.
-pub(super) struct Since {
+pub(super) struct ElapsedTime {
     pub(super) machine: String,
     pub(super) words: String,
 }
 
-fn since(at: Option<&Timestamp>, now: i64) -> Option<Since> {
+fn since(at: Option<&Timestamp>, now: i64) -> Option<ElapsedTime> {
     let ms = unix_ms(Some(at?));
     let machine = DateTime::<Utc>::from_timestamp_millis(ms)?.format("%Y-%m-%dT%H:%M:%S%.3fZ").to_string();
-    Some(Since { machine, words: span(now - ms) })
+    Some(ElapsedTime { machine, words: span(now - ms) })
 }
 
 pub(super) fn all(frame: &Frame, fleet: &Fleet, plane: &PlaneHealth, at: i64) -> Vec<Card> {
