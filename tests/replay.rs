@@ -11,7 +11,7 @@ mod input;
 
 use std::io::Cursor;
 
-use callgate::cli::{replay::run_on, source::Source};
+use callgate::cli::{replay::run_on, source::RowSource};
 use callgate_core::{
     offline::summary::{NO_RULE, RefusalCounts, Repeats, Summary},
     policy::{self, Policy},
@@ -20,8 +20,8 @@ use serde_json::Value;
 
 const EXCERPT: &str = include_str!("traces/airline_excerpt.jsonl");
 
-fn source(name: &str, text: impl Into<Vec<u8>>) -> anyhow::Result<Source> {
-    Source::new(name, Cursor::new(text.into()))
+fn source(name: &str, text: impl Into<Vec<u8>>) -> anyhow::Result<RowSource> {
+    RowSource::new(name, Cursor::new(text.into()))
 }
 
 /// Output and counts for `text`, judged by `policy` (YAML; empty: the default).

@@ -21,13 +21,13 @@ use self::{
 };
 use callgate_client::{
     credential::Credential,
-    remote::{AuthenticatedChannel, Bearer, Remote, Shown},
+    remote::{AuthenticatedChannel, Bearer, CredentialArgs, Remote},
 };
 use callgate_core::policy::Policy;
 use callgate_net::listener::{Address, BoundListener, TransportSettings};
 use callgate_postgres::open_folder;
 use callgate_proto::v1::{Decision, RecordResponse};
-use callgate_server::{config::DatabaseConfig, grpc, plane::Plane, telemetry::Metrics};
+use callgate_server::{config::DatabaseConfig, grpc, plane::ServerHandle, telemetry::Metrics};
 
 /// Maximum wait requested from the server after WAIT; it responds at once if that does not suffice.
 const WAIT_MAX: Duration = Duration::from_secs(3);
@@ -42,7 +42,7 @@ pub(super) struct DemoArgs {
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
     #[command(flatten)]
-    shown: Shown,
+    shown: CredentialArgs,
     /// Pause before each call, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 60)]
     pace_ms: u64,
@@ -82,14 +82,14 @@ async fn on_own_server(args: &DemoArgs) -> anyhow::Result<()> {
         DatabaseConfig { database_url: None, data_dir: Some(folder.path().join("data")), pg_bin: args.pg_bin.clone() };
     let listen = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
     let bound = vec![BoundListener::bind(listen, &TransportSettings::default())?];
-    let plane = Plane::start(
+    let plane = ServerHandle::start(
         bound,
         &database,
         Arc::new(Policy::default()),
         None,
         (None, None),
         Metrics::none(),
-        grpc::Settings::default(),
+        grpc::GrpcSettings::default(),
     )
     .await?;
     let url = plane.addresses.first().map(Address::url).unwrap_or_default();

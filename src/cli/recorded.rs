@@ -5,7 +5,7 @@ use std::{fs::File, path::PathBuf};
 use anyhow::{Context as _, anyhow, bail};
 use clap::{ArgGroup, Args};
 
-use super::source::Source;
+use super::source::RowSource;
 use callgate_client::remote::{Remote, asked, refusal};
 use callgate_core::{
     domain::{
@@ -15,7 +15,7 @@ use callgate_core::{
         json, outcome,
         time::Timestamp,
     },
-    offline::trace::{RecordedResult, Row},
+    offline::trace::{RecordedResult, TraceRow},
 };
 use callgate_net::clock::Clock;
 use callgate_proto::{
@@ -48,7 +48,7 @@ impl RecordedArgs {
     }
 
     /// The calls, by session and in order.
-    pub(super) async fn rows(&self) -> anyhow::Result<Vec<Row>> {
+    pub(super) async fn rows(&self) -> anyhow::Result<Vec<TraceRow>> {
         if let Some(since) = &self.since {
             let back_ms = duration_ms(since)?;
             let now_ms = Clock::System.now().as_millis();
@@ -62,7 +62,7 @@ impl RecordedArgs {
         for path in &self.traces {
             let name = path.display().to_string();
             let file = File::open(path).map_err(|error| anyhow!("{name}: cannot be opened: {error}"))?;
-            let mut source = Source::new(name, file)?;
+            let mut source = RowSource::new(name, file)?;
             while let Some(row) = source.next_row()? {
                 rows.push(row);
             }
@@ -114,7 +114,7 @@ fn told(witness: &str) -> Option<Box<str>> {
 }
 
 /// A stored call as a recorded one; none if its arguments were not stored whole.
-pub(super) fn row(call: &ExportCallsResponse) -> Option<Row> {
+pub(super) fn row(call: &ExportCallsResponse) -> Option<TraceRow> {
     let result = match call.status() {
         OutcomeStatus::Success | OutcomeStatus::Error => Some(RecordedResult {
             text: call.result.clone().unwrap_or_default(),
@@ -132,7 +132,7 @@ pub(super) fn row(call: &ExportCallsResponse) -> Option<Row> {
     };
     let trace = SessionId::parse("session_id", &call.session_id).ok()?;
     let root = SessionId::parse("root_session_id", &call.root_session_id).ok()?;
-    Some(Row {
+    Some(TraceRow {
         root: (root != trace).then_some(root),
         trace,
         seq: call.seq,

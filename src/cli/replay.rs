@@ -8,7 +8,7 @@ use std::{
     rc::Rc,
 };
 
-use super::source::Source;
+use super::source::RowSource;
 use anyhow::{anyhow, bail};
 use callgate_client::progress::Progress;
 use callgate_core::{
@@ -75,7 +75,7 @@ pub fn run_to(args: &ReplayArgs, out: &mut dyn Write, err: &mut dyn Write) -> an
 /// # Errors
 /// The first invalid row, or the [`io::Error`] of `out`. Earlier lines are written.
 pub fn run_on(
-    sources: impl IntoIterator<Item = anyhow::Result<Source>>,
+    sources: impl IntoIterator<Item = anyhow::Result<RowSource>>,
     policy: Policy,
     enforce: bool,
     out: &mut dyn Write,
@@ -106,13 +106,13 @@ fn is_stdin(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-fn open(path: &Path, progress: &Rc<Progress>) -> anyhow::Result<Source> {
+fn open(path: &Path, progress: &Rc<Progress>) -> anyhow::Result<RowSource> {
     if is_stdin(path) {
-        return Source::new("stdin", io::stdin().lock());
+        return RowSource::new("stdin", io::stdin().lock());
     }
     let name = path.display().to_string();
     let file = File::open(path).map_err(|error| anyhow!("{name}: cannot be opened: {error}"))?;
-    Source::new(name, Counted { file, progress: Rc::clone(progress) })
+    RowSource::new(name, Counted { file, progress: Rc::clone(progress) })
 }
 
 /// A file that counts its read bytes.

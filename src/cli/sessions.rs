@@ -43,7 +43,7 @@ enum Scope {
 
 /// What came of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Came {
+enum OutcomeFilter {
     /// The call succeeded
     Happened,
     /// The call had no effect and may be repeated
@@ -168,7 +168,7 @@ enum Action {
         /// The call's id
         call: String,
         /// The outcome
-        outcome: Came,
+        outcome: OutcomeFilter,
         /// The result or the error message
         #[arg(long, required_if_eq("outcome", "failed"))]
         with: Option<String>,
@@ -253,9 +253,9 @@ pub(super) async fn run(args: SessionsArgs) -> anyhow::Result<()> {
             let call = request.call_id.clone();
             let settled = asked(client(&remote).await?.settle_outcome(by.signed(request)?).await)?;
             let what = match outcome {
-                Came::Happened => "succeeded: a repetition returns its result",
-                Came::NotHappened => "did not happen: it may be repeated",
-                Came::Failed => "failed",
+                OutcomeFilter::Happened => "succeeded: a repetition returns its result",
+                OutcomeFilter::NotHappened => "did not happen: it may be repeated",
+                OutcomeFilter::Failed => "failed",
             };
             form.tell(&settled, |_| outln!("{call} {what}"))
         }
@@ -270,14 +270,14 @@ pub(super) async fn run(args: SessionsArgs) -> anyhow::Result<()> {
 
 fn settlement(
     (session_id, call_id): (String, String),
-    outcome: Came,
+    outcome: OutcomeFilter,
     with: Option<String>,
     reason: String,
 ) -> SettleOutcomeRequest {
     let (status, result, error) = match outcome {
-        Came::Happened => (OutcomeStatus::Success, with, None),
-        Came::NotHappened => (OutcomeStatus::Cancelled, None, None),
-        Came::Failed => (OutcomeStatus::Error, None, with),
+        OutcomeFilter::Happened => (OutcomeStatus::Success, with, None),
+        OutcomeFilter::NotHappened => (OutcomeStatus::Cancelled, None, None),
+        OutcomeFilter::Failed => (OutcomeStatus::Error, None, with),
     };
     let error_message = error.unwrap_or_default();
     SettleOutcomeRequest { session_id, call_id, status: status.into(), result, error_message, reason }

@@ -8,7 +8,7 @@ use std::{
 use anyhow::{anyhow, bail};
 use flate2::bufread::MultiGzDecoder;
 
-use callgate_core::offline::trace::Row;
+use callgate_core::offline::trace::TraceRow;
 
 /// Maximum length of a line, in bytes: far above the maximum of a call's arguments.
 pub const LINE_BYTES_MAX: u64 = 16 << 20;
@@ -16,20 +16,20 @@ const BUFFER_BYTES: usize = 64 << 10;
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
 /// Source of rows.
-pub struct Source {
+pub struct RowSource {
     name: String,
     reader: Box<dyn BufRead>,
     line: u64,
     buffer: Vec<u8>,
 }
 
-impl fmt::Debug for Source {
+impl fmt::Debug for RowSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Source").field("name", &self.name).field("line", &self.line).finish_non_exhaustive()
     }
 }
 
-impl Source {
+impl RowSource {
     /// Rows from `read`, named `name` in errors. Gzip is detected by its first bytes, also on standard input.
     ///
     /// # Errors
@@ -56,7 +56,7 @@ impl Source {
     ///
     /// # Errors
     /// An unreadable or invalid line; the message names file, line and field.
-    pub fn next_row(&mut self) -> anyhow::Result<Option<Row>> {
+    pub fn next_row(&mut self) -> anyhow::Result<Option<TraceRow>> {
         loop {
             self.buffer.clear();
             self.line += 1;
@@ -71,7 +71,7 @@ impl Source {
             let text =
                 str::from_utf8(&self.buffer).map_err(|error| anyhow!("{}: is not UTF-8: {error}", self.place()))?;
             if !text.trim_ascii().is_empty() {
-                return Row::parse(text).map(Some).map_err(|problem| anyhow!("{}: {problem}", self.place()));
+                return TraceRow::parse(text).map(Some).map_err(|problem| anyhow!("{}: {problem}", self.place()));
             }
         }
     }

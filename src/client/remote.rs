@@ -29,14 +29,14 @@ pub struct Remote {
     #[arg(long, value_name = "NAME", global = true)]
     context: Option<String>,
     #[command(flatten)]
-    shown: Shown,
+    shown: CredentialArgs,
     #[arg(skip)]
     way: Arc<OnceLock<Way>>,
 }
 
 /// What is shown to a server.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
-pub struct Shown {
+pub struct CredentialArgs {
     /// The file of the token, which precedes CALLGATE_TOKEN [env: CALLGATE_TOKEN_FILE]
     #[arg(long, value_name = "FILE", hide_short_help = true, global = true)]
     token_file: Option<PathBuf>,
@@ -76,7 +76,7 @@ fn variable(name: &str) -> Option<String> {
 
 impl Remote {
     /// From a command's own flags.
-    pub fn of(server: Option<String>, context: Option<String>, shown: Shown) -> Self {
+    pub fn of(server: Option<String>, context: Option<String>, shown: CredentialArgs) -> Self {
         Self { server, context, shown, way: Arc::default() }
     }
 
@@ -227,7 +227,7 @@ fn environment() -> anyhow::Result<Credential> {
     Ok(Credential { token, ca: path("CALLGATE_CA"), identity })
 }
 
-impl Shown {
+impl CredentialArgs {
     /// Credential of the command line.
     fn flags(&self) -> anyhow::Result<Credential> {
         let Self { token_file, ca, certificate, key } = self.clone();

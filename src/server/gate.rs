@@ -67,10 +67,10 @@ use callgate_net::clock::Clock;
 use callgate_store::{DecisionStore, Lane, Store};
 
 pub use approvals::{ApproverReply, LOOK_EVERY, OPEN_MAX};
-pub use backtest::{BacktestError, BacktestOutcome, BacktestQuery, BacktestSlot, BacktestTold, Compared};
+pub use backtest::{BacktestError, BacktestOutcome, BacktestQuery, BacktestSlot, BacktestTold, PolicyPair};
 pub use callgate_store::StoreError;
 pub use credentials::{CredentialRejection, PresentedCredential};
-pub use edits::Choice;
+pub use edits::ChosenArguments;
 pub use error::{CommandError, EvaluateError, GateError, NoAnswer, RecordError, SessionError};
 pub use explain::{BEFORE_MAX, RuleExplanation, StoredCallExplanation};
 pub use fleet::PlaneHealth;

@@ -31,7 +31,7 @@ const RECOVERY_STEP: Duration = Duration::from_secs(1);
 
 /// A running plane.
 #[derive(Debug)]
-pub struct Plane {
+pub struct ServerHandle {
     /// Where it listens.
     pub addresses: Vec<Address>,
     /// Where it tells whoever watches over servers.
@@ -43,7 +43,7 @@ pub struct Plane {
     workers: Vec<JoinHandle<()>>,
 }
 
-impl Plane {
+impl ServerHandle {
     /// Starts everything, or nothing. What can fail without a trace comes first: addresses, which are taken already,
     /// then the database, and at last the policy, which is active on every other replica from then on.
     pub async fn start(
@@ -53,7 +53,7 @@ impl Plane {
         file: Option<(&Path, &str)>,
         (auth, keys): (Option<Auth>, Option<KeyFile>),
         metrics: Metrics,
-        settings: grpc::Settings,
+        settings: grpc::GrpcSettings,
     ) -> anyhow::Result<Self> {
         let of = |operations| bound.iter().filter(move |bound| bound.is_for_operations() == operations);
         let (addresses, operations) =
@@ -157,7 +157,7 @@ async fn judging(
     policy: Arc<Policy>,
     file: Option<(&Path, &str)>,
     (auth, named): (Option<Auth>, Option<Named>),
-    (metrics, settings): (Metrics, &grpc::Settings),
+    (metrics, settings): (Metrics, &grpc::GrpcSettings),
 ) -> anyhow::Result<(Arc<Gate>, Vec<Listener>)> {
     let open = || opened(database, &policy, (file.is_some(), named.as_ref()), &metrics);
     let before = database.phase();

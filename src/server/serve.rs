@@ -7,7 +7,7 @@ use anyhow::{Context as _, bail};
 use crate::{
     config::{Listen, LogFormat, ServeConfig, SocketOwner, TlsConfig},
     console, expiry, grpc, keys,
-    plane::Plane,
+    plane::ServerHandle,
     policy_file::{load_policy, read_policy},
     telemetry::{self, Telemetry},
     tenant_keys::KeyFile,
@@ -53,11 +53,11 @@ pub async fn run(config: ServeConfig) -> anyhow::Result<()> {
     let file = file.as_ref().map(|(path, text)| (*path, text.as_str()));
     let (limits, scrape) = (limits(&config), Some(telemetry.scrape()));
     let pages: Option<grpc::Pages> = (!config.no_console).then_some(console::router);
-    let settings = grpc::Settings { limits, scrape, origins: config.connections.origins.clone(), pages };
+    let settings = grpc::GrpcSettings { limits, scrape, origins: config.connections.origins.clone(), pages };
     let webhook = config.approvals_webhook.as_deref().map(Webhook::read).transpose()?;
     let bound = bound(&config)?;
     let mut plane =
-        Plane::start(bound, &config.database, policy, file, (auth, keys), telemetry.metrics(), settings).await?;
+        ServerHandle::start(bound, &config.database, policy, file, (auth, keys), telemetry.metrics(), settings).await?;
     if let Some(webhook) = webhook {
         plane.tell(webhook);
     }
@@ -159,7 +159,7 @@ pub fn way(config: &TlsConfig) -> anyhow::Result<TransportSettings> {
     Ok(TransportSettings { tls, is_behind_proxy: config.insecure_behind_proxy, operations: None })
 }
 
-fn greeting(plane: &Plane, policy: &Policy, config: &ServeConfig) -> String {
+fn greeting(plane: &ServerHandle, policy: &Policy, config: &ServeConfig) -> String {
     let addresses: Vec<String> = plane.addresses.iter().map(ToString::to_string).collect();
     let bold = anstyle::Style::new().bold();
     let mut text = format!(

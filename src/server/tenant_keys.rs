@@ -39,7 +39,7 @@ const OTHERS_READ: u32 = 0o004;
 pub type Named = BTreeMap<String, Arc<TenantKeys>>;
 
 /// How a file was when it was read: its inode, size, and time of change.
-type Look = Option<(u64, u64, i64, i64)>;
+type FileVersion = Option<(u64, u64, i64, i64)>;
 
 /// The file, as it was read last.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ pub struct KeyFile {
     patience: Duration,
     /// What was read, by where it is.
     keys: BTreeMap<KeySource, Key>,
-    looks: BTreeMap<PathBuf, Look>,
+    looks: BTreeMap<PathBuf, FileVersion>,
     pub named: Named,
 }
 
@@ -153,7 +153,7 @@ fn held(of: &TenantKeySources, keys: &BTreeMap<KeySource, Key>) -> Option<Tenant
     Some(TenantKeys::new(named.collect::<Option<_>>()?, keys.get(&of.fingerprint)?, of.anew))
 }
 
-fn look(path: &Path) -> Look {
+fn look(path: &Path) -> FileVersion {
     let is = std::fs::metadata(path).ok()?;
     Some((is.ino(), is.size(), is.mtime(), is.mtime_nsec()))
 }

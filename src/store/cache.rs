@@ -29,7 +29,7 @@ const FORGOTTEN_TREES_MAX: NonZeroUsize = NonZeroUsize::new(1_000).unwrap();
 /// Maximum number of remembered misses per tree.
 const FORGOTTEN_CALLS_MAX: usize = 512;
 
-type Key = (TenantId, SessionId);
+type SlotKey = (TenantId, SessionId);
 
 /// Cache state of a tree.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ enum Known {
 /// Trees in LRU order, within `max` bytes.
 #[derive(Debug)]
 struct Trees {
-    by_use: LruCache<Key, (Known, usize)>,
+    by_use: LruCache<SlotKey, (Known, usize)>,
     bytes: usize,
     max: usize,
 }
@@ -53,7 +53,7 @@ impl Trees {
         Self { by_use: LruCache::unbounded(), bytes: 0, max }
     }
 
-    fn get(&mut self, key: &Key) -> Option<Arc<Slot>> {
+    fn get(&mut self, key: &SlotKey) -> Option<Arc<Slot>> {
         let (Known::Here(slot), counted) = self.by_use.get_mut(key)? else { return None };
         let bytes = slot.bytes();
         self.bytes = self.bytes - *counted + bytes;
@@ -63,7 +63,7 @@ impl Trees {
         Some(slot)
     }
 
-    fn set(&mut self, key: Key, known: Known, bytes: usize) {
+    fn set(&mut self, key: SlotKey, known: Known, bytes: usize) {
         self.bytes += bytes;
         if let Some((_, before)) = self.by_use.put(key, (known, bytes)) {
             self.bytes -= before;
@@ -72,12 +72,12 @@ impl Trees {
     }
 
     /// True when other replicas have moved it since it was first loaded.
-    fn is_shared(&self, key: &Key) -> bool {
+    fn is_shared(&self, key: &SlotKey) -> bool {
         matches!(self.by_use.peek(key), Some((Known::Moved(_), _)))
     }
 
     /// Removes an invalid slot; its known stored state stays.
-    fn moved(&mut self, key: Key, slot: &Arc<Slot>) {
+    fn moved(&mut self, key: SlotKey, slot: &Arc<Slot>) {
         if !matches!(self.by_use.peek(&key), Some((Known::Here(known), _)) if Arc::ptr_eq(known, slot)) {
             return;
         }
@@ -86,7 +86,7 @@ impl Trees {
         self.set(key, Known::Moved(stored), bytes);
     }
 
-    fn take_stored(&mut self, key: &Key) -> Option<Box<CallTree>> {
+    fn take_stored(&mut self, key: &SlotKey) -> Option<Box<CallTree>> {
         let (Known::Moved(stored), counted) = self.by_use.get_mut(key)? else { return None };
         self.bytes = self.bytes - *counted + SLOT_BYTES;
         *counted = SLOT_BYTES;
@@ -115,11 +115,11 @@ pub enum LoadTurn {
 #[derive(Debug)]
 pub struct Loading {
     loads: Arc<Loads>,
-    key: Key,
+    key: SlotKey,
     failed: watch::Sender<Option<StoreError>>,
 }
 
-type Loads = Mutex<BTreeMap<Key, watch::Receiver<Option<StoreError>>>>;
+type Loads = Mutex<BTreeMap<SlotKey, watch::Receiver<Option<StoreError>>>>;
 
 impl Loading {
     /// Fails the load.
@@ -139,8 +139,8 @@ impl Drop for Loading {
 pub struct Slots {
     loads: Arc<Loads>,
     trees: Mutex<Trees>,
-    roots: Mutex<LruCache<Key, SessionId>>,
-    forgotten: Mutex<LruCache<Key, Vec<(SessionId, CallId)>>>,
+    roots: Mutex<LruCache<SlotKey, SessionId>>,
+    forgotten: Mutex<LruCache<SlotKey, Vec<(SessionId, CallId)>>>,
     /// Reports with priority.
     pub reports: Reports,
 }

@@ -22,9 +22,9 @@ pub use error::{Busy, Lost, OpenError, StoreError};
 pub use memory::MemoryStore;
 pub use postgres::{
     BatchSpans, CONNECTIONS_MAX, CarriedState, ClaimedNotification, Claims, Clocks, Commit, CommittedChange, Contents,
-    CountingRound, DatabaseStatus, DeletedRows, DistributionResult, DueTree, DueTrees, ExportSession, ExportedRow,
-    FORGOTTEN_TREES, Forgetting, Found, Inspection, Judged, Lane, Learn, PARTS, Pending, Pool, Questions, QueueSlot,
-    RETAIN_DAYS_MIN, Refusals, Reseal, RetentionResult, Rights, SchemaState, SignedIn, Store, StoreLoad, StoreSettings,
-    TriedTree, Uses, analyze, audit, carried, clocks, distribute, inspect, look_over, make_roles, namespace, parse_url,
-    reached_at, retain,
+    CountingRound, DatabaseStatus, DecisionsPerMinute, DeletedRows, DistributionResult, DueTree, DueTrees,
+    ExportSession, ExportedRow, FORGOTTEN_TREES, Forgetting, Found, Inspection, Lane, Learn, PARTS, Pending, Pool,
+    Questions, QueueSlot, RETAIN_DAYS_MIN, Refusals, Reseal, RetentionResult, Rights, SchemaState, SignedIn, Store,
+    StoreLoad, StoreSettings, TriedTree, Uses, analyze, audit, carried, clocks, distribute, inspect, look_over,
+    make_roles, namespace, parse_url, reached_at, retain,
 };

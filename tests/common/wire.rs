@@ -7,7 +7,7 @@ use callgate_net::listener::{Address, BoundListener, Listener, TransportSettings
 use callgate_proto::v1::{self, gate_service_client::GateServiceClient};
 use callgate_server::{
     gate::Gate,
-    grpc::{self, ServeError, Settings},
+    grpc::{self, GrpcSettings, ServeError},
 };
 use tokio::{sync::oneshot, task::JoinHandle};
 use tonic::{
@@ -37,11 +37,11 @@ pub(crate) struct Plane {
 
 impl Plane {
     pub(crate) async fn start(policy: &Policy) -> Self {
-        Self::served(policy, &TransportSettings::default(), Settings::default()).await
+        Self::served(policy, &TransportSettings::default(), GrpcSettings::default()).await
     }
 
     /// One that is reached in this way.
-    pub(crate) async fn served(policy: &Policy, way: &TransportSettings, settings: Settings) -> Self {
+    pub(crate) async fn served(policy: &Policy, way: &TransportSettings, settings: GrpcSettings) -> Self {
         let postgres = Postgres::start().await;
         let gate = gates::gate(&postgres, policy).await;
         let (stop, stopped) = oneshot::channel::<()>();
@@ -65,9 +65,9 @@ impl Plane {
     pub(crate) async fn postgres_gate(&self, policy: &Policy) -> Channel {
         let gate = gates::gate(&self.postgres, policy).await;
         let (address, listener) = listener(&TransportSettings::default());
-        tokio::spawn(
-            async move { grpc::serve(vec![listener], gate, Settings::default(), std::future::pending()).await },
-        );
+        tokio::spawn(async move {
+            grpc::serve(vec![listener], gate, GrpcSettings::default(), std::future::pending()).await
+        });
         channel(address).await
     }
 

@@ -5,7 +5,7 @@ use callgate_core::{
     policy::Policy,
 };
 use callgate_proto::v1::{GetCallerRequest, server_service_client::ServerServiceClient};
-use callgate_server::{auth::file, grpc::Settings};
+use callgate_server::{auth::file, grpc::GrpcSettings};
 use tonic::{Code, transport::Channel};
 
 use crate::{
@@ -44,7 +44,7 @@ impl Scene {
     async fn start() -> Self {
         let (ours, fleet) = (Authority::new("ours"), Authority::new("fleet"));
         let (way, folder) = tls(&ours.server(), Some(&fleet), None);
-        let plane = Plane::served(&Policy::default(), &way, Settings::default()).await;
+        let plane = Plane::served(&Policy::default(), &way, GrpcSettings::default()).await;
         plane
             .gate
             .identities

@@ -5,7 +5,7 @@ use std::{io::Write as _, net::SocketAddr};
 use bytes::Bytes;
 use callgate_net::listener::TransportSettings;
 use callgate_proto::v1;
-use callgate_server::grpc::Settings;
+use callgate_server::grpc::GrpcSettings;
 use flate2::{Compression, write::GzEncoder};
 use http::{HeaderMap, HeaderValue, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full};
@@ -147,7 +147,7 @@ async fn protobuf_gzip_deadlines_and_grpc_web_are_understood() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pages_of_listed_origins_may_ask_and_others_may_not() {
     let origins = vec![HeaderValue::from_static("https://console.example")];
-    let settings = Settings { origins, ..Settings::default() };
+    let settings = GrpcSettings { origins, ..GrpcSettings::default() };
     let plane = Plane::served(&policy(&["same_call"]), &TransportSettings::default(), settings).await;
     let (at, path) = (plane.address, "/callgate.v1.GateService/Evaluate");
     let asked = async |origin: &str, id: &str| {

@@ -6,7 +6,7 @@ use callgate_net::listener::{
     Address, BoundListener, ConnectionLimits, ListenerContext, Peer, Tls, TlsFiles, TransportSettings,
 };
 use callgate_proto::v1::{self, session_service_client::SessionServiceClient};
-use callgate_server::grpc::Settings;
+use callgate_server::grpc::GrpcSettings;
 use http::{Request, Response};
 use hyper::{body::Incoming, service::Service};
 use tokio::{
@@ -303,7 +303,7 @@ async fn files_that_do_not_fit_together_are_not_used() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stream_on_an_old_connection_says_so_and_calls_go_on() {
     let limits = ConnectionLimits { age: Some(Duration::from_secs(2)), ..ConnectionLimits::default() };
-    let settings = Settings { limits, ..Settings::default() };
+    let settings = GrpcSettings { limits, ..GrpcSettings::default() };
     let plane = Plane::served(&policy(&["same_call"]), &TransportSettings::default(), settings).await;
     let mut client = plane.client().await;
     evaluate(&mut client, question("s", call("c", "look", "{}"))).await;

@@ -12,7 +12,7 @@ use callgate_proto::v1::{GetServerInfoRequest, server_service_client::ServerServ
 use callgate_server::{
     auth::token::{RANDOM_BYTES, mint},
     gate::PresentedCredential,
-    grpc::Settings,
+    grpc::GrpcSettings,
 };
 
 use crate::{
@@ -79,7 +79,7 @@ fn mean_and_error(times: &[f64]) -> (f64, f64) {
 async fn refusals_take_the_same_time_however_much_of_a_token_is_right() {
     // Behind a proxy, so that each comes from an address of its own.
     let way = TransportSettings { is_behind_proxy: true, ..TransportSettings::default() };
-    let plane = Plane::served(&Policy::default(), &way, Settings::default()).await;
+    let plane = Plane::served(&Policy::default(), &way, GrpcSettings::default()).await;
     let (whole, _) = token(&plane.gate, who("desk", &[Role::Agent])).await;
     let (revoked, known) = token(&plane.gate, who("gone", &[Role::Agent])).await;
     plane.gate.identities.revoke_token(DEFAULT_TENANT, &known.id, &Actor::from("root")).await.expect("revoked");

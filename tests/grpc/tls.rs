@@ -10,7 +10,7 @@ use std::{
 
 use callgate_net::listener::{Tls, TlsFiles, TransportSettings};
 use callgate_proto::v1::gate_service_client::GateServiceClient;
-use callgate_server::grpc::Settings;
+use callgate_server::grpc::GrpcSettings;
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -35,7 +35,7 @@ async fn plane(pair: &Pair, client_ca: Option<&Authority>) -> (Plane, TempDir) {
     let client_ca = client_ca.map(|authority| put(folder.path(), "client.ca", &authority.pem));
     let tls = Tls::open(TlsFiles { certificate, key, client_ca, client_crl: None }).expect("good files");
     let way = TransportSettings { tls: Some(Arc::new(tls)), ..TransportSettings::default() };
-    (Plane::served(&policy(&["same_call"]), &way, Settings::default()).await, folder)
+    (Plane::served(&policy(&["same_call"]), &way, GrpcSettings::default()).await, folder)
 }
 
 /// A new connection that trusts `authority`.
@@ -115,7 +115,7 @@ async fn certificates_are_exchanged_under_load_without_a_failed_call() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_is_let_in_without_a_credential_where_other_machines_can_get_at_it() {
     let way = TransportSettings { is_behind_proxy: true, ..TransportSettings::default() };
-    let plane = Plane::served(&policy(&["same_call"]), &way, Settings::default()).await;
+    let plane = Plane::served(&policy(&["same_call"]), &way, GrpcSettings::default()).await;
     let asked = plane.client().await.evaluate(question("s", call("c1", "look", "{}"))).await;
     assert_eq!(pair(&asked.expect_err("nobody is known")).0, Code::Unauthenticated);
     for (path, code) in [("/healthz", 200), ("/metrics", 401), ("/nothing", 404), ("/callgate.v1.GateService/x", 404)] {

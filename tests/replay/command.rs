@@ -8,7 +8,7 @@ use std::{
 
 use callgate::cli::{
     replay::{ReplayArgs, run_on, run_to},
-    source::Source,
+    source::RowSource,
 };
 use callgate_core::{
     offline::summary::RefusalCounts,
@@ -108,7 +108,7 @@ fn declared_tools_let_most_futile_repeats_be_refused_and_none_wrongly() {
     let Some(folder) = shared_traces() else { return };
     let policy = policy::compile(include_str!("../../deploy/policy.airline.yaml")).expect("a good policy");
     let file = fs::File::open(folder.join("taubench_airline_gpt4o.jsonl.gz")).expect("readable");
-    let summary = run_on([Source::new("airline", file)], policy, false, &mut io::sink()).expect("good rows");
+    let summary = run_on([RowSource::new("airline", file)], policy, false, &mut io::sink()).expect("good rows");
     assert_eq!(RefusalCounts { rightly: 0, ..summary.refused }, RefusalCounts::default(), "{summary}");
     assert!(summary.refused.rightly >= 25, "at least 80 % of 31: {summary}");
 }
@@ -123,7 +123,7 @@ fn no_call_of_the_shared_traces_is_wrongly_refused() {
     ] {
         let file = folder.join(format!("{name}.jsonl.gz"));
         for enforce in [false, true] {
-            let source = Source::new(name, fs::File::open(&file).expect("readable"));
+            let source = RowSource::new(name, fs::File::open(&file).expect("readable"));
             let summary = run_on([source], Policy::default(), enforce, &mut io::sink()).expect("good rows");
             assert_eq!((summary.calls, summary.sessions), (calls, sessions), "{name}");
             assert_eq!(

@@ -6,7 +6,7 @@ use std::{
     process::Command,
 };
 
-use callgate::cli::{replay::run_on, source::Source};
+use callgate::cli::{replay::run_on, source::RowSource};
 use callgate_core::policy::Policy;
 use serde_json::Value;
 
@@ -39,7 +39,7 @@ fn converter_prints_the_expected_rows_of_its_sample() {
         assert!(ran.status.success(), "{name:?}: {}", String::from_utf8_lossy(&ran.stderr));
         let wanted = fs::read_to_string(&expected[0]).expect("readable");
         assert_eq!(rows(&printed), rows(&wanted), "{name:?}");
-        let source = Source::new("printed", std::io::Cursor::new(printed.into_bytes()));
+        let source = RowSource::new("printed", std::io::Cursor::new(printed.into_bytes()));
         let summary = run_on([source], Policy::default(), false, &mut std::io::sink()).expect("good rows");
         assert_eq!(summary.calls as usize, rows(&wanted).len(), "{name:?}");
     }

@@ -2,7 +2,7 @@
 
 use callgate_core::{
     domain::{
-        audit::{Actor, Anchor, AuditEvent, ChainVerification, Kind},
+        audit::{Actor, Anchor, AuditEvent, AuditOperation, ChainVerification},
         control::{Command, Operation},
         halt::HaltTarget,
         identity::CredentialId,
@@ -109,7 +109,7 @@ async fn what_was_forgotten_leaves_no_word_and_the_chain_holds() {
     let store = store(&postgres).await;
     let anchor = checked(&store, &[]).await.last.expect("entries");
     let mut conn = postgres.connect().await;
-    let event = AuditEvent::new(Kind::Forgotten, "ada".into(), "a session").because("they asked for it");
+    let event = AuditEvent::new(AuditOperation::Forgotten, "ada".into(), "a session").because("they asked for it");
     let erased = audit::erase(&mut conn, DEFAULT_TENANT, &event, &["s"], &["FIRST"]).await.expect("erased");
     assert_eq!(erased, 4);
     let told = "select number, who, session_id, what, why, erased_by from audit_log order by number";

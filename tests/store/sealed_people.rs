@@ -114,7 +114,7 @@ async fn a_name_in_a_sealed_reason_is_forgotten() {
         let entries = gate.store.audit(DEFAULT_TENANT, None, 20).await.expect("readable");
         let answered = entries.iter().filter(|entry| entry.kind == "answered" || entry.kind == "denied");
         let words =
-            |entry: &callgate_core::domain::audit::Entry| [3, 5].map(|word: usize| entry.words[word].text.clone());
+            |entry: &callgate_core::domain::audit::ChainEntry| [3, 5].map(|word: usize| entry.words[word].text.clone());
         left.push(answered.map(words).collect::<Vec<_>>());
         assert!(gate.store.check_audit(DEFAULT_TENANT, Vec::new()).await.expect("readable").problems.is_empty());
     }

@@ -21,7 +21,7 @@ const MEMORY_MODE: u32 = 0o600;
 
 /// A file as read.
 #[derive(Debug)]
-pub(super) struct File {
+pub(super) struct SettingsFile {
     /// Path as given.
     pub(super) path: PathBuf,
     pub(super) text: Option<String>,
@@ -29,7 +29,7 @@ pub(super) struct File {
     memory_path: PathBuf,
 }
 
-impl File {
+impl SettingsFile {
     /// Reads the file, and its memory below `state`.
     pub(super) fn open(path: &Path, state: &Path) -> anyhow::Result<Self> {
         let text = read(path)?;
@@ -136,7 +136,7 @@ mod tests {
         let (path, state) = (folder.path().join("settings.json"), folder.path().join("state"));
         for was in [None, Some("{}")] {
             was.iter().for_each(|text| fs::write(&path, text).expect("writable"));
-            let file = File::open(&path, &state).expect("readable");
+            let file = SettingsFile::open(&path, &state).expect("readable");
             fs::write(&path, "{\"theirs\": 1}").expect("writable");
             for done in [file.install(None, "{\"ours\": 1}"), file.uninstall(None)] {
                 let error = done.expect_err("a change").to_string();

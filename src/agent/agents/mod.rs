@@ -25,7 +25,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use etcetera::BaseStrategy as _;
 
 use self::{
-    file::File,
+    file::SettingsFile,
     host::{SettingsFolders, SettingsScope},
     plan::{HTTP_PATH, HookTransport, SettingsPlan, is_ours},
     settings::HostSettings,
@@ -134,7 +134,7 @@ async fn install(args: &InstallArgs) -> anyhow::Result<()> {
     }
     let places = places()?;
     let path = places.file(host, args.target.scope());
-    let file = File::open(&path, &state()?)?;
+    let file = SettingsFile::open(&path, &state()?)?;
     let named = || path.display().to_string();
     let changed = change::with(&plan, file.text.as_deref(), file.memory.as_ref()).with_context(named)?;
     match &changed {
@@ -237,7 +237,7 @@ fn uninstall(host: Option<Host>, target: Target) -> anyhow::Result<()> {
     let (places, state) = (places()?, state()?);
     for host in host.map_or_else(|| Host::ALL.to_vec(), |host| vec![host]) {
         let path = places.file(host, target.scope());
-        let file = File::open(&path, &state)?;
+        let file = SettingsFile::open(&path, &state)?;
         let text = file.text.as_deref();
         let left = change::without(host, text, file.memory.as_ref()).with_context(|| path.display().to_string())?;
         if left.as_deref() == text {

@@ -24,7 +24,7 @@ pub(super) struct SessionFiles {
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-struct Known {
+struct KnownSession {
     /// Number of user turns.
     runs: u64,
     /// True while the model needs a summary.
@@ -64,13 +64,13 @@ impl SessionFiles {
         left.into_iter().filter(|(_, report)| Some(&*report.call_id) != but).map(|(asked, _)| asked).collect()
     }
 
-    fn known(&self, session: &str) -> Known {
+    fn known(&self, session: &str) -> KnownSession {
         let text = self.path(session).and_then(|path| fs::read_to_string(path).ok());
         text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
     }
 
     /// Write errors are ignored: the hook continues without memory.
-    fn change(&self, session: &str, change: impl FnOnce(&mut Known)) {
+    fn change(&self, session: &str, change: impl FnOnce(&mut KnownSession)) {
         let (Some(path), mut known) = (self.path(session), self.known(session)) else { return };
         change(&mut known);
         let _ = path.parent().map(fs::create_dir_all);

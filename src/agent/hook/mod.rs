@@ -23,7 +23,7 @@ use self::{memory::SessionFiles, plane::Server};
 use crate::{
     hooks::{HookMemory as _, HookSettings, answered, is_away},
     host::FailOpen,
-    hosts::{Event, HookOutput, Host, Seen, blocked},
+    hosts::{HookOutput, Host, HostEvent, Seen, blocked},
 };
 use callgate_client::remote::{Remote, refusal};
 use callgate_net::clock::Clock;
@@ -98,12 +98,12 @@ fn hooked(args: &HookArgs) -> HookOutput {
         Err(unreadable) if unreadable.is_before => return blocked(&unreadable.problem),
         Err(unreadable) => return HookOutput { error: unreadable.problem, ..HookOutput::default() },
     };
-    if seen.event == Event::Other {
+    if seen.event == HostEvent::Other {
         return HookOutput::default();
     }
     let memory = SessionFiles::of(host);
     // A finished call is reported by its own outcome.
-    let but = if let Event::After(call, _) = &seen.event { call.id.as_deref() } else { None };
+    let but = if let HostEvent::After(call, _) = &seen.event { call.id.as_deref() } else { None };
     memory.left(&seen.session, but).into_iter().for_each(|asked| give_up::start(args, asked));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let asked = runtime.context("cannot start the async runtime").map(|runtime| {
@@ -160,7 +160,7 @@ fn unasked(args: &HookArgs, memory: &SessionFiles, seen: &Seen, failed: AnswerFa
         AnswerFailure::Away(problem) => (problem, true),
         AnswerFailure::Refused(problem) => (problem, false),
     };
-    let Event::Before(call) = &seen.event else {
+    let HostEvent::Before(call) = &seen.event else {
         // The event is past: the user is informed, and nothing is blocked.
         let code = u8::from(!(is_away && args.fail_open.is_some()));
         return HookOutput {

@@ -10,7 +10,7 @@ pub(super) fn is_read(call: &HostCall) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hosts::{Event, Host};
+    use crate::hosts::{Host, HostEvent};
 
     #[test]
     fn only_what_is_known_to_read_runs_unasked() {
@@ -19,7 +19,7 @@ mod tests {
                 r#"{{"hook_event_name":"PreToolUse","session_id":"s","tool_name":"{tool}","tool_input":{input}}}"#
             );
             let Ok(seen) = Host::ClaudeCode.read(&text) else { panic!("readable") };
-            let Event::Before(call) = seen.event else { panic!("a call") };
+            let HostEvent::Before(call) = seen.event else { panic!("a call") };
             is_read(&call)
         };
         assert!(reads("Read", r#"{"file_path":"/w/a"}"#));

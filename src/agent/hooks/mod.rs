@@ -14,7 +14,7 @@ use self::{
     errors::{is_settled, is_unknown},
     messages::Messages,
 };
-use crate::hosts::{Answer, CallResult, Event, File, Host, HostCall, Seen, cut, refusal};
+use crate::hosts::{CallResult, File, Host, HostAnswer, HostCall, HostEvent, Seen, cut, refusal};
 use callgate_net::clock::Clock;
 use callgate_proto::v1;
 
@@ -123,9 +123,9 @@ pub async fn answered<P: HookServer, M: HookMemory>(
     memory: &M,
     installed: &HookSettings,
     mut seen: Seen,
-) -> Result<Answer, Status> {
-    if matches!(seen.event, Event::Other) {
-        return Ok(Answer::Nothing);
+) -> Result<HostAnswer, Status> {
+    if matches!(seen.event, HostEvent::Other) {
+        return Ok(HostAnswer::Nothing);
     }
     let is_numbered = seen.run.is_some();
     let session = seen.session.clone();
@@ -133,41 +133,41 @@ pub async fn answered<P: HookServer, M: HookMemory>(
         // A sub-agent works in the turn of the conversation that started it.
         seen.run = memory.run(seen.parent.as_ref().unwrap_or(&session));
     }
-    let event = std::mem::replace(&mut seen.event, Event::Other);
+    let event = std::mem::replace(&mut seen.event, HostEvent::Other);
     let messages = Messages { seen: &seen, installed };
     match event {
-        Event::Before(call) => before(plane, memory, &messages, call).await,
-        Event::AtPrompt(tool) => {
+        HostEvent::Before(call) => before(plane, memory, &messages, call).await,
+        HostEvent::AtPrompt(tool) => {
             memory.at_prompt(&session, &tool);
-            Ok(Answer::Nothing)
+            Ok(HostAnswer::Nothing)
         }
-        Event::After(call, came) => {
+        HostEvent::After(call, came) => {
             memory.has_run(&session, &call.tool);
             let hint = after(plane, memory, &messages, call, came).await?;
             told(plane, memory, &session, hint).await
         }
-        Event::Prompted => {
+        HostEvent::Prompted => {
             if !is_numbered {
                 memory.begin_run(&session);
             }
             settle(plane, memory, &messages).await?;
             told(plane, memory, &session, None).await
         }
-        Event::TurnEnded => settle(plane, memory, &messages).await.map(|()| Answer::Nothing),
-        Event::Ended => {
+        HostEvent::TurnEnded => settle(plane, memory, &messages).await.map(|()| HostAnswer::Nothing),
+        HostEvent::Ended => {
             settle(plane, memory, &messages).await?;
             memory.forget(&session);
-            Ok(Answer::Nothing)
+            Ok(HostAnswer::Nothing)
         }
-        Event::Compacted { restarts } if restarts && !installed.never_restarts => Ok(Answer::Nothing),
-        Event::Compacted { .. } => {
+        HostEvent::Compacted { restarts } if restarts && !installed.never_restarts => Ok(HostAnswer::Nothing),
+        HostEvent::Compacted { .. } => {
             if compacted(plane, &session).await?.is_some() {
                 memory.owe(&session);
             }
-            Ok(Answer::Nothing)
+            Ok(HostAnswer::Nothing)
         }
-        Event::Restarted => Ok(compacted(plane, &session).await?.map_or(Answer::Nothing, Answer::Tell)),
-        Event::Other => Ok(Answer::Nothing),
+        HostEvent::Restarted => Ok(compacted(plane, &session).await?.map_or(HostAnswer::Nothing, HostAnswer::Tell)),
+        HostEvent::Other => Ok(HostAnswer::Nothing),
     }
 }
 
@@ -177,7 +177,7 @@ async fn before<P: HookServer, M: HookMemory>(
     memory: &M,
     messages: &Messages<'_>,
     mut call: HostCall,
-) -> Result<Answer, Status> {
+) -> Result<HostAnswer, Status> {
     let stem = messages.stem(&call);
     call.id.get_or_insert_with(|| format!("{stem}{}", memory.stamp()));
     let id = call.id.as_deref().unwrap_or_default();
@@ -194,7 +194,7 @@ async fn asked<P: HookServer, M: HookMemory>(
     memory: &M,
     messages: &Messages<'_>,
     call: &HostCall,
-) -> Result<Answer, Status> {
+) -> Result<HostAnswer, Status> {
     let witness = call.file.as_ref().and_then(|file| memory.witness(file));
     let (clock, patience) = (Clock::System, messages.installed.patience);
     let began = clock.tick();
@@ -226,9 +226,9 @@ async fn asked<P: HookServer, M: HookMemory>(
             decision if verdict.tool_result_json.is_empty() => {
                 let told =
                     format!("{} was refused ({}); the server returned no reason", call.tool, decision.as_str_name());
-                return Ok(Answer::Refuse(told));
+                return Ok(HostAnswer::Refuse(told));
             }
-            _ => return Ok(Answer::Refuse(refusal(&verdict.tool_result_json))),
+            _ => return Ok(HostAnswer::Refuse(refusal(&verdict.tool_result_json))),
         }
     }
 }
@@ -239,18 +239,18 @@ async fn run<P: HookServer, M: HookMemory>(
     messages: &Messages<'_>,
     call: &HostCall,
     verdict: &v1::Verdict,
-) -> Result<Answer, Status> {
+) -> Result<HostAnswer, Status> {
     let mended = verdict.permit.as_ref().map(|permit| permit.arguments_json.as_str()).filter(|json| !json.is_empty());
     let (session, hint) = (&messages.seen.session, Some(&verdict.next_context_hint).filter(|hint| !hint.is_empty()));
     let context = match messages.installed.hears_before {
         true => told(plane, memory, session, hint.cloned()).await?,
         false => {
             hint.iter().for_each(|hint| memory.keep(session, hint));
-            Answer::Nothing
+            HostAnswer::Nothing
         }
     };
-    let context = if let Answer::Tell(context) = context { Some(context) } else { None };
-    Ok(Answer::Run {
+    let context = if let HostAnswer::Tell(context) = context { Some(context) } else { None };
+    Ok(HostAnswer::Run {
         grant: messages.installed.grant,
         context,
         arguments: mended.and_then(|json| serde_json::from_str(json).ok()).map(|mended| call.mended(mended)),
@@ -258,10 +258,10 @@ async fn run<P: HookServer, M: HookMemory>(
 }
 
 /// Opens the host's own prompt, and records that.
-fn ask(memory: &impl HookMemory, messages: &Messages<'_>, call: &HostCall, verdict: &v1::Verdict) -> Answer {
+fn ask(memory: &impl HookMemory, messages: &Messages<'_>, call: &HostCall, verdict: &v1::Verdict) -> HostAnswer {
     let id = call.id.as_deref().unwrap_or_default();
     memory.ask(&messages.seen.session, id, &verdict.approval_id);
-    Answer::Ask(format!("callgate: the policy requires your approval of {}. Your answer is recorded.", call.tool))
+    HostAnswer::Ask(format!("callgate: the policy requires your approval of {}. Your answer is recorded.", call.tool))
 }
 
 /// The answer with a needed summary and kept texts.
@@ -270,10 +270,10 @@ async fn told<P: HookServer, M: HookMemory>(
     memory: &M,
     session: &str,
     hint: Option<String>,
-) -> Result<Answer, Status> {
+) -> Result<HostAnswer, Status> {
     let owed = if memory.is_owed(session) { summary(plane, session).await? } else { None };
     let said: Vec<String> = owed.into_iter().chain(memory.kept(session)).chain(hint).collect();
-    Ok(if said.is_empty() { Answer::Nothing } else { Answer::Tell(cut(&said.join("\n\n"))) })
+    Ok(if said.is_empty() { HostAnswer::Nothing } else { HostAnswer::Tell(cut(&said.join("\n\n"))) })
 }
 
 /// Reports an outcome; returns the model's text.

@@ -6,27 +6,27 @@
 use serde_json::{Map, Value, json};
 
 use super::{
-    Answer, CallResult, Event,
+    CallResult, HostAnswer, HostEvent,
     input::{Input, text_of},
 };
 
-pub(super) fn event(input: &Input) -> Option<Event> {
+pub(super) fn event(input: &Input) -> Option<HostEvent> {
     Some(match input.hook_event_name.as_str() {
-        "PreToolUse" => Event::Before(input.call()?),
-        "PostToolUse" => Event::After(input.call()?, came(&input.tool_response)),
-        "PostToolUseFailure" => Event::After(input.call()?, failed(input)),
-        "PermissionRequest" => Event::AtPrompt(input.call()?.tool),
+        "PreToolUse" => HostEvent::Before(input.call()?),
+        "PostToolUse" => HostEvent::After(input.call()?, came(&input.tool_response)),
+        "PostToolUseFailure" => HostEvent::After(input.call()?, failed(input)),
+        "PermissionRequest" => HostEvent::AtPrompt(input.call()?.tool),
         // It has no id where a human was asked.
         "PermissionDenied" => match input.call()? {
-            call if call.id.is_some() => Event::After(call, CallResult::Cancelled { not_started: true }),
-            _ => Event::Other,
+            call if call.id.is_some() => HostEvent::After(call, CallResult::Cancelled { not_started: true }),
+            _ => HostEvent::Other,
         },
-        "UserPromptSubmit" => Event::Prompted,
-        "Stop" | "StopFailure" | "SubagentStop" => Event::TurnEnded,
-        "SessionEnd" => Event::Ended,
-        "PreCompact" => Event::Compacted { restarts: true },
-        "SessionStart" if input.source.as_deref() == Some("compact") => Event::Restarted,
-        _ => Event::Other,
+        "UserPromptSubmit" => HostEvent::Prompted,
+        "Stop" | "StopFailure" | "SubagentStop" => HostEvent::TurnEnded,
+        "SessionEnd" => HostEvent::Ended,
+        "PreCompact" => HostEvent::Compacted { restarts: true },
+        "SessionStart" if input.source.as_deref() == Some("compact") => HostEvent::Restarted,
+        _ => HostEvent::Other,
     })
 }
 
@@ -60,27 +60,27 @@ fn without_originals(response: &Value) -> Value {
     response
 }
 
-pub(super) fn said(name: &str, answer: &Answer) -> Option<Value> {
+pub(super) fn said(name: &str, answer: &HostAnswer) -> Option<Value> {
     let mut output = Map::from_iter([("hookEventName".to_owned(), Value::from(name))]);
     let mut say = |name: &str, value: Value| drop(output.insert(name.to_owned(), value));
     match answer {
-        Answer::Nothing | Answer::Run { grant: false, context: None, arguments: None } => return None,
-        Answer::Run { grant, context, arguments } => {
+        HostAnswer::Nothing | HostAnswer::Run { grant: false, context: None, arguments: None } => return None,
+        HostAnswer::Run { grant, context, arguments } => {
             if *grant {
                 say("permissionDecision", "allow".into());
             }
             context.iter().for_each(|context| say("additionalContext", context.as_str().into()));
             arguments.iter().for_each(|arguments| say("updatedInput", arguments.clone().into()));
         }
-        Answer::Refuse(reason) => {
+        HostAnswer::Refuse(reason) => {
             say("permissionDecision", "deny".into());
             say("permissionDecisionReason", reason.as_str().into());
         }
-        Answer::Ask(question) => {
+        HostAnswer::Ask(question) => {
             say("permissionDecision", "ask".into());
             say("permissionDecisionReason", question.as_str().into());
         }
-        Answer::Tell(context) => say("additionalContext", context.as_str().into()),
+        HostAnswer::Tell(context) => say("additionalContext", context.as_str().into()),
     }
     // These hear nothing: their output would be an error, or keep the agent from ending.
     let is_heard =

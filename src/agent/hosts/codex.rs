@@ -7,7 +7,7 @@
 use serde_json::{Value, json};
 
 use super::{
-    Answer, CallResult, Event, claude_code,
+    CallResult, HostAnswer, HostEvent, claude_code,
     input::{Input, text_of},
 };
 
@@ -26,10 +26,10 @@ const ERRORS: [&str; 9] = [
 /// Suffixes of a shell's error line.
 const REFUSALS: [&str; 3] = [": command not found", ": Permission denied", ": No such file or directory"];
 
-pub(super) fn event(input: &Input) -> Option<Event> {
+pub(super) fn event(input: &Input) -> Option<HostEvent> {
     Some(match input.hook_event_name.as_str() {
-        "PostToolUse" => Event::After(input.call()?, inferred(text_of(&input.tool_response))),
-        "PostToolUseFailure" | "PermissionDenied" => Event::Other,
+        "PostToolUse" => HostEvent::After(input.call()?, inferred(text_of(&input.tool_response))),
+        "PostToolUseFailure" | "PermissionDenied" => HostEvent::Other,
         _ => claude_code::event(input)?,
     })
 }
@@ -50,21 +50,23 @@ fn inferred(text: String) -> CallResult {
     if is_failure { CallResult::Error(text) } else { CallResult::Success(text) }
 }
 
-pub(super) fn said(name: &str, answer: &Answer) -> Option<Value> {
+pub(super) fn said(name: &str, answer: &HostAnswer) -> Option<Value> {
     let output = |output: Value| Some(json!({"hookSpecificOutput": output}));
     match answer {
-        Answer::Nothing => None,
-        Answer::Run { arguments: Some(arguments), .. } => {
+        HostAnswer::Nothing => None,
+        HostAnswer::Run { arguments: Some(arguments), .. } => {
             output(json!({"hookEventName": name, "permissionDecision": "allow", "updatedInput": arguments}))
         }
         // Without a permission decision, so that a version that rejects the field behaves as before.
-        Answer::Run { context, .. } => output(json!({"hookEventName": name, "additionalContext": context.as_deref()?})),
-        Answer::Refuse(reason) | Answer::Ask(reason) => {
+        HostAnswer::Run { context, .. } => {
+            output(json!({"hookEventName": name, "additionalContext": context.as_deref()?}))
+        }
+        HostAnswer::Refuse(reason) | HostAnswer::Ask(reason) => {
             output(json!({"hookEventName": name, "permissionDecision": "deny", "permissionDecisionReason": reason}))
         }
-        Answer::Tell(context) if ["PostToolUse", "UserPromptSubmit", "SessionStart"].contains(&name) => {
+        HostAnswer::Tell(context) if ["PostToolUse", "UserPromptSubmit", "SessionStart"].contains(&name) => {
             output(json!({"hookEventName": name, "additionalContext": context}))
         }
-        Answer::Tell(_) => None,
+        HostAnswer::Tell(_) => None,
     }
 }

@@ -6,20 +6,20 @@
 use serde_json::{Value, json};
 
 use super::{
-    Answer, CallResult, Event,
+    CallResult, HostAnswer, HostEvent,
     input::{Input, text_of},
 };
 
-pub(super) fn event(input: &Input) -> Option<Event> {
+pub(super) fn event(input: &Input) -> Option<HostEvent> {
     Some(match input.hook_event_name.as_str() {
-        "preToolUse" => Event::Before(input.call()?),
-        "postToolUse" => Event::After(input.call()?, CallResult::Success(text_of(&input.tool_output))),
-        "postToolUseFailure" => Event::After(input.call()?, failed(input)),
-        "beforeSubmitPrompt" => Event::Prompted,
-        "stop" => Event::TurnEnded,
-        "sessionEnd" => Event::Ended,
-        "preCompact" => Event::Compacted { restarts: false },
-        _ => Event::Other,
+        "preToolUse" => HostEvent::Before(input.call()?),
+        "postToolUse" => HostEvent::After(input.call()?, CallResult::Success(text_of(&input.tool_output))),
+        "postToolUseFailure" => HostEvent::After(input.call()?, failed(input)),
+        "beforeSubmitPrompt" => HostEvent::Prompted,
+        "stop" => HostEvent::TurnEnded,
+        "sessionEnd" => HostEvent::Ended,
+        "preCompact" => HostEvent::Compacted { restarts: false },
+        _ => HostEvent::Other,
     })
 }
 
@@ -31,13 +31,13 @@ fn failed(input: &Input) -> CallResult {
     }
 }
 
-pub(super) fn said(name: &str, answer: &Answer) -> Option<Value> {
+pub(super) fn said(name: &str, answer: &HostAnswer) -> Option<Value> {
     match answer {
-        Answer::Run { grant: true, .. } => Some(json!({"permission": "allow"})),
-        Answer::Refuse(reason) | Answer::Ask(reason) => {
+        HostAnswer::Run { grant: true, .. } => Some(json!({"permission": "allow"})),
+        HostAnswer::Refuse(reason) | HostAnswer::Ask(reason) => {
             Some(json!({"permission": "deny", "user_message": reason, "agent_message": reason}))
         }
-        Answer::Tell(context) if name == "postToolUse" => Some(json!({"additional_context": context})),
-        Answer::Nothing | Answer::Run { .. } | Answer::Tell(_) => None,
+        HostAnswer::Tell(context) if name == "postToolUse" => Some(json!({"additional_context": context})),
+        HostAnswer::Nothing | HostAnswer::Run { .. } | HostAnswer::Tell(_) => None,
     }
 }

@@ -6,21 +6,21 @@
 use serde_json::{Value, json};
 
 use super::{
-    Answer, CallResult, Event,
+    CallResult, HostAnswer, HostEvent,
     input::{Input, text_of},
 };
 
-pub(super) fn event(input: &Input) -> Option<Event> {
+pub(super) fn event(input: &Input) -> Option<HostEvent> {
     Some(match input.hook_event_name.as_str() {
-        "BeforeTool" => Event::Before(input.call()?),
-        "AfterTool" => Event::After(input.call()?, came(&input.tool_response)),
-        "BeforeAgent" => Event::Prompted,
-        "AfterAgent" => Event::TurnEnded,
-        "SessionEnd" => Event::Ended,
+        "BeforeTool" => HostEvent::Before(input.call()?),
+        "AfterTool" => HostEvent::After(input.call()?, came(&input.tool_response)),
+        "BeforeAgent" => HostEvent::Prompted,
+        "AfterAgent" => HostEvent::TurnEnded,
+        "SessionEnd" => HostEvent::Ended,
         // Sent before each model request, as a check for compression.
-        "PreCompress" if input.trigger.as_deref() == Some("auto") => Event::Other,
-        "PreCompress" => Event::Compacted { restarts: false },
-        _ => Event::Other,
+        "PreCompress" if input.trigger.as_deref() == Some("auto") => HostEvent::Other,
+        "PreCompress" => HostEvent::Compacted { restarts: false },
+        _ => HostEvent::Other,
     })
 }
 
@@ -32,14 +32,14 @@ fn came(response: &Value) -> CallResult {
     }
 }
 
-pub(super) fn said(name: &str, answer: &Answer) -> Option<Value> {
+pub(super) fn said(name: &str, answer: &HostAnswer) -> Option<Value> {
     match answer {
-        Answer::Nothing | Answer::Run { arguments: None, .. } => None,
-        Answer::Run { arguments: Some(arguments), .. } => {
+        HostAnswer::Nothing | HostAnswer::Run { arguments: None, .. } => None,
+        HostAnswer::Run { arguments: Some(arguments), .. } => {
             Some(json!({"hookSpecificOutput": {"tool_input": arguments}}))
         }
-        Answer::Refuse(reason) | Answer::Ask(reason) => Some(json!({"decision": "deny", "reason": reason})),
-        Answer::Tell(context) => {
+        HostAnswer::Refuse(reason) | HostAnswer::Ask(reason) => Some(json!({"decision": "deny", "reason": reason})),
+        HostAnswer::Tell(context) => {
             let is_heard = ["BeforeAgent", "AfterTool", "SessionStart"].contains(&name);
             is_heard.then(|| json!({"hookSpecificOutput": {"hookEventName": name, "additionalContext": context}}))
         }

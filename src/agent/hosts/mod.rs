@@ -43,12 +43,12 @@ pub struct Seen {
     /// User turn, if the host numbers them.
     pub run: Option<String>,
     /// Event.
-    pub event: Event,
+    pub event: HostEvent,
 }
 
 /// Event of a host.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Event {
+pub enum HostEvent {
     /// A tool is about to run.
     Before(HostCall),
     /// A tool has ended, or will never run.
@@ -63,7 +63,7 @@ pub enum Event {
     Ended,
     /// The context is being compacted.
     Compacted {
-        /// True where [`Event::Restarted`] follows.
+        /// True where [`HostEvent::Restarted`] follows.
         restarts: bool,
     },
     /// The session continues with a compacted context, and accepts an added text.
@@ -112,7 +112,7 @@ pub enum CallResult {
 
 /// Answer to a host.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Answer {
+pub enum HostAnswer {
     /// Continue as without a hook.
     Nothing,
     /// Run the call.
@@ -236,7 +236,7 @@ impl Host {
         let event = event.ok_or_else(|| missing("tool_name"))?;
         let (session, parent) = match input.session() {
             Some(places) => places,
-            None if event == Event::Other => (String::new(), None),
+            None if event == HostEvent::Other => (String::new(), None),
             None => return Err(missing("session_id")),
         };
         Ok(Seen { name, session, parent, run: input.run(), event })
@@ -244,7 +244,7 @@ impl Host {
 
     /// The answer in the host's dialect, for this event.
     #[must_use]
-    pub fn said(self, name: &str, answer: &Answer) -> HookOutput {
+    pub fn said(self, name: &str, answer: &HostAnswer) -> HookOutput {
         let out = match self {
             Self::ClaudeCode => claude_code::said(name, answer),
             Self::Codex => codex::said(name, answer),

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Answer, CallResult, Event, File, Host, HostCall, words::cut};
+use super::{CallResult, File, Host, HostAnswer, HostCall, HostEvent, words::cut};
 
 fn sent(event: &str, more: &Value) -> String {
     let mut sent = json!({
@@ -14,20 +14,20 @@ fn sent(event: &str, more: &Value) -> String {
     sent.to_string()
 }
 
-fn event(host: Host, name: &str, more: &Value) -> Event {
+fn event(host: Host, name: &str, more: &Value) -> HostEvent {
     host.read(&sent(name, more)).unwrap_or_else(|unreadable| panic!("{name}: {unreadable:?}")).event
 }
 
 fn call(host: Host, name: &str, more: &Value) -> HostCall {
     match event(host, name, more) {
-        Event::Before(call) | Event::After(call, _) => call,
+        HostEvent::Before(call) | HostEvent::After(call, _) => call,
         other => panic!("no call: {other:?}"),
     }
 }
 
 fn came(host: Host, name: &str, more: &Value) -> CallResult {
     match event(host, name, more) {
-        Event::After(_, came) => came,
+        HostEvent::After(_, came) => came,
         other => panic!("no outcome: {other:?}"),
     }
 }
@@ -43,7 +43,7 @@ fn a_call_of_claude_code_is_read_with_its_folder_its_file_and_its_reason() {
     let text = sent("PreToolUse", &bash(&json!({"tool_input": {"command": "ls", "description": "List files"}})));
     let seen = Host::ClaudeCode.read(&text).expect("readable");
     assert_eq!((seen.session.as_str(), seen.parent, seen.run.as_deref()), ("s-1", None, Some("p-1")));
-    let Event::Before(call) = seen.event else { panic!("a call") };
+    let HostEvent::Before(call) = seen.event else { panic!("a call") };
     assert_eq!(call.id.as_deref(), Some("toolu_1"));
     assert_eq!(Value::from(call.arguments.clone()), json!({"command": "ls", "cwd": "/w"}));
     assert_eq!(call.justification.as_deref(), Some("List files"));
@@ -115,30 +115,30 @@ fn codex_shows_no_failure_so_that_a_text_tells_it() {
 fn turns_ends_and_compactions_are_told_from_what_concerns_nobody() {
     for host in [Host::ClaudeCode, Host::Codex] {
         let of = |name: &str, more: Value| event(host, name, &more);
-        assert_eq!(of("UserPromptSubmit", json!({"prompt": "go on"})), Event::Prompted);
-        assert_eq!(of("Stop", json!({"stop_hook_active": false})), Event::TurnEnded);
-        assert_eq!(of("SubagentStop", json!({"agent_id": "a"})), Event::TurnEnded);
-        assert_eq!(of("SessionEnd", json!({"reason": "exit"})), Event::Ended);
-        assert_eq!(of("SessionStart", json!({"source": "compact"})), Event::Restarted);
-        assert_eq!(of("SessionStart", json!({"source": "startup"})), Event::Other);
-        assert_eq!(of("PreCompact", json!({"trigger": "auto"})), Event::Compacted { restarts: true });
-        assert_eq!(of("FileChanged", json!({"path": "/w/a"})), Event::Other);
+        assert_eq!(of("UserPromptSubmit", json!({"prompt": "go on"})), HostEvent::Prompted);
+        assert_eq!(of("Stop", json!({"stop_hook_active": false})), HostEvent::TurnEnded);
+        assert_eq!(of("SubagentStop", json!({"agent_id": "a"})), HostEvent::TurnEnded);
+        assert_eq!(of("SessionEnd", json!({"reason": "exit"})), HostEvent::Ended);
+        assert_eq!(of("SessionStart", json!({"source": "compact"})), HostEvent::Restarted);
+        assert_eq!(of("SessionStart", json!({"source": "startup"})), HostEvent::Other);
+        assert_eq!(of("PreCompact", json!({"trigger": "auto"})), HostEvent::Compacted { restarts: true });
+        assert_eq!(of("FileChanged", json!({"path": "/w/a"})), HostEvent::Other);
     }
     for (name, is) in [
-        ("BeforeAgent", Event::Prompted),
-        ("AfterAgent", Event::TurnEnded),
-        ("SessionEnd", Event::Ended),
-        ("PreCompress", Event::Compacted { restarts: false }),
-        ("BeforeModel", Event::Other),
+        ("BeforeAgent", HostEvent::Prompted),
+        ("AfterAgent", HostEvent::TurnEnded),
+        ("SessionEnd", HostEvent::Ended),
+        ("PreCompress", HostEvent::Compacted { restarts: false }),
+        ("BeforeModel", HostEvent::Other),
     ] {
         assert_eq!(event(Host::Gemini, name, &json!({})), is);
     }
     for (name, is) in [
-        ("beforeSubmitPrompt", Event::Prompted),
-        ("stop", Event::TurnEnded),
-        ("sessionEnd", Event::Ended),
-        ("preCompact", Event::Compacted { restarts: false }),
-        ("afterAgentThought", Event::Other),
+        ("beforeSubmitPrompt", HostEvent::Prompted),
+        ("stop", HostEvent::TurnEnded),
+        ("sessionEnd", HostEvent::Ended),
+        ("preCompact", HostEvent::Compacted { restarts: false }),
+        ("afterAgentThought", HostEvent::Other),
     ] {
         assert_eq!(event(Host::Cursor, name, &json!({})), is);
     }
@@ -164,7 +164,7 @@ fn gemini_and_cursor_have_names_of_their_own() {
         "workspace_roots":["/w"],"tool_name":"Read","tool_input":"{\"file_path\":\"a\"}","tool_use_id":"u"}"#;
     let seen = Host::Cursor.read(text).expect("readable");
     assert_eq!((seen.session.as_str(), seen.run.as_deref()), ("c", Some("g")));
-    let Event::Before(call_of) = seen.event else { panic!("a call") };
+    let HostEvent::Before(call_of) = seen.event else { panic!("a call") };
     assert_eq!((call_of.file, call_of.id.as_deref()), (Some(File::Read("/w/a".to_owned())), Some("u")));
     let failure = |more: Value| came(Host::Cursor, "postToolUseFailure", &bash(&more));
     assert_eq!(failure(json!({"error_message": "x", "failure_type": "error"})), CallResult::Error("x".into()));
@@ -201,7 +201,7 @@ fn a_call_that_cannot_be_read_is_told_from_an_event_that_concerns_nobody() {
     }
 }
 
-fn out(host: Host, name: &str, answer: &Answer) -> Value {
+fn out(host: Host, name: &str, answer: &HostAnswer) -> Value {
     let said = host.said(name, answer);
     assert_eq!((said.code, said.error.as_str()), (0, ""));
     if said.out.is_empty() { Value::Null } else { serde_json::from_str(&said.out).expect("JSON") }
@@ -210,19 +210,19 @@ fn out(host: Host, name: &str, answer: &Answer) -> Value {
 #[test]
 fn gemini_looks_before_each_request_whether_to_compress() {
     let compress = |trigger: &str| event(Host::Gemini, "PreCompress", &json!({"trigger": trigger}));
-    assert_eq!(compress("auto"), Event::Other);
-    assert_eq!(compress("manual"), Event::Compacted { restarts: false });
+    assert_eq!(compress("auto"), HostEvent::Other);
+    assert_eq!(compress("manual"), HostEvent::Compacted { restarts: false });
 }
 
 #[test]
 fn permission_is_said_by_saying_nothing() {
-    let allowed = Answer::Run { grant: false, context: None, arguments: None };
+    let allowed = HostAnswer::Run { grant: false, context: None, arguments: None };
     for host in Host::ALL {
-        for answer in [&Answer::Nothing, &allowed] {
+        for answer in [&HostAnswer::Nothing, &allowed] {
             assert_eq!(out(host, host.before(), answer), Value::Null, "{host:?}");
         }
     }
-    let granted = Answer::Run { grant: true, context: Some("warning".into()), arguments: None };
+    let granted = HostAnswer::Run { grant: true, context: Some("warning".into()), arguments: None };
     // Codex fails open on an allow that changes nothing.
     let mind = json!({"hookSpecificOutput": {"hookEventName": "PreToolUse", "additionalContext": "warning"}});
     assert_eq!(out(Host::Codex, "PreToolUse", &granted), mind);
@@ -231,16 +231,16 @@ fn permission_is_said_by_saying_nothing() {
     let claude = json!({"hookSpecificOutput": {
         "hookEventName": "PreToolUse", "permissionDecision": "allow", "additionalContext": "warning"}});
     assert_eq!(out(Host::ClaudeCode, "PreToolUse", &granted), claude);
-    let warned = Answer::Run { grant: false, context: Some("warning".into()), arguments: None };
+    let warned = HostAnswer::Run { grant: false, context: Some("warning".into()), arguments: None };
     let claude = json!({"hookSpecificOutput": {"hookEventName": "PreToolUse", "additionalContext": "warning"}});
     assert_eq!(out(Host::ClaudeCode, "PreToolUse", &warned), claude);
 }
 
 #[test]
 fn a_refusal_is_each_hosts_own() {
-    let refused = Answer::Refuse("no".into());
+    let refused = HostAnswer::Refuse("no".into());
     // A prompt is opened where it holds the tool back; elsewhere the word would let it run.
-    let asked = Answer::Ask("no".into());
+    let asked = HostAnswer::Ask("no".into());
     let prompt = json!({"hookSpecificOutput": {
         "hookEventName": "PreToolUse", "permissionDecision": "ask", "permissionDecisionReason": "no"}});
     assert_eq!(out(Host::ClaudeCode, "PreToolUse", &asked), prompt);
@@ -260,14 +260,14 @@ fn a_refusal_is_each_hosts_own() {
 #[test]
 fn mended_arguments_and_context_go_where_they_are_heard() {
     let Value::Object(arguments) = json!({"n": 1}) else { unreachable!() };
-    let mended = Answer::Run { grant: false, context: None, arguments: Some(arguments) };
+    let mended = HostAnswer::Run { grant: false, context: None, arguments: Some(arguments) };
     let of = |host: Host| out(host, host.before(), &mended);
     let output = json!({"hookSpecificOutput": {"hookEventName": "PreToolUse", "updatedInput": {"n": 1}}});
     assert_eq!(of(Host::ClaudeCode), output);
     assert_eq!(of(Host::Codex)["hookSpecificOutput"]["permissionDecision"], "allow");
     assert_eq!(of(Host::Gemini), json!({"hookSpecificOutput": {"tool_input": {"n": 1}}}));
 
-    let told = Answer::Tell("mind".into());
+    let told = HostAnswer::Tell("mind".into());
     let context = |name: &str| json!({"hookSpecificOutput": {"hookEventName": name, "additionalContext": "mind"}});
     for (host, name) in [
         (Host::ClaudeCode, "SessionStart"),

@@ -85,7 +85,7 @@ mod tests {
 
     fn call(text: &str) -> Result<ToolsCall, &'static str> {
         match message::read(text) {
-            message::Line::One(message) => ToolsCall::read(&message),
+            message::LineKind::One(message) => ToolsCall::read(&message),
             other => panic!("{other:?}"),
         }
     }

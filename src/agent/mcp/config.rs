@@ -21,7 +21,7 @@ const THEN: &str = "--";
 
 /// Result of a change.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Changed {
+pub struct ConfigChange {
     /// Complete text.
     pub text: String,
     /// Changed servers, in order.
@@ -41,7 +41,7 @@ struct Edit {
 ///
 /// # Errors
 /// The reason why the text cannot be parsed.
-pub fn wrap(text: &str, program: &str, options: &[String]) -> Result<Changed, String> {
+pub fn wrap(text: &str, program: &str, options: &[String]) -> Result<ConfigChange, String> {
     change(text, |name, server| {
         let Some(command) = server.get_string("command") else {
             return Err(match URLS.iter().any(|name| server.get_string(name).is_some()) {
@@ -78,7 +78,7 @@ pub fn wrap(text: &str, program: &str, options: &[String]) -> Result<Changed, St
 ///
 /// # Errors
 /// The reason why the text cannot be parsed.
-pub fn unwrap(text: &str) -> Result<Changed, String> {
+pub fn unwrap(text: &str) -> Result<ConfigChange, String> {
     change(text, |_, server| {
         let (command, args) = (server.get_string("command"), server.get_array("args"));
         let (Some(command), Some(args)) = (command, args) else { return Err("it is not behind the proxy") };
@@ -106,12 +106,15 @@ fn proxied(command: &StringLit<'_>, args: Option<&Array<'_>>) -> Option<usize> {
     (is_ours && words.first() == Some(&Some(PROXY)) && words.len() > then + 1).then_some(then + 1)
 }
 
-fn change(text: &str, edits: impl Fn(&str, &Object<'_>) -> Result<Vec<Edit>, &'static str>) -> Result<Changed, String> {
+fn change(
+    text: &str,
+    edits: impl Fn(&str, &Object<'_>) -> Result<Vec<Edit>, &'static str>,
+) -> Result<ConfigChange, String> {
     let strict = ParseOptions { allow_missing_commas: false, ..ParseOptions::default() };
     let parsed = parse_to_ast(text, &CollectOptions::default(), &strict).map_err(|error| error.to_string())?;
     let root = parsed.value.as_ref().and_then(Value::as_object).ok_or("it is not a JSON object")?;
     let servers = SERVERS.iter().find_map(|name| root.get_object(name)).ok_or("it has no object \"mcpServers\"")?;
-    let mut changed = Changed { text: text.to_owned(), servers: Vec::new(), left: Vec::new() };
+    let mut changed = ConfigChange { text: text.to_owned(), servers: Vec::new(), left: Vec::new() };
     let mut all = Vec::new();
     for server in &servers.properties {
         let name = server.name.as_str();

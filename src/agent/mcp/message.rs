@@ -1,5 +1,5 @@
 //! JSON-RPC line: a message or a batch. Members are kept as raw text, so that nothing unread is lost. A line that this
-//! parser rejects might be a call for a more lenient server, so such lines are distinguished ([`Line::Unreadable`]).
+//! parser rejects might be a call for a more lenient server, so such lines are distinguished ([`LineKind::Unreadable`]).
 
 use std::fmt;
 
@@ -18,7 +18,7 @@ pub const CANCELLED: &str = "notifications/cancelled";
 
 /// Kind of a line.
 #[derive(Debug)]
-pub enum Line<'a> {
+pub enum LineKind<'a> {
     /// One message.
     One(Message<'a>),
     /// A batch, of protocol versions up to 2025-03-26.
@@ -106,18 +106,18 @@ impl<'a> Message<'a> {
 
 /// Parses a line.
 #[must_use]
-pub fn read(text: &str) -> Line<'_> {
+pub fn read(text: &str) -> LineKind<'_> {
     let text = text.trim_matches([' ', '\t', '\r', '\n']);
     let whole: Option<&RawValue> = serde_json::from_str(text).ok();
     let line = whole.and_then(|whole| match whole.get().as_bytes().first() {
         Some(b'[') => {
             let parts: Vec<&RawValue> = serde_json::from_str(whole.get()).ok()?;
-            parts.into_iter().map(Message::of).collect::<Option<Vec<_>>>().map(Line::Batch)
+            parts.into_iter().map(Message::of).collect::<Option<Vec<_>>>().map(LineKind::Batch)
         }
-        Some(b'{') => Message::of(whole).map(Line::One),
-        _ => Some(Line::Noise),
+        Some(b'{') => Message::of(whole).map(LineKind::One),
+        _ => Some(LineKind::Noise),
     });
-    line.unwrap_or_else(|| if may_be_call(text) { Line::Unreadable } else { Line::Noise })
+    line.unwrap_or_else(|| if may_be_call(text) { LineKind::Unreadable } else { LineKind::Noise })
 }
 
 /// True if the method's name occurs, or an escape that could spell it.
@@ -189,11 +189,11 @@ mod tests {
     #[track_caller]
     fn kind(text: &str) -> &'static str {
         match read(text) {
-            Line::One(message) if message.is(TOOLS_CALL) => "call",
-            Line::One(_) => "one",
-            Line::Batch(_) => "batch",
-            Line::Noise => "noise",
-            Line::Unreadable => "unreadable",
+            LineKind::One(message) if message.is(TOOLS_CALL) => "call",
+            LineKind::One(_) => "one",
+            LineKind::Batch(_) => "batch",
+            LineKind::Noise => "noise",
+            LineKind::Unreadable => "unreadable",
         }
     }
 
@@ -246,7 +246,7 @@ mod tests {
         assert_eq!(Id::read("9007199254740993").expect("a number").as_json(), "9007199254740993");
         assert_eq!(Id::read("null"), None);
         let one = |text| match read(text) {
-            Line::One(message) => message,
+            LineKind::One(message) => message,
             other => panic!("{other:?}"),
         };
         assert!(one(r#"{"id":1,"result":{}}"#).answers().is_some());

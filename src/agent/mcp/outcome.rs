@@ -72,7 +72,7 @@ mod tests {
 
     fn outcome(text: &str) -> ResponseOutcome {
         match message::read(text) {
-            message::Line::One(message) => read(&message),
+            message::LineKind::One(message) => read(&message),
             other => panic!("{other:?}"),
         }
     }

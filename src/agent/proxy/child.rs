@@ -30,12 +30,12 @@ const OURS: [&str; 7] = [
 
 /// A running server process.
 #[derive(Debug)]
-pub(super) struct Server {
+pub(super) struct ChildServer {
     child: Child,
     pid: u32,
 }
 
-impl Server {
+impl ChildServer {
     /// Starts it; returns both pipes. Its standard error is the proxy's.
     pub(super) fn start(command: &[OsString]) -> anyhow::Result<(Self, ChildStdin, ChildStdout)> {
         let (program, args) = command.split_first().context("the command is empty")?;

@@ -46,13 +46,13 @@ pub(super) enum InputItem {
 
 /// Line reader of a pipe.
 #[derive(Debug)]
-pub(super) struct Lines<R> {
+pub(super) struct PipeReader<R> {
     reader: BufReader<R>,
     max: usize,
     is_within: bool,
 }
 
-impl<R: AsyncRead + Unpin> Lines<R> {
+impl<R: AsyncRead + Unpin> PipeReader<R> {
     pub(super) fn new(pipe: R, max: usize) -> Self {
         Self { reader: BufReader::with_capacity(64 << 10, pipe), max, is_within: false }
     }
@@ -108,7 +108,7 @@ mod tests {
     #[tokio::test]
     async fn lines_come_as_they_are_and_a_long_one_in_parts() {
         let text = b"a\r\n\n\xff\nlong line\nb".as_slice();
-        let mut lines = Lines::new(text, 4);
+        let mut lines = PipeReader::new(text, 4);
         let line = |bytes: &[u8]| Some(InputItem::Line(bytes.to_vec()));
         assert_eq!(lines.next().await.expect("read"), line(b"a\r\n"));
         assert_eq!(lines.next().await.expect("read"), line(b"\n"));
@@ -121,7 +121,7 @@ mod tests {
 
     #[tokio::test]
     async fn parts_have_an_end_also_where_the_line_has_none() {
-        let mut lines = Lines::new(tokio::io::AsyncReadExt::chain(b"12345".as_slice(), b"67".as_slice()), 4);
+        let mut lines = PipeReader::new(tokio::io::AsyncReadExt::chain(b"12345".as_slice(), b"67".as_slice()), 4);
         let part = |bytes: &[u8], is_last| Some(InputItem::Part { bytes: bytes.to_vec(), is_last });
         assert_eq!(lines.next().await.expect("read"), part(b"12345", false));
         assert_eq!(lines.next().await.expect("read"), part(b"67", false));

@@ -14,14 +14,14 @@ use tokio::{
 
 use super::{
     LAST_WORDS,
-    child::Server,
+    child::ChildServer,
     judge::{JudgedCall, MessageBatch, ProxyClient, Waiting},
-    lines::{self, InputItem, LINE_BYTES_MAX, Lines, OutputItem, WAITING_MAX},
+    lines::{self, InputItem, LINE_BYTES_MAX, OutputItem, PipeReader, WAITING_MAX},
     state::Proxy,
 };
 use crate::mcp::{
     call::ToolsCall,
-    message::{self, Line, Message, TOOLS_CALL},
+    message::{self, LineKind, Message, TOOLS_CALL},
 };
 use callgate_client::signal;
 
@@ -47,7 +47,7 @@ struct Pipes {
 
 /// Starts the server, and forwards until one side ends. Its exit code is the server's.
 pub(super) async fn run(proxy: Proxy, command: &[OsString]) -> anyhow::Result<ExitCode> {
-    let (server, input, output) = Server::start(command)?;
+    let (server, input, output) = ChildServer::start(command)?;
     let (to_client, for_client) = mpsc::channel(WAITING_MAX);
     let (to_server, for_server) = mpsc::channel(WAITING_MAX);
     let (to_judge, for_judge) = mpsc::channel(WAITING_MAX);
@@ -76,7 +76,7 @@ struct Writers {
 /// Forwards until one side ends or a signal arrives; then shuts down the other.
 async fn between(
     pipes: Arc<Pipes>,
-    mut server: Server,
+    mut server: ChildServer,
     mut writers: Writers,
     judge: JoinHandle<()>,
     output: ChildStdout,
@@ -134,7 +134,7 @@ async fn between(
 
 /// Reads the client until its end.
 async fn up(pipes: Arc<Pipes>) {
-    let mut lines = Lines::new(stdin(), LINE_BYTES_MAX);
+    let mut lines = PipeReader::new(stdin(), LINE_BYTES_MAX);
     let mut is_within = false;
     while let Ok(Some(piece)) = lines.next().await {
         match piece {
@@ -152,7 +152,7 @@ async fn up(pipes: Arc<Pipes>) {
 
 /// Reads the server. A line that is too long is passed unparsed, so its outcome is unknown.
 async fn down(pipes: Arc<Pipes>, output: impl AsyncRead + Unpin) {
-    let mut lines = Lines::new(output, LINE_BYTES_MAX);
+    let mut lines = PipeReader::new(output, LINE_BYTES_MAX);
     let mut parts: Option<mpsc::Sender<Vec<u8>>> = None;
     while let Ok(Some(piece)) = lines.next().await {
         match piece {
@@ -192,32 +192,32 @@ impl Pipes {
         let text = String::from_utf8_lossy(&line).into_owned();
         let is_call = |message: &Message<'_>| message.is(TOOLS_CALL);
         match message::read(&text) {
-            Line::Unreadable => {
+            LineKind::Unreadable => {
                 self.answer(&self.proxy.unreadable("it is not one JSON value, or has a duplicate name")).await;
             }
-            Line::One(message) if is_call(&message) => match ToolsCall::read(&message) {
+            LineKind::One(message) if is_call(&message) => match ToolsCall::read(&message) {
                 Ok(call) => {
                     let waiting = self.proxy.waiting(&self.client(), call, message.raw.to_owned());
                     let _ = self.to_judge.send(Work::Call(Box::new(waiting), line)).await;
                 }
                 Err(problem) => self.answer(&self.proxy.unjudgeable(message.id.as_ref(), problem)).await,
             },
-            Line::Batch(messages) if messages.iter().any(is_call) => {
+            LineKind::Batch(messages) if messages.iter().any(is_call) => {
                 let batch = self.proxy.batch(&self.client(), &messages, line, false);
                 let _ = self.to_judge.send(Work::Batch(batch)).await;
             }
-            Line::One(message) => {
+            LineKind::One(message) => {
                 if self.proxy.passes(0, &message) {
                     self.forward(line).await;
                 }
             }
-            Line::Batch(messages) => {
+            LineKind::Batch(messages) => {
                 for message in &messages {
                     self.proxy.passes(0, message);
                 }
                 self.forward(line).await;
             }
-            Line::Noise => self.forward(line).await,
+            LineKind::Noise => self.forward(line).await,
         }
     }
 

@@ -10,7 +10,7 @@ use crate::mcp::{
     answer,
     call::ToolsCall,
     inventory::Inventory,
-    message::{self, Id, Line, Message, TOOLS_LIST},
+    message::{self, Id, LineKind, Message, TOOLS_LIST},
     outcome::{self, ResponseOutcome},
 };
 use callgate_proto::v1::{OutcomeStatus, RecordRequest, ToolCall};
@@ -145,17 +145,17 @@ impl Proxy {
     /// Handles a server's message: reports outcomes and adds hints. None if unchanged.
     pub(super) fn heard(&self, client: u64, text: &str) -> Option<String> {
         match message::read(text) {
-            Line::One(message) => {
+            LineKind::One(message) => {
                 let hint = self.settle(client, &message).filter(|hint| !hint.is_empty())?;
                 answer::with_note(text.trim_end_matches(['\r', '\n']), &hint)
             }
-            Line::Batch(messages) => {
+            LineKind::Batch(messages) => {
                 for message in &messages {
                     self.settle(client, message);
                 }
                 None
             }
-            Line::Noise | Line::Unreadable => None,
+            LineKind::Noise | LineKind::Unreadable => None,
         }
     }
 

@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context as _, anyhow, bail};
 use clap::Args;
 
-use crate::mcp::config::{self, Changed};
+use crate::mcp::config::{self, ConfigChange};
 
 #[derive(Debug, Args)]
 pub(super) struct WrapArgs {
@@ -57,7 +57,7 @@ fn program() -> anyhow::Result<String> {
 }
 
 /// Prints the changed lines; their number stays.
-fn show(before: &str, changed: &Changed) {
+fn show(before: &str, changed: &ConfigChange) {
     for (old, new) in before.lines().zip(changed.text.lines()).filter(|(old, new)| old != new) {
         outln!("- {old}\n+ {new}");
     }

@@ -35,7 +35,7 @@ struct Session {
 
 /// One call: its request, and the report if it may run.
 #[derive(Debug)]
-pub(super) struct Call {
+pub(super) struct PairRequest {
     pub(super) question: EvaluateRequest,
     pub(super) report: RecordRequest,
 }
@@ -58,7 +58,7 @@ impl Agent {
     }
 
     /// The next call of the next session.
-    pub(super) fn call(&mut self, load: &LoadShape) -> Call {
+    pub(super) fn call(&mut self, load: &LoadShape) -> PairRequest {
         let n = self.n;
         self.n += 1;
         self.sessions.rotate_left(1);
@@ -85,7 +85,7 @@ impl Session {
         Self { caller, made: 0, ends_at, is_young: true, last: (String::new(), 0) }
     }
 
-    fn call(&mut self, mix: &Mix, call_id: String, place: usize, n: u64) -> Call {
+    fn call(&mut self, mix: &Mix, call_id: String, place: usize, n: u64) -> PairRequest {
         let (writes, fails, costs) = (falls_on(mix.writes, n), falls_on(mix.failures, n), falls_on(mix.costs, n));
         if self.last.0.is_empty() || !falls_on(mix.duplicates, n) {
             self.last = (arguments(writes, place, n, mix.argument_bytes), n);
@@ -117,7 +117,7 @@ impl Session {
             let result = Some(result(place, self.last.1, mix.result_bytes));
             RecordRequest { status: OutcomeStatus::Success.into(), result, ..told }
         };
-        Call { question, report }
+        PairRequest { question, report }
     }
 }
 

@@ -17,7 +17,7 @@ use tokio::{
 
 use super::{
     agent::Agent,
-    link::{SharedConnection, Way, named, pause},
+    link::{ServerTarget, SharedConnection, named, pause},
     load::LoadShape,
     tally::Tally,
 };
@@ -49,13 +49,13 @@ struct Round {
 
 /// A running round.
 #[derive(Debug)]
-pub(super) struct Running {
+pub(super) struct RunningRound {
     round: Arc<Round>,
     agents: JoinSet<(usize, SharedConnection, Agent, u64)>,
 }
 
 impl Crew {
-    pub(super) async fn new(load: &LoadShape, way: &Way) -> anyhow::Result<Self> {
+    pub(super) async fn new(load: &LoadShape, way: &ServerTarget) -> anyhow::Result<Self> {
         let mut seats = Vec::with_capacity(load.workers());
         for connection in 0..load.connections {
             let link = SharedConnection::connect(way, load.transport, connection).await?;
@@ -77,7 +77,7 @@ impl Crew {
     }
 
     /// Starts the agents; returns once every session is warm and `warm_up` has passed.
-    pub(super) async fn begin(self, warm_up: Duration) -> anyhow::Result<Running> {
+    pub(super) async fn begin(self, warm_up: Duration) -> anyhow::Result<RunningRound> {
         let count = self.seats.len();
         let round = Arc::new(Round {
             cold: AtomicUsize::new(count),
@@ -90,13 +90,13 @@ impl Crew {
         for (n, (connection, link, agent)) in self.seats.into_iter().enumerate() {
             agents.spawn(work(Arc::clone(&round), connection, link, agent, n as f64 / count as f64));
         }
-        let running = Running { round, agents };
+        let running = RunningRound { round, agents };
         running.warm(warm_up).await?;
         Ok(running)
     }
 }
 
-impl Running {
+impl RunningRound {
     async fn warm(&self, warm_up: Duration) -> anyhow::Result<()> {
         let (mut pairs, mut moved) = (0, Instant::now());
         while self.round.cold.load(Ordering::Relaxed) > 0 || self.round.begun.elapsed() < warm_up {

@@ -36,14 +36,14 @@ pub(super) enum Transport {
 
 /// Server address and credentials.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Way {
+pub(super) struct ServerTarget {
     pub(super) url: String,
     pub(super) shown: Credential,
     /// Tokens, assigned round-robin to connections; none without authentication.
     pub(super) tokens: Vec<Bearer>,
 }
 
-impl Way {
+impl ServerTarget {
     /// To a server without authentication.
     pub(super) fn to(url: &str) -> Self {
         Self { url: url.to_owned(), ..Self::default() }
@@ -64,7 +64,7 @@ pub(super) enum SharedConnection {
 }
 
 impl SharedConnection {
-    pub(super) async fn connect(way: &Way, transport: Transport, connection: usize) -> anyhow::Result<Self> {
+    pub(super) async fn connect(way: &ServerTarget, transport: Transport, connection: usize) -> anyhow::Result<Self> {
         let gate = GateServiceClient::new(way.connect(connection).await?);
         Ok(match transport {
             Transport::Unary | Transport::Unix => Self::Calls(Box::new(gate)),

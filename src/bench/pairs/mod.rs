@@ -41,7 +41,7 @@ use self::{
 };
 use callgate_client::{
     credential::Credential,
-    remote::{Remote, Shown},
+    remote::{CredentialArgs, Remote},
 };
 
 /// What `callgate bench` takes.
@@ -58,7 +58,7 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "URL", hide_env_values = true)]
     database_url: Option<String>,
     #[command(flatten)]
-    shown: Shown,
+    shown: CredentialArgs,
     /// Let the server that is started want credentials, and show it a token with each call
     #[arg(long, conflicts_with_all = ["server", "context"])]
     with_token: bool,
@@ -104,7 +104,7 @@ pub(crate) struct BenchArgs {
     warm_up: Duration,
     /// What it is held against, in the same run
     #[arg(long, value_enum, value_delimiter = ',', default_value = "echo,tx,cte")]
-    yardsticks: Vec<Held>,
+    yardsticks: Vec<YardstickChoice>,
     /// Another build of callgate, as one more server in the same run
     #[arg(long, value_name = "PATH")]
     against: Option<PathBuf>,
@@ -170,7 +170,7 @@ impl BenchArgs {
 
 /// A yardstick, or none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Held {
+enum YardstickChoice {
     /// The same messages through an empty handler
     Echo,
     /// One transaction of five round trips a call, sixteen connections, no rules
@@ -181,7 +181,7 @@ enum Held {
     None,
 }
 
-impl Held {
+impl YardstickChoice {
     fn yardstick(self) -> Option<Yardstick> {
         match self {
             Self::Echo => Some(Yardstick::Echo),

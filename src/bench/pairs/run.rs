@@ -8,8 +8,8 @@ use tokio::time::{Instant, sleep};
 
 use super::{
     agent::Agent,
-    drive::{Crew, Running},
-    link::{SharedConnection, Transport, Way},
+    drive::{Crew, RunningRound},
+    link::{ServerTarget, SharedConnection, Transport},
     load::{LoadShape, Mix},
     probe::ResourceUse,
     read::OfferedRate,
@@ -158,7 +158,7 @@ impl Case {
 }
 
 /// The server's responses to a plain pair of these sizes, for yardsticks.
-async fn sample(way: &Way, load: &LoadShape) -> anyhow::Result<PairAnswers> {
+async fn sample(way: &ServerTarget, load: &LoadShape) -> anyhow::Result<PairAnswers> {
     let sizes = Mix { argument_bytes: load.mix.argument_bytes, result_bytes: load.mix.result_bytes, ..Mix::default() };
     let load =
         LoadShape { connections: 1, in_flight: 1, sessions: 1, calls_per_session: None, mix: sizes, ..load.clone() };
@@ -186,7 +186,7 @@ async fn measure(servers: &mut Servers, seat: &mut ServerAgents, plan: Plan) -> 
 pub(super) async fn window(
     servers: &mut Servers,
     n: usize,
-    running: &Running,
+    running: &RunningRound,
     length: Duration,
 ) -> anyhow::Result<RoundFigures> {
     let before = servers.get(n).probe.look().await?;

@@ -10,7 +10,7 @@ use super::{
     child::Process,
     disk::Disk,
     keys,
-    link::Way,
+    link::ServerTarget,
     probe::Probe,
     stored,
     telemetry::TelemetryLevel,
@@ -103,7 +103,7 @@ const POLICY: &str = "policy.yaml";
 #[derive(Debug)]
 pub(super) struct Server {
     pub(super) which: ServerKind,
-    pub(super) way: Way,
+    pub(super) way: ServerTarget,
     pub(super) probe: Probe,
     process: Option<Process>,
     collector: Option<Process>,
@@ -160,7 +160,7 @@ impl Servers {
             ServerKind::Running { url, shown, database_url } => {
                 let options = database_url.as_deref().map(parse_url).transpose().context("--database-url")?;
                 let probe = Probe::new(None, options.as_ref()).await?;
-                let way = Way { url: url.clone(), tokens: vec![shown.bearer()?], shown: shown.clone() };
+                let way = ServerTarget { url: url.clone(), tokens: vec![shown.bearer()?], shown: shown.clone() };
                 return Ok(Server { way, probe, process: None, collector: None, database: None, which });
             }
             ServerKind::Own { database_url, .. } => database_url.clone(),
@@ -199,7 +199,7 @@ impl Servers {
         {
             stored::fill(&process.url, options, *stored).await.context("calls to begin with")?;
         }
-        let mut way = Way::to(&process.url);
+        let mut way = ServerTarget::to(&process.url);
         if let (ServerKind::Own { program, policy, tenants: 1.., .. }, Some(url)) = (&which, &url) {
             let policy = policy.text()?.map(|_| folder.join(POLICY));
             way.tokens = tokens::make(program, &way.url, url, policy.as_deref(), which.tenants()).await?;

@@ -8,7 +8,7 @@ use sqlx::{AssertSqlSafe, ConnectOptions as _, Executor as _, PgConnection, post
 
 use super::{
     drive::Crew,
-    link::{Transport, Way},
+    link::{ServerTarget, Transport},
     load::{LoadShape, Mix},
 };
 
@@ -74,7 +74,7 @@ async fn make(url: &str) -> anyhow::Result<()> {
         rate: None,
         mix: Mix::default(),
     };
-    let running = Crew::new(&load, &Way::to(url)).await?.begin(Duration::ZERO).await?;
+    let running = Crew::new(&load, &ServerTarget::to(url)).await?.begin(Duration::ZERO).await?;
     running.end().await.map(drop)
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{closed, metrics::Part, predict, report::Report};
+use super::{closed, metrics::Part, predict, report::SimulationReport};
 
 const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 440.0;
@@ -20,7 +20,7 @@ const INK: &str = "#222222";
 const GRID: &str = "#dddddd";
 
 /// The figures as a self-contained SVG.
-pub(crate) fn draw(report: &Report) -> String {
+pub(crate) fn draw(report: &SimulationReport) -> String {
     let mut svg = Svg(String::new());
     let view = format!("width=\"{WIDTH}\" height=\"{HEIGHT}\" viewBox=\"0 0 {WIDTH} {HEIGHT}\"");
     svg.line(&format!("<svg xmlns=\"http://www.w3.org/2000/svg\" {view} font-family=\"sans-serif\" font-size=\"13\">"));

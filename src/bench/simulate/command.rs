@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context as _, anyhow, bail};
 use callgate_client::progress::Progress;
 
-use super::{Plan, Setting, TOOLS_MIN, draw};
+use super::{Setting, SimulationPlan, TOOLS_MIN, draw};
 
 /// Maximum number of fleets, against typos.
 const SEEDS_MAX: u64 = 100;
@@ -75,9 +75,9 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<()> {
 }
 
 /// The requested parts; all of them by default.
-fn plan(args: &SimulateArgs) -> Plan {
+fn plan(args: &SimulateArgs) -> SimulationPlan {
     let all = !(args.predict || args.closed || args.trap);
-    Plan {
+    SimulationPlan {
         setting: Setting {
             days: args.days,
             sessions_per_day: args.sessions_per_day,

@@ -7,7 +7,7 @@ use super::{
     account::RunCounts,
     dice::Dice,
     environment::{DAY_S, SimulatedFault, SimulatedFleet},
-    learner::{Failed, Told},
+    learner::{GivenAdvice, SimulatedFailure},
     policies::{ChosenRetry, RetryCase, RetryPolicy},
     queue::EventQueue,
 };
@@ -128,7 +128,7 @@ struct Chain {
 
 /// A scheduled retry.
 struct Retry {
-    failed: Failed,
+    failed: SimulatedFailure,
     choice: ChosenRetry,
     latency_s: f64,
     follow_up: Option<FollowUp>,
@@ -202,7 +202,7 @@ impl Fleet<'_> {
         let mut health = self.health[tool].clone();
         health.reported(&seen, &self.allowance);
         let session = &chain.session;
-        let failed = Failed {
+        let failed = SimulatedFailure {
             kind,
             attempt,
             effect_open: self.environment.setting.effect_open(tool, kind),
@@ -280,7 +280,7 @@ fn seconds(ms: u64) -> f64 {
     ms as f64 / 1_000.0
 }
 
-fn probed(told: Told, kind: FailureKind) -> Option<FailureKind> {
+fn probed(told: GivenAdvice, kind: FailureKind) -> Option<FailureKind> {
     told.probe.then_some(kind)
 }
 

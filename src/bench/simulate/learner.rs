@@ -20,7 +20,7 @@ use callgate_core::{
 
 /// A failed call, as known to its session.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Failed {
+pub(crate) struct SimulatedFailure {
     pub(crate) kind: FailureKind,
     /// Number of the failed attempt, from 1.
     pub(crate) attempt: u32,
@@ -41,13 +41,13 @@ pub(crate) struct Failed {
 
 /// Advice given for a failure.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Told {
+pub(crate) struct GivenAdvice {
     pub(crate) p: f64,
     pub(crate) retryable: bool,
     pub(crate) probe: bool,
 }
 
-impl Told {
+impl GivenAdvice {
     pub(crate) const fn of(advice: &Advice) -> Self {
         Self { p: advice.p_success, retryable: advice.retryable, probe: advice.probe }
     }
@@ -68,7 +68,7 @@ impl Learner {
     }
 
     /// The advice on a failure; `health` includes it.
-    pub(crate) fn advise(&self, tool: &ToolName, failed: &Failed, health: &Health) -> AdviceWithCircuit {
+    pub(crate) fn advise(&self, tool: &ToolName, failed: &SimulatedFailure, health: &Health) -> AdviceWithCircuit {
         let case = FailedAttempt {
             effect_open: failed.effect_open,
             tool,
@@ -89,13 +89,19 @@ impl Learner {
     }
 
     /// The odds of a retry at `now`.
-    pub(crate) fn odds(&self, tool: &ToolName, failed: &Failed, now: Timestamp) -> Odds {
+    pub(crate) fn odds(&self, tool: &ToolName, failed: &SimulatedFailure, now: Timestamp) -> Odds {
         let state = RetryState { attempt: failed.attempt, tool: failed.circumstances.tool };
         self.profiles.estimate.view((tool, failed.kind), prior(failed.kind), false, now).odds(state)
     }
 
     /// The follow-up of a retry permitted now, as the engine stores it.
-    pub(crate) fn follow_up(&self, tool: &ToolName, failed: &Failed, told: Told, now: Timestamp) -> FollowUp {
+    pub(crate) fn follow_up(
+        &self,
+        tool: &ToolName,
+        failed: &SimulatedFailure,
+        told: GivenAdvice,
+        now: Timestamp,
+    ) -> FollowUp {
         let waited_ms = now.since_ms(failed.at);
         let odds = self.odds(tool, failed, now);
         FollowUp {
@@ -124,7 +130,7 @@ impl Learner {
     }
 }
 
-impl Failed {
+impl SimulatedFailure {
     /// Features of the failure.
     fn traits(&self) -> Traits {
         Traits {

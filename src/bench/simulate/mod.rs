@@ -24,12 +24,12 @@ mod trap;
 pub(crate) use self::{
     chart::draw,
     environment::{Setting, TOOLS_MIN},
-    report::Report,
+    report::SimulationReport,
 };
 
 /// Plan of a simulation.
 #[derive(Debug, Clone)]
-pub(crate) struct Plan {
+pub(crate) struct SimulationPlan {
     /// Setting of the fleets.
     pub(crate) setting: Setting,
     /// Seeds, one per fleet.
@@ -42,7 +42,7 @@ pub(crate) struct Plan {
     pub(crate) trap: bool,
 }
 
-impl Plan {
+impl SimulationPlan {
     /// Simulated days over all fleets, without the trap's small fleet.
     #[must_use]
     pub(crate) fn days(&self) -> u64 {
@@ -52,9 +52,9 @@ impl Plan {
 
     /// Runs the simulation. `progress` receives the number of further completed days.
     #[must_use]
-    pub(crate) fn run(&self, progress: &dyn Fn(u64)) -> Report {
+    pub(crate) fn run(&self, progress: &dyn Fn(u64)) -> SimulationReport {
         let Self { setting, seeds, .. } = self;
-        Report {
+        SimulationReport {
             setting: *setting,
             seeds: seeds.clone(),
             predict: self.predict.then(|| predict::run(seeds, *setting, progress)),

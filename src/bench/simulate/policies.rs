@@ -2,7 +2,7 @@
 
 use super::{
     dice::Dice,
-    learner::{Failed, Learner, Told},
+    learner::{GivenAdvice, Learner, SimulatedFailure},
     predict::{FORECASTERS, Forecasts},
 };
 use callgate_core::domain::{
@@ -39,7 +39,7 @@ pub(crate) enum RetryPolicy {
 #[derive(Debug)]
 pub(crate) struct RetryCase<'a> {
     pub(crate) tool: &'a ToolName,
-    pub(crate) failed: &'a Failed,
+    pub(crate) failed: &'a SimulatedFailure,
     /// Health of the tool, this failure included.
     pub(crate) health: &'a Health,
     /// Value of a retry after each wait, known to the environment only.
@@ -50,7 +50,7 @@ pub(crate) struct RetryCase<'a> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ChosenRetry {
     pub(crate) wait_ms: u64,
-    pub(crate) told: Told,
+    pub(crate) told: GivenAdvice,
     /// Forecast of each forecaster.
     pub(crate) forecasts: Option<[f64; FORECASTERS]>,
 }
@@ -65,7 +65,7 @@ impl RetryPolicy {
     pub(crate) fn decide(&self, decision: &RetryCase<'_>, dice: &mut Dice) -> Option<ChosenRetry> {
         let RetryCase { tool, failed, health, worth } = decision;
         let after = |wait_ms: u64| {
-            let told = Told { p: 0.0, retryable: true, probe: false };
+            let told = GivenAdvice { p: 0.0, retryable: true, probe: false };
             ChosenRetry { wait_ms, told, forecasts: None }
         };
         match self {
@@ -86,14 +86,20 @@ impl RetryPolicy {
             }
             Self::Advice(learner) => {
                 let advice = learner.advise(tool, failed, health).advice;
-                let choice = ChosenRetry { told: Told::of(&advice), ..after(advice.retry_after_ms) };
+                let choice = ChosenRetry { told: GivenAdvice::of(&advice), ..after(advice.retry_after_ms) };
                 advice.retryable.then_some(choice)
             }
         }
     }
 
     /// The stored follow-up of a retry made now.
-    pub(crate) fn follow_up(&self, tool: &ToolName, failed: &Failed, told: Told, now: Timestamp) -> Option<FollowUp> {
+    pub(crate) fn follow_up(
+        &self,
+        tool: &ToolName,
+        failed: &SimulatedFailure,
+        told: GivenAdvice,
+        now: Timestamp,
+    ) -> Option<FollowUp> {
         Some(self.learner()?.follow_up(tool, failed, told, now))
     }
 

@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::{
     environment::{Setting, SimulatedFleet},
     fleet,
-    learner::{Failed, Learner},
+    learner::{Learner, SimulatedFailure},
     metrics::Score,
     policies::{RetryPolicy, flag},
 };
@@ -77,7 +77,7 @@ fn log_of(seed: u64, setting: Setting, progress: &dyn Fn(u64)) -> Vec<([f64; FOR
 
 impl Forecasts {
     /// Forecasts of a retry after that wait, in the order of [`NAMES`].
-    pub(crate) fn said(&self, tool: &ToolName, failed: &Failed, wait_ms: u64) -> [f64; FORECASTERS] {
+    pub(crate) fn said(&self, tool: &ToolName, failed: &SimulatedFailure, wait_ms: u64) -> [f64; FORECASTERS] {
         let (n, k) = self.rates[failed.kind as usize];
         let p = self.learner.odds(tool, failed, failed.at).p[bucket(wait_ms)];
         let features = || failed.features(wait_ms);

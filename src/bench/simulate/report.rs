@@ -8,7 +8,7 @@ use super::{closed, environment::Setting, metrics::Part, predict, trap::TrapResu
 
 /// Plan and results of a simulation; parts that were not requested are absent.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct Report {
+pub(crate) struct SimulationReport {
     pub(crate) setting: Setting,
     pub(crate) seeds: Vec<u64>,
     pub(crate) predict: Option<Vec<predict::Row>>,
@@ -16,7 +16,7 @@ pub(crate) struct Report {
     pub(crate) trap: Option<TrapResult>,
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for SimulationReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Setting { days, sessions_per_day, tools, undeclared } = self.setting;
         let seeds: Vec<String> = self.seeds.iter().map(u64::to_string).collect();

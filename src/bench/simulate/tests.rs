@@ -1,11 +1,11 @@
 use super::*;
 
 /// A small fleet, with the parts that are named.
-fn small(parts: &[&str]) -> Report {
+fn small(parts: &[&str]) -> SimulationReport {
     let is_named = |part| parts.contains(&part);
     let setting = Setting { days: 4, sessions_per_day: 300, tools: 12, undeclared: 0.0 };
     let (predict, closed, trap) = (is_named("predict"), is_named("closed"), is_named("trap"));
-    Plan { setting, seeds: vec![1], predict, closed, trap }.run(&|_| ())
+    SimulationPlan { setting, seeds: vec![1], predict, closed, trap }.run(&|_| ())
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn only_what_was_asked_for_is_simulated_and_told() {
 
 #[test]
 fn the_chart_holds_a_curve_for_each_forecaster_and_a_bar_for_each_policy() {
-    let report = Report { closed: small(&["closed"]).closed, ..small(&["predict"]) };
+    let report = SimulationReport { closed: small(&["closed"]).closed, ..small(&["predict"]) };
     let svg = draw(&report);
     assert_eq!(svg.matches("<polyline").count(), predict::FORECASTERS);
     assert_eq!(svg.matches("fill-opacity=\"0.85\"").count(), closed::CONTENDERS.len());

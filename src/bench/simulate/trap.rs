@@ -7,7 +7,7 @@ use super::{
     dice::Dice,
     environment::DAY_S,
     fleet::{seen, stamp},
-    learner::{Failed, Learner, Told},
+    learner::{GivenAdvice, Learner, SimulatedFailure},
     queue::EventQueue,
 };
 use callgate_core::{
@@ -48,8 +48,8 @@ enum Event {
 }
 
 struct Retry {
-    failed: Failed,
-    told: Told,
+    failed: SimulatedFailure,
+    told: GivenAdvice,
 }
 
 struct Trap {
@@ -120,7 +120,7 @@ impl Trap {
         let seen = seen(at, Some(KIND), probe_of);
         let mut health = self.health.clone();
         health.reported(&seen, &allowance);
-        let failed = Failed {
+        let failed = SimulatedFailure {
             effect_open: false,
             kind: KIND,
             attempt,
@@ -138,7 +138,7 @@ impl Trap {
         self.health.reported(&seen, &allowance);
         self.count(at, advice.retryable && !advice.probe);
         if advice.retryable {
-            let retry = Retry { failed, told: Told::of(&advice) };
+            let retry = Retry { failed, told: GivenAdvice::of(&advice) };
             self.queue.push(at + advice.retry_after_ms as f64 / 1_000.0, Event::Permit(retry));
         }
     }

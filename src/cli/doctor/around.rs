@@ -5,10 +5,10 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
 
-use super::check::{Area, Check};
+use super::check::{Area, DoctorCheck};
 use callgate_client::{
     credential::Credential,
-    remote::{NoResponse, Remote, Shown, asked},
+    remote::{CredentialArgs, NoResponse, Remote, asked},
 };
 use callgate_proto::v1::{GetServerInfoRequest, server_service_client::ServerServiceClient};
 use callgate_server::config::{Listen, ServeConfig};
@@ -20,15 +20,15 @@ const LIMIT: Duration = Duration::from_secs(5);
 const APART_MS: i64 = 2_000;
 
 /// Compares this machine's clock with the database's, which all servers use.
-pub(super) fn clock(found: &Inspection) -> Check {
+pub(super) fn clock(found: &Inspection) -> DoctorCheck {
     let apart = found.asked_at.as_millis() - found.state.now.as_millis();
     // The database read its clock during the round trip.
     let apart = if apart < 0 { apart } else { (apart - found.round_trip_ms).max(0) };
     let text =
         format!("this machine is {} ms {} the database", apart.abs(), if apart < 0 { "behind" } else { "ahead of" });
     match apart.abs() {
-        ..=APART_MS => Check::ok(Area::Clock, "database", text),
-        _ => Check::warning(
+        ..=APART_MS => DoctorCheck::ok(Area::Clock, "database", text),
+        _ => DoctorCheck::warning(
             Area::Clock,
             "database",
             format!(
@@ -45,21 +45,26 @@ pub(super) async fn server(
     config: &ServeConfig,
     url: &Option<String>,
     context: &Option<String>,
-    shown: &Shown,
-) -> Vec<Check> {
+    shown: &CredentialArgs,
+) -> Vec<DoctorCheck> {
     let here = || context.is_none().then(|| first(config));
     let remote = Remote::of(url.clone().or_else(here), context.clone(), shown.clone());
     let (url, shown) = match remote.server().and_then(|url| Ok((url, remote.credential()?))) {
         Ok(found) => found,
         Err(error) => {
             let cure = "set --server or --context, and pass readable credential files";
-            return vec![Check::wrong(Area::Server, "settings", format!("{error:#}"), cure)];
+            return vec![DoctorCheck::wrong(Area::Server, "settings", format!("{error:#}"), cure)];
         }
     };
     let looked = timeout(LIMIT, ask(url, shown)).await;
     looked.unwrap_or_else(|_| {
         let cure = "read its log, and check its database: it should answer within a few seconds";
-        vec![Check::wrong(Area::Server, "answers", format!("no answer from {url} within {} s", LIMIT.as_secs()), cure)]
+        vec![DoctorCheck::wrong(
+            Area::Server,
+            "answers",
+            format!("no answer from {url} within {} s", LIMIT.as_secs()),
+            cure,
+        )]
     })
 }
 
@@ -75,23 +80,23 @@ fn first(config: &ServeConfig) -> String {
     }
 }
 
-async fn ask(url: &str, shown: &Credential) -> Vec<Check> {
+async fn ask(url: &str, shown: &Credential) -> Vec<DoctorCheck> {
     let connected = async { shown.connect(url, shown.bearer()?, "").await };
     let wire = match connected.await {
         Ok(wire) => wire,
         // An unavailable server is a result, too.
         Err(error) if error.is::<NoResponse>() => {
-            return vec![Check::not(Area::Server, "all", format!("{error:#}; start it, or set --server"))];
+            return vec![DoctorCheck::not(Area::Server, "all", format!("{error:#}; start it, or set --server"))];
         }
         Err(error) => {
             let (found, cure) = (format!("{error:#}"), "fix that, or --server, --context, --ca or --token-file");
-            return vec![Check::wrong(Area::Server, "connection", found, cure)];
+            return vec![DoctorCheck::wrong(Area::Server, "connection", found, cure)];
         }
     };
     let health = HealthClient::new(wire.clone()).check(HealthCheckRequest::default()).await;
     let health = match health.map(|answer| answer.into_inner().status()) {
-        Ok(ServingStatus::Serving) => Check::ok(Area::Server, "health", format!("{url} is ready")),
-        Ok(status) => Check::wrong(
+        Ok(ServingStatus::Serving) => DoctorCheck::ok(Area::Server, "health", format!("{url} is ready")),
+        Ok(status) => DoctorCheck::wrong(
             Area::Server,
             "health",
             format!("{url} reports {}", status.as_str_name()),
@@ -103,20 +108,22 @@ async fn ask(url: &str, shown: &Credential) -> Vec<Check> {
             } else {
                 "check which program listens there: it is not callgate"
             };
-            return vec![Check::wrong(Area::Server, "health", format!("{url} does not answer gRPC"), cure)];
+            return vec![DoctorCheck::wrong(Area::Server, "health", format!("{url} does not answer gRPC"), cure)];
         }
     };
     let own = env!("CARGO_PKG_VERSION");
     let info = asked(ServerServiceClient::new(wire).get_server_info(GetServerInfoRequest {}).await);
     let version = match info.map(|info| info.server.unwrap_or_default().version) {
-        Ok(version) if version == own => Check::ok(Area::Server, "version", version),
-        Ok(version) => Check::warning(
+        Ok(version) if version == own => DoctorCheck::ok(Area::Server, "version", version),
+        Ok(version) => DoctorCheck::warning(
             Area::Server,
             "version",
             format!("{version}, but this program is {own}: the checks are those of {own}"),
             "run the doctor of the server's build, or finish the upgrade",
         ),
-        Err(error) => Check::not(Area::Server, "version", format!("{error:#}: set a credential (CALLGATE_TOKEN)")),
+        Err(error) => {
+            DoctorCheck::not(Area::Server, "version", format!("{error:#}: set a credential (CALLGATE_TOKEN)"))
+        }
     };
     vec![health, version]
 }

@@ -68,7 +68,7 @@ impl Status {
 
 /// Result of one check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(super) struct Check {
+pub(super) struct DoctorCheck {
     pub(super) area: Area,
     /// Stable id within its area.
     pub(super) check: &'static str,
@@ -79,7 +79,7 @@ pub(super) struct Check {
     pub(super) cure: Option<String>,
 }
 
-impl Check {
+impl DoctorCheck {
     pub(super) fn ok(area: Area, check: &'static str, found: impl Display) -> Self {
         Self { area, check, status: Status::Ok, found: found.to_string(), cure: None }
     }
@@ -99,18 +99,18 @@ impl Check {
     }
 }
 
-fn count(checks: &[Check], status: Status) -> usize {
+fn count(checks: &[DoctorCheck], status: Status) -> usize {
     checks.iter().filter(|check| check.status == status).count()
 }
 
 /// One JSON line per check.
-pub(super) fn json(checks: &[Check]) -> anyhow::Result<String> {
+pub(super) fn json(checks: &[DoctorCheck]) -> anyhow::Result<String> {
     let lines = checks.iter().map(|check| serde_json::to_string(check).map(|line| line + "\n"));
     lines.collect::<Result<String, _>>().context("cannot write the findings")
 }
 
 /// For people.
-pub(super) fn text(checks: &[Check]) -> String {
+pub(super) fn text(checks: &[DoctorCheck]) -> String {
     let (mut text, mut area) = (String::new(), None);
     for check in checks {
         if area != Some(check.area) {
@@ -161,9 +161,9 @@ mod tests {
     #[test]
     fn what_is_found_fits_a_terminal_and_its_cure_stands_below() {
         let checks = [
-            Check::ok(Area::Database, "version", "PostgreSQL 15.18"),
-            Check::wrong(Area::Database, "fsync", "off", "alter system set fsync = on ".repeat(6)),
-            Check::not(Area::Server, "all", "nobody answers"),
+            DoctorCheck::ok(Area::Database, "version", "PostgreSQL 15.18"),
+            DoctorCheck::wrong(Area::Database, "fsync", "off", "alter system set fsync = on ".repeat(6)),
+            DoctorCheck::not(Area::Server, "all", "nobody answers"),
         ];
         let text = anstream::adapter::strip_str(&text(&checks)).to_string();
         assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn programs_are_told_the_same() {
-        let checks = [Check::warning(Area::Disk, "data", "little", "free some")];
+        let checks = [DoctorCheck::warning(Area::Disk, "data", "little", "free some")];
         let json = json(&checks).expect("JSON");
         let told = r#"{"area":"disk","check":"data","status":"warning","found":"little","cure":"free some"}"#;
         assert_eq!(json, format!("{told}\n"));

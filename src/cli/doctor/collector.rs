@@ -1,6 +1,6 @@
 //! Check of the telemetry collector: reachable, and accepting data.
 
-use super::check::{Area, Check};
+use super::check::{Area, DoctorCheck};
 use url::Url;
 
 use callgate_server::telemetry::{ProbeOutcome, probe};
@@ -8,28 +8,32 @@ use callgate_server::telemetry::{ProbeOutcome, probe};
 const AREA: Area = Area::Collector;
 
 /// Checks each signal separately, because collectors may accept only some.
-pub(super) async fn looked_at(endpoint: Option<&str>) -> Vec<Check> {
+pub(super) async fn looked_at(endpoint: Option<&str>) -> Vec<DoctorCheck> {
     let (probed, warnings) = match probe(endpoint).await {
         Ok(probed) => probed,
         Err(error) => {
             let cure = "fix or unset it: docs/telemetry.md#setting-it-up lists all variables";
-            return vec![Check::wrong(AREA, "settings", error, cure)];
+            return vec![DoctorCheck::wrong(AREA, "settings", error, cure)];
         }
     };
-    let mut checks: Vec<Check> = warnings
+    let mut checks: Vec<DoctorCheck> = warnings
         .into_iter()
         .map(|warning| {
             let cure = "docs/telemetry.md#setting-it-up lists the supported variables";
-            Check::warning(AREA, "settings", warning, cure)
+            DoctorCheck::warning(AREA, "settings", warning, cure)
         })
         .collect();
     if probed.is_empty() {
-        checks.push(Check::not(AREA, "all", "no collector is set: --otlp-endpoint, or OTEL_EXPORTER_OTLP_ENDPOINT"));
+        checks.push(DoctorCheck::not(
+            AREA,
+            "all",
+            "no collector is set: --otlp-endpoint, or OTEL_EXPORTER_OTLP_ENDPOINT",
+        ));
     }
     let mut refusals: Vec<Refusal> = Vec::new();
     for ProbeOutcome { signal, endpoint, refused } in probed {
         let Some(why) = refused else {
-            checks.push(Check::ok(AREA, signal, format!("{endpoint} accepts them")));
+            checks.push(DoctorCheck::ok(AREA, signal, format!("{endpoint} accepts them")));
             continue;
         };
         let place = Url::parse(&endpoint).map_or(endpoint, |url| url.origin().ascii_serialization());
@@ -51,11 +55,11 @@ struct Refusal {
 
 impl Refusal {
     /// A warning only: without a collector calls are judged, but not observed.
-    fn told(self) -> Check {
+    fn told(self) -> DoctorCheck {
         let Self { place, why, signals } = self;
         // By the name of the signal where it is one, since collectors may take some alone.
         let name = if let [signal] = signals.as_slice() { signal } else { "reachable" };
-        Check::warning(
+        DoctorCheck::warning(
             AREA,
             name,
             format!("{place} accepts no {}: {why}", signals.join(", no ")),

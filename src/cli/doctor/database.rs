@@ -2,7 +2,7 @@
 
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 
-use super::check::{Area, Check};
+use super::check::{Area, DoctorCheck};
 use callgate_store::{CONNECTIONS_MAX, Inspection};
 
 const AREA: Area = Area::Database;
@@ -16,7 +16,7 @@ const XID_AGE_WARNED: i64 = 1_000_000_000;
 const XID_AGE_WRONG: i64 = 1_800_000_000;
 
 /// All checks.
-pub(super) fn judged(found: &Inspection, options: &PgConnectOptions, is_private: bool) -> Vec<Check> {
+pub(super) fn judged(found: &Inspection, options: &PgConnectOptions, is_private: bool) -> Vec<DoctorCheck> {
     let all = [
         version(found),
         role(found),
@@ -43,64 +43,64 @@ fn number(found: &Inspection, name: &str) -> i64 {
     said(found, name).parse().unwrap_or_default()
 }
 
-fn version(found: &Inspection) -> Check {
+fn version(found: &Inspection) -> DoctorCheck {
     let said = format!("PostgreSQL {}", said(found, "server_version"));
     match number(found, "server_version_num") {
         old if old < VERSION_MIN => {
-            Check::wrong(AREA, "version", format!("{said} is too old"), "use a server of version 14 or newer")
+            DoctorCheck::wrong(AREA, "version", format!("{said} is too old"), "use a server of version 14 or newer")
         }
-        _ => Check::ok(AREA, "version", said),
+        _ => DoctorCheck::ok(AREA, "version", said),
     }
 }
 
-fn role(found: &Inspection) -> Check {
+fn role(found: &Inspection) -> DoctorCheck {
     if found.state.is_standby {
         let cure = "set --database-url to the primary, or promote this server: select pg_promote()";
-        return Check::wrong(AREA, "writable", "it is a read-only standby", cure);
+        return DoctorCheck::wrong(AREA, "writable", "it is a read-only standby", cure);
     }
     if said(found, "default_transaction_read_only") == "on" {
         let cure = "alter database … reset default_transaction_read_only (or the role, or the server: wherever it is \
                     set)";
-        return Check::wrong(AREA, "writable", "default_transaction_read_only = on: nothing can be stored", cure);
+        return DoctorCheck::wrong(AREA, "writable", "default_transaction_read_only = on: nothing can be stored", cure);
     }
-    Check::ok(AREA, "writable", "it is a primary")
+    DoctorCheck::ok(AREA, "writable", "it is a primary")
 }
 
-fn on(found: &Inspection, name: &'static str, is_needed: bool) -> Check {
+fn on(found: &Inspection, name: &'static str, is_needed: bool) -> DoctorCheck {
     let cure = format!("alter system set {name} = on; select pg_reload_conf()");
     match (said(found, name), is_needed) {
-        ("on", _) => Check::ok(AREA, name, "on"),
+        ("on", _) => DoctorCheck::ok(AREA, name, "on"),
         (value, true) => {
             let text = format!("{value}: a crash of the machine loses acknowledged rows; no server starts on it");
-            Check::wrong(AREA, name, text, cure)
+            DoctorCheck::wrong(AREA, name, text, cure)
         }
         (value, false) => {
             let text =
                 format!("{value}: a crash of the machine may destroy pages, unless its file system writes whole pages");
-            Check::warning(AREA, name, text, cure)
+            DoctorCheck::warning(AREA, name, text, cure)
         }
     }
 }
 
-fn synchronous_commit(found: &Inspection) -> Check {
+fn synchronous_commit(found: &Inspection) -> DoctorCheck {
     let (name, value) = ("synchronous_commit", said(found, "synchronous_commit"));
     if !DURABLE.contains(&value) {
         let text = format!("{value}: a crash loses acknowledged rows; no server starts on it");
         let cure = "alter database … reset synchronous_commit; alter role … reset synchronous_commit; alter system \
                     set synchronous_commit = on; select pg_reload_conf()";
-        return Check::wrong(AREA, name, text, cure);
+        return DoctorCheck::wrong(AREA, name, text, cure);
     }
     let standbys = match said(found, "synchronous_standby_names") {
         "" => "no standby has a row when it is acknowledged".to_owned(),
         names => format!("a row is acknowledged once {names} has it"),
     };
-    Check::ok(AREA, name, format!("{value}; {standbys}"))
+    DoctorCheck::ok(AREA, name, format!("{value}; {standbys}"))
 }
 
-fn checksums(found: &Inspection) -> Check {
+fn checksums(found: &Inspection) -> DoctorCheck {
     match said(found, "data_checksums") {
-        "on" => Check::ok(AREA, "data_checksums", "on"),
-        _ => Check::warning(
+        "on" => DoctorCheck::ok(AREA, "data_checksums", "on"),
+        _ => DoctorCheck::warning(
             AREA,
             "data_checksums",
             "off: pages corrupted by the disk go undetected",
@@ -109,10 +109,10 @@ fn checksums(found: &Inspection) -> Check {
     }
 }
 
-fn encoding(found: &Inspection) -> Check {
+fn encoding(found: &Inspection) -> DoctorCheck {
     match said(found, "server_encoding") {
-        "UTF8" => Check::ok(AREA, "encoding", "UTF8"),
-        other => Check::wrong(
+        "UTF8" => DoctorCheck::ok(AREA, "encoding", "UTF8"),
+        other => DoctorCheck::wrong(
             AREA,
             "encoding",
             format!("{other}: some texts of agents cannot be stored"),
@@ -122,7 +122,7 @@ fn encoding(found: &Inspection) -> Check {
 }
 
 /// Connections needed by this server and a second one, as in a rolling restart.
-fn connections(found: &Inspection) -> Check {
+fn connections(found: &Inspection) -> DoctorCheck {
     let max = number(found, "max_connections");
     let reserved = number(found, "superuser_reserved_connections") + number(found, "reserved_connections");
     let own = i64::try_from(CONNECTIONS_MAX).unwrap_or(i64::MAX);
@@ -139,17 +139,17 @@ fn connections(found: &Inspection) -> Check {
         )
     };
     match room / own {
-        0 => Check::wrong(AREA, "connections", text, cure(2)),
+        0 => DoctorCheck::wrong(AREA, "connections", text, cure(2)),
         servers if servers < writers + 1 => {
             let text = format!("{text}: too few for one more, as in a rolling restart");
-            Check::warning(AREA, "connections", text, cure(writers + 1))
+            DoctorCheck::warning(AREA, "connections", text, cure(writers + 1))
         }
-        servers => Check::ok(AREA, "connections", format!("{text}: enough for {servers} servers")),
+        servers => DoctorCheck::ok(AREA, "connections", format!("{text}: enough for {servers} servers")),
     }
 }
 
 /// Set by callgate on each connection, but a pooler may drop it.
-fn idle(found: &Inspection) -> Check {
+fn idle(found: &Inspection) -> DoctorCheck {
     let name = "idle_in_transaction_session_timeout";
     let (value, wanted) = (said(found, name), found.idle_ms_wanted);
     if value != wanted {
@@ -158,21 +158,21 @@ fn idle(found: &Inspection) -> Check {
             "{value} ms, though callgate sets {wanted} on each connection: a pooler in between drops the \
              setting, and a crashed server keeps its locks"
         );
-        return Check::warning(AREA, name, text, format!("alter role {user} set {name} = {wanted}"));
+        return DoctorCheck::warning(AREA, name, text, format!("alter role {user} set {name} = {wanted}"));
     }
     if said(found, "search_path") != found.schema_wanted {
         let (user, schema) = (&found.rights.user, found.schema_wanted);
         let text = "a pooler in between drops the schema that callgate sets on each connection";
-        return Check::wrong(AREA, "search_path", text, format!("alter role {user} set search_path = {schema}"));
+        return DoctorCheck::wrong(AREA, "search_path", text, format!("alter role {user} set search_path = {schema}"));
     }
-    Check::ok(AREA, name, format!("{value} ms, set on each connection"))
+    DoctorCheck::ok(AREA, name, format!("{value} ms, set on each connection"))
 }
 
-fn isolation(found: &Inspection) -> Check {
+fn isolation(found: &Inspection) -> DoctorCheck {
     let (name, value) = ("default_transaction_isolation", said(found, "default_transaction_isolation"));
     match value {
-        "read committed" => Check::ok(AREA, name, value),
-        _ => Check::warning(
+        "read committed" => DoctorCheck::ok(AREA, name, value),
+        _ => DoctorCheck::warning(
             AREA,
             name,
             format!("{value}: it is safe, but causes conflicts that are retried"),
@@ -181,18 +181,18 @@ fn isolation(found: &Inspection) -> Check {
     }
 }
 
-fn statements(found: &Inspection) -> Check {
+fn statements(found: &Inspection) -> DoctorCheck {
     let user = &found.rights.user;
     for name in ["statement_timeout", "transaction_timeout"] {
         let value = number(found, name);
         if (1..STATEMENT_MS).contains(&value) {
             let text = format!("{name} = {value} ms aborts statements to which callgate gives up to {STATEMENT_MS} ms");
-            return Check::warning(AREA, "timeouts", text, format!("alter role {user} set {name} = 0"));
+            return DoctorCheck::warning(AREA, "timeouts", text, format!("alter role {user} set {name} = 0"));
         }
     }
     match number(found, "idle_session_timeout") {
-        0 => Check::ok(AREA, "timeouts", "callgate's own apply"),
-        value => Check::warning(
+        0 => DoctorCheck::ok(AREA, "timeouts", "callgate's own apply"),
+        value => DoctorCheck::warning(
             AREA,
             "timeouts",
             format!(
@@ -204,22 +204,22 @@ fn statements(found: &Inspection) -> Check {
     }
 }
 
-fn freezing(found: &Inspection) -> Check {
+fn freezing(found: &Inspection) -> DoctorCheck {
     let age = found.state.xid_age;
     let text = format!("the oldest unfrozen transaction is {} million transactions old", age / 1_000_000);
     let cure = "unblock autovacuum: end old transactions (pg_stat_activity.xact_start), prepared transactions and \
                 replication slots that block it; then vacuum freeze";
     match age {
-        XID_AGE_WRONG.. => Check::wrong(AREA, "freezing", text, cure),
-        XID_AGE_WARNED.. => Check::warning(AREA, "freezing", text, cure),
-        _ => Check::ok(AREA, "freezing", text),
+        XID_AGE_WRONG.. => DoctorCheck::wrong(AREA, "freezing", text, cure),
+        XID_AGE_WARNED.. => DoctorCheck::warning(AREA, "freezing", text, cure),
+        _ => DoctorCheck::ok(AREA, "freezing", text),
     }
 }
 
-fn archive(found: &Inspection) -> Check {
+fn archive(found: &Inspection) -> DoctorCheck {
     let mode = said(found, "archive_mode");
     if mode == "off" {
-        return Check::ok(
+        return DoctorCheck::ok(
             AREA,
             "archive",
             "archive_mode = off: no point-in-time recovery, unless the server has another backup method",
@@ -228,15 +228,15 @@ fn archive(found: &Inspection) -> Check {
     if found.state.archive_fails {
         let cure = "read last_failed_wal in pg_stat_archiver and the server's log, and fix archive_command or its \
                     target: until then the log fills the disk, and nothing after the last segment can be restored";
-        return Check::wrong(AREA, "archive", "the last attempt to archive the log failed", cure);
+        return DoctorCheck::wrong(AREA, "archive", "the last attempt to archive the log failed", cure);
     }
-    Check::ok(AREA, "archive", format!("archive_mode = {mode}"))
+    DoctorCheck::ok(AREA, "archive", format!("archive_mode = {mode}"))
 }
 
-fn slots(found: &Inspection) -> Check {
+fn slots(found: &Inspection) -> DoctorCheck {
     match found.state.idle_slots.as_slice() {
-        [] => Check::ok(AREA, "replication_slots", "none is inactive"),
-        idle => Check::warning(
+        [] => DoctorCheck::ok(AREA, "replication_slots", "none is inactive"),
+        idle => DoctorCheck::warning(
             AREA,
             "replication_slots",
             format!("inactive: {}; the server's log grows until the disk is full", idle.join(", ")),
@@ -245,7 +245,7 @@ fn slots(found: &Inspection) -> Check {
     }
 }
 
-fn encrypted(found: &Inspection, options: &PgConnectOptions) -> Check {
+fn encrypted(found: &Inspection, options: &PgConnectOptions) -> DoctorCheck {
     let host = options.get_host();
     let is_here = options.get_socket().is_some()
         || host.starts_with('/')
@@ -253,12 +253,17 @@ fn encrypted(found: &Inspection, options: &PgConnectOptions) -> Check {
         || host.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback());
     let is_verified = matches!(options.get_ssl_mode(), PgSslMode::VerifyCa | PgSslMode::VerifyFull);
     match (is_here, found.state.is_encrypted, is_verified) {
-        (true, ..) => Check::ok(AREA, "encryption", "it is on this machine"),
-        (_, true, true) => Check::ok(AREA, "encryption", "TLS with a verified certificate"),
+        (true, ..) => DoctorCheck::ok(AREA, "encryption", "it is on this machine"),
+        (_, true, true) => DoctorCheck::ok(AREA, "encryption", "TLS with a verified certificate"),
         (_, is_encrypted, _) => {
             let how = if is_encrypted { "TLS without verification of the certificate" } else { "unencrypted" };
             let cure = "set sslmode=verify-full&sslrootcert=FILE in --database-url";
-            Check::warning(AREA, "encryption", format!("{how}: a third party could impersonate the database"), cure)
+            DoctorCheck::warning(
+                AREA,
+                "encryption",
+                format!("{how}: a third party could impersonate the database"),
+                cure,
+            )
         }
     }
 }

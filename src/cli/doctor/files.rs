@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::check::{Area, Check};
+use super::check::{Area, DoctorCheck};
 use callgate_core::policy;
 use callgate_net::{
     clock::Clock,
@@ -23,27 +23,31 @@ const KEY_BACK: &str =
     "restore the key: values encrypted with a lost key are unreadable (docs/security.md#encryption-at-rest)";
 
 /// All files but the policy, which is compared with the stored one.
-pub(super) async fn looked_at(config: &ServeConfig) -> Vec<Check> {
+pub(super) async fn looked_at(config: &ServeConfig) -> Vec<DoctorCheck> {
     let mut checks = certificates(config);
     checks.push(match (keys::load(config.auth.as_deref()), &config.auth) {
-        (_, None) => Check::not(AREA, "auth", "--auth is not set: certificates and issuers' tokens identify no caller"),
-        (Ok(_), Some(path)) => Check::ok(AREA, "auth", path.display()),
-        (Err(error), Some(_)) => Check::wrong(AREA, "auth", format!("{error:#}"), FORM),
+        (_, None) => {
+            DoctorCheck::not(AREA, "auth", "--auth is not set: certificates and issuers' tokens identify no caller")
+        }
+        (Ok(_), Some(path)) => DoctorCheck::ok(AREA, "auth", path.display()),
+        (Err(error), Some(_)) => DoctorCheck::wrong(AREA, "auth", format!("{error:#}"), FORM),
     });
     checks.push(match &config.keys {
-        None => Check::not(AREA, "keys", "--keys is not set: no tenant's values are encrypted"),
+        None => DoctorCheck::not(AREA, "keys", "--keys is not set: no tenant's values are encrypted"),
         Some(path) => match KeyFile::read(path).await {
-            Ok(keys) => Check::ok(AREA, "keys", format!("keys of {} tenants in {}", keys.named.len(), path.display())),
-            Err(error) => Check::wrong(AREA, "keys", format!("{error:#}"), KEY_BACK),
+            Ok(keys) => {
+                DoctorCheck::ok(AREA, "keys", format!("keys of {} tenants in {}", keys.named.len(), path.display()))
+            }
+            Err(error) => DoctorCheck::wrong(AREA, "keys", format!("{error:#}"), KEY_BACK),
         },
     });
     checks
 }
 
-fn certificates(config: &ServeConfig) -> Vec<Check> {
+fn certificates(config: &ServeConfig) -> Vec<DoctorCheck> {
     let tls = &config.tls;
     let Some(certificate) = &tls.tls_cert else {
-        return vec![Check::not(
+        return vec![DoctorCheck::not(
             AREA,
             "certificates",
             "--tls-cert is not set: addresses that other machines can reach need it",
@@ -52,8 +56,8 @@ fn certificates(config: &ServeConfig) -> Vec<Check> {
     let opened = serve::way(tls);
     let is_usable = opened.is_ok();
     let mut checks = vec![match opened {
-        Ok(_) => Check::ok(AREA, "certificates", "the key matches its certificate, and every file is usable"),
-        Err(error) => Check::wrong(
+        Ok(_) => DoctorCheck::ok(AREA, "certificates", "the key matches its certificate, and every file is usable"),
+        Err(error) => DoctorCheck::wrong(
             AREA,
             "certificates",
             format!("{error:#}"),
@@ -70,22 +74,22 @@ fn certificates(config: &ServeConfig) -> Vec<Check> {
 }
 
 /// Whether the file has an expiry, and the check of it; none if unreadable.
-type ExpiryFinding = Option<(bool, Check)>;
+type ExpiryFinding = Option<(bool, DoctorCheck)>;
 
 fn end(name: &'static str, path: &PathBuf) -> ExpiryFinding {
     let (shown, text) = (path.display(), std::fs::read(path).ok()?);
     let Some(end) = first_end(&text) else {
         let cure = "use an X.509 version 3 certificate in PEM";
         let found = format!("{shown} has no readable certificate");
-        return Some((false, Check::wrong(AREA, name, found, cure)));
+        return Some((false, DoctorCheck::wrong(AREA, name, found, cure)));
     };
     let now = Clock::System.now().as_millis() / 1_000;
     let days = i64::try_from(end).unwrap_or(i64::MAX).saturating_sub(now).div_euclid(DAY_S);
     let cure = "replace the file; a running server reloads it";
     let check = match days {
-        ..0 => Check::wrong(AREA, name, format!("{shown} has expired"), cure),
-        0..DAYS_LEFT => Check::warning(AREA, name, format!("{shown} expires in {days} days"), cure),
-        _ => Check::ok(AREA, name, format!("{shown} expires in {days} days")),
+        ..0 => DoctorCheck::wrong(AREA, name, format!("{shown} has expired"), cure),
+        0..DAYS_LEFT => DoctorCheck::warning(AREA, name, format!("{shown} expires in {days} days"), cure),
+        _ => DoctorCheck::ok(AREA, name, format!("{shown} expires in {days} days")),
     };
     Some((true, check))
 }
@@ -96,20 +100,22 @@ fn list_end(path: &Path) -> ExpiryFinding {
     let now = Clock::System.now().as_millis() / 1_000;
     let Some(hours) = first_list_end(&text).map(|end| (end - now).div_euclid(3_600)) else {
         let cure = "have the authority set the date of its next list (nextUpdate)";
-        return Some((false, Check::wrong(AREA, name, format!("{shown} has no expiry date"), cure)));
+        return Some((false, DoctorCheck::wrong(AREA, name, format!("{shown} has no expiry date"), cure)));
     };
     let cure = "replace the file with the authority's next list; a running server reloads it";
     let check = match hours {
-        ..0 => Check::wrong(AREA, name, format!("{shown} has expired: all client certificates are rejected"), cure),
-        0..HOURS_LEFT => Check::warning(AREA, name, format!("{shown} expires in {hours} hours"), cure),
-        _ => Check::ok(AREA, name, format!("{shown} expires in {hours} hours")),
+        ..0 => {
+            DoctorCheck::wrong(AREA, name, format!("{shown} has expired: all client certificates are rejected"), cure)
+        }
+        0..HOURS_LEFT => DoctorCheck::warning(AREA, name, format!("{shown} expires in {hours} hours"), cure),
+        _ => DoctorCheck::ok(AREA, name, format!("{shown} expires in {hours} hours")),
     };
     Some((true, check))
 }
 
 /// Compares the policy file with the active policy. None without a file if the database, which has a check of its own,
 /// is unavailable.
-pub(super) fn policy(path: Option<&Path>, database: Option<&Inspection>) -> Option<Check> {
+pub(super) fn policy(path: Option<&Path>, database: Option<&Inspection>) -> Option<DoctorCheck> {
     let stored = database.map(|found| found.policy.as_ref());
     match (path, stored) {
         (Some(path), stored) => Some(of_file(path, stored.flatten())),
@@ -117,9 +123,9 @@ pub(super) fn policy(path: Option<&Path>, database: Option<&Inspection>) -> Opti
     }
 }
 
-fn of_database(stored: Option<&(String, String)>) -> Check {
+fn of_database(stored: Option<&(String, String)>) -> DoctorCheck {
     let Some((hash, text)) = stored else {
-        return Check::warning(
+        return DoctorCheck::warning(
             Area::Policy,
             "policy",
             "--policy is not set, and no policy is stored: no tool is declared",
@@ -127,8 +133,8 @@ fn of_database(stored: Option<&(String, String)>) -> Check {
         );
     };
     match policy::compile(text) {
-        Ok(policy) => Check::ok(Area::Policy, "policy", format!("the stored one, {}", policy.version)),
-        Err(errors) => Check::wrong(
+        Ok(policy) => DoctorCheck::ok(Area::Policy, "policy", format!("the stored one, {}", policy.version)),
+        Err(errors) => DoctorCheck::wrong(
             Area::Policy,
             "policy",
             format!("this build cannot use the stored active policy ({hash}): {}", some(&errors)),
@@ -137,27 +143,27 @@ fn of_database(stored: Option<&(String, String)>) -> Check {
     }
 }
 
-fn of_file(path: &Path, stored: Option<&(String, String)>) -> Check {
+fn of_file(path: &Path, stored: Option<&(String, String)>) -> DoctorCheck {
     let area = Area::Policy;
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
         Err(error) => {
             let text = format!("cannot read {}: {error}", path.display());
-            return Check::wrong(area, "policy", text, "set --policy to a file that the server's user can read");
+            return DoctorCheck::wrong(area, "policy", text, "set --policy to a file that the server's user can read");
         }
     };
     let shown = path.display();
     match policy::compile(&text) {
         Err(errors) => {
             let cure = format!("callgate policy check {shown} lists all errors with their lines");
-            Check::wrong(area, "policy", format!("{shown}: {}", some(&errors)), cure)
+            DoctorCheck::wrong(area, "policy", format!("{shown}: {}", some(&errors)), cure)
         }
         Ok(policy) if !policy.warnings.is_empty() => {
             let cure = format!("callgate policy check {shown} lists all warnings");
-            Check::warning(area, "policy", format!("{shown} has warnings: {}", some(&policy.warnings)), cure)
+            DoctorCheck::warning(area, "policy", format!("{shown} has warnings: {}", some(&policy.warnings)), cure)
         }
         Ok(policy) => match stored {
-            Some((_, active)) if *active != text => Check::warning(
+            Some((_, active)) if *active != text => DoctorCheck::warning(
                 area,
                 "policy",
                 format!(
@@ -167,7 +173,7 @@ fn of_file(path: &Path, stored: Option<&(String, String)>) -> Check {
                 "compare them: callgate policy diff active FILE; start the server without --policy to keep the \
                  stored one",
             ),
-            _ => Check::ok(area, "policy", format!("{shown}, {}", policy.version)),
+            _ => DoctorCheck::ok(area, "policy", format!("{shown}, {}", policy.version)),
         },
     }
 }

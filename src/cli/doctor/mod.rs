@@ -15,8 +15,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use self::check::{Area, Check, Status};
-use callgate_client::remote::Shown;
+use self::check::{Area, DoctorCheck, Status};
+use callgate_client::remote::CredentialArgs;
 use callgate_net::clock::Clock;
 use callgate_server::config::ServeConfig;
 use callgate_store::{Inspection, inspect, parse_url};
@@ -34,7 +34,7 @@ pub(super) struct DoctorArgs {
     #[arg(long, value_name = "NAME", env = "CALLGATE_CONTEXT")]
     context: Option<String>,
     #[command(flatten)]
-    shown: Shown,
+    shown: CredentialArgs,
     /// Print JSON, one object a line for each check
     #[arg(long)]
     json: bool,
@@ -56,7 +56,7 @@ pub(super) async fn run(args: DoctorArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// The database, private or not, with its checks.
-async fn database_of(config: &ServeConfig) -> (Vec<Check>, Option<Inspection>) {
+async fn database_of(config: &ServeConfig) -> (Vec<DoctorCheck>, Option<Inspection>) {
     let (mut checks, url) = match &config.database.database_url {
         Some(url) => (Vec::new(), Some(url.clone())),
         None => private::looked_at(&config.database).await,
@@ -64,7 +64,7 @@ async fn database_of(config: &ServeConfig) -> (Vec<Check>, Option<Inspection>) {
     let Some(url) = url else {
         let why = "the private database does not run: settings, schema, rights, clock and the stored policy \
                    can be checked while `callgate serve` runs";
-        checks.push(Check::not(Area::Database, "all", why));
+        checks.push(DoctorCheck::not(Area::Database, "all", why));
         return (checks, None);
     };
     let is_private = config.database.database_url.is_none();
@@ -72,7 +72,7 @@ async fn database_of(config: &ServeConfig) -> (Vec<Check>, Option<Inspection>) {
         Ok(options) => options,
         Err(error) => {
             let cure = "set --database-url (CALLGATE_DATABASE_URL) to postgres://USER@HOST:5432/DATABASE";
-            checks.push(Check::wrong(Area::Database, "url", error, cure));
+            checks.push(DoctorCheck::wrong(Area::Database, "url", error, cure));
             return (checks, None);
         }
     };
@@ -91,7 +91,7 @@ async fn database_of(config: &ServeConfig) -> (Vec<Check>, Option<Inspection>) {
                  admit this machine"
             };
             let found = format!("{error}; schema, rights, clock and the stored policy cannot be checked without it");
-            checks.push(Check::wrong(Area::Database, "reachable", found, cure));
+            checks.push(DoctorCheck::wrong(Area::Database, "reachable", found, cure));
             (checks, None)
         }
     }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::check::{Area, Check};
+use super::check::{Area, DoctorCheck};
 use callgate_postgres::{DataDirectory, PostgresSettings, examine};
 use callgate_server::{config::DatabaseConfig, database};
 
@@ -12,24 +12,26 @@ const BYTES_WRONG: u64 = 1 << 30;
 const BYTES_WARNED: u64 = 5 << 30;
 
 /// The checks, and the URL of the database if it runs.
-pub(super) async fn looked_at(config: &DatabaseConfig) -> (Vec<Check>, Option<String>) {
+pub(super) async fn looked_at(config: &DatabaseConfig) -> (Vec<DoctorCheck>, Option<String>) {
     let data_dir = match database::data_dir(config.data_dir.as_deref()) {
         Ok(data_dir) => data_dir,
-        Err(error) => return (vec![Check::wrong(AREA, "data", error, "set --data-dir DIR (CALLGATE_DATA_DIR)")], None),
+        Err(error) => {
+            return (vec![DoctorCheck::wrong(AREA, "data", error, "set --data-dir DIR (CALLGATE_DATA_DIR)")], None);
+        }
     };
     let shown = data_dir.display();
     let free = disk(&data_dir);
     match examine(&PostgresSettings { data_dir: data_dir.clone(), pg_bin: config.pg_bin.clone() }).await {
         Err(error) if error.is_permission_denied() => {
             let cure = "run this as the user of `callgate serve`";
-            (vec![Check::wrong(AREA, "data", error, cure), free], None)
+            (vec![DoctorCheck::wrong(AREA, "data", error, cure), free], None)
         }
         Err(error) => {
             let cure = "follow the message, or use your own server with --database-url";
-            (vec![Check::wrong(AREA, "data", error, cure), free], None)
+            (vec![DoctorCheck::wrong(AREA, "data", error, cure), free], None)
         }
         Ok(DataDirectory { cluster_major: None, programs, .. }) => {
-            let data = Check::ok(AREA, "data", format!("{shown} is empty; the first start creates the database"));
+            let data = DoctorCheck::ok(AREA, "data", format!("{shown} is empty; the first start creates the database"));
             (vec![programs_of(programs), data, free], None)
         }
         Ok(DataDirectory { cluster_major: Some(major), programs, running }) => {
@@ -37,34 +39,34 @@ pub(super) async fn looked_at(config: &DatabaseConfig) -> (Vec<Check>, Option<St
                 Some(_) => format!("PostgreSQL {major} runs in {shown}"),
                 None => format!("PostgreSQL {major} in {shown}; it does not run"),
             };
-            let data = Check::ok(AREA, "data", data);
+            let data = DoctorCheck::ok(AREA, "data", data);
             (vec![programs_of(programs), data, free], running.map(|running| running.connection.url()))
         }
     }
 }
 
-fn programs_of(found: Result<String, callgate_postgres::PrivatePostgresError>) -> Check {
+fn programs_of(found: Result<String, callgate_postgres::PrivatePostgresError>) -> DoctorCheck {
     match found {
-        Ok(found) => Check::ok(AREA, "programs", found),
-        Err(error) => Check::wrong(AREA, "programs", error, "follow the message"),
+        Ok(found) => DoctorCheck::ok(AREA, "programs", found),
+        Err(error) => DoctorCheck::wrong(AREA, "programs", error, "follow the message"),
     }
 }
 
 /// Free space at the data's location.
-fn disk(data_dir: &Path) -> Check {
+fn disk(data_dir: &Path) -> DoctorCheck {
     let there = data_dir.ancestors().find(|dir| dir.is_dir()).unwrap_or(Path::new("/"));
     let stat = match rustix::fs::statvfs(there) {
         Ok(stat) => stat,
-        Err(error) => return Check::not(Area::Disk, "data", format!("{}: {error}", there.display())),
+        Err(error) => return DoctorCheck::not(Area::Disk, "data", format!("{}: {error}", there.display())),
     };
     let free = stat.f_bavail.saturating_mul(stat.f_frsize);
     let text = format!("{} free at {}, for data and write-ahead log", gib(free), there.display());
     let cure = "free some space or enlarge it: without space the database stops, and every answer with it; \
                 callgate tenants retention and callgate database retain limit the stored data";
     match free {
-        ..BYTES_WRONG => Check::wrong(Area::Disk, "data", text, cure),
-        BYTES_WRONG..BYTES_WARNED => Check::warning(Area::Disk, "data", text, cure),
-        _ => Check::ok(Area::Disk, "data", text),
+        ..BYTES_WRONG => DoctorCheck::wrong(Area::Disk, "data", text, cure),
+        BYTES_WRONG..BYTES_WARNED => DoctorCheck::warning(Area::Disk, "data", text, cure),
+        _ => DoctorCheck::ok(Area::Disk, "data", text),
     }
 }
 

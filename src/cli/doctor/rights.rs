@@ -1,10 +1,10 @@
 //! Checks of schema compatibility and of the user's rights.
 
-use super::check::{Area, Check};
+use super::check::{Area, DoctorCheck};
 use callgate_store::{Inspection, SchemaState};
 
 /// All checks.
-pub(super) fn judged(found: &Inspection) -> Vec<Check> {
+pub(super) fn judged(found: &Inspection) -> Vec<DoctorCheck> {
     vec![migrations(found), partitions(found), migrating(found), running(found), bound(found)]
 }
 
@@ -16,20 +16,20 @@ fn listed(numbers: &[i64]) -> String {
     }
 }
 
-fn migrations(found: &Inspection) -> Check {
+fn migrations(found: &Inspection) -> DoctorCheck {
     let (area, schema, newest) = (Area::Schema, &found.schema, SchemaState::newest());
     if let Some(refusal) = schema.refusal() {
         let cure = if schema.is_foreign { "an empty database" } else { "the newer build, or a backup from before it" };
-        return Check::wrong(area, "migrations", refusal, cure);
+        return DoctorCheck::wrong(area, "migrations", refusal, cure);
     }
     let newer = match schema.newer.as_slice() {
         [] => String::new(),
         newer => format!("; a newer build applied more ({}), compatible with this one", listed(newer)),
     };
     match (schema.applied, schema.pending.as_slice()) {
-        (0, _) => Check::ok(area, "migrations", "there is no schema yet; the first server creates it"),
-        (_, []) => Check::ok(area, "migrations", format!("all of this build are applied, up to {newest}{newer}")),
-        (_, pending) => Check::warning(
+        (0, _) => DoctorCheck::ok(area, "migrations", "there is no schema yet; the first server creates it"),
+        (_, []) => DoctorCheck::ok(area, "migrations", format!("all of this build are applied, up to {newest}{newer}")),
+        (_, pending) => DoctorCheck::warning(
             area,
             "migrations",
             format!("not applied yet: {}{newer}", listed(pending)),
@@ -38,12 +38,12 @@ fn migrations(found: &Inspection) -> Check {
     }
 }
 
-fn partitions(found: &Inspection) -> Check {
+fn partitions(found: &Inspection) -> DoctorCheck {
     let area = Area::Schema;
     match (found.schema.applied, found.has_partitions) {
-        (0, _) => Check::not(area, "partitions", "there is no schema yet"),
-        (_, true) => Check::ok(area, "partitions", "this month's exist"),
-        (_, false) => Check::warning(
+        (0, _) => DoctorCheck::not(area, "partitions", "there is no schema yet"),
+        (_, true) => DoctorCheck::ok(area, "partitions", "this month's exist"),
+        (_, false) => DoctorCheck::warning(
             area,
             "partitions",
             "this month's are missing: no server has run for two months",
@@ -58,7 +58,7 @@ fn some(names: &[String]) -> String {
     if more > 0 { format!("{first} and {more} more") } else { first }
 }
 
-fn migrating(found: &Inspection) -> Check {
+fn migrating(found: &Inspection) -> DoctorCheck {
     let (area, rights, name) = (Area::Rights, &found.rights, "migrate");
     let user = &rights.user;
     let lacks = if !rights.has_schema && !rights.may_make_schema {
@@ -74,23 +74,25 @@ fn migrating(found: &Inspection) -> Check {
         None
     };
     match lacks {
-        None => Check::ok(area, name, format!("{user} may apply migrations")),
-        Some((text, cure)) if !found.schema.pending.is_empty() => Check::wrong(
+        None => DoctorCheck::ok(area, name, format!("{user} may apply migrations")),
+        Some((text, cure)) if !found.schema.pending.is_empty() => DoctorCheck::wrong(
             area,
             name,
             format!("{text}, and migrations are pending: no server of this build can start"),
             cure,
         ),
-        Some((text, cure)) => Check::warning(area, name, format!("{text}: the next release cannot migrate"), cure),
+        Some((text, cure)) => {
+            DoctorCheck::warning(area, name, format!("{text}: the next release cannot migrate"), cure)
+        }
     }
 }
 
-fn running(found: &Inspection) -> Check {
+fn running(found: &Inspection) -> DoctorCheck {
     let (area, rights, name) = (Area::Rights, &found.rights, "tables");
     match rights.not_usable.as_slice() {
-        [] if !rights.has_schema => Check::not(area, name, "there is no schema yet"),
-        [] => Check::ok(area, name, format!("{} reads and writes every table", rights.user)),
-        tables => Check::wrong(
+        [] if !rights.has_schema => DoctorCheck::not(area, name, "there is no schema yet"),
+        [] => DoctorCheck::ok(area, name, format!("{} reads and writes every table", rights.user)),
+        tables => DoctorCheck::wrong(
             area,
             name,
             format!("{} may not read and write {}", rights.user, some(tables)),
@@ -99,26 +101,26 @@ fn running(found: &Inspection) -> Check {
     }
 }
 
-fn bound(found: &Inspection) -> Check {
+fn bound(found: &Inspection) -> DoctorCheck {
     let (area, rights, name) = (Area::Rights, &found.rights, "row_security");
     let user = &rights.user;
     if !rights.has_schema {
-        return Check::not(area, name, "there is no schema yet");
+        return DoctorCheck::not(area, name, "there is no schema yet");
     }
     let cure =
         format!("create role callgate_reader nologin; grant callgate_reader to {user}; then restart the servers");
     match (rights.has_reader, rights.acts_as_reader) {
         (true, true) => {
             let analysts = if rights.has_analyst { "" } else { "; there is no role callgate_analyst for analysts" };
-            Check::ok(area, name, format!("callgate_reader limits reads to their tenant{analysts}"))
+            DoctorCheck::ok(area, name, format!("callgate_reader limits reads to their tenant{analysts}"))
         }
-        (false, _) => Check::warning(
+        (false, _) => DoctorCheck::warning(
             area,
             name,
             "there is no role callgate_reader: only callgate's statements limit reads to their tenant",
             cure,
         ),
-        (true, false) => Check::warning(
+        (true, false) => DoctorCheck::warning(
             area,
             name,
             format!("{user} may not act as callgate_reader: only callgate's statements limit reads to their tenant"),

@@ -1,7 +1,7 @@
 //! Each database check, triggered by a modified inspection.
 
 use super::{
-    check::{Check, Status},
+    check::{DoctorCheck, Status},
     database, rights,
 };
 use callgate_core::domain::time::Timestamp;
@@ -63,7 +63,7 @@ fn good() -> Inspection {
     }
 }
 
-fn judged(found: &Inspection) -> Vec<Check> {
+fn judged(found: &Inspection) -> Vec<DoctorCheck> {
     let options = parse_url("postgres://plane@db.example/callgate?sslmode=verify-full").expect("a URL");
     [database::judged(found, &options, false), rights::judged(found)].concat()
 }

@@ -14,7 +14,7 @@
 
 use serde_json::{Value, json};
 
-use super::lint::Outcome;
+use super::lint::LintOutcome;
 use callgate_core::tool_list::lint::{self, LintFinding, Severity};
 
 /// Format version of the document.
@@ -24,7 +24,7 @@ const VERSION: u32 = 1;
 ///
 /// # Errors
 /// None in practice; those of `serde_json`.
-pub(super) fn write(outcome: &Outcome<'_>) -> anyhow::Result<String> {
+pub(super) fn write(outcome: &LintOutcome<'_>) -> anyhow::Result<String> {
     let (mut all, mut choices) = (0, 0);
     let mut tools = Vec::new();
     for tool in &outcome.facts.tools {
@@ -56,11 +56,11 @@ pub(super) fn write(outcome: &Outcome<'_>) -> anyhow::Result<String> {
 }
 
 /// One line per report.
-pub(super) fn lines(outcome: &Outcome<'_>) -> String {
+pub(super) fn lines(outcome: &LintOutcome<'_>) -> String {
     outcome.found.iter().map(|found| format!("{}\n", report(outcome, found))).collect()
 }
 
-fn report(outcome: &Outcome<'_>, found: &LintFinding) -> Value {
+fn report(outcome: &LintOutcome<'_>, found: &LintFinding) -> Value {
     let report = &found.report;
     let doc = report.tool.and_then(|tool| outcome.facts.tools.get(tool)).map(|tool| tool.doc);
     json!({

@@ -57,12 +57,12 @@ enum Format {
 
 /// Judged tools and their reports.
 #[derive(Debug)]
-pub(super) struct Outcome<'a> {
+pub(super) struct LintOutcome<'a> {
     pub(super) facts: &'a ListFacts<'a>,
     pub(super) found: &'a [LintFinding],
 }
 
-impl Outcome<'_> {
+impl LintOutcome<'_> {
     /// Number of reports of that severity.
     pub(super) fn count(&self, severity: Severity) -> usize {
         self.found.iter().filter(|found| found.severity == severity).count()
@@ -104,7 +104,7 @@ pub(super) fn run(args: &LintArgs) -> anyhow::Result<ExitCode> {
     let list = read(&args.files)?;
     let facts = ListFacts::new(&list, &declared);
     let found = lint::check(&facts, &levels);
-    let outcome = Outcome { facts: &facts, found: &found };
+    let outcome = LintOutcome { facts: &facts, found: &found };
     let text = match args.format {
         _ if args.json => json::lines(&outcome),
         Format::Text => text::write(&outcome),

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use super::lint::Outcome;
+use super::lint::LintOutcome;
 use callgate_core::tool_list::lint::{LINTS, Lint, LintFinding};
 
 const SCHEMA: &str = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json";
@@ -13,7 +13,7 @@ const SCHEMA: &str = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os
 ///
 /// # Errors
 /// None in practice; those of `serde_json`.
-pub(super) fn write(outcome: &Outcome<'_>) -> anyhow::Result<String> {
+pub(super) fn write(outcome: &LintOutcome<'_>) -> anyhow::Result<String> {
     let log = json!({
         "$schema": SCHEMA,
         "version": "2.1.0",
@@ -41,7 +41,7 @@ fn rule(lint: &Lint) -> Value {
     })
 }
 
-fn result(outcome: &Outcome<'_>, found: &LintFinding) -> Value {
+fn result(outcome: &LintOutcome<'_>, found: &LintFinding) -> Value {
     let report = &found.report;
     let tools = &outcome.facts.tools;
     let doc = report.tool.and_then(|tool| tools.get(tool)).map(|tool| tool.doc);

@@ -4,14 +4,14 @@ use std::fmt::Write as _;
 
 use anstyle::{AnsiColor, Style};
 
-use super::lint::Outcome;
+use super::lint::LintOutcome;
 use callgate_core::tool_list::lint::{self, LintFinding, Severity};
 
 const BOLD: Style = Style::new().bold();
 const DIM: Style = Style::new().dimmed();
 
 /// All reports with their count.
-pub(super) fn write(outcome: &Outcome<'_>) -> String {
+pub(super) fn write(outcome: &LintOutcome<'_>) -> String {
     let mut text = String::new();
     for reports in outcome.found.chunk_by(|a, b| a.report.tool == b.report.tool) {
         let tool = reports.first().and_then(|found| outcome.facts.tools.get(found.report.tool?));
@@ -45,7 +45,7 @@ fn report(text: &mut String, found: &LintFinding) {
     let _ = writeln!(text, "    {DIM}better{DIM:#}  {}", shown(&report.better));
 }
 
-fn summary(text: &mut String, outcome: &Outcome<'_>) {
+fn summary(text: &mut String, outcome: &LintOutcome<'_>) {
     let tools = &outcome.facts.tools;
     let counted = |count: usize, word: &str| format!("{count} {word}{}", if count == 1 { "" } else { "s" });
     let counts = [Severity::Error, Severity::Warning, Severity::Note]

@@ -17,7 +17,7 @@ pub use self::{
     receipt::ResultDifference,
 };
 use self::{
-    texts::{Reading, unwrapped},
+    texts::{ReaderOutput, unwrapped},
     words::snake,
 };
 use super::{
@@ -135,8 +135,10 @@ impl ComparableResult {
         let text = result.trim();
         let read = read.filter(|_| text.len() <= READ_BYTES_MAX);
         let reading = match read {
-            Some(value @ (Json::Object(_) | Json::Array(_))) => Reading::of_document(&without(value, volatile), now),
-            _ => Reading::of_text(text, now),
+            Some(value @ (Json::Object(_) | Json::Array(_))) => {
+                ReaderOutput::of_document(&without(value, volatile), now)
+            }
+            _ => ReaderOutput::of_text(text, now),
         };
         let (says, failed) = said(text, read);
         let digest = ResultDigest::of_success(reading.known_by(text));

@@ -15,11 +15,11 @@ use super::{
     ids::SessionId,
 };
 
-pub use chain::{Anchor, ChainVerification, ChainVerifier, Entry, HashedText, PROBLEMS_MAX};
+pub use chain::{Anchor, ChainEntry, ChainVerification, ChainVerifier, HashedText, PROBLEMS_MAX};
 
 /// Operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum AuditOperation {
     /// An approval request was answered.
     Answered,
     /// An approval request was approved, and needs another approval.
@@ -74,7 +74,7 @@ pub enum Kind {
     SignedOut,
 }
 
-impl Kind {
+impl AuditOperation {
     /// The name used in SQL and in the contract.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -154,7 +154,7 @@ impl fmt::Display for CredentialId {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditEvent {
     /// Its kind.
-    pub kind: Kind,
+    pub kind: AuditOperation,
     /// Its actor.
     pub by: Actor,
     /// The one session that it concerns.
@@ -175,7 +175,10 @@ impl AuditEvent {
             Control::Answered { approval_id, call_id, edit: Some(edit), .. } => {
                 let digests =
                     format!("digest {} instead of {}", hex::encode(edit.edited.digest.0), hex::encode(edit.asked.0));
-                (Kind::Answered, format!("approved {approval_id} with other arguments, {digests}: call {call_id}"))
+                (
+                    AuditOperation::Answered,
+                    format!("approved {approval_id} with other arguments, {digests}: call {call_id}"),
+                )
             }
             Control::Answered { approval_id, call_id, answer, clears, .. } => {
                 let answer = if *answer == ApprovalStatus::Approved { "approved" } else { "denied" };
@@ -183,29 +186,34 @@ impl AuditEvent {
                     Some(_) => ", and for a time its tool on the same thing",
                     None => ", and for a time all calls of its tool",
                 });
-                (Kind::Answered, format!("{answer} {approval_id}: call {call_id}{clears}"))
+                (AuditOperation::Answered, format!("{answer} {approval_id}: call {call_id}{clears}"))
             }
             Control::Seconded { approval_id, call_id, edited } => {
                 let with = edited
                     .as_ref()
                     .map(|edited| format!(" with other arguments, digest {}", hex::encode(edited.digest.0)));
                 let with = with.unwrap_or_default();
-                (Kind::Seconded, format!("approved {approval_id}{with}, and another yes is needed: call {call_id}"))
+                (
+                    AuditOperation::Seconded,
+                    format!("approved {approval_id}{with}, and another yes is needed: call {call_id}"),
+                )
             }
-            Control::Withdrawn { approval_id, call_id } => (Kind::Withdrawn, format!("{approval_id}: call {call_id}")),
+            Control::Withdrawn { approval_id, call_id } => {
+                (AuditOperation::Withdrawn, format!("{approval_id}: call {call_id}"))
+            }
             Control::PhaseSet { phase, plan } => {
                 let plan = plan.as_ref().map(|plan| format!(", with a plan of {} writes", plan.len()));
-                (Kind::PhaseSet, format!("phase {phase}{}", plan.unwrap_or_default()))
+                (AuditOperation::PhaseSet, format!("phase {phase}{}", plan.unwrap_or_default()))
             }
             Control::Compacted => return None,
             Control::OutcomeSettled { call_id, status } => {
-                (Kind::OutcomeSettled, format!("call {call_id}: {}", status.as_str()))
+                (AuditOperation::OutcomeSettled, format!("call {call_id}: {}", status.as_str()))
             }
             Control::Granted(Grant { id, tools, ceiling, expires_at, .. }) => {
                 let until = expires_at.as_millis();
-                (Kind::Granted, format!("{id}: {ceiling} calls of {}, until {until} ms", tools.as_str()))
+                (AuditOperation::Granted, format!("{id}: {ceiling} calls of {}, until {until} ms", tools.as_str()))
             }
-            Control::Revoked { id } => (Kind::Revoked, id.clone()),
+            Control::Revoked { id } => (AuditOperation::Revoked, id.clone()),
             Control::BudgetRaised(raise) => {
                 let Raise { dimension, extra, .. } = *raise;
                 let whose = raise.scope().as_str().replace('_', " ");
@@ -213,7 +221,7 @@ impl AuditEvent {
                     0 => format!("{} of the {whose}: as the policy has it", dimension.as_str()),
                     extra => format!("{} of the {whose}: {} more", dimension.as_str(), dimension.in_words(extra)),
                 };
-                (Kind::BudgetRaised, what)
+                (AuditOperation::BudgetRaised, what)
             }
         };
         let why = controlled.reason.as_deref().unwrap_or_default();
@@ -227,7 +235,7 @@ pub const WORDS: usize = 6;
 impl AuditEvent {
     /// An operation of an actor.
     #[must_use]
-    pub fn new(kind: Kind, by: Actor, what: impl Into<String>) -> Self {
+    pub fn new(kind: AuditOperation, by: Actor, what: impl Into<String>) -> Self {
         Self { kind, by, session: None, what: what.into(), why: None }
     }
 

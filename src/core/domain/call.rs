@@ -13,7 +13,7 @@ use super::{
     profile::FollowUp,
     reason::Reason,
     redaction::Secrets,
-    similarity::Shape,
+    similarity::ArgumentShape,
     time::Timestamp,
     tool::ToolSpec,
     violation::{CoercedField, Violation},
@@ -106,7 +106,7 @@ pub struct Proposal {
     /// Redacted secrets.
     pub secrets: Secrets,
     /// Shape of the arguments, for near-duplicate detection.
-    pub shape: Arc<Shape>,
+    pub shape: Arc<ArgumentShape>,
     /// For recognizing repetition.
     pub fingerprint: Fingerprint,
     /// For binding an approval or a call_id.
@@ -215,7 +215,7 @@ pub struct Call {
     /// Canonical arguments, while the call is open or after it failed; a long text is dropped after a failure.
     pub arguments: Option<Arc<str>>,
     /// Shape of the arguments, within the window of the detectors.
-    pub shape: Option<Arc<Shape>>,
+    pub shape: Option<Arc<ArgumentShape>>,
     /// For recognizing repetition.
     pub fingerprint: Fingerprint,
     /// For binding an approval or a call_id.

@@ -19,7 +19,7 @@ use super::{
     profile::{Circumstances, FollowUp},
     reason::Reason,
     shard::Shard,
-    similarity::Shape,
+    similarity::ArgumentShape,
     time::Timestamp,
     violation::SelfCorrection,
     whole::FullText,
@@ -97,7 +97,7 @@ pub struct JudgmentEvent {
     /// The arguments in canonical form. Absent when read back, but for open and failed calls.
     pub arguments: Option<Arc<str>>,
     /// Shape of the arguments. Absent when read back without them.
-    pub shape: Option<Arc<Shape>>,
+    pub shape: Option<Arc<ArgumentShape>>,
     /// Why the agent wanted it. Absent when read back.
     pub justification: Option<String>,
 }

@@ -29,14 +29,14 @@ const IDENTIFIER_MARKS: [char; 6] = ['@', '/', '.', '_', ':', '-'];
 
 /// Shape of a call's arguments, for similarity.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Shape {
+pub struct ArgumentShape {
     looks: Looks,
     /// Hash of the arguments without their nonces, if there are nonces and others.
     without_nonces: Option<u64>,
     content: Content,
 }
 
-impl Shape {
+impl ArgumentShape {
     /// The shape of arguments in canonical form; empty unless a JSON object.
     #[must_use]
     pub fn of(arguments: &str) -> Self {
@@ -158,7 +158,7 @@ impl Shape {
 /// True for a sweep: one field names another page, day, number, path, address or identifier in each of the shapes, in
 /// any order (parallel calls end in any).
 #[must_use]
-pub fn is_sweep(shapes: &[&Shape]) -> bool {
+pub fn is_sweep(shapes: &[&ArgumentShape]) -> bool {
     let Some(first) = shapes.first().filter(|_| shapes.len() > 1) else { return false };
     first.looks.fields().any(|field| {
         let names: Option<BTreeSet<&str>> = shapes.iter().map(|shape| shape.identifier(field.name())).collect();
@@ -189,7 +189,7 @@ fn place_in(text: &str) -> Option<f64> {
 #[must_use]
 pub fn are_near(a: &str, b: &str) -> bool {
     let is_object = |text: &str| text.starts_with('{');
-    is_object(a) && is_object(b) && Shape::of(a).is_near(&Shape::of(b))
+    is_object(a) && is_object(b) && ArgumentShape::of(a).is_near(&ArgumentShape::of(b))
 }
 
 /// Names of the differing fields; empty unless both are JSON objects.
@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn a_field_that_names_another_thing_each_time_is_a_sweep() {
         let sweep = |texts: &[&str]| {
-            let shapes: Vec<Shape> = texts.iter().map(|text| Shape::of(text)).collect();
+            let shapes: Vec<ArgumentShape> = texts.iter().map(|text| ArgumentShape::of(text)).collect();
             is_sweep(&shapes.iter().collect::<Vec<_>>())
         };
         assert!(sweep(&[r#"{"page":1,"q":"a"}"#, r#"{"page":2,"q":"a"}"#, r#"{"page":3,"q":"a"}"#]));

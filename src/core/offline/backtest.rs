@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     judge::{CallAssessment, OfflineJudge, RecordedComparison},
-    trace::Row,
+    trace::TraceRow,
 };
 use crate::{
     domain::{
@@ -40,7 +40,7 @@ pub type Changes = BTreeMap<ChangeKey, DecisionChange>;
 
 /// Number of sessions of the calls.
 #[must_use]
-pub fn session_count(rows: &[Row]) -> usize {
+pub fn session_count(rows: &[TraceRow]) -> usize {
     rows.iter().map(|row| &row.trace).collect::<BTreeSet<_>>().len()
 }
 
@@ -48,7 +48,7 @@ pub fn session_count(rows: &[Row]) -> usize {
 ///
 /// # Errors
 /// A call that cannot be judged, by its session and id.
-pub fn backtest(rows: &[Row], old: Policy, new: Policy, examples_max: usize) -> Result<Changes, String> {
+pub fn backtest(rows: &[TraceRow], old: Policy, new: Policy, examples_max: usize) -> Result<Changes, String> {
     let mut backtest = Backtest::new(old, new, examples_max);
     for row in rows {
         backtest.judge(row).map_err(|problem| format!("{} {}: {problem}", row.trace, row.call_id))?;
@@ -87,7 +87,7 @@ impl Backtest {
     ///
     /// # Errors
     /// The problem of the row, which is not counted.
-    pub fn judge(&mut self, row: &Row) -> Result<(Decision, Decision), String> {
+    pub fn judge(&mut self, row: &TraceRow) -> Result<(Decision, Decision), String> {
         // Both have to have seen it.
         let (before, after) = (self.old.judge(row), self.new.judge(row));
         let (before, after) = (before?, after?);
@@ -122,7 +122,7 @@ impl Backtest {
 
 /// The decision under a recorded approval: ASK becomes ALLOW, for either policy.
 #[must_use]
-pub fn answered(row: &Row, decision: Decision) -> Decision {
+pub fn answered(row: &TraceRow, decision: Decision) -> Decision {
     if row.approved && decision == Decision::Ask { Decision::Allow } else { decision }
 }
 
@@ -137,7 +137,7 @@ fn what(before: Decision, after: Decision) -> Option<What> {
     }
 }
 
-fn brought_something(row: &Row, assessed: &CallAssessment) -> bool {
+fn brought_something(row: &TraceRow, assessed: &CallAssessment) -> bool {
     row.result.as_ref().is_some_and(|result| !result.is_error) && assessed.compared != RecordedComparison::Same
 }
 
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn what_a_policy_would_newly_refuse_is_counted_by_what_it_had_brought() {
-        let row = |seq, tool, text| Row::success("s", seq, tool, text);
+        let row = |seq, tool, text| TraceRow::success("s", seq, tool, text);
         let rows = [row(0, "look", "a"), row(1, "look", "a"), row(2, "drop", "gone")];
         let new = crate::policy::compile(
             "policy_engine: {tool_schemas: {look: {effect: read, risk_level: LOW}, drop: {risk_level: HIGH}}}",
@@ -168,7 +168,7 @@ mod tests {
             "policy_engine: {authorization: {tiers: [{name: no, pattern: drop, action: deny}]},
                tool_schemas: {drop: {effect: write, idempotent: true}}}",
         );
-        let mut rows = [Row::success("s", 0, "drop", "gone"), Row::success("t", 0, "drop", "gone")];
+        let mut rows = [TraceRow::success("s", 0, "drop", "gone"), TraceRow::success("t", 0, "drop", "gone")];
         rows[0].approved = true;
         let changes = backtest(&rows, asks.clone(), denies, 1).expect("good rows");
         let refused = &changes[&(What::NewlyRefused, "tier".to_owned(), "drop".to_owned())];
@@ -183,7 +183,8 @@ mod tests {
         let mut judge = OfflineJudge::new(policy.expect("a good policy"), false);
         let mut decide = |seq, state: Option<&str>| {
             let witness = state.map(Into::into);
-            let row = Row { witness_after: witness.clone(), witness, ..Row::success("s", seq, "page", "text") };
+            let row =
+                TraceRow { witness_after: witness.clone(), witness, ..TraceRow::success("s", seq, "page", "text") };
             judge.judge(&row).expect("a good row").decision
         };
         assert_eq!(decide(0, Some("v1")), Decision::Allow);
@@ -194,11 +195,11 @@ mod tests {
 
     #[test]
     fn refused_calls_do_not_count_as_running_and_a_tree_is_judged_as_one() {
-        let mut rows: Vec<Row> = (0..300).map(|seq| Row::success("s", seq, "drop", "")).collect();
+        let mut rows: Vec<TraceRow> = (0..300).map(|seq| TraceRow::success("s", seq, "drop", "")).collect();
         for row in &mut rows {
             (row.result, row.refused) = (None, true);
         }
-        let mut child = Row::success("child", 300, "drop", "");
+        let mut child = TraceRow::success("child", 300, "drop", "");
         (child.root, child.justification) = (Some(rows[0].trace.clone()), Some("because".to_owned()));
         rows.push(child);
         let new = crate::policy::compile(

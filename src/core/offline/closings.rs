@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::trace::Row;
+use super::trace::TraceRow;
 use crate::{
     domain::{
         finding::{Decision, Finding, Level},
@@ -50,7 +50,7 @@ impl ClosingTracker {
     /// Adds a judged call: its new result counts for earlier closings, and its findings may add some.
     pub(super) fn observe<'a>(
         &mut self,
-        row: &Row,
+        row: &TraceRow,
         fingerprint: Fingerprint,
         is_new: bool,
         findings: impl Iterator<Item = (&'a Finding, Option<Closes>)>,

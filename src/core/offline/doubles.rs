@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt};
 
 use super::{
     judge::{BASE, STEP_MS, outcome, request},
-    trace::Row,
+    trace::TraceRow,
     world::World,
 };
 use crate::{
@@ -34,7 +34,7 @@ pub struct Doubles {
 ///
 /// # Errors
 /// A call that cannot be judged, by its session and id.
-pub fn doubles(rows: &[Row], mut policy: Policy) -> Result<BTreeMap<String, Doubles>, String> {
+pub fn doubles(rows: &[TraceRow], mut policy: Policy) -> Result<BTreeMap<String, Doubles>, String> {
     // Recorded calls did run; only their duplicates are enforced.
     let judging = policy.clone();
     policy.mode = Mode::Shadow;

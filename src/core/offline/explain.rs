@@ -3,7 +3,7 @@
 
 use super::{
     judge::{outcome, request},
-    trace::Row,
+    trace::TraceRow,
     world::World,
 };
 use crate::{
@@ -55,7 +55,7 @@ pub struct Explain<'a> {
 
 /// Explains a call. `calls` are those of its tree up to it, itself the last; or why they are unknown.
 #[must_use]
-pub fn explain(asked: &Explain<'_>, calls: Result<&[Row], String>) -> CallExplanation {
+pub fn explain(asked: &Explain<'_>, calls: Result<&[TraceRow], String>) -> CallExplanation {
     let Explain { policy, tool, spoke, approved_by } = *asked;
     let seen = calls.and_then(|calls| RuleInput::again(policy, calls));
     let past = seen.as_ref().ok().map(RuleInput::past);
@@ -93,7 +93,7 @@ struct RuleInput {
 }
 
 impl RuleInput {
-    fn again(policy: &Policy, calls: &[Row]) -> Result<Self, String> {
+    fn again(policy: &Policy, calls: &[TraceRow]) -> Result<Self, String> {
         let Some((it, before)) = calls.split_last() else { return Err("its calls are not stored".to_owned()) };
         let mut world = World::new(DEFAULT_TENANT);
         let mut ran = policy.clone();

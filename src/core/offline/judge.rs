@@ -17,7 +17,7 @@ use crate::{
         tree::{OPEN_MAX, SESSIONS_MAX},
         verdict::Verdict,
     },
-    offline::trace::{RecordedResult, Row},
+    offline::trace::{RecordedResult, TraceRow},
     offline::world::World,
     policy::Policy,
     retry::profiles::Profiles,
@@ -130,7 +130,7 @@ impl OfflineJudge {
     /// # Errors
     ///
     /// The problem of the row.
-    pub fn judge(&mut self, row: &Row) -> Result<CallAssessment, String> {
+    pub fn judge(&mut self, row: &TraceRow) -> Result<CallAssessment, String> {
         let trace = self.traces.entry(row.root().clone()).or_insert_with(Trace::new);
         trace.world.swap_profiles(&mut self.profiles);
         let judged = trace.judge(if row.refused { &self.holding } else { &self.policy }, row);
@@ -165,7 +165,11 @@ impl Trace {
         Self { world: World::new(DEFAULT_TENANT), last_seq: None, last_at: None, results: BTreeMap::new() }
     }
 
-    fn judge(&mut self, policy: &Policy, row: &Row) -> Result<(Verdict, RecordedComparison, Option<Advice>), String> {
+    fn judge(
+        &mut self,
+        policy: &Policy,
+        row: &TraceRow,
+    ) -> Result<(Verdict, RecordedComparison, Option<Advice>), String> {
         let now = self.advance(row)?;
         let proposal = policy.propose(request(row));
         let judged = self.world.evaluate(policy, &proposal, None, now);
@@ -178,7 +182,7 @@ impl Trace {
     }
 
     /// Advances to `row` and returns its time; rows must be in order.
-    fn advance(&mut self, row: &Row) -> Result<Timestamp, String> {
+    fn advance(&mut self, row: &TraceRow) -> Result<Timestamp, String> {
         if let Some(last) = self.last_seq.filter(|last| row.seq <= *last) {
             let trace = &row.trace;
             return Err(format!(
@@ -204,7 +208,7 @@ impl Trace {
     }
 }
 
-pub fn request(row: &Row) -> Request {
+pub fn request(row: &TraceRow) -> Request {
     let (session, call_id, tool) = (row.trace.clone(), row.call_id.clone(), row.tool.clone());
     Request {
         // The nesting of sessions is not recorded: all others are children of the root.
@@ -219,7 +223,7 @@ pub fn request(row: &Row) -> Request {
 }
 
 /// The report of a recorded call; none without an outcome.
-pub fn outcome(row: &Row) -> Option<OutcomeReport> {
+pub fn outcome(row: &TraceRow) -> Option<OutcomeReport> {
     let report = |status| OutcomeReport {
         usage: row.reported,
         is_complete: row.is_complete,
@@ -244,7 +248,7 @@ pub fn outcome(row: &Row) -> Option<OutcomeReport> {
     Some(OutcomeReport { result: text, result_digest, ..report(OutcomeStatus::Success) })
 }
 
-fn not_judged(row: &Row, rejection: &EvaluateRejection) -> String {
+fn not_judged(row: &TraceRow, rejection: &EvaluateRejection) -> String {
     match rejection {
         EvaluateRejection::CallIdReused => {
             format!("field call_id: {:?} belongs to an earlier call of this trace with other arguments", row.call_id)

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::judge::CallAssessment;
-use crate::{domain::finding::Finding, offline::trace::Row};
+use crate::{domain::finding::Finding, offline::trace::TraceRow};
 
 #[derive(Debug, Serialize)]
 /// Output line of `callgate replay`.
@@ -37,7 +37,7 @@ struct FindingLine<'a> {
 impl<'a> ReplayLine<'a> {
     /// The line of a call and its assessment.
     #[must_use]
-    pub fn new(row: &'a Row, assessed: &'a CallAssessment) -> Self {
+    pub fn new(row: &'a TraceRow, assessed: &'a CallAssessment) -> Self {
         let (verdict, winner) = (&assessed.verdict, assessed.winner());
         let (permit, advice) = (verdict.permit.as_ref(), assessed.advice);
         Self {

@@ -6,7 +6,7 @@ mod evidence;
 use std::{collections::BTreeMap, fmt::Write as _};
 
 use self::evidence::{Evidence, SuggestedEffect};
-use crate::{domain::ids::ToolName, offline::trace::Row};
+use crate::{domain::ids::ToolName, offline::trace::TraceRow};
 
 /// Minimum number of sessions for a suggested limit.
 const SESSIONS_MIN: usize = 20;
@@ -16,15 +16,15 @@ const DAY_MS: u64 = 86_400_000;
 
 /// Observations of one tool.
 #[derive(Debug, Default)]
-struct Seen {
+struct ToolObservations {
     calls: u64,
     errors: u64,
     /// Number of calls in each session with any.
     a_session: Vec<u64>,
 }
 
-fn look(rows: &[Row]) -> (BTreeMap<ToolName, Seen>, Vec<u64>) {
-    let mut tools: BTreeMap<ToolName, Seen> = BTreeMap::new();
+fn look(rows: &[TraceRow]) -> (BTreeMap<ToolName, ToolObservations>, Vec<u64>) {
+    let mut tools: BTreeMap<ToolName, ToolObservations> = BTreeMap::new();
     let mut sessions: BTreeMap<String, (u64, BTreeMap<ToolName, u64>)> = BTreeMap::new();
     for row in rows {
         let (steps, calls) = sessions.entry(row.trace.to_string()).or_default();
@@ -53,7 +53,7 @@ fn quantile(amounts: &[u64], share: f64) -> u64 {
 
 /// A policy file with the suggestions.
 #[must_use]
-pub fn suggestion(rows: &[Row]) -> String {
+pub fn suggestion(rows: &[TraceRow]) -> String {
     let (tools, steps) = look(rows);
     let evidence = Evidence::of(rows);
     let shown = evidence.shown(&tools.keys().cloned().collect());
@@ -108,7 +108,7 @@ fn quoted(tool: &ToolName) -> serde_json::Value {
 }
 
 /// Ceilings, one tier per tool. The last tier permits the others, as without tiers.
-fn tiers(tools: &BTreeMap<ToolName, Seen>, shown: &BTreeMap<ToolName, SuggestedEffect>) -> String {
+fn tiers(tools: &BTreeMap<ToolName, ToolObservations>, shown: &BTreeMap<ToolName, SuggestedEffect>) -> String {
     let mut text = String::new();
     // In a pattern these are wildcards.
     let bounded = tools.iter().filter(|(tool, _)| !tool.as_str().contains(['*', '?', '|']));
@@ -174,7 +174,7 @@ fn counted(count: u64, what: &str) -> String {
     }
 }
 
-fn ceiling(seen: &Seen) -> Option<u64> {
+fn ceiling(seen: &ToolObservations) -> Option<u64> {
     (seen.a_session.len() >= SESSIONS_MIN).then(|| (quantile(&seen.a_session, 0.99) * 2).max(3))
 }
 
@@ -188,13 +188,13 @@ mod tests {
         rules::tier::{self, Action},
     };
 
-    fn row(session: usize, seq: u64, tool: &str, result: &str) -> Row {
-        Row::success(&format!("s{session}"), seq, tool, result)
+    fn row(session: usize, seq: u64, tool: &str, result: &str) -> TraceRow {
+        TraceRow::success(&format!("s{session}"), seq, tool, result)
     }
 
     #[test]
     fn what_changed_others_is_proposed_as_a_write_and_nothing_is_in_force() {
-        let rows: Vec<Row> = (0..25)
+        let rows: Vec<TraceRow> = (0..25)
             .flat_map(|s| {
                 [row(s, 0, "look", "a"), row(s, 1, "edit", "done"), row(s, 2, "look", "b"), row(s, 3, "look", "b")]
             })
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn a_proposal_is_in_force_once_its_comment_is_taken_away() {
-        let rows: Vec<Row> =
+        let rows: Vec<TraceRow> =
             (0..25).flat_map(|s| [row(s, 0, "look", "a"), row(s, 1, "edit", "done"), row(s, 2, "look", "b")]).collect();
         let text = suggestion(&rows);
         let agreed: Vec<String> = text
@@ -247,10 +247,10 @@ mod tests {
     #[test]
     fn what_changes_by_itself_now_and_then_is_proposed_as_a_poll_and_what_makes_things_is_not() {
         let jobs = ["queued", "queued", "running", "done"];
-        let rows: Vec<Row> = jobs.iter().zip(0..).map(|(result, seq)| row(0, seq, "status", result)).collect();
+        let rows: Vec<TraceRow> = jobs.iter().zip(0..).map(|(result, seq)| row(0, seq, "status", result)).collect();
         let text = suggestion(&rows);
         assert!(text.contains("# effect: poll  # proposed: 3 looks with nothing between, and 2 of them"), "{text}");
-        let made: Vec<Row> = (0..9).map(|seq| row(0, seq, "create", &format!("made {seq}"))).collect();
+        let made: Vec<TraceRow> = (0..9).map(|seq| row(0, seq, "create", &format!("made {seq}"))).collect();
         assert!(!suggestion(&made).contains("# effect:"), "{}", suggestion(&made));
     }
 
@@ -258,7 +258,7 @@ mod tests {
     fn a_tool_whose_results_differ_by_names_is_no_poll() {
         let ids = ["a-1001", "a-1001", "a-1002", "a-1002", "a-1003"];
         let row_of = |(id, seq): (&&str, u64)| row(0, seq, "take", &format!("{{\"id\":\"{id}\"}}"));
-        let rows: Vec<Row> = ids.iter().zip(0..).map(row_of).collect();
+        let rows: Vec<TraceRow> = ids.iter().zip(0..).map(row_of).collect();
         assert!(!suggestion(&rows).contains("# effect: poll"), "{}", suggestion(&rows));
     }
 
@@ -268,7 +268,7 @@ mod tests {
             let tool = if seq.is_multiple_of(2) { "job" } else { "mail" };
             row(s, seq, tool, &format!("{tool} {seq}"))
         };
-        let rows: Vec<Row> = (0..3).flat_map(|s| (0..20).map(move |seq| turn(s, seq))).collect();
+        let rows: Vec<TraceRow> = (0..3).flat_map(|s| (0..20).map(move |seq| turn(s, seq))).collect();
         let text = suggestion(&rows);
         assert!(!text.contains("# effect:"), "{text}");
     }
@@ -279,7 +279,7 @@ mod tests {
             let now = if s.is_multiple_of(10) { "b" } else { "a" };
             [row(s, 0, "look", "a"), row(s, 1, "note", "ok"), row(s, 2, "look", now)]
         };
-        let rows: Vec<Row> = (0..20).flat_map(asked).collect();
+        let rows: Vec<TraceRow> = (0..20).flat_map(asked).collect();
         assert!(!suggestion(&rows).contains("# effect:"), "{}", suggestion(&rows));
     }
 
@@ -290,7 +290,7 @@ mod tests {
                 row(session, seq as u64, tool, &if tool == "clock" { seq.to_string() } else { "a".into() })
             })
         };
-        let text = suggestion(&(0..25).flat_map(clock).collect::<Vec<Row>>());
+        let text = suggestion(&(0..25).flat_map(clock).collect::<Vec<TraceRow>>());
         assert!(!text.contains("effect: write"), "{text}");
         let expected =
             "# effect: read  # proposed: it ran between 25 repetitions of other tools, and 0 of them changed";
@@ -300,16 +300,16 @@ mod tests {
     #[test]
     fn two_sessions_are_the_least_that_speaks_for_a_write() {
         let edited = |s| [row(s, 0, "look", "a"), row(s, 1, "edit", "done"), row(s, 2, "look", "b")];
-        let once: Vec<Row> = edited(0).into();
+        let once: Vec<TraceRow> = edited(0).into();
         assert!(!suggestion(&once).contains("# effect:"), "{}", suggestion(&once));
-        let twice: Vec<Row> = (0..2).flat_map(edited).collect();
+        let twice: Vec<TraceRow> = (0..2).flat_map(edited).collect();
         assert!(suggestion(&twice).contains("# effect: write"), "{}", suggestion(&twice));
     }
 
     #[test]
     fn what_something_else_explains_speaks_for_nobody() {
         // `look` changes whether or not `note` ran: by another actor.
-        let mut rows: Vec<Row> = Vec::new();
+        let mut rows: Vec<TraceRow> = Vec::new();
         for s in 0..10 {
             rows.extend([row(s, 0, "look", "a"), row(s, 1, "note", "ok"), row(s, 2, "look", "b")]);
             rows.extend([row(s, 3, "look", "c")]);
@@ -321,7 +321,7 @@ mod tests {
     fn a_change_by_chance_does_not_hide_a_write() {
         let edited =
             |s| [row(s, 0, "look", "a"), row(s, 1, "edit", "done"), row(s, 2, "look", "b"), row(s, 3, "look", "b")];
-        let mut rows: Vec<Row> = (0..25).flat_map(edited).collect();
+        let mut rows: Vec<TraceRow> = (0..25).flat_map(edited).collect();
         rows.extend([row(25, 0, "look", "a"), row(25, 1, "look", "z")]);
         let expected =
             "# effect: write  # proposed: look: 26 repetitions, changed 1 time unless edit ran between: then 25";

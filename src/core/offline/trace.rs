@@ -20,7 +20,7 @@ use crate::domain::{
 
 /// One recorded call.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Row {
+pub struct TraceRow {
     /// Session.
     pub trace: SessionId,
     /// Root of its call tree, if another session.
@@ -64,7 +64,7 @@ pub struct Row {
     pub witness_after: Option<Box<str>>,
 }
 
-impl Row {
+impl TraceRow {
     /// Parses one line.
     ///
     /// # Errors
@@ -145,12 +145,12 @@ struct RawFields<'a> {
     error_type: Option<&'a RawValue>,
 }
 
-fn row(fields: RawFields<'_>) -> Result<Row, String> {
+fn row(fields: RawFields<'_>) -> Result<TraceRow, String> {
     let seq: u64 = required("seq", fields.seq)?;
     let call_id = optional("call_id", fields.call_id)?.unwrap_or_else(|| seq.to_string());
     let run: Option<String> = optional("run", fields.run)?;
     let ts: Option<String> = optional("ts", fields.ts)?;
-    Ok(Row {
+    Ok(TraceRow {
         trace: named("trace", SessionId::parse, &required::<String>("trace", fields.trace)?)?,
         root: None,
         seq,

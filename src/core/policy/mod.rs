@@ -35,7 +35,7 @@ use crate::{
         json::Json,
         redaction::{Redaction, Secrets},
         route::ApprovalRoute,
-        similarity::Shape,
+        similarity::ArgumentShape,
         time::Timestamp,
         tool::{InjectAs, StorageMode, ToolSpec},
         violation::CoercedField,
@@ -275,7 +275,11 @@ impl Policy {
             (None, None, Cow::Borrowed(_)) => Cow::Borrowed(&*all),
             _ => read.canonical().into(),
         };
-        let shape = Arc::new(if known.canonical.is_some() { Shape::of(&recognised) } else { Shape::of_json(&read) });
+        let shape = Arc::new(if known.canonical.is_some() {
+            ArgumentShape::of(&recognised)
+        } else {
+            ArgumentShape::of_json(&read)
+        });
         let mut secrets = Secrets::default();
         let stored = self.stored_arguments(&known.spec, &request.arguments, &all, &mut secrets);
         let said = |text: String| self.stored_text(known.spec.stored.0, &text, &mut secrets).into_owned();

@@ -18,7 +18,7 @@ use crate::domain::{
     json::Json,
     previous::{Previous, RequestStatus},
     reason::Reason,
-    similarity::{Shape, differ_in_identities},
+    similarity::{ArgumentShape, differ_in_identities},
     time::Timestamp,
     tree::{CallTree, RunBreak, Session, SessionRun},
 };
@@ -255,7 +255,7 @@ impl<'a> RuleContext<'a> {
     /// True for the same fingerprint, or arguments that differ in nonces alone.
     #[must_use]
     pub fn is_same(&self, call: &Call) -> bool {
-        let steady = |shape: &Shape| shape.without_nonces();
+        let steady = |shape: &ArgumentShape| shape.without_nonces();
         call.fingerprint == self.fingerprint()
             || call.tool == self.proposal.request.tool
                 && steady(&self.proposal.shape)
@@ -303,7 +303,7 @@ impl<'a> RuleContext<'a> {
     /// True where this call and those before it differ in nothing but the identity of a thing: a sweep.
     #[must_use]
     pub fn sweeps(&self, before: &[&Call]) -> bool {
-        let shapes: Option<Vec<&Shape>> = before.iter().map(|call| call.shape.as_deref()).collect();
+        let shapes: Option<Vec<&ArgumentShape>> = before.iter().map(|call| call.shape.as_deref()).collect();
         let shapes = shapes.map(|shapes| shapes.into_iter().chain([&*self.proposal.shape]).collect::<Vec<_>>());
         shapes.is_some_and(|shapes| differ_in_identities(&shapes))
     }

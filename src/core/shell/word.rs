@@ -24,7 +24,7 @@ impl ShellWord {
 }
 
 /// Kind of a word's part.
-enum Part {
+enum WordSegment {
     Text(char),
     /// A substitution that stays one word.
     Filled,
@@ -42,13 +42,13 @@ pub(super) fn read(node: Node<'_>, source: &str) -> Option<ShellWord> {
     Some(joined(&parts, node, source))
 }
 
-fn joined(parts: &[Part], node: Node<'_>, source: &str) -> ShellWord {
+fn joined(parts: &[WordSegment], node: Node<'_>, source: &str) -> ShellWord {
     let mut text = String::new();
     for (at, part) in parts.iter().enumerate() {
         match part {
-            Part::Text(char) => text.push(*char),
-            Part::Brace if matches!(parts.get(at + 1), Some(Part::Text('}'))) => text.push('{'),
-            _ if text.is_empty() || parts[at..].iter().any(|part| matches!(part, Part::Split)) => {
+            WordSegment::Text(char) => text.push(*char),
+            WordSegment::Brace if matches!(parts.get(at + 1), Some(WordSegment::Text('}'))) => text.push('{'),
+            _ if text.is_empty() || parts[at..].iter().any(|part| matches!(part, WordSegment::Split)) => {
                 return ShellWord::Opaque;
             }
             _ => return ShellWord::Begins(text),
@@ -63,24 +63,24 @@ fn joined(parts: &[Part], node: Node<'_>, source: &str) -> ShellWord {
     ShellWord::Plain(text)
 }
 
-fn parts_of(node: Node<'_>, source: &str, parts: &mut Vec<Part>) -> Option<()> {
+fn parts_of(node: Node<'_>, source: &str, parts: &mut Vec<WordSegment>) -> Option<()> {
     let text = &source[node.byte_range()];
     match node.kind() {
         "word" | "number" => bare(text, parts)?,
         // Brace expansion: {1..3}.
-        "brace_expression" => parts.push(Part::Glob),
-        "raw_string" => parts.extend(text.strip_prefix('\'')?.strip_suffix('\'')?.chars().map(Part::Text)),
+        "brace_expression" => parts.push(WordSegment::Glob),
+        "raw_string" => parts.extend(text.strip_prefix('\'')?.strip_suffix('\'')?.chars().map(WordSegment::Text)),
         "string" => quoted(node, source, parts)?,
         "ansi_c_string"
         | "translated_string"
         | "simple_expansion"
         | "expansion"
         | "command_substitution"
-        | "arithmetic_expansion" => parts.push(Part::Split),
+        | "arithmetic_expansion" => parts.push(WordSegment::Split),
         // It becomes the path of a pipe, which is no flag.
         "process_substitution" => {
-            parts.extend("/dev/fd/".chars().map(Part::Text));
-            parts.push(Part::Filled);
+            parts.extend("/dev/fd/".chars().map(WordSegment::Text));
+            parts.push(WordSegment::Filled);
         }
         "command_name" | "concatenation" => {
             let mut end = node.start_byte();
@@ -100,24 +100,24 @@ fn parts_of(node: Node<'_>, source: &str, parts: &mut Vec<Part>) -> Option<()> {
 }
 
 /// Text without quotes.
-fn bare(text: &str, parts: &mut Vec<Part>) -> Option<()> {
+fn bare(text: &str, parts: &mut Vec<WordSegment>) -> Option<()> {
     let mut chars = text.chars();
     while let Some(char) = chars.next() {
         match char {
             '\\' => match chars.next()? {
                 '\n' => {}
-                escaped => parts.push(Part::Text(escaped)),
+                escaped => parts.push(WordSegment::Text(escaped)),
             },
-            '*' | '?' | '[' => parts.push(Part::Glob),
-            '{' => parts.push(Part::Brace),
-            _ => parts.push(Part::Text(char)),
+            '*' | '?' | '[' => parts.push(WordSegment::Glob),
+            '{' => parts.push(WordSegment::Brace),
+            _ => parts.push(WordSegment::Text(char)),
         }
     }
     Some(())
 }
 
 /// Text in double quotes, with substitutions.
-fn quoted(node: Node<'_>, source: &str, parts: &mut Vec<Part>) -> Option<()> {
+fn quoted(node: Node<'_>, source: &str, parts: &mut Vec<WordSegment>) -> Option<()> {
     let (begin, end) = (node.start_byte() + 1, node.end_byte().checked_sub(1)?);
     if !source[node.byte_range()].starts_with('"') || !source[node.byte_range()].ends_with('"') || end < begin {
         return None;
@@ -133,9 +133,9 @@ fn quoted(node: Node<'_>, source: &str, parts: &mut Vec<Part>) -> Option<()> {
             // `"$@"` and `"${x[@]}"` become several words.
             "simple_expansion" | "expansion" => {
                 let is_list = source[child.byte_range()].contains('@');
-                parts.push(if is_list { Part::Split } else { Part::Filled });
+                parts.push(if is_list { WordSegment::Split } else { WordSegment::Filled });
             }
-            "command_substitution" | "arithmetic_expansion" => parts.push(Part::Filled),
+            "command_substitution" | "arithmetic_expansion" => parts.push(WordSegment::Filled),
             _ => return None,
         }
         at = child.end_byte();
@@ -143,18 +143,18 @@ fn quoted(node: Node<'_>, source: &str, parts: &mut Vec<Part>) -> Option<()> {
     unescaped(source.get(at..end)?, parts)
 }
 
-fn unescaped(text: &str, parts: &mut Vec<Part>) -> Option<()> {
+fn unescaped(text: &str, parts: &mut Vec<WordSegment>) -> Option<()> {
     let mut chars = text.chars();
     while let Some(char) = chars.next() {
         match char {
             '\\' => match chars.next()? {
                 '\n' => {}
-                escaped @ ('$' | '`' | '"' | '\\') => parts.push(Part::Text(escaped)),
-                other => parts.extend([Part::Text('\\'), Part::Text(other)]),
+                escaped @ ('$' | '`' | '"' | '\\') => parts.push(WordSegment::Text(escaped)),
+                other => parts.extend([WordSegment::Text('\\'), WordSegment::Text(other)]),
             },
             // It would begin something that was not found to begin here.
             '`' => return None,
-            _ => parts.push(Part::Text(char)),
+            _ => parts.push(WordSegment::Text(char)),
         }
     }
     Some(())

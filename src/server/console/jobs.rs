@@ -26,7 +26,7 @@ pub(super) const ROLES: &[Role] = &[Role::Operator, Role::Analyst];
 
 /// Where a backtest stands.
 #[derive(Debug, Clone)]
-pub(super) enum Standing {
+pub(super) enum JobStatus {
     Running(BacktestProgress),
     Done(Arc<BacktestResult>),
     Failed(String),
@@ -42,7 +42,7 @@ pub(super) struct BacktestJob {
     pub(super) began: Option<Timestamp>,
     /// What is tried.
     pub(super) policy: Policy,
-    pub(super) standing: Standing,
+    pub(super) standing: JobStatus,
     /// Its place among all.
     number: u64,
     cancel: Arc<Notify>,
@@ -77,7 +77,7 @@ impl Jobs {
             by: visitor.known.caller.name.clone(),
             began: Some(began),
             policy,
-            standing: Standing::Running(BacktestProgress::default()),
+            standing: JobStatus::Running(BacktestProgress::default()),
             number: 0,
             cancel: Arc::clone(&cancel),
         };
@@ -86,7 +86,7 @@ impl Jobs {
         tokio::spawn(async move {
             let standing = tokio::select! {
                 standing = jobs.follow(&of, told) => standing,
-                () = cancel.notified() => Standing::Cancelled,
+                () = cancel.notified() => JobStatus::Cancelled,
             };
             jobs.stands(&of, standing);
             sleep(KEPT).await;
@@ -112,23 +112,23 @@ impl Jobs {
     }
 
     /// Takes in what is told, until the end.
-    async fn follow(&self, id: &str, mut told: Streaming<BacktestPolicyResponse>) -> Standing {
+    async fn follow(&self, id: &str, mut told: Streaming<BacktestPolicyResponse>) -> JobStatus {
         loop {
             match told.message().await {
                 Ok(Some(BacktestPolicyResponse { told: Some(Told::Result(result)) })) => {
-                    return Standing::Done(Arc::new(result));
+                    return JobStatus::Done(Arc::new(result));
                 }
                 Ok(Some(BacktestPolicyResponse { told: Some(Told::Progress(how_far)) })) => {
-                    self.stands(id, Standing::Running(how_far));
+                    self.stands(id, JobStatus::Running(how_far));
                 }
                 Ok(Some(_)) => {}
-                Ok(None) => return Standing::Failed("it ended without a result; start it again".to_owned()),
-                Err(status) => return Standing::Failed(status.message().to_owned()),
+                Ok(None) => return JobStatus::Failed("it ended without a result; start it again".to_owned()),
+                Err(status) => return JobStatus::Failed(status.message().to_owned()),
             }
         }
     }
 
-    fn stands(&self, id: &str, standing: Standing) {
+    fn stands(&self, id: &str, standing: JobStatus) {
         if let Some(job) = self.lock().get_mut(id).filter(|job| job.is_running()) {
             job.standing = standing;
         }
@@ -149,7 +149,7 @@ impl Jobs {
     pub(super) fn cancel(&self, visitor: &Visitor, id: &str) -> Result<(), PageError> {
         let job = self.find(visitor, id)?;
         if job.is_running() {
-            self.stands(id, Standing::Cancelled);
+            self.stands(id, JobStatus::Cancelled);
             job.cancel.notify_one();
         }
         Ok(())
@@ -169,16 +169,16 @@ impl Jobs {
 
 impl BacktestJob {
     pub(super) const fn is_running(&self) -> bool {
-        matches!(self.standing, Standing::Running(_))
+        matches!(self.standing, JobStatus::Running(_))
     }
 
     /// Where it stands, in a word.
     pub(super) fn word(&self) -> &'static str {
         match self.standing {
-            Standing::Running(_) => "running",
-            Standing::Done(_) => "done",
-            Standing::Failed(_) => "failed",
-            Standing::Cancelled => "cancelled",
+            JobStatus::Running(_) => "running",
+            JobStatus::Done(_) => "done",
+            JobStatus::Failed(_) => "failed",
+            JobStatus::Cancelled => "cancelled",
         }
     }
 

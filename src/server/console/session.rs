@@ -20,7 +20,7 @@ use zeroize::Zeroizing;
 use super::visitor::Known;
 use crate::gate::{Identities, NoAnswer};
 use callgate_core::domain::{
-    audit::{AuditEvent, Kind},
+    audit::{AuditEvent, AuditOperation},
     time::Timestamp,
 };
 
@@ -204,7 +204,7 @@ pub(super) async fn begin(
     let secret = Secret::new(identities.store.console_key())?;
     let sealed = secret.seal(showed).ok_or_else(|| NoAnswer::Fault("a session could not be encrypted".to_owned()))?;
     let (tenant, by) = known.actor();
-    let event = AuditEvent::new(Kind::SignedIn, by, CONSOLE);
+    let event = AuditEvent::new(AuditOperation::SignedIn, by, CONSOLE);
     identities.store.put_console_session((&secret.id(), &sealed, LASTS), tenant, &event).await?;
     Ok(secret)
 }
@@ -227,7 +227,7 @@ pub(super) async fn find(
 /// Signs them out, on every replica.
 pub(super) async fn end(identities: &Identities, secret: &Secret, known: &Known) -> Result<(), NoAnswer> {
     let (tenant, by) = known.actor();
-    let event = AuditEvent::new(Kind::SignedOut, by, CONSOLE);
+    let event = AuditEvent::new(AuditOperation::SignedOut, by, CONSOLE);
     Ok(identities.store.end_console_session(&secret.id(), tenant, &event).await?)
 }
 

@@ -40,7 +40,7 @@ const WAITING_MAX: usize = (WORKING_MAX as u128 * WAIT.as_millis() / WORK.as_mil
 const WINDOW: Duration = Duration::from_millis(100);
 
 /// A call tree, by its root as far as that is known.
-pub(super) type Tree = (TenantId, SessionId);
+pub(super) type AdmissionTree = (TenantId, SessionId);
 
 /// Admission control of a server.
 #[derive(Debug)]
@@ -118,7 +118,7 @@ impl Queue {
 
     /// How long the next one of a tree would wait: for a turn of every tree of its tenant, for each that it has
     /// waiting, and as many turns of every other tenant as that one has to take.
-    fn wait(&self, (tenant, root): &Tree) -> Duration {
+    fn wait(&self, (tenant, root): &AdmissionTree) -> Duration {
         let own = self.tenants.get(tenant).map_or(1, |share| {
             let of_tree = share.of_tree(root);
             let trees = share.turns.len() + usize::from(of_tree == 0);
@@ -132,7 +132,7 @@ impl Queue {
 
     /// Room for one more of a tree, if need be that of the newest of the tree that has the most, in the tenant that has
     /// the most.
-    fn make_room(&mut self, (tenant, root): &Tree) -> bool {
+    fn make_room(&mut self, (tenant, root): &AdmissionTree) -> bool {
         if self.waiting < WAITING_MAX {
             return true;
         }
@@ -153,7 +153,7 @@ impl Queue {
         waiters.pop_back().is_some()
     }
 
-    fn queue(&mut self, (tenant, root): &Tree, weight: usize) -> (u64, oneshot::Receiver<AdmissionPermit>) {
+    fn queue(&mut self, (tenant, root): &AdmissionTree, weight: usize) -> (u64, oneshot::Receiver<AdmissionPermit>) {
         let (permit, turn) = oneshot::channel();
         let number = self.next;
         self.next += 1;
@@ -192,7 +192,7 @@ impl Queue {
     }
 
     /// One that waits no longer.
-    fn leave(&mut self, (tenant, root): &Tree, number: u64) {
+    fn leave(&mut self, (tenant, root): &AdmissionTree, number: u64) {
         let Some(share) = self.tenants.get_mut(tenant) else { return };
         let Some(waiters) = share.waiters.get_mut(root) else { return };
         let before = waiters.len();
@@ -255,7 +255,7 @@ impl Admission {
     /// [`NoAnswer::Crowded`] when that would take too long.
     pub(super) async fn admit(
         self: &Arc<Self>,
-        tree: impl FnOnce() -> Tree,
+        tree: impl FnOnce() -> AdmissionTree,
         weight: usize,
         left: Option<Duration>,
     ) -> Result<AdmissionPermit, NoAnswer> {
@@ -331,7 +331,7 @@ impl Drop for AdmissionPermit {
 /// A request in the queue, until it is dropped.
 struct QueuedRequest<'a> {
     admission: &'a Admission,
-    tree: Tree,
+    tree: AdmissionTree,
     number: u64,
 }
 

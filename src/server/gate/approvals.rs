@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tokio::sync::Mutex;
 
-use super::{Approvals, Choice, CommandError, Decisions, GateError, NoAnswer};
+use super::{Approvals, ChosenArguments, CommandError, Decisions, GateError, NoAnswer};
 use callgate_core::domain::{
     audit::Actor,
     control::{Clears, Command, Control, ControlEvent, Operation, is_same_name},
@@ -46,7 +46,7 @@ pub struct ApproverReply {
     /// What else a yes lets through.
     pub clears: Option<Clears>,
     /// With which arguments a yes is, where not with those of the call.
-    pub edited: Option<Choice>,
+    pub edited: Option<ChosenArguments>,
 }
 
 impl Decisions {

@@ -32,7 +32,7 @@ use callgate_core::{
     },
     offline::{
         backtest::{Backtest, Changes, answered},
-        trace::{RecordedResult, Row},
+        trace::{RecordedResult, TraceRow},
     },
     policy::{self, Policy},
 };
@@ -83,7 +83,7 @@ pub struct BacktestSlot(FairSlot);
 
 /// Two policies that are to judge the same calls.
 #[derive(Debug)]
-pub struct Compared {
+pub struct PolicyPair {
     tried: Policy,
     against: Policy,
     hash: String,
@@ -171,8 +171,8 @@ struct Trial {
 }
 
 impl Trial {
-    fn new(compared: Compared, max: u64, is_more: bool, slot: BacktestSlot) -> Self {
-        let Compared { tried, against, hash, against_hash } = compared;
+    fn new(compared: PolicyPair, max: u64, is_more: bool, slot: BacktestSlot) -> Self {
+        let PolicyPair { tried, against, hash, against_hash } = compared;
         Self {
             against: Arc::clone(&against.version),
             backtest: Backtest::new(against, tried, EXAMPLES),
@@ -247,11 +247,11 @@ impl Policies {
         tenant: TenantId,
         text: &str,
         against: Option<&str>,
-    ) -> Result<Compared, Vec<PolicyProblem>> {
+    ) -> Result<PolicyPair, Vec<PolicyProblem>> {
         let tried = compiled(text).await.map_err(problems)?;
         let hash = policy::hash(text);
         Ok(match against {
-            None => Compared {
+            None => PolicyPair {
                 tried,
                 against: Policy::clone(&self.server.policy(tenant)),
                 hash,
@@ -259,7 +259,7 @@ impl Policies {
             },
             Some(old) => {
                 let against = compiled(old).await.map_err(problems)?;
-                Compared { tried, against, hash, against_hash: policy::hash(old) }
+                PolicyPair { tried, against, hash, against_hash: policy::hash(old) }
             }
         })
     }
@@ -272,7 +272,7 @@ impl Policies {
     pub async fn backtest(
         &self,
         tenant: TenantId,
-        compared: Compared,
+        compared: PolicyPair,
         wanted: &BacktestQuery,
         slot: BacktestSlot,
         told: &mpsc::Sender<BacktestTold>,
@@ -289,7 +289,7 @@ impl Policies {
     async fn try_out(
         &self,
         tenant: TenantId,
-        compared: Compared,
+        compared: PolicyPair,
         wanted: &BacktestQuery,
         slot: BacktestSlot,
         told: &mpsc::Sender<BacktestTold>,
@@ -355,7 +355,7 @@ async fn judged(trial: Trial, calls: Vec<StoredCall>) -> Result<Trial, NoAnswer>
 }
 
 /// A stored call as a recorded one; none for one whose arguments were not stored as such.
-pub(super) fn row(call: StoredCall) -> Option<Row> {
+pub(super) fn row(call: StoredCall) -> Option<TraceRow> {
     let ended = call.status.filter(|status| matches!(status, OutcomeStatus::Unknown | OutcomeStatus::Cancelled));
     let result = match call.status {
         Some(status @ (OutcomeStatus::Success | OutcomeStatus::Error)) => Some(RecordedResult {
@@ -370,7 +370,7 @@ pub(super) fn row(call: StoredCall) -> Option<Row> {
     };
     let trace = SessionId::parse("session_id", &call.session).ok()?;
     let root = SessionId::parse("root_session_id", &call.root).ok()?;
-    Some(Row {
+    Some(TraceRow {
         root: (root != trace).then_some(root),
         trace,
         seq: call.seq,

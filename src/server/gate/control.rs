@@ -2,7 +2,7 @@
 
 use super::{
     CommandError, Decisions,
-    decide::{Access, Decided, Subject, UnknownSession, nothing},
+    decide::{Access, DecisionOutcome, Subject, UnknownSession, nothing},
 };
 use callgate_core::{
     domain::{
@@ -51,9 +51,9 @@ impl Decisions {
         let subject = Subject { access, tenant, session: &command.session, unheard, calls: &[] };
         let controlled =
             self.decide(subject, nothing, |tree, (), now| match engine::control(&policy, tree, command, now) {
-                Err(rejection) => Decided::Rejected(rejection),
-                Ok(controlled) if !stores => Decided::Unchanged(controlled),
-                Ok(controlled) => Decided::Append(controlled.clone(), vec![controlled.into()]),
+                Err(rejection) => DecisionOutcome::Rejected(rejection),
+                Ok(controlled) if !stores => DecisionOutcome::Unchanged(controlled),
+                Ok(controlled) => DecisionOutcome::Append(controlled.clone(), vec![controlled.into()]),
             });
         Ok(controlled.await?.answer)
     }

@@ -59,7 +59,7 @@ pub(super) enum UnknownSession<'a, R> {
 
 /// What was decided on a tree.
 #[derive(Debug)]
-pub(super) enum Decided<A, R> {
+pub(super) enum DecisionOutcome<A, R> {
     /// The answer holds once the changes are stored, one after the other.
     Append(A, Vec<Change>),
     /// Nothing is to be stored: the answer holds if the tree is the stored one.
@@ -101,7 +101,7 @@ impl Decisions {
         &self,
         subject: Subject<'_, R>,
         read: impl Fn(Arc<Slot>) -> F,
-        decide: impl Fn(&CallTree, B, Timestamp) -> Decided<A, R>,
+        decide: impl Fn(&CallTree, B, Timestamp) -> DecisionOutcome<A, R>,
     ) -> Result<Held<A>, GateError<R>>
     where
         R: Clone,
@@ -162,7 +162,7 @@ impl Decisions {
     {
         let unheard = UnknownSession::Rejected(SessionUnknown);
         let subject = Subject { access: Access::Read, tenant, session, unheard, calls: &[] };
-        let says = |tree: &CallTree, basis, now| Decided::Unchanged(says(tree, basis, now));
+        let says = |tree: &CallTree, basis, now| DecisionOutcome::Unchanged(says(tree, basis, now));
         Ok(self.decide(subject, read, says).await?.answer)
     }
 
@@ -238,20 +238,22 @@ pub(super) async fn nothing(_: Arc<Slot>) -> Result<(), NoAnswer> {
 /// Sends what is to be stored, while the tree is locked: its changes are folded in and queued in one order.
 fn attempt<A, R>(
     tree: &mut CallTree,
-    decided: Decided<A, R>,
+    decided: DecisionOutcome<A, R>,
     (queue, trace): (Option<QueueSlot>, Option<TraceId>),
     slot: &Arc<Slot>,
 ) -> Attempt<A, R> {
     match (decided, queue) {
-        (Decided::Append(answer, changes), Some(queue)) => {
+        (DecisionOutcome::Append(answer, changes), Some(queue)) => {
             let appends = changes.into_iter().map(|change| engine::advance(tree, change));
             match appends.reduce(Append::then) {
                 Some(append) => Attempt::Sent(answer, queue.send(Append { trace, ..append }, slot)),
                 None => Attempt::Unchanged(answer, tree.version),
             }
         }
-        (Decided::Append(answer, _) | Decided::Unchanged(answer), _) => Attempt::Unchanged(answer, tree.version),
-        (Decided::Rejected(rejection), _) => Attempt::Rejected(rejection, tree.version),
+        (DecisionOutcome::Append(answer, _) | DecisionOutcome::Unchanged(answer), _) => {
+            Attempt::Unchanged(answer, tree.version)
+        }
+        (DecisionOutcome::Rejected(rejection), _) => Attempt::Rejected(rejection, tree.version),
     }
 }
 

@@ -33,7 +33,7 @@ const OF_ARGUMENTS: [&str; 7] = ["unknown_tool", "schema", "phase", "requires", 
 
 /// Arguments that somebody chooses instead of those that were asked about.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Choice {
+pub struct ChosenArguments {
     pub arguments: Json,
     /// The digest that was seen of them; none where nobody looked before.
     pub seen: Option<ArgsDigest>,
@@ -54,7 +54,7 @@ impl Approvals {
         &self,
         tenant: TenantId,
         question: &Question,
-        choice: Choice,
+        choice: ChosenArguments,
     ) -> Result<Option<EditedArguments>, CommandError> {
         let policy = self.server.judges(tenant)?;
         let proposal = policy.propose(proposed(tenant, question, choice.arguments)?);

@@ -4,9 +4,9 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use super::{
     Decisions, EvaluateAnswer, EvaluateError, GateError, NoAnswer,
-    admission::Tree,
+    admission::AdmissionTree,
     batch::{self, SharedBatch, evidence, judge_all},
-    decide::{Access, Decided, Subject, UnknownSession},
+    decide::{Access, DecisionOutcome, Subject, UnknownSession},
     edits::reused,
     fair_semaphore::{INLINE_BYTES_MAX, offload},
     health::Claim,
@@ -98,7 +98,7 @@ impl Decisions {
     }
 
     /// The call tree that a call belongs to, as far as this replica knows by itself.
-    fn tree_of(&self, request: &Request) -> Tree {
+    fn tree_of(&self, request: &Request) -> AdmissionTree {
         let Request { tenant, session, parent, .. } = request;
         let root = |session| self.server.slots.root(*tenant, session);
         let known = root(session).or_else(|| parent.as_ref().and_then(root));
@@ -122,15 +122,17 @@ impl Decisions {
         };
         let judged = self.decide(subject, shared, |tree, (shared, claims), now| {
             match judge_all(policy, tree, shared, proposals, now) {
-                Err(rejection) => Decided::Rejected(rejection),
+                Err(rejection) => DecisionOutcome::Rejected(rejection),
                 Ok((_, changes)) if room.no_session && tree.version == 0 && !changes.is_empty() => {
-                    Decided::Rejected(EvaluateRejection::QuotaExceeded(Quota::Sessions))
+                    DecisionOutcome::Rejected(EvaluateRejection::QuotaExceeded(Quota::Sessions))
                 }
                 Ok((verdicts, changes)) if room.no_question && !changes.is_empty() && verdicts.iter().any(asks) => {
-                    Decided::Rejected(EvaluateRejection::QuotaExceeded(Quota::ApprovalsOpen))
+                    DecisionOutcome::Rejected(EvaluateRejection::QuotaExceeded(Quota::ApprovalsOpen))
                 }
-                Ok((verdicts, changes)) if changes.is_empty() => Decided::Unchanged(Judged { verdicts, claims }),
-                Ok((verdicts, changes)) => Decided::Append(Judged { verdicts, claims }, changes),
+                Ok((verdicts, changes)) if changes.is_empty() => {
+                    DecisionOutcome::Unchanged(Judged { verdicts, claims })
+                }
+                Ok((verdicts, changes)) => DecisionOutcome::Append(Judged { verdicts, claims }, changes),
             }
         });
         let judged = judged.await?;

@@ -15,7 +15,7 @@ use callgate_core::{
     },
     offline::{
         explain::{CallExplanation, Explain, Silence, explain},
-        trace::Row,
+        trace::TraceRow,
     },
     policy::Policy,
 };
@@ -131,7 +131,7 @@ impl Insight {
         tenant: TenantId,
         call: &WholeCall,
         last: &CallJudgment,
-    ) -> Result<Result<Vec<Row>, String>, NoAnswer> {
+    ) -> Result<Result<Vec<TraceRow>, String>, NoAnswer> {
         let Some(root) = SessionId::parse("root", &call.line.place.root).ok() else {
             return Ok(Err("the name of its call tree cannot be read".to_owned()));
         };
@@ -173,7 +173,7 @@ fn explained(
     call: &WholeCall,
     last: &CallJudgment,
     approved_by: Option<&str>,
-    calls: Result<Vec<Row>, String>,
+    calls: Result<Vec<TraceRow>, String>,
 ) -> Result<CallExplanation, String> {
     let tool = ToolName::parse("tool", &call.line.tool);
     let tool = tool.map_err(|invalid| format!("the name of its tool {}", invalid.problem))?;

@@ -21,7 +21,7 @@ use callgate_core::domain::{
     time::Timestamp,
 };
 use callgate_net::clock::Tick;
-use callgate_store::{Judged, StoreLoad};
+use callgate_store::{DecisionsPerMinute, StoreLoad};
 
 /// How long an answer is shared. A little less than a page waits before it asks again, so that each sees the next one.
 const SHARED: Duration = Duration::from_millis(900);
@@ -100,7 +100,7 @@ impl CachedFleet {
         &mut self,
         from: Timestamp,
         now: Timestamp,
-        judged: &[Judged],
+        judged: &[DecisionsPerMinute],
     ) -> (BTreeMap<Timestamp, DecisionCounts>, DecisionCounts) {
         let (first, over) = (first(now), floor(earlier(now, LATE_MS)));
         self.minutes.retain(|minute, _| *minute >= first && *minute < from);
@@ -123,7 +123,7 @@ pub(super) fn first(now: Timestamp) -> Timestamp {
 }
 
 /// What the minutes are made of.
-struct Past<'a> {
+struct MinuteSources<'a> {
     judged: &'a BTreeMap<Timestamp, DecisionCounts>,
     asked: &'a [ApprovalLifetime],
     halted: &'a [TimeSpan],
@@ -132,7 +132,7 @@ struct Past<'a> {
     seen: &'a dyn Fn(Timestamp) -> Seen,
 }
 
-impl Past<'_> {
+impl MinuteSources<'_> {
     fn minutes(&self, now: Timestamp) -> Vec<Minute> {
         let minute = |n: i64| {
             let start = Timestamp::from_millis(first(now).as_millis() + n * MINUTE_MS);
@@ -208,7 +208,7 @@ impl Insight {
             kept.trees.as_ref().map(|(active, near, _)| (*active, near.clone())).unwrap_or_default();
         calling.active_trees = active;
         let (open_approvals, held) = open(&asked, now);
-        let past = Past {
+        let past = MinuteSources {
             judged: &judged,
             asked: &asked,
             halted: &halted,
@@ -286,12 +286,12 @@ mod tests {
         judged: &'a BTreeMap<Timestamp, DecisionCounts>,
         asked: &'a [ApprovalLifetime],
         halted: &'a [TimeSpan],
-    ) -> Past<'a> {
-        Past { judged, asked, halted, stopped: &NOTHING.0, saved: &NOTHING.1, seen: &|_| Seen::default() }
+    ) -> MinuteSources<'a> {
+        MinuteSources { judged, asked, halted, stopped: &NOTHING.0, saved: &NOTHING.1, seen: &|_| Seen::default() }
     }
 
-    fn one(minute: i64, count: u64) -> Judged {
-        Judged { minute: at(minute, 0), decision: Decision::Allow, count, lately: count }
+    fn one(minute: i64, count: u64) -> DecisionsPerMinute {
+        DecisionsPerMinute { minute: at(minute, 0), decision: Decision::Allow, count, lately: count }
     }
 
     #[test]

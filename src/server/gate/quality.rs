@@ -68,25 +68,25 @@ impl Default for Qualities {
 
 #[derive(Debug, Default)]
 struct Shared {
-    kept: Mutex<Kept>,
+    kept: Mutex<CachedHours>,
     /// Of whoever counts: one at a time.
     turn: tokio::sync::Mutex<()>,
 }
 
 /// By their numbers since the Unix epoch.
 #[derive(Debug, Default)]
-struct Kept {
+struct CachedHours {
     /// Days whose hours are all over.
     days: BTreeMap<i64, QualityHour>,
     hours: BTreeMap<i64, QualityHour>,
     /// The first hour that has to be counted again.
     open: i64,
-    counted: Option<Counted>,
+    counted: Option<OpenHours>,
 }
 
 /// A count of the open hours.
 #[derive(Debug, Clone, Copy)]
-struct Counted {
+struct OpenHours {
     /// For whoever asked then.
     at: Timestamp,
     began: Tick,
@@ -102,7 +102,7 @@ fn begin(hour: i64) -> Timestamp {
     Timestamp::from_millis(hour * HOUR_MS)
 }
 
-impl Kept {
+impl CachedHours {
     /// The newest of some hours that has to be counted, with those before it; none where all are.
     fn missing(&self, (first, behind): (i64, i64)) -> Option<i64> {
         let is_known = |hour: &i64| self.hours.contains_key(hour) || self.days.contains_key(&hour.div_euclid(HOURS));
@@ -276,7 +276,7 @@ impl Insight {
             let kept = shared.kept.lock();
             (kept.open, kept.counted)
         };
-        let rests = |last: Counted| last.took > CHEAP && self.server.clock.elapsed(last.began) < last.took * REST;
+        let rests = |last: OpenHours| last.took > CHEAP && self.server.clock.elapsed(last.began) < last.took * REST;
         if counted.is_some_and(|last| last.at >= now || rests(last)) {
             return Ok(());
         }
@@ -290,7 +290,7 @@ impl Insight {
         let mut kept = shared.kept.lock();
         kept.hours.extend(anew);
         kept.open = open;
-        kept.counted = Some(Counted { at: now, began, took: self.server.clock.elapsed(began) });
+        kept.counted = Some(OpenHours { at: now, began, took: self.server.clock.elapsed(began) });
         kept.fold(i64::from(now.day()));
         Ok(())
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{
     Decisions, NoAnswer, RecordError,
-    decide::{Access, Decided, Subject, UnknownSession},
+    decide::{Access, DecisionOutcome, Subject, UnknownSession},
     fair_semaphore::{INLINE_BYTES_MAX, offload},
 };
 use crate::telemetry;
@@ -65,7 +65,7 @@ impl Decisions {
             let recorded = offload(is_long, || engine::record(&policy, tree, &shared, &report, now));
             let mut recorded = match recorded {
                 Ok(recorded) => recorded,
-                Err(rejection) => return Decided::Rejected(rejection),
+                Err(rejection) => return DecisionOutcome::Rejected(rejection),
             };
             let observed;
             let call = match reported(tree, &report) {
@@ -78,14 +78,15 @@ impl Decisions {
             let (tool, empty_means) = (call.tool.clone(), policy.tool(&call.tool).empty_means);
             let text = engine::envelope::recorded(call, empty_means, &recorded);
             match recorded.change.take() {
-                None => Decided::Unchanged(Box::new(RecordAnswer { tool, recorded, text, replayed: true })),
+                None => DecisionOutcome::Unchanged(Box::new(RecordAnswer { tool, recorded, text, replayed: true })),
                 #[cfg(feature = "break-invariants")]
                 Some(_) if callgate_store::is_broken("lost") && report.status == OutcomeStatus::Success => {
                     Decided::Unchanged(Box::new(RecordAnswer { tool, recorded, text, replayed: false }))
                 }
-                Some(change) => {
-                    Decided::Append(Box::new(RecordAnswer { tool, recorded, text, replayed: false }), vec![*change])
-                }
+                Some(change) => DecisionOutcome::Append(
+                    Box::new(RecordAnswer { tool, recorded, text, replayed: false }),
+                    vec![*change],
+                ),
             }
         });
         let answer = *decided.await?.answer;

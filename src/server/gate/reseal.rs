@@ -10,7 +10,7 @@ use tokio::{
 
 use super::{NoAnswer, Privacy, PrivacyError, privacy::patiently};
 use callgate_core::domain::{
-    audit::{Actor, AuditEvent, Kind},
+    audit::{Actor, AuditEvent, AuditOperation},
     ids::TenantId,
 };
 use callgate_store::{
@@ -116,7 +116,7 @@ impl Privacy {
         add(&mut so_far.uses, uses);
         if let Some((_, by)) = sealing.filter(|_| begun) {
             let what = format!("all that is stored was sealed anew with the key {newest}: {} rows", so_far.rows);
-            let event = AuditEvent::new(Kind::KeyRotated, by.clone(), what);
+            let event = AuditEvent::new(AuditOperation::KeyRotated, by.clone(), what);
             patiently(|| self.operators.tell(tenant, &event)).await?;
         }
         Ok(ResealProgress { percent: 100, ..so_far })
@@ -134,7 +134,7 @@ impl Privacy {
     async fn tell_reseal(&self, tenant: TenantId, by: &Actor, newest: &str, begun: &mut bool) -> Result<(), NoAnswer> {
         if !*begun {
             let what = format!("what is stored is sealed anew with the key {newest}");
-            self.operators.tell(tenant, &AuditEvent::new(Kind::KeyRotated, by.clone(), what)).await?;
+            self.operators.tell(tenant, &AuditEvent::new(AuditOperation::KeyRotated, by.clone(), what)).await?;
             *begun = true;
         }
         Ok(())

@@ -18,7 +18,7 @@ use super::{
     watch::{Look, WatchStream, watch},
 };
 use crate::{
-    gate::{Approvals, ApproverReply, Choice},
+    gate::{Approvals, ApproverReply, ChosenArguments},
     grpc::{FromWire, ToWire},
 };
 use callgate_core::domain::{
@@ -195,7 +195,7 @@ fn clears(message: &v1::ResolveApprovalRequest) -> DecodeResult<Option<Clears>> 
 }
 
 /// The arguments that a yes is for instead of those that were asked about.
-fn edited(message: &v1::ResolveApprovalRequest) -> DecodeResult<Option<Choice>> {
+fn edited(message: &v1::ResolveApprovalRequest) -> DecodeResult<Option<ChosenArguments>> {
     if message.edited_arguments_json.is_empty() {
         return match (message.validate_only, message.edited_args_digest.is_empty()) {
             (true, _) => wrong("validate_only", "goes with edited arguments only"),
@@ -217,7 +217,7 @@ fn edited(message: &v1::ResolveApprovalRequest) -> DecodeResult<Option<Choice>> 
                 return wrong("edited_args_digest", "is no digest: 64 hexadecimal digits");
             }
             let seen = (!seen.is_empty()).then_some(ArgsDigest(digest));
-            Ok(Some(Choice { arguments, seen, only_looks: message.validate_only }))
+            Ok(Some(ChosenArguments { arguments, seen, only_looks: message.validate_only }))
         }
         _ => wrong(
             EDITED,

@@ -11,7 +11,7 @@ use super::{
     page, service, status,
 };
 use crate::gate::Privacy;
-use callgate_core::domain::audit::{Anchor, Entry};
+use callgate_core::domain::audit::{Anchor, ChainEntry};
 use callgate_proto::v1;
 
 /// Anchors that a chain is held against at once.
@@ -29,7 +29,7 @@ impl AuditService {
     }
 }
 
-fn encoded(entry: Entry) -> v1::AuditEntry {
+fn encoded(entry: ChainEntry) -> v1::AuditEntry {
     let [by, credential, origin, session_id, what, why] = entry.words.map(|word| word.text.unwrap_or_default());
     let nanos = i32::try_from(entry.at_us.rem_euclid(1_000_000) * 1_000).unwrap_or_default();
     v1::AuditEntry {
@@ -70,7 +70,7 @@ impl v1::audit_service_server::AuditService for AuditService {
         let before = page::after(&message.page_token, |[number]| number.parse::<u64>().ok())?;
         let entries = service::within(Box::pin(self.privacy.operators.audit(tenant, before, size + 1))).await?;
         let (entries, next_page_token) =
-            page::cut(entries, size, |last: &Entry| page::token([&last.number.to_string()]));
+            page::cut(entries, size, |last: &ChainEntry| page::token([&last.number.to_string()]));
         let entries = entries.into_iter().map(encoded).collect();
         Ok(Response::new(v1::ListAuditEntriesResponse { entries, next_page_token }))
     }

@@ -9,7 +9,7 @@ use tonic::{Code, Status, body::Body, codegen::http as wire};
 
 use super::{
     guard,
-    roles::{self, Access},
+    roles::{self, RequiredRole},
     server::Services,
     shortcut::Answer,
     status,
@@ -30,8 +30,8 @@ impl Services {
     /// Goes on with the identity of who sends a request, if it may; answers it here otherwise.
     pub(super) fn authenticate(&self, request: wire::Request<Body>) -> Answer {
         let allowed = match roles::access(request.uri().path()) {
-            Some(Access::Roles(roles)) => roles,
-            Some(Access::Anybody) => return self.check_tenant(request),
+            Some(RequiredRole::Roles(roles)) => roles,
+            Some(RequiredRole::Anybody) => return self.check_tenant(request),
             None => return Box::pin(ready(Ok(answer(Status::unimplemented(NOWHERE), request.headers())))),
         };
         let peer = request.extensions().get::<Arc<Peer>>().map(AsRef::as_ref);

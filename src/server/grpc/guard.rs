@@ -19,13 +19,13 @@ use callgate_core::domain::identity::Identity;
 /// How often a credential is looked at: with the age of what is known of it, a revocation holds within two seconds.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-type End = Pin<Box<dyn Future<Output = Status> + Send>>;
+type CredentialEnd = Pin<Box<dyn Future<Output = Status> + Send>>;
 
 /// An answer that ends with its caller's credential.
 struct ExpiringBody {
     /// None once it has ended.
     body: Option<Body>,
-    end: End,
+    end: CredentialEnd,
 }
 
 /// The answer, for as long as the credential holds.

@@ -31,7 +31,7 @@ use super::{
 use crate::{gate::Approvals, web::CLAUDE_CODE};
 use callgate_agent::{
     hooks::{HookMemory, HookServer, HookSettings, answered, is_away, leave},
-    hosts::{self, Event, File, HookOutput, Host},
+    hosts::{self, File, HookOutput, Host, HostEvent},
 };
 use callgate_core::domain::{audit::Actor, identity::Identity, ids::TenantId};
 use callgate_proto::{v1, v1::session_service_server::SessionService as _};
@@ -106,7 +106,7 @@ async fn claude_code(State(hooks): State<Hooks>, request: Request) -> Response {
     let (tenant, now, handed) =
         (identity.tenant, hooks.approvals.store.now().as_millis(), CancelOnDrop::new(&hooks.calls, &identity));
     let remembered = RememberedCall { known: &hooks.known, tenant, now, handed: &handed };
-    let (name, is_before) = (seen.name.clone(), matches!(seen.event, Event::Before(_)));
+    let (name, is_before) = (seen.name.clone(), matches!(seen.event, HostEvent::Before(_)));
     let installed = installed(head.uri.query().unwrap_or_default());
     let plane = Own { hooks: &hooks, identity, headers: head.headers };
     match Box::pin(answered(&plane, &remembered, &installed, seen)).await {
@@ -158,7 +158,7 @@ fn json_of(out: String) -> Response {
 /// The tool must not run.
 fn denied(why: &str) -> Response {
     let why = format!("The tool must not run, since callgate could not be asked: {why}");
-    let HookOutput { out, .. } = Host::ClaudeCode.said(BEFORE, &hosts::Answer::Refuse(hosts::cut(&why)));
+    let HookOutput { out, .. } = Host::ClaudeCode.said(BEFORE, &hosts::HostAnswer::Refuse(hosts::cut(&why)));
     json_of(out)
 }
 

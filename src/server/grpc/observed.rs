@@ -20,7 +20,7 @@ impl Services {
         let Some(method) = roles::method(request.uri().path()) else { return self.authenticate(request) };
         let call = ServerCall::begun(method, request.headers_mut(), Arc::clone(&self.0.metrics));
         let traced = call.traced().clone();
-        let open = Open(Some((call, Clock::System.tick())));
+        let open = OpenCall(Some((call, Clock::System.tick())));
         let answer = traced.in_scope(|| self.authenticate(request));
         let observed = async move {
             let Ok(answer) = answer.await;
@@ -30,7 +30,7 @@ impl Services {
     }
 }
 
-fn observed(answer: wire::Response<Body>, mut open: Open) -> wire::Response<Body> {
+fn observed(answer: wire::Response<Body>, mut open: OpenCall) -> wire::Response<Body> {
     if let Some(status) = answer.headers().get(STATUS) {
         open.ended(code(status));
         return answer;
@@ -45,9 +45,9 @@ fn code(status: &HeaderValue) -> Code {
 }
 
 /// A call without an end yet. One that is dropped was called off by its caller.
-struct Open(Option<(ServerCall, Tick)>);
+struct OpenCall(Option<(ServerCall, Tick)>);
 
-impl Open {
+impl OpenCall {
     fn ended(&mut self, code: Code) {
         if let Some((call, begun)) = self.0.take() {
             call.ended(status::to_code_name(code), is_the_servers_fault(code), Clock::System.elapsed(begun));
@@ -55,7 +55,7 @@ impl Open {
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenCall {
     fn drop(&mut self) {
         self.ended(Code::Cancelled);
     }
@@ -64,7 +64,7 @@ impl Drop for Open {
 /// An answer whose end is waited for: its status is in what comes last.
 struct ObservedBody {
     body: Body,
-    open: Open,
+    open: OpenCall,
 }
 
 impl ObservedBody {

@@ -12,7 +12,7 @@ use super::{
     limits::{HASH_DIGITS_MIN, PAGE_MAX, POLICY_BYTES_MAX, SHORT_PAGE_DEFAULT},
     page, service, status,
     stop::Stop,
-    streamed::{Answers, streamed},
+    streamed::{ResponseStream, streamed},
     time::timestamp,
 };
 use crate::gate::{ActivationOutcome, Apply, ApplyOutcome, Author, Policies};
@@ -198,7 +198,7 @@ impl v1::policy_service_server::PolicyService for PolicyService {
         Ok(Response::new(backtest::checked(checked, encoded)))
     }
 
-    type BacktestPolicyStream = Answers<v1::BacktestPolicyResponse>;
+    type BacktestPolicyStream = ResponseStream<v1::BacktestPolicyResponse>;
 
     async fn backtest_policy(
         &self,

@@ -12,7 +12,7 @@ use super::{
     decode::{DecodeResult, note, required, wrong},
     identity,
     stop::Stop,
-    streamed::{Answers, streamed},
+    streamed::{ResponseStream, streamed},
 };
 use crate::gate::{Privacy, ResealProgress, Row};
 use callgate_core::domain::{
@@ -71,7 +71,7 @@ fn resealed(resealed: ResealProgress) -> v1::ResealResponse {
 
 #[tonic::async_trait]
 impl v1::privacy_service_server::PrivacyService for PrivacyService {
-    type ForgetStream = Answers<v1::ForgetResponse>;
+    type ForgetStream = ResponseStream<v1::ForgetResponse>;
 
     async fn forget(&self, request: Request<v1::ForgetRequest>) -> Result<Response<Self::ForgetStream>, Status> {
         let (tenant, by) = (identity::tenant(&request)?, identity::actor(&request)?);
@@ -91,7 +91,7 @@ impl v1::privacy_service_server::PrivacyService for PrivacyService {
         Ok(Response::new(Box::pin(forgot.map(|forgot| forgot.map(encoded)))))
     }
 
-    type ExportSubjectStream = Answers<v1::ExportSubjectResponse>;
+    type ExportSubjectStream = ResponseStream<v1::ExportSubjectResponse>;
 
     async fn export_subject(
         &self,
@@ -109,7 +109,7 @@ impl v1::privacy_service_server::PrivacyService for PrivacyService {
         Ok(Response::new(Box::pin(rows.map(move |row| row.map(encoded)))))
     }
 
-    type ResealStream = Answers<v1::ResealResponse>;
+    type ResealStream = ResponseStream<v1::ResealResponse>;
 
     async fn reseal(&self, request: Request<v1::ResealRequest>) -> Result<Response<Self::ResealStream>, Status> {
         let (tenant, by) = (identity::tenant(&request)?, identity::actor(&request)?);

@@ -13,7 +13,7 @@ use callgate_core::domain::identity::{
 
 /// Who may make a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Access {
+pub(super) enum RequiredRole {
     /// Who asks whether the server runs has no credential, and learns nothing else.
     Anybody,
     /// One of these roles, or an admin.
@@ -116,18 +116,18 @@ const CALLGATE: &[(&str, Methods)] = &[
 ];
 
 /// Services that are not ours: each with all of its methods.
-const OTHERS: &[(&str, Access)] = &[
-    ("grpc.health.v1.Health", Access::Anybody),
-    ("grpc.reflection.v1.ServerReflection", Access::Roles(ALL)),
-    ("grpc.reflection.v1alpha.ServerReflection", Access::Roles(ALL)),
+const OTHERS: &[(&str, RequiredRole)] = &[
+    ("grpc.health.v1.Health", RequiredRole::Anybody),
+    ("grpc.reflection.v1.ServerReflection", RequiredRole::Roles(ALL)),
+    ("grpc.reflection.v1alpha.ServerReflection", RequiredRole::Roles(ALL)),
 ];
 
 /// Who may make the call at this path, or take the route; none for what there is not.
-pub(super) fn access(path: &str) -> Option<Access> {
+pub(super) fn access(path: &str) -> Option<RequiredRole> {
     let own = path.strip_prefix("/callgate.v1.").and_then(|own| own.split_once('/'));
     let Some((service, method)) = own else { return beside(path) };
     let (_, methods) = CALLGATE.iter().find(|(name, _)| *name == service)?;
-    methods.iter().find(|(name, _)| *name == method).map(|(_, roles)| Access::Roles(roles))
+    methods.iter().find(|(name, _)| *name == method).map(|(_, roles)| RequiredRole::Roles(roles))
 }
 
 /// The method at a path as telemetry names it; none for what is not told of: routes, probes, reflection.
@@ -144,12 +144,12 @@ pub(super) fn method(path: &str) -> Option<&'static str> {
 }
 
 /// The same for what is no call of ours.
-fn beside(path: &str) -> Option<Access> {
+fn beside(path: &str) -> Option<RequiredRole> {
     if let Some(route) = ROUTES.iter().find(|route| route.path == path) {
-        return Some(route.roles.map_or(Access::Anybody, Access::Roles));
+        return Some(route.roles.map_or(RequiredRole::Anybody, RequiredRole::Roles));
     }
     if web::is_page(path) {
-        return Some(Access::Anybody);
+        return Some(RequiredRole::Anybody);
     }
     let (service, _) = path.strip_prefix('/')?.split_once('/')?;
     OTHERS.iter().find(|(name, _)| *name == service).map(|(_, access)| *access)
@@ -237,7 +237,7 @@ mod tests {
     fn every_route_is_in_a_table_and_only_health_is_anybodys() {
         for route in ROUTES {
             let is_health = ["/healthz", "/readyz"].contains(&route.path);
-            assert_eq!(access(route.path) == Some(Access::Anybody), is_health, "{}", route.path);
+            assert_eq!(access(route.path) == Some(RequiredRole::Anybody), is_health, "{}", route.path);
             assert!(access(route.path).is_some());
         }
     }
@@ -265,7 +265,8 @@ mod tests {
 
     #[test]
     fn only_health_asks_for_no_credential_and_an_admin_may_all() {
-        let open: Vec<String> = paths().into_iter().filter(|path| access(path) == Some(Access::Anybody)).collect();
+        let open: Vec<String> =
+            paths().into_iter().filter(|path| access(path) == Some(RequiredRole::Anybody)).collect();
         assert!(open.iter().all(|path| path.starts_with("/grpc.health.v1.Health/")), "{open:?}");
         let of = |roles: &[Role]| Identity { roles: roles.to_vec(), ..Identity::local() };
         assert!(may(&of(&[Role::Admin]), ADMIN) && !may(&of(&[Agent, Operator, Approver, Analyst]), ADMIN));

@@ -63,7 +63,7 @@ pub enum ServeError {
 
 /// How it is served.
 #[derive(Debug, Clone, Default)]
-pub struct Settings {
+pub struct GrpcSettings {
     /// What connections may take up.
     pub limits: ConnectionLimits,
     /// What is counted, for `/metrics`.
@@ -81,7 +81,7 @@ pub type Pages = fn(Inside, Arc<Identities>) -> axum::Router;
 /// else asks is told that the database gives no answer. Gives the listeners back, with what came of it.
 pub async fn starting<T>(
     listeners: Vec<Listener>,
-    settings: &Settings,
+    settings: &GrpcSettings,
     opened: impl Future<Output = T>,
 ) -> (Vec<Listener>, T) {
     let (reporter, health_service) = tonic_health::server::health_reporter();
@@ -122,7 +122,7 @@ pub async fn starting<T>(
 pub async fn serve(
     listeners: Vec<Listener>,
     gate: Arc<Gate>,
-    settings: Settings,
+    settings: GrpcSettings,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), ServeError> {
     let (reporter, health_service) = tonic_health::server::health_reporter();

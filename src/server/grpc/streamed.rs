@@ -15,7 +15,7 @@ use super::{
 const QUEUE: usize = 8;
 
 /// What a caller gets.
-pub(super) type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+pub(super) type ResponseStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 /// What `work` sends, then what it comes to, until the server ends or nobody listens.
 pub(super) fn streamed<T, F, E>(

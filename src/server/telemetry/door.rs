@@ -18,7 +18,7 @@ use tokio::{task_local, time::interval};
 use tracing::{Instrument as _, Span};
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
-use super::{context, share::Share};
+use super::{context, share::SampleShare};
 
 /// Who decides, in this process. Nobody: every span is made that somebody wants.
 static DOOR: OnceLock<TraceSampler> = OnceLock::new();
@@ -33,7 +33,7 @@ task_local! {
 pub(super) struct TraceSampler {
     pub(super) sampler: Sampler,
     /// How many of those that it keeps; none: all.
-    pub(super) share: Option<Arc<Share>>,
+    pub(super) share: Option<Arc<SampleShare>>,
 }
 
 impl TraceSampler {
@@ -58,7 +58,7 @@ impl TraceSampler {
 }
 
 /// Settles each second, and says once that not all are traced.
-async fn settle(share: Arc<Share>) {
+async fn settle(share: Arc<SampleShare>) {
     let mut seconds = interval(Duration::from_secs(1));
     let mut is_said = false;
     loop {
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn no_more_are_traced_than_may_be_and_what_nobody_wants_counts_for_none() {
-        let share = Arc::new(Share::of(5));
+        let share = Arc::new(SampleShare::of(5));
         let door = TraceSampler { share: Some(share), ..door(Sampler::ParentBased(Box::new(Sampler::AlwaysOn))) };
         assert_eq!((0..100).filter(|_| door.keeps(Some(&parent("00")))).count(), 0);
         assert_eq!((0..100).filter(|_| door.keeps(None)).count(), 10);

@@ -23,13 +23,13 @@ const END_AFTER: Duration = Duration::from_secs(1);
 
 /// Where lines are put.
 #[derive(Debug)]
-pub(super) struct Queue {
+pub(super) struct LogQueue {
     lines: Sender<Option<Vec<u8>>>,
     waiting: AtomicUsize,
     lost: AtomicUsize,
 }
 
-impl Write for &Queue {
+impl Write for &LogQueue {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         if self.waiting.fetch_add(1, Relaxed) < QUEUE_MAX && self.lines.send(Some(line.to_vec())).is_ok() {
             return Ok(line.len());
@@ -48,7 +48,7 @@ impl Write for &Queue {
 #[derive(Debug)]
 pub(super) struct Lines {
     watch: Option<JoinHandle<()>>,
-    queue: Arc<Queue>,
+    queue: Arc<LogQueue>,
     ended: Receiver<()>,
 }
 
@@ -61,9 +61,9 @@ impl Drop for Lines {
 }
 
 /// Begins to write to standard error.
-pub(super) fn start() -> (Arc<Queue>, Lines) {
+pub(super) fn start() -> (Arc<LogQueue>, Lines) {
     let ((lines, queued), (end, ended)) = (mpsc::channel(), mpsc::channel());
-    let queue = Arc::new(Queue { lines, waiting: AtomicUsize::new(0), lost: AtomicUsize::new(0) });
+    let queue = Arc::new(LogQueue { lines, waiting: AtomicUsize::new(0), lost: AtomicUsize::new(0) });
     let written = Arc::clone(&queue);
     let writer = thread::Builder::new().name("log".to_owned()).spawn(move || {
         // Dropped with the thread: that is the end.

@@ -33,9 +33,9 @@ use super::{
     environment::{Destination, DestinationTls, Plan, Protocol},
     names,
     plain::plain,
-    post::{Cause, Client},
+    post::{Cause, CollectorClient},
     setup::TelemetryError,
-    watch::{Line, Signal, Watched},
+    watch::{Line, Signal, WatchedExporter},
 };
 
 /// Longest time to send what is left at the end.
@@ -90,14 +90,14 @@ macro_rules! exporter {
                 }
             }
             Protocol::Http => {
-                let client = Client::new(to, $lines.runtime.clone(), cause.clone());
+                let client = CollectorClient::new(to, $lines.runtime.clone(), cause.clone());
                 let client = client.map_err(|why| unusable(to, why))?;
                 let builder = builder.with_http().with_endpoint(endpoint).with_timeout(to.timeout);
                 let builder = builder.with_retry_policy(RetryPolicy::disabled()).with_protocol(Spoken::HttpBinary);
                 builder.with_http_client(client).build()
             }
         };
-        Watched::new(exporter.map_err(refused)?, $signal, to.timeout, (line, cause))
+        WatchedExporter::new(exporter.map_err(refused)?, $signal, to.timeout, (line, cause))
     }};
 }
 

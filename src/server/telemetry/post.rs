@@ -35,14 +35,14 @@ impl Cause {
 
 /// The way to one collector.
 #[derive(Debug)]
-pub(super) struct Client {
+pub(super) struct CollectorClient {
     to: client::HttpClient,
     timeout: Duration,
     runtime: Handle,
     cause: Cause,
 }
 
-impl Client {
+impl CollectorClient {
     /// A way to `destination` that sends on `runtime`; `cause` is told why it fails.
     pub(super) fn new(destination: &Destination, runtime: Handle, cause: Cause) -> Result<Self, String> {
         let tls = destination.tls.as_ref();
@@ -57,7 +57,7 @@ impl Client {
     }
 }
 
-impl HttpClient for Client {
+impl HttpClient for CollectorClient {
     fn send_bytes<'a, 'b>(
         &'a self,
         request: Request<Bytes>,

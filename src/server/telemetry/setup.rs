@@ -24,7 +24,7 @@ use super::{
     metrics, names,
     otlp::{self, Otlp, ProbeOutcome},
     scrape,
-    share::Share,
+    share::SampleShare,
 };
 
 /// What is logged when nothing else is asked for.
@@ -198,7 +198,7 @@ where
         // made all the same.
         Box::new(Registry::default().with(lines_to(writer, format, ansi)).with(events).with(filter))
     };
-    let share = plan.traced_per_second.map(|calls| Arc::new(Share::of(calls)));
+    let share = plan.traced_per_second.map(|calls| Arc::new(SampleShare::of(calls)));
     let door = plan.traces.is_some().then(|| TraceSampler { sampler: plan.sampler.clone(), share });
     let metrics = Metrics::new(&meters);
     metrics::process::observe(&meters);

@@ -18,7 +18,7 @@ const VALUES: u64 = 1 << 56;
 /// Keeps about so many calls a second. While calls are as many, it is the same traces that are kept, each with all its
 /// calls.
 #[derive(Debug)]
-pub(super) struct Share {
+pub(super) struct SampleShare {
     per_second: u64,
     /// Calls of this second that somebody wants traced, and those of them that are.
     wanted: AtomicU64,
@@ -27,7 +27,7 @@ pub(super) struct Share {
     below: AtomicU64,
 }
 
-impl Share {
+impl SampleShare {
     pub(super) fn of(per_second: u64) -> Self {
         Self { per_second, wanted: 0.into(), kept: 0.into(), below: VALUES.into() }
     }
@@ -78,13 +78,13 @@ mod tests {
         (0..count).map(|_| RandomIdGenerator::default().new_trace_id()).collect()
     }
 
-    fn kept(share: &Share, traces: &[TraceId]) -> Vec<TraceId> {
+    fn kept(share: &SampleShare, traces: &[TraceId]) -> Vec<TraceId> {
         traces.iter().copied().filter(|trace| share.keeps(*trace)).collect()
     }
 
     #[test]
     fn as_few_calls_as_may_be_are_all_traced() {
-        let share = Share::of(500);
+        let share = SampleShare::of(500);
         for _ in 0..3 {
             assert_eq!(kept(&share, &traces(500)).len(), 500);
             share.settle();
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn of_more_about_as_many_are_kept_and_of_a_kept_trace_every_call() {
-        let share = Share::of(500);
+        let share = SampleShare::of(500);
         assert_eq!(kept(&share, &traces(10_000)).len(), 1_000, "the first second");
         share.settle();
         assert!((share.share() - 0.05).abs() < 0.001, "{}", share.share());
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn calls_of_one_trace_are_no_more() {
-        let share = Share::of(10);
+        let share = SampleShare::of(10);
         let trace = TraceId::from_bytes([0; 16]);
         for _ in 0..3 {
             assert_eq!(kept(&share, &[trace; 1_000]).len(), 20);
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn after_a_quiet_second_all_are_kept_again() {
-        let share = Share::of(500);
+        let share = SampleShare::of(500);
         kept(&share, &traces(50_000));
         share.settle();
         share.settle();

@@ -189,7 +189,7 @@ impl Line {
 
 /// An exporter that is never waited for too long, and whose failures are said once.
 #[derive(Debug)]
-pub(super) struct Watched<E> {
+pub(super) struct WatchedExporter<E> {
     exporter: E,
     signal: Signal,
     limit: Duration,
@@ -197,7 +197,7 @@ pub(super) struct Watched<E> {
     cause: Cause,
 }
 
-impl<E> Watched<E> {
+impl<E> WatchedExporter<E> {
     /// `exporter`, which sends `signal` over a line within `limit`, and leaves its causes there.
     pub(super) fn new(exporter: E, signal: Signal, limit: Duration, (line, cause): (Line, Cause)) -> Self {
         Self { exporter, signal, limit, line, cause }
@@ -208,7 +208,7 @@ impl<E> Watched<E> {
     }
 }
 
-impl<E: SpanExporter> SpanExporter for Watched<E> {
+impl<E: SpanExporter> SpanExporter for WatchedExporter<E> {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         self.bounded(self.exporter.export(batch)).await
     }
@@ -226,7 +226,7 @@ impl<E: SpanExporter> SpanExporter for Watched<E> {
     }
 }
 
-impl<E: LogExporter> LogExporter for Watched<E> {
+impl<E: LogExporter> LogExporter for WatchedExporter<E> {
     async fn export(&self, batch: LogBatch<'_>) -> OTelSdkResult {
         self.bounded(self.exporter.export(batch)).await
     }
@@ -240,7 +240,7 @@ impl<E: LogExporter> LogExporter for Watched<E> {
     }
 }
 
-impl<E: PushMetricExporter> PushMetricExporter for Watched<E> {
+impl<E: PushMetricExporter> PushMetricExporter for WatchedExporter<E> {
     async fn export(&self, metrics: &ResourceMetrics) -> OTelSdkResult {
         self.bounded(self.exporter.export(metrics)).await
     }

@@ -7,20 +7,20 @@ use std::{collections::BTreeMap, sync::Arc};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::Key;
+use super::SlotKey;
 use callgate_core::domain::ids::{SessionId, TenantId};
 
 /// Trees with priority reports: their number, and the waiters.
 #[derive(Debug, Default)]
 pub struct Reports(Arc<Mutex<First>>);
 
-type First = BTreeMap<Key, (usize, Arc<Notify>)>;
+type First = BTreeMap<SlotKey, (usize, Arc<Notify>)>;
 
 /// Priority of one report in its tree, until dropped.
 #[derive(Debug)]
 pub struct GoesFirst {
     all: Arc<Mutex<First>>,
-    key: Key,
+    key: SlotKey,
 }
 
 impl Reports {

@@ -13,7 +13,7 @@ use crate::{
     sealing::{MARK, TenantStorage},
 };
 use callgate_core::domain::{
-    audit::{Anchor, AuditEvent, ChainVerification, ChainVerifier, Entry, HashedText, WORDS},
+    audit::{Anchor, AuditEvent, ChainEntry, ChainVerification, ChainVerifier, HashedText, WORDS},
     event,
     forgetting::{WORD_BYTES_MIN, holds},
     ids::TenantId,
@@ -111,7 +111,7 @@ pub async fn erase(
 
 /// Entries that name a subject, as of the search.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct NamedEntries {
     numbers: Vec<i64>,
     /// Those with an encrypted reason that contains a name.
     sealed: Vec<i64>,
@@ -128,14 +128,14 @@ pub(super) async fn find(
     opener: &Opener,
     sessions: &[&str],
     names: &[&str],
-) -> LoadedRow<Found> {
+) -> LoadedRow<NamedEntries> {
     let tenant = opener.tenant();
     let newest = sqlx::query_scalar("select coalesce(max(number), 0) from audit where tenant_id = $1");
     let newest: i64 = newest.bind(tenant.0).fetch_one(&mut *conn).await?;
     let found = format!("select a.number from audit a where a.tenant_id = $1 and {HOLDS}");
     let found = sqlx::query_scalar(AssertSqlSafe(found)).bind(tenant.0).bind(sessions.to_vec()).bind(patterns(names));
     let numbers = found.fetch_all(&mut *conn).await?;
-    Ok(Found { numbers, sealed: sealed(conn, opener, names, 0).await?, newest })
+    Ok(NamedEntries { numbers, sealed: sealed(conn, opener, names, 0).await?, newest })
 }
 
 /// Entries after a number with an encrypted reason that contains a name. Values of lost keys are skipped. Without any
@@ -169,7 +169,7 @@ pub(super) async fn erase_found(
     opener: &Opener,
     event: &AuditEvent,
     (sessions, names): (&[&str], &[&str]),
-    mut found: Found,
+    mut found: NamedEntries,
 ) -> LoadedRow<u64> {
     let tenant = opener.tenant();
     let by = append(conn, tenant, event).await?;
@@ -215,7 +215,12 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
-    pub async fn audit(&self, tenant: TenantId, before: Option<u64>, max: usize) -> Result<Vec<Entry>, StoreError> {
+    pub async fn audit(
+        &self,
+        tenant: TenantId,
+        before: Option<u64>,
+        max: usize,
+    ) -> Result<Vec<ChainEntry>, StoreError> {
         let query = sqlx::query(
             "select *, (extract(epoch from at) * 1000000)::bigint as at_us from audit
              where tenant_id = $1 and ($2::bigint is null or number < $2) order by number desc limit $3",
@@ -272,13 +277,13 @@ pub(super) async fn check(
     Ok(check.end(head.as_ref()))
 }
 
-fn entry(row: &PgRow) -> LoadedRow<Entry> {
+fn entry(row: &PgRow) -> LoadedRow<ChainEntry> {
     let mut texts = row.try_get::<Vec<Option<String>>, _>("words")?.into_iter();
     let mut salts = row.try_get::<Vec<Option<Vec<u8>>>, _>("salts")?.into_iter();
     let mut marks = row.try_get::<Vec<Option<Vec<u8>>>, _>("marks")?.into_iter();
     let word =
         |_| HashedText { text: texts.next().flatten(), salt: salts.next().flatten(), mark: marks.next().flatten() };
-    Ok(Entry {
+    Ok(ChainEntry {
         number: count(row, "number")?,
         at_us: row.try_get("at_us")?,
         kind: row.try_get("kind")?,

@@ -23,7 +23,7 @@ use callgate_core::domain::{
     outcome::{Advice, Basis, Confidence, Guard, OutcomeStatus, Repeat},
     profile::{Circumstances, DecidedBy, FollowUpKind, ToolState},
     reason::Reason,
-    similarity::Shape,
+    similarity::ArgumentShape,
     time::Timestamp,
     whole::FullText,
 };
@@ -135,8 +135,8 @@ pub(super) fn judged(row: &PgRow, opener: &Opener) -> LoadedRow<JudgmentEvent> {
     let open = |text| opener.maybe(sealed::ARGUMENTS, session, seq, text);
     let arguments = open(text("arguments")?)?;
     let looks = match (text("looks")?, &arguments) {
-        (Some(_), Some(arguments)) => Some(Shape::of(arguments)),
-        (looks, _) => open(looks)?.as_deref().map(Shape::of),
+        (Some(_), Some(arguments)) => Some(ArgumentShape::of(arguments)),
+        (looks, _) => open(looks)?.as_deref().map(ArgumentShape::of),
     };
     let mut effect = effect(row)?;
     effect.resource = opener.resource(session, seq, effect.resource.take())?;

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::error::StoreError;
 use callgate_core::domain::{
-    audit::{Actor, AuditEvent, Kind},
+    audit::{Actor, AuditEvent, AuditOperation},
     budget::Dimension,
     effect::EffectKind,
     failure::FailureKind,
@@ -102,7 +102,7 @@ impl Store {
     /// [`StoreError`]: it was not recorded.
     pub async fn tell_export(&self, tenant: TenantId, whom: &Whom, by: &Actor, why: &str) -> Result<(), StoreError> {
         let what = format!("{} {}", whom.kind(), whom.name());
-        let mut event = AuditEvent::new(Kind::Exported, by.clone(), what).because(why);
+        let mut event = AuditEvent::new(AuditOperation::Exported, by.clone(), what).because(why);
         if let Whom::Session(session) = whom {
             event = event.about(session);
         }

@@ -30,7 +30,7 @@ const TOLD_MAX: i64 = 50;
 
 /// Decisions within a minute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Judged {
+pub struct DecisionsPerMinute {
     /// Start of the minute.
     pub minute: Timestamp,
     pub decision: Decision,
@@ -53,7 +53,12 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
-    pub async fn judged(&self, tenant: TenantId, from: Timestamp, now: Timestamp) -> Result<Vec<Judged>, StoreError> {
+    pub async fn judged(
+        &self,
+        tenant: TenantId,
+        from: Timestamp,
+        now: Timestamp,
+    ) -> Result<Vec<DecisionsPerMinute>, StoreError> {
         self.readers.read_of(&[tenant], async |conn| judged(conn, tenant, (from, now)).await).await
     }
 
@@ -127,7 +132,7 @@ async fn judged(
     conn: &mut PgConnection,
     tenant: TenantId,
     (from, now): (Timestamp, Timestamp),
-) -> LoadedRow<Vec<Judged>> {
+) -> LoadedRow<Vec<DecisionsPerMinute>> {
     let rows = sqlx::query(
         "select floor(extract(epoch from c.at) / 60)::bigint as minute, c.decision, count(*) as calls,
            count(*) filter (where c.at > to_timestamp($3 / 1000.0) - interval '1 minute') as lately
@@ -137,7 +142,7 @@ async fn judged(
     );
     let rows = rows.bind(tenant.0).bind(from.as_millis()).bind(now.as_millis()).fetch_all(conn).await?;
     let judged = |row: &PgRow| {
-        Ok(Judged {
+        Ok(DecisionsPerMinute {
             minute: Timestamp::from_millis(row.try_get::<i64, _>("minute")? * MINUTE_MS),
             decision: decode(row, "decision")?,
             count: count(row, "calls")?,

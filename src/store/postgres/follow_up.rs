@@ -50,7 +50,7 @@ pub(super) fn values() -> String {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Stored {
+struct StoredFollowUp {
     of: i64,
     kind: i16,
     failure: i16,
@@ -70,7 +70,7 @@ struct Stored {
 /// The JSON text of a follow-up.
 pub(super) fn json(follow_up: &FollowUp) -> String {
     let features: Vec<String> = follow_up.features.iter().map(ToString::to_string).collect();
-    let stored = Stored {
+    let stored = StoredFollowUp {
         of: super::row::big(follow_up.of),
         kind: code(&FollowUpKind::ALL, &follow_up.kind),
         failure: code(&FailureKind::ALL, &follow_up.failure),

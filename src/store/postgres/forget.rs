@@ -16,7 +16,7 @@ use super::{
 };
 use crate::error::StoreError;
 use callgate_core::domain::{
-    audit::{Actor, AuditEvent, Kind},
+    audit::{Actor, AuditEvent, AuditOperation},
     forgetting::{ErasureMarks, ErasureRun, Forgot, Mark, WORD_BYTES_MIN, Whom, holds},
     ids::{AgentId, SessionId, TenantId},
     shard::{SHARDS, Shard},
@@ -257,7 +257,7 @@ impl Forgetting<'_> {
     /// The audit event, without names of erased subjects.
     fn event(&self, what: String, names: &[&str]) -> AuditEvent {
         let is_said = names.iter().any(|name| holds(self.why, name));
-        AuditEvent::new(Kind::Forgotten, self.by.clone(), what).because(if is_said { "" } else { self.why })
+        AuditEvent::new(AuditOperation::Forgotten, self.by.clone(), what).because(if is_said { "" } else { self.why })
     }
 }
 

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::error::StoreError;
 use callgate_core::domain::{
-    audit::{Actor, AuditEvent, Kind},
+    audit::{Actor, AuditEvent, AuditOperation},
     fleet::TimeSpan,
     halt::{HALTS_MAX, Halt, HaltTarget},
     ids::{AgentId, SessionId, TenantId, ToolName},
@@ -66,7 +66,7 @@ impl Store {
     }
 }
 
-fn event(kind: Kind, what: &HaltTarget, by: &Actor, reason: &str) -> AuditEvent {
+fn event(kind: AuditOperation, what: &HaltTarget, by: &Actor, reason: &str) -> AuditEvent {
     let event = AuditEvent::new(kind, by.clone(), what.in_words()).because(reason);
     if let HaltTarget::Session(session) = what { event.about(session) } else { event }
 }
@@ -90,7 +90,7 @@ async fn halt(
         let inserted = sqlx::query(sqlx::AssertSqlSafe(insert.as_str())).bind(tenant.0).bind(what.kind());
         let inserted = inserted.bind(what.name()).bind(&by.name).bind(reason).fetch_optional(&mut *tx).await?;
         if let Some(row) = inserted {
-            audit::commit(tx, tenant, &event(Kind::Halted, what, by, reason)).await?;
+            audit::commit(tx, tenant, &event(AuditOperation::Halted, what, by, reason)).await?;
             return read(&row);
         }
         let known = sqlx::query(sqlx::AssertSqlSafe(known.as_str())).bind(tenant.0).bind(what.kind()).bind(what.name());
@@ -116,7 +116,7 @@ async fn resume(
     if update.execute(&mut *tx).await?.rows_affected() == 0 {
         return Ok(false);
     }
-    audit::commit(tx, tenant, &event(Kind::Resumed, what, by, reason)).await?;
+    audit::commit(tx, tenant, &event(AuditOperation::Resumed, what, by, reason)).await?;
     Ok(true)
 }
 

@@ -93,7 +93,7 @@ pub use connect::{parse_url, reached_at};
 pub use console::SignedIn;
 pub use distribute::{DistributionResult, distribute};
 pub use export::{ExportSession, ExportedRow};
-pub use fleet::{Judged, Refusals};
+pub use fleet::{DecisionsPerMinute, Refusals};
 pub use forget::{FORGOTTEN_TREES, Forgetting, PARTS};
 pub use inbox::TriedTree;
 pub use inspect::{DatabaseStatus, Inspection, Rights, inspect};

@@ -9,12 +9,12 @@ use callgate_core::domain::{
 };
 
 /// A tree, and its owner if it has none yet.
-pub(super) type Asked = (TenantId, SessionId, Option<String>);
+pub(super) type OwnerClaim = (TenantId, SessionId, Option<String>);
 
 /// Whose trees are, those that were nobody's being of who asks first.
 pub(super) async fn own(
     conn: &mut PgConnection,
-    asked: &[Asked],
+    asked: &[OwnerClaim],
     cut: ShardSplit,
 ) -> LoadedRow<Vec<LoadedRow<Option<String>>>> {
     // A row may be dropped between the two: then there is room for this one.
@@ -27,7 +27,7 @@ pub(super) async fn own(
     }
 }
 
-async fn insert(conn: &mut PgConnection, asked: &[Asked]) -> LoadedRow<()> {
+async fn insert(conn: &mut PgConnection, asked: &[OwnerClaim]) -> LoadedRow<()> {
     let named: Vec<_> = asked.iter().filter_map(|(tenant, root, name)| Some((*tenant, root, name.as_ref()?))).collect();
     if named.is_empty() {
         return Ok(());
@@ -49,7 +49,7 @@ async fn insert(conn: &mut PgConnection, asked: &[Asked]) -> LoadedRow<()> {
     Ok(())
 }
 
-async fn owners(conn: &mut PgConnection, asked: &[Asked], cut: ShardSplit) -> LoadedRow<Vec<Option<String>>> {
+async fn owners(conn: &mut PgConnection, asked: &[OwnerClaim], cut: ShardSplit) -> LoadedRow<Vec<Option<String>>> {
     let shards: Vec<i16> = asked.iter().map(|(tenant, root, _)| Shard::of(*tenant, root).0).collect();
     let tenants: Vec<i64> = asked.iter().map(|(tenant, _, _)| tenant.0).collect();
     let roots: Vec<&str> = asked.iter().map(|(_, root, _)| root.as_str()).collect();

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::error::StoreError;
 use callgate_core::domain::{
-    audit::{Actor, AuditEvent, Kind},
+    audit::{Actor, AuditEvent, AuditOperation},
     ids::TenantId,
     revision::{Activation, Revision},
 };
@@ -40,7 +40,7 @@ impl Store {
             if insert.execute(&mut *tx).await?.rows_affected() == 0 {
                 return Ok(());
             }
-            audit::commit(tx, tenant, &event(Kind::PolicyStored, by, hash, note)).await
+            audit::commit(tx, tenant, &event(AuditOperation::PolicyStored, by, hash, note)).await
         };
         self.readers.read_of(&[tenant], store).await
     }
@@ -102,7 +102,7 @@ impl Store {
 }
 
 /// Uses the policy's name in verdicts.
-fn event(kind: Kind, by: &Actor, hash: &str, note: &str) -> AuditEvent {
+fn event(kind: AuditOperation, by: &Actor, hash: &str, note: &str) -> AuditEvent {
     let version: String = hash.chars().take(16).collect();
     AuditEvent::new(kind, by.clone(), format!("policy {version}")).because(note)
 }
@@ -143,7 +143,7 @@ async fn activate(
             if !sqlx::query_scalar(known).bind(tenant.0).bind(hash).fetch_one(&mut *tx).await? {
                 return Ok(Activation::Unknown);
             }
-            let event = event(Kind::PolicyActivated, by, hash, note);
+            let event = event(AuditOperation::PolicyActivated, by, hash, note);
             let what = format!("{} as revision {}", event.what, revision.number);
             audit::commit(tx, tenant, &AuditEvent { what, ..event }).await?;
             return Ok(Activation::Active(revision));

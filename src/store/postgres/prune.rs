@@ -55,11 +55,11 @@ struct Term {
 }
 
 /// Pauses between parts.
-pub(super) struct Pace<'s> {
+pub(super) struct PrunePace<'s> {
     queue: &'s mpsc::Sender<QueuedChange>,
 }
 
-impl<'s> Pace<'s> {
+impl<'s> PrunePace<'s> {
     pub(super) const fn of(store: &'s Store) -> Self {
         Self { queue: &store.queue }
     }
@@ -94,7 +94,7 @@ impl Store {
         let mut pass = Pass {
             conn,
             now: by,
-            pace: Pace::of(self),
+            pace: PrunePace::of(self),
             deleted: DeletedRows::new(),
             is_distributed: self.is_distributed,
         };
@@ -119,7 +119,7 @@ async fn is_due(conn: &mut PgConnection, now: Timestamp) -> LoadedRow<bool> {
 struct Pass<'s> {
     conn: PgConnection,
     now: Timestamp,
-    pace: Pace<'s>,
+    pace: PrunePace<'s>,
     deleted: DeletedRows,
     is_distributed: bool,
 }
@@ -209,7 +209,7 @@ impl Pass<'_> {
             self.gone_before(&[tenant], silent).await?;
             before.insert(tenant, silent);
         }
-        let mut place = trees::Place::start();
+        let mut place = trees::TreeKey::start();
         while !before.is_empty() {
             let began = Instant::now();
             let page = trees::page(&mut self.conn, &place).await?;
@@ -302,10 +302,10 @@ mod tests {
     async fn it_rests_after_each_part_and_as_long_as_changes_wait() {
         let (queue, _jobs) = mpsc::channel(2 * WAITING_MAX);
         let began = Instant::now();
-        Pace { queue: &queue }.rest(began).await;
+        PrunePace { queue: &queue }.rest(began).await;
         assert!(began.elapsed() >= REST_MIN);
         let waiting = queue.reserve_many(WAITING_MAX + 1).await.expect("room");
-        let pace = Pace { queue: &queue };
+        let pace = PrunePace { queue: &queue };
         let rest = pace.rest(Instant::now());
         assert!(tokio::time::timeout(REST_MIN * 3, rest).await.is_err(), "it waits");
         drop(waiting);

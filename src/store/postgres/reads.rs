@@ -44,7 +44,7 @@ pub(super) struct Gathers {
     pub(super) heads: BatchReader<(TenantId, SessionId), Option<TreeHead>>,
     pub(super) ledger: BatchReader<(TenantId, SessionId, LedgerKey), Option<LedgerRow>>,
     pub(super) counters: BatchReader<Counter, i64>,
-    pub(super) owners: BatchReader<owners::Asked, Option<String>>,
+    pub(super) owners: BatchReader<owners::OwnerClaim, Option<String>>,
 }
 
 impl Gathers {

@@ -16,7 +16,7 @@ use super::{
     controls::ControlRow,
     decode::{LoadedRow, corrupt},
     forget::shards,
-    prune::{PART, Pace},
+    prune::{PART, PrunePace},
     row::{CallRow, OutcomeRow},
     sealed::Opener,
     words::GONE,
@@ -235,7 +235,7 @@ impl Store {
                 let Some((last, done)) = self.slow.read_of(&[of.tenant], work).await? else { break };
                 (after, sealed) = (last, sealed + done);
                 rows = if began.elapsed() > PART { (rows / 2).max(1) } else { (rows * 2).min(ROWS_MAX) };
-                Pace::of(self).rest(began).await;
+                PrunePace::of(self).rest(began).await;
             }
         }
         Ok(sealed)
@@ -249,7 +249,7 @@ impl Store {
     pub async fn reseal_audit(&self, of: &Reseal, after: u64) -> Result<Option<(u64, u64)>, StoreError> {
         let began = Instant::now();
         let done = self.slow.read_of(&[of.tenant], async |conn| audit_page(conn, of, after).await).await?;
-        Pace::of(self).rest(began).await;
+        PrunePace::of(self).rest(began).await;
         Ok(done)
     }
 }

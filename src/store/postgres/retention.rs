@@ -108,7 +108,7 @@ async fn drop_trees(
     silent: Timestamp,
     now: Timestamp,
 ) -> Result<u64, StoreError> {
-    let (mut dropped, mut place) = (0, trees::Place::start());
+    let (mut dropped, mut place) = (0, trees::TreeKey::start());
     loop {
         let page = trees::page(conn, &place).await?;
         let Some(last) = page.last() else { return Ok(dropped) };

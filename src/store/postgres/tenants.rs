@@ -10,7 +10,7 @@ use super::{
 };
 use crate::error::StoreError;
 use callgate_core::domain::{
-    audit::{Actor, AuditEvent, Kind},
+    audit::{Actor, AuditEvent, AuditOperation},
     hashing::KeyMark,
     ids::{DEFAULT_TENANT, TenantId},
     revision::Revision,
@@ -53,9 +53,9 @@ impl Store {
         reason: &str,
     ) -> Result<Option<Tenant>, StoreError> {
         let kind = match state {
-            TenantState::Active => Kind::TenantResumed,
-            TenantState::Suspended => Kind::TenantSuspended,
-            TenantState::Deleted => Kind::TenantDeleted,
+            TenantState::Active => AuditOperation::TenantResumed,
+            TenantState::Suspended => AuditOperation::TenantSuspended,
+            TenantState::Deleted => AuditOperation::TenantDeleted,
         };
         let update = format!(
             "update tenant t set state = $2, state_by = $3, state_reason = $4,
@@ -80,7 +80,7 @@ impl Store {
         );
         let adopt = sqlx::query(sqlx::AssertSqlSafe(adopt)).bind(tenant.id.0).bind(mark.to_vec());
         let what = format!("{}: its arguments and results are encrypted from now on", tenant.name);
-        let event = AuditEvent::new(Kind::TenantChanged, Actor::from("serve"), what);
+        let event = AuditEvent::new(AuditOperation::TenantChanged, Actor::from("serve"), what);
         let adopted = async |conn: &mut PgConnection| {
             // Separate: a distributed database does not check writes while it changes a replicated table.
             let wrote = sqlx::query_scalar("select exists (select 1 from ledger where tenant_id = $1)");
@@ -111,7 +111,7 @@ impl Store {
              where name = $1 and state <> 'deleted' returning {ROW}"
         );
         let update = bound(sqlx::query(sqlx::AssertSqlSafe(update)).bind(name), quotas);
-        let event = AuditEvent::new(Kind::TenantChanged, by.clone(), format!("{name}: {}", limits(quotas)));
+        let event = AuditEvent::new(AuditOperation::TenantChanged, by.clone(), format!("{name}: {}", limits(quotas)));
         self.readers.read(async |conn| changed(conn, update, &event).await).await
     }
 }
@@ -130,7 +130,7 @@ impl Store {
         let days = [terms.words, terms.calls, terms.months].map(|days| days.and_then(|days| i32::try_from(days).ok()));
         let update = sqlx::query(sqlx::AssertSqlSafe(update)).bind(name);
         let update = days.into_iter().fold(update, |update, days| update.bind(days));
-        let event = AuditEvent::new(Kind::RetentionChanged, by.clone(), format!("{name}: {}", kept(terms)));
+        let event = AuditEvent::new(AuditOperation::RetentionChanged, by.clone(), format!("{name}: {}", kept(terms)));
         self.readers
             .read(async |conn| {
                 let mut tx = conn.begin().await?;
@@ -216,7 +216,7 @@ async fn create(conn: &mut PgConnection, name: &str, quotas: &Quotas, by: &Actor
         }
         let insert = sqlx::query(sqlx::AssertSqlSafe(insert.as_str())).bind(row.try_get::<i64, _>("next")?);
         let insert = bound(insert.bind(name).bind(&by.name), quotas);
-        let event = AuditEvent::new(Kind::TenantCreated, by.clone(), format!("{name}: {}", limits(quotas)));
+        let event = AuditEvent::new(AuditOperation::TenantCreated, by.clone(), format!("{name}: {}", limits(quotas)));
         if let Some(made) = changed(&mut *conn, insert, &event).await? {
             return Ok(Some(made));
         }

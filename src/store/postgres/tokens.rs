@@ -10,7 +10,7 @@ use super::{
 };
 use crate::error::StoreError;
 use callgate_core::domain::{
-    audit::{Actor, AuditEvent, Kind},
+    audit::{Actor, AuditEvent, AuditOperation},
     identity::{MappedIdentity, Role},
     ids::TenantId,
     pattern::Pattern,
@@ -124,14 +124,14 @@ async fn put(
     let insert = insert.bind(&token.created_by).bind(token.expires_at.map(Timestamp::as_millis));
     let mut tx = conn.begin().await?;
     insert.execute(&mut *tx).await?;
-    let mut kind = Kind::TokenCreated;
+    let mut kind = AuditOperation::TokenCreated;
     if let Some((id, end)) = replaced {
         let update = sqlx::query(
             "update token set expires_at = least(expires_at, to_timestamp($3::bigint / 1000.0))
              where tenant_id = $1 and token_id = $2",
         );
         update.bind(token.tenant.0).bind(id).bind(end.as_millis()).execute(&mut *tx).await?;
-        kind = Kind::TokenRotated;
+        kind = AuditOperation::TokenRotated;
         what = format!("{what}, in the place of {id}");
     }
     audit::commit(tx, token.tenant, &AuditEvent::new(kind, by.clone(), what)).await
@@ -147,7 +147,7 @@ async fn revoke(conn: &mut PgConnection, tenant: TenantId, id: &str, by: &Actor)
     if let Some(row) = update.fetch_optional(&mut *tx).await? {
         let token = read(&row)?;
         let what = format!("token {id} of {}", token.is.name);
-        audit::commit(tx, tenant, &AuditEvent::new(Kind::TokenRevoked, by.clone(), what)).await?;
+        audit::commit(tx, tenant, &AuditEvent::new(AuditOperation::TokenRevoked, by.clone(), what)).await?;
         return Ok(Some(token));
     }
     let known = format!("select {ROW} from token where tenant_id = $1 and token_id = $2");

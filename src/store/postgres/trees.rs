@@ -19,13 +19,13 @@ const PAGE: i64 = 2_000;
 
 /// Position in the key order of trees.
 #[derive(Debug, Clone)]
-pub(super) struct Place {
+pub(super) struct TreeKey {
     shard: i16,
     tenant: i64,
     root: String,
 }
 
-impl Place {
+impl TreeKey {
     /// Before the first tree.
     pub(super) const fn start() -> Self {
         Self { shard: -1, tenant: 0, root: String::new() }
@@ -35,7 +35,7 @@ impl Place {
 /// Row of a tree.
 #[derive(Debug, Clone)]
 pub(super) struct StoredTree {
-    pub(super) place: Place,
+    pub(super) place: TreeKey,
     /// Epoch, in days since the Unix epoch.
     pub(super) epoch: i32,
     /// Last activity.
@@ -59,7 +59,7 @@ pub(super) struct Gone {
 }
 
 /// The next trees after a position; empty at the end.
-pub(super) async fn page(conn: &mut PgConnection, after: &Place) -> LoadedRow<Vec<StoredTree>> {
+pub(super) async fn page(conn: &mut PgConnection, after: &TreeKey) -> LoadedRow<Vec<StoredTree>> {
     let page = sqlx::query(
         "select shard, tenant_id, root_id, epoch - date '1970-01-01' as day, steps,
            (extract(epoch from last_at) * 1000)::bigint as last_ms
@@ -68,7 +68,7 @@ pub(super) async fn page(conn: &mut PgConnection, after: &Place) -> LoadedRow<Ve
     let page = page.bind(after.shard).bind(after.tenant).bind(&after.root).bind(PAGE);
     let head = |row: &PgRow| {
         Ok(StoredTree {
-            place: Place {
+            place: TreeKey {
                 shard: row.try_get("shard")?,
                 tenant: row.try_get("tenant_id")?,
                 root: row.try_get("root_id")?,
@@ -124,7 +124,7 @@ pub(super) async fn delete_silent(
         is_done("$5::int8")
     );
     let of = |head: &&StoredTree| head.place.clone();
-    let places: Vec<Place> = heads.iter().map(|(head, _)| of(head)).collect();
+    let places: Vec<TreeKey> = heads.iter().map(|(head, _)| of(head)).collect();
     let before: Vec<i64> = heads.iter().map(|(_, before)| before.as_millis()).collect();
     let delete = sqlx::query(AssertSqlSafe(delete))
         .bind(places.iter().map(|place| place.shard).collect::<Vec<_>>())

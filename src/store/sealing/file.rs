@@ -40,7 +40,7 @@ struct File {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Tenant {
-    keys: Vec<Named>,
+    keys: Vec<NamedKey>,
     fingerprint: Place,
     #[serde(default)]
     anew: bool,
@@ -48,7 +48,7 @@ struct Tenant {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Named {
+struct NamedKey {
     id: String,
     file: Option<PathBuf>,
     command: Option<Vec<String>>,

@@ -13,7 +13,7 @@ use std::{collections::BTreeMap, net::SocketAddr};
 
 use callgate_core::{domain::identity::Role, policy::Policy};
 use callgate_net::listener::TransportSettings;
-use callgate_server::{console, grpc::Settings};
+use callgate_server::{console, grpc::GrpcSettings};
 use http::{HeaderMap, Method, Request, StatusCode, header};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Bytes;
@@ -33,7 +33,7 @@ pub(crate) async fn served(policy: &Policy) -> Plane {
     Plane::served(
         policy,
         &TransportSettings::default(),
-        Settings { pages: Some(console::router), ..Settings::default() },
+        GrpcSettings { pages: Some(console::router), ..GrpcSettings::default() },
     )
     .await
 }

@@ -280,7 +280,7 @@ rows! {
     };
     "offline/trace.rs: parse" <= 24 JSONS, |t| {
         let line = json!({"trace": "s", "call_id": "c", "tool": "t", "arguments": value(t), "result": t}).to_string();
-        count(|| offline::trace::Row::parse(&line).is_ok())
+        count(|| offline::trace::TraceRow::parse(&line).is_ok())
     };
     "hosts/mod.rs: read" <= 360 JSONS, |t| told(t);
     "hosts/words.rs: refusal cut" <= 160 &[w::OBJECTS, w::CONTENT, w::GROWING], |t|

@@ -22,7 +22,7 @@ const CONFIG: &str = r#"{
 }
 "#;
 
-fn wrapped(text: &str) -> Changed {
+fn wrapped(text: &str) -> ConfigChange {
     wrap(text, "callgate", &["--fail-open".to_owned(), "reads".to_owned()]).expect("a config")
 }
 

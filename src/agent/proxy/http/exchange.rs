@@ -12,7 +12,7 @@ use super::{
     upstream::UpstreamFailure,
 };
 use crate::{
-    mcp::message::{self, Line, Message},
+    mcp::message::{self, LineKind, Message},
     proxy::{
         judge::{JudgedMessages, MessageBatch, ProxyClient},
         lines::{OutputItem, WAITING_MAX},
@@ -63,13 +63,13 @@ impl Exchange {
 
     fn read(&mut self, body: &Bytes, client: &ProxyClient) -> Option<MessageBatch> {
         let messages = match message::read(std::str::from_utf8(body).ok()?) {
-            Line::One(message) => vec![message],
-            Line::Batch(messages) => {
+            LineKind::One(message) => vec![message],
+            LineKind::Batch(messages) => {
                 self.is_one = false;
                 messages
             }
             // A server may read more than this does.
-            Line::Noise | Line::Unreadable => return None,
+            LineKind::Noise | LineKind::Unreadable => return None,
         };
         let key = |message: &Message<'_>| {
             let id = message.id.clone().filter(|_| message.method.is_some())?;

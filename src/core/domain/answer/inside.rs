@@ -2,7 +2,7 @@
 
 use super::{
     sentence,
-    texts::Reading,
+    texts::ReaderOutput,
     words::{self, Label},
 };
 use crate::domain::{
@@ -13,7 +13,7 @@ use crate::domain::{
 /// Maximum size, in bytes, of the inside text that is also compared without names and numbers.
 pub(super) const INSIDE_MAX: usize = 16 << 10;
 
-impl Reading {
+impl ReaderOutput {
     /// Adds a list as one unit, compared as a whole. In a single row that is only an id, as a database returns it, the
     /// id is a name.
     pub(super) fn list(&mut self, items: &[Json], wrapped: usize) {

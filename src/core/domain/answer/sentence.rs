@@ -6,7 +6,7 @@ use super::words::{Announces, announces, is_unit};
 
 /// Class of a word.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Word<'t> {
+pub(super) enum WordClass<'t> {
     /// It names a thing.
     Name(&'t str),
     /// It counts or measures.
@@ -26,7 +26,7 @@ const BEHIND: u32 = 3;
 const ENDS: [u8; 5] = *b".;,!?";
 
 /// Calls `each` with the start, end and class of each word that is not plain, in order. `text` is read once.
-pub(super) fn words<'t>(text: &'t str, mut each: impl FnMut(usize, usize, Word<'t>)) {
+pub(super) fn words<'t>(text: &'t str, mut each: impl FnMut(usize, usize, WordClass<'t>)) {
     let bytes = text.as_bytes();
     let (mut at, mut announced): (usize, Option<(Announces, u32)>) = (0, None);
     let mut before: Option<Cow<'_, str>> = None;
@@ -36,7 +36,7 @@ pub(super) fn words<'t>(text: &'t str, mut each: impl FnMut(usize, usize, Word<'
             announced = announced.filter(|_| !ends);
             let end = if bytes[at] == b'#' { number_end(bytes, at + 1) } else { at };
             if end > at + 1 {
-                each(at, end, Word::Name(&text[at..end]));
+                each(at, end, WordClass::Name(&text[at..end]));
                 at = end;
             } else {
                 at += 1;
@@ -46,7 +46,7 @@ pub(super) fn words<'t>(text: &'t str, mut each: impl FnMut(usize, usize, Word<'
         if let Some(end) = url_end(text, at) {
             let path = path_of(&text[at..end]).map(|start| at + start);
             if let Some(path) = path {
-                each(path, end, Word::Name(&text[at..end]));
+                each(path, end, WordClass::Name(&text[at..end]));
             }
             (at, before) = (end, None);
             continue;
@@ -71,15 +71,19 @@ pub(super) fn words<'t>(text: &'t str, mut each: impl FnMut(usize, usize, Word<'
 }
 
 /// The class of a word between these bytes.
-fn meaning<'t>(word: &'t str, (before, after): (Option<u8>, &[u8]), announced: Option<Announces>) -> Option<Word<'t>> {
+fn meaning<'t>(
+    word: &'t str,
+    (before, after): (Option<u8>, &[u8]),
+    announced: Option<Announces>,
+) -> Option<WordClass<'t>> {
     let digits = word.bytes().filter(u8::is_ascii_digit).count();
     let letters = word.bytes().filter(u8::is_ascii_alphabetic).count();
     let is_capital = word.len() > NAME_MIN && word.bytes().all(|b| b.is_ascii_uppercase());
     if announced == Some(Announces::Secret) && (digits > 0 || is_capital) {
-        return Some(Word::Beside);
+        return Some(WordClass::Beside);
     }
     if digits == 0 {
-        return (is_capital && announced == Some(Announces::Identity)).then_some(Word::Name(word));
+        return (is_capital && announced == Some(Announces::Identity)).then_some(WordClass::Name(word));
     }
     if word.len() > NAME_MAX {
         return None;
@@ -90,10 +94,10 @@ fn meaning<'t>(word: &'t str, (before, after): (Option<u8>, &[u8]), announced: O
     // `250px`, `3rd`: a number with its unit.
     let tail = word.trim_start_matches(|c: char| c.is_ascii_digit() || matches!(c, '.' | ','));
     if tail.len() < word.len() && is_unit(tail) {
-        return Some(plain_number(&word[..word.len() - tail.len()]).map_or(Word::Beside, Word::Number));
+        return Some(plain_number(&word[..word.len() - tail.len()]).map_or(WordClass::Beside, WordClass::Number));
     }
     let is_name = word.len() >= NAME_MIN || announced == Some(Announces::Identity);
-    Some(if is_name { Word::Name(word) } else { Word::Beside })
+    Some(if is_name { WordClass::Name(word) } else { WordClass::Beside })
 }
 
 fn number<'t>(
@@ -102,25 +106,25 @@ fn number<'t>(
     before: Option<u8>,
     after: &[u8],
     announced: Option<Announces>,
-) -> Option<Word<'t>> {
+) -> Option<WordClass<'t>> {
     let dots = word.bytes().filter(|b| *b == b'.').count();
     // A time since the epoch with six decimals, as some name their messages.
     let is_precise = word.split_once('.').is_some_and(|(whole, rest)| whole.len() == 10 && rest.len() == 6);
     if dots == 3 && digits <= 12 {
-        return Some(Word::Beside);
+        return Some(WordClass::Beside);
     }
     let is_whole = digits == word.len();
     let is_joined = word.contains(['-', '_']);
     if is_precise || digits >= NAME_DIGITS && (is_whole || is_joined && !is_date(word)) {
-        return Some(Word::Name(word));
+        return Some(WordClass::Name(word));
     }
     if is_joined {
         return None;
     }
-    let Some(value) = plain_number(word) else { return Some(Word::Beside) };
+    let Some(value) = plain_number(word) else { return Some(WordClass::Beside) };
     let is_money = before.is_some_and(|b| !b.is_ascii() || b == b'$') || matches!(after, [b'%' | b'$', ..]);
     let is_named = is_whole && !is_money && announced == Some(Announces::Identity) && !has_unit(after);
-    Some(if is_named { Word::Name(word) } else { Word::Number(value) })
+    Some(if is_named { WordClass::Name(word) } else { WordClass::Number(value) })
 }
 
 /// `2026-11-25`: another day is another thing, but no name.

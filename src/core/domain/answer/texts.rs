@@ -6,7 +6,7 @@ use super::{
     inside::INSIDE_MAX,
     mcp_texts,
     named::{Number, PackedNames},
-    sentence::{self, NAME_MAX, Word},
+    sentence::{self, NAME_MAX, WordClass},
     times::{time_of, timed},
     words::{Label, label, tells_of_making},
 };
@@ -39,7 +39,7 @@ const NUMBER: &str = "\u{3}";
 
 /// Output of the reader.
 #[derive(Debug, Default)]
-pub(super) struct Reading {
+pub(super) struct ReaderOutput {
     now: Timestamp,
     /// The result without volatile parts.
     pub(super) quiet: String,
@@ -57,7 +57,7 @@ pub(super) struct Reading {
     pub(super) has_said: bool,
 }
 
-impl Reading {
+impl ReaderOutput {
     fn new(now: Timestamp) -> Self {
         Self { now, ..Self::default() }
     }
@@ -233,13 +233,13 @@ impl Reading {
             copied = to;
             let is_whole = from == 0 && to == quiet.len() || quiet.starts_with("http") && to == quiet.len();
             match word {
-                Word::Name(name) if is_free || is_whole => self.name(key, name, false),
-                Word::Name(name) => self.frame.push_str(name),
-                Word::Number(value) => {
+                WordClass::Name(name) if is_free || is_whole => self.name(key, name, false),
+                WordClass::Name(name) => self.frame.push_str(name),
+                WordClass::Number(value) => {
                     let counts = label != Label::Amount && (is_free || is_whole);
                     self.counted(Number { value, counts }, &quiet[from..to]);
                 }
-                Word::Beside => self.frame.push_str(MARK),
+                WordClass::Beside => self.frame.push_str(MARK),
             }
         });
         self.frame.push_str(&quiet[copied..]);

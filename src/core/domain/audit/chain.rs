@@ -4,7 +4,7 @@ use std::fmt;
 
 use sha2::{Digest as _, Sha256};
 
-use super::{Kind, WORDS};
+use super::{AuditOperation, WORDS};
 use crate::domain::ids::TenantId;
 
 /// A text of an entry, with the salted hash that binds it into the chain.
@@ -39,12 +39,12 @@ impl HashedText {
 
 /// A stored entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct ChainEntry {
     /// Position in the tenant's chain, from 1.
     pub number: u64,
     /// Time, in microseconds since the Unix epoch.
     pub at_us: i64,
-    /// Operation: the name of a [`Kind`], perhaps of a later build.
+    /// Operation: the name of a [`AuditOperation`], perhaps of a later build.
     pub kind: String,
     /// Name, credential, address, session, description, reason.
     pub words: [HashedText; WORDS],
@@ -56,7 +56,7 @@ pub struct Entry {
     pub hash: Vec<u8>,
 }
 
-impl Entry {
+impl ChainEntry {
     /// The hash computed from the entry. `audit_append` (migrations/0092_audit_append.sql) hashes the same bytes.
     #[must_use]
     pub fn expected(&self, tenant: TenantId) -> Vec<u8> {
@@ -141,7 +141,7 @@ impl ChainVerifier {
     }
 
     /// Verifies the next entry.
-    pub fn next(&mut self, entry: &Entry) {
+    pub fn next(&mut self, entry: &ChainEntry) {
         let number = entry.number;
         let missing = self.last.number + 1..number;
         if missing.end > missing.start + 1 {
@@ -167,7 +167,7 @@ impl ChainVerifier {
                 }
             }
         }
-        if entry.kind == Kind::Forgotten.as_str() {
+        if entry.kind == AuditOperation::Forgotten.as_str() {
             self.forgotten.push(number);
         }
         for at in (0..self.anchors.len()).rev().filter(|at| self.anchors[*at].number == number).collect::<Vec<_>>() {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{
-    Shape,
+    ArgumentShape,
     look::{Field, LeafValue, is_date},
 };
 
@@ -15,7 +15,7 @@ const NUMBER_MIN: u64 = 1_000;
 /// True where all differing arguments are identities, distinct in each call: single tokens, no numbers on a scale, no
 /// dates, no free text. In a text of several words exactly one may differ, and must contain a digit or a mark.
 #[must_use]
-pub fn differ_in_identities(shapes: &[&Shape]) -> bool {
+pub fn differ_in_identities(shapes: &[&ArgumentShape]) -> bool {
     let Some((first, others)) = shapes.split_first().filter(|(_, others)| !others.is_empty()) else { return false };
     let fields = || first.looks.fields().map(|field| field.name());
     if !others.iter().all(|shape| shape.looks.fields().map(|field| field.name()).eq(fields())) {
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     fn differ(texts: &[&str]) -> bool {
-        let shapes: Vec<Shape> = texts.iter().map(|text| Shape::of(text)).collect();
+        let shapes: Vec<ArgumentShape> = texts.iter().map(|text| ArgumentShape::of(text)).collect();
         differ_in_identities(&shapes.iter().collect::<Vec<_>>())
     }
 

@@ -60,8 +60,8 @@ impl Looks {
         self.0.len()
     }
 
-    pub(super) fn fields(&self) -> Fields<'_> {
-        Fields(&self.0)
+    pub(super) fn fields(&self) -> ArgumentLeaves<'_> {
+        ArgumentLeaves(&self.0)
     }
 }
 
@@ -131,9 +131,9 @@ fn hash(value: &(impl Hash + ?Sized)) -> u64 {
 
 /// The leaves of some arguments, in the order of their paths.
 #[derive(Debug, Clone)]
-pub(super) struct Fields<'a>(&'a [u8]);
+pub(super) struct ArgumentLeaves<'a>(&'a [u8]);
 
-impl<'a> Iterator for Fields<'a> {
+impl<'a> Iterator for ArgumentLeaves<'a> {
     type Item = Field<'a>;
 
     fn next(&mut self) -> Option<Field<'a>> {

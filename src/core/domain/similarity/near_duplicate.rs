@@ -1,7 +1,7 @@
 //! Near duplicates: arguments that differ in spelling, or in settings that one of two calls omits.
 
 use super::{
-    Shape,
+    ArgumentShape,
     look::{Field, LeafValue, TEXT_MAX},
 };
 
@@ -17,7 +17,7 @@ pub struct NearDuplicate<'a> {
     pub omitted: Vec<&'a str>,
 }
 
-impl Shape {
+impl ArgumentShape {
     /// The differences, if these are spelling or at most two omitted settings. None for equal arguments, and where a
     /// text was truncated.
     #[must_use]
@@ -74,7 +74,7 @@ mod tests {
 
     fn found(a: &str, b: &str) -> Option<(Vec<String>, Vec<String>)> {
         let owned = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect();
-        let (a, b) = (Shape::of(a), Shape::of(b));
+        let (a, b) = (ArgumentShape::of(a), ArgumentShape::of(b));
         let found = a.near_duplicate_of(&b).map(|found| (owned(found.respelled), owned(found.omitted)));
         let back = b.near_duplicate_of(&a).map(|found| (owned(found.respelled), owned(found.omitted)));
         assert_eq!(found, back);

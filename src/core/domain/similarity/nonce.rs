@@ -50,11 +50,11 @@ fn is_nonce(name: &str, value: &Json) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use crate::domain::similarity::Shape;
+    use crate::domain::similarity::ArgumentShape;
 
     #[test]
     fn only_what_is_named_and_looks_like_a_nonce_is_one() {
-        let without = |text: &str| Shape::of(text).without_nonces();
+        let without = |text: &str| ArgumentShape::of(text).without_nonces();
         let one = without(r#"{"title":"Q3","nonce":"550e8400-e29b-41d4-a716-446655440000"}"#);
         assert!(one.is_some());
         assert_eq!(one, without(r#"{"title":"Q3","nonce":"650e8400-e29b-41d4-a716-446655440000"}"#));

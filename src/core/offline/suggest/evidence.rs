@@ -9,7 +9,7 @@ use crate::{
         ids::ToolName,
         time::Timestamp,
     },
-    offline::trace::Row,
+    offline::trace::TraceRow,
 };
 
 /// Minimum number of changed repetitions, and of sessions with one, for a write.
@@ -72,7 +72,7 @@ pub(super) enum SuggestedEffect {
 pub(super) struct Evidence(BTreeMap<ToolName, Vec<Repetition>>);
 
 impl Evidence {
-    pub(super) fn of(rows: &[Row]) -> Self {
+    pub(super) fn of(rows: &[TraceRow]) -> Self {
         type Last = BTreeMap<(ToolName, String), (String, ResultMarkers, BTreeSet<ToolName>)>;
         let mut sessions: BTreeMap<String, (usize, Last)> = BTreeMap::new();
         let mut found = Self::default();

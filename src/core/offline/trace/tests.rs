@@ -1,7 +1,7 @@
 use super::*;
 
 fn problem(line: &str) -> String {
-    Row::parse(line).expect_err(line)
+    TraceRow::parse(line).expect_err(line)
 }
 
 #[test]
@@ -38,7 +38,7 @@ fn times_without_a_zone_are_utc() {
 #[test]
 fn null_is_absent_and_a_cut_result_is_known_by_its_length() {
     let read = |rest: &str| {
-        Row::parse(&format!(r#"{{"trace":"t","seq":4,"tool":"x","args":{{}},"new":1{rest}}}"#)).expect(rest)
+        TraceRow::parse(&format!(r#"{{"trace":"t","seq":4,"tool":"x","args":{{}},"new":1{rest}}}"#)).expect(rest)
     };
     let bare = read(r#","result":null,"ts":null,"run":null,"call_id":null"#);
     assert_eq!((bare.call_id.as_str(), bare.result, bare.at, bare.run), ("4", None, None, None));

@@ -20,7 +20,7 @@ use crate::{
         filters,
         form::FormPost,
         frame::Frame,
-        jobs::{BacktestJob, Standing},
+        jobs::{BacktestJob, JobStatus},
         visitor::Visitor,
         words,
     },
@@ -70,10 +70,10 @@ impl Page {
     fn new(visitor: &Visitor, job: BacktestJob) -> Self {
         let (mut running, mut done, mut fault) = (None, None, None);
         match &job.standing {
-            Standing::Running(how_far) => running = Some(*how_far),
-            Standing::Done(result) => done = Some(Arc::clone(result)),
-            Standing::Failed(why) => fault = Some(why.clone()),
-            Standing::Cancelled => {}
+            JobStatus::Running(how_far) => running = Some(*how_far),
+            JobStatus::Done(result) => done = Some(Arc::clone(result)),
+            JobStatus::Failed(why) => fault = Some(why.clone()),
+            JobStatus::Cancelled => {}
         }
         Self { frame: Frame::new(visitor, policy::PATH, "Backtest"), job, running, done, fault }
     }

@@ -22,18 +22,18 @@ pub(super) fn router() -> Router<Console> {
 }
 
 /// A key that differs.
-pub(super) struct Change {
+pub(super) struct ChangedKey {
     pub(super) key: String,
     pub(super) before: String,
     pub(super) after: String,
 }
 
 /// What is other in `after`; nothing where one of them cannot be read.
-pub(super) fn difference(before: &str, after: &str) -> Vec<Change> {
+pub(super) fn difference(before: &str, after: &str) -> Vec<ChangedKey> {
     let read = |text: &str| if text.trim().is_empty() { Ok(BTreeMap::new()) } else { keys(text) };
     let (Ok(before), Ok(after)) = (read(before), read(after)) else { return Vec::new() };
     let text = |value: Option<&String>| value.cloned().unwrap_or_default();
-    let change = |(key, before, after): (&String, Option<&String>, Option<&String>)| Change {
+    let change = |(key, before, after): (&String, Option<&String>, Option<&String>)| ChangedKey {
         key: key.clone(),
         before: text(before),
         after: text(after),
@@ -49,7 +49,7 @@ struct Page {
     from: String,
     to: String,
     revisions: Vec<PolicyRevision>,
-    difference: Vec<Change>,
+    difference: Vec<ChangedKey>,
     columns: (&'static str, &'static str),
 }
 

@@ -13,7 +13,7 @@ use tokio::try_join;
 
 use super::{
     backtest::{CALLS, DAYS},
-    difference::{Change, difference},
+    difference::{ChangedKey, difference},
 };
 use crate::console::{
     Console,
@@ -55,7 +55,7 @@ struct Page {
     /// May they try one on stored calls?
     tries: bool,
     jobs: Vec<BacktestJob>,
-    difference: Vec<Change>,
+    difference: Vec<ChangedKey>,
     columns: (&'static str, &'static str),
     checked: Option<Checked>,
     /// Why what they wanted was not done.

@@ -11,7 +11,7 @@ use http::StatusCode;
 use serde::Deserialize;
 
 use super::{
-    difference::{Change, difference, versions},
+    difference::{ChangedKey, difference, versions},
     policy,
 };
 use crate::console::{Console, fault::PageError, filters, form::FormPost, frame::Frame, visitor::Visitor};
@@ -58,7 +58,7 @@ struct Page {
     last: Option<PolicyRevision>,
     /// The active revision, which the exchange is held against.
     revision: u64,
-    difference: Vec<Change>,
+    difference: Vec<ChangedKey>,
     columns: (&'static str, &'static str),
     fault: Option<String>,
     note: String,

@@ -10,7 +10,7 @@ fn admission() -> (Arc<Admission>, Clock) {
     (Admission::new(clock.clone(), Metrics::none()), clock)
 }
 
-fn tree(name: &str) -> Tree {
+fn tree(name: &str) -> AdmissionTree {
     (DEFAULT_TENANT, SessionId::parse("session", name).unwrap())
 }
 

@@ -10,7 +10,7 @@ pub(super) type ParameterList = &'static [(&'static str, Kind)];
 /// Target of the functions. On a distributed database a call runs on the node of the shard it names, and every
 /// statement names one shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum FunctionSchema {
     OneServer,
     Distributed,
 }
@@ -22,7 +22,7 @@ pub(super) const OF_TENANTS: &str = "x.tenant_id = any(of_tenants)";
 const OF_A_TREE: [&str; 8] =
     ["sessions", "ledger", "new_ledger", "calls", "full_calls", "outcomes", "full_outcomes", "controls"];
 
-impl Form {
+impl FunctionSchema {
     /// Check for a row whose tenant differs from its call tree's. Each part rejects tenants outside the batch, so this
     /// matters only for batches of several tenants. On a distributed database the parts match by key alone, and this
     /// check covers everything.

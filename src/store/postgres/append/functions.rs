@@ -13,7 +13,7 @@ use super::{
         controls::ControlRow,
         row::{CallRow, CounterRow, LedgerRowOut, OutcomeRow, SessionRow, TreeRow},
     },
-    form::{Form, OF_TENANTS, ParameterList},
+    form::{FunctionSchema, OF_TENANTS, ParameterList},
 };
 
 /// Arguments of the append, in lock order: name, columns, and whether the rare ones are included. Trees precede
@@ -47,7 +47,7 @@ const OF_CALL: &str = "c.shard = x.shard and c.tenant_id = x.tenant_id and c.epo
 
 /// Updates follow the array's order: the settings of the writer's connection force a nested loop from the array to the
 /// primary key.
-fn write(form: Form) -> String {
+fn write(form: FunctionSchema) -> String {
     let new = |argument: &str, list: ParameterList, table: &str| {
         form.part(argument, &(form.insert(argument, list, table, true) + " on conflict do nothing"), UNDO)
     };
@@ -72,8 +72,10 @@ fn write(form: Form) -> String {
     // A concurrent insert of the same session is accepted.
     let sessions = form.insert("sessions", SessionRow::LIST, "session", true) + " on conflict do nothing";
     let (known, all) = match form {
-        Form::OneServer => (format!("unnest(sessions) x join session s on {OF_SESSION}"), "cardinality(sessions)"),
-        Form::Distributed => (format!("session s where {OF_SESSION}"), "1"),
+        FunctionSchema::OneServer => {
+            (format!("unnest(sessions) x join session s on {OF_SESSION}"), "cardinality(sessions)")
+        }
+        FunctionSchema::Distributed => (format!("session s where {OF_SESSION}"), "1"),
     };
     let or_known = format!(
         "select count(*) into n from {known} and s.root_id = x.root_id;
@@ -85,8 +87,8 @@ fn write(form: Form) -> String {
         new("new_trees", TreeRow::LIST, "call_tree"),
         form.part("sessions", &sessions, &or_known),
         match form {
-            Form::OneServer => counters(),
-            Form::Distributed => counter(),
+            FunctionSchema::OneServer => counters(),
+            FunctionSchema::Distributed => counter(),
         },
         form.part("ledger", &ledger, UNDO),
         new_ledger,
@@ -103,31 +105,33 @@ fn write(form: Form) -> String {
 
 /// Audit entries of operations, in the same commit. They come last, because the tenant's next entry waits for this one,
 /// and in tenant order, because concurrent batches may have the same tenants.
-fn audit(form: Form) -> String {
+fn audit(form: FunctionSchema) -> String {
     let append = "perform audit_append(x.tenant_id, x.told,
       array[x.actor, x.credential, x.origin, x.session_id, x.what, x.reason])";
     match form {
-        Form::OneServer => format!(
+        FunctionSchema::OneServer => format!(
             "  if controls is not null then
     {append} from (select * from unnest(controls) with ordinality as c({names}, place)
       where c.what is not null order by c.tenant_id, c.place) x;
   end if;\n",
             names = names(ControlRow::LIST, true)
         ),
-        Form::Distributed => Form::each("controls", &format!("if x.what is not null then {append}; end if")),
+        FunctionSchema::Distributed => {
+            FunctionSchema::each("controls", &format!("if x.what is not null then {append}; end if"))
+        }
     }
 }
 
-fn trials(form: Form) -> String {
+fn trials(form: FunctionSchema) -> String {
     let columns = "shard, tenant_id, epoch, session_id, permit_seq, seq";
     let values = "x.shard, x.tenant_id, x.epoch, x.session_id, x.permit_seq, x.seq";
     match form {
-        Form::OneServer => format!(
+        FunctionSchema::OneServer => format!(
             "  if full_outcomes is not null then
     insert into retry_trial ({columns}) select {values} from unnest(full_outcomes) x where x.follow_up_ok is not null;
   end if;\n"
         ),
-        Form::Distributed => Form::each(
+        FunctionSchema::Distributed => FunctionSchema::each(
             "full_outcomes",
             &format!(
                 "if x.follow_up_ok is not null then insert into retry_trial ({columns}) values ({values}); end if"
@@ -161,8 +165,8 @@ fn counters() -> String {
 
 /// [`counters`] with one statement per row.
 fn counter() -> String {
-    let insert = Form::Distributed.insert("counters", CounterRow::LIST, "counter", true);
-    Form::each(
+    let insert = FunctionSchema::Distributed.insert("counters", CounterRow::LIST, "counter", true);
+    FunctionSchema::each(
         "counters",
         &format!(
             "update counter k set used = k.used + x.amount
@@ -197,7 +201,7 @@ fn places(argument: &str, condition: &str) -> String {
 /// Arguments that can conflict, in the order of [`lost`]'s result.
 const LOST: [&str; 7] = ["trees", "new_trees", "sessions", "ledger", "new_ledger", "calls", "full_calls"];
 
-fn lost(form: Form) -> String {
+fn lost(form: FunctionSchema) -> String {
     let lost = [
         ("trees", "not", format!("call_tree t where {OF_TREE} and {AS_KNOWN}")),
         ("new_trees", "", format!("call_tree t where {OF_TREE}")),
@@ -210,30 +214,30 @@ fn lost(form: Form) -> String {
     let mut body = String::new();
     for (argument, not, rows) in lost {
         body += &match form {
-            Form::OneServer => {
+            FunctionSchema::OneServer => {
                 format!("  lost_{argument} := {};\n", places(argument, &format!("{not} exists (select from {rows})")))
             }
-            Form::Distributed => {
+            FunctionSchema::Distributed => {
                 let look = format!(
                     "perform 1 from {rows};
       if {not} found then lost_{argument} := lost_{argument} || i; end if"
                 );
-                format!("  lost_{argument} := '{{}}';\n{}", Form::each(argument, &look))
+                format!("  lost_{argument} := '{{}}';\n{}", FunctionSchema::each(argument, &look))
             }
         };
     }
     body += &match form {
-        Form::OneServer => format!(
+        FunctionSchema::OneServer => format!(
             "  used := array(select coalesce(k.used, 0) from unnest(counters) with ordinality as x({}, place)
     left join counter k on {OF_COUNTER} order by x.place);\n",
             names(CounterRow::LIST, true)
         ),
-        Form::Distributed => {
+        FunctionSchema::Distributed => {
             let look = format!(
                 "select k.used into m from counter k where {OF_COUNTER};
       used := used || coalesce(m, 0)"
             );
-            format!("  used := '{{}}';\n{}", Form::each("counters", &look))
+            format!("  used := '{{}}';\n{}", FunctionSchema::each("counters", &look))
         }
     };
     body + &format!("  now_ms := {NOW};\n")
@@ -253,12 +257,12 @@ pub(super) struct Functions {
 }
 
 /// For one server.
-pub(super) static FUNCTIONS: LazyLock<Functions> = LazyLock::new(|| Functions::of(Form::OneServer));
+pub(super) static FUNCTIONS: LazyLock<Functions> = LazyLock::new(|| Functions::of(FunctionSchema::OneServer));
 /// For a distributed database: their first argument is the shard.
-pub(super) static DISTRIBUTED: LazyLock<Functions> = LazyLock::new(|| Functions::of(Form::Distributed));
+pub(super) static DISTRIBUTED: LazyLock<Functions> = LazyLock::new(|| Functions::of(FunctionSchema::Distributed));
 
 impl Functions {
-    fn of(form: Form) -> Self {
+    fn of(form: FunctionSchema) -> Self {
         let (write, lost) = (write(form), lost(form));
         let columns = ARGUMENTS.map(|(_, list, with_rare)| attributes(list, with_rare)).concat();
         let hash = hex::encode(&Sha256::digest(format!("{write}{lost}{columns}"))[..6]);
@@ -267,7 +271,7 @@ impl Functions {
             .iter()
             .map(|(argument, list, rare)| format!("create type {} as ({})", name(argument), attributes(list, *rare)))
             .collect();
-        let of_shard = if form == Form::Distributed {
+        let of_shard = if form == FunctionSchema::Distributed {
             "of_shard smallint, of_tenants bigint[], "
         } else {
             "of_tenants bigint[], "
@@ -297,7 +301,7 @@ begin
 {lost}end
 $lost$"
         ));
-        if form == Form::Distributed {
+        if form == FunctionSchema::Distributed {
             let of = ARGUMENTS.map(|(argument, ..)| format!("{SCHEMA}.{}[]", name(argument))).join(", ");
             create.extend(["append", "lost"].map(|function| {
                 format!(
@@ -306,7 +310,7 @@ $lost$"
                 )
             }));
         }
-        let sent = 1 + ARGUMENTS.len() + usize::from(form == Form::Distributed);
+        let sent = 1 + ARGUMENTS.len() + usize::from(form == FunctionSchema::Distributed);
         let sent = (1..=sent).map(|n| format!("${n}")).collect::<Vec<_>>().join(", ");
         let types = ARGUMENTS.map(|(argument, ..)| format!("to_regtype('{}')::oid", name(argument))).join(", ");
         Self {
