@@ -34,7 +34,7 @@ use callgate_core::{
     policy::Policy,
 };
 use callgate_net::clock::Clock;
-use callgate_server::telemetry::{self, LineFormat, Settings, Telemetry, names, verdict};
+use callgate_server::telemetry::{self, LineFormat, Telemetry, TelemetrySettings, names, verdict};
 use certificates::Authority;
 use collector::{Attribute, Got, Logs, Metrics, Traces};
 use serde_json::Value;
@@ -70,13 +70,13 @@ fn other_process() {
     let Ok(endpoint) = env::var(ENDPOINT) else { return };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
-        let telemetry = Telemetry::start(&Settings {
+        let telemetry = Telemetry::start(&TelemetrySettings {
             log_format: LineFormat::Json,
             log_filter: Some("warn,callgate=debug".to_owned()),
             otlp_endpoint: Some(endpoint),
         })
         .expect("installed");
-        let again = Telemetry::start(&Settings::default()).map(drop).expect_err("it is installed");
+        let again = Telemetry::start(&TelemetrySettings::default()).map(drop).expect_err("it is installed");
         assert!(again.to_string().starts_with("telemetry is installed already"), "{again}");
 
         let (metrics, clock) = (telemetry.metrics(), Clock::System);

@@ -16,7 +16,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use self::{
-    client::{DemoClient, Outcome},
+    client::{DemoClient, ExecutionOutcome},
     show::Show,
 };
 use callgate_client::{
@@ -131,8 +131,8 @@ async fn play(url: &str, wire: AuthenticatedChannel, pace_ms: u64) -> anyhow::Re
 }
 
 /// The failing response of the fleet's tool.
-fn broken() -> Outcome {
-    Outcome::failure(500, "500 Internal Server Error")
+fn broken() -> ExecutionOutcome {
+    ExecutionOutcome::failure(500, "500 Internal Server Error")
 }
 
 /// The client, and the screen.
@@ -162,7 +162,11 @@ impl Stage {
         self.scene("recorded", "A recorded session: gpt-4o changes a flight (tau-bench airline, task 13)");
         for line in include_str!("demo/session.jsonl").lines() {
             let call: RecordedCall = serde_json::from_str(line).context("cannot read the recorded session")?;
-            let outcome = if call.is_error { Outcome::error(&call.result) } else { Outcome::success(&call.result) };
+            let outcome = if call.is_error {
+                ExecutionOutcome::error(&call.result)
+            } else {
+                ExecutionOutcome::success(&call.result)
+            };
             self.call(&call.tool, &call.args, outcome).await?;
         }
         self.end();
@@ -173,10 +177,10 @@ impl Stage {
         self.scene("insisting", "Staged: the agent repeats a search whose complete result is empty");
         let query = json!({"origin": "SFO", "destination": "ORD", "date": "2024-05-13"});
         for _ in 0..5 {
-            self.call("search_direct_flight", &query, Outcome::complete("[]")).await?;
+            self.call("search_direct_flight", &query, ExecutionOutcome::complete("[]")).await?;
         }
         let other = json!({"origin": "SFO", "destination": "DFW", "date": "2024-05-13"});
-        self.call("search_direct_flight", &other, Outcome::complete("[]")).await?;
+        self.call("search_direct_flight", &other, ExecutionOutcome::complete("[]")).await?;
         self.end();
         Ok(())
     }
@@ -184,8 +188,8 @@ impl Stage {
     async fn a_timeout(&mut self) -> anyhow::Result<()> {
         self.scene("timeout", "Staged: the provider times out, and recovers a second later");
         let query = json!({"reservation_id": "XEWRD9", "fields": ["flights", "payment"]});
-        self.call("get_reservation_details", &query, Outcome::failure(504, "504 Gateway Timeout")).await?;
-        self.call("get_reservation_details", &query, Outcome::success("{\"flights\": 2}")).await?;
+        self.call("get_reservation_details", &query, ExecutionOutcome::failure(504, "504 Gateway Timeout")).await?;
+        self.call("get_reservation_details", &query, ExecutionOutcome::success("{\"flights\": 2}")).await?;
         self.end();
         Ok(())
     }
@@ -193,7 +197,7 @@ impl Stage {
     async fn rate_limits(&mut self) -> anyhow::Result<()> {
         self.scene("rate-limited", "Staged: the provider limits the rate, and the agent repeats the call at once");
         let query = json!({"airport": "ATL"});
-        for outcome in [Outcome::failure(429, "429 Too Many Requests"), Outcome::success("sunny")] {
+        for outcome in [ExecutionOutcome::failure(429, "429 Too Many Requests"), ExecutionOutcome::success("sunny")] {
             self.call("get_weather", &query, outcome).await?;
         }
         self.end();
@@ -203,12 +207,12 @@ impl Stage {
     async fn money(&mut self) -> anyhow::Result<()> {
         self.scene("money", "Staged: a call with an estimated cost of $12, and a model that has used $10");
         self.client.cost_estimate_micros = Some(12_000_000);
-        self.call("generate_report", &json!({"pages": 4000}), Outcome::success("done")).await?;
+        self.call("generate_report", &json!({"pages": 4000}), ExecutionOutcome::success("done")).await?;
         self.client.cost_estimate_micros = None;
         self.client.used_cost_micros = 10_000_000;
-        self.call("list_all_airports", &json!({}), Outcome::success("[]")).await?;
+        self.call("list_all_airports", &json!({}), ExecutionOutcome::success("[]")).await?;
         self.client.used_cost_micros = 0;
-        self.call("list_all_airports", &json!({"page": 2}), Outcome::success("[]")).await?;
+        self.call("list_all_airports", &json!({"page": 2}), ExecutionOutcome::success("[]")).await?;
         self.end();
         Ok(())
     }
@@ -244,7 +248,7 @@ impl Stage {
     }
 
     /// Evaluates, executes if permitted, and records. The server waits out a short pause, except a displayed one.
-    async fn call(&mut self, tool: &str, args: &Value, outcome: Outcome) -> anyhow::Result<()> {
+    async fn call(&mut self, tool: &str, args: &Value, outcome: ExecutionOutcome) -> anyhow::Result<()> {
         tokio::time::sleep(self.pace).await;
         self.said += 1;
         let call_id = format!("call-{}", self.said);

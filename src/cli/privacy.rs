@@ -26,7 +26,7 @@ use callgate_proto::v1::{
 use callgate_server::{
     gate::Gate,
     grpc,
-    tenant_keys::{KeyFile, Named},
+    tenant_keys::{KeyFile, NamedKeys},
 };
 
 /// Arguments of `callgate forget`.
@@ -75,7 +75,7 @@ impl Opening {
     pub(super) async fn open(&self, gate: &Gate, tenant: TenantId) -> anyhow::Result<()> {
         let named = match &self.keys {
             Some(path) => KeyFile::read(path).await?.named,
-            None => Named::default(),
+            None => NamedKeys::default(),
         };
         gate.identities.open_with(tenant, named).await.context("the keys of the tenant")
     }

@@ -11,7 +11,7 @@ use tokio::time::{sleep, timeout};
 use crate::{
     auth::{
         file::{self, Auth},
-        jwt::{Issuer, Keys, Source},
+        jwt::{Issuer, KeySetSource, Keys},
     },
     gate::Identities,
 };
@@ -41,7 +41,7 @@ pub async fn follow(identities: Arc<Identities>) {
 }
 
 async fn follow_one(identities: Arc<Identities>, place: usize, issuer: Issuer) {
-    let every = if matches!(issuer.keys, Source::File(_)) { FILES_EVERY } else { URLS_EVERY };
+    let every = if matches!(issuer.keys, KeySetSource::File(_)) { FILES_EVERY } else { URLS_EVERY };
     let mut trouble = None;
     loop {
         let pause = match read(&issuer.keys).await {
@@ -68,16 +68,16 @@ async fn follow_one(identities: Arc<Identities>, place: usize, issuer: Issuer) {
     }
 }
 
-async fn read(source: &Source) -> anyhow::Result<Keys> {
+async fn read(source: &KeySetSource) -> anyhow::Result<Keys> {
     let text = match source {
-        Source::File(path) => {
+        KeySetSource::File(path) => {
             let size = tokio::fs::metadata(path).await.with_context(|| path.display().to_string())?.len();
             if size > BYTES_MAX as u64 {
                 bail!("{} has more than {BYTES_MAX} bytes", path.display());
             }
             tokio::fs::read_to_string(path).await.with_context(|| path.display().to_string())?
         }
-        Source::Url { url, ca, bearer } => {
+        KeySetSource::Url { url, ca, bearer } => {
             let mut ask = HttpRequest::get(url).authority(ca.as_deref());
             if let Some(path) = bearer {
                 let token = tokio::fs::read_to_string(path).await.with_context(|| path.display().to_string())?;
@@ -117,7 +117,7 @@ mod tests {
             let _ = stream.read(&mut [0; 4_096]).await;
             let _ = stream.write_all(head.as_bytes()).await;
         });
-        read(&Source::Url { url, ca: None, bearer: None }).await
+        read(&KeySetSource::Url { url, ca: None, bearer: None }).await
     }
 
     #[tokio::test]
@@ -127,7 +127,7 @@ mod tests {
             let error = read_with(status).await.expect_err(status).to_string();
             assert!(error.contains("it answered"), "{status}: {error}");
         }
-        let link = Source::Url { url: "https://169.254.169.254/jwks".to_owned(), ca: None, bearer: None };
+        let link = KeySetSource::Url { url: "https://169.254.169.254/jwks".to_owned(), ca: None, bearer: None };
         let error = read(&link).await.expect_err("this link").to_string();
         assert!(error.ends_with("is an address that nobody is asked at"), "{error}");
     }

@@ -13,7 +13,7 @@ use crate::{
     gate::{Gate, NoAnswer},
     grpc,
     telemetry::Metrics,
-    tenant_keys::{KeyFile, Named},
+    tenant_keys::{KeyFile, NamedKeys},
     traced::BatchTracer,
     webhook::{self, Webhook},
     workers,
@@ -156,7 +156,7 @@ async fn judging(
     database: &Database,
     policy: Arc<Policy>,
     file: Option<(&Path, &str)>,
-    (auth, named): (Option<Auth>, Option<Named>),
+    (auth, named): (Option<Auth>, Option<NamedKeys>),
     (metrics, settings): (Metrics, &grpc::GrpcSettings),
 ) -> anyhow::Result<(Arc<Gate>, Vec<Listener>)> {
     let open = || opened(database, &policy, (file.is_some(), named.as_ref()), &metrics);
@@ -211,7 +211,7 @@ fn is_passing(error: &anyhow::Error) -> bool {
 async fn opened(
     database: &Database,
     policy: &Arc<Policy>,
-    (has_file, keys): (bool, Option<&Named>),
+    (has_file, keys): (bool, Option<&NamedKeys>),
     metrics: &Metrics,
 ) -> anyhow::Result<Arc<Gate>> {
     let commits = metrics.clone();

@@ -36,7 +36,7 @@ pub fn threads() -> usize {
 pub async fn run(config: ServeConfig) -> anyhow::Result<()> {
     let policy = load_policy(config.policy.as_deref())?;
     current(&config.tls)?;
-    let telemetry = Telemetry::start(&telemetry::Settings {
+    let telemetry = Telemetry::start(&telemetry::TelemetrySettings {
         log_format: match config.log.log_format {
             LogFormat::Text => telemetry::LineFormat::Text,
             LogFormat::Json => telemetry::LineFormat::Json,

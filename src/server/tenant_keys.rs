@@ -36,7 +36,7 @@ const TEXT_BYTES_MAX: usize = 4_096;
 const OTHERS_READ: u32 = 0o004;
 
 /// Keys by the names of their tenants.
-pub type Named = BTreeMap<String, Arc<TenantKeys>>;
+pub type NamedKeys = BTreeMap<String, Arc<TenantKeys>>;
 
 /// How a file was when it was read: its inode, size, and time of change.
 type FileVersion = Option<(u64, u64, i64, i64)>;
@@ -50,7 +50,7 @@ pub struct KeyFile {
     /// What was read, by where it is.
     keys: BTreeMap<KeySource, Key>,
     looks: BTreeMap<PathBuf, FileVersion>,
-    pub named: Named,
+    pub named: NamedKeys,
 }
 
 impl KeyFile {
@@ -60,7 +60,7 @@ impl KeyFile {
     }
 
     async fn read_within(path: &Path, patience: Duration) -> anyhow::Result<Self> {
-        let (keys, looks, named) = (BTreeMap::new(), BTreeMap::new(), Named::new());
+        let (keys, looks, named) = (BTreeMap::new(), BTreeMap::new(), NamedKeys::new());
         let mut read = Self { path: path.to_owned(), patience, keys, looks, named };
         read.read_again().await?;
         Ok(read)

@@ -33,7 +33,7 @@ type SlotKey = (TenantId, SessionId);
 
 /// Cache state of a tree.
 #[derive(Debug)]
-enum Known {
+enum CachedTree {
     /// In memory.
     Here(Arc<Slot>),
     /// Invalidated by another replica's change, which may recur: the last stored state, for the next load.
@@ -43,7 +43,7 @@ enum Known {
 /// Trees in LRU order, within `max` bytes.
 #[derive(Debug)]
 struct Trees {
-    by_use: LruCache<SlotKey, (Known, usize)>,
+    by_use: LruCache<SlotKey, (CachedTree, usize)>,
     bytes: usize,
     max: usize,
 }
@@ -54,7 +54,7 @@ impl Trees {
     }
 
     fn get(&mut self, key: &SlotKey) -> Option<Arc<Slot>> {
-        let (Known::Here(slot), counted) = self.by_use.get_mut(key)? else { return None };
+        let (CachedTree::Here(slot), counted) = self.by_use.get_mut(key)? else { return None };
         let bytes = slot.bytes();
         self.bytes = self.bytes - *counted + bytes;
         *counted = bytes;
@@ -63,7 +63,7 @@ impl Trees {
         Some(slot)
     }
 
-    fn set(&mut self, key: SlotKey, known: Known, bytes: usize) {
+    fn set(&mut self, key: SlotKey, known: CachedTree, bytes: usize) {
         self.bytes += bytes;
         if let Some((_, before)) = self.by_use.put(key, (known, bytes)) {
             self.bytes -= before;
@@ -73,21 +73,21 @@ impl Trees {
 
     /// True when other replicas have moved it since it was first loaded.
     fn is_shared(&self, key: &SlotKey) -> bool {
-        matches!(self.by_use.peek(key), Some((Known::Moved(_), _)))
+        matches!(self.by_use.peek(key), Some((CachedTree::Moved(_), _)))
     }
 
     /// Removes an invalid slot; its known stored state stays.
     fn moved(&mut self, key: SlotKey, slot: &Arc<Slot>) {
-        if !matches!(self.by_use.peek(&key), Some((Known::Here(known), _)) if Arc::ptr_eq(known, slot)) {
+        if !matches!(self.by_use.peek(&key), Some((CachedTree::Here(known), _)) if Arc::ptr_eq(known, slot)) {
             return;
         }
         let stored = slot.take_stored();
         let bytes = SLOT_BYTES + stored.as_deref().map_or(0, CallTree::bytes);
-        self.set(key, Known::Moved(stored), bytes);
+        self.set(key, CachedTree::Moved(stored), bytes);
     }
 
     fn take_stored(&mut self, key: &SlotKey) -> Option<Box<CallTree>> {
-        let (Known::Moved(stored), counted) = self.by_use.get_mut(key)? else { return None };
+        let (CachedTree::Moved(stored), counted) = self.by_use.get_mut(key)? else { return None };
         self.bytes = self.bytes - *counted + SLOT_BYTES;
         *counted = SLOT_BYTES;
         stored.take()
@@ -217,7 +217,7 @@ impl Slots {
             return known;
         }
         let bytes = slot.bytes();
-        trees.set(key, Known::Here(Arc::clone(&slot)), bytes);
+        trees.set(key, CachedTree::Here(Arc::clone(&slot)), bytes);
         slot
     }
 
@@ -263,15 +263,15 @@ impl Slots {
     /// conflict.
     pub fn forget_trees(&self, is_gone: impl Fn(TenantId, &SessionId, Option<Timestamp>) -> bool) {
         let mut trees = self.trees.lock();
-        let began = |known: &Known| match known {
-            Known::Here(slot) => slot.advance(|tree| tree.started_at),
-            Known::Moved(stored) => stored.as_ref().map(|tree| tree.started_at),
+        let began = |known: &CachedTree| match known {
+            CachedTree::Here(slot) => slot.advance(|tree| tree.started_at),
+            CachedTree::Moved(stored) => stored.as_ref().map(|tree| tree.started_at),
         };
         let gone = trees.by_use.iter().filter(|((tenant, root), (known, _))| is_gone(*tenant, root, began(known)));
         for key in gone.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
             let Some((known, bytes)) = trees.by_use.pop(&key) else { continue };
             trees.bytes -= bytes;
-            if let Known::Here(slot) = known {
+            if let CachedTree::Here(slot) = known {
                 slot.invalidate();
                 drop(slot.take_stored());
             }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use futures_util::future::BoxFuture;
 
-use crate::{CountingRound, DueTree, DueTrees, Found, Learn, QueueSlot, StoreError, sealing::Keyring};
+use crate::{CountingRound, DueTree, DueTrees, Learn, QueueSlot, SessionTree, StoreError, sealing::Keyring};
 use callgate_core::domain::{
     audit::Actor,
     budget::CounterKey,
@@ -66,7 +66,7 @@ pub trait DecisionStore: fmt::Debug + Send + Sync {
         tenant: TenantId,
         session: &'a SessionId,
         parent: Option<&'a SessionId>,
-    ) -> Answer<'a, Option<Found>>;
+    ) -> Answer<'a, Option<SessionTree>>;
 
     /// A tree as it was last committed: the fold of all its events. None when it has no event yet. With its day of
     /// birth, where that is known, it is read at once.

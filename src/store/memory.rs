@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use tracing::Span;
 
 use crate::{
-    CommittedChange, DueTree, DueTrees, Found, Lost, QueueSlot,
+    CommittedChange, DueTree, DueTrees, Lost, QueueSlot, SessionTree,
     decision_store::{Answer, DecisionStore},
     postgres::{QUEUE_MAX, QueuedChange, TAKEN_MAX, TAKEN_MS},
     sealing::Keyring,
@@ -169,10 +169,10 @@ impl Stored {
     }
 }
 
-fn find(events: &EventStore, session: &SessionId, parent: Option<&SessionId>) -> Option<Found> {
+fn find(events: &EventStore, session: &SessionId, parent: Option<&SessionId>) -> Option<SessionTree> {
     let of_parent = || parent.and_then(|parent| events.root(parent)).map(|root| (root, true));
     let (root, by_parent) = events.root(session).map(|root| (root, false)).or_else(of_parent)?;
-    Some(Found { root: root.clone(), by_parent, epoch: events.tree(root).map(|tree| tree.epoch) })
+    Some(SessionTree { root: root.clone(), by_parent, epoch: events.tree(root).map(|tree| tree.epoch) })
 }
 
 /// As it is stored: what it knows of the ledger's revisions is known to its deciders alone.
@@ -233,7 +233,7 @@ impl DecisionStore for MemoryStore {
         tenant: TenantId,
         session: &'a SessionId,
         parent: Option<&'a SessionId>,
-    ) -> Answer<'a, Option<Found>> {
+    ) -> Answer<'a, Option<SessionTree>> {
         self.of_tenant(tenant, |events| find(events, session, parent))
     }
 

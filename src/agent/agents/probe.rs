@@ -29,7 +29,7 @@ const ANSWER_BYTES_MAX: usize = 1 << 20;
 
 /// Result of a probe.
 #[derive(Debug)]
-pub(super) struct Shown {
+pub(super) struct ProbeResult {
     /// Description in a sentence.
     pub(super) words: String,
     /// True when the hook permits the call and the server has recorded it.
@@ -37,7 +37,7 @@ pub(super) struct Shown {
 }
 
 /// Runs the installed hook for a call, and checks the server's record.
-pub(super) async fn probe(host: Host, path: &Path, folder: &Path, remote: &Remote) -> anyhow::Result<Shown> {
+pub(super) async fn probe(host: Host, path: &Path, folder: &Path, remote: &Remote) -> anyhow::Result<ProbeResult> {
     let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
     let session = format!("callgate-install-test-{}", uuid::Uuid::now_v7());
     let sample = Sample { host, session: &session, file: path, folder };
@@ -51,7 +51,7 @@ pub(super) async fn probe(host: Host, path: &Path, folder: &Path, remote: &Remot
     };
     let saw = fire(&before).await;
     let connected = remote.connect().await;
-    let told = |words: String, works: bool| Ok(Shown { words: format!("{}: {words}", sample.words()), works });
+    let told = |words: String, works: bool| Ok(ProbeResult { words: format!("{}: {words}", sample.words()), works });
     match (saw, connected) {
         (HookEffect::Allowed, Ok(wire)) => {
             // Only a permitted call has an outcome.

@@ -12,7 +12,7 @@ use prost::Message as _;
 use tokio::time::timeout;
 use tonic::Status;
 
-use super::{CONNECT, HookArgs, plane::Server};
+use super::{CONNECT, HookArgs, plane::GateConnection};
 use crate::{
     hooks::{HookServer as _, until_called_off},
     host::is_hook_program,
@@ -41,7 +41,7 @@ pub(super) fn call_off(args: &HookArgs, file: &Path) -> ExitCode {
         let late = |_| Status::deadline_exceeded("the server takes no connection");
         let wire = timeout(CONNECT, args.remote.connect()).await.map_err(late)?;
         let wire = wire.map_err(|error| Status::unavailable(format!("{error:#}")))?;
-        Server(wire).record(report.clone()).await
+        GateConnection(wire).record(report.clone()).await
     };
     runtime.block_on(until_called_off(tell));
     let _ = fs::remove_file(file);

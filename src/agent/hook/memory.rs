@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{
     hooks::{HookMemory, leave},
-    hosts::{File, Host},
+    hosts::{Host, HostFile},
     pending_call::{self, PendingCall},
 };
 use callgate_net::clock::Clock;
@@ -171,7 +171,7 @@ impl HookMemory for SessionFiles {
         }
     }
 
-    fn witness(&self, file: &File) -> Option<String> {
+    fn witness(&self, file: &HostFile) -> Option<String> {
         super::witness::of(file.clone())
     }
 

@@ -19,7 +19,7 @@ use clap::Args;
 use tokio::time::timeout;
 use tonic::Status;
 
-use self::{memory::SessionFiles, plane::Server};
+use self::{memory::SessionFiles, plane::GateConnection};
 use crate::{
     hooks::{HookMemory as _, HookSettings, answered, is_away},
     host::FailOpen,
@@ -143,7 +143,7 @@ async fn ask(args: &HookArgs, host: Host, memory: &SessionFiles, seen: Seen) -> 
             prompts: host.has_prompt(),
             patience: left,
         };
-        answered(&Server(wire), memory, &installed, seen).await.map_err(|status| failed(&status))
+        answered(&GateConnection(wire), memory, &installed, seen).await.map_err(|status| failed(&status))
     };
     let answer = timeout(patience, answer).await.map_err(|_| AnswerFailure::Away("no answer in time".to_owned()))??;
     Ok(host.said(&name, &answer))

@@ -23,7 +23,7 @@ const ANSWER: Duration = Duration::from_secs(8);
 const OUTCOME: Duration = Duration::from_secs(5);
 
 /// A connection.
-pub(super) struct Server(pub(super) AuthenticatedChannel);
+pub(super) struct GateConnection(pub(super) AuthenticatedChannel);
 
 /// The answer within the timeout.
 async fn within<T>(limit: Duration, answer: impl Future<Output = Result<Response<T>, Status>>) -> Result<T, Status> {
@@ -31,14 +31,14 @@ async fn within<T>(limit: Duration, answer: impl Future<Output = Result<Response
     Ok(timeout(limit, answer).await.map_err(late)??.into_inner())
 }
 
-impl Server {
+impl GateConnection {
     fn gate(&self) -> GateServiceClient<AuthenticatedChannel> {
         // A whole result may be handed back.
         GateServiceClient::new(self.0.clone())
     }
 }
 
-impl HookServer for Server {
+impl HookServer for GateConnection {
     async fn evaluate(&self, ask: EvaluateRequest) -> Result<EvaluateResponse, Status> {
         let asked = ask.max_wait.as_ref().and_then(|wait| Duration::try_from(*wait).ok()).unwrap_or_default();
         within(asked + ANSWER, self.gate().evaluate(ask)).await

@@ -2,7 +2,7 @@
 
 use std::{fs, io::ErrorKind, path::Path, sync::mpsc, thread, time::Duration};
 
-use crate::hosts::File;
+use crate::hosts::HostFile;
 use callgate_net::clock::Clock;
 
 /// Timeout of a metadata query; an unresponsive file system yields no witness.
@@ -13,14 +13,14 @@ const SETTLED_MS: i64 = 2_000;
 const UNSTAMPED: [&str; 3] = ["/proc", "/sys", "/dev"];
 
 /// The state of a file; none if unknown, and for a read also if just changed: equal states must mean equal files.
-pub(super) fn of(file: File) -> Option<String> {
+pub(super) fn of(file: HostFile) -> Option<String> {
     let (tell, told) = mpsc::channel();
     thread::spawn(move || tell.send(look(&file, Clock::System.now().as_millis())));
     told.recv_timeout(LOOK_MAX).ok().flatten()
 }
 
-fn look(file: &File, now_ms: i64) -> Option<String> {
-    let (File::Read(path) | File::Written(path)) = file;
+fn look(file: &HostFile, now_ms: i64) -> Option<String> {
+    let (HostFile::Read(path) | HostFile::Written(path)) = file;
     let path = match fs::canonicalize(path) {
         Ok(path) => path,
         Err(problem) => return (problem.kind() == ErrorKind::NotFound).then(|| "absent".to_owned()),
@@ -30,7 +30,7 @@ fn look(file: &File, now_ms: i64) -> Option<String> {
     }
     let (stamps, changed_ms) = stamps(&path)?;
     let is_settled = changed_ms + SETTLED_MS < now_ms;
-    (is_settled || matches!(file, File::Written(_))).then_some(stamps)
+    (is_settled || matches!(file, HostFile::Written(_))).then_some(stamps)
 }
 
 /// Identity, size, times of the last changes, and the later of these in milliseconds.
@@ -67,7 +67,7 @@ mod tests {
     /// Later than any write of a test.
     const LATER_MS: i64 = 60_000;
 
-    fn at(file: &File, after_ms: i64) -> Option<String> {
+    fn at(file: &HostFile, after_ms: i64) -> Option<String> {
         look(file, Clock::System.now().as_millis() + after_ms)
     }
 
@@ -76,7 +76,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("a");
         let named = path.to_str().expect("a name").to_owned();
-        let (read, written) = (File::Read(named.clone()), File::Written(named));
+        let (read, written) = (HostFile::Read(named.clone()), HostFile::Written(named));
         assert_eq!(at(&read, LATER_MS).as_deref(), Some("absent"));
         fs::write(&path, "one").expect("written");
         let first = at(&read, LATER_MS).expect("settled");
@@ -99,10 +99,10 @@ mod tests {
     #[test]
     fn what_has_no_stamps_has_no_state() {
         let folder = tempfile::tempdir().expect("a folder");
-        assert_eq!(at(&File::Read(folder.path().to_string_lossy().into_owned()), LATER_MS), None, "a folder");
+        assert_eq!(at(&HostFile::Read(folder.path().to_string_lossy().into_owned()), LATER_MS), None, "a folder");
         if cfg!(target_os = "linux") {
-            assert_eq!(at(&File::Read("/proc/self/status".to_owned()), LATER_MS), None);
-            assert_eq!(of(File::Read("/dev/null".to_owned())), None);
+            assert_eq!(at(&HostFile::Read("/proc/self/status".to_owned()), LATER_MS), None);
+            assert_eq!(of(HostFile::Read("/dev/null".to_owned())), None);
         }
     }
 }

@@ -14,7 +14,7 @@ use self::{
     errors::{is_settled, is_unknown},
     messages::Messages,
 };
-use crate::hosts::{CallResult, File, Host, HostAnswer, HostCall, HostEvent, Seen, cut, refusal};
+use crate::hosts::{CallResult, Host, HostAnswer, HostCall, HostEvent, HostFile, Seen, cut, refusal};
 use callgate_net::clock::Clock;
 use callgate_proto::v1;
 
@@ -83,7 +83,7 @@ pub trait HookMemory: Sync {
     /// Ends the session; a needed summary stays needed.
     fn forget(&self, session: &str);
     /// The witness of a file; none without access, or if a read could not distinguish it from another state.
-    fn witness(&self, file: &File) -> Option<String>;
+    fn witness(&self, file: &HostFile) -> Option<String>;
     /// A unique part of generated ids.
     fn stamp(&self) -> String;
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{File, HostCall, words::cut_bytes};
+use super::{HostCall, HostFile, words::cut_bytes};
 
 /// Maximum length of a justification, in bytes.
 const JUSTIFICATION_BYTES_MAX: usize = 2_000;
@@ -108,14 +108,14 @@ fn only(name: &str, value: Value) -> Map<String, Value> {
     Map::from_iter([(name.to_owned(), value)])
 }
 
-fn file(tool: &str, arguments: &Map<String, Value>, folder: Option<&str>) -> Option<File> {
+fn file(tool: &str, arguments: &Map<String, Value>, folder: Option<&str>) -> Option<HostFile> {
     let of = |files: &[(&str, &str)]| {
         let (_, field) = files.iter().find(|(name, _)| *name == tool)?;
         let path = Path::new(arguments.get(*field)?.as_str()?);
         let path = folder.map_or_else(|| path.to_owned(), |folder| Path::new(folder).join(path));
         path.is_absolute().then(|| path.to_string_lossy().into_owned())
     };
-    of(&READS).map(File::Read).or_else(|| of(&WRITES).map(File::Written))
+    of(&READS).map(HostFile::Read).or_else(|| of(&WRITES).map(HostFile::Written))
 }
 
 impl HostCall {

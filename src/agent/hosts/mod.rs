@@ -84,12 +84,12 @@ pub struct HostCall {
     /// The model's justification.
     pub justification: Option<String>,
     /// The file of the call, for its witness.
-    pub file: Option<File>,
+    pub file: Option<HostFile>,
 }
 
 /// A file by its absolute path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum File {
+pub enum HostFile {
     /// Read.
     Read(String),
     /// Written.

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{CallResult, File, Host, HostAnswer, HostCall, HostEvent, words::cut};
+use super::{CallResult, Host, HostAnswer, HostCall, HostEvent, HostFile, words::cut};
 
 fn sent(event: &str, more: &Value) -> String {
     let mut sent = json!({
@@ -51,9 +51,9 @@ fn a_call_of_claude_code_is_read_with_its_folder_its_file_and_its_reason() {
     assert_eq!(Value::from(call.mended(call.arguments.clone())), json!({"command": "ls", "description": "List files"}));
 
     let read = call_of_file("Read", &json!({"file_path": "/w/a.rs"}));
-    assert_eq!((read.file, read.justification), (Some(File::Read("/w/a.rs".to_owned())), None));
+    assert_eq!((read.file, read.justification), (Some(HostFile::Read("/w/a.rs".to_owned())), None));
     let edited = call_of_file("NotebookEdit", &json!({"notebook_path": "n.ipynb"})).file;
-    assert_eq!(edited, Some(File::Written("/w/n.ipynb".to_owned())));
+    assert_eq!(edited, Some(HostFile::Written("/w/n.ipynb".to_owned())));
     assert_eq!(call_of_file("Grep", &json!({"path": "/w"})).file, None);
     assert_eq!(call_of_file("Read", &json!({})).file, None);
 }
@@ -165,7 +165,7 @@ fn gemini_and_cursor_have_names_of_their_own() {
     let seen = Host::Cursor.read(text).expect("readable");
     assert_eq!((seen.session.as_str(), seen.run.as_deref()), ("c", Some("g")));
     let HostEvent::Before(call_of) = seen.event else { panic!("a call") };
-    assert_eq!((call_of.file, call_of.id.as_deref()), (Some(File::Read("/w/a".to_owned())), Some("u")));
+    assert_eq!((call_of.file, call_of.id.as_deref()), (Some(HostFile::Read("/w/a".to_owned())), Some("u")));
     let failure = |more: Value| came(Host::Cursor, "postToolUseFailure", &bash(&more));
     assert_eq!(failure(json!({"error_message": "x", "failure_type": "error"})), CallResult::Error("x".into()));
     let refused = CallResult::Cancelled { not_started: true };

@@ -124,7 +124,7 @@ impl Service<http::Request<Body>> for Collector {
             let path = request.uri().path();
             if path == COUNTS {
                 let codec = ProstCodec::<ReceivedCounts, ()>::default();
-                return Ok(server::Grpc::new(codec).unary(Told(collector.counts()), request).await);
+                return Ok(server::Grpc::new(codec).unary(CollectorState(collector.counts()), request).await);
             }
             if let Some(signal) = SIGNALS.iter().position(|(grpc, _)| *grpc == path) {
                 let codec = ProstCodec::<(), Export>::default();
@@ -164,9 +164,9 @@ impl UnaryService<Export> for TakenExport {
     }
 }
 
-struct Told(ReceivedCounts);
+struct CollectorState(ReceivedCounts);
 
-impl UnaryService<()> for Told {
+impl UnaryService<()> for CollectorState {
     type Response = ReceivedCounts;
     type Future = Ready<Result<Response<ReceivedCounts>, Status>>;
 

@@ -34,7 +34,7 @@ use serde_json::json;
 use self::{
     link::Transport,
     read::{OfferedRate, count, crowd, rate, share, time},
-    run::Plan,
+    run::RoundPlan,
     server::Servers,
     telemetry::TelemetryLevel,
     yardstick::Yardstick,
@@ -204,7 +204,7 @@ pub(crate) async fn run(args: BenchArgs) -> anyhow::Result<()> {
 }
 
 async fn measure(args: &BenchArgs, servers: &mut Servers) -> anyhow::Result<()> {
-    let plan = Plan { rounds: usize::from(args.rounds), round: args.round, warm_up: args.warm_up };
+    let plan = RoundPlan { rounds: usize::from(args.rounds), round: args.round, warm_up: args.warm_up };
     let cases = cases::of(args)?;
     if !cpu::is_known() {
         outln!("There is no /proc here: processor times cannot be told.");

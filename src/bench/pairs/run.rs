@@ -28,7 +28,7 @@ pub(super) type ServerAgents = (usize, Option<Crew>);
 
 /// Durations and number of rounds.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub(super) struct Plan {
+pub(super) struct RoundPlan {
     pub(super) rounds: usize,
     pub(super) round: Duration,
     pub(super) warm_up: Duration,
@@ -65,7 +65,7 @@ pub(super) struct Entrant {
 #[derive(Debug, Serialize)]
 pub(super) struct CaseOutcome {
     pub(super) title: String,
-    pub(super) plan: Plan,
+    pub(super) plan: RoundPlan,
     pub(super) held: Baseline,
     pub(super) entrants: Vec<EntrantRounds>,
 }
@@ -100,7 +100,7 @@ pub(super) struct RoundFigures {
 }
 
 impl Case {
-    pub(super) async fn run(&self, servers: &mut Servers, plan: Plan) -> anyhow::Result<CaseOutcome> {
+    pub(super) async fn run(&self, servers: &mut Servers, plan: RoundPlan) -> anyhow::Result<CaseOutcome> {
         let mut seats = self.start(servers).await?;
         if let Some(rate) = self.rate {
             let rate = Self::intended(rate, servers, &mut seats[0], plan).await?;
@@ -129,7 +129,7 @@ impl Case {
         rate: OfferedRate,
         servers: &mut Servers,
         seat: &mut ServerAgents,
-        plan: Plan,
+        plan: RoundPlan,
     ) -> anyhow::Result<f64> {
         let share = match rate {
             OfferedRate::Pairs(rate) => return Ok(rate),
@@ -172,7 +172,7 @@ async fn sample(way: &ServerTarget, load: &LoadShape) -> anyhow::Result<PairAnsw
     Ok(PairAnswers { evaluate: EvaluateResponse { verdict: Some(verdict) }, record: told.unwrap_or_default() })
 }
 
-async fn measure(servers: &mut Servers, seat: &mut ServerAgents, plan: Plan) -> anyhow::Result<RoundFigures> {
+async fn measure(servers: &mut Servers, seat: &mut ServerAgents, plan: RoundPlan) -> anyhow::Result<RoundFigures> {
     let crew = seat.1.take().context("the agents are still away")?;
     let running = crew.begin(plan.warm_up).await?;
     let mut figures = window(servers, seat.0, &running, plan.round).await?;

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use serde::Serialize;
 
 use super::{
-    run::{Case, Plan, RoundFigures, window},
+    run::{Case, RoundFigures, RoundPlan, window},
     server::Servers,
 };
 
@@ -29,7 +29,7 @@ pub(super) struct SustainedResult {
 pub(super) async fn run(
     case: &Case,
     servers: &mut Servers,
-    plan: Plan,
+    plan: RoundPlan,
     duration: Duration,
 ) -> anyhow::Result<SustainedResult> {
     let first = case.entrants.first().context("nobody to run")?.clone();

@@ -95,7 +95,7 @@ fn calibration(svg: &mut Svg, rows: &[predict::Row]) {
     }
 }
 
-fn utility(svg: &mut Svg, rows: &[closed::Row]) {
+fn utility(svg: &mut Svg, rows: &[closed::PolicyRow]) {
     svg.title(BARS_LEFT - 10.0, "Worth of obeyed advice, of the oracle's");
     for (row, i) in rows.iter().zip(0..) {
         let y = TOP + 52.0 * f64::from(i);

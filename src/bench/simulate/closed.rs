@@ -37,7 +37,7 @@ pub(crate) struct Contender {
 
 /// Row of the table.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct Row {
+pub(crate) struct PolicyRow {
     pub(crate) policy: &'static str,
     /// Utility as a share of the oracle's.
     pub(crate) of_oracle: f64,
@@ -46,7 +46,7 @@ pub(crate) struct Row {
 }
 
 /// Runs each policy on each seed's fleet.
-pub(crate) fn run(seeds: &[u64], setting: Setting, progress: &dyn Fn(u64)) -> Vec<Row> {
+pub(crate) fn run(seeds: &[u64], setting: Setting, progress: &dyn Fn(u64)) -> Vec<PolicyRow> {
     let mut runs: [Vec<RunCounts>; CONTENDERS.len()] = Default::default();
     for seed in seeds {
         let environment = SimulatedFleet::new(*seed, setting);
@@ -58,7 +58,7 @@ pub(crate) fn run(seeds: &[u64], setting: Setting, progress: &dyn Fn(u64)) -> Ve
     let row = |(contender, runs): (&Contender, &Vec<RunCounts>)| {
         let account = RunCounts::mean(runs);
         let of_oracle = if best > 0.0 { account.utility / best } else { 0.0 };
-        Row { policy: contender.name, of_oracle, account }
+        PolicyRow { policy: contender.name, of_oracle, account }
     };
     CONTENDERS.iter().zip(&runs).map(row).collect()
 }

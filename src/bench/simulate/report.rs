@@ -12,7 +12,7 @@ pub(crate) struct SimulationReport {
     pub(crate) setting: Setting,
     pub(crate) seeds: Vec<u64>,
     pub(crate) predict: Option<Vec<predict::Row>>,
-    pub(crate) closed: Option<Vec<closed::Row>>,
+    pub(crate) closed: Option<Vec<closed::PolicyRow>>,
     pub(crate) trap: Option<TrapResult>,
 }
 
@@ -48,13 +48,13 @@ fn predicted(f: &mut fmt::Formatter<'_>, rows: &[predict::Row]) -> fmt::Result {
     Ok(())
 }
 
-fn decided(f: &mut fmt::Formatter<'_>, rows: &[closed::Row]) -> fmt::Result {
+fn decided(f: &mut fmt::Formatter<'_>, rows: &[closed::PolicyRow]) -> fmt::Result {
     writeln!(f, "\nWhat advice is worth once agents obey it, mean of a fleet\n")?;
     let columns = ["of oracle", "utility", "retries", "wasted", "recovered", "missed", "futile", "probes", "mean wait"];
     write!(f, "{:27}", "")?;
     columns.iter().try_for_each(|column| write!(f, " {column:>9}"))?;
     writeln!(f)?;
-    for closed::Row { policy, of_oracle, account } in rows {
+    for closed::PolicyRow { policy, of_oracle, account } in rows {
         let figures = [
             account.utility,
             account.retries,

@@ -36,14 +36,14 @@ macro_rules! again {
 }
 /// Outcome of an execution.
 #[derive(Debug, Clone)]
-pub(super) struct Outcome {
+pub(super) struct ExecutionOutcome {
     status: OutcomeStatus,
     result: Option<String>,
     is_complete: Option<bool>,
     error: Option<ToolError>,
 }
 
-impl Outcome {
+impl ExecutionOutcome {
     pub(super) fn success(result: &str) -> Self {
         Self { status: OutcomeStatus::Success, result: Some(result.to_owned()), is_complete: None, error: None }
     }
@@ -143,7 +143,7 @@ impl DemoClient {
         Ok(answer.profiles.iter().map(|profile| profile.trials).sum())
     }
 
-    pub(super) async fn record(&mut self, call_id: &str, outcome: Outcome) -> anyhow::Result<RecordResponse> {
+    pub(super) async fn record(&mut self, call_id: &str, outcome: ExecutionOutcome) -> anyhow::Result<RecordResponse> {
         let request = RecordRequest {
             caller: Some(self.caller.clone()),
             call_id: call_id.to_owned(),

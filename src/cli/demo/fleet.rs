@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use serde_json::json;
 use tokio::task::JoinSet;
 
-use super::client::{DemoClient, Outcome};
+use super::client::{DemoClient, ExecutionOutcome};
 use callgate_proto::{time::millis, v1::Decision};
 
 /// Number of agents: enough for an estimate of high confidence.
@@ -19,7 +19,7 @@ const WAIT_MAX: Duration = Duration::from_secs(3);
 
 /// Each agent calls the tool, fails, waits as advised, retries, and fails again; returns once the server has counted
 /// that.
-pub(super) async fn retry_in_vain(client: DemoClient, tool: String, broken: Outcome) -> anyhow::Result<()> {
+pub(super) async fn retry_in_vain(client: DemoClient, tool: String, broken: ExecutionOutcome) -> anyhow::Result<()> {
     let mut agents = JoinSet::new();
     for n in 0..AGENTS {
         let agent = client.other(&format!("agent-{n}"));
@@ -40,7 +40,7 @@ pub(super) async fn retry_in_vain(client: DemoClient, tool: String, broken: Outc
 }
 
 /// Returns its number of retries.
-async fn retry(mut agent: DemoClient, tool: String, n: u32, broken: Outcome) -> anyhow::Result<f64> {
+async fn retry(mut agent: DemoClient, tool: String, n: u32, broken: ExecutionOutcome) -> anyhow::Result<f64> {
     let args = json!({ "item": 1_000 + n });
     if agent.evaluate("first", &tool, &args).await?.decision() != Decision::Allow {
         return Ok(0.0);

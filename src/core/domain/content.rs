@@ -51,7 +51,7 @@ const CURRENCIES: [&str; 24] = [
 const SIGNS: [char; 4] = ['$', '€', '£', '¥'];
 
 #[derive(Default)]
-struct Seen {
+struct ContentScan {
     values: usize,
     counted: usize,
     is_written: bool,
@@ -63,7 +63,7 @@ struct Seen {
 /// The content class of arguments.
 #[must_use]
 pub fn of(arguments: &Json) -> Content {
-    let mut seen = Seen::default();
+    let mut seen = ContentScan::default();
     seen.value("", arguments);
     match () {
         () if seen.is_written || seen.has_amount && seen.has_currency => Content::Written,
@@ -75,7 +75,7 @@ pub fn of(arguments: &Json) -> Content {
 /// True where a text of several lines is among the arguments.
 #[must_use]
 pub fn has_lines(arguments: &Json) -> bool {
-    let mut seen = Seen::default();
+    let mut seen = ContentScan::default();
     seen.value("", arguments);
     seen.has_line_break
 }
@@ -101,7 +101,7 @@ fn add_amounts(value: &Json, found: &mut Vec<f64>) {
     }
 }
 
-impl Seen {
+impl ContentScan {
     fn value(&mut self, key: &str, value: &Json) {
         self.values += 1;
         if self.values > VALUES_MAX {

@@ -37,7 +37,7 @@ const TYPES: [&str; 7] = ["string", "number", "integer", "boolean", "object", "a
 
 /// Cause of a redaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum RedactionCause {
     /// A secret name.
     Name,
     /// A card number.
@@ -48,7 +48,7 @@ pub enum Kind {
     Pattern,
 }
 
-impl Kind {
+impl RedactionCause {
     /// Every kind.
     pub const ALL: [Self; 4] = [Self::Name, Self::Card, Self::Key, Self::Pattern];
 
@@ -74,8 +74,8 @@ pub struct Secrets {
 
 impl Secrets {
     /// Counts of redacted values by kind, without zeros.
-    pub fn counts(&self) -> impl Iterator<Item = (Kind, u32)> {
-        Kind::ALL.into_iter().zip(self.counts).filter(|(_, count)| *count > 0)
+    pub fn counts(&self) -> impl Iterator<Item = (RedactionCause, u32)> {
+        RedactionCause::ALL.into_iter().zip(self.counts).filter(|(_, count)| *count > 0)
     }
 
     /// True when nothing was left out.
@@ -84,7 +84,7 @@ impl Secrets {
         self.counts == [0; 4]
     }
 
-    fn add(&mut self, kind: Kind, value: &str) {
+    fn add(&mut self, kind: RedactionCause, value: &str) {
         self.counts[kind as usize] += 1;
         if value.len() >= KNOWN_BYTES_MIN && self.values.len() < KNOWN_MAX {
             let escaped = Json::String(value.to_owned()).canonical();
@@ -243,7 +243,7 @@ impl Redaction {
             if values.iter().all(|value| value.is_empty()) {
                 return told;
             }
-            values.iter().for_each(|value| secrets.add(Kind::Pattern, value));
+            values.iter().for_each(|value| secrets.add(RedactionCause::Pattern, value));
             Cow::Owned(pattern.replace_all(&told, regex::NoExpand(REDACTED)).into_owned())
         })
     }
@@ -331,7 +331,7 @@ fn by_name(meaning: NameSecrecy, value: &Json, secrets: &mut Secrets) -> Option<
         NameSecrecy::Perhaps => forms::is_drawn_by_lot(text),
     };
     (is_secret && !is_masked(text)).then(|| {
-        secrets.add(Kind::Name, text);
+        secrets.add(RedactionCause::Name, text);
         Json::String(REDACTED.to_owned())
     })
 }

@@ -7,7 +7,7 @@ use super::{
     file::PolicyFile,
     form::{BUILT_IN, publish},
 };
-use crate::rules::{Part, Rule};
+use crate::rules::{PolicySection, Rule};
 
 /// The JSON Schema of a policy file.
 #[must_use]
@@ -65,7 +65,7 @@ fn graft(root: &mut Value, at: &str, part: Value) {
 }
 
 /// Removes a part from the policy and returns it, if present.
-pub(super) fn take(engine: &mut Value, part: &Part) -> Option<Value> {
+pub(super) fn take(engine: &mut Value, part: &PolicySection) -> Option<Value> {
     let (sections, last) = part.at.rsplit_once('.').map_or(("", part.at.as_str()), |(sections, last)| (sections, last));
     let around = sections.split('.').filter(|key| !key.is_empty()).try_fold(engine, |at, key| at.get_mut(key))?;
     if !part.is_shared {

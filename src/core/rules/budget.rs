@@ -21,7 +21,7 @@ use crate::domain::{
     time::wait_in_words,
 };
 
-use super::{Part, RecordedCall, Rule, RuleContext, RuleLogic, SectionProblem, asked::NOTHING, take_in};
+use super::{PolicySection, RecordedCall, Rule, RuleContext, RuleLogic, SectionProblem, asked::NOTHING, take_in};
 
 /// The rule.
 pub const RULE: Rule = Rule::of::<Params>("budget").section("budgets");
@@ -123,8 +123,8 @@ impl RuleLogic for Params {
         )
     }
 
-    fn parts(&self) -> Vec<Part> {
-        vec![Part::section::<Keys>(RULE.section)]
+    fn parts(&self) -> Vec<PolicySection> {
+        vec![PolicySection::section::<Keys>(RULE.section)]
     }
 
     fn read(&mut self, _at: &str, part: Value) -> Vec<SectionProblem> {

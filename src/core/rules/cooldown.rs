@@ -20,7 +20,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Part, RecordedCall, Rule, RuleContext, RuleLogic, SectionProblem, take_in};
+use super::{PolicySection, RecordedCall, Rule, RuleContext, RuleLogic, SectionProblem, take_in};
 
 /// The rule.
 pub const RULE: Rule = Rule::of::<Params>("cooldown");
@@ -51,8 +51,8 @@ impl RuleLogic for Params {
         format!("no cooldown of {} held", asked.tool)
     }
 
-    fn parts(&self) -> Vec<Part> {
-        vec![Part::section::<Self>(RULE.section)]
+    fn parts(&self) -> Vec<PolicySection> {
+        vec![PolicySection::section::<Self>(RULE.section)]
     }
 
     fn read(&mut self, _at: &str, part: Value) -> Vec<SectionProblem> {

@@ -21,7 +21,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Closes, Part, RecordedCall, Rule, RuleContext, RuleLogic, SectionProblem, take_in};
+use super::{Closes, PolicySection, RecordedCall, Rule, RuleContext, RuleLogic, SectionProblem, take_in};
 
 /// The rule.
 pub const RULE: Rule = Rule::of::<Params>("growth").closes(Closes::Run);
@@ -74,8 +74,8 @@ impl RuleLogic for Params {
         if limits.is_empty() { "no limit in the policy".to_owned() } else { format!("below {}", limits.join(" and ")) }
     }
 
-    fn parts(&self) -> Vec<Part> {
-        vec![Part::section::<Self>(RULE.section)]
+    fn parts(&self) -> Vec<PolicySection> {
+        vec![PolicySection::section::<Self>(RULE.section)]
     }
 
     fn read(&mut self, _at: &str, part: Value) -> Vec<SectionProblem> {

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{Closes, CountCeiling, Part, RecordedCall, Rule, RuleContext, asked::NOTHING};
+use super::{Closes, CountCeiling, PolicySection, RecordedCall, Rule, RuleContext, asked::NOTHING};
 use crate::domain::{
     call::Call,
     finding::{Decision, Finding, Level, Wording},
@@ -33,8 +33,8 @@ impl DetectorLevels {
 
     /// The part of the policy with the levels of a detector.
     #[must_use]
-    pub fn part(id: &str) -> Part {
-        Part::section::<Self>(format!("loops.{id}"))
+    pub fn part(id: &str) -> PolicySection {
+        PolicySection::section::<Self>(format!("loops.{id}"))
     }
 
     /// Problems of the levels for `rule` with a window of `window` calls.

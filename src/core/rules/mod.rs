@@ -41,7 +41,7 @@ pub mod unknown_tool;
 
 pub use asked::RecordedCall;
 pub use context::{RuleContext, past};
-pub use rule::{Closes, CountCeiling, Part, Rule, RuleLogic, SectionProblem, take_in};
+pub use rule::{Closes, CountCeiling, PolicySection, Rule, RuleLogic, SectionProblem, take_in};
 pub use set::{Mode, PLACEHOLDERS, RuleSet, RuleSlot, WINDOW_DEFAULT};
 
 macro_rules! rule {

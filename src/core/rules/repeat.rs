@@ -16,7 +16,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
-    Closes, Part, RecordedCall, Rule, RuleContext, RuleLogic, SectionProblem,
+    Closes, PolicySection, RecordedCall, Rule, RuleContext, RuleLogic, SectionProblem,
     evidence::{gave_the_same, handing_back, in_words, named, pace, unchanged},
     levels::{DetectorLevels, still_broken},
     take_in,
@@ -81,8 +81,8 @@ impl RuleLogic for Params {
         }
     }
 
-    fn parts(&self) -> Vec<Part> {
-        vec![DetectorLevels::part(RULE.id), Part::keys::<Plain>("deduplication")]
+    fn parts(&self) -> Vec<PolicySection> {
+        vec![DetectorLevels::part(RULE.id), PolicySection::keys::<Plain>("deduplication")]
     }
 
     fn read(&mut self, at: &str, part: Value) -> Vec<SectionProblem> {

@@ -61,7 +61,7 @@ pub trait RuleLogic: Any + Debug + Send + Sync {
     fn silent(&self, asked: &RecordedCall<'_>) -> String;
 
     /// The parts of the policy that it reads.
-    fn parts(&self) -> Vec<Part> {
+    fn parts(&self) -> Vec<PolicySection> {
         Vec::new()
     }
 
@@ -83,7 +83,7 @@ pub trait RuleLogic: Any + Debug + Send + Sync {
 
 /// A part of the policy that a rule reads.
 #[derive(Debug)]
-pub struct Part {
+pub struct PolicySection {
     /// Its path below `policy_engine`.
     pub at: String,
     /// True for a shared section, of which it reads only its own keys.
@@ -92,7 +92,7 @@ pub struct Part {
     pub schema: fn(&mut SchemaGenerator) -> Schema,
 }
 
-impl Part {
+impl PolicySection {
     /// A section of the rule's own.
     #[must_use]
     pub fn section<P: JsonSchema>(at: impl Into<String>) -> Self {
@@ -237,7 +237,7 @@ impl RuleLogic for Detector {
         (self.silent)(&self.levels, asked)
     }
 
-    fn parts(&self) -> Vec<Part> {
+    fn parts(&self) -> Vec<PolicySection> {
         vec![DetectorLevels::part(self.id)]
     }
 

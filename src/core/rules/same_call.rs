@@ -39,7 +39,8 @@ use self::{
     reads::{read, unchanged_by_witness},
 };
 use super::{
-    Part, RecordedCall, Rule, RuleContext, RuleLogic, SectionProblem, asked::NOTHING, context::ASKED_FOR, take_in,
+    PolicySection, RecordedCall, Rule, RuleContext, RuleLogic, SectionProblem, asked::NOTHING, context::ASKED_FOR,
+    take_in,
 };
 
 /// The rule.
@@ -116,8 +117,8 @@ impl RuleLogic for Params {
         .to_owned()
     }
 
-    fn parts(&self) -> Vec<Part> {
-        vec![Part::keys::<Self>(RULE.section)]
+    fn parts(&self) -> Vec<PolicySection> {
+        vec![PolicySection::keys::<Self>(RULE.section)]
     }
 
     fn read(&mut self, _at: &str, part: Value) -> Vec<SectionProblem> {

@@ -24,7 +24,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
-    Part, RecordedCall, Rule, RuleContext, RuleLogic, SectionProblem, asked::NOTHING, context::ASKED_FOR, take_in,
+    PolicySection, RecordedCall, Rule, RuleContext, RuleLogic, SectionProblem, asked::NOTHING, context::ASKED_FOR,
+    take_in,
 };
 
 /// The rule.
@@ -71,8 +72,8 @@ impl RuleLogic for Params {
         format!("no other call had changed {}{approved}", resource.as_str())
     }
 
-    fn parts(&self) -> Vec<Part> {
-        vec![Part::section::<Self>(RULE.section)]
+    fn parts(&self) -> Vec<PolicySection> {
+        vec![PolicySection::section::<Self>(RULE.section)]
     }
 
     fn read(&mut self, _at: &str, part: Value) -> Vec<SectionProblem> {

@@ -23,7 +23,7 @@ use crate::domain::{
 };
 
 use super::{
-    CountCeiling, Part, RecordedCall, Rule, RuleContext, RuleLogic, SectionProblem, asked::NOTHING,
+    CountCeiling, PolicySection, RecordedCall, Rule, RuleContext, RuleLogic, SectionProblem, asked::NOTHING,
     levels::DetectorLevels, take_in,
 };
 
@@ -83,8 +83,8 @@ impl RuleLogic for Params {
         }
     }
 
-    fn parts(&self) -> Vec<Part> {
-        vec![Part::section::<UnknownToolMode>(KEY), DetectorLevels::part(RULE.id)]
+    fn parts(&self) -> Vec<PolicySection> {
+        vec![PolicySection::section::<UnknownToolMode>(KEY), DetectorLevels::part(RULE.id)]
     }
 
     fn read(&mut self, at: &str, part: Value) -> Vec<SectionProblem> {

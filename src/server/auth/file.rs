@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::{
     certificate,
-    jwt::{self, Issuer, SignIn, Source},
+    jwt::{self, Issuer, KeySetSource, SignIn},
 };
 use callgate_core::domain::{
     identity::{MappedIdentity, Role},
@@ -190,7 +190,7 @@ fn issuer(path: &str, form: IssuerForm) -> Result<Issuer, Invalid> {
     }
     let is_url = jwks.starts_with("https://") || jwks.starts_with("http://");
     let people = people.map(|form| sign_in(&format!("{path}.sign_in"), form, &issuer, ca.as_ref())).transpose()?;
-    let keys = if is_url { Source::Url { url: jwks, ca, bearer } } else { Source::File(jwks.into()) };
+    let keys = if is_url { KeySetSource::Url { url: jwks, ca, bearer } } else { KeySetSource::File(jwks.into()) };
     let rule = |(i, form): (usize, ClaimsForm)| {
         let path = format!("{path}.rules[{i}]");
         // Else every token of the issuer would be that, whoever's it is.

@@ -33,7 +33,7 @@ const ALGORITHMS: [Algorithm; 9] = [
 
 /// Where an issuer's keys are.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Source {
+pub enum KeySetSource {
     /// A file, such as one that a sidecar keeps.
     File(PathBuf),
     /// An address, and what is needed to read it.
@@ -55,7 +55,7 @@ pub struct Issuer {
     /// For whom its tokens have to be: this server.
     pub audience: String,
     /// Its keys.
-    pub keys: Source,
+    pub keys: KeySetSource,
     /// Who its tokens are.
     pub rules: Vec<ClaimRule>,
     /// How people sign in by it to the console; none where they do not.

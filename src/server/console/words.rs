@@ -10,13 +10,13 @@ use callgate_proto::v1::{
 
 /// A word with its class.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Word {
+pub(super) struct StyledWord {
     pub(super) class: &'static str,
     pub(super) text: &'static str,
 }
 
-const fn word(class: &'static str, text: &'static str) -> Word {
-    Word { class, text }
+const fn word(class: &'static str, text: &'static str) -> StyledWord {
+    StyledWord { class, text }
 }
 
 /// The name of a member without its set's, in small letters.
@@ -24,7 +24,7 @@ fn member(name: &str, set: &str) -> String {
     name.trim_start_matches(set).to_lowercase().replace('_', " ")
 }
 
-pub(super) fn decision(decision: Decision) -> Word {
+pub(super) fn decision(decision: Decision) -> StyledWord {
     match decision {
         Decision::Unspecified => word("muted", "none"),
         Decision::Allow => word("good", "ALLOW"),
@@ -37,7 +37,7 @@ pub(super) fn decision(decision: Decision) -> Word {
 }
 
 /// What came of a call; none for one that was never permitted.
-pub(super) fn status(status: OutcomeStatus) -> Option<Word> {
+pub(super) fn status(status: OutcomeStatus) -> Option<StyledWord> {
     Some(match status {
         OutcomeStatus::Unspecified => return None,
         OutcomeStatus::Running => word("warn", "running"),
@@ -48,7 +48,7 @@ pub(super) fn status(status: OutcomeStatus) -> Option<Word> {
     })
 }
 
-pub(super) fn standing(standing: SessionStanding) -> Word {
+pub(super) fn standing(standing: SessionStanding) -> StyledWord {
     match standing {
         SessionStanding::Halted => word("bad", "halted"),
         SessionStanding::Held => word("ask", "waiting for approval"),
@@ -58,7 +58,7 @@ pub(super) fn standing(standing: SessionStanding) -> Word {
     }
 }
 
-pub(super) fn level(level: LoopLevel) -> Option<Word> {
+pub(super) fn level(level: LoopLevel) -> Option<StyledWord> {
     Some(match level {
         LoopLevel::Unspecified => return None,
         LoopLevel::Warning => word("warn", "warning"),

@@ -2,7 +2,7 @@
 
 use super::{
     CommandError, Decisions,
-    decide::{Access, DecisionOutcome, Subject, UnknownSession, nothing},
+    decide::{DecisionOutcome, Subject, TreeAccess, UnknownSession, nothing},
 };
 use callgate_core::{
     domain::{
@@ -47,7 +47,7 @@ impl Decisions {
             | Operation::Withdraw { .. }
             | Operation::Revoke { .. } => UnknownSession::Begins(None),
         };
-        let access = if stores { Access::Append } else { Access::Read };
+        let access = if stores { TreeAccess::Append } else { TreeAccess::Read };
         let subject = Subject { access, tenant, session: &command.session, unheard, calls: &[] };
         let controlled =
             self.decide(subject, nothing, |tree, (), now| match engine::control(&policy, tree, command, now) {

@@ -39,7 +39,7 @@ const PAUSE_MAX: Duration = Duration::from_millis(25);
 /// The session that a decision is about.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Subject<'a, R> {
-    pub(super) access: Access,
+    pub(super) access: TreeAccess,
     pub(super) tenant: TenantId,
     pub(super) session: &'a SessionId,
     /// What becomes of a session that nobody has heard of.
@@ -70,7 +70,7 @@ pub(super) enum DecisionOutcome<A, R> {
 
 /// An answer that holds.
 #[derive(Debug)]
-pub(super) struct Held<A> {
+pub(super) struct CommittedAnswer<A> {
     pub(super) answer: A,
     /// True when something was stored for it.
     pub(super) is_new: bool,
@@ -87,7 +87,7 @@ enum Attempt<A, R> {
 
 /// Whether a decision may change its tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Access {
+pub(super) enum TreeAccess {
     Read,
     Append,
     /// By a report: once it has lost, nobody else of the tree begins before it.
@@ -102,21 +102,21 @@ impl Decisions {
         subject: Subject<'_, R>,
         read: impl Fn(Arc<Slot>) -> F,
         decide: impl Fn(&CallTree, B, Timestamp) -> DecisionOutcome<A, R>,
-    ) -> Result<Held<A>, GateError<R>>
+    ) -> Result<CommittedAnswer<A>, GateError<R>>
     where
         R: Clone,
         F: Future<Output = Result<B, NoAnswer>>,
     {
         let Subject { access, tenant, .. } = subject;
         let mut first = None;
-        for _ in 0..if access == Access::Report { REPORT_TRIES_MAX } else { TRIES_MAX } {
+        for _ in 0..if access == TreeAccess::Report { REPORT_TRIES_MAX } else { TRIES_MAX } {
             let started = self.server.clock.tick();
             let (mut slot, mut is_known) = self.slot(&subject).await?;
-            if access == Access::Append && self.server.slots.reports.is_first(tenant, slot.root()) {
+            if access == TreeAccess::Append && self.server.slots.reports.is_first(tenant, slot.root()) {
                 Box::pin(self.server.slots.reports.give_way(tenant, slot.root())).await;
                 (slot, is_known) = self.slot(&subject).await?;
             }
-            if access == Access::Append && slot.advance(|tree| tree.version == 0) == Some(true) {
+            if access == TreeAccess::Append && slot.advance(|tree| tree.version == 0) == Some(true) {
                 Box::pin(self.begin_as_theirs(tenant, slot.root())).await?;
             }
             let forgotten = match self.server.slots.has_missed() {
@@ -126,8 +126,8 @@ impl Decisions {
             let basis = read(Arc::clone(&slot)).await?;
             // The queue slot is taken before the tree is locked, so that nothing waits inside.
             let queue = match access {
-                Access::Read => None,
-                Access::Append | Access::Report => Some(self.store.queue_slot().await?),
+                TreeAccess::Read => None,
+                TreeAccess::Append | TreeAccess::Report => Some(self.store.queue_slot().await?),
             };
             let now = self.store.now();
             let trace = queue.as_ref().and_then(|_| trace_id());
@@ -141,7 +141,7 @@ impl Decisions {
                 }
                 return Ok(held);
             }
-            if access == Access::Report && first.is_none() {
+            if access == TreeAccess::Report && first.is_none() {
                 first = Some(self.server.slots.reports.first(tenant, slot.root()));
             }
             sleep(pause(self.server.clock.elapsed(started))).await;
@@ -161,7 +161,7 @@ impl Decisions {
         F: Future<Output = Result<B, NoAnswer>>,
     {
         let unheard = UnknownSession::Rejected(SessionUnknown);
-        let subject = Subject { access: Access::Read, tenant, session, unheard, calls: &[] };
+        let subject = Subject { access: TreeAccess::Read, tenant, session, unheard, calls: &[] };
         let says = |tree: &CallTree, basis, now| DecisionOutcome::Unchanged(says(tree, basis, now));
         Ok(self.decide(subject, read, says).await?.answer)
     }
@@ -172,7 +172,7 @@ impl Decisions {
         subject: &Subject<'_, R>,
         slot: Arc<Slot>,
         attempt: Option<Attempt<A, R>>,
-    ) -> Result<Option<Held<A>>, GateError<R>> {
+    ) -> Result<Option<CommittedAnswer<A>>, GateError<R>> {
         let tenant = subject.tenant;
         match attempt {
             Some(Attempt::Sent(answer, pending)) => {
@@ -180,7 +180,7 @@ impl Decisions {
                 match pending.committed().await {
                     Ok(committed) => {
                         joined(&span, &committed.batch);
-                        return Ok(Some(Held { answer, is_new: true, slot }));
+                        return Ok(Some(CommittedAnswer { answer, is_new: true, slot }));
                     }
                     Err(lost) => {
                         telemetry::database::lost(&span, lost.as_str());
@@ -189,7 +189,7 @@ impl Decisions {
                 }
             }
             Some(Attempt::Unchanged(answer, version)) if self.is_current(tenant, &slot, version).await? => {
-                return Ok(Some(Held { answer, is_new: false, slot }));
+                return Ok(Some(CommittedAnswer { answer, is_new: false, slot }));
             }
             Some(Attempt::Rejected(rejection, version)) if self.is_current(tenant, &slot, version).await? => {
                 return Err(GateError::Rejected(rejection));

@@ -3,7 +3,7 @@
 
 use super::{
     Approvals, CommandError, Decisions, GateError, Insight, NoAnswer,
-    decide::{Access, Subject, UnknownSession},
+    decide::{Subject, TreeAccess, UnknownSession},
 };
 use callgate_core::{
     domain::{
@@ -93,7 +93,7 @@ impl Approvals {
     async fn objection(&self, policy: &Policy, mut proposal: Proposal) -> Result<Option<Finding>, NoAnswer> {
         let (tenant, session) = (proposal.request.tenant, proposal.request.session.clone());
         let unheard = UnknownSession::<()>::Begins(None);
-        let subject = Subject { access: Access::Read, tenant, session: &session, unheard, calls: &[] };
+        let subject = Subject { access: TreeAccess::Read, tenant, session: &session, unheard, calls: &[] };
         let (slot, _) = match self.decisions.slot(&subject).await {
             Ok(found) => found,
             Err(GateError::NoAnswer(none)) => return Err(none),

@@ -6,7 +6,7 @@ use super::{
     Decisions, EvaluateAnswer, EvaluateError, GateError, NoAnswer,
     admission::AdmissionTree,
     batch::{self, SharedBatch, evidence, judge_all},
-    decide::{Access, DecisionOutcome, Subject, UnknownSession},
+    decide::{DecisionOutcome, Subject, TreeAccess, UnknownSession},
     edits::reused,
     fair_semaphore::{INLINE_BYTES_MAX, offload},
     health::Claim,
@@ -33,7 +33,7 @@ use callgate_core::{
 use callgate_store::Slot;
 
 /// Judgements of a batch, and the claims they rest on: given back unless they are used.
-struct Judged {
+struct JudgedBatch {
     verdicts: Vec<Verdict>,
     claims: Vec<Option<Claim>>,
 }
@@ -114,7 +114,7 @@ impl Decisions {
     ) -> Result<(Vec<Verdict>, Arc<Slot>), EvaluateError> {
         let calls: Vec<_> = proposals.iter().map(|proposal| &proposal.request.call_id).collect();
         let unheard = UnknownSession::Begins(first.parent.as_ref());
-        let (access, tenant, session) = (Access::Append, first.tenant, &first.session);
+        let (access, tenant, session) = (TreeAccess::Append, first.tenant, &first.session);
         let subject = Subject { access, tenant, session, unheard, calls: &calls };
         let shared = |slot: Arc<Slot>| async move {
             let shared = self.shared(policy, tenant, slot.root(), proposals).await?;
@@ -130,13 +130,13 @@ impl Decisions {
                     DecisionOutcome::Rejected(EvaluateRejection::QuotaExceeded(Quota::ApprovalsOpen))
                 }
                 Ok((verdicts, changes)) if changes.is_empty() => {
-                    DecisionOutcome::Unchanged(Judged { verdicts, claims })
+                    DecisionOutcome::Unchanged(JudgedBatch { verdicts, claims })
                 }
-                Ok((verdicts, changes)) => DecisionOutcome::Append(Judged { verdicts, claims }, changes),
+                Ok((verdicts, changes)) => DecisionOutcome::Append(JudgedBatch { verdicts, claims }, changes),
             }
         });
         let judged = judged.await?;
-        let Judged { verdicts, claims } = judged.answer;
+        let JudgedBatch { verdicts, claims } = judged.answer;
         #[cfg(feature = "break-invariants")]
         let verdicts = super::broken::answered(verdicts);
         if judged.is_new {
@@ -183,7 +183,7 @@ impl Decisions {
         let proposal = policy.propose(request);
         let Request { tenant, session, parent, .. } = &proposal.request;
         let unheard = UnknownSession::Begins(parent.as_ref());
-        let subject = Subject { access: Access::Read, tenant: *tenant, session, unheard, calls: &[] };
+        let subject = Subject { access: TreeAccess::Read, tenant: *tenant, session, unheard, calls: &[] };
         let (slot, _) = self.slot(&subject).await?;
         let shared = self.shared(&policy, *tenant, slot.root(), std::slice::from_ref(&proposal)).await?.first();
         let now = self.store.now();

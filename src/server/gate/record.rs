@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{
     Decisions, NoAnswer, RecordError,
-    decide::{Access, DecisionOutcome, Subject, UnknownSession},
+    decide::{DecisionOutcome, Subject, TreeAccess, UnknownSession},
     fair_semaphore::{INLINE_BYTES_MAX, offload},
 };
 use crate::telemetry;
@@ -59,7 +59,7 @@ impl Decisions {
             None => UnknownSession::Rejected(RecordRejection::UnknownCall),
         };
         let (session, calls) = (&report.session, [&report.call_id]);
-        let subject = Subject { access: Access::Report, tenant, session, unheard, calls: &calls };
+        let subject = Subject { access: TreeAccess::Report, tenant, session, unheard, calls: &calls };
         let shared = |slot| self.shared_of_report(&policy, tenant, slot, &report);
         let decided = self.decide(subject, shared, |tree, shared, now| {
             let recorded = offload(is_long, || engine::record(&policy, tree, &shared, &report, now));

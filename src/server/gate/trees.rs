@@ -19,7 +19,7 @@ use callgate_core::{
     engine,
     policy::Policy,
 };
-use callgate_store::{Found, LoadTurn, Slot, StoreError};
+use callgate_store::{LoadTurn, SessionTree, Slot, StoreError};
 
 impl Decisions {
     /// The slot of a session's tree, which may not exist yet, and whether it was known here where the session belongs.
@@ -39,7 +39,7 @@ impl Decisions {
             UnknownSession::Begins(parent) => *parent,
         };
         match (self.find(tenant, session, parent).await?, unheard) {
-            (Some(Found { root, epoch, .. }), _) => Ok(self.slot_born(tenant, &root, epoch).await?),
+            (Some(SessionTree { root, epoch, .. }), _) => Ok(self.slot_born(tenant, &root, epoch).await?),
             (None, UnknownSession::Rejected(rejection)) => Err(GateError::Rejected(rejection.clone())),
             // A parent that nobody has heard of becomes a root.
             (None, UnknownSession::Begins(parent)) => Ok(self.new_slot(tenant, parent.unwrap_or(session))),
@@ -52,9 +52,9 @@ impl Decisions {
         tenant: TenantId,
         session: &SessionId,
         parent: Option<&SessionId>,
-    ) -> Result<Option<Found>, NoAnswer> {
+    ) -> Result<Option<SessionTree>, NoAnswer> {
         let found = self.store.find(tenant, session, parent).await?;
-        if let Some(Found { root, by_parent: false, .. }) = &found {
+        if let Some(SessionTree { root, by_parent: false, .. }) = &found {
             self.server.slots.set_root(tenant, session, root);
         }
         Ok(found)

@@ -15,7 +15,7 @@ use super::{
     page, service, status,
     stop::Stop,
     time::{span, timestamp},
-    watch::{Look, WatchStream, watch},
+    watch::{WatchPoll, WatchStream, watch},
 };
 use crate::{
     gate::{Approvals, ApproverReply, ChosenArguments},
@@ -238,7 +238,7 @@ struct Questions {
     open: BTreeMap<String, (usize, usize)>,
 }
 
-impl Look for Questions {
+impl WatchPoll for Questions {
     type Told = v1::WatchApprovalsResponse;
 
     async fn look(&mut self) -> Result<Vec<Self::Told>, Status> {

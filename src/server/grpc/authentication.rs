@@ -11,7 +11,7 @@ use super::{
     guard,
     roles::{self, RequiredRole},
     server::Services,
-    shortcut::Answer,
+    shortcut::ServiceResponse,
     status,
 };
 use crate::{
@@ -28,7 +28,7 @@ const NOWHERE: &str = "nothing is served under this path";
 
 impl Services {
     /// Goes on with the identity of who sends a request, if it may; answers it here otherwise.
-    pub(super) fn authenticate(&self, request: wire::Request<Body>) -> Answer {
+    pub(super) fn authenticate(&self, request: wire::Request<Body>) -> ServiceResponse {
         let allowed = match roles::access(request.uri().path()) {
             Some(RequiredRole::Roles(roles)) => roles,
             Some(RequiredRole::Anybody) => return self.check_tenant(request),
@@ -59,7 +59,7 @@ impl Services {
         request: wire::Request<Body>,
         known: Option<CredentialRejection>,
         allowed: &'static [Role],
-    ) -> Answer {
+    ) -> ServiceResponse {
         let services = self.clone();
         Box::pin(async move {
             let slow = sleep(SLOW);
@@ -83,7 +83,12 @@ impl Services {
     }
 
     /// Goes on as this identity, if it may.
-    fn admit(&self, mut request: wire::Request<Body>, identity: Arc<Identity>, allowed: &'static [Role]) -> Answer {
+    fn admit(
+        &self,
+        mut request: wire::Request<Body>,
+        identity: Arc<Identity>,
+        allowed: &'static [Role],
+    ) -> ServiceResponse {
         if !roles::may(&identity, allowed) {
             return Box::pin(ready(Ok(answer(status::role_missing(allowed), request.headers()))));
         }

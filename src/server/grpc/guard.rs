@@ -12,7 +12,7 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use tokio::time::sleep;
 use tonic::{Status, body::Body, codegen::http};
 
-use super::{shortcut::Answer, status};
+use super::{shortcut::ServiceResponse, status};
 use crate::gate::{CredentialRejection, Identities};
 use callgate_core::domain::identity::Identity;
 
@@ -29,7 +29,11 @@ struct ExpiringBody {
 }
 
 /// The answer, for as long as the credential holds.
-pub(super) fn guarded(answer: Answer, identities: Arc<Identities>, identity: Arc<Identity>) -> Answer {
+pub(super) fn guarded(
+    answer: ServiceResponse,
+    identities: Arc<Identities>,
+    identity: Arc<Identity>,
+) -> ServiceResponse {
     Box::pin(async move {
         let Ok::<_, Infallible>(response) = answer.await;
         let (parts, body) = response.into_parts();

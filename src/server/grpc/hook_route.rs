@@ -24,14 +24,14 @@ use super::{
     limits::MESSAGE_BYTES_MAX,
     service::{self, GateService},
     sessions::SessionService,
-    shortcut::Answer,
+    shortcut::ServiceResponse,
     status,
     stop::Stop,
 };
 use crate::{gate::Approvals, web::CLAUDE_CODE};
 use callgate_agent::{
     hooks::{HookMemory, HookServer, HookSettings, answered, is_away, leave},
-    hosts::{self, File, HookOutput, Host, HostEvent},
+    hosts::{self, HookOutput, Host, HostEvent, HostFile},
 };
 use callgate_core::domain::{audit::Actor, identity::Identity, ids::TenantId};
 use callgate_proto::{v1, v1::session_service_server::SessionService as _};
@@ -164,7 +164,7 @@ fn denied(why: &str) -> Response {
 
 /// An answer that the host takes for one: what is none becomes a denial. Whether it is about a tool is not looked at,
 /// since the request may be of somebody who may not ask; to another event a denial is an error that the host shows.
-pub(super) fn always_an_answer(answer: Answer) -> Answer {
+pub(super) fn always_an_answer(answer: ServiceResponse) -> ServiceResponse {
     Box::pin(async move {
         let Ok::<_, Infallible>(response) = answer.await;
         let kind = response.headers().get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
@@ -325,7 +325,7 @@ impl HookMemory for RememberedCall<'_> {
     }
 
     /// The agent's files are on another machine.
-    fn witness(&self, _: &File) -> Option<String> {
+    fn witness(&self, _: &HostFile) -> Option<String> {
         None
     }
 

@@ -13,7 +13,7 @@ use tonic::{
     codegen::{Service, http as wire},
 };
 
-use super::{server::Services, shortcut::Answer};
+use super::{server::Services, shortcut::ServiceResponse};
 use callgate_net::listener::Peer;
 use callgate_proto::BY;
 
@@ -55,13 +55,13 @@ impl Insider {
 impl Service<wire::Request<Body>> for Insider {
     type Response = wire::Response<Body>;
     type Error = Infallible;
-    type Future = Answer;
+    type Future = ServiceResponse;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, mut request: wire::Request<Body>) -> Answer {
+    fn call(&mut self, mut request: wire::Request<Body>) -> ServiceResponse {
         for (name, value) in &self.shown {
             request.headers_mut().insert(name, value.clone());
         }

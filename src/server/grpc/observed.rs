@@ -10,13 +10,13 @@ use http::{HeaderMap, header::HeaderValue};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use tonic::{Code, Status, body::Body, codegen::http as wire};
 
-use super::{roles, server::Services, shortcut::Answer, status};
+use super::{roles, server::Services, shortcut::ServiceResponse, status};
 use crate::telemetry::rpc::ServerCall;
 use callgate_net::clock::{Clock, Tick};
 
 impl Services {
     /// Tells of the call, and asks for its answer.
-    pub(super) fn observe(&self, mut request: wire::Request<Body>) -> Answer {
+    pub(super) fn observe(&self, mut request: wire::Request<Body>) -> ServiceResponse {
         let Some(method) = roles::method(request.uri().path()) else { return self.authenticate(request) };
         let call = ServerCall::begun(method, request.headers_mut(), Arc::clone(&self.0.metrics));
         let traced = call.traced().clone();

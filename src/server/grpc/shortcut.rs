@@ -22,11 +22,11 @@ pub(super) const OURS: &str = "/callgate.v1.";
 const BEGINS_WITHIN: Duration = Duration::from_secs(75);
 
 /// What a service answers.
-pub(super) type Answer = Pin<Box<dyn Future<Output = Result<http::Response<Body>, Infallible>> + Send>>;
+pub(super) type ServiceResponse = Pin<Box<dyn Future<Output = Result<http::Response<Body>, Infallible>> + Send>>;
 
 impl Services {
     /// Asks the service of the path. An answer of our own services is owed until it begins.
-    pub(super) fn route(&self, mut request: http::Request<Body>) -> Answer {
+    pub(super) fn route(&self, mut request: http::Request<Body>) -> ServiceResponse {
         let limit = limit(request.headers());
         let ours = request.uri().path().strip_prefix(OURS);
         let owed = ours.map(|_| self.0.stop.owe());

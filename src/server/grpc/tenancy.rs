@@ -7,7 +7,7 @@ use tonic::{body::Body, codegen::http};
 
 use super::{
     server::Services,
-    shortcut::{Answer, OURS},
+    shortcut::{OURS, ServiceResponse},
     status,
 };
 use callgate_core::domain::identity::Identity;
@@ -17,7 +17,7 @@ const BY_THEMSELVES: [&str; 2] = ["GateService/Record", "GateService/Connect"];
 
 impl Services {
     /// Goes on for a tenant that is served. Health and reflection tell nothing of one.
-    pub(super) fn check_tenant(&self, request: http::Request<Body>) -> Answer {
+    pub(super) fn check_tenant(&self, request: http::Request<Body>) -> ServiceResponse {
         let is_checked = request.uri().path().strip_prefix(OURS).is_some_and(|method| !BY_THEMSELVES.contains(&method));
         if is_checked
             && let Some(identity) = request.extensions().get::<Arc<Identity>>()

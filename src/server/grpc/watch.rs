@@ -22,7 +22,7 @@ const UNTAKEN_MAX: usize = 64;
 pub(super) type WatchStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 /// Something that is watched.
-pub(super) trait Look: Send + 'static {
+pub(super) trait WatchPoll: Send + 'static {
     /// What is told of it.
     type Told: Send + 'static;
 
@@ -31,7 +31,7 @@ pub(super) trait Look: Send + 'static {
 }
 
 /// Tells what is new until nobody listens, a look fails, or the server ends.
-pub(super) fn watch<L: Look>(watched: L, stop: Stop) -> WatchStream<L::Told> {
+pub(super) fn watch<L: WatchPoll>(watched: L, stop: Stop) -> WatchStream<L::Told> {
     let (to, from) = mpsc::channel(UNTAKEN_MAX);
     tokio::spawn(async move {
         if let Err(status) = stop.or(tell(watched, &to)).await {
@@ -41,7 +41,7 @@ pub(super) fn watch<L: Look>(watched: L, stop: Stop) -> WatchStream<L::Told> {
     Box::pin(ReceiverStream::new(from))
 }
 
-async fn tell<L: Look>(mut watched: L, to: &mpsc::Sender<Result<L::Told, Status>>) -> Result<(), Status> {
+async fn tell<L: WatchPoll>(mut watched: L, to: &mpsc::Sender<Result<L::Told, Status>>) -> Result<(), Status> {
     loop {
         for told in watched.look().await? {
             if to.send(Ok(told)).await.is_err() {

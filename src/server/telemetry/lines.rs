@@ -46,13 +46,13 @@ impl Write for &LogQueue {
 
 /// What writes them. Dropped, it writes what waits, for a second at most.
 #[derive(Debug)]
-pub(super) struct Lines {
+pub(super) struct LogWriter {
     watch: Option<JoinHandle<()>>,
     queue: Arc<LogQueue>,
     ended: Receiver<()>,
 }
 
-impl Drop for Lines {
+impl Drop for LogWriter {
     fn drop(&mut self) {
         self.watch.take().inspect(JoinHandle::abort);
         let _ = self.queue.lines.send(None);
@@ -61,7 +61,7 @@ impl Drop for Lines {
 }
 
 /// Begins to write to standard error.
-pub(super) fn start() -> (Arc<LogQueue>, Lines) {
+pub(super) fn start() -> (Arc<LogQueue>, LogWriter) {
     let ((lines, queued), (end, ended)) = (mpsc::channel(), mpsc::channel());
     let queue = Arc::new(LogQueue { lines, waiting: AtomicUsize::new(0), lost: AtomicUsize::new(0) });
     let written = Arc::clone(&queue);
@@ -84,7 +84,7 @@ pub(super) fn start() -> (Arc<LogQueue>, Lines) {
             }
         })
     });
-    (Arc::clone(&queue), Lines { watch, queue, ended })
+    (Arc::clone(&queue), LogWriter { watch, queue, ended })
 }
 
 /// Says how many were lost beside those that were told.

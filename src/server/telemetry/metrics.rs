@@ -15,7 +15,7 @@ use opentelemetry::{
 
 use opentelemetry_sdk::metrics::{Instrument, Stream};
 
-use self::{make::Make, plane::Plane, retries::RetryMetrics};
+use self::{make::Make, plane::ServerMetrics, retries::RetryMetrics};
 use super::{few::Few, names};
 use callgate_core::domain::{
     call::Proposal, event::SettledEvent, failure::FailureKind, ids::ToolName, profile::Trial, redaction::Secrets,
@@ -41,7 +41,7 @@ pub struct Metrics {
     records: Counter<u64>,
     advice: Counter<u64>,
     retries: RetryMetrics,
-    plane: Plane,
+    plane: ServerMetrics,
     coercions: Counter<u64>,
     evaluate_duration: Histogram<f64>,
     record_duration: Histogram<f64>,
@@ -89,7 +89,7 @@ impl Metrics {
             records: counter(names::METRIC_RECORDS, "{report}", "Reports on calls."),
             advice: counter(names::METRIC_ADVICE, "{advice}", "Advice after failures."),
             retries: RetryMetrics::new(&make),
-            plane: Plane::new(&make),
+            plane: ServerMetrics::new(&make),
             coercions: counter(names::METRIC_COERCIONS, "{call}", "Calls with coerced arguments."),
             evaluate_duration: make
                 .seconds(names::METRIC_EVALUATE_DURATION, "From the request to the committed verdict."),

@@ -52,6 +52,6 @@ mod watch;
 pub use metrics::Metrics;
 pub use otlp::ProbeOutcome;
 pub use scrape::Scrape;
-pub use setup::{LineFormat, Settings, Telemetry, TelemetryError, probe};
+pub use setup::{LineFormat, Telemetry, TelemetryError, TelemetrySettings, probe};
 pub use spans::{batch_span, evaluate_span, record_span};
 pub use waits::WaitTracker;

@@ -19,7 +19,7 @@ use super::{
     Metrics, Scrape,
     door::TraceSampler,
     environment::{self, OtelEnvironment},
-    lines::{self, Lines},
+    lines::{self, LogWriter},
     logs::Records,
     metrics, names,
     otlp::{self, Otlp, ProbeOutcome},
@@ -43,7 +43,7 @@ pub enum LineFormat {
 /// What is told, and where to. Beside them the standard's `OTEL_*` variables are read
 /// (docs/telemetry.md#setting-it-up).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Settings {
+pub struct TelemetrySettings {
     /// How log lines look.
     pub log_format: LineFormat,
     /// Directives as `tracing_subscriber::EnvFilter` reads them: `info,callgate::decision=debug`. None: warnings of
@@ -106,7 +106,7 @@ pub struct Telemetry {
     /// Who counts; dropped, nothing more is told.
     _meters: SdkMeterProvider,
     /// Who writes log lines; none where a test does.
-    lines: Option<Lines>,
+    lines: Option<LogWriter>,
 }
 
 impl Telemetry {
@@ -115,7 +115,7 @@ impl Telemetry {
     ///
     /// # Errors
     /// [`TelemetryError`]: a setting is wrong, there is no async runtime for the exporters, or it was called before.
-    pub fn start(settings: &Settings) -> Result<Self, TelemetryError> {
+    pub fn start(settings: &TelemetrySettings) -> Result<Self, TelemetryError> {
         let environment = environment::of_process();
         let (writer, lines) = lines::start();
         let (subscriber, telemetry) = build(settings, &environment, writer, std::io::stderr().is_terminal())?;
@@ -160,7 +160,7 @@ pub async fn probe(endpoint: Option<&str>) -> Result<(Vec<ProbeOutcome>, Vec<Str
 
 /// What [`Telemetry::start`] installs, for a test to use on its own thread.
 fn build<W>(
-    settings: &Settings,
+    settings: &TelemetrySettings,
     environment: &OtelEnvironment,
     writer: W,
     ansi: bool,
@@ -256,7 +256,7 @@ mod tests {
     };
     use callgate_core::domain::{finding::Decision, reason::Reason};
 
-    fn written(settings: &Settings) -> String {
+    fn written(settings: &TelemetrySettings) -> String {
         let paper = Paper::default();
         let (subscriber, telemetry) = build(settings, &OtelEnvironment::new(), paper.clone(), false).expect("built");
         tracing::subscriber::with_default(subscriber, || {
@@ -274,8 +274,8 @@ mod tests {
         paper.text()
     }
 
-    fn json(filter: Option<&str>) -> Settings {
-        Settings { log_format: LineFormat::Json, log_filter: filter.map(str::to_owned), otlp_endpoint: None }
+    fn json(filter: Option<&str>) -> TelemetrySettings {
+        TelemetrySettings { log_format: LineFormat::Json, log_filter: filter.map(str::to_owned), otlp_endpoint: None }
     }
 
     #[test]
@@ -296,7 +296,7 @@ mod tests {
 
     #[test]
     fn text_says_the_same_without_colours_in_a_file() {
-        let text = written(&Settings::default());
+        let text = written(&TelemetrySettings::default());
         assert_eq!(text.lines().count(), 1, "{text}");
         assert!(text.contains(" INFO callgate::decision: deny charge_card: outcome_unknown (same_call) "), "{text}");
         assert!(text.contains(r#"callgate.decision="DENY""#), "{text}");
@@ -316,7 +316,7 @@ mod tests {
     #[test]
     fn without_a_collector_no_span_is_made() {
         let (subscriber, _telemetry) =
-            build(&Settings::default(), &OtelEnvironment::new(), std::io::sink, false).expect("built");
+            build(&TelemetrySettings::default(), &OtelEnvironment::new(), std::io::sink, false).expect("built");
         tracing::subscriber::with_default(subscriber, || {
             let headers = http::HeaderMap::new();
             assert!(crate::telemetry::evaluate_span(&headers).span().is_disabled());
@@ -327,15 +327,20 @@ mod tests {
     #[test]
     fn a_wrong_setting_is_named() {
         let none = OtelEnvironment::new();
-        let error =
-            |settings: Settings| build(&settings, &none, std::io::sink, false).map(|_| ()).unwrap_err().to_string();
+        let error = |settings: TelemetrySettings| {
+            build(&settings, &none, std::io::sink, false).map(|_| ()).unwrap_err().to_string()
+        };
         assert!(error(json(Some("callgate=loud"))).starts_with(r#"the log filter "callgate=loud" cannot be read: "#));
         for endpoint in ["collector:4317", "grpc://collector:4317", "http://", "http://a b"] {
-            let settings = Settings { otlp_endpoint: Some(endpoint.to_owned()), ..Settings::default() };
+            let settings =
+                TelemetrySettings { otlp_endpoint: Some(endpoint.to_owned()), ..TelemetrySettings::default() };
             let said = tokio::runtime::Runtime::new().unwrap().block_on(async { error(settings) });
             assert!(said.starts_with(&format!("the OTLP endpoint {endpoint:?} cannot be used: ")), "{said}");
         }
-        let settings = Settings { otlp_endpoint: Some("http://127.0.0.1:4317".to_owned()), ..Settings::default() };
+        let settings = TelemetrySettings {
+            otlp_endpoint: Some("http://127.0.0.1:4317".to_owned()),
+            ..TelemetrySettings::default()
+        };
         assert_eq!(error(settings), TelemetryError::NoRuntime.to_string());
     }
 }

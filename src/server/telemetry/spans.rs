@@ -75,7 +75,7 @@ mod tests {
     use super::*;
     use crate::telemetry::{
         setup,
-        testing::{self, Line, Spans, allow, loop_broken},
+        testing::{self, LoggedEvent, Spans, allow, loop_broken},
         verdict::{evaluated, recorded},
     };
     use callgate_core::domain::{
@@ -85,7 +85,7 @@ mod tests {
     };
 
     /// The spans and lines of `work`, as a collector and a log get them.
-    fn traced(work: impl FnOnce()) -> (Vec<SpanData>, Vec<Line>) {
+    fn traced(work: impl FnOnce()) -> (Vec<SpanData>, Vec<LoggedEvent>) {
         let spans = Spans::default();
         let provider = SdkTracerProvider::builder().with_simple_exporter(spans.clone()).build();
         let layer = setup::spans_to(provider.tracer(names::SERVICE));

@@ -169,19 +169,19 @@ pub(super) fn settled(status: OutcomeStatus, failure: Option<FailureKind>, retry
 
 /// One event as it was said.
 #[derive(Debug, Clone)]
-pub(super) struct Line {
+pub(super) struct LoggedEvent {
     pub(super) level: LogLevel,
     pub(super) target: String,
     pub(super) fields: BTreeMap<&'static str, String>,
 }
 
-impl Line {
+impl LoggedEvent {
     pub(super) fn message(&self) -> &str {
         &self.fields["message"]
     }
 }
 
-impl Visit for Line {
+impl Visit for LoggedEvent {
     fn record_str(&mut self, field: &tracing::field::Field, value: &str) {
         self.fields.insert(field.name(), value.to_owned());
     }
@@ -193,11 +193,11 @@ impl Visit for Line {
 
 /// Hears every event.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Ears(Arc<Mutex<Vec<Line>>>);
+pub(super) struct Ears(Arc<Mutex<Vec<LoggedEvent>>>);
 
 impl Ears {
     /// What we ourselves said.
-    pub(super) fn lines(&self) -> Vec<Line> {
+    pub(super) fn lines(&self) -> Vec<LoggedEvent> {
         let lines = self.0.lock().unwrap();
         lines.iter().filter(|line| line.target.starts_with("callgate")).cloned().collect()
     }
@@ -206,14 +206,14 @@ impl Ears {
 impl<S: tracing::Subscriber> Layer<S> for Ears {
     fn on_event(&self, event: &tracing::Event<'_>, _: Context<'_, S>) {
         let meta = event.metadata();
-        let mut line = Line { level: *meta.level(), target: meta.target().to_owned(), fields: BTreeMap::new() };
+        let mut line = LoggedEvent { level: *meta.level(), target: meta.target().to_owned(), fields: BTreeMap::new() };
         event.record(&mut line);
         self.0.lock().unwrap().push(line);
     }
 }
 
 /// The lines that `work` says on this thread.
-pub(super) fn heard(work: impl FnOnce()) -> Vec<Line> {
+pub(super) fn heard(work: impl FnOnce()) -> Vec<LoggedEvent> {
     let ears = Ears::default();
     tracing::subscriber::with_default(Registry::default().with(ears.clone()), work);
     ears.lines()

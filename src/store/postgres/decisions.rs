@@ -5,7 +5,8 @@ use std::{collections::BTreeMap, future::ready, sync::Arc};
 use sqlx::PgConnection;
 
 use super::{
-    CountingRound, DueTree, DueTrees, Found, Learn, QueueSlot, Store, counters::Counter, edits, leases, past, recalled,
+    CountingRound, DueTree, DueTrees, Learn, QueueSlot, SessionTree, Store, counters::Counter, edits, leases, past,
+    recalled,
 };
 use crate::{
     decision_store::{Answer, DecisionStore},
@@ -60,7 +61,7 @@ impl DecisionStore for Store {
         tenant: TenantId,
         session: &'a SessionId,
         parent: Option<&'a SessionId>,
-    ) -> Answer<'a, Option<Found>> {
+    ) -> Answer<'a, Option<SessionTree>> {
         Box::pin(self.gathers.sessions.ask((tenant, session.clone(), parent.cloned())))
     }
 

@@ -23,7 +23,7 @@ pub(super) type Sought = (TenantId, SessionId, Option<SessionId>);
 
 /// The call tree of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct SessionTree {
     /// Its root.
     pub root: SessionId,
     /// Its day of birth, in days since the Unix epoch, for a root only: a sub-session may be in another shard than its
@@ -54,7 +54,7 @@ pub(super) async fn find(
     conn: &mut PgConnection,
     sought: &[Sought],
     cut: ShardSplit,
-) -> LoadedRow<Vec<LoadedRow<Option<Found>>>> {
+) -> LoadedRow<Vec<LoadedRow<Option<SessionTree>>>> {
     let names: Vec<(usize, TenantId, &SessionId)> = sought
         .iter()
         .enumerate()
@@ -75,13 +75,13 @@ pub(super) async fn find(
          order by x.no desc",
     )));
     let rows = rows.bind(shards).bind(tenants).bind(sessions).fetch_all(conn).await?;
-    let mut found: Vec<LoadedRow<Option<Found>>> = sought.iter().map(|_| Ok(None)).collect();
+    let mut found: Vec<LoadedRow<Option<SessionTree>>> = sought.iter().map(|_| Ok(None)).collect();
     // The session's own row comes after its parent's.
     for row in &rows {
         let (at, _, session) = names[place(row)?];
         let by_parent = *session != sought[at].1;
-        found[at] =
-            decode(row, "root_id").and_then(|root| Ok(Some(Found { root, by_parent, epoch: row.try_get("day")? })));
+        found[at] = decode(row, "root_id")
+            .and_then(|root| Ok(Some(SessionTree { root, by_parent, epoch: row.try_get("day")? })));
     }
     Ok(found)
 }

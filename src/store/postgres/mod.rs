@@ -99,7 +99,7 @@ pub use inbox::TriedTree;
 pub use inspect::{DatabaseStatus, Inspection, Rights, inspect};
 pub use leases::{DueTree, DueTrees};
 pub use look_over::{Contents, look_over};
-pub use look_up::Found;
+pub use look_up::SessionTree;
 pub use migrations::SchemaState;
 pub use notices::{ClaimedNotification, Claims};
 pub use profiles::{CountingRound, Learn};

@@ -7,7 +7,7 @@ use super::{
     counters::{self, Counter},
     gathered::{BatchReader, GATHERED_MAX, TREES_MAX},
     load::{self, ShardSplit, TreeQuery},
-    look_up::{self, Found, Sought, TreeHead},
+    look_up::{self, SessionTree, Sought, TreeHead},
     owners,
     read::Readers,
 };
@@ -38,7 +38,7 @@ pub(super) fn gatherer_options(options: PgConnectOptions, is_distributed: bool) 
 /// Queues of each kind.
 #[derive(Debug)]
 pub(super) struct Gathers {
-    pub(super) sessions: BatchReader<Sought, Option<Found>>,
+    pub(super) sessions: BatchReader<Sought, Option<SessionTree>>,
     pub(super) trees: BatchReader<TreeQuery, Option<CallTree>>,
     pub(super) since: BatchReader<Known, Option<TreeUpdate>>,
     pub(super) heads: BatchReader<(TenantId, SessionId), Option<TreeHead>>,

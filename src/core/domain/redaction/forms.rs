@@ -1,7 +1,7 @@
 //! Secret forms, recognized without a name: provider keys, private keys, JWTs, card numbers.
 
 use super::{
-    Kind,
+    RedactionCause,
     texts::{ByteClass, Runs},
 };
 
@@ -44,12 +44,12 @@ const PEM: &str = "-----BEGIN ";
 const PEM_END: &str = "-----END ";
 
 /// Length and kind of the secret at `at`, which starts a word.
-pub(super) fn at(text: &str, at: usize, runs: &mut Runs) -> Option<(usize, Kind)> {
+pub(super) fn at(text: &str, at: usize, runs: &mut Runs) -> Option<(usize, RedactionCause)> {
     let rest = &text[at..];
     match rest.as_bytes()[0] {
-        b'0'..=b'9' => card(text, at).map(|length| (length, Kind::Card)),
-        b'e' => jwt(text, at, runs).map(|length| (length, Kind::Key)),
-        b'B' | b'b' => bearer(rest, runs).map(|length| (length, Kind::Key)),
+        b'0'..=b'9' => card(text, at).map(|length| (length, RedactionCause::Card)),
+        b'e' => jwt(text, at, runs).map(|length| (length, RedactionCause::Key)),
+        b'B' | b'b' => bearer(rest, runs).map(|length| (length, RedactionCause::Key)),
         first => PREFIXES.iter().filter(|(prefix, ..)| prefix.as_bytes()[0] == first).find_map(|prefix| {
             let (prefix, least, dashes) = *prefix;
             rest.strip_prefix(prefix)?;
@@ -57,7 +57,7 @@ pub(super) fn at(text: &str, at: usize, runs: &mut Runs) -> Option<(usize, Kind)
             let length = runs.length(text, from, if dashes { ByteClass::Dashed } else { ByteClass::Word });
             // `sk-learn-contrib-of-somebody` is a name.
             let has_digit = length >= least && runs.length(text, from, ByteClass::NoDigit) < length;
-            has_digit.then_some((prefix.len() + length, Kind::Key))
+            has_digit.then_some((prefix.len() + length, RedactionCause::Key))
         }),
     }
 }

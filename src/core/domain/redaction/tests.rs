@@ -110,7 +110,7 @@ fn an_owner_adds_and_keeps_names_and_forms() {
     let mut secrets = Secrets::default();
     let told = redaction.json(&value, &mut secrets).expect("changed").canonical();
     assert_eq!(told, r#"{"customer_iban":"[redacted]","seatToken":"12A","who":"[redacted]"}"#);
-    assert_eq!(secrets.counts().collect::<Vec<_>>(), [(Kind::Name, 1), (Kind::Pattern, 1)]);
+    assert_eq!(secrets.counts().collect::<Vec<_>>(), [(RedactionCause::Name, 1), (RedactionCause::Pattern, 1)]);
 }
 
 #[test]

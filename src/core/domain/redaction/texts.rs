@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::{
-    Kind, forms,
+    RedactionCause, forms,
     names::{self, NAME_MAX, NameSecrecy},
 };
 
@@ -20,7 +20,7 @@ const STEPS_BESIDES: usize = 1_024;
 pub(super) fn each(
     text: &str,
     own: impl Fn(&str) -> Option<Option<NameSecrecy>>,
-    mut tell: impl FnMut(Range<usize>, Kind),
+    mut tell: impl FnMut(Range<usize>, RedactionCause),
 ) -> usize {
     let bytes = text.as_bytes();
     let named = |name: &str| own(name).unwrap_or_else(|| names::named(name));
@@ -29,7 +29,7 @@ pub(super) fn each(
     let mut at = 0;
     while at < bytes.len() {
         if runs.steps > steps_max {
-            tell(at..text.len(), Kind::Key);
+            tell(at..text.len(), RedactionCause::Key);
             break;
         }
         let found = match bytes[at] {
@@ -40,11 +40,13 @@ pub(super) fn each(
                     continue;
                 }
             },
-            b':' if text[at..].starts_with("://") => user(text, at + 3, &mut runs).map(|range| (range, Kind::Name)),
-            b'=' | b':' => assigned(text, at, &named, &mut runs).map(|range| (range, Kind::Name)),
+            b':' if text[at..].starts_with("://") => {
+                user(text, at + 3, &mut runs).map(|range| (range, RedactionCause::Name))
+            }
+            b'=' | b':' => assigned(text, at, &named, &mut runs).map(|range| (range, RedactionCause::Name)),
             b'-' => match forms::pem(&text[at..], &mut runs) {
-                Some(length) => Some((at..at + length, Kind::Key)),
-                None => option(text, at, &named, &mut runs).map(|range| (range, Kind::Name)),
+                Some(length) => Some((at..at + length, RedactionCause::Key)),
+                None => option(text, at, &named, &mut runs).map(|range| (range, RedactionCause::Name)),
             },
             byte if byte < 128 => None,
             // Not a word of ASCII: past the whole character.

@@ -80,7 +80,7 @@ impl Page {
 }
 
 /// What becomes of calls, in words.
-const fn kind(kind: BacktestChangeKind) -> words::Word {
+const fn kind(kind: BacktestChangeKind) -> words::StyledWord {
     let (class, text) = match kind {
         BacktestChangeKind::Unspecified => ("muted", "other"),
         BacktestChangeKind::NewlyRefused => ("bad", "newly refused"),
@@ -89,7 +89,7 @@ const fn kind(kind: BacktestChangeKind) -> words::Word {
         BacktestChangeKind::NewlyAllowed => ("good", "newly allowed"),
         BacktestChangeKind::OtherwiseRefused => ("muted", "not allowed, by another decision"),
     };
-    words::Word { class, text }
+    words::StyledWord { class, text }
 }
 
 /// Calls that become so, and those of them that had brought something.
@@ -99,7 +99,7 @@ fn count(result: &BacktestResult, of: BacktestChangeKind) -> (u64, u64) {
 }
 
 /// The calls that are not newly refused.
-fn others(result: &BacktestResult) -> Vec<(words::Word, u64)> {
+fn others(result: &BacktestResult) -> Vec<(words::StyledWord, u64)> {
     use BacktestChangeKind::{NewlyAllowed, NewlyAsked, NewlyDelayed, OtherwiseRefused};
     let all = [NewlyAsked, NewlyDelayed, NewlyAllowed, OtherwiseRefused];
     all.into_iter().map(|of| (kind(of), count(result, of).0)).filter(|(_, calls)| *calls > 0).collect()

@@ -22,7 +22,7 @@ use crate::console::{
     form::FormPost,
     frame::Frame,
     visitor::Visitor,
-    words::{self, Word},
+    words::{self, StyledWord},
 };
 use callgate_proto::v1::{
     CallAnswer, CallReport, ExplainCallRequest, ExplainCallResponse, GetCallRequest, GetCallResponse, Judgement,
@@ -68,15 +68,15 @@ struct Rules {
 
 struct Judged {
     judgement: Judgement,
-    decision: Word,
+    decision: StyledWord,
     /// What the policy would have decided, where that is something else.
-    would: Option<Word>,
+    would: Option<StyledWord>,
     notes: Vec<Note>,
 }
 
 struct Reported {
     report: CallReport,
-    outcome: Option<Word>,
+    outcome: Option<StyledWord>,
     failure: String,
     took: String,
     /// What was advised.

@@ -5,18 +5,18 @@ use callgate_core::domain::budget::micros;
 use callgate_proto::v1::{BudgetDimension, BudgetLeft, BudgetScope, RaiseBudgetRequest};
 
 /// A budget that may be raised.
-pub(super) struct Choice {
+pub(super) struct RaisableBudget {
     /// Its place in the contract: scope and dimension.
     pub(super) value: String,
     pub(super) name: String,
 }
 
 /// Those of a session's budgets that are its own, the nearest to their end first.
-pub(super) fn choices(budgets: &[BudgetLeft]) -> Vec<Choice> {
+pub(super) fn choices(budgets: &[BudgetLeft]) -> Vec<RaisableBudget> {
     let mut own: Vec<&BudgetLeft> =
         budgets.iter().filter(|left| matches!(left.scope(), BudgetScope::Run | BudgetScope::CallTree)).collect();
     own.sort_by_key(|left| std::cmp::Reverse(left.used.saturating_mul(1_000).checked_div(left.limit)));
-    let choice = |left: &BudgetLeft| Choice {
+    let choice = |left: &BudgetLeft| RaisableBudget {
         value: format!("{}.{}", left.scope, left.dimension),
         name: format!(
             "{}: {} of {}{}",

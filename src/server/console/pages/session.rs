@@ -14,7 +14,7 @@ use tokio::try_join;
 use url::form_urlencoded::byte_serialize;
 
 use super::{
-    raise::{self, Choice},
+    raise::{self, RaisableBudget},
     sessions::{self, ActiveHalt, done},
     timeline::{Segment, segments},
 };
@@ -69,7 +69,7 @@ struct Page {
     questions: Vec<Approval>,
     grants: Vec<Grant>,
     /// Budgets that may be raised.
-    raisable: Vec<Choice>,
+    raisable: Vec<RaisableBudget>,
     segments: Vec<Segment>,
     is_oldest_first: bool,
     is_live: bool,

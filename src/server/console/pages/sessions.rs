@@ -19,7 +19,7 @@ use crate::console::{
     form::FormPost,
     frame::Frame,
     visitor::{Visitor, is_here},
-    words::{self, Word},
+    words::{self, StyledWord},
 };
 use callgate_proto::v1::{
     CallFilter, Decision, GetSessionStateRequest, HaltRequest, HaltScope, HaltState, ListHaltsRequest,
@@ -164,8 +164,8 @@ struct Page {
 
 struct Row {
     session: SessionSummary,
-    standing: Word,
-    decision: Word,
+    standing: StyledWord,
+    decision: StyledWord,
 }
 
 /// A halt that holds.

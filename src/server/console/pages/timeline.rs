@@ -1,6 +1,6 @@
 //! Calls as a timeline: those of one session together, and in them those of one model turn.
 
-use crate::console::words::{self, Word};
+use crate::console::words::{self, StyledWord};
 use callgate_proto::v1::{CallEntry, Decision, Finding, FollowUpKind};
 
 /// Calls in a row of one session.
@@ -16,8 +16,8 @@ pub(super) struct Segment {
 pub(super) struct Step {
     pub(super) call: CallEntry,
     pub(super) path: String,
-    pub(super) decision: Word,
-    pub(super) outcome: Option<Word>,
+    pub(super) decision: StyledWord,
+    pub(super) outcome: Option<StyledWord>,
     pub(super) failure: String,
     pub(super) took: String,
     pub(super) cost: u64,
@@ -29,8 +29,8 @@ pub(super) struct Step {
 /// What a rule found.
 pub(super) struct Note {
     pub(super) rule: String,
-    pub(super) word: Word,
-    pub(super) level: Option<Word>,
+    pub(super) word: StyledWord,
+    pub(super) level: Option<StyledWord>,
     pub(super) count: Option<u32>,
     pub(super) reason: String,
     pub(super) message: String,

@@ -29,7 +29,7 @@ use self::{
 use super::{
     hook_route::{always_an_answer, is_hook},
     server::Services,
-    shortcut::Answer,
+    shortcut::ServiceResponse,
     status,
 };
 
@@ -47,7 +47,7 @@ impl Dialects {
         Self { services, messages: MethodMessages::new(), origins: Arc::new(Origins::new(origins)) }
     }
 
-    fn translate(&self, request: wire::Request<Body>) -> Answer {
+    fn translate(&self, request: wire::Request<Body>) -> ServiceResponse {
         if is_hook(&request) {
             return always_an_answer(self.services.observe(request));
         }
@@ -70,13 +70,13 @@ impl Dialects {
 impl Service<wire::Request<Body>> for Dialects {
     type Response = wire::Response<Body>;
     type Error = Infallible;
-    type Future = Answer;
+    type Future = ServiceResponse;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: wire::Request<Body>) -> Answer {
+    fn call(&mut self, request: wire::Request<Body>) -> ServiceResponse {
         match self.origins.asks(request.headers()) {
             None | Some(Page::Local) => self.translate(request),
             Some(Page::Listed) => {

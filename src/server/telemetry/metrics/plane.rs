@@ -16,7 +16,7 @@ const PATIENCE: [f64; 12] =
     [1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 1_800.0, 3_600.0, 14_400.0, 43_200.0, 86_400.0, 172_800.0];
 
 #[derive(Debug, Clone)]
-pub(super) struct Plane {
+pub(super) struct ServerMetrics {
     store_up: Gauge<u64>,
     queue_depth: Gauge<u64>,
     queue_wait: Histogram<f64>,
@@ -44,7 +44,7 @@ pub(super) struct Plane {
     halts: Gauge<u64>,
 }
 
-impl Plane {
+impl ServerMetrics {
     pub(super) fn new(make: &Make<'_>) -> Self {
         let left = make.0.i64_gauge(names::METRIC_CERTIFICATE_LEFT).with_unit("s");
         Self {

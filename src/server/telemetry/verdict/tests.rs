@@ -3,20 +3,20 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::telemetry::testing::{self, Line, allow, heard, loop_broken, refused, settled, shadowed};
+use crate::telemetry::testing::{self, LoggedEvent, allow, heard, loop_broken, refused, settled, shadowed};
 use callgate_core::domain::{event::SettledEvent, failure::FailureKind, finding::Finding};
 
 fn no_window() -> [(Fingerprint, Option<ResultDigest>); 0] {
     []
 }
 
-fn said(verdict: &Verdict) -> Line {
+fn said(verdict: &Verdict) -> LoggedEvent {
     let lines = heard(|| evaluated(verdict, &testing::proposal("charge_card"), 0, no_window()));
     let [line] = lines.as_slice() else { panic!("{} lines", lines.len()) };
     line.clone()
 }
 
-fn told(settled: &SettledEvent) -> Line {
+fn told(settled: &SettledEvent) -> LoggedEvent {
     let lines = heard(|| recorded(settled));
     let [line] = lines.as_slice() else { panic!("{} lines", lines.len()) };
     line.clone()

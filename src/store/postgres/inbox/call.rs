@@ -10,7 +10,7 @@ use super::{
         export, look_up,
         sealed::{self, Opener},
     },
-    line::{self, JUDGEMENT, Key, judgement},
+    line::{self, CallKey, JUDGEMENT, judgement},
 };
 use crate::error::StoreError;
 use callgate_core::domain::{
@@ -41,7 +41,7 @@ impl Store {
 }
 
 /// Keys of a call's rows.
-struct Place<'a> {
+struct CallRows<'a> {
     shard: i16,
     tenant: TenantId,
     root: &'a SessionId,
@@ -51,7 +51,7 @@ struct Place<'a> {
 
 const OF_CALL: &str = "select t.epoch from call_tree t where t.shard = $1 and t.tenant_id = $2 and t.root_id = $3";
 
-impl Place<'_> {
+impl CallRows<'_> {
     async fn rows(&self, conn: &mut PgConnection, sql: String) -> LoadedRow<Vec<PgRow>> {
         let query = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(self.shard).bind(self.tenant.0);
         let query = query.bind(self.root.as_str()).bind(self.session).bind(self.call_id);
@@ -69,14 +69,14 @@ async fn whole_call(
     let tenant = opener.tenant();
     let Some(root) = look_up::root(conn, tenant, session).await? else { return Ok(None) };
     let shard = Shard::of(tenant, &root).0;
-    let key = Key {
+    let key = CallKey {
         shard,
         place: CallPlace { last_us: 0, root: root.to_string(), seq: 0 },
         session: session.to_string(),
         call_id: call_id.to_string(),
     };
     let Some(line) = line::lines(conn, opener, &[key]).await?.pop() else { return Ok(None) };
-    let place = Place { shard, tenant, root: &root, session: session.as_str(), call_id: call_id.as_str() };
+    let place = CallRows { shard, tenant, root: &root, session: session.as_str(), call_id: call_id.as_str() };
     let (arguments, justification) = said(conn, &place, opener).await?;
     let (reports, given) = reports(conn, &place, opener).await?;
     Ok(Some(WholeCall {
@@ -100,7 +100,7 @@ async fn whole_call(
 /// Arguments and justification at the last judgment.
 async fn said(
     conn: &mut PgConnection,
-    place: &Place<'_>,
+    place: &CallRows<'_>,
     opener: &Opener,
 ) -> LoadedRow<(Option<String>, Option<String>)> {
     let sql = format!(
@@ -114,7 +114,7 @@ async fn said(
     Ok((open(sealed::ARGUMENTS, "arguments")?, open(sealed::JUSTIFICATION, "justification")?))
 }
 
-async fn judgements(conn: &mut PgConnection, place: &Place<'_>, opener: &Opener) -> LoadedRow<Vec<CallJudgment>> {
+async fn judgements(conn: &mut PgConnection, place: &CallRows<'_>, opener: &Opener) -> LoadedRow<Vec<CallJudgment>> {
     let sql = format!(
         "select {JUDGEMENT} from call c where c.shard = $1 and c.tenant_id = $2 and c.epoch = ({OF_CALL})
            and c.session_id = $4 and c.call_id = $5 order by c.round desc limit {JUDGEMENTS_MAX}"
@@ -133,7 +133,7 @@ struct GivenLast {
 
 async fn reports(
     conn: &mut PgConnection,
-    place: &Place<'_>,
+    place: &CallRows<'_>,
     opener: &Opener,
 ) -> LoadedRow<(Vec<CallReport>, GivenLast)> {
     let sql = format!(
@@ -186,7 +186,7 @@ fn report(row: &PgRow, session: &str, opener: &Opener) -> LoadedRow<CallReport> 
     })
 }
 
-async fn answers(conn: &mut PgConnection, place: &Place<'_>, opener: &Opener) -> LoadedRow<Vec<CallAnswer>> {
+async fn answers(conn: &mut PgConnection, place: &CallRows<'_>, opener: &Opener) -> LoadedRow<Vec<CallAnswer>> {
     let sql = format!(
         "select (extract(epoch from e.at) * 1000)::bigint as at_ms, e.kind, e.actor, e.reason,
            coalesce((e.detail ->> 'approved')::boolean, false) as approved, e.detail -> 'edit' is not null as edited
@@ -207,7 +207,7 @@ async fn answers(conn: &mut PgConnection, place: &Place<'_>, opener: &Opener) ->
     place.rows(conn, sql).await?.iter().map(answer).collect()
 }
 
-async fn followed_by(conn: &mut PgConnection, place: &Place<'_>) -> LoadedRow<Vec<String>> {
+async fn followed_by(conn: &mut PgConnection, place: &CallRows<'_>) -> LoadedRow<Vec<String>> {
     let sql = format!(
         "select f.call_id, min(f.seq) as seq from call c
          join call f on f.shard = c.shard and f.tenant_id = c.tenant_id and f.epoch = c.epoch

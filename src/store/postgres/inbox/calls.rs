@@ -5,7 +5,7 @@ use sqlx::PgConnection;
 use super::{
     super::{Store, decode::LoadedRow, look_up, sealed::Opener},
     filter::{SearchedTree, TREES_MAX, Trees, bound, condition, is_sealed},
-    line::{self, Key},
+    line::{self, CallKey},
 };
 use crate::error::StoreError;
 use callgate_core::domain::{
@@ -54,7 +54,7 @@ async fn calls(
             trees.find(conn, tenant, if wanted.filter.is_all() { wanted.max + 1 } else { TREES_MAX }).await?
         }
     };
-    let (mut keys, mut looked): (Vec<Key>, usize) = (Vec::new(), 0);
+    let (mut keys, mut looked): (Vec<CallKey>, usize) = (Vec::new(), 0);
     while looked < trees.len() && keys.len() <= wanted.max {
         let some = &trees[looked..trees.len().min(looked.max(FEW) * 2)];
         let left = wanted.max + 1 - keys.len();
@@ -82,7 +82,7 @@ async fn keys_of(
     trees: &[SearchedTree],
     wanted: &CallQuery,
     most: usize,
-) -> LoadedRow<Vec<Key>> {
+) -> LoadedRow<Vec<CallKey>> {
     let (behind, order) = if wanted.oldest_first { (">", "asc") } else { ("<", "desc") };
     let sql = format!(
         "select k.shard, k.root_id, k.last_us, c.session_id, c.call_id, c.seq

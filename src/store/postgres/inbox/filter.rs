@@ -131,10 +131,10 @@ pub(super) fn status() -> String {
     )
 }
 
-pub(super) type Asked<'q> = Query<'q, Postgres, PgArguments>;
+pub(super) type FilterQuery<'q> = Query<'q, Postgres, PgArguments>;
 
 /// Binds $1 to $11.
-pub(super) fn bound<'q>(sql: String, tenant: TenantId, filter: &'q CallFilter) -> Asked<'q> {
+pub(super) fn bound<'q>(sql: String, tenant: TenantId, filter: &'q CallFilter) -> FilterQuery<'q> {
     let query = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(tenant.0);
     let query = query
         .bind(filter.agent.as_deref())

@@ -23,7 +23,7 @@ const ARGUMENTS_MAX: usize = 300;
 
 /// Key and position of a call.
 #[derive(Debug)]
-pub(super) struct Key {
+pub(super) struct CallKey {
     pub(super) shard: i16,
     pub(super) place: CallPlace,
     pub(super) session: String,
@@ -31,8 +31,8 @@ pub(super) struct Key {
 }
 
 /// Of a row that names it.
-pub(super) fn key(row: &PgRow) -> LoadedRow<Key> {
-    Ok(Key {
+pub(super) fn key(row: &PgRow) -> LoadedRow<CallKey> {
+    Ok(CallKey {
         shard: row.try_get("shard")?,
         place: CallPlace { last_us: row.try_get("last_us")?, root: row.try_get("root_id")?, seq: count(row, "seq")? },
         session: row.try_get("session_id")?,
@@ -68,7 +68,7 @@ pub(super) fn judgement(row: &PgRow, session: &str, opener: &Opener) -> LoadedRo
 }
 
 /// The calls of these keys, in their order.
-pub(super) async fn lines(conn: &mut PgConnection, opener: &Opener, keys: &[Key]) -> LoadedRow<Vec<CallLine>> {
+pub(super) async fn lines(conn: &mut PgConnection, opener: &Opener, keys: &[CallKey]) -> LoadedRow<Vec<CallLine>> {
     let same = |x: &str| {
         format!(
             "{x}.shard = c.shard and {x}.tenant_id = c.tenant_id and {x}.epoch = c.epoch
