@@ -1,5 +1,5 @@
-//! `callgate-hook`: the command `callgate hook` as a program of its own. A hook is started for each event, and most of its
-//! start is the loader's work on the whole program (docs/hooks.md#latency).
+//! `callgate-hook`: the command `callgate hook` as a program of its own. A hook is started for each event, and most of
+//! its start is the loader's work on the whole program (docs/hooks.md#latency).
 
 use clap::Parser;
 

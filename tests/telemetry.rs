@@ -132,7 +132,7 @@ fn assert_one_warning(lines: &[Value], endpoint: &str) {
     assert_eq!(line["level"], "WARN");
     assert_eq!(line[names::OTLP_ENDPOINT], endpoint);
     let message = line["message"].as_str().expect("a message");
-    assert!(message.starts_with(&format!("the collector at {endpoint} takes no ")), "{message}");
+    assert!(message.starts_with(&format!("the collector at {endpoint} accepts no ")), "{message}");
 }
 
 #[test]

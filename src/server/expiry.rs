@@ -19,7 +19,7 @@ const SAID_FROM_S: i64 = 14 * DAY_S;
 
 /// A certificate that is shown to somebody, in a file that may change.
 #[derive(Debug)]
-pub(super) struct Shown {
+pub(super) struct ServedCertificate {
     to: &'static str,
     path: PathBuf,
     /// When it was said last, and how loud.
@@ -27,8 +27,8 @@ pub(super) struct Shown {
 }
 
 /// What a server of this configuration shows.
-pub(super) fn shown(config: &ServeConfig) -> Vec<Shown> {
-    let to = |to, path: &Path| Shown { to, path: path.to_owned(), said: None };
+pub(super) fn shown(config: &ServeConfig) -> Vec<ServedCertificate> {
+    let to = |to, path: &Path| ServedCertificate { to, path: path.to_owned(), said: None };
     let server = config.tls.tls_cert.as_deref().map(|path| to("server", path));
     let database = config.database.database_url.as_deref().and_then(own_certificate);
     server.into_iter().chain(database.map(|path| to("database", &path))).collect()
@@ -42,7 +42,7 @@ fn own_certificate(url: &str) -> Option<PathBuf> {
 }
 
 /// Looks at them every hour.
-pub(super) async fn follow(mut all: Vec<Shown>, metrics: Metrics) {
+pub(super) async fn follow(mut all: Vec<ServedCertificate>, metrics: Metrics) {
     let mut tick = interval(LOOK_EVERY);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while !all.is_empty() {
@@ -56,7 +56,7 @@ pub(super) async fn follow(mut all: Vec<Shown>, metrics: Metrics) {
     }
 }
 
-impl Shown {
+impl ServedCertificate {
     fn look(&mut self, end: u64, now: i64, metrics: &Metrics) {
         let left = i64::try_from(end).unwrap_or(i64::MAX).saturating_sub(now);
         metrics.certificate(self.to, left);
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn an_end_is_said_each_day_from_two_weeks_before_and_louder_at_the_last() {
-        let mut shown = Shown { to: "server", path: "tls.crt".into(), said: None };
+        let mut shown = ServedCertificate { to: "server", path: "tls.crt".into(), said: None };
         let end = 100 * DAY_S;
         let hours = (end - 16 * DAY_S..end + DAY_S).step_by(3_600);
         let said: Vec<(i64, Level)> =

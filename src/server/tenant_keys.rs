@@ -21,7 +21,7 @@ use zeroize::Zeroizing;
 
 use crate::gate::Identities;
 use callgate_store::sealing::{
-    Key, TenantKeys,
+    SealingKey, TenantKeys,
     file::{self, KeySource, TenantKeySources},
 };
 
@@ -48,7 +48,7 @@ pub struct KeyFile {
     /// How long a command may take.
     patience: Duration,
     /// What was read, by where it is.
-    keys: BTreeMap<KeySource, Key>,
+    keys: BTreeMap<KeySource, SealingKey>,
     looks: BTreeMap<PathBuf, FileVersion>,
     pub named: NamedKeys,
 }
@@ -88,7 +88,7 @@ impl KeyFile {
             };
             Ok::<_, anyhow::Error>((source.clone(), key))
         });
-        let keys: BTreeMap<KeySource, Key> = try_join_all(read).await?.into_iter().collect();
+        let keys: BTreeMap<KeySource, SealingKey> = try_join_all(read).await?.into_iter().collect();
         if let Some((what, other)) = of_two_purposes(&tenants, &keys) {
             bail!("--keys {path}: {what} is also {other}: hashing and sealing each need a key of their own");
         }
@@ -137,7 +137,7 @@ fn wanted<'a>(tenant: &'a str, of: &'a TenantKeySources) -> impl Iterator<Item =
 /// A key for hashes that also seals values, of whichever tenant: both by what they are.
 fn of_two_purposes(
     tenants: &BTreeMap<String, TenantKeySources>,
-    keys: &BTreeMap<KeySource, Key>,
+    keys: &BTreeMap<KeySource, SealingKey>,
 ) -> Option<(String, String)> {
     let sealing = || tenants.iter().flat_map(|(tenant, of)| wanted(tenant, of).take(of.keys.len()));
     tenants.iter().find_map(|(tenant, of)| {
@@ -148,7 +148,7 @@ fn of_two_purposes(
     })
 }
 
-fn held(of: &TenantKeySources, keys: &BTreeMap<KeySource, Key>) -> Option<TenantKeys> {
+fn held(of: &TenantKeySources, keys: &BTreeMap<KeySource, SealingKey>) -> Option<TenantKeys> {
     let named = of.keys.iter().map(|(id, source)| Some((id.clone(), keys.get(source)?.clone())));
     Some(TenantKeys::new(named.collect::<Option<_>>()?, keys.get(&of.fingerprint)?, of.anew))
 }
@@ -158,7 +158,7 @@ fn look(path: &Path) -> FileVersion {
     Some((is.ino(), is.size(), is.mtime(), is.mtime_nsec()))
 }
 
-async fn key(source: &KeySource, patience: Duration) -> anyhow::Result<Key> {
+async fn key(source: &KeySource, patience: Duration) -> anyhow::Result<SealingKey> {
     let mut text = Zeroizing::new(Vec::with_capacity(TEXT_BYTES_MAX + 1));
     let from = match source {
         KeySource::File(path) => {
@@ -182,7 +182,7 @@ async fn key(source: &KeySource, patience: Duration) -> anyhow::Result<Key> {
     if text.len() > TEXT_BYTES_MAX {
         bail!("{from} says more than {TEXT_BYTES_MAX} bytes");
     }
-    Key::parse(&text).map_err(|_| anyhow!("{from} says something else than 32 bytes in base64 or hexadecimal"))
+    SealingKey::parse(&text).map_err(|_| anyhow!("{from} says something else than 32 bytes in base64 or hexadecimal"))
 }
 
 /// What a command says; its complaints go where those of the server go.

@@ -12,7 +12,7 @@ use callgate_core::domain::{
     event::Event,
     fingerprint::LedgerKey,
     halt::{Halt, HaltTarget},
-    health::{HealthRow, Seen},
+    health::{HealthObservations, HealthRow},
     history::PastCall,
     ids::{CallId, SessionId, TenantId, ToolName},
     inbox::{ApprovalQuery, Question},
@@ -169,7 +169,7 @@ pub trait DecisionStore: fmt::Debug + Send + Sync {
 
     /// Adds what this replica has seen of tools; gives the rows as they are then. `per_minute` retries are earned back
     /// by time.
-    fn add_health<'a>(&'a self, _: &'a [Seen], _per_minute: f64) -> Answer<'a, Vec<HealthRow>> {
+    fn add_health<'a>(&'a self, _: &'a [HealthObservations], _per_minute: f64) -> Answer<'a, Vec<HealthRow>> {
         answered(Vec::new())
     }
 

@@ -24,7 +24,7 @@ use callgate_server::{
 };
 use callgate_store::{
     OpenError, Store, StoreSettings,
-    sealing::{Key, TenantKeys},
+    sealing::{SealingKey, TenantKeys},
 };
 use sqlx::postgres::PgConnectOptions;
 
@@ -55,7 +55,7 @@ pub(crate) async fn gate(postgres: &Postgres, policy: &Policy) -> Arc<Gate> {
 
 /// Keys of those names, the newest first, each made of one byte.
 pub(crate) fn keys(ids: &[(&str, u8)], fingerprint: u8) -> Arc<TenantKeys> {
-    let key = |byte: u8| Key::parse(hex::encode([byte; 32]).as_bytes()).expect("a key");
+    let key = |byte: u8| SealingKey::parse(hex::encode([byte; 32]).as_bytes()).expect("a key");
     let named = ids.iter().map(|(id, byte)| ((*id).to_owned(), key(*byte))).collect();
     Arc::new(TenantKeys::new(named, &key(fingerprint), false))
 }

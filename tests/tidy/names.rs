@@ -1,5 +1,5 @@
 //! Names of types and functions: one meaning for each visible type of a crate, and no bare participle or container.
-//! `docs/glossary.md` holds the rules.
+//! The rules: docs/glossary.md#rules-for-names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;

@@ -12,7 +12,7 @@ use super::{
     lines::OutputItem,
     outcomes,
     plane::VerdictFailure,
-    state::{Kind, OpenRequest, Proxy, RequestKey, RunningCall},
+    state::{OpenRequest, Proxy, RequestKey, RequestKind, RunningCall},
 };
 use crate::mcp::{
     answer,
@@ -59,7 +59,7 @@ pub(super) struct ProxyClient {
 /// Messages of one line, some of them calls.
 #[derive(Debug)]
 pub(super) struct MessageBatch {
-    parts: Vec<Part>,
+    parts: Vec<JudgedPart>,
     line: Vec<u8>,
     /// True for one message, false for a list.
     is_one: bool,
@@ -75,7 +75,7 @@ pub(super) struct JudgedMessages {
 }
 
 #[derive(Debug)]
-enum Part {
+enum JudgedPart {
     Call(Box<Waiting>),
     Other(String),
     Answered(String),
@@ -117,11 +117,11 @@ impl Proxy {
         let part = |message: &Message<'_>| {
             let raw = message.raw.to_owned();
             if !message.is(TOOLS_CALL) {
-                return if self.passes(client.number, message) { Part::Other(raw) } else { Part::Done };
+                return if self.passes(client.number, message) { JudgedPart::Other(raw) } else { JudgedPart::Done };
             }
             match ToolsCall::read(message) {
-                Ok(call) => Part::Call(Box::new(self.waiting(client, call, raw))),
-                Err(problem) => Part::Answered(self.unjudgeable(message.id.as_ref(), problem)),
+                Ok(call) => JudgedPart::Call(Box::new(self.waiting(client, call, raw))),
+                Err(problem) => JudgedPart::Answered(self.unjudgeable(message.id.as_ref(), problem)),
             }
         };
         MessageBatch { parts: messages.iter().map(part).collect(), line, is_one }
@@ -140,17 +140,17 @@ impl Proxy {
         let (mut kept, mut answers, mut is_whole) = (Vec::new(), Vec::new(), true);
         for part in batch.parts {
             let waiting = match part {
-                Part::Call(waiting) => waiting,
-                Part::Other(raw) => {
+                JudgedPart::Call(waiting) => waiting,
+                JudgedPart::Other(raw) => {
                     kept.push(raw);
                     continue;
                 }
-                Part::Answered(answer) => {
+                JudgedPart::Answered(answer) => {
                     is_whole = false;
                     answers.push(answer);
                     continue;
                 }
-                Part::Done => {
+                JudgedPart::Done => {
                     is_whole = false;
                     continue;
                 }
@@ -256,7 +256,7 @@ impl Proxy {
     }
 
     /// Releases a call to its server as `kind`; false if its client has cancelled it.
-    fn release(&self, waiting: &Waiting, kind: Option<Kind>) -> bool {
+    fn release(&self, waiting: &Waiting, kind: Option<RequestKind>) -> bool {
         let mut state = self.state();
         if *waiting.off.borrow() {
             return false;
@@ -270,7 +270,7 @@ impl Proxy {
 
     fn run_unjudged(&self, waiting: &Waiting, is_observed: bool) -> JudgedCall {
         let running = self.running(waiting, String::new(), true);
-        let kind = if is_observed { Kind::Call(Box::new(running)) } else { Kind::Other };
+        let kind = if is_observed { RequestKind::Call(Box::new(running)) } else { RequestKind::Other };
         if self.release(waiting, Some(kind)) {
             return JudgedCall::Runs(None);
         }
@@ -295,7 +295,7 @@ impl Proxy {
             return self.unjudged(waiting, "not_judged", text);
         };
         running.key_sent = !permit.idempotency_argument.is_empty();
-        if !self.release(waiting, Some(Kind::Call(Box::new(running.clone())))) {
+        if !self.release(waiting, Some(RequestKind::Call(Box::new(running.clone())))) {
             self.plane.give_up(&waiting.asked.call_id);
             return JudgedCall::Off;
         }

@@ -60,11 +60,11 @@ pub(super) struct MessageState {
 #[derive(Debug)]
 pub(super) struct OpenRequest {
     pub(super) key: RequestKey,
-    pub(super) kind: Kind,
+    pub(super) kind: RequestKind,
 }
 
 #[derive(Debug)]
-pub(super) enum Kind {
+pub(super) enum RequestKind {
     Call(Box<RunningCall>),
     List,
     Other,
@@ -119,10 +119,10 @@ impl Proxy {
         if let (Some(id), Some(method)) = (&message.id, message.method.as_deref()) {
             let task = message.member("params").filter(|_| method == "tasks/result").and_then(outcomes::task);
             let kind = match method {
-                TOOLS_LIST => Kind::List,
+                TOOLS_LIST => RequestKind::List,
                 _ => task
                     .and_then(|task| state.take_task(&task))
-                    .map_or(Kind::Other, |running| Kind::Call(Box::new(running))),
+                    .map_or(RequestKind::Other, |running| RequestKind::Call(Box::new(running))),
             };
             state.open.push(OpenRequest { key: RequestKey { client, id: id.clone() }, kind });
         }
@@ -136,7 +136,7 @@ impl Proxy {
             state.held.swap_remove(at).1.send_replace(true);
             return true;
         }
-        if let Some(Kind::Call(running)) = state.take(key) {
+        if let Some(RequestKind::Call(running)) = state.take(key) {
             self.plane.report(outcomes::ended(&running, OutcomeStatus::Cancelled));
         }
         false
@@ -164,13 +164,13 @@ impl Proxy {
         let id = message.answers()?.clone();
         let mut state = self.state();
         let running = match state.take(&RequestKey { client, id })? {
-            Kind::Call(running) => running,
-            Kind::List => {
+            RequestKind::Call(running) => running,
+            RequestKind::List => {
                 drop(state);
                 self.listed(message.member("result")?);
                 return None;
             }
-            Kind::Other => return None,
+            RequestKind::Other => return None,
         };
         match outcome::read(message) {
             ResponseOutcome::Asks => state.pause_asking((*running).clone()),
@@ -221,7 +221,7 @@ impl Proxy {
 
     /// Handles a request that its server never received; returns the client's response.
     pub(super) fn unseen(&self, open: OpenRequest, why: &str) -> String {
-        let Kind::Call(running) = open.kind else { return answer::gone(&open.key.id, why) };
+        let RequestKind::Call(running) = open.kind else { return answer::gone(&open.key.id, why) };
         let cancelled = outcomes::ended(&running, OutcomeStatus::Cancelled);
         self.plane.report(RecordRequest { not_started: true, ..cancelled });
         answer::gone(&open.key.id, &format!("{why} The call was not executed."))
@@ -230,7 +230,7 @@ impl Proxy {
     /// Handles a response that was only an HTTP status; returns the client's response.
     pub(super) fn failed(&self, open: OpenRequest, status: u16) -> String {
         let why = format!("The MCP server answered with the HTTP status {status}.");
-        if let Kind::Call(running) = &open.kind {
+        if let RequestKind::Call(running) = &open.kind {
             let outcome = ResponseOutcome::Error { message: why.clone(), code: None };
             let mut report = outcomes::report(running, outcome);
             report.error.get_or_insert_default().http_status = Some(status.into());
@@ -242,11 +242,11 @@ impl Proxy {
     /// Handles a lost request, whose outcome is unknown; returns the client's response.
     pub(super) fn lost(&self, open: OpenRequest, why: &str) -> String {
         let more = match &open.kind {
-            Kind::Call(running) => {
+            RequestKind::Call(running) => {
                 self.plane.report(outcomes::ended(running, OutcomeStatus::Unknown));
                 " The call may have taken effect: check that before you repeat it."
             }
-            Kind::List | Kind::Other => "",
+            RequestKind::List | RequestKind::Other => "",
         };
         answer::gone(&open.key.id, &format!("{why}{more}"))
     }
@@ -258,7 +258,7 @@ impl MessageState {
     }
 
     /// Takes a request with its kind.
-    pub(super) fn take(&mut self, key: &RequestKey) -> Option<Kind> {
+    pub(super) fn take(&mut self, key: &RequestKey) -> Option<RequestKind> {
         let at = self.open.iter().position(|open| open.key == *key)?;
         Some(self.open.remove(at).kind)
     }
@@ -314,7 +314,7 @@ impl MessageState {
     /// True while the call is in execution.
     pub(super) fn works_on(&self, call_id: &str) -> bool {
         let is_it = |running: &RunningCall| running.asked.call_id == call_id;
-        let open = self.open.iter().any(|open| matches!(&open.kind, Kind::Call(running) if is_it(running)));
+        let open = self.open.iter().any(|open| matches!(&open.kind, RequestKind::Call(running) if is_it(running)));
         open || self.tasks.iter().any(|(_, running)| is_it(running))
     }
 }

@@ -241,6 +241,6 @@ fn said(servers: &Servers, cases: &[run::Case]) -> Vec<String> {
 }
 
 fn logs(servers: &Servers) -> Vec<(String, (usize, Vec<String>))> {
-    let of = |server: &server::Server| Some((server.which.described(), server.trouble()?));
+    let of = |server: &server::BenchServer| Some((server.which.described(), server.trouble()?));
     servers.all().iter().filter_map(of).collect()
 }

@@ -101,7 +101,7 @@ const POLICY: &str = "policy.yaml";
 
 /// A running server.
 #[derive(Debug)]
-pub(super) struct Server {
+pub(super) struct BenchServer {
     pub(super) which: ServerKind,
     pub(super) way: ServerTarget,
     pub(super) probe: Probe,
@@ -116,7 +116,7 @@ pub(super) struct Servers {
     folder: TempDir,
     pg_bin: Option<PathBuf>,
     disk: Disk,
-    running: Vec<Server>,
+    running: Vec<BenchServer>,
     /// Number of started servers.
     started: usize,
 }
@@ -139,7 +139,7 @@ impl Servers {
         Ok(self.running.len() - 1)
     }
 
-    pub(super) fn get(&mut self, n: usize) -> &mut Server {
+    pub(super) fn get(&mut self, n: usize) -> &mut BenchServer {
         &mut self.running[n]
     }
 
@@ -147,11 +147,11 @@ impl Servers {
         &self.disk
     }
 
-    pub(super) fn all(&self) -> &[Server] {
+    pub(super) fn all(&self) -> &[BenchServer] {
         &self.running
     }
 
-    async fn start(&mut self, which: ServerKind, answers: Option<&PairAnswers>) -> anyhow::Result<Server> {
+    async fn start(&mut self, which: ServerKind, answers: Option<&PairAnswers>) -> anyhow::Result<BenchServer> {
         self.started += 1;
         let folder = self.folder.path().join(format!("server-{}", self.started));
         std::fs::create_dir(&folder).with_context(|| format!("{} cannot be made", folder.display()))?;
@@ -161,7 +161,7 @@ impl Servers {
                 let options = database_url.as_deref().map(parse_url).transpose().context("--database-url")?;
                 let probe = Probe::new(None, options.as_ref()).await?;
                 let way = ServerTarget { url: url.clone(), tokens: vec![shown.bearer()?], shown: shown.clone() };
-                return Ok(Server { way, probe, process: None, collector: None, database: None, which });
+                return Ok(BenchServer { way, probe, process: None, collector: None, database: None, which });
             }
             ServerKind::Own { database_url, .. } => database_url.clone(),
             ServerKind::Yardstick(..) => None,
@@ -208,7 +208,7 @@ impl Servers {
         if let Some(collector) = &collector {
             probe.look_at(collector).await?;
         }
-        Ok(Server { way, probe, process: Some(process), collector, database, which })
+        Ok(BenchServer { way, probe, process: Some(process), collector, database, which })
     }
 
     /// Stops all started servers; returns the first error.
@@ -227,7 +227,7 @@ impl Servers {
     }
 }
 
-impl Server {
+impl BenchServer {
     /// Warnings and errors of its log; none for a server started elsewhere.
     pub(super) fn trouble(&self) -> Option<(usize, Vec<String>)> {
         self.process.as_ref().map(Process::trouble)

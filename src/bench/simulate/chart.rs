@@ -59,7 +59,7 @@ impl Svg {
     }
 }
 
-fn calibration(svg: &mut Svg, rows: &[predict::Row]) {
+fn calibration(svg: &mut Svg, rows: &[predict::ForecasterRow]) {
     let at = |p: f64, share: f64| (LEFT + p * SIDE, TOP + (1.0 - share) * SIDE);
     svg.title(LEFT, "Predicted against observed success of retries");
     for tick in [0.0, 0.25, 0.5, 0.75, 1.0] {

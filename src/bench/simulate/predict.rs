@@ -40,14 +40,14 @@ pub(crate) struct Forecasts {
 
 /// Row of the table.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct Row {
+pub(crate) struct ForecasterRow {
     pub(crate) forecaster: &'static str,
     #[serde(flatten)]
     pub(crate) score: Score,
 }
 
 /// Runs all forecasters on the retries of each seed's fleet.
-pub(crate) fn run(seeds: &[u64], setting: Setting, progress: &dyn Fn(u64)) -> Vec<Row> {
+pub(crate) fn run(seeds: &[u64], setting: Setting, progress: &dyn Fn(u64)) -> Vec<ForecasterRow> {
     let mut scores: [Vec<Score>; FORECASTERS] = Default::default();
     for seed in seeds {
         let log = log_of(*seed, setting, progress);
@@ -56,7 +56,8 @@ pub(crate) fn run(seeds: &[u64], setting: Setting, progress: &dyn Fn(u64)) -> Ve
             scores.push(Score::of(&of_one));
         }
     }
-    let row = |(forecaster, scores): (&'static str, &Vec<Score>)| Row { forecaster, score: Score::mean(scores) };
+    let row =
+        |(forecaster, scores): (&'static str, &Vec<Score>)| ForecasterRow { forecaster, score: Score::mean(scores) };
     NAMES.into_iter().zip(&scores).map(row).collect()
 }
 

@@ -11,7 +11,7 @@ use super::{closed, environment::Setting, metrics::Part, predict, trap::TrapResu
 pub(crate) struct SimulationReport {
     pub(crate) setting: Setting,
     pub(crate) seeds: Vec<u64>,
-    pub(crate) predict: Option<Vec<predict::Row>>,
+    pub(crate) predict: Option<Vec<predict::ForecasterRow>>,
     pub(crate) closed: Option<Vec<closed::PolicyRow>>,
     pub(crate) trap: Option<TrapResult>,
 }
@@ -30,11 +30,11 @@ impl fmt::Display for SimulationReport {
     }
 }
 
-fn predicted(f: &mut fmt::Formatter<'_>, rows: &[predict::Row]) -> fmt::Result {
+fn predicted(f: &mut fmt::Formatter<'_>, rows: &[predict::ForecasterRow]) -> fmt::Result {
     let retries = rows.first().map_or(0, |row| row.score.n);
     writeln!(f, "\nHow well {retries} retries are foretold, after the first 30 % of the time\n")?;
     writeln!(f, "{:27} {:>8} {:>8} {:>8}", "", "log loss", "AUC", "Brier")?;
-    for predict::Row { forecaster, score } in rows {
+    for predict::ForecasterRow { forecaster, score } in rows {
         writeln!(f, "{forecaster:27} {:8.4} {:8.4} {:8.4}", score.log_loss, score.auc, score.brier)?;
     }
     let Some(last) = rows.last() else {

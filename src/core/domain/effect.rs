@@ -84,10 +84,10 @@ impl Resource {
 
 /// Resource template with placeholders for arguments: `order/{order_id}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ResourceTemplate(Vec<Part>);
+pub struct ResourceTemplate(Vec<TemplateSegment>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Part {
+enum TemplateSegment {
     Text(String),
     Field(String),
 }
@@ -95,8 +95,8 @@ enum Part {
 impl fmt::Display for ResourceTemplate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|part| match part {
-            Part::Text(text) => f.write_str(text),
-            Part::Field(name) => write!(f, "{{{name}}}"),
+            TemplateSegment::Text(text) => f.write_str(text),
+            TemplateSegment::Field(name) => write!(f, "{{{name}}}"),
         })
     }
 }
@@ -105,8 +105,8 @@ impl ResourceTemplate {
     /// The arguments of its placeholders, in order. Empty for a resource type.
     pub fn fields(&self) -> impl Iterator<Item = &str> {
         self.0.iter().filter_map(|part| match part {
-            Part::Text(_) => None,
-            Part::Field(name) => Some(name.as_str()),
+            TemplateSegment::Text(_) => None,
+            TemplateSegment::Field(name) => Some(name.as_str()),
         })
     }
 
@@ -124,14 +124,14 @@ impl ResourceTemplate {
             let Some((name, after)) = hole.split_once('}') else {
                 return Err(Invalid::new(field, format!("has a '{{' without its '}}': {template:?}")));
             };
-            parts.push(Part::Text(text.to_owned()));
-            parts.push(Part::Field(name.to_owned()));
+            parts.push(TemplateSegment::Text(text.to_owned()));
+            parts.push(TemplateSegment::Field(name.to_owned()));
             rest = after;
         }
         if rest.contains('}') {
             return Err(Invalid::new(field, format!("has a '}}' without its '{{': {template:?}")));
         }
-        parts.push(Part::Text(rest.to_owned()));
+        parts.push(TemplateSegment::Text(rest.to_owned()));
         Ok(Self(parts))
     }
 
@@ -142,8 +142,8 @@ impl ResourceTemplate {
         let mut path = String::new();
         for part in &self.0 {
             match part {
-                Part::Text(text) => path.push_str(text),
-                Part::Field(name) => match arguments.get(name) {
+                TemplateSegment::Text(text) => path.push_str(text),
+                TemplateSegment::Field(name) => match arguments.get(name) {
                     Some(Json::String(text)) => path.push_str(text),
                     Some(Json::Null) | None => break,
                     Some(other) => path.push_str(&other.canonical()),

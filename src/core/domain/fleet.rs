@@ -148,13 +148,13 @@ pub struct Minute {
     /// Savings within it; none while not counted yet.
     pub saved: Option<RefusalSavings>,
     /// In-memory metrics of this replica; none where it took none.
-    pub seen: Seen,
+    pub seen: ReplicaMinute,
 }
 
 /// In-memory metrics of one replica for one minute. They are not stored: minutes in which the replica did not run have
 /// none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct ReplicaMinute {
     /// Maximum number of open circuits.
     pub cooling: Option<u64>,
     /// Number of budgets near their limit, if counted.

@@ -79,7 +79,7 @@ struct DecayedCounts {
 
 /// Observations of one replica since it last published.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Seen {
+pub struct HealthObservations {
     pub tenant: TenantId,
     pub tool: ToolName,
     /// Its last success.

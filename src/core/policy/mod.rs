@@ -153,8 +153,8 @@ impl Policy {
         Timestamp::from_millis(expires_at.as_millis().saturating_sub_unsigned(self.approval_ttl_ms))
     }
 
-    /// True when a rule's findings are enforced for a tool. Policy, rule and tool may each be in shadow mode. A halt is an
-    /// operator's order, which a policy on trial does not lift: only the mode of its own rule does.
+    /// True when a rule's findings are enforced for a tool. Policy, rule and tool may each be in shadow mode. A halt is
+    /// an operator's order, which a policy on trial does not lift: only the mode of its own rule does.
     #[must_use]
     pub fn holds(&self, rule: &str, spec: &ToolSpec) -> bool {
         let is_enforced = self.is_enforced() && !spec.shadow || rule == halted::RULE.id;

@@ -15,7 +15,8 @@ use super::{Insight, NoAnswer, minute_metrics::SHARED_BUDGETS, savings::Savings}
 use callgate_core::domain::{
     budget::Budgets,
     fleet::{
-        self, ApprovalLifetime, BudgetNearLimit, DecisionCounts, FleetOverview, MINUTE_MS, Minute, Seen, TimeSpan,
+        self, ApprovalLifetime, BudgetNearLimit, DecisionCounts, FleetOverview, MINUTE_MS, Minute, ReplicaMinute,
+        TimeSpan,
     },
     ids::TenantId,
     time::Timestamp,
@@ -129,7 +130,7 @@ struct MinuteSources<'a> {
     halted: &'a [TimeSpan],
     stopped: &'a BTreeMap<Timestamp, u64>,
     saved: &'a Savings,
-    seen: &'a dyn Fn(Timestamp) -> Seen,
+    seen: &'a dyn Fn(Timestamp) -> ReplicaMinute,
 }
 
 impl MinuteSources<'_> {
@@ -287,7 +288,14 @@ mod tests {
         asked: &'a [ApprovalLifetime],
         halted: &'a [TimeSpan],
     ) -> MinuteSources<'a> {
-        MinuteSources { judged, asked, halted, stopped: &NOTHING.0, saved: &NOTHING.1, seen: &|_| Seen::default() }
+        MinuteSources {
+            judged,
+            asked,
+            halted,
+            stopped: &NOTHING.0,
+            saved: &NOTHING.1,
+            seen: &|_| ReplicaMinute::default(),
+        }
     }
 
     fn one(minute: i64, count: u64) -> DecisionsPerMinute {

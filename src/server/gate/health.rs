@@ -15,7 +15,7 @@ use super::{Decisions, NoAnswer};
 use callgate_core::{
     domain::{
         call::{Permit, Request},
-        health::{Cooldown, Health, HealthRow, Observation, PROBE_CALL_MS, Seen},
+        health::{Cooldown, Health, HealthObservations, HealthRow, Observation, PROBE_CALL_MS},
         ids::{DEFAULT_TENANT, TenantId, ToolName},
         time::Timestamp,
     },
@@ -50,7 +50,7 @@ impl Default for ToolHealth {
 struct Known {
     health: Health,
     /// What was not told yet.
-    untold: Option<Seen>,
+    untold: Option<HealthObservations>,
 }
 
 /// The right to find out how a tool fares after its cooldown. Dropped without being kept, it is anybody's again:
@@ -146,10 +146,10 @@ impl ToolHealth {
         }
     }
 
-    fn update(&self, tenant: TenantId, tool: &ToolName, change: impl FnOnce(&mut Health, &mut Seen)) {
+    fn update(&self, tenant: TenantId, tool: &ToolName, change: impl FnOnce(&mut Health, &mut HealthObservations)) {
         let mut tools = self.tools.lock();
         let known = tools.get_or_insert_mut((tenant, tool.clone()), Known::default);
-        let seen = known.untold.get_or_insert_with(|| Seen {
+        let seen = known.untold.get_or_insert_with(|| HealthObservations {
             tenant,
             tool: tool.clone(),
             succeeded_at: None,
@@ -161,12 +161,12 @@ impl ToolHealth {
         change(&mut known.health, seen);
     }
 
-    fn take_untold(&self) -> Vec<Seen> {
+    fn take_untold(&self) -> Vec<HealthObservations> {
         self.tools.lock().iter_mut().filter_map(|(_, known)| known.untold.take()).collect()
     }
 
     /// What could not be told is told with the next: newer facts stand, amounts add up.
-    fn put_back(&self, untold: Vec<Seen>) {
+    fn put_back(&self, untold: Vec<HealthObservations>) {
         for before in untold {
             self.update(before.tenant, &before.tool.clone(), |_, seen| {
                 seen.retries += before.retries;

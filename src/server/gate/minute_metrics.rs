@@ -11,7 +11,7 @@ use super::{
 };
 use callgate_core::domain::{
     budget::{BudgetScope, Budgets},
-    fleet::{self, MINUTE_MS, PlaneMinute, Seen},
+    fleet::{self, MINUTE_MS, PlaneMinute, ReplicaMinute},
     ids::TenantId,
     time::Timestamp,
 };
@@ -73,11 +73,11 @@ impl MinuteMetrics {
     }
 
     /// What a tenant may know of a minute.
-    pub(super) fn of(&self, tenant: TenantId, minute: Timestamp) -> Seen {
+    pub(super) fn of(&self, tenant: TenantId, minute: Timestamp) -> ReplicaMinute {
         let minutes = self.0.lock();
-        let Some(minute) = minutes.get(&minute) else { return Seen::default() };
+        let Some(minute) = minutes.get(&minute) else { return ReplicaMinute::default() };
         let of = |counts: &BTreeMap<TenantId, u64>| counts.get(&tenant).copied().unwrap_or(0);
-        Seen {
+        ReplicaMinute {
             cooling: minute.cooling.as_ref().map(of),
             near_budgets: minute.near_budgets.as_ref().map(of),
             plane: minute.plane,
@@ -134,13 +134,13 @@ mod tests {
         metrics.cooling(at(1_000, 2), &BTreeMap::new());
         let seen = metrics.of(ours, at(1_000, 0));
         let plane = PlaneMinute { judging: 7, waiting: 9, uncommitted: 30, database_ms: Some(90), unanswered: 1 };
-        assert_eq!(seen, Seen { cooling: Some(2), near_budgets: None, plane: Some(plane) });
+        assert_eq!(seen, ReplicaMinute { cooling: Some(2), near_budgets: None, plane: Some(plane) });
         assert_eq!(metrics.of(theirs, at(1_000, 0)).cooling, Some(0), "it was looked at, and there was none");
-        assert_eq!(metrics.of(ours, at(999, 0)), Seen::default());
+        assert_eq!(metrics.of(ours, at(999, 0)), ReplicaMinute::default());
         metrics.answered(at(1_002, 0), None);
         let plane = metrics.of(ours, at(1_002, 0)).plane.expect("seen");
         assert_eq!((plane.database_ms, plane.unanswered), (None, 1));
-        assert_eq!(metrics.of(ours, at(1_001, 0)), Seen::default(), "a minute without a look is a gap");
+        assert_eq!(metrics.of(ours, at(1_001, 0)), ReplicaMinute::default(), "a minute without a look is a gap");
         metrics.cooling(at(1_060, 0), &BTreeMap::new());
         assert_eq!(metrics.0.lock().len(), 2, "what left the hour is forgotten");
     }

@@ -9,7 +9,7 @@ use tonic::{Request, Response, Status, Streaming, metadata::MetadataMap};
 use super::{
     connect, decode, encode, guard, identity,
     large::Large,
-    status::{self, Told},
+    status::{self, StatusSource},
     stop::Stop,
 };
 use crate::{
@@ -85,7 +85,7 @@ impl GateService {
 }
 
 /// The answer, or why there is none in time.
-pub(super) async fn within<T>(answer: impl Future<Output = Result<T, impl Told>>) -> Result<T, Status> {
+pub(super) async fn within<T>(answer: impl Future<Output = Result<T, impl StatusSource>>) -> Result<T, Status> {
     within_more(Duration::ZERO, None, answer).await
 }
 
@@ -93,7 +93,7 @@ pub(super) async fn within<T>(answer: impl Future<Output = Result<T, impl Told>>
 async fn within_more<T>(
     wait: Duration,
     left: Option<Duration>,
-    answer: impl Future<Output = Result<T, impl Told>>,
+    answer: impl Future<Output = Result<T, impl StatusSource>>,
 ) -> Result<T, Status> {
     let left = left.map_or(Duration::MAX, |left| left - SOONER.min(left / SOONER_PART));
     match timeout(left.min(DEADLINE + wait), answer).await {

@@ -158,7 +158,7 @@ pub(super) fn backtest_running() -> Status {
     status(Code::ResourceExhausted, "BACKTEST_RUNNING", message, Some(CROWDED_RETRY_MAX))
 }
 
-impl Told for BacktestError {
+impl StatusSource for BacktestError {
     fn told(self) -> Status {
         match self {
             Self::TooLong => {
@@ -209,17 +209,17 @@ pub(super) fn clipped(text: &str) -> String {
 }
 
 /// What the gate says instead of an answer.
-pub(super) trait Told {
+pub(super) trait StatusSource {
     /// The documented code and reason, in words for whoever reads the status.
     fn told(self) -> Status;
 }
 
 /// Everything that the gate says instead of an answer.
-pub(super) fn gate(error: impl Told) -> Status {
+pub(super) fn gate(error: impl StatusSource) -> Status {
     error.told()
 }
 
-impl Told for WorkError {
+impl StatusSource for WorkError {
     fn told(self) -> Status {
         match self {
             Self::NotTheirs => {
@@ -232,7 +232,7 @@ impl Told for WorkError {
     }
 }
 
-impl Told for TokenError {
+impl StatusSource for TokenError {
     fn told(self) -> Status {
         match self {
             Self::Unknown => status(Code::NotFound, "TOKEN_UNKNOWN", "no such token", None),
@@ -244,7 +244,7 @@ impl Told for TokenError {
     }
 }
 
-impl Told for PrivacyError {
+impl StatusSource for PrivacyError {
     fn told(self) -> Status {
         match self {
             Self::Unknown => status(Code::NotFound, "SUBJECT_UNKNOWN", "nothing is stored under that name", None),
@@ -258,13 +258,13 @@ impl Told for PrivacyError {
     }
 }
 
-impl Told for StoreError {
+impl StatusSource for StoreError {
     fn told(self) -> Status {
         NoAnswer::from(self).told()
     }
 }
 
-impl<R: Told> Told for GateError<R> {
+impl<R: StatusSource> StatusSource for GateError<R> {
     fn told(self) -> Status {
         match self {
             Self::Rejected(rejection) => rejection.told(),
@@ -273,7 +273,7 @@ impl<R: Told> Told for GateError<R> {
     }
 }
 
-impl Told for NoAnswer {
+impl StatusSource for NoAnswer {
     fn told(self) -> Status {
         let (code, reason, message, retry_ms) = match &self {
             Self::Overloaded(what) => (
@@ -335,13 +335,13 @@ fn seldom(reason: &'static str) -> Option<u64> {
     TOLD.lock().entry(reason).or_default().happened(&Clock::System)
 }
 
-impl Told for SessionUnknown {
+impl StatusSource for SessionUnknown {
     fn told(self) -> Status {
         status(Code::NotFound, "SESSION_UNKNOWN", "no session of this name has asked for a call", None)
     }
 }
 
-impl Told for SessionRejection {
+impl StatusSource for SessionRejection {
     fn told(self) -> Status {
         match self {
             Self::ParentChanged { known } => {
@@ -357,7 +357,7 @@ impl Told for SessionRejection {
     }
 }
 
-impl Told for EvaluateRejection {
+impl StatusSource for EvaluateRejection {
     fn told(self) -> Status {
         match self {
             Self::CallIdReused => {
@@ -374,7 +374,7 @@ impl Told for EvaluateRejection {
     }
 }
 
-impl Told for RecordRejection {
+impl StatusSource for RecordRejection {
     fn told(self) -> Status {
         let (code, reason, message) = match self {
             Self::UnknownCall => (

@@ -7,7 +7,7 @@ use tokio_stream::{Stream, StreamExt as _, wrappers::ReceiverStream};
 use tonic::Status;
 
 use super::{
-    status::{self, Told},
+    status::{self, StatusSource},
     stop::Stop,
 };
 
@@ -24,7 +24,7 @@ pub(super) fn streamed<T, F, E>(
 ) -> impl Stream<Item = Result<T, Status>>
 where
     T: Send + 'static,
-    E: Told + Send + 'static,
+    E: StatusSource + Send + 'static,
     F: Future<Output = Result<Option<T>, E>> + Send + 'static,
 {
     let (send, sent) = mpsc::channel(QUEUE);

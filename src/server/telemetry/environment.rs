@@ -52,7 +52,7 @@ pub(super) fn of_process() -> OtelEnvironment {
 
 /// What is exported, where to, and how.
 #[derive(Debug)]
-pub(super) struct Plan {
+pub(super) struct ExportPlan {
     pub(super) traces: Option<Destination>,
     pub(super) metrics: Option<Destination>,
     pub(super) logs: Option<Destination>,
@@ -74,7 +74,7 @@ pub(super) struct BatchSettings {
     pub(super) every: Duration,
 }
 
-impl Plan {
+impl ExportPlan {
     /// Whether anything goes to a collector.
     pub(super) fn exports(&self) -> bool {
         self.traces.is_some() || self.metrics.is_some() || self.logs.is_some()
@@ -82,9 +82,9 @@ impl Plan {
 }
 
 /// What `environment` asks for; `endpoint` is the collector of the command line, before that of the environment.
-pub(super) fn read(environment: &OtelEnvironment, endpoint: Option<&str>) -> Result<Plan, TelemetryError> {
+pub(super) fn read(environment: &OtelEnvironment, endpoint: Option<&str>) -> Result<ExportPlan, TelemetryError> {
     let mut values = Values::new(environment);
-    let mut plan = Plan {
+    let mut plan = ExportPlan {
         traces: None,
         metrics: None,
         logs: None,

@@ -30,12 +30,12 @@ use tokio::{
 use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
 use super::{
-    environment::{Destination, DestinationTls, Plan, Protocol},
+    environment::{Destination, DestinationTls, ExportPlan, Protocol},
     names,
     plain::plain,
     post::{Cause, CollectorClient},
     setup::TelemetryError,
-    watch::{Line, Signal, WatchedExporter},
+    watch::{CollectorLink, Signal, WatchedExporter},
 };
 
 /// Longest time to send what is left at the end.
@@ -50,23 +50,23 @@ pub(super) struct Otlp {
     pub(super) logs: Option<SdkLoggerProvider>,
     meters: SdkMeterProvider,
     hang_up: watch::Sender<bool>,
-    lines: Vec<Line>,
+    lines: Vec<CollectorLink>,
 }
 
 /// The lines to collectors, one for each of them.
-struct Lines {
+struct CollectorConnections {
     runtime: Handle,
     hung_up: watch::Receiver<bool>,
-    lines: Vec<(String, Line)>,
+    lines: Vec<(String, CollectorLink)>,
 }
 
-impl Lines {
-    fn to(&mut self, destination: &Destination) -> Line {
+impl CollectorConnections {
+    fn to(&mut self, destination: &Destination) -> CollectorLink {
         let collector = destination.collector();
         if let Some((_, line)) = self.lines.iter().find(|(to, _)| *to == collector) {
             return line.clone();
         }
-        let line = Line::new(&collector, destination.hint(), self.hung_up.clone(), self.runtime.clone());
+        let line = CollectorLink::new(&collector, destination.hint(), self.hung_up.clone(), self.runtime.clone());
         self.lines.push((collector, line.clone()));
         line
     }
@@ -102,10 +102,13 @@ macro_rules! exporter {
 }
 
 /// Starts to export as the plan says, whether collectors answer or not; gives what `meters` counts with, too.
-pub(super) fn start(plan: &Plan, meters: MeterProviderBuilder) -> Result<(Otlp, SdkMeterProvider), TelemetryError> {
+pub(super) fn start(
+    plan: &ExportPlan,
+    meters: MeterProviderBuilder,
+) -> Result<(Otlp, SdkMeterProvider), TelemetryError> {
     let runtime = Handle::try_current().map_err(|_| TelemetryError::NoRuntime)?;
     let (hang_up, hung_up) = watch::channel(false);
-    let mut lines = Lines { runtime, hung_up, lines: Vec::new() };
+    let mut lines = CollectorConnections { runtime, hung_up, lines: Vec::new() };
 
     let traces = plan.traces.as_ref().map(|to| -> Result<_, TelemetryError> {
         let exporter = exporter!(Signal::Traces, SpanExporter, to, lines);
@@ -140,10 +143,10 @@ pub(super) fn start(plan: &Plan, meters: MeterProviderBuilder) -> Result<(Otlp, 
 
 /// Sends nothing of each signal, by the way that [`start`] would take: the signal, its endpoint, and what the collector
 /// said against it.
-pub(super) async fn probe(plan: &Plan) -> Result<Vec<ProbeOutcome>, TelemetryError> {
+pub(super) async fn probe(plan: &ExportPlan) -> Result<Vec<ProbeOutcome>, TelemetryError> {
     let runtime = Handle::try_current().map_err(|_| TelemetryError::NoRuntime)?;
     let (_hang_up, hung_up) = watch::channel(false);
-    let mut lines = Lines { runtime, hung_up, lines: Vec::new() };
+    let mut lines = CollectorConnections { runtime, hung_up, lines: Vec::new() };
     let mut probed = Vec::new();
     let mut told = |signal: Signal, to: &Destination, said: OTelSdkResult| {
         let hint = to.hint().map_or_else(String::new, |hint| format!("; {hint}"));
@@ -195,7 +198,7 @@ impl Otlp {
             hang_up.send_replace(true);
             let _ = timeout(HANG_UP_MAX, flushed).await;
         }
-        lines.iter().for_each(Line::end);
+        lines.iter().for_each(CollectorLink::end);
     }
 }
 

@@ -132,13 +132,13 @@ fn in_words(bits: u8) -> String {
 
 /// The line to the collector.
 #[derive(Debug, Clone)]
-pub(super) struct Line {
+pub(super) struct CollectorLink {
     collector: Arc<Collector>,
     hung_up: watch::Receiver<bool>,
     runtime: Handle,
 }
 
-impl Line {
+impl CollectorLink {
     /// A line to the collector at `endpoint` until it is `hung_up`, timed by `runtime`: the SDK's threads are not the
     /// runtime's, and know no timer.
     pub(super) fn new(endpoint: &str, hint: Option<String>, hung_up: watch::Receiver<bool>, runtime: Handle) -> Self {
@@ -193,13 +193,13 @@ pub(super) struct WatchedExporter<E> {
     exporter: E,
     signal: Signal,
     limit: Duration,
-    line: Line,
+    line: CollectorLink,
     cause: Cause,
 }
 
 impl<E> WatchedExporter<E> {
     /// `exporter`, which sends `signal` over a line within `limit`, and leaves its causes there.
-    pub(super) fn new(exporter: E, signal: Signal, limit: Duration, (line, cause): (Line, Cause)) -> Self {
+    pub(super) fn new(exporter: E, signal: Signal, limit: Duration, (line, cause): (CollectorLink, Cause)) -> Self {
         Self { exporter, signal, limit, line, cause }
     }
 
@@ -335,7 +335,7 @@ mod tests {
     #[tokio::test]
     async fn an_export_ends_in_time_or_when_the_line_is_hung_up() {
         let (hang_up, hung_up) = watch::channel(false);
-        let line = Line::new("http://127.0.0.1:4317", None, hung_up, Handle::current());
+        let line = CollectorLink::new("http://127.0.0.1:4317", None, hung_up, Handle::current());
         let cause = Cause::default();
         let bounded = |limit, export| line.bounded(Signal::Traces, Duration::from_millis(limit), &cause, export);
         let never = || Box::pin(std::future::pending::<OTelSdkResult>()) as Pin<Box<dyn Future<Output = _> + Send>>;

@@ -12,7 +12,7 @@ use callgate_core::domain::{inbox::Question, route::ApprovalRoute, tool::RiskLev
 const NAME: usize = 120;
 
 /// What is known of a question.
-pub(super) struct Told<'a> {
+pub(super) struct RequestMessage<'a> {
     pub(super) question: &'a Question,
     pub(super) route: &'a ApprovalRoute,
     pub(super) risk: RiskLevel,
@@ -20,8 +20,8 @@ pub(super) struct Told<'a> {
 }
 
 /// The body.
-pub(super) fn body(webhook: &Webhook, told: &Told<'_>) -> String {
-    let Told { question, route, .. } = told;
+pub(super) fn body(webhook: &Webhook, told: &RequestMessage<'_>) -> String {
+    let RequestMessage { question, route, .. } = told;
     let id: String = url::form_urlencoded::byte_serialize(question.approval_id.as_bytes()).collect();
     let link = format!("{}/approvals/{id}", webhook.console);
     let text = text(told, &link);
@@ -54,8 +54,8 @@ pub(super) fn body(webhook: &Webhook, told: &Told<'_>) -> String {
 }
 
 /// For people, as chats show it.
-fn text(told: &Told<'_>, link: &str) -> String {
-    let Told { question, route, .. } = told;
+fn text(told: &RequestMessage<'_>, link: &str) -> String {
+    let RequestMessage { question, route, .. } = told;
     let agent = question.agent.as_ref().map(|agent| format!(", asked by {}", plain(agent))).unwrap_or_default();
     format!(
         "*{}* waits for {} ({} risk{agent}), until {}. <{link}|Look at it and answer>",

@@ -11,7 +11,7 @@ use futures_util::{StreamExt as _, stream};
 use http::{HeaderName, HeaderValue};
 use tokio::time::{MissedTickBehavior, interval};
 
-use self::message::Told;
+use self::message::RequestMessage;
 use crate::gate::{Gate, NoAnswer};
 use callgate_core::domain::{
     ids::TenantId,
@@ -107,8 +107,10 @@ fn wait(attempts: u32) -> Duration {
 /// Tells one question. What goes wrong is told without the address, which may be a secret.
 async fn tell(webhook: &Webhook, gate: &Gate, tenant: TenantId, question: &Question) -> Result<(), String> {
     let (risk, because) = gate.approvals.risk(tenant, question);
-    let body =
-        message::body(webhook, &Told { question, route: &gate.approvals.route(tenant, question), risk, because });
+    let body = message::body(
+        webhook,
+        &RequestMessage { question, route: &gate.approvals.route(tenant, question), risk, because },
+    );
     let (id, at_s) = (&question.approval_id, gate.store.now().as_millis() / 1_000);
     let header = |text: &str| HeaderValue::from_str(text).map_err(|_| "its id is no header".to_owned());
     let mut ask = HttpRequest::post(&webhook.url, HeaderValue::from_static("application/json"), body.clone())

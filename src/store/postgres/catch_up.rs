@@ -25,7 +25,7 @@ use callgate_core::domain::{
 const CONTROLS: i32 = OUTCOMES + 1;
 
 /// A known tree: tenant, root, epoch, version, start, and the opener of its values.
-pub(super) type Known = (TenantId, SessionId, i32, (u64, Timestamp), Opener);
+pub(super) type KnownTree = (TenantId, SessionId, i32, (u64, Timestamp), Opener);
 
 /// Events since then, and the tree's current row.
 #[derive(Debug)]
@@ -63,7 +63,7 @@ static SINCE: LazyLock<String> = LazyLock::new(|| {
 /// The events since the trees were known; none for one that must be reloaded.
 pub(super) async fn since(
     conn: &mut PgConnection,
-    known: &[Known],
+    known: &[KnownTree],
     cut: ShardSplit,
 ) -> LoadedRow<Vec<LoadedRow<Option<TreeUpdate>>>> {
     let mut all: Vec<LoadedRow<Option<TreeUpdate>>> = known.iter().map(|_| Ok(None)).collect();
@@ -77,7 +77,7 @@ pub(super) async fn since(
     Ok(all)
 }
 
-fn of_tree((_, _, epoch, (_, began), opener): &Known, rows: &TreeRows) -> LoadedRow<Option<TreeUpdate>> {
+fn of_tree((_, _, epoch, (_, began), opener): &KnownTree, rows: &TreeRows) -> LoadedRow<Option<TreeUpdate>> {
     let Some(head) = rows.get(&HEAD).and_then(|head| head.first()) else { return Ok(None) };
     // One that began at another time only has the name of the one that is known.
     if head.try_get::<i32, _>("day")? != *epoch || at(head, "started_ms")? != *began {

@@ -4,7 +4,7 @@ use super::follow_up;
 
 /// Wire format and storage of a column.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Kind {
+pub(super) struct ColumnKind {
     sql: &'static str,
     oid: u32,
     stored: StoredColumn,
@@ -37,24 +37,24 @@ pub(super) enum WireConversion {
     Json,
 }
 
-const fn kind(sql: &'static str, oid: u32, stored: StoredColumn) -> Kind {
-    Kind { sql, oid, stored, is_rare: false, is_sealed: false }
+const fn kind(sql: &'static str, oid: u32, stored: StoredColumn) -> ColumnKind {
+    ColumnKind { sql, oid, stored, is_rare: false, is_sealed: false }
 }
 
 // With the numbers by which Postgres has always known its own types.
-pub(super) const INT2: Kind = kind("int2", 21, StoredColumn::AsIs);
-pub(super) const INT4: Kind = kind("int4", 23, StoredColumn::AsIs);
-pub(super) const INT8: Kind = kind("int8", 20, StoredColumn::AsIs);
-pub(super) const FLOAT4: Kind = kind("float4", 700, StoredColumn::AsIs);
-pub(super) const FLOAT8: Kind = kind("float8", 701, StoredColumn::AsIs);
-pub(super) const BOOL: Kind = kind("bool", 16, StoredColumn::AsIs);
-pub(super) const TEXT: Kind = kind("text", 25, StoredColumn::AsIs);
-pub(super) const BYTEA: Kind = kind("bytea", 17, StoredColumn::AsIs);
-pub(super) const DAY: Kind = kind("date", 1_082, StoredColumn::Day);
-pub(super) const JSON: Kind = kind("jsonb", 3_802, StoredColumn::Json);
-pub(super) const FOLLOW_UP: Kind = kind("jsonb", 3_802, StoredColumn::FollowUp);
+pub(super) const INT2: ColumnKind = kind("int2", 21, StoredColumn::AsIs);
+pub(super) const INT4: ColumnKind = kind("int4", 23, StoredColumn::AsIs);
+pub(super) const INT8: ColumnKind = kind("int8", 20, StoredColumn::AsIs);
+pub(super) const FLOAT4: ColumnKind = kind("float4", 700, StoredColumn::AsIs);
+pub(super) const FLOAT8: ColumnKind = kind("float8", 701, StoredColumn::AsIs);
+pub(super) const BOOL: ColumnKind = kind("bool", 16, StoredColumn::AsIs);
+pub(super) const TEXT: ColumnKind = kind("text", 25, StoredColumn::AsIs);
+pub(super) const BYTEA: ColumnKind = kind("bytea", 17, StoredColumn::AsIs);
+pub(super) const DAY: ColumnKind = kind("date", 1_082, StoredColumn::Day);
+pub(super) const JSON: ColumnKind = kind("jsonb", 3_802, StoredColumn::Json);
+pub(super) const FOLLOW_UP: ColumnKind = kind("jsonb", 3_802, StoredColumn::FollowUp);
 
-impl Kind {
+impl ColumnKind {
     /// Stored as a time in `column`.
     pub(super) const fn time(column: &'static str) -> Self {
         kind("timestamptz", 1_184, StoredColumn::Time(column))
@@ -158,7 +158,7 @@ impl Column {
 }
 
 /// `unnest($first::…[], …) as x(…)`, with its parameters numbered from `first`.
-pub(super) fn unnest(list: &[(&str, Kind)], first: usize) -> String {
+pub(super) fn unnest(list: &[(&str, ColumnKind)], first: usize) -> String {
     let arrays: Vec<String> =
         list.iter().enumerate().map(|(i, (_, kind))| format!("${}::{}[]", first + i, kind.sql())).collect();
     let names: Vec<&str> = list.iter().map(|(name, _)| *name).collect();
@@ -166,7 +166,7 @@ pub(super) fn unnest(list: &[(&str, Kind)], first: usize) -> String {
 }
 
 /// `insert into table (…) select …` of rows `x`: all stored columns, with or without rare ones.
-pub(super) fn insert(list: &[(&str, Kind)], table: &str, with_rare: bool) -> String {
+pub(super) fn insert(list: &[(&str, ColumnKind)], table: &str, with_rare: bool) -> String {
     let sent = list.iter().filter(|(_, kind)| with_rare || !kind.is_rare());
     let stored = sent.filter_map(|(name, kind)| Some((kind.stored(name)?, kind.value(name))));
     let (columns, values): (Vec<String>, Vec<String>) = stored.unzip();
@@ -174,24 +174,24 @@ pub(super) fn insert(list: &[(&str, Kind)], table: &str, with_rare: bool) -> Str
 }
 
 /// `a text, …`: the sent attributes, with or without rare ones.
-pub(super) fn attributes(list: &[(&str, Kind)], with_rare: bool) -> String {
+pub(super) fn attributes(list: &[(&str, ColumnKind)], with_rare: bool) -> String {
     let sent = list.iter().filter(|(_, kind)| with_rare || !kind.is_rare());
     sent.map(|(name, kind)| format!("{name} {}", kind.sql())).collect::<Vec<_>>().join(", ")
 }
 
 /// `a = x.a, …`: all stored columns except `key`.
-pub(super) fn set(list: &[(&'static str, Kind)], key: &[&str]) -> String {
+pub(super) fn set(list: &[(&'static str, ColumnKind)], key: &[&str]) -> String {
     let set = but(list, key).filter_map(|(name, kind)| Some(format!("{} = {}", kind.stored(name)?, kind.value(name))));
     set.collect::<Vec<_>>().join(", ")
 }
 
 /// All stored columns of `table` under their sent names, except `left_out`.
-pub(super) fn read(list: &[(&'static str, Kind)], table: &str, left_out: &[&str]) -> Vec<Column> {
+pub(super) fn read(list: &[(&'static str, ColumnKind)], table: &str, left_out: &[&str]) -> Vec<Column> {
     but(list, left_out).flat_map(|(name, kind)| kind.read(table, name)).collect()
 }
 
 /// All stored columns of `table` for export, under their own names, except those in `left_out`.
-pub(super) fn given(list: &[(&'static str, Kind)], table: &str, left_out: &str) -> String {
+pub(super) fn given(list: &[(&'static str, ColumnKind)], table: &str, left_out: &str) -> String {
     let left_out: Vec<&str> = left_out.split_whitespace().collect();
     let columns = but(list, &left_out).filter_map(|(name, kind)| Some((kind.stored(name)?, kind.sql)));
     let value = |(column, sql): (String, &str)| match sql {
@@ -202,7 +202,7 @@ pub(super) fn given(list: &[(&'static str, Kind)], table: &str, left_out: &str) 
 }
 
 /// The columns with texts that may be encrypted, with their types.
-pub(super) fn sealed(list: &[(&'static str, Kind)]) -> impl Iterator<Item = (&'static str, &'static str)> {
+pub(super) fn sealed(list: &[(&'static str, ColumnKind)]) -> impl Iterator<Item = (&'static str, &'static str)> {
     list.iter().filter(|(_, kind)| kind.is_sealed).map(|(name, kind)| (*name, kind.sql))
 }
 
@@ -213,9 +213,9 @@ pub(super) fn select(columns: &[Column]) -> String {
 }
 
 fn but<'a>(
-    list: &'a [(&'static str, Kind)],
+    list: &'a [(&'static str, ColumnKind)],
     left_out: &'a [&str],
-) -> impl Iterator<Item = (&'static str, Kind)> + use<'a> {
+) -> impl Iterator<Item = (&'static str, ColumnKind)> + use<'a> {
     let unknown = left_out.iter().find(|left_out| !list.iter().any(|(name, _)| name == *left_out));
     assert!(unknown.is_none(), "there is no column {unknown:?} to leave out");
     list.iter().copied().filter(|(name, _)| !left_out.contains(name))
@@ -238,7 +238,7 @@ macro_rules! columns {
 
         #[allow(dead_code, reason = "not every table needs all of it")]
         impl $columns {
-            pub(super) const LIST: &[(&'static str, $crate::postgres::columns::Kind)] =
+            pub(super) const LIST: &[(&'static str, $crate::postgres::columns::ColumnKind)] =
                 &[$((stringify!($name), $kind)),+];
 
             pub(super) fn push(&mut self, row: $row) {

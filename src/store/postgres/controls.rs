@@ -5,7 +5,7 @@ use sqlx::{Row as _, postgres::PgRow};
 
 use super::{
     append::encode::rows,
-    columns::{DAY, INT2, INT8, JSON, Kind, TEXT},
+    columns::{ColumnKind, DAY, INT2, INT8, JSON, TEXT},
     decode::{LoadedRow, at, corrupt, count, decode, hash, name},
     edits::StoredEdit,
     row::big,
@@ -41,7 +41,7 @@ rows! {
         epoch: i32 = append.epoch => DAY,
         seq: i64 = big(event.seq) => INT8,
         session_id: &'a str = event.session.as_str() => TEXT,
-        at_ms: i64 = event.at.as_millis() => Kind::time("at"),
+        at_ms: i64 = event.at.as_millis() => ColumnKind::time("at"),
         kind: &'a str = kind(&event.control) => TEXT,
         actor: Option<&'a str> = event.by.as_ref().map(|by| by.name.as_str()) => TEXT,
         reason: Option<&'a str> = event.reason.as_deref() => TEXT.sealed(),

@@ -19,7 +19,7 @@ use callgate_core::domain::{
     event::Event,
     fingerprint::LedgerKey,
     halt::{Halt, HaltTarget},
-    health::{HealthRow, Seen},
+    health::{HealthObservations, HealthRow},
     history::PastCall,
     ids::{CallId, SessionId, TenantId, ToolName},
     inbox::{ApprovalQuery, Question},
@@ -210,7 +210,7 @@ impl DecisionStore for Store {
         Box::pin(self.release_probe(tenant, tool, until))
     }
 
-    fn add_health<'a>(&'a self, seen: &'a [Seen], per_minute: f64) -> Answer<'a, Vec<HealthRow>> {
+    fn add_health<'a>(&'a self, seen: &'a [HealthObservations], per_minute: f64) -> Answer<'a, Vec<HealthRow>> {
         Box::pin(self.add_health(seen, per_minute))
     }
 

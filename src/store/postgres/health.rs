@@ -13,7 +13,7 @@ use super::{
 use crate::error::StoreError;
 use callgate_core::domain::{
     failure::FailureKind,
-    health::{Cooldown, HealthRow, Seen},
+    health::{Cooldown, HealthObservations, HealthRow},
     ids::{TenantId, ToolName},
     time::Timestamp,
 };
@@ -33,7 +33,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be used; nothing was added then.
-    pub async fn add_health(&self, seen: &[Seen], per_minute: f64) -> Result<Vec<HealthRow>, StoreError> {
+    pub async fn add_health(&self, seen: &[HealthObservations], per_minute: f64) -> Result<Vec<HealthRow>, StoreError> {
         self.readers.read(async |conn| add(conn, seen, per_minute).await).await
     }
 
@@ -71,9 +71,9 @@ static ROW: LazyLock<String> = LazyLock::new(|| {
     format!("h.tenant_id, h.tool, h.failures, h.cooldown_failure, h.retries_used, {}", times.join(", "))
 });
 
-async fn add(conn: &mut PgConnection, seen: &[Seen], per_minute: f64) -> LoadedRow<Vec<HealthRow>> {
+async fn add(conn: &mut PgConnection, seen: &[HealthObservations], per_minute: f64) -> LoadedRow<Vec<HealthRow>> {
     let mut rows = SeenColumns::default();
-    let mut seen: Vec<&Seen> = seen.iter().collect();
+    let mut seen: Vec<&HealthObservations> = seen.iter().collect();
     // In one order for all replicas, so that they cannot wait for each other in a circle.
     seen.sort_by_key(|seen| (seen.tenant, &seen.tool));
     for seen in seen {

@@ -182,7 +182,7 @@ async fn tools(
 
 /// An example call, with the flaw's index.
 #[derive(Deserialize)]
-struct Shown(usize, i16, i32, String, String);
+struct FlawExample(usize, i16, i32, String, String);
 
 fn tool(row: &PgRow) -> LoadedRow<ToolHour> {
     let counts = ToolCounts {
@@ -202,7 +202,7 @@ fn tool(row: &PgRow) -> LoadedRow<ToolHour> {
         silent: count(row, "silent")?,
     };
     let mut evidence: BTreeMap<Flaw, Vec<StoredName>> = BTreeMap::new();
-    for Shown(flaw, shard, epoch, session, call_id) in read::<Vec<Shown>>(row.try_get("evidence")?)? {
+    for FlawExample(flaw, shard, epoch, session, call_id) in read::<Vec<FlawExample>>(row.try_get("evidence")?)? {
         let name = call_name(&session, &call_id)?;
         evidence.entry(Flaw::ALL[flaw]).or_default().push(StoredName { name, shard: Shard(shard), epoch });
     }

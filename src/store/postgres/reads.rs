@@ -3,7 +3,7 @@
 use sqlx::postgres::PgConnectOptions;
 
 use super::{
-    catch_up::{self, Known, TreeUpdate},
+    catch_up::{self, KnownTree, TreeUpdate},
     counters::{self, Counter},
     gathered::{BatchReader, GATHERED_MAX, TREES_MAX},
     load::{self, ShardSplit, TreeQuery},
@@ -40,7 +40,7 @@ pub(super) fn gatherer_options(options: PgConnectOptions, is_distributed: bool) 
 pub(super) struct Gathers {
     pub(super) sessions: BatchReader<Sought, Option<SessionTree>>,
     pub(super) trees: BatchReader<TreeQuery, Option<CallTree>>,
-    pub(super) since: BatchReader<Known, Option<TreeUpdate>>,
+    pub(super) since: BatchReader<KnownTree, Option<TreeUpdate>>,
     pub(super) heads: BatchReader<(TenantId, SessionId), Option<TreeHead>>,
     pub(super) ledger: BatchReader<(TenantId, SessionId, LedgerKey), Option<LedgerRow>>,
     pub(super) counters: BatchReader<Counter, i64>,

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use self::rows::Resealer;
 use super::{
     Store,
-    columns::{Kind, sealed},
+    columns::{ColumnKind, sealed},
     controls::ControlRow,
     decode::{LoadedRow, corrupt},
     forget::shards,
@@ -47,7 +47,7 @@ struct SealedTable {
     kind: &'static str,
     /// Its key after shard and tenant, and the session, each with its type and a minimum value.
     key: &'static [(&'static str, &'static str, &'static str)],
-    list: &'static [(&'static str, Kind)],
+    list: &'static [(&'static str, ColumnKind)],
     /// Texts of a row `t` inside JSON columns.
     within: &'static str,
 }

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     error::StoreError,
-    sealing::{DecryptError, Place, Sealer, TenantKeys, TenantStorage, is_sealed, key_id},
+    sealing::{DecryptError, Sealer, TenantKeys, TenantStorage, ValueLocation, is_sealed, key_id},
 };
 use callgate_core::domain::{
     answer::{PackedNames, ResultMarkers},
@@ -88,7 +88,7 @@ impl Opener {
                 None => Ok(stored),
             },
             TenantStorage::Keys(keys) => {
-                let place = Place { tenant: self.tenant, session, seq, what };
+                let place = ValueLocation { tenant: self.tenant, session, seq, what };
                 keys.open(stored, &place).map_err(|why| match why {
                     DecryptError::KeyMissing(key) => missing(&key),
                     DecryptError::Changed => corrupt(&format!(
@@ -219,7 +219,7 @@ pub(super) fn with_sealed(marks: &ResultMarkers, sealed: String) -> ResultMarker
 /// A change in its stored form; none if encryption fails, so that it must not be stored.
 pub(super) fn append(append: &Append, keys: &TenantKeys) -> Option<Append> {
     let mut sealed = append.clone();
-    let mut row = Row { sealer: Sealer::new(keys)?, tenant: append.tenant };
+    let mut row = SealedRow { sealer: Sealer::new(keys)?, tenant: append.tenant };
     for event in &mut sealed.change.events {
         match event {
             Event::Judged(judged) => row.judged(judged)?,
@@ -240,14 +240,14 @@ pub(super) fn append(append: &Append, keys: &TenantKeys) -> Option<Append> {
 }
 
 /// Encrypts the values of one change; each yields none on failure.
-struct Row<'k> {
+struct SealedRow<'k> {
     sealer: Sealer<'k>,
     tenant: TenantId,
 }
 
-impl Row<'_> {
+impl SealedRow<'_> {
     fn text(&mut self, what: &str, session: &str, seq: u64, text: &str) -> Option<String> {
-        self.sealer.seal(text, &Place { tenant: self.tenant, session, seq, what })
+        self.sealer.seal(text, &ValueLocation { tenant: self.tenant, session, seq, what })
     }
 
     fn maybe(&mut self, what: &str, session: &str, seq: u64, text: &mut Option<String>) -> Option<()> {

@@ -22,13 +22,13 @@ const STEP_HELD: Duration = Duration::from_secs(3_600);
 
 #[derive(Debug)]
 pub(super) struct DbTime {
-    known: Mutex<Known>,
+    known: Mutex<ClockReading>,
     /// Milliseconds skipped by a test.
     skipped_ms: AtomicU64,
 }
 
 #[derive(Debug)]
-struct Known {
+struct ClockReading {
     said: Timestamp,
     at: Instant,
     /// Number of consecutive responses that are too far back.
@@ -37,7 +37,7 @@ struct Known {
     step: Option<(Instant, u64)>,
 }
 
-impl Known {
+impl ClockReading {
     fn now(&self) -> Timestamp {
         self.said.plus_ms(u64::try_from(self.at.elapsed().as_millis()).unwrap_or(0))
     }
@@ -50,7 +50,7 @@ impl Known {
 impl DbTime {
     /// Before the first response, the local time: a process started after a step knows no other.
     pub(super) fn new(now: Timestamp) -> Self {
-        let known = Known { said: Clock::System.now().min(now), at: Instant::now(), behind: 0, step: None };
+        let known = ClockReading { said: Clock::System.now().min(now), at: Instant::now(), behind: 0, step: None };
         let time = Self { known: Mutex::new(known), skipped_ms: AtomicU64::new(0) };
         time.observe(now);
         time
@@ -65,7 +65,7 @@ impl DbTime {
         if behind >= ANSWERS {
             tracing::warn!(back_ms = ahead_ms, "the database's clock was set back; callgate follows it");
             let step = known.step.map(|(at, ms)| (at, ms.saturating_sub(ahead_ms.unsigned_abs())));
-            *known = Known { said: now, at: Instant::now(), behind: 0, step };
+            *known = ClockReading { said: now, at: Instant::now(), behind: 0, step };
             return;
         }
         if ahead_ms < -LATE_MAX_MS {
@@ -73,7 +73,7 @@ impl DbTime {
             tracing::warn!(forward_ms, "the database's clock was stepped forward: leases end later by this time");
             known.step = Some((Instant::now(), known.step_ms().saturating_add(forward_ms)));
         }
-        *known = Known { said: now.max(carried), at: Instant::now(), behind, ..*known };
+        *known = ClockReading { said: now.max(carried), at: Instant::now(), behind, ..*known };
     }
 
     /// The time for leases: [`Self::now`] less recent forward steps.

@@ -33,7 +33,7 @@ pub struct TenantKeySources {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct KeyFileContent {
     tenants: BTreeMap<String, Tenant>,
 }
 
@@ -41,7 +41,7 @@ struct File {
 #[serde(deny_unknown_fields)]
 struct Tenant {
     keys: Vec<NamedKey>,
-    fingerprint: Place,
+    fingerprint: KeyLocation,
     #[serde(default)]
     anew: bool,
 }
@@ -56,7 +56,7 @@ struct NamedKey {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Place {
+struct KeyLocation {
     file: Option<PathBuf>,
     command: Option<Vec<String>>,
 }
@@ -85,7 +85,8 @@ fn id(field: &str, id: String) -> Result<String, Invalid> {
 /// # Errors
 /// [`Invalid`] with the problem.
 pub fn read(text: &str) -> Result<BTreeMap<String, TenantKeySources>, Invalid> {
-    let file: File = serde_saphyr::from_str(text).map_err(|error| Invalid::new("the file", error.to_string()))?;
+    let file: KeyFileContent =
+        serde_saphyr::from_str(text).map_err(|error| Invalid::new("the file", error.to_string()))?;
     let mut tenants = BTreeMap::new();
     for (name, tenant) in file.tenants {
         let at = |part: &str| format!("tenants.{name}.{part}");

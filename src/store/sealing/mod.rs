@@ -8,7 +8,8 @@ mod seal;
 
 pub use keyring::{Keyring, TenantStorage};
 pub use seal::{
-    BadKey, DecryptError, DecryptedValue, Key, Place, Sealer, TenantKeys, is_sealed, key_id, sealed_length,
+    BadKey, DecryptError, DecryptedValue, Sealer, SealingKey, TenantKeys, ValueLocation, is_sealed, key_id,
+    sealed_length,
 };
 
 /// Prefix of every encrypted value, readable in tables, with the format's version.

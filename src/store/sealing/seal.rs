@@ -35,13 +35,13 @@ pub fn is_sealed(stored: &str) -> bool {
 
 /// A key, zeroized on drop and never printed.
 #[derive(Clone)]
-pub struct Key(Zeroizing<[u8; KEY_BYTES]>);
+pub struct SealingKey(Zeroizing<[u8; KEY_BYTES]>);
 
 /// Invalid text of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BadKey;
 
-impl Key {
+impl SealingKey {
     /// Parses a key: 32 bytes in base64 or hexadecimal, surrounding whitespace allowed.
     ///
     /// # Errors
@@ -75,7 +75,7 @@ impl Key {
     }
 }
 
-impl fmt::Debug for Key {
+impl fmt::Debug for SealingKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Key")
     }
@@ -85,7 +85,7 @@ impl fmt::Debug for Key {
 #[derive(Debug, Clone)]
 pub struct TenantKeys {
     /// By name, the encrypting one first.
-    keys: Vec<(String, Key)>,
+    keys: Vec<(String, SealingKey)>,
     hashing: Hashing,
     /// True if the owner accepts that earlier history is dropped.
     pub anew: bool,
@@ -94,7 +94,7 @@ pub struct TenantKeys {
 impl TenantKeys {
     /// Keys of a tenant, newest first, at least one; and its hashing key.
     #[must_use]
-    pub fn new(keys: Vec<(String, Key)>, fingerprint: &Key, anew: bool) -> Self {
+    pub fn new(keys: Vec<(String, SealingKey)>, fingerprint: &SealingKey, anew: bool) -> Self {
         Self { keys, hashing: fingerprint.hashing(), anew }
     }
 
@@ -115,14 +115,14 @@ impl TenantKeys {
         self.keys.iter().map(|(id, _)| id.as_str())
     }
 
-    fn of(&self, id: &str) -> Option<&Key> {
+    fn of(&self, id: &str) -> Option<&SealingKey> {
         self.keys.iter().find(|(known, _)| known == id).map(|(_, key)| key)
     }
 }
 
 /// Authenticated place of a value: it decrypts nowhere else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place<'a> {
+pub struct ValueLocation<'a> {
     /// Tenant.
     pub tenant: TenantId,
     /// Session.
@@ -133,7 +133,7 @@ pub struct Place<'a> {
     pub what: &'a str,
 }
 
-impl Place<'_> {
+impl ValueLocation<'_> {
     fn bytes(&self) -> Vec<u8> {
         let session = self.session.as_bytes();
         let length = (session.len() as u64).to_be_bytes();
@@ -166,7 +166,7 @@ impl TenantKeys {
     ///
     /// # Errors
     /// [`DecryptError`].
-    pub fn open(&self, stored: String, place: &Place<'_>) -> DecryptedValue<String> {
+    pub fn open(&self, stored: String, place: &ValueLocation<'_>) -> DecryptedValue<String> {
         let Some((id, sealed)) = parts(&stored) else { return Ok(stored) };
         let key = self.of(id).ok_or_else(|| DecryptError::KeyMissing(id.to_owned()))?;
         let sealed = BASE64.decode(sealed).map_err(|_| DecryptError::Changed)?;
@@ -208,7 +208,7 @@ impl<'k> Sealer<'k> {
 
     /// The encrypted value; none beyond the cipher's maximum length, which no value reaches.
     #[must_use]
-    pub fn seal(&mut self, value: &str, place: &Place<'_>) -> Option<String> {
+    pub fn seal(&mut self, value: &str, place: &ValueLocation<'_>) -> Option<String> {
         let mut nonce = [0; NONCE_BYTES];
         let (row, count) = nonce.split_at_mut(ROW_BYTES);
         row.copy_from_slice(&self.row);

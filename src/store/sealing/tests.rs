@@ -5,15 +5,15 @@ use proptest::prelude::*;
 use super::*;
 use crate::sealing::file::{KeySource, read};
 
-fn key(byte: u8) -> Key {
-    Key::parse(hex::encode([byte; KEY_BYTES]).as_bytes()).expect("a key")
+fn key(byte: u8) -> SealingKey {
+    SealingKey::parse(hex::encode([byte; KEY_BYTES]).as_bytes()).expect("a key")
 }
 
 fn keys(ids: &[(&str, u8)]) -> TenantKeys {
     TenantKeys::new(ids.iter().map(|(id, byte)| ((*id).to_owned(), key(*byte))).collect(), &key(0), false)
 }
 
-const PLACE: Place<'_> = Place { tenant: TenantId(1), session: "s", seq: 7, what: "call.arguments" };
+const PLACE: ValueLocation<'_> = ValueLocation { tenant: TenantId(1), session: "s", seq: 7, what: "call.arguments" };
 
 fn sealed(keys: &TenantKeys, value: &str) -> String {
     Sealer::new(keys).and_then(|mut sealer| sealer.seal(value, &PLACE)).expect("sealed")
@@ -26,10 +26,10 @@ fn a_value_opens_in_its_place_alone() {
     assert!(stored.starts_with("encrypted:1:2026-11:") && !stored.contains("wren"), "{stored}");
     assert_eq!(keys.open(stored.clone(), &PLACE).as_deref(), Ok("wren"));
     for elsewhere in [
-        Place { tenant: TenantId(2), ..PLACE },
-        Place { session: "t", ..PLACE },
-        Place { seq: 8, ..PLACE },
-        Place { what: "outcome.result", ..PLACE },
+        ValueLocation { tenant: TenantId(2), ..PLACE },
+        ValueLocation { session: "t", ..PLACE },
+        ValueLocation { seq: 8, ..PLACE },
+        ValueLocation { what: "outcome.result", ..PLACE },
     ] {
         assert_eq!(keys.open(stored.clone(), &elsewhere), Err(DecryptError::Changed), "{elsewhere:?}");
     }
@@ -75,10 +75,10 @@ fn a_key_is_32_bytes_in_base64_or_hexadecimal() {
     let bytes = [0xF7; KEY_BYTES];
     let padded = base64::engine::general_purpose::STANDARD.encode(bytes);
     for text in [hex::encode(bytes), hex::encode_upper(bytes), padded.clone(), BASE64.encode(bytes), padded + "\n"] {
-        assert_eq!(Key::parse(text.as_bytes()).map(|key| key.0[..] == bytes), Ok(true), "{text}");
+        assert_eq!(SealingKey::parse(text.as_bytes()).map(|key| key.0[..] == bytes), Ok(true), "{text}");
     }
     for text in ["", "secret", &hex::encode([1; 31]), &BASE64.encode([1; 33]), &"g".repeat(64)] {
-        assert!(Key::parse(text.as_bytes()).is_err(), "{text}");
+        assert!(SealingKey::parse(text.as_bytes()).is_err(), "{text}");
     }
 }
 

@@ -110,8 +110,8 @@ const NEVER_BLOCKED: [&str; 15] = [
 /// Shell tools: the tool, its line and its folder.
 const SHELLS: [(&str, &str, &str); 2] = [("Bash", "command", "cwd"), ("run_shell_command", "command", "dir_path")];
 
-/// True for a host's built-in tool that the preset `coding_agents` declares a read or a poll. The effect of a shell line
-/// depends on variables, functions and folder: a shell is none.
+/// True for a host's built-in tool that the preset `coding_agents` declares a read or a poll. The effect of a shell
+/// line depends on variables, functions and folder: a shell is none.
 #[must_use]
 pub fn is_coding_agent_read(tool: &str) -> bool {
     READS.iter().any(|(name, _)| *name == tool) || POLLS.contains(&tool)

@@ -2,7 +2,7 @@
 
 use tonic::{Code, Status};
 
-use super::{Told, status};
+use super::{StatusSource, status};
 use crate::grpc::time::timestamp;
 use callgate_core::domain::{
     budget::RAISED_MAX,
@@ -12,7 +12,7 @@ use callgate_core::domain::{
 
 const SAID_BEFORE: &str = "you have said yes to it before, and another person has to";
 
-impl Told for CommandRejection {
+impl StatusSource for CommandRejection {
     fn told(self) -> Status {
         let (code, reason, message) = match self {
             Self::UnknownSession => return SessionUnknown.told(),
@@ -86,7 +86,7 @@ impl Told for CommandRejection {
     }
 }
 
-impl Told for BudgetNotRaised {
+impl StatusSource for BudgetNotRaised {
     fn told(self) -> Status {
         let (code, reason, message) = match self {
             Self::NoSuchLimit { scope, dimension } => {

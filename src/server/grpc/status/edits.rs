@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
-use super::{DOMAIN, Told, status};
+use super::{DOMAIN, StatusSource, status};
 use crate::grpc::approvals::EDITED;
 use callgate_core::domain::{rejection::EditRejection, violation::Violation};
 
-impl Told for EditRejection {
+impl StatusSource for EditRejection {
     fn told(self) -> Status {
         let (reason, message) = match self {
             Self::Invalid(violations) => return invalid(&violations),

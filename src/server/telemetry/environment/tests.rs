@@ -4,7 +4,7 @@ fn environment(pairs: &[(&str, &str)]) -> OtelEnvironment {
     pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
 }
 
-fn plan(pairs: &[(&str, &str)]) -> Plan {
+fn plan(pairs: &[(&str, &str)]) -> ExportPlan {
     read(&environment(pairs), None).expect("a plan")
 }
 
@@ -13,7 +13,7 @@ fn error(pairs: &[(&str, &str)]) -> String {
 }
 
 /// Where traces, metrics and logs go; `-` for nowhere.
-fn ways(plan: &Plan) -> [String; 3] {
+fn ways(plan: &ExportPlan) -> [String; 3] {
     [&plan.traces, &plan.metrics, &plan.logs]
         .map(|to| to.as_ref().map_or_else(|| "-".to_owned(), |to| format!("{} {}", to.protocol.as_str(), to.endpoint)))
 }
@@ -112,18 +112,18 @@ fn what_only_tunes_is_warned_of_and_left_as_it_is() {
     assert_eq!((plan.spans.queue, plan.metrics_every), (QUEUE, METRICS_EVERY));
     let said = plan.warnings.join("\n");
     for begin in [
-        "OTEL_SDK_DISABLED=yes is not followed: it should be true or false",
-        "OTEL_BSP_MAX_QUEUE_SIZE=many is not followed: it should be a number from 1 to 1048576; it is 4096",
-        "OTEL_METRIC_EXPORT_INTERVAL=0 is not followed: it should be a number of milliseconds from 1; it is 60000",
-        "OTEL_EXPORTER_OTLP_COMPRESSION=zstd is not followed: it should be gzip or none",
-        "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE=delta is not followed: it should be cumulative",
-        "OTEL_TRACES_SAMPLER=xray is not followed: it should be always_on",
-        "OTEL_TRACES_SAMPLER_ARG=0.1 is not followed: this sampler takes none",
-        "OTEL_METRICS_EXEMPLAR_FILTER=trace_based is not followed: this SDK records no exemplars",
-        "OTEL_PROPAGATORS=b3 is not followed: callers' traces are read from traceparent",
-        "OTEL_EXPORTER_OTLP_INSECURE=true is not followed: the endpoint says it itself",
-        "OTEL_TRACES_EXPORTER=otlp,console is not followed: callgate exports by otlp, or none",
-        "OTEL_RESOURCE_ATTRIBUTES=team is not followed",
+        "OTEL_SDK_DISABLED=yes is ignored: it should be true or false",
+        "OTEL_BSP_MAX_QUEUE_SIZE=many is ignored: it should be a number from 1 to 1048576; 4096 applies",
+        "OTEL_METRIC_EXPORT_INTERVAL=0 is ignored: it should be a number of milliseconds from 1; 60000 applies",
+        "OTEL_EXPORTER_OTLP_COMPRESSION=zstd is ignored: it should be gzip or none",
+        "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE=delta is ignored: it should be cumulative",
+        "OTEL_TRACES_SAMPLER=xray is ignored: it should be always_on",
+        "OTEL_TRACES_SAMPLER_ARG=0.1 is ignored: this sampler has no argument",
+        "OTEL_METRICS_EXEMPLAR_FILTER=trace_based is ignored: this SDK records no exemplars",
+        "OTEL_PROPAGATORS=b3 is ignored: callers' traces are read from traceparent",
+        "OTEL_EXPORTER_OTLP_INSECURE=true is ignored: the scheme of the endpoint decides",
+        "OTEL_TRACES_EXPORTER=otlp,console is ignored: callgate exports by otlp, or none",
+        "OTEL_RESOURCE_ATTRIBUTES=team is ignored",
         "callgate does not read OTEL_CONFIG_FILE, OTEL_LOG_LEVEL",
     ] {
         assert!(said.lines().any(|line| line.starts_with(begin)), "{begin}:\n{said}");

@@ -8,7 +8,7 @@ use sqlx::{
     postgres::{PgArgumentBuffer, PgTypeInfo, types::Oid},
 };
 
-use super::super::columns::{Kind, WireConversion};
+use super::super::columns::{ColumnKind, WireConversion};
 
 /// Milliseconds from 1970 to 2000, the epoch of Postgres.
 const MILLIS_TO_2000: i64 = 946_684_800_000;
@@ -103,7 +103,7 @@ pub(in crate::postgres) trait Value {
 }
 
 /// Writes a column: its type, then the value.
-pub(in crate::postgres) fn column(kind: Kind, value: &impl Value, bytes: &mut Vec<u8>) {
+pub(in crate::postgres) fn column(kind: ColumnKind, value: &impl Value, bytes: &mut Vec<u8>) {
     bytes.extend_from_slice(&kind.oid().to_be_bytes());
     value.write(kind.wire(), bytes);
 }
@@ -114,7 +114,7 @@ fn sized(bytes: &mut Vec<u8>, value: &[u8]) {
 }
 
 /// Number of sent columns, with or without rare ones.
-pub(in crate::postgres) const fn columns(list: &[(&str, Kind)], with_rare: bool) -> i32 {
+pub(in crate::postgres) const fn columns(list: &[(&str, ColumnKind)], with_rare: bool) -> i32 {
     let (mut at, mut columns) = (0, 0);
     while at < list.len() {
         if with_rare || !list[at].1.is_rare() {
@@ -224,7 +224,7 @@ macro_rules! rows {
                 Self { $($name: $value),+ }
             }
 
-            pub(super) const LIST: &'static [(&'static str, $crate::postgres::columns::Kind)] =
+            pub(super) const LIST: &'static [(&'static str, $crate::postgres::columns::ColumnKind)] =
                 &[$((stringify!($name), $kind)),+];
 
             /// True when all rare columns are empty.

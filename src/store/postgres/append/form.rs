@@ -1,11 +1,11 @@
 //! SQL forms of the append's statements: for one server, and for a distributed database.
 
 use super::{
-    super::columns::{Kind, insert},
+    super::columns::{ColumnKind, insert},
     functions::ARGUMENTS,
 };
 
-pub(super) type ParameterList = &'static [(&'static str, Kind)];
+pub(super) type ParameterList = &'static [(&'static str, ColumnKind)];
 
 /// Target of the functions. On a distributed database a call runs on the node of the shard it names, and every
 /// statement names one shard.

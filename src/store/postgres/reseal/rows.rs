@@ -11,7 +11,7 @@ use super::super::{
 };
 use crate::{
     error::StoreError,
-    sealing::{Place, Sealer, TenantKeys, is_sealed},
+    sealing::{Sealer, TenantKeys, ValueLocation, is_sealed},
 };
 
 /// Encrypts the texts of rows.
@@ -61,7 +61,7 @@ impl<'k> Resealer<'k> {
     }
 
     fn seal(&mut self, what: &str, session: &str, seq: u64, text: &str) -> LoadedRow<String> {
-        let place = Place { tenant: self.opener.tenant(), session, seq, what };
+        let place = ValueLocation { tenant: self.opener.tenant(), session, seq, what };
         self.sealer.seal(text, &place).ok_or_else(|| StoreError::Rejected("it could not be sealed".to_owned()))
     }
 

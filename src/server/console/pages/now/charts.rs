@@ -17,7 +17,7 @@ pub(super) struct Chart {
     /// What its axis counts, where that is no number of things.
     pub(super) unit: &'static str,
     pub(super) note: &'static str,
-    pub(super) lines: &'static [Line],
+    pub(super) lines: &'static [ChartLine],
     /// Known of no minute in which the server that answers did not run.
     is_seen: bool,
     /// Of an hour that a server may still be counting.
@@ -27,7 +27,7 @@ pub(super) struct Chart {
 }
 
 /// A line of a chart. A dash tells apart what colours alone would not.
-pub(super) struct Line {
+pub(super) struct ChartLine {
     pub(super) name: &'static str,
     pub(super) colour: &'static str,
     pub(super) dash: bool,
@@ -60,12 +60,12 @@ pub(super) struct Hour {
     is_behind: bool,
 }
 
-const fn line(name: &'static str, colour: &'static str, of: fn(&Minute<'_>) -> Value) -> Line {
-    Line { name, colour, dash: false, of }
+const fn line(name: &'static str, colour: &'static str, of: fn(&Minute<'_>) -> Value) -> ChartLine {
+    ChartLine { name, colour, dash: false, of }
 }
 
-const fn dashed(name: &'static str, colour: &'static str, of: fn(&Minute<'_>) -> Value) -> Line {
-    Line { name, colour, dash: true, of }
+const fn dashed(name: &'static str, colour: &'static str, of: fn(&Minute<'_>) -> Value) -> ChartLine {
+    ChartLine { name, colour, dash: true, of }
 }
 
 const CHART: Chart = Chart {
