@@ -17,7 +17,7 @@ use callgate_store::{Store, StoreSettings, parse_url};
 
 /// Over which server it is done and by whom, or on which database.
 #[derive(Debug, Args)]
-pub(super) struct Place {
+pub(super) struct CommandTarget {
     #[command(flatten)]
     pub(super) remote: Remote,
     #[command(flatten)]
@@ -33,7 +33,7 @@ pub(super) struct Place {
     tenant: Option<String>,
 }
 
-impl Place {
+impl CommandTarget {
     /// The tenant's name, for a direct database.
     pub(super) fn tenant(&self) -> &str {
         self.tenant.as_deref().unwrap_or(DEFAULT_TENANT_NAME)

@@ -12,7 +12,7 @@ use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use tonic::{body::Body, client::GrpcService, codegen::StdError};
 
-use super::place::Place;
+use super::place::CommandTarget;
 use callgate_client::{
     json::OutputFormat,
     out,
@@ -44,7 +44,7 @@ pub(super) struct ForgetArgs {
     #[command(flatten)]
     opening: Opening,
     #[command(flatten)]
-    place: Place,
+    place: CommandTarget,
 }
 
 /// Arguments of `callgate export`.
@@ -60,7 +60,7 @@ pub(super) struct ExportArgs {
     #[command(flatten)]
     opening: Opening,
     #[command(flatten)]
-    place: Place,
+    place: CommandTarget,
 }
 
 /// What opens texts, where it is done on a database.

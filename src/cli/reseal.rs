@@ -6,7 +6,7 @@ use anyhow::bail;
 use clap::{Args, Subcommand};
 use tonic::{body::Body, client::GrpcService, codegen::StdError};
 
-use super::{place::Place, privacy::Opening};
+use super::{place::CommandTarget, privacy::Opening};
 use callgate_client::{
     json::OutputFormat,
     remote::{ActorArgs, asked, refusal},
@@ -36,7 +36,7 @@ struct Where {
     #[command(flatten)]
     form: OutputFormat,
     #[command(flatten)]
-    place: Place,
+    place: CommandTarget,
 }
 
 /// Runs `callgate keys`.

@@ -13,7 +13,7 @@ use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use tonic::{body::Body, client::GrpcService, codegen::StdError};
 
-use super::place::Place;
+use super::place::CommandTarget;
 use callgate_client::{
     json::OutputFormat,
     remote::{ActorArgs, asked, at},
@@ -41,7 +41,7 @@ pub(super) struct TokensArgs {
     #[arg(long, global = true)]
     json: bool,
     #[command(flatten)]
-    place: Place,
+    place: CommandTarget,
 }
 
 #[derive(Debug, Subcommand)]

@@ -23,7 +23,7 @@ use self::{memory::SessionFiles, plane::GateConnection};
 use crate::{
     hooks::{HookMemory as _, HookSettings, answered, is_away},
     host::FailOpen,
-    hosts::{HookOutput, Host, HostEvent, Seen, blocked},
+    hosts::{HookOutput, Host, HostEvent, HookInput, blocked},
 };
 use callgate_client::remote::{Remote, refusal};
 use callgate_net::clock::Clock;
@@ -119,7 +119,7 @@ fn hooked(args: &HookArgs) -> HookOutput {
 }
 
 /// Asks the server within the host's timeout.
-async fn ask(args: &HookArgs, host: Host, memory: &SessionFiles, seen: Seen) -> Result<HookOutput, AnswerFailure> {
+async fn ask(args: &HookArgs, host: Host, memory: &SessionFiles, seen: HookInput) -> Result<HookOutput, AnswerFailure> {
     let seconds = args.timeout.unwrap_or_else(|| host.patience_s());
     let patience = Duration::from_secs(seconds.saturating_sub(SOONER_S).max(1));
     let (clock, name) = (Clock::System, seen.name.clone());
@@ -155,7 +155,7 @@ fn failed(status: &Status) -> AnswerFailure {
 }
 
 /// The answer without a server: before a tool, a refusal, unless the owner configured otherwise.
-fn unasked(args: &HookArgs, memory: &SessionFiles, seen: &Seen, failed: AnswerFailure) -> HookOutput {
+fn unasked(args: &HookArgs, memory: &SessionFiles, seen: &HookInput, failed: AnswerFailure) -> HookOutput {
     let (problem, is_away) = match failed {
         AnswerFailure::Away(problem) => (problem, true),
         AnswerFailure::Refused(problem) => (problem, false),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use sha2::{Digest as _, Sha256};
 
 use super::{HookSettings, v1};
-use crate::hosts::{CallResult, HostCall, Seen};
+use crate::hosts::{CallResult, HostCall, HookInput};
 use callgate_proto::time::duration;
 
 /// Maximum size of an unmodified result, in bytes: the server's own limit.
@@ -15,7 +15,7 @@ const ERROR_BYTES_MAX: usize = 64 << 10;
 
 /// Builder of the requests of one event, with the caller's identity.
 pub(super) struct Messages<'a> {
-    pub(super) seen: &'a Seen,
+    pub(super) seen: &'a HookInput,
     pub(super) installed: &'a HookSettings,
 }
 

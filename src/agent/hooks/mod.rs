@@ -14,7 +14,7 @@ use self::{
     errors::{is_settled, is_unknown},
     messages::Messages,
 };
-use crate::hosts::{CallResult, Host, HostAnswer, HostCall, HostEvent, HostFile, Seen, cut, refusal};
+use crate::hosts::{CallResult, Host, HostAnswer, HostCall, HostEvent, HostFile, HookInput, cut, refusal};
 use callgate_net::clock::Clock;
 use callgate_proto::v1;
 
@@ -122,7 +122,7 @@ pub async fn answered<P: HookServer, M: HookMemory>(
     plane: &P,
     memory: &M,
     installed: &HookSettings,
-    mut seen: Seen,
+    mut seen: HookInput,
 ) -> Result<HostAnswer, Status> {
     if matches!(seen.event, HostEvent::Other) {
         return Ok(HostAnswer::Nothing);

@@ -33,7 +33,7 @@ pub enum Host {
 
 /// Parsed input of a hook.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Seen {
+pub struct HookInput {
     /// The event's name in the host.
     pub name: String,
     /// Session, or the sub-agent's part of it.
@@ -212,7 +212,7 @@ impl Host {
     ///
     /// # Errors
     /// [`Unreadable`] for invalid JSON or a missing field.
-    pub fn read(self, text: &str) -> Result<Seen, Unreadable> {
+    pub fn read(self, text: &str) -> Result<HookInput, Unreadable> {
         let input: Input = serde_json::from_str(text).map_err(|error| {
             let name = input::event_of(text);
             let is_before = name.is_none_or(|name| name == self.before());
@@ -239,7 +239,7 @@ impl Host {
             None if event == HostEvent::Other => (String::new(), None),
             None => return Err(missing("session_id")),
         };
-        Ok(Seen { name, session, parent, run: input.run(), event })
+        Ok(HookInput { name, session, parent, run: input.run(), event })
     }
 
     /// The answer in the host's dialect, for this event.

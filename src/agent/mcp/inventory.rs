@@ -16,12 +16,12 @@ const TOOLS_MAX: usize = 1_000;
 pub struct Inventory {
     /// True once a whole list was read: later tools are new.
     is_complete: bool,
-    tools: BTreeMap<String, Seen>,
+    tools: BTreeMap<String, ListedTool>,
 }
 
 /// A tool.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-struct Seen {
+struct ListedTool {
     /// First seen or approved version; none for a new tool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     approved: Option<Value>,
@@ -137,7 +137,7 @@ impl Inventory {
     }
 }
 
-impl Seen {
+impl ListedTool {
     fn drift(&self, name: &str) -> Option<Drift> {
         let changed = self.changed.as_ref()?;
         let differs =

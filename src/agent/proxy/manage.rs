@@ -4,7 +4,7 @@ use anyhow::{Context as _, anyhow};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use super::{named, seen::Seen, wrap};
+use super::{named, seen::InventoryFile, wrap};
 use crate::mcp::inventory::Inventory;
 use callgate_client::json::OutputFormat;
 use callgate_core::tool_list::{self, ToolList};
@@ -65,8 +65,8 @@ pub fn run(args: &McpArgs) -> anyhow::Result<()> {
     }
 }
 
-fn kept(server: &str) -> anyhow::Result<(Seen, Inventory)> {
-    let seen = Seen::of(server)?;
+fn kept(server: &str) -> anyhow::Result<(InventoryFile, Inventory)> {
+    let seen = InventoryFile::of(server)?;
     let inventory = seen.load()?.with_context(|| {
         format!("no tools of {server} are known yet: its host has to list them through the proxy first")
     })?;

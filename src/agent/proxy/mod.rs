@@ -24,7 +24,7 @@ pub use self::manage::{McpArgs, run};
 use self::{
     http::HttpArgs,
     plane::ServerConnection,
-    seen::{Seen, normalized},
+    seen::{InventoryFile, normalized},
     state::{MessageState, Proxy},
 };
 use crate::{host::FailOpen, pending_call};
@@ -141,8 +141,8 @@ impl Setup {
         let caller = Caller { session_id, agent_id: self.agent.clone(), ..Caller::default() };
         let plane = Arc::new(ServerConnection::new(self.wire.clone(), caller, self.asked.clone()));
         plane.take_over();
-        let seen = self.options.server_name.as_deref().map(Seen::of).transpose()?;
-        let inventory = seen.as_ref().map(Seen::load).transpose()?.flatten().unwrap_or_default();
+        let seen = self.options.server_name.as_deref().map(InventoryFile::of).transpose()?;
+        let inventory = seen.as_ref().map(InventoryFile::load).transpose()?.flatten().unwrap_or_default();
         let state = Mutex::new(MessageState::new(inventory));
         Ok(Proxy { options: self.options.clone(), plane, connection, seen, state })
     }

@@ -12,9 +12,9 @@ use crate::{mcp::inventory::Inventory, pending_call};
 
 /// Inventory file of a server.
 #[derive(Debug, Clone)]
-pub(super) struct Seen(PathBuf);
+pub(super) struct InventoryFile(PathBuf);
 
-impl Seen {
+impl InventoryFile {
     pub(super) fn of(server: &str) -> anyhow::Result<Self> {
         let folder = pending_call::folder("mcp").context("the user has no home directory")?;
         Ok(Self(folder.join(format!("{}.json", normalized(server)))))

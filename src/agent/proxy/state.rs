@@ -5,7 +5,7 @@ use std::{collections::VecDeque, sync::Arc};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::{sync::watch, time::Instant};
 
-use super::{ProxyOptions, outcomes, plane::ServerConnection, seen::Seen};
+use super::{ProxyOptions, outcomes, plane::ServerConnection, seen::InventoryFile};
 use crate::mcp::{
     answer,
     call::ToolsCall,
@@ -28,7 +28,7 @@ pub(super) struct Proxy {
     /// Unique prefix of call ids on this connection.
     pub(super) connection: String,
     /// Inventory file; none for a server without a name.
-    pub(super) seen: Option<Seen>,
+    pub(super) seen: Option<InventoryFile>,
     pub(super) state: Mutex<MessageState>,
 }
 

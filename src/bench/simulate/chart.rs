@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{closed, metrics::Part, predict, report::SimulationReport};
+use super::{closed, metrics::ForecastBin, predict, report::SimulationReport};
 
 const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 440.0;
@@ -75,13 +75,13 @@ fn calibration(svg: &mut Svg, rows: &[predict::ForecasterRow]) {
     for ((row, colour), i) in rows.iter().zip(COLOURS).zip(0..) {
         let parts = || row.score.calibration.iter().filter(|part| part.n > 0);
         let mut path = String::new();
-        for Part { predicted, observed, .. } in parts() {
+        for ForecastBin { predicted, observed, .. } in parts() {
             let (x, y) = at(*predicted, *observed);
             let _ = write!(path, "{x:.1},{y:.1} ");
         }
         let path = path.trim_end();
         svg.line(&format!("<polyline points=\"{path}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"/>"));
-        for Part { predicted, observed, n } in parts() {
+        for ForecastBin { predicted, observed, n } in parts() {
             let (x, y) = at(*predicted, *observed);
             // The area shows the number of retries.
             let radius = 2.0 + 9.0 * (*n as f64 / row.score.n.max(1) as f64).sqrt();

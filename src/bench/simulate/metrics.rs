@@ -19,12 +19,12 @@ pub(crate) struct Score {
     /// Mean squared error.
     pub(crate) brier: f64,
     /// Calibration bins.
-    pub(crate) calibration: [Part; PARTS],
+    pub(crate) calibration: [ForecastBin; PARTS],
 }
 
 /// Calibration bin.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
-pub(crate) struct Part {
+pub(crate) struct ForecastBin {
     /// Number of forecasts.
     pub(crate) n: u64,
     /// Mean forecast; 0 without any.
@@ -56,12 +56,12 @@ impl Score {
             log_loss: of(|run| run.log_loss),
             auc: of(|run| run.auc),
             brier: of(|run| run.brier),
-            calibration: std::array::from_fn(|at| Part::sum(runs.iter().map(|run| run.calibration[at]))),
+            calibration: std::array::from_fn(|at| ForecastBin::sum(runs.iter().map(|run| run.calibration[at]))),
         }
     }
 }
 
-impl Part {
+impl ForecastBin {
     fn sum(parts: impl Iterator<Item = Self>) -> Self {
         let (mut n, mut predicted, mut observed) = (0, 0.0, 0.0);
         for part in parts {
@@ -90,11 +90,11 @@ fn auc(forecasts: &[(f64, bool)]) -> f64 {
     if pairs > 0.0 { won / pairs } else { 0.5 }
 }
 
-fn calibration(forecasts: &[(f64, bool)]) -> [Part; PARTS] {
+fn calibration(forecasts: &[(f64, bool)]) -> [ForecastBin; PARTS] {
     let within = |p: f64| ((p * PARTS as f64) as usize).min(PARTS - 1);
     std::array::from_fn(|at| {
         let part = forecasts.iter().filter(|(p, _)| within(*p) == at);
-        Part::sum(part.map(|(p, ok)| Part { n: 1, predicted: *p, observed: f64::from(u8::from(*ok)) }))
+        ForecastBin::sum(part.map(|(p, ok)| ForecastBin { n: 1, predicted: *p, observed: f64::from(u8::from(*ok)) }))
     })
 }
 
@@ -114,7 +114,7 @@ mod tests {
         assert_near(score.log_loss, -(0.8_f64.ln() + 0.6_f64.ln() + 0.4_f64.ln() + 0.9_f64.ln()) / 4.0);
         // Of four pairs three are in order, and one is even.
         assert_near(score.auc, 3.5 / 4.0);
-        assert_eq!(score.calibration[4], Part { n: 2, predicted: 0.4, observed: 0.5 });
+        assert_eq!(score.calibration[4], ForecastBin { n: 2, predicted: 0.4, observed: 0.5 });
         assert_eq!(score.calibration[0].n + score.calibration[9].n, 0);
     }
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::{closed, environment::Setting, metrics::Part, predict, trap::TrapResult};
+use super::{closed, environment::Setting, metrics::ForecastBin, predict, trap::TrapResult};
 
 /// Plan and results of a simulation; parts that were not requested are absent.
 #[derive(Debug, Clone, Serialize)]
@@ -42,7 +42,7 @@ fn predicted(f: &mut fmt::Formatter<'_>, rows: &[predict::ForecasterRow]) -> fmt
     };
     writeln!(f, "\n{}: predicted against observed, by tenths\n", last.forecaster)?;
     writeln!(f, "{:>9} {:>9} {:>9}", "predicted", "observed", "retries")?;
-    for Part { n, predicted, observed } in last.score.calibration.iter().filter(|part| part.n > 0) {
+    for ForecastBin { n, predicted, observed } in last.score.calibration.iter().filter(|part| part.n > 0) {
         writeln!(f, "{predicted:9.3} {observed:9.3} {n:9}")?;
     }
     Ok(())

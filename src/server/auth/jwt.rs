@@ -128,7 +128,7 @@ impl Keys {
 
 /// Who somebody is by a token, and until when.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Known {
+pub struct VerifiedToken {
     /// Who.
     pub is: MappedIdentity,
     /// Its `sub`.
@@ -162,7 +162,7 @@ pub fn claimed(token: &str, name: &str) -> Option<String> {
 ///
 /// # Errors
 /// Why it does not hold, for the log.
-pub fn verify(issuer: &Issuer, keys: &Keys, token: &str, now: Timestamp) -> Result<Known, &'static str> {
+pub fn verify(issuer: &Issuer, keys: &Keys, token: &str, now: Timestamp) -> Result<VerifiedToken, &'static str> {
     provider::install();
     let header = decode_header(token).map_err(|_| "the JWT has no header that can be read")?;
     if !ALGORITHMS.contains(&header.alg) {
@@ -208,7 +208,7 @@ pub fn verify(issuer: &Issuer, keys: &Keys, token: &str, now: Timestamp) -> Resu
     let fits = |rule: &&ClaimRule| rule.claims.iter().all(|(path, wanted)| claims_at(&claims, path, wanted));
     let rule = issuer.rules.iter().find(fits).ok_or("no line of the mapping fits the JWT's claims")?;
     let until = Timestamp::from_millis(until.saturating_mul(1_000));
-    Ok(Known { is: rule.is.clone().or_named(subject), subject: subject.to_owned(), until })
+    Ok(VerifiedToken { is: rule.is.clone().or_named(subject), subject: subject.to_owned(), until })
 }
 
 /// A time of RFC 7519, in whole seconds.

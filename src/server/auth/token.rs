@@ -39,7 +39,7 @@ impl std::fmt::Debug for NewToken {
 
 /// A token that somebody shows, well-formed and not yet believed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Shown<'a> {
+pub struct PresentedToken<'a> {
     /// Its public name.
     pub id: &'a str,
     /// To be held against what is stored.
@@ -60,7 +60,7 @@ pub fn mint(roles: &[Role], random: &[u8; RANDOM_BYTES]) -> NewToken {
 
 /// Reads a token; none for what is not one, or has a letter wrong.
 #[must_use]
-pub fn read(text: &str) -> Option<Shown<'_>> {
+pub fn read(text: &str) -> Option<PresentedToken<'_>> {
     if text.len() > CHARS_MAX || !text.is_ascii() {
         return None;
     }
@@ -71,7 +71,7 @@ pub fn read(text: &str) -> Option<Shown<'_>> {
         return None;
     }
     let (checked, check) = text.split_at(text.len() - CHECK_CHARS);
-    (checksum(checked) == check).then(|| Shown { id, digest: Sha256::digest(text.as_bytes()).into() })
+    (checksum(checked) == check).then(|| PresentedToken { id, digest: Sha256::digest(text.as_bytes()).into() })
 }
 
 /// Are they the same? In a time that does not depend on where they differ.

@@ -41,12 +41,12 @@ impl Visitor {
 }
 
 /// A browser's request, as far as it says who asks.
-pub(super) struct Shown {
+pub(super) struct BrowserCredential {
     pub(super) peer: Option<Arc<Peer>>,
     pub(super) headers: HeaderMap,
 }
 
-impl Shown {
+impl BrowserCredential {
     pub(super) fn of(parts: &Parts) -> Self {
         Self { peer: parts.extensions.get::<Arc<Peer>>().cloned(), headers: parts.headers.clone() }
     }
@@ -107,7 +107,7 @@ impl OptionalFromRequestParts<Console> for Visitor {
         // Nobody does anything by a stream that stays open, and comes back by itself.
         let is_active = !parts.headers.contains_key(LIVE) && parts.uri.path() != live::PATH;
         let Some(showed) = session::find(&console.identities, &secret, is_active).await? else { return Ok(None) };
-        let shown = Shown::of(parts);
+        let shown = BrowserCredential::of(parts);
         // The name alone counts only while the server knows no credentials, and is asked by a name of its own.
         let calls = shown.calls(console, &showed)?;
         match Known::by(&calls).await {

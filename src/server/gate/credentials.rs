@@ -77,7 +77,7 @@ pub enum CredentialRejection {
 /// What is known of credentials.
 #[derive(Debug)]
 pub(super) struct Credentials {
-    tokens: RwLock<BTreeMap<String, Arc<Known>>>,
+    tokens: RwLock<BTreeMap<String, Arc<CachedCredential>>>,
     /// True once a token was made: from then on one is needed, also when the last one has ended.
     any: AtomicBool,
     mapping: RwLock<Option<Arc<Mapping>>>,
@@ -115,7 +115,7 @@ pub(super) struct Mapping {
 }
 
 #[derive(Debug)]
-struct Known {
+struct CachedCredential {
     token: StoredToken,
     seen: Mutex<Seen>,
 }
@@ -130,7 +130,7 @@ struct Seen {
 }
 
 impl Credentials {
-    fn get(&self, id: &str) -> Option<Arc<Known>> {
+    fn get(&self, id: &str) -> Option<Arc<CachedCredential>> {
         self.tokens.read().get(id).cloned()
     }
 
@@ -286,7 +286,7 @@ impl Identities {
     }
 
     /// A token that was read a moment ago, and is in use.
-    fn held(&self, id: &str) -> Option<Arc<Known>> {
+    fn held(&self, id: &str) -> Option<Arc<CachedCredential>> {
         let known = self.credentials.get(id)?;
         let mut seen = known.seen.lock();
         seen.used = self.server.clock.tick();
@@ -337,7 +337,7 @@ impl Identities {
                 (Some(token), Some(before)) if is_as_before(&token, &before.token) => before.seen.lock().read = started,
                 (Some(token), _) => {
                     let seen = Mutex::new(Seen { read: started, used: started, is_noted: true, last: None });
-                    known.insert(id, Arc::new(Known { token, seen }));
+                    known.insert(id, Arc::new(CachedCredential { token, seen }));
                 }
             }
         }
@@ -358,7 +358,7 @@ impl Identities {
         }
         let used: Vec<String> = {
             let known = self.credentials.tokens.read();
-            let is_new = |known: &Known| !std::mem::replace(&mut known.seen.lock().is_noted, true);
+            let is_new = |known: &CachedCredential| !std::mem::replace(&mut known.seen.lock().is_noted, true);
             known.iter().filter(|(_, known)| is_new(known)).map(|(id, _)| id.clone()).collect()
         };
         if used.is_empty() { Ok(()) } else { Ok(self.store.tokens_used(&used).await?) }

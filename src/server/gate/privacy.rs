@@ -34,7 +34,7 @@ pub(super) const KEPT: Duration = Duration::from_secs(3_600);
 const TOLD_EVERY: u16 = 16;
 
 /// A row that is given out.
-pub type Row = ExportedRow;
+pub type ExportRow = ExportedRow;
 
 /// Why nothing was forgotten or given out.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -173,7 +173,7 @@ impl Privacy {
         tenant: TenantId,
         whom: &Whom,
         (by, why): (&Actor, &str),
-        rows: &mpsc::Sender<Row>,
+        rows: &mpsc::Sender<ExportRow>,
     ) -> Result<(), PrivacyError> {
         let beside = self.operators.export_name(tenant, whom).await.map_err(NoAnswer::from)?;
         let mut is_told = false;
@@ -212,7 +212,7 @@ impl Privacy {
         tenant: TenantId,
         whom: &Whom,
         place: &ExportSession,
-        rows: &mpsc::Sender<Row>,
+        rows: &mpsc::Sender<ExportRow>,
     ) -> Result<bool, NoAnswer> {
         if !give(rows, patiently(|| self.operators.export_session(tenant, whom, place)).await?).await {
             return Ok(false);
@@ -276,7 +276,7 @@ where
 }
 
 /// False when nobody takes them any more.
-async fn give(rows: &mpsc::Sender<Row>, all: Vec<Row>) -> bool {
+async fn give(rows: &mpsc::Sender<ExportRow>, all: Vec<ExportRow>) -> bool {
     for row in all {
         if rows.send(row).await.is_err() {
             return false;

@@ -52,12 +52,12 @@ pub(super) struct Hooks {
     pub(super) calls: GateService,
     pub(super) sessions: SessionService,
     pub(super) stop: Stop,
-    pub(super) known: Known,
+    pub(super) known: SessionMemory,
 }
 
 /// What this replica remembers of sessions. Clones are one.
 #[derive(Debug, Clone)]
-pub(super) struct Known(Arc<Mutex<BySession>>);
+pub(super) struct SessionMemory(Arc<Mutex<BySession>>);
 
 /// By tenant and session.
 type BySession = LruCache<(TenantId, String), SessionEntry>;
@@ -74,7 +74,7 @@ struct SessionEntry {
     at_prompt: Vec<String>,
 }
 
-impl Default for Known {
+impl Default for SessionMemory {
     fn default() -> Self {
         Self(Arc::new(Mutex::new(LruCache::new(REMEMBERED_MAX))))
     }
@@ -232,7 +232,7 @@ impl HookServer for Own<'_> {
 }
 
 struct RememberedCall<'a> {
-    known: &'a Known,
+    known: &'a SessionMemory,
     tenant: TenantId,
     now: i64,
     handed: &'a CancelOnDrop,

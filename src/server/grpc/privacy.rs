@@ -14,7 +14,7 @@ use super::{
     stop::Stop,
     streamed::{ResponseStream, streamed},
 };
-use crate::gate::{Privacy, ResealProgress, Row};
+use crate::gate::{Privacy, ResealProgress, ExportRow};
 use callgate_core::domain::{
     forgetting::{Forgot, Whom},
     ids::{AgentId, SessionId, TenantId, UserId},
@@ -103,9 +103,9 @@ impl v1::privacy_service_server::PrivacyService for PrivacyService {
         let (whom, why) = (whom(message.subject.as_ref())?, note("reason", &message.reason)?.unwrap_or_default());
         let privacy = Arc::clone(&self.privacy);
         let rows = streamed(stop, move |rows| async move {
-            privacy.export(tenant, &whom, (&by, &why), &rows).await.map(|()| None::<Row>)
+            privacy.export(tenant, &whom, (&by, &why), &rows).await.map(|()| None::<ExportRow>)
         });
-        let encoded = |row: Row| v1::ExportSubjectResponse { kind: row.kind.to_owned(), row_json: row.json };
+        let encoded = |row: ExportRow| v1::ExportSubjectResponse { kind: row.kind.to_owned(), row_json: row.json };
         Ok(Response::new(Box::pin(rows.map(move |row| row.map(encoded)))))
     }
 

@@ -259,7 +259,7 @@ fn hooks(gate: &Gate, ending: &Stop) -> hook_route::Hooks {
         calls: GateService::new(gate, ending.clone()),
         sessions: sessions(gate, ending.clone()),
         stop: ending.clone(),
-        known: hook_route::Known::default(),
+        known: hook_route::SessionMemory::default(),
     }
 }
 

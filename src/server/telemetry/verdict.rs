@@ -80,7 +80,7 @@ macro_rules! report_line {
         report_attributes!(line [
             names::TARGET_RECORD,
             $level,
-            Told($settled),
+            VerdictText($settled),
             TRACE_ID = $trace().map(field::display)
         ] $settled)
     };
@@ -209,9 +209,9 @@ const fn verb(decision: Decision) -> &'static str {
 }
 
 /// `error of call_7: rate_limited, retry after 40 s`.
-struct Told<'a>(&'a SettledEvent);
+struct VerdictText<'a>(&'a SettledEvent);
 
-impl fmt::Display for Told<'_> {
+impl fmt::Display for VerdictText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(settled) = self;
         write!(f, "{} of {}", settled.status.as_str(), settled.call_id)?;

@@ -11,7 +11,7 @@ use super::{
     load::{self, HEAD, OUTCOMES, ShardSplit, TREES, TreeRows, numbered, same},
     row::{CallRow, OutcomeRow},
     sealed::{self, Opener},
-    wide::{self, Part},
+    wide::{self, RowSet},
 };
 use callgate_core::domain::{
     budget::BudgetSpend,
@@ -53,8 +53,8 @@ static SINCE: LazyLock<String> = LazyLock::new(|| {
     outcomes.push(Column::new("result", "text", "case when o.kept then o.result end"));
     let parts = [
         load::head(),
-        Part::new(numbered(calls, "s"), format!("s join #call c on {}", between("c"))),
-        Part::new(numbered(outcomes, "s"), format!("s join #outcome o on {}", between("o"))),
+        RowSet::new(numbered(calls, "s"), format!("s join #call c on {}", between("c"))),
+        RowSet::new(numbered(outcomes, "s"), format!("s join #outcome o on {}", between("o"))),
         load::controlled(),
     ];
     format!("with {TREES} {}", wide::union(&parts))

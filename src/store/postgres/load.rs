@@ -17,7 +17,7 @@ use super::{
     maintain::{month, partition},
     row::{CallRow, OutcomeRow, big},
     sealed::{Opener, within},
-    wide::{self, Part},
+    wide::{self, RowSet},
 };
 use callgate_core::domain::{
     event::Event,
@@ -98,7 +98,7 @@ impl ShardSplit {
 }
 
 /// The index of a requested tree, with its row's columns.
-pub(super) fn head() -> Part {
+pub(super) fn head() -> RowSet {
     let millis = |column: &str| format!("(extract(epoch from t.{column}) * 1000)::bigint");
     let mut columns = vec![
         Column::new("no", "int8", "t.no"),
@@ -111,7 +111,7 @@ pub(super) fn head() -> Part {
     for name in ["version", "steps", "calls", "cost_micros", "reserved_micros", "tokens"] {
         columns.push(Column::new(name, "int8", format!("t.{name}")));
     }
-    Part::new(columns, "t")
+    RowSet::new(columns, "t")
 }
 
 /// Columns of a call in `s` and `c`; the arguments only as long as a tree keeps them.
@@ -197,8 +197,8 @@ static LOAD: LazyLock<String> = LazyLock::new(|| {
     );
     let mut parts = vec![
         head(),
-        Part::new(numbered(call_columns(), "k"), call),
-        Part::new(numbered(outcome_columns(), "k"), outcome),
+        RowSet::new(numbered(call_columns(), "k"), call),
+        RowSet::new(numbered(outcome_columns(), "k"), outcome),
     ];
     parts.extend(totals::parts(ROWS_MAX));
     format!("with {TREES}, {} {}", recent(), wide::union(&parts))

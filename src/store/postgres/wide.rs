@@ -6,20 +6,20 @@ use super::columns::Column;
 
 /// Rows of one kind.
 #[derive(Debug)]
-pub(super) struct Part {
+pub(super) struct RowSet {
     pub(super) columns: Vec<Column>,
     /// Text after `from`.
     pub(super) from: String,
 }
 
-impl Part {
+impl RowSet {
     pub(super) fn new(columns: Vec<Column>, from: impl Into<String>) -> Self {
         Self { columns, from: from.into() }
     }
 }
 
 /// The union of all parts, numbered by `part`: columns of other parts are null.
-pub(super) fn union(parts: &[Part]) -> String {
+pub(super) fn union(parts: &[RowSet]) -> String {
     let mut all: BTreeMap<&str, &str> = BTreeMap::new();
     for column in parts.iter().flat_map(|part| &part.columns) {
         let known = all.insert(column.name, column.sql);

@@ -30,7 +30,7 @@ pub(super) fn router() -> Router<Console> {
 /// What is looked at.
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(default)]
-pub(super) struct Place {
+pub(super) struct ListQuery {
     /// Empty for the open ones, `all` for all.
     state: String,
     /// `mine` for those that whoever looks may answer, by their groups.
@@ -40,7 +40,7 @@ pub(super) struct Place {
     part: String,
 }
 
-impl Place {
+impl ListQuery {
     fn state(&self) -> Result<ApprovalState, PageError> {
         let known = STATES.iter().find(|(name, ..)| *name == self.state);
         known.map(|(_, state, _)| *state).ok_or_else(|| PageError::field("state: unknown state of an approval request"))
@@ -82,7 +82,7 @@ const STATES: [(&str, ApprovalState, &str); 7] = [
 #[template(path = "approvals.html", blocks = ["queue"])]
 struct Page {
     frame: Frame,
-    place: Place,
+    place: ListQuery,
     states: [(&'static str, ApprovalState, &'static str); 7],
     rows: Vec<Row>,
     is_open: bool,
@@ -146,7 +146,7 @@ impl Row {
     }
 }
 
-async fn list(visitor: Visitor, Query(place): Query<Place>) -> Result<Response, PageError> {
+async fn list(visitor: Visitor, Query(place): Query<ListQuery>) -> Result<Response, PageError> {
     let state = place.state()?;
     let is_open = state == ApprovalState::Pending;
     let order = if is_open { ApprovalOrder::Risk } else { ApprovalOrder::Unspecified };

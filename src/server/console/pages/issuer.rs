@@ -23,7 +23,7 @@ use crate::{
         Console,
         fault::PageError,
         session::{self, Begun, SIGN_IN, Secret, SignInCredential, same},
-        visitor::{Known, Shown, is_here},
+        visitor::{Known, BrowserCredential, is_here},
     },
 };
 use callgate_core::domain::time::Timestamp;
@@ -126,7 +126,7 @@ async fn leave(
 }
 
 /// Whoever asks an issuer often is told to wait: it is asked before anybody is known.
-fn may_sign_in(console: &Console, shown: &Shown) -> Result<(), PageError> {
+fn may_sign_in(console: &Console, shown: &BrowserCredential) -> Result<(), PageError> {
     let from = shown.peer.as_ref().and_then(|peer| peer.from(&shown.headers));
     let message = "too many sign-ins came from your address: try again in a minute, or sign in with a token";
     console.identities.may_sign_in(from).map_err(|_| PageError::new(StatusCode::TOO_MANY_REQUESTS, message))
@@ -172,13 +172,13 @@ struct Page {
 }
 
 /// Somebody whom an issuer has led here.
-struct Led(Shown);
+struct Led(BrowserCredential);
 
 impl FromRequestParts<Console> for Led {
     type Rejection = PageError;
 
     async fn from_request_parts(parts: &mut Parts, _: &Console) -> Result<Self, PageError> {
-        Ok(Self(Shown::of(parts)))
+        Ok(Self(BrowserCredential::of(parts)))
     }
 }
 

@@ -17,7 +17,7 @@ use crate::console::{
     filters,
     form::{FormPost, from_here},
     session::{self, Secret, SignInCredential},
-    visitor::{Known, Shown, Visitor, is_here},
+    visitor::{Known, BrowserCredential, Visitor, is_here},
 };
 use callgate_proto::v1::CredentialKind;
 
@@ -56,13 +56,13 @@ impl Way {
 }
 
 /// Who asks, before they are signed in.
-struct Stranger(Shown);
+struct Stranger(BrowserCredential);
 
 impl FromRequestParts<Console> for Stranger {
     type Rejection = PageError;
 
     async fn from_request_parts(parts: &mut Parts, _: &Console) -> Result<Self, PageError> {
-        let shown = Shown::of(parts);
+        let shown = BrowserCredential::of(parts);
         is_by_its_name(&shown)?;
         Ok(Self(shown))
     }
@@ -70,7 +70,7 @@ impl FromRequestParts<Console> for Stranger {
 
 /// Where nobody needs a credential, a page of somebody else's whose name leads to this machine could sign itself in: so
 /// the browser has to have asked for this machine by a name of its own.
-fn is_by_its_name(shown: &Shown) -> Result<(), PageError> {
+fn is_by_its_name(shown: &BrowserCredential) -> Result<(), PageError> {
     let is_open = shown.peer.as_ref().is_some_and(|peer| !peer.is_public && peer.address.is_some());
     if !is_open || names_this_machine(&shown.headers) {
         return Ok(());
@@ -100,7 +100,7 @@ async fn show(
     page(&console, &shown, &way, told.as_ref()).await
 }
 
-async fn page(console: &Console, shown: &Shown, way: &Way, fault: Option<&PageError>) -> Result<Response, PageError> {
+async fn page(console: &Console, shown: &BrowserCredential, way: &Way, fault: Option<&PageError>) -> Result<Response, PageError> {
     let named = match shown.peer.as_ref().is_some_and(|peer| peer.names.is_some()) {
         true => Known::by(&shown.calls(console, &SignInCredential::Certificate)?).await.ok(),
         false => None,

@@ -11,7 +11,7 @@ use crate::postgres::{
     controls::{self, EVENTS_MAX},
     decode::{LoadedRow, at, corrupt, count, decode, name},
     sealed::{self, Opener, within},
-    wide::Part,
+    wide::RowSet,
 };
 use callgate_core::domain::{
     budget::BudgetSpend,
@@ -36,12 +36,12 @@ fn columns<const N: usize>(columns: [(&'static str, &'static str, &'static str);
     columns.map(|(name, sql, value)| Column::new(name, sql, value)).into()
 }
 
-pub(super) fn parts(rows_max: usize) -> [Part; 8] {
+pub(super) fn parts(rows_max: usize) -> [RowSet; 8] {
     [sessions(), by_tool(), seen(), forgotten(rows_max), controlled(), uses(), changes(), kept()]
 }
 
 /// Every session with its current run's spending: the rows since the run's first event.
-fn sessions() -> Part {
+fn sessions() -> RowSet {
     let (c, o, settled) = (same("c", "s"), same("o", "s"), same("o", "c"));
     let listed = columns([
         ("no", "int8", "s.no"),
@@ -90,20 +90,20 @@ fn sessions() -> Part {
            select c.tool, count(*) as calls from #call c where {c} and c.seq >= l.run_from and c.attempt is not null
            group by 1) x) b on true"
     );
-    Part::new(listed, from)
+    RowSet::new(listed, from)
 }
 
-fn by_tool() -> Part {
+fn by_tool() -> RowSet {
     let from = format!(
         "(select s.no, c.tool, count(*) as calls from s join #call c on {} where c.attempt is not null
           group by 1, 2) b",
         same("c", "s")
     );
-    Part::new(columns([("no", "int8", "b.no"), ("tool", "text", "b.tool"), ("calls", "int8", "b.calls")]), from)
+    RowSet::new(columns([("no", "int8", "b.no"), ("tool", "text", "b.tool"), ("calls", "int8", "b.calls")]), from)
 }
 
 /// Known results of each session.
-fn seen() -> Part {
+fn seen() -> RowSet {
     let from = format!(
         "s cross join lateral (
            select o.seq, c.fingerprint, o.digest from #call c join #outcome o on {} and o.permit_seq = c.seq
@@ -118,12 +118,12 @@ fn seen() -> Part {
         ("fingerprint", "bytea", "x.fingerprint"),
         ("digest", "bytea", "x.digest"),
     ]);
-    Part::new(listed, from)
+    RowSet::new(listed, from)
 }
 
 /// The latest possible change among the rows that are not read. The estimate is conservative: a forgotten change only
 /// lets a call run again. Open calls are read.
-fn forgotten(rows_max: usize) -> Part {
+fn forgotten(rows_max: usize) -> RowSet {
     let (c, of_c, of_s, of_o, f) = (same("c", "s"), same("o", "c"), same("o", "s"), same("c", "o"), same("f", "c"));
     // Successes are scanned from the newest on, so that only few calls are joined.
     let from = format!(
@@ -143,7 +143,7 @@ fn forgotten(rows_max: usize) -> Part {
                 and f.status > {RUNNING}))) as seq) f",
         rows_max - 1
     );
-    Part::new(columns([("no", "int8", "s.no"), ("seq", "int8", "f.seq")]), from)
+    RowSet::new(columns([("no", "int8", "s.no"), ("seq", "int8", "f.seq")]), from)
 }
 
 /// True when a call was permitted with the edited arguments of the answer `e`.
@@ -153,7 +153,7 @@ const USED: &str = "case when e.kind = 'answered' and e.detail -> 'edit' is not 
       and encode(c.args_digest, 'hex') = e.detail #>> '{edit,digest}') end";
 
 /// Control events after the last known event.
-pub(in crate::postgres) fn controlled() -> Part {
+pub(in crate::postgres) fn controlled() -> RowSet {
     let from = format!(
         "t cross join lateral (
            select e.* from session_event e where e.shard = t.shard and e.tenant_id = t.tenant_id
@@ -172,21 +172,21 @@ pub(in crate::postgres) fn controlled() -> Part {
         ("detail", "text", "(e.detail #- '{edit,arguments}')::text"),
         ("is_used", "bool", USED),
     ]);
-    Part::new(listed, from)
+    RowSet::new(listed, from)
 }
 
 /// The last use of each tier and grant.
-fn uses() -> Part {
+fn uses() -> RowSet {
     let from = format!(
         "(select distinct on (s.no, u ->> 'key') s.no, u::text as used from s join #call c on {} and c.uses is not null
           cross join lateral jsonb_array_elements(c.uses) u order by s.no, u ->> 'key', c.seq desc) u",
         same("c", "s")
     );
-    Part::new(columns([("no", "int8", "u.no"), ("used", "text", "u.used")]), from)
+    RowSet::new(columns([("no", "int8", "u.no"), ("used", "text", "u.used")]), from)
 }
 
 /// Resources changed by writes without a clean failure.
-fn changes() -> Part {
+fn changes() -> RowSet {
     let from = format!(
         "s cross join lateral (
            select c.seq, c.tool, c.fingerprint, c.resource from #call c
@@ -204,11 +204,11 @@ fn changes() -> Part {
         ("fingerprint", "bytea", "w.fingerprint"),
         ("resource", "text", "w.resource"),
     ]);
-    Part::new(listed, from)
+    RowSet::new(listed, from)
 }
 
 /// Kept answers of dependent calls.
-fn kept() -> Part {
+fn kept() -> RowSet {
     let from = format!(
         "s cross join lateral (
            select o.seq, o.permit_seq, case when {} then o.result end as result
@@ -232,7 +232,7 @@ fn kept() -> Part {
         "text",
         format!("case when {} then c.arguments end", within("c.arguments", KEPT_BYTES_MAX)),
     ));
-    Part::new(listed, from)
+    RowSet::new(listed, from)
 }
 
 /// Totals of one tree's rows.

@@ -44,7 +44,7 @@ struct Minute<'a> {
 type Value = Option<String>;
 
 /// A minute, as a row of the table.
-pub(super) struct Row {
+pub(super) struct ChartRow {
     pub(super) unix: i64,
     pub(super) words: String,
     pub(super) cells: Vec<String>,
@@ -53,7 +53,7 @@ pub(super) struct Row {
 /// What is drawn of an hour.
 pub(super) struct Hour {
     pub(super) charts: Vec<&'static Chart>,
-    pub(super) rows: Vec<Row>,
+    pub(super) rows: Vec<ChartRow>,
     /// Since when this server has seen what no row tells, where that is not all of the hour.
     since: Option<String>,
     /// What was saved is not counted to its end yet.
@@ -260,7 +260,7 @@ impl Hour {
             let lines = charts.iter().flat_map(|chart| chart.lines);
             let cells = lines.map(|line| (line.of)(&minute).unwrap_or_default()).collect();
             let unix = start(minute.told);
-            Row { unix, words: clock(unix), cells }
+            ChartRow { unix, words: clock(unix), cells }
         };
         let rows = minutes(fleet, at).map(row).collect();
         let first = fleet.minutes.iter().position(|minute| minute.plane.is_some());
