@@ -1,4 +1,4 @@
-//! Why there is no page, or nothing was done: told on a page of its own, or in place of the part that was asked for.
+//! Error responses of the console: a page of their own, or in place of the requested part.
 
 use askama::Template as _;
 use axum::response::{Html, IntoResponse, Response};

@@ -1,4 +1,4 @@
-//! What stands around each page: its name, where else to go, and who is signed in.
+//! Frame of each page: title, navigation links, and the signed-in user.
 
 use super::{pages::LINKS, visitor::Visitor};
 use callgate_proto::v1::Role;

@@ -1,5 +1,5 @@
-//! What every answer tells the browser: nothing comes from elsewhere, nothing is run but our own files, nobody frames a
-//! page, nothing is kept on the way.
+//! Security headers of every response: no foreign resources, only scripts of our own, no framing by other pages, no
+//! caching.
 
 use axum::{
     body::to_bytes,

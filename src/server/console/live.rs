@@ -1,7 +1,7 @@
-//! What has changed, as server-sent events: pages then ask for the part of them that shows it. The pages of a browser
-//! share a stream; one that shows a session has another for it.
-//! `approvals`: a question came up, or changed; its data is the question's id and tool, and whether it is new, in JSON.
-//! `tick`: each second. `session`: the session that the page shows has changed.
+//! Server-sent events on changes: pages then request the part of them that shows the change. The pages of a browser
+//! share a stream; one that shows a session has another for it. `approvals`: an approval request was made, or changed;
+//! its data is the request's id and tool, and whether it is new, in JSON. `tick`: each second. `session`: the session
+//! that the page shows has changed.
 
 use std::{convert::Infallible, future::ready, pin::Pin, sync::Arc, time::Duration};
 

@@ -1,7 +1,7 @@
-//! Who is signed in. The browser keeps 192 random bits and their code in a cookie that no script reads; the database
-//! keeps what was shown at the sign-in, sealed under a key made of them, and their hash. So a session holds on every
-//! replica, can be ended, and whoever reads the table can show its credentials to nobody. A cookie whose code is wrong
-//! was made by no server, and is not looked up: strangers cost the database nothing.
+//! Console sessions. The browser keeps 192 random bits and their code in a cookie that no script reads. The database
+//! keeps the sign-in credential, encrypted under a key derived from them, and their hash. A session thus holds on every
+//! replica and can be ended, and a reader of the table can use no credential in it. A cookie with a wrong code was made
+//! by no server and is not queried: strangers cost the database nothing.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Who asks for a page.
+//! The signed-in user behind a page request.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What people and systems do to sessions.
+//! Commands of operators, approvers and systems on sessions.
 
 use super::{
     CommandError, Decisions,

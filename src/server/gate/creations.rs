@@ -1,5 +1,5 @@
-//! What agents made of late, to be told to an agent that was restarted. Kept in memory: what another replica recorded
-//! is not known here. Who made it and by which call is kept, and never what: that stays where it can be forgotten.
+//! Recent creations by agents, for an agent that was restarted. They are kept in memory, so those of other replicas are
+//! missing. An entry holds agent and call, and never the name of what was made: that stays where it can be forgotten.
 
 use std::num::NonZeroUsize;
 

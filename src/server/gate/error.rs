@@ -1,4 +1,4 @@
-//! Why there is no answer: the caller's own doing, one type an operation, or a cause that may pass.
+//! Errors of the gate: a rejection of the caller's request, one type an operation, or a cause that may pass.
 
 use std::time::Duration;
 

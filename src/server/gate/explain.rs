@@ -1,5 +1,5 @@
-//! Why a stored call was judged as it was, rule by rule: what spoke is stored, and why the others kept silent is made
-//! anew, beside the threads that answer agents.
+//! Explanation of a stored call's last judgement, rule by rule. Findings are read from the store; reasons for silence
+//! are recomputed, beside the threads that answer agents.
 
 use std::sync::Arc;
 

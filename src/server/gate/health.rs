@@ -1,6 +1,6 @@
-//! How tools fare, as this replica knows it: what it saw itself at once, what the others saw a second or two later.
-//! Nothing that must hold depends on it, but for one thing: of all replicas one call finds out how a tool fares after
-//! its cooldown, and claims that in the store before it is let through.
+//! Health of tools on this replica: its own observations at once, those of other replicas a second or two later. Only
+//! the half-open probe depends on it: of all replicas one call probes a tool after its cooldown, and claims that in the
+//! store before it is let through.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

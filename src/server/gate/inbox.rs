@@ -1,4 +1,4 @@
-//! What operators look at: questions, stored calls, sessions.
+//! Lists for operators: stored calls and sessions, and one call in full.
 
 use std::sync::Arc;
 

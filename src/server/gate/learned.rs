@@ -1,5 +1,5 @@
-//! What retries came to, and refusals for arguments: counted by one replica at a time in the store, read back by all.
-//! Nothing that must hold depends on it.
+//! Learned retry profiles and self-corrections: counted in the store by one replica at a time, read back by all. No
+//! guarantee depends on them.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 

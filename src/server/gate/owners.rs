@@ -1,5 +1,5 @@
-//! Whose sessions are: an agent works in those that its own credential has opened, and in those of whom it works for.
-//! The first who asks in a call tree with a credential has it, on every replica.
+//! Session ownership: a credential works in the call trees that it owns, and in those of any name above its own. The
+//! first credential that evaluates a call in a call tree owns it, on every replica.
 
 use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 

@@ -1,4 +1,4 @@
-//! What is wrong with a policy's text, and what it would do.
+//! Policy check: errors and warnings of a policy's text, and its effect.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! What was learned, for people: retry profiles, and what retries came to.
+//! Reports of retry profiles and of the retry history.
 
 use super::{Insight, NoAnswer};
 use callgate_core::{

@@ -1,5 +1,5 @@
-//! How well tools suit agents. Their calls are counted by the hour, the newest first, and an hour that is long over is
-//! counted once and kept: whoever asks is told what is counted by then, and how far back that reaches.
+//! Tool quality reports. Calls are counted by the hour, the newest first, and a closed hour is counted once and kept. A
+//! report holds the hours that are counted by then, and how far back they reach.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

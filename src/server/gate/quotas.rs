@@ -1,5 +1,5 @@
-//! What a tenant may use of the plane, and what it is told past that. Counts of what is stored are some seconds old; no
-//! report is ever refused for them, since it ends what was let through.
+//! Quotas of a tenant, and their enforcement before a judgement. Counts of stored data are some seconds old. No report
+//! is ever refused for a quota, since it ends a call that was let through.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What is past its term: deleted by one replica at a time, told in the log and counted.
+//! Retention: deletes data past its retention period on one replica at a time, logged and counted.
 
 use std::{collections::BTreeMap, time::Duration};
 

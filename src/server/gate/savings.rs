@@ -1,4 +1,4 @@
-//! What refusals saved: by minute, and since the day began. Counted on from where it was left.
+//! Savings by refusals, by minute and since the day began. Counting continues from its last position.
 
 use std::collections::BTreeMap;
 

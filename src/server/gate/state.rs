@@ -1,4 +1,4 @@
-//! What a session has done and may still do.
+//! Session state: calls, budgets, grants and halts of a session.
 
 use std::sync::Arc;
 

@@ -1,5 +1,4 @@
-//! What is told of the plane beside its answers: how much waits, what it is reached by, what is halted, what people
-//! were asked.
+//! Gauges of this replica and the deployment: queues, connection pools, cache, halts, and open approval requests.
 
 use std::{collections::BTreeMap, time::Duration};
 

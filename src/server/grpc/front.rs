@@ -1,4 +1,4 @@
-//! Where the listener's requests become those of the services.
+//! Adapters between the listener and the services: request bodies, and boxed response futures.
 
 use std::{
     convert::Infallible,

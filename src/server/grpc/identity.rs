@@ -1,6 +1,6 @@
-//! Who a request comes from, as the way in has found out (`authentication.rs`). Where the server knows no credentials,
-//! a name is what callers say of themselves in the metadata, never a field of a request: a message that names its own
-//! author could not be kept where credentials name them.
+//! Identity of a request's caller, as `authentication.rs` resolved it. A server without credentials takes the caller's
+//! name from the metadata, never from a field of the message: such a field could not stay where credentials name the
+//! caller.
 
 use std::sync::Arc;
 

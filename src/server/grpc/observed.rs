@@ -1,4 +1,4 @@
-//! What is told of every call of every service: a span, and how long it took to the end of its answer.
+//! Middleware: one span and one duration for each call of a service, up to the end of its response.
 
 use std::{
     pin::Pin,

@@ -1,4 +1,4 @@
-//! Which role may call what: one table of all calls. What is not in it reaches nobody.
+//! Required roles by method, as one table. A method that is not in it is not served.
 
 use std::{collections::BTreeSet, sync::LazyLock};
 

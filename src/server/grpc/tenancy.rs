@@ -1,5 +1,5 @@
-//! Whose plane is served: behind the way in, which says whose it is, and before every method. What takes long asks the
-//! gate again.
+//! Middleware: rejects requests of a tenant that is not served. It runs after authentication and before every method;
+//! methods that take long ask the gate again.
 
 use std::{future::ready, sync::Arc};
 

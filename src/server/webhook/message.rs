@@ -1,4 +1,4 @@
-//! What a webhook is told of a question, signed as [Standard Webhooks](https://www.standardwebhooks.com) has it.
+//! Body and signature of a webhook for an approval request, by [Standard Webhooks](https://www.standardwebhooks.com).
 
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use hmac::{Hmac, KeyInit as _, Mac as _};

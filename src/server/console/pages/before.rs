@@ -1,4 +1,4 @@
-//! What was before a question was asked: what its call tree did, and how its tool was called last.
+//! History before an approval request: the calls of its call tree, and the last call of its tool.
 
 use crate::console::{
     arguments::{self, Other},

@@ -1,4 +1,4 @@
-//! What retries came to, as a part of the pages of learning: over time, beside what was predicted, and what they cost.
+//! Retry history, a part of the pages of learning: over time, beside the predicted chances, and the cost of retries.
 
 use askama::{Template, filters::HtmlSafe};
 use prost_types::Timestamp;

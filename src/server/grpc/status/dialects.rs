@@ -1,4 +1,4 @@
-//! What is said to those who do not speak gRPC.
+//! Statuses of rejected requests over HTTP without gRPC.
 
 use tonic::{Code, Status};
 

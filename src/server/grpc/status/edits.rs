@@ -1,4 +1,4 @@
-//! Why arguments that a person chose were not taken, as it is told.
+//! Statuses of rejected edits of a call's arguments.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! What those are told whose tenant is not served, or uses as much as it may, and those who change tenants.
+//! Statuses of tenancy: a tenant that is not served, an exceeded quota, and a rejected change of a tenant.
 
 use std::{collections::HashMap, time::Duration};
 
