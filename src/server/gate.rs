@@ -93,7 +93,7 @@ pub fn new_id(prefix: &str) -> String {
     format!("{prefix}_{}", uuid::Uuid::now_v7().simple())
 }
 
-/// How long a provider asks to wait with the text of a `Retry-After`, in milliseconds from `now`.
+/// The wait that a provider's `Retry-After` asks for, in milliseconds from `now`.
 #[must_use]
 pub fn retry_after_ms(text: &str, now: i64) -> Option<u64> {
     classify::retry_after_ms(text, now)
@@ -105,17 +105,17 @@ pub const BATCH_MAX: usize = 64;
 /// An answer to a question, stored before it is given.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EvaluateAnswer {
-    /// What holds.
+    /// The verdict in force.
     pub verdict: Verdict,
-    /// What to tell the model; none for ALLOW.
+    /// Text for the model; none for ALLOW.
     pub text: Option<ToolResult>,
-    /// Where the policy wants the idempotency key.
+    /// The argument that takes the idempotency key, by the policy.
     pub inject_as: Option<InjectAs>,
     /// The arguments to execute instead of those that were asked for.
     pub executes: Option<String>,
     /// For ASK: the user of the agent's host may answer, at the host's own prompt.
     pub host_may_approve: bool,
-    /// What a person has approved instead of the call.
+    /// The arguments that an approver approved instead of the call's.
     pub edited: Option<EditedArguments>,
 }
 
@@ -223,7 +223,7 @@ pub struct Gate {
     pub approvals: Arc<Approvals>,
     /// Credentials and tenants.
     pub identities: Arc<Identities>,
-    /// What is stored of people.
+    /// Forgetting, export and retention of stored data.
     pub privacy: Arc<Privacy>,
     /// Reads for operators.
     pub insight: Arc<Insight>,

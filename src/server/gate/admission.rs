@@ -29,14 +29,14 @@ use callgate_net::clock::{Clock, LogLimiter, Tick};
 const WORKING_MAX: usize = 512;
 /// Fewest at work, however slow the database is: below it, commits are shared by too few to be worth their cost.
 const WORKING_MIN: usize = 64;
-/// How long an Evaluate may be at work, on average, before fewer are admitted: an agent notices more.
+/// Mean time of an Evaluate at work above which fewer are admitted: an agent notices more.
 const WORK: Duration = Duration::from_millis(100);
 /// Longest wait in the queue: the pause that a shed caller is told. Coming back would be no faster.
 const WAIT: Duration = Duration::from_millis(500);
 /// Most that wait, whatever the rate, which is not known at first: what is answered meanwhile at the highest. The tree
 /// with the most makes room.
 const WAITING_MAX: usize = (WORKING_MAX as u128 * WAIT.as_millis() / WORK.as_millis()) as usize;
-/// How long the rate is measured.
+/// Interval over which the rate is measured.
 const WINDOW: Duration = Duration::from_millis(100);
 
 /// A call tree, by its root as far as that is known.
@@ -78,7 +78,7 @@ impl TenantQueue {
         self.waiters.get(root).map_or(0, VecDeque::len)
     }
 
-    /// Whose turn it is.
+    /// Takes the waiter whose turn it is.
     fn next(&mut self) -> Option<Waiter> {
         let tree = self.turns.pop_front()?;
         let waiters = self.waiters.get_mut(&tree)?;
@@ -116,8 +116,8 @@ impl Queue {
         self.working < self.most && self.waiting == 0
     }
 
-    /// How long the next one of a tree would wait: for a turn of every tree of its tenant, for each that it has
-    /// waiting, and as many turns of every other tenant as that one has to take.
+    /// Expected wait of the next one of a tree: for a turn of every tree of its tenant, for each that it has waiting,
+    /// and as many turns of every other tenant as that one has to take.
     fn wait(&self, (tenant, root): &AdmissionTree) -> Duration {
         let own = self.tenants.get(tenant).map_or(1, |share| {
             let of_tree = share.of_tree(root);
@@ -171,7 +171,7 @@ impl Queue {
         (number, turn)
     }
 
-    /// Whose turn it is, while there is room.
+    /// Takes the waiter whose turn it is, while there is room.
     fn next(&mut self) -> Option<Waiter> {
         while self.working < self.most {
             let tenant = self.turns.pop_front()?;
@@ -298,7 +298,7 @@ impl Admission {
         }
     }
 
-    /// How many calls are at work, and how many wait.
+    /// Counts of Evaluates at work, and of those that wait.
     pub(super) fn load(&self) -> (usize, usize) {
         let queue = self.queue.lock();
         (queue.working, queue.waiting)

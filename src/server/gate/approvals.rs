@@ -20,7 +20,7 @@ use callgate_core::domain::{
 use callgate_net::clock::Tick;
 use callgate_store::{DecisionStore, StoreError};
 
-/// How often open questions are looked at while somebody waits.
+/// Interval at which open approval requests are polled while a caller waits.
 pub const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Open questions that are looked at; of more, the newest.
 pub const OPEN_MAX: usize = 10_000;
@@ -29,7 +29,7 @@ pub const OPEN_MAX: usize = 10_000;
 #[derive(Debug, Default)]
 pub(super) struct OpenApprovals(Mutex<BTreeMap<TenantId, LastRead>>);
 
-/// When the look was begun, and what it found.
+/// Start and result of the last read.
 type LastRead = (Tick, Arc<[Question]>);
 
 /// A person's answer to a question.
@@ -39,13 +39,13 @@ pub struct ApproverReply {
     pub approval_id: String,
     /// Yes or no.
     pub approve: bool,
-    /// Who answers.
+    /// The approver.
     pub by: Actor,
-    /// Why, in words.
+    /// Reason, as text.
     pub reason: Option<String>,
-    /// What else a yes lets through.
+    /// Further calls that an approval lets through.
     pub clears: Option<Clears>,
-    /// With which arguments a yes is, where not with those of the call.
+    /// The approved arguments, where not those of the call.
     pub edited: Option<ChosenArguments>,
 }
 
@@ -76,14 +76,14 @@ impl Approvals {
         self.decisions.looked_at(tenant, None).await
     }
 
-    /// Who is asked, by the policy that judges now.
+    /// The approval route by the active policy.
     #[must_use]
     pub fn route(&self, tenant: TenantId, question: &Question) -> ApprovalRoute {
         let tool = ToolName::parse("tool", &question.tool);
         tool.map_or(ApprovalRoute::ANYBODY, |tool| self.server.policy(tenant).route(&tool).clone())
     }
 
-    /// What the policy that judges now says of a question's tool: its risk, and the first tier that names it.
+    /// The active policy's risk level of a request's tool, and the first tier that names it.
     #[must_use]
     pub fn declared(&self, tenant: TenantId, question: &Question) -> (Option<RiskLevel>, Option<String>) {
         let Ok(tool) = ToolName::parse("tool", &question.tool) else { return (None, None) };
@@ -91,7 +91,7 @@ impl Approvals {
         (policy.tool(&tool).risk, policy.tier(&tool).map(str::to_owned))
     }
 
-    /// How much a yes may do harm, by the policy that judges now, and why.
+    /// Risk of an approval by the active policy, with its reasons.
     #[must_use]
     pub fn risk(&self, tenant: TenantId, question: &Question) -> (RiskLevel, Vec<&'static str>) {
         risk::of(question, self.declared(tenant, question).0, &self.route(tenant, question))

@@ -46,7 +46,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Pause while agents wait for admission, and how often in a row: it goes on then, however busy it is.
 const BUSY: Duration = Duration::from_millis(200);
 const BUSY_MAX: u32 = 50;
-/// How often it is told how far it is.
+/// Interval of progress reports.
 const TOLD_EVERY: Duration = Duration::from_millis(250);
 /// Longest time for all of it.
 const LASTS_MAX: Duration = Duration::from_secs(1_800);
@@ -101,32 +101,32 @@ pub struct BacktestQuery {
     pub calls_max: u32,
 }
 
-/// What is told of a backtest.
+/// A message of a running backtest.
 #[derive(Debug)]
 pub enum BacktestTold {
-    /// How far it is.
+    /// Progress.
     Progress {
         /// Calls that were judged.
         judged: u64,
         /// Calls that are to be.
         total: u64,
     },
-    /// What it came to.
+    /// Result of a backtest.
     Done(Box<BacktestOutcome>),
 }
 
-/// What it came to.
+/// Result of a backtest.
 #[derive(Debug, Default)]
 pub struct BacktestOutcome {
     /// The policy that was tried.
     pub hash: String,
-    /// What it was compared with; empty for the built-in one.
+    /// Hash of the policy that it was compared with; empty for the built-in one.
     pub against_hash: String,
-    /// What changes.
+    /// Changes by kind, with examples.
     pub changes: Changes,
-    /// How many calls one decides so, and the other so.
+    /// Calls by the decisions of both policies.
     pub decisions: BTreeMap<(Decision, Decision), u64>,
-    /// When the first call was asked for, and the last.
+    /// Times of the first call and the last.
     pub times: Option<(Timestamp, Timestamp)>,
     /// Calls that were judged by both.
     pub calls: u64,
@@ -146,7 +146,7 @@ pub struct BacktestOutcome {
     pub is_more: bool,
 }
 
-/// Why a policy was not tried to the end.
+/// Errors of a backtest.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BacktestError {
     /// It took too long.
@@ -157,8 +157,8 @@ pub enum BacktestError {
     NoAnswer(#[from] NoAnswer),
 }
 
-/// What one trial has come to. It goes to the thread that judges, and back; and with it the slot, which so is free once
-/// nobody judges any more.
+/// State of one trial. It goes to the thread that judges, and back. The slot goes with it, and so is free once nothing
+/// judges any more.
 struct Trial {
     backtest: Backtest,
     /// The version of the policy that is compared with.
@@ -241,7 +241,7 @@ impl Policies {
     /// The policies of two texts; instead of the second one, the policy that judges.
     ///
     /// # Errors
-    /// What is wrong with a text.
+    /// The problems of a text.
     pub async fn compared(
         &self,
         tenant: TenantId,

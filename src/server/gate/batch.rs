@@ -26,15 +26,15 @@ use callgate_core::{
     retry::profiles::Profiles,
 };
 
-/// What crosses trees, for a batch of proposals.
+/// State shared between call trees, for a batch of proposals.
 #[derive(Debug)]
 pub(super) struct SharedBatch {
     pub(super) counters: BTreeMap<CounterKey, u64>,
     /// The ledger's row of each.
     pub(super) ledger: Vec<Option<LedgerRow>>,
-    /// How the tool of each fares.
+    /// Health of each one's tool.
     pub(super) health: Vec<Health>,
-    /// What the agent of each made last by it.
+    /// Last creation of each one's agent by that call.
     pub(super) creations: Vec<Option<Creation>>,
     pub(super) halts: Arc<[Halt]>,
     pub(super) profiles: Arc<Profiles>,
@@ -42,7 +42,7 @@ pub(super) struct SharedBatch {
 }
 
 impl SharedBatch {
-    /// What the first proposal depends on. What is said of the others one by one stays.
+    /// Takes the state of the first proposal. The entries of the others stay.
     pub(super) fn first(&mut self) -> SharedState {
         SharedState {
             counters: std::mem::take(&mut self.counters),

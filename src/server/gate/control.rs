@@ -22,7 +22,7 @@ impl Decisions {
         self.controlled(tenant, command, true).await
     }
 
-    /// What [`Decisions::control`] would refuse now is refused; nothing is done.
+    /// Rejects a command that [`Decisions::control`] would reject now; nothing is done.
     ///
     /// # Errors
     /// [`CommandError`].

@@ -40,7 +40,7 @@ impl Creations {
 }
 
 impl Decisions {
-    /// What the asking agent made last by this very call in another session, with its name; none once it is forgotten.
+    /// The agent's last creation by this very call in another session, with its name; none once it is forgotten.
     pub(super) async fn creation(&self, policy: &Policy, tenant: TenantId, proposal: &Proposal) -> Option<Creation> {
         let key = (proposal.request.agent.clone()?, proposal.fingerprint);
         let known = self.creations.0.lock().get(&(tenant, key)).cloned();

@@ -26,9 +26,9 @@ use callgate_core::domain::{
 };
 use callgate_net::clock::{Clock, Tick};
 
-/// What was read longer ago does not hold any more; with the time that a read takes, less than the two seconds.
+/// Longest age of a token's row that is relied on. With the time of a read it stays below two seconds.
 const HOLDS: Duration = Duration::from_millis(1_800);
-/// What nobody has shown for so long is forgotten.
+/// A token that is not presented for so long is evicted.
 const UNUSED: Duration = Duration::from_secs(60);
 /// Tokens that are remembered.
 const KNOWN_MAX: usize = 10_000;
@@ -39,7 +39,7 @@ const LOOK_WAIT: Duration = Duration::from_secs(1);
 const MISSING_MAX: NonZeroUsize = NonZeroUsize::new(4_096).unwrap();
 const MISSING: Duration = Duration::from_secs(10);
 const NO_SUCH: &str = "there is no such token";
-/// How often it is noted when a token was used last.
+/// Interval at which the last uses of tokens are stored.
 const NOTE_EVERY: Duration = Duration::from_secs(10);
 
 /// A credential as a caller presents it.
@@ -60,7 +60,7 @@ pub enum PresentedCredential<'a> {
     },
 }
 
-/// Why somebody is not let in.
+/// Reasons to reject a credential.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CredentialRejection {
     /// The credential does not hold; why is for the log.
@@ -74,7 +74,7 @@ pub enum CredentialRejection {
     TooMany(Duration),
 }
 
-/// What is known of credentials.
+/// Cache of credentials on this replica.
 #[derive(Debug)]
 pub(super) struct Credentials {
     tokens: RwLock<BTreeMap<String, Arc<Known>>>,
@@ -107,7 +107,7 @@ impl Default for Credentials {
     }
 }
 
-/// Whom other credentials than tokens are mapped to, and the tenants that there are.
+/// Mapping of other credentials than tokens to identities, with the tenants by name.
 #[derive(Debug)]
 pub(super) struct Mapping {
     pub(super) auth: Auth,
@@ -120,7 +120,7 @@ struct Known {
     seen: Mutex<Seen>,
 }
 
-/// When it was read and shown last, and who showed it: most callers come from where they came from.
+/// Last read and last use of a token, and its last caller: most callers keep their address.
 #[derive(Debug)]
 struct Seen {
     read: Tick,
@@ -159,8 +159,7 @@ impl Identities {
         self.credentials.any.load(Ordering::Acquire) || self.credentials.mapping().is_some()
     }
 
-    /// Who that is, as far as it is known without reading; none when it has to be looked up. `from` is the address
-    /// of who asks.
+    /// The identity of a credential from the cache; none when it has to be read. `from` is the caller's address.
     #[must_use]
     pub fn identity(
         &self,
@@ -243,7 +242,7 @@ impl Identities {
         }
     }
 
-    /// Who that certificate is.
+    /// The identity of a certificate.
     fn by_certificate(
         &self,
         dns: &[String],

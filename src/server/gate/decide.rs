@@ -28,12 +28,12 @@ use callgate_core::{
 };
 use callgate_store::{Lost, Pending, QueueSlot, Slot};
 
-/// How often a lost race is run again before the caller is told to come back.
+/// Attempts after conflicts before the caller has to retry.
 pub(super) const TRIES_MAX: u32 = 10;
 /// The same for a report, which ends a call: others of its tree and replica wait for it, so that it loses against other
 /// replicas alone.
 const REPORT_TRIES_MAX: u32 = 100;
-/// Longest pause after a lost race.
+/// Longest pause after a conflict.
 const PAUSE_MAX: Duration = Duration::from_millis(25);
 
 /// The session that a decision is about.
@@ -42,13 +42,13 @@ pub(super) struct Subject<'a, R> {
     pub(super) access: TreeAccess,
     pub(super) tenant: TenantId,
     pub(super) session: &'a SessionId,
-    /// What becomes of a session that nobody has heard of.
+    /// Treatment of an unknown session.
     pub(super) unheard: UnknownSession<'a, R>,
     /// Calls that the decision may create.
     pub(super) calls: &'a [&'a CallId],
 }
 
-/// What becomes of a session that nobody has heard of.
+/// Treatment of an unknown session.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum UnknownSession<'a, R> {
     /// It is the caller's error.
@@ -57,7 +57,7 @@ pub(super) enum UnknownSession<'a, R> {
     Begins(Option<&'a SessionId>),
 }
 
-/// What was decided on a tree.
+/// Result of a decision on a tree.
 #[derive(Debug)]
 pub(super) enum DecisionOutcome<A, R> {
     /// The answer holds once the changes are stored, one after the other.
@@ -78,14 +78,14 @@ pub(super) struct CommittedAnswer<A> {
     pub(super) slot: Arc<Slot>,
 }
 
-/// What one attempt came to. What was decided without an append names the version that has to be the stored one.
+/// Result of one attempt. A decision without an append names the version that has to be the stored one.
 enum Attempt<A, R> {
     Sent(A, Pending),
     Unchanged(A, u64),
     Rejected(R, u64),
 }
 
-/// Whether a decision may change its tree.
+/// Access of a decision to its tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TreeAccess {
     Read,
@@ -149,7 +149,7 @@ impl Decisions {
         Err(NoAnswer::Contention.into())
     }
 
-    /// What the tree of a known session says, as it is stored. Nobody waits for the writer to look.
+    /// Reads the tree of a known session, as it is stored, without waiting for the writer task.
     pub(super) async fn look<B, A, F>(
         &self,
         tenant: TenantId,

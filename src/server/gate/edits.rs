@@ -89,7 +89,7 @@ impl Approvals {
         }
     }
 
-    /// Why a call would be refused now; none where it would not, or only for what may pass.
+    /// The finding that would refuse a call now; none where nothing would, or only a cause that may pass.
     async fn objection(&self, policy: &Policy, mut proposal: Proposal) -> Result<Option<Finding>, NoAnswer> {
         let (tenant, session) = (proposal.request.tenant, proposal.request.session.clone());
         let unheard = UnknownSession::<()>::Begins(None);
@@ -150,7 +150,7 @@ impl Insight {
 }
 
 impl Decisions {
-    /// What a person has approved instead of a refused call. Where it cannot be read now, whoever asks again is told.
+    /// Arguments that an approver approved instead of a refused call's; none when they cannot be read now.
     pub(super) async fn approved_instead(
         &self,
         store: &dyn DecisionStore,

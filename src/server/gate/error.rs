@@ -8,7 +8,7 @@ use callgate_core::domain::{
 };
 use callgate_store::StoreError;
 
-/// Why nothing was decided, whoever asked for what. The caller may send the same again.
+/// Errors of any operation that may pass: nothing was decided. The caller may send the same again.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoAnswer {
     /// The database is well, and more is asked than can be done at once.
@@ -41,12 +41,12 @@ pub enum NoAnswer {
     /// A key of the tenant is not on this server, and its values are sealed with it.
     #[error("{0}")]
     KeyMissing(String),
-    /// What the database answered cannot be: a fault of callgate, or of who changed its tables.
+    /// An impossible answer of the database: a fault of callgate, or of a change of its tables by hand.
     #[error("{0}")]
     Fault(String),
 }
 
-/// Why an operation gave no answer; `R` is what its callers can do wrong.
+/// Errors of an operation; `R` is the rejection of its caller's request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GateError<R> {
     /// The caller's own doing: nothing was decided or stored.
@@ -57,13 +57,13 @@ pub enum GateError<R> {
     NoAnswer(#[from] NoAnswer),
 }
 
-/// Why a call was not judged.
+/// Errors of an Evaluate.
 pub type EvaluateError = GateError<EvaluateRejection>;
-/// Why a report was not taken in.
+/// Errors of a Record.
 pub type RecordError = GateError<RecordRejection>;
-/// Why a command was not carried out.
+/// Errors of a command.
 pub type CommandError = GateError<CommandRejection>;
-/// Why nothing is told of a session.
+/// Errors of a read of a session.
 pub type SessionError = GateError<SessionUnknown>;
 
 impl From<StoreError> for NoAnswer {

@@ -173,7 +173,7 @@ impl Decisions {
         Ok(answers)
     }
 
-    /// What would be answered now; nothing is stored or claimed, and no permit is given.
+    /// Evaluates a call without effect: nothing is stored or claimed, and no permit is given.
     ///
     /// # Errors
     /// [`EvaluateError`]: nothing could be decided.
@@ -194,7 +194,7 @@ impl Decisions {
         Ok(self.answer(&policy, &proposal, verdict).await)
     }
 
-    /// What crosses trees and the proposals depend on.
+    /// Reads the state shared between call trees that the proposals depend on.
     pub(super) async fn shared(
         &self,
         policy: &Policy,

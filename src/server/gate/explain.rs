@@ -30,11 +30,11 @@ const BYTES_MAX: usize = 32 << 20;
 pub struct RuleExplanation {
     /// Its name.
     pub rule: String,
-    /// What becomes of its findings, as a policy names it; none where the policy cannot be read.
+    /// Its mode, as a policy names it; none where the policy cannot be read.
     pub mode: Option<&'static str>,
-    /// What it found.
+    /// Its finding.
     pub finding: Option<Finding>,
-    /// Why it found nothing.
+    /// Its reason for silence.
     pub silence: Option<String>,
 }
 
@@ -45,7 +45,7 @@ pub struct StoredCallExplanation {
     pub policy: String,
     /// Its rules, in their order; where it cannot be read, those that found something.
     pub rules: Vec<RuleExplanation>,
-    /// What they looked at: a name and a text each; or why that is not known.
+    /// The rules' inputs, a name and a text each, or the reason why they are unknown.
     pub seen: Result<Vec<(&'static str, String)>, String>,
 }
 

@@ -23,20 +23,20 @@ use callgate_core::domain::{
 use callgate_net::clock::Tick;
 use callgate_store::{DecisionsPerMinute, StoreLoad};
 
-/// How long an answer is shared. A little less than a page waits before it asks again, so that each sees the next one.
+/// Time for which an answer is shared: a little less than the polling interval of a page, so that each poll is new.
 const SHARED: Duration = Duration::from_millis(900);
-/// How often it is read what takes a look at every call tree.
+/// Interval of reads that scan every call tree.
 const TREES_EVERY: Duration = Duration::from_secs(5);
 /// Minutes that are told of, the one that has only begun among them.
 pub(super) const MINUTES: i64 = 60;
-/// How late a row may be seen: until then what is before it is counted again with each look.
+/// Longest delay after which a row may become visible: until then each read counts what is before it again.
 pub(super) const LATE_MS: i64 = 10_000;
 /// Tenants of which something is kept; the one that nobody looked at for longest is counted anew.
 const TENANTS_MAX: NonZeroUsize = NonZeroUsize::new(1_000).unwrap();
 
 type Shared = Arc<tokio::sync::Mutex<CachedFleet>>;
 
-/// What is known of the fleets that somebody looks at.
+/// Cached fleet overviews of the tenants that are read.
 #[derive(Debug)]
 pub(super) struct Fleets(Mutex<LruCache<TenantId, Shared>>);
 
@@ -60,7 +60,7 @@ struct CachedFleet {
     trees: Option<(u64, Vec<BudgetNearLimit>, Tick)>,
 }
 
-/// How the server is that answers.
+/// Health of the responding replica.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlaneHealth {
     /// The activation that judges the tenant; 0 where none was ever active.
@@ -84,7 +84,7 @@ pub(super) fn earlier(at: Timestamp, ms: i64) -> Timestamp {
     Timestamp::from_millis(at.as_millis() - ms)
 }
 
-/// When the minute ends that began then.
+/// End of the minute that began then.
 fn end_of(minute: Timestamp) -> Timestamp {
     Timestamp::from_millis(minute.as_millis() + MINUTE_MS)
 }
@@ -122,7 +122,7 @@ pub(super) fn first(now: Timestamp) -> Timestamp {
     earlier(floor(now), (MINUTES - 1) * MINUTE_MS)
 }
 
-/// What the minutes are made of.
+/// Sources of the minutes.
 struct MinuteSources<'a> {
     judged: &'a BTreeMap<Timestamp, DecisionCounts>,
     asked: &'a [ApprovalLifetime],
@@ -162,13 +162,13 @@ fn open(asked: &[ApprovalLifetime], at: Timestamp) -> (u64, u64) {
     (open.len() as u64, sessions.len() as u64)
 }
 
-/// When the oldest question was asked that was open then.
+/// Creation time of the oldest approval request that was open then.
 fn oldest(asked: &[ApprovalLifetime], at: Timestamp) -> Option<Timestamp> {
     asked.iter().filter(|one| one.is_open(at)).map(|one| one.at).min()
 }
 
 impl Insight {
-    /// How the tenant's fleet is.
+    /// Overview of the tenant's fleet.
     ///
     /// # Errors
     /// [`NoAnswer`] when that cannot be read.
@@ -252,7 +252,7 @@ impl Insight {
         Ok(all)
     }
 
-    /// How this server is, told from memory.
+    /// Health of this replica, from memory.
     #[must_use]
     pub fn plane_health(&self, tenant: TenantId) -> PlaneHealth {
         let StoreLoad { queued, .. } = self.store.load();

@@ -12,7 +12,7 @@ use callgate_core::domain::{
 };
 use callgate_store::DecisionStore;
 
-/// What is halted, as it was read last.
+/// Halts by tenant, as they were read last.
 #[derive(Debug, Default)]
 pub(super) struct Halts(Mutex<BTreeMap<TenantId, Arc<[Halt]>>>);
 
@@ -32,7 +32,7 @@ impl Halts {
 }
 
 impl ServerState {
-    /// What is halted, as this replica knows it.
+    /// Halts of a tenant, as this replica read them last.
     #[must_use]
     pub fn halts(&self, tenant: TenantId) -> Arc<[Halt]> {
         self.halts.of(tenant)

@@ -22,20 +22,20 @@ use callgate_core::{
     policy::Policy,
 };
 
-/// How far back a look at the others' rows overlaps the last one, in milliseconds: rows are committed out of order.
+/// Overlap of two reads of the others' rows, in milliseconds: rows are committed out of order.
 const OVERLAP_MS: i64 = 5_000;
 /// Tools whose health is kept in memory; the one that nobody called for longest is forgotten first.
 const TOOLS_MAX: NonZeroUsize = NonZeroUsize::new(10_000).unwrap();
 
 type Key = (TenantId, ToolName);
 
-/// How the tools fare that this replica heard of.
+/// Health of the tools that this replica knows.
 #[derive(Debug)]
 pub(super) struct ToolHealth {
     tools: Mutex<LruCache<Key, Known>>,
     /// Claims that no call used, each with its end: to be given back.
     unused: Mutex<Vec<(Key, Timestamp)>>,
-    /// When the newest row changed that was read.
+    /// Change time of the newest row that was read.
     looked_at: Mutex<Option<Timestamp>>,
 }
 
@@ -49,12 +49,12 @@ impl Default for ToolHealth {
 #[derive(Debug, Default)]
 struct Known {
     health: Health,
-    /// What was not told yet.
+    /// Observations that are not stored yet.
     untold: Option<Seen>,
 }
 
-/// The right to find out how a tool fares after its cooldown. Dropped without being kept, it is anybody's again:
-/// whatever became of the call, a lost race, a refusal, a caller who went away.
+/// The claim of a tool's half-open probe. Dropped without being kept, any call may take it again: after a conflict, a
+/// refusal, or a caller that left.
 #[derive(Debug)]
 pub(super) struct Claim {
     tools: Arc<ToolHealth>,
@@ -85,7 +85,7 @@ impl ToolHealth {
         tools.get(&(tenant, tool.clone())).map(|known| known.health.clone()).unwrap_or_default()
     }
 
-    /// Which of the tools everybody leaves alone, each once, by name.
+    /// The open circuit breakers among the tools, each once, by name.
     pub(super) fn cooldowns(
         &self,
         tenant: TenantId,
@@ -97,7 +97,7 @@ impl ToolHealth {
         tools.into_iter().filter_map(cooling).map(|(cooldown, tool)| (tool, cooldown)).collect()
     }
 
-    /// How many tools everybody leaves alone now, by tenant.
+    /// Count of tools with an open circuit breaker, by tenant.
     pub(super) fn cooling(&self, now: Timestamp) -> BTreeMap<TenantId, u64> {
         let mut counts = BTreeMap::new();
         for ((tenant, _), known) in self.tools.lock().iter() {
@@ -165,7 +165,7 @@ impl ToolHealth {
         self.tools.lock().iter_mut().filter_map(|(_, known)| known.untold.take()).collect()
     }
 
-    /// What could not be told is told with the next: newer facts stand, amounts add up.
+    /// Returns unsent observations to be sent with the next ones: newer facts stand, amounts add up.
     fn put_back(&self, untold: Vec<Seen>) {
         for before in untold {
             self.update(before.tenant, &before.tool.clone(), |_, seen| {

@@ -18,25 +18,25 @@ use callgate_net::clock::Tick;
 
 /// Tokens that are remembered.
 const KNOWN_MAX: NonZeroUsize = NonZeroUsize::new(10_000).unwrap();
-/// How often one is verified of addresses from which many did not hold.
+/// Interval of verifications for addresses with many failures.
 const SUSPECTED_EVERY: Duration = Duration::from_millis(5);
-/// How long an issuer's keys hold while they cannot be read again.
+/// Time for which an issuer's keys hold while they cannot be read again.
 const KEYS_HOLD: Duration = Duration::from_secs(24 * 3_600);
 
-/// Who showed a token last, and from where.
+/// Last caller of a token: address and identity.
 type Last = (Option<IpAddr>, Arc<Identity>);
 
 /// Keys, and when they were read.
 type Read = (Arc<Keys>, Tick);
 
-/// What is known of the tokens of issuers.
+/// Cache of issuers' tokens and keys.
 #[derive(Debug)]
 pub(super) struct Jwts {
     known: Mutex<LruCache<Digest, Last>>,
     /// By the place of their issuer.
     keys: Mutex<Vec<Option<Read>>>,
     wanted: Notify,
-    /// When one was verified last of an address from which many did not hold.
+    /// Last verification for an address with many failures.
     suspected: Mutex<Option<Tick>>,
 }
 

@@ -15,7 +15,7 @@ use callgate_core::domain::{
 use callgate_store::Store;
 use callgate_store::sealing::{TenantKeys, TenantStorage};
 
-/// What is wrong with the keys of tenants, said once.
+/// Problems with the keys of tenants, each logged once.
 #[derive(Debug, Default)]
 pub(super) struct KeyProblems(Mutex<BTreeMap<TenantId, Problem>>);
 
@@ -65,7 +65,7 @@ impl Identities {
         Ok(())
     }
 
-    /// What is wrong with the keys that tenants have here.
+    /// Problems with the tenants' keys on this server.
     #[must_use]
     pub fn key_problems(&self) -> Vec<String> {
         let keyring = self.store.keyring();

@@ -19,16 +19,16 @@ use callgate_store::{CountingRound, DecisionStore};
 /// Rounds of counting without a pause.
 const ROUNDS_MAX: usize = 50;
 
-/// What was read back last: by tenant, with the rollups' version.
+/// Profiles as they were read last: by tenant, with the rollups' version.
 #[derive(Debug, Default)]
 pub(super) struct LearnedProfiles {
     tenants: Mutex<BTreeMap<TenantId, (u64, Arc<Profiles>)>>,
-    /// When it was last looked for news; none since the start.
+    /// Last poll for a new version; none since the start.
     looked_at: Mutex<Option<Tick>>,
 }
 
 impl LearnedProfiles {
-    /// How long ago it was last looked for news; since the start, where that never was.
+    /// Time since the last poll for a new version; since the start, where there was none.
     pub(super) fn age(&self, clock: &Clock) -> Duration {
         clock.elapsed(self.looked_at.lock().unwrap_or_default())
     }
@@ -85,7 +85,7 @@ impl Decisions {
         Ok(())
     }
 
-    /// What was learned of a tenant's retries. While it cannot be read, the priors speak.
+    /// Retry profiles of a tenant. While they cannot be read, the priors hold.
     pub(super) async fn profiles(&self, tenant: TenantId) -> Arc<Profiles> {
         self.read_profiles(&*self.store, tenant).await.unwrap_or_default()
     }

@@ -86,8 +86,7 @@ impl Decisions {
     }
 }
 
-/// What keeps one tree from being looked after, or one call from being settled, keeps no other one from it: the next
-/// look finds it again. Without a database there is none that could be.
+/// Skips a tree or a call that cannot be settled now: the next round finds it again. Without a database the round ends.
 fn later<T>(tenant: TenantId, session: &SessionId, error: NoAnswer, nothing: T) -> Result<T, NoAnswer> {
     match error {
         NoAnswer::OutOfReach(_) | NoAnswer::ShuttingDown => return Err(error),

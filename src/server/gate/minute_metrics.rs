@@ -17,7 +17,7 @@ use callgate_core::domain::{
 };
 use callgate_store::StoreLoad;
 
-/// What it saw, by the beginning of the minute.
+/// Metrics by the beginning of the minute.
 #[derive(Debug, Default)]
 pub(super) struct MinuteMetrics(Mutex<BTreeMap<Timestamp, Minute>>);
 
@@ -47,7 +47,7 @@ impl MinuteMetrics {
         });
     }
 
-    /// How much there is to do.
+    /// Records the load.
     pub(super) fn loaded(&self, now: Timestamp, (judging, waiting): (usize, usize), uncommitted: usize) {
         self.note(now, |minute| {
             let plane = minute.plane.get_or_insert_default();
@@ -57,7 +57,7 @@ impl MinuteMetrics {
         });
     }
 
-    /// How many tools are left alone.
+    /// Records the count of tools with an open circuit breaker.
     pub(super) fn cooling(&self, now: Timestamp, tools: &BTreeMap<TenantId, u64>) {
         self.note(now, |minute| {
             let most = minute.cooling.get_or_insert_default();
@@ -72,7 +72,7 @@ impl MinuteMetrics {
         self.0.lock().get(&floor(now)).is_some_and(|minute| minute.near_budgets.is_some())
     }
 
-    /// What a tenant may know of a minute.
+    /// Metrics of a minute that a tenant may read.
     pub(super) fn of(&self, tenant: TenantId, minute: Timestamp) -> Seen {
         let minutes = self.0.lock();
         let Some(minute) = minutes.get(&minute) else { return Seen::default() };

@@ -16,14 +16,14 @@ use callgate_net::clock::Tick;
 /// Trees whose owner is remembered: it never changes while there is the tree.
 const OWNERS_MAX: NonZeroUsize = NonZeroUsize::new(20_000).unwrap();
 
-/// How long what was read is taken for what is stored, where a tree begins: it may be begun anew, having been forgotten
-/// on another replica, and its owner with it.
+/// Longest age of a read owner that is relied on where a tree begins: another replica may have forgotten the tree with
+/// its owner, and it begins anew.
 const FRESH: Duration = Duration::from_millis(250);
 
-/// Whose a tree is, and when that was read.
+/// Owner of a tree, and when it was read.
 type Owner = (Arc<str>, Tick);
 
-/// Whose trees are, as it was read.
+/// Cache of owners by root session.
 #[derive(Debug)]
 pub(super) struct Owners(Mutex<LruCache<(TenantId, SessionId), Owner>>);
 
@@ -34,7 +34,7 @@ impl Default for Owners {
 }
 
 impl Owners {
-    /// Forgets whose those trees are that are `is_gone`.
+    /// Forgets the owners of trees that are `is_gone`.
     pub(super) fn forget(&self, is_gone: impl Fn(TenantId, &SessionId) -> bool) {
         let mut owners = self.0.lock();
         let gone = owners.iter().map(|(key, _)| key).filter(|(tenant, root)| is_gone(*tenant, root)).cloned();
@@ -42,7 +42,7 @@ impl Owners {
     }
 }
 
-/// Why somebody does not work in a session.
+/// Reasons to reject work in a session.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WorkError {
     /// It is somebody else's.

@@ -42,7 +42,7 @@ async fn stored_policy(store: &Store, tenant: TenantId, prefix: &str) -> Result<
     Ok(if found.len() == 1 { found.pop() } else { None })
 }
 
-/// What came of applying a policy.
+/// Result of applying a policy.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ApplyOutcome {
     /// It is stored, and active when it was to be.
@@ -51,7 +51,7 @@ pub enum ApplyOutcome {
         hash: String,
         /// Its activation.
         revision: Option<Revision>,
-        /// What is odd about it.
+        /// Warnings about it.
         warnings: Vec<PolicyProblem>,
     },
     /// It is no policy: nothing was stored.
@@ -63,7 +63,7 @@ pub enum ApplyOutcome {
     },
 }
 
-/// What came of activating a stored policy.
+/// Result of activating a stored policy.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ActivationOutcome {
     /// It is active.
@@ -79,7 +79,7 @@ pub enum ActivationOutcome {
     Unknown,
 }
 
-/// What is to become of an applied policy.
+/// Action on an applied policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Apply {
     /// Only say what is wrong with it.
@@ -90,12 +90,12 @@ pub enum Apply {
     Activate,
 }
 
-/// Who does something to policies, why, and on what condition.
+/// Author of a change of policies, with note and condition.
 #[derive(Debug, Clone, Copy)]
 pub struct Author<'a> {
-    /// Who.
+    /// The actor.
     pub by: &'a Actor,
-    /// Why.
+    /// The note of the change.
     pub note: &'a str,
     /// Only when this revision is active; any, when absent.
     pub expected: Option<u64>,
@@ -114,7 +114,7 @@ pub(super) struct ActivePolicy {
     pub(super) keyed: ArcSwap<BTreeMap<TenantId, Arc<Policy>>>,
     /// The revisions that were read last.
     pub(super) revisions: Mutex<BTreeMap<TenantId, Read>>,
-    /// Whether the alarm is on, and when it was said last.
+    /// State of the alarm, and its last log line.
     alarm: Mutex<Option<LogLimiter>>,
 }
 
@@ -283,8 +283,7 @@ impl Policies {
         Ok(activated)
     }
 
-    /// What is active holds here at once. If it cannot be read, it was activated all the same, and is read within a
-    /// second.
+    /// Applies the active policy here at once. After a failed read it is active all the same, and read within a second.
     async fn take_over(&self, tenant: TenantId) {
         let _ = self.read_policy(tenant).await;
     }

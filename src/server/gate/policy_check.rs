@@ -23,9 +23,9 @@ pub struct PolicyProblem {
     pub column: Option<u64>,
     /// Path of the key: `tool_schemas.pay.effect`.
     pub path: String,
-    /// What is wrong, and what would be right.
+    /// The fault and its fix.
     pub problem: String,
-    /// All of it in one line: where, what is wrong, and what would be right.
+    /// All of it in one line: position, fault and fix.
     pub text: String,
 }
 
@@ -48,16 +48,16 @@ pub(super) fn problems(errors: Vec<PolicyError>) -> Vec<PolicyProblem> {
         .collect()
 }
 
-/// What was found in a text.
+/// Result of the check of a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckedPolicy {
     /// Its hash.
     pub hash: String,
-    /// What keeps it from being a policy; none for one that is.
+    /// Errors; none for a valid policy.
     pub errors: Vec<PolicyProblem>,
-    /// What is odd about it.
+    /// Warnings.
     pub warnings: Vec<PolicyProblem>,
-    /// What it does with tools that it does not list; none where it is no policy.
+    /// Its decision on unlisted tools; none for an invalid policy.
     pub unlisted: Option<UnlistedToolDecision>,
     /// Declared tools that wait for a person since neither a tier nor a risk level is theirs.
     pub without_tier: Vec<String>,

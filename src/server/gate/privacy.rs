@@ -19,12 +19,12 @@ use callgate_core::domain::{
 use callgate_net::clock::{Clock, Tick};
 use callgate_store::{ExportSession, ExportedRow, FORGOTTEN_TREES, Forgetting, PARTS, Store, StoreError};
 
-/// How often a batch is tried that others were in the way of.
+/// Attempts at a batch after conflicts.
 const TRIES: u32 = 5;
 /// Longest pause between two batches. It is as long as the batch took, so that at most half of one connection's time
 /// goes into forgetting.
 const PAUSE_MAX: Duration = Duration::from_secs(2);
-/// How far back marks are looked for: they become visible with their commit, which the audit may take long for.
+/// Overlap of two reads of marks: they become visible with their commit, which the audit may delay.
 const LOOKED_BACK: Duration = Duration::from_secs(60);
 /// For how long a mark is applied again: what was being loaded when it was read has come by then.
 const AGAIN: Duration = Duration::from_secs(5);
@@ -36,7 +36,7 @@ const TOLD_EVERY: u16 = 16;
 /// A row that is given out.
 pub type Row = ExportedRow;
 
-/// Why nothing was forgotten or given out.
+/// Errors of forgetting, export and re-encryption.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PrivacyError {
     /// Nothing is known by that name.
@@ -55,7 +55,7 @@ pub enum PrivacyError {
 pub(super) struct ForgettingMarks(Mutex<(BTreeMap<i64, Tick>, Option<Tick>)>);
 
 impl ForgettingMarks {
-    /// How far back is to be looked; none for a replica that has not looked for so long that marks may be gone.
+    /// Span of the next read; none for a replica whose last read is so old that marks may be gone.
     fn back(&self, clock: &Clock) -> Option<Duration> {
         let silent = self.0.lock().1.map_or(Duration::ZERO, |last| clock.elapsed(last));
         (silent + LOOKED_BACK < KEPT).then_some(silent + LOOKED_BACK)
@@ -96,7 +96,7 @@ impl ForgottenNames {
 }
 
 impl Privacy {
-    /// How many call trees and sessions [`Privacy::forget`] would delete at this moment.
+    /// Counts the call trees and sessions that [`Privacy::forget`] would delete at this moment.
     ///
     /// # Errors
     /// [`PrivacyError`]: nobody can say.
@@ -164,7 +164,7 @@ impl Privacy {
     }
 
     /// Gives out what is stored of somebody, a row after the other. It is in the audit before the first one is given.
-    /// Where nobody takes them any more, it ends.
+    /// It ends once the receiver is closed.
     ///
     /// # Errors
     /// [`PrivacyError`]: some of it was not given.

@@ -26,9 +26,9 @@ use callgate_store::StoreError;
 
 const HOUR_MS: i64 = 3_600_000;
 const HOURS: i64 = 24;
-/// How long after an hour's end its calls are counted again with each look: what is reported later counts nowhere.
+/// Time after an hour's end in which each read counts its calls again: later reports count nowhere.
 const LATE_MS: i64 = HOUR_MS;
-/// How long whoever asks waits for what is being counted.
+/// Longest wait of a reader for a running count.
 const WAIT: Duration = Duration::from_millis(200);
 /// A count that took longer is not made again at once,
 const CHEAP: Duration = Duration::from_millis(50);
@@ -39,24 +39,24 @@ const TENANTS_MAX: NonZeroUsize = NonZeroUsize::new(100).unwrap();
 /// Names that are no tools.
 pub const UNKNOWN_TOOLS_MAX: usize = 100;
 
-/// How well tools suit agents.
+/// Report of tool quality.
 #[derive(Debug, Clone, PartialEq)]
 pub struct QualityReport {
     /// The tools, the worst first.
     pub tools: Vec<ToolQuality>,
-    /// What the canonicalisation should have met, the most frequent first.
+    /// Pairs that canonicalization should have joined, the most frequent first.
     pub near_pairs: Vec<NearPair>,
     /// Loops that ended at each level.
     pub loop_ends: Vec<(Level, u64)>,
     /// Names that agents called and that are no tools, the most called first.
     pub unknown_tools: Vec<UnknownTool>,
-    /// When the newest calls were counted; none where that was not done yet.
+    /// Time of the last count; none before the first.
     pub as_of: Option<Timestamp>,
     /// Back to when all are counted, while not all are that were asked for.
     pub counted_from: Option<Timestamp>,
 }
 
-/// What is counted of the tenants that somebody looks at.
+/// Cached counts of the tenants that are read.
 #[derive(Debug)]
 pub(super) struct Qualities(Mutex<LruCache<TenantId, Arc<Shared>>>);
 
@@ -97,7 +97,7 @@ fn hour(at: Timestamp) -> i64 {
     at.as_millis().div_euclid(HOUR_MS)
 }
 
-/// When an hour begins.
+/// Start of an hour.
 fn begin(hour: i64) -> Timestamp {
     Timestamp::from_millis(hour * HOUR_MS)
 }
@@ -136,8 +136,7 @@ impl CachedHours {
 }
 
 impl Insight {
-    /// How well tools suit agents, over the last days; one tool, or all. What is not counted yet is counted on after
-    /// the answer.
+    /// Report of tool quality over the last days; one tool, or all. Counting continues after the answer.
     ///
     /// # Errors
     /// [`NoAnswer`] when it cannot be read.

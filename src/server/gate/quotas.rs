@@ -39,7 +39,7 @@ impl CallBuckets {
     }
 }
 
-/// What a judgement may still begin for its tenant.
+/// Room of a tenant for new call trees and approval requests.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct QuotaRoom {
     /// No call tree may begin.

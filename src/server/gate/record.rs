@@ -27,9 +27,9 @@ use callgate_store::Slot;
 pub struct RecordAnswer {
     /// The call's tool.
     pub tool: ToolName,
-    /// What was stored and advised.
+    /// The stored result, and the advice.
     pub recorded: RecordResult,
-    /// What to tell the model.
+    /// Text for the model.
     pub text: ToolResult,
     /// True when the same report was stored before.
     pub replayed: bool,
@@ -106,7 +106,7 @@ impl Decisions {
         Ok(answer)
     }
 
-    /// What crosses trees and the report depends on. If the call changes meanwhile, the append loses.
+    /// Reads the shared state that the report depends on. If the call changes meanwhile, the append is a conflict.
     async fn shared_of_report(
         &self,
         policy: &Policy,

@@ -18,13 +18,13 @@ use callgate_store::{
     sealing::{TenantKeys, TenantStorage},
 };
 
-/// How often it is looked whether another replica is done.
+/// Interval at which the end of another replica's run is polled.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// Parts that are looked through until it is said how far it has come.
 const TOLD_EVERY: u16 = 16;
 
-/// How far it has come.
+/// Progress of a re-encryption.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ResealProgress {
     /// Rows that were sealed anew.
@@ -33,7 +33,7 @@ pub struct ResealProgress {
     pub uses: Uses,
     /// The keys that this replica has, the one that seals first.
     pub here: Vec<String>,
-    /// How much of all there is was looked through, in percent.
+    /// Share of all rows that was scanned, in percent.
     pub percent: u8,
 }
 

@@ -67,7 +67,7 @@ impl Privacy {
         Ok(())
     }
 
-    /// How many of the tenants that are served have terms, and how many there are.
+    /// Counts the tenants with a retention period, and all tenants.
     #[must_use]
     pub fn with_terms(&self) -> (usize, usize) {
         let tenants = self.server.tenants();

@@ -42,7 +42,7 @@ impl ServerState {
         })
     }
 
-    /// What is counted.
+    /// The metrics.
     #[must_use]
     pub fn metrics(&self) -> &Metrics {
         &self.metrics

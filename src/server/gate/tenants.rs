@@ -19,7 +19,7 @@ use callgate_store::Store;
 /// For how long what was read is vouched for while the database cannot be asked.
 const VOUCHED: Duration = Duration::from_secs(2);
 
-/// Who is known, and when that was read. The plane's own tenant is known before anything was.
+/// Tenants, and when they were read. The tenant `default` is known before the first read.
 #[derive(Debug)]
 pub(super) struct Tenants(ArcSwap<Known>);
 
@@ -49,7 +49,7 @@ impl Tenants {
         self.0.load().tenants.get(&tenant).cloned()
     }
 
-    /// How long ago it was read; nothing where it never was.
+    /// Age of the last read; zero before the first.
     pub(super) fn age(&self, clock: &Clock) -> Duration {
         self.0.load().read.map_or(Duration::ZERO, |read| clock.elapsed(read))
     }
@@ -61,7 +61,7 @@ impl Tenants {
     }
 }
 
-/// What came of making a tenant, or of changing one.
+/// Result of creating or changing a tenant.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TenantChange {
     /// It is as was asked for.
@@ -227,8 +227,7 @@ impl Identities {
         self.read_anew(changed.into()).await
     }
 
-    /// What was changed holds here at once. If it cannot be read, it was changed all the same, and is read within a
-    /// second.
+    /// Applies a change here at once. After a failed read it is stored all the same, and read within a second.
     async fn read_anew(&self, change: TenantChange) -> Result<TenantChange, NoAnswer> {
         if matches!(change, TenantChange::Done(_)) {
             let _ = Box::pin(self.read_tenants()).await;

@@ -6,7 +6,7 @@ use callgate_core::domain::{
     audit::Actor, identity::MappedIdentity, ids::TenantId, time::Timestamp, token::StoredToken,
 };
 
-/// Why nothing became of a token.
+/// Errors of operations on tokens.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
     /// The tenant has no such token.

@@ -46,7 +46,7 @@ impl Decisions {
         }
     }
 
-    /// Where a session, or its parent, belongs.
+    /// Finds the tree of a session, or of its parent.
     async fn find(
         &self,
         tenant: TenantId,

@@ -17,7 +17,7 @@ use callgate_net::clock::Tick;
 /// The first pause between two looks at what this replica knows by itself; it grows with the time that was waited.
 const LOOK_AFTER: Duration = Duration::from_millis(2);
 
-/// What one call waits for.
+/// Event that one call waits for.
 enum WaitTarget {
     /// A person's answer.
     Answer(Approval),
@@ -131,7 +131,7 @@ impl Decisions {
     }
 }
 
-/// What the calls wait for; nothing when one may run. A pause that is over too late is not waited for.
+/// Events that the calls wait for; none when one may run. A pause that ends too late is not among them.
 fn awaited(answers: &[EvaluateAnswer], left: Duration) -> Vec<WaitTarget> {
     if left.is_zero() || answers.iter().any(|answer| answer.verdict.decision == Decision::Allow) {
         return Vec::new();
