@@ -102,7 +102,7 @@ impl ApprovalService {
     }
 }
 
-/// Whose questions are wanted: a group's, somebody's, or everybody's.
+/// Filter by recipient: a group, a person, or all.
 struct Whom {
     group: Option<String>,
     person: Option<Actor>,
@@ -111,12 +111,12 @@ struct Whom {
 /// The risk of a question in a list, as it is ordered there.
 type RankedRequest = (RiskLevel, Question);
 
-/// Where a question stands among open ones that are ordered by risk: the highest first, then who waits longest.
+/// Sort key of open requests by risk: the highest first, then the oldest.
 fn weight((risk, question): &RankedRequest) -> (Reverse<RiskLevel>, Timestamp, String) {
     (Reverse(*risk), question.asked_at, question.approval_id.clone())
 }
 
-/// Where a question stands in a list.
+/// Sort key of a request in a list by time.
 fn place(question: &Question) -> (Timestamp, String) {
     (question.asked_at, question.approval_id.clone())
 }
@@ -178,7 +178,7 @@ fn encoded(question: Question, approvals: &Approvals, tenant: TenantId) -> v1::A
     }
 }
 
-/// What else a yes lets through.
+/// Decodes the further calls that an approval lets through.
 fn clears(message: &v1::ResolveApprovalRequest) -> DecodeResult<Option<Clears>> {
     let ttl_ms = span("ttl", message.ttl.as_ref(), 1..=TTL_DAYS_MAX * DAY_MS)?;
     let scope = match v1::ApprovalScope::try_from(message.scope) {

@@ -23,7 +23,7 @@ use callgate_net::listener::{Names, Peer};
 
 /// After which time a credential that does not hold is told so, however it was found out.
 const SLOW: Duration = Duration::from_millis(300);
-/// What is said of a path that nothing is served under; people mistype addresses too.
+/// Error text for a path without a service; people mistype addresses too.
 const NOWHERE: &str = "nothing is served under this path";
 
 impl Services {
@@ -99,7 +99,7 @@ impl Services {
     }
 }
 
-/// What a request shows. A token counts for more than a certificate: a proxy has one of its own.
+/// The credential of a request. A token takes precedence over a certificate: a proxy has one of its own.
 fn shown<'a>(headers: &'a HeaderMap, peer: Option<&'a Peer>) -> PresentedCredential<'a> {
     let mut given = headers.get_all(header::AUTHORIZATION).iter();
     match (given.next(), given.next(), peer.and_then(|peer| peer.names.as_ref())) {

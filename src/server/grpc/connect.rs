@@ -28,7 +28,7 @@ use super::{
 use callgate_core::domain::identity::Identity;
 use callgate_proto::v1::{self, tagged_answer::Answer, tagged_request::Request};
 
-/// What the client gets.
+/// The stream of responses.
 pub(super) type Frames = ReceiverStream<Result<v1::ConnectResponse, Status>>;
 
 /// Longest time that a client may give a request, in milliseconds: a day. The server's own limit is shorter.
@@ -66,7 +66,7 @@ pub(super) fn connect(
 /// A request's place in flight: its bytes, until its answer is on its way.
 type Place = usize;
 
-/// What is ready to be sent, and the places that it still has.
+/// Answers that are ready to be sent, and the places in flight that are held.
 #[derive(Default)]
 struct Ready {
     answers: VecDeque<(Place, v1::TaggedAnswer)>,
@@ -203,7 +203,7 @@ fn limit(request: &v1::TaggedRequest) -> DecodeResult<Option<Duration>> {
     Ok(limit.map(Duration::from_millis))
 }
 
-/// What the method of that name answers.
+/// Calls the method of a request.
 async fn asked(
     service: &GateService,
     identity: &Identity,
@@ -224,7 +224,7 @@ async fn asked(
     })
 }
 
-/// What a call of its own would have carried of the caller's trace.
+/// The trace headers that a call of its own would have carried.
 fn headers(request: &v1::TaggedRequest) -> HeaderMap {
     let mut headers = HeaderMap::new();
     for (name, text) in [("traceparent", &request.traceparent), ("tracestate", &request.tracestate)] {

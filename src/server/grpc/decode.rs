@@ -61,7 +61,7 @@ pub(super) fn between(field: &str, given: u64, allowed: RangeInclusive<u64>) -> 
     wrong(field, format!("is {given}; {} to {} are allowed", allowed.start(), allowed.end()))
 }
 
-/// How many; 0 is how proto3 says that a number is absent.
+/// A count; 0 is how proto3 says that a number is absent.
 pub(super) fn count(field: &str, given: u32, default: u32, max: u32) -> DecodeResult<u32> {
     between(field, given.into(), 0..=max.into())?;
     Ok(if given == 0 { default } else { given })
@@ -71,7 +71,7 @@ pub(super) fn page_size(given: u32, default: u32) -> DecodeResult<usize> {
     Ok(count("page_size", given, default, PAGE_MAX)? as usize)
 }
 
-/// What somebody does to a session.
+/// A command on a session.
 pub(super) fn command(session_id: &str, by: Actor, reason: &str, operation: Operation) -> DecodeResult<Command> {
     Ok(Command { session: session(session_id)?, by, reason: note("reason", reason)?, operation })
 }
@@ -116,7 +116,7 @@ pub(super) fn note(field: &str, text: &str) -> DecodeResult<Option<String>> {
     bounded(field, text, NOTE_BYTES_MAX)
 }
 
-/// How long a caller waits.
+/// The caller's longest wait.
 pub(super) fn max_wait(given: Option<&prost_types::Duration>) -> DecodeResult<Duration> {
     Ok(Duration::from_millis(span("max_wait", given, 0..=WAIT_MS_MAX)?.unwrap_or(0)))
 }
@@ -203,7 +203,7 @@ pub(super) fn tools(names: &[String]) -> DecodeResult<Vec<ToolName>> {
     names.iter().enumerate().map(|(i, name)| Ok(ToolName::parse(&format!("tools[{i}]"), name)?)).collect()
 }
 
-/// What a call says of itself.
+/// The request of a call.
 fn called(tenant: TenantId, call: &v1::ToolCall, session: SessionId) -> DecodeResult<Request> {
     let call_id = CallId::parse("call_id", &call.call_id)?;
     let tool = ToolName::parse("tool", &call.tool)?;
@@ -233,7 +233,7 @@ fn sayable(call: &v1::ToolCall) -> DecodeResult<Option<Box<Sayable>>> {
     Ok((sayable != Sayable::default()).then(|| Box::new(sayable)))
 }
 
-/// What the model wrote. Where nobody can read it, the text goes on, for a verdict that says so to the model.
+/// The model's arguments. Unreadable text goes on, for a verdict that tells the model so.
 pub(super) fn arguments(field: &str, text: &str) -> DecodeResult<Json> {
     is_short(field, text, BYTES_MAX)?;
     Ok(match json::parse(if text.is_empty() { "{}" } else { text }) {
@@ -309,7 +309,7 @@ pub(super) fn record(
     Ok((report, observed))
 }
 
-/// What an operator says of a call.
+/// An operator's report of a call's outcome.
 pub(super) fn settled(request: &v1::SettleOutcomeRequest, by: Actor) -> DecodeResult<OutcomeReport> {
     let (session, call_id) = (session(&request.session_id)?, CallId::parse("call_id", &request.call_id)?);
     let status = status(request.status)?;
@@ -361,7 +361,7 @@ pub(super) fn session_state(request: &v1::GetSessionStateRequest) -> DecodeResul
     Ok((session(&request.session_id)?, Extent { last_calls: last_calls as usize, summary_tokens, ..Extent::default() }))
 }
 
-/// How long a summary may be.
+/// Longest summary, in tokens.
 pub(super) fn summary_tokens(tokens: u32) -> DecodeResult<usize> {
     let tokens = count("summary_tokens", tokens, SUMMARY_TOKENS_DEFAULT as u32, SUMMARY_TOKENS_MAX as u32)?;
     if (tokens as usize) < SUMMARY_TOKENS_MIN {

@@ -45,7 +45,7 @@ fn is_tight(left: &Left) -> bool {
     left.used.saturating_mul(100) >= left.limit.saturating_mul(TOLD_FROM_PERCENT)
 }
 
-/// What is left of `all` limits, or of those that are nearly used up.
+/// Remaining budgets of `all` limits, or of those that are nearly used up.
 fn budgets(left: &[Left], all: bool) -> Vec<v1::BudgetLeft> {
     let one = |left: &Left| v1::BudgetLeft {
         scope: left.scope.to_wire().into(),

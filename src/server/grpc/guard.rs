@@ -16,7 +16,7 @@ use super::{shortcut::ServiceResponse, status};
 use crate::gate::{CredentialRejection, Identities};
 use callgate_core::domain::identity::Identity;
 
-/// How often a credential is looked at: with the age of what is known of it, a revocation holds within two seconds.
+/// Interval of credential checks: with the age of the cached credential, a revocation holds within two seconds.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 type CredentialEnd = Pin<Box<dyn Future<Output = Status> + Send>>;

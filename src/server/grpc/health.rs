@@ -16,7 +16,7 @@ use crate::{
 const EVERY: Duration = Duration::from_secs(1);
 const SERVICES: [&str; 2] = ["", "callgate.v1.GateService"];
 
-/// Who tells health, by gRPC and over HTTP.
+/// Reporter of health, by gRPC and over HTTP.
 #[derive(Debug, Clone)]
 pub(super) struct Reporter {
     grpc: HealthReporter,
@@ -28,7 +28,7 @@ impl Reporter {
         Self { grpc, readiness: watch::channel(Readiness::Starting).0 }
     }
 
-    /// Whether calls are answered.
+    /// Subscribes to the readiness of this server.
     pub(super) fn readiness(&self) -> watch::Receiver<Readiness> {
         self.readiness.subscribe()
     }

@@ -45,7 +45,7 @@ const REMEMBERED_MAX: NonZeroUsize = NonZeroUsize::new(10_000).unwrap();
 /// The event before a tool.
 const BEFORE: &str = "PreToolUse";
 
-/// What answers the route.
+/// Handler of the route.
 #[derive(Debug, Clone)]
 pub(super) struct Hooks {
     pub(super) approvals: Arc<Approvals>,
@@ -55,7 +55,7 @@ pub(super) struct Hooks {
     pub(super) known: Known,
 }
 
-/// What this replica remembers of sessions. Clones are one.
+/// This replica's memory of sessions. Clones share it.
 #[derive(Debug, Clone)]
 pub(super) struct Known(Arc<Mutex<BySession>>);
 
@@ -126,7 +126,7 @@ fn unrecorded(name: &str, status: &Status) -> String {
     format!("callgate: {name} was not recorded: {}", status.message())
 }
 
-/// How the hook is installed, by the query of its URL: `?agent=NAME&timeout=SECONDS&grant`.
+/// Settings of a hook by the query of its URL: `?agent=NAME&timeout=SECONDS&grant`.
 fn installed(query: &str) -> HookSettings {
     let mut seconds = Host::ClaudeCode.patience_s();
     let mut installed = HookSettings {
@@ -244,7 +244,7 @@ impl RememberedCall<'_> {
         change(known.get_or_insert_mut((self.tenant, session.to_owned()), Default::default))
     }
 
-    /// What is known of it; nothing of one that is not.
+    /// Reads the entry of a session; the default for an unknown one.
     fn seen<T: Default>(&self, session: &str, look: impl FnOnce(&SessionEntry) -> T) -> T {
         let known = self.known.0.lock();
         known.peek(&(self.tenant, session.to_owned())).map(look).unwrap_or_default()
@@ -334,7 +334,7 @@ impl HookMemory for RememberedCall<'_> {
     }
 }
 
-/// What the layers around the services are asked with.
+/// True for a request of a Claude Code hook.
 pub(super) fn is_hook(request: &wire::Request<Body>) -> bool {
     request.uri().path() == CLAUDE_CODE && request.method() == http::Method::POST
 }

@@ -14,7 +14,7 @@ use callgate_core::domain::{
 };
 use callgate_proto::BY;
 
-/// Who sends this request.
+/// The identity of the request's caller.
 pub(super) fn of<T>(request: &Request<T>) -> Result<Arc<Identity>, Status> {
     request.extensions().get::<Arc<Identity>>().cloned().ok_or_else(status::unauthenticated)
 }
@@ -28,12 +28,12 @@ pub(super) fn admin_of(tenant: TenantId) -> impl Interceptor + Clone {
     }
 }
 
-/// Whose plane this request is about.
+/// The tenant of this request.
 pub(super) fn tenant<T>(request: &Request<T>) -> Result<TenantId, Status> {
     Ok(of(request)?.tenant)
 }
 
-/// The name of who sends this request.
+/// The name of the request's caller.
 pub(super) fn by<T>(request: &Request<T>) -> Result<String, Status> {
     let identity = of(request)?;
     if identity.credential != CredentialId::Local {
@@ -50,12 +50,12 @@ pub(super) fn by<T>(request: &Request<T>) -> Result<String, Status> {
     }
 }
 
-/// Who sends this request, as it is kept with what they do.
+/// The request's caller as an actor, as the audit log names it.
 pub(super) fn actor<T>(request: &Request<T>) -> Result<Actor, Status> {
     Ok(Actor::of(&*of(request)?, &by(request)?))
 }
 
-/// Who sends this request; by the name `otherwise` where nobody says.
+/// The request's caller as an actor, by the name `otherwise` where none is given.
 pub(super) fn actor_or<T>(request: &Request<T>, otherwise: &str) -> Result<Actor, Status> {
     let identity = of(request)?;
     let is_said = request.metadata().contains_key(BY) || identity.credential != CredentialId::Local;

@@ -18,7 +18,7 @@ use callgate_core::domain::{
 };
 use callgate_proto::{BY, v1};
 
-/// What came after the first contract.
+/// Features since the first contract.
 const FEATURES: [&str; 3] = ["connect", "describe_tools", "get_caller"];
 
 /// The service.

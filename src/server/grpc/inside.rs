@@ -32,7 +32,7 @@ impl Inside {
     }
 }
 
-/// What a proxy tells of whom it asks for.
+/// The header in which a proxy names its client's address.
 const FORWARDED: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// The services as one caller asks them: what generated clients take for a connection.

@@ -12,7 +12,7 @@ use super::{
     status,
 };
 
-/// What is left for large requests. Clones share it.
+/// Remaining bytes for large requests. Clones share them.
 #[derive(Debug, Clone)]
 pub(super) struct Large(Arc<Semaphore>);
 

@@ -13,9 +13,9 @@ pub(super) const TEXT_BYTES_MAX: usize = NAME_BYTES_MAX;
 pub(super) const NOTE_BYTES_MAX: usize = 2_000;
 /// Longest error text, in bytes.
 pub(super) const ERROR_BYTES_MAX: usize = 64 << 10;
-/// What a tool's HTTP status may be.
+/// Range of a tool's HTTP status.
 pub(super) const HTTP_STATUS: RangeInclusive<u64> = 100..=599;
-/// What a tool's gRPC status may be: any but OK.
+/// Range of a tool's gRPC status: any but OK.
 pub(super) const GRPC_STATUS: RangeInclusive<u64> = 1..=16;
 /// Longest digest made by a caller, in bytes.
 pub(super) const DIGEST_BYTES_MAX: usize = 200;
@@ -41,7 +41,7 @@ pub(super) const CEILING_MAX: u64 = 1_000_000;
 pub(super) const DAY_MS: u64 = 86_400_000;
 /// Longest time that a grant holds, in days.
 pub(super) const TTL_DAYS_MAX: u64 = 31;
-/// How long a grant holds, unless told otherwise: an hour.
+/// Default lifetime of a grant: an hour.
 pub(super) const TTL_MS_DEFAULT: u64 = 3_600_000;
 
 /// Longest policy, in bytes.

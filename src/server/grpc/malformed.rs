@@ -13,7 +13,7 @@ use callgate_core::domain::ids::Invalid;
 pub(super) struct MalformedField {
     /// As a path in the request: `call.arguments_json`.
     pub(super) field: String,
-    /// What is wrong with it, and what would be right; it completes a sentence that begins with the field.
+    /// The fault and its fix; it completes a sentence that begins with the field.
     pub(super) problem: String,
 }
 

@@ -5,7 +5,7 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 
 use super::decode::{DecodeResult, wrong};
 
-/// What is wrong with a token.
+/// Error text for an invalid page token.
 const UNKNOWN_PAGE: &str = "is not a token that this method has given";
 /// The end of the year 9999, in microseconds since the epoch.
 const MICROS_MAX: i64 = 253_402_300_799_999_999;

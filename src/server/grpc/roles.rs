@@ -11,10 +11,10 @@ use callgate_core::domain::identity::{
     Role::{self, Agent, Analyst, Approver, Operator},
 };
 
-/// Who may make a call.
+/// Access to a method or route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RequiredRole {
-    /// Who asks whether the server runs has no credential, and learns nothing else.
+    /// No credential: for health checks, which learn nothing else.
     Anybody,
     /// One of these roles, or an admin.
     Roles(&'static [Role]),
@@ -24,7 +24,7 @@ pub(super) enum RequiredRole {
 const ALL: &[Role] = &Role::ALL;
 /// Admins alone.
 const ADMIN: &[Role] = &[];
-/// Who looks after what agents do.
+/// Roles of people who supervise agents.
 const PEOPLE: &[Role] = &[Approver, Operator, Analyst];
 
 type Methods = &'static [(&'static str, &'static [Role])];
@@ -122,7 +122,7 @@ const OTHERS: &[(&str, RequiredRole)] = &[
     ("grpc.reflection.v1alpha.ServerReflection", RequiredRole::Roles(ALL)),
 ];
 
-/// Who may make the call at this path, or take the route; none for what there is not.
+/// Access to the method or route at this path; none for an unknown one.
 pub(super) fn access(path: &str) -> Option<RequiredRole> {
     let own = path.strip_prefix("/callgate.v1.").and_then(|own| own.split_once('/'));
     let Some((service, method)) = own else { return beside(path) };

@@ -53,7 +53,7 @@ const DRAIN: Duration = Duration::from_secs(10);
 /// After the last answer, how long clients have to take it and to close their connections.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// Why the server ended.
+/// Errors that end the server.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The contract's descriptors cannot be read.
@@ -61,12 +61,12 @@ pub enum ServeError {
     Reflection(#[from] tonic_reflection::server::Error),
 }
 
-/// How it is served.
+/// Settings of the services.
 #[derive(Debug, Clone, Default)]
 pub struct GrpcSettings {
-    /// What connections may take up.
+    /// Limits of connections.
     pub limits: ConnectionLimits,
-    /// What is counted, for `/metrics`.
+    /// The metrics, for `/metrics`.
     pub scrape: Option<Scrape>,
     /// Origins of pages in browsers that may ask.
     pub origins: Vec<HeaderValue>,
@@ -211,13 +211,13 @@ fn beside(web: axum::Router, pages: Option<axum::Router>) -> Routes {
 #[derive(Debug, Clone)]
 pub(super) struct Services(pub(super) Arc<ServiceParts>);
 
-/// What all requests need.
+/// Parts of the services that all requests share.
 #[derive(Debug)]
 pub(super) struct ServiceParts {
     pub(super) server: Arc<ServerState>,
     pub(super) identities: Arc<Identities>,
     pub(super) metrics: Arc<Metrics>,
-    /// Who asks where no credential is needed.
+    /// Identity of callers where no credential is needed.
     pub(super) local: Arc<Identity>,
     pub(super) stop: Stop,
     /// Nearly all calls are its.

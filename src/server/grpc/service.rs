@@ -27,8 +27,8 @@ use callgate_proto::v1;
 
 /// Longest time for one answer.
 const DEADLINE: Duration = Duration::from_secs(8);
-/// How much sooner than its caller's deadline an answer is given up, at most, and as a part of the time: what says so
-/// is then there in time.
+/// Margin before the caller's deadline at which an answer is given up, at most, and as a part of the time: the error
+/// then arrives in time.
 const SOONER: Duration = Duration::from_millis(20);
 const SOONER_PART: u32 = 10;
 
@@ -36,7 +36,7 @@ const SOONER_PART: u32 = 10;
 /// call, and saves no packet.
 const COMPRESSED_FROM_BYTES: usize = 4 << 10;
 
-/// Who has answered at a host's own prompt.
+/// Name of the approver at a host's own prompt.
 const HOST_USER: &str = "host user";
 
 /// The service.
@@ -127,7 +127,7 @@ fn asks_for(identity: &Identity, caller: Option<&v1::Caller>, is_named: bool) ->
     Ok(())
 }
 
-/// What a method answers, whether a call or a request on a stream asks for it.
+/// Methods for both calls and requests on a stream.
 impl GateService {
     pub(super) async fn evaluated(
         &self,

@@ -124,10 +124,10 @@ async fn now(
     Ok(v1::WatchSessionResponse { state, halt })
 }
 
-/// Who may read rows as they are stored.
+/// Roles that may read rows as they are stored.
 const ROWS: [Role; 3] = [Role::Operator, Role::Analyst, Role::Admin];
 
-/// Who watches looks twice a second, and not far back.
+/// Extent of a watched session, which is read twice a second.
 const WATCHED: Extent =
     Extent { last_calls: LAST_CALLS_DEFAULT, summary_tokens: SUMMARY_TOKENS_DEFAULT, past_calls: CALLS_MAX };
 

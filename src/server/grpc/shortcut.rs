@@ -21,7 +21,7 @@ pub(super) const OURS: &str = "/callgate.v1.";
 /// message to come in. A method that needs less is told in its own words, and sooner.
 const BEGINS_WITHIN: Duration = Duration::from_secs(75);
 
-/// What a service answers.
+/// Response of a service.
 pub(super) type ServiceResponse = Pin<Box<dyn Future<Output = Result<http::Response<Body>, Infallible>> + Send>>;
 
 impl Services {
@@ -45,7 +45,7 @@ impl Services {
     }
 }
 
-/// What the caller gives, and no more than there is.
+/// Time limit of a request: the caller's, within the server's own.
 fn limit(headers: &http::HeaderMap) -> Duration {
     left(headers).map_or(BEGINS_WITHIN, |left| left.min(BEGINS_WITHIN))
 }

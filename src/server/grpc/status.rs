@@ -38,8 +38,7 @@ use callgate_proto::BY;
 
 pub(super) const DOMAIN: &str = "callgate";
 
-/// When to come back where more is asked than can be answered: after as long as the wait would have been, and soon
-/// enough for what was a burst.
+/// Bounds of the retry delay after load shedding: as long as the wait would have been, and soon enough after a burst.
 const CROWDED_RETRY_MIN: Duration = Duration::from_millis(500);
 const CROWDED_RETRY_MAX: Duration = Duration::from_secs(5);
 
@@ -78,14 +77,14 @@ pub(super) fn unauthenticated() -> Status {
     status(Code::Unauthenticated, "UNAUTHENTICATED", message, None)
 }
 
-/// Who is known may not do this.
+/// A known caller without the required role.
 pub(super) fn role_missing(roles: &[Role]) -> Status {
     let wanted: Vec<&str> = roles.iter().chain([&Role::Admin]).map(|role| role.as_str()).collect();
     let message = format!("this call is for the roles {}; your credential has none of them", wanted.join(", "));
     status(Code::PermissionDenied, "ROLE_MISSING", message, None)
 }
 
-/// Who is bound to some agents asks for another.
+/// A caller that is bound to some agents names another.
 pub(super) fn agent_refused() -> Status {
     let message = "your credential is for other agents: give `caller.agent_id` as one that its pattern names";
     status(Code::PermissionDenied, "AGENT_REFUSED", message, None)
@@ -98,7 +97,7 @@ pub(super) fn first_token() -> Status {
     status(Code::FailedPrecondition, "FIRST_TOKEN", message, None)
 }
 
-/// Why nobody is let in with what was shown.
+/// A rejected credential.
 pub(super) fn refused(refused: CredentialRejection) -> Status {
     match refused {
         CredentialRejection::Unknown(_) => unauthenticated(),
@@ -208,7 +207,7 @@ pub(super) fn clipped(text: &str) -> String {
     text.chars().take(CHARS_MAX).collect()
 }
 
-/// What the gate says instead of an answer.
+/// Conversion of the gate's errors to statuses.
 pub(super) trait Told {
     /// The documented code and reason, in words for whoever reads the status.
     fn told(self) -> Status;

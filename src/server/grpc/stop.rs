@@ -15,10 +15,10 @@ use tonic::{Extensions, Status};
 use super::status;
 use callgate_net::listener::Peer;
 
-/// How often it is looked whether the last call is answered.
+/// Polling interval for the end of the last call.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// Whether the server is ending, and how many calls it still owes an answer. Clones are one.
+/// State of shutdown, with the count of unanswered calls. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Stop {
     ending: watch::Sender<bool>,
@@ -57,7 +57,7 @@ impl Stop {
         self.ending.subscribe()
     }
 
-    /// What is waited for, unless the server ends first.
+    /// Awaits a result, unless the server or the connection ends first.
     pub(super) async fn or<T>(&self, wait: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
         tokio::select! {
             done = wait => done,

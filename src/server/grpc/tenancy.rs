@@ -12,7 +12,7 @@ use super::{
 };
 use callgate_core::domain::identity::Identity;
 
-/// What asks the gate itself: a report ends what was let through before its tenant was suspended.
+/// Methods that check by themselves: a report ends a call that was let through before its tenant was suspended.
 const BY_THEMSELVES: [&str; 2] = ["GateService/Record", "GateService/Connect"];
 
 impl Services {

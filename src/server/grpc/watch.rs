@@ -13,20 +13,20 @@ use tonic::{Code, Status};
 use super::stop::Stop;
 use callgate_core::domain::ids::{SessionId, TenantId};
 
-/// How often a watch looks.
+/// Polling interval of a watch.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Messages that a slow watcher may leave untaken before its watch waits for it.
 const UNTAKEN_MAX: usize = 64;
 
-/// What a watcher gets.
+/// Stream of a watch.
 pub(super) type WatchStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 /// Something that is watched.
 pub(super) trait WatchPoll: Send + 'static {
-    /// What is told of it.
+    /// Message of the watch.
     type Told: Send + 'static;
 
-    /// What is new since the last look.
+    /// Polls for changes since the last poll.
     fn look(&mut self) -> impl Future<Output = Result<Vec<Self::Told>, Status>> + Send;
 }
 
@@ -55,13 +55,13 @@ async fn tell<L: WatchPoll>(mut watched: L, to: &mpsc::Sender<Result<L::Told, St
     }
 }
 
-/// What is watched of sessions, looked at once for all who watch the same one. Clones are one.
+/// Watches of sessions, with one read for all watchers of a session (single-flight). Clones share them.
 #[derive(Debug)]
 pub(super) struct SharedWatches<T>(Arc<Mutex<BTreeMap<Key, Seen<T>>>>);
 
 type Key = (TenantId, SessionId);
 
-/// What the last look found; none before the first.
+/// Result of the last read; none before the first.
 type Seen<T> = watch::Sender<Option<Result<T, Status>>>;
 
 impl<T> Clone for SharedWatches<T> {

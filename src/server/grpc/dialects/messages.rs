@@ -15,7 +15,7 @@ use callgate_proto::v1;
 #[derive(Debug, Clone)]
 pub(super) struct MethodMessages(Arc<BTreeMap<String, Method>>);
 
-/// What a method takes and gives.
+/// Message types of a method's request and response.
 #[derive(Debug, Clone)]
 pub(super) struct Method {
     takes: MessageDescriptor,
@@ -68,7 +68,7 @@ impl Method {
     /// An answer in JSON.
     ///
     /// # Errors
-    /// What cannot be told as JSON.
+    /// A message without a form in JSON.
     pub(super) fn answer(&self, bytes: &[u8]) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
         let message = DynamicMessage::decode(self.gives.clone(), bytes)?;
         let mut json = Vec::with_capacity(2 * bytes.len());

@@ -17,7 +17,7 @@ use crate::grpc::{limits::MESSAGE_BYTES_MAX, server::Services, status};
 const TIMEOUT: HeaderName = HeaderName::from_static("connect-timeout-ms");
 const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 const GRPC_STATUS: &str = "grpc-status";
-/// What comes before a message of gRPC: whether it is compressed, and its length in four bytes.
+/// Prefix of a gRPC message: a byte for compression, and its length in four bytes.
 const PREFIX_BYTES: usize = 5;
 /// Headers of a connection, and those that say what a body is: of one dialect only.
 const OWN: [HeaderName; 6] = [
@@ -29,7 +29,7 @@ const OWN: [HeaderName; 6] = [
     TIMEOUT,
 ];
 
-/// What a body is in.
+/// Encoding of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Encoding {
     Json,
@@ -129,7 +129,7 @@ fn framed(message: &[u8]) -> Bytes {
     frame.freeze()
 }
 
-/// What gRPC answered, as Connect tells it.
+/// Converts a gRPC response to one of Connect.
 async fn told(
     response: wire::Response<Body>,
     method: &Method,
