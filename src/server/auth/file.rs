@@ -15,12 +15,12 @@ use callgate_core::domain::{
     pattern::Pattern,
 };
 
-/// Where issuers lead people back to.
+/// Path of the sign-in redirect.
 pub const CALLBACK: &str = "/sign-in/callback";
 /// Lines of each list.
 const RULES_MAX: usize = 1_000;
 
-/// What the file says.
+/// The parsed file.
 #[derive(Debug, Clone, Default)]
 pub struct Auth {
     /// Client certificates, by their names.
@@ -90,7 +90,7 @@ struct CertificateForm {
     is: WhoForm,
 }
 
-/// Who it is.
+/// The identity of a mapping.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct WhoForm {

@@ -17,7 +17,7 @@ use callgate_core::domain::{identity::MappedIdentity, json, pattern::Pattern, ti
 
 /// The longest that is read.
 pub const BYTES_MAX: usize = 16 << 10;
-/// What clocks of issuers may differ from the database's: for `nbf` alone, since what has expired has expired.
+/// Allowed skew of issuers' clocks, in seconds: for `nbf` alone, since an expired token stays expired.
 const AHEAD_S: i64 = 30;
 const ALGORITHMS: [Algorithm; 9] = [
     Algorithm::RS256,
@@ -31,7 +31,7 @@ const ALGORITHMS: [Algorithm; 9] = [
     Algorithm::EdDSA,
 ];
 
-/// Where an issuer's keys are.
+/// Source of an issuer's keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeySetSource {
     /// A file, such as one that a sidecar keeps.
@@ -56,20 +56,20 @@ pub struct Issuer {
     pub audience: String,
     /// Its keys.
     pub keys: KeySetSource,
-    /// Who its tokens are.
+    /// Mapping of its tokens to identities.
     pub rules: Vec<ClaimRule>,
-    /// How people sign in by it to the console; none where they do not.
+    /// Sign-in to the console by this issuer; none without one.
     pub sign_in: Option<SignIn>,
 }
 
-/// How people sign in by an issuer (OpenID Connect, the authorization code with PKCE).
+/// Sign-in by an issuer (OpenID Connect, the authorization code with PKCE).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SignIn {
-    /// What the button says.
+    /// Text of the button.
     pub label: String,
-    /// Where the issuer leads them back to: `https://HOST/sign-in/callback`, as it is registered there.
+    /// Redirect URL: `https://HOST/sign-in/callback`, as it is registered at the issuer.
     pub redirect: String,
-    /// What is asked for; `openid` among it.
+    /// Requested scopes, `openid` among them.
     pub scopes: String,
     /// A file with the secret of this client; none for one that has none.
     pub secret: Option<PathBuf>,
@@ -82,7 +82,7 @@ pub struct SignIn {
 pub struct ClaimRule {
     /// The claims that a token must have: a path (`kubernetes.io/namespace`), and what stands there.
     pub claims: BTreeMap<String, Pattern>,
-    /// Who that is; a name that is empty is its `sub`.
+    /// The mapped identity; an empty name is the token's `sub`.
     pub is: MappedIdentity,
 }
 
@@ -94,7 +94,7 @@ impl Keys {
     /// Reads a key set (RFC 7517).
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The fault of the text.
     pub fn read(text: &str) -> Result<Self, String> {
         let keys: JwkSet = serde_json::from_str(text).map_err(|error| error.to_string())?;
         if keys.keys.is_empty() { Err("it has no key".to_owned()) } else { Ok(Self(keys)) }
@@ -126,10 +126,10 @@ impl Keys {
     }
 }
 
-/// Who somebody is by a token, and until when.
+/// Identity by a token, with its expiry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Known {
-    /// Who.
+    /// The mapped identity.
     pub is: MappedIdentity,
     /// Its `sub`.
     pub subject: String,
@@ -143,7 +143,7 @@ pub fn is_one(text: &str) -> bool {
     text.len() <= BYTES_MAX && text.split('.').count() == 3 && decode_header(text).is_ok()
 }
 
-/// Which issuer a token names, without believing it.
+/// Index of the issuer that a token names, without verification.
 #[must_use]
 pub fn issuer(issuers: &[Issuer], token: &str) -> Option<usize> {
     let claims: Map<String, Value> = insecure_decode_claims(token).ok()?;
@@ -151,7 +151,7 @@ pub fn issuer(issuers: &[Issuer], token: &str) -> Option<usize> {
     issuers.iter().position(|issuer| issuer.issuer == named)
 }
 
-/// What a token claims under this name, if that is a text. Nobody has looked at its signature.
+/// Text of a token's claim of this name, if it is one. The signature is not verified.
 #[must_use]
 pub fn claimed(token: &str, name: &str) -> Option<String> {
     let claims: Map<String, Value> = insecure_decode_claims(token).ok()?;
@@ -161,7 +161,7 @@ pub fn claimed(token: &str, name: &str) -> Option<String> {
 /// Checks a token of this issuer.
 ///
 /// # Errors
-/// Why it does not hold, for the log.
+/// The reason why it does not hold, for the log.
 pub fn verify(issuer: &Issuer, keys: &Keys, token: &str, now: Timestamp) -> Result<Known, &'static str> {
     provider::install();
     let header = decode_header(token).map_err(|_| "the JWT has no header that can be read")?;

@@ -23,11 +23,11 @@ const CHARS_MAX: usize = 3 + 8 + 1 + ID_CHARS + 1 + SECRET_CHARS + CHECK_CHARS;
 
 /// A new token. Its text is shown once, and has no `Debug`.
 pub struct NewToken {
-    /// What its holder shows.
+    /// Text that its holder presents.
     pub text: String,
     /// Its public name.
     pub id: String,
-    /// What is stored.
+    /// Digest that is stored.
     pub digest: Digest,
 }
 

@@ -19,7 +19,7 @@ pub struct RemoteParent(pub(super) Context);
 /// The headers of which the trace context is made.
 pub(super) const HEADERS: [&str; 2] = ["traceparent", "tracestate"];
 
-/// Whether there is one among the headers, well formed or not.
+/// True with a trace context among the headers, well formed or not.
 pub(super) fn are_in(headers: &HeaderMap) -> bool {
     headers.contains_key(HEADERS[0])
 }

@@ -11,9 +11,9 @@ use callgate_core::domain::ids::TraceId;
 
 /// Calls that a batch links back to; the SDK keeps no more links by itself.
 const LINKS_MAX: usize = 128;
-/// What a batch is, as a summary of its statement.
+/// Summary of a batch's statement.
 const APPEND: &str = "SELECT append";
-/// What the loading of a tree is.
+/// Summary of the statements that load a tree.
 const LOAD: &str = "SELECT call_tree call outcome";
 
 /// A span of kind client: below which one, what it is here, its name for collectors, and the summary of its statement.
@@ -104,7 +104,7 @@ fn context(span: &Span) -> Option<SpanContext> {
     told.is_valid().then_some(told)
 }
 
-/// Where it stands in its trace, if that is kept.
+/// Its span context, if its trace is sampled.
 fn sampled(span: &Span) -> Option<SpanContext> {
     context(span).filter(SpanContext::is_sampled)
 }

@@ -20,7 +20,7 @@ use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
 use super::{context, share::SampleShare};
 
-/// Who decides, in this process. Nobody: every span is made that somebody wants.
+/// Sampler of this process. Without one every span is made that is enabled.
 static DOOR: OnceLock<TraceSampler> = OnceLock::new();
 
 task_local! {
@@ -28,11 +28,11 @@ task_local! {
     static CALLER: SpanContext;
 }
 
-/// Which calls are traced.
+/// Sampling of calls.
 #[derive(Debug, Clone)]
 pub(super) struct TraceSampler {
     pub(super) sampler: Sampler,
-    /// How many of those that it keeps; none: all.
+    /// Share of the calls that the sampler keeps; none: all.
     pub(super) share: Option<Arc<SampleShare>>,
 }
 
@@ -75,7 +75,7 @@ async fn settle(share: Arc<SampleShare>) {
     }
 }
 
-/// Where the work for a request stands: in a span, or only in its caller's trace.
+/// Trace context of the work for a request: a span, or only its caller's trace.
 #[derive(Debug, Clone)]
 pub struct TraceContext {
     span: Span,
@@ -159,7 +159,7 @@ pub(super) fn trace_id(span: &Span) -> Option<TraceId> {
     told.is_valid().then(|| told.trace_id())
 }
 
-/// Where the current work stands.
+/// Trace context of the current work.
 pub(super) fn current() -> Context {
     let span = Span::current();
     match caller() {

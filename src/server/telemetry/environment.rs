@@ -30,7 +30,7 @@ const METRICS_EVERY: Duration = Duration::from_secs(60);
 /// Longest time for one export of a batch, and of metrics.
 const BATCH_EXPORT_MAX: Duration = Duration::from_secs(30);
 
-/// What the SDK reads itself, and does as it says.
+/// Variables that the SDK reads and follows by itself.
 const OF_THE_SDK: [&str; 5] = [
     "OTEL_RESOURCE_ATTRIBUTES",
     "OTEL_SERVICE_NAME",
@@ -50,7 +50,7 @@ pub(super) fn of_process() -> OtelEnvironment {
         .collect()
 }
 
-/// What is exported, where to, and how.
+/// Exported signals, with their destinations and settings.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) traces: Option<Destination>,
@@ -62,11 +62,11 @@ pub(super) struct Plan {
     pub(super) spans: BatchSettings,
     pub(super) lines: BatchSettings,
     pub(super) metrics_every: Duration,
-    /// What was asked for and is not done: whole sentences.
+    /// Settings that are not followed: whole sentences.
     pub(super) warnings: Vec<String>,
 }
 
-/// How spans, or lines, wait to be sent.
+/// Batching of spans or log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BatchSettings {
     pub(super) queue: usize,
@@ -75,13 +75,13 @@ pub(super) struct BatchSettings {
 }
 
 impl Plan {
-    /// Whether anything goes to a collector.
+    /// True when a signal goes to a collector.
     pub(super) fn exports(&self) -> bool {
         self.traces.is_some() || self.metrics.is_some() || self.logs.is_some()
     }
 }
 
-/// What `environment` asks for; `endpoint` is the collector of the command line, before that of the environment.
+/// Reads the plan of `environment`; `endpoint` is the collector of the command line, before that of the environment.
 pub(super) fn read(environment: &OtelEnvironment, endpoint: Option<&str>) -> Result<Plan, TelemetryError> {
     let mut values = Values::new(environment);
     let mut plan = Plan {
@@ -178,7 +178,7 @@ fn ratio(values: &mut Values<'_>) -> f64 {
     }
 }
 
-/// What stands in the environment and nobody does, here or in the SDK.
+/// Warns of variables that neither callgate nor the SDK follows.
 fn cannot(values: &mut Values<'_>) {
     let words = [
         (

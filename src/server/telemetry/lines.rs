@@ -16,12 +16,12 @@ use tokio::{runtime::Handle, task::JoinHandle, time::sleep};
 
 /// Lines that wait.
 const QUEUE_MAX: usize = 16_384;
-/// How often it is looked whether some were lost.
+/// Interval of the check for lost lines.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// How long the end waits for the last lines.
+/// Time to wait for the last lines at shutdown.
 const END_AFTER: Duration = Duration::from_secs(1);
 
-/// Where lines are put.
+/// Bounded queue of log lines.
 #[derive(Debug)]
 pub(super) struct LogQueue {
     lines: Sender<Option<Vec<u8>>>,
@@ -44,7 +44,7 @@ impl Write for &LogQueue {
     }
 }
 
-/// What writes them. Dropped, it writes what waits, for a second at most.
+/// Writer of the queue. Dropped, it writes the waiting lines, for a second at most.
 #[derive(Debug)]
 pub(super) struct LogWriter {
     watch: Option<JoinHandle<()>>,

@@ -29,7 +29,7 @@ const TENANTS_MAX: usize = 50;
 /// Bounds of the batch sizes' buckets, in appends.
 const APPENDS: [f64; 11] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0];
 
-/// What is counted. Clones count together.
+/// The metrics. Clones count together.
 #[derive(Debug, Clone)]
 pub struct Metrics {
     rpc_duration: Histogram<f64>,

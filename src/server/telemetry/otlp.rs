@@ -165,14 +165,14 @@ pub(super) async fn probe(plan: &Plan) -> Result<Vec<ProbeOutcome>, TelemetryErr
     Ok(probed)
 }
 
-/// What came of a look at where a signal goes.
+/// Result of a probe of a signal's destination.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProbeOutcome {
     /// `traces`, `metrics` or `logs`.
     pub signal: &'static str,
-    /// Where it goes.
+    /// Its endpoint.
     pub endpoint: String,
-    /// Why the collector takes none; none where it does.
+    /// The collector's rejection; none where it accepts the signal.
     pub refused: Option<String>,
 }
 
@@ -203,7 +203,7 @@ fn unusable(to: &Destination, why: String) -> TelemetryError {
     TelemetryError::Endpoint { endpoint: to.endpoint.to_string(), why }
 }
 
-/// How a collector behind `https` is known, and knows us.
+/// TLS settings for a collector behind `https`.
 fn tls(given: &DestinationTls) -> ClientTlsConfig {
     let mut tls = ClientTlsConfig::new().with_enabled_roots();
     if let Some(authorities) = &given.authorities {
@@ -228,7 +228,7 @@ fn apart(work: impl FnOnce() -> OTelSdkResult + Send + 'static) -> oneshot::Rece
     finished
 }
 
-/// Who sends: told to the collector with everything. Replicas must differ, or their sums would overwrite each other.
+/// Resource of this process, sent with every export. Replicas must differ, or their sums would overwrite each other.
 pub(super) fn resource() -> Resource {
     static INSTANCE: std::sync::LazyLock<String> = std::sync::LazyLock::new(|| uuid::Uuid::now_v7().to_string());
     let given = Resource::builder().build();

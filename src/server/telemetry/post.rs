@@ -13,12 +13,12 @@ use tokio::{runtime::Handle, time::timeout};
 
 use super::environment::Destination;
 
-/// How long a connection to a collector is kept between two exports.
+/// Longest idle time of a connection to a collector.
 const KEPT: Duration = Duration::from_secs(90);
 /// Longest answer of a collector, in bytes.
 const ANSWER_BYTES_MAX: usize = 1 << 16;
 
-/// Why the last request failed: the exporter keeps it to itself.
+/// Cause of the last failed request: the exporter does not report it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Cause(Arc<Mutex<Option<String>>>);
 

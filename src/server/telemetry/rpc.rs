@@ -8,7 +8,7 @@ use tracing::{Span, field::Empty, info_span};
 
 use super::{Metrics, context, door::TraceContext, names};
 
-/// What a span's status is called that is an error.
+/// Status of a failed span.
 const ERROR: &str = "ERROR";
 
 /// A call of a service, from its coming in to the end of its answer.
@@ -30,7 +30,7 @@ impl ServerCall {
         Self { traced, method, metrics }
     }
 
-    /// Where what is done for it stands.
+    /// Trace context of the work for this call.
     #[must_use]
     pub fn traced(&self) -> &TraceContext {
         &self.traced

@@ -3,7 +3,7 @@
 use opentelemetry_prometheus::PrometheusExporter;
 use prometheus::{Encoder as _, Registry, TextEncoder};
 
-/// What is counted, as it is now. Clones tell the same.
+/// The present metrics. Clones report the same.
 #[derive(Debug, Clone)]
 pub struct Scrape(Registry);
 
@@ -22,7 +22,7 @@ impl Scrape {
     }
 }
 
-/// What tells figures, and what reads them for it.
+/// Creates the scrape and its metric reader.
 pub(super) fn start() -> Result<(Scrape, PrometheusExporter), String> {
     let registry = Registry::new();
     let exporter = opentelemetry_prometheus::exporter().with_registry(registry.clone()).build();

@@ -27,10 +27,10 @@ use super::{
     share::SampleShare,
 };
 
-/// What is logged when nothing else is asked for.
+/// Default filter of log lines.
 const FILTER_DEFAULT: &str = "warn,callgate=info";
 
-/// How log lines look.
+/// Format of log lines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum LineFormat {
     /// For people; coloured on a terminal.
@@ -40,11 +40,10 @@ pub enum LineFormat {
     Json,
 }
 
-/// What is told, and where to. Beside them the standard's `OTEL_*` variables are read
-/// (docs/telemetry.md#setting-it-up).
+/// Settings of telemetry. The standard's `OTEL_*` variables are read too (docs/telemetry.md#setting-it-up).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TelemetrySettings {
-    /// How log lines look.
+    /// Format of log lines.
     pub log_format: LineFormat,
     /// Directives as `tracing_subscriber::EnvFilter` reads them: `info,callgate::decision=debug`. None: warnings of
     /// all, and what callgate has to say for itself.
@@ -54,7 +53,7 @@ pub struct TelemetrySettings {
     pub otlp_endpoint: Option<String>,
 }
 
-/// Why nothing could be installed.
+/// Errors of the installation of telemetry.
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
     /// The log filter is not one.
@@ -62,7 +61,7 @@ pub enum TelemetryError {
     Filter {
         /// As given.
         filter: String,
-        /// What is wrong with it.
+        /// The fault.
         why: String,
     },
     /// The collector's address is not one.
@@ -70,7 +69,7 @@ pub enum TelemetryError {
     Endpoint {
         /// As given.
         endpoint: String,
-        /// What is wrong with it.
+        /// The fault.
         why: String,
     },
     /// A variable of the environment asks for what cannot be done.
@@ -78,7 +77,7 @@ pub enum TelemetryError {
     Variable {
         /// Its name; its value may be a secret.
         name: String,
-        /// What is wrong with it, and what would be right.
+        /// The fault and its fix.
         why: String,
     },
     /// The figures cannot be told.
@@ -92,7 +91,7 @@ pub enum TelemetryError {
     Installed(#[from] TryInitError),
 }
 
-/// What was installed. Keep it until the end, then [`shutdown`](Self::shutdown); dropped earlier, it hangs up on the
+/// Installed telemetry. Keep it until the end, then [`shutdown`](Self::shutdown); dropped earlier, it hangs up on the
 /// collector.
 #[derive(Debug)]
 #[must_use]
@@ -101,11 +100,11 @@ pub struct Telemetry {
     scrape: Scrape,
     otlp: Option<Otlp>,
     warnings: Vec<String>,
-    /// Which calls are traced; none where there are no spans.
+    /// Sampler of calls; none without spans.
     door: Option<TraceSampler>,
-    /// Who counts; dropped, nothing more is told.
+    /// Meter provider; dropped, no more metrics are exported.
     _meters: SdkMeterProvider,
-    /// Who writes log lines; none where a test does.
+    /// Writer of log lines; none in tests.
     lines: Option<LogWriter>,
 }
 
@@ -132,7 +131,7 @@ impl Telemetry {
         self.metrics.clone()
     }
 
-    /// What they come to.
+    /// The present metrics, in the text format of Prometheus.
     #[must_use]
     pub fn scrape(&self) -> Scrape {
         self.scrape.clone()
@@ -158,7 +157,7 @@ pub async fn probe(endpoint: Option<&str>) -> Result<(Vec<ProbeOutcome>, Vec<Str
     Ok((otlp::probe(&plan).await?, plan.warnings))
 }
 
-/// What [`Telemetry::start`] installs, for a test to use on its own thread.
+/// Builds the parts that [`Telemetry::start`] installs, for tests on their own thread.
 fn build<W>(
     settings: &TelemetrySettings,
     environment: &OtelEnvironment,

@@ -32,7 +32,7 @@ impl SampleShare {
         Self { per_second, wanted: 0.into(), kept: 0.into(), below: VALUES.into() }
     }
 
-    /// Whether one more call is traced, of that trace.
+    /// Counts a call of that trace; true when it is traced.
     pub(super) fn keeps(&self, trace: TraceId) -> bool {
         self.wanted.fetch_add(1, Relaxed);
         let [.., a, b, c, d, e, f, g] = trace.to_bytes();
@@ -61,7 +61,7 @@ impl SampleShare {
         let _ = gauge.with_callback(move |figures| figures.observe(self.share(), &[])).build();
     }
 
-    /// What is kept of all traces, from 0 to 1.
+    /// Share of traces that are sampled, from 0 to 1.
     #[expect(clippy::cast_precision_loss, reason = "a share")]
     pub(super) fn share(&self) -> f64 {
         self.below.load(Relaxed) as f64 / VALUES as f64

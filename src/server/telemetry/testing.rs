@@ -196,7 +196,7 @@ impl Visit for LoggedEvent {
 pub(super) struct Ears(Arc<Mutex<Vec<LoggedEvent>>>);
 
 impl Ears {
-    /// What we ourselves said.
+    /// Log lines of callgate itself.
     pub(super) fn lines(&self) -> Vec<LoggedEvent> {
         let lines = self.0.lock().unwrap();
         lines.iter().filter(|line| line.target.starts_with("callgate")).cloned().collect()

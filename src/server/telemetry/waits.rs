@@ -19,7 +19,7 @@ const WAITING_MAX: NonZeroUsize = NonZeroUsize::new(10_000).expect("some");
 #[derive(Debug)]
 pub struct WaitTracker {
     told: Mutex<LruCache<u64, u32>>,
-    /// How many there are: mostly none, and then nothing is locked.
+    /// Count of entries: mostly none, and then nothing is locked.
     len: AtomicUsize,
     hasher: RandomState,
 }
@@ -35,7 +35,7 @@ impl Default for WaitTracker {
 }
 
 impl WaitTracker {
-    /// How often this call was told to wait before this verdict.
+    /// Count of `WAIT`s of this call before this verdict.
     pub fn before(&self, verdict: &Verdict, request: &Request) -> u32 {
         let waits = verdict.decision == Decision::Wait;
         if !waits && self.len.load(Ordering::Relaxed) == 0 {
@@ -55,7 +55,7 @@ impl WaitTracker {
     }
 }
 
-/// Whether a wait is worth a line of its own after so many: the first, the tenth, the hundredth.
+/// True for a wait that gets a log line after `before` others: the first, the tenth, the hundredth.
 pub(super) fn is_worth_a_line(before: u32) -> bool {
     let nth = before.saturating_add(1);
     nth == 10_u32.saturating_pow(nth.ilog10())

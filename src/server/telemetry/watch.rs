@@ -15,7 +15,7 @@ use tokio::{runtime::Handle, select, sync::watch, time::sleep};
 
 use super::{names, post::Cause};
 
-/// What is sent.
+/// Signal of OpenTelemetry.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Signal {
     Traces = 1,
@@ -33,15 +33,15 @@ impl Signal {
     }
 }
 
-/// How long it is waited for what else fails before an outage is said: signals go by times of their own.
+/// Time to gather failing signals before an outage is logged: signals go by times of their own.
 const GATHER: Duration = Duration::from_secs(2);
 
-/// How the collector does. An outage is said once, with all signals that it hits at first, once more for each that it
-/// hits later, and its end once, when every signal gets through again.
+/// Health of the collector. An outage is logged once, with all signals that it hits at first, and once more for each
+/// that it hits later. Its end is logged once, when every signal gets through again.
 #[derive(Debug)]
 struct Collector {
     endpoint: String,
-    /// What may be wrong where it takes nothing: said with an outage, after a semicolon.
+    /// Likely cause of an outage, logged with it after a semicolon.
     hint: String,
     state: Mutex<State>,
 }
@@ -52,7 +52,7 @@ struct State {
     failing: u8,
     /// Those of which it was said since everything got through.
     said: u8,
-    /// Why, until it is said.
+    /// Cause, until it is logged.
     cause: Option<String>,
 }
 

@@ -72,16 +72,16 @@ fn first(path: &str) -> &str {
     path.split_once('/').map_or(path, |(first, _)| first)
 }
 
-/// What the routes tell.
+/// Sources of the routes.
 #[derive(Debug, Clone)]
 pub struct RouteSources {
-    /// What is counted; none is told where nobody counts.
+    /// The metrics; none where they are not collected.
     pub scrape: Option<Scrape>,
-    /// Whether calls are answered.
+    /// Readiness of this server.
     pub readiness: watch::Receiver<Readiness>,
 }
 
-/// Whether calls are answered, and if not, why.
+/// Readiness for calls, with the reason against it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Readiness {
     /// They are.
@@ -106,7 +106,7 @@ impl Readiness {
     }
 }
 
-/// What serves the routes.
+/// Router of the routes.
 pub fn router(sources: RouteSources) -> Router {
     Router::new().route(METRICS, get(metrics)).with_state(sources.clone()).merge(starting(sources))
 }
@@ -140,7 +140,7 @@ pub fn operations(sources: RouteSources, token: Option<Arc<str>>, is_open: bool)
     Router::new().route(METRICS, get(figures)).with_state(sources.clone()).merge(starting(sources))
 }
 
-/// Whether calls are answered: whoever spreads them sends them elsewhere meanwhile.
+/// Readiness probe: a load balancer sends calls elsewhere meanwhile.
 async fn ready(State(sources): State<RouteSources>) -> Response {
     let readiness = *sources.readiness.borrow();
     let code = match readiness {
@@ -150,7 +150,7 @@ async fn ready(State(sources): State<RouteSources>) -> Response {
     text(code, readiness.in_words().to_owned())
 }
 
-/// What this replica counts, of all its tenants: so it is for those of the plane's own tenant.
+/// Metrics of this replica, of all its tenants. They are therefore for callers of the tenant `default`.
 async fn metrics(State(sources): State<RouteSources>, request: Request) -> Response {
     let identity = request.extensions().get::<Arc<Identity>>();
     if identity.is_none_or(|identity| identity.tenant != DEFAULT_TENANT) {

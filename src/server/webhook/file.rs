@@ -34,7 +34,7 @@ fn default_tenant() -> String {
     "default".to_owned()
 }
 
-/// What the body is like.
+/// Format of the body.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Format {
@@ -45,17 +45,17 @@ pub(super) enum Format {
     Slack,
 }
 
-/// Who is told, and how.
+/// Webhook of a tenant.
 pub(crate) struct Webhook {
     pub(super) url: String,
-    /// What the body is signed with; none for a receiver that knows no signatures.
+    /// Signing secret; none for a receiver that knows no signatures.
     pub(super) secret: Option<Zeroizing<Vec<u8>>>,
-    /// Where the console is, without a slash at the end.
+    /// URL of the console, without a slash at the end.
     pub(super) console: String,
     pub(super) format: Format,
     /// The arguments and the justification go with it.
     pub(super) arguments: bool,
-    /// Whose questions.
+    /// The tenant of the approval requests.
     pub(super) tenant: String,
     pub(super) ca: Option<std::path::PathBuf>,
 }

@@ -11,7 +11,7 @@ use callgate_core::domain::{inbox::Question, route::ApprovalRoute, tool::RiskLev
 /// The longest name in a text for people, in characters.
 const NAME: usize = 120;
 
-/// What is known of a question.
+/// An approval request, with its route and risk.
 pub(super) struct Told<'a> {
     pub(super) question: &'a Question,
     pub(super) route: &'a ApprovalRoute,

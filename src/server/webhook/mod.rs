@@ -21,12 +21,12 @@ use callgate_net::outgoing::HttpRequest;
 
 pub(super) use file::Webhook;
 
-/// How often open questions are looked at.
+/// Polling interval of open approval requests.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Questions that are told at once, and claimed for one round.
 const AT_ONCE: usize = 4;
 const ROUND: usize = 16;
-/// How long a claim holds: longer than a round takes, at ten seconds an answer.
+/// Lifetime of a claim: longer than a round takes, at ten seconds an answer.
 const CLAIM: Duration = Duration::from_secs(60);
 /// The first wait after a failure, doubled with each, and the longest.
 const WAIT_S: u64 = 1;
@@ -98,7 +98,7 @@ async fn round(webhook: &Webhook, gate: &Gate, done: &mut std::collections::BTre
     Ok(())
 }
 
-/// How long after so many attempts it is tried again.
+/// Wait before the next attempt after so many.
 fn wait(attempts: u32) -> Duration {
     let doubled = WAIT_S.checked_shl(attempts.saturating_sub(1)).filter(|wait| *wait > 0);
     Duration::from_secs(doubled.unwrap_or(WAIT_MAX_S).min(WAIT_MAX_S))

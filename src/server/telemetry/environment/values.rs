@@ -76,7 +76,7 @@ impl<'a> Values<'a> {
         self.environment.keys().filter(|name| name.ends_with(end)).cloned().collect()
     }
 
-    /// What is set, and neither was read nor is among `others`.
+    /// Variables that are set, and neither were read nor are among `others`.
     pub(super) fn unread(&self, others: &[&str]) -> Vec<&'a str> {
         let read = self.read.borrow();
         let names = self.environment.keys().map(String::as_str);
