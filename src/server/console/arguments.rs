@@ -100,13 +100,13 @@ pub(super) fn line(text: &str, max: usize) -> (String, usize) {
 /// One argument of two calls that is not the same in both.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Other {
-    /// Where it stands: `order.items[0]`.
+    /// Its path: `order.items[0]`.
     pub(super) path: String,
-    /// What was and what is, as HTML with `del` and `ins`.
+    /// Old and new value, as HTML with `del` and `ins`.
     pub(super) html: String,
 }
 
-/// What of the arguments is other than it was, and how many are the same; none where either cannot be read.
+/// Changed arguments, and the count of equal ones; none where either text cannot be read.
 pub(super) fn difference(was: &str, is: &str) -> Option<(Vec<Other>, usize)> {
     let flat = |text: &str| {
         let mut leaves = BTreeMap::new();

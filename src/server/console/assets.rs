@@ -43,7 +43,7 @@ static PATHS: LazyLock<Vec<(&'static str, String)>> = LazyLock::new(|| {
     ASSETS.iter().map(path).collect()
 });
 
-/// Where a file is; for templates. Of a name that there is not, a path where nothing is.
+/// Path of a file, for templates. An unknown name gets a path without a file.
 pub(super) fn path(name: &str) -> &'static str {
     PATHS.iter().find(|(known, _)| *known == name).map_or("/assets/", |(_, path)| path)
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 
 use super::{Console, fault::PageError, visitor::Visitor};
 
-/// What a form of ours says, and who sends it.
+/// A form of ours, with its sender.
 pub(super) struct FormPost<T> {
     pub(super) visitor: Visitor,
     pub(super) form: T,

@@ -3,7 +3,7 @@
 use super::{pages::LINKS, visitor::Visitor};
 use callgate_proto::v1::Role;
 
-/// What the template of every page extends (`frame.html`).
+/// The base of every page's template (`frame.html`).
 pub(super) struct Frame {
     /// Of the window, and of the page's first heading.
     pub(super) title: String,
@@ -17,14 +17,14 @@ pub(super) struct Frame {
     pub(super) links: Vec<NavigationLink>,
 }
 
-/// Where else to go.
+/// A link of the navigation.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct NavigationLink {
     pub(super) path: &'static str,
     pub(super) text: &'static str,
     /// `g` and this letter lead there.
     pub(super) key: char,
-    /// Who is shown it: one of these, or an admin.
+    /// Roles that see it: one of these, or an admin.
     pub(super) roles: &'static [Role],
 }
 

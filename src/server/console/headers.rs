@@ -36,7 +36,7 @@ pub(super) async fn guard(request: Request, next: Next) -> Response {
 /// Longest text of ours or the framework's about an address or a form that cannot be read.
 const WORDS_MAX: usize = 2_000;
 
-/// What the framework says in bare text, as a page.
+/// Converts the framework's plain-text errors to pages.
 async fn in_words(response: Response) -> Response {
     let is_text = response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == "text/plain; charset=utf-8");
     let is_bare = is_text || response.status() == StatusCode::METHOD_NOT_ALLOWED;

@@ -22,11 +22,11 @@ use callgate_proto::v1::{
     session_service_client::SessionServiceClient,
 };
 
-/// Where they are told.
+/// Path of the events.
 pub(super) const PATH: &str = "/events";
-/// How often it is looked whether who listens is still signed in.
+/// Interval of the check that the listener is still signed in.
 const LOOK: Duration = Duration::from_secs(10);
-/// How often pages with figures ask for them.
+/// Interval at which pages with figures refresh.
 const TICK: Duration = Duration::from_secs(1);
 
 pub(super) fn router() -> Router<Console> {
@@ -37,7 +37,7 @@ type Events = Pin<Box<dyn Stream<Item = Result<Event, Infallible>> + Send>>;
 
 #[derive(Deserialize)]
 struct Shown {
-    /// Which one the page shows; empty for none.
+    /// The session that the page shows; empty for none.
     #[serde(default)]
     session: String,
 }

@@ -33,7 +33,7 @@ use tower_http::compression::CompressionLayer;
 use self::fault::PageError;
 use crate::{gate::Identities, grpc::Inside};
 
-/// What all pages share.
+/// State that all pages share.
 #[derive(Debug, Clone)]
 struct Console {
     inside: Inside,
@@ -54,7 +54,7 @@ pub fn router(inside: Inside, identities: Arc<Identities>) -> Router {
         .with_state(Console { inside, identities, jobs: Arc::default() })
 }
 
-/// What no page takes. With a slash too many it is led to its page.
+/// Handles unknown paths. One with a slash too many is redirected to its page.
 async fn nowhere(method: Method, uri: Uri, headers: HeaderMap) -> Response {
     let kind = headers.get(header::CONTENT_TYPE).map_or(&[][..], HeaderValue::as_bytes);
     match uri.path().strip_suffix('/') {

@@ -30,9 +30,9 @@ pub(super) const IDLE: Duration = Duration::from_secs(3_600);
 /// And after so long in any case: a working day.
 pub(super) const LASTS: Duration = Duration::from_secs(12 * 3_600);
 
-/// How long somebody may take to sign in by an issuer.
+/// Longest time for a sign-in by an issuer.
 pub(super) const SIGN_IN: Duration = Duration::from_secs(600);
-/// What the browser keeps meanwhile.
+/// Cookie of a sign-in in progress.
 const SIGN_IN_COOKIE: &str = "__Host-callgate-sign-in";
 
 /// The prefix holds browsers to `Secure`, to the path `/`, and to this very host.
@@ -44,7 +44,7 @@ const SECRET_BYTES: usize = 32;
 const RANDOM_BYTES: usize = 24;
 const NONCE_BYTES: usize = 24;
 
-/// What was shown at the sign-in, and is shown with each request since.
+/// Credential of the sign-in, which is presented with each request since.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum SignInCredential {
@@ -56,18 +56,18 @@ pub(super) enum SignInCredential {
     Certificate,
 }
 
-/// What a browser keeps while somebody signs in by an issuer.
+/// A sign-in by an issuer in progress, as the browser keeps it.
 pub(super) struct Begun {
     pub(super) secret: Secret,
     /// The issuer's.
     pub(super) place: usize,
-    /// When that was begun, as the browser says.
+    /// Start of the sign-in, as the browser says.
     pub(super) at: Timestamp,
-    /// Where they go on.
+    /// Path to go on with.
     pub(super) next: String,
 }
 
-/// What a browser keeps.
+/// Secret of a console session, which the browser keeps.
 pub(super) struct Secret(Zeroizing<[u8; SECRET_BYTES]>);
 
 impl Secret {
@@ -98,7 +98,7 @@ impl Secret {
         self.derived(b"id")
     }
 
-    /// What forms of this session carry, so that no other site's form is taken for one of ours.
+    /// CSRF token of this session's forms, so that no other site's form is taken for one of ours.
     pub(super) fn csrf(&self) -> String {
         self.text(b"csrf")
     }
@@ -129,7 +129,7 @@ impl Secret {
         HeaderValue::from_str(&format!("{SIGN_IN_COOKIE}=; {how}")).ok()
     }
 
-    /// What it keeps while somebody signs in.
+    /// Reads the sign-in in progress from its cookie.
     pub(super) fn begun(headers: &HeaderMap, key: &[u8]) -> Option<Begun> {
         let [secret, place, at, next]: [&str; 4] =
             cookie(headers, SIGN_IN_COOKIE)?.split('.').collect::<Vec<_>>().try_into().ok()?;
@@ -209,8 +209,8 @@ pub(super) async fn begin(
     Ok(secret)
 }
 
-/// What whoever has this secret showed; none once their session has ended. `is_active` where they do something
-/// themselves, as opposed to a page that keeps itself up to date.
+/// The credential of the session with this secret; none once it has ended. `is_active` for an action of the user, as
+/// opposed to a page that refreshes itself.
 pub(super) async fn find(
     identities: &Identities,
     secret: &Secret,

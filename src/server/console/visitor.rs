@@ -16,19 +16,19 @@ use callgate_core::domain::{audit::Actor, identity::Identity, ids::TenantId, tim
 use callgate_net::listener::Peer;
 use callgate_proto::v1::{CallerIdentity, GetCallerRequest, Role, server_service_client::ServerServiceClient};
 
-/// What pages that keep themselves up to date say of their requests: nobody does anything then.
+/// Header of requests by pages that refresh themselves: they are no activity of the user.
 pub(super) const LIVE: &str = "callgate-live";
 
 /// Somebody who is signed in.
 pub(super) struct Visitor {
-    /// Who they are, by what they showed.
+    /// Their identity, by their credential.
     pub(super) known: Known,
-    /// What their forms carry.
+    /// CSRF token of their forms.
     pub(super) csrf: String,
     /// The services, as they ask them: what generated clients take for a connection.
     pub(super) calls: Insider,
     pub(super) secret: Secret,
-    /// When they ask.
+    /// Time of the request.
     pub(super) now: Timestamp,
 }
 
@@ -67,14 +67,14 @@ impl Shown {
     }
 }
 
-/// Who somebody is to the server.
+/// Identity of a caller, as the server resolves it.
 pub(super) struct Known {
     pub(super) caller: CallerIdentity,
     identity: Arc<Identity>,
 }
 
 impl Known {
-    /// Who that is to the server.
+    /// Asks the server for the caller's identity.
     pub(super) async fn by(calls: &Insider) -> Result<Self, PageError> {
         let response = ServerServiceClient::new(calls.clone()).get_caller(GetCallerRequest {}).await?;
         let identity = response.extensions().get().cloned();

@@ -36,7 +36,7 @@ pub(super) fn decision(decision: Decision) -> StyledWord {
     }
 }
 
-/// What came of a call; none for one that was never permitted.
+/// Outcome of a call; none for one that was never permitted.
 pub(super) fn status(status: OutcomeStatus) -> Option<StyledWord> {
     Some(match status {
         OutcomeStatus::Unspecified => return None,
@@ -78,7 +78,7 @@ pub(super) fn repeat(repeat: v1::Repeat) -> Repeat {
     Repeat::from_name(&member(repeat.as_str_name(), "REPEAT_")).unwrap_or(Repeat::Never)
 }
 
-/// What a halt stops: its kind, where it has a name.
+/// Scope of a halt, in a word.
 pub(super) fn halted(scope: HaltScope) -> &'static str {
     match scope {
         HaltScope::Session => "session",

@@ -33,7 +33,7 @@ pub(super) fn router() -> Router<Console> {
 #[serde(default)]
 struct Place {
     part: String,
-    /// How the question stood when the page was made that asks for a part of itself.
+    /// State of the request when the page was rendered that asks for a part of itself.
     seen: String,
 }
 
@@ -45,30 +45,30 @@ struct Page {
     path: String,
     state: &'static str,
     risk: Option<RiskBadge>,
-    /// When it counts as denied.
+    /// Time at which it counts as denied.
     until: Option<String>,
     arguments: String,
     is_whole: bool,
-    /// How many bytes the arguments have.
+    /// Size of the arguments, in bytes.
     bytes: u64,
-    /// What the rules had to say: whoever asks first.
+    /// Findings of the rules, those with ASK first.
     findings: Vec<Said>,
     before: Before,
-    /// Why whoever looks cannot answer it.
+    /// Reason why the user cannot answer it.
     cannot: Option<String>,
     /// The thing that a yes may hold for, where it has a name.
     thing: Option<String>,
     fault: Option<String>,
     form: Answer,
-    /// What was approved instead, or is said yes to by who has said it.
+    /// The edited arguments that were approved, or have a first approval.
     chosen: Option<Chosen>,
-    /// What would be approved instead, to be confirmed.
+    /// The edited arguments to be confirmed.
     confirm: Option<Chosen>,
-    /// Why its arguments cannot be edited here.
+    /// Reason why its arguments cannot be edited here.
     hidden: Option<String>,
 }
 
-/// What a rule had to say.
+/// Finding of a rule.
 struct Said {
     rule: String,
     asks: bool,
@@ -77,7 +77,7 @@ struct Said {
     decision: &'static str,
 }
 
-/// What a form says.
+/// The answer form.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Answer {
@@ -259,7 +259,7 @@ impl Page {
         self.question.state() == ApprovalState::Pending
     }
 
-    /// What the call was told when it was asked for again after the yes, and not let through.
+    /// Decision on the call after its approval, if it was refused.
     fn turned_away(&self, call: &CallEntry) -> Option<String> {
         let answered = self.question.resolve_time.as_ref()?;
         let at = call.judge_time.as_ref()?;
@@ -278,7 +278,7 @@ impl Page {
     }
 }
 
-/// Why somebody cannot answer a question, as far as that is known before they try.
+/// Reason why a user cannot answer a request, as far as it is known before they try.
 fn cannot(visitor: &Visitor, question: &Approval) -> Option<String> {
     let caller = &visitor.known.caller;
     if !visitor.is_one_of(&[Role::Approver]) {
@@ -305,7 +305,7 @@ fn cannot(visitor: &Visitor, question: &Approval) -> Option<String> {
     Some(format!("Only members of the group {} may answer. You are not a member.", names.join(" or ")))
 }
 
-/// What the rules had to say, in the words for people, whoever asks first.
+/// Findings of the rules, in the words for people, those with ASK first.
 fn said(question: &Approval) -> Vec<Said> {
     let one = |(finding, message): (&Finding, &String)| Said {
         rule: finding.rule.clone(),

@@ -27,7 +27,7 @@ pub(super) fn router() -> Router<Console> {
     Router::new().route(PATH, get(list))
 }
 
-/// What is looked at.
+/// Filter and page of the list.
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub(super) struct Place {
@@ -110,7 +110,7 @@ struct Row {
     state: &'static str,
 }
 
-/// How a risk is shown.
+/// Badge of a risk.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RiskBadge {
     pub(super) text: &'static str,
@@ -126,7 +126,7 @@ pub(super) fn risk(question: &Approval) -> Option<RiskBadge> {
     }
 }
 
-/// What became of a question, as people say it.
+/// State of a request, in words.
 pub(super) fn state(question: &Approval) -> &'static str {
     match question.state() {
         ApprovalState::Approved => "approved",
@@ -180,7 +180,7 @@ async fn list(visitor: Visitor, Query(place): Query<Place>) -> Result<Response, 
     Ok(Html(html).into_response())
 }
 
-/// How many are open, as the link to this page tells it.
+/// Count of open requests, as the link to this page shows it.
 fn count(open: u64) -> String {
     match open {
         0 => String::new(),

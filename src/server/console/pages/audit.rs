@@ -23,7 +23,7 @@ struct Page {
     frame: Frame,
     entries: Vec<AuditEntry>,
     next: String,
-    /// What the chain came to, where that was asked.
+    /// Result of the chain verification, where it was asked for.
     verified: Option<VerifyAuditResponse>,
 }
 

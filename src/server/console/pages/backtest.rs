@@ -32,9 +32,9 @@ use callgate_proto::v1::{
 };
 
 const DAY_MS: i64 = 86_400_000;
-/// How far back calls are tried, in days.
+/// Choices of the span of tried calls, in days.
 pub(super) const DAYS: [(i64, &str); 4] = [(1, "last day"), (7, "last week"), (30, "last 30 days"), (365, "last year")];
-/// How many calls.
+/// Choices of the number of calls.
 pub(super) const CALLS: [u64; 4] = [1_000, 5_000, 20_000, 100_000];
 
 /// Makes htmx load the whole page again.
@@ -46,7 +46,7 @@ pub(super) fn router() -> Router<Console> {
         .route("/policy/backtests/{id}", get(show).post(cancel))
 }
 
-/// What a form says.
+/// The form of a new backtest.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Wish {
@@ -79,7 +79,7 @@ impl Page {
     }
 }
 
-/// What becomes of calls, in words.
+/// The kind of change, in words.
 const fn kind(kind: BacktestChangeKind) -> words::StyledWord {
     let (class, text) = match kind {
         BacktestChangeKind::Unspecified => ("muted", "other"),

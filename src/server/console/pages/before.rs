@@ -23,7 +23,7 @@ const EFFECTS: usize = 20;
 pub(super) struct Before {
     /// The last calls of the call tree, the newest first; the call that waits among them.
     pub(super) timeline: Vec<CallEntry>,
-    /// What was changed, or looked at of the same thing, the newest first.
+    /// Calls that changed something or read the same resource, the newest first.
     pub(super) effects: Vec<CallEntry>,
     /// There were calls that were not looked through.
     pub(super) has_more: bool,
@@ -38,7 +38,7 @@ pub(super) struct Similar {
     pub(super) call: CallEntry,
     /// It is of another call tree.
     pub(super) is_elsewhere: bool,
-    /// What of the arguments is other, and how many are the same; none where they cannot be compared.
+    /// Changed arguments, and the count of equal ones; none where they cannot be compared.
     pub(super) other: Option<(Vec<Other>, usize)>,
 }
 
@@ -96,7 +96,7 @@ async fn similar(visitor: &Visitor, question: &Approval, calls: &[CallEntry]) ->
     Ok(Some(Similar { is_elsewhere: call.root_session_id != question.root_session_id, call, other }))
 }
 
-/// What came of a call, as people read it.
+/// Outcome of a call, in words.
 pub(super) fn outcome(call: &CallEntry) -> &'static str {
     match call.status() {
         OutcomeStatus::Success => "success",

@@ -69,7 +69,7 @@ struct Rules {
 struct Judged {
     judgement: Judgement,
     decision: StyledWord,
-    /// What the policy would have decided, where that is something else.
+    /// The policy's decision in shadow mode, where it differs.
     would: Option<StyledWord>,
     notes: Vec<Note>,
 }
@@ -79,7 +79,7 @@ struct Reported {
     outcome: Option<StyledWord>,
     failure: String,
     took: String,
-    /// What was advised.
+    /// Advice on a retry.
     advice: String,
 }
 
@@ -110,7 +110,7 @@ impl Page {
         text.len() > LONG
     }
 
-    /// What a person did, in words.
+    /// Action of a person, in words.
     fn did(&self, answer: &CallAnswer) -> &'static str {
         match (answer.kind.as_str(), answer.approved) {
             ("answered", _) if answer.edited => "approved other arguments; this call does not run",
@@ -251,7 +251,7 @@ async fn page(
     Ok((fault.map_or(StatusCode::OK, |fault| fault.code()), Html(page.render()?)).into_response())
 }
 
-/// What came of a call, as a form says it.
+/// The form of an outcome.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Settling {

@@ -28,7 +28,7 @@ pub(super) struct ChangedKey {
     pub(super) after: String,
 }
 
-/// What is other in `after`; nothing where one of them cannot be read.
+/// Keys that differ in `after`; none where one of the texts cannot be read.
 pub(super) fn difference(before: &str, after: &str) -> Vec<ChangedKey> {
     let read = |text: &str| if text.trim().is_empty() { Ok(BTreeMap::new()) } else { keys(text) };
     let (Ok(before), Ok(after)) = (read(before), read(after)) else { return Vec::new() };

@@ -18,14 +18,14 @@ const NAMED_MAX: usize = 20;
 pub(super) struct Chosen {
     pub(super) json: String,
     pub(super) digest: String,
-    /// What is other, and how many are the same; none where they cannot be compared.
+    /// Changed arguments, and the count of equal ones; none where they cannot be compared.
     pub(super) other: Option<(Vec<Other>, usize)>,
     /// All of them.
     pub(super) tree: String,
 }
 
 impl Chosen {
-    /// What was chosen in the place of what a question asks; none where nothing was.
+    /// The edited arguments of a request; none where it has none.
     pub(super) fn of(question: &Approval) -> Option<Self> {
         (!question.edited_args_digest.is_empty()).then(|| Self {
             json: question.edited_arguments_json.clone(),
@@ -36,7 +36,7 @@ impl Chosen {
     }
 }
 
-/// Why the arguments of a question cannot be edited in a page.
+/// Reason why the arguments of a request cannot be edited in a page.
 pub(super) fn hidden(question: &Approval) -> Option<String> {
     if question.state() != ApprovalState::Pending {
         return None;

@@ -42,7 +42,7 @@ pub(super) fn all(console: &Console) -> Vec<(usize, String)> {
     issuers.filter_map(|(at, issuer)| Some((at, issuer.sign_in?.label))).collect()
 }
 
-/// What an issuer says of itself (OpenID Connect Discovery 1.0).
+/// Metadata of an issuer (OpenID Connect Discovery 1.0).
 #[derive(Deserialize)]
 struct Endpoints {
     issuer: String,
@@ -125,15 +125,15 @@ async fn leave(
     Ok(([(header::SET_COOKIE, cookie)], Redirect::to(to.as_str())).into_response())
 }
 
-/// Whoever asks an issuer often is told to wait: it is asked before anybody is known.
+/// Limits the rate of sign-ins by an issuer: requests to it need no identity.
 fn may_sign_in(console: &Console, shown: &Shown) -> Result<(), PageError> {
     let from = shown.peer.as_ref().and_then(|peer| peer.from(&shown.headers));
     let message = "too many sign-ins came from your address: try again in a minute, or sign in with a token";
     console.identities.may_sign_in(from).map_err(|_| PageError::new(StatusCode::TOO_MANY_REQUESTS, message))
 }
 
-/// What the issuer leads back with, made of when that was begun: a browser that keeps that for longer than it was told
-/// comes too late.
+/// The `state` parameter, derived from the start of the sign-in: a browser that keeps its cookie for longer than it
+/// should comes too late.
 fn state(secret: &Secret, begun: Timestamp) -> String {
     secret.text(format!("state {}", begun.as_millis()).as_bytes())
 }
@@ -143,14 +143,14 @@ fn challenge(secret: &Secret) -> String {
     session::text(&sha2::Sha256::digest(secret.text(b"verifier").as_bytes()))
 }
 
-/// What the issuer leads back with.
+/// Parameters of the issuer's redirect.
 #[derive(Deserialize)]
 struct Back {
     #[serde(default)]
     code: String,
     #[serde(default)]
     state: String,
-    /// Who leads back, where the issuer says so (RFC 9207).
+    /// The issuer that redirects, where it names itself (RFC 9207).
     iss: Option<String>,
     #[serde(default)]
     error: String,

@@ -67,7 +67,7 @@ impl Row {
         }
     }
 
-    /// What holds without evidence.
+    /// The prior, in words.
     fn flag(&self) -> String {
         match self.profile.hint {
             Some(true) => format!("retryable, by the policy ({})", filters::share(self.profile.prior)),
@@ -170,7 +170,7 @@ struct One {
     history: History,
 }
 
-/// How many attempts are told apart on a page.
+/// Attempts with a row of their own on a page.
 const ATTEMPTS: u32 = 3;
 
 async fn one(

@@ -34,7 +34,7 @@ use callgate_proto::{
 /// Its link.
 pub(super) const PATH: &str = "/";
 
-/// Who sees it.
+/// Roles that see it.
 pub(super) const ROLES: &[Role] = &[Role::Approver, Role::Operator, Role::Analyst];
 
 pub(super) fn router() -> Router<Console> {
@@ -56,11 +56,11 @@ struct Part {
 }
 
 struct Now {
-    /// Why nothing is known, where nothing is.
+    /// Reason why nothing is known, where nothing is.
     problem: Option<String>,
-    /// What needs somebody, in a sentence; none where nothing does.
+    /// Items that need attention, a sentence each.
     needs: Vec<String>,
-    /// What is worth a look, and can wait.
+    /// Items that are worth a look, and can wait.
     looks: Vec<String>,
     cards: Vec<Card>,
     hour: Hour,

@@ -58,7 +58,7 @@ struct Page {
     difference: Vec<ChangedKey>,
     columns: (&'static str, &'static str),
     checked: Option<Checked>,
-    /// Why what they wanted was not done.
+    /// Reason why the action failed.
     fault: Option<String>,
     note: String,
 }
@@ -77,7 +77,7 @@ struct Checked {
     found: CheckPolicyResponse,
 }
 
-/// What stands on the page beside what is stored.
+/// State of the page beside the stored policies.
 #[derive(Default)]
 struct Told {
     checked: Option<Checked>,
@@ -164,7 +164,7 @@ pub(super) async fn refused(
     page(console, visitor, Wanted { hash: hash.to_owned(), ..Wanted::default() }, told).await
 }
 
-/// What they had written, checked; one that cannot be checked is kept as it is.
+/// The submitted text, checked; one that cannot be checked is kept as it is.
 async fn kept(visitor: &Visitor, text: &str) -> Result<Option<Checked>, PageError> {
     if text.is_empty() {
         return Ok(None);
@@ -176,7 +176,7 @@ async fn kept(visitor: &Visitor, text: &str) -> Result<Option<Checked>, PageErro
     })
 }
 
-/// What a form of this page wants.
+/// A form of this page.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Wish {
@@ -248,7 +248,7 @@ impl Checked {
         (1..).zip(self.text.lines()).map(|(at, text)| (at, text, worst(at))).collect()
     }
 
-    /// What becomes of tools that it does not list.
+    /// Its decision on unlisted tools.
     fn unlisted(&self) -> Option<&'static str> {
         Some(match self.found.unlisted_tools() {
             UnlistedToolsDecision::Unspecified => return None,

@@ -29,7 +29,7 @@ pub(super) fn choices(budgets: &[BudgetLeft]) -> Vec<RaisableBudget> {
     own.into_iter().map(choice).collect()
 }
 
-/// What an amount of it is typed in, where that is not plain.
+/// Unit of a typed amount, where it is not plain.
 const fn unit(dimension: BudgetDimension) -> &'static str {
     match dimension {
         BudgetDimension::CostMicros => ", in US dollars",
@@ -38,7 +38,7 @@ const fn unit(dimension: BudgetDimension) -> &'static str {
     }
 }
 
-/// What the form asks for.
+/// The request of the form.
 pub(super) fn request(
     session: &str,
     budget: &str,

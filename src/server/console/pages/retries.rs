@@ -34,7 +34,7 @@ fn seconds_of(at: Option<&Timestamp>) -> i64 {
     at.map_or(0, |at| at.seconds)
 }
 
-/// What is told of retries.
+/// The retry history of a page.
 #[derive(Template)]
 #[template(path = "retries.html")]
 pub(super) struct History {

@@ -37,7 +37,7 @@ pub(super) fn router() -> Router<Console> {
     Router::new().route("/sessions/{id}", get(show).post(change))
 }
 
-/// Where the page of a session is.
+/// Path of a session's page.
 pub(super) fn path(session: &str) -> String {
     format!("/sessions/{}", encode_segment(session))
 }
@@ -81,12 +81,12 @@ struct Page {
     form: Change,
 }
 
-/// What is left of a limit.
+/// A remaining budget.
 struct Budget {
     name: String,
     used: String,
     limit: String,
-    /// What of the limit was given beyond the policy's; empty: nothing.
+    /// Amount of the limit beyond the policy's; empty: none.
     extra: String,
     percent: u64,
     class: &'static str,
@@ -146,7 +146,7 @@ impl Chart {
     }
 }
 
-/// What one call used of a budget; none for those that calls do not add up to.
+/// Use of a budget by one call; none for budgets that are no sum over calls.
 fn spent(dimension: BudgetDimension) -> Option<fn(&CallEntry) -> u64> {
     Some(match dimension {
         BudgetDimension::Steps => |_| 1,
@@ -260,7 +260,7 @@ async fn questions(visitor: &Visitor, id: &str, calls: &[CallEntry]) -> Result<V
     Ok(questions)
 }
 
-/// What stops it, or some of the calls that are shown.
+/// Halts of the session, or of some of its shown calls.
 async fn halts(
     mut sessions: SessionServiceClient<Insider>,
     (agents, calls): (&[String], &[CallEntry]),
@@ -277,7 +277,7 @@ async fn halts(
     Ok(all.into_iter().filter(stops).map(ActiveHalt::new).collect())
 }
 
-/// What a form of this page wants.
+/// A form of this page.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Change {

@@ -34,7 +34,7 @@ pub(super) fn router() -> Router<Console> {
     Router::new().route(PATH, get(list).post(stop))
 }
 
-/// What is looked for, as the address of the page says it.
+/// Search by the parameters of the page's address.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 struct Search {
@@ -148,7 +148,7 @@ struct Page {
     frame: Frame,
     search: Search,
     rows: Vec<Row>,
-    /// Where the next page is; empty after the last one.
+    /// Path of the next page; empty after the last one.
     next: String,
     /// Since when everything was looked through; none where all was.
     since: Option<Timestamp>,
@@ -181,7 +181,7 @@ impl ActiveHalt {
     }
 }
 
-/// What has been done, by the word for it in an address.
+/// Message for a done action, by its word in an address.
 pub(super) fn done(word: &str) -> &'static str {
     match word {
         "halted-unknown" => "Halted. No session of this name has made a call yet: check the name.",
@@ -243,7 +243,7 @@ async fn page(
     Ok((fault.map_or(http::StatusCode::OK, |fault| fault.code()), Html(html)).into_response())
 }
 
-/// What a form about halts says.
+/// A form about halts.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Halting {
@@ -293,7 +293,7 @@ async fn stop(FormPost { visitor, form }: FormPost<Halting>) -> Result<Response,
     }
 }
 
-/// What can be halted, by its code.
+/// Scopes of a halt, by their code.
 const SCOPES: [(i32, &str); 4] = [
     (HaltScope::Session as i32, "a session, with its sub-agents"),
     (HaltScope::Agent as i32, "an agent, in every session"),

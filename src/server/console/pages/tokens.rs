@@ -37,7 +37,7 @@ struct Page {
     made: Option<(Row, String)>,
     done: Option<String>,
     fault: Option<String>,
-    /// What the form for a new one had in it, where it was refused.
+    /// Content of the form for a new one that was refused.
     form: Change,
     roles: [(Role, &'static str, &'static str); 5],
 }
@@ -68,7 +68,7 @@ struct Place {
     after: String,
 }
 
-/// What a form of this page wants.
+/// A form of this page.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Change {
@@ -111,7 +111,7 @@ async fn list(visitor: Visitor, Query(place): Query<Place>) -> Result<Html<Strin
     page(&visitor, place.after, Told::default()).await
 }
 
-/// What a page tells beside its list.
+/// Messages of the page beside its list.
 #[derive(Default)]
 struct Told {
     made: Option<(Token, String)>,

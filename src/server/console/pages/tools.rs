@@ -45,9 +45,9 @@ struct Page {
     now: Present,
 }
 
-/// What is asked for again each second.
+/// The part that is refreshed each second.
 struct Present {
-    /// Why it is not known, where it is not.
+    /// Reason why it is not known, where it is not.
     problem: Option<String>,
     troubles: Vec<TroubleRow>,
 }

@@ -33,7 +33,7 @@ pub(super) struct Card {
     pub(super) id: &'static str,
     pub(super) title: &'static str,
     pub(super) figure: String,
-    /// Whether that is bad: a class, and the word for it.
+    /// Its severity: a class, and the word for it.
     pub(super) tone: &'static str,
     pub(super) verdict: &'static str,
     pub(super) says: String,
@@ -180,7 +180,7 @@ fn calls(frame: &Frame, fleet: &Fleet) -> Card {
     }
 }
 
-/// Whether the plane itself is well; that the page is there says that server and database answer.
+/// Health of the service. The page itself shows that server and database respond.
 fn health(frame: &Frame, plane: &PlaneHealth) -> Card {
     let unconfirmed = millis(plane.policy_unconfirmed.as_ref());
     let (figure, tone, verdict, says) = if plane.policy_behind > 0 {
