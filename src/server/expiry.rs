@@ -14,7 +14,7 @@ use callgate_net::{clock::Clock, listener::first_end};
 
 const LOOK_EVERY: Duration = Duration::from_secs(3_600);
 const DAY_S: i64 = 86_400;
-/// How long before the end it is said for the first time.
+/// Time before the end at which it is logged first, in seconds.
 const SAID_FROM_S: i64 = 14 * DAY_S;
 
 /// A certificate that is shown to somebody, in a file that may change.
@@ -22,11 +22,11 @@ const SAID_FROM_S: i64 = 14 * DAY_S;
 pub(super) struct Shown {
     to: &'static str,
     path: PathBuf,
-    /// When it was said last, and how loud.
+    /// Time and level of the last log line.
     said: Option<(i64, Level)>,
 }
 
-/// What a server of this configuration shows.
+/// Certificates that a server of this configuration presents.
 pub(super) fn shown(config: &ServeConfig) -> Vec<Shown> {
     let to = |to, path: &Path| Shown { to, path: path.to_owned(), said: None };
     let server = config.tls.tls_cert.as_deref().map(|path| to("server", path));
@@ -69,7 +69,7 @@ impl Shown {
         }
     }
 
-    /// How loud it is said now, if it is.
+    /// Level of the log line that is due now, if one is.
     fn is_said(&mut self, left: i64, now: i64) -> Option<Level> {
         let level = match left {
             left if left < DAY_S => Level::ERROR,

@@ -27,9 +27,9 @@ use callgate_core::{
     policy,
 };
 
-/// How often the file is looked at.
+/// Polling interval of the file.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How long a changed file has to stay as it is: half of a policy may well be a policy too.
+/// Time for which a changed file has to stay as it is: half of a policy may well be a policy too.
 const SETTLED: Duration = Duration::from_millis(200);
 
 /// Makes the file's policy the active one, unless it is already.

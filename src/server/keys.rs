@@ -17,10 +17,10 @@ use crate::{
 };
 use callgate_net::outgoing::HttpRequest;
 
-/// How often keys are read: a file costs nothing, an address is somebody else's.
+/// Polling intervals of keys: a file costs nothing, a URL is another party's.
 const FILES_EVERY: Duration = Duration::from_secs(5);
 const URLS_EVERY: Duration = Duration::from_secs(300);
-/// How soon again, when somebody shows a token with an unknown key, or an address does not answer.
+/// Shortest interval, after a token with an unknown key, or a URL without a response.
 const AGAIN: Duration = Duration::from_secs(5);
 /// The largest set of keys.
 const BYTES_MAX: usize = 1 << 20;

@@ -25,16 +25,16 @@ use callgate_net::{
 };
 use callgate_store::{Commit, OpenError, Store, StoreError, StoreSettings};
 
-/// How long a start waits for a database that does not answer, and how often it looks.
+/// Longest wait of a start for a database that does not respond, and its polling interval.
 const RECOVERY: Duration = Duration::from_secs(30);
 const RECOVERY_STEP: Duration = Duration::from_secs(1);
 
 /// A running plane.
 #[derive(Debug)]
 pub struct ServerHandle {
-    /// Where it listens.
+    /// Addresses that it listens on.
     pub addresses: Vec<Address>,
-    /// Where it tells whoever watches over servers.
+    /// Address of the operations listener, for monitoring.
     pub operations: Option<Address>,
     database: Database,
     gate: Arc<Gate>,
@@ -80,7 +80,7 @@ impl ServerHandle {
         Ok(Self { addresses, operations, database, gate, server, stop, workers })
     }
 
-    /// What the database is, for people.
+    /// Description of the database, for people.
     pub fn database(&self) -> &str {
         &self.database.described
     }
@@ -95,7 +95,7 @@ impl ServerHandle {
         self.gate.identities.wants_credentials()
     }
 
-    /// How many tenants have terms, and how many there are.
+    /// Counts the tenants with a retention period, and all tenants.
     pub fn with_terms(&self) -> (usize, usize) {
         self.gate.privacy.with_terms()
     }
@@ -180,7 +180,7 @@ async fn judging(
     Ok((gate, listeners))
 }
 
-/// What comes of it once the database answers.
+/// Opens the gate once the database responds.
 async fn waited_for<F>(database: &Database, first: anyhow::Error, open: impl Fn() -> F) -> anyhow::Result<Arc<Gate>>
 where
     F: Future<Output = anyhow::Result<Arc<Gate>>>,

@@ -25,9 +25,9 @@ use callgate_store::sealing::{
     file::{self, KeySource, TenantKeySources},
 };
 
-/// How often files are looked at.
+/// Polling interval of files.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// How long a command may take to give a key.
+/// Timeout of a command that returns a key.
 const COMMAND_MAX: Duration = Duration::from_secs(10);
 /// The longest text of a key, with white space around it.
 const TEXT_BYTES_MAX: usize = 4_096;
@@ -38,16 +38,16 @@ const OTHERS_READ: u32 = 0o004;
 /// Keys by the names of their tenants.
 pub type NamedKeys = BTreeMap<String, Arc<TenantKeys>>;
 
-/// How a file was when it was read: its inode, size, and time of change.
+/// Version of a file: its inode, size, and time of change.
 type FileVersion = Option<(u64, u64, i64, i64)>;
 
 /// The file, as it was read last.
 #[derive(Debug)]
 pub struct KeyFile {
     path: PathBuf,
-    /// How long a command may take.
+    /// Timeout of a command.
     patience: Duration,
-    /// What was read, by where it is.
+    /// Keys that were read, by their source.
     keys: BTreeMap<KeySource, Key>,
     looks: BTreeMap<PathBuf, FileVersion>,
     pub named: NamedKeys,
@@ -185,7 +185,7 @@ async fn key(source: &KeySource, patience: Duration) -> anyhow::Result<Key> {
     Key::parse(&text).map_err(|_| anyhow!("{from} says something else than 32 bytes in base64 or hexadecimal"))
 }
 
-/// What a command says; its complaints go where those of the server go.
+/// Output of a command; its standard error is the server's.
 async fn said(words: &[String], text: &mut Vec<u8>) -> anyhow::Result<()> {
     let (program, args) = words.split_first().context("it has no name")?;
     let mut command = Command::new(program);

@@ -21,7 +21,7 @@ struct Worker {
     name: &'static str,
     /// From the beginning of one run to the next, at most; up to a tenth less, so that replicas do not come at once.
     every: Duration,
-    /// What is said once when runs begin to fail.
+    /// Log text, once when runs begin to fail.
     trouble: &'static str,
     work: fn(Arc<Gate>) -> Work,
 }

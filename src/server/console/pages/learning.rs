@@ -102,7 +102,7 @@ fn seconds(wait: Option<&Duration>) -> String {
     format!("{}", seconds.max(0.1))
 }
 
-/// Where a call is shown.
+/// The list of retry profiles.
 #[derive(Template)]
 #[template(path = "learning.html")]
 struct List {
